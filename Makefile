@@ -34,10 +34,10 @@ setup-vllm:      ## real vLLM on the CPU, in an environment of its own
 		--torch-version $(TORCH_VERSION) --torch-index '$(TORCH_INDEX)'
 
 demo: $(READY)   ## people who chat, then agents, against the simulator, to open reports
-	$(BIN)/python -m inferload.deploy.demo --engine simulator
+	$(BIN)/python -m inferload.deploy.commands.demo --engine simulator
 
 demo-vllm: $(READY) setup-vllm  ## the same against real vLLM on the CPU, with a tiny model
-	$(BIN)/python -m inferload.deploy.demo --engine vllm-cpu
+	$(BIN)/python -m inferload.deploy.commands.demo --engine vllm-cpu
 
 # A few tests drive a browser. As root on Debian and its like it is installed; elsewhere you are told, and those tests fail.
 browser:         ## Chromium and its driver
@@ -53,7 +53,7 @@ browser:         ## Chromium and its driver
 sshd:            ## the ssh daemon for the tests
 	@PATH="$$PATH:/usr/sbin:/usr/local/sbin" command -v sshd >/dev/null || \
 	if command -v apt-get >/dev/null && test "$$(id -u)" = 0; then \
-		tests/install_sshd.sh || echo "make: no sshd for the tests: apt-get install openssh-server failed" >&2; \
+		tests/support/install_sshd.sh || echo "make: no sshd for the tests: apt-get install openssh-server failed" >&2; \
 	else \
 		echo "make: the ssh tests need sshd: apt-get install openssh-server, or your system's like" >&2; \
 	fi
@@ -72,8 +72,8 @@ test: $(READY) browser sshd curl  ## all tests that need no real vLLM
 
 # Another version of Locust, in an environment of its own, with the newest gevent that it takes.
 VERSION      ?= 2.46.0
-LOCUST_TESTS ?= $(addprefix tests/,test_adaptations.py test_compat.py test_e2e_locust_version.py test_e2e_master.py test_e2e_outcome.py \
-	test_e2e_stop.py test_e2e_strangers.py test_e2e_users.py test_e2e_workers.py)
+LOCUST_TESTS ?= tests/unit/locust/test_adaptations.py tests/unit/locust/test_compat.py tests/e2e/faults/test_e2e_locust_version.py tests/e2e/faults/test_e2e_master.py tests/e2e/results/test_e2e_outcome.py \
+	tests/e2e/faults/test_e2e_stop.py tests/e2e/faults/test_e2e_strangers.py tests/e2e/load/test_e2e_users.py tests/e2e/faults/test_e2e_workers.py
 
 .cache/locust-%/.ready: pyproject.toml constraints.txt
 	test -x $(@D)/bin/python || $(PYTHON) -m venv $(@D)
@@ -88,10 +88,10 @@ test-vllm: $(READY) setup-vllm  ## the tests that drive real vLLM on the CPU
 	$(BIN)/python tests/side_by_side.py vllm
 
 screenshots: $(READY) browser  ## the pictures of the README, from a demo and a run by hand
-	PYTHONPATH=tests $(BIN)/python docs/screenshots.py
+	PYTHONPATH=tests/support $(BIN)/python docs/screenshots.py
 
 soak: $(READY) browser sshd curl  ## what takes too long for every change: long streams in flight at each way to end, long runs, many draws
-	INFERLOAD_SOAK=1 INFERLOAD_FRESH=1 $(BIN)/python -m pytest -m "not vllm" tests/test_e2e_stop.py tests/test_simulator.py
+	INFERLOAD_SOAK=1 INFERLOAD_FRESH=1 $(BIN)/python -m pytest -m "not vllm" tests/e2e/faults/test_e2e_stop.py tests/unit/simulator/test_simulator.py
 	$(BIN)/python -m pytest -m "soak and not vllm and not fuzz"
 	@$(MAKE) --no-print-directory soak-fuzz
 	INFERLOAD_SOAK=1 $(BIN)/python -m pytest -m "hypothesis and not soak and not vllm"
@@ -114,8 +114,8 @@ sanitized: $(ASAN)/inferload.client.connection._native.so  ## the extension with
 
 soak-fuzz: sanitized  ## random input for the readers and parsers, with the sanitizers: ten minutes for each test
 	rm -f $(ASAN)/report.*
-	$(SANITIZED) $(BIN)/python -m pytest -s -m "not vllm and not soak" tests/test_native_scan.py tests/test_native_stress.py \
-		tests/test_wire_turn.py tests/test_wire_differential.py || { cat $(ASAN)/report.* 2>/dev/null; exit 1; }
+	$(SANITIZED) $(BIN)/python -m pytest -s -m "not vllm and not soak" tests/unit/client/test_native_scan.py tests/unit/client/test_native_stress.py \
+		tests/unit/client/test_wire_turn.py tests/unit/client/test_wire_differential.py || { cat $(ASAN)/report.* 2>/dev/null; exit 1; }
 	$(SANITIZED) $(BIN)/python -m pytest -s -m fuzz || { cat $(ASAN)/report.* 2>/dev/null; exit 1; }
 
 soak-vllm: $(READY) setup-vllm  ## every variant for the CPU on real vLLM, one after another

@@ -92,13 +92,13 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _measure(this: Round, cases: list[Case], arguments: argparse.Namespace) -> tuple[list[Row], dict[str, str]]:
-    absent = {PEERS[name].name: "not asked for (--clients)" for name in PEERS if name not in arguments.clients}
+    absent = {PEERS[name].name: "not requested (--clients)" for name in PEERS if name not in arguments.clients}
     rows: list[Row] = []
     for case in cases:
         for name in arguments.clients:
             client = CLIENTS[name]
             if name in PEERS and name not in arguments.everywhere and case is not cases[0]:
-                absent.setdefault(f"{client.name}, other cases than {cases[0].name}", "not asked for (--everywhere)")
+                absent.setdefault(f"{client.name}, other cases than {cases[0].name}", "not requested (--everywhere)")
                 continue
             why = client.missing()
             if why is not None:

@@ -54,7 +54,7 @@ class Case:
 
 
 _ALL = (
-    Case("base", "all streams start in one burst, and so end together"),
+    Case("base", "all streams start, and therefore end, in one burst"),
     Case("spread", "starts spread over one turn", spread=True),
     Case("long", "long answers at a slower pace", gap_ms=20, tokens=500, turns=2),
     Case("tls", "TLS", tls=True),

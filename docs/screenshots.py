@@ -1,6 +1,6 @@
 """Make the two pictures of the README: the report of `make demo`, and Locust's page in mid-run. Run it with `make screenshots`.
 
-A quiet machine makes better pictures: what else runs on it shows in the verdict.
+Use a quiet machine: other load on it affects the verdict.
 """
 
 import base64
@@ -60,7 +60,7 @@ def report_of_a_demo() -> Path:
 
 def demo() -> Path:
     """Run the demo, which says last where its report is."""
-    command = [sys.executable, "-m", "inferload.deploy.demo", "--engine", "simulator", "--scenario", "demo"]
+    command = [sys.executable, "-m", "inferload.deploy.commands.demo", "--engine", "simulator", "--scenario", "demo"]
     done = subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, text=True, check=False)
     name, _, path = done.stdout.strip().rpartition("\n")[2].partition(": ")
     if name != "report":

@@ -1,4 +1,4 @@
-"""A parser whose command passes on what follows `--`, and names the nearest to an option that it does not know."""
+"""Argument parser of the commands: collects the words after `--`, and suggests the nearest option for an unknown one."""
 
 import argparse
 import difflib
@@ -31,24 +31,27 @@ ELSEWHERE = {
 
 
 def is_key(word: str) -> bool:
-    """Whether a word of a command line is the option for a key, which is refused."""
+    """Return True if a word of a command line is the refused option --api-key."""
     return word.partition("=")[0] == "--api-key"
 
 
 class PassingParser(argparse.ArgumentParser):
-    """Where it has a default for `extra`, a tuple, what follows `--` becomes that; argparse itself takes that for positionals."""
+    """Parser that collects the words after `--` in `extra`, if it has a default (a tuple) for that name.
+
+    argparse takes these words as positional arguments.
+    """
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **{"allow_abbrev": False, **options})
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
-        """As argparse's, without what is passed on; an option that is none of this command's is an error of this command's."""
+        """Parse as argparse does, without the words after `--`. An unknown option is an error."""
         if self.get_default("extra") is None or args is None or "--" not in args:
             return self._known(args, namespace)
-        given = list(args)
-        cut = given.index("--")
-        parsed, unknown = self._known(given[:cut], namespace)
-        parsed.extra = (*parsed.extra, *given[cut + 1 :])
+        words = list(args)
+        cut = words.index("--")
+        parsed, unknown = self._known(words[:cut], namespace)
+        parsed.extra = (*parsed.extra, *words[cut + 1 :])
         return parsed, unknown
 
     def _known(self, args: Any, namespace: Any) -> Any:
@@ -65,9 +68,9 @@ class PassingParser(argparse.ArgumentParser):
         return parsed, unknown
 
     def _nearest(self, name: str) -> str | None:
-        """The option that an unknown one stands for in other tools, else the one of the most similar name."""
+        """Return the option with the meaning that other tools give the unknown one, else the one of the most similar name."""
         known = [option for option in self._option_string_actions if option.startswith("--")]
-        if (meant := ELSEWHERE.get(name)) in known:
-            return meant
+        if (equivalent := ELSEWHERE.get(name)) in known:
+            return equivalent
         near = difflib.get_close_matches(name[2:], [option[2:] for option in known], n=1, cutoff=0.7)
         return f"--{near[0]}" if near else None

@@ -1,5 +1,7 @@
-"""What is known of servers that were started from this machine: one file for each, by port, and those on other machines in a
-folder beside, so that a run against one can say which configuration it measured."""
+"""State files of the servers that were started from this machine.
+
+One file per local port, and a subfolder for servers on other machines. A run reads from them the configuration of its server.
+"""
 
 import json
 import os
@@ -13,12 +15,12 @@ _ABOVE = Path(__file__).resolve().parent.parent
 
 
 def repository() -> Path | None:
-    """The root of the clone that this code runs from; None where it is an installed package."""
+    """Return the root of the clone that this code runs from; None for an installed package."""
     return _ABOVE if (_ABOVE / "pyproject.toml").is_file() and (_ABOVE / "locustfiles").is_dir() else None
 
 
 def cache() -> Path:
-    """Folder for what can be made again: `.cache` of the clone, else `$XDG_CACHE_HOME/inferload`."""
+    """Return the cache folder: `.cache` of the clone, else `$XDG_CACHE_HOME/inferload`."""
     root = repository()
     if root is not None:
         return root / ".cache"
@@ -26,27 +28,27 @@ def cache() -> Path:
 
 
 def state_dir() -> Path:
-    """Folder of the state files and logs of started servers: `$INFERLOAD_STATE`, else `deploy` of the cache."""
+    """Return the folder of state files and logs of started servers: `$INFERLOAD_STATE`, else `deploy` in the cache."""
     named = os.environ.get("INFERLOAD_STATE")
     return Path(named).absolute() if named else cache() / "deploy"
 
 
 def of_target(url: str) -> dict[str, Any] | None:
-    """What was deployed at a URL: variant, command, version, configuration; None where nothing is known.
+    """Return the deployment at a URL (variant, command, version, configuration); None if unknown.
 
-    Of a server on another machine without a tunnel nobody has looked since its start whether it is still the same one:
-    `machine` is in its document.
+    The document of a server on another machine has the key `machine`. Without a tunnel it is not checked whether that server
+    still runs.
     """
-    place = _place(url)
-    if place is None:
+    address = _address(url)
+    if address is None:
         return None
-    if place[0] in _LOCAL:
-        document = _read(state_dir() / f"{place[1]}.json")
+    if address[0] in _LOCAL:
+        document = _read(state_dir() / f"{address[1]}.json")
         if document is not None and _alive(document.get("pid")):
             return document
     for path in sorted((state_dir() / REMOTE).glob("*.json")):
         document = _read(path)
-        if document is None or not _same(_place(str(document.get("url"))), place):
+        if document is None or not _same(_address(str(document.get("url"))), address):
             continue
         tunnel = document.get("tunnel")
         if tunnel is None or _alive(tunnel[0]):
@@ -54,14 +56,14 @@ def of_target(url: str) -> dict[str, Any] | None:
     return None
 
 
-def _place(url: str) -> tuple[str, int] | None:
+def _address(url: str) -> tuple[str, int] | None:
     parts = urlsplit(url)
     port = parts.port or {"http": 80, "https": 443}.get(parts.scheme)
     return None if parts.hostname is None or port is None else (parts.hostname, port)
 
 
-def _same(one: tuple[str, int] | None, other: tuple[str, int]) -> bool:
-    return one is not None and one[1] == other[1] and (one[0] == other[0] or {one[0], other[0]} <= _LOCAL)
+def _same(left: tuple[str, int] | None, right: tuple[str, int]) -> bool:
+    return left is not None and left[1] == right[1] and (left[0] == right[0] or {left[0], right[0]} <= _LOCAL)
 
 
 def _read(path: Path) -> dict[str, Any] | None:
@@ -73,7 +75,7 @@ def _read(path: Path) -> dict[str, Any] | None:
 
 
 def _alive(pid: object) -> bool:
-    """Whether the process that the file names is there still: a file that a crash left behind says nothing of who answers."""
+    """Return True if the process exists. A crash leaves state files of processes that are gone."""
     if not isinstance(pid, int):
         return False
     try:

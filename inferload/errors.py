@@ -1,5 +1,5 @@
-"""The one exception that a person who runs inferload is meant to read."""
+"""The exception whose message is shown to the user."""
 
 
 class UsageError(Exception):
-    """A mistake in what was asked for: one line that names the thing and the remedy. The process exits with 2."""
+    """Invalid input or configuration. The message is one line: `thing: value: problem; remedy`. The process exits with 2."""

@@ -1,4 +1,4 @@
-"""Text that servers, files and other machines supply, made safe for a terminal, a log and Markdown. No I/O."""
+"""Escaping of untrusted text (from servers, files, other machines) for a terminal, a log and Markdown. No I/O."""
 
 import re
 from collections.abc import Callable
@@ -16,33 +16,33 @@ _MARKDOWN = re.compile(r"[\\|`\[\]]|<(?=[A-Za-z/!?])|&(?=[A-Za-z#])|\*(?=\S)|(?<
 
 
 def escaped(text: str) -> str:
-    """One line of printable text: control, bidirectional and separator characters become `\\n`, `\\x1b`, `\\u202e`."""
+    """Escape a text to one printable line: control, bidirectional and separator characters become `\\n`, `\\x1b`, `\\u202e`."""
     return _IN_A_LINE.sub(_code, text)
 
 
 def escaped_lines(text: str) -> str:
-    """The same, with line feeds and tabs kept."""
+    """Escape a text as `escaped` does, but leave line feeds and tabs."""
     return _IN_LINES.sub(_code, text)
 
 
 def indented(text: str) -> str:
-    """Escaped lines, all but the first indented, so that none of them can pass for a record of a log."""
+    """Escape a text and indent all lines but the first, so that none looks like a log record."""
     return _UNINDENTED.sub("\n    ", escaped_lines(text))
 
 
 class Markdown(str):
-    """A text that is Markdown already; `markdown` leaves it as it is."""
+    """Text that is Markdown already; `markdown` returns it unchanged."""
 
 
 def markdown(text: object) -> Markdown:
-    """Text that Markdown shows as it stands, also in a cell of a table: no tag, link, code span or emphasis begins in it."""
+    """Escape a text for Markdown, table cells included: no tag, link, code span or emphasis starts in it."""
     if isinstance(text, Markdown):
         return text
-    return Markdown(_MARKDOWN.sub(lambda found: "".join(f"\\{sign}" for sign in found[0]), escaped(str(text))))
+    return Markdown(_MARKDOWN.sub(lambda match: "".join(f"\\{sign}" for sign in match[0]), escaped(str(text))))
 
 
 def code_span(text: str) -> Markdown:
-    """A code span for a cell of a table or a line: a longer fence than any in the text, pipes escaped."""
+    """Return a Markdown code span for a line or a table cell: a fence longer than any in the text, pipes escaped."""
     line = escaped(text).replace("|", "\\|")
     fence = "`" * (max((len(run) for run in re.findall("`+", line)), default=0) + 1)
     space = " " if line.startswith("`") or line.endswith("`") else ""
@@ -50,18 +50,18 @@ def code_span(text: str) -> Markdown:
 
 
 def mapped(document: Any, change: Callable[[str], str]) -> Any:
-    """A JSON document with every text in it, names of objects' members included, passed through `change`."""
+    """Return a JSON document with `change` applied to every string in it, names of members included."""
     if isinstance(document, str):
         return change(document)
     if isinstance(document, dict):
-        return {change(name) if isinstance(name, str) else name: mapped(one, change) for name, one in document.items()}
+        return {change(key) if isinstance(key, str) else key: mapped(value, change) for key, value in document.items()}
     if isinstance(document, list | tuple):
-        return [mapped(one, change) for one in document]
+        return [mapped(value, change) for value in document]
     return document
 
 
-def _code(found: re.Match[str]) -> str:
-    sign = found[0]
+def _code(match: re.Match[str]) -> str:
+    sign = match[0]
     number = ord(sign)
-    # Above ASCII the form is JSON's too, so an escaped JSON text keeps its meaning.
+    # Above ASCII the form is the one of JSON, so an escaped JSON text keeps its meaning.
     return _NAMED.get(sign) or (f"\\x{number:02x}" if number < 0x7F else f"\\u{number:04x}")

@@ -1,4 +1,4 @@
-"""Numbers, shares, times and lists as text, and times as people write them. Pure.
+"""Formatting of numbers, shares, times and lists, and parsing of times. No I/O.
 
 Prose has three significant digits. A table cell, and a value beside a limit, has four.
 """
@@ -18,7 +18,7 @@ _TIME = re.compile(r"(?:\d+(?:\.\d+)?\s*(?:h|min|m|s)\s*)+|\d+(?:\.\d+)?")
 
 
 def number(value: float | None, digits: int = _DIGITS, unknown: str = NOT_KNOWN) -> str:
-    """Format a number with so many significant digits and commas between thousands; a whole number with all digits."""
+    """Format a number with `digits` significant digits and commas between thousands; a whole number with all its digits."""
     if value is None or not math.isfinite(value):
         return unknown
     if value == 0:
@@ -63,7 +63,7 @@ def listed(names: Sequence[str]) -> str:
 
 
 def spread(values: Sequence[float]) -> str:
-    """Format equal values as one number, others as their mean with the least and the greatest."""
+    """Format equal values as one number, others as their mean with minimum and maximum."""
     low, high = min(values), max(values)
     if low == high:
         return number(low)
@@ -71,7 +71,7 @@ def spread(values: Sequence[float]) -> str:
 
 
 def duration(value_s: float | None) -> str:
-    """Format a time: in seconds up to two minutes, then in hours, minutes and whole seconds."""
+    """Format a duration: in seconds up to two minutes, then in hours, minutes and whole seconds."""
     if value_s is None or value_s < 120:
         return NOT_KNOWN if value_s is None else f"{number(value_s)} s"
     minutes, seconds = divmod(round(value_s), 60)
@@ -81,14 +81,14 @@ def duration(value_s: float | None) -> str:
 
 
 def clock(value_s: float) -> str:
-    """Format a running time as 1:05 or 1:01:05."""
+    """Format an elapsed time as 1:05 or 1:01:05."""
     minutes, seconds = divmod(int(value_s), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours}:{minutes:02}:{seconds:02}" if hours else f"{minutes}:{seconds:02}"
 
 
 def seconds_of(option: str, text: str, least: float = 1.0) -> float:
-    """Read a time as people write it: 90, 90s, 30m, 1.5h, 1h30m. UsageError names the option."""
+    """Parse a duration such as 90, 90s, 30m, 1.5h or 1h30m. UsageError names the option."""
     value_s = math.nan
     if _TIME.fullmatch(text.strip()):
         parts = re.findall(r"([\d.]+)\s*(h|min|m|s)?", text)

@@ -1,4 +1,4 @@
-"""The options of a run, as data: Locust's command line and start form, and `inferload run`, are all made from this table."""
+"""Table of the options of a run, for Locust's command line and start form and for `inferload run`."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -18,7 +18,7 @@ REMOVED_OPTIONS = {
 
 @dataclass(frozen=True, slots=True)
 class RunOption:
-    """One option. `in_form`: it stands in Locust's start form; `private`: it stays in the process it was given to."""
+    """One option. `in_form`: shown in Locust's start form; `private`: not sent to workers, not shown in pages."""
 
     flag: str
     help: str
@@ -31,18 +31,18 @@ class RunOption:
 
     @property
     def name(self) -> str:
-        """The attribute under which a parser leaves it."""
+        """Attribute of the parsed arguments."""
         return self.flag.removeprefix("--").replace("-", "_")
 
     @property
     def default(self) -> Any:
-        """What it is where nothing was said: empty, and for a choice the first."""
+        """Default value: empty, and for a choice the first."""
         if self.switch:
             return False
         return [] if self.repeat else self.choices[0] if self.choices else ""
 
     def keywords(self) -> dict[str, Any]:
-        """Keyword arguments of argparse's `add_argument`."""
+        """Return the keyword arguments of argparse's `add_argument`."""
         words: dict[str, Any] = {"help": self.help, "default": self.default}
         if self.switch:
             return {**words, "action": "store_true"}
@@ -62,16 +62,14 @@ RUN_OPTIONS = (
         "PATH=VALUE",
         repeat=True,
     ),
-    RunOption("--model", "model to ask (default: the first that the server lists)", in_form=True),
+    RunOption("--model", "model of the requests (default: the first that the server lists)", in_form=True),
     RunOption(
         "--also-host",
-        "one more server; sessions take --host and these in turn; may be repeated",
+        "additional server; sessions are assigned to --host and these in turn; may be repeated",
         "URL",
         repeat=True,
     ),
-    RunOption(
-        "--warmup", "load before the measure phase, kept apart from the numbers (default: the scenario's)", "10s"
-    ),
+    RunOption("--warmup", "load before the measure phase, excluded from the results (default: the scenario's)", "10s"),
     RunOption("--seed", "seed of every random choice (default: the scenario's)", "N", in_form=True),
     RunOption(
         "--metrics-url",
@@ -86,12 +84,13 @@ RUN_OPTIONS = (
     ),
     RunOption(
         "--on-invalid",
-        "a measurement that is not valid: exit code 3, or only a warning (default: fail)",
+        "on an invalid measurement: exit code 3, or a warning (default: fail)",
         choices=("fail", "warn"),
     ),
     RunOption(
         "--gate",
-        "what the run must hold beside the scenario's gates, else exit code 1; may be repeated: 'p95(ttft_ms) < 900', "
+        "condition on the result, in addition to the scenario's gates; exit code 1 if it fails; may be repeated: "
+        "'p95(ttft_ms) < 900', "
         "'p95(ttft_ms){agent} < 900', 'failed_ratio < 0.01', 'failed_ratio{GET /health} < 0.01', 'max(requests_waiting) < 5', "
         "'mean(kv_cache_usage) < 0.9', 'prefix_cache_hit_rate > 0.5', 'preemptions == 0'",
         "EXPR",
@@ -99,8 +98,8 @@ RUN_OPTIONS = (
     ),
     RunOption(
         "--abort-on",
-        "stop the run early, with exit code 1, once this is true of the last seconds, as 'failed_ratio > 0.5 for 5s'; may be "
-        "repeated (default: the scenario's abort_on)",
+        "stop the run early, with exit code 1, when this condition holds, as 'failed_ratio > 0.5 for 5s'; may be repeated "
+        "(default: the scenario's abort_on)",
         "CONDITION",
         repeat=True,
     ),
@@ -109,63 +108,64 @@ RUN_OPTIONS = (
     ),
     RunOption(
         "--on-stop",
-        "a run that Ctrl-C, SIGTERM or SIGHUP ends before its planned end: exit code 130 or 143, or none (default: fail)",
+        "on Ctrl-C, SIGTERM or SIGHUP before the planned end of the run: exit code 130 or 143, or the usual one (default: fail)",
         choices=("fail", "pass"),
     ),
     RunOption(
         "--inconclusive",
-        "a gate whose 95 %% interval holds its limit: say so and let the value decide, or pass, or fail (default: warn)",
+        "on a gate whose limit lies within the 95 %% confidence interval: warn and decide by the value, pass, or fail "
+        "(default: warn)",
         choices=("warn", "pass", "fail"),
         private=True,
     ),
     RunOption(
         "--run-dir",
-        "where the run's files go; must be empty (default: runs/<UTC time>-<scenario>)",
+        "directory for the results; must be empty or absent (default: runs/<UTC time>-<scenario>)",
         "DIR",
         private=True,
     ),
     RunOption(
         "--api-key-file",
-        f"file with the API key (default: the environment's {API_KEY_VARIABLE}); each worker needs its own",
+        f"file with the API key (default: environment variable {API_KEY_VARIABLE}); each worker needs its own",
         "FILE",
         private=True,
     ),
     RunOption(
         "--header",
-        "one more header for every turn; may be repeated; each worker needs its own",
+        "additional header of every turn; may be repeated; each worker needs its own",
         "'NAME: VALUE'",
         repeat=True,
         private=True,
     ),
     RunOption(
         "--allow-target",
-        "one more server that may get the API key and the headers; may be repeated (default: only those that --host, "
-        "--also-host and --metrics-url name at the start, and no other that the web UI is given)",
+        "additional server that may receive the API key and the headers; may be repeated (default: only those of --host, "
+        "--also-host and --metrics-url at the start, none that is entered in the web UI)",
         "ORIGIN",
         repeat=True,
         private=True,
     ),
-    RunOption("--ca-file", "authorities to trust, as PEM", "FILE", private=True),
-    RunOption("--insecure", "accept any certificate; every report says so", switch=True, private=True),
-    RunOption("--junit", "write the outcome and the gates there, as JUnit XML", "FILE", private=True),
-    RunOption("--markdown", "write them there, as Markdown for a pull request", "FILE", private=True),
-    RunOption("--github", "annotations for GitHub, and its step summary", switch=True, private=True),
+    RunOption("--ca-file", "PEM file of trusted certificate authorities", "FILE", private=True),
+    RunOption("--insecure", "accept any certificate; every report notes it", switch=True, private=True),
+    RunOption("--junit", "write the outcome and the gates as JUnit XML", "FILE", private=True),
+    RunOption("--markdown", "write the outcome and the gates as Markdown for a pull request", "FILE", private=True),
+    RunOption("--github", "print GitHub annotations and write the step summary", switch=True, private=True),
     RunOption(
         "--no-report",
-        "leave out timeline.csv and the pages, which take some seconds: inferload report makes them later",
+        "skip timeline.csv and the report pages, which take some seconds; inferload report writes them later",
         switch=True,
         private=True,
     ),
     RunOption(
         "--max-turns-mb",
-        "turn records that workers on other file systems may send to the master, all together; beyond it percentiles come from "
+        "limit of the turn records that all workers on other file systems send to the master; beyond it percentiles come from "
         f"sketches; 0: none are sent (default: {DEFAULT_MAX_TURNS_MB})",
         "MB",
         private=True,
     ),
     RunOption(
         "--progress-file",
-        "a line of JSON for each second of the run is added there: phase, turns begun and in flight; for other programs",
+        "append a line of JSON per second of the run: phase, turns started and in flight; for other programs",
         "FILE",
         private=True,
     ),
@@ -173,14 +173,14 @@ RUN_OPTIONS = (
 
 
 def words(values: Mapping[str, Any]) -> list[str]:
-    """Command-line words of options that differ from their defaults, from values by option name."""
-    found: list[str] = []
+    """Return the command-line words of the options that differ from their defaults. `values`: by option name."""
+    result: list[str] = []
     for option in RUN_OPTIONS:
         value = values.get(option.name, option.default)
         if value == option.default:
             continue
         if option.switch:
-            found.append(option.flag)
+            result.append(option.flag)
         for each in value if option.repeat else [] if option.switch else [value]:
-            found += [option.flag, each]
-    return found
+            result += [option.flag, each]
+    return result

@@ -1,4 +1,4 @@
-"""The run directory: its file names, its format version, its manifest, and how one is made."""
+"""The run directory: file names, format version, creation, and safe reads and writes of its documents."""
 
 import contextlib
 import errno
@@ -18,13 +18,13 @@ FORMAT = 1
 
 MANIFEST = "run.json"
 SUMMARY = "summary.json"
-COUNTS = "counts.json"  # the master's own counts, of which and of the turns and scrapes the summary is made
+COUNTS = "counts.json"  # the master's counters; the summary is computed from them, the turns and the scrapes
 MARKS = "marks.jsonl"
 TIMELINE = "timeline.csv"
 REPORT_MD = "report.md"
 REPORT_HTML = "report.html"
-LATEST = "latest"  # beside run directories with names of their own: a link to the newest
-SEARCH = "search.json"  # of a folder of points, which is no run itself
+LATEST = "latest"  # symbolic link beside run directories with default names, to the newest
+SEARCH = "search.json"  # in the folder of a search, which holds one run directory per point
 DIAGNOSIS = "diagnosis.json"
 RECONCILE = "reconcile.json"
 TURNS = "turns"
@@ -34,20 +34,20 @@ LOCUST_HISTORY = "locust_stats_history.csv"
 LOCUST_FAILURES = "locust_failures.csv"
 LOCUST_EXCEPTIONS = "locust_exceptions.csv"
 
-# A random word in the run directory while the run lasts: a worker that finds it under the path shares the disk.
+# File with a random token during the run: a worker that reads the same token at this path shares the file system.
 TOKEN = ".run-token"
-# Disk space that is held while the run lasts, so that its documents can be written when the disk is full at its end.
+# File that reserves disk space during the run, so that the documents fit on a disk that is full at its end.
 RESERVE = ".run-reserve"
 _RESERVE_BYTES = 1 << 20
 
 
 def default_name(scenario: str, at: datetime | None = None) -> str:
-    """The directory's own name: `<UTC time>-<scenario>`."""
+    """Return the default name of a run directory: `<UTC time>-<scenario>`."""
     return f"{(at or datetime.now(UTC)).strftime('%Y%m%dT%H%M%SZ')}-{scenario}"
 
 
 def link_latest(path: Path) -> None:
-    """Make the link `latest` beside a run directory point to it; what stands there and is no link is left alone."""
+    """Point the symbolic link `latest` beside a run directory to it; leave a file of that name that is no link."""
     link = path.with_name(LATEST)
     if link.exists() and not link.is_symlink():
         return
@@ -58,7 +58,7 @@ def link_latest(path: Path) -> None:
 
 
 def check(path: Path) -> None:
-    """Raise UsageError unless a run may be written to the path: absent or empty, and writable."""
+    """Raise UsageError unless the path is absent or an empty directory, and writable."""
     if path.exists() and not path.is_dir():
         raise UsageError(f"run directory {path}: is a file; name a directory with --run-dir")
     if path.is_dir() and any(path.iterdir()):
@@ -68,7 +68,7 @@ def check(path: Path) -> None:
         nearest = nearest.parent
     try:
         with tempfile.TemporaryFile(dir=nearest):
-            pass  # permission bits do not tell: root has them all, a read-only disk ignores them
+            pass  # permission bits are not enough: root has them all, a read-only disk ignores them
     except OSError as error:
         raise UsageError(
             f"run directory {path}: {nearest} cannot be written ({error.strerror}); name another with --run-dir"
@@ -76,14 +76,14 @@ def check(path: Path) -> None:
 
 
 def create(path: Path) -> str:
-    """Make the directory with its sub-folders and its token, which is returned; UsageError where it cannot."""
+    """Create the directory with its subfolders; return its token. Raise UsageError if that fails."""
     check(path)
     token = secrets.token_hex(16)
     try:
         for folder in (path, path / TURNS, path / SERVER_METRICS):
             folder.mkdir(parents=True, exist_ok=True)
         (path / TOKEN).write_text(token)
-        with contextlib.suppress(OSError):  # a file size limit below that: the documents may still be smaller
+        with contextlib.suppress(OSError):  # a lower file size limit: the documents may still fit
             (path / RESERVE).write_bytes(bytes(_RESERVE_BYTES))
     except OSError as error:
         raise UsageError(f"run directory {path}: {error.strerror}; name another with --run-dir") from error
@@ -91,13 +91,13 @@ def create(path: Path) -> str:
 
 
 def free_reserve(path: Path) -> None:
-    """Give the reserved disk space back: the run's documents are written next."""
+    """Release the reserved disk space before the run's documents are written."""
     with contextlib.suppress(OSError):
         (path / RESERVE).unlink(missing_ok=True)
 
 
 def withdraw(path: Path) -> None:
-    """Take back what `create` made, where a run came to nothing; what holds anything stays."""
+    """Remove the files of `create` after a run that did not start, and its folders that are empty."""
     free_reserve(path)
     (path / TOKEN).unlink(missing_ok=True)
     for folder in (path / SERVER_METRICS, path / TURNS, path):
@@ -106,13 +106,13 @@ def withdraw(path: Path) -> None:
 
 
 def set_aside(path: Path) -> None:
-    """A half-made run keeps its files, under another name, so that it can be made again."""
+    """Rename the directory of an incomplete run, so that the run can be repeated under its name."""
     if path.exists():
         path.rename(path.with_name(f".broken-{path.name}-{secrets.token_hex(3)}"))
 
 
 def next_free(path: Path) -> Path:
-    """The path itself, or `path-2`, `path-3`, ... : the first that is absent or empty."""
+    """Return the first of `path`, `path-2`, `path-3`, ... that is absent or empty."""
     candidate, number = path, 1
     while candidate.exists() and (not candidate.is_dir() or any(candidate.iterdir())):
         number += 1
@@ -121,7 +121,7 @@ def next_free(path: Path) -> Path:
 
 
 def shared(path: str, token: str) -> bool:
-    """Whether the directory that a master named is the same one when looked at from here."""
+    """Return True if this machine sees the master's run directory at this path: it holds the master's token."""
     try:
         return read_text(Path(path) / TOKEN) == token
     except (OSError, UnicodeDecodeError):
@@ -129,13 +129,13 @@ def shared(path: str, token: str) -> bool:
 
 
 def reason(error: Exception) -> str:
-    """What an error says, in one line: the system's own words where it is the system's, as Arrow wraps them in its own."""
+    """Return an error as one line: for an error of the operating system its message, without the text that Arrow adds."""
     number = getattr(error, "errno", None)
     return os.strerror(number) if number else (str(error).splitlines() or [type(error).__name__])[0]
 
 
 def is_plain(path: Path) -> bool:
-    """Whether the path itself is a regular file. A run directory may come from elsewhere: its links are not followed."""
+    """Return True for a regular file. Links in a run directory are not followed: it may come from another machine."""
     try:
         return stat.S_ISREG(path.lstat().st_mode)
     except OSError:
@@ -143,12 +143,12 @@ def is_plain(path: Path) -> bool:
 
 
 def plain_files(folder: Path, pattern: str) -> list[Path]:
-    """The folder's regular files whose names match, sorted; links, pipes and devices are left out."""
+    """Return the folder's regular files with matching names, sorted; no links, pipes or devices."""
     return sorted(path for path in folder.glob(pattern) if is_plain(path))
 
 
 def own_folder(path: Path) -> Path:
-    """Make a sub-folder of a run directory if it is missing; UsageError where a link or a file has its name."""
+    """Create a subfolder of a run directory if it is missing. Raise UsageError if a link or a file has its name."""
     try:
         path.mkdir(exist_ok=True)
     except OSError as error:
@@ -161,7 +161,7 @@ def own_folder(path: Path) -> Path:
 
 
 def read_text(path: Path) -> str:
-    """The UTF-8 text of a regular file; OSError for anything else. A pipe without a writer does not block."""
+    """Return the UTF-8 text of a regular file. Raise OSError for other types, without blocking on a pipe."""
     with open(os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK), encoding="utf-8") as file:
         if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
             raise OSError(errno.EINVAL, "not a regular file", str(path))
@@ -170,7 +170,7 @@ def read_text(path: Path) -> str:
 
 @contextlib.contextmanager
 def whole_file(path: Path) -> Iterator[Path]:
-    """A path beside the given one to write to; it is renamed when the block ends well, and removed when it does not."""
+    """Yield a temporary path beside `path`; rename it to `path` after the block, remove it after an exception."""
     temporary = path.with_name(path.name + ".tmp")
     try:
         yield temporary
@@ -183,9 +183,9 @@ def whole_file(path: Path) -> Iterator[Path]:
 
 @contextlib.contextmanager
 def replacing(path: Path) -> Iterator[IO[bytes]]:
-    """A new file that takes the path's place when the block ends well, and is removed when it does not.
+    """Open a new file that replaces `path` after the block, and is removed after an exception.
 
-    Neither the path nor its temporary name is written through if a link stands there.
+    A link at the path or at the temporary name is replaced, not followed.
     """
     temporary = path.with_name(path.name + ".part")
     temporary.unlink(missing_ok=True)
@@ -201,26 +201,23 @@ def replacing(path: Path) -> Iterator[IO[bytes]]:
 
 
 def write_text(path: Path, text: str) -> None:
-    """Write a text whole or not at all, never through a link."""
+    """Write a text file atomically, never through a link."""
     with replacing(path) as file:
         file.write(text.encode())
 
 
 def write_json(path: Path, document: dict[str, Any]) -> None:
-    """Write a document whole or not at all."""
+    """Write a JSON document atomically."""
     write_text(path, json.dumps(document, indent=1, ensure_ascii=False, allow_nan=False) + "\n")
 
 
 def read_json(path: Path) -> dict[str, Any]:
-    """Read a document of a run; UsageError where there is none."""
+    """Read a JSON document of a run. Raise UsageError if it is missing or invalid."""
     try:
         document = json.loads(read_text(path))
     except OSError as error:
         raise UsageError(f"{path}: {error.strerror}; is {path.parent} a run directory?") from error
-    except (
-        ValueError,
-        RecursionError,
-    ) as error:  # among them text that is not UTF-8, and numbers of thousands of digits
+    except (ValueError, RecursionError) as error:  # also text that is not UTF-8, and numbers of thousands of digits
         raise UsageError(f"{path}: not JSON ({error}); the run was cut short while writing it") from error
     if not isinstance(document, dict):
         raise UsageError(f"{path}: not a JSON object; is {path.parent} a run directory?")

@@ -1,8 +1,8 @@
-"""`server_metrics/` of a run directory: scrapes in long form, in parts that a crash cannot take back.
+"""Folder `server_metrics/` of a run directory: scrapes in long form, in Parquet parts that survive a crash.
 
-Columns: `wall_ns` (the middle of the scrape's request), `target`, `metric` and `labels` (the server's own words, labels
-as sorted JSON), `value`. A joined file says in its metadata which parts it holds, so that a crash between the join and
-the removal of the parts counts nothing twice.
+Columns: `wall_ns` (middle of the request), `target`, `metric` and `labels` (names of the server, labels as sorted JSON),
+`value`. The metadata of a joined file lists its parts, so that no row is counted twice after a crash between the join and
+the removal of the parts.
 """
 
 import json
@@ -26,17 +26,17 @@ JOINED = "all.parquet"
 _PART = re.compile(r"part-(\d{5,9})\.parquet")
 _HELD = b"inferload_parts"  # metadata key of a joined file: JSON list of the parts' names
 
-# What a file raises that is not whole, or has other columns.
+# Exceptions of a file that is incomplete or has other columns.
 _UNREADABLE = (pa.ArrowException, ValueError, LookupError, OSError)
 
 
 def labels_json(labels: Iterable[tuple[str, str]]) -> str:
-    """The form in which labels stand in the file."""
+    """Return the text of the column `labels`."""
     return json.dumps(dict(labels), sort_keys=True, ensure_ascii=False, separators=(",", ":"))
 
 
 class ScrapeColumns:
-    """Samples on their way into a part: per row a stamp, a number for the series, and the value."""
+    """Buffer of the samples of one part: per row a timestamp, a series index and a value."""
 
     def __init__(self) -> None:
         self._series: dict[tuple[str, str, tuple[tuple[str, str], ...]], int] = {}
@@ -53,7 +53,7 @@ class ScrapeColumns:
         self._values.append(value)
 
     def to_table(self) -> pa.Table:
-        """Everything so far; words stand once in a dictionary."""
+        """Return all samples as a table; its strings are dictionary-encoded."""
         codes = np.frombuffer(self._codes, dtype=np.int32)
         words = (
             [target for target, _, _ in self._series],
@@ -73,7 +73,7 @@ def _words(of_series: list[str], codes: "np.ndarray[tuple[int], np.dtype[np.int3
 
 
 def write_part(folder: Path, number: int, table: pa.Table) -> Path:
-    """Write one part, whole or not at all."""
+    """Write one part atomically."""
     path = folder / f"part-{number:05}.parquet"
     with whole_file(path) as temporary:
         pq.write_table(table, temporary, compression="zstd")
@@ -81,20 +81,20 @@ def write_part(folder: Path, number: int, table: pa.Table) -> Path:
 
 
 def clear_up(folder: Path) -> None:
-    """Remove what a writer that was killed had begun to write: the parts that it was made of still stand."""
+    """Remove incomplete files of a writer that was killed; their parts still exist."""
     for path in plain_files(folder, "*.parquet.tmp"):
         path.unlink(missing_ok=True)
 
 
 def next_number(folder: Path) -> int:
-    """The number of the first part that is not there yet, joined ones counted."""
+    """Return the number of the next part, after those in the folder and those in the joined file."""
     names = [path.name for path in _files(folder)] + sorted(_held(folder))
-    numbers = [int(found[1]) for found in map(_PART.fullmatch, names) if found is not None]
+    numbers = [int(match[1]) for match in map(_PART.fullmatch, names) if match is not None]
     return max(numbers, default=-1) + 1
 
 
 def join_parts(folder: Path) -> None:
-    """Make one file of all; a part is removed only when the joined file stands. Memory: one part at a time."""
+    """Join all parts into one file, one part in memory at a time; remove the parts after that file is complete."""
     files = _live(folder)
     if not any(path.name != JOINED for path in files):
         return
@@ -118,17 +118,16 @@ def read_scrapes(
     without: tuple[str, ...] = (),
     unreadable: list[str] | None = None,
 ) -> pa.Table:
-    """All scrapes of a run in SCHEMA's columns, in the order of time; empty where there are none.
+    """Return all scrapes of a run with the columns of SCHEMA, sorted by time; an empty table if there are none.
 
-    `metrics`: the server's own names to read, where not all are wanted. `without`: endings of names that are left out (the
-    buckets of histograms are most of a page). `unreadable`: takes the names of files that are not whole, which are then
-    left out; without it such a file is a UsageError.
+    `metrics`: names to read (default: all). `without`: suffixes of names to skip (buckets of histograms are most of a page).
+    `unreadable`: list that receives the names of incomplete files, which are skipped; without it they raise UsageError.
     """
-    wanted = None if metrics is None else frozenset(metrics)
+    names = None if metrics is None else frozenset(metrics)
     tables = []
     for path in _live(run_dir / SERVER_METRICS, unreadable):
         try:
-            tables.append(_read(path, wanted, without))
+            tables.append(_read(path, names, without))
         except _UNREADABLE as error:
             if unreadable is None:
                 raise UsageError(f"{path}: cannot be read as scrapes; remove it to go on without them") from error
@@ -140,24 +139,25 @@ def read_scrapes(
     return table if np.all(instants[1:] >= instants[:-1]) else table.sort_by("wall_ns")
 
 
-def _read(path: Path, wanted: frozenset[str] | None, without: tuple[str, ...]) -> pa.Table:
-    """What is wanted of one file, read a row group at a time: an hour of pages is many times what is wanted of it."""
+def _read(path: Path, names: frozenset[str] | None, without: tuple[str, ...]) -> pa.Table:
+    """Read the selected metrics of one file, a row group at a time: they are a small part of an hour of pages."""
     groups = [SCHEMA.empty_table()]
     with pq.ParquetFile(path) as source:
         for number in range(source.num_row_groups):
             group = _as_scrapes(source.read_row_group(number)).replace_schema_metadata(None)
             for batch in group.to_batches():
                 metric = batch.column("metric")
-                kept = [
-                    (wanted is None or n in wanted) and not n.endswith(without) for n in metric.dictionary.to_pylist()
+                mask = [
+                    (names is None or name in names) and not name.endswith(without)
+                    for name in metric.dictionary.to_pylist()
                 ]
-                rows = np.flatnonzero(np.array(kept, dtype=np.bool_)[metric.indices.to_numpy()]) if kept else ()
-                groups.append(pa.Table.from_batches([batch if all(kept) else batch.take(pa.array(rows, pa.int64()))]))
+                rows = np.flatnonzero(np.array(mask, dtype=np.bool_)[metric.indices.to_numpy()]) if mask else ()
+                groups.append(pa.Table.from_batches([batch if all(mask) else batch.take(pa.array(rows, pa.int64()))]))
     return pa.concat_tables(groups)
 
 
 def _as_scrapes(table: pa.Table) -> pa.Table:
-    """In SCHEMA's columns; a table that has them is not cast, for which pyarrow would import all that it can compute."""
+    """Cast a table to SCHEMA if it differs; a cast imports all of pyarrow.compute."""
     return table if table.schema.equals(SCHEMA) else table.cast(SCHEMA)
 
 
@@ -166,7 +166,7 @@ def _files(folder: Path) -> list[Path]:
 
 
 def _held(folder: Path) -> set[str]:
-    """Names of the parts that the joined file holds."""
+    """Return the names of the parts in the joined file."""
     joined = folder / JOINED
     if not is_plain(joined):
         return set()
@@ -175,12 +175,12 @@ def _held(folder: Path) -> set[str]:
 
 
 def _live(folder: Path, unreadable: list[str] | None = None) -> list[Path]:
-    """The files that count: a part that is in the joined file already does not."""
+    """Return the files to read: the joined file, and the parts that are not in it."""
     try:
         held = _held(folder)
     except _UNREADABLE as error:
         if unreadable is None:
             joined = folder / JOINED
             raise UsageError(f"{joined}: cannot be read as scrapes; remove it to go on without them") from error
-        held = set()  # the joined file is not whole, so its parts are all there is; reading it says so
+        held = set()  # the joined file is incomplete; reading it reports that
     return [path for path in _files(folder) if path.name not in held]

@@ -9,7 +9,7 @@ _UP_AND_CLEAR = "\x1b[1A\x1b[2K"
 
 
 class StatusLines:
-    """Lines at the foot of a terminal that are written over. Log records are written above them.
+    """Lines at the foot of a terminal that are overwritten in place. Log records are written above them.
 
     Nothing is written to a stream that is no terminal, nor after a write error (a closed terminal, a full buffer).
     """
@@ -21,13 +21,13 @@ class StatusLines:
         self._handlers: list[logging.Handler] = []
 
     def watch(self, handlers: Sequence[logging.Handler]) -> None:
-        """Clear the lines before each record of these handlers."""
+        """Clear the lines before each log record of these handlers."""
         self._handlers = list(handlers)
         for handler in self._handlers:
             handler.addFilter(self._make_way)
 
     def draw(self, texts: Sequence[str]) -> None:
-        """Replace the lines by these, each cut to the width of the terminal."""
+        """Replace the lines by `texts`, each cut to the width of the terminal."""
         if not self.enabled:
             return
         width = self.width()
@@ -39,12 +39,12 @@ class StatusLines:
         self._height = len(texts)
 
     def width(self) -> int:
-        """Characters that fit into a line without a break."""
+        """Return the number of characters that fit into a line."""
         try:
             columns = os.get_terminal_size(self._stream.fileno()).columns
         except OSError:
             columns = 0
-        return (columns or 80) - 1  # a terminal that does not know says 0
+        return (columns or 80) - 1  # some terminals report 0
 
     def clear(self) -> None:
         """Remove the lines."""

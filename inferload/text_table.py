@@ -10,7 +10,7 @@ Row = Sequence[str]
 
 
 def align(rows: Sequence[Row], sides: str) -> str:
-    """Rows in columns, each as wide as its widest cell, to the left (l) or to the right (r). Cells are escaped."""
+    """Format rows in columns as wide as the widest cell, aligned left (`l`) or right (`r`). Cells are escaped."""
     rows = [[escaped(cell) for cell in row] for row in rows]
     widths = [max(len(row[column]) for row in rows) for column in range(len(sides))]
     lines = []
@@ -24,7 +24,7 @@ def align(rows: Sequence[Row], sides: str) -> str:
 
 
 def piped(rows: Sequence[Row], right: bool = True) -> str:
-    """A table as Markdown, the first column to the left; the others to the right, or to the left too."""
+    """Format rows as a Markdown table with the first row as head. `right`: align all columns but the first right."""
     cells: list[list[str]] = [[markdown(cell) for cell in row] for row in rows]
     head, *body = cells
     rule = [":---", *(("---:" if right else ":---") for _ in head[1:])]

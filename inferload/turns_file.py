@@ -1,8 +1,8 @@
-"""`turns/` of a run directory: one row per turn, in parts that a crash cannot take back.
+"""Folder `turns/` of a run directory: one row per turn, in Parquet parts that survive a crash.
 
-Instants are nanoseconds since the worker's clock anchor, which stands in the file's metadata (`anchor_wall_ns`,
-`anchor_mono_ns`), beside the `worker` and the `run_id`. A joined file says there too which parts it holds, so that a crash
-between the join and the removal of the parts counts nothing twice.
+Times are nanoseconds since the worker's clock anchor. The metadata of a file holds the anchor (`anchor_wall_ns`,
+`anchor_mono_ns`), `worker` and `run_id`. The metadata of a joined file also lists its parts, so that no row is counted twice
+after a crash between the join and the removal of the parts.
 """
 
 import json
@@ -26,21 +26,21 @@ from inferload.rundir import MANIFEST, TURNS, is_plain, plain_files, read_json, 
 
 __all__ = [
     "SCHEMA",
-    "Stamp",
+    "Origin",
     "TurnColumns",
     "anchors",
     "check_part",
     "exact_values",
+    "foreign_files",
     "join_parts",
     "joined_path",
     "live",
+    "origin",
     "part_path",
     "parts_of",
     "read_turns",
     "remove_worker",
     "rows",
-    "stamp",
-    "strangers",
     "to_table",
     "warm_up",
     "write_part",
@@ -48,28 +48,28 @@ __all__ = [
 
 _JOINED = "all"
 _HELD = b"inferload_parts"  # metadata key of a joined file: JSON list of the parts' file names
-_GROUP_ROWS = 20_000  # parts are gathered to about so many rows when they are joined
+_GROUP_ROWS = 20_000  # approximate rows of a row group in a joined file
 
 
 def write_part(
     folder: Path, worker: str, part_number: int, columns: TurnColumns, anchor: Anchor, *, run_id: str = ""
 ) -> Path:
-    """Write one part, whole or not at all. May run in a native thread; the columns must not grow meanwhile."""
+    """Write one part atomically. May run in a native thread; the columns must not grow meanwhile."""
     path = part_path(folder, worker, part_number)
-    with whole_file(path) as temporary:  # the joined file is compressed better
+    with whole_file(path) as temporary:  # lz4 is fast; the joined file is compressed with zstd
         pq.write_table(to_table(columns, anchor, worker, run_id), temporary, compression="lz4")
     return path
 
 
 def part_path(folder: Path, worker: str, part_number: int) -> Path:
-    """Path of a worker's part."""
+    """Return the path of a worker's part."""
     return folder / f"{_safe(worker)}-{part_number:05}.parquet"
 
 
 def warm_up() -> None:
-    """Write one turn to nowhere: the first table of a process holds Python's lock for some 30 ms, better before the load.
+    """Write one turn to memory before the load: the first table of a process holds the GIL for about 30 ms.
 
-    Arrow's memory comes from the C library from here on: its own pools keep some 30 MB more of what a part took.
+    Also set Arrow's memory pool to that of the C library: Arrow's own pools keep about 30 MB more after a part.
     """
     pa.set_memory_pool(pa.system_memory_pool())
     columns = TurnColumns()
@@ -78,8 +78,8 @@ def warm_up() -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class Stamp:
-    """Whose turns a file holds. `run_id` is empty in files of before they said so."""
+class Origin:
+    """Run and worker of a file. `run_id` is empty in files of versions that did not write it."""
 
     run_id: str
     worker: str
@@ -87,7 +87,7 @@ class Stamp:
 
 @contextmanager
 def _reading(path: Path) -> Iterator[None]:
-    """Turn the errors of a file that is not whole, or not ours, into a UsageError that names it."""
+    """Convert the errors of an incomplete or foreign file into a UsageError that names the file."""
     try:
         yield
     except (pa.ArrowException, OSError, ValueError, LookupError) as error:
@@ -95,33 +95,33 @@ def _reading(path: Path) -> Iterator[None]:
         raise UsageError(f"{path}: cannot be read as turns ({why}); remove it to go on without them") from error
 
 
-def stamp(path: Path) -> Stamp | None:
-    """Of one file; None: a Parquet file that holds no turns of ours."""
+def origin(path: Path) -> Origin | None:
+    """Return run and worker of a file; None for a Parquet file that is not a turns file."""
     metadata = _metadata(path)
     worker = metadata.get(b"worker")
     with _reading(path):
-        return None if worker is None else Stamp(metadata.get(b"run_id", b"").decode(), worker.decode())
+        return None if worker is None else Origin(metadata.get(b"run_id", b"").decode(), worker.decode())
 
 
-def check_part(path: Path, wanted: Stamp) -> None:
-    """UsageError unless a file can be read whole and holds turns of this run and worker only."""
+def check_part(path: Path, expected: Origin) -> None:
+    """Raise UsageError unless a file is readable and holds turns of this run and worker only."""
     with _reading(path):
         table = pq.read_table(path)
         metadata = table.schema.metadata or {}
         int(metadata[b"anchor_wall_ns"]), int(metadata[b"anchor_mono_ns"])
         workers = set(pc.unique(table["worker"]).to_pylist())
-    if not table.schema.equals(SCHEMA) or stamp(path) != wanted or workers - {wanted.worker} or _HELD in metadata:
-        raise UsageError(f"{path}: not turns of worker {wanted.worker} in run {wanted.run_id}")
+    if not table.schema.equals(SCHEMA) or origin(path) != expected or workers - {expected.worker} or _HELD in metadata:
+        raise UsageError(f"{path}: not turns of worker {expected.worker} in run {expected.run_id}")
 
 
 def rows(path: Path) -> int:
-    """How many turns a file holds."""
+    """Return the number of turns in a file."""
     with _reading(path):
         return int(pq.read_metadata(path).num_rows)
 
 
 def rows_of(folder: Path, worker: str) -> int:
-    """How many turns of a worker are on disk; a file that cannot be read holds none."""
+    """Return the number of a worker's turns on disk; an unreadable file counts as 0."""
     count, counted = 0, set(live(folder))
     for path in [joined_path(folder, worker), *parts_of(folder, worker)]:
         with suppress(UsageError):
@@ -130,18 +130,18 @@ def rows_of(folder: Path, worker: str) -> int:
 
 
 def joined_path(folder: Path, worker: str) -> Path:
-    """Where a worker's joined file stands."""
+    """Return the path of a worker's joined file."""
     return folder / f"{_safe(worker)}-{_JOINED}.parquet"
 
 
 def parts_of(folder: Path, worker: str) -> list[Path]:
-    """A worker's parts: regular files whose names are the worker's and a number."""
+    """Return a worker's parts: regular files named after the worker and a number."""
     name = re.compile(rf"{re.escape(_safe(worker))}-\d+\.parquet")
     return [path for path in plain_files(folder, "*.parquet") if name.fullmatch(path.name)]
 
 
 def join_parts(folder: Path, worker: str) -> None:
-    """Make one file of a worker's parts; a part is removed only when the joined file stands. May run in a native thread."""
+    """Join a worker's parts into one file; remove the parts after that file is complete. May run in a native thread."""
     joined = joined_path(folder, worker)
     parts = sorted(set(parts_of(folder, worker)) & set(live(folder)))
     if not parts:
@@ -165,60 +165,60 @@ def remove_worker(folder: Path, worker: str) -> None:
 
 
 def read_turns(run_dir: Path, columns: Sequence[str] | None = None) -> pa.Table:
-    """All turns of a run that are at hand; no rows where there are none. `columns`: the ones to read, all when None.
+    """Return all turns of a run on this disk; an empty table if there are none. `columns`: names to read (default: all).
 
-    UsageError names a file that cannot be read, or is not of this run: its rows would be counted as the run's.
+    Raise UsageError for a file that is unreadable or belongs to another run.
     """
-    wanted = SCHEMA if columns is None else pa.schema([SCHEMA.field(name) for name in columns])
-    tables = [_read(path, wanted.names).replace_schema_metadata(None) for path in _own(run_dir)]
-    return pa.concat_tables(tables) if tables else wanted.empty_table()
+    schema = SCHEMA if columns is None else pa.schema([SCHEMA.field(name) for name in columns])
+    tables = [_read(path, schema.names).replace_schema_metadata(None) for path in _own(run_dir)]
+    return pa.concat_tables(tables) if tables else schema.empty_table()
 
 
 def anchors(run_dir: Path) -> dict[str, Anchor]:
-    """Each worker's clock anchor."""
-    found = {}
+    """Return the clock anchor of each worker."""
+    by_worker = {}
     for path in _own(run_dir):
         metadata = _metadata(path)
         with _reading(path):
             worker = metadata[b"worker"].decode()
-            found[worker] = Anchor(int(metadata[b"anchor_wall_ns"]), int(metadata[b"anchor_mono_ns"]))
-    return found
+            by_worker[worker] = Anchor(int(metadata[b"anchor_wall_ns"]), int(metadata[b"anchor_mono_ns"]))
+    return by_worker
 
 
-def strangers(paths: Iterable[Path], run_id: str | None) -> dict[Path, str]:
-    """Files that are not of a run, and why. `run_id`: the run's; None: not known, then it is that of most of the files.
+def foreign_files(paths: Iterable[Path], run_id: str | None) -> dict[Path, str]:
+    """Return the files that do not belong to a run, with the reason. `run_id`: None if unknown; then that of most files.
 
-    A file that names no run is of before they did, and the folder's. A file that cannot be read is not judged here.
+    A file without a run id (of an older version) belongs to the run. An unreadable file is not in the result.
     """
-    stamps: dict[Path, Stamp | None] = {}
+    origins: dict[Path, Origin | None] = {}
     for path in paths:
         with suppress(UsageError):
-            stamps[path] = stamp(path)
-    named = Counter(one.run_id for one in stamps.values() if one is not None and one.run_id)
-    wanted = run_id or max(named, key=lambda name: named[name], default="")
-    found = {}
-    for path, one in stamps.items():
-        if one is None:
-            found[path] = "holds no turns of a run"
-        elif one.run_id and one.run_id != wanted:
-            found[path] = f"holds turns of another run, {one.run_id}"
-    return found
+            origins[path] = origin(path)
+    counts = Counter(entry.run_id for entry in origins.values() if entry is not None and entry.run_id)
+    own_id = run_id or max(counts, key=lambda name: counts[name], default="")
+    reasons = {}
+    for path, entry in origins.items():
+        if entry is None:
+            reasons[path] = "holds no turns of a run"
+        elif entry.run_id and entry.run_id != own_id:
+            reasons[path] = f"holds turns of another run, {entry.run_id}"
+    return reasons
 
 
 def _own(run_dir: Path) -> list[Path]:
-    """The files that count; UsageError where one is not of this run."""
+    """Return the files to read. Raise UsageError if one belongs to another run."""
     paths = live(run_dir / TURNS)
     try:
         run_id = read_json(run_dir / MANIFEST).get("id")
     except UsageError:
-        run_id = None  # of a run that was cut off
-    for path, why in strangers(paths, run_id if isinstance(run_id, str) else None).items():
+        run_id = None  # the run was killed before it wrote its manifest
+    for path, why in foreign_files(paths, run_id if isinstance(run_id, str) else None).items():
         raise UsageError(f"{path}: {why}; take it out of the folder")
     return paths
 
 
 def _gathered(paths: Iterable[Path]) -> Iterable[pa.Table]:
-    """The files' rows in tables of a good size, a few of them in memory at a time."""
+    """Yield the rows of the files in tables of about _GROUP_ROWS rows, a few row groups in memory at a time."""
     waiting: list[pa.Table] = []
     for path in paths:
         with pq.ParquetFile(path) as source:
@@ -234,12 +234,12 @@ def _gathered(paths: Iterable[Path]) -> Iterable[pa.Table]:
 def _read(path: Path, columns: list[str]) -> pa.Table:
     with _reading(path), pq.ParquetFile(path) as source:
         table = source.read(columns=columns)
-        wanted = pa.schema([SCHEMA.field(name) for name in columns])
-        return table if table.schema.equals(wanted) else table.select(columns).cast(wanted)
+        schema = pa.schema([SCHEMA.field(name) for name in columns])
+        return table if table.schema.equals(schema) else table.select(columns).cast(schema)
 
 
 def _safe(worker: str) -> str:
-    """A worker's name as part of a file's."""
+    """Return a worker's name as part of a file name."""
     return re.sub(r"[^A-Za-z0-9_.-]", "_", worker)
 
 
@@ -249,7 +249,7 @@ def _metadata(path: Path) -> dict[bytes, bytes]:
 
 
 def _held(joined: Path) -> set[str]:
-    """Names of the parts that a joined file holds; empty where there is no such file."""
+    """Return the names of the parts in a joined file; empty without such a file."""
     if not is_plain(joined):
         return set()
     held = _metadata(joined).get(_HELD, b"[]")
@@ -259,7 +259,7 @@ def _held(joined: Path) -> set[str]:
 
 
 def live(folder: Path) -> list[Path]:
-    """The files that count: a part that is in a joined file already does not."""
+    """Return the files to read: the joined files, and the parts that are not in one."""
     held: set[str] = set()
     for joined in plain_files(folder, f"*-{_JOINED}.parquet"):
         held |= _held(joined)

@@ -1,6 +1,6 @@
-"""The users of a locustfile: `from inferload.users import InferenceUser, ScenarioUser`.
+"""User classes for locustfiles: `from inferload.users import InferenceUser, ScenarioUser`.
 
-The import adds inferload's options and event listeners to Locust.
+The import registers inferload's options and event listeners in Locust.
 """
 
 from inferload.locust import plugin

@@ -15,7 +15,7 @@ from random import Random
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from inferload.workload.live_agent import LiveAgent, Said, Say
+from inferload.workload.live_agent import LiveAgent, MessageDict, Say
 
 _OPERATIONS: Mapping[type, Callable[[Any, Any], Any]] = {
     ast.Add: operator.add,
@@ -61,7 +61,7 @@ class ToolAgent(LiveAgent):
         for number in range(rng.randint(2, 5)):
             Path(self._folder.name, f"note-{number}.txt").write_text("x" * rng.randint(1, 999))
 
-    def step(self, messages: Sequence[Said]) -> Say | None:
+    def step(self, messages: Sequence[MessageDict]) -> Say | None:
         """The question first, then the results of what was called."""
         if not messages:
             question = f"List the files, add {self.session} to the sum of their sizes, and say when you did it."

@@ -12,9 +12,10 @@ import pytest
 import simulator_process
 import sshd
 from e2e_runs import Stage
-from inferload.deploy import launch, probe
-from inferload.deploy.engines import Wanted
-from inferload.deploy.running import Server
+from inferload.deploy.launcher import launch, probe
+from inferload.deploy.launcher.server_state import LocalServer
+from inferload.deploy.servers import local
+from inferload.deploy.servers.engines import ServerSpec
 from simulator_process import Simulator
 
 from inferload.client.connection.python_connection import SO_TIMESTAMPNS
@@ -105,8 +106,8 @@ def ssh_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[sshd.SshSer
 
 
 @pytest.fixture(scope="session")
-def vllm_server() -> Iterator[Server]:
+def vllm_server() -> Iterator[LocalServer]:
     """Real vLLM on the CPU with the tiny model; fails, and does not skip, where it is not installed."""
     _, cores = launch.split_cores(launch.available_cores())
-    with launch.serving(Wanted(engine="vllm-cpu", port=probe.free_port(), cores=cores)) as server:
+    with local.serving(ServerSpec(engine="vllm-cpu", port=probe.free_port(), cores=cores)) as server:
         yield server

@@ -42,7 +42,7 @@ def vllm_parts() -> tuple[list[Path], list[Path]]:
 
 
 def files(*patterns: str) -> list[Path]:
-    return [file for pattern in patterns for file in sorted(TESTS.glob(pattern))]
+    return [file for pattern in patterns for file in sorted(TESTS.rglob(pattern))]
 
 
 def main(words: list[str]) -> int:

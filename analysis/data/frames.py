@@ -24,7 +24,7 @@ from inferload.errors import UsageError
 from inferload.measure.columns import turn_columns, values_by_turn
 from inferload.scrapes_file import read_scrapes
 from inferload.server_metrics.series import ServerSeries, by_target
-from inferload.turns_file import SCHEMA, strangers
+from inferload.turns_file import SCHEMA, foreign_files
 
 from . import vllm_log
 from .vllm_log import ServerLog
@@ -260,7 +260,7 @@ def _turn_tables(run_dir: Path, run_id: object, notes: list[str]) -> list[pa.Tab
     tables = []
     _note_irregular(run_dir / rundir.TURNS, notes)
     paths = rundir.plain_files(run_dir / rundir.TURNS, "*.parquet")
-    foreign = strangers(paths, run_id if isinstance(run_id, str) else None)
+    foreign = foreign_files(paths, run_id if isinstance(run_id, str) else None)
     for path in paths:
         if path in foreign:
             notes.append(f"{rundir.TURNS}/{path.name} {foreign[path]}, and is left out")

@@ -229,7 +229,7 @@ def json_text(diagnoses: Diagnoses) -> str:
 
 
 def table(rules: Sequence[Rule] = RULES) -> str:
-    """Rules and advice as tables of docs/diagnosis.md."""
+    """Rules and advice as tables of docs/report.md."""
     lines = ["| finding on the whole run | condition |", "|---|---|"]
     lines += [f"| `{rule.code}` {rule.title} | {rule.holds} |" for rule in RUN_RULES]
     lines += ["", "| cause | evidence | limits |", "|---|---|---|"]
@@ -255,4 +255,4 @@ def main(page: str) -> None:
 if __name__ == "__main__":
     import sys
 
-    main(sys.argv[1] if len(sys.argv) > 1 else "docs/diagnosis.md")
+    main(sys.argv[1] if len(sys.argv) > 1 else "docs/report.md")

@@ -13,7 +13,7 @@ from typing import Any, NoReturn
 
 from inferload.errors import UsageError
 
-from ..arguments import REFUSED
+from ..vllm.arguments import REFUSED
 from .options import add_known
 
 # Flags of features that are not modelled, with the values that leave the feature off.

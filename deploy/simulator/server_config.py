@@ -7,7 +7,7 @@ from typing import Any
 
 from inferload.errors import UsageError
 
-from ..arguments import REFUSED_VALUES
+from ..vllm.arguments import REFUSED_VALUES
 from . import flags
 from .core.hardware import Build, Preset, find, kv_blocks, kv_bytes_per_token, step_cost, with_noise
 from .core.paced_scheduler import PacedScheduler

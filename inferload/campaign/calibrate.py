@@ -15,7 +15,7 @@ from inferload.campaign import runner
 from inferload.campaign.journal import Journal
 from inferload.campaign.runner import Limits, Runner
 from inferload.errors import UsageError
-from inferload.machine.calibration import Pace, Seen
+from inferload.machine.calibration import ReferencePace, RunFigures
 from inferload.results.summary import is_marked
 from inferload.run_options import API_KEY_VARIABLE
 
@@ -30,14 +30,14 @@ _PROXIES = ("http_proxy", "https_proxy", "all_proxy")
 class Bench:
     """Makes runs of rising size in a folder, each against a server of its own."""
 
-    def __init__(self, work: Path, pace: Pace, seconds: float) -> None:
+    def __init__(self, work: Path, pace: ReferencePace, seconds: float) -> None:
         self._work = work
         self._pace = pace
         self._seconds = seconds
         self._runner = Runner(work, Journal(work))
         self._client_cores, self._server_cores = split(_cores())
 
-    def measure(self, streams: int) -> Seen:
+    def measure(self, streams: int) -> RunFigures:
         """Make one run; its cause is the only reason if it failed."""
         scenario = self._work / f"{streams}.yaml"
         scenario.write_text(scenario_text(streams, self._pace, self._seconds), encoding="utf-8")
@@ -46,7 +46,7 @@ class Bench:
             entry = self._run(str(streams), scenario, port)
             late = call(port, "GET", "/simulator/stats").get("lateness_ms", {})
         if "cause" in entry:
-            return Seen(reasons=(entry["cause"],))
+            return RunFigures(reasons=(entry["cause"],))
         return seen(rundir.read_json(self._work / str(streams) / rundir.SUMMARY), late)
 
     def _run(self, name: str, scenario: Path, port: int) -> dict[str, Any]:
@@ -57,7 +57,7 @@ class Bench:
             return self._runner.run(name, argv, limits, environment=environment(os.environ, self._work), cwd=self._work)
 
 
-def scenario_text(streams: int, pace: Pace, seconds: float) -> str:
+def scenario_text(streams: int, pace: ReferencePace, seconds: float) -> str:
     """Streams that never pause, their starts spread evenly over one turn so that no two sizes burst differently."""
     warmup_s = round(1.25 * pace.turn_s, 3)
     return f"""schema: 1
@@ -79,12 +79,12 @@ def environment(given: Mapping[str, str], folder: Path) -> dict[str, str]:
     return {**kept, "XDG_CACHE_HOME": str(folder / "cache"), "PYTHONUNBUFFERED": "1"}
 
 
-def seen(summary: Mapping[str, Any], late_ms: Mapping[str, Any]) -> Seen:
+def seen(summary: Mapping[str, Any], late_ms: Mapping[str, Any]) -> RunFigures:
     """What a summary and the server's page come to."""
     latency, client, verdict = summary["latency"], summary["client"], summary["verdict"]
     lag = client["loop_lag_ms"]
     tail = next((name for name in _TAILS if lag[name] is not None and not is_marked(lag, name)), None)
-    return Seen(
+    return RunFigures(
         measurement=verdict["measurement"],
         reasons=tuple(_finding(reason["text"]) for reason in verdict["reasons"] if reason["phase"] == "measure"),
         failed_turns=summary["turns"]["failed"],
@@ -112,7 +112,7 @@ def _finding(text: str) -> str:
 
 
 @contextlib.contextmanager
-def serving(streams: int, pace: Pace, limit_s: float, cores: tuple[int, ...] | None) -> Iterator[int]:
+def serving(streams: int, pace: ReferencePace, limit_s: float, cores: tuple[int, ...] | None) -> Iterator[int]:
     """The simulator on a free port of loopback; it ends with the block, and by itself if that never comes."""
     command = [sys.executable, "-m", "inferload", "simulator", "--port", "0", "--exit-after-s", f"{limit_s:.0f}"]
     command.append("--disable-log-stats")

@@ -1,4 +1,4 @@
-"""The `inferload` command. Satellites add sub-commands by entry point; nothing here imports them."""
+"""The `inferload` command. Other packages add sub-commands by entry points, which are imported on use."""
 
 import argparse
 import contextlib
@@ -16,7 +16,7 @@ from inferload.errors import UsageError
 from inferload.escaping import escaped_lines
 from inferload.run_options import KEY_ON_COMMAND_LINE
 
-# Sub-commands of the load path, with the module whose `register` adds them.
+# Sub-commands of this package, with the module whose `register` adds them.
 BUILT_IN = {
     "run": "inferload.cli.run",
     "search": "inferload.cli.search_command",
@@ -104,7 +104,7 @@ def build_parser(command: str | None = None) -> argparse.ArgumentParser:
 
 
 def _commands_text(others: Sequence[str]) -> str:
-    """Return the commands by group. `others`: satellites without a group."""
+    """Return the commands by group. `others`: commands of entry points without a group."""
     groups = {**GROUPS, **({"other": dict.fromkeys(sorted(others), "")} if others else {})}
     lines = [
         line
@@ -115,7 +115,7 @@ def _commands_text(others: Sequence[str]) -> str:
 
 
 def _add(entry: EntryPoint, commands: Any) -> None:
-    """Add a satellite's sub-command; if it cannot be loaded, a command that reports the error."""
+    """Add the sub-command of an entry point; if it cannot be loaded, a command that reports the error."""
     try:
         register = entry.load()
     except ImportError as error:
@@ -135,13 +135,13 @@ def _refuse(reason: str) -> Callable[[argparse.Namespace], int]:
 
 
 class _Escaping:
-    """Standard output that escapes control characters: names and texts of servers and files are among what is printed."""
+    """Standard output that escapes control characters: printed texts may come from servers and files."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
 
     def write(self, text: str) -> int:
-        """Write the text, line feeds and tabs as they are."""
+        """Write a text with all control characters but line feeds and tabs escaped."""
         self._stream.write(escaped_lines(text))
         return len(text)
 
@@ -154,7 +154,9 @@ def main(argv: list[str] | None = None) -> int:
     words = sys.argv[1:] if argv is None else argv
     parser = build_parser(words[0] if words else None)
     first = words[0].partition("=")[0] if words else ""
-    if first.startswith("-") and first not in parser._option_string_actions:  # its value would be shown as a command
+    if (
+        first.startswith("-") and first not in parser._option_string_actions
+    ):  # argparse would report its value as a command
         parser.error(
             KEY_ON_COMMAND_LINE if is_key(first) else f"{first}: unknown; a command comes first: inferload --help"
         )
@@ -167,7 +169,7 @@ def main(argv: list[str] | None = None) -> int:
             code = int(arguments.run(arguments) or 0)
             sys.stdout.flush()
         return code
-    except BrokenPipeError:  # the reader has had enough, as `| head` does: nothing is wrong
+    except BrokenPipeError:  # the reader of a pipe has closed it, as `| head` does: no error
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except UsageError as error:

@@ -1,4 +1,4 @@
-"""`inferload calibrate`: how many streams and tokens a second one worker of this machine measures truly."""
+"""`inferload calibrate`: measure how many streams one worker of this machine measures accurately."""
 
 import argparse
 import contextlib
@@ -13,17 +13,17 @@ from typing import Any
 
 from inferload.errors import UsageError
 from inferload.machine import calibration
-from inferload.machine.calibration import Calibration, Machine, Pace, Point, Seen
+from inferload.machine.calibration import Calibration, Machine, ReferencePace, RunFigures, SizeResult
 from inferload.numbers import percent, short
 
 LADDER, SECONDS = (50, 100, 200, 400, 800), 8.0
 QUICK_LADDER, QUICK_SECONDS = (50, 200, 400), 4.0
-_PACE, _QUICK_PACE = Pace(), Pace(tokens=50)
+_PACE, _QUICK_PACE = ReferencePace(), ReferencePace(tokens=50)
 _MOST = 10_000
 
-_DESCRIPTION = """Find how many streams one worker of this machine measures truly. The embedded simulator sends tokens at
-known times, from a process and, where there are two, a core of its own; short runs of rising size are held against that
-truth. It takes two minutes or so, in which nothing else should run on this machine."""
+_DESCRIPTION = """Measure how many streams one worker of this machine measures accurately. The embedded simulator sends tokens
+at known times, in a process of its own and, if there are two, on a core of its own; short runs of increasing size are compared
+with these times. It takes about two minutes; nothing else should run on this machine meanwhile."""
 
 
 def register(commands: Any) -> None:
@@ -31,11 +31,11 @@ def register(commands: Any) -> None:
     parser = commands.add_parser(
         "calibrate",
         description=_DESCRIPTION,
-        epilog="Exit code: 0 a size was measured truly, 3 none was. The result is kept; a run planned past it warns.",
+        epilog="Exit code: 0 a size was measured accurately, 3 none was. The result is stored; larger runs log a warning.",
     )
     parser.add_argument("--quick", action="store_true", help="three sizes of four seconds")
-    parser.add_argument("--sizes", type=_sizes, metavar="N,N", help="streams to try, instead of 50,100,200,400,800")
-    parser.add_argument("--json", action="store_true", help="print what is stored as JSON")
+    parser.add_argument("--sizes", type=_sizes, metavar="N,N", help="numbers of streams (default: 50,100,200,400,800)")
+    parser.add_argument("--json", action="store_true", help="print the stored result as JSON")
     parser.set_defaults(run=run)
 
 
@@ -45,45 +45,49 @@ def _sizes(text: str) -> tuple[int, ...]:
     except ValueError:
         sizes = []
     if not sizes or sizes[0] < 1 or sizes[-1] > _MOST:
-        raise argparse.ArgumentTypeError(f"{text!r}: not numbers of streams from 1 to {_MOST}; say it as 50,100")
+        raise argparse.ArgumentTypeError(f"{text!r}: not numbers of streams from 1 to {_MOST}; write it as 50,100")
     return tuple(sizes)
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Try sizes, print the table and the answer, store them."""
+    """Measure the sizes, print the table and the result, store it; return the exit code."""
     from inferload.campaign.calibrate import Bench  # these imports are slow
     from inferload.cli import machine
 
     pace, seconds = (_QUICK_PACE, QUICK_SECONDS) if arguments.quick else (_PACE, SECONDS)
     ladder = arguments.sizes or (QUICK_LADDER if arguments.quick else LADDER)
-    say = _quiet if arguments.json else _aloud
+    output = _silent if arguments.json else _printed
     with tempfile.TemporaryDirectory(prefix="inferload-calibrate-") as work:
         bench = Bench(Path(work), pace, seconds)
-        points = climb(bench.measure, ladder, pace, refine=not arguments.quick, say=say)
-    made = Calibration.of(
-        datetime.now(UTC).isoformat(timespec="seconds"), Machine.this(machine.described()), _versions(), pace, points
+        points = climb(bench.measure, ladder, pace, refine=not arguments.quick, output=output)
+    result = Calibration.of(
+        datetime.now(UTC).isoformat(timespec="seconds"), Machine.this(machine.description()), _versions(), pace, points
     )
-    say(f"\n{calibration.answer(points)}")
+    output(f"\n{calibration.answer(points)}")
     if remark := calibration.remark(points):
-        say(remark)
-    if made is None:
+        output(remark)
+    if result is None:
         print("inferload: nothing is stored; calibrate again when this machine is idle", file=sys.stderr)
         return 3
-    say(f"stored in {_stored(made)}")
+    output(f"stored in {_store(result)}")
     if arguments.json:
-        print(made.to_json(), end="")
-    return 3 if made.streams is None else 0
+        print(result.to_json(), end="")
+    return 3 if result.streams is None else 0
 
 
 def climb(
-    measure: Callable[[int], Seen], ladder: tuple[int, ...], pace: Pace, refine: bool, say: Callable[[str], None]
-) -> list[Point]:
-    """Every size that was tried, in the order in which it was; a row of the table is said as soon as it is there."""
-    points: list[Point] = []
-    say(HEAD)
+    measure: Callable[[int], RunFigures],
+    ladder: tuple[int, ...],
+    pace: ReferencePace,
+    refine: bool,
+    output: Callable[[str], None],
+) -> list[SizeResult]:
+    """Measure sizes up the ladder and output a row of the table after each; return the results in that order."""
+    points: list[SizeResult] = []
+    output(HEAD)
     while (size := calibration.next_size(points, ladder, refine)) is not None:
-        points.append(calibration.point(size, pace, measure(size)))
-        say(row(points[-1]))
+        points.append(calibration.size_result(size, pace, measure(size)))
+        output(row(points[-1]))
     return points
 
 
@@ -94,15 +98,15 @@ HEAD = (
 )
 
 
-def row(point: Point) -> str:
-    """A size's line of the table."""
-    seen = point.seen
-    lag = "-" if seen.loop_lag_ms is None else f"{short(seen.loop_lag_ms)} ({seen.loop_lag_at})"
-    cpu = percent(seen.cpu_share, "-")
+def row(point: SizeResult) -> str:
+    """Return the table row of a size."""
+    figures = point.figures
+    lag = "-" if figures.loop_lag_ms is None else f"{short(figures.loop_lag_ms)} ({figures.loop_lag_at})"
+    cpu = percent(figures.cpu_share, "-")
     return (
-        f"{point.streams:>7} {short(seen.output_tok_per_s):>8} "
+        f"{point.streams:>7} {short(figures.output_tok_per_s):>8} "
         f"{_signed(point.ttft_error_ms):>11} {_signed(point.itl_p99_error_ms):>14} "
-        f"{short(seen.delay_p99_ms):>10} {lag:>15} {cpu:>8} {short(seen.server_late_p99_ms):>12}  {point.outcome}"
+        f"{short(figures.delay_p99_ms):>10} {lag:>15} {cpu:>8} {short(figures.server_late_p99_ms):>12}  {point.outcome}"
         + (f": {point.why}" if point.why else "")
     )
 
@@ -111,25 +115,25 @@ def _signed(value: float | None) -> str:
     return "-" if value is None else f"{value:+.2f}"
 
 
-def _stored(made: Calibration) -> Path:
-    where = calibration.folder(os.environ, Path.home())
+def _store(result: Calibration) -> Path:
+    folder = calibration.folder(os.environ, Path.home())
     try:
-        return calibration.store(made, where)
+        return calibration.store(result, folder)
     except OSError as error:
-        raise UsageError(f"{where}: {error.strerror}; name a folder that can be written in XDG_CACHE_HOME") from error
+        raise UsageError(f"{folder}: {error.strerror}; set XDG_CACHE_HOME to a writable folder") from error
 
 
 def _versions() -> dict[str, str]:
-    found = {"python": ".".join(map(str, sys.version_info[:3]))}
+    versions = {"python": ".".join(map(str, sys.version_info[:3]))}
     for name in ("inferload", "locust", "gevent"):
         with contextlib.suppress(metadata.PackageNotFoundError):
-            found[name] = metadata.version(name)
-    return found
+            versions[name] = metadata.version(name)
+    return versions
 
 
-def _aloud(text: str) -> None:
+def _printed(text: str) -> None:
     print(text, flush=True)
 
 
-def _quiet(_text: str) -> None:
-    """Nothing: the JSON alone is wanted."""
+def _silent(_text: str) -> None:
+    """Discard the text: with --json the document alone is printed."""

@@ -1,4 +1,4 @@
-"""`inferload doctor`: is this machine fit to measure, and what can the server do?"""
+"""`inferload doctor`: check this machine and a server."""
 
 import argparse
 import json
@@ -15,11 +15,11 @@ def register(commands: Any) -> None:
     """Add the sub-command."""
     parser = commands.add_parser(
         "doctor",
-        description="Look at this machine and, with --host, at a server. Sends the server a few turns of two tokens.",
-        epilog="Exit code: 0 nothing fails, 2 something does. Example: inferload doctor --host http://server:8000",
+        description="Check this machine and, with --host, a server, which receives a few turns of two tokens.",
+        epilog="Exit code: 0 no check fails, 2 a check fails. Example: inferload doctor --host http://server:8000",
     )
     parser.add_argument("--host", metavar="URL", help="the server, as http://server:8000")
-    parser.add_argument("--metrics-url", metavar="URL", help="its Prometheus page (default: HOST/metrics)")
+    parser.add_argument("--metrics-url", metavar="URL", help="the server's Prometheus page (default: HOST/metrics)")
     for option in RUN_OPTIONS:
         if option.flag in _OPTIONS:
             parser.add_argument(option.flag, **option.keywords())
@@ -28,29 +28,28 @@ def register(commands: Any) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Look, print, and say whether anything fails."""
-    from inferload.cli import machine, server_checks  # the wire comes with them, which no other command should load
+    """Run and print the checks; return the exit code."""
+    from inferload.cli import machine, server_checks  # imports the HTTP client
 
     settings = None if arguments.host is None else server_checks.settings(arguments)
-    parts = {"machine": machine.look()}
+    parts = {"machine": machine.check()}
     if settings is not None:
-        parts["server"] = server_checks.look(settings, arguments.model or None, arguments.metrics_url)
-    everything = [check for found in parts.values() for check in found]
-    code = checks.exit_code(everything)
+        parts["server"] = server_checks.check(settings, arguments.model or None, arguments.metrics_url)
+    code = checks.exit_code([check for part in parts.values() for check in part])
     if arguments.json:
-        document = {part: [check.to_dict() for check in found] for part, found in parts.items()}
+        document = {title: [check.to_dict() for check in part] for title, part in parts.items()}
         print(json.dumps({"format": 1, **document, "fit": code == 0}, indent=1))
     else:
         heads = {"machine": "this machine", "server": str(arguments.host)}
-        print("\n\n".join(f"{heads[part]}\n{text_of(found)}" for part, found in parts.items()))
+        print("\n\n".join(f"{heads[title]}\n{text_of(part)}" for title, part in parts.items()))
     return code
 
 
-def text_of(found: list[Check]) -> str:
-    """A line for each check; under what is not ok, what to do."""
-    width = max(len(check.what) for check in found)
+def text_of(results: list[Check]) -> str:
+    """Return a line per check, with its remedy below."""
+    width = max(len(check.what) for check in results)
     lines = []
-    for check in found:
+    for check in results:
         lines.append(f"  {check.status:<4}  {check.what:<{width}}  {check.found}")
         if check.remedy:
             lines.append(f"{'':<{width + 10}}-> {check.remedy}")

@@ -1,4 +1,4 @@
-"""`inferload from-vllm-bench`: turn a `vllm bench serve` command line into a scenario file.
+"""`inferload from-vllm-bench`: translate a `vllm bench serve` command line into a scenario file.
 
 `OPTIONS` maps each option of vLLM 0.32 and of its predecessor benchmark_serving.py to the scenario key that it sets. Options
 that only make sense together (target, data set, arrivals) are read by one function each.
@@ -125,11 +125,11 @@ def _equal_shares(names: Sequence[str]) -> list[dict[str, Any]]:
 
 @dataclass(slots=True)
 class Translation:
-    """A command line and the scenario that sends the same load."""
+    """A command line and the equivalent scenario."""
 
-    words: list[str]  # as read, with options in their form `--name value`
+    words: list[str]  # of the command line, with options in the form `--name value`
     script: bool  # benchmark_serving.py instead of `vllm bench serve`
-    options: dict[str, Any]  # the values of the options that are given
+    options: dict[str, Any]  # values by option name, without absent options
     document: dict[str, Any] = field(default_factory=dict)
     run: list[str] = field(default_factory=list)  # options of `inferload run`
     notes: dict[str, list[str]] = field(default_factory=dict)  # by top-level key of the document
@@ -183,7 +183,7 @@ def _random_images(bench: Translation) -> dict[str, Any]:
     height, width, _ = max(buckets, key=buckets.__getitem__)
     if len(buckets) > 1:
         bench.unsupported.append(
-            f"--random-mm-bucket-config: all images have one size, {width} x {height}; here are {len(buckets)}"
+            f"--random-mm-bucket-config: {len(buckets)} sizes: all images have one size, {width} x {height}"
         )
     return _random(bench) | {"images": {"per_message": count, "width_px": width, "height_px": height}}
 
@@ -207,7 +207,7 @@ def _sharegpt(bench: Translation) -> dict[str, Any]:
         return {"source": source}
     longest = min(1024, 2048 - length)  # vLLM's limits of a prompt, and of prompt and answer
     if longest < 4:
-        raise UsageError(f"--output-len {length}: must be 2044 or less; vLLM's benchmark filters all prompts out")
+        raise UsageError(f"--output-len {length}: must be 2044 or less; above it vLLM's benchmark rejects all prompts")
     filters = {"min_prompt_tokens": 4, "max_prompt_tokens": longest}
     return {"source": source | {"filters": filters}, "output_tokens": length}
 
@@ -283,7 +283,7 @@ def _arrivals(bench: Translation, timed: bool) -> dict[str, Any]:
         arrivals = {"kind": "poisson", **_burstiness(options), "sessions_per_s": rate}
     if limit is None:
         return arrivals
-    bench.note("arrivals", "Requests above max_in_flight wait and are late; ttft_planned_ms includes that wait.")
+    bench.note("arrivals", "Requests above max_in_flight are delayed; ttft_planned_ms includes that delay.")
     return arrivals | {"max_in_flight": limit, "when_full": "delay"}
 
 
@@ -304,7 +304,9 @@ def _ramp(bench: Translation) -> dict[str, Any]:
             "--ramp-up-strategy: needs --ramp-up-start-rps, a --ramp-up-end-rps that is not below it, and no --request-rate"
         )
     duration_s = ramp_s(strategy, first, last, options.get("num-prompts", _PROMPTS))
-    bench.note("arrivals", f"vLLM's {strategy} ramp goes by the number of the request; this is the same over time.")
+    bench.note(
+        "arrivals", f"vLLM's {strategy} ramp is a function of the request number; this is the equivalent over time."
+    )
     shares = [index / _RAMP_SEGMENTS for index in range(_RAMP_SEGMENTS + 1)]
     points = [
         {"time_s": round(duration_s * share, 3), "sessions_per_s": round(ramp_rate(strategy, first, last, share), 3)}
@@ -342,7 +344,9 @@ def _warmup(bench: Translation) -> None:
             "--num-warmups: a burst, a ramp or a trace has no warmup; run inferload run smoke before it"
         )
         return
-    bench.note("phases", "Warmup turns are like the others; vLLM's benchmark repeats its first prompt, then cached.")
+    bench.note(
+        "phases", "Warmup turns are like the others; vLLM's benchmark repeats its first prompt, which is cached."
+    )
     bench.document["phases"].update(warmup_s=600, warmup_turns=turns)
 
 
@@ -351,14 +355,14 @@ def _warmup(bench: Translation) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Option:
-    """An option of `vllm bench serve`. Without a key, a note and a reason, one of the functions below reads it."""
+    """An option of `vllm bench serve`. One without `key`, `note` and `unsupported` is read by one of the functions below."""
 
     read: Callable[[str], Any] | None = str  # None: a switch
     key: str = ""  # the scenario key that takes the value
     to: Callable[[Any], Any] = lambda value: value  # from the option's value to the key's
     many: bool = False
     note: str = ""  # the reason why the scenario needs no key for it
-    unsupported: str = ""  # the reason why it has no equivalent, or what to do instead
+    unsupported: str = ""  # the reason why it has no equivalent, or the replacement
 
 
 def _each(names: str, option: Option) -> dict[str, Option]:
@@ -425,9 +429,9 @@ OPTIONS: Mapping[str, Option] = {
     **_each("skip-tokenizer-init trust-remote-code", Option(None, note=_TOKENIZER)),
     "disable-tqdm": Option(None, note="a run has no such progress bar"),
     "no-stream": Option(None, note="concerns only how vLLM loads a data set"),
-    "no-oversample": Option(None, note="an exhausted data set starts again; inferload plan says when"),
+    "no-oversample": Option(None, note="an exhausted data set starts again; inferload plan reports when"),
     "plot-dataset-stats": Option(None, note="inferload plan prints the lengths"),
-    "random-mm-limit-mm-per-prompt": Option(note="each message has the images that the scenario asks for"),
+    "random-mm-limit-mm-per-prompt": Option(note="each message has the images of the scenario"),
     "ready-check-timeout-sec": Option(note="the preflight check sends one turn before any load"),
     "use-beam-search": Option(None, note="vLLM's benchmark ignores it"),
     # without an equivalent
@@ -450,14 +454,14 @@ OPTIONS: Mapping[str, Option] = {
 # -- the command line
 
 
-class _Parser(argparse.ArgumentParser):
+class _BenchParser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         raise UsageError(message.removeprefix("argument "))
 
 
 @cache
-def _parser() -> _Parser:
-    parser = _Parser(add_help=False, allow_abbrev=False, argument_default=argparse.SUPPRESS)
+def _parser() -> _BenchParser:
+    parser = _BenchParser(add_help=False, allow_abbrev=False, argument_default=argparse.SUPPRESS)
     for name, option in OPTIONS.items():
         if option.read is None:
             parser.add_argument(f"--{name}", action="store_true")
@@ -475,7 +479,7 @@ def parse(text: str) -> Translation:
         if word.startswith("--"):
             near = difflib.get_close_matches(word[2:], OPTIONS, n=1)
             hint = f"; did you mean --{near[0]}?" if near else ""
-            faults.append(f"{word}: vllm bench serve has no such option{hint}")
+            faults.append(f"{word}: no option of vllm bench serve{hint}")
         elif not index or not unknown[index - 1].startswith("--"):  # else the value of an unknown option
             faults.append(f"{word}: belongs to no option; quote values that contain blanks")
     if faults:
@@ -484,7 +488,7 @@ def parse(text: str) -> Translation:
 
 
 def _shell_words(text: str) -> list[str]:
-    """Return the words of one command that may span several lines, each with a comment behind its backslash."""
+    """Return the words of one command, which may span several lines with a comment after each backslash."""
     lines = [re.sub(r"\\\s*(#.*)?$", "", line) for line in text.strip().splitlines()]
     try:
         words = shlex.split(" ".join(lines), comments=True)
@@ -547,7 +551,8 @@ def translate(text: str) -> Translation:
     _request(bench)
     _target(bench)
     bench.note(
-        "cache", "In vLLM's benchmark a second run finds the first one's prompts cached; isolate: none does so too."
+        "cache",
+        "In vLLM's benchmark the prompts of a second run are cached by the first; isolate: none has the same effect.",
     )
     return bench
 
@@ -624,8 +629,8 @@ def register(commands: Any) -> None:
     """Add the sub-command."""
     parser = commands.add_parser(
         "from-vllm-bench",
-        description="Turn a `vllm bench serve` command line (or one of benchmark_serving.py) into a scenario file. Options without "
-        "an equivalent are listed in the file and on stderr. Reads the options of vLLM 0.32. Sends nothing.",
+        description="Translate a `vllm bench serve` command line (or one of benchmark_serving.py) into a scenario file. Options "
+        "without an equivalent are listed in the file and on stderr. Reads the options of vLLM 0.32. Sends nothing.",
         epilog="Example: inferload from-vllm-bench --into mine.yaml "
         "'vllm bench serve --backend openai-chat --dataset-name random --request-rate 4 --num-prompts 200'",
     )
@@ -653,7 +658,12 @@ def run(arguments: argparse.Namespace) -> int:
 def as_text(bench: Translation, file: str) -> str:
     """Return the scenario file: origin, how to run it, options without an equivalent, and the commented document."""
     origin = [*(["benchmark_serving.py"] if bench.script else ["vllm", "bench", "serve"]), *_masked(bench.words)]
-    head = ["Made of", f"  {shlex.join(origin)}", "Run it with", f"  inferload run {file} {shlex.join(bench.run)}"]
+    head = [
+        "Translated from",
+        f"  {shlex.join(origin)}",
+        "Run it with",
+        f"  inferload run {file} {shlex.join(bench.run)}",
+    ]
     if bench.unsupported:
         head += ["No equivalent:", *(f"  {line}" for line in bench.unsupported)]
     if notes := bench.notes.pop("schema", None):

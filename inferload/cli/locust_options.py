@@ -1,4 +1,4 @@
-"""Locust's own options, as `inferload run` takes and passes them on."""
+"""Locust's options of `inferload run`, which are passed on to Locust."""
 
 import argparse
 from collections.abc import Sequence
@@ -10,7 +10,7 @@ _SHOWN = {
     ("--processes",): "number of worker processes on this machine",
     ("--master",): "run as the master of workers on other machines",
     ("--worker",): "run as a worker",
-    ("--master-host",): "of a worker: the address of the master",
+    ("--master-host",): "address of the master, for a worker",
     ("--expect-workers",): "number of workers that the master waits for",
     ("--web-port", "-P"): "show the web UI on this port instead of running headless",
     ("--web-host",): "show the web UI on this address",
@@ -37,7 +37,7 @@ _WEB_UI = {
 
 
 def add_to(parser: argparse.ArgumentParser) -> None:
-    """Add Locust's options; those given are collected in `extra`."""
+    """Add Locust's options; the ones on the command line are collected in `extra`."""
     group = parser.add_argument_group(
         "Locust's options", "All of Locust's options are accepted, here or after --; locust --help describes them."
     )

@@ -1,4 +1,4 @@
-"""Readings of this machine: limits, cores, ports, clocks, memory, packages. What they are judged to be is in measure/checks.py."""
+"""Readings of this machine for `machine.checks`: limits, cores, ports, clocks, memory, packages."""
 
 import os
 import platform
@@ -24,13 +24,13 @@ _MEMORY_USED = Path("/sys/fs/cgroup/memory.current")
 _STAT = Path("/proc/stat")
 
 
-def look() -> list[Check]:
-    """Every check of this machine; takes a little over half a second."""
+def check() -> list[Check]:
+    """Run every check of this machine, in about half a second."""
     before = _ticks()
     late_ms = network_checks.timer_lateness_ms(LOOK_S)
     after = _ticks()
     return [
-        Check("ok", "machine", described()),
+        Check("ok", "machine", description()),
         checks.python(sys.version_info[:3]),
         checks.packages(packages()),
         checks.open_files(*_open_files()),
@@ -45,32 +45,32 @@ def look() -> list[Check]:
     ]
 
 
-def described() -> str:
-    """Processor, cores and system, in a few words."""
+def description() -> str:
+    """Return processor, number of cores and operating system as text."""
     return f"{_processor()}, {os.cpu_count()} cores, {platform.system()} {platform.release()}"
 
 
 def packages() -> list[Package]:
-    """What inferload's own metadata asks for, extras left out, and what is installed of it; empty where it is not installed."""
+    """Return the libraries that the package metadata requires, without extras, with the installed versions."""
     try:
-        wanted = metadata.requires("inferload") or []
+        requirements = metadata.requires("inferload") or []
     except metadata.PackageNotFoundError:
         return [Package("inferload", "", None)]
     own = Package("inferload", "", metadata.version("inferload"))
-    return [own, *(_package(text) for text in wanted if "extra ==" not in text)]
+    return [own, *(_package(text) for text in requirements if "extra ==" not in text)]
 
 
 def _package(text: str) -> Package:
     requirement = Requirement(text)
-    wanted = str(requirement.specifier)
+    specifier = str(requirement.specifier)
     try:
-        return Package(requirement.name, wanted, metadata.version(requirement.name))
+        return Package(requirement.name, specifier, metadata.version(requirement.name))
     except metadata.PackageNotFoundError:
-        return Package(requirement.name, wanted, None)
+        return Package(requirement.name, specifier, None)
 
 
 def cores() -> tuple[int, int, float | None]:
-    """(cores that this process may run on, cores of the machine, quota in cores or None)."""
+    """Return (cores that this process may use, cores of the machine, CPU quota in cores or None)."""
     usable = len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count() or 1
     quota, _, period = (_text(_QUOTA) or "max").partition(" ")
     limit = int(quota) / int(period) if quota.isdigit() and period.strip().isdigit() else None
@@ -78,8 +78,8 @@ def cores() -> tuple[int, int, float | None]:
 
 
 def _processor() -> str:
-    found = re.search(r"(?m)^model name\s*:\s*(.+)$", _text(Path("/proc/cpuinfo")) or "")
-    return found[1].strip() if found else platform.processor() or platform.machine()
+    match = re.search(r"(?m)^model name\s*:\s*(.+)$", _text(Path("/proc/cpuinfo")) or "")
+    return match[1].strip() if match else platform.processor() or platform.machine()
 
 
 def _reader() -> Check:
@@ -88,7 +88,7 @@ def _reader() -> Check:
         reader_choice.chosen(),
         forced_by if reader_choice.built() else "",
         reader_choice.HOW_TO_BUILD,
-        network_checks.may_rank(),
+        network_checks.may_use_realtime(),
     )
 
 
@@ -98,13 +98,13 @@ def _open_files() -> tuple[int, int]:
 
 
 def _ports() -> list[Check]:
-    """One check; none where the system does not say."""
+    """Return the check of the port range; none if the system does not report it."""
     fields = (_text(_PORT_RANGE) or "").split()
     return [checks.ports(int(fields[0]), int(fields[1]))] if len(fields) == 2 else []
 
 
 def _clock_step_ns() -> int:
-    """The smallest step between two readings one after the other."""
+    """Return the smallest step between two consecutive readings of the clock."""
     smallest, last_ns = 1 << 62, now_ns()
     for _ in range(2_000):
         at_ns = now_ns()
@@ -115,7 +115,7 @@ def _clock_step_ns() -> int:
 
 
 def _memory_mb() -> tuple[float, float]:
-    """(free, all), of the machine or of the container where that has less."""
+    """Return (free, total) of the machine, or of the container if that has less."""
     of_machine = psutil.virtual_memory()
     free, total = float(of_machine.available), float(of_machine.total)
     limit, used = (_text(_MEMORY_LIMIT) or "").strip(), (_text(_MEMORY_USED) or "").strip()
@@ -129,7 +129,7 @@ def _ticks() -> Ticks | None:
 
 
 def _text(path: Path) -> str | None:
-    """A small file of the system's; None where it has none."""
+    """Return the text of a system file; None if it does not exist."""
     try:
         return path.read_text(encoding="utf-8", errors="replace")
     except OSError:

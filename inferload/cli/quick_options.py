@@ -22,7 +22,7 @@ _SETTERS: dict[str, Callable[[Scenario, str], Override]] = {
 
 
 def add_to(parser: argparse.ArgumentParser) -> argparse._ArgumentGroup:
-    """Add the options, as texts that the scenario's own checks read; the group that they form."""
+    """Add the options as a group and return it. Their values are texts, which the scenario's checks parse."""
     group = parser.add_argument_group("load", "Each option sets one key of the scenario for this run.")
     load = group.add_mutually_exclusive_group()
     load.add_argument("-u", "--users", metavar="N", help="closed loop: number of users")
@@ -39,11 +39,11 @@ def add_to(parser: argparse.ArgumentParser) -> argparse._ArgumentGroup:
 
 
 def settings(arguments: argparse.Namespace) -> list[str]:
-    """The values of --set, those of the quick options included. UsageError if the scenario refuses one of these."""
-    given = {name: text for name in _SETTERS if (text := getattr(arguments, name)) is not None}
-    if given:
+    """Return the values of --set, with those of the quick options. Raise UsageError if the scenario rejects one of these."""
+    texts = {name: text for name in _SETTERS if (text := getattr(arguments, name)) is not None}
+    if texts:
         named, scenario = overrides.parse_settings(arguments.set), scenarios.load(arguments.scenario)
-        quick = tuple(_SETTERS[name](scenario, text) for name, text in given.items())
+        quick = tuple(_SETTERS[name](scenario, text) for name, text in texts.items())
         overrides.refuse_overlaps((*named, *quick))
         scenarios.load(arguments.scenario, (*named, *quick))
         return [*arguments.set, *(each.setting for each in quick)]

@@ -1,4 +1,4 @@
-"""`inferload run`: a run of a scenario without a locustfile; it becomes the `locust` command that it stands for."""
+"""`inferload run`: run a scenario without a locustfile, by executing the equivalent `locust` command."""
 
 import argparse
 import os
@@ -11,7 +11,7 @@ from inferload.cli import locust_options, quick_options
 from inferload.errors import UsageError
 from inferload.run_options import RUN_OPTIONS, words
 
-DEFAULT_SCENARIO = "chat"  # as of the bundled locustfile
+DEFAULT_SCENARIO = "chat"  # the one of the bundled locustfile
 _EXAMPLE = "example: inferload run smoke --host http://server:8000 --users 20 --duration 60s --processes 2"
 
 
@@ -38,14 +38,14 @@ def register(commands: Any) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Replace this process by Locust's."""
+    """Replace this process by Locust."""
     arguments.set = quick_options.settings(arguments)
     command = locust_command(arguments, locustfile())
     os.execv(command[0], command)
 
 
 def locust_command(arguments: argparse.Namespace, locustfile: Path) -> list[str]:
-    """The `locust` command line that the arguments stand for."""
+    """Return the `locust` command line for the arguments."""
     command = [sys.executable, "-m", "locust", "-f", str(locustfile)]
     command += [] if locust_options.shows_web_ui(arguments.extra) else ["--headless"]
     command += ["--host", arguments.host] if arguments.host else []
@@ -54,11 +54,13 @@ def locust_command(arguments: argparse.Namespace, locustfile: Path) -> list[str]
 
 
 def locustfile() -> Path:
-    """The bundled chat locustfile: beside the package in a bare clone, inside it when installed."""
-    bare = Path(__file__).parents[2] / "locustfiles" / "chat.py"
-    if bare.is_file():
-        return bare
-    found = find_spec("inferload.locustfiles.chat")
-    if found is None or found.origin is None:
-        raise UsageError("locustfiles/chat.py: not installed; pip install inferload anew")
-    return Path(found.origin)
+    """Return the bundled chat locustfile: beside the package in a clone, inside it when installed."""
+    in_clone = Path(__file__).parents[2] / "locustfiles" / "chat.py"
+    if in_clone.is_file():
+        return in_clone
+    spec = find_spec("inferload.locustfiles.chat")
+    if spec is None or spec.origin is None:
+        raise UsageError(
+            "locustfiles/chat.py: not installed; reinstall inferload: pip install --force-reinstall inferload"
+        )
+    return Path(spec.origin)

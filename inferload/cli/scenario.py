@@ -19,7 +19,7 @@ from inferload.scenario.json_schema import json_schema
 from inferload.scenario.scenario import Scenario, load
 from inferload.workload.sessions import Sessions
 
-WHAT = "a scenario file, or the name of a bundled scenario"
+_SCENARIO_HELP = "a scenario file, or the name of a bundled scenario"
 
 
 def register(commands: Any) -> None:
@@ -42,7 +42,7 @@ def _register_validate(commands: Any) -> None:
         "Check scenario files and report every error with its line.",
         "Exit code: 0 all are valid, 2 one is not. Sends nothing. Example: inferload validate scenarios/*.yaml",
     )
-    parser.add_argument("scenarios", metavar="SCENARIO", nargs="+", help=WHAT)
+    parser.add_argument("scenarios", metavar="SCENARIO", nargs="+", help=_SCENARIO_HELP)
     parser.add_argument("--resolved", action="store_true", help="print each as YAML with all defaults written out")
     parser.set_defaults(run=validate)
 
@@ -51,11 +51,11 @@ def _register_plan(commands: Any) -> None:
     parser = _add(
         commands,
         "plan",
-        "Explain a scenario in words: sessions, turns, tokens, load, duration.",
-        "Sends nothing. Figures are those of sessions that the seed draws. Example: inferload plan chat-open",
+        "Explain a scenario: sessions, turns, tokens, load, duration.",
+        "Sends nothing. The figures are computed from sessions drawn with the seed. Example: inferload plan chat-open",
     )
-    parser.add_argument("scenario", metavar="SCENARIO", help=WHAT)
-    parser.add_argument("--seed", type=int, help="another seed than the file's")
+    parser.add_argument("scenario", metavar="SCENARIO", help=_SCENARIO_HELP)
+    parser.add_argument("--seed", type=int, help="seed (default: the scenario's)")
     parser.set_defaults(run=plan)
 
 
@@ -74,7 +74,7 @@ def _register_init(commands: Any) -> None:
     parser = _add(
         commands,
         "init",
-        "Write a commented scenario file to start from, and a locustfile.py beside it that runs it.",
+        "Write a commented scenario file, and a locustfile.py beside it that runs it.",
         "Never overwrites. Example: inferload init mine.yaml --from chat-open, then: locust --host http://server:8000",
     )
     parser.add_argument("path", metavar="FILE", nargs="?", default="scenario.yaml", help="default: %(default)s")
@@ -83,13 +83,13 @@ def _register_init(commands: Any) -> None:
         dest="source",
         metavar="NAME",
         default="chat",
-        help=f"bundled one to start from: {', '.join(catalog.names())}; default: %(default)s",
+        help=f"bundled scenario to copy: {', '.join(catalog.names())}; default: %(default)s",
     )
     parser.set_defaults(run=init)
 
 
 def validate(arguments: argparse.Namespace) -> int:
-    """Check each file; mistakes go to stderr, a line each, so that editors can jump to them."""
+    """Check each file; print one line per mistake on stderr, which editors can link to its position."""
     results = [_checked(name, arguments.resolved) for name in arguments.scenarios]
     return 0 if all(results) else 2
 
@@ -100,8 +100,7 @@ def _checked(name: str, resolved: bool) -> bool:
         missing, warnings = _data_faults(scenario, name)
     except ScenarioError as error:
         count = len(error.faults)
-        said = f"{error}\n{error.origin}: {count} mistake{'s' * (count > 1)}"
-        print(escaped_lines(said), file=sys.stderr)
+        print(escaped_lines(f"{error}\n{error.origin}: {count} mistake{'s' * (count > 1)}"), file=sys.stderr)
         return False
     except UsageError as error:
         print(escaped_lines(str(error)), file=sys.stderr)
@@ -112,13 +111,13 @@ def _checked(name: str, resolved: bool) -> bool:
 
 
 def _data_faults(scenario: Scenario, name: str) -> tuple[str, list[str]]:
-    """A remark where a data file is not on this machine, and what of the data is not sent; UsageError where a file is broken."""
+    """Return a note on a missing data file, and warnings on data that is not sent. Raise UsageError for an invalid file."""
     sessions = Sessions(scenario, Data(name))
     try:
         sessions.open()
         check_sendable(scenario, sessions)
     except data_files.Missing as error:
-        return f"; not here: {error}", []
+        return f"; missing on this machine: {error}", []
     return "", sessions.warnings()
 
 
@@ -140,7 +139,7 @@ def schema(arguments: argparse.Namespace) -> int:
 
 
 def init(arguments: argparse.Namespace) -> int:
-    """Write a bundled scenario under its new name, and a locustfile for it, where no file is yet."""
+    """Write a bundled scenario under a new name, and a locustfile for it; never overwrite a file."""
     file = Path(arguments.path)
     text = catalog.read(catalog.bundled(arguments.source))
     name = re.sub(r"[^A-Za-z0-9._-]+", "-", file.stem).strip("-._") or "scenario"
@@ -155,7 +154,7 @@ def init(arguments: argparse.Namespace) -> int:
         )
     else:
         print(
-            f"{locustfile}: exists already and stays as it is; locust's --scenario {shlex.quote(str(file))} names the new file"
+            f"{locustfile}: exists already and is unchanged; run the new file with locust --scenario {shlex.quote(str(file))}"
         )
     return 0
 
@@ -173,22 +172,22 @@ def write_new(file: Path, text: str) -> bool:
 
 
 LOCUSTFILE = '''\
-"""A load test of an LLM server, by the scenario beside this file.
+"""Load test of an LLM server with the scenario beside this file.
 
-locust --host http://server:8000                 with a web UI
-locust --host http://server:8000 --headless      users, rate and duration are the scenario's
+locust --host http://server:8000                 with the web UI
+locust --host http://server:8000 --headless      with users, rate and duration of the scenario
 """
 
 from inferload.users import ScenarioUser
 
 
 class User(ScenarioUser):
-    """Plays the scenario."""
+    """Runs the scenario."""
 
     scenario = SCENARIO  # beside this file
 
 
-# What happens with each turn can be listened to, quickly: this runs beside the streams that are measured.
+# Listener for each turn. Keep it short: it runs in the event loop that reads the streams.
 #
 # from inferload.users import events
 #

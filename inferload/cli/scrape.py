@@ -1,4 +1,4 @@
-"""`inferload scrape`: keep the metrics pages of servers over time, without a run."""
+"""`inferload scrape`: record the Prometheus metrics of servers without a run."""
 
 import argparse
 import math
@@ -20,10 +20,10 @@ PROGRESS_S = 1.0
 
 _OPTIONS = ("--api-key-file", "--ca-file", "--insecure")
 _EPILOG = """\
-Ctrl-C, SIGTERM and the end of --duration end it alike: one last scrape, and all is joined into DIR/all.parquet.
+Ctrl-C, SIGTERM and the end of --duration have the same effect: one last scrape, then all parts are joined into DIR/all.parquet.
 Example: inferload scrape http://server:8000 --out metrics --duration 600
 Then:    inferload report --locust-csv results/load --scrape metrics
-Exit code: 0 every page gave figures; 1 a page never did, or samples could not be written; 2 it could not start."""
+Exit code: 0 every page had metrics; 1 a page never had any, or samples could not be written; 2 invalid arguments."""
 
 
 def register(commands: Any) -> None:
@@ -35,11 +35,17 @@ def register(commands: Any) -> None:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument(
-        "urls", metavar="URL", nargs="+", help="a metrics page; without a path /metrics (http://server:8000)"
+        "urls", metavar="URL", nargs="+", help="metrics page, as http://server:8000/metrics (default path: /metrics)"
     )
-    parser.add_argument("--out", metavar="DIR", type=Path, required=True, help="where the files go; must be empty")
     parser.add_argument(
-        "--interval", metavar="S", type=_interval_s, default=0.25, help="seconds between scrapes, 0.05 to 3600 (0.25)"
+        "--out", metavar="DIR", type=Path, required=True, help="output directory; must be empty or absent"
+    )
+    parser.add_argument(
+        "--interval",
+        metavar="S",
+        type=_interval_s,
+        default=0.25,
+        help="seconds between scrapes, 0.05 to 3600 (default: 0.25)",
     )
     parser.add_argument(
         "--duration", metavar="S", type=_duration_s, default=None, help="seconds until the end (default: until Ctrl-C)"
@@ -69,8 +75,8 @@ def _seconds(text: str, least: float, most: float) -> float:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Scrape until the end; the exit code."""
-    from inferload.client import scraper as scrape  # pyarrow comes with it, which no other command should load
+    """Scrape until the end; return the exit code."""
+    from inferload.client import scraper as scrape  # imports pyarrow
     from inferload.client.connection import credentials
     from inferload.client.connection.redaction import Redaction
     from inferload.measure.clock import Anchor
@@ -79,24 +85,26 @@ def run(arguments: argparse.Namespace) -> int:
     key = credentials.api_key(arguments.api_key_file, API_KEY_VARIABLE)
     ca_file = Path(arguments.ca_file) if arguments.ca_file else None
     clients = scrape.clients_of(arguments.urls, ca_file, arguments.insecure, key)
-    job = scrape.Job(clients, arguments.interval, arguments.out, Anchor.take())
-    progress = Progress([client.url.target for client in clients])
-    book = scrape.Book(tell=progress.add, tell_error=lambda error: None, redact=Redaction.of(key, ()))
+    job = scrape.ScrapeJob(clients, arguments.interval, arguments.out, Anchor.take())
+    progress = ScrapeProgress([client.url.target for client in clients])
+    buffer = scrape.ScrapeBuffer(
+        on_scrape=progress.add, on_write_error=lambda error: None, redact=Redaction.of(key, ())
+    )
     woken, wake = os.pipe()
-    kept = {
+    handlers = {
         number: signal.signal(number, lambda *_: os.write(wake, b"x")) for number in (signal.SIGINT, signal.SIGTERM)
     }
     try:
-        scrape.scrape_all(job, book, _ended(woken, arguments.duration, progress))
+        scrape.scrape_all(job, buffer, _end_waiter(woken, arguments.duration, progress))
     except OSError as error:
         raise UsageError(f"--out {arguments.out}: {error.strerror}; name a directory that can be written") from error
     finally:
-        for number, handler in kept.items():
+        for number, handler in handlers.items():
             signal.signal(number, handler)
         os.close(woken)
         os.close(wake)
     print(progress.summary(arguments.out))
-    return EXIT_INCOMPLETE if progress.silent or book.lost else 0
+    return EXIT_INCOMPLETE if progress.silent or buffer.lost else 0
 
 
 def _check_free(folder: Path) -> None:
@@ -108,8 +116,8 @@ def _check_free(folder: Path) -> None:
         raise UsageError(f"--out {folder}: not an empty directory; name another, or remove it")
 
 
-def _ended(woken: int, duration_s: float | None, progress: "Progress") -> Callable[[float], bool]:
-    """Whether a signal came or the time is over, within so many seconds; shows the progress meanwhile."""
+def _end_waiter(woken: int, duration_s: float | None, progress: "ScrapeProgress") -> Callable[[float], bool]:
+    """Return a function that waits up to a timeout for a signal or the end, shows the progress, and returns True at the end."""
     end_ns = None if duration_s is None else now_ns() + round(duration_s * NS_PER_S)
 
     def ended(timeout_s: float) -> bool:
@@ -121,8 +129,8 @@ def _ended(woken: int, duration_s: float | None, progress: "Progress") -> Callab
     return ended
 
 
-class Progress:
-    """What has been scraped so far. On a terminal it stands in one line of stderr."""
+class ScrapeProgress:
+    """Counts of scrapes by target, shown as one line of stderr on a terminal."""
 
     def __init__(self, targets: list[str]) -> None:
         self._begun_ns = now_ns()
@@ -133,7 +141,7 @@ class Progress:
         self._terminal = sys.stderr.isatty()
 
     def add(self, scrape: Any) -> None:
-        """Count one scrape; called by the targets' threads, one at a time."""
+        """Count one scrape. Called by the threads of the targets under a lock."""
         up = scrape.error is None
         (self._answered if up else self._failed)[scrape.target] += 1
         self._up[scrape.target] = up
@@ -142,24 +150,24 @@ class Progress:
 
     @property
     def silent(self) -> list[str]:
-        """Targets that gave no figures at all."""
+        """Targets without any successful scrape."""
         return [target for target, count in self._answered.items() if not count]
 
     def line(self) -> str:
-        """Time, scrapes, and how many targets answer now."""
+        """Return elapsed time, number of scrapes, and number of targets that are up."""
         up = sum(self._up.values())
         counts = f"{sum(self._answered.values()):,} scrapes, {sum(self._failed.values()):,} failed"
         return f"{clock((now_ns() - self._begun_ns) / NS_PER_S)} · {counts} · {up} of {len(self._answered)} targets up"
 
     def show(self) -> None:
-        """Write the line anew, where a person can see it."""
+        """Redraw the line on a terminal."""
         if self._terminal:
             print(f"\r\x1b[K{self.line()}", end="", file=sys.stderr, flush=True)
 
     def summary(self, folder: Path) -> str:
-        """What came of it, when it is over."""
+        """Return the result: the last line, and a line per target without metrics."""
         if self._terminal:
             print(file=sys.stderr)
         lines = [f"{folder}: {self.line()}"]
-        lines += [f"{target}: no figures: {self._last_error.get(target, 'never answered')}" for target in self.silent]
+        lines += [f"{target}: no metrics: {self._last_error.get(target, 'no answer')}" for target in self.silent]
         return "\n".join(lines)

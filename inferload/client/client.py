@@ -1,26 +1,36 @@
-"""The client of one worker: connections kept alive, turns under way, time-outs, and who is told of each record."""
+"""The client of one worker: keep-alive connections, turns in flight, timeouts, and the callback for results."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 import gevent
 import msgspec
 
 from inferload.client.answers.event_stream import scanner
-from inferload.client.answers.registry import ANSWERS
+from inferload.client.answers.messages import MessagesAnswer
+from inferload.client.answers.responses import ResponsesAnswer
+from inferload.client.answers.stream_answer import StreamAnswer
 from inferload.client.connection import reader_choice
 from inferload.client.connection.connect import Dialer, TlsSettings, reader_thread
-from inferload.client.connection.deferred_parser import Pump
+from inferload.client.connection.deferred_parser import ParseQueue
 from inferload.client.connection.http1 import request_head, with_body
 from inferload.client.connection.redaction import Redaction
 from inferload.client.connection.reply import AnyConnection
 from inferload.client.connection.target import Target
-from inferload.client.turn import Timeouts, Turn, TurnRequest, TurnResult
+from inferload.client.turn import Turn, TurnRequest, TurnResult, TurnTimeouts
 from inferload.measure.clock import now_ns
 from inferload.measure.record import Failure, TurnRecord
 from inferload.scenario.schema.endpoints import ENDPOINTS, Endpoint
 
-__all__ = ["Client", "ClientSettings", "Credentials", "Timeouts", "standing_headers"]
+__all__ = ["Client", "ClientSettings", "Credentials", "TurnTimeouts", "standing_headers"]
+
+# Parser of the event stream of each endpoint.
+ANSWERS: Mapping[Endpoint, Callable[[], StreamAnswer]] = {
+    "chat": StreamAnswer,
+    "completions": StreamAnswer,
+    "responses": ResponsesAnswer,
+    "messages": MessagesAnswer,
+}
 
 _SWEEP_S = 0.25
 _WAKES = 4
@@ -29,7 +39,7 @@ _DETAIL_CHARS = 300
 
 @dataclass(frozen=True, slots=True)
 class Credentials:
-    """The key of the API. It stays in this process: no option, message, file or log carries it."""
+    """API key. It stays in this process: no option, message, file or log contains it."""
 
     api_key: str | None = None
 
@@ -37,31 +47,31 @@ class Credentials:
         return "Credentials(api_key=None)" if self.api_key is None else "Credentials(api_key='***')"
 
     def headers(self) -> dict[str, str]:
-        """What a request carries to prove itself."""
+        """Return the authentication headers of a request."""
         return {} if self.api_key is None else {"Authorization": f"Bearer {self.api_key}"}
 
 
 @dataclass(frozen=True, slots=True)
 class ClientSettings:
-    """All that a client needs to know of its server."""
+    """Address, model and connection settings of one server."""
 
     target: Target
     model: str
     worker: str = "w0"
     tls: TlsSettings = field(default_factory=TlsSettings)
-    timeouts: Timeouts = field(default_factory=Timeouts)
+    timeouts: TurnTimeouts = field(default_factory=TurnTimeouts)
     credentials: Credentials = field(default_factory=Credentials)
     headers: tuple[tuple[str, str], ...] = ()
     endpoint: Endpoint = "chat"
 
     @property
     def redaction(self) -> Redaction:
-        """What removes the key, the headers' values and the proxies' passwords from texts."""
+        """Redaction of the key, the header values and the proxy passwords."""
         return Redaction.of(self.credentials.api_key, self.headers)
 
 
 class Client:
-    """Runs turns against one target. `on_turn` is called from the event loop with each result, and must be quick."""
+    """Client of one target. `on_turn` is called in the event loop with the result of each turn, and must not block."""
 
     def __init__(self, settings: ClientSettings, on_turn: Callable[[TurnResult], None]) -> None:
         self.target = settings.target
@@ -69,7 +79,7 @@ class Client:
         self.worker = settings.worker
         self.timeouts = settings.timeouts
         self._thread = None if settings.target.scheme == "https" else reader_thread(gevent.get_hub().loop)
-        self.pump = Pump(gevent.get_hub().loop, wakes=1 if self._thread is None else _WAKES)
+        self.parse_queue = ParseQueue(gevent.get_hub().loop, wakes=1 if self._thread is None else _WAKES)
         self._redact = settings.redaction
         self.new_answer = ANSWERS[settings.endpoint]
         self._on_turn = on_turn
@@ -82,13 +92,13 @@ class Client:
         self._sweeper.start(self._sweep)
 
     def start(self, request: TurnRequest) -> Turn:
-        """Send a turn now; it is under way when this returns."""
+        """Start a turn without waiting for its connection or reply."""
         turn = Turn(self, request)
         self._live.add(turn)
         return turn
 
     def never_sent(self, request: TurnRequest, detail: str) -> TurnResult:
-        """What there is to be said of a turn that could not be made, by a fault of ours."""
+        """Return the result of a turn that was not sent or could not be recorded, a client error."""
         record = TurnRecord(
             turn_id=request.turn_id,
             session_id=request.session_id,
@@ -109,33 +119,33 @@ class Client:
         return TurnResult(record, "", self.without_secrets(detail))
 
     def without_secrets(self, detail: str) -> str:
-        """What went wrong, redacted, and only then cut to a length for a log."""
+        """Redact a text, then cut it to the length of a log line."""
         return self._redact(detail)[:_DETAIL_CHARS]
 
     @property
     def reader(self) -> reader_choice.ReaderName:
-        """What takes the tokens off the sockets; TLS is Python's."""
+        """Reader of the sockets. TLS connections are read in Python."""
         return "python" if self._thread is None else "native"
 
     @property
     def in_flight(self) -> int:
-        """Turns begun and not recorded yet."""
+        """Number of turns that are started and not yet recorded."""
         return len(self._live)
 
     def pauses(self) -> list[tuple[int, int]] | None:
-        """The newest times, from and until, at which nobody read; None where that is when the event loop stood still."""
+        """Return the latest pauses (start, end) of the reader thread; None if the event loop reads."""
         return None if self._thread is None else self._thread.raw.pauses()
 
     def give_up_all(self) -> None:
-        """End every turn under way as unfinished."""
+        """End every turn in flight as unfinished."""
         for turn in list(self._live):
             turn.give_up(Failure.UNFINISHED, "the run ended before the answer did")
 
     def close(self) -> None:
-        """Close idle connections and leave the loop. Call it when nothing is in flight."""
+        """Close idle connections and unregister from the event loop. No turn may be in flight."""
         self._sweeper.stop()
         self._sweeper.close()
-        self.pump.close()
+        self.parse_queue.close()
         for connection in self._idle:
             connection.close()
         self._idle.clear()
@@ -145,35 +155,35 @@ class Client:
     # -- for Turn
 
     def idle_connection(self) -> AnyConnection | None:
-        """The connection used last that is still open."""
+        """Return the most recently used open connection."""
         while self._idle:
             connection = self._idle.pop()
             if not connection.closed:
                 return connection
-            connection.close()  # the peer has closed it, and we had not heard
+            connection.close()  # closed by the peer
         return None
 
     def dial(self) -> AnyConnection:
-        """A new connection; DialError where there is none."""
+        """Open a connection. Raise DialError if that fails."""
         return self._dialer.dial()
 
     def keep(self, connection: AnyConnection) -> None:
-        """Take back a connection that can carry another turn."""
+        """Add a connection to the idle ones."""
         self._idle.append(connection)
 
     def request_bytes(self, body: bytes, headers: tuple[tuple[str, str], ...] = ()) -> bytes:
-        """The whole request of a turn; `headers` are the turn's own."""
+        """Return the request of a turn with its additional headers."""
         return self._head(body, headers)
 
     def recorded(self, turn: Turn) -> None:
-        """A turn is over and has its result."""
+        """Remove a turn that has its result, and pass the result on."""
         self._live.discard(turn)
         assert turn.result is not None
         turn.result = self._redacted(turn.result)
         self._on_turn(turn.result)
 
     def _redacted(self, result: TurnResult) -> TurnResult:
-        """The result without secrets in the texts of its record: a server may echo them as a name or an id."""
+        """Redact the texts of a record: a server may echo secrets as a name or an id."""
         record, changes = result.record, {}
         for name in ("model", "finish_reason", "request_id"):
             text = getattr(record, name)
@@ -187,29 +197,29 @@ class Client:
         at_ns = now_ns()
         for turn in list(self._live):
             try:
-                if self._thread is None:  # a thread that reads says itself when there is much, or the end
-                    turn.digest_if_due(at_ns)
-                if at_ns >= turn.look_ns and (overdue := turn.overdue(at_ns)) is not None:
+                if self._thread is None:  # the reader thread reports much data and the end by itself
+                    turn.queue_parsing_if_due(at_ns)
+                if at_ns >= turn.next_check_ns and (overdue := turn.overdue(at_ns)) is not None:
                     turn.give_up(*overdue)
-            except Exception as error:  # noqa: BLE001  the loop stops a timer that raises, and with it all time-outs
+            except Exception as error:  # noqa: BLE001  the loop stops a timer that raises, and with it all timeouts
                 turn.fail(error)
 
 
 def standing_headers(settings: ClientSettings) -> dict[str, str]:
-    """The headers that every request of a client carries; a person's own come last and win."""
+    """Return the headers of every request of a client; user-defined headers replace others of the same name."""
     headers = {
         "Host": settings.target.authority,
         "User-Agent": "inferload",
-        "Accept-Encoding": "identity",  # a compressed stream would hide when a token came
+        "Accept-Encoding": "identity",  # compression would delay tokens
         **settings.credentials.headers(),
     }
     return with_headers(headers, settings.headers)
 
 
 def with_headers(headers: dict[str, str], more: tuple[tuple[str, str], ...]) -> dict[str, str]:
-    """The headers with others put on top: of two of one name, however it is written, the later one stays."""
+    """Return the headers with `more` added; the latter replace headers of the same name, regardless of case."""
     for name, value in more:
-        headers = {kept: old for kept, old in headers.items() if kept.lower() != name.lower()}
+        headers = {other: text for other, text in headers.items() if other.lower() != name.lower()}
         headers[name] = value
     return headers
 

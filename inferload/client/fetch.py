@@ -1,4 +1,4 @@
-"""Plain requests to a server's own pages (models, version, tokenizer), over the same connections as the turns."""
+"""Requests to the other endpoints of a server (models, version, tokenizer), with the connections of the turns."""
 
 import json
 from dataclasses import dataclass
@@ -10,15 +10,15 @@ from gevent.event import Event
 from inferload.client.client import ClientSettings, standing_headers
 from inferload.client.connection.connect import Dialer, DialError
 from inferload.client.connection.http1 import Http1Error, request_bytes
-from inferload.client.connection.reply import Reply
+from inferload.client.connection.reply import HttpReply
 from inferload.client.scrape_http import MAX_PAGE_BYTES
 from inferload.measure.record import Failure
 
-_LOOK_S = 0.02
+_SIZE_CHECK_S = 0.02
 
 
 class FetchError(Exception):
-    """No answer: the failure class, and why in words."""
+    """A request without a response, with its failure class."""
 
     def __init__(self, failure: Failure, why: str) -> None:
         super().__init__(why)
@@ -27,22 +27,22 @@ class FetchError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Fetched:
-    """A whole answer."""
+    """A complete response."""
 
     status: int
     kind: str  # content type without its parameters
     body: bytes
 
     def json(self) -> Any:
-        """The body as JSON; None where it is none."""
+        """Return the body as JSON; None if it is invalid."""
         try:
             return json.loads(self.body)
-        except (ValueError, RecursionError):  # the second: nested too deeply
+        except (ValueError, RecursionError):  # RecursionError: nested too deeply
             return None
 
 
 class Fetcher:
-    """Asks one server for pages, one after another."""
+    """HTTP client for one server, with one connection per request."""
 
     def __init__(self, settings: ClientSettings, timeout_s: float = 30.0) -> None:
         self._settings = settings
@@ -51,11 +51,11 @@ class Fetcher:
         self._headers = {"Accept": "application/json", **standing_headers(settings)}
 
     def get(self, path: str) -> Fetched:
-        """GET below the server's origin; FetchError where nothing comes back."""
+        """Send a GET request to a path of the server's origin. Raise FetchError without a complete response."""
         return self._exchange(path, request_bytes("GET", self._dialer.request_path_prefix + path, self._headers, b""))
 
     def post(self, path: str, document: dict[str, Any]) -> Fetched:
-        """POST JSON below the server's origin; FetchError where nothing comes back."""
+        """Send a POST request with a JSON body to a path of the origin. Raise FetchError without a complete response."""
         headers = {**self._headers, "Content-Type": "application/json"}
         body = json.dumps(document).encode()
         return self._exchange(path, request_bytes("POST", self._dialer.request_path_prefix + path, headers, body))
@@ -71,7 +71,7 @@ class Fetcher:
                 reply = connection.expect(done.set)
                 if rest := connection.offer(request):
                     connection.send_rest(rest)
-                while not done.wait(_LOOK_S):
+                while not done.wait(_SIZE_CHECK_S):
                     self._check_size(path, reply)
             self._check_size(path, reply)
             return self._fetched(reply)
@@ -83,12 +83,12 @@ class Fetcher:
         finally:
             connection.close()
 
-    def _check_size(self, path: str, reply: Reply) -> None:
+    def _check_size(self, path: str, reply: HttpReply) -> None:
         if reply.body_bytes > MAX_PAGE_BYTES:
             why = f"{self._settings.target.origin}{path}: the reply is longer than {MAX_PAGE_BYTES:,} bytes"
             raise FetchError(Failure.BAD_HTTP, why)
 
-    def _fetched(self, reply: Reply) -> Fetched:
+    def _fetched(self, reply: HttpReply) -> Fetched:
         if reply.head is None or not reply.complete:
             failure = Failure.BAD_HTTP if isinstance(reply.error, Http1Error) else Failure.CUT
             raise FetchError(failure, f"{self._settings.target.origin}: {reply.error}")

@@ -1,4 +1,4 @@
-"""The look at a server before any load: is it there, what does it serve, what is it, and does it stream an answer."""
+"""Checks of a server before the load: reachability, models, engine, tokenizer, and one streamed answer."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -16,33 +16,33 @@ from inferload.content.script import Ask
 from inferload.errors import UsageError
 from inferload.measure.clock import now_ns
 from inferload.measure.record import Failure
-from inferload.requests.bodies import BodyWriter, Isolation, Settings, Texts
+from inferload.requests.bodies import BodySettings, BodyWriter, Isolation, Texts
 from inferload.scenario.scenario import Request
 
 _NOT_OPENAI = "is this an OpenAI-compatible server, and the path right?"
-_KEY_HINT = "give the key with --api-key-file, or in OPENAI_API_KEY"
+_KEY_HINT = "set the key with --api-key-file or OPENAI_API_KEY"
 _OTHER_KEY_HINT = "correct it in the file of --api-key-file, or in OPENAI_API_KEY"
 
 
 @dataclass(frozen=True, slots=True)
 class ServerFacts:
-    """What a server says of itself. `engine`: "simulator", "vllm 0.32.0", or "unknown"."""
+    """Properties that a server reports. `engine`: "simulator", "vllm 0.32.0", or "unknown"."""
 
     model: str
     models: tuple[str, ...]
     engine: str
     version: str | None
     max_model_len: int | None
-    tokenizes: bool  # answers POST /tokenize
+    tokenizes: bool  # supports POST /tokenize
 
     @property
     def salts(self) -> bool:
-        """Whether it takes `cache_salt`, which keeps one run's prefix cache from the next."""
+        """True if it supports `cache_salt`, which isolates the prefix caches of two runs."""
         return self.engine == "simulator" or self.engine.startswith("vllm")
 
 
 def probe(settings: ClientSettings, model: str | None) -> ServerFacts:
-    """Ask for models, version and tokenizer; UsageError, in one line, where no run could be made."""
+    """Request models, version and tokenizer. Raise UsageError if a run is not possible."""
     fetcher = Fetcher(settings)
     served = _models(fetcher, settings)
     names = tuple(str(entry.get("id")) for entry in served)
@@ -63,9 +63,9 @@ def probe(settings: ClientSettings, model: str | None) -> ServerFacts:
 
 
 def first_token(settings: ClientSettings) -> TurnResult:
-    """One streamed turn of one token, outside every count; UsageError, in one line, where it does not come."""
+    """Send a streamed turn of one token, which is not part of the run. Raise UsageError if it fails."""
     question = Message("user", (Piece("hello", None, "Hello"),))
-    sent = Settings(settings.model, Request(endpoint=settings.endpoint, ignore_eos=False))
+    sent = BodySettings(settings.model, Request(endpoint=settings.endpoint, ignore_eos=False))
     body = BodyWriter(Texts(approximate(), 0), sent, Isolation()).body(Ask((question,), 1))
     client = Client(replace(settings, worker="preflight"), lambda _result: None)
     try:
@@ -74,7 +74,7 @@ def first_token(settings: ClientSettings) -> TurnResult:
     finally:
         client.close()
     record = result.record
-    # A first token may be a special one without text: the answer is whole, only empty.
+    # The first token may be a special one without text: the answer is complete, but empty.
     if record.failure not in (None, Failure.EMPTY):
         remedy = _KEY_HINT if record.status in (401, 403) else "see the server's log"
         raise UsageError(
@@ -84,12 +84,12 @@ def first_token(settings: ClientSettings) -> TurnResult:
 
 
 def tokenizer_of(settings: ClientSettings) -> "Tokenizer":
-    """The server's own tokenizer, by POST /tokenize."""
+    """Return the server's tokenizer (POST /tokenize)."""
     return Tokenizer(Fetcher(settings), settings)
 
 
 class Tokenizer:
-    """Token ids of a text, as the server counts them, without what a chat template adds."""
+    """Token ids of a text from POST /tokenize, without special tokens and chat template."""
 
     def __init__(self, fetcher: Fetcher, settings: ClientSettings) -> None:
         self._fetcher = fetcher
@@ -97,7 +97,7 @@ class Tokenizer:
         self._model = settings.model
 
     def __call__(self, text: str) -> list[int]:
-        """The token ids; FetchError where the server does not say."""
+        """Return the token ids of a text. Raise FetchError if the server returns none."""
         document = {"model": self._model, "prompt": text, "add_special_tokens": False}
         fetched = self._fetcher.post(self._path, document)
         tokens = _token_ids(fetched)
@@ -109,7 +109,7 @@ class Tokenizer:
 
 
 def chat_tokenizer(settings: ClientSettings) -> TokenizeChat:
-    """The server's token ids of whole chats, by POST /tokenize; None for a chat that it refuses, or where it has none."""
+    """Return a function from a chat to its token ids (POST /tokenize); they are None if the server returns none."""
     fetcher, path = Fetcher(settings), settings.target.root + "/tokenize"
 
     def ids(chat: Sequence[tuple[str, str]], opened: bool) -> list[int] | None:
@@ -129,7 +129,7 @@ class _Tokenized(msgspec.Struct):
 
 
 def _token_ids(fetched: Fetched) -> list[int] | None:
-    """The list of an answer to POST /tokenize; None where there is none."""
+    """Return the token ids of a response to POST /tokenize; None if it has none."""
     try:
         return msgspec.json.decode(fetched.body, type=_Tokenized).tokens if fetched.status == 200 else None
     except UNDECODABLE:
@@ -146,7 +146,7 @@ def _models(fetcher: Fetcher, settings: ClientSettings) -> list[dict[str, object
         raise UsageError(f"{error}; {remedy}") from error
     if fetched.status in (401, 403):
         problem = (
-            f"wants a key; {_KEY_HINT}"
+            f"requires a key; {_KEY_HINT}"
             if settings.credentials.api_key is None
             else f"refuses the key; {_OTHER_KEY_HINT}"
         )
@@ -154,21 +154,21 @@ def _models(fetcher: Fetcher, settings: ClientSettings) -> list[dict[str, object
     document = fetched.json()
     served = document.get("data") if isinstance(document, dict) else None
     if fetched.status != 200 or not isinstance(served, list):
-        raise UsageError(f"{url}: {_what_came(fetched)}; {_NOT_OPENAI}")
+        raise UsageError(f"{url}: {_problem_of(fetched)}; {_NOT_OPENAI}")
     models = [entry for entry in served if isinstance(entry, dict) and entry.get("id")]
     if not models:
-        raise UsageError(f"{url}: lists no model; name one with --model once the server has loaded it")
+        raise UsageError(f"{url}: lists no model; wait until the server has loaded one")
     return models
 
 
-def _what_came(fetched: Fetched) -> str:
+def _problem_of(fetched: Fetched) -> str:
     if fetched.status != 200:
         return f"HTTP {fetched.status}"
-    return f"{fetched.kind or 'something else'} instead of a list of models"
+    return f"{fetched.kind or 'no content type'} instead of a list of models"
 
 
 def _engine(fetcher: Fetcher, settings: ClientSettings, entry: dict[str, object]) -> tuple[str | None, str]:
-    """(version or None, engine): /version is vLLM's own page, and the simulator says there that it is one."""
+    """Return (version or None, engine). /version is specific to vLLM; the simulator has an additional field there."""
     document = _page(fetcher, settings.target.root + "/version")
     version = document.get("version") if isinstance(document, dict) else None
     version = version if isinstance(version, str) else None

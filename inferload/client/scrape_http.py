@@ -1,4 +1,4 @@
-"""GET of a metrics page over a connection that stays open. Plain standard library: one request at a time is enough."""
+"""HTTP client of a metrics page with a keep-alive connection, on the standard library: one request at a time is enough."""
 
 import http.client
 import socket
@@ -13,13 +13,13 @@ from urllib.parse import urlsplit
 from inferload.client.connection.redaction import without_userinfo
 from inferload.errors import UsageError
 
-# vLLM's page with all histograms is about 150 KB; what is far beyond that is no metrics page.
+# vLLM's page with all histograms has about 150 KB; a page far above that is no metrics page.
 MAX_PAGE_BYTES = 32 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
 class MetricsUrl:
-    """Where a page is. `target` names the server in records: the address without the page's usual path."""
+    """Address of a metrics page. `target`: name of the server in records, the address without the default path."""
 
     scheme: str
     host: str
@@ -29,9 +29,9 @@ class MetricsUrl:
 
     @classmethod
     def parse(cls, url: str) -> "MetricsUrl":
-        """`http://server:8000/metrics`; without a path, /metrics is meant."""
+        """Parse a URL such as http://server:8000/metrics, the default path being /metrics. Raise UsageError."""
         shown = repr(without_userinfo(url))
-        remedy = "say it as http://server:8000/metrics"
+        remedy = "write it as http://server:8000/metrics"
         try:
             parts = urlsplit(url.strip())
         except ValueError as error:  # brackets without an IPv6 address between them
@@ -39,7 +39,7 @@ class MetricsUrl:
         if parts.scheme not in ("http", "https") or not parts.hostname:
             raise UsageError(f"metrics URL {shown}: not an http or https address; {remedy}")
         if parts.username or parts.password:
-            raise UsageError("metrics URL: carries a user or password; give a key in the environment, OPENAI_API_KEY")
+            raise UsageError("metrics URL: contains a user or password; set a key in the environment, OPENAI_API_KEY")
         try:
             port = parts.port or (443 if parts.scheme == "https" else 80)
         except ValueError:
@@ -51,10 +51,10 @@ class MetricsUrl:
 
 
 def tls_context(ca_file: Path | None, insecure: bool) -> ssl.SSLContext:
-    """How certificates are checked: the system's authorities, or one file's, or not at all."""
+    """Return a TLS context with the authorities of the system or of a file. `insecure`: accept any certificate."""
     try:
         context = ssl.create_default_context(cafile=str(ca_file) if ca_file else None)
-    except OSError as error:  # ssl.SSLError is one
+    except OSError as error:  # ssl.SSLError is a subclass
         raise UsageError(f"--ca-file {ca_file}: {error.strerror or error}; name a PEM file") from error
     if insecure:
         context.check_hostname = False
@@ -63,7 +63,7 @@ def tls_context(ca_file: Path | None, insecure: bool) -> ssl.SSLContext:
 
 
 class MetricsClient:
-    """One server's page, again and again. Not for two threads at once."""
+    """Client of one metrics page. Not thread-safe."""
 
     def __init__(self, url: MetricsUrl, context: ssl.SSLContext, api_key: str | None) -> None:
         self.url = url
@@ -74,10 +74,10 @@ class MetricsClient:
         self._connection: http.client.HTTPConnection | None = None
 
     def get(self, timeout_s: float) -> str:
-        """The page's text; OSError or ValueError says why there is none.
+        """Return the text of the page. Raise OSError or ValueError with the reason if that fails.
 
-        `timeout_s` is for connecting, and then for the whole reply. A server may close a connection that idles: that one is
-        tried anew, once.
+        `timeout_s` applies to the connect, and then to the whole response. If the server has closed an idle connection, the
+        request is repeated once on a new one.
         """
         reused = self._connection is not None
         try:
@@ -85,15 +85,15 @@ class MetricsClient:
         except (http.client.HTTPException, OSError) as error:
             self.close()
             if not reused or isinstance(error, TimeoutError):
-                raise OSError(_words(error, timeout_s)) from error
+                raise OSError(_message(error, timeout_s)) from error
         try:
             return self._get(timeout_s)
         except (http.client.HTTPException, OSError) as error:
             self.close()
-            raise OSError(_words(error, timeout_s)) from error
+            raise OSError(_message(error, timeout_s)) from error
 
     def close(self) -> None:
-        """Let the connection go; the next get makes another."""
+        """Close the connection; the next `get` opens another."""
         if self._connection is not None:
             self._connection.close()
             self._connection = None
@@ -111,7 +111,7 @@ class MetricsClient:
             self.close()
             too_long = f"{self.url.path}: the reply is longer than {MAX_PAGE_BYTES:,} bytes"
             raise ValueError(f"status {reply.status}" if reply.status != 200 else too_long)
-        if reply.length:  # what the header promised and the body did not bring
+        if reply.length:  # bytes of the Content-Length that are missing
             raise http.client.IncompleteRead(body, reply.length)
         return body.decode("utf-8", "replace")
 
@@ -123,13 +123,13 @@ class MetricsClient:
 
 @contextmanager
 def _limit(sock: socket.socket, timeout_s: float) -> Iterator[None]:
-    """TimeoutError where the block takes longer: a socket's own time-out starts anew with each byte of a slow server."""
+    """Raise TimeoutError if the block takes longer: the socket's timeout restarts with each byte of a slow server."""
     over = threading.Event()
 
     def end() -> None:
         over.set()
         with suppress(OSError):
-            socket.socket.shutdown(sock, socket.SHUT_RDWR)  # of the connection below TLS: what reads it wakes up
+            socket.socket.shutdown(sock, socket.SHUT_RDWR)  # below TLS; wakes up the reader
 
     timer = threading.Timer(timeout_s, end)
     timer.daemon = True
@@ -146,7 +146,7 @@ def _limit(sock: socket.socket, timeout_s: float) -> Iterator[None]:
         raise TimeoutError
 
 
-def _words(error: Exception, timeout_s: float) -> str:
+def _message(error: Exception, timeout_s: float) -> str:
     match error:
         case http.client.IncompleteRead():
             return "the page was cut off"

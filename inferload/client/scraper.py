@@ -1,17 +1,16 @@
-"""The metrics scraper: a process of its own, so that neither parsing nor waiting disturbs the load generator.
+"""Scraper of Prometheus metrics, in a process of its own: parsing must not delay the load generator.
 
 A run starts it as `python -m inferload.client.scraper --out RUN/server_metrics --interval-s 0.25 --target URL [--target URL ...]`;
-`inferload scrape` runs the same scrapes for a person, without a run.
+`inferload scrape` runs the same scrapes without a run.
 
-Each target is scraped at absolute times by a thread of its own; what is late is skipped and counted, never bunched. A
-scrape is stamped with the wall time of the middle of its request. A target that is down leaves a gap in the data and one
-line on stderr when it goes and one when it returns. On stdout stands one JSON object per scrape for the process that
-started this one: `{"wall_ns", "target", "up", "skipped", "gauges": {...}}`, with "error" where the target is down; lines
-that nobody reads are left out rather than waited for.
+A thread per target scrapes at absolute times; late scrapes are skipped and counted. The timestamp of a scrape is the wall time of
+the middle of its request. A target that is down leaves a gap in the data, and one line on stderr when it goes down and one when it
+is up again. The parent process receives one JSON object per scrape on stdout: `{"wall_ns", "target", "up", "skipped", "gauges":
+{...}}`, with "error" if the target is down; lines are dropped if the pipe is full.
 
-As a run's child it ends on SIGTERM, or when stdin is closed (its parent is gone): one last scrape, the last part written, all parts
-joined, exit code 0. SIGINT is ignored, since Ctrl-C reaches the whole group and the parent decides. An API key is read
-from the environment (OPENAI_API_KEY) and from nowhere else.
+The child process of a run ends on SIGTERM, or when stdin is closed (the parent has ended): a last scrape, the last part, join of
+all parts, exit code 0. It ignores SIGINT, since Ctrl-C reaches the whole process group and the parent decides. It reads the API key
+from the environment variable OPENAI_API_KEY only.
 """
 
 import argparse
@@ -35,32 +34,32 @@ from inferload.rundir import reason
 from inferload.server_metrics import metric_names as names
 from inferload.server_metrics.exposition import PromParser, Sample
 
-# The environment's variable with the parent's own headers, `NAME: VALUE` a line: known so that they are redacted.
+# Environment variable with the headers of the parent, one `NAME: VALUE` per line, which are redacted.
 REDACTED_HEADERS = "INFERLOAD_REDACTED_HEADERS"
-# A part is closed this often; a kill -9 loses no scrape that is older than twice that.
+# Interval between parts; a kill -9 loses no scrape that is older than twice that.
 PART_S = 4.0
-# How long a scrape may take: longer than an interval, since a busy server answers late but truly.
+# Timeout of a scrape: longer than an interval, since a busy server answers late.
 TIMEOUT_S = 4.0
-# What the last scrape may take when the scraper is told to stop.
+# Timeout of the last scrape, after the stop request.
 LAST_S = 2.0
 
 
 @dataclass(frozen=True, slots=True)
 class Scrape:
-    """One answer, or one failure to get it. `error` is None when the target was up."""
+    """Result of one scrape. `error` is None if the target was up."""
 
     wall_ns: int
     target: str
     duration_ns: int
-    skipped: int  # due times so far at which the previous scrape was still under way
+    skipped: int  # scrapes so far that were skipped because the previous one was still running
     samples: list[Sample]
     error: str | None = None
 
 
 def gauges(samples: list[Sample]) -> dict[str, float]:
-    """The few figures that a live page shows, over all engines: KV usage the highest, everything else the sum.
+    """Return the figures of the live display over all engines: the maximum of KV usage, the sum of everything else.
 
-    Only what the server publishes is there; `_total` values are counters since the server's start.
+    Metrics that the server does not publish are absent; `_total` values are counters since its start.
     """
     meaning = names.current_names({sample.metric for sample in samples})
     values: dict[str, list[float]] = {}
@@ -75,14 +74,14 @@ def gauges(samples: list[Sample]) -> dict[str, float]:
         "prompt_tokens_total": names.PROMPT_TOKENS,
         "generation_tokens_total": names.GENERATION_TOKENS,
     }
-    found = {name: sum(values[metric]) for name, metric in shown.items() if metric in values}
+    figures = {name: sum(values[metric]) for name, metric in shown.items() if metric in values}
     if names.KV_CACHE_USAGE in values:
-        found["kv_cache_usage"] = max(values[names.KV_CACHE_USAGE])
-    return found
+        figures["kv_cache_usage"] = max(values[names.KV_CACHE_USAGE])
+    return figures
 
 
 def line_of(scrape: Scrape) -> str:
-    """What the parent reads of a scrape; a value that JSON cannot hold (NaN) is left out."""
+    """Return the line for the parent process; values that JSON cannot represent (NaN) are omitted."""
     document: dict[str, object] = {
         "wall_ns": scrape.wall_ns,
         "target": scrape.target,
@@ -96,11 +95,16 @@ def line_of(scrape: Scrape) -> str:
 
 
 @dataclass(slots=True)
-class Book:
-    """Scrapes of all targets' threads until a part is written. `tell`, `tell_error`: called with each scrape and write error."""
+class ScrapeBuffer:
+    """Buffer of the samples of all targets until a part is written.
 
-    tell: Callable[[Scrape], None] = lambda scrape: _tell(line_of(scrape))
-    tell_error: Callable[[str], None] = lambda error: _tell(json.dumps({"write_error": error}, ensure_ascii=False))
+    `on_scrape` is called with each scrape, `on_write_error` with each failed write.
+    """
+
+    on_scrape: Callable[[Scrape], None] = lambda scrape: _send_line(line_of(scrape))
+    on_write_error: Callable[[str], None] = lambda error: _send_line(
+        json.dumps({"write_error": error}, ensure_ascii=False)
+    )
     columns: scrapes_file.ScrapeColumns = field(default_factory=scrapes_file.ScrapeColumns)
     down: set[str] = field(default_factory=set)
     lost: int = 0  # samples that could not be written
@@ -108,7 +112,7 @@ class Book:
     lock: threading.Lock = field(default_factory=threading.Lock)
 
     def add(self, scrape: Scrape) -> None:
-        """Keep a scrape and tell of it."""
+        """Add the samples of a scrape, log a change of the target's state, and call `on_scrape`."""
         if scrape.error is not None:
             scrape = replace(scrape, error=escaped(self.redact(scrape.error)))
         with self.lock:
@@ -118,15 +122,15 @@ class Book:
                 took_s = scrape.duration_ns / NS_PER_S
                 self.columns.append(scrape.wall_ns, scrape.target, names.SCRAPE_DURATION, (), took_s)
             self._log(scrape)
-            self.tell(scrape)
+            self.on_scrape(scrape)
 
     def failed(self, error: str, loss: str) -> None:
-        """Report a write that failed, on stderr and by `tell_error`."""
+        """Report a failed write on stderr and by `on_write_error`."""
         print(f"scraper: {error}: {loss}", file=sys.stderr, flush=True)
-        self.tell_error(error)
+        self.on_write_error(error)
 
     def take(self) -> scrapes_file.ScrapeColumns:
-        """What came since the last take."""
+        """Return and remove the samples."""
         with self.lock:
             taken, self.columns = self.columns, scrapes_file.ScrapeColumns()
         return taken
@@ -140,36 +144,36 @@ class Book:
             print(f"scraper: {scrape.target}: metrics are back", file=sys.stderr, flush=True)
 
 
-def _tell(line: str) -> None:
-    """Write a line to the parent if it can take it now: a parent that stalls must not stall the scrapes."""
+def _send_line(line: str) -> None:
+    """Write a line to the parent unless the pipe is full: a stalled parent must not delay the scrapes."""
     data = line.encode() + b"\n"
     try:
         if len(data) <= select.PIPE_BUF and select.select([], [1], [], 0)[1]:
             os.write(1, data)
     except OSError:
-        pass  # the parent is gone: stdin says so too, and that ends the scraper
+        pass  # the parent has ended, which closes stdin, too, and ends the scraper
 
 
 @dataclass(frozen=True, slots=True)
 class Scraper:
-    """One target, scraped until told to stop."""
+    """Scrapes of one target until `stop` is set."""
 
     client: MetricsClient
     interval_ns: int
     anchor: Anchor
-    book: Book
+    buffer: ScrapeBuffer
     stop: threading.Event
 
     def run(self) -> None:
-        """Scrape at start, start + interval, ...; then once more when told to stop."""
+        """Scrape at start, start + interval, ... until `stop` is set, then once more."""
         start_ns, tick, skipped = now_ns(), 0, 0
-        parser = PromParser(names.KEPT_PREFIXES, self.book.redact)
+        parser = PromParser(names.KEPT_PREFIXES, self.buffer.redact)
         while not self.stop.wait(max(0, start_ns + tick * self.interval_ns - now_ns()) / NS_PER_S):
-            self.book.add(self._scrape(parser, TIMEOUT_S, skipped))
+            self.buffer.add(self._scrape(parser, TIMEOUT_S, skipped))
             due = tick + 1
             tick = max(due, -(-(now_ns() - start_ns) // self.interval_ns))
             skipped += tick - due
-        self.book.add(self._scrape(parser, LAST_S, skipped))
+        self.buffer.add(self._scrape(parser, LAST_S, skipped))
         self.client.close()
 
     def _scrape(self, parser: PromParser, timeout_s: float, skipped: int) -> Scrape:
@@ -189,33 +193,33 @@ class Scraper:
         return Scrape(wall_ns, self.client.url.target, after_ns - before_ns, skipped, samples, error)
 
 
-def write_taken(folder: Path, number: int, book: Book) -> int:
-    """Close a part with what came since the last one; returns the number of the next part."""
-    columns = book.take()
+def write_part(folder: Path, number: int, buffer: ScrapeBuffer) -> int:
+    """Write the samples since the last part; return the number of the next part."""
+    columns = buffer.take()
     if not len(columns):
         return number
     try:
         scrapes_file.write_part(folder, number, columns.to_table())
     except OSError as error:  # a full disk leaves a gap, and the next part may fit again
-        book.lost += len(columns)
-        book.failed(f"{folder}: {reason(error)}", f"{len(columns)} samples lost")
+        buffer.lost += len(columns)
+        buffer.failed(f"{folder}: {reason(error)}", f"{len(columns)} samples lost")
     return number + 1
 
 
-def write_until(folder: Path, book: Book, ended: Callable[[float], bool]) -> int:
-    """Write parts until the end; returns the number of the next part. `ended`: waits so many seconds at most for the end."""
+def write_until(folder: Path, buffer: ScrapeBuffer, ended: Callable[[float], bool]) -> int:
+    """Write parts until the end; return the number of the next part. `ended(timeout_s)`: wait for the end, True if it came."""
     number = scrapes_file.next_number(folder)
     due_ns = now_ns() + int(PART_S * NS_PER_S)
     while not ended(max(0, due_ns - now_ns()) / NS_PER_S):
         if now_ns() >= due_ns:
-            number = write_taken(folder, number, book)
+            number = write_part(folder, number, buffer)
             due_ns += int(PART_S * NS_PER_S)
     return number
 
 
 @dataclass(frozen=True, slots=True)
-class Job:
-    """What is scraped, how often, and where it goes."""
+class ScrapeJob:
+    """Targets, interval and output folder of scrapes."""
 
     clients: Sequence[MetricsClient]
     interval_s: float
@@ -223,31 +227,31 @@ class Job:
     anchor: Anchor
 
 
-def scrape_all(job: Job, book: Book, ended: Callable[[float], bool]) -> None:
-    """From the first scrape to the joined file. `ended`: as of `write_until`."""
+def scrape_all(job: ScrapeJob, buffer: ScrapeBuffer, ended: Callable[[float], bool]) -> None:
+    """Scrape all targets until the end and join the parts. `ended`: as for `write_until`."""
     job.folder.mkdir(parents=True, exist_ok=True)
     stop = threading.Event()
     interval_ns = round(job.interval_s * NS_PER_S)
-    scrapers = [Scraper(client, interval_ns, job.anchor, book, stop) for client in job.clients]
+    scrapers = [Scraper(client, interval_ns, job.anchor, buffer, stop) for client in job.clients]
     threads = [threading.Thread(target=scraper.run, daemon=True) for scraper in scrapers]
     for thread in threads:
         thread.start()
-    number = write_until(job.folder, book, ended)
+    number = write_until(job.folder, buffer, ended)
     stop.set()
-    give_up_ns = now_ns() + int((TIMEOUT_S + LAST_S) * NS_PER_S)  # one scrape under way, and the last one
+    give_up_ns = now_ns() + int((TIMEOUT_S + LAST_S) * NS_PER_S)  # the current scrape and the last one
     for thread in threads:
         thread.join(max(0, give_up_ns - now_ns()) / NS_PER_S)
-    write_taken(job.folder, number, book)
+    write_part(job.folder, number, buffer)
     try:
         scrapes_file.join_parts(job.folder)
-    except OSError as error:  # the parts stand
-        book.failed(f"{job.folder}: {reason(error)}", "the parts stay as they are")
+    except OSError as error:  # the parts still exist
+        buffer.failed(f"{job.folder}: {reason(error)}", "the parts are not joined")
 
 
 def clients_of(
     urls: Sequence[str], ca_file: Path | None, insecure: bool, api_key: str | None, without_key: Collection[str] = ()
 ) -> list[MetricsClient]:
-    """One client per distinct page; those in `without_key` send no key. UsageError for a bad URL or file of authorities."""
+    """Return one client per distinct page; those in `without_key` send no key. Raise UsageError for a bad URL or CA file."""
     keyless = {MetricsUrl.parse(url) for url in without_key}
     pages = [MetricsUrl.parse(url) for url in dict.fromkeys(urls)]
     context = tls_context(ca_file, insecure)
@@ -255,7 +259,7 @@ def clients_of(
 
 
 def parent_ended(woken: int) -> Callable[[float], bool]:
-    """Whether SIGTERM came (a byte on `woken`) or stdin was closed, within so many seconds."""
+    """Return a function that waits up to a timeout and returns True after SIGTERM (a byte on `woken`) or the end of stdin."""
 
     def ended(timeout_s: float) -> bool:
         ready, _, _ = select.select([0, woken], [], [], timeout_s)
@@ -264,32 +268,32 @@ def parent_ended(woken: int) -> Callable[[float], bool]:
     return ended
 
 
-def job_of(arguments: argparse.Namespace, environment: Mapping[str, str]) -> Job:
-    """The child's work by its own command line."""
+def job_of(arguments: argparse.Namespace, environment: Mapping[str, str]) -> ScrapeJob:
+    """Return the job of a command line."""
     key = environment.get("OPENAI_API_KEY") or None
     clients = clients_of(arguments.target, arguments.ca_file, arguments.insecure, key, arguments.no_key)
-    return Job(clients, arguments.interval_s, arguments.out, arguments.anchor or Anchor.take())
+    return ScrapeJob(clients, arguments.interval_s, arguments.out, arguments.anchor or Anchor.take())
 
 
 def redaction_of(environment: Mapping[str, str]) -> Redaction:
-    """Redaction of the child's key and of its parent's header values."""
+    """Return the redaction of the API key and of the parent's header values."""
     return Redaction.of(environment.get("OPENAI_API_KEY") or None, _redacted(environment))
 
 
 def _redacted(environment: Mapping[str, str]) -> list[tuple[str, str]]:
-    """Headers of the parent that a server may echo in a label or an error; they are sent to no metrics page."""
+    """Return the headers of the parent, which are not sent but which a server may echo in a label or an error."""
     lines = environment.get(REDACTED_HEADERS, "").splitlines()
     return [(name, value) for name, _, value in (line.partition(": ") for line in lines)]
 
 
 def parse_anchor(text: str) -> Anchor:
-    """`WALL_NS:MONO_NS`, as the parent read its two clocks."""
+    """Parse the parent's clock anchor, `WALL_NS:MONO_NS`."""
     wall, _, mono = text.partition(":")
     return Anchor(int(wall), int(mono))
 
 
 def parse_interval(text: str) -> float:
-    """Seconds between scrapes; ValueError below 50 ms, where the scraper would load the server itself."""
+    """Parse the seconds between scrapes. Raise ValueError below 50 ms, where scrapes would load the server."""
     interval_s = float(text)
     if not 0.05 <= interval_s <= 3600:
         raise ValueError(text)
@@ -297,32 +301,32 @@ def parse_interval(text: str) -> float:
 
 
 def build_parser() -> argparse.ArgumentParser:
-    """The scraper's own command line."""
+    """Return the parser of the scraper's command line."""
     parser = argparse.ArgumentParser(
-        prog="inferload.client.scraper", description="Keeps a server's metrics page.", allow_abbrev=False
+        prog="inferload.client.scraper", description="Record the Prometheus metrics of servers.", allow_abbrev=False
     )
     parser.add_argument("--out", type=Path, required=True, help="folder for the parts")
     parser.add_argument("--target", action="append", required=True, metavar="URL", help="metrics page; repeatable")
     parser.add_argument(
-        "--no-key", action="append", default=[], metavar="URL", help="page that gets no API key; repeatable"
+        "--no-key", action="append", default=[], metavar="URL", help="page that receives no API key; repeatable"
     )
     parser.add_argument(
         "--interval-s", type=parse_interval, default=0.25, help="seconds between scrapes (0.05 to 3600)"
     )
     parser.add_argument("--anchor", type=parse_anchor, metavar="WALL_NS:MONO_NS", help="the parent's clock anchor")
-    parser.add_argument("--ca-file", type=Path, help="PEM file of the authority that signed the server's certificate")
-    parser.add_argument("--insecure", action="store_true", help="do not check the server's certificate")
+    parser.add_argument("--ca-file", type=Path, help="PEM file of trusted certificate authorities")
+    parser.add_argument("--insecure", action="store_true", help="accept any certificate")
     return parser
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Scrape until the parent says or is gone; 2 where the start could not be made."""
+    """Scrape until SIGTERM or the end of stdin; return the exit code, 2 for invalid arguments."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     woken, wake = os.pipe()
     signal.signal(signal.SIGTERM, lambda _signal, _frame: os.write(wake, b"x"))
     try:
-        book = Book(redact=redaction_of(os.environ))
-        scrape_all(job_of(build_parser().parse_args(argv), os.environ), book, parent_ended(woken))
+        buffer = ScrapeBuffer(redact=redaction_of(os.environ))
+        scrape_all(job_of(build_parser().parse_args(argv), os.environ), buffer, parent_ended(woken))
     except UsageError as error:
         print(f"scraper: {escaped(str(error))}", file=sys.stderr)
         return 2

@@ -1,7 +1,7 @@
-"""One streamed turn: the request goes out, the reply is stamped as it comes, and a record is what is left.
+"""One streamed turn, from the request to its record.
 
-The stream is not owned by the greenlet that asked for it: a user who is stopped, or a greenlet that is killed, leaves the turn
-to finish and to be recorded.
+A turn is independent of the greenlet that started it: it is finished and recorded even if the user is stopped or the greenlet is
+killed.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 from array import array
 from collections.abc import Callable
 from dataclasses import dataclass
+from enum import Enum
 from typing import Literal, Protocol
 
 import gevent
@@ -18,23 +19,23 @@ from gevent.event import Event
 
 from inferload.client.answers.event_stream import EventStream, Scan
 from inferload.client.answers.sse import SseError
-from inferload.client.answers.stream_answer import Answer
+from inferload.client.answers.stream_answer import StreamAnswer
 from inferload.client.connection.connect import DialError
-from inferload.client.connection.deferred_parser import Pump
+from inferload.client.connection.deferred_parser import ParseQueue
 from inferload.client.connection.http1 import ChunkError, Http1Error
-from inferload.client.connection.reply import AnyConnection, Arrivals, ConnectionLost, Reply
+from inferload.client.connection.reply import AnyConnection, Arrivals, ConnectionLost, HttpReply
 from inferload.client.connection.target import Target
 from inferload.content.messages import ToolCall
 from inferload.measure.clock import NS_PER_S, now_ns
 from inferload.measure.record import CANCELLED, Failure, Phase, TurnRecord
 
-_DETAIL_BYTES = 4096  # kept of an error's body: the client redacts it before it cuts it to a line
-_ERROR_BYTES = 1 << 20  # a refusal is not read on beyond that
-_LOOK_NS = _QUIET_NS = NS_PER_S // 4
+_DETAIL_BYTES = 4096  # stored bytes of an error body: the client redacts them before it cuts them to a line
+_ERROR_BYTES = 1 << 20  # size of an error body after which the connection is closed
+_CHECK_NS = _QUIET_NS = NS_PER_S // 4
 
 
 class TurnRequest(msgspec.Struct, frozen=True, gc=False):
-    """What is to be sent, and whose it is. `planned_ns` is on this process's monotonic clock."""
+    """Request of one turn and its place in the workload. `planned_ns`: due time on the monotonic clock of this process."""
 
     body: bytes
     turn_id: str
@@ -45,26 +46,26 @@ class TurnRequest(msgspec.Struct, frozen=True, gc=False):
     planned_ns: int
     max_tokens: int | None = None
     step: int | None = None
-    pause: Literal["think", "tool"] | None = None  # what the session did since its turn before
-    final: bool | None = False  # whether the session ends with the answer; None: unless that calls a tool
-    headers: tuple[tuple[str, str], ...] = ()  # of this turn alone; they win over the client's
-    model: str = ""  # "": the client's
+    pause: Literal["think", "tool"] | None = None  # kind of the pause since the session's previous turn
+    final: bool | None = False  # True: the session ends with the answer; None: it ends unless the answer calls a tool
+    headers: tuple[tuple[str, str], ...] = ()  # additional headers, which replace the client's of the same name
+    model: str = ""  # "": the model of the client
 
 
 class TurnResult(msgspec.Struct, frozen=True, gc=False):
-    """The record, what the model said (for live history), and in words what went wrong ("" where nothing did)."""
+    """Record and answer of a turn. `detail`: text of the failure, "" if there is none."""
 
     record: TurnRecord
     text: str
     detail: str
-    reads_unstamped: int = 0  # reads that carried no kernel stamp that could be believed
-    reasoning: str = ""  # what it thought before it spoke, where the server keeps that apart
+    reads_unstamped: int = 0  # reads without a plausible kernel timestamp
+    reasoning: str = ""  # reasoning text, if the server separates it
     tool_calls: tuple[ToolCall, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
-class Timeouts:
-    """Limits of one turn in seconds; a turn that passes one has failed with the class of that name."""
+class TurnTimeouts:
+    """Time limits of one turn in seconds. A turn that exceeds one fails with the failure class of the same name."""
 
     connect_s: float = 10.0
     first_event_s: float = 600.0
@@ -72,8 +73,17 @@ class Timeouts:
     turn_s: float = 3600.0
 
 
-class Owner(Protocol):
-    """What a turn needs of the client that runs it."""
+class TurnState(Enum):
+    """Progress of a turn. A retry on a new connection leads from IN_FLIGHT back to CONNECTING."""
+
+    CONNECTING = "connecting"
+    IN_FLIGHT = "in flight"  # the request is being sent, or is sent; the reply is being received
+    ENDED = "ended"  # nothing more is received; the rest of the reply is parsed
+    RECORDED = "recorded"  # the result is available
+
+
+class TurnHost(Protocol):
+    """The client as seen by its turns."""
 
     @property
     def target(self) -> Target: ...
@@ -82,9 +92,9 @@ class Owner(Protocol):
     @property
     def worker(self) -> str: ...
     @property
-    def timeouts(self) -> Timeouts: ...
+    def timeouts(self) -> TurnTimeouts: ...
     @property
-    def pump(self) -> Pump: ...
+    def parse_queue(self) -> ParseQueue: ...
     @property
     def without_secrets(self) -> Callable[[str], str]: ...
     @property
@@ -93,110 +103,115 @@ class Owner(Protocol):
     def dial(self) -> AnyConnection: ...
     def keep(self, connection: AnyConnection) -> None: ...
     def request_bytes(self, body: bytes, headers: tuple[tuple[str, str], ...] = ()) -> bytes: ...
-    def new_answer(self) -> Answer: ...
+    def new_answer(self) -> StreamAnswer: ...
     def recorded(self, turn: Turn) -> None: ...
     def never_sent(self, request: TurnRequest, detail: str) -> TurnResult: ...
 
 
 class Turn:
-    """A turn under way. `wait` blocks the calling greenlet until it is recorded."""
+    """A started turn. `wait` blocks the calling greenlet until it is recorded."""
 
-    def __init__(self, client: Owner, request: TurnRequest) -> None:
+    def __init__(self, client: TurnHost, request: TurnRequest) -> None:
         self.request = request
+        self.state = TurnState.CONNECTING
         self.result: TurnResult | None = None
         self.started_ns = now_ns()
-        self.look_ns = 0  # when to ask next whether it is overdue
-        self.queued = False  # waits in the pump
+        self.next_check_ns = 0  # time of the next check for timeouts
+        self.queued = False  # the turn is in the parse queue
         self._client = client
         self._recorded = Event()
         self._connection: AnyConnection | None = None
         self._sender: gevent.Greenlet | None = None
         self._attempts = 0
         self._connect_ns: int | None = None
-        self._ended_ns: int | None = None  # when we gave it up; None where the reply ended by itself
+        self._ended_ns: int | None = None  # time of the end of the reply, or of its cancellation
         self._failure: Failure | None = None
         self._cancelled = False
         self._detail = ""
         self._begin_attempt()
 
     def wait(self) -> TurnResult:
-        """The result, once the turn is over."""
+        """Block until the turn is recorded; return its result."""
         self._recorded.wait()
         assert self.result is not None
         return self.result
 
     def wait_until(self, at_ns: int) -> bool:
-        """Wait for the turn's end, but not beyond an instant; whether it is over."""
+        """Block until the turn is recorded, or until `at_ns`; return True if it is recorded."""
         return bool(self._recorded.wait(max(0, at_ns - now_ns()) / NS_PER_S))
 
     def cancel(self) -> None:
-        """The caller goes away: no failure, but no whole answer either. Harmless when the turn is over already."""
-        if self._reply.done or self.result is not None:
+        """End the turn as cancelled, which is no failure. No effect on a turn that has ended."""
+        if self.state in (TurnState.ENDED, TurnState.RECORDED):
             return
-        self._cancelled, self._ended_ns = True, now_ns()
-        if self._sender is not None:
-            self._sender.kill(block=False)
-        self._reply.finish(complete=False)
+        self._cancelled = True
+        self._abort()
 
     def give_up(self, failure: Failure, detail: str) -> None:
-        """End the turn now, whatever it is doing; harmless when it is over already."""
-        if self._reply.done or self.result is not None:
+        """End the turn as failed. No effect on a turn that has ended."""
+        if self.state in (TurnState.ENDED, TurnState.RECORDED):
             return
-        self._failure, self._detail, self._ended_ns = failure, detail, now_ns()
-        if self._sender is not None:
-            self._sender.kill(block=False)
-        self._reply.finish(complete=False)
+        self._failure, self._detail = failure, detail
+        self._abort()
 
     def overdue(self, at_ns: int) -> tuple[Failure, str] | None:
-        """The time-out that the turn has run into, if any; asks for parsing first where that could tell.
+        """Return the timeout that the turn exceeds, if any, after queueing unparsed reads that may contain an event.
 
-        `look_ns` is when it is worth asking again.
+        Sets `next_check_ns`.
         """
-        limits, self.look_ns = self._client.timeouts, at_ns + _LOOK_NS
+        limits, self.next_check_ns = self._client.timeouts, at_ns + _CHECK_NS
         turn_left_ns = self.started_ns + round(limits.turn_s * NS_PER_S) - at_ns
         if turn_left_ns < 0:
             return Failure.TIMEOUT_TURN, f"not over after {limits.turn_s:g} s"
         if self._sent_ns is None:
             return None
-        seen_ns = self._answer.last_event_ns
-        silent_ns = at_ns - (seen_ns or self._sent_ns)
+        event_ns = self._answer.last_event_ns
+        silent_ns = at_ns - (event_ns or self._sent_ns)
         shorter_s = min(limits.first_event_s, limits.between_events_s)
         if silent_ns > shorter_s * NS_PER_S and self._reply.waiting:
-            self.digest()
+            self.queue_parsing()
             return None
-        limit_s = limits.first_event_s if seen_ns is None else limits.between_events_s
+        limit_s = limits.first_event_s if event_ns is None else limits.between_events_s
         if silent_ns <= limit_s * NS_PER_S:
             quiet_left_ns = round(shorter_s * NS_PER_S) - silent_ns
-            self.look_ns = at_ns + max(0, min(turn_left_ns, quiet_left_ns))
+            self.next_check_ns = at_ns + max(0, min(turn_left_ns, quiet_left_ns))
             return None
-        if seen_ns is None:
+        if event_ns is None:
             return Failure.TIMEOUT_FIRST_EVENT, f"no event within {limit_s:g} s"
         return Failure.TIMEOUT_BETWEEN_EVENTS, f"no event for {limit_s:g} s"
 
-    def digest_if_due(self, at_ns: int) -> None:
-        """Have the pump parse what is there, where that is much or nothing followed it for a while: the end may be in it."""
+    def queue_parsing_if_due(self, at_ns: int) -> None:
+        """Queue the unparsed reads if they are large, or if nothing followed them for a while: they may contain the end."""
         reply = self._reply
-        there = reply.body_bytes
-        if there > reply.digest_bytes or (there and at_ns - (reply.last_ns or at_ns) > _QUIET_NS):
-            self.digest()
+        unparsed = reply.body_bytes
+        if unparsed > reply.parse_bytes or (unparsed and at_ns - (reply.last_ns or at_ns) > _QUIET_NS):
+            self.queue_parsing()
 
-    def digest(self) -> None:
-        """Have the pump parse what is there."""
+    def queue_parsing(self) -> None:
+        """Add the turn to the parse queue, unless it is there."""
         if not self.queued:
             self.queued = True
-            self._client.pump.add(self)
+            self._client.parse_queue.add(self)
+
+    def _abort(self) -> None:
+        """Stop sending and receiving."""
+        self._ended_ns = now_ns()
+        if self._sender is not None:
+            self._sender.kill(block=False)
+        self._reply.finish(complete=False)
 
     # -- sending
 
     def _begin_attempt(self) -> None:
+        self.state = TurnState.CONNECTING
         self._attempts += 1
-        self._reply = Reply(self._on_reply_done)
+        self._reply = HttpReply(self._on_reply_done)
         self._answer = self._client.new_answer()
         self._stream = EventStream(self._answer, self._client.scan)
         self._delays = array("q")
         self._unstamped = 0
         self._head_checked = False
-        self._refused = False  # the body is not a stream of events, but says why there is none
+        self._is_error = False  # the body is an error message instead of an event stream
         self._error_body = b""
         self._error_bytes = 0
         self._arrived_ns: int | None = None
@@ -208,7 +223,7 @@ class Turn:
         else:
             self._send(connection)
 
-    def _dial(self, reply: Reply) -> None:
+    def _dial(self, reply: HttpReply) -> None:
         begun_ns = now_ns()
         try:
             connection = self._client.dial()
@@ -217,20 +232,21 @@ class Turn:
             reply.finish(complete=False)
             return
         self._connect_ns = now_ns() - begun_ns
-        if reply.done:  # given up while we dialled
+        if reply.done:  # the turn was ended during the connect
             connection.close()
         else:
             self._send(connection)
 
     def _send(self, connection: AnyConnection) -> None:
-        """Send the request; a greenlet sees to what the kernel has no room for."""
+        """Send the request; a greenlet sends the rest if the socket buffer is full."""
+        self.state = TurnState.IN_FLIGHT
         self._connection = connection
         request = self._client.request_bytes(self.request.body, self.request.headers)
-        self._reply = reply = connection.expect(self._on_reply_done, self.digest)
+        self._reply = reply = connection.expect(self._on_reply_done, self.queue_parsing)
         reply.floor_ns = self._sent_ns = now_ns()
         try:
             rest = connection.offer(request)
-        except OSError as error:  # a reply that is there already, a refusal say, counts for more
+        except OSError as error:  # an error reply that has arrived already takes precedence
             reply.finish(complete=False, error=error)
             return
         if rest:
@@ -238,7 +254,7 @@ class Turn:
         else:
             self._written_ns = now_ns()
 
-    def _send_rest(self, connection: AnyConnection, rest: bytes | memoryview, reply: Reply) -> None:
+    def _send_rest(self, connection: AnyConnection, rest: bytes | memoryview, reply: HttpReply) -> None:
         try:
             connection.send_rest(rest)
         except OSError as error:
@@ -246,13 +262,13 @@ class Turn:
         else:
             self._written_ns = now_ns()
 
-    # -- the reply is over; runs in the event loop
+    # -- end of the reply, in the event loop
 
     def _on_reply_done(self) -> None:
         connection = self._connection
         try:
             self._end_attempt()
-        except Exception as error:  # noqa: BLE001  a fault of ours must not stop what reads for the other turns
+        except Exception as error:  # noqa: BLE001  an internal error must not stop the watcher that reads for other turns
             if connection is not None:
                 connection.close()
             self.fail(error)
@@ -268,63 +284,66 @@ class Turn:
             else:
                 connection.close()
             if stale and self._attempts == 1:
-                # The server closed an idle connection just as we used it: nothing was answered, so ask once more.
+                # The server closed an idle connection when the request was sent, without an answer: send it once more.
                 self._begin_attempt()
                 return
         if self._ended_ns is None:
             self._ended_ns = reply.last_ns if reply.complete else now_ns()
-        self.digest()
+        self.state = TurnState.ENDED
+        self.queue_parsing()
 
-    # -- parsing, by the pump
+    # -- parsing, by the parse queue
 
     def step(self) -> bool:
-        """One slice of parsing; the last one makes the record."""
+        """Parse one slice of the reads; create the record after the last one. Return True if no read is left."""
         reply = self._reply
         if reply.waiting:
             try:
-                self._arrived(reply.body(self._stream.reads_per_slice))
+                self._feed(reply.body(self._stream.reads_per_slice))
             except (Http1Error, SseError) as error:
                 self._fail(Failure.BAD_EVENT if isinstance(error, SseError) else Failure.BAD_HTTP, str(error))
                 reply.finish(complete=False, error=error)
                 reply.drop()
             if reply.waiting:
                 return False
-        if not self._answer.digest_ids():
+        if not self._answer.hash_ids():
             return False
         reply.parsed()
         self.queued = False
-        if reply.done and reply is self._reply:
+        if self.state is TurnState.ENDED:
             self._record()
         return True
 
     def fail(self, error: Exception) -> None:
-        """End the turn as a client error, recorded once; nothing where it has its record already."""
-        if self.result is not None:
+        """End the turn as a client error and record it. No effect on a recorded turn."""
+        if self.state is TurnState.RECORDED:
             return
         detail = f"{type(error).__name__}: {error}"
         self._failure, self._detail = Failure.CLIENT_ERROR, detail
-        self._answer.token_ids = None  # what cannot be hashed must not be hashed again
-        self.queued = True  # for good: the end of the reply asks for a step, and there is none left to do
+        self._answer.token_ids = None  # hashing them may have raised the error
+        self.queued = (
+            True  # from now on: the end of the reply would queue the turn again, which has nothing left to parse
+        )
         try:
             self._reply.finish(complete=False)
-            result = self._made_result()
-        except Exception:  # noqa: BLE001  the pump has logged the cause; the turn is counted in any case
+            result = self._build_result()
+        except Exception:  # noqa: BLE001  the parse queue has logged the cause; the turn is counted in any case
             result = self._client.never_sent(self.request, detail)
         self._conclude(result)
 
-    def _arrived(self, reads: Arrivals) -> None:
+    def _feed(self, reads: Arrivals) -> None:
         self._delays.extend(reads.delay_ns)
         self._unstamped += reads.unstamped
         self._arrived_ns = reads.at_ns[-1]
         if not self._head_checked:
             self._check_head()
-        if self._refused:
-            self._refusal(reads.data)
+        if self._is_error:
+            self._feed_error(reads.data)
             return
         self._stream.feed(self._reply, reads)
 
-    def _refusal(self, data: bytes) -> None:
-        """Keep the beginning of a body that says why there are no events."""
+    def _feed_error(self, data: bytes) -> None:
+        """Store the beginning of an error body."""
         self._error_bytes += len(data)
         try:
             body = self._reply.unframe(data)
@@ -341,10 +360,10 @@ class Turn:
         assert head is not None
         self._head_checked = True
         kind = head.headers.get("content-type", "text/event-stream").partition(";")[0].strip().lower()
-        self._refused = head.status != 200 or kind != "text/event-stream"
+        self._is_error = head.status != 200 or kind != "text/event-stream"
         if head.status != 200:
             self._fail(_status_class(head.status), f"HTTP {head.status}")
-        elif self._refused:
+        elif self._is_error:
             self._fail(Failure.NOT_SSE, f"200, but {kind} instead of text/event-stream")
 
     def _fail(self, failure: Failure, detail: str) -> None:
@@ -354,12 +373,10 @@ class Turn:
     # -- the record
 
     def _record(self) -> None:
-        if self.result is not None:  # ended by a fault of ours while this waited in the pump
-            return
         reply, answer = self._reply, self._answer
         if reply.head is not None and not self._head_checked:
             self._check_head()
-        self._cancelled = self._cancelled and not answer.closed  # else the whole answer was there already
+        self._cancelled = self._cancelled and not answer.closed  # else the answer was complete already
         if not self._cancelled:
             self._stream.finish(self._arrived_ns or now_ns())
         if self._failure is None and reply.error is not None and not answer.closed:
@@ -369,19 +386,16 @@ class Turn:
                 answer.conclude(reply.complete)
             if answer.failure is not None:
                 self._fail(answer.failure, answer.detail)
-        self._finish()
-
-    def _finish(self) -> None:
-        self._conclude(self._made_result())
+        self._conclude(self._build_result())
 
     def _conclude(self, result: TurnResult) -> None:
-        self.result = result
+        self.state, self.result = TurnState.RECORDED, result
         reply, self._sender = self._reply, None
-        reply.drop()  # with the record made, nothing refers back to this turn: no work for the garbage collector
+        reply.drop()  # removes the references back to this turn, so that no cycle is left for the garbage collector
         self._recorded.set()
         self._client.recorded(self)
 
-    def _made_result(self) -> TurnResult:
+    def _build_result(self) -> TurnResult:
         detail = self._detail
         if self._error_body:
             detail += ": " + self._error_body.decode("utf-8", "replace").strip()
@@ -392,7 +406,7 @@ class Turn:
             self._client.without_secrets(detail),
             self._unstamped,
             reasoning="".join(answer.reasoning),
-            tool_calls=() if answer.tool_calls is None else answer.tool_calls.made(),
+            tool_calls=() if answer.tool_calls is None else answer.tool_calls.calls(),
         )
 
     def _turn_record(self) -> TurnRecord:
@@ -447,7 +461,7 @@ def _since(start_ns: int, at_ns: array[int]) -> array[int]:
 
 
 def _failure_of(error: Exception) -> tuple[Failure, str]:
-    """The class and the detail of a turn whose reply ended with this error."""
+    """Return failure class and detail for the error that ended a reply."""
     if isinstance(error, Http1Error):
         return Failure.BAD_HTTP, str(error)
     if isinstance(error, ConnectionLost | OSError):

@@ -1,7 +1,7 @@
-"""What a chat template puts around messages, learnt from a server that tokenizes whole chats. Pure: the asking is the caller's.
+"""Chat template of a server, inferred from the token ids of whole chats.
 
-A template is known by token ids: those before the text of a context's first message, between the texts of two messages, and
-behind the last. Where a template does not work that way (it moves the system prompt, say), the proof fails and it says so.
+A template consists of the token ids before the text of the first message, between the texts of two messages, and after the
+last one. A template that works differently, for example one that moves the system prompt, fails the verification.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -11,19 +11,19 @@ from typing import Literal
 from inferload.content.messages import Role
 from inferload.content.prompts import shared_length
 
-# (role, text) pairs, whether the answer is to be opened -> token ids; None where the server refuses such a chat.
+# (role, text) pairs, whether to add the generation prompt -> token ids; None if the server refuses the chat.
 TokenizeChat = Callable[[Sequence[tuple[str, str]], bool], list[int] | None]
 Ids = tuple[int, ...]
 
-_ONE, _OTHER = "apple", "music"  # texts that differ in every token: what two chats share is the template's
+_ONE, _OTHER = "apple", "music"  # texts that differ in every token: shared ids belong to the template
 
 
 @dataclass(frozen=True, slots=True)
 class ChatTemplate:
-    """Token ids before a first message's text (`first`), before a later one's (`opens`), behind it (`closes`), and at the end.
+    """Token ids before the text of the first message (`first`), of later ones (`opens`), after it (`closes`), and at the end.
 
-    By role; a role that is not known is taken for the user's. `exactness`: exact where whole chats came out as put
-    together from these parts; approximate where they did not; unknown where no server said.
+    By role; unknown roles use those of the user. `exactness`: exact: verified on whole chats; approximate: the verification
+    failed; unknown: not measured.
     """
 
     first: Mapping[Role, Ids] = field(default_factory=dict)
@@ -33,12 +33,12 @@ class ChatTemplate:
     exactness: Literal["exact", "approximate", "unknown"] = "unknown"
 
     def before(self, role: Role, first: bool) -> Ids:
-        """The ids in front of a message's text."""
-        found = self.first if first else self.opens
-        return found.get(role, found.get("user", ()))
+        """Return the ids before the text of a message."""
+        by_role = self.first if first else self.opens
+        return by_role.get(role, by_role.get("user", ()))
 
     def behind(self, role: Role) -> Ids:
-        """The ids behind a message's text."""
+        """Return the ids after the text of a message."""
         return self.closes.get(role, self.closes.get("user", ()))
 
 
@@ -46,7 +46,7 @@ NO_TEMPLATE = ChatTemplate()
 
 
 def measure(tokenize: TokenizeChat) -> ChatTemplate:
-    """The template of a server, with some ten calls; `NO_TEMPLATE` where it does not tokenize chats."""
+    """Measure the template of a server with about ten calls; `NO_TEMPLATE` if it does not tokenize chats."""
     whole = tokenize([("user", _ONE)], False)
     first_user = _around([("user", "")], 0, tokenize)
     opened = tokenize([("user", _ONE)], True)
@@ -56,22 +56,22 @@ def measure(tokenize: TokenizeChat) -> ChatTemplate:
     text = whole[len(first_user[0]) : len(whole) - len(first_user[1])]
     template = _with_answers(ChatTemplate({"user": first_user[0]}, {}, {"user": first_user[1]}, tail), text, tokenize)
     template = _with_system(template, text, tokenize)
-    return ChatTemplate(template.first, template.opens, template.closes, tail, _proof(template, tokenize))
+    return ChatTemplate(template.first, template.opens, template.closes, tail, _verified(template, tokenize))
 
 
-def _around(chat: list[tuple[str, str]], place: int, tokenize: TokenizeChat) -> tuple[Ids, Ids] | None:
-    """The ids before and behind the text at a place of a chat, whatever that text is."""
-    role, before, behind = chat[place][0], chat[:place], chat[place + 1 :]
-    one, other = (tokenize([*before, (role, text), *behind], False) for text in (_ONE, _OTHER))
-    if one is None or other is None:
+def _around(chat: list[tuple[str, str]], number: int, tokenize: TokenizeChat) -> tuple[Ids, Ids] | None:
+    """Return the ids before and after the text of a message of a chat."""
+    role, before, behind = chat[number][0], chat[:number], chat[number + 1 :]
+    first, second = (tokenize([*before, (role, text), *behind], False) for text in (_ONE, _OTHER))
+    if first is None or second is None:
         return None
-    front = shared_length(one, other)
-    back = shared_length(one[front:][::-1], other[front:][::-1])
-    return tuple(one[:front]), tuple(one[len(one) - back :])
+    front = shared_length(first, second)
+    back = shared_length(first[front:][::-1], second[front:][::-1])
+    return tuple(first[:front]), tuple(first[len(first) - back :])
 
 
 def _with_answers(template: ChatTemplate, text: list[int], tokenize: TokenizeChat) -> ChatTemplate:
-    """Adds answers, later messages and tools' results, from what such chats have beyond those before them."""
+    """Add answers, later user messages and tool results, by the ids that each adds to the chat before it."""
     opens, closes = dict(template.opens), dict(template.closes)
     chat: list[tuple[str, str]] = [("user", _ONE)]
     so_far = [*template.first["user"], *text, *closes["user"]]
@@ -88,7 +88,7 @@ def _with_answers(template: ChatTemplate, text: list[int], tokenize: TokenizeCha
 
 
 def _with_system(template: ChatTemplate, text: list[int], tokenize: TokenizeChat) -> ChatTemplate:
-    """Adds a system message in front; templates that have none leave it out."""
+    """Add the system message; templates without system messages leave it out."""
     around = _around([("system", ""), ("user", _ONE)], 0, tokenize)
     rest = (*template.before("user", first=False), *text, *template.behind("user"))
     if around is None or around[1][len(around[1]) - len(rest) :] != rest:
@@ -99,14 +99,14 @@ def _with_system(template: ChatTemplate, text: list[int], tokenize: TokenizeChat
     return ChatTemplate(first, template.opens, closes, template.tail)
 
 
-def _proof(template: ChatTemplate, tokenize: TokenizeChat) -> Literal["exact", "approximate"]:
-    """Whether a chat with a system prompt, an answer and a second question is what its parts come to."""
+def _verified(template: ChatTemplate, tokenize: TokenizeChat) -> Literal["exact", "approximate"]:
+    """Compare whole chats, the longest with system prompt, answer and second question, with their composition."""
     roles: tuple[Role, ...] = ("system", "user", "assistant", "user")
     chats = [roles, roles[1:], roles[1:2]]
     text = _text_ids(template, tokenize)
     for chat in chats:
-        found = tokenize([(role, _ONE) for role in chat], True)
-        if found is None or found != _composed(template, chat, text):
+        ids = tokenize([(role, _ONE) for role in chat], True)
+        if ids is None or ids != _composed(template, chat, text):
             return "approximate"
     return "exact"
 

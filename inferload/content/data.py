@@ -1,7 +1,7 @@
-"""Data that sessions are made of and that lies outside the scenario: opened once, and the same on every machine.
+"""Data of a workload outside the scenario, such as files: opened once, and equal on every machine.
 
-A kind of workload that reads files registers an opener (`sessions.OPENERS`). The master opens first; what it found goes
-with each worker's assignment, and a worker that finds something else says so before any load.
+`sessions.OPENERS` has the openers by kind of workload. The master opens the data first and sends its findings to each worker,
+which checks its own data against them before the load starts.
 """
 
 from collections import Counter
@@ -15,83 +15,86 @@ from inferload.errors import UsageError
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
-    """What the master found of one class's data. `digest` None: no file. `chars_per_token`: measured on the server."""
+class DataFindings:
+    """Findings of the master on the data of one class. `digest` None: no file. `chars_per_token`: measured on the server."""
 
     digest: str | None = None
     chars_per_token: float | None = None
-    error: float | None = None  # of the counts, relative, on the texts that were measured
+    error: float | None = None  # mean relative error of the token counts of the measured texts
 
 
 @dataclass(frozen=True, slots=True)
 class Data:
-    """What to know before data is opened: whose scenario it is, and what the master found of each class."""
+    """Context for opening data: scenario file, seed, and findings of the master by class."""
 
-    origin: str = ""  # the scenario file, from which paths may count
-    by_class: Mapping[str, Found] = field(default_factory=dict)
-    seed: int = 0  # the run's
+    origin: str = ""  # scenario file, for relative paths
+    by_class: Mapping[str, DataFindings] = field(default_factory=dict)
+    seed: int = 0  # of the run
 
-    def of(self, class_name: str) -> Found:
-        """The master's findings of a class; of nothing where it has not looked."""
-        return self.by_class.get(class_name, Found())
+    def of(self, class_name: str) -> DataFindings:
+        """Return the findings on a class; empty before the master has opened the data."""
+        return self.by_class.get(class_name, DataFindings())
 
     @property
     def has_files(self) -> bool:
-        """Whether the master found some: they are opened before a run, which may take its time."""
-        return any(found.digest is not None for found in self.by_class.values())
+        """Whether the workload reads files, which may take long to open."""
+        return any(findings.digest is not None for findings in self.by_class.values())
 
     def to_wire(self) -> dict[str, Any]:
-        """Plain data for a message; the origin travels by itself."""
-        return {name: [one.digest, one.chars_per_token, one.error] for name, one in self.by_class.items()}
+        """Return the findings as plain data for a message, without the origin."""
+        return {
+            name: [findings.digest, findings.chars_per_token, findings.error]
+            for name, findings in self.by_class.items()
+        }
 
     @classmethod
     def from_wire(cls, wire: Mapping[str, Any], origin: str) -> "Data":
-        """What `to_wire` wrote."""
-        return cls(origin, {name: Found(*found) for name, found in wire.items()})
+        """Return the data that `to_wire` wrote."""
+        return cls(origin, {name: DataFindings(*findings) for name, findings in wire.items()})
 
 
-# What happened to sessions that a plan must not keep to itself, by a word of the kind's own: counted as they run.
+# Counts of events in sessions that the plan and the report show, such as truncated contexts.
 Notes = Counter[str]
 
 
 class Opened(Protocol):
-    """The data of one class, open: scripts of its sessions, and what there is to be said of it."""
+    """Opened data of one class: scripts of its sessions, and facts for plan and manifest."""
 
     @property
     def digest(self) -> str | None:
-        """What tells that two machines have the same data; None where there is no file."""
+        """Digest of the data, equal on all machines; None without a file."""
         ...
 
     @property
     def draws(self) -> bool:
-        """Whether its sessions draw anything by random numbers of their own; to seed some takes longer than a plan without."""
+        """Whether the scripts draw random numbers. Otherwise none are seeded, which is faster."""
         ...
 
     def script(self, index: int, rng: Random, notes: Notes) -> Script:
-        """Session `index`, drawn by its own random numbers."""
+        """Return the script of session `index`, drawn with its own random numbers."""
         ...
 
     def sample(self) -> Sequence[str]:
-        """Some of its texts, to measure how many characters make a token; none where counts need no measuring."""
+        """Return sample texts to measure characters per token; empty if the counts need no measurement."""
         ...
 
     def warnings(self) -> list[str]:
-        """What of its data is not sent, unexpectedly: a line each, with file and line number."""
+        """Return one line per kind of record that is unexpectedly left out, with file and line number."""
         ...
 
     def facts(self) -> dict[str, Any]:
-        """What it is, what was left out and what was assumed, for the manifest."""
+        """Return facts for the manifest: origin, records left out, assumptions."""
         ...
 
     def in_words(self) -> list[str]:
-        """The same for people, a line each."""
+        """Return the facts as lines of the plan."""
         ...
 
 
-def same_as_master(name: str, mine: str | None, found: Found) -> None:
-    """UsageError where this machine's data is not the master's. `name`: what a person calls the data."""
-    if found.digest is not None and mine != found.digest:
+def same_as_master(name: str, digest: str | None, findings: DataFindings) -> None:
+    """Raise UsageError if the data of this machine differs from the master's. `name`: name of the data in the error."""
+    if findings.digest is not None and digest != findings.digest:
         raise UsageError(
-            f"{name}: differs from the master's (digest {(mine or 'none')[:12]}, the master's {found.digest[:12]}); "
+            f"{name}: differs from the master's (digest {(digest or 'none')[:12]}, the master's {findings.digest[:12]}); "
             "copy the same file to every machine"
         )

@@ -1,4 +1,4 @@
-"""Pictures to send along: PNG files of coloured tiles, drawn by a key, as `data:` URLs."""
+"""Generated images: PNG files of coloured tiles, drawn by a key, as `data:` URLs."""
 
 import base64
 import zlib
@@ -10,12 +10,12 @@ _TILE_PX = 16
 
 @lru_cache(maxsize=128)
 def picture_url(key: str, width_px: int, height_px: int) -> str:
-    """The picture of a key, of this size: the same wherever it is drawn."""
+    """Return the image of a key and size as a `data:` URL; the same on any machine."""
     return "data:image/png;base64," + base64.b64encode(png(key, width_px, height_px)).decode()
 
 
 def png(key: str, width_px: int, height_px: int) -> bytes:
-    """A PNG file (8-bit RGB, not interlaced) of tiles in colours that the key draws."""
+    """Return a PNG file (8-bit RGB, not interlaced) of tiles in random colours, seeded by the key."""
     rng = Random(key)
     across, down = -(-width_px // _TILE_PX), -(-height_px // _TILE_PX)
     rows = []

@@ -1,7 +1,7 @@
-"""What a request's context is made of, before it is text: pieces with an identity and a length, messages of pieces.
+"""Messages of a request before they are text: pieces with an identity and a length.
 
-A plan needs no text: equal pieces are equal text, so what two requests share can be told from their pieces alone. The
-text itself is made when a request's body is (`bodies`).
+A plan needs no text: equal pieces are equal text, so pieces alone determine the shared prefixes of requests. Request bodies
+(`bodies`) generate the text.
 """
 
 from collections.abc import Iterable
@@ -12,16 +12,18 @@ import msgspec
 
 Role = Literal["system", "user", "assistant", "tool"]
 
-# Pieces whose key begins so are the same in every session of a run: their text is kept, not made anew.
+# Key prefix of pieces that are the same in every session of a run: their text is cached.
 SHARED = "shared/"
-# Blocks of a recorded trace's prompts: some are the same in many sessions, and are kept as long as there is room.
+# Key prefix of blocks of a trace's prompts: sessions may share them, and their text is cached while there is room.
 BLOCK = "trace/"
 
 
 class Piece(msgspec.Struct, frozen=True, gc=False):
-    """A stretch of text. `literal` None: words drawn by the run's seed and `key`, of `tokens` tokens; equal pieces are
-    equal text in all sessions of a run. With a literal, `tokens` is what it is thought to cost; None: not known.
-    `whole`: it is only the beginning, of `tokens` tokens, of the text that a piece of that many would be."""
+    """Piece of text; equal pieces are equal text in all sessions of a run.
+
+    `literal` None: random words of `tokens` tokens, seeded by the run's seed and `key`. With a literal, `tokens` is its
+    estimated count; None: unknown. `whole`: tokens of the generated text of which this piece is the beginning.
+    """
 
     key: str
     tokens: int | None
@@ -29,7 +31,7 @@ class Piece(msgspec.Struct, frozen=True, gc=False):
     whole: int | None = None
 
     def beginning(self, tokens: int) -> "Piece":
-        """Its first tokens. Of a literal the first characters, by their share: about so many tokens."""
+        """Return the first tokens of the piece; of a literal the proportional number of characters."""
         if self.tokens is None or tokens >= self.tokens:
             return self
         literal = self.literal if self.literal is None else self.literal[: len(self.literal) * tokens // self.tokens]
@@ -38,7 +40,7 @@ class Piece(msgspec.Struct, frozen=True, gc=False):
 
 @dataclass(frozen=True, slots=True)
 class ToolCall:
-    """A call that the assistant made; `arguments` is JSON."""
+    """Tool call of the assistant; `arguments` is JSON."""
 
     call_id: str
     name: str
@@ -46,34 +48,34 @@ class ToolCall:
 
 
 class Message(msgspec.Struct, frozen=True):
-    """One message. `reasoning`: what the assistant thought before it, sent back only where there is any."""
+    """Message of a chat. `reasoning`: reasoning text of an assistant message, sent if not empty."""
 
     role: Role
     pieces: tuple[Piece, ...]
     reasoning: str = ""
     tool_calls: tuple[ToolCall, ...] = ()
-    tool_call_id: str | None = None  # of a tool's result: which call it answers
-    images: tuple[str, ...] = ()  # URLs, `data:` included, in front of the text
+    tool_call_id: str | None = None  # of a tool result: the call that it answers
+    images: tuple[str, ...] = ()  # URLs, including `data:`, before the text
 
     @property
     def tokens(self) -> int | None:
-        """Tokens of its own text, without what a chat template puts around it; None where a piece's are not known."""
+        """Tokens of the text without the chat template; None if those of a piece are unknown."""
         return tokens_of(self.pieces)
 
 
 def first_tokens(message: Message, tokens: int) -> Message:
-    """A message that ends after so many of its tokens; reasoning and calls of tools are left out."""
-    kept: list[Piece] = []
+    """Return the message cut after `tokens` tokens, without reasoning and tool calls."""
+    pieces: list[Piece] = []
     for piece in message.pieces:
         if tokens <= 0:
             break
-        kept.append(piece.beginning(tokens))
-        tokens -= kept[-1].tokens or 0
-    return Message(message.role, tuple(kept), images=message.images)
+        pieces.append(piece.beginning(tokens))
+        tokens -= pieces[-1].tokens or 0
+    return Message(message.role, tuple(pieces), images=message.images)
 
 
 def tokens_of(pieces: Iterable[Piece]) -> int | None:
-    """Tokens of several pieces together; None where one's are not known."""
+    """Return the tokens of several pieces together; None if those of one are unknown."""
     total = 0
     for piece in pieces:
         if piece.tokens is None:
@@ -83,5 +85,5 @@ def tokens_of(pieces: Iterable[Piece]) -> int | None:
 
 
 def text_message(role: Role, key: str, tokens: int) -> Message:
-    """A message of one piece of made-up text."""
+    """Return a message of one generated piece."""
     return Message(role, (Piece(key, tokens),))

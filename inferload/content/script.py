@@ -1,8 +1,8 @@
-"""A session as a script: a generator that yields effects and receives their results. Pure: no clock, no sockets.
+"""Session scripts: generators that yield effects and receive their results, without clock and sockets.
 
-An `Ask` is one turn, and the script goes on with its `Reply`; a `Fork` is several scripts at once, and the script goes on
-with their last replies once all are over; a `Work` is user code that runs beside the load. `interpret` runs a script and
-passes its effects to a sink: a server (`inferload.worker`), a plan (`outline`), or a record of what was sent (`senthits`).
+An `Ask` is one turn; its result is a `Reply`. A `Fork` runs several scripts concurrently; its result is their last replies. A
+`Work` is user code in a thread. `interpret` runs a script and passes its effects to a sink: a server (`inferload.worker`), a
+plan (`outline`), or the records of sent turns (`prefix_cache.sent`).
 """
 
 from abc import ABC, abstractmethod
@@ -19,32 +19,32 @@ from inferload.measure.record import CANCELLED
 
 
 class Ask(msgspec.Struct, frozen=True):
-    """One turn to be sent. `messages`: its whole context, earlier answers included.
+    """One turn to send. `messages`: the whole context, including earlier answers.
 
-    `pause_s` (think or tool time) counts from the end of the answer before it, of a first turn from the session's arrival.
-    `due_s`, instead, from the arrival: the turn is planned then, or when the answer before it is in, if that is later.
+    `pause_s` (think or tool time) counts from the end of the previous answer, for the first turn from the session's arrival.
+    `due_s` replaces it and counts from the arrival; the turn starts then, or at the end of the previous answer if later.
     """
 
     messages: tuple[Message, ...]
-    output_tokens: int | None  # as the endpoint's limit; None: no limit is sent
+    output_tokens: int | None  # sent as the limit of the endpoint; None: no limit
     pause_s: float = 0.0
     due_s: float | None = None
     pause: Literal["think", "tool"] = "think"
-    tools: bytes = b""  # JSON array of the tools that may be called
+    tools: bytes = b""  # JSON array of tool definitions
     tool_choice: Any = None
     model: str | None = None  # None: the run's
-    cancel_after_s: float | None = None  # the caller goes away so long after it was planned
-    final: bool | None = False  # whether the session ends with the answer; None: unless that calls a tool
-    extra_body: Mapping[str, Any] = msgspec.field(default_factory=dict)  # on top of the scenario's
+    cancel_after_s: float | None = None  # time from the planned start to the client's cancellation
+    final: bool | None = False  # whether the session ends with the answer; None: unless the answer calls a tool
+    extra_body: Mapping[str, Any] = msgspec.field(default_factory=dict)  # in addition to the scenario's
     headers: tuple[tuple[str, str], ...] = ()
 
 
 class Reply(msgspec.Struct, frozen=True):
-    """What a turn came to. `text` None: nothing was sent, this is a plan's reply of `output_tokens` tokens."""
+    """Result of a turn. `text` None: planned reply of `output_tokens` tokens, nothing was sent."""
 
     text: str | None
     output_tokens: int | None
-    key: str = ""  # a planned answer's identity
+    key: str = ""  # identity of a planned answer
     reasoning: str = ""
     tool_calls: tuple[ToolCall, ...] = ()
     finish_reason: str | None = None
@@ -52,30 +52,29 @@ class Reply(msgspec.Struct, frozen=True):
 
     @property
     def cancelled(self) -> bool:
-        """The caller went away before the answer's end."""
+        """Whether the client cancelled the turn."""
         return self.finish_reason == CANCELLED
 
     def message(self, keep_reasoning: bool = False) -> Message:
-        """The answer as a message of later contexts."""
+        """Return the answer as a message of later contexts."""
         piece = Piece(self.key, self.output_tokens, self.text)
         return Message("assistant", (piece,), self.reasoning if keep_reasoning else "", self.tool_calls)
 
 
 @dataclass(frozen=True, slots=True)
 class Fork:
-    """Scripts that run at the same time, each with its name; the forking one goes on when all are over."""
+    """Named scripts that run concurrently; the forking script continues when all have ended."""
 
     children: tuple[tuple[str, "Script"], ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """Something that takes its time, done in a thread beside the event loop; a plan does none, and ends where it stands.
+    """Call that runs in a thread. A plan ends at the first one that is not `pure`.
 
-    The time counts as part of the pause before the next turn, but for the wait for a thread: the turn is late by that. An
-    exception ends the session, and counts as a failed turn. `undo`: done with what came of it, in a thread too, when the
-    session is over, however it ended. `pure`: it only makes what the script needs to go on, the same wherever it is done;
-    then a plan does it too, and its time is no pause: what it takes, the next turn is late.
+    Its time counts as part of the pause before the next turn; the wait for a thread counts as lag of that turn. An exception
+    ends the session and counts as a failed turn. `undo`: called with the result in a thread when the session ends. `pure`:
+    the call only computes data for the script, equal on every machine; a plan runs it too, and its time counts as lag.
     """
 
     call: Callable[[], Any]
@@ -85,38 +84,38 @@ class Work:
 
 @dataclass(frozen=True, slots=True)
 class Worked:
-    """What a Work came to."""
+    """Result of a Work."""
 
     value: Any
 
 
 Effect = Ask | Fork | Work
-# What a script is sent: None to begin with, a Reply after an Ask, the children's last replies after a Fork, a Worked.
+# Value sent to a script: None at the start, a Reply after an Ask, the children's last replies after a Fork, a Worked.
 Sent = Reply | tuple[Reply | None, ...] | Worked | None
 Script = Generator[Effect, Sent, None]
 At = TypeVar("At", int, float)
 
 
 class Session(msgspec.Struct, frozen=True):
-    """Session `index` of the run: the same on any worker."""
+    """Session `index` of the run, the same on any worker."""
 
     index: int
     class_name: str
     script: Script
-    arrives_s: float | None = None  # where a trace says when; else the schedule does
+    arrives_s: float | None = None  # time of a trace; None: the schedule sets it
 
 
 class PlannedTurn(msgspec.Struct, frozen=True):
-    """A turn as a plan has it. `path`: names of the forks that lead to it, "" for the session's own."""
+    """Planned turn. `path`: names of the forks that lead to it, "" for those of the session's own script."""
 
     ask: Ask
     path: str
-    number: int  # in its own script, from 0
-    at_s: float = 0.0  # earliest start after the session's arrival: pauses and trace times, as if answers took no time
+    number: int  # within its script, from 0
+    at_s: float = 0.0  # earliest start after the session's arrival, if answers took no time
 
     @property
     def new_tokens(self) -> int | None:
-        """Tokens of what is said anew: the messages behind the last answer. None where they are not known."""
+        """Tokens of the new messages, those after the last answer. None: unknown."""
         total = 0
         for message in reversed(self.ask.messages):
             if message.role == "assistant" or (message.role == "system" and total):
@@ -128,7 +127,7 @@ class PlannedTurn(msgspec.Struct, frozen=True):
 
     @property
     def input_tokens(self) -> int | None:
-        """Tokens of the whole context and its tools, without what a chat template puts around. None where not known."""
+        """Tokens of the whole context and its tools, without the chat template. None: unknown."""
         total = json_tokens(self.ask.tools)
         for message in self.ask.messages:
             if message.tokens is None:
@@ -139,7 +138,7 @@ class PlannedTurn(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class Step(Generic[At]):
-    """Result of one effect. `sent` None: the script ends here, incomplete."""
+    """Time and result of one effect. `sent` None: the script ends here, incomplete."""
 
     at: At
     sent: Reply | Worked | None = None
@@ -147,7 +146,7 @@ class Step(Generic[At]):
 
 @dataclass(frozen=True, slots=True)
 class Ended(Generic[At]):
-    """The end of a script: its time, whether the script ran to its end, and its last reply if it did."""
+    """End of a script: time, whether it ran to its end, and its last reply if it did."""
 
     at: At
     complete: bool
@@ -155,9 +154,9 @@ class Ended(Generic[At]):
 
 
 class Sink(ABC, Generic[At]):
-    """Receiver of the effects of one script. A forked child has a sink of its own.
+    """Receiver of the effects of one script. A forked child has its own sink.
 
-    `At`: time in the sink's unit. Each method takes the end of the effect before it and returns its own.
+    `At`: time in the sink's unit. Each method takes the end time of the previous effect and returns its own.
     """
 
     @abstractmethod
@@ -169,7 +168,7 @@ class Sink(ABC, Generic[At]):
         """Return the sink of a forked child."""
 
     def work(self, work: Work, number: int, at: At) -> Step[At]:
-        """Handle work before turn `number`. Default: do pure work, end the script at any other."""
+        """Handle work before turn `number`. Default: run pure work, end the script at any other."""
         return Step(at, Worked(work.call()) if work.pure else None)
 
     def together(self, scripts: Sequence[Callable[[], Ended[At]]]) -> list[Ended[At]]:
@@ -182,7 +181,7 @@ class Sink(ABC, Generic[At]):
 
 
 def interpret(script: Script, sink: Sink[At], at: At) -> Ended[At]:
-    """Run a script from a time on: to its end, or until the sink ends it or one of its forked children."""
+    """Run a script from time `at` to its end, or until the sink ends it or one of its forked children."""
     sent: Sent = None
     last: Reply | None = None
     number = 0
@@ -212,7 +211,7 @@ def interpret(script: Script, sink: Sink[At], at: At) -> Ended[At]:
 
 
 def outline(script: Script, index: int, most: int | None = None) -> list[PlannedTurn]:
-    """The turns of session `index` where every answer is as long as planned; a fork's children one after the other.
+    """Return the turns of session `index` with answers of the planned lengths; forked scripts run one after the other.
 
     `most`: number of turns after which to stop.
     """
@@ -223,7 +222,7 @@ def outline(script: Script, index: int, most: int | None = None) -> list[Planned
 
 @dataclass(frozen=True, slots=True)
 class _Plan(Sink[float]):
-    """Collects the turns of a script, in seconds after the session's arrival."""
+    """Collector of the turns of a script, in seconds after the session's arrival."""
 
     index: int
     path: str
@@ -241,11 +240,11 @@ class _Plan(Sink[float]):
 
 
 def planned_reply(turn: PlannedTurn, index: int) -> Reply:
-    """The reply of a plan: as long as asked for."""
-    cut = CANCELLED if turn.ask.cancel_after_s is not None else None  # taken to be sooner than the answer
-    return Reply(None, turn.ask.output_tokens, finish_reason=cut, key=answer_key(index, turn.path, turn.number))
+    """Return the planned reply, with the requested length. A planned cancellation is assumed to come before its end."""
+    reason = CANCELLED if turn.ask.cancel_after_s is not None else None
+    return Reply(None, turn.ask.output_tokens, finish_reason=reason, key=answer_key(index, turn.path, turn.number))
 
 
 def answer_key(index: int, path: str, number: int) -> str:
-    """The identity of an answer, where its text is not known: session, its forks' names, turn."""
+    """Return the identity of a planned answer: session, names of its forks, turn."""
     return f"answer/{index}{path}/{number}"

@@ -1,4 +1,4 @@
-"""A tokenizer of the model on this machine, for servers that have no /tokenize."""
+"""Local tokenizer of the model, for servers without /tokenize."""
 
 from importlib import import_module
 from pathlib import Path
@@ -8,10 +8,13 @@ from inferload.errors import UsageError
 
 
 def local_tokenizer(path: Path) -> Tokenize:
-    """The `tokenizer.json` at the path (a file, or a folder that holds one) as text -> token ids, no special tokens."""
+    """Load the `tokenizer.json` at a path (file or folder) as text -> token ids, without special tokens.
+
+    UsageError if the file or the package `tokenizers` is missing, or the file is invalid.
+    """
     file = path / "tokenizer.json" if path.is_dir() else path
     if not file.is_file():
-        raise UsageError(f"tokenizer {path}: no tokenizer.json there; name the file or its folder")
+        raise UsageError(f"tokenizer {path}: no tokenizer.json found; name the file or its folder")
     try:
         library = import_module("tokenizers")
     except ModuleNotFoundError as error:

@@ -1,4 +1,4 @@
-"""Definitions of tools as a request carries them: a JSON array of about so many tokens, always the same for the same names."""
+"""Generated tool definitions: a JSON array of about a given number of tokens, the same for the same names."""
 
 import re
 from collections.abc import Iterator, Sequence
@@ -11,13 +11,13 @@ import msgspec
 
 from inferload.content.words import WORDS
 
-# Words and runs of marks: about what a byte-pair tokenizer makes of JSON whose words it knows.
+# Words and runs of punctuation: about the tokens of a byte-pair tokenizer for JSON of common words.
 _TOKENS = re.compile(rb"\w+|[^\w\s]+")
 
 
 @lru_cache(maxsize=64)
 def tools_json(names: tuple[str, ...], tokens: int) -> bytes:
-    """Definitions of these tools, and of as many others as it takes; empty where no tokens are wanted."""
+    """Return the definitions of these tools and of as many others as the tokens need; empty for 0 tokens."""
     if tokens <= 0:
         return b""
     tools: list[dict[str, Any]] = []
@@ -31,7 +31,7 @@ def tools_json(names: tuple[str, ...], tokens: int) -> bytes:
 
 @lru_cache(maxsize=64)
 def json_tokens(text: bytes) -> int:
-    """About how many tokens a JSON text is: a stated guess, since a tokenizer is not at hand where it is needed."""
+    """Estimate the tokens of a JSON text without a tokenizer."""
     return len(_TOKENS.findall(text))
 
 
@@ -41,7 +41,7 @@ def _names(names: Sequence[str]) -> Iterator[str]:
 
 
 def _tool(name: str, room: int) -> dict[str, Any]:
-    """One definition, of at most about 400 tokens where there is room."""
+    """Return one definition of at most about 400 tokens, fewer if `room` is less."""
     rng = Random(f"tool/{name}")
     budget = max(8, min(room, 400) - 60)
     parameters = {rng.choice(WORDS): {"type": "string", "description": _sentence(rng, budget // 8)} for _ in range(2)}

@@ -1,4 +1,4 @@
-"""The bundled word list: plain English words, short and common, so that most tokenizers know each as one token."""
+"""Bundled word list: short and common English words, which are one token for most tokenizers."""
 
 _LIST = """
 able above across act add after again age agent ago air all allow almost alone along already also always amount angle

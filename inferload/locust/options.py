@@ -1,4 +1,4 @@
-"""The options that a locustfile of ours adds to Locust's, and what is checked of them before Locust forks workers."""
+"""Options that inferload adds to Locust's, and their checks before Locust forks workers."""
 
 import argparse
 from dataclasses import dataclass
@@ -9,7 +9,7 @@ from locust.util.timespan import parse_timespan
 
 from inferload import rundir
 from inferload.client.client import Credentials
-from inferload.client.connection import credentials as given
+from inferload.client.connection import credentials
 from inferload.client.connection.connect import TlsSettings
 from inferload.client.connection.redaction import without_userinfo
 from inferload.client.connection.target import Target
@@ -18,8 +18,8 @@ from inferload.content.data import Data
 from inferload.errors import UsageError
 from inferload.locust.adapters.compat import AnyOf
 from inferload.process import run_spec
-from inferload.process.settings import OwnSettings
-from inferload.process.user_scenarios import Named, Program
+from inferload.process.settings import ProcessSettings
+from inferload.process.user_scenarios import LoadedScenario, Program
 from inferload.results import abort_conditions
 from inferload.results.ci import Outputs
 from inferload.run_options import (
@@ -35,26 +35,26 @@ from inferload.verdict import gates
 from inferload.verdict.outcome import FAILED, Policy
 from inferload.workload.sessions import Sessions
 
-_ANY = Program()  # of no locustfile: any scenario
+_ANY_SCENARIO = Program()  # without user classes
 _LOOPBACK = "127.0.0.1"
 
 
 def add_options(parser: Any, default_scenario: str) -> None:
-    """Add our options to Locust's parser; those in its start form say so."""
-    parser.allow_abbrev = False  # else --api-key is read as --api-key-file, and the key is printed as a file's name
+    """Add inferload's options to Locust's parser."""
+    parser.allow_abbrev = False  # else argparse reads --api-key as --api-key-file, and an error prints the key
     refused = {"--api-key": KEY_ON_COMMAND_LINE} | {
         flag: f"{flag}: removed; use {use}" for flag, use in REMOVED_OPTIONS.items()
     }
     for flag, text in refused.items():
         keywords = {"nargs": "?", "const": text, "help": argparse.SUPPRESS, "include_in_web_ui": False}
         parser.add_argument(flag, action=_Refused, **keywords)
-    shown = default_scenario or "what the locustfile's classes play"
+    shown = default_scenario or "the scenarios of the locustfile's classes"
     parser.add_argument(
         "--scenario",
         default=default_scenario,
         choices=AnyOf([*([] if default_scenario else [""]), *catalog.names()]),
         metavar="NAME-OR-PATH",
-        help=f"what is asked and when: {', '.join(catalog.names())}, or a file of your own (default: {shown})",
+        help=f"workload and arrivals: {', '.join(catalog.names())}, or a scenario file (default: {shown})",
     )
     parser.set_defaults(master_bind_host=_NotGiven(parser.get_default("master_bind_host") or "*"))
     for option in RUN_OPTIONS:
@@ -62,14 +62,14 @@ def add_options(parser: Any, default_scenario: str) -> None:
 
 
 class _Refused(argparse.Action):
-    """An option that raises UsageError with its `const`; its value is not shown."""
+    """Option that raises UsageError with its `const`; its value is not shown."""
 
     def __call__(self, *_arguments: Any) -> None:
         raise UsageError(str(self.const))
 
 
 class _NotGiven(str):
-    """A default that can be told from the same value on the command line."""
+    """Default value, distinguishable from the same value on the command line."""
 
 
 def bind_to_loopback(options: Any) -> None:
@@ -80,35 +80,35 @@ def bind_to_loopback(options: Any) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class Checked:
+class CheckedOptions:
     """Result of a valid command line."""
 
-    own: OwnSettings
-    named: Named
+    own: ProcessSettings
+    loaded: LoadedScenario
 
 
-def check(options: Any, program: Program = _ANY) -> Checked:
-    """Look at everything that can be known before a run; UsageError names the option and the remedy."""
+def check(options: Any, program: Program = _ANY_SCENARIO) -> CheckedOptions:
+    """Check everything that can be known before a run; UsageError with the option and the remedy."""
     own = own_settings(options)
     settings = overrides.parse_settings(options.set)
-    named = program.read(options.scenario, settings)
-    scenario = named.scenario
+    loaded = program.read(options.scenario, settings)
+    scenario = loaded.scenario
     seed_of(options.seed)
     seconds_of("--warmup", options.warmup)
     metrics_urls(options.metrics_url)
     if options.worker:
-        return Checked(own, named)
+        return CheckedOptions(own, loaded)
     abort_on(options.abort_on)
     run_spec.more_gates(scenario, options.gate or ())
     if options.only:
-        users_set = next((each.value for each in settings if each.key == "arrivals.users"), None)
-        run_spec.alone(scenario, options.only, options.num_users or users_set)
+        users_set = next((setting.value for setting in settings if setting.key == "arrivals.users"), None)
+        run_spec.only_class(scenario, options.only, options.num_users or users_set, options.gate or ())
     if options.headless or options.autostart:
         if not options.host:
-            raise UsageError("--host: missing; say which server, as --host http://server:8000")
+            raise UsageError("--host: missing; name the server, as --host http://server:8000")
         if not scenario.ends_by_itself and not scenario.of_tasks and not options.run_time:
             raise UsageError(
-                f"scenario {options.scenario}: measure_s is null, and without a web UI nobody stops it; give --run-time"
+                f"scenario {options.scenario}: measure_s is null, and without a web UI the run has no end; give --run-time"
             )
     if own.run_dir is not None:
         rundir.check(own.run_dir)
@@ -117,7 +117,7 @@ def check(options: Any, program: Program = _ANY) -> Checked:
     own.tls.context()
     own.outputs.prepare()
     Sessions(scenario, Data(options.scenario)).open()
-    return Checked(own, named)
+    return CheckedOptions(own, loaded)
 
 
 def _appendable(path: Path) -> None:
@@ -127,11 +127,11 @@ def _appendable(path: Path) -> None:
         raise UsageError(f"--progress-file {path}: {error.strerror}; name a file that can be written") from error
 
 
-def own_settings(options: Any) -> OwnSettings:
-    """This process's key, headers, servers that may get these, TLS and run directory."""
-    return OwnSettings(
-        credentials=Credentials(given.api_key(options.api_key_file, API_KEY_VARIABLE)),
-        headers=tuple(given.header(text) for text in options.header or ()),
+def own_settings(options: Any) -> ProcessSettings:
+    """Return the settings of this process."""
+    return ProcessSettings(
+        credentials=Credentials(credentials.api_key(options.api_key_file, API_KEY_VARIABLE)),
+        headers=tuple(credentials.header(text) for text in options.header or ()),
         tls=TlsSettings(Path(options.ca_file) if options.ca_file else None, bool(options.insecure)),
         run_dir=Path(options.run_dir).absolute() if options.run_dir else None,
         report=not options.no_report,
@@ -150,7 +150,7 @@ def own_settings(options: Any) -> OwnSettings:
 
 
 def _origins(options: Any) -> frozenset[str]:
-    """Servers that the command line names: what a start form or a message names later gets neither key nor headers."""
+    """Return the origins that the command line names; only these may get the key and the headers."""
     targets = [Target.parse(url) for url in (options.host, *(options.also_host or ())) if url]
     targets += [Target.of_page(url) for url in metrics_urls(options.metrics_url) or ()]
     for url in options.allow_target or ():
@@ -162,14 +162,14 @@ def _origins(options: Any) -> frozenset[str]:
 
 
 def forget_private(options: Any) -> None:
-    """Blank the options that must not travel: Locust sends all others to every worker, and shows them in pages."""
+    """Reset the private options: Locust sends all options to every worker, and shows them in pages."""
     for option in RUN_OPTIONS:
         if option.private:
             setattr(options, option.name, option.default)
 
 
 def seed_of(text: Any) -> int | None:
-    """The seed that was given; None where none was."""
+    """Read --seed; None if it was not given."""
     if text in (None, ""):
         return None
     try:
@@ -177,50 +177,50 @@ def seed_of(text: Any) -> int | None:
     except ValueError:
         seed = -1
     if seed < 0:
-        raise UsageError(f"--seed {text}: not a whole number from 0 on")
+        raise UsageError(f"--seed {text}: not a whole number of at least 0")
     return seed
 
 
 def seconds_of(flag: str, text: Any) -> float | None:
-    """A length of time as Locust writes it, 90, 90s or 1m30s, in seconds; None where none was given."""
+    """Read a duration in Locust's form, 90, 90s or 1m30s, in seconds; None if it was not given."""
     if text in (None, ""):
         return None
     try:
         return float(parse_timespan(str(text)))
     except ValueError as error:
-        raise UsageError(f"{flag} {text}: not a length of time; write it as 90, 90s or 1m30s") from error
+        raise UsageError(f"{flag} {text}: not a duration; write it as 90, 90s or 1m30s") from error
 
 
 def _max_turns_mb(text: Any) -> int:
     if text in (None, ""):
         return DEFAULT_MAX_TURNS_MB
     if not str(text).isdecimal():
-        raise UsageError(f"--max-turns-mb {text}: not a whole number of MB from 0 on")
+        raise UsageError(f"--max-turns-mb {text}: not a whole number of MB of at least 0")
     return int(text)
 
 
-def abort_on(given: list[str] | None) -> tuple[str, ...] | None:
-    """The conditions that stop the run early; None where none were given."""
-    for text in given or ():
+def abort_on(conditions: list[str] | None) -> tuple[str, ...] | None:
+    """Check the conditions that stop the run early; None if there are none."""
+    for text in conditions or ():
         try:
             abort_conditions.parse(text)
         except gates.GateError as error:
             raise UsageError(f"--abort-on: {error}") from error
-    return tuple(given) if given else None
+    return tuple(conditions) if conditions else None
 
 
-def metrics_urls(given: list[str] | None) -> tuple[str, ...] | None:
-    """The pages that were named; empty for `none`; None where nothing was said."""
-    if not given:
+def metrics_urls(urls: list[str] | None) -> tuple[str, ...] | None:
+    """Check the values of --metrics-url; empty for `none`; None if it was not given."""
+    if not urls:
         return None
-    if "none" in given:
-        if len(given) > 1:
-            raise UsageError("--metrics-url none: stands beside a URL; give one or the other")
+    if "none" in urls:
+        if len(urls) > 1:
+            raise UsageError("--metrics-url none: given beside a URL; give one or the other")
         return ()
-    for url in given:
+    for url in urls:
         try:
             MetricsUrl.parse(url)
         except UsageError as error:
-            remedy = "say it as http://server:8000/metrics, without a password"
+            remedy = "write it as http://server:8000/metrics, without a password"
             raise UsageError(f"--metrics-url {without_userinfo(url)}: not an address; {remedy}") from error
-    return tuple(given)
+    return tuple(urls)

@@ -14,24 +14,21 @@ from locust import events
 
 from inferload.errors import UsageError
 from inferload.escaping import escaped
-from inferload.locust import options, web_page
-from inferload.locust import user_classes as userclasses
+from inferload.locust import options, user_classes, web_page
 from inferload.locust.adapters import adaptations, compat, fault_logs, logs
-from inferload.locust.options import Checked
+from inferload.locust.options import CheckedOptions
 from inferload.locust.user_classes import program_of
 from inferload.locust.users import InferenceUser
 from inferload.master.controller import CTRL_C, Controller
-from inferload.process.run_spec import GivenLoad, Wish
-from inferload.process.settings import OwnSettings
+from inferload.process.run_spec import GivenLoad, RunOptions
+from inferload.process.settings import ProcessSettings
 from inferload.process.user_scenarios import Program
 from inferload.scenario.overrides import parse_settings
-from inferload.worker.worker import Agent
+from inferload.worker.worker import Worker
 
 logger = logging.getLogger(__name__)
 
-LOOPBACK = "127.0.0.1"  # of the web UI, where --web-host names no other address: it has no login, and starts load
-
-
+LOOPBACK = "127.0.0.1"  # default of --web-host: the web UI has no login, and starts load
 _installed: list["_Plugin"] = []
 
 
@@ -59,30 +56,30 @@ def _add_options(parser: Any) -> None:
 
 
 def _classes() -> list[type[InferenceUser]]:
-    """The classes that the modules loaded so far define; Locust says which it takes only after the command line is parsed."""
-    modules = sys.modules
-    return [one for one in InferenceUser.defined if getattr(modules.get(one.__module__), one.__name__, None) is one]
+    """Return the user classes of all loaded modules; Locust selects some of them after the command line is parsed."""
+    modules, defined = sys.modules, InferenceUser.defined
+    return [kind for kind in defined if getattr(modules.get(kind.__module__), kind.__name__, None) is kind]
 
 
-def _program(user_classes: Iterable[type]) -> Program:
-    """Return the program of the user classes that take part."""
-    return program_of(user_classes, program_of(_classes()).default)
+def _program(selected: Iterable[type]) -> Program:
+    """Return the program of the selected user classes."""
+    return program_of(selected, program_of(_classes()).default)
 
 
 class _Plugin:
-    """Checks the command line before Locust forks, and sets up each process with the result."""
+    """Check of the command line before Locust forks, and set-up of each process with the result."""
 
     def __init__(self) -> None:
-        self._checked: Checked | None = None
+        self._checked: CheckedOptions | None = None
 
     def check(self, parsed: Any) -> None:
-        """Check and complete the options; note whether --worker is one, since Locust makes a worker of every child."""
-        chosen = [one for one in _classes() if not parsed.user_classes or one.__name__ in parsed.user_classes]
-        userclasses.check(chosen)
+        """Check and complete the options. Record --worker as given: Locust sets it in forked processes too."""
+        chosen = [kind for kind in _classes() if not parsed.user_classes or kind.__name__ in parsed.user_classes]
+        user_classes.check(chosen)
         self._checked = options.check(parsed, _program(chosen))
         options.bind_to_loopback(parsed)
         parsed.web_host = parsed.web_host or LOOPBACK
-        parsed.told_to_be_worker = bool(parsed.worker)
+        parsed.started_as_worker = bool(parsed.worker)
 
     def begin(self, environment: Any, runner: Any, web_ui: Any, **_others: Any) -> None:
         """Set this process up as a worker, a master, or both in one."""
@@ -92,56 +89,56 @@ class _Plugin:
         options.forget_private(parsed)
         logs.protect(own.redaction)
         if isinstance(runner, locust.runners.WorkerRunner):
-            named = parsed.told_to_be_worker and parsed.scenario != _program(environment.user_classes).default
-            _begin_worker(environment, own, checked.named.digest if named else None)
+            named = parsed.started_as_worker and parsed.scenario != _program(environment.user_classes).default
+            _begin_worker(environment, own, checked.loaded.digest if named else None)
             return
         adaptations.log_differences()
         controller = _begin_master(environment, checked)
         if not hasattr(runner, "clients"):
-            environment.inferload_agent = Agent(environment, own)
+            environment.inferload_worker = Worker(environment, own)
         if web_ui is not None:
             web_page.attach(web_ui, controller, own.redaction)
 
 
-def _begin_worker(environment: Any, own: OwnSettings, scenario: str | None) -> None:
-    agent = Agent(environment, own, scenario)
-    environment.inferload_agent = agent
-    environment.events.quitting.add_listener(lambda **_event: agent.stop())
-    agent.follow_master()
+def _begin_worker(environment: Any, own: ProcessSettings, scenario: str | None) -> None:
+    worker = Worker(environment, own, scenario)
+    environment.inferload_worker = worker
+    environment.events.quitting.add_listener(lambda **_event: worker.stop())
+    worker.follow_master()
     received: list[str] = []
 
     def interrupt(by: str) -> None:
-        """A signal reaches a whole group: the first lets turns finish, a Ctrl-C after it gives them up."""
+        """Handle a signal: the first drains the run, a later Ctrl-C ends turns in flight."""
         received.append(by)
         if len(received) == 1:
-            agent.stop()
+            worker.stop()
             environment.runner.quit()
         elif by == CTRL_C:
-            agent.give_up()
+            worker.give_up()
 
     _on_signals(interrupt)
 
 
 def _on_signals(interrupt: Callable[[str], None]) -> None:
-    """Call `interrupt` with the signal's name. SIGHUP stays ignored where the process was started so, as by nohup."""
+    """Call `interrupt` with the signal's name. An ignored SIGHUP, as with nohup, stays ignored."""
     for number, name in ((signal.SIGINT, CTRL_C), (signal.SIGTERM, "SIGTERM"), (signal.SIGHUP, "SIGHUP")):
         if number != signal.SIGHUP or signal.getsignal(number) != signal.SIG_IGN:
             gevent.signal_handler(number, interrupt, name)
 
 
-def _begin_master(environment: Any, checked: Checked) -> Controller:
+def _begin_master(environment: Any, checked: CheckedOptions) -> Controller:
     parsed = environment.parsed_options
     given = GivenLoad(parsed.num_users, parsed.spawn_rate, parsed.run_time, parse_settings(parsed.set))
-    shown = given.form(checked.named.scenario)
+    shown = given.form(checked.loaded.scenario)
     expected = compat.take_options_over(parsed, shown.users, shown.spawn_per_s)
     if parsed.processes:
         atexit.register(compat.end_forked_workers)
-        # before the controller's listener: the workers' last lines are logged ahead of those that explain the end
+        # before the controller's listener, so that the workers' last lines precede the explanation of the result
         environment.events.quit.add_listener(lambda **_event: compat.end_forked_workers())
 
-    def wish() -> Wish:
-        """The options as they stand, which the start form may have changed."""
-        return Wish(
+    def run_options() -> RunOptions:
+        """Return the current options, which the start form may have changed."""
+        return RunOptions(
             scenario=parsed.scenario,
             program=_program(environment.user_classes),
             host=environment.host or "",
@@ -155,12 +152,12 @@ def _begin_master(environment: Any, checked: Checked) -> Controller:
             abort_on=options.abort_on(parsed.abort_on),
             gates=tuple(parsed.gate or ()),
             settings=given.settings,
-            named=checked.named if parsed.headless else None,  # the start form reads the file anew for each run
+            loaded=checked.loaded if parsed.headless else None,  # a start from the form reads the file again
         )
 
-    controller = Controller(environment, checked.own, wish, given, expected)
+    controller = Controller(environment, checked.own, run_options, given, expected)
     environment.inferload_controller = controller
     environment.events.quitting.add_listener(controller.quitting)
     _on_signals(controller.interrupt)
-    logger.debug("inferload is in charge of process %d", os.getpid())
+    logger.debug("controller attached in process %d", os.getpid())
     return controller

@@ -1,4 +1,4 @@
-"""User classes of a locustfile: the program that they make up, and what is wrong with one that could send no turn."""
+"""User classes of a locustfile: their scenarios, and errors in classes that could send no turn."""
 
 from __future__ import annotations
 
@@ -10,50 +10,50 @@ from typing import Any
 
 from inferload.errors import UsageError
 from inferload.locust.users import InferenceUser, ScenarioUser
-from inferload.process.user_scenarios import Player, Program
+from inferload.process.user_scenarios import Program, ScenarioClass
 
 
-def program_of(user_classes: Iterable[type], offered: str = "") -> Program:
-    """Return the program of the classes that take part; classes of other users, such as HttpUser, are left out."""
-    members = [each for each in user_classes if issubclass(each, InferenceUser) and not each.abstract]
-    players = tuple(
-        Player(each.__name__, _scenario_name(each), each.fixed_count or each.weight)
-        for each in members
-        if issubclass(each, ScenarioUser) and (each.fixed_count or each.weight)
+def program_of(user_classes: Iterable[type], default_option: str = "") -> Program:
+    """Return the program of user classes; classes of other users, such as HttpUser, are left out."""
+    members = [kind for kind in user_classes if issubclass(kind, InferenceUser) and not kind.abstract]
+    scenario_classes = tuple(
+        ScenarioClass(kind.__name__, _scenario_name(kind), kind.fixed_count or kind.weight)
+        for kind in members
+        if issubclass(kind, ScenarioUser) and (kind.fixed_count or kind.weight)
     )
-    return Program(players, len(players) < len(members), offered)
+    return Program(scenario_classes, len(scenario_classes) < len(members), default_option)
 
 
 def check(user_classes: Iterable[type]) -> None:
-    """UsageError, in one line, for a class that could send no turn."""
-    for one in user_classes:
-        if not issubclass(one, InferenceUser) or one.abstract:
+    """Raise UsageError for a class that could send no turn."""
+    for kind in user_classes:
+        if not issubclass(kind, InferenceUser) or kind.abstract:
             continue
-        if not one.tasks:
+        if not kind.tasks:
             raise UsageError(
-                f"{one.__name__}: has no task, so no turn would be sent; decorate a method with @task, derive it from "
+                f"{kind.__name__}: has no task, so no turn would be sent; decorate a method with @task, derive it from "
                 "ScenarioUser, or set abstract = True"
             )
-        found = _coroutine(one.tasks)
-        if found is not None:
+        coroutine = _coroutine(kind.tasks)
+        if coroutine is not None:
             raise UsageError(
-                f"{one.__name__}: task {found} is an async def, and Locust's tasks are plain functions; remove async and await"
+                f"{kind.__name__}: task {coroutine} is an async def, and Locust's tasks are plain functions; remove async and await"
             )
 
 
 def _coroutine(tasks: Iterable[Any]) -> str | None:
-    """Name of the first task that is a coroutine function, nested task sets included."""
-    for one in tasks:
-        if inspect.iscoroutinefunction(one):
-            return str(one.__name__)
-        found = _coroutine(one.tasks) if inspect.isclass(one) and hasattr(one, "tasks") else None
-        if found is not None:
-            return found
+    """Return the name of the first task that is a coroutine function, nested task sets included."""
+    for task in tasks:
+        if inspect.iscoroutinefunction(task):
+            return str(task.__name__)
+        nested = _coroutine(task.tasks) if inspect.isclass(task) and hasattr(task, "tasks") else None
+        if nested is not None:
+            return nested
     return None
 
 
 def _scenario_name(user_class: type[ScenarioUser]) -> str:
-    """The scenario of a class: a file beside the locustfile is named by its path."""
+    """Return the scenario of a class; for a file beside the locustfile, its path."""
     name = user_class.scenario
     file = getattr(sys.modules.get(user_class.__module__), "__file__", None)
     beside = Path(file).with_name(name) if file and not Path(name).is_absolute() else None

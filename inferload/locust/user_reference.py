@@ -1,4 +1,4 @@
-"""The reference of a locustfile's users, from their docstrings: `python -m inferload.locust.user_reference > docs/users.md`."""
+"""Generator of the reference of users, from their docstrings: `python -m inferload.locust.user_reference > docs/users.md`."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ _HEAD = """\
 
 <!-- generated: python -m inferload.locust.user_reference > docs/users.md -->
 
-What `inferload.users` offers to a locustfile. [Your own locustfile](locustfile.md) shows how it is used.
+Classes of `inferload.users` for a locustfile. [Your own locustfile](locustfile.md) has examples.
 """
 
 
 def page() -> str:
-    """The whole page."""
+    """Return the page as Markdown."""
     parts = [_HEAD]
     for kind in (InferenceUser, ScenarioUser, Conversation, Reply, CaughtReply):
         text = inspect.getdoc(kind) or ""
@@ -29,22 +29,22 @@ def page() -> str:
 
 
 def _arguments(text: str) -> str:
-    """Lines of the form `name: meaning;` as a list."""
+    """Format lines of the form `name: meaning;` as a list."""
     return "\n".join(
         f"* {line}" if line.endswith(";") or line.startswith("extra_body:") else line for line in text.splitlines()
     )
 
 
 def _members(kind: type) -> Iterator[tuple[str, str]]:
-    """Public methods and properties with their docstrings' first lines, in the order of the class, its own first."""
-    seen: set[str] = set()
+    """Yield public methods and properties with their docstrings, those of the class itself first."""
+    listed: set[str] = set()
     for owner in kind.__mro__:
         if not owner.__module__.startswith("inferload.") or (kind is ScenarioUser and owner is not kind):
             continue
         for name, member in vars(owner).items():
-            if name.startswith("_") or name in seen or not (callable(member) or isinstance(member, property)):
+            if name.startswith("_") or name in listed or not (callable(member) or isinstance(member, property)):
                 continue
-            seen.add(name)
+            listed.add(name)
             function = member.fget if isinstance(member, property) else member
             shown = name if isinstance(member, property) else f"{name}{_signature(function)}"
             yield shown, " ".join((inspect.getdoc(function) or "").split())
@@ -52,12 +52,12 @@ def _members(kind: type) -> Iterator[tuple[str, str]]:
 
 def _signature(function: object) -> str:
     signature = inspect.signature(function)  # type: ignore[arg-type]
-    named = [one for one in signature.parameters.values() if one.name != "self"]
-    return str(
-        signature.replace(
-            parameters=[one.replace(annotation=one.empty) for one in named], return_annotation=signature.empty
-        )
-    )
+    parameters = [
+        parameter.replace(annotation=parameter.empty)
+        for parameter in signature.parameters.values()
+        if parameter.name != "self"
+    ]
+    return str(signature.replace(parameters=parameters, return_annotation=signature.empty))
 
 
 if __name__ == "__main__":

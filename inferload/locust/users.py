@@ -1,4 +1,4 @@
-"""The Locust users of inferload, as `inferload.users` offers them."""
+"""Locust user classes of inferload; locustfiles import them from `inferload.users`."""
 
 from __future__ import annotations
 
@@ -31,22 +31,22 @@ class InferenceUser(User):
     """A user whose tasks send streamed turns to an LLM server.
 
     `chat`, `completion`, `responses` and `messages` each send one turn and return its `Reply`. Their first argument is
-    what the API calls messages, prompt or input. The other arguments, all optional:
+    the messages, prompt or input of the API. The other arguments are optional:
 
     name: class of the turn in all tables (default: the task's name);
     max_tokens, model, temperature, tools, tool_choice: as in the API;
-    headers: more headers, of this turn alone;
-    timeout_s: limit of the whole turn;
-    cancel_after_s: close the connection so long after the call, as a user who presses Stop;
+    headers: additional headers of this turn;
+    timeout_s: time limit of the whole turn;
+    cancel_after_s: time after the call at which the connection is closed, as by a user who presses Stop;
     catch_response: return a reply for a with block, whose `failure("...")` rejects the answer;
-    extra_body: fields that only your server knows. A documented field of the API may be given by its name: top_p=0.9.
+    extra_body: additional fields of the request body. A documented field of the API may be given by its name: top_p=0.9.
 
-    A failed turn does not raise. Once the run takes no more turns, a call ends its user, as Locust does when it stops one.
+    A failed turn does not raise an exception. Once the run takes no more turns, a call ends its user, as when Locust stops it.
     """
 
     abstract = True
     defined: ClassVar[list[type[InferenceUser]]] = []
-    inferload_late_ns = 0  # by how much this process woke the user too late, after a wait or a turn
+    inferload_late_ns = 0  # delay with which this process woke the user after a wait or a turn
 
     def __init_subclass__(cls, **others: Any) -> None:
         super().__init_subclass__(**others)
@@ -90,7 +90,7 @@ class InferenceUser(User):
     @overload
     def completion(self, prompt: str | Sequence[int], **options: Any) -> Reply: ...
     def completion(self, prompt: str | Sequence[int], **options: Any) -> Reply | CaughtReply:
-        """Send one turn to /completions. `prompt`: a text, or a list of token ids."""
+        """Send one turn to /completions. `prompt`: a text, or a list of token IDs."""
         return self._one_turn("completions", prompt, options)
 
     @overload
@@ -106,11 +106,11 @@ class InferenceUser(User):
     @overload
     def messages(self, messages: Messages, **options: Any) -> Reply: ...
     def messages(self, messages: Messages, **options: Any) -> Reply | CaughtReply:
-        """Send one turn to /messages, as Anthropic's API has it. `messages`: the user's text, or a list of messages."""
+        """Send one turn to /messages of Anthropic's API. `messages`: the user's text, or a list of messages."""
         return self._one_turn("messages", messages, options)
 
     def conversation(self, system: str | None = None, **options: Any) -> Conversation:
-        """Begin a conversation: its turns carry the history, and are one session. `options`: of each turn, as of `chat`."""
+        """Begin a conversation: its turns contain the history, and form one session. `options`: of each turn, as of `chat`."""
         return Conversation(self, system, options)
 
     def _one_turn(self, endpoint: Endpoint, context: Any, options: Mapping[str, Any]) -> Reply | CaughtReply:
@@ -118,10 +118,10 @@ class InferenceUser(User):
         return self._reply(self._session(), call, options.get("catch_response", False), closes=True)
 
     def _session(self) -> TaskSession:
-        agent = getattr(self.environment, "inferload_agent", None)
-        if agent is None:
+        worker = getattr(self.environment, "inferload_worker", None)
+        if worker is None:
             raise UsageError(_NO_COMMAND_LINE)
-        return TaskSession(agent.run_of_tasks())
+        return TaskSession(worker.run_of_tasks())
 
     def _reply(
         self, session: TaskSession, call: Call, caught: bool, *, closes: bool, after_tool: bool = False
@@ -155,21 +155,21 @@ class Conversation:
     @overload
     def ask(self, messages: Messages, **options: Any) -> Reply: ...
     def ask(self, messages: Messages, **options: Any) -> Reply | CaughtReply:
-        """Send the next turn: the user's text, or messages as the results of tools. A failed turn is left out of the history."""
+        """Send the next turn: the user's text, or messages such as tool results. The history excludes failed turns."""
         options = self._options | options
-        said = list(call_of("chat", messages, options).context)
-        call = call_of("chat", [*self.history, *said], options)
+        new = list(call_of("chat", messages, options).context)
+        call = call_of("chat", [*self.history, *new], options)
         if self._session is None:
             self._session = self._user._session()
-        after_tool = said[-1].get("role") == "tool"
+        after_tool = new[-1].get("role") == "tool"
         caught = options.get("catch_response", False)
         reply = self._user._reply(self._session, call, caught, closes=False, after_tool=after_tool)
         if reply.ok:
-            self.history += [*said, _message_of(reply)]
+            self.history += [*new, _message_of(reply)]
         return reply
 
     def close(self) -> None:
-        """Count the session as completed if all of its turns ended well. Idempotent."""
+        """Count the session as completed if all of its turns succeeded. Idempotent."""
         if self._session is not None:
             self._session.close()
 
@@ -185,7 +185,7 @@ class Conversation:
 
 
 def _message_of(reply: Reply | CaughtReply) -> dict[str, Any]:
-    """The answer as a message of later requests."""
+    """Return the answer as a message of later requests."""
     message: dict[str, Any] = {"role": "assistant", "content": reply.text}
     if reply.tool_calls:
         message["tool_calls"] = [
@@ -196,30 +196,30 @@ def _message_of(reply: Reply | CaughtReply) -> dict[str, Any]:
 
 
 class ScenarioUser(InferenceUser):
-    """A user who plays sessions of a scenario: in a closed loop one session at a time, in an open loop a share of the rate.
+    """A user that runs sessions of a scenario: one after another in a closed loop; a share of the rate in an open loop.
 
-    `scenario`: name of a bundled scenario (default: chat), or a file, from the current directory or beside the locustfile.
-    The option --scenario replaces it. Several classes may play several scenarios, each class its own share of the seeded
-    sequence; --scenario is refused then.
+    `scenario`: name of a bundled scenario (default: chat), or a file in the current directory or beside the locustfile.
+    The option --scenario replaces it. Several classes may run different scenarios, each with its share of the seeded
+    sequence of sessions; --scenario is refused then.
     """
 
     abstract = True
     scenario: ClassVar[str] = "chat"
-    _free_ns: int | None = None  # since when this user has had no session
+    _free_ns: int | None = None  # end of the last session
 
     def wait_time(self) -> float:
-        """Seconds between two sessions: none, since pauses belong to the scenario."""
+        """Seconds between two sessions: 0; pauses are part of the scenario."""
         return 0
 
     @task
     def session(self) -> None:
-        """Play one session."""
-        agent: Any = getattr(self.environment, "inferload_agent", None)
-        if agent is None:
+        """Run one session."""
+        worker: Any = getattr(self.environment, "inferload_worker", None)
+        if worker is None:
             gevent.sleep(1)
             raise UsageError(_NO_COMMAND_LINE)
         kind = type(self)
-        free_ns = agent.user(self._free_ns, kind.__name__)
-        # With waits or tasks of the user's own between two sessions, the next one is due when Locust begins it.
+        free_ns = worker.user(self._free_ns, kind.__name__)
+        # With waits or other tasks between two sessions, the next one is due when Locust begins it.
         only_sessions = kind.wait_time is ScenarioUser.wait_time and set(kind.tasks) == {ScenarioUser.session}
         self._free_ns = free_ns if only_sessions else None

@@ -1,4 +1,4 @@
-"""What we add to Locust's web UI: a start that is refused where no run could be made, and a line on the run at hand."""
+"""Additions to Locust's web UI: refusal of a start that cannot succeed, and a status line of the run."""
 
 import json
 import logging
@@ -21,12 +21,12 @@ _SCRIPT = "run_line.js"
 
 
 def attach(web_ui: Any, controller: Controller, redaction: Redaction) -> None:
-    """Hook into the pages of a web UI."""
+    """Add the handlers to a web UI."""
     app, guarded = web_ui.app, web_ui.auth_required_if_enabled
-    compat.leave_run_time_to_us(web_ui)
+    compat.disable_run_timer(web_ui)
     base = web_ui.environment.parsed_options.web_base_path or ""
     app.before_request(_refuse_other_origins)
-    app.before_request(lambda: _look_before_a_start(web_ui, controller))
+    app.before_request(lambda: _check_start(web_ui, controller))
     app.after_request(lambda response: _redacted(_after(controller, response, base), redaction))
     app.add_url_rule(f"{base}/inferload/{_SCRIPT}", "inferload_script", guarded(_script))
     app.add_url_rule(f"{base}/inferload/status", "inferload_status", guarded(lambda: jsonify(status(controller))))
@@ -34,20 +34,20 @@ def attach(web_ui: Any, controller: Controller, redaction: Redaction) -> None:
 
 
 def _refuse_other_origins() -> tuple[Response, int] | None:
-    """Refuse a request that changes something where a browser sends it for a page of another origin.
+    """Refuse a changing request that a browser sends for a page of another origin.
 
-    Programs such as curl send none of these headers, and pass.
+    Programs such as curl send none of these headers, and are accepted.
     """
     if request.method in ("GET", "HEAD", "OPTIONS"):
         return None
     site = request.headers.get("Sec-Fetch-Site")
     sent_by = request.headers.get("Origin") or request.headers.get("Referer")
-    # The scheme is left out: a proxy in front may end TLS.
+    # Without the scheme: a reverse proxy may terminate TLS.
     if site in (None, "same-origin", "none") and (sent_by is None or _host_of(sent_by) == request.host.lower()):
         return None
-    said = f"{request.method} {request.path}: refused, a page of {sent_by or 'another origin'} sent it; use the web UI's own page"
-    logger.warning("%s", said)
-    return jsonify({"success": False, "message": said}), 403
+    text = f"{request.method} {request.path}: refused, a page of {sent_by or 'another origin'} sent it; use the web UI's own page"
+    logger.warning("%s", text)
+    return jsonify({"success": False, "message": text}), 403
 
 
 def _host_of(url: str) -> str | None:
@@ -58,7 +58,7 @@ def _host_of(url: str) -> str | None:
 
 
 def _redacted(response: Response, redaction: Redaction) -> Response:
-    """The response without secrets: texts from servers and options stand in pages, too."""
+    """Remove secrets from a response: pages contain texts of servers and options."""
     if (
         response.direct_passthrough
         or response.is_streamed
@@ -71,19 +71,19 @@ def _redacted(response: Response, redaction: Redaction) -> Response:
     return response
 
 
-def _look_before_a_start(web_ui: Any, controller: Controller) -> Response | None:
-    """Refuse a start of which no run could be made: the page is told why, and nothing begins."""
+def _check_start(web_ui: Any, controller: Controller) -> Response | None:
+    """Refuse a start that cannot succeed, with the reason."""
     if request.method != "POST" or not request.path.endswith("/swarm") or controller.run is not None:
         return None
     try:
         _take_form(web_ui.environment, request.form)
         users, rate = int(request.form["user_count"]), float(request.form["spawn_rate"])
-        controller.admit(controller.wish_for(users, rate))
+        controller.admit(controller.options_for(users, rate))
     except UsageError as error:
         web_ui.environment.host = without_userinfo(web_ui.environment.host or "") or None
         return jsonify({"success": False, "message": escaped(str(error)), "host": web_ui.environment.host})
     except (KeyError, ValueError):
-        return None  # Locust's own check names the field
+        return None  # Locust reports the field
     return None
 
 
@@ -102,12 +102,12 @@ def _script() -> Response:
 
 
 def form_values(controller: Controller) -> dict[str, Any]:
-    """The values that a run of the scenario in the query would use, by the names of Locust's fields."""
+    """Return the values that a run of the scenario in the query would use, by the names of Locust's fields."""
     try:
         shown = controller.form_values(request.args.get("scenario", ""))
     except UsageError as error:
         return {"load": escaped(str(error))}
-    whole = shown.run_time_s is not None and shown.run_time_s.is_integer()  # all that Locust's field takes
+    whole = shown.run_time_s is not None and shown.run_time_s.is_integer()  # Locust's field takes no fractions
     return {
         "userCount": f"{shown.users}",
         "spawnRate": f"{shown.spawn_per_s:g}",
@@ -117,7 +117,7 @@ def form_values(controller: Controller) -> dict[str, Any]:
 
 
 def _take_form(environment: Any, form: Any) -> None:
-    """The fields that the look needs, into the options: Locust would do the same a moment later."""
+    """Copy the fields that the check needs to the options, as Locust does after the check."""
     parsed = environment.parsed_options
     for name in ("scenario", "model", "seed"):
         if name in form:
@@ -127,21 +127,21 @@ def _take_form(environment: Any, form: Any) -> None:
         environment.user_classes = picked
     if form.get("host"):
         environment.host = form["host"].replace("<", "").replace(">", "")
-    if "run_time" in form:  # Locust keeps the last run's time where the field is empty
+    if "run_time" in form:  # if the field is empty, Locust keeps the last run's time
         from locust.util.timespan import parse_timespan
 
         parsed.run_time = parse_timespan(form["run_time"]) if form["run_time"] else None
 
 
 def status(controller: Controller) -> dict[str, Any]:
-    """What the page's line shows of the run, now."""
+    """Return the current values of the page's status line."""
     run, result = controller.run, controller.result
     state: dict[str, Any] = {"trouble": controller.trouble, "wall_ns": wall_ns(), "preparing": controller.preparing}
     if run is not None:
         state |= {
-            "run_dir": str(run.place.path),
+            "run_dir": str(run.directory.path),
             "engine": run.preflight.engine,
-            "scenario": run.order.scenario.name,
+            "scenario": run.spec.scenario.name,
             "phase": run.phase(),
             "load": run.steering.load(),
             "elapsed_s": round(run.elapsed_s(), 1),

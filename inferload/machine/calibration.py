@@ -1,6 +1,7 @@
-"""How many streams one worker of a machine measures truly: what a calibration found, and what follows for a planned run.
+"""Calibration: the number of streams that one worker of a machine measures accurately.
 
-The truth is a paced server's: it sends each token at a due time and says how late it was. Only `stored` and `store` touch a disk.
+The reference is a paced server that sends each token at a due time and reports its own lateness. Only `stored` and `store` do
+I/O.
 """
 
 from __future__ import annotations
@@ -16,19 +17,19 @@ from typing import Any, Literal
 
 FORMAT = 1
 FILE = "calibration.json"
-_SHARE = 0.1  # of a gap, or of TTFT: what may be added to it; the verdict's own limit for the client's delay
-_KEPT_UP = 0.9  # under this part of the true token rate the client holds its streams back
-_ENOUGH = 2  # sizes in a row that went wrong: larger ones are not tried
-_NEAR = 1.25  # two sizes that are no further apart than this need none between them
+_SHARE = 0.1  # largest error as a share of a gap or of TTFT; the verdict's limit for the client's delay
+_KEPT_UP = 0.9  # smallest share of the true token rate; below it the client slows its streams down
+_ENOUGH = 2  # consecutive sizes with wrong figures that end the climb
+_NEAR = 1.25  # largest ratio of two sizes between which none is tried
 
-# valid, suspect, invalid: the run's own verdict. untrue: it said valid, and its figures are off. unresolved: the server was
-# late itself, or the run came to nothing, so that nothing can be said of the client.
+# valid, suspect, invalid: the verdict of the run. untrue: the verdict is valid and the figures are wrong. unresolved: the server
+# was late or the run has no figures, so the client cannot be judged.
 Outcome = Literal["valid", "suspect", "invalid", "untrue", "unresolved"]
 
 
 @dataclass(frozen=True, slots=True)
-class Pace:
-    """What the server is set to: the truth that figures are held against."""
+class ReferencePace:
+    """Settings of the server: the reference for the figures."""
 
     ttft_ms: float = 50.0
     gap_ms: float = 20.0
@@ -36,108 +37,107 @@ class Pace:
 
     @property
     def turn_s(self) -> float:
-        """From the request to the last token."""
+        """Time from the request to the last token."""
         return (self.ttft_ms + (self.tokens - 1) * self.gap_ms) / 1e3
 
     def tok_per_s(self, streams: int) -> float:
-        """Of so many streams that never pause."""
+        """Return the token rate of a number of streams without pauses."""
         return streams * self.tokens / self.turn_s
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
-    """Figures of one run, as its summary and the server's page have them. None: not known."""
+class RunFigures:
+    """Figures of one run, from its summary and the server's metrics. None: unknown."""
 
-    measurement: str | None = None  # the run's verdict; None: it has none
-    reasons: tuple[str, ...] = ()  # those of the measure phase, in words
+    measurement: str | None = None  # the verdict of the run
+    reasons: tuple[str, ...] = ()  # texts of the measure phase's reasons
     failed_turns: int = 0
     output_tok_per_s: float | None = None
     ttft_mean_ms: float | None = None
     itl_p99_ms: float | None = None
     delay_p99_ms: float | None = None
     loop_lag_ms: float | None = None
-    loop_lag_at: str | None = None  # the percentile that this is: the highest with enough samples
+    loop_lag_at: str | None = None  # percentile of loop_lag_ms: the highest with enough samples
     cpu_share: float | None = None
     server_late_mean_ms: float | None = None
     server_late_p99_ms: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class Point:
-    """One size that was tried. Errors are what was reported less the truth, in ms."""
+class SizeResult:
+    """Result of one size. Errors are reported less true values, in ms."""
 
     streams: int
-    seen: Seen
+    figures: RunFigures
     ttft_error_ms: float | None
     itl_p99_error_ms: float | None
     outcome: Outcome
-    why: str  # "" where the outcome is valid
-    figures_true: (
-        bool | None
-    )  # whether the truth bears the figures out, whatever the run's own verdict; None: unresolved
+    why: str  # "" if the outcome is valid
+    figures_true: bool | None  # the figures agree with the reference, regardless of the verdict; None: unresolved
 
     @property
     def true(self) -> bool:
-        """Whether the client measured this size truly, and the server was on time."""
+        """True if the client measured this size accurately and the server was on time."""
         return self.outcome == "valid"
 
 
-def point(streams: int, pace: Pace, seen: Seen) -> Point:
-    """Hold a run against the truth."""
-    ttft_error_ms = None if seen.ttft_mean_ms is None else seen.ttft_mean_ms - pace.ttft_ms
-    itl_error_ms = None if seen.itl_p99_ms is None else seen.itl_p99_ms - pace.gap_ms
-    unresolved, held = _unresolved(pace, seen), _held_against_truth(streams, pace, seen)
-    outcome, why = unresolved or _own_verdict(seen) or held
-    return Point(streams, seen, ttft_error_ms, itl_error_ms, outcome, why, None if unresolved else held[0] == "valid")
+def size_result(streams: int, pace: ReferencePace, figures: RunFigures) -> SizeResult:
+    """Compare the figures of a run with the reference."""
+    ttft_error_ms = None if figures.ttft_mean_ms is None else figures.ttft_mean_ms - pace.ttft_ms
+    itl_error_ms = None if figures.itl_p99_ms is None else figures.itl_p99_ms - pace.gap_ms
+    unresolved, comparison = _unresolved(pace, figures), _compared(streams, pace, figures)
+    outcome, why = unresolved or _own_verdict(figures) or comparison
+    agrees = None if unresolved else comparison[0] == "valid"
+    return SizeResult(streams, figures, ttft_error_ms, itl_error_ms, outcome, why, agrees)
 
 
-def _unresolved(pace: Pace, seen: Seen) -> tuple[Outcome, str] | None:
-    """Why nothing can be said of the client; None where something can."""
-    late_ms = seen.server_late_p99_ms
-    if seen.measurement is not None and seen.ttft_mean_ms is not None and seen.itl_p99_ms is None:
-        return "unresolved", "too few tokens came for a p99 of their gaps; try more streams"
-    if seen.measurement is None or seen.ttft_mean_ms is None:
-        return "unresolved", f"the run came to no figures ({seen.reasons[0] if seen.reasons else 'no reason given'})"
-    if late_ms is None or seen.server_late_mean_ms is None:
-        return "unresolved", "the server did not say how late it was"
+def _unresolved(pace: ReferencePace, figures: RunFigures) -> tuple[Outcome, str] | None:
+    """Return the reason why the client cannot be judged, if any."""
+    late_ms = figures.server_late_p99_ms
+    if figures.measurement is not None and figures.ttft_mean_ms is not None and figures.itl_p99_ms is None:
+        return "unresolved", "too few tokens for a p99 of their gaps; try more streams"
+    if figures.measurement is None or figures.ttft_mean_ms is None:
+        return "unresolved", f"the run has no figures ({figures.reasons[0] if figures.reasons else 'no reason given'})"
+    if late_ms is None or figures.server_late_mean_ms is None:
+        return "unresolved", "the server did not report its lateness"
     if late_ms > _SHARE * pace.gap_ms:
         return "unresolved", f"the server itself was {late_ms:.1f} ms late in 1 % of its events"
-    if seen.failed_turns:
-        return "unresolved", f"{seen.failed_turns} turns failed"
+    if figures.failed_turns:
+        return "unresolved", f"{figures.failed_turns} turns failed"
     return None
 
 
-def _own_verdict(seen: Seen) -> tuple[Outcome, str] | None:
-    """What the run has against itself; None where it calls itself valid."""
-    why = seen.reasons[0] if seen.reasons else f"the run's verdict was {seen.measurement}"
-    if seen.measurement == "valid":
+def _own_verdict(figures: RunFigures) -> tuple[Outcome, str] | None:
+    """Return the verdict of the run with its first reason; None if it is valid."""
+    why = figures.reasons[0] if figures.reasons else f"the run's verdict was {figures.measurement}"
+    if figures.measurement == "valid":
         return None
-    return ("invalid" if seen.measurement == "invalid" else "suspect"), why
+    return ("invalid" if figures.measurement == "invalid" else "suspect"), why
 
 
-def _held_against_truth(streams: int, pace: Pace, seen: Seen) -> tuple[Outcome, str]:
-    """Does the truth bear the figures out? What was the server's lateness is not the client's error."""
-    ttft_off_ms = (seen.ttft_mean_ms or 0.0) - pace.ttft_ms - (seen.server_late_mean_ms or 0.0)
-    itl_off_ms = (seen.itl_p99_ms or 0.0) - pace.gap_ms - (seen.server_late_p99_ms or 0.0)
-    read, sent = seen.output_tok_per_s or 0.0, pace.tok_per_s(streams)
+def _compared(streams: int, pace: ReferencePace, figures: RunFigures) -> tuple[Outcome, str]:
+    """Compare figures with the reference; the server's lateness is not an error of the client."""
+    ttft_off_ms = (figures.ttft_mean_ms or 0.0) - pace.ttft_ms - (figures.server_late_mean_ms or 0.0)
+    itl_off_ms = (figures.itl_p99_ms or 0.0) - pace.gap_ms - (figures.server_late_p99_ms or 0.0)
+    read, sent = figures.output_tok_per_s or 0.0, pace.tok_per_s(streams)
     if abs(ttft_off_ms) > _SHARE * pace.ttft_ms:
-        return "untrue", f"mean TTFT is off by {ttft_off_ms:.1f} ms, the server's own lateness apart"
+        return "untrue", f"mean TTFT is off by {ttft_off_ms:.1f} ms after subtracting the server's lateness"
     if itl_off_ms > _SHARE * pace.gap_ms:
-        return "untrue", f"p99 of the gaps is off by {itl_off_ms:.1f} ms, the server's own lateness apart"
+        return "untrue", f"p99 of the gaps is off by {itl_off_ms:.1f} ms after subtracting the server's lateness"
     if read < _KEPT_UP * sent:
-        return "untrue", f"of {sent:,.0f} tokens/s only {read:,.0f} were read"
+        return "untrue", f"only {read:,.0f} of {sent:,.0f} tokens/s were read"
     return "valid", ""
 
 
-def best(points: Sequence[Point]) -> Point | None:
-    """The largest size that was measured truly; None where none was."""
+def best(points: Sequence[SizeResult]) -> SizeResult | None:
+    """Return the largest size that was measured accurately."""
     return max((point for point in points if point.true), key=lambda point: point.streams, default=None)
 
 
-def next_size(points: Sequence[Point], ladder: Sequence[int], refine: bool = True) -> int | None:
-    """What to try next: up the ladder until two sizes in a row went wrong, then once between true and not; None: done.
+def next_size(points: Sequence[SizeResult], ladder: Sequence[int], refine: bool = True) -> int | None:
+    """Return the next size: up the ladder until two consecutive sizes fail, then one between the best and the next; else None.
 
-    A size that is only suspect while its figures are right does not end the climb: a moment's disturbance does as much.
+    A suspect size with correct figures does not end the climb, since a short disturbance causes that, too.
     """
     tried = {point.streams for point in points}
     climbed = [point for point in points if point.streams in ladder]
@@ -155,54 +155,54 @@ def next_size(points: Sequence[Point], ladder: Sequence[int], refine: bool = Tru
     return (low + high) // 2
 
 
-def above(points: Sequence[Point]) -> Point | None:
-    """The smallest size beyond the best one; None where the best was the largest."""
+def above(points: Sequence[SizeResult]) -> SizeResult | None:
+    """Return the smallest size above the best one; None if the best was the largest."""
     top = best(points)
     return min((p for p in points if top is None or p.streams > top.streams), key=lambda p: p.streams, default=None)
 
 
-def figures_true_to(points: Sequence[Point]) -> int | None:
-    """The largest size up to which the truth bore every run's figures out, whatever their verdicts; None: not even the smallest."""
-    found = None
+def figures_true_to(points: Sequence[SizeResult]) -> int | None:
+    """Return the largest size up to which all figures agree with the reference, regardless of verdicts; None if none does."""
+    largest = None
     for point in sorted(points, key=lambda point: point.streams):
         if not point.figures_true:
             break
-        found = point.streams
-    return found
+        largest = point.streams
+    return largest
 
 
-def remark(points: Sequence[Point]) -> str:
-    """What is to be said beside the answer: a verdict warns before figures go wrong. "" where there is nothing."""
+def remark(points: Sequence[SizeResult]) -> str:
+    """Return a note if the figures agree with the reference at sizes above the best one; else ""."""
     top, to = best(points), figures_true_to(points)
     if to is None or to <= (0 if top is None else top.streams):
         return ""
-    return f"The figures themselves were within a tenth of the truth up to {to} streams: a verdict warns before they go wrong."
+    return (
+        f"The figures were within 10 % of the true values up to {to} streams; verdicts warn before figures are wrong."
+    )
 
 
-def answer(points: Sequence[Point]) -> str:
-    """What was found, in one sentence."""
+def answer(points: Sequence[SizeResult]) -> str:
+    """Return the result of the calibration as one sentence."""
     top, next_up = best(points), above(points)
     if top is None and next_up is not None and next_up.outcome == "unresolved":
-        return (
-            f"Nothing could be found out: at {next_up.streams} streams {next_up.why}; free this machine of other work."
-        )
+        return f"No result: at {next_up.streams} streams {next_up.why}; stop other work on this machine and repeat."
     if top is None:
-        said = "One worker of this machine measured none of these sizes truly"
+        text = "One worker of this machine measured none of these sizes accurately"
     else:
-        rate = top.seen.output_tok_per_s or 0.0
-        said = f"One worker of this machine measures {top.streams} streams ({rate:,.0f} tokens/s) truly"
+        rate = top.figures.output_tok_per_s or 0.0
+        text = f"One worker of this machine measures {top.streams} streams ({rate:,.0f} tokens/s) accurately"
     if top is not None and any(not point.true for point in points if point.streams < top.streams):
-        said += " (yet a smaller size was disturbed by something else on this machine: calibrate again when it is idle)"
+        text += " (other work on this machine disturbed a smaller size: calibrate again when it is idle)"
     if next_up is None:
-        return said + "; that was the largest size tried, so it may be more."
+        return text + "; that was the largest size tried, the limit may be higher."
     if next_up.outcome == "unresolved":
-        return f"{said}; what it does at {next_up.streams} is not resolved: {next_up.why}."
-    return f"{said}; at {next_up.streams} not ({next_up.outcome}): {next_up.why}."
+        return f"{text}; {next_up.streams} streams are unresolved: {next_up.why}."
+    return f"{text}; at {next_up.streams} not ({next_up.outcome}): {next_up.why}."
 
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """Which machine a calibration holds for."""
+    """The machine that a calibration applies to."""
 
     host: str
     processor: str
@@ -210,19 +210,19 @@ class Machine:
 
     @classmethod
     def this(cls, processor: str = "") -> Machine:
-        """The one that this runs on. `processor`: in words, for people; it is not compared."""
+        """Return this machine. `processor`: a description, which is not compared."""
         return cls(platform.node(), processor, os.cpu_count() or 1)
 
     def same(self, other: Machine) -> bool:
-        """Whether what holds for one holds for the other."""
+        """Return True if a calibration of one machine applies to the other."""
         return (self.host, self.cores) == (other.host, other.cores)
 
 
 @dataclass(frozen=True, slots=True)
 class Calibration:
-    """What is stored. `streams` and `output_tok_per_s` of one worker; None: not even `beyond` was measured truly.
+    """Stored result. `streams` and `output_tok_per_s`: best size of one worker; None: no size was measured accurately.
 
-    `beyond` is the smallest size that the client did not measure truly; None: every size did, or more is not resolved.
+    `beyond`: the next larger size, which the client did not measure accurately; None: there is none, or it is unresolved.
     """
 
     made_at: str  # UTC, ISO 8601
@@ -236,24 +236,29 @@ class Calibration:
 
     @classmethod
     def of(
-        cls, made_at: str, machine: Machine, versions: Mapping[str, str], pace: Pace, points: Sequence[Point]
+        cls,
+        made_at: str,
+        machine: Machine,
+        versions: Mapping[str, str],
+        pace: ReferencePace,
+        points: Sequence[SizeResult],
     ) -> Calibration | None:
-        """From what was tried; None where that says nothing of the client."""
+        """Return the calibration of these sizes; None if they are all unresolved."""
         top, next_up = best(points), above(points)
         blamed = None if next_up is None or next_up.outcome == "unresolved" else next_up.streams
         if top is None and blamed is None:
             return None
-        streams, rate = (None, None) if top is None else (top.streams, top.seen.output_tok_per_s)
+        streams, rate = (None, None) if top is None else (top.streams, top.figures.output_tok_per_s)
         plain = tuple(asdict(point) for point in sorted(points, key=lambda point: point.streams))
         return cls(made_at, machine, versions, pace.gap_ms, streams, rate, blamed, plain)
 
     def to_json(self) -> str:
-        """The document."""
+        """Return the calibration as a JSON document."""
         return json.dumps({"format": FORMAT, **asdict(self)}, indent=1, allow_nan=False) + "\n"
 
     @classmethod
     def from_json(cls, text: str) -> Calibration | None:
-        """None where the text is no calibration, or one of another format."""
+        """Parse a document; None if it is no calibration of this format."""
         try:
             document = json.loads(text)
             if document["format"] != FORMAT:
@@ -266,47 +271,47 @@ class Calibration:
 
 
 def warning(calibration: Calibration | None, machine: Machine, users: int, workers: int) -> str | None:
-    """What is to be said before a closed loop of so many users starts; None: nothing, or nothing is known."""
+    """Return a warning if a closed loop of `users` exceeds the calibration of this machine; else None."""
     if calibration is None or workers < 1 or not calibration.machine.same(machine):
         return None
     each, day = ceil(users / workers), calibration.made_at[:10]
-    said = f"{each} streams per worker: by the calibration of {day} a worker of this machine"
+    text = f"{each} streams per worker: by the calibration of {day} a worker of this machine"
     if calibration.streams is None:
         if calibration.beyond is None or each < calibration.beyond:
             return None
-        return f"{said} does not measure even {calibration.beyond} truly; use another machine, or calibrate this one when idle"
+        return f"{text} does not measure {calibration.beyond} accurately; use another machine, or calibrate this one when idle"
     if each <= calibration.streams:
         return None
     measures = "measures" if calibration.beyond is not None else "is only known to measure"
     return (
-        f"{said} {measures} {calibration.streams} truly (at gaps of {calibration.gap_ms:g} ms); "
+        f"{text} {measures} {calibration.streams} accurately (at gaps of {calibration.gap_ms:g} ms); "
         f"use {ceil(users / calibration.streams)} workers, each on a core of its own"
     )
 
 
 def folder(environment: Mapping[str, str], home: Path) -> Path:
-    """Where a person's calibration lies."""
+    """Return the folder of the user's calibration."""
     named = environment.get("XDG_CACHE_HOME") or ""
     return (Path(named) if Path(named).is_absolute() else home / ".cache") / "inferload"
 
 
-def stored(where: Path) -> Calibration | None:
-    """The calibration in a folder; None where there is none that can be read."""
+def stored(directory: Path) -> Calibration | None:
+    """Read the calibration in a folder; None if there is no readable one."""
     try:
-        return Calibration.from_json((where / FILE).read_text(encoding="utf-8"))
+        return Calibration.from_json((directory / FILE).read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError):
         return None
 
 
-def store(calibration: Calibration, where: Path) -> Path:
-    """Write it whole or not at all; OSError where that cannot be done."""
-    where.mkdir(parents=True, exist_ok=True)
-    temporary = where / f"{FILE}.{os.getpid()}.part"
+def store(calibration: Calibration, directory: Path) -> Path:
+    """Write a calibration atomically; return its path. Raise OSError if that fails."""
+    directory.mkdir(parents=True, exist_ok=True)
+    temporary = directory / f"{FILE}.{os.getpid()}.part"
     temporary.write_text(calibration.to_json(), encoding="utf-8")
-    return temporary.replace(where / FILE)
+    return temporary.replace(directory / FILE)
 
 
-def planned_past(users: int, workers: int) -> str | None:
-    """`warning` for this machine and this person's own calibration."""
-    where = folder(os.environ, Path(os.path.expanduser("~")))
-    return warning(stored(where), Machine.this(), users, workers)
+def warning_here(users: int, workers: int) -> str | None:
+    """Return `warning` for this machine and the user's calibration."""
+    directory = folder(os.environ, Path(os.path.expanduser("~")))
+    return warning(stored(directory), Machine.this(), users, workers)

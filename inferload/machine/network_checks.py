@@ -1,4 +1,4 @@
-"""The doctor's looks that need the wire: kernel stamps, the event loop's timers, and what a server can do."""
+"""Readings for `inferload doctor` that use the network: kernel timestamps, event loop timers, capabilities of a server."""
 
 import json
 import os
@@ -25,10 +25,10 @@ from inferload.server_metrics import exposition, metric_names
 _TICK_NS = 5 * NS_PER_MS
 _READS = 20
 _ENABLED_WITHIN_NS = NS_PER_S // 2
-# Long enough to fill blocks of a prefix cache: some servers only speak of cached tokens once there are some.
+# Long enough to fill blocks of a prefix cache: some servers report cached tokens only if there are some.
 _PROMPT = "Count slowly from one to one hundred, and say each number as a word. " * 12
 
-# What the report is poorer without: the server's own queue, cache and latency.
+# Metrics that the report uses: queue, cache and latency of the server.
 NEEDED_METRICS = (
     metric_names.RUNNING,
     metric_names.WAITING,
@@ -41,13 +41,13 @@ NEEDED_METRICS = (
 
 
 def known_metrics() -> tuple[str, ...]:
-    """Every vLLM name of `measure/server_names.py`."""
+    """Return every vLLM name of `metric_names`."""
     names = vars(metric_names).values()
     return tuple(sorted({name for name in names if isinstance(name, str) and name.startswith("vllm:")}))
 
 
-def may_rank() -> bool:
-    """Whether a thread of this process may rank above all ordinary ones, as the compiled reader then does."""
+def may_use_realtime() -> bool:
+    """Return True if a thread of this process may have a real-time priority, which the compiled reader then uses."""
     try:
         before = os.sched_getscheduler(0), os.sched_getparam(0)
         os.sched_setscheduler(0, os.SCHED_RR, os.sched_param(1))
@@ -58,7 +58,7 @@ def may_rank() -> bool:
 
 
 def kernel_stamps(reads: int = _READS) -> Stamps:
-    """Send bytes over a loopback connection and look for the kernel's stamp on each read."""
+    """Send bytes over a loopback connection and count the reads with a kernel timestamp."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
         near = socket.create_connection(listener.getsockname())
         far, _ = listener.accept()
@@ -69,7 +69,7 @@ def kernel_stamps(reads: int = _READS) -> Stamps:
             return Stamps(0, 0, why=error.strerror or str(error))
         far.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         near.settimeout(5)
-        # Linux enables stamps in a deferred work item when the first socket of the machine asks for them.
+        # Linux enables timestamps in a deferred work item when the first socket of the machine requests them.
         deadline_ns = now_ns() + _ENABLED_WITHIN_NS
         while _stamp_age_ns(near, far) is None and now_ns() < deadline_ns:
             gevent.sleep(0.001)
@@ -89,7 +89,7 @@ def _stamp_age_ns(near: socket.socket, far: socket.socket) -> int | None:
 
 
 def timer_lateness_ms(duration_s: float) -> list[float]:
-    """How late each tick of a 5 ms timer of the idle event loop was."""
+    """Return the lateness of each tick of a 5 ms timer of the idle event loop."""
     late_ms: list[float] = []
     due_ns = now_ns() + _TICK_NS
 
@@ -109,22 +109,22 @@ def timer_lateness_ms(duration_s: float) -> list[float]:
 
 @dataclass(frozen=True, slots=True)
 class ServerOptions:
-    """What streamed turns of two tokens showed. `refused`: why there was no streamed answer at all ("": there was one).
+    """Capabilities of a server, from streamed turns of two tokens. None: unknown, since the turn failed.
 
-    The others are None where that one turn failed, and then not known.
+    `refused`: the reason if there was no streamed answer at all, else "".
     """
 
     refused: str = ""
-    usage: bool | None = None  # counts tokens at the end of a stream
-    running_usage: bool | None = None  # ... and beside every event, when asked
-    own_times: bool | None = None  # its queue, prefill and decode times, with the usage
-    cached_tokens: bool | None = None  # how much of a prompt was cached
-    salted: bool | None = None  # takes `cache_salt`
-    forced: bool | None = None  # takes `ignore_eos`
+    usage: bool | None = None  # token counts at the end of a stream
+    running_usage: bool | None = None  # token counts in every event, if requested
+    own_times: bool | None = None  # queue, prefill and decode times of the turn
+    cached_tokens: bool | None = None  # number of cached prompt tokens
+    salted: bool | None = None  # accepts `cache_salt`
+    forced: bool | None = None  # accepts `ignore_eos`
 
 
 def server_options(settings: ClientSettings) -> ServerOptions:
-    """Ask for a few streamed turns, the first of them a plain one; each later one asks for one thing more."""
+    """Send a plain streamed turn, then one turn per optional feature."""
     plain = _turn(settings, {})
     if not _answered(plain):
         return ServerOptions(refused=plain.detail or "no streamed answer")
@@ -141,7 +141,7 @@ def server_options(settings: ClientSettings) -> ServerOptions:
 
 
 def _answered(result: TurnResult) -> bool:
-    """Whether the answer came whole: two special tokens have no text, but are an answer."""
+    """Return True for a complete answer; one of two special tokens is complete and has no text."""
     return result.record.failure in (None, Failure.EMPTY)
 
 
@@ -164,14 +164,14 @@ def _turn(settings: ClientSettings, more: Mapping[str, Any]) -> TurnResult:
 
 @dataclass(frozen=True, slots=True)
 class MetricsPage:
-    """Whose page it is, None where that is not known, and which families it has, as vLLM calls them today."""
+    """Engine of a metrics page (None if unknown) and its metric families under their current vLLM names."""
 
     engine: str | None
     names: frozenset[str]
 
 
 def metrics_page(url: str, settings: ClientSettings) -> MetricsPage:
-    """What a Prometheus page has; UsageError where there is no such page."""
+    """Read a Prometheus page. Raise UsageError if there is none."""
     _, slash, path = url.partition("://")[2].partition("/")
     fetcher = Fetcher(replace(settings, target=Target.of_page(url)), timeout_s=10)
     try:

@@ -21,13 +21,13 @@ from inferload.locust.adapters.csv_files import History
 from inferload.machine import calibration
 from inferload.master import finish as finale
 from inferload.master import inbox, progress
-from inferload.master.finish import Result
+from inferload.master.finish import RunResult
 from inferload.master.lifecycle import cache_passes, worker_setup
 from inferload.master.lifecycle.preflight import Preflight, preflight
 from inferload.master.lifecycle.run import MasterRun
-from inferload.master.lifecycle.run_state import Place
-from inferload.process.run_spec import FormValues, GivenLoad, Order, Wish, resolve
-from inferload.process.settings import OwnSettings
+from inferload.master.lifecycle.run_state import RunDirectory
+from inferload.process.run_spec import FormValues, GivenLoad, RunOptions, RunSpec, resolve
+from inferload.process.settings import ProcessSettings
 from inferload.results import ci
 from inferload.verdict.outcome import OK, SIGNAL_CODES, USAGE, Early, State, gravest
 
@@ -54,15 +54,20 @@ class Controller:
     _user_classes: Any = None  # of a LoadTestShape that names them
 
     def __init__(
-        self, environment: Any, own: OwnSettings, wish: Callable[[], Wish], given: GivenLoad, expected_workers: int
+        self,
+        environment: Any,
+        own: ProcessSettings,
+        run_options: Callable[[], RunOptions],
+        given: GivenLoad,
+        expected_workers: int,
     ) -> None:
         self.environment = environment
         self.given = given
         self.run: MasterRun | None = None
-        self.result: Result | None = None
+        self.result: RunResult | None = None
         self.trouble: str | None = None  # why the last start could not be made
         self._own = own
-        self._wish = wish
+        self._run_options = run_options
         self._expected_workers = expected_workers
         options = environment.parsed_options
         self._headless = bool(options.headless)
@@ -77,7 +82,7 @@ class Controller:
         self._idle.set()
         self._leaving = False  # the process is to end once the run has
         self._shutting_down = False  # Locust is at it already
-        self._admitted: tuple[Order, Preflight] | None = None
+        self._admitted: tuple[RunSpec, Preflight] | None = None
         self._last_lines: list[tuple[int, str]] = []
         environment.events.quit.add_listener(self._log_rest)
         runner = environment.runner
@@ -103,7 +108,7 @@ class Controller:
                 logger.warning("a run is being drained; start again once it is over")
             return
         if self.run is None:
-            self._begin(self._order(user_count, spawn_rate))
+            self._begin(self._spec(user_count, spawn_rate))
             if gevent.getcurrent() is self._runner.shape_greenlet:
                 self._load_begun.wait()  # the time of a LoadTestShape counts from there
             return
@@ -160,51 +165,51 @@ class Controller:
             logger.info(
                 "%s: draining, at most %g s; press Ctrl-C %sto give up what is in flight",
                 by,
-                run.order.scenario.phases.drain_s,
+                run.spec.scenario.phases.drain_s,
                 "again " if by == CTRL_C else "",
             )
-            planned = run.order.scenario.ends_by_itself or not self._headless
+            planned = run.spec.scenario.ends_by_itself or not self._headless
             run.request_stop(by, early=planned)  # without a planned end a signal is the end
         elif by == CTRL_C:
             run.abort()
 
     # -- a run
 
-    def admit(self, wish: Wish) -> None:
+    def admit(self, run_options: RunOptions) -> None:
         """Look whether a run of this wish can be made, before anything starts; UsageError says why not."""
         self.trouble = None
         try:
-            order = resolve(wish)
-            self._admitted = order, preflight(order, self._own)
+            spec = resolve(run_options)
+            self._admitted = spec, preflight(spec, self._own)
         except UsageError as error:
             self.trouble = str(error)
             raise
 
     def form_values(self, scenario: str) -> FormValues:
         """The values that the start form shows for a scenario; UsageError if it cannot be loaded."""
-        return self.given.form(self._wish().program.load(scenario, self.given.settings))
+        return self.given.form(self._run_options().program.load(scenario, self.given.settings))
 
-    def wish_for(self, users: int, spawn_rate: float) -> Wish:
+    def options_for(self, users: int, spawn_rate: float) -> RunOptions:
         """Return the request that the options and the form express now."""
-        return replace(self._wish(), users=users, spawn_per_s=spawn_rate)
+        return replace(self._run_options(), users=users, spawn_per_s=spawn_rate)
 
-    def _order(self, users: int, spawn_rate: float) -> Order | UsageError:
+    def _spec(self, users: int, spawn_rate: float) -> RunSpec | UsageError:
         try:
-            return resolve(self.wish_for(users, spawn_rate))
+            return resolve(self.options_for(users, spawn_rate))
         except UsageError as error:
             return error
 
-    def _begin(self, order: Order | UsageError) -> None:
+    def _begin(self, spec: RunSpec | UsageError) -> None:
         self.preparing, self._later, self._stopped_before = True, None, None
         self._idle.clear()
         self._load_begun.clear()
-        gevent.spawn(self._whole_run, order)
+        gevent.spawn(self._whole_run, spec)
 
-    def _whole_run(self, order: Order | UsageError) -> None:
+    def _whole_run(self, spec: RunSpec | UsageError) -> None:
         self.trouble, self.result = None, None
         summaries: dict[str, Any] = {}
         try:
-            self._runs(order, summaries)
+            self._runs(spec, summaries)
         except UsageError as error:
             self._refuse(str(error))
             summaries["run"] = ci.without_load("failed", f"not started: {error}", USAGE)
@@ -237,17 +242,17 @@ class Controller:
             logger.exception("the outputs for pipelines broke")
             self.environment.process_exit_code = USAGE
 
-    def _runs(self, order: Order | UsageError, summaries: dict[str, Any]) -> None:
+    def _runs(self, spec: RunSpec | UsageError, summaries: dict[str, Any]) -> None:
         """An order's run; where it has a cold and a warm arm, one after the other, unless the first is stopped by hand."""
-        if isinstance(order, UsageError):
-            raise order
-        todo = cache_passes.passes(order.scenario.cache)
-        path, earlier, codes = self._path(order, todo), None, []
+        if isinstance(spec, UsageError):
+            raise spec
+        todo = cache_passes.passes(spec.scenario.cache)
+        path, earlier, codes = self._path(spec, todo), None, []
         for number, one in enumerate(todo):
             if len(todo) > 1:
                 logger.info("run %d of %d: %s", number + 1, len(todo), one.arm)
             self.preparing = self._load_awaited = True
-            self.run = self._prepared(order, cache_passes.folder(path, one), one, earlier)
+            self.run = self._prepared(spec, cache_passes.folder(path, one), one, earlier)
             self.preparing = False
             if self._stopped_before is not None:
                 self.run.request_stop(self._stopped_before, early=self._stopped_before in SIGNAL_CODES)
@@ -265,9 +270,9 @@ class Controller:
         if not self._headless:
             self._locust_stop()
 
-    def _path(self, order: Order, todo: Sequence[cache_passes.Pass]) -> Path:
+    def _path(self, spec: RunSpec, todo: Sequence[cache_passes.CachePass]) -> Path:
         """The order's run directory; all that its runs will need must be free."""
-        path = self._own.run_dir or (Path("runs") / rundir.default_name(order.scenario.name)).absolute()
+        path = self._own.run_dir or (Path("runs") / rundir.default_name(spec.scenario.name)).absolute()
         if not self._headless:
             path = rundir.next_free(path)
         for one in todo:
@@ -275,16 +280,16 @@ class Controller:
         return path
 
     def _prepared(
-        self, order: Order, path: Path, one: cache_passes.Pass, earlier: cache_passes.Previous | None
+        self, spec: RunSpec, path: Path, one: cache_passes.CachePass, earlier: cache_passes.Previous | None
     ) -> MasterRun:
         worker_setup.wait_for_workers(self._runner, self._expected_workers, lambda: self._stopped_before is not None)
-        looked = None if self._stopped_before is not None else self._looked_at(order)
+        looked = None if self._stopped_before is not None else self._looked_at(spec)
         if looked is None or self._stopped_before is not None:
             raise _NotBegun
-        place = Place(path, rundir.create(path))
+        directory = RunDirectory(path, rundir.create(path))
         if self._own.run_dir is None:
             rundir.link_latest(path)
-        run = MasterRun(order, looked, place, self._own, self._runner)
+        run = MasterRun(spec, looked, directory, self._own, self._runner)
         run.follow(one.arm, earlier)
         self.run = run  # answers to what follows find it there
         try:
@@ -293,33 +298,33 @@ class Controller:
             run.close()
             rundir.withdraw(path)
             raise
-        if not order.scenario.open_loop and (past := calibration.planned_past(order.users, len(run.roster))):
+        if not spec.scenario.open_loop and (past := calibration.warning_here(spec.users, len(run.roster))):
             logger.warning("%s", past)
         return run
 
-    def _looked_at(self, order: Order) -> Preflight:
+    def _looked_at(self, spec: RunSpec) -> Preflight:
         """The preflight of an order; the one of a moment ago, where the start form has just asked for it."""
         admitted, self._admitted = self._admitted, None
-        if admitted is not None and admitted[0] == order:
+        if admitted is not None and admitted[0] == spec:
             return admitted[1]
-        return preflight(order, self._own)
+        return preflight(spec, self._own)
 
-    def _conduct(self, run: MasterRun) -> Result:
-        logger.info("run directory: %s", run.place.path)
+    def _conduct(self, run: MasterRun) -> RunResult:
+        logger.info("run directory: %s", run.directory.path)
         try:
             finale.begin(run)
-            history = History(run.place.path, self.environment, run.anchor)
+            history = History(run.directory.path, self.environment, run.anchor)
         except OSError as error:
             run.close()
             raise UsageError(
-                f"run directory {run.place.path}: {rundir.reason(error)}; name another with --run-dir"
+                f"run directory {run.directory.path}: {rundir.reason(error)}; name another with --run-dir"
             ) from error
         shown_no_more = progress.begin(run, wanted=self._headless)
         try:
             run.conduct(self._start_users)
         finally:
             shown_no_more()
-        history.finish(run.seen.errors.texts)
+        history.finish(run.totals.errors.texts)
         result = finale.conclude(run, history.errors)
         level = _LEVELS[result.judged.state]
         why = [(level, line) for line in ci.explanation(result.document, _EXPLAINED)]

@@ -32,7 +32,7 @@ _REPORT_S = 120.0
 
 
 @dataclass(frozen=True, slots=True)
-class Result:
+class RunResult:
     """The outcome of a run, and what the next arm and the web page need of it."""
 
     run_dir: Path
@@ -52,22 +52,22 @@ def _write_manifest(run: MasterRun, counts: dict[str, Any] | None, load: LoadTex
     """Write run.json. `counts` and `load`: None while the run is under way."""
     more = {} if load is None else {"load": load.to_dict()}
     document = run.own.redaction.document(manifest(run, counts) | more)
-    rundir.write_json(run.place.path / rundir.MANIFEST, document)
+    rundir.write_json(run.directory.path / rundir.MANIFEST, document)
 
 
-def conclude(run: MasterRun, csv_errors: Sequence[str] = ()) -> Result:
+def conclude(run: MasterRun, csv_errors: Sequence[str] = ()) -> RunResult:
     """Write the run's own documents, print its tables, and have the report made.
 
     `csv_errors`: of Locust's tables. A document that cannot be written makes the measurement invalid: its tables are printed.
     """
-    folder = run.place.path
+    folder = run.directory.path
     rundir.free_reserve(folder)
     lost = count_lost_arrivals(run)
     if lost:
         run.marks.add("dropped", f"{lost} arrivals of lost workers were dropped", arrivals=lost)
     counts = counts_of(run, csv_errors)
     document = run.own.redaction.document(summarise(folder, counts))
-    load = load_text(run.order.scenario, run.marks.seen, run.preflight.data)
+    load = load_text(run.spec.scenario, run.marks.entries, run.preflight.data)
     written = _write_documents(run, counts, document, load)
     if not written:
         document = _not_kept(folder, document, counts)
@@ -84,7 +84,7 @@ def conclude(run: MasterRun, csv_errors: Sequence[str] = ()) -> Result:
     page = page if page.is_file() else folder
     _show(str(page))
     judged = outcome.of_summary(document)
-    return Result(folder, judged, document["verdict"]["measurement"], run.preflight.engine, document, page)
+    return RunResult(folder, judged, document["verdict"]["measurement"], run.preflight.engine, document, page)
 
 
 def _show(text: str) -> None:
@@ -117,11 +117,14 @@ def _not_kept(folder: Path, document: dict[str, Any], counts: Counts) -> dict[st
 
 def _write_documents(run: MasterRun, counts: Counts, document: dict[str, Any], load: LoadText) -> bool:
     """Write counts, summary and manifest; whether all of them could be written."""
-    folder = run.place.path
+    folder = run.directory.path
     try:
         rundir.write_json(folder / rundir.COUNTS, run.own.redaction.document(counts.to_wire()))
         rundir.write_json(folder / rundir.SUMMARY, document)
-        totals = {"sessions": summary.sessions(run.seen.tallies.total()), "turns": document["turns"]["by_phase"]["all"]}
+        totals = {
+            "sessions": summary.sessions(run.totals.tallies.total()),
+            "turns": document["turns"]["by_phase"]["all"],
+        }
         _write_manifest(run, totals, load)
         (folder / rundir.TOKEN).unlink(missing_ok=True)
     except OSError as error:

@@ -13,7 +13,7 @@ def count_lost_arrivals(run: MasterRun) -> int:
     """
     if not run.roster.gone or not run.windows:
         return 0
-    waiting, rate = run.seen.tallies.drop_waiting(), run.order.rate
+    waiting, rate = run.totals.tallies.drop_waiting(), run.spec.rate
     return waiting + (0 if rate is None else sum(_of_worker(run, member, rate) for member in run.roster.gone))
 
 
@@ -22,7 +22,7 @@ def _of_worker(run: MasterRun, member: Member, first_rate: float) -> int:
     end_ns = next((w.end_ns for w in run.windows if w.phase == "measure"), None)
     if end_ns is None:
         return 0
-    scenario, sessions = run.order.scenario, run.preflight.sessions
+    scenario, sessions = run.spec.scenario, run.preflight.sessions
     schedule = schedule_of(scenario, sessions, first_rate, member.stripe, len(run.roster))
     for at_ns, rate in run.steering.rate_changes:
         schedule.set_rate(max(0.0, (at_ns - start_ns) / NS_PER_S), rate)
@@ -37,7 +37,7 @@ def _of_worker(run: MasterRun, member: Member, first_rate: float) -> int:
             break
         if due_ns >= member.booked_ns:
             class_name = sessions.class_of(arrival.index)
-            run.seen.tallies.session_planned(window.phase, class_name, step=window.step)
-            run.seen.tallies.session_dropped(window.phase, class_name, step=window.step)
+            run.totals.tallies.session_planned(window.phase, class_name, step=window.step)
+            run.totals.tallies.session_dropped(window.phase, class_name, step=window.step)
             dropped += 1
     return dropped

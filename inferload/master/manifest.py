@@ -10,12 +10,12 @@ from typing import Any
 from inferload import __version__, deployments, rundir
 from inferload.master.lifecycle.preflight import Preflight
 from inferload.master.lifecycle.run import MasterRun
-from inferload.process.run_spec import Order
+from inferload.process.run_spec import RunSpec
 
 
-def models_of(order: Order, preflight: Preflight) -> list[str]:
+def models_of(spec: RunSpec, preflight: Preflight) -> list[str]:
     """The models that are asked: those that the scenario names, or the run's one."""
-    return [one.name for one in order.scenario.request.models] or [preflight.facts.model]
+    return [one.name for one in spec.scenario.request.models] or [preflight.facts.model]
 
 
 def versions(run: MasterRun) -> dict[str, str | None]:
@@ -58,14 +58,14 @@ def _variant(url: str) -> dict[str, Any] | None:
 
 def about(run: MasterRun) -> dict[str, Any]:
     """The summary's `run` block."""
-    scenario = run.order.scenario
+    scenario = run.spec.scenario
     return {
         "id": run.run_id,
         "scenario": scenario.name,
         "digest": scenario.digest,
         "seed": scenario.seed,
-        "target": ", ".join(target.url for target in run.order.targets),
-        "model": ", ".join(models_of(run.order, run.preflight)),
+        "target": ", ".join(target.url for target in run.spec.targets),
+        "model": ", ".join(models_of(run.spec, run.preflight)),
         "engine": run.preflight.engine,
         "started_at": started_at(run),
         "versions": versions(run),
@@ -74,19 +74,19 @@ def about(run: MasterRun) -> dict[str, Any]:
 
 def manifest(run: MasterRun, counts: dict[str, Any] | None) -> dict[str, Any]:
     """The document; `counts` is None while the run is under way."""
-    order, facts, vocabulary = run.order, run.preflight.facts, run.preflight.vocabulary
+    spec, facts, vocabulary = run.spec, run.preflight.facts, run.preflight.vocabulary
     return {
         "format": rundir.FORMAT,
         "id": run.run_id,
         "scenario": {
-            "name": order.scenario.name,
-            "origin": order.origin,
-            "digest": order.scenario.digest,
-            "text": order.scenario.resolved_text(),
-            "overrides": order.overrides,
+            "name": spec.scenario.name,
+            "origin": spec.origin,
+            "digest": spec.scenario.digest,
+            "text": spec.scenario.resolved_text(),
+            "overrides": spec.overrides,
         },
-        "seed": order.scenario.seed,
-        "target": order.target.url,
+        "seed": spec.scenario.seed,
+        "target": spec.target.url,
         "targets": [
             {
                 "url": target.url,
@@ -95,13 +95,13 @@ def manifest(run: MasterRun, counts: dict[str, Any] | None) -> dict[str, Any]:
                 "models": list(looked.models),
                 "max_model_len": looked.max_model_len,
             }
-            for target, looked in zip(order.targets, run.preflight.targets, strict=True)
+            for target, looked in zip(spec.targets, run.preflight.targets, strict=True)
         ],
-        "model": ", ".join(models_of(run.order, run.preflight)),
+        "model": ", ".join(models_of(run.spec, run.preflight)),
         "models": list(facts.models),
-        "endpoint": order.scenario.request.endpoint,
+        "endpoint": spec.scenario.request.endpoint,
         "engine": run.preflight.engine,
-        "variant": _variant(order.target.url),
+        "variant": _variant(spec.target.url),
         "max_model_len": facts.max_model_len,
         "versions": versions(run),
         "adaptations_left_out": [one.to_dict() for one in run.left_out],
@@ -122,10 +122,10 @@ def manifest(run: MasterRun, counts: dict[str, Any] | None) -> dict[str, Any]:
         "metrics_urls": list(run.preflight.metrics_urls),
         "insecure": run.own.tls.insecure,
         "key_withheld_from": run.own.withheld_from(
-            [target.url for target in order.targets] + list(run.preflight.metrics_urls)
+            [target.url for target in spec.targets] + list(run.preflight.metrics_urls)
         ),
         "cache_isolation": {
-            "isolate": order.scenario.cache.isolate,
+            "isolate": spec.scenario.cache.isolate,
             "by": "salt" if run.preflight.salts else "first_line",
         },
         "workload": {

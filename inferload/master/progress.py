@@ -20,7 +20,7 @@ logger = logging.getLogger(__name__)
 _PERIOD_S = 1.0
 
 
-class Progress:
+class LiveStatus:
     """Shows a run in status lines from its preparation to its end."""
 
     def __init__(self, run: MasterRun, status: StatusLines) -> None:
@@ -75,7 +75,7 @@ def progress(run: MasterRun) -> dict[str, Any]:
         "phase": run.phase(),
         "elapsed_s": round(run.elapsed_s(), 3),
         "measured_s": None if measured_s is None or measured_s < 0 else round(measured_s, 3),
-        "turns_begun": sum(tally.turns_begun for key, tally in run.seen.tallies.items() if key[0] == "measure"),
+        "turns_begun": sum(tally.turns_begun for key, tally in run.totals.tallies.items() if key[0] == "measure"),
         "in_flight": sum(member.in_flight for member in run.roster.present),
     }
 
@@ -87,7 +87,7 @@ def begin(run: MasterRun, wanted: bool) -> Callable[[], None]:
         ends.append(ProgressFile(run, run.own.progress_file).close)
     status = StatusLines(sys.stderr)
     if wanted and status.enabled:
-        ends.append(Progress(run, status).close)
+        ends.append(LiveStatus(run, status).close)
 
     def end() -> None:
         for one in ends:
@@ -109,7 +109,7 @@ def snapshot(run: MasterRun) -> Snapshot:
         in_flight=sum(member.in_flight for member in run.roster.present),
         failed=run.recent.failed,
         recent=run.recent.figures(run.elapsed_s()),
-        at_most=run.phase() == "drain" or (run.phase() == "warmup" and run.order.scenario.phases.adaptive),
+        at_most=run.phase() == "drain" or (run.phase() == "warmup" and run.spec.scenario.phases.adaptive),
         steady="steady" if run.steadiness.now else None,
         kv_cache_usage=max(usages, default=None),
         waiting=sum(queues) if queues else None,
@@ -122,17 +122,17 @@ def _left_s(run: MasterRun) -> float | None:
     """To the planned end of the measure phase; of a drain, to the moment when it gives up."""
     if run.phase() == "drain":
         start_ns = run.windows[-1].start_ns
-        return max(0.0, run.order.scenario.phases.drain_s - (now_ns() - start_ns) / NS_PER_S)
+        return max(0.0, run.spec.scenario.phases.drain_s - (now_ns() - start_ns) / NS_PER_S)
     end_ns: Any = next((window.end_ns for window in run.windows if window.phase == "measure"), None)
-    if run.phase() == "warmup" and end_ns is None and run.order.scenario.phases.adaptive:
-        end_ns = run.windows[0].start_ns + round(run.order.scenario.phases.warmup_s * NS_PER_S)
+    if run.phase() == "warmup" and end_ns is None and run.spec.scenario.phases.adaptive:
+        end_ns = run.windows[0].start_ns + round(run.spec.scenario.phases.warmup_s * NS_PER_S)
     return None if end_ns is None else max(0.0, (end_ns - now_ns()) / NS_PER_S)
 
 
 def _goal(run: MasterRun) -> str | None:
     """How much there is of what the run is to end by; None where it ends by time alone."""
-    phases = run.order.scenario.phases
-    tallies = [tally for key, tally in run.seen.tallies.items() if key[0] == "measure"]
+    phases = run.spec.scenario.phases
+    tallies = [tally for key, tally in run.totals.tallies.items() if key[0] == "measure"]
     if phases.sessions is not None:
         return f"{sum(tally.sessions_planned for tally in tallies)} of {phases.sessions} sessions begun"
     if phases.turns is not None:

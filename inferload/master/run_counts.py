@@ -16,10 +16,10 @@ def counts_of(run: MasterRun, csv_errors: Sequence[str]) -> Counts:
     scraped = None if run.scraping is None else run.scraping.write_error
     return Counts(
         run=about(run),
-        scenario_text=run.order.scenario.resolved_text(),
-        origin=run.order.origin,
-        targets=tuple(target.url for target in run.order.targets),
-        models=tuple(models_of(run.order, preflight)),
+        scenario_text=run.spec.scenario.resolved_text(),
+        origin=run.spec.origin,
+        targets=tuple(target.url for target in run.spec.targets),
+        models=tuple(models_of(run.spec, preflight)),
         metrics_targets=tuple(MetricsUrl.parse(url).target for url in preflight.metrics_urls),
         salt=run.salt,
         salts=preflight.salts,
@@ -40,7 +40,7 @@ def counts_of(run: MasterRun, csv_errors: Sequence[str]) -> Counts:
         adaptations_left_out=tuple(f"{one.name}: {one.consequence}" for one in run.left_out if one.figures),
         aborted=run.aborted,
         rate_changed=bool(run.steering.rate_changes),
-        tallies_wire=run.seen.tallies.to_wire(),
-        health_wire=run.seen.health.to_wire(),
-        errors_wire=run.seen.errors.to_wire(),
+        tallies_wire=run.totals.tallies.to_wire(),
+        health_wire=run.totals.health.to_wire(),
+        errors_wire=run.totals.errors.to_wire(),
     )

@@ -1,10 +1,10 @@
-"""pyarrow, without pandas: whoever writes or reads columns where tokens are stamped takes `pa` and `pc` from here.
+"""pyarrow without the import of pandas: `pa`, and `pc` on first use.
 
-pyarrow imports pandas at the first array that it makes, only to ask whether it was given one of pandas' own: 40 MB and half
-a second of a core, in every worker and scraper, and in the middle of a run. It asks once; here it asks while there is none
-to be found. A program that wants pandas imports it all the same, before or after, and `to_pandas` still works.
+pyarrow imports pandas when it creates its first array, to check for pandas types: 40 MB and half a second of CPU time in
+every worker and scraper, in the middle of a run. It checks once; this module makes that check fail. Programs that import
+pandas themselves, before or after, can still use it, and `to_pandas` works.
 
-`pc` is imported when it is first asked for: a fourth of a second of a core that a scraper does not need.
+`pc` is imported on first use, because it takes a quarter of a second of CPU time, and scrapers do not need it.
 """
 
 import importlib
@@ -20,7 +20,7 @@ __all__ = ["pa", "pc"]
 
 
 class _NoPandas:
-    """A finder of modules by which there is no pandas."""
+    """Module finder that reports pandas as missing."""
 
     @staticmethod
     def find_spec(name: str, path: Any = None, target: Any = None) -> None:
@@ -28,7 +28,7 @@ class _NoPandas:
             raise ModuleNotFoundError(name)
 
 
-def _ask_without_pandas() -> None:
+def _check_without_pandas() -> None:
     if "pandas" in sys.modules:
         return
     sys.meta_path.insert(0, _NoPandas)
@@ -38,7 +38,7 @@ def _ask_without_pandas() -> None:
         sys.meta_path.remove(_NoPandas)
 
 
-_ask_without_pandas()
+_check_without_pandas()
 
 
 def __getattr__(name: str) -> Any:

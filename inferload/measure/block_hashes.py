@@ -1,7 +1,7 @@
-"""What a prompt's tokens are known by, block by block: two prompts that share a hash share all tokens up to there.
+"""Chained hashes of token blocks: two prompts with an equal hash have all tokens up to that block in common.
 
-Each hash covers a block and the hash before it, as a server's prefix cache does. Blocks are of 16 tokens, so that whatever
-multiple of 16 a server's blocks are can be told from them.
+Each hash covers a block and the hash before it, as in a server's prefix cache. Blocks of 16 tokens suit every server whose
+block size is a multiple of 16.
 """
 
 from array import array
@@ -13,17 +13,17 @@ _WIDTH = HASHED_TOKENS * array("i").itemsize
 
 
 class BlockHasher:
-    """Takes a row of tokens piece by piece; `hashes` are those of its full blocks so far."""
+    """Incremental hasher of tokens. `hashes`: of the full blocks so far."""
 
     __slots__ = ("_before", "_rest", "hashes")
 
     def __init__(self) -> None:
         self.hashes = array("q")
         self._before = b""
-        self._rest = b""  # tokens that fill no block yet
+        self._rest = b""  # tokens of an incomplete block
 
     def feed(self, tokens: Iterable[int]) -> None:
-        """Take the row's next tokens."""
+        """Add the next tokens."""
         ids = self._rest + array("i", tokens).tobytes()
         whole = len(ids) - len(ids) % _WIDTH
         before = self._before
@@ -34,7 +34,7 @@ class BlockHasher:
 
 
 def block_hashes(tokens: Iterable[int]) -> "array[int]":
-    """array('q'): a hash for each full block of the tokens, the same in any process and on any machine of one byte order."""
+    """Return array('q') of one hash per full block, equal in all processes and on all machines of one byte order."""
     hasher = BlockHasher()
     hasher.feed(tokens)
     return hasher.hashes

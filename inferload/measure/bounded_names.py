@@ -1,14 +1,14 @@
-"""Bound on the names that a run keeps apart: classes of turns, and names of other requests. No I/O."""
+"""Bound on the distinct names of a run: classes of turns, and names of other requests. No I/O."""
 
 from collections.abc import Iterable
 
 # A class of turns costs 7 ms and 7 kB of summary.json at the end of a run, a row of Locust's tables 30 us in each second.
 MOST_NAMES = 200
-OTHER_NAMES = "(other names)"  # a class of a turn has no blank, so that no task can use this one
+OTHER_NAMES = "(other names)"  # contains a blank, unlike a class of turns, so that no task can use it
 
 
 class BoundedNames:
-    """The first MOST_NAMES distinct names beside the known ones; further ones become OTHER_NAMES.
+    """The first MOST_NAMES distinct names beside the known ones; further names become OTHER_NAMES.
 
     `overflows`: number of calls with a further name.
     """
@@ -19,7 +19,7 @@ class BoundedNames:
         self._most = MOST_NAMES + len(self._names)
 
     def of(self, name: str) -> str:
-        """Return the name under which to count."""
+        """Return the name to count under."""
         if name in self._names or name == OTHER_NAMES:
             return name
         if len(self._names) < self._most:
@@ -29,6 +29,6 @@ class BoundedNames:
         return OTHER_NAMES
 
 
-def overflow_text(what: str) -> str:
-    """The warning of a process that meets more names of `what` than it keeps apart."""
-    return f"more than {MOST_NAMES:,} names of {what}: further names are counted together, as {OTHER_NAMES!r}"
+def overflow_text(kind: str) -> str:
+    """Return the warning about names of a kind beyond the bound."""
+    return f"more than {MOST_NAMES:,} names of {kind}: further names are counted together, as {OTHER_NAMES!r}"

@@ -1,4 +1,4 @@
-"""How well the client itself was while it measured: for each worker and phase, mergeable, sent as deltas."""
+"""Health of the client: CPU time, event loop lag, read delays and pauses per worker and phase. Mergeable, sent as deltas."""
 
 from __future__ import annotations
 
@@ -16,37 +16,37 @@ from inferload.measure.sketch import Sketch
 
 
 class Beat(NamedTuple):
-    """What a worker cost itself since the last beat."""
+    """Readings of a worker since the last beat."""
 
     loop_lags_ms: Iterable[float]
     gc_pauses_ms: Iterable[float]
     cpu_s: float
     wall_s: float
-    stolen_s: float | None  # by the hypervisor, from all processors together; None where the system does not say
-    read_pauses_ms: Iterable[float] | None = None  # of the thread that reads; None where the event loop does
-    clock_stepped_ns: int = 0  # by how much the wall clock was set
+    stolen_s: float | None  # CPU time taken by the hypervisor, sum over all processors; None: not reported
+    read_pauses_ms: Iterable[float] | None = None  # of the thread that reads; None if the event loop reads
+    clock_stepped_ns: int = 0  # step of the wall clock
 
 
 @dataclass(slots=True)
 class ClientHealth:
-    """What one worker cost itself in one phase. Times are whole nanoseconds, so that merging is exact.
+    """Health of one worker in one phase. Times are whole nanoseconds, so that merging is exact.
 
-    Of several workers together (`HealthSet.total`) the sums are sums: `cpu_share` is then the mean over workers.
+    Of several workers (`HealthSet.total`) times are sums, and `cpu_share` is the mean over workers.
     """
 
-    cpu_ns: int = 0  # of the process, all of its threads
+    cpu_ns: int = 0  # of the process, all threads
     wall_ns: int = 0
     steal_ns: int = 0  # taken by the hypervisor from the machine's processors, shared evenly among them
-    steal_wall_ns: int = 0  # the wall time in which that was looked at: 0 where the system does not say
-    reads_stamped: int = 0  # reads from sockets that carried a kernel receive stamp
+    steal_wall_ns: int = 0  # wall time with a reading of it; 0: not reported
+    reads_stamped: int = 0  # reads from sockets with a kernel receive timestamp
     reads_unstamped: int = 0
-    clock_steps: int = 0  # times at which somebody set the wall clock
-    clock_stepped_ns: int = 0  # by how much in all; back is negative
-    loop_lag_ms: Sketch = field(default_factory=Sketch)  # how late a timer of the event loop fired
-    delay_ms: Sketch = field(default_factory=Sketch)  # read time - kernel receive stamp, of each stamped read
+    clock_steps: int = 0  # of the wall clock
+    clock_stepped_ns: int = 0  # sum of the steps; negative: backwards
+    loop_lag_ms: Sketch = field(default_factory=Sketch)  # lateness of a timer of the event loop
+    delay_ms: Sketch = field(default_factory=Sketch)  # read time - kernel receive timestamp, per stamped read
     gc_pause_ms: Sketch = field(default_factory=Sketch)
-    apart_ns: int = 0  # of the wall time: a thread of its own read, which goes on while the event loop is held up
-    read_pause_ms: Sketch = field(default_factory=Sketch)  # times at which that thread was held up itself
+    apart_ns: int = 0  # wall time in which a separate thread read, which a blocked event loop does not delay
+    read_pause_ms: Sketch = field(default_factory=Sketch)  # pauses of that thread
 
     @property
     def cpu_s(self) -> float:
@@ -55,42 +55,42 @@ class ClientHealth:
 
     @property
     def wall_s(self) -> float:
-        """The time that was looked at."""
+        """Time covered by the beats."""
         return self.wall_ns / NS_PER_S
 
     @property
     def steal_s(self) -> float | None:
-        """Stolen time of one processor; None where the system does not say."""
+        """Stolen time per processor; None: not reported."""
         return self.steal_ns / NS_PER_S if self.steal_wall_ns else None
 
     @property
     def cpu_share(self) -> float | None:
-        """Of one core; None before the first beat."""
+        """CPU time of one core; None before the first beat."""
         return self.cpu_ns / self.wall_ns if self.wall_ns else None
 
     @property
     def steal_share(self) -> float | None:
-        """Of the machine's processor time; None where the system does not say."""
+        """Stolen share of the machine's CPU time; None: not reported."""
         return self.steal_ns / self.steal_wall_ns if self.steal_wall_ns else None
 
     @property
     def stamped_share(self) -> float | None:
-        """Of all reads; None where there was none."""
+        """Share of reads with a kernel timestamp; None without a read."""
         reads = self.reads_stamped + self.reads_unstamped
         return self.reads_stamped / reads if reads else None
 
     @property
     def reads_apart(self) -> bool:
-        """Whether a thread of its own read all the time: then what the event loop was late by has delayed no read."""
+        """True if a separate thread read all the time: event loop lag then delayed no read."""
         return 0 < self.wall_ns == self.apart_ns
 
     @property
     def longest_pause_ms(self) -> float | None:
-        """The longest time for which nobody read; None before the first beat."""
+        """Longest time without reads; None before the first beat."""
         return (self.read_pause_ms.max or 0.0) if self.reads_apart else self.loop_lag_ms.max
 
     def beat(self, beat: Beat, processors: int | None = None) -> None:
-        """What happened since the last beat; `processors` (None: those of this machine) share what was stolen."""
+        """Add the readings since the last beat. `processors`: number that share the stolen time; None: of this machine."""
         self.clock_steps += beat.clock_stepped_ns != 0
         self.clock_stepped_ns += beat.clock_stepped_ns
         self.loop_lag_ms.add_many(np.fromiter(beat.loop_lags_ms, dtype=np.float64))
@@ -105,27 +105,27 @@ class ClientHealth:
             self.steal_wall_ns += round(beat.wall_s * NS_PER_S)
 
     def absorb(self, other: ClientHealth) -> None:
-        """Take in what the other saw; it is left as it was."""
+        """Add another record, which stays unchanged."""
         for name in _COUNTS:
             setattr(self, name, getattr(self, name) + getattr(other, name))
         for name in _SKETCHES:
             getattr(self, name).absorb(getattr(other, name))
 
     def merge(self, other: ClientHealth) -> ClientHealth:
-        """A new record of what both saw."""
+        """Return the sum as a new record."""
         merged = ClientHealth()
         merged.absorb(self)
         merged.absorb(other)
         return merged
 
     def to_wire(self) -> dict[str, Any]:
-        """Plain values, for a message or a file."""
+        """Return plain values, for a message or a file."""
         counts = {name: getattr(self, name) for name in _COUNTS}
         return counts | {name: getattr(self, name).to_wire() for name in _SKETCHES}
 
     @classmethod
     def from_wire(cls, wire: dict[str, Any]) -> ClientHealth:
-        """The record that `to_wire` described."""
+        """Return the record of a `to_wire` document."""
         sketches = {name: Sketch.from_wire(wire[name]) for name in _SKETCHES}
         return cls(**{**wire, **sketches})
 
@@ -135,7 +135,7 @@ _SKETCHES = tuple(item.name for item in fields(ClientHealth) if item.type == "Sk
 
 
 class HealthSet:
-    """The health of each (worker, phase). Merging is associative and commutative; `take` hands out deltas."""
+    """Health by (worker, phase). Merging is associative and commutative; `take` returns deltas."""
 
     __slots__ = ("_healths",)
 
@@ -143,15 +143,15 @@ class HealthSet:
         self._healths: dict[tuple[str, Phase], ClientHealth] = {}
 
     def at(self, worker: str, phase: Phase) -> ClientHealth:
-        """The record of a key, to count in; made when first asked for."""
+        """Return the record of a key, created on first use."""
         key = (worker, phase)
-        found = self._healths.get(key)
-        if found is None:
-            found = self._healths[key] = ClientHealth()
-        return found
+        health = self._healths.get(key)
+        if health is None:
+            health = self._healths[key] = ClientHealth()
+        return health
 
     def delays(self, record: TurnRecord, reads_unstamped: int) -> None:
-        """Count a turn's reads, and how long each stamped one waited in the worker's process."""
+        """Count a turn's reads, and the client delay of each stamped read."""
         health = self.at(record.worker, record.phase)
         delays = delays_ms(record)
         health.delay_ms.gather(delays)
@@ -159,61 +159,61 @@ class HealthSet:
         health.reads_unstamped += reads_unstamped
 
     def items(self) -> list[tuple[tuple[str, Phase], ClientHealth]]:
-        """All records, in the order of worker and phase."""
+        """Return all records, ordered by worker and phase."""
         keys = sorted(self._healths, key=lambda key: (key[0], PHASES.index(key[1])))
         return [(key, self._healths[key]) for key in keys]
 
     def workers(self) -> list[str]:
-        """Names of the workers that were heard of."""
+        """Return the names of all workers."""
         return sorted({worker for worker, _ in self._healths})
 
     def by_worker(self, phase: Phase | None = None) -> dict[str, ClientHealth]:
-        """One new record for each worker, of one phase or of all."""
-        made: dict[str, ClientHealth] = {}
+        """Return a new record for each worker, of one phase or of all."""
+        merged: dict[str, ClientHealth] = {}
         for (worker, at), health in self.items():
             if phase is None or at == phase:
-                made.setdefault(worker, ClientHealth()).absorb(health)
-        return made
+                merged.setdefault(worker, ClientHealth()).absorb(health)
+        return merged
 
     def total(self, phase: Phase | None = None) -> ClientHealth:
-        """All workers in one new record, of one phase or of all."""
+        """Return a new record of all workers, of one phase or of all."""
         total = ClientHealth()
         for health in self.by_worker(phase).values():
             total.absorb(health)
         return total
 
     def absorb(self, other: HealthSet) -> None:
-        """Take in what the other saw; it is left as it was."""
+        """Add another set, which stays unchanged."""
         for (worker, phase), health in other._healths.items():
             self.at(worker, phase).absorb(health)
 
     def merge(self, other: HealthSet) -> HealthSet:
-        """A new set of what both saw."""
+        """Return the sum as a new set."""
         merged = HealthSet()
         merged.absorb(self)
         merged.absorb(other)
         return merged
 
     def take(self) -> HealthSet:
-        """What was seen since the last call; this set starts empty again."""
+        """Return the records since the last call, and empty this set."""
         taken = HealthSet()
         taken._healths, self._healths = self._healths, {}
         return taken
 
     def to_wire(self) -> dict[str, Any]:
-        """Plain values, for a message or a file."""
+        """Return plain values, for a message or a file."""
         return {"workers": [[*key, health.to_wire()] for key, health in self.items()]}
 
     @classmethod
     def from_wire(cls, wire: dict[str, Any]) -> HealthSet:
-        """The set that `to_wire` described."""
-        made = cls()
-        made._healths = {(worker, phase): ClientHealth.from_wire(health) for worker, phase, health in wire["workers"]}
-        return made
+        """Return the set of a `to_wire` document."""
+        health = cls()
+        health._healths = {(worker, phase): ClientHealth.from_wire(entry) for worker, phase, entry in wire["workers"]}
+        return health
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, HealthSet):
             return NotImplemented
         return self._healths == other._healths
 
-    __hash__ = None  # type: ignore[assignment]  # it changes
+    __hash__ = None  # type: ignore[assignment]  # mutable

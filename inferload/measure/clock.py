@@ -1,6 +1,6 @@
-"""The clocks: one monotonic clock for every duration, and an anchor that says when that was on the wall.
+"""Clocks: a monotonic clock for all durations, and an anchor that maps it to the wall clock.
 
-This is the only module of the load path that imports `time`.
+No other module of the load path imports `time`.
 """
 
 import os
@@ -15,21 +15,19 @@ cpu_ns = time.process_time_ns
 NS_PER_S = 1_000_000_000
 NS_PER_MS = 1_000_000
 
-_STEP_NS = (
-    50 * NS_PER_MS
-)  # between two looks a second apart; a clock that is slewed gains less, one that is set mostly more
+_STEP_NS = 50 * NS_PER_MS  # between two readings a second apart; slewing changes the clock by less
 
 
 @dataclass(frozen=True, slots=True)
 class Anchor:
-    """One instant read on both clocks of a process, so that its monotonic stamps can be placed on the wall."""
+    """One instant on both clocks of a process, to convert monotonic instants to wall time."""
 
     wall_ns: int
     mono_ns: int
 
     @classmethod
     def take(cls) -> "Anchor":
-        """Read both clocks as near together as can be: the tightest of a few tries."""
+        """Read both clocks; of five attempts, the one with the shortest delay between the readings."""
         best: Anchor | None = None
         best_spread_ns = 0
         for _ in range(5):
@@ -42,14 +40,14 @@ class Anchor:
         return best
 
     def to_wall_ns(self, mono_ns: int) -> int:
-        """Wall time of a monotonic stamp, as the wall clock stood when the anchor was taken."""
+        """Convert a monotonic instant to wall time, by the wall clock at the time of the anchor."""
         return self.wall_ns + (mono_ns - self.mono_ns)
 
 
 def clock_id() -> str | None:
-    """What this process's monotonic clock is: where it is the same in two processes, they read one clock; None: not known.
+    """Identify the monotonic clock of this process: processes with equal ids read the same clock. None: unknown.
 
-    A start of a kernel has one such clock, which containers share; a time namespace moves it (time_namespaces(7)).
+    Each boot of a kernel has one clock, which containers share; a time namespace shifts it (time_namespaces(7)).
     """
     try:
         boot = Path("/proc/sys/kernel/random/boot_id").read_text("ascii").strip()
@@ -62,13 +60,13 @@ def clock_id() -> str | None:
 
 
 class WallWatch:
-    """Notices that somebody has set the wall clock, or that the machine slept, which the monotonic clock leaves out."""
+    """Detector of wall clock steps, and of suspends, which the monotonic clock does not count."""
 
     def __init__(self) -> None:
         self._last = Anchor.take()
 
     def stepped_ns(self) -> int:
-        """By how much the wall clock was set since the last call; 0 where it was not."""
+        """Return the step of the wall clock since the last call; 0 without a step."""
         now = Anchor.take()
         moved_ns = now.wall_ns - self._last.to_wall_ns(now.mono_ns)
         self._last = now

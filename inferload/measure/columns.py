@@ -1,7 +1,7 @@
-"""Every value of every measure, from a table of turns: the table of measures once more, for whole columns at a time.
+"""Values of each measure from a table of turns: vectorized functions of the table of measures.
 
-tests/test_turnfile.py holds this against the table of measures, value by value. The client's delay is not here: of it, the
-file keeps only the longest per turn.
+tests/unit/measure/test_turnfile.py compares them with the table of measures, value by value. Without the client delay:
+the file has only its maximum per turn.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -35,24 +35,24 @@ COLUMNS = (
 
 
 def exact_values(table: pa.Table, phase: str | None = "measure", class_name: str | None = None) -> "ExactValues":
-    """All values of each measure over the turns that ended well, of one phase and class, or of all where None.
+    """Return all values of each measure over the turns that ended well, of one phase and class; None: of all.
 
-    Needs COLUMNS. A measure that no turn has a value of is an empty array.
+    Needs COLUMNS. A measure without a value is an empty array.
     """
-    wanted = pc.is_null(table["failure"])
+    mask = pc.is_null(table["failure"])
     if phase is not None:
-        wanted = pc.and_(wanted, pc.equal(table["phase"], phase))
+        mask = pc.and_(mask, pc.equal(table["phase"], phase))
     if class_name is not None:
-        wanted = pc.and_(wanted, pc.equal(table["class"], class_name))
+        mask = pc.and_(mask, pc.equal(table["class"], class_name))
     chosen = table.select(COLUMNS)
-    return ExactValues(chosen if pc.all(wanted).as_py() else chosen.filter(wanted))
+    return ExactValues(chosen if pc.all(mask).as_py() else chosen.filter(mask))
 
 
-_AT_ONCE = 4096  # turns: what is worked out on the way is a multiple of their events
+_AT_ONCE = 4096  # turns: temporary arrays are a multiple of their events
 
 
 class ExactValues(Mapping[str, Floats]):
-    """The values of each measure by its name, drawn up when they are asked for: ten million gaps weigh 80 MB a measure."""
+    """Values of each measure by name, computed on access: ten million gaps take 80 MB per measure."""
 
     def __init__(self, turns: pa.Table) -> None:
         self._batches = [_Batch.of(batch) for batch in turns.to_batches(max_chunksize=_AT_ONCE)]
@@ -61,7 +61,7 @@ class ExactValues(Mapping[str, Floats]):
     def __getitem__(self, name: str) -> Floats:
         if self._latest is None or self._latest[0] != name:
             of = _OF[name]
-            self._latest = None  # not two at a time
+            self._latest = None  # free the previous values first
             self._latest = name, np.concatenate([np.zeros(0), *(of(batch)[0] for batch in self._batches)])
         return self._latest[1]
 
@@ -73,10 +73,10 @@ class ExactValues(Mapping[str, Floats]):
 
 
 def batched_values(table: pa.Table, name: str, batches: int, class_name: str | None = None) -> list[Floats]:
-    """One measure's values over the measure phase, of one class or all, in batches of equal time by the planned instants.
+    """Return a measure's values over the measure phase, of one class or all, in batches of equal time by planned instants.
 
-    Each worker's instants are on a clock of its own, so each is cut from its first to its last planned turn. Empty where
-    the measure is not kept turn by turn.
+    Each worker has its own clock, so its turns are split from its first to its last planned turn. Empty for a measure
+    without values per turn.
     """
     if name not in _OF:
         return []
@@ -84,14 +84,14 @@ def batched_values(table: pa.Table, name: str, batches: int, class_name: str | N
     if class_name is not None:
         table = table.filter(pc.equal(table["class"], class_name))
     planned_ns = table["planned_ns"].to_numpy()
-    place = np.zeros(len(planned_ns), dtype=np.int64)
+    batch = np.zeros(len(planned_ns), dtype=np.int64)
     worker = table["worker"].cast(pa.string()).to_numpy(zero_copy_only=False)
-    for one in np.unique(worker):
-        mine = worker == one
+    for name_of_worker in np.unique(worker):
+        mine = worker == name_of_worker
         start_ns, length_ns = planned_ns[mine].min(), max(1, int(np.ptp(planned_ns[mine])))
-        place[mine] = np.minimum(batches - 1, (planned_ns[mine] - start_ns) * batches // length_ns)
+        batch[mine] = np.minimum(batches - 1, (planned_ns[mine] - start_ns) * batches // length_ns)
     values, row = values_by_turn(table, name)
-    at = place[row]
+    at = batch[row]
     return np.split(values[np.argsort(at, kind="stable")], np.cumsum(np.bincount(at, minlength=batches))[:-1])
 
 
@@ -105,8 +105,8 @@ def values_by_turn(table: pa.Table, name: str) -> tuple[Floats, Ints]:
         if name_of_column not in table.column_names:
             table = table.append_column(name_of_column, pa.nulls(len(table), SCHEMA.field(name_of_column).type))
     for columns in table.select(COLUMNS).to_batches():
-        found, row = _OF[name](_Batch.of(columns))
-        values.append(found)
+        of_batch, row = _OF[name](_Batch.of(columns))
+        values.append(of_batch)
         rows.append(row + before)
         before += columns.num_rows
     return np.concatenate(values), np.concatenate(rows)
@@ -124,7 +124,7 @@ def turn_columns(table: pa.Table, names: Iterable[str]) -> dict[str, Floats]:
 
 @dataclass(frozen=True, slots=True)
 class _Batch:
-    """Some turns, their events flat: `at_ns` all output events."""
+    """Batch of turns. `at_ns`: all output events, flat."""
 
     columns: pa.RecordBatch
     at_ns: Ints
@@ -143,7 +143,7 @@ class _Batch:
         return np.repeat(np.arange(len(self.events)), self.events)
 
     def whole(self, name: str) -> tuple[Ints, Bools]:
-        """A column of whole numbers, and where it has one."""
+        """Return a column of whole numbers, and the mask of its known values."""
         column = self.columns.column(name)
         return pc.fill_null(column, 0).to_numpy(zero_copy_only=False), column.is_valid().to_numpy(zero_copy_only=False)
 
@@ -155,7 +155,7 @@ class _Batch:
         return cancelled
 
     def tokens(self) -> tuple[Ints, Bools]:
-        """Tokens of each event, 0 where nobody counted; and for each turn whether they were counted."""
+        """Return the tokens of each event, 0 if unknown, and the mask of turns with known tokens."""
         lists = self.columns.column("event_tokens")
         counted = lists.is_valid().to_numpy(zero_copy_only=False)
         flat: Ints = np.zeros(len(self.at_ns), dtype=np.int64)
@@ -163,12 +163,12 @@ class _Batch:
         return flat, counted
 
 
-# The values of a measure, and the row of the turn that each belongs to.
+# Values of a measure, and the row of the turn of each.
 _Valued = tuple[Floats, Ints]
 
 
 def _where(has: Bools, values: Floats) -> _Valued:
-    """Of one value a turn, those that are there."""
+    """Select the turns that have a value."""
     return values[has], np.flatnonzero(has)
 
 
@@ -189,10 +189,10 @@ def _connect(batch: _Batch) -> _Valued:
     return _where(connected, connect_ns / NS_PER_MS)
 
 
-def _said(name: str) -> Callable[[_Batch], _Valued]:
+def _reported(name: str) -> Callable[[_Batch], _Valued]:
     def values(batch: _Batch) -> _Valued:
-        said: Floats = pc.fill_null(batch.columns.column(name), np.nan).to_numpy(zero_copy_only=False)
-        return _where(np.isfinite(said), said)
+        reported: Floats = pc.fill_null(batch.columns.column(name), np.nan).to_numpy(zero_copy_only=False)
+        return _where(np.isfinite(reported), reported)
 
     return values
 
@@ -211,7 +211,7 @@ def _token_gaps(batch: _Batch) -> _Valued:
 
 
 def _known(batch: _Batch, tokens: Ints, counted: Bools) -> _Valued:
-    """Where tokens per event were counted: each gap shared among the tokens of the event that ends it."""
+    """Turns with known tokens per event: each gap is shared among the tokens of the event that ends it."""
     every = batch.row
     carries = counted[every] & (tokens > 0)
     at_ns, row, tokens = batch.at_ns[carries], every[carries], tokens[carries]
@@ -222,7 +222,7 @@ def _known(batch: _Batch, tokens: Ints, counted: Bools) -> _Valued:
 
 
 def _even(batch: _Batch, counted: Bools) -> _Valued:
-    """Where only a turn's sum is known: every event is taken to carry the same part of it."""
+    """Turns with a known sum of tokens: every event has the same part of it."""
     output_tokens, _ = batch.whole("output_tokens")
     every = batch.row
     inside = (~counted & (output_tokens > 0))[every]
@@ -255,7 +255,7 @@ _OF: dict[str, Callable[[_Batch], _Valued]] = {
     "itl_ms": _gaps,
     "itl_token_ms": _token_gaps,
     "tpot_ms": _tpot,
-    "server_queue_ms": _said("server_queue_ms"),
-    "server_ttft_ms": _said("server_ttft_ms"),
-    "server_generation_ms": _said("server_generation_ms"),
+    "server_queue_ms": _reported("server_queue_ms"),
+    "server_ttft_ms": _reported("server_ttft_ms"),
+    "server_generation_ms": _reported("server_generation_ms"),
 }

@@ -1,4 +1,4 @@
-"""The one table of what is measured of a turn. Everything that prints a measure reads its unit and its text from here.
+"""Table of the measures of a turn: names, units, definitions and functions.
 
 `python -m inferload.measure.measures` prints docs/measures.md.
 """
@@ -23,7 +23,7 @@ Ints = npt.NDArray[np.int64]
 
 STALL_MS = 250.0  # a longer gap between two output events is a stall
 
-# The instants from which to which a measure lies. Those of ANSWERS span a whole answer: a cancelled turn has none.
+# Start and end of each measure that is a span. Those of ANSWERS span a whole answer: a cancelled turn has none.
 SPANS: Mapping[str, tuple[str, str]] = MappingProxyType(
     {
         "lag_ms": ("planned_ns", "sent_ns"),
@@ -43,18 +43,18 @@ PEERS = ("vllm bench serve", "GuideLLM", "AIPerf", "genai-bench")
 
 @dataclass(frozen=True, slots=True)
 class Measure:
-    """One row: either `per_turn` gives its value (None where the turn has none) or `per_event` gives several of one turn."""
+    """One measure: `per_turn` returns one value (None: the turn has none), or `per_event` several values of a turn."""
 
     name: str
     unit: str
     text: str
     per_turn: Callable[[TurnRecord], float | None] | None
     per_event: Callable[[TurnRecord], Floats] | None
-    called: Mapping[str, str]  # what each of PEERS calls it; "-" where it has none
+    called: Mapping[str, str]  # name in each of PEERS; "-": no such measure
 
 
 def span_ms(start_ns: int | None, end_ns: int | None) -> float | None:
-    """Milliseconds from one instant to another; None where either is not known."""
+    """Milliseconds from one instant to another; None if one is unknown."""
     return None if start_ns is None or end_ns is None else (end_ns - start_ns) / NS_PER_MS
 
 
@@ -69,7 +69,7 @@ def _spanned(name: str) -> Callable[[TurnRecord], float | None]:
 
 
 def gaps_ms(record: TurnRecord) -> Floats:
-    """Gaps between consecutive output events."""
+    """Gaps between consecutive output events, in ms."""
     if record.event_ns is None or len(record.event_ns) < 2:
         return _NONE
     return differences_ms(np.frombuffer(record.event_ns, dtype=np.int64))
@@ -81,11 +81,11 @@ def differences_ms(at_ns: Ints) -> Floats:
 
 
 def token_gaps_ms(record: TurnRecord) -> Floats:
-    """The same gaps shared among tokens, a sample for each token after the first event; empty where tokens are not known.
+    """Gaps shared among tokens, a sample for each token after the first event; empty if tokens are unknown.
 
-    Where the server said how many tokens each event carried, a gap belongs to the tokens of the event that ends it, and
-    the time to an event without tokens goes to the next one that has some. Else every event is taken to carry
-    k = output_tokens / events of them: each sample is gap / k, and samples fall to events as evenly as whole numbers can.
+    If the server reported the tokens of each event, a gap is shared among the tokens of the event that ends it, and the
+    time to an event without tokens counts for the next event with tokens. Otherwise every event has
+    k = output_tokens / events tokens: each sample is gap / k, and samples are spread evenly over the events.
     """
     if record.event_ns is None or len(record.event_ns) < 2:
         return _NONE
@@ -105,7 +105,7 @@ def shared_known_ms(at_ns: Ints, tokens: npt.NDArray[np.int32]) -> Floats:
 
 
 def shared_evenly_ms(at_ns: Ints, output_tokens: int) -> Floats:
-    """`token_gaps_ms` of one turn of which only the sum of its tokens is known."""
+    """`token_gaps_ms` of one turn whose sum of tokens is known."""
     shares = differences_ms(at_ns) * (len(at_ns) / output_tokens)
     if len(at_ns) == output_tokens:
         return shares
@@ -114,9 +114,9 @@ def shared_evenly_ms(at_ns: Ints, output_tokens: int) -> Floats:
 
 
 def tpot_ms(record: TurnRecord) -> float | None:
-    """(last - first) / (output_tokens - tokens of the first event); None where no token came after the first event.
+    """(last - first) / (output_tokens - tokens of the first event); None without a token after the first event.
 
-    None as well of a cancelled turn: its caller never learnt how many tokens there were.
+    None for a cancelled turn, whose number of tokens is unknown.
     """
     if record.cancelled:
         return None
@@ -130,19 +130,19 @@ def tpot_ms(record: TurnRecord) -> float | None:
 
 
 def delays_ms(record: TurnRecord) -> Floats:
-    """How long each chunk of the turn waited in our process."""
+    """Time from the kernel's receive timestamp to the read, for each chunk of the turn, in ms."""
     if not record.delay_ns:
         return _NONE
     return np.frombuffer(record.delay_ns, dtype=np.int64) / NS_PER_MS
 
 
 def by_name(name: str) -> Measure:
-    """The row of that name; KeyError where there is none."""
+    """Return the measure of a name; KeyError if there is none."""
     return _BY_NAME[name]
 
 
-def _said(value: float | None) -> float | None:
-    """A figure of the server's own; one that is no finite number counts as not said."""
+def _finite(value: float | None) -> float | None:
+    """Return a value that the server reported; None if it is not finite."""
     return value if value is not None and math.isfinite(value) else None
 
 
@@ -163,7 +163,7 @@ MEASURES: tuple[Measure, ...] = (
     Measure(
         "lag_ms",
         "ms",
-        "sent - planned: how late the request left, its connection's set-up included",
+        "sent - planned: delay of the request behind its plan, connection set-up included",
         _spanned("lag_ms"),
         None,
         _called("client queue time", "request dispatch delay", "credit drop latency (in part)", "-"),
@@ -171,7 +171,7 @@ MEASURES: tuple[Measure, ...] = (
     Measure(
         "connect_ms",
         "ms",
-        "DNS + TCP + TLS, where this turn opened a connection; a turn on a kept connection has none",
+        "DNS + TCP + TLS of a turn that opened a connection; a turn on a reused connection has none",
         lambda r: span_ms(0, r.connect_ns),
         None,
         _called("- (part of its TTFT)", "-", "http_req_connection_overhead", "- (part of its TTFT)"),
@@ -196,7 +196,7 @@ MEASURES: tuple[Measure, ...] = (
     Measure(
         "first_event_ms",
         "ms",
-        "first_event - sent: the first event of any kind, the one that only names the role included",
+        "first_event - sent: the first event of any kind, also one that contains only the role",
         _spanned("first_event_ms"),
         None,
         _called("TTFT", "-", "-", "-"),
@@ -204,7 +204,7 @@ MEASURES: tuple[Measure, ...] = (
     Measure(
         "ttft_planned_ms",
         "ms",
-        "first - planned: TTFT as the caller felt it; a client that falls behind cannot hide in it",
+        "first - planned: TTFT from the planned instant, so that delays of the client are included",
         _spanned("ttft_planned_ms"),
         None,
         _NOBODY,
@@ -230,7 +230,7 @@ MEASURES: tuple[Measure, ...] = (
         "itl_token_ms",
         "ms",
         "the same gap shared evenly among the tokens of the event that ends it, one sample for each token: for comparison "
-        "with and without speculation. Where tokens per event are not known, all events share output_tokens evenly",
+        "with and without speculative decoding. If tokens per event are unknown, all events share output_tokens evenly",
         None,
         token_gaps_ms,
         _NOBODY,
@@ -255,7 +255,7 @@ MEASURES: tuple[Measure, ...] = (
     Measure(
         "e2e_planned_ms",
         "ms",
-        "last - planned: the whole wait as the caller felt it",
+        "last - planned: E2E from the planned instant",
         _spanned("e2e_planned_ms"),
         None,
         _called("E2EL including client queue", "request scheduled latency", "effective latency", "-"),
@@ -263,8 +263,8 @@ MEASURES: tuple[Measure, ...] = (
     Measure(
         "client_delay_ms",
         "ms",
-        "time that a chunk waited in our process: read time - the kernel's receive stamp, one sample for each read. Of "
-        "failed turns too, as it is ours and not the server's; stands under `client` in summary.json, as `delay_ms`",
+        "delay of a chunk in the client: read time - the kernel's receive timestamp, one sample for each read, failed turns "
+        "included; in summary.json it is `client.delay_ms`",
         None,
         delays_ms,
         _NOBODY,
@@ -272,24 +272,24 @@ MEASURES: tuple[Measure, ...] = (
     Measure(
         "server_queue_ms",
         "ms",
-        "what the server says this turn waited before it was first scheduled",
-        lambda r: _said(r.server_queue_ms),
+        "time until the turn was first scheduled, reported by the server",
+        lambda r: _finite(r.server_queue_ms),
         None,
         _NOBODY,
     ),
     Measure(
         "server_ttft_ms",
         "ms",
-        "what the server says this turn's first token took, its queue not counted",
-        lambda r: _said(r.server_ttft_ms),
+        "time to the first token without the queue, reported by the server",
+        lambda r: _finite(r.server_ttft_ms),
         None,
         _NOBODY,
     ),
     Measure(
         "server_generation_ms",
         "ms",
-        "what the server says it took from this turn's first token to its last",
-        lambda r: _said(r.server_generation_ms),
+        "time from the first token to the last, reported by the server",
+        lambda r: _finite(r.server_generation_ms),
         None,
         _NOBODY,
     ),
@@ -306,32 +306,32 @@ socket), `written`, `first_event`, `first` (first event that carries output), `f
 carried output), `closed`. `planned` of a session's first turn is its arrival; of a later turn, the previous turn's
 `closed` + think or tool time. A turn belongs to the phase of its `planned`.
 
-* **Only turns that ended well enter the latencies.** A failed or unfinished turn is counted as such and has no say in a
-  percentile: look at `failed_ratio` beside them.
-* **A cancelled turn** (its caller went away on purpose, `finish_reason` cancelled) is one of the `ok`, and counted apart as
-  `cancelled`. What was seen of it counts (TTFT, gaps between events); what spans a whole answer does not: it has no E2E and no
-  TPOT, and its tokens are known only where the server keeps a running count (`request.continuous_usage`).
-* **Missing is nothing, never 0.** A turn that has no value for a measure adds no sample to it; `count` says how many did.
-* **Percentiles** are nearest-rank. One with fewer than 10 samples beyond it (p99 of fewer than 1,000) is marked with ~, and
-  has its distribution-free 95 % interval in `intervals`, for independent samples; null is an open end.
-  They are exact where all turns are at hand (`percentiles_from: records`); else they come from sketches that are within 0.25 % of
-  the value.
-* **Rates count what happened inside the window**, whichever phase a turn was planned in: turns that ended well in it, tokens
-  whose event lies in it. Sessions are achieved where they were planned in the window and began in it. Tokens are the server's count
-  (`usage`); tokens of each event are known where the server was asked for a running count, else shared evenly.
+* **Latencies include only turns that ended well.** Failed and unfinished turns are counted, but have no sample in a
+  percentile: check `failed_ratio` as well.
+* **A cancelled turn** (cancelled by its caller on purpose, `finish_reason` cancelled) counts as `ok`, and separately as
+  `cancelled`. It has TTFT and gaps between events, but no E2E and no TPOT, which need the whole answer. Its tokens are known
+  only if the server sends a running count (`request.continuous_usage`).
+* **A missing value is never 0.** A turn without a value for a measure adds no sample; `count` is the number of samples.
+* **Percentiles** are nearest-rank. A percentile with fewer than 10 samples beyond it (p99 of fewer than 1,000) is marked with
+  ~, and has its distribution-free 95 % interval in `intervals`, for independent samples; null is an open end.
+  Percentiles are exact if all turn records are in the run directory (`percentiles_from: records`); otherwise they come from
+  sketches, within 0.25 % of the value.
+* **Rates count events inside the window**, without regard to the phase in which a turn was planned: turns that ended well in
+  it, tokens whose event is in it. Achieved sessions were planned and started in the window. Tokens are the server's count
+  (`usage`); tokens of each event are known if the server sends a running count, otherwise shared evenly.
 * A stall is a gap over {STALL_MS:.0f} ms between two output events of a turn that ended well.
-* **Goodput** as a rate counts turns that ended well in the window and met every limit of the scenario's `slo`. **SLO
-  attainment** is the share of those that met them among all that were planned in the window: failed,
-  unfinished and dropped ones count against it (a dropped session as one turn, since more are not known). In an open loop
-  TTFT counts from the plan; a turn too short for a TPOT has none to breach.
+* **Goodput** is the rate of turns that ended well in the window and met every limit of the scenario's `slo`. **SLO
+  attainment** is the share of turns that met them among all turns planned in the window: failed, unfinished and dropped ones
+  count as not met (a dropped session as one turn). In an open loop TTFT counts from the planned instant; a turn too short for
+  a TPOT cannot break that limit.
 
-## What each is, and what others call it
+## Definitions, and names in other tools
 
 """
 
 
 def document() -> str:
-    """The text of docs/measures.md."""
+    """Return the text of docs/measures.md."""
     rows = [["measure", "unit", "definition", *PEERS], ["---"] * (3 + len(PEERS))]
     for measure in MEASURES:
         rows.append([f"`{measure.name}`", measure.unit, measure.text, *(measure.called[peer] for peer in PEERS)])

@@ -1,7 +1,7 @@
-"""A mergeable quantile sketch with a stated relative error, after the DDSketch idea (Masson, Rim, Lee, VLDB 2019).
+"""Mergeable quantile sketch with a bounded relative error: DDSketch (Masson, Rim, Lee, VLDB 2019).
 
-Bucket i holds the values in (g^(i-1), g^i] with g = (1 + a) / (1 - a); the estimate 2 g^i / (g + 1) is then within a
-factor 1 +- a of every value of its bucket. Counts and the sum are whole numbers, so merging gives the same sketch in any
+Bucket i contains the values in (g^(i-1), g^i] with g = (1 + a) / (1 - a); the estimate 2 g^i / (g + 1) is within a factor
+1 +- a of every value of its bucket. Counts and the sum are whole numbers, so the result of merging does not depend on the
 order.
 """
 
@@ -16,21 +16,24 @@ import numpy.typing as npt
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 
-SMALLEST = 1e-9  # what is nearer to 0 counts as 0
-LARGEST = 1e300  # what is farther from 0 is refused
-_PER_UNIT = 1e6  # the sum is kept in whole millionths: of a millisecond, that is a nanosecond
+SMALLEST = 1e-9  # smaller absolute values count as 0
+LARGEST = 1e300  # greatest absolute value
+_PER_UNIT = 1e6  # the sum is in whole millionths: of a millisecond, that is a nanosecond
 _EXACT = 2.0**52  # float sums of whole numbers are exact below this
-_MOST_WAITING = 8_192  # gathered values: enough that counting them costs little for each
-_ROOM = 256  # buckets that a store grows by at each end, so that it seldom grows
+_MOST_WAITING = 8_192  # gathered values, so that the cost per value is low
+_SPARE = 256  # buckets that a store grows by at each end
 
 
 def rank(q: float, n: int) -> int:
-    """Nearest rank of quantile q among n sorted values, from 1 to n: the smallest k with k / n >= q."""
+    """Nearest rank of quantile q in n sorted values, from 1 to n: the smallest k with k / n >= q."""
     return min(max(math.ceil(q * n - 1e-9), 1), n)
 
 
 class Sketch:
-    """Counts values in buckets of equal relative width, negative ones in a mirror. Empty: `min`, `max`, `mean` are None."""
+    """Counts of values in buckets of equal relative width, separate for negative values.
+
+    `min`, `max` and `mean` are None if it is empty.
+    """
 
     __slots__ = (
         "_count",
@@ -61,29 +64,29 @@ class Sketch:
         self._max: float | None = None
         self._gathered: list[Floats] = []
         self._singles: list[float] = []
-        self._waiting = 0  # values that were gathered and not counted yet
+        self._waiting = 0  # gathered values that are not counted yet
 
     @property
     def count(self) -> int:
-        """How many values it holds."""
+        """Number of values."""
         self._settle()
         return self._count
 
     @property
     def min(self) -> float | None:
-        """The smallest value, exactly."""
+        """Smallest value, exact."""
         self._settle()
         return self._min
 
     @property
     def max(self) -> float | None:
-        """The largest value, exactly."""
+        """Largest value, exact."""
         self._settle()
         return self._max
 
     @property
     def total(self) -> float:
-        """Sum of the values, each to the nearest millionth."""
+        """Sum of the values, each rounded to a millionth."""
         self._settle()
         return self._total / _PER_UNIT
 
@@ -93,7 +96,7 @@ class Sketch:
         return self.total / self.count if self.count else None
 
     def add(self, value: float, count: int = 1) -> None:
-        """Count one value, `count` times."""
+        """Count one value `count` times."""
         if not -LARGEST <= value <= LARGEST:
             raise ValueError(f"value {value}: a sketch holds numbers up to {LARGEST}")
         if count < 1:
@@ -123,9 +126,9 @@ class Sketch:
         self._span(len(values), low, high)
 
     def gather(self, values: Floats) -> None:
-        """As `add_many`, at a tenth of its cost for a few values: they are counted with others, before anything is asked.
+        """Buffer values for `add_many`, at a tenth of its cost for a few values. They are counted before any result is read.
 
-        They must not change afterwards; one that `add_many` would refuse is refused when they are counted.
+        The array must not change afterwards. Errors of `add_many` are raised when the values are counted.
         """
         self._gathered.append(values)
         self._waiting += len(values)
@@ -133,20 +136,20 @@ class Sketch:
             self._settle()
 
     def gather_one(self, value: float) -> None:
-        """As `gather`, of one value."""
+        """Buffer one value, as `gather`."""
         self._singles.append(value)
         if len(self._singles) > _MOST_WAITING:
             self._settle()
 
     def merge(self, other: Sketch) -> Sketch:
-        """A new sketch that holds what both hold."""
+        """Return the sum as a new sketch."""
         merged = Sketch(self.relative_error)
         merged.absorb(self)
         merged.absorb(other)
         return merged
 
     def absorb(self, other: Sketch) -> None:
-        """Take in what the other holds; it is left as it was."""
+        """Add another sketch, which stays unchanged."""
         if other.relative_error != self.relative_error:
             raise ValueError(
                 f"sketches of relative error {self.relative_error} and {other.relative_error} do not merge"
@@ -190,7 +193,7 @@ class Sketch:
 
     @classmethod
     def from_wire(cls, wire: dict[str, Any]) -> Sketch:
-        """The sketch that `to_wire` described."""
+        """Return the sketch of a `to_wire` document."""
         sketch = cls(wire["error"])
         sketch._positive = _Store.from_wire(wire["positive"])
         sketch._negative = _Store.from_wire(wire["negative"])
@@ -205,7 +208,7 @@ class Sketch:
             return NotImplemented
         return self.to_wire() == other.to_wire()
 
-    __hash__ = None  # type: ignore[assignment]  # it changes
+    __hash__ = None  # type: ignore[assignment]  # mutable
 
     def __repr__(self) -> str:
         return f"Sketch(count={self.count}, min={self.min}, max={self.max}, mean={self.mean})"
@@ -227,7 +230,7 @@ class Sketch:
         self._max = high if self._max is None or high > self._max else self._max
 
     def _settle(self) -> None:
-        """Count what was gathered."""
+        """Count the gathered values."""
         if self._gathered:
             gathered, self._gathered, self._waiting = self._gathered, [], 0
             self.add_many(np.concatenate(gathered))
@@ -249,7 +252,7 @@ class Sketch:
 
 
 class _Store:
-    """Counts per bucket number: an array that grows at both ends. A millisecond scale from 1 us to 1 h has 4,400 buckets."""
+    """Counts per bucket in an array that grows at both ends. A scale from 1 us to 1 h has 4,400 buckets."""
 
     __slots__ = ("_counts", "_first")
 
@@ -276,11 +279,11 @@ class _Store:
         return int(self._counts.sum())
 
     def bucket_at(self, at: int) -> int:
-        """The bucket that holds the value of rank `at` (from 1)."""
+        """Return the bucket of the value of rank `at` (from 1)."""
         return int(np.searchsorted(np.cumsum(self._counts), at)) + self._first
 
     def to_wire(self) -> list[list[int]]:
-        """[first bucket in use and the steps to each next one, their counts]: small numbers make short messages."""
+        """Return [first used bucket and the steps to each next one, their counts], which are small numbers."""
         used = np.flatnonzero(self._counts)
         buckets = used + self._first
         return [[*buckets[:1].tolist(), *np.diff(buckets).tolist()], self._counts[used].tolist()]
@@ -296,20 +299,20 @@ class _Store:
         return store
 
     def _reach(self, low: int, high: int) -> None:
-        """Make the array reach from the lowest to the highest of the buckets."""
+        """Grow the array to contain the buckets from `low` to `high`."""
         end = self._first + len(self._counts)
         if len(self._counts) and self._first <= low and high < end:
             return
         if not len(self._counts):
             self._first = end = low
-        first = self._first if low >= self._first else low - _ROOM
-        end = end if high < end else high + 1 + _ROOM
+        first = self._first if low >= self._first else low - _SPARE
+        end = end if high < end else high + 1 + _SPARE
         grown: Ints = np.zeros(end - first, dtype=np.int64)
         grown[self._first - first : self._first - first + len(self._counts)] = self._counts
         self._first, self._counts = first, grown
 
 
 def _whole_sum(whole: Floats) -> int:
-    """Exact sum of whole numbers held as floats."""
+    """Exact sum of whole numbers stored as floats."""
     total = float(np.abs(whole).sum())
     return int(whole.sum()) if total < _EXACT else sum(int(part) for part in whole.tolist())

@@ -1,4 +1,4 @@
-"""The limits that one turn must meet."""
+"""SLO of one turn."""
 
 from dataclasses import dataclass
 
@@ -11,7 +11,7 @@ from inferload.measure.sketch import rank
 
 @dataclass(frozen=True, slots=True)
 class Slo:
-    """Limits per turn, all inclusive; None where there is none. `from_plan`: TTFT and E2E count from the planned instant."""
+    """Limits per turn, all inclusive; None: no limit. `from_plan`: TTFT and E2E count from the planned instant."""
 
     ttft_ms: float | None = None
     tpot_ms: float | None = None
@@ -20,7 +20,7 @@ class Slo:
     from_plan: bool = False
 
     def met(self, record: TurnRecord) -> bool | None:
-        """Whether the turn met every limit; a failed one did not. None: a limit stands on tokens that were never counted."""
+        """Return whether the turn met every limit; a failed turn did not. None: a limit needs tokens that are unknown."""
         if not record.ok:
             return False
         start_ns = record.planned_ns if self.from_plan else record.sent_ns
@@ -33,14 +33,14 @@ class Slo:
         if self.itl_ms is not None and not self._gaps_within(record, self.itl_ms):
             return False
         if self.tpot_ms is None or record.event_ns is None or len(record.event_ns) < 2:
-            return True  # too short for a TPOT: there is none to breach
+            return True  # too short for a TPOT
         if record.output_tokens is None:
             return None
         value = tpot_ms(record)
         return value is None or value <= self.tpot_ms
 
     def _met_so_far(self, record: TurnRecord, start_ns: int | None) -> bool:
-        """Of a turn whose caller went away: whether no limit was passed by then."""
+        """Return whether a cancelled turn had exceeded no limit when it was cancelled."""
         first_ns = record.closed_ns if record.first_ns is None else record.first_ns
         return (
             _within(span_ms(start_ns, first_ns), self.ttft_ms)
@@ -57,5 +57,5 @@ class Slo:
 
 
 def _within(value_ms: float | None, limit_ms: float | None) -> bool:
-    """Whether a value keeps to a limit; an answered turn without the value does not."""
+    """Return whether a value is within a limit; a missing value is not."""
     return limit_ms is None or (value_ms is not None and value_ms <= limit_ms)

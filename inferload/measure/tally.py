@@ -1,7 +1,7 @@
-"""What is counted: one tally for each (phase, class, step), made of whole numbers and sketches, so that it merges exactly.
+"""Tallies: counters and sketches per (phase, class, step). All are whole numbers or sketches, so merging is exact.
 
 A turn belongs to the phase of its `planned`. Counts of events by their own instant (tokens, ends of turns, turns in flight,
-sessions begun) have a name that begins with `window_` and belong to the phase whose window holds that instant.
+started sessions) have names that begin with `window_` and belong to the phase whose window contains that instant.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ from inferload.measure.window_counts import WindowCounts, session_window, within
 
 __all__ = ["Slo", "Tally", "TallySet", "books"]
 
-# The client's own delay is kept once, by `health`; of the rest, the gaps are folded apart, since stalls need them too.
+# The client delay is counted in `client_health`; gaps are counted separately, because stalls need them too.
 _PER_TURN = tuple((m.name, m.per_turn) for m in MEASURES if m.per_turn is not None)
 _PER_EVENT = tuple(
     (m.name, m.per_event) for m in MEASURES if m.per_event is not None and m.name not in ("itl_ms", "client_delay_ms")
 )
 
-_EDGE_SESSIONS, _EDGE_SHARE = 3, 0.01  # by which achieved sessions may exceed offered ones at the ends of a phase
+_EDGE_SESSIONS, _EDGE_SHARE = 3, 0.01  # allowed excess of achieved over offered sessions at the ends of a phase
 
 Key = tuple[Phase, str, int | None]  # phase, class, step
-Pause = tuple[int, int]  # from and until, monotonic ns: a client's event loop did nothing in between
+Pause = tuple[int, int]  # start and end, monotonic ns, of a time in which a client's event loop was blocked
 
 
 @dataclass(slots=True)
@@ -38,14 +38,14 @@ class Tally:
 
     sessions_planned: int = 0
     sessions_dropped: int = 0
-    sessions_at_limit: int = 0  # of the dropped ones: those that found max_in_flight reached
+    sessions_at_limit: int = 0  # of the dropped ones: because max_in_flight was reached
     sessions_started: int = 0
     sessions_completed: int = 0
     turns_begun: int = 0
-    turns_held: int = 0  # those that waited because max_in_flight was reached
+    turns_held: int = 0  # turns that waited because max_in_flight was reached
     held_ns: int = 0  # sum of their waits
     ok: int = 0
-    cancelled: int = 0  # of the ok ones: those that their caller broke off
+    cancelled: int = 0  # of the ok ones: cancelled by their caller
     failed: int = 0
     unfinished: int = 0
     output_tokens: int = 0
@@ -54,26 +54,24 @@ class Tally:
     input_tokens_from: int = 0
     cached_tokens: int = 0
     cached_tokens_from: int = 0
-    events: int = 0  # output events of turns of every end
+    events: int = 0  # output events of all turns
     turns_with_stall: int = 0
-    turns_with_client_stall: int = 0  # a gap as long as a stall, but this client stood still in it
+    turns_with_client_stall: int = 0  # turns with a gap as long as a stall in which this client was blocked
     slo_met: int = 0
-    slo_judged: int = 0  # turns of which it is known whether they met the SLO; 0 where there is none
+    slo_judged: int = 0  # turns with a known result for the SLO; 0 without an SLO
     turn_ns: int = 0  # sum over turns, sent to closed
-    window_turns: int = 0  # turns that ended well in this window, whenever they were planned
+    window_turns: int = 0  # turns that ended well in this window, planned in any phase
     window_slo_met: int = 0  # of these: turns that met the SLO
-    window_slo_judged: int = 0  # of these: turns for which it is known whether they met the SLO
+    window_slo_judged: int = 0  # of these: turns with a known result for the SLO
     window_output_tokens: int = 0
     window_events: int = 0
-    window_events_uncounted: int = 0  # of these, events whose tokens nobody counted
-    window_ended_counted: int = 0  # turns that ended well in this window and whose tokens are known
+    window_events_uncounted: int = 0  # of these: events with an unknown number of tokens
+    window_ended_counted: int = 0  # turns that ended well in this window with a known number of tokens
     window_ended_tokens: int = 0  # output tokens of these turns
-    window_edge_tokens: int = 0  # the most by which these and window_output_tokens can differ, from turns at the ends
+    window_edge_tokens: int = 0  # greatest difference of these and window_output_tokens, from turns at the ends
     window_input_tokens: int = 0
     window_in_flight_ns: int = 0  # sum over turns of the time in this window between sent and closed
-    window_sessions: int = (
-        0  # sessions that were planned and begun in this window; sub-agents are part of their session
-    )
+    window_sessions: int = 0  # sessions planned and started in this window; sub-agents are part of their session
     longest_stall_ms: float | None = None
     by_failure: dict[str, int] = field(default_factory=dict)
     by_status: dict[int, int] = field(default_factory=dict)
@@ -81,18 +79,18 @@ class Tally:
 
     @property
     def ended(self) -> int:
-        """Turns that came to an end of any kind."""
+        """Ended turns: ok, failed or unfinished."""
         return self.ok + self.failed + self.unfinished
 
     def sketch(self, measure: str) -> Sketch:
-        """The sketch of a measure, to add to; made when first asked for."""
-        found = self.sketches.get(measure)
-        if found is None:
-            found = self.sketches[measure] = Sketch()
-        return found
+        """Return the sketch of a measure, created on first use."""
+        sketch = self.sketches.get(measure)
+        if sketch is None:
+            sketch = self.sketches[measure] = Sketch()
+        return sketch
 
     def absorb(self, other: Tally) -> None:
-        """Take in what the other counted; it is left as it was."""
+        """Add another tally, which stays unchanged."""
         self.absorb_counts(other)
         self._stalled(other.longest_stall_ms)
         for failure, count in other.by_failure.items():
@@ -103,19 +101,19 @@ class Tally:
             self.sketch(name).absorb(sketch)
 
     def absorb_counts(self, other: Tally) -> None:
-        """Take in the other's counters alone."""
+        """Add the counters of another tally, without its sketches."""
         for name in _COUNTS:
             setattr(self, name, getattr(self, name) + getattr(other, name))
 
     def merge(self, other: Tally) -> Tally:
-        """A new tally that counts what both count."""
+        """Return the sum as a new tally."""
         merged = Tally()
         merged.absorb(self)
         merged.absorb(other)
         return merged
 
     def to_wire(self) -> dict[str, Any]:
-        """Plain values; counters at 0 are left out."""
+        """Return plain values, without counters at 0."""
         return {
             "counts": {name: getattr(self, name) for name in _COUNTS if getattr(self, name)},
             "longest_stall_ms": self.longest_stall_ms,
@@ -126,7 +124,7 @@ class Tally:
 
     @classmethod
     def from_wire(cls, wire: dict[str, Any]) -> Tally:
-        """The tally that `to_wire` described."""
+        """Return the tally of a `to_wire` document."""
         return cls(
             **wire["counts"],
             longest_stall_ms=wire["longest_stall_ms"],
@@ -136,7 +134,7 @@ class Tally:
         )
 
     def count_end(self, record: TurnRecord) -> None:
-        """Count how the turn ended, and its tokens."""
+        """Count a turn's end and its tokens."""
         if record.ok:
             self.ok += 1
             self.cancelled += record.cancelled
@@ -163,7 +161,7 @@ class Tally:
             self.turn_ns += record.closed_ns - record.sent_ns
 
     def count_latencies(self, record: TurnRecord, pauses: Sequence[Pause] = ()) -> None:
-        """Put every measure of a turn that ended well into its sketch. `pauses`: when this client stood still."""
+        """Add the measures of a turn that ended well to the sketches. `pauses`: times in which this client was blocked."""
         for name, per_turn in _PER_TURN:
             value = per_turn(record)
             if value is not None:
@@ -180,7 +178,7 @@ class Tally:
                 self.sketch(name).gather(values)
 
     def count_window(self, counts: WindowCounts, slo_met: bool | None = None) -> None:
-        """Add one turn's counts of this tally's window. `slo_met`: None if there is no SLO, or it could not be judged."""
+        """Add one turn's counts of this tally's window. `slo_met`: None without an SLO, or if the result is unknown."""
         self.window_events += counts.events
         if counts.output_tokens is None:
             self.window_events_uncounted += counts.events
@@ -198,12 +196,12 @@ class Tally:
             self.window_slo_met += slo_met
 
     def count_stalls(self, record: TurnRecord, gaps: Floats, pauses: Sequence[Pause]) -> None:
-        """A gap counts against the server unless this client stood still for half of it or more."""
+        """Count stalls. A gap in which this client was blocked for at least half of the time is a client stall."""
         assert record.event_ns is not None
         assert record.sent_ns is not None
         own, client = 0.0, False
         for index in np.flatnonzero(gaps > STALL_MS).tolist():
-            start_ns, end_ns = (record.sent_ns + record.event_ns[place] for place in (index, index + 1))
+            start_ns, end_ns = (record.sent_ns + record.event_ns[event] for event in (index, index + 1))
             if 2 * _overlap_ns(start_ns, end_ns, pauses) >= end_ns - start_ns:
                 client = True
             else:
@@ -219,7 +217,7 @@ class Tally:
 
 
 def _overlap_ns(start_ns: int, end_ns: int, pauses: Sequence[Pause]) -> int:
-    """How much of an interval lies in pauses."""
+    """Return the part of an interval that is inside pauses."""
     return sum(max(0, min(end_ns, until_ns) - max(start_ns, from_ns)) for from_ns, until_ns in pauses)
 
 
@@ -227,7 +225,7 @@ _COUNTS = tuple(item.name for item in fields(Tally) if item.type == "int")
 
 
 class TallySet:
-    """Tallies by (phase, class, step). Merging is associative and commutative; `take` hands out deltas."""
+    """Tallies by (phase, class, step). Merging is associative and commutative; `take` returns deltas."""
 
     __slots__ = ("_tallies",)
 
@@ -235,26 +233,26 @@ class TallySet:
         self._tallies: dict[Key, Tally] = {}
 
     def session_planned(self, phase: Phase, class_name: str, n: int = 1, step: int | None = None) -> None:
-        """Sessions that the arrivals asked for; in a closed loop, that a free user began."""
+        """Count planned sessions: arrivals; in a closed loop, sessions that a free user started."""
         self.at(phase, class_name, step).sessions_planned += n
 
     def session_dropped(
         self, phase: Phase, class_name: str, n: int = 1, step: int | None = None, at_limit: bool = False
     ) -> None:
-        """Planned sessions that could not be started; `at_limit`: because max_in_flight was reached."""
+        """Count planned sessions that could not be started; `at_limit`: because max_in_flight was reached."""
         self.at(phase, class_name, step).sessions_dropped += n
         self.at(phase, class_name, step).sessions_at_limit += n if at_limit else 0
 
     def session_started(self, phase: Phase, class_name: str, n: int = 1, step: int | None = None) -> None:
-        """Planned sessions that were started."""
+        """Count planned sessions that were started."""
         self.at(phase, class_name, step).sessions_started += n
 
     def session_completed(self, phase: Phase, class_name: str, n: int = 1, step: int | None = None) -> None:
-        """Started sessions whose last turn ended well."""
+        """Count started sessions whose last turn ended well."""
         self.at(phase, class_name, step).sessions_completed += n
 
     def drop_waiting(self) -> int:
-        """Count sessions as dropped that were planned and then neither dropped nor started; how many there were."""
+        """Count sessions as dropped that were planned and neither dropped nor started; return their number."""
         dropped = 0
         for tally in self._tallies.values():
             waiting = max(0, tally.sessions_planned - tally.sessions_dropped - tally.sessions_started)
@@ -263,18 +261,18 @@ class TallySet:
         return dropped
 
     def turn_held(self, phase: Phase, class_name: str, wait_ns: int, step: int | None = None) -> None:
-        """A turn that waited so long because max_in_flight was reached."""
+        """Count a turn that waited because max_in_flight was reached."""
         self.at(phase, class_name, step).turns_held += 1
         self.at(phase, class_name, step).held_ns += wait_ns
 
     def turn_begun(self, phase: Phase, class_name: str, step: int | None = None) -> None:
-        """A turn that was begun; its end is counted by `fold`."""
+        """Count the begin of a turn; `fold` counts its end."""
         self.at(phase, class_name, step).turns_begun += 1
 
     def fold(
         self, record: TurnRecord, windows: Sequence[PhaseWindow], slo: Slo | None, pauses: Sequence[Pause] = ()
     ) -> None:
-        """Count a turn that has ended, and what of it happened in which window. `pauses`: when this client stood still."""
+        """Count an ended turn, and its events in each window. `pauses`: times in which this client was blocked."""
         tally = self.at(record.phase, record.class_name, record.step)
         tally.count_end(record)
         if record.ok:
@@ -292,83 +290,83 @@ class TallySet:
                 self.at(window.phase, record.class_name, window.step).count_window(counts, met)
 
     def at(self, phase: Phase, class_name: str, step: int | None = None) -> Tally:
-        """The tally of a key, to count in; made when first asked for."""
+        """Return the tally of a key, created on first use."""
         key = (phase, class_name, step)
-        found = self._tallies.get(key)
-        if found is None:
-            found = self._tallies[key] = Tally()
-        return found
+        tally = self._tallies.get(key)
+        if tally is None:
+            tally = self._tallies[key] = Tally()
+        return tally
 
     def items(self) -> list[tuple[Key, Tally]]:
-        """All tallies, in the order of phase, class and step."""
+        """Return all tallies, ordered by phase, class and step."""
         order = sorted(self._tallies, key=lambda key: (PHASES.index(key[0]), key[1], -1 if key[2] is None else key[2]))
         return [(key, self._tallies[key]) for key in order]
 
     def total(self, phase: Phase | None = None) -> Tally:
-        """All classes and steps of one phase, or of all phases, in one new tally."""
+        """Return a new tally of all classes and steps of one phase, or of all phases."""
         return _sum(tally for key, tally in self.items() if phase is None or key[0] == phase)
 
     def by_class(self, phase: Phase | None = None) -> dict[str, Tally]:
-        """One new tally for each class."""
-        found = [(key, tally) for key, tally in self.items() if phase is None or key[0] == phase]
-        names = dict.fromkeys(key[1] for key, _ in found)
-        return {name: _sum(tally for key, tally in found if key[1] == name) for name in names}
+        """Return a new tally for each class."""
+        of_phase = [(key, tally) for key, tally in self.items() if phase is None or key[0] == phase]
+        names = dict.fromkeys(key[1] for key, _ in of_phase)
+        return {name: _sum(tally for key, tally in of_phase if key[1] == name) for name in names}
 
     def by_step(self, phase: Phase = "measure") -> dict[int, Tally]:
-        """One new tally for each step; empty where the load had none."""
-        found = [(key[2], tally) for key, tally in self.items() if key[0] == phase and key[2] is not None]
-        steps = dict.fromkeys(step for step, _ in found)
-        return {step: _sum(tally for at, tally in found if at == step) for step in sorted(steps)}
+        """Return a new tally for each step; empty for a load without steps."""
+        of_phase = [(key[2], tally) for key, tally in self.items() if key[0] == phase and key[2] is not None]
+        steps = dict.fromkeys(step for step, _ in of_phase)
+        return {step: _sum(tally for at, tally in of_phase if at == step) for step in sorted(steps)}
 
     def absorb(self, other: TallySet) -> None:
-        """Take in what the other counted; it is left as it was."""
+        """Add another set, which stays unchanged."""
         for (phase, class_name, step), tally in other._tallies.items():
             self.at(phase, class_name, step).absorb(tally)
 
     def renamed(self, name_of: Callable[[str], str]) -> TallySet:
-        """Return a new set under other names of classes; tallies of classes that get the same name are added."""
+        """Return a new set with renamed classes; tallies of classes with the same new name are added."""
         renamed = TallySet()
         for (phase, class_name, step), tally in self._tallies.items():
             renamed.at(phase, name_of(class_name), step).absorb(tally)
         return renamed
 
     def merge(self, other: TallySet) -> TallySet:
-        """A new set that counts what both count."""
+        """Return the sum as a new set."""
         merged = TallySet()
         merged.absorb(self)
         merged.absorb(other)
         return merged
 
     def take(self) -> TallySet:
-        """What was counted since the last call; this set starts empty again."""
+        """Return the counts since the last call, and empty this set."""
         taken = TallySet()
         taken._tallies, self._tallies = self._tallies, {}
         return taken
 
     def to_wire(self) -> dict[str, Any]:
-        """Plain values, for a message or a file."""
+        """Return plain values, for a message or a file."""
         return {"tallies": [[*key, tally.to_wire()] for key, tally in self.items()]}
 
     @classmethod
     def from_wire(cls, wire: dict[str, Any]) -> TallySet:
-        """The set that `to_wire` described."""
-        made = cls()
-        made._tallies = {(phase, name, step): Tally.from_wire(tally) for phase, name, step, tally in wire["tallies"]}
-        return made
+        """Return the set of a `to_wire` document."""
+        tallies = cls()
+        tallies._tallies = {(phase, name, step): Tally.from_wire(tally) for phase, name, step, tally in wire["tallies"]}
+        return tallies
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, TallySet):
             return NotImplemented
         return self._tallies == other._tallies
 
-    __hash__ = None  # type: ignore[assignment]  # it changes
+    __hash__ = None  # type: ignore[assignment]  # mutable
 
 
 def books(tallies: TallySet) -> list[str]:
     """Return one sentence for each inconsistent count; empty if all are consistent.
 
-    Planned = dropped + started, begun = ok + failed + unfinished, and no more sessions achieved than offered, except for
-    the few that workers count in the phase next to it, since they learn of its ends at different instants.
+    Planned = dropped + started, begun = ok + failed + unfinished, and achieved <= offered sessions, except for a few sessions
+    that workers count in a neighbouring phase, because they receive its ends at different instants.
     """
     faults = []
     for phase in PHASES:

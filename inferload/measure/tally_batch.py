@@ -1,7 +1,7 @@
-"""Many turns counted at once: the same counts as `TallySet.fold` and `HealthSet.delays` of each, for a small part of their cost.
+"""Counts of many turns at once: the same as `TallySet.fold` and `HealthSet.delays` of each, at a fraction of the cost.
 
-Nearly all turns are plain: answered in full, with every instant known. Of these whole columns are worked out together; every other
-turn goes the way of one. tests/test_manyturns.py holds the two against each other.
+Nearly all turns are plain: answered in full, with all instants known. Their counts are vectorized; other turns are counted one
+by one. tests/unit/measure/test_manyturns.py compares the two.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _instants = attrgetter(*INSTANTS, "output_tokens", "turn_index")
 
 
 class _Plain(NamedTuple):
-    """Plain turns of one key, an array for each of what `_instants` gets; `events`: how many output events each has."""
+    """Plain turns of one key: an array for each field of `_instants`. `events`: number of output events of each turn."""
 
     planned: Ints
     sent: Ints
@@ -39,7 +39,7 @@ class _Plain(NamedTuple):
     output_tokens: Ints
     turn_index: Ints
     events: Ints
-    flat: Ints  # offsets of all their events
+    flat: Ints  # offsets of all events
     records: Sequence[TurnRecord]
 
     @classmethod
@@ -47,7 +47,7 @@ class _Plain(NamedTuple):
         columns = np.array([_instants(record) for record in records], dtype=np.int64).T
         lists = [record.event_ns for record in records if record.event_ns is not None]
         flat = np.frombuffer(b"".join(lists), dtype=np.int64)
-        events = np.array([len(one) for one in lists], dtype=np.int64)
+        events = np.array([len(event_ns) for event_ns in lists], dtype=np.int64)
         return cls._make((*columns, events, flat, records))
 
 
@@ -58,7 +58,7 @@ def fold_many(
     slo_of: Callable[[str], Slo | None] | Mapping[str, Slo | None],
     pauses: Sequence[Pause] = (),
 ) -> None:
-    """Count turns that have ended, as `TallySet.fold` does each. `slo_of`: the limits of a class."""
+    """Count ended turns, as `TallySet.fold`. `slo_of`: limits of a class."""
     limits = slo_of if callable(slo_of) else slo_of.__getitem__
     by_key: dict[Key, list[TurnRecord]] = {}
     for record in records:
@@ -74,11 +74,11 @@ def fold_many(
         slo = limits(key[1])
         met = None if slo is None else [slo.met(record) for record in plain]
         if met is not None:
-            judged = [one for one in met if one is not None]
+            judged = [result for result in met if result is not None]
             tally.slo_judged += len(judged)
             tally.slo_met += sum(judged)
-        for place in np.flatnonzero(turns.turn_index == 0).tolist():
-            began_in = session_window(plain[place], windows)
+        for row in np.flatnonzero(turns.turn_index == 0).tolist():
+            began_in = session_window(plain[row], windows)
             if began_in is not None:
                 tallies.at(began_in.phase, key[1], began_in.step).window_sessions += 1
         for window in windows:
@@ -86,7 +86,7 @@ def fold_many(
 
 
 def delays_many(health: HealthSet, records: Iterable[TurnRecord], reads_unstamped: Iterable[int]) -> None:
-    """Count the reads of many turns, and how long each stamped one waited, as `HealthSet.delays` does of each."""
+    """Count the reads of many turns, and the client delay of each stamped read, as `HealthSet.delays`."""
     by_key: dict[tuple[str, str], list[tuple[TurnRecord, int]]] = {}
     for record, unstamped in zip(records, reads_unstamped, strict=True):
         by_key.setdefault((record.worker, record.phase), []).append((record, unstamped))
@@ -117,9 +117,9 @@ def _count_ends(tally: Tally, turns: _Plain) -> None:
             tally.by_status[status] = tally.by_status.get(status, 0) + count
     tally.output_tokens += int(turns.output_tokens.sum())
     tally.output_tokens_from += len(records)
-    asked = [record.input_tokens for record in records if record.input_tokens is not None]
-    tally.input_tokens += sum(asked)
-    tally.input_tokens_from += len(asked)
+    prompts = [record.input_tokens for record in records if record.input_tokens is not None]
+    tally.input_tokens += sum(prompts)
+    tally.input_tokens_from += len(prompts)
     cached = [record.cached_tokens for record in records if record.cached_tokens is not None]
     tally.cached_tokens += sum(cached)
     tally.cached_tokens_from += len(cached)
@@ -138,12 +138,12 @@ def _count_spans(tally: Tally, turns: _Plain) -> None:
     connects = [record.connect_ns for record in turns.records if record.connect_ns is not None]
     _gather(tally, "connect_ms", np.array(connects, dtype=np.float64) / NS_PER_MS)
     for name in SERVER_TIMES:
-        said = [value for value in map(attrgetter(name), turns.records) if value is not None and isfinite(value)]
-        _gather(tally, name, np.array(said, dtype=np.float64))
+        reported = [value for value in map(attrgetter(name), turns.records) if value is not None and isfinite(value)]
+        _gather(tally, name, np.array(reported, dtype=np.float64))
 
 
 def _count_events(tally: Tally, turns: _Plain, pauses: Sequence[Pause]) -> None:
-    """What has a value for each gap between events."""
+    """Count the measures with one value per gap between events."""
     gaps = _gaps_ms(turns.flat, turns.events)
     if not len(gaps):
         return
@@ -151,22 +151,22 @@ def _count_events(tally: Tally, turns: _Plain, pauses: Sequence[Pause]) -> None:
     if float(gaps.max()) > STALL_MS:
         for record in turns.records:
             tally.count_stalls(record, gaps_ms(record), pauses)
-    if np.array_equal(turns.events, turns.output_tokens):  # a token in each event: nothing to share
+    if np.array_equal(turns.events, turns.output_tokens):  # one token per event
         tally.sketch("itl_token_ms").gather(gaps)
         return
     _gather(tally, "itl_token_ms", np.concatenate([token_gaps_ms(record) for record in turns.records]))
 
 
 def gaps_of_many_ms(records: Iterable[TurnRecord]) -> Floats:
-    """Gaps between consecutive output events of each turn, one turn's after the other's."""
+    """Gaps between consecutive output events, turn by turn."""
     lists = [record.event_ns for record in records if record.event_ns]
     return _gaps_ms(
-        np.frombuffer(b"".join(lists), dtype=np.int64), np.array([len(one) for one in lists], dtype=np.int64)
+        np.frombuffer(b"".join(lists), dtype=np.int64), np.array([len(event_ns) for event_ns in lists], dtype=np.int64)
     )
 
 
 def _gaps_ms(flat: Ints, events: Ints) -> Floats:
-    """`events`: how many of the instants are each turn's."""
+    """Gaps within turns. `events`: number of instants of each turn."""
     within_turns = np.ones(max(0, len(flat) - 1), dtype=np.bool_)
     within_turns[np.cumsum(events)[:-1] - 1] = False
     return differences_ms(flat)[within_turns]
@@ -180,25 +180,25 @@ def _gather(tally: Tally, name: str, values: Floats) -> None:
 def _count_window(
     tallies: TallySet, class_name: str, turns: _Plain, window: PhaseWindow, met: Sequence[bool | None] | None
 ) -> None:
-    """Count turns that lie wholly in the window together, and each of the others by `within`.
+    """Count turns that are entirely in the window together, and the others by `within`.
 
-    `met`: per turn, whether it met the SLO; None if there is no SLO.
+    `met`: result for the SLO per turn; None without an SLO.
     """
     end_ns = np.iinfo(np.int64).max if window.end_ns is None else window.end_ns
     begun = np.maximum(turns.planned, turns.sent)
-    for place, record in enumerate(turns.records):
+    for row, record in enumerate(turns.records):
         if record.connect_ns:
-            begun[place] = max(record.planned_ns, turns.sent[place] - record.connect_ns)
+            begun[row] = max(record.planned_ns, turns.sent[row] - record.connect_ns)
     over = np.maximum(turns.closed, turns.last)
     inside = (window.start_ns <= begun) & (over < end_ns)
     touched = ~inside & (turns.closed >= window.start_ns) & (begun < end_ns)
     tally = tallies.at(window.phase, class_name, window.step) if inside.any() or touched.any() else None
     if tally is None:
         return
-    for place in np.flatnonzero(touched).tolist():
-        counts = within(turns.records[place], window)
+    for row in np.flatnonzero(touched).tolist():
+        counts = within(turns.records[row], window)
         if counts is not None:
-            tally.count_window(counts, None if met is None else met[place])
+            tally.count_window(counts, None if met is None else met[row])
     if inside.any():
         tally.window_events += int(turns.events[inside].sum())
         tokens = int(turns.output_tokens[inside].sum())
@@ -206,12 +206,14 @@ def _count_window(
         tally.window_ended_counted += int(inside.sum())
         tally.window_ended_tokens += tokens
         tally.window_input_tokens += sum(
-            turns.records[place].input_tokens or 0 for place in np.flatnonzero(inside).tolist()
+            turns.records[row].input_tokens or 0 for row in np.flatnonzero(inside).tolist()
         )
         tally.window_in_flight_ns += int((turns.closed - turns.sent)[inside].clip(min=0).sum())
         tally.window_turns += int(inside.sum())
         judged = (
-            [] if met is None else [one for place in np.flatnonzero(inside).tolist() if (one := met[place]) is not None]
+            []
+            if met is None
+            else [result for row in np.flatnonzero(inside).tolist() if (result := met[row]) is not None]
         )
         tally.window_slo_judged += len(judged)
         tally.window_slo_met += sum(judged)

@@ -1,4 +1,4 @@
-"""Turns on their way into a file: flat columns that a thread can write, and the Arrow table that they become."""
+"""Column buffers of turn records, and their conversion into an Arrow table."""
 
 from array import array
 from collections.abc import Sequence
@@ -73,11 +73,11 @@ _words_of = attrgetter("class_name", *_WORDS[1:])
 _IDS = tuple(map(attrgetter, ("turn_id", "session_id", "request_id")))
 _EVENTS, _TOKENS, _HASHES = map(attrgetter, ("event_ns", "event_tokens", "block_hashes"))
 
-_NONE = -(2**63)  # stands for None among whole numbers until the table is made
+_NONE = -(2**63)  # represents None in the buffers of whole numbers
 
 
 class TurnColumns:
-    """Turns on their way into a part: rows of numbers in flat arrays, so that a thread can write them without Python's lock."""
+    """Buffered turns of a part: flat arrays, which a thread can convert without the GIL."""
 
     def __init__(self) -> None:
         self._rows = 0
@@ -89,7 +89,7 @@ class TurnColumns:
         self._events = _Lists("q")
         self._tokens = _Lists("i")
         self._hashes = _Lists("q")
-        self._latest: tuple[tuple[str | None, ...], list[int]] = ((), [])  # words of the newest turn, and their codes
+        self._latest: tuple[tuple[str | None, ...], list[int]] = ((), [])  # words of the latest turn, and their codes
 
     def __len__(self) -> int:
         return self._rows
@@ -99,7 +99,7 @@ class TurnColumns:
         self.extend((turn,))
 
     def extend(self, turns: Sequence[TurnRecord]) -> None:
-        """Add several turns: of many, each costs a part of what it costs alone. All or, where a number fits no column, none."""
+        """Add several turns, at a lower cost per turn than `append`. If a number fits no column, none is added."""
         numbers = [number for turn in turns for number in _numbers_of(turn)]
         whole = array("q", [_NONE if number is None else number for number in numbers])
         figures = [figure for turn in turns for figure in _figures_of(turn)]
@@ -107,7 +107,7 @@ class TurnColumns:
         self._numbers.extend(whole)
         for turn in turns:
             words = _words_of(turn)
-            if words != self._latest[0]:  # most turns have those of the one before
+            if words != self._latest[0]:  # most turns have the words of the turn before
                 known = zip(words, self._known, strict=True)
                 self._latest = (
                     words,
@@ -121,30 +121,30 @@ class TurnColumns:
         self._rows += len(turns)
 
     def arrays(self, anchor_mono_ns: int) -> dict[str, pa.Array]:
-        """One array per column of SCHEMA; nothing may be appended afterwards."""
+        """Return one array per column of SCHEMA. No turn may be appended afterwards."""
         numbers = np.frombuffer(self._numbers, dtype=np.int64).reshape(self._rows, len(_NUMBERS))
-        made = {}
+        arrays = {}
         for column, name in enumerate(_NUMBERS):
             values, missing = numbers[:, column].copy(), numbers[:, column] == _NONE
             if name in INSTANTS:
                 values -= anchor_mono_ns
             values[missing] = 0
-            made[name] = pa.array(values, mask=missing).cast(SCHEMA.field(name).type)
+            arrays[name] = pa.array(values, mask=missing).cast(SCHEMA.field(name).type)
         figures = np.frombuffer(self._figures, dtype=np.float64).reshape(self._rows, len(SERVER_TIMES))
         for column, name in enumerate(SERVER_TIMES):
-            made[name] = pa.array(figures[:, column].copy(), mask=np.isnan(figures[:, column]))
+            arrays[name] = pa.array(figures[:, column].copy(), mask=np.isnan(figures[:, column]))
         codes = np.frombuffer(self._codes, dtype=np.int32).reshape(self._rows, len(_WORDS))
         for column, (name, known) in enumerate(zip(_WORDS, self._known, strict=True)):
-            made[name] = _spelled(codes[:, column].copy(), list(known))
+            arrays[name] = _spelled(codes[:, column].copy(), list(known))
         for name, texts in zip(("turn_id", "session_id", "request_id"), self._ids, strict=True):
-            made[name] = texts.to_array()
-        made["event_ns"], made["event_tokens"] = self._events.to_array(), self._tokens.to_array()
-        made["block_hashes"] = self._hashes.to_array()
-        return made
+            arrays[name] = texts.to_array()
+        arrays["event_ns"], arrays["event_tokens"] = self._events.to_array(), self._tokens.to_array()
+        arrays["block_hashes"] = self._hashes.to_array()
+        return arrays
 
 
 class _Texts:
-    """A column of text in Arrow's own form; None where there is none."""
+    """Text column in Arrow's layout, with nulls."""
 
     def __init__(self) -> None:
         self._bytes = bytearray()
@@ -165,7 +165,7 @@ class _Texts:
 
 
 class _Lists:
-    """A column of lists of numbers; None where there is none."""
+    """Column of lists of numbers, with nulls."""
 
     def __init__(self, code: str) -> None:
         self._flat = array(code)
@@ -194,12 +194,12 @@ def _spelled(codes: npt.NDArray[np.int32], words: Sequence[str]) -> pa.Array:
 
 
 def to_table(columns: TurnColumns, anchor: Anchor, worker: str, run_id: str = "") -> pa.Table:
-    """All turns so far, instants relative to the anchor, and the anchor in the metadata."""
-    made = columns.arrays(anchor.mono_ns)
+    """Return all turns as a table: instants relative to the anchor, and the anchor in the metadata."""
+    arrays = columns.arrays(anchor.mono_ns)
     metadata = {
         b"worker": worker.encode(),
         b"run_id": run_id.encode(),
         b"anchor_wall_ns": str(anchor.wall_ns).encode(),
         b"anchor_mono_ns": str(anchor.mono_ns).encode(),
     }
-    return pa.Table.from_arrays([made[name] for name in SCHEMA.names], schema=SCHEMA.with_metadata(metadata))
+    return pa.Table.from_arrays([arrays[name] for name in SCHEMA.names], schema=SCHEMA.with_metadata(metadata))

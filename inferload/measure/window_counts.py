@@ -12,11 +12,11 @@ _NO_EVENTS: tuple[int, ...] = ()
 
 
 class WindowCounts(msgspec.Struct, frozen=True, gc=False):
-    """Counts of one turn over a half-open window. Over adjacent windows they add up to the turn's own."""
+    """Counts of one turn over a half-open window. The counts of adjacent windows add up to those of the turn."""
 
     events: int = 0
     output_tokens: int | None = 0  # None: the tokens of these events were not counted
-    input_tokens: int = 0  # all of them, in the window of the first output event
+    input_tokens: int = 0  # of the whole prompt, in the window of the first output event
     in_flight_ns: int = 0
     ended_ok: bool = False  # the turn ended well, and its end lies in the window
     ended_tokens: int | None = 0  # all output tokens of such a turn; None: not counted
@@ -58,14 +58,14 @@ def session_window(record: TurnRecord, windows: Sequence[PhaseWindow]) -> PhaseW
 
 
 def _begun_ns(record: TurnRecord) -> int:
-    """When the client set about sending: connecting is the server's time, so a slow server makes no client look late."""
+    """Start of sending, without the time to connect, which depends on the server and is no delay of the client."""
     if record.sent_ns is None:
         return record.planned_ns
     return max(record.planned_ns, record.sent_ns - (record.connect_ns or 0))
 
 
 def _events_between(offsets: "array[int] | tuple[int, ...]", sent_ns: int, window: PhaseWindow) -> tuple[int, int]:
-    """The events inside the window, as a range of their numbers."""
+    """Return the range of the indices of the events inside the window."""
     n = len(offsets)
     if n == 0:
         return 0, 0
@@ -85,7 +85,7 @@ def _tokens(record: TurnRecord) -> int | None:
 
 
 def _tokens_between(record: TurnRecord, low: int, high: int) -> int | None:
-    """Tokens of events low to high - 1: as the server counted them, else the turn's own shared evenly in whole numbers."""
+    """Tokens of events low to high - 1: as the server counted them, else the turn's tokens shared evenly in whole numbers."""
     if low == high or record.event_ns is None:
         return 0
     if record.event_tokens is not None:

@@ -7,7 +7,7 @@ from typing import Any
 from inferload.numbers import duration, number, plural
 from inferload.scenario.scenario import Scenario
 from inferload.scenario.schema.arrivals import Closed, ConstantRate, Gamma, OpenArrivals, Poisson, Rated, TraceTimes
-from inferload.scenario.schema.rate_profiles import LinearRamp, Points, RateProfile, Steps
+from inferload.scenario.schema.rate_profiles import RatePoints, RateProfile, RateRamp, RateSteps
 from inferload.scenario.schema.user_profiles import UserProfile, UserSteps
 
 
@@ -94,25 +94,25 @@ def _beyond(ends_s: float, scenario: Scenario) -> list[str]:
     return [f"the profile is over after {duration(ends_s)}: its last value holds for the rest of the measure phase"]
 
 
-def _steps(profile: Steps) -> str:
+def _steps(profile: RateSteps) -> str:
     return ", then ".join(f"{number(one.sessions_per_s)}/s for {duration(one.for_s)}" for one in profile.steps)
 
 
-def _ramp(profile: LinearRamp) -> str:
+def _ramp(profile: RateRamp) -> str:
     rates = f"{number(profile.from_sessions_per_s)}/s to {number(profile.to_sessions_per_s)}/s"
     return f"{rates} in a straight line, from {duration(profile.start_s)} to {duration(profile.end_s)}"
 
 
-def _points(profile: Points) -> str:
+def _points(profile: RatePoints) -> str:
     rates = profile.rates_per_s
     where = f" of {profile.path}" if profile.path else ""
     return f"rates by {plural(len(rates), 'point')}{where}, {number(min(rates))}/s to {number(max(rates))}/s"
 
 
 _PROFILES: Mapping[type[RateProfile], Callable[[Any], str]] = {
-    Steps: _steps,
-    LinearRamp: _ramp,
-    Points: _points,
+    RateSteps: _steps,
+    RateRamp: _ramp,
+    RatePoints: _points,
 }
 
 

@@ -12,7 +12,7 @@ from inferload.plan.describe import Expected, drawn_load_rows, fixed_load_rows, 
 from inferload.scenario.files.mistakes import ScenarioError
 from inferload.scenario.scenario import Scenario, from_text
 from inferload.scenario.schema.arrivals import Arrivals, Closed, Rated
-from inferload.scenario.schema.rate_profiles import LinearRamp, RateProfile, Steps
+from inferload.scenario.schema.rate_profiles import RateProfile, RateRamp, RateSteps
 from inferload.scenario.schema.user_profiles import UserProfile, UserSteps
 
 _CHANGED_BY = {"shape": "by the LoadTestShape", "hand": "by hand"}  # by the field `by` of a mark
@@ -124,9 +124,9 @@ def _user_profile(profile: UserProfile | None) -> str:
 def _rate_profile(profile: RateProfile | None) -> str:
     if profile is None:
         return ""
-    if isinstance(profile, Steps):
+    if isinstance(profile, RateSteps):
         return _in_steps([step.for_s for step in profile.steps])
-    return f"in {duration(profile.end_s - profile.start_s)}" if isinstance(profile, LinearRamp) else "by a profile"
+    return f"in {duration(profile.end_s - profile.start_s)}" if isinstance(profile, RateRamp) else "by a profile"
 
 
 def _in_steps(lengths_s: Sequence[float]) -> str:

@@ -23,7 +23,7 @@ _MAX_NUMBER = 1 << 53
 
 
 class PieceError(ValueError):
-    """A piece that no sender of this version makes."""
+    """A malformed piece: no sender of this version produces it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +92,7 @@ class OutgoingPart:
 
     @property
     def done(self) -> bool:
-        """Whether the receiver has the whole part."""
+        """True once the receiver has the whole part."""
         return self._acknowledged >= len(self._content)
 
     def next_piece(self, limit_bytes: int, at_ns: int) -> Piece | None:
@@ -106,7 +106,7 @@ class OutgoingPart:
         return Piece(self.part, len(self._content), self._digest, offset, self._content[offset : self._sent])
 
     def acknowledge(self, part: int, offset: int, at_ns: int) -> float | None:
-        """Note the position that the receiver expects next; seconds since that piece was sent, None if nothing is new.
+        """Record the position that the receiver expects next. Return the seconds since that piece was sent; None if nothing is new.
 
         A position before an acknowledged one, as after a damaged part, makes the pieces from there on due again.
         """
@@ -138,7 +138,7 @@ class IncomingParts:
         self._hash = hashlib.sha256()
 
     def expects(self, piece: Piece) -> bool:
-        """Whether a piece is the next; PieceError if it contradicts the part's first piece."""
+        """Return True if a piece is the next one. PieceError if it contradicts the part's first piece."""
         if (piece.part, piece.offset) != (self.part, self.offset):
             return False
         if self.offset and (piece.size, piece.digest) != (self._size, self._digest):
@@ -146,9 +146,9 @@ class IncomingParts:
         return True
 
     def add(self, piece: Piece) -> bool:
-        """Note an expected piece that has been stored; whether its part is complete.
+        """Record an expected piece that has been stored. Return True if its part is complete.
 
-        A complete part whose digest differs is expected again from its beginning, and not complete.
+        If the digest of a complete part differs, the part is expected again from its beginning.
         """
         if not self.offset:
             self._size, self._digest, self._hash = piece.size, piece.digest, hashlib.sha256()
@@ -160,5 +160,5 @@ class IncomingParts:
         return self._hash.digest() == self._digest
 
     def next_part(self) -> None:
-        """Expect the next part, once a complete one has been kept."""
+        """Expect the next part, after a complete one has been stored."""
         self.part, self.offset = self.part + 1, 0

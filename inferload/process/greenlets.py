@@ -1,4 +1,4 @@
-"""Waiting greenlets: sleep to an instant, and calls in gevent's pool of native threads."""
+"""Sleep until an instant, and calls in gevent's pool of native threads."""
 
 from collections.abc import Callable
 from typing import TypeVar
@@ -11,7 +11,7 @@ T = TypeVar("T")
 
 
 def sleep_until(at_ns: int) -> None:
-    """Sleep to an instant, never for an interval: what is late does not make the next one late."""
+    """Sleep until an instant. Unlike intervals, instants do not accumulate delays."""
     while (left_ns := at_ns - now_ns()) > 0:
         gevent.sleep(left_ns / NS_PER_S)
 

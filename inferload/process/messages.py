@@ -1,16 +1,16 @@
-"""What master and workers say to each other during a run. In a local run both are one process and the road is the same.
+"""Messages between master and workers during a run. A local run uses the same messages within one process.
 
 master -> worker                                   worker -> master
   PING     {"sent_ns"}                               PONG     {"sent_ns", "mono_ns", "wall_ns", "clock", "version", ...}
-  PREPARE  an Assignment                             READY    {"run_id", "name", "error", and who it is}
+  PREPARE  an Assignment                             READY    {"run_id", "name", "error", host, pid, ...}
   WINDOWS  {"run_id", "windows"}                     REPORT   a Report, once a second
   RATE     {"run_id", "at_ns", "rate"}               DRAINED  {"run_id", "name", "notes", "overrun_ns", "written", ...}: a run's end
   DRAIN    {"run_id"}                                SPENT    {"run_id", "name", "at_ns"}: its part of a counted load is over
   ABORT    {"run_id"}                                TURNS    {"run_id", "name"} and a Piece of a turn file, if it writes elsewhere
   TAKEN    {"run_id", "part", "offset", "stop"}      DELIVERED {"run_id", "name", "error"}: no more pieces come
 
-Instants are on the master's monotonic clock; a worker moves them to its own by the offset that it was told. No message
-carries a key or a header: every process has its own.
+Instants are on the master's monotonic clock; a worker adds its offset, which is part of its assignment. No message contains a
+key or a header: every process has its own.
 """
 
 from collections.abc import Sequence
@@ -37,10 +37,10 @@ DELIVERED = "inferload_delivered"
 
 @dataclass(frozen=True, slots=True)
 class Assignment:
-    """All that a worker needs for its part of a run. `offset_ns`: its monotonic clock minus the master's."""
+    """Complete description of a worker's part of a run. `offset_ns`: its monotonic clock minus the master's."""
 
     run_id: str
-    salt: str  # stands for the run where prompts are kept apart
+    salt: str  # identifies the run in prompts, for prefix-cache isolation
     scenario_text: str
     origin: str
     stripe: int
@@ -53,23 +53,23 @@ class Assignment:
     run_dir: str
     token: str
     offset_ns: int
-    rate: float | None  # open loop: what the whole fleet's schedule is stretched by at the start
+    rate: float | None  # open loop: initial rate of all workers together, in the unit of the scenario's rate key
     origins: list[str] | None = None  # servers that a worker's key and headers may be sent to; None: any
-    data: dict[str, Any] = field(default_factory=dict)  # what the master found of the workload's data, by class
+    data: dict[str, Any] = field(default_factory=dict)  # digests and token counts of the workload's data, by class
 
     def to_wire(self) -> dict[str, Any]:
-        """As a message's data."""
+        """Return the fields of a message's data."""
         return asdict(self)
 
     @classmethod
     def from_wire(cls, data: dict[str, Any]) -> "Assignment":
-        """From a message's data."""
+        """Read a message's data."""
         return cls(**data)
 
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What happened on a worker since its last report. `seq` counts from 0 without a gap."""
+    """A worker's counts since its last report. `seq` counts from 0 without a gap."""
 
     run_id: str
     name: str
@@ -77,26 +77,26 @@ class Report:
     tallies: Any  # wire form of a TallySet
     health: Any  # wire form of a HealthSet
     in_flight: int
-    booked_ns: int  # arrivals that were due before this instant of its clock are in what it reported so far
-    first_errors: dict[str, Any] = field(default_factory=dict)  # wire form of FirstErrors: classes that are new
+    booked_ns: int  # on the worker's clock: arrivals due before it are included in its reports so far
+    first_errors: dict[str, Any] = field(default_factory=dict)  # wire form of FirstErrors: new classes only
 
     def to_wire(self) -> dict[str, Any]:
-        """As a message's data."""
+        """Return the fields of a message's data."""
         return {field: getattr(self, field) for field in self.__slots__}
 
     @classmethod
     def from_wire(cls, data: dict[str, Any]) -> "Report":
-        """From a message's data."""
+        """Read a message's data."""
         return cls(**data)
 
 
 def windows_to_wire(windows: Sequence[PhaseWindow]) -> list[list[Any]]:
-    """Phase windows on the master's clock as a message's data."""
+    """Return phase windows on the master's clock as a message's data."""
     return [[window.phase, window.start_ns, window.end_ns, window.step] for window in windows]
 
 
 def windows_from_wire(data: list[list[Any]], offset_ns: int) -> tuple[PhaseWindow, ...]:
-    """Phase windows on this worker's clock."""
+    """Read phase windows, and convert them to this worker's clock."""
     return tuple(
         PhaseWindow(phase, start_ns + offset_ns, None if end_ns is None else end_ns + offset_ns, step)
         for phase, start_ns, end_ns, step in data

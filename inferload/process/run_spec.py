@@ -1,4 +1,4 @@
-"""What a run is to be, once the scenario, the command line and the start form have all had their say."""
+"""Resolve the scenario, the command line and the start form to the specification of a run."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -8,7 +8,7 @@ from typing import Any
 from inferload.client.connection.target import Target
 from inferload.errors import UsageError
 from inferload.plan.arrivals import arrivals_in_words
-from inferload.process.user_scenarios import Named, Program
+from inferload.process.user_scenarios import LoadedScenario, Program
 from inferload.scenario.overrides import Override
 from inferload.scenario.scenario import Scenario
 from inferload.scenario.schema.arrivals import Closed
@@ -28,7 +28,7 @@ class FormValues:
 
 @dataclass(frozen=True, slots=True)
 class GivenLoad:
-    """The load options of the command line, which hold for every scenario; None: the scenario's value."""
+    """Load options of the command line, which apply to every scenario; None: the scenario's value."""
 
     users: int | None
     spawn_per_s: float | None
@@ -36,7 +36,7 @@ class GivenLoad:
     settings: tuple[Override, ...]
 
     def form(self, scenario: Scenario) -> FormValues:
-        """The values that a run of a scenario would use."""
+        """Return the values that a run of a scenario would use."""
         users, spawn_per_s = nominal_users(scenario)
         return FormValues(
             users=users if self.users is None else self.users,
@@ -47,10 +47,10 @@ class GivenLoad:
 
 
 @dataclass(frozen=True, slots=True)
-class Wish:
-    """Options and form values beside the scenario; None if not given. `settings`: keys of the scenario that --set changes.
+class RunOptions:
+    """Options of the command line and of the start form; None if not given. `settings`: keys of the scenario that --set changes.
 
-    `named`: the scenario, where it has been read already.
+    `loaded`: the scenario, if it has been read already.
     """
 
     scenario: str
@@ -65,25 +65,25 @@ class Wish:
     also_hosts: tuple[str, ...] = ()
     only: str | None = None
     abort_on: tuple[str, ...] | None = None
-    gates: tuple[str, ...] = ()  # beside the scenario's
+    gates: tuple[str, ...] = ()  # in addition to the scenario's
     settings: tuple[Override, ...] = ()
     program: Program = field(default_factory=Program)
-    named: Named | None = None
+    loaded: LoadedScenario | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class Order:
-    """A run that can be made: the scenario as it will run, and which of its values were overridden, by what."""
+class RunSpec:
+    """Specification of a run: the scenario with all overrides, targets and load."""
 
     scenario: Scenario
     origin: str
-    targets: tuple[Target, ...]  # sessions take them in turn
+    targets: tuple[Target, ...]  # sessions are distributed over them
     model: str | None
     metrics_urls: tuple[str, ...] | None
     users: int
     spawn_per_s: float
     overrides: dict[str, Any]
-    named_digest: str = ""  # of the scenario before the overrides
+    file_digest: str = ""  # of the scenario before the overrides
 
     @property
     def target(self) -> Target:
@@ -92,47 +92,54 @@ class Order:
 
     @property
     def rate(self) -> float | None:
-        """What the whole fleet's schedule is stretched by in an open loop: sessions/s, or a factor; None in a closed one."""
+        """Arrival rate of all workers together: sessions/s, or the factor of a trace's rate; None in a closed loop."""
         return None if isinstance(self.scenario.arrivals, Closed) else self.scenario.arrivals.rate
 
     def rate_for(self, users: int) -> float | None:
-        """What a number of users means in an open loop: each stands for its share of the scenario's rate."""
+        """Return the arrival rate for a number of users in an open loop: proportional to it; None in a closed loop."""
         return None if self.rate is None else self.rate * users / self.users
 
 
-def alone(scenario: Scenario, only: str, users: int | None) -> dict[str, Any]:
-    """What has to change so that one class of a mix is sent as it is in the mix.
+def only_class(scenario: Scenario, only: str, users: int | None, more: Sequence[str] = ()) -> dict[str, Any]:
+    """Return the change that sends only one class of a mix, with its arrivals in the mix. `more`: gates of the command line.
 
-    UsageError for a closed loop without a number of users: in the mix a class holds users by the length of its sessions, not by
-    its share of them.
+    UsageError for a gate on another class, and for a closed loop without a number of users: in the mix the length of a class's
+    sessions, not its share of them, determines its number of users.
     """
     mix, arrivals = scenario.workload, scenario.arrivals
     if not isinstance(mix, Mix):
         raise UsageError(f"--only {only}: scenario {scenario.name} is no mix; leave it out")
-    if only not in [one.name for one in mix.classes]:
-        raise UsageError(f"--only {only}: no class of the mix, which has {', '.join(one.name for one in mix.classes)}")
+    names = [member.name for member in mix.classes]
+    if only not in names:
+        raise UsageError(f"--only {only}: no class of the mix, which has {', '.join(names)}")
     if isinstance(arrivals, Closed) and users is None:
         raise UsageError(
-            f"--only {only}: in a closed loop a class holds users by the length of its sessions, not by its share of them; give "
-            "a number of users with --users, or use an open loop"
+            f"--only {only}: in a closed loop the number of users of a class depends on the length of its sessions; give "
+            "it with --users, or use an open loop"
         )
+    for gate in map(gates.parse, (*scenario.gates, *more)):
+        if gate.class_name not in (None, only):
+            raise UsageError(
+                f"--only {only}: gate {gate.text!r} is on class {gate.class_name}, which sends no turns then; remove the gate "
+                "or --only"
+            )
     return {"workload.only": only}
 
 
-def more_gates(scenario: Scenario, given: Sequence[str]) -> dict[str, Any]:
-    """The change that adds gates to a scenario's; UsageError names one that cannot be read, or whose class is unknown."""
-    for text in given:
+def more_gates(scenario: Scenario, more: Sequence[str]) -> dict[str, Any]:
+    """Return the change that adds gates to a scenario's. UsageError for a malformed gate, and for one of an unknown class."""
+    for text in more:
         try:
             gates.check_class(gates.parse(text), scenario.class_names)
         except gates.GateError as error:
             raise UsageError(f"--gate: {error}") from error
-    return {"gates": list(dict.fromkeys([*scenario.gates, *given]))} if given else {}
+    return {"gates": list(dict.fromkeys([*scenario.gates, *more]))} if more else {}
 
 
 def nominal_users(scenario: Scenario) -> tuple[int, float]:
-    """(users, spawn rate) with which Locust starts a scenario: an open loop has one user per session and second.
+    """Return (users, users started per second) for Locust: in an open loop one user for each session/s.
 
-    Of a rate that changes, its greatest; a closed loop that changes begins with its first number.
+    A profile in an open loop counts by its highest rate, one in a closed loop by its first number of users.
     """
     arrivals = scenario.arrivals
     if isinstance(arrivals, Closed):
@@ -142,61 +149,61 @@ def nominal_users(scenario: Scenario) -> tuple[int, float]:
     return users, float(users)
 
 
-def resolve(wish: Wish) -> Order:
-    """Resolve a request to a run; UsageError if it cannot be run."""
-    if not wish.host:
-        raise UsageError("host: missing; say which server, as http://server:8000")
-    named = wish.named or wish.program.read(wish.scenario, wish.settings)
-    scenario = named.scenario
-    models = [one.name for one in scenario.request.models]
-    if wish.model and models:
-        raise UsageError(f"--model {wish.model}: the scenario names its models ({', '.join(models)}); leave one out")
-    targets = tuple(Target.parse(url) for url in (wish.host, *wish.also_hosts))
-    twice = [target.url for place, target in enumerate(targets) if target in targets[:place]]
+def resolve(options: RunOptions) -> RunSpec:
+    """Resolve options to the specification of a run; UsageError if they do not fit together."""
+    if not options.host:
+        raise UsageError("host: missing; name the server, as http://server:8000")
+    loaded = options.loaded or options.program.read(options.scenario, options.settings)
+    scenario = loaded.scenario
+    models = [model.name for model in scenario.request.models]
+    if options.model and models:
+        raise UsageError(f"--model {options.model}: the scenario names its models ({', '.join(models)}); leave one out")
+    targets = tuple(Target.parse(url) for url in (options.host, *options.also_hosts))
+    twice = [target.url for number, target in enumerate(targets) if target in targets[:number]]
     if twice:
         raise UsageError(f"--also-host {twice[0]}: named twice; give each server once")
-    changes = _changes(wish, scenario)
+    changes = _changes(options, scenario)
     if changes:
-        scenario = scenario.changed(changes, wish.scenario)
+        scenario = scenario.changed(changes, options.scenario)
     users, spawn_per_s = nominal_users(scenario)
-    return Order(
+    return RunSpec(
         scenario=scenario,
-        origin=wish.program.named(wish.scenario),
+        origin=options.program.scenario_of(options.scenario),
         targets=targets,
-        model=wish.model or None,
-        metrics_urls=wish.metrics_urls,
+        model=options.model or None,
+        metrics_urls=options.metrics_urls,
         users=users,
         spawn_per_s=spawn_per_s,
-        overrides={each.key: each.value for each in wish.settings} | changes,
-        named_digest=named.digest,
+        overrides={setting.key: setting.value for setting in options.settings} | changes,
+        file_digest=loaded.digest,
     )
 
 
-def _changes(wish: Wish, scenario: Scenario) -> dict[str, Any]:
-    """The scenario's values that options and the start form override, by their dotted paths."""
-    changes = more_gates(scenario, wish.gates) | _load_changes(wish, scenario)
-    if wish.seed is not None:
-        changes["seed"] = wish.seed
-    if wish.warmup_s is not None:
-        changes["phases.warmup_s"] = wish.warmup_s
-    if wish.abort_on is not None:
-        changes["abort_on"] = list(wish.abort_on)
-    if wish.only is not None:
-        changes |= alone(scenario, wish.only, wish.users)
+def _changes(options: RunOptions, scenario: Scenario) -> dict[str, Any]:
+    """Return the values of the scenario that options override, by dotted path."""
+    changes = more_gates(scenario, options.gates) | _load_changes(options, scenario)
+    if options.seed is not None:
+        changes["seed"] = options.seed
+    if options.warmup_s is not None:
+        changes["phases.warmup_s"] = options.warmup_s
+    if options.abort_on is not None:
+        changes["abort_on"] = list(options.abort_on)
+    if options.only is not None:
+        changes |= only_class(scenario, options.only, options.users, options.gates)
     return changes
 
 
-def _load_changes(wish: Wish, scenario: Scenario) -> dict[str, Any]:
-    """The keys of load and duration that a wish changes; a number equal to the scenario's own changes none."""
+def _load_changes(options: RunOptions, scenario: Scenario) -> dict[str, Any]:
+    """Return the keys of load and duration that options change; a value equal to the scenario's changes none."""
     changes: dict[str, Any] = {}
     arrivals, (users, spawn_per_s) = scenario.arrivals, nominal_users(scenario)
-    if wish.run_time_s not in (None, scenario.phases.measure_s):
-        changes["phases.measure_s"] = float(wish.run_time_s)
-    if wish.users not in (None, users):
+    if options.run_time_s not in (None, scenario.phases.measure_s):
+        changes["phases.measure_s"] = float(options.run_time_s)
+    if options.users not in (None, users):
         if isinstance(arrivals, Closed):
-            changes["arrivals.users"] = wish.users
+            changes["arrivals.users"] = options.users
         else:
-            changes[f"arrivals.{arrivals.rate_key}"] = arrivals.rate * wish.users / users
-    if isinstance(arrivals, Closed) and wish.spawn_per_s not in (None, spawn_per_s):
-        changes["arrivals.spawn_per_s"] = float(wish.spawn_per_s)
+            changes[f"arrivals.{arrivals.rate_key}"] = arrivals.rate * options.users / users
+    if isinstance(arrivals, Closed) and options.spawn_per_s not in (None, spawn_per_s):
+        changes["arrivals.spawn_per_s"] = float(options.spawn_per_s)
     return changes

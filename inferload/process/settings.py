@@ -1,11 +1,10 @@
-"""What a process of a run knows by itself, and how it sends with that."""
+"""Settings of one process: credentials, TLS and paths, and the client settings that follow from them."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from inferload.client.client import ClientSettings, Credentials
-from inferload.client.client import Timeouts as ClientTimeouts
+from inferload.client.client import ClientSettings, Credentials, TurnTimeouts
 from inferload.client.connection.connect import TlsSettings
 from inferload.client.connection.redaction import Redaction
 from inferload.client.connection.target import Target
@@ -17,16 +16,16 @@ from inferload.verdict.outcome import Policy
 
 
 @dataclass(frozen=True, slots=True)
-class OwnSettings:
-    """What a process knows by itself and never hears from, nor tells, another one."""
+class ProcessSettings:
+    """Settings that are local to a process: no message between master and workers contains them."""
 
     credentials: Credentials
     headers: tuple[tuple[str, str], ...]
     tls: TlsSettings
     run_dir: Path | None
-    report: bool = True  # whether the pages are made at a run's end
+    report: bool = True  # write the report's pages at the end of a run
     details: bool = False  # print all tables of a run at its end
-    inconclusive: gates.Policy = "warn"  # what a gate does whose interval holds its limit
+    inconclusive: gates.Policy = "warn"  # for a gate whose interval contains its limit
     policy: Policy = field(default_factory=Policy)
     progress_file: Path | None = None
     max_turns_mb: int = DEFAULT_MAX_TURNS_MB  # of turn records that workers on other file systems send
@@ -34,11 +33,11 @@ class OwnSettings:
     origins: frozenset[str] | None = None  # servers that the key and the headers may be sent to; None: any
 
     def may_send_to(self, target: Target) -> bool:
-        """Whether the key and the headers may be sent to a server."""
+        """Return True if the key and the headers may be sent to a server."""
         return self.origins is None or target.origin in self.origins
 
     def withheld_from(self, urls: Iterable[str]) -> list[str]:
-        """Origins among these to which the key and the headers are not sent; empty where this process has neither."""
+        """Return the origins to which the key and the headers are not sent; empty if this process has neither."""
         if self.credentials.api_key is None and not self.headers:
             return []
         targets = (Target.of_page(url) for url in urls)
@@ -46,21 +45,21 @@ class OwnSettings:
 
     @property
     def redaction(self) -> Redaction:
-        """What removes this process's secrets from texts and documents."""
+        """Filter that removes this process's secrets from texts and documents."""
         return Redaction.of(self.credentials.api_key, self.headers)
 
 
 def client_settings(
-    scenario: scenarios.Scenario, target: Target, model: str, own: OwnSettings, worker: str
+    scenario: scenarios.Scenario, target: Target, model: str, own: ProcessSettings, worker: str
 ) -> ClientSettings:
-    """How turns of a scenario are sent from this process."""
+    """Return the settings of a client of one target. `worker`: name in the turn records."""
     limits, allowed = scenario.request.timeouts, own.may_send_to(target)
     return ClientSettings(
         target=target,
         model=model,
         worker=worker,
         tls=own.tls,
-        timeouts=ClientTimeouts(limits.connect_s, limits.first_event_s, limits.between_events_s, limits.turn_s),
+        timeouts=TurnTimeouts(limits.connect_s, limits.first_event_s, limits.between_events_s, limits.turn_s),
         credentials=own.credentials if allowed else Credentials(),
         headers=(*scenario.request.headers.items(), *(own.headers if allowed else ())),
         endpoint=scenario.request.endpoint,

@@ -1,4 +1,4 @@
-"""Program of a locustfile's user classes: the scenario that they play together, or their own tasks."""
+"""Combination of a locustfile's user classes: the scenario that they run together, or their own tasks."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from inferload.scenario.schema import tasks
 from inferload.scenario.schema.arrivals import Closed
 from inferload.scenario.schema.workloads import Mix
 
-# What scenarios of one run have in common: there is one client, one cache and one scraper.
-_IN_COMMON = ("request", "cache", "server")
+# Parts that scenarios of one run share: there is one client, one cache and one scraper.
+_SHARED = ("request", "cache", "server")
 
 
 @dataclass(frozen=True, slots=True)
-class Player:
-    """A class that plays a scenario. `weight`: its part of the users."""
+class ScenarioClass:
+    """A user class that runs a scenario. `weight`: its part of the users."""
 
     name: str
     scenario: str
@@ -28,8 +28,8 @@ class Player:
 
 
 @dataclass(frozen=True, slots=True)
-class Named:
-    """A scenario as it was read, with the changes of --set, and its digest without these."""
+class LoadedScenario:
+    """A scenario with the changes of --set. `digest`: without these changes."""
 
     scenario: Scenario
     digest: str
@@ -37,83 +37,81 @@ class Named:
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """The classes that play scenarios, and whether others send turns by tasks of their own.
+    """The classes that run scenarios. `tasks`: other classes send turns from tasks of their own.
 
-    `offered`: the default of --scenario, which stands for what the classes that take part ask for.
+    `default_option`: the default of --scenario; if the option has this value, the classes select their scenarios.
     """
 
-    players: tuple[Player, ...] = ()
+    scenario_classes: tuple[ScenarioClass, ...] = ()
     tasks: bool = False
-    offered: str = ""
+    default_option: str = ""
 
     @property
     def default(self) -> str:
-        """The scenario's name where there is one for all; "" for several, and for tasks."""
-        names = {one.scenario for one in self.players}
+        """Name of the scenario of all classes; "" if there are several, or none."""
+        names = {member.scenario for member in self.scenario_classes}
         return names.pop() if len(names) == 1 else ""
 
-    def named(self, name: str) -> str:
-        """The scenario that is meant; "" for none, and for several."""
-        return self.default if name in ("", self.offered) else name
+    def scenario_of(self, option: str) -> str:
+        """Return the scenario's name for a value of --scenario; "" if the classes have several, or none."""
+        return self.default if option in ("", self.default_option) else option
 
-    def read(self, name: str, settings: Sequence[Override] = ()) -> Named:
-        """Read the scenario of a run. `name`: of --scenario, "" for what the classes ask for; UsageError if they do not fit."""
+    def read(self, name: str, settings: Sequence[Override] = ()) -> LoadedScenario:
+        """Read the scenario of a run. `name`: value of --scenario. UsageError if the classes do not fit the scenario."""
         scenario = self.load(name, settings)
-        return Named(scenario, (self.load(name) if settings else scenario).digest)
+        return LoadedScenario(scenario, (self.load(name) if settings else scenario).digest)
 
     def load(self, name: str, settings: Sequence[Override] = ()) -> Scenario:
-        """Read the scenario of a run, edited by --set; UsageError if the classes do not fit it."""
-        name = self.named(name)
+        """Read the scenario of a run with the changes of --set; UsageError if the classes do not fit it."""
+        name = self.scenario_of(name)
         if name:
             scenario = self._loaded(name, settings)
             self._check(name, scenario)
             return scenario
-        if not self.players:
+        if not self.scenario_classes:
             return scenarios.from_text(tasks.SCENARIO, "tasks", settings)
-        changes = {each.key: each.value for each in settings}
+        changes = {setting.key: setting.value for setting in settings}
         return self._together().changed(changes, "--set") if changes else self._together()
 
     def _loaded(self, name: str, settings: Sequence[Override] = ()) -> Scenario:
-        """Read one file; an error names the class that plays it."""
+        """Read one file; an error names its user class."""
         try:
             return scenarios.load(name, settings)
         except UsageError as error:
-            player = next((player for player in self.players if player.scenario == name), None)
-            if player is None or name == self.offered:
+            member = next((member for member in self.scenario_classes if member.scenario == name), None)
+            if member is None or name == self.default_option:
                 raise
-            raise UsageError(f"{player.name}: {error}") from error
+            raise UsageError(f"{member.name}: {error}") from error
 
     def _check(self, name: str, scenario: Scenario) -> None:
-        who = ", ".join(one.name for one in self.players)
-        if len({one.scenario for one in self.players}) > 1:
-            raise UsageError(f"--scenario {name}: {who} play scenarios of their own; leave it out, or name one class")
-        if scenario.of_tasks and self.players:
+        names = ", ".join(member.name for member in self.scenario_classes)
+        if len({member.scenario for member in self.scenario_classes}) > 1:
+            raise UsageError(f"--scenario {name}: {names} run different scenarios; leave it out, or name one class")
+        if scenario.of_tasks and self.scenario_classes:
+            raise UsageError(f"--scenario {name}: it is for turns of tasks, and {names} runs sessions; name another")
+        if self.tasks and not self.scenario_classes and not scenario.of_tasks:
             raise UsageError(
-                f"--scenario {name}: tasks of a locustfile send its turns, and {who} plays sessions; name another"
-            )
-        if self.tasks and not self.players and not scenario.of_tasks:
-            raise UsageError(
-                f"--scenario {name}: no class of the locustfile plays a scenario; leave it out, or derive one from ScenarioUser"
+                f"--scenario {name}: no class of the locustfile runs a scenario; leave it out, or derive one from ScenarioUser"
             )
 
     def _together(self) -> Scenario:
-        """One scenario of several: a mix whose classes have the names of the user classes."""
-        parts = [self._loaded(player.scenario) for player in self.players]
-        first, named = parts[0], self.players[0]
-        for player, part in zip(self.players, parts, strict=True):
+        """Return a mix of the scenarios, whose classes have the names of the user classes."""
+        parts = [self._loaded(member.scenario) for member in self.scenario_classes]
+        first, first_class = parts[0], self.scenario_classes[0]
+        for member, part in zip(self.scenario_classes, parts, strict=True):
             if not isinstance(part.arrivals, Closed) or part.arrivals.profile is not None or part.phases.counted:
-                what = "a closed loop of a fixed number of users that ends by time"
-                raise UsageError(f"{player.name}: scenario {player.scenario} beside another must be {what}")
+                kind = "a closed loop of a fixed number of users that ends by time"
+                raise UsageError(f"{member.name}: scenario {member.scenario} beside another must be {kind}")
             if isinstance(part.workload, Mix) or part.of_tasks:
                 kind = part.workload.kind
                 raise UsageError(
-                    f"{player.name}: scenario {player.scenario} is of kind {kind}, which cannot stand beside another"
+                    f"{member.name}: scenario {member.scenario} is of kind {kind}, which cannot be combined with another"
                 )
-            for key in _IN_COMMON:
+            for key in _SHARED:
                 if getattr(part, key) != getattr(first, key):
                     raise UsageError(
-                        f"{player.name}: {key} of scenario {player.scenario} differs from that of {named.scenario} "
-                        f"({named.name}), and one run has one; make them equal"
+                        f"{member.name}: {key} of scenario {member.scenario} differs from that of {first_class.scenario} "
+                        f"({first_class.name}), and a run has one {key}; make them equal"
                     )
         document = first.as_data()
         document |= {
@@ -125,30 +123,30 @@ class Program:
         }
         closed = [part.arrivals for part in parts if isinstance(part.arrivals, Closed)]
         document["arrivals"] |= {
-            "users": sum(one.users for one in closed),
-            "spawn_per_s": sum(one.spawn_per_s for one in closed),
+            "users": sum(arrivals.users for arrivals in closed),
+            "spawn_per_s": sum(arrivals.spawn_per_s for arrivals in closed),
         }
-        return scenarios.from_data(document, ", ".join(one.scenario for one in self.players))
+        return scenarios.from_data(document, ", ".join(member.scenario for member in self.scenario_classes))
 
     def _classes(self, parts: Sequence[Scenario]) -> list[dict[str, Any]]:
-        total = sum(one.weight for one in self.players)
+        total = sum(member.weight for member in self.scenario_classes)
         return [
             {
-                "name": player.name[:32],
-                "share": player.weight / total,
+                "name": member.name[:32],
+                "share": member.weight / total,
                 "workload": part.as_data()["workload"],
                 "slo": part.as_data()["slo"],
             }
-            for player, part in zip(self.players, parts, strict=True)
+            for member, part in zip(self.scenario_classes, parts, strict=True)
         ]
 
 
 def _phases(parts: Sequence[Scenario]) -> dict[str, Any]:
-    """The longest of each."""
+    """Return the longest of each phase."""
     measure_s = [part.phases.measure_s for part in parts]
     phases: dict[str, Any] = parts[0].as_data()["phases"]
     return phases | {
         "warmup_s": max(part.phases.warmup_s for part in parts),
-        "measure_s": None if None in measure_s else max(one or 0.0 for one in measure_s),
+        "measure_s": None if None in measure_s else max(length_s or 0.0 for length_s in measure_s),
         "drain_s": max(part.phases.drain_s for part in parts),
     }

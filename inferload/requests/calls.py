@@ -1,4 +1,4 @@
-"""One request as a locustfile's task writes it: its arguments checked, its body built. No I/O."""
+"""Request of a locustfile task: checks of its arguments, and its body."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -16,7 +16,7 @@ from inferload.scenario.schema.endpoints import Endpoint
 from inferload.scenario.schema.fields import checked_headers
 
 MOST_NAME_CHARACTERS = 100
-_NAME = re.compile(r"[^\s{}]+")  # gates tell a class from another request, as GET /health, by its blank
+_NAME = re.compile(r"[^\s{}]+")  # a blank marks other requests in gates, such as GET /health
 
 ROLES = ("system", "developer", "user", "assistant", "tool", "function")
 METHODS: Mapping[Endpoint, str] = {
@@ -35,16 +35,16 @@ OWN = (
     *("name", "max_tokens", "model", "temperature", "tools", "tool_choice", "headers", "timeout_s", "cancel_after_s"),
     *("catch_response", "extra_body"),
 )
-# Fields that are written from the arguments, and what to do instead.
+# Fields that the arguments set, and the way to set them.
 _WRITTEN = {
     "messages": "is the first argument",
     "prompt": "is the first argument",
     "input": "is the first argument",
     "stream": "is always on",
     "stream_options": "is always {'include_usage': True}",
-    "n": "is always 1: one answer a turn",
-    "max_completion_tokens": "is called max_tokens here",
-    "max_output_tokens": "is called max_tokens here",
+    "n": "is always 1: one answer per turn",
+    "max_completion_tokens": "is max_tokens here",
+    "max_output_tokens": "is max_tokens here",
 }
 
 
@@ -60,7 +60,7 @@ _SAMPLING = _words("""
     priority request_id return_token_ids return_tokens_as_token_ids cache_salt kv_transfer_params vllm_xargs
     logits_processors
     """)
-# Fields that each API documents (OpenAI's, Anthropic's, vLLM's own), without those that are written from arguments.
+# Documented fields of each API (OpenAI, Anthropic, vLLM), without those that the arguments set.
 FIELDS: Mapping[Endpoint, frozenset[str]] = {
     "chat": _SAMPLING
     | _words("""
@@ -80,7 +80,7 @@ FIELDS: Mapping[Endpoint, frozenset[str]] = {
 
 
 class CallError(UsageError, TypeError):
-    """A call that cannot be sent: one line that names the argument and the remedy. Nothing is counted."""
+    """Invalid call: one line with the argument and the remedy. No request is counted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +89,7 @@ class Call:
 
     endpoint: Endpoint
     context: Any
-    name: str | None = None  # the class of the turn
+    name: str | None = None  # class of the turn
     max_tokens: int | None = None
     model: str | None = None
     temperature: float | None = None
@@ -101,9 +101,9 @@ class Call:
     body: Mapping[str, Any] = field(default_factory=dict)  # further fields
 
     def request_body(self, request: Request, model: str) -> bytes:
-        """The JSON of the request. `request`: the scenario's part."""
+        """Return the JSON body. `request`: options of the scenario."""
         tools = [*(self.tools or ())]
-        native = any("function" not in tool for tool in tools)  # in the words of the endpoint itself
+        native = any("function" not in tool for tool in tools)  # in the endpoint's own format
         ask = Ask(
             (),
             self.max_tokens,
@@ -122,25 +122,25 @@ class Call:
 
 
 def encoded(document: Any, method: str) -> bytes:
-    """JSON; halves of surrogate pairs, which a model's answer may hold, are replaced."""
+    """Encode as JSON, with halves of surrogate pairs replaced, which answers may contain. CallError for other types."""
     try:
         return msgspec.json.encode(document)
     except UnicodeEncodeError:
         return msgspec.json.encode(_sendable(document))
     except (TypeError, ValueError, msgspec.MsgspecError) as error:
-        raise CallError(f"{method}: {error}; a request holds text, numbers, lists and dicts only") from error
+        raise CallError(f"{method}: {error}; a request may contain only text, numbers, lists and dicts") from error
 
 
 def _sendable(value: Any) -> Any:
     if isinstance(value, str):
         return sendable(value)
     if isinstance(value, Mapping):
-        return {_sendable(key): _sendable(one) for key, one in value.items()}
-    return [_sendable(one) for one in value] if isinstance(value, list | tuple) else value
+        return {_sendable(key): _sendable(item) for key, item in value.items()}
+    return [_sendable(item) for item in value] if isinstance(value, list | tuple) else value
 
 
 def call_of(endpoint: Endpoint, context: Any, options: Mapping[str, Any]) -> Call:
-    """A call from the arguments of a task; CallError names what is wrong with them."""
+    """Return the call of a task's arguments. CallError for invalid ones."""
     method = METHODS[endpoint]
     own = {name: value for name, value in options.items() if name in OWN}
     own.pop("catch_response", None)
@@ -177,54 +177,52 @@ def _check_field(method: str, endpoint: Endpoint, name: str, also: Sequence[str]
         return
     _check_not_written(method, name)
     near = get_close_matches(name, [*also, *OWN, *sorted(known)], n=1, cutoff=0.7)
-    remedy = (
-        f"did you mean {near[0]}?" if near else f"a field of your server's own goes into extra_body={{{name!r}: ...}}"
-    )
+    remedy = f"did you mean {near[0]}?" if near else f"put a server-specific field into extra_body={{{name!r}: ...}}"
     raise CallError(f"{method}: unknown argument {name!r}; {remedy}")
 
 
 def _check_own(method: str, own: Mapping[str, Any]) -> None:
-    for name in ("timeout_s", "cancel_after_s"):
-        value = own.get(name)
+    for key in ("timeout_s", "cancel_after_s"):
+        value = own.get(key)
         if value is not None and not (isinstance(value, int | float) and value > 0):
-            raise CallError(f"{method}: {name} is {value!r}; give seconds above 0")
-    most = own.get("max_tokens")
-    if most is not None and not (isinstance(most, int) and not isinstance(most, bool) and most > 0):
-        raise CallError(f"{method}: max_tokens is {most!r}; give a whole number from 1 on")
-    given = own.get("name")
-    if given is not None and not (isinstance(given, str) and _NAME.fullmatch(given) and given.isprintable()):
-        raise CallError(
-            f"{method}: name is {given!r}; give a word without blanks and braces: it names a row of all tables"
-        )
-    if given is not None and len(given) > MOST_NAME_CHARACTERS:
-        raise CallError(f"{method}: name has {len(given)} characters; give at most {MOST_NAME_CHARACTERS}")
+            raise CallError(f"{method}: {key} is {value!r}; give seconds above 0")
+    limit = own.get("max_tokens")
+    if limit is not None and not (isinstance(limit, int) and not isinstance(limit, bool) and limit > 0):
+        raise CallError(f"{method}: max_tokens is {limit!r}; give a whole number from 1")
+    name = own.get("name")
+    if name is not None and not (isinstance(name, str) and _NAME.fullmatch(name) and name.isprintable()):
+        raise CallError(f"{method}: name is {name!r}; give a word without blanks and braces, for tables and gates")
+    if name is not None and len(name) > MOST_NAME_CHARACTERS:
+        raise CallError(f"{method}: name has {len(name)} characters; give at most {MOST_NAME_CHARACTERS}")
     tools = own.get("tools")
-    if tools is not None and not (isinstance(tools, list | tuple) and all(isinstance(one, Mapping) for one in tools)):
+    if tools is not None and not (isinstance(tools, list | tuple) and all(isinstance(tool, Mapping) for tool in tools)):
         raise CallError(f"{method}: tools is {type(tools).__name__}; give a list of tool definitions")
 
 
-def _headers(method: str, given: Any) -> tuple[tuple[str, str], ...]:
-    if given is None:
+def _headers(method: str, headers: Any) -> tuple[tuple[str, str], ...]:
+    if headers is None:
         return ()
-    if not isinstance(given, Mapping) or not all(isinstance(text, str) for pair in given.items() for text in pair):
-        raise CallError(f"{method}: headers is {type(given).__name__}; give a dict of texts")
-    for name, value in given.items():
+    if not isinstance(headers, Mapping) or not all(isinstance(text, str) for pair in headers.items() for text in pair):
+        raise CallError(f"{method}: headers is {type(headers).__name__}; give a dict of texts")
+    for name, value in headers.items():
         if not (value.isascii() and value.isprintable()):
-            raise CallError(f"{method}: header {name}: may hold printable ASCII only")
+            raise CallError(f"{method}: header {name}: must be printable ASCII")
     try:
-        return tuple(checked_headers(dict(given)).items())
+        return tuple(checked_headers(dict(headers)).items())
     except ValueError as error:
         raise CallError(f"{method}: header {str(error).replace('a scenario', 'a locustfile')}") from error
 
 
-def _messages(method: str, given: Any) -> list[Mapping[str, Any]]:
-    if isinstance(given, str):
-        return [{"role": "user", "content": given}]
-    if not isinstance(given, list | tuple) or not given:
-        what = "empty" if isinstance(given, list | tuple) else type(given).__name__
-        raise CallError(f"{method}: messages is {what}; give text, or a list of {{'role': 'user', 'content': '...'}}")
-    for place, message in enumerate(given):
-        where = f"{method}: messages[{place}]"
+def _messages(method: str, messages: Any) -> list[Mapping[str, Any]]:
+    if isinstance(messages, str):
+        return [{"role": "user", "content": messages}]
+    if not isinstance(messages, list | tuple) or not messages:
+        problem = "empty" if isinstance(messages, list | tuple) else type(messages).__name__
+        raise CallError(
+            f"{method}: messages is {problem}; give text, or a list of {{'role': 'user', 'content': '...'}}"
+        )
+    for number, message in enumerate(messages):
+        where = f"{method}: messages[{number}]"
         if not isinstance(message, Mapping):
             raise CallError(f"{where} is {type(message).__name__}; give {{'role': 'user', 'content': '...'}}")
         role, content = message.get("role"), message.get("content")
@@ -236,25 +234,27 @@ def _messages(method: str, given: Any) -> list[Mapping[str, Any]]:
         if not isinstance(content, str | list | tuple):
             what = f"content is {type(content).__name__}" if "content" in message else "content is missing"
             raise CallError(f"{where}: {what}; give text, or a list of parts")
-    return list(given)
+    return list(messages)
 
 
-def _prompt(method: str, given: Any) -> Any:
-    if isinstance(given, str) and given:
-        return given
-    if isinstance(given, list | tuple) and given and all(isinstance(token, int) for token in given):
-        return given
-    what = "empty" if given in ("", [], ()) else type(given).__name__
-    raise CallError(f"{method}: prompt is {what}; give text, or a list of token ids")
+def _prompt(method: str, prompt: Any) -> Any:
+    if isinstance(prompt, str) and prompt:
+        return prompt
+    if isinstance(prompt, list | tuple) and prompt and all(isinstance(token, int) for token in prompt):
+        return prompt
+    problem = "empty" if prompt in ("", [], ()) else type(prompt).__name__
+    raise CallError(f"{method}: prompt is {problem}; give text, or a list of token ids")
 
 
-def _input(method: str, given: Any) -> Any:
-    if isinstance(given, str) and given:
-        return given
-    if isinstance(given, list | tuple) and given and all(isinstance(item, Mapping) for item in given):
-        return given
-    what = "empty" if given in ("", [], ()) else type(given).__name__
-    raise CallError(f"{method}: input is {what}; give text, or a list of items as {{'role': 'user', 'content': '...'}}")
+def _input(method: str, value: Any) -> Any:
+    if isinstance(value, str) and value:
+        return value
+    if isinstance(value, list | tuple) and value and all(isinstance(item, Mapping) for item in value):
+        return value
+    problem = "empty" if value in ("", [], ()) else type(value).__name__
+    raise CallError(
+        f"{method}: input is {problem}; give text, or a list of items such as {{'role': 'user', 'content': '...'}}"
+    )
 
 
 _CHECKS = {"chat": _messages, "completions": _prompt, "responses": _input, "messages": _messages}

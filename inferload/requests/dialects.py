@@ -1,7 +1,7 @@
-"""How each endpoint wants a context and its options: JSON for chat, completions, responses and (Anthropic's) messages.
+"""JSON formats of the endpoints: chat completions, completions, responses, and Anthropic messages.
 
-A context comes as messages whose text is already a JSON string. What a dialect makes of one message depends on that message
-alone, so that it is made once however many turns carry it.
+Input: messages whose text is already a JSON string. The encoding of a message depends on that message alone, so that it is
+encoded once for all turns.
 """
 
 import re
@@ -16,7 +16,7 @@ from inferload.content.script import Ask
 from inferload.scenario.scenario import Request
 from inferload.scenario.schema.endpoints import Endpoint
 
-# Anthropic's API cannot be asked without a limit; this one is sent where the workload sets none.
+# Anthropic's API requires a limit; sent if the workload sets none.
 MESSAGES_MAX_TOKENS = 4096
 
 Encoded = Sequence[tuple[Message, bytes]]
@@ -24,8 +24,10 @@ Encoded = Sequence[tuple[Message, bytes]]
 
 @dataclass(frozen=True, slots=True)
 class Dialect:
-    """One endpoint's. `message`: one message with its text as a JSON string, as bytes; `context`: the keys that hold all of
-    them, in order; `options`: what follows, of one turn."""
+    """Encoders of one endpoint.
+
+    `message`: one message with its text as a JSON string. `context`: the keys with all messages. `options`: all other keys.
+    """
 
     message: Callable[[Message, bytes], bytes]
     context: Callable[[Encoded], bytes]
@@ -33,7 +35,7 @@ class Dialect:
 
 
 def sendable(text: str) -> str:
-    """The text with halves of surrogate pairs joined, or replaced where the other half never came: no UTF-8 else."""
+    """Return the text as valid UTF-8: halves of surrogate pairs joined, single halves replaced."""
     return text if text.isascii() else text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
 
@@ -42,7 +44,7 @@ def _json(value: Any) -> bytes:
 
 
 def _joined(encoded: Encoded) -> bytes:
-    return b",".join([one for _message, one in encoded if one])
+    return b",".join([body for _message, body in encoded if body])
 
 
 # -- chat completions
@@ -50,12 +52,14 @@ def _joined(encoded: Encoded) -> bytes:
 
 def _chat_message(message: Message, text: bytes) -> bytes:
     parts = [b'{"role":"', message.role.encode(), b'","content":', text]
-    if not (message.images or message.reasoning or message.tool_calls) and message.tool_call_id is None:  # as most are
+    if (
+        not (message.images or message.reasoning or message.tool_calls) and message.tool_call_id is None
+    ):  # most messages
         parts.append(b"}")
         return b"".join(parts)
     if message.images:
-        shown = [_json({"type": "image_url", "image_url": {"url": url}}) for url in message.images]
-        parts[-1] = b"[" + b",".join((*shown, b'{"type":"text","text":' + text + b"}")) + b"]"
+        images = [_json({"type": "image_url", "image_url": {"url": url}}) for url in message.images]
+        parts[-1] = b"[" + b",".join((*images, b'{"type":"text","text":' + text + b"}")) + b"]"
     if message.reasoning:
         parts += [b',"reasoning":', _json(sendable(message.reasoning))]
     if message.tool_calls:
@@ -74,8 +78,8 @@ def _chat_context(encoded: Encoded) -> bytes:
 
 
 def _stream_options(request: Request) -> dict[str, Any]:
-    running = {"continuous_usage_stats": True} if request.continuous_usage else {}
-    return {"stream": True, "stream_options": {"include_usage": True} | running}
+    continuous = {"continuous_usage_stats": True} if request.continuous_usage else {}
+    return {"stream": True, "stream_options": {"include_usage": True} | continuous}
 
 
 def _limited(request: Request, ask: Ask) -> dict[str, Any]:
@@ -96,19 +100,19 @@ def _chat_options(request: Request, ask: Ask) -> dict[str, Any]:
     return options
 
 
-# -- completions: the texts one after the other. An answer stands right behind what it answers, as the model wrote it, so that a
-# prefix cache finds it; any other message stands behind a blank line. No words say who speaks.
+# -- completions: concatenated texts without roles. An answer follows its prompt directly, as the model generated it, so that a
+# prefix cache finds it; a blank line precedes any other message.
 
 
 def _plain_text(message: Message, text: bytes) -> bytes:
     if message.images or message.tool_calls:
-        raise ValueError("a prompt of the completions endpoint carries no images and no tool calls")
+        raise ValueError("the completions endpoint does not support images and tool calls")
     return text
 
 
 def _completions_options(request: Request, ask: Ask) -> dict[str, Any]:
     if ask.tools:
-        raise ValueError("a request of the completions endpoint carries no tools")
+        raise ValueError("the completions endpoint does not support tools")
     return _limited(request, ask)
 
 
@@ -122,7 +126,7 @@ def _prompt(encoded: Encoded) -> bytes:
 
 
 def _gap(before: bytes, text: bytes) -> bytes:
-    """A blank where an answer that was no continuation (made up, recorded) would run into the last word before it."""
+    """Return a blank between two words: generated and recorded answers do not start with one."""
     return b" " if _WORD_END.search(before[-8:]) and text[1:2].isalnum() else b""
 
 
@@ -138,21 +142,21 @@ def _input_items(message: Message, text: bytes) -> bytes:
         return _json(head)[:-1] + b',"output":' + text + b"}"
     items = []
     if message.reasoning:
-        thought = {"type": "reasoning_text", "text": sendable(message.reasoning)}
-        items.append(_json({"type": "reasoning", "summary": [], "content": [thought]}))
+        reasoning = {"type": "reasoning_text", "text": sendable(message.reasoning)}
+        items.append(_json({"type": "reasoning", "summary": [], "content": [reasoning]}))
     if not (message.tool_calls and text == b'""'):
         items.append(b'{"role":"' + message.role.encode() + b'","content":' + _input_content(message, text) + b"}")
     for call in message.tool_calls:
-        made = {"type": "function_call", "call_id": call.call_id, "name": call.name, "arguments": call.arguments}
-        items.append(_json(made))
+        item = {"type": "function_call", "call_id": call.call_id, "name": call.name, "arguments": call.arguments}
+        items.append(_json(item))
     return b",".join(items)
 
 
 def _input_content(message: Message, text: bytes) -> bytes:
     if not message.images:
         return text
-    shown = [_json({"type": "input_image", "detail": "auto", "image_url": url}) for url in message.images]
-    return b"[" + b",".join((*shown, b'{"type":"input_text","text":' + text + b"}")) + b"]"
+    images = [_json({"type": "input_image", "detail": "auto", "image_url": url}) for url in message.images]
+    return b"[" + b",".join((*images, b'{"type":"input_text","text":' + text + b"}")) + b"]"
 
 
 def _responses_options(request: Request, ask: Ask) -> dict[str, Any]:
@@ -170,11 +174,11 @@ def _responses_options(request: Request, ask: Ask) -> dict[str, Any]:
 
 
 def _named(tool_choice: Any) -> str | None:
-    """The tool that a choice in the words of chat completions names; None where it is a word: auto, none, required."""
+    """Return the tool that a chat-completions `tool_choice` names; None for auto, none and required."""
     return tool_choice["function"]["name"] if isinstance(tool_choice, Mapping) else None
 
 
-# -- messages, as Anthropic has them: the system prompt apart, contents in blocks
+# -- messages (Anthropic): a separate system prompt, contents in blocks
 
 
 def _blocks(message: Message, text: bytes) -> bytes:
@@ -196,10 +200,10 @@ def _blocks(message: Message, text: bytes) -> bytes:
 
 def _tool_use(call: ToolCall) -> bytes:
     try:
-        given = msgspec.json.decode(call.arguments, type=dict)
+        arguments = msgspec.json.decode(call.arguments, type=dict)
     except (msgspec.DecodeError, UnicodeEncodeError):
-        given = {"unparsed": sendable(call.arguments)}  # a call that was cut: the endpoint takes objects only
-    return _json({"type": "tool_use", "id": call.call_id, "name": call.name, "input": given})
+        arguments = {"unparsed": sendable(call.arguments)}  # of a truncated call: the endpoint accepts objects only
+    return _json({"type": "tool_use", "id": call.call_id, "name": call.name, "input": arguments})
 
 
 def _source(url: str) -> dict[str, str]:
@@ -210,17 +214,17 @@ def _source(url: str) -> dict[str, str]:
 
 
 def _system_and_messages(encoded: Encoded) -> bytes:
-    """What the system says first stands apart; what it says later, in its place."""
+    """Write leading system messages as `system`, and later ones among the messages."""
     leading = 0
     while leading < len(encoded) and encoded[leading][0].role == "system":
         leading += 1
     system = rb"\n\n".join([text[1:-1] for _message, text in encoded[:leading]])
     rest = [
-        b'{"role":"system","content":' + one + b"}" if message.role == "system" else one
-        for message, one in encoded[leading:]
+        b'{"role":"system","content":' + body + b"}" if message.role == "system" else body
+        for message, body in encoded[leading:]
     ]
-    apart = b'"system":"' + system + b'",' if leading else b""
-    return apart + b'"messages":[' + b",".join(rest) + b"]"
+    prefix = b'"system":"' + system + b'",' if leading else b""
+    return prefix + b'"messages":[' + b",".join(rest) + b"]"
 
 
 def _messages_options(request: Request, ask: Ask) -> dict[str, Any]:
@@ -235,8 +239,8 @@ def _messages_options(request: Request, ask: Ask) -> dict[str, Any]:
 
 
 def _anthropic_tool(function: Mapping[str, Any]) -> dict[str, Any]:
-    about = {"description": function["description"]} if "description" in function else {}
-    return {"name": function["name"], **about, "input_schema": function.get("parameters", {"type": "object"})}
+    description = {"description": function["description"]} if "description" in function else {}
+    return {"name": function["name"], **description, "input_schema": function.get("parameters", {"type": "object"})}
 
 
 DIALECTS: Mapping[Endpoint, Dialect] = {

@@ -28,6 +28,7 @@ def tables(summary: Mapping[str, Any], planned: str = "") -> str:
     summary = mapped(summary, escaped)
     parts = [_head(summary), escaped_lines(planned), gates_text(summary), _latency(summary), _load(summary)]
     parts += [
+        _classes(summary),
         _tasks(summary),
         _steps(summary),
         _split(summary, "target"),
@@ -225,6 +226,29 @@ def _split(summary: Mapping[str, Any], column: str) -> str:
     ]
     heads = ["", "ok", "failed", "unfinished", "ttft_ms mean", "p50", "p99", "itl_ms mean", "p50", "p99"]
     return f"by {column}{_warning(summary)}\n" + align([heads, *rows], "l" + "r" * 9)
+
+
+_CLASS_MEASURES = ("ttft_ms", "itl_ms", "tpot_ms", "e2e_ms")
+_CLASS_STATISTICS = ("mean", "p50", "p95")
+
+
+def _classes(summary: Mapping[str, Any]) -> str:
+    """Return a row for each class of turns; empty for a single class."""
+    blocks = summary.get("by_class") or {}
+    if len(blocks) < 2:
+        return ""
+    columns = [(measure, statistic) for measure in _CLASS_MEASURES for statistic in _CLASS_STATISTICS]
+    rows = [
+        [
+            name,
+            *(str(block["turns"][count]) for count in ("sent", "failed")),
+            *(figure(block["latency"][measure], statistic) for measure, statistic in columns),
+        ]
+        for name, block in blocks.items()
+    ]
+    figures = [f"{measure} mean" if statistic == "mean" else statistic for measure, statistic in columns]
+    heads = ["", "turns", "failed", *figures]
+    return f"by class{_warning(summary)}\n" + align([heads, *rows], "l" + "r" * (len(heads) - 1))
 
 
 TASK_ROWS = {

@@ -1,4 +1,4 @@
-"""The JSON Schema of a scenario file, for editors that complete and check while one types."""
+"""JSON Schema of a scenario file, for completion and validation in editors."""
 
 from typing import Any
 
@@ -8,7 +8,7 @@ DIALECT = "https://json-schema.org/draft/2020-12/schema"
 
 
 def json_schema() -> dict[str, Any]:
-    """The schema; a distribution may be written as a plain number, which the models take before they look."""
+    """Return the schema. It allows a plain number for each distribution, which the models convert before validation."""
     schema: dict[str, Any] = _with_plain_numbers(Scenario.model_json_schema(by_alias=True))
     return {"$schema": DIALECT} | schema | {"title": "inferload scenario"}
 
@@ -20,8 +20,8 @@ def _with_plain_numbers(part: Any) -> Any:
         return part
     inner = {key: _with_plain_numbers(item) for key, item in part.items()}
     choices = inner.get("anyOf", [])
-    if any(set(one) == {"anyOf"} for one in choices):  # a distribution or null
-        return inner | {"anyOf": [each for one in choices for each in one.get("anyOf", [one])]}
+    if any(set(choice) == {"anyOf"} for choice in choices):  # a distribution or null
+        return inner | {"anyOf": [option for choice in choices for option in choice.get("anyOf", [choice])]}
     if inner.get("discriminator", {}).get("propertyName") != "dist":
         return inner
     union = {key: inner.pop(key) for key in ("oneOf", "discriminator")}

@@ -1,4 +1,4 @@
-"""Values that a command line sets in place of a scenario file's: `--set PATH=VALUE`, and the quick options of `inferload run`."""
+"""Overrides of scenario values on the command line: `--set PATH=VALUE`, and the quick options of `inferload run`."""
 
 import json
 import re
@@ -8,7 +8,7 @@ from typing import Any
 
 from inferload.errors import UsageError
 from inferload.scenario.files.yaml_text import Fault, Parsed, PathTo, dotted, parse, scalar
-from inferload.scenario.schema.agent import Agent, LiveAgent
+from inferload.scenario.schema.agent import Agent, LiveAgentWorkload
 from inferload.scenario.schema.arrivals import Arrivals, Closed, Rated
 from inferload.scenario.schema.chat import OPEN_ENDED, Chat
 from inferload.scenario.schema.workloads import Mix, Workload
@@ -19,7 +19,7 @@ _STEP = re.compile(r"([^.\[\]]+)|\[(\d+)\]")
 
 @dataclass(frozen=True, slots=True)
 class Override:
-    """The value of one key. `source`: the option as given, for messages."""
+    """Value of one key. `source`: the option as given, for error messages."""
 
     path: PathTo
     value: Any
@@ -27,17 +27,17 @@ class Override:
 
     @property
     def key(self) -> str:
-        """The path as a file's messages write it: `workload.classes[0].share`."""
+        """Dotted path: `workload.classes[0].share`."""
         return dotted(self.path)
 
     @property
     def setting(self) -> str:
-        """The override as the value of a --set option."""
+        """Override as the value of a --set option."""
         return f"{self.key}={json.dumps(self.value)}"
 
 
 def parse_settings(texts: Sequence[str] | None) -> tuple[Override, ...]:
-    """The overrides of all --set options; UsageError if one cannot be read, or two of them set the same key."""
+    """Parse all --set options. UsageError for a malformed option, or if two of them set the same key."""
     overrides = tuple(map(_parsed_setting, texts or ()))
     refuse_overlaps(overrides)
     return overrides
@@ -58,16 +58,16 @@ def _parsed_setting(text: str) -> Override:
 
 
 def refuse_overlaps(overrides: Sequence[Override]) -> None:
-    """UsageError if two overrides set the same key, or one a key inside the other's value."""
-    for number, one in enumerate(overrides):
-        for other in overrides[:number]:
-            shorter = min(len(one.path), len(other.path))
-            if one.path[:shorter] == other.path[:shorter]:
-                raise UsageError(f"{one.source}: {other.source} also sets {other.key}; give one of them")
+    """Raise UsageError if two overrides set the same key, or one sets a key inside the value of another."""
+    for number, override in enumerate(overrides):
+        for earlier in overrides[:number]:
+            shorter = min(len(override.path), len(earlier.path))
+            if override.path[:shorter] == earlier.path[:shorter]:
+                raise UsageError(f"{override.source}: {earlier.source} also sets {earlier.key}; give one of them")
 
 
 def apply(parsed: Parsed, overrides: Sequence[Override]) -> None:
-    """Set each override's value in the data of a file, as if the file were edited; an impossible path becomes a fault."""
+    """Set the value of each override in the data of a file. An invalid path is added to the file's faults."""
     for override in overrides:
         parsed.sources[override.path] = override.source
         fault = _set(parsed.data, override)
@@ -76,18 +76,18 @@ def apply(parsed: Parsed, overrides: Sequence[Override]) -> None:
 
 
 def _set(data: Any, override: Override) -> str | None:
-    """Set the value, with the mappings around it that are missing; the reason if it cannot be set."""
-    place, last = data, len(override.path) - 1
+    """Set the value and create missing mappings around it. Return the error message, or None."""
+    node, last = data, len(override.path) - 1
     for depth, key in enumerate(override.path):
-        fits = isinstance(place, list) and key < len(place) if isinstance(key, int) else isinstance(place, dict)
+        fits = isinstance(node, list) and key < len(node) if isinstance(key, int) else isinstance(node, dict)
         if not fits:
             outer = dotted(override.path[:depth])
-            return f"{outer or 'the file'} is {_kind(place)}; set {outer or 'it'} as a whole"
+            return f"{outer or 'the file'} is {_kind(node)}; set {outer or 'it'} as a whole"
         if depth == last:
-            place[key] = override.value
-        elif isinstance(place, dict) and place.get(key) is None:
-            place[key] = {}
-        place = place[key]
+            node[key] = override.value
+        elif isinstance(node, dict) and node.get(key) is None:
+            node[key] = {}
+        node = node[key]
     return None
 
 
@@ -97,49 +97,51 @@ def _kind(value: Any) -> str:
     return "a mapping" if isinstance(value, dict) else json.dumps(value)
 
 
-# -- the quick options of `inferload run`
+# -- quick options of `inferload run`
 
 
 def users(arrivals: Arrivals, text: str) -> Override:
-    """`--users N`: the users of a closed loop; an open loop at a fixed rate becomes a closed one."""
+    """Return the override of `--users N`: users of a closed loop. An open loop at a fixed rate becomes a closed loop."""
     source, count = f"--users {text}", scalar(text)
     if isinstance(arrivals, Closed) and arrivals.profile is None:
         return Override(("arrivals", "users"), count, source)
-    at_once = count if isinstance(count, int) and count > 0 else 1  # else the message about users says enough
-    whole = {"kind": "closed", "users": count, "spawn_per_s": at_once}
+    spawn_per_s = (
+        count if isinstance(count, int) and count > 0 else 1
+    )  # an invalid count gives an error for users alone
+    whole = {"kind": "closed", "users": count, "spawn_per_s": spawn_per_s}
     if isinstance(arrivals, Rated) and arrivals.profile is None:
         return Override(("arrivals",), whole, source)
-    raise _planned_otherwise(arrivals, source, whole)
+    raise _not_fixed(arrivals, source, whole)
 
 
 def rate(arrivals: Arrivals, text: str) -> Override:
-    """`--rate R`: the session starts per second of an open loop; a closed loop becomes an open one at a constant rate."""
+    """Return the override of `--rate R`: session starts per second. A closed loop becomes an open loop of constant rate."""
     source, per_s = f"--rate {text}", scalar(text)
     if isinstance(arrivals, Rated) and arrivals.profile is None:
         return Override(("arrivals", "sessions_per_s"), per_s, source)
     whole = {"kind": "constant", "sessions_per_s": per_s}
     if isinstance(arrivals, Closed) and arrivals.profile is None:
         return Override(("arrivals",), whole, source)
-    raise _planned_otherwise(arrivals, source, whole)
+    raise _not_fixed(arrivals, source, whole)
 
 
-def _planned_otherwise(arrivals: Arrivals, source: str, whole: dict[str, Any]) -> UsageError:
-    planned = (
-        "arrivals.profile plans a load that changes"
+def _not_fixed(arrivals: Arrivals, source: str, whole: dict[str, Any]) -> UsageError:
+    problem = (
+        "arrivals.profile defines a changing load"
         if isinstance(arrivals, Closed | Rated)
         else "arrivals.kind is trace, which starts sessions at recorded times"
     )
     value = ", ".join(f"{key}: {each}" for key, each in whole.items())
-    return UsageError(f"{source}: {planned}; to replace it, give --set 'arrivals={{{value}}}'")
+    return UsageError(f"{source}: {problem}; to replace it, give --set 'arrivals={{{value}}}'")
 
 
 def sessions(text: str) -> Override:
-    """`--sessions N`: the number of sessions after which the run ends."""
+    """Return the override of `--sessions N`: number of sessions after which the run ends."""
     return Override(("phases", "sessions"), scalar(text), f"--sessions {text}")
 
 
 def input_len(workload: Workload, text: str) -> Override:
-    """`--input-len N`: tokens of each new message of the user."""
+    """Return the override of `--input-len N`: tokens of each new user message."""
     source = f"--input-len {text}"
     if isinstance(workload, Chat):
         if workload.source.kind in OPEN_ENDED:
@@ -153,7 +155,7 @@ def input_len(workload: Workload, text: str) -> Override:
             )
         raise UsageError(
             f"{source}: workload.source.kind is {workload.source.kind}, whose messages have their own lengths; "
-            "name a scenario with made-up text, such as chat"
+            "use a scenario with generated text, such as chat"
         )
     if isinstance(workload, Agent):
         return Override(("workload", "prompt_tokens"), scalar(text), source)
@@ -161,21 +163,21 @@ def input_len(workload: Workload, text: str) -> Override:
 
 
 def output_len(workload: Workload, text: str) -> Override:
-    """`--output-len N`: tokens of each answer."""
+    """Return the override of `--output-len N`: tokens of each answer."""
     source = f"--output-len {text}"
     if isinstance(workload, Chat) and workload.source.kind in ("random", "prefix_repetition"):
         return Override(("workload", "source", "output_tokens"), scalar(text), source)
-    if isinstance(workload, Chat | Agent | LiveAgent):
+    if isinstance(workload, Chat | Agent | LiveAgentWorkload):
         return Override(("workload", "output_tokens"), scalar(text), source)
     raise _no_length(workload, source, "output_tokens")
 
 
 def _no_length(workload: Workload, source: str, key: str) -> UsageError:
-    remedy = "name a scenario with made-up text, such as chat"
+    remedy = "use a scenario with generated text, such as chat"
     if isinstance(workload, Mix):
         why = "each class has its own length"
         remedy = f"set it for one class: --set workload.classes[0].workload.{key}=N"
-    elif isinstance(workload, LiveAgent):
+    elif isinstance(workload, LiveAgentWorkload):
         why = f"{workload.agent} writes the messages"
     else:
         why = "the recorded trace sets the lengths"

@@ -1,4 +1,4 @@
-"""Reference of all keys of a scenario file: `python -m inferload.scenario.reference > docs/scenario.md`."""
+"""Generator of docs/scenario.md: `python -m inferload.scenario.reference > docs/scenario.md`."""
 
 import json
 from collections.abc import Iterator, Mapping
@@ -24,15 +24,16 @@ _HEAD = """# Scenario file
 
 <!-- Generated: python -m inferload.scenario.reference > docs/scenario.md -->
 
-A scenario is a YAML file: what is asked (`workload`), when (`arrivals`), for how long (`phases`), and what the run must hold
-(`slo`, `gates`). A complete one:
+A scenario is a YAML file that defines the content of the sessions (`workload`), their start times (`arrivals`), the length of
+the run (`phases`) and its pass criteria (`slo`, `gates`). A complete example:
 
 ```yaml
 {example}```
 
-`inferload init mine.yaml` writes a commented file, `inferload validate mine.yaml` names every mistake with its line,
+`inferload init mine.yaml` writes a commented file, `inferload validate mine.yaml` lists all errors with their lines,
 `inferload plan mine.yaml` prints the resulting load, and `inferload run mine.yaml --host http://server:8000` runs it.
-`inferload schema` prints the JSON Schema for editors. A *distribution* is a number, or one of the mappings with `dist` below.
+`inferload schema` prints the JSON Schema for editors. A *distribution* is a number (a constant), or one of the mappings with
+`dist` below. Keys that end in `_s` are seconds, keys that end in `_ms` milliseconds. Unknown keys are errors.
 """
 
 _Schema = Mapping[str, Any]
@@ -47,17 +48,17 @@ def document() -> str:
 
 
 def _order(schema: _Schema) -> list[str]:
-    """Return the names of all definitions with keys, in the order in which the file's keys lead to them."""
-    found: dict[str, None] = {}
+    """Return the names of all definitions with keys, depth first in the order of the keys."""
+    names: dict[str, None] = {}
 
     def visit(part: object) -> None:
         for name in _references(part):
-            if name not in found:
-                found[name] = None
+            if name not in names:
+                names[name] = None
                 visit(schema["$defs"][name])
 
     visit(schema["properties"])
-    return [name for name in found if "properties" in schema["$defs"][name]]
+    return [name for name in names if "properties" in schema["$defs"][name]]
 
 
 def _references(part: object) -> Iterator[str]:
@@ -73,8 +74,8 @@ def _references(part: object) -> Iterator[str]:
 
 
 def _tag(definition: _Schema) -> str:
-    """Return the key and value that select a definition, as `kind: chat`; empty if nothing does."""
-    constants = [(key, one["const"]) for key, one in definition.get("properties", {}).items() if "const" in one]
+    """Return the key and value that select a definition, such as `kind: chat`; empty for an ordinary mapping."""
+    constants = [(key, part["const"]) for key, part in definition.get("properties", {}).items() if "const" in part]
     return ", ".join(f"{key}: {value}" for key, value in constants if key in ("kind", "dist", "source"))
 
 
@@ -116,12 +117,12 @@ def _value(part: _Schema, schema: _Schema) -> str:
     if "const" in part:
         return f"`{part['const']}`"
     if "enum" in part:
-        return ", ".join(f"`{one}`" for one in part["enum"])
+        return ", ".join(f"`{value}`" for value in part["enum"])
     choices = [*part.get("anyOf", ()), *part.get("oneOf", ())]
     if any(_tag(schema["$defs"][name]).startswith("dist") for name in _references(choices)):
         return "distribution"
     if choices:
-        return " or ".join(dict.fromkeys(_value(one, schema) for one in choices if one.get("type") != "null"))
+        return " or ".join(dict.fromkeys(_value(choice, schema) for choice in choices if choice.get("type") != "null"))
     if part.get("type") == "array":
         return f"list of {_value(part.get('items', {}), schema)}"
     limits = {"minimum": "≥", "exclusiveMinimum": ">", "maximum": "≤", "exclusiveMaximum": "<"}

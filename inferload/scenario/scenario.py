@@ -1,6 +1,6 @@
-"""The scenario file: what a run asks, when, for how long and what it must hold. Frozen once it is loaded.
+"""Scenario file: workload, arrivals, phases and gates of a run, as an immutable model.
 
-Defaults stand here and nowhere else; `resolved_text()` writes every one of them out and loads back equal.
+The models hold all defaults; `resolved_text()` writes them out, and its text loads back equal.
 """
 
 import hashlib
@@ -32,51 +32,52 @@ from inferload.verdict import gates
 
 
 class Phases(Part):
-    """How long each phase lasts."""
+    """Lengths of the phases. The run needs measure_s, sessions or turns."""
 
-    warmup_s: NonNegative = Field(default=0.0, description="load before the measure phase, kept apart from the numbers")
+    warmup_s: NonNegative = Field(
+        default=0.0, description="seconds of load before the measure phase, excluded from the results"
+    )
     warmup_turns: AtLeastOne | None = Field(
-        default=None, description="the warm-up is over when so many turns are, and after warmup_s at the latest"
+        default=None, description="end the warm-up after so many turns, at the latest after warmup_s; null: warmup_s"
     )
     warmup_until: Literal["steady"] | None = Field(
-        default=None, description="steady: the warm-up is over when TTFT is steady, and after warmup_s at the latest"
+        default=None,
+        description="steady: end the warm-up when TTFT is steady, at the latest after warmup_s; null: warmup_s",
     )
     measure_s: Positive | None = Field(
         default=None,
-        description="seconds that count, at most; null: until the sessions or turns are done, the trace is over, or, in the "
-        "web UI, until stopped by hand",
+        description="longest measure phase, in seconds; null: until sessions or turns are reached, the trace ends, or the "
+        "web UI stops the run",
     )
     sessions: AtLeastOne | None = Field(
         default=None,
-        description="end when so many sessions are over, counted from the measure phase; null: no such end",
+        description="end the run after so many sessions of the measure phase; null: no such limit",
     )
     turns: AtLeastOne | None = Field(
-        default=None, description="end when so many turns are over, counted from the measure phase; null: no such end"
+        default=None, description="end the run after so many turns of the measure phase; null: no such limit"
     )
-    drain_s: NonNegative = Field(default=60.0, description="longest wait for turns in flight after the measure phase")
+    drain_s: NonNegative = Field(default=60.0, description="longest wait for turns in flight at the end, in seconds")
 
     @model_validator(mode="after")
     def _some_end(self) -> "Phases":
         if not self.model_fields_set & {"measure_s", "sessions", "turns"}:
             raise ValueError(
-                "measure_s is missing: how many seconds count; or give sessions or turns, or measure_s: null for no end in time"
+                "measure_s is missing; give measure_s, sessions or turns, or measure_s: null for no time limit"
             )
         return self
 
     @model_validator(mode="after")
     def _one_warmup(self) -> "Phases":
         if self.warmup_turns is not None and self.warmup_until is not None:
-            raise ValueError(
-                "warmup_turns and warmup_until are both given: a warm-up has one end beside warmup_s; leave one out"
-            )
+            raise ValueError("warmup_turns and warmup_until are both given; remove one")
         if self.adaptive and not self.warmup_s:
             name = "warmup_until" if self.warmup_until else "warmup_turns"
-            raise ValueError(f"{name} wants a warmup_s: how long the warm-up may last; say for instance warmup_s: 120")
+            raise ValueError(f"{name} needs warmup_s, the longest warm-up; add for example warmup_s: 120")
         return self
 
     @property
     def adaptive(self) -> bool:
-        """Whether the warm-up ends by what happens in it."""
+        """Whether the end of the warm-up depends on the turns."""
         return self.warmup_turns is not None or self.warmup_until is not None
 
     @property
@@ -86,56 +87,57 @@ class Phases(Part):
 
 
 class Timeouts(Part):
-    """How long a turn is waited for before it fails."""
+    """Timeouts of a turn, in seconds. A turn that exceeds one fails."""
 
-    connect_s: Positive = Field(default=10.0, description="name, TCP and TLS together")
-    first_event_s: Positive = Field(default=600.0, description="from the request to the first event of the answer")
-    between_events_s: Positive = Field(default=120.0, description="between two events of an answer")
+    connect_s: Positive = Field(default=10.0, description="DNS, TCP and TLS together")
+    first_event_s: Positive = Field(default=600.0, description="request to first event of the answer")
+    between_events_s: Positive = Field(default=120.0, description="interval between two events of the answer")
     turn_s: Positive = Field(default=3600.0, description="the whole turn")
 
 
 class ModelShare(Part):
-    """One of several models."""
+    """One of several models of a run."""
 
-    name: Annotated[str, Field(min_length=1)] = Field(
-        description="as the server lists it; a LoRA adapter has a name too"
-    )
-    share: Share = Field(description="its share of the sessions; all shares add up to 1")
+    name: Annotated[str, Field(min_length=1)] = Field(description="model or LoRA adapter, as the server lists it")
+    share: Share = Field(description="fraction of the sessions; the shares of all models sum to 1")
 
 
 class Request(Part):
-    """What goes into each request beside its messages."""
+    """Endpoint and options of each request."""
 
     endpoint: Endpoint = Field(
         default="chat",
-        description="where turns are sent, below the API's root: chat (/chat/completions), completions, responses, "
-        "or messages (as Anthropic has it)",
+        description="API endpoint: chat (/chat/completions), completions, responses, or messages (Anthropic)",
     )
     ignore_eos: Flag = Field(
-        default=True, description="force every answer to its planned length, so that runs compare (an option of vLLM)"
+        default=True,
+        description="force every answer to its planned length (option of vLLM); the default is false for endpoint "
+        "messages and the workloads live_agent and tasks",
     )
     continuous_usage: Flag = Field(
         default=False,
-        description="ask for token counts in every event: exact tokens per event, at some cost to the server",
+        description="request token counts in every event: exact tokens per event, at some cost to the server",
     )
     models: Annotated[tuple[ModelShare, ...], Field(strict=False)] = Field(
-        default=(), description="several models or LoRA adapters: list of {name, share}; empty: --model of the run"
+        default=(), description="models or LoRA adapters by share: list of {name, share}; empty: --model"
     )
     extra_body: Json = Field(
-        default={}, validate_default=True, description="more keys of the request body: temperature, ..."
+        default={}, validate_default=True, description="additional keys of the request body, such as temperature"
     )
-    headers: Headers = Field(default={}, validate_default=True, description="more headers; never a key")
+    headers: Headers = Field(
+        default={}, validate_default=True, description="additional HTTP headers, without credentials"
+    )
     affinity_header: HeaderName | None = Field(
         default=None,
-        description="header whose value names the turn's session, X-Session-ID say: routers keep such turns on one "
-        "server; null: none",
+        description="header that carries the session's id, such as X-Session-ID, for routers with session affinity; "
+        "null: none",
     )
-    timeouts: Timeouts = Field(default=Timeouts(), description="limits of one turn, in seconds")
+    timeouts: Timeouts = Field(default=Timeouts(), description="timeouts of a turn, in seconds")
 
     @model_validator(mode="before")
     @classmethod
     def _default_of_endpoint(cls, data: Any) -> Any:
-        """Lengths are forced by default where the endpoint can."""
+        """Set `ignore_eos` to False by default if the endpoint does not support it."""
         if isinstance(data, dict) and data.get("endpoint") in _UNFORCED and "ignore_eos" not in data:
             return {**data, "ignore_eos": False}
         return data
@@ -144,11 +146,11 @@ class Request(Part):
     @classmethod
     def _models_add_up(cls, models: tuple[ModelShare, ...]) -> tuple[ModelShare, ...]:
         if models:
-            add_up([one.share for one in models])
-        names = [one.name for one in models]
+            add_up([model.share for model in models])
+        names = [model.name for model in models]
         twice = sorted({name for name in names if names.count(name) > 1})
         if twice:
-            raise ValueError(f"model {twice[0]} stands twice; give it one share")
+            raise ValueError(f"model {twice[0]} is listed twice; give it one share")
         return models
 
     @field_validator("ignore_eos", "continuous_usage", mode="after")
@@ -156,88 +158,94 @@ class Request(Part):
     def _endpoint_can(cls, value: bool, info: ValidationInfo) -> bool:
         endpoint = info.data.get("endpoint", "chat")
         if value and info.field_name == "ignore_eos" and endpoint in _UNFORCED:
-            raise ValueError(f"endpoint {endpoint} has no such option: answers end as the model ends them; remove it")
-        if value and info.field_name == "continuous_usage" and not ENDPOINTS[endpoint].counts_as_it_goes:
-            raise ValueError(f"endpoint {endpoint} has no such option: only chat and completions count as they go")
+            raise ValueError(
+                f"endpoint {endpoint} does not support it; remove it: answers end when the model ends them"
+            )
+        if value and info.field_name == "continuous_usage" and not ENDPOINTS[endpoint].continuous_usage:
+            raise ValueError(f"endpoint {endpoint} does not support it; use chat or completions, or remove it")
         return value
 
 
-_UNFORCED = [name for name, facts in ENDPOINTS.items() if not facts.forces_lengths]
+_UNFORCED = [name for name, features in ENDPOINTS.items() if not features.ignore_eos]
 
 
 class Cache(Part):
-    """How runs are kept from warming each other's prefix cache, and whether this one is to be warm."""
+    """Prefix-cache isolation between runs and sessions, and cold or warm runs."""
 
     isolate: Literal["run", "session", "none"] = Field(
         default="run",
-        description="who shares cached prefixes: run: the sessions of this run; session: only a session's own "
-        "turns; none: everybody, earlier runs included",
+        description="scope of shared cached prefixes: run: the sessions of this run; session: the turns of one session; "
+        "none: all clients and earlier runs; the default is none for the workload tasks",
     )
     arm: Literal["cold", "warm", "both"] = Field(
         default="cold",
-        description="cold: nothing of this run is cached before it begins; warm: the same run is made once before, "
-        "uncounted; both: the cold run, then the same again on the cache that it left, and the difference",
+        description="cold: one run with a cold cache; warm: the same run once before, unmeasured; both: a cold run, then "
+        "the same run with its warm cache, and the comparison of the two",
     )
     salt: Salt | None = Field(
         default=None,
-        description="text that stands for the run where prompts are kept apart: runs with the same salt meet each "
-        "other's prefixes; null: a new one for every run",
+        description="cache salt of the run; runs with the same salt share cached prefixes; null: a new salt for each run",
     )
     block_size: AtLeastOne | None = Field(
         default=None,
-        description="tokens in a block of the server's KV cache, for the expected hits; null: what the server says, else 16",
+        description="tokens per KV-cache block of the server, for the expected hits; null: as the server reports, else 16",
     )
     token_ids: bool = Field(
         default=False,
         strict=True,
-        description="have the server (vLLM) say the tokens of each prompt and answer, and tell the expected hits from these: "
-        "exact for live agents too, but a prompt comes back as a number for each of its tokens",
+        description="request the token ids of each prompt and answer (vLLM) for exact expected hits, also of live agents; "
+        "answers then carry one number per prompt token",
     )
 
     @model_validator(mode="after")
     def _salt_is_used(self) -> "Cache":
         if self.salt is not None and self.isolate == "none":
-            raise ValueError("salt: nothing is kept apart with isolate: none; remove one of the two")
+            raise ValueError("salt has no effect with isolate: none; remove one of them")
         return self
 
     @property
     def twice(self) -> bool:
-        """Whether the run is made twice. With a salt of its own a warm run relies on an earlier run's."""
+        """Whether the run is repeated. A warm run with its own salt uses the cache of an earlier run instead."""
         return self.arm == "both" or (self.arm == "warm" and self.salt is None)
 
 
 class Server(Part):
-    """How the server's own metrics are read."""
+    """Scraping of the server's metrics."""
 
     interval_s: Annotated[float, Field(strict=True, ge=0.05, allow_inf_nan=False)] = Field(
-        default=0.25, description="seconds between two scrapes of /metrics; at least 0.05"
+        default=0.25, description="scrape interval of /metrics, in seconds"
     )
 
 
 class Scenario(Part):
-    """A whole scenario file."""
+    """Scenario file."""
 
     schema_: Version = Field(
-        alias="schema", strict=True, description="version of this file format: 1", json_schema_extra={"const": 1}
+        alias="schema", strict=True, description="version of the file format: 1", json_schema_extra={"const": 1}
     )
-    name: Name = Field(description="short name; becomes part of the run directory")
-    workload: Workload = Field(description="what is asked: {kind: chat, ...}")
+    name: Name = Field(
+        description="name, part of the run directory's name: at most 64 letters, digits, '.', '_' or '-'"
+    )
+    workload: Workload = Field(
+        description="content of the sessions: {kind: chat | agent | live_agent | replay | tasks | mix, ...}"
+    )
     arrivals: Arrivals = Field(
-        description="when sessions start: {kind: closed | constant | poisson | gamma | trace, ...}"
+        description="start of the sessions: {kind: closed | constant | poisson | gamma | trace, ...}"
     )
-    phases: Phases = Field(description="how long: {warmup_s, measure_s | sessions | turns, drain_s}")
-    request: Request = Field(default=Request(), description="what goes into each request beside its messages")
-    cache: Cache = Field(default=Cache(), description="prefix-cache isolation")
-    seed: Whole = Field(default=0, description="every random choice follows from it")
-    slo: SloLimits = Field(default=SloLimits(), description="limits per turn")
+    phases: Phases = Field(description="lengths of the phases: {warmup_s, measure_s | sessions | turns, drain_s}")
+    request: Request = Field(default=Request(), description="endpoint and options of each request")
+    cache: Cache = Field(default=Cache(), description="prefix-cache isolation, cold and warm runs")
+    seed: Whole = Field(default=0, description="seed of all random numbers: texts, lengths, times")
+    slo: SloLimits = Field(default=SloLimits(), description="limits of a good turn, for goodput: {ttft_ms, ...}")
     gates: Gates = Field(
         default=(),
-        description='what the run must hold, as "p99(ttft_ms) < 2000", "failed_ratio{chat} < 0.01" or "max(requests_waiting) < 5"',
+        description='pass criteria of the run, such as "p99(ttft_ms) < 2000", "failed_ratio{chat} < 0.01" or '
+        '"max(requests_waiting) < 5"; empty: no turn may fail',
     )
     abort_on: AbortConditions = Field(
-        default=(), description='conditions that stop the run early, as "failed_ratio > 0.5 for 5s"'
+        default=(), description='conditions that abort the run, such as "failed_ratio > 0.5 for 5s"'
     )
-    server: Server = Field(default=Server(), description="reading the server's metrics")
+    server: Server = Field(default=Server(), description="scraping of the server's metrics")
 
     @field_validator("gates", mode="after")
     @classmethod
@@ -249,11 +257,11 @@ class Scenario(Part):
 
     @model_validator(mode="after")
     def _times_known(self) -> "Scenario":
-        """A profile's times count from the measure phase: when that begins must be known before."""
+        """Refuse a profile, whose times count from the measure phase, with a warm-up of unknown length."""
         if self.phases.adaptive and isinstance(self.arrivals, Closed | Rated) and self.arrivals.profile is not None:
             name = "warmup_until" if self.phases.warmup_until else "warmup_turns"
             raise ValueError(
-                f"phases.{name} does not go with arrivals.profile, whose times count from a measure phase that nobody could place; "
+                f"phases.{name} cannot be combined with arrivals.profile, which needs a fixed start of the measure phase; "
                 "give warmup_s alone"
             )
         return self
@@ -261,9 +269,9 @@ class Scenario(Part):
     @model_validator(mode="before")
     @classmethod
     def _default_of_kind(cls, data: Any) -> Any:
-        """A live agent's answers end as the model ends them: one that is forced to a length is no call that can be read.
+        """Set defaults by kind of workload: no forced length for live agents and tasks, no cache isolation for tasks.
 
-        Requests of a locustfile's tasks are sent as they are: without a forced length, and without isolation of the cache.
+        A tool call that is forced to a length cannot be parsed. Requests of tasks are sent unchanged.
         """
         if not isinstance(data, dict) or not isinstance(data.get("workload"), dict):
             return data
@@ -276,101 +284,103 @@ class Scenario(Part):
 
     @model_validator(mode="after")
     def _tasks_are_sent_as_they_are(self) -> "Scenario":
-        """A locustfile's tasks write their own requests, in a closed loop."""
+        """Check the limits of tasks: a closed loop without cache isolation."""
         if not self.of_tasks:
             return self
         if not isinstance(self.arrivals, Closed):
             raise ValueError(
-                f"workload.kind tasks: Locust's users are a closed loop; not arrivals {self.arrivals.kind}"
+                f"workload.kind tasks needs a closed loop, arrivals.kind is {self.arrivals.kind}; use closed"
             )
         if self.cache.isolate != "none" or self.cache.twice:
-            raise ValueError("workload.kind tasks: its requests are sent as they are; remove cache")
+            raise ValueError("workload.kind tasks: requests are sent unchanged; remove cache")
         return self
 
     @property
     def of_tasks(self) -> bool:
-        """Whether the tasks of a locustfile send its turns."""
+        """Whether the tasks of a locustfile send the turns."""
         return isinstance(self.workload, Tasks)
 
     @model_validator(mode="after")
     def _ids_can_be_said(self) -> "Scenario":
         if self.cache.token_ids and self.request.endpoint not in ("chat", "completions"):
             raise ValueError(
-                f"cache.token_ids: endpoint {self.request.endpoint} says no tokens; use chat or completions"
+                f"cache.token_ids: endpoint {self.request.endpoint} returns no token ids; use chat or completions"
             )
         return self
 
     @property
     def ends_by_itself(self) -> bool:
-        """Whether a run of it comes to an end without anybody's hand."""
+        """Whether a run ends without a manual stop."""
         return self.phases.measure_s is not None or self.phases.counted or isinstance(self.arrivals, TraceTimes)
 
     @property
     def open_loop(self) -> bool:
-        """Whether sessions start by the clock, however slow the server is."""
+        """Whether session starts are independent of the server."""
         return not isinstance(self.arrivals, Closed)
 
     @property
     def class_names(self) -> tuple[str, ...] | None:
-        """Classes of its turns; None if tasks of a locustfile name them during the run."""
+        """Classes of the turns. None: the tasks of the locustfile name them during the run."""
         return _class_names(self.workload)
 
     def slo_of(self, class_name: str) -> SloLimits:
-        """The limits that turns of a class are judged by: its own, else the scenario's."""
+        """Return the SLO of a class: its own, else the scenario's."""
         classes = self.workload.classes if isinstance(self.workload, Mix) else ()
-        own = next((one.slo for one in classes if one.name == class_name), None)
+        own = next((mix_class.slo for mix_class in classes if mix_class.name == class_name), None)
         return self.slo if own is None else own
 
     @property
     def digest(self) -> str:
-        """SHA-256 (hex) of the resolved scenario as canonical JSON: equal exactly when the two ask the same."""
+        """SHA-256 (hex) of the resolved scenario as canonical JSON."""
         data = self.as_data()
         if not self.abort_on:
-            del data["abort_on"]  # an empty one is what every earlier version had
+            del data["abort_on"]  # added later: scenarios without it keep their digest
         canonical = json.dumps(data, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
         return hashlib.sha256(canonical.encode()).hexdigest()
 
     def as_data(self) -> dict[str, Any]:
-        """The resolved scenario as plain data, as a file would say it."""
+        """Return the resolved scenario as plain data, in the form of a file."""
         return self.model_dump(mode="json", by_alias=True)
 
     def resolved_text(self) -> str:
-        """The resolved scenario as YAML; loads back equal."""
+        """Return the resolved scenario as YAML; it loads back equal."""
         return as_yaml(self.as_data())
 
     def changed(self, changes: Mapping[str, Any], origin: str = "changed scenario") -> "Scenario":
-        """A scenario with other values at dotted paths, `{"arrivals.users": 20}`, validated as a file is."""
+        """Return a validated scenario with other values at dotted paths, such as `{"arrivals.users": 20}`."""
         data = self.as_data()
         for path, value in changes.items():
             *folders, key = path.split(".")
-            place = data
+            mapping = data
             for folder in folders:
-                place = place[folder]
-            place[key] = value
+                mapping = mapping[folder]
+            mapping[key] = value
         return _validated(Parsed(data), origin)
 
 
 def _class_names(workload: Workload) -> tuple[str, ...] | None:
     if isinstance(workload, Tasks):
         return None
-    return tuple(one.name for one in workload.classes) if isinstance(workload, Mix) else (workload.kind,)
+    if isinstance(workload, Mix):
+        return tuple(mix_class.name for mix_class in workload.classes)
+    return (workload.kind,)
 
 
 def load(name_or_path: str, overrides: Sequence[Override] = ()) -> Scenario:
-    """Read a scenario: a file, or the name of a bundled one. ScenarioError names all that is wrong with it."""
+    """Read a scenario from a file, or a bundled one by name. ScenarioError names all its errors."""
     path = catalog.resolve(name_or_path)
     return from_text(catalog.read(path), str(path), overrides)
 
 
 def from_text(text: str, origin: str, overrides: Sequence[Override] = ()) -> Scenario:
-    """Parse and validate a scenario, edited by `overrides`. `origin` precedes each error of the text."""
+    """Parse and validate a scenario, edited by `overrides`. `origin`: file name for error messages."""
     parsed = parse(text)
     apply(parsed, overrides)
     return _validated(parsed, origin)
 
 
 def from_data(data: Mapping[str, Any], origin: str) -> Scenario:
-    """The scenario of plain data, validated as a file is."""
+    """Validate plain data in the form of a file."""
     return _validated(Parsed(dict(data)), origin)
 
 

@@ -1,7 +1,7 @@
-"""The Prometheus text format, read fast: the page of a busy server has thousands of lines, four times a second.
+"""Parser of the Prometheus text format.
 
-A page's series hardly change from scrape to scrape, so a parser object remembers what each series' text means and then
-only has to convert the value.
+A page has thousands of lines, several times a second, but its series hardly change. The parser caches the text of each
+series, so that it only converts the value.
 """
 
 import re
@@ -16,12 +16,12 @@ _UNESCAPED = {"n": "\n", '"': '"', "\\": "\\"}
 
 Labels = tuple[tuple[str, str], ...]
 
-# Series that are remembered at most; a page that keeps inventing labels must not eat the memory.
+# Greatest number of cached series: a page with ever new labels must not exhaust the memory.
 _REMEMBERED = 50_000
 
 
 class Sample(NamedTuple):
-    """One line of a page: the series' name, its labels sorted by name, and its value (NaN and infinities as they are)."""
+    """One line of a page: name of the series, labels sorted by name, and value (may be NaN or infinite)."""
 
     metric: str
     labels: Labels
@@ -29,15 +29,15 @@ class Sample(NamedTuple):
 
 
 class PromParser:
-    """Reads the pages of one server; keeps only the lines that start with one of the prefixes (none given: all)."""
+    """Parser of the pages of one server. `prefixes`: of the lines to keep; empty: all."""
 
     def __init__(self, prefixes: tuple[str, ...] = (), redact: Callable[[str], str] = str) -> None:
         self._prefixes = prefixes
-        self._redact = redact  # of each label's value, once per series
+        self._redact = redact  # applied to each label's value, once per series
         self._known: dict[str, tuple[str, Labels]] = {}
 
     def parse(self, page: str) -> list[Sample]:
-        """All samples that are kept, in the page's order; ValueError with the line's number where a line is malformed."""
+        """Return the samples in the page's order. ValueError names the number of a malformed line."""
         prefixes, known = self._prefixes, self._known
         if len(known) > _REMEMBERED:
             known.clear()
@@ -61,12 +61,12 @@ class PromParser:
 
 
 def parse(page: str, prefixes: tuple[str, ...] = ()) -> list[Sample]:
-    """One page, read once."""
+    """Parse a single page."""
     return PromParser(prefixes).parse(page)
 
 
 def _cut(line: str) -> tuple[str, float]:
-    """A line as the text of its series and its value. A label's value may hold `}` and blanks, what follows it cannot."""
+    """Split a line into the text of its series and its value. A label's value may contain `}` and blanks."""
     end = line.rfind("}") + 1
     if end:
         fields = line[end:].split()
@@ -74,9 +74,9 @@ def _cut(line: str) -> tuple[str, float]:
     else:
         series, *fields = line.split()
     if not 1 <= len(fields) <= 2:
-        raise ValueError("one value, and perhaps a time, was expected")
+        raise ValueError("expected a value and an optional timestamp")
     if len(fields) == 2:
-        int(fields[1])  # the format's own stamp, in ms; a scrape is stamped by whoever made it
+        int(fields[1])  # the format's timestamp, in ms; not used, because the scraper records its own
     return series, _value(fields[0])
 
 
@@ -95,7 +95,7 @@ def _series(text: str) -> tuple[str, Labels]:
 
 
 def _labels(text: str) -> Labels:
-    found: list[tuple[str, str]] = []
+    labels: list[tuple[str, str]] = []
     at, end = 0, len(text.rstrip())
     while at < end:
         match = _LABEL.match(text, at)
@@ -104,6 +104,6 @@ def _labels(text: str) -> Labels:
         value = match[2]
         if "\\" in value:
             value = _ESCAPE.sub(lambda escape: _UNESCAPED.get(escape[1], escape[0]), value)
-        found.append((match[1], value))
+        labels.append((match[1], value))
         at = match.end()
-    return tuple(sorted(found))
+    return tuple(sorted(labels))

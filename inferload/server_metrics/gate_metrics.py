@@ -1,4 +1,4 @@
-"""Server metrics that a gate may name: figures of the `servers` entries of summary.json, over the measure phase."""
+"""Server metrics for gates: figures of the `servers` entries of summary.json, over the measure phase."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True)
 class ServerMetric:
-    """A figure of a server. `statistics`: empty if it is one number. `block`: the key of its group, None at the top."""
+    """Figure of a server. `statistics`: empty for a single number. `block`: key of its group, None at the top."""
 
     name: str
     statistics: tuple[str, ...] = ()
@@ -18,14 +18,14 @@ class ServerMetric:
     key: str = ""  # within the block
 
     def of(self, entry: Mapping[str, Any], statistic: str | None) -> float | None:
-        """The figure of one server; None if not measured."""
+        """Return the figure of one server; None if not measured."""
         value: Any = entry if self.block is None else entry.get(self.block)
         for key in (self.key or self.name, *([statistic] if statistic else [])):
             value = value.get(key) if isinstance(value, Mapping) else None
         return float(value) if isinstance(value, int | float) else None
 
     def expected_of(self, entry: Mapping[str, Any]) -> bool:
-        """Return True if a page of this kind has the metric: GPU exporters have GPU metrics, engines their own."""
+        """Return True if the server's kind of page has the metric: GPU exporters and engines have different metrics."""
         reported = entry.get("gpu") if self.block == "gpu" else entry.get("engines")
         return bool(reported) or not entry.get("scrapes")
 
@@ -56,6 +56,6 @@ BY_NAME = MappingProxyType({metric.name: metric for metric in SERVER_METRICS})
 
 
 def values(name: str, statistic: str | None, servers: Sequence[Mapping[str, Any]]) -> dict[str, float | None]:
-    """The figure of each server whose page should report it, by target; None if not measured."""
+    """Return the figure of each server that should report it, by target; None if not measured."""
     metric = BY_NAME[name]
     return {str(entry.get("target")): metric.of(entry, statistic) for entry in servers if metric.expected_of(entry)}

@@ -1,7 +1,7 @@
-"""The names that an inference server gives its figures: vLLM 0.32's, and what older and other servers call the same thing.
+"""Metric names of inference servers: those of vLLM 0.32, and the names of older vLLM versions and other engines.
 
-Scrapes keep a server's own words; whoever reads them asks `normalise` or `current_names`, and then knows one name only.
-The maps of SGLang and TensorRT-LLM are written from their documentation and sources; no such server was run here.
+Scrapes store the server's names; `normalise` and `current_names` translate them to vLLM 0.32's. The maps of SGLang and
+TensorRT-LLM follow their documentation and sources; they are not tested with such a server.
 """
 
 from collections.abc import Iterable, Mapping
@@ -9,19 +9,19 @@ from dataclasses import dataclass
 
 # Gauges, one series per engine.
 KV_CACHE_USAGE = (
-    "vllm:kv_cache_usage_perc"  # 0..1 of the blocks that are referenced; cached but free ones count as free
+    "vllm:kv_cache_usage_perc"  # 0..1, share of referenced blocks; cached blocks without a reference count as free
 )
 RUNNING = "vllm:num_requests_running"
 WAITING = "vllm:num_requests_waiting"
 WAITING_BY_REASON = "vllm:num_requests_waiting_by_reason"  # label reason: capacity | deferred
-CACHE_CONFIG = "vllm:cache_config_info"  # always 1; the figures are its labels, kv_cache_size_tokens among them
+CACHE_CONFIG = "vllm:cache_config_info"  # always 1; the values are labels, such as kv_cache_size_tokens
 
 # Counters.
 PREFIX_QUERIES = "vllm:prefix_cache_queries_total"  # tokens looked up at admission
 PREFIX_HITS = "vllm:prefix_cache_hits_total"  # tokens found
 PREEMPTIONS = "vllm:num_preemptions_total"
-PROMPT_TOKENS = "vllm:prompt_tokens_total"  # cached ones included
-PROMPT_TOKENS_BY_SOURCE = "vllm:prompt_tokens_by_source_total"  # label source: local_compute is the part computed here
+PROMPT_TOKENS = "vllm:prompt_tokens_total"  # cached tokens included
+PROMPT_TOKENS_BY_SOURCE = "vllm:prompt_tokens_by_source_total"  # label source: local_compute is the computed part
 PROMPT_TOKENS_CACHED = "vllm:prompt_tokens_cached_total"
 GENERATION_TOKENS = "vllm:generation_tokens_total"
 FINISHED = "vllm:request_success_total"
@@ -33,7 +33,7 @@ SPEC_ACCEPTED_PER_POS = "vllm:spec_decode_num_accepted_tokens_per_pos_total"  # 
 MM_QUERIES = "vllm:mm_cache_queries_total"
 MM_HITS = "vllm:mm_cache_hits_total"
 PROCESS_CPU = "process_cpu_seconds_total"
-PROCESS_START = "process_start_time_seconds"  # a gauge; it moves when the server was started anew
+PROCESS_START = "process_start_time_seconds"  # a gauge; it changes when the server restarts
 
 # Histograms, in seconds.
 TTFT = "vllm:time_to_first_token_seconds"
@@ -54,19 +54,19 @@ GPU_POWER = "DCGM_FI_DEV_POWER_USAGE"  # W
 GPU_SM_CLOCK = "DCGM_FI_DEV_SM_CLOCK"  # MHz
 GPU = (GPU_USE, GPU_MEMORY, GPU_MEMORY_FREE, GPU_POWER, GPU_SM_CLOCK)
 
-# Of our own: how long a scrape took, beside the figures that it brought.
+# Written by the scraper: duration of the scrape.
 SCRAPE_DURATION = "inferload_scrape_duration_seconds"
 
-# Gauges that vLLM has no name for: it counts hits, and says the cache's size with a label.
-HIT_RATE = "inferload_prefix_cache_hit_rate"  # 0..1, of the server's own last while
+# Gauges without a name in vLLM, which counts hits and has the cache size in a label.
+HIT_RATE = "inferload_prefix_cache_hit_rate"  # 0..1, over a recent interval that the server chooses
 KV_CACHE_TOKENS = "inferload_kv_cache_size_tokens"
 
-# What a scraper keeps of a server's page: everything that starts so.
+# Prefixes of the metrics that a scraper stores.
 KEPT_PREFIXES = ("vllm:", "sglang:", "trtllm_", "trtllm:", "inferload_simulator_", PROCESS_CPU, PROCESS_START, *GPU)
 
 HISTOGRAM_SUFFIXES = ("_bucket", "_sum", "_count")
 
-# Family names of older vLLM. Some versions publish the old name beside the new one: see `current_names`.
+# Family names of older vLLM versions. Some versions publish both names: see `current_names`.
 OLD_VLLM = {
     "vllm:gpu_cache_usage_perc": KV_CACHE_USAGE,
     "vllm:gpu_prefix_cache_queries": PREFIX_QUERIES,
@@ -84,15 +84,15 @@ OLD_VLLM = {
 
 @dataclass(frozen=True, slots=True)
 class EngineNames:
-    """How another engine calls what vLLM has a name for. Of several names for one thing the first on a page counts."""
+    """Names of another engine, with vLLM's name for each. Of several names for one metric, the first on a page is used."""
 
     engine: str
     prefix: str
     meaning: Mapping[str, str]
 
 
-# docs.sglang.io, Production Metrics, and sglang/srt/metrics/collector.py of 2025 and 2026. `token_usage` leaves out what is
-# cached and free, as vLLM's does. Hits are cached_tokens over prompt_tokens; `cache_hit_rate` is of the last batch only.
+# docs.sglang.io, Production Metrics, and sglang/srt/metrics/collector.py of 2025 and 2026. `token_usage` excludes cached tokens
+# without a reference, as in vLLM. Hits are cached_tokens / prompt_tokens; `cache_hit_rate` is of the last batch only.
 SGLANG = EngineNames(
     "sglang",
     "sglang:",
@@ -141,21 +141,21 @@ TENSORRT_LLM = EngineNames(
     },
 )
 OTHERS = (SGLANG, TENSORRT_LLM)
-# A front end of NVIDIA's gave TensorRT-LLM's names another prefix for a while.
+# Some versions of an NVIDIA front end use another prefix.
 _OLD_PREFIX = ("trtllm:", "trtllm_")
 
-# Every name that is not vLLM 0.32's, to the one that is. The order decides where a page has several for one thing.
+# Other names and vLLM 0.32's name for each. The order decides if a page has several names for one metric.
 RENAMED: Mapping[str, str] = {
     **OLD_VLLM,
     **SGLANG.meaning,
     **TENSORRT_LLM.meaning,
     **{_OLD_PREFIX[0] + name.removeprefix(_OLD_PREFIX[1]): now for name, now in TENSORRT_LLM.meaning.items()},
 }
-_RANK = {was: place for place, was in enumerate(RENAMED)}
+_RANK = {was: rank for rank, was in enumerate(RENAMED)}
 
 
 def split_suffix(metric: str) -> tuple[str, str]:
-    """A histogram's series name as (family, suffix); the suffix is empty for every other metric."""
+    """Split a histogram's series name into (family, suffix); the suffix is empty for other metrics."""
     for suffix in HISTOGRAM_SUFFIXES:
         if metric.endswith(suffix):
             return metric[: -len(suffix)], suffix
@@ -163,7 +163,7 @@ def split_suffix(metric: str) -> tuple[str, str]:
 
 
 def normalise(metric: str) -> str:
-    """The name that vLLM 0.32 gives this metric; a name that was never changed comes back as it is."""
+    """Return vLLM 0.32's name of a metric; an unknown name is returned unchanged."""
     if metric in RENAMED:
         return RENAMED[metric]
     family, suffix = split_suffix(metric)
@@ -171,7 +171,7 @@ def normalise(metric: str) -> str:
 
 
 def current_names(metrics: Iterable[str]) -> dict[str, str | None]:
-    """What each of one server's names means today; None for a name for which the server publishes a better one too."""
+    """Return vLLM 0.32's name for each name on a page; None if another name of the page has the same meaning."""
     names = set(metrics)
     meanings: dict[str, str | None] = {}
     taken: set[str] = set()
@@ -188,7 +188,7 @@ def _rank(metric: str) -> int:
 
 
 def engine_of(metrics: Iterable[str]) -> str | None:
-    """Whose page it is, by its names; None for one of no engine that is known."""
+    """Return the engine of a page, by its metric names; None if unknown."""
     names = tuple(metrics)
     if any(name.startswith("vllm:") for name in names):
         return "vllm"
@@ -197,10 +197,10 @@ def engine_of(metrics: Iterable[str]) -> str | None:
 
 
 def published_by(engine: str | None) -> frozenset[str]:
-    """vLLM's names of all that an engine is known to publish; empty for vLLM itself, which publishes them all."""
+    """Return vLLM's names of the metrics that an engine publishes; empty for vLLM, which publishes all."""
     return frozenset(now for other in OTHERS if other.engine == engine for now in other.meaning.values())
 
 
 def is_counter(metric: str) -> bool:
-    """Whether a series only ever grows while its server lives (parts of histograms included)."""
+    """Return True for a counter (parts of histograms included)."""
     return metric.endswith(("_total", *HISTOGRAM_SUFFIXES))

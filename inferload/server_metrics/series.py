@@ -1,4 +1,4 @@
-"""One server's scrapes as series on one grid of scrape instants, with restarts of the server seen and bridged."""
+"""Scrapes of one server as series on one grid of scrape instants. Restarts of the server are detected and bridged."""
 
 import json
 from collections.abc import Iterable, Mapping
@@ -15,73 +15,69 @@ Floats = npt.NDArray[np.float64]
 Instants = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
 
-TOO_LARGE = (
-    1e18  # no counter and no gauge of a server reaches it; sums of smaller values over scrapes and series are finite
-)
+TOO_LARGE = 1e18  # above all plausible counters and gauges; sums of smaller values over scrapes and series are finite
 
-# Start times of one process differ between scrapes by rounding at most.
+# Start times of one process differ between scrapes by rounding only.
 _SAME_START_S = 0.5
 
 
 @dataclass(frozen=True, slots=True)
 class Series:
-    """One series of one metric. `values` has one entry per scrape of its server; NaN where it is not known.
+    """One series of one metric. `values`: one entry per scrape of its server; NaN if unknown.
 
-    `unusable`: the scrapes at which the series was there, but its value was no finite number below 1e18; None where all were.
+    `unusable`: scrapes with a value that is not a finite number below 1e18; None: no such scrape.
     """
 
     labels: Mapping[str, str]
     values: Floats
     unusable: Bools | None = None
 
-    def fits(self, wanted: Mapping[str, str]) -> bool:
-        """Whether every wanted label has the wanted value."""
-        return all(self.labels.get(name) == value for name, value in wanted.items())
+    def fits(self, labels: Mapping[str, str]) -> bool:
+        """Return True if the series has these labels, and possibly others."""
+        return all(self.labels.get(name) == value for name, value in labels.items())
 
 
 @dataclass(frozen=True, slots=True)
 class ServerSeries:
-    """What one target's pages said. Metrics carry vLLM 0.32's names; `restarted[i]`: it restarted since scrape i - 1."""
+    """Scrapes of one target. Metrics have vLLM 0.32's names; `restarted[i]`: it restarted since scrape i - 1."""
 
     target: str
     wall_ns: Instants
     metrics: Mapping[str, tuple[Series, ...]]
     restarted: Bools
-    _grown: dict[Any, Floats | None] = field(
-        default_factory=dict, repr=False, compare=False
-    )  # asked for window by window
+    _grown: dict[Any, Floats | None] = field(default_factory=dict, repr=False, compare=False)  # cache of `grown`
 
     def series(self, metric: str, **labels: str) -> tuple[Series, ...]:
-        """All series of a metric whose labels fit; empty where the server does not publish it."""
+        """Return the series of a metric with these labels; empty if the server does not publish it."""
         return tuple(series for series in self.metrics.get(metric, ()) if series.fits(labels))
 
     def summed(self, metric: str, **labels: str) -> Floats | None:
-        """The sum over engines and all else, per scrape; None where there never was a series.
+        """Return the sum over all series, per scrape; None without a series.
 
-        NaN where no series was there, or where one of them was unusable.
+        NaN if a scrape has no series, or an unusable value.
         """
-        found = self.series(metric, **labels)
-        if not found:
+        every = self.series(metric, **labels)
+        if not every:
             return None
-        stacked = np.stack([series.values for series in found])
-        return _usable(np.where(np.isnan(stacked).all(axis=0), np.nan, np.nansum(stacked, axis=0)), found)
+        stacked = np.stack([series.values for series in every])
+        return _usable(np.where(np.isnan(stacked).all(axis=0), np.nan, np.nansum(stacked, axis=0)), every)
 
     def highest(self, metric: str, **labels: str) -> Floats | None:
-        """The highest over engines, per scrape, NaN as in `summed`; None where the metric is not published."""
-        found = self.series(metric, **labels)
-        return _usable(np.fmax.reduce([series.values for series in found]), found) if found else None
+        """Return the maximum over all series, per scrape, NaN as in `summed`; None without a series."""
+        every = self.series(metric, **labels)
+        return _usable(np.fmax.reduce([series.values for series in every]), every) if every else None
 
     @property
     def samples_unusable(self) -> int:
-        """How many values of all series were no finite numbers below 1e18."""
+        """Number of values, over all series, that are not finite numbers below 1e18."""
         every = (series.unusable for several in self.metrics.values() for series in several)
         return sum(int(unusable.sum()) for unusable in every if unusable is not None)
 
     def grown(self, metric: str, **labels: str) -> Floats | None:
-        """How far a counter has come since the first scrape, restarts bridged, over engines.
+        """Return the growth of a counter since the first scrape, over all series, with restarts bridged.
 
-        None if not published, or if one of its series never had a usable value.
-        What a server counted between its last scrape and its death is lost: the growth is then a lower bound.
+        None if not published, or if a series has no usable value. Counts between a server's last scrape and its restart are
+        lost, so the growth is a lower bound.
         """
         key = (metric, *sorted(labels.items()))
         if key not in self._grown:
@@ -94,7 +90,7 @@ class ServerSeries:
 
 
 def _usable(values: Floats, of: Iterable[Series]) -> Floats:
-    """The values of several series together, NaN where one of them was unusable."""
+    """Set combined values to NaN at scrapes with an unusable value."""
     for series in of:
         if series.unusable is not None:
             values[series.unusable] = np.nan
@@ -102,45 +98,45 @@ def _usable(values: Floats, of: Iterable[Series]) -> Floats:
 
 
 def growth(values: Floats, restarted: Bools) -> Floats:
-    """Growth of one counter since the first scrape, at each scrape.
+    """Return the growth of one counter since the first scrape, at each scrape.
 
-    After a restart, or where the counter fell, it counts from 0. A series that appears later than the first scrape was
-    not counted before, so all that it shows is growth.
+    After a restart or a decrease the counter starts at 0. The first value of a series that appears after the first scrape is
+    growth.
     """
     steps = np.zeros(len(values))
     present = np.flatnonzero(~np.isnan(values))
     if len(present) == 0:
         return steps
-    seen = values[present]
-    steps[present[0]] = seen[0] if present[0] > 0 else 0.0
+    known = values[present]
+    steps[present[0]] = known[0] if present[0] > 0 else 0.0
     restarts = np.cumsum(restarted)[present]
-    fresh = (np.diff(restarts) > 0) | (np.diff(seen) < 0)
-    steps[present[1:]] = np.where(fresh, seen[1:], np.diff(seen))
+    fresh = (np.diff(restarts) > 0) | (np.diff(known) < 0)
+    steps[present[1:]] = np.where(fresh, known[1:], np.diff(known))
     return np.cumsum(steps)
 
 
 def names_on_pages(metrics: Iterable[str]) -> frozenset[str]:
-    """Every name, old ones included, under which servers publish these metrics of today."""
-    wanted = set(metrics)
-    families = {names.split_suffix(metric) for metric in wanted}
+    """Return all names, also of other versions and engines, of metrics with vLLM 0.32's names."""
+    current = set(metrics)
+    families = {names.split_suffix(metric) for metric in current}
     old = {was + suffix for was, now in names.RENAMED.items() for family, suffix in families if now == family}
-    return frozenset(wanted | old)
+    return frozenset(current | old)
 
 
 def by_target(table: pa.Table, metrics: Iterable[str] | None = None) -> dict[str, ServerSeries]:
-    """Each target's series from a table of scrapes (columns wall_ns, target, metric, labels, value), targets sorted.
+    """Return each target's series from a table of scrapes (columns wall_ns, target, metric, labels, value), targets sorted.
 
-    `metrics`: only these (and what tells of restarts); the instants of all scrapes are kept in any case.
+    `metrics`: names to read, besides those that show restarts; None: all. The instants of all scrapes are included.
     """
-    found: dict[str, ServerSeries] = {}
+    servers: dict[str, ServerSeries] = {}
     for target in sorted(value for value in pc.unique(table["target"]).to_pylist() if value is not None):
         of_target = table.filter(pc.equal(table["target"].cast(pa.string()), target))
         instants = np.unique(of_target["wall_ns"].to_numpy()).astype(np.int64)
         if metrics is not None:
-            kept = names_on_pages([*metrics, names.PROCESS_START])
-            of_target = of_target.filter(pc.is_in(of_target["metric"].cast(pa.string()), pa.array(sorted(kept))))
-        found[target] = _server(target, instants, of_target)
-    return found
+            published = names_on_pages([*metrics, names.PROCESS_START])
+            of_target = of_target.filter(pc.is_in(of_target["metric"].cast(pa.string()), pa.array(sorted(published))))
+        servers[target] = _server(target, instants, of_target)
+    return servers
 
 
 def _server(target: str, instants: Instants, table: pa.Table) -> ServerSeries:
@@ -153,10 +149,10 @@ def _server(target: str, instants: Instants, table: pa.Table) -> ServerSeries:
 
 
 def _on_grid(instants: Instants, table: pa.Table) -> dict[tuple[str, str], tuple[Floats, Bools | None]]:
-    """Values per (metric, labels) at each instant, NaN where there is no usable one, and where one was unusable."""
+    """Return per (metric, labels) the value at each instant, NaN without a usable one, and the mask of unusable values."""
     metric, labels = (_encoded(table[column]) for column in ("metric", "labels"))
     codes = metric[0] * max(1, len(labels[1])) + labels[0]
-    places = np.searchsorted(instants, table["wall_ns"].to_numpy())
+    positions = np.searchsorted(instants, table["wall_ns"].to_numpy())
     values = table["value"].to_numpy()
     usable = np.abs(values) < TOO_LARGE  # NaN is not
     values = np.where(usable, values, np.nan)
@@ -165,12 +161,12 @@ def _on_grid(instants: Instants, table: pa.Table) -> dict[tuple[str, str], tuple
     grids: dict[tuple[str, str], tuple[Floats, Bools | None]] = {}
     for rows in np.split(order, starts[1:]) if len(order) else ():
         grid = np.full(len(instants), np.nan)
-        grid[places[rows]] = values[rows]
+        grid[positions[rows]] = values[rows]
         number_metric, number_labels = divmod(int(codes[rows[0]]), max(1, len(labels[1])))
         unusable = None
         if not usable[rows].all():
             unusable = np.zeros(len(instants), dtype=np.bool_)
-            unusable[places[rows[~usable[rows]]]] = True
+            unusable[positions[rows[~usable[rows]]]] = True
         grids[metric[1][number_metric], labels[1][number_labels]] = grid, unusable
     return grids
 
@@ -183,7 +179,7 @@ def _encoded(column: pa.ChunkedArray) -> tuple[npt.NDArray[np.int64], list[str]]
 
 
 def _restarts(scrapes: int, metrics: Mapping[str, tuple[Series, ...]]) -> Bools:
-    """At which scrapes the server was another one than at the scrape before: a counter fell, or its start time moved."""
+    """Return the mask of scrapes after a restart: a counter decreased, or the start time changed."""
     restarted = np.zeros(scrapes, dtype=np.bool_)
     for metric, all_series in metrics.items():
         starts = metric == names.PROCESS_START

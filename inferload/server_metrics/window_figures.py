@@ -1,8 +1,8 @@
-"""What a server said of itself over a window: the `servers` entries of summary.json, from scrapes of its metrics page.
+"""Server metrics over a window: the `servers` entries of summary.json, from scrapes.
 
-Rates and counts lie between the scrapes nearest to the window's two ends, and `window_s` is the time between those two.
-Counters are summed over engines and bridged over restarts; gauges are never averaged over engines: KV usage is the
-highest engine's, queues are sums, and every engine's own stand under `engines`.
+Rates and counts are between the scrapes nearest to the window's two ends, and `window_s` is the time between those two.
+Counters are summed over engines and bridged over restarts. Gauges are never averaged over engines: KV usage is the maximum
+over engines, queues are sums, and `engines` has the values of each engine.
 """
 
 from collections.abc import Sequence
@@ -59,7 +59,7 @@ USED = (
 
 @dataclass(frozen=True, slots=True)
 class CounterTotal:
-    """A counter over a whole run. `first` and `last` as the page said; `increase` with restarts of the server bridged."""
+    """Counter over a whole run. `first`, `last`: values on the page. `increase`: with restarts of the server bridged."""
 
     first: float
     last: float
@@ -67,44 +67,42 @@ class CounterTotal:
 
 
 def totals(table: pa.Table) -> dict[str, dict[str, CounterTotal]]:
-    """Per target and counter (0.32's name, summed over its series): where it began, where it ended, how far it came."""
+    """Return the totals per target and counter (vLLM 0.32's name, summed over its series)."""
     return {target: _totals(server) for target, server in by_target(table).items()}
 
 
 _MOST_DIGITS = 18
-_SURE_S = 0.05  # clocks of several machines agree no better
+_SURE_S = 0.05  # uncertainty of the clocks of several machines
 
 
 @dataclass(frozen=True, slots=True)
 class PrefixCache:
-    """What the servers' prefix caches did over a whole run, and how they are set up. None: not said, or not by all alike."""
+    """Prefix caches of all servers over a whole run. None: not reported, or different between servers."""
 
     queries: int | None  # tokens
     hits: int | None  # tokens
     block_size: int | None
     enabled: bool | None
-    between_wall_ns: tuple[int, int] | None = (
-        None  # the scrapes that the counts lie between: the narrowest of the targets'
-    )
+    between_wall_ns: tuple[int, int] | None = None  # first and last scrape of the counts, of all targets
 
     def missed(self, first_wall_ns: int, last_wall_ns: int) -> list[str]:
-        """What of load between these instants the counts lack, in words; empty where they hold all of it."""
+        """Describe the parts of a load between these instants that the counts lack; empty if none."""
         if self.between_wall_ns is None:
             return []
         late_s, early_s = (
             (self.between_wall_ns[0] - first_wall_ns) / NS_PER_S,
             (last_wall_ns - self.between_wall_ns[1]) / NS_PER_S,
         )
-        found = []
+        gaps = []
         if late_s > _SURE_S:
-            found.append(f"begins {late_s:.1f} s after the first turn went out, when its page first answered")
+            gaps.append(f"begins {late_s:.1f} s after the first turn was sent, with the first successful scrape")
         if early_s > _SURE_S:
-            found.append(f"ends {early_s:.1f} s before the last turn was over, when its page last answered")
-        return found
+            gaps.append(f"ends {early_s:.1f} s before the last turn ended, with the last successful scrape")
+        return gaps
 
 
 def prefix_cache(table: pa.Table) -> PrefixCache:
-    """All targets together, from the first scrape to the last: from idle to idle, as tokens are counted at admission."""
+    """Sum over all targets, from the first scrape to the last. Tokens are counted at admission."""
     servers = list(by_target(table, [names.PREFIX_QUERIES, names.PREFIX_HITS, names.CACHE_CONFIG]).values())
     configs = [series.labels for server in servers for series in server.series(names.CACHE_CONFIG)]
     sizes = {labels.get("block_size", "") for labels in configs}
@@ -125,8 +123,10 @@ def _between(servers: Sequence[ServerSeries]) -> tuple[int, int] | None:
         for server in servers
         if (sums := server.summed(names.PREFIX_QUERIES)) is not None
     ]
-    seen = [instants for instants in at if len(instants)]
-    return (max(int(one[0]) for one in seen), min(int(one[-1]) for one in seen)) if seen else None
+    scraped = [instants for instants in at if len(instants)]
+    if not scraped:
+        return None
+    return max(int(instants[0]) for instants in scraped), min(int(instants[-1]) for instants in scraped)
 
 
 def _grown(servers: Sequence[ServerSeries], metric: str) -> int | None:
@@ -138,9 +138,9 @@ def _grown(servers: Sequence[ServerSeries], metric: str) -> int | None:
 def servers_block(
     table: pa.Table, start_wall_ns: int, end_wall_ns: int, targets: Sequence[str] = ()
 ) -> list[dict[str, Any]]:
-    """One entry per target, for the half-open window; None for all that the server did not say.
+    """Return one entry per target for the half-open window. None: not reported.
 
-    `targets`: those that were to be scraped; one that never answered gets an entry in which nothing is known.
+    `targets`: configured targets; one that never answered has an entry without values.
     """
     servers = by_target(table, USED)
     for target in targets:
@@ -151,7 +151,7 @@ def servers_block(
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """One server between two of its scrapes, `first` and `last` by index; None where the window has no two of them."""
+    """One server between two of its scrapes. `first`, `last`: their indices; None if the window does not have two."""
 
     server: ServerSeries
     first: int | None
@@ -161,7 +161,7 @@ class View:
 
     @classmethod
     def of(cls, server: ServerSeries, start_wall_ns: int, end_wall_ns: int) -> "View":
-        """Between the scrapes that are nearest to the two ends."""
+        """Return the view between the scrapes nearest to the two ends."""
         if len(server.wall_ns) == 0:
             return cls(server, None, None, start_wall_ns, end_wall_ns)
         first, last = (int(np.argmin(np.abs(server.wall_ns - at))) for at in (start_wall_ns, end_wall_ns))
@@ -177,44 +177,44 @@ class View:
 
     @property
     def longest_gap_s(self) -> float | None:
-        """The longest time within the window that no scrape saw, its ends included; None without any scrape."""
+        """Longest time in the window without a scrape, its ends included; None without any scrape."""
         if len(self.server.wall_ns) == 0:
             return None
         inside = np.clip(self.server.wall_ns, self.start_wall_ns, self.end_wall_ns)
         return float(np.max(np.diff(np.r_[self.start_wall_ns, inside, self.end_wall_ns]))) / NS_PER_S
 
     def delta(self, metric: str, **labels: str) -> float | None:
-        """How far a counter came between the two scrapes."""
+        """Increase of a counter between the two scrapes."""
         grown = self.server.grown(metric, **labels)
         if grown is None or self.first is None or self.last is None:
             return None
         return float(grown[self.last] - grown[self.first])
 
     def per_s(self, metric: str, **labels: str) -> float | None:
-        """A counter's mean rate between the two scrapes."""
+        """Mean rate of a counter between the two scrapes."""
         delta, window_s = self.delta(metric, **labels), self.window_s
         return None if delta is None or window_s is None else delta / window_s
 
     def gauge(self, values: Floats | None) -> dict[str, float | None]:
-        """Mean and highest over the window's scrapes; None where there was nothing to read."""
+        """Mean and maximum over the window's scrapes; None without a value."""
         if values is not None and self.first is not None and self.last is not None:
-            seen = values[self.first : self.last + 1]
-            seen = seen[~np.isnan(seen)]
-            if len(seen):
-                return {"mean": float(seen.mean()), "max": float(seen.max())}
+            known = values[self.first : self.last + 1]
+            known = known[~np.isnan(known)]
+            if len(known):
+                return {"mean": float(known.mean()), "max": float(known.max())}
         return {"mean": None, "max": None}
 
 
 def _totals(server: ServerSeries) -> dict[str, CounterTotal]:
-    found = {}
+    totals_by_metric = {}
     for metric in sorted(server.metrics):
         shown, grown = server.summed(metric), server.grown(metric)
         if not names.is_counter(metric) or metric.endswith("_bucket") or shown is None or grown is None:
             continue
-        seen = shown[~np.isnan(shown)]
-        if len(seen):
-            found[metric] = CounterTotal(float(seen[0]), float(seen[-1]), float(grown[-1] - grown[0]))
-    return found
+        known = shown[~np.isnan(shown)]
+        if len(known):
+            totals_by_metric[metric] = CounterTotal(float(known[0]), float(known[-1]), float(grown[-1] - grown[0]))
+    return totals_by_metric
 
 
 def _entry(view: View) -> dict[str, Any]:
@@ -238,7 +238,7 @@ def _entry(view: View) -> dict[str, Any]:
 
 
 def _gpu(view: View) -> dict[str, Any] | None:
-    """A GPU exporter's gauges: the busiest GPU's use (0..1), memory and power of all, the slowest clock; None on other pages."""
+    """Gauges of a GPU exporter: highest use (0..1), sum of memory and power, lowest clock; None on other pages."""
     server = view.server
     if not any(name in server.metrics for name in names.GPU):
         return None
@@ -271,10 +271,10 @@ def _gauges(view: View) -> dict[str, Any]:
 
 
 def _prefix_cache(view: View) -> dict[str, Any]:
-    """Hits and queries are tokens. `_before`: since the server's start and until the window; `_at_first_scrape`: until
-    the first scrape of all, so before this run asked anything.
+    """Prefix cache figures; hits and queries are tokens.
 
-    `_from`: where the rate is from; "gauge" is the mean of what the server said of its own last whiles.
+    `_before`: from the server's start to the window. `_at_first_scrape`: to the first scrape, before this run's load.
+    `_from`: source of the rate; "gauge" is the mean of the server's own gauge.
     """
     queries, hits = view.delta(names.PREFIX_QUERIES), view.delta(names.PREFIX_HITS)
     shown = view.server.summed(names.PREFIX_QUERIES)
@@ -291,15 +291,15 @@ def _prefix_cache(view: View) -> dict[str, Any]:
 
 
 def _hit_rate(view: View) -> tuple[float | None, str | None]:
-    """Of tokens looked up; on a server that does not count those, of all prompt tokens, else as its gauge has it."""
+    """Hits over tokens looked up; without that counter, over prompt tokens, else the server's gauge."""
     if view.server.series(names.PREFIX_QUERIES):
         queries, hits = view.delta(names.PREFIX_QUERIES), view.delta(names.PREFIX_HITS)
         return (hits / queries, "queries") if queries and hits is not None else (None, None)
     if names.HIT_RATE not in view.server.metrics:
         return None, None
-    asked, cached = view.delta(names.PROMPT_TOKENS), view.delta(names.PROMPT_TOKENS_CACHED)
-    if asked and cached is not None:
-        return cached / asked, "prompt tokens"
+    prompt, cached = view.delta(names.PROMPT_TOKENS), view.delta(names.PROMPT_TOKENS_CACHED)
+    if prompt and cached is not None:
+        return cached / prompt, "prompt tokens"
     gauge = view.gauge(view.server.highest(names.HIT_RATE))["mean"]
     return gauge, None if gauge is None else "gauge"
 
@@ -319,7 +319,7 @@ def _work(view: View) -> dict[str, Any]:
 
 
 def _cache_size(server: ServerSeries) -> int | None:
-    """Tokens that the KV cache of one engine holds, from a label; None where the server does not say."""
+    """Size of the KV cache of one engine in tokens, from a label or a gauge; None: not reported."""
     sizes = [series.labels.get("kv_cache_size_tokens", "") for series in server.series(names.CACHE_CONFIG)]
     known = [number for size in sizes if (number := _number(size)) is not None]
     gauges = [series.values[~np.isnan(series.values)] for series in server.series(names.KV_CACHE_TOKENS)]
@@ -328,15 +328,15 @@ def _cache_size(server: ServerSeries) -> int | None:
 
 
 def _spec_decode(view: View) -> dict[str, Any] | None:
-    """Speculative decoding; None where nothing was drafted. Mean length = 1 + accepted / drafts, the bonus token included."""
+    """Speculative decoding; None without drafts. Mean length = 1 + accepted / drafts, the bonus token included."""
     drafts, drafted, accepted = (
         view.delta(metric) for metric in (names.SPEC_DRAFTS, names.SPEC_DRAFT_TOKENS, names.SPEC_ACCEPTED)
     )
     if not drafts or not drafted or accepted is None:
         return None
     series = view.server.series(names.SPEC_ACCEPTED_PER_POS)
-    said = {series.labels.get("position", "") for series in series}
-    positions = sorted((position for position in said if _number(position) is not None), key=int)
+    texts = {entry.labels.get("position", "") for entry in series}
+    positions = sorted((text for text in texts if _number(text) is not None), key=int)
     per_position = [view.delta(names.SPEC_ACCEPTED_PER_POS, position=position) for position in positions]
     return {
         "drafts": _whole(drafts),
@@ -349,7 +349,7 @@ def _spec_decode(view: View) -> dict[str, Any] | None:
 
 
 def _histogram(view: View, family: str) -> dict[str, Any] | None:
-    """Count, mean and the brackets in which quantiles lie, in ms; None where the window saw no sample.
+    """Count, mean and the brackets of quantiles, in ms; None without a sample in the window.
 
     A bracket is [low, high] of the bucket; high is None in the last bucket, which has no upper bound.
     """
@@ -366,7 +366,7 @@ def _histogram(view: View, family: str) -> dict[str, Any] | None:
 
 
 def _bracket(bounds_s: list[float], cumulative: list[float], q: float) -> list[float | None] | None:
-    """The bucket that holds the sample of nearest rank ceil(q n), as [low, high] in ms."""
+    """Bucket of the sample of nearest rank ceil(q n), as [low, high] in ms."""
     if not cumulative or cumulative[-1] <= 0:
         return None
     rank = max(1.0, float(np.ceil(q * cumulative[-1])))
@@ -376,23 +376,23 @@ def _bracket(bounds_s: list[float], cumulative: list[float], q: float) -> list[f
 
 
 def _engines(view: View) -> list[dict[str, Any]]:
-    """Each engine's own gauges; an engine is what the label says, None on a server that has no such label."""
+    """Gauges of each engine, by its label; None on a server without the label."""
     gauges = {
         "kv_cache_usage": names.KV_CACHE_USAGE,
         "requests_running": names.RUNNING,
         "requests_waiting": names.WAITING,
     }
-    found = {series.labels.get("engine") for metric in gauges.values() for series in view.server.series(metric)}
+    labels = {series.labels.get("engine") for metric in gauges.values() for series in view.server.series(metric)}
     entries: list[dict[str, Any]] = []
-    for engine in sorted(found, key=lambda engine: (len(engine or ""), engine or "")):
-        wanted = {} if engine is None else {"engine": engine}
-        read = {name: view.gauge(view.server.summed(metric, **wanted)) for name, metric in gauges.items()}
+    for engine in sorted(labels, key=lambda engine: (len(engine or ""), engine or "")):
+        selector = {} if engine is None else {"engine": engine}
+        read = {name: view.gauge(view.server.summed(metric, **selector)) for name, metric in gauges.items()}
         entries.append({"engine": engine, **read})
     return entries
 
 
 def _bound(text: str) -> float | None:
-    """A bucket's upper bound from its label; None where that is no number."""
+    """Parse a bucket's upper bound; None if it is not a number."""
     try:
         bound = float(text)
     except ValueError:
@@ -401,7 +401,7 @@ def _bound(text: str) -> float | None:
 
 
 def _number(text: str) -> int | None:
-    """A whole number from a label; None where it is none, or has more digits than a count has."""
+    """Parse a whole number of at most 18 digits from a label; None for other text."""
     return int(text) if text.isdecimal() and len(text) <= _MOST_DIGITS else None
 
 

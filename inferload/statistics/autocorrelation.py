@@ -1,4 +1,4 @@
-"""How long a series remembers: autocovariances, and the relaxation time that follows from them (Geyer's initial monotone sequence).
+"""Autocovariances and the relaxation time of series, by Geyer's initial monotone sequence.
 
 C. J. Geyer, Practical Markov chain Monte Carlo, Statistical Science 7 (1992). Pure maths.
 """
@@ -14,20 +14,20 @@ Floats = npt.NDArray[np.float64]
 
 
 def relaxation(series: Sequence[Floats]) -> float:
-    """Relaxation time of series of the same thing, in their steps: half of the integrated autocorrelation time."""
+    """Relaxation time of series of one quantity, in steps: half of the integrated autocorrelation time."""
     variance, long_run = autocovariance(series)
     return max(0.5, long_run / variance / 2) if variance > 0 else 0.5
 
 
 def autocovariance(series: Sequence[Floats]) -> tuple[float, float]:
-    """(variance, long-run variance) per step of series whose means are taken out together."""
+    """Return (variance, long-run variance) per step of series with a common mean."""
     together = np.concatenate(series)
     mean = float(together.mean())
     count = len(together)
-    most = min(len(one) for one in series)
+    most = min(len(values) for values in series)
     gamma = np.zeros(most)
-    for one in series:
-        gamma += _products(one - mean)[:most]
+    for values in series:
+        gamma += _products(values - mean)[:most]
     gamma /= count
     pairs = gamma[: most - most % 2].reshape(-1, 2).sum(axis=1)
     stop = np.argmax(pairs <= 0) if bool((pairs <= 0).any()) else len(pairs)

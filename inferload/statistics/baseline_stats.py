@@ -1,8 +1,8 @@
-"""A candidate against earlier occasions of a baseline: how far does it lie from them, seen against how they scatter?
+"""Comparison of a candidate with earlier occasions of a baseline, by their spread.
 
-An occasion is a start of the server on some day, with one run or several of one schedule. Its figure's log is one sample,
-so that what differs between days and restarts is in the spread. The candidate is one more occasion, however many runs it
-has: if nothing changed, (x - mean) / (s sqrt(1 + 1/k)) is Student's t with k - 1 degrees of freedom. Pure maths.
+An occasion is a start of the server on a day, with one or several runs of one schedule. The log of its figure is one sample,
+so that the spread includes differences between days and restarts. The candidate is one occasion, with any number of runs: if
+nothing changed, (x - mean) / (s sqrt(1 + 1/k)) has Student's t distribution with k - 1 degrees of freedom. Pure maths.
 """
 
 from collections.abc import Sequence
@@ -12,20 +12,20 @@ import numpy as np
 
 from inferload.statistics.paired_runs import LEVEL, Effect
 
-# With fewer occasions the spread is a guess: at 8 its own 95 % interval is from two thirds to twice of it.
+# With fewer occasions the spread is too uncertain: with 8, its 95 % interval is from two thirds to twice its value.
 FEWEST = 8
 
 
 def effect(earlier: Sequence[float], candidate: float, level: float = LEVEL) -> Effect:
-    """The effect on one positive figure; `pairs` counts the occasions, `sd_log` is that of as many pairs that would see as much.
+    """Effect on one positive figure. `pairs`: occasions. `sd_log`: of as many pairs with the same error.
 
     ValueError: fewer than two occasions, or a figure that is not positive.
     """
     if len(earlier) < 2:
-        raise ValueError(f"{len(earlier)} occasions have no spread")
+        raise ValueError(f"{len(earlier)} occasions: at least 2 are needed for a spread")
     if min(*earlier, candidate) <= 0:
         raise ValueError("ratios need positive values")
-    from scipy import stats  # half a second: only where a comparison is made
+    from scipy import stats  # takes half a second
 
     logs = np.log(np.asarray(earlier, float))
     count, away = len(logs), float(np.log(candidate) - logs.mean())

@@ -21,18 +21,17 @@ from inferload.statistics.autocorrelation import autocovariance, relaxation
 Floats = npt.NDArray[np.float64]
 
 BATCHES = 20
-SLICES = 200  # of equal time: fine enough to see how long turns hang together
-_RELAXATIONS = 5  # a batch should last so many relaxation times
-_FITTING = 16  # such batches; with fewer even a wider interval errs too often
-_FEWEST = 10  # batches with values in them; with fewer nobody can tell how they scatter
-_BEYOND = 10  # effective samples that must lie beyond a percentile for that end of its interval to be known
+SLICES = 200  # of equal time: short enough to measure the correlation time of turns
+_RELAXATIONS = 5  # relaxation times that a batch should last
+_FITTING = 16  # such batches; with fewer, intervals do not have their stated coverage
+_FEWEST = 10  # batches with values; with fewer, their spread is unknown
+_BEYOND = 10  # effective samples beyond a percentile that the end of its interval needs
 _TAIL = 0.025  # error at each end of a 95 % interval
 
 
 @dataclass(frozen=True, slots=True)
 class Interval:
-    """95 % of a figure. None: that end is open; both: the run is too short to tell. `effective`: independent samples that
-    would scatter as much."""
+    """95 % interval. None: the end is open; both: the run is too short. `effective`: effective number of samples."""
 
     low: float | None
     high: float | None
@@ -40,7 +39,7 @@ class Interval:
 
 
 def quantile_interval(slices: Sequence[Floats], q: float) -> Interval | None:
-    """Of the q quantile; None where there are no values, both ends open where the run is too short to tell.
+    """Interval of the q quantile. None without values; both ends are open if the run is too short.
 
     `slices`: values in SLICES parts of equal time, in order; a part may be empty.
     """
@@ -49,7 +48,7 @@ def quantile_interval(slices: Sequence[Floats], q: float) -> Interval | None:
     if not count or not 0 < q < 1:
         return None
     limit = values[rank(q, count) - 1]
-    below = np.array([np.count_nonzero(one <= limit) for one in slices], dtype=np.float64)
+    below = np.array([np.count_nonzero(part <= limit) for part in slices], dtype=np.float64)
     error, freedom = _error(below, _counts(slices))
     effective = min(float(count), q * (1 - q) / error**2) if error > 0 else float(count)
     if freedom is None:
@@ -61,10 +60,10 @@ def quantile_interval(slices: Sequence[Floats], q: float) -> Interval | None:
 
 
 def order_interval(count: int, q: float) -> tuple[int | None, int | None]:
-    """Ranks of the order statistics that hold the q quantile with at least 95 %, of `count` independent samples.
+    """Ranks of the order statistics that contain the q quantile of `count` independent samples with at least 95 %.
 
     By the binomial distribution of the number of samples below the quantile (David and Nagaraja, Order Statistics, 7.1),
-    2.5 % at each end. An end that no sample reaches is None.
+    2.5 % at each end. None: the end is beyond all samples.
     """
     from scipy.special import bdtr
 
@@ -75,7 +74,7 @@ def order_interval(count: int, q: float) -> tuple[int | None, int | None]:
 
 
 def mean_interval(slices: Sequence[Floats]) -> Interval | None:
-    """Of the mean; None where there are no values, both ends open where the run is too short to tell. `slices`: as above."""
+    """Interval of the mean; None and open ends as in `quantile_interval`. `slices`: as there."""
     values = np.concatenate([np.zeros(0), *slices])
     if not len(values):
         return None
@@ -112,7 +111,7 @@ def share_interval(
 
 
 def _counts(slices: Sequence[Floats]) -> Floats:
-    return np.array([len(one) for one in slices], dtype=np.float64)
+    return np.array([len(part) for part in slices], dtype=np.float64)
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,15 +147,15 @@ def spread(sums: Floats, counts: Floats) -> Spread:
 
 
 def fitting_batches(series: Sequence[Floats]) -> float:
-    """Number of independent batches that series of equal slices have room for."""
+    """Number of independent batches in series of equal slices."""
     return sum(len(values) for values in series) / (_RELAXATIONS * relaxation(series))
 
 
 def _error(sums: Floats, counts: Floats) -> tuple[float, int | None]:
     """Standard error and degrees of freedom of sum / count. Freedom is None if the run is too short."""
-    found = spread(sums, counts)
-    enough = found.fitting >= _FITTING and np.count_nonzero(counts) >= BATCHES
-    return found.error, found.freedom if enough else None
+    result = spread(sums, counts)
+    enough = result.fitting >= _FITTING and np.count_nonzero(counts) >= BATCHES
+    return result.error, result.freedom if enough else None
 
 
 def _ratio_error(sums: Floats, counts: Floats) -> float:

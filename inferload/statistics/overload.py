@@ -1,9 +1,9 @@
 """Overload of an open loop: turns that arrive and do not end within the window, so that the number in flight grows.
 
-Over a window, growth = turns planned - turns ended. The plan is known exactly; the count of ends is the random part, and
-its standard error comes from ends per block of time (batch means, which also cover autocorrelation shorter than a block).
-A load that has just begun grows too, until its first turns end. Growth is therefore taken from the instant on at which the
-load has lasted as long as all but 1 % of the turns that ended in the window. Pure maths.
+Over a window, growth = turns planned - turns ended. The plan is known exactly; the count of ends is random, and its standard
+error comes from ends per block of time (batch means, which include autocorrelation shorter than a block). At the start of a
+load the number in flight grows until the first turns end. Growth is therefore measured from the instant at which the load has
+lasted as long as all but 1 % of the turns that ended in the window. Pure maths.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from inferload.measure.sketch import rank
 Floats = npt.NDArray[np.float64]
 
 BLOCKS = 12
-LEAST_SHARE = 0.05  # of the offered turns: less growth than this is not distinguished from fluctuation
+LEAST_SHARE = 0.05  # of the offered turns: smaller growth is not distinguished from fluctuation
 _LEAST_TURNS = 5.0
 _LEAST_PART = 0.1  # of the window that must remain once the load has lasted long enough
 _SETTLED = 0.99
@@ -36,10 +36,10 @@ State = Literal["kept up", "overloaded", "unsettled"]
 class Growth:
     """Turns per second over `lasts_s` seconds. `low_per_s`, `high_per_s`: 95 % interval of the growth.
 
-    `ended_per_s` counts turns of every end, `failed_per_s` those of them that failed.
+    `ended_per_s`: turns that ended in any way. `failed_per_s`: turns that failed.
 
-    `state`: `unsettled` if the number in flight grew, but the window is too short beside a turn to tell overload from the
-    start of the load.
+    `state`: `unsettled` if the number in flight grew, but the window is too short, compared with a turn, to distinguish
+    overload from the start of the load.
     """
 
     lasts_s: float
@@ -49,13 +49,13 @@ class Growth:
     low_per_s: float
     high_per_s: float
     state: State
-    step: int | None = None  # of a load with steps: the step that this is of
+    step: int | None = None  # number of the step, in a load with steps
     failed_per_s: float = 0.0
     kept_up_per_s: float | None = None  # of a load with steps: the highest rate offered by a step without growth
 
     @property
     def share(self) -> float:
-        """Part of the offered turns by which the number in flight grew."""
+        """Growth of the number in flight over the offered turns."""
         return self.growth_per_s / self.offered_per_s if self.offered_per_s else 0.0
 
 
@@ -81,7 +81,7 @@ def growth(planned_s: Floats, ended_s: Floats, lasts_s: float, loaded_s: float =
 def growth_of_turns(
     turns: pa.Table, shifts_ns: Mapping[str, int], window: PhaseWindow, loaded_s: float = 0.0
 ) -> Growth | None:
-    """`growth` from a table of turns. `shifts_ns`: per worker, what brings its instants to the clock of `window`."""
+    """Return `growth` of a table of turns. `shifts_ns`: per worker, offset from its instants to the clock of `window`."""
     if window.end_ns is None:
         return None
     shifts = np.array([shifts_ns[worker] for worker in turns["worker"].to_pylist()], dtype=np.int64)
@@ -91,32 +91,32 @@ def growth_of_turns(
     given_up = pc.fill_null(pc.equal(turns["failure"], Failure.UNFINISHED), False).to_numpy(zero_copy_only=False)
     ended_s = np.where(given_up, np.inf, closed_s)
     lasts_s = (window.end_ns - window.start_ns) / NS_PER_S
-    found = growth(planned_s, ended_s, lasts_s, loaded_s)
-    if found is None:
+    result = growth(planned_s, ended_s, lasts_s, loaded_s)
+    if result is None:
         return None
     failed_s = closed_s[~given_up & pc.is_valid(turns["failure"]).to_numpy(zero_copy_only=False)]
-    failed = np.count_nonzero((failed_s >= lasts_s - found.lasts_s) & (failed_s < lasts_s))
-    return replace(found, step=window.step, failed_per_s=failed / found.lasts_s)
+    failed = np.count_nonzero((failed_s >= lasts_s - result.lasts_s) & (failed_s < lasts_s))
+    return replace(result, step=window.step, failed_per_s=failed / result.lasts_s)
 
 
-def worst(found: Sequence[Growth]) -> Growth | None:
-    """Return the growth of the step with the largest share of overload, and the highest rate that kept up."""
-    largest = max(found, key=lambda one: (one.state != "kept up", one.share), default=None)
+def worst(steps: Sequence[Growth]) -> Growth | None:
+    """Return the growth of the step with the largest share, with the highest rate that kept up."""
+    largest = max(steps, key=lambda step: (step.state != "kept up", step.share), default=None)
     if largest is None or largest.step is None:
         return largest
-    kept_up = (one.offered_per_s for one in found if one.state == "kept up")
+    kept_up = (step.offered_per_s for step in steps if step.state == "kept up")
     return replace(largest, kept_up_per_s=max(kept_up, default=None))
 
 
 def _settled_s(planned_s: Floats, ended_s: Floats, lasts_s: float) -> float:
-    """Duration that all but 1 % of the turns that ended in the window did not exceed; infinite if none ended."""
+    """99th percentile of the durations of the turns that ended in the window; infinite if none ended."""
     inside = (ended_s >= 0) & (ended_s < lasts_s)
     durations = np.sort((ended_s - planned_s)[inside])
     return float(durations[rank(_SETTLED, len(durations)) - 1]) if len(durations) else float("inf")
 
 
 def _over(planned_s: Floats, ended_s: Floats, start_s: float, end_s: float) -> Growth:
-    """Growth from `start_s` to `end_s`, without regard to how long the load has lasted."""
+    """Growth from `start_s` to `end_s`, without regard to the start of the load."""
     from scipy.special import stdtrit  # not at start-up: processes that generate load import this module
 
     lasts_s = end_s - start_s

@@ -1,7 +1,7 @@
 """Statistics of pairs: one run of a baseline and one of a candidate under the same schedule, repeated.
 
-The unit is the pair, never the turn: turns of one run share its server, its queue and its luck. The statistic of a pair is
-the log of the ratio candidate / baseline of one figure (a mean, a quantile, a rate), so that a change is a factor. Pure maths.
+The unit is the pair, because turns of one run are correlated. The statistic of a pair is the log of the ratio candidate /
+baseline of one figure (a mean, a quantile, a rate), so that a change is a factor. Pure maths.
 """
 
 from collections.abc import Mapping, Sequence
@@ -16,7 +16,7 @@ POWER = 0.8
 
 @dataclass(frozen=True, slots=True)
 class Effect:
-    """What the pairs say of one figure. None where there are too few pairs (two for an interval, three for a p)."""
+    """Effect on one figure. None: too few pairs (an interval needs two, a p-value three)."""
 
     pairs: int
     ratio: float  # geometric mean of candidate / baseline
@@ -28,17 +28,17 @@ class Effect:
 
     @property
     def detectable(self) -> float | None:
-        """The smallest rise (0.1: 10 %) that so many such pairs find with a power of 0.8; None: cannot be told."""
+        """Smallest increase (0.1: 10 %) that this number of pairs detects with a power of 0.8; None: unknown."""
         return None if self.sd_log is None or self.p is None else detectable(self.sd_log, self.pairs)
 
 
 def effect(baseline: Sequence[float], candidate: Sequence[float], level: float = LEVEL) -> Effect:
-    """The effect of a candidate on one positive figure; value i of both sides is of pair i. ValueError for other input."""
+    """Effect of a candidate on one positive figure. Values with the same index are a pair. ValueError for other input."""
     if len(baseline) != len(candidate) or not baseline:
-        raise ValueError(f"{len(baseline)} and {len(candidate)} values make no pairs")
+        raise ValueError(f"{len(baseline)} and {len(candidate)} values are no pairs")
     if min(*baseline, *candidate) <= 0:
         raise ValueError("ratios need positive values")
-    from scipy import stats  # half a second: only where a comparison is made
+    from scipy import stats  # takes half a second
 
     logs = np.log(np.asarray(candidate, float) / np.asarray(baseline, float))
     pairs, mean = len(logs), float(logs.mean())
@@ -59,11 +59,11 @@ def effect(baseline: Sequence[float], candidate: Sequence[float], level: float =
     )
 
 
-def p_against(found: Effect, ratio: float) -> float | None:
-    """Paired t, two-sided, of whether the ratio is another than this one; None: too few pairs."""
-    if found.p is None or found.sd_log is None:
+def p_against(result: Effect, ratio: float) -> float | None:
+    """Two-sided p of the paired t-test that the true ratio is `ratio`; None: too few pairs."""
+    if result.p is None or result.sd_log is None:
         return None
-    return _paired_t(log(found.ratio) - log(ratio), found.sd_log, found.pairs)
+    return _paired_t(log(result.ratio) - log(ratio), result.sd_log, result.pairs)
 
 
 def _paired_t(mean: float, sd: float, pairs: int) -> float:
@@ -93,7 +93,7 @@ def sign_flip(log_ratios: Sequence[float]) -> float:
 
 
 def power(change: float, sd_log: float, pairs: int, alpha: float = 1 - LEVEL) -> float:
-    """Probability that a paired t at `alpha` finds a true change (0.1: 10 % more), by the noncentral t distribution."""
+    """Power of a paired t-test at `alpha` for a true change (0.1: 10 % more), by the noncentral t distribution."""
     from scipy import stats
 
     if pairs < 2:
@@ -102,37 +102,37 @@ def power(change: float, sd_log: float, pairs: int, alpha: float = 1 - LEVEL) ->
         return 1.0 if change else alpha
     centre = abs(log(1 + change)) / (sd_log / sqrt(pairs))
     limit = float(stats.t.ppf(1 - alpha / 2, pairs - 1))
-    # Far from the centre the library has no digits left and says NaN: there the tail is all, or nothing.
+    # Far from the centre scipy returns NaN for lack of precision: the tail is then 1 or 0.
     above = float(np.nan_to_num(stats.nct.sf(limit, pairs - 1, centre), nan=1.0))
     below = float(np.nan_to_num(stats.nct.cdf(-limit, pairs - 1, centre), nan=0.0))
     return min(1.0, above + below)
 
 
-def detectable(sd_log: float, pairs: int, alpha: float = 1 - LEVEL, wanted: float = POWER) -> float | None:
-    """The smallest rise (0.1: 10 %) that so many pairs with this sd find with the wanted power; None: not with so few."""
+def detectable(sd_log: float, pairs: int, alpha: float = 1 - LEVEL, target: float = POWER) -> float | None:
+    """Smallest increase (0.1: 10 %) that pairs with this sd detect with a power of `target`; None: too few pairs."""
     if pairs < 2:
         return None
     if sd_log == 0:
         return 0.0
     from scipy import optimize
 
-    most = 20 * sd_log  # as a log; more than any plan of two pairs or more needs, or it finds nothing useful
-    if power(exp(most) - 1, sd_log, pairs, alpha) < wanted:
+    most = 20 * sd_log  # log of the largest ratio: enough for two pairs
+    if power(exp(most) - 1, sd_log, pairs, alpha) < target:
         return None
-    found = optimize.brentq(lambda size: power(exp(size) - 1, sd_log, pairs, alpha) - wanted, 1e-9 * sd_log, most)
-    return exp(found) - 1
+    size = optimize.brentq(lambda size: power(exp(size) - 1, sd_log, pairs, alpha) - target, 1e-9 * sd_log, most)
+    return exp(size) - 1
 
 
-def pairs_needed(change: float, sd_log: float, alpha: float = 1 - LEVEL, wanted: float = POWER) -> int | None:
-    """How many pairs find a change with the wanted power; None: more than 1,000."""
-    return next((pairs for pairs in range(2, 1001) if power(change, sd_log, pairs, alpha) >= wanted), None)
+def pairs_needed(change: float, sd_log: float, alpha: float = 1 - LEVEL, target: float = POWER) -> int | None:
+    """Number of pairs that detect a change with a power of `target`; None: more than 1,000."""
+    return next((pairs for pairs in range(2, 1001) if power(change, sd_log, pairs, alpha) >= target), None)
 
 
 def holm(p_values: Mapping[str, float]) -> dict[str, float]:
-    """Holm's adjusted p of several figures looked at together: each may be held against the family's alpha."""
+    """Holm's adjusted p-values of several figures, to compare with the family-wise alpha."""
     adjusted: dict[str, float] = {}
     worst = 0.0
-    for place, (name, p) in enumerate(sorted(p_values.items(), key=lambda entry: entry[1])):
-        worst = max(worst, min(1.0, p * (len(p_values) - place)))
+    for rank, (name, p) in enumerate(sorted(p_values.items(), key=lambda entry: entry[1])):
+        worst = max(worst, min(1.0, p * (len(p_values) - rank)))
         adjusted[name] = worst
     return adjusted

@@ -1,4 +1,4 @@
-"""The same turns in two runs: how much each one differed. Pairs are turns of the same id, ok and measured in both."""
+"""Differences between the same turns in two runs. A pair has one turn id, and ended well in the measure phase of both."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ _MEASURES = ("ttft_ms", "e2e_ms")
 
 
 def paired(before: pa.Table, after: pa.Table) -> dict[str, Any]:
-    """Per measure: pairs, both means, the mean of the differences and the median of the ratios (after over before).
+    """Return per measure: pairs, both means, mean difference and median ratio (after / before).
 
-    `only_after`: turns that the run before has not got, so that nothing of them was sent before.
+    `only_after`: turns that the run before did not send.
     """
     ok_before, ok_after = _measured(before), _measured(after)
-    asked_before = set(before["turn_id"].to_pylist())
-    asked_after = ok_after["turn_id"].to_pylist()
+    sent_before = set(before["turn_id"].to_pylist())
+    sent_after = ok_after["turn_id"].to_pylist()
     measures = {name: _compared(_values(ok_before, name), _values(ok_after, name)) for name in _MEASURES}
-    return {"only_after": sum(turn not in asked_before for turn in asked_after), "measures": measures}
+    return {"only_after": sum(turn not in sent_before for turn in sent_after), "measures": measures}
 
 
 def _measured(table: pa.Table) -> pa.Table:
@@ -42,12 +42,12 @@ def _compared(before: dict[str, float], after: dict[str, float]) -> dict[str, An
     both = [turn for turn in after if turn in before]
     if not both:
         return {"pairs": 0, "before_mean": None, "after_mean": None, "difference_mean": None, "ratio_p50": None}
-    one, other = (np.array([values[turn] for turn in both]) for values in (before, after))
-    ratios = other[one > 0] / one[one > 0]
+    old, new = (np.array([values[turn] for turn in both]) for values in (before, after))
+    ratios = new[old > 0] / old[old > 0]
     return {
         "pairs": len(both),
-        "before_mean": float(one.mean()),
-        "after_mean": float(other.mean()),
-        "difference_mean": float((other - one).mean()),
+        "before_mean": float(old.mean()),
+        "after_mean": float(new.mean()),
+        "difference_mean": float((new - old).mean()),
         "ratio_p50": float(np.median(ratios)) if len(ratios) else None,
     }

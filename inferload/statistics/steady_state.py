@@ -1,8 +1,8 @@
-"""Whether a load has settled: the TTFT of the last seconds does not move any more, and turns do not pile up.
+"""Steady state of a load: constant TTFT, and no growth of the number of turns in flight.
 
-Time is cut into blocks of five seconds. It is steady when the medians of three blocks in a row lie within a tenth of each
-other (or within 5 ms, which is less than anybody feels), each of ten first tokens or more, and no more turns are in flight
-in the last of them than in the first, give or take a tenth and two turns.
+Time is divided into blocks of five seconds. The load is steady if the medians of TTFT in three consecutive blocks, each of at
+least ten first tokens, are within 10 % or 5 ms of each other, and the number of turns in flight in the last block exceeds that
+in the first by at most 10 % and two turns.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ class _Block:
 
 
 class Steadiness:
-    """Fed with the deltas of reports. `since_s`: when the first steady stretch began; None so far."""
+    """Detector of the steady state. `since_s`: start of the first steady interval; None so far."""
 
     def __init__(self) -> None:
         self.since_s: float | None = None
         self._blocks: list[_Block] = []
 
     def add(self, at_s: float, delta: TallySet, in_flight: int) -> None:
-        """A report that came `at_s` seconds after the load began; `in_flight`: turns of all workers at that moment."""
+        """Add the delta of a report `at_s` seconds after the load began. `in_flight`: turns of all workers."""
         number = int(max(0.0, at_s) // BLOCK_S)
         if not self._blocks or self._blocks[-1].number != number:
             self._blocks = [*self._blocks[-BLOCKS:], _Block(number)]
@@ -53,11 +53,11 @@ class Steadiness:
 
     @property
     def now(self) -> bool:
-        """Whether the last three whole blocks are alike."""
+        """True if the last three complete blocks are steady."""
         whole = self._blocks[:-1][-BLOCKS:]
         if len(whole) < BLOCKS or whole[-1].number - whole[0].number != BLOCKS - 1:
             return False
-        medians = [one.ttft_ms.quantile(0.5) for one in whole if one.ttft_ms.count >= LEAST]
+        medians = [block.ttft_ms.quantile(0.5) for block in whole if block.ttft_ms.count >= LEAST]
         known = [median for median in medians if median is not None]
         if len(known) < BLOCKS:
             return False

@@ -1,5 +1,5 @@
-"""The `cache` block of a summary: what an endless prefix cache would have given of the prompts that were sent, what the
-server counted, and what each answer said of its own prompt. All three are of the whole run, from idle to idle."""
+"""`cache` block of a summary: expected hits of an infinite prefix cache, hits counted by the server, and hits reported with
+each answer, all over the whole run."""
 
 import re
 from collections.abc import Iterator, Mapping
@@ -9,7 +9,6 @@ from typing import Any
 
 from inferload import rundir, scrapes_file, turns_file
 from inferload.measure.arrow import pa
-from inferload.measure.clock import Anchor
 from inferload.measure.record import CANCELLED
 from inferload.requests.bodies import isolation
 from inferload.server_metrics import window_figures
@@ -25,6 +24,8 @@ _COLUMNS = (
     "session_id",
     "worker",
     "sent_ns",
+    "first_ns",
+    "closed_ns",
     "input_tokens",
     "output_tokens",
     "cached_tokens",
@@ -34,13 +35,24 @@ _COLUMNS = (
     "model",
 )
 _INDEX = re.compile(r"s(\d+)")
-_OF_IDS = ("session_id", "worker", "sent_ns", "target", "model", "input_tokens", "cached_tokens", "block_hashes")
-_ASSUMED = f"blocks of {ASSUMED_BLOCK} tokens are assumed, since the server does not say: see cache.block_size"
+_OF_IDS = (
+    "session_id",
+    "worker",
+    "sent_ns",
+    "first_ns",
+    "closed_ns",
+    "target",
+    "model",
+    "input_tokens",
+    "cached_tokens",
+    "block_hashes",
+)
+_ASSUMED = f"blocks of {ASSUMED_BLOCK} tokens are assumed, because the server does not report it: see cache.block_size"
 
 
 @dataclass(slots=True)
 class CacheFigures:
-    """One run's figures, and the endless cache as the run left it (None: its turns are not at hand)."""
+    """Figures of one run, and the infinite cache at its end (None: turn records are missing)."""
 
     block: dict[str, Any]
     sums: SentSums | None = None
@@ -48,18 +60,18 @@ class CacheFigures:
 
     @property
     def unexpected_share(self) -> float | None:
-        """Of the prompt tokens, those that were cached though nothing of this run, or before it on purpose, was the same.
+        """Share of prompt tokens that were cached beyond the expected upper bound.
 
-        None where that cannot be told: no figures by turn. Where bounds are only approximate, what is beyond them by far.
+        None without reports per turn. With approximate bounds, only tokens beyond their error count.
         """
-        if self.sums is None or not self.sums.told.input:
+        if self.sums is None or not self.sums.reported.input:
             return None
         approximate = self.block["expected"]["exactness"] == "approximate"
-        return (self.sums.far_unexpected if approximate else self.sums.unexpected) / self.sums.told.input
+        return (self.sums.excess.far if approximate else self.sums.excess.tokens) / self.sums.reported.input
 
 
 def figures(run_dir: Path, run: Counts, turns: pa.Table | None) -> CacheFigures:
-    """The figures of a run that is over; a warm one finds what the run before it left."""
+    """Return the figures of a run that has ended. A warm run starts with the cache of the run before."""
     counted = _counted(run_dir, run)
     cache = run.scenario.cache
     block, source = _block_size(counted, cache.block_size)
@@ -88,9 +100,9 @@ def figures(run_dir: Path, run: Counts, turns: pa.Table | None) -> CacheFigures:
         return CacheFigures(document)
     hits = SentHits(block, run.template) if run.earlier is None else left
     if not isinstance(hits, SentHits):
-        return CacheFigures(document)  # the content of the cache before the run is not known
+        return CacheFigures(document)  # the content of the cache before the run is unknown
     hits.begin()
-    for index, sent in _sessions(run_dir, turns):
+    for index, sent in _sessions(turns, _starts_ns(run_dir, run)):
         apart = isolation(cache.isolate, run.salt, index, run.salts)
         hits.session(index, source_of.begin(index).script, apart, sent)
     sums = hits.sums
@@ -102,7 +114,7 @@ def figures(run_dir: Path, run: Counts, turns: pa.Table | None) -> CacheFigures:
 
 
 def _left_by_earlier(run_dir: Path, run: Counts) -> SentHits | IdHits | None:
-    """The endless cache as the run before left it; None without such a run, or if its turns are not all at hand."""
+    """Infinite cache at the end of the run before; None without such a run, or if turn records are missing."""
     if run.earlier is None:
         return None
     folder = run_dir.parent / run.earlier.folder
@@ -113,7 +125,7 @@ def _left_by_earlier(run_dir: Path, run: Counts) -> SentHits | IdHits | None:
 
 
 def _by_token_ids(run_dir: Path, run: Counts, block: int, left: SentHits | IdHits | None) -> IdHits | None:
-    """Hits by the tokens that the server said; None where it said none, or where they cannot be told by its blocks."""
+    """Expected hits by token ids; None if the server reports none, or if its block size does not suit the hashes."""
     if run.earlier is not None and not isinstance(left, IdHits):
         return None
     hits = left if isinstance(left, IdHits) else IdHits(block)
@@ -121,57 +133,77 @@ def _by_token_ids(run_dir: Path, run: Counts, block: int, left: SentHits | IdHit
     if not hits.even or table["block_hashes"].null_count == table.num_rows:
         return None
     hits.begin()
-    for row in as_sent(table, turns_file.anchors(run_dir)):
+    starts_ns = _starts_ns(run_dir, run)
+    for row in as_sent(table, starts_ns):
         match = _INDEX.match(row["session_id"])
         index = 0 if match is None else int(match[1])
         apart = isolation(run.scenario.cache.isolate, run.salt, index, run.salts)
         salt = apart.value if apart.kind == "salt" else ""
         where = row["target"], row["model"], salt
-        hits.turn(where, row["block_hashes"], row["input_tokens"], row["cached_tokens"])
+        start_ns = starts_ns[row["worker"]]
+        until_ns = row["closed_ns"] if row["first_ns"] is None else row["first_ns"]
+        hits.turn(
+            where,
+            row["block_hashes"],
+            row["input_tokens"],
+            row["cached_tokens"],
+            sent_ns=start_ns + row["sent_ns"],
+            first_ns=start_ns + until_ns,
+        )
     return hits
 
 
-def as_sent(table: pa.Table, anchors: Mapping[str, Anchor]) -> Iterator[dict[str, Any]]:
-    """Rows in the order in which they were sent, without those that were not; the hashes of one at a time as Python's numbers."""
+def as_sent(table: pa.Table, starts_ns: Mapping[str, int]) -> Iterator[dict[str, Any]]:
+    """Rows in the order in which they were sent, without those that were not.
+
+    `starts_ns`: zero of each worker's instants on a common clock. Hashes become Python numbers one row at a time.
+    """
     hashes = table["block_hashes"]
     columns = {name: table[name].to_pylist() for name in table.column_names if name != "block_hashes"}
     workers, sent_ns = columns["worker"], columns["sent_ns"]
-    sent = [place for place, at_ns in enumerate(sent_ns) if at_ns is not None]
-    for place in sorted(sent, key=lambda place: sent_ns[place] + anchors[workers[place]].wall_ns):
-        yield {name: values[place] for name, values in columns.items()} | {"block_hashes": hashes[place].as_py()}
+    sent = [row for row, at_ns in enumerate(sent_ns) if at_ns is not None]
+    for row in sorted(sent, key=lambda row: sent_ns[row] + starts_ns[workers[row]]):
+        yield {name: values[row] for name, values in columns.items()} | {"block_hashes": hashes[row].as_py()}
+
+
+def _starts_ns(run_dir: Path, run: Counts) -> dict[str, int]:
+    """Zero of each worker's recorded instants, on the master's wall clock."""
+    ahead_ns = {worker.name: worker.wall_offset_ns for worker in run.workers}
+    anchors = turns_file.anchors(run_dir)
+    return {worker: anchor.wall_ns - ahead_ns.get(worker, 0) for worker, anchor in anchors.items()}
 
 
 def _notes_of_ids(sums: SentSums, source: str) -> list[str]:
     notes = [_ASSUMED] if source == "assumed" else []
-    return notes + ([f"of {sums.unknown} turns the server said no tokens"] if sums.unknown else [])
+    return notes + ([f"{sums.unknown} turns have no token ids"] if sums.unknown else [])
 
 
 def _against_earlier(run_dir: Path, run: Counts, turns: pa.Table | None) -> dict[str, Any] | None:
-    """A run that follows another one with the same sessions, turn by turn against it; None where there is none."""
+    """Comparison with the run before, which had the same sessions, turn by turn; None without such a run."""
     if run.earlier is None:
         return None
-    found: dict[str, Any] = {"arm": run.earlier.arm, "run_dir": run.earlier.folder}
+    comparison: dict[str, Any] = {"arm": run.earlier.arm, "run_dir": run.earlier.folder}
     if turns is None:
-        return found
+        return comparison
     before = turns_file.read_turns(run_dir.parent / run.earlier.folder, paired_turns.COLUMNS)
-    return found | paired_turns.paired(before, turns)
+    return comparison | paired_turns.paired(before, turns)
 
 
 def _counted(run_dir: Path, run: Counts) -> window_figures.PrefixCache | None:
     return window_figures.prefix_cache(scrapes_file.read_scrapes(run_dir)) if run.metrics_targets else None
 
 
-def _block_size(counted: window_figures.PrefixCache | None, wanted: int | None) -> tuple[int, str]:
-    """What the scenario says counts before what the server says: for a hybrid model the label may be another thing."""
-    if wanted is not None:
-        return wanted, "scenario"
+def _block_size(counted: window_figures.PrefixCache | None, configured: int | None) -> tuple[int, str]:
+    """Return the block size and its source: the scenario before the server, whose label may differ for hybrid models."""
+    if configured is not None:
+        return configured, "scenario"
     if counted is not None and counted.block_size:
         return counted.block_size, "server"
     return ASSUMED_BLOCK, "assumed"
 
 
 def _counted_block(counted: window_figures.PrefixCache | None, load: tuple[int, int] | None) -> dict[str, Any] | None:
-    """None where the server counted nothing: its cache is off, or it does not say. `load`: its first and last instant."""
+    """Hits counted by the server; None if it reports none. `load`: first and last instant of the load."""
     if counted is None or not counted.queries or counted.hits is None:
         return None
     missed = [] if load is None else counted.missed(*load)
@@ -185,30 +217,28 @@ def _counted_block(counted: window_figures.PrefixCache | None, load: tuple[int, 
 
 
 def _load_wall_ns(run_dir: Path, turns: pa.Table, run: Counts) -> tuple[int, int] | None:
-    """When the first turn was sent and the last one was over, on the master's clock; None where none was sent."""
-    ahead_ns = {worker.name: worker.wall_offset_ns for worker in run.workers}
-    anchors = turns_file.anchors(run_dir)
-    at_ns = {worker: anchor.wall_ns - ahead_ns.get(worker, 0) for worker, anchor in anchors.items()}
+    """First sending and last end of a turn, on the master's wall clock; None if no turn was sent."""
+    starts_ns = _starts_ns(run_dir, run)
     columns = (turns[name].to_pylist() for name in ("worker", "sent_ns", "closed_ns"))
     sent = [
-        (at_ns[worker] + begun, at_ns[worker] + ended)
+        (starts_ns[worker] + begun, starts_ns[worker] + ended)
         for worker, begun, ended in zip(*columns, strict=True)
         if begun is not None
     ]
     return (min(begun for begun, _ in sent), max(ended for _, ended in sent)) if sent else None
 
 
-def _expected_block(sums: SentSums, notes: list[str], told_from: str) -> dict[str, Any]:
-    """`notes`: why the hits are approximate. `told_from`: the plan with the lengths that were counted, or token ids."""
+def _expected_block(sums: SentSums, notes: list[str], source: str) -> dict[str, Any]:
+    """Expected hits. `notes`: reasons why they are approximate. `source`: `plan` or `token_ids`."""
     hits = sums.hits
     exact = "approximate" if notes else "bounds" if sums.reread or sums.again else "exact"
     if sums.reread:
         notes.append(
-            f"{sums.reread} answers were read back as other tokens than generated: hits lie between two bounds"
+            f"{sums.reread} answers have another number of tokens in later prompts: hits are between two bounds"
         )
     if sums.again:
         notes.append(
-            f"{sums.again} prompts carry answers: where these are the earlier run's word for word, hits are the most"
+            f"{sums.again} prompts contain answers: hits reach the upper bound if answers equal those of the earlier run"
         )
     return {
         "turns": hits.turns,
@@ -220,74 +250,85 @@ def _expected_block(sums: SentSums, notes: list[str], told_from: str) -> dict[st
         "hit_rate": hits.rate,
         "hit_rate_at_most": sums.at_most / hits.input if hits.input else None,
         "exactness": exact,
-        "from": told_from,
+        "from": source,
         "notes": notes,
     }
 
 
 def _notes(run: Counts, sums: SentSums, source: str) -> list[str]:
-    """Why the expected hits are approximate; empty where they are not."""
+    """Reasons why the expected hits are approximate; empty if they are exact."""
     notes = []
     if source == "assumed":
         notes.append(_ASSUMED)
     if run.scenario.cache.token_ids:
         notes.append(
-            "token ids were asked for, and are not at hand: the server says none, or its blocks are no multiple of 16"
+            "token ids were requested, but are missing: the server reports none, or its block size is not a multiple of 16"
         )
     templated = run.scenario.request.endpoint != "completions"
     if templated and run.template.exactness == "unknown":
-        notes.append("what the chat template adds is not known, since the server does not tokenize chats")
+        notes.append("the tokens of the chat template are unknown, because the server does not tokenize chats")
     if run.template.exactness == "approximate":
-        notes.append("the chat template puts chats together in a way of its own")
+        notes.append("the chat template is not a concatenation of messages")
     if run.prompt_exactness != "exact":
         notes.append("prompt lengths are approximate")
-    guessed = [name for name, one in run.data.by_class.items() if one.chars_per_token and one.error != 0]
+    guessed = [name for name, data in run.data.by_class.items() if data.chars_per_token and data.error != 0]
     if guessed:
-        notes.append(f"texts of {', '.join(guessed)} are counted by their characters")
+        notes.append(f"token counts of {', '.join(guessed)} are estimated from characters")
     if sums.off:
-        notes.append(f"{sums.off} prompts were not as long as planned")
+        notes.append(f"{sums.off} prompts did not have the planned length")
     if sums.unknown:
-        notes.append(f"{sums.unknown} turns were sent whose prompts nobody counted")
+        notes.append(f"{sums.unknown} turns have no prompt token count")
     return notes
 
 
 def _per_turn_block(sums: SentSums) -> dict[str, Any] | None:
-    """Sums of what each answer said of its own prompt; None where none did."""
-    told = sums.told
-    if not told.turns:
+    """Sums of the hits reported with each answer; None without a report."""
+    reported = sums.reported
+    if not reported.turns:
         return None
     return {
-        "turns": told.turns,
-        "input_tokens": told.input,
-        "cached_tokens": told.cached,
-        "hit_rate": told.rate,
-        "of_cacheable": told.of_cacheable,
+        "turns": reported.turns,
+        "input_tokens": reported.input,
+        "cached_tokens": reported.cached,
+        "hit_rate": reported.rate,
+        "of_cacheable": reported.of_cacheable,
     }
 
 
-def _sessions(run_dir: Path, turns: pa.Table) -> Iterator[tuple[int, Mapping[str, SentTurn]]]:
+def _sessions(turns: pa.Table, starts_ns: Mapping[str, int]) -> Iterator[tuple[int, Mapping[str, SentTurn]]]:
     """Each session's turns by their ids, sessions in the order in which they were first sent."""
-    anchors = turns_file.anchors(run_dir)
     columns = [turns[name].to_pylist() for name in _COLUMNS]
-    first_ns: dict[int, int] = {}
-    found: dict[int, dict[str, SentTurn]] = {}
-    for turn_id, session_id, worker, sent_ns, asked, answered, cached, reason, failure, target, model in zip(
-        *columns, strict=True
-    ):
+    opened_ns: dict[int, int] = {}
+    sessions: dict[int, dict[str, SentTurn]] = {}
+    for (
+        turn_id,
+        session_id,
+        worker,
+        sent_ns,
+        first_ns,
+        closed_ns,
+        prompt,
+        output,
+        cached,
+        reason,
+        failure,
+        *partition,
+    ) in zip(*columns, strict=True):
         match = _INDEX.match(session_id)
         if match is None or sent_ns is None:
             continue
-        index = int(match[1])
-        wall_ns = sent_ns + anchors[worker].wall_ns
-        first_ns[index] = min(wall_ns, first_ns.get(index, wall_ns))
-        found.setdefault(index, {})[turn_id] = SentTurn(
-            input_tokens=asked,
-            output_tokens=answered,
+        index, start_ns = int(match[1]), starts_ns[worker]
+        turn = sessions.setdefault(index, {})[turn_id] = SentTurn(
+            input_tokens=prompt,
+            output_tokens=output,
             cached_tokens=cached,
             ended_itself=reason in ("stop", "tool_calls"),
             cancelled=reason == CANCELLED,
             goes_on=failure is None,
-            partition=(target, model),
+            partition=tuple(partition),
+            sent_ns=start_ns + sent_ns,
+            first_ns=start_ns + (closed_ns if first_ns is None else first_ns),
         )
-    for index in sorted(found, key=first_ns.__getitem__):
-        yield index, found[index]
+        opened_ns[index] = min(turn.sent_ns, opened_ns.get(index, turn.sent_ns))
+    for index in sorted(sessions, key=opened_ns.__getitem__):
+        yield index, sessions[index]

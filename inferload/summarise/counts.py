@@ -1,4 +1,4 @@
-"""`counts.json`: the part of a run that is neither in its turn records nor in its scrapes, as the master counted it.
+"""`counts.json`: the master's counts of a run, besides its turn records and scrapes.
 
 The summary is a function of this file, the turn records and the scrapes.
 """
@@ -71,7 +71,7 @@ class EndedWorker:
 
 @dataclass(frozen=True, slots=True)
 class Others:
-    """Requests that are no turns, and exceptions of tasks, as Locust counted them over the whole run.
+    """Requests other than turns, and exceptions of tasks, counted by Locust over the whole run.
 
     `by_name`: requests by type and name. `first`: text of the first exception. `messages`: exceptions by text.
     `users`: by class, when the load ended.
@@ -99,7 +99,7 @@ class Others:
 
 @dataclass(frozen=True, slots=True)
 class Earlier:
-    """The run just before, on the same server, with the same sessions; its directory stands beside this one's."""
+    """The run before, on the same server, with the same sessions. `folder`: in the same directory as this run's."""
 
     arm: Arm
     folder: str
@@ -107,23 +107,23 @@ class Earlier:
 
 @dataclass(frozen=True)
 class Counts:
-    """A run whose phases are over. Instants are on the master's monotonic clock; `run` is the summary's block."""
+    """Counts of a run that has ended. Instants are on the master's monotonic clock; `run` is the summary's block."""
 
     run: Mapping[str, Any]
     scenario_text: str
-    origin: str  # of the scenario: where its data files are looked for
+    origin: str  # of the scenario: base of the paths of data files
     targets: tuple[str, ...]
     models: tuple[str, ...]
     metrics_targets: tuple[str, ...]  # whose metrics pages were scraped
     salt: str
-    salts: bool  # every target takes `cache_salt`
+    salts: bool  # every target supports `cache_salt`
     prompt_exactness: str
     template: ChatTemplate
-    data_wire: Mapping[str, Any]  # what the master found of the workload's data
+    data_wire: Mapping[str, Any]  # facts about the workload's data
     anchor: Anchor
     windows: tuple[PhaseWindow, ...]
     workers: tuple[EndedWorker, ...]
-    complete: bool  # every worker that is not lost drained in time
+    complete: bool  # all workers that were not lost drained in time
     arm: Arm
     earlier: Earlier | None
     inconclusive: gates.Policy
@@ -146,17 +146,17 @@ class Counts:
 
     @cached_property
     def data(self) -> Data:
-        """The workload's data as the master found it."""
+        """Facts about the workload's data."""
         return Data.from_wire(self.data_wire, self.origin)
 
     @cached_property
     def tallies(self) -> TallySet:
-        """Sums of all workers' reports."""
+        """Sum of all workers' reports."""
         return TallySet.from_wire(self.tallies_wire)
 
     @cached_property
     def health(self) -> HealthSet:
-        """The clients' health."""
+        """Health of all workers."""
         return HealthSet.from_wire(self.health_wire)
 
     @cached_property
@@ -172,12 +172,12 @@ class Counts:
         return stepped(self.windows, step_bounds_s(self.scenario))
 
     def window_s(self, phase: Phase) -> float:
-        """How long a phase lasted."""
+        """Duration of a phase."""
         return sum(lasted_s(window) for window in self.windows if window.phase == phase)
 
     @property
     def early(self) -> outcome.Early | None:
-        """The end before the planned end; None if the run reached that."""
+        """End before the planned end; None if the run reached it."""
         if self.early_by is None:
             return None
         phases: tuple[Phase, ...] = ("measure", "warmup")
@@ -187,17 +187,17 @@ class Counts:
 
     @property
     def gone(self) -> list[EndedWorker]:
-        """Workers whose part of the load is missing from some moment on."""
+        """Workers that were lost or that left during the run."""
         return [worker for worker in self.workers if worker.lost or worker.left]
 
     @property
     def lost_records(self) -> int:
-        """Turns that were counted and whose records are lost."""
+        """Number of lost turn records."""
         return sum(worker.lost_records for worker in self.workers)
 
     @property
     def whole(self) -> bool:
-        """Whether the records of every turn are in the run directory, and no worker was lost."""
+        """True if the run directory has the records of all turns, and no worker was lost."""
         missing = any(worker.lost or worker.held_back_records for worker in self.workers)
         return self.complete and not missing and not self.lost_records
 
@@ -208,12 +208,12 @@ class Counts:
 
     @classmethod
     def from_wire(cls, document: Mapping[str, Any]) -> "Counts":
-        """Read a JSON document; ValueError if it is another one."""
+        """Read a JSON document; ValueError if it is not valid."""
         return msgspec.convert(document, cls)
 
 
 def lasted_s(window: PhaseWindow) -> float:
-    """How long a window was open; one without an end counts for nothing."""
+    """Duration of a window; 0 without an end."""
     return max(0.0, ((window.end_ns or window.start_ns) - window.start_ns) / NS_PER_S)
 
 

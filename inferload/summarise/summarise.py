@@ -1,4 +1,4 @@
-"""The summary of a run directory: from its counts, its scrapes and, if it has them all, its turn records."""
+"""Summary of a run directory, from its counts, its scrapes and, if complete, its turn records."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -16,7 +16,7 @@ from inferload.results import phase_evidence, summary
 from inferload.results.agent_tasks import tasks_by_class
 from inferload.results.breakdowns import split
 from inferload.scenario.schema.arrivals import OpenArrivals, Rated, TraceTimes
-from inferload.scenario.schema.rate_profiles import Steps
+from inferload.scenario.schema.rate_profiles import RateSteps
 from inferload.server_metrics import window_figures
 from inferload.statistics.intervals import SLICES
 from inferload.statistics.overload import Growth, growth_of_turns, worst
@@ -32,8 +32,7 @@ from inferload.workload.sessions import Sessions
 def summarise(run_dir: Path, counts: Counts | None = None) -> dict[str, Any]:
     """Return the summary of a run directory.
 
-    `counts`: the run's, if counts.json could not be written; None: as in the file. UsageError if a file cannot be read, or is
-    not of this run.
+    `counts`: None: from counts.json. UsageError if a file cannot be read, or is not of this run.
     """
     run = read_counts(run_dir) if counts is None else counts
     turns = turns_file.read_turns(run_dir) if run.whole else None
@@ -49,9 +48,9 @@ def summarise(run_dir: Path, counts: Counts | None = None) -> dict[str, Any]:
 
 
 def refresh(run_dir: Path) -> None:
-    """Write summary.json if it is missing or older than a file that it is made of. A run without counts is left alone.
+    """Write summary.json if it is missing or older than its sources. Do nothing for a run without counts.
 
-    UsageError if the files are not those of a run: a run directory may come from elsewhere.
+    UsageError if the files are not those of a run.
     """
     target, counts = run_dir / rundir.SUMMARY, run_dir / rundir.COUNTS
     if not rundir.is_plain(counts):
@@ -69,9 +68,9 @@ def refresh(run_dir: Path) -> None:
 
 
 def _splits(run: Counts, turns: pa.Table | None) -> dict[str, Any]:
-    """By target and by model, where there are several; None where turns are not all at hand."""
-    wanted = {"target": list(run.targets), "model": list(run.models)}
-    several = {column: values for column, values in wanted.items() if len(values) > 1}
+    """Breakdowns by target and by model, if there are several; None if turn records are missing."""
+    columns = {"target": list(run.targets), "model": list(run.models)}
+    several = {column: values for column, values in columns.items() if len(values) > 1}
     return {
         f"by_{column}": None if turns is None else split(turns, column, values) for column, values in several.items()
     }
@@ -106,7 +105,7 @@ def _input(run_dir: Path, run: Counts, turns: pa.Table | None, cache: CacheFigur
         first_errors=run.errors.document(run.anchor.mono_ns),
         stopped_answering=None if turns is None else _stopped_answering(run_dir, run, turns),
         growth=facts.growth,
-        step_growth={one.step: one for one in growths if one.step is not None},
+        step_growth={growth.step: growth for growth in growths if growth.step is not None},
         overload_not_judged=_not_judged(run, turns),
         aborted=None if run.aborted is None else run.aborted.result(),
         exact=exact,
@@ -115,7 +114,7 @@ def _input(run_dir: Path, run: Counts, turns: pa.Table | None, cache: CacheFigur
 
 
 def _servers(run_dir: Path, run: Counts) -> list[dict[str, Any]]:
-    """The servers over the measure phase."""
+    """`servers` block of the measure phase."""
     window = next((w for w in run.windows if w.phase == "measure"), None)
     if window is None or window.end_ns is None or not run.metrics_targets:
         return []
@@ -145,15 +144,15 @@ def _facts(
 
 
 def _stamps(run: Counts) -> validity.Stamps | None:
-    """What dates the reads; None where nothing was read."""
+    """Source of the reads' timestamps; None without a read."""
     health = [run.health.total(phase) for phase in PHASES]
-    if any(one.reads_stamped for one in health):
+    if any(phase.reads_stamped for phase in health):
         return "kernel"
-    return "user" if any(one.reads_unstamped for one in health) else None
+    return "user" if any(phase.reads_unstamped for phase in health) else None
 
 
 def _turn_records(run: Counts) -> dict[str, Any]:
-    """Turns that were counted, and how many of their records are in the run directory; `why` not all of them are."""
+    """Counted turns, and turn records in the run directory. `why`: reason for missing records."""
     held_back = [worker for worker in run.workers if worker.held_back_records]
     return {
         "counted": sum(worker.turns for worker in run.workers),
@@ -165,7 +164,7 @@ def _turn_records(run: Counts) -> dict[str, Any]:
 
 
 def _why_lost(run: Counts) -> str:
-    """The first worker that lost records, the path and the error."""
+    """First worker that lost records, with the path and the error."""
     for worker in run.workers:
         if worker.lost_records:
             return f"worker {worker.name}: {worker.why_lost}"
@@ -173,41 +172,41 @@ def _why_lost(run: Counts) -> str:
 
 
 def _not_judged(run: Counts, turns: pa.Table | None) -> str | None:
-    """Why overload of an open loop was not judged; None if it was, and in a closed loop."""
+    """Reason why overload of an open loop was not evaluated; None if it was, and in a closed loop."""
     arrivals = run.scenario.arrivals
     if not isinstance(arrivals, OpenArrivals):
         return None
     if isinstance(arrivals, TraceTimes):
         return "sessions begin at recorded times"
-    if arrivals.profile is not None and not isinstance(arrivals.profile, Steps):
+    if arrivals.profile is not None and not isinstance(arrivals.profile, RateSteps):
         return f"the rate changes without steps (arrivals.profile.kind {arrivals.profile.kind})"
     if run.rate_changed:
-        return "the rate was changed while the run lasted"
+        return "the rate was changed during the run"
     return "turn records are not all in the run directory" if turns is None else None
 
 
 def _growths(run_dir: Path, run: Counts, turns: pa.Table | None) -> list[Growth]:
-    """Growth of the turns in flight in an open loop of constant rate; in each step of a load with steps."""
+    """Growth of the number of turns in flight in an open loop of constant rate, per step of a load with steps."""
     if turns is None or not isinstance(run.scenario.arrivals, Rated) or _not_judged(run, turns):
         return []
     shifts_ns, begun_ns = _shifts_ns(run_dir, run), run.windows[0].start_ns
-    found = [
+    growths = [
         growth_of_turns(turns, shifts_ns, window, 0.0 if window.step else (window.start_ns - begun_ns) / NS_PER_S)
         for window in run.stepped
         if window.phase == "measure"
     ]
-    return [one for one in found if one is not None]
+    return [growth for growth in growths if growth is not None]
 
 
 def _shifts_ns(run_dir: Path, run: Counts) -> dict[str, int]:
-    """Per worker, what brings the instants of its turn file to the master's monotonic clock."""
+    """Per worker, the offset from the instants of its turn file to the master's monotonic clock."""
     anchors = turns_file.anchors(run_dir)
     workers = [worker for worker in run.workers if worker.name in anchors]
     return {worker.name: anchors[worker.name].mono_ns - worker.offset_ns for worker in workers}
 
 
 def _stopped_answering(run_dir: Path, run: Counts, turns: pa.Table) -> list[dict[str, Any]]:
-    """The servers that stopped answering, in seconds since the run began."""
+    """Servers that stopped answering, in seconds since the run began."""
     shifts_ns = _shifts_ns(run_dir, run)
     starts_ns = np.array(
         [run.anchor.mono_ns - shifts_ns[name] for name in turns["worker"].to_pylist()], dtype=np.float64
@@ -220,13 +219,13 @@ def _stopped_answering(run_dir: Path, run: Counts, turns: pa.Table) -> list[dict
 
 
 def _reader(run: Counts) -> str | None:
-    """What read on the workers; "mixed" where they differ."""
+    """Reader of the workers; "mixed" if they differ."""
     names = {worker.reader for worker in run.workers if worker.reader}
     return None if not names else names.pop() if len(names) == 1 else "mixed"
 
 
 def _in_flight(entries: list[dict[str, Any]], targets: int) -> float | None:
-    """Turns that all servers together held on average; None where one of them does not say."""
+    """Mean number of requests in all servers; None if a server does not report it."""
     if len(entries) < targets:
         return None
     means = [entry[name]["mean"] for entry in entries for name in ("requests_running", "requests_waiting")]
@@ -235,17 +234,17 @@ def _in_flight(entries: list[dict[str, Any]], targets: int) -> float | None:
 
 
 def _warm_cache_share(run: Counts, turns: pa.Table | None, cache: CacheFigures) -> float | None:
-    """Of the prompt tokens, those that were cached though nothing that was sent before was the same; None: nobody can tell.
+    """Share of prompt tokens that were cached before the run sent them; None: unknown.
 
-    Where the expected hits are not known, of first turns, and only where these have nothing in common.
+    Without expected hits, the share of first turns, if these have no common prefix.
     """
     if run.arm == "warm":
-        return None  # it is meant to be
+        return None  # warm on purpose
     if cache.unexpected_share is not None:
         return cache.unexpected_share
     if turns is None or Sessions(run.scenario, run.data).first_turns_share():
         return None
     known = pc.and_(pc.equal(turns["turn_index"], 0), pc.is_valid(turns["cached_tokens"]))
     first = turns.filter(pc.and_(known, pc.is_valid(turns["input_tokens"])))
-    asked = pc.sum(first["input_tokens"]).as_py()
-    return pc.sum(first["cached_tokens"]).as_py() / asked if asked else None
+    tokens = pc.sum(first["input_tokens"]).as_py()
+    return pc.sum(first["cached_tokens"]).as_py() / tokens if tokens else None

@@ -1,4 +1,4 @@
-"""Failed turns of a run: the first error message of each class, and the time at which a server stopped answering. No I/O."""
+"""Failed turns of a run: first error message of each class, and the time at which a server stopped answering. No I/O."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from inferload.escaping import escaped
 from inferload.measure.record import Failure
 from inferload.numbers import percent
 
-MOST_MESSAGES = 50  # different messages of exceptions that are kept
-MOST_CHARACTERS = 300  # of a message that is kept
-# Classes of a server that is gone or hangs. A server that sends a status or an error event still answers.
+MOST_MESSAGES = 50  # stored messages of exceptions
+MOST_CHARACTERS = 300  # of a stored message
+# Failures of a server that is down or hangs. A server that sends a status or an error event still answers.
 _SILENT = [
     Failure.CONNECT.value,
     Failure.CUT.value,
@@ -27,14 +27,14 @@ _SILENT = [
 ]
 # The end of such a turn is no answer of the server.
 _NO_ANSWER = [*_SILENT, Failure.UNFINISHED.value, Failure.CLIENT_ERROR.value, Failure.TLS.value]
-_LEAST_TURNS = 2  # that fail without an answer after the last answer
+_LEAST_TURNS = 2  # failures without an answer after the last answer
 
 Floats = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True)
 class FirstError:
-    """The first failed turn of a class. `at_ns`: when it ended, monotonic."""
+    """First failed turn of a class. `at_ns`: its end, monotonic."""
 
     text: str
     at_ns: int
@@ -42,20 +42,20 @@ class FirstError:
 
 
 class FirstErrors:
-    """The earliest error of each class of failure."""
+    """Earliest error of each class of failure."""
 
     def __init__(self) -> None:
-        self._found: dict[str, FirstError] = {}
+        self._errors: dict[str, FirstError] = {}
         self._taken: set[str] = set()
 
     def add(self, failure: str, text: str, at_ns: int, worker: str) -> None:
-        """Keep an error if it is the earliest of its class."""
-        known = self._found.get(failure)
+        """Store an error if it is the earliest of its class."""
+        known = self._errors.get(failure)
         if known is None or at_ns < known.at_ns:
-            self._found[failure] = FirstError(message(text), at_ns, worker)
+            self._errors[failure] = FirstError(message(text), at_ns, worker)
 
     def take(self) -> dict[str, Any]:
-        """In wire form, the classes that were not taken before."""
+        """Return the classes that no earlier call returned, in wire form."""
         taken = {failure: error for failure, error in self.to_wire().items() if failure not in self._taken}
         self._taken.update(taken)
         return taken
@@ -66,45 +66,45 @@ class FirstErrors:
             self.add(str(failure), str(error["text"]), int(error["at_ns"]) - offset_ns, str(error["worker"]))
 
     def to_wire(self) -> dict[str, Any]:
-        """Plain values, for a message or a file."""
-        return {failure: asdict(error) for failure, error in self._found.items()}
+        """Return plain values, for a message or a file."""
+        return {failure: asdict(error) for failure, error in self._errors.items()}
 
     @property
     def texts(self) -> dict[str, str]:
-        """The message of each class."""
-        return {failure: error.text for failure, error in self._found.items()}
+        """Message of each class."""
+        return {failure: error.text for failure, error in self._errors.items()}
 
     def document(self, start_ns: int) -> dict[str, Any]:
-        """As it stands in summary.json, earliest first. `start_ns`: when the run began."""
+        """Return the block of summary.json, earliest first. `start_ns`: start of the run."""
         return {
             failure: {"text": error.text, "at_s": round((error.at_ns - start_ns) / 1e9, 3), "worker": error.worker}
-            for failure, error in sorted(self._found.items(), key=lambda item: item[1].at_ns)
+            for failure, error in sorted(self._errors.items(), key=lambda item: item[1].at_ns)
         }
 
 
 def message(text: str) -> str:
-    """A message of a server as one printable line of at most 300 characters."""
+    """Return a server's message as one printable line of at most 300 characters."""
     line = escaped(text.strip())
     return line if len(line) <= MOST_CHARACTERS else line[: MOST_CHARACTERS - 3] + "..."
 
 
 def add_message(counts: Counter[str], text: str, count: int) -> None:
-    """Count a message; beyond MOST_MESSAGES different ones, a new one is counted as `others`."""
+    """Count a message; beyond MOST_MESSAGES distinct messages, a new one is counted as `others`."""
     counts[text if text in counts or len(counts) < MOST_MESSAGES else "others"] += count
 
 
 @dataclass(frozen=True, slots=True)
 class Stopped:
-    """A server that stopped answering. `at_s`: its last answer. `by_failure`: turns that failed from then on."""
+    """Server that stopped answering. `at_s`: its last answer. `by_failure`: failed turns from then on."""
 
     at_s: float
     by_failure: Mapping[str, int]
 
 
 def stopped_answering(failures: Sequence[str | None], heard_s: Floats, closed_s: Floats) -> Stopped | None:
-    """When one server stopped answering for good; None if it answered to the end, or failed in another way.
+    """Find the time at which a server stopped answering; None if it answered to the end, or failed in another way.
 
-    Per turn: its class of failure, None if it ended well; its last output event, NaN if there was none; its end.
+    Per turn: class of failure, None if it ended well; last output event, NaN without one; end.
     """
     names = np.array([failure or "" for failure in failures], dtype=object)
     silent = np.isin(names, _SILENT)
@@ -118,7 +118,7 @@ def stopped_answering(failures: Sequence[str | None], heard_s: Floats, closed_s:
         return None
     classes, counts = np.unique(names[after].astype(str), return_counts=True)
     order = np.argsort(-counts, kind="stable")
-    return Stopped(last_s, {str(classes[place]): int(counts[place]) for place in order})
+    return Stopped(last_s, {str(classes[index]): int(counts[index]) for index in order})
 
 
 def failed_text(by_failure: Mapping[str, int]) -> str:
@@ -132,25 +132,27 @@ def share_text(failed: int, finished: int) -> str:
 
 
 def lines(summary: Mapping[str, Any]) -> list[str]:
-    """The failures of a run in words, from its summary; empty if no turn failed."""
+    """Return the failures of a run in words, from its summary; empty if no turn failed."""
     turns = summary.get("turns") or {}
     everything = (turns.get("by_phase") or {}).get("all") or turns
     failed = everything.get("failed") or 0
     if not failed:
         return []
     by_failure = everything.get("by_failure") or turns.get("by_failure") or {}
-    said = [f"{share_text(failed, failed + (everything.get('ok') or 0))}: {failed_text(by_failure)}"]
-    said += [stopped_text(one) for one in summary.get("stopped_answering") or ()]
-    said += [
+    texts = [f"{share_text(failed, failed + (everything.get('ok') or 0))}: {failed_text(by_failure)}"]
+    texts += [stopped_text(entry) for entry in summary.get("stopped_answering") or ()]
+    texts += [
         f"first {failure} at {error['at_s']:.1f} s{_of(error.get('worker'))}: {message(str(error['text']))}"
         for failure, error in (turns.get("first_errors") or {}).items()
     ]
-    return said
+    return texts
 
 
-def stopped_text(one: Mapping[str, Any]) -> str:
-    """An entry of `stopped_answering` in words."""
-    return f"the server {one['target']} stopped answering at {one['at_s']:.1f} s: {failed_text(one['by_failure'])}"
+def stopped_text(entry: Mapping[str, Any]) -> str:
+    """Return an entry of `stopped_answering` in words."""
+    return (
+        f"the server {entry['target']} stopped answering at {entry['at_s']:.1f} s: {failed_text(entry['by_failure'])}"
+    )
 
 
 def _of(worker: object) -> str:
@@ -160,13 +162,13 @@ def _of(worker: object) -> str:
 def stopped_by_target(
     targets: Iterable[str | None], failures: Sequence[str | None], heard_s: Floats, closed_s: Floats
 ) -> list[dict[str, Any]]:
-    """Each server that stopped answering, as it stands in summary.json; arguments as of `stopped_answering`."""
+    """Return the `stopped_answering` block of summary.json; arguments as of `stopped_answering`."""
     of = np.array([target or "" for target in targets], dtype=object)
-    found = []
+    entries = []
     for target in sorted(set(of.tolist())):
         own = np.flatnonzero(of == target)
-        stopped = stopped_answering([failures[place] for place in own.tolist()], heard_s[own], closed_s[own])
+        stopped = stopped_answering([failures[row] for row in own.tolist()], heard_s[own], closed_s[own])
         if stopped is not None:
             at_s, counts = round(stopped.at_s, 3), dict(stopped.by_failure)
-            found.append({"target": target, "at_s": at_s, "by_failure": counts})
-    return found
+            entries.append({"target": target, "at_s": at_s, "by_failure": counts})
+    return entries

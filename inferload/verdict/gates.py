@@ -1,4 +1,4 @@
-"""Gates: what a run must hold, as `p99(ttft_ms) < 2000` or `failed_ratio < 0.01`, read and held against a summary.
+"""Gates: pass criteria of a run, as `p99(ttft_ms) < 2000` or `failed_ratio < 0.01`, parsed and evaluated on a summary.
 
 [statistic(]name[)] [{class or other request}] sign limit
 """
@@ -18,17 +18,17 @@ from inferload.measure.measures import MEASURES
 from inferload.server_metrics import gate_metrics
 from inferload.statistics.intervals import Interval
 
-# (measure, q) -> the sample's own quantile at the nearest rank; None where there is no sample.
+# (measure, q) -> quantile of the sample at the nearest rank; None without a sample.
 Quantile = Callable[[str, float], float | None]
-# (measure, q, None for its mean) -> how sure that figure is; None where that cannot be told.
+# (measure, q, None for its mean) -> confidence interval; None if it cannot be computed.
 Intervals = Callable[[str, float | None], Interval | None]
 
 Answer = Literal["pass", "fail", "inconclusive"]
-# What an interval across the limit does: `warn` says so and lets the value decide, the others decide by themselves.
+# Result of a gate whose interval contains the limit. `warn`: a note, and the value decides.
 Policy = Literal["warn", "pass", "fail"]
-# Each of its two ends lies on the wrong side in so many runs: the error of one gate that an interval decided.
+# Error at each end of an interval: the error probability of one gate that its interval decides.
 ONE_SIDED = 0.025
-# A value that breaks its limit by this factor fails the gate, whatever its interval.
+# A value that breaks its limit by this factor fails the gate without regard to its interval.
 FAR = 3.0
 
 MEASURE_NAMES = tuple(measure.name for measure in MEASURES)
@@ -61,7 +61,7 @@ _EXAMPLE = "write it as p99(ttft_ms) < 2000 or failed_ratio < 0.01"
 
 
 class GateError(ValueError):
-    """A gate that cannot be read: the place, what is there, and the nearest thing that would do. `position` is from 0."""
+    """Invalid gate: its text, the position of the error (from 0) and the nearest valid name."""
 
     def __init__(self, text: str, position: int, problem: str) -> None:
         super().__init__(f"gate {text!r}, character {position + 1}: {problem}")
@@ -90,23 +90,23 @@ class Gate:
 
     @property
     def class_name(self) -> str | None:
-        """The class of turns that it is of; None: all turns, or a request that is no turn."""
+        """Class of turns; None: all turns, or a request other than a turn."""
         return None if self.of_request else self.selector
 
     def badness(self, value: float) -> float:
-        """A number that is higher the closer a value is to breaking the gate, or the further beyond."""
+        """Return a number that increases towards the limit and beyond it."""
         return abs(value - self.limit) if self.sign == "==" else value if self.sign[0] == "<" else -value
 
     def holds(self, value: float | None) -> bool:
-        """Whether a value passes; one that is not known does not."""
+        """Return True if the value passes; an unknown value does not."""
         return value is not None and _COMPARE[self.sign](value, self.limit)
 
 
 @dataclass(frozen=True, slots=True)
 class GateResult:
-    """What a gate came to. `value` is None where nobody knows it, and then it has not passed; `note` says why, or None.
+    """Result of a gate. `value`: None if unknown, and the gate has not passed; `note`: the reason, or None.
 
-    `interval`: of the value, where there is one. `answer` is inconclusive where it holds the limit; `passed` is what counts.
+    `interval`: of the value, None without one. `answer`: inconclusive if the interval contains the limit; `passed` decides.
     """
 
     gate: str
@@ -117,7 +117,7 @@ class GateResult:
     answer: Answer = "fail"
 
     def to_dict(self) -> dict[str, Any]:
-        """As it stands in summary.json."""
+        """Return the entry of summary.json."""
         plain: dict[str, Any] = {"gate": self.gate, "value": self.value, "passed": self.passed, "answer": self.answer}
         if self.interval is not None:
             plain |= {"low": self.interval.low, "high": self.interval.high, "effective_n": self.interval.effective}
@@ -125,7 +125,7 @@ class GateResult:
 
 
 def parse(text: str) -> Gate:
-    """Read a gate; GateError says where it goes wrong."""
+    """Parse a gate; GateError names the position of the error."""
     tokens = _Tokens(text)
     word, at = tokens.take("word", f"a name is missing; {_EXAMPLE}")
     statistic, q = None, None
@@ -157,7 +157,7 @@ def parse(text: str) -> Gate:
 
 
 def check_class(gate: Gate, classes: Sequence[str] | None) -> None:
-    """Raise GateError if a gate names a class that is not among these. None: they are not known before the run."""
+    """Raise GateError if a gate names an unknown class. `classes`: None if they are not known before the run."""
     if gate.class_name is not None and classes is not None and gate.class_name not in classes:
         nearest = get_close_matches(gate.class_name, classes, 1, cutoff=0.5)
         hint = f"did you mean {nearest[0]}?" if nearest else f"the scenario has {', '.join(classes)}"
@@ -171,11 +171,10 @@ def evaluate(
     intervals: Intervals | None = None,
     policy: Policy = "warn",
 ) -> GateResult:
-    """Hold a gate against a summary of the measure phase.
+    """Evaluate a gate on a summary of the measure phase.
 
-    A percentile that the summary does not list is taken from `quantile`; one of few samples has a note. Means and
-    percentiles have an interval where `intervals` knows one; counts, ratios and rates are of what happened. Both
-    functions are of the gate's class.
+    `quantile`: source of percentiles that the summary does not list. `intervals`: source of the intervals of means and
+    percentiles; counts, ratios and rates have none. Both are of the gate's class.
     """
     value, note = _value(gate, summary, quantile)
     interval = None
@@ -188,7 +187,7 @@ def evaluate(
 
 
 def _value(gate: Gate, summary: Mapping[str, Any], quantile: Quantile | None) -> tuple[float | None, str | None]:
-    """The value, None if not known, and a note on it."""
+    """Return the value, None if unknown, and a note."""
     if gate.name in gate_metrics.BY_NAME:
         return _server_value(gate, summary.get("servers") or [])
     if gate.of_request:
@@ -209,12 +208,12 @@ def _value(gate: Gate, summary: Mapping[str, Any], quantile: Quantile | None) ->
 
 
 def _server_value(gate: Gate, servers: Sequence[Mapping[str, Any]]) -> tuple[float | None, str | None]:
-    """The value of the server that is the worst for the gate; None if one of them was not measured."""
-    found = gate_metrics.values(gate.name, gate.statistic, servers)
-    if not found:
+    """Return the worst value of all servers; None if one of them was not measured."""
+    by_target = gate_metrics.values(gate.name, gate.statistic, servers)
+    if not by_target:
         return None, f"{gate.name} was not measured: no metrics page reported it"
-    known = {target: value for target, value in found.items() if value is not None}
-    missing = [target for target in found if target not in known]
+    known = {target: value for target, value in by_target.items() if value is not None}
+    missing = [target for target in by_target if target not in known]
     if missing:
         why = "its metrics page has no value of it for the window"
         return None, f"{gate.name} was not measured at {', '.join(missing)}: {why}"
@@ -223,19 +222,19 @@ def _server_value(gate: Gate, servers: Sequence[Mapping[str, Any]]) -> tuple[flo
 
 
 def _request_value(gate: Gate, requests: Mapping[str, Any]) -> tuple[float | None, str | None]:
-    """The failed ratio of a request that is no turn, over the whole run."""
-    for one in requests.get("by_name") or []:
-        if f"{one['type']} {one['name']}" == gate.selector and one["sent"]:
-            return _ratio(one["failed"], one["sent"]), None
+    """Return the failed ratio of a request other than a turn, over the whole run."""
+    for row in requests.get("by_name") or []:
+        if f"{row['type']} {row['name']}" == gate.selector and row["sent"]:
+            return _ratio(row["failed"], row["sent"]), None
     return None, f"no request {gate.selector} was sent"
 
 
 def _answer(gate: Gate, value: float | None, interval: Interval | None) -> Answer:
-    """By the interval where there is one: it must lie on one side of the limit as a whole."""
+    """Compare the interval, or the value without one, with the limit."""
     holds = gate.holds(value)
     if interval is None or value is None:
         return "pass" if holds else "fail"
-    # An open end reaches past every limit.
+    # An open end is beyond every limit.
     open_end = interval.low is None if (gate.sign[0] == ">") == holds else interval.high is None
     ends = [end for end in (interval.low, interval.high) if end is not None]
     if not holds and _far_beyond(gate, value):
@@ -246,13 +245,13 @@ def _answer(gate: Gate, value: float | None, interval: Interval | None) -> Answe
 
 
 def _far_beyond(gate: Gate, value: float) -> bool:
-    """Whether a value breaks its limit by FAR times or more, so that no interval is needed to tell."""
+    """Return True if a value breaks its limit by a factor of FAR or more."""
     low, high = sorted((abs(value), abs(gate.limit)))
     return value * gate.limit >= 0 and high >= FAR * low
 
 
 def _few_samples(q: float, count: object) -> str | None:
-    """What to say of a percentile with fewer than 10 samples beyond it."""
+    """Return a note on a percentile with fewer than 10 samples beyond it."""
     if not isinstance(count, int) or round(count * (1 - q), 6) >= 10:
         return None
     return f"of {count} samples, fewer than 10 beyond it; {round(10 / (1 - q)):,} samples give 10"
@@ -281,7 +280,7 @@ def _number(value: object) -> float | None:
 
 
 def _quantile_of(text: str, word: str, at: int) -> float | None:
-    """The quantile that a percentile's name stands for (p5, p99, p999, p99.9); None for mean, min and max."""
+    """Parse the name of a percentile (p5, p99, p999, p99.9); None for mean, min and max."""
     if word in STATISTICS:
         return None
     digits = re.fullmatch(r"p(\d{1,2}(?:\.\d+)?|\d{3,6})", word)
@@ -319,13 +318,13 @@ def _with_statistics(name: str) -> str:
 def _check_selector(gate: Gate, text: str) -> None:
     if gate.selector is None:
         return
-    at, given = text.index("{"), f"{{{gate.selector}}}"
+    at, braces = text.index("{"), f"{{{gate.selector}}}"
     if gate.name in gate_metrics.BY_NAME:
-        raise GateError(text, at, f"{gate.name} is known of servers only; remove {given}")
+        raise GateError(text, at, f"{gate.name} is a server metric and has no classes; remove {braces}")
     if gate.name == "client_delay_ms":
-        raise GateError(text, at, f"client_delay_ms is known of all classes only; remove {given}")
+        raise GateError(text, at, f"client_delay_ms is not recorded by class; remove {braces}")
     if gate.of_request and gate.name != "failed_ratio":
-        problem = "of requests other than turns only failed_ratio is known; the name of a class has no space"
+        problem = "other requests have only failed_ratio; the name of a class has no space"
         raise GateError(text, at, problem)
 
 
@@ -333,31 +332,31 @@ def _check_name(text: str, name: str, at: int, valid: tuple[str, ...], kind: str
     if name in valid:
         return
     nearest = get_close_matches(name, valid, 1, cutoff=0.5)
-    hint = f"did you mean {nearest[0]}?" if nearest else f"known are {', '.join(valid)}"
+    hint = f"did you mean {nearest[0]}?" if nearest else f"valid are {', '.join(valid)}"
     raise GateError(text, at, f"unknown {kind} {name}; {hint}")
 
 
 class _Tokens:
-    """The words, numbers and signs of a gate, one after the other."""
+    """Tokens of a gate: words, numbers and signs."""
 
     def __init__(self, text: str) -> None:
         self._text = text
-        # A selector may hold any character, braces included: it is blanked before the rest is cut into tokens.
+        # A selector may contain any character, braces included: it is blanked before the text is tokenized.
         start, end = text.find("{"), text.rfind("}")
         self._selector = text[start + 1 : end].strip() if 0 <= start < end else ""
         blanked = text[: start + 1] + " " * (end - start - 1) + text[end:] if 0 <= start < end else text
-        self._found = list(_TOKEN.finditer(blanked))
+        self._matches = list(_TOKEN.finditer(blanked))
         self._next = 0
 
     def at_end(self) -> bool:
-        return self._next == len(self._found)
+        return self._next == len(self._matches)
 
     def step(self) -> None:
         self._next += 1
 
     def sign(self) -> str | None:
-        """The sign that comes next; None where something else does, or nothing."""
-        return None if self.at_end() else self._found[self._next].group("sign")
+        """Return the next token if it is a sign, else None."""
+        return None if self.at_end() else self._matches[self._next].group("sign")
 
     def selector(self) -> str | None:
         """Parse the next text in braces; None if there are no braces."""
@@ -372,18 +371,18 @@ class _Tokens:
         return self._selector
 
     def take(self, kind: str, problem: str) -> tuple[str, int]:
-        """The next one, which must be of that kind, and its position."""
-        found = None if self.at_end() else self._found[self._next].group(kind)
-        if found is None:
+        """Consume a token of a kind; return its text and position. GateError with `problem` if it is of another kind."""
+        token = None if self.at_end() else self._matches[self._next].group(kind)
+        if token is None:
             raise self.error(problem)
-        position = self._found[self._next].start(kind)
+        position = self._matches[self._next].start(kind)
         self.step()
-        return found, position
+        return token, position
 
     def error(self, problem: str) -> GateError:
-        """A fault at the place where we are."""
+        """Return an error at the current position."""
         at_end = self.at_end()
         position = (
-            len(self._text) if at_end else self._found[self._next].end() - len(self._found[self._next][0].strip())
+            len(self._text) if at_end else self._matches[self._next].end() - len(self._matches[self._next][0].strip())
         )
         return GateError(self._text, position, problem)

@@ -12,8 +12,8 @@ from inferload.numbers import short
 State = Literal["failed", "stopped early", "invalid", "suspect", "passed"]  # worst first
 
 OK, FAILED, USAGE, INVALID = 0, 1, 2, 3
-_STATES: Mapping[str, State] = {"valid": "passed", "suspect": "suspect"}  # of a run that its measurement decides
-ABORTED = "abort_on: "  # begins the name of the gate result of a condition that stopped the run
+_STATES: Mapping[str, State] = {"valid": "passed", "suspect": "suspect"}  # of a complete run without failures
+ABORTED = "abort_on: "  # prefix of the gate result of a condition that stopped the run
 SIGNAL_CODES = {"Ctrl-C": 130, "SIGTERM": 143, "SIGHUP": 143}
 
 
@@ -28,10 +28,10 @@ class Policy:
 
 @dataclass(frozen=True, slots=True)
 class Early:
-    """The end of a run before its planned end.
+    """End of a run before its planned end.
 
-    `by`: the signal or event that ended it. `phase`: the phase that it ended, None before the load. `after_s`: length of
-    that phase so far. `planned_s`: planned length of the measure phase, None if it has none.
+    `by`: signal or event that ended it. `phase`: current phase at the end, None before the load. `after_s`: duration of
+    that phase so far. `planned_s`: planned duration of the measure phase, None if it has none.
     """
 
     by: str
@@ -41,7 +41,7 @@ class Early:
 
     @property
     def text(self) -> str:
-        """When the run ended, and by what."""
+        """Time and cause of the end."""
         if self.phase == "measure":
             planned = "" if self.planned_s is None else f" of {short(self.planned_s)}"
             return f"stopped early by {self.by} after {self.after_s:.1f}{planned} s"
@@ -51,7 +51,7 @@ class Early:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """The `outcome` block of summary.json. `headline`: one line that begins with the state."""
+    """`outcome` block of summary.json. `headline`: one line that begins with the state."""
 
     state: State
     headline: str
@@ -121,26 +121,26 @@ def _exit_code(verdict: Mapping[str, Any], failed: bool, early: Early | None, po
 
 
 def _failures(summary: Mapping[str, Any], measured: bool) -> list[str]:
-    """What failed, in words. Gates are not judged if nothing was measured."""
+    """Failures in words. Gates are not evaluated if nothing was measured."""
     gates = summary["verdict"]["gates"]
     if gates and not measured:
         return []
     aborted = [gate for gate in gates if str(gate.get("gate")).startswith(ABORTED)]
-    found = [f"stopped by {gate['gate']}" for gate in aborted]
+    failures = [f"stopped by {gate['gate']}" for gate in aborted]
     gates = [gate for gate in gates if gate not in aborted]
     broken = sum(not gate["passed"] for gate in gates)
     if broken:
-        found.append(f"{broken} of {len(gates)} {'gate' if len(gates) == 1 else 'gates'} failed")
+        failures.append(f"{broken} of {len(gates)} {'gate' if len(gates) == 1 else 'gates'} failed")
     turns = summary.get("turns") or {}
     turns = (turns.get("by_phase") or {}).get("all") or turns
     if turns.get("failed"):
-        found.append(f"{turns['failed']} of {turns.get('sent')} turns failed")
+        failures.append(f"{turns['failed']} of {turns.get('sent')} turns failed")
     others, raised = summary.get("other_requests") or {}, summary.get("exceptions") or {}
     if others.get("failed"):
-        found.append(f"{others['failed']} of {others['sent']} other requests failed")
+        failures.append(f"{others['failed']} of {others['sent']} other requests failed")
     if raised.get("count"):
-        found.append(f"tasks raised {raised['count']} exceptions, the first: {raised['first']}")
-    return found or ["turns failed"]
+        failures.append(f"tasks raised {raised['count']} exceptions, the first: {raised['first']}")
+    return failures or ["turns failed"]
 
 
 def deciding_codes(verdict: Mapping[str, Any]) -> list[str]:
@@ -153,7 +153,7 @@ def _of_measure_phase(verdict: Mapping[str, Any]) -> list[Mapping[str, Any]]:
 
 
 def _reasons(verdict: Mapping[str, Any], level: str) -> list[Mapping[str, Any]]:
-    """The reasons of a level that decide the verdict."""
+    """Reasons of a level in the measure phase."""
     return [reason for reason in _of_measure_phase(verdict) if reason.get("level", level) == level]
 
 
@@ -162,12 +162,12 @@ def _codes(verdict: Mapping[str, Any], level: str) -> str:
 
 
 def _findings(verdict: Mapping[str, Any], level: str) -> str:
-    """The first finding of a level, and how many more there are."""
-    found = _reasons(verdict, level)
-    if not found:
+    """First finding of a level, and the number of the others."""
+    reasons = _reasons(verdict, level)
+    if not reasons:
         return f"measurement {verdict['measurement']}"
-    more = f" (and {len(found) - 1} more)" if len(found) > 1 else ""
-    return str(found[0].get("text")).partition("; ")[0] + more
+    more = f" (and {len(reasons) - 1} more)" if len(reasons) > 1 else ""
+    return str(reasons[0].get("text")).partition("; ")[0] + more
 
 
 def _gates_passed(verdict: Mapping[str, Any]) -> str:

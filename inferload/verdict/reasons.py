@@ -1,4 +1,4 @@
-"""What can speak against a measurement: the table of rules that its evidence is held against."""
+"""Rules of a measurement's validity: each compares a value of the evidence with two limits."""
 
 from __future__ import annotations
 
@@ -35,9 +35,9 @@ Level = Literal["suspect", "invalid"]
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """One row: a figure, its two limits (None: that level does not exist), what it means and what to do.
+    """Rule with the limits of its two levels (None: no such level), its meaning and its remedy.
 
-    The limit is broken by a value above it; by one below it where `below` is set.
+    A value above the limit breaks it; if `below` is set, a value below it.
     """
 
     code: str
@@ -52,7 +52,7 @@ class Rule:
     phases: tuple[Phase, ...] = PHASES
 
     def broken(self, value: float) -> tuple[Level, float] | None:
-        """The worst level whose limit the value breaks, and that limit."""
+        """Return the worst level whose limit the value breaks, and the limit."""
         levels: tuple[tuple[Level, float | None], ...] = (("invalid", self.invalid), ("suspect", self.suspect))
         for level, limit in levels:
             if limit is not None and (value < limit if self.below else value > limit):
@@ -72,8 +72,8 @@ RULES: tuple[Rule, ...] = (
         1,
         "finished turns",
         lambda e: f"no turn {'ended' if e.turns_begun else 'was sent'} in the measure phase",
-        "there is nothing to report on",
-        "measure for longer, or find out why the server does not answer, or why the tasks send no turn",
+        "the measure phase has no result",
+        "measure for longer; check that the server answers and that the tasks send turns",
         below=True,
         phases=("measure",),
     ),
@@ -82,11 +82,11 @@ RULES: tuple[Rule, ...] = (
         overload_share,
         LEAST_SHARE,
         None,
-        "of the offered turns, by which the number in flight grew",
+        "of the offered turns: growth of the number in flight",
         overload_text,
-        "fewer turns ended than arrived: rates are those of the server at its limit, but latencies grow until the load ends, and "
-        "are no property of the server. Looked at in an open loop of constant rate",
-        "lower the rate, or find the one that holds with `inferload search`; if turns are long, measure longer after a warm-up",
+        "fewer turns ended than arrived: rates are the capacity of the server, but latencies grow for as long as the load lasts. "
+        "Evaluated in an open loop of constant rate",
+        "lower the rate, or find the capacity with `inferload search`; if turns are long, use a longer warm-up and measure phase",
         phases=("measure",),
     ),
     Rule(
@@ -94,23 +94,23 @@ RULES: tuple[Rule, ...] = (
         client_delay,
         0.50,
         1.00,
-        "p99 of the client's delay over the median gap",
+        "p99 of the client delay / median gap",
         client_delay_text,
-        "the kernel's stamp dates what waited in the client; but tokens that wait together are read as one and share the "
-        "newest stamp: then gaps, and TTFT where a first token is among them, are the client's in their upper percentiles",
-        "use more workers, each on a core of its own, or fewer streams",
+        "data that waits in the client keeps its kernel timestamp, but chunks that wait together are read as one with the "
+        "newest timestamp: upper percentiles of gaps, and of TTFT if a first token is among them, include client delay",
+        "use more workers, each on its own core, or fewer streams",
     ),
     Rule(
         "client_lag",
         client_lag,
         0.05,
         0.25,
-        "mean lag without connecting over the mean time of a turn",
+        "mean lag without connecting / mean duration of a turn",
         lambda e: (
-            f"turns left {number(own_lag_ms(e))} ms late on average, and take {number((e.turn_mean_s or 0) * 1e3)} ms"
+            f"turns were sent {number(own_lag_ms(e))} ms late on average, and last {number((e.turn_mean_s or 0) * 1e3)} ms"
         ),
-        "the client was busy when they were due, so the server had less to do than was asked",
-        "use more workers, each on a core of its own, fewer streams, or less work in the tasks of the locustfile",
+        "the client was busy when turns were due, so the load was lower than planned",
+        "use more workers, each on its own core, fewer streams, or less work in the tasks of the locustfile",
     ),
     Rule(
         "loop_lag",
@@ -118,10 +118,10 @@ RULES: tuple[Rule, ...] = (
         5,
         50,
         "ms, p99 of the worst worker",
-        lambda e: f"a worker's event loop was {number(e.loop_lag_p99_ms)} ms late in 1 % of its beats",
-        "the event loop was held up: what arrives together is read as one, and large requests leave late "
-        "(not looked at where a thread of its own reads and requests leave in one piece)",
-        "use more workers, each on a core of its own; look for other work on the machine",
+        lambda e: f"the p99 of a worker's event loop lag was {number(e.loop_lag_p99_ms)} ms",
+        "the event loop was blocked: chunks that arrive meanwhile are read as one, and large requests are sent late "
+        "(not evaluated if a separate thread reads and requests are sent in one piece)",
+        "use more workers, each on its own core; check for other processes on the machine",
     ),
     Rule(
         "client_pause",
@@ -129,9 +129,9 @@ RULES: tuple[Rule, ...] = (
         250,
         1000,
         "ms, longest of the worst worker",
-        lambda e: f"a worker stood still for {number(e.pause_max_ms)} ms",
-        "what arrived meanwhile was read at once, dated by the last of it: gaps and stalls of that time are the client's",
-        "look for what stopped the process: other work on the machine, a paused guest, a listener that blocks",
+        lambda e: f"a worker was blocked for {number(e.pause_max_ms)} ms",
+        "chunks that arrived meanwhile were read as one with the newest timestamp: gaps and stalls of that time are the client's",
+        "check for other processes on the machine, a suspended virtual machine, and blocking event listeners",
     ),
     Rule(
         "cpu",
@@ -140,7 +140,7 @@ RULES: tuple[Rule, ...] = (
         0.97,
         "of one core, worst worker",
         lambda e: f"a worker used {percent(e.cpu_share)} of a core",
-        "a worker is one process on one core, and near its limit everything queues in it",
+        "a worker is one process on one core; near its limit, requests and responses queue in it",
         "use more workers",
     ),
     Rule(
@@ -148,10 +148,10 @@ RULES: tuple[Rule, ...] = (
         lambda e: e.steal_share,
         0.05,
         0.20,
-        "of the machine's processor time, worst worker",
-        lambda e: f"the hypervisor took {percent(e.steal_share)} of the client machine's processor time",
-        "other guests of the same host stretched the client's time",
-        "use a machine with processors of its own",
+        "of the machine's CPU time, worst worker",
+        lambda e: f"the hypervisor took {percent(e.steal_share)} of the client machine's CPU time",
+        "other virtual machines on the host delayed the client",
+        "use a machine with dedicated CPUs",
     ),
     Rule(
         "gc_pause",
@@ -160,17 +160,17 @@ RULES: tuple[Rule, ...] = (
         250,
         "ms, longest of the worst worker",
         lambda e: f"a garbage collection stopped a worker for {number(e.gc_pause_max_ms)} ms",
-        "a stop as long as a stall looks like one of the server's",
-        "use more workers; look for a locustfile that keeps much in memory",
+        "a pause of this length cannot be distinguished from a stall of the server",
+        "use more workers; keep fewer objects in memory in the locustfile",
     ),
     Rule(
         "at_limit",
         at_limit_share,
         0.01,
         None,
-        "of the turns and sessions, held back or dropped",
+        "of the turns and sessions: delayed or dropped",
         at_limit_text,
-        "the load was max_in_flight's, not the one that was planned: an open loop that is capped asks a slow server less",
+        "arrivals.max_in_flight limited the load, so that a slow server received less than was planned",
         "raise arrivals.max_in_flight, or lower the rate",
     ),
     Rule(
@@ -181,19 +181,19 @@ RULES: tuple[Rule, ...] = (
         "of the planned sessions",
         lambda e: (
             f"{e.sessions_dropped - e.sessions_at_limit} of {e.sessions_planned} planned sessions were dropped, "
-            "since no user was free"
+            "because no user was free"
         ),
-        "the load was lower than what was asked for",
-        "allow more users, or ask for fewer sessions a second",
+        "the load was lower than planned",
+        "allow more users, or lower the session rate",
     ),
     Rule(
         "offered_vs_achieved",
         late_share,
         0.01,
         0.05,
-        "of the planned sessions, neither dropped nor begun in their phase",
+        "of the planned sessions: neither dropped nor started in their phase",
         late_text,
-        "the achieved rate is not the offered one",
+        "the achieved rate is lower than the offered rate",
         "use more workers",
     ),
     Rule(
@@ -202,8 +202,8 @@ RULES: tuple[Rule, ...] = (
         None,
         0,
         "workers",
-        lambda e: f"{e.lost_workers} of {e.workers} workers were lost while the run lasted",
-        "their turns are missing, and the load fell with them",
+        lambda e: f"{e.lost_workers} of {e.workers} workers were lost during the run",
+        "their turns are missing, and the load was lower from then on",
         "see the worker's log, and run again",
     ),
     Rule(
@@ -213,8 +213,8 @@ RULES: tuple[Rule, ...] = (
         0,
         "reports",
         lambda e: f"{e.report_gaps} reports of workers never reached the master",
-        "counts and percentiles miss what was in them",
-        "look at the network between master and workers, and run again",
+        "counts and percentiles do not include the turns in these reports",
+        "check the network between master and workers, and run again",
     ),
     Rule(
         "lost_records",
@@ -232,7 +232,7 @@ RULES: tuple[Rule, ...] = (
         lambda e: float(len(e.write_errors)),
         0,
         None,
-        "files of the run, other than turn records, that could not be written",
+        "files that could not be written, without turn records",
         lambda e: f"not all files of the run could be written ({'; '.join(e.write_errors)})",
         "server metrics, marks or Locust's tables are incomplete",
         "see the worker's log; free disk space or raise the file size limit (ulimit -f), and run again",
@@ -242,7 +242,7 @@ RULES: tuple[Rule, ...] = (
         lambda e: float(len(e.adaptations_left_out)),
         0,
         None,
-        "adaptations of Locust, left out, that figures depend on",
+        "adaptations of Locust that figures depend on and that were not applied",
         lambda e: f"adaptations do not fit the installed Locust ({'; '.join(e.adaptations_left_out)})",
         "the installed version of Locust is not a tested one; docs/locust-versions.md lists the adaptations",
         "install a tested version of Locust, or a newer inferload",
@@ -253,20 +253,20 @@ RULES: tuple[Rule, ...] = (
         5,
         None,
         "ms, worst worker",
-        lambda e: f"a worker's clock is known to within {number(e.clock_uncertainty_ms)} ms only",
-        "durations are right, but workers' and servers' curves may lie side by side by that much",
-        "use a quieter network between master and workers",
+        lambda e: f"a worker's clock offset has an uncertainty of {number(e.clock_uncertainty_ms)} ms",
+        "durations are correct, but time series of workers and servers may be shifted against each other by this much",
+        "use a network with less delay variation between master and workers",
     ),
     Rule(
         "clock_step",
         lambda e: float(e.clock_steps),
         0,
         None,
-        "times that a worker's wall clock was set",
-        lambda e: f"the wall clock of the workers was set while they measured, by {e.clock_stepped_s:+,.1f} s in all",
-        "durations are on the monotonic clock and stay right; of what was just being read, the kernel's stamp is not believed, "
-        "or is off by a small step; logs of other programs lie apart by as much. A machine that slept looks the same",
-        "set the clock before a run, and have it slewed while it lasts (chrony, ntpd -x)",
+        "steps of a worker's wall clock",
+        lambda e: f"the wall clock of the workers was set during the run, by {e.clock_stepped_s:+,.1f} s in total",
+        "durations use the monotonic clock and stay correct; kernel timestamps of data that was being read are ignored, or wrong "
+        "by a small step; logs of other programs are shifted by the step. A suspended machine has the same effect",
+        "set the clock before a run, and slew it during the run (chrony, ntpd -x)",
     ),
     Rule(
         "unfinished_drain",
@@ -274,20 +274,19 @@ RULES: tuple[Rule, ...] = (
         0,
         0.05,
         "of the turns begun",
-        lambda e: f"{e.turns_unfinished} of {e.turns_begun} turns were still streaming when the run gave them up",
-        "the longest turns are missing from every percentile, which makes the server look faster",
-        "give the drain more time (phases.drain_s), or ask for less load",
+        lambda e: f"{e.turns_unfinished} of {e.turns_begun} turns were still streaming at the end of the drain",
+        "the longest turns are missing from every percentile, so that latencies are too low",
+        "increase phases.drain_s, or lower the load",
     ),
     Rule(
         "books",
         lambda e: float(len(e.books)),
         None,
         0,
-        "sentences that do not hold",
-        lambda e: f"the books do not balance ({'; '.join(e.books)})",
+        "inconsistent counts",
+        lambda e: f"counts are inconsistent ({'; '.join(e.books)})",
         "turns or sessions were lost or counted twice",
-        "a worker that was lost, or a report that never came, explains it; without either it is a fault of inferload: "
-        "please report it, with the run directory",
+        "expected after a lost worker or a missing report; otherwise report a bug of inferload, with the run directory",
     ),
     Rule(
         "server_restart",
@@ -295,8 +294,8 @@ RULES: tuple[Rule, ...] = (
         None,
         0,
         "restarts",
-        lambda e: f"a server restarted {e.server_restarts} times while it was measured",
-        "two servers were measured, and one of them was cold",
+        lambda e: f"a server restarted {e.server_restarts} times during the measure phase",
+        "results include a server with cold caches",
         "see the server's log, and run again",
     ),
     Rule(
@@ -305,8 +304,8 @@ RULES: tuple[Rule, ...] = (
         0.01,
         None,
         "of prompt tokens",
-        lambda e: f"{percent(e.warm_cache_share)} of the prompts' tokens were cached before this run had sent them",
-        "an earlier run had warmed the prefix cache: TTFT is shorter than a cold server's",
+        lambda e: f"{percent(e.warm_cache_share)} of the prompt tokens were cached before this run sent them",
+        "the prefix cache was warm from an earlier run: TTFT is shorter than on a cold server",
         "restart the server or reset its cache, or set cache.isolate: run; see docs/cache.md",
     ),
     Rule(
@@ -316,20 +315,21 @@ RULES: tuple[Rule, ...] = (
         None,
         "relative difference",
         littles_law_text,
-        "turns in flight must be their rate times their duration: else the load was not steady, the server had other "
+        "turns in flight must equal rate x duration (Little's law); otherwise the load was not steady, the server had other "
         "clients, or a figure is wrong",
-        "measure for longer, after a warm-up, on a server of its own",
+        "measure for longer, after a warm-up, on a server without other clients",
     ),
     Rule(
         "token_balance",
         token_balance,
         0.10,
         0.50,
-        "relative difference beyond the turns that lie partly outside",
+        "relative difference, without turns that are partly outside the window",
         token_balance_text,
-        "tokens that stream in the window must be those of the turns that end in it: else the server's running token counts "
-        "and its totals disagree, or a figure is wrong",
-        "turn request.continuous_usage off and compare; if it stays, report a fault of inferload, with the run directory",
+        "tokens that stream in the window must equal the tokens of the turns that end in it; otherwise the server's running token "
+        "counts and its totals disagree, or a figure is wrong",
+        "set request.continuous_usage to false and compare; if the difference stays, report a bug of inferload, with the run "
+        "directory",
     ),
     Rule(
         "stamps_missing",
@@ -337,8 +337,8 @@ RULES: tuple[Rule, ...] = (
         0.5,
         None,
         "of the reads",
-        lambda e: f"only {percent(e.stamped_share)} of the reads carried a kernel receive stamp",
-        "the others were stamped when the process came to read them, and the client's delay is not known for them",
+        lambda e: f"only {percent(e.stamped_share)} of the reads had a kernel receive timestamp",
+        "other reads have the time of the read in the process, and their client delay is not known",
         "run `inferload doctor` on the worker's machine",
         below=True,
     ),
@@ -347,11 +347,11 @@ RULES: tuple[Rule, ...] = (
         lambda e: None if e.stamps is None else float(e.stamps == "user"),
         0,
         None,
-        "1: no kernel stamps",
+        "1: no kernel timestamps",
         lambda e: (
-            "this system gives no kernel receive stamps, so that the client's own delay is in every figure, unmeasured"
+            "this system provides no kernel receive timestamps, so every latency includes an unknown client delay"
         ),
-        "times are those at which the process came to read",
-        "run the workers on Linux, or `inferload doctor` to see why there are none",
+        "instants are the times of the reads in the process",
+        "run the workers on Linux; `inferload doctor` reports the cause",
     ),
 )

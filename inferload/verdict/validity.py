@@ -1,4 +1,4 @@
-"""Whether a measurement can be believed: the verdict that the reasons against it add up to.
+"""Validity of a measurement: the verdict and its reasons.
 
 `python -m inferload.verdict.validity` prints docs/validity.md.
 """
@@ -20,7 +20,7 @@ Measurement = Literal["valid", "suspect", "invalid"]
 
 @dataclass(frozen=True, slots=True)
 class Reason:
-    """One thing that speaks against a phase's figures, in words for people."""
+    """Broken rule of a phase, with its text for people."""
 
     code: str
     phase: Phase
@@ -30,7 +30,7 @@ class Reason:
     text: str
 
     def to_dict(self) -> dict[str, Any]:
-        """As it stands in summary.json."""
+        """Return the entry of summary.json."""
         return {
             "code": self.code,
             "phase": self.phase,
@@ -43,9 +43,9 @@ class Reason:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """Whether the measure phase can be believed. Reasons of other phases are listed and decide nothing.
+    """Validity of the measure phase. Reasons of other phases are listed and decide nothing.
 
-    `by_phase`: the same of each phase that there was, and of the measure phase always.
+    `by_phase`: validity of each phase of the run, and of the measure phase in any case.
     """
 
     measurement: Measurement
@@ -54,10 +54,10 @@ class Verdict:
 
 
 def judge(evidence: Sequence[Evidence]) -> Verdict:
-    """Hold every phase against the table."""
-    reasons = [reason for one in evidence for reason in _reasons(one)]
+    """Evaluate the rules for every phase."""
+    reasons = [reason for phase in evidence for reason in _reasons(phase)]
     reasons.sort(key=lambda reason: (reason.phase != "measure", reason.level != "invalid"))
-    measured = any(one.phase == "measure" for one in evidence)
+    measured = any(phase.phase == "measure" for phase in evidence)
     if not measured:
         reasons.insert(
             0,
@@ -70,7 +70,9 @@ def judge(evidence: Sequence[Evidence]) -> Verdict:
                 "the run ended before its measure phase began: nothing was measured",
             ),
         )
-    by_phase = {phase: _worst(reasons, phase) for phase in dict.fromkeys([*(one.phase for one in evidence), "measure"])}
+    by_phase = {
+        phase: _worst(reasons, phase) for phase in dict.fromkeys([*(part.phase for part in evidence), "measure"])
+    }
     return Verdict(by_phase["measure"], tuple(reasons), by_phase)
 
 
@@ -80,26 +82,26 @@ def _worst(reasons: Sequence[Reason], phase: Phase) -> Measurement:
 
 
 def _reasons(evidence: Evidence) -> list[Reason]:
-    found = []
+    reasons = []
     for rule in RULES:
         value = rule.value(evidence) if evidence.phase in rule.phases else None
         broken = None if value is None else rule.broken(value)
         if value is not None and broken is not None:
             level, limit = broken
             text = f"{rule.finding(evidence)}; {rule.remedy}"
-            found.append(Reason(rule.code, evidence.phase, level, value, limit, text))
-    return found
+            reasons.append(Reason(rule.code, evidence.phase, level, value, limit, text))
+    return reasons
 
 
 _HEAD = """# When a measurement is not valid
 
 <!-- Generated: python -m inferload.verdict.validity > docs/validity.md -->
 
-A load generator can be slower than the server that it measures, and then it reports itself. inferload measures its own part
-while it runs, and each run ends with a verdict on its measurement:
+A load generator that is slower than the server reports its own latency. inferload measures the client during the run, and
+each run ends with a verdict on its measurement:
 
-* **valid**: nothing in the table below was found in the measure phase;
-* **suspect**: look at the reasons before you use the figures; the exit code does not change;
+* **valid**: no rule of the table below was broken in the measure phase;
+* **suspect**: read the reasons before you use the figures; the exit code does not change;
 * **invalid**: do not use the figures. A headless run ends with exit code 3, unless `--on-invalid warn` is given.
 
 The verdict is one part of the run's outcome, which the terminal, the web page, the report, JUnit and `summary.json` state in
@@ -107,16 +109,16 @@ one line. From the worst: **failed** (a gate failed; without gates a turn, anoth
 Ctrl-C, SIGTERM, SIGHUP or the loss of every worker before the planned end), **invalid**, **suspect**, **passed**. A failed run
 whose measurement is valid is failed.
 
-Reasons found in the warm-up or the drain are listed and decide nothing. A figure that is not known gives no reason; a
-percentile of too few samples is left out, and gives none either. A level is reached above its limit (>) or below it (<).
+Reasons of the warm-up and the drain are listed and decide nothing. An unknown value and a percentile of too few samples give
+no reason. A level is reached above its limit (>) or below it (<).
 
-| code | figure | suspect | invalid | what it means | what to do |
+| code | value | suspect | invalid | meaning | remedy |
 | --- | --- | --- | --- | --- | --- |
 """
 
 
 def document() -> str:
-    """The text of docs/validity.md."""
+    """Return the text of docs/validity.md."""
     rows = [
         f"| `{rule.code}` | {rule.unit} | {_limit(rule, rule.suspect)} | {_limit(rule, rule.invalid)} | {rule.means} "
         f"| {rule.remedy} |\n"

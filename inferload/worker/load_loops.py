@@ -1,4 +1,4 @@
-"""How sessions begin on a worker: by users of a closed loop, or by the clock of an open one."""
+"""Load loops of a worker: users of a closed loop, or scheduled arrivals of an open loop, start sessions."""
 
 from __future__ import annotations
 
@@ -13,31 +13,29 @@ from inferload.measure.record import PhaseWindow
 from inferload.process.greenlets import sleep_until
 from inferload.requests.bodies import isolation
 from inferload.scenario.schema.arrivals import OpenArrivals
-from inferload.worker.session_context import Host, entered
-from inferload.worker.session_runner import Talk
+from inferload.worker.session_context import SessionContext, entered
+from inferload.worker.session_runner import SessionRunner
 from inferload.workload.arrivals import stripe
 from inferload.workload.schedules import schedule_of
 
-_TIMER_NS = (
-    NS_PER_S // 10
-)  # an arrival as late as this waits for its timer or its greenlet; one that is later was not sent
-IDLE_S = 0.5  # a user who has nothing to do looks again after so long
+_TIMER_NS = NS_PER_S // 10  # arrivals that are late by up to this are delayed by a timer or a greenlet, and still sent
+IDLE_S = 0.5  # interval at which a user without a session tries again
 
 
-def converse(run: Host, index: int, planned_ns: int, admitted: bool = False) -> int:
-    """Run session `index`: every turn after the answer to the one before and its pause. A failed turn ends it.
+def run_session(run: SessionContext, index: int, planned_ns: int, admitted: bool = False) -> int:
+    """Run session `index`: each turn follows the previous answer and a pause. A failed turn ends the session.
 
-    `admitted`: its first turn has its place in flight already. Returns when its caller is free again: at the last answer's
-    end, whenever this client got round to noticing; a while after a failure.
+    `admitted`: its first turn has its slot in flight already. Return the instant (ns) from which its user is free: the end of the
+    last answer, not the later moment at which this process handled it; after a failed turn, some time later.
     """
     try:
-        return _converse(run, index, planned_ns, admitted)
+        return _run_session(run, index, planned_ns, admitted)
     finally:
         run.live -= 1
         run.look_whether_spent()
 
 
-def _converse(run: Host, index: int, planned_ns: int, admitted: bool) -> int:
+def _run_session(run: SessionContext, index: int, planned_ns: int, admitted: bool) -> int:
     session = _begun(run, index)
     window = run.window_of(planned_ns)
     if not admitted and not entered(run, session.class_name, window):
@@ -45,17 +43,17 @@ def _converse(run: Host, index: int, planned_ns: int, admitted: bool) -> int:
         return planned_ns
     run.tallies.session_started(window.phase, session.class_name, step=window.step)
     separate = isolation(run.scenario.cache.isolate, run.assignment.salt, index, run.assignment.takes_salt)
-    ended = Talk(run, session, separate, planned_ns).perform()
+    ended = SessionRunner(run, session, separate, planned_ns).perform()
     if ended.complete:
         run.tallies.session_completed(window.phase, session.class_name, step=window.step)
     return ended.at
 
 
-def _begun(run: Host, index: int) -> Session:
-    """A session at its beginning; where its data cannot be read any more, one whose first turn says so."""
+def _begun(run: SessionContext, index: int) -> Session:
+    """Return a new session; if its data cannot be read any more, one that raises the error as its first turn."""
     try:
         return run.sessions.begin(index)
-    except Exception as error:  # noqa: BLE001  whatever it is, the session's books show it
+    except Exception as error:  # noqa: BLE001  counted as the session's failed turn
         return Session(index, run.sessions.class_of(index), _raising(error))
 
 
@@ -65,26 +63,26 @@ def _raising(error: Exception) -> Script:
 
 
 class ClosedLoop:
-    """Each Locust user is one person: a new session whenever the last one is over."""
+    """Each Locust user begins a new session when its last one is over."""
 
-    exhausted = False  # people always come again
+    exhausted = False  # users always begin another session
 
-    def __init__(self, run: Host) -> None:
+    def __init__(self, run: SessionContext) -> None:
         self._run = run
         self._indexes = self._indexes_of(None)
-        # User classes that play scenarios of their own take the sessions of the class that has their name.
+        # A user class with a scenario of its own takes the sessions of the mix's class with its name.
         self._by_class = {name: self._indexes_of(name) for name in run.sessions.classes}
 
     def _indexes_of(self, class_name: str | None) -> Iterator[int]:
-        """This worker's sessions in order, of one class or of all."""
+        """Return the indexes of this worker's sessions in order, of one class or of all."""
         sessions = self._run.sessions
         indexes = filter(sessions.sends, stripe(self._run.assignment.stripe, self._run.assignment.stripes))
-        return indexes if class_name is None else (one for one in indexes if sessions.class_of(one) == class_name)
+        return indexes if class_name is None else (index for index in indexes if sessions.class_of(index) == class_name)
 
     def user(self, free_ns: int | None, class_name: str = "") -> int:
-        """One session of a user who has been free since `free_ns` (None: is new); returns since when it is free again.
+        """Run one session of a user that has been free since `free_ns`; None for a new user. Return the instant of its end (ns).
 
-        `class_name`: the user's.
+        `class_name`: of the user.
         """
         run = self._run
         sleep_until(run.load_start_ns() or 0)  # a timer of the loop may go off some milliseconds early
@@ -97,58 +95,58 @@ class ClosedLoop:
         index = next(self._by_class.get(class_name, self._indexes))
         run.live += 1
         run.tallies.session_planned(window.phase, run.sessions.class_of(index), step=window.step)
-        return converse(run, index, planned_ns)
+        return run_session(run, index, planned_ns)
 
     def booked_ns(self) -> int:
-        """Whoever is free has begun."""
+        """Return now: in a closed loop every due session has already started."""
         return now_ns()
 
     def close(self, until_ns: int) -> None:
-        """Nothing of ours begins sessions."""
+        """Do nothing: users begin the sessions."""
 
 
 class OpenLoop:
-    """Sessions begin when the schedule says, whatever became of the ones before; Locust's users only stand for the rate."""
+    """Sessions begin by schedule, independently of earlier ones; the number of Locust's users only represents the rate."""
 
-    def __init__(self, run: Host, rate: float) -> None:
+    def __init__(self, run: SessionContext, rate: float) -> None:
         self._run = run
         self._schedule = schedule_of(run.scenario, run.sessions, rate, run.assignment.stripe, run.assignment.stripes)
         self._drops = isinstance(run.scenario.arrivals, OpenArrivals) and run.scenario.arrivals.when_full == "drop"
         self._changed = Event()
         self._greenlet: gevent.Greenlet | None = None
         self._start_ns = 0
-        self._closed_ns: int | None = None  # arrivals from here on are nobody's here
+        self._closed_ns: int | None = None  # arrivals at or after this time are not this worker's
 
     def begin(self, start_ns: int) -> None:
-        """Let arrivals come from this instant on."""
+        """Begin arrivals at an instant. Idempotent."""
         if self._greenlet is None:
             self._start_ns = start_ns
             self._greenlet = gevent.spawn(self._arrive)
 
     @property
     def exhausted(self) -> bool:
-        """Whether nothing arrives any more, whatever the rate."""
+        """True if no arrival is left at any rate."""
         return self._schedule.exhausted
 
     def booked_ns(self) -> int:
-        """Arrivals due before this instant are in the books; one that is due and waits for its greenlet is not."""
+        """Return the instant before which all due arrivals are counted; one that waits for its greenlet is not yet."""
         if self._closed_ns is not None:
             return self._closed_ns
         at_ns, arrival = now_ns(), self._schedule.peek()
         return at_ns if arrival is None else min(at_ns, self._start_ns + round(arrival.due_s * NS_PER_S))
 
     def set_rate(self, at_ns: int, rate: float) -> None:
-        """The whole fleet's rate from an instant on; the sequence of arrivals stays the same."""
+        """Set the rate of all workers together from an instant on; the sequence of arrivals stays the same."""
         self._schedule.set_rate(max(0.0, (at_ns - self._start_ns) / NS_PER_S), rate)
         self._changed.set()
 
     def user(self, free_ns: int | None, class_name: str = "") -> int:
-        """A user has nothing to do by itself."""
+        """Sleep: in an open loop users begin no sessions."""
         gevent.sleep(3600)
         return now_ns()
 
     def close(self, until_ns: int) -> None:
-        """End the arrivals at an instant. Those due before it in the load still begin if they are late by a timer's delay only.
+        """End the arrivals at an instant. One due before it still begins if it is late by a timer's delay only.
 
         Others that have not begun are counted as dropped.
         """
@@ -194,12 +192,12 @@ class OpenLoop:
                 return
 
     def _begin_session(self, index: int, due_ns: int, window: PhaseWindow) -> None:
-        """A session that is due: begun in a greenlet of its own, or dropped where the limit on turns in flight says so."""
+        """Begin a due session in a greenlet of its own; drop it if the limit of turns in flight requires it."""
         run, class_name = self._run, self._run.sessions.class_of(index)
         run.tallies.session_planned(window.phase, class_name, step=window.step)
-        admitted = run.gate is None or run.gate.try_enter()
+        admitted = run.limiter is None or run.limiter.try_enter()
         if not admitted and self._drops:
             run.tallies.session_dropped(window.phase, class_name, step=window.step, at_limit=True)
             return
         run.live += 1
-        gevent.spawn(converse, run, index, due_ns, admitted)
+        gevent.spawn(run_session, run, index, due_ns, admitted)

@@ -1,4 +1,4 @@
-"""What a worker costs itself, measured while it works: how late its event loop is, CPU, steal, garbage collection."""
+"""Overhead of a worker process: lag of its event loop, CPU time, steal time, garbage collection pauses."""
 
 import gc
 from typing import Any
@@ -9,16 +9,16 @@ from inferload.measure import clock
 from inferload.measure.client_health import Beat
 
 _PERIOD_NS = 20 * clock.NS_PER_MS
-_PAUSE_NS = 50 * clock.NS_PER_MS  # a beat as late as this is a pause, which stalls are held against
-_PAUSES_KEPT = 64
+_PAUSE_NS = 50 * clock.NS_PER_MS  # a later beat is a pause of this process, with which stalls of turns are compared
+_MAX_PAUSES = 64
 _USER_HZ = 100  # unit of /proc/stat, fixed in Linux's ABI
 
 
-class Pulse:
-    """Beats every 20 ms from the event loop; what a beat is late by is the time that the loop was busy or held up."""
+class LoopMonitor:
+    """Timer of the event loop with a period of 20 ms; the delay of each beat is the time for which the loop was busy or stopped."""
 
     def __init__(self) -> None:
-        self.pauses: list[tuple[int, int]] = []  # the newest times at which the loop stood still: from, until
+        self.pauses: list[tuple[int, int]] = []  # the newest pauses of the loop: (start, end)
         self.loop_lags_ms: list[float] = []
         self.gc_pauses_ms: list[float] = []
         self._cpu_ns, self._at_ns, self._steal_s = clock.cpu_ns(), clock.now_ns(), steal_s()
@@ -29,7 +29,7 @@ class Pulse:
         gc.callbacks.append(self._on_gc)
 
     def take(self) -> Beat:
-        """What the event loop and the process cost since the last call."""
+        """Return the costs of event loop and process since the last call."""
         cpu_ns, at_ns, stolen_s = clock.cpu_ns(), clock.now_ns(), steal_s()
         lags, pauses = self.loop_lags_ms, self.gc_pauses_ms
         self.loop_lags_ms, self.gc_pauses_ms = [], []
@@ -39,7 +39,7 @@ class Pulse:
         return Beat(lags, pauses, cpu_s, wall_s, steal)
 
     def close(self) -> None:
-        """Stop beating."""
+        """Stop the timer."""
         self._timer.stop()
         self._timer.close()
         gc.callbacks.remove(self._on_gc)
@@ -48,7 +48,7 @@ class Pulse:
         at_ns = clock.now_ns()
         self.loop_lags_ms.append(max(0, at_ns - self._due_ns) / clock.NS_PER_MS)
         if at_ns - self._due_ns > _PAUSE_NS:
-            self.pauses = [*self.pauses[1 - _PAUSES_KEPT :], (self._due_ns - _PERIOD_NS, at_ns)]
+            self.pauses = [*self.pauses[1 - _MAX_PAUSES :], (self._due_ns - _PERIOD_NS, at_ns)]
         # The loop's own timer slips with each late beat; the next is due a period after this one at the earliest.
         self._due_ns = max(self._due_ns + _PERIOD_NS, at_ns)
 
@@ -60,7 +60,7 @@ class Pulse:
 
 
 def steal_s() -> float | None:
-    """Seconds that the hypervisor took from this machine's processors since boot, all of them together; None off Linux."""
+    """Return the steal time of all processors since boot, from /proc/stat; None on systems without it."""
     try:
         with open("/proc/stat") as file:
             fields = file.readline().split()

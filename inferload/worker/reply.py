@@ -1,4 +1,4 @@
-"""The reply to a turn of a task, as the task sees it."""
+"""Reply to a turn of a task."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from inferload.worker.user_turns import TaskSession
 
 
 class _Answered:
-    """Fields common to both kinds of reply. Unknown figures are None."""
+    """Fields of both kinds of reply. Unknown values are None."""
 
     def __init__(self, result: TurnResult) -> None:
         self._result = result
@@ -25,27 +25,27 @@ class _Answered:
 
     @property
     def record(self) -> TurnRecord:
-        """Every instant and count of the turn."""
+        """Record of the turn: all instants and counts."""
         return self._result.record
 
     @property
     def text(self) -> str:
-        """The answer without its reasoning; what came of it where the turn failed."""
+        """Text of the answer, without reasoning; of a failed turn, the part that arrived."""
         return self._result.text
 
     @property
     def reasoning(self) -> str:
-        """The model's reasoning, where the server keeps it apart."""
+        """The model's reasoning, if the server returns it separately."""
         return self._result.reasoning
 
     @property
     def tool_calls(self) -> tuple[ToolCall, ...]:
-        """Calls of tools: `call_id`, `name`, `arguments` (JSON)."""
+        """Tool calls: `call_id`, `name`, `arguments` (JSON)."""
         return self._result.tool_calls
 
     @property
     def detail(self) -> str:
-        """The failure in words; empty if there was none."""
+        """Description of the failure; empty if there was none."""
         return self._result.detail
 
     @property
@@ -55,22 +55,22 @@ class _Answered:
 
     @property
     def finish_reason(self) -> str | None:
-        """Why the answer ended, as the server says it; `cancelled` after `cancel_after_s`."""
+        """Finish reason of the server; `cancelled` after `cancel_after_s`."""
         return self.record.finish_reason
 
     @property
     def input_tokens(self) -> int | None:
-        """Tokens of the prompt, as the server counts."""
+        """Prompt tokens, as counted by the server."""
         return self.record.input_tokens
 
     @property
     def output_tokens(self) -> int | None:
-        """Tokens of the answer, as the server counts."""
+        """Completion tokens, as counted by the server."""
         return self.record.output_tokens
 
     @property
     def cached_tokens(self) -> int | None:
-        """Tokens of the prompt that came from the server's prefix cache."""
+        """Prompt tokens from the server's prefix cache."""
         return self.record.cached_tokens
 
     @property
@@ -80,7 +80,7 @@ class _Answered:
 
     @property
     def itl_ms(self) -> Floats:
-        """Inter-token latencies: an array, empty for fewer than two events."""
+        """Inter-token latencies as an array; empty for fewer than two events."""
         per_event = by_name("itl_ms").per_event
         assert per_event is not None
         return per_event(self.record)
@@ -96,12 +96,12 @@ class Reply(_Answered):
 
     @property
     def ok(self) -> bool:
-        """Whether the turn ended well."""
+        """True if the turn succeeded."""
         return self.record.ok
 
     @property
     def failure(self) -> str | None:
-        """Class of the failure; None if there was none."""
+        """Failure class; None if there was none."""
         return None if self.record.failure is None else str(self.record.failure)
 
     def raise_for_failure(self) -> None:
@@ -111,7 +111,7 @@ class Reply(_Answered):
 
 
 class CaughtReply(_Answered):
-    """The reply to a turn with `catch_response=True`, in a with block: the turn is counted when the block ends."""
+    """The reply to a turn with `catch_response=True`, for a with block: the turn is counted at the end of the block."""
 
     def __init__(self, result: TurnResult, session: TaskSession, *, closes: bool) -> None:
         super().__init__(result)
@@ -122,7 +122,7 @@ class CaughtReply(_Answered):
 
     @property
     def ok(self) -> bool:
-        """Whether the turn ended well and was not rejected."""
+        """True if the turn succeeded and was not rejected."""
         return self.record.ok and self._rejected is None
 
     def failure(self, text: str) -> None:
@@ -131,7 +131,7 @@ class CaughtReply(_Answered):
         self._rejected = str(text)
 
     def success(self) -> None:
-        """Withdraw an earlier `failure`. A turn that failed stays failed."""
+        """Withdraw an earlier `failure`. A failed turn remains failed."""
         self._check_uncounted("success")
         self._rejected = None
 

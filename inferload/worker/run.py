@@ -1,4 +1,4 @@
-"""One worker's part of one run: its sessions, its turns, its books."""
+"""A worker's part of one run: sessions, turns, counts and reports."""
 
 import gc
 import logging
@@ -14,12 +14,12 @@ from gevent.threadpool import ThreadPool
 
 from inferload import rundir
 from inferload.client.connection import descriptors
-from inferload.client.connection.error_log import FaultLog
+from inferload.client.connection.error_log import ErrorLog
 from inferload.client.turn import Turn, TurnRequest, TurnResult
 from inferload.content.data import Data
 from inferload.content.prompts import Vocabulary
 from inferload.errors import UsageError
-from inferload.locust.adapters.statistics import LocustBooks
+from inferload.locust.adapters.statistics import LocustStats
 from inferload.measure.bounded_names import BoundedNames, overflow_text
 from inferload.measure.client_health import HealthSet
 from inferload.measure.clock import NS_PER_MS, NS_PER_S, Anchor, WallWatch, now_ns
@@ -27,19 +27,19 @@ from inferload.measure.record import Failure, PhaseWindow
 from inferload.measure.slo import Slo
 from inferload.measure.tally import TallySet
 from inferload.process.messages import Assignment, Report
-from inferload.process.settings import OwnSettings
+from inferload.process.settings import ProcessSettings
 from inferload.requests.bodies import Texts
 from inferload.scenario import scenario as scenarios
 from inferload.scenario.schema.arrivals import Closed
 from inferload.scenario.schema.endpoints import Endpoint
 from inferload.verdict.failures import FirstErrors
-from inferload.worker.limits import Gate, Quota, most_users
+from inferload.worker.limits import InFlightLimiter, Quota, most_users
 from inferload.worker.load_loops import ClosedLoop, OpenLoop
-from inferload.worker.loop_monitor import Pulse
+from inferload.worker.loop_monitor import LoopMonitor
 from inferload.worker.turn_clients import TurnClients
 from inferload.worker.turn_counter import TurnCounts
 from inferload.worker.turn_sender import TurnSender
-from inferload.worker.turn_writer import TurnWriter, Written
+from inferload.worker.turn_writer import TurnWriter, WrittenRecords
 from inferload.workload.arrivals import share
 from inferload.workload.arrivals import stripe as stripe_of
 from inferload.workload.sessions import Sessions
@@ -50,12 +50,12 @@ REPORT_S = 1.0
 TIDY_S = 600.0
 SWITCH_S = 0.001
 WORK_THREADS = 64
-GATHER_S = 0.1  # turns that end within so long are counted together
-MOST_AT_ONCE = 64  # but so many at once take a millisecond
+GATHER_S = 0.1  # turns that end within this time are counted together
+MAX_BATCH = 64  # turns; a batch of this size takes a millisecond
 
 
 def slo_of(scenario: scenarios.Scenario, class_name: str) -> Slo | None:
-    """The limits of a class's turns; None where there are none. In an open loop the caller's wait counts, from the plan."""
+    """Return the SLO limits of a class; None if it has none. In an open loop, times count from the planned instant."""
     limits = scenario.slo_of(class_name)
     if (limits.ttft_ms, limits.tpot_ms, limits.e2e_ms, limits.itl_ms) == (None, None, None, None):
         return None
@@ -63,29 +63,29 @@ def slo_of(scenario: scenarios.Scenario, class_name: str) -> Slo | None:
 
 
 class Slos(dict[str, Slo | None]):
-    """The limits of each class, also of one that a task names during the run."""
+    """SLO limits by class; those of a class that a task names during the run are added at its first turn."""
 
     def __init__(self, scenario: scenarios.Scenario) -> None:
         super().__init__()
         self._scenario = scenario
 
     def __missing__(self, class_name: str) -> Slo | None:
-        self[class_name] = found = slo_of(self._scenario, class_name)
-        return found
+        self[class_name] = slo = slo_of(self._scenario, class_name)
+        return slo
 
 
 def check_descriptors(scenario: scenarios.Scenario, stripe: int, stripes: int) -> None:
-    """UsageError where this worker's users need more connections than it may open; a warning where its turns may."""
+    """Raise UsageError if a closed loop needs more file descriptors than this process has left; log a warning for an open loop."""
     descriptors.raise_limit()
     arrivals, left = scenario.arrivals, descriptors.left()
     most = most_users(arrivals) if isinstance(arrivals, Closed) else arrivals.max_in_flight
-    wanted = 0 if most is None else share(most, stripe, stripes)
-    if wanted <= left:
+    needed = 0 if most is None else share(most, stripe, stripes)
+    if needed <= left:
         return
-    what = "users" if isinstance(arrivals, Closed) else "turns in flight (arrivals.max_in_flight)"
+    unit = "users" if isinstance(arrivals, Closed) else "turns in flight (arrivals.max_in_flight)"
     text = (
-        f"{wanted} {what} in one process need as many connections, and its limit of {descriptors.limit()} open files leaves "
-        f"{left}; raise it to {descriptors.limit() - left + wanted} with ulimit -n, or use more workers"
+        f"{needed} {unit} in one process need as many connections, and its limit of {descriptors.limit()} open files leaves "
+        f"{left}; raise it to {descriptors.limit() - left + needed} with ulimit -n, or use more workers"
     )
     if isinstance(arrivals, Closed):
         raise UsageError(text)
@@ -93,12 +93,12 @@ def check_descriptors(scenario: scenarios.Scenario, stripe: int, stripes: int) -
 
 
 class WorkerRun:
-    """Begins when the master's assignment comes; `finish` is its end. `open`: sessions and turns may still begin."""
+    """A worker's part of one run, from the master's assignment to `finish`. `open`: sessions and turns may still begin."""
 
     def __init__(
         self,
         assignment: Assignment,
-        own: OwnSettings,
+        own: ProcessSettings,
         environment: Any,
         on_spent: "Callable[[WorkerRun, int], None]" = lambda run, at_ns: None,
     ) -> None:
@@ -106,14 +106,14 @@ class WorkerRun:
         self.scenario = scenarios.from_text(assignment.scenario_text, assignment.origin)
         data = Data.from_wire(assignment.data, assignment.origin)
         self.sessions = Sessions(self.scenario, data)
-        if data.has_files:  # reading a large file takes its time: in a thread, so that the master hears from us
+        if data.has_files:  # in a thread: heartbeats must go on while a large file is read
             gevent.get_hub().threadpool.apply(self.sessions.open)
         self.texts = Texts(Vocabulary.from_wire(assignment.vocabulary), self.scenario.seed)
         stripe, stripes = assignment.stripe, assignment.stripes
         arrivals = self.scenario.arrivals
         most = None if isinstance(arrivals, Closed) else arrivals.max_in_flight
         self.quota = Quota.of(self.scenario, stripe, stripes)
-        self.gate = None if most is None else Gate(share(most, stripe, stripes))
+        self.limiter = None if most is None else InFlightLimiter(share(most, stripe, stripes))
         check_descriptors(self.scenario, stripe, stripes)
         self.live = 0
         self._on_spent, self._spent = on_spent, False
@@ -122,38 +122,38 @@ class WorkerRun:
         self.anchor = Anchor.take()
         self._wall = WallWatch()
         self.open, self.closing = True, False
-        self.said_all = self.finished = False  # said_all: the last report has been made
-        self.written = Written(0)  # known once the run is finished
-        # How long after the measure phase's end a turn was planned as measured: word of the end came late.
+        self.reports_ended = self.finished = False  # reports_ended: the last report has been made
+        self.written = WrittenRecords(0)  # known once the run is finished
+        # Time after the measure phase's end until which turns were planned as measured: the message of the end came late.
         self.overrun_ns = 0
         self._latest_ns = 0  # when the last turn was planned
-        self.folder, self.sender = _place_of(assignment, own, environment.runner)
+        self.folder, self.sender = _folder_and_sender(assignment, own, environment.runner)
         self._windows: tuple[PhaseWindow, ...] = ()
         self._slos = Slos(self.scenario)
         self._seq = 0
         self._paused_until_ns = self._reported_ns = self._tidied_ns = now_ns()
-        self._told: set[str] = set()
+        self._logged: set[str] = set()  # kinds of failure
         self._errors = FirstErrors()
         self._clients = TurnClients(self.scenario, assignment, own, self._on_turn)
-        self._ended: dict[int, list[TurnResult]] = {}  # not counted yet, by client
+        self._ended: dict[int, list[TurnResult]] = {}  # not counted yet, by number of the client
         self._names = BoundedNames()  # of tasks' turns
         self.task_sessions = stripe_of(assignment.stripe, assignment.stripes)
-        self._held: dict[str, tuple[int, TurnResult] | None] = {}  # by turn: whose caller has not judged it yet
+        self._held: dict[str, tuple[int, TurnResult] | None] = {}  # by turn id; callers have not judged these
         self._turns = TurnWriter(
             self.folder / rundir.TURNS, assignment.name, self.anchor, assignment.run_id, self.sender
         )
         self._counts = TurnCounts(self._slos, self._turns.extend)
-        self._counted: list[TurnResult] = []  # not booked yet
+        self._counted: list[TurnResult] = []  # not in Locust's tables yet
         self._news = gevent.event.Event()
-        self._unbooked = 0
-        self._awaits = any(client.reader == "python" for client in self._clients)
-        self._starting = 0  # turns that will be sent as soon as it is their greenlet's turn: a drain waits for them
-        self._books = LocustBooks(environment)
-        self._faults = FaultLog(logger)
-        self._booker = gevent.spawn(self._book)
+        self._pending = 0
+        self._paces_starts = any(client.reader == "python" for client in self._clients)
+        self._starting = 0  # turns whose greenlets wait for `await_turn`: a drain waits for them
+        self._locust_stats = LocustStats(environment)
+        self._faults = ErrorLog(logger)
+        self._adding = gevent.spawn(self._add_to_locust)
         _prepare_interpreter()
-        self._pulse = Pulse()
-        self._threads = ThreadPool(WORK_THREADS)  # a thread begins when there is work for it
+        self._loop_monitor = LoopMonitor()
+        self._threads = ThreadPool(WORK_THREADS)  # threads start on demand
         self.loop: ClosedLoop | OpenLoop = (
             ClosedLoop(self) if assignment.rate is None else OpenLoop(self, assignment.rate)
         )
@@ -161,9 +161,9 @@ class WorkerRun:
     # -- phases
 
     def set_windows(self, windows: Sequence[PhaseWindow]) -> None:
-        """The phases as they are planned now, on this worker's clock.
+        """Set the phases, on this worker's clock.
 
-        Word of an end may come late: `overrun_ns` is how long after it a turn was planned that is taken for measured.
+        The message of an end may come late: `overrun_ns` is the time after the end until which turns were planned as measured.
         """
         measured = self.window_of(self._latest_ns).phase == "measure"
         self._windows = tuple(windows)
@@ -174,22 +174,22 @@ class WorkerRun:
         self.look_whether_spent()
 
     def window_of(self, at_ns: int) -> PhaseWindow:
-        """The phase, and step of it, that an instant lies in; before the first, the first."""
+        """Return the phase, or the step of it, that contains an instant; before the first phase, the first."""
         for window in self._windows:
             if window.holds(at_ns):
                 return window
         return self._windows[0] if self._windows else PhaseWindow("measure", 0)
 
     def load_start_ns(self) -> int | None:
-        """When the first phase begins; None while nobody knows."""
+        """Start of the first phase; None if not known yet."""
         return self._windows[0].start_ns if self._windows else None
 
     def load_end_ns(self) -> int | None:
-        """When the measure phase ends; None while nobody knows."""
+        """End of the measure phase; None if not known yet."""
         return next((window.end_ns for window in reversed(self._windows) if window.phase == "measure"), None)
 
     def look_whether_spent(self) -> None:
-        """Say so, once, when nothing more can begin here and all that has begun is over."""
+        """Call `on_spent`, once, when nothing more can begin on this worker and all sessions are over."""
         over = self.quota.spent or self.loop.exhausted
         if over and not self.live and not self._spent and self.open and self._windows:
             self._spent = True
@@ -199,29 +199,29 @@ class WorkerRun:
 
     @property
     def reader(self) -> str:
-        """What takes the tokens off the sockets: native or python."""
+        """Reader of the sockets: native or python."""
         return self._clients.reader
 
     @property
     def in_flight(self) -> int:
-        """Turns begun whose records are not booked yet."""
-        return sum(client.in_flight for client in self._clients) + self._unbooked + self._starting
+        """Turns begun that are not in Locust's tables yet."""
+        return sum(client.in_flight for client in self._clients) + self._pending + self._starting
 
     def await_turn(self) -> None:
-        """Wait until this greenlet may build its request: a crowd that became ready at once would hold up all reads.
+        """Wait until this greenlet may build its request: many that became ready at once would delay all reads.
 
-        Where a thread reads there are none to hold up.
+        With the native reader, which reads in a thread, there is no wait.
         """
-        if not self._awaits:
+        if not self._paces_starts:
             return
         self._starting += 1
         try:
-            self._clients[0].pump.wait()
+            self._clients[0].parse_queue.wait()
         finally:
             self._starting -= 1
 
-    def beside_the_loop(self, call: Callable[[], Any]) -> Any:
-        """What a call returns, made in a thread; the calling greenlet waits."""
+    def in_thread(self, call: Callable[[], Any]) -> Any:
+        """Return the result of a call in a thread; the calling greenlet waits."""
         return self._threads.apply(call)
 
     def bounded_name(self, name: str) -> str:
@@ -232,105 +232,104 @@ class WorkerRun:
         return bounded
 
     def start_turn(self, request: TurnRequest, session: int, endpoint: Endpoint | None = None) -> Turn:
-        """Send a turn; the books know of it from here on. Sessions take the targets in turn, each keeps to its own.
-
-        `endpoint`: another one than the scenario's.
-        """
-        client = self._clients[self._clients.place(session, endpoint)]
+        """Send a turn, and count it as begun. A session keeps its target. `endpoint`: None for the scenario's."""
+        client = self._clients[self._clients.number_of(session, endpoint)]
         self._latest_ns = max(self._latest_ns, request.planned_ns)
         self.tallies.turn_begun(request.phase, request.class_name, request.step)
         return client.start(request)
 
     def hold(self, turn_id: str) -> None:
-        """Count a turn only once its caller has judged its answer; before it is started."""
+        """Count a turn only after `release`. Call it before the turn is started."""
         self._held[turn_id] = None
 
     def release(self, turn_id: str, rejected: str | None = None) -> None:
-        """Count a held turn. `rejected`: why its caller refused the answer, which makes a turn that ended well a failed one."""
+        """Count a held turn. `rejected`: reason why its caller rejected the answer; a successful turn then counts as failed."""
         held = self._held.pop(turn_id, None)
         if held is None:
             return
-        place, result = held
+        client, result = held
         if rejected is not None and result.record.ok:
             record = msgspec.structs.replace(result.record, failure=Failure.REJECTED)
             result = msgspec.structs.replace(result, record=record, detail=rejected)
-        self._take(place, result)
+        self._take(client, result)
 
     def fail_turn(self, request: TurnRequest, session: int, detail: str) -> None:
-        """Book a turn that could not even be made as one that failed by a fault of ours; nothing once the books are closed."""
+        """Count a turn that could not be built as a client error; do nothing once the run is closing."""
         if self.closing:
             return
         self.tallies.turn_begun(request.phase, request.class_name, request.step)
-        place = self._clients.place(session)
-        self._on_turn(place, self._clients[place].never_sent(request, detail))
+        client = self._clients.number_of(session)
+        self._on_turn(client, self._clients[client].never_sent(request, detail))
 
-    def _on_turn(self, place: int, result: TurnResult) -> None:
-        """Take a result from the event loop; it is counted with others, and what may block is left to the booker."""
-        self._unbooked += 1
+    def _on_turn(self, client: int, result: TurnResult) -> None:
+        """Take a result from the event loop, without blocking: another greenlet counts it."""
+        self._pending += 1
         if result.record.turn_id in self._held:
-            self._held[result.record.turn_id] = place, result
+            self._held[result.record.turn_id] = client, result
         else:
-            self._take(place, result)
+            self._take(client, result)
 
-    def _take(self, place: int, result: TurnResult) -> None:
-        ended = self._ended.setdefault(place, [])
+    def _take(self, client: int, result: TurnResult) -> None:
+        ended = self._ended.setdefault(client, [])
         ended.append(result)
-        if len(ended) >= MOST_AT_ONCE:
+        if len(ended) >= MAX_BATCH:
             self._count()
         self._news.set()
 
     def _count(self) -> None:
-        """Count and keep the turns that have ended since the last call: of many, each costs a part of what it costs alone."""
+        """Count and write the turns that have ended since the last call: a batch costs less per turn than single turns."""
         ended, self._ended = self._ended, {}
-        for place, results in ended.items():
-            # A thread that reads on while the event loop stands still has pauses of its own.
-            pauses = self._clients[place].pauses()
-            counted = self._counts.count(results, self._windows, self._pulse.pauses if pauses is None else pauses)
+        for client, results in ended.items():
+            # A reading thread goes on while the event loop is stopped, and has pauses of its own.
+            pauses = self._clients[client].pauses()
+            counted = self._counts.count(
+                results, self._windows, self._loop_monitor.pauses if pauses is None else pauses
+            )
             self._note_errors(counted)
             self._counted += counted
 
     def _note_errors(self, results: Sequence[TurnResult]) -> None:
-        """Keep the first error of each class."""
+        """Record the first error of each class."""
         for result in results:
             record = result.record
             if record.failure is not None and record.finished:
                 self._errors.add(str(record.failure), result.detail, record.closed_ns, record.worker)
 
-    def _book(self) -> None:
+    def _add_to_locust(self) -> None:
         while True:
             self._news.wait()
             gevent.sleep(GATHER_S)
             self._news.clear()
             self._count()
             results, self._counted = self._counted, []
-            for start in range(0, len(results), MOST_AT_ONCE):
-                self._book_some(results[start : start + MOST_AT_ONCE])
+            for start in range(0, len(results), MAX_BATCH):
+                self._add_batch(results[start : start + MAX_BATCH])
                 gevent.sleep(0)
 
-    def _book_some(self, results: Sequence[TurnResult]) -> None:
-        """Book turns with Locust. An exception does not end the booker: the drain waits until every turn is booked."""
+    def _add_batch(self, results: Sequence[TurnResult]) -> None:
+        """Add turns to Locust's tables. An exception does not end the greenlet: a drain waits until every turn is added."""
         try:
             for result in results:
                 if result.record.failure is not None and result.record.finished:
-                    self._tell_first(result)
-            self._books.book(results)
+                    self._log_first(result)
+            self._locust_stats.add(results)
         except Exception as error:  # noqa: BLE001  as above
             self._faults.log(f"up to {len(results)} turns are missing in Locust's tables", error)
-        self._unbooked -= len(results)
+        self._pending -= len(results)
 
-    def _tell_first(self, result: TurnResult) -> None:
-        """One line for the first failure of each kind; the rest are in the tables."""
+    def _log_first(self, result: TurnResult) -> None:
+        """Log the first failure of each kind; all are counted in the tables."""
         failure = result.record.failure
         kind = f"{failure} {result.record.status or ''}".strip()
-        if kind not in self._told:
-            self._told.add(kind)
+        if kind not in self._logged:
+            self._logged.add(kind)
             logger.warning("turn failed (%s): %s; further ones of this kind are only counted", kind, result.detail)
 
     # -- reports
 
     def report(self) -> Report:
-        """What happened since the last report."""
-        self._take_pulse()
+        """Return the counts since the last report."""
+        self._take_beat()
         self._count()
         seq, self._seq = self._seq, self._seq + 1
         tallies, health = self._counts.take()
@@ -347,17 +346,17 @@ class WorkerRun:
             self._errors.take(),
         )
 
-    def _take_pulse(self) -> None:
+    def _take_beat(self) -> None:
         at_ns = now_ns()
         phase = self.window_of((self._reported_ns + at_ns) // 2).phase
         self._reported_ns = at_ns
-        beat = self._pulse.take()._replace(
+        beat = self._loop_monitor.take()._replace(
             read_pauses_ms=self._read_pauses_ms(), clock_stepped_ns=self._wall.stepped_ns()
         )
         self.health.at(self.assignment.name, phase).beat(beat)
 
     def _read_pauses_ms(self) -> list[float] | None:
-        """For how long the reading threads were held up, each time since the last call; None where an event loop reads."""
+        """Return the reading threads' pauses since the last call; None if the event loop reads."""
         known = [pauses for client in self._clients if (pauses := client.pauses()) is not None]
         if len(known) < len([*self._clients]):
             return None
@@ -366,7 +365,7 @@ class WorkerRun:
         return [(until - begun) / NS_PER_MS for begun, until in new]
 
     def tidy(self) -> None:
-        """Collect what cycles there are, if it is time: a pause that is measured like every other."""
+        """Collect garbage if it is due. The pause is measured like every other."""
         if now_ns() - self._tidied_ns > TIDY_S * NS_PER_S:
             self._tidied_ns = now_ns()
             gc.collect(1)
@@ -374,69 +373,67 @@ class WorkerRun:
     # -- the end
 
     def drain(self, until_ns: int) -> None:
-        """Begin nothing more; what is under way goes on. Until when arrivals are this worker's: a later word may add to it."""
+        """Begin nothing more; turns in flight go on. `until_ns`: end of the arrivals of this worker."""
         if self.closing:
             return
         self.open = False
         self.loop.close(until_ns)
-        if self.gate is not None:
-            self.gate.close()
+        if self.limiter is not None:
+            self.limiter.close()
 
     def give_up(self) -> None:
-        """End what is under way as unfinished."""
+        """End turns in flight as unfinished."""
         for client in self._clients:
             client.give_up_all()
         for turn_id in list(self._held):
             self.release(turn_id)
 
     def finish(self, send_report: Callable[[Report], None]) -> None:
-        """Wait for what is under way, write everything, send the last report. Blocks; once is enough."""
-        gevent.sleep(0)  # sessions that `drain` began send their first turn before the first look
+        """Wait for turns in flight, write all records, send the last report. Blocks."""
+        gevent.sleep(0)  # sessions that `drain` began send their first turns
         while self.in_flight:
             gevent.sleep(0.02)
         self.closing = True
-        self._booker.kill()
+        self._adding.kill()
         self.written = self._turns.finish()
-        self.said_all = True
+        self.reports_ended = True
         send_report(self.report())
         self.finished = True
-        self._pulse.close()
-        gevent.spawn(
-            self._threads.kill
-        )  # work that is not over yet keeps its thread for so long, and nobody waits for it
+        self._loop_monitor.close()
+        gevent.spawn(self._threads.kill)  # not awaited: a call that is not over keeps its thread
         for client in self._clients:
             client.close()
         gc.enable()
         gc.unfreeze()
 
     def deliver(self) -> str | None:
-        """Wait until the master has every turn, after `finish`; why it has not, or None."""
+        """Wait, after `finish`, until the master has every turn. Return the reason if it has not, else None."""
         return self._turns.deliver()
 
 
 def _prepare_interpreter() -> None:
-    """No collection in the midst of turns, and short slices for its threads."""
-    # gevent polls for reads at least this often while greenlets run, and a native thread gives the interpreter back so soon.
+    """Disable automatic garbage collection, and set short time slices for threads."""
+    # Longest time for which another thread holds the interpreter while the event loop waits for it.
     sys.setswitchinterval(SWITCH_S)
     gc.collect()
-    gc.freeze()  # what stands now stays: no collection need look at it again
-    gc.disable()  # turns leave no cycles behind; what others do is collected between turns, by `tidy`
+    gc.freeze()  # later collections need not scan these objects
+    gc.disable()  # turns leave no cycles; `tidy` collects those of other code
 
 
-def _place_of(assignment: Assignment, own: OwnSettings, runner: Any) -> tuple[Path, TurnSender | None]:
-    """Return the master's run directory if its token shows that it is shared; else one of this worker's own, and a sender."""
+def _folder_and_sender(assignment: Assignment, own: ProcessSettings, runner: Any) -> tuple[Path, TurnSender | None]:
+    """Return (folder, None) if the token shows that the master's run directory is shared; else an own folder and a sender."""
     if rundir.shared(assignment.run_dir, assignment.token):
         return Path(assignment.run_dir), None
     return own_folder(assignment, own), TurnSender(assignment.run_id, assignment.name, runner.send_message)
 
 
-def own_folder(assignment: Assignment, own: OwnSettings) -> Path:
-    """Make the run directory of a worker that does not share the master's."""
+def own_folder(assignment: Assignment, own: ProcessSettings) -> Path:
+    """Create the run directory of a worker that does not share the master's."""
     name = Path(assignment.run_dir).name
     if not name or name in (".", ".."):
         raise UsageError(f"run directory {assignment.run_dir!r}: not a name that a worker can use")
     path = rundir.next_free(
         (own.run_dir or Path("runs") / name).absolute()
-    )  # an earlier run of this process may lie there
+    )  # an earlier run of this process may be there
     path.mkdir(parents=True, exist_ok=True)
     return path

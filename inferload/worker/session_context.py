@@ -1,4 +1,4 @@
-"""What a session needs of the run that it belongs to: the clock, the books, and leave to send."""
+"""Interface between a session and its run, and the permit for each turn."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from inferload.process.messages import Assignment
 from inferload.requests.bodies import Texts
 from inferload.scenario.scenario import Scenario
 from inferload.scenario.schema.endpoints import Endpoint
-from inferload.worker.limits import Gate, Quota
+from inferload.worker.limits import InFlightLimiter, Quota
 from inferload.workload.sessions import Sessions
 
 
-class Host(Protocol):
-    """What sessions need of the run that they belong to."""
+class SessionContext(Protocol):
+    """Interface of a run for its sessions."""
 
     @property
     def assignment(self) -> Assignment: ...
@@ -36,7 +36,7 @@ class Host(Protocol):
     @property
     def quota(self) -> Quota: ...
     @property
-    def gate(self) -> Gate | None: ...
+    def limiter(self) -> InFlightLimiter | None: ...
 
     live: int
 
@@ -45,7 +45,7 @@ class Host(Protocol):
     def load_start_ns(self) -> int | None: ...
     def load_end_ns(self) -> int | None: ...
     def await_turn(self) -> None: ...
-    def beside_the_loop(self, call: Callable[[], Any]) -> Any: ...
+    def in_thread(self, call: Callable[[], Any]) -> Any: ...
     def start_turn(self, request: TurnRequest, session: int, endpoint: Endpoint | None = None) -> Turn: ...
     def hold(self, turn_id: str) -> None: ...
     def release(self, turn_id: str, rejected: str | None = None) -> None: ...
@@ -53,24 +53,24 @@ class Host(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Admitted:
-    """Leave to send one turn. `place`: what it holds of the turns in flight; None: there is no limit."""
+class TurnPermit:
+    """Permit to send one turn. `limiter`: of the slot that it holds; None without a limit of turns in flight."""
 
-    place: Gate | None
+    limiter: InFlightLimiter | None
 
     def leave(self) -> None:
-        """Give the place back, whatever became of the turn."""
-        if self.place is not None:
-            self.place.leave()
+        """Release the slot."""
+        if self.limiter is not None:
+            self.limiter.leave()
 
 
-def entered(run: Host, class_name: str, window: PhaseWindow) -> bool:
-    """Wait until a turn more may be in flight, and count the wait; False: the run takes no more turns."""
-    gate = run.gate
-    if gate is None or gate.try_enter():
+def entered(run: SessionContext, class_name: str, window: PhaseWindow) -> bool:
+    """Wait for a slot in flight, and count the wait; False if the run takes no more turns."""
+    limiter = run.limiter
+    if limiter is None or limiter.try_enter():
         return True
     since_ns = now_ns()
-    inside = gate.enter()
-    if inside:
+    admitted = limiter.enter()
+    if admitted:
         run.tallies.turn_held(window.phase, class_name, now_ns() - since_ns, step=window.step)
-    return inside
+    return admitted

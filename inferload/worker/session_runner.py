@@ -1,4 +1,4 @@
-"""One session of a worker: sends the turns of its script in time, and passes the answers back to the script."""
+"""Execution of one session: send the turns of its script on time, and pass the answers back to the script."""
 
 from __future__ import annotations
 
@@ -14,40 +14,40 @@ from inferload.client.turn import TurnRequest, TurnResult
 from inferload.content.script import Ask, Ended, Reply, Session, Sink, Step, Work, Worked, interpret
 from inferload.measure.clock import NS_PER_S, now_ns
 from inferload.process.greenlets import sleep_until
-from inferload.requests.bodies import BodyWriter, Isolation, Settings
-from inferload.worker.session_context import Admitted, Host, entered
+from inferload.requests.bodies import BodySettings, BodyWriter, Isolation
+from inferload.worker.session_context import SessionContext, TurnPermit, entered
 from inferload.workload.models import model_of
 
 logger = logging.getLogger(__name__)
 
-# A person whose request failed does not ask again at once; without this a server that is down would be asked in a loop.
+# Delay after a failed turn: without it, closed-loop users would send to a server that is down in a tight loop.
 AFTER_FAILURE_NS = NS_PER_S
 
 
-class Talk:
-    """A session under way, whose first turn has its place in flight. `arrived_ns`: when it was due to begin."""
+class SessionRunner:
+    """A session whose first turn has its slot in flight. `arrived_ns`: instant at which it was due."""
 
-    def __init__(self, run: Host, session: Session, isolated: Isolation, arrived_ns: int) -> None:
+    def __init__(self, run: SessionContext, session: Session, isolated: Isolation, arrived_ns: int) -> None:
         self._run = run
         self._session = session
         self._arrived_ns = arrived_ns
-        self._place = run.gate  # in flight: the first turn's, which was taken for it
-        self._first = True  # nothing came before the next turn: it has its place, and may always be sent
-        self._counted = True  # the next turn is in the run's count already
+        self._slot = run.limiter  # of the first turn, taken by the caller
+        self._first = True  # the next turn is the first: it has its slot, and is sent even after the end of the load
+        self._counted = True  # the next turn is in the run's quota already
         self._isolated = isolated
-        self._settings = Settings.of(run.scenario, model_of(run.scenario, session.index) or run.assignment.model)
+        self._settings = BodySettings.of(run.scenario, model_of(run.scenario, session.index) or run.assignment.model)
         affinity = run.scenario.request.affinity_header
-        self._undo: list[Callable[[], Any]] = []  # what is to be done when it is over
+        self._undo: list[Callable[[], Any]] = []  # cleanup at the end of the session
         self._headers = ((affinity, f"{run.assignment.run_id}-s{session.index}"),) if affinity else ()
 
     def perform(self) -> Ended[int]:
         """Run the session's script to its end, to the first failed turn, or until the run takes no more turns."""
         closing: gevent.Greenlet | None = None
         try:
-            ended = interpret(self._session.script, _Wire(self, ""), self._arrived_ns)
+            ended = interpret(self._session.script, _TurnSink(self, ""), self._arrived_ns)
         finally:
             self._leave()
-            if self._undo:  # a user who is stopped does not wait for it
+            if self._undo:  # a stopped user does not wait for it
                 closing = gevent.spawn(self._close)
         if closing is not None:
             closing.join()
@@ -55,16 +55,16 @@ class Talk:
 
     def _close(self) -> None:
         for undo in self._undo:
-            outcome = self._run.beside_the_loop(partial(_outcome, undo))
+            outcome = self._run.in_thread(partial(_outcome, undo))
             if outcome.error is not None:
-                self._noted("exceptions when a session's own code was closed", outcome.error)
+                self._note("exceptions when a session's own code was closed", outcome.error)
 
     def bodies(self) -> BodyWriter:
         """Return a writer for the request bodies of one script."""
         return BodyWriter(self._run.texts, self._settings, self._isolated)
 
     def turn(self, ask: Ask, path: str, number: int, at_ns: int, bodies: BodyWriter) -> Step[int]:
-        """Send one turn in time and wait for its answer."""
+        """Send one turn at its planned time and wait for its answer."""
         planned_ns = self._planned(ask, at_ns)
         admitted = self._admitted(planned_ns)
         if admitted is None:
@@ -81,7 +81,7 @@ class Talk:
         return Step(record.closed_ns, _reply(result))
 
     def work(self, work: Work, path: str, number: int, at_ns: int) -> Step[int]:
-        """Do a session's own work in a thread."""
+        """Execute a session's own code in a thread."""
         if not work.pure:
             self._leave()
         outcome = self._work(work)
@@ -96,56 +96,56 @@ class Talk:
         greenlets = [gevent.spawn(script) for script in scripts]
         try:
             gevent.joinall(greenlets, raise_error=True)
-        finally:  # a user who is stopped meanwhile takes its sub-agents along
+        finally:  # when the user is stopped, its sub-agents are stopped too
             gevent.killall([greenlet for greenlet in greenlets if not greenlet.dead], block=False)
         return [greenlet.value for greenlet in greenlets]
 
     def unmade(self, error: Exception, path: str, number: int, planned_ns: int) -> int:
-        """Count a turn that could not be made; return when its caller is free."""
-        self._noted("turns that could not be made", error)
+        """Count a turn that could not be built; return the instant from which its user is free."""
+        self._note("turns that could not be made", error)
         return self._broken(error, path, number, planned_ns)
 
     def _work(self, work: Work) -> _Outcome:
-        """What a work came to, done in a thread."""
-        asked_ns = now_ns()
-        outcome: _Outcome = self._run.beside_the_loop(partial(_outcome, work.call))
-        outcome.waited_ns = max(0, outcome.began_ns - asked_ns)
+        """Call a session's own code in a thread."""
+        called_ns = now_ns()
+        outcome: _Outcome = self._run.in_thread(partial(_outcome, work.call))
+        outcome.waited_ns = max(0, outcome.began_ns - called_ns)
         if work.undo is not None and outcome.error is None:
             self._undo.append(partial(work.undo, outcome.value))
         if outcome.error is not None:
-            self._noted("sessions ended by an exception of their own code", outcome.error)
+            self._note("sessions ended by an exception of their own code", outcome.error)
         return outcome
 
-    def _noted(self, what: str, error: Exception) -> None:
-        """Say the first of a kind, and count all."""
+    def _note(self, problem: str, error: Exception) -> None:
+        """Count a problem; log the first of each kind."""
         notes, name = self._run.sessions.notes, self._session.class_name
-        note = f"{name}: {what}"
+        note = f"{name}: {problem}"
         if not notes[note]:
-            logger.error("%s: %s; more like this are only counted", name, what, exc_info=error)
+            logger.error("%s: %s; further ones are only counted", name, problem, exc_info=error)
         notes[note] += 1
 
     def _broken(self, error: Exception, path: str, number: int, planned_ns: int) -> int:
-        """Record a turn that could not be made as failed by a fault on this side; return when its caller is free."""
+        """Count a turn that could not be built as a client error; return the instant from which its user is free."""
         request = self._request(None, path, number, planned_ns)
         self._run.fail_turn(request, self._session.index, f"{type(error).__name__}: {error}")
         return now_ns() + AFTER_FAILURE_NS
 
     def _planned(self, ask: Ask, at_ns: int) -> int:
-        """When a turn is to be sent: after the answer before it and a pause, or when a trace says, if that is later."""
+        """Return the planned instant of a turn: after the previous answer and a pause, or a trace's instant if that is later."""
         if ask.due_s is not None:
             return max(at_ns, self._arrived_ns + round(ask.due_s * NS_PER_S))
         return at_ns + round(ask.pause_s * NS_PER_S)
 
-    def _admitted(self, planned_ns: int) -> Admitted | None:
-        """Leave to send a turn, once it is time; None: there are to be no more. A session's first turn may always."""
+    def _admitted(self, planned_ns: int) -> TurnPermit | None:
+        """Wait for a turn's planned instant and its slot; None if the run takes no more turns. The first turn is always sent."""
         run = self._run
         sleep_until(planned_ns)
         counted, self._counted = self._counted, False
         if self._first:
             self._first = False
-            place, self._place = self._place, None
+            slot, self._slot = self._slot, None
             run.await_turn()
-            return Admitted(place)  # it has its place, and is not to be lost
+            return TurnPermit(slot)
         window = run.window_of(planned_ns)
         if not run.open or not (counted or run.quota.take_turn(window.phase)):
             return None
@@ -153,13 +153,13 @@ class Talk:
             return None
         run.await_turn()
         if not run.open:
-            if run.gate is not None:
-                run.gate.leave()
+            if run.limiter is not None:
+                run.limiter.leave()
             return None
-        return Admitted(run.gate)
+        return TurnPermit(run.limiter)
 
     def _request(self, ask: Ask | None, path: str, number: int, planned_ns: int, body: bytes = b"") -> TurnRequest:
-        """A turn as the wire wants it; of None, one that nobody could make."""
+        """Return the request of a turn. `ask` None: of a turn that could not be built."""
         session = self._session
         window = self._run.window_of(planned_ns)
         first = not path and not number
@@ -187,39 +187,39 @@ class Talk:
         return turn.wait()
 
     def _leave(self) -> None:
-        """Something comes before the first turn, or there is none: its place is given back."""
-        place, self._place, self._first = self._place, None, False
-        if place is not None:
-            place.leave()
+        """Release the first turn's slot: there is no first turn, or another step precedes it."""
+        slot, self._slot, self._first = self._slot, None, False
+        if slot is not None:
+            slot.leave()
 
 
-class _Wire(Sink[int]):
-    """Sends the turns of one script of a session; times are nanoseconds of this process's clock."""
+class _TurnSink(Sink[int]):
+    """Executes the steps of one script; times are nanoseconds of this process's clock."""
 
-    def __init__(self, talk: Talk, path: str) -> None:
-        self._talk = talk
+    def __init__(self, runner: SessionRunner, path: str) -> None:
+        self._runner = runner
         self._path = path
-        self._bodies = talk.bodies()
+        self._bodies = runner.bodies()
 
     def ask(self, ask: Ask, number: int, at: int) -> Step[int]:
-        return self._talk.turn(ask, self._path, number, at, self._bodies)
+        return self._runner.turn(ask, self._path, number, at, self._bodies)
 
     def work(self, work: Work, number: int, at: int) -> Step[int]:
-        return self._talk.work(work, self._path, number, at)
+        return self._runner.work(work, self._path, number, at)
 
-    def child(self, name: str) -> _Wire:
-        return _Wire(self._talk, f"{self._path}/{name}")
+    def child(self, name: str) -> _TurnSink:
+        return _TurnSink(self._runner, f"{self._path}/{name}")
 
     def together(self, scripts: Sequence[Callable[[], Ended[int]]]) -> list[Ended[int]]:
-        return self._talk.together(scripts)
+        return self._runner.together(scripts)
 
     def raised(self, error: Exception, number: int, at: int) -> int:
-        return self._talk.unmade(error, self._path, number, at)
+        return self._runner.unmade(error, self._path, number, at)
 
 
 @dataclass(slots=True)
 class _Outcome:
-    """What a call in a thread returned, or raised. `waited_ns`: how long it waited for the thread."""
+    """Result or exception of a call in a thread. `waited_ns`: time until a thread was free."""
 
     began_ns: int
     value: Any = None
@@ -228,7 +228,7 @@ class _Outcome:
 
 
 def _outcome(call: Callable[[], Any]) -> _Outcome:
-    """Somebody's own code must not end a user, nor go unseen."""
+    """Call user code. Its exception must not end the user, and is returned."""
     outcome = _Outcome(now_ns())
     try:
         outcome.value = call()
@@ -238,7 +238,6 @@ def _outcome(call: Callable[[], Any]) -> _Outcome:
 
 
 def _reply(result: TurnResult) -> Reply:
-    """What a script is told of a turn."""
     record = result.record
     return Reply(
         result.text,

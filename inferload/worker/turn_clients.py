@@ -1,4 +1,4 @@
-"""The clients of one worker: one for each target and endpoint, made when a turn first needs it."""
+"""Clients of one worker: one for each target and endpoint, created at the first turn that needs it."""
 
 from __future__ import annotations
 
@@ -10,20 +10,24 @@ from inferload.client.client import Client
 from inferload.client.connection.target import Target
 from inferload.client.turn import TurnResult
 from inferload.process.messages import Assignment
-from inferload.process.settings import OwnSettings, client_settings
+from inferload.process.settings import ProcessSettings, client_settings
 from inferload.scenario.scenario import Scenario
 from inferload.scenario.schema.endpoints import Endpoint
-from inferload.workload.models import place_of
+from inferload.workload.models import server_of
 
 
 class TurnClients:
-    """`on_turn`: called from the event loop with the number of the client and each result."""
+    """Clients by number. `on_turn`: called from the event loop with the number of the client and each result."""
 
     def __init__(
-        self, scenario: Scenario, assignment: Assignment, own: OwnSettings, on_turn: Callable[[int, TurnResult], None]
+        self,
+        scenario: Scenario,
+        assignment: Assignment,
+        own: ProcessSettings,
+        on_turn: Callable[[int, TurnResult], None],
     ) -> None:
         if not own.origins and assignment.origins is not None:
-            # A worker started without --host takes the master's list of servers that get the key.
+            # A worker started without --host uses the master's list of servers that the key may be sent to.
             own = replace(own, origins=frozenset(assignment.origins))
         targets = [Target.parse(url) for url in assignment.target_urls]
         self._settings = [
@@ -33,29 +37,29 @@ class TurnClients:
         self._endpoint = scenario.request.endpoint
         self._on_turn = on_turn
         self._clients: list[Client] = []
-        self._places: dict[tuple[int, Endpoint], int] = {}
+        self._numbers: dict[tuple[int, Endpoint], int] = {}
         for target in range(len(targets)):
-            self._made(target, self._endpoint)
+            self._number(target, self._endpoint)
 
     def __iter__(self) -> Iterator[Client]:
         return iter(self._clients)
 
-    def __getitem__(self, place: int) -> Client:
-        return self._clients[place]
+    def __getitem__(self, number: int) -> Client:
+        return self._clients[number]
 
-    def place(self, session: int, endpoint: Endpoint | None = None) -> int:
-        """Number of a session's client. Sessions take the targets in turn; `endpoint` None: the scenario's."""
-        return self._made(place_of(self._seed, session, len(self._settings)), endpoint or self._endpoint)
+    def number_of(self, session: int, endpoint: Endpoint | None = None) -> int:
+        """Return the number of a session's client; a session keeps its target. `endpoint` None: the scenario's."""
+        return self._number(server_of(self._seed, session, len(self._settings)), endpoint or self._endpoint)
 
     @property
     def reader(self) -> str:
-        """What takes the tokens off the sockets: native or python."""
+        """Reader of the sockets: native or python."""
         return ", ".join(sorted({client.reader for client in self._clients}))
 
-    def _made(self, target: int, endpoint: Endpoint) -> int:
-        place = self._places.get((target, endpoint))
-        if place is None:
-            place = self._places[target, endpoint] = len(self._clients)
+    def _number(self, target: int, endpoint: Endpoint) -> int:
+        number = self._numbers.get((target, endpoint))
+        if number is None:
+            number = self._numbers[target, endpoint] = len(self._clients)
             settings = replace(self._settings[target], endpoint=endpoint)
-            self._clients.append(Client(settings, partial(self._on_turn, place)))
-        return place
+            self._clients.append(Client(settings, partial(self._on_turn, number)))
+        return number

@@ -1,10 +1,10 @@
-"""Turns that have ended, counted and written in batches: one that cannot be counted is a client error, and no other is lost."""
+"""Count and write ended turns in batches. A turn that cannot be counted becomes a client error; no other turn is lost."""
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
-from inferload.client.connection.error_log import FaultLog
+from inferload.client.connection.error_log import ErrorLog
 from inferload.client.turn import TurnResult
 from inferload.measure.client_health import HealthSet
 from inferload.measure.record import Failure, PhaseWindow, TurnRecord
@@ -15,8 +15,8 @@ from inferload.measure.turn_columns import TurnColumns
 
 logger = logging.getLogger(__name__)
 
-# What remains of a record that cannot be counted; every other field gets its default.
-_KEPT = (
+# Fields of a record that remain if it cannot be counted; the others get their defaults.
+_IDENTITY = (
     *("turn_id", "session_id", "turn_index", "class_name", "worker", "phase", "planned_ns", "closed_ns"),
     *("target", "model", "max_tokens", "step", "pause"),
 )
@@ -34,29 +34,29 @@ class TurnCounts:
     def __init__(self, slos: Mapping[str, Slo | None], write: Callable[[Sequence[TurnRecord]], None]) -> None:
         self._slos = slos
         self._write = write
-        self._faults = FaultLog(logger)
+        self._faults = ErrorLog(logger)
         self._tallies, self._health = TallySet(), HealthSet()
-        self._batches: list[_Batch] = []  # those that the two hold, to count them again where one cannot be counted
+        self._batches: list[_Batch] = []  # contents of the two, to count them again if a turn cannot be counted
         self._checked = TallySet(), HealthSet()  # turns that were counted one by one
 
     def count(
         self, results: Sequence[TurnResult], windows: Sequence[PhaseWindow], pauses: Sequence[Pause]
     ) -> Sequence[TurnResult]:
-        """Count and write turns; returns them, those that cannot be counted or written as client errors."""
+        """Count and write turns; return them, with client errors in place of those that cannot be counted."""
         self._batches.append(_Batch(results, windows, pauses))
         records = [result.record for result in results]
         try:
             fold_many(self._tallies, records, windows, self._slos, pauses)
             delays_many(self._health, records, [result.reads_unstamped for result in results])
             self._write(records)
-        except Exception as error:  # noqa: BLE001  a fault in one record: the others must be counted
+        except Exception as error:  # noqa: BLE001  of one record: the others must be counted
             self._faults.log("a batch of turns could not be counted at once", error)
             results = self._recount()
             self._write_again(results)
         return results
 
     def take(self) -> tuple[TallySet, HealthSet]:
-        """What was counted since the last call."""
+        """Return the tallies and health counted since the last call."""
         tallies, health = TallySet(), HealthSet()
         try:
             tallies.absorb(self._tallies)  # the sketches check their values here
@@ -71,7 +71,7 @@ class TurnCounts:
         return tallies, health
 
     def _recount(self) -> list[TurnResult]:
-        """Count all batches again, turn by turn; returns the turns of the last one."""
+        """Count all batches again, turn by turn; return the turns of the last one."""
         batches, self._batches = self._batches, []
         self._tallies, self._health = TallySet(), HealthSet()
         counted: list[TurnResult] = []
@@ -80,7 +80,7 @@ class TurnCounts:
         return counted
 
     def _counted(self, result: TurnResult, batch: _Batch) -> TurnResult:
-        """Count one turn, as a client error where it cannot be counted as it is; returns what was counted."""
+        """Count one turn, or a client error in its place; return what was counted."""
         try:
             self._count_one(result, batch)
         except Exception as error:  # noqa: BLE001  as above
@@ -105,12 +105,12 @@ class TurnCounts:
     def _write_again(self, results: Sequence[TurnResult]) -> None:
         try:
             self._write([result.record for result in results])
-        except Exception as error:  # noqa: BLE001  counted they are; the comparison of files and counts shows the loss
+        except Exception as error:  # noqa: BLE001  they are counted, and the comparison of files and counts shows the loss
             self._faults.log(f"{len(results)} turns could not be written", error)
 
 
 def _client_error(record: TurnRecord, error: Exception) -> TurnResult:
-    """A turn of which only that it was begun and is over can be said."""
-    kept = {name: getattr(record, name) for name in _KEPT}
+    """Return the result of a turn that cannot be counted, with its identity only."""
+    fields = {name: getattr(record, name) for name in _IDENTITY}
     detail = f"{type(error).__name__}: {error}"
-    return TurnResult(TurnRecord(**kept, failure=Failure.CLIENT_ERROR), "", detail)
+    return TurnResult(TurnRecord(**fields, failure=Failure.CLIENT_ERROR), "", detail)

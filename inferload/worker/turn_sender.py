@@ -1,4 +1,4 @@
-"""A worker's turn files on their way to a master on another file system, over Locust's own channel."""
+"""Transfer of a worker's turn files to a master on another file system, over Locust's connection."""
 
 import logging
 from collections.abc import Callable
@@ -23,7 +23,7 @@ GIVE_UP_S = 15.0  # at the end of a run, without an acknowledgement
 
 
 class TurnSender:
-    """Sends closed parts in order. `send`: of a message's kind and data. One that has stopped sends no more of its run."""
+    """Sends closed parts in order. `send(kind, data)`: sends a message. Once stopped, it sends no more of its run."""
 
     def __init__(self, run_id: str, name: str, send: Callable[[str, dict[str, Any]], None]) -> None:
         self.stopped: str | None = None  # the reason; None if nothing was left out
@@ -49,7 +49,7 @@ class TurnSender:
         self._sending.join()
 
     def on_taken(self, data: dict[str, Any]) -> None:
-        """Note an acknowledgement."""
+        """Process an acknowledgement."""
         self._heard_ns = now_ns()
         if data.get("stop") is not None:
             self.stop(str(data["stop"]))
@@ -85,7 +85,7 @@ class TurnSender:
             self._news.clear()
             while (piece := part.next_piece(self._limit.limit_bytes, now_ns())) is not None:
                 self._send(messages.TURNS, self._about | piece.to_wire())
-                gevent.sleep(0)  # heartbeats and reports go between pieces
+                gevent.sleep(0)  # heartbeats and reports are sent between pieces
             if self._news.wait(min(repeat_s, GIVE_UP_S)):
                 repeat_s = REPEAT_S
             else:
@@ -98,5 +98,5 @@ class TurnSender:
 
 
 def _part_of(number: int, path: Path) -> OutgoingPart:
-    """Read a part and compute its digest: too long for the event loop."""
+    """Read a part and compute its digest, which takes too long for the event loop."""
     return OutgoingPart(number, path.read_bytes())

@@ -1,4 +1,4 @@
-"""Turn records on their way to disk: gathered in columns by the event loop, written in parts by a native thread."""
+"""Write turn records: the event loop gathers them in columns, a native thread writes them in parts."""
 
 import contextlib
 import logging
@@ -27,17 +27,17 @@ PART_S = 4.0
 
 
 @dataclass(frozen=True, slots=True)
-class Written:
-    """How many records a worker has on disk at the end of a run. `error`: the first write that failed; None: all went well."""
+class WrittenRecords:
+    """Number of records on a worker's disk at the end of a run. `error`: of the first failed write; None if there was none."""
 
     records: int
     error: str | None = None
 
 
 class TurnWriter:
-    """One worker's turns of one run. A write that fails loses the records of its part, and nothing else of the run.
+    """Writer of one worker's turns of one run. A failed write loses the records of its part only.
 
-    `sender`: of parts to a master on another file system; None if the folder is the master's.
+    `sender`: sends parts to a master on another file system; None if the folder is the master's.
     """
 
     def __init__(
@@ -57,11 +57,11 @@ class TurnWriter:
         turns_file.warm_up()  # the first table of a process would hold up its event loop
 
     def extend(self, records: Sequence[TurnRecord]) -> None:
-        """Keep records; they are on disk within two parts' time."""
+        """Append records; they are on disk after at most twice PART_S."""
         self._columns.extend(records)
 
-    def finish(self) -> Written:
-        """Write the last part; join the parts into one file unless they are being sent. Return what is on disk."""
+    def finish(self) -> WrittenRecords:
+        """Write the last part; join the parts into one file unless they are being sent. Return the number of records on disk."""
         with self._writing:  # a part that a thread is writing would come after the join, and stand beside it
             self._closing.kill()
         self._write_part()
@@ -70,12 +70,12 @@ class TurnWriter:
                 turns_file.join_parts, self._folder, self._worker
             )  # where it fails, the parts hold the same
         records = self._in_thread(turns_file.rows_of, self._folder, self._worker)
-        return Written(records or 0, self._error)
+        return WrittenRecords(records or 0, self._error)
 
     def deliver(self) -> str | None:
-        """Wait until the master has every part; why it has not, or None. Files that it has are removed here.
+        """Wait, after `finish`, until the master has every part. Return the reason if it has not, else None.
 
-        After `finish`. Without a sender the master has them at once.
+        Files that the master has are removed here. Without a sender there is nothing to wait for.
         """
         sender = self._sender
         if sender is None:

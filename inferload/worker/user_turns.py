@@ -1,4 +1,4 @@
-"""Turns that a Locust user's own task sends: the same client, record and counts as the turns of a scenario."""
+"""Turns of a Locust user's own tasks: sent, recorded and counted like the turns of a scenario."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from inferload.measure.record import Failure, PhaseWindow
 from inferload.process.greenlets import sleep_until
 from inferload.requests.calls import Call
 from inferload.scenario.scenario import Request
-from inferload.worker.session_context import Host
+from inferload.worker.session_context import SessionContext
 
 
-class TaskHost(Host, Protocol):
-    """Interface of the run that turns of tasks use."""
+class TaskContext(SessionContext, Protocol):
+    """Interface of a run for turns of tasks."""
 
     @property
     def task_sessions(self) -> Iterator[int]: ...
@@ -27,9 +27,9 @@ class TaskHost(Host, Protocol):
 
 
 class TaskSession:
-    """A session of a task: one turn, or the turns of a conversation. Its id and its counts begin with its first turn."""
+    """A session of a task: one turn, or the turns of a conversation. It is counted from its first turn on."""
 
-    def __init__(self, run: TaskHost) -> None:
+    def __init__(self, run: TaskContext) -> None:
         self.run = run
         self._index = next(run.task_sessions)
         self._turns = 0
@@ -41,8 +41,8 @@ class TaskSession:
     ) -> TurnResult:
         """Send a turn, planned for this instant, and wait for its end.
 
-        `late_ns`: by how much this process woke the user too late; the turn was due by that much earlier.
-        `held`: it is counted once it is released. GreenletExit, as of a user whom Locust stops, if the run takes no more turns.
+        `late_ns`: delay with which this process woke the user; the turn was due that much earlier.
+        `held`: count the turn once it is released. GreenletExit, as in a user that Locust stops, if the run takes no more turns.
         """
         run, name = self.run, self.run.bounded_name(name)
         _await_load(run)
@@ -52,7 +52,7 @@ class TaskSession:
         window = run.window_of(planned_ns)
         self._admit(name, window)
         number, self._turns = self._turns, self._turns + 1
-        session_id = f"t{self._index}"  # "s" is of sessions that a scenario plans
+        session_id = f"t{self._index}"  # "s" is the prefix of a scenario's sessions
         request = TurnRequest(
             body=body,
             turn_id=f"{session_id}.{number}",
@@ -84,11 +84,11 @@ class TaskSession:
         return result
 
     def judge(self, *, ok: bool) -> None:
-        """Note whether a turn ended well."""
+        """Record the success or failure of a turn."""
         self._all_ok = self._all_ok and ok
 
     def close(self) -> None:
-        """Count the session as completed if all of its turns ended well. Idempotent."""
+        """Count the session as completed if all of its turns succeeded. Idempotent."""
         if self._begun is None or not self._all_ok:
             return
         (window, name), self._begun = self._begun, None
@@ -104,7 +104,7 @@ class TaskSession:
             run.tallies.session_started(window.phase, name, step=window.step)
 
 
-def request_settings(run: Host) -> Request:
+def request_settings(run: SessionContext) -> Request:
     """Return the scenario's request settings for tasks; defaults if the scenario plans sessions of its own."""
     return run.scenario.request if run.scenario.of_tasks else _PLAIN
 
@@ -112,7 +112,7 @@ def request_settings(run: Host) -> Request:
 _PLAIN = Request(ignore_eos=False)
 
 
-def _await_load(run: Host) -> None:
+def _await_load(run: SessionContext) -> None:
     """Wait until the load begins: Locust may start users some milliseconds early."""
     while run.open and run.load_start_ns() is None:
         gevent.sleep(0.01)
@@ -120,7 +120,7 @@ def _await_load(run: Host) -> None:
 
 
 def _ended(turn: Turn, call: Call, called_ns: int) -> TurnResult:
-    """Wait for a turn; cancel it or give it up at the call's limits, which count from the call and not from the due time."""
+    """Wait for a turn; cancel it or abandon it at the call's limits, which count from the call, not from the due time."""
     cancel_s, timeout_s = call.cancel_after_s, call.timeout_s
     cancels = cancel_s is not None and (timeout_s is None or cancel_s < timeout_s)
     limit_s = cancel_s if cancels else timeout_s

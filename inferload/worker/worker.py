@@ -1,4 +1,4 @@
-"""The worker's side of a run: answers the master's messages, and ends in good order whatever ends it."""
+"""Worker side of a run: handling of the master's messages, of signals and of a silent master."""
 
 import logging
 import os
@@ -15,7 +15,7 @@ from inferload.locust.adapters.fault_logs import first_of_each
 from inferload.measure.clock import NS_PER_S, clock_id, now_ns, wall_ns
 from inferload.process import messages
 from inferload.process.messages import Assignment, Report, windows_from_wire
-from inferload.process.settings import OwnSettings
+from inferload.process.settings import ProcessSettings
 from inferload.process.silence import SilenceClock
 from inferload.verdict.outcome import INVALID
 from inferload.worker.load_loops import OpenLoop
@@ -24,19 +24,19 @@ from inferload.workload.schedules import times_digest
 
 logger = logging.getLogger(__name__)
 
-MASTER_SILENT_S = 8.0  # without a heartbeat, of which one is due every second, for so long a run is ended
-IDLE_SILENT_S = 55.0  # without a run: a little before Locust's own time-out, after which it exits with 0
+MASTER_SILENT_S = 8.0  # after this time without a heartbeat, of which one is due every second, a run is ended
+IDLE_SILENT_S = 55.0  # without a run: shorter than Locust's own time-out, after which it exits with 0
 _CHECK_S = 0.25
-_WORD_S = 0.8  # for so long a worker that got a signal waits for its master's word, who says when the load ends for all
+_SIGNAL_WAIT_S = 0.8  # after a signal a worker waits this long for the master's message of the common end of the load
 
 
-class Agent:
-    """One per process that runs users: a worker, or the one process of a local run.
+class Worker:
+    """One per process that runs users: a worker process, or the single process of a local run.
 
-    `scenario`: digest of the scenario that a worker was started with, which must then be the master's; None: it named none.
+    `scenario`: digest of the scenario that the worker was started with, which must be the master's; None if it was not named.
     """
 
-    def __init__(self, environment: Any, own: OwnSettings, scenario: str | None = None) -> None:
+    def __init__(self, environment: Any, own: ProcessSettings, scenario: str | None = None) -> None:
         self._environment = environment
         self._runner = environment.runner
         self._own = own
@@ -54,9 +54,9 @@ class Agent:
         register(messages.TAKEN, self._on_taken)
 
     def user(self, free_ns: int | None, class_name: str = "") -> int | None:
-        """What a Locust user does once: a session in a closed loop, nothing while nothing may begin.
+        """Run one session for a Locust user in a closed loop; otherwise sleep. Return the instant from which the user is free (ns).
 
-        `free_ns` and what is returned: since when the user is free, None where it is new. `class_name`: the user's.
+        `free_ns`: instant from which the user has been free, None for a new user. `class_name`: of the user.
         """
         run = self._run
         if run is not None and run.open:
@@ -65,34 +65,34 @@ class Agent:
         return None
 
     def run_of_tasks(self) -> WorkerRun:
-        """The run that turns of tasks belong to, once there is one."""
+        """Wait for a run, and return it."""
         while self._run is None:
             gevent.sleep(0.05)
         return self._run
 
     def stop(self) -> None:
-        """End as `end` does, after a signal. The master may have had it too: then all workers end their load at its word."""
-        run, until_ns = self._run, now_ns() + round(_WORD_S * NS_PER_S)
+        """End the run after a signal. If the master got the signal too, its message sets a common end of the load."""
+        run, until_ns = self._run, now_ns() + round(_SIGNAL_WAIT_S * NS_PER_S)
         while run is not None and run.open and run.load_start_ns() is not None and now_ns() < until_ns:
             gevent.sleep(0.01)
         self.end()
 
     def end(self) -> None:
-        """Finish the run that is under way, if there is one: nothing begins, what is in flight is waited for."""
+        """Drain and finish the current run, if there is one."""
         run = self._run
         if run is not None:
-            run.drain(now_ns())  # what is due later is missing, and the master's to count
+            run.drain(now_ns())  # the master counts later arrivals as dropped
             self._finish(run)
 
     def give_up(self) -> None:
-        """End what is in flight as unfinished."""
+        """End turns in flight as unfinished."""
         if self._run is not None:
             self._run.give_up()
 
     # -- the master's absence
 
     def follow_master(self) -> None:
-        """Check from now on that the master is alive, and end the load at its announced end even without the master's message."""
+        """Monitor the master's heartbeats, and end the load at its announced end even without the master's message."""
 
         def on_heartbeat(**_event: Any) -> None:
             self._heartbeat_ns = now_ns()
@@ -101,7 +101,7 @@ class Agent:
         gevent.spawn(self._check_master)
 
     def _check_master(self) -> None:
-        ears = SilenceClock()
+        clock = SilenceClock()
         while True:
             run = self._run
             end_ns = None if run is None else run.load_end_ns()
@@ -111,14 +111,14 @@ class Agent:
                     run.drain(end_ns)
             else:
                 gevent.sleep(_CHECK_S)
-            silent_s = min(ears.listening_s(), (now_ns() - self._heartbeat_ns) / NS_PER_S)
+            silent_s = min(clock.listening_s(), (now_ns() - self._heartbeat_ns) / NS_PER_S)
             under_way = self._run is not None and not self._run.finished
             if silent_s > (MASTER_SILENT_S if under_way else IDLE_SILENT_S):
                 self._leave(silent_s)
                 return
 
     def _leave(self, silent_s: float) -> None:
-        """End the run, wait at most `drain_s` for turns in flight, and have Locust exit with a code that says that it broke."""
+        """End the run, wait at most `drain_s` for turns in flight, and exit with the code of an invalid run."""
         run = self._run
         code = self._environment.process_exit_code = INVALID
         if run is None or run.finished:
@@ -137,18 +137,18 @@ class Agent:
     # -- messages of the master
 
     def _on_ping(self, environment: Any, msg: Any) -> None:
-        answer = {"sent_ns": msg.data["sent_ns"], "mono_ns": now_ns(), "wall_ns": wall_ns()}
-        answer |= {
+        reply = {"sent_ns": msg.data["sent_ns"], "mono_ns": now_ns(), "wall_ns": wall_ns()}
+        reply |= {
             "version": __version__,
             "host": socket.gethostname(),
             "scenario": self._scenario,
             "clock": clock_id(),
         }
-        self._runner.send_message(messages.PONG, answer)
+        self._runner.send_message(messages.PONG, reply)
 
     def _on_prepare(self, environment: Any, msg: Any) -> None:
         assignment = Assignment.from_wire(msg.data)
-        answer: dict[str, Any] = {
+        reply: dict[str, Any] = {
             "run_id": assignment.run_id,
             "name": assignment.name,
             "host": socket.gethostname(),
@@ -157,16 +157,16 @@ class Agent:
             "adaptations_left_out": sorted(compat.left_out),
         }
         try:
-            self.end()  # a run whose master went away, say
+            self.end()  # of an earlier run, as of a master that was restarted
             self._run = run = WorkerRun(assignment, self._own, self._environment, self._on_spent)
             anchor = {"wall_ns": run.anchor.wall_ns, "mono_ns": run.anchor.mono_ns}
-            answer["times_digest"] = times_digest(run.scenario, assignment.origin)
-            answer |= {"anchor": anchor, "folder": str(run.folder), "reader": run.reader}
-            answer["delivers"] = run.sender is not None
+            reply["times_digest"] = times_digest(run.scenario, assignment.origin)
+            reply |= {"anchor": anchor, "folder": str(run.folder), "reader": run.reader}
+            reply["delivers"] = run.sender is not None
             gevent.spawn(self._report, run)
         except (UsageError, OSError) as error:
-            answer["error"] = self._own.redaction(str(error))
-        self._runner.send_message(messages.READY, answer)
+            reply["error"] = self._own.redaction(str(error))
+        self._runner.send_message(messages.READY, reply)
 
     def _on_windows(self, environment: Any, msg: Any) -> None:
         run = self._current(msg.data)
@@ -210,7 +210,7 @@ class Agent:
         while True:
             due_ns = max(due_ns + round(REPORT_S * 1e9), now_ns())
             gevent.sleep((due_ns - now_ns()) / 1e9)
-            if run.said_all:  # not before its files are written: a worker that says nothing for so long is lost
+            if run.reports_ended:  # reports go on while files are written, or the master takes the worker for lost
                 return
             self._send(run.report())
             run.tidy()
@@ -224,11 +224,14 @@ class Agent:
                 return
             run.finish(self._send)
             compat.send_last_stats(self._runner)
-            said: dict[str, Any] = {"run_id": run.assignment.run_id, "name": run.assignment.name}
-            said |= {"notes": dict(run.sessions.notes), "overrun_ns": run.overrun_ns}
-            said |= {"listeners_raised": first_of_each.take_listeners()}
-            said |= {"written": run.written.records, "write_error": run.written.error}
-            self._runner.send_message(messages.DRAINED, said)
+            sender = {"run_id": run.assignment.run_id, "name": run.assignment.name}
+            totals = {
+                "notes": dict(run.sessions.notes),
+                "overrun_ns": run.overrun_ns,
+                "listeners_raised": first_of_each.take_listeners(),
+                "written": run.written.records,
+                "write_error": run.written.error,
+            }
+            self._runner.send_message(messages.DRAINED, sender | totals)
             if run.sender is not None:
-                about = {"run_id": run.assignment.run_id, "name": run.assignment.name}
-                self._runner.send_message(messages.DELIVERED, about | {"error": run.deliver()})
+                self._runner.send_message(messages.DELIVERED, sender | {"error": run.deliver()})

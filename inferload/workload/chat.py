@@ -1,4 +1,4 @@
-"""Conversations of people as scripts: each turn adds one message and waits for the answer."""
+"""Scripts of the workload `chat`: each turn adds one user message and waits for the answer."""
 
 from collections.abc import Callable, Sequence
 from functools import cached_property, partial
@@ -14,46 +14,43 @@ from inferload.content.messages import SHARED, Message, Piece
 from inferload.content.script import Ask, Reply, Script
 from inferload.scenario.schema.chat import ONE, Chat, Images
 from inferload.scenario.schema.distributions import Constant, Distribution, draw_count, mean_of
-from inferload.workload.context_limit import Sent, fit
-from inferload.workload.document_pool import Shelf
-from inferload.workload.sources.api import Answers, Given, GivenTurn
+from inferload.workload.context_limit import NextRequest, fit
+from inferload.workload.document_pool import DocumentPool
+from inferload.workload.sources.api import AnswerLengths, SourceTurn
 from inferload.workload.sources.registry import open_source
 
 _Value = TypeVar("_Value")
 
 
-class _Turn(msgspec.Struct, frozen=True):
-    """One turn as it is planned."""
-
+class _PlannedTurn(msgspec.Struct, frozen=True):
     question: tuple[Piece, ...]
     output_tokens: int
     think_time_s: float
-    answer: Piece | None = None  # as it was recorded
+    answer: Piece | None = None  # recorded answer
 
 
 def _always(value: _Value) -> Callable[[Random], _Value]:
     return lambda _rng: value
 
 
-def _pictures(wanted: Images, index: int, number: int) -> tuple[str, ...]:
-    """The pictures of a message."""
-    if wanted.url is not None:
-        return (wanted.url,) * wanted.per_message
-    keys = [f"{index}/{number}/{place}" for place in range(wanted.per_message)]
+def _image_urls(images: Images, index: int, number: int) -> tuple[str, ...]:
+    if images.url is not None:
+        return (images.url,) * images.per_message
+    keys = [f"{index}/{number}/{image}" for image in range(images.per_message)]
     return tuple(
-        picture_url(f"picture/{Random(key).randrange(wanted.variants)}", wanted.width_px, wanted.height_px)
+        picture_url(f"picture/{Random(key).randrange(images.variants)}", images.width_px, images.height_px)
         for key in keys
     )
 
 
-def _answers(workload: Chat) -> Answers:
-    law = workload.output_tokens
-    if law is None:
-        return Answers()
-    return Answers(given=True, tokens=None if workload.history == "recorded" else mean_of(law))
+def _answer_lengths(workload: Chat) -> AnswerLengths:
+    output_tokens = workload.output_tokens
+    if output_tokens is None:
+        return AnswerLengths()
+    return AnswerLengths(planned=True, mean=None if workload.history == "recorded" else mean_of(output_tokens))
 
 
-# What is drawn for a turn, in this order: (think time, tokens of the question, tokens of the answer).
+# Drawn for each turn, in this order: (think time, tokens of the question, tokens of the answer).
 _Numbers = tuple[float, int, int]
 
 
@@ -61,80 +58,77 @@ def _numbers(think_time_s: Distribution, prompt: Distribution, output: Distribut
     return think_time_s.draw(rng), draw_count(prompt, rng), draw_count(output, rng)
 
 
-class Chats:
-    """The chat sessions of one class."""
+class ChatSessions:
+    """Chat sessions of one class."""
 
     def __init__(self, workload: Chat, class_name: str, data: Data) -> None:
         self._workload = workload
-        self._source = open_source(workload.source, class_name, data, _answers(workload))
-        self._shelf = None if workload.documents is None else Shelf(workload.documents, self._source.text, data.seed)
+        self._source = open_source(workload.source, class_name, data, _answer_lengths(workload))
+        documents = workload.documents
+        self._documents = None if documents is None else DocumentPool(documents, self._source.text, data.seed)
         self.digest = self._source.digest
         turns = workload.turns or ONE
-        laws = (workload.think_time_s, workload.prompt_tokens or ONE, workload.output_tokens or ONE)
-        constant = all(isinstance(law, Constant) for law in (turns, *laws))
-        self.draws = self._source.draws or self._shelf is not None or not constant
+        distributions = (workload.think_time_s, workload.prompt_tokens or ONE, workload.output_tokens or ONE)
+        constant = all(isinstance(distribution, Constant) for distribution in (turns, *distributions))
+        self.draws = self._source.draws or documents is not None or not constant
         self._turns: Callable[[Random], int] = partial(draw_count, turns)
-        self._numbers: Callable[[Random], _Numbers] = partial(_numbers, *laws)
-        if not self.draws:  # whatever the random numbers were: these, of which there need be none
+        self._numbers: Callable[[Random], _Numbers] = partial(_numbers, *distributions)
+        if not self.draws:  # constants need no random numbers
             self._turns, self._numbers = _always(self._turns(Random(0))), _always(self._numbers(Random(0)))
 
     # -- a session
 
     def script(self, index: int, rng: Random, notes: Notes) -> Script:
-        """Session `index`."""
+        """Return the script of session `index`."""
         workload = self._workload
-        given = self._source.given(index, rng)
-        plan = self._plan(index, given, rng)
-        head = self._system(index) if given is None else (*self._system(index), *given.lead)
-        tools = b"" if given is None else given.tools
-        said: tuple[Message, ...] = ()
+        recorded = self._source.session(index, rng)
+        plan = self._generated(index, rng) if recorded is None else self._recorded(recorded.turns, rng)
+        head = self._system(index) if recorded is None else (*self._system(index), *recorded.lead)
+        tools = b"" if recorded is None else recorded.tools
+        history: tuple[Message, ...] = ()
         for number, turn in enumerate(plan):
             question = self._question(turn, index, number, rng)
             if workload.context is not None:
-                fitted = fit(workload.context, Sent(head, said, question, turn.output_tokens), f"{index}/{number}")
+                request = NextRequest(head, history, question, turn.output_tokens)
+                fitted = fit(workload.context, request, f"{index}/{number}")
                 notes.update([f"context {fitted.note}"] if fitted.note else ())
                 if fitted.question is None:
                     return
-                said, question = fitted.said, fitted.question
-            reply = yield Ask((*head, *said, question), turn.output_tokens, turn.think_time_s, tools=tools)
+                history, question = fitted.history, fitted.question
+            reply = yield Ask((*head, *history, question), turn.output_tokens, turn.think_time_s, tools=tools)
             assert isinstance(reply, Reply)
             if workload.history != "none":
-                said += (question, self._answer(turn, reply, index, number))
+                history += (question, self._answer(turn, reply, index, number))
 
-    def _plan(self, index: int, given: Given | None, rng: Random) -> list[_Turn]:
-        """All turns of a session; every one takes the same random numbers, so that no turn shifts another's."""
-        return self._made(index, rng) if given is None else self._recorded(given.turns, rng)
-
-    def _made(self, index: int, rng: Random) -> list[_Turn]:
-        """As many turns as are drawn, of made-up text."""
+    # Each turn takes the same random numbers, so that no turn changes those of another.
+    def _generated(self, index: int, rng: Random) -> list[_PlannedTurn]:
         plan = []
         for number in range(self._turns(rng)):
             think_time_s, prompt_tokens, output_tokens = self._numbers(rng)
             question = (self._source.text(f"text/{index}/{number}", prompt_tokens),)
-            plan.append(_Turn(question, output_tokens, think_time_s if number else 0.0))
+            plan.append(_PlannedTurn(question, output_tokens, think_time_s if number else 0.0))
         return plan
 
-    def _recorded(self, turns: Sequence[GivenTurn], rng: Random) -> list[_Turn]:
-        """The source's own turns, at most as many as are drawn."""
+    def _recorded(self, turns: Sequence[SourceTurn], rng: Random) -> list[_PlannedTurn]:
         workload = self._workload
         plan = []
         for number, turn in enumerate(turns[: self._turns(rng) if workload.turns else None]):
             think_time_s, _, output_tokens = self._numbers(rng)
             if workload.output_tokens is None:
                 output_tokens = turn.output_tokens or 1
-            plan.append(_Turn(turn.question, output_tokens, think_time_s if number else 0.0, turn.answer))
+            plan.append(_PlannedTurn(turn.question, output_tokens, think_time_s if number else 0.0, turn.answer))
         return plan
 
-    def _question(self, turn: _Turn, index: int, number: int, rng: Random) -> Message:
-        pieces = turn.question if self._shelf is None else self._shelf.beside(turn.question, rng)
-        wanted = self._workload.images
-        return Message("user", pieces, images=() if wanted is None else _pictures(wanted, index, number))
+    def _question(self, turn: _PlannedTurn, index: int, number: int, rng: Random) -> Message:
+        pieces = turn.question if self._documents is None else self._documents.beside(turn.question, rng)
+        images = self._workload.images
+        return Message("user", pieces, images=() if images is None else _image_urls(images, index, number))
 
-    def _answer(self, turn: _Turn, reply: Reply, index: int, number: int) -> Message:
+    def _answer(self, turn: _PlannedTurn, reply: Reply, index: int, number: int) -> Message:
         if self._workload.history == "recorded":
-            made = turn.answer or self._source.text(f"said/{index}/{number}", turn.output_tokens)
-            return Message("assistant", (made,))
-        message = reply.message()  # nobody runs the tools here, and a call wants a result
+            answer = turn.answer or self._source.text(f"said/{index}/{number}", turn.output_tokens)
+            return Message("assistant", (answer,))
+        message = reply.message()  # without tool calls, which would need results
         return replace(message, tool_calls=()) if message.tool_calls else message
 
     def _system(self, index: int) -> tuple[Message, ...]:
@@ -150,28 +144,28 @@ class Chats:
         tokens = self._workload.system_prompt_tokens
         return (Message("system", (self._source.text(key, tokens),)),) if tokens else ()
 
-    # -- what is said of it
+    # -- facts
 
     def sample(self) -> Sequence[str]:
-        """Texts to measure counts with."""
+        """Return sample texts of the source."""
         return self._source.sample()
 
     def warnings(self) -> list[str]:
-        """The source's."""
+        """Return the warnings of the source."""
         return self._source.warnings()
 
     def facts(self) -> dict[str, Any]:
-        """The source, and what becomes of long conversations."""
+        """Return the source and the context limit for the manifest."""
         context = self._workload.context
         return {"source": self._source.facts(), "context": None if context is None else context.model_dump()}
 
     def in_words(self) -> list[str]:
-        """The same for people."""
+        """Return the lines of the plan."""
         lines = self._source.in_words()
         if self._workload.history == "recorded":
-            lines.append("earlier answers in a request are the source's own, whatever the server answered")
-        if self._shelf is not None:
-            lines.append(self._shelf.in_words())
+            lines.append("requests carry the answers of the source as history, not those of the server")
+        if self._documents is not None:
+            lines.append(self._documents.in_words())
         if (images := self._workload.images) is not None:
-            lines.append(f"{images.per_message} pictures in each message; their tokens are not in the figures here")
+            lines.append(f"images: {images.per_message} per message, their tokens not counted here")
         return lines

@@ -1,4 +1,4 @@
-"""What becomes of a conversation that has grown to its limit. Pure."""
+"""Limit of the context length of a conversation."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -12,44 +12,44 @@ Note = Literal["stopped", "truncated", "compacted"]
 
 
 @dataclass(frozen=True, slots=True)
-class Fitted:
-    """What is still sent: earlier messages and the question; None: nothing, the session ends."""
+class FittedRequest:
+    """History and question within the limit. `question` None: the session ends."""
 
-    said: tuple[Message, ...]
+    history: tuple[Message, ...]
     question: Message | None
     note: Note | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class Sent:
-    """The next request as it would be without a limit. `said`: questions and answers in turn."""
+class NextRequest:
+    """Next request without a limit. `history`: alternating questions and answers."""
 
     head: tuple[Message, ...]
-    said: tuple[Message, ...]
+    history: tuple[Message, ...]
     question: Message
     output_tokens: int
 
 
-def fit(limit: ContextLimit, sent: Sent, key: str) -> Fitted:
-    """The next request, so that it and its answer keep the limit. `key`: tells its summary from others.
+def fit(limit: ContextLimit, request: NextRequest, key: str) -> FittedRequest:
+    """Fit the next request and its answer into the limit. `key`: identity of the summary.
 
-    Messages whose tokens are not known count as none. What does not fit even alone ends the session.
+    Messages of unknown length count as 0 tokens. A question that does not fit without history ends the session.
     """
-    said, question = sent.said, sent.question
-    room = limit.limit_tokens - sent.output_tokens - sum(map(_tokens, sent.head)) - _tokens(question)
-    used = sum(map(_tokens, said))
+    history, question = request.history, request.question
+    room = limit.limit_tokens - request.output_tokens - sum(map(_tokens, request.head)) - _tokens(question)
+    used = sum(map(_tokens, history))
     if used <= room:
-        return Fitted(said, question)
-    if limit.then == "compact" and said and limit.summary_tokens <= room:
-        # In front of the question and not as a message of its own: many chat templates want user and assistant in turn.
+        return FittedRequest(history, question)
+    if limit.then == "compact" and history and limit.summary_tokens <= room:
+        # Part of the question, because many chat templates require alternating user and assistant messages.
         summary = Piece(f"summary/{key}", limit.summary_tokens)
-        return Fitted((), replace(question, pieces=(summary, *question.pieces)), "compacted")
+        return FittedRequest((), replace(question, pieces=(summary, *question.pieces)), "compacted")
     if limit.then == "truncate" and room >= 0:
         while used > room:
-            used -= sum(map(_tokens, said[:2]))
-            said = said[2:]
-        return Fitted(said, question, "truncated")
-    return Fitted((), None, "stopped")
+            used -= sum(map(_tokens, history[:2]))
+            history = history[2:]
+        return FittedRequest(history, question, "truncated")
+    return FittedRequest((), None, "stopped")
 
 
 def _tokens(message: Message) -> int:

@@ -1,4 +1,4 @@
-"""Documents that many sessions look into, drawn by Zipf's law: some are asked for again and again, most seldom."""
+"""Documents shared by sessions, drawn by Zipf's law."""
 
 from bisect import bisect_right
 from collections.abc import Callable
@@ -12,26 +12,26 @@ from inferload.scenario.schema.chat import Documents
 from inferload.scenario.schema.distributions import draw_count
 
 _TRIES = 64
-_KEPT = 4096  # documents of which a session's plan need not draw the length again
+_CACHED = 4096  # documents
 
 
-class Shelf:
-    """All documents of a class; document 0 is the one most used."""
+class DocumentPool:
+    """All documents of a class; document 0 is drawn most often."""
 
     def __init__(self, documents: Documents, text: Callable[[str, int], Piece], seed: int) -> None:
         self._documents = documents
         self._text = text
         self._seed = seed
         self._sums = [*accumulate(1 / (rank + 1) ** documents.zipf for rank in range(documents.count))]
-        self._document = lru_cache(maxsize=_KEPT)(self._drawn)
+        self._document = lru_cache(maxsize=_CACHED)(self._drawn)
 
     def beside(self, question: tuple[Piece, ...], rng: Random) -> tuple[Piece, ...]:
-        """A question with the documents of its turn."""
-        found = tuple(self._document(number) for number in self.draw(rng))
-        return (*found, *question) if self._documents.position == "before" else (*question, *found)
+        """Return a question with the drawn documents of its turn."""
+        documents = tuple(self._document(number) for number in self.draw(rng))
+        return (*documents, *question) if self._documents.position == "before" else (*question, *documents)
 
     def draw(self, rng: Random) -> list[int]:
-        """Numbers of different documents for one turn, in the order in which they were found."""
+        """Draw the numbers of different documents for one turn."""
         numbers: list[int] = []
         for _ in range(_TRIES * self._documents.per_turn):
             number = min(bisect_right(self._sums, rng.random() * self._sums[-1]), self._documents.count - 1)
@@ -47,10 +47,10 @@ class Shelf:
         return self._text(f"{SHARED}document/{number}", tokens)
 
     def in_words(self) -> str:
-        """For the plan."""
+        """Return the line of the plan."""
         documents = self._documents
-        most = 1 / self._sums[-1]
+        share = 1 / self._sums[-1]
         return (
             f"{documents.per_turn} of {documents.count:,} documents {documents.position} each question; "
-            f"the one most used is drawn {percent(most)} of the time"
+            f"the most frequent one is {percent(share)} of all draws"
         )

@@ -1,4 +1,4 @@
-"""Agents as code: a class that is shown what was said so far and says what comes next, tools really called.
+"""Agents as Python classes: `step` receives the conversation so far and returns the next messages, and may call real tools.
 
     class Counter(LiveAgent):
         def step(self, messages):
@@ -7,9 +7,8 @@
             calls = messages[-1].get("tool_calls")
             return Say([answer(call) for call in calls]) if calls else None
 
-A step runs in a thread beside the event loop, and its time counts as tool time (or think time, where no tool was called);
-where it had to wait for a thread, the turn behind it is late by that, and says so (`lag_ms`).
-A tool that would only wait had better say so by `pause_s`: that costs no thread.
+A step runs in a thread. Its time counts as tool time (think time if no tool was called); the wait for a thread counts as lag
+of the next turn (`lag_ms`). To simulate a tool that only waits, use `pause_s`, which needs no thread.
 """
 
 import hashlib
@@ -32,21 +31,21 @@ from inferload.content.messages import Message, Piece, ToolCall
 from inferload.content.script import Ask, Reply, Script, Work, Worked
 from inferload.errors import UsageError
 from inferload.scenario.files import catalog, data_files
-from inferload.scenario.schema.agent import LiveAgent as Kind
+from inferload.scenario.schema.agent import LiveAgentWorkload
 from inferload.scenario.schema.distributions import draw_count
 
-Said = Mapping[str, Any]
+MessageDict = Mapping[str, Any]  # message in the format of the chat API
 
 
 @dataclass(frozen=True, slots=True)
 class Say:
-    """What an agent says next. `messages`: in the form of the chat API, behind all that was said before.
+    """Next request of an agent. `messages`: new messages in the format of the chat API, appended to the conversation.
 
-    `tools`: definitions in the same form. `output_tokens` None: the scenario's. `pause_s`: on top of the time that the step
-    took.
+    `tools`: tool definitions in the same format. `output_tokens` None: the scenario's. `pause_s`: pause in addition to the
+    time of the step.
     """
 
-    messages: Sequence[Said]
+    messages: Sequence[MessageDict]
     tools: Sequence[Mapping[str, Any]] = ()
     tool_choice: Any = "auto"
     output_tokens: int | None = None
@@ -54,89 +53,93 @@ class Say:
 
 
 class LiveAgent(ABC):
-    """One session. Make it quick to make: thousands may begin in a run."""
+    """One session. Construction should be fast: a run may start thousands."""
 
     def __init__(self, session: int, rng: Random) -> None:
-        """`session`: its index in the run. `rng`: random numbers of its own, the same in every run of the seed."""
+        """Store the session's index in the run and its random numbers, which are the same in every run with the seed."""
         self.session = session
         self.rng = rng
 
     @abstractmethod
-    def step(self, messages: Sequence[Said]) -> Say | None:
-        """What comes after these messages, the model's last answer at their end; none yet: the first. None: it is done."""
+    def step(self, messages: Sequence[MessageDict]) -> Say | None:
+        """Return the next request, or None to end the session.
 
-    def close(self) -> None:  # noqa: B027  most have nothing to give back
-        """The session is over, done or not; called in a thread."""
+        `messages`: the conversation up to the model's last answer; empty in the first step.
+        """
+
+    def close(self) -> None:  # noqa: B027  most agents have no resources
+        """Release resources at the end of the session. Called in a thread."""
 
 
-class LiveClass:
-    """An agent's class, found and loaded, as the data that sessions are made of."""
+class LiveAgentSessions:
+    """Sessions of a loaded agent class."""
 
-    def __init__(self, workload: Kind, class_name: str, data: Data) -> None:
+    def __init__(self, workload: LiveAgentWorkload, class_name: str, data: Data) -> None:
         self._workload = workload
-        self._made, path = load(workload.agent, data.origin)
+        self._agent_class, path = load(workload.agent, data.origin)
         self._digest = data_files.sha256_of(path) if path is not None else None
         same_as_master(f"agent {workload.agent}", self._digest, data.of(class_name))
 
     @property
     def digest(self) -> str | None:
-        """Of the file that the class stands in."""
+        """SHA-256 (hex) of the file of the class; None without a file."""
         return self._digest
 
     draws = True
 
     def script(self, index: int, rng: Random, notes: Notes) -> Script:
-        """Session `index`."""
-        return _script(self._workload, partial(self._made, index, rng), Random(rng.getrandbits(64)), notes)
+        """Return the script of session `index`."""
+        return _script(self._workload, partial(self._agent_class, index, rng), Random(rng.getrandbits(64)), notes)
 
     def sample(self) -> Sequence[str]:
-        """Nothing: what it will say is not known."""
+        """Return no texts: none are known before the run."""
         return ()
 
     def warnings(self) -> list[str]:
-        """Nothing is left out."""
+        """Return no warnings."""
         return []
 
     def facts(self) -> dict[str, Any]:
-        """For the manifest."""
+        """Return the facts for the manifest."""
         return {"agent": self._workload.agent, "sha256": self._digest}
 
     def in_words(self) -> list[str]:
-        """For people."""
+        """Return the lines of the plan."""
         return [
-            f"{self._workload.agent} says what is asked, from what the model answers: turns and lengths cannot be planned",
-            f"a session ends after {self._workload.max_steps} answers at the latest",
+            f"{self._workload.agent} writes the requests from the answers: turns and lengths are not known before the run",
+            f"a session has at most {self._workload.max_steps} answers",
         ]
 
 
 def load(name: str, origin: str = "") -> tuple[type[LiveAgent], Path | None]:
-    """The class that `module:Class` or `file.py:Class` names, and its file; UsageError says what is wrong with it."""
-    place, _, wanted = name.rpartition(":")
+    """Return the class named `module:Class` or `file.py:Class`, and its file. UsageError if it cannot be loaded."""
+    module_name, _, class_name = name.rpartition(":")
     try:
-        module = _module_of_file(place, origin) if place.endswith(".py") else importlib.import_module(place)
+        is_file = module_name.endswith(".py")
+        module = _module_of_file(module_name, origin) if is_file else importlib.import_module(module_name)
     except UsageError:
         raise
     except Exception as error:
-        raise UsageError(f"agent {name}: {place} cannot be loaded ({type(error).__name__}: {error})") from error
-    found = vars(module).get(wanted)
-    if not isinstance(found, type) or not issubclass(found, LiveAgent):
-        what = "is no subclass of LiveAgent" if wanted in vars(module) else "is not in it"
+        raise UsageError(f"agent {name}: {module_name} cannot be loaded ({type(error).__name__}: {error})") from error
+    agent_class = vars(module).get(class_name)
+    if not isinstance(agent_class, type) or not issubclass(agent_class, LiveAgent):
+        problem = "is not a subclass of LiveAgent" if class_name in vars(module) else "is not defined there"
         raise UsageError(
-            f"agent {name}: {wanted} {what}; name a class that inherits inferload.workload.live_agent.LiveAgent"
+            f"agent {name}: {class_name} {problem}; name a subclass of inferload.workload.live_agent.LiveAgent"
         )
     file = module.__file__
-    return found, None if file is None else Path(file)
+    return agent_class, None if file is None else Path(file)
 
 
-def _module_of_file(place: str, origin: str) -> ModuleType:
-    """A file as a module: from the current directory, else from the folder of the scenario."""
-    path = data_files.find(place, str(catalog.resolve(origin)) if origin and not Path(origin).is_file() else origin)
+def _module_of_file(file: str, origin: str) -> ModuleType:
+    """Import a file, relative to the current directory, else to the folder of the scenario."""
+    path = data_files.find(file, str(catalog.resolve(origin)) if origin and not Path(origin).is_file() else origin)
     name = f"inferload_agent_{hashlib.sha256(str(path).encode()).hexdigest()[:12]}"
     if name in sys.modules:
         return sys.modules[name]
     spec = importlib.util.spec_from_file_location(name, path)
     if spec is None or spec.loader is None:
-        raise UsageError(f"agent {place}: is no Python file")
+        raise UsageError(f"agent {file}: is not a Python file; name a .py file")
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module
     try:
@@ -149,46 +152,46 @@ def _module_of_file(place: str, origin: str) -> ModuleType:
 
 @dataclass(frozen=True, slots=True)
 class _Next:
-    """What an agent said, ready to be sent."""
+    """Checked and converted result of a step."""
 
     messages: tuple[Message, ...]
     tools: bytes
     say: Say
 
 
-def _script(workload: Kind, make: "partial[LiveAgent]", rng: Random, notes: Notes) -> Script:
-    made = yield Work(make, undo=_close)
-    assert isinstance(made, Worked)
-    agent: LiveAgent = made.value
-    said: tuple[Message, ...] = ()
+def _script(workload: LiveAgentWorkload, make: "partial[LiveAgent]", rng: Random, notes: Notes) -> Script:
+    created = yield Work(make, undo=_close)
+    assert isinstance(created, Worked)
+    agent: LiveAgent = created.value
+    context: tuple[Message, ...] = ()
     pause: Literal["think", "tool"] = "think"
     for _step in range(workload.max_steps):
-        worked = yield Work(partial(_next, agent, said))
+        worked = yield Work(partial(_next, agent, context))
         assert isinstance(worked, Worked)
         following: _Next | None = worked.value
         if following is None:
             return
-        said += following.messages
+        context += following.messages
         drawn = draw_count(workload.output_tokens, rng)
-        reply = yield _ask(said, following, drawn, pause)
+        reply = yield _ask(context, following, drawn, pause)
         assert isinstance(reply, Reply)
-        said += (reply.message(keep_reasoning=True),)
+        context += (reply.message(keep_reasoning=True),)
         _count(reply, notes)
         pause = "tool" if reply.tool_calls else "think"
     notes[f"live agents ended by max_steps {workload.max_steps}"] += 1
 
 
 def _count(reply: Reply, notes: Notes) -> None:
-    """Note what of an answer an agent can do little with: it is shown all of it, and says itself what comes next."""
-    broken = sum(not _is_object(call.arguments) for call in reply.tool_calls)
-    if broken:
-        notes["tool calls to live agents whose arguments are no JSON object"] += broken
+    """Count malformed tool calls and truncated answers. The agent receives them all the same."""
+    malformed = sum(not _is_object(call.arguments) for call in reply.tool_calls)
+    if malformed:
+        notes["tool calls to live agents whose arguments are not a JSON object"] += malformed
     if reply.finish_reason == "length":
-        notes["answers to live agents cut at their limit of tokens"] += 1
+        notes["answers to live agents truncated at max_tokens"] += 1
 
 
 def _is_object(arguments: str) -> bool:
-    """Whether a call's arguments can be read; none at all are none needed."""
+    """Return whether the arguments of a call are a JSON object, or empty."""
     try:
         msgspec.json.decode(arguments or "{}", type=dict)
     except msgspec.MsgspecError:
@@ -200,10 +203,10 @@ def _close(agent: LiveAgent) -> None:
     agent.close()
 
 
-def _ask(said: tuple[Message, ...], following: _Next, drawn: int, pause: Literal["think", "tool"]) -> Ask:
+def _ask(context: tuple[Message, ...], following: _Next, drawn: int, pause: Literal["think", "tool"]) -> Ask:
     say = following.say
     return Ask(
-        said,
+        context,
         drawn if say.output_tokens is None else say.output_tokens,
         say.pause_s,
         pause=pause,
@@ -213,18 +216,18 @@ def _ask(said: tuple[Message, ...], following: _Next, drawn: int, pause: Literal
     )
 
 
-def _next(agent: LiveAgent, said: tuple[Message, ...]) -> _Next | None:
-    """One step of the agent, its words checked; runs in a thread."""
-    say = agent.step([as_document(message) for message in said])
+def _next(agent: LiveAgent, context: tuple[Message, ...]) -> _Next | None:
+    """Run one step of the agent and check its result. Runs in a thread."""
+    say = agent.step([as_document(message) for message in context])
     if say is None:
         return None
-    if not say.messages and not said:
-        raise ValueError("the first step says nothing: give at least one message")
+    if not say.messages and not context:
+        raise ValueError("the first step returns no messages; return at least one")
     return _Next(tuple(map(as_message, say.messages)), msgspec.json.encode(list(say.tools)) if say.tools else b"", say)
 
 
 def as_document(message: Message) -> dict[str, Any]:
-    """A message in the form of the chat API."""
+    """Return a message in the format of the chat API."""
     document: dict[str, Any] = {
         "role": message.role,
         "content": " ".join(piece.literal or "" for piece in message.pieces),
@@ -241,13 +244,13 @@ def as_document(message: Message) -> dict[str, Any]:
     return document
 
 
-def as_message(document: Said) -> Message:
-    """A message from the form of the chat API, its content plain text; ValueError where it is none."""
+def as_message(document: MessageDict) -> Message:
+    """Convert a message of the chat API with plain text content. ValueError for other content or roles."""
     role, content = document.get("role"), document.get("content")
     if role not in ("system", "user", "assistant", "tool"):
-        raise ValueError(f"a message's role is {role!r}; one of system, user, assistant, tool")
+        raise ValueError(f"role of a message is {role!r}; use system, user, assistant or tool")
     if not isinstance(content, str):
-        raise ValueError(f"a {role} message's content is {type(content).__name__}; it must be text")
+        raise ValueError(f"content of a {role} message is {type(content).__name__}; it must be text")
     calls = tuple(
         ToolCall(call["id"], call["function"]["name"], call["function"]["arguments"])
         for call in document.get("tool_calls") or ()

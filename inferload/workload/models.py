@@ -1,4 +1,4 @@
-"""Which model and which server a session asks, where there are several."""
+"""Assignment of sessions to models and servers."""
 
 from bisect import bisect_right
 from itertools import accumulate
@@ -8,23 +8,23 @@ from inferload.scenario.scenario import Scenario
 
 
 def model_of(scenario: Scenario, index: int) -> str | None:
-    """The model of session `index`, by its own die; None where the scenario leaves it to the run."""
+    """Return the model of session `index`, drawn by its own random number; None: the model of the run."""
     models = scenario.request.models
     if not models:
         return None
-    die = Random(f"{scenario.seed}/model/{index}").random()
-    bounds = [*accumulate(one.share for one in models)]
-    return models[min(bisect_right(bounds, die), len(models) - 1)].name
+    drawn = Random(f"{scenario.seed}/model/{index}").random()
+    bounds = [*accumulate(model.share for model in models)]
+    return models[min(bisect_right(bounds, drawn), len(models) - 1)].name
 
 
-def place_of(seed: int, index: int, places: int) -> int:
-    """Which of several servers session `index` keeps to: each gets one of any `places` sessions that follow each other.
+def server_of(seed: int, index: int, servers: int) -> int:
+    """Return the server of session `index`: each of `servers` consecutive sessions goes to a different server.
 
-    Which one is drawn anew for each such round: workers take sessions in a fixed step, and would each ask one server only.
+    The order is shuffled in each round, because workers take sessions at fixed intervals and would reach one server only.
     """
-    if places == 1:
+    if servers == 1:
         return 0
-    round_number, place = divmod(index, places)
-    order = list(range(places))
+    round_number, position = divmod(index, servers)
+    order = list(range(servers))
     Random(f"{seed}/servers/{round_number}").shuffle(order)
-    return order[place]
+    return order[position]

@@ -1,4 +1,4 @@
-"""From a scenario to the schedule of its arrivals: which process, which curve."""
+"""Arrival schedule of a scenario: its process and its rate curve."""
 
 import hashlib
 from collections.abc import Iterator
@@ -9,14 +9,14 @@ from inferload.errors import UsageError
 from inferload.scenario.files.data_files import find
 from inferload.scenario.scenario import Scenario
 from inferload.scenario.schema.arrivals import Closed, Gamma, Rated, TraceTimes
-from inferload.scenario.schema.rate_profiles import Steps
+from inferload.scenario.schema.rate_profiles import RateSteps
 from inferload.scenario.schema.user_profiles import UserSteps
 from inferload.workload.arrivals import Schedule, unit_process
 from inferload.workload.sessions import Sessions
 
 
 def units_of(scenario: Scenario, sessions: Sessions) -> Iterator[float]:
-    """The unit times of an open loop's arrivals; of a trace, its own seconds. UsageError where a file of times is none."""
+    """Return the unit times of an open loop's arrivals, for a trace its times. UsageError for a malformed file of times."""
     arrivals = scenario.arrivals
     if isinstance(arrivals, TraceTimes):
         return sessions.arrivals_s() if arrivals.path is None else iter(read_times_s(arrivals.path, sessions.origin))
@@ -24,33 +24,33 @@ def units_of(scenario: Scenario, sessions: Sessions) -> Iterator[float]:
 
 
 def schedule_of(scenario: Scenario, sessions: Sessions, rate: float, worker: int = 0, workers: int = 1) -> Schedule:
-    """The arrivals of worker k of n in an open loop that begins at this rate (of the whole fleet)."""
+    """Return the arrivals of worker k of n in an open loop, with the initial rate of all workers."""
     arrivals = scenario.arrivals
     if isinstance(arrivals, Closed):
         raise ValueError("a closed loop has no schedule")
     units, curve = units_of(scenario, sessions), arrivals.curve(scenario.phases.warmup_s)
-    return Schedule(units, rate, worker, workers, curve, wanted=sessions.sends)
+    return Schedule(units, rate, worker, workers, curve, sends=sessions.sends)
 
 
 def step_bounds_s(scenario: Scenario) -> tuple[float, ...]:
-    """Where the load's steps begin, in seconds of the measure phase; empty where it has none."""
+    """Return the start times of the load steps, in seconds of the measure phase; empty without steps."""
     arrivals = scenario.arrivals
     profile = arrivals.profile if isinstance(arrivals, Closed | Rated) else None
     return () if profile is None else profile.bounds_s()
 
 
 def step_levels(scenario: Scenario) -> list[dict[str, Any]]:
-    """What each step asks for, in the order of the steps: users, or sessions per second."""
+    """Return the load of each step: users, or sessions per second."""
     profile = scenario.arrivals.profile if isinstance(scenario.arrivals, Closed | Rated) else None
     if isinstance(profile, UserSteps):
-        return [{"users": one.users} for one in profile.steps]
-    if isinstance(profile, Steps):
-        return [{"sessions_per_s": one.sessions_per_s * profile.scale} for one in profile.steps]
+        return [{"users": step.users} for step in profile.steps]
+    if isinstance(profile, RateSteps):
+        return [{"sessions_per_s": step.sessions_per_s * profile.scale} for step in profile.steps]
     return []
 
 
 def times_digest(scenario: Scenario, origin: str) -> str | None:
-    """What tells that two machines read the same file of times; None where there is none. UsageError where it is wrong."""
+    """Return the SHA-256 (hex) of the file of times; None without one. UsageError for a malformed file."""
     arrivals = scenario.arrivals
     if not isinstance(arrivals, TraceTimes) or arrivals.path is None:
         return None
@@ -59,7 +59,7 @@ def times_digest(scenario: Scenario, origin: str) -> str | None:
 
 
 def read_times_s(path: str, origin: str) -> list[float]:
-    """The times of a file, one in each line; UsageError names the line that is none, or goes back."""
+    """Read the times of a file, one per line. UsageError names the line that is invalid or out of order."""
     file: Path = find(path, origin)
     times_s: list[float] = []
     for number, line in enumerate(file.read_text(encoding="utf-8-sig", errors="replace").splitlines(), 1):
@@ -70,12 +70,12 @@ def read_times_s(path: str, origin: str) -> list[float]:
         except ValueError:
             at_s = float("nan")
         if not 0 <= at_s < float("inf"):
-            raise UsageError(f"{path}:{number}: {line.strip()[:40]!r}: must be a number of seconds from 0 on")
+            raise UsageError(f"{path}:{number}: {line.strip()[:40]!r}: must be a number of seconds of at least 0")
         if times_s and at_s < times_s[-1]:
             raise UsageError(
-                f"{path}:{number}: {at_s:g} s is before {times_s[-1]:g} s, the time before it; sort the file"
+                f"{path}:{number}: {at_s:g} s is before {times_s[-1]:g} s of an earlier line; sort the file"
             )
         times_s.append(at_s)
     if not times_s:
-        raise UsageError(f"{path}: no time in it; one number of seconds a line")
+        raise UsageError(f"{path}: contains no times; write one number of seconds per line")
     return times_s

@@ -1,8 +1,8 @@
-"""From a reply's stamped bytes to the events of its answer: chunk framing and event framing come off together.
+"""Event stream of a reply: from timestamped bytes to events, with chunk framing and event framing removed together.
 
-Two roads that give the same. The slow one is Python and knows everything. The quick one (`native/scan.c`) takes whole chunks of
-whole events, and of those that differ from each other in one text only (nearly all events of a completion do) hands over the texts
-of a run together. It is taught by the slow one: `Answer.template_of` says, and proves by decoding, what such events have in common.
+There are two equivalent paths. The Python path handles every input. The native path (`native/scan.c`) handles whole chunks of whole
+events; of consecutive events that differ in one text only (nearly all events of a completion) it returns the texts joined. Their
+template, the common bytes, comes from the Python path: `StreamAnswer.template_of` derives it and verifies it by decoding.
 """
 
 from array import array
@@ -10,13 +10,13 @@ from collections.abc import Callable
 from typing import Any
 
 from inferload.client.answers.sse import SseParser, event_of_chunk
-from inferload.client.answers.stream_answer import Answer, Template
+from inferload.client.answers.stream_answer import StreamAnswer, Template
 from inferload.client.connection import reader_choice
 from inferload.client.connection.http1 import ChunkError
-from inferload.client.connection.reply import Arrivals, Reply
+from inferload.client.connection.reply import Arrivals, HttpReply
 
-_LESSONS = 8  # templates that are looked for in one stream, in vain or not
-_STRANGERS = 3  # so many events in a row that do not fit ask for another template
+_MAX_TEMPLATES = 8  # attempts to derive a template in one stream
+_MISMATCHES = 3  # consecutive events without a match after which another template is derived
 _SLICE, _FIRST_SLICE, _QUICK_SLICE = 64, 160, 1_000
 _ALL = 1 << 30
 _LAST_CHUNK = b"0\r\n\r\n"
@@ -26,7 +26,7 @@ Scan = Callable[..., tuple[list[tuple[bytes, Any]], int, int]]
 
 
 def scanner() -> Scan | None:
-    """The quick road, where this process uses what was compiled."""
+    """Return the native path; None if this process does not use the extension."""
     if reader_choice.chosen() == "python":
         return None
     from inferload.client.connection import _native
@@ -35,28 +35,28 @@ def scanner() -> Scan | None:
 
 
 class EventStream:
-    """The body of one reply. `feed` it what arrived, in order; `finish` at the end."""
+    """Parser of the body of one reply: `feed` the reads in order, `finish` at the end."""
 
-    __slots__ = ("_answer", "_lessons", "_scan", "_sse", "_template")
+    __slots__ = ("_answer", "_scan", "_sse", "_template", "_templates_left")
 
-    def __init__(self, answer: Answer, scan: Scan | None) -> None:
+    def __init__(self, answer: StreamAnswer, scan: Scan | None) -> None:
         self._answer = answer
         self._scan = scan
         self._sse = SseParser()
         self._template = _NO_TEMPLATE
-        self._lessons = _LESSONS
+        self._templates_left = _MAX_TEMPLATES
 
     @property
     def reads_per_slice(self) -> int:
-        """How many reads can be fed at once within about a tenth of a millisecond."""
+        """Number of reads that take about 0.1 ms to parse."""
         if self._scan is None:
             return _SLICE
         return _QUICK_SLICE if self._template.before else _FIRST_SLICE
 
-    def feed(self, reply: Reply, reads: Arrivals) -> None:
-        """Take the events that these reads complete.
+    def feed(self, reply: HttpReply, reads: Arrivals) -> None:
+        """Parse reads and pass the completed events to the answer.
 
-        ChunkError where the chunk framing is broken, SseError where an event is too long: what came before that has been taken.
+        Raise ChunkError for broken chunk framing and SseError for an event that is too long, after passing the events before it.
         """
         if self._scan is None:
             self._read_by_read(reply, reads, 0, 0, len(reads.ends))
@@ -73,7 +73,7 @@ class EventStream:
                     reply.chunks.end()
                     return
             rest = None if reply.chunks is None else reply.chunks.rest_of_chunk
-            if rest is not None and at + rest < reads.ends[read]:  # behind it all may be plain again
+            if rest is not None and at + rest < reads.ends[read]:  # the native path may continue after this chunk
                 self._part(reply, reads.data[at : at + rest], reads.at_ns[read])
                 at += rest
                 continue
@@ -81,45 +81,45 @@ class EventStream:
             at, read = reads.ends[read], read + 1
 
     def finish(self, at_ns: int) -> None:
-        """Take a last event whose end never came."""
+        """Pass a last event without its closing blank line to the answer."""
         for event in self._sse.finish():
             self._answer.event(event, at_ns)
 
-    def _scanned(self, scan: Scan, reply: Reply, reads: Arrivals, at: int, read: int) -> tuple[int, int]:
-        """The events from here to the first thing that is not plain; returns where that is."""
+    def _scanned(self, scan: Scan, reply: HttpReply, reads: Arrivals, at: int, read: int) -> tuple[int, int]:
+        """Pass on the events up to the first bytes that the native path does not handle; return their position and read."""
         template = self._template
-        most = _ALL if not self._lessons else _STRANGERS if template.before else 1
+        limit = _ALL if not self._templates_left else _MISMATCHES if template.before else 1
         chunked = reply.chunks is not None
-        found, at, read = scan(
-            reads.data, reads.ends, reads.at_ns, at, read, chunked, template.before, template.after, most
+        items, at, read = scan(
+            reads.data, reads.ends, reads.at_ns, at, read, chunked, template.before, template.after, limit
         )
-        strangers: list[bytes] = []
+        others: list[bytes] = []  # events that do not match the template
         instants: list[int] = []
-        for data, when in found:
+        for data, when in items:
             if isinstance(when, int):
-                strangers.append(data)
+                others.append(data)
                 instants.append(when)
                 continue
-            self._answer.events(strangers, instants)
-            strangers, instants = [], []
+            self._answer.events(others, instants)
+            others, instants = [], []
             self._answer.run(template, data, when)
-        self._answer.events(strangers, instants)
-        if self._lessons and len(strangers) >= most and not self._answer.closed:
-            self._learn(strangers[-1])
+        self._answer.events(others, instants)
+        if self._templates_left and len(others) >= limit and not self._answer.closed:
+            self._derive_template(others[-1])
         return at, read
 
-    def _learn(self, event: bytes) -> None:
-        learned = self._answer.template_of(event)
-        if learned is not None:
-            self._template = learned
-        self._lessons -= 1
+    def _derive_template(self, event: bytes) -> None:
+        template = self._answer.template_of(event)
+        if template is not None:
+            self._template = template
+        self._templates_left -= 1
 
-    def _part(self, reply: Reply, data: bytes, at_ns: int) -> None:
-        """Part of a read."""
+    def _part(self, reply: HttpReply, data: bytes, at_ns: int) -> None:
+        """Parse a part of a read."""
         ends, instants = array("q", [len(data)]), array("q", [at_ns])
         self._read_by_read(reply, Arrivals(data, ends, instants, array("q"), 0), 0, 0, 1)
 
-    def _read_by_read(self, reply: Reply, reads: Arrivals, at: int, first: int, stop: int) -> None:
+    def _read_by_read(self, reply: HttpReply, reads: Arrivals, at: int, first: int, stop: int) -> None:
         sse = self._sse
         events: list[bytes] = []
         instants: list[int] = []
@@ -129,13 +129,13 @@ class EventStream:
                 data, at, at_ns = reads.data[at : reads.ends[read]], reads.ends[read], reads.at_ns[read]
                 whole = (
                     event_of_chunk(data) if plain else None
-                )  # a slow read leaves both framings as they were, or clears this
+                )  # other reads leave both framings unchanged, or clear `plain`
                 if whole is not None:
                     events.append(whole)
                     instants.append(at_ns)
                     continue
-                for found in sse.feed(reply.unframe(data)):
-                    events.append(found)
+                for event in sse.feed(reply.unframe(data)):
+                    events.append(event)
                     instants.append(at_ns)
                 plain = reply.chunks is not None and reply.between_chunks and sse.between_events
         except ChunkError as error:

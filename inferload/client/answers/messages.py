@@ -1,4 +1,4 @@
-"""The event stream of /v1/messages, as Anthropic has it. No I/O."""
+"""Event stream of /v1/messages (Anthropic). No I/O."""
 
 import msgspec
 
@@ -6,11 +6,11 @@ from inferload.client.answers.number_bounds import OutputTokens, Tokens
 from inferload.client.answers.typed_events import TypedAnswer
 from inferload.measure.record import Failure
 
-# The words of chat completions for its own; others stay as they are.
+# Finish reasons of chat completions by stop reason; others are unchanged.
 _REASONS = {"end_turn": "stop", "stop_sequence": "stop", "max_tokens": "length", "tool_use": "tool_calls"}
 
 
-class _Usage(msgspec.Struct):
+class _MessagesUsage(msgspec.Struct):
     input_tokens: Tokens | None = None
     output_tokens: OutputTokens | None = None
     cache_read_input_tokens: Tokens | None = None
@@ -19,17 +19,17 @@ class _Usage(msgspec.Struct):
 
 class _Message(msgspec.Struct):
     id: str | None = None
-    usage: _Usage | None = None
+    usage: _MessagesUsage | None = None
 
 
-class _Block(msgspec.Struct):
+class _ContentBlock(msgspec.Struct):
     type: str = ""
     id: str | None = None
     name: str | None = None
     text: str | None = None
 
 
-class _Delta(msgspec.Struct):
+class _MessagesDelta(msgspec.Struct):
     type: str = ""
     text: str | None = None
     thinking: str | None = None
@@ -37,53 +37,53 @@ class _Delta(msgspec.Struct):
     stop_reason: str | None = None
 
 
-class _Event(msgspec.Struct):
+class _MessagesEvent(msgspec.Struct):
     type: str
     index: int = 0
     message: _Message | None = None
-    content_block: _Block | None = None
-    delta: _Delta | None = None
-    usage: _Usage | None = None
+    content_block: _ContentBlock | None = None
+    delta: _MessagesDelta | None = None
+    usage: _MessagesUsage | None = None
 
 
 class MessagesAnswer(TypedAnswer):
-    """Collects one streamed message. Its stop reason is put in the words of chat completions: stop, length, tool_calls."""
+    """Collects one streamed message. Its stop reason is mapped to those of chat completions: stop, length, tool_calls."""
 
     __slots__ = ()
 
     receipts = frozenset({"message_start", "ping"})
-    decoder = msgspec.json.Decoder(_Event)
+    decoder = msgspec.json.Decoder(_MessagesEvent)
 
-    def typed(self, event: _Event, at_ns: int, data: bytes) -> None:
-        """Take one decoded event."""
+    def typed(self, event: _MessagesEvent, at_ns: int, data: bytes) -> None:
+        """Process one decoded event."""
         kind, delta = event.type, event.delta
         if kind == "content_block_delta" and delta is not None:
-            self.say(delta.text, at_ns)
-            self.think(delta.thinking, at_ns)
+            self.add_text(delta.text, at_ns)
+            self.add_reasoning(delta.thinking, at_ns)
             if delta.partial_json:
-                self.call(event.index, at_ns, arguments=delta.partial_json)
+                self.add_call(event.index, at_ns, arguments=delta.partial_json)
         elif kind == "content_block_start" and event.content_block is not None:
             block = event.content_block
-            self.say(block.text, at_ns)
+            self.add_text(block.text, at_ns)
             if block.type == "tool_use":
-                self.call(event.index, at_ns, block.id, block.name)
+                self.add_call(event.index, at_ns, block.id, block.name)
         elif kind == "message_start" and event.message is not None:
             self.request_id = event.message.id
             if event.message.usage is not None:
-                self._asked(event.message.usage)
+                self._prompt_usage(event.message.usage)
         elif kind == "message_delta":
             if delta is not None and delta.stop_reason:
                 self.finish_reason = _REASONS.get(delta.stop_reason, delta.stop_reason)
             if event.usage is not None:
-                self._asked(event.usage)
+                self._prompt_usage(event.usage)
                 self.output_tokens = event.usage.output_tokens
         elif kind == "message_stop":
             self.closed = True
         elif kind == "error":
             self._fail(Failure.SERVER_ERROR, data)
 
-    def _asked(self, usage: _Usage) -> None:
-        """The prompt's tokens: those that were cached, or written to a cache, are counted apart there."""
+    def _prompt_usage(self, usage: _MessagesUsage) -> None:
+        """Set the prompt tokens. `input_tokens` of this API excludes those read from or written to a cache."""
         if usage.input_tokens is None:
             return
         read, written = usage.cache_read_input_tokens, usage.cache_creation_input_tokens

@@ -1,6 +1,6 @@
-"""Bounds of the numbers in a server's events, checked where they are decoded, and the reason why an event was refused.
+"""Bounds of the numbers in a server's events, which are checked when decoded, and error texts of rejected events.
 
-Every later step (64-bit columns, sums over turns, sketches, messages between processes) holds any number within these bounds.
+Every later step (64-bit columns, sums over turns, sketches, messages between processes) supports all numbers within these bounds.
 """
 
 import re
@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import msgspec
 
 MAX_TOKENS = 2**24  # of one turn: more than any model's context
-MAX_OUTPUT_TOKENS = 2**20  # of one turn: its gaps between tokens are kept in memory, one number for each
+MAX_OUTPUT_TOKENS = 2**20  # of one turn: its gaps between tokens are stored in memory, a number for each
 MAX_TOKEN_ID = 2**31 - 1
 MAX_MS = 1e9  # of a duration: 11 days
 
@@ -18,7 +18,7 @@ OutputTokens = Annotated[int, msgspec.Meta(ge=0, le=MAX_OUTPUT_TOKENS)]
 TokenId = Annotated[int, msgspec.Meta(ge=0, le=MAX_TOKEN_ID)]
 Milliseconds = Annotated[float, msgspec.Meta(ge=0, le=MAX_MS)]
 
-# Raised by a msgspec decoder for data that is not the expected JSON; the last one where it is nested too deeply.
+# Raised by a msgspec decoder for data that is not the expected JSON; RecursionError: nested too deeply.
 UNDECODABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
 _VALUE_CHARS = 40
@@ -27,7 +27,7 @@ _STEP = re.compile(r"\.([^.\[]+)|\[(\d+)\]")
 
 
 def refusal(error: Exception, data: bytes) -> bytes:
-    """The reason and the data of an event that was not decoded; field and value of a number that is out of range."""
+    """Return reason and data of an event that cannot be decoded, with field and value of a number out of range."""
     if isinstance(error, RecursionError):
         return b"nested too deeply: " + data
     if not isinstance(error, msgspec.ValidationError):
@@ -36,7 +36,7 @@ def refusal(error: Exception, data: bytes) -> bytes:
 
 
 def _value_at(message: str, data: bytes) -> str:
-    """The value at the path that a decoder's message ends with, in words; "" where there is none."""
+    """Return `, got VALUE` with the value at the path at the end of a decoder's message; "" without one."""
     path = _PATH.search(message)
     try:
         value: Any = msgspec.json.decode(data)

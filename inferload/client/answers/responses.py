@@ -1,4 +1,4 @@
-"""The event stream of /v1/responses. No I/O."""
+"""Event stream of /v1/responses. No I/O."""
 
 from typing import Any
 
@@ -9,9 +9,9 @@ from inferload.client.answers.stream_answer import PerRequestMetrics
 from inferload.client.answers.typed_events import TypedAnswer
 from inferload.measure.record import Failure
 
-_SAID = {"response.output_text.delta", "response.refusal.delta"}
-_THOUGHT = {"response.reasoning_text.delta", "response.reasoning_summary_text.delta"}
-_CALLED = {"response.function_call_arguments.delta", "response.custom_tool_call_input.delta"}
+_TEXT_DELTAS = {"response.output_text.delta", "response.refusal.delta"}
+_REASONING_DELTAS = {"response.reasoning_text.delta", "response.reasoning_summary_text.delta"}
+_CALL_DELTAS = {"response.function_call_arguments.delta", "response.custom_tool_call_input.delta"}
 _CALLS = {"function_call", "custom_tool_call"}
 _ENDS = {"response.completed", "response.incomplete"}
 
@@ -26,7 +26,7 @@ class _InputDetails(msgspec.Struct):
     cached_tokens: Tokens | None = None
 
 
-class _Usage(msgspec.Struct):
+class _ResponsesUsage(msgspec.Struct):
     input_tokens: Tokens | None = None
     output_tokens: OutputTokens | None = None
     input_tokens_details: _InputDetails | None = None
@@ -38,48 +38,48 @@ class _Incomplete(msgspec.Struct):
 
 class _Response(msgspec.Struct):
     id: str | None = None
-    usage: _Usage | None = None
+    usage: _ResponsesUsage | None = None
     incomplete_details: _Incomplete | None = None
     error: Any = None
     metrics: PerRequestMetrics | None = None
 
 
-class _Event(msgspec.Struct):
+class _ResponsesEvent(msgspec.Struct):
     type: str
-    delta: Any = None  # text in all events that are read here
+    delta: Any = None  # a text in the events that are used here
     output_index: int = 0
     item: _Item | None = None
     response: _Response | None = None
 
 
 class ResponsesAnswer(TypedAnswer):
-    """Collects one streamed response. Its finish reason is put in the words of chat completions: stop, length, tool_calls."""
+    """Collects one streamed response. Its finish reason is mapped to those of chat completions: stop, length, tool_calls."""
 
     __slots__ = ()
 
     receipts = frozenset({"response.created", "response.queued", "response.in_progress"})
-    decoder = msgspec.json.Decoder(_Event)
+    decoder = msgspec.json.Decoder(_ResponsesEvent)
 
-    def typed(self, event: _Event, at_ns: int, data: bytes) -> None:
-        """Take one decoded event."""
+    def typed(self, event: _ResponsesEvent, at_ns: int, data: bytes) -> None:
+        """Process one decoded event."""
         kind, delta = event.type, event.delta if isinstance(event.delta, str) else None
-        if kind in _SAID:
-            self.say(delta, at_ns)
-        elif kind in _THOUGHT:
-            self.think(delta, at_ns)
-        elif kind in _CALLED:
-            self.call(event.output_index, at_ns, arguments=delta)
+        if kind in _TEXT_DELTAS:
+            self.add_text(delta, at_ns)
+        elif kind in _REASONING_DELTAS:
+            self.add_reasoning(delta, at_ns)
+        elif kind in _CALL_DELTAS:
+            self.add_call(event.output_index, at_ns, arguments=delta)
         elif kind == "response.output_item.added":
             if event.item is not None and event.item.type in _CALLS:
-                self.call(event.output_index, at_ns, event.item.call_id, event.item.name)
+                self.add_call(event.output_index, at_ns, event.item.call_id, event.item.name)
         elif kind in self.receipts:
             if self.request_id is None and event.response is not None:
                 self.request_id = event.response.id
         elif kind in _ENDS:
             self._end(event.response or _Response())
         elif kind in ("response.failed", "error"):
-            said = None if event.response is None else event.response.error
-            self._fail(Failure.SERVER_ERROR, data if said is None else msgspec.json.encode(said))
+            error = None if event.response is None else event.response.error
+            self._fail(Failure.SERVER_ERROR, data if error is None else msgspec.json.encode(error))
 
     def _end(self, response: _Response) -> None:
         self.closed = True

@@ -1,7 +1,6 @@
-"""A sans-IO parser of server-sent events: bytes in, the data of whole events out.
+"""Parser of server-sent events (WHATWG HTML, section 9.2): from bytes to the data of whole events. No I/O.
 
-Works on bytes, so that a character split between two reads, or U+2028 inside JSON, cannot end a line: by the standard
-(WHATWG HTML, section 9.2) only LF, CR and CRLF do.
+It works on bytes, so that neither a character split between two reads nor U+2028 inside JSON ends a line: only LF, CR and CRLF do.
 """
 
 from inferload.client.connection.http1 import hex_number
@@ -11,43 +10,43 @@ _BOM = b"\xef\xbb\xbf"
 
 
 class SseError(Exception):
-    """An event is longer than any that a server sends."""
+    """An event is longer than MAX_EVENT_BYTES."""
 
 
 class SseParser:
-    """Feed it the body as it comes; it gives back the `data` of each event that is complete."""
+    """Incremental parser: `feed` parts of the body, which returns the `data` of each complete event."""
 
     __slots__ = ("_at_start", "_held", "_held_bytes", "_skip_lf")
 
     def __init__(self) -> None:
-        self._held: list[bytes] = []  # what came of an event that has not ended: none of it empty
+        self._held: list[bytes] = []  # parts of an incomplete event, none of them empty
         self._held_bytes = 0
-        self._skip_lf = False  # the last byte was a CR: an LF that comes next belongs to it
+        self._skip_lf = False  # the last byte was a CR: skip an LF after it
         self._at_start = True
 
     @property
     def between_events(self) -> bool:
-        """Whether what comes next is the first byte of an event."""
+        """True if the next byte is the first of an event."""
         return not (self._held or self._skip_lf or self._at_start)
 
     def begun(self) -> None:
-        """Take note that whole events, none of which began with a BOM, were taken elsewhere."""
+        """Mark the start of the stream as passed: whole events without a BOM were parsed elsewhere."""
         self._at_start = False
 
     @property
     def may_begin(self) -> bool:
-        """Whether what comes next is the first byte of an event, or of the whole stream."""
+        """True if the next byte is the first of an event or of the stream."""
         return not (self._held or self._skip_lf)
 
     def feed(self, data: bytes) -> list[bytes]:
-        """The data of every event that these bytes complete; comments and events without data give nothing.
+        """Return the data of the events that these bytes complete, without comments and events without data.
 
-        SseError where an event is longer than MAX_EVENT_BYTES; nothing of it is kept.
+        Raise SseError if an event is longer than MAX_EVENT_BYTES, and discard it.
         """
         if self._skip_lf or b"\r" in data:
             data = self._line_feeds_only(data)
         if self._held and not self._at_start and b"\n\n" not in self._held[-1][-1:] + data:
-            self._hold(data)  # each byte of a long event is looked at once, in however many reads it comes
+            self._hold(data)  # each byte of a long event is scanned once, for any number of reads
             return []
         buffer = b"".join((*self._held, data)) if self._held else data
         self._held, self._held_bytes = [], 0
@@ -60,23 +59,23 @@ class SseParser:
         if len(buffer) > MAX_EVENT_BYTES and any(len(block) > MAX_EVENT_BYTES for block in blocks):
             raise _too_long()
         self._hold(rest)
-        return [found for block in blocks if block and (found := _data_of(block)) is not None]
+        return [event for block in blocks if block and (event := _data_of(block)) is not None]
 
     def finish(self) -> list[bytes]:
-        """The data of a last event whose closing blank line never came, where its line did end or its JSON may be whole.
+        """Return the data of a last event without its closing blank line, if it has any.
 
-        The standard drops such an event; servers that close right after `data: [DONE]` exist all the same.
+        The standard discards such an event, but some servers close the connection right after `data: [DONE]`.
         """
         block = b"".join(self._held)
         self._held, self._held_bytes = [], 0
-        found = _data_of(block)
-        return [] if found is None else [found]
+        event = _data_of(block)
+        return [] if event is None else [event]
 
     def _hold(self, data: bytes) -> None:
         if data:
             self._held.append(data)
             self._held_bytes += len(data)
-            if self._held_bytes > MAX_EVENT_BYTES + 1:  # the line feed of the event's last line may be among them
+            if self._held_bytes > MAX_EVENT_BYTES + 1:  # they may include the line feed of the last line
                 self._held, self._held_bytes = [], 0
                 raise _too_long()
 
@@ -96,9 +95,9 @@ class SseParser:
 
 
 def event_of_chunk(read: bytes) -> bytes | None:
-    """The data of an event where a read is one whole chunk (RFC 9112, 7.1) with one whole event of one `data` line in it.
+    """Return the data of a read that is one whole chunk (RFC 9112, 7.1) with one event of one `data` line; else None.
 
-    Nearly every read of a stream is; None for all others. Only where both framings stand at a beginning.
+    Nearly every read of a stream is such a chunk. Both framings must be at a start.
     """
     cut = read.find(b"\r\ndata: ", 1, 16)
     end = len(read) - 4
@@ -117,7 +116,7 @@ def _too_long() -> SseError:
 
 
 def _data_of(block: bytes) -> bytes | None:
-    """The data of one event, its `data` lines joined by LF; None where it has none."""
+    """Return the `data` lines of one event joined by LF; None without such a line."""
     if block.startswith(b"data: ") and b"\n" not in block:  # nearly every event of a completion
         return block[6:]
     lines = []

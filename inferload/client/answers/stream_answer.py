@@ -1,7 +1,7 @@
-"""What a completion's event stream says: from the data of its events and their stamps to instants, counts and text. No I/O.
+"""Event stream of chat completions and completions: from events and their times to output times, counts and text. No I/O.
 
-Which events count as output is the rule of docs/measures.md: content, reasoning or a tool-call delta; or an empty delta that
-the server's own running token count proves to be a token (half of a multi-byte character, say).
+An event counts as output (docs/measures.md) if it has content, reasoning or a tool-call delta, or if the server's running token
+count grows with it (a token that is half of a multi-byte character, say).
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from inferload.client.answers.tool_calls import ToolCalls
 from inferload.measure.record import Failure
 
 DONE = b"[DONE]"
-_BROKEN_OFF = ("abort", "error")  # vLLM's and SGLang's words for an answer that they gave up
+_ABORTED = ("abort", "error")  # finish reasons of vLLM and SGLang for an aborted answer
 _NONE = msgspec.Raw()
-_DETAIL_BYTES = 4096  # the client redacts them before it cuts them to a line
+_DETAIL_BYTES = 4096  # the client redacts the detail before it cuts it to a line
 
 
 class _Function(msgspec.Struct):
@@ -86,15 +86,15 @@ _PROBE = b"probe"
 
 
 class Template(NamedTuple):
-    """What the data of many events have in common: the bytes before and after one text. `visible`: it is no reasoning."""
+    """Common bytes of many events, before and after one text. `visible`: the text is not reasoning."""
 
     before: bytes
     after: bytes
     visible: bool
 
 
-class Answer:
-    """Collects one streamed answer. Feed every event in order; read the fields at the end."""
+class StreamAnswer:
+    """Collects one streamed answer: pass all events in order, then read the attributes."""
 
     __slots__ = (
         "cached_tokens",
@@ -120,10 +120,10 @@ class Answer:
     )
 
     def __init__(self) -> None:
-        self.event_ns = array("q")  # instants of the events that carried output
-        self.event_tokens = array("i")  # by how much the server's running count grew with each of them
+        self.event_ns = array("q")  # times of the output events
+        self.event_tokens = array("i")  # increase of the server's running token count with each of them
         self.running_tokens = 0
-        self.uncounted = False  # an output event came without the server's running count beside it
+        self.uncounted = False  # there was an output event without a running count
         self.first_event_ns: int | None = None
         self.last_event_ns: int | None = None
         self.first_visible_ns: int | None = None
@@ -135,14 +135,14 @@ class Answer:
         self.input_tokens: int | None = None
         self.output_tokens: int | None = None
         self.cached_tokens: int | None = None
-        self.token_ids: TokenIds | None = None  # where the server was asked for them
+        self.token_ids: TokenIds | None = None  # if the server returned any
         self.metrics: PerRequestMetrics | None = None
-        self.closed = False  # [DONE] was seen
+        self.closed = False  # [DONE] was received
         self.failure: Failure | None = None
         self.detail = ""
 
     def events(self, data: list[bytes], at_ns: list[int]) -> None:
-        """Take the data of several events in order, each complete at its instant: decoded in one go where that can be done."""
+        """Process the data of several events in order, each with the time of its last byte; decode them together if possible."""
         if not data:
             return
         if data[-1] == DONE:
@@ -153,18 +153,18 @@ class Answer:
             decoded = _decode_many(b"[" + b",".join(data) + b"]")
         except UNDECODABLE:
             decoded = []
-        if len(decoded) != len(data):  # one of them is no event of a completion
-            for one, at in zip(data, at_ns, strict=True):
-                self.event(one, at)
+        if len(decoded) != len(data):  # at least one of them is not valid
+            for text, event_ns in zip(data, at_ns, strict=True):
+                self.event(text, event_ns)
             return
         if self.first_event_ns is None:
             self.first_event_ns = at_ns[0]
         self.last_event_ns = at_ns[-1]
-        for event, at, one in zip(decoded, at_ns, data, strict=True):
-            self._take(event, at, one)
+        for event, event_ns, text in zip(decoded, at_ns, data, strict=True):
+            self._process(event, event_ns, text)
 
     def event(self, data: bytes, at_ns: int) -> None:
-        """Take the data of one event, complete at that instant."""
+        """Process the data of one event. `at_ns`: time of its last byte."""
         if self.first_event_ns is None:
             self.first_event_ns = at_ns
         self.last_event_ns = at_ns
@@ -176,14 +176,14 @@ class Answer:
         except UNDECODABLE as error:
             self._fail(Failure.BAD_EVENT, refusal(error, data))
             return
-        self._take(event, at_ns, data)
+        self._process(event, at_ns, data)
 
-    def _take(self, event: _Event, at_ns: int, data: bytes) -> None:
-        if event.error is not None or event.object == "error":  # the second is how vLLM said it before it had the first
+    def _process(self, event: _Event, at_ns: int, data: bytes) -> None:
+        if event.error is not None or event.object == "error":  # the latter in older versions of vLLM
             self._fail(Failure.SERVER_ERROR, data)
             return
         if event.usage is None and self.uncounted and self.first_visible_ns is not None and len(event.choices) == 1:
-            choice = event.choices[0]  # nearly every event of a stream takes this short way
+            choice = event.choices[0]  # short path of nearly every event
             delta = choice.delta
             if (
                 delta is not None
@@ -205,15 +205,15 @@ class Answer:
             self.metrics = event.metrics
 
     def template_of(self, data: bytes) -> Template | None:
-        """What further events like this one, taken already, have in common with it; None where that cannot be told.
+        """Return the template of further events like this processed one; None if there is none.
 
-        Another text in the same place decodes to the same event with that text: seen by decoding one. So of events that fit
-        the template nothing but the text and the instant is news, once what the first of them says has been noted.
+        The template is verified by decoding: another text at the same position must yield the same event with that text. Events
+        that match it add nothing but their text and their time.
         """
-        found = _TEXT.search(data)
-        if found is None or not self.uncounted or self.request_id is None:
+        match = _TEXT.search(data)
+        if match is None or not self.uncounted or self.request_id is None:
             return None
-        before, after = data[: found.start(1)], data[found.end(1) :]
+        before, after = data[: match.start(1)], data[match.end(1) :]
         try:
             event, probe = _decode(data), _decode(before + _PROBE + after)
         except UNDECODABLE:
@@ -224,25 +224,25 @@ class Answer:
         return Template(before, after, visible) if _with_text(event) == probe else None
 
     def run(self, template: Template, texts: bytes, at_ns: bytes) -> None:
-        """Take events that fit a template of this answer: their texts, still as JSON has them, and their instants as int64."""
+        """Process a run of events that match a template: their joined JSON-escaped texts, and their times as int64."""
         (self.text if template.visible else self.reasoning).append(_decode_text(b'"' + texts + b'"'))
         self.event_ns.frombytes(at_ns)
         self.last_event_ns = self.event_ns[-1]
 
     def conclude(self, reply_complete: bool) -> None:
-        """Say what became of the whole: to be called once, after the last event."""
-        if self.failure is None and self.finish_reason in _BROKEN_OFF:
+        """Set the failure of an incomplete or empty answer. Call once, after the last event."""
+        if self.failure is None and self.finish_reason in _ABORTED:
             self.failure = Failure.SERVER_ERROR
-            self.detail = f"the server broke the answer off: finish_reason {self.finish_reason}"
+            self.detail = f"the server aborted the answer: finish_reason {self.finish_reason}"
         if self.failure is None and not (self.closed or (reply_complete and self.finish_reason)):
             self.failure = Failure.CUT
             self.detail = "the stream ended without [DONE] or a finish reason"
         if self.failure is None and not self.event_ns:
             self.failure = Failure.EMPTY
-            self.detail = "a whole stream without one output token"
+            self.detail = "a complete stream without output tokens"
 
-    def digest_ids(self) -> bool:
-        """Read and hash a slice of the token ids that came; True when nothing is left to do."""
+    def hash_ids(self) -> bool:
+        """Decode and hash a slice of the token ids; return True if nothing is left."""
         if self.token_ids is None:
             return True
         try:
@@ -253,14 +253,14 @@ class Answer:
             return True
 
     def block_hashes(self) -> array[int] | None:
-        """Of the whole row as the server's cache has it: prompt and answer but for its last token. None: no ids came."""
-        while not self.digest_ids():
+        """Return the block hashes of prompt and answer without its last token, as in the server's cache; None without ids."""
+        while not self.hash_ids():
             pass
         return None if self.token_ids is None else self.token_ids.hashes()
 
     @property
     def tokens_by_event(self) -> array[int] | None:
-        """Tokens of each output event where the server kept a running count, else None."""
+        """Number of tokens of each output event; None without a running count of the server."""
         return None if self.uncounted or not self.event_tokens else self.event_tokens
 
     def _ids(self, of_event: msgspec.Raw, of_choice: msgspec.Raw, answer: list[int] | None) -> None:
@@ -273,7 +273,7 @@ class Answer:
         self.token_ids.answer(answer or ())
 
     def _choice(self, choice: _Choice, at_ns: int) -> bool:
-        """Whether the choice carried output; keeps its text."""
+        """Add the text of a choice; return True if it has output."""
         if choice.finish_reason:
             self.finish_reason = choice.finish_reason
         delta = choice.delta
@@ -282,30 +282,30 @@ class Answer:
             self.text.append(visible)
             if self.first_visible_ns is None:
                 self.first_visible_ns = at_ns
-        return (delta is not None and self._unseen(delta)) or bool(visible)
+        return (delta is not None and self._invisible(delta)) or bool(visible)
 
-    def _unseen(self, delta: _Delta) -> bool:
-        """Whether the delta carried what nobody reads as text, reasoning or a part of a tool call; keeps it."""
-        thought = delta.reasoning or delta.reasoning_content
-        if thought:
-            self.reasoning.append(thought)
+    def _invisible(self, delta: _Delta) -> bool:
+        """Add reasoning and parts of tool calls of a delta; return True if it has any."""
+        reasoning = delta.reasoning or delta.reasoning_content
+        if reasoning:
+            self.reasoning.append(reasoning)
         if delta.tool_calls and self.tool_calls is None:
             self.tool_calls = ToolCalls()
-        for place, call in enumerate(delta.tool_calls or ()):
+        for position, call in enumerate(delta.tool_calls or ()):
             function = call.function or _Function()
             assert self.tool_calls is not None
-            key = place if call.index is None else call.index
+            key = position if call.index is None else call.index
             self.tool_calls.add(key, call.id, function.name, function.arguments)
-        return bool(thought or delta.tool_calls)
+        return bool(reasoning or delta.tool_calls)
 
     def _count(self, event: _Event, carried: bool, at_ns: int) -> None:
-        """Book what usage says, and the event where its content or the running count shows that it was output."""
+        """Process the usage of an event; count the event as output by its content or by the running count."""
         usage = event.usage
         total = None if usage is None else usage.completion_tokens
         if usage is not None:
             self._usage(usage)
-        # Usage alone at the end is a total; only beside a choice, and from the first output on, is it a running count. A count
-        # that falls is none: tokens of the events are then unknown.
+        # Usage is a running count if it is next to a choice from the first output on; alone at the end it is a total. If it
+        # decreases, the tokens of the events are unknown.
         running = total is not None and bool(event.choices) and not self.uncounted and total >= self.running_tokens
         grown = (total or 0) - self.running_tokens if running else 0
         if carried or grown > 0:
@@ -324,7 +324,7 @@ class Answer:
             self._cached(usage.prompt_tokens_details.cached_tokens)
 
     def _cached(self, tokens: int | None) -> None:
-        """Book how many of the prompt's tokens were cached; more than the prompt has are unknown."""
+        """Set the number of cached prompt tokens; None if it is larger than the prompt."""
         too_many = tokens is not None and self.input_tokens is not None and tokens > self.input_tokens
         self.cached_tokens = None if too_many else tokens
 
@@ -335,7 +335,7 @@ class Answer:
 
 
 def _only_text(event: _Event) -> bool | None:
-    """Whether an event brings visible text (True) or reasoning (False), and neither a count nor an end; None for any other."""
+    """Return True for an event with only visible text, False for one with only reasoning, None for others."""
     if (
         event.error is not None
         or event.object == "error"
@@ -359,7 +359,7 @@ def _only_text(event: _Event) -> bool | None:
 
 
 def _with_text(event: _Event) -> _Event:
-    """The same event with the text that a probe carries in place of its own."""
+    """Return the event with its text replaced by that of the probe."""
     choice, probe = event.choices[0], _PROBE.decode()
     if choice.delta is None:
         choice.text = probe

@@ -1,4 +1,4 @@
-"""The tokens of one turn as its server says them: read and hashed a slice at a time, since a long prompt has a hundred thousand."""
+"""Token ids of one turn as reported by the server, decoded and hashed in slices, since long prompts have 100,000 tokens."""
 
 from array import array
 from collections.abc import Iterable
@@ -8,34 +8,34 @@ import msgspec
 from inferload.client.answers.number_bounds import TokenId
 from inferload.measure.block_hashes import BlockHasher
 
-_SLICE_BYTES, _SLICE_TOKENS = 4_000, 1_000  # a tenth of a millisecond or so
+_SLICE_BYTES, _SLICE_TOKENS = 4_000, 1_000  # about 0.1 ms
 
 _decode = msgspec.json.Decoder(list[TokenId]).decode
 
 
 class TokenIds:
-    """Take the prompt's ids once, as JSON, and the answer's as they come; then `step` until nothing is left."""
+    """Block hashes of the ids of a prompt (JSON) and an answer: add them, then call `step` until nothing is left."""
 
     __slots__ = ("_answer", "_at", "_done", "_hasher", "_prompt")
 
     def __init__(self) -> None:
         self._prompt: bytes | None = None
-        self._at = 0  # where in the JSON the next slice begins
+        self._at = 0  # position of the next slice in the JSON text
         self._answer = array("i")
-        self._done = 0  # tokens of the answer that are in the hasher
+        self._done = 0  # tokens of the answer that are hashed
         self._hasher = BlockHasher()
 
     def prompt(self, ids: bytes) -> None:
-        """The prompt's ids, a JSON list; only the first counts, and anything else does not."""
+        """Set the prompt's ids, a JSON list; further calls and other values are ignored."""
         if self._prompt is None and ids.startswith(b"["):
             self._prompt = ids.strip(b" \t\r\n[]")
 
     def answer(self, ids: Iterable[int]) -> None:
-        """The next of the answer's ids."""
+        """Add ids of the answer."""
         self._answer.extend(ids)
 
     def step(self) -> bool:
-        """Hash one slice of what has come; True when nothing is left. One of UNDECODABLE where an id is none."""
+        """Hash one slice of the ids; return True if nothing is left. Raise one of UNDECODABLE for an invalid id."""
         if self._prompt is None:
             return True
         if self._at < len(self._prompt):
@@ -52,7 +52,7 @@ class TokenIds:
         return self._at >= len(self._prompt) and self._done >= len(self._answer) - 1
 
     def hashes(self) -> "array[int] | None":
-        """Of the row as the server's cache has it: prompt and answer but for its last token. None: no prompt's ids came."""
+        """Return the block hashes of prompt and answer without its last token, as in the server's cache; None without a prompt."""
         while not self.step():
             pass
         return None if self._prompt is None else self._hasher.hashes

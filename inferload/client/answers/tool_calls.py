@@ -1,4 +1,4 @@
-"""Tool calls put together from a stream's deltas: name and id come once, the arguments piece by piece. No I/O."""
+"""Tool calls assembled from the deltas of a stream. No I/O."""
 
 from dataclasses import dataclass, field
 
@@ -14,14 +14,14 @@ class _Parts:
 
 @dataclass(slots=True)
 class ToolCalls:
-    """Collects the calls of one answer, each under the index (or other key) that its deltas carry."""
+    """Tool calls of one answer, by the index (or other key) of their deltas."""
 
     _by_key: dict[int | str, _Parts] = field(default_factory=dict)
 
     def add(
         self, key: int | str, call_id: str | None = None, name: str | None = None, arguments: str | None = None
     ) -> None:
-        """Take one delta; None where it does not say. A name in pieces is joined, an id that comes again is the same."""
+        """Add one delta; None for absent fields. Pieces of a name and of arguments are joined; a later id replaces the first."""
         parts = self._by_key.setdefault(key, _Parts())
         if call_id:
             parts.call_id = call_id
@@ -30,8 +30,8 @@ class ToolCalls:
         if arguments:
             parts.arguments.append(arguments)
 
-    def made(self) -> tuple[ToolCall, ...]:
-        """The calls in the order in which they began; arguments as the model wrote them, "{}" where it wrote none."""
+    def calls(self) -> tuple[ToolCall, ...]:
+        """Return the calls in the order of their first deltas; empty arguments are "{}"."""
         return tuple(
             ToolCall(parts.call_id, parts.name, "".join(parts.arguments) or "{}") for parts in self._by_key.values()
         )

@@ -1,20 +1,19 @@
-"""What the readers of typed event streams have in common: each event says by its `type` what it is. No I/O."""
+"""Common part of the parsers of event streams whose events have a `type`. No I/O."""
 
 from typing import Any
 
 import msgspec
 
 from inferload.client.answers.number_bounds import UNDECODABLE, refusal
-from inferload.client.answers.stream_answer import DONE, Answer
+from inferload.client.answers.stream_answer import DONE, StreamAnswer
 from inferload.client.answers.tool_calls import ToolCalls
 from inferload.measure.record import Failure
 
 
-class TypedAnswer(Answer):
-    """An answer whose events have types. Its server keeps no running count of tokens: output is what carries some.
+class TypedAnswer(StreamAnswer):
+    """Answer whose events have types. There is no running token count: every event with output counts.
 
-    Events with which a server only says that it has taken the request are first events, but no sign that it answers: the
-    limit for the first event holds until something else comes.
+    `receipts`: types of events that acknowledge the request. They are first events, but do not end the first-event timeout.
     """
 
     __slots__ = ()
@@ -27,15 +26,15 @@ class TypedAnswer(Answer):
         self.uncounted = True
 
     def events(self, data: list[bytes], at_ns: list[int]) -> None:
-        """Take the data of several events in order, each complete at its instant."""
-        for one, at in zip(data, at_ns, strict=True):
-            self.event(one, at)
+        """Process the data of several events in order, each with the time of its last byte."""
+        for event, event_ns in zip(data, at_ns, strict=True):
+            self.event(event, event_ns)
 
     def event(self, data: bytes, at_ns: int) -> None:
-        """Take the data of one event, complete at that instant."""
+        """Process the data of one event. `at_ns`: time of its last byte."""
         if self.first_event_ns is None:
             self.first_event_ns = at_ns
-        if data == DONE:  # some servers end so, whatever the endpoint
+        if data == DONE:  # some servers send it on all endpoints
             self.closed = True
             return
         try:
@@ -48,27 +47,27 @@ class TypedAnswer(Answer):
         self.typed(event, at_ns, data)
 
     def typed(self, event: Any, at_ns: int, data: bytes) -> None:
-        """Take one decoded event."""
+        """Process one decoded event."""
         raise NotImplementedError
 
     def template_of(self, data: bytes) -> None:
-        """Events of these streams are numbered, or short: none is like another."""
+        """Return None: events of these streams differ in more than one text (they are numbered)."""
 
-    def say(self, text: str | None, at_ns: int) -> None:
-        """Book text for the reader; nothing where there is none."""
+    def add_text(self, text: str | None, at_ns: int) -> None:
+        """Add visible text, if any."""
         if text:
             self.text.append(text)
             if self.first_visible_ns is None:
                 self.first_visible_ns = at_ns
             self.event_ns.append(at_ns)
 
-    def think(self, text: str | None, at_ns: int) -> None:
-        """Book reasoning; nothing where there is none."""
+    def add_reasoning(self, text: str | None, at_ns: int) -> None:
+        """Add reasoning text, if any."""
         if text:
             self.reasoning.append(text)
             self.event_ns.append(at_ns)
 
-    def call(
+    def add_call(
         self,
         key: int | str,
         at_ns: int,
@@ -76,7 +75,7 @@ class TypedAnswer(Answer):
         name: str | None = None,
         arguments: str | None = None,
     ) -> None:
-        """Book a part of a tool call: its name, or a piece of its arguments; nothing where there is neither."""
+        """Add a part of a tool call. It counts as output if it has a name or arguments."""
         if self.tool_calls is None:
             self.tool_calls = ToolCalls()
         self.tool_calls.add(key, call_id, name, arguments)

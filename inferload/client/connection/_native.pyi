@@ -1,4 +1,4 @@
-"""Types of the extension in wire/native/."""
+"""Types of the extension in native/."""
 
 from collections.abc import Sequence
 
@@ -25,7 +25,7 @@ def scan(
     chunked: bool,
     before: bytes,
     after: bytes,
-    most_strangers: int,
+    most_mismatches: int,
     /,
 ) -> tuple[list[tuple[bytes, int | bytes]], int, int]: ...
 def walk_chunks(pieces: Sequence[bytes], /) -> int: ...

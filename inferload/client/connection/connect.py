@@ -1,4 +1,4 @@
-"""From a target to a connected, watched socket: names, proxies by environment, TLS, time-outs, and what each failure is called."""
+"""Connections to a target: name resolution, proxies from the environment, TLS, timeouts, and failure classes."""
 
 import contextlib
 import errno
@@ -16,7 +16,7 @@ import gevent.socket
 
 from inferload.client.connection import descriptors, reader_choice
 from inferload.client.connection.http1 import Http1Error, parse_head
-from inferload.client.connection.python_connection import SO_TIMESTAMPNS, Connection
+from inferload.client.connection.python_connection import SO_TIMESTAMPNS, PythonConnection
 from inferload.client.connection.redaction import without_userinfo
 from inferload.client.connection.reply import AnyConnection
 from inferload.client.connection.target import Target
@@ -28,16 +28,12 @@ if TYPE_CHECKING:
     from inferload.client.connection.native_connection import ReaderThread
 
 
-_OURS = (
-    errno.EMFILE,
-    errno.ENFILE,
-    errno.ENOBUFS,
-    errno.ENOMEM,
-)  # this machine has no room, and the server no part in it
+# Errors of this machine, not of the server.
+_LOCAL_ERRORS = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 
 
 class DialError(Exception):
-    """No connection: the failure class, and why in words."""
+    """A failed connect, with its failure class."""
 
     def __init__(self, failure: Failure, why: str) -> None:
         super().__init__(why)
@@ -47,13 +43,13 @@ class DialError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class TlsSettings:
-    """How a server proves who it is. `insecure` accepts any certificate, which every report then says."""
+    """Verification of server certificates. `insecure`: accept any certificate, which every report notes."""
 
     ca_file: Path | None = None
     insecure: bool = False
 
     def context(self) -> ssl.SSLContext:
-        """One context for the whole process: loading the authorities takes tens of milliseconds."""
+        """Return a TLS context. Create one per process: loading the authorities takes tens of milliseconds."""
         try:
             context = ssl.create_default_context(cafile=None if self.ca_file is None else str(self.ca_file))
         except (OSError, ssl.SSLError) as error:
@@ -67,14 +63,14 @@ class TlsSettings:
 
 @dataclass(frozen=True, slots=True)
 class Proxy:
-    """An HTTP proxy between us and the target."""
+    """An HTTP proxy."""
 
     host: str
     port: int
 
     @classmethod
     def for_target(cls, target: Target) -> "Proxy | None":
-        """What HTTP_PROXY, HTTPS_PROXY and NO_PROXY of the environment say of this target."""
+        """Return the proxy of a target by HTTP_PROXY, HTTPS_PROXY and NO_PROXY. Raise UsageError for an invalid one."""
         url = urllib.request.getproxies().get(target.scheme)
         if not url or urllib.request.proxy_bypass(f"{target.host}:{target.port}"):
             return None
@@ -83,17 +79,17 @@ class Proxy:
             port = parts.port or 80
         except ValueError as error:
             name = f"{target.scheme.upper()}_PROXY"
-            raise UsageError(f"{name}: {error}; say it as http://proxy:3128, or set NO_PROXY to go round it") from None
+            raise UsageError(f"{name}: {error}; write it as http://proxy:3128, or set NO_PROXY to bypass it") from None
         if parts.scheme != "http" or not parts.hostname:
             shown = repr(without_userinfo(url))
             raise UsageError(
-                f"{target.scheme.upper()}_PROXY {shown}: only http:// proxies are supported; set NO_PROXY to go round it"
+                f"{target.scheme.upper()}_PROXY {shown}: only http:// proxies are supported; set NO_PROXY to bypass it"
             )
         return cls(parts.hostname, port)
 
 
 class Dialer:
-    """Opens connections to one target. `thread`: what reads those without TLS; None: the event loop reads."""
+    """Factory of connections to one target. `thread`: reader of those without TLS; None: the event loop reads."""
 
     def __init__(
         self, target: Target, tls: TlsSettings, timeout_s: float, thread: "ReaderThread | None" = None
@@ -106,11 +102,11 @@ class Dialer:
 
     @property
     def request_path_prefix(self) -> str:
-        """What stands before the path in a request line: the origin, where a proxy forwards plain HTTP."""
+        """Prefix of the path in a request line: the origin if a proxy forwards plain HTTP, else ""."""
         return self.target.origin if self.proxy is not None and self._context is None else ""
 
     def dial(self) -> AnyConnection:
-        """A connected socket that is being read; DialError where there is none. Blocks this greenlet only."""
+        """Open a connection whose socket is read from now on. Blocks this greenlet. Raise DialError if that fails."""
         sock = None
         try:
             with gevent.Timeout(self._timeout_s):
@@ -129,10 +125,10 @@ class Dialer:
             reason = getattr(problem, "verify_message", None) or problem.reason or str(problem)
             error = DialError(Failure.TLS, f"TLS with {self.target.origin}: {reason}")
         except OSError as problem:
-            ours = problem.errno in _OURS or not descriptors.is_one_left()  # a name look-up reports neither
-            why = descriptors.why_none() if ours else problem.strerror or problem
+            local = problem.errno in _LOCAL_ERRORS or not descriptors.is_one_left()  # name resolution reports neither
+            why = descriptors.why_none() if local else problem.strerror or problem
             error = DialError(
-                Failure.CLIENT_ERROR if ours else Failure.CONNECT, f"no connection to {self._peer}: {why}"
+                Failure.CLIENT_ERROR if local else Failure.CONNECT, f"no connection to {self._peer}: {why}"
             )
         except (DialError, gevent.GreenletExit):
             if sock is not None:
@@ -153,7 +149,7 @@ class Dialer:
         for family, kind, protocol, _name, address in gevent.socket.getaddrinfo(
             nearest.host, nearest.port, 0, socket.SOCK_STREAM
         ):
-            _check_descriptors()  # many dials may have waited for their look-ups together
+            _check_descriptors()  # many name resolutions may have finished together
             sock = gevent.socket.socket(family, kind, protocol)
             try:
                 sock.connect(address)
@@ -167,7 +163,7 @@ class Dialer:
         raise failed or OSError("no address")
 
     def _tunnel(self, sock: gevent.socket.socket) -> None:
-        """Ask the proxy for a tunnel (RFC 9110, 9.3.6)."""
+        """Open a tunnel through the proxy (RFC 9110, 9.3.6)."""
         peer = f"{self.target.host}:{self.target.port}"
         sock.sendall(f"CONNECT {peer} HTTP/1.1\r\nHost: {peer}\r\n\r\n".encode("latin-1"))
         buffer = b""
@@ -175,34 +171,34 @@ class Dialer:
             data = sock.recv(4096)
             buffer += data
             try:
-                found = parse_head(buffer)
+                parsed = parse_head(buffer)
             except Http1Error as error:
                 raise DialError(Failure.CONNECT, f"{self._peer}: {error}") from error
-            if found is not None and found[0].status == 200:
+            if parsed is not None and parsed[0].status == 200:
                 return
-            if found is not None or not data:
-                said = "closed the connection" if found is None else f"answered {found[0].status}"
-                raise DialError(Failure.CONNECT, f"{self._peer} {said} to CONNECT {peer}")
+            if parsed is not None or not data:
+                reaction = "closed the connection" if parsed is None else f"answered {parsed[0].status}"
+                raise DialError(Failure.CONNECT, f"{self._peer} {reaction} to CONNECT {peer}")
 
     def _watched(self, sock: gevent.socket.socket, tls: TlsLayer | None) -> AnyConnection:
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        with contextlib.suppress(OSError):  # not Linux: user-space stamps it is, and the verdict says so
+        with contextlib.suppress(OSError):  # other systems than Linux: user-space timestamps, which the verdict notes
             sock.setsockopt(socket.SOL_SOCKET, SO_TIMESTAMPNS, 1)
         if tls is None and self._thread is not None:
             return self._thread.connection(sock)
-        connection = Connection(sock, tls)
+        connection = PythonConnection(sock, tls)
         connection.watch(gevent.get_hub().loop)
         return connection
 
 
 def _check_descriptors() -> None:
-    """OSError where only the descriptors are left that are reserved for the run's own files."""
+    """Raise OSError if only the descriptors reserved for the run's files are left."""
     if not descriptors.is_one_left():
         raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
 
 
 def reader_thread(loop: Any) -> "ReaderThread | None":
-    """The native thread that reads for a client; None where this process reads in Python."""
+    """Return a native reader thread for a client; None if this process reads in Python."""
     if reader_choice.chosen() == "python":
         return None
     from inferload.client.connection.native_connection import ReaderThread

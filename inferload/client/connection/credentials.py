@@ -1,4 +1,4 @@
-"""A key and headers as a person gives them: read and checked, in words that never repeat what may be a secret."""
+"""Parsing of API keys and headers from options. Error messages contain no value that may be a secret."""
 
 import os
 from pathlib import Path
@@ -7,7 +7,7 @@ from inferload.errors import UsageError
 
 
 def api_key(path: str, variable: str) -> str | None:
-    """The key in a file; with no file named that in the environment's variable; None where there is neither."""
+    """Return the key in a file, or without a path the one in an environment variable; None if there is neither."""
     if not path:
         return os.environ.get(variable) or None
     try:
@@ -21,11 +21,11 @@ def api_key(path: str, variable: str) -> str | None:
 
 
 def header(text: str) -> tuple[str, str]:
-    """Name and value of 'NAME: VALUE'."""
+    """Return name and value of a text `NAME: VALUE`. Raise UsageError if it is invalid."""
     name, colon, value = text.partition(":")
     name, value = name.strip(), value.strip()
     fits = colon and name and all(c.isalnum() or c in "-_" for c in name) and value.isprintable() and value.isascii()
     if not fits or not name.isascii():
-        # The text itself stays out of the message: what looks like a header may be a key.
+        # The message omits the text, which may be a key.
         raise UsageError("--header: not 'NAME: VALUE'; write it as --header 'X-Tenant: a'")
     return name, value

@@ -1,11 +1,11 @@
-"""A bounded log of exceptions that end one turn and must not end more."""
+"""Bounded log of exceptions that affect one turn only."""
 
 import logging
 
 _MAX_KINDS = 20
 
 
-class FaultLog:
+class ErrorLog:
     """Logs the first exception of each kind (type and line) with its traceback; further ones are not logged."""
 
     def __init__(self, logger: logging.Logger) -> None:

@@ -1,4 +1,4 @@
-"""The client's half of HTTP/1.1 without I/O: the request's bytes, the reply's head, and how long its body is (RFC 9112)."""
+"""HTTP/1.1 for a client (RFC 9112): requests, heads of replies, and framing of bodies. No I/O."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -14,11 +14,11 @@ _HEX = b"0123456789abcdefABCDEF"
 
 
 class Http1Error(Exception):
-    """The reply breaks HTTP/1.1."""
+    """A reply that violates HTTP/1.1."""
 
 
 class ChunkError(Http1Error):
-    """The chunk framing is broken; `body` are the bytes of the body before that, among those fed last."""
+    """Broken chunk framing. `body`: the bytes of the body before it in the last call of `feed`."""
 
     def __init__(self, why: str, body: bytes = b"") -> None:
         super().__init__(why)
@@ -26,7 +26,7 @@ class ChunkError(Http1Error):
 
 
 class Framing(Enum):
-    """How the end of a reply's body is known."""
+    """Framing of a reply's body: chunked, by length, or up to the end of the connection."""
 
     CHUNKED = "chunked"
     LENGTH = "length"
@@ -35,7 +35,7 @@ class Framing(Enum):
 
 @dataclass(frozen=True, slots=True)
 class ReplyHead:
-    """Status line and headers of a reply; `length` is that of the body where it was said."""
+    """Status line and headers of a reply. `length`: the Content-Length, if any."""
 
     status: int
     headers: Mapping[str, str]  # names in lower case; repeated ones joined by a comma
@@ -45,24 +45,24 @@ class ReplyHead:
 
 
 def request_bytes(method: str, path: str, headers: dict[str, str], body: bytes) -> bytes:
-    """One request as it goes over the wire, head and body in one piece so that one segment can carry it."""
+    """Return a request, with head and body in one piece for a single segment."""
     head = request_head(method, path, headers)
     return with_body(head, body) if body or method != "GET" else head + b"\r\n"
 
 
 def request_head(method: str, path: str, headers: dict[str, str]) -> bytes:
-    """What all requests with these headers begin with."""
+    """Return the start of all requests with these headers."""
     lines = [f"{method} {path} HTTP/1.1", *(f"{name}: {value}" for name, value in headers.items()), ""]
     return "\r\n".join(lines).encode("latin-1")
 
 
 def with_body(head: bytes, body: bytes) -> bytes:
-    """A request of such a beginning."""
+    """Return a request from its start and its body."""
     return b"%bContent-Length: %d\r\n\r\n%b" % (head, len(body), body)
 
 
 def parse_head(buffer: bytes) -> tuple[ReplyHead, bytes] | None:
-    """The reply's head and what follows it; None while it is incomplete. Interim replies (1xx) are passed over."""
+    """Return the head of a reply and the bytes after it; None while it is incomplete. Interim replies (1xx) are skipped."""
     start = 0
     while True:
         end = buffer.find(b"\r\n\r\n", start)
@@ -78,7 +78,7 @@ def parse_head(buffer: bytes) -> tuple[ReplyHead, bytes] | None:
             return head, buffer[start:]
 
 
-@lru_cache(maxsize=64)  # heads of one second are the same but for what a server numbers
+@lru_cache(maxsize=64)  # most heads of one second are equal
 def _head(text: bytes) -> ReplyHead:
     first, *lines = text.decode("latin-1").split("\r\n")
     version, _, rest = first.partition(" ")
@@ -117,7 +117,7 @@ def _framing(status: int, headers: dict[str, str]) -> tuple[Framing, int | None]
 
 
 class ChunkedDecoder:
-    """Takes the chunk framing off a body, fed at any split. `done` once the last chunk and its trailers are in."""
+    """Incremental decoder of a chunked body. `done`: the last chunk and its trailers have been fed."""
 
     __slots__ = ("_buffer", "_left", "_state", "_trailer_bytes", "done", "surplus")
 
@@ -127,10 +127,10 @@ class ChunkedDecoder:
         self._left = 0
         self._trailer_bytes = 0
         self.done = False
-        self.surplus = b""  # bytes after the end: none may come, we send one request at a time
+        self.surplus = b""  # bytes after the end, an error: the client sends one request at a time
 
     def copy(self) -> "ChunkedDecoder":
-        """Another one that stands where this one does."""
+        """Return a copy with the same state."""
         other = ChunkedDecoder()
         for name in self.__slots__:
             setattr(other, name, getattr(self, name))
@@ -138,22 +138,22 @@ class ChunkedDecoder:
 
     @property
     def between_chunks(self) -> bool:
-        """Whether what comes next is the first byte of a chunk."""
+        """True if the next byte is the first of a chunk."""
         return self._state == "size" and not self._buffer and not self.done
 
     @property
     def rest_of_chunk(self) -> int | None:
-        """How many bytes, with the line end behind them, the chunk under way still has; None between chunks or within a line."""
+        """Number of bytes up to the end of the current chunk, with its line end; None between chunks and within a line."""
         if self._state == "data":
             return self._left + 2
         return 2 - len(self._buffer) if self._state == "after" and len(self._buffer) < 2 else None
 
     def end(self) -> None:
-        """Take note that the last chunk, without trailers, was taken elsewhere."""
+        """Mark the body as done: the last chunk, without trailers, was parsed elsewhere."""
         self.done = True
 
     def feed(self, data: bytes) -> bytes:
-        """The body's bytes among these; none after the end. ChunkError where the framing is broken."""
+        """Return the bytes of the body in `data`, none after the end. Raise ChunkError for broken framing."""
         if self.done:
             self.surplus = self.surplus or data
             return b""
@@ -191,7 +191,7 @@ class ChunkedDecoder:
         line = buffer[at:end]
         if self._state == "after":
             if line:
-                raise Http1Error(f"a chunk is longer than it said: {line[:20]!r}")
+                raise Http1Error(f"a chunk is longer than its size: {line[:20]!r}")
             self._state = "size"
         elif self._state == "size":
             self._left = _chunk_size(line)
@@ -214,5 +214,5 @@ def _chunk_size(line: bytes) -> int:
 
 
 def hex_number(digits: bytes) -> int | None:
-    """The number that these hexadecimal digits say; None where there is none, or anything else among them."""
+    """Return the value of hexadecimal digits; None if there are none, or other characters."""
     return None if not digits or digits.strip(_HEX) else int(digits, 16)

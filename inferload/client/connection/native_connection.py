@@ -1,7 +1,7 @@
-"""Connections that a native thread reads: no callback, no lock of Python's and no byte of Python code for a token.
+"""Connections that a native thread reads, without callback, GIL or Python code per token (ADR 6).
 
-The thread (`native/reader.c`) gathers the reads of each reply with their stamps, sees its end, and wakes the event loop once;
-what it gathered is handed over in one piece. ADR 6 says why.
+The thread (`native/reader.c`) collects the timestamped reads of each reply, detects its end, and wakes the event loop once; the
+reads are then fetched together.
 """
 
 from __future__ import annotations
@@ -15,17 +15,17 @@ from typing import Any
 from inferload.client.connection import _native
 from inferload.client.connection.http1 import Framing, Http1Error, parse_head
 from inferload.client.connection.python_connection import offered
-from inferload.client.connection.reply import Arrivals, ConnectionLost, Reply, nothing
+from inferload.client.connection.reply import Arrivals, ConnectionLost, HttpReply, nothing
 
-# What the thread says: `enum ending` and `enum framing` there.
+# `enum ending` of reader.c and `enum framing` of native.h.
 _ASKS_FOR_HEAD, _COMPLETE, _BROKEN_FRAMING, _PEER_CLOSED, _READ_FAILED, _STRAY, _MUCH = range(7)
-_ENDINGS = {1: _COMPLETE, 2: _BROKEN_FRAMING}  # of what `frame` found
-_SLICE_BYTES = 65_536  # handed over at once, so that a slice of parsing stays short whatever the size of a read
+_ENDINGS = {1: _COMPLETE, 2: _BROKEN_FRAMING}  # by result of `frame`
+_SLICE_BYTES = 65_536  # limit of a parse slice, for reads of any size
 _FRAMINGS = {Framing.CHUNKED: 1, Framing.LENGTH: 2, Framing.CLOSE: 3}
 
 
 class ReaderThread:
-    """The thread of one client, and the watcher that hears from it. The thread starts with the first connection."""
+    """Reader thread of one client, and the watcher for its notifications. The thread starts with the first connection."""
 
     def __init__(self, loop: Any) -> None:
         self.raw = _native.Reader()
@@ -34,22 +34,22 @@ class ReaderThread:
         self._watcher.start(self._on_wake)
 
     def connection(self, sock: Any) -> NativeConnection:
-        """A connection that the thread reads from now on. OSError where the system has no room for it."""
+        """Return a connection that the thread reads from now on. Raise OSError if the system lacks resources."""
         return NativeConnection(sock, self)
 
     def add(self, connection: NativeConnection, fd: int) -> int:
-        """Have a connection read; its id. OSError where the system has no room for it."""
+        """Register a connection; return its id. Raise OSError if the system lacks resources."""
         number = self.raw.add(fd)
         self._connections[number] = connection
         return number
 
     def forget(self, number: int) -> None:
-        """Let go of a connection: its descriptor may be closed then."""
+        """Unregister a connection; its descriptor may be closed afterwards."""
         if self._connections.pop(number, None) is not None:
             self.raw.forget(number)
 
     def close(self) -> None:
-        """Close what is still open, and end the thread."""
+        """Close all connections and end the thread."""
         for connection in list(self._connections.values()):
             connection.close()
         self._watcher.stop()
@@ -68,7 +68,7 @@ class ReaderThread:
 
 
 class NativeConnection:
-    """As `Connection`, for a plain socket that the thread reads."""
+    """Counterpart of `PythonConnection` for a plain socket that the thread reads."""
 
     __slots__ = ("_closed", "_number", "_reader", "_reply", "_sock", "turns")
 
@@ -82,32 +82,32 @@ class NativeConnection:
 
     @property
     def closed(self) -> bool:
-        """Whether it can carry no more: we closed it, or the peer did."""
+        """True if either side has closed the connection."""
         return self._closed or self._reader.raw.lost(self._number)
 
     def expect(self, on_done: Callable[[], None], on_much: Callable[[], None] | None = None) -> NativeReply:
-        """Reads from now on belong to this reply."""
+        """Start the reply to which further reads belong."""
         assert self._reply is None
         self._reply = NativeReply(on_done, on_much or nothing, self._reader.raw, self._number)
         self.turns = self._reader.raw.expect(self._number)
         return self._reply
 
     def offer(self, data: bytes) -> bytes | memoryview:
-        """As Connection.offer."""
+        """See PythonConnection.offer."""
         return offered(self._sock, data)
 
     def send_rest(self, rest: bytes | memoryview) -> None:
-        """As Connection.send_rest."""
+        """See PythonConnection.send_rest."""
         self._sock.sendall(rest)
 
     def release(self) -> None:
-        """The reply is over; what is read from now on belongs to nobody and ends the connection."""
+        """End the reply; any further read closes the connection."""
         if self._reply is not None:
             self._reply.detach()
             self._reply = None
 
     def close(self) -> None:
-        """Have the thread let go, then close the socket; harmless when repeated."""
+        """Unregister and close the socket. Idempotent."""
         if self._closed:
             return
         self.release()
@@ -116,16 +116,16 @@ class NativeConnection:
         self._sock.close()
 
     def on_ended(self, ending: int, error: int, reply: int) -> None:
-        """Take an ending of the reply of this number; called from the event loop."""
-        if reply != self.turns:  # queued before the connection went on to its next reply
+        """Handle a notification for the reply of this number, in the event loop."""
+        if reply != self.turns:  # queued before the next reply was started
             return
         if self._reply is None:
-            self.close()  # nobody asked for anything
+            self.close()  # unexpected data
         else:
             self._reply.ended(ending, error)
 
     def fail(self, error: Exception) -> None:
-        """Close the connection after a fault of ours; its reply ends with that."""
+        """Close the connection after an internal error, with which its reply ends."""
         reply, self._reply = self._reply, None
         if reply is not None:
             reply.abandon()
@@ -134,8 +134,8 @@ class NativeConnection:
             reply.finish(complete=False, error=error)
 
 
-class NativeReply(Reply):
-    """A reply whose reads the thread gathers. `on_much` is called when it has gathered many bytes, which are to be parsed then."""
+class NativeReply(HttpReply):
+    """Reply whose reads the thread collects. `on_much` is called when many bytes wait to be parsed."""
 
     __slots__ = ("_connection", "_handed", "_last_ns", "_on_much", "_raw", "_waiting")
 
@@ -144,35 +144,35 @@ class NativeReply(Reply):
     ) -> None:
         super().__init__(on_done)
         self._on_much = on_much
-        self._raw: _native.Reader | None = raw  # None: the connection is another reply's
+        self._raw: _native.Reader | None = raw  # None: the connection belongs to another reply
         self._connection = number
         self._waiting: list[Arrivals] = []
-        self._handed = 0  # reads of the first of these that were handed over
+        self._handed = 0  # reads of the first item of `_waiting` that are handed over
         self._last_ns = 0
 
     @property
     def waiting(self) -> int:
-        """How many reads of the body can be handed over; fetches what the thread has where all before was handed over."""
+        """Number of reads of the body that can be handed over. Fetches more from the thread if there are none."""
         if not self._waiting:
             self._fetch()
         return sum(len(reads.ends) for reads in self._waiting) - self._handed
 
     @property
     def body_bytes(self) -> int:
-        """Bytes that came and were not handed over."""
-        there = 0 if self._raw is None else self._raw.waiting(self._connection)[1]
+        """Number of received bytes that are not handed over."""
+        in_thread = 0 if self._raw is None else self._raw.waiting(self._connection)[1]
         handed = self._waiting[0].ends[self._handed - 1] if self._handed else 0
-        return there + sum(len(reads.data) for reads in self._waiting) - handed
+        return in_thread + sum(len(reads.data) for reads in self._waiting) - handed
 
     @property
     def last_ns(self) -> int | None:
-        """Monotonic time of the newest read."""
+        """Monotonic time of the latest read."""
         if self._raw is not None:
             self._last_ns = self._raw.waiting(self._connection)[2]
         return self._last_ns or None
 
     def body(self, most_reads: int) -> Arrivals:
-        """As Reply.body."""
+        """See HttpReply.body."""
         if not self._waiting:
             self._fetch()
         if not self._waiting:
@@ -186,31 +186,31 @@ class NativeReply(Reply):
         return reads if stop - first == len(reads.ends) else _slice(reads, first, stop)
 
     def drop(self) -> None:
-        """Forget what was not handed over, and who was to be told."""
+        """Discard the remaining reads and the callbacks."""
         super().drop()
         self._on_much = nothing
         self._waiting.clear()
         self._handed = 0
 
     def detach(self) -> None:
-        """Take what is there: the connection is about to be another reply's, or closed."""
+        """Fetch the remaining reads before the connection is reused or closed."""
         if self._raw is not None:
             self._fetch()
             self._raw = None
 
     def abandon(self) -> None:
-        """Leave what the thread still has."""
+        """Release the connection without its remaining reads."""
         self._raw = None
 
     def ended(self, ending: int, error: int) -> None:
-        """What the thread says of this reply."""
+        """Handle a notification of the thread for this reply."""
         if ending == _ASKS_FOR_HEAD:
-            self._say_framing()
+            self._set_framing()
             return
         if ending == _MUCH:
             self._on_much()
             return
-        self.detach()  # nothing more will come
+        self.detach()  # the last reads
         if ending == _COMPLETE:
             self.finish(complete=True)
         elif ending == _BROKEN_FRAMING:
@@ -222,27 +222,27 @@ class NativeReply(Reply):
         else:
             self.finish(complete=False, error=ConnectionLost("the server closed the connection"))
 
-    def _say_framing(self) -> None:
-        """The thread knows plain heads only; the rest is for `parse_head`."""
+    def _set_framing(self) -> None:
+        """Parse a head that the thread does not support, and pass the framing to it."""
         if self._raw is None:
             return
         data = self._raw.peek(self._connection)
         try:
-            found = parse_head(data)
+            parsed = parse_head(data)
         except Http1Error as error:
             self.finish(complete=False, error=error)
             return
-        if found is None:
+        if parsed is None:
             self._raw.frame(self._connection, 0, 0, 0)
             return
-        head, rest = found
+        head, rest = parsed
         framing = _FRAMINGS[head.framing]
         ending = _ENDINGS.get(self._raw.frame(self._connection, len(data) - len(rest), framing, head.length or 0))
         if ending is not None:
             self.ended(ending, 0)
 
     def _fetch(self) -> None:
-        """Take over what the thread has gathered; nothing while the head is not whole."""
+        """Fetch the reads of the thread; none while the head is incomplete."""
         if self._raw is None:
             return
         reads, _, self._last_ns, framed = self._raw.waiting(self._connection)
@@ -251,17 +251,17 @@ class NativeReply(Reply):
         head, data, ends, at_ns, delay_ns, unstamped = self._raw.take(self._connection, self.floor_ns)
         try:
             if self.head is None:
-                found = parse_head(head)
-                assert found is not None
-                self._begin_body(found[0])
+                parsed = parse_head(head)
+                assert parsed is not None
+                self._begin_body(parsed[0])
             self._waiting.append(Arrivals(data, _numbers(ends), _numbers(at_ns), _numbers(delay_ns), unstamped))
         except Http1Error as error:
-            self._raw = None  # before the end is told, which would take what there is once more
+            self._raw = None  # before `finish`, whose callback would fetch again
             self.finish(complete=False, error=error)
 
 
 def _slice_end(reads: Arrivals, first: int, most_reads: int) -> int:
-    """Where a slice from this read on ends: after so many reads, or about so many bytes, but at least one read."""
+    """Return the end of a slice from a read on: at most `most_reads`, about _SLICE_BYTES, at least one read."""
     stop, begin = min(first + most_reads, len(reads.ends)), reads.ends[first - 1] if first else 0
     if reads.ends[stop - 1] - begin <= _SLICE_BYTES:
         return stop
@@ -269,7 +269,7 @@ def _slice_end(reads: Arrivals, first: int, most_reads: int) -> int:
 
 
 def _slice(reads: Arrivals, first: int, stop: int) -> Arrivals:
-    """Some of the reads. Delays are not told apart by read: all go with the first."""
+    """Return a slice of the reads. Delays are not assigned to reads: all go to the first slice."""
     begin = reads.ends[first - 1] if first else 0
     ends = array("q", [end - begin for end in reads.ends[first:stop]])
     delays = (array("q"), 0) if first else (reads.delay_ns, reads.unstamped)
@@ -277,6 +277,6 @@ def _slice(reads: Arrivals, first: int, stop: int) -> Arrivals:
 
 
 def _numbers(int64s: bytes) -> array[int]:
-    made = array("q")
-    made.frombytes(int64s)
-    return made
+    numbers = array("q")
+    numbers.frombytes(int64s)
+    return numbers

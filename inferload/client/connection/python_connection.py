@@ -1,10 +1,8 @@
-"""One keep-alive connection whose reads are stamped before anything else is done with them.
+"""Keep-alive connection that is read in the event loop: TLS, and machines without the extension (see `NativeConnection`).
 
-A read watcher stays registered for the connection's whole life and calls back from the event loop: no greenlet is woken and no
-`recv` fails for a chunk. The callback stamps, keeps the bytes and looks at their last four; parsing happens elsewhere
-(`Reply.body`). The kernel's receive stamp, where it can be had, dates a chunk that waited while this process was busy.
-`NativeConnection` does the same in a thread that needs none of Python's time; this one reads where it cannot: TLS, and machines
-on which the extension was not built.
+A read watcher is registered for the whole life of the connection and calls back from the event loop: no greenlet switch and no
+failed `recv` per chunk. The callback takes the time, stores the bytes and searches them for the end of the body; parsing is
+deferred (`HttpReply.body`). The kernel's receive timestamp dates a chunk that waited while this process was busy.
 """
 
 import socket
@@ -16,24 +14,24 @@ from inferload.client.connection.reply import ConnectionLost, GatheredReply
 from inferload.client.connection.tls import TlsLayer
 from inferload.measure.clock import now_ns, wall_ns
 
-SO_TIMESTAMPNS = 35  # Linux; the socket module has no name for it
-_READ_BYTES = 2_048  # more would be allocated, cleared by the kernel and given back for each token of 200 bytes
+SO_TIMESTAMPNS = 35  # Linux; not in the socket module
+_READ_BYTES = 2_048  # a larger buffer would be allocated and released for each token of 200 bytes
 _ANCILLARY_BYTES = socket.CMSG_SPACE(16)
 
 
 def offered(sock: Any, data: bytes) -> bytes | memoryview:
-    """What is left of the data when a socket of gevent's has taken all that it takes at once."""
+    """Send data on a gevent socket without blocking; return the rest that did not fit into its buffer."""
     try:
-        taken = sock._sock.send(data)
+        sent = sock._sock.send(data)
     except (BlockingIOError, InterruptedError):
         return data
-    return b"" if taken == len(data) else memoryview(data)[taken:]
+    return b"" if sent == len(data) else memoryview(data)[sent:]
 
 
-class Connection:
-    """A connected socket that reads for one reply at a time. `watch` registers it with an event loop.
+class PythonConnection:
+    """A connected socket that is read for one reply at a time. `watch` registers it with an event loop.
 
-    `sock` is one of gevent's, whose `sendall` may block the calling greenlet; what need not block goes to the plain socket below.
+    `sock`: a gevent socket, whose `sendall` may block the calling greenlet; non-blocking calls use the plain socket below it.
     """
 
     __slots__ = ("_paused", "_plain", "_recvmsg", "_reply", "_sock", "_tls", "_watcher", "closed", "turns")
@@ -47,37 +45,37 @@ class Connection:
         self._watcher: Any = None
         self._paused = False
         self.closed = False
-        self.turns = 0  # requests sent over it so far
+        self.turns = 0  # requests sent so far
 
     def watch(self, loop: Any) -> None:
-        """Register the read watcher that stays until `close`."""
+        """Register the read watcher until `close`."""
         self._watcher = loop.io(self._sock.fileno(), 1)
         self._watcher.start(self._on_readable)
 
     def expect(self, on_done: Callable[[], None], on_tail: Callable[[], None] | None = None) -> GatheredReply:
-        """Reads from now on belong to this reply."""
+        """Start the reply to which further reads belong."""
         assert self._reply is None
         self._reply = GatheredReply(on_done, on_tail)
-        if on_tail is not None:  # else nobody takes anything before the end
+        if on_tail is not None:  # else nothing is handed over before the end
             self._reply.on_full, self._reply.on_room = self._pause, self._resume
         self.turns += 1
         return self._reply
 
     def offer(self, data: bytes) -> bytes | memoryview:
-        """Hand it to the kernel as far as it has room; what is left. OSError where the peer is gone."""
+        """Send data without blocking; return the rest that did not fit. Raise OSError if the connection is lost."""
         return offered(self._sock, data if self._tls is None else self._tls.encrypt(data))
 
     def send_rest(self, rest: bytes | memoryview) -> None:
-        """Hand the kernel what it had no room for; OSError where the peer is gone. Blocks this greenlet."""
+        """Send the rest of a request. Blocks this greenlet. Raise OSError if the connection is lost."""
         self._sock.sendall(rest)
 
     def release(self) -> None:
-        """The reply is over; what is read from now on belongs to nobody and ends the connection."""
+        """End the reply; any further read closes the connection."""
         self._reply = None
         self._resume()
 
     def close(self) -> None:
-        """Take the watcher away and close the socket; harmless when repeated."""
+        """Stop the watcher and close the socket. Idempotent."""
         if self.closed:
             return
         self.closed = True
@@ -107,10 +105,10 @@ class Connection:
                     None if isinstance(error, ssl.SSLZeroReturnError) else ConnectionLost(f"TLS: {error.reason}")
                 )
                 return
-            if not data:  # part of a record, or one of TLS's own
+            if not data:  # a part of a record, or a record without application data
                 return
         if self._reply is None or self._reply.done:
-            self.close()  # nobody asked for anything
+            self.close()  # unexpected data
         else:
             try:
                 self._reply.take(data, mono_ns, wall_now_ns, ancillary)
@@ -118,7 +116,7 @@ class Connection:
                 self._lost(error)
 
     def _pause(self) -> None:
-        """Read no more until the reply has been handed over, which is asked for."""
+        """Stop reading until the reply is handed over, and request that."""
         if self._reply is not None and not self._paused:
             self._paused = True
             self._watcher.stop()
@@ -130,7 +128,7 @@ class Connection:
             self._watcher.start(self._on_readable)
 
     def _lost(self, error: Exception | None) -> None:
-        """End of the connection; an error of None is the peer's orderly close."""
+        """Close the connection and end its reply. An error of None: orderly close by the peer."""
         reply = self._reply
         self.close()
         if reply is None:

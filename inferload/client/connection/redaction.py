@@ -1,6 +1,6 @@
-"""Removes a process's secrets from text: the API key, the values of its headers, passwords in URLs.
+"""Redaction of secrets in texts: API key, header values, passwords in URLs.
 
-No I/O; only `Redaction.of` reads the environment, where the proxies' passwords stand.
+No I/O; only `Redaction.of` reads the environment, for the proxy passwords.
 """
 
 import re
@@ -13,9 +13,9 @@ from urllib.parse import unquote, urlsplit
 from inferload.escaping import mapped
 
 MARK = "***"
-# A run of so many characters of a secret is removed wherever it stands, so a text may be cut before or after redaction.
+# Any part of a secret of this length is removed, so a text may be cut before or after redaction.
 LEAST = 8
-# Request headers whose values are no credentials, and occur in reports for good reasons.
+# Prefixes of request headers whose values are not secret and occur in reports.
 _PUBLIC = ("accept", "content-", "user-agent", "host", "origin", "referer", "x-forwarded-", "forwarded", "connection")
 _SCHEMES = ("bearer", "basic", "digest", "token", "apikey", "key")
 _USERINFO = re.compile(r"(?<=://)[^/\s@\"'<>\\]+@")
@@ -23,7 +23,7 @@ _LOWER = str.maketrans(string.ascii_uppercase, string.ascii_lowercase)
 
 
 class Redaction:
-    """Knows the secrets of a process. Secrets shorter than eight characters are removed only where they stand as words."""
+    """Redaction of the secrets of a process. Secrets shorter than eight characters are removed only as whole words."""
 
     def __init__(self, secrets: Iterable[str] = ()) -> None:
         known = {secret.translate(_LOWER) for secret in secrets if secret}
@@ -33,7 +33,7 @@ class Redaction:
 
     @classmethod
     def of(cls, api_key: str | None, headers: Iterable[tuple[str, str]]) -> "Redaction":
-        """The redaction of a key, of headers, and of the passwords of this environment's proxies."""
+        """Return the redaction of a key, headers, and the proxy passwords of the environment."""
         secrets = [api_key or ""]
         for name, value in headers:
             if not name.lower().startswith(_PUBLIC):
@@ -47,40 +47,40 @@ class Redaction:
         return "Redaction(***)"
 
     def __call__(self, text: str) -> str:
-        """A text from outside, or one about it, without secrets."""
+        """Return a text without secrets."""
         text = self._without_parts(_USERINFO.sub(f"{MARK}@", text))
         return text if self._short is None else self._short.sub(MARK, text)
 
     def document(self, document: Any) -> Any:
-        """A JSON document without secrets. Short ones stay: a key such as `none` is also a word of every document."""
+        """Return a JSON document without long secrets. Short ones stay: a key such as `none` is a common word."""
         return mapped(document, lambda text: self._without_parts(_USERINFO.sub(f"{MARK}@", text)))
 
     def _without_parts(self, text: str) -> str:
-        while (shorter := self._once(text)) != text:  # a mark may complete a secret that has asterisks in it
+        while (shorter := self._once(text)) != text:  # a mark may complete a secret that contains asterisks
             text = shorter
         return text
 
     def _once(self, text: str) -> str:
-        parts, found, kept, last = self._parts, text.translate(_LOWER), [], 0
+        parts, lower, pieces, last = self._parts, text.translate(_LOWER), [], 0
         if not parts:
             return text
-        at, end = 0, len(found) - LEAST
+        at, end = 0, len(lower) - LEAST
         while at <= end:
-            if found[at : at + LEAST] not in parts:
+            if lower[at : at + LEAST] not in parts:
                 at += 1
                 continue
-            kept.append(text[last:at])
-            while at <= end and found[at : at + LEAST] in parts:
+            pieces.append(text[last:at])
+            while at <= end and lower[at : at + LEAST] in parts:
                 at += 1
             last = at + LEAST - 1
             at = last
-        if not kept:
+        if not pieces:
             return text
-        return MARK.join([*kept, text[last:]])
+        return MARK.join([*pieces, text[last:]])
 
 
 def _passwords(url: str) -> list[str]:
-    """User names' passwords of a proxy's URL, as they are written and decoded; a user name alone is a token."""
+    """Return the password in a proxy URL, encoded and decoded. A user name without a password is a token."""
     try:
         userinfo = urlsplit(url if "://" in url else f"http://{url}").netloc.rpartition("@")[0]
     except ValueError:
@@ -91,7 +91,7 @@ def _passwords(url: str) -> list[str]:
 
 
 def without_userinfo(url: str) -> str:
-    """A URL for a message: whatever stands before an `@` is left out, wherever the parts of the URL begin and end."""
+    """Return a URL for a message, with everything between the scheme and the last `@` replaced."""
     before, sign, after = url.rpartition("@")
     scheme, slashes, _ = before.partition("://")
     return f"{scheme + slashes if slashes else ''}{MARK}@{after}" if sign else url

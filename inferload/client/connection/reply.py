@@ -1,4 +1,4 @@
-"""What came back for one request: stamped reads, in order, and whether they are all there. Whoever reads the sockets fills it."""
+"""HTTP reply to one request: its timestamped reads in order, and its end. The reader of the socket fills it."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ import numpy as np
 from inferload.client.connection.http1 import ChunkedDecoder, Framing, Http1Error, ReplyHead, parse_head
 from inferload.measure.clock import NS_PER_S
 
-# The largest ancillary payload that says nothing: a read without a kernel stamp.
+# Payload for a read without a kernel timestamp.
 _NO_STAMP = bytes(16)
-_CHUNKS_END = b"\r\n\r\n"  # of the last chunk and its trailers
+_CHUNKS_END = b"\r\n\r\n"  # end of the last chunk and its trailers
 
 
 class ConnectionLost(Exception):
@@ -22,87 +22,85 @@ class ConnectionLost(Exception):
 
 
 class Arrivals(NamedTuple):
-    """Some reads of a reply: their bytes, where each ends among them, the instant of each, and what it waited in our process."""
+    """Some reads of a reply: their bytes, and the position of the end and the time of each read.
+
+    `delay_ns`: time from the kernel timestamp to the read; in order, without the `unstamped` reads that have no plausible one.
+    """
 
     data: bytes
     ends: array[int]
     at_ns: array[int]
-    delay_ns: array[int]  # of those reads that carried a kernel stamp that can be believed; in order, but fewer
+    delay_ns: array[int]
     unstamped: int
 
 
-class Reply:
-    """Base of what the two ways to read share; by itself, the reply of a request that has no connection yet.
+class HttpReply:
+    """Base class of the replies of both readers; by itself, the reply to a request without a connection.
 
-    `on_done` is called once, when the reply is complete or broken; from the event loop, so it must not block.
+    `on_done` is called once in the event loop, when the reply is complete or broken, and must not block.
     """
 
     __slots__ = ("chunks", "complete", "done", "error", "floor_ns", "head", "on_done", "surplus")
 
-    # A live stream that holds more bytes than this is parsed while it goes on.
-    digest_bytes = 12_288
-    # One that holds more than this is not read on until they have been handed over.
+    # A stream with more unparsed bytes than this is parsed before its end.
+    parse_bytes = 12_288
+    # A stream with more unparsed bytes than this is not read until they are handed over.
     full_bytes = 1 << 22
 
     def __init__(self, on_done: Callable[[], None]) -> None:
         self.on_done = on_done
         self.head: ReplyHead | None = None
-        self.chunks: ChunkedDecoder | None = None  # takes the framing off a chunked body; None for other bodies
+        self.chunks: ChunkedDecoder | None = None  # None for bodies that are not chunked
         self.complete = False
         self.done = False
         self.error: Exception | None = None
-        self.surplus = False  # bytes came behind the end: the connection can carry no other reply
-        self.floor_ns = 0  # when the request was sent: no read can have arrived before
+        self.surplus = False  # there were bytes after the end: the connection cannot be reused
+        self.floor_ns = 0  # time of the request: no read can have arrived before
 
     @property
     def waiting(self) -> int:
-        """How many reads of the body have not been handed over."""
+        """Number of reads of the body that are not handed over."""
         return 0
 
     @property
     def body_bytes(self) -> int:
-        """Bytes that came and were not handed over."""
+        """Number of received bytes that are not handed over."""
         return 0
 
     @property
     def last_ns(self) -> int | None:
-        """Monotonic time of the newest read."""
+        """Monotonic time of the latest read."""
         return None
 
     def body(self, most_reads: int) -> Arrivals:
-        """Hand over up to so many reads, as they came; `unframe` takes the chunk framing off each, in order.
+        """Hand over up to `most_reads` reads with their framing, which `unframe` removes.
 
-        An instant is the kernel's receive stamp moved to the monotonic clock; where there is none, or where it would lie before
-        the request or in the future (the wall clock was stepped), it is the time at which we read. Instants never run backwards.
+        The time of a read is the kernel's receive timestamp on the monotonic clock. If there is none, or if it lies before the
+        request or in the future (the wall clock was stepped), it is the time of the `recv`. Times never decrease.
         """
         raise NotImplementedError
 
     def finish(self, complete: bool, error: Exception | None = None) -> None:
-        """No more is to come; the first call counts."""
+        """Mark the reply as ended and call `on_done`. Idempotent."""
         if not self.done:
             self.done, self.complete, self.error = True, complete, error
             self.on_done()
 
     def drop(self) -> None:
-        """Forget what was not handed over, and who was to be told."""
+        """Discard the remaining reads and the callbacks."""
         self.on_done = nothing
 
-    @property
-    def at_end(self) -> bool:
-        """Whether the last chunk has been handed over."""
-        return self.chunks is not None and self.chunks.done
-
     def parsed(self) -> None:
-        """Take note that all reads handed over so far have been parsed; ends a reply whose reads are not framed before."""
+        """Finish the reply if its end was among the reads that are parsed (GatheredReply)."""
 
     @property
     def unframe(self) -> Callable[[bytes], bytes]:
-        """What turns the next bytes into bytes of the body; it raises Http1Error where the framing is broken."""
+        """Function from the next bytes to bytes of the body. It raises Http1Error for broken framing."""
         return bytes if self.chunks is None else self.chunks.feed
 
     @property
     def between_chunks(self) -> bool:
-        """Whether what comes next is the first byte of a chunk, or of any part of a body that has none."""
+        """True if the next byte is the first of a chunk, or of any part of a body without chunks."""
         return self.chunks is None or self.chunks.between_chunks
 
     def _begin_body(self, head: ReplyHead) -> None:
@@ -112,24 +110,24 @@ class Reply:
 
 
 class AnyConnection(Protocol):
-    """A keep-alive connection, whoever reads it."""
+    """A keep-alive connection with either reader."""
 
-    turns: int  # requests sent over it so far
+    turns: int  # requests sent so far
 
     @property
     def closed(self) -> bool: ...
-    def expect(self, on_done: Callable[[], None], on_tail: Callable[[], None] | None = None, /) -> Reply: ...
+    def expect(self, on_done: Callable[[], None], on_tail: Callable[[], None] | None = None, /) -> HttpReply: ...
     def offer(self, data: bytes) -> bytes | memoryview: ...
     def send_rest(self, rest: bytes | memoryview) -> None: ...
     def release(self) -> None: ...
     def close(self) -> None: ...
 
 
-class GatheredReply(Reply):
-    """A reply whose reads are handed in one by one, from the event loop.
+class GatheredReply(HttpReply):
+    """Reply whose reads are added one by one in the event loop.
 
-    Nothing is parsed when a read is taken. Where its last bytes may be the end of a chunked body, `on_tail` is called: whoever
-    reads the body then finds out. Reads lie in flat arrays and lists of bytes, none of which the garbage collector has to look at.
+    A read is not parsed when it is added. If it may contain the end of a chunked body, `on_tail` is called, and parsing the body
+    decides. Reads are stored in arrays and lists of bytes, which are cheap for the garbage collector.
     """
 
     __slots__ = (
@@ -149,10 +147,10 @@ class GatheredReply(Reply):
     def __init__(self, on_done: Callable[[], None], on_tail: Callable[[], None] | None = None) -> None:
         super().__init__(on_done)
         self.on_tail = on_tail or self._look_for_end
-        self.on_full: Callable[[], None] = nothing  # no more is to be read until `on_room` is called
+        self.on_full: Callable[[], None] = nothing  # stop reading until `on_room` is called
         self.on_room: Callable[[], None] = nothing
         self._last_ns: int | None = None
-        self._newest_ns = 0  # instant of the newest read handed over
+        self._newest_ns = 0  # time of the latest read that is handed over
         self._body_bytes = 0
         self._left = 0
         self._mono_ns, self._wall_ns = array("q"), array("q")
@@ -161,21 +159,21 @@ class GatheredReply(Reply):
 
     @property
     def waiting(self) -> int:
-        """How many reads of the body have not been handed over."""
+        """Number of reads of the body that are not handed over."""
         return 0 if self.head is None else len(self._data)
 
     @property
     def body_bytes(self) -> int:
-        """Bytes that came and were not handed over."""
+        """Number of received bytes that are not handed over."""
         return self._body_bytes
 
     @property
     def last_ns(self) -> int | None:
-        """Monotonic time of the newest read."""
+        """Monotonic time of the latest read."""
         return self._last_ns
 
     def take(self, data: bytes, mono_ns: int, wall_ns: int, ancillary: list[Any]) -> None:
-        """Keep a read; called from the event loop, so nothing here may be slow."""
+        """Add a read, in the event loop; this must be fast."""
         self._last_ns = mono_ns
         self._mono_ns.append(mono_ns)
         self._wall_ns.append(wall_ns)
@@ -185,7 +183,7 @@ class GatheredReply(Reply):
         if self.head is None:
             self._look_for_head()
         elif self.chunks is not None:
-            # A chunked body ends in CRLF CRLF, which hardly any chunk of SSE contains: the only look at most reads.
+            # A chunked body ends in CRLF CRLF, which hardly any chunk of SSE contains: the only search of most reads.
             if len(data) < 4 or _CHUNKS_END in data or (data[0] in b"\r\n" and self._may_end()):
                 self.on_tail()
         elif self.head.framing is Framing.LENGTH:
@@ -194,7 +192,7 @@ class GatheredReply(Reply):
             self.on_full()
 
     def eof(self) -> None:
-        """The peer closed its side."""
+        """Handle the close by the peer."""
         if self.head is not None and self.head.framing is Framing.CLOSE:
             self.finish(complete=True)
             return
@@ -202,21 +200,21 @@ class GatheredReply(Reply):
         self.finish(complete=False, error=ConnectionLost("the server closed the connection"))
 
     def drop(self) -> None:
-        """Forget what was not handed over, and who was to be told."""
+        """Discard the remaining reads and the callbacks."""
         super().drop()
-        for kept in (self._data, self._mono_ns, self._wall_ns, self._stamps):
-            del kept[:]
+        for column in (self._data, self._mono_ns, self._wall_ns, self._stamps):
+            del column[:]
         self._body_bytes = 0
         self.on_tail = self.on_full = self.on_room = nothing
 
     def body(self, most_reads: int) -> Arrivals:
-        """As Reply.body."""
+        """See HttpReply.body."""
         data = self._data[:most_reads]
         mono = np.array(self._mono_ns[:most_reads])
         wall = np.array(self._wall_ns[:most_reads])
         seconds, nanoseconds = np.frombuffer(b"".join(self._stamps[:most_reads]), dtype=np.int64).reshape(-1, 2).T
-        for kept in (self._data, self._mono_ns, self._wall_ns, self._stamps):
-            del kept[:most_reads]
+        for column in (self._data, self._mono_ns, self._wall_ns, self._stamps):
+            del column[:most_reads]
         delay = wall - (seconds * NS_PER_S + nanoseconds)
         believed = (delay >= 0) & (mono - delay >= self.floor_ns)
         least = max(self.floor_ns, self._newest_ns)
@@ -225,13 +223,13 @@ class GatheredReply(Reply):
             self._newest_ns = int(at[-1])
         ends = array("q", accumulate(map(len, data)))
         self._body_bytes -= ends[-1] if ends else 0
-        if self._body_bytes <= self.digest_bytes:
+        if self._body_bytes <= self.parse_bytes:
             self.on_room()
         unstamped = len(at) - int(believed.sum())
         return Arrivals(b"".join(data), ends, _flat(at), _flat(delay[believed]), unstamped)
 
     def parsed(self) -> None:
-        """As Reply.parsed."""
+        """Finish the reply if its last chunk was among the reads that are parsed."""
         if self.chunks is not None and self.chunks.done:
             self.surplus = bool(self.chunks.surplus)
             self.finish(complete=True)
@@ -239,18 +237,18 @@ class GatheredReply(Reply):
     def _look_for_head(self) -> None:
         head_so_far = b"".join(self._data)
         try:
-            found = parse_head(head_so_far)
+            parsed = parse_head(head_so_far)
         except Http1Error as error:
             self.finish(complete=False, error=error)
             return
-        for kept in (self._data, self._mono_ns, self._wall_ns, self._stamps):
-            del kept[:-1]
-        if found is None:
+        for column in (self._data, self._mono_ns, self._wall_ns, self._stamps):
+            del column[:-1]
+        if parsed is None:
             self._data[0] = head_so_far
             return
-        head, rest = found
+        head, rest = parsed
         self._begin_body(head)
-        self._data[0] = rest  # the head ends in this read: what follows has its stamp
+        self._data[0] = rest  # the head ends in this read: the rest has its time
         self._body_bytes = len(rest)
         if head.framing is Framing.CHUNKED:
             if len(rest) < 4 or _CHUNKS_END in rest:
@@ -260,11 +258,11 @@ class GatheredReply(Reply):
             self._count_down()
 
     def _may_end(self) -> bool:
-        """Whether the newest read may complete the end of a chunked body that began in the read before."""
+        """Return True if the end of a chunked body may be split over the last two reads."""
         return len(self._data) < 2 or _CHUNKS_END in self._data[-2][-3:] + self._data[-1][:3]
 
     def _count_down(self) -> None:
-        """Take the newest read off the length; bytes behind the end are no part of the reply."""
+        """Subtract the latest read from the remaining length; cut off bytes after the end."""
         data = self._data[-1]
         self._left -= len(data)
         if self._left < 0:
@@ -275,7 +273,7 @@ class GatheredReply(Reply):
             self.finish(complete=True)
 
     def _look_for_end(self) -> None:
-        """Try the framing on a copy of what is there: is the last chunk in?"""
+        """Decode the stored reads with a copy of the decoder; finish the reply if the last chunk is among them."""
         if self.chunks is None or self.done:
             return
         trial = self.chunks.copy()
@@ -290,11 +288,11 @@ class GatheredReply(Reply):
 
 
 def _flat(numbers: Any) -> array[int]:
-    """The same whole numbers in an array of Python's own."""
-    made = array("q")
-    made.frombytes(numbers.tobytes())
-    return made
+    """Return the integers of a NumPy array as an `array`."""
+    flat = array("q")
+    flat.frombytes(numbers.tobytes())
+    return flat
 
 
 def nothing() -> None:
-    """What is called where nobody listens any more."""
+    """Do nothing: the callback of replies without a listener."""

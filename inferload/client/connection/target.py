@@ -1,4 +1,4 @@
-"""Where a run is aimed: the addresses of one server, made from what a person types as its host."""
+"""Target of a run: the addresses of one server, parsed from its host option."""
 
 from dataclasses import dataclass
 from urllib.parse import urlsplit
@@ -9,7 +9,7 @@ from inferload.errors import UsageError
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """One server. `api` is the path of the OpenAI-compatible root (it ends in /v1), `root` that of the server's own pages."""
+    """One server. `api`: path of the OpenAI-compatible API, which ends in /v1; `root`: path of the other endpoints."""
 
     scheme: str
     host: str
@@ -19,8 +19,8 @@ class Target:
 
     @classmethod
     def parse(cls, url: str) -> "Target":
-        """`http://server:8000`, with a path where one stands before the API; a path that ends in /v1 is the API's root."""
-        example, shown = "say it as http://server:8000", repr(without_userinfo(url))
+        """Parse `http://server:8000`, with an optional path of the API with or without /v1. Raise UsageError if invalid."""
+        example, shown = "write it as http://server:8000", repr(without_userinfo(url))
         try:
             parts = urlsplit(url.strip())
         except ValueError as error:  # brackets without an IPv6 address between them
@@ -28,9 +28,9 @@ class Target:
         if parts.scheme not in ("http", "https"):
             raise UsageError(f"host {shown}: no http:// or https:// in front; {example}")
         if parts.username or parts.password:
-            raise UsageError("host: carries a user or password; give a key with --api-key-file")
+            raise UsageError("host: contains a user or password; set a key with --api-key-file")
         if parts.query or parts.fragment:
-            raise UsageError(f"host {shown}: carries a query; {example}")
+            raise UsageError(f"host {shown}: contains a query; {example}")
         try:
             port = parts.port
         except ValueError:
@@ -43,13 +43,13 @@ class Target:
 
     @classmethod
     def of_page(cls, url: str) -> "Target":
-        """The server that a page's URL names, without the page's path."""
+        """Return the server of a page's URL, without the path of the page."""
         scheme, slashes, rest = url.partition("://")
         return cls.parse(f"{scheme}{slashes}{rest.partition('/')[0].partition('?')[0]}")
 
     @property
     def authority(self) -> str:
-        """The value of the Host header."""
+        """Value of the Host header."""
         host = f"[{self.host}]" if ":" in self.host else self.host
         default = 443 if self.scheme == "https" else 80
         return host if self.port == default else f"{host}:{self.port}"
@@ -61,10 +61,10 @@ class Target:
 
     @property
     def url(self) -> str:
-        """The address as it stands in records and reports."""
+        """Address of the server in records and reports."""
         return self.origin + self.root
 
     @property
     def metrics_url(self) -> str:
-        """Where the Prometheus page is unless somebody says otherwise: beside the API, at the same origin."""
+        """Default URL of the Prometheus page."""
         return f"{self.url}/metrics"

@@ -1,4 +1,4 @@
-"""TLS between buffers in memory."""
+"""TLS on memory buffers."""
 
 import ssl
 from typing import Any
@@ -7,7 +7,7 @@ _READ_BYTES = 2_048
 
 
 class TlsLayer:
-    """TLS between buffers in memory, so that the socket below can be read and stamped as a plain one is."""
+    """TLS on memory buffers, so that reads of the socket below have timestamps as those of a plain one."""
 
     __slots__ = ("_incoming", "_object", "_outgoing")
 
@@ -16,7 +16,7 @@ class TlsLayer:
         self._object = context.wrap_bio(self._incoming, self._outgoing, server_hostname=server_name)
 
     def handshake(self, sock: Any) -> None:
-        """Shake hands over a socket whose `sendall` and `recv` may block; ssl.SSLError where that fails."""
+        """Perform the handshake over a socket whose `sendall` and `recv` may block. Raise ssl.SSLError if it fails."""
         while True:
             try:
                 self._object.do_handshake()
@@ -32,12 +32,12 @@ class TlsLayer:
                 return
 
     def encrypt(self, data: bytes) -> bytes:
-        """The records that carry these bytes."""
+        """Return the TLS records for these bytes."""
         self._object.write(data)
         return self._outgoing.read()
 
     def decrypt(self, data: bytes) -> bytes:
-        """The plain bytes that these complete; SSLZeroReturnError at the peer's orderly close."""
+        """Return the plain bytes of the records that `data` completes. Raise SSLZeroReturnError after close_notify."""
         self._incoming.write(data)
         pieces = []
         try:

@@ -1,4 +1,4 @@
-"""Adaptations of Locust: what each needs of the installed version, and the consequence of leaving it out.
+"""Adaptations of Locust: requirements of each on the installed version, and the consequence of its absence.
 
 `python -m inferload.locust.adapters.adaptations` prints docs/locust-versions.md.
 """
@@ -31,16 +31,16 @@ logger = logging.getLogger(__name__)
 
 
 def _nothing() -> None:
-    """Apply nothing at start-up: the adaptation is a function that is called later."""
+    """Apply nothing: the adaptation is a function that is called later."""
 
 
 @dataclass(frozen=True, slots=True)
 class Adaptation:
     """A change to Locust, or a use of its private parts.
 
-    `fits`: whether this Locust has these parts and they behave as expected; an exception counts as no.
-    `consequence`: of leaving it out. `figures`: figures can be wrong then. `workers`: it concerns only runs with workers.
-    `required`: no run can be made without it.
+    `fits`: returns True if this Locust has these parts and they behave as expected; an exception counts as False.
+    `consequence`: of its absence. `figures`: True if figures can be wrong without it. `workers`: it concerns only runs with
+    workers. `required`: no run is possible without it.
     """
 
     name: str
@@ -52,7 +52,7 @@ class Adaptation:
     required: bool = False
 
     def applied(self) -> bool:
-        """Apply the adaptation if it fits; whether it does."""
+        """Apply the adaptation if it fits. Return True if it did."""
         try:
             if not self.fits():
                 return False
@@ -68,22 +68,22 @@ class Adaptation:
 
 
 def apply_all(adaptations: Iterable[Adaptation], version: str) -> set[str]:
-    """Apply adaptations in order; names of those that do not fit. UsageError if one of these is required."""
+    """Apply adaptations in order; return the names of those that do not fit. UsageError if one of these is required."""
     left_out = set()
-    for one in adaptations:
-        if one.applied():
+    for adaptation in adaptations:
+        if adaptation.applied():
             continue
-        if one.required:
+        if adaptation.required:
             raise UsageError(
-                f"locust {version}: {one.consequence}; inferload is tested with {TESTED}: "
+                f"locust {version}: {adaptation.consequence}; inferload is tested with {TESTED}: "
                 f"pip install 'locust>={OLDEST_TESTED},<={NEWEST_TESTED}'"
             )
-        left_out.add(one.name)
+        left_out.add(adaptation.name)
     return left_out
 
 
 def check_version(version: str) -> None:
-    """UsageError if Locust is older than the oldest version that the tests pass with."""
+    """Raise UsageError if Locust is older than the oldest tested version."""
     if _numbers(version) < _numbers(OLDEST_TESTED):
         raise UsageError(
             f"locust {version}: inferload needs {OLDEST_TESTED} or newer; pip install 'locust>={OLDEST_TESTED},<3'"
@@ -96,25 +96,24 @@ def _is_newer(version: str) -> bool:
 
 
 def _numbers(version: str) -> tuple[int, ...]:
-    """Major, minor and patch; a version that names none, as a build from a repository, counts as newest."""
-    found = re.match(r"(\d+)\.(\d+)(?:\.(\d+))?", version)
-    return tuple(int(part or 0) for part in found.groups()) if found else (10**6,)
+    """Return major, minor and patch; a version without numbers, as of a build from a repository, counts as newest."""
+    match = re.match(r"(\d+)\.(\d+)(?:\.(\d+))?", version)
+    return tuple(int(part or 0) for part in match.groups()) if match else (10**6,)
 
 
 def _parameters(function: Any) -> list[str]:
-    """Names of a function's parameters."""
     return list(inspect.signature(function).parameters)
 
 
 def _names_in(function: Any) -> set[str]:
-    """Names, attributes and texts in a function's code and in functions nested in it."""
-    found: set[str] = set()
+    """Return names, attributes and strings in the code of a function and of functions nested in it."""
+    names: set[str] = set()
     todo = [inspect.unwrap(function).__code__]
     while todo:
         code = todo.pop()
-        found |= {code.co_name, *code.co_names, *(one for one in code.co_consts if isinstance(one, str))}
-        todo += [one for one in code.co_consts if isinstance(one, CodeType)]
-    return found
+        names |= {code.co_name, *code.co_names, *(text for text in code.co_consts if isinstance(text, str))}
+        todo += [nested for nested in code.co_consts if isinstance(nested, CodeType)]
+    return names
 
 
 # -- checks
@@ -143,13 +142,13 @@ def _has_start_and_stop() -> bool:
     for kind in masters:  # a TypeError if the controller's call does not bind
         inspect.signature(kind.start).bind(None, 1, 1.0, wait=False, user_classes=None)
     stops = all(callable(kind.stop) and callable(kind.quit) for kind in masters)
-    talks = all(
+    messages = all(
         _parameters(kind.register_message) == ["self", "msg_type", "listener", "concurrent"]
         and _parameters(kind.send_message) == ["self", "msg_type", "data", "client_id"]
         for kind in (*masters, runners.WorkerRunner)
     )
-    kept = _names_in(runners.Runner.__init__) >= {"shape_greenlet", "target_user_classes_count"}
-    return stops and talks and kept and "clients" in _names_in(runners.MasterRunner.__init__)
+    attributes = _names_in(runners.Runner.__init__) >= {"shape_greenlet", "target_user_classes_count"}
+    return stops and messages and attributes and "clients" in _names_in(runners.MasterRunner.__init__)
 
 
 def _has_command_line() -> bool:
@@ -181,8 +180,10 @@ def _keeps_entries() -> bool:
     uses = all("EntriesDict" in _names_in(function) for function in (kind.__init__, kind.clear_all))
     entries = locust.stats.EntriesDict(kind(use_response_times_cache=False))
     entry = entries["name", "method"]
-    kept = isinstance(entries, dict) and list(entries.items()) == [(("name", "method"), entry)]
-    return uses and kept and entry.name == "name" and _parameters(kind.log_error) == ["self", "method", "name", "error"]
+    stores = isinstance(entries, dict) and list(entries.items()) == [(("name", "method"), entry)]
+    return (
+        uses and stores and entry.name == "name" and _parameters(kind.log_error) == ["self", "method", "name", "error"]
+    )
 
 
 def _has_whole_milliseconds() -> bool:
@@ -299,18 +300,18 @@ def _sends_stats() -> bool:
 
 
 def _logs_in_batches() -> bool:
-    values_ms, one, many = np.array([0.25, 12.5, 1234.5]), _entry(), _entry()
+    values_ms, single, many = np.array([0.25, 12.5, 1234.5]), _entry(), _entry()
     for value in values_ms.tolist():
-        one.log(value, 0)
+        single.log(value, 0)
     compat.log_batch(many, values_ms)
-    return _counters(one) == _counters(many) and "on_request" in _names_in(locust.runners.Runner.__init__)
+    return _counters(single) == _counters(many) and "on_request" in _names_in(locust.runners.Runner.__init__)
 
 
 def _counters(entry: Any) -> dict[str, Any]:
-    """All that an entry keeps, but for moments."""
-    kept = {name: value for name, value in vars(entry).items() if name not in ("stats", "start_time")}
-    kept["last_request_timestamp"] = kept["last_request_timestamp"] is not None
-    return kept | {"num_reqs_per_sec": sum(kept["num_reqs_per_sec"].values())}
+    """Return the counters of an entry, without instants."""
+    counters = {name: value for name, value in vars(entry).items() if name not in ("stats", "start_time")}
+    counters["last_request_timestamp"] = counters["last_request_timestamp"] is not None
+    return counters | {"num_reqs_per_sec": sum(counters["num_reqs_per_sec"].values())}
 
 
 def _starts_run_timer() -> bool:
@@ -331,19 +332,19 @@ ADAPTATIONS = (
     Adaptation(
         "start_stop",
         _has_start_and_stop,
-        "start, stop and messages of its runners have changed, and no run can take them over",
+        "start, stop or messages of its runners have changed, so that no run is possible",
         required=True,
     ),
     Adaptation(
         "command_line",
         _has_command_line,
-        "its options or their parser have changed, and no run can take them over",
+        "its options or their parser have changed, so that no run is possible",
         required=True,
     ),
     Adaptation(
         "default_arguments",
         _asks_for_defaults,
-        "each change of the number of users stops every worker's event loop for 55 to 75 ms",
+        "each change of the number of users blocks every worker's event loop for 55 to 75 ms",
         compat.cache_default_arguments,
         figures=True,
         workers=True,
@@ -358,7 +359,7 @@ ADAPTATIONS = (
     Adaptation(
         "bounded_names",
         _keeps_entries,
-        "a user that puts ids into the names of its requests fills the memory",
+        "request names that contain IDs can exhaust memory",
         compat.bound_names,
     ),
     Adaptation(
@@ -370,35 +371,35 @@ ADAPTATIONS = (
     Adaptation(
         "even_clock",
         _asks_wall_clock,
-        "a step of the wall clock can end workers and distort the rates of Locust's tables",
-        compat.count_time_evenly,
+        "a step of the wall clock can end workers and distort rates in Locust's tables",
+        compat.use_steady_clock,
     ),
     Adaptation(
         "forked_workers",
         _waits_for_forks,
-        "a run with --processes can end with a traceback after a worker has ended",
-        compat.let_workers_have_ended,
+        "a run with --processes can end with a traceback",
+        compat.tolerate_reaped_workers,
         workers=True,
     ),
     Adaptation(
         "malformed_packets",
         _receives_packets,
-        "one malformed packet to the master's port ends its reception of all workers' messages",
+        "one malformed packet to the master's port ends reception of all workers' messages",
         compat.survive_malformed_packets,
         workers=True,
     ),
     Adaptation(
         "known_senders",
         _handles_messages,
-        "statistics of senders that are not workers of the run enter Locust's tables, and an unexpected message ends reception",
+        "Locust's tables include statistics of senders that are not workers of the run, and an unexpected message ends reception",
         compat.check_senders,
         workers=True,
     ),
     Adaptation(
         "signals",
         _sets_signal_handlers,
-        "a run that SIGTERM ends does not exit with 143",
-        compat.leave_signals_to_us,
+        "a run that is ended by SIGTERM does not exit with 143",
+        compat.disable_signal_handlers,
     ),
     Adaptation(
         "task_names",
@@ -410,14 +411,14 @@ ADAPTATIONS = (
     Adaptation(
         "late_wakes",
         _sleeps_between_tasks,
-        "the lag of a task that another one held up is not measured, so that reason client_lag can be missing",
+        "the lag of a task that another task delayed is not measured, so that reason client_lag can be missing",
         compat.note_late_wakes,
         figures=True,
     ),
     Adaptation(
         "run_time_hint",
         _hints_at_run_time,
-        "the log says that no run time limit is set, although there is one",
+        "the log contains Locust's hint that no run time limit is set, although there is one",
         compat.drop_hint,
     ),
     Adaptation(
@@ -429,14 +430,14 @@ ADAPTATIONS = (
     Adaptation(
         "members_only",
         _takes_dispatcher,
-        "a worker that connects while a run lasts is given users that send nothing, so that the load is too low",
+        "a worker that connects during a run gets users that send nothing, so that the load is too low",
         figures=True,
         workers=True,
     ),
     Adaptation(
         "worker_order",
         _hands_out_in_order,
-        "users and sessions are shared among workers in different orders, so that some users can find no session",
+        "users and sessions are distributed among workers in different orders, so that some users can get no session",
         figures=True,
         workers=True,
     ),
@@ -450,7 +451,7 @@ ADAPTATIONS = (
     Adaptation(
         "final_tables",
         _prints_tables,
-        "Locust's own tables are printed at the end of a headless run, too",
+        "Locust's own tables are printed too at the end of a headless run",
     ),
     Adaptation(
         "batches",
@@ -460,39 +461,40 @@ ADAPTATIONS = (
     Adaptation(
         "web_run_time",
         _starts_run_timer,
-        "a run time given in the web UI counts from the click, and the run ends as one that was stopped by hand",
+        "a run time given in the web UI counts from the click, and the run ends as stopped by hand",
     ),
     Adaptation(
         "web_page",
         _has_page,
-        "the web UI shows no state of the run, and a start that is refused gives no reason",
+        "the web UI shows no state of the run, and no reason of a refused start",
     ),
 )
 
 
 def apply() -> None:
-    """Apply every adaptation that fits; UsageError if a required one does not, or Locust is too old. Idempotent."""
+    """Apply every adaptation that fits. UsageError if a required one does not, or if Locust is too old. Idempotent."""
     check_version(locust.__version__)
     compat.left_out.update(apply_all(ADAPTATIONS, locust.__version__))
 
 
 def left_out() -> list[str]:
-    """Names of the adaptations that this process left out."""
+    """Return the names of the adaptations that this process left out."""
     return sorted(compat.left_out)
 
 
 def left_out_of(names: Iterable[str], *, workers: bool) -> tuple[Adaptation, ...]:
-    """The adaptations of these names that concern a run with or without workers."""
+    """Return the named adaptations that concern a run with or without workers."""
     known = set(names)
-    return tuple(one for one in ADAPTATIONS if one.name in known and (workers or not one.workers))
+    return tuple(each for each in ADAPTATIONS if each.name in known and (workers or not each.workers))
 
 
 def log_differences() -> None:
-    """Log a warning for a Locust newer than the tested ones, and one for each adaptation that was left out."""
+    """Log a warning for a Locust newer than the tested versions, and one for each adaptation that was left out."""
     if _is_newer(locust.__version__):
         logger.warning("locust %s is newer than the tested versions, %s", locust.__version__, TESTED)
-    for one in left_out_of(compat.left_out, workers=True):
-        logger.warning("locust %s: adaptation %s does not fit: %s", locust.__version__, one.name, one.consequence)
+    for adaptation in left_out_of(compat.left_out, workers=True):
+        text = "locust %s: adaptation %s does not fit: %s"
+        logger.warning(text, locust.__version__, adaptation.name, adaptation.consequence)
 
 
 _HEAD = """# Versions of Locust
@@ -502,15 +504,14 @@ _HEAD = """# Versions of Locust
 inferload is tested with Locust {tested}. An older version is refused, with exit code 2. A newer one is accepted with one
 warning. `make test-locust VERSION=2.46.0` runs end-to-end tests with another version.
 
-Some parts of Locust are changed, or used although they are private: the *adaptations* in the table below, all of which are in
-`inferload/locust/adapters/compat.py`. Each is checked when inferload is imported: names and signatures of what it changes, and
-where that is cheap the behaviour. An adaptation that does not fit the installed Locust is left out, in one line of the log, and:
+inferload changes some parts of Locust, and uses some private parts: the *adaptations* in the table below, all in
+`inferload/locust/adapters/compat.py`. Each is checked when inferload is imported: names, signatures and, where that is cheap,
+behaviour. An adaptation that does not fit the installed Locust is left out with one warning in the log. In addition:
 
-* `run.json` lists it in `adaptations_left_out`, with its consequence. One that any worker left out is listed too; one that
-  concerns only workers is not listed for a local run;
+* `run.json` lists it in `adaptations_left_out`, with its consequence. The list includes those that any worker left out; for a
+  local run it excludes those that concern only workers;
 * if figures can be wrong without it, the verdict is *suspect*, with reason `locust_adaptation`;
-* if no run can be made without it, the program ends with exit code 2 and one line that names the installed version and the
-  tested ones.
+* if no run is possible without it, the program ends with exit code 2 and one line with the installed and the tested versions.
 
 | adaptation | without it | then |
 | --- | --- | --- |
@@ -518,11 +519,11 @@ where that is cheap the behaviour. An adaptation that does not fit the installed
 
 
 def document(adaptations: Iterable[Adaptation]) -> str:
-    """The text of docs/locust-versions.md."""
+    """Return the text of docs/locust-versions.md."""
     rows = []
-    for one in adaptations:
-        then = "exit code 2" if one.required else "suspect" if one.figures else "listed"
-        rows.append(f"| `{one.name}` | {one.consequence} | {then}{', with workers' if one.workers else ''} |\n")
+    for each in adaptations:
+        then = "exit code 2" if each.required else "suspect" if each.figures else "listed"
+        rows.append(f"| `{each.name}` | {each.consequence} | {then}{', with workers' if each.workers else ''} |\n")
     return _HEAD.format(tested=TESTED) + "".join(rows)
 
 

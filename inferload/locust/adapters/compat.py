@@ -1,4 +1,4 @@
-"""Every change to Locust, and every use of its private parts. `adaptations` lists them, with what each needs of Locust."""
+"""All changes to Locust, and all uses of its private parts. `adaptations` lists them, with their requirements."""
 
 import contextlib
 import functools
@@ -27,10 +27,10 @@ from inferload.measure.bounded_names import MOST_NAMES, OTHER_NAMES, overflow_te
 from inferload.measure.clock import NS_PER_S, Anchor, now_ns
 
 _WORKER_END_S = 3.0
-_SHOWN = 120  # characters of an untrusted text in the log
-OWN_ROWS = ("TURN", "TTFT", "ITL")  # types of the rows in Locust's table that are of turns
+_MAX_SHOWN = 120  # characters of an untrusted text in the log
+OWN_ROWS = ("TURN", "TTFT", "ITL")  # types of the rows of turns in Locust's table
 RUN_TIME_HINT = "No run time limit set, use CTRL+C to interrupt"
-_FIRST_MESSAGES = ("client_ready", "locustfile")  # a sender is not known before these
+_FIRST_MESSAGES = ("client_ready", "locustfile")  # of senders that are not registered yet
 
 logger = logging.getLogger(__name__)
 
@@ -39,20 +39,20 @@ left_out: set[str] = set()  # names of adaptations that this process left out
 
 
 def check_patched() -> None:
-    """UsageError where Locust was told to leave the standard library as it is: its first wait would be its last."""
+    """Raise UsageError if gevent has not patched the standard library: the first wait would block the process for ever."""
     if not gevent.monkey.is_module_patched("socket"):
-        raise UsageError("LOCUST_SKIP_MONKEY_PATCH is set in the environment, and a run would stand still: unset it")
+        raise UsageError("LOCUST_SKIP_MONKEY_PATCH is set in the environment, and a run would block for ever; unset it")
 
 
 def cache_default_arguments() -> None:
-    """A worker builds Locust's whole argument parser once per option at each spawn message: 55 to 75 ms without a read."""
+    """Cache Locust's default arguments: at each spawn message a worker builds the whole parser once per option (55 to 75 ms)."""
     current = locust.argument_parser.default_args_dict
     if not hasattr(current, "cache_info"):
         locust.argument_parser.default_args_dict = functools.cache(current)
 
 
 def keep_fractions() -> None:
-    """Locust's page and console get the shortest and the longest in whole milliseconds, so 8.37 ms would be shown as 8."""
+    """Keep fractions of minimum and maximum: Locust's page and console would show 8.37 ms as 8."""
     original = locust.stats.StatsEntry.to_dict
     if getattr(original, "keeps_fractions", False):
         return
@@ -68,9 +68,12 @@ def keep_fractions() -> None:
     locust.stats.StatsEntry.to_dict = to_dict
 
 
-def count_time_evenly() -> None:
-    """Locust asks the wall clock how long something took. Where that is set forward, workers take the master for dead and end;
-    where it is set back, they throw away its later messages as old ones, and rates are over hours that never were."""
+def use_steady_clock() -> None:
+    """Replace the wall clock in Locust by one that follows the monotonic clock.
+
+    Locust measures durations by the wall clock. After a step forward, workers take the master for dead and end; after a step
+    back, they discard its later messages as old, and rates refer to a wrong duration.
+    """
     if hasattr(locust.runners.time, "anchor"):
         return
     anchor = Anchor.take()
@@ -79,9 +82,12 @@ def count_time_evenly() -> None:
     locust.runners.time = locust.stats.time = steady
 
 
-def let_workers_have_ended() -> None:
-    """gevent forgets how a child ended once another ends over a minute later. Locust then asks for it again and again for three
-    seconds, writes a traceback each time, and ends with one: so it is told that the child is gone, as it is."""
+def tolerate_reaped_workers() -> None:
+    """Replace `waitpid` in Locust by one that returns "exited" for a child that was already reaped.
+
+    gevent discards the status of a child when another ends over a minute later. Locust then polls for it for three seconds,
+    writes a traceback each time, and ends with one.
+    """
     if hasattr(locust.main.os, "lenient"):
         return
 
@@ -95,17 +101,17 @@ def let_workers_have_ended() -> None:
 
 
 class IgnoredMessages:
-    """Messages to the master that were ignored, counted by reason; the first of each reason is logged."""
+    """Counts of ignored messages to the master, by reason; the first of each reason is logged."""
 
     def __init__(self) -> None:
         self.counts: Counter[str] = Counter()
 
     def add(self, reason: str, detail: object) -> None:
-        """Count one. `detail`: from the network, so it is escaped and cut."""
+        """Count a message. `detail`: from the network, so it is escaped and truncated."""
         self.counts[reason] += 1
         if self.counts[reason] == 1:
             logger.warning(
-                "%s ignored (%s); further ones are only counted", reason, ascii(str(detail)[:_SHOWN])[:_SHOWN]
+                "%s ignored (%s); further ones are only counted", reason, ascii(str(detail)[:_MAX_SHOWN])[:_MAX_SHOWN]
             )
 
 
@@ -113,8 +119,11 @@ ignored_messages = IgnoredMessages()
 
 
 def survive_malformed_packets() -> None:
-    """Locust catches two of the exceptions that an undecodable packet raises; any other ends the greenlet that receives from
-    all workers. It also logs each such packet, which a flood of them makes unbounded."""
+    """Count and skip packets that cannot be decoded.
+
+    Locust catches two of the exceptions that decoding raises; any other ends the greenlet that receives from all workers. It
+    also logs each such packet, so that a flood of packets fills the log.
+    """
     from locust.exception import RPCError
     from locust.rpc.zmqrpc import Server
 
@@ -128,12 +137,12 @@ def survive_malformed_packets() -> None:
             try:
                 client_id, message = original(self)
                 if not (isinstance(message.type, str) and isinstance(message.node_id, str)):
-                    raise TypeError("type and sender of a message are texts")
-            except RPCError:  # of the connection, not of the packet: Locust opens it again
+                    raise TypeError("type or sender of a message is not a string")
+            except RPCError:  # of the connection, not of the packet: Locust reconnects
                 raise
             except Exception as error:  # noqa: BLE001  decoding raises bare Exception too
                 ignored_messages.add("malformed packet", repr(error))
-                gevent.sleep(0)  # a flood must not keep other greenlets from running
+                gevent.sleep(0)  # other greenlets must run during a flood
                 continue
             if message.node_id == client_id:
                 return client_id, message
@@ -145,8 +154,11 @@ def survive_malformed_packets() -> None:
 
 
 def check_senders() -> None:
-    """Locust merges statistics of senders that never registered, and an exception while it handles a message, as of missing
-    fields, ends the greenlet that receives from all workers."""
+    """Ignore messages of senders that are not registered, and messages that raise an exception.
+
+    Locust merges statistics of unregistered senders, and an exception while it handles a message, as of missing fields, ends the
+    greenlet that receives from all workers.
+    """
     original = locust.runners.MasterRunner.handle_message
     if hasattr(original, "checks_sender"):
         return
@@ -165,15 +177,15 @@ def check_senders() -> None:
     locust.runners.MasterRunner.handle_message = handle_message
 
 
-def leave_signals_to_us() -> None:
-    """Locust's own handler of SIGTERM ends the process without a word on which signal it was, and SIGHUP kills it at once."""
+def disable_signal_handlers() -> None:
+    """Disable Locust's signal handlers: that of SIGTERM ends the process with the wrong exit code; SIGHUP has none."""
     if not hasattr(locust.main.gevent, "without_signals"):
         names = {**vars(gevent), "signal_handler": lambda *_arguments: None, "without_signals": True}
         locust.main.gevent = SimpleNamespace(**names)
 
 
 def note_task_names() -> None:
-    """Locust does not tell which task of a user is running, and its name is what a turn is called in the tables."""
+    """Record the name of a user's running task, under which its turns are counted; Locust does not provide it."""
     from locust.user.task import DefaultTaskSet, TaskSet
 
     for kind in (TaskSet, DefaultTaskSet):
@@ -198,7 +210,7 @@ def _noting_name(original: Any) -> Any:
 
 
 def note_late_wakes() -> None:
-    """Locust does not tell how late a user came out of its wait, where another task held up the process."""
+    """Record the delay of a user's wake-up after a wait, as when another task blocked the process."""
     from locust.user.task import TaskSet
 
     original = TaskSet._sleep
@@ -216,25 +228,25 @@ def note_late_wakes() -> None:
 
 
 def task_name(user: Any) -> str | None:
-    """Name of the task that a user runs now; None outside of tasks, as in on_start."""
+    """Return the name of a user's running task; None outside of tasks, as in on_start."""
     name: str | None = vars(user).get("inferload_task_name")
     return name
 
 
 def bucket_ms(response_time_ms: float) -> float:
-    """Round to three significant digits; Locust's own buckets take 1.5 ms for 2 and 1234 for 1200."""
+    """Round to three significant digits; Locust rounds 1.5 ms to 2 and 1234 ms to 1200."""
     if response_time_ms <= 0:
         return 0
     return round(response_time_ms, 2 - math.floor(math.log10(response_time_ms)))
 
 
 def use_fine_buckets() -> None:
-    """Set Locust's documented hook for buckets of response times."""
+    """Set Locust's documented hook for response time buckets."""
     locust.stats.bucket_response_time = bucket_ms
 
 
 def bound_names() -> None:
-    """Locust keeps an entry for every name of a request that it meets: a user that puts ids into names fills the memory."""
+    """Bound the number of entries in Locust's tables: request names that contain IDs would exhaust memory."""
     if hasattr(locust.stats.EntriesDict, "bounds_names"):
         return
     locust.stats.EntriesDict = _bounded_entries(locust.stats.EntriesDict)
@@ -248,7 +260,7 @@ def bound_names() -> None:
 
 
 def _bounded_entries(base: Any) -> Any:
-    """Return Locust's table of entries by name and type, with a bound for each type of turns, and one for all others."""
+    """Return Locust's dictionary of entries with one bound for each type of turn rows, and one for all other requests."""
 
     class BoundedEntries(base):  # type: ignore[misc]
         bounds_names = True
@@ -268,7 +280,7 @@ def _bounded_entries(base: Any) -> Any:
 
         def __setitem__(self, key: tuple[str, str], entry: Any) -> None:
             known = key in self
-            if known or self._admits(key):  # Locust's master sets an entry, and then looks it up
+            if known or self._admits(key):  # Locust's master sets an entry before it reads it
                 self._names[_kind(key)] += not known and key[0] != OTHER_NAMES
                 super().__setitem__(key, entry)
 
@@ -279,7 +291,7 @@ def _bounded_entries(base: Any) -> Any:
 
 
 def _kind(key: tuple[str, str]) -> str:
-    """Type of an entry of turns; "" for all others."""
+    """Return the type of an entry of turns; "" for all others."""
     return key[1] if key[1] in OWN_ROWS else ""
 
 
@@ -288,12 +300,12 @@ def drop_hint() -> None:
 
 
 def _not_about_run_time(record: logging.LogRecord) -> bool:
-    """We take --run-time over, so Locust thinks that there is none and tells people to press Ctrl-C."""
+    """Filter Locust's hint to press Ctrl-C: the controller implements --run-time, so that Locust finds none."""
     return record.msg != RUN_TIME_HINT
 
 
 def check_after_parsing(check: Callable[[Any], object]) -> None:
-    """Have `check` look at the parsed command line before Locust forks workers: later exits leave orphans."""
+    """Call `check` with the parsed command line before Locust forks workers: a later exit would leave orphans."""
     get_parser = locust.main.get_parser
     known: list[Callable[[Any], object]] | None = getattr(get_parser, "checks", None)
     if known is not None:
@@ -308,8 +320,8 @@ def check_after_parsing(check: Callable[[Any], object]) -> None:
         def parse_and_check(*arguments: Any) -> Any:
             try:
                 options = parse_args(*arguments)
-                for each in checks:
-                    each(options)
+                for check_options in checks:
+                    check_options(options)
             except UsageError as error:
                 parser.exit(2, f"inferload: {escaped_lines(str(error))}\n")
             return options
@@ -322,7 +334,7 @@ def check_after_parsing(check: Callable[[Any], object]) -> None:
 
 
 def end_forked_workers() -> None:
-    """At the end of a master that forked: Locust takes a worker that still runs for one that has ended, and leaves it behind."""
+    """Terminate forked workers that still run at the end of the master; Locust would leave them running."""
     left = _waited_for(psutil.Process().children())
     for end in (psutil.Process.terminate, psutil.Process.kill):
         for child in left:
@@ -332,7 +344,7 @@ def end_forked_workers() -> None:
 
 
 def _waited_for(children: list[psutil.Process]) -> list[psutil.Process]:
-    """Those that are still there after a while. gevent's loop must be the one to reap: Locust asks it for them afterwards."""
+    """Wait, and return the children that still run. gevent's loop must reap them: Locust asks it for them afterwards."""
     deadline_ns = now_ns() + round(_WORKER_END_S * NS_PER_S)
     while (left := [child for child in children if child.is_running()]) and now_ns() < deadline_ns:
         gevent.sleep(0.02)
@@ -340,7 +352,7 @@ def _waited_for(children: list[psutil.Process]) -> list[psutil.Process]:
 
 
 def log_many(entry: Any, values_ms: npt.NDArray[np.float64]) -> None:
-    """Add many samples to one of Locust's StatsEntry; its own `log` would cost each of them a look at the clock."""
+    """Add many samples to one of Locust's entries; its own `log` reads the clock for each sample."""
     if "batches" not in left_out:
         log_batch(entry, values_ms)
         return
@@ -351,7 +363,7 @@ def log_many(entry: Any, values_ms: npt.NDArray[np.float64]) -> None:
 def log_batch(entry: Any, values_ms: npt.NDArray[np.float64]) -> None:
     if not len(values_ms):
         return
-    entry.log(float(values_ms[0]), 0)  # keeps its sliding window's cache
+    entry.log(float(values_ms[0]), 0)  # updates the cache of its sliding window
     rest = values_ms[1:]
     if not len(rest):
         return
@@ -372,14 +384,14 @@ def only_locust_listens(environment: Any) -> bool:
 
 
 def _buckets_ms(values_ms: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
-    """`bucket_ms` of each."""
+    """Apply `bucket_ms` to an array."""
     positive = np.maximum(values_ms, 1e-6)
     scale = 10.0 ** (2 - np.floor(np.log10(positive)))
     return np.where(values_ms > 0, np.round(positive * scale) / scale, 0.0)
 
 
 def take_over(runner: Any, start: Callable[..., None], stop: Callable[..., None]) -> tuple[Any, Any]:
-    """Replace a runner's start and stop, where web UI, --headless, --autostart and keyboard come together; its own two."""
+    """Replace a runner's start and stop, which web UI, --headless, --autostart and keyboard call. Return the original two."""
     own = runner.start, runner.stop
     runner.start, runner.stop = start, stop
     return own
@@ -389,26 +401,24 @@ FINAL_TABLES = ("print_stats", "print_percentile_stats", "print_error_report")  
 
 
 def take_options_over(parsed: Any, users: int, spawn_per_s: float) -> int:
-    """Set the options of Locust that a controller acts on in its place; return the number of workers to wait for.
+    """Reset the options of Locust that the controller implements; return the number of workers to wait for.
 
-    `users`, `spawn_per_s`: for the start form, and a run that names none.
+    `users`, `spawn_per_s`: defaults for the start form and for a run without these options.
     """
     expected: int = parsed.expect_workers
     parsed.num_users = users if parsed.num_users is None else parsed.num_users
     parsed.spawn_rate = spawn_per_s if parsed.spawn_rate is None else parsed.spawn_rate
     if parsed.headless or parsed.autostart:
-        parsed.run_time = None  # Locust would quit in mid-stream; the controller ends the run
+        parsed.run_time = None  # Locust would end streams; the controller drains the run
     if parsed.headless and not parsed.print_stats:
-        parsed.only_summary = (
-            True  # the progress lines stand on a terminal, and a pipe needs no table every two seconds
-        )
+        parsed.only_summary = True  # instead of a table every two seconds: a terminal has status lines
         omit_final_tables()
-    parsed.expect_workers = 0  # Locust's wait for workers can last for ever; ours does not
+    parsed.expect_workers = 0  # Locust's wait for workers has no time limit
     return expected
 
 
 def omit_final_tables() -> None:
-    """Leave out the tables that Locust prints at the end of a headless run; the run's own summary has their figures."""
+    """Omit the tables that Locust prints at the end of a headless run; the run's own summary contains their figures."""
     if "final_tables" in left_out:
         return
     for name in FINAL_TABLES:
@@ -429,13 +439,13 @@ def complete_early_report(data: dict[str, Any], **_event: Any) -> None:
 
 
 def send_last_stats(runner: Any) -> None:
-    """Send a worker's share of Locust's own tables, complete to the last request; a local runner has nothing to send."""
+    """Send a worker's share of Locust's own tables, complete to the last request; do nothing for a local runner."""
     if "last_stats" not in left_out and hasattr(runner, "_send_stats"):
         runner._send_stats()
 
 
 def client_ids(runner: Any) -> list[str | None]:
-    """Locust's ids of the workers that will take part, in the order in which it hands out users; [None] for a local run."""
+    """Return Locust's IDs of the ready workers, in the order in which it distributes users; [None] for a local run."""
     if not hasattr(runner, "clients"):
         return [None]
     clients = runner.clients.ready + runner.clients.running + runner.clients.spawning
@@ -443,27 +453,27 @@ def client_ids(runner: Any) -> list[str | None]:
 
 
 def in_order(client_ids: Iterable[str]) -> list[str]:
-    """Ids by the number of a worker on its host, then by id, as Locust's dispatcher sorts them."""
+    """Sort IDs by the number of a worker on its host, then by ID, as Locust's dispatcher does."""
     on_host: Counter[str] = Counter()
-    placed = []
+    numbered = []
     for client_id in sorted(client_ids):
         host = client_id.split("_")[0]
-        placed.append((on_host[host], client_id))
+        numbered.append((on_host[host], client_id))
         on_host[host] += 1
-    return [client_id for _place, client_id in sorted(placed)]
+    return [client_id for _number, client_id in sorted(numbered)]
 
 
 def share_among(environment: Any, members: Callable[[], set[str] | None]) -> None:
-    """Have Locust share users among the workers of a run alone. `members`: their ids; None: every worker takes part."""
+    """Have Locust distribute users among the workers of a run only. `members`: returns their IDs; None for all workers."""
     if "members_only" not in left_out:
         environment.dispatcher_class = members_only(members)
 
 
 def members_only(members: Callable[[], set[str] | None]) -> type[Any]:
-    """A dispatcher of users (`Environment.dispatcher_class`) that gives none to a worker that is not of the run.
+    """Return a dispatcher of users (`Environment.dispatcher_class`) that excludes workers that are not of the run.
 
-    Locust shares users with every worker that connects; one that came too late to take part would hold them idle, and the load
-    would be less than was asked for.
+    Locust distributes users to every worker that connects; those of a worker that came too late for the run would be idle, and
+    the load would be too low.
     """
     from locust.dispatch import UsersDispatcher
 
@@ -471,7 +481,7 @@ def members_only(members: Callable[[], set[str] | None]) -> type[Any]:
         ids = members()
         return ids is None or node.id in ids
 
-    class MembersOnly(UsersDispatcher):  # type: ignore[misc]  # Locust says no types
+    class MembersOnly(UsersDispatcher):  # type: ignore[misc]  # Locust has no types
         def __init__(self, worker_nodes: list[Any], user_classes: list[type]) -> None:
             super().__init__([node for node in worker_nodes if taken(node)] or worker_nodes, user_classes)
 
@@ -486,26 +496,26 @@ def members_only(members: Callable[[], set[str] | None]) -> type[Any]:
     return MembersOnly
 
 
-def leave_run_time_to_us(web_ui: Any) -> None:
-    """Have the web UI's timer stop nothing: it would stop users in mid-stream; the controller ends the run, by draining it."""
+def disable_run_timer(web_ui: Any) -> None:
+    """Disable the web UI's run timer: it would end streams; the controller drains the run."""
     if "web_run_time" not in left_out:
         web_ui._stop_runners = lambda: None
 
 
 def with_script(page: str, address: str) -> str:
-    """A page of the web UI that loads a script."""
+    """Return a page of the web UI with a script added."""
     return page.replace("</body>", f'<script src="{address}"></script></body>')
 
 
 def shown_under_way(document: dict[str, Any], *, preparing: bool) -> dict[str, Any]:
-    """Return the state that the page polls. The page stops polling at any state but these two."""
+    """Return the state that the page polls. The page stops polling at any state except these two."""
     if document.get("state") in ("spawning", "running"):
         return document
     return document | {"state": "spawning" if preparing else "running"}
 
 
 class AnyOf(list[str]):
-    """Choices that a form shows as a select, while the command line takes any text: argparse asks `in`."""
+    """Choices that a form shows as a select, while argparse accepts any text: it tests with `in`."""
 
     def __contains__(self, _value: object) -> bool:
         return True

@@ -1,9 +1,9 @@
-"""Locust's own CSV forms for one run: columns and names as Locust writes them, but complete to the last request.
+"""CSV files of one run with Locust's columns and file names, complete to the last request.
 
-Locust's writer leaves out the last second, rounds percentiles to whole milliseconds and keeps only Aggregated in its history;
-these files have Locust's columns, every row, and fractions. `--csv` is left to whoever gives it.
+Locust's own writer (`--csv`) omits the last second, rounds percentiles to whole milliseconds and keeps only Aggregated in its
+history; these files contain every row, with fractions.
 
-Locust counts its rates by the wall clocks of all workers; where one of these is far off, they are counted here by ours.
+Locust computes rates from the wall clocks of all workers. If one of these is far off, the master's monotonic clock is used.
 """
 
 import csv
@@ -28,8 +28,8 @@ logger = logging.getLogger(__name__)
 
 _TURN_FAILED = re.compile(r"^TurnFailed\(['\"](\w+)")
 _SPAN_S = 10.0  # of a current rate
-_AT_ONCE = 50  # rows written without a break
-_REPORT_S = 4.0  # workers tell Locust every three seconds
+_MAX_ROWS = 50  # written without yielding to other greenlets
+_REPORT_S = 4.0  # Locust's workers report every three seconds
 PERCENTILES = (0.50, 0.66, 0.75, 0.80, 0.90, 0.95, 0.98, 0.99, 0.999, 0.9999, 1.0)
 _NAMES = get_readable_percentiles(list(PERCENTILES))
 _STATS_COLUMNS = [
@@ -44,26 +44,26 @@ _HISTORY_COLUMNS = [
 
 
 class Rates:
-    """Rates a second of Locust's entries, by its own timestamps or, where these cannot be, by the monotonic clock."""
+    """Rates of Locust's entries per second, by its own timestamps or, if these are implausible, by the monotonic clock."""
 
     def __init__(self, stats: Any) -> None:
         self._stats = stats
         self._began_ns = self._last_ns = now_ns()
         self._requests = 0
-        self._seen: deque[tuple[int, dict[Any, tuple[int, int]]]] = deque()
+        self._samples: deque[tuple[int, dict[Any, tuple[int, int]]]] = deque()
 
-    def look(self) -> None:
-        """Take note of all counts: once a second."""
+    def sample(self) -> None:
+        """Sample all counts; call it once a second."""
         at_ns, entries = now_ns(), _entries(self._stats)
         if entries[-1].num_requests != self._requests:
             self._requests, self._last_ns = entries[-1].num_requests, at_ns
-        self._seen.append((at_ns, {_key(entry): (entry.num_requests, entry.num_failures) for entry in entries}))
-        while at_ns - self._seen[0][0] > (_SPAN_S + 0.5) * NS_PER_S:
-            self._seen.popleft()
+        self._samples.append((at_ns, {_key(entry): (entry.num_requests, entry.num_failures) for entry in entries}))
+        while at_ns - self._samples[0][0] > (_SPAN_S + 0.5) * NS_PER_S:
+            self._samples.popleft()
 
     @property
     def plausible(self) -> bool:
-        """Whether Locust's timestamps agree with the time that has passed here."""
+        """True if Locust's timestamps agree with the time that has passed on the monotonic clock."""
         last_s, start_s = self._stats.last_request_timestamp, self._stats.start_time
         return last_s is None or -_REPORT_S <= self._passed_s - (last_s - start_s) <= _REPORT_S
 
@@ -72,17 +72,17 @@ class Rates:
         return (self._last_ns - self._began_ns) / NS_PER_S
 
     def total(self, entry: Any) -> tuple[float, float]:
-        """Requests and failures a second, from the load's start to the last request."""
+        """Return (requests/s, failures/s) from the load's start to the last request."""
         if self.plausible:
             return entry.total_rps, entry.total_fail_per_sec
         passed_s = self._passed_s
         return entry.num_requests / passed_s, entry.num_failures / passed_s
 
     def current(self, entry: Any) -> tuple[float, float]:
-        """The same of about the last ten seconds."""
+        """Return (requests/s, failures/s) of about the last ten seconds."""
         if self.plausible:
             return entry.current_rps, entry.current_fail_per_sec
-        (from_ns, before), (until_ns, after) = self._seen[0], self._seen[-1]
+        (from_ns, before), (until_ns, after) = self._samples[0], self._samples[-1]
         passed_s = max(1.0, (until_ns - from_ns) / NS_PER_S)
         counts = zip(after[_key(entry)], before.get(_key(entry), (0, 0)), strict=True)
         requests, failures = (now - then for now, then in counts)
@@ -90,9 +90,9 @@ class Rates:
 
 
 class History:
-    """Writes a row per second and entry while the run lasts, and the other three files at its end.
+    """Writer of the history, one row per second and entry, and of the three tables at the end of the run.
 
-    `anchor`: of the run, so that timestamps go on evenly when somebody sets the wall clock.
+    `anchor`: of the run, so that a step of the wall clock does not affect timestamps.
     """
 
     def __init__(self, folder: Path, environment: Any, anchor: Anchor) -> None:
@@ -107,12 +107,12 @@ class History:
         self._greenlet = gevent.spawn(self._write)
 
     def finish(self, messages: Mapping[str, str]) -> None:
-        """The last row of the history, and the tables; a write that fails is kept in `errors`.
+        """Write the last row of the history, and the tables; a failed write is added to `errors`.
 
-        `messages`: the first error message of each class of failure, which goes behind Locust's own columns.
+        `messages`: first error message of each failure class, written after Locust's own columns.
         """
         self._greenlet.kill()
-        with self._kept(rundir.LOCUST_HISTORY), self._file:
+        with self._first_error(rundir.LOCUST_HISTORY), self._file:
             self._write_rows()
         stats = self._environment.stats
         rows = [_stats_row(entry, *self._rates.total(entry)) for entry in _entries(stats)]
@@ -130,18 +130,20 @@ class History:
         )
 
     def _write(self) -> None:
-        with self._kept(rundir.LOCUST_HISTORY):
+        with self._first_error(rundir.LOCUST_HISTORY):
             while True:
-                gevent.sleep(1.0 - (self._wall_ns() % NS_PER_S) / NS_PER_S)  # on the second, as Locust's own are
+                gevent.sleep(
+                    1.0 - (self._wall_ns() % NS_PER_S) / NS_PER_S
+                )  # at full seconds, as in Locust's own history
                 self._write_rows()
                 self._file.flush()
-        while True:  # rates are counted on
+        while True:  # the file has failed; the tables still need rates
             gevent.sleep(1.0)
-            self._rates.look()
+            self._rates.sample()
 
     @contextmanager
-    def _kept(self, name: str) -> Iterator[None]:
-        """Keep the first error of a file; the run goes on without the rest of it."""
+    def _first_error(self, name: str) -> Iterator[None]:
+        """Record the first error of a file; the run goes on without the rest of it."""
         try:
             yield
         except OSError as error:
@@ -151,7 +153,7 @@ class History:
                 logger.error("Locust's tables cannot be written: %s; the run goes on without them", self.errors[-1])
 
     def _write_table(self, name: str, columns: list[str], rows: list[list[Any]]) -> None:
-        with self._kept(name), (self._folder / name).open("w", newline="", encoding="utf-8") as file:
+        with self._first_error(name), (self._folder / name).open("w", newline="", encoding="utf-8") as file:
             writer = csv.writer(file)
             writer.writerow(columns)
             writer.writerows(rows)
@@ -161,10 +163,10 @@ class History:
 
     def _write_rows(self) -> None:
         now_s, users = self._wall_ns() // NS_PER_S, self._environment.runner.user_count
-        self._rates.look()
+        self._rates.sample()
         for number, entry in enumerate(_entries(self._environment.stats)):
-            if number % _AT_ONCE == _AT_ONCE - 1:
-                gevent.sleep(0)  # hundreds of rows at once would hold up the event loop for tens of milliseconds
+            if number % _MAX_ROWS == _MAX_ROWS - 1:
+                gevent.sleep(0)  # hundreds of rows would block the event loop for tens of milliseconds
             self._writer.writerow([now_s, users, *_history_row(entry, *self._rates.current(entry))])
 
 
@@ -173,7 +175,7 @@ def _key(entry: Any) -> tuple[Any, Any]:
 
 
 def _entries(stats: Any) -> list[Any]:
-    """Every entry in order of name and type, Aggregated last."""
+    """Return every entry in order of name and type, Aggregated last."""
     return [*sorted(stats.entries.values(), key=lambda entry: (entry.name, entry.method or "")), stats.total]
 
 
@@ -182,7 +184,7 @@ def _ms(value: float | None) -> float | str:
 
 
 def _percentiles(entry: Any) -> list[float | str]:
-    """As Locust counts them: the longest time such that no more than n q samples are shorter."""
+    """Percentiles by Locust's definition: the longest time such that at most n q samples are shorter."""
     if not entry.num_requests or not entry.response_times:
         return ["N/A"] * len(PERCENTILES)
     buckets = sorted(entry.response_times.items())

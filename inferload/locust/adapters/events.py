@@ -1,11 +1,11 @@
-"""The events of our own that a locustfile may listen to, beside Locust's."""
+"""Events of inferload for locustfiles, in addition to Locust's."""
 
 from locust.event import EventHook
 
-#: Fired once per turn that gave output, with `record` (a TurnRecord) and `ttft_ms`; within 100 ms after the turn is over, so that
-#: no listener can delay a stamp. Before `turn_end`.
+#: Fired once per turn with output, before `turn_end`, with `record` (a TurnRecord) and `ttft_ms`: within 100 ms after the end of
+#: the turn, so that listeners cannot delay time stamps.
 first_token = EventHook()
 
-#: Fired once per turn, with `record` (a TurnRecord: every instant, every inter-token time) and `detail` (what went wrong
-#: in words, "" where nothing did).
+#: Fired once per turn, with `record` (a TurnRecord with all instants and inter-token times) and `detail` (description of the
+#: failure; "" if there was none).
 turn_end = EventHook()

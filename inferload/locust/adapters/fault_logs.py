@@ -1,4 +1,4 @@
-"""Exceptions of a locustfile's own code in the log: the first of each place with its traceback, the others counted."""
+"""Exceptions of a locustfile's own code in the log: the first of each origin with its traceback; the others are counted."""
 
 import logging
 import sys
@@ -13,12 +13,12 @@ _TASKS = ("locust.user.task", "locust.user.users")
 
 
 class FirstOfEach(logging.Filter):
-    """Passes the first record of each place that raised. `listeners`: exceptions of event listeners, by message."""
+    """Filter that passes the first record of each origin of an exception. `listeners`: exceptions of event listeners by message."""
 
     def __init__(self) -> None:
         super().__init__()
         self.listeners: Counter[str] = Counter()
-        self._seen: set[object] = set()
+        self._origins: set[object] = set()
 
     def filter(self, record: logging.LogRecord) -> bool:
         """Return True to show the record; a record of a UsageError is reduced to its message."""
@@ -26,45 +26,45 @@ class FirstOfEach(logging.Filter):
         if str(record.msg).startswith(_LISTENER):
             text = str(arguments[0] if arguments else "")
             add_message(self.listeners, _raised(text), 1)
-            return self._first(text.rstrip().rpartition("\n")[0])  # without the message, which may differ
+            return self._is_first(text.rstrip().rpartition("\n")[0])  # without the message, which may differ
         error = arguments[0] if arguments else None
         if not isinstance(error, Exception):
             return True
         if isinstance(error, UsageError):
             record.msg, record.args = "%s", (error,)
-        return self._first((type(error), _place(error.__traceback__)))
+        return self._is_first((type(error), _origin(error.__traceback__)))
 
     def take_listeners(self) -> dict[str, int]:
         """Return the exceptions of event listeners since the last call, by message."""
         taken, self.listeners = self.listeners, Counter()
         return dict(taken)
 
-    def _first(self, place: object) -> bool:
-        known = place in self._seen
-        self._seen.add(place)
+    def _is_first(self, origin: object) -> bool:
+        known = origin in self._origins
+        self._origins.add(origin)
         return not known
 
 
 def _raised(trace: str) -> str:
-    """Type and message of the exception that is being handled, as one line; without one, the end of its traceback."""
+    """Return type and message of the current exception in one line; without one, the last line of the traceback."""
     error = sys.exc_info()[1]
     text = trace.rstrip().rpartition("\n")[2] if error is None else f"{type(error).__name__}: {error}"
     return message(text.partition("\n")[0])
 
 
-def _place(trace: TracebackType | None) -> tuple[tuple[str, int], ...]:
-    """Files and lines that an exception passed."""
-    places = []
+def _origin(trace: TracebackType | None) -> tuple[tuple[str, int], ...]:
+    """Return files and lines of a traceback."""
+    lines = []
     while trace is not None:
-        places.append((trace.tb_frame.f_code.co_filename, trace.tb_lineno))
+        lines.append((trace.tb_frame.f_code.co_filename, trace.tb_lineno))
         trace = trace.tb_next
-    return tuple(places)
+    return tuple(lines)
 
 
 first_of_each = FirstOfEach()
 
 
 def install() -> None:
-    """Filter what Locust logs of tasks and of listeners. Idempotent."""
-    for name in (*_TASKS, None):  # Locust logs listeners' exceptions by the root logger
+    """Add the filter to Locust's loggers of tasks and listeners. Idempotent."""
+    for name in (*_TASKS, None):  # Locust logs listeners' exceptions with the root logger
         logging.getLogger(name).addFilter(first_of_each)

@@ -1,4 +1,4 @@
-"""What every log record passes on its way out of a process: secrets are removed, control characters escaped."""
+"""Filter of all log records of a process: removes secrets, and escapes control characters."""
 
 import logging
 import traceback
@@ -6,26 +6,26 @@ import traceback
 from inferload.client.connection.redaction import Redaction
 from inferload.escaping import escaped, indented
 
-_LOGGERS = (None, "locust", "locust.stats_logger")  # those to which Locust gives handlers
+_LOGGERS = (None, "locust", "locust.stats_logger")  # loggers to which Locust adds handlers
 
 
 def protect(redaction: Redaction) -> None:
-    """Have every handler of this process's log pass its records through a filter; later calls replace it."""
+    """Add the filter to every log handler of this process; later calls replace it."""
     for handler in {handler for name in _LOGGERS for handler in logging.getLogger(name).handlers}:
-        for old in [one for one in handler.filters if isinstance(one, SafeRecords)]:
+        for old in [known for known in handler.filters if isinstance(known, SafeRecords)]:
             handler.removeFilter(old)
         handler.addFilter(SafeRecords(redaction))
 
 
 class SafeRecords(logging.Filter):
-    """Makes a record's text safe to show. A message of inferload is one line; further lines of others' are indented."""
+    """Filter that makes a record safe to show. Messages of inferload become one line; further lines of others are indented."""
 
     def __init__(self, redaction: Redaction) -> None:
         super().__init__()
         self._redaction = redaction
 
     def filter(self, record: logging.LogRecord) -> bool:
-        """Change the record, which several handlers may share; True."""
+        """Change the record, which several handlers may share. Return True."""
         escape = escaped if record.name.startswith("inferload") else indented
         record.msg, record.args = escape(self._redaction(record.getMessage())), None
         if record.exc_info and not record.exc_text:

@@ -1,4 +1,4 @@
-"""What Locust's own tables and events learn of a turn: one request, and rows beside Aggregated for TTFT and ITL."""
+"""Turns in Locust's tables and events: one request for each turn, and rows for TTFT and ITL beside Aggregated."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -16,11 +16,11 @@ from inferload.verdict.failures import message
 
 
 class TurnFailed(Exception):
-    """A failed turn as Locust counts it: failure class and status, or the text of a task that rejected it."""
+    """A failed turn in Locust's tables: failure class and status, or the text with which a task rejected it."""
 
 
 def failure_text(result: TurnResult) -> str:
-    """The failure as it stands in Locust's tables: class and status, or the text with which a task rejected the answer."""
+    """Return the text of a failure in Locust's tables: class and status, or the text with which a task rejected the answer."""
     record = result.record
     if record.failure is Failure.REJECTED:
         return f"{record.failure}: {message(result.detail)}"
@@ -28,41 +28,41 @@ def failure_text(result: TurnResult) -> str:
 
 
 def response_time_ms(record: TurnRecord) -> float:
-    """E2E of an answered turn; of a failed or cancelled one the time until it was given up."""
+    """Return the E2E of a successful turn; of a failed or cancelled one, the time until it was closed."""
     start_ns = record.planned_ns if record.sent_ns is None else record.sent_ns
     end_ns = record.last_ns if record.ok and not record.cancelled and record.last_ns is not None else record.closed_ns
     return (end_ns - start_ns) / NS_PER_MS
 
 
-class LocustBooks:
-    """Books results with Locust: its tables, its `request`, and the events of ours."""
+class LocustStats:
+    """Adds results to Locust's tables, and fires `request`, `first_token` and `turn_end`."""
 
     def __init__(self, environment: Any) -> None:
         self._environment = environment
 
-    def book(self, results: Sequence[TurnResult]) -> None:
-        """Fire `request`, `first_token` and `turn_end` of each, and fill the rows. Listeners may block: not for the event loop."""
+    def add(self, results: Sequence[TurnResult]) -> None:
+        """Add results, and fire their events. Listeners may block, so the event loop must not call it."""
         self._fill_rows(
             [result.record for result in results if result.record.ok and result.record.first_ns is not None]
         )
-        unheard = only_locust_listens(self._environment)
-        if unheard:
-            self._enter([result.record for result in results if result.record.ok])
+        in_batches = only_locust_listens(self._environment)
+        if in_batches:
+            self._add_requests([result.record for result in results if result.record.ok])
         for result in results:
-            if result.record.finished and not (result.record.ok and unheard):
+            if result.record.finished and not (result.record.ok and in_batches):
                 self._fire_request(result)
             self._fire_own(result)
 
     def _fill_rows(self, records: Sequence[TurnRecord]) -> None:
-        for name, some in _by_class(records).items():
-            ttft_ms = [span_ms(record.sent_ns, record.first_ns) for record in some]
+        for name, members in _by_class(records).items():
+            ttft_ms = [span_ms(record.sent_ns, record.first_ns) for record in members]
             log_many(self._environment.stats.get(name, "TTFT"), np.array(ttft_ms))
-            log_many(self._environment.stats.get(name, "ITL"), gaps_of_many_ms(some))
+            log_many(self._environment.stats.get(name, "ITL"), gaps_of_many_ms(members))
 
-    def _enter(self, records: Sequence[TurnRecord]) -> None:
-        """What Locust does when it hears of answered requests, many at once."""
-        for name, some in _by_class(records).items():
-            times_ms = np.array([response_time_ms(record) for record in some])
+    def _add_requests(self, records: Sequence[TurnRecord]) -> None:
+        """Add many successful requests at once, as Locust's own listener adds each."""
+        for name, members in _by_class(records).items():
+            times_ms = np.array([response_time_ms(record) for record in members])
             for entry in (self._environment.stats.total, self._environment.stats.get(name, _TURN)):
                 log_many(entry, times_ms)
 
@@ -89,7 +89,7 @@ _TURN = OWN_ROWS[0]
 
 
 def _by_class(records: Sequence[TurnRecord]) -> dict[str, list[TurnRecord]]:
-    found: dict[str, list[TurnRecord]] = {}
+    by_class: dict[str, list[TurnRecord]] = {}
     for record in records:
-        found.setdefault(record.class_name, []).append(record)
-    return found
+        by_class.setdefault(record.class_name, []).append(record)
+    return by_class

@@ -17,7 +17,7 @@ _LOOK_S = 0.1
 
 def end_of(run: MasterRun, start_ns: int, lead_ns: int) -> int:
     """Wait until the warm-up is over, and `warmup_s` at most; when the measure phase is to begin, `lead_ns` from then."""
-    phases = run.order.scenario.phases
+    phases = run.spec.scenario.phases
     latest_ns = start_ns + round(phases.warmup_s * NS_PER_S)
     while (left_ns := latest_ns - lead_ns - now_ns()) > 0 and not run.stop.is_set():
         why = _reached(run)
@@ -35,8 +35,8 @@ def end_of(run: MasterRun, start_ns: int, lead_ns: int) -> int:
 
 
 def _reached(run: MasterRun) -> str | None:
-    phases = run.order.scenario.phases
+    phases = run.spec.scenario.phases
     if phases.warmup_turns is not None:
-        over = sum(tally.ended for _, tally in run.seen.tallies.items())
+        over = sum(tally.ended for _, tally in run.totals.tallies.items())
         return f"{over} turns were over" if over >= phases.warmup_turns else None
     return f"TTFT is steady, {run.elapsed_s():.0f} s after the load began" if run.steadiness.now else None

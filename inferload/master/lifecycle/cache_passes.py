@@ -11,7 +11,7 @@ from inferload.summarise.counts import Arm
 
 
 @dataclass(frozen=True, slots=True)
-class Pass:
+class CachePass:
     """One run of an order. `suffix`: of its directory's name; `counted`: it has a say in the exit code."""
 
     arm: Arm
@@ -28,18 +28,22 @@ class Previous:
     salt: str
 
 
-COLD = Pass("cold")
+COLD = CachePass("cold")
 
 
-def passes(cache: Cache) -> Sequence[Pass]:
+def passes(cache: Cache) -> Sequence[CachePass]:
     """The runs of a scenario, in their order."""
     if cache.arm == "both":
-        return Pass("cold"), Pass("warm", "-warm")
+        return CachePass("cold"), CachePass("warm", "-warm")
     if cache.arm == "warm":
-        return (Pass("warming", "-warming", counted=False), Pass("warm")) if cache.twice else (Pass("warm"),)
+        return (
+            (CachePass("warming", "-warming", counted=False), CachePass("warm"))
+            if cache.twice
+            else (CachePass("warm"),)
+        )
     return (COLD,)
 
 
-def folder(path: Path, one: Pass) -> Path:
+def folder(path: Path, one: CachePass) -> Path:
     """The directory of one of the runs, where the order's is `path`."""
     return path.with_name(path.name + one.suffix)

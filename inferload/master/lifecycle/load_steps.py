@@ -21,7 +21,7 @@ logger = logging.getLogger(__name__)
 
 def check(run: "MasterRun") -> None:
     """UsageError where the arrivals cannot be made, or a limit on turns in flight leaves a worker without any."""
-    scenario, workers = run.order.scenario, len(run.roster)
+    scenario, workers = run.spec.scenario, len(run.roster)
     if isinstance(scenario.arrivals, TraceTimes):
         units_of(scenario, run.preflight.sessions)
     arrivals = scenario.arrivals
@@ -35,7 +35,7 @@ def check(run: "MasterRun") -> None:
 
 def check_times(run: "MasterRun") -> None:
     """UsageError where a worker has another file of arrival times than the master."""
-    mine = times_digest(run.order.scenario, run.order.origin)
+    mine = times_digest(run.spec.scenario, run.spec.origin)
     for member in run.roster.members:
         if member.facts.get("times_digest") != mine:
             raise UsageError(
@@ -47,7 +47,7 @@ def check_times(run: "MasterRun") -> None:
 def follow(run: "MasterRun", start_users: Callable[[int, float], None]) -> None:
     """Do, at its time, what the profile plans; times count from the measure phase. Ends with the profile."""
     measure_ns = next(window.start_ns for window in run.windows if window.phase == "measure")
-    for at_s, users, text in _events(run.order.scenario):
+    for at_s, users, text in _events(run.spec.scenario):
         at_ns = measure_ns + round(at_s * NS_PER_S)
         while (left_ns := at_ns - now_ns()) > 0:
             gevent.sleep(left_ns / NS_PER_S)
@@ -56,7 +56,7 @@ def follow(run: "MasterRun", start_users: Callable[[int, float], None]) -> None:
             logger.info("%s", text)
         if users is not None and at_s > 0:
             run.steering.planned_users(users)
-            start_users(users, run.order.spawn_per_s)
+            start_users(users, run.spec.spawn_per_s)
 
 
 def _events(scenario: Scenario) -> Iterator[tuple[float, int | None, str]]:

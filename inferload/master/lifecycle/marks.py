@@ -19,7 +19,7 @@ class Marks:
         self._path = path
         self._redaction = redaction
         self._started = started
-        self.seen: list[dict[str, Any]] = []
+        self.entries: list[dict[str, Any]] = []
         self.error: str | None = None  # the first write that failed
 
     def add(self, kind: str, text: str, at_wall_ns: int | None = None, **detail: Any) -> None:
@@ -33,7 +33,7 @@ class Marks:
             **detail,
         }
         mark = self._redaction.document(mark)
-        self.seen.append(mark)
+        self.entries.append(mark)
         try:
             with self._path.open("a", encoding="utf-8") as file:
                 file.write(json.dumps(mark, ensure_ascii=False) + "\n")

@@ -10,13 +10,13 @@ from inferload.client.fetch import Fetcher, FetchError
 from inferload.client.probe import ServerFacts, chat_tokenizer, first_token, probe, tokenizer_of
 from inferload.content import token_estimate
 from inferload.content.chat_template import NO_TEMPLATE, ChatTemplate, measure
-from inferload.content.data import Data, Found, Opened
+from inferload.content.data import Data, DataFindings, Opened
 from inferload.content.prompts import Tokenize, Vocabulary, approximate, calibrate
 from inferload.errors import UsageError
 from inferload.plan.context_check import too_long
 from inferload.plan.endpoint_check import check_sendable
-from inferload.process.run_spec import Order
-from inferload.process.settings import OwnSettings, client_settings
+from inferload.process.run_spec import RunSpec
+from inferload.process.settings import ProcessSettings, client_settings
 from inferload.server_metrics import metric_names
 from inferload.workload.sessions import Sessions
 
@@ -56,54 +56,52 @@ class Preflight:
         return ", ".join(dict.fromkeys(facts.engine for facts in self.targets))
 
 
-def preflight(order: Order, own: OwnSettings) -> Preflight:
+def preflight(spec: RunSpec, own: ProcessSettings) -> Preflight:
     """Look at the server; UsageError, in one line, where no run could be made."""
-    withheld = own.withheld_from(server_urls(order))
+    withheld = own.withheld_from(server_urls(spec))
     if not withheld:
-        return _preflight(order, own)
+        return _preflight(spec, own)
     origins = ", ".join(withheld)
     allow = " ".join(f"--allow-target {origin}" for origin in withheld)
     why = f"{origins}: no API key and no --header is sent to a server that was not named at the start; allow it with {allow}"
     logger.warning("%s", why)
     try:
-        return _preflight(order, own)
+        return _preflight(spec, own)
     except UsageError as error:
         raise UsageError(f"{error} ({why})") from error
 
 
-def server_urls(order: Order) -> list[str]:
+def server_urls(spec: RunSpec) -> list[str]:
     """Addresses of everything that an order sends requests to."""
-    return [target.url for target in order.targets] + list(order.metrics_urls or ())
+    return [target.url for target in spec.targets] + list(spec.metrics_urls or ())
 
 
-def _preflight(order: Order, own: OwnSettings) -> Preflight:
-    sessions = Sessions(order.scenario, Data(order.origin))
+def _preflight(spec: RunSpec, own: ProcessSettings) -> Preflight:
+    sessions = Sessions(spec.scenario, Data(spec.origin))
     opened = sessions.open()
-    check_sendable(order.scenario, sessions)
+    check_sendable(spec.scenario, sessions)
     for line in sessions.warnings():
         logger.warning("%s", line)
     targets: list[ServerFacts] = []
-    for target in order.targets:
-        targets.append(_look(target, order, own, targets[0].model if targets else None))
-    settings = client_settings(order.scenario, order.target, targets[0].model, own, "preflight")
-    vocabulary, template, data = approximate(), NO_TEMPLATE, _data(order, opened, None)
+    for target in spec.targets:
+        targets.append(_look(target, spec, own, targets[0].model if targets else None))
+    settings = client_settings(spec.scenario, spec.target, targets[0].model, own, "preflight")
+    vocabulary, template, data = approximate(), NO_TEMPLATE, _data(spec, opened, None)
     if targets[0].tokenizes:
         try:
             vocabulary = calibrate(tokenizer_of(settings))
-            data = _data(order, opened, tokenizer_of(settings))
-            if order.scenario.request.endpoint != "completions":
+            data = _data(spec, opened, tokenizer_of(settings))
+            if spec.scenario.request.endpoint != "completions":
                 template = measure(chat_tokenizer(settings))
         except FetchError as error:
             logger.warning(
-                "%s stopped answering /tokenize (%s): prompt lengths are approximate", order.target.url, error
+                "%s stopped answering /tokenize (%s): prompt lengths are approximate", spec.target.url, error
             )
     else:
-        logger.warning("%s has no /tokenize: prompt lengths are approximate", order.target.url)
-    _check_length(order, sessions, targets, vocabulary)
-    pages = _metrics(order, own)
-    return Preflight(
-        _named(targets, pages.values()), vocabulary, tuple(pages), Sessions(order.scenario, data), template
-    )
+        logger.warning("%s has no /tokenize: prompt lengths are approximate", spec.target.url)
+    _check_length(spec, sessions, targets, vocabulary)
+    pages = _metrics(spec, own)
+    return Preflight(_named(targets, pages.values()), vocabulary, tuple(pages), Sessions(spec.scenario, data), template)
 
 
 def _named(targets: Sequence[ServerFacts], engines: Iterable[str | None]) -> tuple[ServerFacts, ...]:
@@ -115,12 +113,12 @@ def _named(targets: Sequence[ServerFacts], engines: Iterable[str | None]) -> tup
     return tuple(replace(facts, engine=engine) if facts.engine == "unknown" else facts for facts in targets)
 
 
-def _check_length(order: Order, sessions: Sessions, targets: Sequence[ServerFacts], vocabulary: Vocabulary) -> None:
+def _check_length(spec: RunSpec, sessions: Sessions, targets: Sequence[ServerFacts], vocabulary: Vocabulary) -> None:
     """UsageError where a planned turn is longer than a model takes; a warning where its length is an estimate."""
     limits = [facts.max_model_len for facts in targets if facts.max_model_len is not None]
     if not limits:
         return
-    found = too_long(order.scenario, sessions, min(limits))
+    found = too_long(spec.scenario, sessions, min(limits))
     if found is None:
         return
     if found.made_up and vocabulary.exactness == "exact":
@@ -128,29 +126,29 @@ def _check_length(order: Order, sessions: Sessions, targets: Sequence[ServerFact
     logger.warning("%s (by estimate)", found.in_words(min(limits)))
 
 
-def _data(order: Order, opened: Mapping[str, Opened], tokenize: Tokenize | None) -> Data:
+def _data(spec: RunSpec, opened: Mapping[str, Opened], tokenize: Tokenize | None) -> Data:
     """What every worker must find of each class's data, and how the server counts its texts."""
     found = {}
     for name, one in opened.items():
-        found[name] = Found(one.digest)
+        found[name] = DataFindings(one.digest)
         measured = None if tokenize is None else token_estimate.measure(one.sample(), tokenize)
         if measured is not None:
             found[name] = replace(found[name], chars_per_token=measured[0], error=measured[1])
-    return Data(order.origin, found)
+    return Data(spec.origin, found)
 
 
-def _look(target: Target, order: Order, own: OwnSettings, agreed: str | None) -> ServerFacts:
+def _look(target: Target, spec: RunSpec, own: ProcessSettings, agreed: str | None) -> ServerFacts:
     """One target: it is there, serves every model of the run, and streams a token of each. `agreed`: the first target's model."""
-    settings = client_settings(order.scenario, target, "", own, "preflight")
-    names = [one.name for one in order.scenario.request.models]
-    facts = probe(settings, order.model)
+    settings = client_settings(spec.scenario, target, "", own, "preflight")
+    names = [one.name for one in spec.scenario.request.models]
+    facts = probe(settings, spec.model)
     for name in names or ([agreed] if agreed is not None else []):
         if name not in facts.models:
-            where = "request.models" if names else order.target.url
+            where = "request.models" if names else spec.target.url
             raise UsageError(f"{where}: {target.url} does not serve {name}; it serves {', '.join(facts.models)}")
     facts = replace(facts, model=names[0] if names else agreed or facts.model)
     for name in names or [facts.model]:
-        _check_streams(replace(settings, model=name), any_endpoint=order.scenario.of_tasks)
+        _check_streams(replace(settings, model=name), any_endpoint=spec.scenario.of_tasks)
     return facts
 
 
@@ -167,20 +165,20 @@ def _check_streams(settings: ClientSettings, *, any_endpoint: bool) -> None:
             raise error from None
 
 
-def _metrics(order: Order, own: OwnSettings) -> dict[str, str | None]:
+def _metrics(spec: RunSpec, own: ProcessSettings) -> dict[str, str | None]:
     """The pages to scrape, each with its engine: those that were named must answer, the default one may be missing."""
-    if order.metrics_urls is not None:
-        pages = {url: _metrics_page(url, order, own) for url in order.metrics_urls}
+    if spec.metrics_urls is not None:
+        pages = {url: _metrics_page(url, spec, own) for url in spec.metrics_urls}
         for url, page in pages.items():
             if page.fault is not None:
                 raise UsageError(f"--metrics-url {url}: {page.fault}; name the right page, or --metrics-url none")
         return {url: page.engine for url, page in pages.items()}
     found: dict[str, str | None] = {}
-    for target in order.targets:
-        url, page = target.metrics_url, _metrics_page(target.metrics_url, order, own)
+    for target in spec.targets:
+        url, page = target.metrics_url, _metrics_page(target.metrics_url, spec, own)
         if page.fault == NO_PROMETHEUS_PAGE:  # TensorRT-LLM's has JSON there
             other = f"{target.url}/prometheus/metrics"
-            elsewhere = _metrics_page(other, order, own)
+            elsewhere = _metrics_page(other, spec, own)
             url, page = (other, elsewhere) if elsewhere.fault is None else (url, page)
         if page.fault is None:
             found[url] = page.engine
@@ -199,9 +197,9 @@ class _Page:
     engine: str | None = None
 
 
-def _metrics_page(url: str, order: Order, own: OwnSettings) -> _Page:
+def _metrics_page(url: str, spec: RunSpec, own: ProcessSettings) -> _Page:
     _, slash, path = url.partition("://")[2].partition("/")
-    fetcher = Fetcher(client_settings(order.scenario, Target.of_page(url), "", own, "preflight"), timeout_s=10)
+    fetcher = Fetcher(client_settings(spec.scenario, Target.of_page(url), "", own, "preflight"), timeout_s=10)
     try:
         fetched = fetcher.get(slash + path if slash else "/")
     except FetchError as error:

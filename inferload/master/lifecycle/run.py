@@ -25,7 +25,7 @@ from inferload.master.lifecycle.cache_passes import Previous
 from inferload.master.lifecycle.marks import Marks
 from inferload.master.lifecycle.phases import RunPhases
 from inferload.master.lifecycle.preflight import Preflight
-from inferload.master.lifecycle.run_state import Place, Seen
+from inferload.master.lifecycle.run_state import ReportTotals, RunDirectory
 from inferload.master.lifecycle.scraper_process import Scraping
 from inferload.master.lifecycle.steering import ChangedBy, Steering
 from inferload.master.lifecycle.turn_receiver import TurnReceiver
@@ -39,8 +39,8 @@ from inferload.numbers import short
 from inferload.process import messages
 from inferload.process.greenlets import sleep_until
 from inferload.process.messages import Report, windows_to_wire
-from inferload.process.run_spec import Order
-from inferload.process.settings import OwnSettings
+from inferload.process.run_spec import RunSpec
+from inferload.process.settings import ProcessSettings
 from inferload.results.abort_conditions import AbortReached, AbortWatch
 from inferload.results.rolling_stats import Recent
 from inferload.statistics.steady_state import Steadiness
@@ -58,37 +58,39 @@ _ABORT_S = 10.0  # what workers may take to write their files once they have giv
 class MasterRun:
     """Made when everything has been checked; `conduct` blocks until the last worker has drained."""
 
-    def __init__(self, order: Order, preflight: Preflight, place: Place, own: OwnSettings, runner: Any) -> None:
-        self.order = order
+    def __init__(
+        self, spec: RunSpec, preflight: Preflight, directory: RunDirectory, own: ProcessSettings, runner: Any
+    ) -> None:
+        self.spec = spec
         self.preflight = preflight
-        self.place = place
+        self.directory = directory
         self.own = own
         self.anchor = Anchor.take()
         self._clock = clock_id()
         self.run_id = f"{datetime.now(UTC).strftime('%Y%m%dT%H%M%SZ')}-{secrets.token_hex(4)}"
         self.arm: Arm = "cold"
         self.earlier: Previous | None = None
-        self.salt = order.scenario.cache.salt or self.run_id  # what keeps its prompts apart from other runs'
-        self.marks = Marks(place.path / rundir.MARKS, self.anchor, own.redaction)
-        self.seen = Seen()
+        self.salt = spec.scenario.cache.salt or self.run_id  # what keeps its prompts apart from other runs'
+        self.marks = Marks(directory.path / rundir.MARKS, self.anchor, own.redaction)
+        self.totals = ReportTotals()
         self._names = BoundedNames(preflight.sessions.classes)
         self.recent = Recent()
-        self.abort_watch = AbortWatch(order.scenario.abort_on)
+        self.abort_watch = AbortWatch(spec.scenario.abort_on)
         self.aborted: AbortReached | None = None
         self.steadiness = Steadiness()
         self._listeners_raised: Counter[str] = Counter()  # by message
         self._users: dict[str, int] = {}  # by class, when the load ended
         self.notes = Notes()  # what the workers' sessions came to, beside their turns
-        self.phases = RunPhases(step_bounds_s(order.scenario))
+        self.phases = RunPhases(step_bounds_s(spec.scenario))
         self.stop = Event()
         self.stop_reason = "the scenario's end"
         self.drained = Event()
         self.complete = False  # every worker that is not lost drained in time
         self.roster = Roster(compat.client_ids(runner))
         self.scraping: Scraping | None = None
-        self.records = TurnReceiver(place.path / rundir.TURNS, self.run_id, own.max_turns_mb, self._acknowledge)
+        self.records = TurnReceiver(directory.path / rundir.TURNS, self.run_id, own.max_turns_mb, self._acknowledge)
         self._runner = runner
-        self.steering = Steering(order)
+        self.steering = Steering(spec)
         self._spent_ns: int | None = None  # when the last of a counted load was over
         self._ignored_before = compat.ignored_messages.counts.copy()
         self._aborting = False
@@ -131,14 +133,14 @@ class MasterRun:
         if member.reported(report.seq, report.in_flight, report.booked_ns):
             tallies = self._bounded(TallySet.from_wire(report.tallies))
             member.turns += sum(tally.ended for _, tally in tallies.items())
-            self.seen.tallies.absorb(tallies)
-            self.seen.errors.absorb(report.first_errors, member.offset_ns)
+            self.totals.tallies.absorb(tallies)
+            self.totals.errors.absorb(report.first_errors, member.offset_ns)
             self.recent.add(self.elapsed_s(), tallies)
             self._look_whether_to_abort(tallies)
             self._look_whether_steady(tallies)
             health = HealthSet.from_wire(report.health)
             self._look_at_clock(member, health)
-            self.seen.health.absorb(health)
+            self.totals.health.absorb(health)
 
     def _bounded(self, tallies: TallySet) -> TallySet:
         """Return a worker's tallies with the number of classes bounded: the tasks of each worker may use other names."""
@@ -290,23 +292,23 @@ class MasterRun:
         """Compare clocks, hand out assignments, begin to scrape; UsageError where a worker cannot take its part."""
         load_steps.check(self)
         worker_setup.compare_clocks(self)
-        worker_setup.check_alike(self.roster.members, self.order.named_digest)
+        worker_setup.check_alike(self.roster.members, self.spec.file_digest)
         worker_setup.hand_out(self)
         load_steps.check_times(self)
         if self.preflight.metrics_urls:
-            interval_s = self.order.scenario.server.interval_s
-            folder = self.place.path / rundir.SERVER_METRICS
+            interval_s = self.spec.scenario.server.interval_s
+            folder = self.directory.path / rundir.SERVER_METRICS
             self.scraping = Scraping(folder, self.preflight.metrics_urls, interval_s, self.own, self.anchor)
             self.scraping.wait_for_first(len(self.preflight.metrics_urls))
 
     def conduct(self, start_users: Callable[[int, float], None]) -> None:
         """Run the phases to the end of the drain. `start_users` starts Locust's users and may block while they ramp."""
-        phases = self.order.scenario.phases
+        phases = self.spec.scenario.phases
         start_ns = now_ns() + _LEAD_NS
         measure_ns: int | None = None if phases.adaptive else start_ns + round(phases.warmup_s * NS_PER_S)
         self._announce(start_ns, measure_ns, self._planned_end_ns(measure_ns))
         lead_s = max(0.0, (start_ns - now_ns()) / NS_PER_S)
-        starter = gevent.spawn_later(lead_s, start_users, self.order.users, self.order.spawn_per_s)
+        starter = gevent.spawn_later(lead_s, start_users, self.spec.users, self.spec.spawn_per_s)
         watcher = gevent.spawn(worker_watchdog.watch, self, getattr(self._runner, "clients", None))
         stepper = gevent.Greenlet(load_steps.follow, self, start_users)
         try:
@@ -322,7 +324,7 @@ class MasterRun:
             self._announce(start_ns, min(measure_ns, end_ns), end_ns)
             self._drain(end_ns)
             delivery.finish(
-                self.roster, self.records, self.place.path / rundir.TURNS, self.marks, lambda: self._aborting
+                self.roster, self.records, self.directory.path / rundir.TURNS, self.marks, lambda: self._aborting
             )
         finally:
             gevent.killall(self._marking, block=False)
@@ -364,7 +366,7 @@ class MasterRun:
     # -- steps
 
     def _planned_end_ns(self, measure_ns: int | None) -> int | None:
-        measure_s = self.order.scenario.phases.measure_s
+        measure_s = self.spec.scenario.phases.measure_s
         return None if measure_ns is None or measure_s is None else measure_ns + round(measure_s * NS_PER_S)
 
     def _load_end_ns(self, planned_ns: int | None) -> int:
@@ -402,7 +404,7 @@ class MasterRun:
         self._mark_phases()
         self._over = True
         self._users = dict(self._runner.target_user_classes_count)
-        drain_s = self.order.scenario.phases.drain_s
+        drain_s = self.spec.scenario.phases.drain_s
         self.tell(messages.DRAIN, {"run_id": self.run_id})
         if not self.drained.wait(drain_s):
             in_flight = sum(member.in_flight for member in self.roster.awaited)

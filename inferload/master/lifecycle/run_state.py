@@ -9,7 +9,7 @@ from inferload.verdict.failures import FirstErrors
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class RunDirectory:
     """The run directory, and the token in it."""
 
     path: Path
@@ -17,7 +17,7 @@ class Place:
 
 
 @dataclass(slots=True)
-class Seen:
+class ReportTotals:
     """Sums of the workers' reports so far."""
 
     tallies: TallySet = field(default_factory=TallySet)

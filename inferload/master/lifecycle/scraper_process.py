@@ -14,7 +14,7 @@ from inferload import scrapes_file
 from inferload.client.connection.target import Target
 from inferload.client.scraper import REDACTED_HEADERS
 from inferload.measure.clock import Anchor
-from inferload.process.settings import OwnSettings
+from inferload.process.settings import ProcessSettings
 from inferload.run_options import API_KEY_VARIABLE
 
 logger = logging.getLogger(__name__)
@@ -27,7 +27,7 @@ class Scraping:
     """Reads the pages of the targets into a run directory until `stop`. `latest`: the newest line of each target."""
 
     def __init__(
-        self, folder: Path, urls: tuple[str, ...], interval_s: float, own: OwnSettings, anchor: Anchor
+        self, folder: Path, urls: tuple[str, ...], interval_s: float, own: ProcessSettings, anchor: Anchor
     ) -> None:
         self.latest: dict[str, dict[str, Any]] = {}
         self.write_error: str | None = None  # the first write of a part that failed

@@ -118,7 +118,7 @@ class TurnReceiver:
         last = piece.offset + len(piece.data) == piece.size
         if source.parts.add(piece):
             path = turns_file.part_path(self._folder, name, piece.part)
-            in_thread(_keep, self._temporary(name), path, turns_file.Stamp(self._run_id, name))
+            in_thread(_keep, self._temporary(name), path, turns_file.Origin(self._run_id, name))
             self._bytes += piece.size
             source.failures = 0
             source.parts.next_part()
@@ -143,7 +143,7 @@ def _store(path: Path, piece: Piece) -> None:
         file.write(piece.data)
 
 
-def _keep(temporary: Path, path: Path, stamp: turns_file.Stamp) -> None:
+def _keep(temporary: Path, path: Path, origin: turns_file.Origin) -> None:
     """Give a complete part its name if it is the worker's and of the run; UsageError otherwise. In a native thread."""
-    turns_file.check_part(temporary, stamp)
+    turns_file.check_part(temporary, origin)
     temporary.replace(path)

@@ -101,23 +101,23 @@ def hand_out(run: MasterRun) -> None:
 
 
 def _assignment(run: MasterRun, member: Member) -> Assignment:
-    order, facts = run.order, run.preflight.facts
+    spec, facts = run.spec, run.preflight.facts
     return Assignment(
         run_id=run.run_id,
         salt=run.salt,
-        scenario_text=order.scenario.resolved_text(),
-        origin=order.origin,
+        scenario_text=spec.scenario.resolved_text(),
+        origin=spec.origin,
         stripe=member.stripe,
         stripes=len(run.roster),
         name=member.name,
-        target_urls=[target.url for target in order.targets],
+        target_urls=[target.url for target in spec.targets],
         model=facts.model,
         takes_salt=run.preflight.salts,
         vocabulary=run.preflight.vocabulary.to_wire(),
-        run_dir=str(run.place.path),
-        token=run.place.token,
+        run_dir=str(run.directory.path),
+        token=run.directory.token,
         offset_ns=member.offset_ns,
-        rate=order.rate,
+        rate=spec.rate,
         origins=None if run.own.origins is None else sorted(run.own.origins),
         data=run.preflight.data.to_wire(),
     )

@@ -1,4 +1,4 @@
-"""The bundled scenarios by name, and where a scenario that was asked for lies."""
+"""Lookup and reading of scenario files: bundled scenarios by name, other files by path."""
 
 import difflib
 from importlib import resources
@@ -13,7 +13,7 @@ MAX_BYTES = 1_000_000
 
 
 def folder() -> Path:
-    """Where the bundled scenarios lie: the installed package's, else the folder beside the code in a bare clone."""
+    """Return the folder of the bundled scenarios: that of the installed package, else of the source tree."""
     beside = Path(__file__).parents[3] / "scenarios"
     try:
         installed = Path(str(resources.files("inferload.scenarios")))
@@ -23,26 +23,26 @@ def folder() -> Path:
 
 
 def names() -> list[str]:
-    """Names of the bundled scenarios, sorted."""
+    """Return the names of the bundled scenarios, sorted."""
     return sorted(path.stem for path in folder().glob("*.yaml"))
 
 
 def bundled(name: str) -> Path:
-    """The file of a bundled scenario; UsageError where there is none of that name."""
+    """Return the file of a bundled scenario. UsageError for an unknown name."""
     if name.removesuffix(".yaml") not in names():
         raise UsageError(f"scenario {name}: no bundled scenario of that name; {_choices(name)}")
     return folder() / f"{name.removesuffix('.yaml')}.yaml"
 
 
 def resolve(name_or_path: str) -> Path:
-    """The file that is meant: an existing path first, else a bundled scenario's name. UsageError where there is none."""
+    """Return an existing path, else the bundled scenario of that name. UsageError if there is neither."""
     path = Path(name_or_path)
     if path.is_file():
         return path
     if name_or_path.removesuffix(".yaml") in names():
         return bundled(name_or_path)
-    what = "is a directory" if path.is_dir() else "no such file"
-    raise UsageError(f"scenario {name_or_path}: {what}, and no bundled scenario of that name; {_choices(path.stem)}")
+    problem = "is a directory" if path.is_dir() else "no such file"
+    raise UsageError(f"scenario {name_or_path}: {problem}, and no bundled scenario of that name; {_choices(path.stem)}")
 
 
 def _choices(name: str) -> str:
@@ -50,8 +50,8 @@ def _choices(name: str) -> str:
     return (f"did you mean {near[0]}? Bundled" if near else "bundled") + f" are {', '.join(names())}"
 
 
-def read(path: Path, what: str = "scenario ", remedy: str = "name a file that can be read") -> str:
-    """The text of a file in YAML; UsageError where it cannot be read or is no text. `what` stands before its path."""
+def read(path: Path, what: str = "scenario ", remedy: str = "name a readable file") -> str:
+    """Read a YAML file as text. UsageError if it cannot be read or is not UTF-8. `what`: prefix of its path in errors."""
     try:
         with path.open("rb") as file:
             content = file.read(MAX_BYTES + 1)
@@ -66,8 +66,8 @@ def read(path: Path, what: str = "scenario ", remedy: str = "name a file that ca
         raise UsageError(f"{path}:{line}: not UTF-8; save the file as UTF-8") from error
 
 
-def data(path: Path, what: str = "scenario ", remedy: str = "name a file that can be read") -> Any:
-    """The data of a file in YAML, within the limits of a scenario's; UsageError names every fault with its line."""
+def data(path: Path, what: str = "scenario ", remedy: str = "name a readable file") -> Any:
+    """Read the data of a YAML file, within the limits of a scenario file. UsageError lists all faults with their lines."""
     parsed = parse(read(path, what, remedy))
     if parsed.faults:
         raise ScenarioError(str(path), parsed.faults)

@@ -1,4 +1,4 @@
-"""From what the models refuse to lines that a person can act on: the key as written, its line, and the remedy."""
+"""Validation errors of pydantic as faults of the file: key, line, problem and remedy."""
 
 import difflib
 import json
@@ -15,7 +15,7 @@ Schema = Mapping[str, Any]
 
 
 class ScenarioError(UsageError):
-    """Everything that is wrong with one scenario, a line each, in the order of the file."""
+    """All faults of one scenario, one per line, in the order of the file."""
 
     def __init__(self, origin: str, faults: Sequence[Fault]) -> None:
         self.origin = origin
@@ -24,23 +24,23 @@ class ScenarioError(UsageError):
 
 
 def faults_of(error: ValidationError, parsed: Parsed, schema: Schema) -> list[Fault]:
-    """One fault per refusal, placed by the lines of the text."""
+    """Return one fault per validation error, with its line."""
     details = error.errors(include_url=False)
     other_schema = [detail for detail in details if detail["loc"] == ("schema",) and detail["type"] != "missing"]
     faults = [_fault(detail, parsed, schema) for detail in other_schema or details]
-    # A key that is written wrong is one mistake, not an unknown key and a missing one.
+    # A misspelled key is one fault, not an unknown key and a missing one.
     meant = {(*fault.path[:-1], _suggestion(fault)) for fault in faults}
     return [fault for fault in faults if not (fault.text.startswith("missing") and fault.path in meant)]
 
 
 def _suggestion(fault: Fault) -> str | None:
-    _, found, near = fault.text.partition("unknown key; did you mean ")
-    return near.removesuffix("?") if found else None
+    _, separator, near = fault.text.partition("unknown key; did you mean ")
+    return near.removesuffix("?") if separator else None
 
 
 def _fault(detail: ErrorDetails, parsed: Parsed, schema: Schema) -> Fault:
     path = _written_path(detail, parsed.data)
-    text = _TEXTS.get(detail["type"], _as_pydantic_says)(detail, path, schema)
+    text = _TEXTS.get(detail["type"], _pydantic_text)(detail, path, schema)
     if detail["type"] in ("union_tag_not_found", "union_tag_invalid") and isinstance(detail["input"], Mapping):
         path = (*path, _discriminator(detail))
     if source := parsed.source_of(path):
@@ -50,7 +50,7 @@ def _fault(detail: ErrorDetails, parsed: Parsed, schema: Schema) -> Fault:
 
 
 def _written_path(detail: ErrorDetails, data: Any) -> PathTo:
-    """The refusal's place without the tags of unions, which stand in pydantic's path but in no file."""
+    """Return the error's path without the tags of unions, which pydantic adds to it."""
     path: list[str | int] = []
     parts = detail["loc"]
     for number, part in enumerate(parts):
@@ -74,7 +74,7 @@ def _discriminator(detail: ErrorDetails) -> str:
 
 
 def _shown(value: Any) -> str:
-    """A value as a person wrote it, cut short."""
+    """Return a value as written, cut to 60 characters."""
     if value is None or isinstance(value, bool):
         return json.dumps(value)
     text = repr(value) if isinstance(value, str | int | float) else _sort(value)
@@ -86,7 +86,7 @@ def _sort(value: Any) -> str:
 
 
 def _part_of(schema: Schema, loc: Sequence[str | int]) -> Schema:
-    """The JSON Schema of the mapping at a place, tags of unions included in the place."""
+    """Return the JSON Schema of the mapping at `loc`, which includes the tags of unions."""
     part = _deref(schema, schema)
     for step in loc:
         if step in part.get("properties", {}):
@@ -100,10 +100,10 @@ def _part_of(schema: Schema, loc: Sequence[str | int]) -> Schema:
 
 def _deref(part: Schema, schema: Schema) -> Schema:
     while True:
-        choices = [one for one in part.get("anyOf", ()) if one.get("type") != "null"]
+        choices = [choice for choice in part.get("anyOf", ()) if choice.get("type") != "null"]
         if "$ref" in part:
             part = schema["$defs"][part["$ref"].rpartition("/")[2]]
-        elif len(choices) == 1:  # the thing or null: its keys are the thing's
+        elif len(choices) == 1:  # a mapping or null: its keys are those of the mapping
             part = choices[0]
         else:
             return part
@@ -114,36 +114,36 @@ def _near(word: str, words: Sequence[str]) -> str | None:
 
 
 def _unknown_key(detail: ErrorDetails, path: PathTo, schema: Schema) -> str:
-    key, place = str(path[-1]), detail["loc"][:-1]
-    valid = list(_part_of(schema, place).get("properties", {}))
-    others = _kinds_with(key, place, schema)
+    key, loc = str(path[-1]), detail["loc"][:-1]
+    valid = list(_part_of(schema, loc).get("properties", {}))
+    others = _kinds_with(key, loc, schema)
     if others:
         return f"unknown key; it belongs to {', '.join(others)}; valid here: {', '.join(valid)}"
     near = _near(key, valid)
     return f"unknown key; did you mean {near}?" if near else f"unknown key; valid here: {', '.join(valid)}"
 
 
-def _kinds_with(key: str, place: Sequence[str | int], schema: Schema) -> list[str]:
-    """The other kinds of the same union that have the key, as a person writes them; none where there is no union."""
-    union = _part_of(schema, place[:-1]).get("discriminator", {"mapping": {}}) if place else {"mapping": {}}
-    if not place or place[-1] not in union["mapping"]:
+def _kinds_with(key: str, loc: Sequence[str | int], schema: Schema) -> list[str]:
+    """Return the other kinds of the same union with that key, such as `kind agent`; none outside of a union."""
+    union = _part_of(schema, loc[:-1]).get("discriminator", {"mapping": {}}) if loc else {"mapping": {}}
+    if not loc or loc[-1] not in union["mapping"]:
         return []
-    tags = [tag for tag in union["mapping"] if key in _part_of(schema, (*place[:-1], tag)).get("properties", {})]
+    tags = [tag for tag in union["mapping"] if key in _part_of(schema, (*loc[:-1], tag)).get("properties", {})]
     return [f"{union['propertyName']} {tag}" for tag in tags]
 
 
 def _missing(detail: ErrorDetails, path: PathTo, schema: Schema) -> str:
     fields = _part_of(schema, detail["loc"][:-1]).get("properties", {})
-    about = fields.get(str(detail["loc"][-1]), {}).get("description")
-    return f"missing; {about}" if about else "missing"
+    description = fields.get(str(detail["loc"][-1]), {}).get("description")
+    return f"missing; {description}" if description else "missing"
 
 
 def _no_kind(detail: ErrorDetails, path: PathTo, schema: Schema) -> str:
     union = _part_of(schema, detail["loc"]).get("discriminator", {})
     choices, key = list(union.get("mapping", {})), union.get("propertyName", "kind")
     if not isinstance(detail["input"], Mapping):
-        also = "a number or " if key == "dist" else ""
-        return f"must be {also}{{{key}: {' | '.join(choices)}, ...}}, is {_shown(detail['input'])}"
+        alternative = "a number or " if key == "dist" else ""
+        return f"must be {alternative}{{{key}: {' | '.join(choices)}, ...}}, is {_shown(detail['input'])}"
     return f"missing; one of {', '.join(choices)}"
 
 
@@ -160,20 +160,19 @@ def _wrong_word(detail: ErrorDetails, path: PathTo, schema: Schema) -> str:
     return f"is {_shown(detail['input'])}; " + (f"did you mean {near}?" if near else f"one of {', '.join(choices)}")
 
 
-def _must_be(what: str) -> Callable[[ErrorDetails, PathTo, Schema], str]:
-    return lambda detail, path, schema: f"must be {what}, is {_shown(detail['input'])}"
+def _must_be(expected: str) -> Callable[[ErrorDetails, PathTo, Schema], str]:
+    return lambda detail, path, schema: f"must be {expected}, is {_shown(detail['input'])}"
 
 
 def _bound(words: str, key: str) -> Callable[[ErrorDetails, PathTo, Schema], str]:
     return lambda detail, path, schema: f"must be {words} {detail['ctx'][key]:g}, is {_shown(detail['input'])}"
 
 
-def _own_words(detail: ErrorDetails, path: PathTo, schema: Schema) -> str:
-    """A check of ours: its words are already meant for people."""
+def _validator_text(detail: ErrorDetails, path: PathTo, schema: Schema) -> str:
     return str(detail["ctx"]["error"])
 
 
-def _as_pydantic_says(detail: ErrorDetails, path: PathTo, schema: Schema) -> str:
+def _pydantic_text(detail: ErrorDetails, path: PathTo, schema: Schema) -> str:
     return f"{detail['msg'][:1].lower()}{detail['msg'][1:]}, is {_shown(detail['input'])}"
 
 
@@ -184,7 +183,7 @@ _TEXTS: Mapping[str, Callable[[ErrorDetails, PathTo, Schema], str]] = {
     "union_tag_invalid": _wrong_kind,
     "model_attributes_type": _no_kind,
     "literal_error": _wrong_word,
-    "value_error": _own_words,
+    "value_error": _validator_text,
     "greater_than": _bound("greater than", "gt"),
     "greater_than_equal": _bound("at least", "ge"),
     "finite_number": _must_be("finite"),

@@ -1,4 +1,4 @@
-"""A scenario as text: YAML that `yamltext` reads back the same."""
+"""Writer of scenarios as YAML text that `yaml_text` reads back equal."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -9,15 +9,15 @@ from inferload.scenario.files.yaml_text import scalar
 
 
 def as_yaml(data: Mapping[str, Any]) -> str:
-    """Plain data as YAML that our own reader reads back the same."""
-    return yaml.dump(data, Dumper=_Dumper, sort_keys=False, width=110, allow_unicode=True)
+    """Return plain data as YAML that `yaml_text` reads back equal."""
+    return yaml.dump(data, Dumper=_ScenarioDumper, sort_keys=False, width=110, allow_unicode=True)
 
 
-class _Dumper(yaml.SafeDumper):
-    """Quotes every text that our own reader would take for something else."""
+class _ScenarioDumper(yaml.SafeDumper):
+    """Dumper that quotes every text that `yaml_text` would read as another type."""
 
     def ignore_aliases(self, data: Any) -> bool:
-        """Write equal values out twice rather than as an alias."""
+        """Write equal values twice rather than as an alias."""
         return True
 
 
@@ -26,4 +26,4 @@ def _represent_text(dumper: yaml.SafeDumper, text: str) -> yaml.Node:
     return dumper.represent_scalar("tag:yaml.org,2002:str", text, style=style)
 
 
-_Dumper.add_representer(str, _represent_text)
+_ScenarioDumper.add_representer(str, _represent_text)

@@ -1,7 +1,6 @@
-"""YAML text into plain data, with the line of every key: the core schema of YAML 1.2, nothing that surprises.
+"""Parser of YAML text into plain data, with the line of every key: the core schema of YAML 1.2.
 
-`yes`, `off` and `1:30` are text, `1e3` is a number, dates are text. A key that stands twice, a tag, and text that is no
-UTF-8 are faults. No I/O.
+`yes`, `off`, `1:30` and dates are text, `1e3` is a number. Duplicate keys, tags, and text that is not UTF-8 are faults.
 """
 
 import re
@@ -30,9 +29,9 @@ _SCALARS: tuple[tuple[re.Pattern[str], Callable[[str], Any]], ...] = (
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """One mistake: its line (0: not from a text), the path of keys (empty: the whole file), what is wrong, the remedy.
+    """Error in a file: line (0: not from a text), path of keys (empty: the whole file), problem with remedy.
 
-    `source`: the option that set the value, if it is not the file's.
+    `source`: the option that set the value; empty: the file.
     """
 
     line: int
@@ -41,17 +40,17 @@ class Fault:
     source: str = ""
 
     def render(self, origin: str) -> str:
-        """`file:line: dotted.path: text`, or `--option value: dotted.path: text`."""
-        where = dotted(self.path)
-        place = self.source or (f"{origin}:{self.line}" if self.line else origin)
-        return f"{place}: {where}: {self.text}" if where else f"{place}: {self.text}"
+        """Return `file:line: dotted.path: text`, or `--option value: dotted.path: text`."""
+        key = dotted(self.path)
+        source = self.source or (f"{origin}:{self.line}" if self.line else origin)
+        return f"{source}: {key}: {self.text}" if key else f"{source}: {self.text}"
 
 
 @dataclass(slots=True)
 class Parsed:
     """Parsed document, the line of each path, and the errors found.
 
-    `sources`: options that replaced a value, by its path.
+    `sources`: options that replaced a value, by the value's path.
     """
 
     data: Any = None
@@ -61,22 +60,22 @@ class Parsed:
     sources: dict[PathTo, str] = field(default_factory=dict)
 
     def line_of(self, path: PathTo) -> int:
-        """The line of a path, or of the nearest thing around it that is written; 0 where there is no text."""
+        """Return the line of a path or of its nearest written parent; 0 without a text."""
         while path and path not in self.lines:
             path = path[:-1]
         return self.lines.get(path, 0)
 
     def source_of(self, path: PathTo) -> str:
-        """The option that set the value at a path; empty if the file did."""
-        return next((source for place, source in self.sources.items() if path[: len(place)] == place), "")
+        """Return the option that set the value at a path; empty for the file."""
+        return next((source for outer, source in self.sources.items() if path[: len(outer)] == outer), "")
 
     def sources_within(self, path: PathTo) -> list[str]:
-        """The options that set values inside of the mapping or list at a path."""
-        return [source for place, source in self.sources.items() if place[: len(path)] == path and place != path]
+        """Return the options that set values inside the mapping or list at a path."""
+        return [source for inner, source in self.sources.items() if inner[: len(path)] == path and inner != path]
 
 
 def dotted(path: Sequence[str | int]) -> str:
-    """`("gates", 0, "x")` as `gates[0].x`."""
+    """Return `("gates", 0, "x")` as `gates[0].x`."""
     text = ""
     for part in path:
         text += f"[{part}]" if isinstance(part, int) else f".{part}" if text else part
@@ -84,7 +83,7 @@ def dotted(path: Sequence[str | int]) -> str:
 
 
 def scalar(text: str) -> Any:
-    """The value of an unquoted scalar by the core schema of YAML 1.2."""
+    """Return the value of an unquoted scalar by the core schema of YAML 1.2."""
     for pattern, make in _SCALARS:
         if pattern.fullmatch(text):
             return make(text)
@@ -92,7 +91,7 @@ def scalar(text: str) -> Any:
 
 
 def parse(text: str) -> Parsed:
-    """Read one YAML document. Text that is no YAML gives one fault and no data."""
+    """Parse one YAML document. Invalid YAML gives one fault and no data."""
     parsed = Parsed()
     try:
         node = yaml.compose(text, Loader=yaml.BaseLoader)
@@ -113,7 +112,7 @@ def parse(text: str) -> Parsed:
 
 
 def data_of(text: str | None) -> Any:
-    """The data of a text; None where there is no text, or anything is wrong with it."""
+    """Return the data of a text; None without a text or with any fault."""
     parsed = parse(text or "")
     return None if parsed.faults else parsed.data
 
@@ -126,20 +125,20 @@ def _syntax_fault(error: yaml.MarkedYAMLError) -> Fault:
 
 
 def _value(node: yaml.Node, path: PathTo, parsed: Parsed) -> Any:
-    """The data of one node; what is wrong with it goes into `parsed`."""
+    """Return the data of one node and add its faults to `parsed`."""
     line = node.start_mark.line + 1
     parsed.lines.setdefault(path, line)
     parsed.nodes += 1
     if len(path) > MAX_DEPTH or parsed.nodes > MAX_NODES:
-        # An alias inside of what it names, or a few that unfold into millions.
+        # A recursive alias, or nested aliases that expand to millions of values.
         limit = f"{MAX_DEPTH} levels" if len(path) > MAX_DEPTH else f"{MAX_NODES} values"
         if not any(fault.text.startswith("holds more") for fault in parsed.faults):
             parsed.faults.append(
-                Fault(line, path[:3], f"holds more than {limit}; are there aliases (*name) in a ring?")
+                Fault(line, path[:3], f"holds more than {limit}; are there recursive aliases (*name)?")
             )
         return None
     if node.tag not in _CORE_TAGS and not (isinstance(node, yaml.ScalarNode) and node.tag == "!"):
-        parsed.faults.append(Fault(line, path, f"tag {node.tag!r}: tags are not read; write plain values"))
+        parsed.faults.append(Fault(line, path, f"tag {node.tag!r}: tags are not supported; write plain values"))
         return None
     if isinstance(node, yaml.MappingNode):
         return _mapping(node, path, parsed)
@@ -156,19 +155,20 @@ def _scalar_value(node: yaml.ScalarNode, path: PathTo, parsed: Parsed) -> Any:
 
 
 def _text(node: yaml.ScalarNode, path: PathTo, parsed: Parsed) -> str:
-    """The node's text; an escape can write half a surrogate pair, which no file and no request can hold."""
+    """Return the text of a node. Half a surrogate pair, which an escape can write, cannot be encoded: a fault."""
     text = str(node.value)
     try:
         text.encode("utf-8")
     except UnicodeEncodeError:
-        parsed.faults.append(Fault(node.start_mark.line + 1, path, "holds half a surrogate pair: no text"))
+        problem = "contains half a surrogate pair, which UTF-8 cannot encode; remove it"
+        parsed.faults.append(Fault(node.start_mark.line + 1, path, problem))
         return text.encode("utf-8", "replace").decode("utf-8")
     return text
 
 
 def _mapping(node: yaml.MappingNode, path: PathTo, parsed: Parsed) -> dict[str, Any]:
-    """A mapping with text keys; the first of two equal keys is kept."""
-    found: dict[str, Any] = {}
+    """Return a mapping with text keys. The first of two equal keys wins."""
+    mapping: dict[str, Any] = {}
     for key_node, value_node in node.value:
         line = key_node.start_mark.line + 1
         if not isinstance(key_node, yaml.ScalarNode):
@@ -176,10 +176,10 @@ def _mapping(node: yaml.MappingNode, path: PathTo, parsed: Parsed) -> dict[str, 
             continue
         key = _text(key_node, path, parsed)
         here = (*path, key)
-        if key in found:
+        if key in mapping:
             first = parsed.lines[here]
-            parsed.faults.append(Fault(line, here, f"stands here and in line {first}; remove one of them"))
+            parsed.faults.append(Fault(line, here, f"duplicate key, also in line {first}; remove one of them"))
             continue
         parsed.lines[here] = line
-        found[key] = _value(value_node, here, parsed)
-    return found
+        mapping[key] = _value(value_node, here, parsed)
+    return mapping

@@ -1,4 +1,4 @@
-"""When sessions start, as a scenario file says it: the kinds of arrivals, and the profiles by which they change."""
+"""Schema of `arrivals`: closed loops, and open loops by their arrival process."""
 
 from typing import Annotated, Literal
 
@@ -6,7 +6,7 @@ from pydantic import Field, model_validator
 
 from inferload.scenario.schema.base import AtLeastOne, Part
 from inferload.scenario.schema.distributions import Positive
-from inferload.scenario.schema.rate_curves import ALWAYS_ONE, Curve
+from inferload.scenario.schema.rate_curves import ALWAYS_ONE, RateCurve
 from inferload.scenario.schema.rate_profiles import Profile
 from inferload.scenario.schema.user_profiles import UserProfile
 
@@ -14,85 +14,87 @@ WhenFull = Literal["delay", "drop"]
 
 
 class Closed(Part):
-    """Closed loop: so many users, each starting a new session when its last one ends."""
+    """Closed loop: a number of users, each with one session at a time. A user starts its next session when one ends."""
 
     kind: Literal["closed"] = Field(description="closed loop: a number of users")
     users: AtLeastOne = Field(description="users over all workers; each has one session at a time")
-    spawn_per_s: Positive = Field(description="users started per second until all are there")
+    spawn_per_s: Positive = Field(description="users started per second, until all run")
     profile: UserProfile | None = Field(
-        default=None, description="how the number of users changes: {kind: steps | linear, ...}; users is its greatest"
+        default=None,
+        description="number of users over time: {kind: steps | linear, ...}, at most users; null: constant",
     )
 
     @model_validator(mode="after")
     def _within(self) -> "Closed":
         if self.profile is not None and self.profile.highest > self.users:
-            raise ValueError(f"profile comes to {self.profile.highest} users, and users is {self.users}; raise users")
+            raise ValueError(f"profile has up to {self.profile.highest} users, but users is {self.users}; raise users")
         return self
 
 
 class OpenArrivals(Part):
-    """What all open loops have: sessions start by the clock, however slow the server is."""
+    """Keys of all open loops: session starts do not depend on the server."""
 
     kind: str
 
     max_in_flight: AtLeastOne | None = Field(
-        default=None, description="most turns in flight over all workers; null: no limit, as an open loop is meant"
+        default=None, description="most turns in flight over all workers; null: no limit"
     )
     when_full: WhenFull = Field(
-        default="delay", description="at that limit, delay: a turn waits, counted as its lag; drop: a new session is"
+        default="delay",
+        description="at max_in_flight: delay: turns wait, which their lag counts; drop: new sessions are dropped and counted",
     )
 
 
 class Rated(OpenArrivals):
-    """Open loops whose rate is set: one for ever, or a profile."""
+    """Keys of open loops with a rate: a constant or a profile."""
 
     sessions_per_s: Positive | None = Field(
-        default=None, description="session starts per second over all workers; or a profile instead"
+        default=None, description="session starts per second over all workers; give this or profile"
     )
     profile: Profile | None = Field(
         default=None,
-        description="how the rate changes from the start of the measure phase: {kind: steps | linear | points, ...}",
+        description="rate over time, from the start of the measure phase: {kind: steps | linear | points, ...}",
     )
 
     @model_validator(mode="after")
     def _one_of_them(self) -> "Rated":
         if (self.sessions_per_s is None) == (self.profile is None):
-            what = "neither is given" if self.profile is None else "both are given"
-            raise ValueError(f"sessions_per_s or profile: {what}; one of them says the rate")
+            problem = "neither is given" if self.profile is None else "both are given"
+            raise ValueError(f"sessions_per_s or profile: {problem}; give exactly one")
         return self
 
     @property
     def rate(self) -> float:
-        """What the unit process is stretched by at first: sessions per second, or a factor on the profile."""
+        """Initial rate of the unit process: sessions per second, or the factor on the profile."""
         return self.profile.scale if self.profile is not None else self.sessions_per_s or 0.0
 
     @property
     def rate_key(self) -> str:
-        """Where in the file the rate stands, below `arrivals`."""
+        """Key of the rate, below `arrivals`."""
         return "sessions_per_s" if self.profile is None else "profile.scale"
 
     @property
     def highest_per_s(self) -> float:
-        """The greatest rate that is planned, in sessions per second."""
+        """Greatest planned rate, in sessions per second."""
         return self.rate if self.profile is None else self.rate * self.profile.curve().highest
 
-    def curve(self, warmup_s: float) -> Curve:
-        """The rate over the whole load: its first one in the warm-up, then the profile."""
+    def curve(self, warmup_s: float) -> RateCurve:
+        """Return the rate over the whole load: the first rate during the warm-up, then the profile."""
         return ALWAYS_ONE if self.profile is None else self.profile.curve().after(warmup_s)
 
     def mean_per_s(self, warmup_s: float, until_s: float) -> float:
-        """Mean sessions per second from the start of the load up to a time."""
+        """Return the mean sessions per second from the start of the load to `until_s`."""
         return self.rate * self.curve(warmup_s).area(until_s) / until_s if until_s else self.rate
 
 
 class TraceTimes(OpenArrivals):
-    """Open loop with recorded times."""
+    """Open loop with recorded start times."""
 
     kind: Literal["trace"] = Field(description="open loop: sessions at recorded times")
-    speed: Positive = Field(default=1.0, description="how much faster than recorded sessions begin")
+    speed: Positive = Field(default=1.0, description="factor on the recorded speed; 2: twice as fast")
     path: Annotated[str, Field(min_length=1)] | None = Field(
         default=None,
-        description="a file with a time in each line, seconds from 0 on; null: the replayed trace's own times",
+        description="text file with one start time per line, in seconds; null: the times of the replayed trace",
     )
 
     @property
@@ -102,16 +104,16 @@ class TraceTimes(OpenArrivals):
 
     @property
     def rate_key(self) -> str:
-        """Where in the file the rate stands, below `arrivals`."""
+        """Key of the rate, below `arrivals`."""
         return "speed"
 
     @property
     def highest_per_s(self) -> float:
-        """What a user stands for: the trace at its own speed."""
+        """Speed of the trace: the rate that one Locust user stands for."""
         return self.speed
 
-    def curve(self, warmup_s: float) -> Curve:
-        """The speed does not change by plan."""
+    def curve(self, warmup_s: float) -> RateCurve:
+        """Return the constant curve: the speed has no profile."""
         return ALWAYS_ONE
 
 
@@ -122,17 +124,17 @@ class ConstantRate(Rated):
 
 
 class Poisson(Rated):
-    """Open loop as many independent callers make it."""
+    """Open loop with exponentially distributed intervals: many independent clients."""
 
-    kind: Literal["poisson"] = Field(description="open loop: sessions at random, independent instants")
+    kind: Literal["poisson"] = Field(description="open loop: sessions at random, independent times")
 
 
 class Gamma(Rated):
-    """Open loop with gamma gaps, as `vllm bench serve --burstiness` makes it."""
+    """Open loop with gamma-distributed intervals, as in `vllm bench serve --burstiness`."""
 
-    kind: Literal["gamma"] = Field(description="open loop: sessions at random, in bursts or more even than chance")
+    kind: Literal["gamma"] = Field(description="open loop: gamma-distributed intervals between sessions")
     burstiness: Positive = Field(
-        description="shape of the gaps as vLLM's benchmark means it: below 1 in bursts, 1 is poisson, above 1 more even"
+        description="shape of the gamma distribution: below 1: bursts; 1: poisson; above 1: more regular"
     )
 
 

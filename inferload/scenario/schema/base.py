@@ -1,4 +1,4 @@
-"""What all parts of a scenario file are made of: mappings that refuse unknown keys, and plain values with their limits."""
+"""Base model of all mappings of a scenario file, and its common value types."""
 
 from collections.abc import Sequence
 from typing import Annotated
@@ -14,22 +14,26 @@ Share = Annotated[float, Field(strict=True, gt=0, le=1, allow_inf_nan=False)]
 
 
 class Part(BaseModel):
-    """A mapping of the file: unknown keys are errors, nothing changes once loaded."""
+    """Immutable mapping of the file. Unknown keys are errors."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
 
 def add_up(shares: Sequence[float]) -> None:
-    """ValueError where shares of sessions are not 1 together."""
+    """Raise ValueError unless the shares sum to 1."""
     total = sum(shares)
     if abs(total - 1) > 1e-6:
-        raise ValueError(f"shares are {' + '.join(f'{one:g}' for one in shares)} = {total:g}; they must add up to 1")
+        raise ValueError(
+            f"shares are {' + '.join(f'{share:g}' for share in shares)} = {total:g}; they must add up to 1"
+        )
 
 
 class SloLimits(Part):
-    """Limits that each turn must meet to count as good; null: no such limit."""
+    """Limits that a turn must meet to count towards goodput; null: no limit."""
 
-    ttft_ms: Positive | None = Field(default=None, description="time to first token; from the plan in an open loop")
-    tpot_ms: Positive | None = Field(default=None, description="time per output token after the first")
-    e2e_ms: Positive | None = Field(default=None, description="whole answer")
-    itl_ms: Positive | None = Field(default=None, description="p99 of the gaps within the turn")
+    ttft_ms: Positive | None = Field(
+        default=None, description="time to first token, in ms; in an open loop from the planned start of the turn"
+    )
+    tpot_ms: Positive | None = Field(default=None, description="mean time per output token after the first, in ms")
+    e2e_ms: Positive | None = Field(default=None, description="end-to-end time of the turn, in ms")
+    itl_ms: Positive | None = Field(default=None, description="p99 of the inter-token latency within the turn, in ms")

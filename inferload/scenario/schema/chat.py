@@ -1,4 +1,4 @@
-"""The kind `chat` as a scenario file says it."""
+"""Schema of the workload `chat`."""
 
 from typing import Annotated, Any, Literal
 
@@ -15,108 +15,100 @@ Pixels = Annotated[int, Field(strict=True, ge=1, le=8192)]
 
 
 class Documents(Part):
-    """Documents that many sessions look into, put beside the question: retrieval-augmented generation."""
+    """Documents that sessions share, added to each question: retrieval-augmented generation."""
 
-    count: Annotated[int, Field(strict=True, ge=1, le=1_000_000)] = Field(description="documents there are")
-    tokens: Count = Field(description="tokens of a document: a number or {dist: ...}")
+    count: Annotated[int, Field(strict=True, ge=1, le=1_000_000)] = Field(description="number of documents")
+    tokens: Count = Field(description="tokens of a document")
     per_turn: Annotated[int, Field(strict=True, ge=1, le=1000)] = Field(
-        default=1, description="different documents in each turn"
+        default=1, description="different documents per turn, at most count"
     )
     zipf: NonNegative = Field(
-        default=1.0, description="how unequally they are used: the n-th most used as 1 / n ** zipf; 0: all alike"
+        default=1.0, description="exponent of Zipf's law: document n is drawn with weight 1 / n ** zipf; 0: uniform"
     )
     position: Literal["before", "after"] = Field(
-        default="before", description="before or after the question; only what stands in front can be a cached prefix"
+        default="before", description="before or after the question; only before can a prefix cache hold them"
     )
 
     @model_validator(mode="after")
     def _enough(self) -> "Documents":
         if self.per_turn > self.count:
-            raise ValueError(f"per_turn {self.per_turn} is more than the {self.count} documents there are")
+            raise ValueError(f"per_turn {self.per_turn} is greater than count {self.count}; lower it")
         return self
 
 
 class Images(Part):
-    """Pictures in each of the user's messages."""
+    """Images in each user message."""
 
-    per_message: Annotated[int, Field(strict=True, ge=1, le=100)] = Field(
-        default=1, description="pictures in a message"
-    )
-    width_px: Pixels = Field(default=512, description="width of a picture that is made up")
-    height_px: Pixels = Field(default=512, description="height of a picture that is made up")
+    per_message: Annotated[int, Field(strict=True, ge=1, le=100)] = Field(default=1, description="images per message")
+    width_px: Pixels = Field(default=512, description="width of a generated image, in pixels")
+    height_px: Pixels = Field(default=512, description="height of a generated image, in pixels")
     variants: AtLeastOne = Field(
-        default=64, description="how many different pictures are made up; a server may keep what it has seen"
+        default=64, description="number of different generated images; servers may cache repeated ones"
     )
-    url: str | None = Field(
-        default=None, min_length=1, description="address of a picture instead; null: made up, as PNG"
-    )
+    url: str | None = Field(default=None, min_length=1, description="URL of an image; null: generated PNG files")
 
 
 class ContextLimit(Part):
-    """How long a conversation may grow, and what happens then."""
+    """Limit of the context length, and the action at that limit."""
 
     limit_tokens: AtLeastOne = Field(
-        description="most tokens of a request and its answer, without what the chat template adds"
+        description="most tokens of a request and its answer, without those of the chat template"
     )
     then: Literal["stop", "truncate", "compact"] = Field(
         default="stop",
-        description="stop: the session ends; truncate: its oldest turns are left out; compact: a summary replaces all "
-        "that was said",
+        description="stop: end the session; truncate: drop the oldest turns; compact: replace the history by a summary",
     )
-    summary_tokens: AtLeastOne = Field(default=500, description="tokens of such a summary, made up")
+    summary_tokens: AtLeastOne = Field(default=500, description="compact: tokens of the generated summary")
 
 
-# Sources whose text is as long as the scenario says, and those that are single requests with lengths of their own.
+# Sources whose lengths the scenario sets, and sources of single requests that set their own lengths.
 OPEN_ENDED = ("synthetic", "corpus")
 SINGLE = ("random", "prefix_repetition")
 
 
 class Chat(Part):
-    """Conversations of people: each turn adds one message and waits for the answer."""
+    """Multi-turn conversations: each turn adds one user message and waits for the answer."""
 
-    kind: Literal["chat"] = Field(description="chat")
+    kind: Literal["chat"] = Field(description="chat: multi-turn conversations")
     source: Source = Field(
         default=Synthetic(kind="synthetic"),
-        description="where the text comes from: {kind: synthetic | corpus | random | prefix_repetition | sharegpt | jsonl "
-        "| csv | huggingface, ...}",
+        description="source of the text: {kind: synthetic | corpus | random | prefix_repetition | sharegpt | jsonl | csv | "
+        "huggingface, ...}",
     )
     turns: Count | None = Field(
         default=None,
-        description="turns of a session, at most as many as were recorded: a number or {dist: ...}; null: all that were "
-        "recorded, of a made-up session one",
+        description="turns of a session, at most the recorded ones; null: all recorded turns, 1 for generated text",
     )
-    think_time_s: Duration = Field(
-        default=ZERO, description="pause before each later turn, in seconds: a number or {dist: ...}"
-    )
+    think_time_s: Duration = Field(default=ZERO, description="pause before each turn but the first, in seconds")
     prompt_tokens: Count | None = Field(
-        default=None, description="tokens of each turn's own new message: a number or {dist: ...}"
+        default=None, description="tokens of the new user message of each turn; required for generated text"
     )
     output_tokens: Count | None = Field(
         default=None,
-        description="tokens of each answer, as max_tokens: a number or {dist: ...}; null: as long as the recorded one",
+        description="tokens of each answer, sent as max_tokens; null: the recorded length; required for generated text",
     )
-    system_prompt_tokens: Whole = Field(default=0, description="tokens of a system prompt; 0: none")
+    system_prompt_tokens: Whole = Field(default=0, description="tokens of the system prompt; 0: none")
     system_prompt_shared_by: Literal["run", "session"] = Field(
-        default="run", description="run: all sessions have the same system prompt; session: each has its own"
+        default="run", description="run: one system prompt for all sessions; session: one per session"
     )
     documents: Documents | None = Field(
-        default=None, description="documents put beside each question: {count, tokens, per_turn, zipf}; null: none"
+        default=None, description="documents added to each question: {count, tokens, per_turn, ...}; null: none"
     )
     images: Images | None = Field(
-        default=None, description="pictures in each message: {per_message, width_px, height_px}; null: none"
+        default=None, description="images in each message: {per_message, width_px, height_px, ...}; null: none"
     )
     history: Literal["live", "recorded", "none"] = Field(
         default="live",
-        description="live: a turn carries all earlier messages and the answers that came; recorded: with the source's own "
-        "answers, made up where it has none, so that two runs ask the same; none: only its own message",
+        description="earlier messages in a request: live: with the received answers; recorded: with the answers of the "
+        "source, or generated ones, so that requests do not depend on the server; none: only the new message",
     )
     context: ContextLimit | None = Field(
-        default=None, description="how long a conversation may grow: {limit_tokens, then}; null: as it grows"
+        default=None, description="limit of the context length: {limit_tokens, then, ...}; null: no limit"
     )
 
     @model_validator(mode="after")
     def _lengths_said_once(self) -> "Chat":
-        """Lengths come from the scenario or from the source, not from neither and not from both."""
+        """Check that either the scenario or the source sets the lengths."""
         kind = self.source.kind
         if kind in OPEN_ENDED:
             missing = [name for name in ("prompt_tokens", "output_tokens") if getattr(self, name) is None]
@@ -125,11 +117,11 @@ class Chat(Part):
                 raise ValidationError.from_exception_data("Chat", lines)
             return self
         if self.prompt_tokens is not None:
-            raise ValueError(f"prompt_tokens does not go with source {kind}, whose messages have their own lengths")
+            raise ValueError(f"prompt_tokens is set, but source {kind} has its own message lengths; remove it")
         if kind in SINGLE:
             for name in ("turns", "output_tokens"):
                 if getattr(self, name) is not None:
                     raise ValueError(
-                        f"{name} does not go with source {kind}, which is of single requests; see its keys"
+                        f"{name} is set, but source {kind} consists of single requests with their own lengths; remove it"
                     )
         return self

@@ -1,8 +1,8 @@
-"""Distributions of counts and durations, as a scenario file writes them, drawn by inverse transform.
+"""Distributions of counts and durations, sampled by inverse transform.
 
-Each draw takes exactly one random number, so that what is drawn next does not depend on how a law is sampled. Values
-beyond `min` or `max` are set to that bound: the law is clamped, not cut and rescaled, so its mean moves; `inferload plan`
-says what is really drawn.
+Each draw takes exactly one random number, so that later draws do not depend on the distribution. Values beyond `min` or
+`max` are clamped to that bound, not truncated and rescaled: clamping changes the mean, and `inferload plan` prints the
+drawn values.
 """
 
 import math
@@ -24,13 +24,13 @@ from pydantic import (
 
 from inferload.numbers import number
 
-# The 0.95 quantile of the standard normal law: ln(p95 / p50) of a lognormal law is so many sigmas.
+# 0.95 quantile of the standard normal distribution: ln(p95 / p50) of a lognormal distribution is Z95 sigmas.
 Z95 = NormalDist().inv_cdf(0.95)
 
-# A text of more tokens than this is no request that any server takes, and would only exhaust the client's memory.
+# No server accepts a request of more tokens, and its text would exhaust the client's memory.
 MAX_COUNT = 10_000_000
 
-# Stands for a draw of 0, of which no law has a quantile; below the least other one, 2 ** -53.
+# Replaces a draw of 0, which has no quantile; less than the smallest positive draw, 2 ** -53.
 _LEAST_DRAW = 2.0**-60
 _STANDARD = NormalDist()
 
@@ -38,25 +38,25 @@ NonNegative = Annotated[float, Field(strict=True, ge=0, allow_inf_nan=False)]
 Positive = Annotated[float, Field(strict=True, gt=0, allow_inf_nan=False)]
 
 
-class Law(BaseModel):
-    """One distribution of non-negative numbers; `min` and `max` clamp, None: no such bound."""
+class ClampedDistribution(BaseModel):
+    """Distribution of non-negative numbers, clamped to `min` and `max`. None: no bound."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    min: NonNegative | None = Field(default=None, description="smaller values become this one")
-    max: NonNegative | None = Field(default=None, description="greater values become this one")
+    min: NonNegative | None = Field(default=None, description="lower bound: smaller values become min; null: 0")
+    max: NonNegative | None = Field(default=None, description="upper bound: greater values become max; null: none")
 
     @abstractmethod
     def quantile(self, u: float) -> float:
-        """The value below which a share u of the unclamped draws lies; 0 < u < 1."""
+        """Return the quantile u of the unclamped distribution, 0 < u < 1."""
 
     def clamped(self, value: float) -> float:
-        """The value, set to the nearest bound where it lies beyond; never below 0."""
+        """Return the value clamped to `min` (at least 0) and `max`."""
         low = self.min if self.min is not None else 0.0
         return max(low, value if self.max is None else min(value, self.max))
 
     def draw(self, rng: Random) -> float:
-        """One value; takes one random number."""
+        """Draw one clamped value. Takes one random number."""
         value = self.quantile(rng.random() or _LEAST_DRAW)
         low, high = self.min or 0.0, self.max
         if high is not None and value > high:
@@ -65,19 +65,19 @@ class Law(BaseModel):
 
     @model_serializer(mode="wrap")
     def _without_open_bounds(self, usual: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """`dist` first, and no word of a bound that is not there."""
+        """Write `dist` first and leave out bounds that are None."""
         written = usual(self)
         return {"dist": written.pop("dist")} | {key: value for key, value in written.items() if value is not None}
 
     @model_validator(mode="after")
-    def _bounds_in_order(self) -> "Law":
+    def _bounds_in_order(self) -> "ClampedDistribution":
         if self.min is not None and self.max is not None and self.min > self.max:
-            raise ValueError(f"min {self.min:g} is greater than max {self.max:g}")
+            raise ValueError(f"min {self.min:g} is greater than max {self.max:g}; lower min")
         return self
 
 
 class Constant(BaseModel):
-    """Always the same value; in a file just the number."""
+    """Constant value. In a file: the number alone."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -85,7 +85,7 @@ class Constant(BaseModel):
     value: NonNegative = Field(description="the value")
 
     def draw(self, rng: Random) -> float:
-        """The value; takes a random number all the same, so that what follows does not shift."""
+        """Return the value. Takes one random number, as all distributions do."""
         rng.random()
         return self.value
 
@@ -94,8 +94,8 @@ class Constant(BaseModel):
         return int(self.value) if self.value.is_integer() else self.value
 
 
-class Uniform(Law):
-    """Every value between `min` and `max` alike."""
+class Uniform(ClampedDistribution):
+    """Uniform distribution between `min` and `max`."""
 
     dist: Literal["uniform"]
     min: NonNegative = Field(description="smallest value")
@@ -106,8 +106,8 @@ class Uniform(Law):
         return self.min + u * (self.max - self.min)
 
 
-class Normal(Law):
-    """Gaussian; negative draws become 0 (or `min`)."""
+class Normal(ClampedDistribution):
+    """Normal distribution. Negative values become 0 (or `min`)."""
 
     dist: Literal["normal"]
     mean: NonNegative = Field(description="mean before clamping")
@@ -118,12 +118,12 @@ class Normal(Law):
         return NormalDist(self.mean, self.sd).inv_cdf(u)
 
 
-class Lognormal(Law):
-    """Skewed to the right, as lengths and pauses of people are; given by its median and its 0.95 quantile."""
+class Lognormal(ClampedDistribution):
+    """Lognormal distribution, given by its median and its 0.95 quantile: typical of lengths and pauses."""
 
     dist: Literal["lognormal"]
-    p50: Positive = Field(description="median")
-    p95: Positive = Field(description="0.95 quantile; greater than p50")
+    p50: Positive = Field(description="median before clamping")
+    p95: Positive = Field(description="0.95 quantile before clamping; greater than p50")
 
     def quantile(self, u: float) -> float:
         """p50 * (p95 / p50) ** (z(u) / z(0.95))."""
@@ -132,29 +132,29 @@ class Lognormal(Law):
     @model_validator(mode="after")
     def _spread(self) -> "Lognormal":
         if self.p95 <= self.p50:
-            raise ValueError(f"p95 {self.p95:g} must be greater than p50 {self.p50:g}")
+            raise ValueError(f"p95 {self.p95:g} is not greater than p50 {self.p50:g}; raise p95")
         if self.max is not None and self.max < self.p50:
-            raise ValueError(f"max {self.max:g} is below p50 {self.p50:g}: more than half of the draws would be max")
+            raise ValueError(
+                f"max {self.max:g} is below p50 {self.p50:g}: more than half of the draws would be max; raise max"
+            )
         return self
 
 
-class Geometric(Law):
-    """Whole numbers from 1; after each the same chance to go on."""
+class Geometric(ClampedDistribution):
+    """Geometric distribution on the integers from 1."""
 
     dist: Literal["geometric"]
-    mean: Annotated[float, Field(strict=True, ge=1, allow_inf_nan=False)] = Field(
-        description="mean before clamping; at least 1"
-    )
+    mean: Annotated[float, Field(strict=True, ge=1, allow_inf_nan=False)] = Field(description="mean before clamping")
 
     def quantile(self, u: float) -> float:
-        """The smallest k with 1 - (1 - 1/mean) ** k >= u."""
+        """Smallest k with 1 - (1 - 1/mean) ** k >= u."""
         if self.mean == 1:
             return 1.0
         return float(max(1, math.ceil(math.log1p(-u) / math.log1p(-1 / self.mean))))
 
 
-class Exponential(Law):
-    """Pauses without memory."""
+class Exponential(ClampedDistribution):
+    """Exponential distribution: memoryless pauses."""
 
     dist: Literal["exponential"]
     mean: Positive = Field(description="mean before clamping")
@@ -165,25 +165,25 @@ class Exponential(Law):
 
 
 def _number_is_constant(value: Any) -> Any:
-    """A plain number in the file means that number always. A truth value is no number."""
+    """Read a plain number as a constant. A bool is not a number."""
     if isinstance(value, int | float) and not isinstance(value, bool):
         return {"dist": "constant", "value": value}
     return value
 
 
-def _countable(law: "Distribution") -> "Distribution":
-    """Refuse a law of counts that means 0, a fraction always, or texts that no memory holds."""
-    if isinstance(law, Constant):
-        if not law.value.is_integer() or law.value < 1:
-            raise ValueError(f"must be a whole number from 1, is {law.value:g}")
-        greatest = law.value
+def _countable(distribution: "Distribution") -> "Distribution":
+    """Refuse distributions of counts below 1, of a constant fraction, or above `MAX_COUNT`."""
+    if isinstance(distribution, Constant):
+        if not distribution.value.is_integer() or distribution.value < 1:
+            raise ValueError(f"must be a whole number from 1, is {distribution.value:g}")
+        greatest = distribution.value
     else:
-        greatest = law.clamped(law.quantile(1 - 1e-9))
+        greatest = distribution.clamped(distribution.quantile(1 - 1e-9))
     if greatest < 1:
         raise ValueError(f"draws at most {greatest:g}; a count is at least 1")
     if greatest > MAX_COUNT:
         raise ValueError(f"may draw {number(greatest)}, over the limit of {MAX_COUNT}; set a smaller max")
-    return law
+    return distribution
 
 
 Distribution = Annotated[
@@ -195,17 +195,18 @@ Duration = Distribution
 Count = Annotated[Distribution, AfterValidator(_countable)]
 
 
-def draw_count(law: Distribution, rng: Random) -> int:
-    """A whole number from 1: the draw, rounded to the nearest, half to even."""
-    count = round(law.draw(rng))
+def draw_count(distribution: Distribution, rng: Random) -> int:
+    """Draw an integer of at least 1, rounded half to even."""
+    count = round(distribution.draw(rng))
     return count if count > 1 else 1
 
 
-def mean_of(law: Distribution) -> float:
-    """The mean of what is drawn, bounds and all: of a thousand values with equal chances, so a rare tail counts little."""
-    if isinstance(law, Constant):
-        return law.value
-    return sum(law.clamped(law.quantile((place + 0.5) / _MEAN_OF)) for place in range(_MEAN_OF)) / _MEAN_OF
+def mean_of(distribution: Distribution) -> float:
+    """Return the mean of the clamped distribution, by the midpoint rule over 1,000 quantiles."""
+    if isinstance(distribution, Constant):
+        return distribution.value
+    quantiles = (distribution.quantile((number + 0.5) / _QUANTILES) for number in range(_QUANTILES))
+    return sum(map(distribution.clamped, quantiles)) / _QUANTILES
 
 
-_MEAN_OF = 1_000
+_QUANTILES = 1_000

@@ -1,4 +1,4 @@
-"""The endpoints that a turn can be sent to: their paths, and what each cannot carry."""
+"""API endpoints of turns: paths and supported options."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -8,18 +8,18 @@ Endpoint = Literal["chat", "completions", "responses", "messages"]
 
 
 @dataclass(frozen=True, slots=True)
-class Facts:
-    """One endpoint. `path`: below the API's root."""
+class EndpointFeatures:
+    """Path below the API root, and supported options of one endpoint."""
 
     path: str
-    counts_as_it_goes: bool  # takes `continuous_usage_stats`
-    forces_lengths: bool  # takes `ignore_eos` (an option of vLLM)
+    continuous_usage: bool  # accepts `continuous_usage_stats`
+    ignore_eos: bool  # accepts `ignore_eos` (an option of vLLM)
     tools_and_images: bool
 
 
-ENDPOINTS: Mapping[Endpoint, Facts] = {
-    "chat": Facts("/chat/completions", counts_as_it_goes=True, forces_lengths=True, tools_and_images=True),
-    "completions": Facts("/completions", counts_as_it_goes=True, forces_lengths=True, tools_and_images=False),
-    "responses": Facts("/responses", counts_as_it_goes=False, forces_lengths=True, tools_and_images=True),
-    "messages": Facts("/messages", counts_as_it_goes=False, forces_lengths=False, tools_and_images=True),
+ENDPOINTS: Mapping[Endpoint, EndpointFeatures] = {
+    "chat": EndpointFeatures("/chat/completions", continuous_usage=True, ignore_eos=True, tools_and_images=True),
+    "completions": EndpointFeatures("/completions", continuous_usage=True, ignore_eos=True, tools_and_images=False),
+    "responses": EndpointFeatures("/responses", continuous_usage=False, ignore_eos=True, tools_and_images=True),
+    "messages": EndpointFeatures("/messages", continuous_usage=False, ignore_eos=False, tools_and_images=True),
 }

@@ -1,4 +1,4 @@
-"""What may stand in single fields of a scenario: names, headers, what a request may carry, gates."""
+"""Validated field types of a scenario: names, headers, request bodies, gates."""
 
 import json
 import re
@@ -10,7 +10,7 @@ from inferload.results import abort_conditions
 from inferload.scenario.schema.frozen import freeze, thaw
 from inferload.verdict import gates
 
-# What inferload writes into every request itself, and where a scenario says it instead.
+# Body keys that inferload sets, and the keys of a scenario that control them.
 RESERVED = {
     "model": "is --model of the run, or request.models",
     "messages": "come from the workload",
@@ -24,29 +24,30 @@ RESERVED = {
     "max_output_tokens": "is workload.output_tokens",
     "ignore_eos": "is request.ignore_eos",
     "cache_salt": "is set by cache.isolate",
-    "n": "is always 1: one answer a turn",
+    "n": "is always 1: one answer per turn",
 }
-# Headers that carry a key, or that the sender itself must set so that the request can be read.
+# Words of the names of headers that carry credentials.
 _SECRET_WORDS = {"apikey", "auth", "authorization", "cookie", "key", "password", "secret", "token"}
 
 
 def secret_header(name: str) -> bool:
-    """Whether a header's name says that its value is a key: one of its words is such a word."""
+    """Return whether a word of the header's name marks a credential."""
     return not _SECRET_WORDS.isdisjoint(name.strip().lower().replace("_", "-").split("-"))
 
 
+# Headers that inferload sets.
 OWN_HEADERS = {"host", "content-length", "content-type", "transfer-encoding", "connection", "accept", "expect"}
 
 
 def _name(value: str) -> str:
     if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}", value):
-        raise ValueError("must be letters, digits, '.', '_' or '-', at most 64: it names the run's directory")
+        raise ValueError("must be letters, digits, '.', '_' or '-', at most 64: it is part of the run directory's name")
     return value
 
 
 def _version(value: int) -> int:
     if value != 1:
-        raise ValueError(f"is {value}; this version reads schema 1")
+        raise ValueError(f"is {value}; this version of inferload reads schema 1")
     return value
 
 
@@ -62,7 +63,7 @@ def _abort_condition(value: str) -> str:
 
 def _header(value: str) -> str:
     if not re.fullmatch(r"[\x20-\x7e]*", value):
-        raise ValueError("may hold printable ASCII only")
+        raise ValueError("must be printable ASCII")
     return value
 
 
@@ -75,11 +76,11 @@ def _salt(value: str) -> str:
 def checked_headers(value: dict[str, str]) -> dict[str, str]:
     for name in value:
         if not re.fullmatch(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+", name):
-            raise ValueError(f"{name!r} is no header name")
+            raise ValueError(f"{name!r} is not a valid header name")
         if secret_header(name):
-            raise ValueError(f"{name}: a key does not belong into a scenario; use --api-key-file or OPENAI_API_KEY")
+            raise ValueError(f"{name}: credentials are not allowed in a scenario; use --api-key-file or OPENAI_API_KEY")
         if name.lower() in OWN_HEADERS:
-            raise ValueError(f"{name} is set by inferload itself; remove it")
+            raise ValueError(f"{name} is set by inferload; remove it")
     return value
 
 
@@ -94,7 +95,7 @@ def _extra_body(value: dict[str, JsonValue]) -> dict[str, JsonValue]:
     try:
         json.dumps(value, allow_nan=False)
     except ValueError:
-        raise ValueError("holds a number that is not finite; JSON has none") from None
+        raise ValueError("contains a number that is not finite; JSON has no such numbers") from None
     return value
 
 

@@ -1,11 +1,11 @@
-"""JSON-like values that nobody can change, for the free-form parts of a scenario."""
+"""Immutable JSON-like values, for the free-form mappings of a scenario."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 
 class Frozen(Mapping[str, Any]):
-    """A mapping without a way to change it; equal to any mapping of the same content, copyable, picklable."""
+    """Immutable mapping; equal to any mapping with the same items, copyable, picklable."""
 
     __slots__ = ("_items",)
 
@@ -26,14 +26,14 @@ class Frozen(Mapping[str, Any]):
 
 
 def freeze(value: Any) -> Any:
-    """The same value, unchangeable: mappings as `Frozen`, lists as tuples."""
+    """Return the value with mappings as `Frozen` and lists as tuples."""
     if isinstance(value, Mapping):
         return Frozen({key: freeze(item) for key, item in value.items()})
     return tuple(freeze(item) for item in value) if isinstance(value, list | tuple) else value
 
 
 def thaw(value: Any) -> Any:
-    """The frozen value as plain dicts and lists."""
+    """Return the frozen value as plain dicts and lists."""
     if isinstance(value, Mapping):
         return {key: thaw(item) for key, item in value.items()}
     return [thaw(item) for item in value] if isinstance(value, tuple) else value

@@ -1,7 +1,7 @@
 """Piecewise-linear rate over time: the rate, its integral, and the integral's inverse.
 
-An arrival process of unit rate is stretched by such a curve: arrival i is due where the integral reaches its unit time
-(Cinlar's inversion). Pure; times are seconds since the curve's beginning, areas are expected arrivals.
+An arrival process of unit rate becomes one of variable rate by inversion (Cinlar): arrival i is due when the integral
+reaches its unit time. Times are seconds since the start of the curve, areas are expected arrivals.
 """
 
 import math
@@ -15,7 +15,7 @@ FOREVER = math.inf
 
 @dataclass(frozen=True, slots=True)
 class Linear:
-    """A stretch of a curve, from one rate to another in a straight line. Its times count from its own beginning."""
+    """Linear piece of a curve. Its times count from its own start."""
 
     lasts_s: float
     first: float
@@ -35,35 +35,35 @@ class Linear:
         return (self.first + self.slope * at_s / 2) * at_s
 
     def time_of(self, area: float) -> float:
-        """The root of area(t) = area that lies in the piece, in the form that loses no digits."""
-        if not self.first and self.slope > 0:  # the same, but a product of two very small numbers would be 0
+        """Return the root of area(t) = area within the piece, in the form without cancellation."""
+        if not self.first and self.slope > 0:  # the general form would underflow for very small numbers
             return math.sqrt(2 * area / self.slope)
         return 2 * area / (self.first + math.sqrt(max(0.0, self.first**2 + 2 * self.slope * area)))
 
 
 def flat(lasts_s: float, rate: float) -> Linear:
-    """A stretch of constant rate."""
+    """Return a piece of constant rate."""
     return Linear(lasts_s, rate, rate)
 
 
-class Curve:
-    """Pieces one after the other; the last one lasts for ever."""
+class RateCurve:
+    """Consecutive linear pieces; the last one lasts forever."""
 
     def __init__(self, pieces: Iterable[Linear]) -> None:
         self._pieces = [piece for piece in pieces if piece.lasts_s > 0]
         if not self._pieces or self._pieces[-1].lasts_s != FOREVER:
-            raise ValueError("the last piece of a curve lasts for ever")
+            raise ValueError("the last piece of a curve must last forever")
         ended = self._pieces[:-1]
         self._starts_s = [0.0, *accumulate(piece.lasts_s for piece in ended)]
         self._areas = [0.0, *accumulate(piece.area(piece.lasts_s) for piece in ended)]
 
     def rate(self, at_s: float) -> float:
-        """The rate at a time."""
+        """Return the rate at a time."""
         number = self._number(at_s)
         return self._pieces[number].rate(at_s - self._starts_s[number])
 
     def area(self, at_s: float) -> float:
-        """The integral of the rate from 0 to a time."""
+        """Return the integral of the rate from 0 to a time."""
         number = self._number(at_s)
         return self._areas[number] + self._pieces[number].area(at_s - self._starts_s[number])
 
@@ -77,17 +77,17 @@ class Curve:
             return None
         return self._starts_s[number] + min(piece.time_of(rest), piece.lasts_s)
 
-    def after(self, lead_s: float) -> "Curve":
+    def after(self, lead_s: float) -> "RateCurve":
         """Return this curve delayed by `lead_s`; its first rate holds until then."""
-        return Curve([flat(lead_s, self.rate(0.0)), *self._pieces])
+        return RateCurve([flat(lead_s, self.rate(0.0)), *self._pieces])
 
     @property
     def highest(self) -> float:
-        """The greatest rate."""
+        """Greatest rate."""
         return max(max(piece.first, piece.last) for piece in self._pieces)
 
     def _number(self, at_s: float) -> int:
         return max(0, bisect_right(self._starts_s, at_s) - 1)
 
 
-ALWAYS_ONE = Curve([flat(FOREVER, 1.0)])
+ALWAYS_ONE = RateCurve([flat(FOREVER, 1.0)])

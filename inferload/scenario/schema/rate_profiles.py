@@ -1,4 +1,4 @@
-"""How the rate of an open loop changes: steps, a linear ramp, points. Times count from the start of the measure phase."""
+"""Schema of the rate profiles of an open loop. Times count from the start of the measure phase."""
 
 import csv
 import math
@@ -12,20 +12,20 @@ from inferload.errors import UsageError
 from inferload.scenario.files.data_files import find
 from inferload.scenario.schema.base import Part
 from inferload.scenario.schema.distributions import NonNegative, Positive
-from inferload.scenario.schema.rate_curves import FOREVER, Curve, Linear, flat
+from inferload.scenario.schema.rate_curves import FOREVER, Linear, RateCurve, flat
 
 
 class RateProfile(Part):
-    """A rate of the whole fleet that changes. `scale`: what a number of users on the command line comes to."""
+    """Rate over all workers as a function of time. A user count on the command line changes `scale`."""
 
-    scale: Positive = Field(default=1.0, description="factor on all its rates")
+    scale: Positive = Field(default=1.0, description="factor on all rates of the profile")
 
     @abstractmethod
-    def curve(self) -> Curve:
-        """Sessions per second over time, without the factor."""
+    def curve(self) -> RateCurve:
+        """Return sessions per second over time, without `scale`."""
 
     def bounds_s(self) -> tuple[float, ...]:
-        """Where its steps begin, the first at 0; empty where it has none."""
+        """Return the start times of the steps, the first 0; empty if the profile has no steps."""
         return ()
 
     @property
@@ -36,77 +36,76 @@ class RateProfile(Part):
     @property
     @abstractmethod
     def rates_per_s(self) -> tuple[float, ...]:
-        """Rates in sessions per second, without the factor; the lowest and the highest are among them."""
+        """Rates in sessions per second, without `scale`, including the lowest and the highest."""
 
 
 class RateStep(Part):
-    """One rate for a while."""
+    """One step of a rate profile."""
 
     sessions_per_s: Positive = Field(description="session starts per second over all workers")
-    for_s: Positive = Field(description="how long")
+    for_s: Positive = Field(description="duration, in seconds")
 
 
-class Steps(RateProfile):
-    """One rate after the other; the last one stays. Each is numbered from 0, and has its figures apart."""
+class RateSteps(RateProfile):
+    """Step load: constant rates, one after the other. The last rate stays. Results are reported per step."""
 
-    kind: Literal["steps"] = Field(description="steps: one rate after the other, each with its own figures")
+    kind: Literal["steps"] = Field(description="steps: constant rates, one after the other")
     steps: Annotated[tuple[RateStep, ...], Field(strict=False, min_length=1)] = Field(
         description="list of {sessions_per_s, for_s}"
     )
 
-    def curve(self) -> Curve:
-        """Flat pieces."""
-        return Curve(
-            [*(flat(one.for_s, one.sessions_per_s) for one in self.steps), flat(FOREVER, self.steps[-1].sessions_per_s)]
-        )
+    def curve(self) -> RateCurve:
+        """Return one flat piece per step."""
+        pieces = [flat(step.for_s, step.sessions_per_s) for step in self.steps]
+        return RateCurve([*pieces, flat(FOREVER, self.steps[-1].sessions_per_s)])
 
     def bounds_s(self) -> tuple[float, ...]:
-        """Where each step begins."""
-        return (0.0, *accumulate(one.for_s for one in self.steps[:-1]))
+        """Return the start time of each step."""
+        return (0.0, *accumulate(step.for_s for step in self.steps[:-1]))
 
     @property
     def ends_s(self) -> float:
-        """The end of the last step."""
-        return sum(one.for_s for one in self.steps)
+        """End of the last step."""
+        return sum(step.for_s for step in self.steps)
 
     @property
     def rates_per_s(self) -> tuple[float, ...]:
-        """The rate of each step."""
+        """Rate of each step."""
         return tuple(step.sessions_per_s for step in self.steps)
 
 
-class LinearRamp(RateProfile):
-    """From one rate to another in a straight line; one of them may be 0. The first holds until `start_s`."""
+class RateRamp(RateProfile):
+    """Linear ramp from one rate to another, of which one may be 0. The first rate holds until `start_s`."""
 
-    kind: Literal["linear"] = Field(description="linear: from one rate to another in a straight line")
-    from_sessions_per_s: NonNegative = Field(description="the first rate")
-    to_sessions_per_s: NonNegative = Field(description="the last rate")
-    start_s: NonNegative = Field(default=0.0, description="when the rate begins to change")
-    end_s: Positive = Field(description="when it has come to its last value")
+    kind: Literal["linear"] = Field(description="linear: a linear ramp from one rate to another")
+    from_sessions_per_s: NonNegative = Field(description="rate before the ramp, in sessions per second")
+    to_sessions_per_s: NonNegative = Field(description="rate after the ramp, in sessions per second")
+    start_s: NonNegative = Field(default=0.0, description="start of the ramp, in seconds of the measure phase")
+    end_s: Positive = Field(description="end of the ramp, in seconds of the measure phase; after start_s")
 
     @model_validator(mode="after")
-    def _forward(self) -> "LinearRamp":
+    def _forward(self) -> "RateRamp":
         if self.end_s <= self.start_s:
+            raise ValueError(f"end_s {self.end_s:g} is not after start_s {self.start_s:g}; raise end_s")
+        return self
+
+    @model_validator(mode="after")
+    def _some_rate(self) -> "RateRamp":
+        if not self.from_sessions_per_s and not self.to_sessions_per_s:
             raise ValueError(
-                f"end_s {self.end_s:g} is not after start_s {self.start_s:g}; a ramp starts before it ends"
+                "from_sessions_per_s and to_sessions_per_s are both 0: no session would start; raise one of them"
             )
         return self
 
-    @model_validator(mode="after")
-    def _some_rate(self) -> "LinearRamp":
-        if not self.from_sessions_per_s and not self.to_sessions_per_s:
-            raise ValueError("from_sessions_per_s and to_sessions_per_s are both 0: nothing would ever start")
-        return self
-
-    def curve(self) -> Curve:
-        """The ramp between two flats."""
+    def curve(self) -> RateCurve:
+        """Return the ramp between two flat pieces."""
         first, last = self.rates_per_s
         ramp = Linear(self.end_s - self.start_s, first, last)
-        return Curve([flat(self.start_s, first), ramp, flat(FOREVER, last)])
+        return RateCurve([flat(self.start_s, first), ramp, flat(FOREVER, last)])
 
     @property
     def ends_s(self) -> float:
-        """The ramp's end."""
+        """End of the ramp."""
         return self.end_s
 
     @property
@@ -115,67 +114,69 @@ class LinearRamp(RateProfile):
         return self.from_sessions_per_s, self.to_sessions_per_s
 
 
-class Point(Part):
-    """A rate at a time."""
+class RatePoint(Part):
+    """Rate at a time."""
 
-    time_s: NonNegative = Field(description="seconds since the measure phase began")
-    sessions_per_s: NonNegative = Field(description="the rate then")
+    time_s: NonNegative = Field(description="time, in seconds of the measure phase")
+    sessions_per_s: NonNegative = Field(description="session starts per second at that time")
 
 
-class Points(RateProfile):
-    """Rates at times, with straight lines or steps between them; the last one stays."""
+class RatePoints(RateProfile):
+    """Rates at points in time, interpolated between them. The last rate stays."""
 
-    kind: Literal["points"] = Field(description="points: rates at times, of your own")
-    points: Annotated[tuple[Point, ...], Field(strict=False, min_length=1)] = Field(
-        description="list of {time_s, sessions_per_s}; the first at 0; or a path instead"
+    kind: Literal["points"] = Field(description="points: rates at points in time")
+    points: Annotated[tuple[RatePoint, ...], Field(strict=False, min_length=1)] = Field(
+        description="list of {time_s, sessions_per_s}, the first with time_s 0; give this or path"
     )
-    path: str | None = Field(default=None, description="CSV with the columns time_s and sessions_per_s: the points")
+    path: str | None = Field(default=None, description="CSV file with the columns time_s and sessions_per_s")
     between: Literal["linear", "hold"] = Field(
-        default="linear", description="between two points: a straight line, or the rate of the one before"
+        default="linear", description="interpolation: linear, or hold: the rate of the earlier point"
     )
 
     @model_validator(mode="before")
     @classmethod
     def _read(cls, data: Any, info: ValidationInfo) -> Any:
-        """What the file says becomes part of the scenario: no other machine needs the file."""
+        """Copy the rows of the file into the scenario, so that workers need no file."""
         if not isinstance(data, dict) or not isinstance(data.get("path"), str) or "points" in data:
             return data
         return {**data, "points": read_points(data["path"], (info.context or {}).get("origin", ""))}
 
     @model_validator(mode="after")
-    def _in_order(self) -> "Points":
+    def _in_order(self) -> "RatePoints":
         times_s = [point.time_s for point in self.points]
         if times_s[0] != 0:
-            raise ValueError(f"the first point's time_s is {times_s[0]:g}; it must be 0")
-        for number, (one, other) in enumerate(pairwise(times_s), 1):
-            if other <= one:
-                raise ValueError(f"points[{number}].time_s {other:g} is not after the one before it, {one:g}")
+            raise ValueError(f"points[0].time_s is {times_s[0]:g}; it must be 0")
+        for number, (before_s, time_s) in enumerate(pairwise(times_s), 1):
+            if time_s <= before_s:
+                raise ValueError(
+                    f"points[{number}].time_s {time_s:g} is not after {before_s:g}; sort the points by time"
+                )
         if not any(self.rates_per_s):
-            raise ValueError("every point's sessions_per_s is 0: nothing would ever start")
+            raise ValueError("sessions_per_s of all points is 0: no session would start; raise one of them")
         return self
 
-    def curve(self) -> Curve:
-        """A piece for each pair of neighbours."""
+    def curve(self) -> RateCurve:
+        """Return one piece per pair of neighbours."""
         hold = self.between == "hold"
         pieces = [
             Linear(b.time_s - a.time_s, a.sessions_per_s, a.sessions_per_s if hold else b.sessions_per_s)
             for a, b in pairwise(self.points)
         ]
-        return Curve([*pieces, flat(FOREVER, self.points[-1].sessions_per_s)])
+        return RateCurve([*pieces, flat(FOREVER, self.points[-1].sessions_per_s)])
 
     @property
     def ends_s(self) -> float:
-        """The last point's time."""
+        """Time of the last point."""
         return self.points[-1].time_s
 
     @property
     def rates_per_s(self) -> tuple[float, ...]:
-        """The rate of each point."""
+        """Rate of each point."""
         return tuple(point.sessions_per_s for point in self.points)
 
 
 def read_points(path: str, origin: str) -> list[dict[str, float]]:
-    """The rows of a CSV file of rates; ValueError in one line where it is none."""
+    """Return the rows of a CSV file of rates. ValueError (one line) for a malformed file."""
     try:
         text = find(path, origin).read_text(encoding="utf-8-sig")
     except (UsageError, OSError, UnicodeDecodeError) as error:
@@ -184,7 +185,7 @@ def read_points(path: str, origin: str) -> list[dict[str, float]]:
     columns = ("time_s", "sessions_per_s")
     if not set(columns) <= set(rows.fieldnames or ()):
         raise ValueError(
-            f"{path}:1: columns are {', '.join(rows.fieldnames or ()) or 'none'}; it must have {' and '.join(columns)}"
+            f"{path}:1: columns are {', '.join(rows.fieldnames or ()) or 'none'}; required are {' and '.join(columns)}"
         )
     points = []
     for row in rows:
@@ -193,11 +194,13 @@ def read_points(path: str, origin: str) -> list[dict[str, float]]:
         except (TypeError, ValueError):
             point = dict.fromkeys(columns, math.nan)
         if not all(0 <= value < math.inf for value in point.values()):
-            said = ", ".join(str(row[column]) for column in columns)
-            raise ValueError(f"{path}:{rows.line_num}: {said}: time_s and sessions_per_s must be numbers from 0 on")
+            cells = ", ".join(str(row[column]) for column in columns)
+            raise ValueError(
+                f"{path}:{rows.line_num}: {cells}: time_s and sessions_per_s must be numbers of at least 0"
+            )
         points.append(point)
     if not points:
-        raise ValueError(f"{path}: no points in it; it must have at least one")
+        raise ValueError(f"{path}: no points; add at least one row")
     return points
 
 
@@ -209,7 +212,7 @@ _REMOVED = {
 
 
 def _not_removed(data: Any) -> Any:
-    """Refuse a kind that earlier versions had, in one line with its replacement."""
+    """Refuse a removed kind and name its replacement."""
     kind = data.get("kind") if isinstance(data, dict) else None
     if isinstance(kind, str) and kind in _REMOVED:
         raise ValueError(f"kind {kind} was removed; use {_REMOVED[kind]}")
@@ -217,6 +220,6 @@ def _not_removed(data: Any) -> Any:
 
 
 Profile = Annotated[
-    Annotated[Steps | LinearRamp | Points, Field(discriminator="kind")],
+    Annotated[RateSteps | RateRamp | RatePoints, Field(discriminator="kind")],
     BeforeValidator(_not_removed),
 ]

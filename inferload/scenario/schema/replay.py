@@ -1,4 +1,4 @@
-"""A replay as a scenario file says it."""
+"""Schema of the workload `replay`."""
 
 from typing import Annotated, Literal
 
@@ -10,59 +10,62 @@ from inferload.scenario.schema.distributions import NonNegative, Positive
 FormatName = Literal[
     "mooncake", "bailian", "azure-2023", "azure-2024", "burstgpt-1", "burstgpt-2", "weka", "tracelab", "otel", "jsonl"
 ]
-# Which forms say when an answer was complete, so that a pause is known.
+# Formats with end times of answers, from which pauses follow.
 ENDS_KNOWN = ("burstgpt-2", "weka", "tracelab", "otel", "jsonl")
-UNTIMED = ("weka",)  # does not say when sessions begin
+UNTIMED = ("weka",)  # formats without start times of sessions
 
 
 class TraceWindow(Part):
-    """The part of a trace that is replayed."""
+    """Time window of a trace, in seconds since its first request."""
 
-    from_s: NonNegative = Field(default=0.0, description="first second that is replayed, since the trace's first time")
-    to_s: Positive | None = Field(default=None, description="first second that is not; null: to the trace's end")
+    from_s: NonNegative = Field(default=0.0, description="start of the window (included), in seconds of the trace")
+    to_s: Positive | None = Field(default=None, description="end of the window (excluded); null: end of the trace")
 
     @model_validator(mode="after")
     def _forward(self) -> "TraceWindow":
         if self.to_s is not None and self.to_s <= self.from_s:
-            raise ValueError(f"to_s {self.to_s:g} is not after from_s {self.from_s:g}")
+            raise ValueError(f"to_s {self.to_s:g} is not after from_s {self.from_s:g}; raise to_s")
         return self
 
 
 class Replay(Part):
-    """Sessions as a trace has recorded them: lengths, shared beginnings, times."""
+    """Replay of a recorded trace: its lengths, shared prefixes and times, with generated text."""
 
     kind: Literal["replay"] = Field(description="replay: sessions of a recorded trace")
-    path: Annotated[str, Field(min_length=1)] = Field(description="the trace's file")
-    format: FormatName = Field(description="the trace's form, with its release where releases differ")
-    window: TraceWindow = Field(default=TraceWindow(), description="which part of it: {from_s, to_s}")
+    path: Annotated[str, Field(min_length=1)] = Field(
+        description="trace file, relative to the current directory, else to the scenario's folder"
+    )
+    format: FormatName = Field(description="format of the trace")
+    window: TraceWindow = Field(
+        default=TraceWindow(), description="sessions by start time: {from_s, to_s}; default: all"
+    )
     speed: Positive = Field(
         default=1.0,
-        description="how much faster than recorded a session's later turns follow; arrivals have a speed of theirs",
+        description="factor on the recorded speed of the turns of a session; session starts follow arrivals.speed",
     )
     pacing: Literal["recorded", "pauses", "none"] = Field(
         default="recorded",
-        description="later turns of a session: recorded: at their time, or when the answer before is in, if that is later; "
-        "pauses: so long after the answer before as recorded; none: at once",
+        description="start of later turns: recorded: at the recorded time, but not before the previous answer has ended; "
+        "pauses: the recorded pause after the previous answer; none: immediately after it",
     )
     max_pause_s: Positive | None = Field(
         default=None,
-        description="with pacing pauses, no pause is longer, and those that are cut are counted; null: as recorded",
+        description="pacing pauses: longest pause; longer ones are shortened and counted; null: no limit",
     )
     max_context_tokens: Annotated[int, Field(strict=True, ge=1)] | None = Field(
         default=None,
-        description="turns whose prompt and answer are longer are left out, with what follows, and counted",
+        description="most tokens of a prompt and its answer; the first longer turn ends its session, which is counted; "
+        "null: no limit",
     )
 
     @model_validator(mode="after")
     def _window_has_times(self) -> "Replay":
         if self.format in UNTIMED and self.window != TraceWindow():
-            raise ValueError(f"window: format {self.format} does not say when sessions begin; remove it")
+            raise ValueError(f"window: format {self.format} has no start times of sessions; remove window")
         return self
 
     @model_validator(mode="after")
     def _pauses_are_known(self) -> "Replay":
         if self.pacing == "pauses" and self.format not in ENDS_KNOWN:
-            raise ValueError(
-                f"pacing pauses: format {self.format} does not say when answers ended; use recorded or none"
-            )
+            raise ValueError(f"pacing pauses: format {self.format} has no end times of answers; use recorded or none")
         return self

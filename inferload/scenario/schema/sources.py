@@ -1,4 +1,4 @@
-"""The sources of text as a scenario file says them."""
+"""Schema of the text sources of the workload `chat`."""
 
 from typing import Annotated, Literal
 
@@ -12,159 +12,155 @@ BelowOne = Annotated[float, Field(strict=True, ge=0, lt=1, allow_inf_nan=False)]
 
 
 class Synthetic(Part):
-    """Text of exact token counts from the bundled word list."""
+    """Random words from the bundled word list, with exact token counts."""
 
-    kind: Literal["synthetic"] = Field(description="synthetic: words with known token counts")
+    kind: Literal["synthetic"] = Field(description="synthetic: random words with known token counts")
 
 
 class Corpus(Part):
-    """Plausible English that is written at need: questions, documents, many topics."""
+    """Generated English prose from sentence templates: questions and documents on several topics."""
 
-    kind: Literal["corpus"] = Field(
-        description="corpus: plausible English prose, written at need; counts are estimated"
-    )
+    kind: Literal["corpus"] = Field(description="corpus: generated English prose with estimated token counts")
     chars_per_token: Positive | None = Field(
-        default=None, description="characters of a token, for counts; null: measured on the server, 4 in a plan"
+        default=None, description="characters per token, for token counts; null: measured on the server, 4 in a plan"
     )
 
 
 class RandomLengths(Part):
-    """Single requests of random words and lengths, as the random data set of vLLM's benchmark has them."""
+    """Single requests of random words and random lengths, as in the data set `random` of `vllm bench serve`."""
 
-    kind: Literal["random"] = Field(description="random: requests of random words, as vLLM's benchmark means it")
-    input_tokens: AtLeastOne = Field(default=1024, description="mean tokens of a prompt, the shared prefix not counted")
+    kind: Literal["random"] = Field(description="random: single requests, as in vllm bench serve")
+    input_tokens: AtLeastOne = Field(default=1024, description="mean tokens of a prompt, without the shared prefix")
     output_tokens: AtLeastOne = Field(default=128, description="mean tokens of an answer")
     range_ratio: BelowOne = Field(
-        default=0.0, description="lengths are drawn uniformly from mean * (1 - ratio) to mean * (1 + ratio)"
+        default=0.0, description="lengths are uniform from mean * (1 - ratio) to mean * (1 + ratio)"
     )
-    prefix_tokens: Whole = Field(default=0, description="tokens in front of every prompt, the same in all")
+    prefix_tokens: Whole = Field(default=0, description="tokens of the prefix that all prompts share; 0: none")
 
 
 class PrefixRepetition(Part):
-    """Single requests that share one of a few prefixes, as vLLM's benchmark has them."""
+    """Single requests with one of several shared prefixes, as in the data set of that name of `vllm bench serve`."""
 
     kind: Literal["prefix_repetition"] = Field(
-        description="prefix_repetition: a few prefixes, each followed by its own words"
+        description="prefix_repetition: single requests with shared prefixes, as in vllm bench serve"
     )
     prefix_tokens: AtLeastOne = Field(default=256, description="tokens of each prefix")
-    suffix_tokens: AtLeastOne = Field(default=256, description="tokens of what follows, different in each request")
+    suffix_tokens: AtLeastOne = Field(default=256, description="tokens after the prefix, different in each request")
     prefixes: Annotated[int, Field(strict=True, ge=1, le=100_000)] = Field(
-        default=10, description="how many prefixes; each is used equally often"
+        default=10, description="number of prefixes, used equally often"
     )
     output_tokens: AtLeastOne = Field(default=128, description="tokens of an answer")
 
 
 class Filters(Part):
-    """Which conversations are left out, by tokens; null: no such limit. What they leave out is counted and said."""
+    """Token limits of the conversations; null: no limit. Conversations outside the limits are skipped and counted."""
 
-    min_prompt_tokens: AtLeastOne | None = Field(default=None, description="least tokens of a session's first message")
-    min_output_tokens: AtLeastOne | None = Field(default=None, description="least tokens of its first answer")
-    max_prompt_tokens: AtLeastOne | None = Field(default=None, description="most tokens of a session's first message")
-    max_total_tokens: AtLeastOne | None = Field(
-        default=None, description="most tokens of a session, messages and answers"
-    )
+    min_prompt_tokens: AtLeastOne | None = Field(default=None, description="least tokens of the first message")
+    min_output_tokens: AtLeastOne | None = Field(default=None, description="least tokens of the first answer")
+    max_prompt_tokens: AtLeastOne | None = Field(default=None, description="most tokens of the first message")
+    max_total_tokens: AtLeastOne | None = Field(default=None, description="most tokens of all messages and answers")
 
 
-# What vLLM's benchmark leaves out of the single requests that it samples from conversations.
+# Limits that `vllm bench serve` applies to single requests sampled from conversations.
 VLLM_FILTERS = Filters(min_prompt_tokens=4, min_output_tokens=4, max_prompt_tokens=1024, max_total_tokens=2048)
 
 
 class Recorded(Part):
-    """What all sources have in common that hold conversations which were really had."""
+    """Keys of all sources of recorded conversations."""
 
     sampler: Sampler = Field(
         default="conversation",
-        description="conversation: a turn for each message of the user; first_two: one turn, its first message, and the "
-        "length of the second, as vLLM's benchmark samples; whole_prompt: one turn, all messages up to the user's last",
+        description="conversation: one turn per user message; first_two: one turn with the first message, its answer as "
+        "long as the second, as in vllm bench serve; whole_prompt: one turn with all messages up to the last user message",
     )
     filters: Filters | None = Field(
         default=None,
-        description="which conversations are left out, by tokens; null: with first_two those of vLLM's benchmark "
+        description="token limits of the conversations; null: with first_two those of vllm bench serve "
         "(4, 4, 1024, 2048), else none",
     )
-    shuffle: bool = Field(default=True, strict=True, description="order drawn by the seed; false: that of the file")
+    shuffle: bool = Field(default=True, strict=True, description="true: seeded random order; false: order of the file")
     chars_per_token: Positive | None = Field(
-        default=None, description="characters of a token, for counts; null: measured on the server, 4 in a plan"
+        default=None, description="characters per token, for token counts; null: measured on the server, 4 in a plan"
     )
     tokenizer: str | None = Field(
-        default=None, description="a tokenizer.json, or its folder, to count with exactly; null: counts are estimated"
+        default=None, description="tokenizer.json or its folder, for exact token counts; null: estimated counts"
     )
 
     @property
     def limits(self) -> Filters:
-        """The filters that hold."""
+        """Effective filters."""
         if self.filters is not None:
             return self.filters
         return VLLM_FILTERS if self.sampler == "first_two" else Filters()
 
     @property
-    def of_people(self) -> bool:
-        """Whether it is a collection in which anything may stand: what is no conversation is passed, and counted."""
+    def skips_invalid(self) -> bool:
+        """Whether invalid records are skipped and counted rather than refused."""
         return False
 
     @model_validator(mode="after")
     def _one_way_to_count(self) -> "Recorded":
         if self.tokenizer is not None and self.chars_per_token is not None:
-            raise ValueError("tokenizer and chars_per_token say the same thing in two ways; give one")
+            raise ValueError("tokenizer and chars_per_token are both given; remove one")
         return self
 
 
 class Columns(Part):
-    """What a data set calls its columns, where it uses other names."""
+    """Column names (keys) of a data set."""
 
-    prompt: str = Field(default="prompt", description="the user's text, of one turn")
-    answer: str = Field(default="answer", description="what was answered to it")
-    messages: str = Field(default="messages", description="a list of {role, content} or {from, value}")
-    output_tokens: str = Field(default="output_tokens", description="tokens of the answer; of the last one of messages")
-    session_id: str = Field(
-        default="session_id", description="records of one id are the turns of one session, in order"
-    )
-    system: str = Field(default="system", description="a system prompt")
-    tools: str = Field(default="tools", description="a JSON array of tools that may be called")
+    prompt: str = Field(default="prompt", description="user message of a single turn")
+    answer: str = Field(default="answer", description="answer to prompt")
+    messages: str = Field(default="messages", description="list of {role, content} or {from, value}; replaces prompt")
+    output_tokens: str = Field(default="output_tokens", description="tokens of the answer, or of the last answer")
+    session_id: str = Field(default="session_id", description="records with the same id are turns of one session")
+    system: str = Field(default="system", description="system prompt")
+    tools: str = Field(default="tools", description="JSON array of tool definitions")
 
 
 class FileSource(Recorded):
-    """A source that is one file."""
+    """Keys of all sources that are one file."""
 
-    path: str = Field(min_length=1, description="the file; from the current directory, else from the scenario's folder")
+    path: str = Field(
+        min_length=1, description="file, relative to the current directory, else to the scenario's folder"
+    )
 
 
 class ShareGpt(FileSource):
-    """Conversations in the shape of the ShareGPT files: one JSON array of {id, conversations: [{from, value}]}."""
+    """File in the ShareGPT format: one JSON array of {id, conversations: [{from, value}]}."""
 
     kind: Literal["sharegpt"] = Field(description="sharegpt: one JSON array of conversations")
 
     @property
-    def of_people(self) -> bool:
-        """Yes: what is no conversation of two sides is left out."""
+    def skips_invalid(self) -> bool:
+        """True: public data sets contain conversations with one side only."""
         return True
 
 
 class JsonLines(FileSource):
-    """One's own prompts or conversations, a JSON object a line."""
+    """JSON Lines file of prompts or conversations."""
 
     kind: Literal["jsonl"] = Field(
-        description="jsonl: a line each: {prompt | messages | conversations, output_tokens, session_id, system, tools}"
+        description="jsonl: one {prompt | messages | conversations, output_tokens, session_id, system, tools} per line"
     )
-    columns: Columns = Field(default=Columns(), description="names of the keys, where they differ")
+    columns: Columns = Field(default=Columns(), description="key names that differ from the defaults")
 
 
 class Csv(FileSource):
-    """One's own prompts from a table with a header line."""
+    """CSV file of prompts, with a header line."""
 
-    kind: Literal["csv"] = Field(description="csv: a table with a header line; columns as in a jsonl file")
-    columns: Columns = Field(default=Columns(), description="names of the columns, where they differ")
+    kind: Literal["csv"] = Field(description="csv: table with a header line; columns as the keys of jsonl")
+    columns: Columns = Field(default=Columns(), description="column names that differ from the defaults")
 
 
 class HuggingFace(Recorded):
-    """A data set of the Hugging Face hub, or one in a folder, read by the package datasets."""
+    """Data set of the Hugging Face hub, or a local one, read by the package `datasets`."""
 
-    kind: Literal["huggingface"] = Field(description="huggingface: a data set, by the package datasets")
-    dataset: str = Field(min_length=1, description="its name on the hub, or a folder")
-    subset: str | None = Field(default=None, description="its configuration; null: the default one")
-    split: str = Field(default="train", description="its part")
-    revision: str | None = Field(default=None, description="its version; null: the newest")
-    columns: Columns = Field(default=Columns(), description="names of the columns, where they differ")
+    kind: Literal["huggingface"] = Field(description="huggingface: data set read by the package datasets")
+    dataset: str = Field(min_length=1, description="name on the hub, or a folder")
+    subset: str | None = Field(default=None, description="configuration of the data set; null: the default one")
+    split: str = Field(default="train", description="split of the data set")
+    revision: str | None = Field(default=None, description="revision of the data set; null: the newest")
+    columns: Columns = Field(default=Columns(), description="column names that differ from the defaults")
 
 
 Source = Annotated[

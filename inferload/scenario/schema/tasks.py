@@ -1,4 +1,4 @@
-"""The workload of a locustfile whose own tasks send the turns: no session of it is planned."""
+"""Schema and sessions of the workload `tasks`: turns that the tasks of a locustfile send."""
 
 from collections.abc import Sequence
 from random import Random
@@ -10,18 +10,18 @@ from inferload.content.data import Data, Notes
 from inferload.content.script import Script
 from inferload.scenario.schema.base import Part
 
-# Kinds of workload whose turns follow from the model's answers: records alone are not enough to run them again.
+# Kinds of workload whose turns depend on the answers: records alone are not enough to repeat them.
 REACTING: frozenset[str] = frozenset({"live_agent", "tasks"})
 
 
 class Tasks(Part):
-    """Turns that the tasks of a locustfile's users send."""
+    """Turns that the tasks of a locustfile send, without planned sessions."""
 
-    kind: Literal["tasks"] = Field(description="tasks: the tasks of the locustfile's users send the turns")
+    kind: Literal["tasks"] = Field(description="tasks: the tasks of the locustfile send the turns")
 
 
 class TaskSessions:
-    """The sessions of a `Tasks` workload: empty scripts."""
+    """Sessions of a `tasks` workload: empty scripts."""
 
     digest = None
     draws = False
@@ -30,27 +30,27 @@ class TaskSessions:
         pass
 
     def script(self, _index: int, _rng: Random, _notes: Notes) -> Script:
-        """No turn."""
+        """Return an empty script."""
         yield from ()
 
     def sample(self) -> Sequence[str]:
-        """No text is known before the run."""
+        """Return no texts: none are known before the run."""
         return ()
 
     def warnings(self) -> list[str]:
-        """None."""
+        """Return no warnings."""
         return []
 
     def facts(self) -> dict[str, Any]:
-        """None."""
+        """Return no facts."""
         return {}
 
     def in_words(self) -> list[str]:
-        """One line for the plan."""
-        return ["the tasks of the locustfile's users send the turns: their number and lengths cannot be planned"]
+        """Return the line of the plan."""
+        return ["the tasks of the locustfile send the turns: their number and lengths are not known before the run"]
 
 
-#: The scenario of a locustfile that names none and has tasks of its own.
+#: Default scenario of a locustfile with its own tasks.
 SCENARIO = """\
 schema: 1
 name: tasks

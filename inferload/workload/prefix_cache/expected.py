@@ -1,11 +1,10 @@
-"""How much of its prompts a prefix cache without an end would have: from pieces with an identity, before any text is made.
+"""Expected hits of an unbounded prefix cache, from pieces with identities and lengths, without any text.
 
-A context is a row of spans: texts, each with an identity and a length, and the chat template's own ids between them. Two
-contexts share what their rows have in common from the front; of that a cache gives whole blocks, and never the last
-token of a prompt: of n tokens at most floor((n - 1) / B) * B. Nothing is hashed token by token, so that a context of
-10,000 tokens costs as much as its number of messages.
+A context is a row of spans: texts with identity and length, and the ids of the chat template between them. Two contexts share
+the common prefix of their rows. Of it the cache serves whole blocks, and never the last token of a prompt: of n tokens at most
+floor((n - 1) / B) * B. No token is hashed, so the cost of a context depends on its number of messages only.
 
-Assumed: two different texts differ in their first token, and a cached block is there at once for whoever comes after.
+Assumptions: two different texts differ in their first token, and a cached block is available immediately.
 """
 
 from collections.abc import Hashable, Iterable, Sequence
@@ -14,20 +13,21 @@ from typing import NamedTuple
 
 from inferload.content.chat_template import NO_TEMPLATE, ChatTemplate, Ids
 from inferload.content.messages import Message, Piece, Role
+from inferload.content.prompts import shared_length
 from inferload.content.script import Ask, PlannedTurn, answer_key
 from inferload.content.tool_text import json_tokens
 from inferload.requests.bodies import Isolation
 
-# A block of vLLM on a GPU, where neither the server nor the scenario says.
+# Block of vLLM on a GPU, if neither the server nor the scenario sets it.
 ASSUMED_BLOCK = 16
 NOT_ISOLATED = Isolation()
-_CHARACTERS_PER_TOKEN = 4  # of English, for texts that nobody counted
+_CHARACTERS_PER_TOKEN = 4  # of English, for texts of unknown length
 
 
 class Span(NamedTuple):
-    """A stretch of a context. Spans of one identity are the same tokens as far as both go.
+    """Part of a context. Spans with equal identities have equal tokens, up to the shorter length.
 
-    `ids`: the tokens themselves, where they are known: then two different spans may still begin alike.
+    `ids`: the token ids, if known; two different spans may then share a prefix.
     """
 
     identity: Hashable
@@ -36,12 +36,12 @@ class Span(NamedTuple):
 
 
 def ids_span(ids: Ids) -> Span:
-    """A span of known tokens."""
+    """Return a span of known tokens."""
     return Span(ids, len(ids), ids)
 
 
 class PrefixTree:
-    """All that an endless prefix cache holds: rows of spans as a tree, with a dictionary's entry for each of its branches."""
+    """Content of an unbounded prefix cache: a tree of spans, with one dictionary entry per edge."""
 
     def __init__(self) -> None:
         self._next: dict[tuple[int, Hashable, int], int] = {}
@@ -50,55 +50,65 @@ class PrefixTree:
         self._nodes = 0
 
     def meet(self, row: Sequence[Span]) -> tuple[int, int]:
-        """Cache a row; (tokens that it had in common with some row before, from the front; where the row ends)."""
+        """Add a row. Return (tokens of the prefix that it shares with earlier rows, node at its end)."""
         follow, node, total = self._next, 0, 0
         spans = iter(_joined(row) if 0 in [span[1] for span in row[1:]] else row)
         for span in spans:
-            found = follow.get((node, span[0], span[1]))
-            if found is None:
-                return total + self._in_part(node, span), self._grow(self.extend(node, span), spans)
-            node = found
+            child = follow.get((node, span[0], span[1]))
+            if child is None:
+                return total + self._shared_part(node, span), self._grow(self.extend(node, span), spans)
+            node = child
             total += span[1]
         return total, node
 
     def extend(self, node: int, span: Span) -> int:
-        """Let a span follow where a row ends; where it ends then."""
+        """Add a span after a node. Return the node at its end."""
         key = node, span.identity, span.tokens
-        found = self._next.get(key)
-        if found is None:
+        child = self._next.get(key)
+        if child is None:
             self._nodes += 1
-            found = self._next[key] = self._nodes
+            child = self._next[key] = self._nodes
             longest = node, span.identity
             self._longest[longest] = max(span.tokens, self._longest.get(longest, 0))
             if span.ids:
                 self._spelled.setdefault(node, []).append(span.ids)
-        return found
+        return child
 
     def _grow(self, node: int, spans: Iterable[Span]) -> int:
         for span in spans:
             node = self.extend(node, span)
         return node
 
-    def _in_part(self, node: int, span: Span) -> int:
-        """Tokens of a span that a branch has, though not the whole of it or not in this length."""
+    def _shared_part(self, node: int, span: Span) -> int:
+        """Return the tokens that a new span shares with the spans after a node."""
         if span.ids:
-            return max((_alike(span.ids, other) for other in self._spelled.get(node, ())), default=0)
+            return max((shared_length(span.ids, other) for other in self._spelled.get(node, ())), default=0)
         return min(span.tokens, self._longest.get((node, span.identity), 0))
 
 
 def _joined(row: Sequence[Span]) -> list[Span]:
-    """Known tokens on both sides of an empty text as one span: they are the same as if they stood together.
-
-    What keeps sessions apart has no tokens either, and stands before all that has.
-    """
-    found: list[Span] = []
+    """Join known tokens on both sides of an empty text. The empty span of the isolation, at the start, stays."""
+    spans: list[Span] = []
     for span in row:
-        after_ids = bool(found and found[-1].ids)
+        after_ids = bool(spans and spans[-1].ids)
         if after_ids and span.ids:
-            found[-1] = ids_span((*found[-1].ids, *span.ids))
+            spans[-1] = ids_span((*spans[-1].ids, *span.ids))
         elif span.tokens or not after_ids:
-            found.append(span)
-    return found
+            spans.append(span)
+    return spans
+
+
+def common_tokens(row: Sequence[Span], other: Sequence[Span]) -> int:
+    """Tokens that two rows have in common from the front."""
+    total = 0
+    for span, against in zip(_joined(row), _joined(other), strict=False):
+        if span == against:
+            total += span.tokens
+        elif span.ids and against.ids:
+            return total + _alike(span.ids, against.ids)
+        else:
+            return total + (min(span.tokens, against.tokens) if span.identity == against.identity else 0)
+    return total
 
 
 def _alike(one: Ids, other: Ids) -> int:
@@ -107,49 +117,49 @@ def _alike(one: Ids, other: Ids) -> int:
 
 
 def cacheable(tokens: int, block: int) -> int:
-    """Of a prompt, the most that a cache of such blocks can give: the last token is always computed."""
+    """Return the most tokens of a prompt that a cache can serve: whole blocks without the last token."""
     return max(0, tokens - 1) // block * block
 
 
 def cached(shared: int, tokens: int, block: int) -> int:
-    """Of a prompt of so many tokens, what a cache gives that holds so many of its first."""
+    """Return the tokens of a prompt that a cache with `shared` of its first tokens serves."""
     return min(shared // block * block, cacheable(tokens, block))
 
 
 class Layout:
-    """How one session's contexts become rows: by the chat template, and by what keeps its prompts apart."""
+    """Rows of one session's contexts, by the chat template and the isolation of its prompts."""
 
     def __init__(self, template: ChatTemplate = NO_TEMPLATE, isolated: Isolation = NOT_ISOLATED) -> None:
         self._template = template
         self._isolated = isolated
-        self._said: dict[int, tuple[Message, list[Span]]] = {}  # by identity: later turns carry the same messages
+        self._spans: dict[int, tuple[Message, list[Span]]] = {}  # by id: later turns carry the same messages
         self._between: dict[tuple[Ids, Role, bool], list[Span]] = {}
 
     def prompt(self, ask: Ask, partition: Hashable = None) -> list[Span]:
-        """The row of a turn's whole prompt, up to where its answer begins. Prompts of two partitions never meet."""
+        """Return the row of a turn's prompt, up to the start of its answer. Different partitions share nothing."""
         row = [Span(("apart", partition, self._isolated.kind, _salt(self._isolated)), 0)]
-        if ask.tools:  # in front in the templates that are known; where a template has them later, less is shared
+        if ask.tools:  # first, as in known templates; a template with tools elsewhere shares less
             row.append(Span(("tools", ask.tools), json_tokens(ask.tools)))
         behind: Ids = ()
-        said = {}
+        spans = {}
         for number, message in enumerate(ask.messages):
             row += self._opening(behind, message.role, first=number == 0)
             if number == 0:
                 row += _first_line(self._isolated)
             key = id(message)
-            said[key] = self._said.get(key) or (message, text_spans(message))
-            row += said[key][1]
+            spans[key] = self._spans.get(key) or (message, text_spans(message))
+            row += spans[key][1]
             behind = self._template.behind(message.role)
-        self._said = said
+        self._spans = spans
         return row + _spelled((*behind, *self._template.tail))
 
     def _opening(self, behind: Ids, role: Role, first: bool) -> list[Span]:
-        """What stands between the text before and a message's own."""
+        """Return the ids between two texts."""
         key = behind, role, first
-        found = self._between.get(key)
-        if found is None:
-            found = self._between[key] = _spelled((*behind, *self._template.before(role, first)))
-        return found
+        spans = self._between.get(key)
+        if spans is None:
+            spans = self._between[key] = _spelled((*behind, *self._template.before(role, first)))
+        return spans
 
 
 def _spelled(ids: Ids) -> list[Span]:
@@ -161,16 +171,15 @@ def _salt(isolated: Isolation) -> str:
 
 
 def _first_line(isolated: Isolation) -> list[Span]:
-    """The line that keeps prompts apart: what is the run's and what is the session's, each about as long as it looks."""
+    """Return the line of the isolation: the parts of run and session, with estimated lengths."""
     if isolated.kind != "first_line":
         return []
     run, _colon, session = isolated.value.partition(":")
-    parts = [Span(("line", part), max(1, len(part) // 2)) for part in (run, session) if part]
-    return parts
+    return [Span(("line", part), max(1, len(part) // 2)) for part in (run, session) if part]
 
 
 def text_spans(message: Message) -> list[Span]:
-    """What a message says, piece by piece; what is no plain text is known by what it is, its length is a guess."""
+    """Return the spans of a message; the lengths of images, reasoning and tool calls are estimated."""
     row = [Span(("image", url), 0) for url in message.images]
     if message.reasoning:
         row.append(_guessed("reasoning", message.reasoning))
@@ -192,13 +201,13 @@ def _guessed(kind: str, text: str) -> Span:
 
 
 def tokens_of(row: Sequence[Span]) -> int:
-    """Tokens of a whole row."""
+    """Return the tokens of a row."""
     return sum(span.tokens for span in row)
 
 
 @dataclass(slots=True)
 class Hits:
-    """Sums over turns, in tokens. `cached`: of the input, what an endless cache gives."""
+    """Sums over turns, in tokens. `cached`: input tokens that an unbounded cache serves."""
 
     turns: int = 0
     input: int = 0
@@ -206,7 +215,7 @@ class Hits:
     cached: int = 0
 
     def add(self, tokens: int, shared: int, block: int) -> None:
-        """Book one turn's prompt."""
+        """Add the prompt of one turn."""
         self.turns += 1
         self.input += tokens
         self.cacheable += cacheable(tokens, block)
@@ -214,7 +223,7 @@ class Hits:
 
     @property
     def rate(self) -> float | None:
-        """Cached over input tokens: what a server calls its hit rate."""
+        """Hit rate: cached over input tokens."""
         return self.cached / self.input if self.input else None
 
     @property
@@ -225,9 +234,9 @@ class Hits:
 
 @dataclass(slots=True)
 class PlannedHits:
-    """Expected hits of a plan: sessions one after another, each answer as long as planned and read back as it was said.
+    """Expected hits of a plan: sessions one after another, answers of the planned lengths, re-tokenized to the same tokens.
 
-    In what order sessions come changes which of them finds a prefix first, not how many tokens are found in all.
+    The order of the sessions determines which of them hits a prefix, but not the total.
     """
 
     block: int = ASSUMED_BLOCK
@@ -239,7 +248,7 @@ class PlannedHits:
     def session(
         self, index: int, class_name: str, turns: Iterable[PlannedTurn], isolated: Isolation = NOT_ISOLATED
     ) -> None:
-        """Book one session's turns, in their order."""
+        """Add the turns of one session in order."""
         layout = Layout(self.template, isolated)
         of_class = self.by_class.setdefault(class_name, Hits())
         for turn in turns:
@@ -253,5 +262,5 @@ class PlannedHits:
 
 
 def computed_answer(identity: Hashable, tokens: int) -> Span:
-    """An answer as it is cached: without its last token, whose keys and values nobody computed."""
+    """Return the cached span of an answer: without its last token, whose keys and values are not computed."""
     return Span(identity, max(0, tokens - 1))

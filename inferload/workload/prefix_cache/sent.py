@@ -1,8 +1,8 @@
-"""Expected hits of turns that were really sent: their sessions' scripts once more, with the lengths that the server counted.
+"""Expected hits of sent turns: the scripts of their sessions are repeated with the lengths that the server counted.
 
-An answer comes back in later prompts as text and is read as tokens anew. Where that makes as many as were generated it is
-taken for the same tokens. Where it does not, the server's cache has the prompt up to the answer for certain, and of the
-answer at most what both readings could have in common: the expected hits then lie between two bounds.
+Later prompts carry an answer as text, which the server tokenizes again. If the count is the generated one, the tokens are
+assumed to be the same. Otherwise the cache contains the prompt up to the answer for certain, and of the answer at most the
+shorter of both tokenizations: the expected hits lie between two bounds.
 """
 
 from collections.abc import Callable, Hashable, Mapping
@@ -12,73 +12,83 @@ from inferload.content.chat_template import NO_TEMPLATE, ChatTemplate
 from inferload.content.script import Ask, Reply, Script, Sink, Step, answer_key, interpret
 from inferload.measure.record import CANCELLED
 from inferload.requests.bodies import Isolation
+from inferload.workload.prefix_cache.excess import Excess, Prompt
 from inferload.workload.prefix_cache.expected import Hits, Layout, PrefixTree, Span, cached, computed_answer, tokens_of
 
 
 @dataclass(frozen=True, slots=True)
 class SentTurn:
-    """What a record says of a turn. `partition`: prompts of another server or model never meet. None: not known."""
+    """Record of a turn. `partition`: prompts of different servers or models share nothing. None: unknown."""
 
     input_tokens: int | None
     output_tokens: int | None
     cached_tokens: int | None = None
-    ended_itself: bool = False  # its last token is the end of the text, which no later prompt has within the answer
-    cancelled: bool = False  # its caller broke it off
-    goes_on: bool = True  # the session did not end with it
+    ended_itself: bool = False  # the last token is the end of the text, which later prompts do not carry
+    cancelled: bool = False
+    goes_on: bool = True  # the session continues after it
     partition: Hashable = None
+    sent_ns: int = 0
+    first_ns: int = 0  # of the first token, or of the end without one; on the clock of `sent_ns`
 
 
-# How far expected hits may be off where lengths are approximate: by so many of a prompt's tokens, by what an unknown chat
-# template has in front of every prompt, and by a block.
+# Tolerance of expected hits with approximate lengths: a share of the prompt's tokens, the tokens of an unknown chat template
+# before every prompt, and a block.
 _LENGTHS_OFF = 0.25
 _TEMPLATE_TOKENS = 64
 
 
 @dataclass(slots=True)
 class SentSums:
-    """Sums over turns, in tokens. `at_most`: cached tokens if answers were read back as much alike as their lengths allow."""
+    """Sums over turns, in tokens. `at_most`: cached tokens if re-tokenized answers were as similar as their lengths allow."""
 
     hits: Hits = field(default_factory=Hits)
     at_most: int = 0
-    told: Hits = field(default_factory=Hits)  # of turns whose answer said how much was cached: what it said
-    unexpected: int = 0  # cached tokens beyond the upper bound, turn by turn
-    far_unexpected: int = 0  # those beyond it by more than what approximate lengths can account for
-    unknown: int = 0  # turns that were sent and whose prompt nobody counted
-    reread: int = 0  # answers that came back in another number of tokens
-    again: int = 0  # prompts that an earlier run has sent too, if its answers were the same
-    off: int = 0  # prompts that were counted longer or shorter than planned, with no answer to account for it
+    reported: Hits = field(default_factory=Hits)  # of turns whose answer reported cached tokens: the reported ones
+    excess: Excess = field(default_factory=Excess)  # reported tokens above the upper bound
+    unknown: int = 0  # sent turns with an unknown prompt length
+    reread: int = 0  # answers that later prompts carry with another number of tokens
+    again: int = 0  # prompts that equal those of an earlier run if its answers were the same
+    off: int = 0  # prompts of another length than planned, without an answer that explains it
 
-    def add(self, told: int | None, tokens: int, shared: int, at_most: int, block: int) -> None:
-        """Book one turn's prompt. `told`: what its answer said was cached of it."""
-        most = cached(at_most, tokens, block)
+    def add(self, prompt: Prompt, shared: int, at_most: int, block: int) -> None:
+        """Add the prompt of one turn. `shared`, `at_most`: bounds of the tokens that it shares with earlier prompts."""
+        tokens, upper = prompt.tokens, cached(at_most, prompt.tokens, block)
         self.hits.add(tokens, shared, block)
-        self.at_most += most
-        if told is not None:
-            self.told.add(tokens, 0, block)
-            self.told.cached += told
-            beyond = max(0, told - most)
-            self.unexpected += beyond
-            self.far_unexpected += max(0, beyond - block - _TEMPLATE_TOKENS - round(_LENGTHS_OFF * tokens))
+        self.at_most += upper
+        if prompt.cached is not None:
+            self.reported.add(tokens, 0, block)
+            self.reported.cached += prompt.cached
+        self.excess.add(prompt, upper, block + _TEMPLATE_TOKENS + round(_LENGTHS_OFF * tokens))
+
+
+_AnswerKey = tuple[Hashable, int]  # identity in the plan, and tokens that a prompt carries of it
 
 
 @dataclass(slots=True)
-class _Session:
-    """What is known of one session: its layout, its turns, and how each of its answers was read back."""
+class _SentSession:
+    """State of one session: layout, records of its turns, and its answers as generated and as later prompts carry them."""
 
     index: int
     layout: Layout
     turns: Mapping[str, SentTurn]
-    # As later prompts have them: by their place in a plan, and by how much of them is kept.
-    answers: dict[tuple[Hashable, int], Span] = field(default_factory=dict)
+    answers: dict[_AnswerKey, Span] = field(default_factory=dict)
     generated: dict[Hashable, SentTurn] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class _Row:
+    """Spans of a prompt. `fresh`: answers that a prompt carries for the first time, with their generated lengths."""
+
+    spans: list[Span] = field(default_factory=list)
+    fresh: list[_AnswerKey] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)
 class _Sent(Sink[int]):
-    """Books the recorded turns of a script and replies with their recorded lengths; its times are not used."""
+    """Sink that books the recorded turns of a script and replies with their recorded lengths. It ignores times."""
 
-    book: Callable[[_Session, Ask, SentTurn, str], None]
-    session: _Session
+    book: Callable[[_SentSession, Ask, SentTurn, str], None]
+    session: _SentSession
     path: str
 
     def ask(self, ask: Ask, number: int, at: int) -> Step[int]:
@@ -98,7 +108,7 @@ class _Sent(Sink[int]):
 
 
 class SentHits:
-    """Takes sessions in their order of arrival; `sums` are those since `begin`."""
+    """Expected hits of sessions, added in the order of their first turns. `sums`: since `begin`."""
 
     def __init__(self, block: int, template: ChatTemplate = NO_TEMPLATE) -> None:
         self.block = block
@@ -106,84 +116,91 @@ class SentHits:
         self.sums = SentSums()
         self._tree = PrefixTree()
         self._run = -1
-        self._asked: dict[tuple[str, Hashable, int | None], int] = {}  # the run that first sent a turn of such a length
+        self._first_run: dict[tuple[str, Hashable, int | None], int] = {}  # by turn, partition and prompt length
         self.begin()
 
     def begin(self) -> None:
-        """Another run on the same cache: sums from 0; its answers are its own."""
+        """Start another run on the same cache: reset the sums, and distinguish its answers from earlier ones."""
         self._run += 1
         self.sums = SentSums()
-        self._more: dict[Hashable, int] = {}  # tokens of tools, beyond what was guessed
+        self._extra: dict[Hashable, int] = {}  # tokens of tool definitions beyond the estimate
 
     def session(self, index: int, script: Script, isolated: Isolation, turns: Mapping[str, SentTurn]) -> None:
-        """Book a session's turns, by their ids, as far as they were sent."""
-        interpret(script, _Sent(self._book, _Session(index, Layout(self.template, isolated), turns), ""), 0)
+        """Add the sent turns of a session, by their ids."""
+        self.sums.excess.settle(min((turn.sent_ns for turn in turns.values()), default=0))
+        session = _SentSession(index, Layout(self.template, isolated), turns)
+        interpret(script, _Sent(self._book, session, ""), 0)
 
-    def _book(self, session: _Session, ask: Ask, turn: SentTurn, key: str) -> None:
-        row, fresh = self._with_answers(session, session.layout.prompt(ask, turn.partition))
-        bound = self._fitted(session, row, fresh, turn.input_tokens)
-        before = 0 if bound is None else tokens_of(row[:bound])
-        shared, end = self._tree.meet(row)
-        output = turn.output_tokens or 0
+    def _book(self, session: _SentSession, ask: Ask, turn: SentTurn, key: str) -> None:
+        row = self._as_sent(session, session.layout.prompt(ask, turn.partition))
+        changed = self._fit(session, row, turn.input_tokens)
+        shared, end = self._tree.meet(row.spans)
         identity = (key, turn.output_tokens)
-        self._tree.extend(end, computed_answer((*identity, self._run), output))
+        self._tree.extend(end, computed_answer((*identity, self._run), turn.output_tokens or 0))
         session.generated[identity] = turn
+        tokens = tokens_of(row.spans) if turn.input_tokens is None else turn.input_tokens
+        prompt = Prompt(row.spans, tokens, turn.cached_tokens, turn.sent_ns, turn.first_ns)
         if turn.input_tokens is None:
             self.sums.unknown += 1
+            self.sums.excess.add(prompt, tokens, 0)  # the server may have computed it before the others
             return
         at_most = shared
-        if bound is not None and shared == before:
-            at_most += min(row[bound].tokens, max(0, self._generated(session, fresh[-1][0]) - 1))
-        if self._asked.setdefault((key, turn.partition, turn.input_tokens), self._run) < self._run:
+        if changed is not None and shared == tokens_of(row.spans[:changed]):
+            generated = session.generated[row.fresh[-1][0]].output_tokens or 0
+            at_most += min(row.spans[changed].tokens, max(0, generated - 1))
+        if self._first_run.setdefault((key, turn.partition, turn.input_tokens), self._run) < self._run:
             self.sums.again += shared < turn.input_tokens
             at_most = turn.input_tokens
-        self.sums.add(turn.cached_tokens, turn.input_tokens, shared, at_most, self.block)
+        self.sums.add(prompt, shared, at_most, self.block)
 
-    def _with_answers(self, session: _Session, planned: list[Span]) -> tuple[list[Span], list[tuple[Hashable, int]]]:
-        """The row with answers as they were read back; and those that are read for the first time, which stand as generated."""
-        row, fresh = [], []
+    def _as_sent(self, session: _SentSession, planned: list[Span]) -> _Row:
+        """Return the planned row with the answers of this run and the corrected lengths."""
+        row = _Row()
         for span in planned:
-            generated = session.generated.get(span.identity)
-            if generated is not None:
-                key = span.identity, span.tokens
-                known = session.answers.get(key)
-                if known is None:
-                    fresh.append(key)
-                    assert isinstance(span.identity, tuple)
-                    said = max(0, (generated.output_tokens or 0) - generated.ended_itself)
-                    known = session.answers[key] = Span((*span.identity, self._run), min(span.tokens, said))
-                row.append(known)
+            if span.identity in session.generated:
+                row.spans.append(self._answer(session, span, row))
             else:
-                more = self._more.get(span.identity)
-                row.append(span if more is None else span._replace(tokens=span.tokens + more))
-        return row, fresh
+                extra = self._extra.get(span.identity, 0)
+                row.spans.append(span._replace(tokens=span.tokens + extra) if extra else span)
+        return row
 
-    def _fitted(
-        self, session: _Session, row: list[Span], fresh: list[tuple[Hashable, int]], tokens: int | None
-    ) -> int | None:
-        """Make the row as long as the server counted; the place of the answer that had to be changed for it."""
-        off = 0 if tokens is None else tokens - tokens_of(row)
-        if off == 0:
+    def _answer(self, session: _SentSession, span: Span, row: _Row) -> Span:
+        key = span.identity, span.tokens
+        answer = session.answers.get(key)
+        if answer is None:
+            row.fresh.append(key)
+            assert isinstance(span.identity, tuple)
+            turn = session.generated[span.identity]
+            tokens = max(0, (turn.output_tokens or 0) - turn.ended_itself)
+            answer = session.answers[key] = Span((*span.identity, self._run), min(span.tokens, tokens))
+        return answer
+
+    def _fit(self, session: _SentSession, row: _Row, tokens: int | None) -> int | None:
+        """Make the row as long as the server counted. Return the index of the answer that was changed, or None."""
+        difference = 0 if tokens is None else tokens - tokens_of(row.spans)
+        if difference == 0:
             return None
-        if fresh:
-            said = session.answers[fresh[-1]]
-            self.sums.reread += 1
-            session.answers[fresh[-1]] = read = Span(("reread", said.identity), max(0, said.tokens + off))
-            place = row.index(said)
-            row[place] = read
-            return place
-        tools = next((place for place, span in enumerate(row) if _is_tools(span)), None)
-        if tools is not None and row[tools].identity not in self._more:
-            self._more[row[tools].identity] = off
-            row[tools] = row[tools]._replace(tokens=max(0, row[tools].tokens + off))
+        if row.fresh:
+            return self._reread(session, row, difference)
+        number = next((number for number, span in enumerate(row.spans) if _is_tools(span)), None)
+        if number is not None and row.spans[number].identity not in self._extra:
+            tools = row.spans[number]
+            self._extra[tools.identity] = difference
+            row.spans[number] = tools._replace(tokens=max(0, tools.tokens + difference))
             return None
         self.sums.off += 1
-        if off > 0:
-            row.append(Span(("more", session.index, off), off))
+        if difference > 0:
+            row.spans.append(Span(("more", session.index, difference), difference))
         return None
 
-    def _generated(self, session: _Session, identity: Hashable) -> int:
-        return session.generated[identity].output_tokens or 0
+    def _reread(self, session: _SentSession, row: _Row, difference: int) -> int:
+        """Replace the last fresh answer by one of another length; return its index."""
+        answer = session.answers[row.fresh[-1]]
+        self.sums.reread += 1
+        number = row.spans.index(answer)
+        reread = Span(("reread", answer.identity), max(0, answer.tokens + difference))
+        session.answers[row.fresh[-1]] = row.spans[number] = reread
+        return number
 
 
 def _is_tools(span: Span) -> bool:

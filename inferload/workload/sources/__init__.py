@@ -1,1 +1,1 @@
-"""Where the text of a chat comes from: made up, or read from a file of conversations."""
+"""Text sources of chat sessions: generated text and recorded conversations."""

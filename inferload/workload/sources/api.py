@@ -1,4 +1,4 @@
-"""What a source gives a chat: whole conversations, or text of any length that is asked for."""
+"""Interface of text sources: recorded sessions, or generated text of a given length."""
 
 import hashlib
 from collections.abc import Sequence
@@ -11,48 +11,50 @@ import msgspec
 from inferload.content.messages import Message, Piece
 
 
-class GivenTurn(msgspec.Struct, frozen=True):
-    """One turn: what is asked, what was answered to it (None: not recorded), and how long the answer is to be."""
+class SourceTurn(msgspec.Struct, frozen=True):
+    """One turn of a source: question, planned tokens of the answer, recorded answer. None: not recorded."""
 
     question: tuple[Piece, ...]
     output_tokens: int | None = None
     answer: Piece | None = None
 
 
-class Given(msgspec.Struct, frozen=True):
-    """A session's conversation. `lead`: messages in front of its first turn."""
+class SourceSession(msgspec.Struct, frozen=True):
+    """Conversation of one session. `lead`: messages before the first turn."""
 
-    turns: tuple[GivenTurn, ...]
+    turns: tuple[SourceTurn, ...]
     lead: tuple[Message, ...] = ()
     tools: bytes = b""
 
 
 @dataclass(frozen=True, slots=True)
-class Answers:
-    """How long a scenario has answers be. `given`: it says so, and they need not be recorded. `tokens`: of one in the mean,
-    as later requests carry it; None: as it was recorded."""
+class AnswerLengths:
+    """Answer lengths of a scenario.
 
-    given: bool = False
-    tokens: float | None = None
+    `planned`: the scenario sets them. `mean`: mean tokens of an answer in later requests; None: the recorded lengths.
+    """
+
+    planned: bool = False
+    mean: float | None = None
 
 
 class Source(Protocol):
-    """Text of the sessions of one class."""
+    """Text source of one class."""
 
     @property
     def digest(self) -> str | None: ...
 
     @property
     def draws(self) -> bool:
-        """Whether `given` takes random numbers of the session's own."""
+        """Whether `session` draws random numbers."""
         ...
 
-    def given(self, index: int, rng: Random) -> Given | None:
-        """Session `index`'s conversation; None where the scenario says how many turns and how long."""
+    def session(self, index: int, rng: Random) -> SourceSession | None:
+        """Return the conversation of session `index`; None if the scenario sets its turns and lengths."""
         ...
 
     def text(self, key: str, tokens: int) -> Piece:
-        """A text of so many tokens, the same for the same key: a message, a document, a system prompt."""
+        """Return a generated text (message, document, system prompt), the same for the same key."""
         ...
 
     def sample(self) -> Sequence[str]: ...
@@ -62,7 +64,7 @@ class Source(Protocol):
 
 
 def literal(text: str, tokens: int) -> Piece:
-    """A piece of literal text: equal texts are equal pieces, wherever they come from."""
+    """Return a piece of literal text. Equal texts are equal pieces."""
     return Piece(
         f"literal/{hashlib.blake2b(text.encode('utf-8', 'surrogatepass'), digest_size=12).hexdigest()}", tokens, text
     )

@@ -1,7 +1,7 @@
-"""Plausible English of any length, written at need: questions and documents on a handful of everyday subjects.
+"""Source of generated English prose: questions and documents on everyday subjects, from sentence templates.
 
-It stands between random words, which no model finds likely, and a data set that would have to be downloaded: sentences
-repeat their patterns and words as prose does, so compression, drafting of tokens and tokenizers meet what they meet in use.
+An intermediate form between random words, which are unlikely for any model, and a data set to download: sentences repeat
+patterns and words as prose does, which matters to speculative decoding and tokenizers.
 """
 
 from collections.abc import Mapping, Sequence
@@ -13,9 +13,9 @@ from inferload.content.data import Data
 from inferload.content.messages import SHARED, Piece
 from inferload.content.token_estimate import SAMPLE_CHARS, SAMPLES, counting
 from inferload.scenario.schema.sources import Corpus
-from inferload.workload.sources.api import Given
+from inferload.workload.sources.api import SourceSession
 
-# Of each subject: who acts, on what, in which state that may be, where and when.
+# Phrases of each subject: actor, object, state, place or time.
 _SUBJECTS: Mapping[str, tuple[str, str, str, str]] = {
     "gardening": (
         "the gardener|a careful neighbour|the allotment club|an experienced grower|our family",
@@ -96,7 +96,7 @@ _WORDS = {
 
 
 def sentence(patterns: Sequence[str], subject: str, rng: Random) -> str:
-    """One sentence on a subject."""
+    """Return one random sentence on a subject."""
     who, what, state, where = _WORDS[subject]
     chosen: dict[str, str] = {
         "who": rng.choice(who),
@@ -112,12 +112,12 @@ def sentence(patterns: Sequence[str], subject: str, rng: Random) -> str:
 
 
 def document(rng: Random, chars: int) -> str:
-    """Paragraphs on one subject, of so many characters, cut at the end of a word."""
+    """Return paragraphs on one subject, cut at the end of a word to `chars` characters."""
     return _filled([], rng.choice(_NAMES), rng, chars)
 
 
 def message(rng: Random, subject: str, chars: int) -> str:
-    """A question on a subject and, where it is to be longer, what its author knows of it."""
+    """Return a question on a subject, followed by background sentences up to the length."""
     begin = [sentence(_QUESTIONS, subject, rng)]
     if chars > len(begin[0]) + 40:
         begin.append(rng.choice(_LEADS))
@@ -134,8 +134,8 @@ def _filled(begin: list[str], subject: str, rng: Random, chars: int) -> str:
     return text[: end if end > 0 else chars].rstrip()
 
 
-class Prose:
-    """The corpus as a source: every text by its key, about as long as is asked for."""
+class CorpusSource:
+    """Source of generated prose; texts have about the requested number of tokens."""
 
     digest: str | None = None
     draws = False
@@ -146,12 +146,12 @@ class Prose:
         self._shared = lru_cache(maxsize=1024)(self._written)
         self._subject = lru_cache(maxsize=4096)(self._subject_drawn)
 
-    def given(self, index: int, rng: Random) -> Given | None:
-        """Nothing whole: the scenario says how many turns, and how long."""
+    def session(self, index: int, rng: Random) -> SourceSession | None:
+        """Return None: the scenario sets turns and lengths."""
         return None
 
     def text(self, key: str, tokens: int) -> Piece:
-        """The text of that key; a session's turns stay with one subject."""
+        """Return the text of a key; all turns of a session have one subject."""
         return (self._shared if key.startswith(SHARED) else self._written)(key, tokens)
 
     def _written(self, key: str, tokens: int) -> Piece:
@@ -165,18 +165,18 @@ class Prose:
         return Random(f"{self._seed}/{session}").choice(_NAMES)
 
     def sample(self) -> Sequence[str]:
-        """Documents and messages, where their counts are to be measured."""
+        """Return sample messages; empty if the scenario sets the characters per token."""
         if self._counting.how == "given":
             return ()
         rng = Random("sample")
         return [message(rng, rng.choice(_NAMES), rng.randint(80, SAMPLE_CHARS)) for _ in range(SAMPLES)]
 
     def warnings(self) -> list[str]:
-        """Nothing is left out."""
+        """Return no warnings."""
         return []
 
     def facts(self) -> dict[str, Any]:
-        """For the manifest."""
+        """Return the facts for the manifest."""
         counts = self._counting
         return {
             "kind": "corpus",
@@ -184,5 +184,5 @@ class Prose:
         }
 
     def in_words(self) -> list[str]:
-        """For the plan."""
-        return ["English prose, written at need", f"tokens of its texts are {self._counting.in_words()}"]
+        """Return the lines of the plan."""
+        return ["generated English prose", f"token counts {self._counting.in_words()}"]

@@ -1,6 +1,6 @@
-"""Where each session of a file lies and how long it is, so that any of them can be read without the others.
+"""Index of the sessions of a file: positions and lengths, for random access.
 
-Built by going through the file once, and kept in a cache folder under the file's path, size and time of change.
+Built in one pass over the file, and cached on disk by the file's path, size and modification time.
 """
 
 import contextlib
@@ -18,11 +18,11 @@ import numpy as np
 import numpy.typing as npt
 
 from inferload.workload.sources.file_records import Raw
-from inferload.workload.sources.parsing import Exchange, Skip, Talk
+from inferload.workload.sources.parsing import Conversation, Exchange, Skip
 
 Ints = npt.NDArray[np.int64]
 
-VERSION = 5  # of what is kept; another one is built anew
+VERSION = 6  # of the cached format; an index of another version is rebuilt
 
 
 _ARRAYS = (
@@ -42,47 +42,47 @@ _ARRAYS = (
 
 @dataclass(frozen=True)
 class Index:
-    """Sessions of a file. Lengths are characters, or tokens where a tokenizer counted them; -1: not known."""
+    """Sessions of a file. Lengths are characters, or tokens if a tokenizer counted them. -1: unknown."""
 
     starts: Ints  # of each record, grouped by session
     sizes: Ints
     firsts: Ints  # session s has the records firsts[s] : firsts[s + 1]
-    prompts: Ints  # of each session: its first message
-    answers: Ints  # its first answer
-    known: Ints  # turns until the first whose answer's length is neither recorded nor given
-    totals: Ints  # all that is said in it
-    asked: Ints  # of that, what is no answer
+    prompts: Ints  # length of each session's first message
+    answers: Ints  # length of its first answer
+    known: Ints  # turns before the first one without a known answer length
+    totals: Ints  # length of all its texts
+    asked: Ints  # length of its texts without answers
     turns: Ints
-    texts: Ints  # of every text by itself, in order
+    texts: Ints  # length of every text, in order
     first_texts: Ints  # session s has the texts first_texts[s] : first_texts[s + 1]
-    skipped: Mapping[str, int]  # records left out, by why
-    skipped_at: Mapping[str, int]  # start of the first of them, by why
-    dropped: Mapping[str, int]  # parts of the others that are not said, by kind
+    skipped: Mapping[str, int]  # records left out, by reason
+    skipped_at: Mapping[str, int]  # start of the first of them, by reason
+    dropped: Mapping[str, int]  # parts of other records that are not sent, by kind
 
     def __len__(self) -> int:
         return len(self.prompts)
 
     @property
     def digest(self) -> str:
-        """SHA-256 (hex) of where everything is and how long."""
+        """SHA-256 (hex) of all positions and lengths."""
         whole = hashlib.sha256()
         for name in _ARRAYS:
             whole.update(getattr(self, name).astype("<i8").tobytes())
         return whole.hexdigest()
 
     def records(self, session: int) -> list[tuple[int, int]]:
-        """(start, size) of a session's records, in order."""
+        """Return (start, size) of a session's records, in order."""
         span = slice(self.firsts[session], self.firsts[session + 1])
         return list(zip(self.starts[span].tolist(), self.sizes[span].tolist(), strict=True))
 
     def lengths(self, session: int) -> list[int]:
-        """Lengths of all that is said in a session, in order."""
-        found: list[int] = self.texts[self.first_texts[session] : self.first_texts[session + 1]].tolist()
-        return found
+        """Return the lengths of all texts of a session, in order."""
+        lengths: list[int] = self.texts[self.first_texts[session] : self.first_texts[session + 1]].tolist()
+        return lengths
 
 
-def build(records: Iterable[Raw], talk_of: Callable[[Raw], Talk | Skip], length: Callable[[str], int]) -> Index:
-    """Go through all records. `length`: what a text counts as, characters or tokens."""
+def build(records: Iterable[Raw], parse: Callable[[Raw], Conversation | Skip], length: Callable[[str], int]) -> Index:
+    """Build the index of all records. `length`: characters or tokens of a text."""
     skipped: Counter[str] = Counter()
     skipped_at: dict[str, int] = {}
     dropped: Counter[str] = Counter()
@@ -90,17 +90,17 @@ def build(records: Iterable[Raw], talk_of: Callable[[Raw], Talk | Skip], length:
     known: dict[str | int, list[bool]] = {}
     texts: dict[str | int, list[int]] = {}
     for number, record in enumerate(records):
-        talk = talk_of(record)
-        if isinstance(talk, str):
-            skipped[talk] += 1
-            skipped_at.setdefault(talk, record.start)
+        conversation = parse(record)
+        if isinstance(conversation, str):
+            skipped[conversation] += 1
+            skipped_at.setdefault(conversation, record.start)
             continue
-        dropped.update(talk.dropped)
-        key: str | int = number if talk.session is None else talk.session
-        lengths = [length(text) for text in talk.texts()]
-        grouped.setdefault(key, []).append((record.start, record.size, *_summary(talk, lengths)))
+        dropped.update(conversation.dropped)
+        key: str | int = number if conversation.session is None else conversation.session
+        lengths = [length(text) for text in conversation.texts()]
+        grouped.setdefault(key, []).append((record.start, record.size, *_summary(conversation, lengths)))
         texts.setdefault(key, []).extend(lengths)
-        known.setdefault(key, []).extend(_has_length(turn) for turn in talk.turns)
+        known.setdefault(key, []).extend(_has_length(turn) for turn in conversation.turns)
     rows = [row for session in grouped.values() for row in session]
     table = np.array(rows, np.int64).reshape(len(rows), 7)
     firsts = _firsts(grouped.values())
@@ -128,7 +128,7 @@ def build(records: Iterable[Raw], talk_of: Callable[[Raw], Talk | Skip], length:
 
 
 def _firsts(sessions: Iterable[Sized]) -> Ints:
-    """Where each session begins when they stand one after the other, and where the last one ends."""
+    """Return the offsets of concatenated sessions, and the end of the last one."""
     ends = np.cumsum(np.array([len(session) for session in sessions], np.int64))
     return np.concatenate((np.zeros(1, np.int64), ends))
 
@@ -138,60 +138,60 @@ def _has_length(turn: Exchange) -> bool:
 
 
 def _known(turns: list[bool]) -> int:
-    """How many turns there are before the first without a length."""
-    return next((place for place, known in enumerate(turns) if not known), len(turns))
+    """Return the number of turns before the first one without a known length."""
+    return next((number for number, known in enumerate(turns) if not known), len(turns))
 
 
-def _summary(talk: Talk, lengths: list[int]) -> tuple[int, int, int, int, int]:
-    """Of a talk: its first message, its first answer (-1: not known), all together, all but answers, and how many turns."""
-    first = len(talk.lead)
-    answer = -1 if talk.turns[0].answer is None else lengths[first + 1]
-    place, asked = first, sum(lengths[:first])
-    for turn in talk.turns:
-        asked += lengths[place]
-        place += 1 if turn.answer is None else 2
-    return lengths[first], answer, sum(lengths), asked, len(talk.turns)
+def _summary(conversation: Conversation, lengths: list[int]) -> tuple[int, int, int, int, int]:
+    """Return lengths of first message, first answer (-1: unknown), all texts, all texts but answers; number of turns."""
+    first = len(conversation.lead)
+    answer = -1 if conversation.turns[0].answer is None else lengths[first + 1]
+    position, asked = first, sum(lengths[:first])
+    for turn in conversation.turns:
+        asked += lengths[position]
+        position += 1 if turn.answer is None else 2
+    return lengths[first], answer, sum(lengths), asked, len(conversation.turns)
 
 
-# -- kept between runs
+# -- cache on disk
 
 
-_KEPT = 32  # indexes; the oldest go first
+_MAX_CACHED = 32  # indexes; the oldest are deleted
 
 
 def cache_folder() -> Path:
-    """Where indexes are kept: below XDG_CACHE_HOME, else ~/.cache."""
+    """Return the folder of cached indexes: below XDG_CACHE_HOME, else ~/.cache."""
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "inferload" / "indexes"
 
 
-def key_of(path: Path, *what: Any) -> str:
-    """Under what the index of a file is kept: its path, size and time of change, and all else that shapes the index."""
+def key_of(path: Path, *options: Any) -> str:
+    """Return the cache key of an index: path, size and modification time of the file, and its options."""
     stat = path.stat()
-    said = json.dumps([VERSION, str(path), stat.st_size, stat.st_mtime_ns, *what], default=str)
-    return hashlib.sha256(said.encode()).hexdigest()[:32]
+    identity = json.dumps([VERSION, str(path), stat.st_size, stat.st_mtime_ns, *options], default=str)
+    return hashlib.sha256(identity.encode()).hexdigest()[:32]
 
 
-def kept(key: str) -> tuple[Index, str] | None:
-    """The index of that key and its file's digest; None where none is kept that can be read."""
+def cached(key: str) -> tuple[Index, str] | None:
+    """Return the cached index and the digest of its file; None without a readable one."""
     try:
-        with np.load(cache_folder() / f"{key}.npz", allow_pickle=False) as found:
-            arrays = {name: found[name] for name in _ARRAYS}
-            said = json.loads(str(found["said"]))
-        sha256 = said.pop("sha256")
-        return Index(**arrays, **said), sha256
+        with np.load(cache_folder() / f"{key}.npz", allow_pickle=False) as file:
+            arrays = {name: file[name] for name in _ARRAYS}
+            counts = json.loads(str(file["counts"]))
+        sha256 = counts.pop("sha256")
+        return Index(**arrays, **counts), sha256
     except (OSError, ValueError, KeyError, TypeError):
         return None
 
 
-def keep(key: str, index: Index, sha256: str) -> None:
-    """Keep an index; where the folder cannot be written it is built anew next time."""
-    counts = {name: dict(getattr(index, name)) for name in ("skipped", "skipped_at", "dropped")}
-    said = json.dumps({**counts, "sha256": sha256})
+def cache(key: str, index: Index, sha256: str) -> None:
+    """Write an index to the cache, if the folder is writable."""
+    names = ("skipped", "skipped_at", "dropped")
+    counts = json.dumps({name: dict(getattr(index, name)) for name in names} | {"sha256": sha256})
     with contextlib.suppress(OSError):
         folder = cache_folder()
         folder.mkdir(parents=True, exist_ok=True)
         with tempfile.NamedTemporaryFile(dir=folder, suffix=".part", delete=False) as file:
-            np.savez(file, said=np.array(said), **{name: getattr(index, name) for name in _ARRAYS})
+            np.savez(file, counts=np.array(counts), **{name: getattr(index, name) for name in _ARRAYS})
         os.replace(file.name, folder / f"{key}.npz")
-        for old in sorted(folder.glob("*.npz"), key=lambda path: -path.stat().st_mtime_ns)[_KEPT:]:
+        for old in sorted(folder.glob("*.npz"), key=lambda path: -path.stat().st_mtime_ns)[_MAX_CACHED:]:
             old.unlink()

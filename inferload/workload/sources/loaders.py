@@ -1,4 +1,4 @@
-"""Readers of recorded conversations: one file on this machine, or a data set by the package `datasets`."""
+"""Readers of recorded conversations: a local file, or a data set by the package `datasets`."""
 
 import os
 import sys
@@ -15,11 +15,11 @@ from inferload.workload.sources import index as indexes
 from inferload.workload.sources.file_records import Raw
 from inferload.workload.sources.index import Index
 
-_LARGE_BYTES = 64 << 20  # of a file that is larger a person is told that it is being read
+_LARGE_BYTES = 64 << 20  # reading a larger file prints a message
 
 
 class FileReader:
-    """Conversations of one file, each read from its place when it is asked for."""
+    """Reader of the conversations of one file, with random access."""
 
     def __init__(self, source: ShareGpt | JsonLines | Csv, origin: str) -> None:
         self._source = source
@@ -32,19 +32,19 @@ class FileReader:
             names = file_records.table_columns(self.path)
             if self.columns.prompt not in names and self.columns.messages not in names:
                 raise UsageError(
-                    f"{self.path}:1: no column {self.columns.prompt}; it has {', '.join(names)}; "
-                    "name the right one with source.columns"
+                    f"{self.path}:1: no column {self.columns.prompt} among {', '.join(names)}; "
+                    "name the column with source.columns"
                 )
             self._decode = file_records.decode_row(names)
         elif not self.path.stat().st_size:
-            raise UsageError(f"{self.path}: empty; it should hold conversations")
+            raise UsageError(f"{self.path}: empty; give a file with conversations")
 
     def records(self) -> Iterator[Raw]:
-        """All records, in order; UsageError at the first that cannot be read."""
+        """Yield all records in order. UsageError at the first invalid one."""
         size = self.path.stat().st_size
         if size > _LARGE_BYTES:
             print(
-                f"inferload: reading {self.name} ({size / 1e6:,.0f} MB) once, to find its conversations",
+                f"inferload: reading {self.name} ({size / 1e6:,.0f} MB) once, to build its index",
                 file=sys.stderr,
             )
         if isinstance(self._source, Csv):
@@ -56,7 +56,7 @@ class FileReader:
         )
 
     def read(self, start: int, size: int) -> Any:
-        """The document of a record."""
+        """Return the document of a record."""
         return self._decode(os.pread(self._file, size, start))
 
     @cached_property
@@ -64,60 +64,60 @@ class FileReader:
         return os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
 
     def where(self, start: int) -> str:
-        """File and line."""
+        """Return file and line of a record."""
         return f"{self.path}:{file_records.line_of(self.path, start)}"
 
-    def index(self, what: Any, build: Callable[[], Index]) -> Index:
-        """The index as this process or an earlier one has built it, else built now, and kept."""
-        key = indexes.key_of(self.path, self._source.kind, what)
-        if key not in _known:
-            found = indexes.kept(key)
-            if found is None:
-                found = build(), data_files.sha256_of(self.path)
-                indexes.keep(key, *found)
-            _known[key] = found
-        index, self.digest = _known[key]
+    def index(self, options: Any, build: Callable[[], Index]) -> Index:
+        """Return the index of the file from memory or from disk, else build and cache it."""
+        key = indexes.key_of(self.path, self._source.kind, options)
+        if key not in _cached:
+            entry = indexes.cached(key)
+            if entry is None:
+                entry = build(), data_files.sha256_of(self.path)
+                indexes.cache(key, *entry)
+            _cached[key] = entry
+        index, self.digest = _cached[key]
         return index
 
     def facts(self) -> dict[str, Any]:
-        """For the manifest."""
+        """Return the facts for the manifest."""
         return {"path": self._source.path, "bytes": self.path.stat().st_size}
 
 
-# Indexes of this process and their files' digests, by what shapes them: workers that are forked find their master's.
-_known: dict[str, tuple[Index, str]] = {}
+# Indexes of this process with the digests of their files, by key. Forked workers inherit those of the master.
+_cached: dict[str, tuple[Index, str]] = {}
 
 
 class HubReader:
-    """Conversations of a data set that the package `datasets` reads: from the hub, its cache, or a folder."""
+    """Reader of the conversations of a data set with the package `datasets`: from the hub, its cache, or a folder."""
 
     def __init__(self, source: HuggingFace) -> None:
         self._source = source
         self.name = f"data set {source.dataset}"
         self.columns = source.columns
         self._rows = _rows(source)
-        self.digest = ""  # of the index: the package's own differs with the time at which a folder was copied
+        self.digest = ""  # of the index: that of the package depends on modification times of a folder
 
     def records(self) -> Iterator[Raw]:
-        """All rows."""
-        return (Raw(place, 1, row) for place, row in enumerate(self._rows))
+        """Yield all rows."""
+        return (Raw(number, 1, row) for number, row in enumerate(self._rows))
 
     def read(self, start: int, size: int) -> Any:
-        """One row."""
+        """Return one row."""
         return self._rows[start]
 
     def where(self, start: int) -> str:
-        """Data set and row."""
+        """Return data set and row of a record."""
         return f"{self.name}, row {start}"
 
-    def index(self, what: Any, build: Callable[[], Index]) -> Index:
-        """Built anew in each process: the package keeps the rows at hand."""
+    def index(self, options: Any, build: Callable[[], Index]) -> Index:
+        """Build the index, in each process anew: the package caches the rows."""
         index = build()
         self.digest = index.digest
         return index
 
     def facts(self) -> dict[str, Any]:
-        """For the manifest."""
+        """Return the facts for the manifest."""
         source = self._source
         return {"dataset": source.dataset, "subset": source.subset, "split": source.split, "revision": source.revision}
 
@@ -129,8 +129,8 @@ def _rows(source: HuggingFace) -> Any:
         raise UsageError(f"data set {source.dataset}: needs the package datasets; pip install datasets") from error
     try:
         return library.load_dataset(source.dataset, source.subset, split=source.split, revision=source.revision)
-    except Exception as error:  # whatever the hub, the network or a file says: for a person it is one line
-        why = " ".join(str(error).split())[:200] or type(error).__name__
+    except Exception as error:  # the package raises many types for errors of the hub, the network and files
+        problem = " ".join(str(error).split())[:200] or type(error).__name__
         raise UsageError(
-            f"data set {source.dataset}, split {source.split}: {why}; is the hub reachable from here? A folder will do"
+            f"data set {source.dataset}, split {source.split}: {problem}; check access to the hub, or give a folder"
         ) from error

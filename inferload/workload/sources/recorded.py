@@ -1,4 +1,4 @@
-"""Conversations that were really had, read from a file or a data set: found once, filtered, then read one at a time."""
+"""Source of recorded conversations of a file or a data set: indexed once, filtered, then read one at a time."""
 
 from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache
@@ -15,20 +15,20 @@ from inferload.errors import UsageError
 from inferload.numbers import plural
 from inferload.scenario.files import data_files
 from inferload.scenario.schema.sources import Columns, Recorded
-from inferload.workload.sources.api import Answers, Given, GivenTurn, literal
+from inferload.workload.sources.api import AnswerLengths, SourceSession, SourceTurn, literal
 from inferload.workload.sources.file_records import Raw
 from inferload.workload.sources.index import Index, Ints, build
-from inferload.workload.sources.parsing import DocumentError, Exchange, Skip, Talk, talk_of
+from inferload.workload.sources.parsing import Conversation, DocumentError, Exchange, Skip, parse
 
 Length = Callable[[str], int]
 
 
 class Reader(Protocol):
-    """A file or a data set, by records."""
+    """Records of a file or a data set."""
 
     @property
     def name(self) -> str:
-        """What a person calls it."""
+        """Name for plan and errors."""
         ...
 
     @property
@@ -37,107 +37,107 @@ class Reader(Protocol):
     def columns(self) -> Columns: ...
     def records(self) -> Iterator[Raw]: ...
     def read(self, start: int, size: int) -> Any:
-        """The document of a record."""
+        """Return the document of a record."""
         ...
 
     def where(self, start: int) -> str:
-        """A record's place, for people."""
+        """Return the location of a record for errors."""
         ...
 
-    def index(self, what: Any, build: Callable[[], Index]) -> Index:
-        """The index of that sort: as it was kept, or built now."""
+    def index(self, options: Any, build: Callable[[], Index]) -> Index:
+        """Return the index with these options, cached or built."""
         ...
 
     def facts(self) -> dict[str, Any]: ...
 
 
-class Conversations:
-    """The sessions of a data set that its filters leave, in the order of the seed."""
+class RecordedSource:
+    """Sessions of a data set within its filters, in seeded order."""
 
     draws = False
 
-    def __init__(self, source: Recorded, reader: Reader, class_name: str, data: Data, answers: Answers) -> None:
+    def __init__(self, source: Recorded, reader: Reader, class_name: str, data: Data, answers: AnswerLengths) -> None:
         self._source, self._reader = source, reader
-        found = data.of(class_name)
-        self._length, self._counting = _how_to_count(source, data, class_name)
+        self._length, self._counting = _counting_of(source, data, class_name)
         self._index = reader.index(
             [source.sampler, source.tokenizer and self._counting.how, reader.columns.model_dump()],
-            lambda: build(reader.records(), self._talk_at, self._length),
+            lambda: build(reader.records(), self._parse_record, self._length),
         )
         self.digest: str | None = reader.digest
-        same_as_master(reader.name, self.digest, found)
-        lengths_given = answers.given
-        self._kept, self._left_out = self._filtered(answers)
-        if not len(self._kept):
-            raise UsageError(f"{self._first_place()}: no conversation in it can be used: {self._why_none()}")
+        same_as_master(reader.name, self.digest, data.of(class_name))
+        planned = answers.planned
+        self._sessions, self._left_out = self._filtered(answers)
+        if not len(self._sessions):
+            raise UsageError(f"{self._first_location()}: no usable conversation: {self._reasons()}")
         missing = self._index.turns - self._index.known
-        self._without_length = np.flatnonzero(missing) if not lengths_given else np.zeros(0, np.int64)
+        self._without_length = np.flatnonzero(missing) if not planned else np.zeros(0, np.int64)
         self._turns_lost = int(missing[self._without_length].sum())
-        self._unknown = 0 if lengths_given else int(missing[self._kept].sum())
-        self._order = _shuffled(self._kept, f"{data.seed}/{class_name}") if source.shuffle else self._kept
-        self._lengths_given = lengths_given
+        self._unknown = 0 if planned else int(missing[self._sessions].sum())
+        self._order = _shuffled(self._sessions, f"{data.seed}/{class_name}") if source.shuffle else self._sessions
+        self._lengths_planned = planned
 
     # -- sessions
 
-    def given(self, index: int, rng: Random) -> Given | None:
-        """The conversation of session `index`; from the last one on they begin anew."""
+    def session(self, index: int, rng: Random) -> SourceSession | None:
+        """Return the conversation of session `index`. After the last one they repeat."""
         return self._read(int(self._order[index % len(self._order)]))
 
     def text(self, key: str, tokens: int) -> Piece:
-        """Made-up words, for what the conversations do not bring: documents, a system prompt, a summary."""
+        """Return generated text, for documents, system prompts and summaries."""
         return Piece(key, tokens)
 
-    def _read(self, session: int) -> Given:
-        talks = [self._talk(self._reader.read(start, size)) for start, size in self._index.records(session)]
-        known = [talk for talk in talks if isinstance(talk, Talk)]
-        said = [text for talk in known for text in talk.texts()]
-        # Lengths are the index's: to count them anew, beside the streams that are measured, could take too long.
-        pieces = map(self._piece, said, self._index.lengths(session))
+    def _read(self, session: int) -> SourceSession:
+        parsed = [self._parse(self._reader.read(start, size)) for start, size in self._index.records(session)]
+        conversations = [conversation for conversation in parsed if isinstance(conversation, Conversation)]
+        texts = [text for conversation in conversations for text in conversation.texts()]
+        # Lengths of the index: counting them again during the load could delay measured streams.
+        pieces = map(self._piece, texts, self._index.lengths(session))
         leads, turns = [], []
-        for talk in known:
-            leads.append(tuple(Message(role, (next(pieces),)) for role, _text in talk.lead))
-            turns += [self._turn(turn, pieces) for turn in talk.turns]
-        if not self._lengths_given:
-            unknown = next((place for place, turn in enumerate(turns) if turn.output_tokens is None), len(turns))
+        for conversation in conversations:
+            leads.append(tuple(Message(role, (next(pieces),)) for role, _text in conversation.lead))
+            turns += [self._turn(turn, pieces) for turn in conversation.turns]
+        if not self._lengths_planned:
+            unknown = next((number for number, turn in enumerate(turns) if turn.output_tokens is None), len(turns))
             turns = turns[:unknown]
-        return Given(tuple(turns), leads[0], known[0].tools)
+        return SourceSession(tuple(turns), leads[0], conversations[0].tools)
 
-    def _turn(self, turn: Exchange, pieces: Iterator[Piece]) -> GivenTurn:
+    def _turn(self, turn: Exchange, pieces: Iterator[Piece]) -> SourceTurn:
         question = next(pieces)
         answer = None if turn.answer is None else next(pieces)
         recorded = None if answer is None else max(1, answer.tokens or 0)
-        return GivenTurn((question,), turn.output_tokens or recorded, answer)
+        return SourceTurn((question,), turn.output_tokens or recorded, answer)
 
     def _piece(self, text: str, length: int) -> Piece:
         return literal(text, length if self._counting.how == "exact" else self._counting.tokens(length))
 
-    # -- what is in it
+    # -- index and filters
 
-    def _talk(self, document: Any) -> Talk | Skip:
-        talk = talk_of(document, self._source.sampler, self._reader.columns)
-        one_sided = isinstance(talk, Talk) and all(turn.answer is None for turn in talk.turns)
-        return "one side only" if one_sided and self._source.of_people else talk
+    def _parse(self, document: Any) -> Conversation | Skip:
+        conversation = parse(document, self._source.sampler, self._reader.columns)
+        if isinstance(conversation, str) or not self._source.skips_invalid:
+            return conversation
+        return "one side only" if all(turn.answer is None for turn in conversation.turns) else conversation
 
-    def _talk_at(self, record: Raw) -> Talk | Skip:
+    def _parse_record(self, record: Raw) -> Conversation | Skip:
         try:
-            return self._talk(record.document)
+            return self._parse(record.document)
         except DocumentError as error:
-            if self._source.of_people:
+            if self._source.skips_invalid:
                 return "not a conversation"
             raise UsageError(f"{self._reader.where(record.start)}: {error}") from None
 
-    def _filtered(self, given: Answers) -> tuple[Ints, dict[str, int]]:
-        """Sessions that stay, and how many each rule left out, in the order of the rules."""
-        limits, index, lengths_given = self._source.limits, self._index, given.given
+    def _filtered(self, lengths: AnswerLengths) -> tuple[Ints, dict[str, int]]:
+        """Return the sessions within the filters, and the number that each rule left out, in the order of the rules."""
+        limits, index, planned = self._source.limits, self._index, lengths.planned
         prompts, answers, totals = (self._in_tokens(units) for units in (index.prompts, index.answers, index.totals))
-        if given.tokens is not None:  # the answers that will be asked for, and not those that were recorded
-            totals = self._in_tokens(index.asked) + np.rint(index.turns * given.tokens).astype(np.int64)
+        if lengths.mean is not None:  # planned answers instead of the recorded ones
+            totals = self._in_tokens(index.asked) + np.rint(index.turns * lengths.mean).astype(np.int64)
         known = answers >= 0
         rules = {
-            _NO_LENGTH: np.zeros(len(index), bool) if lengths_given else index.known == 0,
+            _NO_LENGTH: np.zeros(len(index), bool) if planned else index.known == 0,
             "min_prompt_tokens": prompts < (limits.min_prompt_tokens or 0),
             "min_output_tokens": np.zeros(len(index), bool)
-            if lengths_given
+            if planned
             else known & (answers < (limits.min_output_tokens or 0)),
             "max_prompt_tokens": prompts > (limits.max_prompt_tokens or np.inf),
             "max_total_tokens": totals > (limits.max_total_tokens or np.inf),
@@ -156,37 +156,37 @@ class Conversations:
         tokens = np.maximum(1, np.rint(units / self._counting.chars_per_token)).astype(np.int64)
         return np.where(units < 0, -1, np.where(units == 0, 0, tokens))
 
-    def _first_place(self) -> str:
-        """Where the first of several records stands of which none is a conversation; else the name of the whole."""
+    def _first_location(self) -> str:
+        """Return the location of the first record if all records were left out, else the name of the source."""
         if len(self._index) or not self._index.skipped:
             return self._reader.name
         return self._reader.where(next(iter(self._reader.records())).start)
 
-    def _why_none(self) -> str:
+    def _reasons(self) -> str:
         counts = {**self._index.skipped, **self._left_out}
         if not counts:
-            return "it holds none"
-        said = ", ".join(f"{count:,} {why}" for why, count in counts.items())
-        hint = "; say workload.output_tokens" if _NO_LENGTH in self._left_out else ""
-        return said + hint
+            return "it has no records"
+        reasons = ", ".join(f"{count:,} {reason}" for reason, count in counts.items())
+        hint = "; set workload.output_tokens" if _NO_LENGTH in self._left_out else ""
+        return reasons + hint
 
-    # -- what is said of it
+    # -- facts
 
     def sample(self) -> Sequence[str]:
-        """Texts of some sessions, where counts are to be measured."""
+        """Return texts of some sessions; empty if the counts need no measurement."""
         if self._counting.how in ("exact", "given"):
             return ()
         texts: list[str] = []
         for session in self._order[: 4 * SAMPLES].tolist():
-            given = self._read(session)
-            pieces = [piece for turn in given.turns for piece in (*turn.question, turn.answer) if piece is not None]
+            turns = self._read(session).turns
+            pieces = [piece for turn in turns for piece in (*turn.question, turn.answer) if piece is not None]
             texts += [piece.literal for piece in pieces if piece.literal]
             if len(texts) >= 4 * SAMPLES:
                 break
         return texts[:: max(1, len(texts) // SAMPLES)][:SAMPLES]
 
     def facts(self) -> dict[str, Any]:
-        """For the manifest."""
+        """Return the facts for the manifest."""
         counts = self._counting
         return {
             "kind": getattr(self._source, "kind", ""),
@@ -194,64 +194,64 @@ class Conversations:
             "sha256": self.digest,
             "sampler": self._source.sampler,
             "sessions": len(self._index),
-            "used": len(self._kept),
+            "used": len(self._sessions),
             "skipped": dict(self._index.skipped),
             "filtered": self._left_out,
             "dropped": dict(self._index.dropped),
-            "turns": int(self._index.turns[self._kept].sum()),
+            "turns": int(self._index.turns[self._sessions].sum()),
             "turns_without_length": self._unknown,
             "tokens": {"how": counts.how, "chars_per_token": _unless_exact(counts), "error": counts.error},
         }
 
     def warnings(self) -> list[str]:
-        """What of one's own file is not sent though no filter says so, each with its first place."""
-        if self._source.of_people:  # public data sets hold such conversations, and everybody leaves them out
+        """Return one line per kind of record that is left out without a filter, with the location of the first one."""
+        if self._source.skips_invalid:  # such records are common in public data sets
             return []
         lines = [
-            f"{self._reader.where(self._index.skipped_at[why])}: first of {plural(count, 'record')} left out: {why}"
-            for why, count in self._index.skipped.items()
+            f"{self._reader.where(self._index.skipped_at[reason])}: first of {plural(count, 'record')} left out: {reason}"
+            for reason, count in self._index.skipped.items()
         ]
         if len(self._without_length):
             where, columns = self._reader.where(self._first_without_length()), self._reader.columns
-            why = f"no {columns.answer} and no {columns.output_tokens}; add one, or set workload.output_tokens"
-            lines.append(f"{where}: first of {plural(self._turns_lost, 'turn')} left out: {why}")
+            reason = f"no {columns.answer} and no {columns.output_tokens}; add one, or set workload.output_tokens"
+            lines.append(f"{where}: first of {plural(self._turns_lost, 'turn')} left out: {reason}")
         return lines
 
     def _first_without_length(self) -> int:
-        """Start of the record that holds the first turn without a length."""
+        """Return the start of the record of the first turn without a length."""
         session = int(self._without_length[0])
         records = self._index.records(session)
         turn_a_record = len(records) == self._index.turns[session]
         return records[self._index.known[session] if turn_a_record else 0][0]
 
     def in_words(self) -> list[str]:
-        """For the plan."""
-        whole = {"conversation": "conversations", "first_two": "first messages", "whole_prompt": "whole prompts"}
-        what = whole[self._source.sampler] if len(self._kept) > 1 else whole[self._source.sampler].removesuffix("s")
-        lines = [f"{len(self._kept):,} {what} from {self._reader.name}", *self.warnings()]
+        """Return the lines of the plan."""
+        noun = {"conversation": "conversation", "first_two": "first message", "whole_prompt": "whole prompt"}
+        sessions = len(self._sessions)
+        lines = [f"{plural(sessions, noun[self._source.sampler])} from {self._reader.name}", *self.warnings()]
         counts = {**self._index.skipped, **self._left_out}
-        if not self._source.of_people:  # warned of
-            counts = {why: count for why, count in self._left_out.items() if why != _NO_LENGTH}
+        if not self._source.skips_invalid:  # the warnings have the others
+            counts = {reason: count for reason, count in self._left_out.items() if reason != _NO_LENGTH}
         if counts:
-            lines.append("left out: " + ", ".join(f"{count:,} {why}" for why, count in counts.items()))
+            lines.append("left out: " + ", ".join(f"{count:,} {reason}" for reason, count in counts.items()))
         if self._index.dropped:
-            parts = ", ".join(f"{count:,} {what}" for what, count in self._index.dropped.items())
-            lines.append(f"not sent of its conversations: {parts}")
-        if self._unknown and self._source.of_people:
-            lines.append(f"left out: {self._unknown:,} of their turns, behind the last with an answer of known length")
-        lines.append(f"from session {len(self._kept) + 1:,} on they come again, and may then be cached")
-        return [*lines, f"tokens of its texts are {self._counting.in_words()}"]
+            parts = ", ".join(f"{count:,} {kind}" for kind, count in self._index.dropped.items())
+            lines.append(f"not sent: {parts}")
+        if self._unknown and self._source.skips_invalid:
+            lines.append(f"left out: {plural(self._unknown, 'turn')} after the last answer of known length")
+        lines.append(f"conversations repeat from session {sessions + 1:,} on, with cache hits")
+        return [*lines, f"token counts {self._counting.in_words()}"]
 
 
-_NO_LENGTH = "length of the answer not known"
+_NO_LENGTH = "without a known answer length"
 
 
 def _unless_exact(counts: Counting) -> float | None:
     return None if counts.how == "exact" else round(counts.chars_per_token, 4)
 
 
-def _how_to_count(source: Recorded, data: Data, class_name: str) -> tuple[Length, Counting]:
-    """What a text's length is, in tokens or characters, and how tokens follow from it."""
+def _counting_of(source: Recorded, data: Data, class_name: str) -> tuple[Length, Counting]:
+    """Return the length function of texts, in tokens or characters, and the method of counting."""
     if source.tokenizer is None:
         return len, counting(source.chars_per_token, data.of(class_name))
     name = source.tokenizer if source.tokenizer.endswith(".json") else f"{source.tokenizer}/tokenizer.json"
@@ -261,7 +261,7 @@ def _how_to_count(source: Recorded, data: Data, class_name: str) -> tuple[Length
 
 @lru_cache(maxsize=4)
 def _ranks(count: int, seed: str) -> Ints:
-    """A permutation of 0 .. count - 1 by the seed, the same on any machine and version: ranks of SplitMix64 values."""
+    """Return a seeded permutation of 0 .. count - 1: ranks of SplitMix64 values, the same on any machine and version."""
     x = np.arange(count, dtype=np.uint64) + np.uint64(Random(seed).getrandbits(63))
     x *= np.uint64(0x9E3779B97F4A7C15)
     x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)

@@ -1,1 +1,1 @@
-"""Recorded traces of requests: one reader for each public form, and the index by which single sessions are read."""
+"""Recorded traces of requests: a parser for each format, and an index for random access to sessions."""

@@ -1,4 +1,4 @@
-"""Traces of coding agents: Weka's (AgentX), a session in each line; TraceLab's, a step in each line."""
+"""Parsers of traces of coding agents: Weka (AgentX) with one session per line, TraceLab with one step per line."""
 
 import codecs
 from collections.abc import Iterator
@@ -14,9 +14,9 @@ _WEKA_BLOCK = 64
 
 
 def weka(line: str) -> Iterator[RecordedTurn]:
-    """`requests` of `t` and `api_time` in s, `in`, `out`, `hash_ids`, `input_types`; `type: subagent` holds those of one.
+    """Parse `requests` with `t` and `api_time` in s, `in`, `out`, `hash_ids`, `input_types`; `type: subagent` nests requests.
 
-    Times count from the session's own beginning, and identities are the session's own.
+    Times count from the start of the session. Block identities are local to the session unless `hash_id_scope` is global.
     """
     trace = json_object(line)
     session, block = str(trace.get("id") or ""), count_of({"block_size": _WEKA_BLOCK} | trace, "block_size")
@@ -26,32 +26,32 @@ def weka(line: str) -> Iterator[RecordedTurn]:
     for number, request in enumerate(trace["requests"]):
         inner = request.get("requests") if request.get("type") == "subagent" else None
         name = f"{number}-{request.get('agent_id', 'agent')}"
-        for one in [request] if inner is None else inner:
-            yield _weka_turn(one, session, block, shared, "" if inner is None else name)
+        for row in [request] if inner is None else inner:
+            yield _weka_turn(row, session, block, shared, "" if inner is None else name)
 
 
 class _Requests(msgspec.Struct):
-    """Of a session, or of a sub-agent, the requests as they stand in the line."""
+    """Requests of a session or a sub-agent, as raw JSON."""
 
     requests: list[msgspec.Raw] = []
     type: Any = None
 
 
-def weka_places(line: bytes, at: int = 0) -> Iterator[tuple[int, int]]:
-    """(start, length) of each request in a line that `weka` has read, in its order."""
-    at = at or len(codecs.BOM_UTF8) * line.startswith(codecs.BOM_UTF8)
-    for raw in msgspec.json.decode(line[at:], type=_Requests).requests:
+def weka_spans(line: bytes) -> Iterator[tuple[int, int]]:
+    """Yield (start, length) of each request in a line, in the order of `weka`."""
+    end = len(codecs.BOM_UTF8) * line.startswith(codecs.BOM_UTF8)
+    for raw in msgspec.json.decode(line[end:], type=_Requests).requests:
         text = bytes(raw)
-        start = line.index(text, at)
-        at = start + len(text)
+        start = line.index(text, end)
+        end = start + len(text)
         if msgspec.json.decode(text, type=_Requests).type == "subagent":
-            yield from ((start + inner, length) for inner, length in weka_places(text))
+            yield from ((start + inner, length) for inner, length in weka_spans(text))
         else:
             yield start, len(text)
 
 
 def weka_whole(text: str, turn: RecordedTurn) -> RecordedTurn:
-    """A turn with its blocks, from its request as it stands in the file."""
+    """Return a turn with its blocks, from the JSON of its request."""
     row = json_object(text)
     if "hash_ids" not in row:
         return turn
@@ -61,7 +61,7 @@ def weka_whole(text: str, turn: RecordedTurn) -> RecordedTurn:
 
 def _weka_turn(row: dict[str, Any], session: str, block: int, shared: bool, agent: str) -> RecordedTurn:
     if row.get("type") == "subagent":
-        raise TraceFault("a sub-agent within a sub-agent: not known of this form")
+        raise TraceFault("a sub-agent within a sub-agent is not supported")
     at_s, tokens = number_of(row, "t"), count_of(row, "in")
     scope = "" if shared else f"{session}/"
     return RecordedTurn(
@@ -70,7 +70,9 @@ def _weka_turn(row: dict[str, Any], session: str, block: int, shared: bool, agen
         count_of(row, "out"),
         session=session,
         ends_s=at_s + number_of(row, "api_time") if row.get("api_time") is not None else None,
-        blocks=tuple(scope + one for one in blocks_of(row, "hash_ids", tokens, block)) if "hash_ids" in row else None,
+        blocks=tuple(scope + block_id for block_id in blocks_of(row, "hash_ids", tokens, block))
+        if "hash_ids" in row
+        else None,
         block_tokens=block,
         agent=agent,
         after="tool" if "tool_result" in (row.get("input_types") or ()) else "think",
@@ -78,14 +80,14 @@ def _weka_turn(row: dict[str, Any], session: str, block: int, shared: bool, agen
     )
 
 
-# The events of a step that the model waited for, and those that it made.
+# Input events of a step; all other events are output.
 _INPUTS = ("user_message", "tool_result")
 
 
 def tracelab(line: str) -> Iterator[RecordedTurn]:
-    """`session_id`, `input_tokens_total`, `prefix_tokens`, `output_tokens`, and `timing_events` with their `timestamp`.
+    """Parse `session_id`, `input_tokens_total`, `prefix_tokens`, `output_tokens`, and `timing_events` with `timestamp`.
 
-    A step was sent when its last input was there, as the trace's own analyses take it, and ended with its last event.
+    A step starts at its last input before the output, as in the trace's own analyses, and ends with its last event.
     """
     row = json_object(line)
     events = row.get("timing_events")
@@ -93,9 +95,9 @@ def tracelab(line: str) -> Iterator[RecordedTurn]:
     if not times:
         raise TraceFault("timing_events is missing or empty; the step has no time")
     inputs = [(at_s, kind) for kind, at_s in times if kind in _INPUTS]
-    made = [at_s for kind, at_s in times if kind not in _INPUTS]
+    outputs = [at_s for kind, at_s in times if kind not in _INPUTS]
     first = min(at_s for _kind, at_s in times), ""
-    at_s, kind = max((one for one in inputs if not made or one[0] <= min(made)), default=first)
+    at_s, kind = max((event for event in inputs if not outputs or event[0] <= min(outputs)), default=first)
     session = row.get("session_id")
     if not session:
         raise TraceFault("session_id is missing")
@@ -104,7 +106,7 @@ def tracelab(line: str) -> Iterator[RecordedTurn]:
         count_of(row, "input_tokens_total"),
         count_of(row, "output_tokens"),
         session=str(session),
-        ends_s=max(made, default=None),
+        ends_s=max(outputs, default=None),
         prefix_tokens=count_of(row, "prefix_tokens") if row.get("prefix_tokens") is not None else None,
         after="tool" if kind == "tool_result" else "think",
     )

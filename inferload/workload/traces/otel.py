@@ -1,4 +1,4 @@
-"""OpenTelemetry spans of generative AI: OTLP in JSON, as its file exporter writes it, or a span in each line."""
+"""Parser of OpenTelemetry spans of generative AI: OTLP JSON of the file exporter, or one span per line."""
 
 from collections.abc import Iterator, Mapping
 from datetime import datetime
@@ -6,22 +6,22 @@ from typing import Any
 
 from inferload.workload.traces.turn import RecordedTurn, TraceFault, count_of, json_line
 
-# The attribute as the conventions name it now, and as they did up to 1.26.
+# Current names of the semantic conventions, then those up to 1.26.
 _INPUT = ("gen_ai.usage.input_tokens", "gen_ai.usage.prompt_tokens")
 _OUTPUT = ("gen_ai.usage.output_tokens", "gen_ai.usage.completion_tokens")
-# Of the input, what the provider's cache had, where the span says so; 0 tells nothing of what prompts have in common.
+# Cached input tokens of the provider; 0 says nothing about shared prefixes.
 _CACHED = ("gen_ai.usage.cache_read.input_tokens",)
 _SESSION = ("gen_ai.conversation.id", "session.id")
 
 
 def otel(line: str) -> Iterator[RecordedTurn]:
-    """Spans that report input and output tokens; others are passed over. The conversation's id, or the trace's, is the session."""
+    """Parse spans with input and output tokens, and skip others. Session: the conversation's id, else the trace's."""
     value = json_line(line)
     for span in _spans(value):
         attributes = _attributes(span.get("attributes"))
         kinds = (("input", _INPUT), ("output", _OUTPUT), ("cached", _CACHED))
-        found = {name: _first(attributes, keys) for name, keys in kinds}
-        if found["input"] is None or found["output"] is None or _above_others(attributes):
+        tokens = {name: _first(attributes, keys) for name, keys in kinds}
+        if tokens["input"] is None or tokens["output"] is None or _is_parent(attributes):
             continue
         session = _first(attributes, _SESSION) or span.get("traceId") or span.get("trace_id")
         context = span.get("context")
@@ -29,16 +29,16 @@ def otel(line: str) -> Iterator[RecordedTurn]:
             session = context.get("trace_id")
         yield RecordedTurn(
             _time_s(span, "startTimeUnixNano", "start_time"),
-            count_of(found, "input"),
-            count_of(found, "output"),
+            count_of(tokens, "input"),
+            count_of(tokens, "output"),
             session=None if session is None else str(session),
             ends_s=_time_s(span, "endTimeUnixNano", "end_time"),
-            prefix_tokens=(count_of(found, "cached") or None) if found["cached"] is not None else None,
+            prefix_tokens=(count_of(tokens, "cached") or None) if tokens["cached"] is not None else None,
         )
 
 
-def _above_others(attributes: Mapping[str, Any]) -> bool:
-    """Whether a span stands for an agent or a tool, whose tokens its own children report too."""
+def _is_parent(attributes: Mapping[str, Any]) -> bool:
+    """Return whether a span is that of an agent or a tool, whose child spans report the same tokens."""
     return attributes.get("gen_ai.operation.name") in (
         "invoke_agent",
         "create_agent",
@@ -49,8 +49,8 @@ def _above_others(attributes: Mapping[str, Any]) -> bool:
 
 def _spans(value: Any) -> Iterator[dict[str, Any]]:
     if isinstance(value, list):
-        for one in value:
-            yield from _spans(one)
+        for item in value:
+            yield from _spans(item)
     elif isinstance(value, dict) and "resourceSpans" in value:
         for resource in value["resourceSpans"]:
             for scope in resource.get("scopeSpans", ()):
@@ -62,9 +62,9 @@ def _spans(value: Any) -> Iterator[dict[str, Any]]:
 
 
 def _attributes(value: Any) -> dict[str, Any]:
-    """Attributes by name, from OTLP's list of typed values or a plain mapping."""
+    """Return attributes by name, from OTLP's list of typed values or a plain mapping."""
     if isinstance(value, list):
-        return {one["key"]: next(iter(one.get("value", {}).values()), None) for one in value if "key" in one}
+        return {item["key"]: next(iter(item.get("value", {}).values()), None) for item in value if "key" in item}
     return value if isinstance(value, dict) else {}
 
 
@@ -81,4 +81,4 @@ def _time_s(span: Mapping[str, Any], nanos: str, iso: str) -> float:
     try:
         return datetime.fromisoformat(str(span.get(iso))).timestamp()
     except ValueError:
-        raise TraceFault(f"{nanos} and {iso} are missing, or no times") from None
+        raise TraceFault(f"{nanos} and {iso} are missing or not times") from None

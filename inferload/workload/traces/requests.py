@@ -1,4 +1,4 @@
-"""Traces with a request in each line: Mooncake's, Bailian's, Azure's of 2023 and 2024, BurstGPT's, and inferload's own."""
+"""Parsers of traces with one request per line: Mooncake, Bailian, Azure 2023 and 2024, BurstGPT, and inferload's own."""
 
 import csv
 from collections.abc import Iterator
@@ -19,7 +19,7 @@ MOONCAKE_BLOCK = 512
 
 
 def mooncake(line: str) -> tuple[RecordedTurn]:
-    """`timestamp` in ms, `input_length`, `output_length`, `hash_ids` of 512 tokens each."""
+    """Parse `timestamp` in ms, `input_length`, `output_length`, `hash_ids` of 512 tokens each."""
     row = json_object(line)
     tokens = count_of(row, "input_length")
     blocks = blocks_of(row, "hash_ids", tokens, MOONCAKE_BLOCK)
@@ -31,7 +31,7 @@ BAILIAN_BLOCK = 16
 
 
 def bailian(line: str) -> tuple[RecordedTurn]:
-    """`timestamp` in s, `input_length`, `output_length`, `hash_ids` of 16 tokens each. Each request stands by itself."""
+    """Parse `timestamp` in s, `input_length`, `output_length`, `hash_ids` of 16 tokens each. Each request is a session."""
     row = json_object(line)
     tokens = count_of(row, "input_length")
     blocks = blocks_of(row, "hash_ids", tokens, BAILIAN_BLOCK)
@@ -40,7 +40,7 @@ def bailian(line: str) -> tuple[RecordedTurn]:
 
 
 def own(line: str) -> Iterator[RecordedTurn]:
-    """`at_s`, `input_tokens`, `output_tokens`; and, where wanted, `session`, `ends_s`, `hash_ids` with `block_tokens`."""
+    """Parse `at_s`, `input_tokens`, `output_tokens`; optional: `session`, `ends_s`, `hash_ids` with `block_tokens`."""
     row = json_object(line)
     unknown = set(row) - {"at_s", "input_tokens", "output_tokens", "session", "ends_s", "hash_ids", "block_tokens"}
     if unknown:
@@ -48,7 +48,7 @@ def own(line: str) -> Iterator[RecordedTurn]:
     tokens, session = count_of(row, "input_tokens"), row.get("session")
     block_tokens = count_of(row, "block_tokens") if "hash_ids" in row else 0
     if "hash_ids" in row and not block_tokens:
-        raise TraceFault("block_tokens is 0; it is the length of the blocks that hash_ids name")
+        raise TraceFault("block_tokens is 0; it must be the tokens of the blocks of hash_ids")
     yield RecordedTurn(
         number_of(row, "at_s"),
         tokens,
@@ -61,7 +61,7 @@ def own(line: str) -> Iterator[RecordedTurn]:
 
 
 def azure(header: str) -> Parser:
-    """`TIMESTAMP` (UTC, seven digits of a second in 2023, an offset in 2024), `ContextTokens`, `GeneratedTokens`."""
+    """Parse `TIMESTAMP` (UTC; 2023: seven decimals, 2024: with an offset), `ContextTokens`, `GeneratedTokens`."""
     columns = _columns(header, ("TIMESTAMP", "ContextTokens", "GeneratedTokens"))
 
     def parse(line: str) -> Iterator[RecordedTurn]:
@@ -74,7 +74,7 @@ def azure(header: str) -> Parser:
 
 
 def burstgpt(header: str) -> Parser:
-    """`Timestamp` in s, `Request tokens`, `Response tokens`; since release 2.0 also `Session ID` and `Elapsed time` in s."""
+    """Parse `Timestamp` in s, `Request tokens`, `Response tokens`; since release 2.0 `Session ID`, `Elapsed time` in s."""
     columns = _columns(header, ("Timestamp", "Request tokens", "Response tokens"))
 
     def parse(line: str) -> Iterator[RecordedTurn]:
@@ -91,9 +91,9 @@ def burstgpt(header: str) -> Parser:
     return parse
 
 
-def _columns(header: str, wanted: tuple[str, ...]) -> list[str]:
+def _columns(header: str, required: tuple[str, ...]) -> list[str]:
     columns = _cells(header)
-    missing = [name for name in wanted if name not in columns]
+    missing = [name for name in required if name not in columns]
     if missing:
         raise TraceFault(f"the columns are {', '.join(columns) or 'none'}; {', '.join(missing)} is missing")
     return columns
@@ -109,12 +109,12 @@ def _cells(line: str) -> list[str]:
 def _row(columns: list[str], line: str) -> Row:
     cells = _cells(line)
     if len(cells) != len(columns):
-        raise TraceFault(f"has {len(cells)} cells, and there are {len(columns)} columns")
+        raise TraceFault(f"has {len(cells)} cells, the header has {len(columns)}")
     return dict(zip(columns, cells, strict=True))
 
 
 def _instant_s(text: str) -> float:
-    """A date and time as seconds since 1970; UTC where it has no offset. Digits beyond the microsecond are cut."""
+    """Return a date and time as seconds since 1970; UTC without an offset. Digits beyond microseconds are cut."""
     head, point, tail = text.strip().partition(".")
     digits = tail[: len(tail) - len(tail.lstrip("0123456789"))]
     try:

@@ -1,4 +1,4 @@
-"""What a trace's record says of one request, whatever the trace's form."""
+"""One recorded request, common to all formats of traces, and helpers of their parsers."""
 
 import json
 from collections.abc import Callable, Iterable, Mapping
@@ -8,24 +8,24 @@ import msgspec
 
 
 class RecordedTurn(msgspec.Struct, frozen=True, gc=False):
-    """One request of a trace. `at_s`: when it was sent, on the trace's own clock. None: the trace does not say."""
+    """Request of a trace. `at_s`: start time on the clock of the trace. None: not recorded."""
 
     at_s: float
     input_tokens: int
     output_tokens: int
-    session: str | None = None  # turns of one session belong together; None: a session of its own
-    ends_s: float | None = None  # when its answer was complete
+    session: str | None = None  # None: a separate session
+    ends_s: float | None = None  # end time of the answer
     blocks: tuple[str, ...] | None = None  # identities of the prompt's blocks: equal ones are equal text
-    block_tokens: int = 0  # length of each but the last
-    prefix_tokens: int | None = None  # of the prompt, how many are the same as in the turn before
-    agent: str = ""  # a sub-agent's name; it works while the main one waits
-    after: Literal["think", "tool"] = "think"  # what was waited for before it: a person, or a tool's results
-    scope: str = ""  # what tells its blocks' identities from those of others, in front of each
-    where: tuple[int, int] | None = None  # (offset, length) of it in the file, its blocks not read yet
+    block_tokens: int = 0  # tokens of each block but the last
+    prefix_tokens: int | None = None  # tokens of the prompt that it shares with the previous turn
+    agent: str = ""  # name of a sub-agent, which runs while the main agent waits
+    after: Literal["think", "tool"] = "think"  # kind of pause before it: a person, or tools
+    scope: str = ""  # prefix of its block identities
+    where: tuple[int, int] | None = None  # (offset, length) in the file, if its blocks are not read yet
 
 
 class TraceFault(Exception):
-    """A line that is not of the form that was named; the text is for people."""
+    """Line that is not in the given format. `text`: error message."""
 
     def __init__(self, text: str) -> None:
         super().__init__(text)
@@ -33,7 +33,7 @@ class TraceFault(Exception):
 
 
 Row = Mapping[str, Any]
-# A line of a trace to the requests that it holds; TraceFault where it is none of that form.
+# Line of a trace -> its requests; TraceFault for a line in another format.
 Parser = Callable[[str], Iterable[RecordedTurn]]
 
 
@@ -41,13 +41,10 @@ _decode = msgspec.json.Decoder().decode
 
 
 def json_line(line: str) -> Any:
-    """The value that a line of JSON says."""
+    """Return the value of a line of JSON. TraceFault for invalid JSON."""
     try:
         return _decode(line)
-    except (
-        msgspec.MsgspecError,
-        RecursionError,
-    ):  # the slower one takes halves of surrogate pairs, and says where a fault is
+    except (msgspec.MsgspecError, RecursionError):  # json is slower, but accepts halves of surrogate pairs
         try:
             return json.loads(line)
         except (ValueError, RecursionError) as error:
@@ -55,7 +52,7 @@ def json_line(line: str) -> Any:
 
 
 def json_object(line: str) -> dict[str, Any]:
-    """The JSON object of a line."""
+    """Return the JSON object of a line. TraceFault for any other value."""
     value = json_line(line)
     if not isinstance(value, dict):
         raise TraceFault("must be a JSON object")
@@ -63,25 +60,25 @@ def json_object(line: str) -> dict[str, Any]:
 
 
 def number_of(row: Row, key: str) -> float:
-    """A finite number, not negative."""
+    """Return a finite number of at least 0. TraceFault for any other value."""
     value = row.get(key)
-    if type(value) is int and 0 <= value < _PLAIN:  # as nearly all are
+    if type(value) is int and 0 <= value < _PLAIN:  # most values
         return float(value)
     try:
         number = float("nan") if value is None or isinstance(value, bool) else float(value)
     except (TypeError, ValueError):
         number = float("nan")
     if not 0 <= number < float("inf"):
-        what = "is missing" if value in (None, "") else f"is {value!r}"
-        raise TraceFault(f"{key} {what}; it must be a number from 0 on")
+        problem = "is missing" if value in (None, "") else f"is {value!r}"
+        raise TraceFault(f"{key} {problem}; it must be a number of at least 0")
     return number
 
 
-_PLAIN = 1 << 53  # below, a whole number is a float without rounding
+_PLAIN = 1 << 53  # smaller integers are floats without rounding
 
 
 def count_of(row: Row, key: str) -> int:
-    """A whole number from 0."""
+    """Return an integer of at least 0. TraceFault for any other value."""
     value = row.get(key)
     if type(value) is int and 0 <= value < _PLAIN:
         return value
@@ -92,13 +89,13 @@ def count_of(row: Row, key: str) -> int:
 
 
 def blocks_of(row: Row, key: str, input_tokens: int, block_tokens: int) -> tuple[str, ...]:
-    """The identities of a prompt's blocks: just as many as its tokens fill."""
+    """Return the identities of a prompt's blocks, as many as its tokens fill. TraceFault for too few."""
     blocks = row.get(key)
     if not isinstance(blocks, list):
         raise TraceFault(f"{key} is missing; it must be a list, one identity for each {block_tokens} tokens")
-    wanted = -(-input_tokens // block_tokens)
-    if len(blocks) < wanted:
+    count = -(-input_tokens // block_tokens)
+    if len(blocks) < count:
         raise TraceFault(
-            f"{key} has {len(blocks)} identities, and {input_tokens} tokens fill {wanted} of {block_tokens}"
+            f"{key} has {len(blocks)} identities, but {input_tokens} tokens fill {count} of {block_tokens}"
         )
-    return tuple([str(block) for block in (blocks if len(blocks) == wanted else blocks[:wanted])])
+    return tuple([str(block) for block in (blocks if len(blocks) == count else blocks[:count])])

@@ -1,4 +1,4 @@
-/* How long a reply's body is, without taking it apart: what the reading thread has to know to see its end. */
+/* Framing of replies: the reader thread detects the end of a body without decoding it. */
 #define _GNU_SOURCE
 #include "native.h"
 
@@ -15,7 +15,7 @@ static int hex(unsigned char c) {
     return c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
 }
 
-/* One byte of a size line: blanks, digits, blanks, then nothing or an extension. */
+/* Process one byte of a size line: blanks, digits, blanks, then nothing or an extension. */
 static void size_byte(struct chunks *c, unsigned char byte) {
     enum { BEFORE, DIGITS, BEHIND, EXTENSION };
     int value = hex(byte), blank = byte == ' ' || byte == '\t';
@@ -55,7 +55,7 @@ static enum walked end_of_line(struct chunks *c) {
 
 static enum walked line_byte(struct chunks *c, unsigned char byte) {
     if (c->cr && byte == '\n') return end_of_line(c);
-    if (c->cr) { /* a CR that ended nothing belongs to the line */
+    if (c->cr) { /* a CR without LF belongs to the line */
         c->line++;
         if (c->at == CHUNK_SIZE) size_byte(c, '\r');
     }
@@ -78,21 +78,21 @@ enum walked walk(struct chunks *c, const char *bytes, size_t n, size_t *surplus)
             if (!c->left) c->at = CHUNK_AFTER;
             continue;
         }
-        enum walked found = line_byte(c, (unsigned char)*bytes++);
-        if (found == WALK_DONE) *surplus = (size_t)(end - bytes);
-        if (found != WALK_MORE) return found;
+        enum walked result = line_byte(c, (unsigned char)*bytes++);
+        if (result == WALK_DONE) *surplus = (size_t)(end - bytes);
+        if (result != WALK_MORE) return result;
     }
     return WALK_MORE;
 }
 
-/* Whether a header line begins with a name that parse_head takes: visible ASCII, then a colon. */
+/* Return 1 if a header line begins with a name that parse_head accepts: visible ASCII, then a colon. */
 static int is_named(const char *line, size_t n) {
     size_t i = 0;
     while (i < n && line[i] > ' ' && line[i] < 0x7f && line[i] != ':') i++;
     return i && i < n && line[i] == ':';
 }
 
-/* The value of a header line if it has this name, its blanks taken off; NULL where it has not. */
+/* Return the stripped value of a header line with this name; NULL for another name. */
 static const char *value_of(const char *line, size_t n, const char *name, size_t *length) {
     size_t m = strlen(name);
     if (n <= m || line[m] != ':' || strncasecmp(line, name, m)) return NULL;
@@ -122,12 +122,12 @@ enum framing framing_of(const char *head, size_t n, int64_t *length) {
     const char *line = memmem(head, n, "\r\n", 2);
     for (line += 2; line < end;) {
         const char *stop = memmem(line, (size_t)(end + 2 - line), "\r\n", 2), *value;
-        size_t m = (size_t)(stop - line), said;
+        size_t m = (size_t)(stop - line), length_of_value;
         if (!is_named(line, m)) return FRAMING_UNKNOWN;
-        if ((value = value_of(line, m, "transfer-encoding", &said))) {
-            if (coded++ || said != 7 || strncasecmp(value, "chunked", 7)) return FRAMING_UNKNOWN;
-        } else if ((value = value_of(line, m, "content-length", &said))) {
-            *length = decimal(value, said);
+        if ((value = value_of(line, m, "transfer-encoding", &length_of_value))) {
+            if (coded++ || length_of_value != 7 || strncasecmp(value, "chunked", 7)) return FRAMING_UNKNOWN;
+        } else if ((value = value_of(line, m, "content-length", &length_of_value))) {
+            *length = decimal(value, length_of_value);
             if (sized++ || *length < 0) return FRAMING_UNKNOWN;
         }
         line = stop + 2;
@@ -136,33 +136,33 @@ enum framing framing_of(const char *head, size_t n, int64_t *length) {
     return sized ? FRAMING_LENGTH : FRAMING_UNKNOWN;
 }
 
-/* For the tests: what the walk over these pieces comes to. */
+/* For the tests: the result of `walk` over these pieces. */
 PyObject *walk_chunks(PyObject *module, PyObject *pieces) {
     (void)module;
     struct chunks chunks = {0};
-    enum walked found = WALK_MORE;
+    enum walked result = WALK_MORE;
     size_t surplus;
-    PyObject *fast = PySequence_Fast(pieces, "a sequence of bytes is wanted");
+    PyObject *fast = PySequence_Fast(pieces, "expected a sequence of bytes");
     if (!fast) return NULL;
-    for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(fast) && found == WALK_MORE; i++) {
+    for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(fast) && result == WALK_MORE; i++) {
         char *bytes;
         Py_ssize_t n;
         if (PyBytes_AsStringAndSize(PySequence_Fast_GET_ITEM(fast, i), &bytes, &n)) {
             Py_DECREF(fast);
             return NULL;
         }
-        found = walk(&chunks, bytes, (size_t)n, &surplus);
+        result = walk(&chunks, bytes, (size_t)n, &surplus);
     }
     Py_DECREF(fast);
-    return PyLong_FromLong(found);
+    return PyLong_FromLong(result);
 }
 
-PyObject *look_at_head(PyObject *module, PyObject *head) {
+PyObject *framing_of_head(PyObject *module, PyObject *head) {
     (void)module;
     char *bytes;
     Py_ssize_t n;
     int64_t length = 0;
     if (PyBytes_AsStringAndSize(head, &bytes, &n)) return NULL;
-    enum framing found = framing_of(bytes, (size_t)n, &length);
-    return Py_BuildValue("iL", found, found == FRAMING_LENGTH ? length : 0LL);
+    enum framing result = framing_of(bytes, (size_t)n, &length);
+    return Py_BuildValue("iL", result, result == FRAMING_LENGTH ? length : 0LL);
 }

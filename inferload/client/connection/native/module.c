@@ -2,11 +2,11 @@
 
 static PyMethodDef functions[] = {
     {"scan", (PyCFunction)(void (*)(void))scan, METH_FASTCALL,
-     "scan(data, ends, at_ns, at, read, chunked, before, after, most_strangers) -> (found, at, read)\n\n"
-     "Takes events from position `at` on, in read number `read`, as long as all is plain. Found, in order: (data, instant) of an event,\n"
-     "or (texts, instants) of a run of events whose data are `before` + text + `after`."},
-    {"walk_chunks", walk_chunks, METH_O, "What becomes of a chunked body in these pieces: 0 more is to come, 1 it is whole, 2 it is broken."},
-    {"framing_of", look_at_head, METH_O, "(framing, length) as a head says it; framing 0 where that is for Python to say."},
+     "scan(data, ends, at_ns, at, read, chunked, before, after, most_mismatches) -> (items, at, read)\n\n"
+     "Parse events from position `at` in read number `read` up to the first bytes that need the Python path. Items, in order:\n"
+     "(data, time) of an event, or (texts, times) of a run of events whose data are `before` + text + `after`."},
+    {"walk_chunks", walk_chunks, METH_O, "Return the state of a chunked body after these pieces: 0 incomplete, 1 complete, 2 broken."},
+    {"framing_of", framing_of_head, METH_O, "Return (framing, length) of a head; framing 0: it needs the Python parser."},
     {NULL, NULL, 0, NULL},
 };
 
@@ -23,7 +23,7 @@ static PyModuleDef_Slot slots[] = {{Py_mod_exec, add_types}, {0, NULL}};
 static struct PyModuleDef definition = {
     PyModuleDef_HEAD_INIT,
     .m_name = "inferload.client.connection._native",
-    .m_doc = "A thread that reads sockets and stamps what it reads, and what finds the events in it. See docs/adr/0006.",
+    .m_doc = "A thread that reads sockets with timestamps, and a scanner for the events in the reads. See docs/adr/0006.",
     .m_methods = functions,
     .m_slots = slots,
 };

@@ -1,8 +1,8 @@
-/* One thread that reads every registered socket, without Python's lock.
+/* A thread that reads every registered socket, without the GIL.
  *
- * A connection has a slot. Slots are never freed while the reader lives, and a slot's number comes with a generation, so that what
- * the kernel reports of a connection that is gone finds nothing. A slot's fields are touched under its lock only; the thread holds
- * it while it reads, so that once `forget` has returned the descriptor may be closed. */
+ * A connection has a slot. Slots are freed only with the reader. A connection id is a slot number and a generation, so that late events
+ * of the kernel for a closed connection are ignored. The fields of a slot are used under its lock only. The thread holds the lock while
+ * it reads, so that the descriptor may be closed after `forget`. */
 #define _GNU_SOURCE
 #include "native.h"
 
@@ -28,54 +28,54 @@
 #define RESET_ON_FORK 1ULL /* SCHED_FLAG_RESET_ON_FORK */
 #define SEC 1000000000LL
 #define READ_SIZE 65536
-#define KEPT_ROOM (1 << 18)       /* a larger buffer is given back when its bytes have been taken */
+#define KEPT_ROOM (1 << 18)       /* a larger buffer is freed when its bytes have been taken */
 #define LONGEST_HEAD 65536
-#define MUCH_DATA (1 << 15)       /* of one reply: time to have it taken, or a thousand of them take too much memory */
-#define FULL_DATA (1 << 22)       /* of one reply: it is not read on until they have been taken */
+#define MUCH_DATA (1 << 15)       /* bytes of one reply after which Python is notified: many replies would take too much memory */
+#define FULL_DATA (1 << 22)       /* bytes of one reply after which reading stops until they have been taken */
 #define FULL_READS (1 << 16)
-#define READS_PER_EVENT 4         /* of one connection, before others and Python have their turn */
+#define READS_PER_EVENT 4         /* consecutive reads of one connection, for fairness */
 #define SLOTS_PER_BLOCK 256
 #define BLOCKS 4096
 #define EVENTS 256
-#define BEAT_MS 20                /* the idle thread wakes this often, to know that it is not held up */
-#define PAUSE_NS (50 * SEC / 1000)  /* a beat as late as this is a pause */
+#define BEAT_MS 20                /* wake-up interval of the idle thread, to detect pauses */
+#define PAUSE_NS (50 * SEC / 1000)  /* lateness of a wake-up that counts as a pause */
 #define PAUSES 64
 #define SHORT_TURN_NS (SEC / 5000)
 #define CONTROL UINT64_MAX
-#define AHEAD 10                 /* nice levels that the thread ranks above the event loop's: nine times its weight */
-#define MANY 100                 /* reads between two beats, from which on the thread rests: 5,000 a second */
+#define AHEAD 10                 /* nice levels of the thread above the event loop's thread: nine times its weight */
+#define MANY 100                 /* reads between two wake-ups from which on the thread batches reads: 5,000 per second */
 #define REST_NS (3 * SEC / 10000)
-#define BEHIND 3                 /* or those that the event loop's steps back: more would leave it to other programs */
+#define BEHIND 3                 /* nice levels by which the event loop's thread is lowered instead; more would favour other programs */
 
 enum ending { ASKS_FOR_HEAD, COMPLETE, BROKEN_FRAMING, PEER_CLOSED, READ_FAILED, STRAY, MUCH };
 
-struct one_read {
-    int64_t end, mono_ns, age_ns; /* age: what it waited since the kernel's stamp; negative where there is none to be believed */
+struct read_entry {
+    int64_t end, mono_ns, age_ns; /* age: time since the kernel's timestamp; negative if it is missing or in the future */
 };
 
 struct slot {
     pthread_mutex_t lock;
     uint32_t number, generation;
-    uint32_t reply; /* the number of the reply among those of this connection; 0: none was expected yet */
+    uint32_t reply; /* number of the current reply of this connection; 0: none so far */
     int fd; /* -1: free */
     enum { IDLE, READING, ENDED } state;
-    int lost;  /* no more can come */
-    int told;  /* Python was told that there is much */
-    int asked; /* Python was asked for the framing */
-    int paused; /* not read on until Python has taken what there is */
+    int lost;  /* the connection has ended */
+    int much_sent;  /* MUCH was sent to Python */
+    int head_requested; /* ASKS_FOR_HEAD was sent to Python */
+    int paused; /* reading stops until Python has taken the data */
     enum framing framing;
     struct chunks chunks;
     int64_t left, last_ns, newest_ns;
     char *data;
-    size_t used, room, looked, head; /* head: bytes of it that were not taken yet; 0 while its end is not known */
-    struct one_read *reads;
+    size_t used, room, looked, head; /* looked: bytes searched for the end of the head; head: its bytes in `data`, 0 while unknown */
+    struct read_entry *reads;
     size_t count, size;
 };
 
 struct ended {
     uint64_t id;
     int ending, error;
-    uint32_t reply; /* Python may have gone on to the next one before it takes this */
+    uint32_t reply; /* Python may have started the next reply before it handles this */
 };
 
 struct queue {
@@ -86,16 +86,16 @@ struct queue {
 struct reader {
     PyObject_HEAD
     pthread_t thread;
-    pid_t pid, starter; /* the process, and its thread that started ours */
+    pid_t pid, starter; /* process id, and id of the thread of the event loop */
     int started, poll_fd, wake_fd, control_fd;
     atomic_int stop;
     struct slot *blocks[BLOCKS];
     uint32_t slots, *unused;
     size_t unused_count;
     pthread_mutex_t queue_lock;
-    struct queue queue, taken; /* what the thread fills, and what Python took last */
+    struct queue queue, taken; /* filled by the thread; taken by Python in the last call */
     int64_t pauses[PAUSES][2];
-    size_t pauses_seen;
+    size_t pause_count;
     char input[READ_SIZE];
 };
 
@@ -113,8 +113,8 @@ static struct slot *slot_at(struct reader *r, uint32_t number) {
 
 /* ---- the thread */
 
-/* Without memory for a few bytes nothing is told, and the turn runs into its time-out. */
-static void tell(struct reader *r, const struct slot *s, enum ending ending, int error) {
+/* Queue a notification for Python. If memory is exhausted it is lost, and the turn ends by its timeout. */
+static void notify(struct reader *r, const struct slot *s, enum ending ending, int error) {
     pthread_mutex_lock(&r->queue_lock);
     struct queue *q = &r->queue;
     int first = !q->used;
@@ -133,77 +133,77 @@ static int watch(struct reader *r, const struct slot *s, int how) {
     return epoll_ctl(r->poll_fd, how, s->fd, &interest);
 }
 
-/* The connection is of no more use. */
-static void leave_out(struct reader *r, struct slot *s) {
+/* Stop watching a connection that has ended. */
+static void unwatch(struct reader *r, struct slot *s) {
     s->lost = 1;
     epoll_ctl(r->poll_fd, EPOLL_CTL_DEL, s->fd, NULL);
 }
 
-/* As leave_out; what was expected of the connection has come to this end. */
-static void lose(struct reader *r, struct slot *s, enum ending ending, int error) {
-    leave_out(r, s);
-    tell(r, s, s->state == READING ? ending : STRAY, error);
+/* Stop watching a connection, and end its reply. */
+static void end_connection(struct reader *r, struct slot *s, enum ending ending, int error) {
+    unwatch(r, s);
+    notify(r, s, s->state == READING ? ending : STRAY, error);
     if (s->state == READING) s->state = ENDED;
 }
 
-/* Bytes behind the end of a reply are no part of it, and answer no request: the connection can carry no other. */
+/* Remove bytes after the end of a reply. They answer no request, so the connection cannot be reused. */
 static void drop_surplus(struct reader *r, struct slot *s, size_t surplus) {
     s->used -= surplus;
     while (s->count > 1 && s->reads[s->count - 2].end >= (int64_t)s->used) s->count--;
     if (s->count) s->reads[s->count - 1].end = (int64_t)s->used;
-    if (!s->lost) leave_out(r, s);
+    if (!s->lost) unwatch(r, s);
 }
 
-/* Goes over bytes of the body that have just come. */
+/* Process new bytes of the body. */
 static enum walked advance(struct reader *r, struct slot *s, size_t from) {
     size_t n = s->used - from, surplus = 0;
-    enum walked found = WALK_MORE;
+    enum walked result = WALK_MORE;
     if (s->framing == FRAMING_CHUNKED) {
-        found = walk(&s->chunks, s->data + from, n, &surplus);
+        result = walk(&s->chunks, s->data + from, n, &surplus);
     } else if (s->framing == FRAMING_LENGTH) {
         s->left -= (int64_t)n;
         if (s->left < 0) surplus = (size_t)-s->left;
-        if (s->left <= 0) found = WALK_DONE;
+        if (s->left <= 0) result = WALK_DONE;
     }
     if (surplus) drop_surplus(r, s, surplus);
-    return found;
+    return result;
 }
 
 static void go_on(struct reader *r, struct slot *s, size_t from) {
-    enum walked found = advance(r, s, from);
-    if (found == WALK_BROKEN) lose(r, s, BROKEN_FRAMING, 0);
-    if (found != WALK_DONE) return;
+    enum walked result = advance(r, s, from);
+    if (result == WALK_BROKEN) end_connection(r, s, BROKEN_FRAMING, 0);
+    if (result != WALK_DONE) return;
     s->state = ENDED;
-    tell(r, s, COMPLETE, 0);
+    notify(r, s, COMPLETE, 0);
 }
 
-/* Without a whole head nothing can be taken. */
-static void tell_if_much(struct reader *r, struct slot *s) {
-    if (s->told || s->used <= MUCH_DATA || s->framing == FRAMING_UNKNOWN || s->state != READING) return;
-    s->told = 1;
-    tell(r, s, MUCH, 0);
+/* Notify Python of much data, once. Data cannot be taken before the head is complete. */
+static void notify_if_much(struct reader *r, struct slot *s) {
+    if (s->much_sent || s->used <= MUCH_DATA || s->framing == FRAMING_UNKNOWN || s->state != READING) return;
+    s->much_sent = 1;
+    notify(r, s, MUCH, 0);
 }
 
-static void ask(struct reader *r, struct slot *s) {
-    s->asked = 1;
-    tell(r, s, ASKS_FOR_HEAD, 0);
+static void request_framing(struct reader *r, struct slot *s) {
+    s->head_requested = 1;
+    notify(r, s, ASKS_FOR_HEAD, 0);
 }
 
 static void look_for_head(struct reader *r, struct slot *s) {
     size_t from = s->looked > 3 ? s->looked - 3 : 0;
-    const char *found = memmem(s->data + from, s->used - from, "\r\n\r\n", 4);
+    const char *end = memmem(s->data + from, s->used - from, "\r\n\r\n", 4);
     s->looked = s->used;
-    if (found) {
-        size_t head = (size_t)(found - s->data) + 4;
+    if (end) {
+        size_t head = (size_t)(end - s->data) + 4;
         s->framing = head > LONGEST_HEAD ? FRAMING_UNKNOWN : framing_of(s->data, head, &s->left);
         if (s->framing == FRAMING_UNKNOWN) {
-            ask(r, s);
+            request_framing(r, s);
         } else {
             s->head = head;
             go_on(r, s, head);
         }
     } else if (s->used > LONGEST_HEAD || (s->used >= 5 && memcmp(s->data, "HTTP/", 5))) {
-        ask(r, s);
+        request_framing(r, s);
     }
 }
 
@@ -216,7 +216,7 @@ static int make_room(struct slot *s, size_t n) {
     }
     if (s->count == s->size) {
         size_t size = s->size ? 2 * s->size : 128;
-        struct one_read *grown = realloc(s->reads, size * sizeof *grown);
+        struct read_entry *grown = realloc(s->reads, size * sizeof *grown);
         if (!grown) return -1;
         s->reads = grown, s->size = size;
     }
@@ -226,16 +226,16 @@ static int make_room(struct slot *s, size_t n) {
 static void gather(struct reader *r, struct slot *s, size_t n, int64_t mono_ns, int64_t age_ns) {
     size_t from = s->used;
     if (make_room(s, n)) {
-        lose(r, s, READ_FAILED, ENOMEM);
+        end_connection(r, s, READ_FAILED, ENOMEM);
         return;
     }
     memcpy(s->data + from, r->input, n);
     s->used += n;
-    s->reads[s->count++] = (struct one_read){(int64_t)s->used, mono_ns, age_ns};
+    s->reads[s->count++] = (struct read_entry){(int64_t)s->used, mono_ns, age_ns};
     s->last_ns = mono_ns;
     if (s->framing != FRAMING_UNKNOWN) go_on(r, s, from);
-    else if (!s->asked) look_for_head(r, s);
-    tell_if_much(r, s);
+    else if (!s->head_requested) look_for_head(r, s);
+    notify_if_much(r, s);
 }
 
 static int64_t age_of(struct msghdr *message) {
@@ -248,7 +248,7 @@ static int64_t age_of(struct msghdr *message) {
     return -1;
 }
 
-/* What a read came to: nothing was there, all that was there, or more may be. */
+/* Result of a read: no data, all data, or some with possibly more to read. */
 enum got { NOTHING, ALL, SOME };
 
 static enum got read_slot(struct reader *r, struct slot *s) {
@@ -259,14 +259,14 @@ static enum got read_slot(struct reader *r, struct slot *s) {
     int error = errno;
     int64_t mono_ns = clock_ns(CLOCK_MONOTONIC);
     if (n < 0 && (error == EAGAIN || error == EINTR)) return error == EINTR ? SOME : NOTHING;
-    if (n < 0) lose(r, s, READ_FAILED, error);
-    else if (!n || s->state != READING) lose(r, s, PEER_CLOSED, 0);
+    if (n < 0) end_connection(r, s, READ_FAILED, error);
+    else if (!n || s->state != READING) end_connection(r, s, PEER_CLOSED, 0);
     else gather(r, s, (size_t)n, mono_ns, age_of(&message));
     return n == READ_SIZE ? SOME : ALL;
 }
 
-/* The kernel tells of news only, once: what has been read is not asked after again. An end may lie behind the last bytes. Where more
- * may be there than is read at once, the kernel is asked to tell of it once more; of a reply that nobody takes, when it is taken. */
+/* Handle an edge-triggered event: read all data, and the end behind it if the event reports one. After READS_PER_EVENT reads, and after
+ * a pause, EPOLL_CTL_MOD makes the kernel report the rest again. */
 static void on_event(struct reader *r, const struct epoll_event *event) {
     uint64_t id = event->data.u64;
     struct slot *s = slot_at(r, (uint32_t)id);
@@ -284,19 +284,19 @@ static void on_event(struct reader *r, const struct epoll_event *event) {
     pthread_mutex_unlock(&s->lock);
 }
 
-/* Called at every beat: was the thread held up since the last? */
+/* Record a pause if the thread was delayed since the last wake-up. */
 static int64_t beat(struct reader *r, int64_t last_ns) {
     int64_t at_ns = clock_ns(CLOCK_MONOTONIC);
     if (at_ns - last_ns > BEAT_MS * SEC / 1000 + PAUSE_NS) {
         pthread_mutex_lock(&r->queue_lock);
-        int64_t *pause = r->pauses[r->pauses_seen++ % PAUSES];
+        int64_t *pause = r->pauses[r->pause_count++ % PAUSES];
         pause[0] = last_ns, pause[1] = at_ns;
         pthread_mutex_unlock(&r->queue_lock);
     }
     return at_ns;
 }
 
-/* What the kernel's scheduler is asked for (sched_setattr, which C libraries do not wrap everywhere). */
+/* Call sched_setattr, which not all C libraries wrap. */
 static int ask_scheduler(uint32_t policy, uint32_t priority, uint64_t flags, uint64_t runtime) {
     struct {
         uint32_t size, policy;
@@ -304,32 +304,31 @@ static int ask_scheduler(uint32_t policy, uint32_t priority, uint64_t flags, uin
         int32_t nice;
         uint32_t priority;
         uint64_t runtime, deadline, period;
-    } wanted = {.size = 48, .policy = policy, .flags = flags, .nice = getpriority(PRIO_PROCESS, 0), .priority = priority, .runtime = runtime};
-    return (int)syscall(SYS_sched_setattr, 0, &wanted, 0);
+    } attributes = {.size = 48, .policy = policy, .flags = flags, .nice = getpriority(PRIO_PROCESS, 0), .priority = priority, .runtime = runtime};
+    return (int)syscall(SYS_sched_setattr, 0, &attributes, 0);
 }
 
-/* Reading goes before all else that this process does: where a core is full, what is sent late is seen as lag, but what is
- * read late would be taken for the server's. To rank above others needs a privilege; without it the thread of the event loop
- * steps back instead. On Linux each thread has a nice level of its own. Returns whether the thread gets up on time whatever else runs. */
-static int come_first(const struct reader *r) {
-    static atomic_int stepped_back; /* the process whose event loop's thread has */
+/* Give the reader the highest priority of this process: late sending is measured as lag, but late reading would be attributed to the
+ * server. A higher priority needs a privilege; without it the priority of the event loop's thread is lowered. On Linux each thread has
+ * its own nice level. Return 1 if the thread has a real-time priority, and so wakes up on time. */
+static int raise_priority(const struct reader *r) {
+    static atomic_int lowered; /* process whose event loop's thread has a lower priority already */
     if (!ask_scheduler(SCHED_RR, 1, RESET_ON_FORK, 0)) return 1;
     errno = 0;
     int level = getpriority(PRIO_PROCESS, 0);
     if (errno || !setpriority(PRIO_PROCESS, 0, level - AHEAD)) return 0;
-    if (atomic_exchange(&stepped_back, r->pid) != r->pid) setpriority(PRIO_PROCESS, (id_t)r->starter, level + BEHIND);
+    if (atomic_exchange(&lowered, r->pid) != r->pid) setpriority(PRIO_PROCESS, (id_t)r->starter, level + BEHIND);
     return 0;
 }
 
 struct pace {
     int64_t since_ns;
-    int reads, many; /* reads since then, and whether there were many in the time before */
+    int reads, many; /* reads since then; 1 if there were many in the interval before */
 };
 
-/* Where chunks come thick, each round of reads is followed by a rest in which more gather: to be woken for each costs as much as to read
- * it, and takes the core from the event loop. Stamps are the kernel's, so no instant moves; only what comes of one stream within a
- * rest is read, and dated, as one. */
-static void keep_pace(struct pace *pace, int64_t at_ns, int events) {
+/* At high rates, sleep after each round of reads so that the next one reads several chunks: a wake-up costs as much as a read, and takes
+ * the core from the event loop. Kernel timestamps do not change; only chunks of the same stream within one sleep are merged. */
+static void rest_if_busy(struct pace *pace, int64_t at_ns, int events) {
     static const struct timespec rest = {0, REST_NS};
     pace->reads += events;
     if (at_ns - pace->since_ns >= BEAT_MS * SEC / 1000) *pace = (struct pace){at_ns, 0, pace->reads >= MANY};
@@ -338,8 +337,8 @@ static void keep_pace(struct pace *pace, int64_t at_ns, int events) {
 
 static void *run(void *argument) {
     struct reader *r = argument;
-    int punctual = come_first(r); /* who may oversleep takes no rest: two chunks of a stream would be read as one */
-    if (!punctual) ask_scheduler(SCHED_OTHER, 0, 0, SHORT_TURN_NS); /* the core soon after it wakes (Linux 6.12; elsewhere it is refused) */
+    int punctual = raise_priority(r); /* else no sleeps: a late wake-up would merge chunks of a stream */
+    if (!punctual) ask_scheduler(SCHED_OTHER, 0, 0, SHORT_TURN_NS); /* a short slice gets the core sooner (Linux 6.12; else an error) */
     struct epoll_event events[EVENTS];
     int64_t last_ns = clock_ns(CLOCK_MONOTONIC);
     struct pace pace = {last_ns, 0, 0};
@@ -348,62 +347,62 @@ static void *run(void *argument) {
         last_ns = beat(r, last_ns);
         for (int i = 0; i < n; i++)
             if (events[i].data.u64 != CONTROL) on_event(r, &events[i]);
-        if (punctual) keep_pace(&pace, last_ns, n > 0 ? n : 0);
+        if (punctual) rest_if_busy(&pace, last_ns, n > 0 ? n : 0);
     }
     return NULL;
 }
 
-/* ---- Python's side; the caller holds Python's lock, and nobody but the thread is elsewhere */
+/* ---- functions for Python; the caller holds the GIL, so that only the reader thread runs concurrently */
 
-/* A thread has the nice level of the one that starts it, and the event loop's may have stepped back: so a thread that was
- * started before it did starts all the others. */
+/* A thread inherits the nice level of the thread that starts it, and that of the event loop may have been lowered. So a thread that is
+ * started before that starts the readers. */
 static struct {
     pthread_mutex_t lock;
     pthread_cond_t news;
-    pid_t pid; /* the process that it is of: a fork has none */
-    struct reader *wanted;
+    pid_t pid; /* its process; a forked child has no such thread */
+    struct reader *pending;
     int failed;
-} nursery = {.lock = PTHREAD_MUTEX_INITIALIZER, .news = PTHREAD_COND_INITIALIZER};
+} launcher = {.lock = PTHREAD_MUTEX_INITIALIZER, .news = PTHREAD_COND_INITIALIZER};
 
-static void *nurse(void *nothing) {
-    pthread_mutex_lock(&nursery.lock);
+static void *launch(void *nothing) {
+    pthread_mutex_lock(&launcher.lock);
     for (;;) {
-        while (!nursery.wanted) pthread_cond_wait(&nursery.news, &nursery.lock);
-        nursery.failed = pthread_create(&nursery.wanted->thread, NULL, run, nursery.wanted);
-        nursery.wanted = NULL;
-        pthread_cond_broadcast(&nursery.news);
+        while (!launcher.pending) pthread_cond_wait(&launcher.news, &launcher.lock);
+        launcher.failed = pthread_create(&launcher.pending->thread, NULL, run, launcher.pending);
+        launcher.pending = NULL;
+        pthread_cond_broadcast(&launcher.news);
     }
     return nothing;
 }
 
-/* 0, or an error number. */
-static int open_nursery(void) {
-    if (nursery.pid == getpid()) return 0;
+/* Start the launcher thread if this process has none. Return 0 or an error number. */
+static int start_launcher(void) {
+    if (launcher.pid == getpid()) return 0;
     pthread_t thread;
     sigset_t all, before;
-    pthread_mutex_init(&nursery.lock, NULL); /* a fork's copies know of a thread that is not there */
-    pthread_cond_init(&nursery.news, NULL);
-    sigfillset(&all); /* signals are for Python's main thread */
+    pthread_mutex_init(&launcher.lock, NULL); /* after a fork the copied state may be locked */
+    pthread_cond_init(&launcher.news, NULL);
+    sigfillset(&all); /* signals go to Python's main thread */
     pthread_sigmask(SIG_SETMASK, &all, &before);
-    int failed = pthread_create(&thread, NULL, nurse, NULL);
+    int failed = pthread_create(&thread, NULL, launch, NULL);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     if (failed) return failed;
     pthread_setname_np(thread, "inferload-start");
     pthread_detach(thread);
-    nursery.pid = getpid();
+    launcher.pid = getpid();
     return 0;
 }
 
 static int start(struct reader *r) {
     r->starter = (pid_t)syscall(SYS_gettid);
-    int failed = open_nursery();
+    int failed = start_launcher();
     if (!failed) {
-        pthread_mutex_lock(&nursery.lock);
-        nursery.wanted = r;
-        pthread_cond_broadcast(&nursery.news);
-        while (nursery.wanted) pthread_cond_wait(&nursery.news, &nursery.lock);
-        failed = nursery.failed;
-        pthread_mutex_unlock(&nursery.lock);
+        pthread_mutex_lock(&launcher.lock);
+        launcher.pending = r;
+        pthread_cond_broadcast(&launcher.news);
+        while (launcher.pending) pthread_cond_wait(&launcher.news, &launcher.lock);
+        failed = launcher.failed;
+        pthread_mutex_unlock(&launcher.lock);
     }
     if (failed) {
         errno = failed;
@@ -416,17 +415,17 @@ static int start(struct reader *r) {
 }
 
 static struct slot *slot_of(struct reader *r, PyObject *id) {
-    unsigned long long said = PyLong_AsUnsignedLongLong(id);
+    unsigned long long number = PyLong_AsUnsignedLongLong(id);
     if (PyErr_Occurred()) return NULL;
-    if (r->poll_fd < 0 || r->pid != getpid()) return PyErr_SetString(PyExc_RuntimeError, "the reader is closed, or another process's"), NULL;
-    struct slot *s = (uint32_t)said < r->slots ? slot_at(r, (uint32_t)said) : NULL;
+    if (r->poll_fd < 0 || r->pid != getpid()) return PyErr_SetString(PyExc_RuntimeError, "the reader is closed, or belongs to another process"), NULL;
+    struct slot *s = (uint32_t)number < r->slots ? slot_at(r, (uint32_t)number) : NULL;
     if (s) pthread_mutex_lock(&s->lock);
-    if (s && s->fd >= 0 && s->generation == said >> 32) return s;
+    if (s && s->fd >= 0 && s->generation == number >> 32) return s;
     if (s) pthread_mutex_unlock(&s->lock);
     return PyErr_SetObject(PyExc_KeyError, id), NULL;
 }
 
-static PyObject *leave(struct slot *s, PyObject *result) {
+static PyObject *unlocked(struct slot *s, PyObject *result) {
     pthread_mutex_unlock(&s->lock);
     return result;
 }
@@ -435,17 +434,17 @@ static int more_slots(struct reader *r) {
     uint32_t block = r->slots / SLOTS_PER_BLOCK;
     size_t all = (size_t)r->slots + SLOTS_PER_BLOCK;
     if (block == BLOCKS) return errno = EMFILE, -1;
-    struct slot *made = calloc(SLOTS_PER_BLOCK, sizeof *made);
+    struct slot *block_slots = calloc(SLOTS_PER_BLOCK, sizeof *block_slots);
     uint32_t *unused = realloc(r->unused, all * sizeof *unused);
     if (unused) r->unused = unused;
-    if (!made || !unused) return free(made), errno = ENOMEM, -1;
+    if (!block_slots || !unused) return free(block_slots), errno = ENOMEM, -1;
     for (uint32_t i = SLOTS_PER_BLOCK; i-- > 0;) {
-        pthread_mutex_init(&made[i].lock, NULL);
-        made[i].number = r->slots + i;
-        made[i].fd = -1;
-        r->unused[r->unused_count++] = made[i].number;
+        pthread_mutex_init(&block_slots[i].lock, NULL);
+        block_slots[i].number = r->slots + i;
+        block_slots[i].fd = -1;
+        r->unused[r->unused_count++] = block_slots[i].number;
     }
-    r->blocks[block] = made;
+    r->blocks[block] = block_slots;
     r->slots += SLOTS_PER_BLOCK;
     return 0;
 }
@@ -453,7 +452,7 @@ static int more_slots(struct reader *r) {
 static PyObject *add(struct reader *r, PyObject *argument) {
     int fd = PyObject_AsFileDescriptor(argument);
     if (fd < 0) return NULL;
-    if (r->poll_fd < 0 || r->pid != getpid()) return PyErr_SetString(PyExc_RuntimeError, "the reader is closed, or another process's"), NULL;
+    if (r->poll_fd < 0 || r->pid != getpid()) return PyErr_SetString(PyExc_RuntimeError, "the reader is closed, or belongs to another process"), NULL;
     if (!r->started && start(r)) return NULL;
     if (!r->unused_count && more_slots(r)) return PyErr_SetFromErrno(PyExc_OSError);
     struct slot *s = slot_at(r, r->unused[r->unused_count - 1]);
@@ -471,8 +470,8 @@ static PyObject *add(struct reader *r, PyObject *argument) {
     return failed ? PyErr_SetFromErrno(PyExc_OSError) : PyLong_FromUnsignedLongLong(id);
 }
 
-/* All that there was has been taken. */
-static void empty(struct reader *r, struct slot *s) {
+/* Empty the buffer after its data have been taken, and resume reading. */
+static void reset_buffer(struct reader *r, struct slot *s) {
     if (s->room > KEPT_ROOM) {
         free(s->data);
         free(s->reads);
@@ -480,7 +479,7 @@ static void empty(struct reader *r, struct slot *s) {
         s->reads = NULL, s->size = 0;
     }
     s->used = s->count = s->looked = s->head = 0;
-    s->told = 0;
+    s->much_sent = 0;
     if (s->paused && !s->lost) watch(r, s, EPOLL_CTL_MOD);
     s->paused = 0;
 }
@@ -488,18 +487,18 @@ static void empty(struct reader *r, struct slot *s) {
 static PyObject *expect(struct reader *r, PyObject *id) {
     struct slot *s = slot_of(r, id);
     if (!s) return NULL;
-    empty(r, s);
+    reset_buffer(r, s);
     s->framing = FRAMING_UNKNOWN;
     s->chunks = (struct chunks){0};
     s->left = s->last_ns = s->newest_ns = 0;
-    s->asked = 0;
+    s->head_requested = 0;
     s->state = READING;
     s->reply++;
     if (s->lost) {
         s->state = ENDED;
-        tell(r, s, PEER_CLOSED, 0);
+        notify(r, s, PEER_CLOSED, 0);
     }
-    return leave(s, PyLong_FromUnsignedLong(s->reply));
+    return unlocked(s, PyLong_FromUnsignedLong(s->reply));
 }
 
 static PyObject *frame(struct reader *r, PyObject *arguments) {
@@ -512,58 +511,58 @@ static PyObject *frame(struct reader *r, PyObject *arguments) {
     if (!s) return NULL;
     if (head < 0 || (size_t)head > s->used || length < 0 || framing < FRAMING_UNKNOWN || framing > FRAMING_CLOSE) {
         PyErr_SetString(PyExc_ValueError, "frame: no such head");
-        return leave(s, NULL);
+        return unlocked(s, NULL);
     }
-    enum walked found = WALK_MORE;
-    s->asked = 0;
-    if (framing != FRAMING_UNKNOWN) { /* the peer may have closed meanwhile: all may be there nevertheless */
+    enum walked result = WALK_MORE;
+    s->head_requested = 0;
+    if (framing != FRAMING_UNKNOWN) { /* also if the peer has closed meanwhile: the reply may be complete */
         s->framing = framing;
         s->head = (size_t)head;
         s->left = length;
-        found = advance(r, s, (size_t)head);
-        if (found != WALK_MORE) s->state = ENDED;
-        tell_if_much(r, s);
+        result = advance(r, s, (size_t)head);
+        if (result != WALK_MORE) s->state = ENDED;
+        notify_if_much(r, s);
     } else if (s->state == READING && s->used > s->looked) {
         look_for_head(r, s);
     }
-    return leave(s, PyLong_FromLong(found));
+    return unlocked(s, PyLong_FromLong(result));
 }
 
 static PyObject *peek(struct reader *r, PyObject *id) {
     struct slot *s = slot_of(r, id);
-    return s ? leave(s, PyBytes_FromStringAndSize(s->data, (Py_ssize_t)s->used)) : NULL;
+    return s ? unlocked(s, PyBytes_FromStringAndSize(s->data, (Py_ssize_t)s->used)) : NULL;
 }
 
 static PyObject *waiting(struct reader *r, PyObject *id) {
     struct slot *s = slot_of(r, id);
-    return s ? leave(s, Py_BuildValue("(nnLO)", (Py_ssize_t)s->count, (Py_ssize_t)s->used, (long long)s->last_ns, s->framing ? Py_True : Py_False)) : NULL;
+    return s ? unlocked(s, Py_BuildValue("(nnLO)", (Py_ssize_t)s->count, (Py_ssize_t)s->used, (long long)s->last_ns, s->framing ? Py_True : Py_False)) : NULL;
 }
 
 static PyObject *is_lost(struct reader *r, PyObject *id) {
     struct slot *s = slot_of(r, id);
-    return s ? leave(s, PyBool_FromLong(s->lost)) : NULL;
+    return s ? unlocked(s, PyBool_FromLong(s->lost)) : NULL;
 }
 
-/* The kernel's stamp moved to the monotonic clock; where there is none, or where it would lie before the request or in the future (the
- * wall clock was stepped), the time at which we read. Instants never run backwards. The first reads may be of the head alone. */
+/* Compute the times of the reads: the kernel's timestamp on the monotonic clock; the time of the read if there is none, or if it lies
+ * before the request or in the future (the wall clock was stepped). Times never decrease. `first`: number of reads of the head alone. */
 static Py_ssize_t date(struct slot *s, size_t first, int64_t floor_ns, int64_t *ends, int64_t *at_ns, int64_t *delays) {
     Py_ssize_t believed = 0;
     if (s->newest_ns < floor_ns) s->newest_ns = floor_ns;
     for (size_t i = 0; i < s->count; i++) {
-        const struct one_read *one = &s->reads[i];
-        int64_t stamp_ns = one->mono_ns - one->age_ns;
-        int believe = one->age_ns >= 0 && stamp_ns >= floor_ns;
-        int64_t at = believe ? stamp_ns : one->mono_ns;
+        const struct read_entry *entry = &s->reads[i];
+        int64_t stamp_ns = entry->mono_ns - entry->age_ns;
+        int believe = entry->age_ns >= 0 && stamp_ns >= floor_ns;
+        int64_t at = believe ? stamp_ns : entry->mono_ns;
         if (s->newest_ns < at) s->newest_ns = at;
         if (i < first) continue;
-        if (believe) delays[believed++] = one->age_ns;
-        ends[i - first] = one->end - (int64_t)s->head;
+        if (believe) delays[believed++] = entry->age_ns;
+        ends[i - first] = entry->end - (int64_t)s->head;
         at_ns[i - first] = s->newest_ns;
     }
     return believed;
 }
 
-/* The read that the head ends in dates what it brought of the body, be it nothing. */
+/* Return the index of the first read of the body: the one in which the head ends, even if it has no byte of the body. */
 static size_t first_of_body(const struct slot *s) {
     size_t first = 0;
     while (first < s->count && s->reads[first].end < (int64_t)s->head) first++;
@@ -585,7 +584,7 @@ static PyObject *take(struct reader *r, PyObject *arguments) {
     if (head && data && ends && at_ns && delays) {
         Py_ssize_t believed = date(s, first, floor_ns, (int64_t *)PyBytes_AS_STRING(ends), (int64_t *)PyBytes_AS_STRING(at_ns),
                                    (int64_t *)PyBytes_AS_STRING(delays));
-        empty(r, s);
+        reset_buffer(r, s);
         if (!_PyBytes_Resize(&delays, believed * (Py_ssize_t)sizeof(int64_t)))
             result = Py_BuildValue("(OOOOOn)", head, data, ends, at_ns, delays, reads - believed);
     }
@@ -594,10 +593,10 @@ static PyObject *take(struct reader *r, PyObject *arguments) {
     Py_XDECREF(ends);
     Py_XDECREF(at_ns);
     Py_XDECREF(delays);
-    return leave(s, result);
+    return unlocked(s, result);
 }
 
-/* The descriptor is the caller's again once this returns. */
+/* Unregister a connection. The descriptor may be closed afterwards. */
 static PyObject *forget(struct reader *r, PyObject *id) {
     if (r->poll_fd < 0 || r->pid != getpid()) Py_RETURN_NONE;
     struct slot *s = slot_of(r, id);
@@ -610,7 +609,7 @@ static PyObject *forget(struct reader *r, PyObject *id) {
     s->used = s->room = s->count = s->size = s->head = 0;
     r->unused[r->unused_count++] = s->number;
     Py_INCREF(Py_None);
-    return leave(s, Py_None);
+    return unlocked(s, Py_None);
 }
 
 static PyObject *ended(struct reader *r, PyObject *nothing) {
@@ -625,8 +624,8 @@ static PyObject *ended(struct reader *r, PyObject *nothing) {
     pthread_mutex_unlock(&r->queue_lock);
     PyObject *list = PyList_New((Py_ssize_t)full.used);
     for (size_t i = 0; list && i < full.used; i++) {
-        const struct ended *one = &full.at[i];
-        PyObject *item = Py_BuildValue("(KiiI)", (unsigned long long)one->id, one->ending, one->error, (unsigned)one->reply);
+        const struct ended *entry = &full.at[i];
+        PyObject *item = Py_BuildValue("(KiiI)", (unsigned long long)entry->id, entry->ending, entry->error, (unsigned)entry->reply);
         if (!item) {
             Py_DECREF(list);
             return NULL;
@@ -638,14 +637,14 @@ static PyObject *ended(struct reader *r, PyObject *nothing) {
 
 static PyObject *pauses(struct reader *r, PyObject *nothing) {
     (void)nothing;
-    int64_t kept[PAUSES][2];
+    int64_t latest[PAUSES][2];
     pthread_mutex_lock(&r->queue_lock);
-    size_t seen = r->pauses_seen, n = seen < PAUSES ? seen : PAUSES;
-    for (size_t i = 0; i < n; i++) memcpy(kept[i], r->pauses[(seen - n + i) % PAUSES], sizeof kept[i]);
+    size_t total = r->pause_count, n = total < PAUSES ? total : PAUSES;
+    for (size_t i = 0; i < n; i++) memcpy(latest[i], r->pauses[(total - n + i) % PAUSES], sizeof latest[i]);
     pthread_mutex_unlock(&r->queue_lock);
     PyObject *list = PyList_New(0);
     for (size_t i = 0; list && i < n; i++) {
-        PyObject *item = Py_BuildValue("(LL)", (long long)kept[i][0], (long long)kept[i][1]);
+        PyObject *item = Py_BuildValue("(LL)", (long long)latest[i][0], (long long)latest[i][1]);
         if (!item || PyList_Append(list, item)) Py_CLEAR(list);
         Py_XDECREF(item);
     }
@@ -657,7 +656,7 @@ static PyObject *get_fileno(struct reader *r, PyObject *nothing) {
     return PyLong_FromLong(r->wake_fd);
 }
 
-/* In a forked child there is no thread to wait for, and locks may be held for ever: only the descriptors and the memory go. */
+/* End the thread and free all resources. A forked child has no thread, and its locks may be held: free descriptors and memory only. */
 static void shut(struct reader *r) {
     int own = r->pid == getpid();
     if (r->poll_fd < 0) return;
@@ -723,20 +722,20 @@ static void free_reader(struct reader *r) {
 #define METHOD(name, function, how, text) {name, (PyCFunction)(void (*)(void))function, how, text}
 
 static PyMethodDef methods[] = {
-    METHOD("add", add, METH_O, "Register a connected socket; the id of its connection. OSError where that fails."),
-    METHOD("expect", expect, METH_O, "Begin the next reply of a connection, before its request is sent; its number, the first being 1."),
-    METHOD("frame", frame, METH_VARARGS, "frame(id, head_bytes, framing, length): the answer to ASKS_FOR_HEAD; framing 0: more is to come first.\n\n"
-           "Returns 0: the body goes on, 1: it is whole, 2: its framing is broken."),
-    METHOD("peek", peek, METH_O, "The bytes that were not taken yet."),
-    METHOD("waiting", waiting, METH_O, "(reads and bytes that were not taken yet, monotonic time of the newest read (0: none), whether the head is whole)."),
-    METHOD("lost", is_lost, METH_O, "Whether the connection can carry no more."),
-    METHOD("take", take, METH_VARARGS, "take(id, floor_ns) -> (head, data, ends, at_ns, delays_ns, reads without a stamp), numbers as native int64.\n\n"
-           "The head comes whole, once: b\"\" from then on, and while its end is not known. `ends` count from what follows it."),
-    METHOD("forget", forget, METH_O, "Let go of a connection: its descriptor may be closed then."),
-    METHOD("ended", ended, METH_NOARGS, "What happened since the last call: [(id, ending, errno, number of the reply), ...]."),
-    METHOD("pauses", pauses, METH_NOARGS, "The newest times at which the thread was held up: [(from_ns, until_ns), ...], monotonic."),
-    METHOD("fileno", get_fileno, METH_NOARGS, "A descriptor that is readable when `ended` has something to say."),
-    METHOD("close", close_reader, METH_NOARGS, "End the thread; every id is void then."),
+    METHOD("add", add, METH_O, "Register a connected socket; return the id of its connection. Raise OSError if that fails."),
+    METHOD("expect", expect, METH_O, "Start the next reply of a connection before its request is sent; return its number, from 1."),
+    METHOD("frame", frame, METH_VARARGS, "frame(id, head_bytes, framing, length): answer ASKS_FOR_HEAD; framing 0: the head is incomplete.\n\n"
+           "Return the state of the body: 0 incomplete, 1 complete, 2 broken framing."),
+    METHOD("peek", peek, METH_O, "Return the bytes that have not been taken."),
+    METHOD("waiting", waiting, METH_O, "Return (number of reads and bytes not taken, monotonic time of the latest read or 0, whether the head is complete)."),
+    METHOD("lost", is_lost, METH_O, "Return True if the connection has ended."),
+    METHOD("take", take, METH_VARARGS, "take(id, floor_ns) -> (head, data, ends, at_ns, delays_ns, reads without a timestamp), numbers as native int64.\n\n"
+           "The head is complete in the first result with one, else b\"\". `ends` are positions in `data`, which follows the head."),
+    METHOD("forget", forget, METH_O, "Unregister a connection; its descriptor may be closed afterwards."),
+    METHOD("ended", ended, METH_NOARGS, "Return the notifications since the last call: [(id, ending, errno, number of the reply), ...]."),
+    METHOD("pauses", pauses, METH_NOARGS, "Return the latest pauses of the thread: [(from_ns, until_ns), ...], monotonic."),
+    METHOD("fileno", get_fileno, METH_NOARGS, "Return a descriptor that is readable when `ended` has notifications."),
+    METHOD("close", close_reader, METH_NOARGS, "End the thread; all ids become invalid."),
     {NULL, NULL, 0, NULL},
 };
 
@@ -744,7 +743,7 @@ static PyType_Slot type_slots[] = {
     {Py_tp_new, new_reader},
     {Py_tp_dealloc, free_reader},
     {Py_tp_methods, methods},
-    {Py_tp_doc, "Reads sockets in a thread of its own, which starts with the first of them."},
+    {Py_tp_doc, "Reader of sockets in its own thread, which starts with the first of them."},
     {0, NULL},
 };
 

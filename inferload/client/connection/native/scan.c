@@ -1,5 +1,5 @@
-/* From stamped bytes to the data of events. Whatever is not plain (a chunk that ends within an event, a CR within one, a broken size)
- * is left to the Python code, which knows all of HTTP/1.1 and of server-sent events: `scan` stops before it. */
+/* Scanner from timestamped reads to the data of events. `scan` stops before input that needs the Python path (a chunk that ends within
+ * an event, a CR within one, an invalid size), which supports all of HTTP/1.1 and of server-sent events. */
 #define _GNU_SOURCE
 #include "native.h"
 
@@ -7,13 +7,13 @@
 
 #define BOM ((char)0xEF) /* its first byte */
 
-/* Bytes that grow. */
+/* Growing buffer. */
 struct bytes {
     char *at;
     size_t used, room;
 };
 
-/* One call. A template is what all events of a stream have in common: the bytes before and after the text that differs. */
+/* State of one call. A template is the common part of events: the bytes before and after the text that differs. */
 struct scan {
     const char *data;
     size_t length;
@@ -21,10 +21,10 @@ struct scan {
     Py_ssize_t reads, read;
     const char *before, *after;
     size_t before_length, after_length;
-    PyObject *found;
-    struct bytes texts, instants; /* of a run: events in a row that fit the template */
-    int one_line; /* no line ends within the template */
-    Py_ssize_t strangers, most_strangers;
+    PyObject *items;
+    struct bytes texts, instants; /* of a run: consecutive events that match the template */
+    int one_line; /* the template contains no line end */
+    Py_ssize_t mismatches, most_mismatches;
 };
 
 static int append(struct bytes *b, const void *bytes, size_t n) {
@@ -41,7 +41,7 @@ static int append(struct bytes *b, const void *bytes, size_t n) {
 
 static int continues(unsigned char byte) { return (byte & 0xC0) == 0x80; }
 
-/* Length of the character of several bytes (Unicode 3.9, table 3-7) that begins here; 0 where it is none. */
+/* Return the length of a multi-byte UTF-8 character (Unicode 3.9, table 3-7); 0 if it is invalid. */
 static size_t character(const unsigned char *p, size_t n) {
     unsigned char first = p[0];
     if (first < 0xC2 || first > 0xF4) return 0;
@@ -55,7 +55,7 @@ static size_t character(const unsigned char *p, size_t n) {
 
 static int is_hex(unsigned char c) { return (c >= '0' && c <= '9') || ((c | 0x20) >= 'a' && (c | 0x20) <= 'f'); }
 
-/* Length of an escape; 0 where it is none, or half of a pair that stands for one character only together. */
+/* Return the length of a JSON escape; 0 if it is invalid, or a surrogate, which is valid only as a pair. */
 static size_t escape(const unsigned char *p, size_t n) {
     if (n < 2) return 0;
     if (p[1] != 'u') return strchr("\"\\/bfnrt", p[1]) && p[1] ? 2 : 0;
@@ -76,9 +76,9 @@ int is_string_body(const unsigned char *p, size_t n) {
     return 1;
 }
 
-static int add_found(struct scan *s, PyObject *item) {
+static int add_item(struct scan *s, PyObject *item) {
     if (!item) return -1;
-    int failed = PyList_Append(s->found, item);
+    int failed = PyList_Append(s->items, item);
     Py_DECREF(item);
     return failed;
 }
@@ -87,10 +87,10 @@ static int end_run(struct scan *s) {
     if (!s->instants.used) return 0;
     PyObject *run = Py_BuildValue("(y#y#)", s->texts.at, (Py_ssize_t)s->texts.used, s->instants.at, (Py_ssize_t)s->instants.used);
     s->texts.used = s->instants.used = 0;
-    return add_found(s, run);
+    return add_item(s, run);
 }
 
-/* An event is there once its last byte is: the instant of the read that brought it. */
+/* Return the time of an event: that of the read with its last byte. */
 static int64_t instant(struct scan *s, size_t end) {
     while (s->read < s->reads - 1 && (size_t)s->ends[s->read] < end) s->read++;
     return s->at_ns[s->read];
@@ -104,7 +104,7 @@ static int fits(const struct scan *s, const char *data, size_t n) {
 }
 
 static int take_fitting(struct scan *s, const char *data, size_t n, int64_t at_ns) {
-    s->strangers = 0;
+    s->mismatches = 0;
     return append(&s->texts, data + s->before_length, n - s->before_length - s->after_length) ||
            append(&s->instants, &at_ns, sizeof at_ns);
 }
@@ -112,11 +112,11 @@ static int take_fitting(struct scan *s, const char *data, size_t n, int64_t at_n
 static int take_data(struct scan *s, const char *data, size_t n, size_t end) {
     int64_t at_ns = instant(s, end);
     if (fits(s, data, n)) return take_fitting(s, data, n, at_ns);
-    s->strangers++;
-    return end_run(s) || add_found(s, Py_BuildValue("(y#L)", data, (Py_ssize_t)n, (long long)at_ns));
+    s->mismatches++;
+    return end_run(s) || add_item(s, Py_BuildValue("(y#L)", data, (Py_ssize_t)n, (long long)at_ns));
 }
 
-/* One event, given without its empty line: its `data` lines joined by LF, as the standard has it. */
+/* Process one event without its empty line: join its `data` lines by LF, as the standard requires. */
 static int take_event(struct scan *s, const char *block, const char *stop, size_t end) {
     struct bytes joined = {0};
     const char *only = NULL;
@@ -141,7 +141,7 @@ static int take_event(struct scan *s, const char *block, const char *stop, size_
     return failed;
 }
 
-/* Whether these bytes are whole events and nothing else. */
+/* Return 1 if these bytes are whole events without a CR. */
 static int whole_events(const char *from, size_t n) {
     const char *at = from, *end = from + n, *stop;
     if (n < 2 || end[-1] != '\n' || memchr(from, '\r', n)) return 0;
@@ -149,14 +149,14 @@ static int whole_events(const char *from, size_t n) {
     return at == end;
 }
 
-/* Length of the event that begins here; 0 where it is not all there, or a CR stands in it. */
+/* Return the length of the event at this position; 0 if it is incomplete or contains a CR. */
 static size_t event_at(const char *from, size_t n) {
     const char *stop = memmem(from, n, "\n\n", 2);
     size_t length = stop ? (size_t)(stop - from) + 2 : 0;
     return length && !memchr(from, '\r', length) ? length : 0;
 }
 
-/* The chunk that begins here, if all of it is there: how long its line and its data are. 0 where it is none, or the last. */
+/* Return the size of the chunk at this position, and the length of its line; 0 if it is incomplete, invalid or the last one. */
 static size_t chunk_at(const struct scan *s, size_t at, size_t *line) {
     size_t size = 0, n = 0;
     const char *p = s->data + at, *end = s->data + s->length;
@@ -170,7 +170,7 @@ static size_t chunk_at(const struct scan *s, size_t at, size_t *line) {
     return size;
 }
 
-/* The events of a stretch that holds whole ones only. */
+/* Process a range of whole events. */
 static int take_stretch(struct scan *s, size_t at, size_t n) {
     size_t end = at + n;
     while (at < end) {
@@ -182,13 +182,13 @@ static int take_stretch(struct scan *s, size_t at, size_t n) {
     return 0;
 }
 
-/* Goes on while all is plain, or until so many events in a row did not fit the template. */
+/* Process events up to input that needs the Python path, or up to `most_mismatches` consecutive events that do not match the template. */
 static Py_ssize_t go(struct scan *s, size_t at, int chunked) {
-    while (at < s->length && s->strangers < s->most_strangers) {
+    while (at < s->length && s->mismatches < s->most_mismatches) {
         size_t line = 0, n = chunked ? chunk_at(s, at, &line) : event_at(s->data + at, s->length - at);
         const char *event = s->data + at + line;
-        if (!n || *event == BOM) break; /* at the very start it is no part of the first event: Python knows */
-        /* Nearly always: one event of one line, without another line's end in it, since template and text have none. */
+        if (!n || *event == BOM) break; /* at the start of the stream the Python path removes it */
+        /* Nearly every chunk: one event of one line. Template and text contain no line end. */
         if (s->one_line && n > 8 && !memcmp(event, "data: ", 6) && !memcmp(event + n - 2, "\n\n", 2) && fits(s, event + 6, n - 8)) {
             if (take_fitting(s, event + 6, n - 8, instant(s, at + line + n))) return -1;
         } else if ((chunked && !whole_events(event, n)) || take_stretch(s, at + line, n)) {
@@ -206,7 +206,7 @@ static PyObject *scanned(struct scan *s, size_t at, int chunked) {
     Py_ssize_t to = go(s, at, chunked);
     if (to < 0 || end_run(s)) return NULL;
     if ((size_t)to < s->length) instant(s, (size_t)to + 1);
-    return Py_BuildValue("(Onn)", s->found, to, s->read);
+    return Py_BuildValue("(Onn)", s->items, to, s->read);
 }
 
 PyObject *scan(PyObject *module, PyObject *const *arguments, Py_ssize_t count) {
@@ -228,11 +228,11 @@ PyObject *scan(PyObject *module, PyObject *const *arguments, Py_ssize_t count) {
     struct scan s = {
         .data = views[0].buf, .length = (size_t)views[0].len, .ends = views[1].buf, .at_ns = views[2].buf, .reads = reads, .read = read,
         .before = views[3].buf, .before_length = (size_t)views[3].len, .after = views[4].buf, .after_length = (size_t)views[4].len,
-        .found = PyList_New(0), .most_strangers = most,
+        .items = PyList_New(0), .most_mismatches = most,
     };
     s.one_line = !has_line_end(s.before, s.before_length) && !has_line_end(s.after, s.after_length);
-    if (s.found) result = scanned(&s, (size_t)at, chunked);
-    Py_XDECREF(s.found);
+    if (s.items) result = scanned(&s, (size_t)at, chunked);
+    Py_XDECREF(s.items);
     PyMem_Free(s.texts.at);
     PyMem_Free(s.instants.at);
 out:

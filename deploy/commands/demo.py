@@ -1,0 +1,116 @@
+"""Demo: start a server, run a chat and an agent scenario against it, stop the server.
+
+    python -m inferload.deploy.commands.demo --engine simulator
+    python -m inferload.deploy.commands.demo --engine vllm-cpu
+
+The exit code is that of the first failed run, else 0. With two or more cores the client and a vLLM server get separate cores.
+"""
+
+import argparse
+import signal
+import subprocess
+import sys
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from types import FrameType
+
+from inferload import rundir
+from inferload.errors import UsageError
+from inferload.measure import clock
+
+from ..launcher import launch, paths, probe
+from ..servers import local
+from ..servers.engines import ENGINES, ServerSpec
+
+# Time for the client to drain after SIGTERM, before SIGKILL.
+CLIENT_GRACE_S = 90.0
+
+
+def run_argv(scenario: str, url: str, run_dir: Path, extra: Sequence[str]) -> list[str]:
+    """The command line of the run: Locust in a clone of the repository, else `inferload run`."""
+    # On a busy machine the measurement may be invalid, which the report states; the demo still succeeds.
+    options = ["--host", url, "--run-dir", str(run_dir), "--on-invalid", "warn"]
+    root = paths.repository()
+    if root is not None:
+        locust = [sys.executable, "-m", "locust", "-f", "locustfiles/chat.py", "--headless"]
+        return [*locust, "--scenario", scenario, *options, *extra]
+    return [sys.executable, "-m", "inferload", "run", scenario, *options, *extra]
+
+
+def run(argv: Sequence[str], cores: Sequence[int] | None) -> int:
+    """Run the client and return its exit code. The client handles Ctrl-C itself."""
+    with launch.on_cores(cores):
+        client = subprocess.Popen(argv, cwd=paths.repository())
+    while True:
+        try:
+            return client.wait()
+        except KeyboardInterrupt:
+            # The client got the signal too: it drains, and a second Ctrl-C stops it at once.
+            continue
+        except SystemExit:
+            client.terminate()
+            try:
+                client.wait(CLIENT_GRACE_S)
+            except subprocess.TimeoutExpired:
+                client.kill()
+                client.wait()
+            raise
+
+
+def closing_lines(run_dir: Path) -> list[str]:
+    """The path of the report, else of the run's data."""
+    for name in (rundir.REPORT_HTML, rundir.REPORT_MD):
+        if (run_dir / name).exists():
+            return [f"report: {run_dir / name}"]
+    return [f"no report; the run's data: {run_dir}"] if run_dir.exists() else ["no run was made"]
+
+
+SCENARIOS = ("demo", "demo-agent")
+
+
+def demo(engine: str, scenarios: Sequence[str], extra: Sequence[str]) -> int:
+    """Start a server, run each scenario, stop the server; returns the first exit code that is not 0."""
+    # The simulator computes little and needs no cores of its own.
+    client, server_cores = launch.split_cores(launch.available_cores()) if engine != "simulator" else (None, None)
+    at = datetime.fromtimestamp(clock.wall_ns() / clock.NS_PER_S, UTC)
+    base = paths.repository() or Path.cwd()
+    codes, lines = [], []
+    with local.serving(ServerSpec(engine=engine, port=probe.free_port(), cores=server_cores)) as server:
+        for scenario in scenarios:
+            name = rundir.default_name(f"{Path(scenario).stem}-{engine}", at)
+            run_dir = rundir.next_free(base / "runs" / name)
+            codes.append(run(run_argv(scenario, server.url, run_dir, extra), client))
+            lines += closing_lines(run_dir)
+    print("\n".join(lines), flush=True)
+    return next((code for code in codes if code), 0)
+
+
+def _terminated(number: int, _frame: FrameType | None) -> None:
+    raise SystemExit(128 + number)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(
+        prog="python -m inferload.deploy.commands.demo", description=(__doc__ or "").split("\n")[0], allow_abbrev=False
+    )
+    parser.add_argument("--engine", choices=list(ENGINES), default="simulator", help="(%(default)s)")
+    parser.add_argument(
+        "--scenario", action="append", help=f"name or path; repeat it for several runs ({', '.join(SCENARIOS)})"
+    )
+    parser.epilog = "Arguments after -- are passed to the run."
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    end = arguments.index("--") if "--" in arguments else len(arguments)
+    selected, extra = parser.parse_args(arguments[:end]), arguments[end + 1 :]
+    signal.signal(signal.SIGTERM, _terminated)  # to stop the server then too
+    try:
+        return demo(selected.engine, selected.scenario or SCENARIOS, extra)
+    except UsageError as error:
+        print(f"inferload: {error}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        return 130
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,278 @@
+"""`inferload deploy`: start a server, list the servers, show a log, stop a server."""
+
+import argparse
+import math
+import os
+import re
+from pathlib import Path
+from typing import Any
+
+from inferload.argparse_ext import PassingParser
+from inferload.errors import UsageError
+from inferload.results import prices
+from inferload.results.cost import UNPRICED
+
+from ..launcher import launch, server_state
+from ..launcher.server_state import LocalServer
+from ..servers import local, remote
+from ..servers.engines import ENGINES, ServerSpec, command_of, is_generated
+from ..servers.ssh import SshMachine
+from ..variants.settings import changed
+from ..variants.variant import named, stand_in
+from . import remote_deploy
+from .render import add_render
+from .variants import add_list, add_show
+
+EPILOG = """\
+Examples:
+  inferload deploy up --engine simulator --port 8000
+  inferload deploy list
+  inferload deploy show t4-all
+  inferload deploy up tiny-prefix-caching --engine vllm-cpu --set max-num-seqs=8
+  inferload deploy up t4-all --engine vllm --host user@gpu-box --tunnel
+  inferload deploy status
+  inferload deploy down
+Arguments after -- are passed to the engine, after the launcher's own flags."""
+
+
+def register(subparsers: Any) -> None:
+    """Add the sub-command."""
+    parser = subparsers.add_parser(
+        "deploy",
+        description="Start a server, list the servers, show a log, stop a server.",
+        epilog=EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    actions = parser.add_subparsers(metavar="ACTION", required=True, parser_class=PassingParser)
+    add_list(actions)
+    add_show(actions)
+    add_render(actions)
+    _add_up(actions)
+    status = actions.add_parser("status", help="list the servers that were started here; exit code 1 if none is up")
+    _add_name(status)
+    status.add_argument("--port", type=int, help="only the server on this port")
+    remote_deploy.add_machine(status)
+    status.set_defaults(run=status_of)
+    logs = actions.add_parser("logs", help="show the end of a server's log")
+    _add_name(logs)
+    logs.add_argument("--port", type=int, help="port of the server; needed if several are up")
+    remote_deploy.add_machine(logs)
+    logs.add_argument("-n", "--lines", type=int, default=40, help="number of lines (%(default)s)")
+    logs.set_defaults(run=show_log)
+    down = actions.add_parser("down", help="stop a server and wait until it has ended")
+    _add_name(down)
+    down.add_argument("--port", type=int, help="port of the server; needed if several are up")
+    remote_deploy.add_machine(down)
+    down.add_argument("--all", action="store_true", help="all servers that were started here")
+    down.set_defaults(run=stop_servers)
+
+
+def _no_flag(text: str) -> str:
+    if text.startswith("-"):  # argparse takes a flag after -- as a name
+        raise argparse.ArgumentTypeError(f"{text!r}: a flag, not a variant")
+    return text
+
+
+def _add_name(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "name", nargs="?", type=_no_flag, metavar="VARIANT", help="the server of this variant, instead of --port"
+    )
+
+
+def _add_up(actions: Any) -> None:
+    up = actions.add_parser(
+        "up",
+        help="start a server and wait until it answers",
+        usage="%(prog)s [-h] [options] [VARIANT] [-- FLAGS OF THE ENGINE]",
+    )
+    up.add_argument(
+        "what",
+        nargs="?",
+        default="tiny",
+        metavar="VARIANT",
+        help="a variant (inferload deploy list), or the bare model tiny or tiny-<layers>x<hidden> (%(default)s)",
+    )
+    up.add_argument("--model-path", type=Path, metavar="DIR", help="a model's folder instead of the variant's model")
+    up.add_argument(
+        "--set", action="append", default=[], metavar="FLAG=VALUE", help="change an argument; FLAG= removes it"
+    )
+    up.add_argument("--engine", choices=list(ENGINES), default="simulator", help="(%(default)s)")
+    up.add_argument("--host", default="127.0.0.1", help="address to listen on, or user@machine (%(default)s)")
+    up.add_argument("--port", type=int, default=8000, help="(%(default)s)")
+    up.add_argument("--cores", help="run the server on these cores only, such as 1 or 2-3,5")
+    up.add_argument("--ready-s", type=float, help="time limit for the start in seconds (by engine)")
+    prices.add_options(up)
+    remote_deploy.add_up(up)
+    up.set_defaults(run=bring_up, extra=())
+
+
+def core_list(text: str) -> tuple[int, ...]:
+    """Parse `1`, `0,2` or `2-3,5` to core numbers; UsageError for other texts."""
+    cores: set[int] = set()
+    for part in text.split(","):
+        span = re.fullmatch(r"(\d+)(?:-(\d+))?", part.strip())
+        low, high = (int(span[1]), int(span[2] or span[1])) if span else (1, 0)
+        if low > high:
+            raise UsageError(f"--cores {text}: not a list of cores such as 1 or 2-3,5")
+        cores.update(range(low, high + 1))
+    return tuple(sorted(cores))
+
+
+def bring_up(arguments: argparse.Namespace) -> int:
+    """Run `up`. The server continues after this command."""
+    if arguments.ready_s is not None and not 0 < arguments.ready_s < math.inf:
+        raise UsageError(f"--ready-s {arguments.ready_s:g}: must be a number above 0")
+    if not arguments.host:
+        raise UsageError("--host: is empty; 127.0.0.1 listens on this machine alone, 0.0.0.0 on all its addresses")
+    price_options = prices.from_options(arguments)
+    variant = None if is_generated(arguments.what) else named(arguments.what)
+    if arguments.set:
+        if variant is None:
+            raise UsageError(
+                f"--set {arguments.set[0]}: changes a variant, and {arguments.what} is a model; pass flags after --"
+            )
+        variant = changed(variant, arguments.set)
+    if (machine := remote.machine_of(arguments.host, arguments.ssh_config)) is not None:
+        return remote_deploy.up(arguments, machine, variant, price_options)
+    if arguments.tunnel is not None or arguments.listen or arguments.program:
+        raise UsageError("--tunnel, --listen, --program: need another machine; name it as --host user@machine")
+    spec = ServerSpec(
+        engine=arguments.engine,
+        model=arguments.what if variant is None else variant.model,
+        variant=variant,
+        model_path=arguments.model_path,
+        host=arguments.host,
+        port=arguments.port,
+        cores=None if arguments.cores is None else core_list(arguments.cores),
+        extra=arguments.extra,
+    )
+    launch.refuse_taken(spec.host, spec.port)  # before the slower checks below
+    command = command_of(spec)
+    server = local.start(spec, command)
+    try:
+        took_s = launch.wait(server, arguments.ready_s or command.ready_s)
+        server_state.remember(
+            local.described(server, took_s, price_options.over(UNPRICED if variant is None else variant.prices))
+        )
+    except BaseException:  # Ctrl-C too: a server in its own session gets no SIGINT
+        launch.stop(server)
+        raise
+    shown = server.model if variant is None else f"{variant.name} ({server.model})"
+    print(f"{server.engine}: {shown} at {server.url} after {took_s:.1f} s (pid {server.pid})")
+    if variant is not None and server.engine == "simulator":
+        print(f"step times: {stand_in(variant)}")
+    print(f"log: {server.log}\nstop: inferload deploy down --port {server.port}")
+    return 0
+
+
+def _name_to_port(arguments: argparse.Namespace) -> None:
+    """Replace the name of a variant by machine and port of its server; UsageError unless there is exactly one."""
+    if arguments.name is None:
+        return
+    if arguments.port is not None or arguments.host is not None or getattr(arguments, "all", False):
+        raise UsageError(f"{arguments.name}: names a server; leave out --port, --host and --all, or the name")
+    servers: list[LocalServer | remote.RemoteServer] = [*server_state.remembered(), *remote.remembered()]
+    matches = [server for server in servers if _variant_of(server) == arguments.name]
+    if len(matches) > 1:  # servers that have ended keep their state file until they are stopped
+        matches = [server for server in matches if not isinstance(server, LocalServer) or server_state.group(server)]
+    if len(matches) != 1:
+        known = ", ".join(f"{_variant_of(server)} at {server.url}" for server in servers) or "none"
+        what = f"{len(matches)} servers are" if matches else "no server is"
+        raise UsageError(f"{arguments.name}: {what} of this variant; known servers: {known}; name one with --port")
+    arguments.port = matches[0].port
+    if isinstance(matches[0], remote.RemoteServer):
+        arguments.host, arguments.ssh_config = matches[0].machine, matches[0].ssh_config
+
+
+def _variant_of(server: LocalServer | remote.RemoteServer) -> str:
+    return str(server.variant["name"]) if server.variant else server.model
+
+
+def chosen(port: int | None) -> LocalServer:
+    """The server on a port, or the only server; UsageError lists the servers otherwise."""
+    known = server_state.remembered()
+    matches = [server for server in known if port in (None, server.port)]
+    if len(matches) == 1:
+        return matches[0]
+    ports = ", ".join(str(server.port) for server in known) or "none"
+    if matches:
+        raise UsageError(f"--port: several servers are known ({ports}); name one")
+    raise UsageError(f"no server {'was started here' if port is None else f'on port {port}'}; known ports: {ports}")
+
+
+def _status_line(server: LocalServer, state: str) -> str:
+    """The line of a server in the output of `status`."""
+    pinned = "" if server.cores is None else f"  cores {launch.cores_text(server.cores)}"
+    since = f"{server_state.age_s(server):.0f} s ago"
+    shown = f"{server.variant['name']} ({server.model})" if server.variant else server.model
+    return f"{server.url}  {state}  {server.engine} {shown}  pid {server.pid}  started {since}{pinned}"
+
+
+def status_of(arguments: argparse.Namespace) -> int:
+    """Run `status`: print a line for each server; 0 if at least one is up."""
+    _name_to_port(arguments)
+    machine = remote_deploy.machine_of(arguments)
+    if machine is not None:
+        states_there = remote.states(machine, arguments.port)
+        print(
+            "\n".join(_status_line(server, state) for server, state in states_there)
+            or f"no server was started on {machine.name}"
+        )
+        return 0 if any(state == "up" for _, state in states_there) else 1
+    known = [server for server in server_state.remembered() if arguments.port in (None, server.port)]
+    states = [launch.state(server) for server in known]
+    for server, state in zip(known, states, strict=True):
+        print(_status_line(server, state))
+    for remote_server in remote.matching(arguments.port):
+        line, state = remote_deploy.status_line(remote_server)
+        states.append(state)
+        print(line)
+    if not states:
+        print("no server was started here" if arguments.port is None else f"no server on port {arguments.port}")
+    return 0 if "up" in states else 1
+
+
+def _remote_target(arguments: argparse.Namespace) -> tuple[SshMachine, int] | None:
+    """Machine and port of a server on another machine, if --host names it or no server here matches; else None."""
+    machine = remote_deploy.machine_of(arguments)
+    known = remote.matching(arguments.port, [] if machine is None else [machine])
+    local_servers = [server for server in server_state.remembered() if arguments.port in (None, server.port)]
+    if machine is None and (local_servers or not known):
+        return None
+    return remote_deploy.selected(known, machine, arguments.port)
+
+
+def show_log(arguments: argparse.Namespace) -> int:
+    """Run `logs`: print the end of the log, then its path."""
+    if arguments.lines < 1:
+        raise UsageError(f"--lines {arguments.lines}: must be 1 or more")
+    _name_to_port(arguments)
+    if (target := _remote_target(arguments)) is not None:
+        print("\n".join(remote.log(*target, arguments.lines)))
+        return 0
+    server = chosen(arguments.port)
+    lines = launch.tail(server.log).splitlines()[-arguments.lines :]
+    print("\n".join([*lines, f"whole log: {os.fspath(server.log)}"]))
+    return 0
+
+
+def stop_servers(arguments: argparse.Namespace) -> int:
+    """Run `down`: stop servers and remove their state files."""
+    _name_to_port(arguments)
+    if not arguments.all and (target := _remote_target(arguments)) is not None:
+        print(f"{target[0].name}: {remote.stop(*target)}")
+        return 0
+    if arguments.all and not server_state.remembered() and not remote.remembered():
+        print("no server was started here")
+    for server in server_state.remembered() if arguments.all else [chosen(arguments.port)]:
+        ended = launch.stop(server)
+        print(f"{server.engine} on port {server.port}: {'stopped' if ended else 'had ended already'}")
+    errors: list[str] = []
+    for other in remote.remembered() if arguments.all else []:
+        try:
+            print(f"{other.machine}: {remote.stop(other.where, other.port)}")
+        except UsageError as error:
+            errors.append(str(error))
+    if errors:
+        raise UsageError("\n".join(errors))
+    return 0

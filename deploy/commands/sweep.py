@@ -1,0 +1,194 @@
+"""`inferload sweep`: runs of variants x scenarios x pairs, and a comparison."""
+
+import argparse
+import signal
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from inferload.campaign.journal import JOURNAL, alone
+from inferload.errors import UsageError
+from inferload.escaping import markdown
+from inferload.numbers import plural
+from inferload.results import prices
+from inferload.results.cost import Prices
+from inferload.scenario import scenario as scenarios
+from inferload.scenario.scenario import Scenario
+
+from ..launcher.launch import to_stderr
+from ..launcher.signals import Terminated, signals_interrupt
+from ..sweep import definition, time_estimate
+from ..sweep.definition import Sweep, label
+from ..sweep.journal import SweepJournal, clear_up
+from ..sweep.plan import ServerStart, outlook, starts
+from ..sweep.runner import PLAN, SweepRunner
+from .variants import prose
+
+_EPILOG = """\
+Examples:
+  inferload sweep tiny --dry-run        plan and detectable change
+  inferload sweep scenarios/studies/tiny.yaml
+  inferload sweep --resume runs/20261121T101500Z-tiny
+The runs of a pair have the same seed and a random order of variants. Run
+directories stay, and inferload compare reads a variant's folder as one side.
+Ctrl-C and TERM end the current run and server; --resume continues. Exit codes:
+0 all runs made; 1 some failed; 2 usage error; 130, 143 interrupted."""
+
+
+def register(subparsers: Any) -> None:
+    """Add the sub-command."""
+    parser = subparsers.add_parser(
+        "sweep",
+        description="Run variants x scenarios x pairs, and compare the variants with a baseline.",
+        epilog=_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument(
+        "file", nargs="?", type=Path, metavar="FILE", help="a sweep file, or the name of a bundled study"
+    )
+    parser.add_argument("--resume", type=Path, metavar="DIR", help="continue an interrupted sweep")
+    parser.add_argument("--no-retry", action="store_true", help="with --resume: skip runs that failed before")
+    parser.add_argument("--into", type=Path, metavar="DIR", help="output folder (default: runs/<UTC time>-<name>)")
+    parser.add_argument("--pairs", type=int, metavar="N", help="number of pairs, instead of the file's")
+    prices.add_options(parser)
+    parser.add_argument("--dry-run", action="store_true", help="show the plan only")
+    parser.set_defaults(run=run)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Run a sweep and compare the variants; returns the exit code."""
+    price_options = prices.from_options(arguments)
+    sweep, folder = _sweep_and_folder(arguments)
+    sweep = sweep.priced(price_options)
+    loaded = {name: scenarios.load(name) for name in sweep.scenarios}
+    names = _names(loaded)
+    by_name = {names[source]: scenario for source, scenario in loaded.items()}
+    plan = starts(sweep, names)
+    times = {name: time_estimate.planned(sweep, by_name[name], source) for source, name in names.items()}
+    retry = arguments.resume is not None and not arguments.no_retry
+    remaining = time_estimate.remaining_text(plan, SweepJournal(folder), times, sweep.engine, retry)
+    print("\n".join(_summary_lines(sweep, plan, list(by_name), remaining)), flush=True)
+    if arguments.dry_run:
+        return 0
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UsageError(f"--into {folder}: {error.strerror}; name a writable folder") from error
+    try:
+        with alone(folder), signals_interrupt():
+            journal = _open_journal(sweep, folder, plan, retry)
+            sources = {name: source for source, name in names.items()}
+            SweepRunner(sweep, folder, sources, journal, to_stderr).perform(plan)
+            compared = [_compare(sweep, folder, name, price_options) for name in by_name]
+            _index(folder, sweep, journal, list(by_name))
+            _page(folder)
+    except KeyboardInterrupt as interrupt:
+        print(f"interrupted; continue with: inferload sweep --resume {folder}", file=sys.stderr)
+        return 128 + (interrupt.args[0] if isinstance(interrupt, Terminated) else signal.SIGINT)
+    print(f"{folder / 'index.md'}")
+    return 1 if journal.failures or not all(compared) else 0
+
+
+def _open_journal(sweep: Sweep, folder: Path, plan: Sequence[ServerStart], retry: bool) -> SweepJournal:
+    """Open the journal, end processes of an earlier sweep, and print the progress."""
+    if not (folder / PLAN).exists():
+        part_file = folder / f"{PLAN}.part"
+        part_file.write_text(definition.to_text(sweep), encoding="utf-8")
+        part_file.replace(folder / PLAN)
+    journal = SweepJournal(folder)
+    clear_up(journal)
+    again = journal.retry() if retry else 0
+    runs = [run for start in plan for run in start.runs]
+    made = sum(journal.outcome(run.folder) is not None for run in runs)
+    if made or again:
+        tried = f"; retried after a failure: {again}" if again else ""
+        print(f"  runs done: {made} of {len(runs)}{tried}", flush=True)
+    return journal
+
+
+def _sweep_and_folder(arguments: argparse.Namespace) -> tuple[Sweep, Path]:
+    if arguments.resume is not None:
+        plan_file = arguments.resume / PLAN
+        if not plan_file.is_file() or arguments.file is not None:
+            reason = "has no sweep" if arguments.file is None else "the folder has its own file; leave out FILE"
+            raise UsageError(f"--resume {arguments.resume}: {reason}")
+        return definition.load(plan_file), arguments.resume
+    if arguments.no_retry:
+        raise UsageError("--no-retry: needs --resume DIR")
+    if arguments.file is None:
+        raise UsageError("sweep: name a FILE, or --resume DIR")
+    sweep = definition.load(arguments.file)
+    if arguments.pairs is not None:
+        if not 1 <= arguments.pairs <= definition.MOST_PAIRS:
+            raise UsageError(f"--pairs {arguments.pairs}: from 1 to {definition.MOST_PAIRS}")
+        sweep = sweep.model_copy(update={"pairs": arguments.pairs})
+    folder = arguments.into or Path("runs") / f"{datetime.now(UTC).strftime('%Y%m%dT%H%M%SZ')}-{sweep.name}"
+    if (folder / JOURNAL).exists():
+        raise UsageError(f"{folder}: has a sweep already; use --resume {folder}, or another folder with --into")
+    return sweep, folder
+
+
+def _names(loaded: Mapping[str, Scenario]) -> dict[str, str]:
+    """The name of each scenario by its name or path in the file; UsageError for equal names."""
+    names = {source: scenario.name for source, scenario in loaded.items()}
+    repeated = sorted({name for name in names.values() if list(names.values()).count(name) > 1})
+    if repeated:
+        raise UsageError(f"scenarios: two have the name {repeated[0]}; give them different names")
+    return names
+
+
+def _summary_lines(sweep: Sweep, plan: Sequence[ServerStart], names: Sequence[str], remaining: str) -> list[str]:
+    runs = plural(sum(len(start.runs) for start in plan), "run")
+    lines = [
+        f"sweep {sweep.name}: {plural(len(sweep.variants), 'variant')} against {sweep.baseline} on {', '.join(names)}",
+        *prose("  ", f"{runs} on {plural(len(plan), 'start')} of {sweep.engine}, {remaining}"),
+        *prose("  ", outlook(sweep)),
+    ]
+    for name in sweep.variants:
+        difference = sweep.variant(name).difference(sweep.variant(sweep.baseline))
+        lines += prose(f"  {name}: ", "; ".join(difference) or "the same as the baseline")
+    return lines
+
+
+def _compare(sweep: Sweep, folder: Path, scenario: str, price_options: Prices) -> bool:
+    """Run `inferload compare` for a scenario; return True on success."""
+    labels = [label(name) for name in sweep.all_variants]
+    sides = [name for name in labels if any((folder / scenario / name).glob("[0-9]*/summary.json"))]
+    if labels[0] not in sides or len(sides) < 2:
+        print(f"{scenario}: no comparison: {labels[0] if labels[0] not in sides else 'no variant'} has no run")
+        return False
+    into = folder / "comparison" / scenario
+    argv = [sys.executable, "-m", "inferload", "compare", *(f"{name}={folder / scenario / name}" for name in sides)]
+    argv += ["--primary", sweep.primary, "--write", str(into), *prices.to_argv(price_options)]
+    done = subprocess.run(argv, text=True, capture_output=True, check=False)
+    print(f"\n== {scenario} ==\n{done.stdout or done.stderr}")
+    return done.returncode == 0
+
+
+def _index(folder: Path, sweep: Sweep, journal: SweepJournal, names: Sequence[str]) -> None:
+    lines = [f"# Sweep {markdown(sweep.name)}", "", markdown(outlook(sweep)) + ".", ""]
+    for name in names:
+        made = folder / "comparison" / name / "comparison.md"
+        lines += [
+            f"## {markdown(name)}",
+            "",
+            made.read_text(encoding="utf-8") if made.is_file() else "The comparison failed.",
+            "",
+        ]
+    if journal.failures:
+        lines += ["## Failed runs", "", "| run | cause |", "|:---|:---|"]
+        lines += [
+            f"| {markdown(entry['folder'])} | {markdown(' '.join(entry['cause'].split()))} |"
+            for entry in journal.failures
+        ]
+    (folder / "index.md").write_text("\n".join(lines) + "\n", encoding="utf-8")
+
+
+def _page(folder: Path) -> None:
+    """Run `inferload report` for the page of the sweep and print its path or its error."""
+    argv = [sys.executable, "-m", "inferload", "report", str(folder)]
+    done = subprocess.run(argv, text=True, capture_output=True, check=False)
+    print(f"\n{done.stdout.strip().rpartition('  ')[2] if done.returncode == 0 else done.stderr.strip()}")

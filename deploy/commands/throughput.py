@@ -1,0 +1,209 @@
+"""`inferload throughput`: offline throughput of an engine, compared with the rates of a run."""
+
+import argparse
+import json
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from inferload import rundir
+from inferload.errors import UsageError
+from inferload.numbers import number, percent
+from inferload.text_table import align
+
+from ..launcher import launch
+from ..launcher.signals import Terminated
+from ..servers.engines import ENGINES, ServerSpec, is_generated
+from ..servers.offline_limit import OfflineLimit, OfflineLoad, measure
+from ..variants.settings import changed
+from ..variants.variant import named
+
+_PROMPTS = {"simulator": 1000, "vllm": 1000, "vllm-cpu": 64}
+_INPUT, _OUTPUT = 512, 128
+_NO_SHARE = "-"
+_DESCRIPTION = """\
+Offline throughput of an engine: all prompts at once, of equal length, without
+shared prefixes. Runs `vllm bench throughput` with the variant's arguments; on
+the simulator its scheduler on simulated time. HTTP, streaming and think time
+are excluded, so the rate of a server is lower."""
+_EPILOG = """Examples:
+  inferload throughput tiny-all
+  inferload throughput tiny-all --engine vllm-cpu --num-prompts 32
+  inferload throughput llama31-base --engine vllm --beside runs/<a run>"""
+
+
+@dataclass(frozen=True, slots=True)
+class RunRates:
+    """Rates of a run, and the mean tokens of its prompts and answers."""
+
+    path: Path
+    variant: str | None
+    engine: str
+    rates: Mapping[str, float | None]
+    input_tokens: float
+    output_tokens: float
+    level: str
+
+
+def register(subparsers: Any) -> None:
+    """Add the sub-command."""
+    parser = subparsers.add_parser(
+        "throughput",
+        description=_DESCRIPTION,
+        epilog=_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    add = parser.add_argument
+    add("what", metavar="VARIANT", help="a variant (inferload deploy list), FILE.yaml:NAME, or the bare model tiny")
+    add("--engine", choices=list(ENGINES), default="simulator", help="(%(default)s)")
+    add("--model-path", type=Path, metavar="DIR", help="a model's folder instead of the variant's model")
+    add("--set", action="append", default=[], metavar="FLAG=VALUE", help="change an argument of the variant")
+    add("--num-prompts", type=int, metavar="N", help="number of prompts (1000; on vllm-cpu 64)")
+    add("--input-len", type=int, metavar="TOKENS", help=f"tokens of each prompt ({_INPUT}, or the mean of --beside)")
+    add("--output-len", type=int, metavar="TOKENS", help=f"tokens of each answer ({_OUTPUT}, or the mean of --beside)")
+    add("--beside", type=Path, metavar="RUN", help="a run directory: show its rates beside the limit")
+    add("--json", action="store_true", help="print JSON")
+    parser.set_defaults(run=run)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Measure and print the limit; returns the exit code."""
+    served = None if arguments.beside is None else read_run(arguments.beside)
+    load = load_of(arguments, served)
+    variant = None if is_generated(arguments.what) else changed(named(arguments.what), arguments.set)
+    model = arguments.what if variant is None else variant.model
+    spec = ServerSpec(arguments.engine, model, variant=variant, model_path=arguments.model_path)
+    say = launch.to_stderr if sys.stderr.isatty() else lambda _text: None
+    try:
+        limit = measure(spec, load, say)
+    except Terminated as ended:
+        return 128 + int(ended.args[0])
+    if arguments.json:
+        print(json.dumps(document(arguments.what, limit, served), indent=1))
+    else:
+        print("\n".join(page(arguments.what, limit, served)))
+    return 0
+
+
+def load_of(arguments: argparse.Namespace, served: RunRates | None) -> OfflineLoad:
+    """The load to measure; UsageError for a value below 1."""
+    lengths = (_INPUT, _OUTPUT) if served is None else (round(served.input_tokens), round(served.output_tokens))
+    values = (arguments.num_prompts, arguments.input_len, arguments.output_len)
+    for name, value in zip(("--num-prompts", "--input-len", "--output-len"), values, strict=True):
+        if value is not None and value < 1:
+            raise UsageError(f"{name} {value}: must be 1 or more")
+    prompts, input_tokens, output_tokens = values
+    return OfflineLoad(
+        prompts or _PROMPTS[arguments.engine], input_tokens or max(1, lengths[0]), output_tokens or max(1, lengths[1])
+    )
+
+
+def read_run(path: Path) -> RunRates:
+    """Read the rates and mean lengths of a run; UsageError for a run without them."""
+    manifest, summary = rundir.read_json(path / rundir.MANIFEST), rundir.read_json(path / rundir.SUMMARY)
+    try:
+        return _served(path, manifest, summary)
+    except (KeyError, TypeError, AttributeError) as error:
+        raise UsageError(
+            f"--beside {path}: its {rundir.SUMMARY} lacks a value ({error}); name a run that has ended"
+        ) from error
+
+
+def _served(path: Path, manifest: Mapping[str, Any], summary: Mapping[str, Any]) -> RunRates:
+    measured = summary["turns"]["by_phase"]["measure"]
+    input_tokens, output_tokens, turns = (measured.get(key) for key in ("input_tokens", "output_tokens", "ok"))
+    if not turns or input_tokens is None or output_tokens is None:
+        raise UsageError(f"--beside {path}: its server reported no token counts; name another run")
+    rates = summary["rates"]
+    total = [rates["input_tok_per_s"], rates["output_tok_per_s"]]
+    return RunRates(
+        path=path,
+        variant=(manifest.get("variant") or {}).get("name"),
+        engine=str(manifest.get("engine")),
+        rates={
+            "requests/s": rates["turns_per_s"],
+            "output tok/s": rates["output_tok_per_s"],
+            "input + output tok/s": None if None in total else sum(total),
+        },
+        input_tokens=input_tokens / turns,
+        output_tokens=output_tokens / turns,
+        level=str(summary["verdict"]["measurement"]),
+    )
+
+
+def rates_of(limit: OfflineLimit) -> dict[str, float]:
+    """The rates of the limit, by row of the table."""
+    return {
+        "requests/s": limit.requests_per_s,
+        "output tok/s": limit.output_tok_per_s,
+        "input + output tok/s": limit.total_tok_per_s,
+    }
+
+
+def page(name: str, limit: OfflineLimit, served: RunRates | None) -> list[str]:
+    """The lines for the terminal."""
+    load = limit.load
+    method = "on the simulator's own clock (no real engine)" if limit.engine == "simulator" else "vllm bench throughput"
+    lines = [
+        f"{name} on {limit.engine}, {method}: {load.prompts:,} prompts of {load.input_tokens:,} tokens, "
+        f"{load.output_tokens:,} output tokens each, all at once; {limit.elapsed_s:.1f} s",
+        "",
+    ]
+    if served is None:
+        rows = [["", "limit"], *([key, number(value)] for key, value in rates_of(limit).items())]
+    else:
+        rows = [["", "limit", "served", "served / limit"]]
+        for key, value in rates_of(limit).items():
+            rate = served.rates[key]
+            share = (
+                _NO_SHARE
+                if not _comparable(limit, served)
+                else "not known"
+                if rate is None
+                else f"{percent(rate / value)}"
+            )
+            rows.append([key, number(value), number(rate), share])
+    lines.append(align(rows, "l" + "r" * (len(rows[0]) - 1)))
+    if limit.left_out:
+        lines += ["", f"flags left out, for a server only: {' '.join(limit.left_out)}"]
+    return lines + ([] if served is None else ["", *_remarks(name, limit, served)])
+
+
+def _remarks(name: str, limit: OfflineLimit, served: RunRates) -> list[str]:
+    lines = [
+        f"served: {served.path} ({served.level}), on average {served.input_tokens:,.0f} tokens in and "
+        f"{served.output_tokens:,.0f} out; its load may have been below the capacity"
+    ]
+    if served.variant != name:
+        lines.append(f"note: that run was on {served.variant or 'a server without a variant'}, not on {name}")
+    if not _comparable(limit, served):
+        lines.append(f"note: that run was on {served.engine}, the limit is of {limit.engine}: not comparable")
+    lengths = (limit.load.input_tokens, limit.load.output_tokens)
+    if lengths != (round(served.input_tokens), round(served.output_tokens)):
+        lines.append("note: the lengths differ; leave out --input-len and --output-len to use those of the run")
+    lines.append("note: the limit's prompts share no prefix; a run with prefix-cache hits computed fewer tokens")
+    return lines
+
+
+def _comparable(limit: OfflineLimit, served: RunRates) -> bool:
+    """Return True if both are of the simulator or both of vLLM."""
+    return (served.engine == "simulator") == (limit.engine == "simulator")
+
+
+def document(name: str, limit: OfflineLimit, served: RunRates | None) -> dict[str, Any]:
+    """The document for --json."""
+    load = limit.load
+    return {
+        "format": 1,
+        "variant": name,
+        "engine": limit.engine,
+        "prompts": load.prompts,
+        "input_tokens_per_prompt": load.input_tokens,
+        "output_tokens_per_prompt": load.output_tokens,
+        "elapsed_s": limit.elapsed_s,
+        "limit": rates_of(limit),
+        "left_out": list(limit.left_out),
+        "served": None if served is None else {"run": str(served.path), "verdict": served.level, **served.rates},
+    }

@@ -1,0 +1,238 @@
+"""Launcher: start a server as a process group with a log file, wait until it is ready, stop it.
+
+A server outlives the process that started it. Standard library only: servers/remote.py runs this module on other machines.
+"""
+
+import contextlib
+import dataclasses
+import fcntl
+import http.client
+import os
+import secrets
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from inferload.errors import UsageError
+
+from ..vllm.log_cause import given_up, one_line
+from . import paths, probe, procfs, server_state
+from .server_state import LocalServer
+
+PROGRESS_S = 5.0
+# Time for child processes to end by themselves after the first process has ended or the log reports a failed start.
+ORPHANS_S = 5.0
+ORPHANS_GRACE_S = 3.0  # between TERM and KILL for those; they have no state to save
+POLL_S = 0.1
+GRACE_S = 15.0
+TAIL_BYTES = 200_000
+LOGS_KEPT = 10
+
+Say = Callable[[str], None]
+
+
+def to_stderr(text: str) -> None:
+    """Print progress to stderr; results go to stdout."""
+    print(text, file=sys.stderr, flush=True)
+
+
+def begin(server: LocalServer, environment: Mapping[str, str]) -> LocalServer:
+    """Start the process group of a server by its `argv` and write its state file; returns it with process id, log and start time.
+
+    UsageError if the port is taken, if the program is missing or if the state folder is not writable.
+    """
+    with _serialized():
+        refuse_taken(server.host, server.port)
+        log = _new_log(server.port)
+        pid = _spawn(server, environment, log)
+        server = dataclasses.replace(server, pid=pid, log=log, started_at=server_state.utc_now())
+        try:
+            server_state.remember(server)
+        except UsageError:
+            stop(server)
+            raise
+        return server
+
+
+@contextmanager
+def _serialized() -> Iterator[None]:
+    """Serialize starts by a lock on the state folder: a second start on a port sees the state file of the first."""
+    folder = paths.state_dir()
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        descriptor = os.open(folder, os.O_RDONLY)
+    except OSError as error:
+        raise server_state.not_written(folder, error) from error
+    try:
+        with contextlib.suppress(OSError):  # NFS cannot lock a folder; simultaneous starts are not serialized then
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def _new_log(port: int) -> Path:
+    """Create an empty log file with a unique name, which identifies the processes that hold it open."""
+    log = paths.state_dir() / f"{port}-{secrets.token_hex(4)}.log"
+    try:
+        _remove_old_logs()
+        log.touch()
+    except OSError as error:
+        raise server_state.not_written(log.parent, error) from error
+    return log
+
+
+def refuse_taken(host: str, port: int) -> None:
+    """Raise UsageError if the port is taken."""
+    path = server_state.state_file(port)
+    if path.exists() and server_state.group(other := server_state.recall(path)):
+        raise UsageError(
+            f"port {port}: {other.engine} is up there already; inferload deploy down --port {port}, or another --port"
+        )
+    if (reason := probe.why_not_free(host, port)) is not None:
+        raise UsageError(f"port {port}: {reason}")
+
+
+def _remove_old_logs() -> None:
+    """Remove all logs but those of the servers with a state file and of the last LOGS_KEPT that have ended."""
+    in_use = {server.log for server in server_state.remembered()}
+    ended = [log for log in paths.state_dir().glob("*.log") if log not in in_use]
+    for log in sorted(ended, key=lambda log: log.stat().st_mtime_ns)[:-LOGS_KEPT]:
+        log.unlink(missing_ok=True)
+
+
+def _spawn(server: LocalServer, environment: Mapping[str, str], log: Path) -> int:
+    """Start the process group and return the id of its leader. It inherits the CPU affinity, which so applies to all threads."""
+    with log.open("ab") as sink, on_cores(server.cores):
+        try:
+            process = subprocess.Popen(
+                server.argv,
+                env=dict(environment),
+                stdin=subprocess.DEVNULL,
+                stdout=sink,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+        except OSError as error:
+            raise UsageError(f"{server.argv[0]}: {error.strerror}; is the engine installed?") from error
+    # The server may outlive this process, and server_state.group reaps it: without an exit code the Popen object would warn.
+    process.returncode = 0
+    return process.pid
+
+
+@contextmanager
+def on_cores(cores: Sequence[int] | None) -> Iterator[None]:
+    """Pin the processes that are started in the block to cores; None: no change. UsageError for a core that is not available."""
+    if cores is None:
+        yield
+        return
+    if sys.platform != "linux":
+        raise UsageError(f"--cores {cores_text(cores)}: only Linux can pin a process to cores")
+    before = os.sched_getaffinity(0)
+    if not cores or not before.issuperset(cores):
+        raise UsageError(f"--cores {cores_text(cores)}: not available here; choose from {cores_text(sorted(before))}")
+    os.sched_setaffinity(0, cores)
+    try:
+        yield
+    finally:
+        os.sched_setaffinity(0, before)
+
+
+def cores_text(cores: Sequence[int]) -> str:
+    """Core numbers in the form of --cores."""
+    return ",".join(str(core) for core in cores)
+
+
+def split_cores(available: Sequence[int]) -> tuple[tuple[int, ...], tuple[int, ...]] | tuple[None, None]:
+    """Cores for the client (a quarter, at least one) and for the server; (None, None) for a single core."""
+    if len(available) < 2:
+        return None, None
+    own = max(1, len(available) // 4)
+    return tuple(available[:own]), tuple(available[own:])
+
+
+def available_cores() -> list[int]:
+    """The cores that this process may use; empty if unknown."""
+    return sorted(os.sched_getaffinity(0)) if sys.platform == "linux" else []
+
+
+def wait(server: LocalServer, limit_s: float, say: Say = to_stderr) -> float:
+    """Wait until the server is healthy and has generated a token; return the elapsed seconds.
+
+    If the server ends first or the limit passes, stop it and raise UsageError with the cause from its log.
+    """
+    began_s = time.monotonic()
+    reported_s = led_s = 0.0
+    while not probe.healthy(server_state.reachable(server.host), server.port):
+        waited_s = time.monotonic() - began_s
+        members = server_state.group(server)
+        if server.pid in members and not given_up(tail(server.log)):
+            led_s = waited_s
+        if not members or waited_s - led_s > ORPHANS_S:
+            stop(server, ORPHANS_GRACE_S)
+            raise UsageError(f"{server.engine} ended before it answered: {why(server)}")
+        if waited_s > limit_s:
+            stop(server)
+            raise UsageError(f"{server.engine} did not answer within {limit_s:g} s and was stopped: {why(server)}")
+        if waited_s - reported_s >= PROGRESS_S:
+            reported_s = waited_s
+            say(f"{server.engine}: starting, {waited_s:.0f} s so far (log: {server.log})")
+        time.sleep(POLL_S)
+    _check_port_owner(server)
+    _check_first_token(server)
+    return time.monotonic() - began_s
+
+
+def _check_port_owner(server: LocalServer) -> None:
+    """Stop the server and raise UsageError if another program responds on the port. An unknown owner of the port is accepted."""
+    own, listening = set(server_state.group(server)), procfs.listeners(server.port)
+    if own and (not listening or own & listening):
+        return
+    stop(server, ORPHANS_GRACE_S)
+    other = probe.listener(server.port) or "another program"
+    raise UsageError(f"port {server.port}: {other} answers there instead; name another with --port: {why(server)}")
+
+
+def _check_first_token(server: LocalServer) -> None:
+    try:
+        probe.first_token(server_state.reachable(server.host), server.port)
+    except (OSError, http.client.HTTPException, UsageError) as error:
+        stop(server)
+        raise UsageError(
+            f"{server.engine} is healthy but generated no token ({error}) and was stopped: {why(server)}"
+        ) from error
+
+
+def why(server: LocalServer) -> str:
+    """The cause of a failure from the log, its remedy if one is known, and the path of the log, in one line."""
+    return f"{one_line(tail(server.log))} (log: {server.log})"
+
+
+def tail(log: Path, size: int = TAIL_BYTES) -> str:
+    """The last `size` bytes of a log as text; empty without a log."""
+    try:
+        with log.open("rb") as stream:
+            stream.seek(max(0, log.stat().st_size - size))
+            return stream.read().decode(errors="replace")
+    except OSError:
+        return ""
+
+
+def stop(server: LocalServer, grace_s: float = GRACE_S) -> bool:
+    """End the process group, wait until its port is free and remove its state file. Return True if it was alive."""
+    ended = server_state.end(server, grace_s)
+    deadline_s = time.monotonic() + grace_s
+    while ended and not probe.is_free(server.host, server.port) and time.monotonic() < deadline_s:
+        time.sleep(POLL_S)
+    server_state.forget(server)
+    return ended
+
+
+def state(server: LocalServer) -> str:
+    """The state of a server: `up`, `not answering` or `ended`."""
+    if not server_state.group(server):
+        return "ended"
+    return "up" if probe.healthy(server_state.reachable(server.host), server.port) else "not answering"

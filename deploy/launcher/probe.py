@@ -1,0 +1,149 @@
+"""Requests to a server: health, model name, a first token; and checks of a port. Standard library only."""
+
+import errno
+import http.client
+import json
+import os
+import socket
+from typing import Any
+
+from inferload.errors import UsageError
+
+from . import procfs
+
+TIMEOUT_S = 5.0
+_PORTS = "ports are 1 to 65535; name one with --port"
+# The first request of a new server may compile kernels or allocate memory.
+FIRST_TOKEN_S = 120.0
+
+
+def key() -> str | None:
+    """The API key in the environment; None without one."""
+    return os.environ.get("VLLM_API_KEY") or None
+
+
+def text(
+    host: str,
+    port: int,
+    path: str,
+    body: dict[str, Any] | None = None,
+    timeout_s: float = TIMEOUT_S,
+    *,
+    method: str | None = None,
+) -> str:
+    """Send a request and return the response body as text.
+
+    `method` None: POST with a body, else GET. Raise OSError or HTTPException without a response, UsageError for a status other
+    than 200.
+    """
+    connection = http.client.HTTPConnection(host.strip("[]"), port, timeout=timeout_s)
+    headers = {"Content-Type": "application/json"}
+    if key():
+        headers["Authorization"] = f"Bearer {key()}"
+    try:
+        connection.request(method or ("POST" if body else "GET"), path, json.dumps(body) if body else None, headers)
+        response = connection.getresponse()
+        content = response.read().decode(errors="replace")
+    finally:
+        connection.close()
+    if response.status != http.client.OK:
+        raise UsageError(f"{path} answered {response.status}: {content[:300]}")
+    return content
+
+
+def ask(host: str, port: int, path: str, body: dict[str, Any] | None = None, timeout_s: float = TIMEOUT_S) -> Any:
+    """Send a request and return the JSON of the response, None for an empty body. Errors as in `text`."""
+    content = text(host, port, path, body, timeout_s)
+    try:
+        return json.loads(content) if content.strip() else None
+    except ValueError as error:
+        raise UsageError(f"{path} the response is not JSON: {content[:100]!r}") from error
+
+
+def empty_prefix_cache(host: str, port: int) -> bool:
+    """Empty a server's prefix cache and return True on success. vLLM needs VLLM_SERVER_DEV_MODE=1 for that."""
+    try:
+        text(host, port, "/reset_prefix_cache", method="POST")
+    except (OSError, http.client.HTTPException, UsageError):
+        return False
+    return True
+
+
+def healthy(host: str, port: int) -> bool:
+    """Return True if /health responds with status 200."""
+    try:
+        ask(host, port, "/health")
+    except (OSError, http.client.HTTPException, UsageError):
+        return False
+    return True
+
+
+def model(host: str, port: int) -> str:
+    """The name of the first model in /v1/models; UsageError if it lists none."""
+    listed = ask(host, port, "/v1/models")
+    try:
+        return str(listed["data"][0]["id"])
+    except (KeyError, IndexError, TypeError) as error:
+        raise UsageError(f"/v1/models lists no model: {listed!r}") from error
+
+
+def first_token(host: str, port: int) -> str:
+    """Generate one token and return the name of the model. UsageError if the server reports another number of tokens."""
+    name = model(host, port)
+    body = {"model": name, "messages": [{"role": "user", "content": "Hello"}], "max_tokens": 1}
+    answer = ask(host, port, "/v1/chat/completions", body, FIRST_TOKEN_S)
+    tokens = (answer.get("usage") or {}).get("completion_tokens") if isinstance(answer, dict) else None
+    if tokens != 1:
+        raise UsageError(f"one token requested, the server counted {tokens}")
+    return name
+
+
+def free_port(host: str = "127.0.0.1") -> int:
+    """A TCP port that is free now."""
+    with socket.socket() as probe:
+        probe.bind((host, 0))
+        return int(probe.getsockname()[1])
+
+
+def check_port(port: int) -> None:
+    """Raise UsageError if the number is not a TCP port."""
+    if not _is_port(port):
+        raise UsageError(f"port {port}: {_PORTS}")
+
+
+def _is_port(port: int) -> bool:
+    return 0 < port < 65536
+
+
+def is_free(host: str, port: int) -> bool:
+    """Return True if a server can listen on the port; sockets of recently closed connections do not count."""
+    return why_not_free(host, port) is None
+
+
+def why_not_free(host: str, port: int) -> str | None:
+    """The reason why a server cannot listen on the port; None if it can."""
+    if not _is_port(port):
+        return _PORTS
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    with socket.socket(family) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((host.strip("[]"), port))
+        except OSError as error:
+            return _reason(error, host, port)
+    return None
+
+
+def _reason(error: OSError, host: str, port: int) -> str:
+    if error.errno == errno.EADDRINUSE:
+        return f"taken by {listener(port) or 'another program'}; stop it, or name another with --port"
+    if error.errno == errno.EACCES:
+        return "needs privileges; name a port above 1023 with --port"
+    if error.errno == errno.EADDRNOTAVAIL or isinstance(error, socket.gaierror):
+        return f"{host} is not an address of this machine; --host 0.0.0.0 listens on all"
+    return f"cannot be bound at {host}: {error.strerror}; name another with --port"
+
+
+def listener(port: int) -> str | None:
+    """The program that listens on a port, as `name (pid 7)`; None if unknown."""
+    return next((f"{procfs.name_of(pid)} (pid {pid})" for pid in sorted(procfs.listeners(port))), None)

@@ -1,0 +1,91 @@
+"""Properties of a server that answers: version, resolved configuration, memory. Standard library only."""
+
+import csv
+import http.client
+import io
+import re
+import shutil
+import subprocess
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import Any
+
+from inferload.errors import UsageError
+
+from . import probe, procfs, server_state
+from .server_state import LocalServer
+
+# vLLM collects information on the machine before it responds with its configuration.
+_INFO_S = 60.0
+MIB = 1.048576  # MB
+
+_LABEL = re.compile(r'(\w+)="((?:[^"\\]|\\.)*)"')
+
+
+def measured(server: LocalServer, startup_s: float) -> LocalServer:
+    """The server with its properties; unknown ones are left out."""
+    facts: dict[str, Any] = {"startup_s": round(startup_s, 3), "memory_mb": memory_mb(server)}
+    facts |= reported(server_state.reachable(server.host), server.port)
+    if gpu := gpu_memory_mb(server):
+        facts["gpu_memory_mb"] = gpu
+    return replace(server, facts=facts)
+
+
+def reported(host: str, port: int) -> dict[str, Any]:
+    """Version and resolved configuration of a server, over HTTP."""
+    facts: dict[str, Any] = {}
+    version = _ask(host, port, "/version")
+    if isinstance(version, dict) and "version" in version:
+        facts["version"] = version["version"]
+    config = {"cache": cache_config(host, port)}
+    info = _ask(host, port, "/server_info?config_format=json", _INFO_S)
+    if isinstance(info, dict):
+        config["server"] = info.get("vllm_config", info)
+    facts["config"] = {name: value for name, value in config.items() if value}
+    return facts
+
+
+def _ask(host: str, port: int, path: str, timeout_s: float = probe.TIMEOUT_S) -> Any:
+    try:
+        return probe.ask(host, port, path, timeout_s=timeout_s)
+    except (OSError, http.client.HTTPException, UsageError):
+        return None  # not every engine has the endpoint
+
+
+def memory_mb(server: LocalServer) -> float:
+    """Resident memory of all processes of a server, in MB; shared pages count once per process."""
+    return round(sum(map(procfs.resident_bytes, server_state.group(server))) / 1e6, 1)
+
+
+def gpu_memory_mb(server: LocalServer) -> dict[str, float]:
+    """GPU memory of a server's processes in MB, by UUID of the GPU; empty if nvidia-smi reports none."""
+    program = shutil.which("nvidia-smi")
+    if program is None:
+        return {}
+    query = [program, "--query-compute-apps=pid,gpu_uuid,used_memory", "--format=csv,noheader,nounits"]
+    try:
+        done = subprocess.run(query, capture_output=True, text=True, timeout=30, check=False)
+    except (OSError, subprocess.TimeoutExpired):
+        return {}
+    own = set(server_state.group(server))
+    rows = csv.reader(io.StringIO(done.stdout), skipinitialspace=True)
+    return _by_gpu((row[1], row[2]) for row in rows if len(row) == 3 and row[0].isdigit() and int(row[0]) in own)
+
+
+def _by_gpu(rows: Iterable[tuple[str, str]]) -> dict[str, float]:
+    """Sum (GPU, MiB) rows to MB by GPU. A GPU with a value that is not a number, such as `[N/A]`, is left out."""
+    memory_mb_by_gpu: dict[str, float | None] = {}
+    for gpu, mib in rows:
+        previous = memory_mb_by_gpu.get(gpu, 0.0)
+        memory_mb_by_gpu[gpu] = previous + float(mib) * MIB if previous is not None and mib.isdecimal() else None
+    return {gpu: round(mb, 1) for gpu, mb in memory_mb_by_gpu.items() if mb is not None}
+
+
+def cache_config(host: str, port: int) -> dict[str, str]:
+    """The labels of `vllm:cache_config_info`; empty without that metric."""
+    try:
+        page = probe.text(host, port, "/metrics")
+    except (OSError, http.client.HTTPException, UsageError):
+        return {}
+    line = next((line for line in page.splitlines() if line.startswith("vllm:cache_config_info{")), "")
+    return dict(_LABEL.findall(line))

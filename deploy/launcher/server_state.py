@@ -1,0 +1,178 @@
+"""State files and process groups of the servers that were started on this machine. Standard library only.
+
+A process id alone does not identify a server, because the system may reuse it. A server's process group is identified by its log
+file, which at least one process of the group holds open.
+"""
+
+import calendar
+import contextlib
+import dataclasses
+import json
+import os
+import signal
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from inferload.errors import UsageError
+
+from . import paths, procfs
+
+POLL_S = 0.05
+_TIME = "%Y-%m-%dT%H:%M:%SZ"
+FACTS = ("version", "startup_s", "memory_mb", "gpu_memory_mb", "config", "prices")
+
+
+@dataclass(frozen=True, slots=True)
+class LocalServer:
+    """A started server.
+
+    `pid`: leader of its process group; `started_at`: UTC; `cores`: None if it is not pinned; `start_id`: identifies one start
+    that was requested from another machine.
+    """
+
+    engine: str
+    model: str
+    host: str
+    port: int
+    pid: int
+    started_at: str
+    argv: tuple[str, ...]
+    log: Path
+    cores: tuple[int, ...] | None = None
+    variant: dict[str, Any] | None = None  # the variant's document
+    start_id: str = ""
+    facts: dict[str, Any] = field(default_factory=dict)  # version, configuration, memory, start-up time, prices
+
+    @property
+    def url(self) -> str:
+        """The URL for clients on this machine."""
+        return f"http://{reachable(self.host)}:{self.port}"
+
+
+def reachable(host: str) -> str:
+    """The address to connect to, for the address that a server listens on."""
+    return {"0.0.0.0": "127.0.0.1", "::": "[::1]"}.get(host, f"[{host}]" if ":" in host else host)
+
+
+def state_file(port: int) -> Path:
+    return paths.state_dir() / f"{port}.json"
+
+
+def to_document(server: LocalServer) -> dict[str, Any]:
+    """The content of a state file."""
+    document = dataclasses.asdict(server)
+    facts = document.pop("facts")
+    return {**facts, **document, "log": str(server.log), "url": server.url}
+
+
+def remember(server: LocalServer) -> None:
+    """Write the state file of a server."""
+    write_state(state_file(server.port), to_document(server))
+
+
+def write_state(path: Path, document: dict[str, Any]) -> None:
+    """Write a state file atomically; UsageError if its folder is not writable."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        part_file = path.with_name(f"{path.name}.part")
+        part_file.write_text(json.dumps(document, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+        part_file.replace(path)
+    except OSError as error:
+        raise not_written(path.parent, error) from error
+
+
+def not_written(folder: Path, error: OSError) -> UsageError:
+    """The error for a state folder that is not writable."""
+    return UsageError(f"{folder}: not writable ({error.strerror}); free disk space, or change its permissions")
+
+
+def from_document(document: Mapping[str, Any]) -> LocalServer:
+    """The server of a state file's content; KeyError, TypeError or ValueError if it is invalid."""
+    cores = document.get("cores")
+    return LocalServer(
+        engine=str(document["engine"]),
+        model=str(document["model"]),
+        host=str(document["host"]),
+        port=int(document["port"]),
+        pid=int(document["pid"]),
+        started_at=str(document["started_at"]),
+        argv=tuple(str(part) for part in document["argv"]),
+        log=Path(document["log"]),
+        cores=None if cores is None else tuple(int(core) for core in cores),
+        variant=document.get("variant"),
+        start_id=str(document.get("start_id", "")),
+        facts={key: document[key] for key in FACTS if key in document},
+    )
+
+
+def recall(path: Path) -> LocalServer:
+    """Read a state file; UsageError if it is invalid."""
+    try:
+        document = json.loads(path.read_text(encoding="utf-8"))
+        if not isinstance(document, dict):
+            raise TypeError("not a JSON object")
+        return from_document(document)
+    except (OSError, KeyError, TypeError, ValueError, RecursionError) as error:
+        raise UsageError(
+            f"{path}: not a state file of a server; stop its processes by hand, and remove the file"
+        ) from error
+
+
+def remembered() -> list[LocalServer]:
+    """The servers with a state file, sorted by port."""
+    return sorted((recall(path) for path in paths.state_dir().glob("*.json")), key=lambda server: server.port)
+
+
+def forget(server: LocalServer) -> None:
+    """Remove the state file; later starts remove the log."""
+    state_file(server.port).unlink(missing_ok=True)
+
+
+def group(server: LocalServer) -> list[int]:
+    """The ids of the server's processes; empty if it has ended, even if its process id is in use again.
+
+    A zombie has no open files, so a group of zombies counts as ended.
+    """
+    with contextlib.suppress(ChildProcessError):  # started by another process, or reaped before
+        os.waitpid(server.pid, os.WNOHANG)
+    log = os.path.realpath(server.log)
+    members = [pid for pid in procfs.processes() if procfs.group_of(pid) == server.pid]
+    return members if any(log in procfs.open_files(pid) for pid in members) else []
+
+
+def end(server: LocalServer, grace_s: float) -> bool:
+    """Send TERM to the process group, and KILL after `grace_s`. Return True if any process was alive."""
+    if not group(server):
+        return False
+    _signal(server.pid, signal.SIGTERM)
+    if not _gone_within(server, grace_s):
+        _signal(server.pid, signal.SIGKILL)
+        _gone_within(server, grace_s)
+    return True
+
+
+def _signal(group_id: int, number: signal.Signals) -> None:
+    with contextlib.suppress(ProcessLookupError):  # the last process has just ended
+        os.killpg(group_id, number)
+
+
+def _gone_within(server: LocalServer, limit_s: float) -> bool:
+    deadline_s = time.monotonic() + limit_s
+    while group(server):
+        if time.monotonic() > deadline_s:
+            return False
+        time.sleep(POLL_S)
+    return True
+
+
+def utc_now() -> str:
+    """The wall clock in UTC as text, in whole seconds."""
+    return time.strftime(_TIME, time.gmtime())
+
+
+def age_s(server: LocalServer) -> float:
+    """Seconds of wall time since the start of the server."""
+    return time.time() - calendar.timegm(time.strptime(server.started_at, _TIME))

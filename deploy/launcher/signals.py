@@ -1,0 +1,28 @@
+"""SIGTERM and SIGHUP as KeyboardInterrupt, so that clean-up code stops started processes. Standard library only."""
+
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+
+class Terminated(KeyboardInterrupt):
+    """Raised for SIGTERM and SIGHUP, with the signal's number."""
+
+
+@contextmanager
+def signals_interrupt() -> Iterator[None]:
+    """Raise Terminated for SIGTERM and SIGHUP in the block, once: a second signal must not interrupt the clean-up."""
+
+    def terminate(number: int, _frame: Any) -> None:
+        signal.signal(number, signal.SIG_IGN)
+        raise Terminated(number)
+
+    numbers = [number for number in (signal.SIGTERM, signal.SIGHUP) if signal.getsignal(number) == signal.SIG_DFL]
+    for number in numbers:
+        signal.signal(number, terminate)
+    try:
+        yield
+    finally:
+        for number in numbers:
+            signal.signal(number, signal.SIG_DFL)

@@ -1,0 +1,56 @@
+"""Files for Docker Compose: server, master, workers, Prometheus and NVIDIA's GPU exporter."""
+
+from typing import Any
+
+from .container_plan import PORT, ContainerPlan, as_yaml, documents, head
+
+SERVER = f"http://server:{PORT}"
+
+
+def files(plan: ContainerPlan) -> dict[str, str]:
+    """The files by name."""
+    texts = {
+        "compose.yaml": as_yaml(document(plan), head=head("compose.yaml", plan)),
+        "prometheus.yml": as_yaml(prometheus(plan)),
+    }
+    if plan.scenario_text is not None:
+        texts["scenario.yaml"] = plan.scenario_text
+    return texts
+
+
+def document(plan: ContainerPlan) -> dict[str, Any]:
+    """The document of compose.yaml."""
+    command = plan.server_command()
+    (content,) = documents(
+        "compose.yaml",
+        plan,
+        server_program=command[:1],
+        server_words=_plain(command[1:]),
+        master_command=_plain(plan.master_command(SERVER)),
+        worker_command=plan.worker_command("master"),
+    )
+    services = content["services"]
+    server, master = services["server"], services["master"]
+    variant_environment = {name: _plain([str(value)])[0] for name, value in plan.variant.environment.items()}
+    server["environment"] = {**variant_environment, **server["environment"]}
+    if plan.engine == "simulator":
+        server["environment"] = {**variant_environment, "VLLM_API_KEY": None}
+        del server["volumes"], server["shm_size"], content["volumes"]["models"]
+    if not plan.gpus:
+        del server["deploy"], services["dcgm"]
+    if plan.scenario_text is None:
+        master["volumes"].pop()
+    return dict(content)
+
+
+def prometheus(plan: ContainerPlan) -> dict[str, Any]:
+    """The document of prometheus.yml, which scrapes the server, and the GPU exporter if there are GPUs."""
+    (content,) = documents("prometheus.yaml", plan)
+    if not plan.gpus:
+        content["scrape_configs"].pop()
+    return dict(content)
+
+
+def _plain(words: list[str]) -> list[str]:
+    """Escape `$`, so that Compose expands no variable."""
+    return [word.replace("$", "$$") for word in words]

@@ -1,0 +1,200 @@
+"""Common part of Compose and Kubernetes files: images, command lines, templates, and the plan that both are rendered from."""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from importlib.resources import files
+from itertools import takewhile
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from inferload import __version__
+from inferload.errors import UsageError
+from inferload.scenario.files import catalog
+from inferload.scenario.files.yaml_text import data_of
+from inferload.scenario.scenario import Scenario
+from inferload.scenario.scenario import load as load_scenario
+
+from ..servers.engines import ServerSpec, program_argv
+from ..variants.variant import Variant
+from ..vllm_cpu.install import VLLM
+
+PORT = 8000
+MASTER_PORT = 5557
+LOCUSTFILE = "/opt/inferload/locustfiles/chat.py"
+SCENARIO = "/scenario/scenario.yaml"
+RUNS = "/data/runs"
+_PLACEHOLDER = re.compile(r"\$([a-z_]+)")
+
+
+@dataclass(frozen=True, slots=True)
+class ContainerImages:
+    """Container images. vLLM has the version of the variants; Containerfile builds the image of inferload."""
+
+    vllm: str = f"vllm/vllm-openai:v{VLLM}"
+    inferload: str = f"inferload:{__version__}"
+    prometheus: str = "prom/prometheus:v3.5.0"
+    dcgm: str = "nvcr.io/nvidia/k8s/dcgm-exporter:4.6.0-4.8.3-distroless"
+
+
+@dataclass(frozen=True, slots=True)
+class ContainerPlan:
+    """A server and a run against it. `scenario_text`: the content of a scenario file, None for a bundled scenario."""
+
+    variant: Variant
+    engine: str
+    scenario: str
+    scenario_text: str | None
+    workers: int
+    images: ContainerImages
+
+    @property
+    def name(self) -> str:
+        """A valid DNS label for the deployment, of at most 40 characters."""
+        plain = re.sub(r"[^a-z0-9]+", "-", self.variant.name.lower()).strip("-")
+        return f"inferload-{plain}"[:40].rstrip("-")
+
+    @property
+    def gpus(self) -> int:
+        """Number of GPUs of the server; 0 for the simulator."""
+        return 0 if self.engine == "simulator" else self.variant.hardware.gpus
+
+    @property
+    def server_image(self) -> str:
+        """The image of the server."""
+        return self.images.inferload if self.engine == "simulator" else self.images.vllm
+
+    @property
+    def scenario_argument(self) -> str:
+        """The value of --scenario inside a container."""
+        return self.scenario if self.scenario_text is None else SCENARIO
+
+    def server_command(self) -> list[str]:
+        """The complete command line of the server."""
+        spec = ServerSpec(self.engine, self.variant.model, host="0.0.0.0", port=PORT, variant=self.variant)
+        return list(program_argv(spec))
+
+    def master_command(self, server: str) -> list[str]:
+        """The complete command line of the master of a headless run."""
+        options = ["--headless", "--host", server, "--scenario", self.scenario_argument]
+        return ["locust", "-f", LOCUSTFILE, *options, "--master", "--expect-workers", str(self.workers)]
+
+    def worker_command(self, master: str) -> list[str]:
+        """The complete command line of a worker."""
+        return ["locust", "-f", LOCUSTFILE, "--worker", "--master-host", master]
+
+    def values(self) -> dict[str, Any]:
+        """The values of the templates' common placeholders."""
+        return {
+            "name": self.name,
+            "variant": self.variant.name,
+            "purpose": self.variant.purpose,
+            "hardware": str(self.variant.hardware),
+            "server_image": self.server_image,
+            "image": self.images.inferload,
+            "prometheus_image": self.images.prometheus,
+            "dcgm_image": self.images.dcgm,
+            "gpus": self.gpus,
+            "workers": self.workers,
+        }
+
+
+def head(name: str, plan: ContainerPlan) -> str:
+    """The comment at the top of a template, with the plan's values."""
+    lines = takewhile(lambda line: line.startswith("# "), _template(name).splitlines())
+    return str(_filled("\n".join(line.removeprefix("# ") for line in lines), plan.values()))
+
+
+def documents(name: str, plan: ContainerPlan, **values: Any) -> list[Any]:
+    """The documents of a template. A scalar that is a placeholder is replaced by a value of any type; values are not parsed."""
+    return [_filled(document, {**plan.values(), **values}) for document in yaml.safe_load_all(_template(name))]
+
+
+def _template(name: str) -> str:
+    return files("inferload.deploy.render").joinpath("templates", name).read_text(encoding="utf-8")
+
+
+def _filled(part: Any, values: Mapping[str, Any]) -> Any:
+    if isinstance(part, dict):
+        return {key: _filled(value, values) for key, value in part.items()}
+    if isinstance(part, list):
+        return [_filled(value, values) for value in part]
+    if not isinstance(part, str):
+        return part
+    whole = _PLACEHOLDER.fullmatch(part)
+    return values[whole[1]] if whole else _PLACEHOLDER.sub(lambda name: str(values[name[1]]), part)
+
+
+def plan_of(variant: Variant, engine: str, scenario: str, workers: int, images: ContainerImages) -> ContainerPlan:
+    """Build a plan; UsageError for a variant or a scenario that cannot run in containers."""
+    if workers < 1:
+        raise UsageError(f"--workers {workers}: must be 1 or more")
+    if engine == "vllm" and not variant.hardware.gpus:
+        raise UsageError(
+            f"{variant.name}: its model is generated, and no image of vLLM has it; use --engine simulator, or a variant for GPUs"
+        )
+    return ContainerPlan(variant, engine, *_scenario(scenario), workers, images)
+
+
+def _scenario(scenario_name: str) -> tuple[str, str | None]:
+    """Name and text of a scenario; no text for a bundled scenario that reads other bundled files, which the image has."""
+    path, scenario = catalog.resolve(scenario_name), load_scenario(scenario_name)
+    is_file_of_user = path.parent.resolve() != catalog.folder().resolve()
+    if reads := _files(scenario):
+        if is_file_of_user or not all((catalog.folder() / name).is_file() for name in reads):
+            raise UsageError(
+                f"scenario {scenario_name}: reads {', '.join(reads)}, which no image has; build an image with all of them"
+            )
+        return path.stem, None
+    return path.stem, catalog.read(path)
+
+
+def _files(scenario: Scenario) -> list[str]:
+    """Paths of files and of code that a scenario names."""
+    paths: list[str] = []
+
+    def collect(part: Any) -> None:
+        if isinstance(part, dict):
+            paths.extend([str(part["path"])] if part.get("path") else [])
+            paths.extend([part["agent"]] if ".py" in str(part.get("agent")) else [])
+            for value in part.values():
+                collect(value)
+        elif isinstance(part, list):
+            for value in part:
+                collect(value)
+
+    collect(data_of(scenario.resolved_text()))
+    return paths
+
+
+class _Dumper(yaml.SafeDumper):
+    """YAML without aliases; texts of several lines are literal blocks."""
+
+    def ignore_aliases(self, data: Any) -> bool:
+        return True
+
+
+def _text(dumper: yaml.SafeDumper, text: str) -> yaml.Node:
+    return dumper.represent_scalar("tag:yaml.org,2002:str", text, style="|" if "\n" in text else None)
+
+
+_Dumper.add_representer(str, _text)
+
+
+def as_yaml(*documents: dict[str, Any], head: str = "") -> str:
+    """The YAML text of documents after a comment, with the order of keys unchanged."""
+    comment = "".join(f"# {line}\n" for line in head.splitlines())
+    return comment + yaml.dump_all(documents, Dumper=_Dumper, sort_keys=False, width=10_000)
+
+
+def write(folder: Path, files: dict[str, str]) -> None:
+    """Write files into a folder and create it if necessary; UsageError if it is not writable."""
+    try:
+        for name, text in files.items():
+            path = folder / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise UsageError(f"-o {folder}: {error.strerror}; name a writable folder") from error

@@ -1,0 +1,73 @@
+"""Files for Kubernetes: Deployment and Service of the server, and a run against it as Jobs."""
+
+from typing import Any
+
+from .container_plan import PORT, ContainerPlan, as_yaml, documents, head
+
+Object = dict[str, Any]
+
+
+def files(plan: ContainerPlan, shared_runs: bool) -> dict[str, str]:
+    """The files by name. `shared_runs`: several nodes can mount the volume of results at once."""
+    mode = "ReadWriteMany" if shared_runs else "ReadWriteOnce"
+    objects = {
+        "server.yaml": server_objects(plan),
+        "results.yaml": documents("results.yaml", plan, access_mode=mode),
+        "reader.yaml": documents("reader.yaml", plan, pod=_pod(plan, "reader", ["sleep", "3600"], True)),
+        "run.yaml": run_objects(plan, shared_runs),
+    }
+    return {name: as_yaml(*items, head=head(name, plan)) for name, items in objects.items()}
+
+
+def server_url(plan: ContainerPlan) -> str:
+    """The URL of the server in the namespace."""
+    return f"http://{plan.name}:{PORT}"
+
+
+def server_objects(plan: ContainerPlan) -> list[Object]:
+    """Deployment, Service, and for vLLM the volume of weights."""
+    models, deployment, service = documents("server.yaml", plan, server_command=_plain(plan.server_command()))
+    pod = deployment["spec"]["template"]["spec"]
+    server = pod["containers"][0]
+    variant_environment = [
+        {"name": name, "value": _plain([str(value)])[0]} for name, value in plan.variant.environment.items()
+    ]
+    server["env"] = [*variant_environment, *server["env"]]
+    if not plan.gpus:
+        del server["resources"]
+    if plan.engine == "vllm":
+        return [models, deployment, service]
+    server["env"] = [*variant_environment, *(entry for entry in server["env"] if entry["name"] == "VLLM_API_KEY")]
+    del server["volumeMounts"], pod["volumes"]
+    return [deployment, service]
+
+
+def run_objects(plan: ContainerPlan, shared_runs: bool) -> list[Object]:
+    """ConfigMap of the scenario, headless Service of the master, Jobs of the master and the workers."""
+    scenario, *others = documents(
+        "run.yaml",
+        plan,
+        scenario_text=plan.scenario_text,
+        master_pod=_pod(plan, "master", plan.master_command(server_url(plan)), True),
+        worker_pod=_pod(plan, "worker", plan.worker_command(f"{plan.name}-master"), shared_runs),
+    )
+    return others if plan.scenario_text is None else [scenario, *others]
+
+
+def _pod(plan: ContainerPlan, part: str, command: list[str], on_volume: bool) -> Object:
+    """A pod of the load generator. `on_volume`: its runs are on the volume of results."""
+    runs = {"persistentVolumeClaim": {"claimName": f"{plan.name}-runs"}} if on_volume else {"emptyDir": {}}
+    volume = {"name": "runs", **runs}
+    (pod,) = documents("pod.yaml", plan, part=part, command=_plain(command), runs_volume=volume)
+    container = pod["containers"][0]
+    if part != "master":
+        del container["ports"]
+    if part != "master" or plan.scenario_text is None:
+        container["volumeMounts"].pop()
+        pod["volumes"].pop()
+    return dict(pod)
+
+
+def _plain(words: list[str]) -> list[str]:
+    """Escape `$(`, so that Kubernetes expands no variable."""
+    return [word.replace("$(", "$$(") for word in words]

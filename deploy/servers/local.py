@@ -1,0 +1,71 @@
+"""Servers on this machine: start by specification, record of properties and prices.
+
+with serving(Wanted(engine="simulator", port=free_port())) as server:
+    ... server.url ...
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from inferload.results import prices
+from inferload.results.cost import Prices
+
+from ..launcher import launch, probe, server_info
+from ..launcher.launch import Say, to_stderr
+from ..launcher.server_state import LocalServer
+from ..variants.variant import document
+from .engines import Command, ServerSpec, command_of
+
+
+def start(spec: ServerSpec, command: Command | None = None) -> LocalServer:
+    """Start a server in its own process group and write its state file; it does not answer yet.
+
+    `command`: instead of the engine's command line. UsageError if the port is taken.
+    """
+    probe.check_port(spec.port)
+    command = command or command_of(spec)
+    server = LocalServer(
+        engine=spec.engine,
+        model=spec.model,
+        host=spec.host,
+        port=spec.port,
+        pid=0,
+        started_at="",
+        argv=command.argv,
+        log=Path(),
+        cores=spec.cores,
+        variant=None if spec.variant is None else document(spec.variant),
+    )
+    return launch.begin(server, command.environment)
+
+
+@contextmanager
+def serving(spec: ServerSpec, say: Say = to_stderr) -> Iterator[LocalServer]:
+    """Context manager: a server that answers, stopped at the end of the block."""
+    command = command_of(spec)
+    server = start(spec, command)
+    try:
+        took_s = launch.wait(server, command.ready_s, say)
+        say(f"{server.engine}: {server.model} at {server.url} after {took_s:.1f} s")
+        yield server
+    finally:
+        launch.stop(server)
+
+
+def described(server: LocalServer, startup_s: float, price_options: Prices) -> LocalServer:
+    """The server with its properties and prices."""
+    server = server_info.measured(server, startup_s)
+    return replace(server, facts={**server.facts, **priced(server.variant, price_options)})
+
+
+def priced(variant: dict[str, Any] | None, price_options: Prices) -> dict[str, Any]:
+    """The prices of a server as a document; empty without prices. The number of GPUs defaults to the variant's, else to one."""
+    gpus = ((variant or {}).get("hardware") or {}).get("gpus")
+    return (
+        {"prices": prices.to_document(price_options.over(Prices(gpus=gpus or 1)))}
+        if prices.to_document(price_options)
+        else {}
+    )

@@ -1,0 +1,159 @@
+"""Sweep file: variants, baseline, scenarios and number of pairs of runs."""
+
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import yaml
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from inferload.errors import UsageError
+from inferload.results.cost import Prices
+from inferload.scenario import scenario as scenarios
+from inferload.scenario.files import catalog
+from inferload.scenario.files.mistakes import ScenarioError, faults_of
+from inferload.scenario.files.yaml_text import parse
+from inferload.scenario.schema.fields import Name
+
+from ..variants.settings import changed
+from ..variants.variant import Variant, named
+
+MOST_PAIRS = 1000
+
+
+class _Part(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+def label(variant: str) -> str:
+    """A variant's name in folders and tables: the part after the colon of `FILE.yaml:NAME`."""
+    return variant.rpartition(":")[2]
+
+
+class SweepCost(_Part):
+    """Prices of a sweep's servers, in any currency."""
+
+    gpu_hour_price: Annotated[float, Field(ge=0, allow_inf_nan=False)] | None = Field(
+        default=None, description="price of one GPU for one hour"
+    )
+    gpus: Annotated[int, Field(strict=True, ge=1)] | None = Field(
+        default=None, description="GPUs paid for each server; null: as many as its variant needs"
+    )
+    cached_price_ratio: Annotated[float, Field(ge=0, le=1)] | None = Field(
+        default=None, description="price of a cached prompt token over an uncached one's, such as 0.1"
+    )
+
+
+class Sweep(_Part):
+    """Content of a sweep file."""
+
+    schema_: Literal[1] = Field(alias="schema", description="version of this file format: 1")
+    name: Name = Field(description="short name, also of the folder")
+    engine: Literal["simulator", "vllm", "vllm-cpu"] = Field(description="engine of the servers")
+    baseline: str = Field(description="the variant that all others are compared with")
+    variants: Annotated[tuple[str, ...], Field(strict=False, min_length=1)] = Field(description="the other variants")
+    scenarios: Annotated[tuple[str, ...], Field(strict=False, min_length=1)] = Field(
+        description="scenarios: bundled names, or files"
+    )
+    pairs: Annotated[int, Field(strict=True, ge=1, le=MOST_PAIRS)] = Field(
+        default=6,
+        description="runs of each variant on each scenario, each with its own seed; the sign-flip test needs 6 or more",
+    )
+    restart: Literal["each", "once"] = Field(
+        default="each",
+        description="each: one server start for each pair; once: one start for each variant, and verdicts for these starts only",
+    )
+    seed: Annotated[int, Field(strict=True, ge=0)] = Field(
+        default=0, description="seed of the runs' seeds and of the order of variants"
+    )
+    primary: str = Field(default="mean(ttft_ms)", description="the measure of the verdict, as in a gate")
+    sd_log: Annotated[float, Field(strict=True, gt=0)] = Field(
+        default=0.05,
+        description="assumed standard deviation of a pair's log ratio, for the detectable change: 0.05 is 5 %",
+    )
+    measure_s: Annotated[float, Field(strict=True, gt=0)] | None = Field(
+        default=None, description="longest measurement of a run in seconds; null: by the scenario"
+    )
+    reports: bool = Field(
+        default=True,
+        description="false: no pages for the runs, which take seconds each; inferload report makes them later",
+    )
+    set: Annotated[tuple[str, ...], Field(strict=False)] = Field(
+        default=(), description='changes to every variant: ["max-num-seqs=8"]'
+    )
+
+    cost: SweepCost = Field(default=SweepCost(), description="prices; without one, cost is not measured")
+
+    @model_validator(mode="after")
+    def _distinct(self) -> "Sweep":
+        labels = [label(name) for name in self.all_variants]
+        repeated = sorted({name for name in labels if labels.count(name) > 1})
+        if repeated:
+            raise ValueError(f"variant {repeated[0]} is listed twice")
+        return self
+
+    @property
+    def all_variants(self) -> tuple[str, ...]:
+        """The baseline and the variants."""
+        return (self.baseline, *self.variants)
+
+    @property
+    def prices(self) -> Prices:
+        """The prices of each server."""
+        return Prices(self.cost.gpu_hour_price, self.cost.gpus, self.cost.cached_price_ratio)
+
+    def priced(self, prices: Prices) -> "Sweep":
+        """A copy with prices that override the file's."""
+        merged = prices.over(self.prices)
+        cost = SweepCost(gpu_hour_price=merged.gpu_hour, gpus=merged.gpus, cached_price_ratio=merged.cached_ratio)
+        return self.model_copy(update={"cost": cost})
+
+    def variant(self, name: str) -> Variant:
+        """A variant with the sweep's changes."""
+        return changed(named(name), self.set)
+
+
+def load(path: Path) -> Sweep:
+    """Read a sweep file.
+
+    ScenarioError lists the mistakes with their lines; UsageError for unknown variants and scenarios, and for a scenario without
+    an end.
+    """
+    sweep = from_text(catalog.read(_resolved(path)), str(path))
+    for name in sweep.all_variants:
+        sweep.variant(name)
+    for name in sweep.scenarios:
+        if not scenarios.load(name).ends_by_itself and sweep.measure_s is None:
+            raise UsageError(f"{path}: scenario {name} has no end; set measure_s")
+    return sweep
+
+
+def _resolved(path: Path) -> Path:
+    """The path of the file, or of a bundled study of that name."""
+    if path.is_file():
+        return path
+    bundled = catalog.folder() / "studies" / f"{path.name.removesuffix('.yaml')}.yaml"
+    if bundled.is_file():
+        return bundled
+    names = ", ".join(sorted(study.stem for study in bundled.parent.glob("*.yaml"))) or "none"
+    raise UsageError(f"sweep {path}: no such file or bundled study; bundled studies: {names}")
+
+
+def from_text(text: str, origin: str) -> Sweep:
+    """Parse a sweep from YAML; ScenarioError lists the mistakes."""
+    parsed = parse(text)
+    faults = list(parsed.faults)
+    if parsed.data is not None:
+        try:
+            sweep = Sweep.model_validate(parsed.data)
+        except ValidationError as error:
+            faults += faults_of(error, parsed, Sweep.model_json_schema())
+        else:
+            if not faults:
+                return sweep
+    raise ScenarioError(origin, faults)
+
+
+def to_text(sweep: Sweep) -> str:
+    """The sweep as YAML with all defaults; `from_text` of it returns an equal sweep."""
+    data: dict[str, Any] = sweep.model_dump(mode="json", by_alias=True)
+    return yaml.safe_dump(data, sort_keys=False, width=110)

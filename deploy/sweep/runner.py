@@ -1,0 +1,119 @@
+"""Execution of a sweep: server starts and runs, each with an entry in the journal."""
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from inferload.campaign import runner
+from inferload.campaign.runner import Runner
+from inferload.errors import UsageError
+from inferload.measure import clock
+from inferload.numbers import duration
+
+from ..launcher import launch, probe, server_state
+from ..launcher.server_state import LocalServer
+from ..servers import local
+from ..servers.engines import ServerSpec, command_of
+from .definition import Sweep
+from .journal import SweepJournal
+from .plan import PlannedRun, ServerStart
+
+PLAN = "sweep.yaml"
+
+Say = Callable[[str], None]
+
+
+class SweepRunner:
+    """Make the remaining runs of a sweep. A variant that fails is recorded, and the sweep continues.
+
+    `scenarios`: name or path of each scenario in the sweep file, by the scenario's name.
+    """
+
+    def __init__(
+        self, sweep: Sweep, folder: Path, scenarios: Mapping[str, str], journal: SweepJournal, say: Say
+    ) -> None:
+        self._sweep = sweep
+        self._folder = folder
+        self._scenarios = scenarios
+        self._journal = journal
+        self._say = say
+        self._runner = Runner(folder, journal)
+
+    def perform(self, plan: list[ServerStart]) -> None:
+        """Make the runs in order. Ctrl-C stops; completed runs stay."""
+        total = sum(len(start.runs) for start in plan)
+        done = sum(self._journal.outcome(run.folder) is not None for start in plan for run in start.runs)
+        began_ns, begun_at = clock.now_ns(), done
+        for start in plan:
+            remaining = [run for run in start.runs if self._journal.outcome(run.folder) is None]
+            if remaining:
+                self._say(f"{done}/{total} runs{_remaining(began_ns, begun_at, done, total)}; starting {start.variant}")
+                self._make_runs(start, remaining)
+                done += len(remaining)
+
+    def _make_runs(self, start: ServerStart, remaining: list[PlannedRun]) -> None:
+        try:
+            server = self._up(start)
+        except UsageError as error:
+            for run in remaining:
+                self._journal.write(kind="run", folder=run.folder, cause=f"the server did not start: {error}")
+            self._say(f"  {start.variant}: {' '.join(str(error).split())}")
+            return
+        try:
+            for position, run in enumerate(remaining):
+                if position:  # cache salts isolate runs too, unless the scenario disables them
+                    probe.empty_prefix_cache(server_state.reachable(server.host), server.port)
+                self._run(run, server)
+        finally:
+            launch.stop(server)
+            self._journal.write(kind="server_down", port=server.port)
+
+    def _up(self, start: ServerStart) -> LocalServer:
+        variant = self._sweep.variant(start.variant)
+        spec = ServerSpec(engine=self._sweep.engine, model=variant.model, port=port_for(self._journal), variant=variant)
+        command = command_of(spec)
+        self._journal.write(kind="server_starting", port=spec.port, variant=start.variant)
+        server = local.start(spec, command)
+        try:
+            self._journal.write(kind="server_up", port=server.port, pid=server.pid, variant=start.variant)
+            took_s = launch.wait(server, command.ready_s, lambda text: None)
+            self._journal.write(kind="server_ready", port=server.port, took_s=round(took_s, 3))
+            server = local.described(server, took_s, self._sweep.prices.over(variant.prices))
+            server_state.remember(server)
+        except BaseException:  # Ctrl-C too: a server in its own session gets no SIGINT
+            launch.stop(server)
+            self._journal.write(kind="server_down", port=server.port)
+            raise
+        return server
+
+    def _run(self, run: PlannedRun, server: LocalServer) -> None:
+        def server_ended() -> str | None:
+            return None if server_state.group(server) else f"the server ended during the run: {launch.why(server)}"
+
+        entry = self._runner.run(run.folder, self._argv(run, server), fault=server_ended)
+        if "cause" in entry:
+            self._say(f"  {run.folder}: {' '.join(entry['cause'].split())}")
+        elif entry["exit_code"] == 3:
+            self._say(f"  {run.folder}: the measurement is not valid; the run is stored and not compared")
+
+    def _argv(self, run: PlannedRun, server: LocalServer) -> list[str]:
+        options = {"seed": str(run.seed), "no_report": not self._sweep.reports}
+        seconds = self._sweep.measure_s
+        extra = [] if seconds is None else ["--run-time", f"{seconds:g}"]
+        scenario = str(self._scenarios[run.scenario])
+        return runner.command(scenario, server.url, self._folder / run.folder, options, extra)
+
+
+def _remaining(began_ns: int, begun_at: int, done: int, total: int) -> str:
+    if done == begun_at:
+        return ""
+    each_s = (clock.now_ns() - began_ns) / 1e9 / (done - begun_at)
+    return f", about {duration(round(each_s * (total - done)))} left"
+
+
+def port_for(journal: SweepJournal) -> int:
+    """The port of a sweep's servers: the one in the journal, or a new one if another program uses it."""
+    if journal.port is not None and probe.is_free("127.0.0.1", journal.port):
+        return journal.port
+    port = probe.free_port()
+    journal.write(kind="port", port=port)
+    return port

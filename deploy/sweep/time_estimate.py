@@ -1,0 +1,82 @@
+"""Duration of a sweep: from the durations in its journal, else from the phases and counts of its scenarios."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from statistics import mean
+
+from inferload.content.data import Data
+from inferload.numbers import duration, listed
+from inferload.plan.planned_load import Sample, planned_end_s
+from inferload.scenario.scenario import Scenario
+from inferload.workload.sessions import Sessions
+
+from .definition import Sweep
+from .journal import SweepJournal
+from .plan import PlannedRun, ServerStart
+
+# Estimates for a sweep without durations in its journal: the start of an engine, and the time of a run outside its phases
+# (processes, preflight, drain, files) and for its pages.
+START_S = {"simulator": 2.0, "vllm-cpu": 35.0, "vllm": 120.0}
+RUN_S = 5.0
+PAGES_S = 3.0
+_SAMPLE = Sample(200, 2_000)
+
+
+@dataclass(frozen=True, slots=True)
+class RunTime:
+    """The time of a run.
+
+    `beside_s`: outside the phases; `load_s`: of the phases, None if unknown before the run; `limit_s`: limit of the phases.
+    """
+
+    beside_s: float
+    load_s: float | None
+    limit_s: float | None = None
+
+
+def planned(sweep: Sweep, scenario: Scenario, source: str) -> RunTime:
+    """The estimated time of a run from its scenario. `source`: the scenario's name or path in the sweep file."""
+    if sweep.measure_s is not None:
+        scenario = scenario.changed({"phases.measure_s": sweep.measure_s})
+    phases, passes = scenario.phases, 2 if scenario.cache.twice else 1
+    end_s = planned_end_s(scenario, Sessions(scenario, Data(source)), _SAMPLE)
+    limit_s = None if phases.measure_s is None else phases.warmup_s + phases.measure_s + phases.drain_s
+    return RunTime(
+        beside_s=RUN_S + (PAGES_S if sweep.reports else 0.0),
+        load_s=None if end_s is None else passes * end_s,
+        limit_s=None if limit_s is None else passes * limit_s,
+    )
+
+
+def remaining_text(
+    plan: Sequence[ServerStart], journal: SweepJournal, planned_times: Mapping[str, RunTime], engine: str, retry: bool
+) -> str:
+    """A phrase on the time of the remaining runs. `retry`: failed runs are made again."""
+    measured = {name: RunTime(mean(durations_s), 0.0) for name, durations_s in journal.run_durations_s().items()}
+    times = {**planned_times, **measured}
+    remaining = [start for start in plan if _remaining_runs(start, journal, retry)]
+    runs = [run.scenario for start in remaining for run in _remaining_runs(start, journal, retry)]
+    starts_s = len(remaining) * mean(journal.start_durations_s or [START_S[engine]])
+    known_s = starts_s + sum(times[name].beside_s + (times[name].load_s or 0.0) for name in runs)
+    suffix = "" if len(runs) == sum(len(start.runs) for start in plan) else " left"
+    unknown = [name for name in dict.fromkeys(runs) if times[name].load_s is None]
+    unlimited = [name for name in unknown if times[name].limit_s is None]
+    if unlimited:
+        return f"at least about {_rounded(known_s)}{suffix}: the duration of a run of {listed(unlimited)} is unknown"
+    if unknown:
+        most = _rounded(known_s + sum(times[name].limit_s or 0.0 for name in runs if name in unknown))
+        return f"at most about {most}{suffix}: a run of {listed(unknown)} may end before its time limit"
+    return f"about {_rounded(known_s)}{suffix}"
+
+
+def _remaining_runs(start: ServerStart, journal: SweepJournal, retry: bool) -> list[PlannedRun]:
+    return [run for run in start.runs if not _done(journal, run, retry)]
+
+
+def _done(journal: SweepJournal, run: PlannedRun, retry: bool) -> bool:
+    outcome = journal.outcome(run.folder)
+    return outcome is not None and not (retry and outcome.get("cause"))
+
+
+def _rounded(total_s: float) -> str:
+    return duration(round(total_s))

@@ -1,0 +1,276 @@
+"""Variants: named configurations of a server, each with the factor in which it differs from its base.
+
+The YAML files beside this module each have one family: a model, its hardware, and variants by name.
+"""
+
+import difflib
+import json
+import math
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from inferload.errors import UsageError
+from inferload.results import prices
+from inferload.results.cost import UNPRICED, Prices
+from inferload.scenario.files import catalog
+
+from ..launcher.machine_checks import DEFAULT_UTILIZATION, Hardware
+from ..simulator.core.hardware import find
+from ..vllm.arguments import to_argv
+
+FOLDER = Path(__file__).parent
+
+# Arguments of every variant, which the diagnosis of a run needs: times and cached tokens of each request, and histogram buckets
+# (seconds) that are fine enough for a median.
+ALWAYS: Mapping[str, Any] = {
+    "enable-per-request-metrics": True,
+    "enable-prompt-tokens-details": True,
+    "custom-histogram-buckets": {
+        "request_latency": [
+            *(0.001, 0.002, 0.005, 0.01, 0.02, 0.03, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.5, 0.75),
+            *(1.0, 1.5, 2.0, 3.0, 5.0, 7.5, 10.0, 15.0, 20.0, 30.0, 60.0, 120.0, 300.0, 600.0),
+        ]
+    },
+}
+_KEYS = {"purpose", "base", "factor", "args", "environment", "model", "hardware", "old", "simulated_as", "prices"}
+_PARALLEL = ("tensor-parallel-size", "pipeline-parallel-size", "data-parallel-size")
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+_ENVIRONMENT_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_FLAG_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
+_FAMILY_KEYS = {"source", "model", "hardware", "simulated_as", "prices", "variants"}
+
+
+@dataclass(frozen=True, slots=True)
+class Variant:
+    """A variant with the arguments of its base. `args`: of vLLM, by long name; `old`: the flags in its source."""
+
+    name: str
+    family: str
+    purpose: str
+    model: str
+    hardware: Hardware
+    source: str
+    simulated_as: str
+    base: str | None = None
+    factor: str = ""
+    args: Mapping[str, Any] = field(default_factory=dict)
+    environment: Mapping[str, str] = field(default_factory=dict)
+    old: str | None = None
+    prices: Prices = UNPRICED
+
+    def __post_init__(self) -> None:
+        """Set the number of GPUs to the product of the parallel sizes; UsageError for invalid values."""
+        check_name(self.name)
+        _check_words(self)
+        if self.hardware.gpus:
+            gpus = math.prod(self._size(name) for name in _PARALLEL)
+            object.__setattr__(self, "hardware", replace(self.hardware, gpus=gpus))
+
+    def _size(self, name: str) -> int:
+        value = self.args.get(name)
+        if value is None:
+            return 1
+        if not str(value).isdecimal() or int(value) < 1:
+            raise UsageError(f"{self.name}: {name} {value}: not a whole number of 1 or more")
+        return int(value)
+
+    @property
+    def argv(self) -> tuple[str, ...]:
+        """The arguments after `vllm serve MODEL`, including ALWAYS."""
+        return tuple(to_argv({**self.args, **{name: value for name, value in ALWAYS.items() if name not in self.args}}))
+
+    @property
+    def utilization(self) -> float:
+        """The share of each GPU's memory that the server takes; UsageError if it is not a number."""
+        value = self.args.get("gpu-memory-utilization") or DEFAULT_UTILIZATION
+        try:
+            return float(value)
+        except (TypeError, ValueError):
+            raise UsageError(f"{self.name}: gpu-memory-utilization {value}: not a number") from None
+
+    def with_args(self, changes: Mapping[str, Any]) -> "Variant":
+        """A copy with changed arguments; None removes an argument."""
+        return replace(self, args={**self.args, **changes})
+
+    def difference(self, base: "Variant") -> list[str]:
+        """The differences from another variant, one line each."""
+        lines = [
+            f"{name}: {_formatted(base.args.get(name))} -> {_formatted(self.args.get(name))}"
+            for name in dict.fromkeys((*base.args, *self.args))
+            if base.args.get(name) != self.args.get(name)
+        ]
+        if self.model != base.model:
+            lines.insert(0, f"model: {base.model} -> {self.model}")
+        if self.hardware != base.hardware:
+            lines.append(f"hardware: {base.hardware} -> {self.hardware}")
+        return lines
+
+
+def check_name(name: str) -> str:
+    """Return a valid name of a variant, which is also a folder name; UsageError for an invalid one."""
+    if not isinstance(name, str) or not _NAME.fullmatch(name):
+        raise UsageError(
+            f"variant {name!r}: its name must be letters, digits, '.', '_' or '-', at most 64, and begin with a letter or digit"
+        )
+    return name
+
+
+def _check_words(variant: Variant) -> None:
+    """Raise UsageError for values of another type and for invalid names of flags or environment variables."""
+    for key in ("purpose", "model", "source", "simulated_as", "factor"):
+        if not isinstance(getattr(variant, key), str):
+            raise UsageError(f"{variant.name}: {key} {getattr(variant, key)!r}: not a text; quote it")
+    if not (variant.old is None or isinstance(variant.old, str)):
+        raise UsageError(f"{variant.name}: old {variant.old!r}: not a text; quote it")
+    for name in variant.args:
+        if not isinstance(name, str) or not _FLAG_NAME.fullmatch(name):
+            raise UsageError(f"{variant.name}: args: {name!r} is not the name of a flag; such as max-num-seqs")
+    for name, value in variant.environment.items():
+        if not isinstance(name, str) or not _ENVIRONMENT_NAME.fullmatch(name):
+            raise UsageError(f"{variant.name}: environment: {name!r} is not a name; letters, digits and '_' only")
+        if not isinstance(value, str | int | float) or isinstance(value, bool) or "\0" in str(value):
+            raise UsageError(f"{variant.name}: environment: {name} {value!r}: not a text or a number; quote it")
+
+
+def _formatted(value: Any) -> str:
+    """Format a value as in a variant's file."""
+    if value is None:
+        return "not set"
+    return json.dumps(value, separators=(",", ":")) if isinstance(value, bool | Mapping | list | tuple) else str(value)
+
+
+@cache
+def bundled() -> Mapping[str, Variant]:
+    """All bundled variants by name, in the order of the files."""
+    variants_by_name: dict[str, Variant] = {}
+    for path in sorted(FOLDER.glob("*.yaml")):
+        family = _read(path)
+        if repeated := sorted(variants_by_name.keys() & family.keys()):
+            raise UsageError(f"{path}: variant {repeated[0]} is also in another file")
+        variants_by_name |= family
+    return variants_by_name
+
+
+def named(name: str) -> Variant:
+    """A bundled variant, or one of a file: `file.yaml:name`. UsageError suggests the nearest name."""
+    path, sign, inside = name.rpartition(":")
+    if sign and path.endswith((".yaml", ".yml")):
+        return _pick(_read(Path(path)), inside, path)
+    if name.endswith((".yaml", ".yml")):
+        inside = ", ".join(_read(Path(name)))
+        raise UsageError(f"{name}: names no variant; write {name}:NAME with one of {inside}")
+    return _pick(bundled(), name, "inferload deploy list")
+
+
+def stand_in(variant: Variant) -> str:
+    """Model and device of the preset whose step times the simulator uses for a variant."""
+    preset = find(variant.simulated_as)
+    return f"{preset.model.name} on {preset.device.name} ({preset.name})"
+
+
+def base_of(variant: Variant, name: str) -> Variant | None:
+    """The base of a variant, from the same file; None if it is a base itself."""
+    path, sign, _ = name.rpartition(":")
+    return None if variant.base is None else named(f"{path}{sign}{variant.base}")
+
+
+def _read(path: Path) -> Mapping[str, Variant]:
+    return family_of(catalog.data(path, "", "FILE.yaml:NAME names a variant of a file"), path)
+
+
+def _pick(variants: Mapping[str, Variant], name: str, where: str) -> Variant:
+    if name in variants:
+        return variants[name]
+    nearest = difflib.get_close_matches(name, variants, n=1, cutoff=0.4)
+    raise UsageError(
+        f"variant {name}: not known" + (f"; did you mean {nearest[0]}?" if nearest else "") + f" (see {where})"
+    )
+
+
+def family_of(document: Any, path: Path) -> dict[str, Variant]:
+    """Parse the variants of a family's file; UsageError names the invalid key."""
+    if not isinstance(document, Mapping):
+        raise UsageError(f"{path}: not a family of variants; write source, model, hardware and variants")
+    _check_keys(document, _FAMILY_KEYS, f"{path}")
+    variants_by_name: dict[str, Variant] = {}
+    variants = document.get("variants") or {}
+    if not isinstance(variants, Mapping):
+        raise UsageError(f"{path}: variants: not a mapping of names")
+    for name, entry in variants.items():
+        if not isinstance(entry, Mapping):
+            raise UsageError(f"{path}: variant {name}: not a mapping")
+        _check_keys(entry, _KEYS, f"{path}: variant {name}")
+        for key in ("args", "environment"):
+            if not isinstance(entry.get(key) or {}, Mapping):
+                raise UsageError(f"{path}: variant {name}: {key}: not a mapping such as {{max-num-seqs: 8}}")
+        variants_by_name[name] = _variant(name, entry, document, variants_by_name, path)
+    if not variants_by_name:
+        raise UsageError(f"{path}: no variants")
+    return variants_by_name
+
+
+def _variant(
+    name: str, entry: Mapping[str, Any], family: Mapping[str, Any], previous: Mapping[str, Variant], path: Path
+) -> Variant:
+    base = entry.get("base")
+    if base is not None and not (isinstance(base, str) and base in previous):
+        raise UsageError(f"{path}: variant {name}: its base {base!s} is not defined before it")
+    if (base is None) != ("factor" not in entry):
+        raise UsageError(f"{path}: variant {name}: define both base and factor, or neither")
+    parent = previous[base] if base is not None else None
+    try:
+        hardware = Hardware(**entry["hardware"]) if "hardware" in entry else None
+        return Variant(
+            name=name,
+            family=path.stem,
+            purpose=entry["purpose"],
+            model=entry.get("model") or (parent.model if parent else family["model"]),
+            hardware=hardware or (parent.hardware if parent else Hardware(**family["hardware"])),
+            source=family["source"],
+            simulated_as=entry.get("simulated_as") or (parent.simulated_as if parent else family["simulated_as"]),
+            base=base,
+            factor=entry.get("factor", ""),
+            args={**(parent.args if parent else {}), **(entry.get("args") or {})},
+            environment={**(parent.environment if parent else {}), **(entry.get("environment") or {})},
+            old=entry.get("old"),
+            prices=prices.from_document(entry.get("prices"), f"{path}: variant {name}: prices").over(
+                parent.prices if parent else prices.from_document(family.get("prices"), f"{path}: prices")
+            ),
+        )
+    except (KeyError, TypeError) as error:
+        raise UsageError(f"{path}: variant {name}: {error} is missing or invalid") from error
+
+
+def _check_keys(document: Mapping[str, Any], known: set[str], where: str) -> None:
+    for key in document:
+        if key not in known:
+            nearest = difflib.get_close_matches(str(key), known, n=1)
+            raise UsageError(f"{where}: unknown key {key}" + (f"; did you mean {nearest[0]}?" if nearest else ""))
+
+
+def document(variant: Variant) -> dict[str, Any]:
+    """All properties of a variant, for JSON."""
+    return {
+        "name": variant.name,
+        "family": variant.family,
+        "purpose": variant.purpose,
+        "model": variant.model,
+        "hardware": {
+            "gpu": variant.hardware.gpu,
+            "gpus": variant.hardware.gpus,
+            "memory_gib": variant.hardware.memory_gib,
+        },
+        "base": variant.base,
+        "factor": variant.factor,
+        "simulated_as": variant.simulated_as,
+        "args": dict(variant.args),
+        "argv": list(variant.argv),
+        "environment": dict(variant.environment),
+        "source": variant.source,
+        "old": variant.old,
+        "prices": prices.to_document(variant.prices),
+    }

@@ -1,0 +1,127 @@
+"""Reference of all commands and options, from their parsers: `python -m inferload.cli.reference > docs/cli.md`."""
+
+import argparse
+from collections.abc import Iterator
+
+from inferload.cli import GROUPS, REMOVED, build_parser
+from inferload.run_options import REMOVED_OPTIONS
+
+_HEAD = """# Commands
+
+<!-- Generated: python -m inferload.cli.reference > docs/cli.md -->
+
+`inferload COMMAND --help` prints the same in a terminal. `locust -f FILE` has the options of `inferload run`
+except those of the group *load*, of which it has `--set`. The exit codes are in the [README](../README.md).
+"""
+
+Parsers = dict[str, argparse.ArgumentParser]
+
+_PLAIN_GROUPS = ("positional arguments", "options")
+
+
+def document() -> str:
+    """Return the text of docs/cli.md."""
+    sections = []
+    for title, commands in GROUPS.items():
+        sections.append(f"## {title.capitalize()}\n")
+        sections += [_section(name, parser) for command in commands for name, parser in parsers(command).items()]
+    removed = [(f"`{name}`", _cell(text)) for name, text in (REMOVED | REMOVED_OPTIONS).items()]
+    return "\n".join([_HEAD, _contents(), *sections, "## Removed\n", _table("removed", "replacement", removed)])
+
+
+def parsers(command: str) -> Parsers:
+    """Return the parsers of a command and of its sub-commands, by name."""
+    return _nested(command, _subparsers(build_parser(command))[command])
+
+
+def _nested(name: str, parser: argparse.ArgumentParser) -> Parsers:
+    members = {name: parser}
+    for word, subparser in _subparsers(parser).items():
+        members |= _nested(f"{name} {word}", subparser)
+    return members
+
+
+def _subparsers(parser: argparse.ArgumentParser) -> Parsers:
+    for action in parser._actions:
+        if isinstance(action, argparse._SubParsersAction):
+            return dict(action.choices)
+    return {}
+
+
+def _contents() -> str:
+    rows = [(f"[`{name}`](#inferload-{name})", text) for commands in GROUPS.values() for name, text in commands.items()]
+    return _table("command", "purpose", rows)
+
+
+def _section(name: str, parser: argparse.ArgumentParser) -> str:
+    parts = [f"### inferload {name}\n"]
+    if parser.description:
+        parts.append(_text(parser.description) + "\n")
+    plain = [group for group in parser._action_groups if group.title in _PLAIN_GROUPS]
+    rows = [row for group in plain for row in _rows(parser, group._group_actions)]
+    if rows:
+        parts.append(_table("argument", "meaning", rows))
+    for group in parser._action_groups:
+        if group not in plain and (rows := list(_rows(parser, group._group_actions))):
+            about = f" {_text(group.description)}" if group.description else ""
+            parts += [f"**{group.title}:**{about}\n", _table("argument", "meaning", rows)]
+    if parser.epilog:
+        formatted = parser.formatter_class is argparse.RawDescriptionHelpFormatter
+        parts.append(f"```text\n{parser.epilog.strip()}\n```\n" if formatted else _text(parser.epilog) + "\n")
+    return "\n".join(parts)
+
+
+def _rows(parser: argparse.ArgumentParser, actions: list[argparse.Action]) -> Iterator[tuple[str, str]]:
+    formatter = parser._get_formatter()
+    for action in actions:
+        hidden = action.help == argparse.SUPPRESS or isinstance(action, argparse._HelpAction)
+        if not hidden and not isinstance(action, argparse._SubParsersAction):
+            text = formatter._expand_help(action) if action.help else ""
+            yield _name(action), _cell(_with_default(action, text))
+
+
+def _with_default(action: argparse.Action, text: str) -> str:
+    """State the default of a switch; argparse itself appends it in some versions of Python only."""
+    if not isinstance(action, argparse.BooleanOptionalAction) or action.default is None:
+        return text
+    return f"{text.removesuffix(f' (default: {action.default})')} (default: {'on' if action.default else 'off'})"
+
+
+def _name(action: argparse.Action) -> str:
+    """Return the option strings with their values, or the name of a positional argument."""
+    value = _value(action)
+    if not action.option_strings:
+        return _code(value)
+    return ", ".join(_code(f"{option} {value}".rstrip()) for option in action.option_strings)
+
+
+def _value(action: argparse.Action) -> str:
+    if action.nargs == 0:
+        return ""
+    metavar = action.metavar
+    if isinstance(metavar, tuple):
+        return " ".join(metavar)
+    if metavar is None:
+        metavar = "{" + ",".join(map(str, action.choices)) + "}" if action.choices else action.dest.upper()
+    return {"?": f"[{metavar}]", "*": f"[{metavar} ...]", "+": f"{metavar} ..."}.get(str(action.nargs), metavar)
+
+
+def _text(text: str) -> str:
+    return " ".join(text.split()).replace("<", "\\<")
+
+
+def _cell(text: str) -> str:
+    return _text(text).replace("|", "\\|")
+
+
+def _code(text: str) -> str:
+    return f"`{text}`".replace("|", "\\|")
+
+
+def _table(first: str, second: str, rows: list[tuple[str, str]]) -> str:
+    lines = [f"| {first} | {second} |", "|---|---|", *(f"| {name} | {text} |" for name, text in rows)]
+    return "\n".join(lines) + "\n"
+
+
+if __name__ == "__main__":
+    print(document(), end="")

@@ -1,0 +1,608 @@
+"""What cannot work is refused in one line that names it; what breaks in mid-run is counted; and no key gets out."""
+
+import itertools
+import os
+import secrets
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+from e2e_runs import (
+    Ended,
+    Fleet,
+    Place,
+    Scene,
+    Stage,
+    begun,
+    check_books,
+    check_files,
+    contract_code,
+    quiet_port,
+    scenario,
+    scenes,
+    until,
+)
+from locust_process import ROOT, csv_rows
+from scripted_server import chunk, chunked
+
+NO_KEY = {"OPENAI_API_KEY": ""}
+
+# -- refused
+
+
+def unknown_key(place: Place) -> list[str]:
+    file = scenario(place.folder, arrivals={"kind": "closed", "usres": 4, "spawn_per_s": 1})
+    return ["--host", place.simulator().url, "--scenario", str(file)]
+
+
+def negative_rate(place: Place) -> list[str]:
+    file = scenario(place.folder, arrivals={"kind": "poisson", "sessions_per_s": -1})
+    return ["--host", place.simulator().url, "--scenario", str(file)]
+
+
+def unknown_scenario(place: Place) -> list[str]:
+    return ["--host", place.simulator().url, "--scenario", "smoek"]
+
+
+def missing_host(_place: Place) -> list[str]:
+    return ["--scenario", "smoke"]
+
+
+def no_such_host(_place: Place) -> list[str]:
+    return ["--scenario", "smoke", "--host", "http://nowhere.invalid:8000"]
+
+
+def nobody_listens(_place: Place) -> list[str]:
+    return ["--scenario", "smoke", "--host", f"http://127.0.0.1:{quiet_port()}"]
+
+
+def key_missing(place: Place) -> list[str]:
+    return ["--scenario", "smoke", "--host", place.simulator("--api-key", "sk-right").url]
+
+
+def wrong_key(place: Place) -> list[str]:
+    file = place.folder / "key"
+    file.write_text("sk-wrong\n")
+    return [*key_missing(place), "--api-key-file", str(file)]
+
+
+def unknown_model(place: Place) -> list[str]:
+    return ["--scenario", "smoke", "--host", place.simulator("--model", "tiny").url, "--model", "huge"]
+
+
+def html_page(place: Place) -> list[str]:
+    page = b"HTTP/1.1 200 OK\r\nContent-Type: text/html\r\nContent-Length: 15\r\n\r\n<html>hi</html>"
+    return ["--scenario", "smoke", "--host", place.server(lambda sock, _request: sock.sendall(page)).url]
+
+
+def deep_json(place: Place) -> list[str]:
+    body = b'{"data": ' + b"[" * 100_000 + b"]" * 100_000 + b"}"
+    page = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%b" % (len(body), body)
+    return ["--scenario", "smoke", "--host", place.server(lambda sock, _request: sock.sendall(page)).url]
+
+
+ENDLESS_BYTES = 64 * 1024 * 1024  # of a reply without an end, in case nobody closes the connection before
+
+
+def endless(sock: socket.socket, _request: bytes) -> None:
+    """A chunked reply that goes on until the client closes the connection."""
+    sock.sendall(b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n")
+    for _ in range(ENDLESS_BYTES // 65536):
+        sock.sendall(chunk(bytes(65536)))
+
+
+def endless_models(place: Place) -> list[str]:
+    return ["--scenario", "smoke", "--host", place.server(endless).url]
+
+
+def endless_metrics(place: Place) -> list[str]:
+    page = f"{place.server(endless).url}/metrics"
+    return ["--scenario", "smoke", "--host", place.simulator().url, "--metrics-url", page]
+
+
+def html_answer(place: Place) -> list[str]:
+    simulator = place.simulator()
+    simulator.chaos(kind="html", count=1)
+    return ["--scenario", "smoke", "--host", simulator.url]
+
+
+def metrics_dead(place: Place) -> list[str]:
+    dead = f"http://127.0.0.1:{quiet_port()}/metrics"
+    return ["--scenario", "smoke", "--host", place.simulator().url, "--metrics-url", dead]
+
+
+def metrics_other(place: Place) -> list[str]:
+    url = place.simulator().url
+    return ["--scenario", "smoke", "--host", url, "--metrics-url", f"{url}/v1/models"]
+
+
+def run_dir_full(place: Place) -> list[str]:
+    place.run_dir.mkdir()
+    (place.run_dir / "precious.txt").write_text("do not touch")
+    return ["--scenario", "smoke", "--host", place.simulator().url]
+
+
+def run_dir_below_a_file(place: Place) -> list[str]:
+    place.run_dir.write_text("a file")
+    return ["--scenario", "smoke", "--host", place.simulator().url, "--run-dir", str(place.run_dir / "run")]
+
+
+def run_dir_unwritable(place: Place) -> list[str]:
+    return ["--scenario", "smoke", "--host", place.simulator().url, "--run-dir", "/proc/run"]
+
+
+def file_cut_off(place: Place) -> list[str]:
+    (place.folder / "talks.json").write_text('[{"conversations": [{"from": "human", "value": "Hel')
+    workload = {"kind": "chat", "source": {"kind": "sharegpt", "path": "talks.json"}}
+    return ["--host", place.simulator().url, "--scenario", str(scenario(place.folder, workload=workload))]
+
+
+def no_users(place: Place) -> list[str]:
+    return ["--scenario", "smoke", "--host", place.simulator().url, "-u", "-3"]
+
+
+# What each is told: the thing, the value where there is one, and the remedy.
+REFUSED: dict[Callable[[Place], list[str]], tuple[str, ...]] = {
+    unknown_key: ("scenario.yaml:", "usres", "unknown key; did you mean users?"),
+    negative_rate: ("scenario.yaml:", "sessions_per_s", "must be greater than 0, is -1"),
+    unknown_scenario: ("smoek", "smoke"),
+    missing_host: ("--host: missing", "--host http://server:8000"),
+    no_such_host: ("nowhere.invalid", "host right?"),
+    nobody_listens: ("127.0.0.1:", "refused", "is the server started"),
+    key_missing: ("/v1/models", "401", "requires a key", "--api-key-file", "OPENAI_API_KEY"),
+    wrong_key: ("/v1/models", "401", "refuses the key", "--api-key-file"),
+    unknown_model: ("--model huge", "it serves tiny"),
+    html_page: ("/v1/models", "text/html instead of a list of models", "OpenAI-compatible"),
+    deep_json: ("/v1/models: application/json instead of a list of models", "OpenAI-compatible"),
+    endless_models: ("/v1/models: the reply is longer than 33,554,432 bytes", "OpenAI-compatible"),
+    endless_metrics: ("/metrics: the reply is longer than 33,554,432 bytes", "--metrics-url none"),
+    html_answer: ("no streamed answer from model simulator", "text/html", "see the server's log"),
+    metrics_dead: ("--metrics-url http://127.0.0.1:", "refused", "--metrics-url none"),
+    metrics_other: ("/v1/models", "not a Prometheus page", "name the right page"),
+    run_dir_full: ("run directory", "not empty", "--run-dir"),
+    run_dir_below_a_file: ("run directory", "--run-dir"),
+    run_dir_unwritable: ("run directory /proc/run", "cannot be written", "--run-dir"),
+    no_users: ("users", "-3"),
+    file_cut_off: ("talks.json:1: ", "the file ends within a conversation", "is it whole?"),
+}
+BY_NAME = {play.__name__: play for play in REFUSED}
+BOTH = ("unknown_key", "nobody_listens", "run_dir_full")  # the others with two processes only, where orphans can be
+
+
+def refused(place: Place, name: str, mode: str) -> Ended:
+    fleet = place.fleet(mode, *BY_NAME[name](place), env=NO_KEY)
+    return Ended(place.run_dir, fleet.ended(), fleet.text)
+
+
+@scenes(
+    refused, *((name, mode) for name in BY_NAME for mode in ("local", "processes") if mode != "local" or name in BOTH)
+)
+def test_it_is_refused_in_one_line(stage: Stage, scene: Scene) -> None:
+    ended: Ended = stage.result(scene)
+    name = scene.arguments[0]
+    complaints = [line for line in ended.text.splitlines() if line.startswith("inferload: ") or "/ERROR/" in line]
+    assert len(complaints) == 1, ended.text
+    for part in REFUSED[BY_NAME[name]]:
+        assert part in complaints[0]
+    assert "Traceback" not in ended.text, ended.text
+    assert ended.code == 2, ended.text
+    assert "sk-wrong" not in ended.text
+    left = [path.name for path in ended.run_dir.iterdir()] if ended.run_dir.is_dir() else []
+    assert left == (["precious.txt"] if name == "run_dir_full" else []), "a run that was not made left something"
+
+
+def by_command(place: Place, *_: Any) -> Ended:
+    """`inferload run` with a mistake of the scenario, and with one in its own arguments."""
+    command = [sys.executable, "-m", "inferload", "run"]
+    outputs, codes = [], []
+    for words in ([unknown_key(place)[3], "--host", "http://127.0.0.1:1"], ["smoke"]):
+        done = subprocess.run(
+            [*command, *words],
+            cwd=place.folder,
+            env={**os.environ, "PYTHONPATH": str(ROOT)},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        outputs.append(done.stderr)
+        codes.append(done.returncode)
+    return Ended(place.run_dir, max(codes), outputs[0], seen={"codes": codes, "outputs": outputs})
+
+
+@scenes(by_command, ())
+def test_the_command_refuses_as_well(stage: Stage, scene: Scene) -> None:
+    ended: Ended = stage.result(scene)
+    assert ended.seen["codes"] == [2, 2]
+    assert "did you mean users?" in ended.seen["outputs"][0]
+    assert "--host" in ended.seen["outputs"][1]
+    assert "Traceback" not in "".join(ended.seen["outputs"])
+
+
+# -- a low limit of open files
+
+
+def few_descriptors(place: Place, arrivals: str) -> Ended:
+    """`inferload run` in a shell whose limit of open files is too low for the connections of a scenario."""
+    load: dict[str, Any] = {"kind": "poisson", "sessions_per_s": 80, "max_in_flight": 120}
+    if arrivals == "closed":
+        load = {"kind": "closed", "users": 120, "spawn_per_s": 50}
+    file = scenario(place.folder, arrivals=load, phases={"measure_s": 1.5, "drain_s": 60})
+    url = place.simulator("--ttft-ms", "3000", "--itl-ms", "1", paced=False).url
+    words = [sys.executable, "-m", "inferload", "run", str(file), "--host", url]
+    done = subprocess.run(
+        ["sh", "-c", 'ulimit -n 64 && exec "$@"', "sh", *words, "--run-dir", str(place.run_dir), "--no-report"],
+        cwd=place.folder,
+        env={**os.environ, "PYTHONPATH": str(ROOT), **NO_KEY},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        check=False,
+    )
+    return Ended(place.run_dir, done.returncode, done.stdout)
+
+
+@scenes(few_descriptors, ("closed",))
+def test_more_users_than_descriptors_are_refused(stage: Stage, scene: Scene) -> None:
+    ended: Ended = stage.result(scene)
+    (complaint,) = [line for line in ended.text.splitlines() if "/ERROR/" in line]
+    assert "120 users in one process" in complaint
+    assert "ulimit -n" in complaint
+    assert "Traceback" not in ended.text, ended.text
+    assert ended.code == 2, ended.text
+    assert not ended.run_dir.exists()
+
+
+@scenes(few_descriptors, ("poisson",))
+def test_a_run_that_reaches_the_limit_of_open_files_ends_with_its_summary(stage: Stage, scene: Scene) -> None:
+    ended: Ended = stage.result(scene)
+    turns = ended.summary["turns"]["by_phase"]["all"]
+    assert set(turns["by_failure"]) == {"client_error"}
+    assert turns["ok"] > 0
+    assert "the limit of 64 open files is reached; raise it with ulimit -n" in ended.text
+    assert "Traceback" not in ended.text, ended.text
+    assert ended.code == contract_code(ended)
+    assert ended.code != 0
+    check_files(ended.run_dir)
+    check_books(ended)
+
+
+# -- only warned
+
+
+def no_metrics(place: Place) -> Ended:
+    """A server whose default metrics page is not there."""
+    simulator = place.simulator()
+
+    def all_but_metrics(sock: socket.socket, request: bytes) -> None:
+        if request.startswith(b"GET /metrics"):
+            sock.sendall(b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n")
+            return
+        with socket.create_connection(("127.0.0.1", simulator.port)) as behind:
+            behind.sendall(request.replace(b"\r\n", b"\r\nConnection: close\r\n", 1))
+            while data := behind.recv(65536):
+                sock.sendall(data)
+        sock.shutdown(socket.SHUT_RDWR)
+
+    url = place.server(all_but_metrics).url
+    file = scenario(place.folder, phases={"measure_s": 1, "drain_s": 20})
+    fleet = place.fleet("local", "--host", f"{url}/v1", "--scenario", str(file), "--on-invalid", "warn", env=NO_KEY)
+    return Ended(place.run_dir, fleet.ended(), fleet.text, simulator.stats()["requests"], {"url": url})
+
+
+@scenes(no_metrics, ())
+def test_a_default_metrics_page_that_is_not_there_is_a_warning(stage: Stage, scene: Scene) -> None:
+    ended: Ended = stage.result(scene)
+    warning = next(line for line in ended.text.splitlines() if "/WARNING/" in line and "metrics" in line)
+    assert f"{ended.seen['url']}/metrics: HTTP 404" in warning
+    assert "--metrics-url" in warning
+    assert "Traceback" not in ended.text, ended.text
+    assert ended.code == 0, ended.text
+    assert ended.summary["servers"] == []
+    assert ended.summary["turns"]["ok"] > 0
+    check_files(ended.run_dir, metrics=False)
+    check_books(ended)
+
+
+# -- nothing sent
+
+
+def no_turns(place: Place) -> Ended:
+    """A run that is over before its first arrival."""
+    arrivals = {"kind": "poisson", "sessions_per_s": 1e-6}
+    file = scenario(place.folder, arrivals=arrivals, phases={"warmup_s": 0, "measure_s": 1, "drain_s": 5})
+    fleet = place.fleet("local", "--host", place.simulator().url, "--scenario", str(file), "--details", env=NO_KEY)
+    return Ended(place.run_dir, fleet.ended(), fleet.text)
+
+
+@scenes(no_turns, ())
+def test_a_run_without_turns_says_nothing_of_receive_stamps(stage: Stage, scene: Scene) -> None:
+    ended: Ended = stage.result(scene)
+    assert ended.code == 3, ended.text
+    assert "Traceback" not in ended.text, ended.text
+    assert "no_turns" in ended.codes
+    assert ended.codes.isdisjoint({"user_stamps", "stamps_missing"})
+    assert ended.summary["client"]["stamps"] is None
+    assert "no receive stamps" in ended.text
+
+
+# -- numbers out of range
+
+ODD_METRICS = b"""\
+# TYPE vllm:num_requests_running gauge
+vllm:num_requests_running{engine="0"} +Inf
+# TYPE vllm:num_requests_waiting gauge
+vllm:num_requests_waiting{engine="0"} -Inf
+# TYPE vllm:kv_cache_usage_perc gauge
+vllm:kv_cache_usage_perc{engine="0"} NaN
+# TYPE vllm:generation_tokens_total counter
+vllm:generation_tokens_total{engine="0"} +Inf
+# TYPE vllm:prompt_tokens_total counter
+vllm:prompt_tokens_total{engine="0"} 1e308
+vllm:prompt_tokens_total{engine="1"} 1e308
+# TYPE vllm:num_preemptions_total counter
+vllm:num_preemptions_total{engine="0"} 7
+"""
+TEXT = b'data: {"choices": [{"delta": {"content": "a"}}]}\n\n'
+ODD_EVENTS = [
+    b'{"choices": [], "usage": {"prompt_tokens": 5, "completion_tokens": 18446744073709551615}}',
+    b'{"choices": [], "usage": {"prompt_tokens": -1, "completion_tokens": 5}}',
+    b'{"choices": [], "usage": {"prompt_tokens": 5, "prompt_tokens_details": {"cached_tokens": 1e20}}}',
+    b'{"choices": [], "metrics": {"queue_time_ms": 1e308}}',
+    b'{"choices": [{"delta": {}, "token_ids": [4294967296]}]}',
+    b'{"choices": [], "error": ' + b"[" * 100_000 + b"]" * 100_000 + b"}",
+]
+
+
+def odd_numbers(place: Place) -> Ended:
+    """A server of which every third answer, and every metric but one, has a number that is out of range."""
+    simulator = place.simulator()
+    turns = itertools.count()
+
+    def answers(sock: socket.socket, request: bytes) -> None:
+        if request.startswith(b"GET /metrics"):
+            head = b"HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nContent-Length: %d\r\n\r\n"
+            sock.sendall(head % len(ODD_METRICS) + ODD_METRICS)
+            return
+        number = next(turns) if b'"stream":true' in request.replace(b" ", b"") else 0
+        if number % 3 == 2:
+            odd = ODD_EVENTS[number // 3 % len(ODD_EVENTS)]
+            sock.sendall(chunked(TEXT, b"data: " + odd + b"\n\n", b"data: [DONE]\n\n"))
+            return
+        with socket.create_connection(("127.0.0.1", simulator.port)) as behind:
+            behind.sendall(request.replace(b"\r\n", b"\r\nConnection: close\r\n", 1))
+            while data := behind.recv(65536):
+                sock.sendall(data)
+        sock.shutdown(socket.SHUT_RDWR)
+
+    url = place.server(answers).url
+    file = scenario(place.folder, phases={"warmup_s": 0, "measure_s": 3, "drain_s": 20})
+    words = ["--host", f"{url}/v1", "--scenario", str(file), "--on-invalid", "warn", "--details"]
+    fleet = place.fleet("processes", *words, env=NO_KEY)
+    return Ended(place.run_dir, fleet.ended(), fleet.text)
+
+
+@scenes(odd_numbers, ())
+def test_numbers_out_of_range_fail_their_turns_and_nothing_else(stage: Stage, scene: Scene) -> None:
+    ended: Ended = stage.result(scene)
+    assert "Traceback" not in ended.text, ended.text
+    summary = ended.summary
+    turns = summary["turns"]["by_phase"]["all"]
+    assert turns["ok"] > 0
+    assert turns["failed"] >= len(ODD_EVENTS)
+    assert {row["failure"] for row in ended.turns} == {None, "bad_event"}
+    assert "books" not in {reason["code"] for reason in summary["verdict"]["reasons"]}
+    (server,) = summary["servers"]
+    assert server["requests_running"] == server["requests_waiting"] == {"mean": None, "max": None}
+    assert (server["generation_tokens"], server["prompt_tokens"], server["preemptions"]) == (None, None, 0)
+    assert server["samples_unusable"] > 0
+    assert f"{server['samples_unusable']} samples were no usable numbers" in ended.text
+    check_books(ended)
+
+
+# -- breaks in mid-run
+
+FAULTS: dict[str, tuple[dict[str, Any], str]] = {
+    "status": ({"status": 500}, "http_5xx"),
+    "cut": ({"after_events": 2}, "cut"),
+    "error_event": ({"after_events": 2}, "server_error"),
+    "garbage": ({"after_events": 2}, "bad_http"),
+    "stall": ({"ms": 6000, "after_events": 2}, "timeout_between_events"),
+    "html": ({}, "not_sse"),
+}
+TIMES = 3
+
+
+def faults(place: Place, mode: str) -> Ended:
+    simulator = place.simulator()
+    file = scenario(place.folder, request={"timeouts": {"between_events_s": 2.0}})
+    fleet = place.fleet(mode, "--host", simulator.url, "--scenario", str(file), "--on-invalid", "warn", env=NO_KEY)
+    begun(place.run_dir)
+    for kind, (values, _) in FAULTS.items():
+        simulator.chaos(kind=kind, count=TIMES, **values)
+        until(lambda: not simulator.json("GET", "/chaos")["active"], f"{kind} to befall")
+    finished = simulator.stats()["requests"]["finished"]
+    until(lambda: simulator.stats()["requests"]["finished"] > finished + 8, "turns after the faults")
+    fleet.signal(signal.SIGINT, whole_group=False)
+    return Ended(place.run_dir, fleet.ended(), fleet.text)
+
+
+@scenes(faults, ("local",), ("processes",))
+def test_faults_in_mid_run_are_counted_by_class(stage: Stage, scene: Scene) -> None:
+    ended: Ended = stage.result(scene)
+    expected = {failure: TIMES for _, failure in FAULTS.values()}
+    assert "Traceback" not in ended.text, ended.text
+    assert ended.summary["turns"]["by_failure"] == expected
+    assert ended.summary["turns"]["failed"] == TIMES * len(FAULTS)
+    assert ended.code == 1, ended.text
+    check_files(ended.run_dir)
+    check_books(ended)
+    table = csv_rows(ended.run_dir / "locust_failures.csv")
+    assert sum(int(row["Occurrences"]) for row in table) == TIMES * len(FAULTS)
+    for failure in expected:
+        assert f"turn failed ({failure}" in ended.text
+        assert any(failure in row["Error"] for row in table)
+
+
+# -- exit codes
+
+LONG = 2400  # tokens: a minute
+CODES: dict[str, tuple[dict[str, Any], tuple[str, ...], int]] = {
+    "gates hold": ({"gates": ["p50(ttft_ms) < 60000", "failed_ratio < 0.01"]}, ("--on-invalid", "warn"), 0),
+    "a gate fails": ({"gates": ["p50(ttft_ms) < 0.001", "failed_ratio < 0.01"]}, ("--on-invalid", "warn"), 1),
+    "a gate on an unknown value": (
+        {"gates": ["p50(tpot_ms) < 60000"], "workload__output_tokens": 1},
+        ("--on-invalid", "warn"),
+        1,
+    ),
+    "invalid goes before a gate": ({"gates": ["p50(ttft_ms) < 0.001"], "workload__output_tokens": LONG}, (), 3),
+    "invalid is only warned of": ({"workload__output_tokens": LONG}, ("--on-invalid", "warn"), 0),
+}
+
+
+def exits(place: Place, name: str) -> Ended:
+    changes, words, _ = CODES[name]
+    phases = {"measure_s": 1, "drain_s": 0.5 if changes.get("workload__output_tokens") == LONG else 30}
+    file = scenario(place.folder, phases=phases, **changes)
+    fleet = place.fleet("local", "--host", place.simulator().url, "--scenario", str(file), *words, env=NO_KEY)
+    return Ended(place.run_dir, fleet.ended(), fleet.text)
+
+
+@scenes(exits, *((name,) for name in CODES))
+def test_the_exit_code_says_what_came_of_it(stage: Stage, scene: Scene) -> None:
+    ended: Ended = stage.result(scene)
+    name = scene.arguments[0]
+    changes, _, code = CODES[name]
+    verdict = ended.summary["verdict"]
+    assert ended.code == code, ended.text
+    assert [one["gate"] for one in verdict["gates"]] == changes.get("gates", [])
+    if "invalid" in name:
+        assert verdict["measurement"] == "invalid"
+        assert "unfinished_drain" in ended.codes
+        assert "measurement INVALID" in ended.text
+    else:
+        assert verdict["passed"] == (code == 0)
+        assert ended.codes == set()
+    if "unknown" in name:
+        assert [(one["value"], one["passed"]) for one in verdict["gates"]] == [(None, False)]
+
+
+# -- keys
+
+TAP = """
+import os
+from inferload.users import ScenarioUser
+from locust.rpc import protocol
+
+serialize = protocol.Message.serialize
+
+
+def tapped(message):
+    data = serialize(message)
+    with open(f"wire-{os.getpid()}.bin", "ab") as file:
+        file.write(data)
+    return data
+
+
+protocol.Message.serialize = tapped
+
+class ChatUser(ScenarioUser):
+    pass
+"""
+PAGES = (
+    "/",
+    "/inferload/status",
+    "/stats/requests",
+    "/logs",
+    "/exceptions",
+    "/stats/report",
+    "/stats/failures/csv",
+    "/tasks",
+)
+
+
+def canary(place: Place, where: str, mode: str) -> Ended:
+    """A run with a key that the server wants, a header of one's own, and a server that echoes the key in an error."""
+    key, header = f"sk-canary-{secrets.token_hex(8)}", f"header-canary-{secrets.token_hex(8)}"
+    tap, key_file = place.folder / "tap.py", place.folder / "key"
+    tap.write_text(TAP)
+    key_file.write_text(key + "\n")
+    simulator = place.simulator("--api-key", key)
+    words = ["--header", f"X-Tenant: {header}"]
+    words += ["--api-key-file", str(key_file)] if where == "file" else []
+    file = scenario(place.folder)
+    master = ["--host", simulator.url, "--scenario", str(file), *words]
+    env = {"OPENAI_API_KEY": key if where == "environment" else ""}
+    fleet = place.fleet(mode, *master, web=True, env=env, worker_arguments=words, locustfile=tap)
+    commands = [command_lines(fleet)]
+    fleet.wait_for_page()
+    commands.append(command_lines(fleet))
+    pages = looked_at(fleet)
+    assert fleet.post("/swarm", user_count=4, spawn_rate=50)["success"]
+    begun(place.run_dir)
+    simulator.chaos(kind="status", count=2, status=401, message=f"what is {key}?")
+    until(lambda: not simulator.json("GET", "/chaos")["active"], "two turns refused")
+    finished = simulator.stats()["requests"]["finished"]
+    until(lambda: simulator.stats()["requests"]["finished"] > finished + 8, "turns")
+    commands.append(command_lines(fleet))
+    pages |= {f"{path} in the run": body for path, body in looked_at(fleet).items()}
+    assert fleet.press_stop()
+    pages |= {f"{path} at the end": body for path, body in looked_at(fleet).items()}
+    fleet.signal(signal.SIGINT, whole_group=False)
+    code = fleet.ended()
+    messages = {path.name: path.read_bytes() for path in place.folder.glob("wire-*.bin")}
+    seen = {"key": key, "header": header, "pages": pages, "messages": messages, "commands": commands}
+    return Ended(place.run_dir, code, fleet.text, seen=seen)
+
+
+def command_lines(fleet: Fleet) -> dict[int, bytes]:
+    """Of every process of the fleet that is alive."""
+    found = {}
+    for pid in fleet.pids():
+        try:
+            found[pid] = Path(f"/proc/{pid}/cmdline").read_bytes()
+        except OSError:
+            continue
+    return found
+
+
+def looked_at(fleet: Fleet) -> dict[str, bytes]:
+    return {path: fleet.get(path) for path in PAGES}
+
+
+def contents(run_dir: Path) -> dict[str, bytes]:
+    """Every file of a run as it stands on disk; of Parquet also what is in it, unpacked."""
+    found = {}
+    for path in run_dir.rglob("*"):
+        if path.is_file():
+            found[path.name] = path.read_bytes()
+        if path.suffix == ".parquet":
+            table = pq.read_table(path)
+            found[f"{path.name}, unpacked"] = repr((table.to_pydict(), table.schema.metadata)).encode()
+    return found
+
+
+@scenes(canary, ("environment", "processes"), ("file", "by_hand"))
+def test_no_key_gets_out(stage: Stage, scene: Scene) -> None:
+    ended: Ended = stage.result(scene)
+    seen = ended.seen
+    turns = ended.summary["turns"]["by_phase"]["all"]
+    assert turns["ok"] > 8, "the key was not sent"
+    assert turns["by_failure"] == {"http_4xx": 2}
+    assert "turn failed (http_4xx 401)" in ended.text
+    assert "what is ***" in ended.text  # it was echoed, and blotted out
+    assert len(seen["messages"]) == 3  # a master and two workers spoke
+    assert all(b"inferload_" in sent for sent in seen["messages"].values())
+    assert len(seen["commands"][-1]) == 4  # master, workers, scraper
+    places = {**contents(ended.run_dir), **seen["pages"], **seen["messages"], "output": ended.text.encode()}
+    assert len(places) > 40
+    for name, data in places.items():
+        assert seen["key"].encode() not in data, f"the key is in {name}"
+        assert seen["header"].encode() not in data, f"the header is in {name}"
+    for commands in seen["commands"]:
+        for pid, command in commands.items():
+            assert seen["key"].encode() not in command, f"the key is in the command line of {pid}: {command!r}"

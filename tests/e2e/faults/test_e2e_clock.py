@@ -1,0 +1,87 @@
+"""The wall clock of the machine is set by an hour in the middle of a run: what is printed stays true, and the run says so."""
+
+import struct
+import subprocess
+import time
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+import simulator_process
+from e2e_runs import ITL_MS, Fleet, begun, check_books, mark, marks_of, quiet_port, scenario, until
+from e2e_runs import Ended as EndedRun
+from locust_process import csv_rows, start
+from paths import SUPPORT
+
+pytestmark = pytest.mark.soak
+
+SOURCE = SUPPORT / "clockstep.c"
+WORKERS, USERS, MEASURE_S = 2, 6, 8
+
+
+@pytest.fixture(scope="module")
+def preloaded(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The library that stands before the system's clocks."""
+    built = tmp_path_factory.mktemp("clockstep") / "clockstep.so"
+    subprocess.run(["cc", "-std=c11", "-O2", "-shared", "-fPIC", "-o", built, SOURCE, "-ldl"], check=True)
+    return built
+
+
+@pytest.mark.parametrize("reader", ["native", "python"])
+@pytest.mark.parametrize("by_s", [-3600.0, 3600.0, 0.3])
+def test_a_wall_clock_that_is_set_changes_no_figure_and_is_marked(
+    preloaded: Path, tmp_path: Path, by_s: float, reader: str
+) -> None:
+    step, run_dir, port = tmp_path / "step", tmp_path / "run", quiet_port()
+    step.write_bytes(bytes(16))
+    file = scenario(
+        tmp_path, workload__output_tokens=8, arrivals__users=USERS, phases={"measure_s": MEASURE_S, "drain_s": 20}
+    )
+    simulator = simulator_process.start("--ttft-ms", "20", "--itl-ms", str(ITL_MS))
+    words = ("--headless", "--host", simulator.url, "--scenario", str(file), "--run-dir", str(run_dir), "--processes")
+    ports = ("--master-bind-host", "127.0.0.1", "--master-bind-port", str(port), "--master-port", str(port))
+    env = {"LD_PRELOAD": str(preloaded), "INFERLOAD_CLOCKSTEP": str(step), "INFERLOAD_READER": reader}
+    fleet = Fleet("processes", start(*words, str(WORKERS), *ports, cwd=tmp_path, env=env))
+    try:
+        begun(run_dir)
+        finished = simulator.stats()["requests"]["finished"]
+        until(lambda: simulator.stats()["requests"]["finished"] > finished + 2 * USERS, "some turns")
+        with step.open("r+b") as page:
+            page.write(struct.pack("qq", round(by_s * 1e9), time.time_ns()))
+        ended = EndedRun(run_dir, fleet.ended(), fleet.text, simulator.stats()["requests"])
+    finally:
+        fleet.master.kill()
+        simulator_process.stop(simulator)
+
+    check_books(ended)
+    summary = ended.summary
+    told = [one for one in summary["verdict"]["reasons"] if one["code"] == "clock_step"]
+    assert [one["phase"] for one in told] == ["measure"], ended.text
+    assert told[0]["value"] == WORKERS
+    assert {one["worker"] for one in marks_of(run_dir) if one["kind"] == "clock_step"} == {"w0", "w1"}
+    assert mark(run_dir, "clock_step")["by_s"] == pytest.approx(by_s, abs=0.05)
+
+    assert summary["window_s"] == MEASURE_S
+    latency = summary["latency"]
+    assert latency["ttft_ms"]["min"] >= 20
+    assert latency["ttft_ms"]["p50"] < 40
+    assert latency["itl_ms"]["p50"] == pytest.approx(ITL_MS, rel=0.2)
+    assert latency["itl_ms"]["max"] < 1000 > latency["ttft_ms"]["max"]
+    assert summary["client"]["delay_ms"]["max"] < 1000
+    assert summary["turns"]["ok"] > 20
+
+    at_s = [one["t_s"] for one in marks_of(run_dir)]
+    assert 0 <= min(at_s) <= max(at_s) < 120
+    phases = [one["t_s"] for one in marks_of(run_dir) if one["kind"] == "phase"]
+    assert phases[-1] - phases[-2] == pytest.approx(MEASURE_S, abs=0.01)
+    history = [row for row in csv_rows(run_dir / "locust_stats_history.csv") if row["Name"] == "Aggregated"]
+    stamps = [int(row["Timestamp"]) for row in history]
+    assert all(0 <= later - one <= 3 for one, later in pairwise(stamps))
+    turns = {row["Name"]: row for row in csv_rows(run_dir / "locust_stats.csv") if row["Type"] == "TURN"}["chat"]
+    assert float(turns["Requests/s"]) == pytest.approx(summary["rates"]["turns_per_s"], rel=0.5)
+    seconds = csv_rows(run_dir / "timeline.csv")
+    assert len(seconds) < 120
+    assert sum(row["phase"] == "measure" for row in seconds) in (MEASURE_S, MEASURE_S + 1)
+    shown = [int(row["turns_ended"]) for row in seconds if row["phase"] == "measure"]
+    assert sum(shown) >= 0.9 * summary["turns"]["ok"]
+    assert sum(row["requests_running"] != "" for row in seconds) >= MEASURE_S

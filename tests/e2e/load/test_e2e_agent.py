@@ -1,0 +1,117 @@
+"""Whole runs of agents on the simulator: what they asked, what was cancelled, and what the summary says of their tasks."""
+
+import json
+from collections import defaultdict
+from itertools import pairwise
+from typing import Any
+
+from e2e_runs import Ended, Place, Scene, Stage, check_books, scenario, scenes
+
+from inferload.content.script import outline
+from inferload.scenario.scenario import load
+from inferload.workload.sessions import Sessions
+
+SIZES = {"tools_tokens": 200, "system_prompt_tokens": 100, "prompt_tokens": 40, "context_limit_tokens": 3000}
+TOOL = {"name": "look", "time_s": 0.2, "result_tokens": 50, "fails": 0.1}
+AGENT = {"kind": "agent", "steps": 3, "output_tokens": 6, "tools": [TOOL], **SIZES}
+
+
+def played(place: Place, mode: str = "local", report: bool = False, **workload: Any) -> Ended:
+    simulator = place.simulator()
+    changes = {
+        "workload": AGENT | workload,
+        "request": {"continuous_usage": True},
+        "phases": {"sessions": 8, "drain_s": 60},
+    }
+    file = scenario(place.folder, **changes)
+    words = ["--host", simulator.url, "--scenario", str(file), "--on-invalid", "warn", "--details"]
+    fleet = place.fleet(mode, *words, report=report)
+    code = fleet.ended()
+    return Ended(place.run_dir, code, fleet.text, simulator.stats()["requests"])
+
+
+def tools(place: Place) -> Ended:
+    return played(place, "processes", report=True, parallel_calls=0.5)
+
+
+@scenes(tools, ())
+def test_agents_call_tools_and_are_told_of_as_tasks(stage: Stage, scene: Scene) -> None:
+    ended = stage.result(scene)
+    assert ended.code == 0, ended.text
+    check_books(ended)
+    (block,) = ended.summary["tasks"].values()
+    by_session = defaultdict(list)
+    for row in sorted(ended.turns, key=lambda row: row["turn_index"]):
+        by_session[row["session_id"]].append(row)
+    assert {row["pause"] for rows in by_session.values() for row in rows[:1]} == {None}
+    for rows in by_session.values():
+        for before, after in pairwise(rows):
+            assert after["pause"] == "tool"
+            assert after["planned_ns"] - before["closed_ns"] == 200_000_000
+            assert after["input_tokens"] > before["input_tokens"]
+            assert after["cached_tokens"] > 0
+    done = [rows for rows in by_session.values() if rows[-1]["final"] and rows[0]["phase"] == "measure"]
+    assert block["done"] == len(done) > 0
+    assert block["tool_s"]["min"] >= 2 * 0.2
+    assert f"{block['begun']} begun, {block['done']} done" in ended.text
+    assert "Tasks: agent" in (ended.run_dir / "report.md").read_text()
+
+
+def cancelled(place: Place) -> Ended:
+    cancel = {"share": 0.5, "after_s": 0.15, "again_s": 0.05}
+    return played(place, cancel=cancel, output_tokens=20)
+
+
+@scenes(cancelled, ())
+def test_answers_that_are_broken_off_are_counted_apart(stage: Stage, scene: Scene) -> None:
+    ended = stage.result(scene)
+    assert ended.code == 0, ended.text
+    turns = ended.summary["turns"]["by_phase"]["all"]
+    cut = [row for row in ended.turns if row["finish_reason"] == "cancelled"]
+    assert turns["cancelled"] == len(cut) > 0
+    assert turns["sent"] == turns["ok"] + turns["failed"] + turns["unfinished"]
+    assert {row["failure"] for row in cut} == {None}
+    assert all(row["output_tokens"] is None or row["output_tokens"] < 20 for row in cut)
+    assert any(row["first_ns"] is not None for row in cut)
+    measured = [row for row in ended.turns if row["phase"] == "measure"]
+    whole = [row for row in measured if row["finish_reason"] != "cancelled"]
+    assert ended.summary["latency"]["e2e_ms"]["count"] == len(whole)
+    assert ended.summary["latency"]["ttft_ms"]["count"] > len(whole)
+    assert "of them cancelled" in ended.text
+
+
+def subagents(place: Place, context: str) -> Ended:
+    plan = {"share": 1.0, "count": 2, "steps": 2, "prompt_tokens": 10, "system_prompt_tokens": 30, "context": context}
+    return played(place, subagents=plan)
+
+
+@scenes(subagents, ("fresh",), ("fork",))
+def test_subagents_run_side_by_side(stage: Stage, scene: Scene) -> None:
+    ended = stage.result(scene)
+    assert ended.code == 0, ended.text
+    check_books(ended)
+    rows = {row["turn_id"]: row for row in ended.turns}
+    (block,) = ended.summary["tasks"].values()
+    done = [row["session_id"] for row in ended.turns if row["final"]]
+    assert block["done"] > 0
+    for session in done:
+        children = [
+            row for row in rows.values() if row["session_id"].startswith(f"{session}/") and row["turn_index"] == 0
+        ]
+        assert len(children) == 4  # two steps with calls, two sub-agents each
+        started = sorted(row["planned_ns"] for row in children)
+        assert started[0] == started[1]
+        assert started[2] == started[3]
+        before = rows[f"{session}.0"]
+        forked = scene.arguments == ("fork",)
+        assert (min(row["input_tokens"] for row in children) >= before["input_tokens"]) == forked
+
+
+def test_bundled_agents_are_asked_the_same_by_any_worker() -> None:
+
+    for name in ("agent-tools", "agent-subagents"):
+        asked = [
+            json.dumps([turn.ask.output_tokens for turn in outline(Sessions(load(name)).begin(7).script, 7)])
+            for _ in "ab"
+        ]
+        assert asked[0] == asked[1]

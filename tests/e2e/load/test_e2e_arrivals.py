@@ -1,0 +1,312 @@
+"""Whole runs whose load changes or ends by itself: steps, counts, caps, on the simulator."""
+
+import json
+from statistics import median
+from typing import Any
+
+import pytest
+from e2e_runs import (
+    CROWDED,
+    Ended,
+    Place,
+    Scene,
+    Stage,
+    check_books,
+    check_files,
+    marks_of,
+    scenario,
+    scenes,
+)
+from paths import DATA, ROOT
+
+from inferload.scenario.schema.rate_curves import FOREVER, RateCurve, flat
+from inferload.workload.arrivals import Schedule, unit_process
+
+pytestmark = pytest.mark.timeout(180)
+
+
+def played(place: Place, mode: str, report: bool = False, **changes: Any) -> Ended:
+    """A run of the scenario, headless, to its own end."""
+    simulator = place.simulator()
+    file = scenario(place.folder, **changes)
+    fleet = place.fleet(mode, "--host", simulator.url, "--scenario", str(file), "--details", report=report)
+    return Ended(place.run_dir, fleet.ended(), fleet.text, simulator.stats()["requests"])
+
+
+# -- steps
+
+
+def stepped_rate(place: Place, mode: str) -> Ended:
+    """Three steps of a second each, behind a warm-up at the first one's rate."""
+    steps = [{"sessions_per_s": rate, "for_s": 1} for rate in (10, 40, 20)]
+    return played(
+        place,
+        mode,
+        report=mode == "local",
+        arrivals={"kind": "constant", "profile": {"kind": "steps", "steps": steps}},
+        workload__output_tokens=2,
+        phases={"warmup_s": 0.5, "measure_s": 3, "drain_s": 20},
+    )
+
+
+@scenes(stepped_rate, ("local",), ("processes",))
+def test_each_step_has_its_sessions_its_window_and_its_figures(stage: Stage, scene: Scene) -> None:
+    ended: Ended = stage.result(scene)
+    check_files(ended.run_dir)
+    check_books(ended)
+    steps = ended.summary["steps"]
+    assert [(one["step"], one["sessions_per_s"], one["window_s"]) for one in steps] == [
+        (0, 10, pytest.approx(1)),
+        (1, 40, pytest.approx(1)),
+        (2, 20, pytest.approx(1)),
+    ]
+    assert [one["growth"]["step"] for one in steps] == [0, 1, 2]
+    # 5 arrivals in the warm-up; equal intervals, so that no step can have one more than its share but at its edges.
+    assert [one["sessions"]["planned"] for one in steps] == pytest.approx([10, 40, 20], abs=1)
+    assert sum(one["sessions"]["planned"] for one in steps) == ended.summary["sessions"]["planned"]
+    assert sum(one["turns"]["ok"] for one in steps) == ended.summary["turns"]["ok"]
+    rows = [row for row in ended.turns if row["phase"] == "measure"]
+    assert [sum(row["step"] == step for row in rows) for step in range(3)] == [one["turns"]["sent"] for one in steps]
+    assert {row["step"] for row in ended.turns if row["phase"] == "warmup"} == {None}
+    curve = RateCurve([flat(1.5, 10), flat(1, 40), flat(FOREVER, 20)])
+    plan = Schedule(unit_process("constant", 0), 1.0, curve=curve)
+    expected_s = {}
+    while (arrival := plan.next()) is not None and arrival.due_s < 3.5:
+        expected_s[f"s{arrival.index}"] = arrival.due_s
+    manifest = json.loads((ended.run_dir / "run.json").read_text())
+    start_ns = manifest["phases"][0]["start_wall_ns"]
+    anchors = {worker["name"]: worker["anchor"]["wall_ns"] for worker in manifest["workers"]}
+    found_s = {row["session_id"]: (row["planned_ns"] + anchors[row["worker"]] - start_ns) / 1e9 for row in ended.turns}
+    assert set(found_s) == set(expected_s)
+    assert max(abs(found_s[name] - expected_s[name]) for name in found_s) < 0.1
+    grew = ended.summary["growth"]
+    assert grew["state"] != "kept up" or grew["kept_up_per_s"] == pytest.approx(40, abs=1)
+    said = [one["text"] for one in marks_of(ended.run_dir) if one["kind"] == "step"]
+    assert said == ["step 0 begins: 10 sessions/s", "step 1 begins: 40 sessions/s", "step 2 begins: 20 sessions/s"]
+    if scene.arguments == ("local",):
+        assert "| 1: 40 sessions/s |" in (ended.run_dir / "report.md").read_text()
+    assert "by step" in ended.text
+
+
+def stepped_users(place: Place, mode: str) -> Ended:
+    """One user, then four, then two."""
+    steps = [{"users": users, "for_s": 1.5} for users in (1, 4, 2)]
+    return played(
+        place,
+        mode,
+        arrivals={"kind": "closed", "users": 4, "spawn_per_s": 50, "profile": {"kind": "steps", "steps": steps}},
+        workload__output_tokens=4,
+        phases={"measure_s": 4.5, "drain_s": 20},
+    )
+
+
+@scenes(stepped_users, ("local",), ("processes",))
+def test_users_come_and_go_as_planned(stage: Stage, scene: Scene) -> None:
+    ended: Ended = stage.result(scene)
+    check_books(ended)
+    steps = ended.summary["steps"]
+    assert [one["users"] for one in steps] == [1, 4, 2]
+    assert [one["growth"] for one in steps] == [None] * 3  # closed loop
+    assert ended.summary["overload_not_judged"] is None
+    turns = sorted(ended.turns, key=lambda row: row["sent_ns"])
+    for one in steps:
+        sent = [row for row in turns if row["step"] == one["step"]]
+        assert sent
+        # In the second half of a step all who go have gone: of their turns so many lie side by side.
+        middle = (min(row["planned_ns"] for row in sent) + max(row["planned_ns"] for row in sent)) // 2
+        late = [row for row in sent if row["planned_ns"] > middle]
+        beside = max(sum(a["sent_ns"] <= b["sent_ns"] < a["closed_ns"] for a in late) for b in late)
+        assert beside <= one["users"] or scene.arguments[0] == "processes"
+    assert steps[1]["turns"]["ok"] > steps[0]["turns"]["ok"]
+    assert ended.summary["turns"]["unfinished"] == ended.summary["turns"]["failed"] == 0
+
+
+# -- an end by count
+
+
+def counted(place: Place, mode: str, loop: str, what: str) -> Ended:
+    """So many sessions, or turns, of sessions of three turns."""
+    arrivals: dict[str, Any] = {"kind": "closed", "users": 4, "spawn_per_s": 50}
+    if loop == "open":
+        arrivals = {"kind": "poisson", "sessions_per_s": 30}
+    return played(
+        place,
+        mode,
+        arrivals=arrivals,
+        workload={"kind": "chat", "turns": 3, "prompt_tokens": 20, "output_tokens": 4},
+        phases={what: 25, "drain_s": 20, "warmup_s": 0.5 if mode == "local" else 0},
+    )
+
+
+@scenes(
+    counted,
+    ("local", "open", "sessions"),
+    ("local", "closed", "turns"),
+    ("processes", "open", "sessions"),
+    ("processes", "closed", "turns"),
+)
+def test_a_run_that_ends_by_count_asks_exactly_as_much(stage: Stage, scene: Scene) -> None:
+    ended: Ended = stage.result(scene)
+    mode, _, what = scene.arguments
+    assert not ended.codes, ended.text
+    check_books(ended)
+    summary = ended.summary
+    rows = [row for row in ended.turns if row["phase"] == "measure"]
+    if what == "sessions":
+        begun = {row["session_id"] for row in rows if row["turn_index"] == 0}
+        assert len(begun) == summary["sessions"]["planned"] == 25
+        assert sum(row["session_id"] in begun for row in ended.turns) == 75  # every one of them was run to its end
+        if mode == "processes":
+            assert begun == {f"s{index}" for index in range(25)}
+    else:
+        assert len(rows) == summary["turns"]["ok"] == 25
+    assert summary["turns"]["unfinished"] == summary["turns"]["failed"] == 0
+    # The measure phase ends with the last answer, not when the master heard of it.
+    manifest = json.loads((ended.run_dir / "run.json").read_text())
+    measure = next(one for one in manifest["phases"] if one["phase"] == "measure")
+    anchors = {worker["name"]: worker["anchor"]["wall_ns"] for worker in manifest["workers"]}
+    last_ns = max(row["closed_ns"] + anchors[row["worker"]] for row in ended.turns)
+    assert -0.02 < (measure["end_wall_ns"] - last_ns) / 1e9 < 0.3
+    assert manifest["stop_reason"] == "the scenario's end"
+
+
+# -- a cap
+
+
+def capped(place: Place, when_full: str) -> Ended:
+    """Twenty sessions a second of some 220 ms each want 4.4 places, and there are two."""
+    return played(
+        place,
+        "local",
+        arrivals={"kind": "constant", "sessions_per_s": 20, "max_in_flight": 2, "when_full": when_full},
+        workload__output_tokens=9,
+        phases={"measure_s": 3, "drain_s": 20},
+    )
+
+
+@scenes(capped, ("delay",), ("drop",))
+def test_what_a_cap_holds_back_is_counted(stage: Stage, scene: Scene) -> None:
+    ended: Ended = stage.result(scene)
+    check_books(ended)
+    summary = ended.summary
+    sent = [row for row in ended.turns if row["sent_ns"] is not None]
+    beside = max(sum(a["sent_ns"] <= b["sent_ns"] < a["closed_ns"] for a in sent) for b in sent)
+    assert beside <= 2
+    assert abs(summary["sessions"]["planned"] - 60) <= 1
+    assert summary["sessions"]["planned"] == summary["sessions"]["started"] + summary["sessions"]["dropped"]
+    assert summary["sessions"]["dropped"] == summary["sessions"]["at_limit"] > 10
+    assert "at_limit" in ended.codes
+    assert not ended.codes & {"dropped_sessions", "late_sessions"}
+    reason = next(one for one in summary["verdict"]["reasons"] if one["code"] == "at_limit")
+    assert "because max_in_flight was reached" in reason["text"]
+    if scene.arguments[0] == "delay":
+        assert summary["latency"]["lag_ms"]["max"] > 300
+        assert "turns waited" in reason["text"]
+    else:
+        assert median(row["sent_ns"] - row["planned_ns"] for row in sent) < 100e6  # nobody waited for a place
+        assert "sessions were dropped" in reason["text"]
+
+
+# -- a trace
+
+SAMPLE = ROOT / "scenarios" / "traces" / "mooncake-sample.jsonl"
+WEKA = DATA / "traces" / "weka.jsonl"
+
+
+def replayed(place: Place, mode: str) -> Ended:
+    """The bundled sample, thirty seconds of it, in three; lengths as they are."""
+    return played(
+        place,
+        mode,
+        workload={"kind": "replay", "path": str(SAMPLE), "format": "mooncake"},
+        arrivals={"kind": "trace", "speed": 10},
+        phases={"measure_s": None, "drain_s": 30},
+    )
+
+
+@scenes(replayed, ("local",), ("processes",))
+def test_a_replay_asks_what_was_recorded_when_it_was(stage: Stage, scene: Scene) -> None:
+    ended: Ended = stage.result(scene)
+    # Where the machine is so crowded that the run is invalid, prompts may meet the server in another order than they were sent.
+    assert ended.codes <= ({"warm_cache"} if ended.summary["verdict"]["measurement"] == "invalid" else set()), (
+        ended.text
+    )
+    check_files(ended.run_dir)
+    check_books(ended)
+    assert (ended.summary["growth"], ended.summary["overload_not_judged"]) == (None, "sessions begin at recorded times")
+    recorded = [json.loads(line) for line in SAMPLE.read_text().splitlines()]
+    rows = {row["session_id"]: row for row in ended.turns}
+    assert set(rows) == {f"s{number}" for number in range(len(recorded))}
+    manifest = json.loads((ended.run_dir / "run.json").read_text())
+    start_ns = manifest["phases"][0]["start_wall_ns"]
+    anchors = {worker["name"]: worker["anchor"]["wall_ns"] for worker in manifest["workers"]}
+    for number, one in enumerate(recorded):
+        row = rows[f"s{number}"]
+        planned_s = (row["planned_ns"] + anchors[row["worker"]] - start_ns) / 1e9
+        assert planned_s == pytest.approx(one["timestamp"] / 1e4, abs=0.1)
+        assert row["output_tokens"] == one["output_length"]
+        assert row["input_tokens"] == pytest.approx(
+            one["input_length"], rel=0.03, abs=40
+        )  # the chat template's come on top
+    data = manifest["workload"]["data"]["replay"]
+    assert (data["sessions"], data["turns"], data["format"]) == (46, 46, "mooncake")
+    assert manifest["stop_reason"] == "the scenario's end"
+
+
+def agents_replayed(place: Place) -> Ended:
+    """Sessions with sub-agents, which have no times of their own among each other."""
+    return played(
+        place,
+        "local",
+        workload={"kind": "replay", "path": str(WEKA), "format": "weka", "speed": 10},
+        arrivals={"kind": "closed", "users": 2, "spawn_per_s": 50},
+        phases={"sessions": 2, "drain_s": 30},
+    )
+
+
+@scenes(agents_replayed, ())
+def test_sub_agents_of_a_trace_work_beside_each_other(stage: Stage, scene: Scene) -> None:
+    ended: Ended = stage.result(scene)
+    assert not ended.codes, ended.text
+    check_books(ended)
+    rows = {row["turn_id"]: row for row in ended.turns}
+    assert set(rows) == {"s0.0", "s0/1-a1.0", "s0/1-a1.1", "s0/2-a2.0", "s0.1", "s1.0"}
+    last_inner_ns = max(rows[name]["closed_ns"] for name in ("s0/1-a1.1", "s0/2-a2.0"))
+    assert rows["s0.1"]["sent_ns"] >= last_inner_ns
+    assert rows["s0/2-a2.0"]["sent_ns"] < rows["s0/1-a1.1"]["sent_ns"]
+    block = ended.summary["tasks"]["replay"]
+    assert (block["begun"], block["done"]) == (2, 2)
+    assert block["steps"]["max"] == 5
+
+
+# -- a rate
+
+
+def hundred_a_second(place: Place) -> Ended:
+    """A hundred sessions a second, each of about a second's service: a hundred at once in the end."""
+    return played(
+        place,
+        "processes",
+        arrivals={"kind": "constant", "sessions_per_s": 100},
+        workload={"kind": "chat", "prompt_tokens": 8, "output_tokens": 40},
+        phases={"measure_s": 3, "drain_s": 20},
+    )
+
+
+@scenes(hundred_a_second, ())
+def test_a_hundred_sessions_leave_in_each_second(stage: Stage, scene: Scene) -> None:
+    ended: Ended = stage.result(scene)
+    check_books(ended)
+    manifest = json.loads((ended.run_dir / "run.json").read_text())
+    start_ns = manifest["phases"][0]["start_wall_ns"]
+    anchors = {worker["name"]: worker["anchor"]["wall_ns"] for worker in manifest["workers"]}
+
+    def in_each_second(instant: str) -> list[int]:
+        at_s = [(row[instant] + anchors[row["worker"]] - start_ns) / 1e9 for row in ended.turns]
+        return [sum(second <= one < second + 1 for one in at_s) for second in range(3)]
+
+    assert in_each_second("planned_ns") == pytest.approx([100] * 3, abs=2)
+    assert ended.summary["sessions"]["dropped"] == 0
+    # A machine that is too crowded to send in time says so: then the run is no measurement.
+    said = {one["code"] for one in ended.summary["verdict"]["reasons"]}
+    assert in_each_second("sent_ns") == pytest.approx([100] * 3, abs=5) or said & (CROWDED | {"offered_vs_achieved"})

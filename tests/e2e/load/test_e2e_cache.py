@@ -1,0 +1,270 @@
+"""Whole runs and the prefix cache: what was to be expected, what the server counted, cold and warm arms."""
+
+import json
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+from e2e_runs import CROWDED, Ended, Place, Scene, Stage, check_books, scenario, scenes
+from locust_process import summary_of, turns_of
+
+from inferload import cli
+from inferload.errors import UsageError
+from inferload.master.lifecycle import cache_passes
+from inferload.plan.planned_load import Sample, planned_load
+from inferload.plan.prefix_cache import PlannedCache
+from inferload.process.run_spec import RunOptions, resolve
+from inferload.scenario.scenario import Cache, load
+from inferload.workload.sessions import Sessions
+
+TALK = {
+    "workload__turns": 3,
+    "workload__system_prompt_tokens": 60,
+    "workload__prompt_tokens": 40,
+    "arrivals": {"kind": "constant", "sessions_per_s": 4},
+    "phases": {"sessions": 9, "drain_s": 60},  # whole ones, however long they take
+}
+SIMULATOR = ("--ttft-ms", "5", "--itl-ms", "2", "--num-gpu-blocks", "20000")
+
+
+def _run(place: Place, mode: str, name: str, report: bool = False, **changes: Any) -> Ended:
+    server = place.simulator(*SIMULATOR)
+    return _again(place, server.url, mode, name, report, **changes)
+
+
+def _again(place: Place, url: str, mode: str, name: str, report: bool = False, **changes: Any) -> Ended:
+    place.run_dir = place.folder / name
+    path = scenario(place.folder / f"{name}-scenario", **TALK, **changes)
+    fleet = place.fleet(mode, "--host", url, "--scenario", str(path), "--details", report=report)
+    code = fleet.ended()
+    return Ended(place.run_dir, code, place.text)
+
+
+def _isolated(place: Place, isolate: str) -> Ended:
+    return _run(
+        place, "processes" if isolate == "session" else "local", "run", isolate == "run", cache__isolate=isolate
+    )
+
+
+def _twice(place: Place, salt: str | None) -> tuple[Ended, Ended]:
+    """The same prompts twice on one server."""
+    url = place.simulator(*SIMULATOR).url
+    changes = {} if salt is None else {"cache__salt": salt}
+    return _again(place, url, "local", "first", **changes), _again(place, url, "local", "second", **changes)
+
+
+def _arms(place: Place, arm: str) -> Ended:
+    return _run(place, "processes" if arm == "both" else "local", "run", cache__arm=arm)
+
+
+def _cache(ended: Ended) -> dict[str, Any]:
+    cache: dict[str, Any] = ended.summary["cache"]
+    return cache
+
+
+def _codes(run_dir: Path) -> set[str]:
+    return {reason["code"] for reason in summary_of(run_dir)["verdict"]["reasons"]} - CROWDED
+
+
+@scenes(_isolated, ("run",), ("session",), ("none",))
+def test_expected_counted_and_told_hits_are_the_same_token_for_token(stage: Stage, scene: Scene) -> None:
+    ended = stage.result(scene)
+    cache = _cache(ended)
+    assert (cache["block_size"], cache["block_size_from"], cache["enabled"]) == (16, "server", True)
+    expected, counted, told = cache["expected"], cache["counted"], cache["per_turn"]
+    assert (expected["exactness"], expected["notes"]) == ("exact", [])
+    assert expected["cached_tokens"] == counted["hits"] == told["cached_tokens"] > 0
+    assert expected["input_tokens"] == counted["queries"] == told["input_tokens"]
+    assert counted["notes"] == []
+    assert expected["turns"] == told["turns"] == ended.summary["turns"]["by_phase"]["all"]["ok"]
+    assert "warm_cache" not in ended.codes
+    check_books(ended)
+    assert "counted by the server" in ended.text
+    if scene.arguments == ("run",):
+        assert "Prefix cache" in (ended.run_dir / "report.md").read_text()
+
+
+@scenes(_twice, ("same",), (None,))
+def test_a_cache_that_an_earlier_run_left_is_noticed_though_all_share_a_system_prompt(
+    stage: Stage, scene: Scene
+) -> None:
+    first, second = stage.result(scene)
+    salted = scene.arguments[0] is not None
+    assert "warm_cache" not in first.codes
+    assert ("warm_cache" in second.codes) == salted
+    assert (_cache(second)["counted"]["hits"] > _cache(second)["expected"]["cached_tokens_at_most"]) == salted
+
+
+@scenes(_arms, ("both",), ("warm",))
+def test_arms_are_runs_one_after_the_other_and_the_warm_one_is_held_against_the_first(
+    stage: Stage, scene: Scene
+) -> None:
+    ended = stage.result(scene)
+    both = scene.arguments[0] == "both"
+    folder = ended.run_dir
+    other = folder.with_name(folder.name + ("-warm" if both else "-warming"))
+    before, warm = (folder, other) if both else (other, folder)
+    caches = [summary_of(path)["cache"] for path in (before, warm)]
+    assert [cache["arm"] for cache in caches] == ["cold" if both else "warming", "warm"]
+    assert caches[0]["earlier"] is None
+    found = caches[1]["earlier"]
+    assert found["run_dir"] == before.name
+    assert summary_of(warm)["turns"]["ok"] == found["measures"]["ttft_ms"]["pairs"] > 10
+    # The simulator answers a prompt as it did before: the upper bound is what is found.
+    assert caches[1]["expected"]["cached_tokens_at_most"] == caches[1]["counted"]["hits"]
+    assert caches[0]["counted"]["hits"] < caches[1]["counted"]["hits"]
+    assert "warm_cache" not in _codes(before) | _codes(warm)
+    ids = [json.loads((path / "run.json").read_text())["id"] for path in (before, warm)]
+    assert ids[0] != ids[1]
+
+
+def _taken(place: Place) -> Ended:
+    """The directory that the second run would need holds something."""
+    other = place.folder / "run-warm"
+    other.mkdir()
+    (other / "mine.txt").write_text("mine")
+    return _run(place, "local", "run", cache__arm="both")
+
+
+@scenes(_taken, ())
+def test_a_directory_that_a_later_arm_needs_must_be_free_before_the_first(stage: Stage, scene: Scene) -> None:
+    ended = stage.result(scene)
+    assert ended.code == 2
+    assert "run-warm: not empty" in ended.text
+    assert not ended.run_dir.exists()
+
+
+# -- the plan and the run
+
+PLANNED = {
+    "workload__turns": {"dist": "uniform", "min": 1, "max": 4},
+    "workload__prompt_tokens": {"dist": "uniform", "min": 20, "max": 60},
+    "workload__system_prompt_tokens": 60,
+    "request__endpoint": "completions",  # no chat template, whose tokens a plan leaves out
+}
+_CLOSED = {"kind": "closed", "users": 3, "spawn_per_s": 100}
+_CONSTANT = {"kind": "constant", "sessions_per_s": 20}
+BY_COUNT: dict[str, dict[str, Any]] = {
+    "closed sessions": {"arrivals": _CLOSED, "phases": {"sessions": 12, "drain_s": 60}},
+    "closed turns": {"arrivals": _CLOSED, "phases": {"turns": 11, "drain_s": 60}, "workload__turns": 1},
+    "open sessions": {"arrivals": _CONSTANT, "phases": {"sessions": 9, "warmup_s": 0.3, "drain_s": 60}},
+}
+
+
+def _planned(place: Place, ends: str) -> Ended:
+    changes = PLANNED | BY_COUNT[ends]
+    place.run_dir = place.folder / "run"
+    path = scenario(place.folder / "run-scenario", **changes)
+    server = place.simulator(*SIMULATOR)
+    fleet = place.fleet("local", "--host", server.url, "--scenario", str(path), report=False)
+    return Ended(place.run_dir, fleet.ended(), place.text)
+
+
+@scenes(_planned, *((ends,) for ends in BY_COUNT))
+def test_a_run_that_ends_by_count_sends_what_was_planned(stage: Stage, scene: Scene) -> None:
+    ended = stage.result(scene)
+    made = load(str(ended.run_dir.with_name("run-scenario") / "scenario.yaml"))
+    plan = planned_load(made, Sessions(made), Sample(1_000, 8_000))
+    cache = PlannedCache(made, plan.sessions)
+    turns, found = ended.summary["turns"]["by_phase"]["all"], ended.summary["cache"]["expected"]
+    assert plan.session_certainty == plan.turn_certainty == "exact"
+    started = Counter(row["session_id"] for row in turns_of(ended.run_dir))
+    assert started == Counter({f"s{session.index}": len(session.sent) for session in plan.sessions})
+    assert turns["sent"] == turns["ok"] == plan.turn_count
+    assert turns["output_tokens"] == sum(one.output_tokens for one in cache.sums.values())
+    hits = cache.hits.total
+    assert (found["input_tokens"], found["cached_tokens"]) == (hits.input, hits.cached)
+    assert found["hit_rate"] == hits.rate
+
+
+# -- classes of a mix, together and alone
+
+MIX = {
+    "workload": {
+        "kind": "mix",
+        "classes": [
+            {"name": "chat", "share": 0.6, "workload": {"kind": "chat", "prompt_tokens": 30, "output_tokens": 8}},
+            {"name": "rag", "share": 0.4, "workload": {"kind": "chat", "prompt_tokens": 900, "output_tokens": 8}},
+        ],
+    },
+    "arrivals": {"kind": "poisson", "sessions_per_s": 20},
+    "phases__measure_s": 2,
+}
+
+
+def _mixed(place: Place) -> tuple[Path, Path, Path]:
+    """A run of the mix, and one of each class alone, with one and with two workers."""
+    url = place.simulator(*SIMULATOR).url
+    path = scenario(place.folder / "mix", **MIX)
+    folders = []
+    for name, mode in (("mix", "processes"), ("chat", "local"), ("rag", "processes")):
+        place.run_dir = place.folder / f"run-{name}"
+        only = [] if name == "mix" else ["--only", name]
+        place.fleet(mode, "--host", url, "--scenario", str(path), "--on-invalid", "warn", *only).ended()
+        folders.append(place.run_dir)
+    return folders[0], folders[1], folders[2]
+
+
+@scenes(_mixed, ())
+def test_a_class_alone_is_sent_as_in_the_mix_and_compared_with_it(
+    stage: Stage, scene: Scene, capsys: pytest.CaptureFixture[str]
+) -> None:
+    mix, *alone = stage.result(scene)
+    ids = {path: {row["turn_id"] for row in turns_of(path)} for path in (mix, *alone)}
+    # A session that could not be sent in time, on a crowded machine, is missing and counted as dropped.
+    dropped = {path: summary_of(path)["sessions"]["dropped"] for path in (mix, *alone)}
+    both = ids[alone[0]] | ids[alone[1]]
+    assert len(both - ids[mix]) <= dropped[mix]
+    assert len(ids[mix] - both) <= dropped[alone[0]] + dropped[alone[1]]
+    assert not ids[alone[0]] & ids[alone[1]]
+    planned = {path: {row["turn_id"]: row["planned_ns"] for row in turns_of(path)} for path in (mix, *alone)}
+    for path in alone:
+        first, *others = sorted(planned[path].keys() & planned[mix].keys())
+        shift_ns = planned[path][first] - planned[mix][first]
+        assert all(abs(planned[path][turn] - planned[mix][turn] - shift_ns) < 1e9 for turn in others)
+        assert summary_of(path)["sessions"]["planned"] == len(ids[path]) + dropped[path]
+
+    for name, path in zip(("chat", "rag"), alone, strict=True):
+        assert cli.main(["compare", f"alone={path}", f"mix={mix}", "--class", name, "--format", "json"]) == 0
+        (candidate,) = json.loads(capsys.readouterr().out)["candidates"]
+        assert not [line for line in candidate["refusals"] if "not a valid measurement" not in line]
+        assert f"only class: {name} against not set" in candidate["compared"]
+        figures = {one["figure"]: one for one in candidate["figures"]}
+        for side, folder in (("baseline", path), ("candidate", mix)):
+            assert figures["mean(ttft_ms)"][side] == summary_of(folder)["by_class"][name]["latency"]["ttft_ms"]["mean"]
+    assert cli.main(["compare", str(alone[0]), str(mix), "--class", "rag"]) == 2
+    assert f"--class rag: no such class in {alone[0]}; it has chat" in capsys.readouterr().err
+
+
+def _refused(place: Place) -> Ended:
+    path = scenario(place.folder / "mix", **MIX)
+    fleet = place.fleet("local", "--host", "http://127.0.0.1:1", "--scenario", str(path), "--only", "chta")
+    return Ended(place.run_dir, fleet.ended(), place.text)
+
+
+def test_a_class_of_a_closed_loop_alone_wants_a_number_of_users(tmp_path: Path) -> None:
+    path = scenario(tmp_path / "mix", **MIX | {"arrivals": {"kind": "closed", "users": 8, "spawn_per_s": 8}})
+    with pytest.raises(UsageError, match=r"--only rag: in a closed loop .*give it with --users"):
+        resolve(RunOptions(str(path), "http://127.0.0.1:1", only="rag"))
+    spec = resolve(RunOptions(str(path), "http://127.0.0.1:1", only="rag", users=5))
+    assert spec.users == 5
+
+
+@scenes(_refused, ())
+def test_a_class_that_the_mix_has_not_got_is_refused_before_any_load(stage: Stage, scene: Scene) -> None:
+    ended = stage.result(scene)
+    assert ended.code == 2
+    assert "--only chta: no class of the mix, which has chat, rag" in ended.text
+
+
+@pytest.mark.parametrize("arm", ["cold", "warm", "both"])
+def test_passes(arm: str) -> None:
+    assert [one.arm for one in cache_passes.passes(Cache(arm=arm))] == {
+        "cold": ["cold"],
+        "warm": ["warming", "warm"],
+        "both": ["cold", "warm"],
+    }[arm]
+    assert [one.arm for one in cache_passes.passes(Cache(arm=arm, salt="s"))][-1] == (
+        "cold" if arm == "cold" else "warm"
+    )

@@ -1,0 +1,77 @@
+"""A client that is asked for several times what its core can do must say so: such a run never comes out valid."""
+
+import contextlib
+import os
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import locust_process
+import pytest
+import simulator_process
+from e2e_runs import begun, mark, scenario, until
+from locust_process import summary_of
+
+STREAMS = 200
+# Busy processes that share the client's core. 200 streams of 100 tokens/s are a fifth to a half of a core's work; what is
+# left of it among so many is a seventeenth, so that the client is asked for four times what it can do, or more.
+COMPANIONS = 16
+
+pytestmark = pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="client and server need a core each")
+
+
+@contextlib.contextmanager
+def crowd(core: int) -> Iterator[None]:
+    """Processes that do nothing but use up a core, each in a session of its own, so that each has its own share."""
+    busy = ["timeout", "60", "sh", "-c", "while :; do :; done"]
+    hogs = [
+        subprocess.Popen(["taskset", "-c", str(core), *busy], start_new_session=True, stdin=subprocess.DEVNULL)
+        for _ in range(COMPANIONS)
+    ]
+    try:
+        yield
+    finally:
+        for hog in hogs:
+            os.killpg(hog.pid, 9)
+            hog.wait()
+
+
+@pytest.mark.parametrize("reader", ["native", pytest.param("python", marks=pytest.mark.soak)])
+def test_at_four_times_what_a_core_can_do_no_run_is_valid(tmp_path: Path, reader: str) -> None:
+    own, other = sorted(os.sched_getaffinity(0))[:2]
+    simulator = simulator_process.start("--ttft-ms", "50", "--itl-ms", "10")
+    os.sched_setaffinity(simulator.process.pid, {other})
+    file = scenario(
+        tmp_path,
+        arrivals__users=STREAMS,
+        arrivals__spawn_per_s=STREAMS,
+        workload__output_tokens=100,
+        phases={"warmup_s": 0, "measure_s": 4, "drain_s": 3},
+    )
+    arguments = (
+        "--headless",
+        "--host",
+        simulator.url,
+        "--scenario",
+        str(file),
+        "--run-dir",
+        str(tmp_path / "run"),
+        "--no-report",
+    )
+    run = locust_process.start(*arguments, cwd=tmp_path, env={"INFERLOAD_READER": reader})
+    try:
+        os.sched_setaffinity(run.process.pid, {own})
+        begun(tmp_path / "run")
+        with crowd(own):
+            until(lambda: mark(tmp_path / "run", "phase", "drain"), "the end of the measure phase")
+        code = run.exit_code(120)
+    finally:
+        run.kill()
+        simulator_process.stop(simulator)
+    verdict = summary_of(tmp_path / "run")["verdict"]
+    assert verdict["measurement"] in ("suspect", "invalid"), verdict
+    blamed = {reason["code"] for reason in verdict["reasons"]}
+    # On a machine that has no time for the simulator either, too few turns end to measure their delay.
+    if not blamed & {"no_turns", "unfinished_drain"}:
+        assert blamed & {"client_delay", "client_lag", "loop_lag", "client_pause", "cpu"}, verdict
+    assert (code == 3) == (verdict["measurement"] == "invalid"), run.text

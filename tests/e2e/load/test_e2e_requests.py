@@ -1,0 +1,174 @@
+"""Whole runs on several servers, several models and other endpoints."""
+
+import json
+from collections import Counter
+from typing import Any
+
+import pytest
+from e2e_runs import Ended, Place, Scene, Stage, check_books, scenario, scenes
+
+from inferload.cli.from_vllm_bench import as_text, translate
+from inferload.scenario.scenario import load
+from inferload.scenario.schema.endpoints import ENDPOINTS
+from inferload.workload.models import model_of, server_of
+
+TURNS = {"turns": 2, "output_tokens": 6}
+
+
+def played(
+    place: Place, hosts: list[str], *options: str, mode: str = "local", report: bool = False, **changes: Any
+) -> Ended:
+    """A short closed loop, to its end."""
+    words = [word for url in hosts[1:] for word in ("--also-host", url)]
+    file = scenario(place.folder, phases__measure_s=1.5, **changes)
+    fleet = place.fleet(mode, "--host", hosts[0], *words, "--scenario", str(file), *options, report=report)
+    return Ended(place.run_dir, fleet.ended(), fleet.text)
+
+
+def manifest(ended: Ended) -> dict[str, Any]:
+    document: dict[str, Any] = json.loads((ended.run_dir / "run.json").read_text())
+    return document
+
+
+# -- several servers
+
+
+def two_servers(place: Place) -> Ended:
+    simulators = [place.simulator("--max-num-seqs", "64") for _ in range(2)]
+    workload = {"kind": "chat", "prompt_tokens": 20, **TURNS}
+    return played(place, [one.url for one in simulators], mode="processes", report=True, workload=workload)
+
+
+@scenes(two_servers, ())
+def test_sessions_take_the_servers_in_turn(stage: Stage, scene: Scene) -> None:
+    ended = stage.result(scene)
+    assert ended.code in (0, 3), ended.text  # 3: what a crowded machine makes of it
+    check_books(ended)
+    document = manifest(ended)
+    urls = [one["url"] for one in document["targets"]]
+    assert len(set(urls)) == 2
+    assert document["target"] == urls[0]
+    indexes = {row["turn_id"]: int(row["session_id"].removeprefix("s")) for row in ended.turns}
+    seed = ended.summary["run"]["seed"]
+    assert all(row["target"] == urls[server_of(seed, indexes[row["turn_id"]], 2)] for row in ended.turns)
+    assert {row["worker"] for row in ended.turns} == {"w0", "w1"}
+    assert len({row["target"] for row in ended.turns}) == 2
+    assert ended.summary["run"]["target"] == ", ".join(urls)
+    assert len(ended.summary["servers"]) == 2
+    report = (ended.run_dir / "report.md").read_text()
+    assert "By target" in report
+    assert all(f"| {url} |" in report for url in urls)
+    by_target = ended.summary["by_target"]
+    assert {url: block["turns"]["ok"] for url, block in by_target.items()} == dict(
+        Counter(row["target"] for row in ended.turns if row["phase"] == "measure" and row["failure"] is None)
+    )
+
+
+def one_of_two_pages(place: Place) -> Ended:
+    simulators = [place.simulator() for _ in range(2)]
+    urls = [one.url for one in simulators]
+    workload = {"kind": "chat", "prompt_tokens": 20, "output_tokens": 2}
+    return played(place, urls, "--metrics-url", f"{urls[0]}/metrics", workload=workload)
+
+
+@scenes(one_of_two_pages, ())
+def test_what_one_server_holds_is_not_taken_for_what_all_hold(stage: Stage, scene: Scene) -> None:
+    ended = stage.result(scene)
+    assert len(ended.summary["servers"]) == 1
+    assert len(ended.summary["by_target"]) == 2
+    assert not [one for one in ended.summary["verdict"]["reasons"] if "the server's own queues" in one["text"]]
+
+
+# -- endpoints
+
+
+def endpoint(place: Place, name: str) -> Ended:
+    simulator = place.simulator()
+    workload = {"kind": "chat", "prompt_tokens": 20, **TURNS}
+    return played(place, [simulator.url], workload=workload, request={"endpoint": name})
+
+
+@scenes(endpoint, ("completions",), ("responses",), ("messages",))
+def test_a_run_on_another_endpoint(stage: Stage, scene: Scene) -> None:
+    ended = stage.result(scene)
+    assert ended.code in (0, 3), ended.text
+    check_books(ended)
+    assert len(ended.turns) > 4
+    assert {row["failure"] for row in ended.turns} == {None}
+    for row in ended.turns:
+        assert row["finish_reason"] == ("length" if row["output_tokens"] == 6 else "stop")
+        assert row["sent_ns"] <= row["first_event_ns"] <= row["first_ns"] <= row["last_ns"] <= row["closed_ns"]
+        assert 0 < len(row["event_ns"]) <= row["output_tokens"] <= 6
+    if ENDPOINTS[scene.arguments[0]].ignore_eos:
+        assert {row["output_tokens"] for row in ended.turns} == {6}
+    assert manifest(ended)["endpoint"] == scene.arguments[0]
+    if scene.arguments[0] == "completions":  # no chat template, so nothing about one is missing
+        assert not [note for note in ended.summary["cache"]["expected"]["notes"] if "template" in note]
+
+
+# -- a line of vLLM's benchmark
+
+
+def pasted(place: Place) -> Ended:
+    simulator = place.simulator()
+    bench = translate(
+        f"vllm bench serve --backend openai-chat --base-url {simulator.url} --random-input-len 30 --random-output-len 5 "
+        "--random-range-ratio 0.2 --num-prompts 12 --max-concurrency 4 --goodput ttft:60000"
+    )
+    file = place.folder / "bench.yaml"
+    file.write_text(as_text(bench, str(file)))
+    fleet = place.fleet("local", *bench.run, "--scenario", str(file))
+    return Ended(place.run_dir, fleet.ended(), fleet.text)
+
+
+@scenes(pasted, ())
+def test_a_pasted_line_sends_as_many_prompts_as_it_says(stage: Stage, scene: Scene) -> None:
+    ended = stage.result(scene)
+    assert ended.code in (0, 3), ended.text
+    check_books(ended)
+    assert len(ended.turns) == 12
+    assert {row["failure"] for row in ended.turns} == {None}
+    assert all(4 <= row["output_tokens"] <= 6 for row in ended.turns)
+    assert ended.summary["rates"]["slo_attainment"] == 1
+
+
+# -- models
+
+
+def not_served(place: Place) -> Ended:
+    models = [{"name": "simulator", "share": 0.5}, {"name": "adapter", "share": 0.5}]
+    return played(place, [place.simulator("--model", "simulator").url], request={"models": models})
+
+
+@scenes(not_served, ())
+def test_a_model_that_is_not_listed_is_refused_before_any_load(stage: Stage, scene: Scene) -> None:
+    ended = stage.result(scene)
+    assert ended.code == 2
+    assert "does not serve adapter; it serves simulator" in ended.text
+    assert not (ended.run_dir / "run.json").exists()
+
+
+def two_models(place: Place) -> Ended:
+    models = [{"name": "base", "share": 0.5}, {"name": "adapter", "share": 0.5}]
+    simulator = place.simulator("--served-model-name", "base", "adapter")
+    return played(place, [simulator.url], request={"models": models})
+
+
+@scenes(two_models, ())
+def test_each_session_asks_the_model_that_it_drew(stage: Stage, scene: Scene) -> None:
+    ended = stage.result(scene)
+    assert ended.code in (0, 3), ended.text
+    drawn = load(str(ended.run_dir.parent / "scenario.yaml"))
+    asked = {int(row["session_id"].removeprefix("s")): row["model"] for row in ended.turns}
+    assert {row["failure"] for row in ended.turns} == {None}
+    assert asked == {index: model_of(drawn, index) for index in asked}
+    assert set(asked.values()) == {"base", "adapter"} == set(ended.summary["by_model"])
+    assert ended.summary["run"]["model"] == manifest(ended)["model"] == "base, adapter"
+
+
+def test_shares_of_models_are_those_of_sessions(tmp_path: Any) -> None:
+    models = [{"name": "base", "share": 0.75}, {"name": "adapter", "share": 0.25}]
+    drawn = load(str(scenario(tmp_path, request={"models": models})))
+    counts = Counter(model_of(drawn, index) for index in range(4000))
+    assert counts["adapter"] == pytest.approx(1000, abs=110)  # four standard deviations
+    assert model_of(load(str(scenario(tmp_path))), 0) is None

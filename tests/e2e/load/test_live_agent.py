@@ -1,0 +1,323 @@
+"""Agents as code: how a class is found, what it is shown, and a whole run in which tools are really called."""
+
+import json
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+from e2e_runs import Ended, Place, Scene, Stage, check_books, scenario, scenes
+from inferload.locustfiles.toolagent import TOOLS, ToolAgent, calculate
+from scripted_server import chunked
+
+from inferload.content.data import Data, DataFindings, Notes
+from inferload.content.messages import ToolCall
+from inferload.content.script import Ask, Reply, Script, Work, Worked, outline
+from inferload.errors import UsageError
+from inferload.plan.describe import describe
+from inferload.scenario.scenario import Scenario
+from inferload.scenario.scenario import load as load_scenario
+from inferload.scenario.schema.agent import LiveAgentWorkload
+from inferload.workload.live_agent import LiveAgentSessions, as_document, as_message, load
+from inferload.workload.sessions import Sessions
+
+NAME = "inferload.locustfiles.toolagent:ToolAgent"
+OWN = """
+from inferload.workload.live_agent import LiveAgent, Say
+
+class Parrot(LiveAgent):
+    def step(self, messages):
+        if len(messages) > 3:
+            raise RuntimeError("no more")
+        return Say([{"role": "user", "content": f"{len(messages)} so far"}], output_tokens=7, pause_s=0.5)
+
+class NoAgent:
+    pass
+"""
+
+
+def call(name: str, **arguments: Any) -> ToolCall:
+    return ToolCall(f"call-{name}", name, json.dumps(arguments))
+
+
+def driven(script: Script, *replies: Reply) -> Iterator[Ask]:
+    """What a script asks when these are the answers; its work is done at once."""
+    left = iter(replies)
+    sent: Any = None
+    while True:
+        try:
+            effect = script.send(sent)
+        except StopIteration:
+            return
+        if isinstance(effect, Work):
+            sent = Worked(effect.call())
+            continue
+        assert isinstance(effect, Ask)
+        yield effect
+        sent = next(left)
+
+
+def begun(workload: dict[str, Any], notes: Notes | None = None, origin: str = "") -> Script:
+    kind = LiveAgentWorkload.model_validate({"kind": "live_agent", "agent": NAME} | workload)
+    return LiveAgentSessions(kind, "live_agent", Data(origin)).script(3, Random(1), Notes() if notes is None else notes)
+
+
+def test_tools_are_called_until_the_model_calls_none() -> None:
+    replies = (
+        Reply("", 9, tool_calls=(call("list_files"), call("calculate", expression="3 + 4 * 2"))),
+        Reply("", 9, tool_calls=(call("calculate", expression="().__class__"), call("fly"))),
+        Reply("done", 9),
+    )
+    asks = list(driven(begun({}), *replies))
+    assert [ask.pause for ask in asks] == ["think", "tool", "tool"]
+    assert all(json.loads(ask.tools) == list(TOOLS) and ask.final is None for ask in asks)
+    said = [as_document(message) for message in asks[-1].messages]
+    results = {message["tool_call_id"]: message["content"] for message in said if message["role"] == "tool"}
+    assert results["call-calculate"].startswith("error: ValueError")
+    assert results["call-fly"].startswith("error: ValueError: there is no tool")
+    first = {m["tool_call_id"]: m["content"] for m in map(as_document, asks[1].messages) if m["role"] == "tool"}
+    assert first["call-calculate"] == "11"
+    assert all(line.startswith("note-") for line in first["call-list_files"].splitlines())
+
+
+def test_the_folder_of_a_session_is_gone_when_it_ends_anyhow() -> None:
+    agent = ToolAgent(0, Random(0))
+    folder = Path(agent._folder.name)
+    assert list(folder.iterdir())
+    agent.close()
+    assert not folder.exists()
+    script = begun({})
+    asks = driven(script, Reply("", 9, tool_calls=(call("clock"),)))
+    next(asks)
+    script.close()  # the run was over first
+
+
+def test_a_session_that_goes_on_too_long_is_ended_and_counted() -> None:
+    notes = Notes()
+    asks = list(driven(begun({"max_steps": 2}, notes), *[Reply("", 1, tool_calls=(call("clock"),))] * 2))
+    assert len(asks) == 2
+    assert notes == {"live agents ended by max_steps 2": 1}
+
+
+def test_a_class_of_one_s_own_lies_beside_the_scenario(tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text(OWN)
+    origin = tmp_path / "scenario.yaml"
+    origin.touch()
+    script = begun({"agent": "mine.py:Parrot"}, origin=str(origin))
+    ask = next(driven(script))
+    assert (ask.messages[0].pieces[0].literal, ask.output_tokens, ask.pause_s) == ("0 so far", 7, 0.5)
+    found, path = load("mine.py:Parrot", str(origin))
+    assert (found.__name__, path) == ("Parrot", tmp_path / "mine.py")
+    kind = LiveAgentWorkload.model_validate({"kind": "live_agent", "agent": "mine.py:Parrot"})
+    with pytest.raises(UsageError, match=r"mine.py:Parrot: differs from the master's"):
+        LiveAgentSessions(kind, "parrots", Data(str(origin), {"parrots": DataFindings("0" * 64)}))
+
+
+@pytest.mark.parametrize(
+    ("name", "says"),
+    [
+        ("no.such:Thing", "no.such cannot be loaded"),
+        ("mine.py:Missing", "Missing is not defined there"),
+        ("mine.py:NoAgent", "not a subclass of LiveAgent"),
+        ("nowhere.py:Thing", "no such file"),
+        ("broken.py:Thing", "SyntaxError"),
+    ],
+)
+def test_what_cannot_be_an_agent_is_said_in_a_line(name: str, says: str, tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text(OWN)
+    (tmp_path / "broken.py").write_text("class Thing(")
+    origin = tmp_path / "scenario.yaml"
+    origin.touch()
+    with pytest.raises(UsageError) as raised:
+        load(name, str(origin))
+    assert says in str(raised.value)
+    assert len(str(raised.value).splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    "document",
+    [
+        {"role": "robot", "content": ""},
+        {"role": "user", "content": None},
+        {"role": "user", "content": [{"type": "text"}]},
+    ],
+)
+def test_words_that_are_no_message_are_refused(document: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match="message"):
+        as_message(document)
+
+
+def test_messages_survive_the_way_there_and_back() -> None:
+    documents = [
+        {"role": "user", "content": "ask"},
+        {
+            "role": "assistant",
+            "content": "",
+            "reasoning": "hm",
+            "tool_calls": [{"id": "c", "type": "function", "function": {"name": "clock", "arguments": "{}"}}],
+        },
+        {"role": "tool", "content": "now", "tool_call_id": "c"},
+    ]
+    assert [as_document(as_message(document)) for document in documents] == documents
+
+
+def test_the_calculator_calculates_and_nothing_else() -> None:
+    assert calculate("(1 + 2) * 3 / 4 - 0.25") == 2
+    for expression in ("2 ** 9", "open('x')", "'a' * 9", "x"):
+        with pytest.raises(ValueError, match="cannot calculate"):
+            calculate(expression)
+
+
+def test_a_plan_does_no_work_and_says_that_it_knows_no_lengths() -> None:
+    assert list(outline(begun({}), 3)) == []
+    assert "not known before the run" in describe(load_scenario("agent-live"))
+
+
+# -- whole runs
+
+
+def event(delta: dict[str, Any], finish: str | None = None) -> bytes:
+    document = {"id": "x", "choices": [{"index": 0, "delta": delta, "finish_reason": finish}]}
+    return b"data: " + json.dumps(document).encode() + b"\n\n"
+
+
+def model_with_tools(sock: socket.socket, request: bytes) -> None:
+    """A server whose model first wants the files listed, and then has had enough."""
+    head, _, body = request.partition(b"\r\n\r\n")
+    if b"/v1/models" in head:
+        page = json.dumps({"data": [{"id": "scripted"}]}).encode()
+        sock.sendall(
+            b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n" % len(page) + page
+        )
+        return
+    if b"/chat/completions" not in head:
+        sock.sendall(b"HTTP/1.1 404 Not DataFindings\r\nContent-Length: 0\r\n\r\n")
+        return
+    asked = json.loads(body)
+    if asked.get("tools") and asked["messages"][-1]["role"] == "user":
+        wanted = {"index": 0, "id": "call-1", "function": {"name": "list_files", "arguments": "{}"}}
+        parts = [event({"tool_calls": [wanted]}), event({}, "tool_calls")]
+    else:
+        parts = [event({"content": "enough"}), event({}, "stop")]
+    usage = {"id": "x", "choices": [], "usage": {"prompt_tokens": 10, "completion_tokens": 2}}
+    sock.sendall(chunked(*parts, b"data: " + json.dumps(usage).encode() + b"\n\n", b"data: [DONE]\n\n"))
+
+
+def real_tools(place: Place) -> Ended:
+    server = place.server(model_with_tools)
+    document = scenario(
+        place.folder,
+        workload={"kind": "live_agent", "agent": NAME},
+        phases={"measure_s": 1.5, "drain_s": 20},
+        arrivals={"kind": "closed", "users": 2, "spawn_per_s": 50},
+        request={"ignore_eos": False},
+    )
+    fleet = place.fleet("local", "--host", server.url, "--scenario", str(document), "--on-invalid", "warn")
+    ended = Ended(place.run_dir, fleet.ended(), fleet.text)
+    return Ended(ended.run_dir, ended.code, ended.text, None, {"requests": server.requests})
+
+
+@scenes(real_tools, ())
+def test_a_run_of_a_live_agent_calls_its_tools(stage: Stage, scene: Scene) -> None:
+    ended = stage.result(scene)
+    assert ended.code == 0, ended.text
+    check_books(ended)
+    rows = [row for row in ended.turns if row["failure"] is None]
+    assert {(row["turn_index"], row["pause"], row["final"]) for row in rows} == {(0, None, False), (1, "tool", True)}
+    bodies = [
+        json.loads(request.partition(b"\r\n\r\n")[2]) for request in ended.seen["requests"] if b'"tools"' in request
+    ]
+    results = [body["messages"][-1] for body in bodies if body["messages"][-1]["role"] == "tool"]
+    assert results
+    assert all(result["content"].startswith("note-") and result["tool_call_id"] == "call-1" for result in results)
+    assert ended.summary["tasks"]["live_agent"]["done"] > 0
+    manifest = json.loads((ended.run_dir / "run.json").read_text())
+    assert NAME in json.dumps(manifest["workload"])
+
+
+def on_the_simulator(place: Place) -> Ended:
+    """Answers call tools as its own model pleases, with arguments that fit their definitions."""
+    simulator = place.simulator("--enable-auto-tool-choice", "--tool-call-parser", "hermes", "--tool-call-share", "0.8")
+    document = scenario(
+        place.folder,
+        workload={"kind": "live_agent", "agent": NAME, "output_tokens": 60, "max_steps": 3},
+        phases={"measure_s": 3, "drain_s": 20},
+        request={"ignore_eos": False},
+        cache={"token_ids": True},
+    )
+    fleet = place.fleet("processes", "--host", simulator.url, "--scenario", str(document), "--on-invalid", "warn")
+    return Ended(place.run_dir, fleet.ended(), fleet.text, simulator.stats()["requests"])
+
+
+@scenes(on_the_simulator, ())
+def test_a_live_agent_goes_on_as_the_simulator_s_model_wants(stage: Stage, scene: Scene) -> None:
+    ended = stage.result(scene)
+    assert ended.code == 0, ended.text
+    check_books(ended)
+    again = [row for row in ended.turns if row["turn_index"]]
+    assert again
+    assert {row["pause"] for row in again} == {"tool"}
+    assert max(row["turn_index"] for row in again) <= 2
+    notes = json.loads((ended.run_dir / "run.json").read_text())["workload"]["notes"]
+    assert not any("exception" in note for note in notes)
+    found = ended.summary["cache"]
+    assert (found["expected"]["from"], found["expected"]["exactness"]) == ("token_ids", "exact"), found
+    assert found["expected"]["hit_rate"] == pytest.approx(found["counted"]["hit_rate"], abs=0.02)
+    assert found["expected"]["hit_rate"] > 0.1
+
+
+def test_nobody_calls_a_cache_warm_by_what_live_agents_have_in_common() -> None:
+    """Each session of the bundled one sends the same first words, which is known only when they are sent."""
+    assert Sessions(load_scenario("agent-live")).first_turns_share()
+    assert not Sessions(load_scenario("chat")).first_turns_share()
+
+
+def raising(place: Place) -> Ended:
+    (place.folder / "mine.py").write_text(OWN)
+    server = place.server(model_with_tools)
+    document = scenario(
+        place.folder,
+        workload={"kind": "live_agent", "agent": "mine.py:Parrot"},
+        phases={"measure_s": 3, "drain_s": 20},
+        request={"ignore_eos": False},
+    )
+    fleet = place.fleet("local", "--host", server.url, "--scenario", str(document), "--on-invalid", "warn")
+    return Ended(place.run_dir, fleet.ended(), fleet.text)
+
+
+@scenes(raising, ())
+def test_code_that_raises_ends_its_session_and_is_said_once(stage: Stage, scene: Scene) -> None:
+    ended = stage.result(scene)
+    notes = json.loads((ended.run_dir / "run.json").read_text())["workload"]["notes"]
+    (count,) = (count for note, count in notes.items() if "exception of their own code" in note)
+    assert count > 1
+    assert ended.text.count("Traceback") == 1, ended.text
+    assert ended.text.count("turn failed (client_error): RuntimeError: no more") == 1
+    assert ended.summary["sessions"]["completed"] == 0
+    assert ended.summary["turns"]["by_phase"]["all"]["by_failure"] == {"client_error": count}
+    assert ended.code == 1
+    check_books(ended)
+
+
+def test_its_answers_are_not_forced_unless_that_is_said() -> None:
+    plain = load_scenario("agent-live").as_data()
+    del plain["request"]["ignore_eos"]
+    assert Scenario.model_validate(plain).request.ignore_eos is False
+    assert Scenario.model_validate(plain | {"request": {"ignore_eos": True}}).request.ignore_eos is True
+    del plain["request"]
+    assert Scenario.model_validate(plain).request.ignore_eos is False
+
+
+def test_a_plan_says_which_class_of_a_mix_it_does_not_count() -> None:
+    data = load_scenario("agent-live").as_data()
+    chat = {"kind": "chat", "turns": 3, "prompt_tokens": 10, "output_tokens": 5}
+    classes = [
+        {"name": "talk", "share": 0.5, "workload": chat},
+        {"name": "live", "share": 0.5, "workload": data["workload"]},
+    ]
+    said = describe(Scenario.model_validate(data | {"workload": {"kind": "mix", "classes": classes}}))
+    assert "of the sessions, whose turns cannot be planned" in said
+    assert said.count("not counted: class live") == 5
+    assert "session   3 turns" in said

@@ -1,0 +1,558 @@
+"""One outcome on every surface: terminal, summary, report, JUnit, web page and exit code of whole runs."""
+
+import html
+import itertools
+import json
+import os
+import pty
+import re
+import select
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+import pytest
+from e2e_runs import (
+    PATIENCE_S,
+    Ended,
+    Fleet,
+    Place,
+    Scene,
+    Stage,
+    begun,
+    contract_code,
+    mark,
+    quiet_port,
+    scenario,
+    scenes,
+    until,
+)
+from locust_process import ROOT, csv_rows, start, summary_of, turns_of
+from test_e2e_stop import GATES as HOLDING
+from test_e2e_stop import SHOWN, stop
+
+from inferload import cli, rundir
+from inferload.results import ci
+from inferload.scenario import scenario as scenarios
+
+pytestmark = pytest.mark.timeout(300)
+
+ADDED = [
+    "preemptions == 0",
+    "failed_ratio{chat} < 0.5",
+    "mean(kv_cache_usage) > 0.999",
+    "failed_ratio{GET /health} < 0.01",
+]
+GATES = [*HOLDING, "p50(ttft_ms) < 0.001", "p50(e2e_ms) < 0.001"]
+WAYS = {"sigint": "Ctrl-C", "sigterm": "SIGTERM", "sighup": "SIGHUP"}
+SIGNALS = {"Ctrl-C": (signal.SIGINT, 130), "SIGTERM": (signal.SIGTERM, 143), "SIGHUP": (signal.SIGHUP, 143)}
+
+
+def ended(place: Place, fleet: Fleet, **seen: Any) -> Ended:
+    return Ended(place.run_dir, fleet.ended(), fleet.text, seen=seen)
+
+
+def measured_s(file: Path) -> float:
+    """How long the measure phase has lasted, by the run's progress file."""
+    lines = file.read_text().splitlines() if file.is_file() else []
+    return json.loads(lines[-1])["measured_s"] or 0.0 if lines else 0.0
+
+
+def all_failed(place: Place, mode: str) -> Ended:
+    """A server that breaks once the run has begun, and stays so."""
+    server = place.simulator()
+    file = scenario(place.folder, phases={"measure_s": 3, "drain_s": 30}, workload__output_tokens=400)
+    fleet = place.fleet(mode, "--host", server.url, "--scenario", str(file), "--on-invalid", "warn", report=True)
+    begun(place.run_dir)
+    server.process.kill()
+    return ended(place, fleet)
+
+
+PROBING = """
+import itertools
+
+import locust
+from inferload.users import events
+from inferload.users import ScenarioUser
+
+numbers = itertools.count()
+
+
+class ChatUser(ScenarioUser):
+    scenario = "smoke"
+
+
+@events.turn_end.add_listener
+def probe(record, **_others):
+    bad = OSError("no") if next(numbers) % 4 == 0 else None
+    locust.events.request.fire(
+        request_type="GET", name="/health", response_time=1, response_length=0, exception=bad, context={}
+    )
+"""
+
+
+def gates_failed(place: Place) -> Ended:
+    """Gates of the scenario and of the command line, and requests of the user's own beside the turns."""
+    file = scenario(place.folder, phases={"measure_s": 2, "drain_s": 30}, gates=GATES)
+    locustfile = place.folder / "probing.py"
+    locustfile.write_text(PROBING)
+    words = ["--host", place.simulator().url, "--scenario", str(file), "--on-invalid", "warn", "--details"]
+    words += [word for text in ADDED for word in ("--gate", text)]
+    return ended(place, place.fleet("local", *words, report=True, locustfile=locustfile))
+
+
+def stop_allowed(place: Place) -> Ended:
+    """SIGTERM once turns have ended; gates that hold."""
+    file, server = scenario(place.folder, gates=HOLDING), place.simulator()
+    words = ("--scenario", str(file), "--on-invalid", "warn", "--on-stop", "pass")
+    fleet = place.fleet("local", "--host", server.url, *words)
+    begun(place.run_dir)
+    until(lambda: server.stats()["requests"]["finished"] > 2, "turns of the run")
+    fleet.signal(signal.SIGTERM, whole_group=False)
+    return ended(place, fleet)
+
+
+def stopped_in_warmup(place: Place, by: str, *words: str) -> Ended:
+    file = scenario(place.folder, phases__warmup_s=300, gates=GATES)
+    fleet = place.fleet("local", "--host", place.simulator().url, "--scenario", str(file), *words, report=True)
+    until(lambda: mark(place.run_dir, "phase", "warmup"), "the warm-up")
+    fleet.signal(SIGNALS[by][0], whole_group=False)
+    return ended(place, fleet)
+
+
+def check_surfaces(ended: Ended, state: str, headline: str, raised: bool = False) -> None:
+    """Every surface shows the headline as the summary states it. `raised`: Locust logs a task's exception."""
+    assert ("Traceback" in ended.text) == raised, ended.text
+    stated = ended.summary["outcome"]
+    assert (stated["state"], stated["exit_code"]) == (state, ended.code), ended.text
+    assert re.fullmatch(headline, stated["headline"]), stated
+    assert stated["headline"] in ended.text.splitlines(), "the terminal's first line of the tables"
+    *details, report, last = ended.text.rstrip().splitlines()[-5:]
+    assert last.endswith(f": {stated['headline']}"), "the last line of the log"
+    *_before, after = ended.text.partition(f"\n{stated['headline']}\n")
+    own = [line for line in after.splitlines() if "/INFO/locust." not in line]
+    assert len(own) < 25 or "latency (" in after
+    assert "# reqs" not in ended.text, "Locust's own tables"
+    assert report.endswith(f": report: {ended.run_dir / rundir.REPORT_HTML}")
+    for line in ci.explanation(ended.summary, len(details)):
+        assert any(detail.endswith(f": {line}") for detail in details), line
+    page, markdown = (
+        html.unescape((ended.run_dir / name).read_text()) for name in (rundir.REPORT_HTML, rundir.REPORT_MD)
+    )
+    stated_in = [line for line in markdown.replace("\\", "").splitlines()[:4] if stated["headline"] in line]
+    assert stated_in, "the first paragraph of report.md"
+    assert f"<title>{stated['headline']} · " in page
+    assert str(ended.run_dir / rundir.REPORT_HTML) in ended.text.splitlines()
+    check_load(ended, markdown, page)
+    assert f'<body class="{state.replace(" ", "-")}">' in page
+    (suite,) = ElementTree.parse(ended.run_dir.with_name("junit.xml")).getroot()
+    found = {one.get("name"): one.get("value") for one in suite.iter("property")}
+    assert (found["outcome"], found["state"], found["exit_code"]) == (stated["headline"], state, str(ended.code))
+    (case,) = suite.findall("testcase[@name='run']")
+    assert [(one.get("type"), one.get("message")) for one in case.findall("failure")] == [(state, stated["headline"])]
+    assert f"**run**: {stated['headline']}" in ended.run_dir.with_name("gates.md").read_text()
+
+
+def check_load(ended: Ended, markdown: str, page: str) -> None:
+    """Terminal and report state the load as run.json has it."""
+    load = rundir.read_json(ended.run_dir / rundir.MANIFEST)["load"]
+    assert [title for title, _ in load["rows"]] == ["arrivals", "session", "request", "phases"]
+    assert f'<p class="users">{load["users_or_rate"]}</p><p class="note">{load["detail"]}</p>' in page
+    detailed = "latency (" in ended.text
+    assert detailed or f", {load['users_or_rate']}\n" in ended.text
+    for title, lines in load["rows"]:
+        assert not detailed or f"{title:<10}{lines[0]}" in ended.text
+        assert f"| {title} | {lines[0]}" in markdown.replace("\\", "")
+        assert f"<dt>{title}</dt><dd>{lines[0]}" in page
+
+
+@scenes(all_failed, ("local",), ("processes",))
+def test_a_run_of_which_every_turn_failed_is_failed(stage: Stage, scene: Scene) -> None:
+    ended: Ended = stage.result(scene)
+    assert ended.code == 1
+    turns = ended.summary["turns"]["by_phase"]["all"]
+    assert turns["ok"] == 0
+    assert turns["failed"] > 0
+    said = "\n".join(ended.text.splitlines()[-5:])
+    assert re.search(r"the server http://\S+ stopped answering at \d+\.\d s: ", said)
+    assert re.search(r": first (connect|cut) at \d+\.\d s on ", said)
+    check_surfaces(ended, "failed", rf"failed: {turns['failed']} of {turns['sent']} turns failed(; measurement .*)?")
+
+
+@scenes(gates_failed, ())
+def test_a_run_with_gates_that_failed_is_failed(stage: Stage, scene: Scene) -> None:
+    ended: Ended = stage.result(scene)
+    assert ended.code == 1
+    (probe,) = ended.summary["other_requests"]["by_name"]
+    other = f"{probe['failed']} of {probe['sent']} other requests failed"
+    check_surfaces(ended, "failed", rf"failed: 4 of 9 gates failed; {other}(; measurement .*)?")
+    (row,) = [one for one in csv_rows(ended.run_dir / "locust_stats.csv") if one["Type"] == "GET"]
+    assert (probe["type"], probe["name"]) == (row["Type"], row["Name"])
+    assert (probe["sent"], probe["failed"]) == (int(row["Request Count"]), int(row["Failure Count"]))
+    gates = {one["gate"]: one for one in ended.summary["verdict"]["gates"]}
+    assert list(gates) == GATES + ADDED
+    assert rundir.read_json(ended.run_dir / rundir.MANIFEST)["scenario"]["overrides"] == {"gates": GATES + ADDED}
+    (server,) = ended.summary["servers"]
+    assert [gates[text]["passed"] for text in ADDED] == [True, True, False, False]
+    assert gates["preemptions == 0"]["value"] == server["preemptions"] == 0
+    assert gates["mean(kv_cache_usage) > 0.999"]["value"] == server["kv_cache_usage"]["mean"]
+    assert gates["failed_ratio{GET /health} < 0.01"]["value"] == probe["failed"] / probe["sent"]
+    (suite,) = ElementTree.fromstring(ci.junit({"run": ended.summary}))
+    failed = {case.get("name") for case in suite.iter("testcase") if case.find("failure") is not None}
+    assert failed >= set(GATES[3:] + ADDED[2:])
+    page = (ended.run_dir / rundir.REPORT_MD).read_text()
+    for text in ADDED:
+        shown = "passed" if gates[text]["passed"] else "FAILED"
+        assert re.search(rf"^  {shown} +{re.escape(text)} ", ended.text, re.MULTILINE), text
+        assert re.search(rf"^\| {re.escape(text)} \| .* \| {shown}", page.replace("\\", ""), re.MULTILINE), text
+    assert "latency (" in ended.text
+    assert ": gates that failed: p50(ttft_ms) < 0.001: is " in "\n".join(ended.text.splitlines()[-5:])
+    assert str(ended.run_dir / rundir.REPORT_HTML) in ended.text.splitlines()
+
+
+@scenes(stop, *SHOWN)
+def test_a_run_that_a_signal_ends_is_stopped_early(stage: Stage, scene: Scene) -> None:
+    ended: Ended = stage.result(scene)
+    by = WAYS[scene.arguments[0]]
+    assert ended.code == SIGNALS[by][1], ended.text
+    manifest = rundir.read_json(ended.run_dir / rundir.MANIFEST)
+    (measure,) = (one for one in manifest["phases"] if one["phase"] == "measure")
+    lasted_s = (measure["end_wall_ns"] - measure["start_wall_ns"]) / 1e9
+    check_surfaces(ended, "stopped early", rf"stopped early by {by} after {lasted_s:.1f} of 300 s(; measurement .*)?")
+    assert (manifest["stop_reason"], manifest["complete"]) == (by, False)
+    assert ended.summary["turns"]["by_phase"]["all"]["unfinished"] == 0
+
+
+@scenes(stop_allowed, ())
+def test_a_stop_may_be_allowed(stage: Stage, scene: Scene) -> None:
+    ended: Ended = stage.result(scene)
+    assert ended.code == 0, ended.text
+    assert ended.summary["outcome"]["state"] == "stopped early"
+
+
+@scenes(stopped_in_warmup, *((by, "--on-invalid", "warn") for by in SIGNALS), ("SIGTERM",))
+def test_a_run_that_is_stopped_in_its_warmup_measured_nothing(stage: Stage, scene: Scene) -> None:
+    ended: Ended = stage.result(scene)
+    by, *allowed = scene.arguments
+    assert ended.code == (SIGNALS[by][1] if allowed else 3), ended.text
+    check_surfaces(ended, "stopped early", rf"stopped early by {by} after \d+\.\d s of warm-up: nothing was measured")
+    assert mark(ended.run_dir, "phase", "warmup")
+    assert mark(ended.run_dir, "phase", "drain")
+    assert mark(ended.run_dir, "phase", "measure") is None
+    phases = [one["phase"] for one in rundir.read_json(ended.run_dir / rundir.MANIFEST)["phases"]]
+    assert phases == ["warmup", "drain"]
+
+
+def closed_terminal(place: Place) -> tuple[int, Path]:
+    """A run on a terminal of its own, which is closed: the kernel sends SIGHUP, and what is printed then goes nowhere."""
+    file = scenario(place.folder, phases__measure_s=300)
+    words = ["-f", str(ROOT / "locustfiles" / "chat.py"), "--headless", "--host", place.simulator().url]
+    words += ["--scenario", str(file), "--run-dir", str(place.run_dir), "--on-invalid", "warn"]
+    ours, theirs = pty.openpty()
+    command = ["setsid", "--ctty", sys.executable, "-m", "locust", *words]
+    process = subprocess.Popen(command, stdin=theirs, stdout=theirs, stderr=theirs, cwd=place.folder)
+    os.close(theirs)
+    try:
+
+        def measuring() -> bool:
+            while select.select([ours], [], [], 0)[0]:
+                os.read(ours, 1 << 16)
+            return mark(place.run_dir, "phase", "measure") is not None
+
+        until(measuring, "the measure phase")
+        os.close(ours)
+        return process.wait(PATIENCE_S), place.run_dir
+    finally:
+        process.kill()
+
+
+@scenes(closed_terminal, ())
+def test_a_terminal_that_is_closed_stops_the_run_early(stage: Stage, scene: Scene) -> None:
+    code, run_dir = stage.result(scene)
+    assert code == 143
+    assert summary_of(run_dir)["outcome"]["headline"].startswith("stopped early by SIGHUP after ")
+    assert (run_dir / rundir.REPORT_HTML).is_file()
+
+
+# -- the web page
+
+
+OPEN_LOOPS = {"refused": 6, "overloaded": 12}  # sessions/s
+
+
+def on_the_page(place: Place, outcome: str) -> Ended:
+    """A run from the page that ends by itself, or by the page's Stop."""
+    gates = {"failed": GATES, "passed": HOLDING, "stopped": HOLDING}.get(outcome, [])
+    timed = {"run_time": "2s"} if outcome == "passed" else {}  # by the start form
+    measure_s, warmup_s = (2, 0) if outcome == "failed" else (300, 1 if timed else 0)
+    changes: dict[str, Any] = {"phases__measure_s": measure_s, "phases__warmup_s": warmup_s, "gates": gates}
+    users = OPEN_LOOPS.get(outcome, 2)
+    if outcome in OPEN_LOOPS:
+        changes |= {"arrivals": {"kind": "constant", "sessions_per_s": users}, "workload__output_tokens": 10}
+        changes |= {"phases": {"warmup_s": 1, "measure_s": 4, "drain_s": 60}}
+    file = scenario(place.folder, **changes)
+    slow = ("--ttft-ms", "20", "--itl-ms", "20", "--max-num-seqs", "1")
+    server = place.simulator(*slow, paced=False) if outcome == "overloaded" else place.simulator()
+    fleet = place.fleet("local", "--host", server.url, "--scenario", str(file), "--on-invalid", "warn", web=True)
+    fleet.wait_for_page()
+    assert fleet.post("/swarm", user_count=users, spawn_rate=50, **timed)["success"]
+    begun(place.run_dir)
+    if outcome == "refused":
+        server.chaos(kind="status", status=400, count=100_000)
+    if outcome == "stopped":
+        until(lambda: server.stats()["requests"]["finished"], "a turn")
+        assert fleet.press_stop()
+    status = until(lambda: (one := fleet.get_json("/inferload/status")) and "headline" in one and one, "the outcome")
+    script = fleet.get("/inferload/run_line.js").decode()
+    fleet.signal(signal.SIGINT, whole_group=False)
+    return ended(place, fleet, status=status, script=script)
+
+
+@scenes(on_the_page, ("failed",), ("passed",), ("stopped",), ("refused",), ("overloaded",))
+def test_the_page_shows_the_outcome_and_its_colour(stage: Stage, scene: Scene) -> None:
+    ended: Ended = stage.result(scene)
+    status, stated = ended.seen["status"], ended.summary["outcome"]
+    assert (status["outcome"], status["headline"]) == (stated["state"], stated["headline"])
+    colours = dict(re.findall(r'"?\b([a-z ]+)"?: "(#[0-9a-f]{6})"', ended.seen["script"]))
+    assert {"failed", "stopped early", "invalid", "suspect", "passed"} <= set(colours)
+    green = {state for state, colour in colours.items() if colour == colours["passed"]}
+    assert green == {"passed"}
+    assert stated["headline"] in ended.text.splitlines()
+    if scene.arguments[0] in ("failed", "refused"):
+        turns = ended.summary["turns"]["by_phase"]["all"]
+        failed = {"failed": "2 of 5 gates failed", "refused": f"{turns['failed']} of {turns['sent']} turns failed"}
+        assert status["outcome"] == "failed"
+        assert status["headline"].startswith(f"failed: {failed[scene.arguments[0]]}")
+        assert ended.code == 1
+    elif scene.arguments[0] == "overloaded":
+        assert "overload" in ended.codes
+        assert status["outcome"] in ("suspect", "invalid")  # invalid by a crowded machine
+        if status["outcome"] == "suspect":
+            assert re.match(r"suspect: overloaded: \S+ turns/s offered, \S+/s ended", status["headline"])
+        assert ended.code == 0
+    else:
+        assert status["outcome"] != "stopped early", "the page's Stop is a planned end"
+        assert ended.code == 0
+        document = rundir.read_json(ended.run_dir / rundir.MANIFEST)
+        assert document["complete"]
+        if scene.arguments[0] == "passed":  # Locust's own timer would have stopped it a warm-up earlier
+            (measured,) = [one for one in document["phases"] if one["phase"] == "measure"]
+            assert measured["end_wall_ns"] - measured["start_wall_ns"] >= 1.99e9
+
+
+# -- starts and ends of the process
+
+
+def autoquit(place: Place) -> Ended:
+    file = scenario(place.folder, phases={"measure_s": 1, "drain_s": 30})
+    words = ("--host", place.simulator().url, "--scenario", str(file), "--autostart", "--autoquit", "1")
+    return ended(place, place.fleet("local", *words, web=True))
+
+
+@scenes(autoquit, ())
+def test_autoquit_ends_the_process_after_the_run(stage: Stage, scene: Scene) -> None:
+    ended: Ended = stage.result(scene)
+    assert ended.code == contract_code(ended), ended.text
+
+
+BARE = """
+from inferload.users import InferenceUser
+
+
+class Support(InferenceUser):
+    pass
+"""
+
+
+def without_tasks(place: Place, mode: str) -> tuple[int, str]:
+    file = place.folder / "bare.py"
+    file.write_text(BARE)
+    words = ["--host", "http://127.0.0.1:9", "-t", "2s"]
+    words += ["--web-host", "127.0.0.1", "--web-port", str(quiet_port())] if mode == "web" else ["--headless"]
+    words += ["--processes", "2"] if mode == "processes" else []
+    process = start(*words, cwd=place.folder, locustfile=file)
+    return process.exit_code(), process.text
+
+
+@scenes(without_tasks, ("local",), ("processes",), ("web",))
+def test_a_user_without_tasks_is_refused(stage: Stage, scene: Scene) -> None:
+    code, text = stage.result(scene)
+    assert code == 2, text
+    (line,) = [line for line in text.splitlines() if line.startswith("inferload: ")]
+    assert line.startswith("inferload: Support: has no task")
+
+
+RAISING = """
+from inferload.users import ScenarioUser
+from locust import task
+
+
+class ChatUser(ScenarioUser):
+    @task
+    def broken(self):
+        if self.environment.inferload_worker._run.open:
+            raise KeyError("no such prompt")
+"""
+
+
+def raising(place: Place, mode: str) -> Ended:
+    """A task of the user's own that raises beside ours."""
+    locustfile = place.folder / "raising.py"
+    locustfile.write_text(RAISING)
+    file = scenario(place.folder, phases={"measure_s": 2, "drain_s": 30})
+    words = ("--host", place.simulator().url, "--scenario", str(file), "--on-invalid", "warn")
+    return ended(place, place.fleet(mode, *words, report=True, locustfile=locustfile))
+
+
+@scenes(raising, ("local",), ("processes",))
+def test_a_task_that_raises_fails_the_run(stage: Stage, scene: Scene) -> None:
+    ended: Ended = stage.result(scene)
+    assert ended.code == 1, ended.text
+    check_surfaces(ended, "failed", r"failed: tasks raised \d+ exceptions, the first: .*no such prompt.*", raised=True)
+
+
+QUICK = [
+    *("--users", "3", "--duration", "2s", "--input-len", "40", "--output-len", "6", "--set", "workload.turns=2"),
+    *("--processes", "2"),
+]
+SET = {
+    **{"arrivals.users": 3, "phases.measure_s": 2.0, "workload.prompt_tokens": 40, "workload.output_tokens": 6},
+    "workload.turns": 2,
+}
+
+
+def newest(place: Place) -> list[tuple[int, str, Path]]:
+    """Runs with directories of their own, one after the other: of each the exit code, standard output, and the newest run."""
+    runs, progress = place.folder / "runs", place.folder / "progress"
+    host = place.simulator().url
+    ends = []
+    for name, measure_s, words in (
+        ("bare", 1, ["--no-report"]),
+        ("passed", 1, QUICK),
+        ("failed", 1, []),
+        ("stopped", 300, ["--progress-file", str(progress)]),
+    ):
+        (place.folder / name).mkdir()
+        file = scenario(
+            place.folder / name,
+            phases={"measure_s": measure_s, "drain_s": 30},
+            gates=GATES[-1:] if name == "failed" else [],
+        )
+        command = [sys.executable, "-m", "inferload", "run", str(file), "--host", host, "--on-invalid", "warn", *words]
+        process = subprocess.Popen(
+            command, cwd=place.folder, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+        )
+        try:
+            if name == "stopped":
+                until(lambda: measured_s(progress) > 0, "the measure phase")
+                process.send_signal(signal.SIGTERM)
+            said, _ = process.communicate(timeout=PATIENCE_S)
+        finally:
+            process.kill()
+        ends.append((process.returncode, said, runs / (runs / rundir.LATEST).readlink()))
+    return ends
+
+
+@scenes(newest, ())
+def test_latest_links_the_newest_run_and_the_last_line_is_its_report(stage: Stage, scene: Scene) -> None:
+    ends = stage.result(scene)
+    assert [code for code, _, _ in ends] == [0, 0, 1, 143]
+    assert len({run for _, _, run in ends}) == 4
+    for _, said, run in ends[1:]:
+        assert said.splitlines()[-1] == str(run / rundir.REPORT_HTML)
+        assert f"\n{rundir.read_json(run / rundir.SUMMARY)['outcome']['headline']}\n" in f"\n{said}"
+        assert (run / rundir.REPORT_HTML).is_file()
+    assert ends[0][1].splitlines()[-1] == str(ends[0][2])
+
+
+@scenes(newest, ())
+def test_quick_options_are_in_the_manifest_the_digest_and_the_load(stage: Stage, scene: Scene) -> None:
+    (_, _, plain), (_, _, quick), *_ = stage.result(scene)
+    before, after = (rundir.read_json(run / rundir.MANIFEST) for run in (plain, quick))
+    assert before["scenario"]["overrides"] == {}
+    assert after["scenario"]["overrides"] == SET
+    changed = scenarios.from_text(before["scenario"]["text"], "x").changed(SET)
+    assert after["scenario"]["digest"] == changed.digest != before["scenario"]["digest"]
+    assert after["scenario"]["text"] == changed.resolved_text()
+    assert len(after["workers"]) == 2
+    assert summary_of(quick)["window_s"] == pytest.approx(2, rel=0.2)
+    turns = turns_of(quick)
+    assert {turn["output_tokens"] for turn in turns} == {6}
+    assert {turn["turn_index"] for turn in turns} == {0, 1}
+    starts_ends = [(turn["sent_ns"], 1) for turn in turns] + [(turn["closed_ns"], -1) for turn in turns]
+    assert max(itertools.accumulate(step for _, step in sorted(starts_ends))) == 3
+    first = {turn["input_tokens"] for turn in turns if turn["turn_index"] == 0}
+    assert len(first) == 1
+    assert 40 <= min(first) < 80, "the chat template adds some"
+
+
+# -- keys on a command line
+
+KEY = "sk-canary-5ecret"
+
+
+def refused(place: Place, *words: str) -> tuple[int, str]:
+    process = start("--headless", "--host", "http://127.0.0.1:9", *words, cwd=place.folder)
+    return process.exit_code(), process.text
+
+
+REFUSED = (("--api-key", KEY), (f"--api-key={KEY}",), ("--api-key-f", KEY), ("--scen", "smoke"))
+
+
+@scenes(refused, *REFUSED, ("--inconclusive-code", "5"))
+def test_locust_takes_no_key_no_abbreviation_and_no_removed_option(stage: Stage, scene: Scene) -> None:
+    code, text = stage.result(scene)
+    assert code == 2, text
+    if scene.arguments[0].startswith("--api-key"):
+        assert KEY not in text
+    if scene.arguments[0].partition("=")[0] == "--api-key":
+        assert text.splitlines()[-1].startswith("inferload: --api-key: ")
+        assert "--api-key-file FILE or OPENAI_API_KEY" in text
+    if scene.arguments[0] == "--inconclusive-code":
+        assert text.splitlines()[-1].startswith("inferload: --inconclusive-code: removed; use --inconclusive ")
+
+
+@pytest.mark.parametrize("words", [["--api-key", KEY], [f"--api-key={KEY}"], ["--api-key-f", KEY]])
+@pytest.mark.parametrize(
+    "command",
+    [
+        [],
+        ["run", "smoke", "--host", "http://h:1"],
+        ["doctor"],
+        ["scrape", "http://h:1"],
+        ["search", "smoke"],
+        ["report"],
+    ],
+)
+def test_our_commands_take_no_key_and_no_abbreviation(
+    command: list[str], words: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        cli.main([*command, *words])
+    assert ended.value.code == 2
+    shown = capsys.readouterr()
+    assert KEY not in shown.out + shown.err
+
+
+# -- a signal before the run
+
+
+def before_the_run(place: Place, by: str) -> tuple[int, str, Path]:
+    """A signal while the master waits for a worker that does not come."""
+    file = scenario(place.folder)
+    fleet = place.fleet("by_hand", "--host", place.simulator().url, "--scenario", str(file), workers=0, expected=1)
+    fleet.master.wait_for_line("waiting for workers")
+    fleet.signal(SIGNALS[by][0], whole_group=False)
+    return fleet.ended(), fleet.text, place.run_dir
+
+
+@scenes(before_the_run, *((by,) for by in SIGNALS))
+def test_a_signal_before_the_run_ends_the_wait(stage: Stage, scene: Scene) -> None:
+    code, text, run_dir = stage.result(scene)
+    by = scene.arguments[0]
+    assert code == SIGNALS[by][1], text
+    assert f"stopped early by {by} before the load: nothing was measured" in text
+    assert not run_dir.exists()

@@ -1,0 +1,289 @@
+"""Python programs started by a fork of a process that has already imported what they need.
+
+A `locust` process spends a second and more of a core on imports, and the end-to-end tests start hundreds. Here they are
+imported once: a forge is a process that has done so and forks for each start. What runs in the fork is the program from its
+first line on. With INFERLOAD_FRESH=1 every program is a Python of its own, as a user starts it (`make soak` does that).
+
+A `locust` process starts its metrics scraper and its report with `sys.executable`. In a fork that is a small script, which has
+a second forge run the module, and which ends as the module ends.
+"""
+
+import contextlib
+import json
+import os
+import select
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+_HERE = Path(__file__)
+# What stands for `sys.executable` in a fork. Without site and environment it starts in a few milliseconds.
+_PROXY = """#!{python} -IS
+import json, os, signal, socket, sys
+order = {{"module": sys.argv[2], "arguments": sys.argv[3:], "env": dict(os.environ), "cwd": os.getcwd(), "linked": True}}
+link = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+link.connect({path!r})
+socket.send_fds(link, [json.dumps(order).encode()], [0, 1, 2])
+link.recv(64)
+code = int(link.recv(64) or 1)
+if code < 0:
+    signal.signal(-code, signal.SIG_DFL)
+    os.kill(os.getpid(), -code)
+sys.exit(code)
+"""
+
+
+class Forked:
+    """A forked program, with what the tests use of `subprocess.Popen`."""
+
+    def __init__(self, link: socket.socket, pid: int, stdout: Any) -> None:
+        self.pid = pid
+        self.stdout = stdout
+        self.returncode: int | None = None
+        self._link = link
+        self._lock = threading.Lock()
+
+    def wait(self, timeout: float | None = None) -> int:
+        """Its exit code, negative for a signal; raises `subprocess.TimeoutExpired` where it is not over by then."""
+        with self._lock:
+            if self.returncode is None:
+                self._link.settimeout(timeout)
+                try:
+                    text = self._link.recv(64)
+                except (TimeoutError, BlockingIOError):
+                    raise subprocess.TimeoutExpired(f"fork {self.pid}", timeout or 0) from None
+                assert text, f"the forge ended before process {self.pid}"
+                self.returncode = int(text)
+                self._link.close()
+            return self.returncode
+
+    def poll(self) -> int | None:
+        """Its exit code, or None while it runs."""
+        try:
+            return self.wait(0.0)
+        except subprocess.TimeoutExpired:
+            return None
+
+    def send_signal(self, number: int) -> None:
+        if self.poll() is None:
+            os.kill(self.pid, number)
+
+    def terminate(self) -> None:
+        self.send_signal(signal.SIGTERM)
+
+    def kill(self) -> None:
+        self.send_signal(signal.SIGKILL)
+
+
+class Forge:
+    """A process that has imported `modules`; it starts with the first program and ends with the tests.
+
+    `children`: the forge of the modules that its programs start by `sys.executable`."""
+
+    def __init__(self, *modules: str, children: "Forge | None" = None) -> None:
+        self._modules = modules
+        self._children = children
+        self._lock = threading.Lock()
+        self._path: str | None = None
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def start(
+        self,
+        module: str,
+        arguments: Sequence[str],
+        *,
+        env: Mapping[str, str],
+        cwd: Path | None = None,
+        errors_too: bool = False,
+        new_session: bool = False,
+    ) -> "Forked | subprocess.Popen[str]":
+        """`python -m MODULE ARGUMENTS` with its standard output (and with `errors_too` its standard error) on a pipe."""
+        # What is preloaded takes its place before the first line of Python.
+        if env.get("INFERLOAD_FRESH") == "1" or "LD_PRELOAD" in env:
+            return subprocess.Popen(
+                [sys.executable, "-m", module, *arguments],
+                cwd=cwd,
+                env=dict(env),
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT if errors_too else None,
+                text=True,
+                start_new_session=new_session,
+            )
+        order = {
+            "module": module,
+            "arguments": list(arguments),
+            "env": dict(env),
+            "cwd": str(cwd or Path.cwd()),
+            "new_session": new_session,
+            "python": None if self._children is None else self._children.proxy(),
+        }
+        out, into = os.pipe()
+        nothing = os.open(os.devnull, os.O_RDONLY)
+        link = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        try:
+            link.connect(self._address())
+            socket.send_fds(link, [json.dumps(order).encode()], [nothing, into, into if errors_too else 2])
+        finally:
+            os.close(into)
+            os.close(nothing)
+        pid = int(link.recv(64))
+        return Forked(link, pid, open(out, encoding="utf-8"))
+
+    def proxy(self) -> str:
+        """An executable that has this forge run the module that it is given, as `python -m` does."""
+        return str(Path(self._address()).with_name("python"))
+
+    def _address(self) -> str:
+        with self._lock:
+            if self._path is None:
+                folder = Path(tempfile.mkdtemp(prefix="forge-"))
+                self._path = str(folder / "forge")
+                proxy = folder / "python"
+                proxy.write_text(_PROXY.format(python=sys.executable, path=self._path))
+                proxy.chmod(0o700)
+                # It listens from here on: who connects while it imports is served after that.
+                with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listener:
+                    listener.bind(self._path)
+                    listener.listen(64)
+                    number = listener.fileno()
+                    self._process = subprocess.Popen(
+                        [sys.executable, str(_HERE), str(number), self._path, *self._modules],
+                        env={**os.environ, "PYTHONUNBUFFERED": "1", "PYTHONPATH": str(_HERE.parents[2])},
+                        stdin=subprocess.PIPE,
+                        pass_fds=[number],
+                    )
+            return self._path
+
+
+# The scraper is not among them, but what it imports: a module that is imported already is run again with a warning.
+COMMANDS = Forge(
+    "inferload.scrapes_file",
+    "inferload.server_metrics.exposition",
+    "inferload.client.scrape_http",
+    "inferload.analysis.report.report",
+    "inferload.analysis.report.multi_run_page",
+    "pyarrow.dataset",
+)
+LOCUST = Forge("locust.main", "inferload.locust.plugin", "scipy.special", children=COMMANDS)
+SIMULATOR = Forge("inferload.deploy.simulator.command")
+
+
+# -- the forge's own process
+
+
+def _serve(number: int, path: str, modules: Sequence[str]) -> None:
+    """Fork for each connection, and tell it the pid and, once it is over, the exit code. Ends when standard input does.
+
+    A program of a proxy is killed when the proxy is: its order is `linked`."""
+    # Taken before the imports: Locust has gevent replace them by ones that want an event loop.
+    poller, fork, waitpid, close, Socket = select.poll(), os.fork, os.waitpid, os.close, socket.socket
+    listener = Socket(fileno=number)
+    for module in modules:
+        __import__(module)
+    links: dict[int, tuple[Any, int]] = {}  # by the pidfd of the process
+    proxies: dict[int, int] = {}  # pids by the descriptor of the link
+    poller.register(listener, select.POLLIN)
+    poller.register(0, select.POLLIN | select.POLLHUP)
+    while True:
+        for ready, _event in poller.poll():
+            if ready == 0:
+                os.remove(path)
+                os.remove(os.path.join(os.path.dirname(path), "python"))
+                os.rmdir(os.path.dirname(path))
+                return
+            if ready in proxies:
+                poller.unregister(ready)
+                os.kill(proxies.pop(ready), signal.SIGKILL)
+                continue
+            if ready != listener.fileno():
+                if ready not in links:
+                    continue  # of a link whose program has ended in the same round
+                link, pid = links.pop(ready)
+                poller.unregister(ready)
+                close(ready)
+                if proxies.pop(link.fileno(), None):
+                    poller.unregister(link.fileno())
+                code = os.waitstatus_to_exitcode(waitpid(pid, 0)[1])
+                with contextlib.suppress(OSError):
+                    link.send(str(code).encode())
+                link.close()
+                continue
+            accepted, _ = listener._accept()  # type: ignore[attr-defined]
+            link = Socket(fileno=accepted)
+            text, descriptors, _flags, _where = socket.recv_fds(link, 1 << 20, 3)
+            order = json.loads(text)
+            pid = fork()
+            if pid == 0:
+                _become(order, descriptors, [listener, link, *(one for one, _pid in links.values())], links)
+                raise SystemExit  # not reached
+            for each in descriptors:
+                close(each)
+            link.send(str(pid).encode())
+            descriptor = os.pidfd_open(pid)
+            links[descriptor] = link, pid
+            poller.register(descriptor, select.POLLIN)
+            if order.get("linked"):
+                proxies[link.fileno()] = pid
+                poller.register(link.fileno(), select.POLLHUP)
+
+
+def _become(order: dict[str, Any], descriptors: Sequence[int], sockets: Sequence[Any], pidfds: Sequence[int]) -> None:
+    """In the fork: take the program's place, as a start of Python would, and run it to its end."""
+    import runpy
+
+    if "gevent" in sys.modules:  # Locust's import makes an event loop, as it does before Locust's own forks
+        sys.modules["gevent"].reinit()
+    for each in sockets:
+        each.close()
+    for number in pidfds:
+        os.close(number)
+    if order.get("new_session"):
+        os.setsid()
+    if order.get("python"):
+        sys.executable = order["python"]
+    for number, descriptor in enumerate(descriptors):
+        os.dup2(descriptor, number)
+    for descriptor in set(descriptors):
+        os.close(descriptor)
+    os.chdir(order["cwd"])
+    os.environ.clear()
+    os.environ.update(order["env"])
+    sys.argv = ["", *order["arguments"]]
+    sys.path[0] = order["cwd"]
+    code: Any = 0
+    try:
+        runpy.run_module(order["module"], run_name="__main__", alter_sys=True)
+    except SystemExit as leaving:
+        code = leaving.code
+    except BaseException:  # noqa: BLE001 (whatever ends the program is shown as Python would)
+        import traceback
+
+        traceback.print_exc()
+        code = 1
+    # What the interpreter does at its end, atexit functions first; `sys.exit` from here would run the forge's own frames.
+    if code is not None and not isinstance(code, int):
+        print(code, file=sys.stderr)
+        code = 1
+    _leave(code or 0)
+
+
+def _leave(code: int) -> None:
+    import atexit
+
+    threading._shutdown()  # type: ignore[attr-defined]
+    atexit._run_exitfuncs()
+    for stream in (sys.stdout, sys.stderr):
+        if not stream.closed:
+            stream.flush()
+    os._exit(code)
+
+
+if __name__ == "__main__":
+    _serve(int(sys.argv[1]), sys.argv[2], sys.argv[3:])

@@ -1,0 +1,123 @@
+"""Real `locust` processes for end-to-end tests: started, watched by their log, signalled, and never left behind."""
+
+import contextlib
+import json
+import os
+import signal
+import socket
+import subprocess
+import threading
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import forge
+import pyarrow.parquet as pq
+
+ROOT = Path(__file__).parents[2]
+PATIENCE_S = 60.0
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        return int(listener.getsockname()[1])
+
+
+@dataclass
+class LocustProcess:
+    """One `locust` command and what it has printed so far."""
+
+    process: subprocess.Popen[str] | forge.Forked
+    lines: list[str] = field(default_factory=list)
+    news: threading.Condition = field(default_factory=threading.Condition)
+    read_all: threading.Event = field(default_factory=threading.Event)
+
+    def read(self) -> None:
+        assert self.process.stdout is not None
+        for line in self.process.stdout:
+            with self.news:
+                self.lines.append(line.rstrip("\n"))
+                self.news.notify_all()
+        self.read_all.set()
+        with self.news:
+            self.news.notify_all()
+
+    @property
+    def text(self) -> str:
+        return "\n".join(self.lines)
+
+    def wait_for_line(self, part: str, timeout_s: float = PATIENCE_S) -> str:
+        """The first line that holds the text, once it is there."""
+        deadline = time.monotonic() + timeout_s
+        with self.news:
+            while True:
+                for line in self.lines:
+                    if part in line:
+                        return line
+                left = deadline - time.monotonic()
+                assert left > 0, f"no line with {part!r} within {timeout_s} s:\n{self.text}"
+                assert self.process.poll() is None or any(part in line for line in self.lines), f"ended:\n{self.text}"
+                self.news.wait(min(left, 1.0))
+
+    def exit_code(self, timeout_s: float = PATIENCE_S) -> int:
+        code = self.process.wait(timeout_s)
+        self.read_all.wait(5)  # its last lines; a child that outlives it may hold the pipe open
+        return code
+
+    def send(self, number: signal.Signals) -> None:
+        self.process.send_signal(number)
+
+    def children(self) -> list[int]:
+        """Processes of its session that are alive: its forked workers and its scraper."""
+        found = []
+        for entry in Path("/proc").iterdir():
+            if entry.name.isdigit() and int(entry.name) != self.process.pid:
+                with contextlib.suppress(OSError):
+                    if (
+                        os.getsid(int(entry.name)) == self.process.pid
+                        and "State:\tZ" not in (entry / "status").read_text()
+                    ):
+                        found.append(int(entry.name))
+        return sorted(found)
+
+    def workers(self) -> list[int]:
+        """Its forked workers, by pid."""
+        return [pid for pid in self.children() if "scrape" not in Path(f"/proc/{pid}/cmdline").read_text()]
+
+    def kill(self) -> None:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self.process.pid, signal.SIGKILL)
+        self.process.wait(10)
+
+
+def start(
+    *arguments: str, cwd: Path, locustfile: Path | None = None, env: dict[str, str] | None = None
+) -> LocustProcess:
+    """Start `locust -f locustfiles/chat.py ARGUMENTS` in a session of its own."""
+    words = ["-f", str(locustfile or ROOT / "locustfiles" / "chat.py"), *arguments]
+    environment = {**os.environ, "PYTHONUNBUFFERED": "1", "PYTHONPATH": str(ROOT), **(env or {})}
+    process = forge.LOCUST.start("locust", words, env=environment, cwd=cwd, errors_too=True, new_session=True)
+    running = LocustProcess(process)
+    threading.Thread(target=running.read, daemon=True).start()
+    return running
+
+
+# -- what a run left behind
+
+
+def summary_of(run_dir: Path) -> dict[str, Any]:
+    document: dict[str, Any] = json.loads((run_dir / "summary.json").read_text())
+    return document
+
+
+def turns_of(run_dir: Path) -> list[dict[str, Any]]:
+    """Every row of every turns file."""
+    return [row for path in sorted((run_dir / "turns").glob("*.parquet")) for row in pq.read_table(path).to_pylist()]
+
+
+def csv_rows(path: Path) -> list[dict[str, str]]:
+    import csv
+
+    with path.open(newline="") as file:
+        return list(csv.DictReader(file))

@@ -1,0 +1,547 @@
+"""Comparisons: what may be compared, what the pairs say, and the figures of texts that others printed."""
+
+import json
+import random
+import re
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from inferload.analysis.comparison import costs, max_change, page
+from inferload.analysis.comparison import text as said
+from inferload.analysis.comparison.compare import Comparison, compare
+from inferload.analysis.comparison.plausible import faults
+from inferload.analysis.comparison.sides import NAMES, Run, Side, priced, read_side
+from inferload.analysis.data.figures import ALL, figure
+from paths import DATA
+
+from inferload import cli
+from inferload.errors import UsageError
+from inferload.results.cost import Prices
+from inferload.verdict.gates import GateError
+
+PRIMARY = figure("mean(ttft_ms)")
+SCENARIO = (
+    "schema: 1\nname: {name}\nseed: {seed}\nworkload: {{kind: chat, prompt_tokens: {prompt}, output_tokens: 50}}\n"
+)
+
+
+def run(
+    seed: int, ttft_ms: float, start: str | None = None, tokens: float = 50.0, level: str = "valid", **asks: Any
+) -> Run:
+    figures: dict[str, float | None] = dict.fromkeys(NAMES)
+    figures |= {"mean(ttft_ms)": ttft_ms, "turns_per_s": 1000 / ttft_ms, "mean(e2e_ms)": ttft_ms + 500}
+    return Run(
+        path=Path("x"),
+        label=f"run-{seed}",
+        figures=figures,
+        seed=seed,
+        start=start or f"start-{seed}-{ttft_ms}",
+        level=level,
+        reasons=() if level == "valid" else ("the client was late",),
+        asks={"workload.kind": "chat", **asks},
+        server={"engine": "vllm 0.32.0"},
+        output_tokens=tokens,
+        input_tokens=100.0,
+    )
+
+
+def sides(change: float, pairs: int, jitter: float = 0.02, seed: int = 1) -> tuple[Side, Side]:
+    """Pairs that share a schedule's luck, and each run a little of its own."""
+    dice = random.Random(seed)
+    before, after = [], []
+    for pair in range(pairs):
+        luck = dice.gauss(0, 0.3)
+        for runs, factor in ((before, 1.0), (after, 1.0 + change)):
+            runs.append(run(pair, 100 * factor * 2.718 ** (luck + dice.gauss(0, jitter))))
+    return Side("base", tuple(before)), Side("new", tuple(reversed(after)))
+
+
+def compared(baseline: Side, candidate: Side, *allowed: str) -> Comparison:
+    return compare(baseline, candidate, PRIMARY, ALL, allowed)
+
+
+def test_a_change_shows_through_the_luck_that_pairs_share() -> None:
+    found = compared(*sides(0.10, 8))
+    assert found.primary.answer == "worse"
+    assert found.regressed
+    assert found.primary.change == pytest.approx(0.10, abs=0.04)
+    assert compared(*sides(-0.10, 8)).primary.answer == "better"
+    assert "WORSE, Mean TTFT is " in said.headline(found)
+
+
+def test_a_comparison_says_where_a_server_was_the_simulator() -> None:
+    real, new = sides(0.10, 4)
+    made_up = replace(new, runs=tuple(replace(one, server={"engine": "simulator"}) for one in new.runs))
+    assert said.simulated((real, new)) == []
+    (line,) = said.simulated((real, made_up))
+    assert line.startswith("The server of new was the embedded simulator")
+    found = compared(real, made_up)
+    assert line in said.text([found])
+    assert line in said.markdown([found])
+    assert line in page.of_comparisons([found])
+
+
+def test_no_difference_says_what_could_have_been_found() -> None:
+    found = compared(*sides(0.0, 8))
+    assert found.primary.answer == "no difference found"
+    assert not found.regressed
+    assert "smallest detectable change " in said.headline(found)
+
+
+def test_two_pairs_are_a_difference_and_no_verdict() -> None:
+    found = compared(*sides(0.5, 2))
+    assert found.primary.answer == "not tested"
+    assert not found.tested
+    assert "no verdict from 2 pairs of runs: use 6 or more" in said.headline(found)
+
+
+def test_runs_on_one_server_start_are_one_sample() -> None:
+    before = Side("base", tuple(run(seed, 100 + seed, "one start") for seed in range(6)))
+    after = Side("new", tuple(run(seed, 200 + seed) for seed in range(6)))
+    found = compared(before, after)
+    assert found.primary.answer == "not tested"
+    assert "base: 6 runs on one server start" in said.headline(found)
+
+
+def test_runs_pair_by_seed_and_what_has_no_partner_is_named() -> None:
+    before = Side("base", tuple(run(seed, 100.0 + seed) for seed in (1, 2, 3, 4)))
+    after = Side("new", tuple(run(seed, 110.0 + seed) for seed in (4, 3, 2, 9)))
+    found = compared(before, after)
+    assert [(one.seed, other.seed) for one, other in found.pairs] == [(2, 2), (3, 3), (4, 4)]
+    assert [one.label for one in found.unpaired] == ["run-1", "run-9"]
+    assert "no run of this seed on the other side: run-1, run-9" in said.text([found])
+
+
+def test_what_was_asked_must_be_equal() -> None:
+    before, after = Side("base", (run(1, 100),)), Side("new", (run(1, 100, **{"workload.turns": 3}),))
+    found = compared(before, after)
+    assert found.primary.answer == "not comparable"
+    assert said.headline(found) == "new against base: not comparable because of workload.turns: not set against 3"
+    allowed = compared(before, after, "workload.turns")
+    assert allowed.primary.answer == "not tested"
+    assert "compared: workload.turns: not set against 3" in said.text([allowed])
+
+
+def test_runs_that_are_not_valid_are_not_compared() -> None:
+    found = compared(Side("base", (run(1, 100),)), Side("new", (run(1, 90, level="invalid"),)))
+    assert "new: run run-1 is not a valid measurement (the client was late)" in said.headline(found)
+    doubtful = compared(Side("base", (run(1, 100),)), Side("new", (run(1, 90, level="suspect"),)))
+    assert "new: run run-1 is suspect (the client was late)" in said.text([doubtful])
+
+
+def test_an_invalid_run_is_left_out_with_its_pair() -> None:
+    baseline, candidate = sides(0.10, 8)
+    spoilt = Side("base", (run(0, 9000.0, level="invalid"), *baseline.runs[1:]))
+    found = compared(spoilt, candidate)
+    assert (found.primary.answer, len(found.pairs)) == ("worse", 7)
+    assert found.primary.baseline is not None
+    assert found.primary.baseline < 1000
+    assert "base: left out with their pairs, measurement not valid: run-0" in said.text([found])
+
+
+def test_goodput_of_other_limits_is_no_figure_to_compare() -> None:
+    one = replace(run(1, 100), slo={"ttft_ms": 500})
+    found = compared(Side("base", (one,)), Side("new", (replace(one, slo={"ttft_ms": 5000}),)))
+    assert "goodput_turns_per_s" not in [row.figure.name for row in found.rows]
+    assert "goodput_turns_per_s" in [row.figure.name for row in compared(Side("a", (one,)), Side("b", (one,))).rows]
+
+
+def test_shorter_answers_are_named_before_they_look_like_speed() -> None:
+    found = compared(Side("base", (run(1, 100),)), Side("new", (run(1, 100, tokens=40.0),)))
+    assert "the candidate's outputs are 20.0% shorter (40 against 50 tokens)" in said.text([found])
+
+
+def test_what_a_million_tokens_and_good_turns_cost() -> None:
+    def side(label: str, tokens: float, good: float, cached: float | None) -> Side:
+        one = run(1, 100.0)
+        figures = {**one.figures, "output_tok_per_s": tokens, "goodput_turns_per_s": good}
+        return Side(label, (replace(one, figures=figures, cached_tokens=cached),))
+
+    plain, cached, slow = side("plain", 1000, 10, 0), side("cached", 2000, 25, 90), side("slow", 500, 0, None)
+    named = Prices(2.5, 2, 0.1)
+    rows = costs.table([priced(one, named) for one in (plain, cached, slow)])
+    assert rows is not None
+    assert [row[3:] for row in rows[1:]] == [
+        ["1.389", "", "138.9", "", "100 % of uncached"],
+        ["0.6944", "-50.0%", "55.56", "-60.0%", "19 % of uncached"],
+        ["2.778", "+100.0%", "none met the SLO", "", "not measured"],
+    ]
+    on_cpu = replace(plain.runs[0], server={"variant": {"hardware": {"gpus": 0}}})
+    machine = replace(plain, runs=(on_cpu,))
+    assert priced(machine, Prices(gpu_hour=2.5)).runs[0].prices.gpus == 1  # as `deploy up` and a sweep have it
+    assert priced(machine, Prices(gpus=3)).runs[0].prices == Prices(gpus=3)
+    assert priced(machine, Prices()).runs[0].prices == Prices()
+    assert costs.table([plain, cached]) is None
+    assert costs.note([plain]) == costs.WITHOUT_PRICE
+    assert "(--gpus)" in costs.note([priced(plain, Prices(gpu_hour=2.5))])
+    mixed = Side("mixed", (*priced(plain, named).runs, *cached.runs))
+    with pytest.raises(UsageError, match="mixed: its runs have different prices"):
+        costs.of_side(mixed)
+
+
+@pytest.mark.parametrize(("form", "name"), [(said.text, "txt"), (said.markdown, "md"), (said.json_text, "json")])
+def test_how_a_comparison_reads(
+    form: Callable[[list[Comparison]], str], name: str, golden: Callable[[str, str], None]
+) -> None:
+    baseline, candidate = sides(0.10, 8)
+    other = Side("same", sides(0.0, 8, seed=5)[1].runs)
+    golden(f"comparison.{name}", form([compared(baseline, candidate), compared(baseline, other)]))
+
+
+def test_junit_counts_what_failed_and_what_was_not_tested() -> None:
+    suite = ElementTree.fromstring(said.junit([compared(*sides(0.3, 8))]))[0]
+    assert suite.get("tests") == str(len(suite)) == str(len(ALL))
+    failed = [case.get("name") for case in suite if case.find("failure") is not None]
+    assert failed == ["mean(ttft_ms)", "turns_per_s", "mean(e2e_ms)"]
+    assert suite.get("failures") == "3"
+    assert suite.get("skipped") == str(len(ALL) - 3)
+
+
+# --- files
+
+
+def write_run(folder: Path, seed: int, ttft_ms: float, prompt: int = 20, name: str = "s") -> Path:
+    folder.mkdir(parents=True)
+    text = SCENARIO.format(name=name, seed=seed, prompt=prompt)
+    manifest = {
+        "scenario": {"name": name, "text": text},
+        "seed": seed,
+        "started_at": f"2026-01-0{seed}",
+        "engine": "vllm",
+    }
+    turns = {"failed": 0, "ok": 10, "by_phase": {"measure": {"ok": 10, "output_tokens": 500, "input_tokens": 200}}}
+    summary = {
+        "verdict": {"measurement": "valid", "reasons": []},
+        "turns": turns,
+        "sessions": {"planned": 10, "dropped": 0},
+        "rates": {"turns_per_s": 2.0, "output_tok_per_s": 100.0, "input_tok_per_s": 40.0},
+        "latency": {"ttft_ms": {"count": 10, "mean": ttft_ms}},
+        "client": {},
+    }
+    (folder / "run.json").write_text(json.dumps(manifest))
+    (folder / "summary.json").write_text(json.dumps(summary))
+    return folder
+
+
+def test_a_side_is_a_run_or_a_folder_of_runs(tmp_path: Path) -> None:
+    write_run(tmp_path / "base" / "b", 2, 90)
+    write_run(tmp_path / "base" / "a", 3, 110, name="another-name")
+    side = read_side(tmp_path / "base")
+    assert [one.seed for one in side.runs] == [2, 3]
+    assert side.mean("mean(ttft_ms)") == 100
+    assert side.runs[0].asks == side.runs[1].asks
+    assert read_side(tmp_path / "base" / "a").runs[0].value("total_tok_per_s") == 140
+    assert side.runs[0].output_tokens == 50
+
+
+def class_run(folder: Path, seed: int, ttft_ms: float, only: str | None) -> Path:
+    """A run of a mix with the classes `a`, of 10 turns, and `b`; or of class `only` alone."""
+    write_run(folder, seed, 10_000.0)
+    manifest, summary = (json.loads((folder / name).read_text()) for name in ("run.json", "summary.json"))
+    manifest["scenario"]["text"] = json.dumps({"workload": {"kind": "mix", "only": only}})
+    block = {name: summary[name] for name in ("sessions", "rates")}
+    block |= {"turns": {"ok": 9, "sent": 10, "failed": 1}, "latency": {"ttft_ms": {"count": 9, "mean": ttft_ms}}}
+    summary["by_class"] = {"a": block} if only else {"a": block, "b": block}
+    (folder / "run.json").write_text(json.dumps(manifest))
+    (folder / "summary.json").write_text(json.dumps(summary))
+    return folder
+
+
+def test_a_class_of_a_mix_is_compared_with_that_class_alone(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    alone, mix = class_run(tmp_path / "alone", 1, 100.0, "a"), class_run(tmp_path / "mix", 1, 150.0, None)
+    assert cli.main(["compare", str(alone), str(mix), "--class", "a", "--format", "json"]) == 0
+    (candidate,) = json.loads(capsys.readouterr().out)["candidates"]
+    (ttft,) = [one for one in candidate["figures"] if one["figure"] == "mean(ttft_ms)"]
+    assert (ttft["baseline"], ttft["candidate"]) == (100.0, 150.0)
+    assert (candidate["pairs"], candidate["refusals"]) == (1, [])
+    assert candidate["compared"] == ["only class: a against not set"]
+    assert cli.main(["compare", str(alone), str(mix)]) == 0
+    assert "workload.only: a against not set" in capsys.readouterr().out
+    for options, why in (
+        ([str(alone), str(mix), "--class", "b"], f"--class b: no such class in {alone}; it has a"),
+        ([str(alone), str(RESULTS / "guidellm.json"), "--class", "a"], "has no classes; name run directories"),
+        ([str(alone), str(mix), "--class", "a", "--gpu-hour-price", "2"], "omit --class or the prices"),
+    ):
+        assert cli.main(["compare", *options]) == 2
+        assert why in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("made", "said_of_it"),
+    [
+        (lambda path: None, "no such file or directory"),
+        (lambda path: path.mkdir(), "no run directory, and contains none"),
+        (lambda path: path.write_text("{}"), "no result of vllm bench serve, AIPerf, GuideLLM or genai-bench"),
+        (lambda path: path.write_text('{"request_throughput": 1'), "cannot be read as JSON"),
+        (
+            lambda path: path.write_text('{"aiperf_version": "1", "input_config": 3}'),
+            "looks like a result of AIPerf, but",
+        ),
+    ],
+)
+def test_what_is_no_side(tmp_path: Path, made: Callable[[Path], object], said_of_it: str) -> None:
+    made(tmp_path / "x")
+    with pytest.raises(UsageError, match=said_of_it):
+        read_side(tmp_path / "x")
+
+
+def test_what_was_set_aside_or_cut_off_in_a_folder_is_left_out_and_named(tmp_path: Path) -> None:
+    write_run(tmp_path / "base" / "000", 2, 90)
+    write_run(tmp_path / "base" / ".broken-001-ab", 3, 110)
+    (write_run(tmp_path / "base" / "002", 4, 95) / "summary.json").unlink()
+    side = read_side(tmp_path / "base")
+    assert ([one.label for one in side.runs], side.cut_off) == (["000"], ("002",))
+    assert "base: left out, no summary: 002" in said.text([compared(side, side)])
+
+
+def test_a_run_that_was_cut_off_is_refused_by_name(tmp_path: Path) -> None:
+    folder = write_run(tmp_path / "r", 1, 100)
+    (folder / "summary.json").unlink()
+    with pytest.raises(UsageError, match="the run ended before it was written"):
+        read_side(folder)
+
+
+def test_the_command_says_worse_by_its_exit_code(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for seed in range(1, 8):
+        write_run(tmp_path / "base" / str(seed), seed, 100 + seed)
+        write_run(tmp_path / "new" / str(seed), seed, 120 + seed * 1.1)
+    argv = ["compare", str(tmp_path / "base"), f"tuned={tmp_path / 'new'}", "--write", str(tmp_path / "out")]
+    # No metrics page, so nobody knows the server's starts.
+    assert cli.main([*argv, "--fail-on-regression"]) == 0
+    assert "7 runs on unknown or shared server starts" in capsys.readouterr().out
+    assert cli.main([*argv, "--fail-on-regression", "--strict"]) == 4
+    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == [
+        "comparison.html",
+        "comparison.json",
+        "comparison.md",
+        "comparison.xml",
+    ]
+    capsys.readouterr()
+    assert cli.main([*argv, "--primary", "p95(tftt_ms)"]) == 2
+    assert "did you mean ttft_ms?" in capsys.readouterr().err
+
+
+RESULTS = DATA / "results"
+
+
+@pytest.mark.parametrize("name", ["vllm-bench", "vllm-rs", "aiperf", "guidellm", "genai-bench"])
+def test_results_of_other_clients_are_sides(name: str) -> None:
+    # All five were pointed at one paced server: 20 streams, TTFT 50 ms, a gap of 10 ms, 100 tokens a turn.
+    (one,) = read_side(RESULTS / f"{name}.json").runs
+    assert one.output_tokens == 100
+    assert one.concurrency == 20
+    assert one.value("mean(ttft_ms)") == pytest.approx(50, rel=0.2)
+    assert one.value("turns_per_s") == pytest.approx(19, rel=0.05)
+    assert one.value("output_tok_per_s") == pytest.approx(1900, rel=0.05)
+    for figure_name, truth in (("p50(itl_ms)", 10), ("mean(tpot_ms)", 10), ("p50(e2e_ms)", 1040)):
+        value = one.value(figure_name)
+        assert value is None or value == pytest.approx(truth, rel=0.05)
+    assert faults(one.figures, one.concurrency, one.input_tokens, one.output_tokens) == []
+
+
+@pytest.mark.parametrize(
+    ("changes", "value", "said"),
+    [
+        ({"completed": 0, "failed": 560, "mean_ttft_ms": 0.0}, None, "560 of its 560 requests failed"),
+        ({"mean_ttft_ms": float("nan")}, None, ""),
+        ({"failed": 140}, 50.0, "140 of its 700 requests failed and are not in the latencies"),
+    ],
+)
+def test_what_a_result_of_another_client_cannot_say_is_not_known(
+    tmp_path: Path, changes: dict[str, Any], value: float | None, said: str
+) -> None:
+    file = tmp_path / "r.json"
+    file.write_text(json.dumps(json.loads((RESULTS / "vllm-bench.json").read_text()) | changes))
+    (one,) = read_side(file).runs
+    assert one.value("mean(ttft_ms)") == (None if value is None else pytest.approx(value, rel=0.2))
+    assert said in " ".join(one.notes)
+
+
+@pytest.mark.parametrize(
+    ("client", "changes", "told"),
+    [
+        (
+            "aiperf",
+            {"request_count": {"avg": 380.0}, "error_request_count": {"avg": 20.0}},
+            ["20 of its 400 requests failed and are not in the latencies"],
+        ),
+        (
+            "aiperf",
+            {"error_summary": [{"count": 3}, {"count": 2}], "was_cancelled": True},
+            ["5 of its requests failed and are not in the latencies", "it was cancelled before its end"],
+        ),
+        ("aiperf", {"request_count": {"avg": 400.0}, "error_summary": [], "was_cancelled": False}, []),
+        (
+            "guidellm",
+            {"request_totals": {"successful": 380, "incomplete": 19, "errored": 20, "total": 419}},
+            [
+                "20 of its 400 requests failed and are not in the latencies",
+                "19 of its requests were unfinished at the end and are not in the latencies",
+            ],
+        ),
+        ("guidellm", {"request_totals": {"successful": 400, "incomplete": 0, "errored": 0, "total": 400}}, []),
+    ],
+)
+def test_requests_that_another_client_lost_are_told(
+    tmp_path: Path, client: str, changes: dict[str, Any], told: list[str]
+) -> None:
+    document = json.loads((RESULTS / f"{client}.json").read_text())
+    (document if client == "aiperf" else document["benchmarks"][0]["metrics"]).update(changes)
+    file = tmp_path / "r.json"
+    file.write_text(json.dumps(document))
+    (one,) = read_side(file).runs
+    assert list(one.notes[1:]) == told
+
+
+def test_the_tpot_of_guidellm_counts_no_first_token() -> None:
+    (one,) = read_side(RESULTS / "guidellm.json").runs
+    assert one.value("mean(tpot_ms)") == pytest.approx(10, rel=0.03)
+    assert one.value("mean(itl_ms)") is None
+
+
+def test_results_of_two_clients_do_not_compare() -> None:
+    found = compared(read_side(RESULTS / "vllm-bench.json"), read_side(RESULTS / "aiperf.json"))
+    assert said.headline(found).startswith(
+        "aiperf against vllm-bench: not comparable because of client: vllm bench serve against AIPerf 0.13.0"
+    )
+
+
+# --- what others printed
+
+
+def test_a_block_that_breaks_littles_law_is_named() -> None:
+    # An article's A/B block: concurrency 5, E2E 1654.2 ms at the median, and 12.3 requests a second.
+    (fault,) = faults({"turns_per_s": 12.3, "p50(e2e_ms)": 1654.2, "mean(e2e_ms)": None}, concurrency=5)
+    assert fault.startswith(
+        "Little's law: 5 concurrent requests of 1.65 s each give at most 3.02 req/s, but 12.3 req/s"
+    )
+
+
+def test_a_window_shorter_than_a_turn_is_said_once() -> None:
+    base, new = sides(0.1, 6)
+
+    def odd(side: Side, window_s: float) -> Side:
+        figures = {"output_tok_per_s": 3.0, "total_tok_per_s": 5.0}
+        return replace(
+            side, runs=tuple(replace(one, figures={**one.figures, **figures}, window_s=window_s) for one in side.runs)
+        )
+
+    shown = compared(odd(base, 0.2), new).implausible
+    assert shown == (
+        "base: turns/s and tok/s of 6 of 6 runs do not agree: the measure phase is shorter than a turn, so they count "
+        "different turns; set a longer measure_s",
+    )
+    assert len(compared(odd(base, 60.0), new).implausible) == 12
+
+
+def test_token_sums_are_checked() -> None:
+    figures = {"turns_per_s": 4.0, "output_tok_per_s": 500.0, "total_tok_per_s": 1200.0}
+    found = faults(figures, input_tokens=200.0, output_tokens=100.0)
+    assert len(found) == 1
+    assert "output tokens: 400 tok/s by turns/s and tokens per turn, but 500 tok/s are reported" in found[0]
+
+
+# Qwen3-4B on a T4 with vLLM 0.8.4, blog post "vLLM 推理性能优化实验与分析", 2025-08-26: (req/s, tok/s, TTFT, TPOT, E2E).
+PUBLISHED = {
+    "chat": (
+        {
+            "baseline": (1.31, 611.47, 7983.40, 139.22, 29372.42),
+            "chunked prefill 8192": (1.38, 643.33, 6631.39, 139.42, 27798.67),
+        },
+        ("+5.34%", "+5.21%", "-16.94%", "+0.14%", "-5.36%"),
+    ),
+    "agent, dynamic": (
+        {"baseline": (3.52, 858.57, 2521.91, 106.28, 28348.81), "all": (3.88, 946.56, 892.64, 101.74, 25616.53)},
+        ("+10.23%", "+10.25%", "-64.60%", "-4.27%", "-9.64%"),
+    ),
+    "agent, static": (
+        {"baseline": (3.55, 867.10, 2346.06, 105.89, 28077.46), "all": (4.13, 1008.58, 834.21, 95.44, 24025.38)},
+        ("+16.34%", "+16.32%", "-64.44%", "-9.87%", "-14.43%"),
+    ),
+}
+COLUMNS = ("turns_per_s", "output_tok_per_s", "mean(ttft_ms)", "mean(tpot_ms)", "mean(e2e_ms)")
+
+
+@pytest.mark.parametrize("table", list(PUBLISHED))
+def test_published_tables_come_out_with_their_own_percentages(table: str) -> None:
+    rows, percentages = PUBLISHED[table]
+    made = [
+        Side(label, (Run(Path(), label, dict(zip(COLUMNS, values, strict=True))),)) for label, values in rows.items()
+    ]
+    shown = said.improvement_table(made[0], made[1:], [figure(name) for name in COLUMNS])
+    assert tuple(shown[1][1:]) == percentages
+
+
+@pytest.mark.parametrize("name", ["p95(ttft_ms){agent}", "preemptions", "max(requests_waiting)"])
+def test_a_figure_of_a_class_or_of_a_server_is_not_compared(name: str) -> None:
+    with pytest.raises(GateError, match="comparisons use figures of all turns"):
+        figure(name)
+
+
+# --- limits on a change
+
+
+def test_limits_on_a_change_compare_two_values(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    old, new = write_run(tmp_path / "old", 1, 100), write_run(tmp_path / "new", 1, 120)
+    limits = ["mean(ttft_ms) +15%", "mean(ttft_ms) +20.1%", "turns_per_s -5%", "failed_ratio +0%", "p95(e2e_ms) +5%"]
+    argv = ["compare", str(old), str(new), *(word for limit in limits for word in ("--max-change", limit))]
+    files = ["--write", str(tmp_path / "out"), "--github"]
+    assert cli.main([*argv, *files]) == 4
+    shown = capsys.readouterr()
+    single = "(not statistical: compares two single values)"
+    lines = [
+        f"--max-change 'mean(ttft_ms) +15%' FAILED: 100 to 120, +20.0% {single}",
+        f"--max-change 'mean(ttft_ms) +20.1%' passed: 100 to 120, +20.0% {single}",
+        f"--max-change 'turns_per_s -5%' passed: 2 to 2, +0.0% {single}",
+        f"--max-change 'failed_ratio +0%' passed: 0 to 0, +0.0% {single}",
+        f"--max-change 'p95(e2e_ms) +5%' FAILED: p95(e2e_ms) is not measured on old {single}",
+    ]
+    assert [line for line in shown.out.splitlines() if line.startswith("--max-change")] == lines
+    errors = [line for line in shown.err.splitlines() if line.startswith("::error")]
+    assert [line.partition("::new: ")[2].replace("%25", "%") for line in errors] == [lines[0], lines[4]]
+    (suite,) = ElementTree.parse(tmp_path / "out" / "comparison.xml").getroot()
+    assert [case.get("message") for case in suite.iter("failure")] == [lines[0], lines[4]]
+    assert suite.get("failures") == "2"
+    assert suite.get("tests") == str(len(suite)) == str(len(ALL) + len(limits))
+    document = json.loads((tmp_path / "out" / "comparison.json").read_text())
+    assert [one["passed"] for one in document["candidates"][0]["max_change"]] == [False, True, True, True, False]
+    assert "FAILED: 100 to 120" in (tmp_path / "out" / "comparison.md").read_text()
+    assert "FAILED: 100 to 120" in (tmp_path / "out" / "comparison.html").read_text()
+    assert cli.main([*argv[:3], "--max-change", limits[2]]) == 0
+    other = write_run(tmp_path / "other", 1, 100, prompt=30)
+    assert cli.main(["compare", str(old), str(other), "--max-change", limits[2]]) == 4
+    assert "'turns_per_s -5%' FAILED: not comparable because of workload.prompt_tokens" in capsys.readouterr().out
+
+
+@given(
+    st.floats(0, 1e6),
+    st.floats(0, 1e6),
+    st.sampled_from(["+0", "+15", "+250", "-0", "-5", "-100", "+0.5", "-.5"]),
+)
+def test_a_limit_is_exceeded_by_a_larger_change_in_its_direction(before: float, after: float, percent: str) -> None:
+    def side(value: float) -> Side:
+        return Side("x", (Run(Path("x"), "x", {"turns_per_s": value}),))
+
+    found = max_change.check(max_change.parse(f"turns_per_s {percent}%"), side(before), side(after), ())
+    beyond = after - before * (1 + float(percent) / 100)
+    assert found.passed == (beyond <= 0 if percent[0] == "+" else beyond >= 0)
+
+
+@pytest.mark.parametrize(
+    ("text", "said_of_it"),
+    [
+        ("p95(ttft_ms)", "no figure with a signed percentage; write it as 'p95\\(ttft_ms\\) \\+15%'"),
+        ("p95(ttft_ms) 15%", "no figure with a signed percentage"),
+        ("p95(ttft_ms) +15", "no figure with a signed percentage"),
+        ("p95(tftt_ms) +15%", "did you mean ttft_ms"),
+    ],
+)
+def test_what_is_no_limit_on_a_change(text: str, said_of_it: str) -> None:
+    with pytest.raises(UsageError, match=f"--max-change '{re.escape(text)}': .*{said_of_it}"):
+        max_change.parse(text)

@@ -1,0 +1,315 @@
+"""What others left behind: vLLM's log, plain Locust's CSVs, saved metrics pages, a GPU exporter; and a run in vLLM bench's form."""
+
+import csv
+import json
+import shutil
+from collections.abc import Iterator
+from datetime import datetime
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import synthetic_run as synthetic
+from inferload.analysis.comparison import comparable, sides
+from inferload.analysis.data import frames, timeline, vllm_log
+from inferload.analysis.interop import imported, locust_csv, vllm_bench
+from inferload.analysis.report.report import ReportOptions, make, slowest
+from inferload.deploy.simulator.server import server_log
+from paths import DATA
+
+from inferload import rundir
+from inferload.cli import main
+from inferload.errors import UsageError
+from inferload.scrapes_file import ScrapeColumns, write_part
+from inferload.server_metrics import metric_names
+from inferload.server_metrics.window_figures import servers_block
+
+START_S = synthetic.START_WALL_NS / 1e9
+GPU_TARGET = "http://127.0.0.1:9400"
+
+
+@pytest.fixture(scope="module")
+def run_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return synthetic.write(tmp_path_factory.mktemp("runs") / "run")
+
+
+def stamped(at_s: float, text: str) -> str:
+    stamp = datetime.fromtimestamp(START_S + at_s).strftime("%m-%d %H:%M:%S")
+    return f"(APIServer pid=7) INFO {stamp} [loggers.py:335] {text}\n"
+
+
+ENGINE = (
+    "Engine {:03d}: Avg prompt throughput: {} tokens/s, Avg generation throughput: {} tokens/s, Running: {} reqs, "
+    "Waiting: {} reqs, "
+)
+FIRST = (
+    ENGINE.format(0, 120.5, 84.0, 2, 1)
+    + "GPU KV cache usage: 31.5%, Prefix cache hit rate: 25.0%, MM cache hit rate: 50.0%"
+)
+MORE = (
+    ENGINE.format(0, 99.9, 80.0, 3, 2)
+    + "Deferred: 1 reqs, Preemptions: 4, CPU KV cache usage: 40.0%, Prefix cache hit rate: 30.0%, "
+    + "External prefix cache hit rate: 7.0%"
+)
+SPECULATION = (
+    "SpecDecoding metrics: Mean acceptance length: 2.50, Accepted throughput: 60.10 tokens/s, Drafted throughput: 160.00 tokens/s, "
+    "Accepted: 601 tokens, Drafted: 1600 tokens, Per-position acceptance rate: 0.800, 0.450, 0.200, 0.050, "
+    "Avg Draft acceptance rate: 37.6%"
+)
+
+
+def test_every_field_of_the_log_is_read() -> None:
+    text = "INFO nothing of interest\n" + stamped(5, FIRST) + stamped(5, SPECULATION) + stamped(10, MORE)
+    one, other = vllm_log.parse(text)
+    assert one.figures == pytest.approx({
+        "prompt_tok_computed_per_s": 120.5, "generation_tok_per_s": 84.0, "requests_running": 2, "requests_waiting": 1,
+        "kv_cache_usage": 0.315, "prefix_cache_hit_rate": 0.25, "mm_cache_hit_rate": 0.5, "mean_acceptance_length": 2.5,
+        "accepted_tok_per_s": 60.1, "drafted_tok_per_s": 160, "accepted_tokens": 601, "drafted_tokens": 1600,
+        "draft_acceptance_rate": 0.376})  # fmt: skip
+    assert one.per_position == (0.8, 0.45, 0.2, 0.05)
+    assert other.figures == pytest.approx({
+        "prompt_tok_computed_per_s": 99.9, "generation_tok_per_s": 80.0, "requests_running": 3, "requests_waiting": 2,
+        "waiting_deferred": 1, "preemptions": 4, "kv_cache_usage": 0.4, "prefix_cache_hit_rate": 0.3,
+        "external_cache_hit_rate": 0.07})  # fmt: skip
+
+
+def test_a_date_that_there_is_not_is_passed_over() -> None:
+    wrong = stamped(5, FIRST).replace(datetime.fromtimestamp(START_S + 5).strftime("%m-%d"), "02-31")
+    assert vllm_log.parse(wrong) == []
+    leap = stamped(5, FIRST).replace(datetime.fromtimestamp(START_S + 5).strftime("%m-%d"), "02-29")
+    at_ns = int(datetime(2026, 2, 28).timestamp()) * 10**9  # no leap year beside it
+    assert len(vllm_log.on_run_clock("log", vllm_log.parse(leap), at_ns).rows) == 1
+
+
+def test_the_simulators_log_is_read_as_vllms() -> None:
+    gauges = SimpleNamespace(running=3, waiting=1, deferred=0, kv_cache_usage=0.5)
+    before, now = server_log.Totals(0, 0, 0), server_log.Totals(10**10, 1000, 500, 200, 400, 300, (190, 110))
+    said = server_log.speculation_line(before, now)
+    assert said is not None
+    line = stamped(5, server_log.engine_line(*server_log.throughput(before, now), gauges, 0.25))  # type: ignore[arg-type]
+    (found,) = vllm_log.parse(line + stamped(5, said))
+    assert found.figures["prompt_tok_computed_per_s"] == 100
+    assert found.figures["kv_cache_usage"] == 0.5
+    assert found.figures["mean_acceptance_length"] == 2.5
+    assert found.per_position == (0.95, 0.55)
+
+
+def test_a_log_stands_in_the_timeline_of_its_run(run_dir: Path, tmp_path: Path) -> None:
+    log = tmp_path / "vllm.log"
+    log.write_text(
+        stamped(4, FIRST)
+        + stamped(4, SPECULATION)
+        + stamped(9, MORE)
+        + stamped(9, FIRST.replace("Engine 000", "Engine 001"))
+    )
+    run = frames.load(run_dir, log)
+    table = timeline.build(run)
+    assert table["requests_running@log"].dropna().to_dict() == {4: 2, 9: 5}  # two engines add up
+    assert table["kv_cache_usage@log"].dropna().to_dict() == pytest.approx({4: 0.315, 9: 0.4})  # the fuller one
+    assert table["generation_tok_per_s@log"].tolist()[:10] == pytest.approx(
+        [84.0] * 4 + [164.0] * 5 + [np.nan], nan_ok=True
+    )
+    made = make(run_dir, ReportOptions(server_log=log))
+    assert "accepted at position 3" in made.markdown.read_text()
+    assert "usage @log" in made.html.read_text()
+
+
+def test_a_log_of_another_time_or_of_something_else_is_refused(run_dir: Path, tmp_path: Path) -> None:
+    log = tmp_path / "vllm.log"
+    log.write_text(stamped(7200, FIRST))
+    with pytest.raises(UsageError, match=r"are outside the run.*TZ"):
+        frames.load(run_dir, log)
+    log.write_text("hello\n")
+    with pytest.raises(UsageError, match="no line with 'Avg prompt throughput'"):
+        frames.load(run_dir, log)
+    with pytest.raises(UsageError, match="No such file"):
+        frames.load(run_dir, tmp_path / "nowhere")
+
+
+HEADER = ["Timestamp", "User Count", "Type", "Name", "Requests/s", "Failures/s", "50%", "95%"]
+
+
+@pytest.fixture
+def prefix(tmp_path: Path) -> Path:
+    rows = [[START_S + second, 8, kind, name, 4.0, 0.5, 120, "N/A" if second < 2 else 300]
+            for second in range(10) for kind, name in (("POST", "/v1/chat"), ("", "Aggregated"))]  # fmt: skip
+    write_csv(tmp_path / "load_stats_history.csv", HEADER, rows)
+    stats = ["Type", "Name", "Request Count", "Failure Count", "50%", "95%", "Requests/s"]
+    write_csv(
+        tmp_path / "load_stats.csv",
+        stats,
+        [["POST", "/v1/chat", 40, 5, 120, 300, 4.0], ["", "Aggregated", 40, 5, 120, 300, 4.0]],
+    )
+    return tmp_path / "load"
+
+
+def write_csv(path: Path, header: list[str], rows: list[list[Any]]) -> None:
+    with path.open("w", newline="") as file:
+        csv.writer(file).writerows([header, *rows])
+
+
+def test_plain_locust_has_a_report_that_says_what_it_lacks(prefix: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    scrape = prefix.parent / "metrics"
+    scrape.mkdir()
+    write_part(scrape, 0, synthetic.scrapes())
+    assert main(["report", "--locust-csv", str(prefix.parent), "--scrape", str(scrape)]) == 0
+    assert capsys.readouterr().out.startswith("Locust's CSV files only: without turns of inferload")
+    folder = prefix.with_name("load-report")
+    markdown = (folder / rundir.REPORT_MD).read_text()
+    assert "## Requests by Locust (by Locust alone)" in markdown
+    assert "| POST /v1/chat | 40 | 5 | not known | 120 | 300 |" in markdown
+    assert "ttft_ms | " not in markdown.split("## Definitions")[0]
+    rows = list(csv.DictReader((folder / rundir.TIMELINE).open()))
+    assert len(rows) == 12
+    assert [rows[3][name] for name in ("users", "locust_requests_per_s", "locust_response_ms_p95", "ttft_ms_p50")] == [
+        "8",
+        "4.0",
+        "300.0",
+        "",
+    ]
+    assert rows[1]["locust_response_ms_p95"] == ""
+    assert rows[3]["requests_running"] == "2.0"
+    page = (folder / rundir.REPORT_HTML).read_text()
+    assert "Locust response, ms" in page
+
+
+def test_saved_pages_are_scrapes_of_their_files_times(tmp_path: Path, prefix: Path) -> None:
+    page = tmp_path / "page.txt"
+    page.write_text('# TYPE vllm:num_requests_running gauge\nvllm:num_requests_running{engine="0"} 3\n')
+    (one,) = locust_csv.read_pages([page]).values()
+    assert one.summed(metric_names.RUNNING).tolist() == [3.0]  # type: ignore[union-attr]
+    run = locust_csv.load(prefix, [page])
+    assert [note for note in run.notes if "outside the time of Locust's history" in note]
+    assert not run.servers
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        ("Timestamp,User Count\n1,2\n", "lacks Name"),
+        ("Timestamp,User Count,Type,Name\n", "no row named Aggregated"),
+        ("", "cannot be read"),
+    ],
+)
+def test_what_is_no_history_of_locust_is_refused(tmp_path: Path, content: str, said: str) -> None:
+    (tmp_path / "x_stats_history.csv").write_text(content)
+    with pytest.raises(UsageError, match=said):
+        locust_csv.load(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ([], "name either run directories or"),
+        (["RUN", "--locust-csv", "x"], "name either run directories or"),
+        (["RUN", "--out", "x"], "require --locust-csv"),
+        (["RUN", "RUN", "--vllm-bench", "x.json"], "a single run directory"),
+        (["--locust-csv", "nowhere"], "no nowhere_stats_history.csv"),
+    ],
+)
+def test_options_that_do_not_go_together_are_one_line(
+    arguments: list[str], said: str, run_dir: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["report", *(str(run_dir) if word == "RUN" else word for word in arguments)]) == 2
+    error = capsys.readouterr().err
+    assert said in error
+    assert error.count("\n") == 1
+
+
+def gpu_scrapes() -> Iterator[tuple[int, str, tuple[tuple[str, str], ...], float]]:
+    for second in range(12):
+        for gpu in ("0", "1"):
+            labels = (("Hostname", "node"), ("gpu", gpu))
+            first = gpu == "0"
+            figures = {metric_names.GPU_USE: 90.0 if first else 40.0, metric_names.GPU_MEMORY: 20480.0}
+            figures |= {metric_names.GPU_POWER: 300.0, metric_names.GPU_SM_CLOCK: 1980.0 if first else 1410.0}
+            for name, value in figures.items():
+                yield synthetic.START_WALL_NS + second * synthetic.NS, name, labels, value
+
+
+def test_a_gpu_exporters_page_is_shown_beside_the_server(tmp_path: Path) -> None:
+    columns = ScrapeColumns()
+    for wall_ns, name, labels, value in gpu_scrapes():
+        columns.append(wall_ns, GPU_TARGET, name, labels, value)
+    path = synthetic.write(tmp_path / "run")
+    write_part(path / rundir.SERVER_METRICS, 1, columns.to_table())
+    run = frames.load(path)
+    table = timeline.build(run)
+    gpu = [f"{name}@127.0.0.1:9400" for name in timeline.GPU_COLUMNS]
+    assert table[gpu].iloc[4].tolist() == [0.9, 40.0, 600.0, 1410.0]
+    assert not [name for name in table if str(name).endswith("@127.0.0.1:9400") and name not in gpu]
+    assert all(name.startswith(metric_names.KEPT_PREFIXES) for name in metric_names.GPU)
+    made = make(path)
+    assert "GPU power, W" in made.html.read_text()
+    assert GPU_TARGET not in json.dumps(json.loads((path / rundir.DIAGNOSIS).read_text()))
+    (block,) = servers_block(columns.to_table(), synthetic.START_WALL_NS, synthetic.START_WALL_NS + 11 * synthetic.NS)
+    assert block["gpu"]["power_w"] == {"mean": 600.0, "max": 600.0}
+    assert block["requests_running"] == {"mean": None, "max": None}
+
+
+def test_a_run_in_the_form_of_vllm_bench_reads_back_the_same(run_dir: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out.json"
+    assert main(["report", str(run_dir), "--vllm-bench", str(out)]) == 0
+    said = json.loads(out.read_text())
+    assert (said["completed"], said["failed"], said["num_prompts"]) == (35, 1, 36)
+    assert said["total_output_tokens"] == 35 * synthetic.EVENTS == sum(n for n in said["output_lens"] if n is not None)
+    assert said["mean_ttft_ms"] == pytest.approx(98)  # to the first event of any kind
+    assert said["mean_tpot_ms"] == pytest.approx(402 / (synthetic.EVENTS - 1))
+    assert said["median_itl_ms"] == pytest.approx(20)
+    assert [len(gaps) for gaps in said["itls"]].count(0) == 1  # the one that failed
+    assert said["errors"].count("") == 35
+    read = imported.read(out)
+    assert read.client == "inferload report --vllm-bench"
+    assert "measured by inferload" in read.notes[0]
+    assert "clock" not in read.notes[0]
+    differ = comparable.differences(sides.read_side(run_dir), sides.read_side(out), ())
+    assert differ.refusals[0] == (
+        "client: inferload against inferload report --vllm-bench: definitions differ; compare the run directories"
+    )
+    assert read.figures["p99(e2e_ms)"] == pytest.approx(500)
+    turns = frames.load(run_dir).turns
+    measured = turns[turns["phase"] == "measure"]
+    spent_s = measured["last_s"].max() - measured["sent_s"].min()  # all of these tokens came in this time
+    assert said["duration"] == pytest.approx(spent_s)
+    assert spent_s == pytest.approx(
+        max(a + b for a, b in zip(said["start_times"], said["latencies"], strict=True) if b) - min(said["start_times"])
+    )
+    assert read.figures["output_tok_per_s"] == pytest.approx(35 * synthetic.EVENTS / spent_s)
+    theirs = json.loads((DATA / "results" / "vllm-bench.json").read_text())
+    left = {"tokenizer_mode", "endpoint_type", "max_output_tokens_per_s", "max_concurrent_requests", "rtfx", "label"}
+    assert {key for key in theirs if not key.startswith("spec_decode")} - set(said) - left == set()
+
+
+def test_a_cancelled_turn_has_no_latency_in_the_vllm_bench_form(run_dir: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    shutil.copytree(run_dir, folder)
+    whole = vllm_bench.document(frames.load(folder))
+    for path in (folder / "turns").glob("*.parquet"):
+        table = pq.read_table(path)
+        rows = table.to_pylist()
+        first = next(n for n, row in enumerate(rows) if row["phase"] == "measure" and row["failure"] is None)
+        reasons = ["cancelled" if n == first else row["finish_reason"] for n, row in enumerate(rows)]
+        column = table.column_names.index("finish_reason")
+        pq.write_table(table.set_column(column, "finish_reason", pa.array(reasons, pa.string())), path)
+    run = frames.load(folder)
+    said = vllm_bench.document(run)
+    cancelled = int((run.turns["finish_reason"] == "cancelled").sum())
+    assert cancelled > 0
+    assert said["completed"] == whole["completed"]
+    assert said["latencies"].count(None) == whole["latencies"].count(None) + cancelled
+    assert said["mean_e2el_ms"] == pytest.approx(500)
+    assert said["ttfts"].count(None) == whole["ttfts"].count(None)
+    shown = slowest.table(run)
+    assert shown is not None
+    ids = run.turns["session_id"] + "/" + run.turns["turn_index"].astype(str)
+    assert not set(ids[run.turns["finish_reason"] == "cancelled"]) & {row[0] for row in shown.rows}
+
+
+def test_a_run_without_measured_turns_has_no_vllm_bench_form(tmp_path: Path) -> None:
+    run = frames.load(synthetic.write(tmp_path / "run", killed=True))
+    with pytest.raises(UsageError, match="no end of the measure phase"):
+        vllm_bench.document(run)

@@ -1,0 +1,246 @@
+"""`inferload from-vllm-bench`: command lines as people paste them."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from inferload import cli
+from inferload.cli.from_vllm_bench import ramp_rate, ramp_s, translate
+from inferload.errors import UsageError
+from inferload.scenario.scenario import from_text, load
+
+# Name of the golden file -> what was pasted.
+LINES = {
+    "plain": "vllm bench serve --model meta-llama/Llama-3.1-8B-Instruct",
+    "random-concurrency": (
+        "python3 /vllm-workspace/benchmarks/benchmark_serving.py --backend openai-chat --model /data/models/Qwen2.5-72B "
+        "--served-model-name Qwen2.5-72B --endpoint /v1/chat/completions --port 8080 --dataset_name random "
+        "--random-input-len 7000 --random-output-len 3000 --random-range-ratio 0.1 --num-prompts 10 --max-concurrency 10"
+    ),
+    "sharegpt": """python benchmarks/benchmark_serving.py \\
+        --backend vllm \\
+        --model Qwen/Qwen3-4B \\
+        --dataset-name sharegpt \\
+        --dataset-path sharegpt_dataset_100_static.json \\
+        --seed 42 \\
+        --num-prompts 100 \\
+        --percentile-metrics "ttft,tpot,itl,e2el" \\
+        --save-result
+    """,
+    "sharegpt-length": (
+        "vllm bench serve --dataset-name sharegpt --dataset-path ShareGPT_V3_unfiltered_cleaned_split.json "
+        "--sharegpt-output-len 200 --request-rate 10 --burstiness 0.5 --disable-shuffle --temperature=0 > out.txt"
+    ),
+    "prefixes": (
+        "vllm bench serve --backend openai-chat --endpoint /v1/chat/completions --base-url https://gateway/llm "
+        "--dataset-name prefix_repetition --prefix-repetition-prefix-len 2000 --prefix-repetition-suffix-len 100 "
+        "--prefix-repetition-num-prefixes 5 --prefix-repetition-output-len 64 --num-prompts 500 --request-rate 20 "
+        "--max-concurrency 64 --insecure"
+    ),
+    "custom": (
+        "vllm bench serve --backend openai-chat --endpoint /v1/chat/completions --dataset-name custom "
+        "--dataset-path prompts.jsonl --custom-output-len -1 --num-warmups 5 --ready-check-timeout-sec 60 --seed 7"
+    ),
+    "custom-templated": "vllm bench serve --dataset-name custom --dataset-path prompts.jsonl --output-len 32 --ignore-eos",
+    "hub": (
+        "vllm bench serve --backend openai-chat --endpoint /v1/chat/completions --dataset-name hf "
+        "--dataset-path likaixin/InstructCoder --hf-split train --hf-output-len 400 --trust-remote-code --request-rate 2"
+    ),
+    "goodput": (
+        "vllm bench serve --host 10.0.0.5 --port 9000 --request-rate 4 --burstiness inf --goodput ttft:500 tpot:50 e2el:20000 "
+        "--metadata version=0.32 tp=2 --result-dir out --result-filename a.json --label night.run"
+    ),
+    "ramp-linear": (
+        "vllm bench serve --ramp-up-strategy linear --ramp-up-start-rps 2 --ramp-up-end-rps 20 --num-prompts 1000 --seed 3"
+    ),
+    "ramp-exponential": (
+        "vllm bench serve --ramp-up-strategy exponential --ramp-up-start-rps 1 --ramp-up-end-rps 16 --num-prompts 300"
+    ),
+    "sampling": (
+        "vllm bench serve --backend openai-chat --endpoint /v1/chat/completions --top-p 0.9 --top-k 40 --temperature 0.7 "
+        """--extra-body '{"chat_template_kwargs": {"enable_thinking": false}, "stream": false}' --logprobs 3 """
+        "--header X-Tenant=a Authorization='Bearer sk-secret' --lora-modules sql chat docs --lora-assignment round-robin"
+    ),
+    "ratios": (
+        """vllm bench serve --random-input-len 1000 --random-output-len 100 --random-prefix-len 50 """
+        """--random-range-ratio '{"input": 0.3, "output": 0.5}' --probe-request-rate 1"""
+    ),
+    "responses": "vllm bench serve --backend openai-responses --endpoint /v1/responses --request-rate 1 --num-prompts 60 "
+    "--num-warmups 8",
+}
+
+
+@pytest.mark.parametrize("name", LINES)
+def test_a_pasted_line_becomes_a_scenario(
+    name: str, golden: Callable[[str, str], None], capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    assert cli.main(["from-vllm-bench", LINES[name]]) == 0
+    captured = capsys.readouterr()
+    assert "sk-secret" not in captured.out + captured.err
+    golden(f"bench-{name}.yaml", captured.out)
+    lost = [line.removeprefix("inferload: ") for line in captured.err.splitlines()]
+    assert all(f"#   {line}\n" in captured.out for line in lost)
+    file = tmp_path / "a.yaml"
+    assert cli.main(["from-vllm-bench", LINES[name], "--into", str(file)]) == 0
+    assert load(str(file)).seed == translate(LINES[name]).document["seed"]
+    assert cli.main(["from-vllm-bench", LINES[name], "--into", str(file)]) == 2  # nothing is overwritten
+
+
+@pytest.mark.parametrize(("length", "most"), [(200, 1024), (1500, 548)])
+def test_a_given_length_counts_in_the_total(length: int, most: int) -> None:
+    line = f"vllm bench serve --dataset-name sharegpt --dataset-path a.json --sharegpt-output-len {length}"
+    filters = translate(line).document["workload"]["source"]["filters"]
+    assert filters == {"min_prompt_tokens": 4, "max_prompt_tokens": most}
+
+
+def test_a_secret_stands_nowhere(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["from-vllm-bench", "vllm bench serve --header X-Auth-Token=topsecret"]) == 0
+    for option in (
+        "--base-url http://bob:topsecret@h:1",
+        "--base-url bob:topsecret@h",
+        "--endpoint http://b:topsecret@h/v1/x",
+    ):
+        assert cli.main(["from-vllm-bench", f"vllm bench serve {option}"]) == 2
+    captured = capsys.readouterr()
+    assert "topsecret" not in captured.out + captured.err
+    assert "--base-url: contains a user or a password" in captured.err
+
+
+@pytest.mark.parametrize(
+    ("options", "form", "kind"),
+    [
+        ("--timed-trace-chunk-hash-size 512 --timed-trace-sec-multiplier 0.001", "mooncake", "trace"),
+        ("", "bailian", "trace"),
+        ("--no-self-timed --request-rate 3", "bailian", "poisson"),
+    ],
+)
+def test_a_timed_trace_is_a_replay_at_its_own_times(
+    options: str, form: str, kind: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    line = f"vllm bench serve --dataset-name timed_trace --dataset-path t.jsonl --num-prompts 50 {options}"
+    assert cli.main(["from-vllm-bench", line]) == 0
+    made = from_text(capsys.readouterr().out, "x")
+    assert (made.workload.kind, made.workload.path, made.workload.format) == ("replay", "t.jsonl", form)
+    assert (made.arrivals.kind, made.phases.sessions, made.request.ignore_eos) == (kind, 50, True)
+
+
+def test_lengths_of_burstgpt_come_at_the_lines_own_rate(capsys: pytest.CaptureFixture[str]) -> None:
+    line = "vllm bench serve --dataset-name burstgpt --dataset-path b.csv --request-rate 5"
+    assert cli.main(["from-vllm-bench", line]) == 0
+    captured = capsys.readouterr()
+    made = from_text(captured.out, "x")
+    assert (made.workload.kind, made.workload.format, made.workload.pacing) == ("replay", "burstgpt-1", "none")
+    assert (made.arrivals.kind, made.arrivals.sessions_per_s) == ("poisson", 5)
+    assert "draws rows of GPT-4 at random" in captured.err
+
+
+def test_requests_with_images(capsys: pytest.CaptureFixture[str]) -> None:
+    line = "vllm bench serve --backend openai-chat --dataset-name random-mm --random-mm-base-items-per-request 2 "
+    buckets = "--random-mm-bucket-config '{(480, 640, 1): 0.7, (256, 256, 1): 0.3}'"
+    assert cli.main(["from-vllm-bench", line + buckets]) == 0
+    captured = capsys.readouterr()
+    made = from_text(captured.out, "x")
+    images = made.workload.images
+    assert (images.per_message, images.width_px, images.height_px) == (2, 640, 480)
+    assert (made.workload.source.kind, made.request.endpoint, made.request.ignore_eos) == ("random", "chat", True)
+    assert "--random-mm-bucket-config: 2 sizes: all images have one size, 640 x 480" in captured.err
+
+
+@pytest.mark.parametrize(
+    ("line", "says"),
+    [
+        ("--api-key token-abc123", "--api-key: no option of vllm bench serve"),
+        ("--num-prompt 5", "--num-prompt: no option of vllm bench serve; did you mean --num-prompts?"),
+        ("--zzz", "--zzz: no option of vllm bench serve"),
+        ("--num-prompts", "--num-prompts: expected one argument"),
+        ("--lora-modules", "--lora-modules: expected at least one argument"),
+        ("--num-prompts many", "--num-prompts: must be a whole number, 1 or more, not many"),
+        ("--num-prompts 0", "--num-prompts: must be a whole number, 1 or more, not 0"),
+        ("--request-rate fast", "--request-rate: must be greater than 0, not fast"),
+        ("--request-rate 0", "--request-rate: must be greater than 0, not 0"),
+        ("--random-range-ratio 1", "--random-range-ratio: must be a number from 0 to below 1"),
+        ("--backend openai-embeddings", "--backend: must be one of openai, vllm, openai-chat"),
+        ("--dataset-name spec_bench", "--dataset-name: must be one of random, random-mm, sharegpt"),
+        ("--dataset-name timed_trace", "--dataset-path: missing; --dataset-name timed_trace needs it"),
+        ("--dataset-name timed_trace --dataset-path a --timed-trace-chunk-hash-size 64", "512 tokens and 0.001 s"),
+        ("--timed-trace-label-timestamp ts", "--timed-trace-label-timestamp: must be one of timestamp, not ts"),
+        ("--dataset-name random-mm", "images need --backend openai-chat"),
+        ("--random-mm-bucket-config x", "--random-mm-bucket-config: must be sizes and shares of images"),
+        ("--random-mm-bucket-config '{(9, 9, 16): 1}'", "(no videos), not {(9, 9, 16): 1}"),
+        ("--dataset-name sharegpt", "--dataset-path: missing"),
+        ("--dataset-name sharegpt --dataset-path a --output-len 2045", "--output-len 2045: must be 2044 or less"),
+        ("--goodput ttft", "--goodput: must be NAME:MILLISECONDS with a name of ttft, tpot, e2el, not ttft"),
+        ("--goodput itl:5", "--goodput: must be NAME:MILLISECONDS with a name of ttft, tpot, e2el, not itl:5"),
+        ("--extra-body {a:1}", "--extra-body: must be a JSON object"),
+        ("--header token-abc123", "--header: must be KEY=VALUE"),
+        ("--ramp-up-strategy linear", "--ramp-up-strategy: needs --ramp-up-start-rps"),
+        (
+            "--ramp-up-strategy linear --ramp-up-start-rps 1 --ramp-up-end-rps 9 --request-rate 5",
+            "and no --request-rate",
+        ),
+        ("--base-url server:8000", "--base-url server:8000: must start with http:// or https://"),
+        ("--endpoint http://localhost:8000/v1", "must be a path with /v1/; --base-url takes a URL"),
+        ("stray", "stray: belongs to no option"),
+    ],
+)
+def test_what_cannot_be_translated_is_one_line(line: str, says: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["from-vllm-bench", f"vllm bench serve {line}"]) == 2
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert says in captured.err
+    assert captured.err.count("\n") == 1
+    assert "token-abc123" not in captured.err
+
+
+def test_a_line_out_of_an_article_names_all_its_mistakes(capsys: pytest.CaptureFixture[str]) -> None:
+    pasted = """python -m vllm.benchmark.benchmark_serving \\
+        --model meta-llama/Meta-Llama-3.1-8B-Instruct \\
+        --endpoint http://localhost:8000/v1 \\
+        --num-prompts 1000 \\
+        --request-rate 50 \\ # requests a second
+        --input-len 1024 \\ # input
+        --output-len 128 \\ # output
+        --percentage-varied-requests 20 \\ # %
+        --share-gpu-memory-fraction 0.9 \\
+        --save-result serving_results.json"""
+    assert cli.main(["from-vllm-bench", pasted]) == 2
+    said = capsys.readouterr().err
+    assert said.count("no option of vllm bench serve") == 2
+    assert "serving_results.json: belongs to no option" in said
+
+
+@pytest.mark.parametrize(
+    ("command", "says"),
+    [
+        ("vllm bench throughput --model a", "inferload throughput"),
+        ("vllm bench sweep serve", "inferload sweep"),
+        ("aiperf profile --model a", "no `vllm bench serve` and no benchmark_serving.py"),
+        ("vllm bench serve --label 'a", "cannot be read"),
+    ],
+)
+def test_other_commands(command: str, says: str) -> None:
+    with pytest.raises(UsageError, match=says):
+        translate(command)
+
+
+def test_the_command_may_come_by_stdin(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    import io
+
+    monkeypatch.setattr("sys.stdin", io.StringIO(LINES["plain"]))
+    assert cli.main(["from-vllm-bench", "-"]) == 0
+    assert "kind: random" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(("strategy", "first", "last"), [("linear", 2, 20), ("exponential", 1, 16), ("linear", 5, 5)])
+def test_a_ramp_takes_as_long_as_its_requests(strategy: str, first: int, last: int) -> None:
+    prompts = 2000
+    progress = [place / (prompts - 1) for place in range(prompts)]
+    if strategy == "linear":
+        rates = [first + (last - first) * share for share in progress]
+    else:
+        rates = [first * (last / first) ** share for share in progress]
+    duration_s = ramp_s(strategy, first, last, prompts)
+    assert duration_s == pytest.approx(sum(1 / rate for rate in rates), rel=2e-3)
+    half_s = sum(1 / rate for rate in rates[: prompts // 2])
+    assert ramp_rate(strategy, first, last, half_s / duration_s) == pytest.approx(rates[prompts // 2], rel=5e-3)

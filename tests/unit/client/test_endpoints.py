@@ -1,0 +1,307 @@
+"""Every endpoint: what is sent to it, and what its event stream is read as."""
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from inferload.client.answers.stream_answer import StreamAnswer
+from inferload.client.client import ANSWERS
+from inferload.content.messages import Message, Piece, Role, ToolCall
+from inferload.content.prompts import approximate
+from inferload.content.script import Ask
+from inferload.measure.record import Failure
+from inferload.requests.bodies import BodySettings, BodyWriter, Isolation, Texts
+from inferload.scenario.files.mistakes import ScenarioError
+from inferload.scenario.scenario import Request, from_text
+from inferload.scenario.schema.endpoints import ENDPOINTS, Endpoint
+
+
+def said(role: Role, text: str, **more: Any) -> Message:
+    return Message(role, (Piece(text, None, text),), **more)
+
+
+def written(endpoint: Endpoint, *messages: Message, isolated: Isolation | None = None, **ask: Any) -> dict[str, Any]:
+    request = Request(endpoint=endpoint)
+    writer = BodyWriter(Texts(approximate(), 0), BodySettings("m", request), isolated or Isolation())
+    document = json.loads(writer.body(Ask(messages, ask.pop("output_tokens", 9), **ask)))
+    assert isinstance(document, dict)
+    return document
+
+
+TOOL = {"type": "function", "function": {"name": "read", "description": "reads", "parameters": {"type": "object"}}}
+CONVERSATION = (
+    said("system", "Be brief."),
+    said("user", "Look at ü.", images=("data:image/png;base64,AAAA", "http://host/b.jpg")),
+    said(
+        "assistant", "", reasoning="Hm.", tool_calls=(ToolCall("c0", "read", '{"path": "x"}'), ToolCall("c1", "", "["))
+    ),
+    said("tool", "It says 1.", tool_call_id="c0"),
+    said("system", "You have used half of the context."),
+    said("user", "And?"),
+)
+
+
+@pytest.mark.parametrize("endpoint", ["chat", "responses", "messages"])
+def test_a_context_with_everything(endpoint: Endpoint, golden: Callable[[str, str], None]) -> None:
+    document = written(
+        endpoint,
+        *CONVERSATION,
+        isolated=Isolation("salt", "run-1"),
+        tools=json.dumps([TOOL]).encode(),
+        tool_choice={"type": "function", "function": {"name": "read"}},
+    )
+    golden(f"body-{endpoint}.json", json.dumps(document, indent=1, ensure_ascii=False) + "\n")
+
+
+def test_words_for_a_choice_of_tools() -> None:
+    choices = {
+        word: written("messages", said("user", "a"), tool_choice=word)["tool_choice"] for word in ("auto", "none")
+    }
+    assert choices == {"auto": {"type": "auto"}, "none": {"type": "none"}}
+    assert written("messages", said("user", "a"), tool_choice="required")["tool_choice"] == {"type": "any"}
+    assert written("responses", said("user", "a"), tool_choice="required")["tool_choice"] == "required"
+
+
+def test_a_limit_is_sent_in_the_endpoints_own_words() -> None:
+    user = said("user", "a")
+    keys = {
+        endpoint: set(written(endpoint, user)) - set(written(endpoint, user, output_tokens=None))
+        for endpoint in ENDPOINTS
+    }
+    assert keys == {
+        "chat": {"max_tokens"},
+        "completions": {"max_tokens"},
+        "responses": {"max_output_tokens"},
+        "messages": set(),  # it cannot be asked without one
+    }
+
+
+def test_a_single_message_is_the_whole_prompt() -> None:
+    document = written("completions", said("user", 'Say "ü"\n'), isolated=Isolation("first_line", "run-1"))
+    assert document["prompt"] == '[run-1]\nSay "ü"\n'
+    assert document["stream_options"] == {"include_usage": True}
+
+
+texts = st.text(max_size=12)
+
+
+@given(st.lists(st.tuples(texts, texts), min_size=1, max_size=4), texts)
+def test_a_later_prompt_begins_with_the_one_before_and_its_answer(turns: list[tuple[str, str]], system: str) -> None:
+    context = [said("system", system)] if system else []
+    before = ""
+    for question, answer in turns:
+        context.append(said("user", question))
+        prompt = written("completions", *context)["prompt"]
+        assert prompt.startswith(before)
+        assert prompt.endswith(question)
+        context.append(said("assistant", answer))
+        meet = question[-1:] + answer[:1]
+        before = f"{prompt} {answer}" if len(meet) == 2 and meet.isascii() and meet.isalnum() else prompt + answer
+
+
+def test_a_prompt_carries_no_images() -> None:
+    with pytest.raises(ValueError, match="no images"):
+        written("completions", *CONVERSATION)
+
+
+SCENARIO = """\
+schema: 1
+name: a
+workload: {kind: chat, prompt_tokens: 10, output_tokens: 5}
+arrivals: {kind: constant, sessions_per_s: 2}
+phases: {measure_s: 10}
+request: {%s}
+"""
+
+
+@pytest.mark.parametrize(
+    ("request_text", "says"),
+    [
+        ("endpoint: chats", "is 'chats'; did you mean chat?"),
+        ("endpoint: messages, ignore_eos: true", "endpoint messages does not support it"),
+        (
+            "endpoint: responses, continuous_usage: true",
+            "endpoint responses does not support it; use chat or completions",
+        ),
+        ("endpoint: completions, extra_body: {prompt: a}", "comes from the workload"),
+    ],
+)
+def test_what_an_endpoint_cannot_do_is_said(request_text: str, says: str) -> None:
+    with pytest.raises(ScenarioError) as caught:
+        from_text(SCENARIO % request_text, "a.yaml")
+    assert says in str(caught.value)
+    assert str(caught.value).startswith("a.yaml:6: request.")
+
+
+def test_lengths_are_forced_where_that_can_be() -> None:
+    forced = {name: from_text(SCENARIO % f"endpoint: {name}", "a").request.ignore_eos for name in ENDPOINTS}
+    assert forced == {"chat": True, "completions": True, "responses": True, "messages": False}
+    resolved = from_text(SCENARIO % "endpoint: messages", "a")
+    assert from_text(resolved.resolved_text(), "b") == resolved
+
+
+# -- answers
+
+
+def read(endpoint: Endpoint, *documents: dict[str, Any]) -> StreamAnswer:
+    """The answer that these events make; event i came at instant i."""
+    answer = ANSWERS[endpoint]()
+    answer.events([json.dumps(document).encode() for document in documents], list(range(len(documents))))
+    answer.conclude(reply_complete=True)
+    return answer
+
+
+def response(kind: str, **more: Any) -> dict[str, Any]:
+    return {"type": f"response.{kind}", "sequence_number": 0, **more}
+
+
+CALL = {"type": "function_call", "id": "fc_1", "call_id": "call_1", "name": "read", "arguments": ""}
+USAGE = {
+    "input_tokens": 20,
+    "input_tokens_details": {"cached_tokens": 16, "cache_write_tokens": 4},
+    "output_tokens": 5,
+    "output_tokens_details": {"reasoning_tokens": 1},
+    "total_tokens": 25,
+}
+RESPONSES = [
+    response("created", response={"id": "resp_1", "status": "in_progress", "usage": None}),
+    response("in_progress", response={"id": "resp_1", "status": "in_progress", "usage": None}),
+    response("output_item.added", output_index=0, item={"type": "reasoning", "id": "rs_1", "summary": []}),
+    response("reasoning_text.delta", output_index=0, delta="Hm."),
+    response("output_item.added", output_index=1, item={"type": "message", "id": "msg_1", "content": []}),
+    response("content_part.added", output_index=1, part={"type": "output_text", "text": ""}),
+    response("output_text.delta", output_index=1, delta=""),
+    response("output_text.delta", output_index=1, delta="So"),
+    response("output_text.delta", output_index=1, delta=" it is."),
+    response("output_text.done", output_index=1, text="So it is."),
+    response("output_item.added", output_index=2, item=CALL),
+    response("function_call_arguments.delta", output_index=2, delta='{"a":'),
+    response("function_call_arguments.delta", output_index=2, delta=" 1}"),
+    response("output_item.done", output_index=2, item=CALL),
+    response(
+        "completed",
+        response={
+            "id": "resp_1",
+            "status": "completed",
+            "usage": USAGE,
+            "metrics": {"queue_time_ms": 1.5, "time_to_first_token_ms": 9.0},
+        },
+    ),
+]
+
+
+def test_a_streamed_response() -> None:
+    answer = read("responses", *RESPONSES)
+    assert answer.failure is None, answer.detail
+    assert list(answer.event_ns) == [3, 7, 8, 10, 11, 12]
+    assert answer.tokens_by_event is None
+    assert (answer.first_event_ns, answer.first_visible_ns) == (0, 7)
+    assert ("".join(answer.text), answer.reasoning) == ("So it is.", ["Hm."])
+    assert answer.tool_calls is not None
+    assert answer.tool_calls.calls() == (ToolCall("call_1", "read", '{"a": 1}'),)
+    assert (answer.input_tokens, answer.output_tokens, answer.cached_tokens) == (20, 5, 16)
+    assert (answer.finish_reason, answer.request_id) == ("tool_calls", "resp_1")
+    assert answer.metrics is not None
+    assert answer.metrics.queue_time_ms == 1.5
+
+
+def block(kind: str, **more: Any) -> dict[str, Any]:
+    return {"type": kind, **more}
+
+
+MESSAGES = [
+    block("message_start", message={"id": "msg_1", "usage": {"input_tokens": 20, "output_tokens": 0}}),
+    block("ping"),
+    block("content_block_start", index=0, content_block={"type": "thinking", "thinking": ""}),
+    block("content_block_delta", index=0, delta={"type": "thinking_delta", "thinking": "Hm."}),
+    block("content_block_delta", index=0, delta={"type": "signature_delta", "signature": "s"}),
+    block("content_block_stop", index=0),
+    block("content_block_start", index=1, content_block={"type": "text", "text": ""}),
+    block("content_block_delta", index=1, delta={"type": "text_delta", "text": "So it is."}),
+    block("content_block_stop", index=1),
+    block("content_block_start", index=2, content_block={"type": "tool_use", "id": "c1", "name": "read", "input": {}}),
+    block("content_block_delta", index=2, delta={"type": "input_json_delta", "partial_json": ""}),
+    block("content_block_delta", index=2, delta={"type": "input_json_delta", "partial_json": '{"a": 1}'}),
+    block("content_block_stop", index=2),
+    block(
+        "message_delta",
+        delta={"stop_reason": "tool_use", "stop_sequence": None},
+        usage={"input_tokens": 4, "cache_read_input_tokens": 16, "output_tokens": 5},
+    ),
+    block("message_stop"),
+]
+
+
+def test_a_streamed_message() -> None:
+    answer = read("messages", *MESSAGES)
+    assert answer.failure is None, answer.detail
+    assert list(answer.event_ns) == [3, 7, 9, 11]
+    assert (answer.first_event_ns, answer.first_visible_ns) == (0, 7)
+    assert ("".join(answer.text), answer.reasoning) == ("So it is.", ["Hm."])
+    assert answer.tool_calls is not None
+    assert answer.tool_calls.calls() == (ToolCall("c1", "read", '{"a": 1}'),)
+    assert (answer.input_tokens, answer.output_tokens, answer.cached_tokens) == (20, 5, 16)
+    assert (answer.finish_reason, answer.request_id) == ("tool_calls", "msg_1")
+
+
+@pytest.mark.parametrize(("endpoint", "whole"), [("responses", RESPONSES), ("messages", MESSAGES)])
+def test_a_stream_without_its_end_is_cut(endpoint: Endpoint, whole: list[dict[str, Any]]) -> None:
+    last_but_one = -1 if endpoint == "responses" else -2
+    answer = ANSWERS[endpoint]()
+    answer.events([json.dumps(one).encode() for one in whole[:last_but_one]], [0] * len(whole[:last_but_one]))
+    answer.conclude(reply_complete=True)
+    assert answer.failure is Failure.CUT
+
+
+@pytest.mark.parametrize(("endpoint", "whole"), [("responses", RESPONSES), ("messages", MESSAGES)])
+def test_a_receipt_is_no_sign_of_an_answer(endpoint: Endpoint, whole: list[dict[str, Any]]) -> None:
+    answer = ANSWERS[endpoint]()
+    for at_ns, one in enumerate(whole[:2]):
+        answer.event(json.dumps(one).encode(), at_ns)
+    assert (answer.first_event_ns, answer.last_event_ns) == (0, None)
+    answer.event(json.dumps(whole[2]).encode(), 2)
+    assert answer.last_event_ns == 2
+
+
+@pytest.mark.parametrize(
+    ("endpoint", "event", "failure", "says"),
+    [
+        (
+            "responses",
+            response("failed", response={"id": "r", "error": {"message": "no memory"}}),
+            "server_error",
+            "no memory",
+        ),
+        ("responses", {"type": "error", "code": "500", "message": "broken"}, "server_error", "broken"),
+        ("responses", {"choices": []}, "bad_event", "choices"),
+        (
+            "messages",
+            {"type": "error", "error": {"type": "internal_error", "message": "broken"}},
+            "server_error",
+            "broken",
+        ),
+        ("messages", {"type": "message_start", "message": 3}, "bad_event", "message_start"),
+    ],
+)
+def test_errors_within_the_stream(endpoint: Endpoint, event: dict[str, Any], failure: str, says: str) -> None:
+    answer = read(endpoint, event)
+    assert answer.failure == failure
+    assert says in answer.detail
+
+
+def test_why_an_answer_ended_is_in_the_words_of_chat_completions() -> None:
+    def ended(reason: str) -> str | None:
+        return read(
+            "messages", block("message_delta", delta={"stop_reason": reason}), block("message_stop")
+        ).finish_reason
+
+    def stopped(**more: Any) -> str | None:
+        return read("responses", response("completed", response={"id": "r", **more})).finish_reason
+
+    assert [ended(reason) for reason in ("end_turn", "max_tokens", "refusal")] == ["stop", "length", "refusal"]
+    assert stopped(status="incomplete", incomplete_details={"reason": "max_output_tokens"}) == "length"
+    assert stopped(status="completed") == "stop"

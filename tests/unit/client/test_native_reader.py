@@ -1,0 +1,472 @@
+"""The reading thread against real sockets: endings, forks, many connections, stops of the process, and what it leaves behind."""
+
+import os
+import resource
+import select
+import signal
+import socket
+import struct
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import gevent
+import psutil
+import pytest
+from scripted_server import HEAD, ScriptedServer, chunk, chunked, send
+from test_wire_turn import ANSWER, event
+
+from inferload.client.client import Client, ClientSettings
+from inferload.client.connection import reader_choice
+from inferload.client.connection.target import Target
+from inferload.client.turn import TurnRequest, TurnResult
+from inferload.measure.clock import now_ns
+from inferload.measure.record import Failure
+
+native = pytest.importorskip("inferload.client.connection._native", reason="the compiled reader was not built")
+
+COMPLETE, BROKEN, CLOSED, FAILED, STRAY, MUCH = range(1, 7)
+PATIENCE_S = 20.0
+
+
+@pytest.fixture
+def reader() -> Iterator[object]:
+    made = native.Reader()
+    yield made
+    made.close()
+
+
+def next_endings(reader: object) -> list[tuple[int, int, int, int]]:
+    """Wait for the thread to say something."""
+    ready, _, _ = select.select([reader], [], [], PATIENCE_S)
+    assert ready
+    return reader.ended()  # type: ignore[attr-defined, no-any-return]
+
+
+def request(number: int = 0) -> TurnRequest:
+    return TurnRequest(b"{}", f"s{number}.0", f"s{number}", 0, "chat", "measure", now_ns())
+
+
+@pytest.fixture
+def client_of(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str], Client]]:
+    monkeypatch.setenv(reader_choice.VARIABLE, "native")
+    made: list[Client] = []
+
+    def make(url: str, on_turn: Callable[[TurnResult], None] = lambda _result: None) -> Client:
+        made.append(Client(ClientSettings(Target.parse(url), "m"), on_turn))
+        return made[-1]
+
+    yield make  # type: ignore[misc]
+    for client in made:
+        client.close()
+
+
+# ---- one connection
+
+
+def test_a_reply_ends_and_the_next_one_comes_on_the_same_connection(reader: native.Reader) -> None:
+    near, far = socket.socketpair()
+    with near, far:
+        number = reader.add(near.fileno())
+        for reply, text in enumerate((b"first", b"second"), 1):
+            assert reader.expect(number) == reply
+            for piece in (chunked(text)[:-9], chunked(text)[-9:]):
+                far.sendall(piece)
+            assert next_endings(reader) == [(number, COMPLETE, 0, reply)]
+            head, data, ends, at_ns, _delays, _unstamped = reader.take(number, 0)
+            assert head + data == chunked(text)
+            assert head.endswith(b"\r\n\r\n")
+            assert len(ends) == len(at_ns) == 8 * (1 + (len(ends) > 8))
+            assert not reader.lost(number)
+        far.close()
+        assert next_endings(reader) == [(number, STRAY, 0, 2)]
+        assert reader.lost(number)
+        reader.expect(number)  # taken up a moment before the peer's close was heard of
+        assert next_endings(reader) == [(number, CLOSED, 0, 3)]
+        reader.forget(number)
+        with pytest.raises(KeyError):
+            reader.expect(number)
+
+
+def test_bytes_that_nobody_asked_for_end_a_connection(reader: native.Reader) -> None:
+    near, far = socket.socketpair()
+    with near, far:
+        number = reader.add(near.fileno())
+        far.sendall(b"hello?")
+        assert next_endings(reader) == [(number, STRAY, 0, 0)]
+        assert reader.lost(number)
+
+
+def test_a_reset_says_why(reader: native.Reader) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener, socket.create_connection(listener.getsockname()) as near:
+        far, _ = listener.accept()
+        number = reader.add(near.fileno())
+        reader.expect(number)
+        far.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        far.close()
+        ((_, ending, error, _),) = next_endings(reader)
+        assert ending == FAILED
+        assert "reset" in os.strerror(error)
+
+
+def test_a_half_closed_reply_is_whole_where_the_head_says_so(reader: native.Reader) -> None:
+    near, far = socket.socketpair()
+    with near, far:
+        number = reader.add(near.fileno())
+        reader.expect(number)
+        far.sendall(HEAD + b"\r\nall of it")
+        far.shutdown(socket.SHUT_WR)
+        said = []
+        while len(said) < 2:
+            said += [ending for _, ending, *_ in next_endings(reader)]
+        assert said == [0, CLOSED]  # asks for the head, which is not plain
+        assert reader.frame(number, len(HEAD) + 2, 3, 0) == 0
+        assert reader.take(number, 0)[:2] == (HEAD + b"\r\n", b"all of it")
+
+
+def test_an_id_outlives_its_connection_harmlessly(reader: native.Reader) -> None:
+    pairs = [socket.socketpair() for _ in range(3)]
+    numbers = []
+    for near, far in pairs:
+        number = reader.add(near.fileno())
+        reader.expect(number)
+        far.sendall(b"x")
+        reader.forget(number)
+        numbers.append(number)
+        near.close()
+        far.close()
+    assert len(set(numbers)) == 3  # the slot is the same, its generation is not
+    assert len({number & 0xFFFF_FFFF for number in numbers}) == 1
+
+
+def test_what_is_no_descriptor_is_refused(reader: native.Reader) -> None:
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        reader.add(987_654)
+    with pytest.raises(KeyError):
+        reader.take(1 << 40, 0)
+
+
+def test_closed_it_refuses_all_but_letting_go() -> None:
+    closed = native.Reader()
+    closed.close()
+    closed.close()
+    closed.forget(0)
+    with pytest.raises(RuntimeError, match="closed"):
+        closed.add(0)
+
+
+# ---- turns
+
+
+def test_a_reply_far_larger_than_any_buffer(client_of: Callable[[str], Client]) -> None:
+    word = "x" * 900
+    count = 3_000
+    server = ScriptedServer([send(chunked(*[event(word)] * count, *ANSWER[-3:]))])
+    with gevent.Timeout(PATIENCE_S):
+        result = client_of(server.url).start(request()).wait()
+    server.close()
+    assert result.record.failure is None, result.detail
+    assert len(result.text) == count * len(word)
+    assert result.record.event_ns is not None
+    assert len(result.record.event_ns) == count
+    assert result.reads_unstamped + len(result.record.delay_ns or ()) > 1
+
+
+def test_a_turn_given_up_keeps_what_came_and_frees_its_connection(client_of: Callable[[str], Client]) -> None:
+    release = threading.Event()
+
+    def hang(sock: socket.socket, _request: bytes) -> None:
+        sock.sendall(HEAD + b"Transfer-Encoding: chunked\r\n\r\n" + chunk(event("a")) + chunk(event("b"))[:9])
+        release.wait(PATIENCE_S)
+
+    server = ScriptedServer([hang])
+    client = client_of(server.url)
+    turns = [client.start(request(number)) for number in range(20)]
+    with gevent.Timeout(PATIENCE_S):
+        while any(turn._reply.body_bytes < len(HEAD) for turn in turns):
+            gevent.sleep(0.01)
+        client.give_up_all()
+        results = [turn.wait() for turn in turns]
+    release.set()
+    server.close()
+    assert {result.record.failure for result in results} == {Failure.UNFINISHED}
+    assert {result.text for result in results} == {"a"}
+    assert client._thread is not None
+    assert not client._thread._connections
+
+
+def test_more_connections_than_select_could_watch(client_of: Callable[[str], Client]) -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    count = 1_300
+    if hard != resource.RLIM_INFINITY and hard < 4 * count:
+        pytest.fail(f"this machine allows {hard} open files, too few for the test")
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, 4 * count), hard))
+    listener = socket.create_server(("127.0.0.1", 0), backlog=2_048)
+    held: list[socket.socket] = []
+
+    def serve() -> None:
+        while len(held) < count:
+            held.append(listener.accept()[0])
+        for sock in held:  # all are open at once before the first is answered
+            sock.recv(65_536)
+            sock.sendall(chunked(*ANSWER))
+
+    thread = threading.Thread(target=serve, daemon=True)
+    thread.start()
+    client = client_of(f"http://127.0.0.1:{listener.getsockname()[1]}")
+    with gevent.Timeout(PATIENCE_S):
+        results = [turn.wait() for turn in [client.start(request(number)) for number in range(count)]]
+    thread.join(PATIENCE_S)
+    client.close()
+    for sock in (listener, *held):
+        sock.close()
+    resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    assert all(result.record.ok for result in results), {result.detail for result in results}
+
+
+def test_thousands_of_turns_leave_nothing_behind(client_of: Callable[[str], Client]) -> None:
+    server = ScriptedServer([send(chunked(*ANSWER))])
+    client = client_of(server.url)
+    process = psutil.Process()
+
+    def rounds(count: int) -> tuple[int, int]:
+        for first in range(0, count, 20):
+            for turn in [client.start(request(first + number)) for number in range(20)]:
+                assert turn.wait().record.ok
+            server.requests.clear()
+        return process.num_fds(), process.memory_info().rss
+
+    with gevent.Timeout(3 * PATIENCE_S):
+        before = rounds(400)
+        after = rounds(TURNS)
+    server.close()
+    assert after[0] <= before[0] + 2
+    assert after[1] - before[1] < 3_000_000 + 40 * TURNS
+
+
+# The whole test by hand: INFERLOAD_SOAK=1.
+TURNS = 10_000 if os.environ.get("INFERLOAD_SOAK") else 2_000
+
+
+def test_an_ending_that_is_heard_late_is_not_the_next_replys(client_of: Callable[[str], Client]) -> None:
+    """A large answer in one burst: the queue parses all of it before the event loop hears that it has ended."""
+    listener = socket.create_server(("127.0.0.1", 0))
+    client = client_of(f"http://127.0.0.1:{listener.getsockname()[1]}")
+    assert client._thread is not None
+    thread = client._thread
+    burst = chunked(*[event("x" * 900)] * 60, *ANSWER[-3:])
+    with gevent.Timeout(PATIENCE_S):
+        turn = client.start(request())
+        while turn._written_ns is None:
+            gevent.sleep(0)
+        far, _ = listener.accept()
+        for number in range(5):
+            far.sendall(burst)
+            (connection,) = thread._connections
+            until_ns = now_ns() + round(PATIENCE_S * 1e9)
+            while thread.raw.waiting(connection)[1] < len(
+                burst
+            ):  # without the event loop, which must not hear of it yet
+                assert now_ns() < until_ns
+            turn.queued = True  # as the parse queue sets it
+            while not turn.step():
+                pass
+            result = turn.wait()
+            assert result.record.failure is None, result.detail
+            turn = client.start(request(number + 1))
+            wait_for(lambda: not select.select([thread.raw], [], [], 0)[0])  # what was said late is heard
+            assert turn.result is None
+        far.sendall(chunked(*ANSWER))
+        result = turn.wait()
+    assert result.record.failure is None, result.detail
+    assert result.record.connect_ns is None
+    far.close()
+    listener.close()
+
+
+# ---- processes
+
+
+def test_a_forked_child_reads_with_a_thread_of_its_own(tmp_path: Path) -> None:
+    server = ScriptedServer([send(chunked(*ANSWER))])
+    said = run_script(
+        f"""
+client = Client(ClientSettings(Target.parse("{server.url}"), "m"), lambda _result: None)
+assert client.start(request()).wait().record.ok
+child = gevent.os.fork()
+if child == 0:
+    client.close()  # what the parent's thread reads is none of ours
+    own = Client(ClientSettings(Target.parse("{server.url}"), "m"), lambda _result: None)
+    result = own.start(request()).wait()
+    own.close()
+    os._exit(0 if result.record.ok else 1)
+assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+assert client.start(request()).wait().record.ok
+client.close()
+print("parent goes on")
+"""
+    )
+    server.close()
+    assert said == "parent goes on"
+
+
+LEVELS = """
+for _ in range(3):
+    client = Client(ClientSettings(Target.parse("{url}"), "m"), lambda _result: None)
+    assert client.start(request()).wait().record.ok
+names = {{int(task): open(f"/proc/self/task/{{task}}/comm").read().strip() for task in os.listdir("/proc/self/task")}}
+readers = [task for task, name in names.items() if name == "inferload-read"]
+policies = [os.sched_getscheduler(task) & ~os.SCHED_RESET_ON_FORK for task in readers]
+above = [os.getpriority(os.PRIO_PROCESS, os.getpid()) - os.getpriority(os.PRIO_PROCESS, task) for task in readers]
+print(["round robin" if policy == os.SCHED_RR else levels for policy, levels in zip(policies, above)])
+client.close()
+"""
+
+
+# Gives up the right to raise a priority (capability 23), as far as it is there.
+ORDINARY = """
+import ctypes
+libc, head, sets = ctypes.CDLL(None, use_errno=True), (ctypes.c_uint32 * 2)(0x20080522, 0), (ctypes.c_uint32 * 6)()
+assert libc.capget(head, sets) == 0
+sets[0] &= ~(1 << 23)
+assert libc.capset(head, sets) == 0
+"""
+
+
+@pytest.mark.parametrize("drop", ["", ORDINARY], ids=["as_we_are", "ordinary"])
+def test_reading_goes_before_the_event_loop_for_every_client(drop: str) -> None:
+    server = ScriptedServer([send(chunked(*ANSWER))])
+    said = run_script(drop + LEVELS.format(url=server.url))
+    server.close()
+    # Who may rank above others does.
+    assert said in (["[3, 3, 3]"] if drop else [str(3 * ["round robin"]), "[10, 10, 10]", "[3, 3, 3]"])
+
+
+def test_an_end_right_behind_the_last_bytes_is_seen(reader: native.Reader) -> None:
+    """The kernel tells of bytes and end at once, or one after the other: neither may be missed."""
+    count = 200
+    said: list[int] = []
+    with socket.create_server(("127.0.0.1", 0)) as listener, ExitStack() as kept:
+        for _ in range(count):
+            near = kept.enter_context(socket.create_connection(listener.getsockname()))
+            far, _ = listener.accept()
+            number = reader.add(near.fileno())
+            reader.expect(number)
+            far.sendall(HEAD + b"Content-Type: text/plain\r\nContent-Length: 100\r\n\r\nnot a hundred bytes")
+            far.close()
+        while len(said) < count:
+            said += [ending for _, ending, *_ in next_endings(reader)]
+    assert said == count * [CLOSED]
+
+
+def test_much_is_told_once_until_it_is_taken(reader: native.Reader) -> None:
+    near, far = socket.socketpair()
+    with near, far:
+        number = reader.add(near.fileno())
+        reader.expect(number)
+        far.sendall(HEAD + b"Transfer-Encoding: chunked\r\n\r\n")
+        for _ in range(2):
+            for _ in range(3):
+                far.sendall(chunk(bytes(65_536)))
+            said = next_endings(reader)
+            while reader.waiting(number)[1] < 3 * 65_536:
+                gevent.sleep(0.001)
+            assert said + reader.ended() == [(number, MUCH, 0, 1)]
+            reader.take(number, 0)
+
+
+# Chunks as fast as they can be sent for a while; then how often the thread went to sleep in so many milliseconds.
+THICK = """
+import re, select, socket, time
+from inferload.client.connection import _native
+reader, pairs = _native.Reader(), [socket.socketpair() for _ in range(20)]
+for near, far in pairs:
+    reader.expect(reader.add(near.fileno()))
+    far.sendall({head!r})
+task = next(task for task in os.listdir("/proc/self/task") if "inferload-read" in open(f"/proc/self/task/{{task}}/comm").read())
+begun = time.monotonic()
+while time.monotonic() < begun + 1:
+    for _, far in pairs:
+        far.sendall({chunk!r})
+slept = int(re.search(r"(?m)^voluntary_ctxt_switches:\\s+(\\d+)", open(f"/proc/self/task/{{task}}/status").read())[1])
+ranked = os.sched_getscheduler(int(task)) & ~os.SCHED_RESET_ON_FORK == os.SCHED_RR
+print(ranked, slept, round(1000 * (time.monotonic() - begun)))
+reader.close()
+"""
+
+
+def test_where_chunks_come_thick_the_thread_is_not_woken_for_each() -> None:
+    head = HEAD + b"Transfer-Encoding: chunked\r\n\r\n"
+    ranked, slept, took_ms = run_script(THICK.format(head=head, chunk=chunk(b"x"))).split()
+    if ranked != "True":
+        pytest.skip("the thread may not rank above others here, and so takes no rests")
+    # A rest is three tenths of a millisecond, and a round sleeps twice at the most; it begins to rest after a beat or two.
+    assert int(slept) < 2 * int(took_ms) / 0.3 + 1_000
+
+
+@pytest.mark.usefixtures("stamping")
+def test_a_process_that_is_stopped_knows_it_and_dates_what_waited() -> None:
+    stopped, release = threading.Event(), threading.Event()
+
+    def script(sock: socket.socket, _request: bytes) -> None:
+        sock.sendall(HEAD + b"Transfer-Encoding: chunked\r\n\r\n" + chunk(event("a")))
+        stopped.wait(PATIENCE_S)
+        sock.sendall(chunk(event("b")))
+        release.wait(PATIENCE_S)
+        sock.sendall(b"".join(chunk(piece) for piece in ANSWER[-3:]) + b"0\r\n\r\n")
+
+    server = ScriptedServer([script])
+    process = start_script(
+        f"""
+client = Client(ClientSettings(Target.parse("{server.url}"), "m"), lambda _result: None)
+turn = client.start(request())
+for size in ({len(HEAD)}, {len(HEAD) + 1} + {len(chunk(event("a")))} + {len("Transfer-Encoding: chunked")} + 4):
+    while turn._reply.body_bytes < size:
+        gevent.sleep(0.005)
+    print("read", flush=True)
+record = turn.wait().record
+print(record.ok, max(record.delay_ns) > 100_000_000, any(b - a > 100_000_000 for a, b in client.pauses()), flush=True)
+"""
+    )
+    assert process.stdout is not None
+    assert process.stdout.readline().strip() == "read"
+    process.send_signal(signal.SIGSTOP)
+    wait_for(lambda: psutil.Process(process.pid).status() == psutil.STATUS_STOPPED)
+    stopped.set()
+    gevent.sleep(0.3)  # what is measured: how long it stands still with bytes waiting for it
+    process.send_signal(signal.SIGCONT)
+    assert process.stdout.readline().strip() == "read"  # before more comes: what the kernel merges has the newest stamp
+    release.set()
+    said, _ = process.communicate(timeout=PATIENCE_S)
+    server.close()
+    assert said.split() == ["True", "True", "True"]
+
+
+def wait_for(there: Callable[[], bool]) -> None:
+    with gevent.Timeout(PATIENCE_S):
+        while not there():
+            gevent.sleep(0.01)
+
+
+START = """
+import os, gevent, gevent.os
+from inferload.measure.clock import now_ns
+from inferload.client.client import Client, ClientSettings
+from inferload.client.connection.target import Target
+from inferload.client.turn import TurnRequest
+def request():
+    return TurnRequest(b"{}", "s0.0", "s0", 0, "chat", "measure", now_ns())
+"""
+
+
+def start_script(text: str) -> "subprocess.Popen[str]":
+    environment = {**os.environ, reader_choice.VARIABLE: "native"}
+    return subprocess.Popen([sys.executable, "-c", START + text], stdout=subprocess.PIPE, text=True, env=environment)
+
+
+def run_script(text: str) -> str:
+    said, _ = start_script(text).communicate(timeout=PATIENCE_S)
+    return said.strip()

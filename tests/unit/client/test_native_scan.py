@@ -1,0 +1,257 @@
+"""The compiled halves say what the Python ones say: framing, heads, and the events of a stream with their instants."""
+
+import json
+from array import array
+from itertools import pairwise
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+from scripted_server import chunk
+
+from inferload.client.answers.event_stream import EventStream
+from inferload.client.answers.stream_answer import StreamAnswer
+from inferload.client.connection.http1 import ChunkedDecoder, Framing, Http1Error, ReplyHead, parse_head
+from inferload.client.connection.reply import Arrivals, HttpReply
+
+native = pytest.importorskip("inferload.client.connection._native", reason="the compiled reader was not built")
+
+Pieces = list[bytes]
+
+
+def cut(data: bytes, at: list[int]) -> Pieces:
+    places = sorted({0, len(data), *(place % (len(data) + 1) for place in at)})
+    return [data[a:b] for a, b in pairwise(places)]
+
+
+# ---- chunk framing
+
+framing_bytes = st.one_of(
+    st.sampled_from(
+        [b"0\r\n\r\n", b"5\r\nhello\r\n", b" a \r\n0123456789\r\n", b"3;x=y\r\nabc\r\n", b"0\r\nT: x\r\n\r\n"]
+    ),
+    st.sampled_from([b"\r\n", b"\r", b"\n", b"g", b"-1", b"0x3", b"3 3", b";", b"1" * 16, b"\t1\r\nx\r\n", b"00\r\n"]),
+    st.binary(max_size=6),
+)
+
+
+def decoded(pieces: Pieces) -> int:
+    decoder = ChunkedDecoder()
+    try:
+        for piece in pieces:
+            decoder.feed(piece)
+            if decoder.done:
+                return 1
+    except Http1Error:
+        return 2
+    return 0
+
+
+@given(st.lists(framing_bytes, max_size=8), st.lists(st.integers(0, 200), max_size=12))
+def test_the_walk_ends_where_the_decoder_does(parts: Pieces, at: list[int]) -> None:
+    pieces = cut(b"".join(parts), at)
+    assert native.walk_chunks(pieces) == decoded(pieces)
+
+
+@pytest.mark.parametrize("length", [8_191, 8_192, 8_193])
+@pytest.mark.parametrize("line", [b"1;%s\r\nx\r\n0\r\n\r\n", b"0\r\n%s\r\n\r\n", b"%s"])
+@pytest.mark.parametrize("step", [1, 4096, 100_000])
+def test_a_line_without_end_is_given_up_at_one_length(length: int, line: bytes, step: int) -> None:
+    body = line % (b"y" * (length - 2 if line.startswith(b"1;") else length))
+    pieces = cut(body, list(range(0, len(body), step)))
+    assert native.walk_chunks(pieces) == decoded(pieces)
+
+
+@pytest.mark.parametrize("too_much", [0, 1])
+@pytest.mark.parametrize("step", [1, 1_000, 100_000])
+def test_trailers_are_given_up_at_one_length(too_much: int, step: int) -> None:
+    lines = [b"X: %s\r\n" % (b"y" * 1_019)] * 63
+    lines.append(b"X: %s\r\n" % (b"y" * (65_536 + too_much - sum(map(len, lines)) - 5)))
+    body = b"0\r\n" + b"".join(lines) + b"\r\n"
+    pieces = cut(body, list(range(0, len(body), step)))
+    assert native.walk_chunks(pieces) == decoded(pieces) == (2 if too_much else 1)
+
+
+# ---- heads
+
+header_lines = st.one_of(
+    st.sampled_from(
+        [
+            *("Transfer-Encoding: chunked", "transfer-encoding:\tchunked ", "Transfer-Encoding: gzip, chunked"),
+            *(
+                "Content-Length: 12",
+                "content-length:0",
+                "Content-Length: 1, 1",
+                "Content-Length: x",
+                "Content-Length: -1",
+            ),
+            *("Transfer-Encoding : chunked", " folded: yes", "no colon", ": no name", "Date: today", "X: a\rb", ""),
+        ]
+    ),
+    st.text(st.characters(max_codepoint=255), max_size=12),
+)
+status_lines = st.sampled_from(
+    ["HTTP/1.1 200 OK", "HTTP/1.1 200", "HTTP/1.0 200 OK", "HTTP/1.1 204 No", "HTTP/1.1 404 No", "HTTP/2 200"]
+)
+
+
+@given(status_lines, st.lists(header_lines, max_size=5))
+def test_a_head_is_read_alike_or_left_to_python(status: str, lines: list[str]) -> None:
+    head = "\r\n".join([status, *lines]).encode("latin-1").partition(b"\r\n\r\n")[0] + b"\r\n\r\n"
+    framing, length = native.framing_of(head)
+    if not framing:
+        return
+    found = parse_head(head)
+    assert found is not None
+    assert found[0].framing is {1: Framing.CHUNKED, 2: Framing.LENGTH}[framing]
+    assert (found[0].length or 0) == length
+
+
+def test_plain_heads_are_not_left_to_python() -> None:
+    head = (
+        b"HTTP/1.1 200 OK\r\ndate: x\r\nserver: uvicorn\r\ncontent-type: text/event-stream; charset=utf-8\r\n%s\r\n\r\n"
+    )
+    assert native.framing_of(head % b"transfer-encoding: chunked") == (1, 0)
+    assert native.framing_of(head % b"content-length: 123") == (2, 123)
+
+
+# ---- events
+
+
+def content(text: str, field: str = "content", **more: object) -> bytes:
+    choice = {"index": 0, "delta": {field: text}, "logprobs": None, "finish_reason": None}
+    document = {"id": "chatcmpl-1", "object": "chat.completion.chunk", "choices": [choice], **more}
+    return json.dumps(document, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "surrogatepass")
+
+
+def escaped(text: str) -> bytes:
+    return content("MARK").replace(b"MARK", json.dumps(text).encode()[1:-1])
+
+
+texts = st.text(max_size=6)
+plain_data = st.one_of(
+    texts.map(content),
+    st.text(st.sampled_from('\\"\n\t/é\u2028\x01'), max_size=5).map(escaped),
+    texts.map(escaped),
+    texts.map(lambda text: content(text, "reasoning_content")),
+)
+odd_data = st.one_of(
+    st.sampled_from(
+        [
+            *(b"[DONE]", b"", b"{", b'{"error": "boom"}', b'{"choices": []}', b'{"choices": [{}, {}]}', b"[]", b"null"),
+            b'{"id": "x", "choices": [{"delta": {"role": "assistant", "content": ""}}]}',
+            b'{"id": "x", "choices": [{"delta": {"content": "a"}, "finish_reason": "stop"}]}',
+            b'{"id": "x", "choices": [{"text": "plain"}]}',
+            b'{"id": "x", "choices": [{"delta": {"tool_calls": [{"function": {"arguments": "{"}}]}}]}',
+            b'{"id": "x", "choices": [], "usage": {"prompt_tokens": 3, "completion_tokens": 9}}',
+            content("a", usage={"prompt_tokens": 3, "completion_tokens": 1}),
+            content("MARK").replace(b"MARK", b"\\ud83d"),
+            content("MARK").replace(b"MARK", b"\\ude00"),
+            content("MARK").replace(b"MARK", b"\xff"),
+            content("MARK").replace(b"MARK", b"\xed\xa0\x80"),
+            content("MARK").replace(b"MARK", b"\\x"),
+            content("MARK").replace(b"MARK", b'","role":"x'),
+        ]
+    ),
+    st.binary(max_size=5),
+)
+blocks = st.one_of(
+    st.tuples(st.just(b"data: %s\n\n"), plain_data),
+    st.tuples(st.just(b"data: %s\n\n"), plain_data),
+    st.tuples(st.just(b"data: %s\n\n"), odd_data),
+    st.tuples(st.sampled_from([b"event: x\ndata: %s\n\n", b"data:%s\nid: 3\n\n", b": c\ndata: %s\n\n"]), plain_data),
+    st.tuples(
+        st.sampled_from([b"data: %s\r\n\r\n", b"data: %s\n", b"%s\n\n", b"\n\ndata: %s\n\n\n", b"data\n\n: %s\n\n"]),
+        plain_data,
+    ),
+).map(lambda pair: pair[0].replace(b"%s", pair[1]))
+
+
+def framed(events: Pieces, splits: list[int], chunked: bool) -> bytes:
+    """Chunks of one event each; where `splits` says so, of several events, or of a part of one."""
+    if not chunked:
+        return b"".join(events)
+    made: Pieces = []
+    for number, event in enumerate(events):
+        how = splits[number % len(splits)] if splits else 0
+        if how == 1 and made:
+            made[-1] += event
+        elif how == 2 and len(event) > 3:
+            made += [event[:3], event[3:]]
+        else:
+            made.append(event)
+    return b"".join(chunk(piece) for piece in made if piece) + b"0\r\n\r\n"
+
+
+def answered(body: bytes, at: list[int], chunked: bool, slice_: int, quick: bool) -> tuple[object, ...]:
+    """What an answer holds after the body came in these pieces, handed over in slices of so many reads."""
+    reply, answer = HttpReply(lambda: None), StreamAnswer()
+    headers = {"content-type": "text/event-stream"}
+    reply._begin_body(ReplyHead(200, headers, Framing.CHUNKED if chunked else Framing.CLOSE, None, keep_alive=True))
+    stream = EventStream(answer, native.scan if quick else None)
+    pieces = cut(body, at)
+    error = None
+    try:
+        for first in range(0, len(pieces), slice_):
+            part = pieces[first : first + slice_]
+            ends = array("q", [sum(map(len, part[: n + 1])) for n in range(len(part))])
+            at_ns = array("q", [1_000 + first + n for n in range(len(part))])
+            stream.feed(reply, Arrivals(b"".join(part), ends, at_ns, array("q"), 0))
+        stream.finish(9_999)
+    except Http1Error as fault:
+        error = str(fault)
+        return (error,)
+    answer.conclude(reply.chunks is None or reply.chunks.done)
+    tokens = answer.tokens_by_event
+    return (
+        *("".join(answer.reasoning), answer.tool_calls and answer.tool_calls.calls()),
+        *("".join(answer.text), list(answer.event_ns), None if tokens is None else list(tokens)),
+        *(answer.first_event_ns, answer.last_event_ns, answer.first_visible_ns, answer.failure, answer.detail),
+        *(answer.finish_reason, answer.request_id, answer.input_tokens, answer.output_tokens, answer.closed),
+        *(reply.chunks is not None and reply.chunks.done, error),
+    )
+
+
+@given(
+    st.lists(blocks, max_size=12),
+    st.lists(st.integers(0, 5_000), max_size=12),
+    st.lists(st.integers(0, 4), max_size=5),
+    st.booleans(),
+    st.integers(1, 9),
+)
+@example([b"data: %s\n\n" % content(text) for text in ("", "a", "b", "ü", "c")], [], [], True, 9)
+def test_the_quick_road_gives_what_the_slow_one_gives(
+    events: Pieces, at: list[int], splits: list[int], chunked: bool, slice_: int
+) -> None:
+    body = framed(events, splits, chunked)
+    assert answered(body, at, chunked, slice_, quick=True) == answered(body, at, chunked, slice_, quick=False)
+
+
+@given(st.lists(texts.filter(bool), min_size=8, max_size=30), st.booleans())
+def test_a_common_stream_is_taken_by_the_quick_road(words: list[str], chunked: bool) -> None:
+    events = [content("", role="assistant"), *(content(word) for word in words), b"[DONE]"]
+    sent = [b"data: %s\n\n" % event for event in events]
+    pieces = [chunk(piece) for piece in sent] + [b"0\r\n\r\n"] if chunked else sent
+    taken: list[int] = []
+
+    def counting(*arguments: object) -> object:
+        found, at, read = native.scan(*arguments)
+        taken.extend(len(when) // 8 for _, when in found if not isinstance(when, int))
+        return found, at, read
+
+    reply, answer = HttpReply(lambda: None), StreamAnswer()
+    reply._begin_body(ReplyHead(200, {}, Framing.CHUNKED if chunked else Framing.CLOSE, None, keep_alive=True))
+    ends = array("q", [sum(map(len, pieces[: n + 1])) for n in range(len(pieces))])
+    EventStream(answer, counting).feed(reply, Arrivals(b"".join(pieces), ends, ends, array("q"), 0))  # type: ignore[arg-type]
+    assert "".join(answer.text) == "".join(words)
+    assert list(answer.event_ns) == list(ends[1 : 1 + len(words)])
+    assert sum(taken) == len(words) - 1  # the first one teaches
+
+
+def test_positions_outside_of_the_data_are_refused() -> None:
+    numbers = array("q", [3])
+    for at, read in ((4, 0), (-1, 0), (0, 1), (0, -1)):
+        with pytest.raises(ValueError, match="outside"):
+            native.scan(b"abc", numbers, numbers, at, read, True, b"", b"", 1)
+    with pytest.raises(ValueError, match="outside"):
+        native.scan(b"abc", numbers, array("q"), 0, 0, True, b"", b"", 1)

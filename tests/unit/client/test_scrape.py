@@ -1,0 +1,476 @@
+"""The scraper process against a page of a known server: what is kept, when, and what happens when things go away."""
+
+import argparse
+import json
+import os
+import re
+import signal
+import socket
+import ssl
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import trustme
+from hypothesis import given
+from hypothesis import strategies as st
+from scripted_server import ScriptedServer, send
+from simulator_process import Simulator
+
+from inferload import scrapes_file
+from inferload.cli.scrape import _duration_s, _interval_s
+from inferload.client.client import Credentials, TlsSettings
+from inferload.client.scrape_http import MAX_PAGE_BYTES, MetricsClient, MetricsUrl
+from inferload.client.scraper import Scrape, ScrapeBuffer, gauges, line_of
+from inferload.errors import UsageError
+from inferload.master.lifecycle.scraper_process import Scraping
+from inferload.measure.clock import Anchor
+from inferload.process.settings import ProcessSettings
+from inferload.rundir import SERVER_METRICS
+from inferload.server_metrics import metric_names as names
+from inferload.server_metrics.exposition import Sample, parse
+from inferload.server_metrics.metric_names import SCRAPE_DURATION
+from inferload.server_metrics.window_figures import servers_block, totals
+
+PAGE = """\
+# HELP vllm:num_requests_running Number of requests
+vllm:num_requests_running{{engine="0",model_name="m"}} 3.0
+vllm:num_requests_running{{engine="1",model_name="m"}} 4.0
+vllm:kv_cache_usage_perc{{engine="0",model_name="m"}} 0.25
+vllm:kv_cache_usage_perc{{engine="1",model_name="m"}} 0.75
+vllm:generation_tokens_total{{engine="0",model_name="m"}} {count}.0
+vllm:generation_tokens_created{{engine="0",model_name="m"}} 1.7e+09
+process_cpu_seconds_total 1.5
+process_resident_memory_bytes 1e+08
+"""
+
+
+class MetricsServer:
+    """A metrics page whose counter is the number of GETs; `trouble` is done to each connection instead, when set."""
+
+    def __init__(self, tls: ssl.SSLContext | None = None) -> None:
+        self.count = 0
+        self.keys: list[str | None] = []
+        self.connections: set[Any] = set()
+        self.trouble = ""
+        outer = self
+
+        class Handler(BaseHTTPRequestHandler):
+            protocol_version = "HTTP/1.1"
+
+            def do_GET(self) -> None:
+                outer.count += 1
+                outer.keys.append(self.headers["Authorization"])
+                outer.connections.add(self.client_address)
+                body = PAGE.format(count=outer.count).encode()
+                status = 503 if outer.trouble == "status" else 200
+                body = b"<html>hello</html>" if outer.trouble == "html" else body
+                self.send_response(status)
+                self.send_header("Content-Length", str(len(body)))
+                self.end_headers()
+                self.wfile.write(body[:60] if outer.trouble == "cut" else body)
+                self.close_connection = outer.trouble in ("cut", "close")
+
+            def log_message(self, *_: object) -> None:
+                pass
+
+        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.server.daemon_threads = True
+        if tls is not None:
+            self.server.socket = tls.wrap_socket(self.server.socket, server_side=True)
+        self.port = self.server.server_address[1]
+        threading.Thread(target=self.server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True).start()
+
+    def close(self) -> None:
+        self.server.shutdown()
+        self.server.server_close()
+
+
+@pytest.fixture
+def page() -> Iterator[MetricsServer]:
+    server = MetricsServer()
+    yield server
+    server.close()
+
+
+class Child:
+    """A scraper process and what it says."""
+
+    def __init__(self, run: Path, *arguments: str, key: str | None = None) -> None:
+        environment = {name: value for name, value in os.environ.items() if name != "OPENAI_API_KEY"}
+        environment |= {"OPENAI_API_KEY": key} if key else {}
+        command = [sys.executable, "-m", "inferload.client.scraper", "--out", str(run / SERVER_METRICS), *arguments]
+        pipe = subprocess.PIPE
+        self.run = run
+        self.process = subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe, text=True, env=environment)
+
+    def line(self) -> dict[str, Any]:
+        assert self.process.stdout is not None
+        document: dict[str, Any] = json.loads(self.process.stdout.readline())
+        return document
+
+    def line_where(self, up: bool) -> dict[str, Any]:
+        return next(line for line in iter(self.line, None) if line["up"] is up)
+
+    def end(self, how: str = "stdin") -> tuple[int, str, pa.Table]:
+        """Exit code, what stood on stderr, and the scrapes."""
+        if how == "sigterm":
+            self.process.send_signal(signal.SIGTERM)
+        _, said = self.process.communicate(timeout=20)
+        return self.process.returncode, said, scrapes_file.read_scrapes(self.run)
+
+
+@pytest.mark.parametrize("how", ["stdin", "sigterm"])
+def test_keeps_what_matters_and_ends_with_one_last_scrape(tmp_path: Path, page: MetricsServer, how: str) -> None:
+    url = f"http://127.0.0.1:{page.port}"
+    child = Child(tmp_path, "--interval-s", "0.05", "--target", f"{url}/metrics", key="sesame")
+    lines = [child.line() for _ in range(4)]
+    child.process.send_signal(signal.SIGINT)
+    code, said, table = child.end(how)
+    assert (code, said) == (0, "")
+    assert all(line["up"] and line["target"] == url for line in lines)
+    assert lines[0]["gauges"] == {"requests_running": 7, "kv_cache_usage": 0.75, "generation_tokens_total": 1}
+    assert set(page.keys) == {"Bearer sesame"}
+    assert len(page.connections) == 1
+    kept = set(table["metric"].to_pylist())
+    assert kept == {
+        "vllm:num_requests_running",
+        "vllm:kv_cache_usage_perc",
+        "vllm:generation_tokens_total",
+        "process_cpu_seconds_total",
+        SCRAPE_DURATION,
+    }
+    rows = [row for row in table.to_pylist() if row["metric"] == "vllm:generation_tokens_total"]
+    assert [row["value"] for row in rows] == list(range(1, page.count + 1))
+    assert rows[0]["labels"] == '{"engine":"0","model_name":"m"}'
+    assert [row["wall_ns"] for row in rows][:4] == [line["wall_ns"] for line in lines]
+    assert [path.name for path in (tmp_path / SERVER_METRICS).iterdir()] == [scrapes_file.JOINED]
+
+
+def test_a_server_that_goes_away_is_a_gap_and_two_lines(tmp_path: Path, page: MetricsServer) -> None:
+    child = Child(tmp_path, "--interval-s", "0.05", "--target", f"http://127.0.0.1:{page.port}/metrics")
+    child.line_where(up=True)
+    errors = []
+    for trouble in ("status", "html", "cut"):
+        page.trouble = trouble
+        errors.append(child.line_where(up=False)["error"])
+        page.trouble = ""
+        child.line_where(up=True)
+    code, said, table = child.end()
+    assert code == 0
+    assert [word in error for word, error in zip(("503", "no metrics", "cut off"), errors, strict=True)] == [True] * 3
+    assert said.count("no metrics:") == 3
+    assert said.count("metrics are back") == 3
+    rows = [row for row in table.to_pylist() if row["metric"] == "vllm:generation_tokens_total"]
+    assert len(rows) < page.count
+
+
+def test_a_server_that_closes_idle_connections_is_not_down(tmp_path: Path, page: MetricsServer) -> None:
+    page.trouble = "close"
+    child = Child(tmp_path, "--interval-s", "0.05", "--target", f"http://127.0.0.1:{page.port}")
+    assert [child.line()["up"] for _ in range(4)] == [True] * 4
+    assert child.end()[1] == ""
+
+
+def test_one_target_that_hangs_does_not_delay_another(tmp_path: Path, page: MetricsServer) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        targets = [f"http://127.0.0.1:{port}/metrics" for port in (silent.getsockname()[1], page.port)]
+        child = Child(tmp_path, "--interval-s", "0.05", "--target", targets[0], "--target", targets[1])
+        seen = [child.line()["target"] for _ in range(8)]
+        assert seen == [targets[1].removesuffix("/metrics")] * 8
+    code, _, table = child.end()  # the listener is closed, so that the scrape under way fails at once
+    assert code == 0
+    assert set(table["target"].to_pylist()) == {seen[0]}
+
+
+def test_a_parent_that_does_not_listen_delays_nothing(tmp_path: Path, page: MetricsServer) -> None:
+    child = Child(tmp_path, "--interval-s", "0.05", "--target", f"http://127.0.0.1:{page.port}")
+    assert child.process.stdout is not None
+    child.process.stdout.close()
+    while page.count < 5:
+        threading.Event().wait(0.01)
+    assert child.process.stdin is not None
+    child.process.stdin.close()
+    assert child.process.wait(20) == 0
+    assert len(scrapes_file.read_scrapes(tmp_path)) == page.count * 7
+
+
+@pytest.mark.parametrize("trusted", ["ca-file", "insecure", "not"])
+def test_certificates_are_checked_unless_told_not_to(tmp_path: Path, trusted: str) -> None:
+    authority = trustme.CA()
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    authority.issue_cert("localhost").configure_cert(context)
+    authority.cert_pem.write_to_path(str(tmp_path / "ca.pem"))
+    options = {"ca-file": ["--ca-file", str(tmp_path / "ca.pem")], "insecure": ["--insecure"], "not": []}[trusted]
+    server = MetricsServer(context)
+    try:
+        child = Child(tmp_path, *options, "--interval-s", "0.05", "--target", f"https://localhost:{server.port}")
+        first = child.line()
+        assert first["up"] is (trusted != "not")
+        assert ("certificate" in first.get("error", "")) is (trusted == "not")
+        assert child.end()[0] == 0
+    finally:
+        server.close()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--target", "server:8000"], "not an http or https address"),
+        (["--target", "http://me:secret@server/metrics"], "contains a user or password"),
+        (["--target", "http://server/metrics", "--ca-file", "nowhere.pem"], "--ca-file nowhere.pem"),
+        (["--target", "http://server/metrics", "--interval-s", "0.001"], "invalid parse_interval value"),
+    ],
+)
+def test_a_start_that_cannot_be_made_says_why(tmp_path: Path, arguments: list[str], words: str) -> None:
+    child = Child(tmp_path, *arguments)
+    _, said = child.process.communicate(timeout=20)
+    assert child.process.returncode == 2
+    assert words in said
+    assert "secret" not in said
+    assert "Traceback" not in said
+
+
+def test_targets_are_named_without_the_usual_path() -> None:
+    assert MetricsUrl.parse("http://a:8000/metrics").target == "http://a:8000"
+    assert MetricsUrl.parse("http://a:8000").path == "/metrics"
+    assert MetricsUrl.parse("https://a/prefix/metrics").target == "https://a/prefix"
+    assert MetricsUrl.parse("http://a:9400/prom?x=1").target == "http://a:9400/prom?x=1"
+    with pytest.raises(UsageError, match="not a port"):
+        MetricsUrl.parse("http://a:notaport/metrics")
+
+
+def test_gauges_of_an_older_server_are_not_counted_twice() -> None:
+    page = "vllm:gpu_cache_usage_perc 0.5\nvllm:kv_cache_usage_perc 0.25\nvllm:gpu_prefix_cache_hits_total 3\n"
+    assert gauges(parse(page)) == {"kv_cache_usage": 0.25, "prefix_cache_hits_total": 3}
+
+
+def test_a_value_that_is_not_a_number_stays_out_of_the_line() -> None:
+    scrape = Scrape(1, "t", 2, 0, [Sample("vllm:kv_cache_usage_perc", (), float("nan"))])
+    assert json.loads(line_of(scrape))["gauges"] == {}
+
+
+def book_of(*walls: int) -> scrapes_file.ScrapeColumns:
+    columns = scrapes_file.ScrapeColumns()
+    for wall in walls:
+        columns.append(wall, "t", "vllm:a", (("engine", "0"),), float(wall))
+        columns.append(wall, "t", f"vllm:b{wall}", (), float("nan"))
+    return columns
+
+
+def test_parts_join_into_one_and_a_crash_between_counts_nothing_twice(tmp_path: Path) -> None:
+    folder = tmp_path / SERVER_METRICS
+    folder.mkdir()
+    parts = [
+        scrapes_file.write_part(folder, scrapes_file.next_number(folder), book_of(*walls).to_table())
+        for walls in ((1, 2), (3,), (4, 5, 6))
+    ]
+    before = scrapes_file.read_scrapes(tmp_path)
+    kept = parts[1].read_bytes()
+    scrapes_file.join_parts(folder)
+    parts[1].write_bytes(kept)  # as if the process had died before it removed this one
+    (folder / "part-00009.parquet.tmp").write_bytes(b"cut short")
+    assert str(scrapes_file.read_scrapes(tmp_path).to_pylist()) == str(before.to_pylist())
+    assert len(before) == 12
+    assert scrapes_file.next_number(folder) == 3
+    scrapes_file.write_part(folder, 3, book_of(7).to_table())
+    scrapes_file.join_parts(folder)
+    assert [row["wall_ns"] for row in scrapes_file.read_scrapes(tmp_path, ["vllm:a"]).to_pylist()] == [
+        1,
+        2,
+        3,
+        4,
+        5,
+        6,
+        7,
+    ]
+    assert pq.read_schema(folder / scrapes_file.JOINED).names == scrapes_file.SCHEMA.names
+
+
+def test_a_scraper_that_was_killed_leaves_nothing_half_written(tmp_path: Path, page: MetricsServer) -> None:
+    folder = tmp_path / SERVER_METRICS
+    folder.mkdir()
+    scrapes_file.write_part(folder, 0, book_of(1, 2).to_table())
+    own = ProcessSettings(Credentials(), (), TlsSettings(), None)
+    scraping = Scraping(folder, (f"http://127.0.0.1:{page.port}/metrics",), 1.0, own, Anchor.take())
+    try:
+        scraping._process.kill()
+        scraping._process.wait(10)
+        for name in ("all.parquet.tmp", "part-00001.parquet.tmp"):
+            (folder / name).write_bytes(b"cut short")
+    finally:
+        scraping.stop()
+    assert [path.name for path in folder.iterdir()] == ["part-00000.parquet"]
+    assert len(scrapes_file.read_scrapes(tmp_path, ["vllm:a"])) == 2
+
+
+def test_no_scrapes_are_an_empty_table(tmp_path: Path) -> None:
+    assert scrapes_file.read_scrapes(tmp_path).schema == scrapes_file.SCHEMA
+    assert len(ScrapeBuffer().take()) == 0
+
+
+@pytest.fixture
+def served(simulator: Callable[..., Simulator]) -> Simulator:
+    return simulator("--ttft-ms", "1", "--itl-ms", "1")
+
+
+def ask(server: Simulator, times: int) -> tuple[int, int]:
+    """Prompt and output tokens of so many whole turns."""
+    usages = []
+    for number in range(times):
+        message = {"role": "user", "content": "word " * (40 + number)}
+        body = {"model": "simulator", "messages": [message], "max_tokens": 5, "ignore_eos": True}
+        usages.append(server.json("POST", "/v1/chat/completions", body)["usage"])
+    return sum(usage["prompt_tokens"] for usage in usages), sum(usage["completion_tokens"] for usage in usages)
+
+
+def test_the_simulators_counters_reconcile_with_what_was_asked(tmp_path: Path, served: Simulator) -> None:
+    child = Child(tmp_path, "--interval-s", "0.05", "--target", f"{served.url}/metrics")
+    assert child.line()["gauges"]["requests_running"] == 0
+    before = ask(served, 4)
+    while child.line()["gauges"]["generation_tokens_total"] != before[1]:
+        pass
+    served.chaos(kind="restart_counters")
+    after = ask(served, 2)
+    code, _, table = child.end()
+    assert code == 0
+    total = totals(table)[served.url]
+    assert total[names.PROMPT_TOKENS].increase == before[0] + after[0]
+    assert total[names.GENERATION_TOKENS].increase == before[1] + after[1]
+    assert total[names.GENERATION_TOKENS].last == after[1]
+    assert total[names.TTFT + "_count"].increase == 6
+    walls = table["wall_ns"].to_numpy()
+    (entry,) = servers_block(table, int(walls.min()), int(walls.max()) + 1)
+    assert (entry["restarts"], entry["requests_finished"], entry["generation_tokens"]) == (1, 6, before[1] + after[1])
+    assert entry["kv_cache_size_tokens"] == 131072
+    assert entry["waiting_by_reason"].keys() == {"capacity", "deferred"}
+    assert entry["prefix_cache_queries_at_first_scrape"] == 0
+    assert entry["ttft_ms"]["count"] == 6
+
+
+def test_a_page_without_end_is_refused_by_its_size() -> None:
+    head = b"HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nConnection: close\r\n\r\n"
+    server = ScriptedServer([send(head + bytes(MAX_PAGE_BYTES + 65536), close=True)])
+    client = MetricsClient(MetricsUrl.parse(server.url), ssl.create_default_context(), None)
+    with pytest.raises(ValueError, match=r"^/metrics: the reply is longer than 33,554,432 bytes$"):
+        client.get(20)
+    client.close()
+    server.close()
+
+
+@pytest.mark.parametrize("part", [b"HTTP/1.1 200 OK\r\nX: ", b"HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\n\r\n"])
+def test_a_page_that_trickles_is_given_up(part: bytes) -> None:
+    ended = threading.Event()
+
+    def trickle(sock: socket.socket, _request: bytes) -> None:
+        sock.sendall(part)
+        while not ended.wait(0.05):
+            sock.sendall(b"y")
+
+    server = ScriptedServer([trickle])
+    client = MetricsClient(MetricsUrl.parse(server.url), ssl.create_default_context(), None)
+    with pytest.raises(OSError, match=r"^no answer within 0.5 s$"):
+        client.get(0.5)
+    ended.set()
+    client.close()
+    server.close()
+
+
+# -- inferload scrape
+
+
+def command(*arguments: str, **more: Any) -> subprocess.Popen[str]:
+    """`inferload scrape` as a service runs it: nothing on stdin."""
+    words = [sys.executable, "-m", "inferload", "scrape", *arguments]
+    pipe = subprocess.PIPE
+    return subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=pipe, stderr=pipe, text=True, **more)
+
+
+def kept(folder: Path) -> pa.Table:
+    """What a folder of scrapes holds."""
+    assert [path.name for path in folder.iterdir()] == [scrapes_file.JOINED]
+    return pq.read_table(folder / scrapes_file.JOINED)
+
+
+@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM])
+def test_the_command_goes_on_without_stdin_until_it_is_stopped(
+    tmp_path: Path, page: MetricsServer, how: signal.Signals
+) -> None:
+    folder = tmp_path / "metrics"
+    process = command(f"http://127.0.0.1:{page.port}", "--out", str(folder), "--interval", "0.05")
+    while page.count < 5:
+        assert process.poll() is None
+        threading.Event().wait(0.01)
+    process.send_signal(how)
+    out, err = process.communicate(timeout=20)
+    assert (process.returncode, err) == (0, "")
+    assert re.fullmatch(rf"{folder}: 0:0\d · {page.count} scrapes, 0 failed · 1 of 1 targets up\n", out)
+    counters = [row for row in kept(folder).to_pylist() if row["metric"] == "vllm:generation_tokens_total"]
+    assert [row["value"] for row in counters] == list(range(1, page.count + 1))
+
+
+def test_the_command_ends_after_its_duration_and_keeps_the_simulators_figures(
+    tmp_path: Path, served: Simulator
+) -> None:
+    asked, answered = ask(served, 3)
+    folder = tmp_path / "metrics"
+    process = command(served.url, "--out", str(folder), "--interval", "0.05", "--duration", "0.4")
+    out, err = process.communicate(timeout=30)
+    assert (process.returncode, err) == (0, "")
+    assert "0 failed · 1 of 1 targets up" in out
+    total = totals(kept(folder))[served.url]
+    assert (total[names.PROMPT_TOKENS].last, total[names.GENERATION_TOKENS].last) == (asked, answered)
+
+
+def test_a_page_that_never_gives_figures_is_exit_code_1(tmp_path: Path, page: MetricsServer) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        closed = taken.getsockname()[1]
+    urls = [f"http://127.0.0.1:{port}" for port in (closed, page.port)]
+    process = command(*urls, "--out", str(tmp_path / "m"), "--interval", "0.05", "--duration", "0.3")
+    out, err = process.communicate(timeout=30)
+    assert process.returncode == 1
+    assert f"{urls[0]}: no metrics: Connection refused" in out
+    assert "1 of 2 targets up" in out
+    assert err == f"scraper: {urls[0]}: no metrics: Connection refused\n"
+    assert set(kept(tmp_path / "m")["target"].to_pylist()) == {urls[1]}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["server:8000", "--out", "new"], "not an http or https address"),
+        (["http://server", "--out", "full"], "--out full: not an empty directory; name another, or remove it"),
+        (["http://server", "--out", "full/file"], "--out full/file: not an empty directory"),
+        (["http://server", "--out", "new", "--interval", "0.01"], "'0.01': not a number of seconds, 0.05 to 3600"),
+        (["http://server", "--out", "new", "--duration", "nan"], "'nan': not a number of seconds, 0.05 to 1e+08"),
+        (["http://server", "--out", "new", "--api-key-file", "none"], "none"),
+        (["http://server"], "--out"),
+    ],
+)
+def test_a_command_that_cannot_start_says_why(tmp_path: Path, arguments: list[str], words: str) -> None:
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "file").write_text("mine")
+    process = command(*arguments, cwd=tmp_path)
+    out, err = process.communicate(timeout=20)
+    assert (process.returncode, out) == (2, "")
+    assert words in err
+    assert "Traceback" not in err
+    assert not (tmp_path / "new").exists()
+    assert (tmp_path / "full" / "file").read_text() == "mine"
+
+
+@given(st.floats(allow_nan=True))
+def test_only_finite_times_are_taken(value: float) -> None:
+    for parsed, most in ((_interval_s, 3600), (_duration_s, 1e8)):
+        if 0.05 <= value <= most:
+            assert parsed(str(value)) == value
+        else:
+            with pytest.raises(argparse.ArgumentTypeError, match="not a number of seconds"):
+                parsed(str(value))

@@ -1,0 +1,285 @@
+"""Compose and Kubernetes files, held against their schemas and against themselves; the container file and what it runs."""
+
+import dataclasses
+import functools
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import check_jsonschema
+import jsonschema
+import kubernetes_validate
+import pytest
+import referencing
+import yaml
+from inferload.deploy.render import compose, container_plan, kubernetes
+from inferload.deploy.render.container_plan import ContainerImages, ContainerPlan, plan_of
+from inferload.deploy.variants.variant import bundled, named
+from paths import ROOT
+
+from inferload import cli
+from inferload.errors import UsageError
+
+BIN = Path(sys.executable).parent
+KUBERNETES = "1.32"
+
+
+@functools.cache
+def plan(name: str = "llama3-tp2", engine: str = "vllm", scenario: str = "smoke", workers: int = 3) -> ContainerPlan:
+    return plan_of(named(name), engine, scenario, workers, ContainerImages())
+
+
+# -- schemas -----------------------------------------------------------------------------------------------------------
+
+
+@functools.cache
+def compose_schema() -> jsonschema.Draft202012Validator:
+    """The Compose Specification's own schema, as check-jsonschema carries it."""
+    folder = Path(check_jsonschema.__file__).parent / "builtin_schemas" / "vendor"
+    return jsonschema.Draft202012Validator(json.loads((folder / "compose-spec.json").read_text()))
+
+
+@functools.cache
+def kubernetes_schema(kind: str, version: str) -> jsonschema.Draft202012Validator:
+    """Kubernetes' schema of a kind, as kubernetes-validate carries it; unknown fields are errors."""
+    folder = Path(kubernetes_validate.__file__).parent / "kubernetes-json-schema" / f"v{KUBERNETES}.0-local-strict"
+    schema = json.loads((folder / f"{kind}-{version}.json".lower()).read_text())
+    return jsonschema.Draft202012Validator(schema, registry=definitions(folder))
+
+
+@functools.cache
+def definitions(folder: Path) -> referencing.Registry[Any]:
+    resource = referencing.Resource.from_contents(json.loads((folder / "_definitions.json").read_text()))
+    return referencing.Registry().with_resources([(resource.id() or "", resource), ("_definitions.json", resource)])
+
+
+def check_kubernetes(thing: dict[str, Any]) -> None:
+    group, _, version = thing["apiVersion"].rpartition("/")
+    kubernetes_schema(thing["kind"], f"{group}-{version}" if group else version).validate(thing)
+
+
+def objects(files: dict[str, str], *names: str) -> list[dict[str, Any]]:
+    return [thing for name in names or files for thing in yaml.safe_load_all(files[name])]
+
+
+@pytest.mark.parametrize(
+    ("name", "engine"), [("llama3-tp2", "vllm"), ("qwen36-mtp", "vllm"), ("tiny-ngram", "simulator")]
+)
+def test_compose_files_hold_the_specification(name: str, engine: str) -> None:
+    files = compose.files(plan(name, engine))
+    document = yaml.safe_load(files["compose.yaml"])
+    compose_schema().validate(document)
+    document["services"]["server"]["helthcheck"] = {}
+    with pytest.raises(jsonschema.ValidationError, match="helthcheck"):
+        compose_schema().validate(document)
+
+
+@pytest.mark.parametrize(
+    ("name", "engine", "shared"),
+    [("llama3-tp2", "vllm", True), ("tiny-ngram", "simulator", False)],
+)
+def test_kubernetes_objects_hold_its_schemas(name: str, engine: str, shared: bool) -> None:
+    found = objects(kubernetes.files(plan(name, engine), shared))
+    assert {thing["kind"] for thing in found} >= {"Deployment", "Service", "Job", "ConfigMap", "Pod"}
+    for thing in found:
+        check_kubernetes(thing)
+    found[-1]["metadata"]["lables"] = {}
+    with pytest.raises(jsonschema.ValidationError, match="lables"):
+        check_kubernetes(found[-1])
+
+
+# -- the files agree with the variant, and with one another ------------------------------------------------------------
+
+
+def test_every_variant_for_gpus_is_rendered_with_its_gpus_and_its_command() -> None:
+    for variant in bundled().values():
+        engine = "vllm" if variant.hardware.gpus else "simulator"
+        made = dataclasses.replace(plan(), variant=variant, engine=engine)
+        assert made.gpus == variant.hardware.gpus, variant.name
+        service = compose.document(made)["services"]["server"]
+        words = [word.replace("$$", "$") for word in (*service["entrypoint"], *service["command"])]
+        assert words[-len(variant.argv) :] == list(variant.argv)
+        (deployment,) = [thing for thing in kubernetes.server_objects(made) if thing["kind"] == "Deployment"]
+        (container,) = deployment["spec"]["template"]["spec"]["containers"]
+        assert [word.replace("$$(", "$(") for word in container["command"]] == words
+        reserved = service.get("deploy", {}).get("resources", {}).get("reservations", {}).get("devices", [{}])[0]
+        assert reserved.get("count", 0) == variant.hardware.gpus
+        assert container.get("resources", {}).get("limits", {}).get("nvidia.com/gpu", 0) == variant.hardware.gpus
+
+
+def test_variables_in_values_are_not_those_of_compose_or_kubernetes() -> None:
+    variant = named("llama3-tp2").with_args({"chat-template": "a $HOME $(HOST) b"})
+    variant = dataclasses.replace(variant, environment={"MINE": "a $HOME $(HOST) b"})
+    made = plan_of(variant, "vllm", "smoke", 1, ContainerImages())
+    assert "a $$HOME $$(HOST) b" in compose.document(made)["services"]["server"]["command"]
+    (deployment,) = [thing for thing in kubernetes.server_objects(made) if thing["kind"] == "Deployment"]
+    (container,) = deployment["spec"]["template"]["spec"]["containers"]
+    assert "a $HOME $$(HOST) b" in container["command"]
+    assert compose.document(made)["services"]["server"]["environment"]["MINE"] == "a $$HOME $$(HOST) b"
+    assert {"name": "MINE", "value": "a $HOME $$(HOST) b"} in container["env"]
+
+
+def test_no_text_of_a_variant_is_read_as_yaml_or_as_a_placeholder() -> None:
+    plain = compose.document(plan())
+    hostile = dataclasses.replace(named("llama3-tp2"), purpose="a\nkind: Evil\u2028services: {}\x85b $gpus")
+    files = {
+        **compose.files(made := plan_of(hostile, "vllm", "smoke", 3, ContainerImages())),
+        **kubernetes.files(made, False),
+    }
+    assert yaml.safe_load(files["compose.yaml"]) == plain
+    assert [thing["kind"] for thing in objects(files, "server.yaml")][1:] == ["Deployment", "Service"]
+    assert "b $gpus" in files["server.yaml"]
+
+
+def test_names_and_volumes_of_compose_are_there() -> None:
+    document = compose.document(plan())
+    services, volumes = document["services"], document["volumes"]
+    for service in services.values():
+        assert ":" in service["image"]
+        assert not service["image"].endswith(":latest")
+        for volume in service.get("volumes", []):
+            source = volume.split(":")[0]
+            assert source in volumes or source.removeprefix("./") in compose.files(plan())
+        assert set(service.get("depends_on", {})) <= set(services)
+    assert services["master"]["depends_on"]["server"]["condition"] == "service_healthy"
+    jobs = compose.prometheus(plan())["scrape_configs"]
+    assert [job["static_configs"][0]["targets"] for job in jobs] == [["server:8000"], ["dcgm:9400"]]
+    assert "dcgm" not in compose.document(plan("tiny-all", "simulator"))["services"]
+
+
+@pytest.mark.parametrize("shared", [False, True])
+def test_names_and_volumes_of_kubernetes_are_there(shared: bool) -> None:
+    found = objects(kubernetes.files(plan(), shared), "server.yaml", "results.yaml", "reader.yaml", "run.yaml")
+    by_kind: dict[str, dict[str, Any]] = {}
+    for thing in found:
+        name = thing["metadata"]["name"]
+        assert len(name) <= 63
+        by_kind.setdefault(thing["kind"], {})[name] = thing
+    pods = [thing["spec"]["template"] for kind in ("Deployment", "Job") for thing in by_kind[kind].values()]
+    pods += by_kind["Pod"].values()
+    for pod in pods:
+        volumes = {volume["name"]: volume for volume in pod["spec"]["volumes"]}
+        for volume in volumes.values():
+            if "persistentVolumeClaim" in volume:
+                assert volume["persistentVolumeClaim"]["claimName"] in by_kind["PersistentVolumeClaim"]
+            if "configMap" in volume:
+                assert volume["configMap"]["name"] in by_kind["ConfigMap"]
+        for container in pod["spec"]["containers"]:
+            assert {mount["name"] for mount in container["volumeMounts"]} <= set(volumes)
+    for service in by_kind["Service"].values():
+        (pod,) = [pod for pod in pods if service["spec"]["selector"].items() <= pod["metadata"]["labels"].items()]
+        ports = {port["name"]: port["containerPort"] for port in pod["spec"]["containers"][0]["ports"]}
+        assert [ports[port["targetPort"]] for port in service["spec"]["ports"]] == [
+            port["port"] for port in service["spec"]["ports"]
+        ]
+    worker = by_kind["Job"]["inferload-llama3-tp2-worker"]["spec"]
+    assert (worker["completions"], worker["parallelism"], worker["completionMode"]) == (3, 3, "Indexed")
+    kept = {volume["name"]: volume for volume in worker["template"]["spec"]["volumes"]}["runs"]
+    assert ("emptyDir" in kept) is not shared
+
+
+def test_a_run_in_kubernetes_is_that_of_compose() -> None:
+    services = compose.document(plan())["services"]
+    jobs = {
+        thing["metadata"]["name"]: thing for thing in kubernetes.run_objects(plan(), False) if thing["kind"] == "Job"
+    }
+    for part in ("master", "worker"):
+        (container,) = jobs[f"inferload-llama3-tp2-{part}"]["spec"]["template"]["spec"]["containers"]
+        words = [word.replace("inferload-llama3-tp2-master", "master") for word in container["args"]]
+        assert [word.replace("//inferload-llama3-tp2:", "//server:") for word in words] == services[part]["command"]
+        assert container["image"] == services[part]["image"]
+
+
+def test_the_files_are_as_written(golden: Callable[[str, str], None], tmp_path: Path) -> None:
+    made = {**compose.files(plan()), **kubernetes.files(plan(), False)}
+    for name in ("compose.yaml", "prometheus.yml", "server.yaml", "run.yaml"):
+        golden(f"llama3-tp2-{name}", made[name])
+
+
+# -- the command -------------------------------------------------------------------------------------------------------
+
+
+def test_files_are_written_where_they_are_wanted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for verb in ("compose", "kubernetes"):
+        words = [
+            "deploy",
+            "render",
+            "tiny-all",
+            "--format",
+            verb,
+            "--engine",
+            "simulator",
+            "--image",
+            "registry/inferload:9",
+        ]
+        assert cli.main([*words, "-o", str(tmp_path / verb)]) == 0
+    named_files = [Path(line) for line in capsys.readouterr().out.splitlines()]
+    assert cli.main(words) == 2
+    assert capsys.readouterr().err == "inferload: --format kubernetes: name a folder for the files with -o\n"
+    assert all(path.is_file() for path in named_files)
+    assert "image: registry/inferload:9" in (tmp_path / "compose" / "compose.yaml").read_text()
+
+
+def test_what_no_container_can_run_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"tiny-all: its model is generated"):
+        plan("tiny-all")
+    with pytest.raises(UsageError, match=r"--workers 0: must be 1 or more"):
+        plan(workers=0)
+    assert plan(scenario="replay-mooncake").scenario_argument == "replay-mooncake"
+    with pytest.raises(UsageError, match=r"chat-sharegpt: reads ShareGPT_V3.*which no image has"):
+        plan(scenario="chat-sharegpt")
+    with pytest.raises(UsageError, match=r"-o /proc/1/none: "):
+        container_plan.write(Path("/proc/1/none"), {"x": ""})
+
+
+# -- the container file ------------------------------------------------------------------------------------------------
+
+
+def test_hadolint_and_shellcheck_find_nothing() -> None:
+    for command in ([BIN / "hadolint", "Containerfile"], [BIN / "shellcheck", "deploy/entrypoint.sh"]):
+        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+        assert (done.returncode, done.stdout) == (0, "")
+
+
+def test_the_container_file_copies_what_is_there_and_the_ignore_file_lets_it_in() -> None:
+    kept = {line[1:] for line in (ROOT / ".dockerignore").read_text().splitlines() if line.startswith("!")}
+    assert all((ROOT / name).exists() for name in kept)
+    built = {
+        line.split('"')[1]
+        for line in (ROOT / "pyproject.toml").read_text().splitlines()
+        if line.startswith('"inferload.')
+    }
+    folders = {"analysis", "deploy", "inferload", "locustfiles", "scenarios"}
+    assert built
+    assert folders <= kept
+    assert "constraints.txt" in kept
+
+
+@pytest.fixture
+def stubs(tmp_path: Path) -> Path:
+    """A folder of programs that say what they were called with."""
+    for name in ("inferload", "locust"):
+        (tmp_path / name).write_text(f'#!/bin/sh\necho {name} "$@"\n')
+        (tmp_path / name).chmod(0o755)
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("words", "runs"),
+    [
+        ((), "inferload --help"),
+        (("run", "smoke", "--host", "x"), "inferload run smoke --host x"),
+        (("inferload", "plan", "smoke"), "inferload plan smoke"),
+        (("locust", "--version"), "locust --version"),
+        (("--master", "-f", "chat.py"), "locust --master -f chat.py"),
+    ],
+)
+def test_the_first_word_says_what_runs(stubs: Path, words: tuple[str, ...], runs: str) -> None:
+    command = ["sh", str(ROOT / "deploy" / "entrypoint.sh"), *words]
+    environment = {"PATH": f"{stubs}:{os.defpath}"}
+    out = subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout.splitlines()
+    assert out == [runs]

@@ -1,0 +1,445 @@
+"""Sweeps: the plan, the journal, and a whole one on the simulator that is killed half-way and resumed."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from e2e_runs import alive, until
+from hypothesis import given
+from hypothesis import strategies as st
+from inferload.deploy.launcher import launch, paths, probe, server_state
+from inferload.deploy.servers import local
+from inferload.deploy.servers.engines import Command, ServerSpec
+from inferload.deploy.sweep import definition
+from inferload.deploy.sweep import plan as sweep_plan
+from inferload.deploy.sweep.definition import Sweep
+from inferload.deploy.sweep.journal import SweepJournal, clear_up
+from inferload.deploy.sweep.runner import SweepRunner, port_for
+from simulator_process import Simulator
+
+from inferload import cli
+from inferload.campaign import process
+from inferload.campaign.journal import alone
+from inferload.errors import UsageError
+from inferload.measure import clock
+from inferload.scenario.files import catalog
+from inferload.scenario.files.mistakes import ScenarioError
+
+STUDIES = sorted((catalog.folder() / "studies").glob("*.yaml"))
+TEXT = """\
+schema: 1
+name: small
+engine: simulator
+baseline: tiny-baseline
+variants: [tiny-prefix-caching, tiny-all]
+scenarios: [smoke]
+pairs: 4
+"""
+
+
+def small(**changes: object) -> Sweep:
+    return Sweep.model_validate({**definition.from_text(TEXT, "x").model_dump(by_alias=True), **changes})
+
+
+@given(st.integers(1, 9), st.integers(0, 1000), st.sampled_from(["each", "once"]))
+def test_every_variant_runs_every_pair_with_the_pairs_own_seed(pairs: int, seed: int, restart: str) -> None:
+    sweep = small(pairs=pairs, seed=seed, restart=restart, scenarios=("smoke", "demo"))
+    plan = sweep_plan.starts(sweep, {"smoke": "smoke", "demo": "demo"})
+    runs = [run for start in plan for run in start.runs]
+    assert len({run.folder for run in runs}) == len(runs) == 3 * 2 * pairs
+    assert len(plan) == (3 * pairs if restart == "each" else 3)
+    for pair in range(pairs):
+        assert len({run.seed for run in runs if run.pair == pair}) == 1
+    assert len({run.seed for run in runs}) == pairs
+    assert all({run.variant for run in start.runs} == {start.variant} for start in plan)
+    assert plan == sweep_plan.starts(sweep, {"smoke": "smoke", "demo": "demo"})
+
+
+def test_the_order_within_a_pair_is_drawn() -> None:
+    plan = sweep_plan.starts(small(pairs=40), {"smoke": "smoke"})
+    firsts = [plan[place].variant for place in range(0, len(plan), 3)]
+    assert {firsts.count(name) > 4 for name in ("tiny-baseline", "tiny-prefix-caching", "tiny-all")} == {True}
+
+
+def test_what_a_plan_can_find_is_said_before_it_starts() -> None:
+    assert "8 pairs detect a change of" in sweep_plan.outlook(small(pairs=8))
+    assert "cannot reject with fewer than 6" in sweep_plan.outlook(small(pairs=4))
+    assert "carry no verdict" in sweep_plan.outlook(small(pairs=2))
+    assert "for these starts only" in sweep_plan.outlook(small(restart="once"))
+
+
+def test_a_sweep_loads_back_equal() -> None:
+    sweep = small(sd_log=0.08)
+    assert definition.from_text(definition.to_text(sweep), "x") == sweep
+
+
+@pytest.mark.parametrize("path", STUDIES, ids=lambda path: path.stem)
+def test_bundled_studies_load_and_say_what_they_do(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["sweep", path.stem, "--dry-run"]) == 0
+    said = capsys.readouterr().out
+    assert f"sweep {path.stem}: " in said
+    assert "the same as the baseline" not in said
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("pairs: 0", "x:7: pairs: must be at least 1, is 0"),
+        ("engine: simulatr", "x:3: engine: is 'simulatr'; did you mean simulator?"),
+        ("variants: [tiny-all, tiny-all]", "variant tiny-all is listed twice"),
+        ("cost: {gpu_hour_price: .inf}", "cost.gpu_hour_price: must be finite, is inf"),
+        ("cost: {gpu_hour_price: .nan}", "cost.gpu_hour_price: "),
+        ("pears: 3", "x:8: pears: unknown key; did you mean pairs?"),
+    ],
+)
+def test_one_mistake_one_line(line: str, said: str) -> None:
+    key = line.partition(":")[0]
+    lines = [line if old.startswith(f"{key}:") else old for old in TEXT.splitlines()]
+    with pytest.raises(ScenarioError) as caught:
+        definition.from_text("\n".join(lines if line in lines else [*lines, line]), "x")
+    assert said in str(caught.value)
+
+
+def test_what_a_file_names_must_be_there(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "s.yaml"
+    file.write_text(TEXT.replace("tiny-all", "tiny-al"))
+    assert cli.main(["sweep", str(file), "--dry-run"]) == 2
+    assert "variant tiny-al: not known; did you mean tiny-all?" in capsys.readouterr().err
+    assert cli.main(["sweep", "no-such", "--dry-run"]) == 2
+    assert "bundled studies:" in capsys.readouterr().err
+    assert cli.main(["sweep", "--resume", str(tmp_path)]) == 2
+    assert "has no sweep" in capsys.readouterr().err
+    assert cli.main(["sweep", "tiny", "--into", f"{file}/out"]) == 2
+    assert f"--into {file}/out: Not a directory; name a writable folder" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("pairs", ["0", "-1", "1001"])
+def test_pairs_that_are_none_are_one_line(pairs: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["sweep", "tiny", "--dry-run", "--pairs", pairs]) == 2
+    assert capsys.readouterr().err == f"inferload: --pairs {pairs}: from 1 to 1000\n"
+    assert cli.main(["sweep", "tiny", "--dry-run", "--pairs", "7"]) == 0
+    said = capsys.readouterr().out
+    assert "70 runs on 35 starts" in said
+    assert max(map(len, said.splitlines())) <= 80
+
+
+def test_a_journal_that_a_kill_cut_off_is_read_as_far_as_it_goes(tmp_path: Path) -> None:
+    journal = SweepJournal(tmp_path)
+    run = sweep_plan.starts(small(), {"smoke": "smoke"})[0].runs[0]
+    journal.write(kind="server_up", port=1, pid=2, variant="x")
+    journal.write(kind="run", folder=run.folder, exit_code=0)
+    with (tmp_path / "journal.jsonl").open("a") as file:
+        file.write('{"kind": "run", "fol')
+    again = SweepJournal(tmp_path)
+    assert again.outcome(run.folder) is not None
+    assert again.servers == {1: 2}
+    assert again.failures == []
+
+
+SCENARIO = """\
+schema: 1
+name: quick
+workload: {kind: chat, prompt_tokens: 40, output_tokens: 8, turns: 2}
+arrivals: {kind: closed, users: 4, spawn_per_s: 50}
+phases: {measure_s: 1, drain_s: 10}
+"""
+
+
+COUNTED = "arrivals: {kind: constant, sessions_per_s: 5}\nphases: {sessions: 100"
+
+
+def planned(folder: Path, capsys: pytest.CaptureFixture[str], parts: str, change: str = "", *more: str) -> str:
+    """The planned time of a sweep, for a scenario with these arrivals and phases and one more line of the sweep's file."""
+    workload = "workload: {kind: chat, prompt_tokens: 40, output_tokens: 8, turns: 1}"
+    (folder / "quick.yaml").write_text(f"schema: 1\nname: quick\n{workload}\n{parts}\n")
+    lines = [
+        line for line in TEXT.splitlines() if line.partition(":")[0] not in ("scenarios", change.partition(":")[0])
+    ]
+    (folder / "sweep.yaml").write_text("\n".join([*lines, f"scenarios: [{folder}/quick.yaml]", change, ""]))
+    assert cli.main(["sweep", *(more or [f"{folder}/sweep.yaml"]), "--dry-run"]) == 0
+    text = capsys.readouterr().out.split(" runs on ")[1]
+    text = text.split("\n  4 pairs")[0].split("\n  one start")[0]
+    return " ".join(text.split())
+
+
+# 12 runs, each on a start of 2 s of its own and with 8 s beside its phases.
+@pytest.mark.parametrize(
+    ("parts", "change", "said"),
+    [
+        (
+            "arrivals: {kind: constant, sessions_per_s: 5}\nphases: {warmup_s: 2, measure_s: 18, drain_s: 600}",
+            "",
+            "about 6 min",
+        ),
+        (f"{COUNTED}, warmup_s: 10}}", "", "about 7 min 59 s"),  # the last of 100 sessions is due after 29.9 s
+        (f"{COUNTED}, measure_s: 10}}", "", "about 3 min 59 s"),
+        (f"{COUNTED}, measure_s: 3600}}", "", "about 5 min 59 s"),
+        (f"{COUNTED}}}", "measure_s: 10", "about 3 min 59 s"),
+        (f"{COUNTED}}}", "reports: false", "about 5 min 23 s"),
+        (f"{COUNTED}}}", "restart: once", "about 5 min 41 s"),
+        (f"{COUNTED}}}", "engine: vllm", "about 29 min 35 s"),
+        ("arrivals: {kind: constant, sessions_per_s: 5}\nphases: {turns: 100}", "", "about 5 min 59 s"),
+        (
+            "arrivals: {kind: closed, users: 4, spawn_per_s: 9}\nphases: {turns: 100}",
+            "",
+            "at least about 2 min: the duration of a run of quick is unknown",
+        ),
+        (
+            "arrivals: {kind: closed, users: 4, spawn_per_s: 9}\nphases: {turns: 100, measure_s: 30, drain_s: 10}",
+            "",
+            "at most about 10 min: a run of quick may end before its time limit",
+        ),
+        (
+            "arrivals: {kind: closed, users: 4, spawn_per_s: 9}\nphases: {turns: 100, drain_s: 10}",
+            "measure_s: 30",
+            "at most about 10 min: a run of quick may end before its time limit",
+        ),
+        (
+            "arrivals: {kind: closed, users: 4, spawn_per_s: 9}\n"
+            "phases: {warmup_until: steady, warmup_s: 20, measure_s: 20, drain_s: 0}",
+            "",
+            "at most about 10 min: a run of quick may end before its time limit",
+        ),
+        (
+            "arrivals: {kind: closed, users: 4, spawn_per_s: 9}\nphases: {measure_s: 20}\ncache: {arm: both}",
+            "",
+            "about 10 min",
+        ),
+    ],
+)
+def test_the_planned_time_follows_from_phases_and_counts(
+    parts: str, change: str, said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert planned(tmp_path, capsys, parts, change).partition(", ")[2] == said
+
+
+def test_the_planned_time_of_a_resumed_sweep_follows_from_its_runs(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    by_count = "arrivals: {kind: closed, users: 4, spawn_per_s: 9}\nphases: {turns: 100}"
+    assert "at least about 2 min" in planned(tmp_path, capsys, by_count)
+    (tmp_path / "sweep.yaml").rename(tmp_path / "plan.yaml")
+    sweep = definition.load(tmp_path / "plan.yaml")
+    runs = [run for start in sweep_plan.starts(sweep, {f"{tmp_path}/quick.yaml": "quick"}) for run in start.runs]
+    out = tmp_path / "out"
+    out.mkdir()
+    (out / "sweep.yaml").write_text(definition.to_text(sweep))
+    journal = SweepJournal(out)
+    journal.write(kind="server_ready", port=1, took_s=4.0)
+    journal.write(kind="server_ready", port=1, took_s=6.0)
+    journal.write(kind="run", folder=runs[0].folder, exit_code=0, took_s=10.0)
+    journal.write(kind="run", folder=runs[1].folder, exit_code=1, took_s=20.0)
+    journal.write(kind="run", folder=runs[2].folder, exit_code=2, took_s=1.0, cause="x")
+    assert (
+        planned(tmp_path, capsys, by_count, "", "--resume", str(out)) == "12 starts of simulator, about 3 min 20 s left"
+    )
+    more = ("--resume", str(out), "--no-retry")
+    assert planned(tmp_path, capsys, by_count, "", *more) == "12 starts of simulator, about 3 min left"
+    journal.write(kind="retry", folder=runs[2].folder)
+    assert planned(tmp_path, capsys, by_count, "", *more) == "12 starts of simulator, about 3 min 20 s left"
+
+
+def test_a_scenario_that_nothing_ends_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    endless = SCENARIO.replace("measure_s: 1", "measure_s: null")
+    (tmp_path / "quick.yaml").write_text(endless)
+    (tmp_path / "sweep.yaml").write_text(TEXT.replace("smoke", f"{tmp_path}/quick.yaml"))
+    assert cli.main(["sweep", f"{tmp_path}/sweep.yaml", "--dry-run"]) == 2
+    assert "quick.yaml has no end; set measure_s" in capsys.readouterr().err
+
+
+def begin(folder: Path, *arguments: str) -> subprocess.Popen[str]:
+    """`inferload sweep ARGUMENTS` in a process group of its own."""
+    environment = {**os.environ, "PYTHONPATH": str(Path(cli.__file__).parents[2])}
+    return subprocess.Popen(
+        [sys.executable, "-m", "inferload", "sweep", *arguments],
+        cwd=folder, env=environment, text=True, start_new_session=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+    )  # fmt: skip
+
+
+def run_under_way(out: Path) -> int:
+    """Wait until a run has begun; its process id."""
+    return until(lambda: out.is_dir() and [one.pid for one in SweepJournal(out).under_way.values()], "a run")[0]
+
+
+def entries(out: Path, kind: str) -> list[dict[str, Any]]:
+    lines = [json.loads(line) for line in (out / "journal.jsonl").read_text().splitlines()]
+    return [line for line in lines if line["kind"] == kind]
+
+
+def test_scenarios_that_end_by_count_are_swept(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "quick.yaml").write_text(SCENARIO.replace("measure_s: 1", "sessions: 7"))
+    text = TEXT.replace("smoke", f"{tmp_path}/quick.yaml").replace(", tiny-all", "").replace("pairs: 4", "pairs: 1")
+    (tmp_path / "sweep.yaml").write_text(f"{text}reports: false\n")
+    swept = begin(tmp_path, "sweep.yaml", "--into", "out")
+    said = swept.communicate(timeout=200)[0]
+    out = tmp_path / "out"
+    assert SweepJournal(out).failures == [], said
+    assert "at least about 14 s: the duration of a run of quick is unknown" in " ".join(said.split())
+    for summary in (out / f"quick/{name}/000/summary.json" for name in ("tiny-baseline", "tiny-prefix-caching")):
+        assert json.loads(summary.read_text())["sessions"]["completed"] == 7
+    assert len(entries(out, "server_ready")) == len(entries(out, "run")) == 2
+    longest_s = max(entry["took_s"] for entry in entries(out, "run"))
+    wall_ns = [entry["wall_ns"] for kind in ("server_starting", "run") for entry in entries(out, kind)]
+    assert 0 < longest_s <= (max(wall_ns) - min(wall_ns)) / clock.NS_PER_S
+    assert cli.main(["sweep", "--resume", str(out), "--dry-run"]) == 0
+    assert "about 0 s left" in capsys.readouterr().out
+
+
+def test_a_sweep_survives_a_signal_a_kill_and_a_variant_that_fails(tmp_path: Path) -> None:
+    (tmp_path / "quick.yaml").write_text(SCENARIO)
+    variants = {
+        "source": "test",
+        "model": "tiny",
+        "hardware": {"gpu": "none", "gpus": 0, "memory_gib": 1},
+        "simulated_as": "cpu-tiny",
+        "variants": {
+            "base": {"purpose": "p", "args": {"enable-prefix-caching": False}},
+            "cached": {"base": "base", "factor": "f", "purpose": "p", "args": {"enable-prefix-caching": True}},
+            "broken": {"base": "base", "factor": "f", "purpose": "p", "args": {"max-num-seqs": -1}},
+        },
+    }
+    (tmp_path / "v.yaml").write_text(json.dumps(variants))
+    text = TEXT.replace("tiny-baseline", "v.yaml:base").replace(
+        "tiny-prefix-caching, tiny-all", "v.yaml:cached, v.yaml:broken"
+    )
+    text = text.replace("smoke", "quick.yaml").replace(
+        "pairs: 4", "pairs: 1\nreports: false\ncost: {gpu_hour_price: 2.5}"
+    )
+    (tmp_path / "sweep.yaml").write_text(text)
+    out = tmp_path / "out"
+
+    terminated = begin(tmp_path, "sweep.yaml", "--into", "out")
+    given_up = run_under_way(out)
+    terminated.send_signal(signal.SIGTERM)
+    said = terminated.communicate(timeout=60)[0]
+    assert terminated.returncode == 128 + signal.SIGTERM, said
+    assert "interrupted; continue with: inferload sweep --resume out" in said
+    assert not alive(given_up)
+    assert servers_of(out) == []
+
+    killed = begin(tmp_path, "--resume", "out")
+    orphan = run_under_way(out)
+    with pytest.raises(UsageError, match="under way in another process"), alone(out):
+        pass
+    killed.kill()
+    killed.communicate()
+    assert alive(orphan)
+    (left_behind,) = servers_of(out)
+
+    resumed = begin(tmp_path, "--resume", "out")
+    said = resumed.communicate(timeout=200)[0]
+    assert resumed.returncode == 1, said
+    assert not alive(orphan)
+    assert server_state.group(left_behind) == []
+    assert servers_of(out) == []
+    made = {str(path.relative_to(out).parent) for path in out.glob("quick/*/[0-9]*/summary.json")}
+    assert made == {f"quick/{name}/{pair:03d}" for name in ("base", "cached") for pair in range(1)}
+    assert len({entry["port"] for entry in entries(out, "server_starting")}) == 1
+    index = (out / "index.md").read_text()
+    assert "| quick/broken/000 | the server did not start" in index
+    assert "cached against base" in index
+    assert "million output tok" in index
+    variant = json.loads((out / "quick/cached/000/run.json").read_text())["variant"]
+    assert variant["name"] == "cached"
+    assert variant["hardware"] == {"gpu": "none", "gpus": 0, "memory_gib": 1}
+    assert variant["prices"] == {"gpu_hour": 2.5, "gpus": 1}
+    assert variant["memory_mb"] > 1
+    assert variant["startup_s"] > 0
+    assert SweepJournal(out).servers == SweepJournal(out).under_way == {}
+
+
+def test_between_runs_on_one_start_the_cache_is_emptied(
+    tmp_path: Path, simulator: Callable[..., Simulator], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    port = simulator("--ttft-ms", "1", "--itl-ms", "1").port
+    body = {"model": "simulator", "prompt": "one two three four five six seven eight " * 40, "max_tokens": 1}
+    cached: list[int] = []
+
+    def ask(_self: SweepRunner, run: sweep_plan.PlannedRun, _server: server_state.LocalServer) -> None:
+        usage = [probe.ask("127.0.0.1", port, "/v1/completions", body)["usage"] for _ in range(2)]
+        cached.extend(one["prompt_tokens_details"]["cached_tokens"] for one in usage)
+
+    server = server_state.LocalServer("simulator", "tiny", "127.0.0.1", port, 0, "", (), tmp_path / "log")
+    monkeypatch.setattr(SweepRunner, "_run", ask)
+    monkeypatch.setattr(SweepRunner, "_up", lambda *_: server)
+    monkeypatch.setattr(launch, "stop", lambda _server: True)
+    start = sweep_plan.starts(small(scenarios=("smoke", "demo")), {"smoke": "smoke", "demo": "demo"})[0]
+    SweepRunner(small(), tmp_path, {}, SweepJournal(tmp_path), print).perform([start])
+    assert len(cached) == 4
+    assert cached[0] == cached[2] == 0
+    assert cached[1] == cached[3] > 0
+    assert not probe.empty_prefix_cache("127.0.0.1", probe.free_port())
+
+
+def servers_of(out: Path) -> list[server_state.LocalServer]:
+    """Servers at the sweep's port that are known here."""
+    return [server for server in server_state.remembered() if server.port == SweepJournal(out).port]
+
+
+def test_what_failed_is_tried_again_once_and_a_start_that_was_cut_off_is_ended(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(paths, "state_dir", lambda: tmp_path / "deploy")
+    journal = SweepJournal(tmp_path)
+    good, bad = (run for start in sweep_plan.starts(small(), {"smoke": "smoke"})[:2] for run in start.runs)
+    port = probe.free_port()
+    journal.write(kind="port", port=port)
+    journal.write(kind="run", folder=good.folder, exit_code=1)
+    journal.write(kind="run", folder=bad.folder, cause="the server did not start")
+    assert SweepJournal(tmp_path).retry() == 1
+    assert SweepJournal(tmp_path).retry() == 0
+    assert SweepJournal(tmp_path).outcome(good.folder) is not None
+    assert SweepJournal(tmp_path).outcome(bad.folder) is None
+    journal.write(kind="server_starting", port=port, variant="x")
+    sleeper = Command((sys.executable, "-c", "import time; time.sleep(600)"), dict(os.environ), ready_s=10.0)
+    server = local.start(ServerSpec(port=port), sleeper)
+    try:
+        clear_up(SweepJournal(tmp_path))
+        assert server_state.group(server) == []
+        assert port_for(SweepJournal(tmp_path)) == port
+    finally:
+        launch.stop(server)
+
+
+def test_a_run_that_a_kill_left_behind_is_known_by_more_than_its_number(tmp_path: Path) -> None:
+    child, begun = process.begin([sys.executable, "-c", "import time; time.sleep(600)"], tmp_path / "log")
+    try:
+        assert not process.RunProcess(begun.pid, begun.started_s - 100).end()
+        assert begun.alive()
+        assert begun.end()
+        assert not begun.alive()
+        assert not begun.end()
+    finally:
+        child.kill()
+        child.wait()
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(1800)
+def test_the_bundled_study_is_whole_after_a_kill(tmp_path: Path) -> None:
+    """Five variants, two scenarios, two pairs; killed in the sixth run, gone on with. How long both took stands in the log."""
+    out = tmp_path / "out"
+    assert cli.main(["sweep", "tiny", "--dry-run"]) == 0
+    began_ns = clock.now_ns()
+    killed = begin(tmp_path, "tiny", "--into", "out")
+    until(lambda: (out / "journal.jsonl").is_file() and len(entries(out, "run")) >= 5, "five runs", 900)
+    orphan = run_under_way(out)
+    killed.kill()
+    killed.communicate()
+    resumed = begin(tmp_path, "--resume", "out")
+    said = resumed.communicate(timeout=900)[0]
+    print(f"with a kill in the middle: {(clock.now_ns() - began_ns) / 1e9:.0f} s")
+    assert resumed.returncode == 0, said
+    assert not alive(orphan)
+    assert servers_of(out) == []
+    made = [path for path in out.glob("*/*/[0-9]*/summary.json") if "comparison" not in path.parts]
+    assert len(made) == 5 * 2 * 2
+    assert len({entry["folder"] for entry in entries(out, "run")}) == len(entries(out, "run")) == 20
+    assert SweepJournal(out).failures == []
+    assert {path.parent.name for path in out.glob("comparison/*/*.md")} == {"smoke", "demo"}

@@ -1,0 +1,184 @@
+"""The engine's own limit: on the simulator's clock, from what vLLM writes, and beside a run."""
+
+import json
+import os
+import signal
+from pathlib import Path
+
+import psutil
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from inferload.deploy.commands.throughput import read_run
+from inferload.deploy.launcher.signals import Terminated
+from inferload.deploy.servers import offline_limit
+from inferload.deploy.servers.engines import Command, ServerSpec
+from inferload.deploy.servers.offline_limit import OfflineLimit, OfflineLoad
+from inferload.deploy.variants.variant import named
+
+from inferload import cli
+from inferload.errors import UsageError
+
+
+def limit(name: str, load: OfflineLoad) -> OfflineLimit:
+    variant = named(name)
+    return offline_limit.measure(ServerSpec("simulator", variant.model, variant=variant), load, lambda _: None)
+
+
+def test_every_token_is_counted_and_more_at_once_is_faster() -> None:
+    few, many = (limit("tiny-all", OfflineLoad(prompts, 100, 20)) for prompts in (2, 40))
+    assert (many.input_tokens, many.output_tokens) == (4000, 800)
+    assert many.total_tok_per_s == pytest.approx(4800 / many.elapsed_s)
+    assert many.output_tok_per_s > few.output_tok_per_s
+    assert limit("tiny-seqs-2", OfflineLoad(40, 100, 20)).elapsed_s > many.elapsed_s
+
+
+HELP = """\
+options:
+  --max-num-seqs MAX_NUM_SEQS
+                        Most sequences of a step, --not-a-flag of its own.
+  --enforce-eager, --no-enforce-eager
+                        Without graphs.
+  --tensor-parallel-size TENSOR_PARALLEL_SIZE, -tp TENSOR_PARALLEL_SIZE
+  -h, --help            show this help message and exit
+"""
+KNOWN = {"--max-num-seqs", "--enforce-eager", "--dtype", "--host"}
+
+
+def test_flags_are_read_from_the_help() -> None:
+    names = {"--max-num-seqs", "--enforce-eager", "--no-enforce-eager", "--tensor-parallel-size", "--help"}
+    assert offline_limit.flags_of_help(HELP) == names
+
+
+def test_the_installed_vllm_lists_the_flags(tmp_path: Path) -> None:
+    program = tmp_path / "vllm"
+    program.write_text("#!/bin/sh\n[ $COLUMNS = 1000 ] && echo '  --dtype DTYPE' && echo \"  --$1-$2\"\n")
+    program.chmod(0o755)
+    assert offline_limit._flags([str(program)], dict(os.environ)) == {"--dtype", "--bench-throughput"}
+    program.write_text("#!/bin/sh\necho 'ImportError: no torch' >&2\nexit 1\n")
+    with pytest.raises(UsageError, match=r"^vllm bench throughput --help=all: lists no flags: ImportError: no torch$"):
+        offline_limit._flags([str(program)], dict(os.environ))
+
+
+def test_flags_of_a_server_alone_are_left_out_and_named() -> None:
+    argv = [
+        "--host",
+        "h",
+        "--max-num-seqs",
+        "8",
+        "--tool-call-parser",
+        "hermes",
+        "--enforce-eager",
+        "--tool-call-parser=x",
+    ]
+    assert offline_limit.known_to(argv, KNOWN) == (
+        ["--max-num-seqs", "8", "--enforce-eager"],
+        ("--tool-call-parser",),
+    )
+
+
+@given(st.lists(st.sampled_from([*sorted(KNOWN), "--other", "--other=1", "value", "-1"])))
+def test_what_is_kept_is_known_and_in_order(words: list[str]) -> None:
+    kept, left_out = offline_limit.known_to(words, KNOWN)
+    flags = [word for word in kept if word.startswith("--")]
+    assert flags == [word for word in words if word in KNOWN and word != "--host"]
+    assert set(left_out) == {"--other"} & {word.partition("=")[0] for word in words}
+
+
+LOG = """\
+(EngineCore pid=7) INFO something
+Throughput: 2.00 requests/s, 320.00 total tokens/s, 64.00 output tokens/s
+Total num prompt tokens:  512
+Total num output tokens:  128
+"""
+
+
+def test_what_vllm_writes_is_read() -> None:
+    found = offline_limit.read("vllm-cpu", OfflineLoad(4, 128, 32), {"elapsed_time": 2.0, "num_requests": 4}, LOG)
+    assert (found.requests_per_s, found.output_tok_per_s, found.total_tok_per_s) == (2, 64, 320)
+    with pytest.raises(UsageError, match="no figures in its output"):
+        offline_limit.read("vllm-cpu", OfflineLoad(4, 128, 32), {"elapsed_time": 2.0}, "")
+
+
+def run_directory(folder: Path) -> Path:
+    """What a run leaves, as far as it is read here."""
+    folder.mkdir()
+    (folder / "run.json").write_text(json.dumps({"engine": "simulator", "variant": {"name": "tiny-all"}}))
+    turns = {"by_phase": {"measure": {"ok": 10, "input_tokens": 1000, "output_tokens": 200}}}
+    rates = {"turns_per_s": 5.0, "input_tok_per_s": 500.0, "output_tok_per_s": 100.0}
+    summary = {"turns": turns, "rates": rates, "verdict": {"measurement": "valid"}}
+    (folder / "summary.json").write_text(json.dumps(summary))
+    return folder
+
+
+def test_the_limit_stands_beside_what_was_served(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run = run_directory(tmp_path / "run")
+    assert cli.main(["throughput", "tiny-all", "--beside", str(run), "--num-prompts", "50", "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert (told["input_tokens_per_prompt"], told["output_tokens_per_prompt"]) == (100, 20)
+    assert told["served"]["input + output tok/s"] == 600
+    assert cli.main(["throughput", "tiny-seqs-2", "--beside", str(run), "--num-prompts", "5", "--input-len", "9"]) == 0
+    page = capsys.readouterr().out
+    assert "served / limit" in page
+    assert "on the simulator's own clock (no real engine)" in page
+    assert "note: that run was on tiny-all, not on tiny-seqs-2" in page
+    assert "note: the lengths differ" in page
+
+
+def test_what_cannot_be_held_beside_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run = run_directory(tmp_path / "run")
+    summary = json.loads((run / "summary.json").read_text())
+    summary["turns"]["by_phase"]["measure"]["output_tokens"] = None
+    (run / "summary.json").write_text(json.dumps(summary))
+    with pytest.raises(UsageError, match="its server reported no token counts"):
+        read_run(run)
+    for lacking in (
+        {},
+        {"turns": {}},
+        {"turns": {"by_phase": {"measure": {"ok": 1, "input_tokens": 1, "output_tokens": 1}}}},
+    ):
+        (run / "summary.json").write_text(json.dumps(lacking))
+        with pytest.raises(UsageError, match=r"--beside .*: its summary.json lacks a value \("):
+            read_run(run)
+    assert cli.main(["throughput", "tiny-all", "--input-len", "5000"]) == 2
+    assert "more than the 4096 tokens of the model" in capsys.readouterr().err
+    assert cli.main(["throughput", "tiny-all", "--num-prompts", "0"]) == 2
+    assert cli.main(["throughput", "tiny-all", "--beside", str(tmp_path / "none")]) == 2
+
+
+def test_a_signal_ends_what_is_measured_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(offline_limit, "_WAIT_S", 0.05)
+    log = tmp_path / "log"
+    bench = Command(("sh", "-c", "echo $$; exec sleep 600"), dict(os.environ), ready_s=1.0)
+
+    def end(_text: str) -> None:
+        if log.read_text().strip():
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    with pytest.raises(Terminated):
+        offline_limit._run(bench, log, end)
+    pid = int(log.read_text())
+    assert not psutil.pid_exists(pid) or psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
+    assert signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
+
+
+@pytest.mark.vllm
+@pytest.mark.timeout(900)
+def test_vllms_own_bench_runs_on_a_variants_arguments(capsys: pytest.CaptureFixture[str]) -> None:
+    words = [
+        "tiny-all",
+        "--engine",
+        "vllm-cpu",
+        "--num-prompts",
+        "4",
+        "--input-len",
+        "64",
+        "--output-len",
+        "8",
+        "--json",
+    ]
+    assert cli.main(["throughput", *words]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert told["engine"] == "vllm-cpu"
+    assert told["limit"]["output tok/s"] == pytest.approx(4 * 8 / told["elapsed_s"])
+    assert "--enable-per-request-metrics" in told["left_out"]

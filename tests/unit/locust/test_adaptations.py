@@ -1,0 +1,257 @@
+"""Each adaptation of Locust: fits the installed version, and is left out with its consequence if its hook is missing or changed."""
+
+import logging
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from types import SimpleNamespace
+from typing import Any
+
+import locust
+import locust.argument_parser
+import locust.dispatch
+import locust.event
+import locust.html
+import locust.main
+import locust.runners
+import locust.stats
+import locust.web
+import numpy as np
+import pytest
+from locust.rpc import zmqrpc
+from locust.user.task import DefaultTaskSet, TaskSet
+from paths import ROOT
+
+from inferload.errors import UsageError
+from inferload.locust.adapters import adaptations, compat
+from inferload.locust.adapters.adaptations import ADAPTATIONS, Adaptation
+
+Break = Callable[[pytest.MonkeyPatch], None]
+NAMES = [one.name for one in ADAPTATIONS]
+
+
+def _without(owner: Any, name: str) -> Break:
+    return lambda patch: patch.delattr(owner, name)
+
+
+def _with(owner: Any, name: str, value: Any) -> Break:
+    return lambda patch: patch.setattr(owner, name, value)
+
+
+def _new_counter(patch: pytest.MonkeyPatch) -> None:
+    log = locust.stats.StatsEntry.log
+
+    def counting(self: Any, *arguments: Any) -> None:
+        self.num_slow = getattr(self, "num_slow", 0) + 1
+        log(self, *arguments)
+
+    patch.setattr(locust.stats.StatsEntry, "log", counting)
+
+
+def _other_order(patch: pytest.MonkeyPatch) -> None:
+    def reverse(self: Any) -> None:
+        self._worker_nodes = sorted(self._worker_nodes, key=lambda node: node.id, reverse=True)
+
+    patch.setattr(locust.dispatch.UsersDispatcher, "_sort_workers", reverse)
+
+
+def _rounding(entry: Any, response_time: float) -> None:
+    entry.response_times[round(response_time)] += 1
+
+
+def _other_clock(entry: Any, _response_time: float, _length: int) -> None:
+    entry.last_request_timestamp = 6.0
+
+
+def _empty(*_arguments: Any) -> None:
+    """Name nothing of what the adaptations look for."""
+
+
+def _renamed(self: Any, job: Any) -> None:
+    """Name a parameter in another way."""
+
+
+BROKEN: dict[str, list[Break]] = {
+    "start_stop": [
+        _with(locust.runners.MasterRunner, "start", lambda self, user_count: None),
+        _with(locust.runners.MasterRunner, "start", lambda self, user_count, spawn_rate, wait=False: None),
+        _with(locust.runners.MasterRunner, "start", lambda self, u, r, new, wait=False, user_classes=None: None),
+        _with(locust.runners.LocalRunner, "start", _empty),
+        _with(locust.runners.WorkerRunner, "send_message", _empty),
+        _without(locust.runners, "WorkerRunner"),
+    ],
+    "command_line": [
+        _with(locust.argument_parser, "setup_parser_arguments", _empty),
+        _with(locust.main, "main", _empty),
+    ],
+    "default_arguments": [
+        _without(locust.argument_parser, "default_args_dict"),
+        _with(locust.argument_parser, "default_args_dict", lambda verbose: {}),
+        _with(locust.runners.WorkerRunner, "handle_message", _empty),
+    ],
+    "buckets": [
+        _without(locust.stats, "bucket_response_time"),
+        _with(locust.stats.StatsEntry, "_log_response_time", _rounding),
+    ],
+    "bounded_names": [
+        _without(locust.stats, "EntriesDict"),
+        _with(locust.stats.RequestStats, "clear_all", _empty),
+        _with(locust.stats.RequestStats, "log_error", _empty),
+    ],
+    "fractions": [_with(locust.stats.StatsEntry, "to_dict", lambda self, escape_string_values: {"max": 1})],
+    "even_clock": [_without(locust.runners, "time"), _with(locust.stats.StatsEntry, "log", _other_clock)],
+    "forked_workers": [_with(locust.main, "main", _empty), _without(locust.main, "os")],
+    "malformed_packets": [
+        _without(zmqrpc.BaseSocket, "recv_from_client"),
+        _with(zmqrpc.Server, "recv_from_client", lambda self, timeout_s: None),
+    ],
+    "known_senders": [
+        _without(locust.runners.MasterRunner, "handle_message"),
+        _with(locust.runners.MasterRunner, "__init__", _empty),
+    ],
+    "signals": [_with(locust.main, "main", _empty), _with(locust.main, "gevent", SimpleNamespace())],
+    "task_names": [
+        _without(DefaultTaskSet, "execute_task"),
+        _with(TaskSet, "execute_task", _renamed),
+        _with(TaskSet, "execute_next_task", _empty),
+    ],
+    "late_wakes": [
+        _without(TaskSet, "_sleep"),
+        _with(TaskSet, "_sleep", lambda self, until_s: None),
+        _with(TaskSet, "wait", _empty),
+    ],
+    "run_time_hint": [_with(locust.main, "main", _empty)],
+    "listener_errors": [_with(locust.event.EventHook, "fire", _empty)],
+    "members_only": [
+        _without(locust.dispatch.UsersDispatcher, "add_worker"),
+        _with(locust.dispatch.UsersDispatcher, "remove_worker", _empty),
+        _with(locust.runners.MasterRunner, "start", _empty),
+    ],
+    "worker_order": [_other_order],
+    "last_stats": [
+        _without(locust.runners.WorkerRunner, "_send_stats"),
+        _with(locust.runners.WorkerRunner, "_send_stats", lambda self, final: None),
+    ],
+    "final_tables": [_without(locust.stats, "print_stats"), _with(locust.main, "stats", SimpleNamespace())],
+    "batches": [_new_counter, _with(locust.runners.Runner, "__init__", _empty)],
+    "web_run_time": [_without(locust.web.WebUI, "_stop_runners"), _with(locust.web.WebUI, "__init__", _empty)],
+    "web_page": [_with(locust.web.WebUI, "__init__", _empty), _with(locust.html, "DEFAULT_BUILD_PATH", "/nowhere")],
+}
+
+
+@pytest.fixture(autouse=True)
+def as_it_was(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Undo adaptations after each test."""
+    monkeypatch.setattr(compat, "left_out", set())
+    monkeypatch.setattr(locust.stats, "bucket_response_time", compat.bucket_ms)
+    logging_filters = [(logging.getLogger(name), logging.getLogger(name).filters[:]) for name in (None, "locust.main")]
+    yield
+    for logger, filters in logging_filters:
+        logger.filters[:] = filters
+
+
+@pytest.mark.parametrize("one", ADAPTATIONS, ids=NAMES)
+def test_an_adaptation_fits_the_installed_locust(one: Adaptation) -> None:
+    assert one.fits()
+
+
+def test_adaptations_can_be_applied_again() -> None:
+    program = "adaptations.apply(); adaptations.apply(); print(sorted(compat.left_out))"
+    command = [sys.executable, "-c", f"from inferload.locust.adapters import adaptations, compat; {program}"]
+    assert subprocess.run(command, capture_output=True, text=True, check=True, timeout=60).stdout == "[]\n"
+
+
+@pytest.mark.parametrize(
+    ("one", "change"),
+    [
+        pytest.param(one, change, id=f"{one.name}{n}")
+        for one in ADAPTATIONS
+        for n, change in enumerate(BROKEN[one.name])
+    ],
+)
+def test_an_adaptation_whose_hook_is_missing_or_changed_is_left_out(
+    one: Adaptation, change: Break, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patch:
+        change(patch)
+        if one.required:
+            with pytest.raises(
+                UsageError, match=r"^locust 2\.99\.1: .* tested with 2\.46\.0 to 2\.47\.0: pip install '"
+            ):
+                adaptations.apply_all([one], "2.99.1")
+        else:
+            assert adaptations.apply_all([one], "2.99.1") == {one.name}
+
+
+@pytest.mark.parametrize(
+    "start",
+    [
+        lambda self, user_count, spawn_rate, wait=False, user_classes=None, jitter_s=0.0: None,
+        lambda self, users, rate, *, user_classes=None, wait=False: None,
+        lambda self, *arguments, **options: None,
+    ],
+)
+def test_a_changed_start_is_accepted_if_the_call_binds_to_it(
+    start: Callable[..., None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for kind in (locust.runners.LocalRunner, locust.runners.MasterRunner):
+        monkeypatch.setattr(kind, "start", start)
+    assert adaptations.apply_all([one for one in ADAPTATIONS if one.name == "start_stop"], "2.99.1") == set()
+
+
+def test_what_is_left_out_is_listed_with_its_consequence_where_it_concerns_the_run(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(compat, "left_out", {"last_stats", "buckets"})
+    monkeypatch.setattr(locust, "__version__", "2.99.1")
+    adaptations.log_differences()
+    newer, *lines = caplog.messages
+    assert newer == "locust 2.99.1 is newer than the tested versions, 2.46.0 to 2.47.0"
+    for line, name in zip(lines, ("buckets", "last_stats"), strict=True):
+        (found,) = adaptations.left_out_of([name, "unknown"], workers=True)
+        assert line == f"locust 2.99.1: adaptation {name} does not fit: {found.consequence}"
+        assert found.to_dict() == {"name": name, "consequence": found.consequence}
+    assert [one.name for one in adaptations.left_out_of(compat.left_out, workers=False)] == ["buckets"]
+
+
+@pytest.mark.parametrize("version", ["2.45.9", "2.9", "1.99.9"])
+def test_an_older_locust_is_refused_in_one_line(version: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(locust, "__version__", version)
+    with pytest.raises(UsageError, match=rf"^locust {version}: inferload needs 2\.46\.0 or newer; pip install [^\n]*$"):
+        adaptations.apply()
+
+
+@pytest.mark.parametrize(
+    ("version", "newer"),
+    [("2.46.0", False), ("2.47.0", False), ("2.47.1.dev3", True), ("2.48", True), ("3.0.0", True), ("unknown", True)],
+)
+def test_which_versions_are_newer_than_the_tested_ones(
+    version: str, newer: bool, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    adaptations.check_version(version)
+    monkeypatch.setattr(locust, "__version__", version)
+    adaptations.log_differences()
+    assert bool(caplog.messages) == newer
+
+
+def test_samples_are_logged_one_by_one_where_batches_do_not_fit(monkeypatch: pytest.MonkeyPatch) -> None:
+    entries = [locust.stats.RequestStats(use_response_times_cache=False).get("chat", "ITL") for _ in range(2)]
+    for entry, left_out in zip(entries, (set(), {"batches"}), strict=True):
+        monkeypatch.setattr(compat, "left_out", left_out)
+        compat.log_many(entry, np.array([0.5, 12.5, 99.0]))
+    one, many = ({**vars(entry), "stats": None, "start_time": 0, "last_request_timestamp": 0} for entry in entries)
+    assert one["num_requests"] == many["num_requests"] == 3
+    assert one["total_response_time"] == many["total_response_time"] == 112
+    monkeypatch.setattr(compat, "left_out", {"batches"})
+    environment = locust.env.Environment(user_classes=[])
+    environment.create_local_runner()
+    assert not compat.only_locust_listens(environment)
+    monkeypatch.setattr(compat, "left_out", set())
+    assert compat.only_locust_listens(environment)
+
+
+def test_the_documented_table_is_the_codes() -> None:
+    page = ROOT / "docs" / "locust-versions.md"
+    assert page.read_text("utf-8") == adaptations.document(ADAPTATIONS), (
+        "python -m inferload.locust.adapters.adaptations > it"
+    )

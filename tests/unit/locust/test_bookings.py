@@ -1,0 +1,52 @@
+"""What Locust's tables learn of turns: the same whether they are entered many at a time or fired one by one."""
+
+from typing import Any
+
+from locust.env import Environment
+from records import MS, S, turn
+
+from inferload.client.turn import TurnResult
+from inferload.locust.adapters.statistics import LocustStats
+from inferload.measure.record import Failure
+
+RECORDS = [
+    *(turn(turn_id=f"s{n}.0", sent_ns=S + n * MS, first_ns=S + 2 * n * MS + 50 * MS) for n in range(5)),
+    turn(class_name="agent"),
+    turn(failure=Failure.HTTP_5XX, status=503, event_ns=None, first_ns=None, last_ns=None),
+    turn(failure=Failure.UNFINISHED),
+    turn(finish_reason="cancelled"),
+]
+
+
+def booked(*listeners: Any) -> Environment:
+    environment = Environment()
+    environment.create_local_runner()
+    for listener in listeners:
+        environment.events.request.add_listener(listener)
+    LocustStats(environment).add([TurnResult(record, "", "") for record in RECORDS])
+    return environment
+
+
+def figures(environment: Environment) -> dict[Any, Any]:
+    entries = {**environment.stats.entries, "all": environment.stats.total}
+    return {
+        key: (
+            entry.num_requests,
+            entry.num_failures,
+            dict(entry.response_times),
+            round(entry.total_response_time, 6),
+            entry.min_response_time,
+            entry.max_response_time,
+        )
+        for key, entry in entries.items()
+    }
+
+
+def test_requests_entered_together_are_those_fired_one_by_one() -> None:
+    heard: list[dict[str, Any]] = []
+    together, one_by_one = booked(), booked(lambda **request: heard.append(request))
+    assert figures(together) == figures(one_by_one)
+    assert set(figures(together)) >= {("chat", "TURN"), ("agent", "TURN"), ("chat", "TTFT"), ("chat", "ITL"), "all"}
+    assert [request["context"]["turn_id"] for request in heard] == [one.turn_id for one in RECORDS if one.finished]
+    assert together.stats.total.num_requests == len(heard) == len(RECORDS) - 1
+    assert together.stats.total.num_failures == 1

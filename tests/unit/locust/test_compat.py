@@ -1,0 +1,282 @@
+"""Each change that we make to Locust, shown at work; a new version of Locust has to pass these."""
+
+import functools
+import json
+import os
+import subprocess
+import sys
+import time
+
+import gevent
+import locust
+import locust.argument_parser
+import locust.main
+import locust.runners
+import locust.stats
+import msgpack
+import numpy as np
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+from locust import TaskSet, User, constant, task
+from locust.dispatch import UsersDispatcher
+from locust.rpc import zmqrpc
+from locust.rpc.protocol import Message
+from locust.runners import WorkerNode
+
+from inferload.errors import UsageError
+from inferload.locust.adapters import compat
+from inferload.plan.arrivals import spawn_duration_s
+
+
+def test_default_arguments_are_built_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    original = locust.argument_parser.default_args_dict
+    calls = []
+
+    @functools.wraps(original)
+    def counted() -> dict[str, object]:
+        calls.append(1)
+        return {"host": None}
+
+    monkeypatch.setattr(locust.argument_parser, "default_args_dict", counted)
+    compat.cache_default_arguments()
+    compat.cache_default_arguments()
+    first = locust.argument_parser.default_args_dict()
+    assert all(
+        locust.argument_parser.default_args_dict() is first for _ in range(56)
+    )  # as often as a spawn message asks
+    assert len(calls) == 1
+
+
+def test_locusts_time_goes_on_evenly_when_somebody_sets_the_wall_clock(monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in (locust.runners, locust.stats):
+        monkeypatch.setattr(module, "time", time)
+    monkeypatch.setattr(compat, "now_ns", lambda: at_ns[0])
+    at_ns = [time.monotonic_ns()]
+    compat.use_steady_clock()
+    before_s = locust.runners.time.time()
+    assert before_s == pytest.approx(time.time(), abs=5)
+    with monkeypatch.context() as stepped:
+        stepped.setattr(time, "time", lambda: 1.0)
+        at_ns[0] += 2 * 10**9
+        assert locust.runners.time.time() - before_s == pytest.approx(2)
+    assert locust.stats.time is locust.runners.time
+    assert locust.runners.time.monotonic is time.monotonic
+
+
+def test_a_worker_of_which_nobody_knows_any_more_how_it_ended_has_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(locust.main, "os", os)
+    child = subprocess.Popen([sys.executable, "-S", "-c", "raise SystemExit(3)"])
+    child_status = os.waitpid(child.pid, 0)[1]
+    with pytest.raises(ChildProcessError):  # what gevent says of a child that it has forgotten
+        locust.main.os.waitpid(child.pid, 0)
+    compat.tolerate_reaped_workers()
+    compat.tolerate_reaped_workers()
+    assert locust.main.os.waitpid(child.pid, 0) == locust.main.os.waitpid(child.pid, os.WNOHANG) == (child.pid, 0)
+    other = subprocess.Popen([sys.executable, "-S", "-c", "raise SystemExit(3)"])
+    assert locust.main.os.waitpid(other.pid, 0) == (other.pid, child_status)
+    assert locust.main.os.environ is os.environ
+
+
+@pytest.fixture
+def ignored(monkeypatch: pytest.MonkeyPatch) -> compat.IgnoredMessages:
+    monkeypatch.setattr(compat, "ignored_messages", compat.IgnoredMessages())
+    return compat.ignored_messages
+
+
+@given(packets=st.lists(st.binary(max_size=40), max_size=5))
+@example(packets=[msgpack.packb(["heartbeat", {"__ObjectId__": True, "as_str": "x"}, "w"])])
+def test_packets_of_any_bytes_do_not_keep_a_master_from_the_next_message(packets: list[bytes]) -> None:
+    with pytest.MonkeyPatch.context() as patch, gevent.Timeout(20):
+        patch.setattr(compat, "ignored_messages", compat.IgnoredMessages())
+        patch.setattr(zmqrpc.Server, "recv_from_client", zmqrpc.Server.recv_from_client)
+        compat.survive_malformed_packets()
+        compat.survive_malformed_packets()
+        server = zmqrpc.Server("127.0.0.1", 0)
+        client = zmqrpc.Client("127.0.0.1", server.port, "a")
+        for packet in packets:
+            client.socket.send(packet)
+        client.send(Message("client_ready", "2.47.0", "b"))
+        client.send(Message("client_ready", "2.47.0", "a"))
+        sender, message = server.recv_from_client()
+        client.close(0)
+        server.close(0)
+        assert (sender, message.type, message.node_id) == ("a", "client_ready", "a")
+        assert sum(compat.ignored_messages.counts.values()) == len(packets) + 1
+        assert compat.ignored_messages.counts["message under another sender's name"] >= 1
+
+
+def test_a_message_of_an_unknown_sender_or_with_malformed_data_is_ignored(
+    monkeypatch: pytest.MonkeyPatch, ignored: compat.IgnoredMessages
+) -> None:
+    seen = []
+
+    def handle_message(_self: object, _client_id: str, message: Message) -> None:
+        seen.append(message.data["state"])
+
+    monkeypatch.setattr(locust.runners.MasterRunner, "handle_message", handle_message)
+    compat.check_senders()
+    compat.check_senders()
+    runner = locust.runners.MasterRunner.__new__(locust.runners.MasterRunner)
+    runner.worker_indexes = {"a": 0}
+    runner.greenlet = None  # Locust's destructor reads it
+    for sender, data in [("a", {"state": "ready"}), ("a", None), ("b", {"state": "ready"})]:
+        runner.handle_message(sender, Message("heartbeat", data, sender))
+    assert seen == ["ready"]
+    assert ignored.counts == {"message that cannot be handled": 1, "message of an unknown sender": 1}
+
+
+def test_a_report_of_a_worker_that_quits_while_it_connects_has_the_keys_that_the_master_reads() -> None:
+    installed = "from inferload.locust import plugin; plugin.install(); import locust, json; data = {'user_count': 2}; "
+    fired = "locust.events.report_to_master.fire(client_id='w', data=data); print(json.dumps(data))"
+    free = {name: value for name, value in os.environ.items() if name != "LOCUST_SKIP_MONKEY_PATCH"}
+    ended = subprocess.run(
+        [sys.executable, "-c", installed + fired], capture_output=True, text=True, env=free, check=True
+    )
+    assert json.loads(ended.stdout) == {"user_classes_count": {}, "user_count": 2}
+
+
+def test_of_ignored_messages_the_first_of_each_reason_is_logged_in_one_short_line(
+    ignored: compat.IgnoredMessages, caplog: pytest.LogCaptureFixture
+) -> None:
+    for _ in range(3):
+        ignored.add("malformed packet", "\x1b[2J\n" * 1000)
+    assert ignored.counts["malformed packet"] == 3
+    (line,) = caplog.messages
+    assert line.isprintable()
+    assert len(line) < 250
+
+
+@given(st.floats(0.001, 1e7))
+def test_buckets_are_within_half_a_percent(value_ms: float) -> None:
+    assert abs(compat.bucket_ms(value_ms) - value_ms) <= 0.005 * value_ms * (1 + 1e-9)
+
+
+@given(st.lists(st.floats(0.01, 1e5), min_size=1, max_size=30))
+def test_many_samples_at_once_are_logged_as_one_by_one(values_ms: list[float]) -> None:
+    one, many = (locust.stats.RequestStats(use_response_times_cache=False).get("chat", "ITL") for _ in range(2))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(locust.stats, "bucket_response_time", compat.bucket_ms)
+        for value in values_ms:
+            one.log(value, 0)
+        compat.log_many(many, np.array(values_ms))
+    assert many.num_requests == one.num_requests == len(values_ms)
+    assert many.total_response_time == pytest.approx(one.total_response_time)
+    assert (many.min_response_time, many.max_response_time) == (min(values_ms), max(values_ms))
+    assert {round(bucket, 9): n for bucket, n in many.response_times.items()} == {
+        round(bucket, 9): n for bucket, n in one.response_times.items()
+    }
+    assert sum(many.response_times.values()) == len(values_ms)
+    assert sum(many.num_reqs_per_sec.values()) == len(values_ms)
+
+
+def test_the_page_gets_fractions(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(locust.stats, "bucket_response_time", locust.stats.bucket_response_time)
+    monkeypatch.setattr(locust.stats.StatsEntry, "to_dict", locust.stats.StatsEntry.to_dict)
+    compat.use_fine_buckets()
+    compat.keep_fractions()
+    entry = locust.stats.RequestStats(use_response_times_cache=False).get("chat", "ITL")
+    for value in (8.374, 8.37, 9.991):
+        entry.log(value, 0)
+    row = entry.to_dict(escape_string_values=True)
+    assert (row["min_response_time"], row["median_response_time"], row["max_response_time"]) == (8.37, 8.37, 9.99)
+
+
+def test_no_samples_change_nothing() -> None:
+    entry = locust.stats.RequestStats(use_response_times_cache=False).get("chat", "ITL")
+    compat.log_many(entry, np.array([]))
+    assert entry.num_requests == 0
+
+
+def test_a_check_after_parsing_ends_in_one_line(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(locust.main, "get_parser", locust.argument_parser.get_parser)
+
+    def refuse(_options: object) -> None:
+        raise UsageError("--host: missing")
+
+    compat.check_after_parsing(refuse)
+    compat.check_after_parsing(refuse)  # once is enough
+    with pytest.raises(SystemExit) as ended:
+        locust.main.get_parser().parse_args([])
+    assert ended.value.code == 2
+    assert capsys.readouterr().err == "inferload: --host: missing\n"
+
+
+def test_choices_show_names_and_take_any() -> None:
+    choices = compat.AnyOf(["chat", "smoke"])
+    assert list(choices) == ["chat", "smoke"]
+    assert "/somewhere/mine.yaml" in choices
+
+
+def test_a_standard_library_that_was_left_as_it_is_is_refused() -> None:
+    """As Locust leaves it for the tests' own process; a run would hang at its first wait."""
+    with pytest.raises(UsageError, match="LOCUST_SKIP_MONKEY_PATCH is set"):
+        compat.check_patched()
+
+
+def test_a_worker_that_is_not_of_the_run_gets_no_users() -> None:
+    class One(locust.User):
+        weight = 1
+
+    a, b, stray, late = (WorkerNode(f"host_{name}") for name in "abcd")
+    dispatcher = compat.members_only(lambda: {a.id, b.id})([a, b, stray], [One])
+    dispatcher.new_dispatch(target_user_count=8, spawn_rate=4, user_classes=[One])
+    next(dispatcher)
+    dispatcher.add_worker(late)  # in the midst of a ramp: Locust would move users to it
+    assert list(dispatcher)[-1] == {a.id: {"One": 4}, b.id: {"One": 4}}
+    dispatcher.remove_worker(stray)
+    dispatcher.new_dispatch(target_user_count=10, spawn_rate=10, user_classes=[One])
+    assert list(dispatcher)[-1] == {a.id: {"One": 5}, b.id: {"One": 5}}
+
+
+def test_without_a_roster_every_worker_takes_part() -> None:
+    class One(locust.User):
+        weight = 1
+
+    a, b = WorkerNode("host_a"), WorkerNode("host_b")
+    dispatcher = compat.members_only(lambda: None)([a], [One])
+    dispatcher.add_worker(b)
+    dispatcher.new_dispatch(target_user_count=2, spawn_rate=2, user_classes=[One])
+    assert list(dispatcher)[-1] == {a.id: {"One": 1}, b.id: {"One": 1}}
+
+
+@given(st.integers(1, 500), st.floats(0.1, 200))
+def test_the_plan_says_how_long_locust_takes_to_start_all_users(users: int, spawn_per_s: float) -> None:
+    dispatcher = UsersDispatcher([WorkerNode("host_a")], [locust.User])
+    dispatcher.new_dispatch(target_user_count=users, spawn_rate=spawn_per_s)
+    waits = -(-users // dispatcher._user_count_per_dispatch_iteration) - 1
+    assert spawn_duration_s(users, spawn_per_s) == pytest.approx(waits * dispatcher._wait_between_dispatch)
+
+
+class _Waiting(User):
+    wait_time = constant(0.01)
+
+    @task
+    class Outer(TaskSet):
+        @task
+        def inner(self) -> None:
+            names.append(compat.task_name(self.user))
+
+
+names: list[str | None] = []
+
+
+def test_the_name_of_the_task_that_runs_is_known() -> None:
+    compat.note_task_names()
+    names.clear()
+    user = _Waiting(None)
+    outer = _Waiting.Outer(user)
+    outer.execute_task(_Waiting.Outer.inner)
+    assert names == ["inner"]
+    assert compat.task_name(user) is None
+
+
+def test_how_late_a_user_came_out_of_its_wait_is_known() -> None:
+    compat.note_late_wakes()
+    user = _Waiting(None)
+    blocking = gevent.spawn(lambda: time.sleep(0.1))
+    _Waiting.Outer(user)._sleep(0.01)
+    blocking.join()
+    assert user.inferload_late_ns > 50e6

@@ -1,0 +1,45 @@
+"""The CSV files in Locust's form hold what Locust's own tables do."""
+
+from types import SimpleNamespace
+
+import locust.stats
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from inferload.locust.adapters import csv_files
+from inferload.measure import clock
+
+
+@given(st.lists(st.floats(0.01, 1e5), max_size=60))
+def test_percentiles_are_those_of_locust(values_ms: list[float]) -> None:
+    entry = locust.stats.RequestStats(use_response_times_cache=False).get("chat", "TURN")
+    for value in values_ms:
+        entry.log(value, 0)
+    expected = [entry.get_response_time_percentile(q) for q in csv_files.PERCENTILES]
+    shown = csv_files._percentiles(entry)
+    assert shown == (pytest.approx(expected, abs=0.0006) if values_ms else ["N/A"] * len(expected))
+
+
+@pytest.mark.parametrize("ahead_s", [0, -3600, 3600])
+def test_rates_are_right_where_a_workers_wall_clock_is_not(monkeypatch: pytest.MonkeyPatch, ahead_s: int) -> None:
+    wall_s, mono_ns = [1_000_000.0], [5 * clock.NS_PER_S]
+    monkeypatch.setattr(csv_files, "now_ns", lambda: mono_ns[0])
+    monkeypatch.setattr(locust.stats, "time", SimpleNamespace(time=lambda: wall_s[0]))
+    stats = locust.stats.RequestStats(use_response_times_cache=False)
+    stats.clear_all()
+    rates = csv_files.Rates(stats)
+    for _second in range(40):
+        wall_s[0] += 1.0
+        mono_ns[0] += clock.NS_PER_S
+        with monkeypatch.context() as there:
+            there.setattr(locust.stats, "time", SimpleNamespace(time=lambda: wall_s[0] + ahead_s))
+            of_worker = locust.stats.RequestStats(use_response_times_cache=False)
+            for _ in range(4):
+                of_worker.log_request("TURN", "chat", 10.0, 0)
+        stats.get("chat", "TURN").extend(of_worker.get("chat", "TURN"))
+        stats.total.extend(of_worker.total)
+        rates.sample()
+    for entry in (stats.get("chat", "TURN"), stats.total):
+        assert rates.total(entry) == pytest.approx((4.0, 0.0), rel=0.03)
+        assert rates.current(entry) == pytest.approx((4.0, 0.0), rel=0.03)

@@ -1,0 +1,143 @@
+"""The scenario that the user classes of a locustfile ask for, and classes that could send no turn."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from locust import HttpUser, SequentialTaskSet, TaskSet, task
+
+from inferload.errors import UsageError
+from inferload.locust import user_classes
+from inferload.locust.user_classes import program_of
+from inferload.locust.users import InferenceUser, ScenarioUser
+from inferload.scenario import scenario as scenarios
+from inferload.scenario.schema.workloads import Mix
+from inferload.workload.sessions import Sessions
+
+
+class Own(InferenceUser):
+    @task
+    def ask(self) -> None:
+        """A task."""
+
+
+class Smoke(ScenarioUser):
+    scenario = "smoke"
+
+
+class Demo(ScenarioUser):
+    scenario = "smoke"
+    weight = 3
+
+
+class Web(HttpUser):
+    @task
+    def look(self) -> None:
+        """A task."""
+
+
+def test_classes_of_one_scenario_play_it() -> None:
+    assert program_of([Smoke, Demo]).load("").digest == scenarios.load("smoke").digest
+    assert program_of([Smoke, Web]).default == "smoke"
+    assert program_of([Smoke]).load("chat").name == "chat"
+    assert program_of([Smoke, Own]).load("").name == "smoke"
+
+
+def test_tasks_of_their_own_need_no_scenario() -> None:
+    asked = program_of([Own, Web])
+    assert asked.default == ""
+    scenario = asked.load("")
+    assert scenario.of_tasks
+    assert not scenario.ends_by_itself
+    assert (scenario.phases.warmup_s, scenario.request.ignore_eos, scenario.cache.isolate) == (0, False, "none")
+    with pytest.raises(UsageError, match="--scenario smoke: no class of the locustfile runs a scenario"):
+        asked.load("smoke")
+
+
+def test_two_scenarios_are_one_mix_by_user_class(tmp_path: Path) -> None:
+    file = tmp_path / "other.yaml"
+    file.write_text(
+        scenarios.load("smoke").changed({"name": "other", "phases.measure_s": 40, "slo.ttft_ms": 9}).resolved_text()
+    )
+
+    class Other(ScenarioUser):
+        scenario = str(file)
+        weight = 3
+
+    made = program_of([Smoke, Other]).load("")
+    assert isinstance(made.workload, Mix)
+    assert [(one.name, one.share) for one in made.workload.classes] == [("Smoke", 0.25), ("Other", 0.75)]
+    assert (made.slo_of("Smoke").ttft_ms, made.slo_of("Other").ttft_ms) == (2000, 9)
+    assert made.phases.measure_s == 40
+    assert made.gates == scenarios.load("smoke").gates
+    assert {Sessions(made).class_of(index) for index in range(50)} == {"Smoke", "Other"}
+    with pytest.raises(UsageError, match="Smoke, Other run different scenarios"):
+        program_of([Smoke, Other]).load("chat")
+
+
+@pytest.mark.parametrize(
+    ("changes", "says"),
+    [
+        ({"request.endpoint": "completions"}, "Other: request of scenario"),
+        ({"phases.sessions": 5}, "beside another must be a closed loop of a fixed number of users that ends by time"),
+        ({"arrivals": {"kind": "poisson", "sessions_per_s": 1}}, "must be a closed loop"),
+    ],
+)
+def test_scenarios_that_cannot_share_a_run(tmp_path: Path, changes: dict[str, Any], says: str) -> None:
+    file = tmp_path / "other.yaml"
+    file.write_text(scenarios.load("smoke").changed(changes).resolved_text())
+
+    class Other(ScenarioUser):
+        scenario = str(file)
+
+    with pytest.raises(UsageError, match=says):
+        program_of([Smoke, Other]).load("")
+
+
+def test_a_class_without_tasks_is_refused() -> None:
+    class Idle(InferenceUser):
+        pass
+
+    with pytest.raises(UsageError, match=r"^Idle: has no task, so no turn would be sent; .*@task"):
+        user_classes.check([Idle])
+    Idle.abstract = True
+    user_classes.check([Idle, Own, Smoke, Web])
+
+
+def test_an_async_task_is_refused_also_in_a_nested_task_set() -> None:
+    class Direct(InferenceUser):
+        @task
+        async def ask(self) -> None:
+            """A coroutine."""
+
+    class Nested(InferenceUser):
+        @task
+        class Outer(TaskSet):
+            @task
+            class Inner(SequentialTaskSet):
+                @task
+                async def deep(self) -> None:
+                    """A coroutine."""
+
+    for kind, name in ((Direct, "ask"), (Nested, "deep")):
+        with pytest.raises(UsageError, match=f"^{kind.__name__}: task {name} is an async def"):
+            user_classes.check([kind])
+
+
+def test_an_unknown_scenario_names_its_class() -> None:
+    class Typo(ScenarioUser):
+        scenario = "smok"
+
+    with pytest.raises(UsageError, match=r"^Typo: scenario smok: .* did you mean smoke\?"):
+        program_of([Typo]).load("")
+
+
+def test_the_client_of_an_http_user_is_not_there() -> None:
+    user = Own(None)
+    with pytest.raises(UsageError, match=r"^self\.client: .* use self\.chat"):
+        _ = user.client
+    assert not hasattr(user, "client")
+    with pytest.raises(AttributeError, match="other"):
+        _ = user.other
+    user.client = "one of the task's own"
+    assert user.client == "one of the task's own"

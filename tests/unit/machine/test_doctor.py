@@ -1,0 +1,313 @@
+"""The doctor: what readings are judged to be, and its looks at real servers: ours, one that knows little, and none."""
+
+import json
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from itertools import chain, repeat
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from locust_process import free_port
+from simulator_process import Simulator
+
+from inferload import cli
+from inferload.cli import machine, server_checks
+from inferload.cli.doctor import text_of
+from inferload.machine import checks, network_checks
+from inferload.machine.checks import Check, Package, Stamps, Ticks
+
+# -- what readings are judged to be
+
+
+@pytest.mark.parametrize(
+    ("version", "wanted", "fits"),
+    [
+        ("2.47.0", ">=2.47,<2.48", True),
+        ("2.47", ">=2.47.0", True),
+        ("2.48.0", ">=2.47,<2.48", False),
+        ("2.9", ">=2.47", False),
+        ("2.48", "<2.48.0", False),
+        ("26.9.0", ">=26.4", True),
+        ("3.0.0rc1", ">=2.2", True),
+        ("1.0", "", True),
+    ],
+)
+def test_an_installed_version_meets_the_one_that_is_required(version: str, wanted: str, fits: bool) -> None:
+    assert checks.packages([Package("numpy", wanted, version)]).status == ("ok" if fits else "fail")
+
+
+def test_a_package_that_is_missing_or_too_old_fails() -> None:
+    found = [Package("locust", ">=2.47,<2.48", "2.46.1"), Package("gevent", ">=26", None), Package("numpy", "", "2.1")]
+    check = checks.packages(found)
+    assert check.status == "fail"
+    assert "missing: gevent" in check.found
+    assert "locust 2.46.1 (required: >=2.47,<2.48)" in check.found
+    assert "numpy" not in check.found
+    assert checks.packages(found[2:]).status == "ok"
+
+
+@pytest.mark.parametrize(
+    ("soft", "hard", "status", "streams"),
+    [
+        (20_000, 20_000, "ok", "19900 streams"),
+        (1024, 524_288, "ok", "9900 streams"),  # Locust raises it to 10,000
+        (1024, 4096, "warn", "924 streams"),  # which it cannot here
+        (128, 128, "fail", "28 streams"),
+        (-1, -1, "ok", "no limit"),
+        (1024, -1, "ok", "9900 streams"),
+    ],
+)
+def test_open_files_are_said_in_streams(soft: int, hard: int, status: str, streams: str) -> None:
+    check = checks.open_files(soft, hard)
+    assert (check.status, streams in check.found) == (status, True), check
+
+
+@pytest.mark.parametrize(
+    ("usable", "quota", "status"), [(2, None, "ok"), (1, None, "warn"), (8, 1.5, "warn"), (8, 4.0, "ok")]
+)
+def test_one_core_is_too_few(usable: int, quota: float | None, status: str) -> None:
+    assert checks.cores(usable, 8, quota).status == status
+
+
+def test_the_rest_of_the_machine() -> None:
+    assert checks.python((3, 11, 2)).status == "ok"
+    assert checks.python((3, 10, 9)).status == "fail"
+    assert checks.ports(32_768, 60_999).status == "ok"
+    assert checks.ports(60_000, 60_999).status == "warn"
+    assert checks.clock(40).status == "ok"
+    assert "with real-time priority" in checks.reader("native", "", "", realtime=True).found
+    assert "without real-time priority" in checks.reader("native", "", "", realtime=False).found
+    assert checks.reader("python", "", "make setup", realtime=True).status == "warn"
+    assert checks.clock(1_000_000).status == "warn"
+    assert checks.memory(8_000, 16_000).status == "ok"
+    assert checks.memory(300, 16_000).status == "warn"
+    assert checks.loop_timers([0.1] * 100).status == "ok"
+    assert checks.loop_timers([0.1] * 97 + [20.0] * 3).status == "warn"
+    assert checks.loop_timers([]).status == "fail"
+
+
+@pytest.mark.parametrize(
+    ("found", "status"),
+    [
+        (Stamps(20, 20, 4_000), "ok"),
+        (Stamps(20, 5, 4_000), "warn"),
+        (Stamps(20, 0), "warn"),
+        (Stamps(0, 0, why="Protocol not available"), "warn"),
+    ],
+)
+def test_kernel_stamps_that_are_missing_are_a_warning(found: Stamps, status: str) -> None:
+    check = checks.kernel_stamps(found)
+    assert check.status == status
+    assert found.why in check.found
+
+
+def test_steal_is_read_of_what_passed_in_between() -> None:
+    before, after = Ticks.parse("cpu  100 0 0 800 0 0 0 0 0 0\ncpu0 1"), Ticks.parse("cpu  150 0 0 825 0 0 0 25 50 0")
+    assert before is not None
+    assert after == Ticks(25, 1000)  # guest time is in user time already
+    check = checks.steal(before, after)
+    assert check.status == "warn"
+    assert "25 % during this check" in check.found
+    assert checks.steal(before, before).status == "ok"
+    assert checks.steal(None, after).status == "ok"
+
+
+@given(st.text())
+def test_what_is_no_stat_line_is_none(text: str) -> None:
+    found = Ticks.parse(text)
+    assert found is None or text.startswith("cpu")
+
+
+def test_only_a_failure_changes_the_exit_code() -> None:
+    fine, odd, bad = Check("ok", "a", ""), Check("warn", "b", ""), Check("fail", "c", "")
+    assert [checks.exit_code(found) for found in ([], [fine, odd], [fine, bad, odd])] == [0, 0, 2]
+
+
+def test_the_text_has_a_line_for_each_and_the_remedy_below() -> None:
+    text = text_of([Check("ok", "clock", "fine"), Check("warn", "open files", "few", "raise it")])
+    lines = [line.split() for line in text.splitlines()]
+    assert lines == [["ok", "clock", "fine"], ["warn", "open", "files", "few"], ["->", "raise", "it"]]
+
+
+# -- this machine
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="SO_TIMESTAMPNS is Linux's")
+def test_this_kernel_stamps_loopback_reads() -> None:
+    found = network_checks.kernel_stamps()
+    assert found.reads == 20
+    assert found.stamped > 10
+    assert found.age_ns is not None
+    assert found.age_ns > 0
+
+
+def test_stamps_that_the_kernel_enables_late_are_counted_from_then_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    ages_ns = chain([None] * 30, repeat(5_000))
+    monkeypatch.setattr(network_checks, "_stamp_age_ns", lambda *_sockets: next(ages_ns))
+    assert network_checks.kernel_stamps() == Stamps(20, 20, 5_000)
+
+
+def test_the_loops_timer_is_watched_for_the_time_that_was_asked() -> None:
+    late_ms = network_checks.timer_lateness_ms(0.1)
+    assert late_ms
+    assert min(late_ms) >= 0
+
+
+def test_this_machine_has_a_line_for_everything() -> None:
+    whats = [check.what for check in machine.check()]
+    assert len(whats) == len(set(whats))
+    needed = {
+        "Python",
+        "packages",
+        "open files",
+        "cores",
+        "kernel stamps",
+        "reader",
+        "clock",
+        "steal",
+        "event loop",
+        "memory",
+    }
+    assert needed <= set(whats)
+
+
+def test_every_package_of_the_metadata_is_checked() -> None:
+    found = {package.name: package for package in machine.packages()}
+    assert found["locust"].required
+    assert found["locust"].version
+    assert "inferload" in found
+    assert "pytest" not in found  # an extra
+
+
+# -- servers
+
+
+def doctor(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, dict[str, dict[str, Any]], str]:
+    """(exit code, the checks of the server by subject, the printed text)."""
+    code = cli.main(["doctor", "--json", *arguments])
+    printed = capsys.readouterr().out
+    return code, {check["what"]: check for check in json.loads(printed)["server"]}, printed
+
+
+@pytest.fixture(autouse=True)
+def short_look(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(machine, "LOOK_S", 0.05)
+    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
+
+
+def test_the_simulator_has_everything(simulator: Callable[..., Simulator], capsys: pytest.CaptureFixture[str]) -> None:
+    code, found, _ = doctor(capsys, "--host", simulator("--ttft-ms", "2", "--itl-ms", "1").url)
+    assert code == 0
+    assert {what: check["status"] for what, check in found.items()} == dict.fromkeys(found, "ok")
+    assert found["engine"]["found"] == "simulator 0.32.0"
+    assert {"TLS", "model", "usage", "running usage", "own times", "cached tokens", "cache_salt", "/tokenize"} <= set(
+        found
+    )
+    assert "22 of 26 names; missing: spec_decode_*" in found["metrics"]["found"]
+
+
+def test_options_that_are_off_are_seen_and_a_key_stays_unsaid(
+    simulator: Callable[..., Simulator], capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    flags = ["--no-enable-per-request-metrics", "--no-enable-prompt-tokens-details", "--api-key", "sesame-9"]
+    server = simulator("--ttft-ms", "2", "--itl-ms", "1", *flags)
+    code, found, _ = doctor(capsys, "--host", server.url)
+    assert code == 2
+    assert list(found) == ["server"]
+    assert "--api-key-file" in found["server"]["remedy"]
+    key = tmp_path / "key"
+    key.write_text("sesame-9\n")
+    code, found, printed = doctor(capsys, "--host", server.url, "--api-key-file", str(key))
+    assert code == 0
+    assert "sesame-9" not in printed
+    off = {what for what, check in found.items() if check["status"] == "warn"}
+    assert off == {"own times", "cached tokens"}
+    assert "--enable-per-request-metrics" in found["own times"]["remedy"]
+
+
+def test_a_host_that_refuses_is_one_line_and_exit_code_2(capsys: pytest.CaptureFixture[str]) -> None:
+    code, found, _ = doctor(capsys, "--host", f"http://127.0.0.1:{free_port()}")
+    assert code == 2
+    assert list(found) == ["server"]
+    assert found["server"]["status"] == "fail"
+    assert "refused" in found["server"]["found"]
+    assert found["server"]["remedy"]
+
+
+def test_a_host_that_is_none_is_a_usage_error(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["doctor", "--host", "server:8000"]) == 2
+    assert "http://" in capsys.readouterr().err
+
+
+class Bare(BaseHTTPRequestHandler):
+    """A server that streams, and refuses every field that it does not know."""
+
+    streams = True
+
+    def log_message(self, *_: object) -> None:
+        """Nothing."""
+
+    def do_GET(self) -> None:
+        if self.path == "/v1/models":
+            self._answer(200, "application/json", b'{"data": [{"id": "m"}]}')
+        else:
+            self._answer(404, "text/plain", b"no")
+
+    def do_POST(self) -> None:
+        asked = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        known = {"model", "messages", "max_tokens", "stream", "stream_options"}
+        if self.path != "/v1/chat/completions" or set(asked) - known or len(asked["stream_options"]) > 1:
+            self._answer(400, "application/json", b'{"error": "unknown field"}')
+        elif not self.streams:
+            self._answer(200, "application/json", b'{"choices": []}')
+        else:
+            event = b'data: {"choices": [{"delta": {"content": "one "}, "finish_reason": null}]}\n\n'
+            self._answer(200, "text/event-stream", event * 2 + b"data: [DONE]\n\n")
+
+    def _answer(self, status: int, kind: str, body: bytes) -> None:
+        self.send_response(status)
+        self.send_header("Content-Type", kind)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+
+@pytest.fixture
+def bare() -> Iterator[str]:
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Bare)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    yield f"http://127.0.0.1:{server.server_port}"
+    server.shutdown()
+    server.server_close()
+
+
+def test_a_server_that_knows_little_gets_warnings_with_remedies(bare: str, capsys: pytest.CaptureFixture[str]) -> None:
+    code, found, _ = doctor(capsys, "--host", bare)
+    assert code == 0
+    fine = {what for what, check in found.items() if check["status"] == "ok"}
+    assert fine == {"server", "TLS", "model", "streaming"}
+    assert all(check["remedy"] for what, check in found.items() if what not in fine)
+
+
+def test_a_server_that_does_not_stream_fails(
+    bare: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Bare, "streams", False)
+    code, found, _ = doctor(capsys, "--host", bare)
+    assert code == 2
+    assert found["streaming"]["status"] == "fail"
+
+
+def test_a_metrics_page_without_the_needed_names_is_a_warning() -> None:
+    known = set(network_checks.known_metrics())
+    vllm, sglang = (network_checks.MetricsPage(name, frozenset(known)) for name in ("vllm", "sglang"))
+    assert server_checks.of_metrics("u", vllm).status == "ok"
+    assert server_checks.of_metrics("u", sglang).found == "u, names of sglang: 12 of 12"
+    without = network_checks.MetricsPage("vllm", frozenset(known - {network_checks.NEEDED_METRICS[0]}))
+    assert server_checks.of_metrics("u", without).status == "warn"
+    assert set(network_checks.NEEDED_METRICS) <= known

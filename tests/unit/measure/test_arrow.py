@@ -1,0 +1,66 @@
+"""Columns are written and read without pandas, and a program that wants pandas still has it."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+from paths import SUPPORT
+
+WITHOUT = """
+import sys
+from array import array
+sys.path.insert(0, {tests!r})
+from records import turn
+from inferload import scrapes_file, turns_file
+from inferload.results import agent_tasks
+from inferload.server_metrics import series
+from inferload.measure.clock import Anchor
+from inferload.measure.columns import exact_values
+columns = turns_file.TurnColumns()
+columns.append(turn())
+table = turns_file.to_table(columns, Anchor(1, 2), "w")
+assert len(exact_values(table, None)["ttft_ms"]) == 1
+assert "numpy" in sys.modules and "pandas" not in sys.modules
+"""
+
+SCRAPER = """
+import sys
+from pathlib import Path
+import inferload.client.scraper
+from inferload import scrapes_file
+folder = Path({folder!r})
+for number in range(2):
+    columns = scrapes_file.ScrapeColumns()
+    columns.append(number, "http://one", "vllm:x", (("engine", "0"),), 1.0)
+    scrapes_file.write_part(folder, number, columns.to_table())
+scrapes_file.join_parts(folder)
+assert [one.name for one in folder.iterdir()] == [scrapes_file.JOINED]
+assert not {{"pandas", "pyarrow.compute"}} & sys.modules.keys()
+"""
+
+WITH = """
+import sys
+from inferload.measure.arrow import pa
+assert pa.array([1]).to_numpy().tolist() == [1] and "pandas" not in sys.modules
+assert pa.table({"a": pa.array([1])}).to_pandas()["a"].tolist() == [1]
+import pandas as pd
+assert pa.array(pd.Series([1, 2])).to_pylist() == [1, 2]
+assert pa.Table.from_pandas(pd.DataFrame({"x": ["a"]})).to_pydict() == {"x": ["a"]}
+"""
+
+
+def outcome(code: str) -> str:
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    return ran.stderr
+
+
+def test_where_tokens_are_stamped_there_is_no_pandas() -> None:
+    assert outcome(WITHOUT.format(tests=str(SUPPORT))) == ""
+
+
+def test_a_scraper_starts_without_what_it_does_not_use(tmp_path: Path) -> None:
+    assert outcome(SCRAPER.format(folder=str(tmp_path))) == ""
+
+
+def test_whoever_wants_pandas_has_it() -> None:
+    assert outcome(WITH) == ""

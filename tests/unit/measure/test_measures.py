@@ -1,0 +1,147 @@
+"""The table of measures, against a turn whose instants are known, and against the page that is generated from it."""
+
+import math
+from array import array
+
+import pytest
+from hypothesis import assume, given
+from paths import ROOT
+from records import MS, turn, turns
+
+from inferload.measure import measures
+from inferload.measure.measures import MEASURES, PEERS, by_name
+from inferload.measure.record import TurnRecord
+
+
+def value(name: str, record: TurnRecord) -> float | None:
+    per_turn = by_name(name).per_turn
+    assert per_turn is not None
+    return per_turn(record)
+
+
+def samples(name: str, record: TurnRecord) -> list[float]:
+    per_event = by_name(name).per_event
+    assert per_event is not None
+    return list(per_event(record))
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("lag_ms", 2),
+        ("connect_ms", 7.5),
+        ("upload_ms", 1),
+        ("ttft_ms", 50),
+        ("first_event_ms", 49),
+        ("ttft_planned_ms", 52),
+        ("ttfo_ms", 60),
+        ("tpot_ms", 10),
+        ("e2e_ms", 90),
+        ("e2e_planned_ms", 92),
+        ("server_queue_ms", 0.5),
+        ("server_ttft_ms", 40.0),
+        ("server_generation_ms", 41.0),
+    ],
+)
+def test_each_measure_of_a_known_turn(name: str, expected: float) -> None:
+    record = turn(connect_ns=7_500_000, server_queue_ms=0.5, server_ttft_ms=40.0, server_generation_ms=41.0)
+    assert value(name, record) == expected
+
+
+def test_what_never_happened_has_no_value() -> None:
+    record = TurnRecord("t", "s", 0, "chat", "w", "measure", planned_ns=5, closed_ns=9)
+    assert [m.name for m in MEASURES if m.per_turn is not None and m.per_turn(record) is not None] == []
+    assert [m.name for m in MEASURES if m.per_event is not None and len(m.per_event(record))] == []
+
+
+@pytest.mark.parametrize("said", [math.nan, math.inf])
+def test_a_server_s_figure_that_is_no_number_was_not_said(said: float) -> None:
+    assert value("server_ttft_ms", turn(server_ttft_ms=said)) is None
+
+
+def test_a_cancelled_turn_has_no_measure_of_its_whole_answer() -> None:
+    cancelled = turn(finish_reason="cancelled")
+    known = {one.name for one in MEASURES if one.per_turn is not None and one.per_turn(cancelled) is not None}
+    assert cancelled.ok
+    assert {"ttft_ms", "ttfo_ms", "lag_ms"} <= known
+    assert not known & {"e2e_ms", "e2e_planned_ms", "tpot_ms"}
+    assert len(measures.gaps_ms(cancelled)) == 4
+
+
+def test_gaps_are_one_for_each_event_after_the_first() -> None:
+    record = turn(event_ns=array("q", [50 * MS, 60 * MS, 60 * MS, 400 * MS]))
+    assert samples("itl_ms", record) == [10, 0, 340]
+
+
+@pytest.mark.parametrize(
+    ("tokens", "expected"),
+    [
+        ([1, 1, 1, 1], [10, 20, 30]),
+        ([3, 2, 1, 3], [5, 5, 20, 10, 10, 10]),
+        ([1, 0, 2, 1], [15, 15, 30]),  # the time to the event without a token belongs to the next one's
+        ([1, 2, 0, 0], [5, 5]),
+        ([0, 0, 0, 0], []),
+    ],
+)
+def test_gaps_by_token_where_the_server_counted(tokens: list[int], expected: list[float]) -> None:
+    record = turn(event_ns=array("q", [0, 10 * MS, 30 * MS, 60 * MS]), event_tokens=array("i", tokens))
+    assert samples("itl_token_ms", record) == expected
+
+
+@pytest.mark.parametrize(
+    ("output_tokens", "expected"),
+    [
+        (4, [10, 20, 30]),
+        (8, [5, 5, 10, 10, 15, 15]),  # two tokens to each event
+        (6, pytest.approx([20 / 3, 20 / 3, 40 / 3, 20, 20])),  # 1.5 to each: 2, 1, 2 samples after the first event
+        (None, []),
+        (0, []),
+    ],
+)
+def test_gaps_by_token_where_only_the_sum_is_known(output_tokens: int | None, expected: list[float]) -> None:
+    record = turn(event_ns=array("q", [0, 10 * MS, 30 * MS, 60 * MS]), output_tokens=output_tokens)
+    assert samples("itl_token_ms", record) == expected
+
+
+@given(turns())
+def test_gaps_by_token_are_as_many_as_tokens_came_after_the_first(record: TurnRecord) -> None:
+    assume(record.event_ns is not None)
+    assert record.event_ns is not None
+    shared = samples("itl_token_ms", record)
+    if record.event_tokens is not None:
+        carrying = [count for count in record.event_tokens if count]
+        assert len(shared) == (sum(carrying[1:]) if len(record.event_ns) > 1 else 0)
+    elif record.output_tokens:
+        first = record.output_tokens // len(record.event_ns)
+        assert len(shared) == (record.output_tokens - first if len(record.event_ns) > 1 else 0)
+    else:
+        assert shared == []
+
+
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        ({"output_tokens": None}, None),
+        ({"output_tokens": 10}, 5),  # two tokens to each of five events: 40 ms for eight
+        ({"event_tokens": array("i", [1, 1, 1, 1, 1])}, 10),
+        ({"event_tokens": array("i", [3, 1, 1, 0, 0])}, 20),
+        ({"event_tokens": array("i", [5, 0, 0, 0, 0])}, None),
+        ({"event_ns": array("q", [50 * MS]), "output_tokens": 1}, None),
+        ({"event_ns": None}, None),
+    ],
+)
+def test_tpot_leaves_out_the_first_event_s_tokens(changes: dict[str, object], expected: float | None) -> None:
+    assert value("tpot_ms", turn(**changes)) == expected
+
+
+def test_every_row_is_one_kind_and_says_what_the_others_call_it() -> None:
+    for measure in MEASURES:
+        assert (measure.per_turn is None) != (measure.per_event is None), measure.name
+        assert tuple(measure.called) == PEERS, measure.name
+        assert measure.name.endswith(f"_{measure.unit}")
+    assert len({measure.name for measure in MEASURES}) == len(MEASURES) == 16
+
+
+def test_the_page_is_what_the_table_says() -> None:
+    page = (ROOT / "docs/measures.md").read_text(encoding="utf-8")
+    assert page == measures.document(), "python -m inferload.measure.measures > docs/measures.md"

@@ -1,0 +1,109 @@
+"""Paired statistics, held against simulated runs whose truth is known: coverage, false alarms and power."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy.signal import lfilter
+
+from inferload.statistics.paired_runs import detectable, effect, holm, pairs_needed, power, sign_flip
+
+positive = st.floats(1e-3, 1e6)
+
+
+@given(st.lists(st.tuples(positive, positive), min_size=1, max_size=12))
+def test_swapping_the_sides_turns_the_effect_over(pairs: list[tuple[float, float]]) -> None:
+    one, other = zip(*pairs, strict=True)
+    there, back = effect(one, other), effect(other, one)
+    assert there.ratio == pytest.approx(1 / back.ratio)
+    if there.low is not None:
+        assert back.high is not None
+        assert there.low == pytest.approx(1 / back.high)
+    assert (there.p is None) == (len(pairs) < 3)
+    if there.p is not None:
+        assert there.p == pytest.approx(back.p)
+        assert there.p_sign_flip == pytest.approx(back.p_sign_flip)
+
+
+def test_sign_flips_cannot_reject_with_five_pairs() -> None:
+    assert sign_flip([0.5] * 5) == 0.0625
+    assert sign_flip([0.5] * 6) == 0.03125
+    assert sign_flip([0.1, -0.1, 0.2, -0.2]) == 1.0
+
+
+def test_sampled_sign_flips_agree_with_exact_ones() -> None:
+    logs = np.random.default_rng(3).normal(0.03, 0.06, 13).tolist()
+    exact = sign_flip(logs)
+    padded = sign_flip([*logs, 1e-15])  # one more pair, which says nothing: sampled now
+    assert padded == pytest.approx(exact, abs=0.01)
+
+
+def test_what_makes_no_pairs_is_refused() -> None:
+    with pytest.raises(ValueError, match="are no pairs"):
+        effect([1.0], [])
+    with pytest.raises(ValueError, match="positive"):
+        effect([1.0], [0.0])
+
+
+def simulated(rng: np.random.Generator, pairs: int, change: float, jitter: float) -> tuple[list[float], list[float]]:
+    """Two sides whose runs are each a mean of autocorrelated turns, under a load that a pair shares, with restart jitter."""
+    sides: tuple[list[float], list[float]] = [], []
+    for _pair in range(pairs):
+        shared = rng.normal(0, 0.25)  # the pair's schedule: the same on both sides
+        for side, factor in zip(sides, (1.0, 1.0 + change), strict=True):
+            # A queue's memory: each turn's noise is nine tenths of the one before.
+            noise = lfilter([np.sqrt(1 - 0.81)], [1, -0.9], rng.normal(size=250))[50:]
+            restart = np.exp(rng.normal(0, jitter))
+            side.append(float(np.mean(100 * factor * restart * np.exp(shared + 0.05 * noise))))
+    return sides
+
+
+def test_intervals_cover_the_truth_and_the_gate_seldom_cries_wolf() -> None:
+    rng = np.random.default_rng(20)
+    covered = alarms = 0
+    for _draw in range(400):
+        found = effect(*simulated(rng, 6, 0.10, 0.03))
+        assert found.low is not None
+        assert found.high is not None
+        covered += found.low <= 1.10 <= found.high
+        same = effect(*simulated(rng, 6, 0.0, 0.03))
+        alarms += same.p is not None and same.p < 0.05
+    # 95 % of 400 draws: three standard errors are 3.3 points.
+    assert 0.917 <= covered / 400 <= 0.983
+    assert alarms / 400 <= 0.083
+
+
+@pytest.mark.parametrize(("pairs", "sd", "said"), [(5, 0.043, 0.95), (8, 0.064, 0.95)])
+def test_power_is_what_simulation_gives(pairs: int, sd: float, said: float) -> None:
+    assert power(0.10, sd, pairs) == pytest.approx(said, abs=0.03)
+    rng = np.random.default_rng(7)
+    found = 0
+    for _draw in range(600):
+        logs = rng.normal(np.log(1.10), sd, pairs)
+        p = effect([1.0] * pairs, np.exp(logs).tolist()).p
+        found += p is not None and p < 0.05
+    assert found / 600 == pytest.approx(power(0.10, sd, pairs), abs=0.05)
+
+
+@given(st.floats(0.005, 0.3), st.integers(3, 20))
+def test_the_smallest_change_that_is_found_is_found(sd: float, pairs: int) -> None:
+    size = detectable(sd, pairs)
+    assert size is not None
+    assert power(size, sd, pairs) == pytest.approx(0.8, abs=1e-3)
+    needed = pairs_needed(size * 1.001, sd)
+    assert needed is not None
+    assert needed <= pairs
+
+
+@given(st.dictionaries(st.text(min_size=1), st.floats(0, 1), min_size=1, max_size=8))
+def test_holm_keeps_the_order_and_only_raises(p_values: dict[str, float]) -> None:
+    adjusted = holm(p_values)
+    names = sorted(p_values, key=lambda name: p_values[name])
+    assert [adjusted[name] for name in names] == sorted(adjusted.values())
+    assert all(p_values[name] <= adjusted[name] <= 1 for name in names)
+    least = min(p_values.values())
+    assert min(adjusted.values()) == pytest.approx(min(1, least * len(p_values)))
+
+
+def test_holm_by_hand() -> None:
+    assert holm({"a": 0.01, "b": 0.04, "c": 0.03}) == {"a": 0.03, "c": 0.06, "b": 0.06}

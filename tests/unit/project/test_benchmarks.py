@@ -1,0 +1,428 @@
+"""The benchmark's server keeps its times, its reader reads them, and the harness tells what a client said from what is true."""
+
+import http.client
+import json
+import os
+import re
+import shutil
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from paths import ROOT
+
+sys.path.insert(0, str(ROOT))
+
+from benchmarks import bench, bigrun, peers, table, workloads
+from benchmarks.cases import CASES, Case
+from benchmarks.clients import INFERLOAD, READER, Load, scenario_text
+from benchmarks.reported import Reported, Row, Sample, Spent, Streaming, marks, peak_while_streaming, streaming
+from benchmarks.server import PROGRAMS, Certificate, PacedServer, ServerError, make_certificate
+from benchmarks.watched import on_core, run_watched
+
+COMPILER = shutil.which("cc") or shutil.which("gcc")
+needs_compiler = pytest.mark.skipif(COMPILER is None, reason="no C compiler on this machine")
+TINY = Case("tiny", "two short turns", ttft_ms=60, gap_ms=10, tokens=20, turns=2, turns_for_p99=0)
+
+
+@pytest.fixture(scope="module")
+def programs() -> Path:
+    """Both C programs, built as `make bench` builds them."""
+    command = ["make", "--no-print-directory", f"CC={COMPILER}", "bench-programs"]
+    built = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert built.returncode == 0, built.stderr
+    assert "warning" not in built.stderr, built.stderr
+    return PROGRAMS
+
+
+@pytest.fixture
+def server(programs: Path) -> Iterator[PacedServer]:
+    with PacedServer(TINY, core=1) as running:
+        yield running
+
+
+def post(server: PacedServer, path: str, body: Any, timeout_s: float = 20) -> tuple[int, str]:
+    connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=timeout_s)
+    connection.request("POST", path, body if isinstance(body, bytes) else json.dumps(body))
+    reply = connection.getresponse()
+    found = reply.status, reply.read().decode()
+    connection.close()
+    return found
+
+
+def events_of(text: str) -> list[Any]:
+    payloads = [line.removeprefix("data: ") for line in text.split("\n\n") if line]
+    assert payloads[-1] == "[DONE]"
+    return [json.loads(payload) for payload in payloads[:-1]]
+
+
+def read(server: PacedServer, *flags: str) -> dict[str, Any]:
+    command = [str(PROGRAMS / "reader"), "--port", str(server.port), *flags]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60)
+    found: dict[str, Any] = json.loads(done.stdout)
+    return found
+
+
+@needs_compiler
+@pytest.mark.parametrize("stamps", ["user", "kernel"])
+def test_reader_and_server_agree_on_what_was_sent_and_when(server: PacedServer, stamps: str) -> None:
+    server.reset()
+    said = read(server, "--streams", "20", "--turns", "3", "--tokens", "20", "--stamps", stamps)
+    stats = server.stats()
+    assert (said["turns"], said["failed"], said["events"], said["tokens"]) == (60, 0, 1200, 1200)
+    assert (stats["turns"], stats["aborted"], stats["events_sent"], stats["tokens_sent"]) == (60, 0, 1200, 1200)
+    assert said["ttft_ms"]["count"] == 60
+    assert said["itl_ms"]["count"] == 60 * 19
+    assert stats["lateness_ms"]["all"]["count"] + stats["blocked"] == 1200
+    assert stats["lateness_ms"]["first"]["count"] == 60
+    assert stats["unstamped_requests"] == 0
+    # Never early; and late by what the server says, give or take a busy machine.
+    assert 0.999 < said["ttft_ms"]["mean"] / TINY.ttft_ms < 1.6
+    assert 0.7 < said["itl_ms"]["mean"] / TINY.gap_ms < 1.4
+
+
+@needs_compiler
+def test_the_stream_is_shaped_as_a_client_expects(server: PacedServer) -> None:
+    status, text = post(server, "/v1/chat/completions", {"stream": True, "max_tokens": 5})
+    events = events_of(text)
+    assert status == 200
+    assert [len(event["choices"]) for event in events] == [1, 1, 1, 1, 1, 0]
+    assert all(event["object"] == "chat.completion.chunk" and event["id"] == events[0]["id"] for event in events)
+    assert events[0]["choices"][0]["delta"]["role"] == "assistant"
+    assert [event["choices"][0]["finish_reason"] for event in events[:5]] == [None] * 4 + ["length"]
+    assert all(re.fullmatch(r" [a-z]{4}", event["choices"][0]["delta"]["content"]) for event in events[:5])
+    assert all(event["usage"] is None for event in events[:5])
+    assert events[5]["usage"]["completion_tokens"] == 5
+
+
+@needs_compiler
+@pytest.mark.parametrize("place", ["first", "last"])
+def test_max_tokens_is_found_at_either_end_of_half_a_megabyte(server: PacedServer, place: str) -> None:
+    limit, message = '"max_tokens": 3', '"messages": [{"role": "user", "content": "' + "word " * 100_000 + '"}]'
+    parts = [limit, message] if place == "first" else [message, limit]
+    body = ("{" + ", ".join(['"stream": true', *parts]) + "}").encode()
+    _, text = post(server, "/v1/chat/completions", body)
+    assert events_of(text)[-1]["usage"]["completion_tokens"] == 3
+    assert server.stats()["body_bytes"] == len(body)
+
+
+@needs_compiler
+def test_several_tokens_in_an_event_and_the_rest_in_the_last(programs: Path) -> None:
+    case = Case("eight", "", ttft_ms=1, gap_ms=1, tokens=20, tokens_per_event=8)
+    with PacedServer(case, core=1) as running:
+        _, text = post(running, "/v1/chat/completions", {"stream": True})
+        events = events_of(text)
+        words = [len(event["choices"][0]["delta"]["content"].split()) for event in events[:-1]]
+        stats = running.stats()
+    assert words == [8, 8, 4]
+    assert events[-1]["usage"]["completion_tokens"] == 20
+    assert (stats["events_sent"], stats["tokens_sent"]) == (3, 20)
+
+
+@needs_compiler
+def test_pages_beside_the_stream(server: PacedServer) -> None:
+    assert server.call("GET", "/v1/models")["data"][0]["id"] == "paced"
+    assert server.call("GET", "/version") == {"version": "paced"}
+    status, text = post(server, "/tokenize", {"prompt": 'one two\none "two"'})
+    found = json.loads(text)
+    assert (status, found["count"]) == (200, 4)
+    assert found["tokens"][0] == found["tokens"][2] != found["tokens"][1]
+    status, text = post(server, "/v1/chat/completions", {"max_tokens": 2})
+    assert json.loads(text)["usage"]["completion_tokens"] == 2
+    assert post(server, "/v1/embeddings", {})[0] == 404
+    with pytest.raises(ValueError, match="Expecting value"):
+        server.call("GET", "/metrics")  # a Prometheus page
+
+
+@needs_compiler
+def test_a_client_that_leaves_is_counted_and_harms_nobody(server: PacedServer) -> None:
+    body = b'{"stream": true}'
+    with socket.create_connection(("127.0.0.1", server.port)) as leaving:
+        leaving.sendall(b"POST /v1/chat/completions HTTP/1.1\r\ncontent-length: %d\r\n\r\n%s" % (len(body), body))
+        assert leaving.recv(100).startswith(b"HTTP/1.1 200")
+    _, text = post(server, "/v1/chat/completions", {"stream": True, "max_tokens": 4})
+    stats = server.stats()
+    assert len(events_of(text)) == 5
+    assert (stats["turns"], stats["aborted"], stats["running"]) == (1, 1, 0)
+
+
+@needs_compiler
+def test_what_is_no_request_is_refused(server: PacedServer) -> None:
+    for text in (b"nonsense\r\n\r\n", b"POST /x HTTP/1.1\r\ntransfer-encoding: chunked\r\n\r\n", b"x" * 20_000):
+        with socket.create_connection(("127.0.0.1", server.port), timeout=20) as bad:
+            bad.sendall(text)
+            assert b" 400 " in bad.recv(200)
+    assert server.call("GET", "/stats")["running"] == 0
+
+
+@needs_compiler
+def test_the_spread_moves_the_end_of_the_first_turn_and_no_event(programs: Path) -> None:
+    case = Case("spread", "", ttft_ms=20, gap_ms=5, tokens=4, spread=True, turns=2)
+    assert case.spread_ms == pytest.approx(35)
+    with PacedServer(case, core=1) as running:
+        said = read(running, "--streams", "20", "--turns", "2", "--tokens", "4")
+        spread = said["measured_s"] / (2 * case.turn_s)
+    assert 0.99 < said["ttft_ms"]["mean"] / case.ttft_ms < 2.5
+    assert spread > 1.2  # the last of twenty streams began its second turn later by most of a turn
+
+
+@needs_compiler
+def test_its_books_are_printed_at_the_end_and_every_option_is_in_the_help(programs: Path) -> None:
+    source = (ROOT / "benchmarks" / "paced_server.c").read_text()
+    shown = subprocess.run(
+        [str(programs / "paced_server"), "--help"], capture_output=True, text=True, check=True
+    ).stdout
+    flags = set(re.findall(r'strcmp\(flag, "(--[a-z-]+)"\)', source)) - {"--help"}
+    assert len(flags) > 8
+    assert {flag for flag in flags if flag not in shown} == set()
+    command = [str(programs / "paced_server"), "--port", "0", "--exit-after-s", "0.01"]
+    said = subprocess.run(command, capture_output=True, text=True, check=True, timeout=20).stdout.splitlines()
+    assert re.fullmatch(r"paced_server on http://127\.0\.0\.1:\d+", said[0])
+    assert json.loads(said[1])["lateness_ms"]["all"] == {
+        "count": 0,
+        "mean": None,
+        "p50": None,
+        "p99": None,
+        "max": None,
+    }
+    for flags_wrong in (["--tokens", "none"], ["--nonsense", "1"], ["--tokens"]):
+        wrong = subprocess.run(
+            [str(programs / "paced_server"), *flags_wrong], capture_output=True, text=True, check=False
+        )
+        assert (wrong.returncode, len(wrong.stderr.splitlines())) == (2, 1)
+
+
+@pytest.fixture
+def certificate(tmp_path: Path) -> Certificate:
+    if shutil.which("openssl") is None:
+        pytest.skip("no openssl command on this machine")
+    return make_certificate(tmp_path)
+
+
+@needs_compiler
+def test_tls(programs: Path, certificate: Certificate) -> None:
+    try:
+        running = PacedServer(TINY, core=1, certificate=certificate)
+    except ServerError:
+        pytest.skip("built without OpenSSL's headers")
+    with running:
+        said = read(running, "--streams", "5", "--turns", "2", "--tokens", "20", "--tls", "1", "--stamps", "kernel")
+        assert running.stats()["tokens_sent"] == 200
+    assert (said["turns"], said["failed"], said["tokens"]) == (10, 0, 200)
+    assert 0.99 < said["ttft_ms"]["mean"] / TINY.ttft_ms < 1.6
+
+
+@needs_compiler
+def test_a_round_with_the_reader_writes_its_page(
+    programs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setitem(CASES, "tiny", TINY)
+    monkeypatch.setattr(peers, "PEERS_DIR", tmp_path)
+    absent = bench.CLIENTS["vllm-rs"]
+    monkeypatch.setitem(
+        bench.CLIENTS,
+        "vllm-rs",
+        type(absent)(absent.name, absent.version, lambda: "not installed: make bench-peers", absent.call, absent.parse),
+    )
+    page, figures = tmp_path / "page.md", tmp_path / "figures.json"
+    flags = ["--cases", "tiny", "--sizes", "3", "--clients", "reader", "vllm-rs"]
+    assert bench.main([*flags, "--write", str(page), "--json", str(figures)]) == 0
+    text = page.read_text()
+    assert "vllm-rs bench serve: not installed: make bench-peers" in text
+    row = json.loads(figures.read_text())["rows"][0]
+    assert (row["client"], row["streams"], row["reported"]["turns"]) == ("C reader", 3, 6)
+    assert row["server"]["tokens_sent"] == 120
+    assert f"{bench.CLIENTS['aiperf'].name}: not requested (--clients)" in text
+    assert str(tmp_path) not in text
+
+
+def test_the_last_line_of_a_client_is_told_without_its_colours(tmp_path: Path) -> None:
+    log = tmp_path / "output.txt"
+    log.write_text("begun\n\x1b[0;36m(pid 7)\x1b[0m \x1b[32mINFO\x1b[0m ready\n\x1b[0m\n")
+    assert bench._last_line(log) == "(pid 7) INFO ready"
+
+
+@needs_compiler
+def test_a_client_that_fails_is_a_row_that_says_so(
+    programs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broken = type(READER)(READER.name, READER.version, READER.missing, READER.call, lambda _load: json.loads(""))
+    monkeypatch.setitem(CASES, "tiny", TINY)
+    monkeypatch.setitem(bench.CLIENTS, "reader", broken)
+    page = tmp_path / "page.md"
+    flags = ["--cases", "tiny", "--sizes", "2", "--clients", "reader", "--json", str(tmp_path / "figures.json")]
+    assert bench.main([*flags, "--write", str(page)]) == 1
+    assert "no figures: exit code 0 (JSONDecodeError)" in page.read_text()
+
+
+def test_all_processes_of_a_client_count_and_a_late_one_is_ended(tmp_path: Path) -> None:
+    burn = "import time\nwhile time.process_time() < 0.3: pass"
+    parent = f"import subprocess, sys\nsubprocess.run([sys.executable, '-c', {burn!r}])"
+    argv = [sys.executable, "-c", parent]
+    spent = run_watched(argv, {}, core=0, log=tmp_path / "a.txt", tokens_sent=lambda: 0, timeout_s=60)
+    assert spent.exit_code == 0
+    assert spent.cpu_s > 0.29
+    argv = [sys.executable, "-c", "import threading; threading.Event().wait()"]
+    late = run_watched(argv, {}, core=0, log=tmp_path / "b.txt", tokens_sent=lambda: 0, timeout_s=0.1)
+    assert late.exit_code == -9
+
+
+def test_the_middle_of_a_run() -> None:
+    samples = [
+        Sample(float(s), tokens, s * 0.5, 10.0 + s) for s, tokens in enumerate([0, 0, 50, 250, 500, 750, 1000, 1000])
+    ]
+    middle = streaming(samples)
+    assert middle == Streaming(seconds=2.0, tokens=500, cpu_s=1.0)
+    assert (middle.cpu_us_per_token, middle.cpu_share, middle.tokens_per_s) == (2000.0, 0.5, 250.0)
+    assert (
+        peak_while_streaming(samples) == 16.0
+    )  # the one that saw the last tokens; what grew later is not the client's
+    assert streaming(samples[:3]) is None
+    assert streaming([]) is None
+    assert peak_while_streaming([]) is None
+
+
+def row_with(part: Streaming | None, server_late_ms: float = 0.1, failed: int = 0, verdict: str | None = None) -> Row:
+    spent = Spent(exit_code=0, wall_s=10, cpu_s=5, streaming=part, peak_mb=100)
+    said = Reported(ttft_mean_ms=51, ttft_p99_ms=55, itl_p99_ms=11, turns=600, failed=failed, verdict=verdict)
+    return Row("base", "some client", "1.0", 100, said, spent, {"lateness_ms": {"all": {"p99": server_late_ms}}})
+
+
+def test_who_did_not_keep_up_is_marked() -> None:
+    case = CASES["base"]
+    true_rate = case.tokens_per_s(100)
+    good = Streaming(seconds=10, tokens=round(10 * true_rate), cpu_s=4)
+    assert marks(row_with(good), case) == ()
+    slow = Streaming(seconds=10, tokens=round(6 * true_rate), cpu_s=4)
+    assert marks(row_with(slow), case) == ("did not keep up: 60% of the true token rate",)
+    full = Streaming(seconds=10, tokens=round(9.5 * true_rate), cpu_s=9.9)
+    assert marks(row_with(full), case) == ("did not keep up: 99% of its core",)
+    assert marks(row_with(None), case) == ("too short to tell CPU and rate",)
+    said = marks(row_with(good, server_late_ms=2.5, failed=3, verdict="suspect (lag)"), case)
+    assert said == ("server itself late: p99 2.5 ms", "3 turns failed", "its own verdict: suspect (lag)")
+    large = Row("bodies", "some client", "1.0", 100, Reported(), server={"turns": 4, "body_bytes": 2_000_000})
+    assert "bodies of 500 kB" in marks(large, CASES["bodies"])
+
+
+def test_points_over_the_reader() -> None:
+    case = CASES["base"]
+    figure = table.FIGURES[0]
+    assert figure.name == "TTFT mean"
+    assert table.points(figure, case, Reported(ttft_mean_ms=55), Reported(ttft_mean_ms=50.5)) == pytest.approx(9.0)
+    assert table.points(figure, case, Reported(ttft_mean_ms=48), Reported(ttft_mean_ms=50)) == pytest.approx(4.0)
+    assert table.points(figure, case, Reported(), Reported(ttft_mean_ms=50)) is None
+    reader = Row("base", table.READER_NAME, "", 100, Reported(ttft_mean_ms=50.5, ttft_p99_ms=51, itl_p99_ms=10))
+    distances = table.distance_table(case, [reader, row_with(None)])
+    assert "| TTFT mean: some client | 1.0 |" in distances
+    assert "| TTFT mean: target of inferload | 1 |" in distances
+    assert table.distance_table(case, [row_with(None)]) == ""
+
+
+def test_cases_say_how_long_a_turn_takes() -> None:
+    assert CASES["base"].turn_s == pytest.approx(1.04)
+    assert CASES["eight"].events == 100
+    assert CASES["long"].turn_s == pytest.approx(10.03)
+    assert CASES["base"].turns_of(100) == 11
+    assert CASES["base"].turns_of(1000) == 6
+    assert CASES["base"].turns_of(1) == 28  # no longer than half a minute
+    assert CASES["bodies"].sizes((100, 300, 600)) == (100, 300)
+
+
+def load_of(name: str, tmp_path: Path) -> Load:
+    return Load(CASES[name], "http://127.0.0.1:9", 9, 100, tmp_path, tmp_path / "tokenizer")
+
+
+@pytest.mark.parametrize("name", list(CASES))
+def test_the_scenario_for_inferload_is_one(name: str, tmp_path: Path) -> None:
+    from inferload.scenario import scenario
+
+    load = load_of(name, tmp_path)
+    made = scenario.from_text(scenario_text(load), "scenario.yaml")
+    assert made.arrivals.users == 100
+    assert made.workload.output_tokens.value == CASES[name].tokens
+    call = INFERLOAD.call(load)
+    assert call.argv[call.argv.index("--run-dir") + 1] == str(tmp_path / "run")
+
+
+RESULTS = {
+    "vllm-rs": ("result.json", {"mean_ttft_ms": 51, "p99_ttft_ms": 60, "p50_itl_ms": 10, "p99_itl_ms": 12, "completed": 600,
+                                "failed": 1, "duration": 6.5}),
+    "aiperf": ("profile_export_aiperf.json", {"time_to_first_token": {"avg": 51, "p99": 60},
+                                              "inter_chunk_latency": {"p50": 10, "p99": 12}, "request_count": {"avg": 600.0},
+                                              "error_request_count": {"avg": 1.0}, "benchmark_duration": {"avg": 6.5}}),
+    "guidellm": ("result.json", {"benchmarks": [{"duration": 6.5, "metrics": {
+        "time_to_first_token_ms": {"successful": {"mean": 51, "percentiles": {"p50": 50, "p99": 60}}},
+        "inter_token_latency_ms": {"successful": {"mean": 10, "percentiles": {"p50": 10, "p99": 12}}},
+        "request_totals": {"successful": 600, "errored": 1}}}]}),
+    "genai-bench": ("result/D20_100_num_concurrency_100_time_6s.json", {"aggregated_metrics": {
+        "stats": {"ttft": {"mean": 0.051, "p99": 0.060}}, "num_completed_requests": 600, "num_error_requests": 1,
+        "run_duration": 6.5}}),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", list(RESULTS))
+def test_a_peers_own_file_is_read_in_milliseconds(name: str, tmp_path: Path) -> None:
+    path, document = RESULTS[name]
+    (tmp_path / path).parent.mkdir(exist_ok=True)
+    (tmp_path / path).write_text(json.dumps(document))
+    said = peers.PEERS[name].parse(load_of("base", tmp_path))
+    assert (said.ttft_mean_ms, said.ttft_p99_ms, said.turns, said.failed, said.measured_s) == (51, 60, 600, 1, 6.5)
+    assert (said.itl_p50_ms, said.itl_p99_ms) == ((None, None) if name == "genai-bench" else (10, 12))
+
+
+@pytest.mark.parametrize("name", list(peers.PEERS))
+def test_a_peer_is_asked_for_the_load(name: str, tmp_path: Path) -> None:
+    said = " ".join(peers.PEERS[name].call(load_of("base", tmp_path)).argv)
+    for part in ("http://127.0.0.1:9", "100", "1100", str(tmp_path / "tokenizer")):
+        assert part in said
+
+
+@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="one core is all there is")
+def test_a_client_gets_its_own_core_wherever_the_harness_is_pinned() -> None:
+    first, second, *_ = sorted(os.sched_getaffinity(0))
+    before = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, {second})
+    try:
+        with on_core(first):
+            child = subprocess.run(
+                [sys.executable, "-c", "import os; print(os.sched_getaffinity(0))"],
+                capture_output=True,
+                text=True,
+                check=True,
+            )
+        assert os.sched_getaffinity(0) == {second}
+    finally:
+        os.sched_setaffinity(0, before)
+    assert child.stdout.strip() == str({first})
+
+
+def test_the_large_run_comes_out_of_its_report_whole(tmp_path: Path) -> None:
+    small = bigrun.Size(length_s=90, turns=400, events_per_turn=30)
+    path = bigrun.write(tmp_path / "run", small)
+    took = bigrun.measure(path, small) | {"took_s": small.limit_s}  # how long it takes here is the machine's matter
+    assert list(bigrun.complaints(path, small, took)) == []
+    (slow,) = bigrun.complaints(path, small, took | {"took_s": small.limit_s + 1})
+    assert slow == "took_s is 31.0, over 30"
+    lost = bigrun.Size(length_s=90, turns=401, events_per_turn=30, limit_page_mb=0.1)
+    assert len(list(bigrun.complaints(path, lost, took))) == 2
+
+
+def test_what_workloads_cost_is_held_against_its_limits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(workloads, "SCENARIOS", ("smoke",))
+    monkeypatch.setattr(workloads, "WHERE", tmp_path)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    small = workloads.Size(turns=20, sessions=200, conversations=30)
+    found = json.loads(json.dumps({name: part(small) for name, part in workloads.PARTS.items()}))
+    assert found["sharegpt"]["facts"]["source"]["sessions"] == 30
+    assert found["planning"]["smoke"]["plan_us"] > 0
+    text = workloads.page(found, {"date": "today"})
+    assert "| smoke: planning, " in text
+    assert {figure.limit for figure in workloads.figures(found)} == {5.0, 20.0, 500.0, None}
+    found["planning"]["smoke"]["plan_us"] = 1.0
+    found["sharegpt"] |= {"index_cpu_s": 21.0, "memory_mb": 400.0}
+    (broken,) = (figure for figure in workloads.figures(found) if not figure.holds)
+    assert broken.row() == "| index of a ShareGPT file of 0 MB, processor time | 21 s | under 20 s | DOES NOT HOLD |"

@@ -1,0 +1,340 @@
+"""Gates: what they mean, what they say when they cannot be read, and that an unknown value never passes."""
+
+import re
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from inferload.analysis.pages import gate_reference
+from paths import ROOT
+
+from inferload.errors import UsageError
+from inferload.process import run_spec
+from inferload.scenario import scenario as scenarios
+from inferload.scenario.schema import tasks
+from inferload.server_metrics.gate_metrics import SERVER_METRICS
+from inferload.statistics.intervals import Interval
+from inferload.verdict.gates import (
+    MEASURE_NAMES,
+    NAMES_WITH_STATISTIC,
+    PLAIN_NAMES,
+    GateError,
+    check_class,
+    evaluate,
+    parse,
+)
+
+SUMMARY: dict[str, Any] = {
+    "turns": {"sent": 210, "ok": 190, "failed": 10, "unfinished": 10},
+    "sessions": {"planned": 50, "dropped": 5, "started": 45, "completed": 40},
+    "rates": {"output_tok_per_s": 1234.5, "slo_attainment": None, "turns_per_s": 3},
+    "latency": {
+        "ttft_ms": {"count": 190, "mean": 80.0, "p50": 70.0, "p90": 150.0, "p99": None, "min": 20.0, "max": 400.0},
+    },
+    "client": {"delay_ms": {"count": 10_000, "mean": 0.1, "p99": 0.4, "max": 2.0}},
+    "by_class": {
+        "agent": {
+            "turns": {"sent": 20, "ok": 15, "failed": 5, "unfinished": 0},
+            "sessions": {"planned": 10, "dropped": 1},
+            "rates": {"turns_per_s": 0.5},
+            "latency": {"ttft_ms": {"count": 15, "mean": 800.0, "p95": 1200.0, "max": 1500.0}},
+        }
+    },
+    "servers": [
+        {
+            "target": "http://a:8000",
+            "scrapes": 40,
+            "engines": [{"engine": "0"}],
+            "kv_cache_usage": {"mean": 0.5, "max": 0.9},
+            "requests_waiting": {"mean": 1.5, "max": 4.0},
+            "prefix_cache_hit_rate": 0.6,
+            "preemptions": 0,
+            "queue_ms": {"count": 9, "mean": 12.0, "p50": [10.0, 20.0]},
+            "spec_decode": None,
+            "gpu": None,
+        }
+    ],
+    "other_requests": {
+        "sent": 40,
+        "failed": 3,
+        "by_name": [
+            {"type": "GET", "name": "/health", "sent": 30, "failed": 3},
+            {"type": "POST", "name": "/items/{id}", "sent": 10, "failed": 0},
+        ],
+    },
+}
+
+
+def second_server(**changes: Any) -> dict[str, Any]:
+    """The summary with one more server."""
+    (first,) = SUMMARY["servers"]
+    return SUMMARY | {"servers": [first, first | {"target": "http://b:8000"} | changes]}
+
+
+@pytest.mark.parametrize(
+    ("text", "value", "passed"),
+    [
+        ("mean(ttft_ms) < 80", 80.0, False),
+        ("mean(ttft_ms) <= 80", 80.0, True),
+        ("max(ttft_ms)>399.5", 400.0, True),
+        ("  p50( ttft_ms )>=7e1 ", 70.0, True),
+        ("failed_ratio < 0.05", 0.05, False),
+        ("dropped_ratio < 0.2", 0.1, True),
+        ("output_tok_per_s > 1000", 1234.5, True),
+        ("turns_per_s >= 3", 3.0, True),
+        ("p99(client_delay_ms) < 1", 0.4, True),
+        ("min(ttft_ms) > -1", 20.0, True),
+        ("failed_ratio == 0.05", 0.05, True),
+        ("max(requests_waiting) < 5", 4.0, True),
+        ("mean(requests_waiting) == 0", 1.5, False),
+        ("mean(kv_cache_usage) < 0.5", 0.5, False),
+        ("prefix_cache_hit_rate > 0.5", 0.6, True),
+        ("preemptions == 0", 0.0, True),
+        ("mean(queue_ms) <= 12", 12.0, True),
+        ("max(ttft_ms){agent} < 900", 1500.0, False),
+        ("mean( ttft_ms ) { agent } < 900", 800.0, True),
+        ("failed_ratio{agent} < 0.3", 0.25, True),
+        ("dropped_ratio{agent} < 0.1", 0.1, False),
+        ("turns_per_s{agent} > 0.4", 0.5, True),
+        ("failed_ratio{GET /health} < 0.01", 0.1, False),
+        ("failed_ratio{POST /items/{id}} == 0", 0.0, True),
+    ],
+)
+def test_a_gate_against_a_summary(text: str, value: float, passed: bool) -> None:
+    result = evaluate(parse(text), SUMMARY)
+    assert (result.gate, result.value, result.passed, result.note) == (text.strip(), value, passed, None)
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["p99(ttft_ms) < 1e9", "p95(ttft_ms) < 1e9", "slo_attainment >= 0", "max(itl_ms) < 1e9", "mean(tpot_ms) > 0"],
+)
+def test_what_is_not_known_does_not_pass(text: str) -> None:
+    result = evaluate(parse(text), SUMMARY)
+    assert (result.value, result.passed) == (None, False)
+    assert result.note is not None
+    assert result.note.endswith("is not known")
+
+
+@pytest.mark.parametrize(
+    ("text", "summary", "note"),
+    [
+        ("preemptions == 0", SUMMARY | {"servers": []}, "preemptions was not measured: no metrics page reported it"),
+        (
+            "preemptions == 0",
+            second_server(scrapes=0, engines=[], preemptions=None),
+            "preemptions was not measured at http://b:8000: its metrics page has no value of it for the window",
+        ),
+        ("acceptance_rate > 0", SUMMARY, "acceptance_rate was not measured at http://a:8000: its metrics page has no"),
+        ("max(gpu_use) > 0", SUMMARY, "gpu_use was not measured: no metrics page reported it"),
+        (
+            "mean(ttft_ms){chat} > 0",
+            SUMMARY | {"by_class": {"ask": {}, "rag": {}}},
+            "no turn of class chat was planned in the measure phase; classes with turns: ask, rag",
+        ),
+        ("failed_ratio{GET /ready} < 1", SUMMARY, "no request GET /ready was sent"),
+        (
+            "failed_ratio{GET /ready} < 1",
+            SUMMARY | {"other_requests": {"sent": 0, "failed": 0}},
+            "no request GET /ready",
+        ),
+    ],
+)
+def test_what_was_not_measured_does_not_pass_and_says_why(text: str, summary: dict[str, Any], note: str) -> None:
+    result = evaluate(parse(text), summary)
+    assert (result.value, result.passed, result.answer) == (None, False, "fail")
+    assert result.note is not None
+    assert result.note.startswith(note)
+
+
+@pytest.mark.parametrize(
+    ("text", "value", "passed", "target"),
+    [
+        ("max(requests_waiting) < 5", 7.0, False, "http://b:8000"),
+        ("max(requests_waiting) > 5", 4.0, False, "http://a:8000"),
+        ("prefix_cache_hit_rate > 0.5", 0.3, False, "http://b:8000"),
+        ("preemptions == 0", 2.0, False, "http://b:8000"),
+        ("preemptions <= 2", 2.0, True, "http://b:8000"),
+    ],
+)
+def test_a_server_metric_holds_for_each_server(text: str, value: float, passed: bool, target: str) -> None:
+    busier = {"requests_waiting": {"mean": 2.0, "max": 7.0}, "prefix_cache_hit_rate": 0.3, "preemptions": 2}
+    result = evaluate(parse(text), second_server(**busier))
+    assert (result.value, result.passed) == (value, passed)
+    assert result.note == f"the worst of 2 servers: {target}"
+
+
+def test_a_page_of_a_gpu_exporter_needs_no_metric_of_an_engine() -> None:
+    gpu = {"use": {"mean": 0.4, "max": 0.8}}
+    summary = second_server(engines=[], gpu=gpu, kv_cache_usage={"mean": None, "max": None})
+    assert evaluate(parse("max(kv_cache_usage) < 1"), summary).value == 0.9
+    assert evaluate(parse("mean(gpu_use) > 0.5"), summary).value == 0.4
+
+
+def test_ratios_of_nothing_are_not_known() -> None:
+    empty = SUMMARY | {"turns": {"ok": 0, "failed": 0}, "sessions": {"planned": 0, "dropped": 0}}
+    assert [evaluate(parse(f"{name} < 1"), empty).passed for name in ("failed_ratio", "dropped_ratio")] == [
+        False,
+        False,
+    ]
+
+
+def test_a_percentile_of_few_samples_is_taken_from_the_sample_and_noted() -> None:
+    result = evaluate(parse("p99(ttft_ms) < 390"), SUMMARY, lambda measure, q: {("ttft_ms", 0.99): 380.0}[measure, q])
+    assert (result.value, result.passed) == (380.0, True)
+    assert result.to_dict()["note"] == "of 190 samples, fewer than 10 beyond it; 1,000 samples give 10"
+    steady = evaluate(parse("p75(ttft_ms) < 390"), SUMMARY, lambda measure, q: 90.0)
+    assert (steady.value, steady.note) == (90.0, None)
+
+
+@pytest.mark.parametrize(
+    ("name", "q"),
+    [("p5", 0.05), ("p50", 0.5), ("p75", 0.75), ("p99", 0.99), ("p999", 0.999), ("p99.9", 0.999), ("p9999", 0.9999)],
+)
+def test_percentile_names(name: str, q: float) -> None:
+    assert parse(f"{name}(itl_ms) < 1").q == pytest.approx(q, rel=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("text", "character", "problem"),
+    [
+        ("p99(tttf_ms) < 2000", 5, "unknown measure tttf_ms; did you mean ttft_ms?"),
+        ("p99(zzz) < 2000", 5, "unknown measure zzz; valid are lag_ms, connect_ms"),
+        ("fail_ratio < 0.01", 1, "unknown name fail_ratio; did you mean failed_ratio?"),
+        ("ttft_ms < 2000", 1, "ttft_ms needs a statistic; write p99(ttft_ms)"),
+        ("avg(ttft_ms) < 2000", 1, "avg is no statistic; use mean, min, max"),
+        ("meen(ttft_ms) < 2000", 1, "meen is no statistic; did you mean mean?"),
+        ("p100(ttft_ms) < 2000", 1, "p100 is no percentile; use max"),
+        ("p0(ttft_ms) < 2000", 1, "p0 is no percentile; use min"),
+        ("p99(ttft_ms < 2000", 13, "a closing bracket is missing after ttft_ms"),
+        ("p99() < 2000", 5, "a measure is missing"),
+        ("p99(ttft_ms) == 2000", 14, "one of < <= > >= is missing"),
+        ("failed_ratio = 0", 14, "one of < <= > >= == is missing"),
+        ("max(requests_wating) < 5", 5, "unknown measure requests_wating; did you mean requests_waiting?"),
+        ("preemption == 0", 1, "unknown name preemption; did you mean preemptions?"),
+        (
+            "requests_waiting < 5",
+            1,
+            "requests_waiting needs a statistic; write mean(requests_waiting) or max(requests_wai",
+        ),
+        (
+            "p95(requests_waiting) < 5",
+            1,
+            "requests_waiting has no p95; write mean(requests_waiting) or max(requests_wai",
+        ),
+        ("max(preemptions) < 5", 5, "preemptions has no statistic; write preemptions alone"),
+        ("p99(failed_ratio) < 5", 5, "failed_ratio has no statistic; write failed_ratio alone"),
+        ("preemptions{agent} == 0", 12, "preemptions is a server metric and has no classes; remove {agent}"),
+        ("p99(client_delay_ms){agent} < 1", 21, "client_delay_ms is not recorded by class; remove {agent}"),
+        ("p99(ttft_ms){GET /health} < 1", 13, "other requests have only failed_ratio; the name of a"),
+        ("p99(ttft_ms){} < 1", 14, "the name of a class or of a request is missing"),
+        ("p99(ttft_ms){agent < 1", 14, "a closing brace is missing after {"),
+        ("p99(ttft_ms{agent}) < 1", 12, "a closing bracket is missing after ttft_ms"),
+        ("p99(ttft_ms)", 13, "one of < <= > >= is missing"),
+        ("p99(ttft_ms) <", 15, "a number is missing after <"),
+        ("p99(ttft_ms) < soon", 16, "a number is missing after <"),
+        ("p99(ttft_ms) < nan", 16, "a number is missing after <"),
+        ("p99(ttft_ms) < 2000 ms", 21, "nothing may follow the limit 2000"),
+        ("p99(ttft_ms) < 2s", 17, "nothing may follow the limit 2"),
+        ("p99(ttft_ms) < 1e999", 16, "1e999 is too large for a limit"),
+        ("", 1, "a name is missing"),
+        ("< 3", 1, "a name is missing"),
+    ],
+)
+def test_a_gate_that_cannot_be_read_says_where_and_what(text: str, character: int, problem: str) -> None:
+    with pytest.raises(GateError) as caught:
+        parse(text)
+    assert str(caught.value).startswith(f"gate {text!r}, character {character}: {problem}")
+    assert caught.value.position == character - 1
+
+
+PIECES = ["p99", "(", ")", "ttft_ms", "<", ">", "<=", "3", ".", "mean", "{", "}", "GET /", "==", "preemptions"]
+
+
+@given(st.text(max_size=40) | st.lists(st.sampled_from(PIECES)).map("".join))
+def test_any_text_is_a_gate_or_a_gate_error(text: str) -> None:
+    gate, position = None, 0
+    try:
+        gate = parse(text)
+    except GateError as error:
+        position = error.position
+    assert 0 <= position <= len(text)
+    assert gate is None or gate.name in NAMES_WITH_STATISTIC + PLAIN_NAMES
+
+
+SIGNS = ["<", "<=", ">", ">="]
+CLASSES = st.from_regex(r"[A-Za-z0-9][A-Za-z0-9._-]{0,31}", fullmatch=True)
+# Locust's type and name of a request; the name may hold any character, braces included.
+REQUESTS = st.builds(
+    "{} {}".format, st.sampled_from(["GET", "POST", "grpc"]), st.text(min_size=1).map(str.strip)
+).filter(lambda name: name == name.strip())
+TURN_TERMS = st.sampled_from(MEASURE_NAMES).flatmap(
+    lambda name: st.tuples(
+        st.sampled_from(["p50", "p999", "mean", "max"]),
+        st.just(name),
+        st.none() if name == "client_delay_ms" else st.none() | CLASSES,
+        st.sampled_from(SIGNS),
+    )
+)
+SERVER_TERMS = st.sampled_from(SERVER_METRICS).flatmap(
+    lambda metric: st.tuples(
+        st.sampled_from(metric.statistics or (None,)), st.just(metric.name), st.none(), st.sampled_from([*SIGNS, "=="])
+    )
+)
+RATIO_TERMS = st.tuples(st.none(), st.just("failed_ratio"), CLASSES | REQUESTS, st.sampled_from([*SIGNS, "=="]))
+
+
+@given(TURN_TERMS | SERVER_TERMS | RATIO_TERMS, st.floats(0, 1e9), st.sampled_from(["", " ", "  "]))
+def test_every_gate_that_can_be_written_is_read_back(
+    term: tuple[str | None, str, str | None, str], limit: float, space: str
+) -> None:
+    statistic, name, selector, sign = term
+    words = [name if statistic is None else f"{statistic}({name})", f"{{{selector}}}" if selector else "", sign]
+    gate = parse(space.join([*words, repr(limit)]))
+    assert (gate.statistic, gate.name, gate.selector, gate.sign, gate.limit) == (statistic, name, selector, sign, limit)
+    assert gate == parse(gate.text)
+    assert gate.holds(limit) == (sign in ("<=", ">=", "=="))
+    assert not gate.holds(None)
+
+
+def test_a_class_that_the_scenario_does_not_have_is_named() -> None:
+    check_class(parse("p95(ttft_ms){agent} < 1"), ("chat", "agent"))
+    check_class(parse("failed_ratio{GET /health} < 1"), ("chat", "agent"))
+    check_class(parse("p95(ttft_ms){ask} < 1"), None)
+    text = tasks.SCENARIO + "gates: ['p95(ttft_ms){ask} < 1']\n"
+    assert scenarios.from_text(text, "x").class_names is None, "tasks name their classes during the run"
+    with pytest.raises(GateError, match=r"character 14: unknown class agnt; did you mean agent\?"):
+        check_class(parse("p95(ttft_ms){agnt} < 1"), ("chat", "agent"))
+    with pytest.raises(scenarios.ScenarioError, match=r"gates: gate .*: unknown class x; the scenario has chat"):
+        scenarios.load("smoke").changed({"gates": ["failed_ratio{x} < 1"]})
+
+
+def test_gates_of_the_command_line_are_added_to_the_scenarios() -> None:
+    mixed = scenarios.load("mixed")
+    added = run_spec.more_gates(mixed, ["p95(ttft_ms){agent} < 900", *mixed.gates])
+    assert added == {"gates": [*mixed.gates, "p95(ttft_ms){agent} < 900"]}
+    for text, problem in (("p95(tttf_ms) < 9", "did you mean ttft_ms?"), ("failed_ratio{agnt} < 1", "mean agent?")):
+        with pytest.raises(UsageError) as caught:
+            run_spec.more_gates(mixed, [text])
+        assert str(caught.value).startswith(f"--gate: gate {text!r}, character ")
+        assert str(caught.value).endswith(problem)
+
+
+@pytest.mark.parametrize(
+    ("value", "answer"), [(2700.0, "fail"), (300.0, "fail"), (250.0, "inconclusive"), (90.0, "inconclusive")]
+)
+def test_a_value_far_beyond_its_limit_needs_no_interval(value: float, answer: str) -> None:
+    too_short = Interval(None, None, 2.0)
+    result = evaluate(parse("p99(ttft_ms) < 100"), SUMMARY, lambda measure, q: value, lambda measure, q: too_short)
+    assert (result.value, result.answer) == (value, answer)
+
+
+def test_the_page_has_the_terms_that_a_gate_may_name() -> None:
+    page = (ROOT / "docs/gates.md").read_text(encoding="utf-8")
+    tables = gate_reference.document()
+    assert page.endswith(f"-->\n\n{tables.rstrip()}\n"), "python -m inferload.analysis.pages.gate_reference"
+    for name in NAMES_WITH_STATISTIC + PLAIN_NAMES:
+        assert f"| `{name}` |" in tables
+    for text in re.findall(r"^\| `(.+?)` \| ", page.partition("## How certain")[0], re.MULTILINE):
+        parse(text)

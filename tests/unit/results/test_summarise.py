@@ -1,0 +1,239 @@
+"""The summary as a function of a run directory: its counts, its turn records and its scrapes."""
+
+import json
+import os
+import re
+import subprocess
+import sys
+from array import array
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import summary_reference
+
+from inferload import cli, rundir, turns_file
+from inferload.content.chat_template import NO_TEMPLATE
+from inferload.errors import UsageError
+from inferload.measure.client_health import HealthSet
+from inferload.measure.clock import Anchor
+from inferload.measure.record import PhaseWindow, TurnRecord
+from inferload.measure.tally import TallySet
+from inferload.scenario import scenario as scenarios
+from inferload.summarise.counts import Counts, Earlier, EndedWorker, Others, read_counts
+from inferload.summarise.summarise import refresh, summarise
+from inferload.verdict.outcome import Policy
+
+SCENARIO = """
+schema: 1
+name: small
+workload: {kind: chat, prompt_tokens: 20, output_tokens: 8}
+arrivals: {kind: closed, users: 2, spawn_per_s: 2}
+phases: {warmup_s: 0, measure_s: 10, drain_s: 5}
+"""
+RUN = "run-1"
+
+
+def records(count: int) -> list[TurnRecord]:
+    return [
+        TurnRecord(
+            f"s{number}.0",
+            f"s{number}",
+            0,
+            "chat",
+            "w0",
+            "measure",
+            number * 10_000_000,
+            (number + 2) * 10_000_000,
+            sent_ns=number * 10_000_000,
+            first_ns=(number + 1) * 10_000_000,
+            last_ns=(number + 2) * 10_000_000,
+            event_ns=array("q", [10_000_000, 20_000_000]),
+            input_tokens=20,
+            output_tokens=8,
+        )
+        for number in range(count)
+    ]
+
+
+def counts(turns: list[TurnRecord], **changes: Any) -> Counts:
+    tallies, windows = TallySet(), (PhaseWindow("measure", 0, 10_000_000_000),)
+    for turn in turns:
+        tallies.turn_begun(turn.phase, turn.class_name)
+        tallies.fold(turn, windows, None)
+    made = Counts(
+        run={"id": RUN, "scenario": "small"},
+        scenario_text=scenarios.from_text(SCENARIO, "small.yaml").resolved_text(),
+        origin="small.yaml",
+        targets=("http://server:8000",),
+        models=("m",),
+        metrics_targets=(),
+        salt=RUN,
+        salts=True,
+        prompt_exactness="exact",
+        template=NO_TEMPLATE,
+        data_wire={},
+        anchor=Anchor(0, 0),
+        windows=windows,
+        workers=(EndedWorker("w0", turns=len(turns), at_hand=len(turns), written=len(turns)),),
+        complete=True,
+        arm="cold",
+        earlier=None,
+        inconclusive="warn",
+        policy=Policy(),
+        early_by=None,
+        others=Others(),
+        write_errors=(),
+        adaptations_left_out=(),
+        aborted=None,
+        rate_changed=False,
+        tallies_wire=tallies.to_wire(),
+        health_wire=HealthSet().to_wire(),
+        errors_wire={},
+    )
+    return replace(made, **changes)
+
+
+def run_of(folder: Path, turns: list[TurnRecord], **changes: Any) -> Path:
+    """A run directory without a summary."""
+    (folder / rundir.TURNS).mkdir(parents=True)
+    (folder / rundir.SERVER_METRICS).mkdir()
+    rundir.write_json(folder / rundir.MANIFEST, {"id": RUN})
+    columns = turns_file.TurnColumns()
+    columns.extend(turns)
+    turns_file.write_part(folder / rundir.TURNS, "w0", 1, columns, Anchor(0, 0), run_id=RUN)
+    rundir.write_json(folder / rundir.COUNTS, counts(turns, **changes).to_wire())
+    return folder
+
+
+def test_percentiles_come_from_records_only_if_all_are_in_the_directory(tmp_path: Path) -> None:
+    turns = records(20)
+    document = summarise(run_of(tmp_path / "whole", turns))
+    assert document["percentiles_from"] == "records"
+    assert document["latency"]["ttft_ms"]["p50"] == 10.0
+    assert document["turn_records"] == {"counted": 20, "at_hand": 20, "held_back": 0, "lost": 0, "why": None}
+
+    lost = (EndedWorker("w0", turns=20, at_hand=17, lost=True),)
+    document = summarise(run_of(tmp_path / "lost", turns, workers=lost))
+    assert document["percentiles_from"] == "sketches"
+    assert (document["turn_records"]["lost"], document["turn_records"]["held_back"]) == (3, 0)
+    (reason,) = [one for one in document["verdict"]["reasons"] if one["code"] == "lost_records"]
+    assert reason["value"] == 3
+
+    held = (EndedWorker("w0", turns=20, at_hand=17, written=20, held_back="the limit"),)
+    document = summarise(run_of(tmp_path / "held", turns, workers=held))
+    assert document["percentiles_from"] == "sketches"
+    assert document["turn_records"] == {
+        "counted": 20, "at_hand": 17, "held_back": 3, "lost": 0, "why": "worker w0: the limit",
+    }  # fmt: skip
+    note = "17 of 20 turn records are in the run directory (worker w0: the limit)"
+    assert document["notes"] == [f"{note}; percentiles from sketches, within 0.25 %"]
+    assert "lost_records" not in {one["code"] for one in document["verdict"]["reasons"]}
+
+
+def test_a_write_error_is_named_as_the_reason_for_lost_records() -> None:
+    worker = EndedWorker("w0", turns=5, at_hand=3, written=3, write_error="/run/turns: No space left on device")
+    assert (worker.lost_records, worker.why_lost) == (2, "/run/turns: No space left on device")
+    held = replace(worker, held_back="the limit", at_hand=1)
+    assert (held.held_back_records, held.lost_records) == (4, 2)
+    assert EndedWorker("w0", turns=5, at_hand=6).lost_records == 0  # a report was lost, no record
+
+
+def test_counts_are_the_same_after_the_file(tmp_path: Path) -> None:
+    made = counts(records(3), earlier=Earlier("cold", "run"), early_by="SIGTERM", others=Others(1, 1, users={"A": 2}))
+    rundir.write_json(tmp_path / rundir.COUNTS, made.to_wire())
+    assert json.dumps(read_counts(tmp_path).to_wire()) == json.dumps(made.to_wire())
+    assert read_counts(tmp_path).early is not None
+
+
+def test_a_summary_is_made_again_only_if_it_is_missing_or_out_of_date(tmp_path: Path) -> None:
+    run_dir = run_of(tmp_path / "run", records(5))
+    summary = run_dir / rundir.SUMMARY
+    refresh(run_dir)
+    assert json.loads(summary.read_text()) == summarise(run_dir)
+    summary.write_text("{}")
+    refresh(run_dir)
+    assert summary.read_text() == "{}"  # newer than its sources
+    (part,) = (run_dir / rundir.TURNS).iterdir()
+    os.utime(part, ns=(0, summary.stat().st_mtime_ns + 10**9))
+    refresh(run_dir)
+    assert json.loads(summary.read_text()) == summarise(run_dir)
+
+
+def test_the_report_makes_a_missing_summary(tmp_path: Path) -> None:
+    run_dir = run_of(tmp_path / "run", records(5))
+    assert cli.main(["report", str(run_dir)]) == 0
+    assert json.loads((run_dir / rundir.SUMMARY).read_text()) == summarise(run_dir)
+
+
+def test_a_run_without_counts_keeps_its_summary(tmp_path: Path) -> None:
+    run_dir = run_of(tmp_path / "run", records(5))
+    (run_dir / rundir.COUNTS).unlink()
+    refresh(run_dir)
+    assert not (run_dir / rundir.SUMMARY).exists()
+    with pytest.raises(UsageError, match=r"counts\.json"):
+        summarise(run_dir)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"workers": None},
+        {"workers": [{"name": 1}]},
+        {"tallies_wire": [1, 2]},
+        {"tallies_wire": None},
+        {"health_wire": {"x": 1}},
+        {"scenario_text": "schema: 1"},
+        {"windows": [["measure"]]},
+        {"errors_wire": {"connect": {}}},
+    ],
+)
+def test_counts_that_were_damaged_are_named(changes: dict[str, Any], tmp_path: Path) -> None:
+    run_dir = run_of(tmp_path / "run", records(5))
+    document = json.loads((run_dir / rundir.COUNTS).read_text())
+    (run_dir / rundir.COUNTS).write_text(json.dumps(document | changes))
+    with pytest.raises(UsageError):
+        refresh(run_dir)
+
+
+def test_a_missing_earlier_run_leaves_the_expected_hits_out(tmp_path: Path) -> None:
+    turns = records(4)
+    cold = run_of(tmp_path / "run", turns)
+    warm = run_of(tmp_path / "run-warm", turns, arm="warm", earlier=Earlier("cold", "run"))
+    assert summarise(warm)["cache"]["expected"] is not None
+    (cold / rundir.COUNTS).unlink()
+    assert summarise(warm)["cache"]["expected"] is None
+
+
+def test_neither_locust_nor_pandas_is_imported() -> None:
+    program = "import sys, inferload.summarise.summarise; print({'locust', 'gevent', 'pandas'} & set(sys.modules))"
+    made = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert made.stdout == "set()\n"
+
+
+RUN_BLOCK = {
+    **{"id": RUN, "scenario": "small", "digest": "0", "seed": 0, "target": "http://server:8000", "model": "m"},
+    **{"engine": None, "started_at": "2026-11-23T09:00:00+00:00"},
+    "versions": {"inferload": "0.1.0", "locust": "2.47.0", "python": "3.11.7", "server": None},
+}
+
+
+def test_the_reference_of_the_summary_has_its_keys_and_types(tmp_path: Path) -> None:
+    whole = summarise(run_of(tmp_path / "whole", records(20), run=RUN_BLOCK))
+    assert summary_reference.differences(whole) == []
+    sketched = summarise(run_of(tmp_path / "lost", records(20), run=RUN_BLOCK, workers=(EndedWorker("w0", lost=True),)))
+    assert summary_reference.differences(sketched) == []
+    changed = {**whole, "window_s": "10", "extra": 1, "client": {**whole["client"], "cpu_share": None, "reader": 1}}
+    del changed["growth"]
+    assert summary_reference.differences(changed) == [
+        *(".extra: undocumented", ".window_s: '10' is no number or null", ".client.reader: 1 is no text or null"),
+        ".growth: missing",
+    ]
+
+
+def test_every_type_of_the_reference_is_a_section_of_the_page() -> None:
+    sections = summary_reference.sections()
+    links = re.findall(r"\[([^]]*)\]\(#([^)]*)\)", summary_reference.PAGE.read_text(encoding="utf-8"))
+    assert {title for title, _ in links} == sections.keys() - {"Top level"}
+    assert all(title.replace(" ", "-") == anchor for title, anchor in links)

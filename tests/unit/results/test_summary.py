@@ -1,0 +1,365 @@
+"""summary.json and the tables on the terminal, from turns of which every figure is known."""
+
+import dataclasses
+import json
+from array import array
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from msgspec.structs import replace
+from records import MS, S, turn
+
+from inferload.measure.client_health import Beat, HealthSet
+from inferload.measure.clock import Anchor
+from inferload.measure.measures import MEASURES
+from inferload.measure.record import Failure, PhaseWindow, TurnRecord, stepped
+from inferload.measure.sketch import rank
+from inferload.measure.tally import Slo, TallySet
+from inferload.results.phase_evidence import RunFacts, gather
+from inferload.results.summary import QUANTILES, SummaryInput, build, exact_block, steady
+from inferload.results.terminal_summary import brief
+from inferload.results.terminal_tables import figure, tables
+from inferload.turns_file import TurnColumns, exact_values, to_table
+from inferload.verdict.validity import Verdict, judge
+
+WINDOWS = (PhaseWindow("warmup", 0, 10 * S), PhaseWindow("measure", 10 * S, 70 * S), PhaseWindow("drain", 70 * S))
+SECONDS = {"warmup": 10.0, "measure": 60.0, "drain": 4.0}
+RUN = {
+    "id": "r1",
+    "scenario": "chat",
+    "digest": "d",
+    "seed": 7,
+    "target": "http://server:8000",
+    "model": "tiny",
+    "engine": "vllm 0.32.0",
+    "started_at": "2026-11-20T19:00:00Z",
+    "versions": {"inferload": "0.1.0"},
+}
+SERVER = {
+    "target": "http://server:8000",
+    "kv_cache_usage": {"mean": 0.25, "max": 0.5},
+    "requests_waiting": {"mean": 0.0, "max": 2.0},
+    "requests_running": {"mean": 1.8, "max": 4.0},
+    "prefix_cache_hit_rate": 0.64,
+    "preemptions": 0.0,
+    "prompt_tok_per_s": 1666.7,
+    "generation_tok_per_s": None,
+}
+VALID = Verdict("valid", ())
+
+
+def sixty_seconds(count: int = 1200) -> list[TurnRecord]:
+    """One turn every 50 ms over the measure phase, 40 to 41.199 ms to the first token, then four gaps of 10 ms."""
+    made = []
+    for number in range(count):
+        planned_ns = 10 * S + number * 50 * MS
+        first_ns = 40 * MS + number * 1_000
+        shift = turn(
+            turn_id=f"t{number}",
+            planned_ns=planned_ns,
+            sent_ns=planned_ns + 2 * MS,
+            written_ns=planned_ns + 3 * MS,
+            first_event_ns=planned_ns + 2 * MS + first_ns,
+            first_ns=planned_ns + 2 * MS + first_ns,
+            first_visible_ns=None,
+            last_ns=planned_ns + 42 * MS + first_ns,
+            closed_ns=planned_ns + 43 * MS + first_ns,
+            event_ns=array("q", [first_ns + k * 10 * MS for k in range(5)]),
+            class_name="chat" if number % 3 else "agent",
+        )
+        made.append(shift)
+    return made
+
+
+def given_by(records: list[TurnRecord], slo: Slo | None = None, **changes: Any) -> SummaryInput:
+    tallies, health = TallySet(), HealthSet()
+    for record in records:
+        if record.turn_index == 0:
+            tallies.session_planned(record.phase, record.class_name)
+            tallies.session_started(record.phase, record.class_name)
+        tallies.turn_begun(record.phase, record.class_name)
+        tallies.fold(record, WINDOWS, slo)
+        health.delays(record, 0)
+    health.at("w1", "measure").beat(Beat([0.1, 0.2], [], 15.0, 60.0, 0.0))
+    health.at("w2", "measure").beat(Beat([0.1, 0.4], [], 18.0, 60.0, 0.0))
+    plain = SummaryInput(RUN, tallies, health, SECONDS, VALID, "kernel", servers=[SERVER])
+    return dataclasses.replace(plain, **changes)
+
+
+def exact_of(records: list[TurnRecord], class_name: str | None = None) -> dict[str, Any]:
+    columns = TurnColumns()
+    for record in records:
+        columns.append(record)
+    return exact_values(to_table(columns, Anchor(0, 0), "w1"), "measure", class_name)
+
+
+def test_the_document_has_the_keys_that_pipelines_rely_on() -> None:
+    summary = build(given_by(sixty_seconds(), Slo(ttft_ms=41), gates=["p99(ttft_ms) < 2000"]))
+    assert json.loads(json.dumps(summary, allow_nan=False)) == summary
+    assert set(summary) == {
+        *(
+            "format",
+            "run",
+            "verdict",
+            "window_s",
+            "percentiles_from",
+            "sessions",
+            "turns",
+            "stalls",
+            "tokens_per_event",
+        ),
+        *("steps", "rates", "latency", "client", "servers", "by_class", "other_requests", "exceptions"),
+        *("growth", "overload_not_judged", "stopped_answering", "notes"),
+        *("steps", "rates", "latency", "client", "servers", "by_class", "other_requests", "exceptions", "users"),
+        *("growth", "stopped_answering"),
+    }
+    assert set(summary["verdict"]) == {"measurement", "by_phase", "reasons", "gates", "passed"}
+    assert set(summary["sessions"]) == {"planned", "dropped", "at_limit", "started", "completed"}
+    assert set(summary["turns"]) == {
+        *("sent", "ok", "cancelled", "failed", "unfinished", "by_failure", "by_phase"),
+        "first_errors",
+    }
+    assert set(summary["turns"]["by_phase"]) == {"warmup", "measure", "drain", "all"}
+    assert set(summary["stalls"]) == {"turns_with_stall", "longest_ms", "turns_with_client_stall"}
+    assert set(summary["rates"]) == {
+        *("offered_sessions_per_s", "achieved_sessions_per_s", "turns_per_s", "output_tok_per_s", "input_tok_per_s"),
+        *("goodput_turns_per_s", "slo_attainment"),
+    }
+    assert list(summary["latency"]) == [measure.name for measure in MEASURES if measure.name != "client_delay_ms"]
+    for block in [*summary["latency"].values(), summary["client"]["delay_ms"], summary["client"]["loop_lag_ms"]]:
+        assert list(block)[:9] == ["count", "mean", "p50", "p90", "p95", "p99", "p999", "min", "max"]
+        few = [name for name, q in QUANTILES.items() if block[name] is not None and not steady(block["count"], q)]
+        assert list(block)[9:] == (["intervals"] if few else [])
+        assert list(block.get("intervals", {})) == few
+    assert set(summary["client"]) == {
+        *("delay_ms", "loop_lag_ms", "gc_pause_ms", "longest_pause_ms", "cpu_share", "steal_share", "stamps", "reader"),
+    }
+    assert set(summary["by_class"]) == {"agent", "chat"}
+    assert set(summary["by_class"]["chat"]) >= {"latency", "turns"}
+    assert (summary["format"], summary["run"], summary["servers"], summary["steps"]) == (1, RUN, [SERVER], [])
+
+
+def test_every_rate_is_a_count_over_its_window() -> None:
+    summary = build(given_by(sixty_seconds(), Slo(ttft_ms=40.5994)))
+    assert summary["rates"] == {
+        "offered_sessions_per_s": 20.0,
+        "achieved_sessions_per_s": 20.0,
+        "turns_per_s": 1199 / 60,  # and its end lies in the drain
+        "output_tok_per_s": (1200 * 5 - 4) / 60,  # of the last turn only the first event came before the drain
+        "input_tok_per_s": 1200 * 100 / 60,
+        "goodput_turns_per_s": 10.0,
+        "slo_attainment": 0.5,
+    }
+    assert summary["window_s"] == 60.0
+    assert summary["tokens_per_event"]["mean"] == 1.0
+    assert summary["client"]["cpu_share"] == 0.3  # the worst worker's
+    assert (summary["client"]["longest_pause_ms"], summary["client"]["steal_share"]) == (0.4, 0.0)
+
+
+def test_percentiles_are_exact_from_records_and_near_from_sketches() -> None:
+    records = sixty_seconds()
+    near = build(given_by(records))
+    exact = build(given_by(records, exact=exact_of(records), exact_by_class={"chat": exact_of(records, "chat")}))
+    assert (near["percentiles_from"], exact["percentiles_from"]) == ("sketches", "records")
+    ttft = exact["latency"]["ttft_ms"]
+    assert ttft == {
+        "count": 1200,
+        "mean": pytest.approx(40.5995),
+        "p50": 40.599,
+        "p90": 41.079,
+        "p95": 41.139,
+        "p99": 41.187,
+        "p999": 41.198,  # of 1,200 samples one lies beyond it
+        "min": 40.0,
+        "max": 41.199,
+        "intervals": {"p999": [41.195, None]},  # open above: 1,200 samples do not reach its upper end
+    }
+    for name, block in near["latency"].items():
+        for key in ("count", "mean", *QUANTILES, "min", "max"):
+            value, known = block[key], exact["latency"][name][key]
+            assert value == (None if known is None else pytest.approx(known, rel=0.0025)), (name, key)
+    assert exact["by_class"]["chat"]["latency"]["ttft_ms"]["count"] == 800
+    assert (exact["latency"]["itl_ms"]["p99"], exact["latency"]["itl_ms"]["p999"]) == (10.0, 10.0)
+    assert exact["latency"]["connect_ms"]["mean"] is None
+
+
+def test_turns_that_are_not_all_at_hand_are_not_called_exact() -> None:
+    records = sixty_seconds()
+    assert build(given_by(records, exact=exact_of(records[:-1])))["percentiles_from"] == "sketches"
+
+
+@given(st.lists(st.floats(0, 1e6), min_size=1, max_size=300))
+def test_an_exact_block_is_the_nearest_rank_of_all_values(values: list[float]) -> None:
+    block = exact_block(np.array(values))
+    for name, q in (("p50", 0.5), ("p90", 0.9), ("p95", 0.95), ("p99", 0.99)):
+        placed = sorted(values)[rank(q, len(values)) - 1]
+        assert block[name] == round(placed, 6)
+        assert (name in block.get("intervals", {})) == (len(values) * round(1 - q, 9) < 10)
+
+
+@pytest.mark.parametrize(("q", "least"), [(0.5, 20), (0.9, 100), (0.95, 200), (0.99, 1000), (0.999, 10_000)])
+def test_a_percentile_is_marked_below_ten_samples_beyond_it(q: float, least: int) -> None:
+    assert (steady(least - 1, q), steady(least, q)) == (False, True)
+
+
+def test_turns_by_phase_are_apart() -> None:
+    warm = turn(phase="warmup", planned_ns=S, failure=Failure.HTTP_429, status=429)
+    late = turn(phase="drain", planned_ns=71 * S, turn_index=1, failure=Failure.UNFINISHED, output_tokens=None)
+    summary = build(given_by([warm, late, *sixty_seconds(10)]))
+    turns = summary["turns"]
+    assert (turns["sent"], turns["ok"], turns["failed"]) == (10, 10, 0)
+    assert turns["by_phase"]["warmup"]["by_failure"] == {"http_429": 1}
+    assert turns["by_phase"]["drain"]["unfinished"] == 1
+    assert turns["by_phase"]["drain"]["output_tokens"] is None
+    whole = turns["by_phase"]["all"]
+    assert (whole["sent"], whole["ok"], whole["failed"], whole["unfinished"]) == (12, 10, 1, 1)
+    assert whole["by_status"] == {"200": 11, "429": 1}
+
+
+def test_a_failed_turn_fails_a_run_without_gates_and_a_gate_decides_where_there_is_one() -> None:
+    failed = turn(phase="warmup", planned_ns=S, failure=Failure.CUT)
+    assert build(given_by(sixty_seconds(5)))["verdict"]["passed"]
+    assert not build(given_by([failed, *sixty_seconds(5)]))["verdict"]["passed"]
+    gated = build(given_by([failed, *sixty_seconds(5)], gates=["failed_ratio < 0.01", "p99(ttft_ms) < 100"]))
+    assert gated["verdict"]["passed"]
+    assert gated["verdict"]["gates"][1] == {
+        "gate": "p99(ttft_ms) < 100",
+        "value": pytest.approx(40.004),
+        "passed": True,
+        "answer": "pass",
+        "note": "of 5 samples, fewer than 10 beyond it; 1,000 samples give 10",
+    }
+    unknown = build(given_by(sixty_seconds(5), gates=["mean(connect_ms) < 100"]))
+    assert (unknown["verdict"]["passed"], unknown["verdict"]["gates"][0]["value"]) == (False, None)
+
+
+def test_a_gate_on_a_class_is_of_the_turns_of_that_class() -> None:
+    records = sixty_seconds()
+    asked: list[tuple[str, str | None]] = []
+
+    def batches(name: str, class_name: str | None) -> list[Any]:
+        asked.append((name, class_name))
+        return np.array_split(exact_of(records, class_name)[name], 200)
+
+    texts = [
+        "p97(ttft_ms){agent} < 41",
+        "mean(ttft_ms){chat} < 41",
+        "failed_ratio{agent} == 0",
+        "turns_per_s{agent} > 7",
+    ]
+    exact = {name: exact_of(records, name) for name in ("agent", "chat")}
+    told = given_by(records, gates=texts, exact=exact_of(records), exact_by_class=exact, batches=batches)
+    gates = build(told)["verdict"]["gates"]
+    assert [one["gate"] for one in gates] == texts
+    assert gates[0]["value"] == np.sort(exact["agent"]["ttft_ms"])[rank(0.97, 400) - 1]
+    assert gates[1]["value"] == pytest.approx(np.mean(exact["chat"]["ttft_ms"]))
+    assert [one["value"] for one in gates[2:]] == [0, 400 / 60]
+    assert asked == [("ttft_ms", "agent"), ("ttft_ms", "chat")]
+    near = build(dataclasses.replace(told, exact=None, exact_by_class=None))["verdict"]["gates"]
+    assert near[0]["value"] == pytest.approx(gates[0]["value"], rel=0.0025)
+
+
+def test_rates_that_rest_on_tokens_nobody_counted_are_not_known() -> None:
+    uncounted = [replace(record, output_tokens=None, input_tokens=None) for record in sixty_seconds(100)]
+    rates = build(given_by(uncounted, Slo(tpot_ms=50)))["rates"]
+    assert (rates["output_tok_per_s"], rates["input_tok_per_s"]) == (None, None)
+    assert (rates["goodput_turns_per_s"], rates["slo_attainment"]) == (None, None)
+    one_cut = [replace(sixty_seconds(1)[0], failure=Failure.CUT, output_tokens=None), *sixty_seconds(200)[1:]]
+    assert build(given_by(one_cut))["rates"]["output_tok_per_s"] == 199 * 5 / 60
+
+
+def test_goodput_counts_failed_unfinished_and_dropped_against() -> None:
+    records = sixty_seconds(8)
+    records[0] = replace(records[0], failure=Failure.CUT)
+    records[1] = replace(records[1], failure=Failure.UNFINISHED)
+    told = given_by(records, Slo(ttft_ms=1000))
+    told.tallies.session_planned("measure", "chat", 2)
+    told.tallies.session_dropped("measure", "chat", 2)
+    rates = build(told)["rates"]
+    assert (rates["slo_attainment"], rates["goodput_turns_per_s"]) == (0.6, 0.1)
+
+
+def test_steps_have_the_shape_of_the_whole() -> None:
+    records = [replace(record, step=number % 2) for number, record in enumerate(sixty_seconds(100))]
+    tallies = TallySet()
+    for record in records:
+        tallies.turn_begun("measure", record.class_name, record.step)
+        tallies.fold(record, stepped(WINDOWS, (0, 2.5)), None)
+    summary = build(SummaryInput(RUN, tallies, HealthSet(), SECONDS, VALID, "kernel", step_windows={0: 2.5, 1: 57.5}))
+    assert [(step["step"], step["window_s"], step["turns"]["ok"]) for step in summary["steps"]] == [
+        (0, 2.5, 50),
+        (1, 57.5, 50),
+    ]
+    # Each step planned 50 turns; of the 100, 49 ended in the first 2.5 s.
+    assert [step["rates"]["turns_per_s"] for step in summary["steps"]] == [49 / 2.5, 51 / 57.5]
+    assert set(summary["steps"][0]) - {"step"} <= set(summary)
+
+
+def test_a_run_in_which_nothing_happened_is_a_document_without_figures() -> None:
+    verdict = judge(gather(TallySet(), HealthSet(), {}, RunFacts("kernel")))
+    summary = build(SummaryInput(RUN, TallySet(), HealthSet(), {}, verdict, "user"))
+    assert summary["verdict"]["measurement"] == "invalid"
+    assert set(summary["rates"].values()) == {None}
+    assert {block["count"] for block in summary["latency"].values()} == {0}
+    assert (summary["client"]["cpu_share"], summary["client"]["delay_ms"]["max"]) == (None, None)
+    assert "INVALID" in tables(summary)
+
+
+def test_tables_of_a_valid_run(golden: Callable[[str, str], None]) -> None:
+    records = sixty_seconds()
+    records[7] = replace(records[7], failure=Failure.HTTP_5XX, status=503)
+    records[9] = replace(records[9], event_ns=array("q", [40 * MS, 340 * MS]), delay_ns=array("q", [30_000, 50_000]))
+    gates = ["p99(ttft_ms) < 2000", "failed_ratio < 0.0001", "p999(ttft_ms) < 50", "mean(connect_ms) < 5"]
+    told = given_by(records, Slo(ttft_ms=41), gates=gates, exact=exact_of(records))
+    golden("console-valid.txt", tables(build(told)))
+    golden("brief-valid.txt", brief(build(told), "5 users") + "\n")
+
+
+def test_tables_of_several_classes_have_a_row_for_each() -> None:
+    records = sixty_seconds()
+    summary = build(given_by(records, exact=exact_of(records), exact_by_class={"chat": exact_of(records, "chat")}))
+    block = tables(summary).partition("\nby class\n")[2].partition("\n\n")[0]
+    (row,) = [line.split() for line in block.splitlines() if line.split()[:1] == ["chat"]]
+    chat = summary["by_class"]["chat"]
+    assert row[1:3] == [str(chat["turns"]["sent"]), str(chat["turns"]["failed"])]
+    latency = [chat["latency"][measure] for measure in ("ttft_ms", "itl_ms", "tpot_ms", "e2e_ms")]
+    figures = [figure(measured, statistic) for measured in latency for statistic in ("mean", "p50", "p95")]
+    assert row[3:] == " ".join(figures).split()
+    alone = summary | {"by_class": {"chat": chat}}
+    assert "by class" not in tables(alone)
+
+
+def test_the_short_summary_is_bounded() -> None:
+    gates = [f"p99(ttft_ms) < {limit}" for limit in range(1, 9)] + [f"p50(itl_ms) < {limit}" for limit in range(50, 59)]
+    server = {"target": "http://server:8000", "requests_running": {"mean": 2.0, "max": 4.0}}
+    records = [replace(record, failure=Failure.HTTP_5XX, status=503) for record in sixty_seconds()[:200]]
+    told = given_by([*records, *sixty_seconds()[200:]], Slo(ttft_ms=41), gates=gates, servers=[server] * 5)
+    lines = brief(build(told), "5 users").splitlines()
+    # With the line on the bottleneck, the report's path, and the five lines at the end of the log: 25.
+    assert len(lines) <= 18
+    assert max(map(len, lines)) <= 100
+    assert "gates FAILED  7 more" in lines
+    assert any(line.startswith("server") and "4 more" in line for line in lines)
+
+
+def test_tables_of_an_invalid_run_on_the_simulator(golden: Callable[[str, str], None]) -> None:
+    told = given_by(sixty_seconds(30), run=RUN | {"engine": "simulator"}, servers=[])
+    told.health.at("w1", "measure").beat(Beat([80.0] * 60, [12.0], 59.5, 60.0, None))
+    told.health.at("w1", "warmup").beat(Beat([20.0], [], 1.0, 10.0, None))
+    evidence = gather(told.tallies, told.health, SECONDS, RunFacts("kernel", workers=2, lost_workers=1))
+    summary = build(dataclasses.replace(told, verdict=judge(evidence)))
+    text = tables(summary)
+    golden("console-invalid.txt", text)
+    golden("brief-invalid.txt", brief(summary, "20/s Poisson") + "\n")
+    deciding = ", ".join(dict.fromkeys(r["code"] for r in summary["verdict"]["reasons"] if r["phase"] == "measure"))
+    summary["verdict"]["reasons"].append({"code": "cpu", "phase": "drain", "level": "suspect", "text": "busy"})
+    assert f"measurement INVALID: {deciding}" in brief(summary, "").splitlines()
+    headline, measurement = text.splitlines()[:2]
+    assert headline.startswith("invalid: ")
+    assert "INVALID" in measurement
+    assert "simulator" in measurement
+    assert all("[INVALID]" in line for line in text.splitlines() if line.startswith(("latency", "load")))

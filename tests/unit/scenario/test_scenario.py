@@ -1,0 +1,393 @@
+"""Scenario files: read whole or refused whole, with every mistake, its line and the remedy."""
+
+import copy
+import json
+import pickle
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import ValidationError
+
+from inferload.errors import UsageError
+from inferload.scenario.files import catalog
+from inferload.scenario.files.mistakes import ScenarioError
+from inferload.scenario.files.yaml_text import parse, scalar
+from inferload.scenario.json_schema import json_schema
+from inferload.scenario.scenario import Scenario, from_text, load
+from inferload.scenario.schema.arrivals import Closed
+
+KINDS = list(json_schema()["properties"]["workload"]["discriminator"]["mapping"])
+
+SMALL = """\
+schema: 1
+name: small
+workload: {kind: chat, prompt_tokens: 10, output_tokens: 5}
+arrivals: {kind: poisson, sessions_per_s: 2}
+phases: {measure_s: 60}
+"""
+
+WRONG = """\
+schema: 1
+name: my chat
+workload:
+  kind: chat
+  source: {kind: synthetik}
+  turns: {dist: geometric, mean: 0.4, maxi: 12}
+  think_time_s: {dist: lognormal, p50: 4, p95: 2}
+  prompt_tokens: {dist: lognrmal, p50: 300, p95: 1500}
+  output_tokens: "180"
+  histroy: live
+arrivals: {kind: poisson, session_per_s: 2.0}
+phases:
+  warmup_s: -30
+  measure_s: .inf
+  drain_s: 1:30
+phases: {measure_s: 300}
+cache: {isolate: runs}
+slo: {ttft_ms: yes, tpot_ms: 0}
+seed: 1.5
+server: 3
+request:
+  ignore_eos: on
+  headers: {Authorization: Bearer x}
+  extra_body: {stream: false}
+  timeouts:
+    conect_s: 1
+    turn_s: null
+verbose: true
+"""
+
+
+def mistakes(text: str) -> list[str]:
+    with pytest.raises(ScenarioError) as caught:
+        from_text(text, "x.yaml")
+    return str(caught.value).splitlines()
+
+
+def with_line(line: str) -> str:
+    """The small scenario with one top-level line replaced, or added."""
+    key = line.split(":", maxsplit=1)[0] + ":"
+    kept = [old for old in SMALL.splitlines() if not old.startswith(key)]
+    return "\n".join([*kept, line])
+
+
+def test_all_mistakes_come_in_one_go_with_their_lines(golden: Callable[[str, str], None]) -> None:
+    golden("scenario-mistakes.txt", "\n".join(mistakes(WRONG)) + "\n")
+
+
+def test_each_mistake_names_the_line_it_is_written_in() -> None:
+    for mistake in mistakes(WRONG):
+        _, number, path, _ = mistake.split(":", maxsplit=3)
+        written = path.strip().rpartition(".")[2]
+        assert written.partition("[")[0] in WRONG.splitlines()[int(number) - 1]
+
+
+def test_the_documented_example() -> None:
+    text = with_line("arrivals: {kind: poisson, session_per_s: 2.0}")
+    assert mistakes(text) == ["x.yaml:5: arrivals.session_per_s: unknown key; did you mean sessions_per_s?"]
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("schema: 2", "schema: is 2; this version of inferload reads schema 1"),
+        ("schema: true", "schema: must be a whole number, is true"),
+        ("workload: {kind: chta}", "workload.kind: is 'chta'; did you mean chat?"),
+        ("workload: {kind: chats}", "workload.kind: is 'chats'; did you mean chat?"),
+        ("workload: chat", f"workload: must be {{kind: {' | '.join(KINDS)}, ...}}, is 'chat'"),
+        ("workload: {}", f"workload.kind: missing; one of {', '.join(KINDS)}"),
+        (
+            "arrivals: {kind: gamma}",
+            "arrivals.burstiness: missing; shape of the gamma distribution: below 1: bursts; 1: poisson; above 1: more regular",
+        ),
+        ("arrivals: {kind: poisson, sessions_per_s: -1}", "arrivals.sessions_per_s: must be greater than 0, is -1"),
+        ("arrivals: {kind: closed, users: 0, spawn_per_s: 1}", "arrivals.users: must be at least 1, is 0"),
+        ("arrivals: {kind: closed, users: 1.5, spawn_per_s: 1}", "arrivals.users: must be a whole number, is 1.5"),
+        ("arrivals: {kind: closed, users: true, spawn_per_s: 1}", "arrivals.users: must be a whole number, is true"),
+        (
+            "arrivals: {kind: closed, users: 3}",
+            "arrivals.spawn_per_s: missing; users started per second, until all run",
+        ),
+        ("phases: [1, 2]", "phases: must be a mapping of keys, is a list"),
+        ("gates: p99", "gates: must be a list, is 'p99'"),
+        ("gates: [3]", "gates[0]: must be text, is 3"),
+        (
+            "name: a/b",
+            "name: must be letters, digits, '.', '_' or '-', at most 64: it is part of the run directory's name",
+        ),
+        (
+            "server: {interval_s: .nan}",
+            "server.interval_s: must be finite, is nan",
+        ),
+        (
+            "request: {extra_body: {a: [.inf]}}",
+            "request.extra_body: contains a number that is not finite; JSON has no such numbers",
+        ),
+        ("request: {headers: {'a b': c}}", "request.headers: 'a b' is not a valid header name"),
+        (r'request: {headers: {a: "b\r\nc: d"}}', "request.headers.a: must be printable ASCII"),
+        ("request: {headers: {host: c}}", "request.headers: host is set by inferload; remove it"),
+        ("seed: !!int 3", "seed: tag 'tag:yaml.org,2002:int': tags are not supported; write plain values"),
+        (
+            "arrivals: {kind: poisson, users: 3, sessions_per_s: 1}",
+            "arrivals.users: unknown key; it belongs to kind closed; "
+            "valid here: kind, max_in_flight, when_full, sessions_per_s, profile",
+        ),
+        (
+            "workload: {kind: chat, prompt_tokens: {dist: exponential, mean: 3, sd: 1}, output_tokens: 1}",
+            "workload.prompt_tokens.sd: unknown key; it belongs to dist normal; valid here: min, max, dist, mean",
+        ),
+        (
+            "slo: {tftt_ms: 3}",
+            "slo.tftt_ms: unknown key; did you mean ttft_ms?",
+        ),
+        (
+            "cache: {zzz: 3}",
+            "cache.zzz: unknown key; valid here: isolate, arm, salt, block_size, token_ids",
+        ),
+    ],
+)
+def test_one_mistake_one_line(line: str, said: str) -> None:
+    text = with_line(line)
+    found = [mistake for mistake in mistakes(text) if not mistake.startswith("x.yaml:1: ")]
+    number = text.splitlines().index(line) + 1
+    assert f"x.yaml:{number}: {said}" in found
+    assert len(found) == 1 or "agent" not in line
+
+
+@pytest.mark.parametrize("gate", ["p99(ttft_ms) 2000", "p99(ttft) < 2000", "failed_ratio < much", ""])
+def test_a_bad_gate_is_a_mistake_of_its_line(gate: str) -> None:
+    text = SMALL + f"gates:\n  - failed_ratio < 0.01\n  - {json.dumps(gate)}\n"
+    (mistake,) = mistakes(text)
+    assert mistake.startswith("x.yaml:8: gates[1]: ")
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("", "x.yaml:1: the file is empty"),
+        ("# only words\n", "x.yaml:1: the file is empty"),
+        ("a: [", "x.yaml:1: not YAML: "),
+        ("a: 1\n\tb: 2", "x.yaml:2: not YAML: found character '\\t' that cannot start any token; indent with spaces"),
+        ("a: 1\n---\nb: 2", "x.yaml:2: not YAML: "),
+        ("a: \x01", "x.yaml:1: not YAML: "),
+        ("- a", "x.yaml:1: must be a mapping of keys, is a list"),
+        ("42", "x.yaml:1: must be a mapping of keys, is 42"),
+        ("a: &a [*a]", "x.yaml:1: a[0][0]: holds more than 30 levels"),
+        ("? [x]\n: 1", "x.yaml:1: a key must be plain text"),
+        ('name: "\\ud800"', "x.yaml:1: name: contains half a surrogate pair"),
+        ("[" * 2000, "x.yaml:1: "),
+    ],
+)
+def test_what_is_no_scenario_at_all(text: str, said: str) -> None:
+    assert any(mistake.startswith(said) for mistake in mistakes(text))
+
+
+def test_a_key_that_stands_twice_is_refused_even_where_both_are_right() -> None:
+    assert mistakes(SMALL + "name: other") == ["x.yaml:6: name: duplicate key, also in line 2; remove one of them"]
+    inner = with_line("phases: {measure_s: 60, measure_s: 60}")
+    assert mistakes(inner) == ["x.yaml:5: phases.measure_s: duplicate key, also in line 5; remove one of them"]
+
+
+def test_aliases_that_unfold_into_millions_are_refused() -> None:
+    lines = ["a0: &a0 [x]", *(f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 10)}]" for n in range(1, 9))]
+    assert any("holds more than 50000 values" in mistake for mistake in mistakes("\n".join(lines)))
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        *[(text, text) for text in ("yes", "off", "1:30", "2026-11-20", "0x1F", "1_000", "-", ".", "1e")],
+        *[("010", 10), ("+7", 7), ("1e3", 1000.0), (".5", 0.5), ("-.inf", float("-inf"))],
+        *[("true", True), ("null", None), ("~", None), ("", None)],
+    ],
+)
+def test_scalars_mean_what_yaml_1_2_says(text: str, value: object) -> None:
+    assert scalar(text) == value
+    assert type(scalar(text)) is type(value)
+
+
+@given(st.text(max_size=200))
+def test_no_text_breaks_the_reader(text: str) -> None:
+    parse(text)
+    if (lines := mistakes(text)) and text.isprintable():
+        assert all(line.startswith("x.yaml:") for line in lines)
+
+
+def test_defaults_are_written_out(golden: Callable[[str, str], None]) -> None:
+    golden("scenario-resolved.yaml", from_text(SMALL, "x").resolved_text())
+
+
+json_values = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers(-(10**15), 10**15)
+    | st.floats(allow_nan=False, allow_infinity=False)
+    # A file cannot hold half a surrogate pair.
+    | st.text(st.characters(exclude_categories=("Cs",)), max_size=12)
+    | st.sampled_from(["1e3", "yes", "~", "", " a ", "1:30", "- a", "a: b", "#x", "\n", "2026-11-20", "null", ".5"]),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from("abc1~"), inner, max_size=3),
+    max_leaves=8,
+)
+
+
+@given(st.dictionaries(st.sampled_from(["temperature", "top_p", "x y", "1"]), json_values), st.integers(0, 2**63))
+def test_the_resolved_text_loads_back_equal(extra_body: dict[str, Any], seed: int) -> None:
+    scenario = from_text(SMALL, "x").changed({"request.extra_body": extra_body, "seed": seed})
+    again = from_text(scenario.resolved_text(), "resolved")
+    assert again == scenario
+    assert again.digest == scenario.digest
+    assert json.loads(json.dumps(scenario.as_data()))["request"]["extra_body"] == extra_body
+
+
+def test_the_digest_is_of_what_is_asked_and_not_of_how_it_is_written() -> None:
+    small = from_text(SMALL, "x")
+    other_words = SMALL.replace("sessions_per_s: 2}", "sessions_per_s: 2.0}  # two").replace("10,", "1e1,")
+    assert from_text(other_words + "seed: 0\ncache: {isolate: run}\n", "y").digest == small.digest
+    for line in (
+        "seed: 1",
+        "name: other",
+        "slo: {ttft_ms: 5}",
+        "phases: {measure_s: 61}",
+        "request: {extra_body: {a: 1}}",
+    ):
+        assert from_text(with_line(line), "y").digest != small.digest
+
+
+def test_nothing_in_a_loaded_scenario_changes() -> None:
+    scenario = from_text(with_line("request: {extra_body: {stop: [a], x: {y: 1}}, headers: {x-a: b}}"), "x")
+    with pytest.raises(ValidationError):
+        scenario.seed = 1
+    with pytest.raises(ValidationError):
+        scenario.phases.measure_s = 1.0
+    body: Any = scenario.request.extra_body
+    for change in (
+        lambda: body.__setitem__("a", 1),
+        lambda: body["stop"].append("b"),
+        lambda: body["x"].__setitem__("y", 2),
+        lambda: scenario.request.headers.update(a="b"),
+    ):
+        with pytest.raises((TypeError, AttributeError)):
+            change()
+    assert copy.deepcopy(scenario) == scenario
+    assert pickle.loads(pickle.dumps(scenario)) == scenario
+
+
+def test_changes_make_a_new_scenario_and_are_checked_like_a_file() -> None:
+    scenario = load("chat")
+    changed = scenario.changed({"arrivals.users": 50, "phases.measure_s": None})
+    assert isinstance(changed.arrivals, Closed)
+    assert (changed.arrivals.users, changed.phases.measure_s) == (50, None)
+    assert isinstance(scenario.arrivals, Closed)
+    assert scenario.arrivals.users == 10
+    with pytest.raises(ScenarioError, match=r"^web form: arrivals\.users: must be at least 1, is 0$"):
+        scenario.changed({"arrivals.users": 0}, "web form")
+    with pytest.raises(ScenarioError, match=r"^-r: arrivals\.sessions_per_s: unknown key; it belongs to kind con"):
+        scenario.changed({"arrivals.sessions_per_s": 3}, "-r")
+
+
+def test_every_shipped_scenario_loads_and_bears_its_file_name() -> None:
+    assert set(catalog.names()) >= {"chat", "chat-open", "demo", "smoke"}
+    for name in catalog.names():
+        scenario = load(name)
+        assert scenario.name == name
+        assert from_text(scenario.resolved_text(), name) == scenario
+
+
+def test_the_bundled_chat_is_what_the_web_ui_needs() -> None:
+    chat = load("chat")
+    assert chat.arrivals == Closed(kind="closed", users=10, spawn_per_s=2)
+    assert (chat.phases.warmup_s, chat.phases.measure_s, chat.phases.drain_s) == (0, 300, 60)
+    assert not chat.open_loop
+    assert load("chat-open").open_loop
+
+
+def test_a_file_goes_before_a_bundled_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert catalog.resolve("smoke") == catalog.folder() / "smoke.yaml"
+    assert catalog.resolve("smoke.yaml") == catalog.folder() / "smoke.yaml"
+    (tmp_path / "smoke").mkdir()
+    assert catalog.resolve("smoke") == catalog.folder() / "smoke.yaml"
+    (tmp_path / "smoke.yaml").write_text(SMALL)
+    assert load("smoke.yaml").name == "small"
+
+
+def test_what_is_not_found_names_the_nearest_and_the_list() -> None:
+    with pytest.raises(
+        UsageError, match=r"^scenario chta: no such file, and no bundled .* did you mean chat\? Bundled"
+    ):
+        load("chta")
+    with pytest.raises(
+        UsageError, match=r"^scenario x/smok.yaml: no such file, .* did you mean smoke\? Bundled are agent"
+    ):
+        load("x/smok.yaml")
+    with pytest.raises(UsageError, match=r"^scenario \.: is a directory"):
+        load(".")
+
+
+def test_a_file_that_is_no_text_says_where(tmp_path: Path) -> None:
+    file = tmp_path / "latin.yaml"
+    file.write_bytes(b"schema: 1\nname: caf\xe9\n")
+    with pytest.raises(UsageError, match=r"latin\.yaml:2: not UTF-8"):
+        load(str(file))
+    file.write_bytes(b"\xef\xbb\xbf" + SMALL.encode())
+    assert load(str(file)).name == "small"
+    file.write_bytes(b"#" * 1_000_001)
+    with pytest.raises(UsageError, match="larger than 1000000 bytes"):
+        load(str(file))
+
+
+def test_the_json_schema_knows_every_key_and_plain_numbers() -> None:
+    schema = json_schema()
+    assert set(schema["properties"]) == set(load("chat").as_data())
+    assert schema["additionalProperties"] is False
+    chat = schema["$defs"]["Chat"]["properties"]
+    for key in ("turns", "think_time_s", "prompt_tokens", "output_tokens"):
+        assert chat[key]["anyOf"][0] == {"type": "number", "minimum": 0}
+    for part in schema["$defs"].values():
+        for name, about in part.get("properties", {}).items():
+            assert "description" in about or name == "dist", f"{part['title']}.{name} has no description"
+
+
+def test_yaml_that_pyyaml_reads_means_the_same_here() -> None:
+    for name in catalog.names():
+        text = catalog.read(catalog.resolve(name))
+        assert parse(text).data == yaml.safe_load(text)
+
+
+def test_a_scenario_is_never_half_built() -> None:
+    with pytest.raises(ValidationError):
+        Scenario.model_validate({"schema": 1})
+
+
+@pytest.mark.parametrize(
+    ("phases", "arrivals", "said"),
+    [
+        (
+            "{warmup_s: 9, warmup_turns: 5, warmup_until: steady, measure_s: 9}",
+            "{kind: closed, users: 1}",
+            "remove one",
+        ),
+        ("{warmup_turns: 5, measure_s: 9}", "{kind: closed, users: 1}", "warmup_turns needs warmup_s"),
+        ("{warmup_s: 9, warmup_until: soon, measure_s: 9}", "{kind: closed, users: 1}", "warmup_until"),
+        (
+            "{warmup_s: 9, warmup_until: steady, measure_s: 9}",
+            "{kind: poisson, profile: {kind: steps, steps: [{sessions_per_s: 1, for_s: 5}]}}",
+            "warmup_until cannot be combined with arrivals.profile",
+        ),
+    ],
+)
+def test_a_warm_up_has_one_end_and_a_longest_time(phases: str, arrivals: str, said: str) -> None:
+    text = f"""
+schema: 1
+name: warm
+workload: {{kind: chat, prompt_tokens: 9, output_tokens: 9}}
+arrivals: {arrivals}
+phases: {phases}
+"""
+    with pytest.raises(UsageError, match=said):
+        from_text(text, "warm.yaml")

@@ -1,0 +1,118 @@
+"""What bounds a load beside time: shares, quotas by count, the gate of turns in flight."""
+
+import gevent
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from inferload.scenario.files.mistakes import ScenarioError
+from inferload.scenario.scenario import from_text
+from inferload.worker.limits import InFlightLimiter, Quota
+from inferload.workload.arrivals import share
+
+HEAD = """schema: 1
+name: p
+workload: {kind: chat, prompt_tokens: 10, output_tokens: 5}
+arrivals: {kind: constant, sessions_per_s: 2}
+"""
+
+
+@given(st.integers(0, 10_000), st.integers(1, 50))
+def test_shares_add_up_and_differ_by_one_at_most(total: int, workers: int) -> None:
+    parts = [share(total, worker, workers) for worker in range(workers)]
+    assert sum(parts) == total
+    assert max(parts) - min(parts) <= 1
+
+
+@given(st.integers(1, 60), st.integers(1, 60), st.integers(1, 6), st.lists(st.booleans(), max_size=80))
+def test_all_workers_together_take_what_was_asked_for(
+    sessions: int, turns: int, workers: int, later_turns: list[bool]
+) -> None:
+    scenario = from_text(f"{HEAD}phases: {{sessions: {sessions}, turns: {turns}}}", "x")
+    taken_sessions = taken_turns = 0
+    for worker in range(workers):
+        quota = Quota.of(scenario, worker, workers)
+        assert quota.take_turn("warmup") != (
+            share(turns, worker, workers) == 0
+        )  # no part in the load, none in its warm-up
+        while quota.take_session("measure"):
+            taken_sessions += 1
+            taken_turns += 1
+            taken_turns += sum(quota.take_turn("measure") for _later in later_turns)
+        assert quota.spent
+    assert taken_sessions <= sessions
+    assert taken_turns <= turns
+    if workers == 1 and not later_turns:
+        assert taken_sessions == taken_turns == min(sessions, turns)
+    if sessions >= 60 and later_turns:
+        assert taken_turns == turns
+
+
+def test_a_gate_lets_in_as_many_as_it_has_places_and_the_first_come_first() -> None:
+    limiter, inside, order = InFlightLimiter(2), [0], []
+    most = 0
+
+    def guest(number: int) -> None:
+        nonlocal most
+        assert limiter.enter()
+        order.append(number)
+        inside[0] += 1
+        most = max(most, inside[0])
+        gevent.sleep(0)
+        inside[0] -= 1
+        limiter.leave()
+
+    gevent.joinall([gevent.spawn(guest, number) for number in range(20)], raise_error=True)
+    assert order == list(range(20))
+    assert most == 2
+    assert limiter.try_enter()
+    assert limiter.try_enter()
+    assert not limiter.try_enter()
+
+
+def test_who_waits_at_a_gate_that_closes_goes_away() -> None:
+    limiter = InFlightLimiter(1)
+    assert limiter.enter()
+    waiting = [gevent.spawn(limiter.enter) for _ in range(3)]
+    gevent.sleep(0)
+    limiter.close()
+    gevent.joinall(waiting)
+    assert [one.value for one in waiting] == [False] * 3
+    limiter.leave()
+    assert not limiter.enter()
+
+
+@pytest.mark.parametrize(
+    ("phases", "said"),
+    [
+        (
+            "{warmup_s: 3}",
+            "phases: measure_s is missing: how many seconds count; or give sessions or turns, or measure_s: null",
+        ),
+        ("{sessions: 0}", "phases.sessions: must be at least 1, is 0"),
+        ("{turns: 2.5}", "phases.turns: must be a whole number, is 2.5"),
+    ],
+)
+def test_an_end_that_is_none(phases: str, said: str) -> None:
+    with pytest.raises(ScenarioError) as caught:
+        from_text(f"{HEAD}phases: {phases}", "x")
+    assert str(caught.value).startswith(f"x:5: {said}")
+
+
+@given(st.integers(1, 200), st.integers(1, 40), st.integers(1, 9))
+def test_a_closed_loop_that_is_counted_gives_each_worker_the_part_of_its_users(
+    sessions: int, users: int, workers: int
+) -> None:
+    closed = f"{{kind: closed, users: {users}, spawn_per_s: 1}}"
+    text = HEAD.replace("{kind: constant, sessions_per_s: 2}", closed)
+    scenario = from_text(f"{text}phases: {{sessions: {sessions}}}", "x")
+    taken = []
+    for worker in range(workers):
+        quota, mine = Quota.of(scenario, worker, workers), 0
+        while quota.take_session("measure"):
+            mine += 1
+        assert quota.spent  # with no user it has no part, and is through at once
+        taken.append(mine)
+        of_users = len(range(worker, users, workers))
+        assert of_users * (sessions // users) <= mine <= of_users * -(-sessions // users)
+    assert sum(taken) == sessions

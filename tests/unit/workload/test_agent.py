@@ -1,0 +1,295 @@
+"""Agents by plan: what their scripts ask, told without a server."""
+
+import json
+from collections.abc import Iterator
+from itertools import pairwise
+from random import Random
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from inferload.content.messages import Message
+from inferload.content.script import Ask, Fork, PlannedTurn, Reply, outline
+from inferload.content.tool_text import json_tokens, tools_json
+from inferload.measure.record import CANCELLED
+from inferload.scenario import scenario as scenarios
+from inferload.scenario.files.mistakes import ScenarioError
+from inferload.scenario.schema.agent import Agent
+from inferload.workload.agent import agent
+
+SMALL = {
+    "kind": "agent",
+    "tools_tokens": 0,
+    "system_prompt_tokens": 50,
+    "prompt_tokens": 20,
+    "steps": 4,
+    "output_tokens": 10,
+    "tools": [{"name": "look", "time_s": 2, "result_tokens": 30}],
+    "parallel_calls": 0.0,
+    "context_limit_tokens": 4000,
+}
+
+
+def planned(index: int = 3, seed: str = "seed", **changes: Any) -> list[PlannedTurn]:
+    workload = Agent.model_validate(SMALL | changes)
+    return list(outline(agent(workload, index, Random(f"{seed}/{index}")), index))
+
+
+def roles(turn: PlannedTurn) -> str:
+    return "".join(message.role[0] for message in turn.ask.messages)
+
+
+def keys(message: Message) -> list[str]:
+    return [piece.key for piece in message.pieces]
+
+
+def calls_are_answered(messages: tuple[Message, ...]) -> bool:
+    """Whether behind each answer with calls stand just its results, in their order."""
+    at = 0
+    while at < len(messages):
+        called = [call.call_id for call in messages[at].tool_calls]
+        found = [message.tool_call_id for message in messages[at + 1 : at + 1 + len(called)]]
+        if called != found or (messages[at].role == "tool" and not messages[at].tool_call_id):
+            return False
+        at += 1 + len(called)
+    return True
+
+
+def test_each_step_calls_and_takes_results_until_the_last() -> None:
+    turns = planned()
+    assert [roles(turn) for turn in turns] == ["su", "suat", "suatat", "suatatat"]
+    assert [turn.ask.pause_s for turn in turns] == [0, 2, 2, 2]
+    assert [turn.ask.pause for turn in turns] == ["think", "tool", "tool", "tool"]
+    assert [turn.ask.final for turn in turns] == [False, False, False, True]
+    assert calls_are_answered(turns[-1].ask.messages)
+
+
+def test_a_user_s_next_request_waits_for_the_user() -> None:
+    turns = planned(requests=2, steps=2, idle_s=60)
+    assert [roles(turn) for turn in turns] == ["su", "suat", "suatau", "suatauat"]
+    assert [turn.ask.pause_s for turn in turns] == [0, 2, 60, 2]
+    assert [turn.ask.final for turn in turns] == [False, False, False, True]
+
+
+def test_tools_that_are_called_at_once_take_as_long_as_the_slower() -> None:
+    tools = [{"name": "slow", "share": 0.5, "time_s": 9}, {"name": "quick", "share": 0.5, "time_s": 1}]
+    turns = planned(tools=tools, parallel_calls=1.0, context_limit_tokens=200_000)
+    for turn in turns[1:]:
+        calls = [message.tool_calls for message in turn.ask.messages if message.tool_calls][-1]
+        assert len(calls) == 2
+        assert turn.ask.pause_s == (9 if any(call.name == "slow" for call in calls) else 1)
+    assert calls_are_answered(turns[-1].ask.messages)
+
+
+def test_a_failed_call_is_made_again_and_costs_a_step_more() -> None:
+    turns = planned(
+        tools=[{"name": "look", "fails": 0.999, "result_tokens": 100, "time_s": 1}], tool_retries=2, steps=2
+    )
+    assert len(turns) == 1 + 2 + 1
+    results = [message for message in turns[-1].ask.messages if message.role == "tool"]
+    assert [message.tokens for message in results] == [30, 30, 30]
+
+
+@pytest.mark.parametrize("where", ["start", "end"])
+@pytest.mark.parametrize("system_prompt_tokens", [0, 50])
+def test_a_time_stands_where_it_is_wanted(where: str, system_prompt_tokens: int) -> None:
+    def first(index: int, timestamp: str) -> Message:
+        prefix = {"timestamp": timestamp, "where": where, "variants": 3}
+        changes = {"prefix": prefix, "conversation": "same", "system_prompt_tokens": system_prompt_tokens}
+        return planned(index, **changes)[0].ask.messages[0]
+
+    assert first(0, "static") == first(1, "static")
+    assert first(1, "dynamic") != first(2, "dynamic")
+    assert first(1, "dynamic") == first(4, "dynamic")  # the same variant
+    time = first(1, "dynamic").pieces[0 if where == "start" else -1]
+    assert time.literal == "2026-01-14 09:30:00"
+    rest = [{*keys(first(index, "dynamic"))} for index in (1, 2)]
+    assert len(rest[0] & rest[1]) == 1  # what is not the time is shared
+    assert first(0, "none").pieces[0].literal is None
+
+
+def test_one_conversation_for_all_is_the_same_to_the_last_piece() -> None:
+    laws = {"steps": {"dist": "uniform", "min": 2, "max": 9}, "history": "recorded", "conversation": "same"}
+    assert planned(1, **laws) == planned(2, **laws)
+    own = planned(1, **laws | {"conversation": "own"})
+    assert own != planned(2, **laws | {"conversation": "own"})
+    assert own == planned(1, **laws | {"conversation": "own"})
+
+
+def test_the_first_words_may_be_given() -> None:
+    turns = planned(prompt_text="What is the time?", requests=2, steps=1)
+    assert turns[0].ask.messages[1].pieces[0].literal == "What is the time?"
+    assert turns[1].ask.messages[3].pieces[0].literal is None
+
+
+def test_thoughts_are_stripped_or_kept() -> None:
+    thinking = {"tokens": 90, "history": "strip"}
+    stripped, kept = (planned(thinking=thinking | {"history": how}) for how in ("strip", "keep"))
+    assert [turn.ask.output_tokens for turn in stripped] == [100] * 4
+    answers = [[m for m in turns[-1].ask.messages if m.role == "assistant"] for turns in (stripped, kept)]
+    assert [m.tokens for m in answers[0]] == [10] * 3
+    assert [m.tokens for m in answers[1]] == [100] * 3
+    assert keys(answers[0][0]) != keys(answers[1][0])  # a prefix cache has the whole answer, not the stripped one
+
+
+def talk(workload: Agent, reply: Reply) -> Iterator[Ask]:
+    """The asks of a session whose every answer is this."""
+    script = agent(workload, 0, Random(0))
+    sent = None
+    while True:
+        try:
+            effect = script.send(sent)
+        except StopIteration:
+            return
+        assert isinstance(effect, Ask)
+        yield effect
+        sent = reply
+
+
+def test_what_the_model_really_said_is_carried_without_its_thought() -> None:
+    workload = Agent.model_validate(SMALL | {"steps": 2, "thinking": {"tokens": 30}})
+    apart = [*talk(workload, Reply("said", 40, reasoning="thought"))][1].messages[2]
+    assert (apart.pieces[0].literal, apart.reasoning) == ("said", "")
+    mixed = [*talk(workload, Reply("one two three four", 40))][1].messages[2]
+    assert mixed.pieces[0].literal == "four"  # 30 of 40 tokens were thought
+    keep = Agent.model_validate(SMALL | {"steps": 2, "thinking": {"tokens": 30, "history": "keep"}})
+    kept = [*talk(keep, Reply("said", 40, reasoning="thought"))][1].messages[2]
+    assert (kept.pieces[0].literal, kept.reasoning) == ("said", "thought")
+    assert [call.name for call in kept.tool_calls] == ["look"]
+
+
+def test_a_cancelled_answer_is_asked_for_again_and_shifts_nothing() -> None:
+    cancel = {"share": 1.0, "after_s": 0.5, "again_s": 7, "again_tokens": 9}
+    plain, cut = planned(steps=3), planned(steps=3, cancel=cancel)
+    assert [turn.ask.cancel_after_s for turn in cut] == [0.5, None] * 3
+    assert [turn.ask.pause_s for turn in cut] == [0, 7, 2, 7, 2, 7]
+    assert roles(cut[1]) == "suu"
+    assert [t.ask.output_tokens for t in cut[1::2]] == [t.ask.output_tokens for t in plain]
+    workload = Agent.model_validate(SMALL | {"cancel": cancel, "steps": 2})
+    assert len([*talk(workload, Reply("in time", 3))]) == 2  # the answers were sooner than their callers' patience
+    assert len([*talk(workload, Reply("", 3, finish_reason=CANCELLED))]) > 2
+
+
+@settings(max_examples=40)
+@given(st.integers(0, 99), st.integers(2, 60), st.sampled_from(["live", "recorded"]), st.booleans())
+def test_the_context_keeps_to_its_limit_and_calls_to_their_results(
+    index: int, steps: int, history: str, thinking: bool
+) -> None:
+    changes = {
+        "steps": steps,
+        "history": history,
+        "thinking": {"tokens": 50} if thinking else None,
+        "parallel_calls": 0.3,
+        "compaction": {"at": 0.8, "to_tokens": {"dist": "uniform", "min": 200, "max": 280}},
+        "tools": [
+            {"name": "look", "time_s": 0, "fails": 0.2, "result_tokens": {"dist": "uniform", "min": 1, "max": 250}}
+        ],
+    }
+    turns = planned(index, **changes)
+    assert max((turn.input_tokens or 0) + (turn.ask.output_tokens or 0) for turn in turns) <= 4000
+    assert all(calls_are_answered(turn.ask.messages) for turn in turns)
+    assert [turn.ask.final for turn in turns] == [False] * (len(turns) - 1) + [True]
+    before = turns[0]
+    for turn in turns[1:]:
+        grown = turn.ask.messages[: len(before.ask.messages)] == before.ask.messages
+        assert grown or turn.ask.messages[0] == before.ask.messages[0]  # or it was summed up
+        before = turn
+
+
+def test_compaction_asks_for_a_summary_and_goes_on_from_it() -> None:
+    tools = [{"name": "look", "time_s": 0, "result_tokens": 200}]
+    turns = planned(steps=40, tools=tools, compaction={"at": 0.8, "to_tokens": 400})
+    (summary, after), *_more = [
+        (turn, later) for turn, later in pairwise(turns)
+        if len(later.ask.messages) < len(turn.ask.messages)
+    ]  # fmt: skip
+    assert summary.ask.messages[-1].role == "user"
+    assert summary.ask.output_tokens == 350  # down to 400 with the system prompt's 50
+    assert roles(after) == "su"
+    assert after.input_tokens == 400
+
+
+@pytest.mark.parametrize("context", ["fresh", "fork"])
+def test_subagents_work_side_by_side_and_report(context: str) -> None:
+    subagents = {
+        "share": 1.0,
+        "count": 3,
+        "context": context,
+        "steps": 2,
+        "prompt_tokens": 5,
+        "system_prompt_tokens": 8,
+    }
+    workload = Agent.model_validate(SMALL | {"steps": 2, "subagents": subagents})
+    script = agent(workload, 1, Random(1))
+    assert isinstance(next(script), Ask)
+    fork = script.send(Reply("go", 10))
+    assert isinstance(fork, Fork)
+    turns = planned(steps=2, subagents=subagents)
+    paths = [turn.path for turn in turns]
+    assert len({*paths}) == 4
+    assert paths == ["", paths[1], paths[1], paths[3], paths[3], paths[5], paths[5], ""]
+    child = turns[1].ask.messages
+    assert [message.role[0] for message in child] == (["s", "u"] if context == "fresh" else ["s", "u", "u"])
+    assert (child[0] == turns[0].ask.messages[0]) == (context == "fork")
+    assert child[-1].tokens == 5
+    assert roles(turns[-1]) == "suattt"
+    assert keys(turns[-1].ask.messages[3]) == [f"answer/3{paths[1]}/1"]
+    assert calls_are_answered(turns[-1].ask.messages)
+
+
+@given(st.integers(1, 3000), st.lists(st.sampled_from(["a", "b", "read_file"]), unique=True, min_size=1))
+def test_tools_are_json_of_about_the_wanted_size(tokens: int, names: list[str]) -> None:
+    made = tools_json(tuple(names), tokens)
+    tools = json.loads(made)
+    assert [tool["function"]["name"] for tool in tools[: len(names)]] == names
+    assert made == tools_json(tuple(names), tokens)
+    assert tokens <= json_tokens(made) + 60 <= tokens + 130 * (1 + len(names))
+    assert tools_json(tuple(names), 0) == b""
+
+
+def test_requests_carry_the_tools_and_forbid_calls() -> None:
+    turns = planned(tools_tokens=300, context_limit_tokens=9000)
+    assert all(turn.ask.tools == turns[0].ask.tools != b"" for turn in turns)
+    assert {turn.ask.tool_choice for turn in turns} == {"none"}
+    assert turns[0].input_tokens == json_tokens(turns[0].ask.tools) + 70
+    assert planned()[0].ask.tool_choice is None
+
+
+@pytest.mark.parametrize(
+    ("workload", "says"),
+    [
+        ({"tools": [{"name": "a"}, {"name": "a"}]}, "tool a is defined twice"),
+        ({"context_limit_tokens": 8000}, "context_limit_tokens"),
+        ({"prefix": {"timestamp": "static", "time": "yesterday"}}, "must be a time in the form"),
+        ({"cancel": {"share": 0.5}}, "after_s: missing"),
+        ({"subagents": {"share": 2}}, "subagents.share"),
+        ({"step": 3}, "did you mean steps?"),
+        ({"tools": []}, "tools"),
+    ],
+)
+def test_mistakes_are_said_in_a_line(workload: dict[str, Any], says: str) -> None:
+    document = {
+        "schema": 1,
+        "name": "x",
+        "workload": {"kind": "agent"} | workload,
+        "arrivals": {"kind": "closed", "users": 1, "spawn_per_s": 1},
+        "phases": {"measure_s": 1},
+    }
+    with pytest.raises(ScenarioError, match=r"^x.yaml:\d+: ") as raised:
+        scenarios.from_text(json.dumps(document), "x.yaml")
+    assert says in str(raised.value)
+    assert len(str(raised.value).splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"cancel": {"share": 0.1, "after_s": 1.0, "again_tokens": 90_000}},
+        {"subagents": {"share": 0.1, "prompt_tokens": 90_000}},
+    ],
+)
+def test_what_one_step_may_add_counts_tasks_and_second_tries(more: dict[str, object]) -> None:
+    with pytest.raises(ValueError, match="a step can add"):
+        Agent.model_validate({"kind": "agent"} | more)

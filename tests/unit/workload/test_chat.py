@@ -1,0 +1,276 @@
+"""Chats: what a turn carries beside its question, what becomes of long conversations, whose answers stand in them."""
+
+import base64
+import json
+import re
+import struct
+import zlib
+from collections import Counter
+from random import Random
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from inferload.content.images import picture_url, png
+from inferload.content.messages import Message, Piece, ToolCall, text_message
+from inferload.content.prompts import calibrate
+from inferload.content.script import Ask, PlannedTurn, Reply, outline
+from inferload.plan.describe import describe
+from inferload.requests.bodies import BodySettings, BodyWriter, Isolation, Texts
+from inferload.scenario.scenario import Scenario, from_text, load
+from inferload.scenario.schema.chat import ContextLimit, Documents
+from inferload.workload.context_limit import NextRequest, fit
+from inferload.workload.document_pool import DocumentPool
+from inferload.workload.sessions import Sessions
+
+EXACT = calibrate(lambda text: [int.from_bytes(word.encode(), "big") for word in text.split()])
+
+
+def scenario(**workload: Any) -> Scenario:
+    """A synthetic chat."""
+    document = {
+        "schema": 1,
+        "name": "s",
+        "workload": {"kind": "chat", "prompt_tokens": 10, "output_tokens": 5} | workload,
+        "arrivals": {"kind": "poisson", "sessions_per_s": 2},
+        "phases": {"measure_s": 60},
+    }
+    return from_text(json.dumps(document), "s")
+
+
+def plan_of(sessions: Sessions, number: int = 0) -> list[PlannedTurn]:
+    return list(outline(sessions.begin(number).script, number))
+
+
+def messages_of(made: Scenario, ask: Ask) -> list[Any]:
+    writer = BodyWriter(Texts(EXACT, made.seed), BodySettings.of(made, "tiny"), Isolation())
+    found: list[Any] = json.loads(writer.body(ask))["messages"]
+    return found
+
+
+# -- what is drawn
+
+
+def always(value: float) -> dict[str, Any]:
+    """A law that draws, and always this."""
+    return {"dist": "uniform", "min": value, "max": value}
+
+
+@given(
+    st.integers(0, 1000),
+    st.integers(1, 4),
+    st.floats(0, 9),
+    st.integers(1, 99),
+    st.sampled_from(["synthetic", "corpus"]),
+)
+def test_a_chat_that_draws_nothing_asks_what_one_that_draws_it_does(
+    index: int, turns: int, think_time_s: float, tokens: int, source: str
+) -> None:
+    laws = {"turns": turns, "think_time_s": think_time_s, "prompt_tokens": tokens, "output_tokens": 7}
+    fixed = Sessions(scenario(source={"kind": source}, **laws))
+    drawn = Sessions(scenario(source={"kind": source}, **{key: always(value) for key, value in laws.items()}))
+    assert plan_of(fixed, index) == plan_of(drawn, index)
+    assert [opened.draws for sessions in (fixed, drawn) for opened in sessions.open().values()] == [False, True]
+
+
+@pytest.mark.parametrize(
+    "more", [{name: always(3)} for name in ("turns", "think_time_s", "prompt_tokens", "output_tokens")]
+)
+def test_a_chat_with_one_law_draws(more: dict[str, Any]) -> None:
+    opened = Sessions(scenario(**more)).open()["chat"]
+    assert opened.draws
+
+
+def test_documents_and_random_lengths_are_drawn() -> None:
+    beside = Sessions(scenario(documents={"count": 9, "tokens": 20}))
+    source = {"kind": "random", "input_tokens": 50, "output_tokens": 5, "range_ratio": 0.5}
+    random = Sessions(scenario(source=source, prompt_tokens=None, output_tokens=None))
+    for sessions in (beside, random):
+        assert sessions.open()["chat"].draws
+        assert plan_of(sessions, 1)[0].ask != plan_of(sessions, 2)[0].ask
+
+
+# -- history
+
+
+def test_a_recorded_history_asks_the_same_whatever_is_answered() -> None:
+    made = scenario(turns=3, history="recorded")
+
+    def asked(*answers: str) -> list[Any]:
+        script = Sessions(made).begin(1).script
+        asks = [next(script), *(script.send(Reply(answer, 2)) for answer in answers)]
+        return [messages_of(made, ask) for ask in asks if isinstance(ask, Ask)]
+
+    one, other = asked("yes", "no"), asked("maybe", "perhaps so")
+    assert one == other
+    assert [len(messages) for messages in one] == [1, 3, 5]
+    assert len(one[2][1]["content"].split()) == 5
+    live = messages_of(made, [*outline(Sessions(scenario(turns=3)).begin(1).script, 1)][2].ask)
+    assert [message["content"] for message in live[::2]] == [message["content"] for message in one[2][::2]]
+
+
+def test_a_call_of_a_tool_that_nobody_runs_is_not_kept() -> None:
+    script = Sessions(scenario(turns=2)).begin(0).script
+    next(script)
+    ask = script.send(Reply("let me see", 3, tool_calls=(ToolCall("1", "f", "{}"),)))
+    assert isinstance(ask, Ask)
+    assert ask.messages[1].tool_calls == ()
+
+
+def test_system_prompts_are_the_runs_or_each_sessions_own() -> None:
+    for by, different in (("run", 1), ("session", 5)):
+        sessions = Sessions(scenario(system_prompt_tokens=7, system_prompt_shared_by=by))
+        firsts = [plan_of(sessions, number)[0].ask.messages[0] for number in range(5)]
+        assert {(message.role, message.tokens) for message in firsts} == {("system", 7)}
+        assert len({message.pieces for message in firsts}) == different
+
+
+# -- documents
+
+
+def test_documents_stand_beside_the_question_and_are_the_same_in_every_session() -> None:
+    documents = {"count": 4, "tokens": {"dist": "uniform", "min": 20, "max": 40}, "per_turn": 2, "zipf": 0}
+    before, after = (scenario(documents=documents | {"position": where}) for where in ("before", "after"))
+    turns = [plan_of(Sessions(before), number)[0] for number in range(30)]
+    assert all(len(turn.ask.messages[0].pieces) == 3 for turn in turns)
+    found = {piece for turn in turns for piece in turn.ask.messages[0].pieces[:2]}
+    assert len(found) == 4
+    assert {piece.key for piece in found} == {f"shared/document/{number}" for number in range(4)}
+    behind = plan_of(Sessions(after))[0].ask.messages[0].pieces
+    assert behind == (*turns[0].ask.messages[0].pieces[2:], *turns[0].ask.messages[0].pieces[:2])
+    text = messages_of(before, turns[0].ask)[0]["content"]
+    assert len(text.split()) == turns[0].input_tokens
+
+
+@given(st.integers(1, 30), st.floats(0, 6), st.integers(0, 1000), st.data())
+def test_documents_of_a_turn_differ(count: int, zipf: float, seed: int, data: st.DataObject) -> None:
+    per_turn = data.draw(st.integers(1, count))
+    shelf = DocumentPool(Documents(count=count, tokens=5, per_turn=per_turn, zipf=zipf), Piece, 0)  # type: ignore[arg-type]
+    drawn = shelf.draw(Random(seed))
+    assert len(set(drawn)) == per_turn
+    assert set(drawn) <= set(range(count))
+
+
+def test_documents_are_used_as_zipf_says() -> None:
+    shelf = DocumentPool(Documents(count=50, tokens=5, zipf=1.0), Piece, 0)  # type: ignore[arg-type]
+    rng = Random(1)
+    used = Counter(number for _ in range(20_000) for number in shelf.draw(rng))
+    first = 1 / sum(1 / rank for rank in range(1, 51))
+    assert used[0] / 20_000 == pytest.approx(first, rel=0.05)
+    assert used[0] / used[4] == pytest.approx(5, rel=0.15)
+
+
+# -- images
+
+
+def test_pictures_are_whole_png_files_of_their_size() -> None:
+    for width, height in ((1, 1), (33, 17), (64, 48)):
+        data = png("k", width, height)
+        assert data.startswith(b"\x89PNG\r\n\x1a\n")
+        chunks, place = {}, 8
+        while place < len(data):
+            (size,), name = struct.unpack(">I", data[place : place + 4]), data[place + 4 : place + 8]
+            body, check = data[place + 8 : place + 8 + size], data[place + 8 + size : place + 12 + size]
+            assert struct.unpack(">I", check)[0] == zlib.crc32(name + body)
+            chunks[name], place = body, place + 12 + size
+        assert struct.unpack(">II", chunks[b"IHDR"][:8]) == (width, height)
+        assert len(zlib.decompress(chunks[b"IDAT"])) == height * (1 + 3 * width)
+    assert png("k", 33, 17) == png("k", 33, 17) != png("l", 33, 17)
+
+
+def test_messages_carry_pictures() -> None:
+    made = scenario(images={"per_message": 2, "width_px": 20, "height_px": 10, "variants": 3})
+    asks = [plan_of(Sessions(made), number)[0].ask for number in range(12)]
+    assert {len(ask.messages[0].images) for ask in asks} == {2}
+    assert len({url for ask in asks for url in ask.messages[0].images}) == 3
+    first, second, text = messages_of(made, asks[0])[0]["content"]
+    assert (first["type"], second["type"], text["type"]) == ("image_url", "image_url", "text")
+    assert base64.b64decode(first["image_url"]["url"].partition(",")[2]).startswith(b"\x89PNG")
+    assert picture_url("a", 2, 2).startswith("data:image/png;base64,")
+    elsewhere = scenario(images={"url": "http://pictures/1.png"})
+    assert plan_of(Sessions(elsewhere))[0].ask.messages[0].images == ("http://pictures/1.png",)
+
+
+# -- the limit of a context
+
+
+@given(
+    st.sampled_from(["stop", "truncate", "compact"]),
+    st.lists(st.integers(1, 50), max_size=10).filter(lambda said: len(said) % 2 == 0),
+    st.integers(1, 60),
+    st.integers(1, 60),
+    st.integers(1, 400),
+)
+def test_what_is_sent_keeps_the_limit(then: Any, said: list[int], question: int, output: int, limit: int) -> None:
+    earlier = tuple(text_message("user", f"m{place}", tokens) for place, tokens in enumerate(said))
+    head = (text_message("system", "s", 10),)
+    rule = ContextLimit(limit_tokens=limit, then=then, summary_tokens=15)
+    fitted = fit(rule, NextRequest(head, earlier, text_message("user", "q", question), output), "0/0")
+    whole = 10 + sum(said) + question + output
+    if whole <= limit:
+        assert fitted == type(fitted)(earlier, text_message("user", "q", question))
+    elif fitted.question is None:
+        assert (fitted.history, fitted.note) == ((), "stopped")
+        assert then != "truncate" or 10 + question + output > limit
+    else:
+        assert fitted.note == {"truncate": "truncated", "compact": "compacted"}[then]
+        assert 10 + sum(message.tokens or 0 for message in (*fitted.history, fitted.question)) + output <= limit
+        assert earlier[len(earlier) - len(fitted.history) :] == fitted.history  # the newest stay
+        assert len(fitted.history) % 2 == 0
+
+
+@pytest.mark.parametrize(
+    ("then", "turns", "notes", "longest"),
+    [
+        ("stop", 4, {"context stopped": 1}, 55),
+        ("truncate", 8, {"context truncated": 4}, 55),
+        ("compact", 8, {"context compacted": 2}, 55),
+    ],
+)
+def test_a_conversation_grows_to_its_limit(then: str, turns: int, notes: dict[str, int], longest: int) -> None:
+    # Turns carry 10, 25, 40, 55, 70 ... tokens, and 5 of an answer come on top.
+    sessions = Sessions(scenario(turns=8, context={"limit_tokens": 63, "then": then, "summary_tokens": 8}))
+    plan = plan_of(sessions)
+    assert len(plan) == turns
+    assert max(turn.input_tokens or 0 for turn in plan) == longest
+    assert sessions.notes == notes
+
+
+def test_what_is_done_about_long_conversations_is_said() -> None:
+    text = describe(scenario(turns=8, context={"limit_tokens": 63, "then": "truncate"}))
+    found = re.search(r"context truncated: (\d+) times in the (\d+) sessions drawn here", text)
+    assert found is not None
+    assert int(found[1]) == 4 * int(found[2])
+
+
+def test_messages_of_unknown_length_count_as_none() -> None:
+    unknown = Message("assistant", (Piece("a", None, "text"),))
+    rule = ContextLimit(limit_tokens=20, then="stop")
+    assert fit(rule, NextRequest((), (unknown,) * 9, text_message("user", "q", 10), 10), "").question is not None
+
+
+# -- bundled files
+
+
+@pytest.mark.parametrize("name", ["rag", "random-7000x1000", "chat-sharegpt"])
+def test_bundled_scenarios_are_valid(name: str) -> None:
+    assert load(name).name == name
+
+
+def test_the_bundled_random_requests_are_those_of_the_benchmark() -> None:
+    sessions = Sessions(load("random-7000x1000"))
+    turns = [turn for number in range(300) for turn in plan_of(sessions, number)]
+    assert len(turns) == 300
+    assert all(6300 <= (turn.input_tokens or 0) <= 7700 for turn in turns)
+    assert all(900 <= (turn.ask.output_tokens or 0) <= 1100 for turn in turns)
+
+
+def test_the_bundled_documents_are_long_and_shared() -> None:
+    sessions = Sessions(load("rag"))
+    firsts = [plan_of(sessions, number)[0] for number in range(60)]
+    documents = Counter(turn.ask.messages[1].pieces[0].key for turn in firsts)
+    assert documents.most_common(1)[0][1] >= 3
+    assert len(documents) > 20
+    assert sum(turn.input_tokens or 0 for turn in firsts) / 60 > 1000

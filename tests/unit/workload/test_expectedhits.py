@@ -1,0 +1,239 @@
+"""Expected hits of an endless prefix cache: against blocks hashed token by token, and against the simulator's own cache."""
+
+import http.client
+import itertools
+import json
+from collections.abc import Callable, Sequence
+from random import Random
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+from simulator_process import Simulator
+
+from inferload.content.chat_template import NO_TEMPLATE, ChatTemplate, measure
+from inferload.content.messages import Message, Piece, Role
+from inferload.content.prompts import approximate
+from inferload.content.script import Ask, outline
+from inferload.requests.bodies import BodySettings, BodyWriter, Isolation, Texts
+from inferload.scenario.scenario import Scenario, from_text
+from inferload.workload.prefix_cache import expected as expectedhits
+from inferload.workload.prefix_cache.expected import (
+    Hits,
+    Layout,
+    PlannedHits,
+    PrefixTree,
+    Span,
+    cached,
+    ids_span,
+    tokens_of,
+)
+from inferload.workload.sessions import Sessions
+
+# -- against the definition: every block of every prompt hashed with all that stands before it
+
+
+def _tokens(row: Sequence[Span]) -> list[object]:
+    return [token for span in row for token in (span.ids or [(span.identity, place) for place in range(span.tokens)])]
+
+
+def _by_definition(rows: Sequence[Sequence[Span]], block: int) -> list[int]:
+    known: set[tuple[object, ...]] = set()
+    found = []
+    for row in rows:
+        tokens = _tokens(row)
+        blocks = [tuple(tokens[:end]) for end in range(block, len(tokens) + 1, block)]
+        usable = blocks[: (len(tokens) - 1) // block]
+        found.append(block * len([*itertools.takewhile(known.__contains__, usable)]))
+        known.update(blocks)
+    return found
+
+
+_TEXTS = st.tuples(st.sampled_from("abcd"), st.integers(0, 9)).map(lambda drawn: Span(drawn[0], drawn[1]))
+_IDS = st.lists(st.integers(1, 3), min_size=1, max_size=4).map(lambda ids: ids_span(tuple(ids)))
+
+
+@st.composite
+def _rows(draw: st.DrawFn) -> list[list[Span]]:
+    """Rows of texts and ids in turn, as contexts are: where a text may stand no ids do."""
+    rows = draw(st.lists(st.lists(st.tuples(_TEXTS, _IDS), max_size=5), min_size=1, max_size=6))
+    return [[span for pair in row for span in pair] for row in rows]
+
+
+_LENGTHS: dict[object, int] = {"a": 3, "b": 5, "c": 8, "d": 0}
+
+
+_A, _D = Span("a", 3), Span("d", 0)
+
+
+@given(_rows(), st.integers(1, 6))
+@example(
+    [
+        [_A, ids_span((3,)), _A, ids_span((1,)), _D, ids_span((1,)), _A, ids_span((1,))],
+        [_A, ids_span((3,)), _A, ids_span((1, 1, 1)), _A, ids_span((1,))],
+    ],
+    1,
+)
+def test_hits_are_those_of_blocks_hashed_token_by_token(rows: list[list[Span]], block: int) -> None:
+    rows = [
+        [span if span.ids else Span(span.identity, _LENGTHS[span.identity]) for span in row[:-2]] + row[-2:-1]
+        for row in rows
+    ]
+    tree, found = PrefixTree(), []
+    for row in rows:
+        found.append(cached(tree.meet(row)[0], tokens_of(row), block))
+    assert found == _by_definition(rows, block)
+
+
+def test_the_last_token_of_a_prompt_is_always_computed() -> None:
+    assert [cached(1_457, tokens, 128) for tokens in (1_457, 1_409, 1_408, 1, 0)] == [1_408, 1_408, 1_280, 0, 0]
+
+
+# -- chat templates
+
+CHATML = {"system": 1, "user": 2, "assistant": 3, "tool": 4}
+
+
+def _chatml(chat: Sequence[tuple[str, str]], opened: bool) -> list[int]:
+    ids: list[int] = []
+    for role, text in chat:
+        ids += [100, CHATML[role], 10, *map(ord, text), 101, 10]
+    return ids + ([100, 3, 10] if opened else [])
+
+
+def _inst(chat: Sequence[tuple[str, str]], opened: bool) -> list[int] | None:
+    """A template that begins with a mark of its own and has no system messages and no tools."""
+    if {role for role, _ in chat} - {"user", "assistant"}:
+        return None
+    ids = [1]
+    for role, text in chat:
+        ids += [7, *map(ord, text), 8] if role == "user" else [*map(ord, text), 2]
+    return ids
+
+
+def _moved(chat: Sequence[tuple[str, str]], opened: bool) -> list[int]:
+    """A template that says the system prompt last."""
+    ordered = sorted(chat, key=lambda one: one[0] == "system")
+    return _chatml(ordered, opened)
+
+
+def test_templates_are_learnt_from_whole_chats() -> None:
+    found = measure(_chatml)
+    assert found.exactness == "exact"
+    assert found.first == {"user": (100, 2, 10), "system": (100, 1, 10)}
+    assert found.opens == {"assistant": (100, 3, 10), "user": (100, 2, 10), "tool": (100, 4, 10)}
+    assert set(found.closes.values()) == {(101, 10)}
+    assert found.tail == (100, 3, 10)
+
+
+def test_a_mark_at_the_beginning_is_the_first_messages() -> None:
+    found = measure(_inst)
+    assert (found.first["user"], found.opens["user"], found.exactness) == ((1, 7), (7,), "approximate")
+
+
+def test_what_cannot_be_put_together_is_said_to_be_approximate() -> None:
+    assert measure(_moved).exactness == "approximate"
+    assert measure(lambda chat, opened: None) == NO_TEMPLATE
+
+
+# -- plans
+
+
+def _scenario(**workload: object) -> Scenario:
+    document = {
+        "schema": 1,
+        "name": "hits",
+        "workload": {"kind": "chat", "prompt_tokens": 40, "output_tokens": 30, **workload},
+        "arrivals": {"kind": "closed", "users": 1, "spawn_per_s": 1},
+        "phases": {"measure_s": 10},
+    }
+    return from_text(json.dumps(document), "test")
+
+
+def _planned(scenario: Scenario, sessions: int, block: int, isolate: bool = False) -> Hits:
+    source, hits = Sessions(scenario), PlannedHits(block)
+    for index in range(sessions):
+        apart = Isolation("salt", str(index)) if isolate else Isolation()
+        hits.session(index, "chat", outline(source.begin(index).script, index), apart)
+    return hits.total
+
+
+def test_a_later_turn_finds_what_was_said_and_answered() -> None:
+    hits = _planned(_scenario(turns=2), sessions=1, block=10)
+    # Turn 1 has 40 tokens; turn 2 has 40 + 30 + 40, of which 69 were computed before.
+    assert (hits.turns, hits.input, hits.cacheable, hits.cached) == (2, 150, 30 + 100, 60)
+
+
+def test_a_shared_system_prompt_is_found_by_all_but_the_first_unless_sessions_are_kept_apart() -> None:
+    scenario = _scenario(system_prompt_tokens=100)
+    assert _planned(scenario, sessions=11, block=16).cached == 10 * 96
+    assert _planned(scenario, sessions=11, block=16, isolate=True).cached == 0
+    assert _planned(_scenario(), sessions=11, block=16).cached == 0
+
+
+# -- against the simulator
+
+
+def _ask(port: int, body: bytes) -> dict[str, int | str]:
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=30)
+    connection.request("POST", "/v1/chat/completions", body, {"Content-Type": "application/json"})
+    text = connection.getresponse().read().decode()
+    connection.close()
+    events = [json.loads(line[6:]) for line in text.splitlines() if line.startswith("data: {")]
+    said = "".join(event["choices"][0]["delta"].get("content") or "" for event in events if event["choices"])
+    usage = events[-1]["usage"]
+    return {
+        "text": said,
+        "input": usage["prompt_tokens"],
+        "cached": (usage.get("prompt_tokens_details") or {}).get("cached_tokens", 0),
+    }
+
+
+def _simulators_template(port: int) -> ChatTemplate:
+    def tokenize(chat: Sequence[tuple[str, str]], opened: bool) -> list[int] | None:
+        document = {
+            "messages": [{"role": role, "content": text} for role, text in chat],
+            "add_generation_prompt": opened,
+        }
+        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=30)
+        connection.request("POST", "/tokenize", json.dumps(document), {"Content-Type": "application/json"})
+        answer = json.loads(connection.getresponse().read())
+        connection.close()
+        return list(answer["tokens"])
+
+    return measure(tokenize)
+
+
+def _message(role: Role, key: str, tokens: int) -> Message:
+    """Made-up text that is another for every length."""
+    return Message(role, (Piece(f"{key}/{tokens}", tokens),))
+
+
+@pytest.mark.parametrize("block", [3, 7, 16])
+def test_sequential_turns_hit_on_the_simulator_what_is_expected_token_for_token(
+    simulator: Callable[..., Simulator], block: int
+) -> None:
+    server = simulator("--ttft-ms", "0", "--itl-ms", "0", "--block-size", str(block), "--num-gpu-blocks", "40000")
+    template = _simulators_template(server.port)
+    assert template.exactness == "exact"
+    dice = Random(block)
+    texts, tree = Texts(approximate(1.0), seed=0), PrefixTree()
+    for number in range(40):
+        salt = Isolation("salt", f"s{number % 2}")
+        system = _message("system", f"shared/{number % 3}", (5, 11, 40)[number % 3])
+        writer = BodyWriter(texts, BodySettings("simulator", _scenario().request), salt)
+        said: tuple[Message, ...] = (system,)
+        for turn in range(dice.randint(1, 4)):
+            question = _message("user", f"text/{turn}", dice.choice([3, 20, 33]))
+            output = dice.randint(1, 40)
+            ask = Ask((*said, question), output)
+            row = Layout(template, salt).prompt(ask)
+            found = _ask(server.port, writer.body(ask))
+            shared, end = tree.meet(row)
+            expected = cached(shared, tokens_of(row), block)
+            assert (found["input"], found["cached"]) == (tokens_of(row), expected), (number, turn)
+            # Word by word: its answers follow from the prompt, and a longer one begins as the shorter.
+            answer = Message("assistant", tuple(Piece("", 1, word) for word in str(found["text"]).split()))
+            for span in expectedhits.text_spans(answer)[:-1]:
+                end = tree.extend(end, span)
+            said = (*said, question, answer)

@@ -1,0 +1,196 @@
+"""Expected hits of what was sent: answers that come back as they were, in other tokens, or not at all."""
+
+from collections.abc import Mapping
+
+import pyarrow as pa
+import pytest
+
+from inferload.content.messages import text_message
+from inferload.content.script import Ask, Fork, Script
+from inferload.requests.bodies import Isolation
+from inferload.statistics import paired_turns
+from inferload.summarise.cache_figures import CacheFigures
+from inferload.workload.prefix_cache.sent import SentHits, SentTurn
+
+BLOCK = 10
+APART = Isolation("salt", "run")
+
+
+def _talk(turns: int, tools: bytes = b"") -> Script:
+    """Questions of 40 tokens, answers of 30."""
+    said = ()
+    for number in range(turns):
+        question = text_message("user", f"text/{number}", 40)
+        reply = yield Ask((*said, question), 30, tools=tools)
+        said += (question, reply.message())
+
+
+def _sent(*prompts: int | None, **more: object) -> Mapping[str, SentTurn]:
+    return {f"s0.{number}": SentTurn(tokens, 30, **more) for number, tokens in enumerate(prompts)}
+
+
+def _hits(turns: Mapping[str, SentTurn], script: Script | None = None) -> SentHits:
+    hits = SentHits(BLOCK)
+    hits.session(0, script or _talk(len(turns)), APART, turns)
+    return hits
+
+
+def test_answers_of_their_own_length_are_found_in_full_but_for_the_last_token() -> None:
+    sums = _hits(_sent(40, 110, 180)).sums
+    # 69 of 110 tokens were computed before, and 139 of 180.
+    assert (sums.hits.cached, sums.at_most, sums.reread) == (60 + 130, 60 + 130, 0)
+    assert (sums.hits.input, sums.hits.cacheable) == (330, 30 + 100 + 170)
+
+
+def test_an_answer_that_comes_back_longer_is_only_certain_up_to_where_it_begins() -> None:
+    sums = _hits(_sent(40, 115, 185)).sums
+    # Turn 1: 40 for certain, 69 at most. Turn 2 finds the first answer as it was read, and the second as it was said.
+    assert (sums.hits.cached, sums.at_most, sums.reread) == (40 + 140, 60 + 140, 1)
+
+
+def test_an_answer_that_ends_itself_comes_back_without_its_last_token() -> None:
+    sums = _hits(_sent(40, 109, ended_itself=True)).sums
+    assert (sums.hits.cached, sums.at_most, sums.reread) == (60, 60, 0)
+
+
+def test_prompts_of_other_servers_and_of_other_sessions_salts_never_meet() -> None:
+    turns = {"s0.0": SentTurn(40, 30, partition="a"), "s0.1": SentTurn(110, 30, partition="b")}
+    assert _hits(turns).sums.hits.cached == 0
+    hits = SentHits(BLOCK)
+    for index in range(2):
+        hits.session(index, _talk(1), Isolation("salt", str(index)), {f"s{index}.0": SentTurn(40, 30)})
+    assert hits.sums.hits.cached == 0
+
+
+def test_what_the_answers_told_is_held_against_the_upper_bound() -> None:
+    turns = {"s0.0": SentTurn(40, 30, cached_tokens=20), "s0.1": SentTurn(110, 30, cached_tokens=60)}
+    sums = _hits(turns).sums
+    assert (sums.reported.turns, sums.reported.cached, sums.excess.tokens) == (2, 80, 20)
+
+
+def _told(cached: int) -> CacheFigures:
+    text = text_message("user", "q", 1000)
+    hits = SentHits(BLOCK)
+    hits.session(0, (Ask((text,), 30) for _ in "a"), APART, {"s0.0": SentTurn(1000, 30, cached_tokens=cached)})
+    return CacheFigures({"expected": {"exactness": "approximate"}}, hits.sums)
+
+
+def test_where_lengths_are_approximate_a_cold_run_may_find_a_little_and_not_much() -> None:
+    assert _told(0).unexpected_share == 0
+    assert _told(300).unexpected_share == 0
+    assert _told(990).unexpected_share == (990 - 250 - 64 - BLOCK) / 1000
+    exact = _told(300)
+    exact.block["expected"]["exactness"] = "exact"
+    assert exact.unexpected_share == 0.3
+
+
+def test_turns_that_were_not_sent_or_not_counted_end_or_stand_apart() -> None:
+    sums = _hits(_sent(40, None, 180), _talk(9)).sums
+    assert (sums.hits.turns, sums.unknown) == (2, 1)
+    assert sums.hits.cached == 130  # the prompt that nobody counted was sent all the same
+    assert _hits({"s0.0": SentTurn(40, 30, goes_on=False)}, _talk(2)).sums.hits.turns == 1
+
+
+def test_a_prompt_that_is_longer_than_planned_is_said() -> None:
+    assert _hits(_sent(47)).sums.off == 1
+    assert _hits(_sent(140, 210), _talk(2, tools=b'[{"type": "function"}]')).sums.off == 0  # that is the tools' length
+
+
+def test_a_forks_children_share_what_their_parent_said() -> None:
+    def parent() -> Script:
+        question = text_message("user", "text", 40)
+        reply = yield Ask((question,), 30)
+        said = (question, reply.message())
+        yield Fork(tuple((name, _child(said, name)) for name in "ab"))
+
+    def _child(said: tuple, name: str) -> Script:
+        yield Ask((*said, text_message("user", name, 40)), 30)
+
+    turns = {"s0.0": SentTurn(40, 30), "s0/a.0": SentTurn(110, 30), "s0/b.0": SentTurn(110, 30)}
+    assert _hits(turns, parent()).sums.hits.cached == 60 + 70  # b finds the last token of the answer too: a has read it
+
+
+def test_a_second_run_finds_the_prompts_of_the_first_and_perhaps_its_answers() -> None:
+    hits = _hits(_sent(40, 110))
+    hits.begin()
+    hits.session(0, _talk(2), APART, _sent(40, 110))
+    # Its own answer is another: 40 + 29 of the second prompt are its own, and all of it if the answers are the same.
+    assert (hits.sums.hits.cached, hits.sums.at_most, hits.sums.again) == (30 + 60, 30 + 100, 1)
+
+
+def _overlapping(*turns: tuple[str, int, int, int | None]) -> int:
+    """Unexplained tokens of one-turn sessions; each turn: its text, sent, first token, cached tokens.
+
+    A text's letters are messages of 40 tokens: texts share the letters that they have in common from the front.
+    """
+    hits = SentHits(BLOCK)
+    for index, (text, sent_ns, first_ns, cached) in enumerate(turns):
+        ask = Ask(tuple(text_message("user", letter, 40) for letter in text), 30)
+        counted = None if cached is None else 40 * len(text)
+        turn = SentTurn(counted, 30, cached, sent_ns=sent_ns, first_ns=first_ns)
+        hits.session(index, (ask for _ in "a"), APART, {f"s{index}.0": turn})
+    return hits.sums.excess.tokens
+
+
+@pytest.mark.parametrize(
+    ("turns", "unexplained"),
+    [
+        ([("pa", 0, 9, 40), ("pb", 1, 8, 0)], 0),  # computed in the other order
+        ([("pa", 0, 9, 40), ("pb", 1, 8, 40)], 40),  # nobody computed the prefix
+        ([("pa", 0, 9, 40), ("pb", 9, 20, 0)], 40),  # sent after the first token: an eviction
+        ([("pa", 0, 9, 40), ("pb", 1, 20, 40), ("pc", 9, 20, 0)], 40),
+        ([("pa", 0, 9, 40), ("xb", 1, 8, 0)], 40),  # without a common prefix
+        ([("pa", 0, 9, 70), ("pb", 1, 8, 0)], 30),  # the second text is no common prefix
+        ([("pa", 0, 9, 40), ("pb", 1, 9, 40), ("pc", 2, 9, 0)], 0),
+        ([("pa", 0, 9, 40), ("qa", 1, 9, 40), ("pc", 2, 9, 0)], 40),  # one deficit explains one excess
+        ([("pqa", 0, 9, 80), ("pb", 1, 9, 0), ("pqc", 2, 9, 40)], 0),  # two deficits explain an excess
+        ([("pa", 0, 9, 40), ("pb", 1, 9, None)], 0),  # a turn that reports nothing may have been the first
+    ],
+)
+def test_an_excess_is_explained_by_the_deficit_of_a_turn_in_flight_at_the_same_time(
+    turns: list[tuple[str, int, int, int | None]], unexplained: int
+) -> None:
+    assert _overlapping(*turns) == unexplained
+
+
+def test_an_earlier_turn_that_is_booked_with_its_later_session_explains_an_excess() -> None:
+    def session(*letters: str) -> Script:
+        for letter in letters:
+            yield Ask((text_message("user", letter, 40),), 30)
+
+    hits = SentHits(BLOCK)
+    first = {"s0.0": SentTurn(40, 30, 0, sent_ns=0, first_ns=5), "s0.1": SentTurn(40, 30, 30, sent_ns=50, first_ns=55)}
+    hits.session(0, session("x", "p"), APART, first)
+    hits.session(1, session("p"), APART, {"s1.0": SentTurn(40, 30, 0, sent_ns=20, first_ns=25)})
+    assert hits.sums.excess.tokens == 0
+
+
+def _table(**turns: tuple[float, float]) -> pa.Table:
+    """Turn id -> (TTFT, E2E) in ms; an id that ends in x failed."""
+    rows = [
+        {
+            "turn_id": name,
+            "phase": "measure",
+            "failure": "cut" if name.endswith("x") else None,
+            "finish_reason": "length",
+            "sent_ns": 5,
+            "first_ns": 5 + round(ttft * 1e6),
+            "last_ns": 5 + round(e2e * 1e6),
+        }
+        for name, (ttft, e2e) in turns.items()
+    ]
+    columns = {"failure": pa.string(), "finish_reason": pa.string()}
+    schema = pa.schema([(name, columns.get(name, pa.string() if name in ("turn_id", "phase") else pa.int64()))
+                        for name in paired_turns.COLUMNS])  # fmt: skip
+    return pa.Table.from_pylist(rows, schema=schema)
+
+
+def test_pairs_are_turns_that_both_runs_have_answered() -> None:
+    before = _table(a=(100, 200), b=(50, 100), cx=(1, 1))
+    after = _table(a=(10, 110), b=(20, 70), cx=(1, 1), d=(9, 9))
+    found = paired_turns.paired(before, after)
+    assert found["only_after"] == 1
+    ttft = found["measures"]["ttft_ms"]
+    assert (ttft["pairs"], ttft["before_mean"], ttft["after_mean"], ttft["difference_mean"]) == (2, 75, 15, -60)
+    assert ttft["ratio_p50"] == pytest.approx((0.1 + 0.4) / 2)
+    assert paired_turns.paired(before, _table(d=(9, 9)))["measures"]["e2e_ms"]["pairs"] == 0

@@ -1,0 +1,296 @@
+"""Sessions and their requests: the same on any worker, and the JSON that a server expects."""
+
+import json
+from collections import Counter
+from collections.abc import Callable
+from random import Random
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from inferload.content.prompts import Vocabulary, calibrate
+from inferload.content.script import Ask, PlannedTurn, Reply, Sent, outline
+from inferload.requests.bodies import BodySettings, BodyWriter, Isolation, Texts, isolation
+from inferload.scenario.files.mistakes import ScenarioError
+from inferload.scenario.scenario import Scenario, from_text
+from inferload.workload.models import server_of
+from inferload.workload.sessions import Sessions
+
+SCENARIO = """\
+schema: 1
+name: s
+workload:
+  kind: chat
+  turns: {dist: geometric, mean: 4, max: 12}
+  think_time_s: {dist: lognormal, p50: 4, p95: 20}
+  prompt_tokens: {dist: lognormal, p50: 30, p95: 150}
+  output_tokens: {dist: lognormal, p50: 18, p95: 60}
+arrivals: {kind: poisson, sessions_per_s: 2}
+phases: {measure_s: 60}
+"""
+BASE = from_text(SCENARIO, "s")
+EXACT = calibrate(lambda text: [int.from_bytes(word.encode(), "big") for word in text.split()])
+
+
+def changed(**changes: Any) -> Scenario:
+    """The scenario with other values; `__` stands for the dot of a path."""
+    return BASE.changed({path.replace("__", "."): value for path, value in changes.items()})
+
+
+class Conversation:
+    """A session's script with its bodies: what a run does with it, without a server."""
+
+    def __init__(self, scenario: Scenario, index: int, isolated: Isolation) -> None:
+        self._script = Sessions(scenario).begin(index).script
+        self._bodies = BodyWriter(Texts(EXACT, scenario.seed), BodySettings.of(scenario, "tiny"), isolated)
+        self.ask = self._next(None)
+
+    def body(self) -> bytes:
+        return self._bodies.body(self.ask)
+
+    def add_answer(self, text: str) -> None:
+        self.ask = self._next(Reply(text, None))
+
+    def _next(self, sent: Sent) -> Ask:
+        effect = self._script.send(sent)
+        assert isinstance(effect, Ask)
+        return effect
+
+
+def conversation(scenario: Scenario, index: int = 3, isolated: Isolation | None = None, turns: int = 4) -> Conversation:
+    """A session of so many turns and a growing number of tokens."""
+    return Conversation(scenario.changed({"workload.turns": turns}), index, isolated or Isolation())
+
+
+def asked(talk: Conversation) -> dict[str, Any]:
+    return json.loads(talk.body())
+
+
+def plan_of(scenario: Scenario, index: int) -> list[PlannedTurn]:
+    return list(outline(Sessions(scenario).begin(index).script, index))
+
+
+@given(st.integers(0, 10**6), st.integers(0, 10**6))
+def test_a_session_is_the_same_wherever_and_whenever_it_is_drawn(seed: int, index: int) -> None:
+    scenario = changed(seed=seed)
+    here, there = Sessions(scenario), Sessions(from_text(scenario.resolved_text(), "wire"))
+    here.begin(index + 1)
+    one, other = here.begin(index), there.begin(index)
+    assert one.index == other.index == index
+    assert list(outline(one.script, index)) == list(outline(other.script, index))
+    assert plan_of(scenario, index) != plan_of(changed(seed=seed + 1), index)
+
+
+def test_plans_follow_the_scenario(golden: Callable[[str, str], None]) -> None:
+    sessions = [Sessions(BASE).begin(index) for index in range(400)]
+    plans = [list(outline(session.script, session.index)) for session in sessions]
+    assert {session.class_name for session in sessions} == {"chat"}
+    assert {plan[0].ask.pause_s for plan in plans} == {0.0}
+    assert sum(map(len, plans)) / 400 == pytest.approx(3.7, rel=0.1)
+    assert all(turn.ask.pause_s > 0 for plan in plans for turn in plan[1:])
+    assert all(1 <= len(plan) <= 12 for plan in plans)
+    # The first sessions of seed 0, for good: another Python, machine or version must draw the same.
+    golden(
+        "sessions-seed-0.txt", "".join(f"{number} chat: {_in_words(plan)}\n" for number, plan in enumerate(plans[:8]))
+    )
+
+
+def _in_words(plan: list[PlannedTurn]) -> str:
+    return ", ".join(f"{turn.new_tokens}/{turn.ask.output_tokens} after {turn.ask.pause_s:.6f} s" for turn in plan)
+
+
+def test_a_body_is_a_whole_chat_completion() -> None:
+    talk = conversation(BASE)
+    body = asked(talk)
+    (message,) = body.pop("messages")
+    assert message["role"] == "user"
+    assert len(message["content"].split()) == talk.ask.messages[0].tokens
+    assert body == {
+        "model": "tiny",
+        "stream": True,
+        "stream_options": {"include_usage": True},
+        "max_tokens": talk.ask.output_tokens,
+        "ignore_eos": True,
+    }
+
+
+def test_what_the_scenario_asks_for_is_in_the_body() -> None:
+    scenario = changed(
+        request__extra_body={"temperature": 0, "stop": ["x"], "guided": {"a": [1, None]}},
+        request__continuous_usage=True,
+        request__ignore_eos=False,
+    )
+    body = asked(conversation(scenario, isolated=Isolation("salt", "run-1")))
+    assert body["stream_options"] == {"include_usage": True, "continuous_usage_stats": True}
+    assert (body["temperature"], body["stop"], body["guided"]) == (0, ["x"], {"a": [1, None]})
+    assert body["cache_salt"] == "run-1"
+    assert "ignore_eos" not in body
+
+
+def test_live_history_grows_by_question_and_answer() -> None:
+    talk = conversation(changed(workload__system_prompt_tokens=7))
+    first = asked(talk)["messages"]
+    assert [message["role"] for message in first] == ["system", "user"]
+    assert len(first[0]["content"].split()) == 7
+    talk.add_answer('He said "ü 😀"\n\x00\\')
+    second = asked(talk)["messages"]
+    assert second[:2] == first
+    assert second[2] == {"role": "assistant", "content": 'He said "ü 😀"\n\x00\\'}
+    assert len(second[3]["content"].split()) == talk.ask.messages[3].tokens
+    talk.add_answer("")
+    third = asked(talk)["messages"]
+    assert third[:4] == second
+    assert third[4] == {"role": "assistant", "content": ""}
+    assert asked(talk)["max_tokens"] == talk.ask.output_tokens
+
+
+def test_without_history_a_turn_carries_only_its_own_message() -> None:
+    talk = conversation(changed(workload__history="none", workload__system_prompt_tokens=7))
+    before = asked(talk)["messages"]
+    talk.add_answer("yes")
+    after = asked(talk)["messages"]
+    assert [message["role"] for message in after] == ["system", "user"]
+    assert after[0] == before[0]
+    assert after[1] != before[1]
+
+
+def test_a_second_attempt_sends_the_same_bytes() -> None:
+    talk = conversation(BASE)
+    assert talk.body() == talk.body()
+    talk.add_answer("a")
+    assert talk.body() == talk.body()
+
+
+@given(st.text(max_size=50))
+def test_any_answer_can_be_sent_on(answer: str) -> None:
+    talk = conversation(BASE)
+    talk.add_answer(answer)
+    content = asked(talk)["messages"][1]["content"]
+    assert content == answer.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+
+
+def test_halves_of_a_pair_that_came_in_two_events_are_one_character_again() -> None:
+    talk = conversation(BASE)
+    talk.add_answer("\ud83d" + "\ude00 \ud83d")
+    assert asked(talk)["messages"][1]["content"] == "😀 \ufffd"
+
+
+def test_texts_depend_on_seed_session_and_turn_alone() -> None:
+    def text(seed: int, index: int) -> str:
+        return str(asked(conversation(changed(seed=seed), index))["messages"][0]["content"])
+
+    assert text(1, 3) == text(1, 3)
+    assert len({text(1, 3), text(2, 3), text(1, 4)}) == 3
+
+
+def test_sessions_share_the_system_prompt_and_nothing_else() -> None:
+    scenario = changed(workload__system_prompt_tokens=50)
+    one, other = (asked(conversation(scenario, index))["messages"] for index in (1, 2))
+    assert one[0] == other[0]
+    assert one[1]["content"].split()[:3] != other[1]["content"].split()[:3]
+
+
+def test_isolation_says_who_shares_cached_prefixes() -> None:
+    assert isolation("none", "r", 4, takes_salt=True) == Isolation("none", "")
+    assert isolation("run", "r", 4, takes_salt=True) == Isolation("salt", "r")
+    assert isolation("run", "r", 4, takes_salt=False) == Isolation("first_line", "r")
+    assert isolation("session", "r", 4, takes_salt=True) == Isolation("salt", "r:4")
+
+
+@pytest.mark.parametrize("system", [0, 7])
+@pytest.mark.parametrize("history", ["live", "none"])
+def test_without_salts_the_first_line_of_every_request_is_unique(system: int, history: str) -> None:
+    scenario = changed(workload__system_prompt_tokens=system, workload__history=history)
+    talk = conversation(scenario, isolated=Isolation("first_line", "run-1"))
+    for _turn in range(3):
+        messages = asked(talk)["messages"]
+        assert messages[0]["content"].startswith("[run-1]\n")
+        assert not any("run-1" in message["content"] for message in messages[1:])
+        talk.add_answer("a")
+    assert "cache_salt" not in asked(conversation(scenario, isolated=Isolation("first_line", "x")))
+
+
+def test_earlier_messages_are_not_encoded_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    talk = conversation(BASE, turns=41)
+    texts: list[str] = []
+
+    def counted(self: Vocabulary, n_tokens: int, rng: Random) -> str:
+        texts.append("word " * n_tokens)
+        return texts[-1]
+
+    monkeypatch.setattr(Vocabulary, "text", counted)
+    for _turn in range(40):
+        talk.body()
+        talk.add_answer("a")
+    assert len(texts) == 40
+
+
+def test_what_all_sessions_share_is_made_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[int] = []
+
+    def counted(self: Vocabulary, n_tokens: int, rng: Random) -> str:
+        made.append(n_tokens)
+        return "word " * n_tokens
+
+    monkeypatch.setattr(Vocabulary, "text", counted)
+    scenario = changed(workload__system_prompt_tokens=999)
+    texts, settings = Texts(EXACT, 0), BodySettings.of(scenario, "tiny")
+    for index in range(5):
+        turn = plan_of(scenario, index)[0]
+        BodyWriter(texts, settings, Isolation()).body(turn.ask)
+    assert made.count(999) == 1
+
+
+MIXED = """\
+schema: 1
+name: mixed
+workload:
+  kind: mix
+  classes:
+    - {name: short, share: 0.75, workload: {kind: chat, prompt_tokens: 10, output_tokens: 5}}
+    - {name: long, share: 0.25, workload: {kind: chat, prompt_tokens: 900, output_tokens: 50}, slo: {ttft_ms: 900}}
+arrivals: {kind: poisson, sessions_per_s: 2}
+phases: {measure_s: 60}
+slo: {ttft_ms: 100}
+"""
+
+
+def test_a_mix_shares_its_sessions_out() -> None:
+    scenario = from_text(MIXED, "m")
+    sessions = Sessions(scenario)
+    drawn = [sessions.begin(index) for index in range(2000)]
+    assert sessions.classes == ("short", "long")
+    assert sum(session.class_name == "short" for session in drawn) / 2000 == pytest.approx(0.75, abs=0.03)
+    for session in drawn[:50]:
+        assert session.class_name == sessions.class_of(session.index)
+        (turn,) = outline(session.script, session.index)
+        assert turn.new_tokens == {"short": 10, "long": 900}[session.class_name]
+    assert (scenario.slo_of("short").ttft_ms, scenario.slo_of("long").ttft_ms) == (100, 900)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        (("share: 0.25", "share: 0.15"), "m:5: workload.classes: shares are 0.75 + 0.15 = 0.9; they must add up to 1"),
+        (
+            ("name: long", "name: short"),
+            "m:5: workload.classes: class short is defined twice; give each class its own name",
+        ),
+        (("share: 0.25", "share: 0"), "m:7: workload.classes[1].share: must be greater than 0, is 0"),
+    ],
+)
+def test_a_mix_that_is_none(wrong: tuple[str, str], said: str) -> None:
+    with pytest.raises(ScenarioError) as caught:
+        from_text(MIXED.replace(*wrong), "m")
+    assert said in str(caught.value)
+
+
+@given(st.integers(0, 99), st.integers(1, 6), st.integers(1, 6))
+def test_every_worker_asks_every_server_and_all_ask_them_equally_often(seed: int, servers: int, workers: int) -> None:
+    rounds = 240  # that one worker misses a server in all of them has a chance of 1e-18
+    places = [server_of(seed, index, servers) for index in range(rounds * servers)]
+    assert Counter(places) == dict.fromkeys(range(servers), rounds)
+    for worker in range(workers):
+        assert set(places[worker::workers]) == set(range(servers))

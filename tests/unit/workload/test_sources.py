@@ -1,0 +1,693 @@
+"""Sources of text: files of conversations read by their index, filters that say what they leave out, made-up text."""
+
+import csv
+import io
+import json
+import os
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from paths import TESTS
+
+from inferload.content.data import Data, DataFindings
+from inferload.content.messages import Piece
+from inferload.content.script import PlannedTurn, outline
+from inferload.content.token_estimate import Counting, measure
+from inferload.errors import UsageError
+from inferload.scenario.files import data_files
+from inferload.scenario.scenario import Scenario, from_text
+from inferload.scenario.schema.sources import Columns
+from inferload.workload.sessions import Sessions
+from inferload.workload.sources import corpus, file_records, index, loaders
+from inferload.workload.sources.parsing import Conversation, DocumentError, Exchange, parse
+from inferload.workload.sources.synthetic import around
+
+HERE = TESTS
+
+
+@pytest.fixture(autouse=True)
+def _own_cache(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
+    monkeypatch.setattr(loaders, "_cached", {})
+
+
+def scenario(source: dict[str, Any], **workload: Any) -> Scenario:
+    """A chat of that source."""
+    document = {
+        "schema": 1,
+        "name": "s",
+        "workload": {"kind": "chat", "source": source, **workload},
+        "arrivals": {"kind": "poisson", "sessions_per_s": 2},
+        "phases": {"measure_s": 60},
+    }
+    return from_text(json.dumps(document), "s")
+
+
+def plan_of(sessions: Sessions, number: int) -> list[PlannedTurn]:
+    return list(outline(sessions.begin(number).script, number))
+
+
+def conversation(*said: str, name: str = "c") -> dict[str, Any]:
+    """A conversation as ShareGPT has it, the user first."""
+    who = ("human", "gpt")
+    return {"id": name, "conversations": [{"from": who[place % 2], "value": text} for place, text in enumerate(said)]}
+
+
+def sharegpt(path: Path, conversations: list[Any], **dump: Any) -> dict[str, Any]:
+    path.write_text(json.dumps(conversations, **dump), encoding="utf-8")
+    return {"kind": "sharegpt", "path": str(path), "chars_per_token": 1.0}
+
+
+def said_in(turn: PlannedTurn) -> list[str]:
+    return [piece.literal or "" for message in turn.ask.messages for piece in message.pieces]
+
+
+def refusal(source: dict[str, Any], **workload: Any) -> str:
+    with pytest.raises(UsageError) as caught:
+        Sessions(scenario(source, **workload)).open()
+    text = str(caught.value)
+    assert "\n" not in text
+    return text
+
+
+# -- reading
+
+_TEXTS = st.text(st.characters(codec="utf-8"), max_size=30)
+_JSON = st.recursive(
+    st.none() | st.booleans() | st.integers(-(10**9), 10**9) | _TEXTS,
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(_TEXTS, inner, max_size=4),
+    max_leaves=12,
+)
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    st.lists(st.dictionaries(_TEXTS, _JSON, max_size=3), max_size=6),
+    st.tuples(st.sampled_from([None, 1, "\t"]), st.booleans(), st.booleans()),
+    st.integers(1, 40),
+)
+def test_an_array_is_read_as_it_was_written_whatever_its_blocks(
+    tmp_path: Path, documents: list[Any], style: tuple[Any, bool, bool], block: int
+) -> None:
+    path = tmp_path / "a.json"
+    indent, ascii_only, marked = style
+    text = json.dumps(documents, indent=indent, ensure_ascii=ascii_only)
+    path.write_bytes(b"\xef\xbb\xbf" * marked + text.encode())
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(file_records, "_BLOCK_BYTES", block)
+        found = list(file_records.json_array(path))
+    assert [one.document for one in found] == documents
+    content = path.read_bytes()
+    assert [json.loads(content[one.start : one.start + one.size]) for one in found] == documents
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.integers(0, 400), st.integers(1, 60))
+def test_an_array_that_is_cut_anywhere_is_refused_with_its_line(tmp_path: Path, cut: int, block: int) -> None:
+    path = tmp_path / "a.json"
+    whole = json.dumps([conversation("Hi", 'He said "no"'), conversation("Why?", "Because {x}.")], indent=1).encode()
+    path.write_bytes(whole[: cut % len(whole)])
+    lines = path.read_bytes().count(b"\n") + 1
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(file_records, "_BLOCK_BYTES", block)
+        with pytest.raises(UsageError) as caught:
+            list(file_records.json_array(path))
+    said = str(caught.value)
+    assert "\n" not in said
+    assert "empty" in said or any(f"a.json:{line}: " in said for line in range(1, lines + 1))
+
+
+_CELLS = st.text(st.characters(codec="utf-8", exclude_characters="\0"), max_size=20)
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.lists(st.tuples(_CELLS, _CELLS), max_size=6), st.sampled_from(["\n", "\r\n"]))
+def test_a_table_is_read_as_it_was_written(tmp_path: Path, rows: list[tuple[str, str]], end: str) -> None:
+    out = io.StringIO()
+    writer = csv.writer(out, lineterminator=end, quoting=csv.QUOTE_ALL)
+    writer.writerows([("prompt", "answer"), *rows])
+    path = tmp_path / "a.csv"
+    path.write_bytes(out.getvalue().encode())
+    found = list(file_records.table(path))
+    assert [(one.document["prompt"], one.document["answer"]) for one in found] == rows
+    content, decode = path.read_bytes(), file_records.decode_row(["prompt", "answer"])
+    assert [decode(content[one.start : one.start + one.size]) for one in found] == [one.document for one in found]
+
+
+# -- documents
+
+
+def test_a_document_is_a_conversation_in_any_of_the_usual_shapes() -> None:
+    turns = (Exchange("a", "b"), Exchange("c", "d"))
+    said = [("user", "a"), ("assistant", "b"), ("user", "c"), ("assistant", "d")]
+    as_openai = {"messages": [{"role": role, "content": text} for role, text in said]}
+    as_parts = {"messages": [{"role": role, "content": [{"type": "text", "text": text}]} for role, text in said]}
+    for document in (conversation("a", "b", "c", "d"), as_openai, as_parts):
+        talk = parse(document, "conversation", Columns())
+        assert isinstance(talk, Conversation)
+        assert talk.turns == turns
+    with_system = {"system": "s", "messages": [{"role": "system", "content": "t"}, *as_openai["messages"]]}
+    talk = parse(with_system, "conversation", Columns())
+    assert isinstance(talk, Conversation)
+    assert talk.lead == (("system", "s"), ("system", "t"))
+
+
+def test_samplers() -> None:
+    document = {"conversations": [{"from": "gpt", "value": "0"}, *conversation("1", "2", "3", "4")["conversations"]]}
+    whole, first, prompt = (
+        parse(document, sampler, Columns()) for sampler in ("conversation", "first_two", "whole_prompt")
+    )  # type: ignore[arg-type]
+    assert isinstance(whole, Conversation)
+    assert isinstance(first, Conversation)
+    assert isinstance(prompt, Conversation)
+    assert whole.turns == (
+        Exchange("1", "2"),
+        Exchange("3", "4"),
+    )  # what is said before the user's first word is nobody's answer
+    assert first.turns == (Exchange("0", "1"),)  # the first two, whoever said them
+    assert prompt.turns == (Exchange("3", "4"),)
+    assert [text for _role, text in prompt.lead] == ["0", "1", "2"]
+
+
+def test_one_side_in_a_row_is_one_message() -> None:
+    document = {"messages": [{"role": role, "content": role[0]} for role in ("user", "user", "assistant", "assistant")]}
+    assert parse(document, "conversation", Columns()) == Conversation((Exchange("u\nu", "a\na"),))
+
+
+def test_documents_that_are_none() -> None:
+    assert parse([], "conversation", Columns()) == "not a conversation"
+    assert parse(conversation(" ", "\n"), "conversation", Columns()) == "empty"
+    assert parse({"conversations": [{"from": "gpt", "value": "x"}]}, "conversation", Columns()) == "one side only"
+    with pytest.raises(DocumentError, match="no text: neither prompt nor messages among its keys question"):
+        parse({"question": "x"}, "conversation", Columns())
+    for wrong in (0, -1, "many", [3]):
+        with pytest.raises(DocumentError, match=r"output_tokens is .* must be a whole number from 1"):
+            parse({"prompt": "x", "output_tokens": wrong}, "conversation", Columns())
+    with pytest.raises(DocumentError, match="tools must be a JSON array"):
+        parse({"prompt": "x", "tools": {"a": 1}}, "conversation", Columns())
+
+
+# -- ShareGPT
+
+
+def test_conversations_of_a_sharegpt_file_are_asked_turn_by_turn(tmp_path: Path) -> None:
+    source = sharegpt(tmp_path / "s.json", [conversation("Who?", "Me.", "Why?", "So so.")])
+    sessions = Sessions(scenario(source, history="recorded", think_time_s=3))
+    one, other = plan_of(sessions, 0)
+    assert said_in(one) == ["Who?"]
+    assert said_in(other) == ["Who?", "Me.", "Why?"]
+    assert [turn.ask.output_tokens for turn in (one, other)] == [3, 6]
+    assert [turn.ask.pause_s for turn in (one, other)] == [0.0, 3.0]
+    assert (other.input_tokens, other.new_tokens) == (11, 4)
+    live = plan_of(Sessions(scenario(source)), 0)[1]
+    assert [piece.literal for message in live.ask.messages for piece in message.pieces] == ["Who?", None, "Why?"]
+
+
+def test_what_of_a_conversation_is_not_sent_is_counted_by_kind(tmp_path: Path) -> None:
+    picture = {"type": "image_url", "image_url": {"url": "https://example.org/cat.png"}}
+    messages = [
+        {"role": "assistant", "content": "Welcome."},
+        {"role": "user", "content": [picture, {"type": "text", "text": "What is this?"}, {"type": "input_audio"}, 7]},
+        {"role": "assistant", "content": None, "tool_calls": [{"id": "a"}, {"id": "b"}]},
+        {"role": "tool", "tool_call_id": "a", "content": "a cat"},
+        {"role": "assistant", "content": "A cat."},
+        {"role": "narrator", "content": "She smiles."},
+        {"role": "system", "content": "Be brief."},
+        {"role": "user", "content": " "},
+        "nothing",
+    ]
+    path = tmp_path / "tools.jsonl"
+    path.write_text("".join(json.dumps({"messages": said}) + "\n" for said in (messages, messages[1:])))
+    sessions = Sessions(scenario({"kind": "jsonl", "path": str(path)}))
+    opened = sessions.open()["chat"]
+    assert opened.facts()["source"]["dropped"] == {
+        "answers before the first question": 1,
+        "empty messages": 2,
+        "image_url parts": 2,
+        "input_audio parts": 2,
+        "later system messages": 2,
+        "messages of other roles": 2,
+        "messages of tools": 2,
+        "messages without text": 2,
+        "no messages": 2,
+        "tool calls": 4,
+        "unknown parts": 2,
+    }
+    assert said_in(plan_of(sessions, 0)[0]) == ["What is this?"]
+    assert any(line.startswith("not sent of its conversations: 1 answers in front") for line in opened.in_words())
+
+
+def test_a_limit_on_whole_sessions_counts_the_answers_that_are_asked_for(tmp_path: Path) -> None:
+    short, long = "word " * 80, "word " * 800  # 100 and 1,000 tokens at four characters each
+    path = tmp_path / "two.jsonl"
+    said = [[("user", short), ("assistant", answer), ("user", short), ("assistant", short)] for answer in (short, long)]
+    documents = [{"messages": [{"role": role, "content": text} for role, text in one]} for one in said]
+    path.write_text("".join(json.dumps(one) + "\n" for one in documents))
+    source = {"kind": "jsonl", "path": str(path), "filters": {"max_total_tokens": 500}, "chars_per_token": 4}
+
+    def used(**workload: Any) -> int:
+        return int(Sessions(scenario(source, **workload)).open()["chat"].facts()["source"]["used"])
+
+    assert used() == 1  # 400 tokens, and 1,300
+    assert used(output_tokens=10) == 2  # 220 each
+    assert used(output_tokens=10, history="recorded") == 1
+    with pytest.raises(UsageError, match="2 max_total_tokens"):
+        used(output_tokens={"dist": "uniform", "min": 100, "max": 220})  # 520 each
+
+
+def test_every_conversation_is_used_once_before_any_comes_again(tmp_path: Path) -> None:
+    source = sharegpt(tmp_path / "s.json", [conversation(f"q{number}", "a") for number in range(50)])
+    for seed in (0, 1):
+        sessions = Sessions(scenario(source).changed({"seed": seed}))
+        order = [said_in(plan_of(sessions, number)[0])[0] for number in range(100)]
+        assert sorted(order[:50]) == sorted(f"q{number}" for number in range(50))
+        assert order[:50] == order[50:]
+    assert [
+        said_in(plan_of(Sessions(scenario(source | {"shuffle": False})), number)[0])[0] for number in (0, 1, 50)
+    ] == [
+        "q0",
+        "q1",
+        "q0",
+    ]
+
+
+def test_the_order_of_a_seed_holds_for_good(tmp_path: Path) -> None:
+    source = sharegpt(tmp_path / "s.json", [conversation(f"{number}", "a") for number in range(12)])
+    sessions = Sessions(scenario(source))
+    order = [int(said_in(plan_of(sessions, number)[0])[0]) for number in range(12)]
+    assert order == [0, 9, 4, 8, 1, 3, 10, 6, 2, 7, 5, 11]
+
+
+def test_filters_of_vllms_benchmark(tmp_path: Path) -> None:
+    lengths = [(3, 9), (4, 3), (4, 4), (1024, 1024), (1025, 4), (1024, 1025), (20, 2029)]
+    talks = [conversation("x" * prompt, "y" * answer) for prompt, answer in lengths]
+    source = sharegpt(tmp_path / "s.json", [*talks, conversation("x" * 50), {"id": "no"}]) | {"sampler": "first_two"}
+    sessions = Sessions(scenario(source))
+    (opened,) = sessions.open().values()
+    facts = opened.facts()["source"]
+    assert (facts["sessions"], facts["used"]) == (7, 2)
+    assert facts["skipped"] == {"not a conversation": 1, "one side only": 1}
+    assert facts["filtered"] == {
+        "min_prompt_tokens": 1,
+        "min_output_tokens": 1,
+        "max_prompt_tokens": 1,
+        "max_total_tokens": 2,
+    }
+    asked = {(turn.new_tokens, turn.ask.output_tokens) for number in range(2) for turn in plan_of(sessions, number)}
+    assert asked == {(4, 4), (1024, 1024)}
+    assert opened.in_words()[1] == (
+        "left out: 1 not a conversation, 1 one side only, 1 min_prompt_tokens, 1 min_output_tokens, "
+        "1 max_prompt_tokens, 2 max_total_tokens"
+    )
+
+
+def test_tokens_are_estimated_as_measured_as_given_or_as_assumed_and_it_is_said(tmp_path: Path) -> None:
+    source = sharegpt(tmp_path / "s.json", [conversation("x" * 80, "y" * 40)])
+    del source["chars_per_token"]
+    measured = Data(by_class={"chat": DataFindings(None, 5.0, 0.1)})
+    for data, given_chars, tokens, how in (
+        (None, None, 20, "assumed"),
+        (measured, None, 16, "measured on the server (mean error of a text's count: 10%)"),
+        (measured, 8.0, 10, "set in the scenario"),
+    ):
+        sessions = Sessions(scenario(source | ({"chars_per_token": given_chars} if given_chars else {})), data)
+        (turn,) = plan_of(sessions, 0)
+        assert (turn.new_tokens, turn.ask.output_tokens) == (tokens, tokens // 2)
+        assert how in sessions.open()["chat"].in_words()[-1]
+
+
+def test_measured_characters_of_a_token() -> None:
+    def tokenize(text: str) -> list[int]:
+        return list(range(len(text) // 5))
+
+    assert measure(["x" * 50, "y" * 100], tokenize) == (5.0, 0.0)
+    assert measure(["", ""], tokenize) is None
+    found = measure(["x" * 54, "y" * 96], tokenize)
+    assert found is not None
+    per_token, error = found
+    assert per_token == pytest.approx(150 / 29)
+    assert 0 < error < 0.1
+    assert [Counting("given", 4.0).tokens(chars) for chars in (0, 1, 4, 6, 400)] == [0, 1, 1, 2, 100]
+
+
+def test_a_tokenizer_counts_exactly(tmp_path: Path) -> None:
+    tokenizers = pytest.importorskip("tokenizers")
+    model = tokenizers.Tokenizer(tokenizers.models.WordLevel({"[UNK]": 0}, unk_token="[UNK]"))
+    model.pre_tokenizer = tokenizers.pre_tokenizers.Whitespace()
+    model.save(str(tmp_path / "tokenizer.json"))
+    source = sharegpt(tmp_path / "s.json", [conversation("one two three", "four five")])
+    del source["chars_per_token"]
+    sessions = Sessions(scenario(source | {"tokenizer": str(tmp_path)}))
+    (turn,) = plan_of(sessions, 0)
+    assert (turn.new_tokens, turn.ask.output_tokens) == (3, 2)
+    assert "counted by the scenario's tokenizer" in sessions.open()["chat"].in_words()[-1]
+    assert "no such file" in refusal(source | {"tokenizer": "nowhere"})
+
+
+def test_turns_are_at_most_as_many_as_were_recorded(tmp_path: Path) -> None:
+    source = sharegpt(tmp_path / "s.json", [conversation(*"abcdef")])
+    assert [len(plan_of(Sessions(scenario(source, turns=turns)), 0)) for turns in (1, 2, 9)] == [1, 2, 3]
+    assert [turn.ask.output_tokens for turn in plan_of(Sessions(scenario(source, output_tokens=77)), 0)] == [77] * 3
+
+
+# -- the index
+
+
+def test_an_index_is_kept_and_a_changed_file_is_gone_through_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "s.json"
+    source = sharegpt(path, [conversation("a", "b"), conversation("c", "d")])
+    read: list[Path] = []
+    whole = file_records.json_array
+
+    def counted(path: Path) -> Iterator[file_records.Raw]:
+        read.append(path)
+        return whole(path)
+
+    monkeypatch.setattr(file_records, "json_array", counted)
+
+    def opened() -> dict[str, Any]:
+        monkeypatch.setattr(loaders, "_cached", {})
+        return Sessions(scenario(source)).open()["chat"].facts()["source"]
+
+    first = opened()
+    assert opened() == first
+    assert len(read) == 1
+    assert first["sha256"] == data_files.sha256_of(path)
+    sharegpt(path, [conversation("a", "b")])
+    assert opened()["sessions"] == 1
+    assert len(read) == 2
+    for kept in index.cache_folder().glob("*.npz"):
+        kept.write_bytes(b"broken")
+    assert opened()["sessions"] == 1
+    assert len(read) == 3
+    monkeypatch.setenv("XDG_CACHE_HOME", str(path))  # a file: nothing can be kept there
+    assert opened()["sessions"] == 1
+
+
+def test_a_worker_with_another_file_is_refused(tmp_path: Path) -> None:
+    mine, masters = tmp_path / "mine.json", tmp_path / "masters.json"
+    source = sharegpt(mine, [conversation("a", "b")])
+    theirs = Sessions(scenario(sharegpt(masters, [conversation("a", "c")]))).open()["chat"].digest
+    data = Data.from_wire(Data(by_class={"chat": DataFindings(theirs)}).to_wire(), "s")
+    with pytest.raises(
+        UsageError, match=r"mine.json: differs from the master's .* copy the same file to every machine"
+    ):
+        Sessions(scenario(source), data).open()
+    same = Data(by_class={"chat": DataFindings(data_files.sha256_of(mine))})
+    assert same.has_files
+    Sessions(scenario(source), same).open()
+
+
+def test_only_the_newest_indexes_are_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(index, "_MAX_CACHED", 3)
+    for number in range(5):
+        Sessions(scenario(sharegpt(tmp_path / f"{number}.json", [conversation("a", "b")]))).open()
+        newest = max(index.cache_folder().glob("*.npz"), key=lambda path: path.stat().st_mtime_ns)
+        os.utime(newest, ns=(number * 10**9, number * 10**9))
+    left = sorted(path.stat().st_mtime_ns // 10**9 for path in index.cache_folder().glob("*"))
+    assert left == [2, 3, 4]
+
+
+def test_paths_count_from_here_and_then_from_the_scenarios_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    here, there = tmp_path / "here", tmp_path / "there"
+    here.mkdir()
+    there.mkdir()
+    monkeypatch.chdir(here)
+    (there / "d.json").write_text("[]")
+    origin = there / "s.yaml"
+    origin.write_text("")
+    assert data_files.find("d.json", str(origin)) == there / "d.json"
+    (here / "d.json").write_text("[]")
+    assert data_files.find("d.json", str(origin)) == here / "d.json"
+    with pytest.raises(data_files.Missing, match=r"e.json: no such file in .*here or .*there"):
+        data_files.find("e.json", str(origin))
+    with pytest.raises(data_files.Missing, match="is a directory"):
+        data_files.find("../there")
+    assert data_files.find("chat.yaml", "smoke").name == "chat.yaml"  # of a bundled scenario: beside it
+
+
+# -- files of one's own
+
+
+def jsonl(path: Path, *documents: Any) -> dict[str, Any]:
+    path.write_text("".join(json.dumps(one) + "\n" for one in documents), encoding="utf-8")
+    return {"kind": "jsonl", "path": str(path), "chars_per_token": 1.0, "shuffle": False}
+
+
+def test_json_lines(tmp_path: Path) -> None:
+    tool = {"type": "function", "function": {"name": "f"}}
+    source = jsonl(
+        tmp_path / "p.jsonl",
+        {"prompt": "one", "output_tokens": 5, "system": "be kind", "tools": [tool]},
+        {"prompt": "first", "output_tokens": 1, "session_id": 7},
+        {"messages": [{"role": "user", "content": "alone"}, {"role": "assistant", "content": "four"}]},
+        {"prompt": "second", "answer": "yes", "session_id": 7},
+    )
+    sessions = Sessions(scenario(source, history="recorded"))
+    (one,) = plan_of(sessions, 0)
+    assert said_in(one) == ["be kind", "one"]
+    assert (one.ask.output_tokens, json.loads(one.ask.tools)) == (5, [tool])
+    first, second = plan_of(sessions, 1)
+    assert said_in(first) == ["first"]
+    assert [message.role for message in second.ask.messages] == ["user", "assistant", "user"]
+    assert [first.ask.output_tokens, second.ask.output_tokens] == [1, 3]
+    assert second.ask.messages[1].pieces == (Piece("said/1/0", 1),)  # nobody recorded what was answered
+    assert said_in(plan_of(sessions, 2)[0]) == ["alone"]
+    assert sessions.open()["chat"].facts()["source"]["sessions"] == 3
+
+
+def test_columns_by_other_names(tmp_path: Path) -> None:
+    path = tmp_path / "p.csv"
+    path.write_text('question,tokens,who\n"a ""b"",\nc",3,x\nd,,y\n\ne,4,x\n')
+    source = {
+        "kind": "csv",
+        "path": str(path),
+        "shuffle": False,
+        "chars_per_token": 1,
+        "columns": {"prompt": "question", "output_tokens": "tokens", "session_id": "who"},
+    }
+    sessions = Sessions(scenario(source))
+    one, other = plan_of(sessions, 0)
+    assert said_in(one) == ['a "b",\nc']
+    assert [one.ask.output_tokens, other.ask.output_tokens] == [3, 4]
+    assert sessions.open()["chat"].facts()["source"]["filtered"] == {"without a known answer length": 1}
+    assert len(plan_of(Sessions(scenario(source, output_tokens=9)), 1)) == 1
+
+
+LINES = st.sampled_from(
+    [{"answer": "yes"}, {"output_tokens": 3}, {}, {"session_id": "a"}, {"session_id": "a", "output_tokens": 3}]
+)
+
+
+@given(st.lists(LINES, max_size=8))
+def test_what_of_a_file_has_no_length_is_counted_with_its_first_line(
+    tmp_path_factory: pytest.TempPathFactory, lines: list[dict[str, Any]]
+) -> None:
+    path = tmp_path_factory.mktemp("lines") / "p.jsonl"
+    documents = [{"prompt": "Hi", "output_tokens": 1}, *({"prompt": "Hi", **line} for line in lines)]
+    sessions = Sessions(scenario(jsonl(path, *documents)))
+    sent = sum(len(plan_of(sessions, index)) for index in range(sessions.open()["chat"].facts()["source"]["used"]))
+    lost = len(documents) - sent
+    (*_, warning) = sessions.warnings() or [""]
+    assert bool(lost) == bool(warning) == any(not {"answer", "output_tokens"} & one.keys() for one in documents)
+    if lost:
+        place, text = warning.split(": first of ")
+        assert text.startswith(f"{lost} turn{'s' * (lost > 1)} left out: no answer and no output_tokens")
+        assert not {"answer", "output_tokens"} & documents[int(place.rpartition(":")[2]) - 1].keys()
+        assert warning in sessions.open()["chat"].in_words()
+    assert Sessions(scenario(jsonl(path, *documents), output_tokens=4)).warnings() == []
+
+
+def test_lines_without_text_are_counted_with_the_first(tmp_path: Path) -> None:
+    source = jsonl(tmp_path / "p.jsonl", {"prompt": "a", "output_tokens": 1}, {"prompt": " "}, {"prompt": ""})
+    assert Sessions(scenario(source)).warnings() == [f"{tmp_path / 'p.jsonl'}:2: first of 2 records left out: empty"]
+    talks = sharegpt(tmp_path / "s.json", [conversation("a", "b"), conversation("a")])
+    assert Sessions(scenario(talks)).warnings() == []
+
+
+def test_turns_behind_the_last_answer_are_left_out_and_counted(tmp_path: Path) -> None:
+    source = sharegpt(
+        tmp_path / "s.json", [conversation("a", "b", "c"), conversation("a", "b"), conversation("a", "b", "c")]
+    )
+    sessions = Sessions(scenario(source))
+    assert [len(plan_of(sessions, number)) for number in range(3)] == [1, 1, 1]
+    opened = sessions.open()["chat"]
+    facts = opened.facts()["source"]
+    assert (facts["turns"], facts["turns_without_length"]) == (5, 2)
+    assert "left out: 2 turns after the last answer of known length" in opened.in_words()
+    asked = Sessions(scenario(source, output_tokens=4))
+    assert sorted(len(plan_of(asked, number)) for number in range(3)) == [1, 2, 2]
+    assert asked.open()["chat"].facts()["source"]["turns_without_length"] == 0
+
+
+def test_prompts_of_many_sizes_are_read_back_from_their_places(tmp_path: Path) -> None:
+    rng = Random(1)
+    prompts = ["".join(rng.choices('ab"\\\nü€😀,', k=rng.randint(1, 3000))) for _ in range(60)]
+    source = jsonl(tmp_path / "p.jsonl", *({"prompt": f"x{text}", "output_tokens": 1} for text in prompts))
+    sessions = Sessions(scenario(source))
+    assert [said_in(plan_of(sessions, number)[0])[0] for number in range(60)] == [f"x{text}" for text in prompts]
+
+
+def write(path: Path, content: str | bytes) -> str:
+    path.write_bytes(content if isinstance(content, bytes) else content.encode())
+    return str(path)
+
+
+UNUSABLE = ": no usable conversation: "
+TWO = conversation("Hi", "Ho")
+
+
+@pytest.mark.parametrize(
+    ("kind", "content", "said"),
+    [
+        ("sharegpt", "", ": empty; give a file with conversations"),
+        ("sharegpt", "  \n ", ": empty; a ShareGPT file is a JSON array of conversations"),
+        ("sharegpt", "[]", ": no usable conversation: it has no records"),
+        ("sharegpt", json.dumps(TWO), ":1: not a JSON array, the ShareGPT format; for one object per line use kind jsonl"),
+        ("sharegpt", json.dumps([TWO, TWO], indent=1)[:-30], ":24: the file ends within a conversation; is it whole? "),
+        ("sharegpt", json.dumps([TWO])[:-1], ":1: the file ends where a comma or the array's end was expected; is it whole?"),
+        ("sharegpt", f"[{json.dumps(TWO)}\n{json.dumps(TWO)}]", ":2: '{' where a comma or the array's end was expected"),
+        ("sharegpt", f"[{json.dumps(TWO)}]\nx", ":2: unexpected text after the array's end"),
+        ("sharegpt", '[\n{"conversations": [}]', ":2: expecting value"),
+        ("sharegpt", '[\n{"conversations": [\n"\xe9"]}]'.encode("latin-1"), ":3: not UTF-8; save the file as UTF-8"),
+        ("sharegpt", json.dumps([TWO]).encode("utf-16"), ":1: not UTF-8; save the file as UTF-8"),
+        ("sharegpt", f'[\n{json.dumps([conversation("a")] * 3)[1:]}', ":2: no usable conversation: 3 one side only"),
+        ("jsonl", "", ": empty; give a file with conversations"),
+        ("jsonl", '{"prompt": "a"}\n{"prompt": \n', ":2: not JSON: "),
+        ("jsonl", '[{"prompt": "a"}]\n', ":1: not a JSON object; write one object per line, such as {prompt: ...}"),
+        (
+            "jsonl",
+            '{"prompt": "a", "output_tokens": 1}\n{"text": "b"}',
+            ":2: no text: neither prompt nor messages among its keys text",
+        ),
+        ("jsonl", '{"prompt": "a"}\n', f"{UNUSABLE}1 without a known answer length; set workload.output_tokens"),
+        ("jsonl", b'{"prompt": "a"}\n{"prompt": "\xff"}\n', ":2: not UTF-8; save the file as UTF-8"),
+        ("csv", "", ": empty; a table has a header line with the column prompt"),
+        ("csv", "question,tokens\na,1\n", ":1: no column prompt among question, tokens; name the column with source.columns"),
+        ("csv", "prompt,output_tokens\na,1\nb\n", ":3: 1 fields, the header has 2"),
+        ("csv", 'prompt,output_tokens\na,1\n"b,2\n', ":3: the file ends within a quoted field that begins here; is it whole?"),
+        ("csv", "prompt,output_tokens\na,many\n", ":2: output_tokens is 'many'; it must be a whole number from 1"),
+        ("csv", b"prompt\n\xe9\n", ":2: not UTF-8; save the file as UTF-8"),
+        ("csv", "prompt,output_tokens\n", ": no usable conversation: it has no records"),
+    ],
+)  # fmt: skip
+def test_what_is_wrong_with_a_file_is_one_line_with_its_place(
+    tmp_path: Path, kind: str, content: str | bytes, said: str
+) -> None:
+    path = write(tmp_path / "data", content)
+    assert refusal({"kind": kind, "path": path}).startswith(f"{path}{said}")
+
+
+def test_filters_that_leave_nothing_say_so(tmp_path: Path) -> None:
+    source = sharegpt(tmp_path / "s.json", [conversation("Hello", "Hi")] * 4) | {"filters": {"min_prompt_tokens": 9}}
+    assert refusal(source).endswith("no usable conversation: 4 min_prompt_tokens")
+
+
+def test_sources_without_a_place_for_a_length_refuse_it(tmp_path: Path) -> None:
+    for source, workload, said in (
+        ({"kind": "sharegpt", "path": "x"}, {"prompt_tokens": 3}, "prompt_tokens is set, but source sharegpt"),
+        ({"kind": "random"}, {"output_tokens": 3}, "output_tokens is set, but source random"),
+        ({"kind": "prefix_repetition"}, {"turns": 3}, "turns is set, but source prefix_repetition"),
+        ({"kind": "corpus"}, {"prompt_tokens": 3}, "workload.output_tokens: missing; tokens of each answer"),
+        ({"kind": "sharegpt", "path": "x", "tokenizer": "t", "chars_per_token": 3}, {}, "are both given; remove one"),
+        ({"kind": "random"}, {"documents": {"count": 1, "tokens": 1, "per_turn": 2}}, "per_turn 2 is greater than count 1"),
+    ):  # fmt: skip
+        with pytest.raises(UsageError, match=said):
+            scenario(source, **workload)
+
+
+# -- data sets by the package `datasets`
+
+
+def test_a_data_set_in_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    config = pytest.importorskip("datasets.config")
+    monkeypatch.setattr(config, "HF_DATASETS_CACHE", tmp_path / "cache")
+    monkeypatch.setattr(config, "HF_HUB_OFFLINE", True)
+    folder = tmp_path / "set"
+    folder.mkdir()
+    jsonl(folder / "train.jsonl", *(conversation(f"q{number}", "abc") for number in range(5)))
+    source = {"kind": "huggingface", "dataset": str(folder), "shuffle": False, "chars_per_token": 1}
+    sessions = Sessions(scenario(source))
+    assert [said_in(plan_of(sessions, number)[0]) for number in range(5)] == [[f"q{number}"] for number in range(5)]
+    assert sessions.open()["chat"].digest
+    assert "nowhere" in refusal(source | {"dataset": str(tmp_path / "nowhere")})
+
+
+def test_without_the_package_its_remedy_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "datasets", None)
+    said = refusal({"kind": "huggingface", "dataset": "someone/something"})
+    assert said == "data set someone/something: needs the package datasets; pip install datasets"
+
+
+# -- made-up text
+
+
+@given(st.integers(1, 5000), st.floats(0, 0.999), st.integers(0, 100))
+def test_lengths_around_a_mean(mean: int, ratio: float, seed: int) -> None:
+    low, high = max(1, int(mean * (1 - ratio) // 1)), -int(-mean * (1 + ratio) // 1)
+    drawn = {around(mean, ratio, Random(f"{seed}/{number}")) for number in range(50)}
+    assert min(drawn) >= low
+    assert max(drawn) <= high
+
+
+def test_random_requests_are_as_long_as_vllms() -> None:
+    sessions = Sessions(
+        scenario({"kind": "random", "input_tokens": 10, "output_tokens": 4, "range_ratio": 0.5, "prefix_tokens": 7})
+    )
+    turns = [turn for number in range(600) for turn in plan_of(sessions, number)]
+    assert len(turns) == 600
+    assert set(Counter(turn.input_tokens for turn in turns)) == set(range(12, 23))
+    assert set(Counter(turn.ask.output_tokens for turn in turns)) == {2, 3, 4, 5, 6}
+    pieces = [turn.ask.messages[0].pieces for turn in turns]
+    assert len({prefix for prefix, _ in pieces}) == 1
+    assert len({suffix.key for _, suffix in pieces}) == 600
+
+
+def test_prefixes_are_used_equally_often() -> None:
+    sessions = Sessions(scenario({"kind": "prefix_repetition", "prefixes": 7, "prefix_tokens": 5, "suffix_tokens": 3}))
+    used = [plan_of(sessions, number)[0].ask.messages[0].pieces[0].key for number in range(70)]
+    assert set(Counter(used).values()) == {10}
+    assert len({tuple(used[start : start + 7]) for start in range(0, 70, 7)}) > 1
+
+
+@given(st.integers(0, 10**6), st.integers(1, 4000))
+def test_prose_is_about_as_long_as_asked_for_and_ends_with_a_word(seed: int, chars: int) -> None:
+    for text in (corpus.document(Random(seed), chars), corpus.message(Random(seed), "travel", chars)):
+        assert 0 < len(text) <= chars
+        assert len(text) > chars - 60
+        assert text == text.strip()
+        assert "{" not in text
+
+
+def test_prose_reads_like_this(golden: Callable[[str, str], None]) -> None:
+    texts = [corpus.message(Random(number), corpus._NAMES[number], 300) for number in range(4)]
+    golden("corpus.txt", "\n---\n".join([*texts, corpus.document(Random("d"), 900)]) + "\n")
+
+
+def test_prose_follows_the_seed_and_stays_with_a_subject() -> None:
+    made = scenario({"kind": "corpus"}, prompt_tokens=60, output_tokens=10, turns=3)
+    one, same, other = (
+        [said_in(turn)[-1] for turn in plan_of(Sessions(made.changed({"seed": seed})), 4)] for seed in (0, 0, 1)
+    )
+    assert one == same
+    assert one != other
+    assert len(set(one)) == 3
+
+
+def test_a_million_sessions_cost_nothing_until_they_are_asked_for(tmp_path: Path) -> None:
+    source = sharegpt(tmp_path / "s.json", [conversation("a", "b")])
+    sessions = Sessions(scenario(source))
+    begun = [sessions.begin(number) for number in (0, 10**6, 10**12)]
+    os.truncate(source["path"], 0)  # what is read later than at the opening would fail
+    assert [session.index for session in begun] == [0, 10**6, 10**12]

@@ -1,0 +1,479 @@
+"""Recorded traces: each public form to turns, the index of sessions, and what a replay asks."""
+
+import itertools
+import json
+from collections.abc import Callable
+from pathlib import Path
+from random import Random
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from paths import DATA
+
+from inferload.content.data import Data, Notes
+from inferload.content.prompts import Vocabulary, calibrate
+from inferload.content.script import PlannedTurn, Work, outline
+from inferload.errors import UsageError
+from inferload.plan.describe import describe
+from inferload.requests.bodies import Texts
+from inferload.scenario.files.mistakes import ScenarioError
+from inferload.scenario.scenario import Scenario, from_text, load
+from inferload.scenario.schema.replay import UNTIMED, Replay
+from inferload.workload.prefix_cache.expected import PlannedHits
+from inferload.workload.replay import ReplaySessions
+from inferload.workload.schedules import schedule_of
+from inferload.workload.sessions import Sessions
+from inferload.workload.traces.formats import FORMATS
+from inferload.workload.traces.index import TimeWindow, TraceIndex
+from inferload.workload.traces.turn import TraceFault
+
+EXACT = calibrate(lambda text: [int.from_bytes(word.encode(), "big") for word in text.split()])
+TRACES = DATA / "traces"
+
+
+def index(name: str, form: str, from_s: float = 0.0, to_s: float | None = None) -> TraceIndex:
+    return TraceIndex(TRACES / name, name, FORMATS[form], TimeWindow(from_s, to_s))
+
+
+def replay(name: str, form: str, **more: object) -> ReplaySessions:
+    workload = Replay.model_validate({"kind": "replay", "path": str(TRACES / name), "format": form} | more)
+    return ReplaySessions(workload, "replay", Data())
+
+
+def test_a_mark_of_byte_order_is_read_over(tmp_path: Path) -> None:
+    file = tmp_path / "a.jsonl"
+    file.write_bytes(b"\xef\xbb\xbf" + (TRACES / "mooncake.jsonl").read_bytes())
+    marked = TraceIndex(file, "a.jsonl", FORMATS["mooncake"], TimeWindow())
+    assert marked.session(0) == index("mooncake.jsonl", "mooncake").session(0)
+
+
+def test_a_window_of_a_trace_without_times_is_refused() -> None:
+    with pytest.raises(ValueError, match="window: format weka has no start times of sessions"):
+        replay("weka.jsonl", "weka", window={"from_s": 1.0})
+    assert {name for name, form in FORMATS.items() if not form.timed} == set(UNTIMED)
+
+
+def planned(opened: ReplaySessions, session: int) -> list[PlannedTurn]:
+    return list(outline(opened.script(session, Random(0), Notes()), session))
+
+
+@pytest.mark.parametrize(
+    ("name", "form", "arrivals_s", "lengths", "left_out"),
+    [
+        ("mooncake.jsonl", "mooncake", [0, 0.4, 0.4, 2.6], [[(1100, 8)], [(700, 5)], [(1500, 6)], [(300, 4)]], 1),
+        ("azure-2023.csv", "azure-2023", [0, 4.314579, 15.541887], [[(374, 44)], [(396, 109)], [(879, 55)]], 1),
+        ("azure-2024.csv", "azure-2024", [0, 0.996899, 3.246899], [[(2162, 31)], [(11, 3)], [(90, 14)]], 0),
+        ("burstgpt-1.csv", "burstgpt-1", [0, 40, 125], [[(472, 18)], [(1087, 230)], [(417, 276)]], 1),
+        ("burstgpt-2.csv", "burstgpt-2", [0, 2, 20], [[(100, 20), (180, 30), (90, 12)], [(36, 9)], [(50, 10)]], 0),
+        (
+            "weka.jsonl",
+            "weka",
+            [0, 0],
+            [[(200, 12), (130, 6), (150, 5), (64, 4), (300, 10)], [(70, 3)]],
+            0,
+        ),
+        ("bailian.jsonl", "bailian", [0, 0.386], [[(40, 9)], [(50, 6)]], 0),
+        ("tracelab.jsonl", "tracelab", [0, 8], [[(300, 7), (250, 7)], [(500, 20), (700, 9)]], 0),
+        ("otel.jsonl", "otel", [0, 1], [[(60, 5)], [(120, 10), (200, 11)]], 0),
+        ("own.jsonl", "jsonl", [0, 0.2, 2.0], [[(40, 4), (90, 4)], [(50, 5)], [(300, 3)]], 0),
+    ],
+)
+def test_each_form(
+    name: str, form: str, arrivals_s: list[float], lengths: list[list[tuple[int, int]]], left_out: int
+) -> None:
+    found = index(name, form)
+    assert list(found.arrivals_s()) == pytest.approx(arrivals_s, abs=1e-5)
+    turns = [found.session(number) for number in range(len(found))]
+    assert [[(turn.input_tokens, turn.output_tokens) for turn in session] for session in turns] == lengths
+    assert found.turns == sum(map(len, lengths))
+    assert sum(found.left_out.values()) == left_out
+
+
+def test_prompts_share_what_their_blocks_say() -> None:
+    opened = replay("mooncake.jsonl", "mooncake")
+    prompts = [planned(opened, number)[0].ask.messages[0].pieces for number in range(4)]
+    assert [[piece.tokens for piece in pieces] for pieces in prompts] == [
+        [512, 512, 76],
+        [512, 188],
+        [512, 512, 476],
+        [300],
+    ]
+    first, second, third, fourth = prompts
+    assert first[0] == second[0] == third[0] != fourth[0]
+    assert first[1] == third[1] != second[1]
+    assert first[2] != third[2]
+    again = planned(opened, 4)[0].ask.messages[0].pieces  # the trace anew: nothing of it was asked before
+    assert [piece.tokens for piece in again] == [512, 512, 76]
+    assert not {piece.key for piece in again} & {piece.key for pieces in prompts for piece in pieces}
+
+
+def test_a_session_grows_or_begins_anew_as_its_lengths_say() -> None:
+    turns = planned(replay("burstgpt-2.csv", "burstgpt-2"), 0)
+    assert [turn.input_tokens for turn in turns] == [100, 180, 90]
+    assert [[message.tokens for message in turn.ask.messages] for turn in turns] == [[100], [100, 20, 60], [90]]
+    assert [turn.ask.due_s for turn in turns] == [0, 11, 40]
+    fast = planned(replay("burstgpt-2.csv", "burstgpt-2", speed=2.0), 0)
+    assert [turn.ask.due_s for turn in fast] == [0, 5.5, 20]
+    paused = planned(replay("burstgpt-2.csv", "burstgpt-2", pacing="pauses", max_pause_s=10.0), 0)
+    assert [(turn.ask.due_s, turn.ask.pause_s) for turn in paused] == [(None, 0), (None, 7), (None, 10)]
+    at_once = planned(replay("burstgpt-2.csv", "burstgpt-2", pacing="none"), 0)
+    assert [(turn.ask.due_s, turn.ask.pause_s) for turn in at_once] == [(None, 0)] * 3
+
+
+def test_a_trace_that_knows_its_prefix_keeps_as_much() -> None:
+    opened = replay("tracelab.jsonl", "tracelab")
+    assert [[message.tokens for message in turn.ask.messages] for turn in planned(opened, 1)] == [[500], [500, 20, 180]]
+    assert [[message.tokens for message in turn.ask.messages] for turn in planned(opened, 0)] == [[300], [250]]
+
+
+def steps(tmp_path: Path, *rows: tuple[int, int, int], last_input: str = "tool_result") -> ReplaySessions:
+    """A session in TraceLab's form: (whole prompt, of that the same as before, answer) of each step."""
+    lines = []
+    for number, (prompt, prefix, answer) in enumerate(rows):
+        kind = last_input if number else "user_message"
+        at = [f"2026-05-31T12:{number // 2:02}:{30 * (number % 2) + second:02}Z" for second in (1, 5)]
+        events = [{"event_type": kind, "timestamp": at[0]}, {"event_type": "text", "timestamp": at[1]}]
+        tokens = {"input_tokens_total": prompt, "prefix_tokens": prefix, "output_tokens": answer}
+        lines.append(json.dumps({"session_id": "s", "timing_events": events} | tokens))
+    path = tmp_path / "steps.jsonl"
+    path.write_text("\n".join(lines))
+    workload = Replay.model_validate({"kind": "replay", "path": str(path), "format": "tracelab"})
+    return ReplaySessions(workload, "replay", Data())
+
+
+LETTERS = calibrate(lambda text: [ord(letter) for letter in text])
+
+
+@pytest.mark.parametrize("vocabulary", [EXACT, LETTERS], ids=["a token a word", "a token a letter"])
+def test_a_prompt_keeps_just_as_many_tokens_as_the_trace_says(tmp_path: Path, vocabulary: Vocabulary) -> None:
+    count = len if vocabulary is LETTERS else lambda text: len(text.split())
+    rows = [(500, 0, 40), (700, 333, 40), (900, 600, 40), (640, 401, 40), (1000, 640, 9), (1100, 20, 9)]
+    texts = Texts(vocabulary, seed=3)
+    before: list[str] = []
+    for turn, (prompt, prefix, _answer) in zip(planned(steps(tmp_path, *rows), 0), rows, strict=True):
+        assert turn.input_tokens == prompt
+        now = [json.loads(texts.encoded(message.pieces)) for message in turn.ask.messages]
+        assert sum(map(count, now)) == prompt
+        roles = [message.role for message in turn.ask.messages]
+        assert all(one != other for one, other in itertools.pairwise(roles))
+        kept = 0
+        for one, other in zip(before, now, strict=False):
+            kept += same_letters(one, other) if vocabulary is LETTERS else same_words(one, other)
+            if one != other:
+                break
+        # What follows may begin with a letter or word that is the same; a word of many tokens is not taken apart.
+        assert prefix - (max(vocabulary.costs or ()) - 1) <= kept <= prefix + 3
+        before = now
+
+
+def test_a_recorded_beginning_that_the_session_never_said_is_counted(tmp_path: Path) -> None:
+    opened = steps(tmp_path, (500, 300, 40), (700, 540, 40), (900, 850, 40))
+    notes = Notes()
+    turns = [*outline(opened.script(0, Random(0), notes), 0)]
+    assert [turn.input_tokens for turn in turns] == [500, 700, 900]
+    assert list(notes.values()) == [2]  # the first has said nothing yet, the last but 740 tokens
+    assert "prefix_tokens" in next(iter(notes))
+
+
+def same_letters(one: str, other: str) -> int:
+    return sum(1 for _ in itertools.takewhile(lambda pair: pair[0] == pair[1], zip(one, other, strict=False)))
+
+
+def same_words(one: str, other: str) -> int:
+    pairs = zip(one.split(), other.split(), strict=False)
+    return sum(1 for _ in itertools.takewhile(lambda pair: pair[0] == pair[1], pairs))
+
+
+def test_an_endless_cache_finds_what_the_trace_says(tmp_path: Path) -> None:
+    rows = [(500, 0, 40), (700, 333, 40), (900, 720, 40), (640, 401, 40)]  # 720: within the answer, which ends at 740
+    hits = PlannedHits(block=1)
+    hits.session(0, "replay", planned(steps(tmp_path, *rows), 0))
+    assert hits.total.cached == sum(prefix for _prompt, prefix, _answer in rows)
+
+
+def test_a_session_of_many_lines_is_read_by_work_that_a_plan_does_too(tmp_path: Path) -> None:
+    opened = steps(tmp_path, *[(100 + number, 100 * (number > 0), 1) for number in range(60)])
+    effect = next(opened.script(0, Random(0), Notes()))
+    assert isinstance(effect, Work)
+    assert effect.pure
+    assert len(planned(opened, 0)) == 60
+
+
+def test_sessions_of_agents_are_tasks_and_say_which_answer_is_their_last(tmp_path: Path) -> None:
+    def ends(opened: ReplaySessions) -> list[tuple[str, bool | None]]:
+        return [(turn.ask.pause, turn.ask.final) for turn in planned(opened, 0)]
+
+    weka = ends(replay("weka.jsonl", "weka"))
+    assert weka == [("think", False), ("tool", False), ("tool", False), ("tool", False), ("tool", True)]
+    assert [final for _pause, final in ends(replay("weka.jsonl", "weka", max_context_tokens=305))][-1]
+    assert ends(steps(tmp_path, (9, 0, 1), (20, 9, 1))) == [("think", False), ("tool", True)]
+    people = steps(tmp_path, (9, 0, 1), (20, 9, 1), last_input="user_message")
+    assert ends(people) == [("think", False)] * 2
+    assert not any(final for _pause, final in ends(replay("burstgpt-2.csv", "burstgpt-2")))
+
+
+@pytest.mark.parametrize(("cached", "kept"), [(None, [100, 20, 80]), (0, [100, 20, 80]), (64, [200])])
+def test_a_span_that_says_what_was_cached_keeps_as_much(tmp_path: Path, cached: int | None, kept: list[int]) -> None:
+    lines = []
+    for number, tokens in enumerate((100, 200)):
+        usage = {"gen_ai.usage.input_tokens": tokens, "gen_ai.usage.output_tokens": 20, "gen_ai.conversation.id": "c"}
+        more = {} if cached is None or not number else {"gen_ai.usage.cache_read.input_tokens": cached}
+        times = {"start_time": f"2026-05-31T12:00:0{number}Z", "end_time": f"2026-05-31T12:00:0{number}.5Z"}
+        lines.append(json.dumps({"attributes": usage | more} | times))
+    path = tmp_path / "spans.jsonl"
+    path.write_text("\n".join(lines))
+    workload = Replay.model_validate({"kind": "replay", "path": str(path), "format": "otel"})
+    second = planned(ReplaySessions(workload, "replay", Data()), 0)[1]
+    assert [message.tokens for message in second.ask.messages] == kept
+    assert second.ask.messages[0].pieces[0].tokens == (cached or 100)
+
+
+@pytest.mark.parametrize("more", [{}, {"pacing": "none"}, {"max_context_tokens": 305}])
+@pytest.mark.parametrize("name", sorted(path.name for path in TRACES.iterdir()))
+def test_a_single_request_is_told_as_any_session_is(
+    name: str, more: dict[str, object], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The quick road of sessions of one request asks what the general one does."""
+    form = {"own": "jsonl"}.get(name.partition(".")[0], name.partition(".")[0])
+
+    def told() -> tuple[list[PlannedTurn], Notes]:
+        opened, notes = replay(name, form, **more), Notes()
+        count = 2 * len(opened.index)  # another lap too
+        return [
+            turn for number in range(count) for turn in outline(opened.script(number, Random(0), notes), number)
+        ], notes
+
+    quickly = told()
+    monkeypatch.setattr("inferload.workload.replay._SessionScript.single", lambda _script, _recorded: None)
+    assert told() == quickly
+
+
+def test_sub_agents_work_while_the_main_one_waits() -> None:
+    opened = replay("weka.jsonl", "weka")
+    turns = planned(opened, 0)
+    assert [turn.path for turn in turns] == ["", "/1-a1", "/1-a1", "/2-a2", ""]
+    assert [turn.ask.due_s for turn in turns] == [0, 3, 4, 3.1, 6]
+    main, inner = turns[0].ask.messages[0].pieces, turns[1].ask.messages[0].pieces
+    assert main[0] == inner[0]  # a session's identities are one space, its sub-agents' included
+    assert planned(opened, 1)[0].ask.messages[0].pieces[0] != main[0]  # and each session's its own
+    assert opened.arrivals_s() is None
+
+
+def test_pauses_around_sub_agents_are_those_between_answers() -> None:
+    turns = planned(replay("weka.jsonl", "weka", pacing="pauses"), 0)
+    # Main until 1.0; a1 from 3.0 to 3.5 and from 4.0 to 4.5; a2 from 3.1 to 3.5; main again at 6.0.
+    assert [turn.ask.pause_s for turn in turns] == pytest.approx([0, 2, 0.5, 2.1, 1.5])
+
+
+def test_what_is_too_long_ends_the_session_and_is_counted() -> None:
+    opened, notes = replay("weka.jsonl", "weka", max_context_tokens=305), Notes()
+    assert [turn.input_tokens for turn in outline(opened.script(0, Random(0), notes), 0)] == [200, 130, 150, 64]
+    assert notes == {"sessions cut short at max_context_tokens": 1}
+
+
+@pytest.mark.parametrize(
+    ("name", "form", "window", "arrivals_s", "left_out"),
+    [
+        ("mooncake.jsonl", "mooncake", (0.3, 2.0), [0.1, 0.1], 2),
+        ("burstgpt-2.csv", "burstgpt-2", (1.0, 21.0), [1, 19], 3),  # later turns of what began before are left out too
+        ("burstgpt-2.csv", "burstgpt-2", (0.0, 1.0), [0], 2),  # later turns of what began in it are not
+        ("tracelab.jsonl", "tracelab", (5.0, None), [3], 2),
+    ],
+)
+def test_a_window(
+    name: str, form: str, window: tuple[float, float | None], arrivals_s: list[float], left_out: int
+) -> None:
+    found = index(name, form, *window)
+    assert list(found.arrivals_s()) == pytest.approx(arrivals_s)
+    assert found.left_out["of sessions that begin outside the window"] == left_out
+
+
+MOONCAKE = '{"timestamp": %s, "input_length": 600, "output_length": 5, "hash_ids": [1, 2]}\n'
+
+
+@pytest.mark.parametrize(
+    ("form", "content", "said"),
+    [
+        (
+            "mooncake",
+            MOONCAKE % 5 + MOONCAKE % 4,
+            "t:2: time 0.004 s is before 0.005 s of an earlier request",
+        ),
+        ("mooncake", MOONCAKE % 5 + "{", "t:2: not JSON: "),
+        ("mooncake", MOONCAKE % '"x"', "t:1: timestamp is 'x'; it must be a number of at least 0 (format: mooncake)"),
+        (
+            "mooncake",
+            (MOONCAKE % 5).replace("600", "1600"),
+            "t:1: hash_ids has 2 identities, but 1600 tokens fill 4 of 512",
+        ),
+        ("mooncake", (MOONCAKE % 5).replace("output_", "put_"), "t:1: output_length is missing; it must be a number"),
+        ("mooncake", "", "t: no session to replay: no line contains a request"),
+        (
+            "mooncake",
+            (MOONCAKE % 5).replace("600", "0"),
+            "t: no session to replay: 1 without a prompt or an answer",
+        ),
+        ("azure-2023", "a,b\n1,2\n", "t:1: the columns are a, b; TIMESTAMP, ContextTokens, GeneratedTokens is missing"),
+        (
+            "azure-2023",
+            "TIMESTAMP,ContextTokens,GeneratedTokens\nnoon,1,2\n",
+            "t:2: TIMESTAMP is 'noon'; it must be a date",
+        ),
+        ("burstgpt-1", "Timestamp,Request tokens,Response tokens\n1,2\n", "t:2: has 2 cells, the header has 3"),
+        ("weka", '{"id": "x"}\n', "t:1: id or requests is missing; a line is a whole session"),
+        ("weka", '{"id": "x", "requests": [3]}\n', "t:1: not in this format (format: weka)"),
+        ("tracelab", '{"session_id": "x"}\n', "t:1: timing_events is missing or empty; the step has no time"),
+        ("otel", '{"a": 1}\n', "t:1: neither resourceSpans of OTLP nor a span with attributes"),
+        ("jsonl", '{"at_s": 0, "inputs": 3}\n', "t:1: inputs: unknown key"),
+        ("jsonl", b"\xff\xfe\n", "t:1: not UTF-8"),
+        ("jsonl", b"\x1f\x8b\x08\x00", "t: is compressed; run gunzip"),
+    ],
+)
+def test_a_file_that_is_no_such_trace(form: str, content: str | bytes, said: str, tmp_path: Path) -> None:
+    file = tmp_path / "t"
+    file.write_bytes(content if isinstance(content, bytes) else content.encode())
+    with pytest.raises(UsageError) as caught:
+        TraceIndex(file, "t", FORMATS[form], TimeWindow())
+    assert str(caught.value).startswith(said)
+    assert "\n" not in str(caught.value)
+
+
+@given(form=st.sampled_from(sorted(FORMATS)), content=st.binary(max_size=200) | st.text(max_size=200).map(str.encode))
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_any_bytes_are_a_trace_or_one_line_of_what_is_wrong(form: str, content: bytes, tmp_path: Path) -> None:
+    file = tmp_path / "t"
+    file.write_bytes(content)
+    said = ""
+    try:
+        assert len(TraceIndex(file, "t", FORMATS[form], TimeWindow()))
+    except UsageError as error:
+        said = str(error)
+    assert "\n" not in said
+
+
+json_values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
+    max_leaves=10,
+)
+KEYS = [
+    "timestamp",
+    "input_length",
+    "output_length",
+    "hash_ids",
+    "id",
+    "requests",
+    "t",
+    "in",
+    "out",
+    "type",
+    "session_id",
+]
+KEYS += [
+    "timing_events",
+    "resourceSpans",
+    "attributes",
+    "traceId",
+    "at_s",
+    "input_tokens",
+    "output_tokens",
+    "block_tokens",
+]
+
+
+@given(
+    st.sampled_from([form for form in FORMATS.values() if form.parser is not None]),
+    st.dictionaries(st.sampled_from(KEYS), json_values | st.integers(0, 2000), max_size=6),
+)
+def test_any_object_is_turns_or_a_fault(form: object, value: dict[str, object]) -> None:
+    parser = form.parser  # type: ignore[attr-defined]
+    try:
+        turns = list(parser(json.dumps(value)))
+    except (TraceFault, KeyError, AttributeError, TypeError):  # all of them become one line in the index
+        return
+    assert all(turn.at_s >= 0 and turn.input_tokens >= 0 and turn.output_tokens >= 0 for turn in turns)
+
+
+# -- in a scenario
+
+
+def scenario(workload: str, arrivals: str, phases: str = "{measure_s: null}") -> Scenario:
+    text = f"schema: 1\nname: r\nworkload: {workload}\narrivals: {arrivals}\nphases: {phases}\n"
+    return from_text(text, "r.yaml")
+
+
+def mooncake(**changes: str) -> str:
+    more = "".join(f", {key}: {value}" for key, value in changes.items())
+    return f"{{kind: replay, path: {TRACES / 'mooncake.jsonl'}, format: mooncake{more}}}"
+
+
+def test_a_trace_gives_the_arrivals_and_its_end_is_the_end() -> None:
+    made = scenario(mooncake(), "{kind: trace, speed: 2}")
+    assert made.ends_by_itself
+    assert from_text(made.resolved_text(), "again") == made
+    whole = []
+    for worker in range(2):
+        plan = schedule_of(made, Sessions(made), 2.0, worker, 2)
+        while (arrival := plan.next()) is not None:
+            whole.append((arrival.index, arrival.due_s))
+        assert plan.exhausted
+    assert sorted(whole) == [(0, 0), (1, pytest.approx(0.2)), (2, pytest.approx(0.2)), (3, pytest.approx(1.3))]
+
+
+def test_a_file_of_times_gives_arrivals_to_any_workload(tmp_path: Path) -> None:
+    (tmp_path / "times").write_text("0\n0.5\n\n2\n")
+    chat = "{kind: chat, prompt_tokens: 10, output_tokens: 5}"
+    made = scenario(chat, f"{{kind: trace, path: {tmp_path / 'times'}}}")
+    plan = schedule_of(made, Sessions(made), 1.0)
+    assert [one.due_s for one in iter(plan.next, None) if one is not None] == [0, 0.5, 2]
+    assert "3 sessions in all, and the run ends with the last of them" in describe(made)
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        ("0\nnan\n", "times:2: 'nan': must be a number"),
+        ("3\n1\n", "times:2: 1 s is before 3 s"),
+        ("\n", "times: contains no times"),
+    ],
+)
+def test_a_file_of_times_that_is_none(content: str, said: str, tmp_path: Path) -> None:
+    (tmp_path / "times").write_text(content)
+    made = scenario("{kind: chat, prompt_tokens: 10, output_tokens: 5}", f"{{kind: trace, path: {tmp_path / 'times'}}}")
+    with pytest.raises(UsageError) as caught:
+        schedule_of(made, Sessions(made), 1.0)
+    assert said in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "workload",
+    [
+        "{kind: chat, prompt_tokens: 10, output_tokens: 5}",
+        f"{{kind: replay, path: {TRACES / 'weka.jsonl'}, format: weka}}",
+    ],
+)
+def test_times_that_nobody_recorded_are_refused(workload: str) -> None:
+    made = scenario(workload, "{kind: trace}")
+    with pytest.raises(UsageError, match=r"has no start times of sessions, .*; give arrivals\.path"):
+        schedule_of(made, Sessions(made), 1.0)
+
+
+@pytest.mark.parametrize(
+    ("workload", "said"),
+    [
+        ("{kind: replay, path: x, format: azure}", "workload.format: is 'azure'; did you mean azure-2024?"),
+        (mooncake(pacing="pauses"), "workload: pacing pauses: format mooncake has no end times of answers"),
+        (mooncake(window="{from_s: 9, to_s: 3}"), "workload.window: to_s 3 is not after from_s 9"),
+        (mooncake(speed="0"), "workload.speed: must be greater than 0, is 0"),
+    ],
+)
+def test_a_replay_that_is_none(workload: str, said: str) -> None:
+    with pytest.raises(ScenarioError) as caught:
+        scenario(workload, "{kind: trace}")
+    assert str(caught.value).startswith(f"r.yaml:3: {said}")
+
+
+def test_the_bundled_replay(golden: Callable[[str, str], None]) -> None:
+    made = load("replay-mooncake")
+    golden("plan-replay-mooncake.txt", describe(made, Data("replay-mooncake")) + "\n")

@@ -1,0 +1,95 @@
+"""The simulator and real vLLM on the CPU are asked the same, and answer alike."""
+
+import json
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import api_cases
+import pytest
+import simulator_process
+from api_cases import Case
+from inferload.deploy.launcher import launch, paths, probe
+from inferload.deploy.launcher.server_state import LocalServer
+from inferload.deploy.servers import local
+from inferload.deploy.servers.engines import ServerSpec, tiny_model
+from metrics_shape import shape
+from paths import GOLDEN
+from simulator_process import Simulator
+from test_vllm_server import chat, metrics, stream
+
+pytestmark = pytest.mark.vllm
+
+FLAGS = (
+    *("--max-model-len", str(api_cases.MODEL_LENGTH), "--served-model-name", "tiny", "alias"),
+    *("--reasoning-parser", "qwen3", "--tool-call-parser", "hermes", "--enable-auto-tool-choice"),
+)
+SPECULATION = ("--speculative-config", '{"method": "ngram", "num_speculative_tokens": 3, "prompt_lookup_max": 3}')
+
+
+@pytest.fixture(scope="module")
+def real() -> Iterator[LocalServer]:
+    """A real server with parsers, and speculation, which changes nothing in the bodies."""
+    _, cores = launch.split_cores(launch.available_cores())
+    extra = (*FLAGS, *SPECULATION)
+    with local.serving(ServerSpec(engine="vllm-cpu", port=probe.free_port(), cores=cores, extra=extra)) as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def simulated() -> Iterator[Simulator]:
+    """The simulator with the same flags."""
+    server = simulator_process.start("--ttft-ms", "2", "--itl-ms", "1", "--block-size", "128", *FLAGS)
+    yield server
+    simulator_process.stop(server)
+
+
+@pytest.mark.parametrize("case", [*api_cases.answered(), *api_cases.refused()], ids=lambda case: case.name)
+def test_both_answer_alike(case: Case, real: LocalServer, simulated: Simulator) -> None:
+    assert api_cases.outline(simulated.port, case) == api_cases.outline(real.port, case)
+
+
+def test_the_names_of_speculation_are_the_recorded_ones(real: LocalServer, request: pytest.FixtureRequest) -> None:
+    path = GOLDEN / "vllm-metrics-0.32-speculation.txt"
+    found = shape(metrics(real), "vllm:spec_decode")
+    if request.config.getoption("--update-golden"):
+        path.write_text(found, encoding="utf-8")
+    assert found == path.read_text(encoding="utf-8")
+
+
+def test_the_page_has_the_recorded_shape(vllm_server: LocalServer, request: pytest.FixtureRequest) -> None:
+    """Run alone with --update-golden it records the shape: the front end's rows depend on what was asked before."""
+    stream(vllm_server, chat("One request, so that every family has a sample", "shape"))
+    path = GOLDEN / "vllm-metrics-0.32.txt"
+    page = metrics(vllm_server)
+    if request.config.getoption("--update-golden"):
+        path.write_text(shape(page), encoding="utf-8")
+    assert shape(page) == path.read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("backend", ["openai-chat", "openai"])
+def test_vllms_own_benchmark_reads_the_simulator(backend: str, simulated: Simulator, tmp_path: Path) -> None:
+    python = paths.vllm_venv() / "bin" / "python"
+    endpoint = api_cases.CHAT if backend == "openai-chat" else api_cases.TEXT
+    command = [
+        *(
+            str(python),
+            "-m",
+            "vllm.entrypoints.cli.main",
+            "bench",
+            "serve",
+            "--backend",
+            backend,
+            "--endpoint",
+            endpoint,
+        ),
+        *("--base-url", simulated.url, "--model", "tiny", "--tokenizer", str(tiny_model(python, "tiny"))),
+        *("--dataset-name", "random", "--random-input-len", "50", "--random-output-len", "12", "--ignore-eos"),
+        *("--num-prompts", "8", "--save-result", "--result-dir", str(tmp_path)),
+    ]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=200, check=False)
+    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
+    (written,) = tmp_path.glob("*.json")
+    result = json.loads(written.read_text())
+    assert (result["completed"], result["failed"]) == (8, 0)
+    assert result["total_output_tokens"] == 8 * 12

@@ -1,0 +1,102 @@
+"""Each endpoint of real vLLM on the CPU: what the client makes of its streams is what the server counted."""
+
+from collections.abc import Callable, Iterator
+
+import gevent
+import pytest
+from inferload.deploy.launcher.server_state import LocalServer
+
+from inferload.client.client import Client, ClientSettings
+from inferload.client.connection.target import Target
+from inferload.client.probe import first_token
+from inferload.client.turn import TurnRequest, TurnResult
+from inferload.content.messages import Message, Piece, ToolCall, text_message
+from inferload.content.prompts import approximate
+from inferload.content.script import Ask
+from inferload.measure.clock import now_ns
+from inferload.requests.bodies import BodySettings, BodyWriter, Isolation, Texts
+from inferload.scenario.scenario import Request
+from inferload.scenario.schema.endpoints import ENDPOINTS, Endpoint
+
+pytestmark = pytest.mark.vllm
+
+TOKENS = 40
+Send = Callable[[Endpoint, Ask], TurnResult]
+
+
+@pytest.fixture
+def send(vllm_server: LocalServer, request: pytest.FixtureRequest) -> Iterator[Send]:
+    """Sends one turn and gives its result; all turns of a test share a prefix cache of their own."""
+    clients: list[Client] = []
+
+    def turn(endpoint: Endpoint, ask: Ask) -> TurnResult:
+        client = Client(ClientSettings(Target.parse(vllm_server.url), "tiny", endpoint=endpoint), lambda _result: None)
+        clients.append(client)
+        settings = BodySettings("tiny", Request(endpoint=endpoint, ignore_eos=ENDPOINTS[endpoint].ignore_eos))
+        writer = BodyWriter(Texts(approximate(), 1), settings, Isolation("salt", request.node.name))
+        with gevent.Timeout(120):
+            return client.start(TurnRequest(writer.body(ask), "t", "s", 0, "chat", "measure", now_ns())).wait()
+
+    yield turn
+    for client in clients:
+        client.close()
+
+
+@pytest.mark.parametrize("endpoint", ENDPOINTS)
+def test_a_turn_is_read_whole(send: Send, endpoint: Endpoint) -> None:
+    context = (text_message("system", "a", 50), text_message("user", "b", 300))
+    result = send(endpoint, Ask(context, TOKENS))
+    record = result.record
+    assert record.failure is None, result.detail
+    assert record.input_tokens is not None
+    assert record.output_tokens is not None
+    assert record.event_ns is not None
+    assert 250 < record.input_tokens < 800
+    assert record.cached_tokens == 0
+    assert len(record.event_ns) <= record.output_tokens <= TOKENS
+    assert record.finish_reason == ("length" if record.output_tokens == TOKENS else "stop")
+    if ENDPOINTS[endpoint].ignore_eos:
+        assert record.output_tokens == TOKENS
+        assert len(record.event_ns) > TOKENS // 2  # a token without text, half a character say, is no event of its own
+    assert result.text
+    assert record.request_id
+    instants = (record.sent_ns, record.first_event_ns, record.first_ns, record.first_visible_ns, record.last_ns)
+    assert list(instants) == sorted(instants)  # type: ignore[type-var]
+    if record.server_ttft_ms is not None:
+        assert 0 < record.server_ttft_ms <= (record.first_ns - record.sent_ns) / 1e6  # type: ignore[operator]
+
+
+@pytest.mark.parametrize("endpoint", ENDPOINTS)
+def test_the_next_turn_finds_the_one_before_in_the_cache(send: Send, endpoint: Endpoint) -> None:
+    said = (text_message("user", "b", 300),)
+    first = send(endpoint, Ask(said, TOKENS))
+    answer = Message("assistant", (Piece("", None, first.text),))
+    second = send(endpoint, Ask((*said, answer, text_message("user", "c", 30)), TOKENS))
+    assert second.record.failure is None, second.detail
+    assert second.record.input_tokens is not None
+    assert first.record.input_tokens is not None
+    assert second.record.input_tokens > first.record.input_tokens
+    assert second.record.cached_tokens is not None
+    held = first.record.input_tokens + (first.record.output_tokens or 0)
+    # Whole blocks of what the first turn left there: its prompt, and its answer as far as that is the same tokens again.
+    assert first.record.input_tokens // 128 <= second.record.cached_tokens / 128 <= held // 128
+
+
+@pytest.mark.parametrize("endpoint", [name for name, facts in ENDPOINTS.items() if facts.tools_and_images])
+def test_a_history_of_tool_calls_is_taken(send: Send, endpoint: Endpoint) -> None:
+    calls = (ToolCall("call_1", "read", '{"path": "x"}'), ToolCall("call_2", "read", '{"path": "y"}'))
+    context = (
+        text_message("user", "b", 20),
+        Message("assistant", (Piece("", None, ""),), reasoning="Look first.", tool_calls=calls),
+        Message("tool", (Piece("r1", 20),), tool_call_id="call_1"),
+        Message("tool", (Piece("r2", 20),), tool_call_id="call_2"),
+    )
+    result = send(endpoint, Ask(context, 4))
+    assert result.record.failure is None, result.detail
+    assert result.record.output_tokens is not None
+
+
+@pytest.mark.parametrize("endpoint", ENDPOINTS)
+def test_the_preflight_asks_the_same_endpoint(vllm_server: LocalServer, endpoint: Endpoint) -> None:
+    settings = ClientSettings(Target.parse(vllm_server.url), "tiny", endpoint=endpoint)
+    assert first_token(settings).record.output_tokens == 1

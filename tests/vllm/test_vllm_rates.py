@@ -1,0 +1,76 @@
+"""Rates and overload of open loops on real vLLM, at multiples of the capacity that a closed loop measured."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from e2e_runs import Place
+from inferload.deploy.launcher import launch, probe
+from inferload.deploy.launcher.server_state import LocalServer
+from inferload.deploy.servers import local
+from inferload.deploy.servers.engines import ServerSpec
+from rates_at import Cell, capacity_per_s, cells, check_at, run_on
+
+pytestmark = [pytest.mark.vllm, pytest.mark.timeout(600)]
+
+SEQUENCES, TOKENS = 2, 2
+TURNS = 200  # of a server at its capacity, in a window; fewer do not tell a small overload from chance
+UNDECIDED = (0.95, 1.12)  # of the capacity: overload may be reported or not
+SHORT = {
+    (0.5, "poisson", "local"),
+    (0.9, "constant", "processes"),
+    (1.2, "poisson", "processes"),
+    (4.0, "constant", "local"),
+}
+
+
+@pytest.fixture(scope="module")
+def small_server() -> Iterator[LocalServer]:
+    """vLLM that runs few sequences at once, so that further requests wait."""
+    _, cores = launch.split_cores(launch.available_cores())
+    extra = ("--max-num-seqs", str(SEQUENCES))
+    with local.serving(ServerSpec(engine="vllm-cpu", port=probe.free_port(), cores=cores, extra=extra)) as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def measured(small_server: LocalServer, tmp_path_factory: pytest.TempPathFactory) -> list[float]:
+    """Capacities, in the order of their measurement: the first one."""
+    return [capacity_of(small_server, tmp_path_factory.mktemp("capacity"))]
+
+
+def capacity_of(server: LocalServer, folder: Path) -> float:
+    with staged(folder) as place:
+        return capacity_per_s(place, server.url, 4 * SEQUENCES, TOKENS, 6)
+
+
+@contextmanager
+def staged(folder: Path) -> Iterator[Place]:
+    """A place whose programs stay off the server's cores."""
+    place, (client_cores, _) = Place(folder), launch.split_cores(launch.available_cores())
+    try:
+        with launch.on_cores(client_cores):
+            yield place
+    finally:
+        place.close()
+
+
+@pytest.mark.parametrize("cell", cells(SHORT))
+def test_rates_and_overload_at_a_multiple_of_the_capacity(
+    small_server: LocalServer, measured: list[float], tmp_path: Path, cell: Cell
+) -> None:
+    """The capacity is measured before and after: other work on the machine changes it."""
+    factor, kind, mode = cell
+    before = measured[-1]
+    arrivals = {"kind": kind, "sessions_per_s": round(factor * before, 3)}
+    measure_s = min(40.0, max(20.0, TURNS / before))
+    with staged(tmp_path / "run") as place:
+        ended = run_on(place, small_server.url, mode, arrivals, TOKENS, warmup_s=2, measure_s=measure_s, drain_s=4)
+    measured.append(capacity_of(small_server, tmp_path / "capacity"))
+    print(f"capacity {before:.2f}/s before, {measured[-1]:.2f}/s after")
+    low, high = sorted(ended.summary["rates"]["offered_sessions_per_s"] / one for one in (before, measured[-1]))
+    told = high < UNDECIDED[0] or low > UNDECIDED[1]
+    check_at(ended, (low > 1) if told else None)
+    if not told:
+        pytest.skip(f"the capacity changed from {before:.2f} to {measured[-1]:.2f} turns/s: overload was not checked")

@@ -1,0 +1,172 @@
+"""Whole runs against real vLLM on the CPU: what the records, the timeline and the server say is the same."""
+
+import csv
+import http.client
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import locust_process
+import pytest
+from inferload.analysis.data import frames
+from inferload.analysis.data.breakdown import PARTS, bands
+from inferload.analysis.report.reconcile import reconcile
+from inferload.deploy.launcher import launch
+from inferload.deploy.launcher.server_state import LocalServer
+
+from inferload import scrapes_file
+from inferload.server_metrics import window_figures
+
+pytestmark = pytest.mark.vllm
+
+SCENARIO = """
+schema: 1
+name: truth
+workload:
+  kind: chat
+  turns: 3
+  think_time_s: 0.1
+  prompt_tokens: {dist: uniform, min: 100, max: 300}
+  output_tokens: {dist: uniform, min: 24, max: 64}
+arrivals: {kind: closed, users: 6, spawn_per_s: 6}
+phases: {warmup_s: 2, measure_s: 10, drain_s: 60}
+request: {continuous_usage: true}
+server: {interval_s: 0.25}
+"""
+
+
+@pytest.fixture(scope="module")
+def scenario(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("scenario") / "truth.yaml"
+    path.write_text(SCENARIO)
+    return path
+
+
+@pytest.fixture(scope="module")
+def run_on(vllm_server: LocalServer, scenario: Path, tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
+    """Makes one run of the scenario with two worker processes; gives its directory."""
+
+    def run(*options: str) -> Path:
+        folder, port = tmp_path_factory.mktemp("runs"), str(locust_process.free_port())
+        client_cores, _ = launch.split_cores(launch.available_cores())
+        with launch.on_cores(client_cores):
+            process = locust_process.start(
+                *("--headless", "--processes", "2", "--scenario", str(scenario), "--host", vllm_server.url),
+                *("--master-port", port, "--master-bind-port", port),
+                *("--run-dir", str(folder / "run"), "--on-invalid", "warn", "--only-summary", *options),
+                cwd=folder,
+            )
+        try:
+            code = process.exit_code(120)
+        finally:
+            process.kill()
+        assert code == 0, process.text
+        return folder / "run"
+
+    return run
+
+
+@pytest.fixture(scope="module")
+def run_dir(run_on: Callable[..., Path]) -> Path:
+    return run_on()
+
+
+@pytest.fixture(scope="module")
+def turns(run_dir: Path) -> list[dict[str, Any]]:
+    return locust_process.turns_of(run_dir)
+
+
+@pytest.fixture(scope="module")
+def totals(run_dir: Path) -> dict[str, window_figures.CounterTotal]:
+    """Each counter of the server over the whole run, from idle to idle."""
+    (found,) = window_figures.totals(scrapes_file.read_scrapes(run_dir)).values()
+    return found
+
+
+def total(turns: list[dict[str, Any]], column: str) -> int:
+    return sum(turn[column] for turn in turns)
+
+
+def test_every_turn_is_recorded_once(run_dir: Path, turns: list[dict[str, Any]]) -> None:
+    summary = locust_process.summary_of(run_dir)
+    everything = summary["turns"]["by_phase"]["all"]
+    (row,) = [r for r in locust_process.csv_rows(run_dir / "locust_stats.csv") if r["Type"] == "TURN"]
+    assert len(turns) > 20
+    assert max(Counter(turn["turn_id"] for turn in turns).values()) == 1
+    assert {turn["worker"] for turn in turns} == {"w0", "w1"}
+    assert everything["ok"] == len(turns) == int(row["Request Count"])
+    assert (everything["failed"], everything["unfinished"]) == (0, 0)
+    assert len({turn["request_id"] for turn in turns}) == len(turns)
+    assert summary["run"]["engine"].startswith("vllm 0.")
+
+
+def test_tokens_are_those_of_the_servers_usage(
+    turns: list[dict[str, Any]], totals: dict[str, window_figures.CounterTotal]
+) -> None:
+    assert all(turn["output_tokens"] == turn["max_tokens"] for turn in turns)  # lengths are forced
+    assert totals["vllm:generation_tokens_total"].increase == total(turns, "output_tokens")
+    assert totals["vllm:prompt_tokens_total"].increase == total(turns, "input_tokens")
+    for turn in turns:
+        assert turn["event_tokens"] is not None
+        assert len(turn["event_tokens"]) == len(turn["event_ns"])
+        assert sum(turn["event_tokens"]) == turn["output_tokens"]
+        assert turn["event_ns"] == sorted(turn["event_ns"])
+
+
+def test_cached_tokens_add_up_to_the_servers_hits(
+    turns: list[dict[str, Any]], totals: dict[str, window_figures.CounterTotal]
+) -> None:
+    assert totals["vllm:prefix_cache_hits_total"].increase == total(turns, "cached_tokens") > 0
+    assert totals["vllm:prefix_cache_queries_total"].increase == total(turns, "input_tokens")
+
+
+def test_the_timeline_ends_where_the_server_does(run_dir: Path, vllm_server: LocalServer) -> None:
+    with (run_dir / "timeline.csv").open(newline="") as file:
+        rows = [row for row in csv.DictReader(file) if row["generation_tokens_total"]]
+    connection = http.client.HTTPConnection(vllm_server.host, vllm_server.port, timeout=30)
+    connection.request("GET", "/metrics")
+    page = connection.getresponse().read().decode()
+    connection.close()
+    for name in ("generation_tokens_total", "prompt_tokens_total"):
+        now = sum(float(line.rpartition(" ")[2]) for line in page.split("\n") if line.startswith(f"vllm:{name}{{"))
+        assert float(rows[-1][name]) == now
+
+
+def test_the_server_says_of_each_turn_what_it_did(turns: list[dict[str, Any]]) -> None:
+    for turn in turns:
+        client_ms = (turn["first_ns"] - turn["sent_ns"]) / 1e6
+        assert turn["server_queue_ms"] is not None
+        assert 0 < turn["server_ttft_ms"] <= client_ms  # the server cannot have taken longer than its client waited
+        assert turn["sent_ns"] <= turn["written_ns"]
+        assert turn["sent_ns"] <= turn["first_event_ns"] <= turn["first_ns"] <= turn["last_ns"] <= turn["closed_ns"]
+
+
+def test_the_parts_of_a_turn_and_the_books_of_both_sides_add_up(run_dir: Path) -> None:
+    found = reconcile(frames.load(run_dir))
+    assert {check.name: check.outcome for check in found.checks} == dict.fromkeys(
+        (
+            *("parts of a turn", "requests", "prompt tokens", "output tokens"),
+            *("turns against histograms", "Little's law, queue"),
+        ),
+        "adds up",
+    )
+    assert found.per_turn
+    for band in bands(found.parts):
+        assert sum(band.means[part] or 0.0 for part in PARTS) == pytest.approx(band.total_ms)
+
+
+def test_pages_of_a_real_server_do_not_speak_of_a_simulator(run_dir: Path) -> None:
+    text = (run_dir / "report.md").read_text()
+    assert "vllm 0." in text
+    assert "imulator" not in text
+
+
+def test_a_second_run_is_not_warmed_by_the_first(run_on: Callable[..., Path], turns: list[dict[str, Any]]) -> None:
+    again = locust_process.turns_of(run_on("--run-time", "3"))
+    asked = {turn["turn_id"]: turn["input_tokens"] for turn in turns}
+    first = [turn for turn in again if turn["turn_index"] == 0]
+    assert [turn["input_tokens"] for turn in first] == [
+        asked[turn["turn_id"]] for turn in first
+    ]  # the same seed asks the same
+    assert {turn["cached_tokens"] for turn in first} == {0}

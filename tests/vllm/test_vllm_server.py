@@ -1,0 +1,128 @@
+"""Real vLLM on the CPU, as the launcher starts it: what this project relies on, read from the wire."""
+
+import http.client
+import json
+from typing import Any
+
+import pytest
+from inferload.deploy.launcher import probe, server_state
+from inferload.deploy.launcher.server_state import LocalServer
+from paths import GOLDEN
+
+pytestmark = pytest.mark.vllm
+
+RECORDED_METRICS = GOLDEN / "vllm-0.32-metrics.txt"
+# vLLM shares blocks of this many tokens on the CPU; a prompt of less never hits the prefix cache.
+BLOCK = 128
+
+
+def stream(server: LocalServer, body: dict[str, Any]) -> list[dict[str, Any]]:
+    """The JSON of each event of a streamed chat completion; fails unless the stream ends with [DONE]."""
+    connection = http.client.HTTPConnection(server.host, server.port, timeout=60)
+    connection.request("POST", "/v1/chat/completions", json.dumps(body), {"Content-Type": "application/json"})
+    response = connection.getresponse()
+    text = response.read().decode()
+    connection.close()
+    assert response.status == 200, text
+    events = [line.removeprefix("data: ") for line in text.split("\n") if line.startswith("data: ")]
+    assert events[-1] == "[DONE]"
+    return [json.loads(event) for event in events[:-1]]
+
+
+def chat(prompt: str, salt: str, tokens: int = 8) -> dict[str, Any]:
+    return {
+        "model": "tiny",
+        "messages": [{"role": "user", "content": prompt}],
+        "max_tokens": tokens,
+        "ignore_eos": True,
+        "stream": True,
+        "stream_options": {"include_usage": True, "continuous_usage_stats": True},
+        "cache_salt": salt,
+    }
+
+
+def metrics(server: LocalServer) -> str:
+    connection = http.client.HTTPConnection(server.host, server.port, timeout=60)
+    connection.request("GET", "/metrics")
+    text = connection.getresponse().read().decode()
+    connection.close()
+    return text
+
+
+def families(page: str) -> dict[str, str]:
+    """Name -> type of vLLM's own metrics on a Prometheus page."""
+    typed = [line.split()[2:4] for line in page.splitlines() if line.startswith("# TYPE vllm:")]
+    return {name: kind for name, kind in typed if not name.endswith("_created")}
+
+
+def test_a_stream_ends_with_usage_cached_tokens_and_the_requests_own_times(vllm_server: LocalServer) -> None:
+    prompt = "some plain words that fill several blocks of the cache " * 40
+    cold = stream(vllm_server, chat(prompt, "one"))[-1]
+    warm = stream(vllm_server, chat(prompt, "one"))[-1]
+    other = stream(vllm_server, chat(prompt, "two"))[-1]
+    asked = cold["usage"]["prompt_tokens"]
+    cached = [last["usage"]["prompt_tokens_details"]["cached_tokens"] for last in (cold, warm, other)]
+    assert cached == [0, (asked - 1) // BLOCK * BLOCK, 0]
+    for last in (cold, warm, other):
+        assert last["choices"] == []
+        assert last["usage"]["completion_tokens"] == 8
+        times = last["metrics"]
+        assert times["time_to_first_token_ms"] > 0
+        assert times["generation_time_ms"] > 0
+        assert times["queue_time_ms"] >= 0
+
+
+def test_the_counts_of_a_stream_rise_by_what_each_event_carries(vllm_server: LocalServer) -> None:
+    events = stream(vllm_server, chat("Count with me", "counts", tokens=20))
+    counts = [event["usage"]["completion_tokens"] for event in events if event["choices"]]
+    assert counts == sorted(counts)
+    assert counts[-1] == 20
+
+
+def test_common_words_are_single_tokens(vllm_server: LocalServer) -> None:
+    words = " ".join(["the quick brown dog and the small cat had to wait for the next train"] * 3)
+    counted = probe.ask(vllm_server.host, vllm_server.port, "/tokenize", {"model": "tiny", "prompt": words})
+    assert counted["count"] == len(words.split())
+    assert counted["max_model_len"] == 32768
+
+
+def test_the_metrics_are_those_of_the_recorded_page(vllm_server: LocalServer, request: pytest.FixtureRequest) -> None:
+    stream(vllm_server, chat("One request, so that every family has a sample", "metrics"))
+    page = metrics(vllm_server)
+    if request.config.getoption("--update-golden"):
+        RECORDED_METRICS.write_text(page, encoding="utf-8")
+    assert families(page) == families(RECORDED_METRICS.read_text(encoding="utf-8"))
+
+
+def test_the_server_says_what_it_is(vllm_server: LocalServer) -> None:
+    version = probe.ask(vllm_server.host, vllm_server.port, "/version")
+    assert version["version"].startswith("0.32.")
+    assert probe.model(vllm_server.host, vllm_server.port) == "tiny"
+    listed = probe.ask(vllm_server.host, vllm_server.port, "/v1/models")["data"][0]
+    assert (listed["owned_by"], listed["max_model_len"]) == ("vllm", 32768)
+
+
+def test_its_processes_are_one_group_that_the_state_file_finds(vllm_server: LocalServer) -> None:
+    found = server_state.recall(server_state.state_file(vllm_server.port))
+    assert found == vllm_server
+    assert len(server_state.group(found)) >= 2  # the front end and the engine at least
+
+
+def test_a_client_that_goes_away_frees_its_blocks_and_is_counted_nowhere(vllm_server: LocalServer) -> None:
+    def value(name: str) -> float:
+        lines = [line for line in metrics(vllm_server).splitlines() if line.startswith(name)]
+        return sum(float(line.split()[-1]) for line in lines)
+
+    ended = ("vllm:request_success_total", "vllm:e2e_request_latency_seconds_count")
+    before = [value(name) for name in ended]
+    connection = http.client.HTTPConnection(vllm_server.host, vllm_server.port, timeout=60)
+    body = json.dumps(chat("a stream that nobody reads to its end", "gone", tokens=1500))
+    connection.request("POST", "/v1/chat/completions", body, {"Content-Type": "application/json"})
+    response = connection.getresponse()
+    assert response.read(20)
+    response.close()
+    connection.close()
+    while value("vllm:num_requests_running{"):
+        pass
+    assert value("vllm:kv_cache_usage_perc{") == 0
+    assert [value(name) for name in ended] == before

@@ -1,0 +1,57 @@
+"""Locustfiles with tasks of their own against real vLLM: each turn counted once, and the server's tokens are ours."""
+
+from collections import Counter
+from pathlib import Path
+
+import locust_process
+import pytest
+from e2e_runs import Place
+from inferload.deploy.launcher import launch
+from inferload.deploy.launcher.server_state import LocalServer
+from test_e2e_users import WHOLE
+
+from inferload import scrapes_file
+from inferload.server_metrics import window_figures
+
+pytestmark = pytest.mark.vllm
+
+SUPPORT = """
+from locust import between, task
+from inferload.users import InferenceUser
+
+
+class Support(InferenceUser):
+    wait_time = between(0.1, 0.5)
+
+    @task
+    def ask(self):
+        reply = self.chat("How do I reset my password?", max_tokens=32, ignore_eos=True)
+        assert reply.ok and reply.output_tokens == 32, reply.detail
+"""
+
+
+@pytest.mark.parametrize("mode", ["local", "processes", "by_hand"])
+@pytest.mark.parametrize(
+    "asked", [(SUPPORT, ("-u", "4", "-r", "4", "-t", "5s"), 0), (WHOLE, (), 1)], ids=["ask", "whole"]
+)
+def test_turns_of_tasks_are_counted_once_and_their_tokens_are_the_servers(
+    vllm_server: LocalServer, tmp_path: Path, asked: tuple[str, tuple[str, ...], int], mode: str
+) -> None:
+    (text, words, code), locustfile, place = asked, tmp_path / "mine.py", Place(tmp_path)
+    locustfile.write_text(text)
+    client_cores, _ = launch.split_cores(launch.available_cores())
+    try:
+        with launch.on_cores(client_cores):
+            fleet = place.fleet(mode, "--host", vllm_server.url, "--on-invalid", "warn", *words, locustfile=locustfile)
+        assert fleet.ended() == code, fleet.text
+    finally:
+        place.close()
+    run_dir = place.run_dir
+    turns, summary = locust_process.turns_of(run_dir), locust_process.summary_of(run_dir)
+    everything = summary["turns"]["by_phase"]["all"]
+    assert everything["sent"] == len(turns) > 2
+    assert max(Counter(turn["turn_id"] for turn in turns).values()) == 1
+    assert everything["by_failure"].keys() <= {"rejected"}
+    (totals,) = window_figures.totals(scrapes_file.read_scrapes(run_dir)).values()
+    assert totals["vllm:prompt_tokens_total"].increase == sum(turn["input_tokens"] for turn in turns)
+    assert totals["vllm:generation_tokens_total"].increase == sum(turn["output_tokens"] for turn in turns)
