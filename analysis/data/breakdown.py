@@ -1,14 +1,13 @@
-"""Latency breakdown: the parts of a turn's time on the client, on the network and in the server.
+"""Latency breakdown: parts of a turn's time on the client, in the network and in the server.
 
-The total of a turn is `last - planned`. It is divided at instants that both sides know:
+The total of a turn is `last - planned`. Its parts:
 
-    client_lag   planned to sent, without connecting        upload     sent to written
-    connect      DNS, TCP and TLS, if one was opened        queue      the server's own, to the first scheduling
-    prefill      scheduling to the first token              decode     first token to the last
-    front_end    the rest of written to last: HTTP, tokenizer, detokenizer, network
+    client_lag   planned to sent, without connect           upload     sent to written
+    connect      DNS, TCP and TLS of a new connection       queue      arrival at the server to first scheduling
+    prefill      first scheduling to first token            decode     first token to last token
+    front_end    rest of written to last: HTTP, tokenizer, detokenizer, network
 
-Queue, prefill and decode of a turn are known if the server sends its own times with each answer
-(`--enable-per-request-metrics`).
+Queue, prefill and decode are known if the server reports its times with each turn (`--enable-per-request-metrics`).
 """
 
 from dataclasses import dataclass
@@ -35,20 +34,19 @@ SERVER_PARTS = ("queue_ms", "prefill_ms", "decode_ms")
 
 
 def parts(frames: RunFrames, phase: str | None = "measure") -> pd.DataFrame:
-    """One row per turn that ended well, cancelled ones left out: `turn_id`, `target`, `total_ms`, each of PARTS, `server_ms`.
+    """One row per successful turn that was not cancelled: `turn_id`, `target`, `total_ms`, each of PARTS, `server_ms`.
 
-    `server_ms` is written to last, all that is not the client's. Where a turn came without the server's own times, front
-    end, queue, prefill and decode are NaN; the others always add up: lag + connect + upload + server = total. A front end
-    below 0 is kept as it is: the server then claims more time than the turn took.
+    `server_ms` is written to last. Front end, queue, prefill and decode are NaN without server times; lag + connect + upload +
+    server = total in any case. A negative front end is kept: the server then reports more time than the turn took.
     """
     turns = frames.turns
     columns = ("turn_id", "target", "total_ms", *PARTS, "server_ms")
     if not len(turns):
         return pd.DataFrame({name: pd.Series(dtype=object if name in columns[:2] else float) for name in columns})
-    wanted = turns["failure"].isna() & turns["e2e_ms"].notna()
+    included = turns["failure"].isna() & turns["e2e_ms"].notna()
     if phase is not None and "phase" in turns:
-        wanted &= turns["phase"] == phase
-    chosen = turns[wanted]
+        included &= turns["phase"] == phase
+    chosen = turns[included]
 
     def column(name: str) -> Floats:
         missing = pd.Series(np.nan, index=chosen.index)
@@ -77,7 +75,7 @@ def parts(frames: RunFrames, phase: str | None = "measure") -> pd.DataFrame:
 
 @dataclass(frozen=True, slots=True)
 class Band:
-    """Turns between two quantiles of their total; means in ms. A part of the server is None if a turn lacks it."""
+    """Turns between two quantiles of their total; means in ms. A server part is None if a turn lacks it."""
 
     label: str
     turns: int
@@ -89,7 +87,7 @@ BANDS = (("fastest half", 0.0, 0.5), ("p50 to p90", 0.5, 0.9), ("p90 to p99", 0.
 
 
 def bands(table: pd.DataFrame) -> tuple[Band, ...]:
-    """Return mean parts of all turns, then of each band of BANDS with turns. Means add up to the total, medians would not."""
+    """Mean parts of all turns, then of each non-empty band. Means add up to the total, medians do not."""
     if not len(table):
         return ()
     ordered = table.sort_values("total_ms", ignore_index=True)

@@ -1,4 +1,4 @@
-"""The figures that sides are compared by: their names, which way is better, and how they read."""
+"""Figures of comparisons: names, direction, titles and units."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ Better = Literal["higher", "lower"]
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """One figure of a run. `name` is as in a gate: `p95(ttft_ms)`, `turns_per_s`."""
+    """A figure of a run. `name`: as in a gate, `p95(ttft_ms)` or `turns_per_s`."""
 
     name: str
     title: str
@@ -21,11 +21,11 @@ class Figure:
     unit: str
 
     def change_is_good(self, ratio: float) -> bool:
-        """Whether candidate / baseline is a change for the better."""
+        """Return True if the ratio candidate / baseline is an improvement."""
         return ratio > 1 if self.better == "higher" else ratio < 1
 
 
-# The columns of a table of configurations: load first, then what a user feels.
+# Columns of a table of configurations.
 TABLE = (
     Figure("turns_per_s", "Requests", "higher", "req/s"),
     Figure("output_tok_per_s", "Output", "higher", "tok/s"),
@@ -46,20 +46,20 @@ DEFAULT_PRIMARY = "mean(ttft_ms)"
 
 
 def figure(name: str) -> Figure:
-    """The figure of that name, be it in a table here or only a gate's term. GateError where it is none."""
-    found = next((one for one in ALL if one.name == name), None)
-    if found is not None:
-        return found
+    """Return the figure of a name, of a table here or a term of gates; GateError if it is neither."""
+    known = next((figure for figure in ALL if figure.name == name), None)
+    if known is not None:
+        return known
     term = gates.parse(f"{name} < 0")
     if term.selector is not None or term.name in gate_metrics.BY_NAME:
-        raise gates.GateError(name, 0, "runs are compared by figures of all turns; use mean(ttft_ms) or turns_per_s")
+        raise gates.GateError(name, 0, "comparisons use figures of all turns; use mean(ttft_ms) or turns_per_s")
     rate = term.statistic is None and term.name in gates.RATE_NAMES
     unit = "ms" if term.statistic is not None else ""
     return Figure(name, name, "higher" if rate else "lower", unit)
 
 
 def value_of(name: str, summary: Mapping[str, Any]) -> float | None:
-    """A figure out of a run's summary.json; None where it is not known."""
+    """Value of a figure in summary.json; None if unknown."""
     if name == "total_tok_per_s":
         rates = summary.get("rates") or {}
         parts = [rates.get("input_tok_per_s"), rates.get("output_tok_per_s")]

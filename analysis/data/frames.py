@@ -1,8 +1,8 @@
-"""A run directory as tidy frames on one clock: seconds since the run's start, which is the master's clock anchor.
+"""A run directory as data frames on one clock: seconds since the start of the run (the clock anchor of the master).
 
-Workers' instants are moved to the master's monotonic clock by the offsets that the manifest holds, and from there to the
-wall by the master's anchor; scrapes and marks carry wall time of the master's machine already. A directory that a killed
-run left behind is read as far as it goes, and `notes` says what is missing.
+Times of workers are converted to the master's monotonic clock by the offsets of the manifest, and to wall time by the master's
+anchor; scrapes and marks have wall times of the master's machine. Directories of killed runs are read as far as possible; `notes`
+lists missing data.
 """
 
 import io
@@ -31,7 +31,7 @@ from .vllm_log import ServerLog
 
 NS_PER_S = 1_000_000_000
 
-# Of which kind a manifest's and a summary's parts are.
+# Types of the parts of manifest and summary.
 _LISTED = ("phases", "workers", "steps", "servers")
 _NAMED = (
     "anchor",
@@ -65,7 +65,7 @@ UNFINISHED = "unfinished"
 
 @dataclass(frozen=True, slots=True)
 class PhaseSpan:
-    """One phase in seconds since the run's start; `end_s` is None where the run ended before the phase did."""
+    """A phase in seconds since the start of the run; `end_s` is None if the run ended before the phase."""
 
     phase: str
     start_s: float
@@ -74,9 +74,9 @@ class PhaseSpan:
 
 @dataclass(frozen=True, slots=True)
 class Events:
-    """Every output event of every turn, in the order of time: when, how many tokens (NaN: not known), the gap before it.
+    """Output events of all turns in time order: time, tokens (NaN: unknown), preceding gap.
 
-    `gap_ms` is NaN for a turn's first event and for every event of a turn that did not end well. `turn`: the turn's row.
+    `gap_ms` is NaN for the first event of a turn and for events of unsuccessful turns. `turn`: row of the turn.
     """
 
     at_s: npt.NDArray[np.float64]
@@ -85,18 +85,18 @@ class Events:
     turn: npt.NDArray[np.int32]
 
     def between(self, start_s: float, end_s: float) -> "Events":
-        """Those of the half-open window; views, not copies."""
+        """Events of the half-open window; views, not copies."""
         low, high = np.searchsorted(self.at_s, (start_s, end_s))
         return self.where(slice(low, high))
 
     def where(self, chosen: slice | npt.NDArray[np.bool_]) -> "Events":
-        """Those that are chosen, in their order."""
+        """Events of a slice or mask."""
         return Events(self.at_s[chosen], self.tokens[chosen], self.gap_ms[chosen], self.turn[chosen])
 
 
 @dataclass(frozen=True, slots=True)
 class RunFrames:
-    """The frames of one run. `turns`: one row per turn, INSTANTS as `<name>_s`, and MEASURES; `users`: t_s, users."""
+    """Frames of one run. `turns`: one row per turn with INSTANTS as `<name>_s` and MEASURES; `users`: t_s, users."""
 
     path: Path
     manifest: dict[str, Any]
@@ -112,12 +112,12 @@ class RunFrames:
     log: ServerLog | None = None
 
     def since_start_s(self, wall_ns: npt.NDArray[np.int64]) -> npt.NDArray[np.float64]:
-        """Wall instants of the master's machine as seconds since the run's start."""
+        """Convert wall times of the master's machine to seconds since the start of the run."""
         return (wall_ns - self.start_wall_ns) / NS_PER_S
 
     @property
     def end_s(self) -> float:
-        """The last instant that anything is known of."""
+        """Time of the last known phase end, scrape or turn."""
         ends = [span.end_s for span in self.phases if span.end_s is not None]
         ends += [float(server.wall_ns[-1] - self.start_wall_ns) / NS_PER_S for server in self.servers.values()]
         if len(self.turns):
@@ -128,16 +128,16 @@ class RunFrames:
 
     @property
     def turns_until_s(self) -> float | None:
-        """Until when each worker's turns were written, of a run that ended before its summary; None where all are there."""
+        """Time up to which the turns of all workers were written in an incomplete run; None if complete."""
         if self.summary is not None or not len(self.turns):
             return None
         return float(self.turns.groupby("worker")["closed_s"].max().min())
 
 
 def load(run_dir: Path, server_log: Path | None = None) -> RunFrames:
-    """Read a run directory; UsageError where it is none. `server_log`: vLLM's log, where it is at hand."""
+    """Read a run directory; UsageError if it is none. `server_log`: vLLM's log."""
     if not run_dir.is_dir():
-        raise UsageError(f"run directory {run_dir}: not there; name one that a run wrote")
+        raise UsageError(f"run directory {run_dir}: not found; name one that a run wrote")
     notes: list[str] = []
     manifest = _document(run_dir / rundir.MANIFEST, notes) or {}
     summary = _document(run_dir / rundir.SUMMARY, notes)
@@ -146,10 +146,10 @@ def load(run_dir: Path, server_log: Path | None = None) -> RunFrames:
     servers = _servers(run_dir, notes)
     start_wall_ns = _start(manifest, marks, tables, servers)
     if start_wall_ns is None:
-        raise UsageError(f"run directory {run_dir}: holds nothing of a run; name one that a run wrote")
+        raise UsageError(f"run directory {run_dir}: contains no data of a run; name one that a run wrote")
     if not servers:
         notes.append("no server metrics were scraped")
-    placed = _fresh([_placed(table, manifest, start_wall_ns, notes) for table in tables])
+    workers = _distinct([_on_run_clock(table, manifest, start_wall_ns, notes) for table in tables])
     del tables
     run = RunFrames(
         path=run_dir,
@@ -157,8 +157,8 @@ def load(run_dir: Path, server_log: Path | None = None) -> RunFrames:
         summary=summary,
         start_wall_ns=start_wall_ns,
         phases=_phases(manifest, start_wall_ns),
-        turns=_turns(placed),
-        events=_events(placed),
+        turns=_turns(workers),
+        events=_events(workers),
         servers=servers,
         users=_users(run_dir / rundir.LOCUST_HISTORY, start_wall_ns, notes),
         marks=[mark | {"t_s": (mark["wall_ns"] - start_wall_ns) / NS_PER_S} for mark in marks],
@@ -167,14 +167,14 @@ def load(run_dir: Path, server_log: Path | None = None) -> RunFrames:
     return run if server_log is None else replace(run, log=vllm_log.read(server_log, start_wall_ns, run.end_s))
 
 
-def nothing_of_turns() -> tuple[pd.DataFrame, Events]:
-    """Frames of a run of which no turn is at hand."""
-    nothing = np.array([], dtype=np.float64)
-    return _turns([]), Events(nothing, nothing, nothing, np.array([], dtype=np.int32))
+def empty_turns() -> tuple[pd.DataFrame, Events]:
+    """Frames of a run without turn records."""
+    empty = np.array([], dtype=np.float64)
+    return _turns([]), Events(empty, empty, empty, np.array([], dtype=np.int32))
 
 
 def _document(path: Path, notes: list[str]) -> dict[str, Any] | None:
-    if not _at_hand(path, notes):
+    if not _readable(path, notes):
         notes.append(f"{path.name} is missing: the run ended before it was written")
         return None
     try:
@@ -185,19 +185,19 @@ def _document(path: Path, notes: list[str]) -> dict[str, Any] | None:
 
 
 def _shaped(name: str, document: dict[str, Any], notes: list[str]) -> dict[str, Any]:
-    """The document without those of its parts that are not of the kind that a run writes, which are said by their keys."""
-    kept = {}
+    """Remove parts of unexpected type, with a note each."""
+    valid = {}
     for key, value in document.items():
-        wanted = _SHAPES.get(key)
-        if wanted is None or value is None or isinstance(value, wanted):
-            kept[key] = value
+        expected = _SHAPES.get(key)
+        if expected is None or value is None or isinstance(value, expected):
+            valid[key] = value
         else:
-            notes.append(f"{name}: {key} is no {'list' if wanted is list else 'object'} and is left out")
-    return kept
+            notes.append(f"{name}: {key} is no {'list' if expected is list else 'object'} and is left out")
+    return valid
 
 
-def _at_hand(path: Path, notes: list[str]) -> bool:
-    """Whether a file of the run can be read; a link, a pipe or a device in its place is noted."""
+def _readable(path: Path, notes: list[str]) -> bool:
+    """Return True for a regular file; add a note for a link, pipe or device."""
     if rundir.is_plain(path):
         return True
     if path.is_symlink() or path.exists():
@@ -206,9 +206,9 @@ def _at_hand(path: Path, notes: list[str]) -> bool:
 
 
 def _marks(path: Path, notes: list[str]) -> list[dict[str, Any]]:
-    """The marks that are whole; a kill may have cut the last line."""
+    """Complete marks; the last line of a killed run may be truncated."""
     marks = []
-    for line in path.read_text(encoding="utf-8", errors="replace").splitlines() if _at_hand(path, notes) else ():
+    for line in path.read_text(encoding="utf-8", errors="replace").splitlines() if _readable(path, notes) else ():
         try:
             mark = json.loads(line)
         except (ValueError, RecursionError):
@@ -219,51 +219,51 @@ def _marks(path: Path, notes: list[str]) -> list[dict[str, Any]]:
 
 
 def _is_instant(value: object) -> bool:
-    """Whether a value can be nanoseconds since the epoch: a 64-bit integer."""
+    """Return True for a 64-bit integer."""
     return isinstance(value, int) and not isinstance(value, bool) and abs(value) < 1 << 63
 
 
 def _servers(run_dir: Path, notes: list[str]) -> dict[str, ServerSeries]:
-    """Every series of every server but the buckets of histograms, whose sums and counts are enough here."""
+    """All series of all servers except histogram buckets, which are not used here."""
     unreadable: list[str] = []
     _note_irregular(run_dir / rundir.SERVER_METRICS, notes)
     try:
         servers = by_target(read_scrapes(run_dir, without=_NOT_READ, unreadable=unreadable))
     except (ValueError, TypeError, AttributeError):  # labels that are no JSON object
-        notes.append(f"{rundir.SERVER_METRICS} holds labels that cannot be read and is left out")
+        notes.append(f"{rundir.SERVER_METRICS} has unreadable labels and is left out")
         servers = {}
     notes += [f"{rundir.SERVER_METRICS}/{name} cannot be read and is left out" for name in unreadable]
     return servers
 
 
 def _note_irregular(folder: Path, notes: list[str]) -> None:
-    """Note what has the name of a Parquet file and is a link, a pipe or a device: it is not read."""
+    """Add notes on Parquet file names that are links, pipes or devices."""
     odd = sorted(path.name for path in folder.glob("*.parquet") if not rundir.is_plain(path))
     notes += [f"{folder.name}/{name} is not a regular file and is left out" for name in odd]
 
 
 def _as_turns(table: pa.Table) -> pa.Table:
-    """The table with the types of a turn file; ValueError where its columns or its clock's stamps cannot have them."""
+    """Cast a table to the types of a turn file; ValueError if its columns or clock anchors do not fit."""
     stamps = [_stamp(table, b"anchor_wall_ns"), _stamp(table, b"anchor_mono_ns")]
     if any(abs(stamp) >= 1 << 63 for stamp in stamps):
         raise ValueError(f"anchors {stamps} are out of range")
     (table.schema.metadata or {}).get(b"worker", b"").decode()
-    for place, field in enumerate(table.schema):
-        wanted = SCHEMA.field(field.name).type if field.name in SCHEMA.names else field.type
-        if field.type != wanted:
-            table = table.set_column(place, field.name, table[field.name].cast(wanted))
+    for index, field in enumerate(table.schema):
+        expected = SCHEMA.field(field.name).type if field.name in SCHEMA.names else field.type
+        if field.type != expected:
+            table = table.set_column(index, field.name, table[field.name].cast(expected))
     return table
 
 
 def _turn_tables(run_dir: Path, run_id: object, notes: list[str]) -> list[pa.Table]:
-    """One table per file, its metadata with it; a file that is not whole, or not of this run, is left out and said."""
+    """One table per file with its metadata; incomplete files and files of other runs are left out with a note."""
     tables = []
     _note_irregular(run_dir / rundir.TURNS, notes)
     paths = rundir.plain_files(run_dir / rundir.TURNS, "*.parquet")
-    strange = foreign_files(paths, run_id if isinstance(run_id, str) else None)
+    foreign = foreign_files(paths, run_id if isinstance(run_id, str) else None)
     for path in paths:
-        if path in strange:
-            notes.append(f"{rundir.TURNS}/{path.name} {strange[path]}, and is left out")
+        if path in foreign:
+            notes.append(f"{rundir.TURNS}/{path.name} {foreign[path]}, and is left out")
             continue
         try:
             table = _as_turns(pq.read_table(path))
@@ -288,7 +288,7 @@ def _start(
     tables: Iterable[pa.Table],
     servers: Mapping[str, ServerSeries],
 ) -> int | None:
-    """The master's anchor; of a run without a manifest the earliest thing that is known of it."""
+    """Wall time of the master's anchor; without a manifest the earliest known time."""
     anchor = manifest.get("anchor") or {}
     if isinstance(anchor.get("wall_ns"), int):
         return int(anchor["wall_ns"])
@@ -303,26 +303,24 @@ def _stamp(table: pa.Table, key: bytes) -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class _Placed:
-    """A worker's turns, and what to add to its instants to have nanoseconds since the run's start."""
+class _WorkerTurns:
+    """Turns of a worker, and the shift of its times to nanoseconds since the start of the run."""
 
     table: pa.Table
     shift_ns: int
 
 
-def _placed(table: pa.Table, manifest: Mapping[str, Any], start_wall_ns: int, notes: list[str]) -> _Placed:
+def _on_run_clock(table: pa.Table, manifest: Mapping[str, Any], start_wall_ns: int, notes: list[str]) -> _WorkerTurns:
     worker = (table.schema.metadata or {}).get(b"worker", b"").decode()
     anchor = manifest.get("anchor") or {}
     entries = [entry for entry in manifest.get("workers") or () if isinstance(entry, Mapping)]
     offsets = {entry.get("name"): entry.get("clock_offset_ns") for entry in entries}
     offset_ns = offsets.get(worker)
     if not all(isinstance(known, int) for known in (offset_ns, anchor.get("mono_ns"), anchor.get("wall_ns"))):
-        notes.append(
-            f"the clock offset of worker {worker or 'of unknown name'} is not known: its own wall clock was used"
-        )
-        return _Placed(table, _stamp(table, b"anchor_wall_ns") - start_wall_ns)
+        notes.append(f"the clock offset of worker {worker or 'of unknown name'} is not known: its wall clock was used")
+        return _WorkerTurns(table, _stamp(table, b"anchor_wall_ns") - start_wall_ns)
     on_master_ns = _stamp(table, b"anchor_mono_ns") - int(offset_ns or 0)
-    return _Placed(table, on_master_ns - int(anchor["mono_ns"]) + int(anchor["wall_ns"]) - start_wall_ns)
+    return _WorkerTurns(table, on_master_ns - int(anchor["mono_ns"]) + int(anchor["wall_ns"]) - start_wall_ns)
 
 
 _LISTS = ("event_ns", "event_tokens")
@@ -334,15 +332,15 @@ _NEEDED = (
 _NOT_READ = ("_bucket", "_created")
 
 
-def _turns(placed: list[_Placed]) -> pd.DataFrame:
-    frames = [_turn_frame(each) for each in placed]
+def _turns(workers: list[_WorkerTurns]) -> pd.DataFrame:
+    frames = [_turn_frame(worker) for worker in workers]
     if frames:
         return pd.concat(frames, ignore_index=True)
     columns = [*(f"{name}_s" for name in INSTANTS), *MEASURES]
     return pd.DataFrame({name: pd.Series(dtype=float) for name in columns} | {"failure": pd.Series(dtype=object)})
 
 
-def _turn_frame(placed: _Placed) -> pd.DataFrame:
+def _turn_frame(placed: _WorkerTurns) -> pd.DataFrame:
     table = placed.table
     frame: pd.DataFrame = table.drop_columns([name for name in _LISTS if name in table.column_names]).to_pandas()
     for name in INSTANTS:
@@ -351,34 +349,36 @@ def _turn_frame(placed: _Placed) -> pd.DataFrame:
     return frame.assign(**turn_columns(table, MEASURES))
 
 
-def _fresh(placed: list[_Placed]) -> list[_Placed]:
-    """Each turn once: a crash between the join of a worker's parts and their removal leaves a turn in two files."""
+def _distinct(workers: list[_WorkerTurns]) -> list[_WorkerTurns]:
+    """Remove duplicate turns: a crash between the merge of a worker's parts and their removal leaves turns in two files."""
     seen: set[tuple[str, str]] = set()
-    fresh = []
-    for each in placed:
-        keys = zip(each.table["worker"].to_pylist(), each.table["turn_id"].to_pylist(), strict=True)
+    distinct = []
+    for worker in workers:
+        keys = zip(worker.table["worker"].to_pylist(), worker.table["turn_id"].to_pylist(), strict=True)
         rows = []
         for row, key in enumerate(keys):
             if key not in seen:
                 seen.add(key)
                 rows.append(row)
-        whole = len(rows) == len(each.table)
-        fresh.append(each if whole else _Placed(each.table.take(pa.array(rows, pa.int64())), each.shift_ns))
-    return fresh
+        whole = len(rows) == len(worker.table)
+        distinct.append(
+            worker if whole else _WorkerTurns(worker.table.take(pa.array(rows, pa.int64())), worker.shift_ns)
+        )
+    return distinct
 
 
-def _events(placed: list[_Placed]) -> Events:
-    """All files' events by time. Each file's arrays go into the whole at once: 10 million events are 80 MB a column."""
-    counts = [_event_count(each.table) for each in placed]
+def _events(workers: list[_WorkerTurns]) -> Events:
+    """Events of all files in time order, copied into preallocated arrays: 10 million events take 80 MB per column."""
+    counts = [_event_count(worker.table) for worker in workers]
     total = sum(counts)
     at_s, tokens, gap_ms = (np.empty(total, dtype=np.float64) for _ in range(3))
     turn = np.empty(total, dtype=np.int32)
     start, first_row = 0, 0
-    for each, count in zip(placed, counts, strict=True):
+    for worker, count in zip(workers, counts, strict=True):
         part = slice(start, start + count)
-        at_s[part], tokens[part], gap_ms[part], rows = _file_events(each)
+        at_s[part], tokens[part], gap_ms[part], rows = _file_events(worker)
         turn[part] = rows + first_row
-        start, first_row = start + count, first_row + len(each.table)
+        start, first_row = start + count, first_row + len(worker.table)
     order = np.argsort(at_s, kind="stable")
     return Events(at_s[order], tokens[order], gap_ms[order], turn[order])
 
@@ -388,9 +388,9 @@ def _event_count(table: pa.Table) -> int:
 
 
 def _file_events(
-    placed: _Placed,
+    placed: _WorkerTurns,
 ) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64], npt.NDArray[np.float64], npt.NDArray[np.int64]]:
-    """Instants in s, tokens, gaps in ms and turns (rows of the file) of one file's events."""
+    """Times in s, tokens, gaps in ms and turns (rows of the file) of the events of one file."""
     table = placed.table
     lists = table["event_ns"].combine_chunks()
     counts = np.asarray(lists.value_lengths().fill_null(0).to_numpy(zero_copy_only=False), dtype=np.int64)
@@ -407,16 +407,16 @@ def _file_events(
 def _event_tokens(
     table: pa.Table, counts: npt.NDArray[np.int64], turn: npt.NDArray[np.int64]
 ) -> npt.NDArray[np.float64]:
-    """Tokens of each event: as the server said, else the turn's tokens shared evenly in whole numbers, else NaN."""
+    """Tokens of each event: as reported, else the tokens of the turn in equal whole shares, else NaN."""
     output = table["output_tokens"].cast(pa.float64()).to_numpy()[turn]
-    place, of = np.arange(len(turn)) - np.repeat(np.cumsum(counts) - counts, counts), counts[turn]
-    tokens: npt.NDArray[np.float64] = np.floor(output * (place + 1) / of) - np.floor(output * place / of)
+    index, of = np.arange(len(turn)) - np.repeat(np.cumsum(counts) - counts, counts), counts[turn]
+    tokens: npt.NDArray[np.float64] = np.floor(output * (index + 1) / of) - np.floor(output * index / of)
     lists = table["event_tokens"].combine_chunks()
     lengths = np.asarray(lists.value_lengths().fill_null(0).to_numpy(zero_copy_only=False), dtype=np.int64)
-    said = (lengths == counts) & lists.is_valid().to_numpy(zero_copy_only=False)
-    given = lists if said.all() else lists.filter(pa.array(said))
-    flat = given.flatten().cast(pa.float64()).to_numpy(zero_copy_only=False)
-    tokens[said[turn]] = flat
+    reported = (lengths == counts) & lists.is_valid().to_numpy(zero_copy_only=False)
+    selected = lists if reported.all() else lists.filter(pa.array(reported))
+    flat = selected.flatten().cast(pa.float64()).to_numpy(zero_copy_only=False)
+    tokens[reported[turn]] = flat
     return tokens
 
 
@@ -435,12 +435,12 @@ def _phases(manifest: Mapping[str, Any], start_wall_ns: int) -> tuple[PhaseSpan,
 
 
 def _users(path: Path, start_wall_ns: int, notes: list[str]) -> pd.DataFrame:
-    """Locust's user count by second; a file that a kill cut short is read up to the cut."""
+    """Locust's user count by second; a truncated last line is ignored."""
     empty = pd.DataFrame({"t_s": pd.Series(dtype=float), "users": pd.Series(dtype=float)})
-    if not _at_hand(path, notes):
+    if not _readable(path, notes):
         return empty
     text = path.read_text(encoding="utf-8", errors="replace")
-    whole = text[: text.rfind("\n") + 1]  # of a line that was cut, the last number may be cut too
+    whole = text[: text.rfind("\n") + 1]  # without a truncated last line
     try:
         history = pd.read_csv(io.StringIO(whole), usecols=_HISTORY.__contains__, on_bad_lines="skip")
     except ValueError:  # no columns
@@ -460,7 +460,7 @@ OTHERS = {"other_rps": "Total Request Count", "other_failures": "Total Failure C
 
 
 def _others(history: pd.DataFrame, start_wall_ns: int) -> pd.DataFrame | None:
-    """Locust's running totals of requests that are no turns; None where there were none."""
+    """Running totals of requests other than turns; None without any."""
     if set(_HISTORY) - set(history):
         return None
     rows = history[(history["Name"] != "Aggregated") & ~history["Type"].isin(["TURN", "TTFT", "ITL"])]
@@ -469,5 +469,5 @@ def _others(history: pd.DataFrame, start_wall_ns: int) -> pd.DataFrame | None:
     totals = totals.groupby("Timestamp").sum()
     if totals.empty:
         return None
-    found = pd.DataFrame({"t_s": totals.index - start_wall_ns / NS_PER_S})
-    return found.assign(**{name: totals[column].to_numpy() for name, column in OTHERS.items()})
+    frame = pd.DataFrame({"t_s": totals.index - start_wall_ns / NS_PER_S})
+    return frame.assign(**{name: totals[column].to_numpy() for name, column in OTHERS.items()})

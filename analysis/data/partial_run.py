@@ -1,30 +1,28 @@
-"""Parts of a report that cannot be made of a damaged run: left out, and said, where all else of the page still holds."""
+"""Notes on parts of a report that are left out because files of the run are damaged."""
 
 from collections.abc import Callable
 from typing import TypeVar
 
-Made = TypeVar("Made")
+Result = TypeVar("Result")
 
-# What reading a document brings that lacks a key, or has another kind of value there.
-_NOT_AS_WRITTEN = (KeyError, TypeError, ValueError, AttributeError, IndexError, ZeroDivisionError, OverflowError)
+# Errors from documents with missing keys or values of other types.
+_DAMAGED = (KeyError, TypeError, ValueError, AttributeError, IndexError, ZeroDivisionError, OverflowError)
 
 
 class Notes:
-    """What this report could not read, in the order in which it was met."""
+    """Collected notes on unreadable data."""
 
     def __init__(self, notes: tuple[str, ...] = ()) -> None:
         self._notes = list(notes)
 
-    def unless_damaged(self, what: str, make: Callable[[], Made]) -> Made | None:
-        """What `make` makes; None, and a note that names the part, where the run's files do not carry it."""
+    def unless_damaged(self, part: str, make: Callable[[], Result]) -> Result | None:
+        """Return the result of `make`; None and a note on the part if the data is damaged."""
         try:
             return make()
-        except _NOT_AS_WRITTEN as error:
-            self._notes.append(
-                f"{what} is left out: the run's files are not as a run writes them ({type(error).__name__}: {error})"
-            )
+        except _DAMAGED as error:
+            self._notes.append(f"{part} is left out: damaged files ({type(error).__name__}: {error})")
             return None
 
     def all(self) -> tuple[str, ...]:
-        """Each once."""
+        """All notes without duplicates."""
         return tuple(dict.fromkeys(self._notes))

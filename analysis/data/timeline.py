@@ -1,10 +1,10 @@
-"""`timeline.csv`: one row per second of a run, client and server on one clock. What was not seen is left empty.
+"""`timeline.csv`: one row per second of a run, client and server on one clock. Unknown values are empty.
 
-A second is [t_s, t_s + 1) since the run's start. TTFT stands in the second of the first token, ITL in that of the later
-event, E2E in that of the last token; all three of turns that ended well. `in_flight` is counted at the second's end.
-A server's gauges are means over the second's scrapes; tokens per second come from its counters, read between scrapes by a
-straight line; counts (preemptions, hits and queries) and the cumulative counters are taken at scrapes. Of a run that was
-cut off, turns in flight were never written: the client's columns end where they would be missing.
+A row covers [t_s, t_s + 1) since the start of the run. TTFT is assigned to the second of the first token, ITL to that of the later
+event, E2E to that of the last token; successful turns only. `in_flight` is the count at the end of the second. Server gauges are
+means over the scrapes of the second; token rates are linearly interpolated from counters; counts (preemptions, hits, queries) and
+cumulative counters are values at scrapes. A killed run lacks turns in flight, so its client columns end where they would be
+incomplete.
 """
 
 from dataclasses import dataclass
@@ -44,15 +44,15 @@ SERVER_COLUMNS = (
     "mm_cache_hit_rate",
 )
 GPU_COLUMNS = ("gpu_use", "gpu_memory_gib", "gpu_power_w", "gpu_sm_clock_mhz")
-LOG = "@log"  # what the columns of a server's log end with
+LOG = "@log"  # suffix of columns from a server log
 _WHOLE = (*CLIENT_COUNTS, "users", "preemptions", "prompt_tokens_total", "generation_tokens_total")
 
-# Between two scrapes further apart than this many usual distances nothing is known.
+# Gaps between scrapes over this multiple of the median are unknown.
 _GAP_FACTOR = 2.5
 
 
 def build(frames: RunFrames) -> pd.DataFrame:
-    """The whole table."""
+    """Build the table."""
     seconds = max(1, int(np.ceil(frames.end_s)))
     grid = np.arange(seconds, dtype=np.float64)
     table = pd.DataFrame({"t_s": np.arange(seconds), "wall_s": frames.start_wall_ns / 1e9 + grid})
@@ -61,7 +61,7 @@ def build(frames: RunFrames) -> pd.DataFrame:
     table = pd.concat([table, _client(frames, seconds), _locust(frames, seconds)], axis=1)
     for name in OTHERS:
         if name in frames.users:
-            # Workers report to Locust's master every three seconds, and their requests are counted when they do.
+            # Locust's workers report every three seconds; requests are counted at the report.
             totals = _last_in_second(frames.users["t_s"].to_numpy(), frames.users[name].to_numpy(), seconds)
             table[name] = np.diff(pd.Series(totals).ffill().fillna(0.0), prepend=0.0)
     suffixes = server_suffixes(tuple(frames.servers))
@@ -74,37 +74,37 @@ def build(frames: RunFrames) -> pd.DataFrame:
 
 
 def _locust(frames: RunFrames, seconds: int) -> pd.DataFrame:
-    """What plain Locust counted, where that is all there is."""
+    """Figures of plain Locust's CSV files."""
     at_s = frames.users["t_s"].to_numpy()
     names = [name for name in frames.users if name not in ("t_s", "users", *OTHERS)]
     return pd.DataFrame({f"locust_{n}": _last_in_second(at_s, frames.users[n].to_numpy(), seconds) for n in names})
 
 
 def write(table: pd.DataFrame, path: Path) -> None:
-    """Write the table whole or not at all; counts without decimals, the rest to a tenth of a thousandth."""
-    shown = table.copy()
-    for column in shown.columns:
+    """Write the table atomically; counts without decimals, other values with four."""
+    rounded = table.copy()
+    for column in rounded.columns:
         if str(column).partition("@")[0] in _WHOLE:
-            shown[column] = shown[column].round().astype("Int64")
-        elif shown[column].dtype == np.float64:
-            shown[column] = shown[column].round(4)
-    rundir.write_text(path, shown.to_csv(index=False))
+            rounded[column] = rounded[column].round().astype("Int64")
+        elif rounded[column].dtype == np.float64:
+            rounded[column] = rounded[column].round(4)
+    rundir.write_text(path, rounded.to_csv(index=False))
 
 
 def is_gpu_exporter(server: ServerSeries) -> bool:
-    """Whether a page is a GPU exporter's and no inference server's."""
+    """Return True for the metrics page of a GPU exporter."""
     return any(name in server.metrics for name in names.GPU) and names.RUNNING not in server.metrics
 
 
 def server_suffixes(targets: tuple[str, ...]) -> dict[str, str]:
-    """What a target's columns end with: nothing where there is one, `@host:port` where there are several."""
+    """Column suffix of each target: empty for a single one, else `@host:port`."""
     if len(targets) == 1:
         return {targets[0]: ""}
     return {target: "@" + (urlsplit(target).netloc + urlsplit(target).path or target) for target in targets}
 
 
 def _phase_of(frames: RunFrames, grid: Floats) -> list[str]:
-    """The phase that holds a second's middle; empty where none does."""
+    """Phase at the middle of each second; empty without one."""
     phases = [""] * len(grid)
     for span in frames.phases:
         end_s = np.inf if span.end_s is None else span.end_s
@@ -117,16 +117,16 @@ def _client(frames: RunFrames, seconds: int) -> pd.DataFrame:
     turns, events = frames.turns, frames.events
     columns: dict[str, Floats] = {}
     if not len(turns):
-        wanted = (*CLIENT_COUNTS, "output_tok", *(f"{m}_ms_{q}" for m in ("ttft", "itl", "e2e") for q, _ in QUANTILES))
-        return pd.DataFrame({name: np.full(seconds, np.nan) for name in wanted})
+        names = (*CLIENT_COUNTS, "output_tok", *(f"{m}_ms_{q}" for m in ("ttft", "itl", "e2e") for q, _ in QUANTILES))
+        return pd.DataFrame({name: np.full(seconds, np.nan) for name in names})
     sent, closed = turns["sent_s"].to_numpy(), turns["closed_s"].to_numpy()
     finished = (turns["failure"] != UNFINISHED).to_numpy()
     ok = turns["ok"].to_numpy()
     columns["turns_started"] = _count(sent, seconds)
     columns["turns_ended"] = _count(closed[finished], seconds)
     columns["turns_failed"] = _count(closed[finished & ~ok], seconds)
-    went_out = ~np.isnan(sent)
-    columns["in_flight"] = np.cumsum(columns["turns_started"] - _count(closed[went_out], seconds))
+    was_sent = ~np.isnan(sent)
+    columns["in_flight"] = np.cumsum(columns["turns_started"] - _count(closed[was_sent], seconds))
     known = ~np.isnan(events.tokens)
     columns["output_tok"] = (
         _count(events.at_s[known], seconds, events.tokens[known]) if known.any() else np.full(seconds, np.nan)
@@ -139,8 +139,8 @@ def _client(frames: RunFrames, seconds: int) -> pd.DataFrame:
         "e2e_ms": (answered["last_s"].to_numpy(), answered["e2e_ms"].to_numpy()),
     }
     for name, (at_s, values) in samples.items():
-        found = quantiles_by_second(at_s, values, tuple(q for _, q in QUANTILES), seconds)
-        columns |= {f"{name}_{label}": column for (label, _), column in zip(QUANTILES, found, strict=True)}
+        columns_of = quantiles_by_second(at_s, values, tuple(q for _, q in QUANTILES), seconds)
+        columns |= {f"{name}_{label}": column for (label, _), column in zip(QUANTILES, columns_of, strict=True)}
     until_s = frames.turns_until_s
     if until_s is not None:
         _cut(columns, until_s, float(np.nanmax(closed - sent, initial=0.0)))
@@ -148,35 +148,35 @@ def _client(frames: RunFrames, seconds: int) -> pd.DataFrame:
 
 
 def _cut(columns: dict[str, Floats], until_s: float, longest_s: float) -> None:
-    """Leave open what turns that were never written would add to: ends from where the rows end, the rest one turn before."""
+    """Clear values that lack unwritten turns: ends from the end of the records, other columns one turn earlier."""
     for name, column in columns.items():
         known_s = until_s if name.startswith(("turns_ended", "turns_failed", "e2e")) else until_s - longest_s
         column[max(0, int(known_s)) :] = np.nan
 
 
 def _count(at_s: Floats, seconds: int, weights: Floats | None = None) -> Floats:
-    """How much fell into each second; what has no instant is left out."""
-    place, inside = _places(at_s, seconds)
-    return np.bincount(place[inside], weights=None if weights is None else weights[inside], minlength=seconds).astype(
+    """Count per second; NaN times are ignored."""
+    second, inside = _seconds_of(at_s, seconds)
+    return np.bincount(second[inside], weights=None if weights is None else weights[inside], minlength=seconds).astype(
         np.float64
     )
 
 
-def _places(at_s: Floats, seconds: int) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.bool_]]:
+def _seconds_of(at_s: Floats, seconds: int) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.bool_]]:
     inside = ~np.isnan(at_s)
-    place = np.clip(np.floor(np.where(inside, at_s, 0.0)), 0, seconds - 1).astype(np.int64)
-    return place, inside
+    second = np.clip(np.floor(np.where(inside, at_s, 0.0)), 0, seconds - 1).astype(np.int64)
+    return second, inside
 
 
 def quantiles_by_second(at_s: Floats, values: Floats, quantiles: tuple[float, ...], seconds: int) -> list[Floats]:
-    """For each q the value of nearest rank ceil(q n) among each second's n; NaN where there is none."""
-    place, inside = _places(at_s, seconds)
+    """Nearest-rank quantiles of each second; NaN without samples."""
+    index, inside = _seconds_of(at_s, seconds)
     inside &= ~np.isnan(values)
-    place, values = place[inside], values[inside]
-    if len(place) and (np.diff(place) < 0).any():
-        order = np.argsort(place, kind="stable")
-        place, values = place[order], values[order]
-    counts = np.bincount(place, minlength=seconds)
+    index, values = index[inside], values[inside]
+    if len(index) and (np.diff(index) < 0).any():
+        order = np.argsort(index, kind="stable")
+        index, values = index[order], values[order]
+    counts = np.bincount(index, minlength=seconds)
     ends = np.cumsum(counts)
     results = [np.full(seconds, np.nan) for _ in quantiles]
     for second in np.flatnonzero(counts):
@@ -189,25 +189,25 @@ def quantiles_by_second(at_s: Floats, values: Floats, quantiles: tuple[float, ..
 
 def _last_in_second(at_s: Floats, values: Floats, seconds: int) -> Floats:
     result = np.full(seconds, np.nan)
-    place, inside = _places(at_s, seconds)
+    second, inside = _seconds_of(at_s, seconds)
     inside &= ~np.isnan(values)
-    result[place[inside]] = values[inside]  # in order of time: the later one stays
+    result[second[inside]] = values[inside]  # in time order: the latest value remains
     return result
 
 
 def _mean_in_second(at_s: Floats, values: Floats | None, seconds: int) -> Floats:
     if values is None:
         return np.full(seconds, np.nan)
-    seen = ~np.isnan(values)
-    counts = _count(at_s[seen], seconds)
-    sums = _count(at_s[seen], seconds, values[seen])
+    known = ~np.isnan(values)
+    counts = _count(at_s[known], seconds)
+    sums = _count(at_s[known], seconds, values[known])
     means: Floats = np.divide(sums, counts, out=np.full(seconds, np.nan), where=counts > 0)
     return means
 
 
 @dataclass(frozen=True, slots=True)
 class _Counters:
-    """A server's counters at the seconds' bounds; NaN where the nearest scrapes on both sides are too far apart."""
+    """Counters of a server at the bounds of the seconds; NaN in gaps between scrapes."""
 
     server: ServerSeries
     at_s: Floats
@@ -224,14 +224,14 @@ class _Counters:
         return np.asarray(inside & near)
 
     def rate(self, metric: str, **labels: str) -> Floats:
-        """Growth per second, on straight lines between scrapes."""
+        """Increase per second, linearly interpolated between scrapes."""
         grown = self.server.grown(metric, **labels)
         if grown is None or not len(self.at_s):
             return np.full(len(self.bounds_s) - 1, np.nan)
         return np.diff(np.where(self._known(), np.interp(self.bounds_s, self.at_s, grown), np.nan))
 
     def step(self, metric: str) -> Floats:
-        """Growth within each second as scrapes saw it: whole counts."""
+        """Increase within each second at scrapes, without interpolation."""
         grown = self.server.grown(metric)
         if grown is None or not len(self.at_s):
             return np.full(len(self.bounds_s) - 1, np.nan)
@@ -240,24 +240,24 @@ class _Counters:
 
 
 def _hit_rate(server: ServerSeries, counters: _Counters, at_s: Floats, seconds: int) -> Floats:
-    """Of tokens looked up; on a server that does not count those, of all prompt tokens, else as its gauge has it."""
-    asked, found = names.PREFIX_QUERIES, names.PREFIX_HITS
-    if names.HIT_RATE in server.metrics and asked not in server.metrics:
-        asked, found = names.PROMPT_TOKENS, names.PROMPT_TOKENS_CACHED
-        if not {asked, found} <= server.metrics.keys():
+    """Hits over queries; without these counters cached over prompt tokens, else the gauge."""
+    queries, hits = names.PREFIX_QUERIES, names.PREFIX_HITS
+    if names.HIT_RATE in server.metrics and queries not in server.metrics:
+        queries, hits = names.PROMPT_TOKENS, names.PROMPT_TOKENS_CACHED
+        if not {queries, hits} <= server.metrics.keys():
             return _mean_in_second(at_s, server.highest(names.HIT_RATE), seconds)
-    return _share(counters, found, asked)
+    return _share(counters, hits, queries)
 
 
 def _share(counters: _Counters, part: str, whole: str) -> Floats:
-    """One counter's growth over another's, second by second; NaN where the second did not grow."""
+    """Ratio of the increases of two counters by second; NaN without an increase of the second."""
     of, growth = counters.step(whole), counters.step(part)
     shares: Floats = np.divide(growth, of, out=np.full(len(of), np.nan), where=np.nan_to_num(of) > 0)
     return shares
 
 
 def _gpu(server: ServerSeries, at_s: Floats, seconds: int) -> pd.DataFrame:
-    """What a GPU exporter says, over its GPUs: the busiest one's use, memory and power of all, the slowest clock."""
+    """Figures over all GPUs of an exporter: highest use, total memory and power, lowest clock."""
     use, memory, power = server.highest(names.GPU_USE), server.summed(names.GPU_MEMORY), server.summed(names.GPU_POWER)
     clocks = [series.values for series in server.series(names.GPU_SM_CLOCK)]
     columns = (
@@ -296,6 +296,6 @@ def _server(server: ServerSeries, at_s: Floats, seconds: int) -> pd.DataFrame:
         ("prompt_tokens_total", names.PROMPT_TOKENS),
         ("generation_tokens_total", names.GENERATION_TOKENS),
     ):
-        shown = server.summed(metric)
-        columns[name] = np.full(seconds, np.nan) if shown is None else _last_in_second(at_s, shown, seconds)
+        values = server.summed(metric)
+        columns[name] = np.full(seconds, np.nan) if values is None else _last_in_second(at_s, values, seconds)
     return pd.DataFrame(columns)[list(SERVER_COLUMNS)]

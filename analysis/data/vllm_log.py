@@ -1,8 +1,8 @@
-"""vLLM's log: the throughput line that it writes every ten seconds, and the line of speculation after it.
+"""vLLM's log: throughput lines (every ten seconds) and the speculation lines after them.
 
-Rates and acceptance are means over the time since the line before; counts of requests and the KV cache's usage are those
-of the instant; the hit rates are of the engine's last 1,000 requests. Its prompt throughput counts computed tokens only.
-The log has no year and no time zone: both are taken so that its lines are nearest to the run, the zone as this machine's.
+Rates and acceptance are means since the previous line; request counts and KV-cache usage are instantaneous; hit rates are of the
+last 1,000 requests of the engine. Prompt throughput counts computed tokens only. The log has neither year nor time zone: the year
+nearest to the run and the zone of this machine are assumed.
 """
 
 import re
@@ -44,17 +44,17 @@ _SPECULATION = {
 }
 _POSITIONS = re.compile(r"Per-position acceptance rate: ([0-9., ]+?)(?:, [A-Z]|$)")
 
-# Over several engines of one instant: what adds up, and what is shown of the fullest or as the mean of what they say.
+# Aggregation over several engines: sums; else the maximum of KV-cache usage, and means.
 _SUMMED = ("prompt_tok_computed_per_s", "generation_tok_per_s", "requests_running", "requests_waiting", "waiting_deferred",
            "preemptions", "accepted_tok_per_s", "drafted_tok_per_s", "accepted_tokens", "drafted_tokens")  # fmt: skip
 _MEANS = ("prompt_tok_computed_per_s", "generation_tok_per_s", "accepted_tok_per_s", "drafted_tok_per_s",
-          "draft_acceptance_rate", "mean_acceptance_length")  # fmt: skip  # over the time since the line before
-_LONGEST_S = 60.0  # a line's means are taken back no further
+          "draft_acceptance_rate", "mean_acceptance_length")  # fmt: skip  # since the previous line
+_LONGEST_S = 60.0  # longest time that the means of a line cover
 
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """One throughput line, and the line of speculation that follows it. `day`: (month, day, hour, minute, second)."""
+    """A throughput line with its speculation line. `day`: (month, day, hour, minute, second)."""
 
     engine: str
     day: tuple[int, int, int, int, int]
@@ -63,7 +63,7 @@ class Line:
 
 
 def parse(text: str) -> list[Line]:
-    """All throughput lines of a log; whatever else stands in it is passed over, and so is a date that there is not."""
+    """Parse the throughput lines of a log; other lines and impossible dates are ignored."""
     lines: list[Line] = []
     for row in text.splitlines():
         if "Avg prompt throughput" in row:
@@ -76,8 +76,8 @@ def parse(text: str) -> list[Line]:
                 lines.append(Line(name, (month, day, hour, minute, second), _figures(row, _FIELDS)))
         elif "SpecDecoding metrics" in row and lines:
             last = lines[-1]
-            found = _POSITIONS.search(row.strip())
-            positions = tuple(float(part) for part in found[1].split(",") if part.strip()) if found else ()
+            match = _POSITIONS.search(row.strip())
+            positions = tuple(float(part) for part in match[1].split(",") if part.strip()) if match else ()
             lines[-1] = Line(last.engine, last.day, last.figures | _figures(row, _SPECULATION), positions)
     return lines
 
@@ -91,13 +91,13 @@ def _is_instant(*day: int) -> bool:
 
 
 def _figures(row: str, fields: dict[str, tuple[re.Pattern[str], float]]) -> dict[str, float]:
-    found = {name: (pattern.search(row), factor) for name, (pattern, factor) in fields.items()}
-    return {name: float(match[1]) * factor for name, (match, factor) in found.items() if match is not None}
+    matches = {name: (pattern.search(row), factor) for name, (pattern, factor) in fields.items()}
+    return {name: float(match[1]) * factor for name, (match, factor) in matches.items() if match is not None}
 
 
 @dataclass(frozen=True, slots=True)
 class ServerLog:
-    """A log on the run's clock: a row per instant (`t_s` in s since the run's start), engines put together."""
+    """A log on the clock of the run: a row per time (`t_s` in s since the start), engines aggregated."""
 
     name: str
     rows: pd.DataFrame
@@ -105,7 +105,7 @@ class ServerLog:
 
 
 def read(path: Path, start_wall_ns: int, length_s: float) -> ServerLog:
-    """The log of a server; UsageError where the file cannot be read or has no throughput line within the run."""
+    """Read the log of a server; UsageError if it is unreadable or has no throughput line within the run."""
     try:
         lines = parse(path.read_text(encoding="utf-8", errors="replace"))
     except OSError as error:
@@ -114,20 +114,20 @@ def read(path: Path, start_wall_ns: int, length_s: float) -> ServerLog:
         raise UsageError(
             f"--server-log {path}: no line with 'Avg prompt throughput'; is it vLLM's log, with --log-stats on?"
         )
-    found = place(path.name, lines, start_wall_ns)
-    inside = found.rows["t_s"].between(-_LONGEST_S, length_s + _LONGEST_S)
+    log = on_run_clock(path.name, lines, start_wall_ns)
+    inside = log.rows["t_s"].between(-_LONGEST_S, length_s + _LONGEST_S)
     if not inside.any():
         first, last = (datetime(2000, *lines[at].day).strftime("%m-%d %H:%M:%S") for at in (0, -1))
-        began = datetime.fromtimestamp(start_wall_ns / 1e9).strftime("%m-%d %H:%M:%S")
+        start = datetime.fromtimestamp(start_wall_ns / 1e9).strftime("%m-%d %H:%M:%S")
         raise UsageError(
-            f"--server-log {path}: its lines from {first} to {last} lie outside the run, which began at {began} in this "
-            "machine's zone; give the part of the log that belongs to the run, or set TZ to the server's zone"
+            f"--server-log {path}: its lines from {first} to {last} are outside the run, which started at {start} in this "
+            "machine's zone; name the log of the run, or set TZ to the zone of the server"
         )
-    return ServerLog(found.name, found.rows[inside].reset_index(drop=True), found.per_position)
+    return ServerLog(log.name, log.rows[inside].reset_index(drop=True), log.per_position)
 
 
-def place(name: str, lines: Iterable[Line], start_wall_ns: int) -> ServerLog:
-    """The lines on the run's clock."""
+def on_run_clock(name: str, lines: Iterable[Line], start_wall_ns: int) -> ServerLog:
+    """Convert lines to the clock of the run."""
     rows, positions = [], []
     for line in lines:
         t_s = _wall_s(line.day, start_wall_ns / 1e9) - start_wall_ns / 1e9
@@ -148,19 +148,19 @@ def _sum(values: "pd.Series[float]") -> float:
 
 
 def _wall_s(day: tuple[int, int, int, int, int], near_s: float) -> float:
-    """The instant in the year that brings it nearest to the run."""
+    """Time in the year nearest to the run."""
     year = datetime.fromtimestamp(near_s).year
-    found = []
+    times_s = []
     for candidate in range(year - 4, year + 5):  # one of them is a leap year
         try:
-            found.append(datetime(candidate, *day).timestamp())
+            times_s.append(datetime(candidate, *day).timestamp())
         except ValueError:  # 29 February
             continue
-    return min(found, key=lambda at: abs(at - near_s))
+    return min(times_s, key=lambda at: abs(at - near_s))
 
 
 def columns(log: ServerLog, seconds: int) -> pd.DataFrame:
-    """For the timeline: means in every second since the line before, all else in the line's own second."""
+    """Columns of the timeline: means in all seconds since the previous line, other values in the second of the line."""
     names = [name for name in log.rows.columns if name != "t_s"]
     table = {name: np.full(seconds, np.nan) for name in names}
     before = np.nan

@@ -1,8 +1,7 @@
-"""Results that other clients wrote, as sides of a comparison.
+"""Result files of other clients, as sides of a comparison.
 
-Read are: `vllm bench serve --save-result` (Python and Rust), AIPerf's `profile_export_aiperf.json`, GuideLLM's benchmark JSON
-(each with one benchmark), genai-bench's file per scenario and concurrency. Their definitions differ from ours in places that
-are said in `notes`; what a file does not hold stays None.
+Supported: `vllm bench serve --save-result` (Python and Rust), AIPerf's `profile_export_aiperf.json`, GuideLLM's benchmark JSON
+(one benchmark each), genai-bench's file per scenario and concurrency. `notes` lists differing definitions; missing values are None.
 """
 
 import json
@@ -19,12 +18,12 @@ Document = Mapping[str, Any]
 
 OUR_BACKEND = "inferload"  # in the files of `inferload report --vllm-bench`
 OUR_EXPORT = "inferload report --vllm-bench"
-_CLOCK_UNKNOWN = "it does not say how true its clock was"
+_CLOCK_UNKNOWN = "its timing error is not known"
 
 
 @dataclass(frozen=True, slots=True)
 class Imported:
-    """What one result file says. `figures`: by our names; `concurrency`: the limit that was asked for, if any."""
+    """Contents of a result file. `figures`: by gate name; `concurrency`: configured limit, if any."""
 
     client: str
     figures: Mapping[str, float | None]
@@ -39,21 +38,21 @@ class Imported:
 
 
 def read(path: Path) -> Imported:
-    """The result in a file; UsageError where it is none that we know."""
+    """Read a result file; UsageError for an unknown format."""
     try:
         document = json.loads(rundir.read_text(path))
     except (OSError, ValueError, RecursionError) as error:
         raise UsageError(f"{path}: cannot be read as JSON ({error}); is the file complete?") from error
     if isinstance(document, Mapping):
-        for is_it, reader in _READERS:
-            if is_it(document):
+        for matches, reader in _READERS:
+            if matches(document):
                 try:
                     result = reader(document)
                 except UsageError as error:
                     raise UsageError(f"{path}: {error}") from error
                 except (KeyError, TypeError, IndexError, AttributeError, ValueError) as error:
                     raise UsageError(
-                        f"{path}: looks like {reader.__doc__}, but {error!r} came of reading it; is the file complete?"
+                        f"{path}: looks like {reader.__doc__}, but cannot be read ({error!r}); is the file complete?"
                     ) from error
                 return result
     raise UsageError(
@@ -62,7 +61,7 @@ def read(path: Path) -> Imported:
 
 
 def _number(value: object) -> float | None:
-    """None for what is none, NaN and infinity among them: JSON of Python holds both."""
+    """Return a finite number as float; else None (Python's JSON has NaN and infinity)."""
     if not isinstance(value, int | float) or isinstance(value, bool) or not isfinite(value):
         return None
     return float(value)
@@ -71,59 +70,59 @@ def _number(value: object) -> float | None:
 def _latencies(
     names: Mapping[str, str], of: Callable[[str, str], float | None], to_ms: float = 1.0
 ) -> dict[str, float | None]:
-    """Our figures by the client's names: `of(name, q)` is what its file says, in units of `to_ms`."""
-    found: dict[str, float | None] = {}
+    """Latency figures by gate name; `of(name, q)` returns a value of the file in units of `to_ms`."""
+    figures: dict[str, float | None] = {}
     for ours, theirs in names.items():
         for q in ("mean", "p50", "p90", "p95", "p99"):
             value = of(theirs, q)
-            found[f"{q}({ours})"] = None if value is None else value * to_ms
-    return found
+            figures[f"{q}({ours})"] = None if value is None else value * to_ms
+    return figures
 
 
 def _lost(failed: float | None, completed: float | None) -> tuple[str, ...]:
-    """What to say of requests that failed: those that are left may be the quick ones."""
+    """Note on failed requests: latencies of the others may be biased."""
     if not failed:
         return ()
     of_all = "" if completed is None else f"{failed + completed:g} "
-    return (f"{failed:g} of its {of_all}requests failed, and are in no latency",)
+    return (f"{failed:g} of its {of_all}requests failed and are not in the latencies",)
 
 
 def _unfinished(count: float | None) -> tuple[str, ...]:
-    """What to say of requests that were still under way at its end."""
-    return (f"{count:g} of its requests were not over when it ended, and are in no latency",) if count else ()
+    """Note on requests that were unfinished at the end."""
+    return (f"{count:g} of its requests were unfinished at the end and are not in the latencies",) if count else ()
 
 
-def _vllm(said: Document) -> Imported:
+def _vllm(document: Document) -> Imported:
     """a result of vllm bench serve"""
-    completed = _number(said["completed"]) or 0.0
+    completed = _number(document["completed"]) or 0.0
 
     def per_turn(name: str) -> float | None:
-        total = _number(said.get(name))
+        total = _number(document.get(name))
         return total / completed if total is not None and completed else None
 
     latencies = {"ttft_ms": "ttft_ms", "tpot_ms": "tpot_ms", "itl_ms": "itl_ms", "e2e_ms": "e2el_ms"}
     figures = {"turns_per_s": "request_throughput", "output_tok_per_s": "output_throughput"}
     figures |= {"total_tok_per_s": "total_token_throughput", "goodput_turns_per_s": "request_goodput"}
-    found = {name: _number(said.get(key)) for name, key in figures.items()}
+    values = {name: _number(document.get(key)) for name, key in figures.items()}
     for ours, theirs in latencies.items():
-        found[f"mean({ours})"] = _number(said.get(f"mean_{theirs}"))
-        found[f"p50({ours})"] = _number(said.get(f"median_{theirs}"))
+        values[f"mean({ours})"] = _number(document.get(f"mean_{theirs}"))
+        values[f"p50({ours})"] = _number(document.get(f"median_{theirs}"))
         for q in ("p90", "p95", "p99"):
-            found[f"{q}({ours})"] = _number(said.get(f"{q}_{theirs}"))
-    if not completed:  # it writes 0 for every latency of nothing
-        found = dict.fromkeys(found)
-    lost = _lost(_number(said.get("failed")), completed)
-    exported = said.get("backend") == OUR_BACKEND
-    clock = "measured by inferload; the file does not hold the verdict of its run" if exported else _CLOCK_UNKNOWN
+            values[f"{q}({ours})"] = _number(document.get(f"{q}_{theirs}"))
+    if not completed:  # vLLM writes 0 for latencies without samples
+        values = dict.fromkeys(values)
+    lost = _lost(_number(document.get("failed")), completed)
+    exported = document.get("backend") == OUR_BACKEND
+    clock = "measured by inferload; the file does not contain the verdict of its run" if exported else _CLOCK_UNKNOWN
     return Imported(
         client=OUR_EXPORT if exported else "vllm bench serve",
-        figures=found,
-        model=said.get("model_id"),
-        asks={key: said.get(key) for key in ("num_prompts", "request_rate", "burstiness", "max_concurrency")},
+        figures=values,
+        model=document.get("model_id"),
+        asks={key: document.get(key) for key in ("num_prompts", "request_rate", "burstiness", "max_concurrency")},
         input_tokens=per_turn("total_input_tokens"),
         output_tokens=per_turn("total_output_tokens"),
-        concurrency=_number(said.get("max_concurrency")),
-        started_at=str(said.get("date") or ""),
+        concurrency=_number(document.get("max_concurrency")),
+        started_at=str(document.get("date") or ""),
         notes=(
             f"its TTFT ends at the first event of any kind (our first_event_ms); {clock}",
             *lost,
@@ -131,39 +130,39 @@ def _vllm(said: Document) -> Imported:
     )
 
 
-def _aiperf(said: Document) -> Imported:
+def _aiperf(document: Document) -> Imported:
     """a result of AIPerf"""
 
     def of(name: str, figure: str = "avg") -> float | None:
-        return _number((said.get(name) or {}).get(figure))
+        return _number((document.get(name) or {}).get(figure))
 
     latencies = {
         "ttft_ms": "time_to_first_token",
-        "tpot_ms": "inter_token_latency",  # what it calls ITL is one mean per turn, as our TPOT
+        "tpot_ms": "inter_token_latency",  # its ITL is one mean per turn, like our TPOT
         "itl_ms": "inter_chunk_latency",
         "e2e_ms": "request_latency",
     }
-    found = {"turns_per_s": of("request_throughput"), "output_tok_per_s": of("output_token_throughput")}
-    found["total_tok_per_s"] = of("total_token_throughput")
-    found["goodput_turns_per_s"] = of("goodput")
-    found |= _latencies(latencies, lambda name, q: of(name, "avg" if q == "mean" else q))
+    figures = {"turns_per_s": of("request_throughput"), "output_tok_per_s": of("output_token_throughput")}
+    figures["total_tok_per_s"] = of("total_token_throughput")
+    figures["goodput_turns_per_s"] = of("goodput")
+    figures |= _latencies(latencies, lambda name, q: of(name, "avg" if q == "mean" else q))
     failed = of("error_request_count")
-    if failed is None:  # it leaves out a metric that has no value; the list of errors is always there
-        failed = float(sum(_number(one.get("count")) or 0.0 for one in said.get("error_summary") or ()))
-    cut_off = ("it was broken off before its end",) if said.get("was_cancelled") else ()
-    asked = said.get("input_config") or {}
-    models = (asked.get("models") or {}).get("items") or [{}]
-    phase = (asked.get("phases") or [{}])[-1]
+    if failed is None:  # metrics without a value are omitted; the list of errors is always present
+        failed = float(sum(_number(entry.get("count")) or 0.0 for entry in document.get("error_summary") or ()))
+    cut_off = ("it was cancelled before its end",) if document.get("was_cancelled") else ()
+    config = document.get("input_config") or {}
+    models = (config.get("models") or {}).get("items") or [{}]
+    phase = (config.get("phases") or [{}])[-1]
     return Imported(
-        client=f"AIPerf {said['aiperf_version']}",
-        figures=found,
+        client=f"AIPerf {document['aiperf_version']}",
+        figures=figures,
         model=models[0].get("name"),
-        seed=asked.get("random_seed"),
+        seed=config.get("random_seed"),
         asks={key: phase.get(key) for key in ("type", "requests", "concurrency", "rate")},
         input_tokens=of("input_sequence_length"),
         output_tokens=of("output_sequence_length"),
         concurrency=_number(phase.get("concurrency")),
-        started_at=str(said.get("start_time") or ""),
+        started_at=str(document.get("start_time") or ""),
         notes=(
             "its inter_chunk_latency is our ITL, its inter_token_latency our TPOT",
             *_lost(failed, of("request_count")),
@@ -172,77 +171,75 @@ def _aiperf(said: Document) -> Imported:
     )
 
 
-def _guidellm(said: Document) -> Imported:
+def _guidellm(document: Document) -> Imported:
     """a result of GuideLLM"""
-    benchmarks = said["benchmarks"]
+    benchmarks = document["benchmarks"]
     if len(benchmarks) != 1:
-        raise UsageError(
-            f"GuideLLM's file holds {len(benchmarks)} benchmarks; a side needs one, so run each rate by itself"
-        )
-    one = benchmarks[0]
-    metrics, config = one["metrics"], one["config"]
+        raise UsageError(f"{len(benchmarks)} benchmarks in a file of GuideLLM; run each rate separately")
+    benchmark = benchmarks[0]
+    metrics, config = benchmark["metrics"], benchmark["config"]
 
     def of(name: str, figure: str = "mean") -> float | None:
-        found = (metrics.get(name) or {}).get("successful") or {}
+        block = (metrics.get(name) or {}).get("successful") or {}
         return _number(
-            found.get(figure) if figure in ("mean", "median") else (found.get("percentiles") or {}).get(figure)
+            block.get(figure) if figure in ("mean", "median") else (block.get("percentiles") or {}).get(figure)
         )
 
     latencies = {
         "ttft_ms": "time_to_first_token_ms",
-        "tpot_ms": "inter_token_latency_ms",  # one mean per turn without the first token, as our TPOT
+        "tpot_ms": "inter_token_latency_ms",  # one mean per turn without the first token, like our TPOT
     }
-    found = {"turns_per_s": of("requests_per_second"), "output_tok_per_s": of("output_tokens_per_second")}
-    found["total_tok_per_s"] = of("tokens_per_second")
-    found |= _latencies(latencies, of) | _latencies({"e2e_ms": "request_latency"}, of, 1000.0)
+    figures = {"turns_per_s": of("requests_per_second"), "output_tok_per_s": of("output_tokens_per_second")}
+    figures["total_tok_per_s"] = of("tokens_per_second")
+    figures |= _latencies(latencies, of) | _latencies({"e2e_ms": "request_latency"}, of, 1000.0)
     strategy = config.get("strategy") or {}
     ended = metrics.get("request_totals") or {}
     return Imported(
-        client=f"GuideLLM {(said.get('metadata') or {}).get('guidellm_version', '')}".strip(),
-        figures=found,
+        client=f"GuideLLM {(document.get('metadata') or {}).get('guidellm_version', '')}".strip(),
+        figures=figures,
         model=(config.get("backend") or {}).get("model"),
         asks={key: strategy.get(key) for key in ("type_", "streams", "rate")},
         input_tokens=of("prompt_token_count"),
         output_tokens=of("output_token_count"),
         concurrency=_number(strategy.get("streams")),
-        started_at=str(one.get("start_time") or ""),
+        started_at=str(benchmark.get("start_time") or ""),
         notes=(
-            "its ITL is our TPOT, with turns weighted by their tokens; its own TPOT counts the first token's time, and is left out",
+            "its ITL is our TPOT weighted by tokens; its TPOT includes the time to the first token and is left out",
             *_lost(_number(ended.get("errored")), _number(ended.get("successful"))),
             *_unfinished(_number(ended.get("incomplete"))),
         ),
     )
 
 
-def _genai(said: Document) -> Imported:
+def _genai(document: Document) -> Imported:
     """a result of genai-bench"""
-    all_in = said["aggregated_metrics"]
+    all_in = document["aggregated_metrics"]
     statistics = all_in["stats"]
     latencies = {"ttft_ms": "ttft", "tpot_ms": "tpot", "e2e_ms": "e2e_latency"}
-    factor = {"s": 1000.0, "ms": 1.0}[said.get("_time_unit", "s")]
-    found = {
+    factor = {"s": 1000.0, "ms": 1.0}[document.get("_time_unit", "s")]
+    figures = {
         "turns_per_s": _number(all_in["requests_per_second"]),
         "output_tok_per_s": _number(all_in["mean_output_throughput_tokens_per_s"]),
         "total_tok_per_s": _number(all_in["mean_total_tokens_throughput_tokens_per_s"]),
     }
-    found |= _latencies(latencies, lambda name, q: _number(statistics[name].get(q)), factor)
+    figures |= _latencies(latencies, lambda name, q: _number(statistics[name].get(q)), factor)
     return Imported(
         client="genai-bench",
-        figures=found,
+        figures=figures,
         asks={key: all_in.get(key) for key in ("scenario", "num_concurrency", "iteration_type")},
         input_tokens=_number(statistics["num_input_tokens"].get("mean")),
         output_tokens=_number(statistics["num_output_tokens"].get("mean")),
         concurrency=_number(all_in.get("num_concurrency")),
         notes=(
-            "it has no gaps between tokens, so ITL is not known",
+            "it records no gaps between tokens, so ITL is not known",
             *_lost(_number(all_in.get("num_error_requests")), _number(all_in.get("num_completed_requests"))),
         ),
     )
 
 
 _READERS: tuple[tuple[Callable[[Document], bool], Callable[[Document], Imported]], ...] = (
-    (lambda said: "aiperf_version" in said, _aiperf),
-    (lambda said: "benchmarks" in said and "metadata" in said, _guidellm),
-    (lambda said: "aggregated_metrics" in said, _genai),
-    (lambda said: "request_throughput" in said and "completed" in said, _vllm),
+    (lambda document: "aiperf_version" in document, _aiperf),
+    (lambda document: "benchmarks" in document and "metadata" in document, _guidellm),
+    (lambda document: "aggregated_metrics" in document, _genai),
+    (lambda document: "request_throughput" in document and "completed" in document, _vllm),
 )

@@ -1,6 +1,6 @@
-"""Runs of plain Locust (`--csv PREFIX`), with or without a scrape, as far as they tell: no turn of theirs was timed by us.
+"""Runs of plain Locust (`--csv PREFIX`), with or without scrapes.
 
-Locust knows requests and response times. What its locustfile timed is not known, so nothing here is called TTFT, ITL or E2E.
+Locust has requests and response times only. Their definition depends on the locustfile, so none is called TTFT, ITL or E2E.
 """
 
 from collections.abc import Sequence
@@ -18,11 +18,11 @@ from inferload.scrapes_file import SCHEMA, ScrapeColumns
 from inferload.server_metrics import metric_names
 from inferload.server_metrics.series import ServerSeries, by_target
 
-from ..data.frames import RunFrames, nothing_of_turns
+from ..data.frames import RunFrames, empty_turns
 from ..pages.tables import Table
 
 ONLY = (
-    "Locust's CSV files alone: no turn was timed by inferload, so TTFT, ITL and token figures are not known, and there is "
+    "Locust's CSV files only: without turns of inferload, TTFT, ITL and token figures are not known, and there is "
     "no verdict"
 )
 COLUMNS = {
@@ -36,40 +36,40 @@ _STATS = (("requests", "Request Count"), ("failures", "Failure Count"), ("mean, 
 
 
 def prefix_of(path: Path) -> Path:
-    """The prefix of the one set of Locust's CSVs in a directory, or the path itself; UsageError where there are several or none."""
+    """Prefix of the CSV files in a directory, or the path itself; UsageError for several or none."""
     if not path.is_dir():
         return path
-    found = sorted(path.glob("*_stats_history.csv"))
-    if len(found) != 1:
-        names = ", ".join(file.name for file in found) or "none"
-        raise UsageError(
-            f"--locust-csv {path}: wants one *_stats_history.csv in the directory and found {names}; name the prefix"
-        )
-    return path / found[0].name.removesuffix("_stats_history.csv")
+    files = sorted(path.glob("*_stats_history.csv"))
+    if len(files) != 1:
+        names = ", ".join(file.name for file in files) or "none"
+        raise UsageError(f"--locust-csv {path}: expected one *_stats_history.csv, found {names}; name the prefix")
+    return path / files[0].name.removesuffix("_stats_history.csv")
 
 
 def load(path: Path, scrapes: Sequence[Path] = ()) -> RunFrames:
-    """Frames of a Locust run; UsageError where its history is not there or has no rows."""
+    """Read a Locust run; UsageError if its history is missing or empty."""
     prefix = prefix_of(path)
     history = _history(prefix)
     start_wall_ns = int(history["Timestamp"].iloc[0]) * 1_000_000_000
     notes = []
     servers = read_pages(scrapes)
     if not servers:
-        notes.append("no server metrics were given (--scrape)")
+        notes.append("no server metrics (--scrape)")
     end_ns = int(history["Timestamp"].iloc[-1]) * 1_000_000_000
     for server in servers.values():
         if server.wall_ns[-1] < start_wall_ns or server.wall_ns[0] > end_ns:
-            notes.append(f"the scrapes of {server.target} lie outside the time of Locust's history and are left out")
+            notes.append(f"the scrapes of {server.target} are outside the time of Locust's history and are left out")
     servers = {
-        name: one for name, one in servers.items() if one.wall_ns[-1] >= start_wall_ns and one.wall_ns[0] <= end_ns
+        name: server
+        for name, server in servers.items()
+        if server.wall_ns[-1] >= start_wall_ns and server.wall_ns[0] <= end_ns
     }
     users = pd.DataFrame(
         {"t_s": history["Timestamp"] - history["Timestamp"].iloc[0], "users": history["User Count"]}
     ).astype(float)
     for column, name in COLUMNS.items():
         users[column] = pd.to_numeric(history[name], errors="coerce") if name in history else np.nan
-    turns, events = nothing_of_turns()
+    turns, events = empty_turns()
     return RunFrames(
         path=prefix.parent,
         manifest={"scenario": {"name": prefix.name}, "only": ONLY},
@@ -90,7 +90,7 @@ def _history(prefix: Path) -> pd.DataFrame:
     try:
         history = pd.read_csv(path, on_bad_lines="skip")
     except FileNotFoundError as error:
-        raise UsageError(f"--locust-csv {prefix}: no {path.name}; give the prefix that Locust's --csv had") from error
+        raise UsageError(f"--locust-csv {prefix}: no {path.name}; name the prefix of Locust's --csv") from error
     except (OSError, ValueError) as error:
         raise UsageError(f"--locust-csv {prefix}: {path.name} cannot be read ({error})") from error
     missing = [name for name in ("Timestamp", "User Count", "Name") if name not in history]
@@ -106,7 +106,7 @@ def _history(prefix: Path) -> pd.DataFrame:
 
 
 def table(path: Path) -> Table | None:
-    """Locust's own table of requests; None where PREFIX_stats.csv is not there."""
+    """Table of requests; None without PREFIX_stats.csv."""
     prefix = prefix_of(path)
     file = prefix.with_name(prefix.name + "_stats.csv")
     try:
@@ -116,22 +116,22 @@ def table(path: Path) -> Table | None:
     rows = tuple(
         (
             " ".join(str(row[key]) for key in ("Type", "Name") if not pd.isna(row.get(key))),
-            *(_said(row.get(key)) for _, key in _STATS),
+            *(_text(row.get(key)) for _, key in _STATS),
         )
         for row in stats.to_dict("records")
         if "Name" in row
     )
-    note = "As Locust counted them, the whole run. Its percentiles are rounded to two digits."
+    note = "Whole run, counted by Locust. Percentiles are rounded to two digits."
     return Table("locust", "Requests by Locust", ("", *(label for label, _ in _STATS)), rows, note) if rows else None
 
 
-def _said(value: object) -> str:
+def _text(value: object) -> str:
     known = pd.to_numeric(value, errors="coerce")  # type: ignore[call-overload]
     return number(None if pd.isna(known) else float(known))
 
 
 def read_pages(paths: Sequence[Path]) -> dict[str, ServerSeries]:
-    """Scrapes by target: Parquet files or folders of our scraper, or saved pages of /metrics, dated by their files' times."""
+    """Scrapes by target: Parquet files or folders of `inferload scrape`, or saved /metrics pages dated by their file times."""
     tables = [table for path in paths for table in _tables(path)]
     return by_target(pa.concat_tables(tables).unify_dictionaries().sort_by("wall_ns")) if tables else {}
 
@@ -140,7 +140,7 @@ def _tables(path: Path) -> list[pa.Table]:
     files = sorted(path.glob("*.parquet")) if path.is_dir() else [path]
     if not files or not all(file.is_file() for file in files):
         raise UsageError(
-            f"--scrape {path}: not there, or a folder without *.parquet; name a file of scrapes or a saved page"
+            f"--scrape {path}: not found, or a folder without *.parquet; name a file of scrapes or a saved page"
         )
     return [_parquet(file) if file.suffix == ".parquet" else _page(file) for file in files]
 
@@ -149,7 +149,7 @@ def _parquet(path: Path) -> pa.Table:
     try:
         return pq.read_table(path, columns=SCHEMA.names).cast(SCHEMA).replace_schema_metadata(None)
     except (pa.ArrowInvalid, pa.ArrowKeyError, OSError) as error:
-        raise UsageError(f"--scrape {path}: no Parquet file of scrapes, or one that is not whole ({error})") from error
+        raise UsageError(f"--scrape {path}: not a complete Parquet file of scrapes ({error})") from error
 
 
 def _page(path: Path) -> pa.Table:
@@ -162,7 +162,7 @@ def _page(path: Path) -> pa.Table:
                     labels = tuple(sorted(sample.labels.items()))
                     columns.append(wall_ns, path.stem, sample.name, labels, float(sample.value))
     except ValueError as error:
-        raise UsageError(f"--scrape {path}: no page of /metrics ({error})") from error
+        raise UsageError(f"--scrape {path}: not a /metrics page ({error})") from error
     if not len(columns):
-        raise UsageError(f"--scrape {path}: holds no figure of an inference server; save the page of its /metrics")
+        raise UsageError(f"--scrape {path}: no metrics of an inference server; save its /metrics page")
     return columns.to_table()

@@ -1,9 +1,8 @@
-"""A run in the form of `vllm bench serve --save-result --save-detailed`, for those who have tools for that.
+"""Export of a run in the format of `vllm bench serve --save-result --save-detailed`.
 
-Where its definitions differ from ours, its own hold: TTFT ends at the first event of any kind, TPOT is (latency - TTFT) over
-(output tokens - 1), percentiles are interpolated. A cancelled turn has no latency. Only turns of the measure phase are included,
-and the duration is theirs: from the first that was sent to the last that ended, which is after the window's end. Texts are not
-recorded, so that their list is empty.
+Definitions are vLLM's: TTFT ends at the first event of any kind, TPOT is (latency - TTFT) / (output tokens - 1), percentiles are
+interpolated. A cancelled turn has no latency. Only turns of the measure phase are included; the duration is from the first send to
+the last end, which is after the end of the window. The list of texts is empty.
 """
 
 import json
@@ -27,19 +26,21 @@ _PERCENTILES = (50, 90, 95, 99)
 
 
 def document(run: RunFrames) -> dict[str, Any]:
-    """The result; UsageError where the run has no measured turn, or no window."""
+    """Return the result; UsageError without measured turns or without a window."""
     span = next((span for span in run.phases if span.phase == "measure"), None)
     turns = run.turns
     if span is None or span.end_s is None or not len(turns) or "phase" not in turns:
-        raise UsageError(f"--vllm-bench: {run.path} has no measured turns at hand or no end of its measure phase")
+        raise UsageError(
+            f"--vllm-bench: {run.path}: no measured turns, or no end of the measure phase; name a complete run"
+        )
     measured = turns[(turns["phase"] == "measure") & turns["sent_s"].notna()].sort_values("sent_s")
     ok = measured[measured["ok"]]
     output = ok["output_tokens"]
     if not len(ok):
-        raise UsageError(f"--vllm-bench: no turn of {run.path} ended well, and the form has no word for that")
+        raise UsageError(f"--vllm-bench: {run.path}: no successful turn, which the format requires")
     if output.isna().any():
         raise UsageError(
-            f"--vllm-bench: {int(output.isna().sum())} turns came without a token count, which the form needs"
+            f"--vllm-bench: {run.path}: {int(output.isna().sum())} turns without a token count, which the format requires"
         )
     latency_ms, ttft_ms = ok["e2e_ms"].to_numpy(), ok["first_event_ms"].to_numpy()
     itls = _gaps_s(run, measured)
@@ -84,10 +85,10 @@ def document(run: RunFrames) -> dict[str, Any]:
 
 
 def write(run: RunFrames, path: Path) -> None:
-    """Write the result whole or not at all."""
-    found = document(run)
+    """Write the result atomically."""
+    result = document(run)
     try:
-        rundir.write_text(path, json.dumps(found, allow_nan=False) + "\n")
+        rundir.write_text(path, json.dumps(result, allow_nan=False) + "\n")
     except OSError as error:
         raise UsageError(f"--vllm-bench {path}: {error.strerror}; name a file that can be written") from error
 
@@ -104,16 +105,16 @@ def _gaps_s(run: RunFrames, measured: pd.DataFrame) -> list[list[float]]:
 
 
 def _figures(name: str, values: Floats) -> Mapping[str, float]:
-    """Return vLLM's figures of the known values; none without a sample, for which vLLM writes 0."""
+    """Return vLLM's figures of the known values; none without samples, for which vLLM writes 0."""
     values = values[~np.isnan(values)]
     if not len(values):
         return {}
-    found = {
+    figures = {
         f"mean_{name}_ms": float(values.mean()),
         f"median_{name}_ms": float(np.median(values)),
         f"std_{name}_ms": float(values.std()),
     }
-    return found | {f"p{p}_{name}_ms": float(np.percentile(values, p)) for p in _PERCENTILES}
+    return figures | {f"p{p}_{name}_ms": float(np.percentile(values, p)) for p in _PERCENTILES}
 
 
 def _seconds(values_ms: "pd.Series[float]") -> list[float | None]:

@@ -1,4 +1,4 @@
-"""The terms that a gate may name, as tables in Markdown: `python -m inferload.analysis.pages.gate_reference`."""
+"""Reference of gate terms as Markdown tables: `python -m inferload.analysis.pages.gate_reference`."""
 
 from inferload.server_metrics.gate_metrics import SERVER_METRICS
 from inferload.verdict import gates
@@ -10,7 +10,7 @@ _STATISTICS = ", ".join(("p50", "p99", "p99.9", *gates.STATISTICS))
 
 
 def document() -> str:
-    """The tables of docs/gates.md."""
+    """Tables of docs/gates.md."""
     classes = "{CLASS}"
     turns = [
         _row(name, "", f"{classes}` or `{{TYPE NAME}}" if name == "failed_ratio" else classes)
@@ -32,7 +32,7 @@ def _row(name: str, statistics: str, selector: str) -> list[str]:
 
 
 def _without(row: list[str]) -> list[str]:
-    """A row without its selector, which no server metric has."""
+    """Remove the selector column, which server metrics lack."""
     return [*row[:2], *row[3:]]
 
 

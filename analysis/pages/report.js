@@ -1,13 +1,13 @@
-// Draws the pictures in the reader's colours, and again when they change; says what a number means where the mouse is over it.
+// Draws the charts in the colours of the theme, redraws them on a change, shows definitions as tooltips.
 (async function () {
   "use strict";
   const root = document.documentElement;
   const dark = window.matchMedia("(prefers-color-scheme: dark)");
   const OPTIONS = { responsive: true, displaylogo: false, modeBarButtonsToRemove: ["select2d", "lasso2d", "autoScale2d", "toImage"] };
-  const MINUTE_MS = 60000, PAPER_PX = 980;  // on paper a picture is shown at seven tenths of its size (report.css)
+  const MINUTE_MS = 60000, PAPER_PX = 980;  // charts are scaled by 0.7 in print (report.css)
   const PNG_TITLE_PX = 26, PNG_SCALE = 2;
 
-  // Base64 of gzip, as text.
+  // Decode base64 of gzip.
   async function unpacked(text) {
     const bytes = Uint8Array.from(atob(text), (letter) => letter.charCodeAt(0));
     const stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip"));
@@ -37,7 +37,7 @@
   const places = [...document.querySelectorAll(".plot")];
   const recolour = () => places.filter((place) => place.layout).forEach((place) => Plotly.relayout(place, colours(place.layout)));
 
-  // Of the ticks of a logarithmic axis those that stand clear of each other, so that none has to lean.
+  // Select ticks of a logarithmic axis whose labels do not overlap.
   function clear(axis, width) {
     const [low, high] = axis.range, values = [], texts = [];
     let free = -Infinity;
@@ -51,7 +51,7 @@
     return Object.assign(axis, { tickvals: values, ticktext: texts, tickangle: 0 });
   }
 
-  // Narrow pages have no room for a legend beside a title, nor for wide margins.
+  // Smaller margins and fonts on narrow pages.
   function fitted(layout, width) {
     if (window.innerWidth < 640) {
       layout.margin = Object.assign({}, layout.margin, { l: 62, r: 10 });
@@ -70,7 +70,7 @@
     return Plotly.react(place, figure.data, layout, Object.assign({ displayModeBar: window.innerWidth >= 640 }, OPTIONS));
   }
 
-  // Save a chart as it is shown, with its title and the page's background.
+  // Save a chart as shown, with its title and background.
   function savePng(place, title) {
     const layout = structuredClone(place.layout);
     layout.margin = Object.assign({}, layout.margin, { t: layout.margin.t + PNG_TITLE_PX });
@@ -151,15 +151,15 @@
 
   // --- light, dark, paper ------------------------------------------------------------------------------------------------
   const themes = ["", "light", "dark"];
-  function wear(theme) {
+  function applyTheme(theme) {
     if (theme) root.dataset.theme = theme; else delete root.dataset.theme;
-    try { localStorage.setItem("inferload-theme", theme); } catch (error) { /* a page without a store keeps none */ }
+    try { localStorage.setItem("inferload-theme", theme); } catch (error) { /* no storage */ }
     if (window.Plotly) recolour();
   }
-  document.getElementById("theme").addEventListener("click", () => wear(themes[(themes.indexOf(root.dataset.theme || "") + 1) % 3]));
-  try { wear(localStorage.getItem("inferload-theme") || ""); } catch (error) { /* likewise */ }
+  document.getElementById("theme").addEventListener("click", () => applyTheme(themes[(themes.indexOf(root.dataset.theme || "") + 1) % 3]));
+  try { applyTheme(localStorage.getItem("inferload-theme") || ""); } catch (error) { /* no storage */ }
   dark.addEventListener("change", recolour);
-  // A picture is drawn for the screen; on paper its right would be cut off.
+  // Redraw charts at the width of the paper.
   const widen = (width) => places.filter((place) => place.layout).forEach((place) => Plotly.relayout(place, { width, autosize: width === null }));
   let worn = "";
   window.addEventListener("beforeprint", () => { worn = root.dataset.theme || ""; root.dataset.theme = "light"; recolour(); widen(PAPER_PX); });
@@ -182,7 +182,7 @@
   const source = document.getElementById("figures");
   if (!source) { root.dataset.drawn = "all"; return; }
   if (typeof DecompressionStream === "undefined") {
-    places.forEach((place) => { place.textContent = "This browser is too old to draw the pictures; the figures are in the tables."; });
+    places.forEach((place) => { place.textContent = "This browser cannot draw the charts; the figures are in the tables."; });
     return;
   }
   const text = source.type === "text/plain" ? await unpacked(source.textContent) : source.textContent;
@@ -195,7 +195,7 @@
     if (place.dataset.picture === "lanes" && lanes) await chooser(place, figure, lanes, chosen);
     else await draw(place, figure);
     offerPng(place);
-    await new Promise((resolve) => setTimeout(resolve, 0)); // let the page be read and scrolled meanwhile
+    await new Promise((resolve) => setTimeout(resolve, 0)); // keep the page responsive
   }
   root.dataset.drawn = "all";
 })();

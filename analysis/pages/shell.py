@@ -1,4 +1,4 @@
-"""What all pages share: templates, terms, and figures and plotly.js packed into the page, which needs no network to be read."""
+"""Rendering of pages: templates, terms, and embedded figures and plotly.js."""
 
 import base64
 import functools
@@ -18,19 +18,19 @@ from inferload.numbers import NOT_KNOWN
 from ..charts.chart import Picture
 from .terms import Terms
 
-_PLAIN = 60_000  # characters; a longer document is packed
+_PLAIN = 60_000  # characters; longer documents are compressed
 
 
 @dataclass(frozen=True, slots=True)
 class Data:
-    """A document that stands in the page: as it is where it is short, else packed."""
+    """Embedded document; `packed`: compressed."""
 
     text: Markup
     packed: bool
 
 
 def html(template: str, drawn: Sequence[Picture] = (), plotly: str | None = None, **context: Any) -> str:
-    """A page. `plotly`: plotly.js as `packed` has it; None: this installation's. `lanes` in the context: the turns of minutes."""
+    """Render a page. `plotly`: packed plotly.js (default: the installed one). `lanes` in the context: turns of minutes."""
     figures: dict[str, Any] = {"figures": {picture.key: picture.figure for picture in drawn}}
     figures |= {"lanes": context.pop("lanes", None), "chosen": context.pop("chosen", None)}
     library = "" if not drawn else packed_plotly() if plotly is None else plotly
@@ -51,38 +51,38 @@ def html(template: str, drawn: Sequence[Picture] = (), plotly: str | None = None
 
 
 def markdown(template: str, **context: Any) -> str:
-    """The same as Markdown, tables only."""
+    """Render a Markdown template."""
     return environment(escape=False).get_template(template).render(context)
 
 
 def environment(escape: bool) -> jinja2.Environment:
-    """The templates of this folder; `text` makes a text fit for Markdown and a cell of its tables, `code` a code span of it."""
-    found = jinja2.Environment(
+    """Template environment; filters `text` (escape for Markdown), `code` (code span), `ours` (trusted Markdown)."""
+    templates = jinja2.Environment(
         loader=jinja2.PackageLoader(__package__ or "inferload.analysis.pages", "."),
         autoescape=escape,
         undefined=jinja2.StrictUndefined,
         keep_trailing_newline=True,
-        finalize=_shown if escape else None,
+        finalize=_escaped if escape else None,
     )
-    found.filters["text"] = escaping.markdown
-    found.filters["code"] = escaping.code_span
-    found.filters["ours"] = lambda text: escaping.Markdown(text.replace("|", "\\|"))  # Markdown by our own hand
-    return found
+    templates.filters["text"] = escaping.markdown
+    templates.filters["code"] = escaping.code_span
+    templates.filters["ours"] = lambda text: escaping.Markdown(text.replace("|", "\\|"))
+    return templates
 
 
-def _shown(value: Any) -> Any:
-    """A text of a page without control characters; what is markup already stays."""
+def _escaped(value: Any) -> Any:
+    """Escape control characters of a text; markup is unchanged."""
     return escaping.escaped_lines(value) if isinstance(value, str) and not isinstance(value, Markup) else value
 
 
 @functools.cache
 def packed_plotly() -> str:
-    """plotly.js as it stands in a page."""
+    """Return the installed plotly.js, packed."""
     return packed(get_plotlyjs())
 
 
 def packed(text: str) -> str:
-    """A long text for a page, as base64 of gzip: a third of its size, and nothing in it can end its element."""
+    """Compress a text to base64 of gzip, which is safe in a script element."""
     return base64.b64encode(gzip.compress(text.encode(), mtime=0)).decode()
 
 
@@ -92,7 +92,7 @@ def _data(document: dict[str, Any]) -> Data:
 
 
 def _script_json(document: dict[str, Any]) -> Markup:
-    """JSON that may stand in a script element: nothing in it can end the element."""
+    """JSON that is safe in a script element."""
     text = json.dumps(document, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
     text = escaping.escaped_lines(text)
     return Markup(text.replace("&", "\\u0026").replace("<", "\\u003c").replace(">", "\\u003e"))

@@ -1,4 +1,4 @@
-"""Intervals, brackets and gauges as text: `not known` for what is not known."""
+"""Formatting of intervals, histogram quantiles and gauges; `not known` for None."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -7,7 +7,7 @@ from inferload.numbers import NOT_KNOWN, number, percent
 
 
 def bracket(bounds: list[float | None] | None) -> str:
-    """A quantile of a histogram: the bucket that it lies in."""
+    """Format a quantile of a histogram as the bounds of its bucket."""
     if not bounds:
         return NOT_KNOWN
     low, high = bounds
@@ -17,7 +17,7 @@ def bracket(bounds: list[float | None] | None) -> str:
 
 
 def interval_text(low: float | None, high: float | None) -> str:
-    """An interval, an end that is not known as open."""
+    """Format an interval; unknown ends are open."""
     if low is None and high is None:
         return "open"
     if low is None or high is None:
@@ -26,7 +26,7 @@ def interval_text(low: float | None, high: float | None) -> str:
 
 
 def sureness(gate: Mapping[str, Any]) -> str:
-    """The 95 % interval of a gate's value; empty where such a value has none."""
+    """Format the 95 % interval of a gate's value; empty without one."""
     if "low" not in gate:
         return ""
     low, high = gate["low"], gate.get("high")
@@ -34,13 +34,13 @@ def sureness(gate: Mapping[str, Any]) -> str:
 
 
 def mean_max(gauge: Mapping[str, Any] | None, as_percent: bool = False) -> str:
-    """A gauge's mean and highest value in one cell."""
-    say = percent if as_percent else number
+    """Format mean and maximum of a gauge."""
+    form = percent if as_percent else number
     if not gauge or gauge.get("mean") is None:
         return NOT_KNOWN
-    return f"{say(gauge['mean'])} (max {say(gauge.get('max'))})"
+    return f"{form(gauge['mean'])} (max {form(gauge.get('max'))})"
 
 
 def words(name: str) -> str:
-    """A name of the code as words: `turns_per_s` is `turns per s`."""
+    """Replace underscores: `turns_per_s` to `turns per s`."""
     return name.replace("_", " ")

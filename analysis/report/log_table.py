@@ -1,4 +1,4 @@
-"""What a server's own log said over a run, as a table."""
+"""Table of the figures of a server log."""
 
 import numpy as np
 
@@ -28,37 +28,37 @@ _ROWS = (
 
 
 def table(log: ServerLog | None) -> Table | None:
-    """Means, lowest and highest of the log's lines; None without a log."""
+    """Mean, minimum and maximum over the lines of a log; None without a log."""
     if log is None:
         return None
     rows = []
     for label, column, share in _ROWS:
         if column in log.rows and log.rows[column].notna().any():
-            say = percent if share else number
+            form = percent if share else number
             values = log.rows[column].dropna()
             rows.append(
                 (
                     label,
-                    say(float(values.mean())),
-                    say(float(values.min())),
-                    say(float(values.max())),
+                    form(float(values.mean())),
+                    form(float(values.min())),
+                    form(float(values.max())),
                     f"{len(values):,}",
                 )
             )
     positions = [shares for _, shares in log.per_position]
-    for place in range(max((len(shares) for shares in positions), default=0)):
-        values_at = np.array([shares[place] for shares in positions if len(shares) > place])
+    for index in range(max((len(shares) for shares in positions), default=0)):
+        values_at = np.array([shares[index] for shares in positions if len(shares) > index])
         low, high = percent(float(values_at.min())), percent(float(values_at.max()))
         mean = percent(float(values_at.mean())) if len(values_at) else NOT_KNOWN
-        rows.append((f"accepted at position {place}", mean, low, high, f"{len(values_at):,}"))
+        rows.append((f"accepted at position {index}", mean, low, high, f"{len(values_at):,}"))
     note = (
-        f"From {log.name}: rates and acceptance are means since the line before, the hit rates are of the engine's last 1,000 "
-        "requests, prompt tokens are those that were computed. Its clock is taken to be in this machine's zone."
+        f"From {log.name}: rates and acceptance are means since the previous line, hit rates are of the last 1,000 requests of the "
+        "engine, prompt tokens are computed ones. Assumed time zone: that of this machine."
     )
     return Table(
         "server-log",
-        "What the server's log said",
-        ("", "mean of its lines", "lowest", "highest", "lines"),
+        "Server log",
+        ("", "mean of lines", "min", "max", "lines"),
         tuple(rows),
         note,
     )

@@ -1,4 +1,4 @@
-"""Several runs on one page: of a sweep's folder, of a folder of runs, or of runs that were named."""
+"""Page of several runs: a sweep's folder, a folder of runs, or named runs."""
 
 import os
 from collections.abc import Sequence
@@ -21,28 +21,28 @@ _NAMES = tuple(dict.fromkeys((*NAMES, *FIGURES)))
 
 
 def runs_below(folder: Path) -> list[Path]:
-    """The finished run directories of a folder that is none itself; none where there are none."""
+    """Finished run directories in a folder; none for a run directory."""
     if (folder / rundir.MANIFEST).is_file() or not folder.is_dir():
         return []
-    found = sorted(path.parent for path in folder.glob(f"[!.]*/{rundir.SUMMARY}"))
-    return [path for path in found if (path / rundir.MANIFEST).is_file() and not path.is_symlink()]
+    paths = sorted(path.parent for path in folder.glob(f"[!.]*/{rundir.SUMMARY}"))
+    return [path for path in paths if (path / rundir.MANIFEST).is_file() and not path.is_symlink()]
 
 
 def make_sweep(folder: Path) -> tuple[str, Path]:
-    """(what came of it, index.html); UsageError where no run is finished."""
+    """Write the page of a sweep; return (verdict, index.html). UsageError without a finished run."""
     primary = figure(sweep_folder.primary(folder))
     parts = []
     for name, sides in sweep_folder.read(folder, tuple(dict.fromkeys((*_NAMES, primary.name)))).items():
         comparisons = tuple(compare(sides[0], other, primary, ALL) for other in sides[1:])
         advice = section(recommend(name, sides)) if comparisons else None
         parts.append(Part(name, tuple(sides), comparisons, _links(sides, folder), advice))
-    said = [f"{part.name}: {summed_up(part.comparisons)}" for part in parts if part.comparisons]
-    verdict = "; ".join(said) or f"{folder.name}: no variant has a run beside the baseline's"
+    verdicts = [f"{part.name}: {summed_up(part.comparisons)}" for part in parts if part.comparisons]
+    verdict = "; ".join(verdicts) or f"{folder.name}: only the baseline has runs"
     return verdict, _written(folder / PAGE, html(f"Sweep {folder.resolve().name}", verdict, parts))
 
 
 def make_runs(run_dirs: Sequence[Path], folder: Path) -> tuple[str, Path]:
-    """(what it shows, index.html in the folder): a curve for each configuration that was run, by scenario."""
+    """Write the page of runs; return (summary, index.html in the folder)."""
     parts = []
     by_scenario: dict[str, dict[str, list[Run]]] = {}
     for path in run_dirs:
@@ -54,9 +54,9 @@ def make_runs(run_dirs: Sequence[Path], folder: Path) -> tuple[str, Path]:
     doubtful = sum(run.level != "valid" for part in parts for side in part.sides for run in side.runs)
     verdict = f"{len(run_dirs)} runs of {', '.join(by_scenario)}"
     if doubtful:
-        verdict += f"; the measurement of {doubtful} is not simply valid: read their pages before you use a number"
+        verdict += f"; {doubtful} of them suspect or not valid: read their pages before you use the numbers"
     folder.mkdir(parents=True, exist_ok=True)
-    return verdict, _written(folder / PAGE, html("Runs side by side", verdict, parts))
+    return verdict, _written(folder / PAGE, html("Runs", verdict, parts))
 
 
 def _configuration(run: Run) -> str:
@@ -66,7 +66,7 @@ def _configuration(run: Run) -> str:
 
 
 def _links(sides: Sequence[Side], folder: Path) -> tuple[tuple[str, str], ...]:
-    """The runs' own pages, as seen from the folder; runs without one are left out."""
+    """Names and relative paths of the reports of the runs that have one."""
     pages = [(f"{side.label} {run.label}", run.path / rundir.REPORT_HTML) for side in sides for run in side.runs]
     return tuple((name, Path(os.path.relpath(page, folder)).as_posix()) for name, page in pages if page.is_file())
 

@@ -23,7 +23,7 @@ from ..pages.tables import Table
 
 Outcome = Literal["adds up", "does not add up", "not known"]
 
-COLUMNS = ("turns by their total", "turns", "total, ms", *TITLES.values())
+COLUMNS = ("band", "turns", "total, ms", *TITLES.values())
 
 # Tolerances. The clocks of server and client never start at the same instant.
 _SLACK_MS, _SLACK_SHARE = 1.0, 0.01
@@ -81,12 +81,12 @@ def reconcile(frames: RunFrames) -> Reconciled:
     table, spans = parts(frames), idle_spans(frames)
     checks = [_turns(table)]
     if ((frames.summary or {}).get("client") or {}).get("stamps") == "user":
-        text = "reads were stamped by this process, so the front end's part contains the client delay too"
+        text = "read times are from the client process, so the front end includes the client delay"
         checks.append(Check("front end", "not known", text))
     if not spans and frames.servers:
         text = (
-            "no scrape around the measured turns shows the server idle, so its counters contain parts of turns: scrape until "
-            "the drain is over, and keep other clients away from this server"
+            "no scrape around the measured turns shows the server idle, so its counters include partial turns: scrape until the "
+            "end of the drain, without other clients"
         )
         checks.append(Check("sums", "not known", text))
     elif not spans:
@@ -101,28 +101,30 @@ def reconcile(frames: RunFrames) -> Reconciled:
 def _within(frames: RunFrames, span: IdleSpan) -> pd.DataFrame:
     """Return the parts of the turns of all phases that the server's counters contain: its turns within the span."""
     sent = frames.turns["sent_s"]
-    wanted = (sent >= span.start_s) & (sent <= span.end_s)
+    inside = (sent >= span.start_s) & (sent <= span.end_s)
     if len(frames.servers) > 1 and "target" in frames.turns:
-        wanted &= frames.turns["target"] == span.target
-    return parts(replace(frames, turns=frames.turns[wanted]), phase=None)
+        inside &= frames.turns["target"] == span.target
+    return parts(replace(frames, turns=frames.turns[inside]), phase=None)
 
 
 def _turns(table: pd.DataFrame) -> Check:
     """Check that the server's own times fit into the time that the client measured."""
     known = table[table[list(SERVER_PARTS)].notna().all(axis=1)]
     if not len(known):
-        text = "the server sent no times of its own with its answers (vLLM: --enable-per-request-metrics)"
+        text = "the server reports no times per turn (vLLM: --enable-per-request-metrics)"
         return Check("parts of a turn", "not known", text)
     # From sent on: the kernel may send a request before the client stamps it as written.
     over_ms = -(known["front_end_ms"] + known["upload_ms"]) - (_SLACK_MS + _SLACK_SHARE * known["server_ms"])
     count = int((over_ms > 0).sum())
     if count:
         worst = number(float(-(known["front_end_ms"] + known["upload_ms"]).min()))
-        text = f"{count:,} of {len(known):,} turns: the server reports up to {worst} ms more than the turn took at the client"
+        text = f"{count:,} of {len(known):,} turns: the server reports up to {worst} ms more than the client measured"
         return Check("parts of a turn", "does not add up", text)
     missing = len(table) - len(known)
-    rest = f"; {missing:,} turns have none" if missing else ""
-    return Check("parts of a turn", "adds up", f"the server's own times fit into each of {len(known):,} turns{rest}")
+    rest = f"; {missing:,} turns without server times" if missing else ""
+    return Check(
+        "parts of a turn", "adds up", f"the server times are consistent with all of {len(known):,} turns{rest}"
+    )
 
 
 def _span_checks(span: IdleSpan, table: pd.DataFrame) -> list[Check]:
@@ -139,15 +141,13 @@ def _span_checks(span: IdleSpan, table: pd.DataFrame) -> list[Check]:
 def _counts(name: str, both: tuple[int | None, int | None], span: IdleSpan) -> Check:
     client, server = both
     if server is None:
-        return Check(name, "not known", "the server does not publish it")
+        return Check(name, "not known", "not published by the server")
     if not span.turns_whole or client is None:
-        return Check(
-            name, "not known", f"server {server:,}; some turns did not end well, or were not written or counted"
-        )
-    text = f"client {client:,}, server {server:,}, from idle to idle ({number(span.end_s - span.start_s)} s)"
+        return Check(name, "not known", f"server {server:,}; some turns were unsuccessful, not written or not counted")
+    text = f"client {client:,}, server {server:,}, between idle scrapes ({number(span.end_s - span.start_s)} s)"
     if client == server:
         return Check(name, "adds up", text)
-    why = "other clients used this server too" if server > client else "the server counted less than it answered"
+    why = "other clients used this server" if server > client else "the server counted fewer than were answered"
     return Check(name, "does not add up", f"{text}: {why}")
 
 
@@ -163,11 +163,11 @@ def _means(span: IdleSpan, table: pd.DataFrame) -> Check:
         if abs(of_turns - of_histogram) > _SLACK_MS + _MEANS_SHARE * of_histogram:
             off.append(TITLES[part])
     if not means:
-        return Check(name, "not known", "the server publishes no histograms of its parts")
+        return Check(name, "not known", "the server publishes no histograms of queue, prefill and decode")
     text = f"means {', '.join(means)}"
     if off and not span.turns_whole:
         return Check(
-            name, "not known", f"{text}; some turns did not end well, and may be in the server's histograms alone"
+            name, "not known", f"{text}; some turns were unsuccessful and may be in the server's histograms only"
         )
     return Check(name, "does not add up" if off else "adds up", text + (f": {', '.join(off)} differ" if off else ""))
 
@@ -176,12 +176,12 @@ def _little(span: IdleSpan) -> list[Check]:
     """Check mean waiting = rate x mean queue time; not known with preemption: requests then wait more than once."""
     name = "Little's law, queue"
     if span.waiting_mean is None or span.queue_rate is None:
-        return [Check(name, "not known", "the server does not publish its queue")]
-    text = f"{number(span.waiting_mean)} waiting on average, {number(span.queue_rate)} by rate x queue time"
+        return [Check(name, "not known", "the server does not publish waiting requests and queue times")]
+    text = f"mean waiting {number(span.waiting_mean)}, rate x mean queue time {number(span.queue_rate)}"
     if span.preempted:
-        return [Check(name, "not known", f"{text}; requests were preempted, and wait more than once")]
+        return [Check(name, "not known", f"{text}; preempted requests wait more than once")]
     if not span.turns_whole:
-        why = "some turns did not end well: they waited too, and are in none of the server's times"
+        why = "some turns were unsuccessful: they waited but are not in the server's times"
         return [Check(name, "not known", f"{text}; {why}")]
     apart = abs(span.waiting_mean - span.queue_rate)
     holds = apart <= _LITTLE_REQUESTS + _LITTLE_SHARE * span.queue_rate
@@ -268,17 +268,17 @@ def _sum(turns: pd.DataFrame, name: str) -> int | None:
     return int(turns[name].sum()) if name in turns and len(turns) and turns[name].notna().all() else None
 
 
-def rows(found: Reconciled) -> list[tuple[str, ...]]:
+def rows(reconciled: Reconciled) -> list[tuple[str, ...]]:
     """Return a row for each band of turns; without times per turn also a row for each server's histogram means."""
-    lines = [_row(band) for band in bands(found.parts)]
-    if not found.per_turn:
-        lines += [_span_row(span) for span in found.spans if span.client_server_ms is not None]
+    lines = [_row(band) for band in bands(reconciled.parts)]
+    if not reconciled.per_turn:
+        lines += [_span_row(span) for span in reconciled.spans if span.client_server_ms is not None]
     return lines
 
 
 def _row(band: Band) -> tuple[str, ...]:
-    shown = [number(band.means[name]) for name in PARTS]
-    return (band.label, f"{band.turns:,}", number(band.total_ms), *shown)
+    means = [number(band.means[name]) for name in PARTS]
+    return (band.label, f"{band.turns:,}", number(band.total_ms), *means)
 
 
 def _span_row(span: IdleSpan) -> tuple[str, ...]:
@@ -286,48 +286,44 @@ def _span_row(span: IdleSpan) -> tuple[str, ...]:
     own = [span.server_means[name] for name in SERVER_PARTS]
     known = [value for value in own if value is not None]
     rest = span.client_server_ms - sum(known) if span.client_server_ms is not None and len(known) == 3 else None
-    label = f"{span.target} by its histograms"
+    label = f"{span.target}, histograms"
     return (label, f"{span.turns:,}", NOT_KNOWN, "", "", "", number(rest), *(number(value) for value in own))
 
 
-def source(found: Reconciled) -> str:
+def source(reconciled: Reconciled) -> str:
     """Return a sentence on the source of queue, prefill and decode."""
-    if found.per_turn:
-        return "Queue, prefill and decode are the times that the server reported with each turn."
-    if any(span.client_server_ms is not None for span in found.spans):
+    if reconciled.per_turn:
+        return "Queue, prefill and decode are reported by the server per turn."
+    if any(span.client_server_ms is not None for span in reconciled.spans):
         return (
-            "The server reported no times with its turns: queue, prefill and decode are means of its histograms between two "
-            "instants at which it was idle, over all phases."
+            "The server reported no times per turn: queue, prefill and decode are means of its histograms between two idle "
+            "scrapes, over all phases."
         )
-    return (
-        "Queue, prefill and decode are not known; server and network together are the total without the client's parts."
-    )
+    return "Queue, prefill and decode are not known; server and network are the total without the parts of the client."
 
 
-def tables(found: Reconciled) -> tuple[Table, ...]:
+def tables(reconciled: Reconciled) -> tuple[Table, ...]:
     """Return the tables of the report: latency breakdown and checks."""
-    note = (
-        f"In milliseconds: means of the turns of each band, from the planned instant to the last token. {source(found)}"
-    )
-    checks = tuple((check.name, check.outcome, check.text) for check in found.checks)
-    made = (
-        Table("parts", "Where the time of a turn went", COLUMNS, tuple(rows(found)), note),
+    note = f"In milliseconds; means of the turns of each band, planned start to last token. {source(reconciled)}"
+    checks = tuple((check.name, check.outcome, check.text) for check in reconciled.checks)
+    both = (
+        Table("parts", "Latency breakdown by total", COLUMNS, tuple(rows(reconciled)), note),
         Table("agreement", "Client and server counters", ("figure", "", ""), checks),
     )
-    return tuple(table for table in made if table.rows)
+    return tuple(table for table in both if table.rows)
 
 
-def document(found: Reconciled) -> dict[str, Any]:
+def document(reconciled: Reconciled) -> dict[str, Any]:
     """Return the content of reconcile.json."""
     return {
         "format": 1,
-        "parts_from": "turns" if found.per_turn else "histograms" if found.spans else None,
+        "parts_from": "turns" if reconciled.per_turn else "histograms" if reconciled.spans else None,
         "bands": [
             {"band": band.label, "turns": band.turns, "total_ms": band.total_ms, **band.means}
-            for band in bands(found.parts)
+            for band in bands(reconciled.parts)
         ],
-        "servers": [_span_document(span) for span in found.spans],
-        "checks": [{"check": check.name, "outcome": check.outcome, "text": check.text} for check in found.checks],
+        "servers": [_span_document(span) for span in reconciled.spans],
+        "checks": [{"check": check.name, "outcome": check.outcome, "text": check.text} for check in reconciled.checks],
     }
 
 
@@ -348,6 +344,6 @@ def _span_document(span: IdleSpan) -> dict[str, Any]:
     }
 
 
-def json_text(found: Reconciled) -> str:
+def json_text(reconciled: Reconciled) -> str:
     """Return reconcile.json as text."""
-    return json.dumps(document(found), indent=1, ensure_ascii=False, allow_nan=False) + "\n"
+    return json.dumps(document(reconciled), indent=1, ensure_ascii=False, allow_nan=False) + "\n"

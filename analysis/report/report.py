@@ -1,4 +1,4 @@
-"""Makes a run's timeline.csv, report.md and report.html. The page is one file and needs no network to be read."""
+"""Write timeline.csv, report.md and report.html of a run. The page is self-contained."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -13,7 +13,7 @@ from inferload.errors import UsageError
 from ..charts.charts import Pictures, pictures
 from ..data import frames, timeline, vllm_log
 from ..data.breakdown import PARTS
-from ..data.data_quality import doubts
+from ..data.data_quality import warnings
 from ..data.frames import RunFrames
 from ..data.partial_run import Notes
 from ..diagnosis.diagnose import Diagnoses, causes, diagnose, json_text
@@ -26,12 +26,12 @@ from . import log_table, reconcile, slowest
 from .model import ReportModel, build
 from .reconcile import Reconciled
 
-NOTHING = Reconciled(pd.DataFrame(columns=["turn_id", "target", "total_ms", *PARTS, "server_ms"]), (), ())
+EMPTY = Reconciled(pd.DataFrame(columns=["turn_id", "target", "total_ms", *PARTS, "server_ms"]), (), ())
 
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What was made, and the verdict that stands first in it."""
+    """Verdict and paths of a report."""
 
     verdict: str
     markdown: Path
@@ -40,66 +40,68 @@ class Report:
 
 
 @dataclass(frozen=True, slots=True)
-class Wish:
+class ReportOptions:
     """Options of a report."""
 
-    minute: int | None = None  # the minute whose turns are shown as lanes
+    minute: int | None = None  # minute of the chart of turns
     server_log: Path | None = None  # vLLM's log
     vllm_bench: Path | None = None  # file to write in the format of `vllm bench serve --save-result`
 
 
-def make(run_dir: Path, wish: Wish = Wish()) -> Report:
-    """Read a run directory and write its files into it; UsageError where it cannot be read or written."""
-    run = frames.load(run_dir, wish.server_log)
-    made = write(run, run_dir, wish)
-    if wish.vllm_bench is not None:
-        vllmbench.write(run, wish.vllm_bench)
-    return made
+def make(run_dir: Path, options: ReportOptions = ReportOptions()) -> Report:
+    """Write the report of a run directory; UsageError if it cannot be read or written."""
+    run = frames.load(run_dir, options.server_log)
+    report = write(run, run_dir, options)
+    if options.vllm_bench is not None:
+        vllmbench.write(run, options.vllm_bench)
+    return report
 
 
-def make_of_locust(prefix: Path, scrapes: Sequence[Path], out: Path | None, wish: Wish) -> Report:
-    """A report of plain Locust's CSV files, into `out`, or PREFIX-report where that is None; UsageError as above."""
+def make_of_locust(prefix: Path, scrapes: Sequence[Path], out: Path | None, options: ReportOptions) -> Report:
+    """Write the report of plain Locust's CSV files to `out` (default: PREFIX-report); UsageError as in `make`."""
     run = locust_csv.load(prefix, scrapes)
-    if wish.server_log is not None:
-        run = replace(run, log=vllm_log.read(wish.server_log, run.start_wall_ns, run.end_s))
-    found = locust_csv.prefix_of(prefix)
-    folder = out or found.with_name(found.name + "-report")
+    if options.server_log is not None:
+        run = replace(run, log=vllm_log.read(options.server_log, run.start_wall_ns, run.end_s))
+    resolved = locust_csv.prefix_of(prefix)
+    folder = out or resolved.with_name(resolved.name + "-report")
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise UsageError(f"--out {folder}: {error.strerror}; name a directory that can be made") from error
+        raise UsageError(f"--out {folder}: {error.strerror}; name another directory") from error
     table = locust_csv.table(prefix)
-    return write(run, folder, wish, () if table is None else (table,))
+    return write(run, folder, options, () if table is None else (table,))
 
 
-def write(run: RunFrames, folder: Path, wish: Wish, tables: tuple[Table, ...] = ()) -> Report:
-    """A run's files; UsageError where they cannot be written. `tables`: more of them, which stand first."""
-    found = Notes((*run.notes, *doubts(run)))
+def write(run: RunFrames, folder: Path, options: ReportOptions, tables: tuple[Table, ...] = ()) -> Report:
+    """Write the files of a report; UsageError if they cannot be written. `tables`: placed before the others."""
+    notes = Notes((*run.notes, *warnings(run)))
     table = timeline.build(run)
-    diagnoses = found.unless_damaged("what held it back", lambda: diagnose(run)) or Diagnoses()
-    reconciled = found.unless_damaged("whether client and server agree", lambda: reconcile.reconcile(run)) or NOTHING
+    diagnoses = notes.unless_damaged("the diagnosis", lambda: diagnose(run)) or Diagnoses()
+    reconciled = (
+        notes.unless_damaged("the comparison of client and server counters", lambda: reconcile.reconcile(run)) or EMPTY
+    )
     more = (
-        *(found.unless_damaged("where the time went", lambda: reconcile.tables(reconciled)) or ()),
-        found.unless_damaged("the slowest turns", lambda: slowest.table(run)),
+        *(notes.unless_damaged("the latency breakdown", lambda: reconcile.tables(reconciled)) or ()),
+        notes.unless_damaged("the slowest turns", lambda: slowest.table(run)),
         log_table.table(run.log),
     )
-    drawn = pictures(run, table, reconciled.parts, found, wish.minute)
-    model = build(run.path, run.manifest, run.summary, found.all(), causes(diagnoses), marks=run.marks)
-    model = replace(model, tables=(*tables, *model.tables, *(one for one in more if one is not None)))
-    made = Report(model.verdict, folder / rundir.REPORT_MD, folder / rundir.REPORT_HTML, folder / rundir.TIMELINE)
+    drawn = pictures(run, table, reconciled.parts, notes, options.minute)
+    model = build(run.path, run.manifest, run.summary, notes.all(), causes(diagnoses), marks=run.marks)
+    model = replace(model, tables=(*tables, *model.tables, *(table for table in more if table is not None)))
+    report = Report(model.verdict, folder / rundir.REPORT_MD, folder / rundir.REPORT_HTML, folder / rundir.TIMELINE)
     try:
-        timeline.write(table, made.timeline)
+        timeline.write(table, report.timeline)
         rundir.write_text(folder / rundir.DIAGNOSIS, json_text(diagnoses))
         rundir.write_text(folder / rundir.RECONCILE, reconcile.json_text(reconciled))
-        rundir.write_text(made.markdown, markdown(model, run.marks))
-        rundir.write_text(made.html, html(model, run.marks, drawn))
+        rundir.write_text(report.markdown, markdown(model, run.marks))
+        rundir.write_text(report.html, html(model, run.marks, drawn))
     except OSError as error:
         raise UsageError(f"report of {folder}: {error.strerror}; make the directory writable") from error
-    return made
+    return report
 
 
 def markdown(model: ReportModel, marks: list[dict[str, Any]]) -> str:
-    """The report as Markdown, tables only."""
+    """Report as Markdown, tables only."""
     terms = Terms()
     for table in model.tables:
         for word in (*table.columns, *(row[0] for row in table.rows)):
@@ -108,8 +110,10 @@ def markdown(model: ReportModel, marks: list[dict[str, Any]]) -> str:
 
 
 def html(model: ReportModel, marks: list[dict[str, Any]], drawn: Pictures, plotly: str | None = None) -> str:
-    """The report as one page. `plotly`: as of `shell.html`."""
-    held = drawn.lanes
-    lanes = None if held is None else {"columns": held.columns, "minutes": held.minutes, "end_s": held.end_s}
-    chosen = None if held is None else held.chosen
+    """Report as HTML. `plotly`: as in `shell.html`."""
+    minutes = drawn.lanes
+    lanes = (
+        None if minutes is None else {"columns": minutes.columns, "minutes": minutes.minutes, "end_s": minutes.end_s}
+    )
+    chosen = None if minutes is None else minutes.chosen
     return shell.html("report.html.j2", drawn.drawn, plotly, model=model, marks=marks, lanes=lanes, chosen=chosen)

@@ -1,4 +1,4 @@
-"""The picture of a search over the load that was asked: attainment, latency against its limit, throughput and goodput."""
+"""Chart of a search over the load: attainment, latency relative to its limit, throughput and goodput."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -6,39 +6,48 @@ from typing import Any
 from ..charts.chart import BLUE, GREEN, GREY, ORANGE, RED, VIOLET, Figure, Picture
 
 _NOTE = (
-    "Bars: intervals at the error of the load's latest run. Cross: turns in flight grew. Green: the highest load that holds the "
-    "SLO; red: the lowest that does not; blue, dashed: the estimate. Dashed across: the SLO."
+    "Bars: intervals at the error level of the last run of a load. Cross: turns in flight grew. Green: highest load that holds the "
+    "SLO; red: lowest that breaks it; blue, dashed: estimate. Dashed horizontal: SLO."
 )
 _COLOURS = (BLUE, ORANGE, GREEN, VIOLET, RED)
-_KEPT, _FIGURES, _RATES = "", "2", "3"  # the panels, by the ends of their axes' names
-_PANELS = {_KEPT: "kept the limit, %", _FIGURES: "of its limit, %", _RATES: "turns/s"}
-_PANEL_PX, _TOP = 273, 300.0  # of a limit, %: more is beyond the panel
+_SHARE, _FIGURES, _RATES = "", "2", "3"  # panels by axis suffix
+_PANELS = {_SHARE: "within limit, %", _FIGURES: "of its limit, %", _RATES: "turns/s"}
+_PANEL_PX, _TOP = 273, 300.0  # upper end of the axis, % of a limit
 
 
-def picture(found: Mapping[str, Any]) -> Picture | None:
-    """None where no point was measured."""
-    points = [point for point in found["points"] if point["turns_per_s"] is not None]
+def picture(document: Mapping[str, Any]) -> Picture | None:
+    """Chart of a search; None without a measured point."""
+    points = [point for point in document["points"] if point["turns_per_s"] is not None]
     if not points:
         return None
-    labels = list(dict.fromkeys(one["label"] for point in points for one in point["conditions"]))
+    labels = list(dict.fromkeys(entry["label"] for point in points for entry in point["conditions"]))
     data = []
-    for place, label in enumerate(labels):
-        colour = _COLOURS[place % len(_COLOURS)]
+    for index, label in enumerate(labels):
+        colour = _COLOURS[index % len(_COLOURS)]
         rows = [
-            (point, one) for point in points for one in point["conditions"] if one["label"] == label and one["values"]
+            (point, entry)
+            for point in points
+            for entry in point["conditions"]
+            if entry["label"] == label and entry["values"]
         ]
         data += [trace for trace in (_attainment(rows, label, colour), _figures(rows, label, colour)) if trace["x"]]
-    panels = _panels(found)
+    panels = _panels(document)
     data += _throughput(points)
     data += _overloaded(points, panels[0])
     terms = ("turns per s", "goodput turns per s")
-    return Picture("curve", "Over the load", _NOTE, {"data": data, "layout": _layout(found, points, panels)}, terms)
+    return Picture(
+        "curve",
+        "Attainment and throughput by load",
+        _NOTE,
+        {"data": data, "layout": _layout(document, points, panels)},
+        terms,
+    )
 
 
-def _panels(found: Mapping[str, Any]) -> list[str]:
-    """A mean is kept or not as a whole: where the SLO has nothing but means no share of turns kept a limit."""
-    conditions = [one for point in found["points"] for one in point["conditions"]]
-    means = bool(conditions) and all(one["share"] is None for one in conditions)
+def _panels(document: Mapping[str, Any]) -> list[str]:
+    """Panels of the chart: an SLO of means only has no share of turns within a limit."""
+    conditions = [entry for point in document["points"] for entry in point["conditions"]]
+    means = bool(conditions) and all(entry["share"] is None for entry in conditions)
     return [_FIGURES, _RATES] if means else list(_PANELS)
 
 
@@ -47,22 +56,22 @@ Rows = list[tuple[dict[str, Any], dict[str, Any]]]
 
 def _attainment(rows: Rows, label: str, colour: str) -> Figure:
     values = [
-        (point["level"], [_times(one[name], 100) for name in ("value", "low", "high")])
-        for point, one in rows
-        if one["share"]
+        (point["level"], [_times(entry[name], 100) for name in ("value", "low", "high")])
+        for point, entry in rows
+        if entry["share"]
     ]
     return _trace(values, f"{label} within its limit", colour, "")
 
 
 def _figures(rows: Rows, label: str, colour: str) -> Figure:
     names = ("figure", "figure_low", "figure_high")
-    known = [(point, one) for point, one in rows if one["figure"] is not None]
-    values = [(point["level"], [_times(one[name], 100 / one["limit"]) for name in names]) for point, one in known]
+    known = [(point, entry) for point, entry in rows if entry["figure"] is not None]
+    values = [(point["level"], [_times(entry[name], 100 / entry["limit"]) for name in names]) for point, entry in known]
     return _trace(values, label, colour, "2")
 
 
 def _trace(values: list[tuple[float, list[float | None]]], label: str, colour: str, axis: str) -> Figure:
-    """(load, [value, low, high]) as points with their intervals; an end that is not known is not drawn."""
+    """Points (load, [value, low, high]) with intervals; unknown ends are not drawn."""
     middles = [_or(three[0], 0.0) for _, three in values]
     lows = [middle - _or(three[1], middle) for (_, three), middle in zip(values, middles, strict=True)]
     highs = [_or(three[2], middle) - middle for (_, three), middle in zip(values, middles, strict=True)]
@@ -91,14 +100,14 @@ def _trace(values: list[tuple[float, list[float | None]]], label: str, colour: s
 
 
 def _throughput(points: list[dict[str, Any]]) -> list[Figure]:
-    found = []
+    traces = []
     for key, name, colour in (
-        ("turns_per_s", "ended", GREY),
+        ("turns_per_s", "successful", GREY),
         ("goodput_turns_per_s", "met every limit (goodput)", BLUE),
     ):
         rows = [point for point in points if point[key] is not None]
         if rows:
-            found.append(
+            traces.append(
                 {
                     "type": "scatter",
                     "mode": "lines+markers",
@@ -113,22 +122,22 @@ def _throughput(points: list[dict[str, Any]]) -> list[Figure]:
                     "hovertemplate": "%{y:.4g}",
                 }
             )
-    return found
+    return traces
 
 
 def _overloaded(points: list[dict[str, Any]], panel: str) -> list[Figure]:
-    """Loads above the server's capacity have no value: a cross at that edge of the first panel where nothing is kept."""
+    """Overloaded points have no value: a cross at the failing edge of the first panel."""
     levels = [point["level"] for point in points if point["verdict"] == "overloaded"]
     if not levels:
         return []
     marker = {"color": RED, "symbol": "x", "size": 10}
-    place = {"xaxis": "x", "yaxis": f"y{panel}", "legend": f"legend{panel}", "cliponaxis": False}
-    place |= {"hovertemplate": "turns in flight grew"}
-    data = {"x": levels, "y": [0.0 if panel == _KEPT else _TOP] * len(levels), "marker": marker}
-    return [{"type": "scatter", "mode": "markers", "name": "overloaded", **data, **place}]
+    axes = {"xaxis": "x", "yaxis": f"y{panel}", "legend": f"legend{panel}", "cliponaxis": False}
+    axes |= {"hovertemplate": "turns in flight grew"}
+    data = {"x": levels, "y": [0.0 if panel == _SHARE else _TOP] * len(levels), "marker": marker}
+    return [{"type": "scatter", "mode": "markers", "name": "overloaded", **data, **axes}]
 
 
-def _layout(found: Mapping[str, Any], points: list[dict[str, Any]], panels: list[str]) -> Figure:
+def _layout(document: Mapping[str, Any], points: list[dict[str, Any]], panels: list[str]) -> Figure:
     gap = 0.225 / len(panels)
     height = (1 - gap * len(panels)) / len(panels)
     layout: Figure = {
@@ -136,7 +145,7 @@ def _layout(found: Mapping[str, Any], points: list[dict[str, Any]], panels: list
         "margin": {"l": 58, "r": 14, "t": 30, "b": 46},
         "hovermode": "x unified",
         "hoversubplots": "axis",
-        "xaxis": {"title": {"text": found["unit"]}, "type": "log", "anchor": "y3", **_ticks(points)},
+        "xaxis": {"title": {"text": document["unit"]}, "type": "log", "anchor": "y3", **_ticks(points)},
         "paper_bgcolor": "rgba(0,0,0,0)",
         "plot_bgcolor": "rgba(0,0,0,0)",
         "modebar": {"bgcolor": "rgba(0,0,0,0)", "color": GREY, "activecolor": BLUE},
@@ -148,12 +157,12 @@ def _layout(found: Mapping[str, Any], points: list[dict[str, Any]], panels: list
         layout[f"yaxis{name}"] = axis
         layout[f"legend{name}"] = {"orientation": "h", "x": 1, "xanchor": "right", "y": top, "yanchor": "bottom"}
     layout["yaxis2"]["range"] = [0, _TOP]
-    layout["shapes"] = _lines(found)
+    layout["shapes"] = _lines(document)
     return layout
 
 
 def _ticks(points: list[dict[str, Any]]) -> Figure:
-    """The loads that were tried, as far as their labels do not meet."""
+    """Tested loads whose labels do not overlap."""
     levels: list[float] = []
     for level in sorted(point["level"] for point in points):
         if not levels or level / levels[-1] > 1.12:
@@ -161,11 +170,13 @@ def _ticks(points: list[dict[str, Any]]) -> Figure:
     return {"tickvals": levels, "ticktext": [f"{level:.3g}" for level in levels]}
 
 
-def _lines(found: Mapping[str, Any]) -> list[Figure]:
+def _lines(document: Mapping[str, Any]) -> list[Figure]:
     shapes = [_across("y2", 100.0)]
-    wanted = {one["share"] for point in found["points"] for one in point["conditions"] if one["share"] is not None}
-    shapes += [_across("y", 100 * share) for share in sorted(wanted)]
-    answer = found["answer"] or {}
+    shares = {
+        entry["share"] for point in document["points"] for entry in point["conditions"] if entry["share"] is not None
+    }
+    shapes += [_across("y", 100 * share) for share in sorted(shares)]
+    answer = document["answer"] or {}
     for level, colour, dash in (
         (answer.get("holds"), GREEN, "solid"),
         (answer.get("breaks"), RED, "solid"),

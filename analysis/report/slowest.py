@@ -1,4 +1,4 @@
-"""The slowest turns of a run, a row each."""
+"""Table of the slowest turns of a run."""
 
 from typing import Any
 
@@ -28,7 +28,7 @@ COLUMNS = (
 
 
 def table(run: RunFrames) -> Table | None:
-    """Slowest first by E2E from the plan, of answered turns of the measure phase; None without any."""
+    """Slowest successful turns of the measure phase by E2E from the plan; None without any."""
     turns = run.turns
     if not len(turns) or "phase" not in turns:
         return None
@@ -38,8 +38,8 @@ def table(run: RunFrames) -> Table | None:
     slowest = chosen.nlargest(SHOWN, "e2e_planned_ms")
     gaps_ms = _longest_gaps(run, slowest.index.to_numpy())
     rows = tuple(_row(turn, gap) for (_, turn), gap in zip(slowest.iterrows(), gaps_ms, strict=True))
-    note = "By their E2E from the plan; turns of the measure phase that ended well, without cancelled ones."
-    return Table("slowest", "The slowest turns", COLUMNS, rows, note)
+    note = "By E2E from the plan; successful turns of the measure phase, without cancelled ones."
+    return Table("slowest", "Slowest turns", COLUMNS, rows, note)
 
 
 def _longest_gaps(run: RunFrames, rows: np.ndarray[Any, Any]) -> list[float | None]:

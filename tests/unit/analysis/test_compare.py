@@ -350,7 +350,7 @@ def test_results_of_other_clients_are_sides(name: str) -> None:
     [
         ({"completed": 0, "failed": 560, "mean_ttft_ms": 0.0}, None, "560 of its 560 requests failed"),
         ({"mean_ttft_ms": float("nan")}, None, ""),
-        ({"failed": 140}, 50.0, "140 of its 700 requests failed, and are in no latency"),
+        ({"failed": 140}, 50.0, "140 of its 700 requests failed and are not in the latencies"),
     ],
 )
 def test_what_a_result_of_another_client_cannot_say_is_not_known(
@@ -369,20 +369,20 @@ def test_what_a_result_of_another_client_cannot_say_is_not_known(
         (
             "aiperf",
             {"request_count": {"avg": 380.0}, "error_request_count": {"avg": 20.0}},
-            ["20 of its 400 requests failed, and are in no latency"],
+            ["20 of its 400 requests failed and are not in the latencies"],
         ),
         (
             "aiperf",
             {"error_summary": [{"count": 3}, {"count": 2}], "was_cancelled": True},
-            ["5 of its requests failed, and are in no latency", "it was broken off before its end"],
+            ["5 of its requests failed and are not in the latencies", "it was cancelled before its end"],
         ),
         ("aiperf", {"request_count": {"avg": 400.0}, "error_summary": [], "was_cancelled": False}, []),
         (
             "guidellm",
             {"request_totals": {"successful": 380, "incomplete": 19, "errored": 20, "total": 419}},
             [
-                "20 of its 400 requests failed, and are in no latency",
-                "19 of its requests were not over when it ended, and are in no latency",
+                "20 of its 400 requests failed and are not in the latencies",
+                "19 of its requests were unfinished at the end and are not in the latencies",
             ],
         ),
         ("guidellm", {"request_totals": {"successful": 400, "incomplete": 0, "errored": 0, "total": 400}}, []),
@@ -480,7 +480,7 @@ def test_published_tables_come_out_with_their_own_percentages(table: str) -> Non
 
 @pytest.mark.parametrize("name", ["p95(ttft_ms){agent}", "preemptions", "max(requests_waiting)"])
 def test_a_figure_of_a_class_or_of_a_server_is_not_compared(name: str) -> None:
-    with pytest.raises(GateError, match="runs are compared by figures of all turns"):
+    with pytest.raises(GateError, match="comparisons use figures of all turns"):
         figure(name)
 
 

@@ -91,7 +91,7 @@ def test_a_window_without_a_scrape_has_no_diagnosis_of_its_server(tmp_path: Path
 
 def test_a_counter_that_begins_anew_never_makes_a_negative_rate(tmp_path: Path) -> None:
     path = scraped(synthetic.write(tmp_path / "run"), lambda at_s: 1e6 + 84 * at_s if at_s < 6 else 84 * (at_s - 6), 12)
-    assert "restarted, or its counters began anew, before 6 s" in notes_of(path)
+    assert "restarted, or its counters were reset, before 6 s" in notes_of(path)
     known = [float(rate) for rate in rates(path)]
     assert known[:5] + known[7:] == [84.0] * 10
     assert all(0 <= rate <= 84 for rate in known)
@@ -119,7 +119,7 @@ def test_clocks_20_s_apart_without_an_offset_are_said(tmp_path: Path) -> None:
     path = clocks(tmp_path / "run", 20.0, workers=[{"name": "w0", "clock_offset_ns": 0}])
     said = notes_of(path)
     assert "the clock offset of worker w1 is not known" in said
-    assert "turns of worker w1 lie up to 19 s outside the run" in said
+    assert "turns of worker w1 are up to 19 s outside the run" in said
     assert "worker w0" not in said
 
 

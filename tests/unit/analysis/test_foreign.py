@@ -17,7 +17,7 @@ import synthetic_run as synthetic
 from inferload.analysis.comparison import comparable, sides
 from inferload.analysis.data import frames, timeline, vllm_log
 from inferload.analysis.interop import imported, locust_csv, vllm_bench
-from inferload.analysis.report.report import Wish, make, slowest
+from inferload.analysis.report.report import ReportOptions, make, slowest
 from inferload.deploy.simulator.server import server_log
 from paths import DATA
 
@@ -82,7 +82,7 @@ def test_a_date_that_there_is_not_is_passed_over() -> None:
     assert vllm_log.parse(wrong) == []
     leap = stamped(5, FIRST).replace(datetime.fromtimestamp(START_S + 5).strftime("%m-%d"), "02-29")
     at_ns = int(datetime(2026, 2, 28).timestamp()) * 10**9  # no leap year beside it
-    assert len(vllm_log.place("log", vllm_log.parse(leap), at_ns).rows) == 1
+    assert len(vllm_log.on_run_clock("log", vllm_log.parse(leap), at_ns).rows) == 1
 
 
 def test_the_simulators_log_is_read_as_vllms() -> None:
@@ -113,7 +113,7 @@ def test_a_log_stands_in_the_timeline_of_its_run(run_dir: Path, tmp_path: Path) 
     assert table["generation_tok_per_s@log"].tolist()[:10] == pytest.approx(
         [84.0] * 4 + [164.0] * 5 + [np.nan], nan_ok=True
     )
-    made = make(run_dir, Wish(server_log=log))
+    made = make(run_dir, ReportOptions(server_log=log))
     assert "accepted at position 3" in made.markdown.read_text()
     assert "usage @log" in made.html.read_text()
 
@@ -121,7 +121,7 @@ def test_a_log_stands_in_the_timeline_of_its_run(run_dir: Path, tmp_path: Path) 
 def test_a_log_of_another_time_or_of_something_else_is_refused(run_dir: Path, tmp_path: Path) -> None:
     log = tmp_path / "vllm.log"
     log.write_text(stamped(7200, FIRST))
-    with pytest.raises(UsageError, match=r"lie outside the run.*TZ"):
+    with pytest.raises(UsageError, match=r"are outside the run.*TZ"):
         frames.load(run_dir, log)
     log.write_text("hello\n")
     with pytest.raises(UsageError, match="no line with 'Avg prompt throughput'"):
@@ -157,7 +157,7 @@ def test_plain_locust_has_a_report_that_says_what_it_lacks(prefix: Path, capsys:
     scrape.mkdir()
     write_part(scrape, 0, synthetic.scrapes())
     assert main(["report", "--locust-csv", str(prefix.parent), "--scrape", str(scrape)]) == 0
-    assert capsys.readouterr().out.startswith("Locust's CSV files alone: no turn was timed by inferload")
+    assert capsys.readouterr().out.startswith("Locust's CSV files only: without turns of inferload")
     folder = prefix.with_name("load-report")
     markdown = (folder / rundir.REPORT_MD).read_text()
     assert "## Requests by Locust (by Locust alone)" in markdown
@@ -204,10 +204,10 @@ def test_what_is_no_history_of_locust_is_refused(tmp_path: Path, content: str, s
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        ([], "one of the two"),
-        (["RUN", "--locust-csv", "x"], "one of the two"),
-        (["RUN", "--out", "x"], "belong to --locust-csv"),
-        (["RUN", "RUN", "--vllm-bench", "x.json"], "one run directory"),
+        ([], "name either run directories or"),
+        (["RUN", "--locust-csv", "x"], "name either run directories or"),
+        (["RUN", "--out", "x"], "require --locust-csv"),
+        (["RUN", "RUN", "--vllm-bench", "x.json"], "a single run directory"),
         (["--locust-csv", "nowhere"], "no nowhere_stats_history.csv"),
     ],
 )
@@ -311,5 +311,5 @@ def test_a_cancelled_turn_has_no_latency_in_the_vllm_bench_form(run_dir: Path, t
 
 def test_a_run_without_measured_turns_has_no_vllm_bench_form(tmp_path: Path) -> None:
     run = frames.load(synthetic.write(tmp_path / "run", killed=True))
-    with pytest.raises(UsageError, match="no end of its measure phase"):
+    with pytest.raises(UsageError, match="no end of the measure phase"):
         vllm_bench.document(run)

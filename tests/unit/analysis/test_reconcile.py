@@ -136,7 +136,7 @@ def test_without_times_per_turn_the_histograms_speak_from_idle_to_idle(run: RunF
     assert (found.spans[0].start_s, found.spans[0].end_s) == (0.25, 14.0)
     assert rows(found)[-1][-4:] == ("34", "10", "60", "395")
     assert rows(found)[0][-4:] == ("not known",) * 4
-    assert "means of its histograms between two instants" in source(found)
+    assert "means of its histograms between two idle scrapes" in source(found)
 
 
 @pytest.mark.parametrize(
@@ -181,7 +181,7 @@ def test_the_documents_of_a_report_hold_the_parts(tmp_path: Path) -> None:
     folder = synthetic.write(tmp_path / "run")
     made = report.make(folder)
     page = made.markdown.read_text()
-    assert "## Where the time of a turn went" in page
+    assert "## Latency breakdown by total" in page
     assert "## Client and server counters" in page
     kept = json.loads((folder / rundir.RECONCILE).read_text())
     assert kept["bands"][0]["total_ms"] == pytest.approx(502)

@@ -120,7 +120,7 @@ def test_a_summary_that_is_not_whole_is_refused_by_name(
 ) -> None:
     folder = synthetic_run.write(tmp_path / "r", document or {"x": 1})
     assert cli.main(["report", str(folder), "--junit", str(tmp_path / "j.xml")]) == 2
-    assert f"summary.json: has no {missing}; is " in capsys.readouterr().err
+    assert f"summary.json: no {missing}; is " in capsys.readouterr().err
 
 
 def test_files_of_an_earlier_run_are_removed_and_one_that_cannot_be_written_is_refused(tmp_path: Path) -> None:
