@@ -25,8 +25,8 @@ _RATES = (
     ("output tok per s", "tok/s", "output tokens received in the window / its length"),
     ("input tok per s", "tok/s", "prompt tokens of turns with their first token in the window / its length"),
     ("goodput turns per s", "1/s", "successful turns that ended in the window within all limits of the SLO / its length"),
-    ("slo attainment", "%", "turns within all limits of the SLO / turns planned in the window, including dropped and failed ones. In an open "
-     "loop TTFT is measured from the planned start"),
+    ("slo attainment", "%", "turns within all limits of the SLO / turns planned in the window, including dropped and failed "
+     "ones. In an open loop TTFT is measured from the planned start"),
     ("turns with a stall (a gap over 250 ms)", "", "turns with two output events more than 250 ms apart"),
     ("longest gap, ms", "ms", "longest time between two output events of a turn"),
     ("tokens per event, mean", "", "output tokens / output events; above 1 the server sends several tokens per event"),
