@@ -5,8 +5,8 @@ import random
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from chat_events import ANSWER, DONE, event
 from scripted_server import HEAD, chunk, chunked
-from test_wire_turn import ANSWER, DONE, event
 
 BLOCK = 65_536
 BODY = HEAD + b"Transfer-Encoding: chunked\r\n\r\n"

@@ -16,9 +16,9 @@ from typing import Any, NamedTuple
 
 import gevent
 import gevent.socket
+from chat_events import ANSWER
 from fuzz_replies import Case
 from scripted_server import chunked
-from test_wire_turn import ANSWER
 
 from inferload.client.client import Client, ClientSettings
 from inferload.client.connection import reader_choice

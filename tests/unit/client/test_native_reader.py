@@ -16,8 +16,8 @@ from pathlib import Path
 import gevent
 import psutil
 import pytest
+from chat_events import ANSWER, event
 from scripted_server import HEAD, ScriptedServer, chunk, chunked, send
-from test_wire_turn import ANSWER, event
 
 from inferload.client.client import Client, ClientSettings
 from inferload.client.connection import reader_choice

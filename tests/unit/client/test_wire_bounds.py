@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterator
 import gevent
 import psutil
 import pytest
+from chat_events import ANSWER, CHUNKED, event
 from scripted_server import HEAD, Script, ScriptedServer, chunk, chunked, send
-from test_wire_turn import ANSWER, CHUNKED, event
 
 from inferload.client.client import Client, ClientSettings, TurnTimeouts
 from inferload.client.connection import reader_choice
