@@ -14,11 +14,12 @@ from locust import events
 
 from inferload.errors import UsageError
 from inferload.escaping import escaped
-from inferload.locust import options, user_classes, web_page
+from inferload.locust import options, user_classes
 from inferload.locust.adapters import adaptations, compat, fault_logs, logs
 from inferload.locust.options import CheckedOptions
 from inferload.locust.user_classes import program_of
 from inferload.locust.users import InferenceUser
+from inferload.locust.web import page
 from inferload.master.controller import CTRL_C, Controller
 from inferload.process.run_spec import LoadOptions, RunOptions
 from inferload.process.settings import ProcessSettings
@@ -97,7 +98,7 @@ class _Plugin:
         if not hasattr(runner, "clients"):
             environment.inferload_worker = Worker(environment, own)
         if web_ui is not None:
-            web_page.attach(web_ui, controller, own.redaction)
+            page.attach(web_ui, controller, own.redaction)
 
 
 def _begin_worker(environment: Any, own: ProcessSettings, scenario: str | None) -> None:
