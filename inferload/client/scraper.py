@@ -57,7 +57,7 @@ class Scrape:
 
 
 def gauges(samples: list[Sample]) -> dict[str, float]:
-    """Return the figures of the live display over all engines: the maximum of KV usage, the sum of everything else.
+    """Return the figures of the live display over all engines: the sum, but of KV usage the maximum, and of GPU use the mean.
 
     Metrics that the server does not publish are absent; `_total` values are counters since its start.
     """
@@ -73,10 +73,13 @@ def gauges(samples: list[Sample]) -> dict[str, float]:
         "preemptions_total": names.PREEMPTIONS,
         "prompt_tokens_total": names.PROMPT_TOKENS,
         "generation_tokens_total": names.GENERATION_TOKENS,
+        "gpu_power_w": names.GPU_POWER,
     }
     figures = {name: sum(values[metric]) for name, metric in shown.items() if metric in values}
     if names.KV_CACHE_USAGE in values:
         figures["kv_cache_usage"] = max(values[names.KV_CACHE_USAGE])
+    if names.GPU_USE in values:
+        figures["gpu_use"] = sum(values[names.GPU_USE]) / len(values[names.GPU_USE]) / 100
     return figures
 
 

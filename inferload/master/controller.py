@@ -25,6 +25,7 @@ from inferload.master.lifecycle import cache_passes, worker_setup
 from inferload.master.lifecycle.preflight import Preflight, preflight
 from inferload.master.lifecycle.run import MasterRun
 from inferload.master.lifecycle.run_state import RunDirectory
+from inferload.master.live import LiveRun
 from inferload.process.run_spec import FormValues, LoadOptions, RunOptions, RunSpec, resolve
 from inferload.process.settings import ProcessSettings
 from inferload.results import ci
@@ -64,6 +65,7 @@ class Controller:
         self.load_options = load_options
         self.run: MasterRun | None = None
         self.result: RunResult | None = None
+        self.live: LiveRun | None = None  # of the current run, or of the last one; None without a web UI
         self.trouble: str | None = None  # why the last start was refused
         self._own = own
         self._run_options = run_options
@@ -222,6 +224,8 @@ class Controller:
         finally:
             self.preparing = self._load_awaited = False
             self.run = None
+            if self.live is not None:
+                self.live.over = True
             self._write_outputs(summaries)
             self._load_begun.set()
             self._idle.set()
@@ -319,12 +323,17 @@ class Controller:
                 f"run directory {run.directory.path}: {rundir.reason(error)}; name another with --run-dir"
             ) from error
         end_progress = progress.begin(run, status_lines=self._headless)
+        live = self.live = None if self._headless else LiveRun(run)
         try:
             run.conduct(self._start_users)
         finally:
             end_progress()
+            if live is not None:
+                live.close()
         history.finish(run.totals.errors.texts)
         result = finale.conclude(run, history.errors)
+        if live is not None:
+            live.ended(result)
         level = _LEVELS[result.judged.state]
         why = [(level, line) for line in ci.explanation(result.document, _MAX_REASONS)]
         self._log_last(*why, (logging.INFO, f"report: {result.page}"), (level, result.judged.headline))

@@ -12,6 +12,7 @@ from inferload.client.connection.redaction import Redaction, without_userinfo
 from inferload.errors import UsageError
 from inferload.escaping import escaped
 from inferload.locust.adapters import compat
+from inferload.locust.web import live
 from inferload.master.controller import Controller
 from inferload.measure.clock import wall_ns
 
@@ -30,6 +31,7 @@ def attach(web_ui: Any, controller: Controller, redaction: Redaction) -> None:
     app.after_request(lambda response: _redacted(_after(controller, response, base), redaction))
     app.add_url_rule(f"{base}/inferload/{_SCRIPT}", "inferload_script", guarded(_script))
     app.add_url_rule(f"{base}/inferload/status", "inferload_status", guarded(lambda: jsonify(status(controller))))
+    live.attach(web_ui, controller, base)
     app.add_url_rule(f"{base}/inferload/form", "inferload_form", guarded(lambda: jsonify(form_values(controller))))
 
 
@@ -93,7 +95,9 @@ def _after(controller: Controller, response: Response, base: str) -> Response:
         response.set_data(json.dumps(document))
     if response.mimetype == "text/html" and request.path in (base, f"{base}/"):
         page = response.get_data(as_text=True)
-        response.set_data(compat.with_script(page, f"{base}/inferload/{_SCRIPT}"))
+        for script in (_SCRIPT, f"static/{live.TAB_SCRIPT}"):
+            page = compat.with_script(page, f"{base}/inferload/{script}")
+        response.set_data(page)
     return response
 
 

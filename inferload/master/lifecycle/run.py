@@ -16,6 +16,7 @@ from gevent.event import Event
 
 from inferload import rundir
 from inferload.content.data import Notes
+from inferload.live.recorder import Recorder
 from inferload.locust.adapters import adaptations, compat
 from inferload.locust.adapters.adaptations import Adaptation
 from inferload.locust.adapters.fault_logs import first_of_each
@@ -48,7 +49,6 @@ from inferload.process.messages import Report, windows_to_wire
 from inferload.process.run_spec import RunSpec
 from inferload.process.settings import ProcessSettings
 from inferload.results.abort_conditions import AbortReached, AbortWatch
-from inferload.results.rolling_stats import Recent
 from inferload.statistics.steady_state import Steadiness
 from inferload.summarise.counts import Arm, Others
 from inferload.verdict.failures import add_message
@@ -82,7 +82,7 @@ class MasterRun:
         self.marks = Marks(directory.path / rundir.MARKS, self.anchor, own.redaction)
         self.totals = ReportTotals()
         self._names = BoundedNames(preflight.sessions.classes)
-        self.recent = Recent()
+        self.recorder = Recorder()
         self.abort_watch = AbortWatch(spec.scenario.abort_on)
         self.aborted: AbortReached | None = None
         self.steadiness = Steadiness()
@@ -143,7 +143,7 @@ class MasterRun:
             member.turns += sum(tally.ended for _, tally in tallies.items())
             self.totals.tallies.absorb(tallies)
             self.totals.errors.absorb(report.first_errors, member.offset_ns)
-            self.recent.add(self.elapsed_s(), tallies)
+            self.recorder.add(self.elapsed_s(), tallies)
             self._check_abort_conditions(tallies)
             self._check_steadiness(tallies)
             health = HealthSet.from_wire(report.health)
@@ -356,6 +356,10 @@ class MasterRun:
     def earliest_ns(self) -> int:
         """Return the earliest instant that can be announced to every worker in time."""
         return now_ns() + (_LEAD_NS if self.roster.remote else 0)
+
+    def users_now(self) -> int:
+        """Return the number of Locust's users that run."""
+        return int(self._runner.user_count)
 
     def elapsed_s(self) -> float:
         """Return the seconds since the load began."""

@@ -1,0 +1,73 @@
+"""Live view of a run: the page /inference, the tab "Inference" of Locust's page, the polled document, and steering."""
+
+import json
+from importlib.resources import files
+from typing import Any
+
+from flask import Response, abort, request
+
+from inferload.escaping import escaped
+from inferload.master.controller import Controller
+
+TAB_SCRIPT = "live_tab.js"
+_STATIC = {
+    "live.html": "text/html",
+    "live.css": "text/css",
+    "live.js": "text/javascript",
+    "live_charts.js": "text/javascript",
+    "live_steer.js": "text/javascript",
+    TAB_SCRIPT: "text/javascript",
+    "uPlot.iife.min.js": "text/javascript",
+    "uPlot.min.css": "text/css",
+}
+_VENDORED = ("uPlot.iife.min.js", "uPlot.min.css")
+_LONGEST_NAME = 500
+_MOST_DIGITS = 15
+
+
+def attach(web_ui: Any, controller: Controller, base: str) -> None:
+    """Add the tab and the routes to a web UI."""
+    app, guarded = web_ui.app, web_ui.auth_required_if_enabled
+    tabs = list(web_ui.template_args.get("extended_tabs") or [])
+    web_ui.template_args["extended_tabs"] = [*tabs, {"title": "Inference", "key": "inference"}]
+    app.add_url_rule(f"{base}/inference", "inferload_page", guarded(lambda: _static("live.html")))
+    app.add_url_rule(f"{base}/inferload/static/<name>", "inferload_static", guarded(_static))
+    app.add_url_rule(f"{base}/inferload/live", "inferload_live", guarded(lambda: _json(live_document(controller))))
+
+
+def _static(name: str) -> Response:
+    if name not in _STATIC:
+        abort(404)
+    folder = files("inferload.locust.web")
+    path = folder.joinpath("vendor", "uplot", name) if name in _VENDORED else folder.joinpath(name)
+    response = Response(path.read_text("utf-8"), mimetype=_STATIC[name])
+    response.headers["Cache-Control"] = "no-cache"
+    return response
+
+
+def _json(document: dict[str, Any]) -> Response:
+    """Return a compact answer: Flask's own is indented in Locust."""
+    text = json.dumps(document, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    response = Response(text, mimetype="application/json")
+    response.headers["Cache-Control"] = "no-store"
+    return response
+
+
+def live_document(controller: Controller) -> dict[str, Any]:
+    """Return the points that the query asks for: `run`, `after`, `marks`, `class` and `target`."""
+    document: dict[str, Any] = {
+        "preparing": controller.preparing,
+        "trouble": None if controller.trouble is None else escaped(controller.trouble),
+    }
+    live = controller.live
+    if live is None:
+        return document | {"run": None}
+    known = request.args.get("run") == live.run_id
+    class_name, target = (request.args.get(name, "")[:_LONGEST_NAME] or None for name in ("class", "target"))
+    after, marks = (_whole_number(request.args.get(name)) if known else None for name in ("after", "marks"))
+    return document | live.document(after, class_name, target, marks or 0)
+
+
+def _whole_number(text: str | None) -> int | None:
+    """Parse a count of the query; None for other text."""
+    return int(text) if text and text.isascii() and text.isdecimal() and len(text) <= _MOST_DIGITS else None
