@@ -6,33 +6,20 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from inferload.bottleneck.rules import RULES, Finding, Rule, Window, judge
 from inferload.server_metrics.series import ServerSeries
 
 from ..data.frames import RunFrames
 from ..data.timeline import is_gpu_exporter
 from .advice import ADVICE, Cause
 from .client_view import ClientView
-from .evidence import Evidence, as_document, collect
-from .rules import RULES, Finding, Rule
+from .evidence import as_document, collect
 from .whole_run import RULE_OF, RUN_RULES, is_troubled, kept_up_rates, run_findings
 
 WINDOW_S = 30.0
 SHORTEST_S = 2.0
 
 _TITLES = {rule.code: rule.title for rule in RULES}
-
-
-@dataclass(frozen=True, slots=True)
-class Window:
-    """Findings of one window, the strongest first."""
-
-    evidence: Evidence
-    findings: tuple[Finding, ...]
-
-    @property
-    def primary(self) -> Finding | None:
-        """The finding with the highest weight; None if no rule holds."""
-        return self.findings[0] if self.findings else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,13 +43,6 @@ class Diagnosis:
     def primary(self) -> Finding | None:
         """The primary finding of the whole measure phase."""
         return self.whole.primary
-
-
-def judge(evidence: Evidence) -> Window:
-    """Apply all rules to one window."""
-    findings = [finding for rule in RULES if (finding := rule.judge(evidence)) is not None]
-    real = [finding for finding in findings if finding.code != "kept-up"]
-    return Window(evidence, tuple(sorted(real or findings, key=lambda finding: -finding.weight)))
 
 
 def diagnose(run: RunFrames) -> Diagnoses:

@@ -6,6 +6,8 @@ from typing import Any
 
 import numpy as np
 
+from inferload.bottleneck.evidence import Evidence
+from inferload.bottleneck.rules import QUEUES, Finding
 from inferload.numbers import number, percent
 from inferload.scenario.files.yaml_text import data_of
 from inferload.server_metrics.series import ServerSeries
@@ -13,8 +15,6 @@ from inferload.verdict.failures import lines, stopped_by_target
 
 from ..data.frames import UNFINISHED, RunFrames
 from .advice import Advice
-from .evidence import Evidence
-from .rules import QUEUES, Finding
 
 _GONE_S = 2.0  # without a scrape before the end of the load
 _GONE_SCRAPES = 5

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from inferload.live.bottleneck import LiveDiagnosis
 from inferload.live.series import Series
 from inferload.measure.clock import NS_PER_S
 from inferload.measure.tally import TallySet
@@ -56,11 +57,14 @@ class Instant:
 class _Target:
     """Scrapes of a target in the rolling span, oldest first, as (seconds since the load began, gauges)."""
 
+    diagnosis: LiveDiagnosis
     gauges: deque[tuple[float, Gauges]] = field(default_factory=lambda: deque(maxlen=SPAN_S + 1))
 
     def add(self, at_s: float, line: Mapping[str, Any], wall_ns: int) -> None:
         fresh = line.get("up") and wall_ns - line.get("wall_ns", 0) <= STALE_S * NS_PER_S
-        self.gauges.append((at_s, line.get("gauges") or {} if fresh else {}))
+        gauges = line.get("gauges") or {} if fresh else {}
+        self.gauges.append((at_s, gauges))
+        self.diagnosis.add(wall_ns / NS_PER_S, gauges)
 
     def now(self, name: str) -> float | None:
         """Return the newest value of a gauge."""
@@ -75,10 +79,16 @@ class _Target:
 
 
 class Recorder:
-    """Series of one run. `recent`: rolling figures of all classes; `failures`: failed turns by class of failure so far."""
+    """Series of one run.
 
-    def __init__(self) -> None:
+    `recent`: rolling figures of all classes. `failures`: failed turns by class of failure so far. `slo`: limits by name, as
+    `itl_ms`. `max_num_seqs`: of the server, if known.
+    """
+
+    def __init__(self, slo: Mapping[str, float] | None = None) -> None:
         self.series = Series()
+        self.max_num_seqs: int | None = None
+        self._slo = slo or {}
         self.recent = Recent()
         self.failures: Counter[str] = Counter()
         self.targets: dict[str, _Target] = {}
@@ -114,6 +124,11 @@ class Recorder:
         self._failed_now.clear()
         self.series.append(at_s, values)
 
+    def bottlenecks(self) -> list[dict[str, object]]:
+        """Return the current finding of each server that has one."""
+        states = ((name, target.diagnosis.state()) for name, target in self.targets.items())
+        return [{"target": name, **state} for name, state in states if state is not None]
+
     def slo_attainment(self, at_s: float) -> float | None:
         """Return the SLO attainment of the last minute; None without an SLO."""
         total = self._minute.total(at_s)
@@ -122,7 +137,7 @@ class Recorder:
     def _server(self, at_s: float, instant: Instant) -> dict[str, float | None]:
         for name, line in instant.scrapes.items():
             if name not in self.targets and len(self.targets) < MOST_TARGETS:
-                self.targets[name] = _Target()
+                self.targets[name] = _Target(LiveDiagnosis(self.max_num_seqs, self._slo))
             if name in self.targets:
                 self.targets[name].add(at_s, line, instant.wall_ns)
         values = _figures(self.targets.values())

@@ -4,7 +4,10 @@ from typing import Any
 
 import gevent
 
+from inferload import rundir
+from inferload.bottleneck.evidence import max_num_seqs
 from inferload.client.scrape_http import MetricsUrl
+from inferload.errors import UsageError
 from inferload.live import tables
 from inferload.live.document import series_document
 from inferload.live.recorder import Instant
@@ -17,6 +20,15 @@ from inferload.process.greenlets import sleep_until
 
 _MOST_MARKS = 200  # in one answer
 _MARK_TEXT = 200  # characters
+_NO_TABLES: dict[str, Any] = {
+    "badge": None,
+    "bottlenecks": [],
+    "gates": [],
+    "rows": [],
+    "turns": None,
+    "figures_of": None,
+    "slo_minute": None,
+}
 _NOT_DRAWN = ("steady",)  # kinds of marks that are no event of the load
 
 
@@ -25,6 +37,7 @@ class LiveRun:
 
     def __init__(self, run: MasterRun) -> None:
         self._run = run
+        run.recorder.max_num_seqs = _max_num_seqs(run)
         self.over = False  # set when the controller has no current run any more
         self._result: RunResult | None = None
         self._tables: tuple[int, dict[str, Any]] | None = None  # (sequence, tables), computed once per point
@@ -109,7 +122,15 @@ class LiveRun:
         measure = next((window for window in run.windows if window.phase == "measure"), None)
         window = measure if measure is not None and measure.start_ns <= now_ns() else next(iter(run.windows), None)
         if window is None:
-            return {"badge": None, "gates": [], "rows": [], "turns": None, "figures_of": None, "slo_minute": None}
+            return {
+                "badge": None,
+                "bottlenecks": [],
+                "gates": [],
+                "rows": [],
+                "turns": None,
+                "figures_of": None,
+                "slo_minute": None,
+            }
         end_ns = now_ns() if window.end_ns is None else min(now_ns(), window.end_ns)
         window_s = max(0.0, (end_ns - window.start_ns) / NS_PER_S)
         counts = SoFar(run.totals.tallies, run.totals.health, window.phase, window_s, run.spec.scenario.gates)
@@ -118,6 +139,7 @@ class LiveRun:
         lost = [member.name for member in run.roster.gone]
         total = counts.tallies.total()
         return {
+            "bottlenecks": recorder.bottlenecks(),
             "badge": tables.badge_so_far(counts, gates, lost, recorder.failures),
             "gates": gates,
             "rows": tables.class_rows(document),
@@ -135,6 +157,7 @@ class LiveRun:
         document = result.document
         turns = document["turns"]["by_phase"]["all"]
         return {
+            "bottlenecks": [],
             "badge": tables.badge_of(document, result.judged.state, result.judged.headline),
             "gates": tables.gates_of(document),
             "rows": tables.class_rows(document),
@@ -142,6 +165,14 @@ class LiveRun:
             "figures_of": "measure",
             "slo_minute": None,
         }
+
+
+def _max_num_seqs(run: MasterRun) -> int | None:
+    """Return max_num_seqs of a server that `inferload deploy` started."""
+    try:
+        return max_num_seqs(rundir.read_json(run.directory.path / rundir.MANIFEST))
+    except UsageError:
+        return None
 
 
 def _mark(mark: dict[str, Any]) -> dict[str, Any]:

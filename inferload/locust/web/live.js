@@ -10,9 +10,9 @@
     ["ITL p50", "itl_p50", "ms"],
     ["ITL p99", "itl_p99", "ms"],
     ["E2E p95", "e2e_p95", "ms"],
-    ["Sessions offered", "offered", "/s"],
-    ["Sessions achieved", "achieved", "/s"],
-    ["Output tokens", "output_tok", "tok/s"],
+    ["Offered", "offered", "sess./s"],
+    ["Achieved", "achieved", "sess./s"],
+    ["Output", "output_tok", "tok/s"],
     ["In flight", "in_flight", ""],
     ["Users", "users", ""],
     ["KV cache", "kv_cache", "%"],
@@ -23,7 +23,7 @@
     ["ok", "ok"],
     ["failed", "failed"],
     ["unfinished", "unfinished"],
-    ["dropped sessions", "dropped"],
+    ["dropped", "dropped"],
     ["turns/s", "turns"],
     ["output tok/s", "output_tok"],
     ["TTFT p50 ms", "ttft_p50"],
@@ -299,8 +299,14 @@
         this.reasons.dataset.texts = lines.join("\n");
         this.reasons.replaceChildren(...lines.map((text) => element("li", "", text)));
       }
-      this.bottleneck.hidden = !state.bottleneck;
-      setText(this.bottleneck, state.bottleneck ? `Bottleneck: ${state.bottleneck}` : "");
+      const words = state.bottlenecks.map(({ target, code, probable, since_s, now, evidence }) => {
+        const server = state.bottlenecks.length > 1 ? `${target}: ` : "";
+        return [`${server}${probable ? "probably " : ""}${code} since ${clock(since_s)}: ${now}`, evidence];
+      });
+      this.bottleneck.hidden = !words.length;
+      this.bottleneck.replaceChildren(
+        ...words.flatMap(([head, evidence]) => [element("span", "", `Server: ${head}`), element("small", "", evidence)]),
+      );
     }
     _marks(marks) {
       for (const mark of marks) {

@@ -1,11 +1,13 @@
 """Live view of a run: the page /inference, the tab "Inference" of Locust's page, the polled document, and steering."""
 
 import json
+from collections.abc import Mapping
 from importlib.resources import files
 from typing import Any
 
 from flask import Response, abort, request
 
+from inferload.errors import UsageError
 from inferload.escaping import escaped
 from inferload.master.controller import Controller
 
@@ -33,6 +35,9 @@ def attach(web_ui: Any, controller: Controller, base: str) -> None:
     app.add_url_rule(f"{base}/inference", "inferload_page", guarded(lambda: _static("live.html")))
     app.add_url_rule(f"{base}/inferload/static/<name>", "inferload_static", guarded(_static))
     app.add_url_rule(f"{base}/inferload/live", "inferload_live", guarded(lambda: _json(live_document(controller))))
+    app.add_url_rule(
+        f"{base}/inferload/steer", "inferload_steer", guarded(lambda: _steered(controller)), methods=["POST"]
+    )
 
 
 def _static(name: str) -> Response:
@@ -59,6 +64,7 @@ def live_document(controller: Controller) -> dict[str, Any]:
         "preparing": controller.preparing,
         "trouble": None if controller.trouble is None else escaped(controller.trouble),
     }
+    document["steer"] = _steer_state(controller)
     live = controller.live
     if live is None:
         return document | {"run": None}
@@ -71,3 +77,55 @@ def live_document(controller: Controller) -> dict[str, Any]:
 def _whole_number(text: str | None) -> int | None:
     """Parse a count of the query; None for other text."""
     return int(text) if text and text.isascii() and text.isdecimal() and len(text) <= _MOST_DIGITS else None
+
+
+def _steer_state(controller: Controller) -> dict[str, Any] | None:
+    """Return the current load and its unit; None if it cannot be changed."""
+    try:
+        return controller.steered_run().steering.state()
+    except UsageError:
+        return None
+
+
+def _steered(controller: Controller) -> tuple[Response, int] | Response:
+    """Carry out an order to change the load; the answer has the new state, or the error."""
+    try:
+        order = request.get_json(silent=True)
+        if not isinstance(order, dict):
+            raise UsageError("steer: the body must be a JSON object")
+        steer(controller, order)
+    except UsageError as error:
+        return _json({"error": escaped(str(error))}), 400
+    return _json({"steer": _steer_state(controller)})
+
+
+def steer(controller: Controller, order: Mapping[str, Any]) -> None:
+    """Change the load of the current run, hold its ramp, or stop the run; UsageError for an order that is not possible.
+
+    `order`: {"do": "set", "level"}, {"do": "ramp", "level", "over_s"}, {"do": "hold"} or {"do": "stop"}.
+    """
+    action = order.get("do")
+    if action == "stop":
+        if controller.run is None:
+            raise UsageError("no run to stop")
+        controller.run.request_stop("the web UI")
+        return
+    run = controller.steered_run()
+    if action == "set":
+        run.steering.set_level(run, _number(order, "level"))
+    elif action == "ramp":
+        run.steering.ramp_to(run, _number(order, "level"), _number(order, "over_s"))
+    elif action == "hold":
+        run.steering.hold(run)
+    else:
+        raise UsageError(f"steer: {escaped(str(action))[:40]}: unknown; use set, ramp, hold or stop")
+
+
+def _number(order: Mapping[str, Any], name: str) -> float:
+    value = order.get(name)
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise UsageError(f"{name}: must be a number")
+    try:
+        return float(value)
+    except OverflowError as error:
+        raise UsageError(f"{name}: too large") from error

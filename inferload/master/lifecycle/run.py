@@ -82,7 +82,7 @@ class MasterRun:
         self.marks = Marks(directory.path / rundir.MARKS, self.anchor, own.redaction)
         self.totals = ReportTotals()
         self._names = BoundedNames(preflight.sessions.classes)
-        self.recorder = Recorder()
+        self.recorder = Recorder(spec.scenario.slo.model_dump(exclude_none=True))
         self.abort_watch = AbortWatch(spec.scenario.abort_on)
         self.aborted: AbortReached | None = None
         self.steadiness = Steadiness()
@@ -105,6 +105,7 @@ class MasterRun:
         self._over = False  # the load has ended as planned
         self.early_by: str | None = None  # the signal or event that ended the load before its planned end
         self._marking: list[gevent.Greenlet] = []
+        self._starter: gevent.Greenlet | None = None  # starts the first users
 
     def set_pass(self, arm: Arm, earlier: Previous | None) -> None:
         """Set the arm, and the preceding run, whose salt this run uses; before `prepare`."""
@@ -290,6 +291,11 @@ class MasterRun:
             self.marks.add("abort", "turns in flight ended")
         self.send(messages.ABORT, {"run_id": self.run_id})
 
+    def end_first_start(self) -> None:
+        """End the ramp of the first users, for another one."""
+        if self._starter is not None:
+            self._starter.kill(block=False)
+
     def change_users(self, users: int, by: ChangedBy = "hand") -> None:
         """Change the number of users during the run."""
         self.steering.change_users(self, users, by)
@@ -316,7 +322,7 @@ class MasterRun:
         measure_ns: int | None = None if phases.adaptive else start_ns + round(phases.warmup_s * NS_PER_S)
         self._announce(start_ns, measure_ns, self._planned_end_ns(measure_ns))
         lead_s = max(0.0, (start_ns - now_ns()) / NS_PER_S)
-        starter = gevent.spawn_later(lead_s, start_users, self.spec.users, self.spec.spawn_per_s)
+        self._starter = gevent.spawn_later(lead_s, start_users, self.spec.users, self.spec.spawn_per_s)
         watcher = gevent.spawn(worker_watchdog.watch, self, getattr(self._runner, "clients", None))
         stepper = gevent.Greenlet(load_steps.follow, self, start_users)
         try:
@@ -336,7 +342,7 @@ class MasterRun:
             )
         finally:
             gevent.killall(self._marking, block=False)
-            starter.kill(block=False)
+            self.end_first_start()
             stepper.kill(block=False)
             watcher.kill(block=False)
         self._mark_ignored_messages()
@@ -415,6 +421,7 @@ class MasterRun:
         gevent.sleep(max(0.0, (begin_ns - now_ns()) / NS_PER_S))
         self._mark_phases()
         self._over = True
+        self.steering.end_ramp()
         self._users = dict(self._runner.target_user_classes_count)
         drain_s = self.spec.scenario.phases.drain_s
         self.send(messages.DRAIN, {"run_id": self.run_id})

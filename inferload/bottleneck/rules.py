@@ -10,9 +10,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from inferload.bottleneck.evidence import Evidence
 from inferload.numbers import number, percent
-
-from .evidence import Evidence
 
 QUEUES = 0.2  # share of scrapes with waiting requests from which a window counts as queued
 AT_CAP = 0.8
@@ -426,3 +425,23 @@ RULES: tuple[Rule, ...] = (
         _kept_up,
     ),
 )
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """Findings of one window, the strongest first."""
+
+    evidence: Evidence
+    findings: tuple[Finding, ...]
+
+    @property
+    def primary(self) -> Finding | None:
+        """The finding with the highest weight; None if no rule holds."""
+        return self.findings[0] if self.findings else None
+
+
+def judge(evidence: Evidence) -> Window:
+    """Apply all rules to one window."""
+    findings = [finding for rule in RULES if (finding := rule.judge(evidence)) is not None]
+    real = [finding for finding in findings if finding.code != "kept-up"]
+    return Window(evidence, tuple(sorted(real or findings, key=lambda finding: -finding.weight)))
