@@ -71,6 +71,12 @@ def _row(name: str | None, part: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
+def other_rows(by_name: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Return a row for each request other than a turn, of own tasks and other users."""
+    names = ("type", "name", "sent", "failed", "p50_ms", "p95_ms")
+    return [{name: row.get(name) for name in names} for row in by_name[:MOST_ROWS]]
+
+
 def gates_so_far(counts: SoFar, document: Mapping[str, Any]) -> list[dict[str, Any]]:
     """Return the gates with their values so far; `passed` is null if a value is not known during the run."""
     return [_gate(text, counts, document) for text in counts.gates]
@@ -108,24 +114,31 @@ def gates_of(document: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 
 def badge_so_far(
-    counts: SoFar, gates: Sequence[Mapping[str, Any]], lost: Sequence[str], failures: Mapping[str, int]
+    counts: SoFar,
+    gates: Sequence[Mapping[str, Any]],
+    lost: Sequence[str],
+    others: Sequence[str] = (),
 ) -> dict[str, Any]:
-    """Return the badge of a run in progress: `failing` if it would fail as it is, `doubtful` if its load is not complete."""
+    """Return the badge of a run in progress: `failing` if it would fail as it is, `doubtful` if its load is not complete.
+
+    `others`: failures of other requests and exceptions of tasks, as text.
+    """
     total = counts.tallies.total()
     broken = [gate["gate"] for gate in gates if gate["passed"] is False]
-    kinds = ", ".join(f"{name} {count}" for name, count in sorted(failures.items(), key=lambda item: -item[1]))
+    kinds = ", ".join(f"{name} {count}" for name, count in sorted(total.by_failure.items(), key=lambda item: -item[1]))
     failing = [f"gate fails so far: {text}" for text in broken]
     if total.failed:
         text = f"{total.failed} of {total.turns_begun} turns failed: {kinds}"
         failing = [text, *failing] if not gates else [*failing, text]
+    failing += others
     doubts = [f"worker {name} lost: its part of the load is missing" for name in lost]
     if total.sessions_dropped:
         limit = f", {total.sessions_at_limit} of them at max_in_flight" if total.sessions_at_limit else ""
         doubts.append(
             f"{total.sessions_dropped} of {total.sessions_planned} planned sessions dropped{limit}: overloaded"
         )
-    bad = bool(broken) or bool(total.failed and not gates)
-    state = "failing" if bad else "doubtful" if doubts or total.failed else "running"
+    bad = bool(broken) or bool(failing and not gates)
+    state = "failing" if bad else "doubtful" if doubts or failing else "running"
     return {"state": state, "headline": None, "reasons": _reasons([*failing, *doubts])}
 
 

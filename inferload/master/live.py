@@ -8,23 +8,27 @@ from inferload import rundir
 from inferload.bottleneck.evidence import max_num_seqs
 from inferload.client.scrape_http import MetricsUrl
 from inferload.errors import UsageError
+from inferload.escaping import escaped
 from inferload.live import tables
 from inferload.live.document import series_document
 from inferload.live.recorder import Instant
 from inferload.live.tables import SoFar
 from inferload.master.finish import RunResult
 from inferload.master.lifecycle.run import MasterRun
+from inferload.master.manifest import models_of
 from inferload.master.progress import left_s
 from inferload.measure.clock import NS_PER_S, now_ns, wall_ns
 from inferload.process.greenlets import sleep_until
 
 _MOST_MARKS = 200  # in one answer
+_MOST_MODELS = 8
 _MARK_TEXT = 200  # characters
 _NO_TABLES: dict[str, Any] = {
     "badge": None,
     "bottlenecks": [],
     "gates": [],
     "rows": [],
+    "others": [],
     "turns": None,
     "figures_of": None,
     "slo_minute": None,
@@ -37,6 +41,7 @@ class LiveRun:
 
     def __init__(self, run: MasterRun) -> None:
         self._run = run
+        self._models = [escaped(model) for model in models_of(run.spec, run.preflight)][:_MOST_MODELS]
         run.recorder.max_num_seqs = _max_num_seqs(run)
         self.over = False  # set when the controller has no current run any more
         self._result: RunResult | None = None
@@ -49,8 +54,10 @@ class LiveRun:
         return self._run.run_id
 
     def close(self) -> None:
-        """Stop recording, at the end of the run."""
+        """Stop recording, at the end of the run, with a last point for what the workers reported since the one before."""
         self._greenlet.kill()
+        if self._run.windows:
+            self._run.recorder.close_second(self._run.elapsed_s(), self._instant())
 
     def ended(self, result: RunResult) -> None:
         """Take the outcome, and the tables of the summary, from a run's result."""
@@ -96,6 +103,7 @@ class LiveRun:
             "id": run.run_id,
             "scenario": scenario.name,
             "engine": run.preflight.engine,
+            "models": self._models,
             "target": ", ".join(target.url for target in run.spec.targets),
             "run_dir": str(run.directory.path),
             "start_s": None if start_ns is None else run.anchor.to_wall_ns(start_ns) / NS_PER_S,
@@ -127,6 +135,7 @@ class LiveRun:
                 "bottlenecks": [],
                 "gates": [],
                 "rows": [],
+                "others": [],
                 "turns": None,
                 "figures_of": None,
                 "slo_minute": None,
@@ -137,10 +146,12 @@ class LiveRun:
         document, recorder = counts.summary(), run.recorder
         gates = tables.gates_so_far(counts, document)
         lost = [member.name for member in run.roster.gone]
-        total = counts.tallies.total()
+        total, others = counts.tallies.total(), run.others()
+        troubles = [f"{others.failed} of {others.sent} other requests failed"] if others.failed else []
+        troubles += [f"tasks raised {others.raised} exceptions, the first: {others.first}"] if others.raised else []
         return {
             "bottlenecks": recorder.bottlenecks(),
-            "badge": tables.badge_so_far(counts, gates, lost, recorder.failures),
+            "badge": tables.badge_so_far(counts, gates, lost, troubles),
             "gates": gates,
             "rows": tables.class_rows(document),
             "turns": {
@@ -161,6 +172,7 @@ class LiveRun:
             "badge": tables.badge_of(document, result.judged.state, result.judged.headline),
             "gates": tables.gates_of(document),
             "rows": tables.class_rows(document),
+            "others": tables.other_rows((document.get("other_requests") or {}).get("by_name") or []),
             "turns": {name: turns[name] for name in ("sent", "ok", "failed", "unfinished")},
             "figures_of": "measure",
             "slo_minute": None,

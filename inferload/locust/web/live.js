@@ -84,6 +84,7 @@
       this.charts = new Group(this.root, () => this._showTime());
       this.gates = this._table("Gates", ["gate", "value", "result", "note"]);
       this.classes = this._table("By class", ["class", ...ROWS.map(([title]) => title)]);
+      this.others = this._table("Other requests", ["request", "sent", "failed", "p50 ms", "p95 ms"]);
       const marks = element("section");
       this.markList = element("ol", "il-marks");
       this.markList.tabIndex = 0;
@@ -102,6 +103,7 @@
         this.bar,
         this.charts.grid,
         this.classes.section,
+        this.others.section,
         columns,
         details,
       );
@@ -260,6 +262,7 @@
       this.charts.update({ scraped: run.scraped.length > 0, start_s: run.start_s });
       this._tiles(state);
       this._tables(state);
+      this._otherRequests(state.others);
       this._showTime();
       this._showValues();
     }
@@ -291,7 +294,7 @@
       }
       const left = run.left_s === null ? "" : ` · ${span(run.left_s)} left`;
       const turns = state.turns ? ` · ${number(state.turns.sent)} turns, ${number(state.turns.failed)} failed` : "";
-      setText(this.facts, `${span(run.elapsed_s)}${left}${turns} · ${run.target}`);
+      setText(this.facts, `${span(run.elapsed_s)}${left}${turns} · ${[...run.models, run.target].join(" · ")}`);
       const lines = [badge?.headline, ...(badge?.reasons ?? [])].filter((text) => text && text !== badge.state);
       if (state.trouble && state.trouble !== badge?.headline) lines.unshift(`The last start was refused: ${state.trouble}`);
       this.reasons.hidden = !lines.length;
@@ -357,6 +360,19 @@
             text: figure(row, key),
             className: ["failed", "dropped"].includes(key) && row[key] ? "il-bad-count" : "",
           })),
+        ]),
+      );
+    }
+    _otherRequests(rows) {
+      this.others.section.hidden = !rows.length;
+      this._fill(
+        this.others,
+        rows.map((row) => [
+          { text: `${row.type} ${row.name}` },
+          { text: number(row.sent) },
+          { text: number(row.failed), className: row.failed ? "il-bad-count" : "" },
+          { text: number(row.p50_ms) },
+          { text: number(row.p95_ms) },
         ]),
       );
     }

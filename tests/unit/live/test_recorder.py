@@ -104,22 +104,26 @@ def test_gates_have_no_value_in_the_warm_up() -> None:
 def test_the_badge_of_a_run_that_fails_is_not_good() -> None:
     failed = turn(failure=Failure.HTTP_5XX, status=500, first_ns=None, last_ns=None, output_tokens=None)
     counts = SoFar(delta_of([turn(), failed]), HealthSet(), "measure", 5.0)
-    badge = tables.badge_so_far(counts, [], [], {"http_5xx": 1})
+    badge = tables.badge_so_far(counts, [], [])
     assert badge["state"] == "failing"
     assert badge["reasons"] == ["1 of 2 turns failed: http_5xx 1"]
+    others = tables.badge_so_far(
+        SoFar(delta_of([turn()]), HealthSet(), "measure", 5.0), [], [], ["1 of 2 other requests failed"]
+    )
+    assert (others["state"], others["reasons"]) == ("failing", ["1 of 2 other requests failed"])
     gates = [{"gate": "p99(ttft_ms) < 1", "passed": False}]
-    assert tables.badge_so_far(counts, gates, [], {})["state"] == "failing"
-    assert tables.badge_so_far(counts, [{"gate": "g", "passed": True}], [], {})["state"] == "doubtful"
+    assert tables.badge_so_far(counts, gates, [])["state"] == "failing"
+    assert tables.badge_so_far(counts, [{"gate": "g", "passed": True}], [])["state"] == "doubtful"
 
 
 def test_the_badge_of_an_overloaded_run_or_one_with_a_lost_worker_is_doubtful() -> None:
     tallies = delta_of([turn()])
-    assert tables.badge_so_far(SoFar(tallies, HealthSet(), "measure", 5.0), [], [], {})["state"] == "running"
-    lost = tables.badge_so_far(SoFar(tallies, HealthSet(), "measure", 5.0), [], ["w1"], {})
+    assert tables.badge_so_far(SoFar(tallies, HealthSet(), "measure", 5.0), [], [])["state"] == "running"
+    lost = tables.badge_so_far(SoFar(tallies, HealthSet(), "measure", 5.0), [], ["w1"])
     assert (lost["state"], lost["reasons"]) == ("doubtful", ["worker w1 lost: its part of the load is missing"])
     tallies.session_planned("measure", "chat", 4)
     tallies.session_dropped("measure", "chat", 3, at_limit=True)
-    dropped = tables.badge_so_far(SoFar(tallies, HealthSet(), "measure", 5.0), [], [], {})
+    dropped = tables.badge_so_far(SoFar(tallies, HealthSet(), "measure", 5.0), [], [])
     assert dropped["state"] == "doubtful"
     assert dropped["reasons"] == ["3 of 5 planned sessions dropped, 3 of them at max_in_flight: overloaded"]
 
