@@ -11,14 +11,15 @@ from inferload.errors import UsageError
 from inferload.escaping import escaped
 from inferload.master.controller import Controller
 
-TAB_SCRIPT = "live_tab.js"
+PAGE_SCRIPTS = ("start_form.js", "live_tab.js")  # of Locust's page
 _STATIC = {
     "live.html": "text/html",
     "live.css": "text/css",
     "live.js": "text/javascript",
     "live_charts.js": "text/javascript",
     "live_steer.js": "text/javascript",
-    TAB_SCRIPT: "text/javascript",
+    "live_tab.js": "text/javascript",
+    "start_form.js": "text/javascript",
     "uPlot.iife.min.js": "text/javascript",
     "uPlot.min.css": "text/css",
 }
