@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from importlib.resources import files
 from typing import Any
 
-from flask import Response, abort, request
+from flask import Response, request
 
 from inferload.errors import UsageError
 from inferload.escaping import escaped
@@ -43,7 +43,7 @@ def attach(web_ui: Any, controller: Controller, base: str) -> None:
 
 def _static(name: str) -> Response:
     if name not in _STATIC:
-        abort(404)
+        return Response(status=404)  # with a login, Locust would answer an exception with 200
     folder = files("inferload.locust.web")
     path = folder.joinpath("vendor", "uplot", name) if name in _VENDORED else folder.joinpath(name)
     response = Response(path.read_text("utf-8"), mimetype=_STATIC[name])

@@ -1,11 +1,11 @@
 """Routes of the live view in a real web UI of Locust: login, same origin, orders, and texts of untrusted origin."""
 
 import json
-from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from locust.argument_parser import parse_options
 from locust.env import Environment
 
 from inferload.client.connection.redaction import Redaction
@@ -54,25 +54,30 @@ class Controller:
 
 
 def client_of(controller: Controller, web_login: bool = False, base: str = "") -> Any:
-    options = SimpleNamespace(web_base_path=base, tls_cert="", tls_key="")
+    options = parse_options([])
+    options.web_base_path = base
     environment = Environment(parsed_options=options, host="http://127.0.0.1:1")
     environment.create_local_runner()
-    web_ui = environment.create_web_ui("127.0.0.1", 0, web_login=web_login, delayed_start=True)
+    web_ui = environment.create_web_ui("127.0.0.1", 0, web_login=web_login, delayed_start=True, web_base_path=base)
     page.attach(web_ui, controller, Redaction(["sk-0123456789abcdef"]))  # type: ignore[arg-type]
-    web_ui.app.config["PROPAGATE_EXCEPTIONS"] = True
+    if web_login:
+        web_ui.app.secret_key = "test"
+        web_ui.login_manager.user_loader(lambda name: None)
     return web_ui.app.test_client()
 
 
 @pytest.fixture
-def controller() -> Iterator[Controller]:
-    yield Controller()
+def controller(monkeypatch: pytest.MonkeyPatch) -> Controller:
+    monkeypatch.setattr("sys.argv", ["locust"])  # Locust parses it for the form
+    return Controller()
 
 
 def test_nothing_answers_without_the_login(controller: Controller) -> None:
     client = client_of(controller, web_login=True)
     for path in GUARDED:
         answer = client.get(path)
-        assert (answer.status_code, b"uPlot" in answer.data, b"sequence" in answer.data) == (302, False, False), path
+        assert (answer.status_code, "login" in answer.headers["Location"]) == (302, True), path
+        assert len(answer.data) < 1000
     assert client.post("/inferload/steer", json={"do": "set", "level": 9}).status_code == 302
     assert controller.orders == []
 
