@@ -154,6 +154,7 @@ class LiveRun:
             "badge": tables.badge_so_far(counts, gates, lost, troubles),
             "gates": gates,
             "rows": tables.class_rows(document),
+            "others": tables.other_rows(others.by_name),
             "turns": {
                 "sent": total.turns_begun,
                 "ok": total.ok,

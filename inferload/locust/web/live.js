@@ -2,7 +2,7 @@
 (() => {
   const { Group, number, clock, element, kindOf } = window.inferloadCharts;
   const POLL_MS = 1000;
-  const SLOW_MS = 5000; // without a run in progress, and in a hidden page
+  const SLOW_MS = 2000; // without a run in progress, and in a hidden page
   const MOST_POINTS = 2400; // then the whole run is fetched anew, with older points in buckets
   const TILES = [
     ["TTFT p50", "ttft_p50", "ms"],
@@ -68,7 +68,7 @@
       this.badge = element("span", "il-badge", "…");
       this.badge.setAttribute("role", "status");
       this.name = element("span", "il-name");
-      this.chips = element("span", "il-group");
+      this.chips = element("span", "il-chips");
       this.facts = element("span", "il-facts");
       const head = element("div", "il-head");
       head.append(this.badge, this.name, this.chips, this.facts);
@@ -122,7 +122,7 @@
         return { box, text };
       };
       this.tileOf = TILES.map(([title, key, unit]) => ({ key, factor: unit === "%" ? 100 : 1, ...tile(title, unit) }));
-      this.slo = tile("SLO met, 1 min", "");
+      this.slo = tile("SLO, 1 min", "");
       this.slo.box.hidden = true;
     }
     _buildFilters() {
@@ -190,47 +190,44 @@
 
     async _poll() {
       clearTimeout(this.timer);
+      if (this.closed) return;
       if (!this.root.isConnected) {
         this.timer = setTimeout(() => this._poll(), POLL_MS / 2); // another tab is selected
         return;
       }
       const serial = (this.serial = (this.serial || 0) + 1);
-      let wait = POLL_MS;
+      let state = null;
+      let fault = null;
       try {
-        const query = new URLSearchParams();
-        if (this.run && this.after && !this.stale) {
-          query.set("run", this.run);
-          query.set("after", String(this.after));
-          query.set("marks", String(this.marksTo));
-        }
-        for (const [name, value] of Object.entries(this.filters)) if (value) query.set(name, value);
-        const answer = await fetch(new URL(`live?${query}`, this.base), { headers: { Accept: "application/json" } });
-        if (serial !== this.serial || this.closed) return;
-        if (!answer.ok || !(answer.headers.get("Content-Type") || "").includes("json")) {
-          throw new Error(answer.redirected ? "log in again" : `HTTP status ${answer.status}`);
-        }
-        const state = await answer.json();
-        if (serial !== this.serial || this.closed) return;
-        this._show(state);
-        this._fault(null);
-        if (document.hidden || ((!state.run || state.run.over) && !state.preparing)) wait = SLOW_MS;
-        if (!state.run || state.run.over) wait = Math.min(wait, 2 * POLL_MS);
+        state = await this._fetch();
       } catch (error) {
-        if (serial !== this.serial || this.closed) return;
-        this._fault(`No connection to the load generator: ${error.message}`);
-        wait = 2 * POLL_MS;
+        fault = `No connection to the load generator: ${error.message}`;
       }
-      this.timer = setTimeout(() => this._poll(), wait);
+      if (serial !== this.serial || this.closed) return; // a newer poll is in progress
+      const idle = fault || document.hidden || !state.run || (state.run.over && !state.preparing);
+      this.timer = setTimeout(() => this._poll(), idle ? SLOW_MS : POLL_MS);
+      this.error.hidden = !fault;
+      setText(this.error, fault ?? "");
+      if (state) this._show(state);
+    }
+    async _fetch() {
+      const query = new URLSearchParams();
+      if (this.run && this.after && !this.stale) {
+        query.set("run", this.run);
+        query.set("after", String(this.after));
+        query.set("marks", String(this.marksTo));
+      }
+      for (const [name, value] of Object.entries(this.filters)) if (value) query.set(name, value);
+      const answer = await fetch(new URL(`live?${query}`, this.base), { headers: { Accept: "application/json" } });
+      if (!answer.ok || !(answer.headers.get("Content-Type") || "").includes("json")) {
+        throw new Error(answer.redirected ? "log in again" : `HTTP status ${answer.status}`);
+      }
+      return answer.json();
     }
     _fetchAll() {
       this.stale = true;
       this._poll();
     }
-    _fault(text) {
-      this.error.hidden = !text;
-      setText(this.error, text || "");
-    }
-
     // -- drawing
 
     _show(state) {

@@ -42,6 +42,7 @@ MARKS = "return [...document.querySelectorAll('.il-marks li span')].map(item => 
 BADGE = (
     "const badge = document.querySelector('.il-badge'); return badge ? [badge.dataset.state, badge.textContent] : null"
 )
+ERROR = "const line = document.querySelector('.il-error'); return line.hidden ? '' : line.textContent"
 REASONS = "return [...document.querySelectorAll('.il-reasons li')].map(item => item.textContent)"
 ROWS = """
 return [...document.querySelectorAll('table[aria-label="By class"] tr')].map(row => [...row.cells].map(cell => cell.textContent))
@@ -150,6 +151,7 @@ def ended(page: LivePage, run_dir: Path) -> dict[str, Any]:
 
 def assert_totals(page: LivePage, summary: dict[str, Any]) -> None:
     """The table's counts are the summary's, and the points' failures add up to its failed turns."""
+    assert page.browser.execute_script(ERROR) == ""
     rows = page.classes()
     for name, part in (("all (measure)", summary), *summary["by_class"].items()):
         turns = part["turns"]
@@ -182,6 +184,7 @@ def test_a_run_is_watched_and_steered_from_the_tab(
     columns = page.document()["series"]["points"]["columns"]
     assert set(SIX) <= set(columns)
     assert "in flight" in page.charts()["Load"]["label"]
+    assert page.browser.execute_script(ERROR) == ""
     body = page.browser.find_element(By.ID, "inferload-live").text
     assert "simulator" in body
     assert SCRIPT in body
