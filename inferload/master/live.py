@@ -130,16 +130,7 @@ class LiveRun:
         measure = next((window for window in run.windows if window.phase == "measure"), None)
         window = measure if measure is not None and measure.start_ns <= now_ns() else next(iter(run.windows), None)
         if window is None:
-            return {
-                "badge": None,
-                "bottlenecks": [],
-                "gates": [],
-                "rows": [],
-                "others": [],
-                "turns": None,
-                "figures_of": None,
-                "slo_minute": None,
-            }
+            return dict(_NO_TABLES)
         end_ns = now_ns() if window.end_ns is None else min(now_ns(), window.end_ns)
         window_s = max(0.0, (end_ns - window.start_ns) / NS_PER_S)
         counts = SoFar(run.totals.tallies, run.totals.health, window.phase, window_s, run.spec.scenario.gates)
