@@ -9,7 +9,7 @@ _BARS = (
     ("expected, unlimited cache", "expected", "hit_rate", "cached_tokens", BLUE),
     ("expected, upper bound", "expected", "hit_rate_at_most", "cached_tokens_at_most", PALE_BLUE),
     ("counted by the server", "counted", "hit_rate", "hits", ORANGE),
-    ("reported per turn (usage)", "per_turn", "hit_rate", "cached_tokens", GREEN),
+    ("reported with answers", "per_turn", "hit_rate", "cached_tokens", GREEN),
 )
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-Figure = dict[str, Any]
+PlotlyDict = dict[str, Any]
 Floats = npt.NDArray[np.float64]
 
 BLUE, PALE_BLUE, ORANGE, PALE_ORANGE, RED, PALE_RED, GREEN, PALE_GREEN = (
@@ -32,7 +32,7 @@ class Picture:
     key: str
     title: str
     note: str
-    figure: Figure
+    figure: PlotlyDict
     terms: tuple[str, ...] = ()
 
     @property
@@ -42,13 +42,13 @@ class Picture:
 
 
 # Thousands separators on all axes, as in the tables.
-PLAIN_NUMBERS: Figure = {"separatethousands": True, "exponentformat": "none"}
+PLAIN_NUMBERS: PlotlyDict = {"separatethousands": True, "exponentformat": "none"}
 
 
-def layout(height: int, x: Figure, y: Figure, **more: Any) -> Figure:
+def layout(height: int, x: PlotlyDict, y: PlotlyDict, **more: Any) -> PlotlyDict:
     """Layout with one x and one y axis; the script of the page sets the theme colours."""
     legend = {"orientation": "h", "x": 0, "xanchor": "left", "y": 1, "yanchor": "bottom"}
-    base: Figure = {
+    base: PlotlyDict = {
         "height": height,
         "margin": {"l": 72, "r": 18, "t": 34, "b": 48},
         "modebar": {"bgcolor": "rgba(0,0,0,0)", "color": GREY, "activecolor": BLUE},
@@ -62,7 +62,7 @@ def layout(height: int, x: Figure, y: Figure, **more: Any) -> Figure:
     return base | more
 
 
-def title(text: str) -> Figure:
+def title(text: str) -> PlotlyDict:
     """An axis title."""
     return {"text": text, "standoff": 6}
 
@@ -72,7 +72,7 @@ def numbers(values: Sequence[float] | Floats, digits: int = 4) -> list[float | N
     return [None if value is None or not np.isfinite(value) else float(f"{value:.{digits}g}") for value in values]
 
 
-def limit_line(y: float, text: str, yref: str = "y") -> tuple[Figure, Figure]:
+def limit_line(y: float, text: str, yref: str = "y") -> tuple[PlotlyDict, PlotlyDict]:
     """Horizontal line at a limit, as a shape and an annotation. On a logarithmic axis the annotation needs log10 of `y`."""
     line = {"color": RED, "width": 1.2, "dash": "dash"}
     shape = {"type": "line", "xref": "paper", "x0": 0, "x1": 1, "yref": yref, "y0": y, "y1": y, "line": line}
@@ -81,7 +81,7 @@ def limit_line(y: float, text: str, yref: str = "y") -> tuple[Figure, Figure]:
     return shape, words
 
 
-def decades(low: float, high: float) -> Figure:
+def decades(low: float, high: float) -> PlotlyDict:
     """Ticks and range of a logarithmic axis; fewer ticks per decade over more decades."""
     low, high = max(low, 1e-3), max(high, low * 1.01, 1e-3)
     first, last = int(np.floor(np.log10(low))), int(np.ceil(np.log10(high)))

@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 
 from ..data.frames import RunFrames
-from .chart import BLUE, ORANGE, RED, Figure, Picture, layout, title
+from .chart import BLUE, ORANGE, RED, Picture, PlotlyDict, layout, title
 
 MINUTE_S = 60
 MOST_TURNS = 30_000
@@ -132,7 +132,7 @@ def picture(minutes: Lanes) -> Picture:
     return Picture("lanes", "Turns of one minute", note, {"data": data, "layout": layout(440, x, y)})
 
 
-def _segments(at: dict[str, Any], inside: Any, segment: tuple[str, str, str, str]) -> Figure:
+def _segments(at: dict[str, Any], inside: Any, segment: tuple[str, str, str, str]) -> PlotlyDict:
     """Segments of one kind as one line with gaps; a segment without an end is closed with its turn."""
     name, start, end, colour = segment
     begin = at[start][inside]

@@ -21,8 +21,8 @@ from .chart import (
     RED,
     TEAL,
     VIOLET,
-    Figure,
     Picture,
+    PlotlyDict,
     layout,
     numbers,
     title,
@@ -36,7 +36,7 @@ _DASHES = ("solid", "dash", "dot", "dashdot")
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class PanelLine:
     """One series: a column of the timeline. `server`: one per server; `share`: drawn in percent."""
 
     column: str
@@ -52,63 +52,63 @@ class Panel:
     """One y axis with its lines."""
 
     title: str
-    lines: tuple[Line, ...]
+    lines: tuple[PanelLine, ...]
 
 
 PANELS = (
     Panel(
         "Locust, per s",
-        (Line("locust_requests_per_s", "requests", BLUE), Line("locust_failures_per_s", "failures", RED)),
+        (PanelLine("locust_requests_per_s", "requests", BLUE), PanelLine("locust_failures_per_s", "failures", RED)),
     ),
     Panel(
         "Locust response, ms",
-        (Line("locust_response_ms_p50", "p50", BLUE), Line("locust_response_ms_p95", "p95", PALE_BLUE)),
+        (PanelLine("locust_response_ms_p50", "p50", BLUE), PanelLine("locust_response_ms_p95", "p95", PALE_BLUE)),
     ),
-    Panel("TTFT, ms", (Line("ttft_ms_p50", "p50", BLUE), Line("ttft_ms_p95", "p95", PALE_BLUE))),
-    Panel("ITL, ms", (Line("itl_ms_p50", "p50", BLUE), Line("itl_ms_p95", "p95", PALE_BLUE))),
+    Panel("TTFT, ms", (PanelLine("ttft_ms_p50", "p50", BLUE), PanelLine("ttft_ms_p95", "p95", PALE_BLUE))),
+    Panel("ITL, ms", (PanelLine("itl_ms_p50", "p50", BLUE), PanelLine("itl_ms_p95", "p95", PALE_BLUE))),
     Panel(
         "output, tok/s",
         (
-            Line("output_tok", "client", BLUE),
-            Line("generation_tok_per_s", "server", ORANGE, server=True),
+            PanelLine("output_tok", "client", BLUE),
+            PanelLine("generation_tok_per_s", "server", ORANGE, server=True),
         ),
     ),
     Panel(
         "prompt, tok/s",
         (
-            Line("prompt_tok_per_s", "including cached", PALE_ORANGE, server=True),
-            Line("prompt_tok_computed_per_s", "computed", ORANGE, server=True),
+            PanelLine("prompt_tok_per_s", "including cached", PALE_ORANGE, server=True),
+            PanelLine("prompt_tok_computed_per_s", "computed", ORANGE, server=True),
         ),
     ),
     Panel(
         "requests",
         (
-            Line("in_flight", "in flight", BLUE),
-            Line("requests_running", "running", ORANGE, server=True),
-            Line("requests_waiting", "waiting", RED, server=True),
-            Line("users", "users", GREY, steps=True),
+            PanelLine("in_flight", "in flight", BLUE),
+            PanelLine("requests_running", "running", ORANGE, server=True),
+            PanelLine("requests_waiting", "waiting", RED, server=True),
+            PanelLine("users", "users", GREY, steps=True),
         ),
     ),
     Panel(
         "KV cache, %",
         (
-            Line("kv_cache_usage", "usage", ORANGE, server=True, share=True),
-            Line("prefix_cache_hit_rate", "prefix hits", GREEN, server=True, share=True),
-            Line("mm_cache_hit_rate", "multi-modal hits", TEAL, server=True, share=True),
+            PanelLine("kv_cache_usage", "usage", ORANGE, server=True, share=True),
+            PanelLine("prefix_cache_hit_rate", "prefix hits", GREEN, server=True, share=True),
+            PanelLine("mm_cache_hit_rate", "multi-modal hits", TEAL, server=True, share=True),
         ),
     ),
-    Panel("preemptions", (Line("preemptions", "preemptions", RED, server=True, steps=True),)),
+    Panel("preemptions", (PanelLine("preemptions", "preemptions", RED, server=True, steps=True),)),
     Panel(
         "speculation",
         (
-            Line("draft_acceptance_rate", "drafts accepted, %", VIOLET, server=True, share=True),
-            Line("mean_acceptance_length", "tokens per step", TEAL, server=True),
+            PanelLine("draft_acceptance_rate", "drafts accepted, %", VIOLET, server=True, share=True),
+            PanelLine("mean_acceptance_length", "tokens per step", TEAL, server=True),
         ),
     ),
-    Panel("GPU, %", (Line("gpu_use", "busy", GREEN, server=True, share=True),)),
-    Panel("GPU memory, GiB", (Line("gpu_memory_gib", "used", TEAL, server=True),)),
-    Panel("GPU power, W", (Line("gpu_power_w", "drawn", ORANGE, server=True),)),
-    Panel("GPU clock, MHz", (Line("gpu_sm_clock_mhz", "SM", VIOLET, server=True),)),
+    Panel("GPU, %", (PanelLine("gpu_use", "busy", GREEN, server=True, share=True),)),
+    Panel("GPU memory, GiB", (PanelLine("gpu_memory_gib", "used", TEAL, server=True),)),
+    Panel("GPU power, W", (PanelLine("gpu_power_w", "drawn", ORANGE, server=True),)),
+    Panel("GPU clock, MHz", (PanelLine("gpu_sm_clock_mhz", "SM", VIOLET, server=True),)),
 )
 _UNLESS_ZERO = ("preemptions",)
 
@@ -126,11 +126,11 @@ def picture(
     if not panels:
         return None
     height = 40 + _PANEL_PX * len(panels) + 50
-    plan: Figure = layout(
+    plan: PlotlyDict = layout(
         height, {"title": title("time since the start of the run, s"), "range": [0, len(timeline)]}, {}
     )
     inner = height - plan["margin"]["t"] - plan["margin"]["b"]
-    data: list[Figure] = []
+    data: list[PlotlyDict] = []
     for number, (panel, lines) in enumerate(panels):
         name = "" if number == 0 else str(number + 1)
         top, bottom = 1 - (number * _PANEL_PX + _GAP_PX) / inner, 1 - (number + 1) * _PANEL_PX / inner
@@ -166,7 +166,7 @@ def _thinned(timeline: pd.DataFrame, every: int) -> pd.DataFrame:
 class _Drawn:
     """A line and its values."""
 
-    line: Line
+    line: PanelLine
     name: str
     dash: str
     values: list[float | None]
@@ -192,7 +192,7 @@ def _lines(timeline: pd.DataFrame, panel: Panel, suffixes: Mapping[str, str]) ->
     return series
 
 
-def _trace(drawn: _Drawn, axis: str) -> Figure:
+def _trace(drawn: _Drawn, axis: str) -> PlotlyDict:
     shape = "hvh" if drawn.line.steps else "linear"
     return {
         "type": "scatter",
@@ -208,7 +208,7 @@ def _trace(drawn: _Drawn, axis: str) -> Figure:
     }
 
 
-def _shades(phases: Sequence[PhaseSpan], seconds: int) -> list[Figure]:
+def _shades(phases: Sequence[PhaseSpan], seconds: int) -> list[PlotlyDict]:
     """Shade the time outside the measure phase; none without a measure phase."""
     measured = next((span for span in phases if span.phase == "measure"), None)
     if measured is None:
@@ -224,13 +224,13 @@ def _shades(phases: Sequence[PhaseSpan], seconds: int) -> list[Figure]:
     ]
 
 
-def _mark(mark: Mapping[str, Any]) -> Figure:
+def _mark(mark: Mapping[str, Any]) -> PlotlyDict:
     at_s = round(float(mark["t_s"]), 3)
     line = {"color": GREY, "width": 1, "dash": "dot"}
     return {"type": "line", "xref": "x", "yref": "paper", "x0": at_s, "x1": at_s, "y0": 0, "y1": 1, "line": line}
 
 
-def _phase_label(span: PhaseSpan, seconds: int) -> Figure | None:
+def _phase_label(span: PhaseSpan, seconds: int) -> PlotlyDict | None:
     """Label of a phase at its middle above the chart.
 
     A short phase at an end of the chart has its label at that end; one between two others has none.

@@ -4,7 +4,7 @@ import numpy as np
 import pandas as pd
 
 from ..data.frames import RunFrames
-from .chart import GREY, SHARES, Figure, Floats, Picture, decades, layout, numbers, title
+from .chart import GREY, SHARES, Floats, Picture, PlotlyDict, decades, layout, numbers, title
 
 SHOWN = 2_500
 _SLOWEST = 200
@@ -29,7 +29,7 @@ def picture(run: RunFrames) -> Picture | None:
         return None
     rows = thinned(ttft_ms)
     cached_known = not np.isnan(share).all()
-    marker: Figure = {"size": 5, "opacity": 0.65, "color": GREY}
+    marker: PlotlyDict = {"size": 5, "opacity": 0.65, "color": GREY}
     if cached_known:
         bar = {
             "title": {"text": "cached", "side": "right"},
@@ -49,7 +49,7 @@ def picture(run: RunFrames) -> Picture | None:
     hover = (
         "%{x:,} tokens, %{y:,.4~g} ms" + (", %{marker.color:.0%} cached" if cached_known else "") + "<extra></extra>"
     )
-    data: list[Figure] = [
+    data: list[PlotlyDict] = [
         {
             "type": "scatter",
             "mode": "markers",
@@ -83,7 +83,7 @@ def thinned(values: Floats) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
     return np.unique(np.concatenate([regular, highest]))
 
 
-def _medians(tokens: Floats, ttft_ms: Floats) -> list[Figure]:
+def _medians(tokens: Floats, ttft_ms: Floats) -> list[PlotlyDict]:
     """Medians of up to 16 groups of similar prompt length, at the median length of each group."""
     if len(tokens) < 20 or tokens.min() == tokens.max():
         return []

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ..data.frames import RunFrames
-from .chart import BLUE, ORANGE, Figure, Floats, Picture, decades, layout, limit_line, numbers, title
+from .chart import BLUE, ORANGE, Floats, Picture, PlotlyDict, decades, layout, limit_line, numbers, title
 
 BATCHES = 20
 T_95 = 2.093  # Student's t at 97.5 % with 19 degrees of freedom
@@ -76,7 +76,7 @@ def picture(run: RunFrames, slo: Mapping[str, float]) -> Picture | None:
     if not len(turns) or "phase" not in turns:
         return None
     measured = turns[turns["ok"] & (turns["phase"] == "measure")].sort_values("planned_s")
-    data: list[Figure] = []
+    data: list[PlotlyDict] = []
     shapes, words, most = [], [], 2.0
     ranges: dict[str, list[float]] = {}
     for number, (name, lines) in enumerate(_ROWS):
@@ -122,15 +122,15 @@ def picture(run: RunFrames, slo: Mapping[str, float]) -> Picture | None:
     )
 
 
-def _range(values: list[float] | None) -> Figure:
+def _range(values: list[float] | None) -> PlotlyDict:
     return decades(min(values), max(values)) if values else {"type": "log"}
 
 
-def _lines(curve: Spectrum, name: str, colour: str, axis: str) -> list[Figure]:
+def _lines(curve: Spectrum, name: str, colour: str, axis: str) -> list[PlotlyDict]:
     x = 1 / np.maximum(1 - curve.q, 1e-9)
     known = ~np.isnan(curve.low)
     where = {"xaxis": "x", "yaxis": f"y{axis}", "legend": f"legend{axis}"}
-    traces: list[Figure] = []
+    traces: list[PlotlyDict] = []
     if known.any():
         band_x = np.concatenate([x[known], x[known][::-1]])
         band_y = np.concatenate([curve.high[known], curve.low[known][::-1]])

@@ -27,7 +27,7 @@ INCOMPLETE = "The run is incomplete: it ended before its summary was written, so
 
 
 @dataclass(frozen=True, slots=True)
-class Reason:
+class VerdictReason:
     """A reason for which a measurement is suspect or invalid."""
 
     code: str
@@ -55,7 +55,7 @@ class ReportModel:
     verdict: str
     caution: str  # mark beside all numbers; empty for a valid measurement
     banners: tuple[str, ...]
-    reasons: tuple[Reason, ...]
+    reasons: tuple[VerdictReason, ...]
     notes: tuple[str, ...]
     causes: tuple[Cause, ...]
     load: LoadText | None  # as `inferload plan` words it
@@ -159,10 +159,11 @@ def _banners(simulated: bool, manifest: Mapping[str, Any]) -> tuple[str, ...]:
     return tuple(banners)
 
 
-def _reasons(summary: Mapping[str, Any] | None) -> tuple[Reason, ...]:
+def _reasons(summary: Mapping[str, Any] | None) -> tuple[VerdictReason, ...]:
     reasons = ((summary or {}).get("verdict") or {}).get("reasons") or []
     return tuple(
-        Reason(str(reason.get("code")), str(reason.get("phase") or ""), str(reason.get("text"))) for reason in reasons
+        VerdictReason(str(reason.get("code")), str(reason.get("phase") or ""), str(reason.get("text")))
+        for reason in reasons
     )
 
 

@@ -34,7 +34,7 @@ _HISTOGRAMS = {"queue_ms": names.QUEUE, "prefill_ms": names.PREFILL, "decode_ms"
 
 
 @dataclass(frozen=True, slots=True)
-class Check:
+class CounterCheck:
     """One comparison of a figure that both sides know."""
 
     name: str
@@ -68,7 +68,7 @@ class Reconciled:
 
     parts: pd.DataFrame
     spans: tuple[IdleSpan, ...]
-    checks: tuple[Check, ...]
+    checks: tuple[CounterCheck, ...]
 
     @property
     def per_turn(self) -> bool:
@@ -82,15 +82,15 @@ def reconcile(frames: RunFrames) -> Reconciled:
     checks = [_turns(table)]
     if ((frames.summary or {}).get("client") or {}).get("stamps") == "user":
         text = "read times are from the client process, so the front end includes the client delay"
-        checks.append(Check("front end", "not known", text))
+        checks.append(CounterCheck("front end", "not known", text))
     if not spans and frames.servers:
         text = (
             "no scrape around the measured turns shows the server idle, so its counters include partial turns: scrape until the "
             "end of the drain, without other clients"
         )
-        checks.append(Check("sums", "not known", text))
+        checks.append(CounterCheck("sums", "not known", text))
     elif not spans:
-        checks.append(Check("sums", "not known", "no server metrics were scraped"))
+        checks.append(CounterCheck("sums", "not known", "no server metrics were scraped"))
     alone = len(frames.servers) == 1
     for span in spans:
         where = "" if alone else f" at {span.target}"
@@ -107,27 +107,27 @@ def _within(frames: RunFrames, span: IdleSpan) -> pd.DataFrame:
     return parts(replace(frames, turns=frames.turns[inside]), phase=None)
 
 
-def _turns(table: pd.DataFrame) -> Check:
+def _turns(table: pd.DataFrame) -> CounterCheck:
     """Check that the server's own times fit into the time that the client measured."""
     known = table[table[list(SERVER_PARTS)].notna().all(axis=1)]
     if not len(known):
         text = "the server reports no times per turn (vLLM: --enable-per-request-metrics)"
-        return Check("parts of a turn", "not known", text)
+        return CounterCheck("parts of a turn", "not known", text)
     # From sent on: the kernel may send a request before the client stamps it as written.
     over_ms = -(known["front_end_ms"] + known["upload_ms"]) - (_SLACK_MS + _SLACK_SHARE * known["server_ms"])
     count = int((over_ms > 0).sum())
     if count:
         worst = number(float(-(known["front_end_ms"] + known["upload_ms"]).min()))
         text = f"{count:,} of {len(known):,} turns: the server reports up to {worst} ms more than the client measured"
-        return Check("parts of a turn", "does not add up", text)
+        return CounterCheck("parts of a turn", "does not add up", text)
     missing = len(table) - len(known)
     rest = f"; {missing:,} turns without server times" if missing else ""
-    return Check(
+    return CounterCheck(
         "parts of a turn", "adds up", f"the server times are consistent with all of {len(known):,} turns{rest}"
     )
 
 
-def _span_checks(span: IdleSpan, table: pd.DataFrame) -> list[Check]:
+def _span_checks(span: IdleSpan, table: pd.DataFrame) -> list[CounterCheck]:
     checks = [
         _counts("requests", (span.turns, span.requests), span),
         _counts("prompt tokens", span.input_tokens, span),
@@ -138,20 +138,22 @@ def _span_checks(span: IdleSpan, table: pd.DataFrame) -> list[Check]:
     return checks + _little(span)
 
 
-def _counts(name: str, both: tuple[int | None, int | None], span: IdleSpan) -> Check:
+def _counts(name: str, both: tuple[int | None, int | None], span: IdleSpan) -> CounterCheck:
     client, server = both
     if server is None:
-        return Check(name, "not known", "not published by the server")
+        return CounterCheck(name, "not known", "not published by the server")
     if not span.turns_whole or client is None:
-        return Check(name, "not known", f"server {server:,}; some turns were unsuccessful, not written or not counted")
+        return CounterCheck(
+            name, "not known", f"server {server:,}; some turns were unsuccessful, not written or not counted"
+        )
     text = f"client {client:,}, server {server:,}, between idle scrapes ({number(span.end_s - span.start_s)} s)"
     if client == server:
-        return Check(name, "adds up", text)
+        return CounterCheck(name, "adds up", text)
     why = "other clients used this server" if server > client else "the server counted fewer than were answered"
-    return Check(name, "does not add up", f"{text}: {why}")
+    return CounterCheck(name, "does not add up", f"{text}: {why}")
 
 
-def _means(span: IdleSpan, table: pd.DataFrame) -> Check:
+def _means(span: IdleSpan, table: pd.DataFrame) -> CounterCheck:
     """Compare means of per-turn times with the server's histograms: the same requests if the counts agree."""
     name = "turns against histograms"
     means, off = [], []
@@ -163,29 +165,31 @@ def _means(span: IdleSpan, table: pd.DataFrame) -> Check:
         if abs(of_turns - of_histogram) > _SLACK_MS + _MEANS_SHARE * of_histogram:
             off.append(TITLES[part])
     if not means:
-        return Check(name, "not known", "the server publishes no histograms of queue, prefill and decode")
+        return CounterCheck(name, "not known", "the server publishes no histograms of queue, prefill and decode")
     text = f"means {', '.join(means)}"
     if off and not span.turns_whole:
-        return Check(
+        return CounterCheck(
             name, "not known", f"{text}; some turns were unsuccessful and may be in the server's histograms only"
         )
-    return Check(name, "does not add up" if off else "adds up", text + (f": {', '.join(off)} differ" if off else ""))
+    return CounterCheck(
+        name, "does not add up" if off else "adds up", text + (f": {', '.join(off)} differ" if off else "")
+    )
 
 
-def _little(span: IdleSpan) -> list[Check]:
+def _little(span: IdleSpan) -> list[CounterCheck]:
     """Check mean waiting = rate x mean queue time; not known with preemption: requests then wait more than once."""
     name = "Little's law, queue"
     if span.waiting_mean is None or span.queue_rate is None:
-        return [Check(name, "not known", "the server does not publish waiting requests and queue times")]
+        return [CounterCheck(name, "not known", "the server does not publish waiting requests and queue times")]
     text = f"mean waiting {number(span.waiting_mean)}, rate x mean queue time {number(span.queue_rate)}"
     if span.preempted:
-        return [Check(name, "not known", f"{text}; preempted requests wait more than once")]
+        return [CounterCheck(name, "not known", f"{text}; preempted requests wait more than once")]
     if not span.turns_whole:
         why = "some turns were unsuccessful: they waited but are not in the server's times"
-        return [Check(name, "not known", f"{text}; {why}")]
+        return [CounterCheck(name, "not known", f"{text}; {why}")]
     apart = abs(span.waiting_mean - span.queue_rate)
     holds = apart <= _LITTLE_REQUESTS + _LITTLE_SHARE * span.queue_rate
-    return [Check(name, "adds up" if holds else "does not add up", text)]
+    return [CounterCheck(name, "adds up" if holds else "does not add up", text)]
 
 
 def idle_spans(frames: RunFrames) -> tuple[IdleSpan, ...]:

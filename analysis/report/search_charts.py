@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from ..charts.chart import BLUE, GREEN, GREY, ORANGE, RED, VIOLET, Figure, Picture
+from ..charts.chart import BLUE, GREEN, GREY, ORANGE, RED, VIOLET, Picture, PlotlyDict
 
 _NOTE = (
     "Bars: intervals at the error level of the last run of a load. Cross: turns in flight grew. Green: highest load that holds the "
@@ -54,7 +54,7 @@ def _panels(document: Mapping[str, Any]) -> list[str]:
 Rows = list[tuple[dict[str, Any], dict[str, Any]]]
 
 
-def _attainment(rows: Rows, label: str, colour: str) -> Figure:
+def _attainment(rows: Rows, label: str, colour: str) -> PlotlyDict:
     values = [
         (point["level"], [_times(entry[name], 100) for name in ("value", "low", "high")])
         for point, entry in rows
@@ -63,14 +63,14 @@ def _attainment(rows: Rows, label: str, colour: str) -> Figure:
     return _trace(values, f"{label} within its limit", colour, "")
 
 
-def _figures(rows: Rows, label: str, colour: str) -> Figure:
+def _figures(rows: Rows, label: str, colour: str) -> PlotlyDict:
     names = ("figure", "figure_low", "figure_high")
     known = [(point, entry) for point, entry in rows if entry["figure"] is not None]
     values = [(point["level"], [_times(entry[name], 100 / entry["limit"]) for name in names]) for point, entry in known]
     return _trace(values, label, colour, "2")
 
 
-def _trace(values: list[tuple[float, list[float | None]]], label: str, colour: str, axis: str) -> Figure:
+def _trace(values: list[tuple[float, list[float | None]]], label: str, colour: str, axis: str) -> PlotlyDict:
     """Points (load, [value, low, high]) with intervals; unknown ends are not drawn."""
     middles = [_or(three[0], 0.0) for _, three in values]
     lows = [middle - _or(three[1], middle) for (_, three), middle in zip(values, middles, strict=True)]
@@ -99,7 +99,7 @@ def _trace(values: list[tuple[float, list[float | None]]], label: str, colour: s
     }
 
 
-def _throughput(points: list[dict[str, Any]]) -> list[Figure]:
+def _throughput(points: list[dict[str, Any]]) -> list[PlotlyDict]:
     traces = []
     for key, name, colour in (
         ("turns_per_s", "successful", GREY),
@@ -125,7 +125,7 @@ def _throughput(points: list[dict[str, Any]]) -> list[Figure]:
     return traces
 
 
-def _overloaded(points: list[dict[str, Any]], panel: str) -> list[Figure]:
+def _overloaded(points: list[dict[str, Any]], panel: str) -> list[PlotlyDict]:
     """Overloaded points have no value: a cross at the failing edge of the first panel."""
     levels = [point["level"] for point in points if point["verdict"] == "overloaded"]
     if not levels:
@@ -137,10 +137,10 @@ def _overloaded(points: list[dict[str, Any]], panel: str) -> list[Figure]:
     return [{"type": "scatter", "mode": "markers", "name": "overloaded", **data, **axes}]
 
 
-def _layout(document: Mapping[str, Any], points: list[dict[str, Any]], panels: list[str]) -> Figure:
+def _layout(document: Mapping[str, Any], points: list[dict[str, Any]], panels: list[str]) -> PlotlyDict:
     gap = 0.225 / len(panels)
     height = (1 - gap * len(panels)) / len(panels)
-    layout: Figure = {
+    layout: PlotlyDict = {
         "height": 1 + _PANEL_PX * len(panels),
         "margin": {"l": 58, "r": 14, "t": 30, "b": 46},
         "hovermode": "x unified",
@@ -161,7 +161,7 @@ def _layout(document: Mapping[str, Any], points: list[dict[str, Any]], panels: l
     return layout
 
 
-def _ticks(points: list[dict[str, Any]]) -> Figure:
+def _ticks(points: list[dict[str, Any]]) -> PlotlyDict:
     """Tested loads whose labels do not overlap."""
     levels: list[float] = []
     for level in sorted(point["level"] for point in points):
@@ -170,7 +170,7 @@ def _ticks(points: list[dict[str, Any]]) -> Figure:
     return {"tickvals": levels, "ticktext": [f"{level:.3g}" for level in levels]}
 
 
-def _lines(document: Mapping[str, Any]) -> list[Figure]:
+def _lines(document: Mapping[str, Any]) -> list[PlotlyDict]:
     shapes = [_across("y2", 100.0)]
     shares = {
         entry["share"] for point in document["points"] for entry in point["conditions"] if entry["share"] is not None
@@ -190,7 +190,7 @@ def _lines(document: Mapping[str, Any]) -> list[Figure]:
     return shapes
 
 
-def _across(axis: str, at: float) -> Figure:
+def _across(axis: str, at: float) -> PlotlyDict:
     line = {"color": GREY, "width": 1.2, "dash": "dash"}
     return {"type": "line", "xref": "paper", "yref": axis, "x0": 0, "x1": 1, "y0": at, "y1": at, "line": line}
 
