@@ -14,8 +14,8 @@ from inferload.statistics.paired_runs import holm, p_against, pairs_needed
 
 from ..data.figures import Figure
 from . import costs
-from .compare import ALPHA, PAIRS_WANTED, Comparison, compare
-from .sides import Level, Run, Side
+from .compare import ALPHA, RECOMMENDED_PAIRS, Comparison, compare
+from .sides import LoadFigures, Run, Side
 
 Certainty = Literal["certain", "not certain", "not tested", "counted", "none"]
 
@@ -149,23 +149,23 @@ def variant_figures(side: Side) -> VariantFigures:
         values={axis.name: side.mean(axis.name) for axis in AXES},
         memory_mb=on_gpus if on_gpus is not None else of_processes,
         memory_of="GPUs" if on_gpus is not None else "processes",
-        gpus=runs[0].served.gpus or runs[0].prices.gpus,
+        gpus=runs[0].deployment.gpus or runs[0].prices.gpus,
         cost=costs.of_side(side).per_million_output_tokens,
-        max_load={slo.name: max_load(slo, [level for run in runs for level in run.levels]) for slo in SLOS},
+        max_load={slo.name: max_load(slo, [level for run in runs for level in run.loads]) for slo in SLOS},
     )
 
 
 def _most(runs: Sequence[Run], name: str) -> float | None:
     """Return the maximum over the runs; None if one of them has no value."""
-    values = [getattr(run.served, name) for run in runs]
+    values = [getattr(run.deployment, name) for run in runs]
     return None if None in values else max(values)
 
 
-def max_load(slo: LatencyLimits, levels: Sequence[Level]) -> MaxLoad:
+def max_load(slo: LatencyLimits, loads: Sequence[LoadFigures]) -> MaxLoad:
     """Return the highest load below every load that missed the SLO; repeats of a load must all meet it."""
-    unit = levels[0].unit if levels else ""
+    unit = loads[0].unit if loads else ""
     outcomes: dict[float, bool] = {}
-    for level in levels:
+    for level in loads:
         met = _meets(slo, level)
         if met is not None and level.unit == unit:
             outcomes[level.load] = outcomes.get(level.load, True) and met
@@ -174,7 +174,7 @@ def max_load(slo: LatencyLimits, levels: Sequence[Level]) -> MaxLoad:
     return MaxLoad(max(below, default=None), unit, bool(missed), tuple(sorted(outcomes)))
 
 
-def _meets(slo: LatencyLimits, level: Level) -> bool | None:
+def _meets(slo: LatencyLimits, level: LoadFigures) -> bool | None:
     """Return None if there are too few samples for a p95."""
     ttft_ms, tpot_ms = (level.figures.get(f"p95({measure})") for measure in ("ttft_ms", "tpot_ms"))
     if ttft_ms is None or tpot_ms is None:
@@ -250,10 +250,10 @@ def _needed(figure: Figure, comparisons: Sequence[Comparison], certainty: Certai
     """Format the number of pairs of runs that a test needs; empty if all comparisons are decided."""
     if certainty == "not tested":
         pairs = plural(min(len(comparison.pairs) for comparison in comparisons), "pair")
-        return f"{pairs} of runs: a test needs {PAIRS_WANTED} or more, each run on its own server start"
+        return f"{pairs} of runs: a test needs {RECOMMENDED_PAIRS} or more, each run on its own server start"
     if certainty != "not certain":
         return ""
-    counts: list[int | None] = [PAIRS_WANTED]
+    counts: list[int | None] = [RECOMMENDED_PAIRS]
     for comparison in comparisons:
         effect = comparison.row(figure).effect
         if effect is not None and effect.sd_log is not None:

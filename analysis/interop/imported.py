@@ -29,7 +29,7 @@ class Imported:
     figures: Mapping[str, float | None]
     model: str | None = None
     seed: int | None = None
-    asks: Mapping[str, Any] = field(default_factory=dict)
+    settings: Mapping[str, Any] = field(default_factory=dict)
     input_tokens: float | None = None
     output_tokens: float | None = None
     concurrency: float | None = None
@@ -118,7 +118,7 @@ def _vllm(document: Document) -> Imported:
         client=OUR_EXPORT if exported else "vllm bench serve",
         figures=values,
         model=document.get("model_id"),
-        asks={key: document.get(key) for key in ("num_prompts", "request_rate", "burstiness", "max_concurrency")},
+        settings={key: document.get(key) for key in ("num_prompts", "request_rate", "burstiness", "max_concurrency")},
         input_tokens=per_turn("total_input_tokens"),
         output_tokens=per_turn("total_output_tokens"),
         concurrency=_number(document.get("max_concurrency")),
@@ -158,7 +158,7 @@ def _aiperf(document: Document) -> Imported:
         figures=figures,
         model=models[0].get("name"),
         seed=config.get("random_seed"),
-        asks={key: phase.get(key) for key in ("type", "requests", "concurrency", "rate")},
+        settings={key: phase.get(key) for key in ("type", "requests", "concurrency", "rate")},
         input_tokens=of("input_sequence_length"),
         output_tokens=of("output_sequence_length"),
         concurrency=_number(phase.get("concurrency")),
@@ -198,7 +198,7 @@ def _guidellm(document: Document) -> Imported:
         client=f"GuideLLM {(document.get('metadata') or {}).get('guidellm_version', '')}".strip(),
         figures=figures,
         model=(config.get("backend") or {}).get("model"),
-        asks={key: strategy.get(key) for key in ("type_", "streams", "rate")},
+        settings={key: strategy.get(key) for key in ("type_", "streams", "rate")},
         input_tokens=of("prompt_token_count"),
         output_tokens=of("output_token_count"),
         concurrency=_number(strategy.get("streams")),
@@ -226,7 +226,7 @@ def _genai(document: Document) -> Imported:
     return Imported(
         client="genai-bench",
         figures=figures,
-        asks={key: all_in.get(key) for key in ("scenario", "num_concurrency", "iteration_type")},
+        settings={key: all_in.get(key) for key in ("scenario", "num_concurrency", "iteration_type")},
         input_tokens=_number(statistics["num_input_tokens"].get("mean")),
         output_tokens=_number(statistics["num_output_tokens"].get("mean")),
         concurrency=_number(all_in.get("num_concurrency")),

@@ -1,4 +1,4 @@
-"""Write timeline.csv, report.md and report.html of a run. The page is self-contained."""
+"""Report of a run: timeline.csv, report.md and report.html, which is self-contained."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -103,7 +103,7 @@ def write(run: RunFrames, folder: Path, options: ReportOptions, tables: tuple[Ta
 
 
 def markdown(model: ReportModel, marks: list[dict[str, Any]]) -> str:
-    """Report as Markdown, tables only."""
+    """Render the report as Markdown, without charts."""
     terms = Terms()
     for table in model.tables:
         for word in (*table.columns, *(row[0] for row in table.rows)):
@@ -112,7 +112,7 @@ def markdown(model: ReportModel, marks: list[dict[str, Any]]) -> str:
 
 
 def html(model: ReportModel, marks: list[dict[str, Any]], drawn: Pictures, plotly: str | None = None) -> str:
-    """Report as HTML. `plotly`: as in `shell.html`."""
+    """Render the report as HTML. `plotly`: as in `shell.html`."""
     minutes = drawn.lanes
     lanes = (
         None if minutes is None else {"columns": minutes.columns, "minutes": minutes.minutes, "end_s": minutes.end_s}

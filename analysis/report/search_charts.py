@@ -16,7 +16,7 @@ _PANEL_PX, _TOP = 273, 300.0  # upper end of the axis, % of a limit
 
 
 def picture(document: Mapping[str, Any]) -> Picture | None:
-    """Chart of a search; None without a measured point."""
+    """Return the chart of a search; None without a measured point."""
     points = [point for point in document["points"] if point["turns_per_s"] is not None]
     if not points:
         return None
@@ -45,7 +45,7 @@ def picture(document: Mapping[str, Any]) -> Picture | None:
 
 
 def _panels(document: Mapping[str, Any]) -> list[str]:
-    """Panels of the chart: an SLO of means only has no share of turns within a limit."""
+    """Return the panels of the chart; an SLO of means only has no share of turns within a limit."""
     conditions = [entry for point in document["points"] for entry in point["conditions"]]
     means = bool(conditions) and all(entry["share"] is None for entry in conditions)
     return [_FIGURES, _RATES] if means else list(_PANELS)
@@ -71,7 +71,7 @@ def _figures(rows: Rows, label: str, colour: str) -> PlotlyDict:
 
 
 def _trace(values: list[tuple[float, list[float | None]]], label: str, colour: str, axis: str) -> PlotlyDict:
-    """Points (load, [value, low, high]) with intervals; unknown ends are not drawn."""
+    """Return a trace of points (load, [value, low, high]) with intervals; unknown ends are not drawn."""
     middles = [_or(three[0], 0.0) for _, three in values]
     lows = [middle - _or(three[1], middle) for (_, three), middle in zip(values, middles, strict=True)]
     highs = [_or(three[2], middle) - middle for (_, three), middle in zip(values, middles, strict=True)]
@@ -126,7 +126,7 @@ def _throughput(points: list[dict[str, Any]]) -> list[PlotlyDict]:
 
 
 def _overloaded(points: list[dict[str, Any]], panel: str) -> list[PlotlyDict]:
-    """Overloaded points have no value: a cross at the failing edge of the first panel."""
+    """Return overloaded points, which have no value, as crosses at the failing edge of the first panel."""
     levels = [point["level"] for point in points if point["verdict"] == "overloaded"]
     if not levels:
         return []
@@ -162,7 +162,7 @@ def _layout(document: Mapping[str, Any], points: list[dict[str, Any]], panels: l
 
 
 def _ticks(points: list[dict[str, Any]]) -> PlotlyDict:
-    """Tested loads whose labels do not overlap."""
+    """Select tested loads whose labels do not overlap."""
     levels: list[float] = []
     for level in sorted(point["level"] for point in points):
         if not levels or level / levels[-1] > 1.12:

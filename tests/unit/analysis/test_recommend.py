@@ -20,7 +20,7 @@ from inferload.analysis.comparison.recommend import (
 )
 from inferload.analysis.comparison.recommend_searches import read_search, with_searches
 from inferload.analysis.comparison.recommend_text import json_text, markdown, page, text
-from inferload.analysis.comparison.sides import NAMES, Level, Run, Served, Side, served
+from inferload.analysis.comparison.sides import NAMES, Deployment, LoadFigures, Run, Side, deployment
 from inferload.analysis.comparison.tables import ab_block, matrix
 from test_compare import write_run
 
@@ -30,8 +30,8 @@ from inferload.results.cost import Prices
 CHAT = SLOS[0]
 
 
-def level(load: float, ttft_ms: float | None, tpot_ms: float | None = 30.0, **more: float | None) -> Level:
-    return Level(load, "users", {"p95(ttft_ms)": ttft_ms, "p95(tpot_ms)": tpot_ms, "failed_ratio": 0.0} | more)
+def level(load: float, ttft_ms: float | None, tpot_ms: float | None = 30.0, **more: float | None) -> LoadFigures:
+    return LoadFigures(load, "users", {"p95(ttft_ms)": ttft_ms, "p95(tpot_ms)": tpot_ms, "failed_ratio": 0.0} | more)
 
 
 def side(label: str, ttft_ms: float, tpot_ms: float, output: float, jitter: float = 0.01, **more: Any) -> Side:
@@ -62,7 +62,7 @@ def side(label: str, ttft_ms: float, tpot_ms: float, output: float, jitter: floa
             server={"engine": "vllm 0.32.0"},
             output_tokens=100.0,
             input_tokens=100.0,
-            counted=(100, 100),
+            ok_and_sent=(100, 100),
         )
         runs.append(replace(run, **more))
     return Side(label, tuple(runs))
@@ -71,16 +71,16 @@ def side(label: str, ttft_ms: float, tpot_ms: float, output: float, jitter: floa
 def hardware(gpus: int, gb: float, price: float | None = 2.0, quantization: str = "none") -> dict[str, Any]:
     """Of a run: cards, their memory together, the price of an hour of one."""
     return {
-        "served": Served(gpus, gb * 1000, 900.0, gpus, quantization),
+        "deployment": Deployment(gpus, gb * 1000, 900.0, gpus, quantization),
         "prices": Prices(gpu_hour=price, gpus=gpus),
     }
 
 
 def three(**more: Any) -> list[Side]:
     return [
-        side("full", 450, 42, 1200, levels=(level(40, 300), level(80, 700)), **hardware(1, 16)),
-        side("awq", 280, 28, 1800, levels=(level(40, 200), level(80, 400)), **hardware(1, 5, quantization="awq")),
-        side("tp2", 380, 48, 2100, levels=(level(40, 250), level(80, 600)), **hardware(2, 16)),
+        side("full", 450, 42, 1200, loads=(level(40, 300), level(80, 700)), **hardware(1, 16)),
+        side("awq", 280, 28, 1800, loads=(level(40, 200), level(80, 400)), **hardware(1, 5, quantization="awq")),
+        side("tp2", 380, 48, 2100, loads=(level(40, 250), level(80, 600)), **hardware(2, 16)),
     ]
 
 
@@ -122,7 +122,7 @@ def test_each_aim_has_its_variant_its_gain_and_its_price() -> None:
 
 
 def test_what_nobody_measured_is_not_filled() -> None:
-    found = recommend("chat", [side("a", 100, 10, 500), side("b", 90, 9, 550, served=Served(memory_mb=100.0))])
+    found = recommend("chat", [side("a", 100, 10, 500), side("b", 90, 9, 550, deployment=Deployment(memory_mb=100.0))])
     said = results(found)
     assert (said["least memory"].variant, said["least memory"].remark) == (None, "not measured on a")
     assert said["lowest cost"].variant is None
@@ -183,8 +183,8 @@ def test_a_baseline_that_is_best_wins_only_if_every_other_is_shown_to_be_worse()
 
 
 def test_memory_of_gpus_is_not_held_against_memory_of_processes() -> None:
-    base = side("base", 100, 10, 500, served=Served(memory_mb=100.0))
-    new = side("new", 80, 8, 600, served=Served(gpu_memory_mb=9000.0))
+    base = side("base", 100, 10, 500, deployment=Deployment(memory_mb=100.0))
+    new = side("new", 80, 8, 600, deployment=Deployment(gpu_memory_mb=9000.0))
     said = results(recommend("chat", [base, new]))
     assert said["balanced"].variant == "new"
     assert "memory" not in said["balanced"].remark
@@ -209,7 +209,7 @@ def test_a_cost_that_prices_make_lower_is_tested_over_all_variants() -> None:
 
 
 def test_what_does_not_compare_is_left_out_and_what_is_not_valid_is_said() -> None:
-    other = side("other", 10, 1, 9000, asks={"workload.kind": "agent"})
+    other = side("other", 10, 1, 9000, settings={"workload.kind": "agent"})
     bad = side("bad", 10, 1, 9000, level="invalid")
     found = recommend("chat", [*three(), other, bad])
     assert {variant.side.label for variant in found.variants} == {"full", "awq", "tp2"}
@@ -221,7 +221,7 @@ def test_what_does_not_compare_is_left_out_and_what_is_not_valid_is_said() -> No
 
 
 @pytest.mark.parametrize(
-    ("levels", "load", "broken"),
+    ("loads", "load", "broken"),
     [
         ([level(10, 300), level(20, 400), level(40, 900)], 20, True),
         ([level(10, 300), level(20, 400)], 20, False),
@@ -233,8 +233,8 @@ def test_what_does_not_compare_is_left_out_and_what_is_not_valid_is_said() -> No
         ([level(10, 300), level(20, 400, None), level(40, None)], 10, False),
     ],
 )
-def test_the_highest_load_within_an_slo(levels: list[Level], load: float | None, broken: bool) -> None:
-    found = max_load(CHAT, levels)
+def test_the_highest_load_within_an_slo(loads: list[LoadFigures], load: float | None, broken: bool) -> None:
+    found = max_load(CHAT, loads)
     assert (found.load, found.missed_above) == (load, broken)
 
 
@@ -283,7 +283,7 @@ PRINTED = {"A": (423.5, 892.1, 38.9, 1654.2, 12.3, 1892), "B": (287.2, 567.3, 26
 def test_an_articles_block_has_its_gains_where_they_are_right() -> None:
     names = ("p50(ttft_ms)", "p99(ttft_ms)", "mean(tpot_ms)", "p50(e2e_ms)", "turns_per_s", "output_tok_per_s")
     sides = [
-        Side(label, (Run(Path(), label, dict(zip(names, values, strict=True)), counted=(100, 100)),))
+        Side(label, (Run(Path(), label, dict(zip(names, values, strict=True)), ok_and_sent=(100, 100)),))
         for label, values in PRINTED.items()
     ]
     shown = ab_block(sides)
@@ -301,9 +301,9 @@ def test_what_a_server_was_comes_from_its_manifest() -> None:
         "gpu_memory_mb": {"GPU-a": 9000.0, "GPU-b": 9000.0},
         "memory_mb": 700.0,
     }
-    assert served(variant) == Served(2, 18000.0, 700.0, 2, "awq")
-    assert served({}) == Served()
-    assert served(variant | {"engine": "simulator"}).memory_mb is None
+    assert deployment(variant) == Deployment(2, 18000.0, 700.0, 2, "awq")
+    assert deployment({}) == Deployment()
+    assert deployment(variant | {"engine": "simulator"}).memory_mb is None
 
 
 def test_the_command_reads_folders_and_sweeps(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -323,7 +323,7 @@ def test_the_command_reads_folders_and_sweeps(tmp_path: Path, capsys: pytest.Cap
     (tmp_path / "empty").mkdir()
     (tmp_path / "empty" / "sweep.yaml").write_text("baseline: x\n")
     assert cli.main(["recommend", str(tmp_path / "empty")]) == 2
-    assert "holds no finished runs" in capsys.readouterr().err
+    assert "contains no finished runs" in capsys.readouterr().err
 
 
 def searched(folder: Path, holds: float | None, breaks: float | None, **more: Any) -> Path:
