@@ -14,7 +14,7 @@ _BARS = (
 
 
 def picture(summary: Mapping[str, Any] | None) -> Picture | None:
-    """Chart from the `cache` block of summary.json; None if fewer than two rates are known."""
+    """Return the chart of the `cache` block of summary.json; None if fewer than two rates are known."""
     cache = (summary or {}).get("cache") or {}
     rows = [
         (label, cache[part][rate], cache[part].get(tokens), colour)

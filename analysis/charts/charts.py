@@ -1,4 +1,4 @@
-"""All charts of a run, in the order of the page."""
+"""Charts of a run, in the order of the page."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ from .lanes import Lanes
 
 @dataclass(frozen=True, slots=True)
 class Pictures:
-    """Charts of a run. `lanes`: turns of the minutes in the page."""
+    """Charts of a run. `lanes`: turns of the minutes that the page contains."""
 
     drawn: tuple[Picture, ...]
     lanes: Lanes | None
@@ -29,7 +29,7 @@ class Pictures:
 def pictures(
     run: RunFrames, timeline: pd.DataFrame, parts: pd.DataFrame, notes: Notes, minute: int | None = None
 ) -> Pictures:
-    """Charts for which the run has data. `parts`: table of `breakdown.parts`; `notes`: receives unreadable parts."""
+    """Return the charts for which the run has data. `parts`: from `breakdown.parts`; `notes`: collects unreadable data."""
     summary: Mapping[str, Any] = run.summary or {}
     limits = notes.unless_damaged("the SLO", lambda: slo(run.manifest)) or {}
     minutes = notes.unless_damaged("the turns of one minute", lambda: lanes.lanes(run, minute))

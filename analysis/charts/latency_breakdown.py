@@ -1,4 +1,4 @@
-"""Latency breakdown: stacked parts of a turn by percentile of the total."""
+"""Chart of the latency breakdown: stacked parts of a turn by percentile of the total."""
 
 import itertools
 
@@ -22,7 +22,7 @@ _EDGES = (*range(0, 90, 10), 90, 95, 99, 100)
 
 
 def picture(parts: pd.DataFrame) -> Picture | None:
-    """Chart from the table of `breakdown.parts`; None without turns."""
+    """Return the chart of the table of `breakdown.parts`; None without turns."""
     if not len(parts):
         return None
     ordered = parts.sort_values("total_ms", ignore_index=True)

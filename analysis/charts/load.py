@@ -1,6 +1,6 @@
-"""Throughput against latency, with the limits of the SLO.
+"""Chart of throughput against latency, with the limits of the SLO.
 
-A curve is one configuration at several loads: steps of a run, points of a search, or runs.
+A curve is a configuration at several loads: steps of a run, points of a search, or runs.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -48,7 +48,7 @@ _PANEL_PX, _LEGEND_PX = 210, 24
 
 @dataclass(frozen=True, slots=True)
 class LoadPoint:
-    """Figures (by gate name) at one load. `load`: None if it has no single number."""
+    """Figures (by gate name) at a load. `load`: None if it is not a single number."""
 
     name: str
     load: float | None
@@ -57,7 +57,7 @@ class LoadPoint:
 
 @dataclass(frozen=True, slots=True)
 class Curve:
-    """A configuration at several loads. `unit`: of the load."""
+    """Configuration at several loads. `unit`: of the load."""
 
     label: str
     unit: str
@@ -65,7 +65,7 @@ class Curve:
 
 
 def of_steps(steps: Sequence[Mapping[str, Any]]) -> Curve:
-    """Curve of the steps of a run, from summary.json."""
+    """Return the curve of the steps of a run, from summary.json."""
     unit = "users" if any(step.get("users") is not None for step in steps) else "sessions/s"
     points = []
     for index, step in enumerate(steps):
@@ -89,7 +89,7 @@ def _number(value: Any) -> float | None:
 
 
 def picture(curves: Sequence[Curve], slo: Mapping[str, float], point: str = "step") -> Picture | None:
-    """Chart of all curves; None if fewer than two points are known. `point`: name of a point in the note."""
+    """Return the chart of all curves; None if fewer than two points are known. `point`: name of a point in the note."""
     data = [trace for index, curve in enumerate(curves) for trace in _lines(curve, index, len(curves))]
     shown = {name for trace in data for name in trace["text"]}
     if len(shown) < 2:
@@ -103,7 +103,7 @@ def picture(curves: Sequence[Curve], slo: Mapping[str, float], point: str = "ste
 
 
 def _lines(curve: Curve, index: int, count: int) -> Iterator[PlotlyDict]:
-    """Lines of p95 and p50 in both panels; points with an unknown coordinate are left out."""
+    """Yield the lines of p95 and p50 in both panels, without points with an unknown coordinate."""
     named = False
     for panel, (title_of, *percentiles, axis) in enumerate(_PANELS):
         dark, pale = _COLOURS[index % len(_COLOURS)] if count > 1 else _ALONE[panel]

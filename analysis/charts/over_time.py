@@ -1,4 +1,4 @@
-"""Timeline of a run: panels of client and server figures on one time axis."""
+"""Chart of the timeline: panels of client and server figures on a common time axis."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -30,14 +30,14 @@ from .chart import (
 
 _PANEL_PX = 168  # height of a panel with its legend
 _GAP_PX = 46  # height of the legend of a panel
-_MOST_POINTS = 4000
-_ROOMY = 0.08  # share of the width from which a phase has room for its label
+_MAX_POINTS = 4000
+_MIN_LABEL_SHARE = 0.08  # minimum share of the width of a phase with a centred label
 _DASHES = ("solid", "dash", "dot", "dashdot")
 
 
 @dataclass(frozen=True, slots=True)
 class PanelLine:
-    """One series: a column of the timeline. `server`: one per server; `share`: drawn in percent."""
+    """Line of a panel: a column of the timeline. `server`: a line for each server; `share`: in percent."""
 
     column: str
     label: str
@@ -49,7 +49,7 @@ class PanelLine:
 
 @dataclass(frozen=True, slots=True)
 class Panel:
-    """One y axis with its lines."""
+    """Panel with its own y axis."""
 
     title: str
     lines: tuple[PanelLine, ...]
@@ -116,11 +116,11 @@ _UNLESS_ZERO = ("preemptions",)
 def picture(
     timeline: pd.DataFrame, targets: tuple[str, ...], phases: tuple[PhaseSpan, ...], marks: Sequence[Mapping[str, Any]]
 ) -> Picture | None:
-    """Chart of all panels and lines with values; None without any."""
+    """Return the chart of all panels and lines with values; None without any."""
     suffixes = server_suffixes(targets)
     if any(str(column).endswith(LOG) for column in timeline.columns):
         suffixes |= {LOG: LOG}
-    every = max(1, -(-len(timeline) // _MOST_POINTS))
+    every = max(1, -(-len(timeline) // _MAX_POINTS))
     thinned = _thinned(timeline, every)
     panels = [(panel, lines) for panel in PANELS if (lines := _lines(thinned, panel, suffixes))]
     if not panels:
@@ -150,7 +150,7 @@ def picture(
 
 
 def _thinned(timeline: pd.DataFrame, every: int) -> pd.DataFrame:
-    """Merge `every` seconds into one: means, and the maximum of p95 to keep spikes."""
+    """Aggregate `every` seconds: means, and the maximum of p95 to keep spikes."""
     if every == 1:
         return timeline
     numeric = timeline.select_dtypes("number")
@@ -163,8 +163,8 @@ def _thinned(timeline: pd.DataFrame, every: int) -> pd.DataFrame:
 
 
 @dataclass(frozen=True, slots=True)
-class _Drawn:
-    """A line and its values."""
+class _DrawnLine:
+    """Line with its values."""
 
     line: PanelLine
     name: str
@@ -177,7 +177,7 @@ class _Drawn:
         return any(a is not None and b is not None for a, b in pairwise(self.values)) or len(self.values) == 1
 
 
-def _lines(timeline: pd.DataFrame, panel: Panel, suffixes: Mapping[str, str]) -> list[_Drawn]:
+def _lines(timeline: pd.DataFrame, panel: Panel, suffixes: Mapping[str, str]) -> list[_DrawnLine]:
     series = []
     for line in panel.lines:
         for index, suffix in enumerate(suffixes.values() if line.server else ("",)):
@@ -188,11 +188,11 @@ def _lines(timeline: pd.DataFrame, panel: Panel, suffixes: Mapping[str, str]) ->
                 continue
             values = timeline[column].to_numpy(dtype=np.float64) * (100 if line.share else 1)
             dash = _DASHES[index % len(_DASHES)]
-            series.append(_Drawn(line, f"{line.label} {suffix}".strip(), dash, numbers(values, 5)))
+            series.append(_DrawnLine(line, f"{line.label} {suffix}".strip(), dash, numbers(values, 5)))
     return series
 
 
-def _trace(drawn: _Drawn, axis: str) -> PlotlyDict:
+def _trace(drawn: _DrawnLine, axis: str) -> PlotlyDict:
     shape = "hvh" if drawn.line.steps else "linear"
     return {
         "type": "scatter",
@@ -209,7 +209,7 @@ def _trace(drawn: _Drawn, axis: str) -> PlotlyDict:
 
 
 def _shades(phases: Sequence[PhaseSpan], seconds: int) -> list[PlotlyDict]:
-    """Shade the time outside the measure phase; none without a measure phase."""
+    """Return shaded areas outside the measure phase; none without a measure phase."""
     measured = next((span for span in phases if span.phase == "measure"), None)
     if measured is None:
         return []
@@ -231,16 +231,16 @@ def _mark(mark: Mapping[str, Any]) -> PlotlyDict:
 
 
 def _phase_label(span: PhaseSpan, seconds: int) -> PlotlyDict | None:
-    """Label of a phase at its middle above the chart.
+    """Return the label of a phase above its middle.
 
-    A short phase at an end of the chart has its label at that end; one between two others has none.
+    The label of a short phase at an end of the chart is at that end; a short phase between two others has none.
     """
     end_s = seconds if span.end_s is None else min(span.end_s, seconds)
     at_s, anchor = (span.start_s + end_s) / 2, "center"
-    if end_s - span.start_s < _ROOMY * seconds:
-        if span.start_s < _ROOMY * seconds:
+    if end_s - span.start_s < _MIN_LABEL_SHARE * seconds:
+        if span.start_s < _MIN_LABEL_SHARE * seconds:
             at_s, anchor = span.start_s, "left"
-        elif end_s > (1 - _ROOMY) * seconds:
+        elif end_s > (1 - _MIN_LABEL_SHARE) * seconds:
             at_s, anchor = float(seconds), "right"
         else:
             return None

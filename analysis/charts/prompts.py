@@ -1,4 +1,4 @@
-"""TTFT against prompt tokens, coloured by the cached share of the prompt."""
+"""Chart of TTFT against prompt tokens, coloured by the cached share of the prompt."""
 
 import numpy as np
 import pandas as pd
@@ -11,7 +11,7 @@ _SLOWEST = 200
 
 
 def picture(run: RunFrames) -> Picture | None:
-    """Chart of the turns of the measure phase; None if no prompt length is known."""
+    """Return the chart of the turns of the measure phase; None if no prompt length is known."""
     turns = run.turns
     if not len(turns) or "input_tokens" not in turns:
         return None
@@ -75,7 +75,7 @@ def picture(run: RunFrames) -> Picture | None:
 
 
 def thinned(values: Floats) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
-    """Rows to draw: all if few, else an even selection and the highest."""
+    """Select rows to draw: all if few, else an even selection and the highest values."""
     if len(values) <= SHOWN:
         return np.arange(len(values))
     highest = np.argpartition(values, -_SLOWEST)[-_SLOWEST:]
@@ -84,7 +84,7 @@ def thinned(values: Floats) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
 
 
 def _medians(tokens: Floats, ttft_ms: Floats) -> list[PlotlyDict]:
-    """Medians of up to 16 groups of similar prompt length, at the median length of each group."""
+    """Return the medians of up to 16 groups of similar prompt length, at the median length of each group."""
     if len(tokens) < 20 or tokens.min() == tokens.max():
         return []
     groups = pd.qcut(tokens, min(16, len(tokens) // 10), labels=False, duplicates="drop")

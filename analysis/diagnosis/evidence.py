@@ -1,4 +1,4 @@
-"""Evidence for a diagnosis: figures of one window at one server. None: unknown.
+"""Evidence for a diagnosis: figures of a window at a server. None: unknown.
 
 Means and shares of gauges are over the scrapes of the window; counts and rates are between its first and last scrape.
 """
@@ -23,7 +23,7 @@ Floats = npt.NDArray[np.float64]
 
 @dataclass(frozen=True, slots=True)
 class Scrapes:
-    """Scrapes of the window, one entry each; NaN if not published."""
+    """Values at each scrape of the window; NaN if not published."""
 
     running: Floats
     capacity: Floats  # waiting for capacity
@@ -33,13 +33,13 @@ class Scrapes:
 
     @property
     def waits(self) -> npt.NDArray[np.bool_]:
-        """Scrapes at which requests wait for capacity."""
+        """Mask of scrapes at which requests wait for capacity."""
         return np.nan_to_num(self.capacity) > 0
 
 
 @dataclass(frozen=True, slots=True)
 class ClientReason:
-    """A reason of the verdict that concerns the client: code, level (suspect or invalid), text."""
+    """Reason of the verdict that concerns the client. `level`: suspect or invalid."""
 
     code: str
     level: str
@@ -48,28 +48,28 @@ class ClientReason:
 
 @dataclass(frozen=True, slots=True)
 class WindowEvidence:
-    """Figures of one window. Times in ms."""
+    """Figures of a window."""
 
     start_s: float
     end_s: float
     target: str
     scrapes: Scrapes
-    max_num_seqs: int | None = None  # of one engine
+    max_num_seqs: int | None = None  # per engine
     engines: int = 1
-    stream_interval: int | None = None  # tokens per event that the server was configured to send
-    cache_tokens: int | None = None  # KV-cache size of an engine
+    stream_interval: int | None = None  # configured tokens per event
+    cache_tokens: int | None = None  # KV-cache size per engine
     preemptions: int | None = None
     finished: int | None = None
     computed_tok_per_s: float | None = None  # prompt tokens that were computed
     generation_tok_per_s: float | None = None
-    queue_ms: float | None = None  # the server's means, of requests that ended in the window
+    queue_ms: float | None = None  # means of the server over requests that ended in the window
     prefill_ms: float | None = None
     decode_ms: float | None = None
     server_ttft_ms: float | None = None
     server_itl_ms: float | None = None
     server_cpu_share: float | None = None
     mean_acceptance_length: float | None = None
-    draft_tokens: int | None = None  # of one draft
+    draft_tokens: int | None = None  # per draft
     engines_kv_spread: float | None = None
     engines_waiting: tuple[float, ...] = ()
     client_ttft_ms: float | None = None
@@ -77,22 +77,22 @@ class WindowEvidence:
     client_delay_p99_ms: float | None = None
     loop_lag_p99_ms: float | None = None
     client_cpu_share: float | None = None
-    client_reasons: tuple[ClientReason, ...] = ()  # of the run's verdict, in the measure phase
+    client_reasons: tuple[ClientReason, ...] = ()  # in the measure phase
     tokens_per_event: float | None = None
     itl_by_running: tuple[float, float] | None = (
         None  # mean ITL at the lowest and the highest third of running requests
     )
-    itl_alone_ms: float | None = None  # the lowest mean ITL of any second of the run
+    itl_alone_ms: float | None = None  # lowest mean ITL of a second of the run
     expected_hit_rate: float | None = None
     counted_hit_rate: float | None = None
-    uncached_prompt_tokens: float | None = None  # mean of a turn
+    uncached_prompt_tokens: float | None = None  # mean over turns
     slo: Mapping[str, float] = field(default_factory=dict)
     troubled: bool = False  # turns failed, or the server stopped answering or restarted
-    rates: str | None = None  # text on the rates of an open loop without growth
+    rates: str | None = None  # rates of an open loop without growth, as text
 
     @property
     def length_s(self) -> float:
-        """Length of the window in seconds."""
+        """Length of the window."""
         return self.end_s - self.start_s
 
     @property
@@ -107,7 +107,7 @@ class WindowEvidence:
 
 
 def max_num_seqs(manifest: Mapping[str, Any]) -> int | None:
-    """max_num_seqs of the deployed server; None if unknown."""
+    """Return max_num_seqs of the deployed server; None if unknown."""
     variant = manifest.get("variant") or {}
     server = (variant.get("config") or {}).get("server") or {}
     configured = (server.get("scheduler_config") or {}).get("max_num_seqs")
@@ -118,7 +118,7 @@ def max_num_seqs(manifest: Mapping[str, Any]) -> int | None:
 
 
 def stream_interval(manifest: Mapping[str, Any]) -> int | None:
-    """Tokens per event (vLLM's default is 1); None if the command line of the server is unknown."""
+    """Return the configured tokens per event (vLLM's default: 1); None if the command line of the server is unknown."""
     variant = manifest.get("variant") or {}
     if not variant.get("argv"):
         return None
@@ -127,7 +127,7 @@ def stream_interval(manifest: Mapping[str, Any]) -> int | None:
 
 
 def _flag(variant: Mapping[str, Any], flag: str) -> str | None:
-    """Value of a flag of the server's command line; None if absent."""
+    """Return the value of a flag of the server's command line; None if absent."""
     argv = [str(word) for word in variant.get("argv") or ()]
     for index, word in enumerate(argv):
         name, sign, value = word.partition("=")
@@ -139,7 +139,7 @@ def _flag(variant: Mapping[str, Any], flag: str) -> str | None:
 def collect(
     run: RunFrames, server: ServerSeries, start_s: float, end_s: float, client_view: ClientView | None = None
 ) -> WindowEvidence:
-    """Collect the evidence of one window at one server."""
+    """Collect the evidence of a window at a server."""
     client_view = client_view or ClientView.of(run, server)
     wall = [run.start_wall_ns + round(at_s * 1e9) for at_s in (start_s, end_s)]
     view = View.of(server, wall[0], wall[1])
@@ -192,7 +192,7 @@ def collect(
 
 
 def _client_reasons(summary: Mapping[str, Any]) -> tuple[ClientReason, ...]:
-    """Reasons on client delay and lag: the verdict also has them if a percentile has too few samples for the summary."""
+    """Return the verdict's reasons on client delay and lag, which exist even if the summary lacks the percentile."""
     reasons = (summary.get("verdict") or {}).get("reasons")
     return tuple(
         ClientReason(reason["code"], str(reason.get("level")), str(reason.get("text")))
@@ -261,7 +261,7 @@ def _engines(view: View) -> dict[str, Any]:
 
 
 def _itl_by_running(run: RunFrames, events: Events, view: View) -> tuple[float, float] | None:
-    """Mean ITL in the third of gaps with the fewest running requests and in the third with the most."""
+    """Return mean ITL in the third of gaps with the fewest running requests, and in the third with the most."""
     running = view.server.summed(names.RUNNING)
     if running is None or view.first is None or view.last is None:
         return None
@@ -279,6 +279,6 @@ def _itl_by_running(run: RunFrames, events: Events, view: View) -> tuple[float, 
 
 
 def as_document(evidence: WindowEvidence) -> dict[str, Any]:
-    """All figures except the scrapes, as JSON values."""
+    """Return all figures except the scrapes, as JSON values."""
     plain = {name: getattr(evidence, name) for name in evidence.__slots__ if name != "scrapes"}
     return dict(json.loads(json.dumps(plain | {"waiting_share": evidence.waiting_share}, default=str)))

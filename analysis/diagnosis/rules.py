@@ -1,8 +1,8 @@
-"""Rules: one pure function per cause. The thresholds are named constants, set by judgement.
+"""Rules of the diagnosis: a pure function for each cause. The thresholds are set by judgement.
 
-vLLM's scheduler stops admitting requests for five reasons: the token budget of the step is used up, max_num_seqs requests
-run, free KV blocks do not suffice for the head of the queue, a request was preempted in this step, or the head waits for
-something other than capacity. A queue without four of them therefore has the fifth.
+vLLM's scheduler stops admitting requests for five reasons: the token budget of the step is used up, max_num_seqs requests run,
+free KV blocks do not suffice for the head of the queue, a request was preempted in this step, or the head waits for something
+other than capacity. If four reasons are excluded, the queue has the fifth.
 """
 
 from collections.abc import Callable
@@ -14,15 +14,15 @@ from inferload.numbers import number, percent
 
 from .evidence import WindowEvidence
 
-QUEUES = 0.2  # share of scrapes with waiting requests from which a window counts as queued
-AT_CAP = 0.8
-THRASH = 0.05
-KV_FULL = 0.85
+QUEUED_SHARE = 0.2  # minimum share of scrapes with waiting requests in a queued window
+MIN_SHARE_FULL = 0.8
+MAX_PREEMPTION_RATIO = 0.05
+HIGH_KV_USAGE = 0.85
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """A cause that holds. `weight`: its rank; `sentences`: the evidence with its numbers; `probable`: not proven."""
+    """Cause that holds. `weight`: rank; `sentences`: evidence with numbers; `probable`: not proven."""
 
     code: str
     weight: float
@@ -32,7 +32,7 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class CauseRule:
-    """A cause. `looks_like` and `limits` are documentation; `judge` returns the finding, None if the cause does not hold."""
+    """Cause and its test. `looks_like`, `limits`: documentation; `judge`: returns the finding, None if the cause does not hold."""
 
     code: str
     title: str
@@ -42,7 +42,7 @@ class CauseRule:
 
 
 def _client(evidence: WindowEvidence) -> Finding | None:
-    """Return the client as the primary cause if it spoils the measurement, else as a contributor."""
+    """Return the client as the primary cause if it invalidates the measurement, else as a contributing cause."""
     sentences = []
     delay, gap, share = evidence.client_delay_p99_ms, evidence.client_itl_p50_ms, evidence.client_cpu_share
     delayed = delay is not None and gap is not None and delay > 0.5 * gap
@@ -52,18 +52,18 @@ def _client(evidence: WindowEvidence) -> Finding | None:
         sentences.append(f"the busiest client process used {percent(share)} of a core")
     reasons = evidence.client_reasons
     sentences += [reason.text.partition(";")[0] for reason in reasons if reason.code != "client_delay" or not delayed]
-    spoilt = (
+    decisive = (
         (delay is not None and gap is not None and delay > gap)
         or (share is not None and share > 0.97)
         or any(reason.level == "invalid" for reason in reasons)
     )
-    return Finding("client-bound", 100.0 if spoilt else 0.5, tuple(sentences)) if sentences else None
+    return Finding("client-bound", 100.0 if decisive else 0.5, tuple(sentences)) if sentences else None
 
 
 def _front_end(evidence: WindowEvidence) -> Finding | None:
     sentences: list[str] = []
     merged, speculates = evidence.tokens_per_event, evidence.mean_acceptance_length is not None
-    batches = evidence.stream_interval is None or evidence.stream_interval > 1  # merged events are then configured
+    batches = evidence.stream_interval is None or evidence.stream_interval > 1  # merged events are configured
     if merged is not None and merged > 1.05 and not speculates and not batches:
         sentences.append(
             f"{merged:.2f} tokens per event without speculation: the API server merges events because it cannot send them in time"
@@ -78,11 +78,11 @@ def _front_end(evidence: WindowEvidence) -> Finding | None:
     return Finding("front-end-bound", 2.0, tuple(sentences)) if sentences else None
 
 
-def _thrash(evidence: WindowEvidence) -> Finding | None:
+def _preemption(evidence: WindowEvidence) -> Finding | None:
     if not evidence.preemptions:
         return None
     share = evidence.preemptions / max(1, evidence.finished or 0)
-    if share <= THRASH:
+    if share <= MAX_PREEMPTION_RATIO:
         return None
     return Finding(
         "preemption-thrash",
@@ -94,31 +94,31 @@ def _thrash(evidence: WindowEvidence) -> Finding | None:
     )
 
 
-def _cap(evidence: WindowEvidence) -> Finding | None:
+def _max_num_seqs(evidence: WindowEvidence) -> Finding | None:
     scrapes = evidence.scrapes
-    if evidence.waiting_share < QUEUES or _thrash(evidence) is not None:
+    if evidence.waiting_share < QUEUED_SHARE or _preemption(evidence) is not None:
         return None
     waits = scrapes.waits
     usage = _mean(scrapes.kv_usage[waits])
     running = scrapes.running[waits]
     queue = f"requests waited in {percent(evidence.waiting_share)} of the scrapes"
-    at_cap = _at_cap(evidence)
-    if at_cap is not None and evidence.max_num_seqs is not None:
-        if at_cap < 0.5:
+    share_full = _share_at_max_num_seqs(evidence)
+    if share_full is not None and evidence.max_num_seqs is not None:
+        if share_full < 0.5:
             return None
-        # vLLM checks max_num_seqs before it allocates blocks, so a full batch is the limit whatever the cache holds.
-        sure = at_cap >= AT_CAP and (usage is None or usage < KV_FULL) and evidence.engines == 1
-        places = evidence.max_num_seqs * evidence.engines
+        # vLLM checks max_num_seqs before it allocates blocks, so a full batch is the limit at any KV-cache usage.
+        certain = share_full >= MIN_SHARE_FULL and (usage is None or usage < HIGH_KV_USAGE) and evidence.engines == 1
+        slots = evidence.max_num_seqs * evidence.engines
         sentences = (
             queue,
-            f"in {percent(at_cap)} of these all {places} sequence slots (max-num-seqs) were in use",
+            f"in {percent(share_full)} of these all {slots} sequence slots (max-num-seqs) were in use",
             _usage(usage),
         )
-        return Finding("queue-bound", 4.0 if sure else 3.2, sentences, probable=not sure)
-    if usage is not None and usage >= KV_FULL:
+        return Finding("queue-bound", 4.0 if certain else 3.2, sentences, probable=not certain)
+    if usage is not None and usage >= HIGH_KV_USAGE:
         return None
     top = float(np.nanmax(running)) if len(running) and not np.isnan(running).all() else 0.0
-    if not top or float(np.mean(running >= top)) < AT_CAP or _head_lacks(evidence):
+    if not top or float(np.mean(running >= top)) < MIN_SHARE_FULL or _head_exceeds_free(evidence):
         return None
     return Finding(
         "queue-bound",
@@ -128,15 +128,15 @@ def _cap(evidence: WindowEvidence) -> Finding | None:
     )
 
 
-def _at_cap(evidence: WindowEvidence) -> float | None:
-    """Share of the queued scrapes with max_num_seqs requests running; None if max_num_seqs is unknown."""
+def _share_at_max_num_seqs(evidence: WindowEvidence) -> float | None:
+    """Return the share of the queued scrapes with max_num_seqs requests running; None if max_num_seqs is unknown."""
     if evidence.max_num_seqs is None:
         return None
     return float(np.mean(evidence.scrapes.running[evidence.scrapes.waits] >= evidence.max_num_seqs * evidence.engines))
 
 
 def _mean(values: np.ndarray[tuple[int], np.dtype[np.float64]]) -> float | None:
-    """Mean of the known values; None without any."""
+    """Return the mean of the known values; None without any."""
     known = values[~np.isnan(values)]
     return float(known.mean()) if len(known) else None
 
@@ -145,65 +145,69 @@ def _usage(usage: float | None) -> str:
     return "KV-cache usage is not known" if usage is None else f"KV-cache usage was {percent(usage)} in these"
 
 
-def _room(evidence: WindowEvidence) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
-    """Free KV-cache tokens at each scrape; NaN for several engines, since their queues are published as one figure."""
+def _free_tokens(evidence: WindowEvidence) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
+    """Return the free KV-cache tokens at each scrape; NaN for several engines, whose queues are published as a sum."""
     if evidence.engines > 1 or evidence.cache_tokens is None:
         return np.full(len(evidence.scrapes.kv_usage), np.nan)
     return (1 - evidence.scrapes.kv_usage) * evidence.cache_tokens
 
 
-def _head_lacks(evidence: WindowEvidence) -> bool | None:
+def _head_exceeds_free(evidence: WindowEvidence) -> bool | None:
     """Return True if the head of the queue exceeds the free KV cache in most queued scrapes; None if unknown."""
     waits = evidence.scrapes.waits
-    room, head = _room(evidence)[waits], evidence.scrapes.head_tokens[waits]
-    known = ~np.isnan(room) & ~np.isnan(head)
-    return float(np.mean(room[known] < head[known])) >= 0.5 if known.any() else None
+    free, head = _free_tokens(evidence)[waits], evidence.scrapes.head_tokens[waits]
+    known = ~np.isnan(free) & ~np.isnan(head)
+    return float(np.mean(free[known] < head[known])) >= 0.5 if known.any() else None
 
 
 def _kv(evidence: WindowEvidence) -> Finding | None:
     scrapes = evidence.scrapes
-    if evidence.waiting_share < QUEUES or _thrash(evidence) is not None or _cap(evidence) is not None:
+    if (
+        evidence.waiting_share < QUEUED_SHARE
+        or _preemption(evidence) is not None
+        or _max_num_seqs(evidence) is not None
+    ):
         return None
     waits = scrapes.waits
     running = number(_mean(scrapes.running[waits]) or 0)
     queue = f"requests waited in {percent(evidence.waiting_share)} of the scrapes, with {running} running"
-    usage, lacks = _mean(scrapes.kv_usage[waits]), _head_lacks(evidence)
-    if lacks is None and usage is not None and usage >= KV_FULL:
+    usage, exceeds = _mean(scrapes.kv_usage[waits]), _head_exceeds_free(evidence)
+    if exceeds is None and usage is not None and usage >= HIGH_KV_USAGE:
         sentences = (queue, _usage(usage), "the prompt length of the head of the queue is not known")
         return Finding("kv-bound", 3.0, sentences, probable=True)
-    if not lacks:
+    if not exceeds:
         return None
-    room, head = _room(evidence)[waits], scrapes.head_tokens[waits]
-    known = ~np.isnan(room) & ~np.isnan(head)
-    short = float(np.mean(room[known] < head[known]))
+    free, head = _free_tokens(evidence)[waits], scrapes.head_tokens[waits]
+    known = ~np.isnan(free) & ~np.isnan(head)
+    exceeding = float(np.mean(free[known] < head[known]))
     return Finding(
         "kv-bound",
         4.0,
         (
             queue,
-            f"in {percent(short)} of these the head of the queue needed more KV-cache tokens "
+            f"in {percent(exceeding)} of these the head of the queue needed more KV-cache tokens "
             f"({float(np.median(head[known])):,.0f}) than were free "
-            f"({float(np.median(room[known])):,.0f} of {evidence.cache_tokens:,})",
+            f"({float(np.median(free[known])):,.0f} of {evidence.cache_tokens:,})",
             f"{_usage(usage)}: a request is admitted only if its whole prompt fits",
         ),
     )
 
 
 def _prefill(evidence: WindowEvidence) -> Finding | None:
-    if _thrash(evidence) is not None:
+    if _preemption(evidence) is not None:
         return None
     queue, prefill = evidence.queue_ms or 0.0, evidence.prefill_ms
-    if evidence.waiting_share >= QUEUES:
-        if _cap(evidence) is not None or _kv(evidence) is not None:
+    if evidence.waiting_share >= QUEUED_SHARE:
+        if _max_num_seqs(evidence) is not None or _kv(evidence) is not None:
             return None
-        at_cap, lacks = _at_cap(evidence), _head_lacks(evidence)
-        shown = at_cap is not None and lacks is not None  # that neither slots nor blocks were missing
-        why = "with free sequence slots and KV cache" if shown else "without evidence for another cause"
+        share_full, exceeds = _share_at_max_num_seqs(evidence), _head_exceeds_free(evidence)
+        proven = share_full is not None and exceeds is not None  # neither slots nor blocks were missing
+        why = "with free sequence slots and KV cache" if proven else "without evidence for another cause"
         sentences = (
             f"requests waited in {percent(evidence.waiting_share)} of the scrapes, {why}: the token budget of a step is the "
             "limit",
         )
-        return Finding("prefill-bound", 3.5 if shown else 2.4, (*sentences, *_computed(evidence)), probable=not shown)
+        return Finding("prefill-bound", 3.5 if proven else 2.4, (*sentences, *_computed(evidence)), probable=not proven)
     decode = evidence.decode_ms or 0.0
     if prefill is None or prefill / (queue + prefill) <= 0.7 or prefill <= 0.5 * (prefill + decode):
         return None
@@ -226,7 +230,7 @@ def _computed(evidence: WindowEvidence) -> tuple[str, ...]:
 
 
 def _decode(evidence: WindowEvidence) -> Finding | None:
-    if evidence.waiting_share >= QUEUES or evidence.decode_ms is None:
+    if evidence.waiting_share >= QUEUED_SHARE or evidence.decode_ms is None:
         return None
     whole = (evidence.queue_ms or 0.0) + (evidence.prefill_ms or 0.0) + evidence.decode_ms
     computed, generated = evidence.computed_tok_per_s or 0.0, evidence.generation_tok_per_s or 0.0
@@ -298,8 +302,8 @@ def _unbalanced(evidence: WindowEvidence) -> Finding | None:
 
 
 def _kept_up(evidence: WindowEvidence) -> Finding | None:
-    """Return "kept up" with the headroom that the gauges show."""
-    if evidence.troubled or evidence.waiting_share >= QUEUES:
+    """Return the headroom of a server that kept up."""
+    if evidence.troubled or evidence.waiting_share >= QUEUED_SHARE:
         return None
     if evidence.rates is None and not evidence.waiting_known:
         return None
@@ -313,9 +317,9 @@ def _headroom(evidence: WindowEvidence) -> list[str]:
     running, usage = (values[~np.isnan(values)] for values in (evidence.scrapes.running, evidence.scrapes.kv_usage))
     sentences = []
     if len(running) and evidence.max_num_seqs is not None:
-        places = evidence.max_num_seqs * evidence.engines
+        slots = evidence.max_num_seqs * evidence.engines
         sentences.append(
-            f"at most {running.max():.0f} of {places} sequence slots were in use ({percent(running.max() / places)}), "
+            f"at most {running.max():.0f} of {slots} sequence slots were in use ({percent(running.max() / slots)}), "
             f"{number(running.mean())} on average"
         )
     elif len(running):
@@ -340,9 +344,9 @@ RULES: tuple[CauseRule, ...] = (
     CauseRule(
         "client-bound",
         "The load generator limits",
-        "client delay p99 above half the median ITL, a client process above 85 % of a core, or turns sent late; primary cause from "
-        "a whole ITL or 97 % on, or if the verdict is invalid for one of them",
-        "checked first: as the primary cause it makes all others void",
+        "client delay p99 above half the median ITL, a client process above 85 % of a core, or turns sent late; primary cause "
+        "above the median ITL or 97 %, or if the verdict is invalid for one of these reasons",
+        "checked first; as the primary cause it invalidates all others",
         _client,
     ),
     CauseRule(
@@ -350,14 +354,14 @@ RULES: tuple[CauseRule, ...] = (
         "Preemption",
         "preemptions / finished requests above 0.05",
         "the counter increases at the next token of the preempted request; recomputed tokens are not counted",
-        _thrash,
+        _preemption,
     ),
     CauseRule(
         "queue-bound",
         "max-num-seqs reached",
         "requests wait for capacity, max-num-seqs requests run in 80 % of these scrapes, KV-cache usage below 85 %, no preemptions",
         "probable if max-num-seqs is unknown: the number of running requests is then constant",
-        _cap,
+        _max_num_seqs,
     ),
     CauseRule(
         "kv-bound",
