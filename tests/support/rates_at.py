@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from e2e_runs import Ended, Place, check_books, check_files, scenario
+from e2e_runs import FinishedRun, Sandbox, check_counts, check_files, scenario
 
 FACTORS = (0.5, 0.9, 1.2, 4.0)
 
@@ -24,19 +24,21 @@ def cells(short: Container[Cell]) -> list[Any]:
     ]
 
 
-def run_on(place: Place, url: str, mode: str, arrivals: dict[str, Any], tokens: int, **phases: float) -> Ended:
+def run_on(
+    sandbox: Sandbox, url: str, mode: str, arrivals: dict[str, Any], tokens: int, **phases: float
+) -> FinishedRun:
     """One run of one-turn sessions with answers of `tokens` tokens."""
     file = scenario(
-        place.folder, arrivals=arrivals, workload__output_tokens=tokens, phases=phases, gates=["turns_per_s > 0"]
+        sandbox.folder, arrivals=arrivals, workload__output_tokens=tokens, phases=phases, gates=["turns_per_s > 0"]
     )
-    fleet = place.fleet(mode, "--host", url, "--scenario", str(file), "--on-invalid", "warn")
-    return Ended(place.run_dir, fleet.ended(), fleet.text)
+    fleet = sandbox.fleet(mode, "--host", url, "--scenario", str(file), "--on-invalid", "warn")
+    return FinishedRun(sandbox.run_dir, fleet.exit_code(), fleet.text)
 
 
-def capacity_per_s(place: Place, url: str, users: int, tokens: int, measure_s: float) -> float:
+def capacity_per_s(sandbox: Sandbox, url: str, users: int, tokens: int, measure_s: float) -> float:
     """Turns per second that a server completes in a closed loop of so many users."""
     arrivals = {"kind": "closed", "users": users, "spawn_per_s": 10 * users}
-    ended = run_on(place, url, "local", arrivals, tokens, warmup_s=2, measure_s=measure_s, drain_s=10)
+    ended = run_on(sandbox, url, "local", arrivals, tokens, warmup_s=2, measure_s=measure_s, drain_s=10)
     return float(ended.summary["rates"]["turns_per_s"])
 
 
@@ -50,10 +52,10 @@ def ended_by_hand(run: Path, rows: list[dict[str, Any]]) -> float:
     return len(inside) / ((phase["end_wall_ns"] - phase["start_wall_ns"]) / 1e9)
 
 
-def check_at(ended: Ended, overloaded: bool | None) -> None:
+def check_at(ended: FinishedRun, overloaded: bool | None) -> None:
     """The served rate is that of a count by hand, and overload is reported where it is expected (None: may be or not)."""
     check_files(ended.run_dir)
-    check_books(ended)
+    check_counts(ended)
     summary = ended.summary
     rates, by_hand = summary["rates"], ended_by_hand(ended.run_dir, ended.turns)
     figures = f"{rates['offered_sessions_per_s']:.2f}/s offered, {by_hand:.2f}/s by hand, {summary['growth']}"

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from e2e_runs import quiet_port
+from e2e_runs import unused_port
 
 MACHINES = ("machine-a", "machine-b")  # names that the config knows: both are this one
 
@@ -68,7 +68,7 @@ def program() -> str:
 @contextmanager
 def running(folder: Path) -> Iterator[SshServer]:
     """An sshd whose keys and files lie in `folder`; it ends with the block."""
-    port = quiet_port()
+    port = unused_port()
     for name in ("host_key", "user_key"):
         subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(folder / name)], check=True)
     host_key = " ".join((folder / "host_key.pub").read_text().split()[:2])
