@@ -7,8 +7,8 @@ from typing import Any
 import pandas as pd
 
 from ..data.frames import RunFrames
+from ..data.manifest import slo_of
 from ..data.partial_run import Notes
-from ..diagnosis.client_view import slo
 from . import cache_hits, heat, lanes, latency_breakdown, load, over_time, prompts, spectrum
 from .chart import Picture
 from .lanes import Lanes
@@ -31,7 +31,7 @@ def pictures(
 ) -> Pictures:
     """Return the charts for which the run has data. `parts`: from `breakdown.parts`; `notes`: collects unreadable data."""
     summary: Mapping[str, Any] = run.summary or {}
-    limits = notes.unless_damaged("the SLO", lambda: slo(run.manifest)) or {}
+    limits = notes.unless_damaged("the SLO", lambda: slo_of(run.manifest)) or {}
     minutes = notes.unless_damaged("the turns of one minute", lambda: lanes.lanes(run, minute))
     steps: Sequence[Mapping[str, Any]] = summary.get("steps") or ()
     makers: tuple[tuple[str, Callable[[], Picture | None]], ...] = (

@@ -8,7 +8,7 @@ from inferload.errors import UsageError
 from inferload.numbers import NOT_KNOWN, number, percent
 from inferload.results.cost import Prices, per_million, prompt_price_share
 
-from .sides import Side
+from .sides import Side, complete_mean
 
 NOT_MEASURED = "not measured"
 WITHOUT_PRICE = "Cost: not measured, no price per GPU hour (--gpu-hour-price)."
@@ -35,21 +35,20 @@ def of_side(side: Side) -> Cost:
     prices = by_run.pop()
     good = side.mean("goodput_turns_per_s")
     counted = [run for run in side.runs if run.level != "invalid"] or list(side.runs)
-    prompts = [(run.input_tokens, run.cached_tokens) for run in counted]
-    known = [(tokens, cached) for tokens, cached in prompts if tokens is not None and cached is not None]
-    shares = [prompt_price_share(prices, tokens, cached) for tokens, cached in known]
+    shares = [
+        None
+        if run.input_tokens is None or run.cached_tokens is None
+        else prompt_price_share(prices, run.input_tokens, run.cached_tokens)
+        for run in counted
+    ]
     return Cost(
         label=side.label,
         prices=prices,
         per_million_output_tokens=per_million(prices, side.mean("output_tok_per_s")),
         per_million_good_turns=per_million(prices, good),
-        prompt_price_share=_mean([share for share in shares if share is not None], len(counted)),
+        prompt_price_share=complete_mean(shares),
         no_good_turns=good == 0,
     )
-
-
-def _mean(values: Sequence[float], count: int) -> float | None:
-    return sum(values) / count if values and len(values) == count else None
 
 
 def table(sides: Sequence[Side]) -> list[list[str]] | None:

@@ -1,11 +1,9 @@
 """Curves of throughput against latency, with a point for each load."""
 
-from collections.abc import Sequence
-
 from inferload.numbers import short
 
 from ..charts.load import FIGURES, Curve, LoadPoint
-from .sides import LoadFigures, Side
+from .sides import LoadFigures, Side, complete_mean
 
 
 def curve(side: Side) -> Curve:
@@ -22,17 +20,7 @@ def curve(side: Side) -> Curve:
         if not run.loads:
             points.append(LoadPoint(run.label, None, run.figures))
     units = {unit for unit, _ in by_load}
-    points += [
-        LoadPoint(
-            f"{short(load)} {unit}", load if len(units) == 1 else None, {name: _mean(loads, name) for name in FIGURES}
-        )
-        for (unit, load), loads in sorted(by_load.items())
-    ]
+    for (unit, load), repeats in sorted(by_load.items()):
+        figures = {name: complete_mean([repeat.figures.get(name) for repeat in repeats]) for name in FIGURES}
+        points.append(LoadPoint(f"{short(load)} {unit}", load if len(units) == 1 else None, figures))
     return Curve(side.label, min(units, default=""), tuple(points))
-
-
-def _mean(loads: Sequence[LoadFigures], name: str) -> float | None:
-    """Mean of a figure; None if a level has no value."""
-    values = [level.figures.get(name) for level in loads]
-    known = [value for value in values if value is not None]
-    return sum(known) / len(known) if known and len(known) == len(values) else None

@@ -58,9 +58,10 @@ def html(title: str, verdict: str, parts: Sequence[Part], plotly: str | None = N
 
 
 def _picture(part: Part, key: str) -> Picture | None:
-    limits = {name: float(at) for name, at in part.sides[0].runs[0].slo.items() if isinstance(at, int | float)}
     curves = [curve(side) for side in part.sides]
-    chart = load.picture(curves if len(curves) > 1 else [replace(curves[0], label="")], limits, "load, mean over runs")
+    chart = load.picture(
+        curves if len(curves) > 1 else [replace(curves[0], label="")], part.sides[0].runs[0].slo, "load, mean over runs"
+    )
     return None if chart is None else replace(chart, key=key)
 
 

@@ -1,7 +1,7 @@
 """Sides of a comparison: runs of a configuration, from run directories or result files of other clients."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -10,11 +10,11 @@ from inferload import rundir
 from inferload.errors import UsageError
 from inferload.results import prices
 from inferload.results.cost import UNPRICED, Prices
-from inferload.scenario.files.yaml_text import data_of
 from inferload.scrapes_file import read_scrapes
 from inferload.server_metrics.metric_names import PROCESS_START
 
 from ..data.figures import ALL, steady_value_of, value_of
+from ..data.manifest import arrivals_of, scenario_of, server_option, slo_of
 from ..interop import imported
 
 NAMES = tuple(figure.name for figure in ALL)
@@ -57,7 +57,7 @@ class Run:
     reasons: tuple[str, ...] = ()
     settings: Mapping[str, Any] = field(default_factory=dict)
     server: Mapping[str, Any] = field(default_factory=dict)
-    slo: Mapping[str, Any] = field(default_factory=dict)  # limits by measure
+    slo: Mapping[str, float] = field(default_factory=dict)  # limits by measure
     output_tokens: float | None = None  # mean over successful turns
     input_tokens: float | None = None
     cached_tokens: float | None = None  # mean over successful turns
@@ -93,9 +93,13 @@ class Side:
     def mean(self, name: str) -> float | None:
         """Mean over the valid runs, or all if none is valid; None if a run has no value."""
         counted = [run for run in self.runs if run.level != "invalid"] or self.runs
-        values = [run.value(name) for run in counted]
-        known = [value for value in values if value is not None]
-        return sum(known) / len(known) if known and len(known) == len(values) else None
+        return complete_mean([run.value(name) for run in counted])
+
+
+def complete_mean(values: Sequence[float | None]) -> float | None:
+    """Return the mean; None for no values, or if a value is None."""
+    known = [value for value in values if value is not None]
+    return sum(known) / len(known) if known and len(known) == len(values) else None
 
 
 def priced(side: Side, overrides: Prices) -> Side:
@@ -179,8 +183,8 @@ def read_run(path: Path, names: tuple[str, ...] = NAMES) -> Run:
             for reason in verdict.get("reasons") or ()
             if reason.get("phase") in (None, "measure")  # other phases do not affect the verdict
         ),
-        settings=_settings(scenario.get("text")),
-        slo=_slo(scenario.get("text")),
+        settings=_settings(manifest),
+        slo=slo_of(manifest),
         server={
             "model": manifest.get("model"),
             "engine": manifest.get("engine"),
@@ -199,7 +203,7 @@ def read_run(path: Path, names: tuple[str, ...] = NAMES) -> Run:
         scenario=str(scenario.get("name") or ""),
         ok_and_sent=(turns["ok"], turns["sent"]) if {"ok", "sent"} <= turns.keys() else None,
         deployment=deployment(manifest.get("variant") or {}),
-        loads=_loads(scenario.get("text"), summary),
+        loads=_loads(manifest, summary),
     )
 
 
@@ -214,25 +218,16 @@ def _lasted_s(manifest: Mapping[str, Any]) -> float | None:
 
 def deployment(variant: Mapping[str, Any]) -> Deployment:
     """Read the deployment from the `variant` block of run.json."""
-    argv = [str(word) for word in variant.get("argv") or ()]
     on_gpus = variant.get("gpu_memory_mb")
     simulated = variant.get("engine") == "simulator"  # its process memory is not that of a model
-    parallel = _flag(argv, "--tensor-parallel-size") or ("1" if argv else "")
+    parallel = server_option(variant, "--tensor-parallel-size") or ("1" if variant.get("argv") else "")
     return Deployment(
         gpus=(variant.get("hardware") or {}).get("gpus") or None,
         gpu_memory_mb=float(sum(on_gpus.values())) if isinstance(on_gpus, Mapping) and on_gpus else None,
         memory_mb=None if simulated else variant.get("memory_mb"),
         tensor_parallel=int(parallel) if parallel.isdecimal() else None,
-        quantization=(_flag(argv, "--quantization") or "none") if argv else None,
+        quantization=(server_option(variant, "--quantization") or "none") if variant.get("argv") else None,
     )
-
-
-def _flag(argv: list[str], flag: str) -> str | None:
-    for index, word in enumerate(argv):
-        name, sign, value = word.partition("=")
-        if name == flag:
-            return value if sign else argv[index + 1] if index + 1 < len(argv) else None
-    return None
 
 
 _LOAD_FIGURES = (
@@ -245,15 +240,10 @@ _LOAD_FIGURES = (
 )
 
 
-def _loads(text: str | None, summary: Mapping[str, Any]) -> tuple[LoadFigures, ...]:
+def _loads(manifest: Mapping[str, Any], summary: Mapping[str, Any]) -> tuple[LoadFigures, ...]:
     """Figures at the load of a run, or of each of its steps; empty for a load without a single number."""
     steps = summary.get("steps") or []
-    if steps:
-        blocks = [(step, *_load_of(step)) for step in steps]
-    else:
-        data = data_of(text)
-        arrivals = (data.get("arrivals") if isinstance(data, dict) else None) or {}
-        blocks = [(summary, *_load_of(arrivals))]
+    blocks = [(step, *_load_of(step)) for step in steps] or [(summary, *_load_of(arrivals_of(manifest)))]
     return tuple(
         LoadFigures(load, unit, {name: steady_value_of(name, {"client": {}, **block}) for name in _LOAD_FIGURES})
         for block, load, unit in blocks
@@ -282,18 +272,10 @@ def _per_turn(turns: Mapping[str, Any], name: str) -> float | None:
     return total / ok if isinstance(total, int) and ok else None
 
 
-def _slo(text: str | None) -> dict[str, Any]:
-    data = data_of(text)
-    return dict(data.get("slo") or {}) if isinstance(data, dict) else {}
-
-
-def _settings(text: str | None) -> dict[str, Any]:
+def _settings(manifest: Mapping[str, Any]) -> dict[str, Any]:
     """Flatten the scenario, without keys that may differ between comparable runs."""
-    data = data_of(text)
-    if not isinstance(data, dict):
-        return {}
     dropped = ("name", "seed", "gates", "slo", "server")
-    return dict(_flat({key: value for key, value in data.items() if key not in dropped}))
+    return dict(_flat({key: value for key, value in scenario_of(manifest).items() if key not in dropped}))
 
 
 def _flat(data: Mapping[str, Any], path: str = "") -> list[tuple[str, Any]]:

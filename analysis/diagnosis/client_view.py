@@ -7,11 +7,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from inferload.scenario.files.yaml_text import data_of
 from inferload.server_metrics import metric_names as names
 from inferload.server_metrics.series import ServerSeries
 
 from ..data.frames import Events, RunFrames
+from ..data.manifest import slo_of
 
 Floats = npt.NDArray[np.float64]
 
@@ -75,7 +75,7 @@ class ClientView:
                 run.since_start_s(server.wall_ns), capacity(server)
             ),
             itl_alone_ms=_itl_alone(events),
-            slo=slo(run.manifest),
+            slo=slo_of(run.manifest),
         )
 
     def firsts(self, start_s: float, end_s: float) -> slice:
@@ -114,11 +114,3 @@ def _itl_alone(events: Events) -> float | None:
     sums = np.bincount(second - second.min(), weights=events.gap_ms[gaps])
     full = counts >= 10
     return float((sums[full] / counts[full]).min()) if full.any() else None
-
-
-def slo(manifest: Mapping[str, Any]) -> dict[str, float]:
-    """Return the SLO limits of the scenario by measure."""
-    text = (manifest.get("scenario") or {}).get("text")
-    document = data_of(text)
-    limits = (document.get("slo") if isinstance(document, dict) else None) or {}
-    return {name: float(limit) for name, limit in limits.items() if isinstance(limit, int | float)}

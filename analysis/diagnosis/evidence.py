@@ -16,6 +16,7 @@ from inferload.server_metrics.series import ServerSeries
 from inferload.server_metrics.window_figures import View
 
 from ..data.frames import Events, RunFrames
+from ..data.manifest import server_option
 from .client_view import ClientView, capacity
 
 Floats = npt.NDArray[np.float64]
@@ -113,7 +114,7 @@ def max_num_seqs(manifest: Mapping[str, Any]) -> int | None:
     configured = (server.get("scheduler_config") or {}).get("max_num_seqs")
     if isinstance(configured, int):
         return configured
-    value = _flag(variant, "--max-num-seqs")
+    value = server_option(variant, "--max-num-seqs")
     return int(value) if value is not None and value.isdecimal() else None
 
 
@@ -122,18 +123,8 @@ def stream_interval(manifest: Mapping[str, Any]) -> int | None:
     variant = manifest.get("variant") or {}
     if not variant.get("argv"):
         return None
-    value = _flag(variant, "--stream-interval") or _flag(variant, "--tokens-per-event") or "1"
+    value = server_option(variant, "--stream-interval") or server_option(variant, "--tokens-per-event") or "1"
     return int(value) if value.isdecimal() else None
-
-
-def _flag(variant: Mapping[str, Any], flag: str) -> str | None:
-    """Return the value of a flag of the server's command line; None if absent."""
-    argv = [str(word) for word in variant.get("argv") or ()]
-    for index, word in enumerate(argv):
-        name, sign, value = word.partition("=")
-        if name == flag:
-            return value if sign else argv[index + 1] if index + 1 < len(argv) else None
-    return None
 
 
 def collect(
@@ -167,11 +158,11 @@ def collect(
         finished=_whole(view.delta(names.FINISHED)),
         computed_tok_per_s=view.per_s(names.PROMPT_TOKENS_BY_SOURCE, source=names.LOCAL_COMPUTE),
         generation_tok_per_s=view.per_s(names.GENERATION_TOKENS),
-        queue_ms=_mean_ms(view, names.QUEUE),
-        prefill_ms=_mean_ms(view, names.PREFILL),
-        decode_ms=_mean_ms(view, names.DECODE),
-        server_ttft_ms=_mean_ms(view, names.TTFT),
-        server_itl_ms=_mean_ms(view, names.ITL),
+        queue_ms=view.mean_ms(names.QUEUE),
+        prefill_ms=view.mean_ms(names.PREFILL),
+        decode_ms=view.mean_ms(names.DECODE),
+        server_ttft_ms=view.mean_ms(names.TTFT),
+        server_itl_ms=view.mean_ms(names.ITL),
         server_cpu_share=view.per_s(names.PROCESS_CPU),
         **_speculation(view),
         **_engines(view),
@@ -224,11 +215,6 @@ def _scrapes(view: View, client_view: ClientView) -> Scrapes:
 
 def _whole(value: float | None) -> int | None:
     return None if value is None else round(value)
-
-
-def _mean_ms(view: View, family: str) -> float | None:
-    count, total = view.delta(family + "_count"), view.delta(family + "_sum")
-    return total / count * 1e3 if count and total is not None else None
 
 
 def _cache_tokens(server: ServerSeries) -> int | None:

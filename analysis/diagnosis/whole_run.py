@@ -7,11 +7,11 @@ from typing import Any
 import numpy as np
 
 from inferload.numbers import number, percent
-from inferload.scenario.files.yaml_text import data_of
 from inferload.server_metrics.series import ServerSeries
 from inferload.verdict.failures import lines, stopped_by_target
 
 from ..data.frames import UNFINISHED, RunFrames
+from ..data.manifest import arrivals_of
 from .advice import Advice
 from .evidence import WindowEvidence
 from .rules import QUEUED_SHARE, Finding
@@ -209,7 +209,7 @@ def _not_judged(run: RunFrames) -> Finding | None:
 
 
 def _saturated(run: RunFrames, servers: Sequence[WindowEvidence]) -> Finding | None:
-    arrivals = _arrivals(run)
+    arrivals = arrivals_of(run.manifest)
     queued = [evidence for evidence in servers if evidence.waiting_share >= QUEUED_SHARE]
     if arrivals.get("kind") != "closed" or not queued:
         return None
@@ -239,9 +239,3 @@ def kept_up_rates(run: RunFrames) -> str | None:
     return (
         None if grew is None or grew["state"] != "kept up" else "; ".join([rates_text(grew), *_highest_kept_up(grew)])
     )
-
-
-def _arrivals(run: RunFrames) -> Mapping[str, Any]:
-    document = data_of((run.manifest.get("scenario") or {}).get("text"))
-    arrivals = document.get("arrivals") if isinstance(document, dict) else None
-    return arrivals if isinstance(arrivals, Mapping) else {}

@@ -239,7 +239,7 @@ def _idle_span(frames: RunFrames, server: ServerSeries, turns: pd.DataFrame, fir
         and bool(own["failure"].isna().all())
         and not ("finish_reason" in own and bool((own["finish_reason"] == CANCELLED).any()))
     )
-    means = {name: _mean_ms(view, family) for name, family in _HISTOGRAMS.items()}
+    means = {name: view.mean_ms(family) for name, family in _HISTOGRAMS.items()}
     requests, queue_ms = view.delta(names.E2E + "_count"), means["queue_ms"]
     length_s = end_s - start_s
     return IdleSpan(
@@ -250,7 +250,7 @@ def _idle_span(frames: RunFrames, server: ServerSeries, turns: pd.DataFrame, fir
         turns_whole=whole,
         requests=_whole(requests),
         server_means=means,
-        server_e2e_ms=_mean_ms(view, names.E2E),
+        server_e2e_ms=view.mean_ms(names.E2E),
         client_server_ms=float((own["e2e_ms"] - own["upload_ms"]).mean()) if whole and len(own) else None,
         input_tokens=(_sum(own, "input_tokens"), _whole(view.delta(names.PROMPT_TOKENS))),
         output_tokens=(_sum(own, "output_tokens"), _whole(view.delta(names.GENERATION_TOKENS))),
@@ -258,11 +258,6 @@ def _idle_span(frames: RunFrames, server: ServerSeries, turns: pd.DataFrame, fir
         queue_rate=None if requests is None or queue_ms is None else requests / length_s * queue_ms / 1e3,
         preempted=bool(view.delta(names.PREEMPTIONS)),
     )
-
-
-def _mean_ms(view: View, family: str) -> float | None:
-    count, total = view.delta(family + "_count"), view.delta(family + "_sum")
-    return total / count * 1e3 if count and total is not None else None
 
 
 def _whole(value: float | None) -> int | None:
