@@ -25,7 +25,7 @@ Answer = Literal["better", "worse", "no difference found", "not tested", "not co
 
 @dataclass(frozen=True, slots=True)
 class FigureRow:
-    """A figure on both sides. `effect`: None if unknown on a side; `p`: adjusted for multiple tests."""
+    """Figure on both sides. `effect`: None if unknown on a side; `p`: adjusted for multiple tests."""
 
     figure: Figure
     primary: bool

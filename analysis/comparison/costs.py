@@ -34,12 +34,11 @@ def of_side(side: Side) -> Cost:
         raise UsageError(f"{side.label}: its runs have different prices; name one with --gpu-hour-price and --gpus")
     prices = by_run.pop()
     good = side.mean("goodput_turns_per_s")
-    counted = [run for run in side.runs if run.level != "invalid"] or list(side.runs)
     shares = [
         None
         if run.input_tokens is None or run.cached_tokens is None
         else prompt_price_share(prices, run.input_tokens, run.cached_tokens)
-        for run in counted
+        for run in side.counted
     ]
     return Cost(
         label=side.label,

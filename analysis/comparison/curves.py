@@ -7,14 +7,10 @@ from .sides import LoadFigures, Side, complete_mean
 
 
 def curve(side: Side) -> Curve:
-    """Return the curve over the loads of a side's runs or steps; repeats of a load are averaged.
-
-    Invalid runs are left out unless all are invalid.
-    """
-    runs = [run for run in side.runs if run.level != "invalid"] or list(side.runs)
+    """Return the curve over the loads of a side's counted runs or their steps; repeats of a load are averaged."""
     by_load: dict[tuple[str, float], list[LoadFigures]] = {}
     points = []
-    for run in runs:
+    for run in side.counted:
         for level in run.loads:
             by_load.setdefault((level.unit, level.load), []).append(level)
         if not run.loads:

@@ -29,7 +29,7 @@ class MaxChange:
 
 @dataclass(frozen=True, slots=True)
 class CheckedLimit:
-    """A limit with the measured change: candidate / baseline - 1, None if unknown."""
+    """Limit with the measured change: candidate / baseline - 1, None if unknown."""
 
     limit: MaxChange
     change: float | None

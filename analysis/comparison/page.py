@@ -17,7 +17,7 @@ from .sides import Side
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """A scenario with its configurations, the baseline first. `links`: (name of a run, relative path of its page).
+    """Scenario with its configurations, the baseline first. `links`: (name of a run, relative path of its page).
 
     `recommendation`: title, rows (aim, variant, certain, details) and notes of the best variants; None: no section.
     """

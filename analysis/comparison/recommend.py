@@ -113,7 +113,7 @@ class Recommendation:
 
 
 def recommend(scenario: str, sides: Sequence[Side]) -> Recommendation:
-    """Compare all sides with the first, the baseline. Sides that do not compare with it are named in `refusals`."""
+    """Recommend among the sides, the baseline first. `refusals` of the result: sides that are not comparable with it."""
     comparisons = tuple(compare(sides[0], side, TTFT, AXES) for side in sides[1:])
     refused = {
         comparison.candidate.label: comparison.differences.refusals[0]
@@ -141,9 +141,9 @@ def recommend(scenario: str, sides: Sequence[Side]) -> Recommendation:
 
 
 def variant_figures(side: Side) -> VariantFigures:
-    """Return a side's means over its valid runs, or over all if none is valid."""
-    runs = [run for run in side.runs if run.level != "invalid"] or list(side.runs)
-    on_gpus, of_processes = (_most(runs, name) for name in ("gpu_memory_mb", "memory_mb"))
+    """Return the figures of a side over its counted runs."""
+    runs = side.counted
+    on_gpus, of_processes = (_maximum(runs, name) for name in ("gpu_memory_mb", "memory_mb"))
     return VariantFigures(
         side=side,
         values={axis.name: side.mean(axis.name) for axis in AXES},
@@ -155,8 +155,8 @@ def variant_figures(side: Side) -> VariantFigures:
     )
 
 
-def _most(runs: Sequence[Run], name: str) -> float | None:
-    """Return the maximum over the runs; None if one of them has no value."""
+def _maximum(runs: Sequence[Run], name: str) -> float | None:
+    """Return the maximum over the runs; None if a run has no value."""
     values = [getattr(run.deployment, name) for run in runs]
     return None if None in values else max(values)
 

@@ -87,13 +87,17 @@ class Side:
 
     @property
     def heading(self) -> str:
-        """The label, marked if none of the runs is valid."""
+        """Label, marked if all runs are invalid."""
         return f"{self.label} (not valid)" if all(run.level == "invalid" for run in self.runs) else self.label
 
+    @property
+    def counted(self) -> Sequence[Run]:
+        """Runs of the means: the valid and suspect ones, or all if all are invalid."""
+        return [run for run in self.runs if run.level != "invalid"] or self.runs
+
     def mean(self, name: str) -> float | None:
-        """Mean over the valid runs, or all if none is valid; None if a run has no value."""
-        counted = [run for run in self.runs if run.level != "invalid"] or self.runs
-        return complete_mean([run.value(name) for run in counted])
+        """Return the mean over the counted runs; None if a run has no value."""
+        return complete_mean([run.value(name) for run in self.counted])
 
 
 def complete_mean(values: Sequence[float | None]) -> float | None:
