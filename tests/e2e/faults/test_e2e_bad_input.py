@@ -170,7 +170,7 @@ REFUSED: dict[Callable[[Sandbox], list[str]], tuple[str, ...]] = {
     no_users: ("users", "-3"),
     file_cut_off: ("talks.json:1: ", "the file ends within a conversation", "is it whole?"),
 }
-BY_NAME = {play.__name__: play for play in REFUSED}
+BY_NAME = {execute.__name__: execute for execute in REFUSED}
 BOTH = ("unknown_key", "nobody_listens", "run_dir_full")  # the others with two processes only, where orphans can be
 
 

@@ -27,7 +27,9 @@ from inferload import rundir
 LIMIT_BYTES = 512  # smaller than any table of the run
 
 
-def play(sandbox: Sandbox, mode: str, harm: Callable[[Fleet], None], env: dict[str, str] | None = None) -> FinishedRun:
+def execute(
+    sandbox: Sandbox, mode: str, harm: Callable[[Fleet], None], env: dict[str, str] | None = None
+) -> FinishedRun:
     """A run of which `harm` damages the files once its measure phase has begun."""
     file = scenario(sandbox.folder, phases={"warmup_s": 0, "measure_s": 3, "drain_s": 20})
     fleet = sandbox.fleet(mode, "--host", sandbox.simulator().url, "--scenario", str(file), env=env)
@@ -41,7 +43,7 @@ def size_limit(sandbox: Sandbox, mode: str) -> FinishedRun:
         for pid in fleet.pids():
             resource.prlimit(pid, resource.RLIMIT_FSIZE, (LIMIT_BYTES, LIMIT_BYTES))
 
-    return play(sandbox, mode, limit, {"INFERLOAD_FRESH": "1"})  # of a fork the scraper is another process's child
+    return execute(sandbox, mode, limit, {"INFERLOAD_FRESH": "1"})  # of a fork the scraper is another process's child
 
 
 def folders_removed(sandbox: Sandbox, mode: str) -> FinishedRun:
@@ -49,7 +51,7 @@ def folders_removed(sandbox: Sandbox, mode: str) -> FinishedRun:
         for name in (rundir.TURNS, rundir.SERVER_METRICS):
             shutil.rmtree(sandbox.run_dir / name)
 
-    return play(sandbox, mode, remove)
+    return execute(sandbox, mode, remove)
 
 
 @contextlib.contextmanager
@@ -75,7 +77,7 @@ def full_disk(sandbox: Sandbox, mode: str) -> FinishedRun | None:
                     file.write(bytes(4096))
 
         sandbox.run_dir = disk / "run"
-        ended = play(sandbox, mode, fill)
+        ended = execute(sandbox, mode, fill)
         kept = shutil.copytree(ended.run_dir, sandbox.folder / "kept")
         return FinishedRun(kept, ended.code, ended.text)
 

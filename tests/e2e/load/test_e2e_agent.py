@@ -16,7 +16,7 @@ TOOL = {"name": "look", "time_s": 0.2, "result_tokens": 50, "fails": 0.1}
 AGENT = {"kind": "agent", "steps": 3, "output_tokens": 6, "tools": [TOOL], **SIZES}
 
 
-def played(sandbox: Sandbox, mode: str = "local", report: bool = False, **workload: Any) -> FinishedRun:
+def executed(sandbox: Sandbox, mode: str = "local", report: bool = False, **workload: Any) -> FinishedRun:
     simulator = sandbox.simulator()
     changes = {
         "workload": AGENT | workload,
@@ -31,7 +31,7 @@ def played(sandbox: Sandbox, mode: str = "local", report: bool = False, **worklo
 
 
 def tools(sandbox: Sandbox) -> FinishedRun:
-    return played(sandbox, "processes", report=True, parallel_calls=0.5)
+    return executed(sandbox, "processes", report=True, parallel_calls=0.5)
 
 
 @run_cases(tools, ())
@@ -59,7 +59,7 @@ def test_agents_call_tools_and_are_told_of_as_tasks(run_pool: RunPool, run_case:
 
 def cancelled(sandbox: Sandbox) -> FinishedRun:
     cancel = {"share": 0.5, "after_s": 0.15, "again_s": 0.05}
-    return played(sandbox, cancel=cancel, output_tokens=20)
+    return executed(sandbox, cancel=cancel, output_tokens=20)
 
 
 @run_cases(cancelled, ())
@@ -82,7 +82,7 @@ def test_answers_that_are_broken_off_are_counted_apart(run_pool: RunPool, run_ca
 
 def subagents(sandbox: Sandbox, context: str) -> FinishedRun:
     plan = {"share": 1.0, "count": 2, "steps": 2, "prompt_tokens": 10, "system_prompt_tokens": 30, "context": context}
-    return played(sandbox, subagents=plan)
+    return executed(sandbox, subagents=plan)
 
 
 @run_cases(subagents, ("fresh",), ("fork",))

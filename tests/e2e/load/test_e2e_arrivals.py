@@ -25,7 +25,7 @@ from inferload.workload.arrivals import Schedule, unit_process
 pytestmark = pytest.mark.timeout(180)
 
 
-def played(sandbox: Sandbox, mode: str, report: bool = False, **changes: Any) -> FinishedRun:
+def executed(sandbox: Sandbox, mode: str, report: bool = False, **changes: Any) -> FinishedRun:
     """A run of the scenario, headless, to its own end."""
     simulator = sandbox.simulator()
     file = scenario(sandbox.folder, **changes)
@@ -39,7 +39,7 @@ def played(sandbox: Sandbox, mode: str, report: bool = False, **changes: Any) ->
 def stepped_rate(sandbox: Sandbox, mode: str) -> FinishedRun:
     """Three steps of a second each, behind a warm-up at the first one's rate."""
     steps = [{"sessions_per_s": rate, "for_s": 1} for rate in (10, 40, 20)]
-    return played(
+    return executed(
         sandbox,
         mode,
         report=mode == "local",
@@ -91,7 +91,7 @@ def test_each_step_has_its_sessions_its_window_and_its_figures(run_pool: RunPool
 def stepped_users(sandbox: Sandbox, mode: str) -> FinishedRun:
     """One user, then four, then two."""
     steps = [{"users": users, "for_s": 1.5} for users in (1, 4, 2)]
-    return played(
+    return executed(
         sandbox,
         mode,
         arrivals={"kind": "closed", "users": 4, "spawn_per_s": 50, "profile": {"kind": "steps", "steps": steps}},
@@ -129,7 +129,7 @@ def counted(sandbox: Sandbox, mode: str, loop: str, what: str) -> FinishedRun:
     arrivals: dict[str, Any] = {"kind": "closed", "users": 4, "spawn_per_s": 50}
     if loop == "open":
         arrivals = {"kind": "poisson", "sessions_per_s": 30}
-    return played(
+    return executed(
         sandbox,
         mode,
         arrivals=arrivals,
@@ -175,7 +175,7 @@ def test_a_run_that_ends_by_count_asks_exactly_as_much(run_pool: RunPool, run_ca
 
 def capped(sandbox: Sandbox, when_full: str) -> FinishedRun:
     """Twenty sessions a second of some 220 ms each want 4.4 places, and there are two."""
-    return played(
+    return executed(
         sandbox,
         "local",
         arrivals={"kind": "constant", "sessions_per_s": 20, "max_in_flight": 2, "when_full": when_full},
@@ -215,7 +215,7 @@ WEKA = DATA / "traces" / "weka.jsonl"
 
 def replayed(sandbox: Sandbox, mode: str) -> FinishedRun:
     """The bundled sample, thirty seconds of it, in three; lengths as they are."""
-    return played(
+    return executed(
         sandbox,
         mode,
         workload={"kind": "replay", "path": str(SAMPLE), "format": "mooncake"},
@@ -255,7 +255,7 @@ def test_a_replay_asks_what_was_recorded_when_it_was(run_pool: RunPool, run_case
 
 def agents_replayed(sandbox: Sandbox) -> FinishedRun:
     """Sessions with sub-agents, which have no times of their own among each other."""
-    return played(
+    return executed(
         sandbox,
         "local",
         workload={"kind": "replay", "path": str(WEKA), "format": "weka", "speed": 10},
@@ -284,7 +284,7 @@ def test_sub_agents_of_a_trace_work_beside_each_other(run_pool: RunPool, run_cas
 
 def hundred_a_second(sandbox: Sandbox) -> FinishedRun:
     """A hundred sessions a second, each of about a second's service: a hundred at once in the end."""
-    return played(
+    return executed(
         sandbox,
         "processes",
         arrivals={"kind": "constant", "sessions_per_s": 100},

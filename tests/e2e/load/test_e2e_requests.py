@@ -15,7 +15,7 @@ from inferload.workload.models import model_of, server_of
 TURNS = {"turns": 2, "output_tokens": 6}
 
 
-def played(
+def executed(
     sandbox: Sandbox, hosts: list[str], *options: str, mode: str = "local", report: bool = False, **changes: Any
 ) -> FinishedRun:
     """A short closed loop, to its end."""
@@ -36,7 +36,7 @@ def manifest(ended: FinishedRun) -> dict[str, Any]:
 def two_servers(sandbox: Sandbox) -> FinishedRun:
     simulators = [sandbox.simulator("--max-num-seqs", "64") for _ in range(2)]
     workload = {"kind": "chat", "prompt_tokens": 20, **TURNS}
-    return played(sandbox, [one.url for one in simulators], mode="processes", report=True, workload=workload)
+    return executed(sandbox, [one.url for one in simulators], mode="processes", report=True, workload=workload)
 
 
 @run_cases(two_servers, ())
@@ -68,7 +68,7 @@ def one_of_two_pages(sandbox: Sandbox) -> FinishedRun:
     simulators = [sandbox.simulator() for _ in range(2)]
     urls = [one.url for one in simulators]
     workload = {"kind": "chat", "prompt_tokens": 20, "output_tokens": 2}
-    return played(sandbox, urls, "--metrics-url", f"{urls[0]}/metrics", workload=workload)
+    return executed(sandbox, urls, "--metrics-url", f"{urls[0]}/metrics", workload=workload)
 
 
 @run_cases(one_of_two_pages, ())
@@ -85,7 +85,7 @@ def test_what_one_server_holds_is_not_taken_for_what_all_hold(run_pool: RunPool,
 def endpoint(sandbox: Sandbox, name: str) -> FinishedRun:
     simulator = sandbox.simulator()
     workload = {"kind": "chat", "prompt_tokens": 20, **TURNS}
-    return played(sandbox, [simulator.url], workload=workload, request={"endpoint": name})
+    return executed(sandbox, [simulator.url], workload=workload, request={"endpoint": name})
 
 
 @run_cases(endpoint, ("completions",), ("responses",), ("messages",))
@@ -137,7 +137,7 @@ def test_a_pasted_line_sends_as_many_prompts_as_it_says(run_pool: RunPool, run_c
 
 def not_served(sandbox: Sandbox) -> FinishedRun:
     models = [{"name": "simulator", "share": 0.5}, {"name": "adapter", "share": 0.5}]
-    return played(sandbox, [sandbox.simulator("--model", "simulator").url], request={"models": models})
+    return executed(sandbox, [sandbox.simulator("--model", "simulator").url], request={"models": models})
 
 
 @run_cases(not_served, ())
@@ -151,7 +151,7 @@ def test_a_model_that_is_not_listed_is_refused_before_any_load(run_pool: RunPool
 def two_models(sandbox: Sandbox) -> FinishedRun:
     models = [{"name": "base", "share": 0.5}, {"name": "adapter", "share": 0.5}]
     simulator = sandbox.simulator("--served-model-name", "base", "adapter")
-    return played(sandbox, [simulator.url], request={"models": models})
+    return executed(sandbox, [simulator.url], request={"models": models})
 
 
 @run_cases(two_models, ())

@@ -161,7 +161,7 @@ class Shape(LoadTestShape):
 """
 
 
-def played(sandbox: Sandbox, mode: str, text: str, *words: str, report: bool = False) -> FinishedRun:
+def executed(sandbox: Sandbox, mode: str, text: str, *words: str, report: bool = False) -> FinishedRun:
     simulator = sandbox.simulator()
     locustfile = sandbox.folder / "mine.py"
     locustfile.write_text(text)
@@ -185,7 +185,7 @@ def check_tokens(ended: FinishedRun) -> None:
 
 
 def first(sandbox: Sandbox, mode: str) -> FinishedRun:
-    return played(sandbox, mode, FIRST, "-u", "4", "-r", "4", "-t", "3s", "--warmup", "1s")
+    return executed(sandbox, mode, FIRST, "-u", "4", "-r", "4", "-t", "3s", "--warmup", "1s")
 
 
 @run_cases(first, *[(mode,) for mode in MODES])
@@ -205,7 +205,7 @@ def test_the_first_locustfile(run_pool: RunPool, run_case: RunCase) -> None:
 
 
 def whole(sandbox: Sandbox, mode: str) -> FinishedRun:
-    return played(sandbox, mode, WHOLE, report=True)
+    return executed(sandbox, mode, WHOLE, report=True)
 
 
 @run_cases(whole, *[(mode,) for mode in MODES])
@@ -352,7 +352,7 @@ class Ends(InferenceUser):
 
 def featured(sandbox: Sandbox) -> FinishedRun:
     words = ("-u", "7", "-r", "50", "--exclude-tags", "left_out", "--exit-code-on-error", "7")
-    return played(sandbox, "local", FEATURES, *words)
+    return executed(sandbox, "local", FEATURES, *words)
 
 
 @run_cases(featured, ())
@@ -548,7 +548,7 @@ def playing(sandbox: Sandbox) -> FinishedRun:
             "phases": {"measure_s": 60},
         }
         (sandbox.folder / f"{name}.yaml").write_text(json.dumps(document))
-    return played(sandbox, "local", PLAYING, "-u", "10", "-r", "50", "--exclude-tags", "left_out")
+    return executed(sandbox, "local", PLAYING, "-u", "10", "-r", "50", "--exclude-tags", "left_out")
 
 
 @run_cases(playing, ())
@@ -600,8 +600,8 @@ def check_turns_of_sessions(ended: FinishedRun) -> None:
 
 def check_steps(ended: FinishedRun, steps: list[tuple[str, int, str]]) -> None:
     """Each task that plays is a session in its class, and tasks come in the order of their task sets."""
-    played = Counter(name for name, _user, _step in steps)
-    for name, count in played.items():
+    executed = Counter(name for name, _user, _step in steps)
+    for name, count in executed.items():
         users = 3 if name == "Nested" else 1
         assert abs(count - len(sessions_of(ended, name))) <= users, f"{name}: but for a step at the end of the load"
     assert len({user for name, user, _step in steps if name == "Nested"}) == 3, "by its weight"
@@ -673,7 +673,7 @@ class Ends(InferenceUser):
 
 
 def many_names(sandbox: Sandbox) -> FinishedRun:
-    return played(sandbox, "local", MANY_NAMES, "-u", "21", "-r", "50")
+    return executed(sandbox, "local", MANY_NAMES, "-u", "21", "-r", "50")
 
 
 @run_cases(many_names, ())
@@ -812,7 +812,7 @@ class Computes(InferenceUser):
 
 
 def busy(sandbox: Sandbox) -> FinishedRun:
-    return played(sandbox, "local", BUSY, "-u", "4", "-r", "20", "-t", "4s")
+    return executed(sandbox, "local", BUSY, "-u", "4", "-r", "20", "-t", "4s")
 
 
 @run_cases(busy, ())
@@ -871,7 +871,7 @@ def two_scenarios(sandbox: Sandbox, mode: str) -> FinishedRun:
             "phases": {"measure_s": 3},
         }
         (sandbox.folder / f"{name}.yaml").write_text(json.dumps(document))
-    return played(sandbox, mode, TWO)
+    return executed(sandbox, mode, TWO)
 
 
 @run_cases(two_scenarios, ("local",), ("processes",))
