@@ -242,8 +242,10 @@ def _kept_up(run: RunFrames) -> Finding | None:
 def kept_up_rates(run: RunFrames) -> str | None:
     """Format the rates of an open loop without growth of the turns in flight; else None."""
     grew = growth(run)
-    return (
-        None if grew is None or grew["state"] != "kept up" else "; ".join([rates_text(grew), *_highest_kept_up(grew)])
+    if grew is None or grew["state"] != "kept up":
+        return None
+    return "; ".join(
+        [f"{rates_text(grew)}, without significant growth of the turns in flight", *_highest_kept_up(grew)]
     )
 
 
