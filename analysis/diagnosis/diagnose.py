@@ -14,7 +14,7 @@ from .advice import ADVICE, Cause
 from .client_view import ClientView
 from .evidence import WindowEvidence, as_document, collect
 from .rules import RULES, CauseRule, Finding
-from .whole_run import RULE_OF, RUN_RULES, is_troubled, kept_up_rates, run_findings
+from .whole_run import RULE_OF, RUN_RULES, is_troubled, kept_up_rates, run_findings, sent_no_turn
 
 WINDOW_S = 30.0
 SHORTEST_S = 2.0
@@ -66,7 +66,9 @@ def judge(evidence: WindowEvidence) -> WindowDiagnosis:
 
 
 def diagnose(run: RunFrames) -> Diagnoses:
-    """Diagnose a run; servers only with scrapes and a measure phase."""
+    """Diagnose a run. Without turns the diagnosis is empty; servers are diagnosed only with scrapes and a measure phase."""
+    if sent_no_turn(run):
+        return Diagnoses()
     servers = _servers(run)
     return Diagnoses(run_findings(run, [server.whole.evidence for server in servers]), tuple(servers))
 

@@ -123,7 +123,7 @@ def _turns(table: pd.DataFrame) -> CounterCheck:
     missing = len(table) - len(known)
     rest = f"; {missing:,} turns without server times" if missing else ""
     return CounterCheck(
-        "parts of a turn", "adds up", f"the server times are consistent with all of {len(known):,} turns{rest}"
+        "parts of a turn", "adds up", f"the server times are consistent with all {len(known):,} turns{rest}"
     )
 
 

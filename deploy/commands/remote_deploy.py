@@ -32,7 +32,7 @@ def add_up(parser: argparse.ArgumentParser) -> None:
         nargs="?",
         const=0,
         metavar="LOCAL_PORT",
-        help="forward this local port (the same number) to the server through ssh; it listens on 127.0.0.1 there",
+        help="forward this local port (default: the number of --port) through ssh to the server, which listens on 127.0.0.1 there",
     )
     group.add_argument(
         "--listen", metavar="ADDRESS", help="address to listen on there (0.0.0.0; with --tunnel 127.0.0.1)"

@@ -60,7 +60,7 @@ class Sweep(_Part):
     )
     restart: Literal["each", "once"] = Field(
         default="each",
-        description="each: one server start for each pair; once: one start for each variant, and verdicts for these starts only",
+        description="each: one server start for each pair; once: one start for each variant, and differences without a verdict",
     )
     seed: Annotated[int, Field(strict=True, ge=0)] = Field(
         default=0, description="seed of the runs' seeds and of the order of variants"

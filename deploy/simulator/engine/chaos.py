@@ -4,21 +4,21 @@ A plan is JSON: {"kind": K, "count": N} for the next N completions (default 1), 
 that arrive in that time. Kinds and their own keys, with defaults:
 
   latency       ms=1000                  the first token comes this much later
-  stall         ms=1000, after_events=1  a pause in mid-stream; what is due after it comes later by as much
-  cut           after_events=1, reset=false  the connection is closed after so many events (reset: with RST)
+  stall         ms=1000, after_events=1  a pause in mid-stream; all later events are delayed by as much
+  cut           after_events=1, reset=false  the connection is closed after that many events (reset: with RST)
   status        status=503, message, retry_after_s  an error in vLLM's form instead of an answer
   garbage       after_events=1, bytes=64 bytes that are neither SSE nor JSON, in the place of an event
   html          (none)                   200 with an HTML page, as a proxy might send
   error_event   after_events=1, status=500, message  {"error": ...} in the stream, then [DONE]
-  comment       every=1                  an SSE comment before every so many events
+  comment       every=1                  an SSE comment before every Nth event (every=N)
   slow_header   ms=1000                  the reply's head comes this much later
   slow_read     bytes_per_s=100000       requests are read at this speed on each connection
   close_idle    (at once)                closes the connections that wait for a request
-  restart       (at once) down_s=2       as if the server restarted: every connection ends, connecting is refused for
-                                         so long, then the cache is empty and all counters begin at zero
+  restart       (at once) down_s=2       as if the server restarted: every connection ends, connections are refused for
+                                         down_s, then the cache is empty and all counters begin at zero
   restart_counters (at once)             all counters to zero and a new start time, and nothing else
 
-Faults that end, delay or change an answer befall completions with one choice only (n = 1, one prompt).
+Faults that end, delay or change an answer apply only to completions with one choice (n = 1, one prompt).
 """
 
 from collections.abc import Mapping
