@@ -331,7 +331,7 @@ _CACHE_ROWS = (
     ("expected, unlimited cache", "expected", "input_tokens", "cached_tokens", "hit_rate"),
     ("expected, upper bound", "expected", "input_tokens", "cached_tokens_at_most", "hit_rate_at_most"),
     ("counted by the server", "counted", "queries", "hits", "hit_rate"),
-    ("reported per turn (usage)", "per_turn", "input_tokens", "cached_tokens", "hit_rate"),
+    ("reported with answers", "per_turn", "input_tokens", "cached_tokens", "hit_rate"),
 )
 
 
@@ -364,7 +364,7 @@ _CLIENT_ROWS = (
 
 def _client(summary: Mapping[str, Any]) -> Table:
     client = summary.get("client") or {}
-    rows = []
+    rows: list[tuple[str, ...]] = []
     for name, label in _CLIENT_ROWS:
         block = client.get(name)
         if name == "gc_pause_ms" and block and block.get("count") == 0:

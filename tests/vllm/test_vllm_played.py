@@ -92,7 +92,7 @@ def test_steps_hits_and_preemptions_are_vllms(tmp_path: Path) -> None:
     python = str(paths.vllm_venv() / "bin" / "python")
     building = [python, str(tiny_model.__file__), "--into", str(tmp_path), "--name", "tiny"]
     model = subprocess.run(building, check=True, capture_output=True, text=True).stdout.split()[-1]
-    command = [python, str(SUPPORT / "played_by_vllm.py"), model]
+    command = [python, str(SUPPORT / "run_vllm_scheduler.py"), model]
     done = subprocess.run(command, input=json.dumps(cases), capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr[-3000:]
     theirs = json.loads(done.stdout[done.stdout.index("[{") :])

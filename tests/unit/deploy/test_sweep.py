@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from e2e_runs import alive, until
+from e2e_runs import alive, wait_until
 from hypothesis import given
 from hypothesis import strategies as st
 from inferload.deploy.launcher import launch, paths, probe, server_state
@@ -264,7 +264,7 @@ def begin(folder: Path, *arguments: str) -> subprocess.Popen[str]:
 
 def run_under_way(out: Path) -> int:
     """Wait until a run has begun; its process id."""
-    return until(lambda: out.is_dir() and [one.pid for one in SweepJournal(out).under_way.values()], "a run")[0]
+    return wait_until(lambda: out.is_dir() and [one.pid for one in SweepJournal(out).under_way.values()], "a run")[0]
 
 
 def entries(out: Path, kind: str) -> list[dict[str, Any]]:
@@ -428,7 +428,7 @@ def test_the_bundled_study_is_whole_after_a_kill(tmp_path: Path) -> None:
     assert cli.main(["sweep", "tiny", "--dry-run"]) == 0
     began_ns = clock.now_ns()
     killed = begin(tmp_path, "tiny", "--into", "out")
-    until(lambda: (out / "journal.jsonl").is_file() and len(entries(out, "run")) >= 5, "five runs", 900)
+    wait_until(lambda: (out / "journal.jsonl").is_file() and len(entries(out, "run")) >= 5, "five runs", 900)
     orphan = run_under_way(out)
     killed.kill()
     killed.communicate()
