@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 from inferload.deploy.simulator.core.hardware import Build
-from inferload.deploy.simulator.core.offline import Arrival, Offline, simulate
+from inferload.deploy.simulator.core.offline import Offline, OfflineRequest, simulate
 
 from benchmarks.machine import machine, others_busy
 from benchmarks.server import PROGRAMS, ServerError
@@ -183,7 +183,7 @@ def hour(name: str, build: Build, part_s: float) -> Hour:
     at = np.cumsum(dice.exponential(1 / _RATE, count))
     prompts = np.clip(dice.lognormal(np.log(300), 0.8, count), 10, 8000).astype(int)
     outputs = np.clip(dice.lognormal(np.log(180), 0.7, count), 1, 2000).astype(int)
-    arrivals = [Arrival(float(t), int(o), int(p)) for t, o, p in zip(at, outputs, prompts, strict=True)]
+    arrivals = [OfflineRequest(float(t), int(o), int(p)) for t, o, p in zip(at, outputs, prompts, strict=True)]
     before = time.process_time()
     found = simulate(arrivals, Offline.preset(name.partition(",")[0], build, seed=1, max_s=part_s))
     spent, scale = time.process_time() - before, _HOUR_S / part_s

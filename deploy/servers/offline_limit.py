@@ -80,7 +80,7 @@ def simulated(command: Command, load: OfflineLoad) -> OfflineLimit:
             f"--input-len {load.input_tokens}, --output-len {load.output_tokens}: more than the {context} tokens of the model"
         )
     setting = offline.Offline(built.limits, built.cost, built.front_end, built.acceptance, built.seed)
-    arrivals = [offline.Arrival(0.0, load.output_tokens, load.input_tokens) for _ in range(load.prompts)]
+    arrivals = [offline.OfflineRequest(0.0, load.output_tokens, load.input_tokens) for _ in range(load.prompts)]
     results = offline.simulate(arrivals, setting)
     return OfflineLimit(
         "simulator",

@@ -11,9 +11,9 @@ from . import json_fields
 from .errors import ApiError
 from .model import Model, check_length, check_model
 from .prompt import chat_prompt, text_prompts
-from .sampling_params import SamplingParams, Show, check_sampling, parse_sampling_params
+from .sampling_params import OutputOptions, SamplingParams, check_sampling, parse_sampling_params
 from .schema import example
-from .script import CONTENT, AnswerLimits, Ending, Piece, Script, call_pieces, plan
+from .script import CONTENT, AnswerLimits, Ending, Script, TokenPiece, call_pieces, plan
 from .text import Lexicon, answer_of
 from .tools import check_parsers, choose_calls
 
@@ -38,14 +38,14 @@ class CompletionRequest:
     include_usage: bool
     continuous_usage: bool
     cache_salt: str
-    show: Show
+    show: OutputOptions
     named_tool: bool = False
     forced_tool: bool = False  # a call was required, of whichever function
     choice: int = 0
     choices: int = 1
     prompts: int = 1  # in the request; `choices` is over all of them
     request_id: str = ""  # as the body names it; empty: it does not
-    most_output_tokens: int | None = None  # of a prompt's choices, at the last of them; None: at the others
+    max_output_tokens: int | None = None  # of a prompt's choices, at the last of them; None: at the others
     held_back: int = 0  # characters of a stream in which a stop string may begin
 
     @property
@@ -97,7 +97,7 @@ def parse_completions(
         completions.append(replace(made, choice=place, choices=choices, prompts=len(prompts), request_id=number))
     for last in range(each - 1, choices, each):
         most = max(completion.output_tokens for completion in completions[last - each + 1 : last + 1])
-        completions[last] = replace(completions[last], most_output_tokens=most)
+        completions[last] = replace(completions[last], max_output_tokens=most)
     return completions
 
 
@@ -151,12 +151,12 @@ def _ending(tokens: Sequence[str], seed: int | str | None, model: Model, limit: 
     return plan(answer, AnswerLimits(limit, natural, think or 0, tail, calls, filled, *stops))
 
 
-def _json_pieces(form: Any, dice: Random) -> tuple[Piece, ...]:
+def _json_pieces(form: Any, dice: Random) -> tuple[TokenPiece, ...]:
     if form is None:
         return ()
     said = json.dumps(example(form, dice), ensure_ascii=False)
     parts = [said[start : start + _JSON_TOKEN] for start in range(0, len(said), _JSON_TOKEN)]
-    return (*(Piece(CONTENT, part, part) for part in parts), *call_pieces(()))
+    return (*(TokenPiece(CONTENT, part, part) for part in parts), *call_pieces(()))
 
 
 def _natural_length(dice: int, mean_tokens: float) -> int | None:

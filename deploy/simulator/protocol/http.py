@@ -36,7 +36,7 @@ class HttpRequest:
 
 
 @dataclass(frozen=True, slots=True)
-class Reply:
+class HttpReply:
     """One whole reply. `content_type` empty: it names none."""
 
     status: int
@@ -45,9 +45,9 @@ class Reply:
     headers: tuple[tuple[str, str], ...] = ()
 
 
-def json_reply(document: Any, status: int = 200) -> Reply:
+def json_reply(document: Any, status: int = 200) -> HttpReply:
     """A document as a reply."""
-    return Reply(status, json.dumps(document, ensure_ascii=False, separators=(",", ":")).encode())
+    return HttpReply(status, json.dumps(document, ensure_ascii=False, separators=(",", ":")).encode())
 
 
 def head_bytes(
@@ -64,7 +64,7 @@ def head_bytes(
     return ("\r\n".join(lines) + "\r\n\r\n").encode("latin-1", "replace")
 
 
-def reply_bytes(reply: Reply, keep_alive: bool) -> bytes:
+def reply_bytes(reply: HttpReply, keep_alive: bool) -> bytes:
     """A whole reply as it goes over the wire."""
     framing = f"content-length: {len(reply.body)}"
     return head_bytes(reply.status, reply.content_type, framing, keep_alive, reply.headers) + reply.body
@@ -134,7 +134,7 @@ class RequestReader:
         self._head, self._told = None, False
         return HttpRequest(head.method, head.path, head.query, head.headers, body, head.keep_alive)
 
-    def told_to_continue(self) -> None:
+    def continue_sent(self) -> None:
         """The client has been given its leave; it gets it once."""
         self._told = True
 

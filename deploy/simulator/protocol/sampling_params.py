@@ -17,7 +17,7 @@ _INT64 = 2**63
 
 
 @dataclass(frozen=True, slots=True)
-class Show:
+class OutputOptions:
     """Requested fields beside the text. `logprobs` is the number of alternatives, or None."""
 
     logprobs: int | None = None
@@ -30,7 +30,7 @@ class Show:
 class SamplingParams:
     """Parameters of all answers to one request."""
 
-    show: Show
+    show: OutputOptions
     tools: Tools
     stops: tuple[str, ...]
     stop_shown: bool  # a stop string stays at the end of the text
@@ -107,17 +107,17 @@ def _options(document: Mapping[str, Any]) -> Mapping[str, Any]:
     return options
 
 
-def _show(document: Mapping[str, Any], chat: bool) -> Show:
+def _show(document: Mapping[str, Any], chat: bool) -> OutputOptions:
     ids = json_fields.flag(document, "return_token_ids")
     if not chat:
         wanted = json_fields.integer(document, "logprobs")
         if wanted is not None and wanted < -1:
             raise ApiError(f"logprobs: 0 or more, or -1, not {wanted}", param="logprobs")
-        return Show(_alternatives(wanted), ids, echo=json_fields.flag(document, "echo"))
+        return OutputOptions(_alternatives(wanted), ids, echo=json_fields.flag(document, "echo"))
     top, on = json_fields.integer(document, "top_logprobs") or 0, json_fields.flag(document, "logprobs")
     if top and not on:
         raise ApiError("top_logprobs: only together with logprobs", param="top_logprobs")
-    return Show(_alternatives(top) if on else None, ids, json_fields.flag(document, "include_reasoning", True))
+    return OutputOptions(_alternatives(top) if on else None, ids, json_fields.flag(document, "include_reasoning", True))
 
 
 def _alternatives(wanted: int | None) -> int | None:

@@ -14,7 +14,7 @@ _ARGUMENT_TOKEN = 4  # characters; about the length of a token of JSON
 
 
 @dataclass(frozen=True, slots=True)
-class Piece:
+class TokenPiece:
     """Contribution of one token to the answer. `token` is its raw text, `call` the index of the tool call."""
 
     kind: str
@@ -24,7 +24,7 @@ class Piece:
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
+class ToolCall:
     """A tool call: its id, the function, and the arguments as JSON text."""
 
     id: str
@@ -39,17 +39,17 @@ class Script:
     answer: Answer
     think: int
     body: int
-    tail: tuple[Piece, ...] = ()
-    calls: tuple[Call, ...] = ()
+    tail: tuple[TokenPiece, ...] = ()
+    calls: tuple[ToolCall, ...] = ()
 
-    def piece(self, index: int) -> Piece:
+    def piece(self, index: int) -> TokenPiece:
         """Token `index` (from 0)."""
         if index >= self.body:
             return self.tail[index - self.body] if index - self.body < len(self.tail) else _END
         if self.think and index == self.think:
             return _THINK_END
         word = self.answer.word(index)
-        return Piece(REASONING if index < self.think else CONTENT, word if index == 0 else " " + word, word)
+        return TokenPiece(REASONING if index < self.think else CONTENT, word if index == 0 else " " + word, word)
 
     def token(self, index: int) -> str:
         """Token `index` as it stands in the history, and in the KV cache."""
@@ -68,7 +68,7 @@ class Script:
             return self.answer.words(first, count)
         return [self.piece(index).token for index in range(first, first + count)]
 
-    def pieces(self, first: int, count: int) -> Iterator[Piece]:
+    def pieces(self, first: int, count: int) -> Iterator[TokenPiece]:
         """Tokens [first, first + count)."""
         return (self.piece(index) for index in range(first, first + count))
 
@@ -80,36 +80,36 @@ class Script:
         """Number of reasoning tokens among the first `count`."""
         return min(self.think, count)
 
-    def calls_begun(self, count: int) -> list[Call]:
+    def calls_begun(self, count: int) -> list[ToolCall]:
         """The tool calls that the first `count` tokens name, with as much of the arguments as they hold."""
-        begun: list[Call] = []
+        begun: list[ToolCall] = []
         for piece in self.pieces(min(self.body, count), max(0, count - self.body)):
             if piece.kind == CALL:
-                begun.append(Call(self.calls[piece.call].id, self.calls[piece.call].name, ""))
+                begun.append(ToolCall(self.calls[piece.call].id, self.calls[piece.call].name, ""))
             elif piece.kind == ARGUMENTS:
-                begun[-1] = Call(begun[-1].id, begun[-1].name, begun[-1].arguments + piece.text)
+                begun[-1] = ToolCall(begun[-1].id, begun[-1].name, begun[-1].arguments + piece.text)
         return begun
 
 
-_END = Piece(SILENT, "", TEXT_END)
-_THINK_END = Piece(SILENT, "", THINK_END)
+_END = TokenPiece(SILENT, "", TEXT_END)
+_THINK_END = TokenPiece(SILENT, "", THINK_END)
 
 
-def call_pieces(calls: Sequence[Call]) -> tuple[Piece, ...]:
+def call_pieces(calls: Sequence[ToolCall]) -> tuple[TokenPiece, ...]:
     """Tokens of tool calls, followed by the end of the text."""
-    pieces: list[Piece] = []
+    pieces: list[TokenPiece] = []
     for number, call in enumerate(calls):
-        pieces += (Piece(SILENT, "", CALL_OPEN), Piece(CALL, call.name, call.name, number))
+        pieces += (TokenPiece(SILENT, "", CALL_OPEN), TokenPiece(CALL, call.name, call.name, number))
         for start in range(0, len(call.arguments), _ARGUMENT_TOKEN):
             part = call.arguments[start : start + _ARGUMENT_TOKEN]
-            pieces.append(Piece(ARGUMENTS, part, part, number))
-        pieces.append(Piece(SILENT, "", CALL_CLOSE))
+            pieces.append(TokenPiece(ARGUMENTS, part, part, number))
+        pieces.append(TokenPiece(SILENT, "", CALL_CLOSE))
     return (*pieces, _END)
 
 
-def make_call(name: str, arguments: Any, dice: Random) -> Call:
+def make_call(name: str, arguments: Any, dice: Random) -> ToolCall:
     """A call with an id in vLLM's form."""
-    return Call(f"chatcmpl-tool-{dice.getrandbits(64):016x}", name, json.dumps(arguments, ensure_ascii=False))
+    return ToolCall(f"chatcmpl-tool-{dice.getrandbits(64):016x}", name, json.dumps(arguments, ensure_ascii=False))
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,8 +121,8 @@ class AnswerLimits:
     limit: int
     natural: int | None
     think: int
-    tail: tuple[Piece, ...] = ()
-    calls: tuple[Call, ...] = ()
+    tail: tuple[TokenPiece, ...] = ()
+    calls: tuple[ToolCall, ...] = ()
     filled: bool = False
     stops: tuple[str, ...] = ()
     least: int = 0  # tokens before a stop string counts
@@ -191,7 +191,7 @@ def _said(script: Script, count: int) -> str:
     return script.words(count) + "".join(map(_written, script.tail[: max(0, count - script.body)]))
 
 
-def _written(piece: Piece) -> str:
+def _written(piece: TokenPiece) -> str:
     """Raw text of a token before the tool parser: calls in Hermes' form, nothing for the end of the text."""
     if piece.kind == CALL:
         return f'{_NAMED}{piece.text}", "arguments": '
@@ -202,8 +202,8 @@ _NAMED = '{"name": "'
 _MARKS = {CALL_OPEN: f"{CALL_OPEN}\n", CALL_CLOSE: f"}}\n{CALL_CLOSE}"}
 
 
-def _until(piece: Piece, most: int) -> Piece:
+def _until(piece: TokenPiece, most: int) -> TokenPiece:
     """Cut a token to `most` characters; a call with a cut name becomes silent."""
     if piece.kind == CALL:
-        return piece if most >= len(_NAMED) + len(piece.text) + 1 else Piece(SILENT, "", piece.token)
-    return piece if piece.kind == SILENT else Piece(piece.kind, piece.text[:most], piece.token, piece.call)
+        return piece if most >= len(_NAMED) + len(piece.text) + 1 else TokenPiece(SILENT, "", piece.token)
+    return piece if piece.kind == SILENT else TokenPiece(piece.kind, piece.text[:most], piece.token, piece.call)

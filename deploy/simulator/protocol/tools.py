@@ -8,7 +8,7 @@ from typing import Any
 from . import json_fields
 from .errors import ApiError, invalid
 from .schema import example
-from .script import Call, call_pieces, make_call
+from .script import ToolCall, call_pieces, make_call
 
 _TWO_CALLS = 0.2  # share of the answers with calls that have two, where the request allows it
 
@@ -71,7 +71,7 @@ def check_parsers(tools: Tools, parser: bool, auto: bool) -> None:
         raise ApiError(f"tool_choice {tools.named or tools.choice}: start the server with --tool-call-parser")
 
 
-def choose_calls(tools: Tools, dice: Random, auto_share: float) -> tuple[Call, ...]:
+def choose_calls(tools: Tools, dice: Random, auto_share: float) -> tuple[ToolCall, ...]:
     """The calls of one answer: always where one is required, else in `auto_share` of the answers; perhaps two."""
     lot, second = dice.random(), dice.random()
     if not tools.functions or tools.choice == "none" or (tools.choice == "auto" and lot >= auto_share):
@@ -88,5 +88,5 @@ def history_tokens(calls: Any) -> list[str]:
     for call in calls if isinstance(calls, list) else ():
         function = call.get("function") if isinstance(call, dict) else None
         if isinstance(function, dict):
-            made.append(Call("", str(function.get("name")), str(function.get("arguments") or "")))
+            made.append(ToolCall("", str(function.get("name")), str(function.get("arguments") or "")))
     return [piece.token for piece in call_pieces(made)[:-1]]
