@@ -364,7 +364,7 @@ class TestWords:
         assert len(chat_tokens([("system", "be short"), ("user", "hi")])) == 3 + 3 + 3 + 2
 
     def test_ids_go_back_to_words(self) -> None:
-        lexicon = Lexicon(keep=2)
+        lexicon = Lexicon(capacity=2)
         words = ["baba", "Zürich", "x"]
         assert lexicon.decode(lexicon.encode(words)) == words
         first = lexicon.encode(["Zürich"])[0]
