@@ -277,7 +277,7 @@ def _request(arrival: OfflineRequest, number: int, limits: SchedulerLimits) -> R
     return Request(
         arrival.tokens or (),
         arrival.output_tokens,
-        answer=lambda place: ("answer", number, place),
+        answer=lambda index: ("answer", number, index),
         ends_itself=arrival.ends_itself,
         content=content,
         prompt=prompt,
