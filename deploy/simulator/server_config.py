@@ -75,7 +75,9 @@ def resolve(arguments: argparse.Namespace) -> ServerConfig:
     """Resolve a command line. Raise UsageError for an invalid argument."""
     flags.without_effect(arguments)
     if arguments.model_tag is not None and arguments.model is not None:
-        raise UsageError(f"{arguments.model_tag}: no flag takes this value, and --model already names the model; a switch takes no value")
+        raise UsageError(
+            f"{arguments.model_tag}: no flag takes this value, and --model already names the model; a switch takes no value"
+        )
     _check_values(arguments)
     paced = flags.is_paced(arguments)
     preset = find(arguments.hardware or DEFAULT_HARDWARE)

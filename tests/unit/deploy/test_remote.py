@@ -255,7 +255,9 @@ def test_a_server_that_is_not_reached_from_here_is_stopped_there(
     machine = ssh.SshMachine(ssh_server.machine, str(ssh_server.config))
     monkeypatch.setattr(ssh.SshMachine, "host", lambda _self: "127.0.0.2")
     order = remote.RemoteSpec(machine, named("tiny-all"), "simulator", probe.free_port(), "127.0.0.1", program=program)
-    with pytest.raises(UsageError, match=r"machine-a: simulator is up there, but http://127.0.0.2:\d+ is not reachable"):
+    with pytest.raises(
+        UsageError, match=r"machine-a: simulator is up there, but http://127.0.0.2:\d+ is not reachable"
+    ):
         remote.start(order, lambda _: None)
     assert probe.is_free("127.0.0.1", order.port)
     assert remote.remembered() == []

@@ -418,14 +418,14 @@ def test_the_large_run_comes_out_of_its_report_whole(tmp_path: Path) -> None:
     took = bigrun.measure(path, small) | {"took_s": small.limit_s}  # how long it takes here is the machine's matter
     assert list(bigrun.complaints(path, small, took)) == []
     (slow,) = bigrun.complaints(path, small, took | {"took_s": small.limit_s + 1})
-    assert slow == "took_s is 31.0, over 30"
+    assert slow == "took_s is 31.0, above 30"
     lost = bigrun.RunSize(length_s=90, turns=401, events_per_turn=30, limit_page_mb=0.1)
     assert len(list(bigrun.complaints(path, lost, took))) == 2
 
 
 def test_what_workloads_cost_is_held_against_its_limits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(workloads, "SCENARIOS", ("smoke",))
-    monkeypatch.setattr(workloads, "WHERE", tmp_path)
+    monkeypatch.setattr(workloads, "FOLDER", tmp_path)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     small = workloads.WorkloadSize(turns=20, sessions=200, conversations=30)
     found = json.loads(json.dumps({name: part(small) for name, part in workloads.PARTS.items()}))
