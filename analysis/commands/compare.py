@@ -15,7 +15,7 @@ EXIT_REGRESSED = 4
 
 _PRINT = Path("-")
 
-_DESCRIPTION = """Compares configurations by pairs of runs under the same schedule (the same scenario and seed). Each of BASE and
+_DESCRIPTION = """Compare configurations by pairs of runs under the same schedule (the same scenario and seed). Each of BASE and
 CAND is a run directory, a folder of run directories (repeats), or a result file of vllm bench serve, AIPerf, GuideLLM or
 genai-bench; NAME=PATH gives it a name."""
 

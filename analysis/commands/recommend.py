@@ -20,7 +20,7 @@ def register(subparsers: Any) -> None:
     """Add the sub-command."""
     parser = subparsers.add_parser(
         "recommend",
-        description="Names the best variant for each aim: lowest TTFT, highest throughput, most users within an SLO, least "
+        description="Name the best variant for each aim: lowest TTFT, highest throughput, most users within an SLO, least "
         "memory, lowest cost, balanced; with the gain over the baseline, its interval, and the figures that are "
         "worse. Arguments: the folder of a sweep, or a folder of runs per variant, the baseline first; NAME=PATH names a variant.",
     )

@@ -14,7 +14,7 @@ from .advice import ADVICE, Cause
 from .client_view import ClientView
 from .evidence import Evidence, as_document, collect
 from .rules import RULES, Finding, Rule
-from .whole_run import RULE_OF, RUN_RULES, is_troubled, kept_up_rates, run_findings
+from .whole_run import RULE_OF, RUN_RULES, is_troubled, kept_up_rates, run_findings, sent_no_turn
 
 WINDOW_S = 30.0
 SHORTEST_S = 2.0
@@ -66,7 +66,9 @@ def judge(evidence: Evidence) -> Window:
 
 
 def diagnose(run: RunFrames) -> Diagnoses:
-    """Diagnose a run; without scrapes or a measure phase there is no diagnosis of servers."""
+    """Diagnose a run. Without scrapes or a measure phase there is no diagnosis of servers; without turns there is none."""
+    if sent_no_turn(run):
+        return Diagnoses()
     servers = _servers(run)
     return Diagnoses(run_findings(run, [server.whole.evidence for server in servers]), tuple(servers))
 

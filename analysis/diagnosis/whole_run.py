@@ -146,6 +146,12 @@ def is_troubled(run: RunFrames, server: ServerSeries) -> bool:
     return bool(lines(failed_turns(run)) or gone(run, server) or restarted(run, server))
 
 
+def sent_no_turn(run: RunFrames) -> bool:
+    """Return True if the run is known to have sent no turn in any phase."""
+    turns = (run.summary or {}).get("turns") or {}
+    return bool(((turns.get("by_phase") or {}).get("all") or {}).get("sent") == 0)
+
+
 def run_findings(run: RunFrames, servers: Sequence[Evidence]) -> tuple[Finding, ...]:
     """Findings on the whole run, failures first. `servers`: evidence of the measure phase at each scraped server."""
     failed = lines(failed_turns(run))
@@ -236,8 +242,10 @@ def _kept_up(run: RunFrames) -> Finding | None:
 def kept_up_rates(run: RunFrames) -> str | None:
     """Format the rates of an open loop without growth of the turns in flight; else None."""
     grew = growth(run)
-    return (
-        None if grew is None or grew["state"] != "kept up" else "; ".join([rates_text(grew), *_highest_kept_up(grew)])
+    if grew is None or grew["state"] != "kept up":
+        return None
+    return "; ".join(
+        [f"{rates_text(grew)}, without significant growth of the turns in flight", *_highest_kept_up(grew)]
     )
 
 

@@ -138,7 +138,7 @@ def _latency(summary: Mapping[str, Any]) -> list[Table]:
     latency = summary.get("latency") or {}
     columns, others = ("", *STATISTICS), [name for name in _in_order(latency) if name not in LATENCIES]
     rows = _latency_rows(latency, tuple(LATENCIES))
-    note = "In milliseconds; turns of the measure phase that ended well." + _marks_note(rows)
+    note = "In milliseconds; successful turns of the measure phase." + _marks_note(rows)
     more = _latency_rows(latency, others)
     return [
         Table("latency", "Latency", columns, rows, note),
@@ -367,7 +367,9 @@ def _client(summary: Mapping[str, Any]) -> Table:
     rows = []
     for name, label in _CLIENT_ROWS:
         block = client.get(name)
-        if block:
+        if name == "gc_pause_ms" and block and block.get("count") == 0:
+            rows.append((label, "none", "none", "none"))
+        elif block:
             rows.append((label, *(number(block.get(part)) for part in ("p50", "p99", "max"))))
     if client.get("cpu_share") is not None:
         rows.append(("CPU, busiest worker", percent(client["cpu_share"]), "", ""))

@@ -122,9 +122,7 @@ def _turns(table: pd.DataFrame) -> Check:
         return Check("parts of a turn", "does not add up", text)
     missing = len(table) - len(known)
     rest = f"; {missing:,} turns without server times" if missing else ""
-    return Check(
-        "parts of a turn", "adds up", f"the server times are consistent with all of {len(known):,} turns{rest}"
-    )
+    return Check("parts of a turn", "adds up", f"the server times are consistent with all {len(known):,} turns{rest}")
 
 
 def _span_checks(span: IdleSpan, table: pd.DataFrame) -> list[Check]:

@@ -83,6 +83,7 @@ def _add_up(actions: Any) -> None:
     up = actions.add_parser(
         "up",
         help="start a server and wait until it is ready",
+        description="Start a server and wait until it is ready. The server continues after this command.",
         usage="%(prog)s [-h] [options] [VARIANT] [-- FLAGS OF THE ENGINE]",
     )
     up.add_argument(
@@ -100,7 +101,7 @@ def _add_up(actions: Any) -> None:
     up.add_argument("--host", default="127.0.0.1", help="address to listen on, or user@machine (%(default)s)")
     up.add_argument("--port", type=int, default=8000, help="port to listen on (%(default)s)")
     up.add_argument("--cores", help="pin the server to these cores, such as 1 or 2-3,5")
-    up.add_argument("--ready-s", type=float, help="time limit for the start in seconds (by engine)")
+    up.add_argument("--ready-s", type=float, help="time limit for the start in seconds (default: by engine)")
     prices.add_options(up)
     remote_deploy.add_up(up)
     up.set_defaults(run=bring_up, extra=())

@@ -60,7 +60,7 @@ class Sweep(_Part):
     )
     restart: Literal["each", "once"] = Field(
         default="each",
-        description="each: one server start per pair; once: one start per variant, with verdicts for these starts only",
+        description="each: one server start per pair; once: one start per variant, and differences without a verdict",
     )
     seed: Annotated[int, Field(strict=True, ge=0)] = Field(
         default=0, description="seed for the seeds of the runs and the order of variants"

@@ -67,7 +67,7 @@ def starts(sweep: Sweep, names: Mapping[str, str]) -> list[ServerStart]:
 def outlook(sweep: Sweep) -> str:
     """Describe the change that the sweep can detect."""
     if sweep.restart == "once":
-        return "one start per variant: differences are judged for these starts only"
+        return "one start per variant: differences are shown without a verdict"
     size = paired_runs.detectable(sweep.sd_log, sweep.pairs)
     if sweep.pairs < 3 or size is None:
         return f"{plural(sweep.pairs, 'pair')} of runs show differences without a verdict; a verdict needs 6 or more"

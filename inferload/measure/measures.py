@@ -242,7 +242,7 @@ MEASURES: tuple[Measure, ...] = (
         "without a token after its first event has none",
         tpot_ms,
         None,
-        _called("TPOT", "ITL (its TPOT counts TTFT in)", "Inter Token Latency", "TPOT"),
+        _called("TPOT", "ITL (its TPOT includes TTFT)", "Inter Token Latency", "TPOT"),
     ),
     Measure(
         "e2e_ms",
@@ -306,7 +306,7 @@ socket), `written`, `first_event`, `first` (first event that carries output), `f
 carried output), `closed`. `planned` of a session's first turn is its arrival; of a later turn, the previous turn's
 `closed` + think or tool time. A turn belongs to the phase of its `planned`.
 
-* **Latencies include only turns that ended well.** Failed and unfinished turns are counted, but have no sample in a
+* **Latencies include only successful turns.** Failed and unfinished turns are counted, but have no sample in a
   percentile: check `failed_ratio` as well.
 * **A cancelled turn** (cancelled by its caller on purpose, `finish_reason` cancelled) counts as `ok`, and separately as
   `cancelled`. It has TTFT and gaps between events, but no E2E and no TPOT, which need the whole answer. Its tokens are known
@@ -316,11 +316,11 @@ carried output), `closed`. `planned` of a session's first turn is its arrival; o
   ~, and has its distribution-free 95 % interval in `intervals`, for independent samples; null is an open end.
   Percentiles are exact if all turn records are in the run directory (`percentiles_from: records`); otherwise they come from
   sketches, within 0.25 % of the value.
-* **Rates count events inside the window**, without regard to the phase in which a turn was planned: turns that ended well in
-  it, tokens whose event is in it. Achieved sessions were planned and started in the window. Tokens are the server's count
+* **Rates count events inside the window**, without regard to the phase in which a turn was planned: successful turns that
+  ended in it, tokens whose event is in it. Achieved sessions were planned and started in the window. Tokens are the server's count
   (`usage`); tokens of each event are known if the server sends a running count, otherwise shared evenly.
-* A stall is a gap over {STALL_MS:.0f} ms between two output events of a turn that ended well.
-* **Goodput** is the rate of turns that ended well in the window and met every limit of the scenario's `slo`. **SLO
+* A stall is a gap over {STALL_MS:.0f} ms between two output events of a successful turn.
+* **Goodput** is the rate of successful turns that ended in the window and met every limit of the scenario's `slo`. **SLO
   attainment** is the share of turns that met them among all turns planned in the window: failed, unfinished and dropped ones
   count as not met (a dropped session as one turn). In an open loop TTFT counts from the planned instant; a turn too short for
   a TPOT cannot break that limit.

@@ -10,11 +10,11 @@ that arrive within that time. Kinds with their keys and defaults:
   garbage       after_events=1, bytes=64 bytes that are neither SSE nor JSON instead of an event
   html          (none)                   200 with an HTML page, as from a proxy
   error_event   after_events=1, status=500, message  {"error": ...} in the stream, then [DONE]
-  comment       every=1                  an SSE comment before each event, or every nth
+  comment       every=1                  an SSE comment before every Nth event (every=N)
   slow_header   ms=1000                  delays the response head
   slow_read     bytes_per_s=100000       reads requests at this rate per connection
   close_idle    (at once)                closes idle connections
-  restart       (at once) down_s=2       simulates a restart: closes all connections, refuses new ones for this time,
+  restart       (at once) down_s=2       simulates a restart: closes all connections, refuses new ones for down_s,
                                          then starts with an empty cache and counters at zero
   restart_counters (at once)             resets all counters and the start time only
 

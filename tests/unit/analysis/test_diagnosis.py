@@ -217,6 +217,16 @@ def test_the_report_writes_the_diagnosis(tmp_path: Path) -> None:
     assert "(client-bound)" in "\n".join(rundir.read_json(tmp_path / "other" / rundir.DIAGNOSIS)["lines"])
 
 
+def test_a_run_without_turns_has_no_diagnosis(tmp_path: Path) -> None:
+    synthetic_run.write(tmp_path)
+    summary = rundir.read_json(tmp_path / rundir.SUMMARY)
+    summary["turns"]["by_phase"]["all"] = {"sent": 0, "ok": 0, "failed": 0, "by_failure": {}}
+    rundir.write_json(tmp_path / rundir.SUMMARY, summary)
+    assert cli.main(["report", str(tmp_path)]) == 0
+    document = rundir.read_json(tmp_path / rundir.DIAGNOSIS)
+    assert (document["brief"], document["lines"]) == ("", [])
+
+
 def test_the_page_of_rules_is_the_table_in_the_code() -> None:
     # Written by: python -m inferload.analysis.diagnosis.diagnose
     assert DOCS.read_text(encoding="utf-8").endswith("\n\n" + table())

@@ -70,8 +70,8 @@ def test_the_order_within_a_pair_is_drawn() -> None:
 def test_what_a_plan_can_find_is_said_before_it_starts() -> None:
     assert "8 pairs detect a change of" in sweep_plan.outlook(small(pairs=8))
     assert "cannot reject with fewer than 6" in sweep_plan.outlook(small(pairs=4))
-    assert "without a verdict" in sweep_plan.outlook(small(pairs=2))
-    assert "for these starts only" in sweep_plan.outlook(small(restart="once"))
+    assert "show differences without a verdict" in sweep_plan.outlook(small(pairs=2))
+    assert "differences are shown without a verdict" in sweep_plan.outlook(small(restart="once"))
 
 
 def test_a_sweep_loads_back_equal() -> None:
