@@ -15,10 +15,9 @@ from benchmarks import table
 from benchmarks.cases import CASES, SIZES, Case
 from benchmarks.clients import INFERLOAD, INFERLOAD_TASKS, READER, READER_KERNEL, Client, Load
 from benchmarks.machine import machine, others_busy
-from benchmarks.peers import PEERS
+from benchmarks.peers import PEERS, make_tokenizer
 from benchmarks.reported import Row, marks
 from benchmarks.server import PROGRAMS, ROOT, Certificate, PacedServer, ServerError, make_certificate
-from benchmarks.tokenizer import make_tokenizer
 from benchmarks.watched import run_watched
 
 CLIENTS = {

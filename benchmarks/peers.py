@@ -6,6 +6,7 @@ Each lies in a folder of its own under .cache/peers (`make bench-peers`), and is
 import json
 import subprocess
 from collections.abc import Callable
+from itertools import islice, product
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,10 @@ from benchmarks.cases import Case
 from benchmarks.clients import MODEL, PROMPT_TOKENS, Call, Client, Load, count, number
 from benchmarks.reported import Reported
 from benchmarks.server import ROOT
+
+_END = "<|endoftext|>"
+_UNKNOWN = "[UNK]"
+_CONSONANTS, _VOWELS = "bdfgklmnprstvz", "aeiou"
 
 PEERS_DIR = ROOT / ".cache" / "peers"
 VLLM_VENV = ROOT / ".venv-vllm"
@@ -222,3 +227,33 @@ _ALL = (
     ),
 )
 PEERS = dict(zip(("vllm-rs", "vllm", "aiperf", "guidellm", "genai-bench"), _ALL, strict=True))
+
+
+def make_tokenizer(folder: Path, words: int = 4000) -> Path:
+    """Write the files of a word-level tokenizer, which is cheaper to run than a real model's; return the folder."""
+    folder.mkdir(parents=True, exist_ok=True)
+    syllables = islice(product(_CONSONANTS, _VOWELS, _CONSONANTS, _VOWELS), words)
+    names = [_UNKNOWN, _END, *("".join(letters) for letters in syllables)]
+    special = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False, "special": True}
+    tokenizer = {
+        "version": "1.0",
+        "truncation": None,
+        "padding": None,
+        "added_tokens": [{"id": i, "content": names[i], **special} for i in (0, 1)],
+        "normalizer": None,
+        "pre_tokenizer": {"type": "WhitespaceSplit"},
+        "post_processor": None,
+        "decoder": None,
+        "model": {"type": "WordLevel", "vocab": {name: i for i, name in enumerate(names)}, "unk_token": _UNKNOWN},
+    }
+    settings = {
+        "tokenizer_class": "PreTrainedTokenizerFast",
+        "model_max_length": 1_000_000,
+        "eos_token": _END,
+        "unk_token": _UNKNOWN,
+        "chat_template": "{% for message in messages %}{{ message['content'] }}{% endfor %}",
+    }
+    (folder / "tokenizer.json").write_text(json.dumps(tokenizer))
+    (folder / "tokenizer_config.json").write_text(json.dumps(settings))
+    (folder / "config.json").write_text(json.dumps({"model_type": "gpt2", "architectures": ["GPT2LMHeadModel"]}))
+    return folder

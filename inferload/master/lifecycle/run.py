@@ -8,7 +8,9 @@ import logging
 import secrets
 from collections import Counter
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 import gevent
@@ -18,7 +20,7 @@ from inferload import rundir
 from inferload.content.data import Notes
 from inferload.locust.adapters import adaptations, compat
 from inferload.locust.adapters.adaptations import Adaptation
-from inferload.locust.adapters.fault_logs import first_of_each
+from inferload.locust.adapters.logs import first_of_each
 from inferload.master.lifecycle import (
     delivery,
     load_steps,
@@ -31,7 +33,6 @@ from inferload.master.lifecycle.cache_passes import Previous
 from inferload.master.lifecycle.marks import Marks
 from inferload.master.lifecycle.phases import RunPhases
 from inferload.master.lifecycle.preflight import Preflight
-from inferload.master.lifecycle.run_state import ReportTotals, RunDirectory
 from inferload.master.lifecycle.scraper_process import Scraping
 from inferload.master.lifecycle.steering import ChangedBy, Steering
 from inferload.master.lifecycle.turn_receiver import TurnReceiver
@@ -51,7 +52,7 @@ from inferload.results.abort_conditions import AbortReached, AbortWatch
 from inferload.results.rolling_stats import Recent
 from inferload.statistics.steady_state import Steadiness
 from inferload.summarise.counts import Arm, Others
-from inferload.verdict.failures import add_message
+from inferload.verdict.failures import FirstErrors, add_message
 from inferload.workload.schedules import step_bounds_s
 
 logger = logging.getLogger(__name__)
@@ -59,6 +60,23 @@ logger = logging.getLogger(__name__)
 _LEAD_NS = 200_000_000  # time from the announcement of a phase to its start, for messages to reach all workers
 _SAME_SIGNAL_S = 1.0  # a signal to the process group can reach a worker earlier or later than the master
 _ABORT_S = 10.0  # time for workers to write their files after an abort
+
+
+@dataclass(frozen=True, slots=True)
+class RunDirectory:
+    """The run directory, and the token by which workers recognize it."""
+
+    path: Path
+    token: str = ""
+
+
+@dataclass(slots=True)
+class ReportTotals:
+    """Sums of the workers' reports so far."""
+
+    tallies: TallySet = field(default_factory=TallySet)
+    health: HealthSet = field(default_factory=HealthSet)
+    errors: FirstErrors = field(default_factory=FirstErrors)
 
 
 class MasterRun:
