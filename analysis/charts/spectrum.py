@@ -10,6 +10,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from inferload.measure.sketch import rank
+
 from ..data.frames import RunFrames
 from .chart import BLUE, ORANGE, Floats, Picture, PlotlyDict, decades, layout, limit_line, numbers, title
 
@@ -65,8 +67,7 @@ def design_effects(values: Floats, limits: Floats) -> Floats:
 
 
 def _at(ordered: Floats, q: Floats) -> Floats:
-    ranks = np.clip(np.ceil(q * len(ordered)), 1, len(ordered)).astype(int)
-    values: Floats = ordered[ranks - 1]
+    values: Floats = ordered[[rank(share, len(ordered)) - 1 for share in q]]
     return values
 
 

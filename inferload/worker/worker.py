@@ -11,7 +11,7 @@ import gevent.lock
 from inferload import __version__
 from inferload.errors import UsageError
 from inferload.locust.adapters import compat
-from inferload.locust.adapters.fault_logs import first_of_each
+from inferload.locust.adapters.logs import first_of_each
 from inferload.measure.clock import NS_PER_S, clock_id, now_ns, wall_ns
 from inferload.process import messages
 from inferload.process.messages import Assignment, Report, windows_from_wire

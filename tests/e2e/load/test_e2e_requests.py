@@ -10,7 +10,8 @@ from e2e_runs import FinishedRun, RunCase, RunPool, Sandbox, check_counts, run_c
 from inferload.cli.from_vllm_bench import as_text, translate
 from inferload.scenario.scenario import load
 from inferload.scenario.schema.endpoints import ENDPOINTS
-from inferload.workload.models import model_of, server_of
+from inferload.worker.session_runner import model_of
+from inferload.worker.turn_clients import server_of
 
 TURNS = {"turns": 2, "output_tokens": 6}
 
