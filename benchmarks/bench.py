@@ -13,10 +13,10 @@ from pathlib import Path
 
 from benchmarks import table
 from benchmarks.cases import CASES, SIZES, Case
-from benchmarks.clients import INFERLOAD, INFERLOAD_TASKS, READER, READER_KERNEL, Client, Load
+from benchmarks.clients import INFERLOAD, INFERLOAD_TASKS, READER, READER_KERNEL, Load, LoadClient
 from benchmarks.machine import machine, others_busy
 from benchmarks.peers import PEERS, make_tokenizer
-from benchmarks.reported import Row, marks
+from benchmarks.reported import ClientResult, marks
 from benchmarks.server import PROGRAMS, ROOT, Certificate, PacedServer, ServerError, make_certificate
 from benchmarks.watched import run_watched
 
@@ -90,9 +90,11 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _measure(this: Round, cases: list[Case], arguments: argparse.Namespace) -> tuple[list[Row], dict[str, str]]:
+def _measure(
+    this: Round, cases: list[Case], arguments: argparse.Namespace
+) -> tuple[list[ClientResult], dict[str, str]]:
     absent = {PEERS[name].name: "not requested (--clients)" for name in PEERS if name not in arguments.clients}
-    rows: list[Row] = []
+    rows: list[ClientResult] = []
     for case in cases:
         for name in arguments.clients:
             client = CLIENTS[name]
@@ -111,7 +113,7 @@ def _measure(this: Round, cases: list[Case], arguments: argparse.Namespace) -> t
     return rows, absent
 
 
-def _one_client(this: Round, case: Case, client: Client, sizes: tuple[int, ...]) -> list[Row]:
+def _one_client(this: Round, case: Case, client: LoadClient, sizes: tuple[int, ...]) -> list[ClientResult]:
     rows = []
     for size in sizes:
         row = _one_row(this, case, client, size)
@@ -128,18 +130,18 @@ def _one_client(this: Round, case: Case, client: Client, sizes: tuple[int, ...])
     return rows
 
 
-def _one_row(this: Round, case: Case, client: Client, streams: int) -> Row:
+def _one_row(this: Round, case: Case, client: LoadClient, streams: int) -> ClientResult:
     """Start a server, run the client against it, read what both say; a failure becomes the row's error."""
     certificate = this.certificate if case.tls else None
     with tempfile.TemporaryDirectory(prefix="bench-run-") as folder:
         work = Path(folder)
-        row = Row(case.name, client.name, client.version(), streams)
+        row = ClientResult(case.name, client.name, client.version(), streams)
         try:
             with PacedServer(case, this.server_core, certificate) as server:
                 load = Load(case, server.url, server.port, streams, work, this.tokenizer, certificate)
                 row = _run(this, row, client, load, server)
         except ServerError as error:
-            row = Row(row.case, row.client, row.version, streams, error=str(error))
+            row = ClientResult(row.case, row.client, row.version, streams, error=str(error))
         if this.keep is not None:
             shutil.copytree(
                 work, this.keep / f"{case.name}-{streams}-{client.name.replace(' ', '_')}", dirs_exist_ok=True
@@ -147,7 +149,7 @@ def _one_row(this: Round, case: Case, client: Client, streams: int) -> Row:
     return row
 
 
-def _run(this: Round, row: Row, client: Client, load: Load, server: PacedServer) -> Row:
+def _run(this: Round, row: ClientResult, client: LoadClient, load: Load, server: PacedServer) -> ClientResult:
     call = client.call(load)
     limit_s = _START_S + _PATIENCE * load.case.turns_of(load.streams) * load.case.turn_s
     server.reset()
@@ -169,7 +171,7 @@ def _run(this: Round, row: Row, client: Client, load: Load, server: PacedServer)
     except (OSError, ValueError, KeyError, IndexError, TypeError, StopIteration) as fault:
         ended = f"stopped after {limit_s:.0f} s" if spent.exit_code < 0 else f"exit code {spent.exit_code}"
         error = f"no figures: {ended} ({type(fault).__name__}); {_last_line(log)}"
-    return Row(row.case, row.client, row.version, row.streams, reported, spent, stats, error)
+    return ClientResult(row.case, row.client, row.version, row.streams, reported, spent, stats, error)
 
 
 def _last_line(log: Path) -> str:
@@ -178,7 +180,7 @@ def _last_line(log: Path) -> str:
 
 
 def _write(
-    arguments: argparse.Namespace, rows: list[Row], absent: dict[str, str], about: dict[str, str], text: str
+    arguments: argparse.Namespace, rows: list[ClientResult], absent: dict[str, str], about: dict[str, str], text: str
 ) -> None:
     arguments.json.parent.mkdir(parents=True, exist_ok=True)
     found = {"about": about, "absent": absent, "rows": [asdict(row) for row in rows]}

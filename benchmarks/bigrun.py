@@ -40,7 +40,7 @@ Ints = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True)
-class Size:
+class RunSize:
     """What a run consists of, and what a report of it may take."""
 
     length_s: int = 3600
@@ -75,7 +75,7 @@ class Turns:
         return first
 
 
-def turns_of(size: Size, worker: int, rng: np.random.Generator) -> Turns:
+def turns_of(size: RunSize, worker: int, rng: np.random.Generator) -> Turns:
     """Load swells and falls twice in the run, and with it TTFT and gaps; one gap in 2,000 is a stall."""
     count = size.turns // size.workers
     planned_s = np.sort(rng.uniform(0.5, size.length_s - DRAIN_S, count))
@@ -89,7 +89,7 @@ def turns_of(size: Size, worker: int, rng: np.random.Generator) -> Turns:
     return Turns((planned_s * NS).astype(np.int64), (sent_s * NS).astype(np.int64), events_ns, server.astype(np.int64))
 
 
-def table_of(size: Size, turns: Turns, worker: int, rng: np.random.Generator) -> pa.Table:
+def table_of(size: RunSize, turns: Turns, worker: int, rng: np.random.Generator) -> pa.Table:
     """As a worker's file has them: instants since the worker's own anchor, 300 ms after the master's."""
     count, name, anchor_ns = len(turns.planned_ns), f"w{worker}", 300 * MS
     sent, last = turns.sent_ns - anchor_ns, turns.sent_ns - anchor_ns + turns.events_ns[:, -1]
@@ -151,7 +151,7 @@ def offset_ns(worker: int) -> int:
     return worker * 777 * NS + worker
 
 
-def write(path: Path, size: Size) -> Path:
+def write(path: Path, size: RunSize) -> Path:
     """The whole directory."""
     for folder in (path, path / rundir.TURNS, path / rundir.SERVER_METRICS):
         folder.mkdir(parents=True, exist_ok=True)
@@ -173,7 +173,7 @@ def write(path: Path, size: Size) -> Path:
     return path
 
 
-def _write_scrapes(path: Path, size: Size) -> None:
+def _write_scrapes(path: Path, size: RunSize) -> None:
     """One row group for each ten seconds, as the scraper's joined file has them."""
     kept = names.KEPT_PREFIXES
     samples = parse(PAGE.read_text(), kept)
@@ -182,7 +182,7 @@ def _write_scrapes(path: Path, size: Size) -> None:
             writer.write_table(_scrapes(size, samples, np.arange(start_s, min(start_s + 10, size.length_s), 1.0)))
 
 
-def _scrapes(size: Size, samples: list[Sample], seconds: Floats) -> pa.Table:
+def _scrapes(size: RunSize, samples: list[Sample], seconds: Floats) -> pa.Table:
     at_s = (seconds[:, None] + np.arange(size.scrapes_per_s) / size.scrapes_per_s).reshape(-1)
     series = [(target, sample) for target in size.targets for sample in samples]
     values = np.stack([_values(size, sample, at_s) for _, sample in series], axis=1)
@@ -204,7 +204,7 @@ def _scrapes(size: Size, samples: list[Sample], seconds: Floats) -> pa.Table:
     return pa.Table.from_arrays(columns, schema=scrapes_file.SCHEMA)
 
 
-def _values(size: Size, sample: Sample, at_s: Floats) -> Floats:
+def _values(size: RunSize, sample: Sample, at_s: Floats) -> Floats:
     """Counters grow evenly to what the client's turns say, gauges swell with the load, the rest stays."""
     share, load = at_s / size.length_s, 1 + 0.6 * np.sin(at_s / size.length_s * 4 * np.pi)
     turns = size.turns / size.servers
@@ -233,7 +233,7 @@ _TOTALS = {
 }
 
 
-def _write_history(path: Path, size: Size) -> None:
+def _write_history(path: Path, size: RunSize) -> None:
     lines = ["Timestamp,User Count,Type,Name,Requests/s"]
     for second in range(size.length_s):
         lines += [f"{START_WALL_NS // NS + second},64,TURN,{name},{size.turns / size.length_s:.2f}" for name in _ROWS]
@@ -243,7 +243,7 @@ def _write_history(path: Path, size: Size) -> None:
 _ROWS = ("chat", "agent", "Aggregated")
 
 
-def manifest(size: Size) -> dict[str, Any]:
+def manifest(size: RunSize) -> dict[str, Any]:
     """The manifest of the run."""
     ends = (0.0, WARMUP_S, size.length_s - DRAIN_S, float(size.length_s))
     return {
@@ -271,7 +271,7 @@ def manifest(size: Size) -> dict[str, Any]:
     }
 
 
-def summary(size: Size, document: dict[str, Any], ttft_ms: Floats) -> dict[str, Any]:
+def summary(size: RunSize, document: dict[str, Any], ttft_ms: Floats) -> dict[str, Any]:
     """As much of a summary as a page needs."""
     quantiles = dict(zip(("p50", "p90", "p95", "p99", "p999"), (0.5, 0.9, 0.95, 0.99, 0.999), strict=True))
     block = {name: float(np.quantile(ttft_ms, q)) for name, q in quantiles.items()}
@@ -296,7 +296,7 @@ def summary(size: Size, document: dict[str, Any], ttft_ms: Floats) -> dict[str, 
     }
 
 
-def measure(path: Path, size: Size) -> dict[str, float]:
+def measure(path: Path, size: RunSize) -> dict[str, float]:
     """Make the report in a process of its own: seconds, processor seconds, its largest memory in MB, the page's size in MB."""
     command = [sys.executable, "-m", "inferload", "report", str(path)]
     cores = sorted(os.sched_getaffinity(0))[:CORES]
@@ -316,7 +316,7 @@ def measure(path: Path, size: Size) -> dict[str, float]:
     }
 
 
-def complaints(path: Path, size: Size, took: dict[str, float]) -> Iterator[str]:
+def complaints(path: Path, size: RunSize, took: dict[str, float]) -> Iterator[str]:
     """Limits that were passed, and turns or tokens that got lost on the way."""
     limits = {"took_s": size.limit_s, "memory_mb": size.limit_mb, "page_mb": size.limit_page_mb}
     for name, limit in limits.items():
@@ -334,7 +334,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, allow_abbrev=False)
     parser.add_argument("--at", type=Path, default=WHERE, help="where the run directory is, or is made")
     at = parser.parse_args().at
-    size = Size()
+    size = RunSize()
     if not (at / rundir.SUMMARY).is_file():
         print(f"writing {at} ...", flush=True)
         write(at, size)

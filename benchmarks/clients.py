@@ -40,7 +40,7 @@ class Load:
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
+class ClientCommand:
     """A command line, and what it wants in its environment."""
 
     argv: tuple[str, ...]
@@ -48,7 +48,7 @@ class Call:
 
 
 @dataclass(frozen=True, slots=True)
-class Client:
+class LoadClient:
     """One client. `missing` says why it cannot be run at all (None: it can); `unable`: why not in this case.
 
     `parse` reads its figures from the folder that it worked in, where its output stands in `output.txt`.
@@ -57,7 +57,7 @@ class Client:
     name: str
     version: Callable[[], str]
     missing: Callable[[], str | None]
-    call: Callable[[Load], Call]
+    call: Callable[[Load], ClientCommand]
     parse: Callable[[Load], Reported]
     unable: Callable[[Case], str | None] = lambda _case: None
 
@@ -76,13 +76,13 @@ def count(value: Any) -> int | None:
 # ---- the C reader
 
 
-def _reader_call(stamps: str) -> Callable[[Load], Call]:
-    def call(load: Load) -> Call:
+def _reader_call(stamps: str) -> Callable[[Load], ClientCommand]:
+    def call(load: Load) -> ClientCommand:
         case = load.case
         argv = [str(PROGRAMS / "reader"), "--port", str(load.port), "--streams", str(load.streams)]
         argv += ["--turns", str(load.turns_each), "--tokens", str(case.tokens), "--body-bytes", str(case.body_bytes)]
         argv += ["--spread-ms", str(case.spread_ms), "--stamps", stamps, "--tls", str(int(case.tls))]
-        return Call(tuple(argv))
+        return ClientCommand(tuple(argv))
 
     return call
 
@@ -100,8 +100,8 @@ def _reader_parse(load: Load) -> Reported:
     )
 
 
-def _reader(name: str, stamps: str) -> Client:
-    return Client(
+def _reader(name: str, stamps: str) -> LoadClient:
+    return LoadClient(
         name,
         version=lambda: f"this tree, {stamps} stamps",
         missing=lambda: None if (PROGRAMS / "reader").exists() else "not built: make bench-programs",
@@ -160,13 +160,13 @@ class Asking(InferenceUser):
 """
 
 
-def _inferload_call(load: Load) -> Call:
+def _inferload_call(load: Load) -> ClientCommand:
     scenario = load.work / "scenario.yaml"
     scenario.write_text(scenario_text(load))
     return _locust_call(load, ROOT / "locustfiles" / "chat.py", "--scenario", str(scenario))
 
 
-def _tasks_call(load: Load) -> Call:
+def _tasks_call(load: Load) -> ClientCommand:
     """The same load from a locustfile's own task."""
     locustfile = load.work / "asking.py"
     locustfile.write_text(TASKS.format(words=prompt_tokens(load), tokens=load.case.tokens))
@@ -176,12 +176,12 @@ def _tasks_call(load: Load) -> Call:
     )
 
 
-def _locust_call(load: Load, locustfile: Path, *options: str) -> Call:
+def _locust_call(load: Load, locustfile: Path, *options: str) -> ClientCommand:
     argv = [sys.executable, "-m", "locust", "-f", str(locustfile), "--headless", *options]
     argv += ["--run-dir", str(load.work / "run"), "--host", load.url, "--seed", "1", "--on-invalid", "warn"]
     if load.certificate:
         argv += ["--ca-file", str(load.certificate.certificate)]
-    return Call(tuple(argv))
+    return ClientCommand(tuple(argv))
 
 
 def _inferload_parse(load: Load) -> Reported:
@@ -212,7 +212,7 @@ def _inferload_version() -> str:
 
 READER = _reader("C reader", "user")
 READER_KERNEL = _reader("C reader, kernel stamps", "kernel")
-INFERLOAD = Client(
+INFERLOAD = LoadClient(
     "inferload",
     version=_inferload_version,
     missing=lambda: None if _inferload_version() != "unknown" else "not installed: make setup",

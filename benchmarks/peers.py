@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.cases import Case
-from benchmarks.clients import MODEL, PROMPT_TOKENS, Call, Client, Load, count, number
+from benchmarks.clients import MODEL, PROMPT_TOKENS, ClientCommand, Load, LoadClient, count, number
 from benchmarks.reported import Reported
 from benchmarks.server import ROOT
 
@@ -52,8 +52,8 @@ def _no_large_bodies(case: Case) -> str | None:
 # ---- vLLM's two clients: one command line, one result file
 
 
-def _vllm_call(program: tuple[str, ...]) -> Callable[[Load], Call]:
-    def call(load: Load) -> Call:
+def _vllm_call(program: tuple[str, ...]) -> Callable[[Load], ClientCommand]:
+    def call(load: Load) -> ClientCommand:
         case = load.case
         argv = [*program, "bench", "serve", "--backend", "openai-chat", "--endpoint", "/v1/chat/completions"]
         argv += ["--base-url", load.url, "--model", MODEL, "--tokenizer", str(load.tokenizer)]
@@ -62,7 +62,7 @@ def _vllm_call(program: tuple[str, ...]) -> Callable[[Load], Call]:
         argv += ["--max-concurrency", str(load.streams), "--percentile-metrics", "ttft,itl"]
         argv += ["--metric-percentiles", "50,99", "--save-result", "--result-dir", str(load.work)]
         argv += ["--result-filename", "result.json", "--disable-tqdm"]
-        return Call((*argv, "--insecure") if case.tls else tuple(argv), _OFFLINE)
+        return ClientCommand((*argv, "--insecure") if case.tls else tuple(argv), _OFFLINE)
 
     return call
 
@@ -91,7 +91,7 @@ def _rust_version() -> str:
 # ---- AIPerf
 
 
-def _aiperf_call(load: Load) -> Call:
+def _aiperf_call(load: Load) -> ClientCommand:
     case = load.case
     argv = [str(PEERS_DIR / "aiperf" / "bin" / "aiperf"), "profile", "-m", MODEL, "--url", load.url]
     argv += ["--endpoint-type", "chat", "--streaming", "--concurrency", str(load.streams)]
@@ -102,7 +102,7 @@ def _aiperf_call(load: Load) -> Call:
     env = {"HF_ENDPOINT": "http://127.0.0.1:9", "DO_NOT_TRACK": "1"}
     if load.certificate:
         env["SSL_CERT_FILE"] = str(load.certificate.certificate)
-    return Call(tuple(argv), env)
+    return ClientCommand(tuple(argv), env)
 
 
 def _aiperf_parse(load: Load) -> Reported:
@@ -126,7 +126,7 @@ def _aiperf_parse(load: Load) -> Reported:
 # ---- GuideLLM
 
 
-def _guidellm_call(load: Load) -> Call:
+def _guidellm_call(load: Load) -> ClientCommand:
     case = load.case
     argv = [str(PEERS_DIR / "guidellm" / "bin" / "guidellm"), "run", "--disable-console"]
     argv += ["--backend", f"kind=openai_http,target={load.url},model={MODEL}"]
@@ -135,7 +135,7 @@ def _guidellm_call(load: Load) -> Call:
     argv += ["--tokenizer", f"kind=hf_auto,model={load.tokenizer}"]
     argv += ["--data", f"kind=synthetic_text,prompt_tokens={prompt_tokens(case)},output_tokens={case.tokens}"]
     argv += ["--output", f"kind=json,path={load.work / 'result.json'}"]
-    return Call(tuple(argv), _OFFLINE)
+    return ClientCommand(tuple(argv), _OFFLINE)
 
 
 def _guidellm_parse(load: Load) -> Reported:
@@ -162,7 +162,7 @@ def _guidellm_parse(load: Load) -> Reported:
 # ---- genai-bench
 
 
-def _genai_call(load: Load) -> Call:
+def _genai_call(load: Load) -> ClientCommand:
     case = load.case
     argv = [str(PEERS_DIR / "genai-bench" / "bin" / "genai-bench"), "benchmark", "--api-backend", "openai"]
     argv += ["--api-base", load.url, "--api-key", "none", "--api-model-name", MODEL]
@@ -173,7 +173,7 @@ def _genai_call(load: Load) -> Call:
     env = dict(_OFFLINE)
     if load.certificate:
         env["REQUESTS_CA_BUNDLE"] = str(load.certificate.certificate)
-    return Call(tuple(argv), env)
+    return ClientCommand(tuple(argv), env)
 
 
 def _genai_parse(load: Load) -> Reported:
@@ -192,8 +192,10 @@ def _genai_parse(load: Load) -> Reported:
 
 
 _ALL = (
-    Client("vllm-rs bench serve", _rust_version, _absent(_RUST, "bench-peers"), _vllm_call((str(_RUST),)), _vllm_parse),
-    Client(
+    LoadClient(
+        "vllm-rs bench serve", _rust_version, _absent(_RUST, "bench-peers"), _vllm_call((str(_RUST),)), _vllm_parse
+    ),
+    LoadClient(
         "vllm bench serve",
         _version_of(VLLM_VENV, "vllm"),
         _absent(VLLM_VENV / "bin" / "vllm", "setup-vllm"),
@@ -201,7 +203,7 @@ _ALL = (
         _vllm_parse,
         _no_large_bodies,
     ),
-    Client(
+    LoadClient(
         "AIPerf",
         _version_of(PEERS_DIR / "aiperf", "aiperf"),
         _absent(PEERS_DIR / "aiperf" / "bin" / "aiperf", "bench-peers"),
@@ -209,7 +211,7 @@ _ALL = (
         _aiperf_parse,
         _no_large_bodies,
     ),
-    Client(
+    LoadClient(
         "GuideLLM",
         _version_of(PEERS_DIR / "guidellm", "guidellm"),
         _absent(PEERS_DIR / "guidellm" / "bin" / "guidellm", "bench-peers"),
@@ -217,7 +219,7 @@ _ALL = (
         _guidellm_parse,
         _no_large_bodies,
     ),
-    Client(
+    LoadClient(
         "genai-bench",
         _version_of(PEERS_DIR / "genai-bench", "genai_bench"),
         _absent(PEERS_DIR / "genai-bench" / "bin" / "genai-bench", "bench-peers"),

@@ -27,7 +27,7 @@ class Reported:
 
 
 @dataclass(frozen=True, slots=True)
-class Sample:
+class UsageSample:
     """One look at client and server while the client runs. `cpu_s` and `peak_mb` are of its processes that were alive."""
 
     at_s: float
@@ -74,7 +74,7 @@ class Spent:
     peak_mb: float | None
 
 
-def streaming(samples: list[Sample]) -> Streaming | None:
+def streaming(samples: list[UsageSample]) -> Streaming | None:
     """The middle of a run; None where fewer than two samples fall into it."""
     total = max((s.tokens for s in samples), default=0)
     middle = [s for s in samples if 0.2 * total <= s.tokens <= 0.95 * total and s.tokens]
@@ -84,14 +84,14 @@ def streaming(samples: list[Sample]) -> Streaming | None:
     return Streaming(last.at_s - first.at_s, last.tokens - first.tokens, last.cpu_s - first.cpu_s)
 
 
-def peak_while_streaming(samples: list[Sample]) -> float | None:
+def peak_while_streaming(samples: list[UsageSample]) -> float | None:
     """The largest process up to the sample that saw the last tokens, in MB; None where there was no sample."""
     growing = [later for earlier, later in pairwise(samples) if later.tokens > earlier.tokens]
     return max((s.peak_mb for s in growing), default=None)
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class ClientResult:
     """One client at one size of one case. `error`: why there are no figures, in words."""
 
     case: str
@@ -117,7 +117,7 @@ class Row:
         return size / turns / 1e3 if isinstance(turns, int) and isinstance(size, int) and turns else None
 
 
-def marks(row: Row, case: Case) -> tuple[str, ...]:
+def marks(row: ClientResult, case: Case) -> tuple[str, ...]:
     """What a reader of the row has to know: a client that did not keep up, a server that was late, failed turns."""
     found: list[str] = []
     part = row.spent.streaming if row.spent else None

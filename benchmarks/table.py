@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from benchmarks.cases import CASES, Case
-from benchmarks.reported import Reported, Row, marks
+from benchmarks.reported import ClientResult, Reported, marks
 
 _HEAD = (
     "client",
@@ -24,7 +24,7 @@ _HEAD = (
 
 
 @dataclass(frozen=True, slots=True)
-class Figure:
+class AimedFigure:
     """One figure that is held against its truth, and what this project aims at: points over the reader, by streams."""
 
     name: str
@@ -34,14 +34,14 @@ class Figure:
 
 
 FIGURES = (
-    Figure("TTFT mean", lambda r: r.ttft_mean_ms, lambda c: c.ttft_ms, {100: 1, 300: 1, 600: 2, 1000: 6}),
-    Figure("TTFT p99", lambda r: r.ttft_p99_ms, lambda c: c.ttft_ms, {100: 3, 300: 5, 600: 10, 1000: 30}),
-    Figure("ITL p99", lambda r: r.itl_p99_ms, lambda c: c.gap_ms, {100: 5, 300: 10, 600: 25, 1000: 60}),
+    AimedFigure("TTFT mean", lambda r: r.ttft_mean_ms, lambda c: c.ttft_ms, {100: 1, 300: 1, 600: 2, 1000: 6}),
+    AimedFigure("TTFT p99", lambda r: r.ttft_p99_ms, lambda c: c.ttft_ms, {100: 3, 300: 5, 600: 10, 1000: 30}),
+    AimedFigure("ITL p99", lambda r: r.itl_p99_ms, lambda c: c.gap_ms, {100: 5, 300: 10, 600: 25, 1000: 60}),
 )
 READER_NAME = "C reader"
 
 
-def page(rows: Sequence[Row], absent: Mapping[str, str], about: Mapping[str, str], command: str) -> str:
+def page(rows: Sequence[ClientResult], absent: Mapping[str, str], about: Mapping[str, str], command: str) -> str:
     """The whole page as Markdown."""
     parts = [_opening(about, command)]
     for name in dict.fromkeys(row.case for row in rows):
@@ -63,7 +63,7 @@ def _opening(about: Mapping[str, str], command: str) -> str:
     )
 
 
-def case_table(case: Case, rows: Iterable[Row]) -> str:
+def case_table(case: Case, rows: Iterable[ClientResult]) -> str:
     """What was reported and spent in one case."""
     truth = (
         f"truth: TTFT {case.ttft_ms:g} ms, ITL {case.gap_ms:g} ms; {case.tokens} tokens a turn in {case.events} events"
@@ -74,7 +74,7 @@ def case_table(case: Case, rows: Iterable[Row]) -> str:
     return "\n".join(lines)
 
 
-def _cells(row: Row, case: Case) -> list[str]:
+def _cells(row: ClientResult, case: Case) -> list[str]:
     name = f"{row.client} ({row.version})"
     if row.error is not None:
         return [name, str(row.streams), *[""] * (len(_HEAD) - 3), row.error]
@@ -99,7 +99,7 @@ def _cells(row: Row, case: Case) -> list[str]:
     ]
 
 
-def distance_table(case: Case, rows: Sequence[Row]) -> str:
+def distance_table(case: Case, rows: Sequence[ClientResult]) -> str:
     """Error against the truth in per cent, less the reader's own at the same size; "" where there is no reader."""
     readers = {row.streams: row.reported for row in rows if row.client == READER_NAME and row.reported}
     sizes = sorted(readers)
@@ -120,13 +120,13 @@ def distance_table(case: Case, rows: Sequence[Row]) -> str:
     return "\n".join(lines)
 
 
-def points(figure: Figure, case: Case, said: Reported | None, reader: Reported | None) -> float | None:
+def points(figure: AimedFigure, case: Case, said: Reported | None, reader: Reported | None) -> float | None:
     """|reported - truth| / truth in per cent, less the same of the reader; None where either is unknown."""
     own, base = _error(figure, case, said), _error(figure, case, reader)
     return None if own is None or base is None else own - base
 
 
-def _error(figure: Figure, case: Case, said: Reported | None) -> float | None:
+def _error(figure: AimedFigure, case: Case, said: Reported | None) -> float | None:
     value = figure.of(said) if said else None
     truth = figure.truth(case)
     return None if value is None else abs(value - truth) / truth * 100

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from benchmarks.reported import Sample, Spent, peak_while_streaming, streaming
+from benchmarks.reported import Spent, UsageSample, peak_while_streaming, streaming
 
 _SAMPLE_S = 0.5
 _TICK_HZ = os.sysconf("SC_CLK_TCK")
@@ -47,7 +47,7 @@ def run_watched(
             stderr=subprocess.STDOUT,
             start_new_session=True,
         )
-    samples: list[Sample] = []
+    samples: list[UsageSample] = []
     try:
         while True:
             pid, status, usage = os.wait4(process.pid, os.WNOHANG)
@@ -56,7 +56,7 @@ def run_watched(
             if time.monotonic() - began_s > timeout_s:
                 _kill(process.pid)
             cpu_s, peak_mb = _tree(process.pid)
-            samples.append(Sample(time.monotonic(), tokens_sent(), cpu_s, peak_mb))
+            samples.append(UsageSample(time.monotonic(), tokens_sent(), cpu_s, peak_mb))
             time.sleep(_SAMPLE_S)
     except BaseException:  # Ctrl-C here, or a server that is gone: the client must not outlive the harness
         _kill(process.pid)

@@ -45,7 +45,7 @@ class Size:
 
 
 @dataclass(frozen=True, slots=True)
-class Figure:
+class LimitedFigure:
     """One measured figure beside its limit; without one it is told for information."""
 
     what: str
@@ -172,19 +172,19 @@ def _resident_mb() -> float:
 # -- what they came to
 
 
-def figures(found: Mapping[str, Mapping[str, Any]]) -> list[Figure]:
+def figures(found: Mapping[str, Mapping[str, Any]]) -> list[LimitedFigure]:
     """All parts' results as figures."""
     every = []
     for name, cost in found["planning"].items():
         turns_per_s = STREAMS / (cost["output_tokens"] * TOKEN_S)
         every += [
-            Figure(
+            LimitedFigure(
                 f"{name}: planning, {cost['plan_us']:.0f} us a turn",
                 cost["plan_us"] * turns_per_s / 1e4,
                 PLAN_LIMIT_PERCENT,
                 "%",
             ),
-            Figure(
+            LimitedFigure(
                 f"{name}: texts and bodies, {cost['body_us']:.0f} us a turn",
                 cost["body_us"] * turns_per_s / 1e4,
                 None,
@@ -194,22 +194,22 @@ def figures(found: Mapping[str, Mapping[str, Any]]) -> list[Figure]:
     lazy, index = found["million"], found["sharegpt"]
     return [
         *every,
-        Figure(
+        LimitedFigure(
             "memory that a million sessions add to ten thousand",
             max(0.0, lazy["last_mb"] - lazy["first_mb"]),
             GROWN_LIMIT_MB,
             "MB",
         ),
-        Figure("arrival and beginning of one of them", lazy["us"], None, "us"),
-        Figure(
+        LimitedFigure("arrival and beginning of one of them", lazy["us"], None, "us"),
+        LimitedFigure(
             f"index of a ShareGPT file of {index['file_mb']:.0f} MB, processor time",
             index["index_cpu_s"],
             INDEX_LIMIT_S,
             "s",
         ),
-        Figure("the same, by the clock", index["index_s"], None, "s"),
-        Figure("memory of it", index["memory_mb"], INDEX_LIMIT_MB, "MB"),
-        Figure("opening it once it is indexed", index["again_s"], None, "s"),
+        LimitedFigure("the same, by the clock", index["index_s"], None, "s"),
+        LimitedFigure("memory of it", index["memory_mb"], INDEX_LIMIT_MB, "MB"),
+        LimitedFigure("opening it once it is indexed", index["again_s"], None, "s"),
     ]
 
 

@@ -47,7 +47,7 @@ _PANEL_PX, _LEGEND_PX = 210, 24
 
 
 @dataclass(frozen=True, slots=True)
-class Point:
+class LoadPoint:
     """Figures (by gate name) at one load. `load`: None if it has no single number."""
 
     name: str
@@ -61,7 +61,7 @@ class Curve:
 
     label: str
     unit: str
-    points: tuple[Point, ...]
+    points: tuple[LoadPoint, ...]
 
 
 def of_steps(steps: Sequence[Mapping[str, Any]]) -> Curve:
@@ -71,7 +71,7 @@ def of_steps(steps: Sequence[Mapping[str, Any]]) -> Curve:
     for index, step in enumerate(steps):
         load = step.get("users", step.get("sessions_per_s"))
         name = step_level(step) if load is not None else str(index)
-        points.append(Point(name, None if load is None else float(load), _figures(step)))
+        points.append(LoadPoint(name, None if load is None else float(load), _figures(step)))
     return Curve("", unit, tuple(sorted(points, key=lambda point: (point.load is None, point.load or 0.0))))
 
 

@@ -36,7 +36,7 @@ _DASHES = ("solid", "dash", "dot", "dashdot")
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class TimelineSeries:
     """One series: a column of the timeline. `server`: one per server; `share`: drawn in percent."""
 
     column: str
@@ -52,63 +52,69 @@ class Panel:
     """One y axis with its lines."""
 
     title: str
-    lines: tuple[Line, ...]
+    lines: tuple[TimelineSeries, ...]
 
 
 PANELS = (
     Panel(
         "Locust, per s",
-        (Line("locust_requests_per_s", "requests", BLUE), Line("locust_failures_per_s", "failures", RED)),
+        (
+            TimelineSeries("locust_requests_per_s", "requests", BLUE),
+            TimelineSeries("locust_failures_per_s", "failures", RED),
+        ),
     ),
     Panel(
         "Locust response, ms",
-        (Line("locust_response_ms_p50", "p50", BLUE), Line("locust_response_ms_p95", "p95", PALE_BLUE)),
+        (
+            TimelineSeries("locust_response_ms_p50", "p50", BLUE),
+            TimelineSeries("locust_response_ms_p95", "p95", PALE_BLUE),
+        ),
     ),
-    Panel("TTFT, ms", (Line("ttft_ms_p50", "p50", BLUE), Line("ttft_ms_p95", "p95", PALE_BLUE))),
-    Panel("ITL, ms", (Line("itl_ms_p50", "p50", BLUE), Line("itl_ms_p95", "p95", PALE_BLUE))),
+    Panel("TTFT, ms", (TimelineSeries("ttft_ms_p50", "p50", BLUE), TimelineSeries("ttft_ms_p95", "p95", PALE_BLUE))),
+    Panel("ITL, ms", (TimelineSeries("itl_ms_p50", "p50", BLUE), TimelineSeries("itl_ms_p95", "p95", PALE_BLUE))),
     Panel(
         "output, tok/s",
         (
-            Line("output_tok", "client", BLUE),
-            Line("generation_tok_per_s", "server", ORANGE, server=True),
+            TimelineSeries("output_tok", "client", BLUE),
+            TimelineSeries("generation_tok_per_s", "server", ORANGE, server=True),
         ),
     ),
     Panel(
         "prompt, tok/s",
         (
-            Line("prompt_tok_per_s", "including cached", PALE_ORANGE, server=True),
-            Line("prompt_tok_computed_per_s", "computed", ORANGE, server=True),
+            TimelineSeries("prompt_tok_per_s", "including cached", PALE_ORANGE, server=True),
+            TimelineSeries("prompt_tok_computed_per_s", "computed", ORANGE, server=True),
         ),
     ),
     Panel(
         "requests",
         (
-            Line("in_flight", "in flight", BLUE),
-            Line("requests_running", "running", ORANGE, server=True),
-            Line("requests_waiting", "waiting", RED, server=True),
-            Line("users", "users", GREY, steps=True),
+            TimelineSeries("in_flight", "in flight", BLUE),
+            TimelineSeries("requests_running", "running", ORANGE, server=True),
+            TimelineSeries("requests_waiting", "waiting", RED, server=True),
+            TimelineSeries("users", "users", GREY, steps=True),
         ),
     ),
     Panel(
         "KV cache, %",
         (
-            Line("kv_cache_usage", "usage", ORANGE, server=True, share=True),
-            Line("prefix_cache_hit_rate", "prefix hits", GREEN, server=True, share=True),
-            Line("mm_cache_hit_rate", "multi-modal hits", TEAL, server=True, share=True),
+            TimelineSeries("kv_cache_usage", "usage", ORANGE, server=True, share=True),
+            TimelineSeries("prefix_cache_hit_rate", "prefix hits", GREEN, server=True, share=True),
+            TimelineSeries("mm_cache_hit_rate", "multi-modal hits", TEAL, server=True, share=True),
         ),
     ),
-    Panel("preemptions", (Line("preemptions", "preemptions", RED, server=True, steps=True),)),
+    Panel("preemptions", (TimelineSeries("preemptions", "preemptions", RED, server=True, steps=True),)),
     Panel(
         "speculation",
         (
-            Line("draft_acceptance_rate", "drafts accepted, %", VIOLET, server=True, share=True),
-            Line("mean_acceptance_length", "tokens per step", TEAL, server=True),
+            TimelineSeries("draft_acceptance_rate", "drafts accepted, %", VIOLET, server=True, share=True),
+            TimelineSeries("mean_acceptance_length", "tokens per step", TEAL, server=True),
         ),
     ),
-    Panel("GPU, %", (Line("gpu_use", "busy", GREEN, server=True, share=True),)),
-    Panel("GPU memory, GiB", (Line("gpu_memory_gib", "used", TEAL, server=True),)),
-    Panel("GPU power, W", (Line("gpu_power_w", "drawn", ORANGE, server=True),)),
-    Panel("GPU clock, MHz", (Line("gpu_sm_clock_mhz", "SM", VIOLET, server=True),)),
+    Panel("GPU, %", (TimelineSeries("gpu_use", "busy", GREEN, server=True, share=True),)),
+    Panel("GPU memory, GiB", (TimelineSeries("gpu_memory_gib", "used", TEAL, server=True),)),
+    Panel("GPU power, W", (TimelineSeries("gpu_power_w", "drawn", ORANGE, server=True),)),
+    Panel("GPU clock, MHz", (TimelineSeries("gpu_sm_clock_mhz", "SM", VIOLET, server=True),)),
 )
 _UNLESS_ZERO = ("preemptions",)
 
@@ -166,7 +172,7 @@ def _thinned(timeline: pd.DataFrame, every: int) -> pd.DataFrame:
 class _Drawn:
     """A line and its values."""
 
-    line: Line
+    line: TimelineSeries
     name: str
     dash: str
     values: list[float | None]

@@ -24,7 +24,7 @@ Answer = Literal["better", "worse", "no difference found", "not tested", "not co
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class FigureRow:
     """One figure on both sides. `effect`: None if unknown on a side; `p`: adjusted for multiple tests."""
 
     figure: Figure
@@ -52,7 +52,7 @@ class Comparison:
     differences: Differences
     pairs: tuple[tuple[Run, Run], ...]
     unpaired: tuple[Run, ...]
-    rows: tuple[Row, ...]
+    rows: tuple[FigureRow, ...]
     conditional: str
     implausible: tuple[str, ...]
     occasions: int | None = None  # of a baseline file, which has no pairs
@@ -60,7 +60,7 @@ class Comparison:
     limits: tuple[max_change.Checked, ...] = ()  # of --max-change
 
     @property
-    def primary(self) -> Row:
+    def primary(self) -> FigureRow:
         """The figure that decides, declared in advance."""
         return next(row for row in self.rows if row.primary)
 
@@ -140,7 +140,7 @@ def _rows(
     *,
     comparable: bool,
     testable: bool,
-) -> tuple[Row, ...]:
+) -> tuple[FigureRow, ...]:
     """Rows of all figures; the first is the primary one."""
     primary = figures[0]
     if baseline.runs[0].slo != candidate.runs[0].slo:
@@ -151,7 +151,7 @@ def _rows(
     if primary.name in raw:
         adjusted[primary.name] = raw[primary.name]
     return tuple(
-        Row(
+        FigureRow(
             figure=figure,
             primary=figure is primary,
             baseline=baseline.mean(figure.name),

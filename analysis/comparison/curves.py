@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from inferload.numbers import short
 
-from ..charts.load import FIGURES, Curve, Point
+from ..charts.load import FIGURES, Curve, LoadPoint
 from .sides import Level, Side
 
 
@@ -20,10 +20,10 @@ def curve(side: Side) -> Curve:
         for level in run.levels:
             by_load.setdefault((level.unit, level.load), []).append(level)
         if not run.levels:
-            points.append(Point(run.label, None, run.figures))
+            points.append(LoadPoint(run.label, None, run.figures))
     units = {unit for unit, _ in by_load}
     points += [
-        Point(
+        LoadPoint(
             f"{short(load)} {unit}", load if len(units) == 1 else None, {name: _mean(levels, name) for name in FIGURES}
         )
         for (unit, load), levels in sorted(by_load.items())

@@ -29,7 +29,7 @@ AXES = (TTFT, TPOT, THROUGHPUT)
 
 
 @dataclass(frozen=True, slots=True)
-class Slo:
+class LatencyLimits:
     """Limits on p95 of TTFT and TPOT."""
 
     name: str
@@ -37,7 +37,7 @@ class Slo:
     tpot_ms: float
 
 
-SLOS = (Slo("chat", 500, 50), Slo("batch", 2000, 100))
+SLOS = (LatencyLimits("chat", 500, 50), LatencyLimits("batch", 2000, 100))
 _FAILED = 0.01
 
 
@@ -77,7 +77,7 @@ class Standing:
 
 
 @dataclass(frozen=True, slots=True)
-class Advice:
+class BestVariant:
     """The best variant for one aim. `change`, `low`, `high`: of its figure against the baseline, as shares; None: not known.
 
     `prices`: figures that are worse with it, as (axis, change). `why`: reason for no recommendation, or a remark.
@@ -109,7 +109,7 @@ class Recommendation:
     baseline: Side
     standings: tuple[Standing, ...]
     comparisons: tuple[Comparison, ...]
-    advice: tuple[Advice, ...]
+    advice: tuple[BestVariant, ...]
     front: tuple[str, ...]
     refusals: tuple[str, ...]
 
@@ -159,7 +159,7 @@ def _most(runs: Sequence[Run], name: str) -> float | None:
     return None if None in values else max(values)
 
 
-def held(slo: Slo, levels: Sequence[Level]) -> Held:
+def held(slo: LatencyLimits, levels: Sequence[Level]) -> Held:
     """Return the highest load below every load that missed the SLO; repeats of a load must all meet it."""
     unit = levels[0].unit if levels else ""
     outcomes: dict[float, bool] = {}
@@ -172,7 +172,7 @@ def held(slo: Slo, levels: Sequence[Level]) -> Held:
     return Held(max(below, default=None), unit, bool(broken), tuple(sorted(outcomes)))
 
 
-def _kept(slo: Slo, level: Level) -> bool | None:
+def _kept(slo: LatencyLimits, level: Level) -> bool | None:
     """Return None if there are too few samples for a p95."""
     ttft_ms, tpot_ms = (level.figures.get(f"p95({measure})") for measure in ("ttft_ms", "tpot_ms"))
     if ttft_ms is None or tpot_ms is None:
@@ -180,18 +180,20 @@ def _kept(slo: Slo, level: Level) -> bool | None:
     return ttft_ms < slo.ttft_ms and tpot_ms < slo.tpot_ms and (level.figures.get("failed_ratio") or 0.0) < _FAILED
 
 
-def _by_figure(aim: str, figure: Figure, standings: Sequence[Standing], comparisons: Sequence[Comparison]) -> Advice:
+def _by_figure(
+    aim: str, figure: Figure, standings: Sequence[Standing], comparisons: Sequence[Comparison]
+) -> BestVariant:
     """Return the variant with the best mean of a figure."""
     values = [one.values[figure.name] for one in standings]
     best = _best(values, figure.better == "lower")
     if best is None:
-        return Advice(aim, None, figure.title, None, figure.unit, why="not measured on any variant")
+        return BestVariant(aim, None, figure.title, None, figure.unit, why="not measured on any variant")
     chosen = standings[best]
     missing = [one.side.label for one in standings if one.values[figure.name] is None]
     why = f"not measured on {', '.join(missing)}" if missing else ""
     compared = next((one for one in comparisons if one.candidate is chosen.side), None)
     certainty = _certainty(figure, compared, comparisons)
-    advice = Advice(aim, chosen.side.label, figure.title, values[best], figure.unit, certainty=certainty)
+    advice = BestVariant(aim, chosen.side.label, figure.title, values[best], figure.unit, certainty=certainty)
     if compared is None:
         return replace(advice, why=_joined(why or "it is the baseline", _needed(figure, comparisons, certainty)))
     row = next(row for row in compared.rows if row.figure.name == figure.name)
@@ -252,7 +254,7 @@ def _needed(figure: Figure, comparisons: Sequence[Comparison], certainty: Certai
     return f"a difference of this size needs {most} pairs of runs"
 
 
-def _most_users(slo: Slo, standings: Sequence[Standing]) -> Advice:
+def _most_users(slo: LatencyLimits, standings: Sequence[Standing]) -> BestVariant:
     aim = f"most users, {slo.name}"
     figure = f"load with TTFT < {slo.ttft_ms:g} ms and TPOT < {slo.tpot_ms:g} ms at p95"
     loads = [one.held[slo.name].load for one in standings]
@@ -260,19 +262,19 @@ def _most_users(slo: Slo, standings: Sequence[Standing]) -> Advice:
     if best is None:
         tried = any(one.held[slo.name].tried for one in standings)
         why = "every tested load missed the SLO" if tried else "not measured: too few turns, or a load without a number"
-        return Advice(aim, None, figure, None, "", why=why)
+        return BestVariant(aim, None, figure, None, "", why=why)
     top, chosen = standings[best].held[slo.name], standings[best]
     equal = [one for one in standings if one.held[slo.name].load == top.load]
     if len(equal) > 1 and not all(one.held[slo.name].broken_above for one in equal):
         labels = ", ".join(one.side.label for one in equal)
         why = f"not measured: {labels} all met the SLO at the highest tested load ({top.load:g} {top.unit}); test higher loads"
-        return Advice(aim, None, figure, top.load, top.unit, why=why)
+        return BestVariant(aim, None, figure, top.load, top.unit, why=why)
     why = "a higher load missed the SLO" if top.broken_above else "highest tested load, no upper bound"
-    advice = Advice(aim, None, figure, top.load, top.unit, why=why)
+    advice = BestVariant(aim, None, figure, top.load, top.unit, why=why)
     return _counted(advice, chosen, standings[0], standings[0].held[slo.name].load)
 
 
-def _counted(advice: Advice, chosen: Standing, base: Standing, before: float | None) -> Advice:
+def _counted(advice: BestVariant, chosen: Standing, base: Standing, before: float | None) -> BestVariant:
     """Complete the advice on a figure that is counted, not sampled. `before`: its value on the baseline."""
     advice = replace(advice, variant=chosen.side.label, certainty="counted")
     if chosen is base:
@@ -281,23 +283,25 @@ def _counted(advice: Advice, chosen: Standing, base: Standing, before: float | N
     return replace(advice, change=change, prices=_prices(chosen, base, ""))
 
 
-def _least(aim: str, figure: str, values: Sequence[float | None], standings: Sequence[Standing], unit: str) -> Advice:
+def _least(
+    aim: str, figure: str, values: Sequence[float | None], standings: Sequence[Standing], unit: str
+) -> BestVariant:
     """Return the variant with the lowest value of a counted figure."""
     best = _best(values, lower=True)
     missing = [one.side.label for one, value in zip(standings, values, strict=True) if value is None]
     if best is None or missing:
-        return Advice(aim, None, figure, None, unit, why=f"not measured on {', '.join(missing)}")
+        return BestVariant(aim, None, figure, None, unit, why=f"not measured on {', '.join(missing)}")
     chosen = standings[best]
     if figure == "memory":
         if len({one.memory_of for one in standings}) > 1:
             why = "not comparable: memory of GPUs on some variants, of processes on others"
-            return Advice(aim, None, figure, None, unit, why=why)
+            return BestVariant(aim, None, figure, None, unit, why=why)
         figure = f"memory of {chosen.memory_of}"
     why = "" if best else "it is the baseline"
-    return _counted(Advice(aim, None, figure, values[best], unit, why=why), chosen, standings[0], values[0])
+    return _counted(BestVariant(aim, None, figure, values[best], unit, why=why), chosen, standings[0], values[0])
 
 
-def _lowest_cost(standings: Sequence[Standing], comparisons: Sequence[Comparison]) -> Advice:
+def _lowest_cost(standings: Sequence[Standing], comparisons: Sequence[Comparison]) -> BestVariant:
     """Return the variant with the lowest cost: its interval is the inverse of the output's times the ratio of prices."""
     advice = _least("lowest cost", "million output tokens", [one.cost for one in standings], standings, "")
     chosen = next((one for one in comparisons if one.candidate.label == advice.variant), None)
@@ -332,7 +336,7 @@ def _price_ratios(standings: Sequence[Standing]) -> dict[str, float]:
     return {label: hour / base for label, hour in hours.items()} if base else {}
 
 
-def _balanced(standings: Sequence[Standing], comparisons: Sequence[Comparison]) -> Advice:
+def _balanced(standings: Sequence[Standing], comparisons: Sequence[Comparison]) -> BestVariant:
     """Return the variant with the least geometric mean of the ratios to the baseline, over axes that are known of all variants.
 
     It has no test of its own: it is counted if an axis shows a difference, by its test or in memory, which is not sampled.
@@ -349,7 +353,7 @@ def _balanced(standings: Sequence[Standing], comparisons: Sequence[Comparison]) 
         if len(known) == len(counted) and (alike or name != "memory"):
             axes[name] = known
     if not axes:
-        return Advice("balanced", None, "all axes", None, "", why="not measured on any axis")
+        return BestVariant("balanced", None, "all axes", None, "", why="not measured on any axis")
     scores = [
         exp(sum(log(values[at] / values[0]) for values in axes.values()) / len(axes)) for at in range(len(standings))
     ]
@@ -366,7 +370,7 @@ def _balanced(standings: Sequence[Standing], comparisons: Sequence[Comparison]) 
     if compared and "certain" not in answers and len(set(axes.get("memory", ()))) < 2:
         certainty = "not certain" if "not certain" in answers else "not tested"
         why = f"{why}; no significant difference on any axis"
-    return Advice(
+    return BestVariant(
         "balanced", chosen.side.label, "all axes", scores[best], "", change, certainty=certainty, prices=prices, why=why
     )
 
@@ -458,14 +462,14 @@ def with_searches(recommended: Recommendation, searches: Sequence[Searched]) -> 
     return replace(recommended, advice=(*recommended.advice, *more))
 
 
-def _of_searches(searches: Sequence[Searched], baseline: str) -> Advice:
+def _of_searches(searches: Sequence[Searched], baseline: str) -> BestVariant:
     """Return the variant with the highest load that meets the SLO."""
     slo, scenario, _, unit = searches[0].question
     aim, figure = f"most users, searched with {scenario}", f"load that meets {slo}"
     texts = "; ".join(f"{one.label}: {one.text}" for one in searches)
     known = [one for one in searches if one.holds is not None]
     if not known:
-        return Advice(aim, None, figure, None, unit, why=f"not measured: no load met it with certainty ({texts})")
+        return BestVariant(aim, None, figure, None, unit, why=f"not measured: no load met it with certainty ({texts})")
     best = max(known, key=lambda one: one.holds or 0.0)
     others = [one for one in searches if one is not best]
     why = "the only searched variant"
@@ -479,4 +483,4 @@ def _of_searches(searches: Sequence[Searched], baseline: str) -> Advice:
     if base and base.breaks and base.holds and best.holds and best.breaks:
         low, high = best.holds / base.breaks - 1, best.breaks / base.holds - 1
         why += f"; bounds of the gain: {low:+.1%} to {high:+.1%}"
-    return Advice(aim, best.label, figure, best.holds, unit, change, certainty="counted", why=f"{why} ({texts})")
+    return BestVariant(aim, best.label, figure, best.holds, unit, change, certainty="counted", why=f"{why} ({texts})")

@@ -9,7 +9,7 @@ from inferload.numbers import number
 from inferload.text_table import align, piped
 
 from .page import Part, html
-from .recommend import THROUGHPUT, TPOT, TTFT, Advice, Recommendation
+from .recommend import THROUGHPUT, TPOT, TTFT, BestVariant, Recommendation
 from .tables import matrix
 
 TITLE = "Best variant for each aim"
@@ -23,7 +23,7 @@ STANDINGS = (
 )
 
 
-def decision(advice: Advice) -> tuple[str, ...]:
+def decision(advice: BestVariant) -> tuple[str, ...]:
     """Return the cells of DECISIONS of one aim."""
     certainty = {"not certain": "not significant", "not tested": "not tested"}
     remarks = "; ".join(filter(None, (certainty.get(advice.certainty, ""), advice.why)))
@@ -39,7 +39,7 @@ def decision(advice: Advice) -> tuple[str, ...]:
     return (advice.aim, advice.variant or NOT_MEASURED, measured, _gain(advice), price, remarks)
 
 
-def _gain(advice: Advice) -> str:
+def _gain(advice: BestVariant) -> str:
     if advice.change is None:
         return ""
     interval = (

@@ -13,7 +13,7 @@ from inferload.text_table import piped
 
 from ..data.figures import TABLE, Figure
 from . import costs
-from .compare import ALPHA, PAIRS_WANTED, Comparison, Row
+from .compare import ALPHA, PAIRS_WANTED, Comparison, FigureRow
 from .sides import Side
 
 
@@ -40,7 +40,7 @@ def _basis(comparison: Comparison) -> str:
     return f"over {plural(len(comparison.pairs), 'pair')}"
 
 
-def _change_words(row: Row) -> str:
+def _change_words(row: FigureRow) -> str:
     if row.change is None:
         return NOT_KNOWN
     moved = "higher" if row.change > 0 else "lower"
@@ -48,7 +48,7 @@ def _change_words(row: Row) -> str:
     return f"{change}{_interval(row)}"
 
 
-def _interval(row: Row) -> str:
+def _interval(row: FigureRow) -> str:
     effect = row.effect
     if effect is None or effect.low is None or effect.high is None:
         return ""
@@ -69,7 +69,7 @@ def _why_not_tested(comparison: Comparison) -> str:
     return f"no verdict from {plural(pairs, 'pair')} of runs: use {PAIRS_WANTED} or more"
 
 
-def _could_have_found(row: Row) -> str:
+def _could_have_found(row: FigureRow) -> str:
     size = None if row.effect is None else row.effect.detectable
     if size is None:
         return "the smallest detectable change is not known"
@@ -277,7 +277,7 @@ def document(comparisons: Sequence[Comparison]) -> dict[str, Any]:
     }
 
 
-def _figure_document(row: Row) -> dict[str, Any]:
+def _figure_document(row: FigureRow) -> dict[str, Any]:
     effect = row.effect
     return {
         "figure": row.figure.name,

@@ -27,7 +27,7 @@ from inferload.server_metrics.series import ServerSeries, by_target
 from inferload.turns_file import SCHEMA, foreign_files
 
 from . import vllm_log
-from .vllm_log import ServerLog
+from .vllm_log import VllmLog
 
 NS_PER_S = 1_000_000_000
 
@@ -109,7 +109,7 @@ class RunFrames:
     users: pd.DataFrame
     marks: list[dict[str, Any]]
     notes: tuple[str, ...]
-    log: ServerLog | None = None
+    log: VllmLog | None = None
 
     def since_start_s(self, wall_ns: npt.NDArray[np.int64]) -> npt.NDArray[np.float64]:
         """Convert wall times of the master's machine to seconds since the start of the run."""

@@ -12,8 +12,8 @@ from ..data.frames import RunFrames
 from ..data.timeline import is_gpu_exporter
 from .advice import ADVICE, Cause
 from .client_view import ClientView
-from .evidence import Evidence, as_document, collect
-from .rules import RULES, Finding, Rule
+from .evidence import WindowEvidence, as_document, collect
+from .rules import RULES, CauseRule, Finding
 from .whole_run import RULE_OF, RUN_RULES, is_troubled, kept_up_rates, run_findings
 
 WINDOW_S = 30.0
@@ -23,10 +23,10 @@ _TITLES = {rule.code: rule.title for rule in RULES}
 
 
 @dataclass(frozen=True, slots=True)
-class Window:
+class WindowDiagnosis:
     """Findings of one window, the strongest first."""
 
-    evidence: Evidence
+    evidence: WindowEvidence
     findings: tuple[Finding, ...]
 
     @property
@@ -48,8 +48,8 @@ class Diagnosis:
     """Diagnosis of one server. `short`: the windows are shorter than `WINDOW_S`."""
 
     target: str
-    windows: tuple[Window, ...]
-    whole: Window
+    windows: tuple[WindowDiagnosis, ...]
+    whole: WindowDiagnosis
     short: bool
 
     @property
@@ -58,11 +58,11 @@ class Diagnosis:
         return self.whole.primary
 
 
-def judge(evidence: Evidence) -> Window:
+def judge(evidence: WindowEvidence) -> WindowDiagnosis:
     """Apply all rules to one window."""
     findings = [finding for rule in RULES if (finding := rule.judge(evidence)) is not None]
     real = [finding for finding in findings if finding.code != "kept-up"]
-    return Window(evidence, tuple(sorted(real or findings, key=lambda finding: -finding.weight)))
+    return WindowDiagnosis(evidence, tuple(sorted(real or findings, key=lambda finding: -finding.weight)))
 
 
 def diagnose(run: RunFrames) -> Diagnoses:
@@ -85,7 +85,7 @@ def _servers(run: RunFrames) -> list[Diagnosis]:
 def _of_server(run: RunFrames, server: ServerSeries, start_s: float, end_s: float) -> Diagnosis:
     view, troubled, rates = ClientView.of(run, server), is_troubled(run, server), kept_up_rates(run)
 
-    def judged(low: float, high: float) -> Window:
+    def judged(low: float, high: float) -> WindowDiagnosis:
         return judge(replace(collect(run, server, low, high, view), troubled=troubled, rates=rates))
 
     count = max(1, int((end_s - start_s) // WINDOW_S))
@@ -138,7 +138,7 @@ def _capitalised(sentences: Sequence[str]) -> list[str]:
     return [f"{sentence[:1].upper()}{sentence[1:]}." for sentence in sentences]
 
 
-def _over_time(windows: Sequence[Window]) -> str:
+def _over_time(windows: Sequence[WindowDiagnosis]) -> str:
     codes = [window.primary.code if window.primary else "none" for window in windows]
     if len(set(codes)) < 2:
         return ""
@@ -228,7 +228,7 @@ def json_text(diagnoses: Diagnoses) -> str:
     return json.dumps(document(diagnoses), indent=1, ensure_ascii=False) + "\n"
 
 
-def table(rules: Sequence[Rule] = RULES) -> str:
+def table(rules: Sequence[CauseRule] = RULES) -> str:
     """Rules and advice as tables of docs/report.md."""
     lines = ["| finding on the whole run | condition |", "|---|---|"]
     lines += [f"| `{rule.code}` {rule.title} | {rule.holds} |" for rule in RUN_RULES]

@@ -47,7 +47,7 @@ class ClientReason:
 
 
 @dataclass(frozen=True, slots=True)
-class Evidence:
+class WindowEvidence:
     """Figures of one window. Times in ms."""
 
     start_s: float
@@ -138,7 +138,7 @@ def _flag(variant: Mapping[str, Any], flag: str) -> str | None:
 
 def collect(
     run: RunFrames, server: ServerSeries, start_s: float, end_s: float, client_view: ClientView | None = None
-) -> Evidence:
+) -> WindowEvidence:
     """Collect the evidence of one window at one server."""
     client_view = client_view or ClientView.of(run, server)
     wall = [run.start_wall_ns + round(at_s * 1e9) for at_s in (start_s, end_s)]
@@ -154,7 +154,7 @@ def collect(
     ttft_ms, uncached = client_view.ttft_ms[firsts], client_view.uncached_tokens[firsts]
     uncached = uncached[~np.isnan(uncached)]
     queries, hits = view.delta(names.PREFIX_QUERIES), view.delta(names.PREFIX_HITS)
-    return Evidence(
+    return WindowEvidence(
         start_s=start_s,
         end_s=end_s,
         target=server.target,
@@ -278,7 +278,7 @@ def _itl_by_running(run: RunFrames, events: Events, view: View) -> tuple[float, 
     return float(values[load <= low].mean()), float(values[load >= high].mean())
 
 
-def as_document(evidence: Evidence) -> dict[str, Any]:
+def as_document(evidence: WindowEvidence) -> dict[str, Any]:
     """All figures except the scrapes, as JSON values."""
     plain = {name: getattr(evidence, name) for name in evidence.__slots__ if name != "scrapes"}
     return dict(json.loads(json.dumps(plain | {"waiting_share": evidence.waiting_share}, default=str)))

@@ -12,7 +12,7 @@ import numpy as np
 
 from inferload.numbers import number, percent
 
-from .evidence import Evidence
+from .evidence import WindowEvidence
 
 QUEUES = 0.2  # share of scrapes with waiting requests from which a window counts as queued
 AT_CAP = 0.8
@@ -31,17 +31,17 @@ class Finding:
 
 
 @dataclass(frozen=True, slots=True)
-class Rule:
+class CauseRule:
     """A cause. `looks_like` and `limits` are documentation; `judge` returns the finding, None if the cause does not hold."""
 
     code: str
     title: str
     looks_like: str
     limits: str
-    judge: Callable[[Evidence], Finding | None]
+    judge: Callable[[WindowEvidence], Finding | None]
 
 
-def _client(evidence: Evidence) -> Finding | None:
+def _client(evidence: WindowEvidence) -> Finding | None:
     """Return the client as the primary cause if it spoils the measurement, else as a contributor."""
     sentences = []
     delay, gap, share = evidence.client_delay_p99_ms, evidence.client_itl_p50_ms, evidence.client_cpu_share
@@ -60,7 +60,7 @@ def _client(evidence: Evidence) -> Finding | None:
     return Finding("client-bound", 100.0 if spoilt else 0.5, tuple(sentences)) if sentences else None
 
 
-def _front_end(evidence: Evidence) -> Finding | None:
+def _front_end(evidence: WindowEvidence) -> Finding | None:
     sentences: list[str] = []
     merged, speculates = evidence.tokens_per_event, evidence.mean_acceptance_length is not None
     batches = evidence.stream_interval is None or evidence.stream_interval > 1  # merged events are then configured
@@ -78,7 +78,7 @@ def _front_end(evidence: Evidence) -> Finding | None:
     return Finding("front-end-bound", 2.0, tuple(sentences)) if sentences else None
 
 
-def _thrash(evidence: Evidence) -> Finding | None:
+def _thrash(evidence: WindowEvidence) -> Finding | None:
     if not evidence.preemptions:
         return None
     share = evidence.preemptions / max(1, evidence.finished or 0)
@@ -94,7 +94,7 @@ def _thrash(evidence: Evidence) -> Finding | None:
     )
 
 
-def _cap(evidence: Evidence) -> Finding | None:
+def _cap(evidence: WindowEvidence) -> Finding | None:
     scrapes = evidence.scrapes
     if evidence.waiting_share < QUEUES or _thrash(evidence) is not None:
         return None
@@ -128,7 +128,7 @@ def _cap(evidence: Evidence) -> Finding | None:
     )
 
 
-def _at_cap(evidence: Evidence) -> float | None:
+def _at_cap(evidence: WindowEvidence) -> float | None:
     """Share of the queued scrapes with max_num_seqs requests running; None if max_num_seqs is unknown."""
     if evidence.max_num_seqs is None:
         return None
@@ -145,14 +145,14 @@ def _usage(usage: float | None) -> str:
     return "KV-cache usage is not known" if usage is None else f"KV-cache usage was {percent(usage)} in these"
 
 
-def _room(evidence: Evidence) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
+def _room(evidence: WindowEvidence) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
     """Free KV-cache tokens at each scrape; NaN for several engines, since their queues are published as one figure."""
     if evidence.engines > 1 or evidence.cache_tokens is None:
         return np.full(len(evidence.scrapes.kv_usage), np.nan)
     return (1 - evidence.scrapes.kv_usage) * evidence.cache_tokens
 
 
-def _head_lacks(evidence: Evidence) -> bool | None:
+def _head_lacks(evidence: WindowEvidence) -> bool | None:
     """Return True if the head of the queue exceeds the free KV cache in most queued scrapes; None if unknown."""
     waits = evidence.scrapes.waits
     room, head = _room(evidence)[waits], evidence.scrapes.head_tokens[waits]
@@ -160,7 +160,7 @@ def _head_lacks(evidence: Evidence) -> bool | None:
     return float(np.mean(room[known] < head[known])) >= 0.5 if known.any() else None
 
 
-def _kv(evidence: Evidence) -> Finding | None:
+def _kv(evidence: WindowEvidence) -> Finding | None:
     scrapes = evidence.scrapes
     if evidence.waiting_share < QUEUES or _thrash(evidence) is not None or _cap(evidence) is not None:
         return None
@@ -189,7 +189,7 @@ def _kv(evidence: Evidence) -> Finding | None:
     )
 
 
-def _prefill(evidence: Evidence) -> Finding | None:
+def _prefill(evidence: WindowEvidence) -> Finding | None:
     if _thrash(evidence) is not None:
         return None
     queue, prefill = evidence.queue_ms or 0.0, evidence.prefill_ms
@@ -217,7 +217,7 @@ def _prefill(evidence: Evidence) -> Finding | None:
     )
 
 
-def _computed(evidence: Evidence) -> tuple[str, ...]:
+def _computed(evidence: WindowEvidence) -> tuple[str, ...]:
     if evidence.computed_tok_per_s is None or evidence.generation_tok_per_s is None:
         return ()
     return (
@@ -225,7 +225,7 @@ def _computed(evidence: Evidence) -> tuple[str, ...]:
     )
 
 
-def _decode(evidence: Evidence) -> Finding | None:
+def _decode(evidence: WindowEvidence) -> Finding | None:
     if evidence.waiting_share >= QUEUES or evidence.decode_ms is None:
         return None
     whole = (evidence.queue_ms or 0.0) + (evidence.prefill_ms or 0.0) + evidence.decode_ms
@@ -249,7 +249,7 @@ def _decode(evidence: Evidence) -> Finding | None:
     return Finding("decode-bound", 2.2 if over else 1.8, tuple(sentences))
 
 
-def _cache_miss(evidence: Evidence) -> Finding | None:
+def _cache_miss(evidence: WindowEvidence) -> Finding | None:
     expected, counted = evidence.expected_hit_rate, evidence.counted_hit_rate
     if expected is None or counted is None or expected - counted <= 0.10:
         return None
@@ -264,7 +264,7 @@ def _cache_miss(evidence: Evidence) -> Finding | None:
     )
 
 
-def _speculation(evidence: Evidence) -> Finding | None:
+def _speculation(evidence: WindowEvidence) -> Finding | None:
     length, drafted = evidence.mean_acceptance_length, evidence.draft_tokens
     if length is None or not drafted or length >= 1.3:
         return None
@@ -276,7 +276,7 @@ def _speculation(evidence: Evidence) -> Finding | None:
     )
 
 
-def _deferred(evidence: Evidence) -> Finding | None:
+def _deferred(evidence: WindowEvidence) -> Finding | None:
     deferred = np.nansum(evidence.scrapes.deferred) if len(evidence.scrapes.deferred) else 0.0
     waiting = deferred + (np.nansum(evidence.scrapes.capacity) if len(evidence.scrapes.capacity) else 0.0)
     if not waiting or deferred / waiting <= 0.2:
@@ -288,7 +288,7 @@ def _deferred(evidence: Evidence) -> Finding | None:
     )
 
 
-def _unbalanced(evidence: Evidence) -> Finding | None:
+def _unbalanced(evidence: WindowEvidence) -> Finding | None:
     spread, waiting = evidence.engines_kv_spread, evidence.engines_waiting
     alone = len(waiting) > 1 and max(waiting) > 0.5 and sorted(waiting)[-2] < 0.05
     if (spread is None or spread <= 0.3) and not alone:
@@ -297,7 +297,7 @@ def _unbalanced(evidence: Evidence) -> Finding | None:
     return Finding("engines-unbalanced", 2.6, (*sentences, *(["only one engine has a queue"] if alone else [])))
 
 
-def _kept_up(evidence: Evidence) -> Finding | None:
+def _kept_up(evidence: WindowEvidence) -> Finding | None:
     """Return "kept up" with the headroom that the gauges show."""
     if evidence.troubled or evidence.waiting_share >= QUEUES:
         return None
@@ -309,7 +309,7 @@ def _kept_up(evidence: Evidence) -> Finding | None:
     return Finding("kept-up", 0.1, (*sentences, *_headroom(evidence), *_steady(evidence)))
 
 
-def _headroom(evidence: Evidence) -> list[str]:
+def _headroom(evidence: WindowEvidence) -> list[str]:
     running, usage = (values[~np.isnan(values)] for values in (evidence.scrapes.running, evidence.scrapes.kv_usage))
     sentences = []
     if len(running) and evidence.max_num_seqs is not None:
@@ -327,7 +327,7 @@ def _headroom(evidence: Evidence) -> list[str]:
     return sentences
 
 
-def _steady(evidence: Evidence) -> list[str]:
+def _steady(evidence: WindowEvidence) -> list[str]:
     itl, alone = evidence.server_itl_ms, evidence.itl_alone_ms
     if itl is None or alone is None:
         return []
@@ -336,8 +336,8 @@ def _steady(evidence: Evidence) -> list[str]:
     return [f"mean ITL is {number(itl)} ms, {number(alone)} ms in the second with the lowest ITL"]
 
 
-RULES: tuple[Rule, ...] = (
-    Rule(
+RULES: tuple[CauseRule, ...] = (
+    CauseRule(
         "client-bound",
         "The load generator limits",
         "client delay p99 above half the median ITL, a client process above 85 % of a core, or turns sent late; primary cause from "
@@ -345,28 +345,28 @@ RULES: tuple[Rule, ...] = (
         "checked first: as the primary cause it makes all others void",
         _client,
     ),
-    Rule(
+    CauseRule(
         "preemption-thrash",
         "Preemption",
         "preemptions / finished requests above 0.05",
         "the counter increases at the next token of the preempted request; recomputed tokens are not counted",
         _thrash,
     ),
-    Rule(
+    CauseRule(
         "queue-bound",
         "max-num-seqs reached",
         "requests wait for capacity, max-num-seqs requests run in 80 % of these scrapes, KV-cache usage below 85 %, no preemptions",
         "probable if max-num-seqs is unknown: the number of running requests is then constant",
         _cap,
     ),
-    Rule(
+    CauseRule(
         "kv-bound",
         "KV cache too small for the head of the queue",
         "requests wait, sequence slots are free, and the uncached prompt of the head needs more blocks than are free",
         "whole prompts are allocated, so usage may be near 50 %; usage above 95 % alone is not evidence",
         _kv,
     ),
-    Rule(
+    CauseRule(
         "prefill-bound",
         "Prefill",
         "requests wait with free sequence slots and blocks, so the token budget limits; or few wait and most of the request time "
@@ -374,7 +374,7 @@ RULES: tuple[Rule, ...] = (
         "the mix of a step is visible with --enable-logging-iteration-details only",
         _prefill,
     ),
-    Rule(
+    CauseRule(
         "decode-bound",
         "Decode",
         "few requests wait, over 80 % of the request time is decode, more tokens are generated than computed, and ITL is over its "
@@ -382,42 +382,42 @@ RULES: tuple[Rule, ...] = (
         "memory bandwidth, compute and host are not distinguished",
         _decode,
     ),
-    Rule(
+    CauseRule(
         "cache-miss-bound",
         "Prefix-cache misses",
         "hit rate 10 points below that of an unlimited cache",
         "the reason is not counted: salt, a changing prefix, reuse shorter than a block, or eviction",
         _cache_miss,
     ),
-    Rule(
+    CauseRule(
         "front-end-bound",
         "The API server",
         "several tokens per event without speculation, client TTFT well above the server's, or its process uses a whole core",
         "no process metrics with several API servers",
         _front_end,
     ),
-    Rule(
+    CauseRule(
         "deferred",
         "Deferred requests",
         "over 20 % of the waiting requests wait for something other than capacity",
         "LoRA, grammars and KV transfer are not distinguished",
         _deferred,
     ),
-    Rule(
+    CauseRule(
         "engines-unbalanced",
         "Unbalanced engines",
         "KV-cache usage differs by more than 30 points between engines, or only one has a queue",
         "needs the engine label",
         _unbalanced,
     ),
-    Rule(
+    CauseRule(
         "speculation",
         "Speculative decoding is inefficient",
         "mean acceptance length below 1.3",
         "only a run without speculation shows the effect; synthetic text is not representative",
         _speculation,
     ),
-    Rule(
+    CauseRule(
         "kept-up",
         "The server kept up",
         "no other rule holds, requests wait in less than 20 % of the scrapes, no turn failed, and in an open loop the number of "

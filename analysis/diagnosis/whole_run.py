@@ -13,7 +13,7 @@ from inferload.verdict.failures import lines, stopped_by_target
 
 from ..data.frames import UNFINISHED, RunFrames
 from .advice import Advice
-from .evidence import Evidence
+from .evidence import WindowEvidence
 from .rules import QUEUES, Finding
 
 _GONE_S = 2.0  # without a scrape before the end of the load
@@ -146,7 +146,7 @@ def is_troubled(run: RunFrames, server: ServerSeries) -> bool:
     return bool(lines(failed_turns(run)) or gone(run, server) or restarted(run, server))
 
 
-def run_findings(run: RunFrames, servers: Sequence[Evidence]) -> tuple[Finding, ...]:
+def run_findings(run: RunFrames, servers: Sequence[WindowEvidence]) -> tuple[Finding, ...]:
     """Findings on the whole run, failures first. `servers`: evidence of the measure phase at each scraped server."""
     failed = lines(failed_turns(run))
     lost = [text for server in run.servers.values() if (text := gone(run, server))]
@@ -208,7 +208,7 @@ def _not_judged(run: RunFrames) -> Finding | None:
     return Finding("overload-not-judged", 0.05, (str(why),)) if why else None
 
 
-def _saturated(run: RunFrames, servers: Sequence[Evidence]) -> Finding | None:
+def _saturated(run: RunFrames, servers: Sequence[WindowEvidence]) -> Finding | None:
     arrivals = _arrivals(run)
     queued = [evidence for evidence in servers if evidence.waiting_share >= QUEUES]
     if arrivals.get("kind") != "closed" or not queued:

@@ -4,7 +4,7 @@ import numpy as np
 
 from inferload.numbers import NOT_KNOWN, number, percent
 
-from ..data.vllm_log import ServerLog
+from ..data.vllm_log import VllmLog
 from ..pages.tables import Table
 
 _ROWS = (
@@ -27,7 +27,7 @@ _ROWS = (
 )
 
 
-def table(log: ServerLog | None) -> Table | None:
+def table(log: VllmLog | None) -> Table | None:
     """Mean, minimum and maximum over the lines of a log; None without a log."""
     if log is None:
         return None

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from inferload.analysis.comparison.recommend import (
     SLOS,
-    Advice,
+    BestVariant,
     Recommendation,
     held,
     read_search,
@@ -85,7 +85,7 @@ def three(**more: Any) -> list[Side]:
     ]
 
 
-def advice(found: Recommendation) -> dict[str, Advice]:
+def advice(found: Recommendation) -> dict[str, BestVariant]:
     return {one.aim: one for one in found.advice}
 
 
