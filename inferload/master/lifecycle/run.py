@@ -45,7 +45,7 @@ from inferload.measure.tally import TallySet
 from inferload.numbers import short
 from inferload.process import messages
 from inferload.process.greenlets import sleep_until
-from inferload.process.messages import Assignment, Report, windows_to_wire
+from inferload.process.messages import Assignment, WorkerReport, windows_to_wire
 from inferload.process.run_spec import RunSpec
 from inferload.process.settings import ProcessSettings
 from inferload.results.abort_conditions import AbortReached, AbortWatch
@@ -146,7 +146,7 @@ class MasterRun:
             member.heard()
             member.facts, member.ready = data, True
 
-    def on_report(self, report: Report) -> None:
+    def on_report(self, report: WorkerReport) -> None:
         """Add a worker's report to the totals."""
         member = self.roster.named(report.name)
         if member is None or report.run_id != self.run_id:

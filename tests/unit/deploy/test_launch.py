@@ -170,17 +170,17 @@ def test_a_platform_that_cannot_run_it_is_named(system: str, machine: str, pytho
 
 
 def test_an_interrupted_install_goes_on_where_it_stopped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    plan = install.Plan(tmp_path / "venv", "0.32.0", "2.13.0", None)
+    plan = install.InstallPlan(tmp_path / "venv", "0.32.0", "2.13.0", None)
     site = plan.venv / "lib" / "python3.11" / "site-packages"
     done: list[str] = []
     broken = [True]
 
-    def first(_: install.Plan) -> None:
+    def first(_: install.InstallPlan) -> None:
         done.append("first")
         (site / "whole-1.dist-info").mkdir(parents=True)
         (site / "whole-1.dist-info" / "RECORD").touch()
 
-    def second(_: install.Plan) -> None:
+    def second(_: install.InstallPlan) -> None:
         done.append("second")
         if broken.pop():
             (site / "half-1.dist-info").mkdir(parents=True)
@@ -201,7 +201,7 @@ def test_an_interrupted_install_goes_on_where_it_stopped(tmp_path: Path, monkeyp
 
 
 def test_a_step_that_fails_shows_the_end_of_its_log(tmp_path: Path) -> None:
-    plan = install.Plan(tmp_path, "0.32.0", "2.13.0", None)
+    plan = install.InstallPlan(tmp_path, "0.32.0", "2.13.0", None)
     with pytest.raises(install.InstallError, match=r"the step failed \(exit code 3\)(.|\n)*no such wheel"):
         install.command(plan, "the step", [sys.executable, "-c", "print('no such wheel'); raise SystemExit(3)"])
 
