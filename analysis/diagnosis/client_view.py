@@ -48,7 +48,6 @@ class ClientView:
     events: Events
     first_s: Floats
     ttft_ms: Floats
-    uncached_tokens: Floats  # NaN: unknown prompt length
     head_tokens: Floats  # of the head of the queue, at each scrape of the server
     itl_alone_ms: float | None  # lowest mean ITL of a second
     slo: Mapping[str, float]
@@ -70,7 +69,6 @@ class ClientView:
             events=events,
             first_s=first[by_first],
             ttft_ms=turns["ttft_ms"].to_numpy()[own][by_first],
-            uncached_tokens=tokens[by_first],
             head_tokens=_queue(sent, np.where(np.isnan(first), closed, first), tokens).heads(
                 run.since_start_s(server.wall_ns), capacity(server)
             ),
@@ -92,6 +90,7 @@ def capacity(server: ServerSeries) -> Floats:
 
 
 def _uncached(turns: Any) -> Floats:
+    """Uncached prompt tokens of each turn; NaN if the length of the prompt is unknown."""
     if "input_tokens" not in turns:
         return np.full(len(turns), np.nan)
     cached = turns["cached_tokens"].fillna(0).to_numpy(dtype=np.float64) if "cached_tokens" in turns else 0.0

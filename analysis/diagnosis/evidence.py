@@ -86,7 +86,6 @@ class WindowEvidence:
     itl_alone_ms: float | None = None  # lowest mean ITL of a second of the run
     expected_hit_rate: float | None = None
     counted_hit_rate: float | None = None
-    uncached_prompt_tokens: float | None = None  # mean over turns
     slo: Mapping[str, float] = field(default_factory=dict)
     troubled: bool = False  # turns failed, or the server stopped answering or restarted
     rates: str | None = None  # rates of an open loop without growth, as text
@@ -142,8 +141,7 @@ def collect(
     events = client_view.events.between(start_s, end_s)
     gaps_ms = events.gap_ms[~np.isnan(events.gap_ms)]
     firsts = client_view.firsts(start_s, end_s)
-    ttft_ms, uncached = client_view.ttft_ms[firsts], client_view.uncached_tokens[firsts]
-    uncached = uncached[~np.isnan(uncached)]
+    ttft_ms = client_view.ttft_ms[firsts]
     queries, hits = view.delta(names.PREFIX_QUERIES), view.delta(names.PREFIX_HITS)
     return WindowEvidence(
         start_s=start_s,
@@ -177,7 +175,6 @@ def collect(
         itl_alone_ms=client_view.itl_alone_ms,
         expected_hit_rate=cache.get("expected_hit_rate"),
         counted_hit_rate=hits / queries if queries and hits is not None else None,
-        uncached_prompt_tokens=float(uncached.mean()) if len(uncached) else None,
         slo=client_view.slo,
     )
 

@@ -156,7 +156,6 @@ def _begin_master(environment: Any, checked: CheckedOptions) -> Controller:
         )
 
     controller = Controller(environment, checked.own, run_options, load_options, expected)
-    environment.inferload_controller = controller
     environment.events.quitting.add_listener(controller.quitting)
     _on_signals(controller.interrupt)
     logger.debug("controller attached in process %d", os.getpid())
