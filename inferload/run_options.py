@@ -164,6 +164,12 @@ RUN_OPTIONS = (
         private=True,
     ),
     RunOption(
+        "--export-metrics",
+        "serve the metrics of the run for Prometheus at http://HOST:PORT/metrics, on the master (default host: 127.0.0.1)",
+        "[HOST:]PORT",
+        private=True,
+    ),
+    RunOption(
         "--progress-file",
         "append a line of JSON per second of the run: phase, turns started and in flight; for other programs",
         "FILE",

@@ -21,10 +21,12 @@ from inferload.locust.user_classes import program_of
 from inferload.locust.users import InferenceUser
 from inferload.locust.web import page
 from inferload.master.controller import CTRL_C, Controller
+from inferload.process.listen_address import ListenAddress
 from inferload.process.run_spec import LoadOptions, RunOptions
 from inferload.process.settings import ProcessSettings
 from inferload.process.user_scenarios import Program
 from inferload.scenario.overrides import parse_settings
+from inferload.verdict.outcome import USAGE
 from inferload.worker.worker import Worker
 
 logger = logging.getLogger(__name__)
@@ -95,6 +97,8 @@ class _Plugin:
             return
         adaptations.log_differences()
         controller = _begin_master(environment, checked)
+        if own.export_metrics is not None:
+            _export_metrics(controller, own.export_metrics)
         if not hasattr(runner, "clients"):
             environment.inferload_worker = Worker(environment, own)
         if web_ui is not None:
@@ -162,3 +166,16 @@ def _begin_master(environment: Any, checked: CheckedOptions) -> Controller:
     _on_signals(controller.interrupt)
     logger.debug("controller attached in process %d", os.getpid())
     return controller
+
+
+def _export_metrics(controller: Controller, address: ListenAddress) -> None:
+    from inferload.exporter.exporter import Exporter  # of the master only
+
+    runner = controller.environment.runner
+    exporter = Exporter(lambda: controller.latest, lambda: int(runner.user_count))
+    try:
+        exporter.listen(address)
+    except UsageError as error:
+        print(f"inferload: {escaped(str(error))}", file=sys.stderr)
+        sys.exit(USAGE)
+    controller.before_quit = exporter.wait_for_last_scrape
