@@ -2,23 +2,23 @@
 
 import logging
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from itertools import pairwise
 from typing import Any
 
 from gevent.event import Event
 from gevent.pywsgi import WSGIServer
-from prometheus_client import CollectorRegistry, Metric, make_wsgi_app
-from prometheus_client.registry import Collector
 
 from inferload import __version__
 from inferload.errors import UsageError
-from inferload.exporter.metrics import RunState, families
+from inferload.exporter import metrics
+from inferload.exporter.metrics import RunState
 from inferload.master.lifecycle.run import MasterRun
 from inferload.master.manifest import models_of
 from inferload.measure.clock import NS_PER_S, now_ns
 from inferload.measure.record import Phase
 from inferload.process.listen_address import ListenAddress
+from inferload.server_metrics.text_format import CONTENT_TYPE
 
 logger = logging.getLogger(__name__)
 
@@ -28,7 +28,7 @@ _SLACK = 1.2
 _SCRAPER_HEADER = "HTTP_X_PROMETHEUS_SCRAPE_TIMEOUT_SECONDS"  # of Prometheus and its compatible scrapers
 
 
-class Exporter(Collector):
+class Exporter:
     """Metrics page of the latest run, which stays until the next run starts.
 
     `latest`: returns the latest run; `users`: returns Locust's current number of users.
@@ -40,19 +40,6 @@ class Exporter(Collector):
         self._scrapes_ns: deque[int] = deque(maxlen=_INTERVALS + 1)
         self._final_run_id: str | None = None  # run whose final state was scraped
         self._scraped = Event()
-        registry = CollectorRegistry()
-        registry.register(self)
-        self._page = make_wsgi_app(registry)
-
-    def collect(self) -> Iterator[Metric]:
-        """Yield the metrics of the latest run."""
-        run = self._latest()
-        if run is not None:
-            yield from families(state(run, self._users()))
-
-    def describe(self) -> list[Metric]:
-        """Return nothing: the registry need not collect at registration."""
-        return []
 
     def listen(self, address: ListenAddress) -> None:
         """Serve the page; UsageError if the address is not free."""
@@ -68,15 +55,16 @@ class Exporter(Collector):
         if environ["PATH_INFO"] != "/metrics":
             start_response("404 Not Found", [("Content-Type", "text/plain; charset=utf-8")])
             return [b"the metrics are at /metrics\n"]
-        body: Iterable[bytes] = self._page(environ, start_response)
-        if _SCRAPER_HEADER in environ:
-            self._note_scrape()
-        return body
-
-    def _note_scrape(self) -> None:
-        self._scrapes_ns.append(now_ns())
         run = self._latest()
-        if run is not None and run.summary is not None:
+        text = "" if run is None else metrics.page(state(run, self._users()))
+        if run is not None and _SCRAPER_HEADER in environ:
+            self._note_scrape(run)
+        start_response("200 OK", [("Content-Type", CONTENT_TYPE)])
+        return [text.encode()]
+
+    def _note_scrape(self, run: MasterRun) -> None:
+        self._scrapes_ns.append(now_ns())
+        if run.summary is not None:
             self._final_run_id = run.run_id
             self._scraped.set()
 

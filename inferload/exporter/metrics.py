@@ -3,19 +3,16 @@
 `python -m inferload.exporter.metrics` prints the table of docs/prometheus.md.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
-
-from prometheus_client import Metric
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
-from prometheus_client.utils import floatToGoString
 
 from inferload.measure.client_health import ClientHealth, HealthSet
 from inferload.measure.record import PHASES, Failure, Phase
 from inferload.measure.sketch import Sketch
 from inferload.measure.tally import Tally, TallySet
 from inferload.server_metrics.bucket_bounds import ITL_S, REQUEST_S, TTFT_S
+from inferload.server_metrics.text_format import header, number, pairs
 from inferload.verdict.outcome import State
 from inferload.verdict.validity import Measurement
 
@@ -76,7 +73,7 @@ class MetricSpec:
 
 def _latency(name: str, text: str, bounds_s: tuple[float, ...], measure: str) -> MetricSpec:
     def sketch(tally: Tally) -> Sketch:
-        return tally.sketch(measure)
+        return tally.sketches.get(measure) or Sketch()
 
     text = f"{text} of turns that ended well. {_BUCKET_NOTE}"
     return MetricSpec(name, "histogram", "class", text, sketch, bounds_s=bounds_s)
@@ -204,45 +201,63 @@ METRICS: tuple[MetricSpec, ...] = (
         lambda health: health.loop_lag_ms,
     ),
 )
-_FAMILIES = {"counter": CounterMetricFamily, "gauge": GaugeMetricFamily, "histogram": HistogramMetricFamily}
 
 
-def families(run: RunState) -> Iterator[Metric]:
-    """Yield the metrics of a run."""
-    base = (run.redact(run.scenario), run.run_id)
-    records: dict[str, list[tuple[tuple[str, ...], Any]]] = {
-        "run": [(base, run)],
-        "class": [((*base, run.redact(name), phase), tally) for (phase, name), tally in _by_class(run).items()],
-        "worker": [((*base, worker, phase), health) for (worker, phase), health in run.health.items()],
+def page(run: RunState) -> str:
+    """Return the metrics of a run in the Prometheus text format."""
+    base = {"scenario": run.redact(run.scenario), "run": run.run_id}
+
+    def labels(**more: str) -> str:
+        return pairs(base | more)
+
+    records: dict[str, list[tuple[str, Any]]] = {
+        "run": [(labels(), run)],
+        "class": [
+            (labels(**{"class": run.redact(name), "phase": phase}), tally)
+            for (phase, name), tally in _by_class(run).items()
+        ],
+        "worker": [(labels(worker=worker, phase=phase), health) for (worker, phase), health in run.health.items()],
     }
+    lines: list[str] = []
     for metric in METRICS:
-        family = _FAMILIES[metric.type](metric.name, metric.text, labels=metric.labels)
-        for labels, record in records[metric.scope]:
-            if isinstance(family, HistogramMetricFamily):
-                sketch = metric.read(record)
-                family.add_metric(labels, _buckets(sketch, metric.bounds_s), sketch.total / _MS_PER_S)
+        lines += header(metric.name, metric.type, metric.text)
+        for of_record, record in records[metric.scope]:
+            if metric.type == "histogram":
+                lines += _histogram(metric, of_record, metric.read(record))
             else:
-                for more, value in metric.read(record).items():
-                    family.add_metric([*labels, *map(run.redact, more)], value)
-        yield family
+                lines += _samples(metric, of_record, metric.read(record), run.redact)
+    return "\n".join(lines) + "\n"
 
 
 def _by_class(run: RunState) -> dict[tuple[Phase, str], Tally]:
     """Return the sums over the steps of the load."""
-    tallies = {key: Tally() for key in run.started}
-    for phase in PHASES:
-        tallies |= {(phase, name): tally for name, tally in run.tallies.by_class(phase).items()}
-    return tallies
+    parts: dict[tuple[Phase, str], list[Tally]] = {key: [] for key in run.started}
+    for (phase, name, _step), tally in run.tallies.items():
+        parts.setdefault((phase, name), []).append(tally)
+    return {key: tallies[0] if len(tallies) == 1 else _sum(tallies) for key, tallies in parts.items()}
 
 
-def _buckets(sketch: Sketch, bounds_s: Sequence[float]) -> list[tuple[str, float]]:
-    counts = sketch.counts_up_to([bound_s * _MS_PER_S for bound_s in bounds_s])
-    named = [(_bound(bound_s), count) for bound_s, count in zip(bounds_s, counts, strict=True)]
-    return [*named, ("+Inf", sketch.count)]
+def _sum(tallies: Sequence[Tally]) -> Tally:
+    total = Tally()
+    for tally in tallies:
+        total.absorb(tally)
+    return total
 
 
-def _bound(bound_s: float) -> str:
-    return str(floatToGoString(bound_s))  # type: ignore[no-untyped-call]
+def _samples(metric: MetricSpec, labels: str, values: Values, redact: Callable[[str], str]) -> list[str]:
+    own = [pairs(dict(zip(metric.more, map(redact, texts), strict=True))) for texts in values]
+    joined = [f"{labels},{more}" if more else labels for more in own]
+    return [f"{metric.name}{{{each}}} {number(value)}" for each, value in zip(joined, values.values(), strict=True)]
+
+
+def _histogram(metric: MetricSpec, labels: str, sketch: Sketch) -> list[str]:
+    name, counts = metric.name, sketch.counts_up_to([bound_s * _MS_PER_S for bound_s in metric.bounds_s])
+    buckets = zip((*map(number, metric.bounds_s), "+Inf"), (*counts, sketch.count), strict=True)
+    return [
+        *(f'{name}_bucket{{{labels},le="{bound}"}} {number(count)}' for bound, count in buckets),
+        f"{name}_count{{{labels}}} {number(sketch.count)}",
+        f"{name}_sum{{{labels}}} {number(sketch.total / _MS_PER_S)}",
+    ]
 
 
 def table() -> str:

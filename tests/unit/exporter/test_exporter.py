@@ -2,7 +2,6 @@
 
 import socket
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
 from itertools import pairwise
 from types import SimpleNamespace
 from typing import Any
@@ -12,16 +11,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from paths import ROOT
-from prometheus_client import CollectorRegistry, Metric, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
-from prometheus_client.registry import Collector
 from records import merged, turn, turns
 
 from inferload.client.connection.redaction import Redaction
 from inferload.errors import UsageError
 from inferload.exporter import exporter as exporters
 from inferload.exporter.exporter import Exporter
-from inferload.exporter.metrics import METRICS, RunState, families, table
+from inferload.exporter.metrics import METRICS, RunState, page, table
 from inferload.measure.client_health import HealthSet
 from inferload.measure.record import Failure, PhaseWindow, TurnRecord
 from inferload.measure.tally import TallySet
@@ -61,22 +58,6 @@ def tallies_of(records: Iterable[TurnRecord]) -> TallySet:
     return tallies
 
 
-@dataclass(frozen=True)
-class Rendered(Collector):
-    """Collector of one state."""
-
-    run: RunState = field(hash=False)
-
-    def collect(self) -> Iterable[Metric]:
-        return families(self.run)
-
-
-def page_of(run: RunState) -> str:
-    registry = CollectorRegistry()
-    registry.register(Rendered(run))
-    return generate_latest(registry).decode()
-
-
 def series_of(text: str) -> Series:
     samples = [sample for family in text_string_to_metric_families(text) for sample in family.samples]
     series = {(sample.name, frozenset(sample.labels.items())): sample.value for sample in samples}
@@ -93,7 +74,7 @@ def total(series: Series, name: str, **labels: str) -> float:
 @given(st.lists(turns(), max_size=20))
 def test_counters_and_histograms_are_those_of_the_tallies(records: list[TurnRecord]) -> None:
     tallies = tallies_of(records)
-    series = series_of(page_of(state(tallies)))
+    series = series_of(page(state(tallies)))
     counted = tallies.total()
     assert total(series, "inferload_turns_begun_total") == counted.turns_begun
     for name in ("ok", "failed", "unfinished"):
@@ -111,7 +92,7 @@ def test_no_counter_and_no_bucket_decreases(before: list[TurnRecord], after: lis
     earlier = tallies_of(before)
     later = merged(earlier, tallies_of(after))
     cumulative = ("_total", "_bucket", "_count")
-    old, new = series_of(page_of(state(earlier))), series_of(page_of(state(later)))
+    old, new = series_of(page(state(earlier))), series_of(page(state(later)))
     known = {key for key in old if key[0].endswith(cumulative)}
     assert all(new[key] >= old[key] for key in known & new.keys())
     tokens = {key for key in known - new.keys() if "tokens" not in key[0]}
@@ -119,7 +100,7 @@ def test_no_counter_and_no_bucket_decreases(before: list[TurnRecord], after: lis
 
 
 def test_buckets_are_cumulative_and_a_bucket_has_the_values_up_to_its_bound() -> None:
-    series = series_of(page_of(state(tallies_of([turn(), turn(first_ns=turn().sent_ns + 300_000_000)]))))
+    series = series_of(page(state(tallies_of([turn(), turn(first_ns=turn().sent_ns + 300_000_000)]))))
     buckets = {
         dict(labels)["le"]: value
         for (name, labels), value in series.items()
@@ -131,7 +112,7 @@ def test_buckets_are_cumulative_and_a_bucket_has_the_values_up_to_its_bound() ->
 
 
 def test_a_run_has_its_series_from_the_start_and_unknown_values_have_none() -> None:
-    begun = series_of(page_of(state(TallySet())))
+    begun = series_of(page(state(TallySet())))
     for metric in METRICS:
         names = {name for name, _labels in begun}
         name = f"{metric.name}_bucket" if metric.type == "histogram" else metric.name
@@ -139,10 +120,10 @@ def test_a_run_has_its_series_from_the_start_and_unknown_values_have_none() -> N
         assert (name in names) is not unknown, name
     assert total(begun, "inferload_failures_total", failure="http_429") == 0
     assert total(begun, "inferload_verdict") == total(begun, "inferload_outcome") == 0
-    silent = series_of(page_of(state(tallies_of([turn(output_tokens=None, event_tokens=None)]))))
+    silent = series_of(page(state(tallies_of([turn(output_tokens=None, event_tokens=None)]))))
     assert not [key for key in silent if key[0] == "inferload_output_tokens_total"]
     assert total(silent, "inferload_prompt_tokens_total") == 100
-    ended = series_of(page_of(state(TallySet(), phase=None, measurement="suspect", outcome="stopped early")))
+    ended = series_of(page(state(TallySet(), phase=None, measurement="suspect", outcome="stopped early")))
     assert total(ended, "inferload_verdict", verdict="suspect") == total(ended, "inferload_verdict") == 1
     assert total(ended, "inferload_outcome", outcome="stopped early") == total(ended, "inferload_outcome") == 1
     assert total(ended, "inferload_run_phase") == 0
@@ -150,7 +131,7 @@ def test_a_run_has_its_series_from_the_start_and_unknown_values_have_none() -> N
 
 def test_steps_of_the_load_are_added_and_classes_are_separate() -> None:
     failed = turn(class_name="agent", failure=Failure.HTTP_429, status=429)
-    series = series_of(page_of(state(tallies_of([turn(step=0), turn(step=1), failed]))))
+    series = series_of(page(state(tallies_of([turn(step=0), turn(step=1), failed]))))
     assert total(series, "inferload_turns_total", **{"class": "chat"}, state="ok", phase="measure") == 2
     assert total(series, "inferload_failures_total", **{"class": "agent"}, failure="http_429") == 1
     assert total(series, "inferload_output_tokens_total", **{"class": "chat"}) == 10
@@ -159,7 +140,7 @@ def test_steps_of_the_load_are_added_and_classes_are_separate() -> None:
 def test_texts_of_labels_are_escaped_and_without_secrets() -> None:
     redact = Redaction(["sk-0123456789"]).document
     hostile = state(tallies_of([turn(class_name='a"b\\c\nd{}')]), model="for sk-0123456789", redact=redact)
-    text = page_of(hostile)
+    text = page(hostile)
     assert "sk-0123456789" not in text
     assert total(series_of(text), "inferload_turns_total", **{"class": 'a"b\\c\nd{}'}, state="ok") == 1
 
