@@ -20,6 +20,7 @@ from inferload.locust.adapters.compat import AnyOf
 from inferload.process import run_spec
 from inferload.process.listen_address import ListenAddress
 from inferload.process.settings import ProcessSettings
+from inferload.process.trace_export import TraceExport
 from inferload.process.user_scenarios import LoadedScenario, Program
 from inferload.results import abort_conditions
 from inferload.results.ci import Outputs
@@ -148,6 +149,7 @@ def own_settings(options: Any) -> ProcessSettings:
         max_turns_mb=_max_turns_mb(options.max_turns_mb),
         progress_file=Path(options.progress_file).absolute() if options.progress_file else None,
         export_metrics=_listen_address("--export-metrics", options.export_metrics),
+        export_traces=TraceExport.parse(options.export_traces, options.trace_ratio),
         outputs=Outputs.of(options),
         origins=_origins(options),
     )
