@@ -128,9 +128,8 @@ def check_figures(ended: Ended) -> None:
         assert values[f"{name} sum"] * 1000 == pytest.approx(block["mean"] * block["count"])
         for q, exact in ((0.5, block["p50"]), (0.95, block["p95"])):
             value_s = exact / 1000
-            low = max((bound for bound in (0, *bounds) if bound < value_s), default=0)
-            high = min(bound for bound in bounds if bound * EDGE >= value_s)
-            low = min(low, max((bound for bound in (0, *bounds) if bound * EDGE < value_s), default=0))
+            low = max((bound for bound in (0, *bounds) if bound * EDGE < value_s), default=0)
+            high = min(bound for bound in bounds if bound >= value_s)
             assert low <= values[f"{name} {q}"] <= high, (name, q, exact)
     assert [values[f"verdict {name}"] for name in ("valid", "suspect", "invalid")].count(1) == 1
     assert values[f"verdict {summary['verdict']['measurement']}"] == 1
