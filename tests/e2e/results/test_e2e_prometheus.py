@@ -44,6 +44,7 @@ def scraped(place: Place, measure_s: int) -> Ended:
         assert server.health() == {"server": "up", "inferload": "up"}
         run = server.query("inferload_run_info")[0][0]["run"]
         until(lambda: server.query(f'rate(inferload_turns_total{{run="{run}"}}[5s]) > 0'), "a rate of turns")
+        until(lambda: server.query("inferload_offered_sessions_per_second"), "the first complete second of load")
         seen: dict[str, Any] = {"run": run, "panels": panels(server, run)}
         seen["pages"] = {"inferload": page(port), "server": simulator.metrics_text()}
         code = fleet.ended()
