@@ -16,7 +16,7 @@ export VENV_VLLM
 BROWSER := chromium chromium-driver
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-vllm demo demo-vllm browser sshd curl screenshots test test-locust test-vllm soak-vllm lint bench bench-client bench-simulator bench-quick bench-report bench-arrivals bench-workloads bench-peers bench-programs soak sanitized soak-fuzz clean
+.PHONY: help setup setup-vllm demo demo-vllm browser sshd prometheus curl screenshots test test-locust test-vllm soak-vllm lint bench bench-client bench-simulator bench-quick bench-report bench-arrivals bench-workloads bench-peers bench-programs soak sanitized soak-fuzz clean
 
 help:            ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 25
@@ -53,9 +53,17 @@ browser:         ## install Chromium and its driver for the browser tests
 sshd:            ## install sshd for the ssh tests
 	@PATH="$$PATH:/usr/sbin:/usr/local/sbin" command -v sshd >/dev/null || \
 	if command -v apt-get >/dev/null && test "$$(id -u)" = 0; then \
-		tests/support/install_sshd.sh || echo "make: no sshd for the tests: apt-get install openssh-server failed" >&2; \
+		tests/support/install_daemon.sh openssh-server ssh.service ssh.socket || echo "make: no sshd for the tests: apt-get install openssh-server failed" >&2; \
 	else \
 		echo "make: the ssh tests need sshd: apt-get install openssh-server, or the equivalent" >&2; \
+	fi
+
+prometheus:      ## install Prometheus for the tests of the exported metrics
+	@command -v prometheus >/dev/null && command -v promtool >/dev/null || \
+	if command -v apt-get >/dev/null && test "$$(id -u)" = 0; then \
+		tests/support/install_daemon.sh prometheus prometheus.service || echo "make: no Prometheus for the tests: apt-get install prometheus failed" >&2; \
+	else \
+		echo "make: some tests need Prometheus: apt-get install prometheus, or the package of your system" >&2; \
 	fi
 
 curl:            ## install curl for the simulator tests
@@ -67,7 +75,7 @@ curl:            ## install curl for the simulator tests
 		echo "make: some tests need curl: apt-get install curl, or the equivalent" >&2; \
 	fi
 
-test: $(READY) browser sshd curl  ## run all tests except those with vLLM
+test: $(READY) browser sshd prometheus curl  ## run all tests except those with vLLM
 	PYTHONDONTWRITEBYTECODE= $(BIN)/python tests/side_by_side.py
 
 # Another version of Locust in a separate environment, with the newest gevent that it supports.
@@ -90,7 +98,7 @@ test-vllm: $(READY) setup-vllm  ## run the tests with vLLM on the CPU
 screenshots: $(READY) browser  ## generate the screenshots of the README
 	PYTHONPATH=tests/support $(BIN)/python docs/screenshots.py
 
-soak: $(READY) browser sshd curl  ## run the long tests: long streams, long runs, many random examples, fuzzing
+soak: $(READY) browser sshd prometheus curl  ## run the long tests: long streams, long runs, many random examples, fuzzing
 	INFERLOAD_SOAK=1 INFERLOAD_FRESH=1 $(BIN)/python -m pytest -m "not vllm" tests/e2e/faults/test_e2e_stop.py tests/unit/simulator/test_simulator.py
 	$(BIN)/python -m pytest -m "soak and not vllm and not fuzz"
 	@$(MAKE) --no-print-directory soak-fuzz

@@ -164,6 +164,25 @@ RUN_OPTIONS = (
         private=True,
     ),
     RunOption(
+        "--export-metrics",
+        "serve the metrics of the run for Prometheus at http://HOST:PORT/metrics, on the master (default host: 127.0.0.1)",
+        "[HOST:]PORT",
+        private=True,
+    ),
+    RunOption(
+        "--export-traces",
+        "send OpenTelemetry traces of sampled turns to a collector by OTLP/HTTP, and traceparent headers to the server; each "
+        "worker needs its own",
+        "URL",
+        private=True,
+    ),
+    RunOption(
+        "--trace-ratio",
+        "share of turns that are traced, with --export-traces (default: 0.01)",
+        "RATIO",
+        private=True,
+    ),
+    RunOption(
         "--progress-file",
         "append a line of JSON per second of the run: phase, turns started and in flight; for other programs",
         "FILE",

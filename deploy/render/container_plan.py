@@ -22,7 +22,7 @@ from ..variants.variant import Variant
 from ..vllm_cpu.install import VLLM
 
 PORT = 8000
-MASTER_PORT = 5557
+METRICS_PORT = 9646
 LOCUSTFILE = "/opt/inferload/locustfiles/chat.py"
 SCENARIO = "/scenario/scenario.yaml"
 RUNS = "/data/runs"
@@ -36,6 +36,7 @@ class ContainerImages:
     vllm: str = f"vllm/vllm-openai:v{VLLM}"
     inferload: str = f"inferload:{__version__}"
     prometheus: str = "prom/prometheus:v3.5.0"
+    grafana: str = "grafana/grafana:12.1.0"
     dcgm: str = "nvcr.io/nvidia/k8s/dcgm-exporter:4.6.0-4.8.3-distroless"
 
 
@@ -79,6 +80,7 @@ class ContainerPlan:
     def master_command(self, server: str) -> list[str]:
         """Command line of the master of a headless run."""
         options = ["--headless", "--host", server, "--scenario", self.scenario_argument]
+        options += ["--export-metrics", f"0.0.0.0:{METRICS_PORT}"]
         return ["locust", "-f", LOCUSTFILE, *options, "--master", "--expect-workers", str(self.workers)]
 
     def worker_command(self, master: str) -> list[str]:
@@ -95,6 +97,7 @@ class ContainerPlan:
             "server_image": self.server_image,
             "image": self.images.inferload,
             "prometheus_image": self.images.prometheus,
+            "grafana_image": self.images.grafana,
             "dcgm_image": self.images.dcgm,
             "gpus": self.gpus,
             "workers": self.workers,

@@ -81,6 +81,7 @@ class Client:
         self._thread = None if settings.target.scheme == "https" else reader_thread(gevent.get_hub().loop)
         self.parse_queue = ParseQueue(gevent.get_hub().loop, wakes=1 if self._thread is None else _WAKES)
         self._redact = settings.redaction
+        self.endpoint = settings.endpoint
         self.new_answer = ANSWERS[settings.endpoint]
         self._on_turn = on_turn
         self.scan = scanner()

@@ -18,7 +18,9 @@ from inferload.content.data import DataContext
 from inferload.errors import UsageError
 from inferload.locust.adapters.compat import AnyOf
 from inferload.process import run_spec
+from inferload.process.listen_address import ListenAddress
 from inferload.process.settings import ProcessSettings
+from inferload.process.trace_export import TraceExport
 from inferload.process.user_scenarios import LoadedScenario, Program
 from inferload.results import abort_conditions
 from inferload.results.ci import Outputs
@@ -114,6 +116,8 @@ def check(options: Any, program: Program = _ANY_SCENARIO) -> CheckedOptions:
         rundir.check(own.run_dir)
     if own.progress_file is not None:
         _appendable(own.progress_file)
+    if own.export_metrics is not None:
+        own.export_metrics.check_free()
     own.tls.context()
     own.outputs.prepare()
     Sessions(scenario, DataContext(options.scenario)).open()
@@ -144,9 +148,15 @@ def own_settings(options: Any) -> ProcessSettings:
         ),
         max_turns_mb=_max_turns_mb(options.max_turns_mb),
         progress_file=Path(options.progress_file).absolute() if options.progress_file else None,
+        export_metrics=_listen_address("--export-metrics", options.export_metrics),
+        export_traces=TraceExport.parse(options.export_traces, options.trace_ratio),
         outputs=Outputs.of(options),
         origins=_origins(options),
     )
+
+
+def _listen_address(flag: str, text: str) -> ListenAddress | None:
+    return ListenAddress.parse(flag, text) if text else None
 
 
 def _origins(options: Any) -> frozenset[str]:

@@ -14,16 +14,19 @@ from locust import events
 
 from inferload.errors import UsageError
 from inferload.escaping import escaped
-from inferload.locust import options, user_classes, web_page
+from inferload.locust import options, user_classes
 from inferload.locust.adapters import adaptations, compat, logs
 from inferload.locust.options import CheckedOptions
 from inferload.locust.user_classes import program_of
 from inferload.locust.users import InferenceUser
+from inferload.locust.web import page
 from inferload.master.controller import CTRL_C, Controller
+from inferload.process.listen_address import ListenAddress
 from inferload.process.run_spec import LoadOptions, RunOptions
 from inferload.process.settings import ProcessSettings
 from inferload.process.user_scenarios import Program
 from inferload.scenario.overrides import parse_settings
+from inferload.verdict.outcome import USAGE
 from inferload.worker.worker import Worker
 
 logger = logging.getLogger(__name__)
@@ -94,10 +97,12 @@ class _Plugin:
             return
         adaptations.log_differences()
         controller = _begin_master(environment, checked)
+        if own.export_metrics is not None:
+            _export_metrics(controller, own.export_metrics)
         if not hasattr(runner, "clients"):
             environment.inferload_worker = Worker(environment, own)
         if web_ui is not None:
-            web_page.attach(web_ui, controller, own.redaction)
+            page.attach(web_ui, controller, own.redaction)
 
 
 def _begin_worker(environment: Any, own: ProcessSettings, scenario: str | None) -> None:
@@ -160,3 +165,16 @@ def _begin_master(environment: Any, checked: CheckedOptions) -> Controller:
     _on_signals(controller.interrupt)
     logger.debug("controller attached in process %d", os.getpid())
     return controller
+
+
+def _export_metrics(controller: Controller, address: ListenAddress) -> None:
+    from inferload.exporter.exporter import Exporter  # of the master only
+
+    runner = controller.environment.runner
+    exporter = Exporter(lambda: controller.latest, lambda: int(runner.user_count))
+    try:
+        exporter.listen(address)
+    except UsageError as error:
+        print(f"inferload: {escaped(str(error))}", file=sys.stderr)
+        sys.exit(USAGE)
+    controller.before_quit = exporter.wait_for_last_scrape

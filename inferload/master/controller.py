@@ -62,7 +62,9 @@ class Controller:
         self.environment = environment
         self.load_options = load_options
         self.run: MasterRun | None = None
+        self.latest: MasterRun | None = None  # the run, or after its end the last one that was prepared
         self.result: RunResult | None = None
+        self.before_quit: Callable[[], None] = lambda: None  # at the end of a headless process that no signal ends
         self.trouble: str | None = None  # why the last start was refused
         self._own = own
         self._run_options = run_options
@@ -225,6 +227,8 @@ class Controller:
             self._load_begun.set()
             self._idle.set()
         if (self._headless or self._leaving) and not self._shutting_down:
+            if not self._leaving:
+                self.before_quit()
             self._quit()
         elif self._autoquit_s is not None:
             gevent.spawn_later(self._autoquit_s, self._quit_if_idle)
@@ -296,6 +300,7 @@ class Controller:
             run.close()
             rundir.withdraw(path)
             raise
+        self.latest = run
         if not spec.scenario.open_loop and (past := calibration.warning_here(spec.users, len(run.roster))):
             logger.warning("%s", past)
         return run

@@ -71,6 +71,7 @@ def conclude(run: MasterRun, csv_errors: Sequence[str] = ()) -> RunResult:
     written = _write_documents(run, counts, document, load)
     if not written:
         document = _unwritten(folder, document, counts)
+    run.summary = document
     detailed = run.own.details
     _show(terminal_tables.tables(document, load.text) if detailed else brief(document, load.users_or_rate))
     if not written:

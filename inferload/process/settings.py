@@ -8,6 +8,8 @@ from inferload.client.client import ClientSettings, Credentials, TurnTimeouts
 from inferload.client.connection.connect import TlsSettings
 from inferload.client.connection.redaction import Redaction
 from inferload.client.connection.target import Target
+from inferload.process.listen_address import ListenAddress
+from inferload.process.trace_export import TraceExport
 from inferload.results.ci import Outputs
 from inferload.run_options import DEFAULT_MAX_TURNS_MB
 from inferload.scenario import scenario as scenarios
@@ -28,6 +30,8 @@ class ProcessSettings:
     inconclusive: gates.Policy = "warn"  # for a gate whose interval contains its limit
     policy: Policy = field(default_factory=Policy)
     progress_file: Path | None = None
+    export_metrics: ListenAddress | None = None
+    export_traces: TraceExport | None = None
     max_turns_mb: int = DEFAULT_MAX_TURNS_MB  # of turn records that workers on other file systems send
     outputs: Outputs = field(default_factory=Outputs)
     origins: frozenset[str] | None = None  # servers that the key and the headers may be sent to; None: any

@@ -5,7 +5,7 @@ import logging
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import gevent
 import gevent.event
@@ -28,6 +28,7 @@ from inferload.measure.slo import Slo
 from inferload.measure.tally import TallySet
 from inferload.process.messages import Assignment, WorkerReport
 from inferload.process.settings import ProcessSettings
+from inferload.process.trace_export import TraceExport
 from inferload.requests.bodies import Texts
 from inferload.scenario import scenario as scenarios
 from inferload.scenario.schema.arrivals import Closed
@@ -43,6 +44,9 @@ from inferload.worker.turn_writer import TurnWriter, WrittenRecords
 from inferload.workload.arrivals import share
 from inferload.workload.arrivals import stripe as stripe_of
 from inferload.workload.sessions import Sessions
+
+if TYPE_CHECKING:
+    from inferload.worker.turn_tracer import TurnTracer
 
 logger = logging.getLogger(__name__)
 
@@ -130,7 +134,6 @@ class WorkerRun:
         self.folder, self.sender = _folder_and_sender(assignment, own, environment.runner)
         self._windows: tuple[PhaseWindow, ...] = ()
         self._slos = Slos(self.scenario)
-        self._seq = 0
         self._paused_until_ns = self._reported_ns = self._tidied_ns = now_ns()
         self._logged: set[str] = set()  # kinds of failure
         self._errors = FirstErrors()
@@ -143,9 +146,10 @@ class WorkerRun:
             self.folder / rundir.TURNS, assignment.name, self.anchor, assignment.run_id, self.sender
         )
         self._counts = TurnCounts(self._slos, self._turns.extend)
+        self._tracer = None if own.export_traces is None else _tracer(own.export_traces, assignment, self.anchor)
         self._counted: list[TurnResult] = []  # not in Locust's tables yet
         self._news = gevent.event.Event()
-        self._pending = 0
+        self._pending = self._seq = 0
         self._paces_starts = any(client.reader == "python" for client in self._clients)
         self._starting = 0  # turns whose greenlets wait for `await_turn`: a drain waits for them
         self._locust_stats = LocustStats(environment)
@@ -236,6 +240,9 @@ class WorkerRun:
         client = self._clients[self._clients.number_of(session, endpoint)]
         self._latest_ns = max(self._latest_ns, request.planned_ns)
         self.tallies.turn_begun(request.phase, request.class_name, request.step)
+        if self._tracer is not None:
+            headers = (*request.headers, self._tracer.header(request.turn_id))
+            request = msgspec.structs.replace(request, headers=headers)
         return client.start(request)
 
     def hold(self, turn_id: str) -> None:
@@ -286,7 +293,17 @@ class WorkerRun:
                 results, self._windows, self._loop_monitor.pauses if pauses is None else pauses
             )
             self._note_errors(counted)
+            self._trace(self._clients[client].endpoint, counted)
             self._counted += counted
+
+    def _trace(self, endpoint: Endpoint, results: Sequence[TurnResult]) -> None:
+        """Export the spans of turns. An exception does not end the run: they are counted already."""
+        if self._tracer is None:
+            return
+        try:
+            self._tracer.add(endpoint, results)
+        except Exception as error:  # noqa: BLE001  as above
+            self._faults.log(f"up to {len(results)} turns have no span", error)
 
     def _note_errors(self, results: Sequence[TurnResult]) -> None:
         """Record the first error of each class."""
@@ -406,9 +423,20 @@ class WorkerRun:
         gc.enable()
         gc.unfreeze()
 
+    def end_traces(self) -> None:
+        """Send the remaining spans, after `finish`. Blocks."""
+        if self._tracer is not None:
+            self._tracer.close()
+
     def deliver(self) -> str | None:
         """Wait, after `finish`, until the master has every turn. Return the reason if it has not, else None."""
         return self._turns.deliver()
+
+
+def _tracer(export: TraceExport, assignment: Assignment, anchor: Anchor) -> "TurnTracer":
+    from inferload.worker.turn_tracer import TurnTracer  # needs the extra `otel`
+
+    return TurnTracer(export, assignment.run_id, assignment.name, anchor)
 
 
 def _prepare_interpreter() -> None:

@@ -235,3 +235,4 @@ class Worker:
             self._runner.send_message(messages.DRAINED, sender | totals)
             if run.sender is not None:
                 self._runner.send_message(messages.DELIVERED, sender | {"error": run.deliver()})
+            run.end_traces()

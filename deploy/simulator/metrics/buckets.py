@@ -6,17 +6,12 @@ from itertools import pairwise
 from typing import Any
 
 from inferload.errors import UsageError
+from inferload.server_metrics.bucket_bounds import ITL_S, REQUEST_S, TTFT_S
 
-_REQUEST_S = (0.3, 0.5, 0.8, 1, 1.5, 2, 2.5, 5, 10, 15, 20, 30, 40, 50, 60, 120, 240, 480, 960, 1920, 7680)
-_TTFT_S = (
-    *(0.001, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.25, 0.5, 0.75),
-    *(1, 2.5, 5, 7.5, 10, 20, 40, 80, 160, 640, 2560),
-)
-_ITL_S = (0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.75, 1, 2.5, 5, 7.5, 10, 20, 40, 80)
 _DEFAULTS: Mapping[str, tuple[float, ...]] = {
-    "request_latency": _REQUEST_S,
-    "time_to_first_token": _TTFT_S,
-    "inter_token_latency": _ITL_S,
+    "request_latency": REQUEST_S,
+    "time_to_first_token": TTFT_S,
+    "inter_token_latency": ITL_S,
     "iteration_tokens": tuple(2**power for power in range(15) if power not in (1, 2)),
     "request_params_n": (1, 2, 5, 10, 20),
     "request_num_preemptions": (1, 2, 3, 4, 5, 10, 20),

@@ -3,11 +3,11 @@
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
+from inferload.server_metrics.text_format import header, number, pairs
+
 from .engine_metrics import Gauges, Histogram, Metrics
 from .lateness import Lateness
 from .process import ProcessStats
-
-CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,16 +21,6 @@ class CacheInfo:
     cache_dtype: str = "auto"
     user_specified_block_size: bool = False
     max_model_len: int = 0  # 0: unknown
-
-
-def label(text: str) -> str:
-    """Escape a label value."""
-    return text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
-
-
-def number(value: float) -> str:
-    """Format a value for Prometheus."""
-    return repr(float(value))
 
 
 def render(
@@ -76,11 +66,11 @@ class _MetricsPage:
         self.lines: list[str] = []
 
     def gauge(self, name: str, text: str, rows: Iterable[tuple[Mapping[str, str], float]]) -> None:
-        self.lines += _header(name, text, "gauge")
+        self.lines += header(name, "gauge", text)
         self.lines += [f"{name}{_labels(labels)} {number(value)}" for labels, value in rows]
 
     def counter(self, name: str, text: str, rows: list[tuple[dict[str, str], float]]) -> None:
-        self.lines += _header(f"{name}_total", text, "counter")
+        self.lines += header(f"{name}_total", "counter", text)
         self.lines += [f"{name}_total{_labels(labels)} {number(value)}" for labels, value in rows]
         self.created(name, [labels for labels, _value in rows])
 
@@ -92,7 +82,7 @@ class _MetricsPage:
         )
 
     def histogram(self, name: str, text: str, histogram: Histogram, base: Mapping[str, str]) -> None:
-        self.lines += _header(name, text, "histogram")
+        self.lines += header(name, "histogram", text)
         total = 0
         for bound, count in zip((*map(number, histogram.bounds), "+Inf"), histogram.counts, strict=True):
             total += count
@@ -102,11 +92,7 @@ class _MetricsPage:
 
 
 def _labels(labels: Mapping[str, str]) -> str:
-    return "{" + ",".join(f'{name}="{label(labels[name])}"' for name in sorted(labels)) + "}"
-
-
-def _header(name: str, text: str, kind: str) -> list[str]:
-    return [f"# HELP {name} {text}", f"# TYPE {name} {kind}"]
+    return "{" + pairs(dict(sorted(labels.items()))) + "}"
 
 
 def _gauges(page: _MetricsPage, gauges: Gauges, base: Mapping[str, str]) -> None:
@@ -186,5 +172,5 @@ def _process(process: ProcessStats) -> list[str]:
     )
     lines: list[str] = []
     for name, kind, value in rows:
-        lines += [*_header(name, "Server process.", kind), f"{name} {number(value)}"]
+        lines += [*header(name, kind, "Server process."), f"{name} {number(value)}"]
     return lines

@@ -7,10 +7,11 @@ import traceback
 from collections.abc import Callable
 
 from inferload.measure import clock
+from inferload.server_metrics.text_format import CONTENT_TYPE
 
 from ..engine.chaos import Chaos, ChaosError, Faults, parse_plan
 from ..engine.engine import Engine
-from ..metrics.exposition import CONTENT_TYPE, render
+from ..metrics.exposition import render
 from ..metrics.process import cpu_wait_s, process_now
 from ..protocol.errors import ApiError, NoRoute, error_document, invalid
 from ..protocol.http import HttpReply, HttpRequest, json_reply, reply_bytes

@@ -97,6 +97,7 @@ class MasterRun:
         self.salt = (
             spec.scenario.cache.salt or self.run_id
         )  # separates its prompts from those of other runs in prefix caches
+        self.summary: Mapping[str, Any] | None = None  # document of summary.json, at the end
         self.marks = Marks(directory.path / rundir.MARKS, self.anchor, own.redaction)
         self.totals = ReportTotals()
         self._names = BoundedNames(preflight.sessions.classes)

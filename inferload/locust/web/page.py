@@ -98,7 +98,7 @@ def _after(controller: Controller, response: Response, base: str) -> Response:
 
 
 def _script() -> Response:
-    return Response(files("inferload.locust").joinpath(_SCRIPT).read_text("utf-8"), mimetype="text/javascript")
+    return Response(files("inferload.locust.web").joinpath(_SCRIPT).read_text("utf-8"), mimetype="text/javascript")
 
 
 def form_values(controller: Controller) -> dict[str, Any]:

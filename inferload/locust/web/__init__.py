@@ -1,0 +1,1 @@
+"""Pages and scripts that extend Locust's web UI."""
