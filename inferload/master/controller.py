@@ -41,6 +41,7 @@ _LEVELS: dict[State, int] = {
     "suspect": logging.WARNING,
     "passed": logging.INFO,
 }
+_LOAD_BEGINS_S = 30.0
 _MAX_REASONS = 3  # lines of failures and reasons at the end of the log; with report and outcome its last five lines
 
 
@@ -193,7 +194,10 @@ class Controller:
         self._admitted = spec, preflight(spec, self._own)
 
     def rerun(self, manifest: Mapping[str, Any], seed: int | None) -> None:
-        """Begin a run like an earlier one. `seed`: None: that of the run. UsageError if no run is possible now."""
+        """Begin a run like an earlier one, and wait for its load, since Locust's page follows only a run with load.
+
+        `seed`: None: that of the run. UsageError if no run is possible now.
+        """
         self._refuse_second_run()
         if self.environment.shape_class is not None:
             raise UsageError("a LoadTestShape sets the load of this process; start it from the page")
@@ -202,6 +206,9 @@ class Controller:
         self._refuse_second_run()  # one may have begun during the preflight
         self._user_classes, self.environment.host = None, spec.target.url
         self._begin(spec)
+        self._load_begun.wait(_LOAD_BEGINS_S)
+        if self.trouble is not None:
+            raise UsageError(self.trouble)
 
     def _refuse_second_run(self) -> None:
         if self.under_way:

@@ -95,7 +95,7 @@ def listed(path: Path) -> ListedRun:
         name=path.name,
         started_at=str(manifest.get("started_at") or ""),
         scenario=str(_at(manifest, "scenario", "name") or ""),
-        server=f"{model} ({engine})",
+        server=model if model == engine else f"{model} ({engine})",
         state=state,
         headline=headline,
         figures=tuple(_figure(summary, keys) for keys in FIGURES.values()),

@@ -37,7 +37,10 @@ _DOWNLOADED = (rundir.TIMELINE,)
 _COMPRESSED = (".parquet",)
 _UNFINISHED = (".tmp", ".part")
 # Names and figures of run files are untrusted: no script runs in the list.
-_POLICY = "default-src 'none'; style-src 'unsafe-inline'; form-action 'self'; frame-ancestors 'self'; base-uri 'none'"
+_POLICY = (
+    "default-src 'none'; style-src 'unsafe-inline'; img-src data:; form-action 'self'; frame-ancestors 'self'; "
+    "base-uri 'none'"
+)
 
 
 class _Refusal(Exception):
