@@ -12,7 +12,6 @@ import gevent
 
 from inferload.master.lifecycle.run import MasterRun
 from inferload.measure.clock import NS_PER_S, now_ns
-from inferload.results.live_display import Course, frame
 from inferload.results.progress_lines import Snapshot, lines
 from inferload.results.summary import figures_of
 from inferload.server_metrics import gate_metrics
@@ -28,6 +27,8 @@ _PERIOD_S = 1.0
 class LiveStatus:
     """Status lines of a run, from its preparation to its end."""
 
+    _styled = False  # with escape codes
+
     def __init__(self, run: MasterRun, status: StatusLines) -> None:
         self._run = run
         self._status = status
@@ -41,21 +42,30 @@ class LiveStatus:
 
     def _show(self) -> None:
         while True:
-            self._status.draw(lines(snapshot(self._run), self._status.width()))
+            self._status.draw(self._lines(), styled=self._styled)
             gevent.sleep(_PERIOD_S)
+
+    def _lines(self) -> list[str]:
+        return lines(snapshot(self._run), self._status.width())
 
 
 class LiveFigures(LiveStatus):
     """Frames of --live in place of the status lines: the outcome so far, figures and their course."""
 
-    def _show(self) -> None:
-        course = Course()
-        while True:
-            now = snapshot(self._run)
-            course.add(now)
-            lines = frame(now, course, gates_so_far(self._run), self._status.width())
-            self._status.draw(lines[: self._status.height()], styled=True)
-            gevent.sleep(_PERIOD_S)
+    _styled = True
+
+    def __init__(self, run: MasterRun, status: StatusLines) -> None:
+        from inferload.results import live_display  # slow import
+
+        self._display, self._course = live_display, live_display.Course()
+        live_display.frame(snapshot(run), self._course, (), status.width())  # the first frame is slow
+        super().__init__(run, status)
+
+    def _lines(self) -> list[str]:
+        now = snapshot(self._run)
+        self._course.add(now)
+        frame = self._display.frame(now, self._course, gates_so_far(self._run), self._status.width())
+        return frame[: self._status.height()]
 
 
 class ProgressFile:

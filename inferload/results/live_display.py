@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import functools
 import io
 from collections import deque
 from collections.abc import Sequence
 
 from rich.console import Console
-from rich.table import Table
 from rich.text import Text
 
 from inferload.escaping import escaped
@@ -43,18 +43,23 @@ class Course:
 
 def frame(now: Snapshot, course: Course, gates: Sequence[GateResult], width: int) -> list[str]:
     """Return lines with escape codes of at most `width` columns."""
-    table = Table.grid(padding=(0, 2, 0, 0))
-    for justify in ("left", "right", "left", "left"):
-        table.add_column(justify=justify, no_wrap=True)
-    for name, samples in course.samples.items():
-        table.add_row(name, *_cells(name, samples, max(1, min(SPAN, width - _REST))))
-    console = Console(file=io.StringIO(), width=width, force_terminal=True, highlight=False)
-    with console.capture() as capture:
-        for line in lines(now, width):
-            console.print(Text(line), no_wrap=True, overflow="ellipsis")
-        console.print(_outcome(now, gates), no_wrap=True, overflow="ellipsis")
-        console.print(table)
-    return capture.get().splitlines()
+    columns = max(1, min(SPAN, width - _REST))
+    rows = [_row(name, samples, columns) for name, samples in course.samples.items()]
+    texts = [*map(Text, lines(now, width)), _outcome(now, gates), *rows]
+    for text in texts:
+        text.truncate(width, overflow="ellipsis")
+    return [_rendered(text) for text in texts]
+
+
+def _rendered(text: Text) -> str:
+    """Return a line with escape codes. Segments, not `Console.print`: a frame must not delay the load of its process."""
+    return "".join(part.style.render(part.text) if part.style else part.text for part in text.render(_console()))
+
+
+@functools.cache
+def _console() -> Console:
+    """Return the console that resolves styles; its creation takes longer than a frame."""
+    return Console(file=io.StringIO(), force_terminal=True)
 
 
 def sparkline(samples: Sequence[float | None], columns: int) -> str:
@@ -68,18 +73,14 @@ def _height(value: float, largest: float) -> int:
     return 0 if largest <= 0 else min(len(_BARS) - 1, max(0, int(value / largest * len(_BARS))))
 
 
-def _cells(name: str, samples: Sequence[float | None], columns: int) -> tuple[Text, Text, Text]:
+def _row(name: str, samples: Sequence[float | None], columns: int) -> Text:
+    """Return name, current value, sparkline, and the least and the largest value in it."""
     form = percent if name == "KV cache" else short
     known = [value for value in list(samples)[-columns:] if value is not None]
-    if not known:
-        return Text("-"), Text(), Text()
-    extent = f"{form(min(known))} to {form(max(known))}"
-    now = samples[-1]
-    return (
-        Text("-" if now is None else form(now), "bold"),
-        Text(sparkline(samples, columns), "cyan"),
-        Text(extent, "dim"),
-    )
+    now = "-" if samples[-1] is None else form(samples[-1])
+    extent = f"{form(min(known))} to {form(max(known))}" if known else ""
+    line = f"{sparkline(samples, columns):<{columns}}"
+    return Text.assemble(f"{name:<12}", (f"{now:>9}", "bold"), "  ", (line, "cyan"), "  ", (extent, "dim"))
 
 
 def _outcome(now: Snapshot, gates: Sequence[GateResult]) -> Text:
@@ -90,7 +91,7 @@ def _outcome(now: Snapshot, gates: Sequence[GateResult]) -> Text:
     if now.failed:
         facts.append(f"{plural(now.failed, 'turn')} failed")
     failed = bool(failing) if gates else bool(now.failed)
-    state, style = ("failing so far", "bold red") if failed else ("no failure so far", "green")
+    state, style = ("failing so far", "bold red") if failed else ("passing so far", "green")
     if now.lost and not failed:
         state, style = "workers lost", "bold yellow"
     return Text.assemble((state, style), escaped("".join(f" · {fact}" for fact in facts)))
