@@ -28,6 +28,7 @@ class ListedRun:
     server: str
     state: str
     headline: str
+    invalid: bool  # measurement: its figures are marked
     figures: tuple[str, ...]
 
 
@@ -98,6 +99,7 @@ def listed(path: Path) -> ListedRun:
         server=model if model == engine else f"{model} ({engine})",
         state=state,
         headline=headline,
+        invalid=_at(summary, "verdict", "measurement") == "invalid",
         figures=tuple(_figure(summary, keys) for keys in FIGURES.values()),
     )
 

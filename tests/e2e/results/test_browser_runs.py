@@ -101,7 +101,7 @@ def test_report_list_rerun_and_comparison(page: LocustPage, browser: Browser, tm
     for path, row in zip((second, first), rows, strict=True):
         summary = locust_process.summary_of(path)
         latency, turns = summary["latency"], summary["turns"]["by_phase"]["all"]
-        shown = {name: text.removesuffix(" ~") for name, text in row.items()}
+        shown = {name: text.strip("()").removesuffix(" ~") for name, text in row.items()}
         assert shown == {
             "TTFT p50, ms": short(latency["ttft_ms"]["p50"]),
             "TTFT p99, ms": short(latency["ttft_ms"]["p99"]),

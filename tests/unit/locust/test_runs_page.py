@@ -123,6 +123,14 @@ def test_the_list_has_the_key_figures(controller: Controller, client: FlaskClien
     assert synthetic_run.MANIFEST["scenario"]["name"] in row["run"]
 
 
+def test_figures_of_an_invalid_measurement_are_marked(controller: Controller, client: FlaskClient) -> None:
+    summary = copy.deepcopy(synthetic_run.SUMMARY)
+    summary["verdict"]["measurement"] = "invalid"
+    write(controller, "one", summary=summary)
+    _head, row = Cells(client.get("/inferload/runs").text).rows
+    assert row[2:8] == ["(100.2)", "-", "(20)", "(38)", "(81.67)", "1"]
+
+
 def test_an_empty_folder_and_no_folder(controller: Controller, client: FlaskClient) -> None:
     assert "No run yet" in client.get("/inferload/runs").text
     controller.runs_folder.rmdir()
