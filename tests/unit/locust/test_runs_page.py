@@ -128,7 +128,7 @@ def test_figures_of_an_invalid_measurement_are_marked(controller: Controller, cl
     summary["verdict"]["measurement"] = "invalid"
     write(controller, "one", summary=summary)
     _head, row = Cells(client.get("/inferload/runs").text).rows
-    assert row[2:8] == ["(100.2)", "-", "(20)", "(38)", "(81.67)", "1"]
+    assert row[2:8] == ["(100.2)", "-", "(20)", "(38 ~)", "(81.67)", "1"]
 
 
 def test_an_empty_folder_and_no_folder(controller: Controller, client: FlaskClient) -> None:
