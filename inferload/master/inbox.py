@@ -6,7 +6,7 @@ from typing import Any
 from inferload.locust.adapters import compat
 from inferload.master.lifecycle.run import MasterRun
 from inferload.process import messages
-from inferload.process.messages import Report
+from inferload.process.messages import WorkerReport
 
 
 def register_handlers(runner: Any, current: Callable[[], MasterRun | None]) -> None:
@@ -22,7 +22,7 @@ def register_handlers(runner: Any, current: Callable[[], MasterRun | None]) -> N
 
     register(messages.PONG, _pong)
     register(messages.READY, _of_member(lambda run, data: run.on_ready(data)))
-    register(messages.REPORT, _of_member(lambda run, data: run.on_report(Report.from_wire(data))))
+    register(messages.REPORT, _of_member(lambda run, data: run.on_report(WorkerReport.from_wire(data))))
     register(messages.DRAINED, _of_member(lambda run, data: run.on_drained(data)))
     register(messages.SPENT, _of_member(lambda run, data: run.on_spent(data)))
     register(messages.TURNS, _of_member(lambda run, data: run.on_turns(data)))

@@ -5,8 +5,7 @@ from typing import Any
 import msgspec
 
 from inferload.client.answers.number_bounds import UNDECODABLE, refusal
-from inferload.client.answers.stream_answer import DONE, StreamAnswer
-from inferload.client.answers.tool_calls import ToolCalls
+from inferload.client.answers.stream_answer import DONE, StreamAnswer, ToolCalls
 from inferload.measure.record import Failure
 
 

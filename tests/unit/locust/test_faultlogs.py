@@ -6,7 +6,7 @@ import traceback
 import pytest
 from locust.event import EventHook
 
-from inferload.locust.adapters.fault_logs import FirstOfEach
+from inferload.locust.adapters.logs import FirstOfEach
 from inferload.requests.calls import CallError
 
 
