@@ -107,6 +107,12 @@ RUN_OPTIONS = (
         "--details", "print all tables at the end of the run instead of the short summary", switch=True, private=True
     ),
     RunOption(
+        "--live",
+        "show outcome so far, key figures and their course on the terminal during a headless run",
+        switch=True,
+        private=True,
+    ),
+    RunOption(
         "--on-stop",
         "on Ctrl-C, SIGTERM or SIGHUP before the planned end of the run: exit code 130 or 143, or the usual one (default: fail)",
         choices=("fail", "pass"),

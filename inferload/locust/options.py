@@ -100,6 +100,8 @@ def check(options: Any, program: Program = _ANY_SCENARIO) -> CheckedOptions:
     metrics_urls(options.metrics_url)
     if options.worker:
         return CheckedOptions(own, loaded)
+    if options.live and not options.headless:
+        raise UsageError("--live: only for a headless run; the web UI shows this one")
     abort_on(options.abort_on)
     run_spec.more_gates(scenario, options.gate or ())
     if options.only:
@@ -140,6 +142,7 @@ def own_settings(options: Any) -> ProcessSettings:
         run_dir=Path(options.run_dir).absolute() if options.run_dir else None,
         report=not options.no_report,
         details=options.details,
+        live=options.live,
         inconclusive=options.inconclusive,
         policy=Policy(
             on_invalid_warns=options.on_invalid == "warn",

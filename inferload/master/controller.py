@@ -4,7 +4,7 @@ The web UI, --headless, --autostart and the keyboard all call `runner.start` and
 """
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -24,6 +24,7 @@ from inferload.master.finish import RunResult
 from inferload.master.lifecycle import cache_passes, worker_setup
 from inferload.master.lifecycle.preflight import Preflight, preflight
 from inferload.master.lifecycle.run import MasterRun, RunDirectory
+from inferload.process.rerun import repeated
 from inferload.process.run_spec import FormValues, LoadOptions, RunOptions, RunSpec, resolve
 from inferload.process.settings import ProcessSettings
 from inferload.results import ci
@@ -39,6 +40,7 @@ _LEVELS: dict[State, int] = {
     "suspect": logging.WARNING,
     "passed": logging.INFO,
 }
+_LOAD_BEGINS_S = 30.0
 _MAX_REASONS = 3  # lines of failures and reasons at the end of the log; with report and outcome its last five lines
 
 
@@ -132,6 +134,11 @@ class Controller:
         self.finish("the end of the process")
 
     @property
+    def runs_folder(self) -> Path:
+        """Folder of the run directories of this process."""
+        return Path("runs").absolute() if self._own.run_dir is None else self._own.run_dir.parent
+
+    @property
     def under_way(self) -> bool:
         """True during a run, from the beginning of its preparation on."""
         return self.preparing or self.run is not None
@@ -179,11 +186,34 @@ class Controller:
         """Resolve options and check the server before a run begins; UsageError if no run is possible."""
         self.trouble = None
         try:
-            spec = resolve(run_options)
-            self._admitted = spec, preflight(spec, self._own)
+            self._admit(resolve(run_options))
         except UsageError as error:
             self.trouble = str(error)
             raise
+
+    def _admit(self, spec: RunSpec) -> None:
+        self._admitted = spec, preflight(spec, self._own)
+
+    def rerun(self, manifest: Mapping[str, Any], seed: int | None) -> None:
+        """Begin a run like an earlier one, and wait for its load, since Locust's page follows only a run with load.
+
+        `seed`: None: that of the run. UsageError if no run is possible now.
+        """
+        self._refuse_second_run()
+        if self.environment.shape_class is not None:
+            raise UsageError("a LoadTestShape sets the load of this process; start it from the page")
+        spec = repeated(manifest, self._run_options().program, seed)
+        self._admit(spec)
+        self._refuse_second_run()  # one may have begun during the preflight
+        self._user_classes, self.environment.host = None, spec.target.url
+        self._begin(spec)
+        self._load_begun.wait(_LOAD_BEGINS_S)
+        if self.trouble is not None:
+            raise UsageError(self.trouble)
+
+    def _refuse_second_run(self) -> None:
+        if self.under_way:
+            raise UsageError("a run is under way; wait for its end")
 
     def form_values(self, scenario: str) -> FormValues:
         """Return the values of the start form for a scenario; UsageError if it cannot be loaded."""
@@ -274,7 +304,7 @@ class Controller:
 
     def _path(self, spec: RunSpec, todo: Sequence[cache_passes.CachePass]) -> Path:
         """Return the run directory. UsageError if it, or that of another pass, is not free."""
-        path = self._own.run_dir or (Path("runs") / rundir.default_name(spec.scenario.name)).absolute()
+        path = self._own.run_dir or self.runs_folder / rundir.default_name(spec.scenario.name)
         if not self._headless:
             path = rundir.next_free(path)
         for current in todo:

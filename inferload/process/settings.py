@@ -27,6 +27,7 @@ class ProcessSettings:
     run_dir: Path | None
     report: bool = True  # write the report's pages at the end of a run
     details: bool = False  # print all tables of a run at its end
+    live: bool = False  # show figures and their course on the terminal during a headless run
     inconclusive: gates.Policy = "warn"  # for a gate whose interval contains its limit
     policy: Policy = field(default_factory=Policy)
     progress_file: Path | None = None

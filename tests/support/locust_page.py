@@ -16,7 +16,10 @@ _TABLE = (
     "return [...document.querySelectorAll('table tr')].map(row => [...row.cells].map(cell => cell.innerText.trim()))"
 )
 _HEADER = "return document.querySelector('header').innerText.split('\\n').map(text => text.trim()).filter(text => text)"
-_LINE = "const line = document.getElementById('inferload-line'); return line && line.style.display !== 'none' ? line.innerText : ''"
+_LINE = """
+const line = document.getElementById('inferload-line');
+return line && line.style.display !== 'none' ? line.firstChild.innerText : ''
+"""
 
 
 class LocustPage:

@@ -12,6 +12,7 @@ from inferload.client.connection.redaction import Redaction, without_userinfo
 from inferload.errors import UsageError
 from inferload.escaping import escaped
 from inferload.locust.adapters import compat
+from inferload.locust.web.runs import RunPages
 from inferload.master.controller import Controller
 from inferload.measure.clock import wall_ns
 
@@ -31,6 +32,7 @@ def attach(web_ui: Any, controller: Controller, redaction: Redaction) -> None:
     app.add_url_rule(f"{base}/inferload/{_SCRIPT}", "inferload_script", guarded(_script))
     app.add_url_rule(f"{base}/inferload/status", "inferload_status", guarded(lambda: jsonify(status(controller))))
     app.add_url_rule(f"{base}/inferload/form", "inferload_form", guarded(lambda: jsonify(form_values(controller))))
+    RunPages(controller, base).add_to(app, guarded)
 
 
 def _refuse_other_origins() -> tuple[Response, int] | None:
@@ -153,6 +155,7 @@ def status(controller: Controller) -> dict[str, Any]:
     elif result is not None:
         state |= {
             "run_dir": str(result.run_dir),
+            "run_name": result.run_dir.name,
             "outcome": result.judged.state,
             "headline": result.judged.headline,
             "measurement": result.measurement,
