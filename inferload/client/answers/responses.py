@@ -57,6 +57,7 @@ class ResponsesAnswer(TypedAnswer):
 
     __slots__ = ()
 
+    end_marker = "response.completed"
     receipts = frozenset({"response.created", "response.queued", "response.in_progress"})
     decoder = msgspec.json.Decoder(_ResponsesEvent)
 

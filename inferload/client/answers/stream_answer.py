@@ -119,6 +119,8 @@ class StreamAnswer:
         "uncounted",
     )
 
+    end_marker = "[DONE]"
+
     def __init__(self) -> None:
         self.event_ns = array("q")  # times of the output events
         self.event_tokens = array("i")  # increase of the server's running token count with each of them
@@ -236,7 +238,7 @@ class StreamAnswer:
             self.detail = f"the server aborted the answer: finish_reason {self.finish_reason}"
         if self.failure is None and not (self.closed or (reply_complete and self.finish_reason)):
             self.failure = Failure.CUT
-            self.detail = "the stream ended without [DONE] or a finish reason"
+            self.detail = f"the stream ended without {self.end_marker} or a finish reason"
         if self.failure is None and not self.event_ns:
             self.failure = Failure.EMPTY
             self.detail = "a complete stream without output tokens"

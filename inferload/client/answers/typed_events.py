@@ -10,6 +10,13 @@ from inferload.client.answers.tool_calls import ToolCalls
 from inferload.measure.record import Failure
 
 
+class _UntypedError(msgspec.Struct):
+    error: Any = None
+
+
+_decode_untyped = msgspec.json.Decoder(_UntypedError).decode
+
+
 class TypedAnswer(StreamAnswer):
     """Answer whose events have types. There is no running token count: every event with output counts.
 
@@ -40,11 +47,22 @@ class TypedAnswer(StreamAnswer):
         try:
             event = self.decoder.decode(data)
         except UNDECODABLE as error:
-            self._fail(Failure.BAD_EVENT, refusal(error, data))
+            self._fail_undecodable(error, data)
             return
         if event.type not in self.receipts or self.last_event_ns is not None:
             self.last_event_ns = at_ns
         self.typed(event, at_ns, data)
+
+    def _fail_undecodable(self, error: Exception, data: bytes) -> None:
+        """Set the failure of an event that is not one of the endpoint: SERVER_ERROR for `{"error": ...}` without a type."""
+        try:
+            untyped = _decode_untyped(data).error is not None
+        except UNDECODABLE:
+            untyped = False
+        if untyped:
+            self._fail(Failure.SERVER_ERROR, data)
+        else:
+            self._fail(Failure.BAD_EVENT, refusal(error, data))
 
     def typed(self, event: Any, at_ns: int, data: bytes) -> None:
         """Process one decoded event."""

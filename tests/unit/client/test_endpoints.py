@@ -248,13 +248,23 @@ def test_a_streamed_message() -> None:
     assert (answer.finish_reason, answer.request_id) == ("tool_calls", "msg_1")
 
 
-@pytest.mark.parametrize(("endpoint", "whole"), [("responses", RESPONSES), ("messages", MESSAGES)])
-def test_a_stream_without_its_end_is_cut(endpoint: Endpoint, whole: list[dict[str, Any]]) -> None:
+@pytest.mark.parametrize(
+    ("endpoint", "whole", "end_marker"),
+    [("responses", RESPONSES, "response.completed"), ("messages", MESSAGES, "message_stop")],
+)
+def test_a_stream_without_its_end_is_cut(endpoint: Endpoint, whole: list[dict[str, Any]], end_marker: str) -> None:
     last_but_one = -1 if endpoint == "responses" else -2
     answer = ANSWERS[endpoint]()
     answer.events([json.dumps(one).encode() for one in whole[:last_but_one]], [0] * len(whole[:last_but_one]))
     answer.conclude(reply_complete=True)
     assert answer.failure is Failure.CUT
+    assert f"ended without {end_marker} " in answer.detail
+
+
+def test_a_chat_stream_without_its_end_is_cut() -> None:
+    answer = read("chat", {"choices": [{"delta": {"content": "So"}}]})
+    assert answer.failure is Failure.CUT
+    assert "ended without [DONE] " in answer.detail
 
 
 @pytest.mark.parametrize(("endpoint", "whole"), [("responses", RESPONSES), ("messages", MESSAGES)])
@@ -277,6 +287,7 @@ def test_a_receipt_is_no_sign_of_an_answer(endpoint: Endpoint, whole: list[dict[
             "no memory",
         ),
         ("responses", {"type": "error", "code": "500", "message": "broken"}, "server_error", "broken"),
+        ("responses", {"error": {"message": "out of memory", "code": 500}}, "server_error", "out of memory"),
         ("responses", {"choices": []}, "bad_event", "choices"),
         (
             "messages",
@@ -284,7 +295,9 @@ def test_a_receipt_is_no_sign_of_an_answer(endpoint: Endpoint, whole: list[dict[
             "server_error",
             "broken",
         ),
-        ("messages", {"type": "message_start", "message": 3}, "bad_event", "message_start"),
+        ("messages", {"error": {"message": "out of memory", "code": 500}}, "server_error", "out of memory"),
+        ("messages", {"error": None}, "bad_event", "error"),
+        ("messages", {"type": "message_start", "message": 3, "error": None}, "bad_event", "message_start"),
     ],
 )
 def test_errors_within_the_stream(endpoint: Endpoint, event: dict[str, Any], failure: str, says: str) -> None:
