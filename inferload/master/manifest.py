@@ -99,7 +99,9 @@ def manifest(run: MasterRun, counts: dict[str, Any] | None) -> dict[str, Any]:
         ],
         "model": ", ".join(models_of(run.spec, run.preflight)),
         "models": list(facts.models),
-        "endpoint": spec.scenario.request.endpoint,
+        "endpoint": None
+        if spec.scenario.of_tasks
+        else spec.scenario.request.endpoint,  # each call of a task chooses it
         "engine": run.preflight.engine,
         "variant": _variant(spec.target.url),
         "max_model_len": facts.max_model_len,

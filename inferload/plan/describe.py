@@ -207,7 +207,7 @@ def _request(scenario: Scenario, sample: Expected) -> list[str]:
 
 
 _ENDPOINT: Mapping[str, Sequence[str]] = {
-    "completions": ("sent to /completions: texts joined by blank lines, without a chat template",),
+    "completions": ("sent to /completions: answers follow their prompts directly, without a chat template",),
     "responses": ("sent to /responses",),
     "messages": ("sent to /messages, which cannot force a length",),
 }
