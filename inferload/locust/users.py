@@ -94,12 +94,12 @@ class InferenceUser(User):
         return self._one_turn("completions", prompt, options)
 
     @overload
-    def responses(self, given: Messages, *, catch_response: Literal[True], **options: Any) -> CaughtReply: ...
+    def responses(self, input_: Messages, *, catch_response: Literal[True], **options: Any) -> CaughtReply: ...
     @overload
-    def responses(self, given: Messages, **options: Any) -> Reply: ...
-    def responses(self, given: Messages, **options: Any) -> Reply | CaughtReply:
-        """Send one turn to /responses. `given`: the API's input, a text or a list of items."""
-        return self._one_turn("responses", given, options)
+    def responses(self, input_: Messages, **options: Any) -> Reply: ...
+    def responses(self, input_: Messages, **options: Any) -> Reply | CaughtReply:
+        """Send one turn to /responses. `input_`: the API's input, a text or a list of items."""
+        return self._one_turn("responses", input_, options)
 
     @overload
     def messages(self, messages: Messages, *, catch_response: Literal[True], **options: Any) -> CaughtReply: ...

@@ -92,7 +92,7 @@ def _preflight(spec: RunSpec, own: ProcessSettings) -> Preflight:
         try:
             vocabulary = calibrate(tokenizer_of(settings))
             data = _data(spec, opened, tokenizer_of(settings))
-            if spec.scenario.request.endpoint != "completions":
+            if ENDPOINTS[spec.scenario.request.endpoint].chat_template:
                 template = measure(chat_tokenizer(settings))
         except FetchError as error:
             logger.warning("%s: /tokenize failed (%s): prompt lengths are approximate", spec.target.url, error)

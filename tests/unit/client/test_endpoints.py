@@ -1,8 +1,8 @@
 """Every endpoint: what is sent to it, and what its event stream is read as."""
 
 import json
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import Any, get_args
 
 import pytest
 from hypothesis import given
@@ -14,7 +14,10 @@ from inferload.content.messages import Message, Piece, Role, ToolCall
 from inferload.content.prompts import approximate
 from inferload.content.script import Ask
 from inferload.measure.record import Failure
+from inferload.plan import describe
+from inferload.requests import call_checks, calls
 from inferload.requests.bodies import BodySettings, BodyWriter, Isolation, Texts
+from inferload.requests.dialects import DIALECTS
 from inferload.scenario.files.mistakes import ScenarioError
 from inferload.scenario.scenario import RequestOptions, from_text
 from inferload.scenario.schema.endpoints import ENDPOINTS, Endpoint
@@ -106,6 +109,22 @@ def test_a_later_prompt_begins_with_the_one_before_and_its_answer(turns: list[tu
 def test_a_prompt_carries_no_images() -> None:
     with pytest.raises(ValueError, match="does not support images"):
         written("completions", *CONVERSATION)
+
+
+@pytest.mark.parametrize(
+    "table",
+    [
+        ANSWERS,
+        call_checks.CONTEXT_CHECKS,
+        call_checks.FIELDS,
+        calls._CONTEXT,
+        calls.METHODS,
+        describe._ENDPOINT,
+        DIALECTS,
+    ],
+)
+def test_each_table_has_all_endpoints(table: Mapping[Endpoint, Any]) -> None:
+    assert list(table) == list(ENDPOINTS) == list(get_args(Endpoint))
 
 
 SCENARIO = """\

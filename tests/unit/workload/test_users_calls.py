@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from inferload.errors import UsageError
 from inferload.measure.clock import NS_PER_S, now_ns
 from inferload.measure.record import PhaseWindow
-from inferload.requests.calls import FIELDS, METHODS, OWN, CallError, call_of, check_conversation
+from inferload.requests.call_checks import FIELDS, OWN, CallError
+from inferload.requests.calls import METHODS, call_of, check_conversation
 from inferload.scenario.scenario import RequestOptions
 from inferload.scenario.schema.endpoints import Endpoint
 from inferload.worker.user_turns import TaskSession
