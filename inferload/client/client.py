@@ -6,10 +6,11 @@ from dataclasses import dataclass, field
 import gevent
 import msgspec
 
+from inferload.client.answers.answer import Answer
+from inferload.client.answers.chat import ChatAnswer
 from inferload.client.answers.event_stream import scanner
 from inferload.client.answers.messages import MessagesAnswer
 from inferload.client.answers.responses import ResponsesAnswer
-from inferload.client.answers.stream_answer import StreamAnswer
 from inferload.client.connection import reader_choice
 from inferload.client.connection.connect import Dialer, TlsSettings, reader_thread
 from inferload.client.connection.deferred_parser import ParseQueue
@@ -25,9 +26,9 @@ from inferload.scenario.schema.endpoints import ENDPOINTS, Endpoint
 __all__ = ["Client", "ClientSettings", "Credentials", "TurnTimeouts", "standing_headers"]
 
 # Parser of the event stream of each endpoint.
-ANSWERS: Mapping[Endpoint, Callable[[], StreamAnswer]] = {
-    "chat": StreamAnswer,
-    "completions": StreamAnswer,
+ANSWERS: Mapping[Endpoint, Callable[[], Answer]] = {
+    "chat": ChatAnswer,
+    "completions": ChatAnswer,
     "responses": ResponsesAnswer,
     "messages": MessagesAnswer,
 }

@@ -4,8 +4,8 @@ from typing import Any
 
 import msgspec
 
+from inferload.client.answers.answer import DONE, Answer
 from inferload.client.answers.number_bounds import UNDECODABLE, refusal
-from inferload.client.answers.stream_answer import DONE, StreamAnswer
 from inferload.client.answers.tool_calls import ToolCalls
 from inferload.measure.record import Failure
 
@@ -17,7 +17,7 @@ class _UntypedError(msgspec.Struct):
 _decode_untyped = msgspec.json.Decoder(_UntypedError).decode
 
 
-class TypedAnswer(StreamAnswer):
+class TypedAnswer(Answer):
     """Answer whose events have types. There is no running token count: every event with output counts.
 
     `receipts`: types of events that acknowledge the request. They are first events, but do not end the first-event timeout.
@@ -27,15 +27,6 @@ class TypedAnswer(StreamAnswer):
 
     receipts: frozenset[str] = frozenset()
     decoder: msgspec.json.Decoder[Any]
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.uncounted = True
-
-    def events(self, data: list[bytes], at_ns: list[int]) -> None:
-        """Process the data of several events in order, each with the time of its last byte."""
-        for event, event_ns in zip(data, at_ns, strict=True):
-            self.event(event, event_ns)
 
     def event(self, data: bytes, at_ns: int) -> None:
         """Process the data of one event. `at_ns`: time of its last byte."""
@@ -67,9 +58,6 @@ class TypedAnswer(StreamAnswer):
     def typed(self, event: Any, at_ns: int, data: bytes) -> None:
         """Process one decoded event."""
         raise NotImplementedError
-
-    def template_of(self, data: bytes) -> None:
-        """Return None: events of these streams differ in more than one text (they are numbered)."""
 
     def add_text(self, text: str | None, at_ns: int) -> None:
         """Add visible text, if any."""

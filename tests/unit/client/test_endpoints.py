@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from inferload.client.answers.stream_answer import StreamAnswer
+from inferload.client.answers.answer import Answer
 from inferload.client.client import ANSWERS
 from inferload.content.messages import Message, Piece, Role, ToolCall
 from inferload.content.prompts import approximate
@@ -166,7 +166,7 @@ def test_lengths_are_forced_where_that_can_be() -> None:
 # -- answers
 
 
-def read(endpoint: Endpoint, *documents: dict[str, Any]) -> StreamAnswer:
+def read(endpoint: Endpoint, *documents: dict[str, Any]) -> Answer:
     """The answer that these events make; event i came at instant i."""
     answer = ANSWERS[endpoint]()
     answer.events([json.dumps(document).encode() for document in documents], list(range(len(documents))))

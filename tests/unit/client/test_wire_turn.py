@@ -14,8 +14,8 @@ import trustme
 from chat_events import ANSWER, CHUNKED, DONE, event, usage
 from scripted_server import HEAD, Script, ScriptedServer, chunk, chunked, send
 
+from inferload.client.answers.chat import ChatAnswer
 from inferload.client.answers.event_stream import EventStream
-from inferload.client.answers.stream_answer import StreamAnswer
 from inferload.client.answers.token_ids import TokenIds
 from inferload.client.client import Client, ClientSettings, Credentials, TurnTimeouts
 from inferload.client.connection import reader_choice
@@ -602,7 +602,7 @@ def test_a_record_that_cannot_be_made_ends_its_turn_once(
     endless: RecordedTurns, monkeypatch: pytest.MonkeyPatch, place: str
 ) -> None:
     monkeypatch.setattr(EventStream, "feed", raising)
-    monkeypatch.setattr(StreamAnswer, place, property(raising) if place == "tokens_by_event" else raising)
+    monkeypatch.setattr(ChatAnswer, place, property(raising) if place == "tokens_by_event" else raising)
     result = endless.run()
     assert result.record.failure is Failure.CLIENT_ERROR
     assert endless.results == [result]
