@@ -18,7 +18,8 @@ from inferload.client.connection.http1 import request_head, with_body
 from inferload.client.connection.redaction import Redaction
 from inferload.client.connection.reply import AnyConnection
 from inferload.client.connection.target import Target
-from inferload.client.turn import Turn, TurnRequest, TurnResult, TurnTimeouts
+from inferload.client.turn import Turn, TurnTimeouts
+from inferload.client.turn_record import TurnRequest, TurnResult
 from inferload.measure.clock import now_ns
 from inferload.measure.record import Failure, TurnRecord
 from inferload.scenario.schema.endpoints import ENDPOINTS, Endpoint
@@ -203,7 +204,7 @@ class Client:
                 if at_ns >= turn.next_check_ns and (overdue := turn.overdue(at_ns)) is not None:
                     turn.give_up(*overdue)
             except Exception as error:  # noqa: BLE001  the loop stops a timer that raises, and with it all timeouts
-                turn.fail(error)
+                turn.end_as_client_error(error)
 
 
 def standing_headers(settings: ClientSettings) -> dict[str, str]:

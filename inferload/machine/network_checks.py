@@ -15,7 +15,7 @@ from inferload.client.client import Client, ClientSettings
 from inferload.client.connection.python_connection import SO_TIMESTAMPNS
 from inferload.client.connection.target import Target
 from inferload.client.fetch import Fetcher, FetchError
-from inferload.client.turn import TurnRequest, TurnResult
+from inferload.client.turn_record import TurnRequest, TurnResult
 from inferload.errors import UsageError
 from inferload.machine.checks import Stamps
 from inferload.measure.clock import NS_PER_MS, NS_PER_S, now_ns, wall_ns

@@ -15,7 +15,8 @@ from gevent.threadpool import ThreadPool
 from inferload import rundir
 from inferload.client.connection import descriptors
 from inferload.client.connection.error_log import ErrorLog
-from inferload.client.turn import Turn, TurnRequest, TurnResult
+from inferload.client.turn import Turn
+from inferload.client.turn_record import TurnRequest, TurnResult
 from inferload.content.data import DataContext
 from inferload.content.prompts import Vocabulary
 from inferload.errors import UsageError

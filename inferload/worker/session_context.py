@@ -6,7 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from inferload.client.turn import Turn, TurnRequest
+from inferload.client.turn import Turn
+from inferload.client.turn_record import TurnRequest
 from inferload.measure.clock import now_ns
 from inferload.measure.record import PhaseWindow
 from inferload.measure.tally import TallySet

@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 from inferload.client.connection.error_log import ErrorLog
-from inferload.client.turn import TurnResult
+from inferload.client.turn_record import TurnResult
 from inferload.measure.client_health import HealthSet
 from inferload.measure.record import Failure, PhaseWindow, TurnRecord
 from inferload.measure.slo import Slo

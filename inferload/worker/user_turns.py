@@ -8,7 +8,8 @@ from typing import Protocol
 import gevent
 from gevent import GreenletExit
 
-from inferload.client.turn import Turn, TurnRequest, TurnResult
+from inferload.client.turn import Turn
+from inferload.client.turn_record import TurnRequest, TurnResult
 from inferload.measure.clock import NS_PER_S, now_ns
 from inferload.measure.record import Failure, PhaseWindow
 from inferload.process.greenlets import sleep_until

@@ -14,7 +14,8 @@ from inferload.client.client import Client, ClientSettings, TurnTimeouts
 from inferload.client.connection import reader_choice
 from inferload.client.connection.http1 import MAX_HEAD_BYTES
 from inferload.client.connection.target import Target
-from inferload.client.turn import Turn, TurnRequest, TurnResult
+from inferload.client.turn import Turn
+from inferload.client.turn_record import TurnRequest, TurnResult
 from inferload.measure.clock import now_ns
 from inferload.measure.record import Failure
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 from records import turn, turns
 
-from inferload.client.turn import TurnResult
+from inferload.client.turn_record import TurnResult
 from inferload.measure.client_health import HealthSet
 from inferload.measure.record import PhaseWindow, TurnRecord
 from inferload.measure.tally import TallySet

@@ -12,7 +12,7 @@ from gevent.event import Event
 from records import turn
 
 from inferload.client.connection.error_log import ErrorLog
-from inferload.client.turn import TurnResult
+from inferload.client.turn_record import TurnResult
 from inferload.master.controller import Controller
 from inferload.measure.clock import NS_PER_S, now_ns
 from inferload.measure.record import PhaseWindow
