@@ -128,7 +128,7 @@ class InferenceUser(User):
     ) -> Reply | CaughtReply:
         name = call.name or task_name(self) or type(self).__name__
         late_ns, self.inferload_late_ns = self.inferload_late_ns, 0
-        result = session.send(call, name, late_ns=late_ns, held=caught, after_tool=after_tool)
+        result = session.send(call, name, late_ns=late_ns, deferred=caught, after_tool=after_tool)
         self.inferload_late_ns = max(0, now_ns() - result.record.closed_ns)
         if caught:
             return CaughtReply(result, session, closes=closes)

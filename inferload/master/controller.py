@@ -18,8 +18,7 @@ from inferload.errors import UsageError
 from inferload.locust.adapters import compat
 from inferload.locust.adapters.csv_files import History
 from inferload.machine import calibration
-from inferload.master import finish as finale
-from inferload.master import inbox, progress
+from inferload.master import finish, inbox, progress
 from inferload.master.finish import RunResult
 from inferload.master.lifecycle import cache_passes, worker_setup
 from inferload.master.lifecycle.preflight import Preflight, preflight
@@ -311,7 +310,7 @@ class Controller:
     def _conduct(self, run: MasterRun) -> RunResult:
         logger.info("run directory: %s", run.directory.path)
         try:
-            finale.begin(run)
+            finish.begin(run)
             history = History(run.directory.path, self.environment, run.anchor)
         except OSError as error:
             run.close()
@@ -324,7 +323,7 @@ class Controller:
         finally:
             end_progress()
         history.finish(run.totals.errors.texts)
-        result = finale.conclude(run, history.errors)
+        result = finish.conclude(run, history.errors)
         level = _LEVELS[result.judged.state]
         why = [(level, line) for line in ci.explanation(result.document, _MAX_REASONS)]
         self._log_last(*why, (logging.INFO, f"report: {result.page}"), (level, result.judged.headline))

@@ -106,7 +106,7 @@ def _input(run_dir: Path, run: Counts, turns: pa.Table | None, cache: CacheFigur
     entries = _servers(run_dir, run)
     growths = _growths(run_dir, run, turns)
     facts = replace(_facts(run, turns, entries, cache), growth=worst(growths))
-    judged = validity.judge(phase_evidence.gather(run.tallies, run.health, windows, facts))
+    judged = validity.judge(phase_evidence.evidence_by_phase(run.tallies, run.health, windows, facts))
     scenario = run.scenario
     classes = run.tallies.by_class("measure")
     exact = None if turns is None else exact_values(turns)

@@ -213,7 +213,7 @@ class Worker:
             if run.reports_ended:  # reports go on while files are written, or the master takes the worker for lost
                 return
             self._send(run.report())
-            run.tidy()
+            run.collect_garbage()
 
     def _send(self, report: Report) -> None:
         self._runner.send_message(messages.REPORT, report.to_wire())

@@ -61,7 +61,7 @@ def counts(turns: list[TurnRecord], **changes: Any) -> Counts:
     tallies, windows = TallySet(), (PhaseWindow("measure", 0, 10_000_000_000),)
     for turn in turns:
         tallies.turn_begun(turn.phase, turn.class_name)
-        tallies.fold(turn, windows, None)
+        tallies.count_turn(turn, windows, None)
     made = Counts(
         run={"id": RUN, "scenario": "small"},
         scenario_text=scenarios.from_text(SCENARIO, "small.yaml").resolved_text(),

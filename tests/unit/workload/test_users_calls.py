@@ -158,9 +158,9 @@ def test_the_limits_of_a_call_count_from_the_call_and_not_from_the_time_at_which
         scenario=SimpleNamespace(of_tasks=True, request=PLAIN),
         tallies=nothing,
         open=True,
-        live=0,
+        sessions_running=0,
         await_turn=lambda: None,
-        look_whether_spent=lambda: None,
+        check_spent=lambda: None,
         start_turn=start_turn,
     )
     before_ns = now_ns()
