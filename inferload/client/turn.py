@@ -137,7 +137,7 @@ class Turn:
         event_ns = self._answer.last_event_ns
         silent_ns = at_ns - (event_ns or self._sent_ns)
         shorter_s = min(limits.first_event_s, limits.between_events_s)
-        if silent_ns > shorter_s * NS_PER_S and self._reply.waiting:
+        if silent_ns > shorter_s * NS_PER_S and self._reply.fetch_waiting():
             self.queue_parsing()
             return None
         limit_s = limits.first_event_s if event_ns is None else limits.between_events_s
@@ -266,18 +266,18 @@ class Turn:
     def step(self) -> bool:
         """Parse one slice of the reads; create the record after the last one. Return True if no read is left."""
         reply = self._reply
-        if reply.waiting:
+        if reply.fetch_waiting():
             try:
                 self._feed(reply.body(self._stream.reads_per_slice))
             except (Http1Error, SseError) as error:
                 self._set_failure(Failure.BAD_EVENT if isinstance(error, SseError) else Failure.BAD_HTTP, str(error))
                 reply.finish(complete=False, error=error)
                 reply.drop()
-            if reply.waiting:
+            if reply.fetch_waiting():
                 return False
         if not self._answer.hash_ids():
             return False
-        reply.parsed()
+        reply.finish_if_ended()
         self.queued = False
         if self.state is TurnState.ENDED:
             self._finish_parsing()
