@@ -99,7 +99,7 @@ def timer_lateness_ms(duration_s: float) -> list[float]:
         late_ms.append(max(0, at_ns - due_ns) / NS_PER_MS)
         due_ns = max(due_ns + _TICK_NS, at_ns)
 
-    timer = gevent.get_hub().loop.timer(_TICK_NS / 1e9, _TICK_NS / 1e9)
+    timer = gevent.get_hub().loop.timer(_TICK_NS / NS_PER_S, _TICK_NS / NS_PER_S)
     timer.start(tick)
     gevent.sleep(duration_s)
     timer.stop()

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from inferload.measure.client_health import HealthSet
-from inferload.measure.clock import NS_PER_S
+from inferload.measure.clock import NS_PER_MS, NS_PER_S
 from inferload.measure.record import PHASES, Phase
 from inferload.measure.sketch import Sketch
 from inferload.measure.tally import Tally, TallySet, count_faults
@@ -67,7 +67,7 @@ def _of_phase(phase: Phase, tally: Tally, health: HealthSet, window_s: float) ->
         sessions_dropped=tally.sessions_dropped,
         sessions_at_limit=tally.sessions_at_limit,
         turns_delayed=tally.turns_delayed,
-        delayed_mean_ms=tally.delayed_ns / 1e6 / tally.turns_begun if tally.turns_begun else 0.0,
+        delayed_mean_ms=tally.delayed_ns / NS_PER_MS / tally.turns_begun if tally.turns_begun else 0.0,
         connect_mean_ms=_connect_mean_ms(tally, _worst([worker.loop_lag_ms.quantile(0.99) for worker in each])),
         sessions_begun=tally.window_sessions,
         delay_p99_ms=all_workers.delay_ms.quantile(0.99),

@@ -65,9 +65,8 @@ class Evidence:
     lost_records_why: str = ""  # the worker, the path and the error of the first loss
     write_errors: tuple[str, ...] = ()  # of the run's other files: path and error
     adaptations_left_out: tuple[str, ...] = ()  # of Locust, without which figures can be wrong: name and consequence
-    growth: Growth | None = (
-        None  # of the turns in flight; None in a closed loop, or if the planned rate is not constant
-    )
+    # Of the turns in flight; None in a closed loop, or if the planned rate is not constant.
+    growth: Growth | None = None
 
 
 def client_delay(e: Evidence) -> float | None:

@@ -314,7 +314,7 @@ class WorkerRun:
                 if result.record.failure is not None and result.record.finished:
                     self._log_first(result)
             self._locust_stats.add(results)
-        except Exception as error:  # noqa: BLE001  as above
+        except Exception as error:  # noqa: BLE001  else the greenlet would end, and a drain would wait for ever
             self._faults.log(f"up to {len(results)} turns are missing in Locust's tables", error)
         self._pending -= len(results)
 
@@ -433,8 +433,7 @@ def own_folder(assignment: Assignment, own: ProcessSettings) -> Path:
     name = Path(assignment.run_dir).name
     if not name or name in (".", ".."):
         raise UsageError(f"run directory {assignment.run_dir!r}: not a name that a worker can use")
-    path = rundir.next_free(
-        (own.run_dir or Path("runs") / name).absolute()
-    )  # an earlier run of this process may be there
+    # The folder of an earlier run of this process may exist.
+    path = rundir.next_free((own.run_dir or Path("runs") / name).absolute())
     path.mkdir(parents=True, exist_ok=True)
     return path

@@ -61,7 +61,7 @@ class TurnCounts:
         try:
             tallies.absorb(self._tallies)  # the sketches check their values here
             health.absorb(self._health)
-        except Exception as error:  # noqa: BLE001  as above
+        except Exception as error:  # noqa: BLE001  of one turn: the others must be counted
             self._faults.log("turns could not be counted at once", error)
             self._recount()
             tallies, health = TallySet(), HealthSet()
@@ -83,7 +83,7 @@ class TurnCounts:
         """Count one turn, or a client error in its place; return what was counted."""
         try:
             self._count_one(result, batch)
-        except Exception as error:  # noqa: BLE001  as above
+        except Exception as error:  # noqa: BLE001  a client error is counted in its place
             self._faults.log(f"turn {result.record.turn_id} cannot be counted", error)
             result = _client_error(result.record, error)
             self._count_one(result, batch)

@@ -66,9 +66,8 @@ class TurnWriter:
             self._closing.kill()
         self._write_part()
         if self._sender is None:
-            self._in_thread(
-                turns_file.join_parts, self._folder, self._worker
-            )  # where it fails, the parts hold the same
+            # If it fails, the parts have the same records.
+            self._in_thread(turns_file.join_parts, self._folder, self._worker)
         records = self._in_thread(turns_file.rows_of, self._folder, self._worker)
         return WrittenRecords(records or 0, self._error)
 

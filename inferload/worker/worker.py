@@ -208,8 +208,8 @@ class Worker:
     def _report(self, run: WorkerRun) -> None:
         due_ns = now_ns()
         while True:
-            due_ns = max(due_ns + round(REPORT_S * 1e9), now_ns())
-            gevent.sleep((due_ns - now_ns()) / 1e9)
+            due_ns = max(due_ns + round(REPORT_S * NS_PER_S), now_ns())
+            gevent.sleep((due_ns - now_ns()) / NS_PER_S)
             if run.reports_ended:  # reports go on while files are written, or the master takes the worker for lost
                 return
             self._send(run.report())

@@ -125,9 +125,8 @@ class EventStream:
         try:
             for read in range(first, stop):
                 data, at, at_ns = reads.data[at : reads.ends[read]], reads.ends[read], reads.at_ns[read]
-                whole = (
-                    event_of_chunk(data) if plain else None
-                )  # other reads leave both framings unchanged, or clear `plain`
+                # Other reads leave both framings unchanged, or clear `plain`.
+                whole = event_of_chunk(data) if plain else None
                 if whole is not None:
                     events.append(whole)
                     instants.append(at_ns)

@@ -125,8 +125,8 @@ class AnyConnection(Protocol):
 class GatheredReply(HttpReply):
     """Reply whose reads are added one by one in the event loop.
 
-    A read is not parsed when it is added. If it may contain the end of a chunked body, `on_parse_due` is called, and parsing decides.
-    Reads are stored in arrays and lists of bytes, which are cheap for the garbage collector.
+    A read is not parsed when it is added. If it may contain the end of a chunked body, `on_parse_due` is called:
+    parsing the body decides. Reads are stored in arrays and lists of bytes, which are cheap for the garbage collector.
     """
 
     __slots__ = (

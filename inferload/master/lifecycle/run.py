@@ -76,9 +76,8 @@ class MasterRun:
         self.run_id = f"{datetime.now(UTC).strftime('%Y%m%dT%H%M%SZ')}-{secrets.token_hex(4)}"
         self.arm: Arm = "cold"
         self.earlier: Previous | None = None
-        self.salt = (
-            spec.scenario.cache.salt or self.run_id
-        )  # separates its prompts from those of other runs in prefix caches
+        # Separates the prompts from those of other runs in prefix caches.
+        self.salt = spec.scenario.cache.salt or self.run_id
         self.marks = Marks(directory.path / rundir.MARKS, self.anchor, own.redaction)
         self.totals = ReportTotals()
         self._names = BoundedNames(preflight.sessions.classes)
