@@ -19,32 +19,9 @@ import pyarrow.parquet as pq
 from inferload.errors import UsageError
 from inferload.measure.arrow import pa, pc
 from inferload.measure.clock import Anchor
-from inferload.measure.columns import exact_values
 from inferload.measure.record import TurnRecord
 from inferload.measure.turn_columns import SCHEMA, TurnColumns, to_table
 from inferload.rundir import MANIFEST, TURNS, is_plain, plain_files, read_json, whole_file
-
-__all__ = [
-    "SCHEMA",
-    "Origin",
-    "TurnColumns",
-    "anchors",
-    "check_part",
-    "exact_values",
-    "files_to_read",
-    "foreign_files",
-    "join_parts",
-    "joined_path",
-    "origin",
-    "part_path",
-    "parts_of",
-    "read_turns",
-    "remove_worker",
-    "rows",
-    "to_table",
-    "warm_up",
-    "write_part",
-]
 
 _JOINED = "all"
 _PARTS_KEY = b"inferload_parts"  # metadata key of a joined file: JSON list of the parts' file names

@@ -24,8 +24,6 @@ from inferload.measure.clock import now_ns
 from inferload.measure.record import Failure, TurnRecord
 from inferload.scenario.schema.endpoints import ENDPOINTS, Endpoint
 
-__all__ = ["Client", "ClientSettings", "Credentials", "TurnTimeouts", "standing_headers"]
-
 # Parser of the event stream of each endpoint.
 ANSWERS: Mapping[Endpoint, Callable[[], Answer]] = {
     "chat": ChatAnswer,

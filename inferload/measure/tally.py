@@ -18,8 +18,6 @@ from inferload.measure.sketch import Sketch
 from inferload.measure.slo import Slo
 from inferload.measure.window_counts import WindowCounts, session_window, within
 
-__all__ = ["Slo", "Tally", "TallySet", "count_faults"]
-
 # The client delay is counted in `client_health`; gaps are counted separately, because stalls need them too.
 _PER_TURN = tuple((m.name, m.per_turn) for m in MEASURES if m.per_turn is not None)
 _PER_EVENT = tuple(

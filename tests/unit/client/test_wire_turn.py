@@ -17,13 +17,13 @@ from scripted_server import HEAD, Script, ScriptedServer, chunk, chunked, send
 from inferload.client.answers.chat import ChatAnswer
 from inferload.client.answers.event_stream import EventStream
 from inferload.client.answers.token_ids import TokenIds
-from inferload.client.client import Client, ClientSettings, Credentials, TurnTimeouts
+from inferload.client.client import Client, ClientSettings, Credentials
 from inferload.client.connection import reader_choice
 from inferload.client.connection.connect import TlsSettings
 from inferload.client.connection.deferred_parser import ParseQueue
 from inferload.client.connection.reply import AnyConnection, GatheredReply
 from inferload.client.connection.target import Target
-from inferload.client.turn import Turn
+from inferload.client.turn import Turn, TurnTimeouts
 from inferload.client.turn_record import TurnRequest, TurnResult
 from inferload.content.messages import ToolCall
 from inferload.measure.block_hashes import block_hashes

@@ -1,6 +1,7 @@
 """Turns counted many at a time against turns counted one by one."""
 
 from array import array
+from collections import defaultdict
 
 import numpy as np
 from hypothesis import given
@@ -10,9 +11,10 @@ from records import MS, S, turn, turns
 from inferload.measure.client_health import HealthSet
 from inferload.measure.clock import Anchor
 from inferload.measure.record import Failure, PhaseWindow, TurnRecord
-from inferload.measure.tally import Slo, TallySet
+from inferload.measure.slo import Slo
+from inferload.measure.tally import TallySet
 from inferload.measure.tally_batch import count_delays, count_turns
-from inferload.turns_file import TurnColumns, to_table
+from inferload.measure.turn_columns import TurnColumns, to_table
 
 SLO = Slo(ttft_ms=200, tpot_ms=50, e2e_ms=None, itl_ms=300, from_plan=False)
 WINDOWS = (
@@ -57,7 +59,7 @@ def test_counting_many_turns_is_counting_each(records: list[TurnRecord], slo: Sl
     one_by_one, together = TallySet(), TallySet()
     for record in records:
         one_by_one.count_turn(record, WINDOWS, slo, PAUSES)
-    count_turns(together, records, WINDOWS, lambda _name: slo, PAUSES)
+    count_turns(together, records, WINDOWS, defaultdict(lambda: slo), PAUSES)
     assert together == one_by_one
 
 

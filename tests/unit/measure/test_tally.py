@@ -13,7 +13,8 @@ from records import MS, S, merged, turn, turns
 
 from inferload.measure.measures import MEASURES
 from inferload.measure.record import PHASES, Failure, PhaseWindow, TurnRecord
-from inferload.measure.tally import Slo, Tally, TallySet, count_faults
+from inferload.measure.slo import Slo
+from inferload.measure.tally import Tally, TallySet, count_faults
 from inferload.measure.tally_batch import count_turns
 
 SLO = Slo(ttft_ms=200, tpot_ms=50, e2e_ms=None, itl_ms=300, from_plan=False)

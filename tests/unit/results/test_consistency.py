@@ -1,6 +1,7 @@
 """Offered and achieved sessions, Little's law and tokens per turn: they agree on random runs, and a wrong figure is reported."""
 
 from array import array
+from collections import defaultdict
 
 import pytest
 import recomputed
@@ -16,8 +17,8 @@ from inferload.measure.search import slo
 from inferload.measure.search.window import of_turns
 from inferload.measure.tally import Tally, TallySet, count_faults
 from inferload.measure.tally_batch import count_turns
+from inferload.measure.turn_columns import TurnColumns, to_table
 from inferload.results import phase_evidence, summary
-from inferload.turns_file import TurnColumns, to_table
 from inferload.verdict.evidence import token_balance
 from inferload.verdict.validity import judge
 
@@ -87,7 +88,7 @@ def counted(runs: list[list[TurnRecord]]) -> TallySet:
         tallies.session_started(records[0].phase, "chat")
         for record in records:
             tallies.turn_begun(record.phase, "chat")
-    count_turns(tallies, [record for records in runs for record in records], WINDOWS, lambda _name: None)
+    count_turns(tallies, [record for records in runs for record in records], WINDOWS, defaultdict(lambda: None))
     return tallies
 
 

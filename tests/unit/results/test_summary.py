@@ -15,15 +15,17 @@ from records import MS, S, turn
 
 from inferload.measure.client_health import Beat, HealthSet
 from inferload.measure.clock import Anchor
+from inferload.measure.columns import exact_values
 from inferload.measure.measures import MEASURES
 from inferload.measure.record import Failure, PhaseWindow, TurnRecord, stepped
 from inferload.measure.sketch import rank
-from inferload.measure.tally import Slo, TallySet
+from inferload.measure.slo import Slo
+from inferload.measure.tally import TallySet
+from inferload.measure.turn_columns import TurnColumns, to_table
 from inferload.results.phase_evidence import RunFacts, evidence_by_phase
 from inferload.results.summary import QUANTILES, SummaryInput, build, exact_block, steady
 from inferload.results.terminal_summary import brief
 from inferload.results.terminal_tables import figure, tables
-from inferload.turns_file import TurnColumns, exact_values, to_table
 from inferload.verdict.validity import Verdict, judge
 
 WINDOWS = (PhaseWindow("warmup", 0, 10 * S), PhaseWindow("measure", 10 * S, 70 * S), PhaseWindow("drain", 70 * S))

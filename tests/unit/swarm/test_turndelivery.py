@@ -17,6 +17,7 @@ from inferload.master.lifecycle.turn_receiver import TurnReceiver
 from inferload.master.lifecycle.workers import Roster
 from inferload.measure.clock import Anchor
 from inferload.measure.record import TurnRecord
+from inferload.measure.turn_columns import TurnColumns, to_table
 from inferload.process import messages
 from inferload.process.file_pieces import Piece
 from inferload.worker import turn_sender
@@ -155,9 +156,9 @@ def test_a_file_that_is_no_part_of_the_worker_is_refused(content: str, folders: 
     elif content == "foreign":
         pq.write_table(pa.table({"price": [1.0]}), file)
     else:
-        columns = turns_file.TurnColumns()
+        columns = TurnColumns()
         columns.append(record(0, "w1" if content == "other worker" else "w0"))
-        table = turns_file.to_table(columns, Anchor(0, 0), "w0", RUN)
+        table = to_table(columns, Anchor(0, 0), "w0", RUN)
         if content == "joined":  # it would hide the parts that it names
             table = table.replace_schema_metadata(
                 {**table.schema.metadata, b"inferload_parts": b'["w0-00001.parquet"]'}
