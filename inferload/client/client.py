@@ -7,9 +7,9 @@ import gevent
 import msgspec
 
 from inferload.client.answers.answer import Answer
+from inferload.client.answers.anthropic import MessagesAnswer
 from inferload.client.answers.chat import ChatAnswer
 from inferload.client.answers.event_stream import scanner
-from inferload.client.answers.messages import MessagesAnswer
 from inferload.client.answers.responses import ResponsesAnswer
 from inferload.client.connection import reader_choice
 from inferload.client.connection.connect import Dialer, TlsSettings, reader_thread

@@ -14,7 +14,7 @@ from typing import Any
 from inferload import rundir
 from inferload.errors import UsageError
 from inferload.escaping import escaped
-from inferload.master.lifecycle.run import MasterRun
+from inferload.master.lifecycle.master_run import MasterRun
 from inferload.master.lost_load import count_lost_arrivals
 from inferload.master.manifest import manifest
 from inferload.master.run_counts import counts_of

@@ -8,8 +8,8 @@ from importlib.metadata import version
 from typing import Any
 
 from inferload import __version__, deployments, rundir
+from inferload.master.lifecycle.master_run import MasterRun
 from inferload.master.lifecycle.preflight import Preflight
-from inferload.master.lifecycle.run import MasterRun
 from inferload.measure.clock import NS_PER_S
 from inferload.process.run_spec import RunSpec
 

@@ -11,7 +11,7 @@ from inferload.client.turn_record import TurnRequest
 from inferload.measure.clock import now_ns
 from inferload.measure.record import PhaseWindow
 from inferload.measure.tally import TallySet
-from inferload.process.messages import Assignment
+from inferload.process.protocol import Assignment
 from inferload.requests.bodies import Texts
 from inferload.scenario.scenario import Scenario
 from inferload.scenario.schema.endpoints import Endpoint

@@ -9,7 +9,7 @@ from functools import partial
 from inferload.client.client import Client
 from inferload.client.connection.target import Target
 from inferload.client.turn_record import TurnResult
-from inferload.process.messages import Assignment
+from inferload.process.protocol import Assignment
 from inferload.process.settings import ProcessSettings, client_settings
 from inferload.scenario.scenario import Scenario
 from inferload.scenario.schema.endpoints import Endpoint

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from inferload.measure.clock import NS_PER_S, now_ns
 
 if TYPE_CHECKING:
-    from inferload.master.lifecycle.run import MasterRun
+    from inferload.master.lifecycle.master_run import MasterRun
 
 logger = logging.getLogger(__name__)
 

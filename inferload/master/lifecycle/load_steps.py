@@ -14,7 +14,7 @@ from inferload.scenario.schema.arrivals import Closed, OpenArrivals, TraceTimes
 from inferload.workload.schedules import step_bounds_s, step_levels, times_digest, units_of
 
 if TYPE_CHECKING:
-    from inferload.master.lifecycle.run import MasterRun
+    from inferload.master.lifecycle.master_run import MasterRun
 
 logger = logging.getLogger(__name__)
 

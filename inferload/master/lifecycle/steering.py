@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Literal
 
-from inferload.process import messages
+from inferload.process import protocol
 from inferload.process.run_spec import RunSpec
 from inferload.scenario.schema.arrivals import Closed
 
 if TYPE_CHECKING:
-    from inferload.master.lifecycle.run import MasterRun
+    from inferload.master.lifecycle.master_run import MasterRun
 
 
 ChangedBy = Literal["hand", "shape"]
@@ -39,7 +39,7 @@ class Steering:
         rates = {key.replace(".", "_"): rate}
         run.marks.add("users", text, run.anchor.to_wall_ns(at_ns), users=users, by=by, **rates)
         self.rate_changes.append((at_ns, rate))
-        run.send(messages.RATE, {"run_id": run.run_id, "at_ns": at_ns, "rate": rate})
+        run.send(protocol.RATE, {"run_id": run.run_id, "at_ns": at_ns, "rate": rate})
 
     def load(self) -> str | None:
         """Return the current rate with the scenario's key; None in a closed loop."""

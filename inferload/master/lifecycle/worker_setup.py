@@ -12,11 +12,11 @@ from inferload import __version__
 from inferload.errors import UsageError
 from inferload.master.lifecycle.workers import Member
 from inferload.measure.clock import NS_PER_S, now_ns
-from inferload.process import messages
-from inferload.process.messages import Assignment
+from inferload.process import protocol
+from inferload.process.protocol import Assignment
 
 if TYPE_CHECKING:
-    from inferload.master.lifecycle.run import MasterRun
+    from inferload.master.lifecycle.master_run import MasterRun
 
 logger = logging.getLogger(__name__)
 
@@ -50,7 +50,7 @@ def compare_clocks(run: MasterRun) -> None:
     """Ping every worker several times to determine clock offsets; UsageError if one does not reply."""
     for _ in range(_PINGS):
         for member in run.roster.members:
-            run.send(messages.PING, {"sent_ns": now_ns()}, member)
+            run.send(protocol.PING, {"sent_ns": now_ns()}, member)
         gevent.sleep(0.02)
     deadline_ns = now_ns() + round(_PING_S * NS_PER_S)
     while any(member.rtt_ns == 0 for member in run.roster.members):
@@ -60,7 +60,7 @@ def compare_clocks(run: MasterRun) -> None:
         gevent.sleep(0.2)
         for member in run.roster.members:
             if member.rtt_ns == 0:  # Locust reports a worker as ready shortly before it accepts messages
-                run.send(messages.PING, {"sent_ns": now_ns()}, member)
+                run.send(protocol.PING, {"sent_ns": now_ns()}, member)
 
 
 def check_alike(members: Sequence[Member], digest: str) -> None:
@@ -89,7 +89,7 @@ def check_alike(members: Sequence[Member], digest: str) -> None:
 def send_assignments(run: MasterRun) -> None:
     """Send every worker its assignment, and wait until all are ready; UsageError if one cannot take part."""
     for member in run.roster.members:
-        run.send(messages.PREPARE, _assignment(run, member).to_wire(), member)
+        run.send(protocol.PREPARE, _assignment(run, member).to_wire(), member)
     ready_s = _READY_DATA_S if run.preflight.data.has_files else _READY_S
     deadline_ns = now_ns() + round(ready_s * NS_PER_S)
     while late := [member for member in run.roster.members if not (member.ready and run.takes_users(member))]:

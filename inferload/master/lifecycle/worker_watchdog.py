@@ -12,7 +12,7 @@ from inferload.master.lifecycle.workers import LOST_S, START_LOST_S, Member, Ros
 from inferload.process.silence import ROUND_S, SilenceClock
 
 if TYPE_CHECKING:
-    from inferload.master.lifecycle.run import MasterRun
+    from inferload.master.lifecycle.master_run import MasterRun
 
 logger = logging.getLogger(__name__)
 

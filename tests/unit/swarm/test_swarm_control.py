@@ -19,7 +19,7 @@ from inferload.measure.record import PhaseWindow
 from inferload.summarise.cache_figures import as_sent
 from inferload.worker import load_loops
 from inferload.worker.load_loops import OpenLoop
-from inferload.worker.run import WorkerRun
+from inferload.worker.worker_run import WorkerRun
 from inferload.workload.arrivals import Arrival
 
 

@@ -22,11 +22,11 @@ from inferload.errors import UsageError
 from inferload.locust import options, plugin
 from inferload.locust.adapters import logs
 from inferload.master.lifecycle import worker_setup, worker_watchdog
-from inferload.master.lifecycle.run import MasterRun
+from inferload.master.lifecycle.master_run import MasterRun
 from inferload.master.lifecycle.workers import Member, Roster
 from inferload.measure import clock
 from inferload.measure.record import PhaseWindow
-from inferload.process import messages, silence
+from inferload.process import protocol, silence
 from inferload.process.run_spec import RunOptions, nominal_users, resolve
 from inferload.process.settings import ProcessSettings, client_settings
 from inferload.run_options import RUN_OPTIONS
@@ -209,7 +209,7 @@ def test_processes_of_one_machine_name_one_clock() -> None:
 
 def test_windows_move_to_the_workers_clock() -> None:
     windows = [PhaseWindow("warmup", 10, 20), PhaseWindow("measure", 20)]
-    moved = messages.windows_from_wire(messages.windows_to_wire(windows), offset_ns=5)
+    moved = protocol.windows_from_wire(protocol.windows_to_wire(windows), offset_ns=5)
     assert moved == (PhaseWindow("warmup", 15, 25), PhaseWindow("measure", 25))
 
 

@@ -18,7 +18,7 @@ from inferload.master.lifecycle.workers import Roster
 from inferload.measure.clock import Anchor
 from inferload.measure.record import TurnRecord
 from inferload.measure.turn_columns import TurnColumns, to_table
-from inferload.process import messages
+from inferload.process import protocol
 from inferload.process.file_pieces import Piece
 from inferload.worker import turn_sender
 from inferload.worker.turn_sender import TurnSender
@@ -50,14 +50,14 @@ class Channel:
         self.writer = TurnWriter(self.worker, self.name, Anchor(0, 0), self.run_id, self.sender)
 
     def _send(self, kind: str, data: dict[str, Any]) -> None:
-        assert kind == messages.TURNS
+        assert kind == protocol.TURNS
         if not self.loses(kind, data):
             self.receiver.on_piece(self.name, data)
 
     def _answer(self, name: str, data: dict[str, Any]) -> None:
         assert name == self.name
         self.answers.append(data)
-        if not self.loses(messages.TAKEN, data):
+        if not self.loses(protocol.TAKEN, data):
             self.sender.on_taken(data)
 
     def write(self, numbers: range) -> None:
