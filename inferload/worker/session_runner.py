@@ -11,7 +11,7 @@ from typing import Any
 import gevent
 
 from inferload.client.turn_record import TurnRequest, TurnResult
-from inferload.content.script import Ask, EffectResult, ScriptEnd, ScriptReply, Session, Sink, Work, Worked, interpret
+from inferload.content.script import Ask, EffectResult, ScriptEnd, Session, Sink, TurnReply, Work, Worked, interpret
 from inferload.measure.clock import NS_PER_S, now_ns
 from inferload.process.greenlets import sleep_until
 from inferload.requests.bodies import BodySettings, BodyWriter, Isolation
@@ -237,9 +237,9 @@ def _outcome(call: Callable[[], Any]) -> _Outcome:
     return outcome
 
 
-def _reply(result: TurnResult) -> ScriptReply:
+def _reply(result: TurnResult) -> TurnReply:
     record = result.record
-    return ScriptReply(
+    return TurnReply(
         result.text,
         record.output_tokens,
         reasoning=result.reasoning,

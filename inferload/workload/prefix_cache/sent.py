@@ -9,7 +9,7 @@ from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, field, replace
 
 from inferload.content.chat_template import NO_TEMPLATE, ChatTemplate
-from inferload.content.script import Ask, EffectResult, Script, ScriptReply, Sink, answer_key, interpret
+from inferload.content.script import Ask, EffectResult, Script, Sink, TurnReply, answer_key, interpret
 from inferload.measure.record import CANCELLED
 from inferload.requests.bodies import Isolation
 from inferload.workload.prefix_cache.excess import Excess, Prompt
@@ -101,7 +101,7 @@ class _Sent(Sink[int]):
         if not turn.goes_on:
             return EffectResult(at)
         reason = CANCELLED if turn.cancelled else "stop" if turn.ended_itself else None
-        return EffectResult(at, ScriptReply(None, turn.output_tokens, key=key, finish_reason=reason))
+        return EffectResult(at, TurnReply(None, turn.output_tokens, key=key, finish_reason=reason))
 
     def child(self, name: str) -> "_Sent":
         return replace(self, path=f"{self.path}/{name}")

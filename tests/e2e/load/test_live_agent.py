@@ -14,7 +14,7 @@ from scripted_server import chunked
 
 from inferload.content.data import DataContext, DataFindings, Notes
 from inferload.content.messages import ToolCall
-from inferload.content.script import Ask, Script, ScriptReply, Work, Worked, outline
+from inferload.content.script import Ask, Script, TurnReply, Work, Worked, outline
 from inferload.errors import UsageError
 from inferload.plan.describe import describe
 from inferload.scenario.scenario import Scenario
@@ -42,7 +42,7 @@ def call(name: str, **arguments: Any) -> ToolCall:
     return ToolCall(f"call-{name}", name, json.dumps(arguments))
 
 
-def driven(script: Script, *replies: ScriptReply) -> Iterator[Ask]:
+def driven(script: Script, *replies: TurnReply) -> Iterator[Ask]:
     """What a script asks when these are the answers; its work is done at once."""
     left = iter(replies)
     sent: Any = None
@@ -68,9 +68,9 @@ def begun(workload: dict[str, Any], notes: Notes | None = None, origin: str = ""
 
 def test_tools_are_called_until_the_model_calls_none() -> None:
     replies = (
-        ScriptReply("", 9, tool_calls=(call("list_files"), call("calculate", expression="3 + 4 * 2"))),
-        ScriptReply("", 9, tool_calls=(call("calculate", expression="().__class__"), call("fly"))),
-        ScriptReply("done", 9),
+        TurnReply("", 9, tool_calls=(call("list_files"), call("calculate", expression="3 + 4 * 2"))),
+        TurnReply("", 9, tool_calls=(call("calculate", expression="().__class__"), call("fly"))),
+        TurnReply("done", 9),
     )
     asks = list(driven(begun({}), *replies))
     assert [ask.pause for ask in asks] == ["think", "tool", "tool"]
@@ -91,14 +91,14 @@ def test_the_folder_of_a_session_is_gone_when_it_ends_anyhow() -> None:
     agent.close()
     assert not folder.exists()
     script = begun({})
-    asks = driven(script, ScriptReply("", 9, tool_calls=(call("clock"),)))
+    asks = driven(script, TurnReply("", 9, tool_calls=(call("clock"),)))
     next(asks)
     script.close()  # the run was over first
 
 
 def test_a_session_that_goes_on_too_long_is_ended_and_counted() -> None:
     notes = Notes()
-    asks = list(driven(begun({"max_steps": 2}, notes), *[ScriptReply("", 1, tool_calls=(call("clock"),))] * 2))
+    asks = list(driven(begun({"max_steps": 2}, notes), *[TurnReply("", 1, tool_calls=(call("clock"),))] * 2))
     assert len(asks) == 2
     assert notes == {"live agents ended by max_steps 2": 1}
 
