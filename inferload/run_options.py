@@ -69,7 +69,7 @@ RUN_OPTIONS = (
         "URL",
         repeat=True,
     ),
-    RunOption("--warmup", "load before the measure phase, excluded from the results (default: the scenario's)", "10s"),
+    RunOption("--warmup", "load before the measure phase, excluded from the results (default: the scenario's)", "TIME"),
     RunOption("--seed", "seed of every random choice (default: the scenario's)", "N", in_form=True),
     RunOption(
         "--metrics-url",
@@ -79,7 +79,7 @@ RUN_OPTIONS = (
     ),
     RunOption(
         "--only",
-        "send one class of a mix alone, its sessions at the times of the mix: for inferload compare --class",
+        "send only this class of a mix, with the sessions and start times that it has in the mix (for inferload compare --class)",
         "CLASS",
     ),
     RunOption(

@@ -1,4 +1,4 @@
-"""Evidence for a diagnosis: figures of one window at one server. None: unknown.
+"""Evidence for a diagnosis: figures of a window at a server. None: unknown.
 
 Means and shares of gauges are over the scrapes of the window; counts and rates are between its first and last scrape.
 """
@@ -16,6 +16,7 @@ from inferload.server_metrics.series import ServerSeries
 from inferload.server_metrics.window_figures import View
 
 from ..data.frames import Events, RunFrames
+from ..data.manifest import server_option
 from .client_view import ClientView, capacity
 
 Floats = npt.NDArray[np.float64]
@@ -23,7 +24,7 @@ Floats = npt.NDArray[np.float64]
 
 @dataclass(frozen=True, slots=True)
 class Scrapes:
-    """Scrapes of the window, one entry each; NaN if not published."""
+    """Values at each scrape of the window; NaN if not published."""
 
     running: Floats
     capacity: Floats  # waiting for capacity
@@ -33,13 +34,13 @@ class Scrapes:
 
     @property
     def waits(self) -> npt.NDArray[np.bool_]:
-        """Scrapes at which requests wait for capacity."""
+        """Mask of scrapes at which requests wait for capacity."""
         return np.nan_to_num(self.capacity) > 0
 
 
 @dataclass(frozen=True, slots=True)
 class ClientReason:
-    """A reason of the verdict that concerns the client: code, level (suspect or invalid), text."""
+    """Reason of the verdict that concerns the client. `level`: suspect or invalid."""
 
     code: str
     level: str
@@ -47,29 +48,29 @@ class ClientReason:
 
 
 @dataclass(frozen=True, slots=True)
-class Evidence:
-    """Figures of one window. Times in ms."""
+class WindowEvidence:
+    """Figures of a window."""
 
     start_s: float
     end_s: float
     target: str
     scrapes: Scrapes
-    max_num_seqs: int | None = None  # of one engine
+    max_num_seqs: int | None = None  # per engine
     engines: int = 1
-    stream_interval: int | None = None  # tokens per event that the server was configured to send
-    cache_tokens: int | None = None  # KV-cache size of an engine
+    stream_interval: int | None = None  # configured tokens per event
+    cache_tokens: int | None = None  # KV-cache size per engine
     preemptions: int | None = None
     finished: int | None = None
     computed_tok_per_s: float | None = None  # prompt tokens that were computed
     generation_tok_per_s: float | None = None
-    queue_ms: float | None = None  # the server's means, of requests that ended in the window
+    queue_ms: float | None = None  # means of the server over requests that ended in the window
     prefill_ms: float | None = None
     decode_ms: float | None = None
     server_ttft_ms: float | None = None
     server_itl_ms: float | None = None
     server_cpu_share: float | None = None
     mean_acceptance_length: float | None = None
-    draft_tokens: int | None = None  # of one draft
+    draft_tokens: int | None = None  # per draft
     engines_kv_spread: float | None = None
     engines_waiting: tuple[float, ...] = ()
     client_ttft_ms: float | None = None
@@ -77,21 +78,21 @@ class Evidence:
     client_delay_p99_ms: float | None = None
     loop_lag_p99_ms: float | None = None
     client_cpu_share: float | None = None
-    client_reasons: tuple[ClientReason, ...] = ()  # of the run's verdict, in the measure phase
+    client_reasons: tuple[ClientReason, ...] = ()  # in the measure phase
     tokens_per_event: float | None = None
-    # Mean ITL at the lowest and the highest third of running requests.
-    itl_by_running: tuple[float, float] | None = None
-    itl_alone_ms: float | None = None  # the lowest mean ITL of any second of the run
+    itl_by_running: tuple[float, float] | None = (
+        None  # mean ITL at the lowest and the highest third of running requests
+    )
+    itl_alone_ms: float | None = None  # lowest mean ITL of a second of the run
     expected_hit_rate: float | None = None
     counted_hit_rate: float | None = None
-    uncached_prompt_tokens: float | None = None  # mean of a turn
     slo: Mapping[str, float] = field(default_factory=dict)
     troubled: bool = False  # turns failed, or the server stopped answering or restarted
-    rates: str | None = None  # text on the rates of an open loop without growth
+    rates: str | None = None  # rates of an open loop without growth, as text
 
     @property
     def length_s(self) -> float:
-        """Length of the window in seconds."""
+        """Length of the window."""
         return self.end_s - self.start_s
 
     @property
@@ -106,39 +107,29 @@ class Evidence:
 
 
 def max_num_seqs(manifest: Mapping[str, Any]) -> int | None:
-    """max_num_seqs of the deployed server; None if unknown."""
+    """Return max_num_seqs of the deployed server; None if unknown."""
     variant = manifest.get("variant") or {}
     server = (variant.get("config") or {}).get("server") or {}
     configured = (server.get("scheduler_config") or {}).get("max_num_seqs")
     if isinstance(configured, int):
         return configured
-    value = _flag(variant, "--max-num-seqs")
+    value = server_option(variant, "--max-num-seqs")
     return int(value) if value is not None and value.isdecimal() else None
 
 
 def stream_interval(manifest: Mapping[str, Any]) -> int | None:
-    """Tokens per event (vLLM's default is 1); None if the command line of the server is unknown."""
+    """Return the configured tokens per event (vLLM's default: 1); None if the command line of the server is unknown."""
     variant = manifest.get("variant") or {}
     if not variant.get("argv"):
         return None
-    value = _flag(variant, "--stream-interval") or _flag(variant, "--tokens-per-event") or "1"
+    value = server_option(variant, "--stream-interval") or server_option(variant, "--tokens-per-event") or "1"
     return int(value) if value.isdecimal() else None
-
-
-def _flag(variant: Mapping[str, Any], flag: str) -> str | None:
-    """Value of a flag of the server's command line; None if absent."""
-    argv = [str(word) for word in variant.get("argv") or ()]
-    for index, word in enumerate(argv):
-        name, sign, value = word.partition("=")
-        if name == flag:
-            return value if sign else argv[index + 1] if index + 1 < len(argv) else None
-    return None
 
 
 def collect(
     run: RunFrames, server: ServerSeries, start_s: float, end_s: float, client_view: ClientView | None = None
-) -> Evidence:
-    """Collect the evidence of one window at one server."""
+) -> WindowEvidence:
+    """Collect the evidence of a window at a server."""
     client_view = client_view or ClientView.of(run, server)
     wall = [run.start_wall_ns + round(at_s * 1e9) for at_s in (start_s, end_s)]
     view = View.of(server, wall[0], wall[1])
@@ -150,10 +141,9 @@ def collect(
     events = client_view.events.between(start_s, end_s)
     gaps_ms = events.gap_ms[~np.isnan(events.gap_ms)]
     firsts = client_view.firsts(start_s, end_s)
-    ttft_ms, uncached = client_view.ttft_ms[firsts], client_view.uncached_tokens[firsts]
-    uncached = uncached[~np.isnan(uncached)]
+    ttft_ms = client_view.ttft_ms[firsts]
     queries, hits = view.delta(names.PREFIX_QUERIES), view.delta(names.PREFIX_HITS)
-    return Evidence(
+    return WindowEvidence(
         start_s=start_s,
         end_s=end_s,
         target=server.target,
@@ -166,11 +156,11 @@ def collect(
         finished=_whole(view.delta(names.FINISHED)),
         computed_tok_per_s=view.per_s(names.PROMPT_TOKENS_BY_SOURCE, source=names.LOCAL_COMPUTE),
         generation_tok_per_s=view.per_s(names.GENERATION_TOKENS),
-        queue_ms=_mean_ms(view, names.QUEUE),
-        prefill_ms=_mean_ms(view, names.PREFILL),
-        decode_ms=_mean_ms(view, names.DECODE),
-        server_ttft_ms=_mean_ms(view, names.TTFT),
-        server_itl_ms=_mean_ms(view, names.ITL),
+        queue_ms=view.mean_ms(names.QUEUE),
+        prefill_ms=view.mean_ms(names.PREFILL),
+        decode_ms=view.mean_ms(names.DECODE),
+        server_ttft_ms=view.mean_ms(names.TTFT),
+        server_itl_ms=view.mean_ms(names.ITL),
         server_cpu_share=view.per_s(names.PROCESS_CPU),
         **_speculation(view),
         **_engines(view),
@@ -185,13 +175,12 @@ def collect(
         itl_alone_ms=client_view.itl_alone_ms,
         expected_hit_rate=cache.get("expected_hit_rate"),
         counted_hit_rate=hits / queries if queries and hits is not None else None,
-        uncached_prompt_tokens=float(uncached.mean()) if len(uncached) else None,
         slo=client_view.slo,
     )
 
 
 def _client_reasons(summary: Mapping[str, Any]) -> tuple[ClientReason, ...]:
-    """Reasons on client delay and lag: the verdict also has them if a percentile has too few samples for the summary."""
+    """Return the verdict's reasons on client delay and lag, which exist even if the summary lacks the percentile."""
     reasons = (summary.get("verdict") or {}).get("reasons")
     return tuple(
         ClientReason(reason["code"], str(reason.get("level")), str(reason.get("text")))
@@ -225,11 +214,6 @@ def _whole(value: float | None) -> int | None:
     return None if value is None else round(value)
 
 
-def _mean_ms(view: View, family: str) -> float | None:
-    count, total = view.delta(family + "_count"), view.delta(family + "_sum")
-    return total / count * 1e3 if count and total is not None else None
-
-
 def _cache_tokens(server: ServerSeries) -> int | None:
     sizes = [series.labels.get("kv_cache_size_tokens", "") for series in server.series(names.CACHE_CONFIG)]
     known = [int(size) for size in sizes if size.isdecimal()]
@@ -260,7 +244,7 @@ def _engines(view: View) -> dict[str, Any]:
 
 
 def _itl_by_running(run: RunFrames, events: Events, view: View) -> tuple[float, float] | None:
-    """Mean ITL in the third of gaps with the fewest running requests and in the third with the most."""
+    """Return mean ITL in the third of gaps with the fewest running requests, and in the third with the most."""
     running = view.server.summed(names.RUNNING)
     if running is None or view.first is None or view.last is None:
         return None
@@ -277,7 +261,7 @@ def _itl_by_running(run: RunFrames, events: Events, view: View) -> tuple[float, 
     return float(values[load <= low].mean()), float(values[load >= high].mean())
 
 
-def as_document(evidence: Evidence) -> dict[str, Any]:
-    """All figures except the scrapes, as JSON values."""
+def as_document(evidence: WindowEvidence) -> dict[str, Any]:
+    """Return all figures except the scrapes, as JSON values."""
     plain = {name: getattr(evidence, name) for name in evidence.__slots__ if name != "scrapes"}
     return dict(json.loads(json.dumps(plain | {"waiting_share": evidence.waiting_share}, default=str)))

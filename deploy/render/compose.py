@@ -8,7 +8,7 @@ SERVER = f"http://server:{PORT}"
 
 
 def files(plan: ContainerPlan) -> dict[str, str]:
-    """The files by name."""
+    """Files by name."""
     texts = {
         "compose.yaml": as_yaml(document(plan), head=head("compose.yaml", plan)),
         "prometheus.yml": as_yaml(prometheus(plan)),
@@ -19,7 +19,7 @@ def files(plan: ContainerPlan) -> dict[str, str]:
 
 
 def document(plan: ContainerPlan) -> dict[str, Any]:
-    """The document of compose.yaml."""
+    """Document of compose.yaml."""
     command = plan.server_command()
     (content,) = documents(
         "compose.yaml",
@@ -44,7 +44,7 @@ def document(plan: ContainerPlan) -> dict[str, Any]:
 
 
 def prometheus(plan: ContainerPlan) -> dict[str, Any]:
-    """The document of prometheus.yml, which scrapes the server, and the GPU exporter if there are GPUs."""
+    """Document of prometheus.yml, which scrapes the server and, with GPUs, the GPU exporter."""
     (content,) = documents("prometheus.yaml", plan)
     if not plan.gpus:
         content["scrape_configs"].pop()
@@ -52,5 +52,5 @@ def prometheus(plan: ContainerPlan) -> dict[str, Any]:
 
 
 def _plain(words: list[str]) -> list[str]:
-    """Escape `$`, so that Compose expands no variable."""
+    """Escape `$` against variable expansion by Compose."""
     return [word.replace("$", "$$") for word in words]

@@ -48,7 +48,7 @@ GROUPS = {
         "sweep": "compare variants with a baseline on scenarios",
     },
     "servers": {
-        "deploy": "start, watch and stop servers",
+        "deploy": "start, inspect and stop servers",
         "simulator": "run the embedded vLLM-like server",
         "throughput": "measure the engine's limit on a variant",
         "scrape": "record the Prometheus metrics of servers",

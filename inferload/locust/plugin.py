@@ -15,7 +15,7 @@ from locust import events
 from inferload.errors import UsageError
 from inferload.escaping import escaped
 from inferload.locust import options, user_classes, web_page
-from inferload.locust.adapters import adaptations, compat, fault_logs, logs
+from inferload.locust.adapters import adaptations, compat, logs
 from inferload.locust.options import CheckedOptions
 from inferload.locust.user_classes import program_of
 from inferload.locust.users import InferenceUser
@@ -44,7 +44,7 @@ def install() -> None:
     except UsageError as error:
         print(f"inferload: {escaped(str(error))}", file=sys.stderr)
         sys.exit(2)
-    fault_logs.install()
+    logs.install()
     compat.check_after_parsing(plugin.check)
     events.init_command_line_parser.add_listener(_add_options)
     events.init.add_listener(plugin.begin)
@@ -156,7 +156,6 @@ def _begin_master(environment: Any, checked: CheckedOptions) -> Controller:
         )
 
     controller = Controller(environment, checked.own, run_options, load_options, expected)
-    environment.inferload_controller = controller
     environment.events.quitting.add_listener(controller.quitting)
     _on_signals(controller.interrupt)
     logger.debug("controller attached in process %d", os.getpid())

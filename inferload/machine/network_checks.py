@@ -108,7 +108,7 @@ def timer_lateness_ms(duration_s: float) -> list[float]:
 
 
 @dataclass(frozen=True, slots=True)
-class ServerOptions:
+class ServerCapabilities:
     """Capabilities of a server, from streamed turns of two tokens. None: unknown, since the turn failed.
 
     `refused`: the reason if there was no streamed answer at all, else "".
@@ -123,14 +123,14 @@ class ServerOptions:
     forced: bool | None = None  # accepts `ignore_eos`
 
 
-def server_options(settings: ClientSettings) -> ServerOptions:
+def server_options(settings: ClientSettings) -> ServerCapabilities:
     """Send a plain streamed turn, then one turn per optional feature."""
     plain = _turn(settings, {})
     if not _answered(plain):
-        return ServerOptions(refused=plain.detail or "no streamed answer")
+        return ServerCapabilities(refused=plain.detail or "no streamed answer")
     running = _turn(settings, {"stream_options": {"include_usage": True, "continuous_usage_stats": True}})
     both = [result.record for result in (plain, running)]
-    return ServerOptions(
+    return ServerCapabilities(
         usage=plain.record.output_tokens is not None,
         running_usage=_answered(running) and running.record.event_tokens is not None,
         own_times=any(record.server_queue_ms is not None for record in both),

@@ -16,11 +16,20 @@ import numpy as np
 
 from inferload.measure.client_health import HealthSet
 from inferload.measure.clock import NS_PER_MS
-from inferload.measure.measures import SPANS, STALL_MS, Floats, Ints, differences_ms, gaps_ms, token_gaps_ms
+from inferload.measure.measures import (
+    SPANS,
+    STALL_MS,
+    Floats,
+    Ints,
+    gaps_by_turn_ms,
+    gaps_ms,
+    shared_evenly_ms,
+    tpot_by_turn_ms,
+)
 from inferload.measure.record import CANCELLED, INSTANTS, SERVER_TIMES, PhaseWindow, TurnRecord
 from inferload.measure.slo import Slo
 from inferload.measure.tally import Key, Pause, Tally, TallySet
-from inferload.measure.window_counts import session_window, within
+from inferload.measure.window_counts import begun_ns, session_window, within
 
 _instants = attrgetter(*INSTANTS, "output_tokens", "turn_index")
 
@@ -40,6 +49,7 @@ class _Plain(NamedTuple):
     turn_index: Ints
     events: Ints
     flat: Ints  # offsets of all events
+    begun: Ints  # start of sending
     records: Sequence[TurnRecord]
 
     @classmethod
@@ -48,7 +58,8 @@ class _Plain(NamedTuple):
         lists = [record.event_ns for record in records if record.event_ns is not None]
         flat = np.frombuffer(b"".join(lists), dtype=np.int64)
         events = np.array([len(event_ns) for event_ns in lists], dtype=np.int64)
-        return cls._make((*columns, events, flat, records))
+        begun = np.array([begun_ns(record) for record in records], dtype=np.int64)
+        return cls._make((*columns, events, flat, begun, records))
 
 
 def count_turns(
@@ -131,9 +142,8 @@ def _count_spans(tally: Tally, turns: _Plain) -> None:
     for name, instants in SPANS.items():
         start, end = (getattr(turns, instant.removesuffix("_ns")) for instant in instants)
         tally.sketch(name).gather((end - start) / NS_PER_MS)
-    after = turns.output_tokens - turns.output_tokens / turns.events
-    more = after > 0
-    _gather(tally, "tpot_ms", ((turns.last - turns.first) / NS_PER_MS)[more] / after[more])
+    tpot = tpot_by_turn_ms(turns.first, turns.last, turns.output_tokens, turns.output_tokens / turns.events)
+    _gather(tally, "tpot_ms", tpot[~np.isnan(tpot)])
     connects = [record.connect_ns for record in turns.records if record.connect_ns is not None]
     _gather(tally, "connect_ms", np.array(connects, dtype=np.float64) / NS_PER_MS)
     for name in SERVER_TIMES:
@@ -143,17 +153,18 @@ def _count_spans(tally: Tally, turns: _Plain) -> None:
 
 def _count_events(tally: Tally, turns: _Plain, pauses: Sequence[Pause]) -> None:
     """Count the measures with one value per gap between events."""
-    gaps = _gaps_ms(turns.flat, turns.events)
+    gaps, turn = _gaps_ms(turns.flat, turns.events)
     if not len(gaps):
         return
     tally.sketch("itl_ms").gather(gaps)
-    if float(gaps.max()) > STALL_MS:
-        for record in turns.records:
-            tally.count_stalls(record, gaps_ms(record), pauses)
+    for row in np.unique(turn[gaps > STALL_MS]).tolist():
+        tally.count_stalls(turns.records[row], gaps_ms(turns.records[row]), pauses)
     if np.array_equal(turns.events, turns.output_tokens):  # one token per event
         tally.sketch("itl_token_ms").gather(gaps)
         return
-    _gather(tally, "itl_token_ms", np.concatenate([token_gaps_ms(record) for record in turns.records]))
+    reported = turns.output_tokens > 0
+    at_ns = turns.flat[np.repeat(reported, turns.events)]
+    _gather(tally, "itl_token_ms", shared_evenly_ms(at_ns, turns.events[reported], turns.output_tokens[reported])[0])
 
 
 def gaps_of_many_ms(records: Iterable[TurnRecord]) -> Floats:
@@ -161,14 +172,12 @@ def gaps_of_many_ms(records: Iterable[TurnRecord]) -> Floats:
     lists = [record.event_ns for record in records if record.event_ns]
     return _gaps_ms(
         np.frombuffer(b"".join(lists), dtype=np.int64), np.array([len(event_ns) for event_ns in lists], dtype=np.int64)
-    )
+    )[0]
 
 
-def _gaps_ms(flat: Ints, events: Ints) -> Floats:
-    """Gaps within turns. `events`: number of instants of each turn."""
-    within_turns = np.ones(max(0, len(flat) - 1), dtype=np.bool_)
-    within_turns[np.cumsum(events)[:-1] - 1] = False
-    return differences_ms(flat)[within_turns]
+def _gaps_ms(flat: Ints, events: Ints) -> tuple[Floats, Ints]:
+    """Gaps within turns, and the turn of each. `events`: number of instants of each turn."""
+    return gaps_by_turn_ms(flat, np.repeat(np.arange(len(events)), events))
 
 
 def _gather(tally: Tally, name: str, values: Floats) -> None:
@@ -177,20 +186,20 @@ def _gather(tally: Tally, name: str, values: Floats) -> None:
 
 
 def _count_window(
-    tallies: TallySet, class_name: str, turns: _Plain, window: PhaseWindow, met: Sequence[bool | None] | None
+    tallies: TallySet,
+    class_name: str,
+    turns: _Plain,
+    window: PhaseWindow,
+    met: Sequence[bool | None] | None,
 ) -> None:
     """Count turns that are entirely in the window together, and the others by `within`.
 
     `met`: result for the SLO per turn; None without an SLO.
     """
     end_ns = np.iinfo(np.int64).max if window.end_ns is None else window.end_ns
-    begun = np.maximum(turns.planned, turns.sent)
-    for row, record in enumerate(turns.records):
-        if record.connect_ns:
-            begun[row] = max(record.planned_ns, turns.sent[row] - record.connect_ns)
     over = np.maximum(turns.closed, turns.last)
-    inside = (window.start_ns <= begun) & (over < end_ns)
-    touched = ~inside & (turns.closed >= window.start_ns) & (begun < end_ns)
+    inside = (window.start_ns <= turns.begun) & (over < end_ns)
+    touched = ~inside & (turns.closed >= window.start_ns) & (turns.begun < end_ns)
     tally = tallies.at(window.phase, class_name, window.step) if inside.any() or touched.any() else None
     if tally is None:
         return

@@ -11,10 +11,10 @@ import gevent.lock
 from inferload import __version__
 from inferload.errors import UsageError
 from inferload.locust.adapters import compat
-from inferload.locust.adapters.fault_logs import first_of_each
+from inferload.locust.adapters.logs import first_of_each
 from inferload.measure.clock import NS_PER_S, clock_id, now_ns, wall_ns
-from inferload.process import protocol
-from inferload.process.protocol import Assignment, Report, windows_from_wire
+from inferload.process import messages
+from inferload.process.messages import Assignment, WorkerReport, windows_from_wire
 from inferload.process.settings import ProcessSettings
 from inferload.process.silence import SilenceClock
 from inferload.verdict.outcome import INVALID
@@ -215,8 +215,8 @@ class Worker:
             self._send(run.report())
             run.collect_garbage()
 
-    def _send(self, report: Report) -> None:
-        self._runner.send_message(protocol.REPORT, report.to_wire())
+    def _send(self, report: WorkerReport) -> None:
+        self._runner.send_message(messages.REPORT, report.to_wire())
 
     def _finish(self, run: WorkerRun) -> None:
         with self._ending:

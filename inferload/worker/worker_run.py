@@ -27,7 +27,7 @@ from inferload.measure.clock import NS_PER_MS, NS_PER_S, Anchor, WallWatch, now_
 from inferload.measure.record import Failure, PhaseWindow
 from inferload.measure.slo import Slo
 from inferload.measure.tally import TallySet
-from inferload.process.protocol import Assignment, Report
+from inferload.process.messages import Assignment, WorkerReport
 from inferload.process.settings import ProcessSettings
 from inferload.requests.bodies import Texts
 from inferload.scenario import scenario as scenarios
@@ -328,7 +328,7 @@ class WorkerRun:
 
     # -- reports
 
-    def report(self) -> Report:
+    def report(self) -> WorkerReport:
         """Return the counts since the last report."""
         self._take_beat()
         self._count()
@@ -336,7 +336,7 @@ class WorkerRun:
         tallies, health = self._counts.take()
         tallies.absorb(self.tallies.take())
         health.absorb(self.health.take())
-        return Report(
+        return WorkerReport(
             self.assignment.run_id,
             self.assignment.name,
             seq,
@@ -389,7 +389,7 @@ class WorkerRun:
         for turn_id in list(self._unjudged):
             self.release(turn_id)
 
-    def finish(self, send_report: Callable[[Report], None]) -> None:
+    def finish(self, send_report: Callable[[WorkerReport], None]) -> None:
         """Wait for turns in flight, write all records, send the last report. Blocks."""
         gevent.sleep(0)  # sessions that `drain` began send their first turns
         while self.in_flight:

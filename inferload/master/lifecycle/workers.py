@@ -1,5 +1,6 @@
 """State of a run's workers on the master: clocks, reports, silences, records."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -134,6 +135,10 @@ class Member:
             "missing_reports": self.missing_reports,
             "longest_silence_s": round(self.longest_silence_s, 3),
         }
+
+
+# Send a message of a kind to a worker; None: to all.
+Send = Callable[[str, dict[str, Any], Member | None], None]
 
 
 class Roster:

@@ -219,7 +219,7 @@ def test_files_are_written_where_they_are_wanted(tmp_path: Path, capsys: pytest.
         assert cli.main([*words, "-o", str(tmp_path / verb)]) == 0
     named_files = [Path(line) for line in capsys.readouterr().out.splitlines()]
     assert cli.main(words) == 2
-    assert capsys.readouterr().err == "inferload: --format kubernetes: name a folder for the files with -o\n"
+    assert capsys.readouterr().err == "inferload: --format kubernetes: needs an output folder; give it with -o\n"
     assert all(path.is_file() for path in named_files)
     assert "image: registry/inferload:9" in (tmp_path / "compose" / "compose.yaml").read_text()
 
@@ -230,7 +230,7 @@ def test_what_no_container_can_run_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"--workers 0: must be 1 or more"):
         plan(workers=0)
     assert plan(scenario="replay-mooncake").scenario_argument == "replay-mooncake"
-    with pytest.raises(UsageError, match=r"chat-sharegpt: reads ShareGPT_V3.*which no image has"):
+    with pytest.raises(UsageError, match=r"chat-sharegpt: reads ShareGPT_V3.*not in the image"):
         plan(scenario="chat-sharegpt")
     with pytest.raises(UsageError, match=r"-o /proc/1/none: "):
         container_plan.write(Path("/proc/1/none"), {"x": ""})

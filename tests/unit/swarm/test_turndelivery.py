@@ -17,9 +17,8 @@ from inferload.master.lifecycle.turn_receiver import TurnReceiver
 from inferload.master.lifecycle.workers import Roster
 from inferload.measure.clock import Anchor
 from inferload.measure.record import TurnRecord
-from inferload.measure.turn_columns import TurnColumns, to_table
-from inferload.process import protocol
-from inferload.process.file_pieces import Piece
+from inferload.process import messages
+from inferload.process.file_pieces import FilePiece
 from inferload.worker import turn_sender
 from inferload.worker.turn_sender import TurnSender
 from inferload.worker.turn_writer import TurnWriter
@@ -174,7 +173,7 @@ def test_a_flood_of_pieces_is_dropped_and_malformed_ones_are_ignored(folders: tu
     folders[0].mkdir()
     answers: list[dict[str, Any]] = []
     receiver = TurnReceiver(folders[0], RUN, 10, lambda name, data: answers.append(data))
-    piece = Piece(1, 1000, bytes(32), 0, bytes(10)).to_wire()
+    piece = FilePiece(1, 1000, bytes(32), 0, bytes(10)).to_wire()
     for _ in range(1000):
         receiver.on_piece("w0", piece)
     receiver.on_piece("w0", {"part": "../../x"})
