@@ -134,7 +134,7 @@ def table_of(size: RunSize, turns: Turns, worker: int, rng: np.random.Generator)
         "status": np.full(count, 200, dtype=np.int32),
         "final": number % 8 == 7,
     }
-    columns = [_array(values.get(field.name), field.type, count) for field in turns_file.SCHEMA]
+    columns = [_array(values.get(field.name), field.type, count) for field in SCHEMA]
     metadata = {
         b"worker": name.encode(),
         b"anchor_mono_ns": str(MASTER_MONO_NS + anchor_ns + offset_ns(worker)).encode(),

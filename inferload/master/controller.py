@@ -21,9 +21,8 @@ from inferload.machine import calibration
 from inferload.master import finish, inbox, progress
 from inferload.master.finish import RunResult
 from inferload.master.lifecycle import cache_passes, worker_setup
-from inferload.master.lifecycle.master_run import MasterRun
+from inferload.master.lifecycle.master_run import MasterRun, RunDirectory
 from inferload.master.lifecycle.preflight import Preflight, preflight
-from inferload.master.lifecycle.run import MasterRun, RunDirectory
 from inferload.process.run_spec import FormValues, LoadOptions, RunOptions, RunSpec, resolve
 from inferload.process.settings import ProcessSettings
 from inferload.results import ci

@@ -13,8 +13,8 @@ from inferload.errors import UsageError
 from inferload.locust.adapters import compat
 from inferload.locust.adapters.logs import first_of_each
 from inferload.measure.clock import NS_PER_S, clock_id, now_ns, wall_ns
-from inferload.process import messages
-from inferload.process.messages import Assignment, WorkerReport, windows_from_wire
+from inferload.process import protocol
+from inferload.process.protocol import Assignment, WorkerReport, windows_from_wire
 from inferload.process.settings import ProcessSettings
 from inferload.process.silence import SilenceClock
 from inferload.verdict.outcome import INVALID
@@ -216,7 +216,7 @@ class Worker:
             run.collect_garbage()
 
     def _send(self, report: WorkerReport) -> None:
-        self._runner.send_message(messages.REPORT, report.to_wire())
+        self._runner.send_message(protocol.REPORT, report.to_wire())
 
     def _finish(self, run: WorkerRun) -> None:
         with self._ending:

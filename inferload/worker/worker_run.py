@@ -27,7 +27,7 @@ from inferload.measure.clock import NS_PER_MS, NS_PER_S, Anchor, WallWatch, now_
 from inferload.measure.record import Failure, PhaseWindow
 from inferload.measure.slo import Slo
 from inferload.measure.tally import TallySet
-from inferload.process.messages import Assignment, WorkerReport
+from inferload.process.protocol import Assignment, WorkerReport
 from inferload.process.settings import ProcessSettings
 from inferload.requests.bodies import Texts
 from inferload.scenario import scenario as scenarios

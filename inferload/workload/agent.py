@@ -24,7 +24,7 @@ _TIME_TOKENS = 19  # of a time such as 2026-01-15 09:30:00, one per character
 _ERROR_TOKENS = 30  # of the result of a failed call
 _ARGUMENT_DIGITS = 6  # of the number in a call's argument
 
-ReplyScript = Generator[Ask | Fork, Sent, TurnReply]
+AnswerScript = Generator[Ask | Fork, Sent, TurnReply]
 Pause = Literal["think", "tool"]
 
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from array import array
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import msgspec
 
 from inferload.client.answers.number_bounds import UNDECODABLE, Milliseconds
 from inferload.client.answers.token_ids import TokenIds
-from inferload.client.answers.tool_calls import ToolCalls
+from inferload.content.messages import ToolCall
 from inferload.measure.record import Failure
 
 DONE = b"[DONE]"
@@ -31,6 +32,38 @@ class EventFrame(NamedTuple):
     before: bytes
     after: bytes
     visible: bool
+
+
+@dataclass(slots=True)
+class _CallParts:
+    call_id: str = ""
+    name: str = ""
+    arguments: list[str] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class ToolCalls:
+    """Tool calls of one answer, by the index (or other key) of their deltas."""
+
+    _by_key: dict[int | str, _CallParts] = field(default_factory=dict)
+
+    def add(
+        self, key: int | str, call_id: str | None = None, name: str | None = None, arguments: str | None = None
+    ) -> None:
+        """Add one delta; None for absent fields. Pieces of a name and of arguments are joined; a later id replaces the first."""
+        parts = self._by_key.setdefault(key, _CallParts())
+        if call_id:
+            parts.call_id = call_id
+        if name:
+            parts.name += name
+        if arguments:
+            parts.arguments.append(arguments)
+
+    def calls(self) -> tuple[ToolCall, ...]:
+        """Return the calls in the order of their first deltas; empty arguments are "{}"."""
+        return tuple(
+            ToolCall(parts.call_id, parts.name, "".join(parts.arguments) or "{}") for parts in self._by_key.values()
+        )
 
 
 class Answer:

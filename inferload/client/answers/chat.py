@@ -8,15 +8,13 @@ from __future__ import annotations
 
 import re
 from array import array
-from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 
-from inferload.client.answers.answer import DONE, Answer, EventFrame, PerRequestMetrics
+from inferload.client.answers.answer import DONE, Answer, EventFrame, PerRequestMetrics, ToolCalls
 from inferload.client.answers.number_bounds import UNDECODABLE, OutputTokens, TokenId, Tokens, refusal
 from inferload.client.answers.token_ids import TokenIds
-from inferload.content.messages import ToolCall
 from inferload.measure.record import Failure
 
 _NONE = msgspec.Raw()
@@ -79,68 +77,7 @@ _PROBE = b"probe"
 class ChatAnswer(Answer):
     """Answer of chat completions or completions."""
 
-    before: bytes
-    after: bytes
-    visible: bool
-
-
-@dataclass(slots=True)
-class _CallParts:
-    call_id: str = ""
-    name: str = ""
-    arguments: list[str] = field(default_factory=list)
-
-
-@dataclass(slots=True)
-class ToolCalls:
-    """Tool calls of one answer, by the index (or other key) of their deltas."""
-
-    _by_key: dict[int | str, _CallParts] = field(default_factory=dict)
-
-    def add(
-        self, key: int | str, call_id: str | None = None, name: str | None = None, arguments: str | None = None
-    ) -> None:
-        """Add one delta; None for absent fields. Pieces of a name and of arguments are joined; a later id replaces the first."""
-        parts = self._by_key.setdefault(key, _CallParts())
-        if call_id:
-            parts.call_id = call_id
-        if name:
-            parts.name += name
-        if arguments:
-            parts.arguments.append(arguments)
-
-    def calls(self) -> tuple[ToolCall, ...]:
-        """Return the calls in the order of their first deltas; empty arguments are "{}"."""
-        return tuple(
-            ToolCall(parts.call_id, parts.name, "".join(parts.arguments) or "{}") for parts in self._by_key.values()
-        )
-
-
-class StreamAnswer:
-    """Collects one streamed answer: pass all events in order, then read the attributes."""
-
-    __slots__ = (
-        "cached_tokens",
-        "closed",
-        "detail",
-        "event_ns",
-        "event_tokens",
-        "failure",
-        "finish_reason",
-        "first_event_ns",
-        "first_visible_ns",
-        "input_tokens",
-        "last_event_ns",
-        "metrics",
-        "output_tokens",
-        "reasoning",
-        "request_id",
-        "running_tokens",
-        "text",
-        "token_ids",
-        "tool_calls",
-        "uncounted",
-    )
+    __slots__ = ("event_tokens", "running_tokens", "uncounted")
 
     def __init__(self) -> None:
         super().__init__()

@@ -4,9 +4,8 @@ from typing import Any
 
 import msgspec
 
-from inferload.client.answers.answer import DONE, Answer
+from inferload.client.answers.answer import DONE, Answer, ToolCalls
 from inferload.client.answers.number_bounds import UNDECODABLE, refusal
-from inferload.client.answers.stream_answer import DONE, StreamAnswer, ToolCalls
 from inferload.measure.record import Failure
 
 

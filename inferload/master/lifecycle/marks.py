@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from inferload.client.connection.redaction import Redaction
-from inferload.measure.clock import NS_PER_S, Anchor, now_ns
+from inferload.measure.clock import Anchor, now_ns
 from inferload.rundir import reason
 
 logger = logging.getLogger(__name__)

@@ -45,7 +45,7 @@ from inferload.measure.tally import TallySet
 from inferload.numbers import short
 from inferload.process import protocol
 from inferload.process.greenlets import sleep_until
-from inferload.process.messages import Assignment, WorkerReport, windows_to_wire
+from inferload.process.protocol import Assignment, WorkerReport, windows_to_wire
 from inferload.process.run_spec import RunSpec
 from inferload.process.settings import ProcessSettings
 from inferload.results.abort_conditions import AbortReached, AbortWatch
@@ -428,7 +428,7 @@ class MasterRun:
     def _announce_rate(self, rate: float) -> int:
         """Send a rate to the workers. Return the instant from which it applies."""
         at_ns = self._earliest_ns()
-        self.send(messages.RATE, {"run_id": self.run_id, "at_ns": at_ns, "rate": rate})
+        self.send(protocol.RATE, {"run_id": self.run_id, "at_ns": at_ns, "rate": rate})
         return at_ns
 
     def _planned_end_ns(self, measure_ns: int | None) -> int | None:

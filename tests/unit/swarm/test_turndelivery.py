@@ -17,7 +17,8 @@ from inferload.master.lifecycle.turn_receiver import TurnReceiver
 from inferload.master.lifecycle.workers import Roster
 from inferload.measure.clock import Anchor
 from inferload.measure.record import TurnRecord
-from inferload.process import messages
+from inferload.measure.turn_columns import TurnColumns, to_table
+from inferload.process import protocol
 from inferload.process.file_pieces import FilePiece
 from inferload.worker import turn_sender
 from inferload.worker.turn_sender import TurnSender
