@@ -22,7 +22,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from inferload import rundir, scrapes_file, turns_file
+from inferload import rundir, scrapes_file
+from inferload.measure.turn_columns import SCHEMA
 from inferload.server_metrics import metric_names as names
 from inferload.server_metrics.exposition import Sample, parse
 
@@ -133,13 +134,13 @@ def table_of(size: RunSize, turns: Turns, worker: int, rng: np.random.Generator)
         "status": np.full(count, 200, dtype=np.int32),
         "final": number % 8 == 7,
     }
-    columns = [_array(values.get(field.name), field.type, count) for field in turns_file.SCHEMA]
+    columns = [_array(values.get(field.name), field.type, count) for field in SCHEMA]
     metadata = {
         b"worker": name.encode(),
         b"anchor_mono_ns": str(MASTER_MONO_NS + anchor_ns + offset_ns(worker)).encode(),
         b"anchor_wall_ns": str(START_WALL_NS + anchor_ns).encode(),
     }
-    return pa.Table.from_arrays(columns, schema=turns_file.SCHEMA.with_metadata(metadata))
+    return pa.Table.from_arrays(columns, schema=SCHEMA.with_metadata(metadata))
 
 
 def _array(values: Any, kind: pa.DataType, count: int) -> pa.Array:

@@ -22,9 +22,10 @@ import pyarrow.parquet as pq
 from inferload import rundir
 from inferload.errors import UsageError
 from inferload.measure.columns import turn_columns, values_by_turn
+from inferload.measure.turn_columns import SCHEMA
 from inferload.scrapes_file import read_scrapes
 from inferload.server_metrics.series import ServerSeries, by_target
-from inferload.turns_file import SCHEMA, foreign_files
+from inferload.turns_file import foreign_files
 
 from . import vllm_log
 from .vllm_log import VllmLog

@@ -80,9 +80,8 @@ class WindowEvidence:
     client_cpu_share: float | None = None
     client_reasons: tuple[ClientReason, ...] = ()  # in the measure phase
     tokens_per_event: float | None = None
-    itl_by_running: tuple[float, float] | None = (
-        None  # mean ITL at the lowest and the highest third of running requests
-    )
+    # Mean ITL at the lowest and the highest third of running requests.
+    itl_by_running: tuple[float, float] | None = None
     itl_alone_ms: float | None = None  # lowest mean ITL of a second of the run
     expected_hit_rate: float | None = None
     counted_hit_rate: float | None = None

@@ -4,11 +4,12 @@ import argparse
 from dataclasses import replace
 from pathlib import Path
 
-from inferload.client.client import ClientSettings, Credentials, TurnTimeouts
+from inferload.client.client import ClientSettings, Credentials
 from inferload.client.connection import credentials
 from inferload.client.connection.connect import TlsSettings
 from inferload.client.connection.target import Target
 from inferload.client.probe import ServerFacts, probe
+from inferload.client.turn import TurnTimeouts
 from inferload.errors import UsageError
 from inferload.escaping import escaped
 from inferload.machine import network_checks

@@ -13,7 +13,7 @@ from inferload import __version__
 from inferload.errors import UsageError
 from inferload.exporter import metrics
 from inferload.exporter.metrics import RunState
-from inferload.master.lifecycle.run import MasterRun
+from inferload.master.lifecycle.master_run import MasterRun
 from inferload.master.manifest import models_of
 from inferload.measure.clock import NS_PER_S, now_ns
 from inferload.measure.record import Phase

@@ -15,7 +15,7 @@ from inferload.client.client import Client, ClientSettings
 from inferload.client.connection.python_connection import SO_TIMESTAMPNS
 from inferload.client.connection.target import Target
 from inferload.client.fetch import Fetcher, FetchError
-from inferload.client.turn import TurnRequest, TurnResult
+from inferload.client.turn_record import TurnRequest, TurnResult
 from inferload.errors import UsageError
 from inferload.machine.checks import Stamps
 from inferload.measure.clock import NS_PER_MS, NS_PER_S, now_ns, wall_ns
@@ -99,7 +99,7 @@ def timer_lateness_ms(duration_s: float) -> list[float]:
         late_ms.append(max(0, at_ns - due_ns) / NS_PER_MS)
         due_ns = max(due_ns + _TICK_NS, at_ns)
 
-    timer = gevent.get_hub().loop.timer(_TICK_NS / 1e9, _TICK_NS / 1e9)
+    timer = gevent.get_hub().loop.timer(_TICK_NS / NS_PER_S, _TICK_NS / NS_PER_S)
     timer.start(tick)
     gevent.sleep(duration_s)
     timer.stop()

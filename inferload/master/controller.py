@@ -18,12 +18,11 @@ from inferload.errors import UsageError
 from inferload.locust.adapters import compat
 from inferload.locust.adapters.csv_files import History
 from inferload.machine import calibration
-from inferload.master import finish as finale
-from inferload.master import inbox, progress
+from inferload.master import finish, inbox, progress
 from inferload.master.finish import RunResult
 from inferload.master.lifecycle import cache_passes, worker_setup
+from inferload.master.lifecycle.master_run import MasterRun, RunDirectory
 from inferload.master.lifecycle.preflight import Preflight, preflight
-from inferload.master.lifecycle.run import MasterRun, RunDirectory
 from inferload.process.rerun import repeated
 from inferload.process.run_spec import FormValues, LoadOptions, RunOptions, RunSpec, resolve
 from inferload.process.settings import ProcessSettings
@@ -345,7 +344,7 @@ class Controller:
     def _conduct(self, run: MasterRun) -> RunResult:
         logger.info("run directory: %s", run.directory.path)
         try:
-            finale.begin(run)
+            finish.begin(run)
             history = History(run.directory.path, self.environment, run.anchor)
         except OSError as error:
             run.close()
@@ -358,7 +357,7 @@ class Controller:
         finally:
             end_progress()
         history.finish(run.totals.errors.texts)
-        result = finale.conclude(run, history.errors)
+        result = finish.conclude(run, history.errors)
         level = _LEVELS[result.judged.state]
         why = [(level, line) for line in ci.explanation(result.document, _MAX_REASONS)]
         self._log_last(*why, (logging.INFO, f"report: {result.page}"), (level, result.judged.headline))

@@ -13,7 +13,7 @@ from inferload import rundir
 from inferload.errors import UsageError
 from inferload.escaping import escaped
 from inferload.master.analysis_process import analyse
-from inferload.master.lifecycle.run import MasterRun
+from inferload.master.lifecycle.master_run import MasterRun
 from inferload.master.lost_load import count_lost_arrivals
 from inferload.master.manifest import manifest
 from inferload.master.run_counts import counts_of

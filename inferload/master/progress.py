@@ -10,7 +10,7 @@ from typing import Any
 
 import gevent
 
-from inferload.master.lifecycle.run import MasterRun
+from inferload.master.lifecycle.master_run import MasterRun
 from inferload.measure.clock import NS_PER_S, now_ns
 from inferload.results.progress_lines import Snapshot, lines
 from inferload.results.summary import figures_of

@@ -1,4 +1,4 @@
-"""Counts of many turns at once: the same as `TallySet.fold` and `HealthSet.delays` of each, at a fraction of the cost.
+"""Counts of many turns at once: the same as `TallySet.count_turn` and `HealthSet.count_delays` of each, at a fraction of the cost.
 
 Nearly all turns are plain: answered in full, with all instants known. Their counts are vectorized; other turns are counted one
 by one. tests/unit/measure/test_manyturns.py compares the two.
@@ -7,7 +7,7 @@ by one. tests/unit/measure/test_manyturns.py compares the two.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from math import isfinite
 from operator import attrgetter
 from typing import NamedTuple
@@ -62,27 +62,26 @@ class _Plain(NamedTuple):
         return cls._make((*columns, events, flat, begun, records))
 
 
-def fold_many(
+def count_turns(
     tallies: TallySet,
     records: Iterable[TurnRecord],
     windows: Sequence[PhaseWindow],
-    slo_of: Callable[[str], Slo | None] | Mapping[str, Slo | None],
+    slos: Mapping[str, Slo | None],
     pauses: Sequence[Pause] = (),
 ) -> None:
-    """Count ended turns, as `TallySet.fold`. `slo_of`: limits of a class."""
-    limits = slo_of if callable(slo_of) else slo_of.__getitem__
+    """Count ended turns, as `TallySet.count_turn`. `slos`: limits by class."""
     by_key: dict[Key, list[TurnRecord]] = {}
     for record in records:
         if _is_plain(record):
             by_key.setdefault((record.phase, record.class_name, record.step), []).append(record)
         else:
-            tallies.fold(record, windows, limits(record.class_name), pauses)
+            tallies.count_turn(record, windows, slos[record.class_name], pauses)
     for key, plain in by_key.items():
         turns, tally = _Plain.of(plain), tallies.at(*key)
         _count_ends(tally, turns)
         _count_spans(tally, turns)
         _count_events(tally, turns, pauses)
-        slo = limits(key[1])
+        slo = slos[key[1]]
         met = None if slo is None else [slo.met(record) for record in plain]
         if met is not None:
             judged = [result for result in met if result is not None]
@@ -96,8 +95,8 @@ def fold_many(
             _count_window(tallies, key[1], turns, window, met)
 
 
-def delays_many(health: HealthSet, records: Iterable[TurnRecord], reads_unstamped: Iterable[int]) -> None:
-    """Count the reads of many turns, and the client delay of each stamped read, as `HealthSet.delays`."""
+def count_delays(health: HealthSet, records: Iterable[TurnRecord], reads_unstamped: Iterable[int]) -> None:
+    """Count the reads of many turns, and the client delay of each stamped read, as `HealthSet.count_delays`."""
     by_key: dict[tuple[str, str], list[tuple[TurnRecord, int]]] = {}
     for record, unstamped in zip(records, reads_unstamped, strict=True):
         by_key.setdefault((record.worker, record.phase), []).append((record, unstamped))

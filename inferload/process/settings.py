@@ -4,10 +4,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from inferload.client.client import ClientSettings, Credentials, TurnTimeouts
+from inferload.client.client import ClientSettings, Credentials
 from inferload.client.connection.connect import TlsSettings
 from inferload.client.connection.redaction import Redaction
 from inferload.client.connection.target import Target
+from inferload.client.turn import TurnTimeouts
 from inferload.process.listen_address import ListenAddress
 from inferload.process.trace_export import TraceExport
 from inferload.results.ci import Outputs

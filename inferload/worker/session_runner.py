@@ -13,7 +13,7 @@ from typing import Any
 
 import gevent
 
-from inferload.client.turn import TurnRequest, TurnResult
+from inferload.client.turn_record import TurnRequest, TurnResult
 from inferload.content.script import Ask, EffectResult, ScriptEnd, Session, Sink, TurnReply, Work, Worked, interpret
 from inferload.measure.clock import NS_PER_S, now_ns
 from inferload.process.greenlets import sleep_until

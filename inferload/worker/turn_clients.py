@@ -9,8 +9,8 @@ from random import Random
 
 from inferload.client.client import Client
 from inferload.client.connection.target import Target
-from inferload.client.turn import TurnResult
-from inferload.process.messages import Assignment
+from inferload.client.turn_record import TurnResult
+from inferload.process.protocol import Assignment
 from inferload.process.settings import ProcessSettings, client_settings
 from inferload.scenario.scenario import Scenario
 from inferload.scenario.schema.endpoints import Endpoint

@@ -16,7 +16,7 @@ from opentelemetry.util.types import AttributeValue
 
 from inferload import __version__
 from inferload.client.connection.target import Target
-from inferload.client.turn import TurnResult
+from inferload.client.turn_record import TurnResult
 from inferload.measure.clock import NS_PER_S, Anchor
 from inferload.measure.record import TurnRecord
 from inferload.process.trace_export import TraceExport

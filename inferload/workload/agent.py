@@ -24,7 +24,7 @@ _TIME_TOKENS = 19  # of a time such as 2026-01-15 09:30:00, one per character
 _ERROR_TOKENS = 30  # of the result of a failed call
 _ARGUMENT_DIGITS = 6  # of the number in a call's argument
 
-ReplyScript = Generator[Ask | Fork, Sent, TurnReply]
+AnswerScript = Generator[Ask | Fork, Sent, TurnReply]
 Pause = Literal["think", "tool"]
 
 
@@ -131,7 +131,7 @@ class AgentLoop:
         """Approximate length of the context, with tools."""
         return self.workload.tools_tokens + sum(message.tokens or 0 for message in self.context)
 
-    def request(self, number: int, steps: int, idle_s: float, final: bool) -> ReplyScript:
+    def request(self, number: int, steps: int, idle_s: float, final: bool) -> AnswerScript:
         """Run one user request up to the answer without a tool call, and return that answer."""
         self.add_request(number)
         pause: Pause = "think"
@@ -183,7 +183,7 @@ class AgentLoop:
             again_tokens=draw_count(cancel.again_tokens, rng) if cancel is not None else 0,
         )
 
-    def answer(self, step: PlannedStep, pause_s: float, pause: Pause, final: bool) -> ReplyScript:
+    def answer(self, step: PlannedStep, pause_s: float, pause: Pause, final: bool) -> AnswerScript:
         """Request the answer of a step: after a compaction if the context is too long, again after a cancellation."""
         if self.context_tokens + step.output_tokens > self.workload.compaction.at * self.workload.context_limit_tokens:
             yield from self.compact(pause_s, pause)

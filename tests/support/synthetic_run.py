@@ -13,9 +13,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from inferload import rundir
+from inferload.measure.turn_columns import SCHEMA
 from inferload.scrapes_file import ScrapeColumns, write_part
 from inferload.server_metrics import metric_names as names
-from inferload.turns_file import SCHEMA
 
 NS = 1_000_000_000
 MS = 1_000_000

@@ -10,8 +10,8 @@ from inferload import __version__
 from inferload.errors import UsageError
 from inferload.master.lifecycle.workers import Member, Send
 from inferload.measure.clock import NS_PER_S, now_ns
-from inferload.process import messages
-from inferload.process.messages import Assignment
+from inferload.process import protocol
+from inferload.process.protocol import Assignment
 
 logger = logging.getLogger(__name__)
 
@@ -45,7 +45,7 @@ def compare_clocks(members: Sequence[Member], send: Send) -> None:
     """Ping every worker several times to determine clock offsets; UsageError if one does not reply."""
     for _ in range(_PINGS):
         for member in members:
-            send(messages.PING, {"sent_ns": now_ns()}, member)
+            send(protocol.PING, {"sent_ns": now_ns()}, member)
         gevent.sleep(0.02)
     deadline_ns = now_ns() + round(_PING_S * NS_PER_S)
     while any(member.rtt_ns == 0 for member in members):
@@ -55,7 +55,7 @@ def compare_clocks(members: Sequence[Member], send: Send) -> None:
         gevent.sleep(0.2)
         for member in members:
             if member.rtt_ns == 0:  # Locust reports a worker as ready shortly before it accepts messages
-                send(messages.PING, {"sent_ns": now_ns()}, member)
+                send(protocol.PING, {"sent_ns": now_ns()}, member)
 
 
 def check_alike(members: Sequence[Member], digest: str) -> None:
@@ -94,7 +94,7 @@ def send_assignments(
     `clients`: Locust's list of workers, empty in a local run. `reads_files`: workers read files before they are ready.
     """
     for member in members:
-        send(messages.PREPARE, assignment_of(member).to_wire(), member)
+        send(protocol.PREPARE, assignment_of(member).to_wire(), member)
     ready_s = _READY_DATA_S if reads_files else _READY_S
     deadline_ns = now_ns() + round(ready_s * NS_PER_S)
     while late := [member for member in members if not (member.ready and _takes_users(member, clients))]:

@@ -239,7 +239,7 @@ import os
 import signal
 
 from inferload.users import ScenarioUser
-from inferload.worker.run import WorkerRun
+from inferload.worker.worker_run import WorkerRun
 
 set_windows = WorkerRun.set_windows
 

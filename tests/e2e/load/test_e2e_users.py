@@ -86,6 +86,9 @@ def test_own_tasks_over_tls(run_pool: RunPool, run_case: RunCase) -> None:
     assert "Traceback" not in ended.text, ended.text
     check_files(ended.run_dir)
     check_counts(ended)
+    assert json.loads((ended.run_dir / "run.json").read_text())["endpoint"] is None, (
+        "each call of a task chooses its endpoint"
+    )
     rows = ended.turns
     assert {row["class"] for row in rows} == {"chats", "others"}
     assert {row["target"].partition(":")[0] for row in rows} == {"https"}

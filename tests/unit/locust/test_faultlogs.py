@@ -7,7 +7,7 @@ import pytest
 from locust.event import EventHook
 
 from inferload.locust.adapters.logs import FirstOfEach
-from inferload.requests.calls import CallError
+from inferload.requests.call_checks import CallError
 
 
 @pytest.fixture

@@ -83,7 +83,7 @@ def test_imports_go_down(path: Path) -> None:
         ("inferload.client.turn", "import locust"),
         ("inferload.locust.plugin", "from inferload.analysis import report"),
         ("inferload.workload.sessions", "import pandas as pd"),
-        ("analysis.data.frames", "from inferload.worker import run"),
+        ("analysis.data.frames", "from inferload.worker import worker_run"),
         ("inferload.cli", "import deploy.simulator"),
         ("deploy.simulator.core.scheduler", "from ..engine import engine"),
         ("deploy.simulator.protocol.tools", "from ...servers.engines import ENGINES"),

@@ -25,7 +25,7 @@ from inferload.master.lifecycle import worker_setup, worker_watchdog
 from inferload.master.lifecycle.workers import Member, Roster
 from inferload.measure import clock
 from inferload.measure.record import PhaseWindow
-from inferload.process import messages, silence
+from inferload.process import protocol, silence
 from inferload.process.run_spec import RunOptions, nominal_users, resolve
 from inferload.process.settings import ProcessSettings, client_settings
 from inferload.run_options import RUN_OPTIONS
@@ -208,7 +208,7 @@ def test_processes_of_one_machine_name_one_clock() -> None:
 
 def test_windows_move_to_the_workers_clock() -> None:
     windows = [PhaseWindow("warmup", 10, 20), PhaseWindow("measure", 20)]
-    moved = messages.windows_from_wire(messages.windows_to_wire(windows), offset_ns=5)
+    moved = protocol.windows_from_wire(protocol.windows_to_wire(windows), offset_ns=5)
     assert moved == (PhaseWindow("warmup", 15, 25), PhaseWindow("measure", 25))
 
 
@@ -264,7 +264,7 @@ def test_a_worker_that_writes_its_files_is_heard_until_it_has_written_them(monke
     one = worker.Worker(SimpleNamespace(runner=runner), ProcessSettings(Credentials(), (), TlsSettings(), None))
     sent: list[str] = []
     monkeypatch.setattr(one, "_send", sent.append)
-    run = SimpleNamespace(closing=True, reports_ended=False, report=lambda: "report", tidy=lambda: None)
+    run = SimpleNamespace(closing=True, reports_ended=False, report=lambda: "report", collect_garbage=lambda: None)
     with gevent.Timeout(3):
         reporting = gevent.spawn(one._report, run)
         while len(sent) < 3:  # it drained long ago, and its parts are being joined

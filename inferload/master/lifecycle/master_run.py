@@ -43,9 +43,9 @@ from inferload.measure.clock import NS_PER_MS, NS_PER_S, Anchor, clock_id, now_n
 from inferload.measure.record import Phase, PhaseWindow
 from inferload.measure.tally import TallySet
 from inferload.numbers import short
-from inferload.process import messages
+from inferload.process import protocol
 from inferload.process.greenlets import sleep_until
-from inferload.process.messages import Assignment, WorkerReport, windows_to_wire
+from inferload.process.protocol import Assignment, WorkerReport, windows_to_wire
 from inferload.process.run_spec import RunSpec
 from inferload.process.settings import ProcessSettings
 from inferload.results.abort_conditions import AbortReached, AbortWatch
@@ -94,9 +94,8 @@ class MasterRun:
         self.run_id = f"{datetime.now(UTC).strftime('%Y%m%dT%H%M%SZ')}-{secrets.token_hex(4)}"
         self.arm: Arm = "cold"
         self.earlier: Previous | None = None
-        self.salt = (
-            spec.scenario.cache.salt or self.run_id
-        )  # separates its prompts from those of other runs in prefix caches
+        # Separates the prompts from those of other runs in prefix caches.
+        self.salt = spec.scenario.cache.salt or self.run_id
         self.summary: Mapping[str, Any] | None = None  # document of summary.json, at the end
         self.marks = Marks(directory.path / rundir.MARKS, self.anchor, own.redaction)
         self.totals = ReportTotals()
@@ -300,7 +299,7 @@ class MasterRun:
         if not self._aborting:
             self._aborting = True
             self.marks.add("abort", "turns in flight ended")
-        self.send(messages.ABORT, {"run_id": self.run_id})
+        self.send(protocol.ABORT, {"run_id": self.run_id})
 
     def change_users(self, users: int, by: ChangedBy = "hand") -> None:
         """Change the number of users during the run."""
@@ -430,7 +429,7 @@ class MasterRun:
     def _announce_rate(self, rate: float) -> int:
         """Send a rate to the workers. Return the instant from which it applies."""
         at_ns = self._earliest_ns()
-        self.send(messages.RATE, {"run_id": self.run_id, "at_ns": at_ns, "rate": rate})
+        self.send(protocol.RATE, {"run_id": self.run_id, "at_ns": at_ns, "rate": rate})
         return at_ns
 
     def _planned_end_ns(self, measure_ns: int | None) -> int | None:
@@ -451,7 +450,7 @@ class MasterRun:
         self.phases.set(start_ns, measure_ns, end_ns)
         gevent.killall(self._marking, block=False)
         self._marking = [gevent.spawn(self._mark_phases_from, window.start_ns) for window in self.windows]
-        self.send(messages.WINDOWS, {"run_id": self.run_id, "windows": windows_to_wire(self.stepped)})
+        self.send(protocol.WINDOWS, {"run_id": self.run_id, "windows": windows_to_wire(self.stepped)})
 
     def _mark_ignored_messages(self) -> None:
         ignored = compat.ignored_messages.counts - self._ignored_before
@@ -473,7 +472,7 @@ class MasterRun:
         self._over = True
         self._users = dict(self._runner.target_user_classes_count)
         drain_s = self.spec.scenario.phases.drain_s
-        self.send(messages.DRAIN, {"run_id": self.run_id})
+        self.send(protocol.DRAIN, {"run_id": self.run_id})
         if not self.drained.wait(drain_s):
             in_flight = sum(member.in_flight for member in self.roster.awaited)
             self.marks.add(
@@ -498,7 +497,7 @@ class MasterRun:
             self.drained.set()
 
     def _acknowledge(self, name: str, data: dict[str, Any]) -> None:
-        self.send(messages.TAKEN, data, self.roster.named(name))
+        self.send(protocol.TAKEN, data, self.roster.named(name))
 
     def send(self, kind: str, data: dict[str, Any], member: Member | None = None) -> None:
         """Send a message to one worker or to all. Lost workers are included: one that was only stopped must drain."""
