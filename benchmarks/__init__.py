@@ -1,1 +1,1 @@
-"""How true and how cheap a client is, against a server of known truth. Run by `make bench`; not part of the package."""
+"""Accuracy and cost of load generators, measured with servers of known times. Run by `make bench`; not part of the package."""

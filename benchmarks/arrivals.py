@@ -1,7 +1,7 @@
-"""`make bench-arrivals`: an open loop of many short sessions on several workers, against a server that is in nobody's way.
+"""`make bench-arrivals`: open loop of many short sessions on several workers against a fast server.
 
-Held: sessions begun within 1 % of those offered, and a p99 of the lag under 5 ms, wherever the run's own verdict does not say
-that the client was overloaded.
+Limits, unless the verdict of the run reports an overloaded client: achieved sessions within 1 % of offered sessions, and p99
+of the lag below 5 ms.
 """
 
 import argparse
@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.cases import Case
-from benchmarks.machine import machine, others_busy
+from benchmarks.machine import load_average, machine
 from benchmarks.server import ROOT, PacedServer
 
 KINDS = ("constant", "poisson")
@@ -28,13 +28,13 @@ _OVERLOADED = {
     "client_pause",
     "cpu",
     "steal",
-}  # the verdict's own words for it
+}  # reasons in the verdict of an overloaded client
 _SHORT = Case("short", "short answers", tokens=5, ttft_ms=20.0, gap_ms=10.0)
 
 
 @dataclass(frozen=True, slots=True)
-class Figures:
-    """What one run came to. `overloaded`: reasons of its verdict that blame the client."""
+class ArrivalResult:
+    """Result of a run. `overloaded`: reasons of its verdict for an overloaded client."""
 
     kind: str
     offered_per_s: float
@@ -47,29 +47,29 @@ class Figures:
 
     @property
     def off(self) -> float:
-        """How far the achieved rate is from the offered one, as a share of it."""
+        """Relative deviation of the achieved from the offered rate."""
         return abs(self.achieved_per_s / self.offered_per_s - 1)
 
     @property
     def holds(self) -> bool:
-        """Whether both limits hold, or the run says itself why they cannot."""
+        """True if both limits are met, or the client was overloaded."""
         return bool(self.overloaded) or (self.off <= WITHIN and self.lag_p99_ms < LAG_P99_MS)
 
     def line(self) -> str:
-        """For people."""
-        blamed = f"; the client was overloaded: {', '.join(self.overloaded)}" if self.overloaded else ""
+        """Line for the terminal."""
+        cause = f"; the client was overloaded: {', '.join(self.overloaded)}" if self.overloaded else ""
         return (
             f"{self.kind:9} offered {self.offered_per_s:.2f}/s, achieved {self.achieved_per_s:.2f}/s ({self.off:.2%} off), "
             f"{self.dropped} dropped, lag p50 {self.lag_p50_ms:.2f} ms, p99 {self.lag_p99_ms:.2f} ms, "
-            f"{self.measurement}{blamed}: {'holds' if self.holds else 'DOES NOT HOLD'}"
+            f"{self.measurement}{cause}: {'passed' if self.holds else 'FAILED'}"
         )
 
 
-def figures(kind: str, summary: dict[str, Any]) -> Figures:
-    """From a run's summary."""
+def result_of(kind: str, summary: dict[str, Any]) -> ArrivalResult:
+    """Extract the result from the summary of a run."""
     rates, lag, verdict = summary["rates"], summary["latency"]["lag_ms"], summary["verdict"]
     reasons = {reason["code"] for reason in verdict["reasons"] if reason["phase"] == "measure"}
-    return Figures(
+    return ArrivalResult(
         kind,
         rates["offered_sessions_per_s"],
         rates["achieved_sessions_per_s"],
@@ -82,19 +82,19 @@ def figures(kind: str, summary: dict[str, Any]) -> Figures:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run each kind of arrivals once; the exit code is 1 where a limit does not hold."""
+    """Run each kind of arrivals once. Return exit code 1 if a limit is exceeded."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.arrivals", description=__doc__, allow_abbrev=False)
-    parser.add_argument("--sessions-per-s", type=float, default=200.0)
-    parser.add_argument("--workers", type=int, default=2)
-    parser.add_argument("--seconds", type=float, default=30.0)
-    parser.add_argument("--server-core", type=int, default=1)
+    parser.add_argument("--sessions-per-s", type=float, default=200.0, help="offered rate (%(default)s)")
+    parser.add_argument("--workers", type=int, default=2, help="worker processes (%(default)s)")
+    parser.add_argument("--seconds", type=float, default=30.0, help="duration of the measurement (%(default)s)")
+    parser.add_argument("--server-core", type=int, default=1, metavar="CORE", help="core of the server (%(default)s)")
     arguments = parser.parse_args(argv)
-    print(f"{machine()}; load average of others {others_busy():.2f}")
-    found = [_measured(kind, arguments) for kind in KINDS]
-    return 0 if all(one.holds for one in found) else 1
+    print(f"{machine()}; load average of others {load_average():.2f}")
+    results = [_measured(kind, arguments) for kind in KINDS]
+    return 0 if all(result.holds for result in results) else 1
 
 
-def _measured(kind: str, arguments: argparse.Namespace) -> Figures:
+def _measured(kind: str, arguments: argparse.Namespace) -> ArrivalResult:
     with tempfile.TemporaryDirectory(prefix="bench-") as folder, PacedServer(_SHORT, arguments.server_core) as server:
         run_dir, file = Path(folder) / "run", Path(folder) / "scenario.yaml"
         file.write_text(json.dumps(_scenario(kind, arguments)), encoding="utf-8")
@@ -106,9 +106,9 @@ def _measured(kind: str, arguments: argparse.Namespace) -> Figures:
             code = subprocess.call(command, cwd=folder, stdout=output, stderr=subprocess.STDOUT)
         if not (run_dir / "summary.json").is_file():
             raise SystemExit(f"the run ended with {code}:\n{log.read_text(errors='replace')[-2000:]}")
-        one = figures(kind, json.loads((run_dir / "summary.json").read_text(encoding="utf-8")))
-    print(one.line(), flush=True)
-    return one
+        result = result_of(kind, json.loads((run_dir / "summary.json").read_text(encoding="utf-8")))
+    print(result.line(), flush=True)
+    return result
 
 
 def _scenario(kind: str, arguments: argparse.Namespace) -> dict[str, Any]:

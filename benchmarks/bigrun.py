@@ -1,8 +1,8 @@
-"""How fast a report of a large run is made, and how much memory it takes: a run directory of made-up turns, and a clock.
+"""`make bench-report`: time and memory of the report of a large synthetic run.
 
-`python -m benchmarks.bigrun` writes the directory of one hour, 100,000 turns with 10 million events on 4 workers, and three
-vLLM servers scraped four times a second; then it makes the report in a process of its own, on two cores, and says what that
-took. The directory is kept below .cache/bench, so that the second round has no need to write it.
+Writes the run directory of an hour, with 100,000 turns and 10 million events on 4 workers and three vLLM servers scraped four
+times a second, then runs the report in a separate process on two cores. The directory is kept below .cache/bench for later
+runs.
 """
 
 import argparse
@@ -22,7 +22,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from inferload import rundir, scrapes_file, turns_file
+from inferload import rundir, scrapes_file
+from inferload.measure.turn_columns import SCHEMA
 from inferload.server_metrics import metric_names as names
 from inferload.server_metrics.exposition import Sample, parse
 
@@ -31,7 +32,7 @@ MS = 1_000_000
 START_WALL_NS = 1_795_000_000 * NS
 MASTER_MONO_NS = 5_000 * NS
 PAGE = Path(__file__).parent.parent / "tests" / "golden" / "vllm-0.32-metrics.txt"
-WHERE = Path(".cache/bench/bigrun")
+FOLDER = Path(".cache/bench/bigrun")
 WARMUP_S = DRAIN_S = 20.0
 CORES = 2
 
@@ -40,8 +41,8 @@ Ints = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True)
-class Size:
-    """What a run consists of, and what a report of it may take."""
+class RunSize:
+    """Size of the run, and limits of its report."""
 
     length_s: int = 3600
     turns: int = 100_000
@@ -55,13 +56,13 @@ class Size:
 
     @property
     def targets(self) -> tuple[str, ...]:
-        """The servers' addresses."""
+        """Addresses of the servers."""
         return tuple(f"http://10.0.0.{number + 1}:8000" for number in range(self.servers))
 
 
 @dataclass(frozen=True, slots=True)
 class Turns:
-    """One worker's turns, made up: instants in ns since the run's start, events as offsets from `sent`."""
+    """Synthetic turns of a worker. Times in ns since the start of the run, events relative to `sent_ns`."""
 
     planned_ns: Ints
     sent_ns: Ints
@@ -70,13 +71,13 @@ class Turns:
 
     @property
     def ttft_ms(self) -> Floats:
-        """From the send to the first event."""
+        """Time from send to first event."""
         first: Floats = self.events_ns[:, 0] / MS
         return first
 
 
-def turns_of(size: Size, worker: int, rng: np.random.Generator) -> Turns:
-    """Load swells and falls twice in the run, and with it TTFT and gaps; one gap in 2,000 is a stall."""
+def turns_of(size: RunSize, worker: int, rng: np.random.Generator) -> Turns:
+    """Generate turns. Load, TTFT and gaps rise and fall twice in the run; one gap in 2,000 is a stall."""
     count = size.turns // size.workers
     planned_s = np.sort(rng.uniform(0.5, size.length_s - DRAIN_S, count))
     load = 1 + 0.6 * np.sin(planned_s / size.length_s * 4 * np.pi)
@@ -89,8 +90,8 @@ def turns_of(size: Size, worker: int, rng: np.random.Generator) -> Turns:
     return Turns((planned_s * NS).astype(np.int64), (sent_s * NS).astype(np.int64), events_ns, server.astype(np.int64))
 
 
-def table_of(size: Size, turns: Turns, worker: int, rng: np.random.Generator) -> pa.Table:
-    """As a worker's file has them: instants since the worker's own anchor, 300 ms after the master's."""
+def table_of(size: RunSize, turns: Turns, worker: int, rng: np.random.Generator) -> pa.Table:
+    """Table of a worker's file, with times since its anchor, 300 ms after that of the master."""
     count, name, anchor_ns = len(turns.planned_ns), f"w{worker}", 300 * MS
     sent, last = turns.sent_ns - anchor_ns, turns.sent_ns - anchor_ns + turns.events_ns[:, -1]
     first = sent + turns.events_ns[:, 0]
@@ -100,7 +101,7 @@ def table_of(size: Size, turns: Turns, worker: int, rng: np.random.Generator) ->
     warm, over = turns.planned_ns < WARMUP_S * NS, turns.planned_ns >= (size.length_s - 2 * DRAIN_S) * NS
     ends = np.arange(0, count * size.events_per_turn + 1, size.events_per_turn, dtype=np.int32)
     flat = turns.events_ns.reshape(-1)
-    made: dict[str, Any] = {
+    values: dict[str, Any] = {
         "turn_id": [f"t{n}" for n in number],
         "session_id": [f"s{n // 8}" for n in number],
         "turn_index": number % 8,
@@ -133,13 +134,13 @@ def table_of(size: Size, turns: Turns, worker: int, rng: np.random.Generator) ->
         "status": np.full(count, 200, dtype=np.int32),
         "final": number % 8 == 7,
     }
-    columns = [_array(made.get(field.name), field.type, count) for field in turns_file.SCHEMA]
+    columns = [_array(values.get(field.name), field.type, count) for field in SCHEMA]
     metadata = {
         b"worker": name.encode(),
         b"anchor_mono_ns": str(MASTER_MONO_NS + anchor_ns + offset_ns(worker)).encode(),
         b"anchor_wall_ns": str(START_WALL_NS + anchor_ns).encode(),
     }
-    return pa.Table.from_arrays(columns, schema=turns_file.SCHEMA.with_metadata(metadata))
+    return pa.Table.from_arrays(columns, schema=SCHEMA.with_metadata(metadata))
 
 
 def _array(values: Any, kind: pa.DataType, count: int) -> pa.Array:
@@ -147,12 +148,12 @@ def _array(values: Any, kind: pa.DataType, count: int) -> pa.Array:
 
 
 def offset_ns(worker: int) -> int:
-    """How far a worker's monotonic clock is ahead of the master's."""
+    """Offset of a worker's monotonic clock from that of the master."""
     return worker * 777 * NS + worker
 
 
-def write(path: Path, size: Size) -> Path:
-    """The whole directory."""
+def write(path: Path, size: RunSize) -> Path:
+    """Write the run directory."""
     for folder in (path, path / rundir.TURNS, path / rundir.SERVER_METRICS):
         folder.mkdir(parents=True, exist_ok=True)
     rng = np.random.default_rng(7)
@@ -173,26 +174,26 @@ def write(path: Path, size: Size) -> Path:
     return path
 
 
-def _write_scrapes(path: Path, size: Size) -> None:
-    """One row group for each ten seconds, as the scraper's joined file has them."""
-    kept = names.KEPT_PREFIXES
-    samples = parse(PAGE.read_text(), kept)
+def _write_scrapes(path: Path, size: RunSize) -> None:
+    """Write the scrapes with a row group per ten seconds, as in the scraper's joined file."""
+    prefixes = names.KEPT_PREFIXES
+    samples = parse(PAGE.read_text(), prefixes)
     with pq.ParquetWriter(path, scrapes_file.SCHEMA, compression="zstd") as writer:
         for start_s in range(0, size.length_s, 10):
             writer.write_table(_scrapes(size, samples, np.arange(start_s, min(start_s + 10, size.length_s), 1.0)))
 
 
-def _scrapes(size: Size, samples: list[Sample], seconds: Floats) -> pa.Table:
+def _scrapes(size: RunSize, samples: list[Sample], seconds: Floats) -> pa.Table:
     at_s = (seconds[:, None] + np.arange(size.scrapes_per_s) / size.scrapes_per_s).reshape(-1)
     series = [(target, sample) for target in size.targets for sample in samples]
     values = np.stack([_values(size, sample, at_s) for _, sample in series], axis=1)
-    places = np.tile(np.arange(len(series), dtype=np.int32), len(at_s))
+    indexes = np.tile(np.arange(len(series), dtype=np.int32), len(at_s))
 
     def words(of_series: list[str]) -> pa.DictionaryArray:
         distinct = list(dict.fromkeys(of_series))
         code = {word: number for number, word in enumerate(distinct)}
         codes = np.array([code[word] for word in of_series], dtype=np.int32)
-        return pa.DictionaryArray.from_arrays(pa.array(codes[places]), pa.array(distinct, pa.string()))
+        return pa.DictionaryArray.from_arrays(pa.array(codes[indexes]), pa.array(distinct, pa.string()))
 
     columns = [
         pa.array(np.repeat(START_WALL_NS + (at_s * NS).astype(np.int64), len(series))),
@@ -204,8 +205,8 @@ def _scrapes(size: Size, samples: list[Sample], seconds: Floats) -> pa.Table:
     return pa.Table.from_arrays(columns, schema=scrapes_file.SCHEMA)
 
 
-def _values(size: Size, sample: Sample, at_s: Floats) -> Floats:
-    """Counters grow evenly to what the client's turns say, gauges swell with the load, the rest stays."""
+def _values(size: RunSize, sample: Sample, at_s: Floats) -> Floats:
+    """Values of a series: counters grow evenly to the totals of the turns, gauges follow the load, others are constant."""
     share, load = at_s / size.length_s, 1 + 0.6 * np.sin(at_s / size.length_s * 4 * np.pi)
     turns = size.turns / size.servers
     if sample.metric in _GAUGES:
@@ -233,7 +234,7 @@ _TOTALS = {
 }
 
 
-def _write_history(path: Path, size: Size) -> None:
+def _write_history(path: Path, size: RunSize) -> None:
     lines = ["Timestamp,User Count,Type,Name,Requests/s"]
     for second in range(size.length_s):
         lines += [f"{START_WALL_NS // NS + second},64,TURN,{name},{size.turns / size.length_s:.2f}" for name in _ROWS]
@@ -243,8 +244,8 @@ def _write_history(path: Path, size: Size) -> None:
 _ROWS = ("chat", "agent", "Aggregated")
 
 
-def manifest(size: Size) -> dict[str, Any]:
-    """The manifest of the run."""
+def manifest(size: RunSize) -> dict[str, Any]:
+    """Manifest of the run."""
     ends = (0.0, WARMUP_S, size.length_s - DRAIN_S, float(size.length_s))
     return {
         "format": 1,
@@ -271,8 +272,8 @@ def manifest(size: Size) -> dict[str, Any]:
     }
 
 
-def summary(size: Size, document: dict[str, Any], ttft_ms: Floats) -> dict[str, Any]:
-    """As much of a summary as a page needs."""
+def summary(size: RunSize, document: dict[str, Any], ttft_ms: Floats) -> dict[str, Any]:
+    """Part of a summary required for the report."""
     quantiles = dict(zip(("p50", "p90", "p95", "p99", "p999"), (0.5, 0.9, 0.95, 0.99, 0.999), strict=True))
     block = {name: float(np.quantile(ttft_ms, q)) for name, q in quantiles.items()}
     ends = {
@@ -296,59 +297,59 @@ def summary(size: Size, document: dict[str, Any], ttft_ms: Floats) -> dict[str, 
     }
 
 
-def measure(path: Path, size: Size) -> dict[str, float]:
-    """Make the report in a process of its own: seconds, processor seconds, its largest memory in MB, the page's size in MB."""
+def measure(path: Path, size: RunSize) -> dict[str, float]:
+    """Create the report in a separate process. Return wall time, CPU time, peak memory and page size."""
     command = [sys.executable, "-m", "inferload", "report", str(path)]
     cores = sorted(os.sched_getaffinity(0))[:CORES]
-    began = time.monotonic()
-    done = subprocess.run(
+    start_s = time.monotonic()
+    process = subprocess.run(
         command, check=False, capture_output=True, text=True, preexec_fn=lambda: os.sched_setaffinity(0, cores)
     )
-    took_s = time.monotonic() - began
-    if done.returncode:
-        raise SystemExit(f"inferload report ended with {done.returncode}:\n{done.stderr}")
-    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    took_s = time.monotonic() - start_s
+    if process.returncode:
+        raise SystemExit(f"inferload report ended with {process.returncode}:\n{process.stderr}")
+    usage = resource.getrusage(resource.RUSAGE_CHILDREN)
     return {
         "took_s": took_s,
-        "cpu_s": used.ru_utime + used.ru_stime,
-        "memory_mb": used.ru_maxrss / 1000,
+        "cpu_s": usage.ru_utime + usage.ru_stime,
+        "memory_mb": usage.ru_maxrss / 1000,
         "page_mb": (path / rundir.REPORT_HTML).stat().st_size / 1e6,
     }
 
 
-def complaints(path: Path, size: Size, took: dict[str, float]) -> Iterator[str]:
-    """Limits that were passed, and turns or tokens that got lost on the way."""
+def complaints(path: Path, size: RunSize, result: dict[str, float]) -> Iterator[str]:
+    """Exceeded limits, and turns missing in the report."""
     limits = {"took_s": size.limit_s, "memory_mb": size.limit_mb, "page_mb": size.limit_page_mb}
     for name, limit in limits.items():
-        if took[name] > limit:
-            yield f"{name} is {took[name]:.1f}, over {limit:g}"
+        if result[name] > limit:
+            yield f"{name} is {result[name]:.1f}, above {limit:g}"
     lines = (path / rundir.TIMELINE).read_text().splitlines()
     columns = lines[0].split(",")
-    place = columns.index("turns_started")
-    started = sum(int(line.split(",")[place] or 0) for line in lines[1:])
+    column = columns.index("turns_started")
+    started = sum(int(line.split(",")[column] or 0) for line in lines[1:])
     if started != size.turns:
         yield f"the timeline has {started} turns of {size.turns}"
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, allow_abbrev=False)
-    parser.add_argument("--at", type=Path, default=WHERE, help="where the run directory is, or is made")
+    parser.add_argument("--at", type=Path, default=FOLDER, help="run directory, written if missing (%(default)s)")
     at = parser.parse_args().at
-    size = Size()
+    size = RunSize()
     if not (at / rundir.SUMMARY).is_file():
         print(f"writing {at} ...", flush=True)
         write(at, size)
-    took = measure(at, size)
+    result = measure(at, size)
     print(
         f"{size.turns:,} turns, {size.turns * size.events_per_turn:,} events, {size.length_s // 60} min, {size.workers} workers, "
         f"{size.servers} servers, {CORES} cores:\n"
-        f"  merge, diagnosis and report {took['took_s']:.1f} s (limit {size.limit_s:g}; {took['cpu_s']:.1f} s of processor), "
-        f"{took['memory_mb']:.0f} MB (limit {size.limit_mb:g}), page {took['page_mb']:.2f} MB (limit {size.limit_page_mb:g})"
+        f"  merge, diagnosis and report {result['took_s']:.1f} s (limit {size.limit_s:g}; {result['cpu_s']:.1f} s CPU time), "
+        f"{result['memory_mb']:.0f} MB (limit {size.limit_mb:g}), page {result['page_mb']:.2f} MB (limit {size.limit_page_mb:g})"
     )
-    found = list(complaints(at, size, took))
-    for text in found:
+    failures = list(complaints(at, size, result))
+    for text in failures:
         print(f"FAILED: {text}")
-    return 1 if found else 0
+    return 1 if failures else 0
 
 
 if __name__ == "__main__":

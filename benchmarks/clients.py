@@ -1,4 +1,4 @@
-"""The clients, ours and the reader: how each is called for a load, and how its own figures are read back."""
+"""Clients of this tree: command lines of inferload and the C reader, and parsers of their results."""
 
 import json
 import math
@@ -18,7 +18,7 @@ PROMPT_TOKENS = 20
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """What a client is asked to do: so many streams in closed loop, so many turns each. `work` is an empty folder."""
+    """Load for a client: streams in closed loop, each with a number of turns. `work` is an empty folder."""
 
     case: Case
     url: str
@@ -30,78 +30,79 @@ class Load:
 
     @property
     def turns_each(self) -> int:
-        """Turns of one stream."""
+        """Turns per stream."""
         return self.case.turns_of(self.streams)
 
     @property
     def turns(self) -> int:
-        """Turns of all streams together."""
+        """Turns of all streams."""
         return self.streams * self.turns_each
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
-    """A command line, and what it wants in its environment."""
+class ClientCommand:
+    """Command line, and additional environment variables."""
 
     argv: tuple[str, ...]
     env: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
-class Client:
-    """One client. `missing` says why it cannot be run at all (None: it can); `unable`: why not in this case.
+class BenchClient:
+    """Client program of the benchmark.
 
-    `parse` reads its figures from the folder that it worked in, where its output stands in `output.txt`.
+    `missing` returns the reason why it cannot run at all, `unable` why not in a case; None if it can. `parse` reads its
+    results from the working folder, with its output in `output.txt`.
     """
 
     name: str
     version: Callable[[], str]
     missing: Callable[[], str | None]
-    call: Callable[[Load], Call]
+    call: Callable[[Load], ClientCommand]
     parse: Callable[[Load], Reported]
     unable: Callable[[Case], str | None] = lambda _case: None
 
 
 def number(value: Any) -> float | None:
-    """A figure of a result file; None where it is no number."""
+    """Number of a result file; None if it is not a number."""
     return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else None
 
 
 def count(value: Any) -> int | None:
-    """A count of a result file; None where it is none."""
-    found = number(value)
-    return None if found is None else round(found)
+    """Count of a result file; None if it is not a number."""
+    parsed = number(value)
+    return None if parsed is None else round(parsed)
 
 
 # ---- the C reader
 
 
-def _reader_call(stamps: str) -> Callable[[Load], Call]:
-    def call(load: Load) -> Call:
+def _reader_call(stamps: str) -> Callable[[Load], ClientCommand]:
+    def call(load: Load) -> ClientCommand:
         case = load.case
         argv = [str(PROGRAMS / "reader"), "--port", str(load.port), "--streams", str(load.streams)]
         argv += ["--turns", str(load.turns_each), "--tokens", str(case.tokens), "--body-bytes", str(case.body_bytes)]
         argv += ["--spread-ms", str(case.spread_ms), "--stamps", stamps, "--tls", str(int(case.tls))]
-        return Call(tuple(argv))
+        return ClientCommand(tuple(argv))
 
     return call
 
 
 def _reader_parse(load: Load) -> Reported:
-    said = json.loads((load.work / "output.txt").read_text())
+    result = json.loads((load.work / "output.txt").read_text())
     return Reported(
-        ttft_mean_ms=number(said["ttft_ms"]["mean"]),
-        ttft_p99_ms=number(said["ttft_ms"]["p99"]),
-        itl_p50_ms=number(said["itl_ms"]["p50"]),
-        itl_p99_ms=number(said["itl_ms"]["p99"]),
-        turns=count(said["turns"]),
-        failed=count(said["failed"]),
-        measured_s=number(said["measured_s"]),
+        ttft_mean_ms=number(result["ttft_ms"]["mean"]),
+        ttft_p99_ms=number(result["ttft_ms"]["p99"]),
+        itl_p50_ms=number(result["itl_ms"]["p50"]),
+        itl_p99_ms=number(result["itl_ms"]["p99"]),
+        turns=count(result["turns"]),
+        failed=count(result["failed"]),
+        measured_s=number(result["measured_s"]),
     )
 
 
-def _reader(name: str, stamps: str) -> Client:
-    return Client(
+def _reader(name: str, stamps: str) -> BenchClient:
+    return BenchClient(
         name,
         version=lambda: f"this tree, {stamps} stamps",
         missing=lambda: None if (PROGRAMS / "reader").exists() else "not built: make bench-programs",
@@ -110,19 +111,19 @@ def _reader(name: str, stamps: str) -> Client:
     )
 
 
-# ---- inferload, as anybody runs it
+# ---- inferload
 
-# Length of the bundled words with their blank, on average: only to size the large bodies, whose true size is reported.
+# Mean length of the bundled words with their space, to size the large bodies; their actual size is reported.
 _BYTES_PER_WORD = 6.6
 
 
 def prompt_tokens(load: Load) -> int:
-    """Tokens of a prompt whose body has the case's size."""
+    """Tokens of a prompt for the body size of the case."""
     return max(PROMPT_TOKENS, round(load.case.body_bytes / _BYTES_PER_WORD))
 
 
 def measure_s(load: Load) -> float:
-    """Window in which each user begins the wanted turns: half a turn before the next would begin, the last one has."""
+    """Measurement window in which each user starts the required turns, with a margin of half a turn."""
     return (load.turns_each - 0.5) * load.case.turn_s + load.case.spread_ms / 1e3
 
 
@@ -132,7 +133,7 @@ def spawn_per_s(load: Load) -> float:
 
 
 def scenario_text(load: Load) -> str:
-    """The scenario: independent turns, users in closed loop, just long enough for the turns that are wanted."""
+    """Scenario of independent turns in closed loop, just long enough for the required turns."""
     case = load.case
     return f"""schema: 1
 name: accuracy
@@ -153,22 +154,22 @@ from inferload.users import InferenceUser
 from locust import task
 
 
-class Asking(InferenceUser):
+class BenchUser(InferenceUser):
     @task
     def ask(self):
         self.chat("word " * {words}, max_tokens={tokens})
 """
 
 
-def _inferload_call(load: Load) -> Call:
+def _inferload_call(load: Load) -> ClientCommand:
     scenario = load.work / "scenario.yaml"
     scenario.write_text(scenario_text(load))
     return _locust_call(load, ROOT / "locustfiles" / "chat.py", "--scenario", str(scenario))
 
 
-def _tasks_call(load: Load) -> Call:
-    """The same load from a locustfile's own task."""
-    locustfile = load.work / "asking.py"
+def _tasks_call(load: Load) -> ClientCommand:
+    """Same load from a task of a locustfile."""
+    locustfile = load.work / "bench_user.py"
     locustfile.write_text(TASKS.format(words=prompt_tokens(load), tokens=load.case.tokens))
     run_time_s = math.ceil(measure_s(load))
     return _locust_call(
@@ -176,27 +177,27 @@ def _tasks_call(load: Load) -> Call:
     )
 
 
-def _locust_call(load: Load, locustfile: Path, *options: str) -> Call:
+def _locust_call(load: Load, locustfile: Path, *options: str) -> ClientCommand:
     argv = [sys.executable, "-m", "locust", "-f", str(locustfile), "--headless", *options]
     argv += ["--run-dir", str(load.work / "run"), "--host", load.url, "--seed", "1", "--on-invalid", "warn"]
     if load.certificate:
         argv += ["--ca-file", str(load.certificate.certificate)]
-    return Call(tuple(argv))
+    return ClientCommand(tuple(argv))
 
 
 def _inferload_parse(load: Load) -> Reported:
-    said = json.loads((load.work / "run" / "summary.json").read_text())
-    ttft, itl = said["latency"]["ttft_ms"] or {}, said["latency"]["itl_ms"] or {}
-    verdict = said["verdict"]
+    summary = json.loads((load.work / "run" / "summary.json").read_text())
+    ttft, itl = summary["latency"]["ttft_ms"] or {}, summary["latency"]["itl_ms"] or {}
+    verdict = summary["verdict"]
     codes = ", ".join(reason["code"] for reason in verdict["reasons"])
     return Reported(
         ttft_mean_ms=number(ttft.get("mean")),
         ttft_p99_ms=number(ttft.get("p99")),
         itl_p50_ms=number(itl.get("p50")),
         itl_p99_ms=number(itl.get("p99")),
-        turns=count(said["turns"]["ok"]),
-        failed=count(said["turns"]["failed"]),
-        measured_s=number(said["window_s"]),
+        turns=count(summary["turns"]["ok"]),
+        failed=count(summary["turns"]["failed"]),
+        measured_s=number(summary["window_s"]),
         verdict=verdict["measurement"] + (f" ({codes})" if codes else ""),
     )
 
@@ -212,7 +213,7 @@ def _inferload_version() -> str:
 
 READER = _reader("C reader", "user")
 READER_KERNEL = _reader("C reader, kernel stamps", "kernel")
-INFERLOAD = Client(
+INFERLOAD = BenchClient(
     "inferload",
     version=_inferload_version,
     missing=lambda: None if _inferload_version() != "unknown" else "not installed: make setup",

@@ -1,4 +1,4 @@
-/* What the paced server and the reader share: clocks, kernel receive stamps, random numbers, and a way out. */
+/* Common code of the paced server and the reader: clocks, kernel receive timestamps, random numbers, errors. */
 #ifndef BENCH_COMMON_H
 #define BENCH_COMMON_H
 
@@ -48,9 +48,9 @@ static inline uint64_t random_u64(uint64_t *state) {
 
 static inline double random_unit(uint64_t *state) { return (double)(random_u64(state) >> 11) / 9007199254740992.0; }
 
-/* recv() that also says when the newest of these bytes reached the kernel, in monotonic ns.
- * The stamp is wall-clock time; it is moved to the monotonic clock at once. Without a stamp that can be believed
- * (none, in the future, older than a second) *at_ns is the time of the read and *stamped stays 0. */
+/* recv() that also returns when the last of these bytes reached the kernel, in monotonic ns.
+ * The kernel timestamp is wall-clock time and is converted immediately. Without a plausible timestamp (none, in the future,
+ * or older than a second) *at_ns is the time of the read and *stamped stays 0. */
 static inline ssize_t recv_stamped(int fd, char *buffer, size_t size, int64_t *at_ns, int *stamped) {
     char control[64];
     struct iovec part = {buffer, size};
@@ -86,7 +86,7 @@ static inline void raise_descriptor_limit(void) {
     setrlimit(RLIMIT_NOFILE, &limit);
 }
 
-/* A number of the command line; ends the program with one line where it is none or below `least`. */
+/* Parse a number of the command line. Exit with a one-line error if it is invalid or below `least`. */
 static inline double number(const char *flag, const char *text, double least) {
     char *end;
     double value = strtod(text, &end);

@@ -1,6 +1,6 @@
-"""`make bench-peers`: the peers that pip can install, each in a folder of its own. One that fails does not stop the rest.
+"""`make bench-peers`: install other load generators with pip, each in a separate folder. Failures do not stop the others.
 
-Of the vLLM wheel only the Rust client is kept; `vllm bench serve` comes with `make setup-vllm`.
+Only the Rust client of the vLLM wheel is kept; `make setup-vllm` installs `vllm bench serve`.
 """
 
 import argparse
@@ -17,7 +17,7 @@ RUST_IN_WHEEL = "vllm/vllm-rs"
 
 
 def install_rust(folder: Path) -> None:
-    """Download the wheel, take the one binary out, and drop the rest."""
+    """Download the wheel and extract the Rust client."""
     program = folder / "vllm-rs" / "vllm-rs"
     if program.exists():
         return
@@ -34,7 +34,7 @@ def install_rust(folder: Path) -> None:
 
 
 def install_package(folder: Path, name: str) -> None:
-    """A virtual environment with one peer in it."""
+    """Install a peer into a virtual environment."""
     venv = folder / name
     if (venv / "bin" / name).exists():
         return
@@ -43,10 +43,10 @@ def install_package(folder: Path, name: str) -> None:
 
 
 def main() -> int:
-    """Install what is asked for; the exit code says whether all of it is there now."""
+    """Install the selected peers. Return exit code 1 if one failed."""
     parser = argparse.ArgumentParser(description=__doc__, allow_abbrev=False)
-    parser.add_argument("--into", type=Path, required=True, metavar="DIR")
-    parser.add_argument("names", nargs="*", default=["vllm-rs", *PACKAGES], help="%(default)s")
+    parser.add_argument("--into", type=Path, required=True, metavar="DIR", help="folder of the installations")
+    parser.add_argument("names", nargs="*", default=["vllm-rs", *PACKAGES], help="peers to install (%(default)s)")
     arguments = parser.parse_args()
     arguments.into.mkdir(parents=True, exist_ok=True)
     failed = []
@@ -54,7 +54,7 @@ def main() -> int:
         try:
             install_rust(arguments.into) if name == "vllm-rs" else install_package(arguments.into, name)
         except (OSError, KeyError, StopIteration, subprocess.CalledProcessError) as error:
-            print(f"{name}: not installed ({error!r}); `make bench` goes on without it", file=sys.stderr)
+            print(f"{name}: not installed ({error!r}); `make bench` skips it", file=sys.stderr)
             failed.append(name)
     return 1 if failed else 0
 

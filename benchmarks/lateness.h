@@ -1,11 +1,11 @@
-/* How late the server itself was: time after the write less due time, counted in buckets of 10 microseconds. */
+/* Lateness of the server: time after the write minus due time, counted in buckets of 10 us. */
 #ifndef BENCH_LATENESS_H
 #define BENCH_LATENESS_H
 
 #include "common.h"
 
 #define LATE_STEP_NS 10000
-#define LATE_BUCKETS 20000 /* the last one holds everything from 200 ms on */
+#define LATE_BUCKETS 20000 /* the last one is unbounded, from 200 ms on */
 
 struct lateness {
     uint64_t counts[LATE_BUCKETS], count;
@@ -20,7 +20,7 @@ static inline void late_add(struct lateness *l, int64_t late_ns) {
     if (late_ns > l->max_ns) l->max_ns = late_ns;
 }
 
-/* The lateness in ms that this share of the events did not exceed: the upper bound of its bucket. */
+/* Lateness quantile in ms: the upper bound of its bucket. */
 static inline double late_quantile_ms(const struct lateness *l, double share) {
     uint64_t seen = 0;
     for (int64_t at = 0; at < LATE_BUCKETS - 1; at++) {
@@ -31,7 +31,7 @@ static inline double late_quantile_ms(const struct lateness *l, double share) {
     return (double)l->max_ns / MS;
 }
 
-/* `"name": {"count": ..., "mean": ..., ...}`; the figures are null where nothing was counted. */
+/* `"name": {"count": ..., "mean": ..., ...}`; null values without events. */
 static inline size_t late_json(const struct lateness *l, const char *name, char *text, size_t size) {
     if (!l->count)
         return (size_t)snprintf(

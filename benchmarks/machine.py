@@ -1,4 +1,4 @@
-"""What machine a table was made on, and when: read from the system, for its head."""
+"""Properties of the machine for the head of a page."""
 
 import os
 import platform
@@ -7,7 +7,7 @@ from pathlib import Path
 
 
 def machine() -> dict[str, str]:
-    """Words for the head of the table."""
+    """Date, hardware and versions."""
     cpuinfo = Path("/proc/cpuinfo").read_text()
     model = next((line.partition(":")[2].strip() for line in cpuinfo.splitlines() if line.startswith("model name")), "")
     memory_kb = int(Path("/proc/meminfo").read_text().partition("MemTotal:")[2].split()[0])
@@ -20,6 +20,6 @@ def machine() -> dict[str, str]:
     }
 
 
-def others_busy() -> float:
-    """The load average of the last minute: what else ran just before."""
+def load_average() -> float:
+    """Load average of the last minute."""
     return os.getloadavg()[0]

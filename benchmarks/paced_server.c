@@ -1,7 +1,7 @@
-/* A server of known truth: OpenAI-shaped event streams by absolute due times, and it says how late it was itself.
+/* OpenAI-compatible streaming server with absolute due times, which reports its own lateness.
  *
- * A turn's clock starts when the last byte of its request reached the kernel (receive stamp), not when this process came
- * to read it. Due times never move: event i of a turn is due at arrival + ttft + i * gap, whatever happened before. */
+ * A turn starts when the last byte of its request reaches the kernel (receive timestamp), not when this process reads it.
+ * Event i of a turn is due at arrival + ttft + i * gap, independent of earlier lateness. */
 #define _GNU_SOURCE
 #include "common.h"
 #include "lateness.h"
@@ -16,11 +16,11 @@
 #include <unistd.h>
 
 #define HEAD_MAX 16384                 /* request line and headers */
-#define BODY_HEAD 8192                 /* of a long body its beginning and its end are kept: max_tokens stands in one */
+#define BODY_HEAD 8192                 /* stored start and end of a long body, for max_tokens */
 #define BODY_TAIL 4096
-#define BODY_WHOLE (1 << 20)           /* a body that is kept whole, for /tokenize */
+#define BODY_WHOLE (1 << 20)           /* maximum size of a body stored completely, for /tokenize */
 #define READ_SIZE (1 << 18)
-#define WORD 5                         /* bytes of a word with its blank: one token */
+#define WORD 5                         /* bytes of a word with its space: one token */
 #define WORDS 1024
 #define EVENTS_A_TURN_OF_THE_LOOP 64
 #define REQUESTS_A_TURN_OF_THE_LOOP 16
@@ -63,7 +63,7 @@ static struct {
 } stats;
 
 static struct due {
-    int64_t at_ns; /* beside the pointer, so that sifting touches no connection */
+    int64_t at_ns; /* beside the pointer, so that sifting does not access connections */
     struct connection *of;
 } *heap;
 static int heap_length, heap_size, running_turns;
@@ -124,7 +124,7 @@ static void unset_due(struct connection *c) {
 
 /* ---- sockets ---- */
 
-/* Nothing is freed at once: an event of the same round may still name the connection. */
+/* Not freed immediately: an event of the same round may still refer to the connection. */
 static void drop(struct connection *c) {
     if (c->dead) return;
     if (c->stage != READING) {
@@ -156,7 +156,7 @@ static void keep_pending(struct connection *c, const char *text, size_t n) {
     c->pending_length += n;
 }
 
-/* Raw bytes to the kernel; what it does not take waits for EPOLLOUT. False where some had to wait. */
+/* Send raw bytes; the rest waits for EPOLLOUT. Return false if some bytes have to wait. */
 static int send_raw(struct connection *c, const char *text, size_t n) {
     if (c->dead) return 0;
     if (!c->pending_length) {
@@ -196,7 +196,7 @@ static void add_words(struct connection *c, char *at, long count) {
     for (long i = 0; i < count; i++) memcpy(at + i * WORD, words[random_u64(&c->random) % WORDS], WORD);
 }
 
-/* One event as an HTTP chunk at `text`; its length. */
+/* Write an event as an HTTP chunk to `text`. Return its length. */
 static size_t chunk(char *text, size_t size, const char *event, size_t n) {
     return (size_t)snprintf(text, size, "%zx\r\n%.*s\r\n", n, (int)n, event);
 }
@@ -214,7 +214,7 @@ static size_t content_event(struct connection *c, char *text, size_t size, long 
 
 static long prompt_tokens(const struct connection *c) { return (long)(c->body_seen / 6 + 1); }
 
-/* The usage event, [DONE] and the end of the body. */
+/* Write the usage event, [DONE] and the end of the body. */
 static size_t closing(const struct connection *c, char *text, size_t size) {
     char event[1024];
     size_t n = (size_t)snprintf(event, sizeof event, EVENT_HEAD, c->id, created, options.model);
@@ -225,7 +225,7 @@ static size_t closing(const struct connection *c, char *text, size_t size) {
     return length + (size_t)snprintf(text + length, size - length, "e\r\ndata: [DONE]\n\n\r\n0\r\n\r\n");
 }
 
-/* The common event is rendered once; each use writes an id and words over the old ones. */
+/* The plain event is rendered once; each use overwrites id and words. */
 static void prepare_event(void) {
     struct connection any = {.id = "00000000000000000000000000000000", .random = 1};
     char event[4000];
@@ -297,7 +297,7 @@ static void reply_json(struct connection *c, const char *status, const char *bod
     reply(c, status, "application/json", body, strlen(body));
 }
 
-/* An answer in one piece, for who did not ask for a stream: it comes when the stream would have ended. */
+/* Answer without streaming, sent when the stream would end. */
 static void send_whole_reply(struct connection *c) {
     char *body = grow(NULL, (size_t)c->tokens * WORD + 1024);
     size_t n = (size_t)sprintf(body, "{\"id\":\"chatcmpl-%s\",\"object\":\"chat.completion\",\"created\":%lld,\"model\":\"%.200s\","
@@ -324,7 +324,7 @@ static void fire(struct connection *c) {
 
 /* ---- requests ---- */
 
-/* The number after a key of the request, or -1. */
+/* Number after a key of the request, or -1. */
 static long value_of(const char *body, size_t n, const char *key) {
     const char *at = memmem(body, n, key, strlen(key)), *end = body + n;
     if (!at) return -1;
@@ -365,7 +365,7 @@ static void begin_turn(struct connection *c) {
     set_due(c, first_ns + (int64_t)((double)(events - 1) * options.gap_ms * MS));
 }
 
-/* Words between blanks of the JSON text "prompt"; a word's id follows from its letters. */
+/* Token ids of the words of the JSON text "prompt": hashes of their letters. */
 static void tokenize(struct connection *c) {
     const char *at = memmem(c->body, c->body_kept, "\"prompt\"", 8), *end = c->body + c->body_kept;
     if (at) at = memchr(at + 8, '"', (size_t)(end - at - 8));
@@ -440,7 +440,7 @@ static void answer_page(struct connection *c) {
     if (!strcmp(c->path, "/version")) return reply_json(c, "200 OK", "{\"version\":\"paced\"}");
     if (!strcmp(c->path, "/metrics")) return metrics(c);
     if (!strcmp(c->path, "/stats")) return stats_text(text, sizeof text), reply_json(c, "200 OK", text);
-    if (strcmp(c->path, "/v1/models")) return reply_json(c, "404 Not Found", "{\"error\":{\"message\":\"no such page\"}}");
+    if (strcmp(c->path, "/v1/models")) return reply_json(c, "404 Not Found", "{\"error\":{\"message\":\"not found\"}}");
     snprintf(text, sizeof text,
              "{\"object\":\"list\",\"data\":[{\"id\":\"%.200s\",\"object\":\"model\",\"created\":%lld,\"owned_by\":\"paced\","
              "\"root\":\"%.200s\",\"max_model_len\":1000000}]}",
@@ -461,10 +461,10 @@ static void answer(struct connection *c) {
     if (ends_with(c->path, "/chat/completions")) return begin_turn(c);
     if (!strcmp(c->path, "/tokenize")) return tokenize(c);
     if (!strcmp(c->path, "/stats/reset")) return reset_stats(), reply_json(c, "200 OK", "{}");
-    reply_json(c, "404 Not Found", "{\"error\":{\"message\":\"no such page\"}}");
+    reply_json(c, "404 Not Found", "{\"error\":{\"message\":\"not found\"}}");
 }
 
-/* Of a long body the beginning and the newest end; of a short one, and for /tokenize, all. */
+/* Store start and end of a long body, or all of a short body and for /tokenize. */
 static void keep_body(struct connection *c, const char *text, size_t n) {
     size_t limit = c->keep_whole ? BODY_WHOLE : BODY_HEAD + BODY_TAIL;
     c->body_seen += n;
@@ -478,7 +478,7 @@ static void keep_body(struct connection *c, const char *text, size_t n) {
     else memmove(tail, tail + n, BODY_TAIL - n), memcpy(tail + BODY_TAIL - n, text, n);
 }
 
-/* The request line and what matters of the headers; false where it is nothing we serve. */
+/* Parse the request line and the relevant headers. Return false for an unsupported request. */
 static int parse_head(struct connection *c) {
     char path[128], *query;
     int whole = 0;
@@ -510,7 +510,7 @@ static void refuse(struct connection *c) {
     drop(c);
 }
 
-/* Plain bytes of a connection that is not streaming; more than one request at a time is refused. */
+/* Process plain bytes of a connection that is not streaming. Pipelined requests are refused. */
 static void feed(struct connection *c, const char *text, size_t n, int64_t at_ns) {
     while (n && !c->dead) {
         if (c->stage != READING) return refuse(c);
@@ -561,7 +561,7 @@ static void read_connection(struct connection *c) {
         if (!stamped) stats.unstamped++;
         if (c->tls) feed_tls(c, scratch, (size_t)n, at_ns);
         else feed(c, scratch, (size_t)n, at_ns);
-        if (n < (ssize_t)sizeof scratch) return; /* edge-triggered: new bytes make a new event */
+        if (n < (ssize_t)sizeof scratch) return; /* edge-triggered: new bytes cause a new event */
     }
 }
 
@@ -583,7 +583,7 @@ static void accept_all(void) {
     }
 }
 
-/* ---- the loop ---- */
+/* ---- event loop ---- */
 
 static void fire_due(void) {
     for (int n = 0; n < EVENTS_A_TURN_OF_THE_LOOP && heap_length; n++) {
@@ -592,8 +592,8 @@ static void fire_due(void) {
     }
 }
 
-/* The timer is absolute, and edge-triggered: it need not be read, only set anew. Shortly before an event is due the wait is
- * a look without sleep: to fall asleep and be woken costs more than it saves. */
+/* The timer is absolute and edge-triggered: it is only set, never read. Shortly before an event is due the loop polls without
+ * sleeping, since a wake-up takes longer. */
 static int wait_ms(void) {
     if (!heap_length) return 1000;
     int64_t due_ns = heap[0].at_ns;
@@ -630,7 +630,7 @@ static void listen_there(void) {
     if (inet_pton(AF_INET, options.host, &address.sin_addr) != 1) die("--host %s: an IPv4 address", options.host);
     listen_fd = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
     setsockopt(listen_fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof one);
-    setsockopt(listen_fd, SOL_SOCKET, SO_TIMESTAMPNS, &one, sizeof one); /* connections inherit it before their first byte */
+    setsockopt(listen_fd, SOL_SOCKET, SO_TIMESTAMPNS, &one, sizeof one); /* inherited by connections before their first byte */
     if (bind(listen_fd, (struct sockaddr *)&address, size) || listen(listen_fd, 4096))
         die("--port %d: %s", options.port, strerror(errno));
     getsockname(listen_fd, (struct sockaddr *)&address, &size);
@@ -644,26 +644,26 @@ static void listen_there(void) {
 }
 
 static const char USAGE[] =
-    "paced_server: an OpenAI-compatible streaming server of known truth.\n\n"
+    "paced_server: OpenAI-compatible streaming server with known times.\n\n"
     "  --host A               IPv4 address to listen on (127.0.0.1)\n"
-    "  --port N               port; 0: any free one (8000); the first line on stdout ends with the URL\n"
-    "  --ttft-ms X            last byte of the request in the kernel -> first event (50)\n"
-    "  --gap-ms X             between two events of an answer (10)\n"
-    "  --tokens N             tokens of an answer; fewer where the request's max_tokens says so (100)\n"
-    "  --tokens-per-event N   tokens in one event, at most 500 (1)\n"
-    "  --spread-ms X          the first turn of each connection ends up to X later, at random: its usage event is held\n"
-    "                         back, so that streams which began together do not beat together; TTFT and gaps stay true (0)\n"
-    "  --spin-us X            do not sleep where the next event is due within so long (30)\n"
-    "  --seed N               for texts, ids and the spread (0)\n"
+    "  --port N               port; 0: any free port (8000); the first line on stdout ends with the URL\n"
+    "  --ttft-ms X            time from last byte of the request in the kernel to first event (50)\n"
+    "  --gap-ms X             time between events of an answer (10)\n"
+    "  --tokens N             tokens per answer, limited by max_tokens of the request (100)\n"
+    "  --tokens-per-event N   tokens per event, at most 500 (1)\n"
+    "  --spread-ms X          delay the usage event of the first turn of each connection by a random time up to X, to\n"
+    "                         spread streams that start together; TTFT and gaps are unchanged (0)\n"
+    "  --spin-us X            poll without sleeping if the next event is due within X (30)\n"
+    "  --seed N               seed of texts, ids and the spread (0)\n"
     "  --model NAME           name of the model (paced)\n"
-    "  --tls-cert PEM, --tls-key PEM   speak TLS (where built with OpenSSL)\n"
-    "  --exit-after-s X       end by itself\n\n"
-    "POST .../chat/completions streams where the body says \"stream\": true and else answers in one piece at the end;\n"
-    "of a body over 12 kB only its first 8 and last 4 kB are searched for max_tokens. usage.prompt_tokens is an estimate.\n"
-    "GET /v1/models, /health, /version, /metrics; POST /tokenize (a word is a token).\n"
-    "GET /stats: counts and its own lateness in ms, of all events, first ones and later ones; POST /stats/reset. The same\n"
-    "is printed at the end (SIGTERM, SIGINT). Lateness is the time after the write less the due time; an event that the\n"
-    "client's full socket delayed is counted as blocked instead.\n";
+    "  --tls-cert PEM, --tls-key PEM   serve TLS (if built with OpenSSL)\n"
+    "  --exit-after-s X       exit after X\n\n"
+    "POST .../chat/completions streams with \"stream\": true, and otherwise answers at the end. In a body over 12 kB only the\n"
+    "first 8 and the last 4 kB are searched for max_tokens. usage.prompt_tokens is an estimate.\n"
+    "GET /v1/models, /health, /version, /metrics; POST /tokenize (each word is a token).\n"
+    "GET /stats: counts, and lateness in ms of all, first and later events; POST /stats/reset. The same is printed at the\n"
+    "end (SIGTERM, SIGINT). Lateness is the time after the write minus the due time; events delayed by the full socket of\n"
+    "the client are counted as blocked instead.\n";
 
 static void parse_options(int count, char **arguments) {
     for (int i = 1; i < count; i++) {
@@ -687,7 +687,7 @@ static void parse_options(int count, char **arguments) {
         else if (!strcmp(flag, "--tls-cert")) options.certificate = value;
         else if (!strcmp(flag, "--tls-key")) options.key = value;
         else if (!strcmp(flag, "--exit-after-s")) options.exit_after_s = number(flag, value, 0);
-        else die("%s: no such option; see --help", flag);
+        else die("%s: unknown option; see --help", flag);
     }
     if (options.tokens_per_event > 500) die("--tokens-per-event %ld: at most 500", options.tokens_per_event);
     if (strlen(options.model) > 200) die("--model: at most 200 letters");
@@ -706,7 +706,7 @@ int main(int count, char **arguments) {
     spin_ns = (int64_t)(options.spin_us * 1e3);
     raise_descriptor_limit();
     signal(SIGPIPE, SIG_IGN);
-    struct sigaction action = {.sa_handler = stop}; /* no SA_RESTART: the wait must end */
+    struct sigaction action = {.sa_handler = stop}; /* no SA_RESTART: the signal must end the wait */
     sigaction(SIGTERM, &action, NULL);
     sigaction(SIGINT, &action, NULL);
     seed_state = options.seed * 2654435761u + 88172645463325252ULL;

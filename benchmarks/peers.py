@@ -1,6 +1,6 @@
-"""Other load generators beside ours: how each is called for a load, and how its own result file is read.
+"""Other load generators: command lines, and parsers of their result files.
 
-Each lies in a folder of its own under .cache/peers (`make bench-peers`), and is only run where it does.
+Each is installed in a separate folder below .cache/peers (`make bench-peers`), and skipped if it is missing.
 """
 
 import json
@@ -10,19 +10,23 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.cases import Case
-from benchmarks.clients import MODEL, PROMPT_TOKENS, Call, Client, Load, count, number
+from benchmarks.clients import MODEL, PROMPT_TOKENS, BenchClient, ClientCommand, Load, count, number
 from benchmarks.reported import Reported
 from benchmarks.server import ROOT
 
+_END = "<|endoftext|>"
+_UNKNOWN = "[UNK]"
+_CONSONANTS, _VOWELS = "bdfgklmnprstvz", "aeiou"
+
 PEERS_DIR = ROOT / ".cache" / "peers"
 VLLM_VENV = ROOT / ".venv-vllm"
-BYTES_PER_TOKEN = 5  # four letters and a blank, in the tokenizer that the harness makes
+BYTES_PER_TOKEN = 5  # four letters and a space, in the tokenizer of the benchmark
 
 _OFFLINE = {"HF_HUB_OFFLINE": "1", "DO_NOT_TRACK": "1", "VLLM_NO_USAGE_STATS": "1"}
 
 
 def prompt_tokens(case: Case) -> int:
-    """Length of a prompt in tokens of the harness's own tokenizer."""
+    """Prompt length in tokens of the benchmark's tokenizer."""
     return max(PROMPT_TOKENS, case.body_bytes // BYTES_PER_TOKEN)
 
 
@@ -31,24 +35,24 @@ def _absent(program: Path, target: str) -> Callable[[], str | None]:
 
 
 def _version_of(venv: Path, package: str) -> Callable[[], str]:
-    """Read from the installed metadata's folder name, without starting anything."""
+    """Version from the name of the installed metadata folder, without starting a program."""
 
     def read() -> str:
-        found = sorted(venv.glob(f"lib/python3*/site-packages/{package}-*.dist-info"))
-        return found[-1].name.removesuffix(".dist-info").partition("-")[2] if found else "unknown"
+        folders = sorted(venv.glob(f"lib/python3*/site-packages/{package}-*.dist-info"))
+        return folders[-1].name.removesuffix(".dist-info").partition("-")[2] if folders else "unknown"
 
     return read
 
 
 def _no_large_bodies(case: Case) -> str | None:
-    return "its prompts of this size take minutes to make" if case.body_bytes else None
+    return "generating prompts of this size takes minutes" if case.body_bytes else None
 
 
-# ---- vLLM's two clients: one command line, one result file
+# ---- the two clients of vLLM: same command line and result file
 
 
-def _vllm_call(program: tuple[str, ...]) -> Callable[[Load], Call]:
-    def call(load: Load) -> Call:
+def _vllm_call(program: tuple[str, ...]) -> Callable[[Load], ClientCommand]:
+    def call(load: Load) -> ClientCommand:
         case = load.case
         argv = [*program, "bench", "serve", "--backend", "openai-chat", "--endpoint", "/v1/chat/completions"]
         argv += ["--base-url", load.url, "--model", MODEL, "--tokenizer", str(load.tokenizer)]
@@ -57,21 +61,21 @@ def _vllm_call(program: tuple[str, ...]) -> Callable[[Load], Call]:
         argv += ["--max-concurrency", str(load.streams), "--percentile-metrics", "ttft,itl"]
         argv += ["--metric-percentiles", "50,99", "--save-result", "--result-dir", str(load.work)]
         argv += ["--result-filename", "result.json", "--disable-tqdm"]
-        return Call((*argv, "--insecure") if case.tls else tuple(argv), _OFFLINE)
+        return ClientCommand((*argv, "--insecure") if case.tls else tuple(argv), _OFFLINE)
 
     return call
 
 
 def _vllm_parse(load: Load) -> Reported:
-    said = json.loads((load.work / "result.json").read_text())
+    result = json.loads((load.work / "result.json").read_text())
     return Reported(
-        ttft_mean_ms=number(said.get("mean_ttft_ms")),
-        ttft_p99_ms=number(said.get("p99_ttft_ms")),
-        itl_p50_ms=number(said.get("p50_itl_ms")),
-        itl_p99_ms=number(said.get("p99_itl_ms")),
-        turns=count(said.get("completed")),
-        failed=count(said.get("failed")),
-        measured_s=number(said.get("duration")),
+        ttft_mean_ms=number(result.get("mean_ttft_ms")),
+        ttft_p99_ms=number(result.get("p99_ttft_ms")),
+        itl_p50_ms=number(result.get("p50_itl_ms")),
+        itl_p99_ms=number(result.get("p99_itl_ms")),
+        turns=count(result.get("completed")),
+        failed=count(result.get("failed")),
+        measured_s=number(result.get("duration")),
     )
 
 
@@ -79,14 +83,14 @@ _RUST = PEERS_DIR / "vllm-rs" / "vllm-rs"
 
 
 def _rust_version() -> str:
-    said = subprocess.run([str(_RUST), "--version"], capture_output=True, text=True, check=False).stdout.split()
-    return said[-1] if said else "unknown"
+    words = subprocess.run([str(_RUST), "--version"], capture_output=True, text=True, check=False).stdout.split()
+    return words[-1] if words else "unknown"
 
 
 # ---- AIPerf
 
 
-def _aiperf_call(load: Load) -> Call:
+def _aiperf_call(load: Load) -> ClientCommand:
     case = load.case
     argv = [str(PEERS_DIR / "aiperf" / "bin" / "aiperf"), "profile", "-m", MODEL, "--url", load.url]
     argv += ["--endpoint-type", "chat", "--streaming", "--concurrency", str(load.streams)]
@@ -97,7 +101,7 @@ def _aiperf_call(load: Load) -> Call:
     env = {"HF_ENDPOINT": "http://127.0.0.1:9", "DO_NOT_TRACK": "1"}
     if load.certificate:
         env["SSL_CERT_FILE"] = str(load.certificate.certificate)
-    return Call(tuple(argv), env)
+    return ClientCommand(tuple(argv), env)
 
 
 def _aiperf_parse(load: Load) -> Reported:
@@ -121,7 +125,7 @@ def _aiperf_parse(load: Load) -> Reported:
 # ---- GuideLLM
 
 
-def _guidellm_call(load: Load) -> Call:
+def _guidellm_call(load: Load) -> ClientCommand:
     case = load.case
     argv = [str(PEERS_DIR / "guidellm" / "bin" / "guidellm"), "run", "--disable-console"]
     argv += ["--backend", f"kind=openai_http,target={load.url},model={MODEL}"]
@@ -130,7 +134,7 @@ def _guidellm_call(load: Load) -> Call:
     argv += ["--tokenizer", f"kind=hf_auto,model={load.tokenizer}"]
     argv += ["--data", f"kind=synthetic_text,prompt_tokens={prompt_tokens(case)},output_tokens={case.tokens}"]
     argv += ["--output", f"kind=json,path={load.work / 'result.json'}"]
-    return Call(tuple(argv), _OFFLINE)
+    return ClientCommand(tuple(argv), _OFFLINE)
 
 
 def _guidellm_parse(load: Load) -> Reported:
@@ -138,8 +142,8 @@ def _guidellm_parse(load: Load) -> Reported:
     metrics = measured["metrics"]
 
     def of(name: str) -> dict[str, Any]:
-        found = metrics[name]["successful"]
-        return {"mean": found["mean"], **found["percentiles"]}
+        successful = metrics[name]["successful"]
+        return {"mean": successful["mean"], **successful["percentiles"]}
 
     ttft, itl = of("time_to_first_token_ms"), of("inter_token_latency_ms")
     return Reported(
@@ -150,14 +154,14 @@ def _guidellm_parse(load: Load) -> Reported:
         turns=count(metrics["request_totals"]["successful"]),
         failed=count(metrics["request_totals"]["errored"]),
         measured_s=number(measured.get("duration")),
-        remarks=("its ITL is of means of turns, so no single gap shows",),
+        remarks=("ITL percentiles of means per turn, not of single gaps",),
     )
 
 
 # ---- genai-bench
 
 
-def _genai_call(load: Load) -> Call:
+def _genai_call(load: Load) -> ClientCommand:
     case = load.case
     argv = [str(PEERS_DIR / "genai-bench" / "bin" / "genai-bench"), "benchmark", "--api-backend", "openai"]
     argv += ["--api-base", load.url, "--api-key", "none", "--api-model-name", MODEL]
@@ -168,27 +172,29 @@ def _genai_call(load: Load) -> Call:
     env = dict(_OFFLINE)
     if load.certificate:
         env["REQUESTS_CA_BUNDLE"] = str(load.certificate.certificate)
-    return Call(tuple(argv), env)
+    return ClientCommand(tuple(argv), env)
 
 
 def _genai_parse(load: Load) -> Reported:
     file = next((load.work / "result").glob("D*_num_concurrency_*.json"))
-    said = json.loads(file.read_text())["aggregated_metrics"]
-    ttft = said["stats"]["ttft"]  # in seconds
+    metrics = json.loads(file.read_text())["aggregated_metrics"]
+    ttft = metrics["stats"]["ttft"]  # in seconds
     mean_s, p99_s = number(ttft["mean"]), number(ttft["p99"])
     return Reported(
         ttft_mean_ms=None if mean_s is None else mean_s * 1e3,
         ttft_p99_ms=None if p99_s is None else p99_s * 1e3,
-        turns=count(said["num_completed_requests"]),
-        failed=count(said["num_error_requests"]),
-        measured_s=number(said["run_duration"]),
-        remarks=("measures no ITL",),
+        turns=count(metrics["num_completed_requests"]),
+        failed=count(metrics["num_error_requests"]),
+        measured_s=number(metrics["run_duration"]),
+        remarks=("does not measure ITL",),
     )
 
 
 _ALL = (
-    Client("vllm-rs bench serve", _rust_version, _absent(_RUST, "bench-peers"), _vllm_call((str(_RUST),)), _vllm_parse),
-    Client(
+    BenchClient(
+        "vllm-rs bench serve", _rust_version, _absent(_RUST, "bench-peers"), _vllm_call((str(_RUST),)), _vllm_parse
+    ),
+    BenchClient(
         "vllm bench serve",
         _version_of(VLLM_VENV, "vllm"),
         _absent(VLLM_VENV / "bin" / "vllm", "setup-vllm"),
@@ -196,7 +202,7 @@ _ALL = (
         _vllm_parse,
         _no_large_bodies,
     ),
-    Client(
+    BenchClient(
         "AIPerf",
         _version_of(PEERS_DIR / "aiperf", "aiperf"),
         _absent(PEERS_DIR / "aiperf" / "bin" / "aiperf", "bench-peers"),
@@ -204,7 +210,7 @@ _ALL = (
         _aiperf_parse,
         _no_large_bodies,
     ),
-    Client(
+    BenchClient(
         "GuideLLM",
         _version_of(PEERS_DIR / "guidellm", "guidellm"),
         _absent(PEERS_DIR / "guidellm" / "bin" / "guidellm", "bench-peers"),
@@ -212,7 +218,7 @@ _ALL = (
         _guidellm_parse,
         _no_large_bodies,
     ),
-    Client(
+    BenchClient(
         "genai-bench",
         _version_of(PEERS_DIR / "genai-bench", "genai_bench"),
         _absent(PEERS_DIR / "genai-bench" / "bin" / "genai-bench", "bench-peers"),

@@ -1,6 +1,6 @@
-/* The limit: what a client without a language runtime, a parser or records measures. N streams in closed loop.
+/* Minimal client without language runtime, parser and records, as the lower bound of cost and error: N streams in closed loop.
  *
- * Every read is stamped before it is looked at; a turn is sent, its events are timed, the next turn is sent. Prints JSON. */
+ * Each read gets a timestamp before its bytes are examined. Prints JSON. */
 #define _GNU_SOURCE
 #include "common.h"
 #include "tls.h"
@@ -14,10 +14,10 @@
 #include <unistd.h>
 
 #define READ_SIZE (1 << 16)
-#define CARRY 8192 /* an event is far smaller */
+#define CARRY 8192 /* much larger than an event */
 
 struct stream {
-    int fd, turns, begun, ended, over; /* begun: events of the turn; ended: [DONE] was seen */
+    int fd, turns, begun, ended, over; /* begun: events of the turn; ended: [DONE] received */
     int64_t start_ns, sent_ns, last_ns;
     char carry[CARRY];
     size_t carried, unsent;
@@ -55,7 +55,7 @@ static int ascending(const void *a, const void *b) {
     return (x > y) - (x < y);
 }
 
-/* Linear interpolation between the two nearest of the sorted samples. */
+/* Quantile of sorted samples with linear interpolation. */
 static double quantile(const struct samples *s, double share) {
     double at = share * (double)(s->count - 1);
     size_t below = (size_t)at, above = below + 1 < s->count ? below + 1 : below;
@@ -88,7 +88,7 @@ static void fail(struct stream *s) {
     finish(s);
 }
 
-/* Raw bytes that the socket did not take are waited for: a reader that has nothing else to do may. */
+/* Send raw bytes, waiting for the socket. */
 static int send_all(struct stream *s, const char *bytes, size_t n) {
     while (n) {
         ssize_t taken = send(s->fd, bytes, n, MSG_NOSIGNAL | MSG_DONTWAIT);
@@ -112,7 +112,7 @@ static void send_turn(struct stream *s) {
     s->sent_ns = now_ns();
     if (!first_sent_ns) first_sent_ns = s->sent_ns;
     if (!s->tls) {
-        /* A large body is sent as the socket takes it, so that the other streams' events are not kept waiting. */
+        /* A large body is sent in parts, so that events of other streams are not delayed. */
         ssize_t taken = send(s->fd, request, request_length, MSG_NOSIGNAL | MSG_DONTWAIT);
         if (taken < 0 && errno != EAGAIN) return fail(s);
         s->unsent = request_length - (taken > 0 ? (size_t)taken : 0);
@@ -149,7 +149,7 @@ static void take_event(struct stream *s, const char *event, size_t n, int64_t at
     events_read++;
 }
 
-/* Bytes of the reply: events end at an empty line, the body at its last chunk. */
+/* Process bytes of a reply: events end at an empty line, the body at its last chunk. */
 static void take(struct stream *s, const char *bytes, size_t n, int64_t at_ns) {
     if (s->carried + n > CARRY * 4) return fail(s);
     static char joined[CARRY * 4 + 1];
@@ -206,7 +206,7 @@ static void begin(struct stream *s, const struct sockaddr_in *server) {
     fcntl(s->fd, F_SETFL, O_NONBLOCK);
     setsockopt(s->fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
     if (options.kernel_stamps) setsockopt(s->fd, SOL_SOCKET, SO_TIMESTAMPNS, &one, sizeof one);
-    /* Level-triggered for reading: one read for each readiness. Writing matters for bodies beyond the socket's buffer. */
+    /* Level-triggered for reading: one read per event. Writing is needed for bodies larger than the socket buffer. */
     struct epoll_event interest = {.events = EPOLLIN | (options.body_bytes > 65536 ? EPOLLOUT | EPOLLET : 0), .data.ptr = s};
     if (epoll_ctl(poll_fd, EPOLL_CTL_ADD, s->fd, &interest)) die("epoll: %s", strerror(errno));
     if (options.use_tls) {
@@ -242,7 +242,7 @@ static void loop(struct stream *streams, const struct sockaddr_in *server) {
     struct epoll_event events[256];
     int read_all = 0;
     while (connected < options.streams || open_streams) {
-        /* Streams start by their own clock; the burst of a start is dealt with in slices. */
+        /* Streams start at their own times; a burst of starts is processed in slices. */
         for (int n = 0; n < 16 && connected < options.streams && streams[connected].start_ns <= now_ns(); n++) {
             open_streams++;
             begin(&streams[connected++], server);
@@ -254,7 +254,7 @@ static void loop(struct stream *streams, const struct sockaddr_in *server) {
         }
         int n = epoll_wait(poll_fd, events, 256, wait_ms);
         read_all = n < 256;
-        if (!n && wait_ms == 5000) die("no event for five seconds: %d streams stand still", open_streams);
+        if (!n && wait_ms == 5000) die("no event for five seconds: %d streams are stalled", open_streams);
         for (int i = 0; i < n; i++) {
             struct stream *s = events[i].data.ptr;
             if (!s->over && s->unsent && events[i].events & EPOLLOUT) send_rest(s);
@@ -269,19 +269,19 @@ static int by_start(const void *a, const void *b) {
 }
 
 static const char USAGE[] =
-    "reader: the limit. N streams in closed loop, each read stamped before it is looked at; prints JSON.\n\n"
+    "reader: minimal client with N streams in closed loop; prints JSON.\n\n"
     "  --host A --port N      server (127.0.0.1:8000)\n"
     "  --streams N            streams (100)\n"
-    "  --turns K              turns of each stream (6)\n"
-    "  --seconds X            instead of --turns: start no turn after so long\n"
+    "  --turns K              turns per stream (6)\n"
+    "  --seconds X            instead of --turns: start no turn after X\n"
     "  --tokens N             max_tokens (100)\n"
     "  --body-bytes N         size of the request body (small)\n"
-    "  --spread-ms X          start the streams at random within so long (0: at once)\n"
-    "  --stamps user|kernel   when a read arrived: when this process made it, or when its bytes reached the kernel (user)\n"
-    "  --rest-us X            once all streams are open, sleep so long before each look at the sockets: the server wakes nobody (0)\n"
-    "  --tls 1                TLS, any certificate (where built with OpenSSL)\n"
-    "  --seed N               of the spread (0)\n\n"
-    "Exit code 1 where a turn failed, 2 where nothing could be measured.\n";
+    "  --spread-ms X          start the streams at random times within X (0: at once)\n"
+    "  --stamps user|kernel   arrival time of a read: in this process, or of its bytes in the kernel (user)\n"
+    "  --rest-us X            once all streams are open, sleep for X before each poll, so that the server wakes no process (0)\n"
+    "  --tls 1                use TLS, with any certificate (if built with OpenSSL)\n"
+    "  --seed N               seed of the spread (0)\n\n"
+    "Exit code 1 if a turn failed, 2 without a measurement.\n";
 
 static void parse_options(int count, char **arguments) {
     for (int i = 1; i < count; i++) {
@@ -304,7 +304,7 @@ static void parse_options(int count, char **arguments) {
         else if (!strcmp(flag, "--rest-us")) options.rest_us = number(flag, value, 0);
         else if (!strcmp(flag, "--tls")) options.use_tls = (int)number(flag, value, 0);
         else if (!strcmp(flag, "--seed")) options.seed = (uint64_t)number(flag, value, 0);
-        else die("%s: no such option; see --help", flag);
+        else die("%s: unknown option; see --help", flag);
     }
     if (options.use_tls && !tls_available) die("--tls: built without OpenSSL");
 }

@@ -1,11 +1,11 @@
-"""What a client says of a run, what the run cost, and whether it kept up: records and arithmetic, no I/O."""
+"""Results of a client, cost of its run, and remarks on clients that did not keep up. No I/O."""
 
 from dataclasses import dataclass, field
 from itertools import pairwise
 
 from benchmarks.cases import Case
 
-# Under this share of the true token rate a client holds its streams back; over this share of a core it has no room left.
+# A client does not keep up below this share of the true token rate, or above this share of a core.
 SLOW_SHARE = 0.85
 FULL_SHARE = 0.97
 SERVER_LATE_MS = 2.0
@@ -13,7 +13,7 @@ SERVER_LATE_MS = 2.0
 
 @dataclass(frozen=True, slots=True)
 class Reported:
-    """The client's own figures, in ms. None: it does not report that."""
+    """Results reported by a client; None: not reported."""
 
     ttft_mean_ms: float | None = None
     ttft_p99_ms: float | None = None
@@ -27,8 +27,8 @@ class Reported:
 
 
 @dataclass(frozen=True, slots=True)
-class Sample:
-    """One look at client and server while the client runs. `cpu_s` and `peak_mb` are of its processes that were alive."""
+class UsageSample:
+    """Sample during the run of a client. `cpu_s` and `peak_mb`: of its live processes."""
 
     at_s: float
     tokens: int
@@ -38,7 +38,7 @@ class Sample:
 
 @dataclass(frozen=True, slots=True)
 class Streaming:
-    """The middle of a run, between 20 % and 95 % of its tokens: without start, preparation and report."""
+    """Middle of a run, between 20 % and 95 % of its tokens: excludes start, preparation and report."""
 
     seconds: float
     tokens: int
@@ -46,25 +46,25 @@ class Streaming:
 
     @property
     def cpu_us_per_token(self) -> float:
-        """CPU time of all processes of the client, user and system, in microseconds."""
+        """User and system CPU time of all client processes per token, in us."""
         return self.cpu_s * 1e6 / self.tokens
 
     @property
     def cpu_share(self) -> float:
-        """Of one core."""
+        """CPU utilisation, as a share of one core."""
         return self.cpu_s / self.seconds
 
     @property
     def tokens_per_s(self) -> float:
-        """As the server sent them."""
+        """Tokens sent by the server per second."""
         return self.tokens / self.seconds
 
 
 @dataclass(frozen=True, slots=True)
 class Spent:
-    """What a run cost. `cpu_s`: everything, start and report included; `streaming`: None where it was too short to tell.
+    """Cost of a run. `cpu_s`: in total, including start and report. `streaming`: None if the run was too short.
 
-    `peak_mb`: the largest of its processes while tokens came; None where no sample was taken in time.
+    `peak_mb`: memory of the largest process while tokens arrived; None without samples.
     """
 
     exit_code: int
@@ -74,8 +74,8 @@ class Spent:
     peak_mb: float | None
 
 
-def streaming(samples: list[Sample]) -> Streaming | None:
-    """The middle of a run; None where fewer than two samples fall into it."""
+def streaming(samples: list[UsageSample]) -> Streaming | None:
+    """Middle of a run; None with fewer than two samples in it."""
     total = max((s.tokens for s in samples), default=0)
     middle = [s for s in samples if 0.2 * total <= s.tokens <= 0.95 * total and s.tokens]
     if len(middle) < 2 or middle[-1].tokens == middle[0].tokens:
@@ -84,15 +84,15 @@ def streaming(samples: list[Sample]) -> Streaming | None:
     return Streaming(last.at_s - first.at_s, last.tokens - first.tokens, last.cpu_s - first.cpu_s)
 
 
-def peak_while_streaming(samples: list[Sample]) -> float | None:
-    """The largest process up to the sample that saw the last tokens, in MB; None where there was no sample."""
+def peak_while_streaming(samples: list[UsageSample]) -> float | None:
+    """Memory of the largest process until the last tokens, in MB; None without samples."""
     growing = [later for earlier, later in pairwise(samples) if later.tokens > earlier.tokens]
     return max((s.peak_mb for s in growing), default=None)
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
-    """One client at one size of one case. `error`: why there are no figures, in words."""
+class BenchRow:
+    """Results of a client for a case and a number of streams. `error`: reason for missing results."""
 
     case: str
     client: str
@@ -105,37 +105,37 @@ class Row:
 
     @property
     def server_late_p99_ms(self) -> float | None:
-        """How late the server's own events were, in the same run."""
+        """p99 lateness of the server in this run."""
         late = self.server.get("lateness_ms")
         value = late.get("all", {}).get("p99") if isinstance(late, dict) else None
         return float(value) if isinstance(value, int | float) else None
 
     @property
     def body_kb(self) -> float | None:
-        """Mean size of the request bodies that the server got, in kB; None where it got none."""
+        """Mean size of the received request bodies in kB; None without requests."""
         turns, size = self.server.get("turns"), self.server.get("body_bytes")
         return size / turns / 1e3 if isinstance(turns, int) and isinstance(size, int) and turns else None
 
 
-def marks(row: Row, case: Case) -> tuple[str, ...]:
-    """What a reader of the row has to know: a client that did not keep up, a server that was late, failed turns."""
-    found: list[str] = []
-    part = row.spent.streaming if row.spent else None
-    if part is not None:
-        share = part.tokens_per_s / case.tokens_per_s(row.streams)
+def marks(row: BenchRow, case: Case) -> tuple[str, ...]:
+    """Remarks on a row: a client that did not keep up, a late server, failed turns."""
+    remarks: list[str] = []
+    middle = row.spent.streaming if row.spent else None
+    if middle is not None:
+        share = middle.tokens_per_s / case.tokens_per_s(row.streams)
         if share < SLOW_SHARE:
-            found.append(f"did not keep up: {share:.0%} of the true token rate")
-        elif part.cpu_share > FULL_SHARE:
-            found.append(f"did not keep up: {part.cpu_share:.0%} of its core")
+            remarks.append(f"did not keep up: {share:.0%} of the true token rate")
+        elif middle.cpu_share > FULL_SHARE:
+            remarks.append(f"did not keep up: {middle.cpu_share:.0%} of its core")
     elif row.error is None:
-        found.append("too short to tell CPU and rate")
+        remarks.append("too short for CPU and rate")
     late = row.server_late_p99_ms
     if late is not None and late > SERVER_LATE_MS:
-        found.append(f"server itself late: p99 {late:.1f} ms")
+        remarks.append(f"server late: p99 {late:.1f} ms")
     if case.body_bytes and row.body_kb is not None:
-        found.append(f"bodies of {row.body_kb:.0f} kB")
+        remarks.append(f"bodies of {row.body_kb:.0f} kB")
     if row.reported and row.reported.failed:
-        found.append(f"{row.reported.failed} turns failed")
+        remarks.append(f"{row.reported.failed} turns failed")
     if row.reported and row.reported.verdict:
-        found.append(f"its own verdict: {row.reported.verdict}")
-    return (*found, *(row.reported.remarks if row.reported else ()))
+        remarks.append(f"verdict: {row.reported.verdict}")
+    return (*remarks, *(row.reported.remarks if row.reported else ()))

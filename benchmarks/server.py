@@ -1,4 +1,4 @@
-"""The paced server as a process of its own: started on its core, asked for its lateness, ended by its pid."""
+"""The paced server as a separate process on its own core."""
 
 import http.client
 import json
@@ -17,33 +17,33 @@ PROGRAMS = ROOT / ".cache" / "bench"
 
 
 class ServerError(Exception):
-    """The server did not come up, or went away."""
+    """The server did not start, or ended."""
 
 
 @dataclass(frozen=True, slots=True)
 class Certificate:
-    """A certificate for 127.0.0.1 and its key, as PEM files."""
+    """Certificate for 127.0.0.1 and its key, as PEM files."""
 
     certificate: Path
     key: Path
 
 
 def make_certificate(folder: Path) -> Certificate:
-    """A self-signed one, made by the openssl command; ServerError where that is missing."""
-    made = Certificate(folder / "server.pem", folder / "server.key")
+    """Generate a self-signed certificate with openssl. Raise ServerError if that fails."""
+    pair = Certificate(folder / "server.pem", folder / "server.key")
     folder.mkdir(parents=True, exist_ok=True)
     command = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"]
     command += ["-days", "30", "-subj", "/CN=127.0.0.1", "-addext", "subjectAltName=IP:127.0.0.1"]
-    command += ["-keyout", str(made.key), "-out", str(made.certificate)]
+    command += ["-keyout", str(pair.key), "-out", str(pair.certificate)]
     try:
         subprocess.run(command, check=True, capture_output=True)
     except (OSError, subprocess.CalledProcessError) as error:
         raise ServerError(f"no certificate for the TLS case: {error}") from error
-    return made
+    return pair
 
 
 class PacedServer:
-    """Start one on a free port; a context manager that ends it."""
+    """Context manager: run the server on a free port."""
 
     def __init__(self, case: Case, core: int, certificate: Certificate | None = None, seed: int = 0) -> None:
         command = [str(PROGRAMS / "paced_server"), "--port", "0", "--seed", str(seed)]
@@ -61,7 +61,7 @@ class PacedServer:
             raise ServerError(f"the paced server did not start: exit code {self._process.wait()}")
         self.url = line.split()[-1]
         self.port = int(self.url.rpartition(":")[2])
-        self.real_time = self._ask_for_real_time()
+        self.real_time = self._request_real_time()
 
     def __enter__(self) -> "PacedServer":
         return self
@@ -74,8 +74,8 @@ class PacedServer:
         if self._process.stdout is not None:
             self._process.stdout.close()
 
-    def _ask_for_real_time(self) -> bool:
-        """Whether the kernel lets it run before everything else on its core; its lateness is reported either way."""
+    def _request_real_time(self) -> bool:
+        """Request real-time priority. Return False if not permitted; lateness is reported in any case."""
         try:
             os.sched_setscheduler(self._process.pid, os.SCHED_FIFO, os.sched_param(1))
         except PermissionError:
@@ -83,7 +83,7 @@ class PacedServer:
         return True
 
     def call(self, method: str, path: str) -> Any:
-        """The JSON of one of its pages. The connection is kept: a TLS handshake for each look would cost the server time."""
+        """Send a request and return the JSON of the response. The connection is reused, to save TLS handshakes."""
         if self._connection is None:
             self._connection = self._connect()
         try:
@@ -99,12 +99,12 @@ class PacedServer:
         return http.client.HTTPSConnection("127.0.0.1", self.port, timeout=20, context=context)
 
     def stats(self) -> dict[str, Any]:
-        """Counts, and its lateness in ms."""
-        found: dict[str, Any] = self.call("GET", "/stats")
-        return found
+        """Counts, and lateness in ms."""
+        document: dict[str, Any] = self.call("GET", "/stats")
+        return document
 
     def reset(self) -> None:
-        """Count from nothing."""
+        """Reset the counts."""
         self.call("POST", "/stats/reset")
 
     def tokens_sent(self) -> int:

@@ -1,5 +1,4 @@
-/* TLS over memory buffers, so that the socket itself stays ours to read with stamps. Without WITH_TLS nothing of it is
- * there and `tls_available` says so. */
+/* TLS over memory buffers, so that the socket is read with timestamps. Without WITH_TLS, `tls_available` is 0. */
 #ifndef BENCH_TLS_H
 #define BENCH_TLS_H
 
@@ -23,7 +22,7 @@ static inline SSL_CTX *tls_server_context(const char *certificate, const char *k
     return context;
 }
 
-/* Trusts anything: both ends are ours and on one machine. */
+/* No verification: both ends are on one machine. */
 static inline SSL_CTX *tls_client_context(void) {
     SSL_CTX *context = SSL_CTX_new(TLS_client_method());
     SSL_CTX_set_verify(context, SSL_VERIFY_NONE, NULL);
@@ -47,10 +46,10 @@ static inline void tls_free(struct tls *t) {
     free(t);
 }
 
-/* Bytes from the socket go in here. */
+/* Input of bytes from the socket. */
 static inline void tls_feed(struct tls *t, const char *raw, size_t n) { BIO_write(t->in, raw, (int)n); }
 
-/* Plain bytes out: > 0 so many, 0 none yet, < 0 the peer is gone or speaks no TLS. */
+/* Read plain bytes. Return their number, 0 for none yet, < 0 for a lost peer or a TLS error. */
 static inline int tls_read(struct tls *t, char *plain, size_t size) {
     ERR_clear_error();
     int n = SSL_read(t->ssl, plain, (int)size);
@@ -63,13 +62,13 @@ static inline int tls_write(struct tls *t, const char *plain, size_t n) {
     return SSL_write(t->ssl, plain, (int)n) == (int)n;
 }
 
-/* Bytes for the socket; 0 where there are none. */
+/* Bytes to send to the socket; 0 if none. */
 static inline size_t tls_take(struct tls *t, char *raw, size_t size) {
     int n = BIO_read(t->out, raw, (int)size);
     return n > 0 ? (size_t)n : 0;
 }
 
-/* The client's first step, and any later one until it is true. */
+/* Continue the handshake of the client until it returns true. */
 static inline int tls_handshake(struct tls *t) {
     ERR_clear_error();
     return SSL_do_handshake(t->ssl) == 1;

@@ -1,4 +1,4 @@
-"""Running a client on a core of its own, with an eye on its processes and on what the server has sent it."""
+"""Execution of a client on its own core, with samples of CPU time, memory and sent tokens."""
 
 import os
 import signal
@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from benchmarks.reported import Sample, Spent, peak_while_streaming, streaming
+from benchmarks.reported import Spent, UsageSample, peak_while_streaming, streaming
 
 _SAMPLE_S = 0.5
 _TICK_HZ = os.sysconf("SC_CLK_TCK")
@@ -16,9 +16,9 @@ _TICK_HZ = os.sysconf("SC_CLK_TCK")
 
 @contextmanager
 def on_core(core: int) -> Iterator[None]:
-    """Children started meanwhile inherit this core; the harness itself, wherever it is pinned, goes back to there."""
+    """Pin child processes started in the block to a core; restore the affinity of this process afterwards."""
     before = os.sched_getaffinity(0)
-    with suppress(OSError):  # a machine that lacks the core: the row's server lateness will show it
+    with suppress(OSError):  # no such core: the lateness of the server shows it
         os.sched_setaffinity(0, {core})
     try:
         yield
@@ -35,9 +35,9 @@ def run_watched(
     tokens_sent: Callable[[], int],
     timeout_s: float,
 ) -> Spent:
-    """Run to the end, or kill it after `timeout_s`; its output goes to `log`. Of a killed one the exit code is negative."""
+    """Run a command, and kill it after `timeout_s`, with a negative exit code. The output goes to `log`."""
     with log.open("wb") as output, on_core(core):
-        began_s = time.monotonic()
+        start_s = time.monotonic()
         process = subprocess.Popen(
             command,
             env={**os.environ, **env},
@@ -47,22 +47,22 @@ def run_watched(
             stderr=subprocess.STDOUT,
             start_new_session=True,
         )
-    samples: list[Sample] = []
+    samples: list[UsageSample] = []
     try:
         while True:
             pid, status, usage = os.wait4(process.pid, os.WNOHANG)
             if pid:
                 break
-            if time.monotonic() - began_s > timeout_s:
+            if time.monotonic() - start_s > timeout_s:
                 _kill(process.pid)
             cpu_s, peak_mb = _tree(process.pid)
-            samples.append(Sample(time.monotonic(), tokens_sent(), cpu_s, peak_mb))
+            samples.append(UsageSample(time.monotonic(), tokens_sent(), cpu_s, peak_mb))
             time.sleep(_SAMPLE_S)
-    except BaseException:  # Ctrl-C here, or a server that is gone: the client must not outlive the harness
+    except BaseException:  # including Ctrl-C and a lost server: the client must not outlive this process
         _kill(process.pid)
         process.wait()
         raise
-    wall_s = time.monotonic() - began_s
+    wall_s = time.monotonic() - start_s
     process.returncode = os.waitstatus_to_exitcode(status)
     return Spent(
         exit_code=process.returncode,
@@ -74,13 +74,13 @@ def run_watched(
 
 
 def _kill(leader: int) -> None:
-    """End a client with all of its processes: they are a session of their own, so nothing else is hit."""
+    """Kill all processes of a client, which form a separate session."""
     with suppress(ProcessLookupError):
         os.killpg(leader, signal.SIGKILL)
 
 
 def _tree(root: int) -> tuple[float, float]:
-    """(CPU seconds of a process and all below it, dead and waited-for children included; MB of the largest)."""
+    """Return the CPU time of a process tree, including reaped children, and the peak memory of the largest in MB."""
     cpu_s, peak_mb, todo = 0.0, 0.0, [root]
     while todo:
         pid = todo.pop()
@@ -90,8 +90,8 @@ def _tree(root: int) -> tuple[float, float]:
             for task in Path(f"/proc/{pid}/task").iterdir():
                 todo += [int(child) for child in (task / "children").read_text().split()]
         except (FileNotFoundError, ProcessLookupError):
-            continue  # it ended between two looks; its parent has its time then
+            continue  # ended meanwhile; its time is counted for its parent
         cpu_s += sum(int(ticks) for ticks in fields[11:15]) / _TICK_HZ
-        high = status.partition("VmHWM:")[2].split()
-        peak_mb = max(peak_mb, int(high[0]) / 1024 if high else 0.0)
+        peak = status.partition("VmHWM:")[2].split()
+        peak_mb = max(peak_mb, int(peak[0]) / 1024 if peak else 0.0)
     return cpu_s, peak_mb

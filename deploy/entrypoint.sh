@@ -1,5 +1,5 @@
 #!/bin/sh
-# Entry point of inferload's container: runs a command by name, a sub-command of inferload, or Locust if the first word is an option.
+# Entry point of the container: runs a program by name, a sub-command of inferload, or Locust if the first argument is an option.
 set -eu
 case ${1:-} in
 '') exec inferload --help ;;

@@ -1,6 +1,6 @@
 #!/bin/sh
-# start.sh VARIANT [options]: `inferload deploy up` with --engine vllm as the default. Other verbs are passed on:
-# start.sh list | show | render | status | logs | down [options]. INFERLOAD names the program if it is not in the path.
+# start.sh VARIANT [options]: `inferload deploy up` with default --engine vllm. Other verbs are passed through:
+# start.sh list | show | render | status | logs | down [options]. INFERLOAD: path of the program if it is not in PATH.
 set -eu
 inferload=${INFERLOAD:-inferload}
 case ${1:---help} in

@@ -30,7 +30,7 @@ TURNS = 150  # how far the run by hand has come in its picture
 
 # In a picture the place of the directory says nothing to anybody: what stands before its name is left out, visibly.
 _ELIDE = """
-const [parent, line] = [arguments[0], document.getElementById("inferload-line")];
+const [parent, line] = [arguments[0], document.getElementById("inferload-line").firstChild];
 const elide = () => { if (line.textContent.includes(parent)) line.textContent = line.textContent.replace(parent, "…"); };
 new MutationObserver(elide).observe(line, {childList: true, characterData: true, subtree: true});
 elide();

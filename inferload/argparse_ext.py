@@ -2,7 +2,7 @@
 
 import argparse
 import difflib
-from typing import Any
+from typing import Any, NoReturn
 
 from inferload.run_options import KEY_ON_COMMAND_LINE, REMOVED_OPTIONS
 
@@ -29,6 +29,8 @@ ELSEWHERE = {
     **dict.fromkeys(("--result-dir", "--output-dir", "--output-path"), "--run-dir"),
 }
 
+_USAGE_LINES = 3  # a longer usage is left out of an error
+
 
 def is_key(word: str) -> bool:
     """Return True if a word of a command line is the refused option --api-key."""
@@ -53,6 +55,13 @@ class PassingParser(argparse.ArgumentParser):
         parsed, unknown = self._known(words[:cut], namespace)
         parsed.extra = (*parsed.extra, *words[cut + 1 :])
         return parsed, unknown
+
+    def error(self, message: str) -> NoReturn:
+        """Print the error in one line, after the usage if that is short, and exit with code 2."""
+        usage = self.format_usage()
+        if usage.count("\n") > _USAGE_LINES:
+            usage = ""
+        self.exit(2, f"{usage}{self.prog}: error: {message}\n")
 
     def _known(self, args: Any, namespace: Any) -> Any:
         if "--api-key" not in self._option_string_actions and any(map(is_key, args or ())):

@@ -69,7 +69,7 @@ RUN_OPTIONS = (
         "URL",
         repeat=True,
     ),
-    RunOption("--warmup", "load before the measure phase, excluded from the results (default: the scenario's)", "10s"),
+    RunOption("--warmup", "load before the measure phase, excluded from the results (default: the scenario's)", "TIME"),
     RunOption("--seed", "seed of every random choice (default: the scenario's)", "N", in_form=True),
     RunOption(
         "--metrics-url",
@@ -79,7 +79,7 @@ RUN_OPTIONS = (
     ),
     RunOption(
         "--only",
-        "send one class of a mix alone, its sessions at the times of the mix: for inferload compare --class",
+        "send only this class of a mix, with the sessions and start times that it has in the mix (for inferload compare --class)",
         "CLASS",
     ),
     RunOption(
@@ -105,6 +105,12 @@ RUN_OPTIONS = (
     ),
     RunOption(
         "--details", "print all tables at the end of the run instead of the short summary", switch=True, private=True
+    ),
+    RunOption(
+        "--live",
+        "show outcome so far, key figures and their course on the terminal during a headless run",
+        switch=True,
+        private=True,
     ),
     RunOption(
         "--on-stop",
@@ -161,6 +167,25 @@ RUN_OPTIONS = (
         "limit of the turn records that all workers on other file systems send to the master; beyond it percentiles come from "
         f"sketches; 0: none are sent (default: {DEFAULT_MAX_TURNS_MB})",
         "MB",
+        private=True,
+    ),
+    RunOption(
+        "--export-metrics",
+        "serve the metrics of the run for Prometheus at http://HOST:PORT/metrics, on the master (default host: 127.0.0.1)",
+        "[HOST:]PORT",
+        private=True,
+    ),
+    RunOption(
+        "--export-traces",
+        "send OpenTelemetry traces of sampled turns to a collector by OTLP/HTTP, and traceparent headers to the server; each "
+        "worker needs its own",
+        "URL",
+        private=True,
+    ),
+    RunOption(
+        "--trace-ratio",
+        "share of turns that are traced, with --export-traces (default: 0.01)",
+        "RATIO",
         private=True,
     ),
     RunOption(

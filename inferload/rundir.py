@@ -147,19 +147,6 @@ def plain_files(folder: Path, pattern: str) -> list[Path]:
     return sorted(path for path in folder.glob(pattern) if is_plain(path))
 
 
-def own_folder(path: Path) -> Path:
-    """Create a subfolder of a run directory if it is missing. Raise UsageError if a link or a file has its name."""
-    try:
-        path.mkdir(exist_ok=True)
-    except OSError as error:
-        raise UsageError(
-            f"{path}: cannot be made a directory ({error.strerror}); remove it or make it writable"
-        ) from error
-    if path.is_symlink():
-        raise UsageError(f"{path}: a link to another directory, which is not written to; replace it with a directory")
-    return path
-
-
 def read_text(path: Path) -> str:
     """Return the UTF-8 text of a regular file. Raise OSError for other types, without blocking on a pipe."""
     with open(os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK), encoding="utf-8") as file:

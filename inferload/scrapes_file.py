@@ -24,7 +24,7 @@ SCHEMA = pa.schema(
 )
 JOINED = "all.parquet"
 _PART = re.compile(r"part-(\d{5,9})\.parquet")
-_HELD = b"inferload_parts"  # metadata key of a joined file: JSON list of the parts' names
+_PARTS_KEY = b"inferload_parts"  # metadata key of a joined file: JSON list of the parts' names
 
 # Exceptions of a file that is incomplete or has other columns.
 _UNREADABLE = (pa.ArrowException, ValueError, LookupError, OSError)
@@ -88,18 +88,18 @@ def clear_up(folder: Path) -> None:
 
 def next_number(folder: Path) -> int:
     """Return the number of the next part, after those in the folder and those in the joined file."""
-    names = [path.name for path in _files(folder)] + sorted(_held(folder))
+    names = [path.name for path in _files(folder)] + sorted(_joined_names(folder))
     numbers = [int(match[1]) for match in map(_PART.fullmatch, names) if match is not None]
     return max(numbers, default=-1) + 1
 
 
 def join_parts(folder: Path) -> None:
     """Join all parts into one file, one part in memory at a time; remove the parts after that file is complete."""
-    files = _live(folder)
+    files = _files_to_read(folder)
     if not any(path.name != JOINED for path in files):
         return
-    held = sorted(_held(folder) | {path.name for path in files if path.name != JOINED})
-    schema = SCHEMA.with_metadata({_HELD: json.dumps(held).encode()})
+    joined_names = sorted(_joined_names(folder) | {path.name for path in files if path.name != JOINED})
+    schema = SCHEMA.with_metadata({_PARTS_KEY: json.dumps(joined_names).encode()})
     with whole_file(folder / JOINED) as temporary, pq.ParquetWriter(temporary, schema, compression="zstd") as writer:
         for path in files:
             with pq.ParquetFile(path) as source:
@@ -108,7 +108,7 @@ def join_parts(folder: Path) -> None:
                         _as_scrapes(source.read_row_group(group)).replace_schema_metadata(schema.metadata)
                     )
     for path in _files(folder):
-        if path.name in held and _PART.fullmatch(path.name):
+        if path.name in joined_names and _PART.fullmatch(path.name):
             path.unlink(missing_ok=True)
 
 
@@ -125,7 +125,7 @@ def read_scrapes(
     """
     names = None if metrics is None else frozenset(metrics)
     tables = []
-    for path in _live(run_dir / SERVER_METRICS, unreadable):
+    for path in _files_to_read(run_dir / SERVER_METRICS, unreadable):
         try:
             tables.append(_read(path, names, without))
         except _UNREADABLE as error:
@@ -165,22 +165,22 @@ def _files(folder: Path) -> list[Path]:
     return plain_files(folder, "*.parquet")
 
 
-def _held(folder: Path) -> set[str]:
+def _joined_names(folder: Path) -> set[str]:
     """Return the names of the parts in the joined file."""
     joined = folder / JOINED
     if not is_plain(joined):
         return set()
-    names = json.loads((pq.read_schema(joined).metadata or {}).get(_HELD, b"[]"))
+    names = json.loads((pq.read_schema(joined).metadata or {}).get(_PARTS_KEY, b"[]"))
     return {name for name in names if isinstance(name, str)} if isinstance(names, list) else set()
 
 
-def _live(folder: Path, unreadable: list[str] | None = None) -> list[Path]:
+def _files_to_read(folder: Path, unreadable: list[str] | None = None) -> list[Path]:
     """Return the files to read: the joined file, and the parts that are not in it."""
     try:
-        held = _held(folder)
+        joined_names = _joined_names(folder)
     except _UNREADABLE as error:
         if unreadable is None:
             joined = folder / JOINED
             raise UsageError(f"{joined}: cannot be read as scrapes; remove it to go on without them") from error
-        held = set()  # the joined file is incomplete; reading it reports that
-    return [path for path in _files(folder) if path.name not in held]
+        joined_names = set()  # the joined file is incomplete; reading it reports that
+    return [path for path in _files(folder) if path.name not in joined_names]

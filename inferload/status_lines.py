@@ -26,11 +26,11 @@ class StatusLines:
         for handler in self._handlers:
             handler.addFilter(self._make_way)
 
-    def draw(self, texts: Sequence[str]) -> None:
-        """Replace the lines by `texts`, each cut to the width of the terminal."""
+    def draw(self, texts: Sequence[str], styled: bool = False) -> None:
+        """Replace the lines by `texts`, each cut to the width of the terminal. `styled`: with escape codes, which fit it."""
         if not self.enabled:
             return
-        width = self.width()
+        width = None if styled else self.width()
         try:
             self._stream.write(_UP_AND_CLEAR * self._height + "".join(f"{text[:width]}\n" for text in texts))
             self._stream.flush()
@@ -40,11 +40,17 @@ class StatusLines:
 
     def width(self) -> int:
         """Return the number of characters that fit into a line."""
+        return (self._size()[0] or 80) - 1  # some terminals report 0
+
+    def height(self) -> int:
+        """Return the number of lines that fit above the cursor's."""
+        return (self._size()[1] or 24) - 1
+
+    def _size(self) -> tuple[int, int]:
         try:
-            columns = os.get_terminal_size(self._stream.fileno()).columns
+            return os.get_terminal_size(self._stream.fileno())
         except OSError:
-            columns = 0
-        return (columns or 80) - 1  # some terminals report 0
+            return 0, 0
 
     def clear(self) -> None:
         """Remove the lines."""

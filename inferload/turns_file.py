@@ -19,35 +19,12 @@ import pyarrow.parquet as pq
 from inferload.errors import UsageError
 from inferload.measure.arrow import pa, pc
 from inferload.measure.clock import Anchor
-from inferload.measure.columns import exact_values
 from inferload.measure.record import TurnRecord
 from inferload.measure.turn_columns import SCHEMA, TurnColumns, to_table
 from inferload.rundir import MANIFEST, TURNS, is_plain, plain_files, read_json, whole_file
 
-__all__ = [
-    "SCHEMA",
-    "Origin",
-    "TurnColumns",
-    "anchors",
-    "check_part",
-    "exact_values",
-    "foreign_files",
-    "join_parts",
-    "joined_path",
-    "live",
-    "origin",
-    "part_path",
-    "parts_of",
-    "read_turns",
-    "remove_worker",
-    "rows",
-    "to_table",
-    "warm_up",
-    "write_part",
-]
-
 _JOINED = "all"
-_HELD = b"inferload_parts"  # metadata key of a joined file: JSON list of the parts' file names
+_PARTS_KEY = b"inferload_parts"  # metadata key of a joined file: JSON list of the parts' file names
 _GROUP_ROWS = 20_000  # approximate rows of a row group in a joined file
 
 
@@ -110,7 +87,12 @@ def check_part(path: Path, expected: Origin) -> None:
         metadata = table.schema.metadata or {}
         int(metadata[b"anchor_wall_ns"]), int(metadata[b"anchor_mono_ns"])
         workers = set(pc.unique(table["worker"]).to_pylist())
-    if not table.schema.equals(SCHEMA) or origin(path) != expected or workers - {expected.worker} or _HELD in metadata:
+    if (
+        not table.schema.equals(SCHEMA)
+        or origin(path) != expected
+        or workers - {expected.worker}
+        or _PARTS_KEY in metadata
+    ):
         raise UsageError(f"{path}: not turns of worker {expected.worker} in run {expected.run_id}")
 
 
@@ -122,7 +104,7 @@ def rows(path: Path) -> int:
 
 def rows_of(folder: Path, worker: str) -> int:
     """Return the number of a worker's turns on disk; an unreadable file counts as 0."""
-    count, counted = 0, set(live(folder))
+    count, counted = 0, set(files_to_read(folder))
     for path in [joined_path(folder, worker), *parts_of(folder, worker)]:
         with suppress(UsageError):
             count += rows(path) if path in counted else 0
@@ -143,18 +125,18 @@ def parts_of(folder: Path, worker: str) -> list[Path]:
 def join_parts(folder: Path, worker: str) -> None:
     """Join a worker's parts into one file; remove the parts after that file is complete. May run in a native thread."""
     joined = joined_path(folder, worker)
-    parts = sorted(set(parts_of(folder, worker)) & set(live(folder)))
+    parts = sorted(set(parts_of(folder, worker)) & set(files_to_read(folder)))
     if not parts:
         return
     sources = [joined, *parts] if is_plain(joined) else parts
-    held = sorted(_held(joined) | {path.name for path in parts})
-    metadata = {**(pq.read_schema(parts[0]).metadata or {}), _HELD: json.dumps(held).encode()}
+    joined_names = sorted(_joined_names(joined) | {path.name for path in parts})
+    metadata = {**(pq.read_schema(parts[0]).metadata or {}), _PARTS_KEY: json.dumps(joined_names).encode()}
     schema = SCHEMA.with_metadata(metadata)
     with whole_file(joined) as temporary, pq.ParquetWriter(temporary, schema, compression="zstd") as writer:
         for table in _gathered(sources):
             writer.write_table(table.replace_schema_metadata(metadata))
     for part in parts_of(folder, worker):
-        if part.name in held:
+        if part.name in joined_names:
             part.unlink(missing_ok=True)
 
 
@@ -207,7 +189,7 @@ def foreign_files(paths: Iterable[Path], run_id: str | None) -> dict[Path, str]:
 
 def _own(run_dir: Path) -> list[Path]:
     """Return the files to read. Raise UsageError if one belongs to another run."""
-    paths = live(run_dir / TURNS)
+    paths = files_to_read(run_dir / TURNS)
     try:
         run_id = read_json(run_dir / MANIFEST).get("id")
     except UsageError:
@@ -248,19 +230,19 @@ def _metadata(path: Path) -> dict[bytes, bytes]:
         return dict(pq.read_schema(path).metadata or {})
 
 
-def _held(joined: Path) -> set[str]:
+def _joined_names(joined: Path) -> set[str]:
     """Return the names of the parts in a joined file; empty without such a file."""
     if not is_plain(joined):
         return set()
-    held = _metadata(joined).get(_HELD, b"[]")
+    joined_names = _metadata(joined).get(_PARTS_KEY, b"[]")
     with _reading(joined):
-        names = json.loads(held)
+        names = json.loads(joined_names)
     return {name for name in names if isinstance(name, str)} if isinstance(names, list) else set()
 
 
-def live(folder: Path) -> list[Path]:
+def files_to_read(folder: Path) -> list[Path]:
     """Return the files to read: the joined files, and the parts that are not in one."""
-    held: set[str] = set()
+    joined_names: set[str] = set()
     for joined in plain_files(folder, f"*-{_JOINED}.parquet"):
-        held |= _held(joined)
-    return [path for path in plain_files(folder, "*.parquet") if path.name not in held]
+        joined_names |= _joined_names(joined)
+    return [path for path in plain_files(folder, "*.parquet") if path.name not in joined_names]

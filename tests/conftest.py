@@ -11,7 +11,7 @@ import hypothesis
 import pytest
 import simulator_process
 import sshd
-from e2e_runs import Stage
+from e2e_runs import RunPool
 from inferload.deploy.launcher import launch, probe
 from inferload.deploy.launcher.server_state import LocalServer
 from inferload.deploy.servers import local
@@ -91,11 +91,11 @@ def simulator() -> Iterator[Callable[..., Simulator]]:
 
 
 @pytest.fixture(scope="session")
-def stage(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
-    """Whole runs of the end-to-end tests that were selected: they are played side by side, from the first such test on."""
-    made = Stage(request.session.items, tmp_path_factory.mktemp("e2e"))
-    yield made
-    made.close()
+def run_pool(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunPool]:
+    """Runs of the selected end-to-end tests, executed concurrently from the first such test on."""
+    pool = RunPool(request.session.items, tmp_path_factory.mktemp("e2e"))
+    yield pool
+    pool.close()
 
 
 @pytest.fixture(scope="session")

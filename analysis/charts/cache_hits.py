@@ -9,12 +9,12 @@ _BARS = (
     ("expected, unlimited cache", "expected", "hit_rate", "cached_tokens", BLUE),
     ("expected, upper bound", "expected", "hit_rate_at_most", "cached_tokens_at_most", PALE_BLUE),
     ("counted by the server", "counted", "hit_rate", "hits", ORANGE),
-    ("reported per turn (usage)", "per_turn", "hit_rate", "cached_tokens", GREEN),
+    ("reported with answers", "per_turn", "hit_rate", "cached_tokens", GREEN),
 )
 
 
 def picture(summary: Mapping[str, Any] | None) -> Picture | None:
-    """Chart from the `cache` block of summary.json; None if fewer than two rates are known."""
+    """Return the chart of the `cache` block of summary.json; None if fewer than two rates are known."""
     cache = (summary or {}).get("cache") or {}
     rows = [
         (label, cache[part][rate], cache[part].get(tokens), colour)

@@ -1,4 +1,4 @@
-"""Chart description for plotly.js, colours, common layout and axes."""
+"""Charts for plotly.js: description, colours, common layout and axes."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-Figure = dict[str, Any]
+PlotlyDict = dict[str, Any]
 Floats = npt.NDArray[np.float64]
 
 BLUE, PALE_BLUE, ORANGE, PALE_ORANGE, RED, PALE_RED, GREEN, PALE_GREEN = (
@@ -15,7 +15,7 @@ BLUE, PALE_BLUE, ORANGE, PALE_ORANGE, RED, PALE_RED, GREEN, PALE_GREEN = (
 )  # fmt: skip
 GREY, VIOLET, PALE_VIOLET, TEAL, PALE_TEAL = "#8a8f98", "#8463b8", "#bda9de", "#2a9d9d", "#8fd0d0"
 
-# From low to high; low values are transparent, so that they fit light and dark pages.
+# From low to high; low values are transparent for light and dark pages.
 HEAT = [
     [0.0, "rgba(47,120,196,0.10)"],
     [0.35, "rgba(47,120,196,0.75)"],
@@ -27,12 +27,12 @@ SHARES = [[0.0, RED], [0.5, "#c9a13b"], [1.0, GREEN]]
 
 @dataclass(frozen=True, slots=True)
 class Picture:
-    """A chart. `note`: how to read it; `terms`: definitions that it links to."""
+    """Chart of a page. `note`: explanation; `terms`: linked definitions."""
 
     key: str
     title: str
     note: str
-    figure: Figure
+    figure: PlotlyDict
     terms: tuple[str, ...] = ()
 
     @property
@@ -42,13 +42,13 @@ class Picture:
 
 
 # Thousands separators on all axes, as in the tables.
-PLAIN_NUMBERS: Figure = {"separatethousands": True, "exponentformat": "none"}
+PLAIN_NUMBERS: PlotlyDict = {"separatethousands": True, "exponentformat": "none"}
 
 
-def layout(height: int, x: Figure, y: Figure, **more: Any) -> Figure:
-    """Layout with one x and one y axis; the script of the page sets the theme colours."""
+def layout(height: int, x: PlotlyDict, y: PlotlyDict, **more: Any) -> PlotlyDict:
+    """Return a layout with one x and one y axis; report.js sets the theme colours."""
     legend = {"orientation": "h", "x": 0, "xanchor": "left", "y": 1, "yanchor": "bottom"}
-    base: Figure = {
+    base: PlotlyDict = {
         "height": height,
         "margin": {"l": 72, "r": 18, "t": 34, "b": 48},
         "modebar": {"bgcolor": "rgba(0,0,0,0)", "color": GREY, "activecolor": BLUE},
@@ -62,18 +62,18 @@ def layout(height: int, x: Figure, y: Figure, **more: Any) -> Figure:
     return base | more
 
 
-def title(text: str) -> Figure:
-    """An axis title."""
+def title(text: str) -> PlotlyDict:
+    """Return the title of an axis."""
     return {"text": text, "standoff": 6}
 
 
 def numbers(values: Sequence[float] | Floats, digits: int = 4) -> list[float | None]:
-    """Values for JSON with `digits` significant digits; None for NaN."""
+    """Round values to significant digits for JSON; None for NaN."""
     return [None if value is None or not np.isfinite(value) else float(f"{value:.{digits}g}") for value in values]
 
 
-def limit_line(y: float, text: str, yref: str = "y") -> tuple[Figure, Figure]:
-    """Horizontal line at a limit, as a shape and an annotation. On a logarithmic axis the annotation needs log10 of `y`."""
+def limit_line(y: float, text: str, yref: str = "y") -> tuple[PlotlyDict, PlotlyDict]:
+    """Return a horizontal line at a limit, as shape and annotation. On a logarithmic axis set `y` of the annotation to log10."""
     line = {"color": RED, "width": 1.2, "dash": "dash"}
     shape = {"type": "line", "xref": "paper", "x0": 0, "x1": 1, "yref": yref, "y0": y, "y1": y, "line": line}
     words = {"xref": "paper", "x": 0.005, "yref": yref, "y": y, "text": text, "showarrow": False,
@@ -81,8 +81,8 @@ def limit_line(y: float, text: str, yref: str = "y") -> tuple[Figure, Figure]:
     return shape, words
 
 
-def decades(low: float, high: float) -> Figure:
-    """Ticks and range of a logarithmic axis; fewer ticks per decade over more decades."""
+def decades(low: float, high: float) -> PlotlyDict:
+    """Return ticks and range of a logarithmic axis; fewer ticks per decade for more decades."""
     low, high = max(low, 1e-3), max(high, low * 1.01, 1e-3)
     first, last = int(np.floor(np.log10(low))), int(np.ceil(np.log10(high)))
     spanned = np.log10(high / low)

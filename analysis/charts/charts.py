@@ -1,4 +1,4 @@
-"""All charts of a run, in the order of the page."""
+"""Charts of a run, in the order of the page."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -7,8 +7,8 @@ from typing import Any
 import pandas as pd
 
 from ..data.frames import RunFrames
+from ..data.manifest import slo_of
 from ..data.partial_run import Notes
-from ..diagnosis.client_view import slo
 from . import cache_hits, heat, lanes, latency_breakdown, load, over_time, prompts, spectrum
 from .chart import Picture
 from .lanes import Lanes
@@ -16,7 +16,7 @@ from .lanes import Lanes
 
 @dataclass(frozen=True, slots=True)
 class Pictures:
-    """Charts of a run. `lanes`: turns of the minutes in the page."""
+    """Charts of a run. `lanes`: turns of the minutes that the page contains."""
 
     drawn: tuple[Picture, ...]
     lanes: Lanes | None
@@ -29,9 +29,9 @@ class Pictures:
 def pictures(
     run: RunFrames, timeline: pd.DataFrame, parts: pd.DataFrame, notes: Notes, minute: int | None = None
 ) -> Pictures:
-    """Charts for which the run has data. `parts`: table of `breakdown.parts`; `notes`: receives unreadable parts."""
+    """Return the charts for which the run has data. `parts`: from `breakdown.parts`; `notes`: collects unreadable data."""
     summary: Mapping[str, Any] = run.summary or {}
-    limits = notes.unless_damaged("the SLO", lambda: slo(run.manifest)) or {}
+    limits = notes.unless_damaged("the SLO", lambda: slo_of(run.manifest)) or {}
     minutes = notes.unless_damaged("the turns of one minute", lambda: lanes.lanes(run, minute))
     steps: Sequence[Mapping[str, Any]] = summary.get("steps") or ()
     makers: tuple[tuple[str, Callable[[], Picture | None]], ...] = (

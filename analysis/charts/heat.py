@@ -9,7 +9,7 @@ COLUMNS, PER_DECADE = 240, 16
 
 
 def counts(at_s: Floats, gap_ms: Floats, end_s: float) -> tuple[Floats, Floats, Floats]:
-    """Histogram of gaps: (times of columns in s, bounds of rows in ms, counts as rows x columns). Gaps must be above 0."""
+    """Count gaps above 0: (times of columns in s, bounds of rows in ms, counts as rows x columns)."""
     width_s = max(1.0, float(np.ceil(end_s / COLUMNS)))
     columns = max(1, int(np.ceil(end_s / width_s)))
     low, high = np.floor(np.log10(gap_ms.min()) * PER_DECADE), np.floor(np.log10(gap_ms.max()) * PER_DECADE)
@@ -23,7 +23,7 @@ def counts(at_s: Floats, gap_ms: Floats, end_s: float) -> tuple[Floats, Floats, 
 
 
 def picture(run: RunFrames, phases: tuple[PhaseSpan, ...]) -> Picture | None:
-    """Chart of the gaps of successful turns; None without gaps."""
+    """Return the chart of the gaps of successful turns; None without gaps."""
     known = run.events.gap_ms > 0
     if not known.any():
         return None

@@ -1,7 +1,7 @@
 """Gantt chart of the turns of one minute.
 
-A turn occupies the lowest lane that is free at its planned start. The page contains up to `MOST_TURNS` turns; its note gives the
-number of minutes left out, and `--minute` selects one.
+A turn occupies the lowest lane that is free at its planned start. The page contains up to `MAX_TURNS` turns; its note gives the
+number of omitted minutes, which `--minute` selects.
 """
 
 import heapq
@@ -12,10 +12,10 @@ import numpy as np
 import pandas as pd
 
 from ..data.frames import RunFrames
-from .chart import BLUE, ORANGE, RED, Figure, Picture, layout, title
+from .chart import BLUE, ORANGE, RED, Picture, PlotlyDict, layout, title
 
 MINUTE_S = 60
-MOST_TURNS = 30_000
+MAX_TURNS = 30_000
 
 
 # (name, start, end, colour); report.js draws the same segments.
@@ -28,7 +28,7 @@ SEGMENTS = (
 
 @dataclass(frozen=True, slots=True)
 class Lanes:
-    """Turns in planned order, times in ms since the start of the run (-1: never), and the contained minutes."""
+    """Turns in planned order. Times in ms since the start of the run (-1: never); `minutes`: contained minutes."""
 
     columns: dict[str, list[Any]]
     minutes: tuple[int, ...]
@@ -38,7 +38,7 @@ class Lanes:
 
 
 def lanes(run: RunFrames, minute: int | None = None) -> Lanes | None:
-    """Return the lanes of a run; None without turns. `minute`: the one shown first (default: that of the slowest turn)."""
+    """Return the lanes of a run; None without turns. `minute`: shown first (default: that of the slowest turn)."""
     turns = run.turns
     if not len(turns) or "session_id" not in turns:
         return None
@@ -73,17 +73,17 @@ def _slowest(table: pd.DataFrame) -> int:
 
 
 def _contained(per_minute: np.ndarray[Any, Any], chosen: int) -> list[int]:
-    """The chosen minute, and others evenly over the run up to `MOST_TURNS` turns."""
+    """Select the chosen minute, and others evenly over the run, up to `MAX_TURNS` turns."""
     present = [int(minute) for minute in np.flatnonzero(per_minute)]
-    if per_minute.sum() <= MOST_TURNS:
+    if per_minute.sum() <= MAX_TURNS:
         return present
-    fits = max(1, int(MOST_TURNS // per_minute[present].mean()) - 1)
+    fits = max(1, int(MAX_TURNS // per_minute[present].mean()) - 1)
     even = {present[int(index)] for index in np.linspace(0, len(present) - 1, fits)}
     return sorted(even | {chosen})
 
 
 def packed(start_s: np.ndarray[Any, Any], end_s: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    """Lowest free lane of each span; spans are sorted by start."""
+    """Assign the lowest free lane to each span; spans are sorted by start."""
     free: list[int] = []
     busy: list[tuple[float, int]] = []
     lanes = np.empty(len(start_s), dtype=np.int64)
@@ -105,7 +105,7 @@ def _whole(values: pd.Series | None) -> list[int | None]:
 
 
 def picture(minutes: Lanes) -> Picture:
-    """Chart of the chosen minute."""
+    """Return the chart of the chosen minute."""
     start, end = minutes.chosen * MINUTE_S * 1000, (minutes.chosen + 1) * MINUTE_S * 1000
     at = {name: np.array(minutes.columns[name]) for name in ("planned", "sent", "first", "closed", "lane")}
     inside = (at["planned"] < end) & (at["closed"] >= start)
@@ -132,8 +132,8 @@ def picture(minutes: Lanes) -> Picture:
     return Picture("lanes", "Turns of one minute", note, {"data": data, "layout": layout(440, x, y)})
 
 
-def _segments(at: dict[str, Any], inside: Any, segment: tuple[str, str, str, str]) -> Figure:
-    """Segments of one kind as one line with gaps; a segment without an end is closed with its turn."""
+def _segments(at: dict[str, Any], inside: Any, segment: tuple[str, str, str, str]) -> PlotlyDict:
+    """Return the segments of a kind as a line with gaps; a segment without an end ends with its turn."""
     name, start, end, colour = segment
     begin = at[start][inside]
     until = np.where(at[end][inside] < 0, at["closed"][inside], at[end][inside])

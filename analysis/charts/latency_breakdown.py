@@ -1,4 +1,4 @@
-"""Latency breakdown: stacked parts of a turn by percentile of the total."""
+"""Chart of the latency breakdown: stacked parts of a turn by percentile of the total."""
 
 import itertools
 
@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 
 from ..data.breakdown import PARTS, TITLES
-from .chart import BLUE, GREEN, GREY, ORANGE, PALE_BLUE, RED, TEAL, VIOLET, Figure, Picture, layout, numbers, title
+from .chart import BLUE, GREEN, GREY, ORANGE, PALE_BLUE, RED, TEAL, VIOLET, Picture, PlotlyDict, layout, numbers, title
 
 _COLOURS = {
     "client_lag_ms": RED,
@@ -22,7 +22,7 @@ _EDGES = (*range(0, 90, 10), 90, 95, 99, 100)
 
 
 def picture(parts: pd.DataFrame) -> Picture | None:
-    """Chart from the table of `breakdown.parts`; None without turns."""
+    """Return the chart of the table of `breakdown.parts`; None without turns."""
     if not len(parts):
         return None
     ordered = parts.sort_values("total_ms", ignore_index=True)
@@ -34,7 +34,7 @@ def picture(parts: pd.DataFrame) -> Picture | None:
         if len(rows):
             labels.append(f"p{low} to p{high}")
             groups.append(rows)
-    data: list[Figure] = []
+    data: list[PlotlyDict] = []
     for part in shown:
         means = np.array([float(rows[part].mean()) for rows in groups])
         if np.nanmax(np.abs(means)) <= 0:

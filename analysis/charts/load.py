@@ -1,6 +1,6 @@
-"""Throughput against latency, with the limits of the SLO.
+"""Chart of throughput against latency, with the limits of the SLO.
 
-A curve is one configuration at several loads: steps of a run, points of a search, or runs.
+A curve is a configuration at several loads: steps of a run, points of a search, or runs.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -24,8 +24,8 @@ from .chart import (
     RED,
     TEAL,
     VIOLET,
-    Figure,
     Picture,
+    PlotlyDict,
     decades,
     layout,
     limit_line,
@@ -47,8 +47,8 @@ _PANEL_PX, _LEGEND_PX = 210, 24
 
 
 @dataclass(frozen=True, slots=True)
-class Point:
-    """Figures (by gate name) at one load. `load`: None if it has no single number."""
+class LoadPoint:
+    """Figures (by gate name) at a load. `load`: None if it is not a single number."""
 
     name: str
     load: float | None
@@ -57,21 +57,21 @@ class Point:
 
 @dataclass(frozen=True, slots=True)
 class Curve:
-    """A configuration at several loads. `unit`: of the load."""
+    """Configuration at several loads. `unit`: of the load."""
 
     label: str
     unit: str
-    points: tuple[Point, ...]
+    points: tuple[LoadPoint, ...]
 
 
 def of_steps(steps: Sequence[Mapping[str, Any]]) -> Curve:
-    """Curve of the steps of a run, from summary.json."""
+    """Return the curve of the steps of a run, from summary.json."""
     unit = "users" if any(step.get("users") is not None for step in steps) else "sessions/s"
     points = []
     for index, step in enumerate(steps):
         load = step.get("users", step.get("sessions_per_s"))
         name = step_level(step) if load is not None else str(index)
-        points.append(Point(name, None if load is None else float(load), _figures(step)))
+        points.append(LoadPoint(name, None if load is None else float(load), _figures(step)))
     return Curve("", unit, tuple(sorted(points, key=lambda point: (point.load is None, point.load or 0.0))))
 
 
@@ -89,7 +89,7 @@ def _number(value: Any) -> float | None:
 
 
 def picture(curves: Sequence[Curve], slo: Mapping[str, float], point: str = "step") -> Picture | None:
-    """Chart of all curves; None if fewer than two points are known. `point`: name of a point in the note."""
+    """Return the chart of all curves; None if fewer than two points are known. `point`: name of a point in the note."""
     data = [trace for index, curve in enumerate(curves) for trace in _lines(curve, index, len(curves))]
     shown = {name for trace in data for name in trace["text"]}
     if len(shown) < 2:
@@ -102,8 +102,8 @@ def picture(curves: Sequence[Curve], slo: Mapping[str, float], point: str = "ste
     return Picture(KEY, "Throughput against latency", note, {"data": data, "layout": plan}, terms)
 
 
-def _lines(curve: Curve, index: int, count: int) -> Iterator[Figure]:
-    """Lines of p95 and p50 in both panels; points with an unknown coordinate are left out."""
+def _lines(curve: Curve, index: int, count: int) -> Iterator[PlotlyDict]:
+    """Yield the lines of p95 and p50 in both panels, without points with an unknown coordinate."""
     named = False
     for panel, (title_of, *percentiles, axis) in enumerate(_PANELS):
         dark, pale = _COLOURS[index % len(_COLOURS)] if count > 1 else _ALONE[panel]
@@ -132,7 +132,7 @@ def _lines(curve: Curve, index: int, count: int) -> Iterator[Figure]:
             }
 
 
-def _layout(data: Sequence[Figure], count: int) -> Figure:
+def _layout(data: Sequence[PlotlyDict], count: int) -> PlotlyDict:
     legend_px = _LEGEND_PX * max(1, -(-count // 4))
     height = 34 + 48 + 2 * _PANEL_PX + legend_px + 70
     plan = layout(
@@ -146,14 +146,14 @@ def _layout(data: Sequence[Figure], count: int) -> Figure:
     return plan
 
 
-def _scale(data: Sequence[Figure], axis: str) -> Figure:
+def _scale(data: Sequence[PlotlyDict], axis: str) -> PlotlyDict:
     values = [value for trace in data if trace["yaxis"] == axis for value in trace["y"] if value]
     if values and max(values) > _SPREAD * min(values):
         return decades(min(values), max(values))
     return {"rangemode": "tozero"}
 
 
-def _limits(slo: Mapping[str, float], plan: Figure) -> tuple[list[Figure], list[Figure]]:
+def _limits(slo: Mapping[str, float], plan: PlotlyDict) -> tuple[list[PlotlyDict], list[PlotlyDict]]:
     shapes, words = [], []
     for name, axis in (("ttft_ms", "y"), ("itl_ms", "y2"), ("tpot_ms", "y2")):
         if name in slo:

@@ -1,4 +1,4 @@
-"""Timeline of a run: panels of client and server figures on one time axis."""
+"""Chart of the timeline: panels of client and server figures on a common time axis."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -21,8 +21,8 @@ from .chart import (
     RED,
     TEAL,
     VIOLET,
-    Figure,
     Picture,
+    PlotlyDict,
     layout,
     numbers,
     title,
@@ -30,14 +30,14 @@ from .chart import (
 
 _PANEL_PX = 168  # height of a panel with its legend
 _GAP_PX = 46  # height of the legend of a panel
-_MOST_POINTS = 4000
-_ROOMY = 0.08  # share of the width from which a phase has room for its label
+_MAX_POINTS = 4000
+_MIN_LABEL_SHARE = 0.08  # minimum share of the width of a phase with a centred label
 _DASHES = ("solid", "dash", "dot", "dashdot")
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
-    """One series: a column of the timeline. `server`: one per server; `share`: drawn in percent."""
+class PanelLine:
+    """Line of a panel: a column of the timeline. `server`: a line for each server; `share`: in percent."""
 
     column: str
     label: str
@@ -49,66 +49,66 @@ class Line:
 
 @dataclass(frozen=True, slots=True)
 class Panel:
-    """One y axis with its lines."""
+    """Panel with its own y axis."""
 
     title: str
-    lines: tuple[Line, ...]
+    lines: tuple[PanelLine, ...]
 
 
 PANELS = (
     Panel(
         "Locust, per s",
-        (Line("locust_requests_per_s", "requests", BLUE), Line("locust_failures_per_s", "failures", RED)),
+        (PanelLine("locust_requests_per_s", "requests", BLUE), PanelLine("locust_failures_per_s", "failures", RED)),
     ),
     Panel(
         "Locust response, ms",
-        (Line("locust_response_ms_p50", "p50", BLUE), Line("locust_response_ms_p95", "p95", PALE_BLUE)),
+        (PanelLine("locust_response_ms_p50", "p50", BLUE), PanelLine("locust_response_ms_p95", "p95", PALE_BLUE)),
     ),
-    Panel("TTFT, ms", (Line("ttft_ms_p50", "p50", BLUE), Line("ttft_ms_p95", "p95", PALE_BLUE))),
-    Panel("ITL, ms", (Line("itl_ms_p50", "p50", BLUE), Line("itl_ms_p95", "p95", PALE_BLUE))),
+    Panel("TTFT, ms", (PanelLine("ttft_ms_p50", "p50", BLUE), PanelLine("ttft_ms_p95", "p95", PALE_BLUE))),
+    Panel("ITL, ms", (PanelLine("itl_ms_p50", "p50", BLUE), PanelLine("itl_ms_p95", "p95", PALE_BLUE))),
     Panel(
         "output, tok/s",
         (
-            Line("output_tok", "client", BLUE),
-            Line("generation_tok_per_s", "server", ORANGE, server=True),
+            PanelLine("output_tok", "client", BLUE),
+            PanelLine("generation_tok_per_s", "server", ORANGE, server=True),
         ),
     ),
     Panel(
         "prompt, tok/s",
         (
-            Line("prompt_tok_per_s", "including cached", PALE_ORANGE, server=True),
-            Line("prompt_tok_computed_per_s", "computed", ORANGE, server=True),
+            PanelLine("prompt_tok_per_s", "including cached", PALE_ORANGE, server=True),
+            PanelLine("prompt_tok_computed_per_s", "computed", ORANGE, server=True),
         ),
     ),
     Panel(
         "requests",
         (
-            Line("in_flight", "in flight", BLUE),
-            Line("requests_running", "running", ORANGE, server=True),
-            Line("requests_waiting", "waiting", RED, server=True),
-            Line("users", "users", GREY, steps=True),
+            PanelLine("in_flight", "in flight", BLUE),
+            PanelLine("requests_running", "running", ORANGE, server=True),
+            PanelLine("requests_waiting", "waiting", RED, server=True),
+            PanelLine("users", "users", GREY, steps=True),
         ),
     ),
     Panel(
         "KV cache, %",
         (
-            Line("kv_cache_usage", "usage", ORANGE, server=True, share=True),
-            Line("prefix_cache_hit_rate", "prefix hits", GREEN, server=True, share=True),
-            Line("mm_cache_hit_rate", "multi-modal hits", TEAL, server=True, share=True),
+            PanelLine("kv_cache_usage", "usage", ORANGE, server=True, share=True),
+            PanelLine("prefix_cache_hit_rate", "prefix hits", GREEN, server=True, share=True),
+            PanelLine("mm_cache_hit_rate", "multi-modal hits", TEAL, server=True, share=True),
         ),
     ),
-    Panel("preemptions", (Line("preemptions", "preemptions", RED, server=True, steps=True),)),
+    Panel("preemptions", (PanelLine("preemptions", "preemptions", RED, server=True, steps=True),)),
     Panel(
         "speculation",
         (
-            Line("draft_acceptance_rate", "drafts accepted, %", VIOLET, server=True, share=True),
-            Line("mean_acceptance_length", "tokens per step", TEAL, server=True),
+            PanelLine("draft_acceptance_rate", "drafts accepted, %", VIOLET, server=True, share=True),
+            PanelLine("mean_acceptance_length", "tokens per step", TEAL, server=True),
         ),
     ),
-    Panel("GPU, %", (Line("gpu_use", "busy", GREEN, server=True, share=True),)),
-    Panel("GPU memory, GiB", (Line("gpu_memory_gib", "used", TEAL, server=True),)),
-    Panel("GPU power, W", (Line("gpu_power_w", "drawn", ORANGE, server=True),)),
-    Panel("GPU clock, MHz", (Line("gpu_sm_clock_mhz", "SM", VIOLET, server=True),)),
+    Panel("GPU, %", (PanelLine("gpu_use", "busy", GREEN, server=True, share=True),)),
+    Panel("GPU memory, GiB", (PanelLine("gpu_memory_gib", "used", TEAL, server=True),)),
+    Panel("GPU power, W", (PanelLine("gpu_power_w", "drawn", ORANGE, server=True),)),
+    Panel("GPU clock, MHz", (PanelLine("gpu_sm_clock_mhz", "SM", VIOLET, server=True),)),
 )
 _UNLESS_ZERO = ("preemptions",)
 
@@ -116,21 +116,21 @@ _UNLESS_ZERO = ("preemptions",)
 def picture(
     timeline: pd.DataFrame, targets: tuple[str, ...], phases: tuple[PhaseSpan, ...], marks: Sequence[Mapping[str, Any]]
 ) -> Picture | None:
-    """Chart of all panels and lines with values; None without any."""
+    """Return the chart of all panels and lines with values; None without any."""
     suffixes = server_suffixes(targets)
     if any(str(column).endswith(LOG) for column in timeline.columns):
         suffixes |= {LOG: LOG}
-    every = max(1, -(-len(timeline) // _MOST_POINTS))
+    every = max(1, -(-len(timeline) // _MAX_POINTS))
     thinned = _thinned(timeline, every)
     panels = [(panel, lines) for panel in PANELS if (lines := _lines(thinned, panel, suffixes))]
     if not panels:
         return None
     height = 40 + _PANEL_PX * len(panels) + 50
-    plan: Figure = layout(
+    plan: PlotlyDict = layout(
         height, {"title": title("time since the start of the run, s"), "range": [0, len(timeline)]}, {}
     )
     inner = height - plan["margin"]["t"] - plan["margin"]["b"]
-    data: list[Figure] = []
+    data: list[PlotlyDict] = []
     for number, (panel, lines) in enumerate(panels):
         name = "" if number == 0 else str(number + 1)
         top, bottom = 1 - (number * _PANEL_PX + _GAP_PX) / inner, 1 - (number + 1) * _PANEL_PX / inner
@@ -150,7 +150,7 @@ def picture(
 
 
 def _thinned(timeline: pd.DataFrame, every: int) -> pd.DataFrame:
-    """Merge `every` seconds into one: means, and the maximum of p95 to keep spikes."""
+    """Aggregate `every` seconds: means, and the maximum of p95 to keep spikes."""
     if every == 1:
         return timeline
     numeric = timeline.select_dtypes("number")
@@ -163,10 +163,10 @@ def _thinned(timeline: pd.DataFrame, every: int) -> pd.DataFrame:
 
 
 @dataclass(frozen=True, slots=True)
-class _Drawn:
-    """A line and its values."""
+class _DrawnLine:
+    """Line with its values."""
 
-    line: Line
+    line: PanelLine
     name: str
     dash: str
     values: list[float | None]
@@ -177,7 +177,7 @@ class _Drawn:
         return any(a is not None and b is not None for a, b in pairwise(self.values)) or len(self.values) == 1
 
 
-def _lines(timeline: pd.DataFrame, panel: Panel, suffixes: Mapping[str, str]) -> list[_Drawn]:
+def _lines(timeline: pd.DataFrame, panel: Panel, suffixes: Mapping[str, str]) -> list[_DrawnLine]:
     series = []
     for line in panel.lines:
         for index, suffix in enumerate(suffixes.values() if line.server else ("",)):
@@ -188,11 +188,11 @@ def _lines(timeline: pd.DataFrame, panel: Panel, suffixes: Mapping[str, str]) ->
                 continue
             values = timeline[column].to_numpy(dtype=np.float64) * (100 if line.share else 1)
             dash = _DASHES[index % len(_DASHES)]
-            series.append(_Drawn(line, f"{line.label} {suffix}".strip(), dash, numbers(values, 5)))
+            series.append(_DrawnLine(line, f"{line.label} {suffix}".strip(), dash, numbers(values, 5)))
     return series
 
 
-def _trace(drawn: _Drawn, axis: str) -> Figure:
+def _trace(drawn: _DrawnLine, axis: str) -> PlotlyDict:
     shape = "hvh" if drawn.line.steps else "linear"
     return {
         "type": "scatter",
@@ -208,8 +208,8 @@ def _trace(drawn: _Drawn, axis: str) -> Figure:
     }
 
 
-def _shades(phases: Sequence[PhaseSpan], seconds: int) -> list[Figure]:
-    """Shade the time outside the measure phase; none without a measure phase."""
+def _shades(phases: Sequence[PhaseSpan], seconds: int) -> list[PlotlyDict]:
+    """Return shaded areas outside the measure phase; none without a measure phase."""
     measured = next((span for span in phases if span.phase == "measure"), None)
     if measured is None:
         return []
@@ -224,23 +224,23 @@ def _shades(phases: Sequence[PhaseSpan], seconds: int) -> list[Figure]:
     ]
 
 
-def _mark(mark: Mapping[str, Any]) -> Figure:
+def _mark(mark: Mapping[str, Any]) -> PlotlyDict:
     at_s = round(float(mark["t_s"]), 3)
     line = {"color": GREY, "width": 1, "dash": "dot"}
     return {"type": "line", "xref": "x", "yref": "paper", "x0": at_s, "x1": at_s, "y0": 0, "y1": 1, "line": line}
 
 
-def _phase_label(span: PhaseSpan, seconds: int) -> Figure | None:
-    """Label of a phase at its middle above the chart.
+def _phase_label(span: PhaseSpan, seconds: int) -> PlotlyDict | None:
+    """Return the label of a phase above its middle.
 
-    A short phase at an end of the chart has its label at that end; one between two others has none.
+    The label of a short phase at an end of the chart is at that end; a short phase between two others has none.
     """
     end_s = seconds if span.end_s is None else min(span.end_s, seconds)
     at_s, anchor = (span.start_s + end_s) / 2, "center"
-    if end_s - span.start_s < _ROOMY * seconds:
-        if span.start_s < _ROOMY * seconds:
+    if end_s - span.start_s < _MIN_LABEL_SHARE * seconds:
+        if span.start_s < _MIN_LABEL_SHARE * seconds:
             at_s, anchor = span.start_s, "left"
-        elif end_s > (1 - _ROOMY) * seconds:
+        elif end_s > (1 - _MIN_LABEL_SHARE) * seconds:
             at_s, anchor = float(seconds), "right"
         else:
             return None

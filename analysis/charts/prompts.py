@@ -1,17 +1,17 @@
-"""TTFT against prompt tokens, coloured by the cached share of the prompt."""
+"""Chart of TTFT against prompt tokens, coloured by the cached share of the prompt."""
 
 import numpy as np
 import pandas as pd
 
 from ..data.frames import RunFrames
-from .chart import GREY, SHARES, Figure, Floats, Picture, decades, layout, numbers, title
+from .chart import GREY, SHARES, Floats, Picture, PlotlyDict, decades, layout, numbers, title
 
 SHOWN = 2_500
 _SLOWEST = 200
 
 
 def picture(run: RunFrames) -> Picture | None:
-    """Chart of the turns of the measure phase; None if no prompt length is known."""
+    """Return the chart of the turns of the measure phase; None if no prompt length is known."""
     turns = run.turns
     if not len(turns) or "input_tokens" not in turns:
         return None
@@ -29,7 +29,7 @@ def picture(run: RunFrames) -> Picture | None:
         return None
     rows = thinned(ttft_ms)
     cached_known = not np.isnan(share).all()
-    marker: Figure = {"size": 5, "opacity": 0.65, "color": GREY}
+    marker: PlotlyDict = {"size": 5, "opacity": 0.65, "color": GREY}
     if cached_known:
         bar = {
             "title": {"text": "cached", "side": "right"},
@@ -49,7 +49,7 @@ def picture(run: RunFrames) -> Picture | None:
     hover = (
         "%{x:,} tokens, %{y:,.4~g} ms" + (", %{marker.color:.0%} cached" if cached_known else "") + "<extra></extra>"
     )
-    data: list[Figure] = [
+    data: list[PlotlyDict] = [
         {
             "type": "scatter",
             "mode": "markers",
@@ -75,7 +75,7 @@ def picture(run: RunFrames) -> Picture | None:
 
 
 def thinned(values: Floats) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
-    """Rows to draw: all if few, else an even selection and the highest."""
+    """Select rows to draw: all if few, else an even selection and the highest values."""
     if len(values) <= SHOWN:
         return np.arange(len(values))
     highest = np.argpartition(values, -_SLOWEST)[-_SLOWEST:]
@@ -83,8 +83,8 @@ def thinned(values: Floats) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
     return np.unique(np.concatenate([regular, highest]))
 
 
-def _medians(tokens: Floats, ttft_ms: Floats) -> list[Figure]:
-    """Medians of up to 16 groups of similar prompt length, at the median length of each group."""
+def _medians(tokens: Floats, ttft_ms: Floats) -> list[PlotlyDict]:
+    """Return the medians of up to 16 groups of similar prompt length, at the median length of each group."""
     if len(tokens) < 20 or tokens.min() == tokens.max():
         return []
     groups = pd.qcut(tokens, min(16, len(tokens) // 10), labels=False, duplicates="drop")

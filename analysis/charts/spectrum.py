@@ -1,7 +1,7 @@
 """Percentile spectrum of latency on an axis of 1/(1-q): each additional nine has the same width.
 
-Intervals are those of order statistics with the effective number of turns, since consecutive turns are correlated. The design
-effect is estimated from 20 batches in time order (batch means): variance of the share above the percentile over the variance for
+Intervals are of order statistics with the effective number of turns, since consecutive turns are correlated. The design effect is
+estimated from 20 batches in time order (batch means): the variance of the share above the percentile, divided by its variance for
 independent turns.
 """
 
@@ -10,8 +10,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from inferload.measure.sketch import rank
+
 from ..data.frames import RunFrames
-from .chart import BLUE, ORANGE, Figure, Floats, Picture, decades, layout, limit_line, numbers, title
+from .chart import BLUE, ORANGE, Floats, Picture, PlotlyDict, decades, layout, limit_line, numbers, title
 
 BATCHES = 20
 T_95 = 2.093  # Student's t at 97.5 % with 19 degrees of freedom
@@ -36,7 +38,7 @@ class Spectrum:
 
 
 def spectrum(values: Floats) -> Spectrum:
-    """Spectrum of values in time order, at least one. Quantiles: nearest rank."""
+    """Return the spectrum of one or more values in time order, with nearest-rank quantiles."""
     n = len(values)
     ordered = np.sort(values)
     q = np.unique(np.append(1 - np.geomspace(1.0, 1.0 / n, min(_POINTS, n)), 1 - 1.0 / n))
@@ -50,7 +52,7 @@ def spectrum(values: Floats) -> Spectrum:
 
 
 def design_effects(values: Floats, limits: Floats) -> Floats:
-    """Design effect of the share above each limit: variance over that of independent turns; at least 1."""
+    """Return the design effect of the share above each limit: variance divided by that of independent turns, at least 1."""
     size = len(values) // BATCHES
     if size < 1:
         return np.ones(len(limits))
@@ -65,18 +67,17 @@ def design_effects(values: Floats, limits: Floats) -> Floats:
 
 
 def _at(ordered: Floats, q: Floats) -> Floats:
-    ranks = np.clip(np.ceil(q * len(ordered)), 1, len(ordered)).astype(int)
-    values: Floats = ordered[ranks - 1]
+    values: Floats = ordered[[rank(share, len(ordered)) - 1 for share in q]]
     return values
 
 
 def picture(run: RunFrames, slo: Mapping[str, float]) -> Picture | None:
-    """Chart of TTFT and E2E of the measure phase, from send and from plan; None without turns."""
+    """Return the chart of TTFT and E2E of the measure phase, from send and from plan; None without turns."""
     turns = run.turns
     if not len(turns) or "phase" not in turns:
         return None
     measured = turns[turns["ok"] & (turns["phase"] == "measure")].sort_values("planned_s")
-    data: list[Figure] = []
+    data: list[PlotlyDict] = []
     shapes, words, most = [], [], 2.0
     ranges: dict[str, list[float]] = {}
     for number, (name, lines) in enumerate(_ROWS):
@@ -110,7 +111,7 @@ def picture(run: RunFrames, slo: Mapping[str, float]) -> Picture | None:
     plan["legend2"] = plan["legend"] | {"y": 0.42}
     plan |= {"shapes": shapes, "annotations": words, "hovermode": "x"}
     note = (
-        "Band: 95 % confidence interval with the effective number of turns; it ends where fewer than 10 are above. From plan: "
+        "Band: 95 % confidence interval with the effective number of turns; it ends at fewer than 10 turns above. From plan: "
         "measured from the planned start, including client lag."
     )
     return Picture(
@@ -122,15 +123,15 @@ def picture(run: RunFrames, slo: Mapping[str, float]) -> Picture | None:
     )
 
 
-def _range(values: list[float] | None) -> Figure:
+def _range(values: list[float] | None) -> PlotlyDict:
     return decades(min(values), max(values)) if values else {"type": "log"}
 
 
-def _lines(curve: Spectrum, name: str, colour: str, axis: str) -> list[Figure]:
+def _lines(curve: Spectrum, name: str, colour: str, axis: str) -> list[PlotlyDict]:
     x = 1 / np.maximum(1 - curve.q, 1e-9)
     known = ~np.isnan(curve.low)
     where = {"xaxis": "x", "yaxis": f"y{axis}", "legend": f"legend{axis}"}
-    traces: list[Figure] = []
+    traces: list[PlotlyDict] = []
     if known.any():
         band_x = np.concatenate([x[known], x[known][::-1]])
         band_y = np.concatenate([curve.high[known], curve.low[known][::-1]])

@@ -4,7 +4,7 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-_DESCRIPTION = """Keeps a file with the figures of one configuration on many occasions (a run or a folder of runs, each on its own
+_DESCRIPTION = """Keep a file with the figures of one configuration on many occasions (a run or a folder of runs, each on its own
 server start; on a shared start an hour apart and with isolated prefix caches, which makes a weaker baseline). From 8
 occasions on, `inferload compare --baseline FILE CAND --fail-on-regression` tests a candidate against the variation between
 days and restarts."""
@@ -18,12 +18,12 @@ def register(subparsers: Any) -> None:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     actions = parser.add_subparsers(dest="action", required=True, metavar="add | show")
-    adds = actions.add_parser("add", help="add an occasion for each run", description="Adds an occasion for each run.")
+    adds = actions.add_parser("add", help="add an occasion for each run", description="Add an occasion for each run.")
     adds.add_argument("file", type=Path, metavar="FILE", help="baseline file; created if missing")
     adds.add_argument("runs", nargs="+", type=Path, metavar="RUN", help="run directory, or folder of runs on one start")
     adds.set_defaults(run=run_add)
     shows = actions.add_parser(
-        "show", help="print a summary of a file", description="Prints a summary of a baseline file."
+        "show", help="print a summary of a file", description="Print a summary of a baseline file."
     )
     shows.add_argument("file", type=Path, metavar="FILE")
     shows.set_defaults(run=run_show)

@@ -4,18 +4,22 @@ import argparse
 import os
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from inferload.errors import UsageError
 from inferload.results import ci, prices
 from inferload.results.cost import UNPRICED, Prices
 from inferload.verdict.gates import GateError
 
+if TYPE_CHECKING:
+    from ..comparison.compare import Comparison
+    from ..comparison.sides import Side
+
 EXIT_REGRESSED = 4
 
 _PRINT = Path("-")
 
-_DESCRIPTION = """Compares configurations by pairs of runs under the same schedule (the same scenario and seed). Each of BASE and
+_DESCRIPTION = """Compare configurations by pairs of runs under the same schedule (the same scenario and seed). Each of BASE and
 CAND is a run directory, a folder of run directories (repeats), or a result file of vllm bench serve, AIPerf, GuideLLM or
 genai-bench; NAME=PATH gives it a name."""
 
@@ -94,11 +98,22 @@ def register(subparsers: Any) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Compare, print and write files; return the exit code."""
-    from ..comparison import max_change, page, tables, text
-    from ..comparison.baselines import candidate as as_occasion
-    from ..comparison.baselines import is_baseline, read
+    sides, comparisons = _compared(arguments)
+    _output(arguments, sides, comparisons)
+    if any(not limit.passed for comparison in comparisons for limit in comparison.limits):
+        return EXIT_REGRESSED
+    if not arguments.fail_on_regression:
+        return 0
+    tested = all(comparison.tested for comparison in comparisons)
+    failed = any(comparison.regressed for comparison in comparisons) or (arguments.strict and not tested)
+    return EXIT_REGRESSED if failed else 0
+
+
+def _compared(arguments: argparse.Namespace) -> "tuple[list[Side], list[Comparison]]":
+    """Read the sides, the baseline first, and compare each candidate with the baseline."""
+    from ..comparison import baselines, max_change, tables
     from ..comparison.compare import compare, compare_with_occasions
-    from ..comparison.output import named_side, write_forms
+    from ..comparison.output import named_side
     from ..comparison.sides import NAMES, of_class, priced
     from ..data.figures import ALL, DEFAULT_PRIMARY, figure
 
@@ -112,18 +127,18 @@ def run(arguments: argparse.Namespace) -> int:
     paths = [*([] if arguments.baseline is None else [arguments.baseline]), *arguments.sides]
     if len(paths) < 2:
         raise UsageError(f"compare: {paths[0]}: no candidate; name one")
-    has_occasions = is_baseline(Path(paths[0]))
-    baseline = priced(read(Path(paths[0])) if has_occasions else named_side(paths[0], names), overrides)
+    has_occasions = baselines.is_baseline(Path(paths[0]))
+    baseline = priced(baselines.read(Path(paths[0])) if has_occasions else named_side(paths[0], names), overrides)
     candidates = [priced(named_side(path, names), overrides) for path in paths[1:]]
     if arguments.class_name is not None:
         _check_class(has_occasions, overrides)
         baseline, *candidates = (of_class(side, arguments.class_name, names) for side in (baseline, *candidates))
     if has_occasions:
-        occasions = [as_occasion(side, baseline) for side in candidates]
+        occasions = [baselines.candidate(side, baseline) for side in candidates]
         comparisons = [compare_with_occasions(baseline, side, primary, ALL, arguments.allow) for side in occasions]
     else:
         comparisons = [compare(baseline, candidate, primary, ALL, arguments.allow) for candidate in candidates]
-    comparisons = [
+    checked = [
         replace(
             comparison,
             limits=tuple(
@@ -133,9 +148,16 @@ def run(arguments: argparse.Namespace) -> int:
         )
         for comparison in comparisons
     ]
+    return [baseline, *candidates], checked
+
+
+def _output(arguments: argparse.Namespace, sides: "list[Side]", comparisons: "list[Comparison]") -> None:
+    """Print the comparisons, and write the files of the options."""
+    from ..comparison import page, tables, text
+    from ..comparison.output import write_forms
+
     forms = {"text": text.text, "markdown": text.markdown, "json": text.json_text, "junit": text.junit}
     output = "markdown" if arguments.markdown == _PRINT else arguments.format
-    sides = [baseline, *candidates]
     print(tables.ab_block(sides) if output == "block" else forms[output](comparisons), end="")
     if arguments.write is not None:
         files = {"md": text.markdown, "json": text.json_text, "xml": text.junit, "html": page.of_comparisons}
@@ -146,13 +168,6 @@ def run(arguments: argparse.Namespace) -> int:
         ci.write_file("--markdown", arguments.markdown, text.markdown(comparisons))
     if arguments.github or os.environ.get("GITHUB_ACTIONS") == "true":
         ci.annotate(text.annotations(comparisons), text.markdown(comparisons), "inferload compare")
-    if any(not checked.passed for comparison in comparisons for checked in comparison.limits):
-        return EXIT_REGRESSED
-    if not arguments.fail_on_regression:
-        return 0
-    tested = all(comparison.tested for comparison in comparisons)
-    failed = any(comparison.regressed for comparison in comparisons) or (arguments.strict and not tested)
-    return EXIT_REGRESSED if failed else 0
 
 
 def _check_class(has_occasions: bool, overrides: Prices) -> None:

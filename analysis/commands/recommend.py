@@ -11,7 +11,8 @@ from inferload.results import prices
 
 from ..comparison import sweep_folder
 from ..comparison.output import named_side, write_forms
-from ..comparison.recommend import read_search, recommend, with_searches
+from ..comparison.recommend import recommend
+from ..comparison.recommend_searches import read_search, with_searches
 from ..comparison.recommend_text import json_text, markdown, page, text
 from ..comparison.sides import NAMES, Side, priced
 
@@ -20,9 +21,9 @@ def register(subparsers: Any) -> None:
     """Add the sub-command."""
     parser = subparsers.add_parser(
         "recommend",
-        description="Names the best variant for each aim: lowest TTFT, highest throughput, most users within an SLO, least "
-        "memory, lowest cost, balanced; with the gain over the baseline, its interval, and the figures that are "
-        "worse. Arguments: the folder of a sweep, or a folder of runs per variant, the baseline first; NAME=PATH names a variant.",
+        description="Name the best variant for each aim: lowest TTFT, highest throughput, most users within an SLO, least "
+        "memory, lowest cost, balanced; with the gain over the baseline, its interval, and the trade-offs. Arguments: the "
+        "folder of a sweep, or a folder of runs for each variant, the baseline first; NAME=PATH names a variant.",
     )
     add = parser.add_argument
     add("paths", nargs="+", metavar="SWEEP|RUNS", help="folder of a sweep, or [NAME=]PATH of the runs of each variant")
@@ -43,23 +44,23 @@ def run(arguments: argparse.Namespace) -> int:
     """Print the recommendations, and write files if --write is given."""
     overrides = prices.from_options(arguments)
     by_scenario = {name: [priced(side, overrides) for side in sides] for name, sides in _sides(arguments.paths).items()}
-    recommended = [recommend(name, sides) for name, sides in by_scenario.items()]
+    recommendations = [recommend(name, sides) for name, sides in by_scenario.items()]
     # A search names its own scenario, so its aims are listed once.
-    recommended[0] = with_searches(recommended[0], [read_search(argument) for argument in arguments.search])
+    recommendations[0] = with_searches(recommendations[0], [read_search(argument) for argument in arguments.search])
     forms = {
-        "text": "\n".join(map(text, recommended)),
-        "markdown": "\n".join(map(markdown, recommended)),
-        "json": json_text(recommended),
+        "text": "\n".join(map(text, recommendations)),
+        "markdown": "\n".join(map(markdown, recommendations)),
+        "json": json_text(recommendations),
     }
     print(forms[arguments.format], end="")
     if arguments.write is not None:
-        files = {"md": forms["markdown"], "json": forms["json"], "html": page(recommended)}
+        files = {"md": forms["markdown"], "json": forms["json"], "html": page(recommendations)}
         write_forms(arguments.write, "recommendation", files)
     return 0
 
 
 def _sides(paths: Sequence[str]) -> dict[str, list[Side]]:
-    """Return the sides by scenario: all scenarios of a sweep's folder, else one scenario with a side for each path."""
+    """Read the sides by scenario: all scenarios of a sweep's folder, else a single scenario with a side for each path."""
     for path in paths:
         if (Path(path.partition("=")[2] or path) / rundir.SEARCH).is_file():
             raise UsageError(f"{path}: folder of a search; use --search NAME=DIR with the runs of variant NAME")

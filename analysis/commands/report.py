@@ -16,7 +16,7 @@ def register(subparsers: Any) -> None:
     """Add the sub-command."""
     parser = subparsers.add_parser(
         "report",
-        description="Writes timeline.csv, report.md and report.html to each run directory. Numbers are from summary.json; the "
+        description="Write timeline.csv, report.md and report.html to each run directory. The numbers come from summary.json; the "
         "report of an incomplete run is marked. Folder of a search: search.md and search.html. Folder of a sweep or of runs: "
         "index.html with all runs and throughput against latency. --locust-csv: report of plain Locust's files.",
     )

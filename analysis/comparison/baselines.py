@@ -1,7 +1,7 @@
-"""Baseline file: figures and settings of one configuration on many occasions.
+"""Baseline file: figures and settings of a configuration on many occasions.
 
-An occasion is a run, or a folder of runs, on one server start. Occasions on a shared start make a weaker baseline: they must be
-GAP_S apart, with isolated prefix caches. The file is JSON without prompts and outputs, for version control.
+An occasion is a run, or a folder of runs, on one server start. Occasions that share a server start make a weaker baseline: they
+must be GAP_S apart, with isolated prefix caches. The file is JSON without prompts and outputs, suitable for version control.
 """
 
 import json
@@ -24,7 +24,7 @@ FORMAT = 1
 
 GAP_S = 3600.0  # minimum time between occasions on one server start
 
-_FIELDS = ("asks", "server", "slo", "output_tokens", "input_tokens", "seed", "level", "started_at")
+_FIELDS = ("settings", "server", "slo", "output_tokens", "input_tokens", "seed", "level", "started_at")
 
 
 def is_baseline(path: Path) -> bool:
@@ -73,9 +73,9 @@ def add(path: Path, runs: Sequence[Path]) -> Side:
 
 
 def candidate(side: Side, baseline: Side) -> Side:
-    """Return a side as one occasion; UsageError if a run is in the baseline or too close to an occasion on its server start."""
+    """Return a side as an occasion; UsageError if a run is in the baseline or too close to an occasion on its server start."""
     _refuse_known(side, baseline.runs)
-    return replace(side, runs=(as_one(side),))
+    return replace(side, runs=(_averaged(side),))
 
 
 def _refuse_known(side: Side, earlier: Sequence[Run]) -> None:
@@ -84,18 +84,18 @@ def _refuse_known(side: Side, earlier: Sequence[Run]) -> None:
         for other in earlier:
             if run.started_at and run.started_at == other.started_at:
                 raise UsageError(f"{run.path}: already in the file, as {other.label}; name another run")
-            why = _not_apart(run, other) if run.start is not None and run.start == other.start else ""
-            if why:
+            reason = _not_separate(run, other) if run.start is not None and run.start == other.start else ""
+            if reason:
                 raise UsageError(
-                    f"{run.path}: same server start as occasion {other.label}, and {why}; restart the server "
+                    f"{run.path}: same server start as occasion {other.label}, and {reason}; restart the server "
                     f"between occasions, or leave {GAP_S / 60:g} min between them with cache.isolate: run"
                 )
 
 
-def _not_apart(run: Run, other: Run) -> str:
+def _not_separate(run: Run, other: Run) -> str:
     """Reason why two runs on one server start are not separate occasions; empty if time and cache isolation separate them."""
     for member in (run, other):
-        if member.asks.get("cache.isolate") == "none" or member.asks.get("cache.salt") is not None:
+        if member.settings.get("cache.isolate") == "none" or member.settings.get("cache.salt") is not None:
             return f"{member.label} may have prefix-cache hits on prompts of earlier runs"
     first, second = sorted((run, other), key=lambda member: member.started_at)
     try:
@@ -113,20 +113,18 @@ def _instant(run: Run) -> datetime:
 
 
 def _occasion(path: Path, earlier: Sequence[Run]) -> Run:
-    """Average the runs of one server start to one occasion."""
+    """Read the runs of a server start as an occasion."""
     side = read_side(path)
     _refuse_known(side, earlier)
-    settings = [run.asks for run in side.runs]
-    if any(asks != settings[0] for asks in settings):
+    if any(run.settings != side.runs[0].settings for run in side.runs):
         raise UsageError(f"{path}: its runs have different settings; add each separately")
     starts = {run.start for run in side.runs}
     if len(starts) > 1:
         raise UsageError(f"{path}: its runs are of {len(starts)} server starts; add each start separately")
-    return as_one(side)
+    return _averaged(side)
 
 
-def as_one(side: Side) -> Run:
-    """Average a side to one occasion."""
+def _averaged(side: Side) -> Run:
     levels = [run.level for run in side.runs]
     worst = next((level for level in ("invalid", "suspect") if level in levels), levels[0])
     seeds = sorted({run.seed for run in side.runs if run.seed is not None})
@@ -137,7 +135,7 @@ def as_one(side: Side) -> Run:
         figures=figures,
         level=worst,
         reasons=tuple(dict.fromkeys(reason for run in side.runs for reason in run.reasons)),
-        asks={**side.runs[0].asks, "seed": ", ".join(map(str, seeds)) or None},
+        settings={**side.runs[0].settings, "seed": ", ".join(map(str, seeds)) or None},
         lasted_s=_from_first_to_last_s(side),
     )
 
@@ -155,11 +153,13 @@ def _checked(run: Run, earlier: Sequence[Run]) -> Run:
     if run.level == "invalid":
         raise UsageError(f"{run.path}: not a valid measurement ({'; '.join(run.reasons)}); leave it out")
     for other in earlier:
-        differing = [key for key in sorted({*run.asks, *other.asks}) if run.asks.get(key) != other.asks.get(key)]
+        differing = [
+            key for key in sorted({*run.settings, *other.settings}) if run.settings.get(key) != other.settings.get(key)
+        ]
         if differing:
             key = differing[0]
             raise UsageError(
-                f"{run.path}: {key} is {run.asks.get(key)}, but {other.asks.get(key)} in occasion {other.label}; "
+                f"{run.path}: {key} is {run.settings.get(key)}, but {other.settings.get(key)} in occasion {other.label}; "
                 "a baseline has one scenario and one seed"
             )
     return run

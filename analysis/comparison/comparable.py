@@ -1,4 +1,4 @@
-"""Comparability of two sides: differences in workload, client, lengths and validity."""
+"""Comparability of two sides: differences in workload, client, token counts and validity."""
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
@@ -8,14 +8,14 @@ from inferload.numbers import short
 from ..interop.imported import OUR_EXPORT
 from .sides import Side
 
-_LENGTHS = 0.02  # relative difference in mean length from which workloads differ
+_LENGTH_TOLERANCE = 0.02  # relative difference of mean token counts
 
 OURS = "inferload"
 
 
 @dataclass(frozen=True, slots=True)
 class Differences:
-    """`refusals`: reasons against a comparison; `warnings`: remarks; `compared`: intended differences."""
+    """Differences between two sides. `refusals` prevent a comparison; `compared`: differences of the servers under test."""
 
     refusals: tuple[str, ...]
     warnings: tuple[str, ...]
@@ -23,7 +23,7 @@ class Differences:
 
 
 def differences(baseline: Side, candidate: Side, allowed: Collection[str] = ()) -> Differences:
-    """Differences between two sides, one line per key. `allowed`: keys of the scenario that may differ."""
+    """Compare the settings of two sides, a line per key. `allowed`: keys of the scenario that may differ."""
     refusals: list[str] = []
     warnings: list[str] = []
     compared: list[str] = []
@@ -31,26 +31,26 @@ def differences(baseline: Side, candidate: Side, allowed: Collection[str] = ()) 
         warnings += _suspects(side)
         for run in side.runs:
             if run.level == "invalid" and all(other.level == "invalid" for other in side.runs):
-                why = "; ".join(run.reasons) or "no reason given"
-                refusals.append(f"{side.label}: run {run.label} is not a valid measurement ({why})")
+                reasons = "; ".join(run.reasons) or "no reason recorded"
+                refusals.append(f"{side.label}: run {run.label} is not a valid measurement ({reasons})")
         for key in sorted(_keys(side)):
-            values = {_shown(run.asks.get(key)) for run in side.runs}
+            values = {_text(run.settings.get(key)) for run in side.runs}
             if len(values) > 1:
                 refusals.append(f"{side.label}: its runs differ in {key}: {', '.join(sorted(values))}")
     first, second = baseline.runs[0], candidate.runs[0]
     clients = first.server.get("client", OURS), second.server.get("client", OURS)
     if clients[0] != clients[1]:
-        only_ours = set(clients) == {OURS, OUR_EXPORT}
-        why = "definitions differ" if only_ours else "clocks and definitions differ"
+        same_clock = set(clients) == {OURS, OUR_EXPORT}
+        reason = "definitions differ" if same_clock else "clocks and definitions differ"
         remedy = "; compare the run directories" if OUR_EXPORT in clients else ""
-        refusals.insert(0, f"client: {clients[0]} against {clients[1]}: {why}{remedy}")
+        refusals.insert(0, f"client: {clients[0]} against {clients[1]}: {reason}{remedy}")
     for key in () if clients[0] != clients[1] else sorted(_keys(baseline) | _keys(candidate)):
-        if first.asks.get(key) != second.asks.get(key):
-            line = f"{key}: {_shown(first.asks.get(key))} against {_shown(second.asks.get(key))}"
+        if first.settings.get(key) != second.settings.get(key):
+            line = f"{key}: {_text(first.settings.get(key))} against {_text(second.settings.get(key))}"
             (compared if key in allowed else refusals).append(line)
     warnings += _lengths(baseline, candidate)
     compared += [
-        f"{key}: {_shown(first.server.get(key))} against {_shown(second.server.get(key))}"
+        f"{key}: {_text(first.server.get(key))} against {_text(second.server.get(key))}"
         for key in sorted({*first.server, *second.server})
         if first.server.get(key) != second.server.get(key) and key != "client"
     ]
@@ -61,29 +61,31 @@ def differences(baseline: Side, candidate: Side, allowed: Collection[str] = ()) 
 
 
 def _suspects(side: Side) -> list[str]:
-    """One line per side: runs on one machine mostly have the same reasons."""
+    """Return one line for all suspect runs of a side, since runs on one machine mostly have the same reasons."""
     suspect = [run for run in side.runs if run.level == "suspect"]
     if not suspect:
         return []
-    why = "; ".join(suspect[0].reasons)
+    reasons = "; ".join(suspect[0].reasons)
     if len(suspect) == 1:
-        return [f"{side.label}: run {suspect[0].label} is suspect ({why})"]
+        return [f"{side.label}: run {suspect[0].label} is suspect ({reasons})"]
     runs = ", ".join(run.label for run in suspect)
-    return [f"{side.label}: {len(suspect)} of {len(side.runs)} runs are suspect: {runs} (of {suspect[0].label}: {why})"]
+    return [
+        f"{side.label}: {len(suspect)} of {len(side.runs)} runs are suspect: {runs} (of {suspect[0].label}: {reasons})"
+    ]
 
 
 def _keys(side: Side) -> set[str]:
-    return {key for run in side.runs for key in run.asks}
+    return {key for run in side.runs for key in run.settings}
 
 
 def _lengths(baseline: Side, candidate: Side) -> list[str]:
-    """Differences in mean length: shorter outputs look like a faster server."""
+    """Return differences in mean token counts: shorter outputs look like a faster server."""
     lines = []
     for name, texts in (("output_tokens", "outputs"), ("input_tokens", "prompts")):
         before, after = _mean(baseline, name), _mean(candidate, name)
         if before is None or after is None:
             lines.append(f"the length of {texts} is not known on both sides: it may explain the difference")
-        elif abs(after / before - 1) > _LENGTHS:
+        elif abs(after / before - 1) > _LENGTH_TOLERANCE:
             lines.append(
                 f"the candidate's {texts} are {abs(after / before - 1):.1%} {'longer' if after > before else 'shorter'} "
                 f"({short(after)} against {short(before)} tokens): turn rates and E2E are of different work; fix the lengths "
@@ -97,7 +99,7 @@ def _mean(side: Side, name: str) -> float | None:
     return None if None in lengths or not lengths or not sum(lengths) else sum(lengths) / len(lengths)
 
 
-def _shown(value: object) -> str:
+def _text(value: object) -> str:
     if isinstance(value, Mapping):
         return str(value.get("name") or dict(value))
     return "not set" if value is None else str(value)

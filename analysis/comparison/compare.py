@@ -1,4 +1,4 @@
-"""Comparison of a baseline with a candidate by pairs of runs, or with the occasions of a baseline file."""
+"""Comparison of a candidate with a baseline, by pairs of runs or with the occasions of a baseline file."""
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
@@ -14,18 +14,18 @@ from .comparable import Differences, differences
 from .sides import Run, Side
 
 ALPHA = 0.05
-# With fewer pairs no sign-flip test can reject at 0.05.
-PAIRS_WANTED = 6
+# With fewer pairs a sign-flip test cannot reject at 0.05.
+RECOMMENDED_PAIRS = 6
 
 # Figures that depend on the SLO.
-GOODNESS = ("goodput_turns_per_s", "slo_attainment")
+SLO_FIGURES = ("goodput_turns_per_s", "slo_attainment")
 
 Answer = Literal["better", "worse", "no difference found", "not tested", "not comparable", "not known"]
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
-    """One figure on both sides. `effect`: None if unknown on a side; `p`: adjusted for multiple tests."""
+class FigureRow:
+    """Figure on both sides. `effect`: None if unknown on a side; `p`: adjusted for multiple tests."""
 
     figure: Figure
     primary: bool
@@ -45,24 +45,28 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """Comparison of one candidate. `conditional`: reason why the answer holds for these server starts only."""
+    """Comparison of a candidate. `conditional`: reason why the answer holds for these server starts only."""
 
     baseline: Side
     candidate: Side
     differences: Differences
     pairs: tuple[tuple[Run, Run], ...]
     unpaired: tuple[Run, ...]
-    rows: tuple[Row, ...]
+    rows: tuple[FigureRow, ...]
     conditional: str
     implausible: tuple[str, ...]
     occasions: int | None = None  # of a baseline file, which has no pairs
     weaker: str = ""  # reason why occasions are a weaker baseline: they share server starts
-    limits: tuple[max_change.Checked, ...] = ()  # of --max-change
+    limits: tuple[max_change.CheckedLimit, ...] = ()  # of --max-change
 
     @property
-    def primary(self) -> Row:
-        """The figure that decides, declared in advance."""
+    def primary(self) -> FigureRow:
+        """Row of the primary figure, which is declared in advance."""
         return next(row for row in self.rows if row.primary)
+
+    def row(self, figure: Figure) -> FigureRow:
+        """Return the row of a compared figure."""
+        return next(row for row in self.rows if row.figure.name == figure.name)
 
     @property
     def tested(self) -> bool:
@@ -78,7 +82,7 @@ class Comparison:
 def compare(
     baseline: Side, candidate: Side, primary: Figure, others: Sequence[Figure], allowed: Collection[str] = ()
 ) -> Comparison:
-    """Compare two sides: one primary figure at alpha 0.05, Holm over all others."""
+    """Compare two sides by pairs of runs: the primary figure at ALPHA, all others with Holm's correction."""
     pairs, unpaired = _pairs(baseline, candidate)
     conditional = _conditional(baseline, candidate)
     figures = (primary, *(other for other in others if other.name != primary.name))
@@ -106,9 +110,9 @@ def compare(
 def compare_with_occasions(
     baseline: Side, candidate: Side, primary: Figure, others: Sequence[Figure], allowed: Collection[str] = ()
 ) -> Comparison:
-    """Compare a candidate (one occasion) with the occasions of a baseline; corrections as in `compare`."""
+    """Compare a candidate (a single occasion) with the occasions of a baseline; corrections as in `compare`."""
     figures = (primary, *(other for other in others if other.name != primary.name))
-    effects = {figure.name: _away(baseline.runs, candidate, figure) for figure in figures}
+    effects = {figure.name: _against_occasions(baseline.runs, candidate, figure) for figure in figures}
     differ = differences(baseline, candidate, allowed)
     count, conditional = len(baseline.runs), _unknown_starts(baseline)
     return Comparison(
@@ -140,18 +144,18 @@ def _rows(
     *,
     comparable: bool,
     testable: bool,
-) -> tuple[Row, ...]:
-    """Rows of all figures; the first is the primary one."""
+) -> tuple[FigureRow, ...]:
+    """Return the rows of all figures; the first figure is the primary one."""
     primary = figures[0]
     if baseline.runs[0].slo != candidate.runs[0].slo:
-        figures = tuple(figure for figure in figures if figure.name not in GOODNESS or figure is primary)
-        comparable = comparable and primary.name not in GOODNESS
+        figures = tuple(figure for figure in figures if figure.name not in SLO_FIGURES or figure is primary)
+        comparable = comparable and primary.name not in SLO_FIGURES
     raw = {name: effect.p for name, effect in effects.items() if effect is not None and effect.p is not None}
     adjusted = paired_runs.holm({name: p for name, p in raw.items() if name != primary.name})
     if primary.name in raw:
         adjusted[primary.name] = raw[primary.name]
     return tuple(
-        Row(
+        FigureRow(
             figure=figure,
             primary=figure is primary,
             baseline=baseline.mean(figure.name),
@@ -166,7 +170,7 @@ def _rows(
     )
 
 
-def _away(earlier: Sequence[Run], candidate: Side, figure: Figure) -> paired_runs.Effect | None:
+def _against_occasions(earlier: Sequence[Run], candidate: Side, figure: Figure) -> paired_runs.Effect | None:
     known = [value for value in (run.value(figure.name) for run in earlier) if value is not None and value > 0]
     now = candidate.mean(figure.name)
     if len(known) < max(2, len(earlier)) or now is None or now <= 0:
@@ -195,21 +199,21 @@ def _effect(pairs: Sequence[tuple[Run, Run]], figure: Figure) -> paired_runs.Eff
 
 def _pairs(baseline: Side, candidate: Side) -> tuple[tuple[tuple[Run, Run], ...], tuple[Run, ...]]:
     """Pair the runs of both sides by seed; runs of one seed in the order of their starts."""
-    left = list(candidate.runs)
+    unpaired = list(candidate.runs)
     pairs, alone = [], []
     for run in baseline.runs:
-        partner = next((other for other in left if other.seed == run.seed), None)
+        partner = next((other for other in unpaired if other.seed == run.seed), None)
         if partner is None:
             alone.append(run)
         else:
-            left.remove(partner)
+            unpaired.remove(partner)
             if "invalid" not in (run.level, partner.level):
                 pairs.append((run, partner))
-    return tuple(pairs), (*alone, *left)
+    return tuple(pairs), (*alone, *unpaired)
 
 
 def _conditional(baseline: Side, candidate: Side) -> str:
-    """Reason why a verdict holds for these server starts only; empty if each run had its own server start."""
+    """Return the reason why a verdict holds for these server starts only; empty if each run had its own server start."""
     for side in (baseline, candidate):
         starts = [run.start for run in side.runs]
         known = [start for start in starts if start is not None]
@@ -221,7 +225,7 @@ def _conditional(baseline: Side, candidate: Side) -> str:
 
 
 def _unknown_starts(baseline: Side) -> str:
-    """Reason why occasions may share a server start; empty if all starts are known."""
+    """Return the reason why occasions may share a server start; empty if all starts are known."""
     unknown = [run.label for run in baseline.runs if run.start is None]
     if not unknown:
         return ""
@@ -232,7 +236,7 @@ def _unknown_starts(baseline: Side) -> str:
 
 
 def shared_starts(baseline: Side) -> str:
-    """Reason why a baseline is weaker: its occasions share server starts; empty if each has its own."""
+    """Return the reason why a baseline is weaker: occasions share server starts; empty if each has its own."""
     starts = [run.start for run in baseline.runs if run.start is not None]
     count = len(set(starts))
     if count == len(starts):
@@ -244,7 +248,7 @@ def shared_starts(baseline: Side) -> str:
 
 
 def _implausible(baseline: Side, candidate: Side) -> tuple[str, ...]:
-    """Contradictions in the figures, one sentence each; one per side for windows shorter than a turn."""
+    """Return contradictions in the figures, a sentence each; one per side for windows shorter than a turn."""
     lines = []
     for side in (baseline, candidate):
         short = 0

@@ -8,7 +8,7 @@ from inferload.errors import UsageError
 from inferload.numbers import NOT_KNOWN, number, percent
 from inferload.results.cost import Prices, per_million, prompt_price_share
 
-from .sides import Side
+from .sides import Side, complete_mean
 
 NOT_MEASURED = "not measured"
 WITHOUT_PRICE = "Cost: not measured, no price per GPU hour (--gpu-hour-price)."
@@ -24,36 +24,34 @@ class Cost:
     per_million_output_tokens: float | None
     per_million_good_turns: float | None
     prompt_price_share: float | None
-    no_turn_was_good: bool
+    no_good_turns: bool
 
 
 def of_side(side: Side) -> Cost:
-    """Cost of a side; UsageError if its runs have different prices."""
+    """Return the cost of a side; UsageError if its runs have different prices."""
     by_run = {run.prices for run in side.runs}
     if len(by_run) > 1:
         raise UsageError(f"{side.label}: its runs have different prices; name one with --gpu-hour-price and --gpus")
     prices = by_run.pop()
     good = side.mean("goodput_turns_per_s")
-    counted = [run for run in side.runs if run.level != "invalid"] or list(side.runs)
-    prompts = [(run.input_tokens, run.cached_tokens) for run in counted]
-    known = [(asked, cached) for asked, cached in prompts if asked is not None and cached is not None]
-    shares = [prompt_price_share(prices, asked, cached) for asked, cached in known]
+    shares = [
+        None
+        if run.input_tokens is None or run.cached_tokens is None
+        else prompt_price_share(prices, run.input_tokens, run.cached_tokens)
+        for run in side.counted
+    ]
     return Cost(
         label=side.label,
         prices=prices,
         per_million_output_tokens=per_million(prices, side.mean("output_tok_per_s")),
         per_million_good_turns=per_million(prices, good),
-        prompt_price_share=_mean([share for share in shares if share is not None], len(counted)),
-        no_turn_was_good=good == 0,
+        prompt_price_share=complete_mean(shares),
+        no_good_turns=good == 0,
     )
 
 
-def _mean(values: Sequence[float], count: int) -> float | None:
-    return sum(values) / count if values and len(values) == count else None
-
-
 def table(sides: Sequence[Side]) -> list[list[str]] | None:
-    """Costs of the sides with their change from the first; None without prices."""
+    """Return the costs of the sides with their change from the first, as rows; None without prices."""
     costs = [of_side(side) for side in sides]
     if all(cost.prices.gpu_hour is None and cost.prices.cached_ratio is None for cost in costs):
         return None
@@ -78,7 +76,7 @@ def _row(cost: Cost, base: Cost) -> list[str]:
         NOT_KNOWN if cost.prices.gpus is None else str(cost.prices.gpus),
         _money(cost.per_million_output_tokens),
         _change(cost.per_million_output_tokens, base.per_million_output_tokens),
-        "none met the SLO" if cost.no_turn_was_good else _money(cost.per_million_good_turns),
+        "none met the SLO" if cost.no_good_turns else _money(cost.per_million_good_turns),
         _change(cost.per_million_good_turns, base.per_million_good_turns),
         NOT_MEASURED if share is None else f"{percent(share)} of uncached",
     ]
@@ -93,7 +91,7 @@ def _change(value: float | None, base: float | None) -> str:
 
 
 def note(sides: Sequence[Side]) -> str:
-    """Note below the table of costs."""
+    """Return the note below the table of costs."""
     by_side = [of_side(side).prices for side in sides]
     if all(prices.gpu_hour is None for prices in by_side):
         return WITHOUT_PRICE
@@ -103,7 +101,7 @@ def note(sides: Sequence[Side]) -> str:
 
 
 def document(sides: Sequence[Side]) -> list[Mapping[str, Any]]:
-    """Costs as JSON values."""
+    """Return the costs as JSON values."""
     return [
         {
             "configuration": cost.label,

@@ -1,38 +1,22 @@
-"""Curves of throughput against latency: one per configuration, one point per load."""
-
-from collections.abc import Sequence
+"""Curves of throughput against latency, with a point for each load."""
 
 from inferload.numbers import short
 
-from ..charts.load import FIGURES, Curve, Point
-from .sides import Level, Side
+from ..charts.load import FIGURES, Curve, LoadPoint
+from .sides import LoadFigures, Side, complete_mean
 
 
 def curve(side: Side) -> Curve:
-    """Curve over the loads of a side's runs or steps; repeats of a load are averaged.
-
-    Invalid runs are left out unless all are invalid.
-    """
-    runs = [run for run in side.runs if run.level != "invalid"] or list(side.runs)
-    by_load: dict[tuple[str, float], list[Level]] = {}
+    """Return the curve over the loads of a side's counted runs or their steps; repeats of a load are averaged."""
+    by_load: dict[tuple[str, float], list[LoadFigures]] = {}
     points = []
-    for run in runs:
-        for level in run.levels:
+    for run in side.counted:
+        for level in run.loads:
             by_load.setdefault((level.unit, level.load), []).append(level)
-        if not run.levels:
-            points.append(Point(run.label, None, run.figures))
+        if not run.loads:
+            points.append(LoadPoint(run.label, None, run.figures))
     units = {unit for unit, _ in by_load}
-    points += [
-        Point(
-            f"{short(load)} {unit}", load if len(units) == 1 else None, {name: _mean(levels, name) for name in FIGURES}
-        )
-        for (unit, load), levels in sorted(by_load.items())
-    ]
+    for (unit, load), repeats in sorted(by_load.items()):
+        figures = {name: complete_mean([repeat.figures.get(name) for repeat in repeats]) for name in FIGURES}
+        points.append(LoadPoint(f"{short(load)} {unit}", load if len(units) == 1 else None, figures))
     return Curve(side.label, min(units, default=""), tuple(points))
-
-
-def _mean(levels: Sequence[Level], name: str) -> float | None:
-    """Mean of a figure; None if a level has no value."""
-    values = [level.figures.get(name) for level in levels]
-    known = [value for value in values if value is not None]
-    return sum(known) / len(known) if known and len(known) == len(values) else None

@@ -1,4 +1,4 @@
-"""Limits of `compare --max-change`, as `p95(ttft_ms) +15%`: two single values and no test."""
+"""Limits of `compare --max-change`, e.g. `p95(ttft_ms) +15%`: on two single values, without a test."""
 
 import math
 import re
@@ -28,8 +28,8 @@ class MaxChange:
 
 
 @dataclass(frozen=True, slots=True)
-class Checked:
-    """A limit with the measured change: candidate / baseline - 1, None if unknown."""
+class CheckedLimit:
+    """Limit with the measured change: candidate / baseline - 1, None if unknown."""
 
     limit: MaxChange
     change: float | None
@@ -38,12 +38,12 @@ class Checked:
 
     @property
     def text(self) -> str:
-        """Result as one line."""
+        """Format the result as a line."""
         outcome = "passed" if self.passed else "FAILED"
         return f"--max-change {self.limit.text!r} {outcome}: {self.values} ({NOT_STATISTICAL})"
 
     def to_dict(self) -> dict[str, Any]:
-        """JSON values of the result."""
+        """Return the result as JSON values."""
         return {"limit": self.limit.text, "passed": self.passed, "change": self.change, "text": self.text}
 
 
@@ -61,21 +61,21 @@ def parse(text: str) -> MaxChange:
     return MaxChange(text.strip(), name, float(match["percent"]) / 100)
 
 
-def check(limit: MaxChange, baseline: Side, candidate: Side, refusals: Sequence[str]) -> Checked:
+def check(limit: MaxChange, baseline: Side, candidate: Side, refusals: Sequence[str]) -> CheckedLimit:
     """Check a limit; it fails if a value is not measured or `refusals` (reasons against a comparison) exist."""
     if refusals:
-        return Checked(limit, None, False, f"not comparable because of {refusals[0]}")
+        return CheckedLimit(limit, None, False, f"not comparable because of {refusals[0]}")
     before, after = baseline.mean(limit.name), candidate.mean(limit.name)
     for side, value in ((baseline, before), (candidate, after)):
         if value is None:
-            return Checked(limit, None, False, f"{limit.name} is not measured on {side.label}")
-    return _judged(limit, before or 0.0, after or 0.0)
+            return CheckedLimit(limit, None, False, f"{limit.name} is not measured on {side.label}")
+    return _checked(limit, before or 0.0, after or 0.0)
 
 
-def _judged(limit: MaxChange, before: float, after: float) -> Checked:
+def _checked(limit: MaxChange, before: float, after: float) -> CheckedLimit:
     rises = math.copysign(1, limit.share) > 0
     bound = before * (1 + limit.share)
     passed = after <= bound if rises else after >= bound
     change = after / before - 1 if before else None if after else 0.0
     shown = "" if change is None else f", {change:+.1%}"
-    return Checked(limit, change, passed, f"{number(before, 4)} to {number(after, 4)}{shown}")
+    return CheckedLimit(limit, change, passed, f"{number(before, 4)} to {number(after, 4)}{shown}")

@@ -1,4 +1,4 @@
-"""Helpers of the commands `compare` and `recommend`: sides by name, output files."""
+"""Named sides and output files of the commands `compare` and `recommend`."""
 
 from collections.abc import Mapping
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Page of several configurations: comparisons, tables, throughput against latency."""
+"""HTML page of several configurations: comparisons, tables, throughput against latency."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -17,7 +17,7 @@ from .sides import Side
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """One scenario with its configurations, the baseline first. `links`: (name of a run, relative path of its page).
+    """Scenario with its configurations, the baseline first. `links`: (name of a run, relative path of its page).
 
     `recommendation`: title, rows (aim, variant, certain, details) and notes of the best variants; None: no section.
     """
@@ -43,7 +43,7 @@ def html(title: str, verdict: str, parts: Sequence[Part], plotly: str | None = N
                 "tables": _tables(part, index),
                 "compared": [
                     (
-                        _titled(comparison),
+                        _title(comparison),
                         text.remarks(comparison),
                         _table(f"effects-{index}-{at}", "", text.effects_table(comparison)),
                     )
@@ -58,9 +58,10 @@ def html(title: str, verdict: str, parts: Sequence[Part], plotly: str | None = N
 
 
 def _picture(part: Part, key: str) -> Picture | None:
-    limits = {name: float(at) for name, at in part.sides[0].runs[0].slo.items() if isinstance(at, int | float)}
     curves = [curve(side) for side in part.sides]
-    chart = load.picture(curves if len(curves) > 1 else [replace(curves[0], label="")], limits, "load, mean over runs")
+    chart = load.picture(
+        curves if len(curves) > 1 else [replace(curves[0], label="")], part.sides[0].runs[0].slo, "load, mean over runs"
+    )
     return None if chart is None else replace(chart, key=key)
 
 
@@ -77,19 +78,19 @@ def _table(key: str, title: str, rows: text.Cells) -> Table:
     return Table(key, title, head, tuple(body))
 
 
-def _titled(comparison: Comparison) -> str:
+def _title(comparison: Comparison) -> str:
     return f"{comparison.candidate.label} against {comparison.baseline.label}"
 
 
 def of_comparisons(comparisons: Sequence[Comparison]) -> str:
-    """Page of `inferload compare --write`."""
+    """Render the page of `inferload compare --write`."""
     sides = (comparisons[0].baseline, *(comparison.candidate for comparison in comparisons))
     scenario = sides[0].runs[0].scenario or "runs"
-    return html(f"{scenario}: comparison", summed_up(comparisons), [Part(scenario, sides, tuple(comparisons))])
+    return html(f"{scenario}: comparison", summary_line(comparisons), [Part(scenario, sides, tuple(comparisons))])
 
 
-def summed_up(comparisons: Sequence[Comparison]) -> str:
-    """Number of candidates by answer; the headline if there is only one."""
+def summary_line(comparisons: Sequence[Comparison]) -> str:
+    """Return the headline of a single comparison, else the number of candidates by answer."""
     if len(comparisons) == 1:
         return text.headline(comparisons[0])
     answers = [comparison.primary.answer for comparison in comparisons]

@@ -1,11 +1,11 @@
-"""Plausibility of a result: Little's law and the sums of its tokens. Pure maths on figures."""
+"""Plausibility checks of a result: Little's law, and token rates against request rates."""
 
 from collections.abc import Mapping
 
 from inferload.numbers import number, short
 
 _TOLERANCE = 0.10
-TOKEN_SUMS = ("output tokens", "total tokens")  # first words of the faults in which tok/s contradict turns/s
+TOKEN_SUMS = ("output tokens", "total tokens")  # first words of faults in token rates
 
 
 def faults(
@@ -16,7 +16,7 @@ def faults(
 ) -> list[str]:
     """Return contradictions between the figures, a sentence each; empty if there are none.
 
-    Little's law: requests in flight = requests/s x mean time in the system, and a limit on concurrency bounds the left side.
+    Little's law: requests in flight = requests/s x mean time in the system. A limit on concurrency bounds the requests in flight.
     """
     rate, e2e_ms = figures.get("turns_per_s"), figures.get("mean(e2e_ms)") or figures.get("p50(e2e_ms)")
     both = None if input_tokens is None or not output_tokens else input_tokens + output_tokens

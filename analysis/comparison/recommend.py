@@ -1,24 +1,21 @@
-"""Recommendation: the best variant for each aim, with its gain over the baseline, significance and trade-offs.
+"""Best variant for each aim, with its gain over the baseline, significance and trade-offs.
 
-Each aim has one figure. Gains are over pairs of runs, with their interval. A paired t-test with Holm's correction over the
-variants decides if a gain is significant, since the best of several values is partly chance. None: not measured.
+Each aim has one figure. Gains are means over pairs of runs, with their interval. A paired t-test with Holm's correction over the
+variants decides if a gain is significant: the best of several measured values is partly chance. None: not measured.
 """
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import exp, log
-from pathlib import Path
 from typing import Literal
 
-from inferload import rundir
-from inferload.errors import UsageError
-from inferload.numbers import number
+from inferload.numbers import plural
 from inferload.statistics.paired_runs import holm, p_against, pairs_needed
 
 from ..data.figures import Figure
 from . import costs
-from .compare import ALPHA, PAIRS_WANTED, Comparison, compare
-from .sides import Level, Run, Side
+from .compare import ALPHA, RECOMMENDED_PAIRS, Comparison, compare
+from .sides import LoadFigures, Run, Side
 
 Certainty = Literal["certain", "not certain", "not tested", "counted", "none"]
 
@@ -29,31 +26,31 @@ AXES = (TTFT, TPOT, THROUGHPUT)
 
 
 @dataclass(frozen=True, slots=True)
-class Slo:
-    """Limits on p95 of TTFT and TPOT."""
+class LatencyLimits:
+    """SLO of an aim: limits on p95 of TTFT and TPOT."""
 
     name: str
     ttft_ms: float
     tpot_ms: float
 
 
-SLOS = (Slo("chat", 500, 50), Slo("batch", 2000, 100))
-_FAILED = 0.01
+SLOS = (LatencyLimits("chat", 500, 50), LatencyLimits("batch", 2000, 100))
+_MAX_FAILED_RATIO = 0.01
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
-    """Highest load within an SLO, None if no load met it; `broken_above`: a higher one missed it; `tried`: all tested loads."""
+class MaxLoad:
+    """Highest load within an SLO, None if no load met it; `missed_above`: a higher load missed it; `tested`: all tested loads."""
 
     load: float | None
     unit: str
-    broken_above: bool
-    tried: tuple[float, ...]
+    missed_above: bool
+    tested: tuple[float, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
-    """Figures of one variant; None: not measured. `held`: by the name of the SLO."""
+class VariantFigures:
+    """Figures of one variant; None: not measured. `max_load`: by the name of the SLO."""
 
     side: Side
     values: Mapping[str, float | None]
@@ -61,7 +58,7 @@ class Standing:
     memory_of: str  # GPUs, or processes
     gpus: int | None
     cost: float | None
-    held: Mapping[str, Held]
+    max_load: Mapping[str, MaxLoad]
 
     @property
     def tok_per_s_per_user(self) -> float | None:
@@ -77,10 +74,11 @@ class Standing:
 
 
 @dataclass(frozen=True, slots=True)
-class Advice:
-    """The best variant for one aim. `change`, `low`, `high`: of its figure against the baseline, as shares; None: not known.
+class AimResult:
+    """Best variant for one aim. `change`, `low`, `high`: of its figure against the baseline, as shares; None: not known.
 
-    `prices`: figures that are worse with it, as (axis, change). `why`: reason for no recommendation, or a remark.
+    `trade_offs`: figures that are worse than the baseline's, as (axis, change). `remark`: includes the reason for no
+    recommendation.
     """
 
     aim: str
@@ -92,8 +90,8 @@ class Advice:
     low: float | None = None
     high: float | None = None
     certainty: Certainty = "none"
-    prices: tuple[tuple[str, float], ...] = ()
-    why: str = ""
+    trade_offs: tuple[tuple[str, float], ...] = ()
+    remark: str = ""
 
     @property
     def undecided(self) -> bool:
@@ -103,107 +101,119 @@ class Advice:
 
 @dataclass(frozen=True, slots=True)
 class Recommendation:
-    """All aims on one scenario. `front`: variants that no other beats on TTFT, TPOT and output at once."""
+    """Results of all aims on one scenario. `front`: Pareto front of TTFT, TPOT and output."""
 
     scenario: str
     baseline: Side
-    standings: tuple[Standing, ...]
+    variants: tuple[VariantFigures, ...]
     comparisons: tuple[Comparison, ...]
-    advice: tuple[Advice, ...]
+    aims: tuple[AimResult, ...]
     front: tuple[str, ...]
     refusals: tuple[str, ...]
 
 
 def recommend(scenario: str, sides: Sequence[Side]) -> Recommendation:
-    """Compare all sides with the first, the baseline. Sides that do not compare with it are named in `refusals`."""
+    """Recommend among the sides, the baseline first. `refusals` of the result: sides that are not comparable with it."""
     comparisons = tuple(compare(sides[0], side, TTFT, AXES) for side in sides[1:])
-    refused = {one.candidate.label: one.differences.refusals[0] for one in comparisons if one.differences.refusals}
-    usable = tuple(one for one in comparisons if one.candidate.label not in refused)
-    standings = tuple(standing(side) for side in sides if side.label not in refused)
+    refused = {
+        comparison.candidate.label: comparison.differences.refusals[0]
+        for comparison in comparisons
+        if comparison.differences.refusals
+    }
+    usable = tuple(comparison for comparison in comparisons if comparison.candidate.label not in refused)
+    variants = tuple(variant_figures(side) for side in sides if side.label not in refused)
     return Recommendation(
         scenario=scenario,
         baseline=sides[0],
-        standings=standings,
+        variants=variants,
         comparisons=usable,
-        advice=(
-            _by_figure("lowest TTFT", TTFT, standings, usable),
-            _by_figure("highest throughput", THROUGHPUT, standings, usable),
-            *(_most_users(slo, standings) for slo in SLOS),
-            _least("least memory", "memory", [one.memory_mb for one in standings], standings, "MB"),
-            _lowest_cost(standings, usable),
-            _balanced(standings, usable),
+        aims=(
+            _by_figure("lowest TTFT", TTFT, variants, usable),
+            _by_figure("highest throughput", THROUGHPUT, variants, usable),
+            *(_most_users(slo, variants) for slo in SLOS),
+            _least("least memory", "memory", [variant.memory_mb for variant in variants], variants, "MB"),
+            _lowest_cost(variants, usable),
+            _balanced(variants, usable),
         ),
-        front=_front(standings),
-        refusals=tuple(f"{label}: {why}" for label, why in refused.items()),
+        front=_front(variants),
+        refusals=tuple(f"{label}: {reason}" for label, reason in refused.items()),
     )
 
 
-def standing(side: Side) -> Standing:
-    """Return a side's means over its valid runs, or over all if none is valid."""
-    runs = [run for run in side.runs if run.level != "invalid"] or list(side.runs)
-    on_gpus, of_processes = (_most(runs, name) for name in ("gpu_memory_mb", "memory_mb"))
-    return Standing(
+def variant_figures(side: Side) -> VariantFigures:
+    """Return the figures of a side over its counted runs."""
+    runs = side.counted
+    on_gpus, of_processes = (_maximum(runs, name) for name in ("gpu_memory_mb", "memory_mb"))
+    return VariantFigures(
         side=side,
         values={axis.name: side.mean(axis.name) for axis in AXES},
         memory_mb=on_gpus if on_gpus is not None else of_processes,
         memory_of="GPUs" if on_gpus is not None else "processes",
-        gpus=runs[0].served.gpus or runs[0].prices.gpus,
+        gpus=runs[0].deployment.gpus or runs[0].prices.gpus,
         cost=costs.of_side(side).per_million_output_tokens,
-        held={slo.name: held(slo, [level for run in runs for level in run.levels]) for slo in SLOS},
+        max_load={slo.name: max_load(slo, [level for run in runs for level in run.loads]) for slo in SLOS},
     )
 
 
-def _most(runs: Sequence[Run], name: str) -> float | None:
-    """Return the maximum over the runs; None if one of them has no value."""
-    values = [getattr(run.served, name) for run in runs]
+def _maximum(runs: Sequence[Run], name: str) -> float | None:
+    """Return the maximum over the runs; None if a run has no value."""
+    values = [getattr(run.deployment, name) for run in runs]
     return None if None in values else max(values)
 
 
-def held(slo: Slo, levels: Sequence[Level]) -> Held:
+def max_load(slo: LatencyLimits, loads: Sequence[LoadFigures]) -> MaxLoad:
     """Return the highest load below every load that missed the SLO; repeats of a load must all meet it."""
-    unit = levels[0].unit if levels else ""
+    unit = loads[0].unit if loads else ""
     outcomes: dict[float, bool] = {}
-    for level in levels:
-        kept = _kept(slo, level)
-        if kept is not None and level.unit == unit:
-            outcomes[level.load] = outcomes.get(level.load, True) and kept
-    broken = [load for load, kept in outcomes.items() if not kept]
-    below = [load for load, kept in outcomes.items() if kept and load < min(broken, default=float("inf"))]
-    return Held(max(below, default=None), unit, bool(broken), tuple(sorted(outcomes)))
+    for level in loads:
+        met = _meets(slo, level)
+        if met is not None and level.unit == unit:
+            outcomes[level.load] = outcomes.get(level.load, True) and met
+    missed = [load for load, met in outcomes.items() if not met]
+    below = [load for load, met in outcomes.items() if met and load < min(missed, default=float("inf"))]
+    return MaxLoad(max(below, default=None), unit, bool(missed), tuple(sorted(outcomes)))
 
 
-def _kept(slo: Slo, level: Level) -> bool | None:
+def _meets(slo: LatencyLimits, level: LoadFigures) -> bool | None:
     """Return None if there are too few samples for a p95."""
     ttft_ms, tpot_ms = (level.figures.get(f"p95({measure})") for measure in ("ttft_ms", "tpot_ms"))
     if ttft_ms is None or tpot_ms is None:
         return None
-    return ttft_ms < slo.ttft_ms and tpot_ms < slo.tpot_ms and (level.figures.get("failed_ratio") or 0.0) < _FAILED
+    failed_ratio = level.figures.get("failed_ratio") or 0.0
+    return ttft_ms < slo.ttft_ms and tpot_ms < slo.tpot_ms and failed_ratio < _MAX_FAILED_RATIO
 
 
-def _by_figure(aim: str, figure: Figure, standings: Sequence[Standing], comparisons: Sequence[Comparison]) -> Advice:
+def _by_figure(
+    aim: str, figure: Figure, variants: Sequence[VariantFigures], comparisons: Sequence[Comparison]
+) -> AimResult:
     """Return the variant with the best mean of a figure."""
-    values = [one.values[figure.name] for one in standings]
+    values = [variant.values[figure.name] for variant in variants]
     best = _best(values, figure.better == "lower")
     if best is None:
-        return Advice(aim, None, figure.title, None, figure.unit, why="not measured on any variant")
-    chosen = standings[best]
-    missing = [one.side.label for one in standings if one.values[figure.name] is None]
-    why = f"not measured on {', '.join(missing)}" if missing else ""
-    compared = next((one for one in comparisons if one.candidate is chosen.side), None)
+        return AimResult(aim, None, figure.title, None, figure.unit, remark="not measured on any variant")
+    chosen = variants[best]
+    unmeasured = _unmeasured(values, variants)
+    compared = next((comparison for comparison in comparisons if comparison.candidate is chosen.side), None)
     certainty = _certainty(figure, compared, comparisons)
-    advice = Advice(aim, chosen.side.label, figure.title, values[best], figure.unit, certainty=certainty)
+    result = AimResult(aim, chosen.side.label, figure.title, values[best], figure.unit, certainty=certainty)
     if compared is None:
-        return replace(advice, why=_joined(why or "it is the baseline", _needed(figure, comparisons, certainty)))
-    row = next(row for row in compared.rows if row.figure.name == figure.name)
+        remark = _joined(unmeasured or "it is the baseline", _needed(figure, comparisons, certainty))
+        return replace(result, remark=remark)
+    row = compared.row(figure)
     effect = row.effect
     return replace(
-        advice,
+        result,
         change=row.change,
         low=None if effect is None or effect.low is None else effect.low - 1,
         high=None if effect is None or effect.high is None else effect.high - 1,
-        prices=_prices(chosen, standings[0], figure.name),
-        why=_joined(why, _needed(figure, [compared], certainty)),
+        trade_offs=_trade_offs(chosen, variants[0], figure.name),
+        remark=_joined(unmeasured, _needed(figure, [compared], certainty)),
     )
+
+
+def _unmeasured(values: Sequence[float | None], variants: Sequence[VariantFigures]) -> str:
+    labels = [variant.side.label for variant, value in zip(variants, values, strict=True) if value is None]
+    return f"not measured on {', '.join(labels)}" if labels else ""
 
 
 def _joined(*parts: str) -> str:
@@ -216,18 +226,20 @@ def _certainty(
     comparisons: Sequence[Comparison],
     no_gain: Mapping[str, float] | None = None,
 ) -> Certainty:
-    """Return the answer of the paired tests, Holm over the variants. `chosen` None: the baseline, from which each variant must
-    differ. `no_gain`: ratio of a variant that is no gain, if it is not 1."""
-    raw = {}
-    for one in comparisons:
-        row = next(row for row in one.rows if row.figure.name == figure.name)
-        label = one.candidate.label
-        p = None if row.effect is None else p_against(row.effect, (no_gain or {}).get(label, 1.0))
-        if one.tested and p is not None:
-            raw[label] = p
-    adjusted = holm(raw)
-    wanted = comparisons if chosen is None else [chosen]
-    values = [adjusted.get(one.candidate.label) for one in wanted]
+    """Return the result of the paired tests with Holm's correction over the variants.
+
+    `chosen`: comparison of the best variant; None if the baseline is the best, which each variant must differ from. `no_gain`:
+    ratio by variant that is no gain (default: 1).
+    """
+    p_values = {}
+    for comparison in comparisons:
+        label, effect = comparison.candidate.label, comparison.row(figure).effect
+        p = None if effect is None else p_against(effect, (no_gain or {}).get(label, 1.0))
+        if comparison.tested and p is not None:
+            p_values[label] = p
+    adjusted = holm(p_values)
+    deciding = comparisons if chosen is None else [chosen]
+    values = [adjusted.get(comparison.candidate.label) for comparison in deciding]
     known = [p for p in values if p is not None]
     if len(known) < len(values):
         return "not tested"
@@ -235,16 +247,15 @@ def _certainty(
 
 
 def _needed(figure: Figure, comparisons: Sequence[Comparison], certainty: Certainty, no_gain: float = 1.0) -> str:
-    """Return the number of pairs of runs that a test needs, in words; empty if all comparisons are decided."""
+    """Format the number of pairs of runs that a test needs; empty if all comparisons are decided."""
     if certainty == "not tested":
-        pairs = min(len(one.pairs) for one in comparisons)
-        counted = f"{pairs} {'pair' if pairs == 1 else 'pairs'} of runs"
-        return f"{counted}: a test needs {PAIRS_WANTED} or more, each run on its own server start"
+        pairs = plural(min(len(comparison.pairs) for comparison in comparisons), "pair")
+        return f"{pairs} of runs: a test needs {RECOMMENDED_PAIRS} or more, each run on its own server start"
     if certainty != "not certain":
         return ""
-    counts: list[int | None] = [PAIRS_WANTED]
-    for one in comparisons:
-        effect = next(row for row in one.rows if row.figure.name == figure.name).effect
+    counts: list[int | None] = [RECOMMENDED_PAIRS]
+    for comparison in comparisons:
+        effect = comparison.row(figure).effect
         if effect is not None and effect.sd_log is not None:
             counts.append(pairs_needed(effect.ratio / no_gain - 1, effect.sd_log))
     known = [count for count in counts if count is not None]
@@ -252,135 +263,155 @@ def _needed(figure: Figure, comparisons: Sequence[Comparison], certainty: Certai
     return f"a difference of this size needs {most} pairs of runs"
 
 
-def _most_users(slo: Slo, standings: Sequence[Standing]) -> Advice:
+def _most_users(slo: LatencyLimits, variants: Sequence[VariantFigures]) -> AimResult:
     aim = f"most users, {slo.name}"
     figure = f"load with TTFT < {slo.ttft_ms:g} ms and TPOT < {slo.tpot_ms:g} ms at p95"
-    loads = [one.held[slo.name].load for one in standings]
-    best = _best(loads, lower=False)
+    maxima = [variant.max_load[slo.name] for variant in variants]
+    best = _best([maximum.load for maximum in maxima], lower=False)
     if best is None:
-        tried = any(one.held[slo.name].tried for one in standings)
-        why = "every tested load missed the SLO" if tried else "not measured: too few turns, or a load without a number"
-        return Advice(aim, None, figure, None, "", why=why)
-    top, chosen = standings[best].held[slo.name], standings[best]
-    equal = [one for one in standings if one.held[slo.name].load == top.load]
-    if len(equal) > 1 and not all(one.held[slo.name].broken_above for one in equal):
-        labels = ", ".join(one.side.label for one in equal)
-        why = f"not measured: {labels} all met the SLO at the highest tested load ({top.load:g} {top.unit}); test higher loads"
-        return Advice(aim, None, figure, top.load, top.unit, why=why)
-    why = "a higher load missed the SLO" if top.broken_above else "highest tested load, no upper bound"
-    advice = Advice(aim, None, figure, top.load, top.unit, why=why)
-    return _counted(advice, chosen, standings[0], standings[0].held[slo.name].load)
+        tested = any(maximum.tested for maximum in maxima)
+        remark = (
+            "every tested load missed the SLO" if tested else "not measured: too few turns, or a load without a number"
+        )
+        return AimResult(aim, None, figure, None, "", remark=remark)
+    top = maxima[best]
+    equal = [index for index, maximum in enumerate(maxima) if maximum.load == top.load]
+    if len(equal) > 1 and not all(maxima[index].missed_above for index in equal):
+        labels = ", ".join(variants[index].side.label for index in equal)
+        remark = f"not measured: {labels} all met the SLO at the highest tested load ({top.load:g} {top.unit}); test higher loads"
+        return AimResult(aim, None, figure, top.load, top.unit, remark=remark)
+    remark = "a higher load missed the SLO" if top.missed_above else "highest tested load, no upper bound"
+    result = AimResult(aim, None, figure, top.load, top.unit, remark=remark)
+    return _counted(result, variants[best], variants[0], maxima[0].load)
 
 
-def _counted(advice: Advice, chosen: Standing, base: Standing, before: float | None) -> Advice:
-    """Complete the advice on a figure that is counted, not sampled. `before`: its value on the baseline."""
-    advice = replace(advice, variant=chosen.side.label, certainty="counted")
+def _counted(result: AimResult, chosen: VariantFigures, base: VariantFigures, before: float | None) -> AimResult:
+    """Complete the result of a figure that is counted, not sampled. `before`: its value on the baseline."""
+    result = replace(result, variant=chosen.side.label, certainty="counted")
     if chosen is base:
-        return advice
-    change = advice.value / before - 1 if advice.value and before else None
-    return replace(advice, change=change, prices=_prices(chosen, base, ""))
+        return result
+    change = result.value / before - 1 if result.value and before else None
+    return replace(result, change=change, trade_offs=_trade_offs(chosen, base, ""))
 
 
-def _least(aim: str, figure: str, values: Sequence[float | None], standings: Sequence[Standing], unit: str) -> Advice:
+def _least(
+    aim: str, figure: str, values: Sequence[float | None], variants: Sequence[VariantFigures], unit: str
+) -> AimResult:
     """Return the variant with the lowest value of a counted figure."""
     best = _best(values, lower=True)
-    missing = [one.side.label for one, value in zip(standings, values, strict=True) if value is None]
-    if best is None or missing:
-        return Advice(aim, None, figure, None, unit, why=f"not measured on {', '.join(missing)}")
-    chosen = standings[best]
+    unmeasured = _unmeasured(values, variants)
+    if best is None or unmeasured:
+        return AimResult(aim, None, figure, None, unit, remark=unmeasured)
+    chosen = variants[best]
     if figure == "memory":
-        if len({one.memory_of for one in standings}) > 1:
-            why = "not comparable: memory of GPUs on some variants, of processes on others"
-            return Advice(aim, None, figure, None, unit, why=why)
+        if len({variant.memory_of for variant in variants}) > 1:
+            remark = "not comparable: memory of GPUs on some variants, of processes on others"
+            return AimResult(aim, None, figure, None, unit, remark=remark)
         figure = f"memory of {chosen.memory_of}"
-    why = "" if best else "it is the baseline"
-    return _counted(Advice(aim, None, figure, values[best], unit, why=why), chosen, standings[0], values[0])
+    remark = "" if best else "it is the baseline"
+    return _counted(AimResult(aim, None, figure, values[best], unit, remark=remark), chosen, variants[0], values[0])
 
 
-def _lowest_cost(standings: Sequence[Standing], comparisons: Sequence[Comparison]) -> Advice:
+def _lowest_cost(variants: Sequence[VariantFigures], comparisons: Sequence[Comparison]) -> AimResult:
     """Return the variant with the lowest cost: its interval is the inverse of the output's times the ratio of prices."""
-    advice = _least("lowest cost", "million output tokens", [one.cost for one in standings], standings, "")
-    chosen = next((one for one in comparisons if one.candidate.label == advice.variant), None)
-    prices = _price_ratios(standings)
-    if chosen is None or advice.change is None:
-        if advice.variant is None:
-            return advice
-        certainty = _certainty(THROUGHPUT, None, comparisons, prices)
-        return replace(
-            advice, certainty=certainty, why=_joined(advice.why, _needed(THROUGHPUT, comparisons, certainty))
-        )
-    effect = next(row for row in chosen.rows if row.figure.name == THROUGHPUT.name).effect
-    mine = prices.get(chosen.candidate.label)
-    if effect is None or effect.low is None or effect.high is None or mine is None:
-        return replace(
-            advice, certainty="not tested", why=_joined(advice.why, _needed(THROUGHPUT, [chosen], "not tested"))
-        )
-    low, high = mine / effect.high - 1, mine / effect.low - 1
-    certainty = _certainty(THROUGHPUT, chosen, comparisons, prices)
-    why = _joined(advice.why, _needed(THROUGHPUT, [chosen], certainty, mine))
-    return replace(advice, change=mine / effect.ratio - 1, low=low, high=high, certainty=certainty, why=why)
+    result = _least("lowest cost", "million output tokens", [variant.cost for variant in variants], variants, "")
+    if result.variant is None:
+        return result
+    chosen = next((comparison for comparison in comparisons if comparison.candidate.label == result.variant), None)
+    ratios = _price_ratios(variants)
+    if chosen is None or result.change is None:
+        certainty = _certainty(THROUGHPUT, None, comparisons, ratios)
+        remark = _joined(result.remark, _needed(THROUGHPUT, comparisons, certainty))
+        return replace(result, certainty=certainty, remark=remark)
+    effect, ratio = chosen.row(THROUGHPUT).effect, ratios.get(chosen.candidate.label)
+    if effect is None or effect.low is None or effect.high is None or ratio is None:
+        remark = _joined(result.remark, _needed(THROUGHPUT, [chosen], "not tested"))
+        return replace(result, certainty="not tested", remark=remark)
+    certainty = _certainty(THROUGHPUT, chosen, comparisons, ratios)
+    return replace(
+        result,
+        change=ratio / effect.ratio - 1,
+        low=ratio / effect.high - 1,
+        high=ratio / effect.low - 1,
+        certainty=certainty,
+        remark=_joined(result.remark, _needed(THROUGHPUT, [chosen], certainty, ratio)),
+    )
 
 
-def _price_ratios(standings: Sequence[Standing]) -> dict[str, float]:
-    """Return the price of an hour of each variant against the baseline's: cost times output, if both are known."""
+def _price_ratios(variants: Sequence[VariantFigures]) -> dict[str, float]:
+    """Return the price of an hour of each variant over the baseline's: cost times output, if both are known."""
     hours = {
-        one.side.label: one.cost * output
-        for one in standings
-        if one.cost is not None and (output := one.values[THROUGHPUT.name]) is not None
+        variant.side.label: variant.cost * output
+        for variant in variants
+        if variant.cost is not None and (output := variant.values[THROUGHPUT.name]) is not None
     }
-    base = hours.get(standings[0].side.label)
+    base = hours.get(variants[0].side.label)
     return {label: hour / base for label, hour in hours.items()} if base else {}
 
 
-def _balanced(standings: Sequence[Standing], comparisons: Sequence[Comparison]) -> Advice:
-    """Return the variant with the least geometric mean of the ratios to the baseline, over axes that are known of all variants.
+def _balanced(variants: Sequence[VariantFigures], comparisons: Sequence[Comparison]) -> AimResult:
+    """Return the variant with the lowest geometric mean of the ratios to the baseline, over axes known on all variants.
 
-    It has no test of its own: it is counted if an axis shows a difference, by its test or in memory, which is not sampled.
+    The mean has no test of its own: the result is "counted" if an axis shows a difference, by its test or in memory, which is
+    not sampled.
     """
-    axes: dict[str, list[float]] = {}
-    for axis in AXES:
-        values = [one.values[axis.name] for one in standings]
-        known = [value for value in values if value]
-        if len(known) == len(values):
-            axes[axis.title] = [value if axis.better == "lower" else 1 / value for value in known]
-    alike = len({one.memory_of for one in standings}) == 1
-    for name, counted in (("memory", [one.memory_mb for one in standings]), ("cost", [one.cost for one in standings])):
-        known = [value for value in counted if value]
-        if len(known) == len(counted) and (alike or name != "memory"):
-            axes[name] = known
+    axes = _known_axes(variants)
     if not axes:
-        return Advice("balanced", None, "all axes", None, "", why="not measured on any axis")
+        return AimResult("balanced", None, "all axes", None, "", remark="not measured on any axis")
     scores = [
-        exp(sum(log(values[at] / values[0]) for values in axes.values()) / len(axes)) for at in range(len(standings))
+        exp(sum(log(values[index] / values[0]) for values in axes.values()) / len(axes))
+        for index in range(len(variants))
     ]
     best = scores.index(min(scores))
-    chosen = standings[best]
-    why = f"geometric mean over {', '.join(axes)}, relative to the baseline; lower is better" + (
-        "; it is the baseline" if not best else ""
-    )
-    prices = _prices(chosen, standings[0], "") if best else ()
-    change = scores[best] - 1 if best else None
-    compared = [one for one in comparisons if not best or one.candidate is chosen.side]
-    answers = [_certainty(axis, one, comparisons) for axis in AXES for one in compared]
+    chosen = variants[best]
+    remark = f"geometric mean over {', '.join(axes)}, relative to the baseline; lower is better"
+    if not best:
+        remark += "; it is the baseline"
+    compared = [comparison for comparison in comparisons if not best or comparison.candidate is chosen.side]
+    answers = [_certainty(axis, comparison, comparisons) for axis in AXES for comparison in compared]
     certainty: Certainty = "counted"
     if compared and "certain" not in answers and len(set(axes.get("memory", ()))) < 2:
         certainty = "not certain" if "not certain" in answers else "not tested"
-        why = f"{why}; no significant difference on any axis"
-    return Advice(
-        "balanced", chosen.side.label, "all axes", scores[best], "", change, certainty=certainty, prices=prices, why=why
+        remark += "; no significant difference on any axis"
+    return AimResult(
+        "balanced",
+        chosen.side.label,
+        "all axes",
+        scores[best],
+        "",
+        scores[best] - 1 if best else None,
+        certainty=certainty,
+        trade_offs=_trade_offs(chosen, variants[0], "") if best else (),
+        remark=remark,
     )
 
 
-def _prices(chosen: Standing, base: Standing, aim: str) -> tuple[tuple[str, float], ...]:
+def _known_axes(variants: Sequence[VariantFigures]) -> dict[str, list[float]]:
+    """Return the values of all variants by axis, lower is better; without axes that are unknown or 0 on a variant."""
+    columns: dict[str, tuple[Sequence[float | None], bool]] = {
+        axis.title: ([variant.values[axis.name] for variant in variants], axis.better == "lower") for axis in AXES
+    }
+    if len({variant.memory_of for variant in variants}) == 1:
+        columns["memory"] = [variant.memory_mb for variant in variants], True
+    columns["cost"] = [variant.cost for variant in variants], True
+    axes = {}
+    for name, (values, lower) in columns.items():
+        known = [value if lower else 1 / value for value in values if value]
+        if len(known) == len(values):
+            axes[name] = known
+    return axes
+
+
+def _trade_offs(chosen: VariantFigures, base: VariantFigures, aim: str) -> tuple[tuple[str, float], ...]:
     """Return the axes on which the variant's mean is worse than the baseline's by 1 % or more."""
     changes = []
     for axis in AXES:
         now, before = chosen.values[axis.name], base.values[axis.name]
         if axis.name != aim and now is not None and before:
             changes.append((axis.title, now / before - 1, axis.better == "lower"))
-    alike = chosen.memory_of == base.memory_of
+    same_kind = chosen.memory_of == base.memory_of
     for name, now, before in (
-        ("memory", chosen.memory_mb if alike else None, base.memory_mb),
+        ("memory", chosen.memory_mb if same_kind else None, base.memory_mb),
         ("cost", chosen.cost, base.cost),
         ("GPUs", chosen.gpus, base.gpus),
     ):
@@ -394,89 +425,17 @@ def _best(values: Sequence[float | None], lower: bool) -> int | None:
     return min(known)[1] if known else None
 
 
-def _front(standings: Sequence[Standing]) -> tuple[str, ...]:
-    """Return the Pareto front: no other variant is at least as good on all axes and better on one. Unmeasured ones are left out."""
+def _front(variants: Sequence[VariantFigures]) -> tuple[str, ...]:
+    """Return the Pareto front: no other variant is as good on all axes and better on one. Without unmeasured variants."""
     known: list[tuple[str, list[float]]] = []
-    for one in standings:
-        values = [(one.values[axis.name], axis.better) for axis in AXES]
-        costs_of = [value if better == "lower" else -value for value, better in values if value is not None]
-        if len(costs_of) == len(AXES):
-            known.append((one.side.label, costs_of))
-    return tuple(label for label, mine in known if not any(_beats(other, mine) for _, other in known))
+    for variant in variants:
+        values = [(variant.values[axis.name], axis.better) for axis in AXES]
+        penalties = [value if better == "lower" else -value for value, better in values if value is not None]
+        if len(penalties) == len(AXES):
+            known.append((variant.side.label, penalties))
+    return tuple(label for label, own in known if not any(_dominates(other, own) for _, other in known))
 
 
-def _beats(other: Sequence[float], mine: Sequence[float]) -> bool:
-    pairs = list(zip(other, mine, strict=True))
+def _dominates(first: Sequence[float], second: Sequence[float]) -> bool:
+    pairs = list(zip(first, second, strict=True))
     return all(a <= b for a, b in pairs) and any(a < b for a, b in pairs)
-
-
-@dataclass(frozen=True, slots=True)
-class Searched:
-    """Search of one variant. `question`: SLO, scenario, digest, unit; `holds`, `breaks`: loads that meet and miss the SLO."""
-
-    label: str
-    question: tuple[str, str, str, str]
-    holds: float | None
-    breaks: float | None
-    estimate: float | None
-    text: str
-
-
-def read_search(argument: str) -> Searched:
-    """Read the search of `[NAME=]FOLDER`; UsageError if there is none or it has no answer."""
-    label, sign, rest = argument.partition("=")
-    path = Path(rest) if sign and not Path(argument).exists() else Path(argument)
-    if not (path / rundir.SEARCH).is_file():
-        raise UsageError(f"--search {argument}: contains no {rundir.SEARCH}; name a folder of inferload search")
-    document = rundir.read_json(path / rundir.SEARCH)
-    try:
-        answer, scenario = document["answer"], document["scenario"]
-        holds, breaks, estimate = (
-            None if answer[key] is None else float(answer[key]) for key in ("holds", "breaks", "estimate")
-        )
-        question = (document["slo"], scenario["name"], scenario.get("digest") or "", document["unit"])
-        name = label if path != Path(argument) else path.name
-        return Searched(name, question, holds, breaks, estimate, str(answer["text"]))
-    except (KeyError, TypeError, ValueError) as error:
-        raise UsageError(
-            f"--search {argument}: {rundir.SEARCH} cannot be used ({error}); is it complete, and not a sweep of --rates?"
-        ) from error
-
-
-def with_searches(recommended: Recommendation, searches: Sequence[Searched]) -> Recommendation:
-    """Add an aim for each searched question; UsageError for a search of no variant, or two of one."""
-    labels = [one.side.label for one in recommended.standings]
-    for one in searches:
-        if one.label not in labels:
-            raise UsageError(f"--search {one.label}=...: no such variant; name one of {', '.join(labels)} before the =")
-        if [other.label for other in searches].count(one.label) > 1:
-            raise UsageError(f"--search {one.label}=...: given twice; one search for each variant")
-    more = [
-        _of_searches([one for one in searches if one.question == question], recommended.baseline.label)
-        for question in dict.fromkeys(one.question for one in searches)
-    ]
-    return replace(recommended, advice=(*recommended.advice, *more))
-
-
-def _of_searches(searches: Sequence[Searched], baseline: str) -> Advice:
-    """Return the variant with the highest load that meets the SLO."""
-    slo, scenario, _, unit = searches[0].question
-    aim, figure = f"most users, searched with {scenario}", f"load that meets {slo}"
-    texts = "; ".join(f"{one.label}: {one.text}" for one in searches)
-    known = [one for one in searches if one.holds is not None]
-    if not known:
-        return Advice(aim, None, figure, None, unit, why=f"not measured: no load met it with certainty ({texts})")
-    best = max(known, key=lambda one: one.holds or 0.0)
-    others = [one for one in searches if one is not best]
-    why = "the only searched variant"
-    if others:
-        sure = all(one.breaks is not None and one.breaks <= (best.holds or 0.0) for one in others)
-        why = "all other variants miss it at this load" if sure else "not certain: the bounds of the searches overlap"
-    if best.breaks is not None:
-        why += f"; missed at {number(best.breaks)}"
-    base = next((one for one in others if one.label == baseline), None)
-    change = best.estimate / base.estimate - 1 if base and best.estimate and base.estimate else None
-    if base and base.breaks and base.holds and best.holds and best.breaks:
-        low, high = best.holds / base.breaks - 1, best.breaks / base.holds - 1
-        why += f"; bounds of the gain: {low:+.1%} to {high:+.1%}"
-    return Advice(aim, best.label, figure, best.holds, unit, change, certainty="counted", why=f"{why} ({texts})")

@@ -9,7 +9,8 @@ from inferload.numbers import number
 from inferload.text_table import align, piped
 
 from .page import Part, html
-from .recommend import THROUGHPUT, TPOT, TTFT, Advice, Recommendation
+from .recommend import THROUGHPUT, TPOT, TTFT, AimResult, Recommendation, VariantFigures
+from .sides import Side
 from .tables import matrix
 
 TITLE = "Best variant for each aim"
@@ -17,64 +18,69 @@ NOT_MEASURED = "not measured"
 NO_DIFFERENCE = "no significant difference"
 _NOT_VALID = "NO VALID MEASUREMENT"
 DECISIONS = ("aim", "variant", "measured", "gain", "trade-offs", "remarks")
-STANDINGS = (
+VARIANT_COLUMNS = (
     *("variant", "runs", "TTFT, median, ms", "TPOT, ms", "output, tok/s"),
     *("tok/s per user", "tok/s per GPU", "memory, MB", "cost"),
 )
 
 
-def decision(advice: Advice) -> tuple[str, ...]:
+def decision(result: AimResult) -> tuple[str, ...]:
     """Return the cells of DECISIONS of one aim."""
     certainty = {"not certain": "not significant", "not tested": "not tested"}
-    remarks = "; ".join(filter(None, (certainty.get(advice.certainty, ""), advice.why)))
-    least = "at least " if advice.variant is None else ""
+    remarks = "; ".join(filter(None, (certainty.get(result.certainty, ""), result.remark)))
+    least = "at least " if result.variant is None else ""
     measured = NOT_MEASURED
-    if advice.value is not None:
-        measured = f"{advice.figure}: {least}{number(advice.value)} {advice.unit}".strip()
-    if advice.undecided:
-        return (advice.aim, NO_DIFFERENCE, f"best value: {advice.variant}, {measured}", _gain(advice), "", remarks)
-    price = ", ".join(f"{name} {change:+.1%}" for name, change in advice.prices)
-    if not price and advice.change is not None:
-        price = "none"
-    return (advice.aim, advice.variant or NOT_MEASURED, measured, _gain(advice), price, remarks)
+    if result.value is not None:
+        measured = f"{result.figure}: {least}{number(result.value)} {result.unit}".strip()
+    if result.undecided:
+        return (result.aim, NO_DIFFERENCE, f"best value: {result.variant}, {measured}", _gain(result), "", remarks)
+    trade_offs = ", ".join(f"{name} {change:+.1%}" for name, change in result.trade_offs)
+    if not trade_offs and result.change is not None:
+        trade_offs = "none"
+    return (result.aim, result.variant or NOT_MEASURED, measured, _gain(result), trade_offs, remarks)
 
 
-def _gain(advice: Advice) -> str:
-    if advice.change is None:
+def _gain(result: AimResult) -> str:
+    if result.change is None:
         return ""
     interval = (
-        "" if advice.low is None or advice.high is None else f" (95 % CI {advice.low:+.1%} to {advice.high:+.1%})"
+        "" if result.low is None or result.high is None else f" (95 % CI {result.low:+.1%} to {result.high:+.1%})"
     )
-    return f"{advice.change:+.1%}{interval}"
+    return f"{result.change:+.1%}{interval}"
 
 
 def details(row: Sequence[str]) -> list[str]:
     """Return the cells after the variant as a list of phrases, without empty ones."""
-    _, variant, measured, gain, price, remarks = row
-    phrases = ["" if variant == NOT_MEASURED else measured, gain, f"trade-offs: {price}" if price else "", remarks]
+    _, variant, measured, gain, trade_offs, remarks = row
+    phrases = ["" if variant == NOT_MEASURED else measured, gain]
+    phrases += [f"trade-offs: {trade_offs}" if trade_offs else "", remarks]
     return [phrase for phrase in phrases if phrase and phrase != NOT_MEASURED]
 
 
-def standings(recommended: Recommendation) -> list[tuple[str, ...]]:
-    """Return the figures of all variants, below STANDINGS."""
-    rows: list[tuple[str, ...]] = [STANDINGS]
-    for one in recommended.standings:
-        values = [one.values[TTFT.name], one.values[TPOT.name], one.values[THROUGHPUT.name]]
-        values += [one.tok_per_s_per_user, one.tok_per_s_per_gpu, one.memory_mb, one.cost]
+def variant_rows(recommendation: Recommendation) -> list[tuple[str, ...]]:
+    """Return the figures of all variants, below VARIANT_COLUMNS."""
+    rows: list[tuple[str, ...]] = [VARIANT_COLUMNS]
+    for variant in recommendation.variants:
+        values = [variant.values[axis.name] for axis in (TTFT, TPOT, THROUGHPUT)]
+        values += [variant.tok_per_s_per_user, variant.tok_per_s_per_gpu, variant.memory_mb, variant.cost]
         cells = [NOT_MEASURED if value is None else number(value) for value in values]
-        rows.append((one.side.heading, str(len(one.side.runs)), *cells))
+        rows.append((variant.side.heading, str(len(variant.side.runs)), *cells))
     return rows
 
 
-def notes(recommended: Recommendation) -> list[str]:
+def notes(recommendation: Recommendation) -> list[str]:
     """Return remarks on the whole recommendation."""
-    base = recommended.baseline
-    front = ", ".join(recommended.front) or NOT_MEASURED
+    base = recommendation.baseline
+    front = ", ".join(recommendation.front) or NOT_MEASURED
     lines = [f"Pareto front of TTFT, TPOT and output (means, not tested): {front}."]
-    lines += [f"Left out, not comparable with {base.label}: {line}." for line in recommended.refusals]
-    lines += [f"{one.candidate.label}: {one.conditional}." for one in recommended.comparisons if one.conditional]
-    lines += [f"{line}." for line in _validity(recommended)]
-    if len(recommended.standings) < 2:
+    lines += [f"Left out, not comparable with {base.label}: {line}." for line in recommendation.refusals]
+    lines += [
+        f"{comparison.candidate.label}: {comparison.conditional}."
+        for comparison in recommendation.comparisons
+        if comparison.conditional
+    ]
+    lines += [f"{line}." for line in _validity(recommendation)]
+    if len(recommendation.variants) < 2:
         lines.append("Only one variant: name others besides the baseline.")
     if "simulator" in str(base.runs[0].server.get("engine") or ""):
         lines.append("The server was the embedded simulator: its latencies and memory are not those of a model.")
@@ -85,99 +91,102 @@ def notes(recommended: Recommendation) -> list[str]:
     return lines
 
 
-def _validity(recommended: Recommendation) -> list[str]:
+def _validity(recommendation: Recommendation) -> list[str]:
     """Return remarks on the validity of the runs."""
-    lines = dict.fromkeys(line for one in recommended.comparisons for line in one.differences.warnings)
-    for one in recommended.standings:
-        invalid = [run.label for run in one.side.runs if run.level == "invalid"]
-        if len(invalid) == len(one.side.runs):
-            lines[f"{one.side.label}: {_NOT_VALID}, the figures do not describe the server"] = None
+    lines = dict.fromkeys(line for comparison in recommendation.comparisons for line in comparison.differences.warnings)
+    for side in _sides(recommendation):
+        invalid = [run.label for run in side.runs if run.level == "invalid"]
+        if len(invalid) == len(side.runs):
+            lines[f"{side.label}: {_NOT_VALID}, the figures do not describe the server"] = None
         elif invalid:
-            lines[f"{one.side.label}: left out with their pairs, measurement not valid: {', '.join(invalid)}"] = None
+            lines[f"{side.label}: left out with their pairs, measurement not valid: {', '.join(invalid)}"] = None
     return list(lines)
 
 
-def text(recommended: Recommendation) -> str:
+def _sides(recommendation: Recommendation) -> tuple[Side, ...]:
+    return tuple(variant.side for variant in recommendation.variants)
+
+
+def text(recommendation: Recommendation) -> str:
     """Return the recommendation for a terminal."""
-    lines = [f"{recommended.scenario}: {TITLE.lower()}, against {recommended.baseline.label}"]
-    lines += [*(f"  {line}" for line in _validity(recommended) if _NOT_VALID in line), ""]
-    for row in map(decision, recommended.advice):
+    lines = [f"{recommendation.scenario}: {TITLE.lower()}, against {recommendation.baseline.label}"]
+    lines += [*(f"  {line}" for line in _validity(recommendation) if _NOT_VALID in line), ""]
+    for row in map(decision, recommendation.aims):
         lines += [f"  {row[0]}: {row[1]}", *(f"      {phrase}" for phrase in details(row))]
-    tables = (standings(recommended), matrix([one.side for one in recommended.standings]))
-    lines += ["", align(tables[0], "l" + "r" * (len(STANDINGS) - 1)), "", align(tables[1], "lll" + "r" * 5), ""]
-    return "\n".join([*lines, *notes(recommended)]) + "\n"
+    tables = (variant_rows(recommendation), matrix(_sides(recommendation)))
+    lines += ["", align(tables[0], "l" + "r" * (len(VARIANT_COLUMNS) - 1)), "", align(tables[1], "lll" + "r" * 5), ""]
+    return "\n".join([*lines, *notes(recommendation)]) + "\n"
 
 
-def markdown(recommended: Recommendation) -> str:
+def markdown(recommendation: Recommendation) -> str:
     """Return the recommendation as Markdown."""
     parts = [
-        f"## {plain(recommended.scenario)}: {TITLE.lower()}",
-        piped([DECISIONS, *map(decision, recommended.advice)], right=False),
-        "\n".join(f"* {plain(line)}" for line in notes(recommended)),
-        piped(standings(recommended)),
-        piped(matrix([one.side for one in recommended.standings])),
+        f"## {plain(recommendation.scenario)}: {TITLE.lower()}",
+        piped([DECISIONS, *map(decision, recommendation.aims)], right=False),
+        "\n".join(f"* {plain(line)}" for line in notes(recommendation)),
+        piped(variant_rows(recommendation)),
+        piped(matrix(_sides(recommendation))),
     ]
     return "\n\n".join(parts) + "\n"
 
 
-def section(recommended: Recommendation) -> dict[str, Any]:
+def section(recommendation: Recommendation) -> dict[str, Any]:
     """Return the recommendation for the template of the page. `certain`: significant in a test."""
     rows = [
-        {"aim": row[0], "variant": row[1], "certain": advice.certainty == "certain", "details": details(row)}
-        for advice, row in ((advice, decision(advice)) for advice in recommended.advice)
+        {"aim": row[0], "variant": row[1], "certain": result.certainty == "certain", "details": details(row)}
+        for result, row in ((result, decision(result)) for result in recommendation.aims)
     ]
-    return {"title": TITLE, "rows": rows, "notes": notes(recommended)}
+    return {"title": TITLE, "rows": rows, "notes": notes(recommendation)}
 
 
-def page(all_recommended: Sequence[Recommendation]) -> str:
+def page(recommendations: Sequence[Recommendation]) -> str:
     """Return recommendation.html: a page of comparisons with the recommendations."""
-    parts = [
-        Part(one.scenario, tuple(standing.side for standing in one.standings), recommendation=section(one))
-        for one in all_recommended
-    ]
+    parts = [Part(entry.scenario, _sides(entry), recommendation=section(entry)) for entry in recommendations]
     return html(TITLE, TITLE, parts)
 
 
-def json_text(all_recommended: Sequence[Recommendation]) -> str:
+def json_text(recommendations: Sequence[Recommendation]) -> str:
     """Return recommendation.json; null: not measured."""
-    document = {"format": 1, "scenarios": [_document(one) for one in all_recommended]}
+    document = {"format": 1, "scenarios": [_document(entry) for entry in recommendations]}
     return json.dumps(document, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
 
 
-def _document(recommended: Recommendation) -> dict[str, Any]:
+def _document(recommendation: Recommendation) -> dict[str, Any]:
     return {
-        "scenario": recommended.scenario,
-        "baseline": recommended.baseline.label,
-        "decisions": [
-            {
-                "aim": one.aim,
-                "variant": None if one.undecided else one.variant,
-                "best_value": one.variant,
-                **{name: getattr(one, name) for name in ("figure", "value", "unit", "change", "low", "high")},
-                "certainty": one.certainty,
-                "price": dict(one.prices),
-                "why": one.why or None,
-            }
-            for one in recommended.advice
-        ],
-        "variants": [
-            {
-                "variant": one.side.label,
-                "runs": len(one.side.runs),
-                **one.values,
-                "tok_per_s_per_user": one.tok_per_s_per_user,
-                "tok_per_s_per_gpu": one.tok_per_s_per_gpu,
-                "gpus": one.gpus,
-                "memory_mb": one.memory_mb,
-                "memory_of": one.memory_of if one.memory_mb is not None else None,
-                "cost_per_million_output_tokens": one.cost,
-                "held": {
-                    name: {"load": held.load, "unit": held.unit, "broken_above": held.broken_above}
-                    for name, held in one.held.items()
-                },
-            }
-            for one in recommended.standings
-        ],
-        "front": list(recommended.front),
-        "left_out": list(recommended.refusals),
+        "scenario": recommendation.scenario,
+        "baseline": recommendation.baseline.label,
+        "decisions": [_decision_document(result) for result in recommendation.aims],
+        "variants": [_variant_document(variant) for variant in recommendation.variants],
+        "front": list(recommendation.front),
+        "left_out": list(recommendation.refusals),
+    }
+
+
+def _decision_document(result: AimResult) -> dict[str, Any]:
+    return {
+        "aim": result.aim,
+        "variant": None if result.undecided else result.variant,
+        "best_value": result.variant,
+        **{name: getattr(result, name) for name in ("figure", "value", "unit", "change", "low", "high")},
+        "certainty": result.certainty,
+        "price": dict(result.trade_offs),
+        "why": result.remark or None,
+    }
+
+
+def _variant_document(variant: VariantFigures) -> dict[str, Any]:
+    return {
+        "variant": variant.side.label,
+        "runs": len(variant.side.runs),
+        **variant.values,
+        "tok_per_s_per_user": variant.tok_per_s_per_user,
+        "tok_per_s_per_gpu": variant.tok_per_s_per_gpu,
+        "gpus": variant.gpus,
+        "memory_mb": variant.memory_mb,
+        "memory_of": variant.memory_of if variant.memory_mb is not None else None,
+        "cost_per_million_output_tokens": variant.cost,
+        "held": {
+            name: {"load": maximum.load, "unit": maximum.unit, "broken_above": maximum.missed_above}
+            for name, maximum in variant.max_load.items()
+        },
     }

@@ -1,20 +1,21 @@
-"""A side of a comparison: runs of one configuration, from run directories or result files of other clients."""
+"""Sides of a comparison: runs of a configuration, from run directories or result files of other clients."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from inferload import rundir
+from inferload.bottleneck.evidence import server_option
 from inferload.errors import UsageError
 from inferload.results import prices
 from inferload.results.cost import UNPRICED, Prices
-from inferload.scenario.files.yaml_text import data_of
 from inferload.scrapes_file import read_scrapes
 from inferload.server_metrics.metric_names import PROCESS_START
 
 from ..data.figures import ALL, steady_value_of, value_of
+from ..data.manifest import arrivals_of, scenario_of, slo_of
 from ..interop import imported
 
 NAMES = tuple(figure.name for figure in ALL)
@@ -22,8 +23,8 @@ _ONLY = "workload.only"
 
 
 @dataclass(frozen=True, slots=True)
-class Served:
-    """Deployment of the server from the manifest; None: unknown. Memory in MB: of all GPUs, and of the processes."""
+class Deployment:
+    """Server deployment, from the manifest; None: unknown. Memory: of all GPUs, and of the server processes."""
 
     gpus: int | None = None
     gpu_memory_mb: float | None = None
@@ -33,7 +34,7 @@ class Served:
 
 
 @dataclass(frozen=True, slots=True)
-class Level:
+class LoadFigures:
     """Figures at one load, by gate name; None if samples are too few."""
 
     load: float
@@ -43,7 +44,7 @@ class Level:
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """Figures and settings of a run. `asks`: settings that must be equal on both sides; `server`: settings that may differ.
+    """Figures and settings of a run. `settings`: must be equal on both sides; `server`: may differ.
 
     `seed`: of the schedule; None: unknown, paired by order. `start`: identity of the server start.
     """
@@ -55,9 +56,9 @@ class Run:
     start: str | None = None
     level: str = "not judged"  # valid | suspect | invalid | not judged (other clients)
     reasons: tuple[str, ...] = ()
-    asks: Mapping[str, Any] = field(default_factory=dict)
+    settings: Mapping[str, Any] = field(default_factory=dict)
     server: Mapping[str, Any] = field(default_factory=dict)
-    slo: Mapping[str, Any] = field(default_factory=dict)  # limits by measure
+    slo: Mapping[str, float] = field(default_factory=dict)  # limits by measure
     output_tokens: float | None = None  # mean over successful turns
     input_tokens: float | None = None
     cached_tokens: float | None = None  # mean over successful turns
@@ -68,9 +69,9 @@ class Run:
     lasted_s: float | None = None  # from started_at to the end of the drain
     notes: tuple[str, ...] = ()
     scenario: str = ""
-    counted: tuple[int, int] | None = None  # successful turns, sent turns
-    served: Served = Served()
-    levels: tuple[Level, ...] = ()  # the run, or each step of its load
+    ok_and_sent: tuple[int, int] | None = None  # successful turns, sent turns
+    deployment: Deployment = Deployment()
+    loads: tuple[LoadFigures, ...] = ()  # the run, or each step of its load
 
     def value(self, name: str) -> float | None:
         """Return a figure by name; None if unknown."""
@@ -87,24 +88,34 @@ class Side:
 
     @property
     def heading(self) -> str:
-        """The label, marked if none of the runs is valid."""
+        """Label, marked if all runs are invalid."""
         return f"{self.label} (not valid)" if all(run.level == "invalid" for run in self.runs) else self.label
 
+    @property
+    def counted(self) -> Sequence[Run]:
+        """Runs of the means: the valid and suspect ones, or all if all are invalid."""
+        return [run for run in self.runs if run.level != "invalid"] or self.runs
+
     def mean(self, name: str) -> float | None:
-        """Mean over the valid runs, or all if none is valid; None if a run has no value."""
-        counted = [run for run in self.runs if run.level != "invalid"] or self.runs
-        values = [run.value(name) for run in counted]
-        known = [value for value in values if value is not None]
-        return sum(known) / len(known) if known and len(known) == len(values) else None
+        """Return the mean over the counted runs; None if a run has no value."""
+        return complete_mean([run.value(name) for run in self.counted])
+
+
+def complete_mean(values: Sequence[float | None]) -> float | None:
+    """Return the mean; None for no values, or if a value is None."""
+    known = [value for value in values if value is not None]
+    return sum(known) / len(known) if known and len(known) == len(values) else None
 
 
 def priced(side: Side, overrides: Prices) -> Side:
     """Return the side with prices that override those of its runs."""
-    return replace(side, runs=tuple(replace(run, prices=_paid(overrides.over(run.prices), run)) for run in side.runs))
+    return replace(
+        side, runs=tuple(replace(run, prices=_with_gpus(overrides.over(run.prices), run)) for run in side.runs)
+    )
 
 
-def _paid(prices_of: Prices, run: Run) -> Prices:
-    """Count a server without GPUs as one if it has a price."""
+def _with_gpus(prices_of: Prices, run: Run) -> Prices:
+    """Count a priced server without GPUs as a single GPU."""
     hardware = (run.server.get("variant") or {}).get("hardware") or {}
     on_cpu = prices_of.gpu_hour is not None and hardware.get("gpus") == 0
     return prices_of.over(Prices(gpus=1)) if on_cpu else prices_of
@@ -126,14 +137,14 @@ def _of_class(run: Run, name: str, names: tuple[str, ...]) -> Run:
     return replace(
         run,
         figures={figure: value_of(figure, summary) for figure in names},
-        asks={key: value for key, value in run.asks.items() if key != _ONLY},
-        server={**run.server, "only class": run.asks.get(_ONLY)},
+        settings={key: value for key, value in run.settings.items() if key != _ONLY},
+        server={**run.server, "only class": run.settings.get(_ONLY)},
         output_tokens=None,
         input_tokens=None,
         cached_tokens=None,
         prices=UNPRICED,
-        counted=(summary["turns"]["ok"], summary["turns"]["sent"]),
-        levels=(),
+        ok_and_sent=(summary["turns"]["ok"], summary["turns"]["sent"]),
+        loads=(),
     )
 
 
@@ -141,14 +152,14 @@ def read_side(path: Path, label: str | None = None, names: tuple[str, ...] = NAM
     """Read a run directory, a folder of run directories, or a result file of another client; UsageError if none of these."""
     cut_off: list[str] = []
     if path.is_file():
-        runs = [_foreign(path)]
+        runs = [_read_imported(path)]
     elif (path / rundir.MANIFEST).is_file():
         runs = [read_run(path, names)]
     else:
         folders = [folder for folder in sorted(path.glob("[!.]*")) if (folder / rundir.MANIFEST).is_file()]
         cut_off = [folder.name for folder in folders if not (folder / rundir.SUMMARY).is_file()]
         runs = [read_run(folder, names) for folder in folders if folder.name not in cut_off]
-        runs += [_foreign(file) for file in sorted(path.glob("*.json"))]
+        runs += [_read_imported(file) for file in sorted(path.glob("*.json"))]
     if not runs:
         problem = "no run directory, and contains none" if path.is_dir() else "no such file or directory"
         raise UsageError(f"{path}: {problem}; name a run directory, a folder of them, or another client's result file")
@@ -177,8 +188,8 @@ def read_run(path: Path, names: tuple[str, ...] = NAMES) -> Run:
             for reason in verdict.get("reasons") or ()
             if reason.get("phase") in (None, "measure")  # other phases do not affect the verdict
         ),
-        asks=_asks(scenario.get("text")),
-        slo=_slo(scenario.get("text")),
+        settings=_settings(manifest),
+        slo=slo_of(manifest),
         server={
             "model": manifest.get("model"),
             "engine": manifest.get("engine"),
@@ -195,9 +206,9 @@ def read_run(path: Path, names: tuple[str, ...] = NAMES) -> Run:
         started_at=str(manifest.get("started_at") or ""),
         lasted_s=_lasted_s(manifest),
         scenario=str(scenario.get("name") or ""),
-        counted=(turns["ok"], turns["sent"]) if {"ok", "sent"} <= turns.keys() else None,
-        served=served(manifest.get("variant") or {}),
-        levels=_levels(scenario.get("text"), summary),
+        ok_and_sent=(turns["ok"], turns["sent"]) if {"ok", "sent"} <= turns.keys() else None,
+        deployment=deployment(manifest.get("variant") or {}),
+        loads=_loads(manifest, summary),
     )
 
 
@@ -210,30 +221,21 @@ def _lasted_s(manifest: Mapping[str, Any]) -> float | None:
     return float(max(ends_ns) - start_ns) / 1e9
 
 
-def served(variant: Mapping[str, Any]) -> Served:
-    """Deployment from the `variant` block of run.json."""
-    argv = [str(word) for word in variant.get("argv") or ()]
+def deployment(variant: Mapping[str, Any]) -> Deployment:
+    """Read the deployment from the `variant` block of run.json."""
     on_gpus = variant.get("gpu_memory_mb")
     simulated = variant.get("engine") == "simulator"  # its process memory is not that of a model
-    parallel = _flag(argv, "--tensor-parallel-size") or ("1" if argv else "")
-    return Served(
+    parallel = server_option(variant, "--tensor-parallel-size") or ("1" if variant.get("argv") else "")
+    return Deployment(
         gpus=(variant.get("hardware") or {}).get("gpus") or None,
         gpu_memory_mb=float(sum(on_gpus.values())) if isinstance(on_gpus, Mapping) and on_gpus else None,
         memory_mb=None if simulated else variant.get("memory_mb"),
         tensor_parallel=int(parallel) if parallel.isdecimal() else None,
-        quantization=(_flag(argv, "--quantization") or "none") if argv else None,
+        quantization=(server_option(variant, "--quantization") or "none") if variant.get("argv") else None,
     )
 
 
-def _flag(argv: list[str], flag: str) -> str | None:
-    for index, word in enumerate(argv):
-        name, sign, value = word.partition("=")
-        if name == flag:
-            return value if sign else argv[index + 1] if index + 1 < len(argv) else None
-    return None
-
-
-_LEVEL_FIGURES = (
+_LOAD_FIGURES = (
     *(f"{q}({measure})" for measure in ("ttft_ms", "tpot_ms") for q in ("mean", "p50", "p90", "p95", "p99")),
     *(f"{q}(itl_ms)" for q in ("p50", "p95")),
     "mean(e2e_ms)",
@@ -243,18 +245,13 @@ _LEVEL_FIGURES = (
 )
 
 
-def _levels(text: str | None, summary: Mapping[str, Any]) -> tuple[Level, ...]:
-    """Levels of a run, or of its steps; empty for a load without a single number."""
+def _loads(manifest: Mapping[str, Any], summary: Mapping[str, Any]) -> tuple[LoadFigures, ...]:
+    """Figures at the load of a run, or of each of its steps; empty for a load without a single number."""
     steps = summary.get("steps") or []
-    if steps:
-        loads = [(step, *_load_of(step)) for step in steps]
-    else:
-        data = data_of(text)
-        arrivals = (data.get("arrivals") if isinstance(data, dict) else None) or {}
-        loads = [(summary, *_load_of(arrivals))]
+    blocks = [(step, *_load_of(step)) for step in steps] or [(summary, *_load_of(arrivals_of(manifest)))]
     return tuple(
-        Level(load, unit, {name: steady_value_of(name, {"client": {}, **block}) for name in _LEVEL_FIGURES})
-        for block, load, unit in loads
+        LoadFigures(load, unit, {name: steady_value_of(name, {"client": {}, **block}) for name in _LOAD_FIGURES})
+        for block, load, unit in blocks
         if load is not None
     )
 
@@ -280,18 +277,10 @@ def _per_turn(turns: Mapping[str, Any], name: str) -> float | None:
     return total / ok if isinstance(total, int) and ok else None
 
 
-def _slo(text: str | None) -> dict[str, Any]:
-    data = data_of(text)
-    return dict(data.get("slo") or {}) if isinstance(data, dict) else {}
-
-
-def _asks(text: str | None) -> dict[str, Any]:
+def _settings(manifest: Mapping[str, Any]) -> dict[str, Any]:
     """Flatten the scenario, without keys that may differ between comparable runs."""
-    data = data_of(text)
-    if not isinstance(data, dict):
-        return {}
     dropped = ("name", "seed", "gates", "slo", "server")
-    return dict(_flat({key: value for key, value in data.items() if key not in dropped}))
+    return dict(_flat({key: value for key, value in scenario_of(manifest).items() if key not in dropped}))
 
 
 def _flat(data: Mapping[str, Any], path: str = "") -> list[tuple[str, Any]]:
@@ -325,14 +314,14 @@ def _json(path: Path) -> dict[str, Any]:
     return document
 
 
-def _foreign(path: Path) -> Run:
+def _read_imported(path: Path) -> Run:
     result = imported.read(path)
     return Run(
         path=path,
         label=path.stem,
         figures=result.figures,
         seed=result.seed,
-        asks=result.asks,
+        settings=result.settings,
         server={"model": result.model, "client": result.client},
         output_tokens=result.output_tokens,
         input_tokens=result.input_tokens,

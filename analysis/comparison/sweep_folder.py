@@ -1,4 +1,4 @@
-"""Folder of a sweep: `<scenario>/<variant>/<pair>`, and sweep.yaml with the baseline and the primary figure."""
+"""Folder of a sweep: runs in `<scenario>/<variant>/<pair>`, baseline and primary figure in sweep.yaml."""
 
 from pathlib import Path
 from typing import Any
@@ -18,12 +18,12 @@ def is_sweep(folder: Path) -> bool:
 
 
 def primary(folder: Path) -> str:
-    """Name of the primary figure."""
+    """Return the name of the primary figure."""
     return str(_plan(folder).get("primary") or DEFAULT_PRIMARY)
 
 
 def read(folder: Path, names: tuple[str, ...] = NAMES) -> dict[str, list[Side]]:
-    """Sides by scenario, the baseline first; UsageError without a finished run."""
+    """Read the sides by scenario, the baseline first; UsageError without a finished run."""
     baseline = str(_plan(folder).get("baseline") or "")
     by_scenario: dict[str, list[Side]] = {}
     for scenario in sorted(path for path in folder.iterdir() if path.is_dir() and path.name != "comparison"):
@@ -32,7 +32,7 @@ def read(folder: Path, names: tuple[str, ...] = NAMES) -> dict[str, list[Side]]:
         if variants:
             by_scenario[scenario.name] = [read_side(path, None, names) for path in variants]
     if not by_scenario:
-        raise UsageError(f"{folder}: holds no finished runs; continue with inferload sweep --resume {folder}")
+        raise UsageError(f"{folder}: contains no finished runs; continue with inferload sweep --resume {folder}")
     return by_scenario
 
 

@@ -1,4 +1,4 @@
-"""Tables in the layout of articles on vLLM: an A/B block, and a matrix of configurations with memory."""
+"""Tables of configurations: an A/B block with one row per metric, and a matrix with memory."""
 
 from collections.abc import Sequence
 
@@ -20,7 +20,7 @@ BLOCK_NAMES = tuple(name for _, name, _ in _BLOCK)
 
 
 def ab_block(sides: Sequence[Side]) -> str:
-    """One row per metric, one column per side; then the gains over the first side."""
+    """Format a row per metric and a column per side, then the gains over the first side."""
     width = max(len("Throughput (tok/s)"), 22)
     columns = [max(25, len(side.label)) for side in sides]
     head = " | ".join(
@@ -28,7 +28,7 @@ def ab_block(sides: Sequence[Side]) -> str:
     )
     lines = ["A/B comparison", head.rstrip(), "-" * len(head)]
     rows = [("success", [_success(side) for side in sides])]
-    rows += [(title, [_shown(side.mean(name), digits) for side in sides]) for title, name, digits in _BLOCK]
+    rows += [(title, [_text(side.mean(name), digits) for side in sides]) for title, name, digits in _BLOCK]
     for title, cells in rows:
         lines.append(
             " | ".join(
@@ -41,15 +41,14 @@ def ab_block(sides: Sequence[Side]) -> str:
 
 
 def _success(side: Side) -> str:
-    counted = [run.counted for run in side.runs]
-    known = [counts for counts in counted if counts is not None]
-    if not known or len(known) < len(counted):
+    known = [run.ok_and_sent for run in side.runs if run.ok_and_sent is not None]
+    if not known or len(known) < len(side.runs):
         return NOT_MEASURED
     ok, sent = (sum(column) for column in zip(*known, strict=True))
     return f"{ok}/{sent} ({ok / sent:.0%})" if sent else NOT_MEASURED
 
 
-def _shown(value: float | None, digits: int) -> str:
+def _text(value: float | None, digits: int) -> str:
     return NOT_MEASURED if value is None else f"{value:.{digits}f}"
 
 
@@ -74,28 +73,28 @@ def matrix(sides: Sequence[Side]) -> list[tuple[str, ...]]:
         ("configuration", "TP", "quantisation", "TTFT P50", "TPOT", "throughput", "GPU memory", "memory of processes")
     ]
     for side in sides:
-        served = side.runs[0].served
+        deployment = side.runs[0].deployment
         rows.append(
             (
                 side.heading,
-                NOT_MEASURED if served.tensor_parallel is None else str(served.tensor_parallel),
-                served.quantization or NOT_MEASURED,
+                NOT_MEASURED if deployment.tensor_parallel is None else str(deployment.tensor_parallel),
+                deployment.quantization or NOT_MEASURED,
                 _unit(side.mean("p50(ttft_ms)"), " ms"),
                 _unit(side.mean("mean(tpot_ms)"), " ms"),
                 _unit(side.mean("output_tok_per_s"), " tok/s"),
                 _gpu_memory(side),
-                _unit(None if served.memory_mb is None else served.memory_mb / 1000, " GB"),
+                _unit(None if deployment.memory_mb is None else deployment.memory_mb / 1000, " GB"),
             )
         )
     return rows
 
 
 def _gpu_memory(side: Side) -> str:
-    served = side.runs[0].served
-    if served.gpu_memory_mb is None:
+    deployment = side.runs[0].deployment
+    if deployment.gpu_memory_mb is None:
         return NOT_MEASURED
-    cards = served.gpus or 1
-    return f"{number(served.gpu_memory_mb / cards / 1000)} GB{'/GPU' if cards > 1 else ''}"
+    cards = deployment.gpus or 1
+    return f"{number(deployment.gpu_memory_mb / cards / 1000)} GB{'/GPU' if cards > 1 else ''}"
 
 
 def _unit(value: float | None, unit: str) -> str:

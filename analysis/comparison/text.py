@@ -13,23 +13,23 @@ from inferload.text_table import piped
 
 from ..data.figures import TABLE, Figure
 from . import costs
-from .compare import ALPHA, PAIRS_WANTED, Comparison, Row
+from .compare import ALPHA, RECOMMENDED_PAIRS, Comparison, FigureRow
 from .sides import Side
 
 
 def headline(comparison: Comparison) -> str:
-    """One sentence: the answer, the change with its interval, and the number of pairs or occasions."""
+    """Format a comparison as a sentence: the answer, the change with its interval, and the number of pairs or occasions."""
     row, name = comparison.primary, comparison.candidate.label
     against = f"{name} against {comparison.baseline.label}"
     if row.answer == "not comparable":
         return f"{against}: not comparable because of {comparison.differences.refusals[0]}"
     if row.answer == "not known":
         return f"{against}: {row.figure.name} is not known on both sides"
-    change = _change_words(row)
+    change = _change_text(row)
     if row.answer == "not tested":
         return f"{against}: {row.figure.title} is {change}; {_why_not_tested(comparison)}"
     if row.answer == "no difference found":
-        return f"{against}: no difference found in {row.figure.title} ({change}); {_could_have_found(row)}"
+        return f"{against}: no difference found in {row.figure.title} ({change}); {_detectable(row)}"
     return f"{against}: {row.answer.upper()}, {row.figure.title} is {change}, {_p_is(row.p)} {_basis(comparison)}"
 
 
@@ -40,7 +40,7 @@ def _basis(comparison: Comparison) -> str:
     return f"over {plural(len(comparison.pairs), 'pair')}"
 
 
-def _change_words(row: Row) -> str:
+def _change_text(row: FigureRow) -> str:
     if row.change is None:
         return NOT_KNOWN
     moved = "higher" if row.change > 0 else "lower"
@@ -48,7 +48,7 @@ def _change_words(row: Row) -> str:
     return f"{change}{_interval(row)}"
 
 
-def _interval(row: Row) -> str:
+def _interval(row: FigureRow) -> str:
     effect = row.effect
     if effect is None or effect.low is None or effect.high is None:
         return ""
@@ -66,10 +66,10 @@ def _why_not_tested(comparison: Comparison) -> str:
     pairs = len(comparison.pairs)
     if not pairs:
         return "no verdict: the sides have no seed in common"
-    return f"no verdict from {plural(pairs, 'pair')} of runs: use {PAIRS_WANTED} or more"
+    return f"no verdict from {plural(pairs, 'pair')} of runs: use {RECOMMENDED_PAIRS} or more"
 
 
-def _could_have_found(row: Row) -> str:
+def _detectable(row: FigureRow) -> str:
     size = None if row.effect is None else row.effect.detectable
     if size is None:
         return "the smallest detectable change is not known"
@@ -88,7 +88,7 @@ Cells = Sequence[Sequence[str]]
 
 
 def effects_table(comparison: Comparison) -> Cells:
-    """All figures of a comparison: both sides, change with interval, p and answer."""
+    """Return a row for each figure: both sides, change with interval, p and answer."""
     rows = [
         ["figure", comparison.baseline.label, comparison.candidate.label, "change", "95 % CI", "p", "p, sign flips", ""]
     ]
@@ -113,7 +113,7 @@ def effects_table(comparison: Comparison) -> Cells:
 
 
 def sides_table(sides: Sequence[Side], figures: Sequence[Figure] = TABLE) -> Cells:
-    """Figures of each configuration, means over its runs."""
+    """Return the figures of each configuration, means over its runs."""
     rows = [["configuration", "runs", *(f"{figure.title} ({figure.unit})" for figure in figures)]]
     for side in sides:
         rows.append([side.label, str(len(side.runs)), *(number(side.mean(figure.name), 4) for figure in figures)])
@@ -121,7 +121,7 @@ def sides_table(sides: Sequence[Side], figures: Sequence[Figure] = TABLE) -> Cel
 
 
 def improvement_table(baseline: Side, candidates: Sequence[Side], figures: Sequence[Figure] = TABLE) -> Cells:
-    """Change of each configuration from the baseline, in per cent of the baseline."""
+    """Return the relative change of each configuration from the baseline."""
     rows = [["change against " + baseline.label, *(figure.title for figure in figures)]]
     for side in candidates:
         cells = []
@@ -133,7 +133,7 @@ def improvement_table(baseline: Side, candidates: Sequence[Side], figures: Seque
 
 
 def text(comparisons: Sequence[Comparison]) -> str:
-    """Comparisons for a terminal."""
+    """Format comparisons for a terminal."""
     sides = (comparisons[0].baseline, *(comparison.candidate for comparison in comparisons))
     parts = [*simulated(sides), _aligned(sides_table(sides)), _aligned(improvement_table(sides[0], sides[1:]))]
     parts += _cost(sides, _aligned)
@@ -143,7 +143,7 @@ def text(comparisons: Sequence[Comparison]) -> str:
 
 
 def markdown(comparisons: Sequence[Comparison]) -> str:
-    """Comparisons as Markdown."""
+    """Format comparisons as Markdown."""
     sides = (comparisons[0].baseline, *(comparison.candidate for comparison in comparisons))
     parts = [*(f"**{plain(headline(comparison))}**" for comparison in comparisons)]
     parts += [
@@ -168,13 +168,13 @@ def _cost(sides: Sequence[Side], form: Callable[[Cells], str], note: Callable[[s
 
 
 def simulated(sides: Sequence[Side]) -> list[str]:
-    """A paragraph on simulated servers; empty without any."""
+    """Return a paragraph on simulated servers; empty without any."""
     labels = [
         side.label for side in sides if any("simulator" in str(run.server.get("engine") or "") for run in side.runs)
     ]
     if not labels:
         return []
-    whose = "" if len(labels) == len(sides) else f" of {', '.join(labels)}"
+    of_sides = "" if len(labels) == len(sides) else f" of {', '.join(labels)}"
     presets = {
         str(variant["simulated_as"])
         for side in sides
@@ -183,12 +183,12 @@ def simulated(sides: Sequence[Side]) -> list[str]:
     }
     preset = f" Its step times are those of preset {', '.join(sorted(presets))}." if presets else ""
     return [
-        f"The server{whose} was the embedded simulator: its latencies say nothing about a model or hardware.{preset}"
+        f"The server{of_sides} was the embedded simulator: its latencies say nothing about a model or hardware.{preset}"
     ]
 
 
 def remarks(comparison: Comparison) -> list[str]:
-    """Comparability and warnings, one line each."""
+    """Return comparability and warnings, a line each."""
     lines = [*([comparison.weaker] if comparison.weaker else []), *(checked.text for checked in comparison.limits)]
     lines += [f"compared: {line}" for line in comparison.differences.compared]
     lines += [f"not comparable: {line}" for line in comparison.differences.refusals]
@@ -210,7 +210,7 @@ def remarks(comparison: Comparison) -> list[str]:
 
 
 def family(comparisons: Sequence[Comparison]) -> str:
-    """The test, its level and its corrections."""
+    """Describe the test, its significance level and its corrections."""
     count = len(comparisons)
     several = f" Family-wise error of the primary figures of {count} candidates: at most {count * ALPHA:g}."
     test = "paired t-test over pairs of runs"
@@ -234,12 +234,12 @@ def _aligned(rows: Cells) -> str:
 
 
 def annotations(comparisons: Sequence[Comparison]) -> list[tuple[str, str]]:
-    """(level, text) of each comparison: error if a figure became worse, warning without a verdict."""
+    """Return (level, text) of each comparison for GitHub: error if a figure became worse, warning without a verdict."""
     lines = []
     for comparison in comparisons:
         level = "error" if comparison.regressed else "notice" if comparison.tested else "warning"
         worse = [row for row in comparison.rows if row.answer == "worse" and not row.primary]
-        also = "".join(f"; {row.figure.title} is {_change_words(row)}: worse" for row in worse)
+        also = "".join(f"; {row.figure.title} is {_change_text(row)}: worse" for row in worse)
         lines.append((level, headline(comparison) + also))
         lines += [
             ("error", f"{comparison.candidate.label}: {checked.text}")
@@ -250,7 +250,7 @@ def annotations(comparisons: Sequence[Comparison]) -> list[tuple[str, str]]:
 
 
 def document(comparisons: Sequence[Comparison]) -> dict[str, Any]:
-    """Comparisons as JSON values, unrounded."""
+    """Return the comparisons as JSON values, unrounded."""
     return {
         "format": 1,
         "baseline": comparisons[0].baseline.label,
@@ -277,7 +277,7 @@ def document(comparisons: Sequence[Comparison]) -> dict[str, Any]:
     }
 
 
-def _figure_document(row: Row) -> dict[str, Any]:
+def _figure_document(row: FigureRow) -> dict[str, Any]:
     effect = row.effect
     return {
         "figure": row.figure.name,
@@ -296,12 +296,12 @@ def _figure_document(row: Row) -> dict[str, Any]:
 
 
 def json_text(comparisons: Sequence[Comparison]) -> str:
-    """comparison.json as text."""
+    """Return comparison.json as text."""
     return json.dumps(document(comparisons), indent=1, ensure_ascii=False, allow_nan=False) + "\n"
 
 
 def junit(comparisons: Sequence[Comparison]) -> str:
-    """JUnit XML: a suite per candidate, a case per figure; worse is a failure, an untested figure is skipped."""
+    """Return JUnit XML: a suite per candidate, a case per figure; a worse figure fails, an untested figure is skipped."""
     root = ElementTree.Element("testsuites", name="inferload compare")
     for comparison in comparisons:
         failures = sum(row.answer == "worse" for row in comparison.rows) + sum(
@@ -317,7 +317,7 @@ def junit(comparisons: Sequence[Comparison]) -> str:
         suite = ElementTree.SubElement(root, "testsuite", {"name": name, **counts})
         for row in comparison.rows:
             case = ElementTree.SubElement(suite, "testcase", classname=comparison.candidate.label, name=row.figure.name)
-            message = f"{row.figure.title} is {_change_words(row)}: {row.answer}"
+            message = f"{row.figure.title} is {_change_text(row)}: {row.answer}"
             if row.answer == "worse":
                 ElementTree.SubElement(case, "failure", message=message)
             elif row.answer not in ("better", "no difference found"):

@@ -22,12 +22,13 @@ import pyarrow.parquet as pq
 from inferload import rundir
 from inferload.errors import UsageError
 from inferload.measure.columns import turn_columns, values_by_turn
+from inferload.measure.turn_columns import SCHEMA
 from inferload.scrapes_file import read_scrapes
 from inferload.server_metrics.series import ServerSeries, by_target
-from inferload.turns_file import SCHEMA, foreign_files
+from inferload.turns_file import foreign_files
 
 from . import vllm_log
-from .vllm_log import ServerLog
+from .vllm_log import VllmLog
 
 NS_PER_S = 1_000_000_000
 
@@ -109,7 +110,7 @@ class RunFrames:
     users: pd.DataFrame
     marks: list[dict[str, Any]]
     notes: tuple[str, ...]
-    log: ServerLog | None = None
+    log: VllmLog | None = None
 
     def since_start_s(self, wall_ns: npt.NDArray[np.int64]) -> npt.NDArray[np.float64]:
         """Convert wall times of the master's machine to seconds since the start of the run."""
@@ -340,11 +341,11 @@ def _turns(workers: list[_WorkerTurns]) -> pd.DataFrame:
     return pd.DataFrame({name: pd.Series(dtype=float) for name in columns} | {"failure": pd.Series(dtype=object)})
 
 
-def _turn_frame(placed: _WorkerTurns) -> pd.DataFrame:
-    table = placed.table
+def _turn_frame(worker: _WorkerTurns) -> pd.DataFrame:
+    table = worker.table
     frame: pd.DataFrame = table.drop_columns([name for name in _LISTS if name in table.column_names]).to_pandas()
     for name in INSTANTS:
-        frame[f"{name}_s"] = (frame.pop(f"{name}_ns").astype(float) + placed.shift_ns) / NS_PER_S
+        frame[f"{name}_s"] = (frame.pop(f"{name}_ns").astype(float) + worker.shift_ns) / NS_PER_S
     frame["ok"] = frame["failure"].isna()
     return frame.assign(**turn_columns(table, MEASURES))
 
@@ -388,10 +389,10 @@ def _event_count(table: pa.Table) -> int:
 
 
 def _file_events(
-    placed: _WorkerTurns,
+    worker: _WorkerTurns,
 ) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64], npt.NDArray[np.float64], npt.NDArray[np.int64]]:
     """Times in s, tokens, gaps in ms and turns (rows of the file) of the events of one file."""
-    table = placed.table
+    table = worker.table
     lists = table["event_ns"].combine_chunks()
     counts = np.asarray(lists.value_lengths().fill_null(0).to_numpy(zero_copy_only=False), dtype=np.int64)
     turn = np.repeat(np.arange(len(counts)), counts)
@@ -400,7 +401,7 @@ def _file_events(
     gap_ms = np.full(len(turn), np.nan)
     gap_ms[np.diff(turn, prepend=-1) == 0], _ = values_by_turn(table, "itl_ms")
     gap_ms[~table["failure"].is_null().to_numpy()[turn]] = np.nan
-    at_s = (sent_ns[turn] + offset_ns + placed.shift_ns) / NS_PER_S
+    at_s = (sent_ns[turn] + offset_ns + worker.shift_ns) / NS_PER_S
     return at_s, _event_tokens(table, counts, turn), gap_ms, turn
 
 

@@ -53,7 +53,7 @@ _LONGEST_S = 60.0  # longest time that the means of a line cover
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class LogLine:
     """A throughput line with its speculation line. `day`: (month, day, hour, minute, second)."""
 
     engine: str
@@ -62,9 +62,9 @@ class Line:
     per_position: tuple[float, ...] = field(default=())
 
 
-def parse(text: str) -> list[Line]:
+def parse(text: str) -> list[LogLine]:
     """Parse the throughput lines of a log; other lines and impossible dates are ignored."""
-    lines: list[Line] = []
+    lines: list[LogLine] = []
     for row in text.splitlines():
         if "Avg prompt throughput" in row:
             stamp, engine = _STAMP.search(row), _ENGINE.search(row)
@@ -73,12 +73,12 @@ def parse(text: str) -> list[Line]:
                 if not _is_instant(month, day, hour, minute, second):
                     continue
                 name = "" if engine is None else engine[1] or "all"
-                lines.append(Line(name, (month, day, hour, minute, second), _figures(row, _FIELDS)))
+                lines.append(LogLine(name, (month, day, hour, minute, second), _figures(row, _FIELDS)))
         elif "SpecDecoding metrics" in row and lines:
             last = lines[-1]
             match = _POSITIONS.search(row.strip())
             positions = tuple(float(part) for part in match[1].split(",") if part.strip()) if match else ()
-            lines[-1] = Line(last.engine, last.day, last.figures | _figures(row, _SPECULATION), positions)
+            lines[-1] = LogLine(last.engine, last.day, last.figures | _figures(row, _SPECULATION), positions)
     return lines
 
 
@@ -96,7 +96,7 @@ def _figures(row: str, fields: dict[str, tuple[re.Pattern[str], float]]) -> dict
 
 
 @dataclass(frozen=True, slots=True)
-class ServerLog:
+class VllmLog:
     """A log on the clock of the run: a row per time (`t_s` in s since the start), engines aggregated."""
 
     name: str
@@ -104,7 +104,7 @@ class ServerLog:
     per_position: tuple[tuple[float, tuple[float, ...]], ...]  # (t_s, acceptance by position)
 
 
-def read(path: Path, start_wall_ns: int, length_s: float) -> ServerLog:
+def read(path: Path, start_wall_ns: int, length_s: float) -> VllmLog:
     """Read the log of a server; UsageError if it is unreadable or has no throughput line within the run."""
     try:
         lines = parse(path.read_text(encoding="utf-8", errors="replace"))
@@ -123,10 +123,10 @@ def read(path: Path, start_wall_ns: int, length_s: float) -> ServerLog:
             f"--server-log {path}: its lines from {first} to {last} are outside the run, which started at {start} in this "
             "machine's zone; name the log of the run, or set TZ to the zone of the server"
         )
-    return ServerLog(log.name, log.rows[inside].reset_index(drop=True), log.per_position)
+    return VllmLog(log.name, log.rows[inside].reset_index(drop=True), log.per_position)
 
 
-def on_run_clock(name: str, lines: Iterable[Line], start_wall_ns: int) -> ServerLog:
+def on_run_clock(name: str, lines: Iterable[LogLine], start_wall_ns: int) -> VllmLog:
     """Convert lines to the clock of the run."""
     rows, positions = [], []
     for line in lines:
@@ -140,7 +140,7 @@ def on_run_clock(name: str, lines: Iterable[Line], start_wall_ns: int) -> Server
         for column in table.columns
         if column != "t_s"
     }
-    return ServerLog(name, table.groupby("t_s", as_index=False).agg(kinds), tuple(positions))
+    return VllmLog(name, table.groupby("t_s", as_index=False).agg(kinds), tuple(positions))
 
 
 def _sum(values: "pd.Series[float]") -> float:
@@ -159,7 +159,7 @@ def _wall_s(day: tuple[int, int, int, int, int], near_s: float) -> float:
     return min(times_s, key=lambda at: abs(at - near_s))
 
 
-def columns(log: ServerLog, seconds: int) -> pd.DataFrame:
+def columns(log: VllmLog, seconds: int) -> pd.DataFrame:
     """Columns of the timeline: means in all seconds since the previous line, other values in the second of the line."""
     names = [name for name in log.rows.columns if name != "t_s"]
     table = {name: np.full(seconds, np.nan) for name in names}

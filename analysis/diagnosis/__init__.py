@@ -1,1 +1,1 @@
-"""What held a run back, told from client and server figures over the same seconds."""
+"""Diagnosis: bottlenecks of a run from client and server figures of the same time windows."""

@@ -1,4 +1,4 @@
-"""Advice for each cause: a flag of current vLLM, and its cost."""
+"""Advice for each cause: flags of current vLLM with their side effects."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Advice:
-    """A change to try. `effects`: on TTFT, TPOT, throughput and memory, in this order."""
+    """Change to try. `effects`: on TTFT, TPOT, throughput and memory, in this order."""
 
     do: str
     why: str
@@ -45,7 +45,7 @@ ADVICE: Mapping[str, tuple[Advice, ...]] = {
     "client-bound": (
         Advice(
             "locust --processes N, or more workers",
-            "a worker is accurate up to a number of streams (inferload calibrate)",
+            "a worker is accurate up to a certain number of streams (inferload calibrate)",
             "none on the server",
         ),
     ),
@@ -185,7 +185,7 @@ ADVICE: Mapping[str, tuple[Advice, ...]] = {
 
 @dataclass(frozen=True, slots=True)
 class Cause:
-    """Diagnosis at one server: sentences, and advice as (change, reason, side effects)."""
+    """Diagnosis of a server or of the whole run: sentences, and advice as (change, reason, side effects)."""
 
     target: str
     sentences: tuple[str, ...]

@@ -1,4 +1,4 @@
-"""Client-side data on one server, computed once per run and read window by window."""
+"""Client-side data on a server, computed once per run for all windows."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -7,55 +7,54 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from inferload.scenario.files.yaml_text import data_of
 from inferload.server_metrics import metric_names as names
 from inferload.server_metrics.series import ServerSeries
 
 from ..data.frames import Events, RunFrames
+from ..data.manifest import slo_of
 
 Floats = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True)
 class Queue:
-    """Turns in the order of sending; `until_s`: the first output, or the end of a turn without any."""
+    """Turns in the order of sending. `until_s`: time of the first output, or of the end of a turn without output."""
 
     sent_s: Floats
     until_s: Floats
-    tokens: Floats  # of the prompt that are not cached
+    tokens: Floats  # uncached prompt tokens
     longest_s: float
 
     def heads(self, at_s: Floats, waiting: Floats) -> Floats:
-        """Uncached prompt tokens of the head of the queue at each instant; NaN if no request waits or it is unknown.
+        """Return the uncached prompt tokens of the head of the queue at each time; NaN if no request waits, or if unknown.
 
-        The waiting turns are the newest of those without a first token, so the head is the oldest of these.
+        The waiting turns are the latest of the turns without a first token; the head is the oldest of them.
         """
         heads = np.full(len(at_s), np.nan)
         counts = np.nan_to_num(waiting).astype(int)
-        for place in np.flatnonzero(counts > 0):
-            now = at_s[place]
+        for index in np.flatnonzero(counts > 0):
+            now = at_s[index]
             oldest, newest = np.searchsorted(self.sent_s, (now - self.longest_s, now), side="right")
             open_turns = np.flatnonzero(self.until_s[oldest:newest] > now)[::-1]
             if len(open_turns):
-                heads[place] = self.tokens[oldest + open_turns[min(int(counts[place]), len(open_turns)) - 1]]
+                heads[index] = self.tokens[oldest + open_turns[min(int(counts[index]), len(open_turns)) - 1]]
         return heads
 
 
 @dataclass(frozen=True, slots=True)
 class ClientView:
-    """Turns of one server by the time of the first token, and their output events by time."""
+    """Turns of a server by time of the first token, and their output events by time."""
 
     events: Events
     first_s: Floats
     ttft_ms: Floats
-    uncached_tokens: Floats  # NaN: unknown prompt length
     head_tokens: Floats  # of the head of the queue, at each scrape of the server
-    itl_alone_ms: float | None  # the lowest mean ITL of any second
+    itl_alone_ms: float | None  # lowest mean ITL of a second
     slo: Mapping[str, float]
 
     @classmethod
     def of(cls, run: RunFrames, server: ServerSeries) -> "ClientView":
-        """Build the view of a server; all turns if none names it (a server behind a router)."""
+        """Build the view of a server; of all turns if none was sent to it directly (a server behind a router)."""
         turns = run.turns
         own = (turns["target"] == server.target).to_numpy() if "target" in turns else np.zeros(len(turns), dtype=bool)
         if not own.any() or own.all():
@@ -70,28 +69,28 @@ class ClientView:
             events=events,
             first_s=first[by_first],
             ttft_ms=turns["ttft_ms"].to_numpy()[own][by_first],
-            uncached_tokens=tokens[by_first],
             head_tokens=_queue(sent, np.where(np.isnan(first), closed, first), tokens).heads(
                 run.since_start_s(server.wall_ns), capacity(server)
             ),
             itl_alone_ms=_itl_alone(events),
-            slo=slo(run.manifest),
+            slo=slo_of(run.manifest),
         )
 
     def firsts(self, start_s: float, end_s: float) -> slice:
-        """Turns whose first token is in the half-open window."""
+        """Return the turns whose first token is in the half-open window."""
         low, high = np.searchsorted(self.first_s, (start_s, end_s))
         return slice(int(low), int(high))
 
 
 def capacity(server: ServerSeries) -> Floats:
-    """Requests waiting for capacity at each scrape; all waiting requests if the server publishes no reason."""
+    """Return the requests waiting for capacity at each scrape; all waiting requests if the server publishes no reason."""
     by_reason = server.summed(names.WAITING_BY_REASON, reason=names.CAPACITY)
     waiting = server.summed(names.WAITING) if by_reason is None else by_reason
     return np.full(len(server.wall_ns), np.nan) if waiting is None else waiting
 
 
 def _uncached(turns: Any) -> Floats:
+    """Uncached prompt tokens of each turn; NaN if the length of the prompt is unknown."""
     if "input_tokens" not in turns:
         return np.full(len(turns), np.nan)
     cached = turns["cached_tokens"].fillna(0).to_numpy(dtype=np.float64) if "cached_tokens" in turns else 0.0
@@ -114,11 +113,3 @@ def _itl_alone(events: Events) -> float | None:
     sums = np.bincount(second - second.min(), weights=events.gap_ms[gaps])
     full = counts >= 10
     return float((sums[full] / counts[full]).min()) if full.any() else None
-
-
-def slo(manifest: Mapping[str, Any]) -> dict[str, float]:
-    """SLO limits of the scenario; empty without any."""
-    text = (manifest.get("scenario") or {}).get("text")
-    document = data_of(text)
-    limits = (document.get("slo") if isinstance(document, dict) else None) or {}
-    return {name: float(limit) for name, limit in limits.items() if isinstance(limit, int | float)}

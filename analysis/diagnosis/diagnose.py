@@ -1,4 +1,4 @@
-"""Diagnosis of a run: windows, ranked findings, the primary cause with its contributors, advice."""
+"""Diagnosis of a run: findings by window, primary and contributing causes, advice."""
 
 import json
 from collections import Counter
@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from inferload.bottleneck.rules import RULES, Finding, Rule, Window, judge
+from inferload.bottleneck.rules import RULES, CauseRule, Finding, WindowDiagnosis, judge
 from inferload.server_metrics.series import ServerSeries
 
 from ..data.frames import RunFrames
@@ -14,7 +14,7 @@ from ..data.timeline import is_gpu_exporter
 from .advice import ADVICE, Cause
 from .client_view import ClientView
 from .evidence import as_document, collect
-from .whole_run import RULE_OF, RUN_RULES, is_troubled, kept_up_rates, run_findings
+from .whole_run import RULE_OF, RUN_RULES, is_troubled, kept_up_rates, run_findings, sent_no_turn
 
 WINDOW_S = 30.0
 SHORTEST_S = 2.0
@@ -24,7 +24,7 @@ _TITLES = {rule.code: rule.title for rule in RULES}
 
 @dataclass(frozen=True, slots=True)
 class Diagnoses:
-    """Findings on the whole run, the most important first, and the diagnosis of each scraped server."""
+    """Findings on the whole run by descending weight, and the diagnosis of each scraped server."""
 
     run: tuple[Finding, ...] = ()
     servers: tuple["Diagnosis", ...] = ()
@@ -32,21 +32,23 @@ class Diagnoses:
 
 @dataclass(frozen=True, slots=True)
 class Diagnosis:
-    """Diagnosis of one server. `short`: the windows are shorter than `WINDOW_S`."""
+    """Diagnosis of a server. `short`: the windows are shorter than `WINDOW_S`."""
 
     target: str
-    windows: tuple[Window, ...]
-    whole: Window
+    windows: tuple[WindowDiagnosis, ...]
+    whole: WindowDiagnosis
     short: bool
 
     @property
     def primary(self) -> Finding | None:
-        """The primary finding of the whole measure phase."""
+        """Primary finding of the whole measure phase."""
         return self.whole.primary
 
 
 def diagnose(run: RunFrames) -> Diagnoses:
-    """Diagnose a run; without scrapes or a measure phase there is no diagnosis of servers."""
+    """Diagnose a run. Without turns the diagnosis is empty; servers are diagnosed only with scrapes and a measure phase."""
+    if sent_no_turn(run):
+        return Diagnoses()
     servers = _servers(run)
     return Diagnoses(run_findings(run, [server.whole.evidence for server in servers]), tuple(servers))
 
@@ -65,19 +67,19 @@ def _servers(run: RunFrames) -> list[Diagnosis]:
 def _of_server(run: RunFrames, server: ServerSeries, start_s: float, end_s: float) -> Diagnosis:
     view, troubled, rates = ClientView.of(run, server), is_troubled(run, server), kept_up_rates(run)
 
-    def judged(low: float, high: float) -> Window:
+    def judged(low: float, high: float) -> WindowDiagnosis:
         return judge(replace(collect(run, server, low, high, view), troubled=troubled, rates=rates))
 
     count = max(1, int((end_s - start_s) // WINDOW_S))
     length_s = (end_s - start_s) / count
-    edges = [(start_s + place * length_s, start_s + (place + 1) * length_s) for place in range(count)]
+    edges = [(start_s + index * length_s, start_s + (index + 1) * length_s) for index in range(count)]
     windows = tuple(judged(low, high) for low, high in edges)
     whole = windows[0] if count == 1 else judged(start_s, end_s)
     return Diagnosis(server.target, windows, whole, short=length_s < WINDOW_S)
 
 
 def run_sentences(findings: Sequence[Finding]) -> list[str]:
-    """Sentences on the whole run."""
+    """Format the findings on the whole run as sentences."""
     return [
         line
         for finding in findings
@@ -90,7 +92,7 @@ def _lead(finding: Finding, title: str) -> str:
 
 
 def sentences(diagnosis: Diagnosis) -> list[str]:
-    """Sentences on one server: the primary cause, its evidence, contributing causes, changes over time."""
+    """Format the diagnosis of a server: primary cause, evidence, contributing causes, changes over time."""
     primary = diagnosis.primary
     if primary is None:
         evidence = diagnosis.whole.evidence
@@ -118,7 +120,7 @@ def _capitalised(sentences: Sequence[str]) -> list[str]:
     return [f"{sentence[:1].upper()}{sentence[1:]}." for sentence in sentences]
 
 
-def _over_time(windows: Sequence[Window]) -> str:
+def _over_time(windows: Sequence[WindowDiagnosis]) -> str:
     codes = [window.primary.code if window.primary else "none" for window in windows]
     if len(set(codes)) < 2:
         return ""
@@ -127,26 +129,26 @@ def _over_time(windows: Sequence[Window]) -> str:
 
 
 def advice(diagnosis: Diagnosis) -> list[tuple[str, str, str]]:
-    """Advice on the primary cause: (change, reason, side effects)."""
+    """Return advice on the primary cause: (change, reason, side effects)."""
     primary = diagnosis.primary
     return [] if primary is None else [(entry.do, entry.why, entry.effects) for entry in ADVICE[primary.code]]
 
 
 def run_advice(findings: Sequence[Finding]) -> list[tuple[str, str, str]]:
-    """Advice on the whole run: (change, reason, side effects)."""
+    """Return advice on the whole run: (change, reason, side effects)."""
     entries = [entry for finding in findings for entry in RULE_OF[finding.code].advice]
     return [(entry.do, entry.why, entry.effects) for entry in dict.fromkeys(entries)]
 
 
 def causes(diagnoses: Diagnoses) -> tuple[Cause, ...]:
-    """The diagnosis as the report shows it."""
+    """Return the diagnosis for the report: the whole run, then each server."""
     whole = Cause("Whole run", tuple(run_sentences(diagnoses.run)), tuple(run_advice(diagnoses.run)))
     servers = [Cause(server.target, tuple(sentences(server)), tuple(advice(server))) for server in diagnoses.servers]
     return (*([whole] if diagnoses.run else []), *servers)
 
 
 def _brief(diagnoses: Diagnoses) -> str:
-    """Return the primary finding and its evidence: on the whole run, else on each server, named if there are several."""
+    """Format the primary finding and its evidence: on the whole run, else on each server, by name if there are several."""
     if diagnoses.run:
         return " ".join(run_sentences(diagnoses.run)[:2])
     first = [(server.target, " ".join(sentences(server)[:2])) for server in diagnoses.servers]
@@ -154,7 +156,7 @@ def _brief(diagnoses: Diagnoses) -> str:
 
 
 def document(diagnoses: Diagnoses) -> dict[str, Any]:
-    """Content of diagnosis.json. `brief`: one line; `lines`: all sentences. A run prints them at its end."""
+    """Return the content of diagnosis.json. `brief`: one line; `lines`: all sentences; both are printed at the end of a run."""
     return {
         "format": 1,
         "brief": _brief(diagnoses),
@@ -204,12 +206,12 @@ def _finding(finding: Finding) -> dict[str, Any]:
 
 
 def json_text(diagnoses: Diagnoses) -> str:
-    """diagnosis.json as text."""
+    """Return diagnosis.json as text."""
     return json.dumps(document(diagnoses), indent=1, ensure_ascii=False) + "\n"
 
 
-def table(rules: Sequence[Rule] = RULES) -> str:
-    """Rules and advice as tables of docs/report.md."""
+def table(rules: Sequence[CauseRule] = RULES) -> str:
+    """Format rules and advice as the tables of docs/report.md."""
     lines = ["| finding on the whole run | condition |", "|---|---|"]
     lines += [f"| `{rule.code}` {rule.title} | {rule.holds} |" for rule in RUN_RULES]
     lines += ["", "| cause | evidence | limits |", "|---|---|---|"]

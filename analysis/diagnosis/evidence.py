@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from inferload.bottleneck.evidence import ClientReason, Evidence, Scrapes, max_num_seqs, stream_interval
+from inferload.bottleneck.evidence import ClientReason, Scrapes, WindowEvidence, max_num_seqs, stream_interval
 from inferload.server_metrics import metric_names as names
 from inferload.server_metrics.series import ServerSeries
 from inferload.server_metrics.window_figures import View
@@ -20,8 +20,8 @@ Floats = npt.NDArray[np.float64]
 
 def collect(
     run: RunFrames, server: ServerSeries, start_s: float, end_s: float, client_view: ClientView | None = None
-) -> Evidence:
-    """Collect the evidence of one window at one server."""
+) -> WindowEvidence:
+    """Collect the evidence of a window at a server."""
     client_view = client_view or ClientView.of(run, server)
     wall = [run.start_wall_ns + round(at_s * 1e9) for at_s in (start_s, end_s)]
     view = View.of(server, wall[0], wall[1])
@@ -33,10 +33,9 @@ def collect(
     events = client_view.events.between(start_s, end_s)
     gaps_ms = events.gap_ms[~np.isnan(events.gap_ms)]
     firsts = client_view.firsts(start_s, end_s)
-    ttft_ms, uncached = client_view.ttft_ms[firsts], client_view.uncached_tokens[firsts]
-    uncached = uncached[~np.isnan(uncached)]
+    ttft_ms = client_view.ttft_ms[firsts]
     queries, hits = view.delta(names.PREFIX_QUERIES), view.delta(names.PREFIX_HITS)
-    return Evidence(
+    return WindowEvidence(
         start_s=start_s,
         end_s=end_s,
         target=server.target,
@@ -49,11 +48,11 @@ def collect(
         finished=_whole(view.delta(names.FINISHED)),
         computed_tok_per_s=view.per_s(names.PROMPT_TOKENS_BY_SOURCE, source=names.LOCAL_COMPUTE),
         generation_tok_per_s=view.per_s(names.GENERATION_TOKENS),
-        queue_ms=_mean_ms(view, names.QUEUE),
-        prefill_ms=_mean_ms(view, names.PREFILL),
-        decode_ms=_mean_ms(view, names.DECODE),
-        server_ttft_ms=_mean_ms(view, names.TTFT),
-        server_itl_ms=_mean_ms(view, names.ITL),
+        queue_ms=view.mean_ms(names.QUEUE),
+        prefill_ms=view.mean_ms(names.PREFILL),
+        decode_ms=view.mean_ms(names.DECODE),
+        server_ttft_ms=view.mean_ms(names.TTFT),
+        server_itl_ms=view.mean_ms(names.ITL),
         server_cpu_share=view.per_s(names.PROCESS_CPU),
         **_speculation(view),
         **_engines(view),
@@ -68,13 +67,12 @@ def collect(
         itl_alone_ms=client_view.itl_alone_ms,
         expected_hit_rate=cache.get("expected_hit_rate"),
         counted_hit_rate=hits / queries if queries and hits is not None else None,
-        uncached_prompt_tokens=float(uncached.mean()) if len(uncached) else None,
         slo=client_view.slo,
     )
 
 
 def _client_reasons(summary: Mapping[str, Any]) -> tuple[ClientReason, ...]:
-    """Reasons on client delay and lag: the verdict also has them if a percentile has too few samples for the summary."""
+    """Return the verdict's reasons on client delay and lag, which exist even if the summary lacks the percentile."""
     reasons = (summary.get("verdict") or {}).get("reasons")
     return tuple(
         ClientReason(reason["code"], str(reason.get("level")), str(reason.get("text")))
@@ -108,11 +106,6 @@ def _whole(value: float | None) -> int | None:
     return None if value is None else round(value)
 
 
-def _mean_ms(view: View, family: str) -> float | None:
-    count, total = view.delta(family + "_count"), view.delta(family + "_sum")
-    return total / count * 1e3 if count and total is not None else None
-
-
 def _cache_tokens(server: ServerSeries) -> int | None:
     sizes = [series.labels.get("kv_cache_size_tokens", "") for series in server.series(names.CACHE_CONFIG)]
     known = [int(size) for size in sizes if size.isdecimal()]
@@ -143,7 +136,7 @@ def _engines(view: View) -> dict[str, Any]:
 
 
 def _itl_by_running(run: RunFrames, events: Events, view: View) -> tuple[float, float] | None:
-    """Mean ITL in the third of gaps with the fewest running requests and in the third with the most."""
+    """Return mean ITL in the third of gaps with the fewest running requests, and in the third with the most."""
     running = view.server.summed(names.RUNNING)
     if running is None or view.first is None or view.last is None:
         return None
@@ -160,7 +153,7 @@ def _itl_by_running(run: RunFrames, events: Events, view: View) -> tuple[float, 
     return float(values[load <= low].mean()), float(values[load >= high].mean())
 
 
-def as_document(evidence: Evidence) -> dict[str, Any]:
-    """All figures except the scrapes, as JSON values."""
+def as_document(evidence: WindowEvidence) -> dict[str, Any]:
+    """Return all figures except the scrapes, as JSON values."""
     plain = {name: getattr(evidence, name) for name in evidence.__slots__ if name != "scrapes"}
     return dict(json.loads(json.dumps(plain | {"waiting_share": evidence.waiting_share}, default=str)))

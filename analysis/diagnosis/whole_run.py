@@ -1,4 +1,4 @@
-"""Findings on a whole run: failed turns, servers that stopped answering, overload, saturation."""
+"""Findings on the whole run: failed turns, servers that stopped answering, overload, saturation."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -6,23 +6,23 @@ from typing import Any
 
 import numpy as np
 
-from inferload.bottleneck.evidence import Evidence
-from inferload.bottleneck.rules import QUEUES, Finding
+from inferload.bottleneck.evidence import WindowEvidence
+from inferload.bottleneck.rules import QUEUED_SHARE, Finding
 from inferload.numbers import number, percent
-from inferload.scenario.files.yaml_text import data_of
 from inferload.server_metrics.series import ServerSeries
 from inferload.verdict.failures import lines, stopped_by_target
 
 from ..data.frames import UNFINISHED, RunFrames
+from ..data.manifest import arrivals_of
 from .advice import Advice
 
-_GONE_S = 2.0  # without a scrape before the end of the load
+_GONE_S = 2.0  # minimum time without a scrape before the end of the load
 _GONE_SCRAPES = 5
 
 
 @dataclass(frozen=True, slots=True)
 class RunRule:
-    """A finding on a whole run: its documentation and advice."""
+    """Documentation and advice of a finding on the whole run."""
 
     code: str
     title: str
@@ -77,7 +77,7 @@ RUN_RULES = (
     RunRule(
         "saturated",
         "Saturated",
-        f"closed loop: requests wait for capacity in {percent(QUEUES)} of the scrapes or more",
+        f"closed loop: requests wait for capacity in {percent(QUEUED_SHARE)} of the scrapes or more",
         (
             Advice(
                 "fewer users",
@@ -98,7 +98,7 @@ RULE_OF: Mapping[str, RunRule] = {rule.code: rule for rule in RUN_RULES}
 
 
 def failed_turns(run: RunFrames) -> Mapping[str, Any]:
-    """Return the summary; for a run without one, its failure counts from the turn records."""
+    """Return the summary; without a summary, the failure counts from the turn records."""
     if run.summary is not None:
         return run.summary
     turns = run.turns
@@ -131,40 +131,46 @@ def restarted(run: RunFrames, server: ServerSeries) -> str | None:
     if not server.restarted.any():
         return None
     at_s = run.since_start_s(server.wall_ns)
-    when = ", ".join(f"{at_s[place]:.1f} s" for place in np.flatnonzero(server.restarted)[:5])
-    return f"the counters of {server.target} were reset before {when}: the server restarted"
+    times = ", ".join(f"{at_s[index]:.1f} s" for index in np.flatnonzero(server.restarted)[:5])
+    return f"the counters of {server.target} were reset before {times}: the server restarted"
 
 
 def load_end_s(run: RunFrames) -> float | None:
-    """End of the last phase with load; None if unknown."""
+    """Return the end of the last phase with load; None if unknown."""
     ends = [span.end_s for span in run.phases if span.phase in ("warmup", "measure")]
     return ends[-1] if ends else None
 
 
 def is_troubled(run: RunFrames, server: ServerSeries) -> bool:
-    """Return True if turns failed or the server stopped answering or restarted, so that it did not keep up."""
+    """Return True if turns failed, or the server stopped answering or restarted."""
     return bool(lines(failed_turns(run)) or gone(run, server) or restarted(run, server))
 
 
-def run_findings(run: RunFrames, servers: Sequence[Evidence]) -> tuple[Finding, ...]:
-    """Findings on the whole run, failures first. `servers`: evidence of the measure phase at each scraped server."""
+def sent_no_turn(run: RunFrames) -> bool:
+    """Return True if the run is known to have sent no turn in any phase."""
+    turns = (run.summary or {}).get("turns") or {}
+    return bool(((turns.get("by_phase") or {}).get("all") or {}).get("sent") == 0)
+
+
+def run_findings(run: RunFrames, servers: Sequence[WindowEvidence]) -> tuple[Finding, ...]:
+    """Return the findings on the whole run, failures first. `servers`: evidence of the measure phase at each scraped server."""
     failed = lines(failed_turns(run))
-    lost = [text for server in run.servers.values() if (text := gone(run, server))]
-    again = [text for server in run.servers.values() if (text := restarted(run, server))]
+    gone_servers = [text for server in run.servers.values() if (text := gone(run, server))]
+    restarts = [text for server in run.servers.values() if (text := restarted(run, server))]
     findings: list[Finding | None] = []
     if failed:
-        findings.append(Finding("failures", 1000.0, (*failed, *lost, *again)))
+        findings.append(Finding("failures", 1000.0, (*failed, *gone_servers, *restarts)))
     else:
-        findings += [Finding("server-gone", 900.0, tuple(lost))] if lost else []
-        findings += [Finding("restarted", 800.0, tuple(again))] if again else []
+        findings += [Finding("server-gone", 900.0, tuple(gone_servers))] if gone_servers else []
+        findings += [Finding("restarted", 800.0, tuple(restarts))] if restarts else []
     findings += [_overload(run), _not_judged(run), _saturated(run, servers)]
-    if not servers and not failed and not lost and not again:
+    if not servers and not failed and not gone_servers and not restarts:
         findings.append(_kept_up(run))
     return tuple(finding for finding in findings if finding is not None)
 
 
 def growth(run: RunFrames) -> Mapping[str, Any] | None:
-    """Growth of the turns in flight from the summary; None in a closed loop or if unknown."""
+    """Return the growth of the turns in flight from the summary; None in a closed loop or if unknown."""
     block = (run.summary or {}).get("growth")
     return block if isinstance(block, Mapping) and block.get("state") else None
 
@@ -176,7 +182,7 @@ def rates_text(grew: Mapping[str, Any]) -> str:
 
 
 def _highest_kept_up(grew: Mapping[str, Any]) -> list[str]:
-    """Highest rate of a stepped load without growth, as text."""
+    """Format the highest rate of a stepped load without growth."""
     rate = grew.get("kept_up_per_s")
     return [] if rate is None else [f"the highest step without growth offered {number(rate)} turns/s"]
 
@@ -204,13 +210,13 @@ def _overload(run: RunFrames) -> Finding | None:
 
 
 def _not_judged(run: RunFrames) -> Finding | None:
-    why = (run.summary or {}).get("overload_not_judged")
-    return Finding("overload-not-judged", 0.05, (str(why),)) if why else None
+    reason = (run.summary or {}).get("overload_not_judged")
+    return Finding("overload-not-judged", 0.05, (str(reason),)) if reason else None
 
 
-def _saturated(run: RunFrames, servers: Sequence[Evidence]) -> Finding | None:
-    arrivals = _arrivals(run)
-    queued = [evidence for evidence in servers if evidence.waiting_share >= QUEUES]
+def _saturated(run: RunFrames, servers: Sequence[WindowEvidence]) -> Finding | None:
+    arrivals = arrivals_of(run.manifest)
+    queued = [evidence for evidence in servers if evidence.waiting_share >= QUEUED_SHARE]
     if arrivals.get("kind") != "closed" or not queued:
         return None
     worst = max(queued, key=lambda evidence: evidence.waiting_share)
@@ -236,12 +242,8 @@ def _kept_up(run: RunFrames) -> Finding | None:
 def kept_up_rates(run: RunFrames) -> str | None:
     """Format the rates of an open loop without growth of the turns in flight; else None."""
     grew = growth(run)
-    return (
-        None if grew is None or grew["state"] != "kept up" else "; ".join([rates_text(grew), *_highest_kept_up(grew)])
+    if grew is None or grew["state"] != "kept up":
+        return None
+    return "; ".join(
+        [f"{rates_text(grew)}, without significant growth of the turns in flight", *_highest_kept_up(grew)]
     )
-
-
-def _arrivals(run: RunFrames) -> Mapping[str, Any]:
-    document = data_of((run.manifest.get("scenario") or {}).get("text"))
-    arrivals = document.get("arrivals") if isinstance(document, dict) else None
-    return arrivals if isinstance(arrivals, Mapping) else {}

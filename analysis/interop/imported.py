@@ -1,4 +1,4 @@
-"""Result files of other clients, as sides of a comparison.
+"""Readers of result files of other clients, for comparisons.
 
 Supported: `vllm bench serve --save-result` (Python and Rust), AIPerf's `profile_export_aiperf.json`, GuideLLM's benchmark JSON
 (one benchmark each), genai-bench's file per scenario and concurrency. `notes` lists differing definitions; missing values are None.
@@ -29,7 +29,7 @@ class Imported:
     figures: Mapping[str, float | None]
     model: str | None = None
     seed: int | None = None
-    asks: Mapping[str, Any] = field(default_factory=dict)
+    settings: Mapping[str, Any] = field(default_factory=dict)
     input_tokens: float | None = None
     output_tokens: float | None = None
     concurrency: float | None = None
@@ -70,7 +70,7 @@ def _number(value: object) -> float | None:
 def _latencies(
     names: Mapping[str, str], of: Callable[[str, str], float | None], to_ms: float = 1.0
 ) -> dict[str, float | None]:
-    """Latency figures by gate name; `of(name, q)` returns a value of the file in units of `to_ms`."""
+    """Return latency figures by gate name; `of(name, q)` returns a value of the file in units of `to_ms`."""
     figures: dict[str, float | None] = {}
     for ours, theirs in names.items():
         for q in ("mean", "p50", "p90", "p95", "p99"):
@@ -79,8 +79,8 @@ def _latencies(
     return figures
 
 
-def _lost(failed: float | None, completed: float | None) -> tuple[str, ...]:
-    """Note on failed requests: latencies of the others may be biased."""
+def _failed(failed: float | None, completed: float | None) -> tuple[str, ...]:
+    """Return a note on failed requests, which may bias the latencies of the others."""
     if not failed:
         return ()
     of_all = "" if completed is None else f"{failed + completed:g} "
@@ -88,7 +88,7 @@ def _lost(failed: float | None, completed: float | None) -> tuple[str, ...]:
 
 
 def _unfinished(count: float | None) -> tuple[str, ...]:
-    """Note on requests that were unfinished at the end."""
+    """Return a note on requests that were unfinished at the end."""
     return (f"{count:g} of its requests were unfinished at the end and are not in the latencies",) if count else ()
 
 
@@ -111,21 +111,21 @@ def _vllm(document: Document) -> Imported:
             values[f"{q}({ours})"] = _number(document.get(f"{q}_{theirs}"))
     if not completed:  # vLLM writes 0 for latencies without samples
         values = dict.fromkeys(values)
-    lost = _lost(_number(document.get("failed")), completed)
+    failed = _failed(_number(document.get("failed")), completed)
     exported = document.get("backend") == OUR_BACKEND
     clock = "measured by inferload; the file does not contain the verdict of its run" if exported else _CLOCK_UNKNOWN
     return Imported(
         client=OUR_EXPORT if exported else "vllm bench serve",
         figures=values,
         model=document.get("model_id"),
-        asks={key: document.get(key) for key in ("num_prompts", "request_rate", "burstiness", "max_concurrency")},
+        settings={key: document.get(key) for key in ("num_prompts", "request_rate", "burstiness", "max_concurrency")},
         input_tokens=per_turn("total_input_tokens"),
         output_tokens=per_turn("total_output_tokens"),
         concurrency=_number(document.get("max_concurrency")),
         started_at=str(document.get("date") or ""),
         notes=(
             f"its TTFT ends at the first event of any kind (our first_event_ms); {clock}",
-            *lost,
+            *failed,
         ),
     )
 
@@ -147,7 +147,7 @@ def _aiperf(document: Document) -> Imported:
     figures["goodput_turns_per_s"] = of("goodput")
     figures |= _latencies(latencies, lambda name, q: of(name, "avg" if q == "mean" else q))
     failed = of("error_request_count")
-    if failed is None:  # metrics without a value are omitted; the list of errors is always present
+    if failed is None:  # AIPerf omits metrics without a value, but not the list of errors
         failed = float(sum(_number(entry.get("count")) or 0.0 for entry in document.get("error_summary") or ()))
     cut_off = ("it was cancelled before its end",) if document.get("was_cancelled") else ()
     config = document.get("input_config") or {}
@@ -158,14 +158,14 @@ def _aiperf(document: Document) -> Imported:
         figures=figures,
         model=models[0].get("name"),
         seed=config.get("random_seed"),
-        asks={key: phase.get(key) for key in ("type", "requests", "concurrency", "rate")},
+        settings={key: phase.get(key) for key in ("type", "requests", "concurrency", "rate")},
         input_tokens=of("input_sequence_length"),
         output_tokens=of("output_sequence_length"),
         concurrency=_number(phase.get("concurrency")),
         started_at=str(document.get("start_time") or ""),
         notes=(
             "its inter_chunk_latency is our ITL, its inter_token_latency our TPOT",
-            *_lost(failed, of("request_count")),
+            *_failed(failed, of("request_count")),
             *cut_off,
         ),
     )
@@ -198,14 +198,14 @@ def _guidellm(document: Document) -> Imported:
         client=f"GuideLLM {(document.get('metadata') or {}).get('guidellm_version', '')}".strip(),
         figures=figures,
         model=(config.get("backend") or {}).get("model"),
-        asks={key: strategy.get(key) for key in ("type_", "streams", "rate")},
+        settings={key: strategy.get(key) for key in ("type_", "streams", "rate")},
         input_tokens=of("prompt_token_count"),
         output_tokens=of("output_token_count"),
         concurrency=_number(strategy.get("streams")),
         started_at=str(benchmark.get("start_time") or ""),
         notes=(
             "its ITL is our TPOT weighted by tokens; its TPOT includes the time to the first token and is left out",
-            *_lost(_number(ended.get("errored")), _number(ended.get("successful"))),
+            *_failed(_number(ended.get("errored")), _number(ended.get("successful"))),
             *_unfinished(_number(ended.get("incomplete"))),
         ),
     )
@@ -226,13 +226,13 @@ def _genai(document: Document) -> Imported:
     return Imported(
         client="genai-bench",
         figures=figures,
-        asks={key: all_in.get(key) for key in ("scenario", "num_concurrency", "iteration_type")},
+        settings={key: all_in.get(key) for key in ("scenario", "num_concurrency", "iteration_type")},
         input_tokens=_number(statistics["num_input_tokens"].get("mean")),
         output_tokens=_number(statistics["num_output_tokens"].get("mean")),
         concurrency=_number(all_in.get("num_concurrency")),
         notes=(
             "it records no gaps between tokens, so ITL is not known",
-            *_lost(_number(all_in.get("num_error_requests")), _number(all_in.get("num_completed_requests"))),
+            *_failed(_number(all_in.get("num_error_requests")), _number(all_in.get("num_completed_requests"))),
         ),
     )
 

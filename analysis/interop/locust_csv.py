@@ -1,6 +1,6 @@
-"""Runs of plain Locust (`--csv PREFIX`), with or without scrapes.
+"""Reader of runs of plain Locust (`--csv PREFIX`), with or without scrapes.
 
-Locust has requests and response times only. Their definition depends on the locustfile, so none is called TTFT, ITL or E2E.
+Locust records requests and response times only. Their definition depends on the locustfile, so they are not TTFT, ITL or E2E.
 """
 
 from collections.abc import Sequence
@@ -21,7 +21,7 @@ from inferload.server_metrics.series import ServerSeries, by_target
 from ..data.frames import RunFrames, empty_turns
 from ..pages.tables import Table
 
-ONLY = (
+LIMITATION = (
     "Locust's CSV files only: without turns of inferload, TTFT, ITL and token figures are not known, and there is "
     "no verdict"
 )
@@ -36,13 +36,13 @@ _STATS = (("requests", "Request Count"), ("failures", "Failure Count"), ("mean, 
 
 
 def prefix_of(path: Path) -> Path:
-    """Prefix of the CSV files in a directory, or the path itself; UsageError for several or none."""
+    """Return the prefix of the CSV files in a directory, or the path itself; UsageError for several or none."""
     if not path.is_dir():
         return path
     files = sorted(path.glob("*_stats_history.csv"))
     if len(files) != 1:
         names = ", ".join(file.name for file in files) or "none"
-        raise UsageError(f"--locust-csv {path}: expected one *_stats_history.csv, found {names}; name the prefix")
+        raise UsageError(f"--locust-csv {path}: one *_stats_history.csv required, not {names}; name the prefix")
     return path / files[0].name.removesuffix("_stats_history.csv")
 
 
@@ -72,7 +72,7 @@ def load(path: Path, scrapes: Sequence[Path] = ()) -> RunFrames:
     turns, events = empty_turns()
     return RunFrames(
         path=prefix.parent,
-        manifest={"scenario": {"name": prefix.name}, "only": ONLY},
+        manifest={"scenario": {"name": prefix.name}, "only": LIMITATION},
         summary=None,
         start_wall_ns=start_wall_ns,
         phases=(),
@@ -106,7 +106,7 @@ def _history(prefix: Path) -> pd.DataFrame:
 
 
 def table(path: Path) -> Table | None:
-    """Table of requests; None without PREFIX_stats.csv."""
+    """Return the table of requests; None without PREFIX_stats.csv."""
     prefix = prefix_of(path)
     file = prefix.with_name(prefix.name + "_stats.csv")
     try:
@@ -131,7 +131,7 @@ def _text(value: object) -> str:
 
 
 def read_pages(paths: Sequence[Path]) -> dict[str, ServerSeries]:
-    """Scrapes by target: Parquet files or folders of `inferload scrape`, or saved /metrics pages dated by their file times."""
+    """Read scrapes by target: Parquet files or folders of `inferload scrape`, or saved /metrics pages dated by their file times."""
     tables = [table for path in paths for table in _tables(path)]
     return by_target(pa.concat_tables(tables).unify_dictionaries().sort_by("wall_ns")) if tables else {}
 

@@ -1,8 +1,8 @@
 """Export of a run in the format of `vllm bench serve --save-result --save-detailed`.
 
-Definitions are vLLM's: TTFT ends at the first event of any kind, TPOT is (latency - TTFT) / (output tokens - 1), percentiles are
-interpolated. A cancelled turn has no latency. Only turns of the measure phase are included; the duration is from the first send to
-the last end, which is after the end of the window. The list of texts is empty.
+The definitions are vLLM's: TTFT ends at the first event of any kind, TPOT is (latency - TTFT) / (output tokens - 1), percentiles
+are interpolated. A cancelled turn has no latency. Only turns of the measure phase are included. The duration is from the first
+send to the last end, which is after the end of the window. `generated_texts` is empty.
 """
 
 import json
@@ -26,7 +26,7 @@ _PERCENTILES = (50, 90, 95, 99)
 
 
 def document(run: RunFrames) -> dict[str, Any]:
-    """Return the result; UsageError without measured turns or without a window."""
+    """Return the result; UsageError without measured turns or a complete measure phase."""
     span = next((span for span in run.phases if span.phase == "measure"), None)
     turns = run.turns
     if span is None or span.end_s is None or not len(turns) or "phase" not in turns:
@@ -94,7 +94,7 @@ def write(run: RunFrames, path: Path) -> None:
 
 
 def _gaps_s(run: RunFrames, measured: pd.DataFrame) -> list[list[float]]:
-    """Gaps of each turn, in the order of `measured`."""
+    """Return the gaps of each turn, in the order of `measured`."""
     order = np.argsort(run.events.turn, kind="stable")
     turn, gap_ms = run.events.turn[order], run.events.gap_ms[order]
     known = ~np.isnan(gap_ms)

@@ -100,7 +100,7 @@ _CACHE = (
     ("expected, upper bound", "%", "the same with all possibly shared parts counted as shared"),
     ("counted by the server", "%", "vllm:prefix_cache_hits_total / vllm:prefix_cache_queries_total over the run"),
     (
-        "reported per turn (usage)",
+        "reported with answers",
         "%",
         "usage.prompt_tokens_details.cached_tokens / prompt tokens, summed over turns",
     ),

@@ -28,14 +28,14 @@
   function set(layout, change) {
     for (const [path, value] of Object.entries(change)) {
       const parts = path.split(".");
-      let place = layout;
-      for (const part of parts.slice(0, -1)) place = place[part] = place[part] || {};
-      place[parts[parts.length - 1]] = value;
+      let target = layout;
+      for (const part of parts.slice(0, -1)) target = target[part] = target[part] || {};
+      target[parts[parts.length - 1]] = value;
     }
   }
 
-  const places = [...document.querySelectorAll(".plot")];
-  const recolour = () => places.filter((place) => place.layout).forEach((place) => Plotly.relayout(place, colours(place.layout)));
+  const charts = [...document.querySelectorAll(".plot")];
+  const recolour = () => charts.filter((chart) => chart.layout).forEach((chart) => Plotly.relayout(chart, colours(chart.layout)));
 
   // Select ticks of a logarithmic axis whose labels do not overlap.
   function clear(axis, width) {
@@ -64,28 +64,28 @@
     return layout;
   }
 
-  function draw(place, figure) {
-    const layout = fitted(Object.assign({ font: { family: getComputedStyle(document.body).fontFamily, size: 12 } }, figure.layout), place.clientWidth);
+  function draw(chart, figure) {
+    const layout = fitted(Object.assign({ font: { family: getComputedStyle(document.body).fontFamily, size: 12 } }, figure.layout), chart.clientWidth);
     set(layout, colours(layout));
-    return Plotly.react(place, figure.data, layout, Object.assign({ displayModeBar: window.innerWidth >= 640 }, OPTIONS));
+    return Plotly.react(chart, figure.data, layout, Object.assign({ displayModeBar: window.innerWidth >= 640 }, OPTIONS));
   }
 
   // Save a chart as shown, with its title and background.
-  function savePng(place, title) {
-    const layout = structuredClone(place.layout);
+  function savePng(chart, title) {
+    const layout = structuredClone(chart.layout);
     layout.margin = Object.assign({}, layout.margin, { t: layout.margin.t + PNG_TITLE_PX });
     layout.title = { text: title, x: 0.01, xanchor: "left", y: 1, yref: "container", yanchor: "top", pad: { t: 10 }, font: { size: 15 } };
     layout.paper_bgcolor = getComputedStyle(root).getPropertyValue("--card").trim();
-    const filename = `${document.title.split(" · ").pop()} ${place.dataset.picture}`.replace(/[^\w.]+/g, "-");
-    return Plotly.downloadImage({ data: place.data, layout }, { format: "png", width: place.clientWidth,
+    const filename = `${document.title.split(" · ").pop()} ${chart.dataset.picture}`.replace(/[^\w.]+/g, "-");
+    return Plotly.downloadImage({ data: chart.data, layout }, { format: "png", width: chart.clientWidth,
       height: layout.height + PNG_TITLE_PX, scale: PNG_SCALE, filename });
   }
 
-  function offerPng(place) {
-    const button = place.previousElementSibling;
+  function offerPng(chart) {
+    const button = chart.previousElementSibling;
     button.addEventListener("click", async () => {
       button.disabled = true;
-      try { await savePng(place, button.dataset.title); } finally { button.disabled = false; }
+      try { await savePng(chart, button.dataset.title); } finally { button.disabled = false; }
     });
     button.hidden = false;
   }
@@ -126,11 +126,11 @@
     return { data: [...traces, Object.assign(marks, ends), ...(failed.x.length ? [Object.assign(crosses, failed)] : [])], layout };
   }
 
-  function chooser(place, figure, lanes, chosen) {
+  function chooser(chart, figure, lanes, chosen) {
     const select = document.getElementById("minute");
     for (const minute of lanes.minutes) select.add(new Option(`${minute} (from ${minute * 60} s)`, minute));
     select.value = chosen;
-    const show = () => draw(place, lanesOf(figure, lanes, Number(select.value)));
+    const show = () => draw(chart, lanesOf(figure, lanes, Number(select.value)));
     select.addEventListener("change", show);
     document.querySelectorAll(".choose button").forEach((button) => button.addEventListener("click", () => {
       const next = select.selectedIndex + Number(button.dataset.by);
@@ -141,8 +141,8 @@
       if (row < 0) return;
       select.value = Math.floor(lanes.columns.planned[row] / MINUTE_MS);
       show().then(() => {
-        const from = lanes.columns.planned[row] / 1e3, to = lanes.columns.closed[row] / 1e3, room = Math.max(1, (to - from) / 2);
-        Plotly.relayout(place, { "xaxis.range": [from - room, to + room] });
+        const from = lanes.columns.planned[row] / 1e3, to = lanes.columns.closed[row] / 1e3, margin = Math.max(1, (to - from) / 2);
+        Plotly.relayout(chart, { "xaxis.range": [from - margin, to + margin] });
         document.getElementById("lanes").scrollIntoView();
       });
     }));
@@ -160,29 +160,29 @@
   try { applyTheme(localStorage.getItem("inferload-theme") || ""); } catch (error) { /* no storage */ }
   dark.addEventListener("change", recolour);
   // Redraw charts at the width of the paper.
-  const widen = (width) => places.filter((place) => place.layout).forEach((place) => Plotly.relayout(place, { width, autosize: width === null }));
-  let worn = "";
-  window.addEventListener("beforeprint", () => { worn = root.dataset.theme || ""; root.dataset.theme = "light"; recolour(); widen(PAPER_PX); });
-  window.addEventListener("afterprint", () => { if (worn) root.dataset.theme = worn; else delete root.dataset.theme; recolour(); widen(null); });
+  const widen = (width) => charts.filter((chart) => chart.layout).forEach((chart) => Plotly.relayout(chart, { width, autosize: width === null }));
+  let shownTheme = "";
+  window.addEventListener("beforeprint", () => { shownTheme = root.dataset.theme || ""; root.dataset.theme = "light"; recolour(); widen(PAPER_PX); });
+  window.addEventListener("afterprint", () => { if (shownTheme) root.dataset.theme = shownTheme; else delete root.dataset.theme; recolour(); widen(null); });
 
   // --- definitions -------------------------------------------------------------------------------------------------------
   const unfold = () => document.getElementById(location.hash.slice(1))?.closest("details")?.setAttribute("open", "");
   window.addEventListener("hashchange", unfold);
   unfold();
-  const meaning = (link) => (document.getElementById(link.hash.slice(1)) || { cells: [] }).cells[2]?.textContent || "";
+  const definition = (link) => (document.getElementById(link.hash.slice(1)) || { cells: [] }).cells[2]?.textContent || "";
   document.addEventListener("mouseover", (event) => {
     const link = event.target.closest && event.target.closest("a.n");
     if (!link || link.title) return;
     const cell = link.closest("td");
     const heads = cell ? [cell.parentElement.cells[0], cell.closest("table").tHead.rows[0].cells[cell.cellIndex]] : [];
     const links = heads.map((head) => head.querySelector("a.term")).filter(Boolean);
-    link.title = (links.length ? links : [link]).map((one) => `${links.length ? one.textContent + ": " : ""}${meaning(one)}`).join("\n");
+    link.title = (links.length ? links : [link]).map((term) => `${links.length ? term.textContent + ": " : ""}${definition(term)}`).join("\n");
   });
 
   const source = document.getElementById("figures");
   if (!source) { root.dataset.drawn = "all"; return; }
   if (typeof DecompressionStream === "undefined") {
-    places.forEach((place) => { place.textContent = "This browser cannot draw the charts; the figures are in the tables."; });
+    charts.forEach((chart) => { chart.textContent = "This browser cannot draw the charts; the figures are in the tables."; });
     return;
   }
   const text = source.type === "text/plain" ? await unpacked(source.textContent) : source.textContent;
@@ -190,11 +190,11 @@
   const library = document.createElement("script");
   library.textContent = await unpacked(document.getElementById("plotly").textContent);
   document.head.append(library);
-  for (const place of places) {
-    const figure = figures[place.dataset.picture];
-    if (place.dataset.picture === "lanes" && lanes) await chooser(place, figure, lanes, chosen);
-    else await draw(place, figure);
-    offerPng(place);
+  for (const chart of charts) {
+    const figure = figures[chart.dataset.picture];
+    if (chart.dataset.picture === "lanes" && lanes) await chooser(chart, figure, lanes, chosen);
+    else await draw(chart, figure);
+    offerPng(chart);
     await new Promise((resolve) => setTimeout(resolve, 0)); // keep the page responsive
   }
   root.dataset.drawn = "all";

@@ -138,7 +138,7 @@ def _latency(summary: Mapping[str, Any]) -> list[Table]:
     latency = summary.get("latency") or {}
     columns, others = ("", *STATISTICS), [name for name in _in_order(latency) if name not in LATENCIES]
     rows = _latency_rows(latency, tuple(LATENCIES))
-    note = "In milliseconds; turns of the measure phase that ended well." + _marks_note(rows)
+    note = "In milliseconds; successful turns of the measure phase." + _marks_note(rows)
     more = _latency_rows(latency, others)
     return [
         Table("latency", "Latency", columns, rows, note),
@@ -331,7 +331,7 @@ _CACHE_ROWS = (
     ("expected, unlimited cache", "expected", "input_tokens", "cached_tokens", "hit_rate"),
     ("expected, upper bound", "expected", "input_tokens", "cached_tokens_at_most", "hit_rate_at_most"),
     ("counted by the server", "counted", "queries", "hits", "hit_rate"),
-    ("reported per turn (usage)", "per_turn", "input_tokens", "cached_tokens", "hit_rate"),
+    ("reported with answers", "per_turn", "input_tokens", "cached_tokens", "hit_rate"),
 )
 
 
@@ -364,10 +364,12 @@ _CLIENT_ROWS = (
 
 def _client(summary: Mapping[str, Any]) -> Table:
     client = summary.get("client") or {}
-    rows = []
+    rows: list[tuple[str, ...]] = []
     for name, label in _CLIENT_ROWS:
         block = client.get(name)
-        if block:
+        if name == "gc_pause_ms" and block and block.get("count") == 0:
+            rows.append((label, "none", "none", "none"))
+        elif block:
             rows.append((label, *(number(block.get(part)) for part in ("p50", "p99", "max"))))
     if client.get("cpu_share") is not None:
         rows.append(("CPU, busiest worker", percent(client["cpu_share"]), "", ""))

@@ -1,10 +1,10 @@
-"""Table of the figures of a server log."""
+"""Table of the figures in a server log."""
 
 import numpy as np
 
 from inferload.numbers import NOT_KNOWN, number, percent
 
-from ..data.vllm_log import ServerLog
+from ..data.vllm_log import VllmLog
 from ..pages.tables import Table
 
 _ROWS = (
@@ -27,8 +27,8 @@ _ROWS = (
 )
 
 
-def table(log: ServerLog | None) -> Table | None:
-    """Mean, minimum and maximum over the lines of a log; None without a log."""
+def table(log: VllmLog | None) -> Table | None:
+    """Return mean, minimum and maximum over the lines of a log; None without a log."""
     if log is None:
         return None
     rows = []
@@ -52,8 +52,8 @@ def table(log: ServerLog | None) -> Table | None:
         mean = percent(float(values_at.mean())) if len(values_at) else NOT_KNOWN
         rows.append((f"accepted at position {index}", mean, low, high, f"{len(values_at):,}"))
     note = (
-        f"From {log.name}: rates and acceptance are means since the previous line, hit rates are of the last 1,000 requests of the "
-        "engine, prompt tokens are computed ones. Assumed time zone: that of this machine."
+        f"From {log.name}. Rates and acceptance: means since the previous line; hit rates: over the last 1,000 requests of the "
+        "engine; prompt tokens: without cached tokens. Assumed time zone: that of this machine."
     )
     return Table(
         "server-log",

@@ -1,7 +1,7 @@
-"""Model of a report: texts and tables from run.json and summary.json, without layout.
+"""Contents of a report: texts and tables from run.json and summary.json, without layout.
 
-All numbers of the run come from summary.json; none is computed twice. The report of a run without a summary is marked as
-incomplete and has the numbers of the timeline only.
+All numbers come from summary.json. The report of a run without a summary is marked as incomplete and contains the figures of the
+timeline only.
 """
 
 import json
@@ -27,8 +27,8 @@ INCOMPLETE = "The run is incomplete: it ended before its summary was written, so
 
 
 @dataclass(frozen=True, slots=True)
-class Reason:
-    """A reason for which a measurement is suspect or invalid."""
+class VerdictReason:
+    """Reason why a measurement is suspect or invalid."""
 
     code: str
     phase: str
@@ -37,7 +37,7 @@ class Reason:
 
 @dataclass(frozen=True, slots=True)
 class Tile:
-    """A headline figure."""
+    """Headline figure."""
 
     label: str
     value: str
@@ -55,10 +55,10 @@ class ReportModel:
     verdict: str
     caution: str  # mark beside all numbers; empty for a valid measurement
     banners: tuple[str, ...]
-    reasons: tuple[Reason, ...]
+    reasons: tuple[VerdictReason, ...]
     notes: tuple[str, ...]
     causes: tuple[Cause, ...]
-    load: LoadText | None  # as `inferload plan` words it
+    load: LoadText | None  # in the words of `inferload plan`
     facts: tuple[tuple[str, str], ...]
     tiles: tuple[Tile, ...]
     tables: tuple[Table, ...]
@@ -78,33 +78,33 @@ def build(
     *,
     marks: Sequence[Mapping[str, Any]] = (),
 ) -> ReportModel:
-    """Build the model of one run directory."""
+    """Build the model of a run directory. `notes`: data that could not be read; `marks`: events of the run."""
     run = dict(_run(manifest)) | dict((summary or {}).get("run") or {})
-    only = manifest.get("only")  # statement on imported results, which have no summary
-    level = "foreign" if only else _level(summary)
+    limitation = manifest.get("only")  # of imported results, which have no summary
+    level = "foreign" if limitation else _level(summary)
     name = run.get("scenario") or path.name
     engine = run.get("engine")
     simulated = "simulator" in str(engine or "")
     title = f"{name} on {'the simulator' if simulated else engine or 'an unknown engine'}"
-    if only:
+    if limitation:
         title = f"{name}, by Locust"
     unreadable = Notes(tuple(notes))
 
-    whole = unreadable.unless_damaged
-    judged = whole("the outcome", lambda: None if level == "incomplete" else of_summary(summary or {}))
-    headline = str(only) if only else INCOMPLETE if judged is None else judged.headline
-    load = whole("the load", lambda: recorded_load(manifest, marks))
+    readable = unreadable.unless_damaged
+    outcome = readable("the outcome", lambda: None if level == "incomplete" else of_summary(summary or {}))
+    headline = str(limitation) if limitation else INCOMPLETE if outcome is None else outcome.headline
+    load = readable("the load", lambda: recorded_load(manifest, marks))
     parts: dict[str, Any] = {
-        "reasons": whole("the reasons of the verdict", lambda: _reasons(summary)) or (),
-        "facts": whole("the configuration", lambda: _facts(run, manifest, summary)) or (),
+        "reasons": readable("the reasons of the verdict", lambda: _reasons(summary)) or (),
+        "facts": readable("the configuration", lambda: _facts(run, manifest, summary)) or (),
         "load": load,
-        "tiles": whole("the headline figures", lambda: _tiles(summary)) or (),
+        "tiles": readable("the headline figures", lambda: _tiles(summary)) or (),
         "tables": run_tables(summary, unreadable),
     }
-    state = level if only or judged is None else judged.state
-    sentences = ["Simulator, not a real server."] if simulated and not only else []
+    state = level if limitation or outcome is None else outcome.state
+    sentences = ["Simulator, not a real server."] if simulated and not limitation else []
     sentences.append(f"{headline}.")
-    sentences += [f"{_LEVELS[level]}."] if level in _LEVELS and judged is not None else []
+    sentences += [f"{_LEVELS[level]}."] if level in _LEVELS and outcome is not None else []
     return ReportModel(
         title=title,
         level=level,
@@ -114,7 +114,7 @@ def build(
         caution=_caution(level) or ("stopped early" if state == "stopped early" else ""),
         banners=_banners(simulated, manifest),
         causes=tuple(causes),
-        manifest=json.dumps(manifest, indent=1, ensure_ascii=False) if manifest and not only else "",
+        manifest=json.dumps(manifest, indent=1, ensure_ascii=False) if manifest and not limitation else "",
         notes=unreadable.all(),
         **parts,
     )
@@ -152,17 +152,18 @@ def _banners(simulated: bool, manifest: Mapping[str, Any]) -> tuple[str, ...]:
         preset = variant.get("simulated_as") if isinstance(variant, Mapping) else None
         banners.append(
             "The server was the embedded simulator. Its latencies are configured; they say nothing about a model or hardware."
-            + (f" Variant {_name(variant)} used the step times of preset {preset}." if preset else "")
+            + (f" Variant {_variant_name(variant)} used the step times of preset {preset}." if preset else "")
         )
     if manifest.get("insecure"):
         banners.append("The server's certificate was not checked (--insecure).")
     return tuple(banners)
 
 
-def _reasons(summary: Mapping[str, Any] | None) -> tuple[Reason, ...]:
+def _reasons(summary: Mapping[str, Any] | None) -> tuple[VerdictReason, ...]:
     reasons = ((summary or {}).get("verdict") or {}).get("reasons") or []
     return tuple(
-        Reason(str(reason.get("code")), str(reason.get("phase") or ""), str(reason.get("text"))) for reason in reasons
+        VerdictReason(str(reason.get("code")), str(reason.get("phase") or ""), str(reason.get("text")))
+        for reason in reasons
     )
 
 
@@ -177,14 +178,14 @@ def _facts(
         if entry.get("end_wall_ns") is not None and entry.get("start_wall_ns") is not None
     ]
     versions = run.get("versions") or {}
-    origins = {"records": "every turn's record (exact)", "sketches": "sketches (within 0.25 %)"}
+    origins = {"records": "the records of all turns (exact)", "sketches": "sketches (within 0.25 %)"}
     origin = origins.get((summary or {}).get("percentiles_from", ""))
     missing = ((summary or {}).get("turn_records") or {}).get("why")
     facts = [
         ("Scenario", _joined(run.get("scenario"), _digest(run.get("digest")))),
         ("Target", _text(run.get("target"))),
         ("Model", _text(run.get("model"))),
-        ("Engine", _joined(run.get("engine"), manifest.get("variant") and f"variant {_name(manifest['variant'])}")),
+        ("Engine", _joined(run.get("engine"), manifest.get("variant") and f"variant {_variant_name(manifest['variant'])}")),
         ("Seed", _text(run.get("seed"))),
         ("Started", _text(run.get("started_at"))),
         ("Phases", ", ".join(phases) or NOT_KNOWN),
@@ -210,7 +211,7 @@ def _digest(digest: object) -> str:
     return f"digest {str(digest)[:12]}" if digest else ""
 
 
-def _name(variant: object) -> str:
+def _variant_name(variant: object) -> str:
     if not isinstance(variant, Mapping):
         return str(variant)
     return str(variant.get("name") or "without a name")

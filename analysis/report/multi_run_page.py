@@ -1,4 +1,4 @@
-"""Page of several runs: a sweep's folder, a folder of runs, or named runs."""
+"""HTML page of several runs: the folder of a sweep, a folder of runs, or named runs."""
 
 import os
 from collections.abc import Sequence
@@ -10,7 +10,7 @@ from inferload.errors import UsageError
 from ..charts.load import FIGURES
 from ..comparison import sweep_folder
 from ..comparison.compare import compare
-from ..comparison.page import Part, html, summed_up
+from ..comparison.page import Part, html, summary_line
 from ..comparison.recommend import recommend
 from ..comparison.recommend_text import section
 from ..comparison.sides import NAMES, Run, Side, read_run
@@ -21,7 +21,7 @@ _NAMES = tuple(dict.fromkeys((*NAMES, *FIGURES)))
 
 
 def runs_below(folder: Path) -> list[Path]:
-    """Finished run directories in a folder; none for a run directory."""
+    """Return the finished run directories in a folder; none for a run directory."""
     if (folder / rundir.MANIFEST).is_file() or not folder.is_dir():
         return []
     paths = sorted(path.parent for path in folder.glob(f"[!.]*/{rundir.SUMMARY}"))
@@ -36,7 +36,7 @@ def make_sweep(folder: Path) -> tuple[str, Path]:
         comparisons = tuple(compare(sides[0], other, primary, ALL) for other in sides[1:])
         advice = section(recommend(name, sides)) if comparisons else None
         parts.append(Part(name, tuple(sides), comparisons, _links(sides, folder), advice))
-    verdicts = [f"{part.name}: {summed_up(part.comparisons)}" for part in parts if part.comparisons]
+    verdicts = [f"{part.name}: {summary_line(part.comparisons)}" for part in parts if part.comparisons]
     verdict = "; ".join(verdicts) or f"{folder.name}: only the baseline has runs"
     return verdict, _written(folder / PAGE, html(f"Sweep {folder.resolve().name}", verdict, parts))
 
@@ -66,7 +66,7 @@ def _configuration(run: Run) -> str:
 
 
 def _links(sides: Sequence[Side], folder: Path) -> tuple[tuple[str, str], ...]:
-    """Names and relative paths of the reports of the runs that have one."""
+    """Return names and relative paths of the existing reports of runs."""
     pages = [(f"{side.label} {run.label}", run.path / rundir.REPORT_HTML) for side in sides for run in side.runs]
     return tuple((name, Path(os.path.relpath(page, folder)).as_posix()) for name, page in pages if page.is_file())
 

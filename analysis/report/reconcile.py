@@ -1,7 +1,7 @@
-"""Reconciliation of a run with the server's counters: requests, tokens, times and Little's law on both sides.
+"""Reconciliation of client figures with the server's counters: requests, tokens, times and Little's law.
 
-Sums and means of the server come from its counters between two scrapes at which it was idle: its histograms of queue,
-prefill and decode are filled when a request ends, so that any other span would contain parts of turns.
+Sums and means of the server come from its counters between two scrapes at which it was idle. Its histograms of queue, prefill
+and decode are updated at the end of a request, so any other span would contain parts of turns.
 """
 
 import json
@@ -25,17 +25,17 @@ Outcome = Literal["adds up", "does not add up", "not known"]
 
 COLUMNS = ("band", "turns", "total, ms", *TITLES.values())
 
-# Tolerances. The clocks of server and client never start at the same instant.
+# Tolerances: server and client measure from different events.
 _SLACK_MS, _SLACK_SHARE = 1.0, 0.01
 _MEANS_SHARE = 0.10  # two means of the same times
-_LITTLE_SHARE, _LITTLE_REQUESTS = 0.25, 0.5  # gauges are samples, a few a second
+_LITTLE_SHARE, _LITTLE_REQUESTS = 0.25, 0.5  # gauges are sampled a few times per second
 
 _HISTOGRAMS = {"queue_ms": names.QUEUE, "prefill_ms": names.PREFILL, "decode_ms": names.DECODE}
 
 
 @dataclass(frozen=True, slots=True)
-class Check:
-    """One comparison of a figure that both sides know."""
+class CounterCheck:
+    """Comparison of a figure that client and server measure."""
 
     name: str
     outcome: Outcome
@@ -44,13 +44,13 @@ class Check:
 
 @dataclass(frozen=True, slots=True)
 class IdleSpan:
-    """A server between two scrapes at which it was idle. Times in ms, means over requests; None: not published."""
+    """Span between two scrapes at which a server was idle. Times are means over requests; None: not published."""
 
     target: str
     start_s: float
     end_s: float
     turns: int  # of this client, in the span
-    turns_whole: bool  # all of them ended well and were written: both sides counted the same requests
+    turns_whole: bool  # all turns succeeded and were written, so both sides counted the same requests
     requests: int | None
     server_means: dict[str, float | None]
     server_e2e_ms: float | None
@@ -64,11 +64,11 @@ class IdleSpan:
 
 @dataclass(frozen=True, slots=True)
 class Reconciled:
-    """Latency breakdown of each turn, idle spans, and the checks on both."""
+    """Latency breakdown of each turn, idle spans, and the checks."""
 
     parts: pd.DataFrame
     spans: tuple[IdleSpan, ...]
-    checks: tuple[Check, ...]
+    checks: tuple[CounterCheck, ...]
 
     @property
     def per_turn(self) -> bool:
@@ -77,20 +77,20 @@ class Reconciled:
 
 
 def reconcile(frames: RunFrames) -> Reconciled:
-    """Return the latency breakdown of the measured turns, and all checks."""
+    """Reconcile a run: latency breakdown of the measured turns, idle spans, checks."""
     table, spans = parts(frames), idle_spans(frames)
     checks = [_turns(table)]
     if ((frames.summary or {}).get("client") or {}).get("stamps") == "user":
         text = "read times are from the client process, so the front end includes the client delay"
-        checks.append(Check("front end", "not known", text))
+        checks.append(CounterCheck("front end", "not known", text))
     if not spans and frames.servers:
         text = (
             "no scrape around the measured turns shows the server idle, so its counters include partial turns: scrape until the "
             "end of the drain, without other clients"
         )
-        checks.append(Check("sums", "not known", text))
+        checks.append(CounterCheck("sums", "not known", text))
     elif not spans:
-        checks.append(Check("sums", "not known", "no server metrics were scraped"))
+        checks.append(CounterCheck("sums", "not known", "no server metrics were scraped"))
     alone = len(frames.servers) == 1
     for span in spans:
         where = "" if alone else f" at {span.target}"
@@ -99,7 +99,7 @@ def reconcile(frames: RunFrames) -> Reconciled:
 
 
 def _within(frames: RunFrames, span: IdleSpan) -> pd.DataFrame:
-    """Return the parts of the turns of all phases that the server's counters contain: its turns within the span."""
+    """Return the parts of the turns within a span, of all phases, as in the server's counters."""
     sent = frames.turns["sent_s"]
     inside = (sent >= span.start_s) & (sent <= span.end_s)
     if len(frames.servers) > 1 and "target" in frames.turns:
@@ -107,27 +107,27 @@ def _within(frames: RunFrames, span: IdleSpan) -> pd.DataFrame:
     return parts(replace(frames, turns=frames.turns[inside]), phase=None)
 
 
-def _turns(table: pd.DataFrame) -> Check:
+def _turns(table: pd.DataFrame) -> CounterCheck:
     """Check that the server's own times fit into the time that the client measured."""
     known = table[table[list(SERVER_PARTS)].notna().all(axis=1)]
     if not len(known):
         text = "the server reports no times per turn (vLLM: --enable-per-request-metrics)"
-        return Check("parts of a turn", "not known", text)
+        return CounterCheck("parts of a turn", "not known", text)
     # From sent on: the kernel may send a request before the client stamps it as written.
     over_ms = -(known["front_end_ms"] + known["upload_ms"]) - (_SLACK_MS + _SLACK_SHARE * known["server_ms"])
     count = int((over_ms > 0).sum())
     if count:
         worst = number(float(-(known["front_end_ms"] + known["upload_ms"]).min()))
         text = f"{count:,} of {len(known):,} turns: the server reports up to {worst} ms more than the client measured"
-        return Check("parts of a turn", "does not add up", text)
+        return CounterCheck("parts of a turn", "does not add up", text)
     missing = len(table) - len(known)
     rest = f"; {missing:,} turns without server times" if missing else ""
-    return Check(
-        "parts of a turn", "adds up", f"the server times are consistent with all of {len(known):,} turns{rest}"
+    return CounterCheck(
+        "parts of a turn", "adds up", f"the server times are consistent with all {len(known):,} turns{rest}"
     )
 
 
-def _span_checks(span: IdleSpan, table: pd.DataFrame) -> list[Check]:
+def _span_checks(span: IdleSpan, table: pd.DataFrame) -> list[CounterCheck]:
     checks = [
         _counts("requests", (span.turns, span.requests), span),
         _counts("prompt tokens", span.input_tokens, span),
@@ -138,58 +138,64 @@ def _span_checks(span: IdleSpan, table: pd.DataFrame) -> list[Check]:
     return checks + _little(span)
 
 
-def _counts(name: str, both: tuple[int | None, int | None], span: IdleSpan) -> Check:
+def _counts(name: str, both: tuple[int | None, int | None], span: IdleSpan) -> CounterCheck:
     client, server = both
     if server is None:
-        return Check(name, "not known", "not published by the server")
+        return CounterCheck(name, "not known", "not published by the server")
     if not span.turns_whole or client is None:
-        return Check(name, "not known", f"server {server:,}; some turns were unsuccessful, not written or not counted")
+        return CounterCheck(
+            name, "not known", f"server {server:,}; some turns were unsuccessful, not written or not counted"
+        )
     text = f"client {client:,}, server {server:,}, between idle scrapes ({number(span.end_s - span.start_s)} s)"
     if client == server:
-        return Check(name, "adds up", text)
-    why = "other clients used this server" if server > client else "the server counted fewer than were answered"
-    return Check(name, "does not add up", f"{text}: {why}")
+        return CounterCheck(name, "adds up", text)
+    why = "other clients used this server" if server > client else "the server counted fewer than the client"
+    return CounterCheck(name, "does not add up", f"{text}: {why}")
 
 
-def _means(span: IdleSpan, table: pd.DataFrame) -> Check:
+def _means(span: IdleSpan, table: pd.DataFrame) -> CounterCheck:
     """Compare means of per-turn times with the server's histograms: the same requests if the counts agree."""
     name = "turns against histograms"
-    means, off = [], []
+    means, differing = [], []
     for part in SERVER_PARTS:
         of_turns, of_histogram = float(table[part].mean()), span.server_means[part]
         if of_histogram is None:
             continue
         means.append(f"{TITLES[part]} {number(of_turns)} and {number(of_histogram)} ms")
         if abs(of_turns - of_histogram) > _SLACK_MS + _MEANS_SHARE * of_histogram:
-            off.append(TITLES[part])
+            differing.append(TITLES[part])
     if not means:
-        return Check(name, "not known", "the server publishes no histograms of queue, prefill and decode")
+        return CounterCheck(name, "not known", "the server publishes no histograms of queue, prefill and decode")
     text = f"means {', '.join(means)}"
-    if off and not span.turns_whole:
-        return Check(
+    if differing and not span.turns_whole:
+        return CounterCheck(
             name, "not known", f"{text}; some turns were unsuccessful and may be in the server's histograms only"
         )
-    return Check(name, "does not add up" if off else "adds up", text + (f": {', '.join(off)} differ" if off else ""))
+    return CounterCheck(
+        name,
+        "does not add up" if differing else "adds up",
+        text + (f": {', '.join(differing)} differ" if differing else ""),
+    )
 
 
-def _little(span: IdleSpan) -> list[Check]:
+def _little(span: IdleSpan) -> list[CounterCheck]:
     """Check mean waiting = rate x mean queue time; not known with preemption: requests then wait more than once."""
     name = "Little's law, queue"
     if span.waiting_mean is None or span.queue_rate is None:
-        return [Check(name, "not known", "the server does not publish waiting requests and queue times")]
+        return [CounterCheck(name, "not known", "the server does not publish waiting requests and queue times")]
     text = f"mean waiting {number(span.waiting_mean)}, rate x mean queue time {number(span.queue_rate)}"
     if span.preempted:
-        return [Check(name, "not known", f"{text}; preempted requests wait more than once")]
+        return [CounterCheck(name, "not known", f"{text}; preempted requests wait more than once")]
     if not span.turns_whole:
         why = "some turns were unsuccessful: they waited but are not in the server's times"
-        return [Check(name, "not known", f"{text}; {why}")]
-    apart = abs(span.waiting_mean - span.queue_rate)
-    holds = apart <= _LITTLE_REQUESTS + _LITTLE_SHARE * span.queue_rate
-    return [Check(name, "adds up" if holds else "does not add up", text)]
+        return [CounterCheck(name, "not known", f"{text}; {why}")]
+    difference = abs(span.waiting_mean - span.queue_rate)
+    holds = difference <= _LITTLE_REQUESTS + _LITTLE_SHARE * span.queue_rate
+    return [CounterCheck(name, "adds up" if holds else "does not add up", text)]
 
 
 def idle_spans(frames: RunFrames) -> tuple[IdleSpan, ...]:
-    """Return the narrowest idle to idle span around the measured turns of each server that has one."""
+    """Return the shortest span between idle scrapes around the measured turns of each server; none for a server without."""
     spans = []
     for server in frames.servers.values():
         turns = _turns_of(frames, server)
@@ -227,36 +233,31 @@ def _idle_scrapes(frames: RunFrames, server: ServerSeries, turns: pd.DataFrame) 
 def _idle_span(frames: RunFrames, server: ServerSeries, turns: pd.DataFrame, first: int, last: int) -> IdleSpan:
     view = View(server, first, last, int(server.wall_ns[first]), int(server.wall_ns[last]))
     start_s, end_s = (float(at) for at in frames.since_start_s(server.wall_ns[[first, last]]))
-    ours = turns[(turns["sent_s"] >= start_s) & (turns["sent_s"] <= end_s)]
+    own = turns[(turns["sent_s"] >= start_s) & (turns["sent_s"] <= end_s)]
     whole = (
         frames.turns_until_s is None
-        and bool(ours["failure"].isna().all())
-        and not ("finish_reason" in ours and bool((ours["finish_reason"] == CANCELLED).any()))
+        and bool(own["failure"].isna().all())
+        and not ("finish_reason" in own and bool((own["finish_reason"] == CANCELLED).any()))
     )
-    means = {name: _mean_ms(view, family) for name, family in _HISTOGRAMS.items()}
+    means = {name: view.mean_ms(family) for name, family in _HISTOGRAMS.items()}
     requests, queue_ms = view.delta(names.E2E + "_count"), means["queue_ms"]
     length_s = end_s - start_s
     return IdleSpan(
         target=server.target,
         start_s=start_s,
         end_s=end_s,
-        turns=len(ours),
+        turns=len(own),
         turns_whole=whole,
         requests=_whole(requests),
         server_means=means,
-        server_e2e_ms=_mean_ms(view, names.E2E),
-        client_server_ms=float((ours["e2e_ms"] - ours["upload_ms"]).mean()) if whole and len(ours) else None,
-        input_tokens=(_sum(ours, "input_tokens"), _whole(view.delta(names.PROMPT_TOKENS))),
-        output_tokens=(_sum(ours, "output_tokens"), _whole(view.delta(names.GENERATION_TOKENS))),
+        server_e2e_ms=view.mean_ms(names.E2E),
+        client_server_ms=float((own["e2e_ms"] - own["upload_ms"]).mean()) if whole and len(own) else None,
+        input_tokens=(_sum(own, "input_tokens"), _whole(view.delta(names.PROMPT_TOKENS))),
+        output_tokens=(_sum(own, "output_tokens"), _whole(view.delta(names.GENERATION_TOKENS))),
         waiting_mean=view.gauge(server.summed(names.WAITING))["mean"],
         queue_rate=None if requests is None or queue_ms is None else requests / length_s * queue_ms / 1e3,
         preempted=bool(view.delta(names.PREEMPTIONS)),
     )
-
-
-def _mean_ms(view: View, family: str) -> float | None:
-    count, total = view.delta(family + "_count"), view.delta(family + "_sum")
-    return total / count * 1e3 if count and total is not None else None
 
 
 def _whole(value: float | None) -> int | None:
@@ -269,7 +270,7 @@ def _sum(turns: pd.DataFrame, name: str) -> int | None:
 
 
 def rows(reconciled: Reconciled) -> list[tuple[str, ...]]:
-    """Return a row for each band of turns; without times per turn also a row for each server's histogram means."""
+    """Return a row for each band of turns; without server times per turn also a row of histogram means for each server."""
     lines = [_row(band) for band in bands(reconciled.parts)]
     if not reconciled.per_turn:
         lines += [_span_row(span) for span in reconciled.spans if span.client_server_ms is not None]

@@ -1,4 +1,4 @@
-"""Write timeline.csv, report.md and report.html of a run. The page is self-contained."""
+"""Report of a run: timeline.csv, report.md and report.html, which is self-contained."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -30,7 +30,7 @@ EMPTY = Reconciled(pd.DataFrame(columns=["turn_id", "target", "total_ms", *PARTS
 
 
 @dataclass(frozen=True, slots=True)
-class Report:
+class ReportFiles:
     """Verdict and paths of a report."""
 
     verdict: str
@@ -48,7 +48,7 @@ class ReportOptions:
     vllm_bench: Path | None = None  # file to write in the format of `vllm bench serve --save-result`
 
 
-def make(run_dir: Path, options: ReportOptions = ReportOptions()) -> Report:
+def make(run_dir: Path, options: ReportOptions = ReportOptions()) -> ReportFiles:
     """Write the report of a run directory; UsageError if it cannot be read or written."""
     run = frames.load(run_dir, options.server_log)
     report = write(run, run_dir, options)
@@ -57,7 +57,7 @@ def make(run_dir: Path, options: ReportOptions = ReportOptions()) -> Report:
     return report
 
 
-def make_of_locust(prefix: Path, scrapes: Sequence[Path], out: Path | None, options: ReportOptions) -> Report:
+def make_of_locust(prefix: Path, scrapes: Sequence[Path], out: Path | None, options: ReportOptions) -> ReportFiles:
     """Write the report of plain Locust's CSV files to `out` (default: PREFIX-report); UsageError as in `make`."""
     run = locust_csv.load(prefix, scrapes)
     if options.server_log is not None:
@@ -72,7 +72,7 @@ def make_of_locust(prefix: Path, scrapes: Sequence[Path], out: Path | None, opti
     return write(run, folder, options, () if table is None else (table,))
 
 
-def write(run: RunFrames, folder: Path, options: ReportOptions, tables: tuple[Table, ...] = ()) -> Report:
+def write(run: RunFrames, folder: Path, options: ReportOptions, tables: tuple[Table, ...] = ()) -> ReportFiles:
     """Write the files of a report; UsageError if they cannot be written. `tables`: placed before the others."""
     notes = Notes((*run.notes, *warnings(run)))
     table = timeline.build(run)
@@ -88,7 +88,9 @@ def write(run: RunFrames, folder: Path, options: ReportOptions, tables: tuple[Ta
     drawn = pictures(run, table, reconciled.parts, notes, options.minute)
     model = build(run.path, run.manifest, run.summary, notes.all(), causes(diagnoses), marks=run.marks)
     model = replace(model, tables=(*tables, *model.tables, *(table for table in more if table is not None)))
-    report = Report(model.verdict, folder / rundir.REPORT_MD, folder / rundir.REPORT_HTML, folder / rundir.TIMELINE)
+    report = ReportFiles(
+        model.verdict, folder / rundir.REPORT_MD, folder / rundir.REPORT_HTML, folder / rundir.TIMELINE
+    )
     try:
         timeline.write(table, report.timeline)
         rundir.write_text(folder / rundir.DIAGNOSIS, json_text(diagnoses))
@@ -101,7 +103,7 @@ def write(run: RunFrames, folder: Path, options: ReportOptions, tables: tuple[Ta
 
 
 def markdown(model: ReportModel, marks: list[dict[str, Any]]) -> str:
-    """Report as Markdown, tables only."""
+    """Render the report as Markdown, without charts."""
     terms = Terms()
     for table in model.tables:
         for word in (*table.columns, *(row[0] for row in table.rows)):
@@ -110,7 +112,7 @@ def markdown(model: ReportModel, marks: list[dict[str, Any]]) -> str:
 
 
 def html(model: ReportModel, marks: list[dict[str, Any]], drawn: Pictures, plotly: str | None = None) -> str:
-    """Report as HTML. `plotly`: as in `shell.html`."""
+    """Render the report as HTML. `plotly`: as in `shell.html`."""
     minutes = drawn.lanes
     lanes = (
         None if minutes is None else {"columns": minutes.columns, "minutes": minutes.minutes, "end_s": minutes.end_s}

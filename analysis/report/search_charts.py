@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from ..charts.chart import BLUE, GREEN, GREY, ORANGE, RED, VIOLET, Figure, Picture
+from ..charts.chart import BLUE, GREEN, GREY, ORANGE, RED, VIOLET, Picture, PlotlyDict
 
 _NOTE = (
     "Bars: intervals at the error level of the last run of a load. Cross: turns in flight grew. Green: highest load that holds the "
@@ -16,7 +16,7 @@ _PANEL_PX, _TOP = 273, 300.0  # upper end of the axis, % of a limit
 
 
 def picture(document: Mapping[str, Any]) -> Picture | None:
-    """Chart of a search; None without a measured point."""
+    """Return the chart of a search; None without a measured point."""
     points = [point for point in document["points"] if point["turns_per_s"] is not None]
     if not points:
         return None
@@ -45,7 +45,7 @@ def picture(document: Mapping[str, Any]) -> Picture | None:
 
 
 def _panels(document: Mapping[str, Any]) -> list[str]:
-    """Panels of the chart: an SLO of means only has no share of turns within a limit."""
+    """Return the panels of the chart; an SLO of means only has no share of turns within a limit."""
     conditions = [entry for point in document["points"] for entry in point["conditions"]]
     means = bool(conditions) and all(entry["share"] is None for entry in conditions)
     return [_FIGURES, _RATES] if means else list(_PANELS)
@@ -54,7 +54,7 @@ def _panels(document: Mapping[str, Any]) -> list[str]:
 Rows = list[tuple[dict[str, Any], dict[str, Any]]]
 
 
-def _attainment(rows: Rows, label: str, colour: str) -> Figure:
+def _attainment(rows: Rows, label: str, colour: str) -> PlotlyDict:
     values = [
         (point["level"], [_times(entry[name], 100) for name in ("value", "low", "high")])
         for point, entry in rows
@@ -63,15 +63,15 @@ def _attainment(rows: Rows, label: str, colour: str) -> Figure:
     return _trace(values, f"{label} within its limit", colour, "")
 
 
-def _figures(rows: Rows, label: str, colour: str) -> Figure:
+def _figures(rows: Rows, label: str, colour: str) -> PlotlyDict:
     names = ("figure", "figure_low", "figure_high")
     known = [(point, entry) for point, entry in rows if entry["figure"] is not None]
     values = [(point["level"], [_times(entry[name], 100 / entry["limit"]) for name in names]) for point, entry in known]
     return _trace(values, label, colour, "2")
 
 
-def _trace(values: list[tuple[float, list[float | None]]], label: str, colour: str, axis: str) -> Figure:
-    """Points (load, [value, low, high]) with intervals; unknown ends are not drawn."""
+def _trace(values: list[tuple[float, list[float | None]]], label: str, colour: str, axis: str) -> PlotlyDict:
+    """Return a trace of points (load, [value, low, high]) with intervals; unknown ends are not drawn."""
     middles = [_or(three[0], 0.0) for _, three in values]
     lows = [middle - _or(three[1], middle) for (_, three), middle in zip(values, middles, strict=True)]
     highs = [_or(three[2], middle) - middle for (_, three), middle in zip(values, middles, strict=True)]
@@ -99,7 +99,7 @@ def _trace(values: list[tuple[float, list[float | None]]], label: str, colour: s
     }
 
 
-def _throughput(points: list[dict[str, Any]]) -> list[Figure]:
+def _throughput(points: list[dict[str, Any]]) -> list[PlotlyDict]:
     traces = []
     for key, name, colour in (
         ("turns_per_s", "successful", GREY),
@@ -125,8 +125,8 @@ def _throughput(points: list[dict[str, Any]]) -> list[Figure]:
     return traces
 
 
-def _overloaded(points: list[dict[str, Any]], panel: str) -> list[Figure]:
-    """Overloaded points have no value: a cross at the failing edge of the first panel."""
+def _overloaded(points: list[dict[str, Any]], panel: str) -> list[PlotlyDict]:
+    """Return overloaded points, which have no value, as crosses at the failing edge of the first panel."""
     levels = [point["level"] for point in points if point["verdict"] == "overloaded"]
     if not levels:
         return []
@@ -137,10 +137,10 @@ def _overloaded(points: list[dict[str, Any]], panel: str) -> list[Figure]:
     return [{"type": "scatter", "mode": "markers", "name": "overloaded", **data, **axes}]
 
 
-def _layout(document: Mapping[str, Any], points: list[dict[str, Any]], panels: list[str]) -> Figure:
+def _layout(document: Mapping[str, Any], points: list[dict[str, Any]], panels: list[str]) -> PlotlyDict:
     gap = 0.225 / len(panels)
     height = (1 - gap * len(panels)) / len(panels)
-    layout: Figure = {
+    layout: PlotlyDict = {
         "height": 1 + _PANEL_PX * len(panels),
         "margin": {"l": 58, "r": 14, "t": 30, "b": 46},
         "hovermode": "x unified",
@@ -161,8 +161,8 @@ def _layout(document: Mapping[str, Any], points: list[dict[str, Any]], panels: l
     return layout
 
 
-def _ticks(points: list[dict[str, Any]]) -> Figure:
-    """Tested loads whose labels do not overlap."""
+def _ticks(points: list[dict[str, Any]]) -> PlotlyDict:
+    """Select tested loads whose labels do not overlap."""
     levels: list[float] = []
     for level in sorted(point["level"] for point in points):
         if not levels or level / levels[-1] > 1.12:
@@ -170,7 +170,7 @@ def _ticks(points: list[dict[str, Any]]) -> Figure:
     return {"tickvals": levels, "ticktext": [f"{level:.3g}" for level in levels]}
 
 
-def _lines(document: Mapping[str, Any]) -> list[Figure]:
+def _lines(document: Mapping[str, Any]) -> list[PlotlyDict]:
     shapes = [_across("y2", 100.0)]
     shares = {
         entry["share"] for point in document["points"] for entry in point["conditions"] if entry["share"] is not None
@@ -190,7 +190,7 @@ def _lines(document: Mapping[str, Any]) -> list[Figure]:
     return shapes
 
 
-def _across(axis: str, at: float) -> Figure:
+def _across(axis: str, at: float) -> PlotlyDict:
     line = {"color": GREY, "width": 1.2, "dash": "dash"}
     return {"type": "line", "xref": "paper", "yref": axis, "x0": 0, "x1": 1, "y0": at, "y1": at, "line": line}
 

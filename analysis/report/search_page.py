@@ -1,4 +1,4 @@
-"""search.md and search.html, from search.json."""
+"""Pages of a search: search.md and search.html, from search.json."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -38,7 +38,7 @@ def make_search(folder: Path) -> tuple[str, Path, Path]:
 
 
 def headline(document: Mapping[str, Any]) -> str:
-    """Answer of the search as a sentence."""
+    """Format the answer of the search as a sentence."""
     if document["answer"] is None:
         return f"Sweep of {document['scenario']['name']} at {len(document['points'])} loads, against {document['slo']}"
     answer: str = document["answer"]["text"]
@@ -46,18 +46,18 @@ def headline(document: Mapping[str, Any]) -> str:
 
 
 def markdown(document: Mapping[str, Any]) -> str:
-    """Page as Markdown, tables only."""
+    """Render the page as Markdown, without charts."""
     return shell.markdown("search.md.j2", **_model(document))
 
 
 def html(document: Mapping[str, Any], folder: Path | None = None, plotly: str | None = None) -> str:
-    """Page as HTML. `folder`: folder with the runs of the points; `plotly`: as in `shell.html`."""
+    """Render the page as HTML. `folder`: folder with the runs of the points; `plotly`: as in `shell.html`."""
     drawn = (search_charts.picture(document), None if folder is None else _throughput(document, folder))
     return shell.html("search.html.j2", [chart for chart in drawn if chart is not None], plotly, **_model(document))
 
 
 def _throughput(document: Mapping[str, Any], folder: Path) -> Picture | None:
-    """Throughput against latency of the points in steady state; None without their run directories."""
+    """Return the chart of throughput against latency of the points in steady state; None without their run directories."""
     points = [point for point in document["points"] if point["verdict"] not in _UNSTEADY]
     runs = [folder / run for point in points for run in point["runs"]]
     complete = [path for path in runs if (path / rundir.MANIFEST).is_file() and (path / rundir.SUMMARY).is_file()]
@@ -68,7 +68,7 @@ def _throughput(document: Mapping[str, Any], folder: Path) -> Picture | None:
 
 
 def _limits(document: Mapping[str, Any]) -> dict[str, float]:
-    """Limits of the SLO by measure."""
+    """Return the limits of the SLO by measure."""
     conditions = [condition for point in document["points"] for condition in point["conditions"]]
     return {
         entry["label"].partition("(")[2].rstrip(")"): entry["limit"] for entry in conditions if "(" in entry["label"]

@@ -28,7 +28,7 @@ COLUMNS = (
 
 
 def table(run: RunFrames) -> Table | None:
-    """Slowest successful turns of the measure phase by E2E from the plan; None without any."""
+    """Return the slowest successful turns of the measure phase by E2E from the plan; None without any."""
     turns = run.turns
     if not len(turns) or "phase" not in turns:
         return None

@@ -28,8 +28,8 @@ CLIENT_GRACE_S = 90.0
 
 
 def run_argv(scenario: str, url: str, run_dir: Path, extra: Sequence[str]) -> list[str]:
-    """The command line of the run: Locust in a clone of the repository, else `inferload run`."""
-    # On a busy machine the measurement may be invalid, which the report states; the demo still succeeds.
+    """Command line of the run: Locust in a clone of the repository, else `inferload run`."""
+    # The measurement may be invalid on a busy machine: the report says so, and the demo still succeeds.
     options = ["--host", url, "--run-dir", str(run_dir), "--on-invalid", "warn"]
     root = paths.repository()
     if root is not None:
@@ -46,7 +46,7 @@ def run(argv: Sequence[str], cores: Sequence[int] | None) -> int:
         try:
             return client.wait()
         except KeyboardInterrupt:
-            # The client got the signal too: it drains, and a second Ctrl-C stops it at once.
+            # The client gets the signal too: it drains, and a second Ctrl-C stops it immediately.
             continue
         except SystemExit:
             client.terminate()
@@ -59,19 +59,19 @@ def run(argv: Sequence[str], cores: Sequence[int] | None) -> int:
 
 
 def closing_lines(run_dir: Path) -> list[str]:
-    """The path of the report, else of the run's data."""
+    """Line with the path of the report, else of the run directory."""
     for name in (rundir.REPORT_HTML, rundir.REPORT_MD):
         if (run_dir / name).exists():
             return [f"report: {run_dir / name}"]
-    return [f"no report; the run's data: {run_dir}"] if run_dir.exists() else ["no run was made"]
+    return [f"no report; run directory: {run_dir}"] if run_dir.exists() else ["no run was started"]
 
 
 SCENARIOS = ("demo", "demo-agent")
 
 
 def demo(engine: str, scenarios: Sequence[str], extra: Sequence[str]) -> int:
-    """Start a server, run each scenario, stop the server; returns the first exit code that is not 0."""
-    # The simulator computes little and needs no cores of its own.
+    """Start a server, run each scenario, stop the server. Return the first exit code that is not 0."""
+    # The simulator needs no separate cores.
     client, server_cores = launch.split_cores(launch.available_cores()) if engine != "simulator" else (None, None)
     at = datetime.fromtimestamp(clock.wall_ns() / clock.NS_PER_S, UTC)
     base = paths.repository() or Path.cwd()
@@ -94,15 +94,17 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
         prog="python -m inferload.deploy.commands.demo", description=(__doc__ or "").split("\n")[0], allow_abbrev=False
     )
-    parser.add_argument("--engine", choices=list(ENGINES), default="simulator", help="(%(default)s)")
     parser.add_argument(
-        "--scenario", action="append", help=f"name or path; repeat it for several runs ({', '.join(SCENARIOS)})"
+        "--engine", choices=list(ENGINES), default="simulator", help="engine of the server (%(default)s)"
+    )
+    parser.add_argument(
+        "--scenario", action="append", help=f"scenario name or path; repeatable ({', '.join(SCENARIOS)})"
     )
     parser.epilog = "Arguments after -- are passed to the run."
     arguments = list(sys.argv[1:] if argv is None else argv)
     end = arguments.index("--") if "--" in arguments else len(arguments)
     selected, extra = parser.parse_args(arguments[:end]), arguments[end + 1 :]
-    signal.signal(signal.SIGTERM, _terminated)  # to stop the server then too
+    signal.signal(signal.SIGTERM, _terminated)  # so that the server is stopped as well
     try:
         return demo(selected.engine, selected.scenario or SCENARIOS, extra)
     except UsageError as error:

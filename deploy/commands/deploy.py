@@ -68,21 +68,22 @@ def register(subparsers: Any) -> None:
 
 
 def _no_flag(text: str) -> str:
-    if text.startswith("-"):  # argparse takes a flag after -- as a name
+    if text.startswith("-"):  # argparse parses a flag after -- as a name
         raise argparse.ArgumentTypeError(f"{text!r}: a flag, not a variant")
     return text
 
 
 def _add_name(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "name", nargs="?", type=_no_flag, metavar="VARIANT", help="the server of this variant, instead of --port"
+        "name", nargs="?", type=_no_flag, metavar="VARIANT", help="select the server by variant instead of --port"
     )
 
 
 def _add_up(actions: Any) -> None:
     up = actions.add_parser(
         "up",
-        help="start a server and wait until it answers",
+        help="start a server and wait until it is ready",
+        description="Start a server and wait until it is ready. The server continues after this command.",
         usage="%(prog)s [-h] [options] [VARIANT] [-- FLAGS OF THE ENGINE]",
     )
     up.add_argument(
@@ -92,22 +93,22 @@ def _add_up(actions: Any) -> None:
         metavar="VARIANT",
         help="a variant (inferload deploy list), or the bare model tiny or tiny-<layers>x<hidden> (%(default)s)",
     )
-    up.add_argument("--model-path", type=Path, metavar="DIR", help="a model's folder instead of the variant's model")
+    up.add_argument("--model-path", type=Path, metavar="DIR", help="model folder, instead of the variant's model")
     up.add_argument(
         "--set", action="append", default=[], metavar="FLAG=VALUE", help="change an argument; FLAG= removes it"
     )
-    up.add_argument("--engine", choices=list(ENGINES), default="simulator", help="(%(default)s)")
+    up.add_argument("--engine", choices=list(ENGINES), default="simulator", help="engine of the server (%(default)s)")
     up.add_argument("--host", default="127.0.0.1", help="address to listen on, or user@machine (%(default)s)")
-    up.add_argument("--port", type=int, default=8000, help="(%(default)s)")
-    up.add_argument("--cores", help="run the server on these cores only, such as 1 or 2-3,5")
-    up.add_argument("--ready-s", type=float, help="time limit for the start in seconds (by engine)")
+    up.add_argument("--port", type=int, default=8000, help="port to listen on (%(default)s)")
+    up.add_argument("--cores", help="pin the server to these cores, such as 1 or 2-3,5")
+    up.add_argument("--ready-s", type=float, help="time limit for the start in seconds (default: by engine)")
     prices.add_options(up)
     remote_deploy.add_up(up)
     up.set_defaults(run=bring_up, extra=())
 
 
 def core_list(text: str) -> tuple[int, ...]:
-    """Parse `1`, `0,2` or `2-3,5` to core numbers; UsageError for other texts."""
+    """Parse core numbers such as `1`, `0,2` or `2-3,5`. Raise UsageError for other texts."""
     cores: set[int] = set()
     for part in text.split(","):
         span = re.fullmatch(r"(\d+)(?:-(\d+))?", part.strip())
@@ -123,19 +124,19 @@ def bring_up(arguments: argparse.Namespace) -> int:
     if arguments.ready_s is not None and not 0 < arguments.ready_s < math.inf:
         raise UsageError(f"--ready-s {arguments.ready_s:g}: must be a number above 0")
     if not arguments.host:
-        raise UsageError("--host: is empty; 127.0.0.1 listens on this machine alone, 0.0.0.0 on all its addresses")
+        raise UsageError("--host: empty; use 127.0.0.1 for this machine only, 0.0.0.0 for all its addresses")
     price_options = prices.from_options(arguments)
     variant = None if is_generated(arguments.what) else named(arguments.what)
     if arguments.set:
         if variant is None:
             raise UsageError(
-                f"--set {arguments.set[0]}: changes a variant, and {arguments.what} is a model; pass flags after --"
+                f"--set {arguments.set[0]}: changes a variant, but {arguments.what} is a model; pass flags after --"
             )
         variant = changed(variant, arguments.set)
     if (machine := remote.machine_of(arguments.host, arguments.ssh_config)) is not None:
         return remote_deploy.up(arguments, machine, variant, price_options)
     if arguments.tunnel is not None or arguments.listen or arguments.program:
-        raise UsageError("--tunnel, --listen, --program: need another machine; name it as --host user@machine")
+        raise UsageError("--tunnel, --listen, --program: need another machine; use --host user@machine")
     spec = ServerSpec(
         engine=arguments.engine,
         model=arguments.what if variant is None else variant.model,
@@ -150,15 +151,15 @@ def bring_up(arguments: argparse.Namespace) -> int:
     command = command_of(spec)
     server = local.start(spec, command)
     try:
-        took_s = launch.wait(server, arguments.ready_s or command.ready_s)
+        startup_s = launch.wait(server, arguments.ready_s or command.ready_s)
         server_state.remember(
-            local.described(server, took_s, price_options.over(UNPRICED if variant is None else variant.prices))
+            local.described(server, startup_s, price_options.over(UNPRICED if variant is None else variant.prices))
         )
-    except BaseException:  # Ctrl-C too: a server in its own session gets no SIGINT
+    except BaseException:  # including Ctrl-C: a server in its own session gets no SIGINT
         launch.stop(server)
         raise
     shown = server.model if variant is None else f"{variant.name} ({server.model})"
-    print(f"{server.engine}: {shown} at {server.url} after {took_s:.1f} s (pid {server.pid})")
+    print(f"{server.engine}: {shown} at {server.url} after {startup_s:.1f} s (pid {server.pid})")
     if variant is not None and server.engine == "simulator":
         print(f"step times: {stand_in(variant)}")
     print(f"log: {server.log}\nstop: inferload deploy down --port {server.port}")
@@ -166,19 +167,19 @@ def bring_up(arguments: argparse.Namespace) -> int:
 
 
 def _name_to_port(arguments: argparse.Namespace) -> None:
-    """Replace the name of a variant by machine and port of its server; UsageError unless there is exactly one."""
+    """Replace the name of a variant by machine and port of its server. Raise UsageError unless exactly one matches."""
     if arguments.name is None:
         return
     if arguments.port is not None or arguments.host is not None or getattr(arguments, "all", False):
-        raise UsageError(f"{arguments.name}: names a server; leave out --port, --host and --all, or the name")
+        raise UsageError(f"{arguments.name}: already selects a server; remove the name, or --port, --host and --all")
     servers: list[LocalServer | remote.RemoteServer] = [*server_state.remembered(), *remote.remembered()]
     matches = [server for server in servers if _variant_of(server) == arguments.name]
     if len(matches) > 1:  # servers that have ended keep their state file until they are stopped
         matches = [server for server in matches if not isinstance(server, LocalServer) or server_state.group(server)]
     if len(matches) != 1:
         known = ", ".join(f"{_variant_of(server)} at {server.url}" for server in servers) or "none"
-        what = f"{len(matches)} servers are" if matches else "no server is"
-        raise UsageError(f"{arguments.name}: {what} of this variant; known servers: {known}; name one with --port")
+        problem = f"{len(matches)} servers are" if matches else "no server is"
+        raise UsageError(f"{arguments.name}: {problem} of this variant; known servers: {known}; select one with --port")
     arguments.port = matches[0].port
     if isinstance(matches[0], remote.RemoteServer):
         arguments.host, arguments.ssh_config = matches[0].machine, matches[0].ssh_config
@@ -189,19 +190,19 @@ def _variant_of(server: LocalServer | remote.RemoteServer) -> str:
 
 
 def chosen(port: int | None) -> LocalServer:
-    """The server on a port, or the only server; UsageError lists the servers otherwise."""
+    """Return the server on a port, or the only server. Raise UsageError with the list of servers otherwise."""
     known = server_state.remembered()
     matches = [server for server in known if port in (None, server.port)]
     if len(matches) == 1:
         return matches[0]
     ports = ", ".join(str(server.port) for server in known) or "none"
     if matches:
-        raise UsageError(f"--port: several servers are known ({ports}); name one")
+        raise UsageError(f"--port: several servers are known ({ports}); select one")
     raise UsageError(f"no server {'was started here' if port is None else f'on port {port}'}; known ports: {ports}")
 
 
 def _status_line(server: LocalServer, state: str) -> str:
-    """The line of a server in the output of `status`."""
+    """Line of a server in the output of `status`."""
     pinned = "" if server.cores is None else f"  cores {launch.cores_text(server.cores)}"
     since = f"{server_state.age_s(server):.0f} s ago"
     shown = f"{server.variant['name']} ({server.model})" if server.variant else server.model
@@ -209,7 +210,7 @@ def _status_line(server: LocalServer, state: str) -> str:
 
 
 def status_of(arguments: argparse.Namespace) -> int:
-    """Run `status`: print a line for each server; 0 if at least one is up."""
+    """Run `status`: print a line per server. Return 0 if at least one is up."""
     _name_to_port(arguments)
     machine = remote_deploy.machine_of(arguments)
     if machine is not None:
@@ -233,7 +234,7 @@ def status_of(arguments: argparse.Namespace) -> int:
 
 
 def _remote_target(arguments: argparse.Namespace) -> tuple[SshMachine, int] | None:
-    """Machine and port of a server on another machine, if --host names it or no server here matches; else None."""
+    """Machine and port of a remote server, if --host selects it or no local server matches; else None."""
     machine = remote_deploy.machine_of(arguments)
     known = remote.matching(arguments.port, [] if machine is None else [machine])
     local_servers = [server for server in server_state.remembered() if arguments.port in (None, server.port)]
@@ -266,7 +267,7 @@ def stop_servers(arguments: argparse.Namespace) -> int:
         print("no server was started here")
     for server in server_state.remembered() if arguments.all else [chosen(arguments.port)]:
         ended = launch.stop(server)
-        print(f"{server.engine} on port {server.port}: {'stopped' if ended else 'had ended already'}")
+        print(f"{server.engine} on port {server.port}: {'stopped' if ended else 'had already ended'}")
     errors: list[str] = []
     for other in remote.remembered() if arguments.all else []:
         try:

@@ -17,8 +17,8 @@ _CONFIG = "configuration file of ssh (ssh's default)"
 
 
 def add_machine(parser: argparse.ArgumentParser) -> None:
-    """Add the options that name the machine of `status`, `logs` and `down`."""
-    parser.add_argument("--host", metavar="USER@MACHINE", help="a server on another machine, over ssh")
+    """Add the options for the machine of `status`, `logs` and `down`."""
+    parser.add_argument("--host", metavar="USER@MACHINE", help="select a server on another machine, over ssh")
     parser.add_argument("--ssh-config", metavar="FILE", help=_CONFIG)
 
 
@@ -32,27 +32,31 @@ def add_up(parser: argparse.ArgumentParser) -> None:
         nargs="?",
         const=0,
         metavar="LOCAL_PORT",
-        help="forward this local port (the same number) to the server through ssh; it listens on 127.0.0.1 there",
+        help="forward a local port (default: --port) to the server through ssh; it listens on 127.0.0.1 there",
     )
     group.add_argument(
-        "--listen", metavar="ADDRESS", help="address to listen on there (0.0.0.0; with --tunnel 127.0.0.1)"
+        "--listen", metavar="ADDRESS", help="address to listen on there (default: 0.0.0.0; with --tunnel 127.0.0.1)"
     )
-    group.add_argument("--program", metavar="PATH", help="the engine's program there (vllm, or inferload, in the path)")
+    group.add_argument(
+        "--program", metavar="PATH", help="engine program there (default: vllm or inferload in the path)"
+    )
 
 
 def up(arguments: argparse.Namespace, machine: SshMachine, variant: Variant | None, price_options: Prices) -> int:
     """Start a server on another machine. It continues after this command."""
     if variant is None:
-        raise UsageError(f"{arguments.what}: a model alone cannot be started on another machine; name a variant")
+        raise UsageError(f"{arguments.what}: a bare model cannot be started on another machine; use a variant")
     if arguments.engine == "vllm-cpu":
-        raise UsageError("--engine vllm-cpu: not on another machine; use --engine vllm with --program and --model-path")
+        raise UsageError(
+            "--engine vllm-cpu: not supported on another machine; use --engine vllm with --program and --model-path"
+        )
     if arguments.cores:
         raise UsageError("--cores: not supported on another machine; leave it out")
     check_extra(arguments.extra)
     refuse_elsewhere(variant.argv, f"of {variant.name}")
     if arguments.engine == "vllm" and arguments.model_path is None and is_generated(variant.model):
         raise UsageError(
-            f"{variant.name}: its model can only be generated where inferload is installed; name a model's folder with --model-path"
+            f"{variant.name}: its model can only be generated where inferload is installed; give a model folder with --model-path"
         )
     tunnelled = arguments.tunnel is not None
     server = remote.start(
@@ -80,14 +84,14 @@ def up(arguments: argparse.Namespace, machine: SshMachine, variant: Variant | No
 
 
 def status_line(server: RemoteServer) -> tuple[str, str]:
-    """The line of a server in the output of `status`, and its state."""
+    """Return the line of a server in the output of `status`, and its state."""
     state = remote.state(server)
     line = f"{server.url}  {state}  {server.engine} {server.variant['name']} ({server.model})  {server.machine} port {server.port}"
     return f"{line}  pid {server.pid} there", state
 
 
 def selected(known: list[RemoteServer], machine: SshMachine | None, port: int | None) -> tuple[SshMachine, int]:
-    """Machine and port of the selected server; UsageError lists the servers if the choice is ambiguous."""
+    """Return machine and port of the selected server. Raise UsageError with the list of servers if ambiguous."""
     if machine is not None and port is not None:
         matches = [server for server in known if server.machine == machine.name and server.port == port]
         return (matches[0].where if matches and machine.config is None else machine), port
@@ -98,7 +102,7 @@ def selected(known: list[RemoteServer], machine: SshMachine | None, port: int | 
 
 
 def machine_of(arguments: argparse.Namespace) -> SshMachine | None:
-    """The machine that --host names; UsageError if its value names none."""
+    """Machine of --host; None without the option. Raise UsageError if the value is not a machine."""
     machine = remote.machine_of(arguments.host, arguments.ssh_config)
     if machine is None and arguments.host is not None:
         raise UsageError(f"--host {arguments.host}: write a machine as user@machine, or ssh://name")

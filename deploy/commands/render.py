@@ -22,25 +22,25 @@ def add_render(actions: Any) -> None:
     """Add `render`."""
     parser = actions.add_parser(
         "render",
-        help="write a variant as a shell script, or with a run against it for Docker Compose or Kubernetes",
+        help="write a variant as a shell script, or a variant and a run as Docker Compose or Kubernetes files",
         epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     add_variant(parser)
     add = parser.add_argument
-    add("--format", choices=("sh", "compose", "kubernetes"), default="sh", help="(%(default)s)")
-    add("--engine", choices=("vllm", "simulator"), default="vllm", help="(%(default)s)")
+    add("--format", choices=("sh", "compose", "kubernetes"), default="sh", help="output format (%(default)s)")
+    add("--engine", choices=("vllm", "simulator"), default="vllm", help="engine of the server (%(default)s)")
     files = parser.add_argument_group("compose and kubernetes")
     add = files.add_argument
-    add("-o", "--output", type=Path, metavar="DIR", help="folder for the files")
+    add("-o", "--output", type=Path, metavar="DIR", help="output folder")
     add("--scenario", default="smoke", metavar="NAME-OR-PATH", help="scenario of the run (%(default)s)")
     add("--workers", type=int, default=2, metavar="N", help="workers of the run (%(default)s)")
-    add("--image", metavar="IMAGE", help="image of inferload, built from Containerfile (inferload:VERSION)")
-    add("--vllm-image", metavar="IMAGE", help="image of vLLM (the version of the variants)")
+    add("--image", metavar="IMAGE", help="image of inferload, built from Containerfile (default: inferload:VERSION)")
+    add("--vllm-image", metavar="IMAGE", help="image of vLLM (default: the version of the variants)")
     add(
         "--shared-runs",
         action="store_true",
-        help="kubernetes: results of the workers too, on a ReadWriteMany volume",
+        help="kubernetes: keep the results of the workers as well, on a ReadWriteMany volume",
     )
     parser.set_defaults(run=render)
 
@@ -52,7 +52,7 @@ def render(arguments: argparse.Namespace) -> int:
         print(shell_script.script(variant, arguments.engine), end="")
         return 0
     if arguments.output is None:
-        raise UsageError(f"--format {arguments.format}: name a folder for the files with -o")
+        raise UsageError(f"--format {arguments.format}: needs an output folder; give it with -o")
     plan = _plan(arguments, variant)
     files = compose.files(plan) if arguments.format == "compose" else kubernetes.files(plan, arguments.shared_runs)
     container_plan.write(arguments.output, files)
@@ -61,8 +61,8 @@ def render(arguments: argparse.Namespace) -> int:
 
 
 def _plan(arguments: argparse.Namespace, variant: Variant) -> ContainerPlan:
-    standard = ContainerImages()
+    defaults = ContainerImages()
     images = ContainerImages(
-        vllm=arguments.vllm_image or standard.vllm, inferload=arguments.image or standard.inferload
+        vllm=arguments.vllm_image or defaults.vllm, inferload=arguments.image or defaults.inferload
     )
     return container_plan.plan_of(variant, arguments.engine, arguments.scenario, arguments.workers, images)

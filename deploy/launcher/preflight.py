@@ -10,7 +10,7 @@ from .machine_checks import Hardware
 
 @dataclass(frozen=True, slots=True)
 class Requirements:
-    """Requirements of a variant. `model`: in the cache or to be downloaded; None for a model's folder."""
+    """Requirements of a variant. `model`: cached or downloaded model; None for a model folder."""
 
     name: str
     hardware: Hardware
@@ -19,7 +19,7 @@ class Requirements:
 
 
 def check(requirements: Requirements, argv: Sequence[str], environment: Mapping[str, str]) -> None:
-    """Raise UsageError for missing GPUs, missing or too large weights, and flags that vLLM no longer has."""
+    """Raise UsageError for missing GPUs, missing or too large weights, and flags removed from vLLM."""
     visible = environment.get("CUDA_VISIBLE_DEVICES")
     machine_checks.check_gpus(
         requirements.name, requirements.hardware, machine_checks.gpus(visible), visible, requirements.utilization

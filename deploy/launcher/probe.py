@@ -12,13 +12,13 @@ from inferload.errors import UsageError
 from . import procfs
 
 TIMEOUT_S = 5.0
-_PORTS = "ports are 1 to 65535; name one with --port"
+_PORTS = "must be 1 to 65535; change --port"
 # The first request of a new server may compile kernels or allocate memory.
 FIRST_TOKEN_S = 120.0
 
 
 def key() -> str | None:
-    """The API key in the environment; None without one."""
+    """API key of the environment; None without one."""
     return os.environ.get("VLLM_API_KEY") or None
 
 
@@ -57,11 +57,11 @@ def ask(host: str, port: int, path: str, body: dict[str, Any] | None = None, tim
     try:
         return json.loads(content) if content.strip() else None
     except ValueError as error:
-        raise UsageError(f"{path} the response is not JSON: {content[:100]!r}") from error
+        raise UsageError(f"{path}: the response is not JSON: {content[:100]!r}") from error
 
 
 def empty_prefix_cache(host: str, port: int) -> bool:
-    """Empty a server's prefix cache and return True on success. vLLM needs VLLM_SERVER_DEV_MODE=1 for that."""
+    """Clear the prefix cache of a server. Return True on success. vLLM needs VLLM_SERVER_DEV_MODE=1."""
     try:
         text(host, port, "/reset_prefix_cache", method="POST")
     except (OSError, http.client.HTTPException, UsageError):
@@ -79,27 +79,27 @@ def healthy(host: str, port: int) -> bool:
 
 
 def model(host: str, port: int) -> str:
-    """The name of the first model in /v1/models; UsageError if it lists none."""
-    listed = ask(host, port, "/v1/models")
+    """Name of the first model in /v1/models. Raise UsageError if there is none."""
+    models = ask(host, port, "/v1/models")
     try:
-        return str(listed["data"][0]["id"])
+        return str(models["data"][0]["id"])
     except (KeyError, IndexError, TypeError) as error:
-        raise UsageError(f"/v1/models lists no model: {listed!r}") from error
+        raise UsageError(f"/v1/models lists no model: {models!r}") from error
 
 
 def first_token(host: str, port: int) -> str:
-    """Generate one token and return the name of the model. UsageError if the server reports another number of tokens."""
+    """Generate one token. Return the model name. Raise UsageError if the server reports another number of tokens."""
     name = model(host, port)
     body = {"model": name, "messages": [{"role": "user", "content": "Hello"}], "max_tokens": 1}
-    answer = ask(host, port, "/v1/chat/completions", body, FIRST_TOKEN_S)
-    tokens = (answer.get("usage") or {}).get("completion_tokens") if isinstance(answer, dict) else None
+    response = ask(host, port, "/v1/chat/completions", body, FIRST_TOKEN_S)
+    tokens = (response.get("usage") or {}).get("completion_tokens") if isinstance(response, dict) else None
     if tokens != 1:
         raise UsageError(f"one token requested, the server counted {tokens}")
     return name
 
 
 def free_port(host: str = "127.0.0.1") -> int:
-    """A TCP port that is free now."""
+    """Find a free TCP port."""
     with socket.socket() as probe:
         probe.bind((host, 0))
         return int(probe.getsockname()[1])
@@ -116,12 +116,12 @@ def _is_port(port: int) -> bool:
 
 
 def is_free(host: str, port: int) -> bool:
-    """Return True if a server can listen on the port; sockets of recently closed connections do not count."""
+    """Return True if a server can listen on the port, ignoring sockets of recently closed connections."""
     return why_not_free(host, port) is None
 
 
 def why_not_free(host: str, port: int) -> str | None:
-    """The reason why a server cannot listen on the port; None if it can."""
+    """Reason why a server cannot listen on the port; None if it can."""
     if not _is_port(port):
         return _PORTS
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
@@ -136,14 +136,14 @@ def why_not_free(host: str, port: int) -> str | None:
 
 def _reason(error: OSError, host: str, port: int) -> str:
     if error.errno == errno.EADDRINUSE:
-        return f"taken by {listener(port) or 'another program'}; stop it, or name another with --port"
+        return f"taken by {listener(port) or 'another program'}; stop it, or choose another --port"
     if error.errno == errno.EACCES:
-        return "needs privileges; name a port above 1023 with --port"
+        return "needs privileges; use a --port above 1023"
     if error.errno == errno.EADDRNOTAVAIL or isinstance(error, socket.gaierror):
-        return f"{host} is not an address of this machine; --host 0.0.0.0 listens on all"
-    return f"cannot be bound at {host}: {error.strerror}; name another with --port"
+        return f"{host} is not an address of this machine; use --host 0.0.0.0 for all addresses"
+    return f"cannot be bound at {host}: {error.strerror}; choose another --port"
 
 
 def listener(port: int) -> str | None:
-    """The program that listens on a port, as `name (pid 7)`; None if unknown."""
+    """Program listening on a port, as `name (pid 7)`; None if unknown."""
     return next((f"{procfs.name_of(pid)} (pid {pid})" for pid in sorted(procfs.listeners(port))), None)

@@ -4,16 +4,16 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
-_LISTEN = "0A"  # the state in /proc/net/tcp
+_LISTEN = "0A"  # state in /proc/net/tcp
 
 
 def processes() -> Iterator[int]:
-    """The ids of all processes."""
+    """Ids of all processes."""
     return (int(name) for name in os.listdir("/proc") if name.isdigit())
 
 
 def group_of(pid: int) -> int | None:
-    """The process group of a process; None if it has ended."""
+    """Process group of a process; None if it has ended."""
     try:
         return os.getpgid(pid)
     except OSError:
@@ -21,7 +21,7 @@ def group_of(pid: int) -> int | None:
 
 
 def open_files(pid: int) -> Iterator[str]:
-    """The targets of a process's file descriptors; empty for a zombie or another user's process."""
+    """Targets of the file descriptors of a process; empty for a zombie or another user's process."""
     try:
         descriptors = os.listdir(f"/proc/{pid}/fd")
     except OSError:
@@ -34,7 +34,7 @@ def open_files(pid: int) -> Iterator[str]:
 
 
 def name_of(pid: int) -> str:
-    """The program name of a process; empty if it has ended."""
+    """Program name of a process; empty if it has ended."""
     try:
         return Path(f"/proc/{pid}/comm").read_text(errors="replace").strip()
     except OSError:
@@ -42,7 +42,7 @@ def name_of(pid: int) -> str:
 
 
 def listeners(port: int) -> set[int]:
-    """Ids of the processes that listen on a TCP port at any address; processes of other users are not visible."""
+    """Ids of processes listening on a TCP port at any address, except those of other users."""
     sockets = {f"socket:[{inode}]" for inode in _listening(port)}
     return {pid for pid in processes() if sockets.intersection(open_files(pid))} if sockets else set()
 
@@ -61,7 +61,7 @@ def _listening(port: int) -> Iterator[str]:
 
 
 def resident_bytes(pid: int) -> int:
-    """Resident memory of a process in bytes, shared pages included; 0 if it has ended."""
+    """Resident memory of a process in bytes, including shared pages; 0 if it has ended."""
     return 1024 * _kib(f"/proc/{pid}/status", "VmRSS:")
 
 

@@ -18,7 +18,7 @@ from .preflight import Requirements
 from .server_state import LocalServer
 from .signals import signals_interrupt
 
-# An engine's program: the variable that names it, and its name in the path.
+# Program of an engine: environment variable, and default name in the path.
 _PROGRAMS = {"vllm": ("VLLM", "vllm"), "simulator": ("INFERLOAD", "inferload")}
 
 Document = dict[str, Any]
@@ -34,7 +34,7 @@ def main(request: Document) -> int:
         response = {"error": str(error)}
     try:
         print(json.dumps(response), flush=True)
-    except BrokenPipeError:  # the connection is lost: no record of a new server would exist
+    except BrokenPipeError:  # the connection is lost, so the caller has no record of a new server
         if request["verb"] == "up" and "server" in response:
             launch.stop(server_state.from_document(response["server"]))
     return 0
@@ -47,7 +47,7 @@ def _up(request: Document) -> Document:
     server = replace(server, argv=(_program(server), *server.argv[1:]))
     path = request["model_path"]
     if path is not None and not (Path(path) / "config.json").is_file():
-        raise UsageError(f"--model-path {path}: no config.json there; name a model's folder")
+        raise UsageError(f"--model-path {path}: no config.json there; give a model folder")
     if request["need"] is not None:
         requirements = Requirements(**{**request["need"], "hardware": Hardware(**request["need"]["hardware"])})
         preflight.check(requirements, server.argv, environment)
@@ -62,12 +62,12 @@ def _up(request: Document) -> Document:
 
 
 def _program(server: LocalServer) -> str:
-    """The path of the engine's program. It is the first argument of the command line, or the default if that is empty."""
+    """Path of the engine program: the first argument of the command line, else the environment variable or the default."""
     variable, default = _PROGRAMS[server.engine]
     name = server.argv[0] or os.environ.get(variable) or default
     path = shutil.which(name)
     if path is None:
-        raise UsageError(f"{server.engine}: no program {name} there; install it, or name it with --program")
+        raise UsageError(f"{server.engine}: no program {name} there; install it, or give its path with --program")
     return path
 
 
@@ -88,19 +88,19 @@ def _logs(request: Document) -> Document:
 
 
 def _down(request: Document) -> Document:
-    """Stop a server. `ended` in the response: true if it was alive, null if unknown. `start_id`: only the server of that start."""
+    """Stop a server; with `start_id` only the server of that start. `ended` in the response: null without a server."""
     known = _known(request["port"])
     if not known:
         return {"ended": None}
     if request["start_id"] and known[0].start_id != request["start_id"]:
-        raise UsageError(f"port {known[0].port}: the server of another start is not stopped")
+        raise UsageError(f"port {known[0].port}: belongs to another start and was not stopped")
     return {"ended": launch.stop(known[0]), "engine": known[0].engine}
 
 
 def _server(request: Document) -> LocalServer:
     known = _known(request["port"])
     if not known:
-        raise UsageError(f"port {request['port']}: nothing was started there")
+        raise UsageError(f"port {request['port']}: no server was started there")
     return known[0]
 
 

@@ -1,4 +1,4 @@
-"""Properties of a server that answers: version, resolved configuration, memory. Standard library only."""
+"""Properties of a running server: version, resolved configuration, memory. Standard library only."""
 
 import csv
 import http.client
@@ -15,7 +15,7 @@ from inferload.errors import UsageError
 from . import probe, procfs, server_state
 from .server_state import LocalServer
 
-# vLLM collects information on the machine before it responds with its configuration.
+# Timeout: vLLM inspects the machine before it responds with its configuration.
 _INFO_S = 60.0
 MIB = 1.048576  # MB
 
@@ -23,7 +23,7 @@ _LABEL = re.compile(r'(\w+)="((?:[^"\\]|\\.)*)"')
 
 
 def measured(server: LocalServer, startup_s: float) -> LocalServer:
-    """The server with its properties; unknown ones are left out."""
+    """Add the known properties to a server."""
     facts: dict[str, Any] = {"startup_s": round(startup_s, 3), "memory_mb": memory_mb(server)}
     facts |= reported(server_state.reachable(server.host), server.port)
     if gpu := gpu_memory_mb(server):
@@ -64,16 +64,16 @@ def gpu_memory_mb(server: LocalServer) -> dict[str, float]:
         return {}
     query = [program, "--query-compute-apps=pid,gpu_uuid,used_memory", "--format=csv,noheader,nounits"]
     try:
-        done = subprocess.run(query, capture_output=True, text=True, timeout=30, check=False)
+        process = subprocess.run(query, capture_output=True, text=True, timeout=30, check=False)
     except (OSError, subprocess.TimeoutExpired):
         return {}
-    own = set(server_state.group(server))
-    rows = csv.reader(io.StringIO(done.stdout), skipinitialspace=True)
-    return _by_gpu((row[1], row[2]) for row in rows if len(row) == 3 and row[0].isdigit() and int(row[0]) in own)
+    members = set(server_state.group(server))
+    rows = csv.reader(io.StringIO(process.stdout), skipinitialspace=True)
+    return _by_gpu((row[1], row[2]) for row in rows if len(row) == 3 and row[0].isdigit() and int(row[0]) in members)
 
 
 def _by_gpu(rows: Iterable[tuple[str, str]]) -> dict[str, float]:
-    """Sum (GPU, MiB) rows to MB by GPU. A GPU with a value that is not a number, such as `[N/A]`, is left out."""
+    """Sum (GPU, MiB) rows to MB by GPU. GPUs with a non-numeric value such as `[N/A]` are omitted."""
     memory_mb_by_gpu: dict[str, float | None] = {}
     for gpu, mib in rows:
         previous = memory_mb_by_gpu.get(gpu, 0.0)
@@ -82,7 +82,7 @@ def _by_gpu(rows: Iterable[tuple[str, str]]) -> dict[str, float]:
 
 
 def cache_config(host: str, port: int) -> dict[str, str]:
-    """The labels of `vllm:cache_config_info`; empty without that metric."""
+    """Labels of `vllm:cache_config_info`; empty without that metric."""
     try:
         page = probe.text(host, port, "/metrics")
     except (OSError, http.client.HTTPException, UsageError):

@@ -27,10 +27,10 @@ FACTS = ("version", "startup_s", "memory_mb", "gpu_memory_mb", "config", "prices
 
 @dataclass(frozen=True, slots=True)
 class LocalServer:
-    """A started server.
+    """Started server.
 
-    `pid`: leader of its process group; `started_at`: UTC; `cores`: None if it is not pinned; `start_id`: identifies one start
-    that was requested from another machine.
+    `pid`: leader of its process group. `started_at`: UTC. `cores`: None if not pinned. `start_id`: identifies a start
+    requested from another machine.
     """
 
     engine: str
@@ -48,12 +48,12 @@ class LocalServer:
 
     @property
     def url(self) -> str:
-        """The URL for clients on this machine."""
+        """URL for clients on this machine."""
         return f"http://{reachable(self.host)}:{self.port}"
 
 
 def reachable(host: str) -> str:
-    """The address to connect to, for the address that a server listens on."""
+    """Address to connect to, for the address a server listens on."""
     return {"0.0.0.0": "127.0.0.1", "::": "[::1]"}.get(host, f"[{host}]" if ":" in host else host)
 
 
@@ -62,7 +62,7 @@ def state_file(port: int) -> Path:
 
 
 def to_document(server: LocalServer) -> dict[str, Any]:
-    """The content of a state file."""
+    """Content of a state file."""
     document = dataclasses.asdict(server)
     facts = document.pop("facts")
     return {**facts, **document, "log": str(server.log), "url": server.url}
@@ -74,7 +74,7 @@ def remember(server: LocalServer) -> None:
 
 
 def write_state(path: Path, document: dict[str, Any]) -> None:
-    """Write a state file atomically; UsageError if its folder is not writable."""
+    """Write a state file atomically. Raise UsageError if its folder is not writable."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         part_file = path.with_name(f"{path.name}.part")
@@ -85,12 +85,12 @@ def write_state(path: Path, document: dict[str, Any]) -> None:
 
 
 def not_written(folder: Path, error: OSError) -> UsageError:
-    """The error for a state folder that is not writable."""
+    """Error for a state folder that is not writable."""
     return UsageError(f"{folder}: not writable ({error.strerror}); free disk space, or change its permissions")
 
 
 def from_document(document: Mapping[str, Any]) -> LocalServer:
-    """The server of a state file's content; KeyError, TypeError or ValueError if it is invalid."""
+    """Parse the content of a state file. Raise KeyError, TypeError or ValueError if it is invalid."""
     cores = document.get("cores")
     return LocalServer(
         engine=str(document["engine"]),
@@ -109,7 +109,7 @@ def from_document(document: Mapping[str, Any]) -> LocalServer:
 
 
 def recall(path: Path) -> LocalServer:
-    """Read a state file; UsageError if it is invalid."""
+    """Read a state file. Raise UsageError if it is invalid."""
     try:
         document = json.loads(path.read_text(encoding="utf-8"))
         if not isinstance(document, dict):
@@ -117,22 +117,22 @@ def recall(path: Path) -> LocalServer:
         return from_document(document)
     except (OSError, KeyError, TypeError, ValueError, RecursionError) as error:
         raise UsageError(
-            f"{path}: not a state file of a server; stop its processes by hand, and remove the file"
+            f"{path}: not a state file of a server; stop its processes manually and remove the file"
         ) from error
 
 
 def remembered() -> list[LocalServer]:
-    """The servers with a state file, sorted by port."""
+    """Servers with a state file, sorted by port."""
     return sorted((recall(path) for path in paths.state_dir().glob("*.json")), key=lambda server: server.port)
 
 
 def forget(server: LocalServer) -> None:
-    """Remove the state file; later starts remove the log."""
+    """Remove the state file. Later starts remove the log."""
     state_file(server.port).unlink(missing_ok=True)
 
 
 def group(server: LocalServer) -> list[int]:
-    """The ids of the server's processes; empty if it has ended, even if its process id is in use again.
+    """Ids of the server's processes; empty if it has ended, even if its process id is reused.
 
     A zombie has no open files, so a group of zombies counts as ended.
     """
@@ -155,7 +155,7 @@ def end(server: LocalServer, grace_s: float) -> bool:
 
 
 def _signal(group_id: int, number: signal.Signals) -> None:
-    with contextlib.suppress(ProcessLookupError):  # the last process has just ended
+    with contextlib.suppress(ProcessLookupError):  # the last process ended meanwhile
         os.killpg(group_id, number)
 
 
@@ -169,10 +169,10 @@ def _gone_within(server: LocalServer, limit_s: float) -> bool:
 
 
 def utc_now() -> str:
-    """The wall clock in UTC as text, in whole seconds."""
+    """Wall clock in UTC as text, in whole seconds."""
     return time.strftime(_TIME, time.gmtime())
 
 
 def age_s(server: LocalServer) -> float:
-    """Seconds of wall time since the start of the server."""
+    """Wall time since the start of the server."""
     return time.time() - calendar.timegm(time.strptime(server.started_at, _TIME))

@@ -1,17 +1,23 @@
-"""Files for Docker Compose: server, master, workers, Prometheus and NVIDIA's GPU exporter."""
+"""Files for Docker Compose: server, master, workers, Prometheus, Grafana and NVIDIA's GPU exporter."""
 
+import json
 from typing import Any
 
+from . import dashboard
 from .container_plan import PORT, ContainerPlan, as_yaml, documents, head
 
 SERVER = f"http://server:{PORT}"
 
 
 def files(plan: ContainerPlan) -> dict[str, str]:
-    """The files by name."""
+    """Files by name."""
+    datasources, providers = documents("grafana.yaml", plan, datasource=dashboard.DATASOURCE)
     texts = {
         "compose.yaml": as_yaml(document(plan), head=head("compose.yaml", plan)),
         "prometheus.yml": as_yaml(prometheus(plan)),
+        "grafana/datasources.yaml": as_yaml(datasources),
+        "grafana/dashboards.yaml": as_yaml(providers),
+        "grafana/inferload.json": json.dumps(dashboard.document(), indent=1) + "\n",
     }
     if plan.scenario_text is not None:
         texts["scenario.yaml"] = plan.scenario_text
@@ -19,7 +25,7 @@ def files(plan: ContainerPlan) -> dict[str, str]:
 
 
 def document(plan: ContainerPlan) -> dict[str, Any]:
-    """The document of compose.yaml."""
+    """Document of compose.yaml."""
     command = plan.server_command()
     (content,) = documents(
         "compose.yaml",
@@ -44,7 +50,7 @@ def document(plan: ContainerPlan) -> dict[str, Any]:
 
 
 def prometheus(plan: ContainerPlan) -> dict[str, Any]:
-    """The document of prometheus.yml, which scrapes the server, and the GPU exporter if there are GPUs."""
+    """Document of prometheus.yml, which scrapes the server, the master and, with GPUs, the GPU exporter."""
     (content,) = documents("prometheus.yaml", plan)
     if not plan.gpus:
         content["scrape_configs"].pop()
@@ -52,5 +58,5 @@ def prometheus(plan: ContainerPlan) -> dict[str, Any]:
 
 
 def _plain(words: list[str]) -> list[str]:
-    """Escape `$`, so that Compose expands no variable."""
+    """Escape `$` against variable expansion by Compose."""
     return [word.replace("$", "$$") for word in words]

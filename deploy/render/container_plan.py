@@ -1,4 +1,4 @@
-"""Common part of Compose and Kubernetes files: images, command lines, templates, and the plan that both are rendered from."""
+"""Common part of Compose and Kubernetes files: images, command lines, templates, and the plan of both."""
 
 import re
 from collections.abc import Mapping
@@ -22,7 +22,7 @@ from ..variants.variant import Variant
 from ..vllm_cpu.install import VLLM
 
 PORT = 8000
-MASTER_PORT = 5557
+METRICS_PORT = 9646
 LOCUSTFILE = "/opt/inferload/locustfiles/chat.py"
 SCENARIO = "/scenario/scenario.yaml"
 RUNS = "/data/runs"
@@ -36,12 +36,13 @@ class ContainerImages:
     vllm: str = f"vllm/vllm-openai:v{VLLM}"
     inferload: str = f"inferload:{__version__}"
     prometheus: str = "prom/prometheus:v3.5.0"
+    grafana: str = "grafana/grafana:12.1.0"
     dcgm: str = "nvcr.io/nvidia/k8s/dcgm-exporter:4.6.0-4.8.3-distroless"
 
 
 @dataclass(frozen=True, slots=True)
 class ContainerPlan:
-    """A server and a run against it. `scenario_text`: the content of a scenario file, None for a bundled scenario."""
+    """Server and a run against it. `scenario_text`: content of a scenario file, None for a bundled scenario."""
 
     variant: Variant
     engine: str
@@ -52,7 +53,7 @@ class ContainerPlan:
 
     @property
     def name(self) -> str:
-        """A valid DNS label for the deployment, of at most 40 characters."""
+        """DNS label of the deployment, at most 40 characters."""
         plain = re.sub(r"[^a-z0-9]+", "-", self.variant.name.lower()).strip("-")
         return f"inferload-{plain}"[:40].rstrip("-")
 
@@ -63,30 +64,31 @@ class ContainerPlan:
 
     @property
     def server_image(self) -> str:
-        """The image of the server."""
+        """Image of the server."""
         return self.images.inferload if self.engine == "simulator" else self.images.vllm
 
     @property
     def scenario_argument(self) -> str:
-        """The value of --scenario inside a container."""
+        """Value of --scenario in a container."""
         return self.scenario if self.scenario_text is None else SCENARIO
 
     def server_command(self) -> list[str]:
-        """The complete command line of the server."""
+        """Command line of the server."""
         spec = ServerSpec(self.engine, self.variant.model, host="0.0.0.0", port=PORT, variant=self.variant)
         return list(program_argv(spec))
 
     def master_command(self, server: str) -> list[str]:
-        """The complete command line of the master of a headless run."""
+        """Command line of the master of a headless run."""
         options = ["--headless", "--host", server, "--scenario", self.scenario_argument]
+        options += ["--export-metrics", f"0.0.0.0:{METRICS_PORT}"]
         return ["locust", "-f", LOCUSTFILE, *options, "--master", "--expect-workers", str(self.workers)]
 
     def worker_command(self, master: str) -> list[str]:
-        """The complete command line of a worker."""
+        """Command line of a worker."""
         return ["locust", "-f", LOCUSTFILE, "--worker", "--master-host", master]
 
     def values(self) -> dict[str, Any]:
-        """The values of the templates' common placeholders."""
+        """Values of the common template placeholders."""
         return {
             "name": self.name,
             "variant": self.variant.name,
@@ -95,6 +97,7 @@ class ContainerPlan:
             "server_image": self.server_image,
             "image": self.images.inferload,
             "prometheus_image": self.images.prometheus,
+            "grafana_image": self.images.grafana,
             "dcgm_image": self.images.dcgm,
             "gpus": self.gpus,
             "workers": self.workers,
@@ -102,13 +105,13 @@ class ContainerPlan:
 
 
 def head(name: str, plan: ContainerPlan) -> str:
-    """The comment at the top of a template, with the plan's values."""
+    """Comment at the top of a template, with the values of the plan."""
     lines = takewhile(lambda line: line.startswith("# "), _template(name).splitlines())
     return str(_filled("\n".join(line.removeprefix("# ") for line in lines), plan.values()))
 
 
 def documents(name: str, plan: ContainerPlan, **values: Any) -> list[Any]:
-    """The documents of a template. A scalar that is a placeholder is replaced by a value of any type; values are not parsed."""
+    """Documents of a template. A placeholder scalar is replaced by a value of any type; values are not parsed."""
     return [_filled(document, {**plan.values(), **values}) for document in yaml.safe_load_all(_template(name))]
 
 
@@ -128,31 +131,31 @@ def _filled(part: Any, values: Mapping[str, Any]) -> Any:
 
 
 def plan_of(variant: Variant, engine: str, scenario: str, workers: int, images: ContainerImages) -> ContainerPlan:
-    """Build a plan; UsageError for a variant or a scenario that cannot run in containers."""
+    """Build a plan. Raise UsageError for a variant or a scenario that cannot run in containers."""
     if workers < 1:
         raise UsageError(f"--workers {workers}: must be 1 or more")
     if engine == "vllm" and not variant.hardware.gpus:
         raise UsageError(
-            f"{variant.name}: its model is generated, and no image of vLLM has it; use --engine simulator, or a variant for GPUs"
+            f"{variant.name}: its model is generated and not in the image of vLLM; use --engine simulator, or a variant for GPUs"
         )
     return ContainerPlan(variant, engine, *_scenario(scenario), workers, images)
 
 
 def _scenario(scenario_name: str) -> tuple[str, str | None]:
-    """Name and text of a scenario; no text for a bundled scenario that reads other bundled files, which the image has."""
+    """Name and text of a scenario; no text for a bundled scenario that reads other bundled files in the image."""
     path, scenario = catalog.resolve(scenario_name), load_scenario(scenario_name)
-    is_file_of_user = path.parent.resolve() != catalog.folder().resolve()
+    is_user_file = path.parent.resolve() != catalog.folder().resolve()
     if reads := _files(scenario):
-        if is_file_of_user or not all((catalog.folder() / name).is_file() for name in reads):
+        if is_user_file or not all((catalog.folder() / name).is_file() for name in reads):
             raise UsageError(
-                f"scenario {scenario_name}: reads {', '.join(reads)}, which no image has; build an image with all of them"
+                f"scenario {scenario_name}: reads {', '.join(reads)}, not in the image; build an image with these files"
             )
         return path.stem, None
     return path.stem, catalog.read(path)
 
 
 def _files(scenario: Scenario) -> list[str]:
-    """Paths of files and of code that a scenario names."""
+    """Paths of data and code files of a scenario."""
     paths: list[str] = []
 
     def collect(part: Any) -> None:
@@ -170,7 +173,7 @@ def _files(scenario: Scenario) -> list[str]:
 
 
 class _Dumper(yaml.SafeDumper):
-    """YAML without aliases; texts of several lines are literal blocks."""
+    """YAML without aliases, and with multi-line strings as literal blocks."""
 
     def ignore_aliases(self, data: Any) -> bool:
         return True
@@ -184,17 +187,17 @@ _Dumper.add_representer(str, _text)
 
 
 def as_yaml(*documents: dict[str, Any], head: str = "") -> str:
-    """The YAML text of documents after a comment, with the order of keys unchanged."""
+    """YAML text of documents after a comment, with unchanged key order."""
     comment = "".join(f"# {line}\n" for line in head.splitlines())
     return comment + yaml.dump_all(documents, Dumper=_Dumper, sort_keys=False, width=10_000)
 
 
 def write(folder: Path, files: dict[str, str]) -> None:
-    """Write files into a folder and create it if necessary; UsageError if it is not writable."""
+    """Write files into a folder and create it if necessary. Raise UsageError if it is not writable."""
     try:
         for name, text in files.items():
             path = folder / name
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(text, encoding="utf-8")
     except OSError as error:
-        raise UsageError(f"-o {folder}: {error.strerror}; name a writable folder") from error
+        raise UsageError(f"-o {folder}: {error.strerror}; choose a writable folder") from error

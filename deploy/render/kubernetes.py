@@ -8,7 +8,7 @@ Object = dict[str, Any]
 
 
 def files(plan: ContainerPlan, shared_runs: bool) -> dict[str, str]:
-    """The files by name. `shared_runs`: several nodes can mount the volume of results at once."""
+    """Files by name. `shared_runs`: several nodes can mount the results volume at once."""
     mode = "ReadWriteMany" if shared_runs else "ReadWriteOnce"
     objects = {
         "server.yaml": server_objects(plan),
@@ -20,12 +20,12 @@ def files(plan: ContainerPlan, shared_runs: bool) -> dict[str, str]:
 
 
 def server_url(plan: ContainerPlan) -> str:
-    """The URL of the server in the namespace."""
+    """URL of the server in the namespace."""
     return f"http://{plan.name}:{PORT}"
 
 
 def server_objects(plan: ContainerPlan) -> list[Object]:
-    """Deployment, Service, and for vLLM the volume of weights."""
+    """Deployment, Service, and the volume of weights for vLLM."""
     models, deployment, service = documents("server.yaml", plan, server_command=_plain(plan.server_command()))
     pod = deployment["spec"]["template"]["spec"]
     server = pod["containers"][0]
@@ -55,7 +55,7 @@ def run_objects(plan: ContainerPlan, shared_runs: bool) -> list[Object]:
 
 
 def _pod(plan: ContainerPlan, part: str, command: list[str], on_volume: bool) -> Object:
-    """A pod of the load generator. `on_volume`: its runs are on the volume of results."""
+    """Pod of the load generator. `on_volume`: its runs are on the results volume."""
     runs = {"persistentVolumeClaim": {"claimName": f"{plan.name}-runs"}} if on_volume else {"emptyDir": {}}
     volume = {"name": "runs", **runs}
     (pod,) = documents("pod.yaml", plan, part=part, command=_plain(command), runs_volume=volume)
@@ -69,5 +69,5 @@ def _pod(plan: ContainerPlan, part: str, command: list[str], on_volume: bool) ->
 
 
 def _plain(words: list[str]) -> list[str]:
-    """Escape `$(`, so that Kubernetes expands no variable."""
+    """Escape `$(` against variable expansion by Kubernetes."""
     return [word.replace("$(", "$$(") for word in words]

@@ -1,4 +1,4 @@
-"""Shell script of a variant, for a host with the engine and without inferload. No I/O."""
+"""Shell script of a variant, for a host with the engine but without inferload. No I/O."""
 
 import shlex
 
@@ -8,17 +8,17 @@ from ..variants.variant import Variant
 _HEAD = """\
 #!/bin/sh
 # {name} on the engine {engine}. Written by `inferload deploy render {name} --format sh`.
-# It runs in the foreground until Ctrl-C. Arguments of the script are appended, and the last of two equal flags counts.
-# {program} names the engine's program{model}. An API key belongs in VLLM_API_KEY.
+# Runs in the foreground until Ctrl-C. Arguments of the script are appended; the last of repeated flags applies.
+# Variables: {program} is the program of the engine{model}, VLLM_API_KEY the API key.
 set -eu
 """
 
 
 def script(variant: Variant, engine: str) -> str:
-    """The text of the script. `engine`: vllm or simulator. All values are quoted."""
+    """Text of the script, with quoted values. `engine`: vllm or simulator."""
     line = line_of(ServerSpec(engine, variant.model, variant=variant))
     is_vllm = engine == "vllm"
-    program, model = ("VLLM", ", MODEL a model's folder") if is_vllm else ("INFERLOAD", "")
+    program, model = ("VLLM", ", MODEL a model folder") if is_vllm else ("INFERLOAD", "")
     lines = [f'export {name}="${{{name}:-{value}}}"' for name, value in line.defaults.items()]
     lines += [f"export {name}={shlex.quote(str(value))}" for name, value in line.fixed.items()]
     if is_vllm:
@@ -31,7 +31,7 @@ def script(variant: Variant, engine: str) -> str:
 
 
 def _flags(argv: tuple[str, ...]) -> list[str]:
-    """Each flag with its values, quoted."""
+    """Quote each flag with its values."""
     flags: list[str] = []
     for word in argv:
         if word.startswith("--"):

@@ -1,7 +1,7 @@
-"""Engines: each is a function from a server's specification to its command line.
+"""Engines: functions from the specification of a server to its command line.
 
-`simulator` is inferload's own server, `vllm` the vLLM of this machine for its GPUs, `vllm-cpu` vLLM on the CPU with a tiny
-generated model. All parsers take the last of equal flags, so flags of the user override those of the launcher.
+`simulator` is inferload's own server, `vllm` the vLLM of this machine on its GPUs, `vllm-cpu` vLLM on the CPU with a generated
+tiny model. All parsers use the last of repeated flags, so flags of the user override those of the launcher.
 """
 
 import os
@@ -22,8 +22,8 @@ from ..variants.variant import Variant
 from ..vllm.arguments import check_extra, refuse_elsewhere, refuse_removed
 from ..vllm_cpu.tiny_model import CONTEXT, Shape, digest
 
-# No downloads, no telemetry, a small KV cache (GiB), and the development endpoints, which return the configuration and empty
-# the prefix cache. The user's environment overrides these.
+# No downloads, no telemetry, a small KV cache (GiB), and the development endpoints for the configuration and
+# the prefix cache. The environment of the user overrides these.
 VLLM_CPU_ENVIRONMENT = {
     "HF_HUB_OFFLINE": "1",
     "VLLM_NO_USAGE_STATS": "1",
@@ -32,13 +32,13 @@ VLLM_CPU_ENVIRONMENT = {
     "VLLM_SERVER_DEV_MODE": "1",
 }
 
-# Upper bound of the data that a start on the CPU writes: a model of a few MB, and logs.
+# Upper bound of the data written by a start on the CPU: a model of a few MB, and logs.
 CPU_DISK_GIB = 0.5
 
 
 @dataclass(frozen=True, slots=True)
 class ServerSpec:
-    """Specification of a server to start. `cores` None: no pinning; `extra`: flags of the engine."""
+    """Specification of a server to start. `cores` None: no pinning. `extra`: flags of the engine."""
 
     engine: str = "simulator"
     model: str = "tiny"
@@ -47,12 +47,12 @@ class ServerSpec:
     cores: tuple[int, ...] | None = None
     extra: tuple[str, ...] = ()
     variant: Variant | None = None
-    model_path: Path | None = None  # a model's folder on this machine instead of the variant's model
+    model_path: Path | None = None  # model folder on this machine, instead of the variant's model
 
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """A command line, its complete environment, and the time limit until it answers."""
+    """Command line, complete environment, and time limit for the start."""
 
     argv: tuple[str, ...]
     environment: Mapping[str, str]
@@ -63,7 +63,7 @@ class Command:
 class CommandLine:
     """Command line of an engine, without checks of this machine.
 
-    `defaults`: variables that the environment overrides; `fixed`: variables of the variant, which override the environment.
+    `defaults`: variables that the environment overrides. `fixed`: variables of the variant, which override the environment.
     """
 
     argv: tuple[str, ...]
@@ -71,17 +71,17 @@ class CommandLine:
     fixed: Mapping[str, str]
 
     def command(self, ready_s: float) -> Command:
-        """The command with this process's environment."""
+        """Command with the environment of this process."""
         return Command(self.argv, {**self.defaults, **os.environ, **self.fixed}, ready_s)
 
 
 def command_of(spec: ServerSpec) -> Command:
-    """Check the machine and the engine and return the command of a server; UsageError for the first check that fails."""
+    """Check machine and engine, and return the command of a server. Raise UsageError for the first failed check."""
     engine = ENGINES.get(spec.engine)
     if engine is None:
-        raise UsageError(f"--engine {spec.engine}: not known; choose from {', '.join(ENGINES)}")
+        raise UsageError(f"--engine {spec.engine}: unknown; choose from {', '.join(ENGINES)}")
     if spec.model_path is not None and not (spec.model_path / "config.json").is_file():
-        raise UsageError(f"--model-path {spec.model_path}: no config.json there; name a model's folder")
+        raise UsageError(f"--model-path {spec.model_path}: no config.json there; give a model folder")
     check_extra(spec.extra)
     if spec.variant is not None:
         refuse_elsewhere(spec.variant.argv, f"of {spec.variant.name}")
@@ -90,18 +90,18 @@ def command_of(spec: ServerSpec) -> Command:
 
 
 def line_of(spec: ServerSpec) -> CommandLine:
-    """The command line of an engine for a variant, without checks of this machine."""
+    """Command line of an engine for a variant, without checks of this machine."""
     return LINES[spec.engine](spec)
 
 
 def program_argv(spec: ServerSpec) -> tuple[str, ...]:
-    """The command line of vllm or of the simulator for another machine, with the program's name instead of its path."""
+    """Command line of vllm or the simulator for another machine, with the program name instead of its path."""
     argv = line_of(spec).argv
     return argv if spec.engine == "vllm" else ("inferload", "simulator", *argv[3:])
 
 
 def simulator_line(spec: ServerSpec) -> CommandLine:
-    """The command line of the simulator, run by this interpreter."""
+    """Command line of the simulator in this interpreter."""
     base = (sys.executable, "-m", "inferload.deploy.simulator", *_address(spec), "--model", spec.model)
     if spec.variant is not None:
         base = (*base, "--hardware", spec.variant.simulated_as, *spec.variant.argv)
@@ -109,7 +109,7 @@ def simulator_line(spec: ServerSpec) -> CommandLine:
 
 
 def simulator(spec: ServerSpec) -> Command:
-    """The command of the simulator; UsageError for flags that it refuses."""
+    """Command of the simulator. Raise UsageError for flags that it refuses."""
     if spec.model_path is not None:
         raise UsageError(f"--model-path {spec.model_path}: the simulator has no model; use --engine vllm or vllm-cpu")
     from ..simulator import flags, server_config  # not needed to list variants
@@ -123,40 +123,38 @@ def simulator(spec: ServerSpec) -> Command:
 
 
 def vllm_line(spec: ServerSpec, program: str = "vllm") -> CommandLine:
-    """The command line of `vllm serve` with a variant's arguments."""
+    """Command line of `vllm serve` with the arguments of a variant."""
     if spec.variant is None:
-        raise UsageError(f"--engine vllm {spec.model}: name a variant (inferload deploy list)")
+        raise UsageError(f"--engine vllm {spec.model}: needs a variant (inferload deploy list)")
     model = str(spec.model_path or spec.variant.model)
-    own = (*spec.variant.argv, *spec.extra)
-    argv = (program, "serve", model, *_address(spec), *served_name(spec.variant.model, own), *own)
+    arguments = (*spec.variant.argv, *spec.extra)
+    argv = (program, "serve", model, *_address(spec), *served_name(spec.variant.model, arguments), *arguments)
     return CommandLine(argv, {"VLLM_NO_USAGE_STATS": "1", "DO_NOT_TRACK": "1"}, spec.variant.environment)
 
 
 def served_name(model: str, argv: Sequence[str]) -> tuple[str, ...]:
-    """The flag --served-model-name, unless the arguments have one."""
+    """Flag --served-model-name, unless the arguments contain it."""
     names = {word.partition("=")[0].replace("_", "-") for word in argv}
     return () if "--served-model-name" in names else ("--served-model-name", model)
 
 
 def vllm(spec: ServerSpec) -> Command:
-    """The command of this machine's vLLM (`$VLLM`, else `vllm` in the path), after checks of GPUs and disk."""
+    """Command of vLLM on this machine (`$VLLM`, else `vllm` in the path), after checks of GPUs and disk."""
     program = os.environ.get("VLLM") or shutil.which("vllm")
     command = vllm_line(spec, program or "vllm").command(ready_s=1800.0)
     assert spec.variant is not None  # vllm_line raises without a variant
     if spec.model_path is None and is_generated(spec.variant.model):
         raise UsageError(
-            f"{spec.variant.name}: its model is generated, for --engine vllm-cpu or simulator only; name a --model-path for vllm"
+            f"{spec.variant.name}: its model is generated, for --engine vllm-cpu or simulator only; give a --model-path for vllm"
         )
     preflight.check(need_of(spec), command.argv, command.environment)
     if program is None:
-        raise UsageError(
-            "vllm: not in the path; pip install vllm, or set VLLM to the program; --engine simulator needs none"
-        )
+        raise UsageError("vllm: not in the path; pip install vllm, or set VLLM to the program")
     return command
 
 
 def need_of(spec: ServerSpec) -> Requirements:
-    """The requirements of a variant on the machine that vLLM serves it on."""
+    """Requirements of a variant on the machine that runs vLLM."""
     variant = spec.variant
     assert variant is not None
     model = None if spec.model_path is not None else variant.model
@@ -164,7 +162,7 @@ def need_of(spec: ServerSpec) -> Requirements:
 
 
 def vllm_cpu_line(spec: ServerSpec) -> CommandLine:
-    """The command line of vLLM on the CPU, with a tiny generated model unless a model's folder is named."""
+    """Command line of vLLM on the CPU, with a generated tiny model unless a model folder is given."""
     folder = spec.model_path or paths.cache() / "models" / digest() / spec.model
     return _cpu_line(spec, folder)
 
@@ -179,22 +177,22 @@ def _cpu_line(spec: ServerSpec, folder: Path) -> CommandLine:
         "--enforce-eager",
     )
     variant = spec.variant
-    # Times and cached tokens of each request; every variant has these flags.
-    own = ("--enable-per-request-metrics", "--enable-prompt-tokens-details") if variant is None else variant.argv
+    # Timings and cached tokens per request; variants always have these flags.
+    arguments = ("--enable-per-request-metrics", "--enable-prompt-tokens-details") if variant is None else variant.argv
     return CommandLine(
-        (*base, *flags, *own, *spec.extra), VLLM_CPU_ENVIRONMENT, {} if variant is None else variant.environment
+        (*base, *flags, *arguments, *spec.extra), VLLM_CPU_ENVIRONMENT, {} if variant is None else variant.environment
     )
 
 
 def vllm_cpu(spec: ServerSpec) -> Command:
-    """The command of vLLM on the CPU, after checks of installation, memory and disk. Generates a missing tiny model."""
+    """Command of vLLM on the CPU, after checks of installation, memory and disk. Generates a missing tiny model."""
     python = paths.vllm_venv() / "bin" / "python"
     if not (paths.vllm_venv() / ".ready").exists():
         raise UsageError(f"vllm-cpu: not installed in {paths.vllm_venv()}; {_remedy()}")
     variant = spec.variant
     if variant is not None and variant.hardware.gpus and spec.model_path is None:
         raise UsageError(
-            f"{variant.name}: needs {variant.hardware}; on the CPU run a tiny-... variant, or name a --model-path"
+            f"{variant.name}: needs {variant.hardware}; on the CPU use a tiny-... variant, or give a --model-path"
         )
     machine_checks.check_memory(Hardware("", 0, 2) if variant is None else variant.hardware, spec.model)
     machine_checks.check_disk(paths.cache(), CPU_DISK_GIB, "the tiny model and vLLM's caches")
@@ -218,7 +216,7 @@ def _remedy() -> str:
 
 
 def is_generated(model: str) -> bool:
-    """Return True for the name of a tiny model, which is generated; UsageError for an invalid size."""
+    """Return True for the name of a generated tiny model. Raise UsageError for an invalid size."""
     try:
         Shape.of(model)
     except ValueError as error:
@@ -229,17 +227,19 @@ def is_generated(model: str) -> bool:
 
 
 def tiny_model(python: Path, name: str) -> Path:
-    """The folder of a tiny model. vLLM's interpreter generates a missing one."""
+    """Folder of a tiny model, generated by vLLM's interpreter if missing."""
     try:
         Shape.of(name)
     except ValueError as error:
         raise UsageError(str(error)) from error
     script = Path(__file__).parents[1] / "vllm_cpu" / "tiny_model.py"
     argv = [str(python), str(script), "--into", str(paths.cache() / "models"), "--name", name]
-    done = subprocess.run(argv, capture_output=True, text=True, check=False)
-    if done.returncode:
-        raise UsageError(f"model {name}: could not be built: {(done.stderr.strip().splitlines() or ['no reason'])[-1]}")
-    return Path(done.stdout.strip())
+    process = subprocess.run(argv, capture_output=True, text=True, check=False)
+    if process.returncode:
+        raise UsageError(
+            f"model {name}: could not be generated: {(process.stderr.strip().splitlines() or ['no reason'])[-1]}"
+        )
+    return Path(process.stdout.strip())
 
 
 ENGINES: Mapping[str, Callable[[ServerSpec], Command]] = {"simulator": simulator, "vllm": vllm, "vllm-cpu": vllm_cpu}

@@ -1,6 +1,6 @@
 """Servers on this machine: start by specification, record of properties and prices.
 
-with serving(Wanted(engine="simulator", port=free_port())) as server:
+with serving(ServerSpec(engine="simulator", port=free_port())) as server:
     ... server.url ...
 """
 
@@ -14,16 +14,16 @@ from inferload.results import prices
 from inferload.results.cost import Prices
 
 from ..launcher import launch, probe, server_info
-from ..launcher.launch import Say, to_stderr
+from ..launcher.launch import ProgressCallback, to_stderr
 from ..launcher.server_state import LocalServer
 from ..variants.variant import document
 from .engines import Command, ServerSpec, command_of
 
 
 def start(spec: ServerSpec, command: Command | None = None) -> LocalServer:
-    """Start a server in its own process group and write its state file; it does not answer yet.
+    """Start a server in its own process group and write its state file, without waiting for it.
 
-    `command`: instead of the engine's command line. UsageError if the port is taken.
+    `command` replaces the command line of the engine. Raise UsageError if the port is taken.
     """
     probe.check_port(spec.port)
     command = command or command_of(spec)
@@ -43,26 +43,26 @@ def start(spec: ServerSpec, command: Command | None = None) -> LocalServer:
 
 
 @contextmanager
-def serving(spec: ServerSpec, say: Say = to_stderr) -> Iterator[LocalServer]:
-    """Context manager: a server that answers, stopped at the end of the block."""
+def serving(spec: ServerSpec, progress: ProgressCallback = to_stderr) -> Iterator[LocalServer]:
+    """Context manager: run a server in the block."""
     command = command_of(spec)
     server = start(spec, command)
     try:
-        took_s = launch.wait(server, command.ready_s, say)
-        say(f"{server.engine}: {server.model} at {server.url} after {took_s:.1f} s")
+        startup_s = launch.wait(server, command.ready_s, progress)
+        progress(f"{server.engine}: {server.model} at {server.url} after {startup_s:.1f} s")
         yield server
     finally:
         launch.stop(server)
 
 
 def described(server: LocalServer, startup_s: float, price_options: Prices) -> LocalServer:
-    """The server with its properties and prices."""
+    """Add properties and prices to a server."""
     server = server_info.measured(server, startup_s)
     return replace(server, facts={**server.facts, **priced(server.variant, price_options)})
 
 
 def priced(variant: dict[str, Any] | None, price_options: Prices) -> dict[str, Any]:
-    """The prices of a server as a document; empty without prices. The number of GPUs defaults to the variant's, else to one."""
+    """Prices of a server as a document; empty without prices. The number of GPUs defaults to the variant's, or one."""
     gpus = ((variant or {}).get("hardware") or {}).get("gpus")
     return (
         {"prices": prices.to_document(price_options.over(Prices(gpus=gpus or 1)))}

@@ -13,7 +13,7 @@ from inferload.errors import UsageError
 from inferload.measure import clock
 
 from ..launcher import paths
-from ..launcher.launch import Say, tail
+from ..launcher.launch import ProgressCallback, tail
 from ..launcher.signals import signals_interrupt
 from ..vllm.log_cause import one_line
 from .engines import Command, ServerSpec, command_of
@@ -26,7 +26,7 @@ _ADDRESS = ("--host", "--port", "--served-model-name")
 
 @dataclass(frozen=True, slots=True)
 class OfflineLoad:
-    """Number of prompts, and the tokens of each prompt and answer. Prompts share no prefix."""
+    """Number of prompts, and tokens per prompt and answer. Prompts share no prefix."""
 
     prompts: int
     input_tokens: int
@@ -35,7 +35,7 @@ class OfflineLoad:
 
 @dataclass(frozen=True, slots=True)
 class OfflineLimit:
-    """Result of a measurement. `left_out`: flags of the variant that only a server has."""
+    """Result of a measurement. `left_out`: omitted flags that only a server has."""
 
     engine: str
     load: OfflineLoad
@@ -46,42 +46,42 @@ class OfflineLimit:
 
     @property
     def requests_per_s(self) -> float:
-        """Prompts answered per second."""
+        """Requests per second."""
         return self.load.prompts / self.elapsed_s
 
     @property
     def output_tok_per_s(self) -> float:
-        """Tokens generated per second."""
+        """Generated tokens per second."""
         return self.output_tokens / self.elapsed_s
 
     @property
     def total_tok_per_s(self) -> float:
-        """Tokens of prompts and answers per second."""
+        """Prompt and generated tokens per second."""
         return (self.input_tokens + self.output_tokens) / self.elapsed_s
 
 
-def measure(spec: ServerSpec, load: OfflineLoad, say: Say) -> OfflineLimit:
-    """Measure the limit of an engine; UsageError with the cause if that fails."""
+def measure(spec: ServerSpec, load: OfflineLoad, progress: ProgressCallback) -> OfflineLimit:
+    """Measure the limit of an engine. Raise UsageError with the cause on failure."""
     command = command_of(spec)
-    return simulated(command, load) if spec.engine == "simulator" else benched(spec, command, load, say)
+    return simulated(command, load) if spec.engine == "simulator" else benched(spec, command, load, progress)
 
 
 def simulated(command: Command, load: OfflineLoad) -> OfflineLimit:
-    """Compute the limit with the simulator's scheduler on simulated time."""
+    """Compute the limit with the scheduler of the simulator in simulated time."""
     from ..simulator import flags, server_config
     from ..simulator.core import offline
 
-    built = server_config.resolve(flags.read(command.argv[3:]))
-    if built.cost is None:
-        raise UsageError("--ttft-ms, --itl-ms: a paced simulator has no compute limit; leave them out")
-    context = built.limits.max_model_len
+    config = server_config.resolve(flags.read(command.argv[3:]))
+    if config.cost is None:
+        raise UsageError("--ttft-ms, --itl-ms: a paced simulator has no compute limit; remove them")
+    context = config.limits.max_model_len
     if load.input_tokens + load.output_tokens > context:
         raise UsageError(
             f"--input-len {load.input_tokens}, --output-len {load.output_tokens}: more than the {context} tokens of the model"
         )
-    setting = offline.Offline(built.limits, built.cost, built.front_end, built.acceptance, built.seed)
-    arrivals = [offline.Arrival(0.0, load.output_tokens, load.input_tokens) for _ in range(load.prompts)]
-    results = offline.simulate(arrivals, setting)
+    settings = offline.Offline(config.limits, config.cost, config.front_end, config.acceptance, config.seed)
+    requests = [offline.OfflineRequest(0.0, load.output_tokens, load.input_tokens) for _ in range(load.prompts)]
+    results = offline.simulate(requests, settings)
     return OfflineLimit(
         "simulator",
         load,
@@ -91,7 +91,7 @@ def simulated(command: Command, load: OfflineLoad) -> OfflineLimit:
     )
 
 
-def benched(spec: ServerSpec, command: Command, load: OfflineLoad, say: Say) -> OfflineLimit:
+def benched(spec: ServerSpec, command: Command, load: OfflineLoad, progress: ProgressCallback) -> OfflineLimit:
     """Measure with `vllm bench throughput` of the vLLM installation that serves the variant."""
     position = command.argv.index("serve")
     program, model, served = command.argv[:position], command.argv[position + 1], command.argv[position + 2 :]
@@ -103,32 +103,32 @@ def benched(spec: ServerSpec, command: Command, load: OfflineLoad, say: Say) -> 
         argv += ["--num-prompts", str(load.prompts), "--output-json", str(out)]
         log = paths.state_dir() / f"throughput-{_label(spec)}.log"
         log.parent.mkdir(parents=True, exist_ok=True)
-        _run(replace(command, argv=tuple(argv)), log, say)
+        _run(replace(command, argv=tuple(argv)), log, progress)
         return read(spec.engine, load, json.loads(out.read_text(encoding="utf-8")), tail(log), left_out)
 
 
 def _flags(program: Sequence[str], environment: Mapping[str, str]) -> set[str]:
-    """The flags in the help of `vllm bench throughput`."""
+    """Flags in the help of `vllm bench throughput`."""
     words = [*program, "bench", "throughput", "--help=all"]
     wide = {**environment, "COLUMNS": "1000"}  # no line breaks within names
     try:
-        done = subprocess.run(words, capture_output=True, text=True, timeout=_HELP_S, check=False, env=wide)
+        process = subprocess.run(words, capture_output=True, text=True, timeout=_HELP_S, check=False, env=wide)
     except (OSError, subprocess.TimeoutExpired) as error:
         raise UsageError(f"vllm bench throughput --help=all: {error}") from error
-    flags = flags_of_help(done.stdout)
-    if done.returncode or not flags:
-        raise UsageError(f"vllm bench throughput --help=all: lists no flags: {one_line(done.stderr)}")
+    flags = flags_of_help(process.stdout)
+    if process.returncode or not flags:
+        raise UsageError(f"vllm bench throughput --help=all: lists no flags: {one_line(process.stderr)}")
     return flags
 
 
 def flags_of_help(text: str) -> set[str]:
-    """The names of the options in a help text of argparse."""
+    """Option names in an argparse help text."""
     options = (line.split("   ")[0] for line in text.splitlines() if re.match(r"  (?:-\w, )?--[a-z0-9]", line))
     return {name for option in options for name in re.findall(r"(?<![\w-])--[a-z0-9][\w.-]*", option)}
 
 
 def known_to(words: Sequence[str], known: Set[str]) -> tuple[list[str], tuple[str, ...]]:
-    """A command line without unknown flags and the address, and the names of the unknown flags."""
+    """Split a command line: arguments without unknown flags and address, and names of the unknown flags."""
     arguments: list[str] = []
     left_out: list[str] = []
     is_known = True
@@ -146,26 +146,28 @@ def known_to(words: Sequence[str], known: Set[str]) -> tuple[list[str], tuple[st
 def read(
     engine: str, load: OfflineLoad, result: Mapping[str, float], log: str, left_out: tuple[str, ...] = ()
 ) -> OfflineLimit:
-    """Parse the result file of vLLM and its log, which has the tokens of prompts and answers separately."""
+    """Parse vLLM's result file, and its log for separate counts of prompt and output tokens."""
     prompt_tokens, output_tokens = (
         re.findall(rf"Total num {kind} tokens:\s+(\d+)", log) for kind in ("prompt", "output")
     )
     if not prompt_tokens or not output_tokens or not result.get("elapsed_time"):
-        raise UsageError("vllm bench throughput: no figures in its output; check the version of vLLM")
+        raise UsageError("vllm bench throughput: no token counts in its output; check the version of vLLM")
     return OfflineLimit(
         engine, load, float(result["elapsed_time"]), int(prompt_tokens[-1]), int(output_tokens[-1]), left_out
     )
 
 
-def _run(command: Command, log: Path, say: Say) -> None:
-    began_ns = clock.now_ns()
+def _run(command: Command, log: Path, progress: ProgressCallback) -> None:
+    start_ns = clock.now_ns()
     with signals_interrupt():
-        process, begun = begin(command.argv, log, command.environment)
+        process, record = begin(command.argv, log, command.environment)
         try:
             while (code := _ended(process)) is None:
-                say(f"vllm bench throughput: {(clock.now_ns() - began_ns) / clock.NS_PER_S:.0f} s so far (log: {log})")
+                progress(
+                    f"vllm bench throughput: {(clock.now_ns() - start_ns) / clock.NS_PER_S:.0f} s so far (log: {log})"
+                )
         except BaseException:
-            begun.end()
+            record.end()
             raise
     if code:
         raise UsageError(f"vllm bench throughput: {one_line(tail(log))} (log: {log})")

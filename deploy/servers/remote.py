@@ -1,4 +1,4 @@
-"""Servers on other machines: ssh runs the launcher's source there, and a state file here has the server's record."""
+"""Servers on other machines: ssh runs the source of the launcher there; a state file here records the server."""
 
 import contextlib
 import dataclasses
@@ -20,17 +20,18 @@ from inferload.measure import clock
 from inferload.results.cost import UNPRICED, Prices
 
 from ..launcher import paths, probe, server_state
+from ..launcher.launch import ProgressCallback
 from ..launcher.server_state import LocalServer
 from ..variants.variant import Variant, document
 from . import ssh
 from .engines import ServerSpec, line_of, need_of, program_argv
 from .local import priced
-from .ssh import Say, SshMachine
+from .ssh import SshMachine
 
 REACH_S = 15.0  # limit until a started server is reachable from this machine
 _READY_S = {"vllm": 1800.0, "simulator": 30.0}
 
-# The modules that run on the other machine: remote_main and its imports, in the order of imports.
+# Modules that run on the other machine: remote_main and its imports, in import order.
 _MODULES = (
     *("inferload.errors", "inferload.deployments"),
     *("inferload.deploy.vllm.log_cause", "inferload.deploy.vllm.arguments"),
@@ -64,7 +65,7 @@ sys.exit(sys.modules["inferload.deploy.launcher.remote_main"].main(json.loads({r
 
 @dataclass(frozen=True, slots=True)
 class RemoteServer:
-    """A server on another machine. `port`: on that machine; `url`: for clients here; `tunnel`: process id and local port."""
+    """Server on another machine. `port`: on that machine. `url`: for clients here. `tunnel`: process id and local port."""
 
     machine: str
     ssh_config: str | None
@@ -82,7 +83,7 @@ class RemoteServer:
 
     @property
     def where(self) -> SshMachine:
-        """The machine."""
+        """Machine of the server."""
         return SshMachine(self.machine, self.ssh_config)
 
     @property
@@ -97,7 +98,7 @@ class RemoteServer:
 
 
 def state_file(machine: str, port: int) -> Path:
-    """The state file of a server on another machine."""
+    """State file of a server on another machine."""
     return paths.state_dir() / deployments.REMOTE / f"{re.sub(r'[^A-Za-z0-9.-]+', '_', machine)}-{port}.json"
 
 
@@ -108,13 +109,13 @@ def remember(server: RemoteServer) -> None:
 
 
 def remembered() -> list[RemoteServer]:
-    """The servers with a state file; UsageError for an invalid file."""
+    """Servers with a state file. Raise UsageError for an invalid file."""
     return [_recall(path) for path in sorted((paths.state_dir() / deployments.REMOTE).glob("*.json"))]
 
 
 def _recall(path: Path) -> RemoteServer:
     document = rundir.read_json(path)
-    names = {each.name for each in dataclasses.fields(RemoteServer)} - {"facts"}
+    names = {field.name for field in dataclasses.fields(RemoteServer)} - {"facts"}
     facts = {key: document[key] for key in server_state.FACTS if key in document}
     try:
         server = RemoteServer(**{key: document[key] for key in names & document.keys()}, facts=facts)
@@ -161,7 +162,7 @@ class RemoteSpec:
 
 @cache
 def _sources() -> str:
-    """JSON object of the modules' sources by name; null for a package."""
+    """JSON object of module sources by name; null for a package."""
     texts: dict[str, str | None] = dict.fromkeys(_PACKAGES)
     for name in _MODULES:
         package, _, module = name.rpartition(".")
@@ -170,27 +171,29 @@ def _sources() -> str:
 
 
 def program(request: dict[str, Any]) -> str:
-    """The Python program that executes a request on the other machine.
+    """Python program that executes a request on the other machine.
 
-    It contains the API key and the state folder of this process's environment.
+    The program contains the API key and the state folder of this environment.
     """
     environment = {name: value for name in ("INFERLOAD_STATE", "VLLM_API_KEY") if (value := os.environ.get(name))}
     text = json.dumps({**request, "environment": environment})
     return _PROGRAM.format(sources=repr(_sources()), request=repr(text))
 
 
-def _ask(machine: SshMachine, verb: str, say: Say = lambda _text: None, **request: Any) -> dict[str, Any]:
-    return ssh.run_python(machine, program({"verb": verb, **request}), say)
+def _ask(
+    machine: SshMachine, verb: str, progress: ProgressCallback = lambda _text: None, **request: Any
+) -> dict[str, Any]:
+    return ssh.run_python(machine, program({"verb": verb, **request}), progress)
 
 
-def start(spec: RemoteSpec, say: Say) -> RemoteServer:
-    """Start a server, wait until it answers on its machine and here, and write its state file. UsageError with the reason."""
+def start(spec: RemoteSpec, progress: ProgressCallback) -> RemoteServer:
+    """Start a server, wait until it is reachable from here, and write its state file. Raise UsageError on failure."""
     host = "127.0.0.1" if spec.local_port else spec.machine.host()
     if spec.local_port and (reason := probe.why_not_free("127.0.0.1", spec.local_port)) is not None:
         raise UsageError(f"--tunnel {spec.local_port}: {reason}")
     start_id = secrets.token_hex(8)
     try:
-        response = _ask(spec.machine, "up", say, **_request(spec, start_id))
+        response = _ask(spec.machine, "up", progress, **_request(spec, start_id))
     except KeyboardInterrupt:
         _undo(spec, start_id)
         raise
@@ -242,7 +245,7 @@ def _request(spec: RemoteSpec, start_id: str) -> dict[str, Any]:
 
 
 def _server(spec: RemoteSpec, host: str, remote_server: LocalServer) -> RemoteServer:
-    """The record of a started server."""
+    """Record of a started server."""
     return RemoteServer(
         machine=spec.machine.name,
         ssh_config=spec.machine.config,
@@ -271,12 +274,12 @@ def _reached(server: RemoteServer, spec: RemoteSpec) -> RemoteServer:
         while not probe.healthy(host, port):
             if clock.now_ns() > deadline_ns:
                 hint = (
-                    "see the tunnel's log beside the state file"
+                    "see the log of the tunnel beside the state file"
                     if spec.local_port
                     else "open the port, or use --tunnel"
                 )
                 raise UsageError(
-                    f"{server.machine}: {server.engine} is up there, but {server.url} is not reached from here; {hint}"
+                    f"{server.machine}: {server.engine} is up there, but {server.url} is not reachable from here; {hint}"
                 )
             time.sleep(0.1)
         remember(server)
@@ -287,37 +290,37 @@ def _reached(server: RemoteServer, spec: RemoteSpec) -> RemoteServer:
 
 
 def stop(machine: SshMachine, port: int) -> str:
-    """Stop a server, remove its state file and return the result as text. The server may have ended already.
+    """Stop a server that may have ended, and remove its state file. Return the result as text.
 
-    UsageError if ssh cannot connect: the tunnel is closed then, and the state file stays.
+    If ssh cannot connect, close the tunnel, keep the state file, and raise UsageError.
     """
-    own = matching(port, [machine])
+    records = matching(port, [machine])
     try:
         response = _ask(machine, "down", port=port, start_id="")
     except UsageError as error:
-        if not own:
+        if not records:
             raise
-        close_tunnel(own[0])
+        close_tunnel(records[0])
         record = state_file(machine.name, port)
         raise UsageError(
             f"{error}; its tunnel here is closed; if the server no longer exists, remove {record}"
         ) from error
-    if response["ended"] is None and not own:
-        raise UsageError(f"{machine.name}: port {port}: nothing was started there")
-    for server in own:
+    if response["ended"] is None and not records:
+        raise UsageError(f"{machine.name}: port {port}: no server was started there")
+    for server in records:
         forget(server)
-    engine = response.get("engine") or own[0].engine
-    return f"{engine} on port {port}: {'stopped' if response['ended'] else 'had ended already'}"
+    engine = response.get("engine") or records[0].engine
+    return f"{engine} on port {port}: {'stopped' if response['ended'] else 'had already ended'}"
 
 
 def log(machine: SshMachine, port: int, lines: int) -> list[str]:
-    """The last lines of a server's log, then its path on that machine."""
+    """Last lines of a server's log, then its path on that machine."""
     response = _ask(machine, "logs", port=port, lines=lines)
     return [*response["lines"], f"whole log: {response['log']}"]
 
 
 def state(server: RemoteServer) -> str:
-    """The state of a server: `up`, `not answering`, `ended`, or the error if its machine is unreachable."""
+    """State of a server: `up`, `not answering`, `ended`, or the error if its machine is unreachable."""
     try:
         response = states(server.where, server.port)
     except UsageError as error:
@@ -329,25 +332,25 @@ def state(server: RemoteServer) -> str:
 
 
 def states(machine: SshMachine, port: int | None) -> list[tuple[LocalServer, str]]:
-    """The servers that were started on a machine, each with its state."""
+    """Servers started on a machine, each with its state."""
     servers = _ask(machine, "status", port=port)["servers"]
-    return [(server_state.from_document(each["server"]), each["state"]) for each in servers]
+    return [(server_state.from_document(entry["server"]), entry["state"]) for entry in servers]
 
 
 def machine_of(host: str | None, config: str | None) -> SshMachine | None:
-    """The machine of --host and --ssh-config; None for an address to listen on."""
+    """Machine of --host and --ssh-config; None for an address to listen on."""
     if host is None or not ssh.is_machine(host, config):
         if config is not None:
-            raise UsageError("--ssh-config: needs another machine; name it with --host")
+            raise UsageError("--ssh-config: needs another machine; give it with --host")
         return None
     if not host.removeprefix("ssh://").rpartition("@")[2].strip("/"):
-        raise UsageError(f"--host {host}: names no machine; user@machine, or ssh://name")
+        raise UsageError(f"--host {host}: no machine; use user@machine, or ssh://name")
     if config is not None and not os.path.isfile(config):
         raise UsageError(f"--ssh-config {config}: no such file")
     return SshMachine(host, None if config is None else os.path.abspath(config))
 
 
 def matching(port: int | None, machines: Sequence[SshMachine] = ()) -> list[RemoteServer]:
-    """The servers with a state file on a port of these machines. `port` None: any; no machines: all."""
+    """Servers with a state file on a port of these machines. `port` None: any; no machines: all."""
     names = {machine.name for machine in machines}
-    return [each for each in remembered() if port in (None, each.port) and (not names or each.machine in names)]
+    return [server for server in remembered() if port in (None, server.port) and (not names or server.machine in names)]

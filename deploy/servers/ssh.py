@@ -1,7 +1,7 @@
 """ssh: run a Python program on another machine, and open a tunnel to one of its ports.
 
-Nothing is installed there. The program and the API key in it go through standard input to `python3 -`, so neither is in a process
-list.
+Nothing is installed there. The program, which contains the API key, is sent to `python3 -` through standard input, so neither
+appears in a process list.
 """
 
 import contextlib
@@ -12,7 +12,7 @@ import signal
 import subprocess
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -22,48 +22,51 @@ import psutil
 from inferload.errors import UsageError
 from inferload.measure import clock
 
+from ..launcher.launch import ProgressCallback
+
 CONNECT_S = 10
 _LOST = 255  # ssh's own exit code
 _REASONS = (
-    (r"Permission denied", "key refused ({}); add the key there or to your agent, or name an --ssh-config with it"),
+    (r"Permission denied", "key refused ({}); add the key there or to your agent, or configure it in --ssh-config"),
     (
         r"Host key verification failed|REMOTE HOST IDENTIFICATION",
-        "host key not trusted ({}); connect with ssh by hand once and check it",
+        "host key not trusted ({}); connect manually with ssh once and check it",
     ),
     (r"Can't open user config file", "{}"),
     (r".", "unreachable ({}); check the name, the port and that sshd runs there"),
 )
-Say = Callable[[str], None]
 
 
 @dataclass(frozen=True, slots=True)
 class SshMachine:
-    """A machine: `user@host`, or `ssh://` and a name of ssh's configuration. `config`: the file for `ssh -F`."""
+    """Machine: `user@host`, or `ssh://` with a name of the ssh configuration. `config`: file for `ssh -F`."""
 
     name: str
     config: str | None = None
 
     @property
     def command(self) -> list[str]:
-        """The ssh command without prompts and with a connect timeout; options follow, then `destination`."""
+        """ssh command without prompts and with a connect timeout, before options and `destination`."""
         config = ["-F", self.config] if self.config else []
         return ["ssh", *config, "-o", "BatchMode=yes", "-o", f"ConnectTimeout={CONNECT_S}"]
 
     @property
     def destination(self) -> list[str]:
-        """The last arguments of ssh, after `--`, so that no name is read as an option."""
+        """Last arguments of ssh, after `--`, so that no name is parsed as an option."""
         plain = self.name.removeprefix("ssh://")
         return ["--", self.name if ":" in plain else plain]
 
     def host(self) -> str:
-        """The host name that ssh connects to, for HTTP requests from this machine."""
+        """Host name that ssh connects to, for HTTP requests from this machine."""
         try:
-            done = subprocess.run([*self.command, "-G", *self.destination], capture_output=True, text=True, check=False)
+            process = subprocess.run(
+                [*self.command, "-G", *self.destination], capture_output=True, text=True, check=False
+            )
         except OSError as error:
             raise no_client(error) from error
-        hostname = re.search(r"^hostname (.+)$", done.stdout, re.MULTILINE)
-        if done.returncode or hostname is None:
-            raise UsageError(_lost(self, done.stderr))
+        hostname = re.search(r"^hostname (.+)$", process.stdout, re.MULTILINE)
+        if process.returncode or hostname is None:
+            raise UsageError(_lost(self, process.stderr))
         return hostname[1]
 
 
@@ -73,14 +76,15 @@ def is_machine(host: str, config: str | None) -> bool:
 
 
 def no_client(error: OSError) -> UsageError:
-    """The error for an ssh that cannot be run."""
-    return UsageError(f"ssh: {error.strerror}; install OpenSSH's client")
+    """Error for an ssh that cannot be run."""
+    return UsageError(f"ssh: {error.strerror}; install the OpenSSH client")
 
 
-def run_python(machine: SshMachine, source: str, say: Say) -> dict[str, Any]:
-    """Run a Python program on a machine and return the JSON object on the last line of its output.
+def run_python(machine: SshMachine, source: str, progress: ProgressCallback) -> dict[str, Any]:
+    """Run a Python program on a machine. Return the JSON object in the last line of its output.
 
-    `say` gets the progress lines. UsageError if ssh cannot connect, without a response, or with the response's `error`.
+    `progress` is called with progress lines. Raise UsageError if ssh cannot connect, without a response, or for a response
+    with an `error`.
     """
     try:
         process = subprocess.Popen(
@@ -98,7 +102,7 @@ def run_python(machine: SshMachine, source: str, say: Say) -> dict[str, Any]:
     assert process.stdout is not None
     assert process.stderr is not None
     errors: list[str] = []
-    reader = threading.Thread(target=_collect, args=(process.stderr, errors, say), daemon=True)
+    reader = threading.Thread(target=_collect, args=(process.stderr, errors, progress), daemon=True)
     reader.start()
     try:
         with contextlib.suppress(BrokenPipeError), process.stdin:  # ssh reports why it cannot connect
@@ -115,7 +119,7 @@ def run_python(machine: SshMachine, source: str, say: Say) -> dict[str, Any]:
 
 
 def _response(machine: SshMachine, out: str, errors: list[str]) -> dict[str, Any]:
-    """The response in the last line of the output. A login shell may print other lines before."""
+    """Parse the response in the last line of the output; a login shell may print other lines before."""
     try:
         response = json.loads(out.splitlines()[-1])
         problem = response.get("error")
@@ -126,12 +130,12 @@ def _response(machine: SshMachine, out: str, errors: list[str]) -> dict[str, Any
     return dict(response)
 
 
-def _collect(lines: Iterable[str], errors: list[str], say: Say) -> None:
+def _collect(lines: Iterable[str], errors: list[str], progress: ProgressCallback) -> None:
     """Collect the lines of standard error and report progress lines."""
     for line in lines:
         errors.append(line.rstrip())
         if ": starting, " in line:
-            say(line.rstrip())
+            progress(line.rstrip())
 
 
 def _lost(machine: SshMachine, errors: str) -> str:
@@ -151,7 +155,7 @@ def _forward(local: int, remote: int) -> str:
 
 
 def open_tunnel(machine: SshMachine, local: int, remote: int, log: Path) -> int:
-    """Start ssh in the background to forward a local port to a remote one; return its process id without waiting."""
+    """Start ssh in the background to forward a local port to a remote one; return its process id immediately."""
     log.parent.mkdir(parents=True, exist_ok=True)
     options = ["-N", "-o", "ExitOnForwardFailure=yes", "-o", "ServerAliveInterval=15"]
     with log.open("wb") as sink:
@@ -162,12 +166,12 @@ def open_tunnel(machine: SshMachine, local: int, remote: int, log: Path) -> int:
             stderr=sink,
             start_new_session=True,
         )
-    process.returncode = 0  # the process outlives this one: without an exit code the Popen object would warn
+    process.returncode = 0  # the process outlives this one: Popen warns without an exit code
     return process.pid
 
 
 def tunnel(pid: int, local: int, remote: int) -> psutil.Process | None:
-    """The process of a tunnel; None if it has ended, even if its process id is in use again."""
+    """Process of a tunnel; None if it has ended, even if its process id is reused."""
     with contextlib.suppress(ChildProcessError):
         os.waitpid(pid, os.WNOHANG)
     try:

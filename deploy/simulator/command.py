@@ -13,7 +13,7 @@ from typing import Any
 from inferload.measure import clock
 
 from . import flags
-from .answers.usage import Shown
+from .answers.usage import UsageOptions
 from .engine import chaos
 from .metrics.exposition import CacheInfo
 from .protocol.model import Model
@@ -23,12 +23,12 @@ from .server.server_info import Options
 from .server_config import ServerConfig, resolve
 
 _DESCRIPTION = """OpenAI-compatible server with the paths, flags and metrics of vLLM 0.32 and without a model. A scheduler like
-vLLM's plans each step, and a step takes the time of the selected --hardware. With --ttft-ms or --itl-ms events have absolute
-due times instead. GET /simulator/stats returns the lateness of the server. A word between blanks is a token."""
-_EPILOG = """Common flags of vLLM 0.32 without effect here are accepted, and listed at the start; features that are not modelled
-(LoRA, pipeline and data parallelism, KV transfer, priorities, ...) are refused.
+vLLM's plans each step, and the duration of a step follows from the selected --hardware. With --ttft-ms or --itl-ms, events
+have absolute due times instead. GET /simulator/stats returns the lateness of the server. Each word is one token."""
+_EPILOG = """Common flags of vLLM 0.32 without effect here are accepted and listed at the start. Flags of features that are not
+modelled (LoRA, pipeline and data parallelism, KV transfer, priorities, ...) are refused.
 
-Faults: POST /chaos sets a plan, GET returns it, DELETE removes it.
+Faults: POST /chaos adds a plan, GET lists the active plans, DELETE removes all.
 """
 
 
@@ -45,13 +45,13 @@ def register(subparsers: Any) -> None:
     )
     flags.add_options(parser)
     parser.set_defaults(run=run)
-    parse = partial(argparse.ArgumentParser.parse_known_args, parser)  # without the nearest of our own options only
+    parse = partial(argparse.ArgumentParser.parse_known_args, parser)  # this wrapper reports unknown options
 
     def parse_known_args(
         args: Sequence[str] | None = None, namespace: argparse.Namespace | None = None
     ) -> tuple[argparse.Namespace, list[str]]:
-        """Accept vLLM's other spellings of a flag; an unknown one is an error of one line."""
-        parsed, extras = parse(flags.plain(sys.argv[1:] if args is None else args), namespace)
+        """Accept vLLM's alternative spellings of flags; exit with a one-line error for an unknown flag."""
+        parsed, extras = parse(flags.normalized(sys.argv[1:] if args is None else args), namespace)
         if extras:
             parser.exit(2, f"inferload: {flags.unknown(extras, parser)}\n")
         return parsed, []
@@ -60,7 +60,7 @@ def register(subparsers: Any) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Serve until SIGTERM, SIGINT or --exit-after-s; the exit code."""
+    """Serve until SIGTERM, SIGINT or --exit-after-s. Return the exit code."""
     config = resolve(arguments)
     _raise_descriptor_limit()
     engine = config.engine()
@@ -92,7 +92,7 @@ def _options(arguments: argparse.Namespace, config: ServerConfig) -> Options:
     limits = config.limits
     return Options(
         model=_model(arguments, limits.max_model_len),
-        shown=Shown(
+        usage_options=UsageOptions(
             arguments.enable_prompt_tokens_details,
             arguments.enable_per_request_metrics,
             reasoning_tokens=bool(arguments.reasoning_parser),

@@ -1,7 +1,7 @@
-"""The simulator's command line: vLLM's own flags by name and default, and the simulator's. No I/O.
+"""Command line of the simulator: vLLM's flags by name and default, and its own. No I/O.
 
-A flag of vLLM is honoured, accepted without effect, or refused because its feature is not modelled. An unknown flag is an
-error that names the nearest one.
+A flag of vLLM has its effect, is accepted without effect, or is refused because its feature is not modelled. The error for
+an unknown flag suggests the closest match.
 """
 
 import argparse
@@ -28,7 +28,7 @@ NOT_MODELLED: Mapping[str, tuple[str, ...]] = {
     "--runner": ("auto", "generate"),
     "--convert": ("auto", "none"),
 }
-# Flags of vLLM that change nothing here: with one value, with several, and switches.
+# Flags of vLLM without effect here: with one value, with several values, and switches.
 _VALUE = """additional-config all2all-backend attention-backend attention-config chat-template chat-template-content-format
 code-revision compilation-config config-format distributed-executor-backend download-dir generation-config hf-config-path
 hf-overrides hf-token kernel-config kv-events-config limit-mm-per-prompt load-format log-level logprobs-mode max-log-len
@@ -46,20 +46,20 @@ _PACED = ("ttft_ms", "itl_ms", "jitter", "prefill_tok_per_s", "tokens_per_event"
 
 
 class _Parser(argparse.ArgumentParser):
-    """Errors are UsageErrors of one line."""
+    """Parser that raises UsageError instead of exiting."""
 
     def error(self, message: str) -> NoReturn:
         raise UsageError(message)
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    """Add all options of the simulator; flags of vLLM without effect are not in its help."""
+    """Add all options of the simulator; flags without effect are hidden in the help."""
     add_known(parser)
     _add_rest(parser)
 
 
 class _Ignored(argparse.Action):
-    """Records the name and value for `without_effect`."""
+    """Record the flag and its values for `without_effect`."""
 
     def __call__(
         self,
@@ -83,26 +83,26 @@ def _add_rest(parser: argparse.ArgumentParser) -> None:
         parser.add_argument(name, dest="ignored", action=_Ignored, nargs=number, help=argparse.SUPPRESS, default=None)
 
 
-def plain(arguments: Sequence[str]) -> list[str]:
-    """Normalize vLLM's other spellings: `--max_num_seqs`, and `--speculative-config.method ngram`."""
-    plain, nested = [], {}
+def normalized(arguments: Sequence[str]) -> list[str]:
+    """Normalize vLLM's alternative spellings: `--max_num_seqs`, and `--speculative-config.method ngram`."""
+    normalized, nested = [], {}
     words = iter(arguments)
     for word in words:
-        name, sign, value = word.partition("=")
+        name, equals, value = word.partition("=")
         if not name.startswith("--"):
-            plain.append(word)
+            normalized.append(word)
             continue
         name = name.replace("_", "-") if "." not in name else name
         if name.startswith(("--speculative-config.", "--speculative_config.")):
-            text = value if sign else next(words, "")
+            text = value if equals else next(words, "")
             nested[name.partition(".")[2]] = int(text) if text.isdigit() else text
             continue
-        plain.append(name + sign + value)
-    return [*plain, "--speculative-config", json.dumps(nested)] if nested else plain
+        normalized.append(name + equals + value)
+    return [*normalized, "--speculative-config", json.dumps(nested)] if nested else normalized
 
 
 def unknown(extras: Sequence[str], parser: argparse.ArgumentParser) -> UsageError:
-    """The error for unknown arguments."""
+    """Build the error for unknown arguments."""
     for word in extras:
         name = word.partition("=")[0]
         if name in REFUSED:
@@ -110,11 +110,11 @@ def unknown(extras: Sequence[str], parser: argparse.ArgumentParser) -> UsageErro
         if name.startswith("-"):
             near = difflib.get_close_matches(name, parser._option_string_actions, n=1)
             return UsageError(f"{name}: unknown" + (f"; did you mean {near[0]}?" if near else ""))
-    return UsageError(f"{extras[0]}: the model is named already; leave it out")
+    return UsageError(f"{extras[0]}: the model is already given; leave it out")
 
 
 def without_effect(arguments: argparse.Namespace) -> list[str]:
-    """Names of the given flags without effect here. UsageError for a flag whose feature is not modelled."""
+    """Return the names of flags without effect. Raise UsageError for a flag whose feature is not modelled."""
     names = []
     for name, values in arguments.ignored or ():
         if name in NOT_MODELLED and (not values or values[0] not in NOT_MODELLED[name]):
@@ -125,7 +125,7 @@ def without_effect(arguments: argparse.Namespace) -> list[str]:
 
 
 def is_paced(arguments: argparse.Namespace) -> bool:
-    """Return True if the command line selects paced timing; UsageError if it also selects hardware."""
+    """Return True if the command line selects paced timing; raise UsageError if it also selects hardware."""
     paced = [name for name in _PACED if getattr(arguments, name) is not None]
     if paced and arguments.hardware is not None:
         flag = f"--{paced[0].replace('_', '-')}"
@@ -137,16 +137,16 @@ def is_paced(arguments: argparse.Namespace) -> bool:
 
 @cache
 def standalone() -> argparse.ArgumentParser:
-    """A parser of these options alone, whose errors are UsageErrors."""
+    """Parser of the simulator's options alone; errors are UsageErrors."""
     parser = _Parser(prog="inferload simulator", add_help=False, allow_abbrev=False)
     add_options(parser)
     return parser
 
 
 def read(arguments: Sequence[str]) -> argparse.Namespace:
-    """Parse a command line; UsageError for an invalid one."""
+    """Parse a command line; raise UsageError if it is invalid."""
     parser = standalone()
-    namespace, extras = parser.parse_known_args(plain(arguments))
+    namespace, extras = parser.parse_known_args(normalized(arguments))
     if extras:
         raise unknown(extras, parser)
     return namespace

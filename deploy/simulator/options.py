@@ -1,4 +1,4 @@
-"""Options with an effect in the simulator: vLLM's by name and default, and the simulator's own."""
+"""Options with an effect in the simulator: vLLM's flags by name and default, and its own."""
 
 import argparse
 import json
@@ -10,7 +10,7 @@ from .core.hardware import PRESETS
 
 
 def human_int(text: str) -> int:
-    """Parse vLLM's form of large numbers: 1k is 1,000, 1K is 1,024; decimals are allowed if the result is an integer."""
+    """Parse vLLM's large numbers: 1k is 1,000 and 1K is 1,024; decimals are allowed if the result is an integer."""
     match = re.fullmatch(r"(\d{1,30}(?:\.\d{1,30})?)([kKmMgGtT]?)", text)
     if match is None:
         raise argparse.ArgumentTypeError(f"{text!r}: not a whole number such as 4096, 4k or 4K")
@@ -22,12 +22,12 @@ def human_int(text: str) -> int:
 
 
 def model_length(text: str) -> int:
-    """Parse a length, or -1 for `auto`, which is the size of the KV cache."""
+    """Parse a length; `auto` is -1 and stands for the size of the KV cache."""
     return -1 if text in ("auto", "-1") else human_int(text)
 
 
 def json_object(text: str) -> dict[str, Any]:
-    """Parse a JSON object, the form of vLLM's structured arguments."""
+    """Parse a JSON object, as in vLLM's structured arguments."""
     try:
         value = json.loads(text)
     except json.JSONDecodeError as error:
@@ -39,10 +39,10 @@ def json_object(text: str) -> dict[str, Any]:
 
 def add_known(parser: argparse.ArgumentParser) -> None:
     """Add the options that have an effect."""
-    parser.add_argument("model_tag", nargs="?", default=None, metavar="MODEL", help="name of the model served")
+    parser.add_argument("model_tag", nargs="?", default=None, metavar="MODEL", help="name of the served model")
     _add_server(parser.add_argument_group("server"))
     _add_answers(parser.add_argument_group("answers"))
-    _add_timing(parser.add_argument_group("time"))
+    _add_timing(parser.add_argument_group("timing"))
     _add_scheduler(parser.add_argument_group("scheduler and cache, as in vLLM"))
     _add_build(parser.add_argument_group("model and device, as in vLLM"))
 
@@ -50,8 +50,8 @@ def add_known(parser: argparse.ArgumentParser) -> None:
 def _add_server(group: argparse._ArgumentGroup) -> None:
     add = group.add_argument
     add("--host", default="127.0.0.1", help="address to listen on (%(default)s)")
-    add("--port", type=int, default=8000, help="port to listen on; 0: any free one (%(default)s)")
-    add("--api-key", default=None, help="required API key; better in the environment: VLLM_API_KEY")
+    add("--port", type=int, default=8000, help="port to listen on; 0: any free port (%(default)s)")
+    add("--api-key", default=None, help="required API key (default: VLLM_API_KEY of the environment)")
     add("--tls-cert", "--ssl-certfile", type=Path, default=None, metavar="PEM", help="serve TLS with this certificate")
     add(
         "--tls-key",
@@ -59,24 +59,24 @@ def _add_server(group: argparse._ArgumentGroup) -> None:
         type=Path,
         default=None,
         metavar="PEM",
-        help="key of the certificate, unless in the same file",
+        help="private key, unless in the certificate file",
     )
-    _flag(group, "--enable-request-id-headers", False, "x-request-id on every reply")
-    _flag(group, "--enable-server-load-tracking", False, "GET /load counts requests; else it returns 0")
-    _flag(group, "--enable-log-requests", False, "a line in the log for each request")
-    _flag(group, "--disable-log-stats", False, "no throughput in the log")
-    _flag(group, "--chunked", True, "chunked transfer encoding of streams; else they end with the connection")
-    _flag(group, "--enable-prompt-tokens-details", True, "cached_tokens in usage")
-    _flag(group, "--enable-per-request-metrics", True, "timings of a request with its usage")
+    _flag(group, "--enable-request-id-headers", False, "send x-request-id with every response")
+    _flag(group, "--enable-server-load-tracking", False, "count requests for GET /load; else it returns 0")
+    _flag(group, "--enable-log-requests", False, "log each request")
+    _flag(group, "--disable-log-stats", False, "do not log throughput")
+    _flag(group, "--chunked", True, "chunked transfer encoding of streams; else the connection ends a stream")
+    _flag(group, "--enable-prompt-tokens-details", True, "report cached_tokens in usage")
+    _flag(group, "--enable-per-request-metrics", True, "report the timings of a request with its usage")
     add("--custom-histogram-buckets", type=json_object, default={}, metavar="JSON",
-        help='bounds of histograms by family, such as {"request_latency": [0.01, 0.1, 1]}')  # fmt: skip
+        help='histogram bounds by family, such as {"request_latency": [0.01, 0.1, 1]}')  # fmt: skip
     add("--exit-after-s", type=float, default=None, metavar="S", help="exit after this time")
 
 
 def _add_answers(group: argparse._ArgumentGroup) -> None:
     add = group.add_argument
-    add("--reasoning-parser", default="", metavar="NAME", help="answers to chats begin with reasoning (any name)")
-    add("--reasoning-mean-tokens", type=float, default=64.0, help="mean tokens of reasoning (%(default)s)")
+    add("--reasoning-parser", default="", metavar="NAME", help="chat answers start with reasoning (any name)")
+    add("--reasoning-mean-tokens", type=float, default=64.0, help="mean number of reasoning tokens (%(default)s)")
     add(
         "--default-chat-template-kwargs",
         type=json_object,
@@ -84,20 +84,20 @@ def _add_answers(group: argparse._ArgumentGroup) -> None:
         metavar="JSON",
         help='only "enable_thinking" has an effect',
     )
-    add("--tool-call-parser", default="", metavar="NAME", help="answers to chats may call tools (any name)")
-    _flag(group, "--enable-auto-tool-choice", False, 'take tool_choice "auto"')
+    add("--tool-call-parser", default="", metavar="NAME", help="chat answers may call tools (any name)")
+    _flag(group, "--enable-auto-tool-choice", False, 'accept tool_choice "auto"')
     add(
         "--image-tokens",
         type=int,
         default=0,
         metavar="N",
-        help="tokens of an image in a chat; 0: images are refused (0)",
+        help="tokens per image in a chat; 0: images are refused (%(default)s)",
     )
     add(
         "--tool-call-share",
         type=float,
         default=0.5,
-        help="share of answers with calls if the choice is auto (%(default)s)",
+        help="share of answers with tool calls if the choice is auto (%(default)s)",
     )
 
 
@@ -107,25 +107,25 @@ def _add_timing(group: argparse._ArgumentGroup) -> None:
         "--hardware",
         default=None,
         metavar="PRESET",
-        help=f"model and device of the step times: {', '.join(PRESETS)} (a100-llama3-8b)",
+        help=f"device and model of the step model: {', '.join(PRESETS)} (a100-llama3-8b)",
     )
-    add("--step-noise", type=float, default=None, help="sigma of the lognormal noise of steps (of the preset)")
-    add("--event-us", type=float, default=None, help="time of the front end for each event (of the preset)")
-    add("--ttft-ms", type=float, default=None, help="paced: time from admission to the first token (50)")
-    add("--itl-ms", type=float, default=None, help="paced: time between two events (10)")
-    add("--jitter", type=float, default=None, help="paced: shift events by up to half this share of the ITL (0)")
+    add("--step-noise", type=float, default=None, help="sigma of the lognormal step noise (of the preset)")
+    add("--event-us", type=float, default=None, help="front-end time per event in us (of the preset)")
+    add("--ttft-ms", type=float, default=None, help="paced: time from admission to first token (50)")
+    add("--itl-ms", type=float, default=None, help="paced: time between events (10)")
+    add("--jitter", type=float, default=None, help="paced: move each event by up to half this share of the ITL (0)")
     add(
         "--prefill-tok-per-s",
         type=float,
         default=None,
-        help="paced: rate of uncached prompt tokens; 0: no prefill time (0)",
+        help="paced: prefill rate of uncached prompt tokens; 0: no prefill time (0)",
     )
-    add("--tokens-per-event", type=int, default=None, help="paced: tokens in one event (1)")
+    add("--tokens-per-event", type=int, default=None, help="paced: tokens per event (1)")
     add(
         "--eos-mean-tokens",
         type=float,
         default=256.0,
-        help="mean length of answers in tokens; 0: unlimited (%(default)s)",
+        help="mean answer length in tokens; 0: unlimited (%(default)s)",
     )
     add("--seed", type=int, default=0, help="seed of texts, lengths, jitter and noise (%(default)s)")
 
@@ -136,48 +136,56 @@ def _add_scheduler(group: argparse._ArgumentGroup) -> None:
         "--max-model-len",
         type=model_length,
         default=None,
-        help="tokens of prompt and answer; auto: size of the KV cache",
+        help="maximum tokens of prompt and answer; auto: size of the KV cache",
     )
-    add("--max-num-seqs", type=int, default=None, help="limit of running requests; others wait")
-    add("--max-num-active-seqs", type=int, default=None, help="a lower limit of the same")
-    add("--max-num-batched-tokens", type=human_int, default=None, help="tokens in one step")
+    add("--max-num-seqs", type=int, default=None, help="maximum running requests")
+    add("--max-num-active-seqs", type=int, default=None, help="maximum running requests, if lower than --max-num-seqs")
+    add("--max-num-batched-tokens", type=human_int, default=None, help="maximum tokens per step")
     add("--performance-mode", choices=("balanced", "interactivity", "throughput"), default="balanced",
-        help="throughput doubles the defaults of both bounds")  # fmt: skip
-    add("--max-num-scheduled-tokens", type=human_int, default=None, help="a lower limit of the same")
-    _flag(group, "--enable-chunked-prefill", True, "compute prompts in chunks")
-    add("--long-prefill-token-threshold", type=int, default=0, help="limit of a prompt's tokens in a step; 0: none")
-    _flag(group, "--long-prefill-token-threshold-adaptive", False, "at least a fair share of the budget")
-    _flag(group, "--scheduler-reserve-full-isl", True, "admit only requests that fit completely")
+        help="throughput doubles the defaults of --max-num-seqs and --max-num-batched-tokens")  # fmt: skip
     add(
-        "--watermark", type=float, default=0.0, help="share of the blocks that stays free at an admission (%(default)s)"
+        "--max-num-scheduled-tokens",
+        type=human_int,
+        default=None,
+        help="maximum tokens per step, if lower than --max-num-batched-tokens",
     )
+    _flag(group, "--enable-chunked-prefill", True, "compute prompts in chunks")
+    add(
+        "--long-prefill-token-threshold", type=int, default=0, help="maximum tokens of one prompt per step; 0: no limit"
+    )
+    _flag(group, "--long-prefill-token-threshold-adaptive", False, "raise this limit to a fair share of the budget")
+    _flag(group, "--scheduler-reserve-full-isl", True, "admit only requests whose whole prompt fits")
+    add("--watermark", type=float, default=0.0, help="share of the blocks kept free at an admission (%(default)s)")
     group.add_argument(
-        "--async-scheduling", action=argparse.BooleanOptionalAction, default=None, help="plan a step ahead (on GPUs)"
+        "--async-scheduling",
+        action=argparse.BooleanOptionalAction,
+        default=None,
+        help="plan one step ahead (default: on GPUs)",
     )
-    add("--max-num-queued-reqs", type=int, default=None, help="limit of requests in flight (503 above it)")
-    add("--max-num-queued-tokens", type=int, default=None, help="limit of uncomputed prompt tokens (503 above it)")
-    _flag(group, "--enable-prefix-caching", True, "share the KV blocks of equal prompt prefixes")
-    add("--block-size", type=int, default=None, help="tokens in a KV block")
+    add("--max-num-queued-reqs", type=int, default=None, help="maximum requests in flight; 503 above it")
+    add("--max-num-queued-tokens", type=int, default=None, help="maximum queued prompt tokens; 503 above it")
+    _flag(group, "--enable-prefix-caching", True, "reuse the KV blocks of equal prompt prefixes")
+    add("--block-size", type=int, default=None, help="tokens per KV block")
     add("--num-gpu-blocks-override", type=int, default=None, help="KV blocks, including the null block")
-    add("--num-gpu-blocks", type=int, default=None, help="KV blocks without the null block (not an option of vLLM)")
+    add("--num-gpu-blocks", type=int, default=None, help="KV blocks, excluding the null block (not in vLLM)")
     add(
         "--gpu-memory-utilization",
         "--device-memory-utilization",
         type=float,
         default=0.92,
-        help="share of the memory that weights, activations and KV blocks take (%(default)s)",
+        help="share of the device memory for weights, activations and KV blocks (%(default)s)",
     )
     add(
         "--kv-cache-memory-bytes",
         type=human_int,
         default=None,
-        help="memory for KV blocks, instead of the remaining memory",
+        help="memory for KV blocks (default: the remaining memory)",
     )
     add(
         "--stream-interval",
         type=int,
         default=1,
-        help="tokens of an event, except the first and the last (%(default)s)",
+        help="tokens per event, except the first and the last (%(default)s)",
     )
     add(
         "--speculative-config",
@@ -185,9 +193,9 @@ def _add_scheduler(group: argparse._ArgumentGroup) -> None:
         type=json_object,
         default=None,
         metavar="JSON",
-        help="method, num_speculative_tokens",
+        help="speculative decoding: method, num_speculative_tokens, ...",
     )
-    add("--spec-method", default=None, help="the same, as separate options")
+    add("--spec-method", default=None, help="method of the speculative config")
     add("--spec-tokens", type=int, default=None, help=argparse.SUPPRESS)
     add(
         "--spec-acceptance",
@@ -199,17 +207,15 @@ def _add_scheduler(group: argparse._ArgumentGroup) -> None:
 
 def _add_build(group: argparse._ArgumentGroup) -> None:
     add = group.add_argument
-    add("--model", default=None, help="name of the model served (simulator)")
-    add(
-        "--served-model-name", nargs="+", default=None, help="names that requests may use; the first is the model's own"
-    )
-    add("--dtype", default="auto", help="type of weights and KV cache (%(default)s)")
-    add("--quantization", "-q", default=None, help="fp8, awq, gptq, ...: smaller weights, on some devices faster")
-    add("--kv-cache-dtype", default="auto", help="fp8 halves the KV cache (%(default)s)")
-    add("--tensor-parallel-size", "-tp", type=int, default=1, help="devices that share each layer (%(default)s)")
-    _flag(group, "--enforce-eager", False, "no CUDA graphs")
-    add("--max-cudagraph-capture-size", type=int, default=None, help="the largest batch with a graph")
-    add("--cudagraph-capture-sizes", type=int, nargs="+", default=None, help="the batches with a graph")
+    add("--model", default=None, help="name of the served model (default: simulator)")
+    add("--served-model-name", nargs="+", default=None, help="accepted model names; responses use the first")
+    add("--dtype", default="auto", help="data type of weights and KV cache (%(default)s)")
+    add("--quantization", "-q", default=None, help="quantisation of the weights: fp8, awq, gptq, ...")
+    add("--kv-cache-dtype", default="auto", help="data type of the KV cache (%(default)s)")
+    add("--tensor-parallel-size", "-tp", type=int, default=1, help="devices per layer (%(default)s)")
+    _flag(group, "--enforce-eager", False, "do not use CUDA graphs")
+    add("--max-cudagraph-capture-size", type=int, default=None, help="largest batch size with a CUDA graph")
+    add("--cudagraph-capture-sizes", type=int, nargs="+", default=None, help="batch sizes with a CUDA graph")
 
 
 def _flag(group: argparse._ArgumentGroup, name: str, default: bool, text: str) -> None:

@@ -1,4 +1,4 @@
-"""Server configuration from a command line, with vLLM's checks."""
+"""Server configuration from the command line, with vLLM's checks."""
 
 import argparse
 from collections.abc import Mapping, Sequence
@@ -12,7 +12,7 @@ from . import flags
 from .core.hardware import Build, Preset, find, kv_blocks, kv_bytes_per_token, step_cost, with_noise
 from .core.paced_scheduler import PacedScheduler
 from .core.pipeline import Pipeline
-from .core.queues import Limits
+from .core.queues import SchedulerLimits
 from .core.scheduler import Scheduler
 from .core.speculation import Acceptance, Speculation, speculation
 from .core.step_time import FrontEnd, StepClock, StepCost
@@ -32,7 +32,7 @@ _NO_DRAFTS = Speculation("", 0)
 class ServerConfig:
     """Resolved configuration. `pace` is None for the step model. `shown_blocks` includes vLLM's null block."""
 
-    limits: Limits
+    limits: SchedulerLimits
     shown_blocks: int
     pace: Pace | None
     cost: StepCost | None
@@ -43,10 +43,10 @@ class ServerConfig:
     seed: int
     stream_interval: int
     max_queued: tuple[int | None, int | None]
-    bounds: Bounds  # of histograms, where they are not vLLM's
+    bounds: Bounds  # histogram bounds that differ from vLLM's
 
     def engine(self) -> Engine:
-        """The engine, idle."""
+        """Build the engine."""
         drafts = self.limits.speculative_tokens
         acceptance = Acceptance(drafts, self.acceptance, self.seed) if drafts else None
         metrics = Metrics(self.limits.max_model_len, acceptance.counts if acceptance else None, self.bounds)
@@ -63,7 +63,7 @@ class ServerConfig:
 
 
 def check(arguments: Sequence[str]) -> list[str]:
-    """Errors for a list of `vllm serve` arguments, one line each; empty if the simulator accepts it."""
+    """Return the errors of a list of `vllm serve` arguments, one line each; empty if the simulator accepts it."""
     try:
         resolve(flags.read(arguments))
     except UsageError as error:
@@ -72,11 +72,11 @@ def check(arguments: Sequence[str]) -> list[str]:
 
 
 def resolve(arguments: argparse.Namespace) -> ServerConfig:
-    """Resolve a command line. UsageError names a wrong argument."""
+    """Resolve a command line. Raise UsageError for an invalid argument."""
     flags.without_effect(arguments)
     if arguments.model_tag is not None and arguments.model is not None:
         raise UsageError(
-            f"{arguments.model_tag}: belongs to no flag, as --model names the model; a switch takes no value"
+            f"{arguments.model_tag}: no flag takes this value, and --model already names the model; a switch takes no value"
         )
     _check_values(arguments)
     paced = flags.is_paced(arguments)
@@ -125,7 +125,7 @@ def _pace(arguments: argparse.Namespace) -> Pace:
 
 def _limits(
     arguments: argparse.Namespace, preset: Preset, build: Build, drafting: Speculation | None, paced: bool
-) -> tuple[Limits, int]:
+) -> tuple[SchedulerLimits, int]:
     size = arguments.block_size or (16 if paced else preset.block_size)
     blocks, shown = _blocks(arguments, preset, build, size, paced)
     length = _model_length(arguments, blocks * size, _PACED_LENGTH if paced else preset.model.max_model_len)
@@ -134,7 +134,7 @@ def _limits(
         _check_budget(arguments, budget, seqs, length)
     asynchronous = preset.async_scheduling if arguments.async_scheduling is None else arguments.async_scheduling
     drafts = drafting or _NO_DRAFTS
-    limits = Limits(
+    limits = SchedulerLimits(
         max_num_seqs=min(seqs, arguments.max_num_active_seqs or seqs),
         blocks=blocks,
         block_size=size,
@@ -156,7 +156,7 @@ def _limits(
 
 
 def _batch(arguments: argparse.Namespace, preset: Preset, length: int, paced: bool) -> tuple[int, int]:
-    """Requests that run at once and tokens in a step. A default follows what was given, as in vLLM's engine/arg_utils.py."""
+    """Maximum running requests and tokens per step, with defaults as in vLLM's `engine/arg_utils.py`."""
     doubled = 2 if arguments.performance_mode == "throughput" else 1
     seqs = arguments.max_num_seqs or doubled * (256 if paced else preset.max_num_seqs)
     budget = arguments.max_num_batched_tokens
@@ -169,7 +169,7 @@ def _batch(arguments: argparse.Namespace, preset: Preset, length: int, paced: bo
 
 
 def _blocks(arguments: argparse.Namespace, preset: Preset, build: Build, size: int, paced: bool) -> tuple[int, int]:
-    """Blocks that requests can have, and the number that vLLM would show."""
+    """Blocks available to requests, and the number that vLLM reports."""
     if arguments.num_gpu_blocks is not None:
         return arguments.num_gpu_blocks, arguments.num_gpu_blocks
     if arguments.num_gpu_blocks_override is not None:
@@ -178,7 +178,7 @@ def _blocks(arguments: argparse.Namespace, preset: Preset, build: Build, size: i
         count = int(arguments.kv_cache_memory_bytes // (kv_bytes_per_token(preset, build) * size))
         if count < 2:
             raise UsageError(
-                f"--kv-cache-memory-bytes {arguments.kv_cache_memory_bytes}: not two blocks of {size} tokens"
+                f"--kv-cache-memory-bytes {arguments.kv_cache_memory_bytes}: less than two blocks of {size} tokens; raise it"
             )
         return count - 1, count
     if paced:
@@ -202,8 +202,8 @@ def _model_length(arguments: argparse.Namespace, capacity: int, default: int) ->
 def _check_budget(arguments: argparse.Namespace, budget: int, seqs: int, length: int) -> None:
     if budget < length and not arguments.enable_chunked_prefill:
         raise UsageError(
-            f"--max-num-batched-tokens {budget}: less than --max-model-len {length}, which without chunked prefill makes "
-            "longer prompts impossible; raise the one or lower the other"
+            f"--max-num-batched-tokens {budget}: less than --max-model-len {length}, so without chunked prefill longer "
+            "prompts cannot run; raise the first or lower the second"
         )
     if budget < seqs:
         raise UsageError(f"--max-num-batched-tokens {budget}: less than --max-num-seqs {seqs}; raise it")
@@ -215,12 +215,12 @@ def _check_budget(arguments: argparse.Namespace, budget: int, seqs: int, length:
         )
 
 
-def _cost(arguments: argparse.Namespace, cost: StepCost, limits: Limits) -> StepCost:
+def _cost(arguments: argparse.Namespace, cost: StepCost, limits: SchedulerLimits) -> StepCost:
     cost = with_noise(replace(cost, overlapped=limits.async_scheduling), arguments.step_noise)
     if arguments.cudagraph_capture_sizes is not None:
         cost = replace(cost, graphs=tuple(sorted(arguments.cudagraph_capture_sizes)))
     if arguments.max_cudagraph_capture_size is not None:
-        cost = replace(cost, graphs=tuple(each for each in cost.graphs if each <= arguments.max_cudagraph_capture_size))
+        cost = replace(cost, graphs=tuple(size for size in cost.graphs if size <= arguments.max_cudagraph_capture_size))
     return cost
 
 
@@ -231,38 +231,38 @@ def _front_end(arguments: argparse.Namespace, preset: Preset) -> FrontEnd:
 
 
 def _speculation(arguments: argparse.Namespace) -> Speculation | None:
-    said = dict(arguments.speculative_config or {})
+    config = dict(arguments.speculative_config or {})
     if arguments.spec_method is not None:
-        said["method"] = arguments.spec_method
+        config["method"] = arguments.spec_method
     if arguments.spec_tokens is not None:
-        said["num_speculative_tokens"] = arguments.spec_tokens
-    found = speculation(said)
-    if found is not None and arguments.async_scheduling and not found.overlapped:
-        raise UsageError(f"--async-scheduling: not together with drafts by {found.method}; leave it out")
-    return found
+        config["num_speculative_tokens"] = arguments.spec_tokens
+    resolved = speculation(config)
+    if resolved is not None and arguments.async_scheduling and not resolved.overlapped:
+        raise UsageError(f"--async-scheduling: not supported with drafts by {resolved.method}; leave it out")
+    return resolved
 
 
-_MOST_MS, _MOST_TOKENS = 86_400_000, 1_000_000_000
+_MAX_MS, _MAX_TOKENS = 86_400_000, 1_000_000_000
 _RANGES: Mapping[str, tuple[int, float]] = {
     "port": (0, 65_535),
-    "ttft_ms": (0, _MOST_MS),
-    "itl_ms": (0, _MOST_MS),
-    "event_us": (0, _MOST_MS),
+    "ttft_ms": (0, _MAX_MS),
+    "itl_ms": (0, _MAX_MS),
+    "event_us": (0, _MAX_MS),
     "step_noise": (0, 10),
     "exit_after_s": (0, 31_536_000),  # a year
-    "prefill_tok_per_s": (0, _MOST_TOKENS),
-    "eos_mean_tokens": (0, _MOST_TOKENS),
-    "reasoning_mean_tokens": (0, _MOST_TOKENS),
+    "prefill_tok_per_s": (0, _MAX_TOKENS),
+    "eos_mean_tokens": (0, _MAX_TOKENS),
+    "reasoning_mean_tokens": (0, _MAX_TOKENS),
     "image_tokens": (0, 1_000_000),
-    "long_prefill_token_threshold": (0, _MOST_TOKENS),
-    "max_num_queued_reqs": (0, _MOST_TOKENS),
-    "max_num_queued_tokens": (0, _MOST_TOKENS),
+    "long_prefill_token_threshold": (0, _MAX_TOKENS),
+    "max_num_queued_reqs": (0, _MAX_TOKENS),
+    "max_num_queued_tokens": (0, _MAX_TOKENS),
     "max_num_seqs": (1, 1_000_000),
     "max_num_active_seqs": (1, 1_000_000),
-    "max_num_batched_tokens": (1, _MOST_TOKENS),
-    "max_num_scheduled_tokens": (1, _MOST_TOKENS),
-    "tokens_per_event": (1, _MOST_TOKENS),
-    "stream_interval": (1, _MOST_TOKENS),
+    "max_num_batched_tokens": (1, _MAX_TOKENS),
+    "max_num_scheduled_tokens": (1, _MAX_TOKENS),
+    "tokens_per_event": (1, _MAX_TOKENS),
+    "stream_interval": (1, _MAX_TOKENS),
     "num_gpu_blocks": (1, 10_000_000),
     "num_gpu_blocks_override": (2, 10_000_000),
     "block_size": (1, 1_000_000),
@@ -272,8 +272,8 @@ _RANGES: Mapping[str, tuple[int, float]] = {
 
 
 def _check_values(arguments: argparse.Namespace) -> None:
-    for name, (least, most) in _RANGES.items():
-        _check_range(name, getattr(arguments, name), least, most)
+    for name, (lower, upper) in _RANGES.items():
+        _check_range(name, getattr(arguments, name), lower, upper)
     for name in ("quantization", "kv-cache-dtype"):
         value = getattr(arguments, name.replace("-", "_"))
         if reason := REFUSED_VALUES.get((name, value)):
@@ -281,8 +281,12 @@ def _check_values(arguments: argparse.Namespace) -> None:
     for size in arguments.cudagraph_capture_sizes or ():
         _check_range("cudagraph_capture_sizes", size, 1, 1_000_000)
     if arguments.max_model_len != -1:
-        _check_range("max_model_len", arguments.max_model_len, 1, _MOST_TOKENS)
-    for name, text in (("jitter", "a share of the itl"), ("spec_acceptance", "a chance"), ("watermark", "a share")):
+        _check_range("max_model_len", arguments.max_model_len, 1, _MAX_TOKENS)
+    for name, text in (
+        ("jitter", "a share of the ITL"),
+        ("spec_acceptance", "a probability"),
+        ("watermark", "a share"),
+    ):
         value = getattr(arguments, name)
         if value is not None and not 0 <= value <= 1:
             raise UsageError(f"--{name.replace('_', '-')} {value}: {text}, 0 to 1")
@@ -296,6 +300,6 @@ def _check_values(arguments: argparse.Namespace) -> None:
         raise UsageError(f"--tls-key {arguments.tls_key}: needs --tls-cert")
 
 
-def _check_range(name: str, value: float | None, least: int, most: float) -> None:
-    if value is not None and not least <= value <= most:
-        raise UsageError(f"--{name.replace('_', '-')} {value}: from {least} to {most}")
+def _check_range(name: str, value: float | None, lower: int, upper: float) -> None:
+    if value is not None and not lower <= value <= upper:
+        raise UsageError(f"--{name.replace('_', '-')} {value}: from {lower} to {upper}")

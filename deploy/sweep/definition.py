@@ -17,7 +17,7 @@ from inferload.scenario.schema.fields import Name
 from ..variants.settings import changed
 from ..variants.variant import Variant, named
 
-MOST_PAIRS = 1000
+MAX_PAIRS = 1000
 
 
 class _Part(BaseModel):
@@ -25,21 +25,21 @@ class _Part(BaseModel):
 
 
 def label(variant: str) -> str:
-    """A variant's name in folders and tables: the part after the colon of `FILE.yaml:NAME`."""
+    """Name of a variant in folders and tables: the part after the colon of `FILE.yaml:NAME`."""
     return variant.rpartition(":")[2]
 
 
 class SweepCost(_Part):
-    """Prices of a sweep's servers, in any currency."""
+    """Prices of the servers of a sweep, in any currency."""
 
     gpu_hour_price: Annotated[float, Field(ge=0, allow_inf_nan=False)] | None = Field(
         default=None, description="price of one GPU for one hour"
     )
     gpus: Annotated[int, Field(strict=True, ge=1)] | None = Field(
-        default=None, description="GPUs paid for each server; null: as many as its variant needs"
+        default=None, description="number of paid GPUs per server; null: that of its variant"
     )
     cached_price_ratio: Annotated[float, Field(ge=0, le=1)] | None = Field(
-        default=None, description="price of a cached prompt token over an uncached one's, such as 0.1"
+        default=None, description="price ratio of cached to uncached prompt tokens, such as 0.1"
     )
 
 
@@ -47,41 +47,41 @@ class Sweep(_Part):
     """Content of a sweep file."""
 
     schema_: Literal[1] = Field(alias="schema", description="version of this file format: 1")
-    name: Name = Field(description="short name, also of the folder")
+    name: Name = Field(description="short name, also used for the folder")
     engine: Literal["simulator", "vllm", "vllm-cpu"] = Field(description="engine of the servers")
-    baseline: str = Field(description="the variant that all others are compared with")
-    variants: Annotated[tuple[str, ...], Field(strict=False, min_length=1)] = Field(description="the other variants")
+    baseline: str = Field(description="variant that all others are compared with")
+    variants: Annotated[tuple[str, ...], Field(strict=False, min_length=1)] = Field(description="other variants")
     scenarios: Annotated[tuple[str, ...], Field(strict=False, min_length=1)] = Field(
-        description="scenarios: bundled names, or files"
+        description="bundled names or paths of scenarios"
     )
-    pairs: Annotated[int, Field(strict=True, ge=1, le=MOST_PAIRS)] = Field(
+    pairs: Annotated[int, Field(strict=True, ge=1, le=MAX_PAIRS)] = Field(
         default=6,
-        description="runs of each variant on each scenario, each with its own seed; the sign-flip test needs 6 or more",
+        description="runs per variant and scenario, each with its own seed; the sign-flip test needs 6 or more",
     )
     restart: Literal["each", "once"] = Field(
         default="each",
-        description="each: one server start for each pair; once: one start for each variant, and verdicts for these starts only",
+        description="each: one server start per pair; once: one start per variant, and differences without a verdict",
     )
     seed: Annotated[int, Field(strict=True, ge=0)] = Field(
-        default=0, description="seed of the runs' seeds and of the order of variants"
+        default=0, description="seed for the seeds of the runs and the order of variants"
     )
-    primary: str = Field(default="mean(ttft_ms)", description="the measure of the verdict, as in a gate")
+    primary: str = Field(default="mean(ttft_ms)", description="measure of the verdict, as in a gate")
     sd_log: Annotated[float, Field(strict=True, gt=0)] = Field(
         default=0.05,
-        description="assumed standard deviation of a pair's log ratio, for the detectable change: 0.05 is 5 %",
+        description="assumed standard deviation of the log ratio of a pair, for the detectable change: 0.05 is 5 %",
     )
     measure_s: Annotated[float, Field(strict=True, gt=0)] | None = Field(
-        default=None, description="longest measurement of a run in seconds; null: by the scenario"
+        default=None, description="limit of the measurement of a run in seconds; null: that of the scenario"
     )
     reports: bool = Field(
         default=True,
-        description="false: no pages for the runs, which take seconds each; inferload report makes them later",
+        description="false: no reports for the runs, which take seconds each; inferload report creates them later",
     )
     set: Annotated[tuple[str, ...], Field(strict=False)] = Field(
-        default=(), description='changes to every variant: ["max-num-seqs=8"]'
+        default=(), description='changes to all variants: ["max-num-seqs=8"]'
     )
 
-    cost: SweepCost = Field(default=SweepCost(), description="prices; without one, cost is not measured")
+    cost: SweepCost = Field(default=SweepCost(), description="prices; without them cost is not reported")
 
     @model_validator(mode="after")
     def _distinct(self) -> "Sweep":
@@ -93,30 +93,30 @@ class Sweep(_Part):
 
     @property
     def all_variants(self) -> tuple[str, ...]:
-        """The baseline and the variants."""
+        """Baseline and variants."""
         return (self.baseline, *self.variants)
 
     @property
     def prices(self) -> Prices:
-        """The prices of each server."""
+        """Prices of each server."""
         return Prices(self.cost.gpu_hour_price, self.cost.gpus, self.cost.cached_price_ratio)
 
     def priced(self, prices: Prices) -> "Sweep":
-        """A copy with prices that override the file's."""
+        """Copy with prices that override those of the file."""
         merged = prices.over(self.prices)
         cost = SweepCost(gpu_hour_price=merged.gpu_hour, gpus=merged.gpus, cached_price_ratio=merged.cached_ratio)
         return self.model_copy(update={"cost": cost})
 
     def variant(self, name: str) -> Variant:
-        """A variant with the sweep's changes."""
+        """Variant with the changes of the sweep."""
         return changed(named(name), self.set)
 
 
 def load(path: Path) -> Sweep:
     """Read a sweep file.
 
-    ScenarioError lists the mistakes with their lines; UsageError for unknown variants and scenarios, and for a scenario without
-    an end.
+    Raise ScenarioError with the mistakes and their lines, and UsageError for unknown variants and scenarios and for a scenario
+    without an end.
     """
     sweep = from_text(catalog.read(_resolved(path)), str(path))
     for name in sweep.all_variants:
@@ -128,7 +128,7 @@ def load(path: Path) -> Sweep:
 
 
 def _resolved(path: Path) -> Path:
-    """The path of the file, or of a bundled study of that name."""
+    """Path of the file, or of a bundled study by name."""
     if path.is_file():
         return path
     bundled = catalog.folder() / "studies" / f"{path.name.removesuffix('.yaml')}.yaml"
@@ -139,7 +139,7 @@ def _resolved(path: Path) -> Path:
 
 
 def from_text(text: str, origin: str) -> Sweep:
-    """Parse a sweep from YAML; ScenarioError lists the mistakes."""
+    """Parse a sweep from YAML. Raise ScenarioError with the mistakes."""
     parsed = parse(text)
     faults = list(parsed.faults)
     if parsed.data is not None:
@@ -154,6 +154,6 @@ def from_text(text: str, origin: str) -> Sweep:
 
 
 def to_text(sweep: Sweep) -> str:
-    """The sweep as YAML with all defaults; `from_text` of it returns an equal sweep."""
+    """Format a sweep as YAML with all defaults; inverse of `from_text`."""
     data: dict[str, Any] = sweep.model_dump(mode="json", by_alias=True)
     return yaml.safe_dump(data, sort_keys=False, width=110)

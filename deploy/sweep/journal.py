@@ -13,14 +13,14 @@ class SweepJournal(campaign_journal.Journal):
     """Journal of the runs and servers of a sweep."""
 
     def __init__(self, folder: Path) -> None:
-        self.servers: dict[int, int] = {}  # port -> pid of servers that were started and not stopped
-        self.starting_ns: int | None = None  # wall time of a start without a later entry
+        self.servers: dict[int, int] = {}  # port -> pid of running servers
+        self.starting_ns: int | None = None  # wall time of an unrecorded start
         self.port: int | None = None
         self.start_durations_s: list[float] = []
         super().__init__(folder)
 
     def run_durations_s(self) -> dict[str, list[float]]:
-        """Durations of the completed runs, by scenario."""
+        """Durations of completed runs by scenario."""
         durations_s: dict[str, list[float]] = {}
         for entry in self.runs:
             if "took_s" in entry and not entry.get("cause"):
@@ -46,7 +46,7 @@ class SweepJournal(campaign_journal.Journal):
 
 
 def clear_up(journal: SweepJournal) -> None:
-    """End the run and the server of a sweep that was killed."""
+    """Stop the run and the server of a killed sweep."""
     journal.end_orphans()
     for server in server_state.remembered():
         if journal.servers.get(server.port) == server.pid or _is_unrecorded_start(journal, server):
@@ -55,7 +55,7 @@ def clear_up(journal: SweepJournal) -> None:
 
 
 def _is_unrecorded_start(journal: SweepJournal, server: server_state.LocalServer) -> bool:
-    """Return True for a server of the sweep's port whose process id was not yet in the journal when the sweep was killed."""
+    """Return True for a server on the sweep's port whose start was not recorded before the sweep was killed."""
     if journal.starting_ns is None or server.port != journal.port:
         return False
     started_s = clock.wall_ns() / clock.NS_PER_S - server_state.age_s(server)

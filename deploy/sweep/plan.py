@@ -13,7 +13,7 @@ from .definition import Sweep, label
 
 @dataclass(frozen=True, slots=True)
 class ServerStart:
-    """A start of a server and the runs on it: those of one pair, or of all pairs (`restart: once`)."""
+    """Server start and the runs on it: those of one pair, or of all pairs (`restart: once`)."""
 
     number: int
     variant: str
@@ -22,7 +22,7 @@ class ServerStart:
 
 @dataclass(frozen=True, slots=True)
 class PlannedRun:
-    """A run of a sweep. `pair` counts from 0; the runs of a pair have the same seed."""
+    """Run of a sweep. `pair` counts from 0; the runs of a pair have the same seed."""
 
     scenario: str
     variant: str
@@ -31,17 +31,17 @@ class PlannedRun:
 
     @property
     def folder(self) -> str:
-        """The path below the sweep's folder; a variant's folder is one side of a comparison."""
+        """Path in the folder of the sweep. The folder of a variant is one side of a comparison."""
         return f"{self.scenario}/{check_name(label(self.variant))}/{self.pair:03d}"
 
 
 def starts(sweep: Sweep, names: Mapping[str, str]) -> list[ServerStart]:
-    """All starts in order. `names`: the name of each scenario by its name or path in the file.
+    """Plan all starts in order. `names` maps the name or path of a scenario in the file to its name.
 
     The order of the variants within a pair is random, so that drift over time affects all variants equally.
     """
-    rng = Random(f"{sweep.seed}/sweep")
-    seeds = [rng.randrange(1, 2**31) for _ in range(sweep.pairs)]
+    random = Random(f"{sweep.seed}/sweep")
+    seeds = [random.randrange(1, 2**31) for _ in range(sweep.pairs)]
     server_starts: list[ServerStart] = []
 
     def planned_runs(variant: str, pair: int) -> tuple[PlannedRun, ...]:
@@ -49,14 +49,14 @@ def starts(sweep: Sweep, names: Mapping[str, str]) -> list[ServerStart]:
 
     if sweep.restart == "once":
         order = list(sweep.all_variants)
-        rng.shuffle(order)
+        random.shuffle(order)
         for variant in order:
             runs = tuple(run for pair in range(sweep.pairs) for run in planned_runs(variant, pair))
             server_starts.append(ServerStart(len(server_starts), variant, runs))
         return server_starts
     for pair in range(sweep.pairs):
         order = list(sweep.all_variants)
-        rng.shuffle(order)
+        random.shuffle(order)
         server_starts += [
             ServerStart(len(server_starts) + position, variant, planned_runs(variant, pair))
             for position, variant in enumerate(order)
@@ -65,12 +65,12 @@ def starts(sweep: Sweep, names: Mapping[str, str]) -> list[ServerStart]:
 
 
 def outlook(sweep: Sweep) -> str:
-    """A sentence on the change that the sweep can detect."""
+    """Describe the change that the sweep can detect."""
     if sweep.restart == "once":
-        return "one start of each variant: differences are shown, and judged for these starts only"
+        return "one start per variant: differences are shown without a verdict"
     size = paired_runs.detectable(sweep.sd_log, sweep.pairs)
     if sweep.pairs < 3 or size is None:
-        return f"{plural(sweep.pairs, 'pair')} of runs show a difference and carry no verdict; 6 or more do"
+        return f"{plural(sweep.pairs, 'pair')} of runs show differences without a verdict; a verdict needs 6 or more"
     text = (
         f"{sweep.pairs} pairs detect a change of {percent(size)} with a power of {paired_runs.POWER:g}, "
         f"if pairs scatter by {percent(sweep.sd_log)} (assumed: sd_log)"

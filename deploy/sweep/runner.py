@@ -1,6 +1,6 @@
 """Execution of a sweep: server starts and runs, each with an entry in the journal."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 
 from inferload.campaign import runner
@@ -10,6 +10,7 @@ from inferload.measure import clock
 from inferload.numbers import duration
 
 from ..launcher import launch, probe, server_state
+from ..launcher.launch import ProgressCallback
 from ..launcher.server_state import LocalServer
 from ..servers import local
 from ..servers.engines import ServerSpec, command_of
@@ -19,48 +20,53 @@ from .plan import PlannedRun, ServerStart
 
 PLAN = "sweep.yaml"
 
-Say = Callable[[str], None]
-
 
 class SweepRunner:
-    """Make the remaining runs of a sweep. A variant that fails is recorded, and the sweep continues.
+    """Executes the remaining runs of a sweep. Failures are recorded, and the sweep continues.
 
-    `scenarios`: name or path of each scenario in the sweep file, by the scenario's name.
+    `scenarios`: name or path of each scenario in the sweep file, by scenario name.
     """
 
     def __init__(
-        self, sweep: Sweep, folder: Path, scenarios: Mapping[str, str], journal: SweepJournal, say: Say
+        self,
+        sweep: Sweep,
+        folder: Path,
+        scenarios: Mapping[str, str],
+        journal: SweepJournal,
+        progress: ProgressCallback,
     ) -> None:
         self._sweep = sweep
         self._folder = folder
         self._scenarios = scenarios
         self._journal = journal
-        self._say = say
+        self._progress = progress
         self._runner = Runner(folder, journal)
 
     def perform(self, plan: list[ServerStart]) -> None:
-        """Make the runs in order. Ctrl-C stops; completed runs stay."""
+        """Execute the runs in order. Completed runs are kept on Ctrl-C."""
         total = sum(len(start.runs) for start in plan)
         done = sum(self._journal.outcome(run.folder) is not None for start in plan for run in start.runs)
-        began_ns, begun_at = clock.now_ns(), done
+        start_ns, done_before = clock.now_ns(), done
         for start in plan:
             remaining = [run for run in start.runs if self._journal.outcome(run.folder) is None]
             if remaining:
-                self._say(f"{done}/{total} runs{_remaining(began_ns, begun_at, done, total)}; starting {start.variant}")
-                self._make_runs(start, remaining)
+                self._progress(
+                    f"{done}/{total} runs{_remaining(start_ns, done_before, done, total)}; starting {start.variant}"
+                )
+                self._run_on_server(start, remaining)
                 done += len(remaining)
 
-    def _make_runs(self, start: ServerStart, remaining: list[PlannedRun]) -> None:
+    def _run_on_server(self, start: ServerStart, remaining: list[PlannedRun]) -> None:
         try:
             server = self._up(start)
         except UsageError as error:
             for run in remaining:
                 self._journal.write(kind="run", folder=run.folder, cause=f"the server did not start: {error}")
-            self._say(f"  {start.variant}: {' '.join(str(error).split())}")
+            self._progress(f"  {start.variant}: {' '.join(str(error).split())}")
             return
         try:
             for position, run in enumerate(remaining):
-                if position:  # cache salts isolate runs too, unless the scenario disables them
+                if position:  # cache salts also isolate runs, unless the scenario disables them
                     probe.empty_prefix_cache(server_state.reachable(server.host), server.port)
                 self._run(run, server)
         finally:
@@ -79,7 +85,7 @@ class SweepRunner:
             self._journal.write(kind="server_ready", port=server.port, took_s=round(took_s, 3))
             server = local.described(server, took_s, self._sweep.prices.over(variant.prices))
             server_state.remember(server)
-        except BaseException:  # Ctrl-C too: a server in its own session gets no SIGINT
+        except BaseException:  # including Ctrl-C: a server in its own session gets no SIGINT
             launch.stop(server)
             self._journal.write(kind="server_down", port=server.port)
             raise
@@ -91,9 +97,9 @@ class SweepRunner:
 
         entry = self._runner.run(run.folder, self._argv(run, server), fault=server_ended)
         if "cause" in entry:
-            self._say(f"  {run.folder}: {' '.join(entry['cause'].split())}")
+            self._progress(f"  {run.folder}: {' '.join(entry['cause'].split())}")
         elif entry["exit_code"] == 3:
-            self._say(f"  {run.folder}: the measurement is not valid; the run is stored and not compared")
+            self._progress(f"  {run.folder}: the measurement is not valid; the run is kept but not compared")
 
     def _argv(self, run: PlannedRun, server: LocalServer) -> list[str]:
         options = {"seed": str(run.seed), "no_report": not self._sweep.reports}
@@ -103,15 +109,15 @@ class SweepRunner:
         return runner.command(scenario, server.url, self._folder / run.folder, options, extra)
 
 
-def _remaining(began_ns: int, begun_at: int, done: int, total: int) -> str:
-    if done == begun_at:
+def _remaining(start_ns: int, done_before: int, done: int, total: int) -> str:
+    if done == done_before:
         return ""
-    each_s = (clock.now_ns() - began_ns) / 1e9 / (done - begun_at)
-    return f", about {duration(round(each_s * (total - done)))} left"
+    run_s = (clock.now_ns() - start_ns) / 1e9 / (done - done_before)
+    return f", about {duration(round(run_s * (total - done)))} left"
 
 
 def port_for(journal: SweepJournal) -> int:
-    """The port of a sweep's servers: the one in the journal, or a new one if another program uses it."""
+    """Return the port of the sweep's servers: the recorded port, or a new one if another program uses it."""
     if journal.port is not None and probe.is_free("127.0.0.1", journal.port):
         return journal.port
     port = probe.free_port()

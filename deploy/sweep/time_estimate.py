@@ -1,4 +1,4 @@
-"""Duration of a sweep: from the durations in its journal, else from the phases and counts of its scenarios."""
+"""Duration of a sweep, from its journal or from the phases and counts of its scenarios."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -14,8 +14,8 @@ from .definition import Sweep
 from .journal import SweepJournal
 from .plan import PlannedRun, ServerStart
 
-# Estimates for a sweep without durations in its journal: the start of an engine, and the time of a run outside its phases
-# (processes, preflight, drain, files) and for its pages.
+# Estimates for a sweep without durations in its journal: start of an engine, time of a run outside its phases (processes,
+# preflight, drain, files), and time for its reports.
 START_S = {"simulator": 2.0, "vllm-cpu": 35.0, "vllm": 120.0}
 RUN_S = 5.0
 PAGES_S = 3.0
@@ -24,25 +24,25 @@ _SAMPLE = SampleSize(200, 2_000)
 
 @dataclass(frozen=True, slots=True)
 class RunTime:
-    """The time of a run.
+    """Duration of a run.
 
-    `beside_s`: outside the phases; `load_s`: of the phases, None if unknown before the run; `limit_s`: limit of the phases.
+    `overhead_s`: outside the phases. `load_s`: of the phases, None if unknown before the run. `limit_s`: limit of the phases.
     """
 
-    beside_s: float
+    overhead_s: float
     load_s: float | None
     limit_s: float | None = None
 
 
 def planned(sweep: Sweep, scenario: Scenario, source: str) -> RunTime:
-    """The estimated time of a run from its scenario. `source`: the scenario's name or path in the sweep file."""
+    """Estimate the duration of a run from its scenario. `source`: name or path of the scenario in the sweep file."""
     if sweep.measure_s is not None:
         scenario = scenario.changed({"phases.measure_s": sweep.measure_s})
     phases, passes = scenario.phases, 2 if scenario.cache.twice else 1
     end_s = planned_end_s(scenario, Sessions(scenario, DataContext(source)), _SAMPLE)
     limit_s = None if phases.measure_s is None else phases.warmup_s + phases.measure_s + phases.drain_s
     return RunTime(
-        beside_s=RUN_S + (PAGES_S if sweep.reports else 0.0),
+        overhead_s=RUN_S + (PAGES_S if sweep.reports else 0.0),
         load_s=None if end_s is None else passes * end_s,
         limit_s=None if limit_s is None else passes * limit_s,
     )
@@ -51,21 +51,21 @@ def planned(sweep: Sweep, scenario: Scenario, source: str) -> RunTime:
 def remaining_text(
     plan: Sequence[ServerStart], journal: SweepJournal, planned_times: Mapping[str, RunTime], engine: str, retry: bool
 ) -> str:
-    """A phrase on the time of the remaining runs. `retry`: failed runs are made again."""
+    """Describe the duration of the remaining runs. `retry`: failed runs are repeated."""
     measured = {name: RunTime(mean(durations_s), 0.0) for name, durations_s in journal.run_durations_s().items()}
     times = {**planned_times, **measured}
     remaining = [start for start in plan if _remaining_runs(start, journal, retry)]
     runs = [run.scenario for start in remaining for run in _remaining_runs(start, journal, retry)]
     starts_s = len(remaining) * mean(journal.start_durations_s or [START_S[engine]])
-    known_s = starts_s + sum(times[name].beside_s + (times[name].load_s or 0.0) for name in runs)
+    known_s = starts_s + sum(times[name].overhead_s + (times[name].load_s or 0.0) for name in runs)
     suffix = "" if len(runs) == sum(len(start.runs) for start in plan) else " left"
     unknown = [name for name in dict.fromkeys(runs) if times[name].load_s is None]
     unlimited = [name for name in unknown if times[name].limit_s is None]
     if unlimited:
         return f"at least about {_rounded(known_s)}{suffix}: the duration of a run of {listed(unlimited)} is unknown"
     if unknown:
-        most = _rounded(known_s + sum(times[name].limit_s or 0.0 for name in runs if name in unknown))
-        return f"at most about {most}{suffix}: a run of {listed(unknown)} may end before its time limit"
+        upper = _rounded(known_s + sum(times[name].limit_s or 0.0 for name in runs if name in unknown))
+        return f"at most about {upper}{suffix}: a run of {listed(unknown)} may end before its time limit"
     return f"about {_rounded(known_s)}{suffix}"
 
 

@@ -16,14 +16,14 @@ def _value(setting: str, value: str) -> Any:
     parsed = parse(value)
     if parsed.faults:
         problem = parsed.faults[0].text.removeprefix("not YAML: ")
-        raise UsageError(f"--set {setting}: its value is not YAML ({problem}); check its brackets and quotes")
+        raise UsageError(f"--set {setting}: the value is not YAML ({problem}); check brackets and quotes")
     return parsed.data
 
 
 def changed(variant: Variant, settings: Sequence[str]) -> Variant:
     """Apply `flag=value` settings to a variant. Values are YAML; an empty value removes the flag.
 
-    UsageError for flags that a variant must not have: an address, or a key, which files and process lists would expose.
+    Raise UsageError for flags not allowed in a variant: an address, or a key, which files and process lists would expose.
     """
     changes: dict[str, Any] = {}
     for setting in settings:

@@ -1,6 +1,6 @@
-"""Variants: named configurations of a server, each with the factor in which it differs from its base.
+"""Variants: named server configurations, each with the factor in which it differs from its base.
 
-The YAML files beside this module each have one family: a model, its hardware, and variants by name.
+Each YAML file beside this module is a family: a model, its hardware, and variants by name.
 """
 
 import difflib
@@ -24,8 +24,8 @@ from ..vllm.arguments import to_argv
 
 FOLDER = Path(__file__).parent
 
-# Arguments of every variant, which the diagnosis of a run needs: times and cached tokens of each request, and histogram buckets
-# (seconds) that are fine enough for a median.
+# Arguments of every variant, required for the diagnosis of a run: timings and cached tokens per request, and histogram buckets
+# (seconds) fine enough for a median.
 ALWAYS: Mapping[str, Any] = {
     "enable-per-request-metrics": True,
     "enable-prompt-tokens-details": True,
@@ -46,7 +46,7 @@ _FAMILY_KEYS = {"source", "model", "hardware", "simulated_as", "prices", "varian
 
 @dataclass(frozen=True, slots=True)
 class Variant:
-    """A variant with the arguments of its base. `args`: of vLLM, by long name; `old`: the flags in its source."""
+    """Variant with the arguments of its base. `args`: of vLLM, by long name. `old`: flags in its source."""
 
     name: str
     family: str
@@ -63,7 +63,7 @@ class Variant:
     prices: Prices = UNPRICED
 
     def __post_init__(self) -> None:
-        """Set the number of GPUs to the product of the parallel sizes; UsageError for invalid values."""
+        """Set the number of GPUs to the product of the parallel sizes. Raise UsageError for invalid values."""
         check_name(self.name)
         _check_words(self)
         if self.hardware.gpus:
@@ -75,17 +75,17 @@ class Variant:
         if value is None:
             return 1
         if not str(value).isdecimal() or int(value) < 1:
-            raise UsageError(f"{self.name}: {name} {value}: not a whole number of 1 or more")
+            raise UsageError(f"{self.name}: {name} {value}: needs an integer of 1 or more")
         return int(value)
 
     @property
     def argv(self) -> tuple[str, ...]:
-        """The arguments after `vllm serve MODEL`, including ALWAYS."""
+        """Arguments after `vllm serve MODEL`, including ALWAYS."""
         return tuple(to_argv({**self.args, **{name: value for name, value in ALWAYS.items() if name not in self.args}}))
 
     @property
     def utilization(self) -> float:
-        """The share of each GPU's memory that the server takes; UsageError if it is not a number."""
+        """Share of each GPU's memory used by the server. Raise UsageError if it is not a number."""
         value = self.args.get("gpu-memory-utilization") or DEFAULT_UTILIZATION
         try:
             return float(value)
@@ -93,11 +93,11 @@ class Variant:
             raise UsageError(f"{self.name}: gpu-memory-utilization {value}: not a number") from None
 
     def with_args(self, changes: Mapping[str, Any]) -> "Variant":
-        """A copy with changed arguments; None removes an argument."""
+        """Copy with changed arguments; None removes an argument."""
         return replace(self, args={**self.args, **changes})
 
     def difference(self, base: "Variant") -> list[str]:
-        """The differences from another variant, one line each."""
+        """Differences from another variant, one line each."""
         lines = [
             f"{name}: {_formatted(base.args.get(name))} -> {_formatted(self.args.get(name))}"
             for name in dict.fromkeys((*base.args, *self.args))
@@ -111,10 +111,10 @@ class Variant:
 
 
 def check_name(name: str) -> str:
-    """Return a valid name of a variant, which is also a folder name; UsageError for an invalid one."""
+    """Return a valid name, which is also a folder name. Raise UsageError for an invalid one."""
     if not isinstance(name, str) or not _NAME.fullmatch(name):
         raise UsageError(
-            f"variant {name!r}: its name must be letters, digits, '.', '_' or '-', at most 64, and begin with a letter or digit"
+            f"variant {name!r}: invalid name; use up to 64 letters, digits, '.', '_' or '-', starting with a letter or digit"
         )
     return name
 
@@ -123,21 +123,21 @@ def _check_words(variant: Variant) -> None:
     """Raise UsageError for values of another type and for invalid names of flags or environment variables."""
     for key in ("purpose", "model", "source", "simulated_as", "factor"):
         if not isinstance(getattr(variant, key), str):
-            raise UsageError(f"{variant.name}: {key} {getattr(variant, key)!r}: not a text; quote it")
+            raise UsageError(f"{variant.name}: {key} {getattr(variant, key)!r}: not a string; quote it")
     if not (variant.old is None or isinstance(variant.old, str)):
-        raise UsageError(f"{variant.name}: old {variant.old!r}: not a text; quote it")
+        raise UsageError(f"{variant.name}: old {variant.old!r}: not a string; quote it")
     for name in variant.args:
         if not isinstance(name, str) or not _FLAG_NAME.fullmatch(name):
-            raise UsageError(f"{variant.name}: args: {name!r} is not the name of a flag; such as max-num-seqs")
+            raise UsageError(f"{variant.name}: args: {name!r} is not a flag name such as max-num-seqs")
     for name, value in variant.environment.items():
         if not isinstance(name, str) or not _ENVIRONMENT_NAME.fullmatch(name):
-            raise UsageError(f"{variant.name}: environment: {name!r} is not a name; letters, digits and '_' only")
+            raise UsageError(f"{variant.name}: environment: {name!r}: invalid name; use letters, digits and '_' only")
         if not isinstance(value, str | int | float) or isinstance(value, bool) or "\0" in str(value):
-            raise UsageError(f"{variant.name}: environment: {name} {value!r}: not a text or a number; quote it")
+            raise UsageError(f"{variant.name}: environment: {name} {value!r}: not a string or a number; quote it")
 
 
 def _formatted(value: Any) -> str:
-    """Format a value as in a variant's file."""
+    """Format a value as in the file of a variant."""
     if value is None:
         return "not set"
     return json.dumps(value, separators=(",", ":")) if isinstance(value, bool | Mapping | list | tuple) else str(value)
@@ -150,30 +150,30 @@ def bundled() -> Mapping[str, Variant]:
     for path in sorted(FOLDER.glob("*.yaml")):
         family = _read(path)
         if repeated := sorted(variants_by_name.keys() & family.keys()):
-            raise UsageError(f"{path}: variant {repeated[0]} is also in another file")
+            raise UsageError(f"{path}: variant {repeated[0]} is also defined in another file")
         variants_by_name |= family
     return variants_by_name
 
 
 def named(name: str) -> Variant:
-    """A bundled variant, or one of a file: `file.yaml:name`. UsageError suggests the nearest name."""
+    """Return a bundled variant, or a variant of a file: `file.yaml:name`. UsageError suggests the closest name."""
     path, sign, inside = name.rpartition(":")
     if sign and path.endswith((".yaml", ".yml")):
         return _pick(_read(Path(path)), inside, path)
     if name.endswith((".yaml", ".yml")):
         inside = ", ".join(_read(Path(name)))
-        raise UsageError(f"{name}: names no variant; write {name}:NAME with one of {inside}")
+        raise UsageError(f"{name}: a file, not a variant; use {name}:NAME with one of {inside}")
     return _pick(bundled(), name, "inferload deploy list")
 
 
 def stand_in(variant: Variant) -> str:
-    """Model and device of the preset whose step times the simulator uses for a variant."""
+    """Model and device of the simulator preset of a variant."""
     preset = find(variant.simulated_as)
     return f"{preset.model.name} on {preset.device.name} ({preset.name})"
 
 
 def base_of(variant: Variant, name: str) -> Variant | None:
-    """The base of a variant, from the same file; None if it is a base itself."""
+    """Base of a variant, from the same file; None if it is a base itself."""
     path, sign, _ = name.rpartition(":")
     return None if variant.base is None else named(f"{path}{sign}{variant.base}")
 
@@ -187,19 +187,19 @@ def _pick(variants: Mapping[str, Variant], name: str, where: str) -> Variant:
         return variants[name]
     nearest = difflib.get_close_matches(name, variants, n=1, cutoff=0.4)
     raise UsageError(
-        f"variant {name}: not known" + (f"; did you mean {nearest[0]}?" if nearest else "") + f" (see {where})"
+        f"variant {name}: unknown" + (f"; did you mean {nearest[0]}?" if nearest else "") + f" (see {where})"
     )
 
 
 def family_of(document: Any, path: Path) -> dict[str, Variant]:
-    """Parse the variants of a family's file; UsageError names the invalid key."""
+    """Parse the variants of a family file. Raise UsageError for an invalid key."""
     if not isinstance(document, Mapping):
-        raise UsageError(f"{path}: not a family of variants; write source, model, hardware and variants")
+        raise UsageError(f"{path}: not a family of variants; it needs source, model, hardware and variants")
     _check_keys(document, _FAMILY_KEYS, f"{path}")
     variants_by_name: dict[str, Variant] = {}
     variants = document.get("variants") or {}
     if not isinstance(variants, Mapping):
-        raise UsageError(f"{path}: variants: not a mapping of names")
+        raise UsageError(f"{path}: variants: needs a mapping of names")
     for name, entry in variants.items():
         if not isinstance(entry, Mapping):
             raise UsageError(f"{path}: variant {name}: not a mapping")

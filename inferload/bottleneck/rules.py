@@ -1,8 +1,8 @@
-"""Rules: one pure function per cause. The thresholds are named constants, set by judgement.
+"""Rules of the diagnosis: a pure function for each cause. The thresholds are set by judgement.
 
-vLLM's scheduler stops admitting requests for five reasons: the token budget of the step is used up, max_num_seqs requests
-run, free KV blocks do not suffice for the head of the queue, a request was preempted in this step, or the head waits for
-something other than capacity. A queue without four of them therefore has the fifth.
+vLLM's scheduler stops admitting requests for five reasons: the token budget of the step is used up, max_num_seqs requests run,
+free KV blocks do not suffice for the head of the queue, a request was preempted in this step, or the head waits for something
+other than capacity. If four reasons are excluded, the queue has the fifth.
 """
 
 from collections.abc import Callable
@@ -10,18 +10,18 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from inferload.bottleneck.evidence import Evidence
+from inferload.bottleneck.evidence import WindowEvidence
 from inferload.numbers import number, percent
 
-QUEUES = 0.2  # share of scrapes with waiting requests from which a window counts as queued
-AT_CAP = 0.8
-THRASH = 0.05
-KV_FULL = 0.85
+QUEUED_SHARE = 0.2  # minimum share of scrapes with waiting requests in a queued window
+MIN_SHARE_FULL = 0.8
+MAX_PREEMPTION_RATIO = 0.05
+HIGH_KV_USAGE = 0.85
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """A cause that holds. `weight`: its rank; `sentences`: the evidence with its numbers; `probable`: not proven."""
+    """Cause that holds. `weight`: rank; `sentences`: evidence with numbers; `probable`: not proven."""
 
     code: str
     weight: float
@@ -30,18 +30,18 @@ class Finding:
 
 
 @dataclass(frozen=True, slots=True)
-class Rule:
-    """A cause. `looks_like` and `limits` are documentation; `judge` returns the finding, None if the cause does not hold."""
+class CauseRule:
+    """Cause and its test. `looks_like`, `limits`: documentation; `judge`: returns the finding, None if the cause does not hold."""
 
     code: str
     title: str
     looks_like: str
     limits: str
-    judge: Callable[[Evidence], Finding | None]
+    judge: Callable[[WindowEvidence], Finding | None]
 
 
-def _client(evidence: Evidence) -> Finding | None:
-    """Return the client as the primary cause if it spoils the measurement, else as a contributor."""
+def _client(evidence: WindowEvidence) -> Finding | None:
+    """Return the client as the primary cause if it invalidates the measurement, else as a contributing cause."""
     sentences = []
     delay, gap, share = evidence.client_delay_p99_ms, evidence.client_itl_p50_ms, evidence.client_cpu_share
     delayed = delay is not None and gap is not None and delay > 0.5 * gap
@@ -51,18 +51,18 @@ def _client(evidence: Evidence) -> Finding | None:
         sentences.append(f"the busiest client process used {percent(share)} of a core")
     reasons = evidence.client_reasons
     sentences += [reason.text.partition(";")[0] for reason in reasons if reason.code != "client_delay" or not delayed]
-    spoilt = (
+    decisive = (
         (delay is not None and gap is not None and delay > gap)
         or (share is not None and share > 0.97)
         or any(reason.level == "invalid" for reason in reasons)
     )
-    return Finding("client-bound", 100.0 if spoilt else 0.5, tuple(sentences)) if sentences else None
+    return Finding("client-bound", 100.0 if decisive else 0.5, tuple(sentences)) if sentences else None
 
 
-def _front_end(evidence: Evidence) -> Finding | None:
+def _front_end(evidence: WindowEvidence) -> Finding | None:
     sentences: list[str] = []
     merged, speculates = evidence.tokens_per_event, evidence.mean_acceptance_length is not None
-    batches = evidence.stream_interval is None or evidence.stream_interval > 1  # merged events are then configured
+    batches = evidence.stream_interval is None or evidence.stream_interval > 1  # merged events are configured
     if merged is not None and merged > 1.05 and not speculates and not batches:
         sentences.append(
             f"{merged:.2f} tokens per event without speculation: the API server merges events because it cannot send them in time"
@@ -77,11 +77,11 @@ def _front_end(evidence: Evidence) -> Finding | None:
     return Finding("front-end-bound", 2.0, tuple(sentences)) if sentences else None
 
 
-def _thrash(evidence: Evidence) -> Finding | None:
+def _preemption(evidence: WindowEvidence) -> Finding | None:
     if not evidence.preemptions:
         return None
     share = evidence.preemptions / max(1, evidence.finished or 0)
-    if share <= THRASH:
+    if share <= MAX_PREEMPTION_RATIO:
         return None
     return Finding(
         "preemption-thrash",
@@ -93,31 +93,31 @@ def _thrash(evidence: Evidence) -> Finding | None:
     )
 
 
-def _cap(evidence: Evidence) -> Finding | None:
+def _max_num_seqs(evidence: WindowEvidence) -> Finding | None:
     scrapes = evidence.scrapes
-    if evidence.waiting_share < QUEUES or _thrash(evidence) is not None:
+    if evidence.waiting_share < QUEUED_SHARE or _preemption(evidence) is not None:
         return None
     waits = scrapes.waits
     usage = _mean(scrapes.kv_usage[waits])
     running = scrapes.running[waits]
     queue = f"requests waited in {percent(evidence.waiting_share)} of the scrapes"
-    at_cap = _at_cap(evidence)
-    if at_cap is not None and evidence.max_num_seqs is not None:
-        if at_cap < 0.5:
+    share_full = _share_at_max_num_seqs(evidence)
+    if share_full is not None and evidence.max_num_seqs is not None:
+        if share_full < 0.5:
             return None
-        # vLLM checks max_num_seqs before it allocates blocks, so a full batch is the limit whatever the cache holds.
-        sure = at_cap >= AT_CAP and (usage is None or usage < KV_FULL) and evidence.engines == 1
-        places = evidence.max_num_seqs * evidence.engines
+        # vLLM checks max_num_seqs before it allocates blocks, so a full batch is the limit at any KV-cache usage.
+        certain = share_full >= MIN_SHARE_FULL and (usage is None or usage < HIGH_KV_USAGE) and evidence.engines == 1
+        slots = evidence.max_num_seqs * evidence.engines
         sentences = (
             queue,
-            f"in {percent(at_cap)} of these all {places} sequence slots (max-num-seqs) were in use",
+            f"in {percent(share_full)} of these all {slots} sequence slots (max-num-seqs) were in use",
             _usage(usage),
         )
-        return Finding("queue-bound", 4.0 if sure else 3.2, sentences, probable=not sure)
-    if usage is not None and usage >= KV_FULL:
+        return Finding("queue-bound", 4.0 if certain else 3.2, sentences, probable=not certain)
+    if usage is not None and usage >= HIGH_KV_USAGE:
         return None
     top = float(np.nanmax(running)) if len(running) and not np.isnan(running).all() else 0.0
-    if not top or float(np.mean(running >= top)) < AT_CAP or _head_lacks(evidence):
+    if not top or float(np.mean(running >= top)) < MIN_SHARE_FULL or _head_exceeds_free(evidence):
         return None
     return Finding(
         "queue-bound",
@@ -127,15 +127,15 @@ def _cap(evidence: Evidence) -> Finding | None:
     )
 
 
-def _at_cap(evidence: Evidence) -> float | None:
-    """Share of the queued scrapes with max_num_seqs requests running; None if max_num_seqs is unknown."""
+def _share_at_max_num_seqs(evidence: WindowEvidence) -> float | None:
+    """Return the share of the queued scrapes with max_num_seqs requests running; None if max_num_seqs is unknown."""
     if evidence.max_num_seqs is None:
         return None
     return float(np.mean(evidence.scrapes.running[evidence.scrapes.waits] >= evidence.max_num_seqs * evidence.engines))
 
 
 def _mean(values: np.ndarray[tuple[int], np.dtype[np.float64]]) -> float | None:
-    """Mean of the known values; None without any."""
+    """Return the mean of the known values; None without any."""
     known = values[~np.isnan(values)]
     return float(known.mean()) if len(known) else None
 
@@ -144,65 +144,69 @@ def _usage(usage: float | None) -> str:
     return "KV-cache usage is not known" if usage is None else f"KV-cache usage was {percent(usage)} in these"
 
 
-def _room(evidence: Evidence) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
-    """Free KV-cache tokens at each scrape; NaN for several engines, since their queues are published as one figure."""
+def _free_tokens(evidence: WindowEvidence) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
+    """Return the free KV-cache tokens at each scrape; NaN for several engines, whose queues are published as a sum."""
     if evidence.engines > 1 or evidence.cache_tokens is None:
         return np.full(len(evidence.scrapes.kv_usage), np.nan)
     return (1 - evidence.scrapes.kv_usage) * evidence.cache_tokens
 
 
-def _head_lacks(evidence: Evidence) -> bool | None:
+def _head_exceeds_free(evidence: WindowEvidence) -> bool | None:
     """Return True if the head of the queue exceeds the free KV cache in most queued scrapes; None if unknown."""
     waits = evidence.scrapes.waits
-    room, head = _room(evidence)[waits], evidence.scrapes.head_tokens[waits]
-    known = ~np.isnan(room) & ~np.isnan(head)
-    return float(np.mean(room[known] < head[known])) >= 0.5 if known.any() else None
+    free, head = _free_tokens(evidence)[waits], evidence.scrapes.head_tokens[waits]
+    known = ~np.isnan(free) & ~np.isnan(head)
+    return float(np.mean(free[known] < head[known])) >= 0.5 if known.any() else None
 
 
-def _kv(evidence: Evidence) -> Finding | None:
+def _kv(evidence: WindowEvidence) -> Finding | None:
     scrapes = evidence.scrapes
-    if evidence.waiting_share < QUEUES or _thrash(evidence) is not None or _cap(evidence) is not None:
+    if (
+        evidence.waiting_share < QUEUED_SHARE
+        or _preemption(evidence) is not None
+        or _max_num_seqs(evidence) is not None
+    ):
         return None
     waits = scrapes.waits
     running = number(_mean(scrapes.running[waits]) or 0)
     queue = f"requests waited in {percent(evidence.waiting_share)} of the scrapes, with {running} running"
-    usage, lacks = _mean(scrapes.kv_usage[waits]), _head_lacks(evidence)
-    if lacks is None and usage is not None and usage >= KV_FULL:
+    usage, exceeds = _mean(scrapes.kv_usage[waits]), _head_exceeds_free(evidence)
+    if exceeds is None and usage is not None and usage >= HIGH_KV_USAGE:
         sentences = (queue, _usage(usage), "the prompt length of the head of the queue is not known")
         return Finding("kv-bound", 3.0, sentences, probable=True)
-    if not lacks:
+    if not exceeds:
         return None
-    room, head = _room(evidence)[waits], scrapes.head_tokens[waits]
-    known = ~np.isnan(room) & ~np.isnan(head)
-    short = float(np.mean(room[known] < head[known]))
+    free, head = _free_tokens(evidence)[waits], scrapes.head_tokens[waits]
+    known = ~np.isnan(free) & ~np.isnan(head)
+    exceeding = float(np.mean(free[known] < head[known]))
     return Finding(
         "kv-bound",
         4.0,
         (
             queue,
-            f"in {percent(short)} of these the head of the queue needed more KV-cache tokens "
+            f"in {percent(exceeding)} of these the head of the queue needed more KV-cache tokens "
             f"({float(np.median(head[known])):,.0f}) than were free "
-            f"({float(np.median(room[known])):,.0f} of {evidence.cache_tokens:,})",
+            f"({float(np.median(free[known])):,.0f} of {evidence.cache_tokens:,})",
             f"{_usage(usage)}: a request is admitted only if its whole prompt fits",
         ),
     )
 
 
-def _prefill(evidence: Evidence) -> Finding | None:
-    if _thrash(evidence) is not None:
+def _prefill(evidence: WindowEvidence) -> Finding | None:
+    if _preemption(evidence) is not None:
         return None
     queue, prefill = evidence.queue_ms or 0.0, evidence.prefill_ms
-    if evidence.waiting_share >= QUEUES:
-        if _cap(evidence) is not None or _kv(evidence) is not None:
+    if evidence.waiting_share >= QUEUED_SHARE:
+        if _max_num_seqs(evidence) is not None or _kv(evidence) is not None:
             return None
-        at_cap, lacks = _at_cap(evidence), _head_lacks(evidence)
-        shown = at_cap is not None and lacks is not None  # that neither slots nor blocks were missing
-        why = "with free sequence slots and KV cache" if shown else "without evidence for another cause"
+        share_full, exceeds = _share_at_max_num_seqs(evidence), _head_exceeds_free(evidence)
+        proven = share_full is not None and exceeds is not None  # neither slots nor blocks were missing
+        why = "with free sequence slots and KV cache" if proven else "without evidence for another cause"
         sentences = (
             f"requests waited in {percent(evidence.waiting_share)} of the scrapes, {why}: the token budget of a step is the "
             "limit",
         )
-        return Finding("prefill-bound", 3.5 if shown else 2.4, (*sentences, *_computed(evidence)), probable=not shown)
+        return Finding("prefill-bound", 3.5 if proven else 2.4, (*sentences, *_computed(evidence)), probable=not proven)
     decode = evidence.decode_ms or 0.0
     if prefill is None or prefill / (queue + prefill) <= 0.7 or prefill <= 0.5 * (prefill + decode):
         return None
@@ -216,7 +220,7 @@ def _prefill(evidence: Evidence) -> Finding | None:
     )
 
 
-def _computed(evidence: Evidence) -> tuple[str, ...]:
+def _computed(evidence: WindowEvidence) -> tuple[str, ...]:
     if evidence.computed_tok_per_s is None or evidence.generation_tok_per_s is None:
         return ()
     return (
@@ -224,8 +228,8 @@ def _computed(evidence: Evidence) -> tuple[str, ...]:
     )
 
 
-def _decode(evidence: Evidence) -> Finding | None:
-    if evidence.waiting_share >= QUEUES or evidence.decode_ms is None:
+def _decode(evidence: WindowEvidence) -> Finding | None:
+    if evidence.waiting_share >= QUEUED_SHARE or evidence.decode_ms is None:
         return None
     whole = (evidence.queue_ms or 0.0) + (evidence.prefill_ms or 0.0) + evidence.decode_ms
     computed, generated = evidence.computed_tok_per_s or 0.0, evidence.generation_tok_per_s or 0.0
@@ -248,7 +252,7 @@ def _decode(evidence: Evidence) -> Finding | None:
     return Finding("decode-bound", 2.2 if over else 1.8, tuple(sentences))
 
 
-def _cache_miss(evidence: Evidence) -> Finding | None:
+def _cache_miss(evidence: WindowEvidence) -> Finding | None:
     expected, counted = evidence.expected_hit_rate, evidence.counted_hit_rate
     if expected is None or counted is None or expected - counted <= 0.10:
         return None
@@ -263,7 +267,7 @@ def _cache_miss(evidence: Evidence) -> Finding | None:
     )
 
 
-def _speculation(evidence: Evidence) -> Finding | None:
+def _speculation(evidence: WindowEvidence) -> Finding | None:
     length, drafted = evidence.mean_acceptance_length, evidence.draft_tokens
     if length is None or not drafted or length >= 1.3:
         return None
@@ -275,7 +279,7 @@ def _speculation(evidence: Evidence) -> Finding | None:
     )
 
 
-def _deferred(evidence: Evidence) -> Finding | None:
+def _deferred(evidence: WindowEvidence) -> Finding | None:
     deferred = np.nansum(evidence.scrapes.deferred) if len(evidence.scrapes.deferred) else 0.0
     waiting = deferred + (np.nansum(evidence.scrapes.capacity) if len(evidence.scrapes.capacity) else 0.0)
     if not waiting or deferred / waiting <= 0.2:
@@ -287,7 +291,7 @@ def _deferred(evidence: Evidence) -> Finding | None:
     )
 
 
-def _unbalanced(evidence: Evidence) -> Finding | None:
+def _unbalanced(evidence: WindowEvidence) -> Finding | None:
     spread, waiting = evidence.engines_kv_spread, evidence.engines_waiting
     alone = len(waiting) > 1 and max(waiting) > 0.5 and sorted(waiting)[-2] < 0.05
     if (spread is None or spread <= 0.3) and not alone:
@@ -296,9 +300,9 @@ def _unbalanced(evidence: Evidence) -> Finding | None:
     return Finding("engines-unbalanced", 2.6, (*sentences, *(["only one engine has a queue"] if alone else [])))
 
 
-def _kept_up(evidence: Evidence) -> Finding | None:
-    """Return "kept up" with the headroom that the gauges show."""
-    if evidence.troubled or evidence.waiting_share >= QUEUES:
+def _kept_up(evidence: WindowEvidence) -> Finding | None:
+    """Return the headroom of a server that kept up."""
+    if evidence.troubled or evidence.waiting_share >= QUEUED_SHARE:
         return None
     if evidence.rates is None and not evidence.waiting_known:
         return None
@@ -308,13 +312,13 @@ def _kept_up(evidence: Evidence) -> Finding | None:
     return Finding("kept-up", 0.1, (*sentences, *_headroom(evidence), *_steady(evidence)))
 
 
-def _headroom(evidence: Evidence) -> list[str]:
+def _headroom(evidence: WindowEvidence) -> list[str]:
     running, usage = (values[~np.isnan(values)] for values in (evidence.scrapes.running, evidence.scrapes.kv_usage))
     sentences = []
     if len(running) and evidence.max_num_seqs is not None:
-        places = evidence.max_num_seqs * evidence.engines
+        slots = evidence.max_num_seqs * evidence.engines
         sentences.append(
-            f"at most {running.max():.0f} of {places} sequence slots were in use ({percent(running.max() / places)}), "
+            f"at most {running.max():.0f} of {slots} sequence slots were in use ({percent(running.max() / slots)}), "
             f"{number(running.mean())} on average"
         )
     elif len(running):
@@ -326,7 +330,7 @@ def _headroom(evidence: Evidence) -> list[str]:
     return sentences
 
 
-def _steady(evidence: Evidence) -> list[str]:
+def _steady(evidence: WindowEvidence) -> list[str]:
     itl, alone = evidence.server_itl_ms, evidence.itl_alone_ms
     if itl is None or alone is None:
         return []
@@ -335,37 +339,37 @@ def _steady(evidence: Evidence) -> list[str]:
     return [f"mean ITL is {number(itl)} ms, {number(alone)} ms in the second with the lowest ITL"]
 
 
-RULES: tuple[Rule, ...] = (
-    Rule(
+RULES: tuple[CauseRule, ...] = (
+    CauseRule(
         "client-bound",
         "The load generator limits",
-        "client delay p99 above half the median ITL, a client process above 85 % of a core, or turns sent late; primary cause from "
-        "a whole ITL or 97 % on, or if the verdict is invalid for one of them",
-        "checked first: as the primary cause it makes all others void",
+        "client delay p99 above half the median ITL, a client process above 85 % of a core, or turns sent late; primary cause "
+        "above the median ITL or 97 %, or if the verdict is invalid for one of these reasons",
+        "checked first; as the primary cause it invalidates all others",
         _client,
     ),
-    Rule(
+    CauseRule(
         "preemption-thrash",
         "Preemption",
         "preemptions / finished requests above 0.05",
         "the counter increases at the next token of the preempted request; recomputed tokens are not counted",
-        _thrash,
+        _preemption,
     ),
-    Rule(
+    CauseRule(
         "queue-bound",
         "max-num-seqs reached",
         "requests wait for capacity, max-num-seqs requests run in 80 % of these scrapes, KV-cache usage below 85 %, no preemptions",
         "probable if max-num-seqs is unknown: the number of running requests is then constant",
-        _cap,
+        _max_num_seqs,
     ),
-    Rule(
+    CauseRule(
         "kv-bound",
         "KV cache too small for the head of the queue",
         "requests wait, sequence slots are free, and the uncached prompt of the head needs more blocks than are free",
         "whole prompts are allocated, so usage may be near 50 %; usage above 95 % alone is not evidence",
         _kv,
     ),
-    Rule(
+    CauseRule(
         "prefill-bound",
         "Prefill",
         "requests wait with free sequence slots and blocks, so the token budget limits; or few wait and most of the request time "
@@ -373,7 +377,7 @@ RULES: tuple[Rule, ...] = (
         "the mix of a step is visible with --enable-logging-iteration-details only",
         _prefill,
     ),
-    Rule(
+    CauseRule(
         "decode-bound",
         "Decode",
         "few requests wait, over 80 % of the request time is decode, more tokens are generated than computed, and ITL is over its "
@@ -381,42 +385,42 @@ RULES: tuple[Rule, ...] = (
         "memory bandwidth, compute and host are not distinguished",
         _decode,
     ),
-    Rule(
+    CauseRule(
         "cache-miss-bound",
         "Prefix-cache misses",
         "hit rate 10 points below that of an unlimited cache",
         "the reason is not counted: salt, a changing prefix, reuse shorter than a block, or eviction",
         _cache_miss,
     ),
-    Rule(
+    CauseRule(
         "front-end-bound",
         "The API server",
         "several tokens per event without speculation, client TTFT well above the server's, or its process uses a whole core",
         "no process metrics with several API servers",
         _front_end,
     ),
-    Rule(
+    CauseRule(
         "deferred",
         "Deferred requests",
         "over 20 % of the waiting requests wait for something other than capacity",
         "LoRA, grammars and KV transfer are not distinguished",
         _deferred,
     ),
-    Rule(
+    CauseRule(
         "engines-unbalanced",
         "Unbalanced engines",
         "KV-cache usage differs by more than 30 points between engines, or only one has a queue",
         "needs the engine label",
         _unbalanced,
     ),
-    Rule(
+    CauseRule(
         "speculation",
         "Speculative decoding is inefficient",
         "mean acceptance length below 1.3",
         "only a run without speculation shows the effect; synthetic text is not representative",
         _speculation,
     ),
-    Rule(
+    CauseRule(
         "kept-up",
         "The server kept up",
         "no other rule holds, requests wait in less than 20 % of the scrapes, no turn failed, and in an open loop the number of "
@@ -428,20 +432,20 @@ RULES: tuple[Rule, ...] = (
 
 
 @dataclass(frozen=True, slots=True)
-class Window:
-    """Findings of one window, the strongest first."""
+class WindowDiagnosis:
+    """Findings of a window, by descending weight."""
 
-    evidence: Evidence
+    evidence: WindowEvidence
     findings: tuple[Finding, ...]
 
     @property
     def primary(self) -> Finding | None:
-        """The finding with the highest weight; None if no rule holds."""
+        """Finding with the highest weight; None if no rule holds."""
         return self.findings[0] if self.findings else None
 
 
-def judge(evidence: Evidence) -> Window:
-    """Apply all rules to one window."""
+def judge(evidence: WindowEvidence) -> WindowDiagnosis:
+    """Apply all rules to a window."""
     findings = [finding for rule in RULES if (finding := rule.judge(evidence)) is not None]
-    real = [finding for finding in findings if finding.code != "kept-up"]
-    return Window(evidence, tuple(sorted(real or findings, key=lambda finding: -finding.weight)))
+    causes = [finding for finding in findings if finding.code != "kept-up"]
+    return WindowDiagnosis(evidence, tuple(sorted(causes or findings, key=lambda finding: -finding.weight)))

@@ -13,7 +13,7 @@ from typing import Any
 from inferload import rundir
 from inferload.campaign import runner
 from inferload.campaign.journal import Journal
-from inferload.campaign.runner import Limits, Runner
+from inferload.campaign.runner import Runner, RunTimeLimits
 from inferload.errors import UsageError
 from inferload.machine.calibration import ReferencePace, RunFigures
 from inferload.results.summary import is_marked
@@ -52,7 +52,7 @@ class Bench:
     def _run(self, name: str, scenario: Path, port: int) -> dict[str, Any]:
         options = {"on_invalid": "warn", "metrics_url": ["none"], "no_report": True}
         argv = runner.command(str(scenario), f"http://127.0.0.1:{port}", self._work / name, options, ["--only-summary"])
-        limits = Limits(self._seconds + _PATIENCE_S, _END_S)
+        limits = RunTimeLimits(self._seconds + _PATIENCE_S, _END_S)
         with on_cores(self._client_cores):
             return self._runner.run(name, argv, limits, environment=environment(os.environ, self._work), cwd=self._work)
 

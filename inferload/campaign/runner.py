@@ -21,7 +21,7 @@ _PREFIX = re.compile(r"^\[[^]]*\] \S+: ")  # of a line of the log: time, host, l
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class RunTimeLimits:
     """Longest time of a run, None without a limit, and the time for it to end when it is stopped."""
 
     run_s: float | None = None
@@ -39,7 +39,7 @@ class Runner:
         self,
         name: str,
         argv: Sequence[str],
-        limits: Limits = Limits(),
+        limits: RunTimeLimits = RunTimeLimits(),
         *,
         poll: Callable[[], None] | None = None,
         fault: Callable[[], str | None] = lambda: None,
@@ -74,7 +74,7 @@ class Runner:
         self,
         name: str,
         begun: tuple[subprocess.Popen[bytes], process.RunProcess],
-        limits: Limits,
+        limits: RunTimeLimits,
         poll: Callable[[], None] | None,
     ) -> int | None:
         """Exit code; None if the run exceeded its time."""

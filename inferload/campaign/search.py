@@ -11,7 +11,7 @@ from typing import Any
 from inferload import rundir, turns_file
 from inferload.campaign import runner
 from inferload.campaign.journal import Journal
-from inferload.campaign.runner import Limits, Runner
+from inferload.campaign.runner import Runner, RunTimeLimits
 from inferload.campaign.search_plan import SearchPlan, at, unit
 from inferload.errors import UsageError
 from inferload.measure import clock
@@ -69,7 +69,7 @@ class PointRunner:
         argv = runner.command(str(file), self.plan.host, run_dir, self.plan.options | options, self.plan.extra)
         poll = None if self.show is None else self._poll(load, number, progress)
         entry = Runner(self.folder, self.journal).run(
-            name, argv, Limits(self._limit_s(), _END_S), poll=poll, level=load
+            name, argv, RunTimeLimits(self._limit_s(), _END_S), poll=poll, level=load
         )
         if entry["exit_code"] == runner.USAGE and number == 0:
             self.journal.remove()

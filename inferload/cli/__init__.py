@@ -48,7 +48,7 @@ GROUPS = {
         "sweep": "compare variants with a baseline on scenarios",
     },
     "servers": {
-        "deploy": "start, watch and stop servers",
+        "deploy": "start, inspect and stop servers",
         "simulator": "run the embedded vLLM-like server",
         "throughput": "measure the engine's limit on a variant",
         "scrape": "record the Prometheus metrics of servers",
@@ -154,9 +154,8 @@ def main(argv: list[str] | None = None) -> int:
     words = sys.argv[1:] if argv is None else argv
     parser = build_parser(words[0] if words else None)
     first = words[0].partition("=")[0] if words else ""
-    if (
-        first.startswith("-") and first not in parser._option_string_actions
-    ):  # argparse would report its value as a command
+    # argparse would report the value of an unknown option as a command.
+    if first.startswith("-") and first not in parser._option_string_actions:
         parser.error(
             KEY_ON_COMMAND_LINE if is_key(first) else f"{first}: unknown; a command comes first: inferload --help"
         )

@@ -5,7 +5,7 @@ import json
 from typing import Any
 
 from inferload.machine import checks
-from inferload.machine.checks import Check
+from inferload.machine.checks import MachineCheck
 from inferload.run_options import RUN_OPTIONS
 
 _OPTIONS = ("--model", "--api-key-file", "--header", "--ca-file", "--insecure")
@@ -45,7 +45,7 @@ def run(arguments: argparse.Namespace) -> int:
     return code
 
 
-def text_of(results: list[Check]) -> str:
+def text_of(results: list[MachineCheck]) -> str:
     """Return a line per check, with its remedy below."""
     width = max(len(check.what) for check in results)
     lines = []

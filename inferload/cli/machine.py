@@ -13,7 +13,7 @@ from packaging.requirements import Requirement
 
 from inferload.client.connection import reader_choice
 from inferload.machine import checks, network_checks
-from inferload.machine.checks import Check, Package, Ticks
+from inferload.machine.checks import MachineCheck, Package, Ticks
 from inferload.measure.clock import now_ns
 
 LOOK_S = 0.5
@@ -24,13 +24,13 @@ _MEMORY_USED = Path("/sys/fs/cgroup/memory.current")
 _STAT = Path("/proc/stat")
 
 
-def check() -> list[Check]:
+def check() -> list[MachineCheck]:
     """Run every check of this machine, in about half a second."""
     before = _ticks()
     late_ms = network_checks.timer_lateness_ms(LOOK_S)
     after = _ticks()
     return [
-        Check("ok", "machine", description()),
+        MachineCheck("ok", "machine", description()),
         checks.python(sys.version_info[:3]),
         checks.packages(packages()),
         checks.open_files(*_open_files()),
@@ -82,7 +82,7 @@ def _processor() -> str:
     return match[1].strip() if match else platform.processor() or platform.machine()
 
 
-def _reader() -> Check:
+def _reader() -> MachineCheck:
     forced_by = reader_choice.VARIABLE if os.environ.get(reader_choice.VARIABLE) else ""
     return checks.reader(
         reader_choice.chosen(),
@@ -97,7 +97,7 @@ def _open_files() -> tuple[int, int]:
     return (-1 if soft == resource.RLIM_INFINITY else soft), (-1 if hard == resource.RLIM_INFINITY else hard)
 
 
-def _ports() -> list[Check]:
+def _ports() -> list[MachineCheck]:
     """Return the check of the port range; none if the system does not report it."""
     fields = (_text(_PORT_RANGE) or "").split()
     return [checks.ports(int(fields[0]), int(fields[1]))] if len(fields) == 2 else []

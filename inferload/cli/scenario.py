@@ -15,7 +15,7 @@ from inferload.plan.describe import describe
 from inferload.plan.endpoint_check import check_sendable
 from inferload.scenario.files import catalog, data_files
 from inferload.scenario.files.mistakes import ScenarioError
-from inferload.scenario.json_schema import json_schema
+from inferload.scenario.reference import json_schema
 from inferload.scenario.scenario import Scenario, load
 from inferload.workload.sessions import Sessions
 

@@ -66,7 +66,7 @@ def register(commands: Any) -> None:
         help="seed of the first point; each further point has the next one (default: the scenario's)",
     )
     add("--into", type=Path, metavar="DIR", help="folder of the search (default: runs/<UTC time>-search-<scenario>)")
-    add("--resume", type=Path, metavar="DIR", help="go on with a search; only --budget may differ")
+    add("--resume", type=Path, metavar="DIR", help="continue a search; only --budget may differ")
     add("--dry-run", action="store_true", help="print the plan only")
     for option in PASSED_ON:
         add(option.flag, **option.keywords())
@@ -88,7 +88,7 @@ def run(arguments: argparse.Namespace) -> int:
         try:
             looks, why = _looks(said, settings, _Campaign(folder, said, scenario, settings, journal))
         except KeyboardInterrupt:
-            print(f"interrupted; go on with: inferload search --resume {folder}", file=sys.stderr)
+            print(f"interrupted; continue with: inferload search --resume {folder}", file=sys.stderr)
             return 130
     points = bracket.points_of(settings, looks)
     document = _document(said, scenario, settings, points, why)

@@ -4,15 +4,16 @@ import argparse
 from dataclasses import replace
 from pathlib import Path
 
-from inferload.client.client import ClientSettings, Credentials, TurnTimeouts
+from inferload.client.client import ClientSettings, Credentials
 from inferload.client.connection import credentials
 from inferload.client.connection.connect import TlsSettings
 from inferload.client.connection.target import Target
 from inferload.client.probe import ServerFacts, probe
+from inferload.client.turn import TurnTimeouts
 from inferload.errors import UsageError
 from inferload.escaping import escaped
 from inferload.machine import network_checks
-from inferload.machine.checks import Check
+from inferload.machine.checks import MachineCheck
 from inferload.run_options import API_KEY_VARIABLE
 from inferload.server_metrics import metric_names
 
@@ -32,7 +33,7 @@ def settings(arguments: argparse.Namespace) -> ClientSettings:
     )
 
 
-def check(settings: ClientSettings, model: str | None, metrics_url: str | None) -> list[Check]:
+def check(settings: ClientSettings, model: str | None, metrics_url: str | None) -> list[MachineCheck]:
     """Run every check of a server, with secrets redacted; if it does not answer, return that one alone."""
     redact = settings.redaction
     return [
@@ -41,16 +42,16 @@ def check(settings: ClientSettings, model: str | None, metrics_url: str | None) 
     ]
 
 
-def _check(settings: ClientSettings, model: str | None, metrics_url: str | None) -> list[Check]:
+def _check(settings: ClientSettings, model: str | None, metrics_url: str | None) -> list[MachineCheck]:
     try:
         facts = probe(settings, model)
     except UsageError as error:
         problem, _, remedy = str(error).rpartition("; ")
-        return [Check("fail", "server", problem or str(error), remedy if problem else "")]
+        return [MachineCheck("fail", "server", problem or str(error), remedy if problem else "")]
     with_model = replace(settings, model=facts.model)
     options = network_checks.server_options(with_model)
     return [
-        Check("ok", "server", f"{settings.target.url} answers"),
+        MachineCheck("ok", "server", f"{settings.target.url} answers"),
         _security(settings),
         _models(facts),
         _engine(facts),
@@ -60,38 +61,38 @@ def _check(settings: ClientSettings, model: str | None, metrics_url: str | None)
     ]
 
 
-def _security(settings: ClientSettings) -> Check:
+def _security(settings: ClientSettings) -> MachineCheck:
     target, key = settings.target, settings.credentials.api_key
     if target.scheme == "http":
         if key and target.host not in ("localhost", "127.0.0.1", "::1"):
-            return Check("warn", "TLS", "none: the API key is sent unencrypted", "use https://, or a tunnel")
-        return Check("ok", "TLS", "none (http)")
+            return MachineCheck("warn", "TLS", "none: the API key is sent unencrypted", "use https://, or a tunnel")
+        return MachineCheck("ok", "TLS", "none (http)")
     if settings.tls.insecure:
-        return Check("warn", "TLS", "any certificate is accepted", "name its authority with --ca-file")
-    return Check("ok", "TLS", "the certificate is trusted")
+        return MachineCheck("warn", "TLS", "any certificate is accepted", "name its authority with --ca-file")
+    return MachineCheck("ok", "TLS", "the certificate is trusted")
 
 
-def _models(facts: ServerFacts) -> Check:
+def _models(facts: ServerFacts) -> MachineCheck:
     longest = "" if facts.max_model_len is None else f", {facts.max_model_len} tokens at most"
     others = len(facts.models) - 1
-    return Check("ok", "model", f"{facts.model}{longest}" + (f" (and {others} more)" if others else ""))
+    return MachineCheck("ok", "model", f"{facts.model}{longest}" + (f" (and {others} more)" if others else ""))
 
 
-def _engine(facts: ServerFacts) -> Check:
+def _engine(facts: ServerFacts) -> MachineCheck:
     if facts.engine == "unknown":
         text = "unknown" + (f"; version {facts.version}" if facts.version else "")
         remedy = "runs work; prefix caches of two runs are isolated by text, and server figures may be missing"
-        return Check("warn", "engine", text, remedy)
+        return MachineCheck("warn", "engine", text, remedy)
     version = f" {facts.version}" if facts.version and facts.version not in facts.engine else ""
-    return Check("ok", "engine", facts.engine + version)
+    return MachineCheck("ok", "engine", facts.engine + version)
 
 
-def of_options(options: network_checks.ServerOptions) -> list[Check]:
+def of_options(options: network_checks.ServerCapabilities) -> list[MachineCheck]:
     """Return the checks of the streamed turns."""
     if options.refused:
-        return [Check("fail", "streaming", options.refused, "see the server's log")]
+        return [MachineCheck("fail", "streaming", options.refused, "see the server's log")]
     return [
-        Check("ok", "streaming", "two tokens received"),
+        MachineCheck("ok", "streaming", "two tokens received"),
         _option(options.usage, "usage", "tokens are counted by the server", "rates and TPOT are unknown without it"),
         _option(
             options.running_usage,
@@ -121,31 +122,31 @@ def of_options(options: network_checks.ServerOptions) -> list[Check]:
     ]
 
 
-def _option(on: bool | None, what: str, reading: str, remedy: str) -> Check:
+def _option(on: bool | None, what: str, reading: str, remedy: str) -> MachineCheck:
     if on is None:
-        return Check("warn", what, "not known: its turn failed", remedy)
-    return Check("ok", what, reading) if on else Check("warn", what, "off or unsupported", remedy)
+        return MachineCheck("warn", what, "not known: its turn failed", remedy)
+    return MachineCheck("ok", what, reading) if on else MachineCheck("warn", what, "off or unsupported", remedy)
 
 
-def _tokenizer(facts: ServerFacts) -> Check:
+def _tokenizer(facts: ServerFacts) -> MachineCheck:
     if facts.tokenizes:
-        return Check("ok", "/tokenize", "answers: prompts have exact token counts")
-    return Check(
+        return MachineCheck("ok", "/tokenize", "answers: prompts have exact token counts")
+    return MachineCheck(
         "warn", "/tokenize", "missing", "prompt lengths are approximate; the counts in the report are the server's"
     )
 
 
-def _metrics(url: str, settings: ClientSettings) -> Check:
+def _metrics(url: str, settings: ClientSettings) -> MachineCheck:
     try:
         page = network_checks.metrics_page(url, settings)
     except UsageError as error:
-        return Check(
+        return MachineCheck(
             "warn", "metrics", f"{url}: {error}", "name the page with --metrics-url; without it no server figures"
         )
     return of_metrics(url, page)
 
 
-def of_metrics(url: str, page: network_checks.MetricsPage) -> Check:
+def of_metrics(url: str, page: network_checks.MetricsPage) -> MachineCheck:
     """Check that the page has the metrics that inferload reads of its engine."""
     published = metric_names.published_by(page.engine)
     known = [name for name in network_checks.known_metrics() if not published or name in published]
@@ -156,8 +157,10 @@ def of_metrics(url: str, page: network_checks.MetricsPage) -> Check:
     if missing:
         text += f"; missing: {', '.join(_grouped(missing))}"
     if any(name in missing for name in network_checks.NEEDED_METRICS):
-        return Check("warn", "metrics", text, "server figures will be missing; use a supported engine and version")
-    return Check("ok", "metrics", text)
+        return MachineCheck(
+            "warn", "metrics", text, "server figures will be missing; use a supported engine and version"
+        )
+    return MachineCheck("ok", "metrics", text)
 
 
 def _grouped(names: list[str]) -> list[str]:

@@ -6,10 +6,11 @@ from dataclasses import dataclass, field
 import gevent
 import msgspec
 
+from inferload.client.answers.answer import Answer
+from inferload.client.answers.anthropic import MessagesAnswer
+from inferload.client.answers.chat import ChatAnswer
 from inferload.client.answers.event_stream import scanner
-from inferload.client.answers.messages import MessagesAnswer
 from inferload.client.answers.responses import ResponsesAnswer
-from inferload.client.answers.stream_answer import StreamAnswer
 from inferload.client.connection import reader_choice
 from inferload.client.connection.connect import Dialer, TlsSettings, reader_thread
 from inferload.client.connection.deferred_parser import ParseQueue
@@ -17,17 +18,16 @@ from inferload.client.connection.http1 import request_head, with_body
 from inferload.client.connection.redaction import Redaction
 from inferload.client.connection.reply import AnyConnection
 from inferload.client.connection.target import Target
-from inferload.client.turn import Turn, TurnRequest, TurnResult, TurnTimeouts
+from inferload.client.turn import Turn, TurnTimeouts
+from inferload.client.turn_record import TurnRequest, TurnResult
 from inferload.measure.clock import now_ns
 from inferload.measure.record import Failure, TurnRecord
 from inferload.scenario.schema.endpoints import ENDPOINTS, Endpoint
 
-__all__ = ["Client", "ClientSettings", "Credentials", "TurnTimeouts", "standing_headers"]
-
 # Parser of the event stream of each endpoint.
-ANSWERS: Mapping[Endpoint, Callable[[], StreamAnswer]] = {
-    "chat": StreamAnswer,
-    "completions": StreamAnswer,
+ANSWERS: Mapping[Endpoint, Callable[[], Answer]] = {
+    "chat": ChatAnswer,
+    "completions": ChatAnswer,
     "responses": ResponsesAnswer,
     "messages": MessagesAnswer,
 }
@@ -81,6 +81,7 @@ class Client:
         self._thread = None if settings.target.scheme == "https" else reader_thread(gevent.get_hub().loop)
         self.parse_queue = ParseQueue(gevent.get_hub().loop, wakes=1 if self._thread is None else _WAKES)
         self._redact = settings.redaction
+        self.endpoint = settings.endpoint
         self.new_answer = ANSWERS[settings.endpoint]
         self._on_turn = on_turn
         self.scan = scanner()
@@ -202,7 +203,7 @@ class Client:
                 if at_ns >= turn.next_check_ns and (overdue := turn.overdue(at_ns)) is not None:
                     turn.give_up(*overdue)
             except Exception as error:  # noqa: BLE001  the loop stops a timer that raises, and with it all timeouts
-                turn.fail(error)
+                turn.end_as_client_error(error)
 
 
 def standing_headers(settings: ClientSettings) -> dict[str, str]:

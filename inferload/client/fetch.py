@@ -92,7 +92,7 @@ class Fetcher:
         if reply.head is None or not reply.complete:
             failure = Failure.BAD_HTTP if isinstance(reply.error, Http1Error) else Failure.CUT
             raise FetchError(failure, f"{self._settings.target.origin}: {reply.error}")
-        body = reply.unframe(reply.body(reply.waiting).data)
+        body = reply.unframe(reply.body(reply.fetch_waiting()).data)
         return Fetched(
             reply.head.status, reply.head.headers.get("content-type", "").partition(";")[0].strip().lower(), body
         )

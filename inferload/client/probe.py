@@ -8,7 +8,7 @@ import msgspec
 from inferload.client.answers.number_bounds import MAX_TOKENS, UNDECODABLE, TokenId
 from inferload.client.client import Client, ClientSettings
 from inferload.client.fetch import Fetched, Fetcher, FetchError
-from inferload.client.turn import TurnRequest, TurnResult
+from inferload.client.turn_record import TurnRequest, TurnResult
 from inferload.content.chat_template import TokenizeChat
 from inferload.content.messages import Message, Piece
 from inferload.content.prompts import approximate

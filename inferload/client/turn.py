@@ -10,57 +10,26 @@ from array import array
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
-from typing import Literal, Protocol
+from typing import Protocol
 
 import gevent
-import msgspec
-import numpy as np
 from gevent.event import Event
 
+from inferload.client.answers.answer import Answer
 from inferload.client.answers.event_stream import EventStream, Scan
 from inferload.client.answers.sse import SseError
-from inferload.client.answers.stream_answer import StreamAnswer
 from inferload.client.connection.connect import DialError
 from inferload.client.connection.deferred_parser import ParseQueue
 from inferload.client.connection.http1 import ChunkError, Http1Error
 from inferload.client.connection.reply import AnyConnection, Arrivals, ConnectionLost, HttpReply
 from inferload.client.connection.target import Target
-from inferload.content.messages import ToolCall
+from inferload.client.turn_record import Attempt, TurnRequest, TurnResult, turn_record
 from inferload.measure.clock import NS_PER_S, now_ns
-from inferload.measure.record import CANCELLED, Failure, Phase, TurnRecord
+from inferload.measure.record import Failure
 
 _DETAIL_BYTES = 4096  # stored bytes of an error body: the client redacts them before it cuts them to a line
 _ERROR_BYTES = 1 << 20  # size of an error body after which the connection is closed
 _CHECK_NS = _QUIET_NS = NS_PER_S // 4
-
-
-class TurnRequest(msgspec.Struct, frozen=True, gc=False):
-    """Request of one turn and its place in the workload. `planned_ns`: due time on the monotonic clock of this process."""
-
-    body: bytes
-    turn_id: str
-    session_id: str
-    turn_index: int
-    class_name: str
-    phase: Phase
-    planned_ns: int
-    max_tokens: int | None = None
-    step: int | None = None
-    pause: Literal["think", "tool"] | None = None  # kind of the pause since the session's previous turn
-    final: bool | None = False  # True: the session ends with the answer; None: it ends unless the answer calls a tool
-    headers: tuple[tuple[str, str], ...] = ()  # additional headers, which replace the client's of the same name
-    model: str = ""  # "": the model of the client
-
-
-class TurnResult(msgspec.Struct, frozen=True, gc=False):
-    """Record and answer of a turn. `detail`: text of the failure, "" if there is none."""
-
-    record: TurnRecord
-    text: str
-    detail: str
-    reads_unstamped: int = 0  # reads without a plausible kernel timestamp
-    reasoning: str = ""  # reasoning text, if the server separates it
-    tool_calls: tuple[ToolCall, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +72,7 @@ class TurnHost(Protocol):
     def dial(self) -> AnyConnection: ...
     def keep(self, connection: AnyConnection) -> None: ...
     def request_bytes(self, body: bytes, headers: tuple[tuple[str, str], ...] = ()) -> bytes: ...
-    def new_answer(self) -> StreamAnswer: ...
+    def new_answer(self) -> Answer: ...
     def recorded(self, turn: Turn) -> None: ...
     def never_sent(self, request: TurnRequest, detail: str) -> TurnResult: ...
 
@@ -168,7 +137,7 @@ class Turn:
         event_ns = self._answer.last_event_ns
         silent_ns = at_ns - (event_ns or self._sent_ns)
         shorter_s = min(limits.first_event_s, limits.between_events_s)
-        if silent_ns > shorter_s * NS_PER_S and self._reply.waiting:
+        if silent_ns > shorter_s * NS_PER_S and self._reply.fetch_waiting():
             self.queue_parsing()
             return None
         limit_s = limits.first_event_s if event_ns is None else limits.between_events_s
@@ -271,7 +240,7 @@ class Turn:
         except Exception as error:  # noqa: BLE001  an internal error must not stop the watcher that reads for other turns
             if connection is not None:
                 connection.close()
-            self.fail(error)
+            self.end_as_client_error(error)
 
     def _end_attempt(self) -> None:
         reply, connection, self._connection = self._reply, self._connection, None
@@ -297,33 +266,32 @@ class Turn:
     def step(self) -> bool:
         """Parse one slice of the reads; create the record after the last one. Return True if no read is left."""
         reply = self._reply
-        if reply.waiting:
+        if reply.fetch_waiting():
             try:
                 self._feed(reply.body(self._stream.reads_per_slice))
             except (Http1Error, SseError) as error:
-                self._fail(Failure.BAD_EVENT if isinstance(error, SseError) else Failure.BAD_HTTP, str(error))
+                self._set_failure(Failure.BAD_EVENT if isinstance(error, SseError) else Failure.BAD_HTTP, str(error))
                 reply.finish(complete=False, error=error)
                 reply.drop()
-            if reply.waiting:
+            if reply.fetch_waiting():
                 return False
         if not self._answer.hash_ids():
             return False
-        reply.parsed()
+        reply.finish_if_ended()
         self.queued = False
         if self.state is TurnState.ENDED:
-            self._record()
+            self._finish_parsing()
         return True
 
-    def fail(self, error: Exception) -> None:
+    def end_as_client_error(self, error: Exception) -> None:
         """End the turn as a client error and record it. No effect on a recorded turn."""
         if self.state is TurnState.RECORDED:
             return
         detail = f"{type(error).__name__}: {error}"
         self._failure, self._detail = Failure.CLIENT_ERROR, detail
         self._answer.token_ids = None  # hashing them may have raised the error
-        self.queued = (
-            True  # from now on: the end of the reply would queue the turn again, which has nothing left to parse
-        )
+        # The end of the reply must not queue the turn again: it has nothing left to parse.
+        self.queued = True
         try:
             self._reply.finish(complete=False)
             result = self._build_result()
@@ -362,17 +330,17 @@ class Turn:
         kind = head.headers.get("content-type", "text/event-stream").partition(";")[0].strip().lower()
         self._is_error = head.status != 200 or kind != "text/event-stream"
         if head.status != 200:
-            self._fail(_status_class(head.status), f"HTTP {head.status}")
+            self._set_failure(_status_class(head.status), f"HTTP {head.status}")
         elif self._is_error:
-            self._fail(Failure.NOT_SSE, f"200, but {kind} instead of text/event-stream")
+            self._set_failure(Failure.NOT_SSE, f"200, but {kind} instead of text/event-stream")
 
-    def _fail(self, failure: Failure, detail: str) -> None:
+    def _set_failure(self, failure: Failure, detail: str) -> None:
         if self._failure is None:
             self._failure, self._detail = failure, detail
 
     # -- the record
 
-    def _record(self) -> None:
+    def _finish_parsing(self) -> None:
         reply, answer = self._reply, self._answer
         if reply.head is not None and not self._head_checked:
             self._check_head()
@@ -380,12 +348,12 @@ class Turn:
         if not self._cancelled:
             self._stream.finish(self._arrived_ns or now_ns())
         if self._failure is None and reply.error is not None and not answer.closed:
-            self._fail(*_failure_of(reply.error))
+            self._set_failure(*_failure_of(reply.error))
         if self._failure is None:
             if not self._cancelled:
                 answer.conclude(reply.complete)
             if answer.failure is not None:
-                self._fail(answer.failure, answer.detail)
+                self._set_failure(answer.failure, answer.detail)
         self._conclude(self._build_result())
 
     def _conclude(self, result: TurnResult) -> None:
@@ -399,65 +367,34 @@ class Turn:
         detail = self._detail
         if self._error_body:
             detail += ": " + self._error_body.decode("utf-8", "replace").strip()
-        answer = self._answer
+        reply, answer, client = self._reply, self._answer, self._client
+        closed_ns = self._arrived_ns if reply.complete and self._arrived_ns is not None else self._ended_ns
+        attempt = Attempt(
+            number=self._attempts,
+            connect_ns=self._connect_ns,
+            sent_ns=self._sent_ns,
+            written_ns=self._written_ns,
+            closed_ns=now_ns() if closed_ns is None else closed_ns,
+            delay_ns=self._delays,
+            status=None if reply.head is None else reply.head.status,
+            failure=self._failure,
+            cancelled=self._cancelled,
+        )
         return TurnResult(
-            self._turn_record(),
+            turn_record(
+                self.request,
+                attempt,
+                answer,
+                worker=client.worker,
+                target=client.target.url,
+                model=client.model,
+            ),
             "".join(answer.text),
-            self._client.without_secrets(detail),
+            client.without_secrets(detail),
             self._unstamped,
             reasoning="".join(answer.reasoning),
             tool_calls=() if answer.tool_calls is None else answer.tool_calls.calls(),
         )
-
-    def _turn_record(self) -> TurnRecord:
-        request, answer, head = self.request, self._answer, self._reply.head
-        metrics, sent_ns = answer.metrics, self._sent_ns or 0
-        complete = self._reply.complete and self._arrived_ns is not None
-        closed_ns = self._arrived_ns if complete else self._ended_ns
-        return TurnRecord(
-            turn_id=request.turn_id,
-            session_id=request.session_id,
-            turn_index=request.turn_index,
-            class_name=request.class_name,
-            worker=self._client.worker,
-            phase=request.phase,
-            planned_ns=request.planned_ns,
-            closed_ns=closed_ns if closed_ns is not None else now_ns(),
-            sent_ns=self._sent_ns,
-            written_ns=self._written_ns,
-            first_event_ns=answer.first_event_ns,
-            first_ns=answer.event_ns[0] if answer.event_ns else None,
-            first_visible_ns=answer.first_visible_ns,
-            last_ns=answer.event_ns[-1] if answer.event_ns else None,
-            connect_ns=self._connect_ns,
-            input_tokens=answer.input_tokens,
-            output_tokens=answer.output_tokens,
-            cached_tokens=answer.cached_tokens,
-            event_ns=_since(sent_ns, answer.event_ns) if answer.event_ns else None,
-            event_tokens=answer.tokens_by_event,
-            block_hashes=answer.block_hashes(),
-            delay_ns=self._delays or None,
-            attempts=self._attempts,
-            target=self._client.target.url,
-            model=request.model or self._client.model,
-            max_tokens=request.max_tokens,
-            finish_reason=CANCELLED if self._cancelled else answer.finish_reason,
-            request_id=answer.request_id,
-            step=request.step,
-            server_queue_ms=None if metrics is None else metrics.queue_time_ms,
-            server_ttft_ms=None if metrics is None else metrics.time_to_first_token_ms,
-            server_generation_ms=None if metrics is None else metrics.generation_time_ms,
-            failure=self._failure,
-            status=None if head is None else head.status,
-            pause=request.pause,
-            final=not self._cancelled and (not answer.tool_calls if request.final is None else request.final),
-        )
-
-
-def _since(start_ns: int, at_ns: array[int]) -> array[int]:
-    offsets = array("q")
-    offsets.frombytes((np.frombuffer(at_ns, dtype=np.int64) - start_ns).tobytes())
-    return offsets
 
 
 def _failure_of(error: Exception) -> tuple[Failure, str]:

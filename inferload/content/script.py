@@ -1,6 +1,6 @@
 """Session scripts: generators that yield effects and receive their results, without clock and sockets.
 
-An `Ask` is one turn; its result is a `Reply`. A `Fork` runs several scripts concurrently; its result is their last replies. A
+An `Ask` is one turn; its result is a `TurnReply`. A `Fork` runs several scripts concurrently; its result is their last replies. A
 `Work` is user code in a thread. `interpret` runs a script and passes its effects to a sink: a server (`inferload.worker`), a
 plan (`outline`), or the records of sent turns (`prefix_cache.sent`).
 """
@@ -39,7 +39,7 @@ class Ask(msgspec.Struct, frozen=True):
     headers: tuple[tuple[str, str], ...] = ()
 
 
-class Reply(msgspec.Struct, frozen=True):
+class TurnReply(msgspec.Struct, frozen=True):
     """Result of a turn. `text` None: planned reply of `output_tokens` tokens, nothing was sent."""
 
     text: str | None
@@ -90,8 +90,8 @@ class Worked:
 
 
 Effect = Ask | Fork | Work
-# Value sent to a script: None at the start, a Reply after an Ask, the children's last replies after a Fork, a Worked.
-Sent = Reply | tuple[Reply | None, ...] | Worked | None
+# Value sent to a script: None at the start, a TurnReply after an Ask, the children's last replies after a Fork, a Worked.
+Sent = TurnReply | tuple[TurnReply | None, ...] | Worked | None
 Script = Generator[Effect, Sent, None]
 At = TypeVar("At", int, float)
 
@@ -141,7 +141,7 @@ class EffectResult(Generic[At]):
     """Time and result of one effect. `sent` None: the script ends here, incomplete."""
 
     at: At
-    sent: Reply | Worked | None = None
+    sent: TurnReply | Worked | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,7 +150,7 @@ class ScriptEnd(Generic[At]):
 
     at: At
     complete: bool
-    last: Reply | None = None
+    last: TurnReply | None = None
 
 
 class Sink(ABC, Generic[At]):
@@ -183,7 +183,7 @@ class Sink(ABC, Generic[At]):
 def interpret(script: Script, sink: Sink[At], at: At) -> ScriptEnd[At]:
     """Run a script from time `at` to its end, or until the sink ends it or one of its forked children."""
     sent: Sent = None
-    last: Reply | None = None
+    last: TurnReply | None = None
     number = 0
     while True:
         try:
@@ -205,7 +205,7 @@ def interpret(script: Script, sink: Sink[At], at: At) -> ScriptEnd[At]:
         at, sent = step.at, step.sent
         if sent is None:
             return ScriptEnd(at, complete=False)
-        if isinstance(sent, Reply):
+        if isinstance(sent, TurnReply):
             last = sent
             number += 1
 
@@ -239,10 +239,10 @@ class _Plan(Sink[float]):
         return _Plan(self.index, f"{self.path}/{name}", self.turns, self.most)
 
 
-def planned_reply(turn: PlannedTurn, index: int) -> Reply:
+def planned_reply(turn: PlannedTurn, index: int) -> TurnReply:
     """Return the planned reply, with the requested length. A planned cancellation is assumed to come before its end."""
     reason = CANCELLED if turn.ask.cancel_after_s is not None else None
-    return Reply(None, turn.ask.output_tokens, finish_reason=reason, key=answer_key(index, turn.path, turn.number))
+    return TurnReply(None, turn.ask.output_tokens, finish_reason=reason, key=answer_key(index, turn.path, turn.number))
 
 
 def answer_key(index: int, path: str, number: int) -> str:

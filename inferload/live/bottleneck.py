@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from inferload.bottleneck.evidence import Evidence, Scrapes
+from inferload.bottleneck.evidence import Scrapes, WindowEvidence
 from inferload.bottleneck.rules import Finding, judge
 from inferload.numbers import number, percent
 
@@ -68,7 +68,7 @@ class LiveDiagnosis:
             return None
         return judge(self._evidence(known)).primary
 
-    def _evidence(self, known: list[Gauges]) -> Evidence:
+    def _evidence(self, known: list[Gauges]) -> WindowEvidence:
         def column(*names: str) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
             return np.array(
                 [next((gauges[name] for name in names if name in gauges), math.nan) for gauges in known],
@@ -88,7 +88,7 @@ class LiveDiagnosis:
             return None if more is None else more / max(1, len(known) - 1)
 
         preemptions, finished = increase("preemptions_total"), increase("requests_finished_total")
-        return Evidence(
+        return WindowEvidence(
             start_s=0.0,
             end_s=float(len(known)),
             target="",

@@ -18,7 +18,9 @@ from inferload.content.data import DataContext
 from inferload.errors import UsageError
 from inferload.locust.adapters.compat import AnyOf
 from inferload.process import run_spec
+from inferload.process.listen_address import ListenAddress
 from inferload.process.settings import ProcessSettings
+from inferload.process.trace_export import TraceExport
 from inferload.process.user_scenarios import LoadedScenario, Program
 from inferload.results import abort_conditions
 from inferload.results.ci import Outputs
@@ -98,6 +100,8 @@ def check(options: Any, program: Program = _ANY_SCENARIO) -> CheckedOptions:
     metrics_urls(options.metrics_url)
     if options.worker:
         return CheckedOptions(own, loaded)
+    if options.live and not options.headless:
+        raise UsageError("--live: only for a headless run; the web UI shows this one")
     abort_on(options.abort_on)
     run_spec.more_gates(scenario, options.gate or ())
     if options.only:
@@ -114,6 +118,8 @@ def check(options: Any, program: Program = _ANY_SCENARIO) -> CheckedOptions:
         rundir.check(own.run_dir)
     if own.progress_file is not None:
         _appendable(own.progress_file)
+    if own.export_metrics is not None:
+        own.export_metrics.check_free()
     own.tls.context()
     own.outputs.prepare()
     Sessions(scenario, DataContext(options.scenario)).open()
@@ -136,6 +142,7 @@ def own_settings(options: Any) -> ProcessSettings:
         run_dir=Path(options.run_dir).absolute() if options.run_dir else None,
         report=not options.no_report,
         details=options.details,
+        live=options.live,
         inconclusive=options.inconclusive,
         policy=Policy(
             on_invalid_warns=options.on_invalid == "warn",
@@ -144,9 +151,15 @@ def own_settings(options: Any) -> ProcessSettings:
         ),
         max_turns_mb=_max_turns_mb(options.max_turns_mb),
         progress_file=Path(options.progress_file).absolute() if options.progress_file else None,
+        export_metrics=_listen_address("--export-metrics", options.export_metrics),
+        export_traces=TraceExport.parse(options.export_traces, options.trace_ratio),
         outputs=Outputs.of(options),
         origins=_origins(options),
     )
+
+
+def _listen_address(flag: str, text: str) -> ListenAddress | None:
+    return ListenAddress.parse(flag, text) if text else None
 
 
 def _origins(options: Any) -> frozenset[str]:

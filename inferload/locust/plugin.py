@@ -15,16 +15,18 @@ from locust import events
 from inferload.errors import UsageError
 from inferload.escaping import escaped
 from inferload.locust import options, user_classes
-from inferload.locust.adapters import adaptations, compat, fault_logs, logs
+from inferload.locust.adapters import adaptations, compat, logs
 from inferload.locust.options import CheckedOptions
 from inferload.locust.user_classes import program_of
 from inferload.locust.users import InferenceUser
 from inferload.locust.web import page
 from inferload.master.controller import CTRL_C, Controller
+from inferload.process.listen_address import ListenAddress
 from inferload.process.run_spec import LoadOptions, RunOptions
 from inferload.process.settings import ProcessSettings
 from inferload.process.user_scenarios import Program
 from inferload.scenario.overrides import parse_settings
+from inferload.verdict.outcome import USAGE
 from inferload.worker.worker import Worker
 
 logger = logging.getLogger(__name__)
@@ -45,7 +47,7 @@ def install() -> None:
     except UsageError as error:
         print(f"inferload: {escaped(str(error))}", file=sys.stderr)
         sys.exit(2)
-    fault_logs.install()
+    logs.install()
     compat.check_after_parsing(plugin.check)
     events.init_command_line_parser.add_listener(_add_options)
     events.init.add_listener(plugin.begin)
@@ -95,6 +97,8 @@ class _Plugin:
             return
         adaptations.log_differences()
         controller = _begin_master(environment, checked)
+        if own.export_metrics is not None:
+            _export_metrics(controller, own.export_metrics)
         if not hasattr(runner, "clients"):
             environment.inferload_worker = Worker(environment, own)
         if web_ui is not None:
@@ -157,8 +161,20 @@ def _begin_master(environment: Any, checked: CheckedOptions) -> Controller:
         )
 
     controller = Controller(environment, checked.own, run_options, load_options, expected)
-    environment.inferload_controller = controller
     environment.events.quitting.add_listener(controller.quitting)
     _on_signals(controller.interrupt)
     logger.debug("controller attached in process %d", os.getpid())
     return controller
+
+
+def _export_metrics(controller: Controller, address: ListenAddress) -> None:
+    from inferload.exporter.exporter import Exporter  # of the master only
+
+    runner = controller.environment.runner
+    exporter = Exporter(lambda: controller.latest, lambda: int(runner.user_count))
+    try:
+        exporter.listen(address)
+    except UsageError as error:
+        print(f"inferload: {escaped(str(error))}", file=sys.stderr)
+        sys.exit(USAGE)
+    controller.before_quit = exporter.wait_for_last_scrape

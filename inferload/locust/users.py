@@ -94,12 +94,12 @@ class InferenceUser(User):
         return self._one_turn("completions", prompt, options)
 
     @overload
-    def responses(self, given: Messages, *, catch_response: Literal[True], **options: Any) -> CaughtReply: ...
+    def responses(self, input_: Messages, *, catch_response: Literal[True], **options: Any) -> CaughtReply: ...
     @overload
-    def responses(self, given: Messages, **options: Any) -> Reply: ...
-    def responses(self, given: Messages, **options: Any) -> Reply | CaughtReply:
-        """Send one turn to /responses. `given`: the API's input, a text or a list of items."""
-        return self._one_turn("responses", given, options)
+    def responses(self, input_: Messages, **options: Any) -> Reply: ...
+    def responses(self, input_: Messages, **options: Any) -> Reply | CaughtReply:
+        """Send one turn to /responses. `input_`: the API's input, a text or a list of items."""
+        return self._one_turn("responses", input_, options)
 
     @overload
     def messages(self, messages: Messages, *, catch_response: Literal[True], **options: Any) -> CaughtReply: ...
@@ -128,7 +128,7 @@ class InferenceUser(User):
     ) -> Reply | CaughtReply:
         name = call.name or task_name(self) or type(self).__name__
         late_ns, self.inferload_late_ns = self.inferload_late_ns, 0
-        result = session.send(call, name, late_ns=late_ns, held=caught, after_tool=after_tool)
+        result = session.send(call, name, late_ns=late_ns, deferred=caught, after_tool=after_tool)
         self.inferload_late_ns = max(0, now_ns() - result.record.closed_ns)
         if caught:
             return CaughtReply(result, session, closes=closes)

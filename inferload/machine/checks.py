@@ -23,7 +23,7 @@ _LOCUST_FILES = 10_000  # Locust raises the soft limit to this if the hard limit
 
 
 @dataclass(frozen=True, slots=True)
-class Check:
+class MachineCheck:
     """Result of one check: subject, reading, and remedy ("" if none is needed)."""
 
     status: Status
@@ -72,20 +72,20 @@ class Ticks:
         return cls(values[7], sum(values))
 
 
-def exit_code(checks: Sequence[Check]) -> int:
+def exit_code(checks: Sequence[MachineCheck]) -> int:
     """Return 2 if a check failed, else 0."""
     return 2 if any(check.status == "fail" for check in checks) else 0
 
 
-def python(version: tuple[int, ...]) -> Check:
+def python(version: tuple[int, ...]) -> MachineCheck:
     """Check the version of the interpreter."""
     text = ".".join(map(str, version[:3]))
     if tuple(version[:2]) < PYTHON:
-        return Check("fail", "Python", text, "use Python 3.11 or newer")
-    return Check("ok", "Python", text)
+        return MachineCheck("fail", "Python", text, "use Python 3.11 or newer")
+    return MachineCheck("ok", "Python", text)
 
 
-def packages(libraries: Sequence[Package]) -> Check:
+def packages(libraries: Sequence[Package]) -> MachineCheck:
     """Check the versions of the libraries against the package metadata."""
     missing = [package.name for package in libraries if package.version is None]
     wrong = [
@@ -95,110 +95,112 @@ def packages(libraries: Sequence[Package]) -> Check:
     ]
     if missing or wrong:
         text = "; ".join([f"missing: {', '.join(missing)}"] * bool(missing) + wrong)
-        return Check("fail", "packages", text, "pip install --upgrade inferload")
-    return Check("ok", "packages", ", ".join(f"{package.name} {package.version}" for package in libraries))
+        return MachineCheck("fail", "packages", text, "pip install --upgrade inferload")
+    return MachineCheck("ok", "packages", ", ".join(f"{package.name} {package.version}" for package in libraries))
 
 
-def open_files(soft: int, hard: int) -> Check:
+def open_files(soft: int, hard: int) -> MachineCheck:
     """Check the limits of open files; a stream takes one descriptor. A negative limit means unlimited."""
     raised = soft if soft < 0 or soft >= _LOCUST_FILES else _LOCUST_FILES if hard < 0 or hard >= _LOCUST_FILES else soft
     if raised < 0:
-        return Check("ok", "open files", "no limit")
+        return MachineCheck("ok", "open files", "no limit")
     streams = max(0, raised - _SPARE_FILES)
     text = f"{soft} (soft), {'no limit' if hard < 0 else hard} (hard): enough for {streams} streams in one worker"
     if streams < _FEW_FILES - _SPARE_FILES:
         status: Status = "fail" if raised < _TOO_FEW_FILES else "warn"
-        return Check(status, "open files", text, "raise the limit, as with: ulimit -n 65536")
-    return Check("ok", "open files", text)
+        return MachineCheck(status, "open files", text, "raise the limit, as with: ulimit -n 65536")
+    return MachineCheck("ok", "open files", text)
 
 
-def cores(usable: int, total: int, quota: float | None) -> Check:
+def cores(usable: int, total: int, quota: float | None) -> MachineCheck:
     """Check the number of cores that this process may use. `quota`: CPU quota in cores, None if unlimited."""
     text = f"{usable} of {total}" + ("" if quota is None else f", with a quota of {quota:g}")
     available = usable if quota is None else min(usable, quota)
     if available < 2:
         remedy = "a worker needs a core of its own, and so does the rest: use two cores, or run the server elsewhere"
-        return Check("warn", "cores", text, remedy)
-    return Check("ok", "cores", text)
+        return MachineCheck("warn", "cores", text, remedy)
+    return MachineCheck("ok", "cores", text)
 
 
-def ports(low: int, high: int) -> Check:
+def ports(low: int, high: int) -> MachineCheck:
     """Check the range of local ports, which limits the connections to one server address."""
     count = high - low + 1
     text = f"{low} to {high}: {count} connections to one server"
     if count < _FEW_PORTS:
-        return Check("warn", "local ports", text, "widen it: sysctl net.ipv4.ip_local_port_range='1024 65535'")
-    return Check("ok", "local ports", text)
+        return MachineCheck("warn", "local ports", text, "widen it: sysctl net.ipv4.ip_local_port_range='1024 65535'")
+    return MachineCheck("ok", "local ports", text)
 
 
-def kernel_stamps(stamps: Stamps) -> Check:
+def kernel_stamps(stamps: Stamps) -> MachineCheck:
     """Check that reads carry the kernel's receive timestamp."""
     remedy = "run the workers on Linux itself: some sandboxes and other systems have no SO_TIMESTAMPNS"
     if stamps.why or not stamps.stamped:
         text = f"none ({stamps.why})" if stamps.why else f"none on {stamps.reads} reads"
-        return Check("warn", "kernel stamps", text, remedy)
+        return MachineCheck("warn", "kernel stamps", text, remedy)
     age = "" if stamps.age_ns is None else f", read {stamps.age_ns / 1e3:.0f} us after"
     text = f"on {stamps.stamped} of {stamps.reads} loopback reads{age}"
-    return Check("ok" if stamps.stamped * 2 >= stamps.reads else "warn", "kernel stamps", text, "")
+    return MachineCheck("ok" if stamps.stamped * 2 >= stamps.reads else "warn", "kernel stamps", text, "")
 
 
-def reader(name: str, forced_by: str, how_to_build: str, realtime: bool) -> Check:
+def reader(name: str, forced_by: str, how_to_build: str, realtime: bool) -> MachineCheck:
     """Check which reader receives the tokens. `forced_by`: the variable that selects it ("" if none).
 
     `realtime`: its thread may have a real-time priority.
     """
     text = f"{name}, set by {forced_by}" if forced_by else name
     if name == "native" and realtime:
-        return Check("ok", "reader", f"{text}: a compiled thread with real-time priority")
+        return MachineCheck("ok", "reader", f"{text}: a compiled thread with real-time priority")
     if name == "native":
         why = "so it does not batch reads, and a token costs more than with it (CAP_SYS_NICE, or ulimit -r 1)"
-        return Check("ok", "reader", f"{text}: a compiled thread without real-time priority, {why}")
+        return MachineCheck("ok", "reader", f"{text}: a compiled thread without real-time priority, {why}")
     remedy = f"unset {forced_by} for the compiled one" if forced_by else how_to_build
-    return Check("warn", "reader", f"{text}: within the event loop, where each token costs more", remedy)
+    return MachineCheck("warn", "reader", f"{text}: within the event loop, where each token costs more", remedy)
 
 
-def clock(resolution_ns: int) -> Check:
+def clock(resolution_ns: int) -> MachineCheck:
     """Check the smallest observed step of the monotonic clock."""
     text = f"steps of {resolution_ns} ns"
     if resolution_ns > _COARSE_NS:
-        return Check("warn", "clock", text, "change the kernel's clock source to tsc or kvm-clock")
-    return Check("ok", "clock", text)
+        return MachineCheck("warn", "clock", text, "change the kernel's clock source to tsc or kvm-clock")
+    return MachineCheck("ok", "clock", text)
 
 
-def steal(before: Ticks | None, after: Ticks | None) -> Check:
+def steal(before: Ticks | None, after: Ticks | None) -> MachineCheck:
     """Check the CPU time that the hypervisor took, during the check and since boot."""
     if before is None or after is None:
-        return Check("ok", "steal", "not known on this system")
+        return MachineCheck("ok", "steal", "not known on this system")
     passed = after.total - before.total
     lately = (after.stolen - before.stolen) / passed if passed > 0 else 0.0
     boot = after.stolen / after.total if after.total else 0.0
     text = f"{percent(lately)} during this check, {percent(boot)} since boot"
     if max(lately, boot) > suspect_limit("steal"):
-        return Check("warn", "steal", text, "other virtual machines take CPU time: use a machine with dedicated cores")
-    return Check("ok", "steal", text)
+        return MachineCheck(
+            "warn", "steal", text, "other virtual machines take CPU time: use a machine with dedicated cores"
+        )
+    return MachineCheck("ok", "steal", text)
 
 
-def loop_timers(late_ms: Sequence[float]) -> Check:
+def loop_timers(late_ms: Sequence[float]) -> MachineCheck:
     """Check the lateness of timers of an idle event loop."""
     if not late_ms:
-        return Check("fail", "event loop", "its timer never fired", "stop other work on this machine")
+        return MachineCheck("fail", "event loop", "its timer never fired", "stop other work on this machine")
     ordered = sorted(late_ms)  # a few dozen: too few for a 99th percentile
     text = f"timers late by {ordered[len(ordered) // 2]:.2f} ms (median), {ordered[-1]:.2f} ms (most of {len(ordered)})"
     if ordered[-1] > suspect_limit("loop_lag"):
-        return Check(
+        return MachineCheck(
             "warn", "event loop", text, "other programs use the cores: stop them, or pin the workers elsewhere"
         )
-    return Check("ok", "event loop", text)
+    return MachineCheck("ok", "event loop", text)
 
 
-def memory(available_mb: float, total_mb: float) -> Check:
+def memory(available_mb: float, total_mb: float) -> MachineCheck:
     """Check the memory available to a worker."""
     text = f"{available_mb:,.0f} MB of {total_mb:,.0f} MB free"
     if available_mb < _LITTLE_MB:
-        return Check(
+        return MachineCheck(
             "warn", "memory", text, "free some: a worker of 1,000 streams takes up to 300 MB, the report as much"
         )
-    return Check("ok", "memory", text)
+    return MachineCheck("ok", "memory", text)
 
 
 def suspect_limit(code: str) -> float:

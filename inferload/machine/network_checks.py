@@ -15,7 +15,7 @@ from inferload.client.client import Client, ClientSettings
 from inferload.client.connection.python_connection import SO_TIMESTAMPNS
 from inferload.client.connection.target import Target
 from inferload.client.fetch import Fetcher, FetchError
-from inferload.client.turn import TurnRequest, TurnResult
+from inferload.client.turn_record import TurnRequest, TurnResult
 from inferload.errors import UsageError
 from inferload.machine.checks import Stamps
 from inferload.measure.clock import NS_PER_MS, NS_PER_S, now_ns, wall_ns
@@ -99,7 +99,7 @@ def timer_lateness_ms(duration_s: float) -> list[float]:
         late_ms.append(max(0, at_ns - due_ns) / NS_PER_MS)
         due_ns = max(due_ns + _TICK_NS, at_ns)
 
-    timer = gevent.get_hub().loop.timer(_TICK_NS / 1e9, _TICK_NS / 1e9)
+    timer = gevent.get_hub().loop.timer(_TICK_NS / NS_PER_S, _TICK_NS / NS_PER_S)
     timer.start(tick)
     gevent.sleep(duration_s)
     timer.stop()
@@ -108,7 +108,7 @@ def timer_lateness_ms(duration_s: float) -> list[float]:
 
 
 @dataclass(frozen=True, slots=True)
-class ServerOptions:
+class ServerCapabilities:
     """Capabilities of a server, from streamed turns of two tokens. None: unknown, since the turn failed.
 
     `refused`: the reason if there was no streamed answer at all, else "".
@@ -123,14 +123,14 @@ class ServerOptions:
     forced: bool | None = None  # accepts `ignore_eos`
 
 
-def server_options(settings: ClientSettings) -> ServerOptions:
+def server_options(settings: ClientSettings) -> ServerCapabilities:
     """Send a plain streamed turn, then one turn per optional feature."""
     plain = _turn(settings, {})
     if not _answered(plain):
-        return ServerOptions(refused=plain.detail or "no streamed answer")
+        return ServerCapabilities(refused=plain.detail or "no streamed answer")
     running = _turn(settings, {"stream_options": {"include_usage": True, "continuous_usage_stats": True}})
     both = [result.record for result in (plain, running)]
-    return ServerOptions(
+    return ServerCapabilities(
         usage=plain.record.output_tokens is not None,
         running_usage=_answered(running) and running.record.event_tokens is not None,
         own_times=any(record.server_queue_ms is not None for record in both),

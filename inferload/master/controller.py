@@ -4,7 +4,7 @@ The web UI, --headless, --autostart and the keyboard all call `runner.start` and
 """
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -18,14 +18,13 @@ from inferload.errors import UsageError
 from inferload.locust.adapters import compat
 from inferload.locust.adapters.csv_files import History
 from inferload.machine import calibration
-from inferload.master import finish as finale
-from inferload.master import inbox, progress
+from inferload.master import finish, inbox, progress
 from inferload.master.finish import RunResult
 from inferload.master.lifecycle import cache_passes, worker_setup
+from inferload.master.lifecycle.master_run import MasterRun, RunDirectory
 from inferload.master.lifecycle.preflight import Preflight, preflight
-from inferload.master.lifecycle.run import MasterRun
-from inferload.master.lifecycle.run_state import RunDirectory
 from inferload.master.live import LiveRun
+from inferload.process.rerun import repeated
 from inferload.process.run_spec import FormValues, LoadOptions, RunOptions, RunSpec, resolve
 from inferload.process.settings import ProcessSettings
 from inferload.results import ci
@@ -41,6 +40,7 @@ _LEVELS: dict[State, int] = {
     "suspect": logging.WARNING,
     "passed": logging.INFO,
 }
+_LOAD_BEGINS_S = 30.0
 _MAX_REASONS = 3  # lines of failures and reasons at the end of the log; with report and outcome its last five lines
 
 
@@ -65,8 +65,10 @@ class Controller:
         self.environment = environment
         self.load_options = load_options
         self.run: MasterRun | None = None
+        self.latest: MasterRun | None = None  # the run, or after its end the last one that was prepared
         self.result: RunResult | None = None
         self.live: LiveRun | None = None  # of the current run, or of the last one; None without a web UI
+        self.before_quit: Callable[[], None] = lambda: None  # at the end of a headless process that no signal ends
         self.trouble: str | None = None  # why the last start was refused
         self._own = own
         self._run_options = run_options
@@ -133,6 +135,11 @@ class Controller:
         """Finish the run before Locust ends the process."""
         self._shutting_down = True
         self.finish("the end of the process")
+
+    @property
+    def runs_folder(self) -> Path:
+        """Folder of the run directories of this process."""
+        return Path("runs").absolute() if self._own.run_dir is None else self._own.run_dir.parent
 
     @property
     def under_way(self) -> bool:
@@ -210,11 +217,34 @@ class Controller:
         """Resolve options and check the server before a run begins; UsageError if no run is possible."""
         self.trouble = None
         try:
-            spec = resolve(run_options)
-            self._admitted = spec, preflight(spec, self._own)
+            self._admit(resolve(run_options))
         except UsageError as error:
             self.trouble = str(error)
             raise
+
+    def _admit(self, spec: RunSpec) -> None:
+        self._admitted = spec, preflight(spec, self._own)
+
+    def rerun(self, manifest: Mapping[str, Any], seed: int | None) -> None:
+        """Begin a run like an earlier one, and wait for its load, since Locust's page follows only a run with load.
+
+        `seed`: None: that of the run. UsageError if no run is possible now.
+        """
+        self._refuse_second_run()
+        if self.environment.shape_class is not None:
+            raise UsageError("a LoadTestShape sets the load of this process; start it from the page")
+        spec = repeated(manifest, self._run_options().program, seed)
+        self._admit(spec)
+        self._refuse_second_run()  # one may have begun during the preflight
+        self._user_classes, self.environment.host = None, spec.target.url
+        self._begin(spec)
+        self._load_begun.wait(_LOAD_BEGINS_S)
+        if self.trouble is not None:
+            raise UsageError(self.trouble)
+
+    def _refuse_second_run(self) -> None:
+        if self.under_way:
+            raise UsageError("a run is under way; wait for its end")
 
     def form_values(self, scenario: str) -> FormValues:
         """Return the values of the start form for a scenario; UsageError if it cannot be loaded."""
@@ -260,6 +290,8 @@ class Controller:
             self._load_begun.set()
             self._idle.set()
         if (self._headless or self._leaving) and not self._shutting_down:
+            if not self._leaving:
+                self.before_quit()
             self._quit()
         elif self._autoquit_s is not None:
             gevent.spawn_later(self._autoquit_s, self._quit_if_idle)
@@ -305,7 +337,7 @@ class Controller:
 
     def _path(self, spec: RunSpec, todo: Sequence[cache_passes.CachePass]) -> Path:
         """Return the run directory. UsageError if it, or that of another pass, is not free."""
-        path = self._own.run_dir or (Path("runs") / rundir.default_name(spec.scenario.name)).absolute()
+        path = self._own.run_dir or self.runs_folder / rundir.default_name(spec.scenario.name)
         if not self._headless:
             path = rundir.next_free(path)
         for current in todo:
@@ -332,6 +364,7 @@ class Controller:
             run.close()
             rundir.withdraw(path)
             raise
+        self.latest = run
         if not spec.scenario.open_loop and (past := calibration.warning_here(spec.users, len(run.roster))):
             logger.warning("%s", past)
         return run
@@ -346,7 +379,7 @@ class Controller:
     def _conduct(self, run: MasterRun) -> RunResult:
         logger.info("run directory: %s", run.directory.path)
         try:
-            finale.begin(run)
+            finish.begin(run)
             history = History(run.directory.path, self.environment, run.anchor)
         except OSError as error:
             run.close()
@@ -363,7 +396,7 @@ class Controller:
             if live is not None:
                 live.close()
         history.finish(run.totals.errors.texts)
-        result = finale.conclude(run, history.errors)
+        result = finish.conclude(run, history.errors)
         if live is not None:
             live.ended(result)
         level = _LEVELS[result.judged.state]

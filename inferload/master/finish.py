@@ -3,32 +3,28 @@
 import contextlib
 import logging
 import os
-import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any
 
 from inferload import rundir
 from inferload.errors import UsageError
 from inferload.escaping import escaped
-from inferload.master.lifecycle.run import MasterRun
+from inferload.master.analysis_process import analyse
+from inferload.master.lifecycle.master_run import MasterRun
 from inferload.master.lost_load import count_lost_arrivals
 from inferload.master.manifest import manifest
 from inferload.master.run_counts import counts_of
 from inferload.plan.load_text import LoadText, load_text
 from inferload.results import summary, terminal_tables
 from inferload.results.terminal_summary import brief, clipped
-from inferload.run_options import API_KEY_VARIABLE
 from inferload.summarise.counts import Counts
 from inferload.summarise.summarise import summarise
 from inferload.verdict import outcome
 
 logger = logging.getLogger(__name__)
-
-_REPORT_S = 120.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +67,7 @@ def conclude(run: MasterRun, csv_errors: Sequence[str] = ()) -> RunResult:
     written = _write_documents(run, counts, document, load)
     if not written:
         document = _unwritten(folder, document, counts)
+    run.summary = document
     detailed = run.own.details
     _show(terminal_tables.tables(document, load.text) if detailed else brief(document, load.users_or_rate))
     if not written:
@@ -134,25 +131,8 @@ def _write_documents(run: MasterRun, counts: Counts, document: dict[str, Any], l
 
 
 def make_report(folder: Path) -> None:
-    """Create the report in a process of its own; a failure is a warning in the log."""
-    if not any(entry.name == "report" for entry in entry_points(group="inferload.commands")):
-        logger.warning("the report command is not installed: no report.html; pip install inferload")
-        return
-    command = [sys.executable, "-m", "inferload", "report", str(folder)]
-    environment = {name: value for name, value in os.environ.items() if name != API_KEY_VARIABLE}
+    """Create the report; a failure is a warning in the log."""
     try:
-        process = subprocess.run(
-            command,
-            capture_output=True,
-            text=True,
-            timeout=_REPORT_S,
-            check=False,
-            env=environment,
-            process_group=0,  # a late Ctrl-C must not end the report
-        )
-    except (OSError, subprocess.TimeoutExpired) as error:
+        analyse("report", str(folder))
+    except UsageError as error:
         logger.warning("no report: %s; create it with: inferload report %s", error, folder)
-        return
-    if process.returncode:
-        last = (process.stderr.strip() or "no reason given").splitlines()[-1]
-        logger.warning("no report: %s; try again with: inferload report %s", last, folder)

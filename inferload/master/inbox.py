@@ -4,9 +4,9 @@ from collections.abc import Callable
 from typing import Any
 
 from inferload.locust.adapters import compat
-from inferload.master.lifecycle.run import MasterRun
-from inferload.process import messages
-from inferload.process.messages import Report
+from inferload.master.lifecycle.master_run import MasterRun
+from inferload.process import protocol
+from inferload.process.protocol import WorkerReport
 
 
 def register_handlers(runner: Any, current: Callable[[], MasterRun | None]) -> None:
@@ -20,13 +20,13 @@ def register_handlers(runner: Any, current: Callable[[], MasterRun | None]) -> N
 
         runner.register_message(kind, listen)
 
-    register(messages.PONG, _pong)
-    register(messages.READY, _of_member(lambda run, data: run.on_ready(data)))
-    register(messages.REPORT, _of_member(lambda run, data: run.on_report(Report.from_wire(data))))
-    register(messages.DRAINED, _of_member(lambda run, data: run.on_drained(data)))
-    register(messages.SPENT, _of_member(lambda run, data: run.on_spent(data)))
-    register(messages.TURNS, _of_member(lambda run, data: run.on_turns(data)))
-    register(messages.DELIVERED, _of_member(lambda run, data: run.on_delivered(data)))
+    register(protocol.PONG, _pong)
+    register(protocol.READY, _of_member(lambda run, data: run.on_ready(data)))
+    register(protocol.REPORT, _of_member(lambda run, data: run.on_report(WorkerReport.from_wire(data))))
+    register(protocol.DRAINED, _of_member(lambda run, data: run.on_drained(data)))
+    register(protocol.SPENT, _of_member(lambda run, data: run.on_spent(data)))
+    register(protocol.TURNS, _of_member(lambda run, data: run.on_turns(data)))
+    register(protocol.DELIVERED, _of_member(lambda run, data: run.on_delivered(data)))
 
 
 def _pong(run: MasterRun, msg: Any) -> None:

@@ -14,7 +14,7 @@ from inferload.live.document import series_document
 from inferload.live.recorder import Instant
 from inferload.live.tables import SoFar
 from inferload.master.finish import RunResult
-from inferload.master.lifecycle.run import MasterRun
+from inferload.master.lifecycle.master_run import MasterRun
 from inferload.master.manifest import models_of
 from inferload.master.progress import left_s
 from inferload.measure.clock import NS_PER_S, now_ns, wall_ns

@@ -1,6 +1,6 @@
 """Dropped arrivals of lost workers in an open loop: the rest of their stripes of the schedule."""
 
-from inferload.master.lifecycle.run import MasterRun
+from inferload.master.lifecycle.master_run import MasterRun
 from inferload.master.lifecycle.workers import Member
 from inferload.measure.clock import NS_PER_S
 from inferload.worker.limits import Quota

@@ -8,8 +8,9 @@ from importlib.metadata import version
 from typing import Any
 
 from inferload import __version__, deployments, rundir
+from inferload.master.lifecycle.master_run import MasterRun
 from inferload.master.lifecycle.preflight import Preflight
-from inferload.master.lifecycle.run import MasterRun
+from inferload.measure.clock import NS_PER_S
 from inferload.process.run_spec import RunSpec
 
 
@@ -30,7 +31,7 @@ def versions(run: MasterRun) -> dict[str, str | None]:
 
 def started_at(run: MasterRun) -> str:
     """Return the start of the run in UTC, in ISO 8601."""
-    return datetime.fromtimestamp(run.anchor.wall_ns / 1e9, UTC).isoformat(timespec="milliseconds")
+    return datetime.fromtimestamp(run.anchor.wall_ns / NS_PER_S, UTC).isoformat(timespec="milliseconds")
 
 
 def _variant(url: str) -> dict[str, Any] | None:
@@ -99,7 +100,9 @@ def manifest(run: MasterRun, counts: dict[str, Any] | None) -> dict[str, Any]:
         ],
         "model": ", ".join(models_of(run.spec, run.preflight)),
         "models": list(facts.models),
-        "endpoint": spec.scenario.request.endpoint,
+        "endpoint": None
+        if spec.scenario.of_tasks
+        else spec.scenario.request.endpoint,  # each call of a task chooses it
         "engine": run.preflight.engine,
         "variant": _variant(spec.target.url),
         "max_model_len": facts.max_model_len,

@@ -10,10 +10,14 @@ from typing import Any
 
 import gevent
 
-from inferload.master.lifecycle.run import MasterRun
+from inferload.master.lifecycle.master_run import MasterRun
 from inferload.measure.clock import NS_PER_S, now_ns
 from inferload.results.progress_lines import Snapshot, lines
+from inferload.results.summary import figures_of
+from inferload.server_metrics import gate_metrics
 from inferload.status_lines import StatusLines
+from inferload.verdict import gates
+from inferload.verdict.gates import GateResult
 
 logger = logging.getLogger(__name__)
 
@@ -22,6 +26,8 @@ _PERIOD_S = 1.0
 
 class LiveStatus:
     """Status lines of a run, from its preparation to its end."""
+
+    _styled = False  # with escape codes
 
     def __init__(self, run: MasterRun, status: StatusLines) -> None:
         self._run = run
@@ -36,8 +42,30 @@ class LiveStatus:
 
     def _show(self) -> None:
         while True:
-            self._status.draw(lines(snapshot(self._run), self._status.width()))
+            self._status.draw(self._lines(), styled=self._styled)
             gevent.sleep(_PERIOD_S)
+
+    def _lines(self) -> list[str]:
+        return lines(snapshot(self._run), self._status.width())
+
+
+class LiveFigures(LiveStatus):
+    """Frames of --live in place of the status lines: the outcome so far, figures and their course."""
+
+    _styled = True
+
+    def __init__(self, run: MasterRun, status: StatusLines) -> None:
+        from inferload.results import live_display  # slow import
+
+        self._display, self._course = live_display, live_display.Course()
+        live_display.frame(snapshot(run), self._course, (), status.width())  # the first frame is slow
+        super().__init__(run, status)
+
+    def _lines(self) -> list[str]:
+        now = snapshot(self._run)
+        self._course.add(now)
+        frame = self._display.frame(now, self._course, gates_so_far(self._run), self._status.width())
+        return frame[: self._status.height()]
 
 
 class ProgressFile:
@@ -81,13 +109,16 @@ def progress(run: MasterRun) -> dict[str, Any]:
 
 
 def begin(run: MasterRun, status_lines: bool) -> Callable[[], None]:
-    """Begin the progress file, and status lines if the log is a terminal. Return a function that ends both."""
+    """Begin the progress file, and status lines or --live if the log is a terminal. Return a function that ends both."""
     ends = []
     if run.own.progress_file is not None:
         ends.append(ProgressFile(run, run.own.progress_file).close)
     status = StatusLines(sys.stderr)
     if status_lines and status.enabled:
-        ends.append(LiveStatus(run, status).close)
+        display = LiveFigures if run.own.live else LiveStatus
+        ends.append(display(run, status).close)
+    elif status_lines and run.own.live:
+        logger.warning("--live: stderr is no terminal, or TERM is dumb; the run shows no live figures")
 
     def end() -> None:
         for close in ends:
@@ -116,6 +147,19 @@ def snapshot(run: MasterRun) -> Snapshot:
         scraped=run.scraping is not None,
         lost=tuple(member.name for member in run.roster.gone),
     )
+
+
+def gates_so_far(run: MasterRun) -> list[GateResult]:
+    """Evaluate the gates on the turns that ended in the measure phase so far; without those on servers or single classes."""
+    measured_s = progress(run)["measured_s"]
+    parsed = [gates.parse(text) for text in run.spec.scenario.gates]
+    known = [
+        gate for gate in parsed if gate.selector is None and gate.name not in ("client_delay_ms", *gate_metrics.BY_NAME)
+    ]
+    if not measured_s or not known:
+        return []
+    figures = {"client": {}, **figures_of(run.totals.tallies.total("measure"), measured_s)}
+    return [result for gate in known if (result := gates.evaluate(gate, figures)).value is not None]
 
 
 def left_s(run: MasterRun) -> float | None:

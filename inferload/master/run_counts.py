@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from inferload.client.scrape_http import MetricsUrl
-from inferload.master.lifecycle.run import MasterRun
+from inferload.master.lifecycle.master_run import MasterRun
 from inferload.master.manifest import about, models_of
 from inferload.measure.clock import now_ns
 from inferload.summarise.counts import Counts, Earlier

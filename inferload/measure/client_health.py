@@ -128,7 +128,7 @@ class HealthSet:
             health = self._healths[key] = ClientHealth()
         return health
 
-    def delays(self, record: TurnRecord, reads_unstamped: int) -> None:
+    def count_delays(self, record: TurnRecord, reads_unstamped: int) -> None:
         """Count a turn's reads, and the client delay of each stamped read."""
         health = self.at(record.worker, record.phase)
         delays = delays_ms(record)

@@ -12,7 +12,14 @@ import numpy.typing as npt
 
 from inferload.measure.arrow import pa, pc
 from inferload.measure.clock import NS_PER_MS
-from inferload.measure.measures import ANSWERS, SPANS
+from inferload.measure.measures import (
+    ANSWERS,
+    SPANS,
+    gaps_by_turn_ms,
+    shared_evenly_ms,
+    shared_known_ms,
+    tpot_by_turn_ms,
+)
 from inferload.measure.record import CANCELLED, INSTANTS, SERVER_TIMES
 from inferload.measure.turn_columns import SCHEMA
 
@@ -198,10 +205,7 @@ def _reported(name: str) -> Callable[[_Batch], _Valued]:
 
 
 def _gaps(batch: _Batch) -> _Valued:
-    row = batch.row
-    same_turn = row[1:] == row[:-1]
-    gaps: Floats = (batch.at_ns[1:] - batch.at_ns[:-1])[same_turn] / NS_PER_MS
-    return gaps, row[1:][same_turn]
+    return gaps_by_turn_ms(batch.at_ns, batch.row)
 
 
 def _token_gaps(batch: _Batch) -> _Valued:
@@ -211,29 +215,19 @@ def _token_gaps(batch: _Batch) -> _Valued:
 
 
 def _known(batch: _Batch, tokens: Ints, counted: Bools) -> _Valued:
-    """Turns with known tokens per event: each gap is shared among the tokens of the event that ends it."""
-    every = batch.row
-    carries = counted[every] & (tokens > 0)
-    at_ns, row, tokens = batch.at_ns[carries], every[carries], tokens[carries]
-    same_turn = row[1:] == row[:-1]
-    shares = ((at_ns[1:] - at_ns[:-1]) / NS_PER_MS)[same_turn] / tokens[1:][same_turn]
-    each = tokens[1:][same_turn]
-    return np.repeat(shares, each), np.repeat(row[1:][same_turn], each)
+    """Turns with known tokens per event."""
+    turn = batch.row
+    inside = counted[turn]
+    return shared_known_ms(batch.at_ns[inside], turn[inside], tokens[inside])
 
 
 def _even(batch: _Batch, counted: Bools) -> _Valued:
-    """Turns with a known sum of tokens: every event has the same part of it."""
+    """Turns with a known sum of tokens."""
     output_tokens, _ = batch.whole("output_tokens")
-    every = batch.row
-    inside = (~counted & (output_tokens > 0))[every]
-    at_ns, row = batch.at_ns[inside], every[inside]
-    n, sums = batch.events[row], output_tokens[row]
-    number = (np.arange(len(every)) - (np.cumsum(batch.events) - batch.events)[every])[inside]
-    upto = (number + 1) * sums // np.maximum(n, 1)
-    same_turn = row[1:] == row[:-1]
-    shares = (at_ns[1:] - at_ns[:-1]) / NS_PER_MS * (n[1:] / sums[1:])
-    each = (upto[1:] - upto[:-1])[same_turn]
-    return np.repeat(shares[same_turn], each), np.repeat(row[1:][same_turn], each)
+    shared = ~counted & (output_tokens > 0)
+    at_ns = batch.at_ns[shared[batch.row]]
+    values, number = shared_evenly_ms(at_ns, batch.events[shared], output_tokens[shared])
+    return values, np.flatnonzero(shared)[number]
 
 
 def _tpot(batch: _Batch) -> _Valued:
@@ -244,9 +238,9 @@ def _tpot(batch: _Batch) -> _Valued:
     starts = np.cumsum(batch.events) - batch.events
     known = counted & (batch.events > 0)
     of_first[known] = tokens[starts[known]]
-    after = output_tokens - of_first
-    has = begun & ended & reported & (batch.events > 0) & (after > 0) & ~batch.cancelled()
-    return _where(has, (last_ns - first_ns) / NS_PER_MS / np.where(has, after, 1))
+    tpot = tpot_by_turn_ms(first_ns, last_ns, output_tokens, of_first)
+    has = begun & ended & reported & (batch.events > 0) & ~np.isnan(tpot) & ~batch.cancelled()
+    return _where(has, tpot)
 
 
 _OF: dict[str, Callable[[_Batch], _Valued]] = {

@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from operator import attrgetter
 from types import MappingProxyType
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -91,26 +92,43 @@ def token_gaps_ms(record: TurnRecord) -> Floats:
         return _NONE
     at_ns = np.frombuffer(record.event_ns, dtype=np.int64)
     if record.event_tokens is not None:
-        return shared_known_ms(at_ns, np.frombuffer(record.event_tokens, dtype=np.int32))
-    return shared_evenly_ms(at_ns, record.output_tokens) if record.output_tokens else _NONE
+        turn = np.zeros(len(at_ns), dtype=np.int64)
+        return shared_known_ms(at_ns, turn, np.frombuffer(record.event_tokens, dtype=np.int32))[0]
+    if not record.output_tokens:
+        return _NONE
+    return shared_evenly_ms(at_ns, np.array([len(at_ns)]), np.array([record.output_tokens]))[0]
 
 
-def shared_known_ms(at_ns: Ints, tokens: npt.NDArray[np.int32]) -> Floats:
-    """`token_gaps_ms` of one turn whose tokens per event are known."""
-    if tokens.min() < 1:
-        carries = tokens > 0
-        at_ns, tokens = at_ns[carries], tokens[carries]
-    shares = differences_ms(at_ns) / tokens[1:]
-    return shares if tokens[1:].max(initial=0) <= 1 else np.repeat(shares, tokens[1:])
+def gaps_by_turn_ms(at_ns: Ints, turn: Ints) -> tuple[Floats, Ints]:
+    """Gaps within turns, and the turn of each. `at_ns`: output events of all turns; `turn`: number of the turn of each."""
+    within = turn[1:] == turn[:-1]
+    return differences_ms(at_ns)[within], turn[1:][within]
 
 
-def shared_evenly_ms(at_ns: Ints, output_tokens: int) -> Floats:
-    """`token_gaps_ms` of one turn whose sum of tokens is known."""
-    shares = differences_ms(at_ns) * (len(at_ns) / output_tokens)
-    if len(at_ns) == output_tokens:
-        return shares
-    upto = np.arange(1, len(at_ns) + 1) * output_tokens // len(at_ns)
-    return np.repeat(shares, np.diff(upto))
+def shared_known_ms(at_ns: Ints, turn: Ints, tokens: npt.NDArray[np.integer[Any]]) -> tuple[Floats, Ints]:
+    """`token_gaps_ms` of turns whose tokens per event are known, and the turn of each sample."""
+    carries = tokens > 0
+    at_ns, turn, tokens = at_ns[carries], turn[carries], tokens[carries]
+    gaps, turn_of_gap = gaps_by_turn_ms(at_ns, turn)
+    each = tokens[1:][turn[1:] == turn[:-1]]
+    return np.repeat(gaps / each, each), np.repeat(turn_of_gap, each)
+
+
+def shared_evenly_ms(at_ns: Ints, events: Ints, output_tokens: Ints) -> tuple[Floats, Ints]:
+    """`token_gaps_ms` of turns whose sums of tokens are known, and the turn of each sample. `events`: of each turn."""
+    turn = np.repeat(np.arange(len(events)), events)
+    gaps, turn_of_gap = gaps_by_turn_ms(at_ns, turn)
+    number = np.arange(1, len(turn) + 1) - (np.cumsum(events) - events)[turn]  # of the event in its turn, from 1
+    upto = number * output_tokens[turn] // events[turn]
+    each = (upto[1:] - upto[:-1])[turn[1:] == turn[:-1]]
+    return np.repeat(gaps * (events / output_tokens)[turn_of_gap], each), np.repeat(turn_of_gap, each)
+
+
+def tpot_by_turn_ms(first_ns: Ints, last_ns: Ints, output_tokens: Ints, of_first: Floats) -> Floats:
+    """`tpot_ms` of turns; NaN without a token after the first event. `of_first`: tokens of the first event of each."""
+    after = output_tokens - of_first
+    tpot: Floats = (last_ns - first_ns) / NS_PER_MS / np.where(after > 0, after, np.nan)
+    return tpot
 
 
 def tpot_ms(record: TurnRecord) -> float | None:
@@ -242,7 +260,7 @@ MEASURES: tuple[Measure, ...] = (
         "without a token after its first event has none",
         tpot_ms,
         None,
-        _called("TPOT", "ITL (its TPOT counts TTFT in)", "Inter Token Latency", "TPOT"),
+        _called("TPOT", "ITL (its TPOT includes TTFT)", "Inter Token Latency", "TPOT"),
     ),
     Measure(
         "e2e_ms",
@@ -306,7 +324,7 @@ socket), `written`, `first_event`, `first` (first event that carries output), `f
 carried output), `closed`. `planned` of a session's first turn is its arrival; of a later turn, the previous turn's
 `closed` + think or tool time. A turn belongs to the phase of its `planned`.
 
-* **Latencies include only turns that ended well.** Failed and unfinished turns are counted, but have no sample in a
+* **Latencies include only successful turns.** Failed and unfinished turns are counted, but have no sample in a
   percentile: check `failed_ratio` as well.
 * **A cancelled turn** (cancelled by its caller on purpose, `finish_reason` cancelled) counts as `ok`, and separately as
   `cancelled`. It has TTFT and gaps between events, but no E2E and no TPOT, which need the whole answer. Its tokens are known
@@ -316,11 +334,11 @@ carried output), `closed`. `planned` of a session's first turn is its arrival; o
   ~, and has its distribution-free 95 % interval in `intervals`, for independent samples; null is an open end.
   Percentiles are exact if all turn records are in the run directory (`percentiles_from: records`); otherwise they come from
   sketches, within 0.25 % of the value.
-* **Rates count events inside the window**, without regard to the phase in which a turn was planned: turns that ended well in
-  it, tokens whose event is in it. Achieved sessions were planned and started in the window. Tokens are the server's count
+* **Rates count events inside the window**, without regard to the phase in which a turn was planned: successful turns that
+  ended in it, tokens whose event is in it. Achieved sessions were planned and started in the window. Tokens are the server's count
   (`usage`); tokens of each event are known if the server sends a running count, otherwise shared evenly.
-* A stall is a gap over {STALL_MS:.0f} ms between two output events of a turn that ended well.
-* **Goodput** is the rate of turns that ended well in the window and met every limit of the scenario's `slo`. **SLO
+* A stall is a gap over {STALL_MS:.0f} ms between two output events of a successful turn.
+* **Goodput** is the rate of successful turns that ended in the window and met every limit of the scenario's `slo`. **SLO
   attainment** is the share of turns that met them among all turns planned in the window: failed, unfinished and dropped ones
   count as not met (a dropped session as one turn). In an open loop TTFT counts from the planned instant; a turn too short for
   a TPOT cannot break that limit.

@@ -13,6 +13,8 @@ from typing import Literal
 
 import msgspec
 
+from inferload.measure.clock import NS_PER_S
+
 CANCELLED = "cancelled"  # finish reason of a turn that its caller cancelled
 
 Phase = Literal["warmup", "measure", "drain"]
@@ -155,7 +157,7 @@ def stepped(windows: Sequence[PhaseWindow], bounds_s: Sequence[float]) -> tuple[
         if window.phase != "measure" or not bounds_s:
             parts.append(window)
             continue
-        starts_ns = [window.start_ns + round(bound_s * 1e9) for bound_s in bounds_s]
+        starts_ns = [window.start_ns + round(bound_s * NS_PER_S) for bound_s in bounds_s]
         ends_ns: list[int | None] = [*starts_ns[1:], window.end_ns]
         for step, (start_ns, end_ns) in enumerate(zip(starts_ns, ends_ns, strict=True)):
             if step and window.end_ns is not None and start_ns >= window.end_ns:

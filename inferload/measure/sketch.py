@@ -8,6 +8,7 @@ order.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -171,6 +172,16 @@ class Sketch:
             return self.max
         return min(max(self._estimate(at), self.min), self.max)
 
+    def counts_up_to(self, bounds: Sequence[float]) -> list[int]:
+        """Return, for each positive bound, the number of values up to it, of which the largest may exceed it slightly.
+
+        A bound inside a bucket counts the whole bucket: every value <= bound, and none above bound * (1 + a) / (1 - a).
+        """
+        self._settle()
+        below = self._zeros + self._negative.count()
+        buckets = self._buckets(np.array(bounds, dtype=np.float64))
+        return [below + int(count) for count in self._positive.counts_up_to(buckets)]
+
     def to_wire(self) -> dict[str, Any]:
         """Plain numbers, lists and text, for a message or a file."""
         self._settle()
@@ -274,6 +285,11 @@ class _Store:
     def bucket_at(self, at: int) -> int:
         """Return the bucket of the value of rank `at` (from 1)."""
         return int(np.searchsorted(np.cumsum(self._counts), at)) + self._first
+
+    def counts_up_to(self, buckets: Ints) -> Ints:
+        """Return the number of values in each bucket and all below it."""
+        sums: Ints = np.concatenate(([0], np.cumsum(self._counts)))
+        return sums[np.clip(buckets - self._first + 1, 0, len(self._counts))]
 
     def to_wire(self) -> list[list[int]]:
         """Return [first used bucket and the steps to each next one, their counts], which are small numbers."""

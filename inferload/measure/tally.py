@@ -18,14 +18,14 @@ from inferload.measure.sketch import Sketch
 from inferload.measure.slo import Slo
 from inferload.measure.window_counts import WindowCounts, session_window, within
 
-__all__ = ["Slo", "Tally", "TallySet", "books"]
-
 # The client delay is counted in `client_health`; gaps are counted separately, because stalls need them too.
 _PER_TURN = tuple((m.name, m.per_turn) for m in MEASURES if m.per_turn is not None)
 _PER_EVENT = tuple(
     (m.name, m.per_event) for m in MEASURES if m.per_event is not None and m.name not in ("itl_ms", "client_delay_ms")
 )
 
+_KEYS = {"turns_delayed": "turns_held", "delayed_ns": "held_ns"}  # in counts.json: keys of fields with other names
+_NAMES = {key: name for name, key in _KEYS.items()}
 _EDGE_SESSIONS, _EDGE_SHARE = 3, 0.01  # allowed excess of achieved over offered sessions at the ends of a phase
 
 Key = tuple[Phase, str, int | None]  # phase, class, step
@@ -42,8 +42,8 @@ class Tally:
     sessions_started: int = 0
     sessions_completed: int = 0
     turns_begun: int = 0
-    turns_held: int = 0  # turns that waited because max_in_flight was reached
-    held_ns: int = 0  # sum of their waits
+    turns_delayed: int = 0  # turns that waited because max_in_flight was reached
+    delayed_ns: int = 0  # sum of their waits
     ok: int = 0
     cancelled: int = 0  # of the ok ones: cancelled by their caller
     failed: int = 0
@@ -108,7 +108,7 @@ class Tally:
     def to_wire(self) -> dict[str, Any]:
         """Return plain values, without counters at 0."""
         return {
-            "counts": {name: getattr(self, name) for name in _COUNTS if getattr(self, name)},
+            "counts": {_KEYS.get(name, name): getattr(self, name) for name in _COUNTS if getattr(self, name)},
             "longest_stall_ms": self.longest_stall_ms,
             "by_failure": dict(self.by_failure),
             "by_status": [list(item) for item in self.by_status.items()],
@@ -119,7 +119,7 @@ class Tally:
     def from_wire(cls, wire: dict[str, Any]) -> Tally:
         """Return the tally of a `to_wire` document."""
         return cls(
-            **wire["counts"],
+            **{_NAMES.get(key, key): count for key, count in wire["counts"].items()},
             longest_stall_ms=wire["longest_stall_ms"],
             by_failure=dict(wire["by_failure"]),
             by_status=dict(wire["by_status"]),
@@ -253,16 +253,16 @@ class TallySet:
             dropped += waiting
         return dropped
 
-    def turn_held(self, phase: Phase, class_name: str, wait_ns: int, step: int | None = None) -> None:
+    def turn_delayed(self, phase: Phase, class_name: str, wait_ns: int, step: int | None = None) -> None:
         """Count a turn that waited because max_in_flight was reached."""
-        self.at(phase, class_name, step).turns_held += 1
-        self.at(phase, class_name, step).held_ns += wait_ns
+        self.at(phase, class_name, step).turns_delayed += 1
+        self.at(phase, class_name, step).delayed_ns += wait_ns
 
     def turn_begun(self, phase: Phase, class_name: str, step: int | None = None) -> None:
-        """Count the begin of a turn; `fold` counts its end."""
+        """Count the begin of a turn; `count_turn` counts its end."""
         self.at(phase, class_name, step).turns_begun += 1
 
-    def fold(
+    def count_turn(
         self, record: TurnRecord, windows: Sequence[PhaseWindow], slo: Slo | None, pauses: Sequence[Pause] = ()
     ) -> None:
         """Count an ended turn, and its events in each window. `pauses`: times in which this client was blocked."""
@@ -348,7 +348,7 @@ class TallySet:
     __hash__ = None  # type: ignore[assignment]  # mutable
 
 
-def books(tallies: TallySet) -> list[str]:
+def count_faults(tallies: TallySet) -> list[str]:
     """Return one sentence for each inconsistent count; empty if all are consistent.
 
     Planned = dropped + started, begun = ok + failed + unfinished, and achieved <= offered sessions, except for a few sessions

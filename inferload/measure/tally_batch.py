@@ -1,4 +1,4 @@
-"""Counts of many turns at once: the same as `TallySet.fold` and `HealthSet.delays` of each, at a fraction of the cost.
+"""Counts of many turns at once: the same as `TallySet.count_turn` and `HealthSet.count_delays` of each, at a fraction of the cost.
 
 Nearly all turns are plain: answered in full, with all instants known. Their counts are vectorized; other turns are counted one
 by one. tests/unit/measure/test_manyturns.py compares the two.
@@ -7,7 +7,7 @@ by one. tests/unit/measure/test_manyturns.py compares the two.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from math import isfinite
 from operator import attrgetter
 from typing import NamedTuple
@@ -16,11 +16,20 @@ import numpy as np
 
 from inferload.measure.client_health import HealthSet
 from inferload.measure.clock import NS_PER_MS
-from inferload.measure.measures import SPANS, STALL_MS, Floats, Ints, differences_ms, gaps_ms, token_gaps_ms
+from inferload.measure.measures import (
+    SPANS,
+    STALL_MS,
+    Floats,
+    Ints,
+    gaps_by_turn_ms,
+    gaps_ms,
+    shared_evenly_ms,
+    tpot_by_turn_ms,
+)
 from inferload.measure.record import CANCELLED, INSTANTS, SERVER_TIMES, PhaseWindow, TurnRecord
 from inferload.measure.slo import Slo
 from inferload.measure.tally import Key, Pause, Tally, TallySet
-from inferload.measure.window_counts import session_window, within
+from inferload.measure.window_counts import begun_ns, session_window, within
 
 _instants = attrgetter(*INSTANTS, "output_tokens", "turn_index")
 
@@ -40,6 +49,7 @@ class _Plain(NamedTuple):
     turn_index: Ints
     events: Ints
     flat: Ints  # offsets of all events
+    begun: Ints  # start of sending
     records: Sequence[TurnRecord]
 
     @classmethod
@@ -48,30 +58,30 @@ class _Plain(NamedTuple):
         lists = [record.event_ns for record in records if record.event_ns is not None]
         flat = np.frombuffer(b"".join(lists), dtype=np.int64)
         events = np.array([len(event_ns) for event_ns in lists], dtype=np.int64)
-        return cls._make((*columns, events, flat, records))
+        begun = np.array([begun_ns(record) for record in records], dtype=np.int64)
+        return cls._make((*columns, events, flat, begun, records))
 
 
-def fold_many(
+def count_turns(
     tallies: TallySet,
     records: Iterable[TurnRecord],
     windows: Sequence[PhaseWindow],
-    slo_of: Callable[[str], Slo | None] | Mapping[str, Slo | None],
+    slos: Mapping[str, Slo | None],
     pauses: Sequence[Pause] = (),
 ) -> None:
-    """Count ended turns, as `TallySet.fold`. `slo_of`: limits of a class."""
-    limits = slo_of if callable(slo_of) else slo_of.__getitem__
+    """Count ended turns, as `TallySet.count_turn`. `slos`: limits by class."""
     by_key: dict[Key, list[TurnRecord]] = {}
     for record in records:
         if _is_plain(record):
             by_key.setdefault((record.phase, record.class_name, record.step), []).append(record)
         else:
-            tallies.fold(record, windows, limits(record.class_name), pauses)
+            tallies.count_turn(record, windows, slos[record.class_name], pauses)
     for key, plain in by_key.items():
         turns, tally = _Plain.of(plain), tallies.at(*key)
         _count_ends(tally, turns)
         _count_spans(tally, turns)
         _count_events(tally, turns, pauses)
-        slo = limits(key[1])
+        slo = slos[key[1]]
         met = None if slo is None else [slo.met(record) for record in plain]
         if met is not None:
             judged = [result for result in met if result is not None]
@@ -85,8 +95,8 @@ def fold_many(
             _count_window(tallies, key[1], turns, window, met)
 
 
-def delays_many(health: HealthSet, records: Iterable[TurnRecord], reads_unstamped: Iterable[int]) -> None:
-    """Count the reads of many turns, and the client delay of each stamped read, as `HealthSet.delays`."""
+def count_delays(health: HealthSet, records: Iterable[TurnRecord], reads_unstamped: Iterable[int]) -> None:
+    """Count the reads of many turns, and the client delay of each stamped read, as `HealthSet.count_delays`."""
     by_key: dict[tuple[str, str], list[tuple[TurnRecord, int]]] = {}
     for record, unstamped in zip(records, reads_unstamped, strict=True):
         by_key.setdefault((record.worker, record.phase), []).append((record, unstamped))
@@ -132,9 +142,8 @@ def _count_spans(tally: Tally, turns: _Plain) -> None:
     for name, instants in SPANS.items():
         start, end = (getattr(turns, instant.removesuffix("_ns")) for instant in instants)
         tally.sketch(name).gather((end - start) / NS_PER_MS)
-    after = turns.output_tokens - turns.output_tokens / turns.events
-    more = after > 0
-    _gather(tally, "tpot_ms", ((turns.last - turns.first) / NS_PER_MS)[more] / after[more])
+    tpot = tpot_by_turn_ms(turns.first, turns.last, turns.output_tokens, turns.output_tokens / turns.events)
+    _gather(tally, "tpot_ms", tpot[~np.isnan(tpot)])
     connects = [record.connect_ns for record in turns.records if record.connect_ns is not None]
     _gather(tally, "connect_ms", np.array(connects, dtype=np.float64) / NS_PER_MS)
     for name in SERVER_TIMES:
@@ -144,17 +153,18 @@ def _count_spans(tally: Tally, turns: _Plain) -> None:
 
 def _count_events(tally: Tally, turns: _Plain, pauses: Sequence[Pause]) -> None:
     """Count the measures with one value per gap between events."""
-    gaps = _gaps_ms(turns.flat, turns.events)
+    gaps, turn = _gaps_ms(turns.flat, turns.events)
     if not len(gaps):
         return
     tally.sketch("itl_ms").gather(gaps)
-    if float(gaps.max()) > STALL_MS:
-        for record in turns.records:
-            tally.count_stalls(record, gaps_ms(record), pauses)
+    for row in np.unique(turn[gaps > STALL_MS]).tolist():
+        tally.count_stalls(turns.records[row], gaps_ms(turns.records[row]), pauses)
     if np.array_equal(turns.events, turns.output_tokens):  # one token per event
         tally.sketch("itl_token_ms").gather(gaps)
         return
-    _gather(tally, "itl_token_ms", np.concatenate([token_gaps_ms(record) for record in turns.records]))
+    reported = turns.output_tokens > 0
+    at_ns = turns.flat[np.repeat(reported, turns.events)]
+    _gather(tally, "itl_token_ms", shared_evenly_ms(at_ns, turns.events[reported], turns.output_tokens[reported])[0])
 
 
 def gaps_of_many_ms(records: Iterable[TurnRecord]) -> Floats:
@@ -162,14 +172,12 @@ def gaps_of_many_ms(records: Iterable[TurnRecord]) -> Floats:
     lists = [record.event_ns for record in records if record.event_ns]
     return _gaps_ms(
         np.frombuffer(b"".join(lists), dtype=np.int64), np.array([len(event_ns) for event_ns in lists], dtype=np.int64)
-    )
+    )[0]
 
 
-def _gaps_ms(flat: Ints, events: Ints) -> Floats:
-    """Gaps within turns. `events`: number of instants of each turn."""
-    within_turns = np.ones(max(0, len(flat) - 1), dtype=np.bool_)
-    within_turns[np.cumsum(events)[:-1] - 1] = False
-    return differences_ms(flat)[within_turns]
+def _gaps_ms(flat: Ints, events: Ints) -> tuple[Floats, Ints]:
+    """Gaps within turns, and the turn of each. `events`: number of instants of each turn."""
+    return gaps_by_turn_ms(flat, np.repeat(np.arange(len(events)), events))
 
 
 def _gather(tally: Tally, name: str, values: Floats) -> None:
@@ -178,20 +186,20 @@ def _gather(tally: Tally, name: str, values: Floats) -> None:
 
 
 def _count_window(
-    tallies: TallySet, class_name: str, turns: _Plain, window: PhaseWindow, met: Sequence[bool | None] | None
+    tallies: TallySet,
+    class_name: str,
+    turns: _Plain,
+    window: PhaseWindow,
+    met: Sequence[bool | None] | None,
 ) -> None:
     """Count turns that are entirely in the window together, and the others by `within`.
 
     `met`: result for the SLO per turn; None without an SLO.
     """
     end_ns = np.iinfo(np.int64).max if window.end_ns is None else window.end_ns
-    begun = np.maximum(turns.planned, turns.sent)
-    for row, record in enumerate(turns.records):
-        if record.connect_ns:
-            begun[row] = max(record.planned_ns, turns.sent[row] - record.connect_ns)
     over = np.maximum(turns.closed, turns.last)
-    inside = (window.start_ns <= begun) & (over < end_ns)
-    touched = ~inside & (turns.closed >= window.start_ns) & (begun < end_ns)
+    inside = (window.start_ns <= turns.begun) & (over < end_ns)
+    touched = ~inside & (turns.closed >= window.start_ns) & (turns.begun < end_ns)
     tally = tallies.at(window.phase, class_name, window.step) if inside.any() or touched.any() else None
     if tally is None:
         return

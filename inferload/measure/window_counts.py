@@ -25,8 +25,8 @@ class WindowCounts(msgspec.Struct, frozen=True, gc=False):
 
 def within(record: TurnRecord, window: PhaseWindow) -> WindowCounts | None:
     """Count one turn in a window. Returns None if the turn and the window have no instant in common."""
-    begun_ns = _begun_ns(record)
-    if record.closed_ns < window.start_ns or (window.end_ns is not None and begun_ns >= window.end_ns):
+    start_ns = begun_ns(record)
+    if record.closed_ns < window.start_ns or (window.end_ns is not None and start_ns >= window.end_ns):
         return None
     if record.sent_ns is None:
         return WindowCounts()
@@ -51,13 +51,13 @@ def session_window(record: TurnRecord, windows: Sequence[PhaseWindow]) -> PhaseW
     """Window in which the session of a first turn was planned, if it also began in that phase; None for other turns."""
     if not record.opens_session:
         return None
-    begun_ns = _begun_ns(record)
+    start_ns = begun_ns(record)
     planned = next((window for window in windows if window.holds(record.planned_ns)), None)
-    begun = next((window for window in windows if window.holds(begun_ns)), None)
+    begun = next((window for window in windows if window.holds(start_ns)), None)
     return planned if planned is not None and begun is not None and planned.phase == begun.phase else None
 
 
-def _begun_ns(record: TurnRecord) -> int:
+def begun_ns(record: TurnRecord) -> int:
     """Start of sending, without the time to connect, which depends on the server and is no delay of the client."""
     if record.sent_ns is None:
         return record.planned_ns

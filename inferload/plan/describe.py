@@ -21,6 +21,7 @@ from inferload.plan.planned_load import (
 from inferload.plan.prefix_cache import PlannedCache
 from inferload.scenario.scenario import Phases, Scenario
 from inferload.scenario.schema.arrivals import Closed, Rated, TraceTimes
+from inferload.scenario.schema.endpoints import Endpoint
 from inferload.workload.sessions import Sessions
 
 SAMPLE = 1_000  # sessions drawn for the means
@@ -193,7 +194,7 @@ def _session(scenario: Scenario, sample: Expected) -> list[str]:
 def _request(scenario: Scenario, sample: Expected) -> list[str]:
     forced = "forced to that length" if scenario.request.ignore_eos else "or fewer, if the model ends earlier"
     lines = [
-        *_ENDPOINT.get(scenario.request.endpoint, ()),
+        *_ENDPOINT[scenario.request.endpoint],
         f"{spread(sample.prompt_tokens)} new prompt tokens per turn",
         f"{spread(sample.output_tokens)} output tokens per turn, {forced}",
     ]
@@ -206,8 +207,9 @@ def _request(scenario: Scenario, sample: Expected) -> list[str]:
     return [*lines, f"longest request and answer: {longest:,} tokens, without the chat template"]
 
 
-_ENDPOINT: Mapping[str, Sequence[str]] = {
-    "completions": ("sent to /completions: texts joined by blank lines, without a chat template",),
+_ENDPOINT: Mapping[Endpoint, Sequence[str]] = {
+    "chat": (),
+    "completions": ("sent to /completions: answers follow their prompts directly, without a chat template",),
     "responses": ("sent to /responses",),
     "messages": ("sent to /messages, which cannot force a length",),
 }

@@ -27,7 +27,7 @@ class PieceError(ValueError):
 
 
 @dataclass(frozen=True, slots=True)
-class Piece:
+class FilePiece:
     """Consecutive bytes of one part. `size` and `digest` (SHA-256): of the whole part."""
 
     part: int
@@ -41,7 +41,7 @@ class Piece:
         return {name: getattr(self, name) for name in self.__slots__}
 
     @classmethod
-    def from_wire(cls, wire: Mapping[str, Any]) -> "Piece":
+    def from_wire(cls, wire: Mapping[str, Any]) -> "FilePiece":
         """Read a message's data, which is not trusted; PieceError if a field is missing, of another type or out of range."""
         part, size, offset = (_number(wire.get(name)) for name in ("part", "size", "offset"))
         digest, data = wire.get("digest"), wire.get("data")
@@ -95,7 +95,7 @@ class OutgoingPart:
         """True once the receiver has the whole part."""
         return self._acknowledged >= len(self._content)
 
-    def next_piece(self, limit_bytes: int, at_ns: int) -> Piece | None:
+    def next_piece(self, limit_bytes: int, at_ns: int) -> FilePiece | None:
         """Take the piece to send now; None if the limit is reached or nothing is left to send."""
         size = min(PIECE_BYTES, limit_bytes, len(self._content) - self._sent)
         in_flight = self._sent - self._acknowledged
@@ -103,7 +103,7 @@ class OutgoingPart:
             return None
         offset, self._sent = self._sent, self._sent + size
         self._in_flight.append((self._sent, at_ns))
-        return Piece(self.part, len(self._content), self._digest, offset, self._content[offset : self._sent])
+        return FilePiece(self.part, len(self._content), self._digest, offset, self._content[offset : self._sent])
 
     def acknowledge(self, part: int, offset: int, at_ns: int) -> float | None:
         """Record the position that the receiver expects next. Return the seconds since that piece was sent; None if nothing is new.
@@ -137,7 +137,7 @@ class IncomingParts:
         self._size, self._digest = 0, b""
         self._hash = hashlib.sha256()
 
-    def expects(self, piece: Piece) -> bool:
+    def expects(self, piece: FilePiece) -> bool:
         """Return True if a piece is the next one. PieceError if it contradicts the part's first piece."""
         if (piece.part, piece.offset) != (self.part, self.offset):
             return False
@@ -145,7 +145,7 @@ class IncomingParts:
             raise PieceError(f"part {piece.part}: size or digest changed")
         return True
 
-    def add(self, piece: Piece) -> bool:
+    def add(self, piece: FilePiece) -> bool:
         """Record an expected piece that has been stored. Return True if its part is complete.
 
         If the digest of a complete part differs, the part is expected again from its beginning.

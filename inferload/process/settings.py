@@ -4,10 +4,13 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from inferload.client.client import ClientSettings, Credentials, TurnTimeouts
+from inferload.client.client import ClientSettings, Credentials
 from inferload.client.connection.connect import TlsSettings
 from inferload.client.connection.redaction import Redaction
 from inferload.client.connection.target import Target
+from inferload.client.turn import TurnTimeouts
+from inferload.process.listen_address import ListenAddress
+from inferload.process.trace_export import TraceExport
 from inferload.results.ci import Outputs
 from inferload.run_options import DEFAULT_MAX_TURNS_MB
 from inferload.scenario import scenario as scenarios
@@ -25,9 +28,12 @@ class ProcessSettings:
     run_dir: Path | None
     report: bool = True  # write the report's pages at the end of a run
     details: bool = False  # print all tables of a run at its end
+    live: bool = False  # show figures and their course on the terminal during a headless run
     inconclusive: gates.Policy = "warn"  # for a gate whose interval contains its limit
     policy: Policy = field(default_factory=Policy)
     progress_file: Path | None = None
+    export_metrics: ListenAddress | None = None
+    export_traces: TraceExport | None = None
     max_turns_mb: int = DEFAULT_MAX_TURNS_MB  # of turn records that workers on other file systems send
     outputs: Outputs = field(default_factory=Outputs)
     origins: frozenset[str] | None = None  # servers that the key and the headers may be sent to; None: any

@@ -145,7 +145,10 @@ class BodyWriter:
         self._later: dict[int, _Encoded] = {}
 
     def body(self, ask: Ask) -> bytes:
-        """Return the JSON body of a turn; repeated calls (retries) return the same bytes."""
+        """Return the JSON body of a session's turn; repeated calls (retries) return the same bytes.
+
+        `calls.Call.request_body` builds the bodies of tasks.
+        """
         model = _json(ask.model or self._settings.model)
         messages = self._dialect.context(self._context(ask.messages))
         return b"".join((b'{"model":', model, b",", messages, b",", self._options(ask)))

@@ -52,9 +52,8 @@ def _joined(encoded: Encoded) -> bytes:
 
 def _chat_message(message: Message, text: bytes) -> bytes:
     parts = [b'{"role":"', message.role.encode(), b'","content":', text]
-    if (
-        not (message.images or message.reasoning or message.tool_calls) and message.tool_call_id is None
-    ):  # most messages
+    # Most messages have only text.
+    if not (message.images or message.reasoning or message.tool_calls) and message.tool_call_id is None:
         parts.append(b"}")
         return b"".join(parts)
     if message.images:

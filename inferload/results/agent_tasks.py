@@ -14,7 +14,8 @@ from typing import Any
 import numpy as np
 
 from inferload.measure.arrow import pa, pc
-from inferload.measure.clock import NS_PER_MS, NS_PER_S
+from inferload.measure.clock import NS_PER_S
+from inferload.measure.columns import values_by_turn
 from inferload.measure.measures import STALL_MS
 from inferload.measure.record import CANCELLED
 from inferload.results.summary import exact_block
@@ -207,14 +208,10 @@ def _turns(table: pa.Table) -> list[_Turn]:
 
 def _longest_gaps_ms(table: pa.Table) -> list[float]:
     """Longest gap between two output events of each turn; 0 without a gap."""
-    return [gap for batch in table.to_batches(max_chunksize=_AT_ONCE) for gap in _longest_in(batch["event_ns"])]
-
-
-def _longest_in(lists: pa.ListArray) -> list[float]:
-    flat = pc.list_flatten(lists).to_numpy(zero_copy_only=False)
-    events = pc.fill_null(pc.list_value_length(lists), 0).to_numpy(zero_copy_only=False)
-    longest = np.zeros(len(lists))
-    row = np.repeat(np.arange(len(lists)), events)
-    inside = row[1:] == row[:-1]
-    np.maximum.at(longest, row[1:][inside], np.diff(flat)[inside] / NS_PER_MS)
-    return [float(gap) for gap in longest]
+    longest: list[float] = []
+    for batch in table.to_batches(max_chunksize=_AT_ONCE):
+        gaps, turn = values_by_turn(pa.Table.from_batches([batch]), "itl_ms")
+        of_batch = np.zeros(len(batch))
+        np.maximum.at(of_batch, turn, gaps)
+        longest += of_batch.tolist()
+    return longest

@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from inferload.measure.client_health import HealthSet
-from inferload.measure.clock import NS_PER_S
+from inferload.measure.clock import NS_PER_MS, NS_PER_S
 from inferload.measure.record import PHASES, Phase
 from inferload.measure.sketch import Sketch
-from inferload.measure.tally import Tally, TallySet, books
+from inferload.measure.tally import Tally, TallySet, count_faults
 from inferload.results import summary
 from inferload.statistics.overload import Growth
 from inferload.verdict.evidence import Evidence, Stamps
@@ -37,14 +37,18 @@ class RunFacts:
     growth: Growth | None = None  # of the turns in flight in an open loop of constant rate; of steps the worst one
 
 
-def gather(tallies: TallySet, health: HealthSet, windows: Mapping[Phase, float], facts: RunFacts) -> list[Evidence]:
+def evidence_by_phase(
+    tallies: TallySet, health: HealthSet, windows: Mapping[Phase, float], facts: RunFacts
+) -> list[Evidence]:
     """Return the evidence of each phase with a window. `windows`: durations in seconds."""
     phases = []
     for phase in PHASES:
         window_s = windows.get(phase)
         if window_s is not None:
             evidence = _of_phase(phase, tallies.total(phase), health, window_s)
-            phases.append(_with_facts(evidence, tuple(books(tallies)), facts) if phase == "measure" else evidence)
+            phases.append(
+                _with_facts(evidence, tuple(count_faults(tallies)), facts) if phase == "measure" else evidence
+            )
     return phases
 
 
@@ -62,8 +66,8 @@ def _of_phase(phase: Phase, tally: Tally, health: HealthSet, window_s: float) ->
         sessions_planned=tally.sessions_planned,
         sessions_dropped=tally.sessions_dropped,
         sessions_at_limit=tally.sessions_at_limit,
-        turns_held=tally.turns_held,
-        held_mean_ms=tally.held_ns / 1e6 / tally.turns_begun if tally.turns_begun else 0.0,
+        turns_delayed=tally.turns_delayed,
+        delayed_mean_ms=tally.delayed_ns / NS_PER_MS / tally.turns_begun if tally.turns_begun else 0.0,
         connect_mean_ms=_connect_mean_ms(tally, _worst([worker.loop_lag_ms.quantile(0.99) for worker in each])),
         sessions_begun=tally.window_sessions,
         delay_p99_ms=all_workers.delay_ms.quantile(0.99),
@@ -99,7 +103,7 @@ def _with_facts(evidence: Evidence, faults: tuple[str, ...], facts: RunFacts) ->
         lost_workers=facts.lost_workers,
         report_gaps=facts.report_gaps,
         clock_uncertainty_ms=facts.clock_uncertainty_ms,
-        books=faults,
+        count_faults=faults,
         server_restarts=facts.server_restarts,
         warm_cache_share=facts.warm_cache_share,
         server_in_flight_mean=facts.server_in_flight_mean,

@@ -76,7 +76,7 @@ def _latency(summary: Mapping[str, Any]) -> list[str]:
     latency = summary["latency"]
     blocks = {title: latency[name] for name, title in _MEASURES.items() if latency.get(name, {}).get("count")}
     if not blocks:
-        return ["latency: no turn ended well"]
+        return ["latency: no turn succeeded"]
     rows = [[title, *(figure(block, name) for name in _STATISTICS)] for title, block in blocks.items()]
     heads = ["INVALID" if summary["verdict"]["measurement"] == "invalid" else "", *_STATISTICS]
     lines = [line[2:] for line in align([heads, *rows], "l" + "r" * len(_STATISTICS)).splitlines()]

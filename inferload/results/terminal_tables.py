@@ -126,7 +126,7 @@ def _latency(summary: Mapping[str, Any]) -> str:
         if latency.get(measure.name, {}).get("count")
     ]
     if not rows:
-        return "latency: no turn ended well"
+        return "latency: no turn succeeded"
     origin = "exact" if summary["percentiles_from"] == "records" else "percentiles within 0.25 %"
     title = f"latency{_warning(summary)} ({origin}; ~ fewer than 10 samples beyond)"
     heads = ["", *(_HEADS.get(column, column) for column in _COLUMNS)]

@@ -105,9 +105,8 @@ def users(arrivals: Arrivals, text: str) -> Override:
     source, count = f"--users {text}", scalar(text)
     if isinstance(arrivals, Closed) and arrivals.profile is None:
         return Override(("arrivals", "users"), count, source)
-    spawn_per_s = (
-        count if isinstance(count, int) and count > 0 else 1
-    )  # an invalid count gives an error for users alone
+    # An invalid count gives an error for users alone.
+    spawn_per_s = count if isinstance(count, int) and count > 0 else 1
     whole = {"kind": "closed", "users": count, "spawn_per_s": spawn_per_s}
     if isinstance(arrivals, Rated) and arrivals.profile is None:
         return Override(("arrivals",), whole, source)

@@ -1,10 +1,12 @@
-"""Generator of docs/scenario.md: `python -m inferload.scenario.reference > docs/scenario.md`."""
+"""JSON Schema and reference of a scenario file: `python -m inferload.scenario.reference > docs/scenario.md`."""
 
 import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from inferload.scenario.json_schema import json_schema
+from inferload.scenario.scenario import Scenario
+
+DIALECT = "https://json-schema.org/draft/2020-12/schema"
 
 EXAMPLE = """\
 schema: 1
@@ -33,10 +35,32 @@ the run (`phases`) and its pass criteria (`slo`, `gates`). A complete example:
 `inferload init mine.yaml` writes a commented file, `inferload validate mine.yaml` lists all errors with their lines,
 `inferload plan mine.yaml` prints the resulting load, and `inferload run mine.yaml --host http://server:8000` runs it.
 `inferload schema` prints the JSON Schema for editors. A *distribution* is a number (a constant), or one of the mappings with
-`dist` below. Keys that end in `_s` are seconds, keys that end in `_ms` milliseconds. Unknown keys are errors.
+`dist` below. Keys that end in `_per_s` are rates per second, other keys that end in `_s` are seconds, and keys that end in
+`_ms` milliseconds. A default of `-` means that the key is not set. Unknown keys are errors.
 """
 
 _Schema = Mapping[str, Any]
+
+
+def json_schema() -> dict[str, Any]:
+    """Return the schema. It allows a plain number for each distribution, which the models convert before validation."""
+    schema: dict[str, Any] = _with_plain_numbers(Scenario.model_json_schema(by_alias=True))
+    return {"$schema": DIALECT} | schema | {"title": "inferload scenario"}
+
+
+def _with_plain_numbers(part: Any) -> Any:
+    if isinstance(part, list):
+        return [_with_plain_numbers(item) for item in part]
+    if not isinstance(part, dict):
+        return part
+    inner = {key: _with_plain_numbers(item) for key, item in part.items()}
+    choices = inner.get("anyOf", [])
+    if any(set(choice) == {"anyOf"} for choice in choices):  # a distribution or null
+        return inner | {"anyOf": [option for choice in choices for option in choice.get("anyOf", [choice])]}
+    if inner.get("discriminator", {}).get("propertyName") != "dist":
+        return inner
+    union = {key: inner.pop(key) for key in ("oneOf", "discriminator")}
+    return inner | {"anyOf": [{"type": "number", "minimum": 0}, union]}
 
 
 def document() -> str:

@@ -302,7 +302,7 @@ class Scenario(ScenarioPart):
 
     @model_validator(mode="after")
     def _ids_can_be_said(self) -> "Scenario":
-        if self.cache.token_ids and self.request.endpoint not in ("chat", "completions"):
+        if self.cache.token_ids and not ENDPOINTS[self.request.endpoint].token_ids:
             raise ValueError(
                 f"cache.token_ids: endpoint {self.request.endpoint} returns no token ids; use chat or completions"
             )

@@ -195,6 +195,11 @@ class View:
         delta, window_s = self.delta(metric, **labels), self.window_s
         return None if delta is None or window_s is None else delta / window_s
 
+    def mean_ms(self, family: str) -> float | None:
+        """Return the mean of a histogram of seconds, in ms; None without samples in the window."""
+        count, total = self.delta(family + "_count"), self.delta(family + "_sum")
+        return total / count * 1e3 if count and total is not None else None
+
     def gauge(self, values: Floats | None) -> dict[str, float | None]:
         """Mean and maximum over the window's scrapes; None without a value."""
         if values is not None and self.first is not None and self.last is not None:

@@ -11,6 +11,7 @@ from inferload import rundir, scrapes_file, turns_file
 from inferload.measure.arrow import pa
 from inferload.measure.record import CANCELLED
 from inferload.requests.bodies import isolation
+from inferload.scenario.schema.endpoints import ENDPOINTS
 from inferload.server_metrics import window_figures
 from inferload.statistics import paired_turns
 from inferload.summarise.counts import Counts, read_counts
@@ -264,7 +265,7 @@ def _notes(run: Counts, sums: SentSums, source: str) -> list[str]:
         notes.append(
             "token ids were requested, but are missing: the server reports none, or its block size is not a multiple of 16"
         )
-    templated = run.scenario.request.endpoint != "completions"
+    templated = ENDPOINTS[run.scenario.request.endpoint].chat_template
     if templated and run.template.exactness == "unknown":
         notes.append("the tokens of the chat template are unknown, because the server does not tokenize chats")
     if run.template.exactness == "approximate":

@@ -9,7 +9,7 @@ import numpy as np
 from inferload import rundir, scrapes_file, turns_file
 from inferload.errors import UsageError
 from inferload.measure.arrow import pa, pc
-from inferload.measure.clock import NS_PER_S
+from inferload.measure.clock import NS_PER_MS, NS_PER_S
 from inferload.measure.columns import batched_values, exact_values
 from inferload.measure.record import PHASES, Failure, Phase
 from inferload.results import phase_evidence, summary
@@ -106,7 +106,7 @@ def _input(run_dir: Path, run: Counts, turns: pa.Table | None, cache: CacheFigur
     entries = _servers(run_dir, run)
     growths = _growths(run_dir, run, turns)
     facts = replace(_facts(run, turns, entries, cache), growth=worst(growths))
-    judged = validity.judge(phase_evidence.gather(run.tallies, run.health, windows, facts))
+    judged = validity.judge(phase_evidence.evidence_by_phase(run.tallies, run.health, windows, facts))
     scenario = run.scenario
     classes = run.tallies.by_class("measure")
     exact = None if turns is None else exact_values(turns)
@@ -150,7 +150,7 @@ def _servers(run_dir: Path, run: Counts) -> list[dict[str, Any]]:
 def _facts(
     run: Counts, turns: pa.Table | None, entries: list[dict[str, Any]], cache: CacheFigures
 ) -> phase_evidence.RunFacts:
-    remote = [worker.uncertainty_ns / 1e6 for worker in run.workers if worker.uncertainty_ns is not None]
+    remote = [worker.uncertainty_ns / NS_PER_MS for worker in run.workers if worker.uncertainty_ns is not None]
     restarts = [entry["restarts"] for entry in entries if entry["restarts"] is not None]
     return phase_evidence.RunFacts(
         stamps=_stamps(run),

@@ -29,8 +29,8 @@ class Evidence:
     sessions_planned: int = 0
     sessions_dropped: int = 0
     sessions_at_limit: int = 0  # of these, because max_in_flight was reached
-    turns_held: int = 0  # that waited because it was reached
-    held_mean_ms: float = 0.0  # their wait / all turns
+    turns_delayed: int = 0  # that waited because it was reached
+    delayed_mean_ms: float = 0.0  # their wait / all turns
     connect_mean_ms: float = 0.0  # connect time without the event loop's lag / all turns
     sessions_begun: int | None = None  # that the client started inside the window
     delay_p99_ms: float | None = None  # of the client
@@ -48,7 +48,7 @@ class Evidence:
     clock_uncertainty_ms: float | None = None  # of the worst worker's offset
     clock_steps: int = 0  # of a worker's wall clock
     clock_stepped_s: float = 0.0  # sum of the steps
-    books: tuple[str, ...] = ()  # a sentence for each inconsistent count
+    count_faults: tuple[str, ...] = ()  # a sentence for each inconsistent count
     server_restarts: int | None = None
     warm_cache_share: float | None = None  # of prompt tokens: cached, and not by this run
     window_s: float | None = None
@@ -65,9 +65,8 @@ class Evidence:
     lost_records_why: str = ""  # the worker, the path and the error of the first loss
     write_errors: tuple[str, ...] = ()  # of the run's other files: path and error
     adaptations_left_out: tuple[str, ...] = ()  # of Locust, without which figures can be wrong: name and consequence
-    growth: Growth | None = (
-        None  # of the turns in flight; None in a closed loop, or if the planned rate is not constant
-    )
+    # Of the turns in flight; None in a closed loop, or if the planned rate is not constant.
+    growth: Growth | None = None
 
 
 def client_delay(e: Evidence) -> float | None:
@@ -89,7 +88,7 @@ def dropped_share(e: Evidence) -> float | None:
 
 def own_lag_ms(e: Evidence) -> float | None:
     """Mean lag of the client itself: without waits for max_in_flight and for the server to accept a connection."""
-    return None if e.lag_mean_ms is None else max(0.0, e.lag_mean_ms - e.held_mean_ms - e.connect_mean_ms)
+    return None if e.lag_mean_ms is None else max(0.0, e.lag_mean_ms - e.delayed_mean_ms - e.connect_mean_ms)
 
 
 def client_lag(e: Evidence) -> float | None:
@@ -101,19 +100,19 @@ def client_lag(e: Evidence) -> float | None:
 def at_limit_share(e: Evidence) -> float | None:
     """Share of turns and sessions that were delayed or dropped at max_in_flight."""
     offered = e.turns_begun + e.sessions_at_limit
-    return (e.turns_held + e.sessions_at_limit) / offered if offered else None
+    return (e.turns_delayed + e.sessions_at_limit) / offered if offered else None
 
 
 def at_limit_text(e: Evidence) -> str:
     """Finding of `at_limit_share`."""
-    effects = [f"{e.turns_held} turns waited"] if e.turns_held else []
+    effects = [f"{e.turns_delayed} turns waited"] if e.turns_delayed else []
     effects += [f"{e.sessions_at_limit} sessions were dropped"] if e.sessions_at_limit else []
     return f"{' and '.join(effects) or 'no turn waited'} because max_in_flight was reached"
 
 
 def late_share(e: Evidence) -> float | None:
     """Share of planned sessions that were neither dropped nor started inside the window."""
-    if e.sessions_begun is None or not e.sessions_planned or e.turns_held:
+    if e.sessions_begun is None or not e.sessions_planned or e.turns_delayed:
         return None  # waits for max_in_flight are not the client's
     missing = e.sessions_planned - e.sessions_dropped - e.sessions_begun
     return missing / e.sessions_planned if missing >= _SESSIONS_APART else 0.0

@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from inferload.escaping import escaped
+from inferload.measure.clock import NS_PER_S
 from inferload.measure.record import Failure
 from inferload.numbers import percent
 
@@ -77,7 +78,7 @@ class FirstErrors:
     def document(self, start_ns: int) -> dict[str, Any]:
         """Return the block of summary.json, earliest first. `start_ns`: start of the run."""
         return {
-            failure: {"text": error.text, "at_s": round((error.at_ns - start_ns) / 1e9, 3), "worker": error.worker}
+            failure: {"text": error.text, "at_s": round((error.at_ns - start_ns) / NS_PER_S, 3), "worker": error.worker}
             for failure, error in sorted(self._errors.items(), key=lambda item: item[1].at_ns)
         }
 

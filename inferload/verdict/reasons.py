@@ -280,11 +280,11 @@ RULES: tuple[Rule, ...] = (
     ),
     Rule(
         "books",
-        lambda e: float(len(e.books)),
+        lambda e: float(len(e.count_faults)),
         None,
         0,
         "inconsistent counts",
-        lambda e: f"counts are inconsistent ({'; '.join(e.books)})",
+        lambda e: f"counts are inconsistent ({'; '.join(e.count_faults)})",
         "turns or sessions were lost or counted twice",
         "expected after a lost worker or a missing report; otherwise report a bug of inferload, with the run directory",
     ),

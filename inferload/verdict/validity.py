@@ -106,11 +106,11 @@ each run ends with a verdict on its measurement:
 
 The verdict is one part of the run's outcome, which the terminal, the web page, the report, JUnit and `summary.json` state in
 one line. From the worst: **failed** (a gate failed; without gates a turn, another request or a task), **stopped early** (by
-Ctrl-C, SIGTERM, SIGHUP or the loss of every worker before the planned end), **invalid**, **suspect**, **passed**. A failed run
-whose measurement is valid is failed.
+Ctrl-C, SIGTERM, SIGHUP or the loss of every worker before the planned end), **invalid**, **suspect**, **passed**. A run
+can fail with a valid measurement. A failed run whose measurement is invalid ends with exit code 3.
 
-Reasons of the warm-up and the drain are listed and decide nothing. An unknown value and a percentile of too few samples give
-no reason. A level is reached above its limit (>) or below it (<).
+Reasons found in the warm-up or the drain are listed, but do not affect the verdict. An unknown value and a percentile of too
+few samples give no reason. A level is reached above its limit (>) or below it (<).
 
 | code | value | suspect | invalid | meaning | remedy |
 | --- | --- | --- | --- | --- | --- |

@@ -31,8 +31,8 @@ def run_session(run: SessionContext, index: int, planned_ns: int, admitted: bool
     try:
         return _run_session(run, index, planned_ns, admitted)
     finally:
-        run.live -= 1
-        run.look_whether_spent()
+        run.sessions_running -= 1
+        run.check_spent()
 
 
 def _run_session(run: SessionContext, index: int, planned_ns: int, admitted: bool) -> int:
@@ -93,7 +93,7 @@ class ClosedLoop:
             gevent.sleep(IDLE_S)
             return planned_ns
         index = next(self._by_class.get(class_name, self._indexes))
-        run.live += 1
+        run.sessions_running += 1
         run.tallies.session_planned(window.phase, run.sessions.class_of(index), step=window.step)
         return run_session(run, index, planned_ns)
 
@@ -188,7 +188,7 @@ class OpenLoop:
             self._schedule.next()
             self._begin_session(arrival.index, due_ns, window)
             if self.exhausted:
-                run.look_whether_spent()
+                run.check_spent()
                 return
 
     def _begin_session(self, index: int, due_ns: int, window: PhaseWindow) -> None:
@@ -199,5 +199,5 @@ class OpenLoop:
         if not admitted and self._drops:
             run.tallies.session_dropped(window.phase, class_name, step=window.step, at_limit=True)
             return
-        run.live += 1
+        run.sessions_running += 1
         gevent.spawn(run_session, run, index, due_ns, admitted)

@@ -7,6 +7,7 @@ import gevent
 
 from inferload.measure import clock
 from inferload.measure.client_health import Beat
+from inferload.measure.clock import NS_PER_S
 
 _PERIOD_NS = 20 * clock.NS_PER_MS
 _PAUSE_NS = 50 * clock.NS_PER_MS  # a later beat is a pause of this process, with which stalls of turns are compared
@@ -24,7 +25,7 @@ class LoopMonitor:
         self._cpu_ns, self._at_ns, self._steal_s = clock.cpu_ns(), clock.now_ns(), steal_s()
         self._due_ns = clock.now_ns() + _PERIOD_NS
         self._gc_began_ns = 0
-        self._timer: Any = gevent.get_hub().loop.timer(_PERIOD_NS / 1e9, _PERIOD_NS / 1e9)
+        self._timer: Any = gevent.get_hub().loop.timer(_PERIOD_NS / NS_PER_S, _PERIOD_NS / NS_PER_S)
         self._timer.start(self._beat)
         gc.callbacks.append(self._on_gc)
 
@@ -33,7 +34,7 @@ class LoopMonitor:
         cpu_ns, at_ns, stolen_s = clock.cpu_ns(), clock.now_ns(), steal_s()
         lags, pauses = self.loop_lags_ms, self.gc_pauses_ms
         self.loop_lags_ms, self.gc_pauses_ms = [], []
-        cpu_s, wall_s = (cpu_ns - self._cpu_ns) / 1e9, (at_ns - self._at_ns) / 1e9
+        cpu_s, wall_s = (cpu_ns - self._cpu_ns) / NS_PER_S, (at_ns - self._at_ns) / NS_PER_S
         steal = None if stolen_s is None or self._steal_s is None else stolen_s - self._steal_s
         self._cpu_ns, self._at_ns, self._steal_s = cpu_ns, at_ns, stolen_s
         return Beat(lags, pauses, cpu_s, wall_s, steal)

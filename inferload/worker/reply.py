@@ -5,7 +5,7 @@ from __future__ import annotations
 from types import TracebackType
 from typing import Self
 
-from inferload.client.turn import TurnResult
+from inferload.client.turn_record import TurnResult
 from inferload.content.messages import ToolCall
 from inferload.locust.adapters.statistics import TurnFailed
 from inferload.measure.measures import Floats, by_name

@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 import logging
+from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import accumulate
+from random import Random
 from typing import Any
 
 import gevent
 
-from inferload.client.turn import TurnRequest, TurnResult
-from inferload.content.script import Ask, EffectResult, Reply, ScriptEnd, Session, Sink, Work, Worked, interpret
+from inferload.client.turn_record import TurnRequest, TurnResult
+from inferload.content.script import Ask, EffectResult, ScriptEnd, Session, Sink, TurnReply, Work, Worked, interpret
 from inferload.measure.clock import NS_PER_S, now_ns
 from inferload.process.greenlets import sleep_until
 from inferload.requests.bodies import BodySettings, BodyWriter, Isolation
+from inferload.scenario.scenario import Scenario
 from inferload.worker.session_context import SessionContext, TurnPermit, entered
-from inferload.workload.models import model_of
 
 logger = logging.getLogger(__name__)
 
@@ -237,12 +240,22 @@ def _outcome(call: Callable[[], Any]) -> _Outcome:
     return outcome
 
 
-def _reply(result: TurnResult) -> Reply:
+def _reply(result: TurnResult) -> TurnReply:
     record = result.record
-    return Reply(
+    return TurnReply(
         result.text,
         record.output_tokens,
         reasoning=result.reasoning,
         tool_calls=result.tool_calls,
         finish_reason=record.finish_reason,
     )
+
+
+def model_of(scenario: Scenario, index: int) -> str | None:
+    """Return the model of session `index`, drawn by its own random number; None: the model of the run."""
+    models = scenario.request.models
+    if not models:
+        return None
+    drawn = Random(f"{scenario.seed}/model/{index}").random()
+    bounds = [*accumulate(model.share for model in models)]
+    return models[min(bisect_right(bounds, drawn), len(models) - 1)].name

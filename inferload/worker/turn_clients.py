@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
+from random import Random
 
 from inferload.client.client import Client
 from inferload.client.connection.target import Target
-from inferload.client.turn import TurnResult
-from inferload.process.messages import Assignment
+from inferload.client.turn_record import TurnResult
+from inferload.process.protocol import Assignment
 from inferload.process.settings import ProcessSettings, client_settings
 from inferload.scenario.scenario import Scenario
 from inferload.scenario.schema.endpoints import Endpoint
-from inferload.workload.models import server_of
 
 
 class TurnClients:
@@ -63,3 +63,16 @@ class TurnClients:
             settings = replace(self._settings[target], endpoint=endpoint)
             self._clients.append(Client(settings, partial(self._on_turn, number)))
         return number
+
+
+def server_of(seed: int, index: int, servers: int) -> int:
+    """Return the server of session `index`: each of `servers` consecutive sessions goes to a different server.
+
+    The order is shuffled in each round, because workers take sessions at fixed intervals and would reach one server only.
+    """
+    if servers == 1:
+        return 0
+    round_number, position = divmod(index, servers)
+    order = list(range(servers))
+    Random(f"{seed}/servers/{round_number}").shuffle(order)
+    return order[position]

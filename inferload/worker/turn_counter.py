@@ -5,12 +5,12 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 from inferload.client.connection.error_log import ErrorLog
-from inferload.client.turn import TurnResult
+from inferload.client.turn_record import TurnResult
 from inferload.measure.client_health import HealthSet
 from inferload.measure.record import Failure, PhaseWindow, TurnRecord
 from inferload.measure.slo import Slo
 from inferload.measure.tally import Pause, TallySet
-from inferload.measure.tally_batch import delays_many, fold_many
+from inferload.measure.tally_batch import count_delays, count_turns
 from inferload.measure.turn_columns import TurnColumns
 
 logger = logging.getLogger(__name__)
@@ -46,8 +46,8 @@ class TurnCounts:
         self._batches.append(_Batch(results, windows, pauses))
         records = [result.record for result in results]
         try:
-            fold_many(self._tallies, records, windows, self._slos, pauses)
-            delays_many(self._health, records, [result.reads_unstamped for result in results])
+            count_turns(self._tallies, records, windows, self._slos, pauses)
+            count_delays(self._health, records, [result.reads_unstamped for result in results])
             self._write(records)
         except Exception as error:  # noqa: BLE001  of one record: the others must be counted
             self._faults.log("a batch of turns could not be counted at once", error)
@@ -61,7 +61,7 @@ class TurnCounts:
         try:
             tallies.absorb(self._tallies)  # the sketches check their values here
             health.absorb(self._health)
-        except Exception as error:  # noqa: BLE001  as above
+        except Exception as error:  # noqa: BLE001  of one turn: the others must be counted
             self._faults.log("turns could not be counted at once", error)
             self._recount()
             tallies, health = TallySet(), HealthSet()
@@ -83,7 +83,7 @@ class TurnCounts:
         """Count one turn, or a client error in its place; return what was counted."""
         try:
             self._count_one(result, batch)
-        except Exception as error:  # noqa: BLE001  as above
+        except Exception as error:  # noqa: BLE001  a client error is counted in its place
             self._faults.log(f"turn {result.record.turn_id} cannot be counted", error)
             result = _client_error(result.record, error)
             self._count_one(result, batch)
@@ -92,8 +92,8 @@ class TurnCounts:
     def _count_one(self, result: TurnResult, batch: _Batch) -> None:
         """Count one turn, or raise and count nothing."""
         record, tallies, health = result.record, TallySet(), HealthSet()
-        tallies.fold(record, batch.windows, self._slos[record.class_name], batch.pauses)
-        health.delays(record, result.reads_unstamped)
+        tallies.count_turn(record, batch.windows, self._slos[record.class_name], batch.pauses)
+        health.count_delays(record, result.reads_unstamped)
         columns = TurnColumns()
         columns.append(record)
         columns.arrays(0)

@@ -11,7 +11,7 @@ import gevent.queue
 
 from inferload import rundir
 from inferload.measure.clock import NS_PER_S, now_ns
-from inferload.process import messages
+from inferload.process import protocol
 from inferload.process.file_pieces import FlightLimit, OutgoingPart
 from inferload.process.greenlets import in_thread
 
@@ -84,7 +84,7 @@ class TurnSender:
         while not part.done and self.stopped is None:
             self._news.clear()
             while (piece := part.next_piece(self._limit.limit_bytes, now_ns())) is not None:
-                self._send(messages.TURNS, self._about | piece.to_wire())
+                self._send(protocol.TURNS, self._about | piece.to_wire())
                 gevent.sleep(0)  # heartbeats and reports are sent between pieces
             if self._news.wait(min(repeat_s, GIVE_UP_S)):
                 repeat_s = REPEAT_S

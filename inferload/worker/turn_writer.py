@@ -16,6 +16,7 @@ from inferload.errors import UsageError
 from inferload.measure.arrow import pa
 from inferload.measure.clock import Anchor
 from inferload.measure.record import TurnRecord
+from inferload.measure.turn_columns import TurnColumns
 from inferload.process.greenlets import in_thread
 from inferload.worker.turn_sender import TurnSender
 
@@ -48,7 +49,7 @@ class TurnWriter:
         self._anchor = anchor
         self._run_id = run_id
         self._sender = sender
-        self._columns = turns_file.TurnColumns()
+        self._columns = TurnColumns()
         self._part = 0
         self._error: str | None = None
         self._writing = gevent.lock.Semaphore()
@@ -66,9 +67,8 @@ class TurnWriter:
             self._closing.kill()
         self._write_part()
         if self._sender is None:
-            self._in_thread(
-                turns_file.join_parts, self._folder, self._worker
-            )  # where it fails, the parts hold the same
+            # If it fails, the parts have the same records.
+            self._in_thread(turns_file.join_parts, self._folder, self._worker)
         records = self._in_thread(turns_file.rows_of, self._folder, self._worker)
         return WrittenRecords(records or 0, self._error)
 
@@ -99,7 +99,7 @@ class TurnWriter:
         with self._writing:
             if not len(self._columns):
                 return
-            columns, self._columns = self._columns, turns_file.TurnColumns()
+            columns, self._columns = self._columns, TurnColumns()
             self._part += 1
             write = partial(turns_file.write_part, run_id=self._run_id)
             path = self._in_thread(write, self._folder, self._worker, self._part, columns, self._anchor)

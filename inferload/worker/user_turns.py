@@ -8,7 +8,8 @@ from typing import Protocol
 import gevent
 from gevent import GreenletExit
 
-from inferload.client.turn import Turn, TurnRequest, TurnResult
+from inferload.client.turn import Turn
+from inferload.client.turn_record import TurnRequest, TurnResult
 from inferload.measure.clock import NS_PER_S, now_ns
 from inferload.measure.record import Failure, PhaseWindow
 from inferload.process.greenlets import sleep_until
@@ -37,12 +38,12 @@ class TaskSession:
         self._all_ok = True
 
     def send(
-        self, call: Call, name: str, *, late_ns: int = 0, held: bool = False, after_tool: bool = False
+        self, call: Call, name: str, *, late_ns: int = 0, deferred: bool = False, after_tool: bool = False
     ) -> TurnResult:
         """Send a turn, planned for this instant, and wait for its end.
 
         `late_ns`: delay with which this process woke the user; the turn was due that much earlier.
-        `held`: count the turn once it is released. GreenletExit, as in a user that Locust stops, if the run takes no more turns.
+        `deferred`: count the turn at its `release`. GreenletExit, as in a user that Locust stops, if the run takes no more turns.
         """
         run, name = self.run, self.run.bounded_name(name)
         _await_load(run)
@@ -67,19 +68,19 @@ class TaskSession:
             headers=call.headers,
             model=call.model or run.assignment.model,
         )
-        run.live += 1
+        run.sessions_running += 1
         try:
             run.await_turn()
-            if held:
-                run.hold(request.turn_id)
+            if deferred:
+                run.defer_count(request.turn_id)
             result = _ended(run.start_turn(request, self._index, call.endpoint), call, called_ns)
         except BaseException:  # the user is stopped and cannot judge the answer
-            if held:
+            if deferred:
                 run.release(request.turn_id)
             raise
         finally:
-            run.live -= 1
-            run.look_whether_spent()
+            run.sessions_running -= 1
+            run.check_spent()
         self.judge(ok=result.record.ok)
         return result
 

@@ -11,15 +11,15 @@ import gevent.lock
 from inferload import __version__
 from inferload.errors import UsageError
 from inferload.locust.adapters import compat
-from inferload.locust.adapters.fault_logs import first_of_each
+from inferload.locust.adapters.logs import first_of_each
 from inferload.measure.clock import NS_PER_S, clock_id, now_ns, wall_ns
-from inferload.process import messages
-from inferload.process.messages import Assignment, Report, windows_from_wire
+from inferload.process import protocol
+from inferload.process.protocol import Assignment, WorkerReport, windows_from_wire
 from inferload.process.settings import ProcessSettings
 from inferload.process.silence import SilenceClock
 from inferload.verdict.outcome import INVALID
 from inferload.worker.load_loops import OpenLoop
-from inferload.worker.run import REPORT_S, WorkerRun
+from inferload.worker.worker_run import REPORT_S, WorkerRun
 from inferload.workload.schedules import times_digest
 
 logger = logging.getLogger(__name__)
@@ -45,13 +45,13 @@ class Worker:
         self._ending = gevent.lock.RLock()
         self._heartbeat_ns = now_ns()
         register = self._runner.register_message
-        register(messages.PING, self._on_ping)
-        register(messages.PREPARE, self._on_prepare, concurrent=True)
-        register(messages.WINDOWS, self._on_windows)
-        register(messages.RATE, self._on_rate)
-        register(messages.DRAIN, self._on_drain)
-        register(messages.ABORT, self._on_abort)
-        register(messages.TAKEN, self._on_taken)
+        register(protocol.PING, self._on_ping)
+        register(protocol.PREPARE, self._on_prepare, concurrent=True)
+        register(protocol.WINDOWS, self._on_windows)
+        register(protocol.RATE, self._on_rate)
+        register(protocol.DRAIN, self._on_drain)
+        register(protocol.ABORT, self._on_abort)
+        register(protocol.TAKEN, self._on_taken)
 
     def user(self, free_ns: int | None, class_name: str = "") -> int | None:
         """Run one session for a Locust user in a closed loop; otherwise sleep. Return the instant from which the user is free (ns).
@@ -144,7 +144,7 @@ class Worker:
             "scenario": self._scenario,
             "clock": clock_id(),
         }
-        self._runner.send_message(messages.PONG, reply)
+        self._runner.send_message(protocol.PONG, reply)
 
     def _on_prepare(self, environment: Any, msg: Any) -> None:
         assignment = Assignment.from_wire(msg.data)
@@ -166,7 +166,7 @@ class Worker:
             gevent.spawn(self._report, run)
         except (UsageError, OSError) as error:
             reply["error"] = self._own.redaction(str(error))
-        self._runner.send_message(messages.READY, reply)
+        self._runner.send_message(protocol.READY, reply)
 
     def _on_windows(self, environment: Any, msg: Any) -> None:
         run = self._current(msg.data)
@@ -203,20 +203,20 @@ class Worker:
     def _on_spent(self, run: WorkerRun, at_ns: int) -> None:
         assignment = run.assignment
         data = {"run_id": assignment.run_id, "name": assignment.name, "at_ns": at_ns - assignment.offset_ns}
-        self._runner.send_message(messages.SPENT, data)
+        self._runner.send_message(protocol.SPENT, data)
 
     def _report(self, run: WorkerRun) -> None:
         due_ns = now_ns()
         while True:
-            due_ns = max(due_ns + round(REPORT_S * 1e9), now_ns())
-            gevent.sleep((due_ns - now_ns()) / 1e9)
+            due_ns = max(due_ns + round(REPORT_S * NS_PER_S), now_ns())
+            gevent.sleep((due_ns - now_ns()) / NS_PER_S)
             if run.reports_ended:  # reports go on while files are written, or the master takes the worker for lost
                 return
             self._send(run.report())
-            run.tidy()
+            run.collect_garbage()
 
-    def _send(self, report: Report) -> None:
-        self._runner.send_message(messages.REPORT, report.to_wire())
+    def _send(self, report: WorkerReport) -> None:
+        self._runner.send_message(protocol.REPORT, report.to_wire())
 
     def _finish(self, run: WorkerRun) -> None:
         with self._ending:
@@ -232,6 +232,7 @@ class Worker:
                 "written": run.written.records,
                 "write_error": run.written.error,
             }
-            self._runner.send_message(messages.DRAINED, sender | totals)
+            self._runner.send_message(protocol.DRAINED, sender | totals)
             if run.sender is not None:
-                self._runner.send_message(messages.DELIVERED, sender | {"error": run.deliver()})
+                self._runner.send_message(protocol.DELIVERED, sender | {"error": run.deliver()})
+            run.end_traces()

@@ -15,7 +15,7 @@ from typing import Literal
 import msgspec
 
 from inferload.content.messages import SHARED, Message, Piece, ToolCall, text_message
-from inferload.content.script import Ask, Fork, Reply, Script, Sent
+from inferload.content.script import Ask, Fork, Script, Sent, TurnReply
 from inferload.content.tool_text import tools_json
 from inferload.scenario.schema.agent import MIN_SUMMARY_TOKENS, SUMMARY_REQUEST_TOKENS, TIME, Agent, Prefix, Tool
 from inferload.scenario.schema.distributions import draw_count
@@ -24,7 +24,7 @@ _TIME_TOKENS = 19  # of a time such as 2026-01-15 09:30:00, one per character
 _ERROR_TOKENS = 30  # of the result of a failed call
 _ARGUMENT_DIGITS = 6  # of the number in a call's argument
 
-ReplyScript = Generator[Ask | Fork, Sent, Reply]
+AnswerScript = Generator[Ask | Fork, Sent, TurnReply]
 Pause = Literal["think", "tool"]
 
 
@@ -131,7 +131,7 @@ class AgentLoop:
         """Approximate length of the context, with tools."""
         return self.workload.tools_tokens + sum(message.tokens or 0 for message in self.context)
 
-    def request(self, number: int, steps: int, idle_s: float, final: bool) -> ReplyScript:
+    def request(self, number: int, steps: int, idle_s: float, final: bool) -> AnswerScript:
         """Run one user request up to the answer without a tool call, and return that answer."""
         self.add_request(number)
         pause: Pause = "think"
@@ -183,7 +183,7 @@ class AgentLoop:
             again_tokens=draw_count(cancel.again_tokens, rng) if cancel is not None else 0,
         )
 
-    def answer(self, step: PlannedStep, pause_s: float, pause: Pause, final: bool) -> ReplyScript:
+    def answer(self, step: PlannedStep, pause_s: float, pause: Pause, final: bool) -> AnswerScript:
         """Request the answer of a step: after a compaction if the context is too long, again after a cancellation."""
         if self.context_tokens + step.output_tokens > self.workload.compaction.at * self.workload.context_limit_tokens:
             yield from self.compact(pause_s, pause)
@@ -191,7 +191,7 @@ class AgentLoop:
         cancel_after_s = step.cancel_after_s
         while True:
             reply = yield self.ask(step.output_tokens, pause_s, pause, cancel_after_s, final)
-            assert isinstance(reply, Reply)
+            assert isinstance(reply, TurnReply)
             if cancel_after_s is None or not reply.cancelled:
                 return reply
             key = f"{self.key}/again/{self.number}"
@@ -226,14 +226,14 @@ class AgentLoop:
         tokens = max(MIN_SUMMARY_TOKENS, context_tokens - head_tokens)
         self.context += (text_message("user", f"{SHARED}agent/compact", SUMMARY_REQUEST_TOKENS),)
         reply = yield self.ask(tokens, pause_s, pause)
-        assert isinstance(reply, Reply)
+        assert isinstance(reply, TurnReply)
         summary = reply.message().pieces if self.workload.history == "live" else (Piece(key, tokens),)
         self.context = (*self.head, Message("user", summary))
 
     # -- tools
 
     def use_tools(
-        self, step: PlannedStep, reply: Reply
+        self, step: PlannedStep, reply: TurnReply
     ) -> Generator[Ask | Fork, Sent, tuple[float, tuple[PlannedCall, ...]]]:
         """Add the answer with its calls and their results. Return the tool time in seconds and the calls to repeat."""
         if step.subagents:
@@ -251,7 +251,7 @@ class AgentLoop:
         retries = tuple(call for call in step.calls if call.failed and call.retry < self.workload.tool_retries)
         return max(call.time_s for call in step.calls), retries
 
-    def delegate(self, step: PlannedStep, reply: Reply) -> Generator[Ask | Fork, Sent, None]:
+    def delegate(self, step: PlannedStep, reply: TurnReply) -> Generator[Ask | Fork, Sent, None]:
         """Run sub-agents; their last answers are the results of calls of the tool `task`."""
         names = [f"{self.number}.{number}" for number in range(step.subagents)]
         ends = yield Fork(tuple((name, self.subagent(name)) for name in names))
@@ -283,7 +283,7 @@ class AgentLoop:
         rng = self.streams.of(f"call/{self.number}/{number}")
         return msgspec.json.encode({"input": f"{tool.name} {rng.randrange(10**_ARGUMENT_DIGITS)}"}).decode()
 
-    def answer_message(self, reply: Reply, step: PlannedStep, calls: tuple[ToolCall, ...]) -> Message:
+    def answer_message(self, reply: TurnReply, step: PlannedStep, calls: tuple[ToolCall, ...]) -> Message:
         """Return an answer as a message of later requests."""
         thinking = self.workload.thinking
         keep = thinking is not None and thinking.history == "keep"
@@ -298,7 +298,7 @@ class AgentLoop:
         return Message("assistant", (_without_reasoning(reply, step),), tool_calls=calls)
 
 
-def _without_reasoning(reply: Reply, step: PlannedStep) -> Piece:
+def _without_reasoning(reply: TurnReply, step: PlannedStep) -> Piece:
     """Return the content of an answer without separate reasoning: its last words, by the planned share."""
     key = f"{reply.key}/said"
     if reply.text is None:

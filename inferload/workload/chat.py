@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from inferload.content.data import DataContext, Notes
 from inferload.content.images import picture_url
 from inferload.content.messages import SHARED, Message, Piece
-from inferload.content.script import Ask, Reply, Script
+from inferload.content.script import Ask, Script, TurnReply
 from inferload.scenario.schema.chat import ONE, Chat, Images
 from inferload.scenario.schema.distributions import Constant, Distribution, draw_count, mean_of
 from inferload.workload.context_limit import NextRequest, fit
@@ -96,7 +96,7 @@ class ChatSessions:
                     return
                 history, question = fitted.history, fitted.question
             reply = yield Ask((*head, *history, question), turn.output_tokens, turn.think_time_s, tools=tools)
-            assert isinstance(reply, Reply)
+            assert isinstance(reply, TurnReply)
             if workload.history != "none":
                 history += (question, self._answer(turn, reply, index, number))
 
@@ -124,7 +124,7 @@ class ChatSessions:
         images = self._workload.images
         return Message("user", pieces, images=() if images is None else _image_urls(images, index, number))
 
-    def _answer(self, turn: _PlannedTurn, reply: Reply, index: int, number: int) -> Message:
+    def _answer(self, turn: _PlannedTurn, reply: TurnReply, index: int, number: int) -> Message:
         if self._workload.history == "recorded":
             answer = turn.answer or self._source.text(f"said/{index}/{number}", turn.output_tokens)
             return Message("assistant", (answer,))

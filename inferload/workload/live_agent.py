@@ -28,7 +28,7 @@ import msgspec
 
 from inferload.content.data import DataContext, Notes, same_as_master
 from inferload.content.messages import Message, Piece, ToolCall
-from inferload.content.script import Ask, Reply, Script, Work, Worked
+from inferload.content.script import Ask, Script, TurnReply, Work, Worked
 from inferload.errors import UsageError
 from inferload.scenario.files import catalog, data_files
 from inferload.scenario.schema.agent import LiveAgentWorkload
@@ -174,14 +174,14 @@ def _script(workload: LiveAgentWorkload, make: "partial[LiveAgent]", rng: Random
         context += following.messages
         drawn = draw_count(workload.output_tokens, rng)
         reply = yield _ask(context, following, drawn, pause)
-        assert isinstance(reply, Reply)
+        assert isinstance(reply, TurnReply)
         context += (reply.message(keep_reasoning=True),)
         _count(reply, notes)
         pause = "tool" if reply.tool_calls else "think"
     notes[f"live agents ended by max_steps {workload.max_steps}"] += 1
 
 
-def _count(reply: Reply, notes: Notes) -> None:
+def _count(reply: TurnReply, notes: Notes) -> None:
     """Count malformed tool calls and truncated answers. The agent receives them all the same."""
     malformed = sum(not _is_object(call.arguments) for call in reply.tool_calls)
     if malformed:

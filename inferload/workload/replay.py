@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from inferload.content.data import DataContext, Notes, same_as_master
 from inferload.content.messages import BLOCK, Message, Piece, first_tokens
-from inferload.content.script import Ask, Fork, Reply, Script, Sent, Work, Worked
+from inferload.content.script import Ask, Fork, Script, Sent, TurnReply, Work, Worked
 from inferload.numbers import plural
 from inferload.scenario.files.data_files import find
 from inferload.scenario.schema.replay import Replay
@@ -151,7 +151,7 @@ class _SessionScript:
             whole = yield from self._whole(turn)
             final = last and number == len(turns) - 1
             reply = yield self._ask(self._prompt(whole, context), whole, before, begins_s, final)
-            assert isinstance(reply, Reply)
+            assert isinstance(reply, TurnReply)
             context.answered(reply)
             before = turn
 
@@ -271,6 +271,6 @@ class _Context:
         self._messages = prompt
         return tuple(prompt)
 
-    def answered(self, reply: Reply) -> None:
+    def answered(self, reply: TurnReply) -> None:
         """Add the answer to the history."""
         self._messages.append(reply.message())

@@ -1,6 +1,6 @@
-"""A server that sends whole answers of 40 to 400 kB as fast as the socket takes them. It runs as a program of its own.
+"""Server in a separate process that sends streamed replies of 40 to 400 kB as fast as the socket accepts them.
 
-Its first line on stdout is the port. It ends when its stdin is closed. The request's body names the answer: `{"answer": 3}`.
+Its first line on stdout is the port. It exits when stdin is closed. The body of a request selects the reply: `{"answer": 3}`.
 """
 
 import contextlib
@@ -20,28 +20,28 @@ WORD = "word " * 20
 EVENT = {"id": "chatcmpl-1", "choices": [{"index": 0, "delta": {"content": WORD}, "finish_reason": None}]}
 SIZES_BYTES = [40_000, 60_000, 64_000, 80_000, 130_000, 150_000, 200_000, 260_000, 300_000, 400_000]
 FRAMINGS = ("chunked", "length", "buffered")
-BUFFER_BYTES = 16_384  # of a proxy that cuts the stream without regard to its events
+BUFFER_BYTES = 16_384  # chunk size of a proxy that splits events
 PIECES_BYTES = (4_000, 1_400, 0)  # sizes of the server's writes; 0: one write
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
-    """A whole reply, and how many events with text it has."""
+class BurstReply:
+    """Complete reply. `events`: number of events with text."""
 
     reply: bytes
     events: int
 
 
-def answers(framing: str) -> list[Answer]:
-    """One answer of each size."""
+def answers(framing: str) -> list[BurstReply]:
+    """Return a reply of each size."""
     event = b"data: " + json.dumps(EVENT).encode() + b"\n\n"
-    made = []
+    replies = []
     for size in SIZES_BYTES:
         count = size // len(event)
         last = {**EVENT, "choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}]}
         blocks = [event] * count + [b"data: " + json.dumps(last).encode() + b"\n\n", b"data: [DONE]\n\n"]
-        made.append(Answer(_framed(blocks, framing), count))
-    return made
+        replies.append(BurstReply(_framed(blocks, framing), count))
+    return replies
 
 
 def _framed(blocks: list[bytes], framing: str) -> bytes:
@@ -54,7 +54,7 @@ def _framed(blocks: list[bytes], framing: str) -> bytes:
 
 @contextlib.contextmanager
 def running(framing: str, certificate: Path | None = None) -> Iterator[str]:
-    """The URL of a server with this framing; over TLS where there is a file with its key and certificate."""
+    """Start a server; yield its URL. `certificate`: PEM file with key and certificate, for TLS."""
     words = [sys.executable, __file__, framing, *([] if certificate is None else [str(certificate)])]
     with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
         assert process.stdin is not None

@@ -1,4 +1,4 @@
-"""Server-sent events of a chat completion, and one complete answer."""
+"""Server-sent events of chat completions."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""A real Chromium, headless, driven by its WebDriver; what it asked of the network and what it complained about."""
+"""Headless Chromium through WebDriver, with its network requests and console messages."""
 
 import contextlib
 import json
@@ -14,7 +14,7 @@ Browser = webdriver.Chrome
 
 _FLAGS = (
     "--headless",
-    "--no-sandbox",  # it opens our own pages alone, and a container's root has no sandbox
+    "--no-sandbox",  # root in a container has no sandbox; only pages of this project are opened
     "--disable-gpu",
     "--disable-dev-shm-usage",  # a container's /dev/shm may be tiny
     "--disable-quic",
@@ -27,22 +27,22 @@ _FLAGS = (
 
 
 def program(*names: str) -> str:
-    """The first of the programs that is installed; a test that needs one fails where there is none."""
-    found = next((path for name in names if (path := shutil.which(name))), None)
-    assert found is not None, (
+    """Return the path of the first installed program; fails if there is none."""
+    path = next((path for name in names if (path := shutil.which(name))), None)
+    assert path is not None, (
         f"no {names[0]} on this machine; make browser, or: apt-get install chromium chromium-driver"
     )
-    return found
+    return path
 
 
 def binary() -> str:
-    """The browser."""
+    """Return the path of the browser."""
     return program("chromium", "chromium-browser", "google-chrome")
 
 
 @contextlib.contextmanager
 def running(profile: Path, width: int = 1400, height: int = 900) -> Iterator[Browser]:
-    """A browser with a profile of its own, which ends with the block."""
+    """Start a browser with its own profile; quit it at the end of the block."""
     options = webdriver.ChromeOptions()
     options.binary_location = binary()
     for flag in (*_FLAGS, f"--window-size={width},{height}", f"--user-data-dir={profile}"):
@@ -56,11 +56,11 @@ def running(profile: Path, width: int = 1400, height: int = 900) -> Iterator[Bro
 
 
 def complaints(browser: Browser) -> list[str]:
-    """What its console has said since the last look, but for mere information."""
+    """Return warnings and errors on the console since the last call."""
     return [entry["message"] for entry in browser.get_log("browser") if entry["level"] in ("WARNING", "SEVERE")]
 
 
 def requests(browser: Browser) -> list[str]:
-    """Every address that it has asked for since the last look."""
+    """Return the URLs requested since the last call."""
     events: list[dict[str, Any]] = [json.loads(entry["message"])["message"] for entry in browser.get_log("performance")]
     return [event["params"]["request"]["url"] for event in events if event["method"] == "Network.requestWillBeSent"]

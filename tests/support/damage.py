@@ -1,4 +1,4 @@
-"""Run directories as crashes, full disks and other versions leave them: one thing is damaged at a time."""
+"""Damaged run directories, as after crashes, with full disks, or by other versions; each with a single damage."""
 
 import copy
 import json
@@ -12,14 +12,14 @@ Damage = Callable[[Path], None]
 
 
 def truncations(path: Path, parts: tuple[float, ...]) -> Iterator[tuple[str, Damage]]:
-    """Each file of the run cut off after such a part of it."""
+    """Yield truncations of each file to parts of its length."""
     for file in sorted(path.rglob("*")):
         if file.is_file() and file.name not in (rundir.REPORT_HTML, rundir.REPORT_MD):
             for part in parts:
-                yield f"{file.name} cut at {part:.0%}", _cut(file.relative_to(path), part)
+                yield f"{file.name} cut at {part:.0%}", _truncation(file.relative_to(path), part)
 
 
-def _cut(name: Path, part: float) -> Damage:
+def _truncation(name: Path, part: float) -> Damage:
     def damage(path: Path) -> None:
         data = (path / name).read_bytes()
         (path / name).write_bytes(data[: int(len(data) * part)])
@@ -28,44 +28,44 @@ def _cut(name: Path, part: float) -> Damage:
 
 
 def documents(path: Path) -> Iterator[tuple[str, Damage]]:
-    """Each value of the manifest and of the summary left out, made null, or made a word."""
+    """Yield changes of each value of manifest and summary: removed, null, or a text."""
     for name in (rundir.MANIFEST, rundir.SUMMARY):
         whole = json.loads((path / name).read_text())
-        for place in _places(whole):
-            for label, change in (("gone", _gone), ("null", _null), ("a word", _word)):
+        for keys in _paths(whole):
+            for label, change in (("removed", _remove), ("null", _set_null), ("text", _set_text)):
                 changed = copy.deepcopy(whole)
-                change(changed, place)
-                yield f"{name}: {'.'.join(map(str, place))} {label}", _rewritten(name, changed)
+                change(changed, keys)
+                yield f"{name}: {'.'.join(map(str, keys))} {label}", _replacement(name, changed)
 
 
-def _places(document: Any, before: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+def _paths(document: Any, before: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
     children = (
         document.items() if isinstance(document, dict) else enumerate(document) if isinstance(document, list) else ()
     )
     for key, value in children:
         yield (*before, key)
-        yield from _places(value, (*before, key))
+        yield from _paths(value, (*before, key))
 
 
-def _inner(document: Any, place: tuple[Any, ...]) -> Any:
-    for key in place[:-1]:
+def _parent(document: Any, keys: tuple[Any, ...]) -> Any:
+    for key in keys[:-1]:
         document = document[key]
     return document
 
 
-def _gone(document: Any, place: tuple[Any, ...]) -> None:
-    del _inner(document, place)[place[-1]]
+def _remove(document: Any, keys: tuple[Any, ...]) -> None:
+    del _parent(document, keys)[keys[-1]]
 
 
-def _null(document: Any, place: tuple[Any, ...]) -> None:
-    _inner(document, place)[place[-1]] = None
+def _set_null(document: Any, keys: tuple[Any, ...]) -> None:
+    _parent(document, keys)[keys[-1]] = None
 
 
-def _word(document: Any, place: tuple[Any, ...]) -> None:
-    _inner(document, place)[place[-1]] = "abc"
+def _set_text(document: Any, keys: tuple[Any, ...]) -> None:
+    _parent(document, keys)[keys[-1]] = "abc"
 
 
-def _rewritten(name: str, document: Any) -> Damage:
+def _replacement(name: str, document: Any) -> Damage:
     def damage(path: Path) -> None:
         (path / name).write_text(json.dumps(document))
 

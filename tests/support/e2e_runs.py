@@ -1,4 +1,4 @@
-"""Whole runs for end-to-end tests: fleets in each of the modes, several at a time, and what must hold of what they leave."""
+"""Runs of `locust` for end-to-end tests, several at a time, and checks of their run directories."""
 
 import concurrent.futures
 import contextlib
@@ -31,7 +31,7 @@ SOAK = os.environ.get("INFERLOAD_SOAK") == "1"
 STREAM_S = 300.0 if SOAK else 3.0
 ITL_MS = 25
 TOKENS = round(STREAM_S * 1000 / ITL_MS)  # of a stream that lasts STREAM_S
-TOO_LONG_S = max(30.0, STREAM_S * 2)  # a stream of which nobody waits for the end
+TOO_LONG_S = max(30.0, STREAM_S * 2)  # duration of a stream that a test does not wait for
 TOO_MANY_TOKENS = round(TOO_LONG_S * 1000 / ITL_MS)
 MODES = ("local", "processes", "by_hand")
 AT_ONCE = 6
@@ -53,7 +53,7 @@ FILES = {
     "locust_exceptions.csv",
 }
 PAGES = {"timeline.csv", "report.html", "report.md", "diagnosis.json", "reconcile.json"}
-# Reasons that a crowded test machine can give by itself: they say nothing about the case at hand.
+# Reasons of the verdict that a busy test machine causes; they are ignored.
 CROWDED = {
     "client_delay",
     "client_lag",
@@ -69,7 +69,7 @@ CROWDED = {
 
 
 def scenario(folder: Path, **changes: Any) -> Path:
-    """A scenario file of one-turn sessions; `changes` are dotted paths with `__` for the dot."""
+    """Write a scenario of one-turn sessions. `changes`: values by dotted path, with `__` for the dot."""
     document: dict[str, Any] = {
         "schema": 1,
         "name": "e2e",
@@ -79,30 +79,30 @@ def scenario(folder: Path, **changes: Any) -> Path:
     }
     for path, value in changes.items():
         *folders, key = path.split("__")
-        place = document
+        block = document
         for name in folders:
-            place = place.setdefault(name, {})
-        place[key] = value
+            block = block.setdefault(name, {})
+        block[key] = value
     folder.mkdir(parents=True, exist_ok=True)
     file = folder / "scenario.yaml"
     file.write_text(json.dumps(document))  # JSON is YAML
     return file
 
 
-def until(happened: Callable[[], Any], what: str, timeout_s: float = PATIENCE_S) -> Any:
-    """Ask again and again until the answer is true; the answer."""
+def wait_until(condition: Callable[[], Any], description: str, timeout_s: float = PATIENCE_S) -> Any:
+    """Poll until the condition is true; return its value."""
     deadline = time.monotonic() + timeout_s
-    while not (answer := happened()):
-        assert time.monotonic() < deadline, f"not within {timeout_s} s: {what}"
+    while not (value := condition()):
+        assert time.monotonic() < deadline, f"not within {timeout_s} s: {description}"
         time.sleep(0.08)
-    return answer
+    return value
 
 
 _ports = itertools.count(20_000 + os.getpid() * 61 % 8_000)
 
 
-def quiet_port() -> int:
-    """A free port below those that the kernel hands out by itself: nobody takes it before the process that it is for."""
+def unused_port() -> int:
+    """Return a free port below the ephemeral range, so that the kernel does not assign it meanwhile."""
     while True:
         port = next(_ports)
         with contextlib.suppress(OSError), socket.create_server(("127.0.0.1", port)):
@@ -110,7 +110,7 @@ def quiet_port() -> int:
 
 
 def alive(pid: int) -> bool:
-    """Whether the process exists and is more than a zombie."""
+    """Return True if the process exists and is no zombie."""
     try:
         return "State:\tZ" not in Path(f"/proc/{pid}/status").read_text()
     except OSError:
@@ -119,14 +119,14 @@ def alive(pid: int) -> bool:
 
 @dataclass
 class Fleet:
-    """A master (or local run) and, in mode by_hand, the workers that were started beside it."""
+    """Master (or local run) and, in mode by_hand, the workers started separately."""
 
     mode: str
     master: LocustProcess
     by_hand: list[LocustProcess] = field(default_factory=list)
     web_port: int | None = None
     port: int | None = None  # of the master for its workers
-    to_master: tuple[str, ...] = ()  # what a worker that is started by hand has to say
+    worker_options: tuple[str, ...] = ()  # of a worker started by hand
 
     @property
     def processes(self) -> list[LocustProcess]:
@@ -137,60 +137,60 @@ class Fleet:
         return "\n".join(process.text for process in self.processes)
 
     def pids(self) -> list[int]:
-        """Every process of the fleet that is alive, its scraper and its report's among them."""
-        return [pid for one in self.processes for pid in (one.process.pid, *one.children()) if alive(pid)]
+        """Return all running processes of the fleet, scraper and report included."""
+        return [pid for process in self.processes for pid in (process.process.pid, *process.children()) if alive(pid)]
 
     def worker_pids(self) -> list[int]:
-        return [one.process.pid for one in self.by_hand] if self.by_hand else self.master.workers()
+        return [worker.process.pid for worker in self.by_hand] if self.by_hand else self.master.workers()
 
     def signal(self, number: signal.Signals, whole_group: bool) -> None:
-        """To the master alone, or to all its group and, as a stop of a whole deployment does, to all other workers."""
+        """Signal the master only, or the process groups of master and workers, like the stop of a deployment."""
         if not whole_group:
             self.master.send(number)
             return
-        for one in self.processes:
-            os.killpg(one.process.pid, number)
+        for process in self.processes:
+            os.killpg(process.process.pid, number)
 
-    def ended(self, killed: int | None = None) -> int:
-        """The master's exit code, once it is gone; asserts that it left nobody behind. `killed`: a worker that we killed."""
+    def exit_code(self, killed: int | None = None) -> int:
+        """Wait for the end; return the master's exit code. Asserts that no process is left. `killed`: pid of a killed worker."""
         code = self.master.exit_code(PATIENCE_S)
-        for one in self.by_hand:
-            expected = -signal.SIGKILL if one.process.pid == killed else 0
-            assert one.exit_code(20) == expected, f"a worker's exit code:\n{one.text}"
-        until(lambda: not self.pids(), f"the end of processes {self.pids()}", 5)
+        for worker in self.by_hand:
+            expected = -signal.SIGKILL if worker.process.pid == killed else 0
+            assert worker.exit_code(20) == expected, f"a worker's exit code:\n{worker.text}"
+        wait_until(lambda: not self.pids(), f"the end of processes {self.pids()}", 5)
         return code
 
     def wait_for_page(self) -> None:
-        """Until the web UI answers; a start waits for the workers by itself."""
+        """Wait until the web UI responds."""
 
-        def answers() -> bool:
+        def responds() -> bool:
             try:
                 return bool(self.get("/"))
             except ConnectionRefusedError:
                 return False
 
-        until(answers, "the web UI's page")
+        wait_until(responds, "the web UI's page")
 
     def post(self, path: str, **form: Any) -> dict[str, Any]:
-        """POST a form to the web UI; what it answers."""
+        """POST a form to the web UI; return the JSON response."""
         body = urllib.parse.urlencode(form, doseq=True)
-        text = self._ask("POST", path, body, {"Content-Type": "application/x-www-form-urlencoded"})
-        answer: dict[str, Any] = json.loads(text)
-        return answer
+        text = self._request("POST", path, body, {"Content-Type": "application/x-www-form-urlencoded"})
+        response: dict[str, Any] = json.loads(text)
+        return response
 
     def press_stop(self) -> bool:
-        """Stop the run in the web UI, by the method that the installed Locust takes; whether it was stopped."""
+        """Stop the run in the web UI; return True if it was stopped. The HTTP method depends on the Locust version."""
         method = "GET" if importlib.metadata.version("locust").startswith("2.46.") else "POST"
-        return bool(json.loads(self._ask(method, "/stop"))["success"])
+        return bool(json.loads(self._request(method, "/stop"))["success"])
 
     def get(self, path: str) -> bytes:
-        return self._ask("GET", path)
+        return self._request("GET", path)
 
     def get_json(self, path: str) -> dict[str, Any]:
-        answer: dict[str, Any] = json.loads(self.get(path))
-        return answer
+        response: dict[str, Any] = json.loads(self.get(path))
+        return response
 
-    def _ask(self, method: str, path: str, body: str = "", headers: dict[str, str] | None = None) -> bytes:
+    def _request(self, method: str, path: str, body: str = "", headers: dict[str, str] | None = None) -> bytes:
         assert self.web_port is not None
         connection = http.client.HTTPConnection("127.0.0.1", self.web_port, timeout=PATIENCE_S)
         with contextlib.closing(connection):
@@ -200,8 +200,8 @@ class Fleet:
             return reply.read()
 
 
-class Place:
-    """Where one scene is played: its folder, its servers, its processes. Nothing of it outlives the scene."""
+class Sandbox:
+    """Folder, servers and processes of a test run. `close` ends all processes."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -211,14 +211,14 @@ class Place:
         self._fleets: list[Fleet] = []
 
     def simulator(self, *flags: str, paced: bool = True) -> Simulator:
-        """A server whose tokens come by the clock, or in steps of a scheduler."""
+        """Start a simulator with fixed TTFT and ITL, or with `paced=False` its scheduler's step times."""
         pace = ("--ttft-ms", "20", "--itl-ms", str(ITL_MS)) if paced else ()
         lasts = ("--exit-after-s", str(round(2 * PATIENCE_S))) if SOAK else ()
         self._simulators.append(simulator_process.start(*pace, *lasts, *flags))
         return self._simulators[-1]
 
     def server(self, script: Script) -> ScriptedServer:
-        """A server that answers every request by the script."""
+        """Start a server that runs the script for each request."""
         self._servers.append(ScriptedServer([script]))
         return self._servers[-1]
 
@@ -235,10 +235,11 @@ class Place:
         report: bool = False,
         bind: bool = True,
     ) -> Fleet:
-        """Start a run: headless, or with a web UI. `arguments` are for the master. Without `report` its pages, which
-        take longer than most of these runs, and the outputs for pipelines are left out. `bind`: the master is given an
-        address to listen on."""
-        port, web_port = quiet_port(), quiet_port() if web else None
+        """Start a run, headless or with a web UI. `arguments`: of the master.
+
+        `report`: also write report and CI outputs, which takes longer than most of these runs. `bind`: set the master's address.
+        """
+        port, web_port = unused_port(), unused_port() if web else None
         outputs = ["--junit", "junit.xml", "--markdown", "gates.md", "--github"] if report else ["--no-report"]
         words = ["--run-dir", str(self.run_dir), *outputs, *arguments]
         words += ["--web-host", "127.0.0.1", "--web-port", str(web_port)] if web else ["--headless"]
@@ -255,7 +256,7 @@ class Place:
         )
         self._fleets.append(fleet)
         if mode == "by_hand":
-            fleet.to_master = ("--worker", "--master-host", "127.0.0.1", "--master-port", str(port))
+            fleet.worker_options = ("--worker", "--master-host", "127.0.0.1", "--master-port", str(port))
             for _ in range(workers):
                 self.join(fleet, *worker_arguments, env=env, locustfile=locustfile)
         return fleet
@@ -263,22 +264,24 @@ class Place:
     def join(
         self, fleet: Fleet, *arguments: str, env: dict[str, str] | None = None, locustfile: Path | None = None
     ) -> None:
-        """Start a worker more."""
-        one = locust_process.start(*fleet.to_master, *arguments, cwd=self.folder, env=env, locustfile=locustfile)
-        fleet.by_hand.append(one)
+        """Start another worker."""
+        worker = locust_process.start(
+            *fleet.worker_options, *arguments, cwd=self.folder, env=env, locustfile=locustfile
+        )
+        fleet.by_hand.append(worker)
 
     @property
     def text(self) -> str:
-        """All that its processes have printed."""
+        """Output of all processes."""
         return "\n".join(fleet.text for fleet in self._fleets)
 
     def close(self) -> None:
         for fleet in self._fleets:
-            for one in fleet.processes:
-                for pid in one.children():
+            for process in fleet.processes:
+                for pid in process.children():
                     with contextlib.suppress(ProcessLookupError):
                         os.kill(pid, signal.SIGKILL)
-                one.kill()
+                process.kill()
         for server in self._servers:
             server.close()
         for simulator in self._simulators:
@@ -288,73 +291,75 @@ class Place:
 
 
 @dataclass(frozen=True)
-class Scene:
-    """Something to be played once, beside others; tests then look at what came of it."""
+class RunCase:
+    """Run that is executed once, concurrently with others, and shared by tests."""
 
     name: str
-    play: Callable[..., Any]
+    execute: Callable[..., Any]
     arguments: tuple[Any, ...] = ()
 
     def __str__(self) -> str:
         return self.name
 
 
-class Stage:
-    """Plays all scenes that the selected tests look at, a few at a time: they mostly wait."""
+class RunPool:
+    """Executes the run cases of all selected tests, AT_ONCE at a time."""
 
     def __init__(self, items: Iterable[Any], folder: Path) -> None:
         self._pool = concurrent.futures.ThreadPoolExecutor(AT_ONCE)
         self._folder = folder
-        self._places: list[Place] = []
-        self._played: dict[Scene, concurrent.futures.Future[Any]] = {}
-        found = [item.callspec.params.get("scene") for item in items if hasattr(item, "callspec")]
-        wanted = [scene for scene in dict.fromkeys(found) if isinstance(scene, Scene)]
-        for scene in sorted(wanted, key=lambda scene: not hasattr(scene.play, "waits")):
-            self._played[scene] = self._pool.submit(self._play, scene, len(self._played))
+        self._sandboxes: list[Sandbox] = []
+        self._futures: dict[RunCase, concurrent.futures.Future[Any]] = {}
+        params = [item.callspec.params.get("run_case") for item in items if hasattr(item, "callspec")]
+        cases = [param for param in dict.fromkeys(params) if isinstance(param, RunCase)]
+        for run_case in sorted(cases, key=lambda run_case: not hasattr(run_case.execute, "mostly_idle")):
+            self._futures[run_case] = self._pool.submit(self._execute, run_case, len(self._futures))
 
-    def result(self, scene: Scene) -> Any:
-        """What came of it; an assertion that failed on the way fails here."""
-        return self._played[scene].result()
+    def result(self, run_case: RunCase) -> Any:
+        """Return the result of a run case; raises the exception of its execution."""
+        return self._futures[run_case].result()
 
     def close(self) -> None:
-        for future in self._played.values():
+        for future in self._futures.values():
             future.cancel()
-        for place in self._places:
-            place.close()
+        for sandbox in self._sandboxes:
+            sandbox.close()
         self._pool.shutdown(cancel_futures=True)
 
-    def _play(self, scene: Scene, number: int) -> Any:
+    def _execute(self, run_case: RunCase, number: int) -> Any:
         folder = self._folder / f"{number:02}"
         folder.mkdir()
-        place = Place(folder)
-        self._places.append(place)
+        sandbox = Sandbox(folder)
+        self._sandboxes.append(sandbox)
         try:
-            return scene.play(place, *scene.arguments)
+            return run_case.execute(sandbox, *run_case.arguments)
         except Exception as error:
-            error.add_note(place.text)
+            error.add_note(sandbox.text)
             raise
         finally:
-            place.close()
+            sandbox.close()
 
 
-def waits(play: Callable[..., Any]) -> Callable[..., Any]:
-    """Mark what waits for a minute and does little: it is played first, beside all others."""
-    play.waits = True  # type: ignore[attr-defined]
-    return play
+def mostly_idle(execute: Callable[..., Any]) -> Callable[..., Any]:
+    """Mark a run case that waits for a minute with little load: it is executed first."""
+    execute.mostly_idle = True  # type: ignore[attr-defined]
+    return execute
 
 
-def scenes(play: Callable[..., Any], *cases: tuple[Any, ...]) -> Any:
-    """Parametrize a test with a scene per case."""
-    made = [Scene("-".join([play.__name__.strip("_"), *map(str, case)]), play, case) for case in cases]
-    return pytest.mark.parametrize("scene", made, ids=[str(scene).partition("-")[2] or "once" for scene in made])
+def run_cases(execute: Callable[..., Any], *cases: tuple[Any, ...]) -> Any:
+    """Parametrize a test with a run case for each tuple of arguments."""
+    made = [RunCase("-".join([execute.__name__.strip("_"), *map(str, case)]), execute, case) for case in cases]
+    return pytest.mark.parametrize(
+        "run_case", made, ids=[str(run_case).partition("-")[2] or "once" for run_case in made]
+    )
 
 
-# -- what a run did and left behind
+# -- results of a run
 
 
 @dataclass(frozen=True)
-class Ended:
-    """A run that is over: where its files are, its exit code, all that its processes printed."""
+class FinishedRun:
+    """Finished run: its directory, exit code and output."""
 
     run_dir: Path
     code: int
@@ -372,13 +377,13 @@ class Ended:
 
     @property
     def codes(self) -> set[str]:
-        """Reasons of the measure phase that decide its verdict, without those of a crowded machine."""
+        """Codes of the verdict's reasons in the measure phase, without those of a busy machine."""
         reasons = self.summary["verdict"]["reasons"]
-        return {one["code"] for one in reasons if one["phase"] == "measure"} - CROWDED
+        return {reason["code"] for reason in reasons if reason["phase"] == "measure"} - CROWDED
 
 
 def marks_of(run_dir: Path) -> list[dict[str, Any]]:
-    """What is marked so far; a line that is being written is left out."""
+    """Return the complete lines of marks.jsonl."""
     try:
         text = (run_dir / "marks.jsonl").read_text()
     except OSError:
@@ -387,21 +392,21 @@ def marks_of(run_dir: Path) -> list[dict[str, Any]]:
 
 
 def mark(run_dir: Path, kind: str, phase: str | None = None) -> dict[str, Any] | None:
-    """The first mark of a kind."""
-    found = (one for one in marks_of(run_dir) if one["kind"] == kind and phase in (None, one.get("phase")))
-    return next(found, None)
+    """Return the first mark of a kind."""
+    marks = (mark for mark in marks_of(run_dir) if mark["kind"] == kind and phase in (None, mark.get("phase")))
+    return next(marks, None)
 
 
-def begun(run_dir: Path) -> None:
-    """Wait until the measure phase has begun."""
-    until(lambda: mark(run_dir, "phase", "measure"), f"the measure phase of {run_dir}")
+def wait_for_measure_phase(run_dir: Path) -> None:
+    """Wait for the start of the measure phase."""
+    wait_until(lambda: mark(run_dir, "phase", "measure"), f"the measure phase of {run_dir}")
 
 
 STOPS = {"stopped by Ctrl-C": 130, "stopped by SIGTERM": 143, "stopped by SIGHUP": 143}
 
 
-def contract_code(ended: Ended) -> int:
-    """The exit code that a headless run must have by its own summary and its mark of a stop."""
+def expected_exit_code(ended: FinishedRun) -> int:
+    """Return the exit code that a headless run must have by its summary and its mark of a stop."""
     verdict, stop = ended.summary["verdict"], mark(ended.run_dir, "stop")
     stopped = 0 if stop is None else STOPS.get(stop["text"], 0)
     code = 3 if verdict["measurement"] == "invalid" else stopped if verdict["passed"] else 1
@@ -410,7 +415,7 @@ def contract_code(ended: Ended) -> int:
 
 
 def check_files(run_dir: Path, killed: str | None = None, metrics: bool = True) -> None:
-    """Every file of the contract, none empty, nothing half written beside them. `killed`: a worker whose parts stay."""
+    """Check the files of a run directory. `killed`: worker whose unmerged parts remain."""
     names = {str(path.relative_to(run_dir)) for path in run_dir.rglob("*") if path.is_file()}
     turns = {name for name in names if name.startswith("turns/")}
     scrapes = {name for name in names if name.startswith("server_metrics/")}
@@ -463,20 +468,20 @@ KEYS: dict[str, set[str]] = {
 
 
 def check_keys(summary: dict[str, Any]) -> None:
-    """The keys that pipelines may rely on."""
+    """Check the documented keys of summary.json."""
     for path, keys in KEYS.items():
-        place: Any = summary
+        block: Any = summary
         for name in path.split(".") if path else []:
-            place = place[name]
-        assert keys <= set(place), f"{path}: without {keys - set(place)}"
+            block = block[name]
+        assert keys <= set(block), f"{path}: without {keys - set(block)}"
     assert summary["format"] == 1
-    assert [_SERVER - set(one) for one in summary["servers"]] == [set()]
-    assert all({"code", "phase", "value", "limit", "text"} <= set(one) for one in summary["verdict"]["reasons"])
-    assert all({"gate", "value", "passed"} <= set(one) for one in summary["verdict"]["gates"])
+    assert [_SERVER - set(server) for server in summary["servers"]] == [set()]
+    assert all({"code", "phase", "value", "limit", "text"} <= set(reason) for reason in summary["verdict"]["reasons"])
+    assert all({"gate", "value", "passed"} <= set(gate) for gate in summary["verdict"]["gates"])
 
 
-def check_books(ended: Ended) -> None:
-    """Summary, Parquet, Locust's tables and the server itself all tell of the same turns."""
+def check_counts(ended: FinishedRun) -> None:
+    """Check that summary, Parquet files, Locust's tables and the server agree on the turns."""
     summary, rows = ended.summary, ended.turns
     everything = summary["turns"]["by_phase"]["all"]
     finished = [row for row in rows if row["failure"] != "unfinished"]
@@ -489,17 +494,19 @@ def check_books(ended: Ended) -> None:
     assert everything["failed"] == sum(int(row["Failure Count"]) for row in turns)
     assert everything["failed"] == sum(row["failure"] is not None for row in finished)
     assert int(stats["", "Aggregated"]["Request Count"]) == len(finished)
-    for one in [summary["turns"], *summary["turns"]["by_phase"].values()]:
-        assert one["sent"] == one["ok"] + one["failed"] + one["unfinished"]
-        assert sum(one["by_failure"].values()) == one["failed"] + one["unfinished"] * (
-            "unfinished" in one["by_failure"]
+    for counts in [summary["turns"], *summary["turns"]["by_phase"].values()]:
+        assert counts["sent"] == counts["ok"] + counts["failed"] + counts["unfinished"]
+        assert sum(counts["by_failure"].values()) == counts["failed"] + counts["unfinished"] * (
+            "unfinished" in counts["by_failure"]
         )
     by_phase = summary["turns"]["by_phase"]
     for phase in ("warmup", "measure", "drain"):
         assert by_phase[phase]["sent"] == sum(row["phase"] == phase for row in rows)
     sessions = summary["sessions"]
     assert sessions["planned"] == sessions["dropped"] + sessions["started"]
-    overrun_ms = {one["worker"]: one["overrun_ms"] for one in marks_of(ended.run_dir) if one["kind"] == "overrun"}
+    overrun_ms = {
+        entry["worker"]: entry["overrun_ms"] for entry in marks_of(ended.run_dir) if entry["kind"] == "overrun"
+    }
     assert summarise(ended.run_dir) == summary  # it is a function of the run directory
     assert not summary_reference.differences(summary), "docs/summary.md"
     recomputed.check(summary, json.loads((ended.run_dir / "run.json").read_text()), rows, overrun_ms)
@@ -510,13 +517,13 @@ def check_books(ended: Ended) -> None:
     assert {key: value for key, value in last.items() if key[0] == "TURN"} == {
         key: int(row["Request Count"]) for key, row in stats.items() if key[0] == "TURN"
     }
-    if ended.simulator_stats is not None:  # one more than ours: the preflight's turn
+    if ended.simulator_stats is not None:  # including the turn of the preflight check
         assert ended.simulator_stats["started"] == everything["sent"] + 1
         assert ended.simulator_stats["finished"] == everything["ok"] + 1
 
 
-def check_straddle(ended: Ended, at_least: int) -> None:
-    """So many turns were under way when the drain began, and ended well after it: a user in a closed loop always has one."""
+def check_turns_across_drain(ended: FinishedRun, at_least: int) -> None:
+    """Check that at least so many successful turns were in flight at the start of the drain."""
     drain = mark(ended.run_dir, "phase", "drain")
     assert drain is not None
     manifest = json.loads((ended.run_dir / "run.json").read_text())
@@ -526,4 +533,6 @@ def check_straddle(ended: Ended, at_least: int) -> None:
         for row in ended.turns
         if row["planned_ns"] + anchors[row["worker"]] < drain["wall_ns"] < row["closed_ns"] + anchors[row["worker"]]
     ]
-    assert sum(row["failure"] is None for row in across) >= at_least, f"{len(across)} turns across the drain's begin"
+    assert sum(row["failure"] is None for row in across) >= at_least, (
+        f"{len(across)} turns in flight at the start of the drain"
+    )

@@ -1,11 +1,10 @@
-"""Python programs started by a fork of a process that has already imported what they need.
+"""Fork server: starts Python programs as forks of a process that has imported their modules.
 
-A `locust` process spends a second and more of a core on imports, and the end-to-end tests start hundreds. Here they are
-imported once: a forge is a process that has done so and forks for each start. What runs in the fork is the program from its
-first line on. With INFERLOAD_FRESH=1 every program is a Python of its own, as a user starts it (`make soak` does that).
+Imports take a second or more of CPU time per `locust` process, and the end-to-end tests start hundreds. The fork runs the program
+from its first line. With INFERLOAD_FRESH=1 each program is a new Python process, as for a user (`make soak`).
 
-A `locust` process starts its metrics scraper and its report with `sys.executable`. In a fork that is a small script, which has
-a second forge run the module, and which ends as the module ends.
+A `locust` process starts its metrics scraper and report with `sys.executable`. In a fork this is a proxy script, which lets a
+second fork server run the module, and exits with its exit code.
 """
 
 import contextlib
@@ -23,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 _HERE = Path(__file__)
-# What stands for `sys.executable` in a fork. Without site and environment it starts in a few milliseconds.
+# `sys.executable` in a fork. Without site and environment variables it starts in a few milliseconds.
 _PROXY = """#!{python} -IS
 import json, os, signal, socket, sys
 order = {{"module": sys.argv[2], "arguments": sys.argv[3:], "env": dict(os.environ), "cwd": os.getcwd(), "linked": True}}
@@ -40,7 +39,7 @@ sys.exit(code)
 
 
 class Forked:
-    """A forked program, with what the tests use of `subprocess.Popen`."""
+    """Forked program, with the part of the interface of `subprocess.Popen` that tests use."""
 
     def __init__(self, link: socket.socket, pid: int, stdout: Any) -> None:
         self.pid = pid
@@ -50,7 +49,7 @@ class Forked:
         self._lock = threading.Lock()
 
     def wait(self, timeout: float | None = None) -> int:
-        """Its exit code, negative for a signal; raises `subprocess.TimeoutExpired` where it is not over by then."""
+        """Return the exit code, negative for a signal; raise `subprocess.TimeoutExpired` if it still runs."""
         with self._lock:
             if self.returncode is None:
                 self._link.settimeout(timeout)
@@ -58,13 +57,13 @@ class Forked:
                     text = self._link.recv(64)
                 except (TimeoutError, BlockingIOError):
                     raise subprocess.TimeoutExpired(f"fork {self.pid}", timeout or 0) from None
-                assert text, f"the forge ended before process {self.pid}"
+                assert text, f"the fork server ended before process {self.pid}"
                 self.returncode = int(text)
                 self._link.close()
             return self.returncode
 
     def poll(self) -> int | None:
-        """Its exit code, or None while it runs."""
+        """Return the exit code; None while it runs."""
         try:
             return self.wait(0.0)
         except subprocess.TimeoutExpired:
@@ -82,9 +81,10 @@ class Forked:
 
 
 class Forge:
-    """A process that has imported `modules`; it starts with the first program and ends with the tests.
+    """Fork server that has imported `modules`. It starts with the first program and ends with the tests.
 
-    `children`: the forge of the modules that its programs start by `sys.executable`."""
+    `children`: fork server of the modules that its programs start by `sys.executable`.
+    """
 
     def __init__(self, *modules: str, children: "Forge | None" = None) -> None:
         self._modules = modules
@@ -103,8 +103,8 @@ class Forge:
         errors_too: bool = False,
         new_session: bool = False,
     ) -> "Forked | subprocess.Popen[str]":
-        """`python -m MODULE ARGUMENTS` with its standard output (and with `errors_too` its standard error) on a pipe."""
-        # What is preloaded takes its place before the first line of Python.
+        """Run `python -m MODULE ARGUMENTS` with stdout, and with `errors_too` also stderr, on a pipe."""
+        # LD_PRELOAD takes effect at the start of a process only.
         if env.get("INFERLOAD_FRESH") == "1" or "LD_PRELOAD" in env:
             return subprocess.Popen(
                 [sys.executable, "-m", module, *arguments],
@@ -137,7 +137,7 @@ class Forge:
         return Forked(link, pid, open(out, encoding="utf-8"))
 
     def proxy(self) -> str:
-        """An executable that has this forge run the module that it is given, as `python -m` does."""
+        """Return the path of an executable that runs a module in this fork server, like `python -m`."""
         return str(Path(self._address()).with_name("python"))
 
     def _address(self) -> str:
@@ -148,7 +148,7 @@ class Forge:
                 proxy = folder / "python"
                 proxy.write_text(_PROXY.format(python=sys.executable, path=self._path))
                 proxy.chmod(0o700)
-                # It listens from here on: who connects while it imports is served after that.
+                # It listens at once; connections during its imports are served afterwards.
                 with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listener:
                     listener.bind(self._path)
                     listener.listen(64)
@@ -162,7 +162,7 @@ class Forge:
             return self._path
 
 
-# The scraper is not among them, but what it imports: a module that is imported already is run again with a warning.
+# The imports of the scraper, not the scraper itself: runpy warns if the module to run is already imported.
 COMMANDS = Forge(
     "inferload.scrapes_file",
     "inferload.server_metrics.exposition",
@@ -175,14 +175,15 @@ LOCUST = Forge("locust.main", "inferload.locust.plugin", "scipy.special", childr
 SIMULATOR = Forge("inferload.deploy.simulator.command")
 
 
-# -- the forge's own process
+# -- process of the fork server
 
 
 def _serve(number: int, path: str, modules: Sequence[str]) -> None:
-    """Fork for each connection, and tell it the pid and, once it is over, the exit code. Ends when standard input does.
+    """Fork for each connection; send it the pid, and at the end of the process its exit code. Exits at the end of stdin.
 
-    A program of a proxy is killed when the proxy is: its order is `linked`."""
-    # Taken before the imports: Locust has gevent replace them by ones that want an event loop.
+    The program of a proxy (`linked`) is killed if the proxy is.
+    """
+    # Saved before the imports: gevent, imported by Locust, replaces them by versions that need an event loop.
     poller, fork, waitpid, close, Socket = select.poll(), os.fork, os.waitpid, os.close, socket.socket
     listener = Socket(fileno=number)
     for module in modules:
@@ -204,7 +205,7 @@ def _serve(number: int, path: str, modules: Sequence[str]) -> None:
                 continue
             if ready != listener.fileno():
                 if ready not in links:
-                    continue  # of a link whose program has ended in the same round
+                    continue  # the program of this link has ended in the same round
                 link, pid = links.pop(ready)
                 poller.unregister(ready)
                 close(ready)
@@ -221,7 +222,7 @@ def _serve(number: int, path: str, modules: Sequence[str]) -> None:
             order = json.loads(text)
             pid = fork()
             if pid == 0:
-                _become(order, descriptors, [listener, link, *(one for one, _pid in links.values())], links)
+                _become(order, descriptors, [listener, link, *(other for other, _pid in links.values())], links)
                 raise SystemExit  # not reached
             for each in descriptors:
                 close(each)
@@ -235,10 +236,10 @@ def _serve(number: int, path: str, modules: Sequence[str]) -> None:
 
 
 def _become(order: dict[str, Any], descriptors: Sequence[int], sockets: Sequence[Any], pidfds: Sequence[int]) -> None:
-    """In the fork: take the program's place, as a start of Python would, and run it to its end."""
+    """Set up the fork like a new Python process, and run the module."""
     import runpy
 
-    if "gevent" in sys.modules:  # Locust's import makes an event loop, as it does before Locust's own forks
+    if "gevent" in sys.modules:  # importing Locust creates an event loop
         sys.modules["gevent"].reinit()
     for each in sockets:
         each.close()
@@ -262,12 +263,12 @@ def _become(order: dict[str, Any], descriptors: Sequence[int], sockets: Sequence
         runpy.run_module(order["module"], run_name="__main__", alter_sys=True)
     except SystemExit as leaving:
         code = leaving.code
-    except BaseException:  # noqa: BLE001 (whatever ends the program is shown as Python would)
+    except BaseException:  # noqa: BLE001 (printed like an uncaught exception of a program)
         import traceback
 
         traceback.print_exc()
         code = 1
-    # What the interpreter does at its end, atexit functions first; `sys.exit` from here would run the forge's own frames.
+    # Steps of an interpreter exit, atexit functions first; `sys.exit` would unwind the frames of the fork server.
     if code is not None and not isinstance(code, int):
         print(code, file=sys.stderr)
         code = 1

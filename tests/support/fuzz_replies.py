@@ -1,4 +1,4 @@
-"""Random replies for the fuzz tests: valid ones, mutated ones, and how they are cut into pieces. Standard library only."""
+"""Random replies for the fuzz tests: valid or mutated, split into pieces. Standard library only."""
 
 import json
 import random
@@ -126,14 +126,14 @@ TOKENS = [
 
 
 @dataclass(frozen=True, slots=True)
-class Case:
-    """One reply in pieces and what the server does after the last: "open" (nothing), "close" or "reset"."""
+class ReplyCase:
+    """Reply in pieces. `ending`: action of the server after the last piece: "open" (none), "close" or "reset"."""
 
     pieces: tuple[bytes, ...]
     ending: str
 
 
-# `random.choice` and `random.randrange` would take a third of the time of a run.
+# Faster than `random.choice` and `random.randrange`, which would take a third of the time.
 def below(rng: random.Random, stop: int) -> int:
     return int(rng.random() * stop)
 
@@ -150,7 +150,7 @@ def random_text(rng: random.Random) -> str:
 
 
 def content_event(rng: random.Random, text: str) -> bytes:
-    """Data of an ordinary event, as one server writes all of a stream: escapes or UTF-8."""
+    """Return the data of a valid event, with escapes or UTF-8."""
     document = {"id": "x", "choices": [{"index": 0, "delta": {"content": text}, "finish_reason": None}]}
     return json.dumps(document, ensure_ascii=rng.random() < 0.5, separators=(",", ":")).encode()
 
@@ -164,7 +164,7 @@ def usage_event(rng: random.Random) -> bytes:
 
 
 def event_data(rng: random.Random) -> list[bytes]:
-    """Data of the events of one answer."""
+    """Return the data of the events of a reply."""
     data = [content_event(rng, random_text(rng)) for _ in range(one_of(rng, [1, 3, 6, 20]))]
     for _ in range(one_of(rng, [0, 0, 1, 2])):
         data.insert(below(rng, len(data) + 1), one_of(rng, EVENTS))
@@ -176,7 +176,7 @@ def event_data(rng: random.Random) -> list[bytes]:
 
 
 def sse(rng: random.Random, data: list[bytes]) -> list[bytes]:
-    """The events as lines of a stream; most as all servers write them."""
+    """Return the events as lines of a stream, mostly in the usual form."""
     end = one_of(rng, LINE_ENDS)
     blocks = [b"data: " + each.replace(b"\n", b"\ndata: ") + end + end for each in data]
     for _ in range(one_of(rng, [0, 0, 0, 1, 2])):
@@ -190,19 +190,19 @@ def sse(rng: random.Random, data: list[bytes]) -> list[bytes]:
 
 
 def chunked_body(rng: random.Random, blocks: list[bytes]) -> bytes:
-    """The blocks in chunks: one each, several in one, or cut anywhere; with extensions and trailers now and then."""
+    """Return the blocks as chunks: one for each block, a single one, or split anywhere; some with extensions and trailers."""
     how = below(rng, 4)
     if how == 0:
         blocks = cut(rng, b"".join(blocks))
     elif how == 1:
         blocks = [b"".join(blocks)]
     odd = rng.random() < 0.15
-    made = [
+    chunks = [
         b"%x%s\r\n%s\r\n" % (len(block), one_of(rng, [b"", b";a=b", b" ", b"\t;"]), block) if odd else chunk(block)
         for block in blocks
         if block
     ]
-    return b"".join(made) + b"0\r\n" + one_of(rng, [b"", b"", b"", b"", b"T: x\r\n"]) + b"\r\n"
+    return b"".join(chunks) + b"0\r\n" + one_of(rng, [b"", b"", b"", b"", b"T: x\r\n"]) + b"\r\n"
 
 
 def head(rng: random.Random, framing: bytes) -> bytes:
@@ -218,9 +218,9 @@ def head(rng: random.Random, framing: bytes) -> bytes:
 
 
 def reply(rng: random.Random) -> bytes:
-    """A reply, for the most part a valid one."""
+    """Return a reply, mostly valid."""
     blocks = sse(rng, event_data(rng))
-    if rng.random() < 0.02:  # more than the reader keeps before it has it taken
+    if rng.random() < 0.02:  # more than the buffer of the reader
         blocks[1:1] = [b"data: " + content_event(rng, "long " * 10) + b"\n\n"] * rng.randrange(300, 700)
     how = below(rng, 10)
     if how < 6:
@@ -233,7 +233,7 @@ def reply(rng: random.Random) -> bytes:
 
 
 def mutated(rng: random.Random, data: bytes, times: int) -> bytes:
-    """The bytes with a few changes; all of them at random places."""
+    """Return the bytes with a few random changes."""
     for _ in range(times):
         at = below(rng, len(data) + 1)
         how = below(rng, 7)
@@ -253,21 +253,21 @@ def mutated(rng: random.Random, data: bytes, times: int) -> bytes:
 
 
 def cut(rng: random.Random, data: bytes) -> list[bytes]:
-    """The bytes in pieces: one, a few, or one for each byte of a short stretch."""
+    """Split the bytes: a single piece, a few, or single bytes of a short range."""
     how = below(rng, 4)
     if how == 0 or not data:
         return [data]
     if how == 1:
         at = below(rng, len(data))
-        places = list(range(at, min(len(data), at + 12)))
+        positions = list(range(at, min(len(data), at + 12)))
     else:
-        places = [below(rng, len(data)) for _ in range(one_of(rng, [1, 2, 5]))]
-    edges = sorted({0, *places, len(data)})
+        positions = [below(rng, len(data)) for _ in range(one_of(rng, [1, 2, 5]))]
+    edges = sorted({0, *positions, len(data)})
     return [data[a:b] for a, b in pairwise(edges)]
 
 
-def case(rng: random.Random) -> Case:
+def random_case(rng: random.Random) -> ReplyCase:
     data = reply(rng)
     if rng.random() < 0.5:
         data = mutated(rng, data, one_of(rng, [1, 1, 2, 4]))
-    return Case(tuple(cut(rng, data)), one_of(rng, ["open", "open", "close", "close", "reset"]))
+    return ReplyCase(tuple(cut(rng, data)), one_of(rng, ["open", "open", "close", "close", "reset"]))

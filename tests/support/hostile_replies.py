@@ -1,4 +1,4 @@
-"""Replies that no client wants: what the hostile server sends, by name."""
+"""Malformed and endless replies of the hostile server, by name."""
 
 import itertools
 import random
@@ -17,9 +17,9 @@ LONG = chunked(*[event("long " * 20)] * 500, DONE)
 
 @dataclass(frozen=True, slots=True)
 class Hostile:
-    """Some bytes, then others again and again as long as the client takes them; at last the end of the connection.
+    """Reply of `first`, then `again` repeated as long as the client reads.
 
-    `then`: "open" leaves the connection as it is, "close" and "reset" end it. `legal`: a client may take it for an answer.
+    `then`: "open" keeps the connection open, "close" and "reset" end it. `legal`: a client may accept the reply.
     """
 
     first: bytes
@@ -172,7 +172,9 @@ def _events() -> dict[str, Hostile]:
         data[f"a token id {name}"] = _document(of_choice=b', "token_ids": [%s]' % number.encode())
         for kind, usage in COUNTS.items():
             data[f"{kind} {name}"] = _document(of_event=b', "usage": ' + (usage % number).encode())
-    return {name: Hostile(chunked(*ANSWER[:2], b"data: %s\n\n" % one, DONE), legal=True) for name, one in data.items()}
+    return {
+        name: Hostile(chunked(*ANSWER[:2], b"data: %s\n\n" % text, DONE), legal=True) for name, text in data.items()
+    }
 
 
 def _endless() -> dict[str, Hostile]:
@@ -202,11 +204,11 @@ def _endless() -> dict[str, Hostile]:
 
 
 def reset_after(count: int, reply: bytes = GOOD) -> Hostile:
-    """So many bytes of a good reply, then a reset."""
+    """Return the first bytes of a valid reply, followed by a reset."""
     return Hostile(reply[:count], then="reset", legal=True)
 
 
 def split(rng: random.Random, data: bytes) -> list[bytes]:
-    """The bytes in a few pieces."""
+    """Split the bytes at up to five random positions."""
     edges = sorted({0, len(data), *(rng.randrange(len(data) + 1) for _ in range(rng.randrange(6)))})
     return [data[a:b] for a, b in itertools.pairwise(edges)]

@@ -1,8 +1,8 @@
-"""A server that gives each request the hostile reply it names. It runs as a program of its own, so that a client cannot hold it up.
+"""Server in a separate process that sends the hostile reply named in the request.
 
-Its first line on stdout is the port. It ends when its stdin is closed. The request's body: `{"reply": "silence", "seed": 3}`;
-`seed` cuts the reply in pieces, `reset` sends so many bytes of a good one. An endless reply ends when the client closes the
-connection, after `bytes`, or after MOST_BYTES, which no client may take: `taken_whole` gives the names of those that came so far.
+Its first line on stdout is the port. It exits when stdin is closed. Body of a request: `{"reply": "silence", "seed": 3}`; `seed`
+splits the reply into pieces, `reset` resets after this many bytes of a valid reply. An endless reply ends when the client closes
+the connection, after `bytes`, or after MAX_BYTES, which a client must not read: `taken_whole` returns the names of such replies.
 """
 
 import contextlib
@@ -20,15 +20,15 @@ from collections.abc import Iterator
 from hostile_replies import Hostile, replies, reset_after, split
 from scripted_server import read_request
 
-MOST_BYTES = 1 << 30
+MAX_BYTES = 1 << 30
 TAKEN_WHOLE = "taken whole"
-PAUSE_S = 0.001  # between two pieces of a reply that is cut, so that they are two reads
+PAUSE_S = 0.001  # between pieces, so that each is a separate read
 RESET = struct.pack("ii", 1, 0)
 
 
 @contextlib.contextmanager
 def running() -> Iterator[str]:
-    """The URL of a server."""
+    """Start a server; yield its URL."""
     with subprocess.Popen([sys.executable, __file__], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
         assert process.stdin is not None
         assert process.stdout is not None
@@ -37,7 +37,7 @@ def running() -> Iterator[str]:
 
 
 def taken_whole(url: str) -> list[str]:
-    """The endless replies of a server that a client took up to MOST_BYTES."""
+    """Return the names of the endless replies that a client read up to MAX_BYTES."""
     request = urllib.request.Request(url, json.dumps({"reply": TAKEN_WHOLE}).encode())
     with urllib.request.urlopen(request, timeout=60) as reply:
         names: list[str] = json.load(reply)
@@ -49,15 +49,15 @@ def serve(sock: socket.socket, known: dict[str, Hostile], whole: list[str]) -> N
     with contextlib.suppress(OSError), sock:
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         while (request := read_request(sock)) is not None:
-            said = json.loads(request.partition(b"\r\n\r\n")[2])
-            if said.get("reply") == TAKEN_WHOLE:
+            order = json.loads(request.partition(b"\r\n\r\n")[2])
+            if order.get("reply") == TAKEN_WHOLE:
                 text = json.dumps(whole).encode()
                 sock.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%s" % (len(text), text))
                 continue
-            hostile = reset_after(said["reset"]) if "reset" in said else known[said["reply"]]
-            send(sock, hostile, said.get("seed"), said.get("bytes", MOST_BYTES))
-            if hostile.again and "bytes" not in said:
-                whole.append(said["reply"])
+            hostile = reset_after(order["reset"]) if "reset" in order else known[order["reply"]]
+            send(sock, hostile, order.get("seed"), order.get("bytes", MAX_BYTES))
+            if hostile.again and "bytes" not in order:
+                whole.append(order["reply"])
             if hostile.then == "reset":
                 sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, RESET)
             if hostile.then != "open" or hostile.again:
@@ -65,7 +65,7 @@ def serve(sock: socket.socket, known: dict[str, Hostile], whole: list[str]) -> N
 
 
 def send(sock: socket.socket, hostile: Hostile, seed: int | None, left: int) -> None:
-    """The reply, whole or cut as the seed says; no more than about `left` bytes of one without an end."""
+    """Send a reply, split by the seed; at most about `left` bytes of an endless reply."""
     pieces = hostile.pieces()
     if seed is not None:
         for piece in split(random.Random(seed), next(pieces)):

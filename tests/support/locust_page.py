@@ -1,4 +1,4 @@
-"""Locust's page as a person uses it: fields, buttons, the Statistics tab, and our line at its foot."""
+"""Page object of Locust's web UI: form, buttons, statistics, and the status line of inferload."""
 
 import functools
 import socket
@@ -16,44 +16,47 @@ _TABLE = (
     "return [...document.querySelectorAll('table tr')].map(row => [...row.cells].map(cell => cell.innerText.trim()))"
 )
 _HEADER = "return document.querySelector('header').innerText.split('\\n').map(text => text.trim()).filter(text => text)"
-_LINE = "const line = document.getElementById('inferload-line'); return line && line.style.display !== 'none' ? line.innerText : ''"
+_LINE = """
+const line = document.getElementById('inferload-line');
+return line && line.style.display !== 'none' ? line.firstChild.innerText : ''
+"""
 
 
 class LocustPage:
-    """One page. Every look is a single script, so that a page that is being drawn anew cannot fall between two."""
+    """Open page. Each query is a single script, so that a redraw cannot occur in between."""
 
     def __init__(self, browser: Browser, url: str) -> None:
         self.browser = browser
         self.url = url
 
     def open(self) -> None:
-        """Load it as soon as its server listens (Locust says so a moment too early), and wait until its form is there."""
-        self.until(self._answers, "an answer")
+        """Load the page when its server listens (Locust logs it slightly too early); wait for the form."""
+        self.until(self._responds, "a response")
         self.browser.get(self.url)
         self.until(self._form_is_there, "the start form")
 
-    def until(self, condition: Callable[[], Any], what: str) -> Any:
-        """Wait until a condition holds, and return what it gave."""
+    def until(self, condition: Callable[[], Any], description: str) -> Any:
+        """Wait until a condition is true; return its value."""
         wait = WebDriverWait(self.browser, PATIENCE_S, poll_frequency=0.1)
         try:
             return wait.until(lambda _browser: condition())
         except Exception as error:
-            shown = self.browser.find_element(By.TAG_NAME, "body").text
-            raise AssertionError(f"waited for {what}; the page shows:\n{shown}") from error
+            text = self.browser.find_element(By.TAG_NAME, "body").text
+            raise AssertionError(f"waited for {description}; the page shows:\n{text}") from error
 
-    # -- what it shows
+    # -- queries
 
     def line(self) -> str:
-        """Our line; empty where it is not shown."""
+        """Return the status line of inferload; empty if hidden."""
         return str(self.browser.execute_script(_LINE))
 
     def header(self, label: str) -> str | None:
-        """A value at the top (Host, Status, Users, ...); None where it is not there."""
+        """Return a value of the header (Host, Status, Users, ...); None if missing."""
         texts = self.browser.execute_script(_HEADER)
         return texts[texts.index(label) + 1] if label in texts[:-1] else None
 
     def statistics(self) -> dict[str, dict[str, str]]:
-        """The rows of the Statistics tab by their type ("" is Aggregated), each cell by its column's title."""
+        """Return the rows of the Statistics tab by type ("": Aggregated), cells by title of the column."""
         rows = self.browser.execute_script(_TABLE)
         if not rows:
             return {}
@@ -61,22 +64,22 @@ class LocustPage:
         return {row[0]: dict(zip(titles, row, strict=True)) for row in rows[1:]}
 
     def has_button(self, label: str) -> bool:
-        """Whether a button with this label is there; labels are as Locust writes them, before its style sheet."""
+        """Return True if there is a button with this label (before text-transform by the style sheet)."""
         return bool(self.browser.find_elements(By.XPATH, _button(label)))
 
     def scenarios(self) -> list[str]:
-        """What the select offers."""
+        """Return the scenarios of the select."""
         return [option.get_attribute("value") or "" for option in self._scenario().options]
 
-    # -- what is done
+    # -- actions
 
     def press(self, label: str) -> None:
-        """Click a button, as soon as it is there."""
+        """Wait for a button and click it."""
         self.until(lambda: self.has_button(label), f"the button {label}")
         self.browser.find_element(By.XPATH, _button(label)).click()
 
     def choose(self, scenario: str) -> None:
-        """Unfold the custom parameters, take a scenario from the select, and wait until the form shows its values."""
+        """Select a scenario in the custom parameters; wait until the form has its values."""
         summary = self.browser.find_elements(By.CSS_SELECTOR, ".MuiAccordionSummary-root")[-1]
         if summary.get_attribute("aria-expanded") != "true":
             summary.click()
@@ -86,38 +89,38 @@ class LocustPage:
         self.until(lambda: self.load_words().startswith(f"{scenario}: "), f"the values of {scenario}")
 
     def fill(self, **fields: str) -> None:
-        """Type into fields of the form by their names, over what stands there."""
+        """Replace the values of fields by name."""
         self.until(self._form_is_there, "the form")
         for name, text in fields.items():
             self.until(functools.partial(self._typed, name, text), f"{text} in the field {name}")
 
     def _typed(self, name: str, text: str) -> bool:
-        """Type into a field; False if text was lost, as when a dialog that opens takes the focus."""
+        """Type into a field; return False if text was lost, such as by a change of focus."""
         field = self.browser.find_element(By.NAME, name)
         self.browser.execute_script("arguments[0].select()", field)
         field.send_keys(text)
         return field.get_attribute("value") == text
 
     def value(self, name: str) -> str | None:
-        """What stands in a field."""
+        """Return the value of a field."""
         return self.browser.find_element(By.NAME, name).get_attribute("value")
 
     def load_values(self) -> tuple[str | None, ...]:
-        """Users, spawn rate and run time in the start form."""
+        """Return users, spawn rate and run time of the start form."""
         return tuple(self.value(name) for name in ("userCount", "spawnRate", "runTime"))
 
     def load_words(self) -> str:
-        """Our words in the form on the scenario's load; empty if they are not there."""
+        """Return the text on the scenario's load in the form; empty if missing."""
         return str(self.browser.execute_script("return document.getElementById('inferload-load')?.innerText ?? ''"))
 
     def submit(self) -> None:
-        """Press the form's own button: START or UPDATE."""
+        """Press START or UPDATE."""
         self.browser.find_element(By.XPATH, f"{_FORM}//button[@type='submit']").click()
 
     def _scenario(self) -> Select:
         return Select(self.browser.find_element(By.NAME, "scenario"))
 
-    def _answers(self) -> bool:
+    def _responds(self) -> bool:
         parts = urlsplit(self.url)
         try:
             with socket.create_connection((parts.hostname, parts.port)):

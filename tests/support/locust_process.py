@@ -1,4 +1,4 @@
-"""Real `locust` processes for end-to-end tests: started, watched by their log, signalled, and never left behind."""
+"""`locust` processes for end-to-end tests: start, output, signals, end."""
 
 import contextlib
 import json
@@ -26,7 +26,7 @@ def free_port() -> int:
 
 @dataclass
 class LocustProcess:
-    """One `locust` command and what it has printed so far."""
+    """`locust` process with its output so far."""
 
     process: subprocess.Popen[str] | forge.Forked
     lines: list[str] = field(default_factory=list)
@@ -48,7 +48,7 @@ class LocustProcess:
         return "\n".join(self.lines)
 
     def wait_for_line(self, part: str, timeout_s: float = PATIENCE_S) -> str:
-        """The first line that holds the text, once it is there."""
+        """Wait for a line with this text; return it."""
         deadline = time.monotonic() + timeout_s
         with self.news:
             while True:
@@ -62,15 +62,15 @@ class LocustProcess:
 
     def exit_code(self, timeout_s: float = PATIENCE_S) -> int:
         code = self.process.wait(timeout_s)
-        self.read_all.wait(5)  # its last lines; a child that outlives it may hold the pipe open
+        self.read_all.wait(5)  # last lines; a remaining child may keep the pipe open
         return code
 
     def send(self, number: signal.Signals) -> None:
         self.process.send_signal(number)
 
     def children(self) -> list[int]:
-        """Processes of its session that are alive: its forked workers and its scraper."""
-        found = []
+        """Return the running processes of its session: forked workers and scraper."""
+        pids = []
         for entry in Path("/proc").iterdir():
             if entry.name.isdigit() and int(entry.name) != self.process.pid:
                 with contextlib.suppress(OSError):
@@ -78,11 +78,11 @@ class LocustProcess:
                         os.getsid(int(entry.name)) == self.process.pid
                         and "State:\tZ" not in (entry / "status").read_text()
                     ):
-                        found.append(int(entry.name))
-        return sorted(found)
+                        pids.append(int(entry.name))
+        return sorted(pids)
 
     def workers(self) -> list[int]:
-        """Its forked workers, by pid."""
+        """Return the pids of its forked workers."""
         return [pid for pid in self.children() if "scrape" not in Path(f"/proc/{pid}/cmdline").read_text()]
 
     def kill(self) -> None:
@@ -94,7 +94,7 @@ class LocustProcess:
 def start(
     *arguments: str, cwd: Path, locustfile: Path | None = None, env: dict[str, str] | None = None
 ) -> LocustProcess:
-    """Start `locust -f locustfiles/chat.py ARGUMENTS` in a session of its own."""
+    """Start `locust -f locustfiles/chat.py ARGUMENTS` in a new session."""
     words = ["-f", str(locustfile or ROOT / "locustfiles" / "chat.py"), *arguments]
     environment = {**os.environ, "PYTHONUNBUFFERED": "1", "PYTHONPATH": str(ROOT), **(env or {})}
     process = forge.LOCUST.start("locust", words, env=environment, cwd=cwd, errors_too=True, new_session=True)
@@ -103,7 +103,7 @@ def start(
     return running
 
 
-# -- what a run left behind
+# -- files of a run
 
 
 def summary_of(run_dir: Path) -> dict[str, Any]:
@@ -112,7 +112,7 @@ def summary_of(run_dir: Path) -> dict[str, Any]:
 
 
 def turns_of(run_dir: Path) -> list[dict[str, Any]]:
-    """Every row of every turns file."""
+    """Return the rows of all turn files."""
     return [row for path in sorted((run_dir / "turns").glob("*.parquet")) for row in pq.read_table(path).to_pylist()]
 
 

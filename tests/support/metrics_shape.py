@@ -1,10 +1,10 @@
-"""What a Prometheus page is made of, without its values: names, types, labels, and bounds of buckets."""
+"""Structure of a Prometheus page without values: names, types, labels, and bucket bounds."""
 
 import re
 
 from prometheus_client.parser import text_string_to_metric_families
 
-# Labels whose values are part of the form; of others only the name counts.
+# Labels whose values are part of the structure.
 _CLOSED = (
     *("reason", "source", "finished_reason", "sleep_state", "position", "generation", "mode", "outcome"),
     "request_type",
@@ -12,7 +12,7 @@ _CLOSED = (
 
 
 def shape(page: str, families: str = "") -> str:
-    """One line for each name that a sample or a type has, in order; `families`: only those that begin like this."""
+    """Return a sorted line for each type, sample name with labels, and bucket bound. `families`: prefix of the names."""
     types = {
         name: kind
         for name, kind in re.findall(r"^# TYPE (\S+) (\S+)$", page, re.MULTILINE)
@@ -24,8 +24,8 @@ def shape(page: str, families: str = "") -> str:
             if not sample.name.startswith(families):
                 continue
             labels = sorted(set(sample.labels) - {"le"})
-            said = ",".join(f"{key}={sample.labels[key]}" if key in _CLOSED else key for key in labels)
-            lines.add(f"{sample.name}{{{said}}}")
+            text = ",".join(f"{key}={sample.labels[key]}" if key in _CLOSED else key for key in labels)
+            lines.add(f"{sample.name}{{{text}}}")
             if "le" in sample.labels:
                 lines.add(f"{sample.name} le={float(sample.labels['le'])}")
     return "\n".join(sorted(lines, key=_by_name_and_bound)) + "\n"

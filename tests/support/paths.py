@@ -1,4 +1,4 @@
-"""Places in the tree that tests read."""
+"""Paths of the repository that tests use."""
 
 from pathlib import Path
 

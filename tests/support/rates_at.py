@@ -1,4 +1,4 @@
-"""Runs at a multiple of a server's capacity, and the checks of their rates and of overload, by hand from the turn files."""
+"""Runs at a multiple of the server's capacity; checks of their rates and of overload from the turn files."""
 
 import json
 from collections.abc import Container
@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from e2e_runs import Ended, Place, check_books, check_files, scenario
+from e2e_runs import FinishedRun, Sandbox, check_counts, check_files, scenario
 
 FACTORS = (0.5, 0.9, 1.2, 4.0)
 
@@ -16,7 +16,7 @@ Cell = tuple[float, str, str]  # factor, arrivals, mode
 
 
 def cells(short: Container[Cell]) -> list[Any]:
-    """Every run: those in `short` in each test run, the others in the soak tests."""
+    """Return all cells as pytest parameters; those not in `short` are soak tests."""
     every = product(FACTORS, ("poisson", "constant"), ("local", "processes"))
     return [
         pytest.param(cell, marks=() if cell in short else pytest.mark.soak, id="-".join(map(str, cell)))
@@ -24,40 +24,42 @@ def cells(short: Container[Cell]) -> list[Any]:
     ]
 
 
-def run_on(place: Place, url: str, mode: str, arrivals: dict[str, Any], tokens: int, **phases: float) -> Ended:
-    """One run of one-turn sessions with answers of `tokens` tokens."""
+def run_on(
+    sandbox: Sandbox, url: str, mode: str, arrivals: dict[str, Any], tokens: int, **phases: float
+) -> FinishedRun:
+    """Run one-turn sessions with outputs of `tokens` tokens."""
     file = scenario(
-        place.folder, arrivals=arrivals, workload__output_tokens=tokens, phases=phases, gates=["turns_per_s > 0"]
+        sandbox.folder, arrivals=arrivals, workload__output_tokens=tokens, phases=phases, gates=["turns_per_s > 0"]
     )
-    fleet = place.fleet(mode, "--host", url, "--scenario", str(file), "--on-invalid", "warn")
-    return Ended(place.run_dir, fleet.ended(), fleet.text)
+    fleet = sandbox.fleet(mode, "--host", url, "--scenario", str(file), "--on-invalid", "warn")
+    return FinishedRun(sandbox.run_dir, fleet.exit_code(), fleet.text)
 
 
-def capacity_per_s(place: Place, url: str, users: int, tokens: int, measure_s: float) -> float:
-    """Turns per second that a server completes in a closed loop of so many users."""
+def capacity_per_s(sandbox: Sandbox, url: str, users: int, tokens: int, measure_s: float) -> float:
+    """Measure the turns per second that a server completes in a closed loop."""
     arrivals = {"kind": "closed", "users": users, "spawn_per_s": 10 * users}
-    ended = run_on(place, url, "local", arrivals, tokens, warmup_s=2, measure_s=measure_s, drain_s=10)
+    ended = run_on(sandbox, url, "local", arrivals, tokens, warmup_s=2, measure_s=measure_s, drain_s=10)
     return float(ended.summary["rates"]["turns_per_s"])
 
 
-def ended_by_hand(run: Path, rows: list[dict[str, Any]]) -> float:
-    """Turns per second that ended well between the ends of the measure phase."""
+def recomputed_rate(run: Path, rows: list[dict[str, Any]]) -> float:
+    """Return the successful turns per second that ended in the measure phase."""
     manifest = json.loads((run / "run.json").read_text())
-    phase = next(one for one in manifest["phases"] if one["phase"] == "measure")
-    anchors = {one["name"]: one["anchor"]["wall_ns"] - one["wall_offset_ns"] for one in manifest["workers"]}
+    phase = next(phase for phase in manifest["phases"] if phase["phase"] == "measure")
+    anchors = {worker["name"]: worker["anchor"]["wall_ns"] - worker["wall_offset_ns"] for worker in manifest["workers"]}
     closed = [row["closed_ns"] + anchors[row["worker"]] for row in rows if row["failure"] is None]
     inside = [at for at in closed if phase["start_wall_ns"] <= at < phase["end_wall_ns"]]
     return len(inside) / ((phase["end_wall_ns"] - phase["start_wall_ns"]) / 1e9)
 
 
-def check_at(ended: Ended, overloaded: bool | None) -> None:
-    """The served rate is that of a count by hand, and overload is reported where it is expected (None: may be or not)."""
+def check_at(ended: FinishedRun, overloaded: bool | None) -> None:
+    """Check the rate against the turn files, and the report of overload. `overloaded`: None: either."""
     check_files(ended.run_dir)
-    check_books(ended)
+    check_counts(ended)
     summary = ended.summary
-    rates, by_hand = summary["rates"], ended_by_hand(ended.run_dir, ended.turns)
-    figures = f"{rates['offered_sessions_per_s']:.2f}/s offered, {by_hand:.2f}/s by hand, {summary['growth']}"
+    rates, recomputed = summary["rates"], recomputed_rate(ended.run_dir, ended.turns)
+    figures = f"{rates['offered_sessions_per_s']:.2f}/s offered, {recomputed:.2f}/s recomputed, {summary['growth']}"
     print(figures)
-    assert rates["turns_per_s"] == pytest.approx(by_hand, rel=0.03)
+    assert rates["turns_per_s"] == pytest.approx(recomputed, rel=0.03)
     reported = "overload" in {reason["code"] for reason in summary["verdict"]["reasons"]}
     assert overloaded in (reported, None), figures

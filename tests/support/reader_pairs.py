@@ -1,7 +1,7 @@
-"""One sequence of bytes to a client of each reader, and what becomes of the turn.
+"""Send the same bytes to clients with different readers, and compare the outcomes of the turn.
 
-Both ends of the connection are in this process. A piece is sent when the reader has taken the one before it, so that a case always
-comes in the same reads (the Python reader cuts a piece over 2,048 bytes).
+Both ends of the connection are in this process. A piece is sent when the reader has read the previous one, so the reads of a case
+are always the same (the Python reader splits pieces over 2,048 bytes).
 """
 
 import array
@@ -17,24 +17,25 @@ from typing import Any, NamedTuple
 import gevent
 import gevent.socket
 from chat_events import ANSWER
-from fuzz_replies import Case
+from fuzz_replies import ReplyCase
 from scripted_server import chunked
 
 from inferload.client.client import Client, ClientSettings
 from inferload.client.connection import reader_choice
 from inferload.client.connection.reply import AnyConnection
 from inferload.client.connection.target import Target
-from inferload.client.turn import Turn, TurnRequest, TurnResult
+from inferload.client.turn import Turn
+from inferload.client.turn_record import TurnRequest, TurnResult
 from inferload.measure.clock import now_ns
 from inferload.measure.record import Failure
 
 PATIENCE_S = 5.0
-GOOD = Case((chunked(*ANSWER),), "open")
+GOOD = ReplyCase((chunked(*ANSWER),), "open")
 RESET = struct.pack("ii", 1, 0)
 
 
-class Outcome(NamedTuple):
-    """What both readers must agree on."""
+class TurnOutcome(NamedTuple):
+    """Result of a turn, equal for both readers."""
 
     failure: str | None
     status: int | None
@@ -45,12 +46,12 @@ class Outcome(NamedTuple):
     tokens: tuple[int | None, ...]
     finish_reason: str | None
     request_id: str | None
-    late: bool  # a whole answer whose end was found only when a time-out had it parsed
-    reused: str  # what became of a good turn on the same connection; "" where the connection was not kept
+    late: bool  # a complete reply whose end was detected only by the parsing at a timeout
+    reused: str  # result of a valid turn on the same connection; "" if the connection was closed
 
 
 class PairClient(Client):
-    """A client whose newest connection ends in `far`."""
+    """Client whose newest connection has its other end in `far`."""
 
     def __init__(self, reader: reader_choice.ReaderName) -> None:
         self._listener = socket.create_server(("127.0.0.1", 0))
@@ -63,11 +64,13 @@ class PairClient(Client):
             super().__init__(ClientSettings(Target.parse(url), "m"), self.results.append)
 
     def dial(self) -> AnyConnection:
-        plain = socket.create_connection(self._listener.getsockname())  # gevent's would resolve the address in a thread
+        plain = socket.create_connection(
+            self._listener.getsockname()
+        )  # gevent's function would resolve the address in a thread
         near = gevent.socket.socket(fileno=plain.detach())
         self.near_fd = near.fileno()
         self.far, _ = self._listener.accept()
-        self.far.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # a piece does not wait for an acknowledgement
+        self.far.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # send each piece at once
         self.newest = self._dialer._watched(near, None)
         return self.newest
 
@@ -87,7 +90,7 @@ class PairClient(Client):
 
 @contextlib.contextmanager
 def environment(name: str, value: str) -> Iterator[None]:
-    """An environment variable with this value, as long as the block runs."""
+    """Set an environment variable within the block."""
     before = os.environ.get(name)
     os.environ[name] = value
     try:
@@ -99,18 +102,18 @@ def environment(name: str, value: str) -> Iterator[None]:
             os.environ[name] = before
 
 
-def outcome(client: PairClient, case: Case) -> Outcome:
-    """What becomes of a turn with this reply, on a connection of its own."""
+def outcome(client: PairClient, case: ReplyCase) -> TurnOutcome:
+    """Return the outcome of a turn with this reply on a new connection."""
     client.forget_idle()
     result, late = answered(client, case)
-    kept = [each for each in client._idle if not each.closed]
+    idle = [connection for connection in client._idle if not connection.closed]
     reused = ""
-    if kept and case.ending == "open":
+    if idle and case.ending == "open":
         again, _ = answered(client, GOOD)
         fresh = " on another connection" if again.record.connect_ns is not None else ""
         reused = f"{again.record.failure or again.text}{fresh}"
     record = result.record
-    return Outcome(
+    return TurnOutcome(
         None if record.failure is None else str(record.failure),
         record.status,
         result.text,
@@ -125,21 +128,21 @@ def outcome(client: PairClient, case: Case) -> Outcome:
     )
 
 
-def answered(client: PairClient, case: Case) -> tuple[TurnResult, bool]:
-    """The result of a turn whose request gets this reply, and whether it was over only after what a time-out does."""
+def answered(client: PairClient, case: ReplyCase) -> tuple[TurnResult, bool]:
+    """Return the result of a turn with this reply, and True if it ended only by the parsing at a timeout."""
     before = len(client.results)
     turn = client.start(TurnRequest(b"{}", "s0.0", "s0", 0, "chat", "measure", now_ns()))
     with gevent.Timeout(PATIENCE_S, RuntimeError(f"the {client.reader} reader hangs")):
         while turn._sent_ns is None:
             gevent.sleep(0)
-        late = _play(client, turn, case)
+        late = _send(client, turn, case)
         result = turn.wait()
     assert client.results[before:] == [result], "a turn has one record"
     assert client.in_flight == 0
     return result, late
 
 
-def _play(client: PairClient, turn: Turn, case: Case) -> bool:
+def _send(client: PairClient, turn: Turn, case: ReplyCase) -> bool:
     far, connection = client.far, client.newest
     assert far is not None
     assert connection is not None
@@ -149,13 +152,13 @@ def _play(client: PairClient, turn: Turn, case: Case) -> bool:
             far.sendall(piece)
         except OSError:  # the client has closed the connection
             break
-        _taken(client, connection)
+        _wait_for_read(client, connection)
     if case.ending == "open":
-        _digested(client)
+        _process_events(client)
         if turn.result is not None:
             return False
         turn.queue_parsing()
-        _digested(client)
+        _process_events(client)
         turn.give_up(Failure.UNFINISHED, "no more comes")
         return True
     if case.ending == "reset":
@@ -164,20 +167,20 @@ def _play(client: PairClient, turn: Turn, case: Case) -> bool:
     return False
 
 
-def _taken(client: PairClient, connection: Any) -> None:
-    """Wait until the reader has taken what was sent, and has said what follows from it."""
+def _wait_for_read(client: PairClient, connection: Any) -> None:
+    """Wait until the reader has read and processed the bytes sent."""
     unread = array.array("i", [0])
-    while not connection.closed:  # with the native reader this waits for a read that is under way
+    while not connection.closed:  # the native reader may be reading
         fcntl.ioctl(client.near_fd, termios.FIONREAD, unread)
         if not unread[0]:
             break
         gevent.idle()
     if not connection.closed:
-        _digested(client)
+        _process_events(client)
 
 
-def _digested(client: PairClient) -> None:
-    """Let the event loop hear what there is to hear, and parse what it has."""
+def _process_events(client: PairClient) -> None:
+    """Run the event loop until all pending events are processed and parsed."""
     gevent.idle()  # unlike sleep(0) it polls first
     while len(client.parse_queue):
         gevent.idle()

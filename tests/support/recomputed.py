@@ -1,4 +1,4 @@
-"""The figures of summary.json once more, from the rows of turns/*.parquet and in plain Python: nothing of inferload's is asked."""
+"""Recomputation of summary.json from the rows of turns/*.parquet in plain Python, independent of inferload."""
 
 import math
 from collections import Counter
@@ -22,7 +22,7 @@ def _span(start: str, end: str) -> Callable[[Row], list[float]]:
 
 def _gaps(row: Row) -> list[float]:
     at_ns = row["event_ns"] or []
-    return [(later - one) / 1e6 for one, later in pairwise(at_ns)]
+    return [(later - earlier) / 1e6 for earlier, later in pairwise(at_ns)]
 
 
 def _cancelled(row: Row) -> bool:
@@ -30,12 +30,12 @@ def _cancelled(row: Row) -> bool:
 
 
 def _tokens(row: Row) -> list[int] | None:
-    """Of each event: as the server counted them, else the turn's own, as evenly as whole numbers can be."""
+    """Return the tokens of each event: as reported, else those of the turn in equal whole shares."""
     if row["event_tokens"] is not None or row["output_tokens"] is None:
         return row["event_tokens"]
     n = len(row["event_ns"] or [])
     upto = [row["output_tokens"] * k // n for k in range(n + 1)] if n else []
-    return [later - one for one, later in pairwise(upto)]
+    return [later - earlier for earlier, later in pairwise(upto)]
 
 
 def _tpot(row: Row) -> list[float]:
@@ -66,11 +66,11 @@ MEASURES: dict[str, Callable[[Row], list[float]]] = {
 
 
 def check_latency(block: dict[str, Any], rows: Iterable[Row], within: float) -> None:
-    """One `latency` of a summary against its rows. `within`: relative, of percentiles."""
-    well = [row for row in rows if row["failure"] is None]
+    """Check a `latency` block against its rows. `within`: relative tolerance of percentiles."""
+    successful = [row for row in rows if row["failure"] is None]
     for name in MEASURES.keys() & block.keys():
         of = MEASURES[name]
-        values, shown = sorted(value for row in well for value in of(row)), block[name]
+        values, shown = sorted(value for row in successful for value in of(row)), block[name]
         assert shown["count"] == len(values), name
         if values:
             expected = (sum(values) / len(values), values[0], values[-1])
@@ -85,12 +85,12 @@ def check_latency(block: dict[str, Any], rows: Iterable[Row], within: float) -> 
 
 
 def check_turns(counts: dict[str, Any], rows: list[Row]) -> None:
-    """One `turns` of a summary against its rows."""
+    """Check a `turns` block against its rows."""
     by_failure = Counter(row["failure"] for row in rows if row["failure"] is not None)
     unfinished = by_failure.pop("unfinished", 0)
-    found = {key: counts[key] for key in ("sent", "ok", "cancelled", "failed", "unfinished")}
+    reported = {key: counts[key] for key in ("sent", "ok", "cancelled", "failed", "unfinished")}
     ok = sum(row["failure"] is None for row in rows)
-    assert found == {
+    assert reported == {
         "sent": len(rows),
         "ok": ok,
         "cancelled": sum(_cancelled(row) for row in rows),
@@ -103,9 +103,9 @@ def check_turns(counts: dict[str, Any], rows: list[Row]) -> None:
 def check_rates(
     summary: dict[str, Any], manifest: dict[str, Any], rows: list[Row], overrun_ms: Mapping[str, float]
 ) -> None:
-    """What came in the measure phase, by each worker's instants brought to the master's clock."""
-    workers, anchor = {one["name"]: one for one in manifest["workers"]}, manifest["anchor"]
-    phase = next(one for one in manifest["phases"] if one["phase"] == "measure")
+    """Check the rates of the measure phase, with the times of workers on the master's clock."""
+    workers, anchor = {worker["name"]: worker for worker in manifest["workers"]}, manifest["anchor"]
+    phase = next(phase for phase in manifest["phases"] if phase["phase"] == "measure")
     start_ns, end_ns = (phase[key] - anchor["wall_ns"] + anchor["mono_ns"] for key in ("start_wall_ns", "end_wall_ns"))
     tokens, unknown, ended, begun = 0, False, 0, 0
     for row in rows:
@@ -113,7 +113,7 @@ def check_rates(
         shift_ns = worker["anchor"]["mono_ns"] - worker["clock_offset_ns"]
         until_ns = end_ns
         if row["worker"] in overrun_ms:
-            until_ns += round(overrun_ms[row["worker"]] * 1e6) + 1000  # marks are of whole microseconds
+            until_ns += round(overrun_ms[row["worker"]] * 1e6) + 1000  # marks have microseconds
         assert row["phase"] != "measure" or start_ns <= row["planned_ns"] + shift_ns < until_ns
         ended += row["failure"] is None and start_ns <= row["closed_ns"] + shift_ns < end_ns
         begun += _session_begun(row, start_ns - shift_ns, end_ns - shift_ns)
@@ -135,7 +135,7 @@ def check_rates(
 
 
 def _session_begun(row: Row, start_ns: int, end_ns: int) -> bool:
-    """Whether a session was planned and begun in the window; connecting belongs to the server's time."""
+    """Return True if a session was planned and started in the window; connecting counts as started."""
     begun_ns = row["planned_ns"]
     if row["sent_ns"] is not None:
         begun_ns = max(begun_ns, row["sent_ns"] - (row["connect_ns"] or 0))
@@ -144,7 +144,7 @@ def _session_begun(row: Row, start_ns: int, end_ns: int) -> bool:
 
 
 def check(summary: dict[str, Any], manifest: dict[str, Any], rows: list[Row], overrun_ms: Mapping[str, float]) -> None:
-    """All of it. `overrun_ms`: how late the workers heard of the end, where the run says that they did."""
+    """Check a whole summary. `overrun_ms`: delay of the end of the phase, by worker."""
     measured = [row for row in rows if row["phase"] == "measure"]
     assert MEASURES.keys() <= summary["latency"].keys()
     check_latency(summary["latency"], measured, 1e-9 if summary["percentiles_from"] == "records" else 0.003)
@@ -159,5 +159,5 @@ def check(summary: dict[str, Any], manifest: dict[str, Any], rows: list[Row], ov
         mine = [row for row in measured if row["step"] == step["step"]]
         check_latency(step["latency"], mine, 0.003)
         check_turns(step["turns"], mine)
-    if any(one["phase"] == "measure" for one in manifest["phases"]):
+    if any(phase["phase"] == "measure" for phase in manifest["phases"]):
         check_rates(summary, manifest, rows, overrun_ms)

@@ -1,4 +1,4 @@
-"""Turn records made for tests: by hand, and at random within what a turn can be."""
+"""Turn records for tests: a fixed one with changes, and a hypothesis strategy."""
 
 from array import array
 from itertools import accumulate
@@ -14,7 +14,7 @@ S = 1_000_000_000
 
 
 def merged(left: Any, right: Any) -> Any:
-    """The sum of two sketches, tallies, or healths, as a new one."""
+    """Return the sum of two sketches, tallies or health records."""
     total = type(left)()
     total.absorb(left)
     total.absorb(right)
@@ -22,7 +22,7 @@ def merged(left: Any, right: Any) -> Any:
 
 
 def turn(**changes: Any) -> TurnRecord:
-    """An answered turn: planned at 1 s, sent 2 ms later, first token after 50 ms, then four gaps of 10 ms; 5 tokens."""
+    """Return a successful turn: planned at 1 s, sent 2 ms later, first token after 50 ms, then four gaps of 10 ms; 5 tokens."""
     plain = TurnRecord(
         turn_id="s0/0",
         session_id="s0",
@@ -55,7 +55,7 @@ _maybe_ms = st.none() | st.floats(0, 1e4)
 
 @st.composite
 def turns(draw: st.DrawFn) -> TurnRecord:
-    """Any turn: with or without connection, events, token counts, failures."""
+    """Draw a turn with or without connection, events, token counts, failures."""
     planned_ns = draw(st.integers(0, 60 * S))
     sent_ns = planned_ns + draw(st.integers(0, S))
     gaps = draw(_gaps_ns)

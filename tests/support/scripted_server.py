@@ -1,4 +1,4 @@
-"""A server that answers each connection with a script of bytes, for tests of the wire: no HTTP logic of its own."""
+"""Server without HTTP logic that runs a script of bytes for each request, for tests of the client."""
 
 import contextlib
 import socket
@@ -10,7 +10,7 @@ Script = Callable[[socket.socket, bytes], None]
 
 
 class ScriptedServer:
-    """Listens on a free port; every request that arrives is handed to the next script, the last one being repeated."""
+    """Server on a free port. Each request is passed to the next script; the last script is repeated."""
 
     def __init__(self, scripts: list[Script], tls: ssl.SSLContext | None = None) -> None:
         self.requests: list[bytes] = []
@@ -46,7 +46,7 @@ class ScriptedServer:
 
 
 def read_request(sock: socket.socket) -> bytes | None:
-    """One whole request; None at the end of the connection."""
+    """Read a complete request; None at the end of the connection."""
     data = b""
     while b"\r\n\r\n" not in data:
         piece = sock.recv(65536)
@@ -70,12 +70,12 @@ HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream; charset=utf-8\r\n"
 
 
 def chunked(*events: bytes) -> bytes:
-    """A whole chunked reply of these bodies."""
+    """Return a complete chunked reply with a chunk for each event."""
     return HEAD + b"Transfer-Encoding: chunked\r\n\r\n" + b"".join(chunk(event) for event in events) + b"0\r\n\r\n"
 
 
 def send(data: bytes, *, close: bool = False, piece_bytes: int = 0) -> Script:
-    """A script that sends these bytes, whole or in pieces, and closes if told to."""
+    """Return a script that sends these bytes, optionally in pieces, and optionally closes the connection."""
 
     def script(sock: socket.socket, _request: bytes) -> None:
         for piece in pieces_of(data, piece_bytes):

@@ -1,4 +1,4 @@
-"""The simulator as a process of its own, for tests that need a server."""
+"""Simulator processes for tests that need a server."""
 
 import http.client
 import json
@@ -14,16 +14,16 @@ import forge
 
 @dataclass(frozen=True, slots=True)
 class Simulator:
-    """A running simulator. `call` is (method, path, JSON or None) -> (status, body)."""
+    """Running simulator."""
 
     url: str
     port: int
     process: subprocess.Popen[str] | forge.Forked
 
     def connection(self, timeout_s: float = 20) -> http.client.HTTPConnection:
-        """A connection of one's own."""
+        """Open a connection."""
         if self.url.startswith("https"):
-            # Its certificate is the test's own; what is looked at here is behind it.
+            # The certificate is self-signed.
             context = ssl._create_unverified_context()
             return http.client.HTTPSConnection("127.0.0.1", self.port, timeout=timeout_s, context=context)
         return http.client.HTTPConnection("127.0.0.1", self.port, timeout=timeout_s)
@@ -31,7 +31,7 @@ class Simulator:
     def call(
         self, method: str, path: str, document: Any = None, headers: dict[str, str] | None = None
     ) -> tuple[int, bytes]:
-        """One request on a connection of its own."""
+        """Send a request on a new connection; return (status, body)."""
         connection = self.connection()
         body = None if document is None else json.dumps(document)
         connection.request(method, path, body, {"content-type": "application/json", **(headers or {})})
@@ -41,38 +41,38 @@ class Simulator:
         return status, text
 
     def json(self, method: str, path: str, document: Any = None) -> Any:
-        """The JSON of a call that succeeds."""
+        """Send a request that must succeed; return the JSON of the response."""
         status, text = self.call(method, path, document)
         assert status == 200, text
         return json.loads(text)
 
     def stats(self) -> dict[str, Any]:
-        """Its own lateness and counts."""
-        found: dict[str, Any] = self.json("GET", "/simulator/stats")
-        return found
+        """Return its delays and counts."""
+        stats: dict[str, Any] = self.json("GET", "/simulator/stats")
+        return stats
 
     def metrics_text(self) -> str:
-        """The Prometheus page."""
+        """Return the Prometheus page."""
         return self.call("GET", "/metrics")[1].decode()
 
     def metric(self, name: str) -> float:
-        """The one sample whose name and labels begin like this."""
+        """Return the value of the only sample whose name and labels have this prefix."""
         pattern = re.compile(re.escape(name) + r"[^ ]* (\S+)")
-        values = [found[1] for line in self.metrics_text().splitlines() if (found := pattern.match(line))]
+        values = [match[1] for line in self.metrics_text().splitlines() if (match := pattern.match(line))]
         assert len(values) == 1, (name, values)
         return float(values[0])
 
     def chaos(self, **plan: Any) -> Any:
-        """Have a fault befall the next completions, or happen at once."""
+        """Inject a fault: into the next completions, or at once."""
         return self.json("POST", "/chaos", plan)
 
 
 def start(*flags: str) -> Simulator:
-    """Start one on a free port; it is up when this returns."""
+    """Start a simulator on a free port, and wait until it listens."""
     words = ["--port", "0", "--exit-after-s", "300", *flags]
     process = forge.SIMULATOR.start("inferload.deploy.simulator", words, env=os.environ)
     assert process.stdout is not None
-    line = process.stdout.readline()  # it is printed when the port is open; at the end of the process it is empty
+    line = process.stdout.readline()  # printed when the port is open; empty if the process ended
     if not line:
         raise RuntimeError(f"the simulator ended with {process.wait()}: {' '.join(words)}")
     url = line.split()[-1]
@@ -80,7 +80,7 @@ def start(*flags: str) -> Simulator:
 
 
 def stop(simulator: Simulator) -> int:
-    """End it by its pid; its exit code."""
+    """Terminate a simulator; return its exit code."""
     simulator.process.terminate()
     try:
         code = simulator.process.wait(10)

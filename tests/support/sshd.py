@@ -1,4 +1,4 @@
-"""A real sshd on a free loopback port, with keys of its own: `ssh -F CONFIG MACHINE` gets in without a question."""
+"""sshd on a free loopback port with generated keys: `ssh -F CONFIG MACHINE` needs no prompt."""
 
 import getpass
 import os
@@ -10,9 +10,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from e2e_runs import quiet_port
+from e2e_runs import unused_port
 
-MACHINES = ("machine-a", "machine-b")  # names that the config knows: both are this one
+MACHINES = ("machine-a", "machine-b")  # host names of the config, both for this machine
 
 _SERVER = """\
 ListenAddress 127.0.0.1
@@ -45,7 +45,7 @@ Host {machines}
 
 @dataclass(frozen=True)
 class SshServer:
-    """A running sshd. `config`: a client's configuration, for `ssh -F`; `machine`: a name in it."""
+    """Running sshd. `config`: client configuration for `ssh -F`; `machine`: a host name in it."""
 
     config: Path
     port: int
@@ -54,21 +54,21 @@ class SshServer:
 
     @property
     def command(self) -> list[str]:
-        """The `ssh` command that reaches it; a machine's name and a command follow."""
+        """The `ssh` command without host name and remote command."""
         return ["ssh", "-F", str(self.config)]
 
 
 def program() -> str:
-    """The daemon, by its whole path as it wants it; a test that needs it fails where there is none."""
-    found = shutil.which("sshd", path=os.pathsep.join((os.environ.get("PATH", ""), "/usr/sbin", "/usr/local/sbin")))
-    assert found is not None, "no sshd on this machine; make sshd, or: apt-get install openssh-server"
-    return found
+    """Return the absolute path of sshd, which it requires; fails if it is not installed."""
+    path = shutil.which("sshd", path=os.pathsep.join((os.environ.get("PATH", ""), "/usr/sbin", "/usr/local/sbin")))
+    assert path is not None, "no sshd on this machine; make sshd, or: apt-get install openssh-server"
+    return path
 
 
 @contextmanager
 def running(folder: Path) -> Iterator[SshServer]:
-    """An sshd whose keys and files lie in `folder`; it ends with the block."""
-    port = quiet_port()
+    """Run sshd with keys and files in `folder`; terminate it at the end of the block."""
+    port = unused_port()
     for name in ("host_key", "user_key"):
         subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(folder / name)], check=True)
     host_key = " ".join((folder / "host_key.pub").read_text().split()[:2])
@@ -77,26 +77,24 @@ def running(folder: Path) -> Iterator[SshServer]:
     config = folder / "ssh_config"
     config.write_text(_CLIENT.format(machines=" ".join(MACHINES), port=port, user=getpass.getuser(), folder=folder))
     if os.geteuid() == 0:
-        Path("/run/sshd").mkdir(
-            mode=0o755, exist_ok=True
-        )  # what its service makes at boot; without it none starts as root
+        Path("/run/sshd").mkdir(mode=0o755, exist_ok=True)  # created by the service at boot; required as root
     process = subprocess.Popen(
         [program(), "-D", "-e", "-f", str(folder / "sshd_config")], stderr=subprocess.PIPE, text=True
     )
     try:
-        _wait_until_it_listens(process)
+        _wait_until_listening(process)
         yield SshServer(config, port, process)
     finally:
         process.terminate()
         process.wait(10)
 
 
-def _wait_until_it_listens(process: subprocess.Popen[str]) -> None:
+def _wait_until_listening(process: subprocess.Popen[str]) -> None:
     assert process.stderr is not None
-    said = []
+    lines = []
     for line in process.stderr:
-        said.append(line)
+        lines.append(line)
         if "Server listening" in line:
-            threading.Thread(target=process.stderr.read, daemon=True).start()  # its log must not fill the pipe
+            threading.Thread(target=process.stderr.read, daemon=True).start()  # empty the pipe of its log
             return
-    raise RuntimeError(f"sshd ended with {process.wait()}: {''.join(said)}")
+    raise RuntimeError(f"sshd ended with {process.wait()}: {''.join(lines)}")

@@ -1,7 +1,7 @@
-"""A small run directory whose every number is known: two workers with clocks of their own, one server, 12 seconds.
+"""Small run directory with known figures: two workers with different clocks, one server, 12 s.
 
-Turns start every quarter of a second from 0.5 s on and are alike: sent 2 ms after the plan, first token after 100 ms,
-then 20 gaps of 20 ms, closed 1 ms after the last. Every tenth is an agent's; turn 30 fails with a cut stream.
+Turns start every 250 ms from 0.5 s on and are equal: sent 2 ms after the plan, first token after 100 ms, then 20 gaps of 20 ms,
+closed 1 ms after the last event. Every tenth turn has class agent; the stream of turn 30 is truncated.
 """
 
 import csv
@@ -13,9 +13,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from inferload import rundir
+from inferload.measure.turn_columns import SCHEMA
 from inferload.scrapes_file import ScrapeColumns, write_part
 from inferload.server_metrics import metric_names as names
-from inferload.turns_file import SCHEMA
 
 NS = 1_000_000_000
 MS = 1_000_000
@@ -41,12 +41,12 @@ _INSTANTS_MS = {
 
 
 def planned_ms(number: int) -> int:
-    """When a turn was planned, in ms since the run's start."""
+    """Return the planned start of a turn since the start of the run."""
     return 500 + 250 * number
 
 
 def write(path: Path, summary: dict[str, Any] | None = None, killed: bool = False, **manifest: Any) -> Path:
-    """The whole directory. `killed`: as a kill -9 leaves it, without a summary and with a line cut in two."""
+    """Write the run directory. `killed`: as after kill -9, without a summary and with a truncated line."""
     for folder in (path, path / rundir.TURNS, path / rundir.SERVER_METRICS):
         folder.mkdir(parents=True, exist_ok=True)
     document = MANIFEST | manifest
@@ -68,7 +68,7 @@ def write(path: Path, summary: dict[str, Any] | None = None, killed: bool = Fals
 
 
 def scrapes() -> pa.Table:
-    """Four scrapes a second for 12 s, none between 5 and 7.5 s; 84 tokens/s, one preemption at 8.1 s."""
+    """Return four scrapes per second for 12 s, none between 5 and 7.5 s; 84 tokens/s, one preemption at 8.1 s."""
     columns = ScrapeColumns()
     for quarter in range(49):
         at_s = quarter / 4
@@ -92,7 +92,7 @@ def scrapes() -> pa.Table:
 
 def _write_turns(folder: Path) -> None:
     for stripe, (worker, offset_ns) in enumerate(OFFSETS_NS.items()):
-        # The worker took its anchor 300 ms after the master's, on clocks that run ahead of the master's.
+        # The anchor of the worker is 300 ms later, on clocks ahead of the master's.
         anchor_ns = 300 * MS
         metadata = {
             b"worker": worker.encode(),

@@ -8,7 +8,7 @@ from pathlib import Path
 import api_cases
 import pytest
 import simulator_process
-from api_cases import Case
+from api_cases import ApiCase
 from inferload.deploy.launcher import launch, paths, probe
 from inferload.deploy.launcher.server_state import LocalServer
 from inferload.deploy.servers import local
@@ -45,7 +45,7 @@ def simulated() -> Iterator[Simulator]:
 
 
 @pytest.mark.parametrize("case", [*api_cases.answered(), *api_cases.refused()], ids=lambda case: case.name)
-def test_both_answer_alike(case: Case, real: LocalServer, simulated: Simulator) -> None:
+def test_both_answer_alike(case: ApiCase, real: LocalServer, simulated: Simulator) -> None:
     assert api_cases.outline(simulated.port, case) == api_cases.outline(real.port, case)
 
 

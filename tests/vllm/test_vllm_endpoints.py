@@ -9,7 +9,7 @@ from inferload.deploy.launcher.server_state import LocalServer
 from inferload.client.client import Client, ClientSettings
 from inferload.client.connection.target import Target
 from inferload.client.probe import first_token
-from inferload.client.turn import TurnRequest, TurnResult
+from inferload.client.turn_record import TurnRequest, TurnResult
 from inferload.content.messages import Message, Piece, ToolCall, text_message
 from inferload.content.prompts import approximate
 from inferload.content.script import Ask

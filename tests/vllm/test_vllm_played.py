@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from inferload.deploy.launcher import paths
-from inferload.deploy.simulator.core.queues import Limits
+from inferload.deploy.simulator.core.queues import SchedulerLimits
 from inferload.deploy.simulator.core.request import Request
 from inferload.deploy.simulator.core.scheduler import Scheduler, Step
 from inferload.deploy.simulator.core.speculation import Acceptance
@@ -19,7 +19,7 @@ from paths import SUPPORT
 pytestmark = pytest.mark.vllm
 
 END = 9_999
-TIGHT = Limits(max_num_seqs=4, blocks=24, block_size=16, max_model_len=320, max_num_batched_tokens=96)
+TIGHT = SchedulerLimits(max_num_seqs=4, blocks=24, block_size=16, max_model_len=320, max_num_batched_tokens=96)
 RATE = 0.6
 
 
@@ -52,7 +52,7 @@ def case(seed: int, asynchronous: bool, drafts: int, head: bool) -> dict[str, An
 
 def played(this: dict[str, Any]) -> dict[str, Any]:
     """The same by ours."""
-    bounds = Limits(**this["limits"])
+    bounds = SchedulerLimits(**this["limits"])
     acceptance = Acceptance(this["drafts"], this["rate"], this["seed"]) if this["drafts"] else None
     scheduler = Scheduler(bounds, acceptance)
     requests = []
@@ -92,7 +92,7 @@ def test_steps_hits_and_preemptions_are_vllms(tmp_path: Path) -> None:
     python = str(paths.vllm_venv() / "bin" / "python")
     building = [python, str(tiny_model.__file__), "--into", str(tmp_path), "--name", "tiny"]
     model = subprocess.run(building, check=True, capture_output=True, text=True).stdout.split()[-1]
-    command = [python, str(SUPPORT / "played_by_vllm.py"), model]
+    command = [python, str(SUPPORT / "run_vllm_scheduler.py"), model]
     done = subprocess.run(command, input=json.dumps(cases), capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr[-3000:]
     theirs = json.loads(done.stdout[done.stdout.index("[{") :])

@@ -5,7 +5,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from e2e_runs import Place
+from e2e_runs import Sandbox
 from inferload.deploy.launcher import launch, probe
 from inferload.deploy.launcher.server_state import LocalServer
 from inferload.deploy.servers import local
@@ -41,19 +41,19 @@ def measured(small_server: LocalServer, tmp_path_factory: pytest.TempPathFactory
 
 
 def capacity_of(server: LocalServer, folder: Path) -> float:
-    with staged(folder) as place:
-        return capacity_per_s(place, server.url, 4 * SEQUENCES, TOKENS, 6)
+    with staged(folder) as sandbox:
+        return capacity_per_s(sandbox, server.url, 4 * SEQUENCES, TOKENS, 6)
 
 
 @contextmanager
-def staged(folder: Path) -> Iterator[Place]:
+def staged(folder: Path) -> Iterator[Sandbox]:
     """A place whose programs stay off the server's cores."""
-    place, (client_cores, _) = Place(folder), launch.split_cores(launch.available_cores())
+    sandbox, (client_cores, _) = Sandbox(folder), launch.split_cores(launch.available_cores())
     try:
         with launch.on_cores(client_cores):
-            yield place
+            yield sandbox
     finally:
-        place.close()
+        sandbox.close()
 
 
 @pytest.mark.parametrize("cell", cells(SHORT))
@@ -65,8 +65,8 @@ def test_rates_and_overload_at_a_multiple_of_the_capacity(
     before = measured[-1]
     arrivals = {"kind": kind, "sessions_per_s": round(factor * before, 3)}
     measure_s = min(40.0, max(20.0, TURNS / before))
-    with staged(tmp_path / "run") as place:
-        ended = run_on(place, small_server.url, mode, arrivals, TOKENS, warmup_s=2, measure_s=measure_s, drain_s=4)
+    with staged(tmp_path / "run") as sandbox:
+        ended = run_on(sandbox, small_server.url, mode, arrivals, TOKENS, warmup_s=2, measure_s=measure_s, drain_s=4)
     measured.append(capacity_of(small_server, tmp_path / "capacity"))
     print(f"capacity {before:.2f}/s before, {measured[-1]:.2f}/s after")
     low, high = sorted(ended.summary["rates"]["offered_sessions_per_s"] / one for one in (before, measured[-1]))

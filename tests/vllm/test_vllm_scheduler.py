@@ -16,7 +16,7 @@ from inferload.deploy.launcher import launch, probe
 from inferload.deploy.launcher.server_state import LocalServer
 from inferload.deploy.servers import local
 from inferload.deploy.servers.engines import ServerSpec
-from inferload.deploy.simulator.core.queues import Limits
+from inferload.deploy.simulator.core.queues import SchedulerLimits
 from inferload.deploy.simulator.core.request import Request
 from inferload.deploy.simulator.core.scheduler import Scheduler
 from prometheus_client.parser import text_string_to_metric_families
@@ -80,7 +80,7 @@ def samples(server: LocalServer) -> dict[str, float]:
 class Twin:
     """A real server and the scheduler that should count as it does."""
 
-    def __init__(self, server: LocalServer, limits: Limits) -> None:
+    def __init__(self, server: LocalServer, limits: SchedulerLimits) -> None:
         self.server = server
         self.scheduler = Scheduler(limits)
         self.begun = samples(server)
@@ -118,7 +118,7 @@ def twin(*flags: str, **limits: Any) -> Iterator[Twin]:
     blocks = ("--num-gpu-blocks-override", str(limits["blocks"] + 1), "--max-model-len", str(limits["max_model_len"]))
     wanted = ServerSpec(engine="vllm-cpu", port=probe.free_port(), cores=cores, extra=(*always, *blocks, *flags))
     with local.serving(wanted) as server:
-        yield Twin(server, Limits(max_num_seqs=4, block_size=BLOCK, async_scheduling=False, **limits))
+        yield Twin(server, SchedulerLimits(max_num_seqs=4, block_size=BLOCK, async_scheduling=False, **limits))
 
 
 @pytest.fixture(scope="module")

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import locust_process
 import pytest
-from e2e_runs import Place
+from e2e_runs import Sandbox
 from inferload.deploy.launcher import launch
 from inferload.deploy.launcher.server_state import LocalServer
 from test_e2e_users import WHOLE
@@ -37,16 +37,18 @@ class Support(InferenceUser):
 def test_turns_of_tasks_are_counted_once_and_their_tokens_are_the_servers(
     vllm_server: LocalServer, tmp_path: Path, asked: tuple[str, tuple[str, ...], int], mode: str
 ) -> None:
-    (text, words, code), locustfile, place = asked, tmp_path / "mine.py", Place(tmp_path)
+    (text, words, code), locustfile, sandbox = asked, tmp_path / "mine.py", Sandbox(tmp_path)
     locustfile.write_text(text)
     client_cores, _ = launch.split_cores(launch.available_cores())
     try:
         with launch.on_cores(client_cores):
-            fleet = place.fleet(mode, "--host", vllm_server.url, "--on-invalid", "warn", *words, locustfile=locustfile)
-        assert fleet.ended() == code, fleet.text
+            fleet = sandbox.fleet(
+                mode, "--host", vllm_server.url, "--on-invalid", "warn", *words, locustfile=locustfile
+            )
+        assert fleet.exit_code() == code, fleet.text
     finally:
-        place.close()
-    run_dir = place.run_dir
+        sandbox.close()
+    run_dir = sandbox.run_dir
     turns, summary = locust_process.turns_of(run_dir), locust_process.summary_of(run_dir)
     everything = summary["turns"]["by_phase"]["all"]
     assert everything["sent"] == len(turns) > 2

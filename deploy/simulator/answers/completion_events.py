@@ -1,8 +1,8 @@
-"""The bytes of an answer, shaped like vLLM 0.32's: chunks of a stream, or one document. Pure.
+"""Answers of chat and text completions in vLLM 0.32's format: chunks of a stream, or one document. Pure.
 
-As there, the event that says the role leaves together with the first token, usage and the request's own timings stand
-on a last chunk without choices, keys that were never set are left out of a stream, and a token that a parser swallows
-(the end of a thought, the frame of a tool call) has no event.
+As in vLLM, the role event is sent together with the first token, usage and timings of the request are in a last chunk
+without choices, unset keys are omitted in a stream, and a token consumed by a parser (the end of the reasoning, the frame
+of a tool call) has no event.
 """
 
 import json
@@ -11,7 +11,7 @@ from typing import Any
 
 from ..protocol.completion_request import CompletionRequest
 from ..protocol.http import LAST_CHUNK, chunk
-from ..protocol.script import CONTENT, REASONING, Piece
+from ..protocol.script import CONTENT, REASONING, TokenPiece
 from ..protocol.text import SPACED, Lexicon
 from .deltas import call_document, compact, delta_of
 from .logprobs import chat_logprobs, text_logprobs
@@ -24,11 +24,11 @@ _CLOSE = len(b"}\n\n")
 
 
 class CompletionEvents:
-    """Events of a chat or text completion. `framed`: each piece is a chunk of a chunked body."""
+    """Events of a chat or text completion. `framed`: with chunked transfer encoding."""
 
     __slots__ = (
         *("_after", "_completion", "_before", "_created", "_framed", "_group", "_id", "_lexicon", "_model"),
-        *("_held", "_offset", "_start", "_stride", "_think", "_thought_after", "_thought_before", "_word"),
+        *("_stop_buffer", "_offset", "_start", "_stride", "_think", "_thought_after", "_thought_before", "_word"),
     )
 
     def __init__(
@@ -55,10 +55,10 @@ class CompletionEvents:
             completion.script.think,
         )
         self._offset = 0
-        self._held = StopBuffer(completion.held_back)
+        self._stop_buffer = StopBuffer(completion.held_back)
 
     def _frame(self, key: str) -> tuple[bytes, bytes]:
-        """Bytes before and after a word. All words have one length, so the chunk's size is constant."""
+        """Bytes before and after a word. All words have the same length, so the chunk size is constant."""
         delta, close = (f'"delta":{{"{key}":"', '"}') if self._completion.chat else ('"text":"', '"')
         head = f'{self._start}{{"index":{self._completion.choice},{delta}'.encode()
         tail = f'{close},"logprobs":null,"finish_reason":null{self._ids((), False)}}}]}}\n\n'.encode()
@@ -67,7 +67,7 @@ class CompletionEvents:
         size = b"%x\r\n" % (len(head) + len(SPACED[0]) + len(tail))
         return size + head, tail + b"\r\n"
 
-    def _ids(self, pieces: Sequence[Piece], last: bool) -> str:
+    def _ids(self, pieces: Sequence[TokenPiece], last: bool) -> str:
         ids = "null"
         if self._completion.show.token_ids and pieces:
             ids = compact(self._lexicon.encode(piece.token for piece in pieces))
@@ -80,13 +80,13 @@ class CompletionEvents:
         return f'{stop}{prompt},"token_ids":{ids}'
 
     def plain_until(self, index: int) -> int:
-        """First token from `index` on whose event is not a word in a fixed frame: the end of a thought, which is silent."""
+        """First token from `index` on whose event is not plain: the end of the reasoning, which has no event."""
         if not self._completion.plain or self._completion.continuous_usage or (self._think and index == self._think):
             return index
         return self._think if index < self._think else self._completion.output_tokens
 
     def plain_token(self, index: int) -> bytes:
-        """Event of one token in the middle of an answer; nothing for the end of a thought."""
+        """Plain event of one token; empty for the end of the reasoning."""
         word = SPACED[(self._word + index * self._stride) & 4095]
         if index > self._think or not self._think:
             return b"".join((self._before, word, self._after))
@@ -95,7 +95,7 @@ class CompletionEvents:
         return b"".join((self._thought_before, word, self._thought_after))
 
     def _running_token(self, index: int) -> bytes:
-        """Plain event with the token count so far before the closing brace of the frame."""
+        """Plain event with the current usage before the closing brace of the frame."""
         thought = index < self._think
         if index == self._think and self._think:
             return b""
@@ -115,7 +115,7 @@ class CompletionEvents:
         return self._piece(f'{self._start}{{"index":{self._completion.choice},{head}{more}')
 
     def token(self, first: int, count: int) -> bytes:
-        """Event of tokens [first, first + count), not the last of the answer; may be empty."""
+        """Event of tokens [first, first + count), excluding the last of the answer; may be empty."""
         if count == 1 and first and self._completion.plain:
             return self._running_token(first) if self._completion.continuous_usage else self.plain_token(first)
         return self._event(first, count, None)
@@ -125,19 +125,19 @@ class CompletionEvents:
         return self._event(first, count, self._completion.finish_reason)
 
     def closing(self, cached_tokens: int, timings: Timings) -> bytes:
-        """Usage chunk if requested, and [DONE], after the last of the request's answers."""
+        """Usage chunk if requested, and [DONE], after the last answer to the request."""
         if not self._group.ended(cached_tokens):
             return b""
         pieces = b""
         if self._completion.include_usage:
             more: dict[str, Any] = {"usage": self._group.usage(stream=True), "system_fingerprint": FINGERPRINT}
-            if self._group.shown.per_request_metrics and self._group.alone:
+            if self._group.options.per_request_metrics and self._group.alone:
                 more["metrics"] = timings.document()
             pieces = self._piece(f"{self._start}],{compact(more)[1:]}\n\n")
         return pieces + (chunk(DONE) + LAST_CHUNK if self._framed else DONE)
 
     def plain(self, data: bytes) -> bytes:
-        """Bytes as a piece of the body."""
+        """Bytes as part of the body."""
         return chunk(data) if self._framed else data
 
     def document(self, cached_tokens: int, timings: Timings) -> dict[str, Any] | None:
@@ -146,13 +146,13 @@ class CompletionEvents:
         group.choices[completion.choice] = chat_choice(completion, self) if completion.chat else self._text_choice()
         if not group.ended(cached_tokens):
             return None
-        metrics = timings.full() if group.shown.per_request_metrics and group.alone else None
+        metrics = timings.full() if group.options.per_request_metrics and group.alone else None
         document = {
             "id": self._id,
             "object": "chat.completion" if completion.chat else "text_completion",
             "created": self._created,
             "model": self._model,
-            "choices": [group.choices[place] for place in sorted(group.choices)],
+            "choices": [group.choices[choice] for choice in sorted(group.choices)],
             "service_tier": None,
             "system_fingerprint": FINGERPRINT,
             "usage": group.usage(stream=False),
@@ -170,18 +170,20 @@ class CompletionEvents:
     def token_ids(self) -> list[int] | None:
         """Token ids of the answer; None if not requested."""
         completion = self._completion
-        if not completion.show.token_ids or (not completion.show.reasoning and self._group.shown.reasoning_tokens):
+        if not completion.show.token_ids or (not completion.show.reasoning and self._group.options.reasoning_tokens):
             return None
         return self._lexicon.encode(piece.token for piece in completion.script.pieces(0, completion.output_tokens))
 
     def _text_choice(self) -> dict[str, Any]:
         completion, pieces = self._completion, list(self._completion.script.pieces(0, self._completion.output_tokens))
         echo = " ".join(completion.tokens) + " " if completion.show.echo else ""
-        said = completion.show.logprobs
+        alternatives = completion.show.logprobs
         return {
             "index": completion.choice,
             "text": echo + "".join(piece.text for piece in pieces),
-            "logprobs": None if said is None else text_logprobs(completion.script, 0, pieces, said, len(echo)),
+            "logprobs": None
+            if alternatives is None
+            else text_logprobs(completion.script, 0, pieces, alternatives, len(echo)),
             "finish_reason": completion.finish_reason,
             "stop_reason": completion.stop,
             "token_ids": self.token_ids(),
@@ -193,32 +195,32 @@ class CompletionEvents:
     def _event(self, first: int, count: int, reason: str | None) -> bytes:
         completion, pieces = self._completion, tuple(self._completion.script.pieces(first, count))
         logprobs = self._logprobs(first, pieces)
-        said = self._held.pass_on(pieces, last=reason is not None)
-        delta = delta_of(said, completion) if completion.chat else f'"text":{self._text_of(first, pieces, said)}'
-        if not delta and completion.held_back and not self._group.shown.reasoning_tokens:
-            delta = '"delta":{"content":""}'  # a parser would leave the event out
+        sent = self._stop_buffer.pass_on(pieces, last=reason is not None)
+        delta = delta_of(sent, completion) if completion.chat else f'"text":{self._text_of(first, pieces, sent)}'
+        if not delta and completion.held_back and not self._group.options.reasoning_tokens:
+            delta = '"delta":{"content":""}'  # only a parser omits the event
         if not delta:
-            hidden = not completion.show.reasoning and self._group.shown.reasoning_tokens
+            hidden = not completion.show.reasoning and self._group.options.reasoning_tokens
             if reason is None and (hidden or (logprobs == "null" and not completion.show.token_ids)):
                 return b""
             delta = '"delta":{}'
-        why = "null" if reason is None else f'"{reason}"'
+        finish_reason = "null" if reason is None else f'"{reason}"'
         ids = self._ids(pieces, reason is not None)
         if first == 0 and not completion.chat and completion.show.token_ids:
             prompt = compact(self._lexicon.encode(completion.tokens))
             ids = ids.replace('"prompt_token_ids":null', f'"prompt_token_ids":{prompt}')
         mark = f',"system_fingerprint":"{FINGERPRINT}"' if reason is not None and not completion.include_usage else ""
-        choice = f'{{"index":{completion.choice},{delta},"logprobs":{logprobs},"finish_reason":{why}{ids}}}'
+        choice = f'{{"index":{completion.choice},{delta},"logprobs":{logprobs},"finish_reason":{finish_reason}{ids}}}'
         return self._piece(f"{self._start}{choice}]{self._usage_part(first + count)}{mark}}}\n\n")
 
-    def _text_of(self, first: int, pieces: Sequence[Piece], said: Sequence[Piece]) -> str:
+    def _text_of(self, first: int, pieces: Sequence[TokenPiece], sent: Sequence[TokenPiece]) -> str:
         echo = " ".join(self._completion.tokens) + " " if first == 0 and self._completion.show.echo else ""
         self._offset += len(echo) + sum(len(piece.text) for piece in pieces)
-        return json.dumps(echo + "".join(piece.text for piece in said), ensure_ascii=False)
+        return json.dumps(echo + "".join(piece.text for piece in sent), ensure_ascii=False)
 
-    def _logprobs(self, first: int, pieces: Sequence[Piece]) -> str:
+    def _logprobs(self, first: int, pieces: Sequence[TokenPiece]) -> str:
         show = self._completion.show
-        if show.logprobs is None or (not show.reasoning and self._group.shown.reasoning_tokens):
+        if show.logprobs is None or (not show.reasoning and self._group.options.reasoning_tokens):
             return "null"
         if self._completion.chat:
             return compact(chat_logprobs(self._completion.script, first, pieces, show.logprobs))
@@ -230,7 +232,7 @@ class CompletionEvents:
         prompt = len(self._completion.tokens)
         counts = f'"prompt_tokens":{prompt},"total_tokens":{prompt + completion_tokens}'
         more = ""
-        if self._completion.chat and self._group.shown.reasoning_tokens:
+        if self._completion.chat and self._group.options.reasoning_tokens:
             thought = self._completion.script.reasoning_tokens(completion_tokens)
             more = f',"completion_tokens_details":{{"reasoning_tokens":{thought}}}'
         return f',"usage":{{{counts},"completion_tokens":{completion_tokens}{more}}}'
@@ -241,8 +243,8 @@ class CompletionEvents:
 
 
 def chat_choice(completion: CompletionRequest, events: CompletionEvents) -> dict[str, Any]:
-    """One choice of a chat completion that is not streamed."""
-    script, count, reasons = completion.script, completion.output_tokens, completion.show.reasoning
+    """Choice of a chat completion that is not streamed."""
+    script, count, show_reasoning = completion.script, completion.output_tokens, completion.show.reasoning
     calls = script.calls_begun(count)
     content: str | None = script.text(CONTENT, count)
     if not content and (script.think or (calls and not completion.forced_tool)):
@@ -251,12 +253,12 @@ def chat_choice(completion: CompletionRequest, events: CompletionEvents) -> dict
     message |= {"audio": None, "function_call": None}
     if calls:
         message["tool_calls"] = [call_document(call) for call in calls]
-    message["reasoning"] = (script.text(REASONING, count) or None) if reasons else None
-    said = completion.show.logprobs if reasons else None
+    message["reasoning"] = (script.text(REASONING, count) or None) if show_reasoning else None
+    alternatives = completion.show.logprobs if show_reasoning else None
     return {
         "index": completion.choice,
         "message": message,
-        "logprobs": None if said is None else chat_logprobs(script, 0, script.pieces(0, count), said),
+        "logprobs": None if alternatives is None else chat_logprobs(script, 0, script.pieces(0, count), alternatives),
         "finish_reason": completion.finish_reason,
         "stop_reason": completion.stop,
         "token_ids": events.token_ids(),

@@ -1,20 +1,20 @@
-"""The `delta` of a chat chunk, and tool calls as in a message. Pure."""
+"""`delta` of a chat chunk, and tool calls of a message. Pure."""
 
 import json
 from collections.abc import Sequence
 from typing import Any
 
 from ..protocol.completion_request import CompletionRequest
-from ..protocol.script import ARGUMENTS, CALL, CONTENT, REASONING, Call, Piece
+from ..protocol.script import ARGUMENTS, CALL, CONTENT, REASONING, TokenPiece, ToolCall
 
 
-def call_document(call: Call) -> dict[str, Any]:
-    """Tool call as in a message."""
+def call_document(call: ToolCall) -> dict[str, Any]:
+    """Tool call of a message."""
     return {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": call.arguments}}
 
 
-def delta_of(pieces: Sequence[Piece], completion: CompletionRequest) -> str:
-    """The `delta` of a chunk for these tokens; empty if they add nothing visible."""
+def delta_of(pieces: Sequence[TokenPiece], completion: CompletionRequest) -> str:
+    """`delta` of a chunk for these tokens; empty without visible output."""
     if len(pieces) == 1 and pieces[0].kind in (CONTENT, REASONING):
         piece = pieces[0]
         if piece.kind == REASONING and not completion.show.reasoning:
@@ -34,7 +34,7 @@ def delta_of(pieces: Sequence[Piece], completion: CompletionRequest) -> str:
     return f'"delta":{compact(delta)}' if delta else ""
 
 
-def _add_call(calls: list[dict[str, Any]], piece: Piece, completion: CompletionRequest) -> None:
+def _add_call(calls: list[dict[str, Any]], piece: TokenPiece, completion: CompletionRequest) -> None:
     if piece.kind == CALL:
         call = completion.script.calls[piece.call]
         calls.append({"id": call.id, "type": "function", "index": piece.call, "function": {"name": call.name}})

@@ -1,4 +1,4 @@
-"""Interface between the engine and the event builders of all endpoints."""
+"""Interface of the engine to the event builders of all endpoints."""
 
 from typing import Any, Protocol
 
@@ -6,14 +6,14 @@ from .usage import Timings
 
 
 class EventBuilder(Protocol):
-    """Builds the events of one answer."""
+    """Builder of the events of an answer."""
 
     @property
     def finish_reason(self) -> str:
         """Finish reason as in the metrics: stop or length."""
 
     def plain_until(self, index: int) -> int:
-        """First token from `index` on whose event is not plain, that is, more than a word in a fixed frame."""
+        """First token from `index` on whose event is not plain: one word in a fixed frame."""
 
     def plain_token(self, index: int) -> bytes:
         """Plain event of one token."""
@@ -22,7 +22,7 @@ class EventBuilder(Protocol):
         """Event sent with the first token, before it."""
 
     def token(self, first: int, count: int) -> bytes:
-        """Events of tokens [first, first + count), not the last of the answer; may be empty."""
+        """Events of tokens [first, first + count), excluding the last of the answer; may be empty."""
 
     def last_token(self, first: int, count: int) -> bytes:
         """Event of the last tokens, with the finish reason."""
@@ -31,7 +31,7 @@ class EventBuilder(Protocol):
         """Bytes after the last event, including the end of a chunked body."""
 
     def plain(self, data: bytes) -> bytes:
-        """Bytes as a piece of the body."""
+        """Bytes as part of the body."""
 
     def document(self, cached_tokens: int, timings: Timings) -> Any:
         """Whole answer as one JSON document; None while another choice of the request is unfinished."""

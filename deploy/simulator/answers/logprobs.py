@@ -1,26 +1,26 @@
-"""Log probabilities that could be true: the chosen token first, others below it; the same for the same answer. Pure."""
+"""Synthetic log probabilities, deterministic per answer: the chosen token first, alternatives below it. Pure."""
 
 import zlib
 from collections.abc import Iterable
 from typing import Any
 
-from ..protocol.script import Piece, Script
+from ..protocol.script import Script, TokenPiece
 from ..protocol.text import VOCABULARY
 
 
-def _ranked(script: Script, index: int, piece: Piece, alternatives: int) -> list[tuple[str, float]]:
-    """The token of that place and its rivals, with their log probabilities."""
-    lot = zlib.crc32(f"{script.answer.start}/{script.answer.stride}/{index}".encode())
-    value = -(lot % 1000) / 700
+def _ranked(script: Script, index: int, piece: TokenPiece, alternatives: int) -> list[tuple[str, float]]:
+    """Return the token at an index and its alternatives, with log probabilities."""
+    digest = zlib.crc32(f"{script.answer.start}/{script.answer.stride}/{index}".encode())
+    value = -(digest % 1000) / 700
     ranked = [(piece.text or piece.token, round(value, 4))]
-    for place in range(1, alternatives):
-        rival = " " + VOCABULARY[(lot + 37 * place) & 4095]
-        ranked.append((rival, round(value - 0.5 * place - (lot % 13) / 10, 4)))
+    for rank in range(1, alternatives):
+        alternative = " " + VOCABULARY[(digest + 37 * rank) & 4095]
+        ranked.append((alternative, round(value - 0.5 * rank - (digest % 13) / 10, 4)))
     return ranked
 
 
-def chat_logprobs(script: Script, first: int, pieces: Iterable[Piece], alternatives: int) -> dict[str, Any]:
-    """As in a chat's choice."""
+def chat_logprobs(script: Script, first: int, pieces: Iterable[TokenPiece], alternatives: int) -> dict[str, Any]:
+    """`logprobs` of a chat choice."""
     content = []
     for index, piece in enumerate(pieces, first):
         ranked = _ranked(script, index, piece, max(1, alternatives))
@@ -30,9 +30,9 @@ def chat_logprobs(script: Script, first: int, pieces: Iterable[Piece], alternati
 
 
 def text_logprobs(
-    script: Script, first: int, pieces: Iterable[Piece], alternatives: int, offset: int
+    script: Script, first: int, pieces: Iterable[TokenPiece], alternatives: int, offset: int
 ) -> dict[str, Any]:
-    """As in a text completion's choice; `offset` is the number of characters before the first token."""
+    """`logprobs` of a text completion's choice. `offset` is the number of characters before the first token."""
     offsets, values, tokens, tops = [], [], [], []
     for index, piece in enumerate(pieces, first):
         ranked = _ranked(script, index, piece, max(1, alternatives))

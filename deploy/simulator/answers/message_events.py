@@ -1,4 +1,4 @@
-"""Answers of /v1/messages, the form of Anthropic's API, as blocks and typed events, shaped like vLLM 0.32's. Pure."""
+"""Answers of /v1/messages (Anthropic's API) as blocks and typed events, in vLLM 0.32's format. Pure."""
 
 import hashlib
 import json
@@ -7,27 +7,22 @@ from typing import Any
 
 from ..protocol.completion_request import CompletionRequest
 from ..protocol.http import LAST_CHUNK, chunk
-from ..protocol.script import ARGUMENTS, CALL, CONTENT, REASONING, SILENT, Piece
+from ..protocol.script import ARGUMENTS, CALL, CONTENT, REASONING, SILENT, TokenPiece
 from .stop_buffer import StopBuffer
 from .usage import Group, Timings
 
 
 class MessageEvents:
-    """Events of one message."""
+    """Events of a message."""
 
     def __init__(
         self, completion: CompletionRequest, group: Group, *, request_id: str, model: str, framed: bool
     ) -> None:
-        self._completion, self._group, self._id, self._model, self._framed = (
-            completion,
-            group,
-            request_id,
-            model,
-            framed,
-        )
+        self._completion, self._group, self._framed = completion, group, framed
+        self._id, self._model = request_id, model
         self._index = 0
-        self._held = StopBuffer(completion.held_back)
-        self._kind: str | None = None  # of the block that is open
+        self._stop_buffer = StopBuffer(completion.held_back)
+        self._kind: str | None = None  # of the open block
 
     @property
     def finish_reason(self) -> str:
@@ -51,26 +46,26 @@ class MessageEvents:
 
     def token(self, first: int, count: int) -> bytes:
         """Events of tokens [first, first + count): deltas, and the start and end of blocks."""
-        return self._bytes("".join(self._add(piece) for piece in self._said(first, count)))
+        return self._bytes("".join(self._add(piece) for piece in self._sendable(first, count)))
 
     def last_token(self, first: int, count: int) -> bytes:
         """Events of the last tokens, and the end of the open block."""
-        said = "".join(self._add(piece) for piece in self._said(first, count, last=True))
-        return self._bytes(said + self._close())
+        events = "".join(self._add(piece) for piece in self._sendable(first, count, last=True))
+        return self._bytes(events + self._close())
 
-    def _said(self, first: int, count: int, last: bool = False) -> Sequence[Piece]:
-        return self._held.pass_on(tuple(self._completion.script.pieces(first, count)), last)
+    def _sendable(self, first: int, count: int, last: bool = False) -> Sequence[TokenPiece]:
+        return self._stop_buffer.pass_on(tuple(self._completion.script.pieces(first, count)), last)
 
     def closing(self, cached_tokens: int, timings: Timings) -> bytes:
         """Stop reason and token counts."""
         self._group.ended(cached_tokens)
         delta = {"stop_reason": self._stop_reason, "stop_sequence": self._completion.stop}
-        said = _event({"type": "message_delta", "delta": delta, "usage": self._usage()})
-        said += _event({"type": "message_stop"})
-        return self._bytes(said) + (LAST_CHUNK if self._framed else b"")
+        events = _event({"type": "message_delta", "delta": delta, "usage": self._usage()})
+        events += _event({"type": "message_stop"})
+        return self._bytes(events) + (LAST_CHUNK if self._framed else b"")
 
     def plain(self, data: bytes) -> bytes:
-        """Bytes as a piece of the body."""
+        """Bytes as part of the body."""
         return chunk(data) if self._framed else data
 
     def document(self, cached_tokens: int, timings: Timings) -> dict[str, Any]:
@@ -83,7 +78,9 @@ class MessageEvents:
         if text := script.text(CONTENT, count):
             content.append({"type": "text", "text": text})
         for call in script.calls_begun(count):
-            content.append({"type": "tool_use", "id": call.id, "name": call.name, "input": _read(call.arguments)})
+            content.append(
+                {"type": "tool_use", "id": call.id, "name": call.name, "input": _parse_arguments(call.arguments)}
+            )
         message = {"id": self._id, "type": "message", "role": "assistant", "content": content, "model": self._model}
         message["stop_reason"] = self._stop_reason
         if self._completion.stop is not None:
@@ -100,7 +97,7 @@ class MessageEvents:
 
     def _usage(self) -> dict[str, int]:
         prompt, output, _thought = self._group.counts()
-        cached = (self._group.cached or 0) if self._group.shown.prompt_tokens_details else 0
+        cached = (self._group.cached or 0) if self._group.options.prompt_tokens_details else 0
         return {
             "input_tokens": prompt - cached,
             "output_tokens": output,
@@ -108,19 +105,19 @@ class MessageEvents:
             "cache_read_input_tokens": cached,
         }
 
-    def _add(self, piece: Piece) -> str:
+    def _add(self, piece: TokenPiece) -> str:
         if piece.kind == SILENT or not piece.text:
             return ""
         if piece.kind == CALL:
             call = self._completion.script.calls[piece.call]
             block = {"type": "tool_use", "id": call.id, "name": call.name, "input": {}}
             return self._close() + self._begin(ARGUMENTS, block)
-        said = ""
+        events = ""
         if self._kind != piece.kind:
             empty = {"type": "text", "text": ""} if piece.kind == CONTENT else {"type": "thinking", "thinking": ""}
-            said = self._close() + self._begin(piece.kind, empty)
+            events = self._close() + self._begin(piece.kind, empty)
         key, name = _DELTAS[piece.kind]
-        return said + self._delta({"type": name, key: piece.text})
+        return events + self._delta({"type": name, key: piece.text})
 
     def _begin(self, kind: str, block: dict[str, Any]) -> str:
         self._kind = kind
@@ -132,13 +129,13 @@ class MessageEvents:
     def _close(self) -> str:
         if self._kind is None:
             return ""
-        said = ""
+        events = ""
         if self._kind == REASONING:
-            said = self._delta({"type": "signature_delta", "signature": self._signature()})
-        said += _event({"type": "content_block_stop", "index": self._index})
+            events = self._delta({"type": "signature_delta", "signature": self._signature()})
+        events += _event({"type": "content_block_stop", "index": self._index})
         self._index += 1
         self._kind = None
-        return said
+        return events
 
     def _signature(self) -> str:
         return hashlib.blake2b(self._id.encode(), digest_size=16).hexdigest()
@@ -154,7 +151,7 @@ _DELTAS = {
 }
 
 
-def _read(arguments: str) -> Any:
+def _parse_arguments(arguments: str) -> Any:
     try:
         return json.loads(arguments)
     except ValueError:
@@ -162,5 +159,5 @@ def _read(arguments: str) -> Any:
 
 
 def _event(document: dict[str, Any]) -> str:
-    said = json.dumps(document, ensure_ascii=False, separators=(",", ":"))
-    return f"event: {document['type']}\ndata: {said}\n\n"
+    data = json.dumps(document, ensure_ascii=False, separators=(",", ":"))
+    return f"event: {document['type']}\ndata: {data}\n\n"

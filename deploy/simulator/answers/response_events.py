@@ -1,4 +1,4 @@
-"""Answers of /v1/responses as items and typed events, shaped like vLLM 0.32's. Pure."""
+"""Answers of /v1/responses as items and typed events, in vLLM 0.32's format. Pure."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -7,32 +7,32 @@ from typing import Any
 from ..protocol.completion_request import CompletionRequest
 from ..protocol.http import LAST_CHUNK, chunk
 from ..protocol.response_input import is_function
-from ..protocol.script import ARGUMENTS, CALL, CONTENT, REASONING, Call, Piece
+from ..protocol.script import ARGUMENTS, CALL, CONTENT, REASONING, TokenPiece, ToolCall
 from .stop_buffer import StopBuffer
 from .usage import Group, Timings
 
 
 class ResponseEvents:
-    """Events of one response. `asked` is the request's JSON document."""
+    """Events of a response. `parameters` is the JSON document of the request."""
 
     def __init__(
         self,
         completion: CompletionRequest,
         group: Group,
-        asked: Mapping[str, Any],
+        parameters: Mapping[str, Any],
         *,
         number: str,
         created_s: int,
         model: str,
         framed: bool,
     ) -> None:
-        self._completion, self._group, self._asked, self._framed = completion, group, asked, framed
+        self._completion, self._group, self._parameters, self._framed = completion, group, parameters, framed
         self._id, self._number, self._created, self._model = f"resp_{number}", number, created_s, model
         self._sequence = 0
-        self._items: list[dict[str, Any]] = []  # those that are complete
+        self._items: list[dict[str, Any]] = []  # complete items
         self._open: dict[str, Any] | None = None
         self._text = ""
-        self._held = StopBuffer(completion.held_back)
+        self._stop_buffer = StopBuffer(completion.held_back)
 
     @property
     def finish_reason(self) -> str:
@@ -41,12 +41,12 @@ class ResponseEvents:
 
     def opening(self) -> bytes:
         """Events sent before the first token."""
-        begun = self._response("in_progress", None, None)
-        said = self._event("response.created", {"response": begun})
-        return self._bytes(said + self._event("response.in_progress", {"response": begun}))
+        response = self._response("in_progress", None, None)
+        events = self._event("response.created", {"response": response})
+        return self._bytes(events + self._event("response.in_progress", {"response": response}))
 
     def role(self) -> bytes:
-        """Empty: roles are in the items."""
+        """Return no event: roles are in the items."""
         return b""
 
     def plain_until(self, index: int) -> int:
@@ -59,29 +59,29 @@ class ResponseEvents:
 
     def token(self, first: int, count: int) -> bytes:
         """Events of tokens [first, first + count): deltas, and the start and end of items."""
-        return self._bytes("".join(self._add(piece.kind, piece) for piece in self._said(first, count)))
+        return self._bytes("".join(self._add(piece.kind, piece) for piece in self._sendable(first, count)))
 
     def last_token(self, first: int, count: int) -> bytes:
         """Events of the last tokens, and the end of the open item."""
-        said = "".join(self._add(piece.kind, piece) for piece in self._said(first, count, last=True))
-        return self._bytes(said + self._close())
+        events = "".join(self._add(piece.kind, piece) for piece in self._sendable(first, count, last=True))
+        return self._bytes(events + self._close())
 
-    def _said(self, first: int, count: int, last: bool = False) -> Sequence[Piece]:
-        return self._held.pass_on(tuple(self._completion.script.pieces(first, count)), last)
+    def _sendable(self, first: int, count: int, last: bool = False) -> Sequence[TokenPiece]:
+        return self._stop_buffer.pass_on(tuple(self._completion.script.pieces(first, count)), last)
 
     def closing(self, cached_tokens: int, timings: Timings) -> bytes:
-        """Completion event, which repeats the whole response."""
+        """Completion event with the whole response."""
         self._group.ended(cached_tokens)
         whole = self._response(self._status, timings, self._items)
-        said = self._bytes(self._event("response.completed", {"response": whole}))
-        return said + (LAST_CHUNK if self._framed else b"")
+        events = self._bytes(self._event("response.completed", {"response": whole}))
+        return events + (LAST_CHUNK if self._framed else b"")
 
     def plain(self, data: bytes) -> bytes:
-        """Bytes as a piece of the body."""
+        """Bytes as part of the body."""
         return chunk(data) if self._framed else data
 
     def document(self, cached_tokens: int, timings: Timings) -> dict[str, Any]:
-        """The whole response as one JSON document."""
+        """Whole response as one JSON document."""
         self._group.ended(cached_tokens)
         for piece in self._completion.script.pieces(0, self._completion.output_tokens):
             self._add(piece.kind, piece)
@@ -100,9 +100,9 @@ class ResponseEvents:
             return self._close() + self._open_call(self._completion.script.calls[piece.call])
         if kind not in (REASONING, CONTENT, ARGUMENTS) or not piece.text:
             return ""
-        said = ""
+        events = ""
         if kind != ARGUMENTS and (self._open is None or self._open["type"] != _ITEM[kind]):
-            said = self._close() + self._open_text(kind)
+            events = self._close() + self._open_text(kind)
         self._text += piece.text
         assert self._open is not None
         base: dict[str, Any] = {"delta": piece.text, "item_id": self._open["id"], "output_index": len(self._items)}
@@ -110,9 +110,9 @@ class ResponseEvents:
             base["content_index"] = 0
         if kind == CONTENT:
             base["logprobs"] = []
-        return said + self._event(_DELTA[kind], base)
+        return events + self._event(_DELTA[kind], base)
 
-    def _open_call(self, call: Call) -> str:
+    def _open_call(self, call: ToolCall) -> str:
         self._text = ""
         self._open = {
             **{"arguments": "", "call_id": call.id, "name": call.name, "type": "function_call"},
@@ -137,88 +137,103 @@ class ResponseEvents:
             opened = {"id": f"msg_{self._item_id()}", "content": [], "role": "assistant", "status": "in_progress"}
             opened |= {"type": "message", "phase": None}
         self._open = opened
-        place = len(self._items)
-        said = self._event("response.output_item.added", {"item": opened, "output_index": place})
-        begun = {"content_index": 0, "item_id": opened["id"], "output_index": place, "part": part}
-        return said + self._event("response.content_part.added", begun)
+        index = len(self._items)
+        events = self._event("response.output_item.added", {"item": opened, "output_index": index})
+        part_event = {"content_index": 0, "item_id": opened["id"], "output_index": index, "part": part}
+        return events + self._event("response.content_part.added", part_event)
 
     def _close(self) -> str:
         if self._open is None:
             return ""
-        item, place, text = self._open, len(self._items), self._text
-        base: dict[str, Any] = {"item_id": item["id"], "output_index": place}
+        item, index, text = self._open, len(self._items), self._text
+        base: dict[str, Any] = {"item_id": item["id"], "output_index": index}
         if item["type"] == "function_call":
             item = {**item, "arguments": text, "status": "completed"}
             done = {**base, "arguments": text, "name": item["name"]}
-            said = self._event("response.function_call_arguments.done", done)
+            events = self._event("response.function_call_arguments.done", done)
         else:
-            said, item = self._close_text(item, text, {"content_index": 0, **base})
-        said += self._event("response.output_item.done", {"item": item, "output_index": place})
+            events, item = self._close_text(item, text, {"content_index": 0, **base})
+        events += self._event("response.output_item.done", {"item": item, "output_index": index})
         self._items.append(item)
         self._open = None
-        return said
+        return events
 
     def _close_text(self, item: dict[str, Any], text: str, base: dict[str, Any]) -> tuple[str, dict[str, Any]]:
         if item["type"] == "reasoning":
             part: dict[str, Any] = {"text": text, "type": "reasoning_text"}
-            said = self._event("response.reasoning_text.done", {**base, "text": text})
+            events = self._event("response.reasoning_text.done", {**base, "text": text})
         else:
             part = {"annotations": [], "text": text, "type": "output_text", "logprobs": None}
-            said = self._event("response.output_text.done", {**base, "logprobs": [], "text": text})
-        said += self._event("response.content_part.done", {**base, "part": part})
-        return said, {**item, "content": [part], "status": "completed"}
+            events = self._event("response.output_text.done", {**base, "logprobs": [], "text": text})
+        events += self._event("response.content_part.done", {**base, "part": part})
+        return events, {**item, "content": [part], "status": "completed"}
 
     def _item_id(self) -> str:
         return f"{self._number}{len(self._items):02x}"
 
     def _event(self, name: str, document: dict[str, Any]) -> str:
-        said = dict(sorted({**document, "sequence_number": self._sequence, "type": name}.items()))
+        data = dict(sorted({**document, "sequence_number": self._sequence, "type": name}.items()))
         self._sequence += 1
-        return f"event: {name}\ndata: {json.dumps(said, ensure_ascii=False, separators=(',', ':'))}\n\n"
+        return f"event: {name}\ndata: {json.dumps(data, ensure_ascii=False, separators=(',', ':'))}\n\n"
 
     def _bytes(self, text: str) -> bytes:
         return self.plain(text.encode("utf-8", "surrogatepass")) if text else b""
 
     def _response(self, status: str, timings: Timings | None, items: list[dict[str, Any]] | None) -> dict[str, Any]:
-        """Response document as in vLLM; without `timings` it has just started."""
-        asked, over = self._asked, timings is not None
+        """Response document as in vLLM; without `timings`, that of a response in progress."""
+        parameters, complete = self._parameters, timings is not None
         cut = {"reason": "max_output_tokens"} if status == "incomplete" else None
-        tools = [_tool(each) for each in asked.get("tools") or () if is_function(each)]
+        tools = [_tool(tool) for tool in parameters.get("tools") or () if is_function(tool)]
         document: dict[str, Any] = {
             **{"id": self._id, "created_at": self._created, "incomplete_details": cut},
-            **{"instructions": asked.get("instructions"), "metadata": asked.get("metadata"), "model": self._model},
+            **{
+                "instructions": parameters.get("instructions"),
+                "metadata": parameters.get("metadata"),
+                "model": self._model,
+            },
             **{
                 "object": "response",
                 "output": items or [],
-                "parallel_tool_calls": _or(asked, "parallel_tool_calls", True),
+                "parallel_tool_calls": _value_or(parameters, "parallel_tool_calls", True),
             },
-            **{"temperature": _or(asked, "temperature", 1.0), "tool_choice": self._tool_choice(bool(tools))},
-            **{"tools": tools, "top_p": _or(asked, "top_p", 1.0), "background": False},
-            **{"max_output_tokens": self._completion.output_limit, "max_tool_calls": asked.get("max_tool_calls")},
-            **{"previous_response_id": None, "prompt": None, "reasoning": asked.get("reasoning")},
-            **{"service_tier": _or(asked, "service_tier", "auto"), "status": status, "text": asked.get("text")},
-            **{"top_logprobs": asked.get("top_logprobs"), "truncation": _or(asked, "truncation", "disabled")},
-            **{"usage": self._usage() if over else None, "user": asked.get("user")},
+            **{"temperature": _value_or(parameters, "temperature", 1.0), "tool_choice": self._tool_choice(bool(tools))},
+            **{"tools": tools, "top_p": _value_or(parameters, "top_p", 1.0), "background": False},
+            **{"max_output_tokens": self._completion.output_limit, "max_tool_calls": parameters.get("max_tool_calls")},
+            **{"previous_response_id": None, "prompt": None, "reasoning": parameters.get("reasoning")},
+            **{
+                "service_tier": _value_or(parameters, "service_tier", "auto"),
+                "status": status,
+                "text": parameters.get("text"),
+            },
+            **{
+                "top_logprobs": parameters.get("top_logprobs"),
+                "truncation": _value_or(parameters, "truncation", "disabled"),
+            },
+            **{"usage": self._usage() if complete else None, "user": parameters.get("user")},
         }
         if timings is not None:
-            document["metrics"] = timings.full() if self._group.shown.per_request_metrics else None
-        penalties = {key: _or(asked, key, 0.0) for key in ("presence_penalty", "frequency_penalty")}
+            document["metrics"] = timings.full() if self._group.options.per_request_metrics else None
+        penalties = {key: _value_or(parameters, key, 0.0) for key in ("presence_penalty", "frequency_penalty")}
         rest = ("kv_transfer_params", "ec_transfer_params", "input_messages", "output_messages")
         return {**document, **penalties, **dict.fromkeys(rest)}
 
     def _tool_choice(self, tools: bool) -> Any:
-        return _or(self._asked, "tool_choice", "auto") if tools else "none"
+        return _value_or(self._parameters, "tool_choice", "auto") if tools else "none"
 
     def _usage(self) -> dict[str, Any]:
         prompt, output, thought = self._group.counts()
-        cached = (self._group.cached or 0) if self._group.shown.prompt_tokens_details else 0
-        read = {"cached_tokens": cached, "cache_write_tokens": 0}
-        said = {"reasoning_tokens": thought, "tool_output_tokens": 0}
+        cached = (self._group.cached or 0) if self._group.options.prompt_tokens_details else 0
+        input_details = {"cached_tokens": cached, "cache_write_tokens": 0}
+        output_details = {"reasoning_tokens": thought, "tool_output_tokens": 0}
         return {
             "input_tokens": prompt,
-            "input_tokens_details": {**read, "input_tokens_per_turn": [], "cached_tokens_per_turn": []},
+            "input_tokens_details": {**input_details, "input_tokens_per_turn": [], "cached_tokens_per_turn": []},
             "output_tokens": output,
-            "output_tokens_details": {**said, "output_tokens_per_turn": [], "tool_output_tokens_per_turn": []},
+            "output_tokens_details": {
+                **output_details,
+                "output_tokens_per_turn": [],
+                "tool_output_tokens_per_turn": [],
+            },
             "total_tokens": prompt + output,
         }
 
@@ -231,7 +246,7 @@ _DELTA = {
 }
 
 
-def _or(document: Mapping[str, Any], key: str, default: Any) -> Any:
+def _value_or(document: Mapping[str, Any], key: str, default: Any) -> Any:
     value = document.get(key)
     return default if value is None else value
 

@@ -1,39 +1,40 @@
-"""Buffer of text that may be the start of a stop string: the length of the longest stop string less one.
+"""Buffer of text that may start a stop string, one character shorter than the longest stop string.
 
-As in vLLM's `v1/engine/detokenizer.py`, token ids are sent at once and their text later; the last token flushes the buffer.
+As in vLLM's `v1/engine/detokenizer.py`, token ids are sent immediately and their text later; the last token flushes the
+buffer.
 """
 
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import replace
 
-from ..protocol.script import Piece
+from ..protocol.script import TokenPiece
 
 
 class StopBuffer:
-    """Text of one answer, delayed by `most` characters."""
+    """Delay of the text of an answer by `size` characters."""
 
-    __slots__ = ("_kept", "_length", "_most")
+    __slots__ = ("_buffer", "_length", "_size")
 
-    def __init__(self, most: int) -> None:
-        self._most = most
-        self._kept: deque[Piece] = deque()
-        self._length = 0  # characters that are kept
+    def __init__(self, size: int) -> None:
+        self._size = size
+        self._buffer: deque[TokenPiece] = deque()
+        self._length = 0  # buffered characters
 
-    def pass_on(self, pieces: Sequence[Piece], last: bool = False) -> Sequence[Piece]:
-        """Return the pieces that may be sent once these tokens are sampled; all of them after the last token."""
-        if not self._most:
+    def pass_on(self, pieces: Sequence[TokenPiece], last: bool = False) -> Sequence[TokenPiece]:
+        """Add sampled tokens. Return the tokens whose text may be sent; all of them after the last token."""
+        if not self._size:
             return pieces
-        kept = self._kept
-        kept.extend(pieces)
+        buffer = self._buffer
+        buffer.extend(pieces)
         self._length += sum(len(piece.text) for piece in pieces)
-        over = self._length - (0 if last else self._most)
-        said: list[Piece] = []
-        while kept and (last or len(kept[0].text) <= over):
-            said.append(kept.popleft())
-            over -= len(said[-1].text)
-        if kept and over > 0:
-            said.append(replace(kept[0], text=kept[0].text[:over]))
-            kept[0] = replace(kept[0], text=kept[0].text[over:])
-        self._length -= sum(len(piece.text) for piece in said)
-        return said
+        excess = self._length - (0 if last else self._size)
+        sent: list[TokenPiece] = []
+        while buffer and (last or len(buffer[0].text) <= excess):
+            sent.append(buffer.popleft())
+            excess -= len(sent[-1].text)
+        if buffer and excess > 0:
+            sent.append(replace(buffer[0], text=buffer[0].text[:excess]))
+            buffer[0] = replace(buffer[0], text=buffer[0].text[excess:])
+        self._length -= sum(len(piece.text) for piece in sent)
+        return sent

@@ -9,7 +9,7 @@ from ..protocol.completion_request import CompletionRequest
 
 @dataclass(frozen=True, slots=True)
 class Timings:
-    """Timings of one request in ms, as vLLM reports them; None if it has none."""
+    """Timings of a request in ms, as in vLLM; None if not applicable."""
 
     time_to_first_token_ms: float | None
     generation_time_ms: float | None
@@ -27,43 +27,43 @@ class Timings:
 
 
 @dataclass(frozen=True, slots=True)
-class Shown:
+class UsageOptions:
     """Optional fields of a usage block: `--enable-prompt-tokens-details`, `--enable-per-request-metrics`."""
 
     prompt_tokens_details: bool
     per_request_metrics: bool
-    reasoning_tokens: bool = False  # there is a reasoning parser
-    block_size: int = 0  # of the prefix cache; 0: there is none
+    reasoning_tokens: bool = False  # with --reasoning-parser
+    block_size: int = 0  # of the prefix cache; 0: disabled
 
 
 @dataclass(slots=True)
 class Group:
-    """Answers to one request, which end independently; the last one reports the request's usage."""
+    """Answers to a request, which end independently. The last one reports the usage of the request."""
 
     completions: Sequence[CompletionRequest]
-    shown: Shown
+    options: UsageOptions
     left: int = 0
-    cached: int | None = None  # of the first that ended
-    choices: dict[int, Any] = field(default_factory=dict)  # whole answers, until all are there
+    cached: int | None = None  # of the first to end
+    choices: dict[int, Any] = field(default_factory=dict)  # complete answers, until all have ended
 
     def __post_init__(self) -> None:
         self.left = len(self.completions)
 
     def ended(self, cached_tokens: int) -> bool:
-        """Book the end of one answer. Return True if it was the last."""
+        """Count the end of an answer. Return True if it was the last."""
         self.left -= 1
         self.cached = cached_tokens if self.cached is None else self.cached
         return self.left == 0
 
     @property
     def alone(self) -> bool:
-        """Whether the request has one answer only, which then has its own timings."""
+        """True if the request has one answer only, which has timings of its own."""
         return len(self.completions) == 1
 
     def counts(self) -> tuple[int, int, int]:
-        """Prompt tokens (each prompt once), output tokens, and reasoning tokens among them."""
-        each_prompt = len(self.completions) // self.completions[0].prompts
-        prompt = sum(len(completion.tokens) for completion in self.completions[::each_prompt])
+        """Prompt tokens (each prompt once), output tokens, and reasoning tokens included in them."""
+        choices = len(self.completions) // self.completions[0].prompts
+        prompt = sum(len(completion.tokens) for completion in self.completions[::choices])
         output = sum(completion.output_tokens for completion in self.completions)
         return (
             prompt,
@@ -74,22 +74,22 @@ class Group:
     def usage(self, stream: bool) -> dict[str, Any]:
         """`usage` of a chat or text completion; without null values in a stream."""
         prompt, output, thought = self.counts()
-        chat, shown = self.completions[0].chat, self.shown
+        chat, options = self.completions[0].chat, self.options
         usage: dict[str, Any] = {"prompt_tokens": prompt, "total_tokens": prompt + output, "completion_tokens": output}
         details: dict[str, Any] | None = None
-        if shown.prompt_tokens_details:
+        if options.prompt_tokens_details:
             created = self.created() if chat else None
             details = {"cached_tokens": self.cached, "created_cache_tokens": created, "multimodal_tokens": None}
-        said = {"reasoning_tokens": thought} if chat and shown.reasoning_tokens else None
-        usage |= {"prompt_tokens_details": details, "completion_tokens_details": said}
+        completion_details = {"reasoning_tokens": thought} if chat and options.reasoning_tokens else None
+        usage |= {"prompt_tokens_details": details, "completion_tokens_details": completion_details}
         return _without_null(usage) if stream else usage
 
     def created(self) -> int:
         """Prompt tokens that the first answer added to the prefix cache, in full blocks."""
-        size, tokens = self.shown.block_size, len(self.completions[0].tokens)
+        size, tokens = self.options.block_size, len(self.completions[0].tokens)
         return max(0, tokens // size * size - (self.cached or 0)) if size else 0
 
 
 def _without_null(document: dict[str, Any]) -> dict[str, Any]:
-    kept = {key: _without_null(value) if isinstance(value, dict) else value for key, value in document.items()}
-    return {key: value for key, value in kept.items() if value is not None}
+    nested = {key: _without_null(value) if isinstance(value, dict) else value for key, value in document.items()}
+    return {key: value for key, value in nested.items() if value is not None}

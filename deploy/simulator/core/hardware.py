@@ -1,7 +1,7 @@
-"""Presets of hardware and model: public figures, and the step's constants that follow from them.
+"""Presets of device and model: published figures, and the constants of the step model derived from them.
 
-The constants are not fitted to a server. Values that are not public figures are marked as assumed. Expect the right order
-of magnitude and shape of a curve; a study that needs more fits its own constants.
+The constants are not fitted to a server. Values that are not published are marked as assumed. Expect the right order of
+magnitude and shape of a curve; a study that needs more has to fit its own constants.
 """
 
 from collections.abc import Mapping
@@ -16,7 +16,7 @@ GIB = 1 << 30
 
 @dataclass(frozen=True, slots=True)
 class Device:
-    """An accelerator. `memory_efficiency` and `compute_efficiency`: shares of the peak that serving reaches, assumed."""
+    """Accelerator. `memory_efficiency` and `compute_efficiency`: shares of the peak reached in serving, assumed."""
 
     name: str
     memory_bytes: float
@@ -30,7 +30,7 @@ class Device:
 
 @dataclass(frozen=True, slots=True)
 class ModelShape:
-    """A decoder's size, from its published config.json."""
+    """Size of a decoder model, from its published config.json."""
 
     name: str
     parameters: float
@@ -42,13 +42,13 @@ class ModelShape:
 
     @property
     def kv_values_per_token(self) -> int:
-        """Numbers in the KV cache for one token: keys and values of every layer."""
+        """KV-cache values per token: keys and values of every layer."""
         return 2 * self.layers * self.kv_heads * self.head_dim
 
 
 @dataclass(frozen=True, slots=True)
 class Preset:
-    """One choice of `--hardware`. Defaults are vLLM 0.32's for such a device."""
+    """Choice of `--hardware`, with the defaults of vLLM 0.32 for the device."""
 
     name: str
     device: Device
@@ -58,7 +58,7 @@ class Preset:
     block_size: int
     front_end: FrontEnd
     host_s: float  # assumed
-    per_sequence_s: float  # sampling and the like, for each output; assumed
+    per_sequence_s: float  # sampling etc. per output; assumed
     reserved_bytes: float  # activations, graphs, context; assumed
     async_scheduling: bool = True
     graphs: bool = True
@@ -79,8 +79,8 @@ H200 = Device(
 )
 CPU = Device(
     *("two x86-64 cores", 2 * GIB, 12e9, 0.4e12, False, 1.0, 1.0),
-    source="assumed, so that a prompt of 551 tokens takes some 35 ms and a decode step some 8 ms, as vLLM 0.32's CPU "
-    "build showed once with the tiny model of deploy/vllm_cpu",
+    source="assumed: about 35 ms for a prompt of 551 tokens and 8 ms for a decode step, as measured once with vLLM 0.32's "
+    "CPU build and the tiny model of deploy/vllm_cpu",
 )
 
 QWEN3_4B = ModelShape("Qwen3-4B", 4.02e9, 36, 32, 8, 128, 40_960)
@@ -105,20 +105,20 @@ PRESETS: Mapping[str, Preset] = {
     )
 }
 
-# Bytes of a weight, and whether the device computes in that type too. Scales of the quantised forms are left out,
-# except for four bits, whose groups of 128 carry 16 bits each.
+# Bytes per weight, and whether the device also computes in that type. Scales of quantised weights are ignored, except for
+# 4 bits, with 16 bits per group of 128.
 _QUANTIZED: Mapping[str, tuple[float, bool]] = {
     **dict.fromkeys(("fp8", "compressed-tensors", "modelopt"), (1.0, True)),
     **dict.fromkeys(("awq", "awq_marlin", "gptq", "gptq_marlin", "bitsandbytes"), (0.516, False)),
 }
 _DTYPE_BYTES: Mapping[str, float] = {"auto": 2, "half": 2, "float16": 2, "bfloat16": 2, "float": 4, "float32": 4}
-_DECODE_SHARE = 0.5  # of a decode step's arithmetic; the rest hides behind reading the weights; assumed
-_ALL_REDUCE_S = 12e-6  # for each of two in a layer, latency only; assumed
+_DECODE_SHARE = 0.5  # of a decode step's arithmetic; the rest overlaps with reading the weights; assumed
+_ALL_REDUCE_S = 12e-6  # latency of each of two per layer; assumed
 
 
 @dataclass(frozen=True, slots=True)
 class Build:
-    """vLLM arguments that change the model's size and speed."""
+    """vLLM arguments that change size and speed of the model."""
 
     dtype: str = "auto"
     quantization: str | None = None
@@ -128,27 +128,27 @@ class Build:
 
 
 def find(name: str) -> Preset:
-    """The preset of that name; UsageError names the known ones."""
+    """Return a preset by name. Raise UsageError if it is unknown."""
     preset = PRESETS.get(name)
     if preset is None:
-        raise UsageError(f"--hardware {name}: not known; choose from {', '.join(PRESETS)}")
+        raise UsageError(f"--hardware {name}: unknown; choose from {', '.join(PRESETS)}")
     return preset
 
 
 def weight_bytes(preset: Preset, build: Build) -> float:
-    """Bytes of all weights. UsageError for a type that has no size here."""
+    """Bytes of all weights. Raise UsageError for an unknown data type."""
     if build.quantization is not None:
         if build.quantization not in _QUANTIZED:
             known = ", ".join(_QUANTIZED)
-            raise UsageError(f"--quantization {build.quantization}: its size is not known here; choose from {known}")
+            raise UsageError(f"--quantization {build.quantization}: unknown size; choose from {known}")
         return preset.model.parameters * _QUANTIZED[build.quantization][0]
     if build.dtype not in _DTYPE_BYTES:
-        raise UsageError(f"--dtype {build.dtype}: not known; choose from {', '.join(_DTYPE_BYTES)}")
+        raise UsageError(f"--dtype {build.dtype}: unknown; choose from {', '.join(_DTYPE_BYTES)}")
     return preset.model.parameters * _DTYPE_BYTES[build.dtype]
 
 
 def kv_bytes_per_token(preset: Preset, build: Build) -> float:
-    """Bytes of one token in the KV cache, over all devices."""
+    """KV-cache bytes per token, over all devices."""
     if build.kv_cache_dtype != "auto" and build.kv_cache_dtype in _DTYPE_BYTES:
         size = _DTYPE_BYTES[build.kv_cache_dtype]
     elif build.kv_cache_dtype.startswith("fp8"):
@@ -157,39 +157,39 @@ def kv_bytes_per_token(preset: Preset, build: Build) -> float:
         size = _DTYPE_BYTES.get(build.dtype, 2)
     else:
         raise UsageError(
-            f"--kv-cache-dtype {build.kv_cache_dtype}: not known; auto, fp8, fp8_e4m3, fp8_e5m2 or a dtype"
+            f"--kv-cache-dtype {build.kv_cache_dtype}: unknown; choose auto, fp8, fp8_e4m3, fp8_e5m2 or a dtype"
         )
     return preset.model.kv_values_per_token * size
 
 
 def kv_blocks(preset: Preset, build: Build, utilization: float, block_size: int) -> int:
-    """KV blocks that fit into this share of the memory beside the weights. UsageError if none fits."""
-    room = preset.device.memory_bytes * build.tensor_parallel * utilization
-    room -= weight_bytes(preset, build) + preset.reserved_bytes * build.tensor_parallel
-    blocks = int(room // (kv_bytes_per_token(preset, build) * block_size))
+    """KV blocks that fit into this share of the memory beside the weights. Raise UsageError if there are fewer than two."""
+    available = preset.device.memory_bytes * build.tensor_parallel * utilization
+    available -= weight_bytes(preset, build) + preset.reserved_bytes * build.tensor_parallel
+    blocks = int(available // (kv_bytes_per_token(preset, build) * block_size))
     if blocks < 2:
         raise UsageError(
-            f"--gpu-memory-utilization {utilization}: {preset.model.name} leaves no room for a KV cache on "
+            f"--gpu-memory-utilization {utilization}: no memory left for a KV cache with {preset.model.name} on "
             f"{build.tensor_parallel} x {preset.device.name}; raise it, quantise, or raise --tensor-parallel-size"
         )
     return blocks
 
 
 def step_cost(preset: Preset, build: Build, max_num_seqs: int, query_tokens: int = 1) -> StepCost:
-    """The step's constants. Tensor parallelism divides the device's work and adds two all-reduces a layer.
+    """Constants of the step model. Tensor parallelism divides the device's work and adds two all-reduces per layer.
 
     fixed     = bytes of the weights / bandwidth
-    token     = 2 FLOP a parameter / FLOP/s; halved where weights and device are FP8, and in decode-only steps
-    context   = bytes of a token's KV / bandwidth
-    attention = 4 FLOP x layers x heads x head size / FLOP/s, of a chunk's token on a token before it
+    token     = 2 FLOP per parameter / FLOP/s; halved if weights and device are FP8, and in decode-only steps
+    context   = KV bytes per token / bandwidth
+    attention = 4 FLOP x layers x heads x head size / FLOP/s, per chunk token and preceding token
     """
     device, model, share = preset.device, preset.model, build.tensor_parallel
     bandwidth = device.bandwidth_byte_per_s * device.memory_efficiency * share
     flop_per_s = device.flop_per_s * device.compute_efficiency * share
-    quick = _QUANTIZED.get(build.quantization or "", (2.0, False))[1] and device.fp8
+    computes_fp8 = _QUANTIZED.get(build.quantization or "", (2.0, False))[1] and device.fp8
     fixed_s = weight_bytes(preset, build) / bandwidth
     fixed_s += 2 * model.layers * _ALL_REDUCE_S if share > 1 else 0.0
-    token_s = 2 * model.parameters / flop_per_s / (2 if quick else 1)
+    token_s = 2 * model.parameters / flop_per_s / (2 if computes_fp8 else 1)
     context_s = kv_bytes_per_token(preset, build) / bandwidth
     cost = StepCost(
         decode=Pass(fixed_s, _DECODE_SHARE * token_s + preset.per_sequence_s, context_s),
@@ -204,5 +204,5 @@ def step_cost(preset: Preset, build: Build, max_num_seqs: int, query_tokens: int
 
 
 def with_noise(cost: StepCost, noise: float | None) -> StepCost:
-    """The same constants with another noise; None leaves them."""
+    """Replace the noise of the constants, unless it is None."""
     return cost if noise is None else replace(cost, noise=noise)

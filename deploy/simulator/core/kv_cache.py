@@ -1,4 +1,4 @@
-"""KV cache as seen by requests: look-up, admission, growth and release of blocks. No I/O, no clock."""
+"""KV cache of requests: look-up, allocation, growth and release of blocks. No I/O, no clock."""
 
 from dataclasses import dataclass
 
@@ -28,61 +28,61 @@ class KvCache:
         self._behind: dict[int, dict[Request, None]] = {}
 
     def find(self, request: Request) -> Hit:
-        """The longest cached front. The last token is always computed, so floor((n-1)/B) blocks of n tokens at most.
+        """Find the longest cached prefix. The last token is always computed: at most floor((n-1)/B) blocks of n tokens.
 
-        Where a draft head reads the model's hidden states, the last of these blocks is left out too.
+        Without the last of these blocks if a draft head reads the model's hidden states.
         """
         if not self.pool.caching:
             return _MISS
-        most = (request.length - 1) // self.block_size
-        hashes = request.hashes_to(most * self.block_size, self.block_size)[:most]
-        found = self.pool.longest_prefix(hashes)
-        while self._behind and len(found) < most and (met := self._behind.keys() & hashes[: len(found)]):
-            for last_hash in met:
-                for each in list(self._behind[last_hash]):
-                    self._catch_up(each)
-            found = self.pool.longest_prefix(hashes)
+        limit = (request.length - 1) // self.block_size
+        hashes = request.hashes_to(limit * self.block_size, self.block_size)[:limit]
+        cached = self.pool.longest_prefix(hashes)
+        while self._behind and len(cached) < limit and (continued := self._behind.keys() & hashes[: len(cached)]):
+            for last_hash in continued:
+                for behind in list(self._behind[last_hash]):
+                    self._catch_up(behind)
+            cached = self.pool.longest_prefix(hashes)
         if self._drop_last_hit:
-            del found[-1:]
-        return Hit(found, self.pool.unreferenced(found))
+            del cached[-1:]
+        return Hit(cached, self.pool.unreferenced(cached))
 
     def fits(self, tokens: int, hit: Hit, keep: int = 0) -> bool:
-        """Whether the first `tokens` tokens of a request with this hit fit, with `keep` blocks left free."""
+        """Return True if the first `tokens` tokens of a request with this hit fit, with `keep` blocks left free."""
         return self._blocks(tokens) - len(hit.blocks) + hit.unreferenced + keep <= self.pool.free
 
-    def place(self, request: Request, hit: Hit, tokens: int) -> None:
-        """Give a request that fits its hit, and new blocks up to `tokens` tokens."""
+    def allocate(self, request: Request, hit: Hit, tokens: int) -> None:
+        """Allocate the blocks of a request that fits: its hit, and new blocks up to `tokens` tokens."""
         self.pool.share(hit.blocks)
         more = self._blocks(tokens) - len(hit.blocks)
         request.blocks = hit.blocks + (self.pool.allocate(more) or [] if more > 0 else [])
         request.published = len(hit.blocks)
 
     def grow(self, request: Request, tokens: int) -> bool:
-        """Take blocks for a request's first `tokens` tokens. Return False and take nothing if there are too few."""
+        """Allocate blocks for a request's first `tokens` tokens. Return False and allocate nothing if there are too few."""
         more = self._blocks(tokens) - len(request.blocks)
         if more <= 0:
             return True
-        taken = self.pool.allocate(more)
-        if taken is None:
+        blocks = self.pool.allocate(more)
+        if blocks is None:
             return False
-        request.blocks += taken
+        request.blocks += blocks
         return True
 
     def publish(self, request: Request, tokens: int) -> None:
-        """Make the full blocks of a request's first `tokens` tokens findable."""
-        full, begun = tokens // self.block_size, request.published
-        if full <= begun or not self.pool.caching:
+        """Add the full blocks of a request's first `tokens` tokens to the prefix cache."""
+        full, published = tokens // self.block_size, request.published
+        if full <= published or not self.pool.caching:
             return
         self._forget(request)
         hashes = request.hashes_to(full * self.block_size, self.block_size)
-        self.pool.publish(request.blocks[begun:full], hashes[begun:full])
+        self.pool.publish(request.blocks[published:full], hashes[published:full])
         request.published = full
 
     def fill(self, request: Request, tokens: int) -> None:
-        """Publish later: at the end of the request, or when a prompt that continues this answer is looked up.
+        """Publish full blocks later: at the end of the request, or at a look-up of a prompt that continues this answer.
 
-        Hashing many blocks together is far cheaper than one at a time. The block in which the answer begins is published at
-        once. Of two concurrent requests with the same tokens, the one that ends first counts as the older.
+        Hashing many blocks together is far cheaper than one at a time. The block in which the answer starts is published at
+        once. Of two concurrent requests with the same tokens, the blocks of the first to end are found first.
         """
         if request.published * self.block_size <= request.prompt:
             self.publish(request, tokens)
@@ -107,9 +107,9 @@ class KvCache:
     def _forget(self, request: Request) -> None:
         if request.last_hash is None:
             return
-        those = self._behind[request.last_hash]
-        del those[request]
-        if not those:
+        requests = self._behind[request.last_hash]
+        del requests[request]
+        if not requests:
             del self._behind[request.last_hash]
         request.last_hash = None
 

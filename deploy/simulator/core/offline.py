@@ -1,10 +1,10 @@
-"""Simulation without sockets and faster than real time: arrivals in, instants and counters out.
+"""Simulation without sockets, faster than real time: requests in, times and counters out.
 
     results = simulate([Arrival(at_s=0.1, prompt_tokens=800, output_tokens=200), ...], Offline.preset("a100-llama3-8b"))
     results.ttft_s.mean(), results.steps.running.max(), results.prefix_hits / results.prefix_queries
 
-It uses the server's scheduler and step time. Differences: the front end delays an output by its place in the batch of its
-step, without merging, and answers have the given length.
+It uses the scheduler and step model of the server. Differences: the front end delays an output by its position in the step,
+without merging, and answers have the requested length.
 """
 
 import gc
@@ -17,25 +17,24 @@ import numpy.typing as npt
 
 from .hardware import Build, Preset, find, kv_blocks, step_cost
 from .pipeline import Pipeline
-from .queues import Limits
+from .queues import SchedulerLimits
 from .request import Request
 from .scheduler import Scheduler, Step
 from .speculation import Acceptance, SpecCounts
 from .step_time import FrontEnd, StepClock, StepCost
 
 NS_PER_S = 1_000_000_000
-_AHEAD = 8  # hashes that are made before they are needed: several at once are quicker
+_AHEAD = 8  # hashes computed ahead: several at once are faster
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True)
-class Arrival:
-    """One request. Shared prefixes are given in one of two ways.
+class OfflineRequest:
+    """One request and its arrival. Shared prefixes are defined by `tokens` or by `session`; without either nothing is shared.
 
-    `tokens`: the prompt as hashable tokens; `prompt_tokens` is then not needed. Or `session`: prompts of one session start
-    with the session's earlier prompts and answers; their first `shared_tokens` tokens are common to all arrivals with the
-    same `shared`. Without either nothing is shared.
+    `tokens`: the prompt as hashable tokens, instead of `prompt_tokens`. `session`: prompts of a session start with its earlier
+    prompts and answers; their first `shared_tokens` tokens are common to all requests with the same `shared`.
     """
 
     at_s: float
@@ -50,37 +49,37 @@ class Arrival:
 
 @dataclass(frozen=True, slots=True)
 class Offline:
-    """Settings of a simulation. `max_s`: simulated end; None runs until all requests have ended."""
+    """Settings of a simulation. `max_s`: simulated end; None: run until all requests have ended."""
 
-    limits: Limits
+    limits: SchedulerLimits
     cost: StepCost
     front_end: FrontEnd = field(default_factory=FrontEnd)
-    acceptance_rate: float | tuple[float, ...] = 0.0  # of each draft, given those before it
+    acceptance_rate: float | tuple[float, ...] = 0.0  # per draft, given those before
     seed: int = 0
     max_s: float | None = None
 
     @classmethod
     def preset(cls, name: str, build: Build | None = None, **changes: Any) -> "Offline":
-        """A preset's server with vLLM's defaults; `changes` are fields of `Limits`, or `seed`, `max_s` and the like."""
-        found: Preset = find(name)
+        """Build a preset's server with vLLM's defaults; `changes` are fields of `SchedulerLimits` or of this class."""
+        selected: Preset = find(name)
         build = build or Build()
-        own = {key: changes.pop(key) for key in ("acceptance_rate", "seed", "max_s") if key in changes}
-        size = changes.pop("block_size", found.block_size)
-        blocks = changes.pop("blocks", None) or kv_blocks(found, build, 0.92, size) - 1
-        settings: dict[str, Any] = {
-            "max_num_seqs": found.max_num_seqs,
-            "max_num_batched_tokens": found.max_num_batched_tokens,
-            "max_model_len": min(found.model.max_model_len, blocks * size),
-            "async_scheduling": found.async_scheduling,
+        settings = {key: changes.pop(key) for key in ("acceptance_rate", "seed", "max_s") if key in changes}
+        size = changes.pop("block_size", selected.block_size)
+        blocks = changes.pop("blocks", None) or kv_blocks(selected, build, 0.92, size) - 1
+        defaults: dict[str, Any] = {
+            "max_num_seqs": selected.max_num_seqs,
+            "max_num_batched_tokens": selected.max_num_batched_tokens,
+            "max_model_len": min(selected.model.max_model_len, blocks * size),
+            "async_scheduling": selected.async_scheduling,
         }
-        limits = Limits(blocks=blocks, block_size=size, **{**settings, **changes})
-        cost = step_cost(found, build, limits.max_num_seqs, 1 + limits.speculative_tokens)
-        return cls(limits, cost, found.front_end, **own)
+        limits = SchedulerLimits(blocks=blocks, block_size=size, **{**defaults, **changes})
+        cost = step_cost(selected, build, limits.max_num_seqs, 1 + limits.speculative_tokens)
+        return cls(limits, cost, selected.front_end, **settings)
 
 
 @dataclass(frozen=True, slots=True)
 class Steps:
-    """One row per step: its end, its tokens, and the state after it."""
+    """One row per step: end, tokens, and state after it."""
 
     end_s: Floats
     tokens: Ints
@@ -92,11 +91,11 @@ class Steps:
 
 @dataclass(frozen=True, slots=True)
 class Results:
-    """One row per arrival, in the given order; NaN if not reached. Seconds on the arrivals' clock."""
+    """One row per request, in the order of the input; NaN if not reached. Times in seconds on the clock of `at_s`."""
 
     arrived_s: Floats
-    queued_s: Floats  # when the scheduler had it, behind the front end and between two steps
-    scheduled_s: Floats  # when the first step with a part of its prompt was planned
+    queued_s: Floats  # entry into the scheduler's queue, after the front end and between two steps
+    scheduled_s: Floats  # plan of the first step with a part of its prompt
     first_s: Floats
     last_s: Floats
     prompt_tokens: Ints
@@ -128,7 +127,7 @@ class Results:
 
 
 class _Session:
-    """Block content by identity: block i of a session, or of the prefix that sessions share."""
+    """Block content by identity: block i of a session, or of the shared prefix."""
 
     __slots__ = ("_own", "_shared", "_tokens")
 
@@ -136,37 +135,37 @@ class _Session:
         self._own, self._shared, self._tokens = hash((name, "own")), hash((shared, "shared")), shared_tokens
 
     def extend(self, hashes: list[int], blocks: int, block_size: int) -> None:
-        """Append hashes of (session or shared prefix, block number)."""
-        common, begun, own = self._tokens // block_size, len(hashes), self._own
-        if begun < common:
-            hashes += [hash((self._shared, place)) for place in range(begun, min(common, blocks))]
-            begun = len(hashes)
-        if begun < blocks:
-            hashes += [hash((own, place)) for place in range(begun, blocks + _AHEAD)]
+        """Append hashes of session (or shared prefix) and block number."""
+        common, known, own = self._tokens // block_size, len(hashes), self._own
+        if known < common:
+            hashes += [hash((self._shared, block)) for block in range(known, min(common, blocks))]
+            known = len(hashes)
+        if known < blocks:
+            hashes += [hash((own, block)) for block in range(known, blocks + _AHEAD)]
 
 
-def simulate(arrivals: Iterable[Arrival], config: Offline) -> Results:
-    """Run every arrival through the scheduler, in simulated time.
+def simulate(arrivals: Iterable[OfflineRequest], config: Offline) -> Results:
+    """Run all requests through the scheduler in simulated time.
 
-    ValueError for a request that could never run: longer than max_model_len or than the whole KV cache, longer than a step
-    where prompts are not computed in chunks, or without output.
+    Raise ValueError for a request that can never run: longer than max_model_len or the whole KV cache, longer than a step
+    without chunked prefill, or without output.
     """
     collecting = gc.isenabled()
-    gc.disable()  # nothing here refers to itself, and looking through millions of objects takes longer than the rest
+    gc.disable()  # there are no cycles, and scanning millions of objects takes longer than the simulation
     try:
-        return _Run(list(arrivals), config).play()
+        return _Run(list(arrivals), config).run()
     finally:
         if collecting:
             gc.enable()
 
 
 class _Run:
-    def __init__(self, arrivals: list[Arrival], config: Offline) -> None:
+    def __init__(self, arrivals: list[OfflineRequest], config: Offline) -> None:
         bounds = config.limits
         if bounds.max_num_batched_tokens <= bounds.draft_slots or bounds.max_num_seqs < 1:
             raise ValueError(
                 f"max_num_batched_tokens {bounds.max_num_batched_tokens}, draft_slots {bounds.draft_slots}, "
-                f"max_num_seqs {bounds.max_num_seqs}: no request could ever run"
+                f"max_num_seqs {bounds.max_num_seqs}: no request can run; raise max_num_batched_tokens and max_num_seqs"
             )
         self._config = config
         self._arrivals = arrivals
@@ -180,17 +179,17 @@ class _Run:
         self._steps: list[tuple[int, int, int, int, int, float]] = []
         self._front_free_s = 0.0
 
-    def play(self) -> Results:
+    def run(self) -> Results:
         front = self._config.front_end
         ready = [(round(a.at_s * NS_PER_S) + front.before_ns(r.prompt), r) for a, r in self._with_requests()]
         ready.sort(key=lambda pair: pair[0])
-        pipeline, place, count = self._pipeline, 0, len(ready)
+        pipeline, index, count = self._pipeline, 0, len(ready)
         limit_ns = None if self._config.max_s is None else round(self._config.max_s * NS_PER_S)
         while True:
             next_ns = pipeline.next_ns
-            if place < count and (next_ns is None or ready[place][0] <= next_ns):
-                now_ns, request = ready[place]
-                place += 1
+            if index < count and (next_ns is None or ready[index][0] <= next_ns):
+                now_ns, request = ready[index]
+                index += 1
             elif next_ns is None:
                 self._check_none_waits()
                 break
@@ -201,31 +200,31 @@ class _Run:
             if request is not None:
                 pipeline.submit(request, now_ns)
                 continue
-            self._book(*pipeline.finish())
+            self._record(*pipeline.finish())
         return self._results()
 
     def _check_none_waits(self) -> None:
-        """Raise ValueError for a request that is still queued when nothing else will happen."""
+        """Raise ValueError if a request is still queued at the end."""
         for request in self._scheduler.waiting:
-            raise ValueError(f"arrival {self._row[request]}: it never got into a step; see limits")
+            raise ValueError(f"arrival {self._row[request]}: it was never scheduled; raise the limits")
 
-    def _with_requests(self) -> Iterable[tuple[Arrival, Request]]:
+    def _with_requests(self) -> Iterable[tuple[OfflineRequest, Request]]:
         return zip(self._arrivals, self._requests, strict=True)
 
-    def _book(self, step: Step, end_ns: int) -> None:
+    def _record(self, step: Step, end_ns: int) -> None:
         end_s, event_s = end_ns / NS_PER_S, self._config.front_end.event_s
         start_s = max(end_s, self._front_free_s)
         for request in step.admitted:
             if not request.preemptions:
                 self._scheduled[self._row[request]] = step.planned_ns / NS_PER_S
-        for place, request in step.firsts:
+        for index, request in step.firsts:
             row = self._row[request]
             if self._first[row] != self._first[row]:
-                self._first[row] = start_s + event_s * (place + 1)
-        for place, request in step.finishing:
-            self._last[self._row[request]] = start_s + event_s * (place + 1)
+                self._first[row] = start_s + event_s * (index + 1)
+        for index, request in step.finishing:
+            self._last[self._row[request]] = start_s + event_s * (index + 1)
         scheduler, outputs = self._scheduler, len(step.sampled)
-        # A late front end merges pending tokens: at most one event of each request is pending.
+        # A late front end merges pending tokens: at most one event per request is pending.
         self._front_free_s = min(start_s, end_s + event_s * outputs) + event_s * outputs
         self._steps.append(
             (end_ns, step.tokens, outputs, len(scheduler.running), len(scheduler.waiting), scheduler.pool.usage)
@@ -254,33 +253,33 @@ class _Run:
         )
 
 
-def _never(prompt: int, output: int, limits: Limits) -> str:
-    """Reason why a request could never run; empty if it can."""
+def _obstacle(prompt: int, output: int, limits: SchedulerLimits) -> str:
+    """Reason why a request can never run; empty if it can."""
     total = prompt + output
     if prompt < 1 or output < 1 or total > limits.max_model_len:
-        return f"at least 1 each, and together at most max_model_len {limits.max_model_len}"
+        return f"needs at least 1 each, and at most max_model_len {limits.max_model_len} together"
     ahead = limits.lookahead_tokens + limits.speculative_tokens * (2 if limits.async_scheduling else 1)
     slots = min(total - 1 + ahead, limits.max_model_len)  # the last token is never computed
     if -(-slots // limits.block_size) > limits.blocks:
         capacity = limits.blocks * limits.block_size
-        return f"it would hold {slots} tokens, and the KV cache has {capacity}: raise blocks"
+        return f"it needs {slots} tokens of the KV cache, which has {capacity}; raise blocks"
     if not limits.chunked_prefill and total - 1 > limits.max_num_batched_tokens - limits.draft_slots:
-        return f"without chunked prefill more than max_num_batched_tokens {limits.max_num_batched_tokens}"
+        return f"more than max_num_batched_tokens {limits.max_num_batched_tokens}, without chunked prefill"
     return ""
 
 
-def _request(arrival: Arrival, number: int, limits: Limits) -> Request:
+def _request(arrival: OfflineRequest, number: int, limits: SchedulerLimits) -> Request:
     prompt = len(arrival.tokens) if arrival.tokens is not None else arrival.prompt_tokens
-    if fault := _never(prompt, arrival.output_tokens, limits):
+    if fault := _obstacle(prompt, arrival.output_tokens, limits):
         raise ValueError(f"arrival {number}: {prompt} prompt and {arrival.output_tokens} output tokens; {fault}")
     name = ("one", number) if arrival.session is None else ("session", arrival.session)
-    own = None if arrival.tokens is not None else _Session(name, arrival.shared, arrival.shared_tokens)
+    content = None if arrival.tokens is not None else _Session(name, arrival.shared, arrival.shared_tokens)
     return Request(
         arrival.tokens or (),
         arrival.output_tokens,
-        answer=lambda place: ("answer", number, place),
+        answer=lambda index: ("answer", number, index),
         ends_itself=arrival.ends_itself,
-        content=own,
+        content=content,
         prompt=prompt,
         queued_ns=-1,
     )

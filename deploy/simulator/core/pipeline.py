@@ -1,7 +1,7 @@
-"""Loop of the engine core: consecutive steps, planned ahead as in vLLM. Instants are arguments.
+"""Loop of the engine core: consecutive steps, planned ahead as in vLLM. Times are arguments.
 
-With async scheduling two steps are in progress: one is computed, the other was planned when the first started. So a
-request that arrives during a step is computed two steps later, and a step starts when the one before it ends. Requests
+With async scheduling two steps are in progress: one is computed, the next was planned when the first started. A request
+that arrives during a step is therefore computed two steps later, and a step starts when the previous one ends. Requests
 enter the queue between two steps.
 """
 
@@ -13,60 +13,60 @@ from .step_time import StepClock
 
 
 class Pipeline:
-    """Steps in progress. `next_ns` is the end of the oldest step, and `finish` ends it. Instants are in ns.
+    """Steps in progress. `next_ns` is the end of the oldest step, and `finish` ends it.
 
-    While another step is in progress, the next one may be planned later than due, with `end` and then `catch_up`: the plan
-    does not include later events.
+    While another step is in progress, the next step may be planned later than due, with `end` and then `catch_up`; the plan
+    excludes later events.
     """
 
     def __init__(self, scheduler: Scheduler, clock: StepClock) -> None:
         self.scheduler = scheduler
         self._clock = clock
         self._depth = 2 if scheduler.limits.async_scheduling else 1
-        self._under_way: deque[tuple[Step, int]] = deque()
-        self._arrived: list[Request] = []  # while steps were under way
-        self._free_ns = 0  # when the device is free
-        self._unplanned_ns: int | None = None  # when a step should have been planned
+        self._in_progress: deque[tuple[Step, int]] = deque()
+        self._arrived: list[Request] = []  # during a step
+        self._free_ns = 0  # end of the last planned step
+        self._unplanned_ns: int | None = None  # due time of an overdue plan
 
     @property
     def next_ns(self) -> int | None:
-        """End of the oldest running step; None if there is none."""
-        return self._under_way[0][1] if self._under_way else None
+        """End of the oldest step in progress; None if idle."""
+        return self._in_progress[0][1] if self._in_progress else None
 
     def submit(self, request: Request, now_ns: int) -> None:
-        """Add a request. An idle engine starts a step at once."""
+        """Add a request. An idle engine starts a step immediately."""
         self.catch_up()
         self._arrived.append(request)
         self.wake(now_ns)
 
     def wake(self, now_ns: int) -> None:
-        """Start a step if none is running: after a submission, or after an abort that freed blocks."""
-        if not self._under_way:
+        """Start a step if idle: after a submission, or after an abort that freed blocks."""
+        if not self._in_progress:
             self._plan(now_ns)
 
     def finish(self) -> tuple[Step, int]:
-        """End the oldest running step and plan the next. Return the step and its end."""
+        """End the oldest step and plan the next. Return the step and its end."""
         ended = self.end()
         self.catch_up()
         return ended
 
     def end(self) -> tuple[Step, int]:
-        """End the oldest running step. Plan the next at the next `catch_up`, or now if no other step runs."""
+        """End the oldest step. The next step is planned at the next `catch_up`, or now if no other step is in progress."""
         self.catch_up()
-        step, end_ns = self._under_way.popleft()
+        step, end_ns = self._in_progress.popleft()
         self.scheduler.update(step)
         self._unplanned_ns = end_ns
-        if not self._under_way:
+        if not self._in_progress:
             self.catch_up()
         return step, end_ns
 
     @property
     def behind(self) -> bool:
-        """Whether a step is overdue for planning."""
+        """True if the plan of a step is overdue."""
         return self._unplanned_ns is not None
 
     def catch_up(self) -> None:
-        """Plan the step that is overdue. Call it before any change to running or waiting requests."""
+        """Plan the overdue step. Call this before any change to running or waiting requests."""
         if self._unplanned_ns is not None:
             now_ns, self._unplanned_ns = self._unplanned_ns, None
             self._plan(now_ns)
@@ -77,10 +77,10 @@ class Pipeline:
                 request.queued_ns = now_ns
                 self.scheduler.submit(request)
         self._arrived.clear()
-        while len(self._under_way) < self._depth:
+        while len(self._in_progress) < self._depth:
             step = self.scheduler.schedule()
             if step is None:
                 return
             step.planned_ns = now_ns
             self._free_ns = max(now_ns, self._free_ns) + self._clock.duration_ns(step)
-            self._under_way.append((step, self._free_ns))
+            self._in_progress.append((step, self._free_ns))

@@ -8,7 +8,7 @@ from .request import Request
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class SchedulerLimits:
     """Limits of the scheduler. `blocks` excludes the null block that vLLM reserves."""
 
     max_num_seqs: int
@@ -23,16 +23,16 @@ class Limits:
     reserve_full_prompt: bool = True
     watermark: float = 0.0
     async_scheduling: bool = True
-    speculative_tokens: int = 0  # 0: no speculation
-    lookahead_tokens: int = 0  # further slots that a draft model writes to
-    draft_slots: int = 0  # of the token budget, for each request that is scheduled
-    drop_last_hit: bool = False  # the drafter needs the last block of a hit computed again
+    speculative_tokens: int = 0  # 0: no speculative decoding
+    lookahead_tokens: int = 0  # additional KV slots of a draft model
+    draft_slots: int = 0  # of the token budget, per scheduled request
+    drop_last_hit: bool = False  # the last block of a hit is computed again for the drafter
 
 
 class Queues:
     """FIFO queue of waiting requests, and running requests in order of admission."""
 
-    def __init__(self, limits: Limits) -> None:
+    def __init__(self, limits: SchedulerLimits) -> None:
         self.limits = limits
         self.cache = KvCache(limits.blocks, limits.block_size, limits.caching, limits.drop_last_hit)
         self.pool = self.cache.pool
@@ -40,9 +40,8 @@ class Queues:
         self.running: list[Request] = []
         self.prefix_queries = 0  # tokens
         self.prefix_hits = 0  # tokens
-        self.preemptions = 0  # as in vLLM's counter: a victim is counted with its next output
-        self.deferred = 0  # of those waiting; by grammar, LoRA or KV transfer: none of it is modelled
-        self._keep = int(limits.watermark * (limits.blocks + 1))
+        self.preemptions = 0  # as in vLLM: a victim is counted at its next output
+        self._reserved_blocks = int(limits.watermark * (limits.blocks + 1))
 
     def submit(self, request: Request) -> None:
         """Append a request to the queue."""
@@ -59,20 +58,20 @@ class Queues:
         elif request in self.waiting:
             self.waiting.remove(request)
 
-    def _find_place(self, request: Request) -> Hit | None:
+    def _find_hit(self, request: Request) -> Hit | None:
         """Prefix-cache hit of the head of the queue; None if the request does not fit."""
         hit = self.cache.find(request)
-        keep = self._keep if self.running else 0
-        if self.limits.reserve_full_prompt and not self.cache.fits(request.length, hit, keep):
+        reserved = self._reserved_blocks if self.running else 0
+        if self.limits.reserve_full_prompt and not self.cache.fits(request.length, hit, reserved):
             return None
         return hit
 
     def _enter(self, request: Request, hit: Hit, tokens: int) -> None:
-        """Move the head of the queue to those that run, with blocks for its first `tokens` tokens."""
+        """Move the head of the queue to the running requests, with blocks for its first `tokens` tokens."""
         cached = len(hit.blocks) * self.limits.block_size
-        self.cache.place(request, hit, tokens)
+        self.cache.allocate(request, hit, tokens)
         request.uncached_tokens = request.length - cached
-        if not request.preemptions:  # coming back is not counted
+        if not request.preemptions:  # a readmission is not counted
             request.cached_tokens = cached
             if self.pool.caching:
                 self.prefix_queries += request.length
@@ -82,22 +81,22 @@ class Queues:
         request.running = True
 
     def _leave(self, request: Request) -> None:
-        """Release the blocks of a request that no longer runs."""
+        """Release the blocks of a request that stopped running."""
         request.running = False
         self.cache.release(request)
         if request.over:
-            request.hashes = []  # a long simulation has many requests
+            request.hashes = []  # a long simulation keeps many requests in memory
 
     def _preempt_newest(self) -> Request:
         """Preempt the newest running request: release its blocks and put it at the head of the queue."""
         victim = self.running.pop()
         self._leave(victim)
         victim.preemptions += 1
-        victim.untold += 1
+        victim.uncounted_preemptions += 1
         victim.computed = 0
         self.waiting.appendleft(victim)
         return victim
 
-    def _tell(self, request: Request) -> None:
-        self.preemptions += request.untold
-        request.untold = 0
+    def _count_preemptions(self, request: Request) -> None:
+        self.preemptions += request.uncounted_preemptions
+        request.uncounted_preemptions = 0

@@ -16,7 +16,7 @@ class Content(Protocol):
 
 @dataclass(slots=True, eq=False)
 class Words:
-    """Content as tokens: `answer(i)` is output token i, `answers(i, n)` are n from there on, where that is quicker.
+    """Content as tokens: `answer(i)` is output token i; `answers(i, n)`, if faster, returns n tokens from i on.
 
     The salt enters the first block only.
     """
@@ -27,14 +27,14 @@ class Words:
     answers: Callable[[int, int], Sequence[Hashable]] | None = None
 
     def extend(self, hashes: list[int], blocks: int, block_size: int) -> None:
-        """Chained hashes, of the prompt's blocks first and then of those that the answer fills."""
+        """Append chained hashes of the blocks of the prompt, then of the answer."""
         inside = min(blocks, len(self.tokens) // block_size)
         if len(hashes) < inside:
             part = self.tokens[len(hashes) * block_size : inside * block_size]
             hashes += chain_hashes(part, block_size, self.salt, hashes[-1] if hashes else None)
         while len(hashes) < blocks:
             start = len(hashes) * block_size
-            if hashes and self.answers is not None and start >= len(self.tokens):  # nearly always
+            if hashes and self.answers is not None and start >= len(self.tokens):  # the usual case
                 hashes.append(hash((hashes[-1], *self.answers(start - len(self.tokens), block_size))))
                 continue
             block = self._block(start, block_size)
@@ -42,44 +42,44 @@ class Words:
 
     def _block(self, start: int, size: int) -> tuple[Hashable, ...]:
         prompt = len(self.tokens)
-        own = tuple(self.tokens[start : start + size])
+        prompt_part = tuple(self.tokens[start : start + size])
         first, end = max(start - prompt, 0), start + size - prompt
         if self.answers is not None:
-            return own + tuple(self.answers(first, end - first))
-        return own + tuple(map(self.answer, range(first, end)))
+            return prompt_part + tuple(self.answers(first, end - first))
+        return prompt_part + tuple(map(self.answer, range(first, end)))
 
 
 @dataclass(slots=True, eq=False)
 class Request:
-    """One request. A scheduler may use `output_tokens` only at the time when vLLM knows the end."""
+    """State of a request. A scheduler may use `output_tokens` only when vLLM would know the end."""
 
     tokens: Sequence[Hashable]
     output_tokens: int
     answer: Callable[[int], Hashable]
     salt: str = ""
-    ends_itself: bool = False  # by the end of the text, which is known only once it was sampled
-    stopped: bool = False  # by a stop string; the front end finds it, so the scheduler knows one step later
-    content: Content | None = None  # None: of `tokens` and `answer`
+    ends_itself: bool = False  # with an end-of-text token, known only after it is sampled
+    stopped: bool = False  # by a stop string, which the front end detects: the scheduler knows one step later
+    content: Content | None = None  # None: `tokens` and `answer`
     prompt: int = 0  # tokens
-    emitted: int = 0  # output tokens that were sampled, or whose step is on its way
-    computed: int = 0  # tokens in the KV cache, of a prompt that is being computed
-    target: int = 0  # tokens to be computed before the next output
-    queued_ns: int = 0  # when the scheduler got it
+    emitted: int = 0  # output tokens, including those of steps in progress
+    computed: int = 0  # tokens in the KV cache, while the prompt is computed
+    target: int = 0  # tokens to compute before the next output; 0: decoding
+    queued_ns: int = 0  # when it entered the queue of the scheduler
     running: bool = False
     over: bool = False
-    latest: int = 1  # output tokens of the last step that it was in
-    unsure: int = 0  # drafts of that step that did not become output, which is not known while it is computed
-    trailing: int = 0  # steps behind the end
+    latest: int = 1  # output tokens of its last step
+    unsure: int = 0  # rejected drafts of that step, unknown to the scheduler until the step ends
+    trailing: int = 0  # steps planned after the end
     preemptions: int = 0
-    untold: int = 0  # preemptions that the counter does not have yet
+    uncounted_preemptions: int = 0  # not in the counter yet
     cached_tokens: int | None = None  # at the first admission; None: not admitted yet
-    uncached_tokens: int = 0  # to be computed before the next output, set at each admission
+    uncached_tokens: int = 0  # to compute before the next output, set at each admission
     blocks: list[int] = field(default_factory=list)
-    hashes: list[int] = field(default_factory=list)  # of full blocks, as far as they were needed
-    published: int = 0  # leading blocks that can be found by their hash
-    full: int = 0  # leading blocks that are full, where the latest of them cannot be found yet
-    last_hash: int | None = None  # of the last one that can be found, where there are such
-    room: int = 0  # tokens that the blocks at hand can still take (paced timing)
+    hashes: list[int] = field(default_factory=list)  # of full blocks, as far as needed so far
+    published: int = 0  # leading blocks in the prefix cache
+    full: int = 0  # leading full blocks, if the last of them are not published yet
+    last_hash: int | None = None  # hash of the last published block, if full blocks are not published yet
+    room: int = 0  # tokens that fit into the allocated blocks (paced timing)
 
     def __post_init__(self) -> None:
         self.prompt = self.prompt or len(self.tokens)
@@ -92,7 +92,7 @@ class Request:
         return self.prompt + self.emitted
 
     def hashes_to(self, tokens: int, block_size: int) -> list[int]:
-        """Hashes of the full blocks of the first `tokens` tokens, and perhaps of more."""
+        """Hashes of at least the full blocks of the first `tokens` tokens."""
         if len(self.hashes) < tokens // block_size and self.content is not None:
             self.content.extend(self.hashes, tokens // block_size, block_size)
         return self.hashes

@@ -1,56 +1,55 @@
-"""Model of vLLM V1's scheduler: which tokens of which requests are computed in the next step. No I/O, no clock.
+"""Model of vLLM V1's scheduler: tokens computed per request in the next step. No I/O, no clock.
 
-A step has a budget of tokens. Running requests take theirs first, in order of admission; one that finds no block makes
-the newest running one give its blocks back, to be computed again later. Only in a step without such a preemption others
-are admitted, first come first served, until one does not get in: cap, budget, or blocks for its whole prompt less what
-is cached. Blocks are published when they are allocated, so sharing works inside one step; blocks that an answer filled
-are cached too.
+A step has a token budget. Running requests are scheduled first, in order of admission; if blocks run out, the newest running
+request is preempted: it releases its blocks and is computed again later. In a step without preemption, waiting requests are
+admitted in order of arrival, until one does not fit the limits: running requests, token budget, or blocks for the uncached
+part of its prompt. Blocks are published when allocated, so requests of one step share them; blocks filled by an answer are
+cached too.
 
-`schedule` plans a step, `update` books its end. With async scheduling a step is planned while the one before it runs:
-its output tokens count as there, an end of the text is known one step late, and a length that was asked for only where
-it depends on drafts that may be accepted. A stop string is known one step later still, since the front end finds it.
+`schedule` plans a step, `update` processes its end. With async scheduling a step is planned while the previous one runs: its
+output tokens count as present, the end of a text is known one step late, and a requested length is known late only if it
+depends on accepted drafts. A stop string is known one step later still, since the front end detects it.
 """
 
 from dataclasses import dataclass, field
 
-from .queues import Limits, Queues
+from .queues import Queues, SchedulerLimits
 from .request import Request
 from .speculation import Acceptance
 
 
 @dataclass(slots=True, eq=False)
 class Step:
-    """Work of one step and the requests with an output at its end. Places are indexes into `sampled`."""
+    """Work of one step, and the requests with an output at its end. Indexes refer to `sampled`."""
 
     sampled: list[Request] = field(default_factory=list)
-    counts: list[int] | None = None  # tokens of each output; None: one each
+    counts: list[int] | None = None  # tokens per output; None: one each
     admitted: list[Request] = field(default_factory=list)
-    planned_ns: int = 0  # when it was planned; set by the pipeline
-    firsts: list[tuple[int, Request]] = field(
-        default_factory=list
-    )  # whose prompt ends: first outputs, and after a loss
+    planned_ns: int = 0  # set by the pipeline
+    # Index and request, for outputs that end a prompt: the first output, or the next one after a preemption.
+    firsts: list[tuple[int, Request]] = field(default_factory=list)
     finishing: list[tuple[int, Request]] = field(default_factory=list)
     tokens: int = 0
     prefill_tokens: int = 0
-    decode_context: int = 0  # tokens in the caches of those that decode
-    chunk_context: float = 0.0  # sum over chunks of their tokens times the mean context before each
+    decode_context: int = 0  # KV-cache tokens of decoding requests
+    chunk_context: float = 0.0  # sum over chunks of tokens times mean context before each token
     preempted: int = 0
 
 
 class Scheduler(Queues):
-    """Call `submit`, then `schedule` and `update` in turn; `abort` at any time."""
+    """Step scheduler: call `submit`, then `schedule` and `update` in turn; `abort` at any time."""
 
-    def __init__(self, limits: Limits, acceptance: Acceptance | None = None) -> None:
+    def __init__(self, limits: SchedulerLimits, acceptance: Acceptance | None = None) -> None:
         super().__init__(limits)
         self._acceptance = acceptance if limits.speculative_tokens else None
-        self._context = 0  # tokens of those that decode
-        self._lost: list[Request] = []  # preempted with an output on its way
-        self._stopped: list[Request] = []  # the front end has found a stop string by now
+        self._context = 0  # tokens of decoding requests
+        self._lost: list[Request] = []  # preempted with an output in progress
+        self._stopped: list[Request] = []  # ended by a stop string; the scheduler knows at the next update
         self._ahead = limits.async_scheduling
 
     @property
     def speculation(self) -> Acceptance | None:
-        """Draft acceptance; None without speculation."""
+        """Draft acceptance; None without speculative decoding."""
         return self._acceptance
 
     def schedule(self) -> Step | None:
@@ -66,20 +65,20 @@ class Scheduler(Queues):
         return self.schedule() if step.preempted else None
 
     def update(self, step: Step) -> None:
-        """Book the end of a step and end the requests with their last output in it."""
-        for lost in self._lost:
-            if not lost.over:
-                self._tell(lost)
+        """Process the end of a step and end the requests with their last output in it."""
+        for request in self._lost:
+            if not request.over:
+                self._count_preemptions(request)
         self._lost.clear()
-        for _place, request in step.firsts:
-            if request.untold:
-                self._tell(request)
+        for _index, request in step.firsts:
+            if request.uncounted_preemptions:
+                self._count_preemptions(request)
         if not step.finishing and not self._stopped:
             return
         for request in self._stopped:
             self._finish(request)
         self._stopped.clear()
-        for _place, request in step.finishing:
+        for _index, request in step.finishing:
             if request.stopped:
                 self._stopped.append(request)
             else:
@@ -90,10 +89,10 @@ class Scheduler(Queues):
             return
         request.over = True
         if request.running:
-            self.cache.publish(request, request.length - 1)  # the last token was never computed
+            self.cache.publish(request, request.length - 1)  # the last token is never computed
             self.running.remove(request)
             self._leave(request)
-        else:  # it lost its blocks while its last token was on its way
+        else:  # preempted while its last output was in progress
             self.waiting.remove(request)
 
     def _long_prefill_threshold(self) -> int:
@@ -105,9 +104,9 @@ class Scheduler(Queues):
         return limits.long_prefill_token_threshold
 
     def _continue_running(self, step: Step, threshold: int) -> int:
-        """Plan the tokens of running requests. Return what is left of the budget."""
+        """Plan the tokens of running requests. Return the remaining budget."""
         budget, spare = self.limits.max_num_batched_tokens, self.limits.draft_slots
-        for request in self.running:  # a preemption shortens the list at its end
+        for request in self.running:  # a preemption removes requests from the end of the list
             if budget <= spare:
                 step.decode_context = sum(each.length for each in step.sampled)
                 break
@@ -120,8 +119,8 @@ class Scheduler(Queues):
     def _continue(self, request: Request, step: Step, budget: int, threshold: int) -> int | None:
         """Plan the tokens of one running request. Return their number, or None if the request itself was preempted."""
         if request.target:
-            left = request.target - request.computed
-            return self._chunk(request, step, min(left, threshold or left, budget))
+            remaining = request.target - request.computed
+            return self._chunk(request, step, min(remaining, threshold or remaining, budget))
         if request.emitted >= request.output_tokens:
             return self._trail(request, step, budget)
         if self._acceptance is None:
@@ -137,7 +136,7 @@ class Scheduler(Queues):
         return 1 + drafts
 
     def _decode(self, request: Request, step: Step) -> int | None:
-        """Plan one output token. Return None if the request itself was preempted for it."""
+        """Plan one output token. Return None if the request itself was preempted."""
         length = request.length
         if length > len(request.blocks) * self.limits.block_size and not self._grow(request, length, step):
             return None
@@ -148,7 +147,7 @@ class Scheduler(Queues):
         return 1
 
     def _chunk(self, request: Request, step: Step, tokens: int) -> int | None:
-        """Plan a further chunk of a prompt."""
+        """Plan the next chunk of a prompt. Return None if the request itself was preempted."""
         if not self._grow(request, request.computed + tokens + self.limits.lookahead_tokens, step):
             return None
         self._compute(request, step, tokens)
@@ -168,7 +167,7 @@ class Scheduler(Queues):
             self._emit(request, step, 1)
 
     def _emit(self, request: Request, step: Step, tokens: int) -> None:
-        """Book output tokens of a request."""
+        """Count output tokens of a request."""
         step.sampled.append(request)
         if step.counts is not None:
             step.counts.append(tokens)
@@ -183,7 +182,7 @@ class Scheduler(Queues):
         self._context -= request.length
 
     def _trail(self, request: Request, step: Step, budget: int) -> int | None:
-        """Plan a step for a request whose end is not known yet to the scheduler."""
+        """Plan a step for a request that has ended, unknown to the scheduler so far."""
         late = int(self._ahead and (request.ends_itself or request.latest > 1)) + int(request.stopped)
         if request.trailing >= late:
             return 0
@@ -196,18 +195,18 @@ class Scheduler(Queues):
 
     def _drafts(self, request: Request, budget: int) -> int:
         limits = self.limits
-        left = limits.max_model_len - request.length - request.unsure - 1
-        return max(0, min(limits.speculative_tokens, budget - 1, left))
+        remaining = limits.max_model_len - request.length - request.unsure - 1
+        return max(0, min(limits.speculative_tokens, budget - 1, remaining))
 
     def _grow_drafted(self, request: Request, drafts: int, step: Step) -> bool:
-        """Take blocks for one token and its drafts, after the tokens whose outcome is unknown."""
+        """Allocate blocks for one token and its drafts, after drafts whose acceptance is unknown."""
         return self._grow(request, request.length + request.unsure + drafts + self.limits.lookahead_tokens, step)
 
     def _grow(self, request: Request, tokens: int, step: Step) -> bool:
-        """Take blocks for the first `tokens` tokens; preempt the newest requests if needed. Return False if it was this one."""
+        """Allocate blocks for `tokens` tokens, preempting the newest requests. Return False if the request itself was."""
         while not self.cache.grow(request, min(tokens, self.limits.max_model_len)):
             victim = self.running[-1]
-            if not victim.target:  # it decodes
+            if not victim.target:  # decoding
                 self._context -= victim.length if victim.emitted < victim.output_tokens else 0
                 if self._ahead:
                     self._lost.append(victim)
@@ -216,7 +215,7 @@ class Scheduler(Queues):
             self._preempt_newest()
             victim.target = 0
             step.preempted += 1
-            if victim.stopped and victim.emitted >= victim.output_tokens:  # it has nothing to come back for
+            if victim.stopped and victim.emitted >= victim.output_tokens:  # no output is left
                 self._finish(victim)
             if victim is request:
                 return False
@@ -226,18 +225,18 @@ class Scheduler(Queues):
         limits = self.limits
         while self.waiting and budget > limits.draft_slots and len(self.running) < limits.max_num_seqs:
             request = self.waiting[0]
-            hit = self._find_place(request)
+            hit = self._find_hit(request)
             if hit is None:
                 return
             cached = len(hit.blocks) * limits.block_size
-            left = request.length - cached
-            tokens = min(left, threshold or left)
-            room = budget - limits.draft_slots
-            if tokens > room and not limits.chunked_prefill:
+            uncached = request.length - cached
+            tokens = min(uncached, threshold or uncached)
+            available = budget - limits.draft_slots
+            if tokens > available and not limits.chunked_prefill:
                 return
-            tokens = min(tokens, room)
+            tokens = min(tokens, available)
             slots = min(cached + tokens + limits.lookahead_tokens, limits.max_model_len)
-            if not self.cache.fits(slots, hit, self._keep if self.running else 0):
+            if not self.cache.fits(slots, hit, self._reserved_blocks if self.running else 0):
                 return
             self._enter(request, hit, slots)
             request.computed, request.target = cached, request.length
@@ -246,7 +245,7 @@ class Scheduler(Queues):
             budget -= tokens + limits.draft_slots
 
     def abort(self, request: Request) -> None:
-        """End a request wherever it is; one that is already over is no error."""
+        """End a request in any state. Idempotent."""
         if request.running and not request.over and not request.target and request.emitted < request.output_tokens:
             self._context -= request.length
         super().abort(request)

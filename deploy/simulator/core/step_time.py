@@ -1,12 +1,12 @@
-"""Duration of a step: a linear model with separate constants for decode-only steps.
+"""Duration of a step: linear model with separate constants for decode-only steps.
 
     device = fixed + token * tokens + context * decode context + attention * (chunk tokens x context before them)
-    step   = max(host, device) * noise        with async scheduling, where the host plans while the device computes
+    step   = max(host, device) * noise        with async scheduling: the host plans while the device computes
     step   = (host + device) * noise          without
 
-Without chunks the tokens are padded to the next CUDA graph's size, and the constants are those of a decode-only step.
-The front end, a process of its own, takes e0 + e1 * prompt tokens before a request reaches the scheduler, and e2 for
-each event on its way out; where it is behind, the deltas of one request merge into one event.
+A step without prefill chunks has the constants of a decode-only step, and its tokens are padded to the next CUDA graph size.
+The front end, a separate process, adds e0 + e1 * prompt tokens before a request reaches the scheduler, and e2 per event; when
+it is late, the deltas of a request merge into one event.
 """
 
 from bisect import bisect_left
@@ -22,7 +22,7 @@ NS_PER_S = 1_000_000_000
 
 @dataclass(frozen=True, slots=True)
 class Pass:
-    """Seconds of one pass through the model: in any case, for each token, for each token of context that is read."""
+    """Duration of a forward pass: fixed, per token, and per token of context read."""
 
     fixed_s: float
     token_s: float
@@ -31,69 +31,73 @@ class Pass:
 
 @dataclass(frozen=True, slots=True)
 class StepCost:
-    """The constants of the model. `noise` is the sigma of a lognormal factor with mean 1; `graphs` empty: no padding."""
+    """Constants of the step model. `noise` is the sigma of a lognormal factor with mean 1. Empty `graphs`: no padding."""
 
     decode: Pass
     mixed: Pass
-    attention_s: float  # for each chunk token and each token of context before it
+    attention_s: float  # per chunk token and preceding token
     host_s: float
     noise: float
     graphs: tuple[int, ...] = ()
-    overlapped: bool = True  # the host plans the next step meanwhile
+    overlapped: bool = True  # async scheduling
 
 
 @dataclass(frozen=True, slots=True)
 class FrontEnd:
-    """Seconds that the API server takes: for each request, for each of its prompt tokens, for each event."""
+    """Time of the API server: per request, per prompt token, and per event."""
 
     request_s: float = 0.0
     prompt_token_s: float = 0.0
     event_s: float = 0.0
 
     def before_ns(self, prompt_tokens: int) -> int:
-        """From a request's arrival until the scheduler has it."""
+        """Time from the arrival of a request until it reaches the scheduler."""
         return round((self.request_s + self.prompt_token_s * prompt_tokens) * NS_PER_S)
 
 
 def graph_sizes(max_num_seqs: int, query_tokens: int = 1) -> tuple[int, ...]:
-    """The batch sizes that vLLM 0.32 captures as CUDA graphs: 1, 2, 4, steps of 8 to 256, of 16 to 512 at most."""
-    most = min(max_num_seqs * query_tokens * 2, 512)
-    sizes = [1, 2, 4, *range(8, 256, 8), *range(256, most + 1, 16)]
-    return tuple(size for size in sizes if size <= most)
+    """Batch sizes that vLLM 0.32 captures as CUDA graphs: 1, 2, 4, steps of 8 up to 256, steps of 16 up to 512."""
+    largest = min(max_num_seqs * query_tokens * 2, 512)
+    sizes = [1, 2, 4, *range(8, 256, 8), *range(256, largest + 1, 16)]
+    return tuple(size for size in sizes if size <= largest)
 
 
 def padded(tokens: int, graphs: Sequence[int]) -> int:
-    """The tokens that a decode-only step computes: up to the next graph's size; above the largest nothing is added."""
-    place = bisect_left(graphs, tokens)
-    return graphs[place] if place < len(graphs) else tokens
+    """Tokens of a decode-only step, padded to the next CUDA graph size; not padded above the largest."""
+    index = bisect_left(graphs, tokens)
+    return graphs[index] if index < len(graphs) else tokens
 
 
 def device_s(cost: StepCost, step: Step) -> float:
-    """Time of the accelerator in a step, without noise."""
+    """Device time of a step, without noise."""
     if step.prefill_tokens:
-        own = cost.mixed
+        constants = cost.mixed
         extra = cost.attention_s * step.chunk_context
-        return own.fixed_s + own.token_s * step.tokens + own.context_s * step.decode_context + extra
-    own = cost.decode
-    return own.fixed_s + own.token_s * padded(step.tokens, cost.graphs) + own.context_s * step.decode_context
+        return constants.fixed_s + constants.token_s * step.tokens + constants.context_s * step.decode_context + extra
+    constants = cost.decode
+    return (
+        constants.fixed_s
+        + constants.token_s * padded(step.tokens, cost.graphs)
+        + constants.context_s * step.decode_context
+    )
 
 
 class StepClock:
-    """Durations of steps, one after another; the same seed gives the same noise."""
+    """Durations of consecutive steps, with seeded noise."""
 
     def __init__(self, cost: StepCost, seed: int) -> None:
         self.cost = cost
-        self._dice = Random(f"{seed}/steps")
+        self._random = Random(f"{seed}/steps")
 
     def duration_ns(self, step: Step) -> int:
-        """How long this step takes, at least 1 ns."""
+        """Duration of this step, at least 1 ns."""
         cost, device = self.cost, device_s(self.cost, step)
         seconds = max(cost.host_s, device) if cost.overlapped else cost.host_s + device
         if cost.noise:
-            seconds *= exp(cost.noise * self._dice.gauss(0.0, 1.0) - cost.noise * cost.noise / 2)
+            seconds *= exp(cost.noise * self._random.gauss(0.0, 1.0) - cost.noise * cost.noise / 2)
         return max(1, round(seconds * NS_PER_S))
 
 
 def eager(cost: StepCost) -> StepCost:
-    """Without CUDA graphs: no padding, and the host launches each kernel itself (assumed: four times its time)."""
+    """Constants without CUDA graphs: no padding, and four times the host time for kernel launches (assumed)."""
     return replace(cost, graphs=(), host_s=4 * cost.host_s)

@@ -1,39 +1,38 @@
-"""Faults on request: plans of /chaos, and their assignment to completions. No I/O, no clock.
+"""Fault injection: plans of /chaos, and their assignment to completions. No I/O, no clock.
 
 A plan is JSON: {"kind": K, "count": N} for the next N completions (default 1), or {"kind": K, "duration_s": T} for all
-that arrive in that time. Kinds and their own keys, with defaults:
+that arrive within that time. Kinds with their keys and defaults:
 
-  latency       ms=1000                  the first token comes this much later
-  stall         ms=1000, after_events=1  a pause in mid-stream; what is due after it comes later by as much
-  cut           after_events=1, reset=false  the connection is closed after so many events (reset: with RST)
-  status        status=503, message, retry_after_s  an error in vLLM's form instead of an answer
-  garbage       after_events=1, bytes=64 bytes that are neither SSE nor JSON, in the place of an event
-  html          (none)                   200 with an HTML page, as a proxy might send
+  latency       ms=1000                  delays the first token
+  stall         ms=1000, after_events=1  pauses the stream; later events are delayed as well
+  cut           after_events=1, reset=false  closes the connection after this many events (reset: with RST)
+  status        status=503, message, retry_after_s  an error in vLLM's format instead of an answer
+  garbage       after_events=1, bytes=64 bytes that are neither SSE nor JSON instead of an event
+  html          (none)                   200 with an HTML page, as from a proxy
   error_event   after_events=1, status=500, message  {"error": ...} in the stream, then [DONE]
-  comment       every=1                  an SSE comment before every so many events
-  slow_header   ms=1000                  the reply's head comes this much later
-  slow_read     bytes_per_s=100000       requests are read at this speed on each connection
-  close_idle    (at once)                closes the connections that wait for a request
-  restart       (at once) down_s=2       as if the server restarted: every connection ends, connecting is refused for
-                                         so long, then the cache is empty and all counters begin at zero
-  restart_counters (at once)             all counters to zero and a new start time, and nothing else
+  comment       every=1                  an SSE comment before every Nth event (every=N)
+  slow_header   ms=1000                  delays the response head
+  slow_read     bytes_per_s=100000       reads requests at this rate per connection
+  close_idle    (at once)                closes idle connections
+  restart       (at once) down_s=2       simulates a restart: closes all connections, refuses new ones for down_s,
+                                         then starts with an empty cache and counters at zero
+  restart_counters (at once)             resets all counters and the start time only
 
-Faults that end, delay or change an answer befall completions with one choice only (n = 1, one prompt).
+Faults that end, delay or change an answer apply only to completions with one choice (n = 1, one prompt).
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-AT_ONCE = ("close_idle", "restart", "restart_counters")
 _KEYS: Mapping[str, Mapping[str, Any]] = {
     "latency": {"ms": 1000.0},
     "stall": {"ms": 1000.0, "after_events": 1},
     "cut": {"after_events": 1, "reset": False},
-    "status": {"status": 503, "message": "the simulator was told to refuse", "retry_after_s": 0},
+    "status": {"status": 503, "message": "refused by a fault plan", "retry_after_s": 0},
     "garbage": {"after_events": 1, "bytes": 64},
     "html": {},
-    "error_event": {"after_events": 1, "status": 500, "message": "the simulator was told to fail"},
+    "error_event": {"after_events": 1, "status": 500, "message": "failed by a fault plan"},
     "comment": {"every": 1},
     "slow_header": {"ms": 1000.0},
     "slow_read": {"bytes_per_s": 100_000.0},
@@ -49,8 +48,8 @@ class ChaosError(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
-    """One fault, for the next `left` completions or for all until `until_ns` (monotonic)."""
+class FaultPlan:
+    """Fault for the next `left` completions, or for all until `until_ns` (monotonic)."""
 
     kind: str
     values: Mapping[str, Any]
@@ -69,17 +68,17 @@ class Faults:
     plans: Mapping[str, Mapping[str, Any]]
 
     def of(self, kind: str) -> Mapping[str, Any] | None:
-        """The values of one kind; None: it does not befall this completion."""
+        """Values of a fault kind; None if it does not apply to this completion."""
         return self.plans.get(kind)
 
     def ns(self, kind: str) -> int:
-        """`ms` of one kind in ns; 0 if this completion does not have the fault."""
+        """Delay `ms` of a fault kind in ns; 0 if it does not apply to this completion."""
         values = self.plans.get(kind)
         return round(values["ms"] * 1e6) if values else 0
 
 
-def parse_plan(document: Any, now_ns: int) -> Plan:
-    """Parse a plan. ChaosError for unknown kinds or keys."""
+def parse_plan(document: Any, now_ns: int) -> FaultPlan:
+    """Parse a plan. Raise ChaosError for unknown kinds or keys, or invalid values."""
     if not isinstance(document, dict) or document.get("kind") not in _KEYS:
         raise ChaosError(f"kind: not one of {', '.join(KINDS)}")
     kind = document["kind"]
@@ -90,12 +89,12 @@ def parse_plan(document: Any, now_ns: int) -> Plan:
         if (key in known and not _fits(value, known[key])) or (
             key in ("count", "duration_s") and not _fits(value, 1.0)
         ):
-            raise ChaosError(f"{key}: {value!r} is no value for it")
+            raise ChaosError(f"{key}: {value!r}: invalid value")
     values = {key: document.get(key, default) for key, default in known.items()}
     duration_s = document.get("duration_s")
     if duration_s is not None:
-        return Plan(kind, values, None, now_ns + round(duration_s * 1e9))
-    return Plan(kind, values, int(document.get("count", 1)), None)
+        return FaultPlan(kind, values, None, now_ns + round(duration_s * 1e9))
+    return FaultPlan(kind, values, int(document.get("count", 1)), None)
 
 
 def _fits(value: Any, default: Any) -> bool:
@@ -105,12 +104,12 @@ def _fits(value: Any, default: Any) -> bool:
 
 
 class Chaos:
-    """The plans that are not used up; one of each kind at a time, the older first."""
+    """Active plans. A completion gets the oldest plan of each kind."""
 
     def __init__(self) -> None:
-        self._plans: list[Plan] = []
+        self._plans: list[FaultPlan] = []
 
-    def add(self, plan: Plan) -> None:
+    def add(self, plan: FaultPlan) -> None:
         """Append a plan."""
         self._plans.append(plan)
 
@@ -119,33 +118,33 @@ class Chaos:
         self._plans = []
 
     def active(self, now_ns: int) -> list[dict[str, Any]]:
-        """The plans that still wait for a completion, as JSON."""
-        self._drop_old(now_ns)
+        """Active plans, as JSON."""
+        self._drop_expired(now_ns)
         return [plan.document() for plan in self._plans]
 
     def read_rate(self, now_ns: int) -> float | None:
-        """How fast requests are read, in bytes/s of each connection; None: as fast as they come."""
+        """Rate at which requests are read, in bytes/s per connection; None: unlimited."""
         if not self._plans:
             return None
-        self._drop_old(now_ns)
+        self._drop_expired(now_ns)
         slow = [float(plan.values["bytes_per_s"]) for plan in self._plans if plan.kind == "slow_read"]
         return slow[0] if slow else None
 
     def draw(self, now_ns: int) -> Faults | None:
-        """Faults of the completion that arrives now; None if there are none."""
+        """Draw the faults of a completion that arrives now; None if there are none."""
         if not self._plans:
             return None
-        self._drop_old(now_ns)
-        taken: dict[str, Mapping[str, Any]] = {}
-        for place, plan in enumerate(self._plans):
-            if plan.kind not in taken:
-                taken[plan.kind] = plan.values
+        self._drop_expired(now_ns)
+        drawn: dict[str, Mapping[str, Any]] = {}
+        for index, plan in enumerate(self._plans):
+            if plan.kind not in drawn:
+                drawn[plan.kind] = plan.values
                 if plan.left is not None:
-                    self._plans[place] = replace(plan, left=plan.left - 1)
-        self._drop_old(now_ns)
-        return Faults(taken) if taken else None
+                    self._plans[index] = replace(plan, left=plan.left - 1)
+        self._drop_expired(now_ns)
+        return Faults(drawn) if drawn else None
 
-    def _drop_old(self, now_ns: int) -> None:
+    def _drop_expired(self, now_ns: int) -> None:
         self._plans = [
             plan
             for plan in self._plans

@@ -1,7 +1,6 @@
 """Base of both engines: submission, faults, metrics and the end of completions.
 
-`paced_engine` gives every event an absolute due time from the command line. `stepped_engine` emits outputs at the end of
-modelled steps.
+`paced_engine` gives every event an absolute due time. `stepped_engine` emits outputs at the end of modelled steps.
 """
 
 import heapq
@@ -32,7 +31,7 @@ class Engine(ABC):
         self.started = 0
         self.finished = 0
         self.aborted = 0
-        self.max_queued: tuple[int | None, int | None] = (None, None)  # requests; prompt tokens before a first output
+        self.max_queued: tuple[int | None, int | None] = (None, None)  # requests; prompt tokens without a first output
         self._streams: dict[Request, Stream] = {}
         self._later: list[tuple[int, int, Callable[[], None]]] = []
         self._number = itertools.count()
@@ -60,12 +59,12 @@ class Engine(ABC):
         return self.scheduler.pool.reset_cache()
 
     def refusal(self) -> str | None:
-        """Flag of the full queue for which vLLM answers 503, counted; None if a request is accepted."""
-        most_requests, most_tokens = self.max_queued
+        """Check the queue limits. Return and count the exceeded limit, for which vLLM answers 503; None if accepted."""
+        max_requests, max_tokens = self.max_queued
         reason = None
-        if most_requests is not None and len(self._streams) >= most_requests:
+        if max_requests is not None and len(self._streams) >= max_requests:
             reason = "max_num_queued_reqs"
-        elif most_tokens is not None and self._unanswered_tokens >= most_tokens:
+        elif max_tokens is not None and self._unanswered_tokens >= max_tokens:
             reason = "max_num_queued_tokens"
         if reason is not None:
             self.metrics.rejections[reason] += 1
@@ -74,7 +73,7 @@ class Engine(ABC):
     def submit(self, stream: Stream, now_ns: int) -> None:
         """Add a completion that arrived now."""
         completion, request = stream.completion, stream.request
-        # A requested length is known in advance; the end of the text only when it is sampled.
+        # A requested length is known in advance, the end of the text only when it is sampled.
         request.ends_itself = completion.ends_itself and completion.output_tokens < completion.output_limit
         request.stopped = request.ends_itself and completion.stop is not None
         stream.arrived_ns = now_ns
@@ -96,11 +95,11 @@ class Engine(ABC):
 
     @abstractmethod
     def next_due_ns(self) -> int | None:
-        """Next instant with work; None if nothing is planned."""
+        """Due time of the next work; None if nothing is planned."""
 
     @abstractmethod
     def pump(self, now_ns: int, until_ns: int) -> int:
-        """Handle everything due, until `until_ns` at most. Return the time at the end."""
+        """Handle all due work, until `until_ns` at most. Return the current time at the end."""
 
     @abstractmethod
     def _enter(self, stream: Stream, now_ns: int) -> None:
@@ -115,7 +114,7 @@ class Engine(ABC):
         """Delay the rest of a stream."""
 
     def _forget(self, stream: Stream) -> bool:
-        """Mark a stream as over. Return False if it already was."""
+        """Mark a stream as over. Return False if it was over already."""
         stream.due_ns, stream.plain_left = NEVER_NS, 0
         stream.over = True
         if self._streams.pop(stream.request, None) is None:
@@ -131,7 +130,7 @@ class Engine(ABC):
         self.metrics.first_token((now_ns - stream.arrived_ns) / 1e9, prompt, cached)
 
     def _end(self, stream: Stream) -> None:
-        """Book a completed answer."""
+        """Count a completed answer in the metrics and end it on its connection."""
         self.metrics.request_done(stream.finished())
         self.finished += 1
         stream.peer.answered(close=not stream.keep_alive)
@@ -142,7 +141,7 @@ class Engine(ABC):
         if faults is None:
             return stream.piece(first, count, last)
         written = stream.written
-        place = written + 1  # this is the place-th event
+        number = written + 1  # number of this event, from 1
         if (cut := faults.of("cut")) and written >= cut["after_events"]:
             self.abort(stream)
             stream.peer.cut(bool(cut["reset"]))
@@ -150,14 +149,14 @@ class Engine(ABC):
         if (error := faults.of("error_event")) and written >= error["after_events"]:
             self._fail(stream, error["message"], int(error["status"]))
             return None
-        if (stall := faults.of("stall")) and place == stall["after_events"]:
+        if (stall := faults.of("stall")) and number == stall["after_events"]:
             self._stall(stream, faults.ns("stall"))
         data = stream.piece(first, count, last)
         if not stream.completion.stream:
             return data
-        if (garbage := faults.of("garbage")) and place == garbage["after_events"] + 1:
-            return Random(place).randbytes(int(garbage["bytes"]))
-        if (comment := faults.of("comment")) and place % max(1, int(comment["every"])) == 0:
+        if (garbage := faults.of("garbage")) and number == garbage["after_events"] + 1:
+            return Random(number).randbytes(int(garbage["bytes"]))
+        if (comment := faults.of("comment")) and number % max(1, int(comment["every"])) == 0:
             data = stream.events.plain(b": keep-alive\n\n") + data
         return data
 
@@ -167,8 +166,8 @@ class Engine(ABC):
         self.metrics.finished["error"] += 1
         document = error_document(message, status, "InternalServerError")
         if stream.completion.stream:
-            said = f"data: {json.dumps(document)}\n\ndata: [DONE]\n\n".encode()
-            stream.peer.write(stream.events.plain(said) + stream.end())
+            event = f"data: {json.dumps(document)}\n\ndata: [DONE]\n\n".encode()
+            stream.peer.write(stream.events.plain(event) + stream.end())
         else:
             stream.peer.write(reply_bytes(json_reply(document, status), stream.keep_alive))
         stream.peer.answered(close=not stream.keep_alive)

@@ -1,4 +1,4 @@
-"""Queue of streams whose next events are plain, that is, one word in a fixed frame, and follow each other at one gap."""
+"""Queue of streams with equal gaps whose next events are plain: one word in a fixed frame."""
 
 from collections import deque
 
@@ -9,7 +9,7 @@ from .stream import Stream
 
 
 class Ring:
-    """Streams in order of due times. All gaps are equal, so a stream that has written goes to the end of the queue.
+    """Streams in order of due times. All gaps are equal, so a stream moves to the end of the queue after each event.
 
     Appends the gap before each event to `gaps_ns`, and the event's lateness to `lateness`.
     """
@@ -19,7 +19,7 @@ class Ring:
         self._queue: deque[tuple[int, Stream]] = deque()
 
     def append(self, stream: Stream) -> None:
-        """Add a stream at the end. Its due time must not be before that of the last one."""
+        """Append a stream. Its due time must not be before that of the last stream."""
         self._queue.append((stream.due_ns, stream))
 
     def head_ns(self) -> int | None:
@@ -31,10 +31,10 @@ class Ring:
         return self._queue[-1][0] if self._queue else None
 
     def write(self, now_ns: int, until_ns: int, other_ns: int) -> tuple[int, Stream | None, int, bool]:
-        """Write events that are due now and not after `other_ns`, until `until_ns` or a stream has no plain event left.
+        """Write events due now and not after `other_ns`, until `until_ns` or until a stream has no plain event left.
 
-        Return the time at the end, that stream (removed from the ring), the number of events written, and whether the
-        stream's own event is among them. Drop streams whose due time has changed since they were appended.
+        Return the time at the end, that stream (removed from the ring), the number of events written, and True if they
+        include an event of that stream. Drop streams whose due time has changed since they were appended.
         """
         queue, gap_ns, lateness, gaps_ns, events = self._queue, self._gap_ns, self._lateness, self._gaps_ns, 0
         while queue and now_ns < until_ns:

@@ -1,8 +1,8 @@
-"""Step model on the wall clock: outputs are written after the end of a modelled step, through a modelled front end.
+"""Step model on the wall clock: outputs are written at the end of a modelled step, through a modelled front end.
 
-Output i of a step is due at the step's end, or at the end of the front end's earlier work, plus (i + 1) * e2. Planned
-instants do not depend on the server's own lateness, which is measured against them. If the front end is late, further
-tokens of a request join the pending event, as vLLM merges deltas.
+Output i of a step is due (i + 1) * e2 after the end of the step, or after the end of the front end's earlier work if that is
+later. Due times do not depend on the server's own lateness, which is measured against them. If the front end is late,
+further tokens of a request join the pending event, as vLLM merges deltas.
 """
 
 import heapq
@@ -18,20 +18,20 @@ from ..metrics.engine_metrics import Gauges, Metrics
 from .engine import NEVER_NS, Engine
 from .stream import Stream
 
-_MANY = 4096  # events whose lateness is sorted into buckets together
+_BATCH = 4096  # events whose lateness is sorted into buckets together
 
 
 @dataclass(slots=True)
-class _Batch:
-    """Outputs of one step that wait for the front end; `due_ns` is that of the last one written."""
+class _OutputBatch:
+    """Outputs of one step in the queue of the front end. `due_ns` is the due time of the last one written."""
 
     streams: list[Stream]
     due_ns: int
-    place: int = 0
+    index: int = 0  # of the next one
 
 
 class SteppedEngine(Engine):
-    """Ends steps, writes their outputs, and books metrics."""
+    """Ends steps, writes their outputs, and updates metrics."""
 
     def __init__(self, pipeline: Pipeline, front_end: FrontEnd, metrics: Metrics, stream_interval: int = 1) -> None:
         super().__init__(pipeline.scheduler, metrics)
@@ -39,23 +39,23 @@ class SteppedEngine(Engine):
         self._front_end = front_end
         self._event_ns = round(front_end.event_s * NS_PER_S)
         self._interval = stream_interval
-        self._batches: deque[_Batch] = deque()
+        self._batches: deque[_OutputBatch] = deque()
         self._front_free_ns = 0
-        self._step_end_ns = -1  # no stream had an output then
+        self._step_end_ns = -1  # of the last step; -1: none
 
     def next_due_ns(self) -> int | None:
-        """Next instant with work; None if nothing is planned."""
+        """Due time of the next work; None if nothing is planned."""
         if self._pipeline.behind and not self._batches:
             return 0
         due_ns = min(self._next_event_ns(), self._next_other_ns())
         return None if due_ns == NEVER_NS else due_ns
 
     def pump(self, now_ns: int, until_ns: int) -> int:
-        """Handle events, ends of steps and scheduled calls in order of their planned instants. Return the time at the end."""
+        """Handle events, ends of steps and scheduled calls in order of due time. Return the current time at the end."""
         while now_ns < until_ns:
             event_ns, other_ns = self._next_event_ns(), self._next_other_ns()
             if min(event_ns, other_ns) > now_ns:
-                # A plan takes milliseconds where thousands run: it waits until the events of the step before it are out.
+                # A plan takes milliseconds with thousands of requests, so events of the previous step are written first.
                 if self._batches or not self._pipeline.behind:
                     break
                 self._pipeline.catch_up()
@@ -67,7 +67,7 @@ class SteppedEngine(Engine):
             if self._later and self._later[0][0] == other_ns:
                 heapq.heappop(self._later)[2]()
             else:
-                self._book(*self._pipeline.end())
+                self._record(*self._pipeline.end())
             now_ns = clock.now_ns()
         return now_ns
 
@@ -91,12 +91,12 @@ class SteppedEngine(Engine):
         self.call_at(ready_ns, submit)
 
     def gauges(self) -> Gauges:
-        """State of the scheduler, with the overdue step planned."""
+        """State of the scheduler after planning the overdue step."""
         self._pipeline.catch_up()
         return super().gauges()
 
     def reset_cache(self) -> bool:
-        """Clear the prefix cache after the overdue step is planned."""
+        """Clear the prefix cache after planning the overdue step."""
         self._pipeline.catch_up()
         return super().reset_cache()
 
@@ -108,14 +108,14 @@ class SteppedEngine(Engine):
     def _stall(self, stream: Stream, wait_ns: int) -> None:
         stream.hold_ns = clock.now_ns() + wait_ns
 
-    def _book(self, step: Step, end_ns: int) -> None:
-        """Book a step in the metrics, and queue its outputs for the front end."""
+    def _record(self, step: Step, end_ns: int) -> None:
+        """Count a step in the metrics and queue its outputs for the front end."""
         metrics, find = self.metrics, self._streams.get
         for request in step.admitted:
             if (stream := find(request)) is not None and not stream.admitted_ns:
                 stream.admitted_ns = step.planned_ns
         computed = 0
-        for _place, request in step.firsts:
+        for _index, request in step.firsts:
             if (stream := find(request)) is not None and not stream.first_ns:
                 self._first_output(stream, end_ns)
                 computed += request.prompt - (request.cached_tokens or 0)
@@ -125,18 +125,18 @@ class SteppedEngine(Engine):
         self._step_end_ns = end_ns
 
     def _queue_outputs(self, step: Step, end_ns: int) -> int:
-        """Queue a step's outputs for the front end. Return the number of tokens for connected clients."""
+        """Queue the outputs of a step for the front end. Return the number of tokens for connected clients."""
         before_ns, regular, outputs = self._step_end_ns, 0, 0
         batch: list[Stream] = []
-        for place, stream in enumerate(map(self._streams.get, step.sampled)):
-            if stream is None:  # its client went away while the step ran
+        for index, stream in enumerate(map(self._streams.get, step.sampled)):
+            if stream is None:  # the client disconnected during the step
                 continue
             if stream.last_ns == before_ns:
                 regular += 1
             elif stream.last_ns:
                 self.metrics.itl.observe((end_ns - stream.last_ns) / 1e9)
             stream.last_ns = end_ns
-            count = 1 if step.counts is None else step.counts[place]
+            count = 1 if step.counts is None else step.counts[index]
             outputs += count
             if stream.pending:
                 stream.pending += count
@@ -148,17 +148,17 @@ class SteppedEngine(Engine):
         if batch:
             start_ns = max(end_ns, self._front_free_ns)
             self._front_free_ns = start_ns + len(batch) * self._event_ns
-            self._batches.append(_Batch(batch, start_ns))
+            self._batches.append(_OutputBatch(batch, start_ns))
         return outputs
 
     def _write(self, horizon_ns: int, until_ns: int) -> int:
-        """Write the events that are due by the horizon. Return the time at the end."""
+        """Write the events due by the horizon. Return the current time at the end."""
         batch, now_ns, event_ns, lateness = self._batches[0], horizon_ns, self._event_ns, self.lateness
         streams, end = batch.streams, len(batch.streams)
-        # Planned instants are compared with the horizon; the time at the end, with the time that is left.
-        while batch.place < end and batch.due_ns + event_ns <= horizon_ns and now_ns < until_ns:
-            stream = streams[batch.place]
-            batch.place += 1
+        # Due times are compared with the horizon, the current time with `until_ns`.
+        while batch.index < end and batch.due_ns + event_ns <= horizon_ns and now_ns < until_ns:
+            stream = streams[batch.index]
+            batch.index += 1
             batch.due_ns += event_ns
             count, stream.pending = stream.pending, 0
             if count == 1 and stream.plain_left:
@@ -168,19 +168,19 @@ class SteppedEngine(Engine):
             else:
                 self._deliver(stream, count, batch.due_ns)
                 now_ns = clock.now_ns()
-        if batch.place == end:
+        if batch.index == end:
             self._batches.popleft()
-        lateness.settle(_MANY)
+        lateness.settle(_BATCH)
         return max(now_ns, clock.now_ns())
 
     def _deliver(self, stream: Stream, count: int, due_ns: int) -> None:
-        """Write an event that is not plain, or hold it back while the stream is stalled."""
+        """Write an event that is not plain, or hold it while the stream is stalled."""
         if stream.over:
             return
         stream.held += count
         last = stream.index + stream.held == stream.request.output_tokens
         if stream.hold_ns > due_ns:
-            if stream.held == count:  # the first that is held
+            if stream.held == count:  # the first held tokens
                 self.call_at(stream.hold_ns, lambda: self._release(stream))
             return
         if stream.index > 0 and stream.held < self._interval and not last:
@@ -198,9 +198,9 @@ class SteppedEngine(Engine):
         if last and self._forget(stream):
             self._end(stream)
         elif self._interval == 1:
-            stream.allow_plain(stream.last_place)
+            stream.allow_plain(stream.last_index)
 
     def _release(self, stream: Stream) -> None:
-        """Write the held tokens of a stream; they are due at the release."""
+        """Write the held tokens of a stream, due at the release."""
         if stream.held and not stream.over:
             self._deliver(stream, 0, stream.hold_ns)

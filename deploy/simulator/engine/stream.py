@@ -1,4 +1,4 @@
-"""One answer in progress: due times and bytes of its events."""
+"""Answer in progress: due times and bytes of its events."""
 
 from dataclasses import dataclass
 from typing import Protocol
@@ -6,9 +6,9 @@ from typing import Protocol
 from ..answers.event_builder import EventBuilder
 from ..answers.usage import Timings
 from ..core.request import Request
-from ..metrics.engine_metrics import Finished
+from ..metrics.engine_metrics import FinishedRequest
 from ..protocol.completion_request import CompletionRequest
-from ..protocol.http import LAST_CHUNK, json_reply, reply_bytes
+from ..protocol.http import LAST_CHUNK, HttpReply, json_reply, reply_bytes
 from .chaos import Faults
 
 
@@ -19,55 +19,55 @@ class Peer(Protocol):
         """Send bytes. Return False if the kernel did not take all of them; the rest follows later."""
 
     def answered(self, close: bool) -> None:
-        """End the answer."""
+        """End the answer; close the connection if requested."""
 
     def cut(self, reset: bool) -> None:
-        """Close at once, in the middle of the answer."""
+        """Close immediately, in the middle of the answer."""
 
 
 @dataclass(slots=True, eq=False)
 class Stream:
-    """One answer. Instants are monotonic ns, and 0 until they are reached."""
+    """Answer in progress. Times are monotonic ns, 0 until reached."""
 
     completion: CompletionRequest
     request: Request
     events: EventBuilder
     peer: Peer
     keep_alive: bool
-    framed: bool  # chunked; else the body ends with the connection
-    request_id: str  # for a header of the reply; empty: it has none
+    framed: bool  # chunked transfer encoding; else the connection ends the body
+    request_id: str  # response header; empty: none
     faults: Faults | None = None
     arrived_ns: int = 0
     header_due_ns: int = 0
-    admitted_ns: int = 0  # first time
-    base_ns: int = 0  # when the next event after an admission is due
-    base_event: int = 0
+    admitted_ns: int = 0  # first admission
+    base_ns: int = 0  # due time of the first event after the last admission
+    base_event: int = 0  # index of that event
     first_ns: int = 0
     jitter_at: int = 0
-    last_place: int = 0  # index of the last output token
+    last_index: int = 0  # index of the last output token
     over: bool = False
     index: int = 0  # tokens written
     written: int = 0  # events written
-    plain_left: int = 0  # events from here on that may be written by `write_plain`
+    plain_left: int = 0  # next events that `write_plain` may write
     due_ns: int = 0  # of the next event
-    last_ns: int = 0  # when the latest event was written; in the step model, when its step ended
+    last_ns: int = 0  # last event; in the step model, the end of its step
     # Of the step model:
-    pending: int = 0  # output tokens of ended steps that wait for the front end
-    held: int = 0  # output tokens that were due and are kept back
-    hold_ns: int = 0  # nothing is written before
+    pending: int = 0  # output tokens of ended steps in the queue of the front end
+    held: int = 0  # output tokens due but held
+    hold_ns: int = 0  # no event is written before this time
 
     def __post_init__(self) -> None:
-        self.last_place = self.request.output_tokens - 1
+        self.last_index = self.request.output_tokens - 1
 
-    def allow_plain(self, most: int) -> None:
-        """Let `write_plain` write the next events, up to `most` of them, as far as all of them are plain."""
+    def allow_plain(self, limit: int) -> None:
+        """Allow `write_plain` for the next events as long as they are plain, `limit` at most."""
         if not self.completion.stream or self.faults is not None:
             return
-        end = min(self.events.plain_until(self.index), self.last_place)
-        self.plain_left = max(0, min(most, end - self.index))
+        end = min(self.events.plain_until(self.index), self.last_index)
+        self.plain_left = max(0, min(limit, end - self.index))
 
     def write_plain(self) -> bool:
-        """Write the next event, of one token. Return False if the kernel did not take all of it; the rest follows later."""
+        """Write the next event, of one token. Return False if the kernel did not take all of its bytes."""
         taken = self.peer.write(self.events.plain_token(self.index))
         self.index += 1
         self.written += 1
@@ -87,9 +87,9 @@ class Stream:
             tokens_per_second=tokens / inference_ms * 1000 if inference_ms > 0 else None,
         )
 
-    def finished(self) -> Finished:
-        """Values for the metrics at the end."""
-        return Finished(
+    def finished(self) -> FinishedRequest:
+        """Values of a complete answer for the metrics."""
+        return FinishedRequest(
             queue_s=(self.admitted_ns - self.request.queued_ns) / 1e9,
             prefill_s=(self.first_ns - self.admitted_ns) / 1e9,
             decode_s=(self.last_ns - self.first_ns) / 1e9,
@@ -101,11 +101,11 @@ class Stream:
             preemptions=self.request.preemptions,
             reason=self.events.finish_reason,
             n=self.completion.choices // self.completion.prompts,
-            most_output_tokens=self.completion.most_output_tokens,
+            max_output_tokens=self.completion.max_output_tokens,
         )
 
     def piece(self, first: int, count: int, last: bool) -> bytes:
-        """Bytes for tokens [first, first + count); without streaming, empty before the end."""
+        """Bytes of tokens [first, first + count); empty before the end if the answer is not streamed."""
         if not self.completion.stream:
             return self._whole() if last else b""
         if first and not last:
@@ -126,4 +126,4 @@ class Stream:
             return b""
         reply = json_reply(document)
         more = (("x-request-id", self.request_id),) if self.request_id else ()
-        return reply_bytes(type(reply)(200, reply.body, headers=more), self.keep_alive)
+        return reply_bytes(HttpReply(200, reply.body, headers=more), self.keep_alive)

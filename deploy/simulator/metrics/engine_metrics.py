@@ -1,4 +1,4 @@
-"""vLLM 0.32's metrics by name, label and bucket bound, as counts in memory. No I/O, no clock."""
+"""Metrics of vLLM 0.32, with its names, labels and bucket bounds. No I/O, no clock."""
 
 from bisect import bisect_left
 from collections import deque
@@ -12,11 +12,11 @@ SOURCES = ("local_compute", "local_cache_hit", "external_kv_transfer")
 CACHE_TIERS = ("device", "host", "p2p", "disk", "external_unspecified")
 FINISHED_REASONS = ("stop", "length", "abort", "error", "repetition")
 REJECTION_REASONS = ("max_num_queued_reqs", "max_num_queued_tokens")
-_RECENT_REQUESTS = 1000  # that the hit rate of the log is over
+_RECENT_REQUESTS = 1000  # requests in the hit rate of the log
 
 
 class Histogram:
-    """Counts by bucket; `bounds` are upper bounds and inclusive, as Prometheus has them."""
+    """Counts by bucket. `bounds` are inclusive upper bounds, as in Prometheus."""
 
     __slots__ = ("bounds", "counts", "sum")
 
@@ -44,8 +44,8 @@ class Histogram:
 
 
 @dataclass(frozen=True, slots=True)
-class Finished:
-    """Observations at the end of a request, in seconds and tokens. `max_tokens` is None if not given."""
+class FinishedRequest:
+    """Observations at the end of a request. `max_tokens` is None if not requested."""
 
     queue_s: float
     prefill_s: float
@@ -58,12 +58,12 @@ class Finished:
     preemptions: int
     reason: str
     n: int = 1  # choices of the request
-    most_output_tokens: int | None = None  # of its choices; None: others of them are still on their way
+    max_output_tokens: int | None = None  # of all its choices; None: other choices are in progress
 
 
 @dataclass(frozen=True, slots=True)
 class Gauges:
-    """The state of the scheduler at the moment of a scrape, with its own counters."""
+    """State and counters of the scheduler at a scrape."""
 
     running: int
     waiting: int
@@ -71,11 +71,11 @@ class Gauges:
     prefix_queries: int
     prefix_hits: int
     preemptions: int
-    deferred: int = 0  # requests that wait for something else than room; not in `waiting`
+    deferred: int = 0  # requests that do not wait for capacity; not in `waiting`
 
 
 class RecentHits:
-    """The prefix-cache hit rate over the latest thousand requests, as the log gives it."""
+    """Prefix-cache hit rate over the last 1,000 requests, as in vLLM's log."""
 
     def __init__(self) -> None:
         self._requests: deque[tuple[int, int]] = deque()
@@ -87,7 +87,7 @@ class RecentHits:
         self._queries = self._hits = 0
 
     def observe(self, queries: int, hits: int) -> None:
-        """Count the tokens that one request queried and hit."""
+        """Count the queried and hit tokens of a request."""
         self._requests.append((queries, hits))
         self._queries += queries
         self._hits += hits
@@ -103,10 +103,10 @@ class RecentHits:
 
 
 class Metrics:
-    """Every counter and histogram of one engine."""
+    """Counters and histograms of an engine."""
 
     def __init__(self, max_model_len: int, spec: SpecCounts | None = None, custom: Bounds | None = None) -> None:
-        self.spec = spec  # None: nothing is drafted
+        self.spec = spec  # None without speculative decoding
         self.recent_hits = RecentHits()
         self.rejections = dict.fromkeys(REJECTION_REASONS, 0)
         self.prompt_tokens = 0
@@ -114,8 +114,8 @@ class Metrics:
         self.generation_tokens = 0
         self.finished = dict.fromkeys(FINISHED_REASONS, 0)
         self._make_histograms(histogram_bounds(max_model_len, custom))
-        self.gaps_ns: list[int] = []  # between two outputs of a request, not in the histogram yet
-        self.caching = True  # the prefix cache is on
+        self.gaps_ns: list[int] = []  # between outputs of a request, not in the histogram yet
+        self.caching = True  # the prefix cache is enabled
         self._scheduler_zero = (0, 0, 0)
 
     def _make_histograms(self, bounds: Bounds) -> None:
@@ -126,21 +126,21 @@ class Metrics:
         self.prefill, self.decode = Histogram(latency), Histogram(latency)
         self.step_tokens = Histogram(bounds["iteration_tokens"])
         self.request_prompt, self.request_generation = Histogram(tokens), Histogram(tokens)
-        self.request_most, self.request_max_tokens = Histogram(tokens), Histogram(tokens)
+        self.request_max_generation, self.request_max_tokens = Histogram(tokens), Histogram(tokens)
         self.request_computed = Histogram(tokens)
         self.request_n = Histogram(bounds["request_params_n"])
         self.request_preemptions = Histogram(bounds["request_num_preemptions"])
 
     def first_token(self, ttft_s: float, prompt_tokens: int, cached_tokens: int) -> None:
-        """Book a prompt as done: vLLM's prompt counters move when the first token appears."""
+        """Count a prompt, at the first output token as in vLLM."""
         self.ttft.observe(ttft_s)
         self.prompt_tokens += prompt_tokens
         self.prompt_tokens_cached += cached_tokens
         if self.caching:
             self.recent_hits.observe(prompt_tokens, cached_tokens)
 
-    def request_done(self, done: Finished) -> None:
-        """Book a request that ran to its end; one that was given up is booked nowhere."""
+    def request_done(self, done: FinishedRequest) -> None:
+        """Count a completed request. Aborted requests are not counted."""
         self.finished[done.reason] += 1
         self.e2e.observe(done.e2e_s)
         self.queue.observe(done.queue_s)
@@ -151,15 +151,15 @@ class Metrics:
         self.request_prompt.observe(done.prompt_tokens)
         self.request_generation.observe(done.output_tokens)
         self.request_computed.observe(done.prompt_tokens - done.cached_tokens)
-        if done.most_output_tokens is not None:
+        if done.max_output_tokens is not None:
             self.request_n.observe(done.n)
-            self.request_most.observe(done.most_output_tokens)
+            self.request_max_generation.observe(done.max_output_tokens)
         self.request_preemptions.observe(done.preemptions)
         if done.max_tokens is not None:
             self.request_max_tokens.observe(done.max_tokens)
 
     def reset(self, gauges: Gauges) -> None:
-        """Every counter to zero, those of the scheduler too, as after a restart of the server."""
+        """Reset all counters, including those of the scheduler, as after a restart of the server."""
         self.prompt_tokens = self.prompt_tokens_cached = self.generation_tokens = 0
         self.finished = dict.fromkeys(FINISHED_REASONS, 0)
         self._scheduler_zero = (gauges.prefix_queries, gauges.prefix_hits, gauges.preemptions)
@@ -171,62 +171,77 @@ class Metrics:
             histogram.reset()
 
     def counters(self, gauges: Gauges) -> list[tuple[str, str, list[tuple[dict[str, str], float]]]]:
-        """(name without _total, help, [(further labels, value)]) of every counter of the engine."""
-        queries, hits, preemptions = self._scheduler_zero
+        """Return (name without _total, help, [(additional labels, value)]) of each counter."""
+        queries, zero_hits, preemptions = self._scheduler_zero
         computed = self.prompt_tokens - self.prompt_tokens_cached
-        found = gauges.prefix_hits - hits
+        hit_tokens = gauges.prefix_hits - zero_hits
         by_source = zip(SOURCES, (computed, self.prompt_tokens_cached, 0), strict=True)
-        by_tier = zip(CACHE_TIERS, (found, 0, 0, 0, 0), strict=True)
+        by_tier = zip(CACHE_TIERS, (hit_tokens, 0, 0, 0, 0), strict=True)
         return [
-            *[(f"estimated_{what}_per_gpu", "Not estimated here.", [_alone(0)]) for what in _ESTIMATES],
+            *[
+                (f"estimated_{estimate}_per_gpu", "Not estimated: always zero.", [_unlabelled(0)])
+                for estimate in _ESTIMATES
+            ],
             *(_speculation(self.spec) if self.spec is not None else ()),
             (
                 "prefix_cache_queries",
                 "Prompt tokens looked up in the cache.",
-                [_alone(gauges.prefix_queries - queries)],
+                [_unlabelled(gauges.prefix_queries - queries)],
             ),
-            ("prefix_cache_hits", "Prompt tokens found in the prefix cache.", [_alone(found)]),
-            ("external_prefix_cache_queries", "Look-ups in a cache elsewhere; there is none.", [_alone(0)]),
-            ("external_prefix_cache_hits", "Hits in a cache elsewhere; there is none.", [_alone(0)]),
-            ("mm_cache_queries", "Multi-modal cache look-ups; the simulator has none.", [_alone(0)]),
-            ("mm_cache_hits", "Multi-modal cache hits; the simulator has none.", [_alone(0)]),
-            ("num_preemptions", "Requests that lost their blocks.", [_alone(gauges.preemptions - preemptions)]),
-            ("prompt_tokens", "Prompt tokens, cached ones included.", [_alone(self.prompt_tokens)]),
+            ("prefix_cache_hits", "Prompt tokens found in the prefix cache.", [_unlabelled(hit_tokens)]),
+            (
+                "external_prefix_cache_queries",
+                "Look-ups in an external cache; the simulator has none.",
+                [_unlabelled(0)],
+            ),
+            ("external_prefix_cache_hits", "Hits in an external cache; the simulator has none.", [_unlabelled(0)]),
+            ("mm_cache_queries", "Multi-modal cache look-ups; the simulator has none.", [_unlabelled(0)]),
+            ("mm_cache_hits", "Multi-modal cache hits; the simulator has none.", [_unlabelled(0)]),
+            ("num_preemptions", "Preempted requests.", [_unlabelled(gauges.preemptions - preemptions)]),
+            ("prompt_tokens", "Prompt tokens, including cached tokens.", [_unlabelled(self.prompt_tokens)]),
             ("prompt_tokens_by_source", "Prompt tokens by source.", [({"source": s}, n) for s, n in by_source]),
-            ("prompt_tokens_cached", "Prompt tokens that were cached.", [_alone(self.prompt_tokens_cached)]),
-            ("prompt_tokens_cached_by_source", "Hits by where they lay.", [({"source": s}, n) for s, n in by_tier]),
-            ("generation_tokens", "Output tokens.", [_alone(self.generation_tokens)]),
+            ("prompt_tokens_cached", "Cached prompt tokens.", [_unlabelled(self.prompt_tokens_cached)]),
+            (
+                "prompt_tokens_cached_by_source",
+                "Cached prompt tokens by source.",
+                [({"source": s}, n) for s, n in by_tier],
+            ),
+            ("generation_tokens", "Output tokens.", [_unlabelled(self.generation_tokens)]),
             (
                 "request_success",
-                "Requests that ended.",
+                "Completed requests.",
                 [({"finished_reason": reason}, count) for reason, count in self.finished.items()],
             ),
         ]
 
-    def settle(self, least: int = 1) -> None:
-        """Book the new gaps if there are at least `least`."""
-        if len(self.gaps_ns) >= least:
+    def settle(self, min_count: int = 1) -> None:
+        """Count the pending gaps if there are at least `min_count`."""
+        if len(self.gaps_ns) >= min_count:
             self.itl.observe_all(self.gaps_ns, 1e-9)
             self.gaps_ns.clear()
 
     def histograms(self) -> list[tuple[str, str, Histogram]]:
-        """(name, help, counts) of every histogram."""
+        """Return (name, help, counts) of each histogram."""
         self.settle()
         return [
             ("time_to_first_token_seconds", "Arrival to first token.", self.ttft),
-            ("inter_token_latency_seconds", "Between two outputs of a request.", self.itl),
+            ("inter_token_latency_seconds", "Time between outputs of a request.", self.itl),
             ("request_time_per_output_token_seconds", "Mean time per output token of a request.", self.tpot),
             ("e2e_request_latency_seconds", "Arrival to last token.", self.e2e),
             ("request_queue_time_seconds", "Time in the waiting queue.", self.queue),
             ("request_prefill_time_seconds", "Admission to first token.", self.prefill),
             ("request_decode_time_seconds", "First to last token.", self.decode),
             ("request_inference_time_seconds", "Admission to last token.", self.inference),
-            ("iteration_tokens_total", "Computed prompt tokens and outputs of a step.", self.step_tokens),
+            ("iteration_tokens_total", "Computed prompt tokens and output tokens per step.", self.step_tokens),
             ("request_prompt_tokens", "Prompt tokens of a request.", self.request_prompt),
             ("request_generation_tokens", "Output tokens of a request.", self.request_generation),
-            ("request_max_num_generation_tokens", "Output tokens of a request's longest choice.", self.request_most),
+            (
+                "request_max_num_generation_tokens",
+                "Output tokens of a request's longest choice.",
+                self.request_max_generation,
+            ),
             ("request_params_max_tokens", "The request's max_tokens.", self.request_max_tokens),
-            ("request_prefill_kv_computed_tokens", "Prompt tokens that were computed.", self.request_computed),
+            ("request_prefill_kv_computed_tokens", "Computed prompt tokens of a request.", self.request_computed),
             ("request_params_n", "The request's n.", self.request_n),
             ("request_num_preemptions", "Preemptions of a request.", self.request_preemptions),
         ]
@@ -235,15 +250,15 @@ class Metrics:
 _ESTIMATES = ("flops", "read_bytes", "write_bytes")
 
 
-def _alone(value: float) -> tuple[dict[str, str], float]:
+def _unlabelled(value: float) -> tuple[dict[str, str], float]:
     return {}, value
 
 
 def _speculation(spec: SpecCounts) -> list[tuple[str, str, list[tuple[dict[str, str], float]]]]:
-    by_position = [({"position": str(place)}, float(count)) for place, count in enumerate(spec.per_position)]
+    by_position = [({"position": str(position)}, float(count)) for position, count in enumerate(spec.per_position)]
     return [
-        ("spec_decode_num_drafts", "Drafts: one for each request and step.", [_alone(spec.drafts)]),
-        ("spec_decode_num_draft_tokens", "Tokens that were drafted.", [_alone(spec.draft_tokens)]),
-        ("spec_decode_num_accepted_tokens", "Drafted tokens that were accepted.", [_alone(spec.accepted)]),
-        ("spec_decode_num_accepted_tokens_per_pos", "Accepted tokens by place in the draft.", by_position),
+        ("spec_decode_num_drafts", "Drafts: one per request and step.", [_unlabelled(spec.drafts)]),
+        ("spec_decode_num_draft_tokens", "Drafted tokens.", [_unlabelled(spec.draft_tokens)]),
+        ("spec_decode_num_accepted_tokens", "Accepted draft tokens.", [_unlabelled(spec.accepted)]),
+        ("spec_decode_num_accepted_tokens_per_pos", "Accepted draft tokens by position.", by_position),
     ]

@@ -3,11 +3,11 @@
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
+from inferload.server_metrics.text_format import header, number, pairs
+
 from .engine_metrics import Gauges, Histogram, Metrics
 from .lateness import Lateness
-from .process import Process
-
-CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+from .process import ProcessStats
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,17 +20,7 @@ class CacheInfo:
     gpu_memory_utilization: float = 0.92
     cache_dtype: str = "auto"
     user_specified_block_size: bool = False
-    max_model_len: int = 0  # 0: not known
-
-
-def label(text: str) -> str:
-    """Escape a label value."""
-    return text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
-
-
-def number(value: float) -> str:
-    """Format a value for Prometheus."""
-    return repr(float(value))
+    max_model_len: int = 0  # 0: unknown
 
 
 def render(
@@ -38,7 +28,7 @@ def render(
     gauges: Gauges,
     lateness: Lateness,
     *,
-    process: Process,
+    process: ProcessStats,
     cache: CacheInfo,
     model: str,
     created_s: float,
@@ -46,9 +36,9 @@ def render(
     http_text: str,
     tool_parser: bool = False,
 ) -> str:
-    """The whole page, in vLLM's order. `created_s` is the wall time since when the counters count."""
+    """Render all metrics in vLLM's order. `created_s` is the wall time of the last reset."""
     base = {"engine": "0", "model_name": model}
-    page = _Page(created_s)
+    page = _MetricsPage(created_s)
     page.lines += python_text.splitlines()
     page.lines += _process(process)
     _gauges(page, gauges, base)
@@ -62,33 +52,37 @@ def render(
     page.gauge("vllm:cache_config_info", "The KV cache.", [(_cache_labels(cache), 1.0)])
     page.lines += http_text.splitlines()
     if tool_parser:
-        page.counter("vllm:tool_call_parser_invocations", "Not counted here: always zero.", _parsed(model))
+        page.counter("vllm:tool_call_parser_invocations", "Not counted: always zero.", _tool_call_rows(model))
     late = lateness.histogram()
-    page.histogram("inferload_simulator_lateness_seconds", "Write time less due time.", late, base)
+    page.histogram("inferload_simulator_lateness_seconds", "Write time minus due time.", late, base)
     return "\n".join(page.lines) + "\n"
 
 
-class _Page:
-    """Collects the lines. Labels stand in the order of their names."""
+class _MetricsPage:
+    """Lines of the exposition. Labels are sorted by name."""
 
     def __init__(self, created_s: float) -> None:
         self._created_s = created_s
         self.lines: list[str] = []
 
     def gauge(self, name: str, text: str, rows: Iterable[tuple[Mapping[str, str], float]]) -> None:
-        self.lines += _header(name, text, "gauge")
+        self.lines += header(name, "gauge", text)
         self.lines += [f"{name}{_labels(labels)} {number(value)}" for labels, value in rows]
 
     def counter(self, name: str, text: str, rows: list[tuple[dict[str, str], float]]) -> None:
-        self.lines += _header(f"{name}_total", text, "counter")
+        self.lines += header(f"{name}_total", "counter", text)
         self.lines += [f"{name}_total{_labels(labels)} {number(value)}" for labels, value in rows]
         self.created(name, [labels for labels, _value in rows])
 
     def created(self, name: str, labels: Iterable[Mapping[str, str]]) -> None:
-        self.gauge(f"{name}_created", "Since when it counts, wall time.", [(each, self._created_s) for each in labels])
+        self.gauge(
+            f"{name}_created",
+            "Wall time of the start of counting.",
+            [(labelset, self._created_s) for labelset in labels],
+        )
 
     def histogram(self, name: str, text: str, histogram: Histogram, base: Mapping[str, str]) -> None:
-        self.lines += _header(name, text, "histogram")
+        self.lines += header(name, "histogram", text)
         total = 0
         for bound, count in zip((*map(number, histogram.bounds), "+Inf"), histogram.counts, strict=True):
             total += count
@@ -98,22 +92,18 @@ class _Page:
 
 
 def _labels(labels: Mapping[str, str]) -> str:
-    return "{" + ",".join(f'{name}="{label(labels[name])}"' for name in sorted(labels)) + "}"
+    return "{" + pairs(dict(sorted(labels.items()))) + "}"
 
 
-def _header(name: str, text: str, kind: str) -> list[str]:
-    return [f"# HELP {name} {text}", f"# TYPE {name} {kind}"]
-
-
-def _gauges(page: _Page, gauges: Gauges, base: Mapping[str, str]) -> None:
+def _gauges(page: _MetricsPage, gauges: Gauges, base: Mapping[str, str]) -> None:
     waiting = float(gauges.waiting + gauges.deferred)
     reasons = {"capacity": float(gauges.waiting), "deferred": float(gauges.deferred)}
     states = {"awake": 1.0, "weights_offloaded": 0.0, "discard_all": 0.0}
-    page.gauge("vllm:num_requests_running", "Requests that hold a slot.", [(base, float(gauges.running))])
-    page.gauge("vllm:num_requests_waiting", "Requests in the queue.", [(base, waiting)])
+    page.gauge("vllm:num_requests_running", "Running requests.", [(base, float(gauges.running))])
+    page.gauge("vllm:num_requests_waiting", "Waiting requests.", [(base, waiting)])
     page.gauge(
         "vllm:num_requests_waiting_by_reason",
-        "Requests in the queue by reason.",
+        "Waiting requests by reason.",
         [({**base, "reason": reason}, value) for reason, value in reasons.items()],
     )
     page.gauge(
@@ -122,10 +112,10 @@ def _gauges(page: _Page, gauges: Gauges, base: Mapping[str, str]) -> None:
         [({**base, "sleep_state": state}, value) for state, value in states.items()],
     )
     usage = [(base, gauges.kv_cache_usage)]
-    page.gauge("vllm:kv_cache_usage_perc", "Share of the KV blocks that is referenced; 1 is all.", usage)
+    page.gauge("vllm:kv_cache_usage_perc", "Share of referenced KV blocks, 0 to 1.", usage)
 
 
-def _parsed(model: str) -> list[tuple[dict[str, str], float]]:
+def _tool_call_rows(model: str) -> list[tuple[dict[str, str], float]]:
     rows = []
     for mode in ("streaming", "non_streaming"):
         for outcome in ("tool_call", "no_tool_call"):
@@ -136,7 +126,7 @@ def _parsed(model: str) -> list[tuple[dict[str, str], float]]:
 
 
 def _cache_labels(cache: CacheInfo) -> dict[str, str]:
-    """Labels of vLLM 0.32. Features that the simulator lacks have vLLM's default."""
+    """Labels of vLLM 0.32, with vLLM's defaults for features that are not modelled."""
     size = cache.num_gpu_blocks * cache.block_size
     known: dict[str, object] = {
         **{"block_size": cache.block_size, "effective_attention_block_size": cache.block_size},
@@ -171,7 +161,7 @@ _CACHE_DEFAULTS: Mapping[str, str] = {
 }
 
 
-def _process(process: Process) -> list[str]:
+def _process(process: ProcessStats) -> list[str]:
     rows = (
         ("process_virtual_memory_bytes", "gauge", process.virtual_bytes),
         ("process_resident_memory_bytes", "gauge", process.resident_bytes),
@@ -182,5 +172,5 @@ def _process(process: Process) -> list[str]:
     )
     lines: list[str] = []
     for name, kind, value in rows:
-        lines += [*_header(name, "Of the server's process.", kind), f"{name} {number(value)}"]
+        lines += [*header(name, kind, "Server process."), f"{name} {number(value)}"]
     return lines

@@ -1,4 +1,4 @@
-"""Figures of the server's own process from the kernel."""
+"""Statistics of the server process from the kernel."""
 
 import os
 import resource
@@ -9,8 +9,8 @@ from inferload.measure import clock
 
 
 @dataclass(frozen=True, slots=True)
-class Process:
-    """Figures of the process, as Prometheus clients report them."""
+class ProcessStats:
+    """Process statistics, as reported by Prometheus clients."""
 
     cpu_s: float
     resident_bytes: int
@@ -20,11 +20,11 @@ class Process:
     max_fds: int
 
 
-def process_now(started_wall_s: float) -> Process:
-    """Read the current figures. `started_wall_s` is reported as the start time."""
+def process_now(started_wall_s: float) -> ProcessStats:
+    """Read the current statistics. `started_wall_s` is reported as the start time."""
     fields = Path("/proc/self/stat").read_text().rpartition(")")[2].split()
     page = os.sysconf("SC_PAGE_SIZE")
-    return Process(
+    return ProcessStats(
         cpu_s=clock.cpu_ns() / 1e9,
         resident_bytes=int(fields[21]) * page,
         virtual_bytes=int(fields[20]),
@@ -35,9 +35,9 @@ def process_now(started_wall_s: float) -> Process:
 
 
 def cpu_wait_s() -> float | None:
-    """Time since the start in which this process was ready to run without a core; None if unknown.
+    """CPU wait: time in which this process was ready to run without a core; None if unknown.
 
-    Lateness during such waits is caused by the machine, not by the simulator.
+    Lateness during CPU wait is caused by the machine, not by the simulator.
     """
     try:
         return int(Path("/proc/self/schedstat").read_text().split()[1]) / 1e9

@@ -11,15 +11,15 @@ from . import json_fields
 from .errors import ApiError
 from .model import Model, check_length, check_model
 from .prompt import chat_prompt, text_prompts
-from .sampling_params import SamplingParams, Show, check_sampling, parse_sampling_params
+from .sampling_params import OutputOptions, SamplingParams, check_sampling, parse_sampling_params
 from .schema import example
-from .script import CONTENT, AnswerLimits, Ending, Piece, Script, call_pieces, plan
+from .script import CONTENT, AnswerLimits, Ending, Script, TokenPiece, call_pieces, plan
 from .text import Lexicon, answer_of
 from .tools import check_parsers, choose_calls
 
-_TEXT_MAX_TOKENS = 16  # of /v1/completions where the request names none
+_TEXT_MAX_TOKENS = 16  # default of /v1/completions
 _JSON_TOKEN = 4  # characters
-_MOST_ANSWERS = 4096  # of one request: prompts times n
+_MAX_ANSWERS = 4096  # per request: prompts times n
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,35 +29,35 @@ class CompletionRequest:
     chat: bool
     tokens: Sequence[str]
     script: Script
-    output_tokens: int  # in all, the end-of-text token included
+    output_tokens: int  # in total, including the end-of-text token
     output_limit: int
     ends_itself: bool
-    stop: str | None  # the stop string that ends it
+    stop: str | None  # stop string that ends the answer
     max_tokens: int | None
     stream: bool
     include_usage: bool
     continuous_usage: bool
     cache_salt: str
-    show: Show
+    show: OutputOptions
     named_tool: bool = False
-    forced_tool: bool = False  # a call was required, of whichever function
+    forced_tool: bool = False  # tool_choice required or a function
     choice: int = 0
     choices: int = 1
-    prompts: int = 1  # in the request; `choices` is over all of them
-    request_id: str = ""  # as the body names it; empty: it does not
-    most_output_tokens: int | None = None  # of a prompt's choices, at the last of them; None: at the others
-    held_back: int = 0  # characters of a stream in which a stop string may begin
+    prompts: int = 1  # in the request; `choices` counts the choices of all prompts
+    request_id: str = ""  # of the request body; empty: none
+    max_output_tokens: int | None = None  # of all choices of the prompt, set for the last choice only
+    held_back: int = 0  # characters of a stream that may start a stop string
 
     @property
     def finish_reason(self) -> str:
-        """stop: it came to its end; length: it was cut; tool_calls: it ends with calls that the model chose to make."""
+        """stop: natural end or stop string; length: cut at the limit; tool_calls: calls chosen by the model."""
         if not self.ends_itself:
             return "length"
         return "tool_calls" if self.script.calls and not self.named_tool else "stop"
 
     @property
     def plain(self) -> bool:
-        """Whether every token but the first and the last is one word without further fields."""
+        """True if every token except the first and the last is one word without further fields."""
         show = self.show
         return (
             show.logprobs is None
@@ -71,43 +71,43 @@ class CompletionRequest:
 def parse_completions(
     document: Mapping[str, Any], chat: bool, model: Model, lexicon: Lexicon
 ) -> list[CompletionRequest]:
-    """Parse a chat or text completion into its answers. ApiError if vLLM would refuse it."""
+    """Parse a chat or text completion into its answers. Raise ApiError if vLLM would refuse it."""
     params = parse_sampling_params(document, chat, model)
     check_model(document, model)
     check_parsers(params.tools, model.tool_parser, model.auto_tools)
-    if (wanted := params.wanted) is not None and wanted[1] > model.max_model_len:
-        raise ApiError(f"{wanted[0]}: the model's length is {model.max_model_len}, not {wanted[1]}", param=wanted[0])
+    if (token_limit := params.token_limit) is not None and token_limit[1] > model.max_model_len:
+        raise ApiError(
+            f"{token_limit[0]}: the model length is {model.max_model_len}, not {token_limit[1]}", param=token_limit[0]
+        )
     prompts = [chat_prompt(document, model.image_tokens)] if chat else text_prompts(document, lexicon)
     for tokens in prompts:
         check_length(tokens, model)
     check_sampling(document, params)
-    each = 1 if params.n is None else params.n
-    choices = each * len(prompts)
-    if choices > _MOST_ANSWERS:
-        raise ApiError(
-            f"prompt: {len(prompts)} prompts times n={each} are over {_MOST_ANSWERS} answers", param="prompt"
-        )
+    n = 1 if params.n is None else params.n
+    choices = n * len(prompts)
+    if choices > _MAX_ANSWERS:
+        raise ApiError(f"prompt: {len(prompts)} prompts times n={n} exceed {_MAX_ANSWERS} answers", param="prompt")
     completions = []
-    for place in range(choices):
-        tokens = prompts[place // each]
+    for index in range(choices):
+        tokens = prompts[index // n]
         limit = _limit(tokens, chat, params, model)
-        seed = params.seed if choices == 1 else f"{params.seed}/{place}"
-        made = _completion(tokens, chat, limit, params, _ending(tokens, seed, model, limit, params))
-        number = json_fields.text(document, "request_id") or ""
-        completions.append(replace(made, choice=place, choices=choices, prompts=len(prompts), request_id=number))
-    for last in range(each - 1, choices, each):
-        most = max(completion.output_tokens for completion in completions[last - each + 1 : last + 1])
-        completions[last] = replace(completions[last], most_output_tokens=most)
+        seed = params.seed if choices == 1 else f"{params.seed}/{index}"
+        planned = _completion(tokens, chat, limit, params, _ending(tokens, seed, model, limit, params))
+        request_id = json_fields.text(document, "request_id") or ""
+        completions.append(replace(planned, choice=index, choices=choices, prompts=len(prompts), request_id=request_id))
+    for last in range(n - 1, choices, n):
+        longest = max(completion.output_tokens for completion in completions[last - n + 1 : last + 1])
+        completions[last] = replace(completions[last], max_output_tokens=longest)
     return completions
 
 
 def _limit(tokens: Sequence[str], chat: bool, params: SamplingParams, model: Model) -> int:
     """Maximum output tokens of an answer to this prompt."""
     default = model.max_model_len if chat else _TEXT_MAX_TOKENS
-    limit = min(model.max_model_len - len(tokens), params.wanted[1] if params.wanted else default)
+    limit = min(model.max_model_len - len(tokens), params.token_limit[1] if params.token_limit else default)
     if limit < 1:
-        raise ApiError("max_tokens: the prompt fills the model's length", param="max_tokens")
-    if params.wanted and params.min_tokens > limit:
+        raise ApiError("max_tokens: the prompt fills the model length", param="max_tokens")
+    if params.token_limit and params.min_tokens > limit:
         raise ApiError(f"min_tokens: {params.min_tokens} is more than max_tokens, {limit}")
     return limit
 
@@ -116,7 +116,7 @@ def _completion(
     tokens: Sequence[str], chat: bool, limit: int, params: SamplingParams, ending: Ending
 ) -> CompletionRequest:
     tools, stops = params.tools, params.stops
-    silent = params.stop_shown or not stops or ending.script.calls
+    silent = params.include_stop or not stops or ending.script.calls
     return CompletionRequest(
         chat=chat,
         tokens=tokens,
@@ -138,36 +138,36 @@ def _completion(
 
 
 def _ending(tokens: Sequence[str], seed: int | str | None, model: Model, limit: int, params: SamplingParams) -> Ending:
-    answer, number = answer_of(model.seed, tokens, seed)
-    dice = Random(f"{number}/script")
-    think = _length(Random(f"{number}/think"), model.reasoning_mean_tokens) if params.thinks else 0
-    natural = None if params.ignore_eos else _natural_length(number, model.eos_mean_tokens)
+    answer, answer_seed = answer_of(model.seed, tokens, seed)
+    random = Random(f"{answer_seed}/script")
+    think = _length(Random(f"{answer_seed}/think"), model.reasoning_mean_tokens) if params.reasons else 0
+    natural = None if params.ignore_eos else _natural_length(answer_seed, model.eos_mean_tokens)
     if natural is not None:
         natural = max(natural, params.min_tokens + 1)
-    calls = choose_calls(params.tools, dice, model.tool_call_share)
-    tail = call_pieces(calls) if calls else _json_pieces(params.form, dice)
+    calls = choose_calls(params.tools, random, model.tool_call_share)
+    tail = call_pieces(calls) if calls else _json_pieces(params.schema, random)
     filled = params.ignore_eos and params.tools.choice == "auto" and bool(calls)
-    stops = (params.stops, params.min_tokens, params.stop_shown)
+    stops = (params.stops, params.min_tokens, params.include_stop)
     return plan(answer, AnswerLimits(limit, natural, think or 0, tail, calls, filled, *stops))
 
 
-def _json_pieces(form: Any, dice: Random) -> tuple[Piece, ...]:
-    if form is None:
+def _json_pieces(schema: Any, random: Random) -> tuple[TokenPiece, ...]:
+    if schema is None:
         return ()
-    said = json.dumps(example(form, dice), ensure_ascii=False)
-    parts = [said[start : start + _JSON_TOKEN] for start in range(0, len(said), _JSON_TOKEN)]
-    return (*(Piece(CONTENT, part, part) for part in parts), *call_pieces(()))
+    text = json.dumps(example(schema, random), ensure_ascii=False)
+    parts = [text[start : start + _JSON_TOKEN] for start in range(0, len(text), _JSON_TOKEN)]
+    return (*(TokenPiece(CONTENT, part, part) for part in parts), *call_pieces(()))
 
 
-def _natural_length(dice: int, mean_tokens: float) -> int | None:
-    """A geometric length with the given mean, at least 1; None: the answer goes on until it is cut."""
-    return _length(Random(dice), mean_tokens)
+def _natural_length(seed: int, mean_tokens: float) -> int | None:
+    """Draw a geometric length with this mean, at least 1; None if the answer has no natural end."""
+    return _length(Random(seed), mean_tokens)
 
 
-def _length(dice: Random, mean_tokens: float) -> int | None:
+def _length(random: Random, mean_tokens: float) -> int | None:
     if mean_tokens <= 0:
         return None
     if mean_tokens <= 1:
         return 1
-    chance = 1.0 - dice.random()  # in (0, 1]
-    return 1 + int(math.log(chance) / math.log(1.0 - 1.0 / mean_tokens))
+    uniform = 1.0 - random.random()  # in (0, 1]
+    return 1 + int(math.log(uniform) / math.log(1.0 - 1.0 / mean_tokens))

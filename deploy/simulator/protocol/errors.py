@@ -1,13 +1,13 @@
-"""Errors in the forms that vLLM gives them. No I/O."""
+"""Errors in vLLM's format. No I/O."""
 
 from http import HTTPStatus
 from typing import Any
 
-from .http import Reply, json_reply
+from .http import HttpReply, json_reply
 
 
 class ApiError(Exception):
-    """Answered with a status and vLLM's error body."""
+    """Error of a request, answered with a status and vLLM's error body."""
 
     def __init__(
         self, message: str, status: int = 400, kind: str = "BadRequestError", param: str | None = None
@@ -17,38 +17,38 @@ class ApiError(Exception):
         self.kind = kind
         self.param = param
 
-    def reply(self, headers: tuple[tuple[str, str], ...] = ()) -> Reply:
-        """The error as it is sent."""
+    def reply(self, headers: tuple[tuple[str, str], ...] = ()) -> HttpReply:
+        """Reply to the client."""
         reply = json_reply(error_document(str(self), self.status, self.kind, self.param), self.status)
-        return Reply(reply.status, reply.body, headers=headers)
+        return HttpReply(reply.status, reply.body, headers=headers)
 
-    def message_reply(self) -> Reply:
-        """Error in the form of /v1/messages, for errors after the check of the body."""
+    def message_reply(self) -> HttpReply:
+        """Reply in the format of /v1/messages, for errors after the check of the body."""
         if self.kind == "Bad Request":
             return self.reply()
         return json_reply({"type": "error", "error": {"type": self.kind, "message": str(self)}}, self.status)
 
 
 class NoRoute(ApiError):
-    """A path that is not served (404), or not by this method (405): the framework's own short body."""
+    """Unknown path (404) or method (405), with the web framework's short body."""
 
     def __init__(self, status: int, allow: str = "") -> None:
         super().__init__(HTTPStatus(status).phrase, status)
         self.allow = allow
 
-    def reply(self, headers: tuple[tuple[str, str], ...] = ()) -> Reply:
-        """The error as it is sent."""
+    def reply(self, headers: tuple[tuple[str, str], ...] = ()) -> HttpReply:
+        """Reply to the client."""
         reply = json_reply({"detail": str(self)}, self.status)
-        return Reply(reply.status, reply.body, headers=(("allow", self.allow), *headers) if self.allow else headers)
+        return HttpReply(reply.status, reply.body, headers=(("allow", self.allow), *headers) if self.allow else headers)
 
 
 def error_document(message: str, status: int, kind: str | None = None, param: str | None = None) -> dict[str, Any]:
-    """vLLM's error body; `kind` None: the status's own phrase."""
+    """Error body as in vLLM; `kind` None: the reason phrase of the status."""
     phrase = HTTPStatus(status).phrase if status in HTTPStatus._value2member_map_ else "Error"
     return {"error": {"message": message, "type": kind or phrase, "param": param, "code": status}}
 
 
 def invalid(key: str, need: str) -> ApiError:
-    """A value of the wrong type, as the framework around vLLM reports it; `key` below the body, "" for the body itself."""
-    place = f"body.{key}" if key else "body"
-    return ApiError(f"1 validation error:\n  {place}: {need}", 400, "Bad Request", place)
+    """Validation error as reported by vLLM's web framework; empty `key`: the body itself."""
+    location = f"body.{key}" if key else "body"
+    return ApiError(f"1 validation error:\n  {location}: {need}", 400, "Bad Request", location)

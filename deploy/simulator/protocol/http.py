@@ -1,4 +1,4 @@
-"""The server's half of HTTP/1.1 without I/O: requests out of bytes, and the bytes of replies (RFC 9112)."""
+"""Server side of HTTP/1.1 (RFC 9112) without I/O: request parser and response serialisation."""
 
 import json
 import re
@@ -16,7 +16,7 @@ _HEX = re.compile(rb"[0-9A-Fa-f]+")
 
 
 class HttpFault(Exception):
-    """Malformed or too large request: answered with this status, then closed."""
+    """Malformed or too large request, answered with this status before the connection is closed."""
 
     def __init__(self, status: int, message: str) -> None:
         super().__init__(message)
@@ -25,7 +25,7 @@ class HttpFault(Exception):
 
 @dataclass(frozen=True, slots=True)
 class HttpRequest:
-    """One whole request; header names are in lower case."""
+    """Complete request. Header names are in lower case."""
 
     method: str
     path: str
@@ -36,8 +36,8 @@ class HttpRequest:
 
 
 @dataclass(frozen=True, slots=True)
-class Reply:
-    """One whole reply. `content_type` empty: it names none."""
+class HttpReply:
+    """Complete reply. Empty `content_type`: no such header."""
 
     status: int
     body: bytes
@@ -45,15 +45,15 @@ class Reply:
     headers: tuple[tuple[str, str], ...] = ()
 
 
-def json_reply(document: Any, status: int = 200) -> Reply:
-    """A document as a reply."""
-    return Reply(status, json.dumps(document, ensure_ascii=False, separators=(",", ":")).encode())
+def json_reply(document: Any, status: int = 200) -> HttpReply:
+    """Reply with a JSON document."""
+    return HttpReply(status, json.dumps(document, ensure_ascii=False, separators=(",", ":")).encode())
 
 
 def head_bytes(
     status: int, content_type: str, framing: str, keep_alive: bool, more: tuple[tuple[str, str], ...]
 ) -> bytes:
-    """Status line and headers; `framing` is a whole header line, or empty for a body that ends with the connection."""
+    """Status line and headers. `framing` is a header line, or empty for a body that the connection ends."""
     lines = [f"HTTP/1.1 {status} {_phrase(status)}", "server: inferload-simulator"]
     lines += [f"content-type: {content_type}"] if content_type else []
     lines += [f"{name}: {value}" for name, value in more]
@@ -64,14 +64,14 @@ def head_bytes(
     return ("\r\n".join(lines) + "\r\n\r\n").encode("latin-1", "replace")
 
 
-def reply_bytes(reply: Reply, keep_alive: bool) -> bytes:
-    """A whole reply as it goes over the wire."""
+def reply_bytes(reply: HttpReply, keep_alive: bool) -> bytes:
+    """Bytes of a complete reply."""
     framing = f"content-length: {len(reply.body)}"
     return head_bytes(reply.status, reply.content_type, framing, keep_alive, reply.headers) + reply.body
 
 
 def chunk(data: bytes) -> bytes:
-    """One chunk of a chunked body."""
+    """Chunk of a chunked body."""
     return b"%x\r\n%b\r\n" % (len(data), data)
 
 
@@ -96,31 +96,31 @@ class _Head:
 
 
 class RequestReader:
-    """Incremental parser: feed bytes, take whole requests. `wants_continue`: the client waits for 100 Continue."""
+    """Incremental parser of requests. `wants_continue`: the client waits for 100 Continue."""
 
     def __init__(self) -> None:
         self._buffer = bytearray()
         self._head: _Head | None = None
         self._body = bytearray()  # of a chunked request
-        self._told = False
+        self._continue_sent = False
         self.wants_continue = False
 
     @property
     def idle(self) -> bool:
-        """Between two requests."""
+        """True between two requests."""
         return self._head is None and not self._buffer
 
     @property
     def buffered_bytes(self) -> int:
-        """Bytes that belong to no complete request yet."""
+        """Bytes of an incomplete request."""
         return len(self._buffer) + len(self._body)
 
     def feed(self, data: bytes) -> None:
-        """Take bytes from the wire."""
+        """Add received bytes."""
         self._buffer += data
 
     def next(self) -> HttpRequest | None:
-        """Next complete request; None until there is one. HttpFault if the bytes are malformed."""
+        """Return the next complete request, or None. Raise HttpFault if the bytes are malformed."""
         if self._head is None:
             self._head = self._read_head()
             if self._head is None:
@@ -128,15 +128,15 @@ class RequestReader:
         head = self._head
         body = self._read_chunked() if head.length < 0 else self._read_plain(head.length)
         expects = head.headers.get("expect", "").lower() == "100-continue"
-        self.wants_continue = body is None and expects and not self._told
+        self.wants_continue = body is None and expects and not self._continue_sent
         if body is None:
             return None
-        self._head, self._told = None, False
+        self._head, self._continue_sent = None, False
         return HttpRequest(head.method, head.path, head.query, head.headers, body, head.keep_alive)
 
-    def told_to_continue(self) -> None:
-        """The client has been given its leave; it gets it once."""
-        self._told = True
+    def continue_sent(self) -> None:
+        """Record that 100 Continue was sent; it is sent once per request."""
+        self._continue_sent = True
 
     def _read_head(self) -> _Head | None:
         end = self._buffer.find(b"\r\n\r\n", 0, MAX_HEAD_BYTES + 4)
@@ -166,29 +166,29 @@ class RequestReader:
             if len(self._buffer) < data_end + 2:
                 return None
             if self._buffer[data_end : data_end + 2] != b"\r\n":
-                raise HttpFault(400, "a chunk does not end where its size says")
+                raise HttpFault(400, "chunk size and chunk data differ")
             self._body += self._buffer[end + 2 : data_end]
             del self._buffer[: data_end + 2]
         return None
 
     def _line_end(self) -> int | None:
-        """End of a chunk's first line; None if not received yet."""
+        """End of the first line of a chunk; None if not received yet."""
         end = self._buffer.find(b"\r\n", 0, _MAX_CHUNK_LINE_BYTES + 2)
         if end < 0 and len(self._buffer) > _MAX_CHUNK_LINE_BYTES + 1:
             raise HttpFault(400, f"the first line of a chunk is longer than {_MAX_CHUNK_LINE_BYTES} bytes")
         return None if end < 0 else end
 
     def _read_trailer(self, start: int) -> bytes | None:
-        """Body, once the trailer section after the last chunk is complete. Trailer fields are ignored."""
+        """Return the body once the trailer section is complete, else None. Trailer fields are ignored."""
         if self._buffer[start : start + 2] == b"\r\n":
             end = start + 2
         else:
-            found = self._buffer.find(b"\r\n\r\n", start, start + MAX_HEAD_BYTES + 4)
-            if found < 0 and len(self._buffer) > start + MAX_HEAD_BYTES:
+            blank_line = self._buffer.find(b"\r\n\r\n", start, start + MAX_HEAD_BYTES + 4)
+            if blank_line < 0 and len(self._buffer) > start + MAX_HEAD_BYTES:
                 raise HttpFault(431, f"the trailer of the request is longer than {MAX_HEAD_BYTES} bytes")
-            if found < 0:
+            if blank_line < 0:
                 return None
-            end = found + 4
+            end = blank_line + 4
         del self._buffer[:end]
         body, self._body = bytes(self._body), bytearray()
         return body
@@ -197,7 +197,7 @@ class RequestReader:
 def _chunk_size(line: bytearray) -> int:
     digits = bytes(line.split(b";")[0].rstrip(b" \t"))
     if not _HEX.fullmatch(digits):
-        raise HttpFault(400, "not the size of a chunk")
+        raise HttpFault(400, "invalid chunk size")
     digits = digits.lstrip(b"0")
     return int(digits or b"0", 16) if len(digits) <= _MAX_LENGTH_DIGITS else MAX_BODY_BYTES + 1
 
@@ -206,29 +206,29 @@ def _parse_head(text: str) -> _Head:
     first, *lines = text.split("\r\n")
     parts = first.split(" ")
     if len(parts) != 3 or not parts[2].startswith("HTTP/1."):
-        raise HttpFault(400, "not an HTTP/1.1 request line")
+        raise HttpFault(400, "invalid HTTP/1.1 request line")
     headers: dict[str, str] = {}
     for line in lines:
         name, colon, value = line.partition(":")
         if not colon or name != name.strip() or not name:
-            raise HttpFault(400, "not a header line")
+            raise HttpFault(400, "invalid header line")
         headers[name.lower()] = value.strip()
     connection = headers.get("connection", "").lower()
     keep_alive = "close" not in connection if parts[2] == "HTTP/1.1" else "keep-alive" in connection
     try:
         target = urlsplit(parts[1])
     except ValueError as error:
-        raise HttpFault(400, f"the request's target is no address: {error}") from None
+        raise HttpFault(400, f"invalid request target: {error}") from None
     return _Head(parts[0], target.path, dict(parse_qsl(target.query)), headers, keep_alive, _length(headers))
 
 
 def _length(headers: dict[str, str]) -> int:
     if "chunked" in headers.get("transfer-encoding", "").lower():
         return -1
-    said = headers.get("content-length", "0")
-    if not (said.isascii() and said.isdigit()):
-        raise HttpFault(400, "not a content length")
-    digits = said.lstrip("0")  # int() refuses text of thousands of digits
+    value = headers.get("content-length", "0")
+    if not (value.isascii() and value.isdigit()):
+        raise HttpFault(400, "invalid content length")
+    digits = value.lstrip("0")  # int() refuses thousands of digits
     if len(digits) > _MAX_LENGTH_DIGITS or int(digits or "0") > MAX_BODY_BYTES:
         raise HttpFault(413, f"the body of the request is longer than {MAX_BODY_BYTES} bytes")
     return int(digits or "0")

@@ -1,4 +1,4 @@
-"""Typed access to a request's JSON, as lenient as vLLM's models: "5" is a number, "yes" is true."""
+"""Typed access to the JSON of a request, as lenient as vLLM's models: "5" is a number, "yes" is true."""
 
 import json
 import re
@@ -7,24 +7,24 @@ from typing import Any
 
 from .errors import ApiError, invalid
 
-MAX_NESTED = 100  # lists and objects inside each other
+MAX_NESTED = 100  # levels of lists and objects
 _TRUE = ("true", "1", "yes", "y", "on", "t")
 _SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
 _FALSE = ("false", "0", "no", "n", "off", "f")
 
 
 def parse_json(body: bytes) -> dict[str, Any]:
-    """Parse the body as a JSON object. ApiError if it is none."""
+    """Parse the body as a JSON object. Raise ApiError if it is none."""
     if not body:
         raise invalid("", "is missing")
     try:
         document = json.loads(body.decode("utf-8"))
     except json.JSONDecodeError as error:
-        raise invalid(str(error.pos), f"no JSON: {error.msg}") from None
+        raise invalid(str(error.pos), f"invalid JSON: {error.msg}") from None
     except UnicodeDecodeError as error:
-        raise invalid(str(error.start), "no UTF-8") from None
-    except (ValueError, RecursionError) as error:  # a number of thousands of digits, brackets without an end
-        raise invalid("", f"no JSON that can be read: {error}") from None
+        raise invalid(str(error.start), "invalid UTF-8") from None
+    except (ValueError, RecursionError) as error:  # a number of thousands of digits, or unclosed brackets
+        raise invalid("", f"invalid JSON: {error}") from None
     if document is None:
         raise invalid("", "is missing")
     if not isinstance(document, dict):
@@ -37,7 +37,7 @@ def parse_json(body: bytes) -> dict[str, Any]:
 
 
 def _nested_deeper(document: Any, levels: int) -> bool:
-    """Whether lists and objects are nested deeper than `levels`; without recursion."""
+    """Return True if lists and objects are nested deeper than `levels`. Not recursive."""
     level = [document]
     for _ in range(levels):
         inner = (each.values() if isinstance(each, dict) else each for each in level)
@@ -46,22 +46,22 @@ def _nested_deeper(document: Any, levels: int) -> bool:
 
 
 def _check_pairs(document: Mapping[str, Any]) -> None:
-    """ApiError where an escape wrote half a surrogate pair: such text has no UTF-8 form and cannot be sent back."""
+    """Raise ApiError for half a surrogate pair in an escape: such text has no UTF-8 encoding and cannot be echoed."""
     try:
         json.dumps(document, ensure_ascii=False).encode()
     except UnicodeEncodeError:
-        raise invalid("", "holds half a surrogate pair, which is no text") from None
+        raise invalid("", "contains half a surrogate pair") from None
 
 
-def integer(document: Mapping[str, Any], key: str, least: int | None = None, most: int | None = None) -> int | None:
-    """Integer, or None if absent. `least` and `most` are bounds of the type."""
+def integer(document: Mapping[str, Any], key: str, lower: int | None = None, upper: int | None = None) -> int | None:
+    """Integer, or None if absent."""
     value = document.get(key)
     if value is None:
         return None
-    number = _integer_of(value)
-    if number is None or (least is not None and number < least) or (most is not None and number > most):
-        raise invalid(key, "needs a whole number" + ("" if least is None else f" of {least} or more"))
-    return number
+    parsed = _integer_of(value)
+    if parsed is None or (lower is not None and parsed < lower) or (upper is not None and parsed > upper):
+        raise invalid(key, "needs an integer" + ("" if lower is None else f" of {lower} or more"))
+    return parsed
 
 
 def _integer_of(value: Any) -> int | None:
@@ -124,16 +124,16 @@ def items(document: Mapping[str, Any], key: str) -> list[Any] | None:
     raise invalid(key, "needs a list")
 
 
-def check_sense(document: Mapping[str, Any]) -> None:
-    """Check the ranges of sampling parameters."""
+def check_ranges(document: Mapping[str, Any]) -> None:
+    """Check the ranges of sampling parameters. Raise ApiError for a value out of range."""
     temperature, top_p, top_k = number(document, "temperature"), number(document, "top_p"), integer(document, "top_k")
     if temperature is not None and temperature < 0:
-        raise ApiError(f"temperature: 0 or more, not {temperature}", param="temperature")
+        raise ApiError(f"temperature: needs 0 or more, not {temperature}", param="temperature")
     if top_p is not None and not 0 < top_p <= 1:
-        raise ApiError(f"top_p: above 0 and up to 1, not {top_p}", param="top_p")
+        raise ApiError(f"top_p: needs a number above 0 and up to 1, not {top_p}", param="top_p")
     if top_k is not None and top_k < -1:
-        raise ApiError(f"top_k: 0, -1 (both: off) or more, not {top_k}")
+        raise ApiError(f"top_k: needs -1 or more, not {top_k}")
     for key in ("presence_penalty", "frequency_penalty"):
         penalty = number(document, key)
         if penalty is not None and not -2 <= penalty <= 2:
-            raise ApiError(f"{key}: from -2 to 2, not {penalty}")
+            raise ApiError(f"{key}: needs a number from -2 to 2, not {penalty}")

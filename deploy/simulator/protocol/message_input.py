@@ -1,4 +1,4 @@
-"""Requests of /v1/messages, the form of Anthropic's API, as chats. Pure."""
+"""Conversion of /v1/messages requests (Anthropic's API) to chat requests. Pure."""
 
 import json
 from collections.abc import Mapping
@@ -8,30 +8,40 @@ from . import json_fields
 from .errors import ApiError, invalid
 
 _CHOICES = {"auto": "auto", "any": "required", "none": "none"}
-_KEPT = ("model", "stream", "temperature", "top_p", "top_k", "chat_template_kwargs", "cache_salt", "ignore_eos", "seed")
+_COMMON_FIELDS = (
+    "model",
+    "stream",
+    "temperature",
+    "top_p",
+    "top_k",
+    "chat_template_kwargs",
+    "cache_salt",
+    "ignore_eos",
+    "seed",
+)
 
 
 def chat_of(document: Mapping[str, Any], counted_only: bool = False) -> dict[str, Any]:
-    """Convert a message request to a chat request. ApiError if invalid. `counted_only`: tokens are counted only."""
+    """Convert a message request to a chat request. Raise ApiError if invalid. `counted_only`: for token counting."""
     limit = json_fields.integer(document, "max_tokens")
     if limit is None and not counted_only:
         raise invalid("max_tokens", "is missing")
-    given = json_fields.items(document, "messages")
-    if given is None:
+    history = json_fields.items(document, "messages")
+    if history is None:
         raise invalid("messages", "is missing")
     if limit is not None and limit < 1:
         raise ApiError(f"max_tokens: at least 1, not {limit}")
     messages: list[Any] = []
     if system := document.get("system"):
         messages.append({"role": "system", "content": _system(system)})
-    for place, message in enumerate(given):
+    for index, message in enumerate(history):
         if not isinstance(message, dict) or message.get("role") not in ("user", "assistant", "system"):
-            raise invalid(f"messages.{place}.role", "needs an object with the role user, assistant or system")
-        messages += _converted(message, place)
-    chat = {key: document[key] for key in _KEPT if key in document}
+            raise invalid(f"messages.{index}.role", "needs an object with the role user, assistant or system")
+        messages += _converted(message, index)
+    chat = {key: document[key] for key in _COMMON_FIELDS if key in document}
     chat |= {"messages": messages, "max_tokens": limit, "stop": document.get("stop_sequences")}
     if tools := json_fields.items(document, "tools"):
-        chat["tools"] = [_tool(tool, place) for place, tool in enumerate(tools)]
+        chat["tools"] = [_tool(tool, index) for index, tool in enumerate(tools)]
         chat |= _choice(document.get("tool_choice"))
     thinking = json_fields.mapping(document, "thinking") or {}
     if thinking.get("type") == "disabled":
@@ -43,16 +53,16 @@ def _system(system: Any) -> str:
     if isinstance(system, str):
         return system
     if not isinstance(system, list):
-        raise invalid("system", "needs a text or a list of blocks")
+        raise invalid("system", "needs a string or a list of blocks")
     return "\n".join(str(block.get("text", "")) for block in system if isinstance(block, dict))
 
 
-def _converted(message: Mapping[str, Any], place: int) -> list[dict[str, Any]]:
+def _converted(message: Mapping[str, Any], index: int) -> list[dict[str, Any]]:
     content = message.get("content")
     if isinstance(content, str):
         return [{"role": message["role"], "content": content}]
     if not isinstance(content, list):
-        raise invalid(f"messages.{place}.content", "needs a text or a list of blocks")
+        raise invalid(f"messages.{index}.content", "needs a string or a list of blocks")
     parts: list[dict[str, Any]] = []
     calls, results = [], []
     for block in content:
@@ -60,20 +70,22 @@ def _converted(message: Mapping[str, Any], place: int) -> list[dict[str, Any]]:
         if kind == "text":
             parts.append({"type": "text", "text": str(block.get("text", ""))})
         elif kind == "image":
-            parts.append({"type": "image_url", "image_url": _picture(block.get("source"))})
+            parts.append({"type": "image_url", "image_url": _image_url(block.get("source"))})
         elif kind == "tool_use":
             arguments = json.dumps(block.get("input") or {}, ensure_ascii=False)
             calls.append({"function": {"name": block.get("name"), "arguments": arguments}})
         elif kind == "tool_result":
             results.append({"role": "tool", "content": _result(block.get("content"))})
         elif kind not in ("thinking", "redacted_thinking"):
-            raise ApiError(f"messages.{place}.content: the simulator reads text, pictures and tools only, not {kind}")
-    said = [{"role": message["role"], "content": parts, "tool_calls": calls}] if parts or calls else []
-    return results + said
+            raise ApiError(
+                f"messages.{index}.content: {kind} blocks are not supported; use text, image and tool blocks"
+            )
+    own_message = [{"role": message["role"], "content": parts, "tool_calls": calls}] if parts or calls else []
+    return results + own_message
 
 
-def _picture(source: Any) -> Any:
-    """The URL of a picture that came as such or as its bytes."""
+def _image_url(source: Any) -> Any:
+    """URL of an image, or a data URL of its bytes."""
     if not isinstance(source, dict):
         return None
     if source.get("type") == "url":
@@ -87,9 +99,9 @@ def _result(content: Any) -> str:
     return str(content or "")
 
 
-def _tool(tool: Any, place: int) -> dict[str, Any]:
+def _tool(tool: Any, index: int) -> dict[str, Any]:
     if not isinstance(tool, dict) or not isinstance(tool.get("name"), str):
-        raise invalid(f"tools.{place}.name", "needs an object with a name")
+        raise invalid(f"tools.{index}.name", "needs an object with a name")
     schema = json_fields.mapping(tool, "input_schema")
     return {"type": "function", "function": {"name": tool["name"], "parameters": schema or {}}}
 

@@ -10,32 +10,32 @@ from .errors import ApiError
 
 @dataclass(frozen=True, slots=True)
 class Model:
-    """Limits for the check of requests, and settings of answers."""
+    """Served model: limits for the check of requests, and settings of answers."""
 
     name: str
     max_model_len: int
     seed: int
-    eos_mean_tokens: float  # 0: answers never end by themselves
-    aliases: tuple[str, ...] = ()  # further names that it answers to
-    reasoning: bool = False  # --reasoning-parser: answers begin with thought
+    eos_mean_tokens: float  # 0: answers have no natural end
+    aliases: tuple[str, ...] = ()  # additional names
+    reasoning: bool = False  # --reasoning-parser: answers start with reasoning
     reasoning_mean_tokens: float = 64.0
     thinking: bool = True  # default of enable_thinking
     tool_parser: bool = False  # --tool-call-parser
     auto_tools: bool = False  # --enable-auto-tool-choice
-    tool_call_share: float = 0.5  # answers with calls where the choice is auto
-    image_tokens: int = 0  # of a picture; 0: the model takes none
+    tool_call_share: float = 0.5  # share of answers with tool calls if the choice is auto
+    image_tokens: int = 0  # per image; 0: images are refused
 
 
 def check_model(document: Mapping[str, Any], model: Model) -> None:
-    """Raise ApiError 404 if another model is named."""
+    """Raise ApiError 404 if the request names another model."""
     name = json_fields.text(document, "model")
     if name is not None and name != model.name and name not in model.aliases:
         served = ", ".join((model.name, *model.aliases))
-        raise ApiError(f"model `{name}` is not served here; served is {served}", 404, "NotFoundError", "model")
+        raise ApiError(f"model `{name}` is not served; use {served}", 404, "NotFoundError", "model")
 
 
 def check_length(tokens: Sequence[str], model: Model) -> None:
-    """Raise ApiError if the prompt alone exceeds the model's length."""
+    """Raise ApiError if the prompt alone exceeds the model length."""
     if len(tokens) > model.max_model_len:
         raise ApiError(
             f"maximum context length is {model.max_model_len} tokens, and the prompt alone has {len(tokens)} input tokens",

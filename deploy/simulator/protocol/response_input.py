@@ -1,4 +1,4 @@
-"""Requests of /v1/responses as chats. Pure."""
+"""Conversion of /v1/responses requests to chat requests. Pure."""
 
 import json
 from collections.abc import Mapping
@@ -9,21 +9,21 @@ from .errors import ApiError, invalid
 
 
 def chat_of(document: Mapping[str, Any]) -> dict[str, Any]:
-    """Convert a response request to a chat request. ApiError if invalid."""
-    given = document.get("input")
-    if given is None:
+    """Convert a response request to a chat request. Raise ApiError if invalid."""
+    content = document.get("input")
+    if content is None:
         raise invalid("input", "is missing")
-    if not isinstance(given, str | list):
-        raise invalid("input", "needs a text or a list of items")
+    if not isinstance(content, str | list):
+        raise invalid("input", "needs a string or a list of items")
     if json_fields.flag(document, "background"):
         kind = "invalid_request_error"
-        raise ApiError("background: responses are not kept here", kind=kind, param="background")
+        raise ApiError("background: not supported, since responses are not stored", kind=kind, param="background")
     if (before := json_fields.text(document, "previous_response_id")) is not None:
-        raise ApiError(f"response {before}: not kept here", 404, "invalid_request_error", "response_id")
+        raise ApiError(f"response {before}: responses are not stored", 404, "invalid_request_error", "response_id")
     messages: list[Any] = []
     if instructions := json_fields.text(document, "instructions"):
         messages.append({"role": "system", "content": instructions})
-    messages += [{"role": "user", "content": given}] if isinstance(given, str) else _messages(given)
+    messages += [{"role": "user", "content": content}] if isinstance(content, str) else _messages(content)
     chat = {key: value for key, value in document.items() if key not in ("input", "instructions", "stream_options")}
     chat |= {"messages": messages, "max_completion_tokens": document.get("max_output_tokens"), "max_tokens": None}
     chat |= {"logprobs": None, "top_logprobs": None, "n": None, "return_token_ids": None}
@@ -37,22 +37,22 @@ def chat_of(document: Mapping[str, Any]) -> dict[str, Any]:
     reasoning = json_fields.mapping(document, "reasoning") or {}
     if reasoning.get("effort"):
         chat["reasoning_effort"] = reasoning["effort"]
-    form = (json_fields.mapping(document, "text") or {}).get("format")
-    if isinstance(form, dict) and form.get("type") == "json_schema":
-        chat["response_format"] = {"type": "json_schema", "json_schema": form}
+    text_format = (json_fields.mapping(document, "text") or {}).get("format")
+    if isinstance(text_format, dict) and text_format.get("type") == "json_schema":
+        chat["response_format"] = {"type": "json_schema", "json_schema": text_format}
     return chat
 
 
 def is_function(tool: Any) -> bool:
-    """It is a function of the client's, and no tool of a server's own."""
+    """Return True for a function of the client, False for a built-in tool of the server."""
     return isinstance(tool, dict) and tool.get("type") == "function"
 
 
 def _messages(items: list[Any]) -> list[Any]:
     messages: list[Any] = []
-    for place, item in enumerate(items):
+    for index, item in enumerate(items):
         if not isinstance(item, dict):
-            raise invalid(f"input.{place}", "needs an object")
+            raise invalid(f"input.{index}", "needs an object")
         if item.get("type") == "function_call":
             call = {"function": {"name": item.get("name"), "arguments": item.get("arguments")}}
             if messages and messages[-1].get("role") == "assistant":
@@ -68,8 +68,8 @@ def _messages(items: list[Any]) -> list[Any]:
 
 
 def check_tools(chat: Mapping[str, Any], auto: bool) -> dict[str, Any]:
-    """The chat without tools where the model may not choose them: unlike a chat, a response is not refused for that."""
-    given = chat.get("tool_choice", "auto")
-    if "tools" in chat and given == "auto" and not auto:
+    """Disable tools if automatic tool choice is off. Unlike a chat request, a response request is not refused for it."""
+    choice = chat.get("tool_choice", "auto")
+    if "tools" in chat and choice == "auto" and not auto:
         return {**chat, "tool_choice": "none"}
     return dict(chat)

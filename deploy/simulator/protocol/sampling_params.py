@@ -11,14 +11,14 @@ from .text import ID_LIMIT
 from .tools import Tools, parse_tools
 
 _SALT_LENGTH = 128
-_MOST_LOGPROBS = 20
-_MOST_CHOICES = 64
+_MAX_LOGPROBS = 20
+_MAX_CHOICES = 64
 _INT64 = 2**63
 
 
 @dataclass(frozen=True, slots=True)
-class Show:
-    """Requested fields beside the text. `logprobs` is the number of alternatives, or None."""
+class OutputOptions:
+    """Requested fields besides the text. `logprobs` is the number of alternatives, or None."""
 
     logprobs: int | None = None
     token_ids: bool = False
@@ -30,17 +30,17 @@ class Show:
 class SamplingParams:
     """Parameters of all answers to one request."""
 
-    show: Show
+    show: OutputOptions
     tools: Tools
     stops: tuple[str, ...]
-    stop_shown: bool  # a stop string stays at the end of the text
+    include_stop: bool  # include_stop_str_in_output
     seed: int | None
-    wanted: tuple[str, int] | None  # most tokens, and the name that they were given under
+    token_limit: tuple[str, int] | None  # name and value of max_tokens or max_completion_tokens
     n: int | None
-    form: Any  # the JSON schema that the answer has to fit; None: words
+    schema: Any  # JSON schema of the answer; None: words
     ignore_eos: bool
     min_tokens: int
-    thinks: bool
+    reasons: bool
     stream: bool
     include_usage: bool
     continuous_usage: bool
@@ -48,7 +48,7 @@ class SamplingParams:
 
 
 def parse_sampling_params(document: Mapping[str, Any], chat: bool, model: Model) -> SamplingParams:
-    """Parse a request without its prompts. ApiError names the first field with a wrong type."""
+    """Parse a request except its prompts. Raise ApiError for the first field with a wrong type."""
     salt, options = _salt(document), _options(document)
     show, tools = _show(document, chat), parse_tools(document) if chat else Tools()
     names = ("max_completion_tokens", "max_tokens") if chat else ("max_tokens",)
@@ -57,16 +57,16 @@ def parse_sampling_params(document: Mapping[str, Any], chat: bool, model: Model)
         tools=tools,
         stops=_stops(document),
         seed=json_fields.integer(document, "seed", -_INT64, _INT64 - 1),
-        wanted=next(
+        token_limit=next(
             ((name, value) for name in names if (value := json_fields.integer(document, name)) is not None), None
         ),
         n=json_fields.integer(document, "n"),
-        form=_form(document),
+        schema=_schema(document),
         ignore_eos=json_fields.flag(document, "ignore_eos"),
         min_tokens=json_fields.integer(document, "min_tokens") or 0,
-        stop_shown=json_fields.flag(document, "include_stop_str_in_output"),
+        include_stop=json_fields.flag(document, "include_stop_str_in_output"),
         stream=json_fields.flag(document, "stream"),
-        thinks=chat and _thinks(document, model),
+        reasons=chat and _reasons(document, model),
         include_usage=(usage := json_fields.flag(options, "include_usage")),
         continuous_usage=usage and json_fields.flag(options, "continuous_usage_stats"),
         cache_salt=salt,
@@ -75,23 +75,23 @@ def parse_sampling_params(document: Mapping[str, Any], chat: bool, model: Model)
 
 def check_sampling(document: Mapping[str, Any], params: SamplingParams) -> None:
     """Raise ApiError for values out of range."""
-    n, least, wanted = params.n, params.min_tokens, params.wanted
-    if n is not None and not 1 <= n <= _MOST_CHOICES:
-        raise ApiError(f"n: 1 to {_MOST_CHOICES}, not {n}")
-    if wanted is not None and wanted[1] < 1:
-        raise ApiError(f"{wanted[0]}: at least 1, not {wanted[1]}", param="max_tokens")
-    if least < 0:
-        raise ApiError(f"min_tokens: 0 or more, not {least}")
-    json_fields.check_sense(document)
+    n, min_tokens, token_limit = params.n, params.min_tokens, params.token_limit
+    if n is not None and not 1 <= n <= _MAX_CHOICES:
+        raise ApiError(f"n: 1 to {_MAX_CHOICES}, not {n}")
+    if token_limit is not None and token_limit[1] < 1:
+        raise ApiError(f"{token_limit[0]}: at least 1, not {token_limit[1]}", param="max_tokens")
+    if min_tokens < 0:
+        raise ApiError(f"min_tokens: 0 or more, not {min_tokens}")
+    json_fields.check_ranges(document)
     bias = json_fields.mapping(document, "logit_bias") or {}
     if any(not key.isdigit() or int(key) >= ID_LIMIT for key in bias):
-        raise ApiError("logit_bias: names a token that the model does not have", param="logit_bias")
+        raise ApiError("logit_bias: unknown token id", param="logit_bias")
 
 
-def _thinks(document: Mapping[str, Any], model: Model) -> bool:
-    given = json_fields.mapping(document, "chat_template_kwargs") or {}
-    if isinstance(given.get("enable_thinking"), bool):
-        return model.reasoning and bool(given["enable_thinking"])
+def _reasons(document: Mapping[str, Any], model: Model) -> bool:
+    template_options = json_fields.mapping(document, "chat_template_kwargs") or {}
+    if isinstance(template_options.get("enable_thinking"), bool):
+        return model.reasoning and bool(template_options["enable_thinking"])
     effort = document.get("reasoning_effort")
     return model.reasoning and (model.thinking if effort is None else effort != "none")
 
@@ -103,38 +103,42 @@ def _options(document: Mapping[str, Any]) -> Mapping[str, Any]:
     if not isinstance(options, dict):
         raise invalid("stream_options", "needs an object")
     if options and not json_fields.flag(document, "stream"):
-        raise ApiError("stream_options: only together with stream", param="stream_options")
+        raise ApiError("stream_options: only with stream", param="stream_options")
     return options
 
 
-def _show(document: Mapping[str, Any], chat: bool) -> Show:
-    ids = json_fields.flag(document, "return_token_ids")
+def _show(document: Mapping[str, Any], chat: bool) -> OutputOptions:
+    token_ids = json_fields.flag(document, "return_token_ids")
     if not chat:
-        wanted = json_fields.integer(document, "logprobs")
-        if wanted is not None and wanted < -1:
-            raise ApiError(f"logprobs: 0 or more, or -1, not {wanted}", param="logprobs")
-        return Show(_alternatives(wanted), ids, echo=json_fields.flag(document, "echo"))
-    top, on = json_fields.integer(document, "top_logprobs") or 0, json_fields.flag(document, "logprobs")
-    if top and not on:
-        raise ApiError("top_logprobs: only together with logprobs", param="top_logprobs")
-    return Show(_alternatives(top) if on else None, ids, json_fields.flag(document, "include_reasoning", True))
+        count = json_fields.integer(document, "logprobs")
+        if count is not None and count < -1:
+            raise ApiError(f"logprobs: 0 or more, or -1, not {count}", param="logprobs")
+        return OutputOptions(_alternatives(count), token_ids, echo=json_fields.flag(document, "echo"))
+    alternatives, enabled = json_fields.integer(document, "top_logprobs") or 0, json_fields.flag(document, "logprobs")
+    if alternatives and not enabled:
+        raise ApiError("top_logprobs: only with logprobs", param="top_logprobs")
+    return OutputOptions(
+        _alternatives(alternatives) if enabled else None,
+        token_ids,
+        json_fields.flag(document, "include_reasoning", True),
+    )
 
 
-def _alternatives(wanted: int | None) -> int | None:
-    if wanted is not None and wanted > _MOST_LOGPROBS:
-        raise ApiError(f"logprobs: up to {_MOST_LOGPROBS}, not {wanted}", param="logprobs")
-    return wanted
+def _alternatives(count: int | None) -> int | None:
+    if count is not None and count > _MAX_LOGPROBS:
+        raise ApiError(f"logprobs: up to {_MAX_LOGPROBS}, not {count}", param="logprobs")
+    return count
 
 
-def _form(document: Mapping[str, Any]) -> Any:
+def _schema(document: Mapping[str, Any]) -> Any:
     """JSON schema of the answer; None if it is free text."""
-    wanted = json_fields.mapping(document, "response_format") or {}
-    if wanted.get("type") == "json_schema":
-        inner = wanted.get("json_schema")
+    response_format = json_fields.mapping(document, "response_format") or {}
+    if response_format.get("type") == "json_schema":
+        inner = response_format.get("json_schema")
         if not isinstance(inner, dict):
             raise ApiError("response_format: json_schema needs a schema", param="response_format")
         return inner.get("schema") or {"type": "object"}
-    if wanted.get("type") == "json_object":
+    if response_format.get("type") == "json_object":
         return {"type": "object", "properties": {"answer": {"type": "string"}}, "required": ["answer"]}
     return (json_fields.mapping(document, "structured_outputs") or {}).get("json")
 
@@ -143,18 +147,23 @@ def _stops(document: Mapping[str, Any]) -> tuple[str, ...]:
     stop = document.get("stop")
     if stop is None:
         return ()
-    listed = [stop] if isinstance(stop, str) else stop
-    if not isinstance(listed, list) or not all(isinstance(each, str) for each in listed):
+    stops = [stop] if isinstance(stop, str) else stop
+    if not isinstance(stops, list) or not all(isinstance(item, str) for item in stops):
         raise invalid("stop", "needs a string or a list of strings")
-    if "" in listed:
-        raise ApiError("stop: an empty string ends nothing")
-    return tuple(listed)
+    if "" in stops:
+        raise ApiError("stop: empty string; remove it")
+    return tuple(stops)
 
 
 def _salt(document: Mapping[str, Any]) -> str:
     salt = document.get("cache_salt")
     if salt is None:
         return ""
-    if not isinstance(salt, str) or not salt or len(salt) > _SALT_LENGTH or any(each in "@/\\\0" for each in salt):
+    if (
+        not isinstance(salt, str)
+        or not salt
+        or len(salt) > _SALT_LENGTH
+        or any(character in "@/\\\0" for character in salt)
+    ):
         raise ApiError("cache_salt: 1 to 128 characters without @, /, backslash and NUL", param="cache_salt")
     return salt

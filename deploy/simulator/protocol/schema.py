@@ -1,4 +1,4 @@
-"""Small JSON values that fit a JSON Schema, deterministic by seed: arguments of tool calls and constrained answers.
+"""Small JSON values that match a JSON Schema, deterministic by seed: tool call arguments and structured outputs.
 
 Supported: $ref inside the document, const, enum, anyOf, oneOf, allOf, type, properties, required, items, prefixItems, lengths
 and bounds up to 1e300. Patterns, formats and conditions are ignored. Below a depth of 8, values are the smallest of their
@@ -18,33 +18,33 @@ from .errors import ApiError
 from .text import VOCABULARY
 
 _DEPTH = 8
-_LONGEST_TEXT = 2048
-_MOST_ITEMS = 64
-_MOST_VALUES = 5000  # in one example, each text or constant of more than 2,048 characters counted as several
-_MOST_NESTED = 100  # calls of `_value` inside each other
-_LARGEST = 1e300  # bounds beyond have no influence
+_MAX_TEXT = 2048
+_MAX_ITEMS = 64
+_MAX_VALUES = 5000  # per example; a constant counts one more for each 2,048 characters
+_MAX_NESTED = 100  # levels of nested calls of `_value`
+_LARGEST = 1e300  # larger bounds are ignored
 
 
 @dataclass(slots=True)
 class _Draw:
-    """State of one generation: the root schema, the random generator, and the values left."""
+    """State of a generation: root schema, random generator, and remaining values."""
 
     root: Any
-    dice: Random
-    left: int = _MOST_VALUES
+    random: Random
+    left: int = _MAX_VALUES
 
     def count(self, values: int, depth: int) -> None:
-        """Count values. ApiError if there are too many, or nested too deep."""
+        """Count values. Raise ApiError for too many values or too deep nesting."""
         self.left -= values
         if self.left < 0:
-            raise ApiError(f"schema: a value that fits has more than {_MOST_VALUES} parts; require fewer")
-        if depth > _MOST_NESTED:
-            raise ApiError(f"schema: nested deeper than {_MOST_NESTED} levels; flatten it")
+            raise ApiError(f"schema: matching values have more than {_MAX_VALUES} parts; require fewer")
+        if depth > _MAX_NESTED:
+            raise ApiError(f"schema: nested deeper than {_MAX_NESTED} levels; flatten it")
 
 
-def example(schema: Any, dice: Random) -> Any:
-    """Generate a value that fits. ApiError for a schema whose values are too large."""
-    return _value(schema, _Draw(schema, dice), 0)
+def example(schema: Any, random: Random) -> Any:
+    """Generate a matching value. Raise ApiError for a schema whose values are too large."""
+    return _value(schema, _Draw(schema, random), 0)
 
 
 def _value(schema: Any, draw: _Draw, depth: int) -> Any:
@@ -56,26 +56,26 @@ def _value(schema: Any, draw: _Draw, depth: int) -> Any:
     if "const" in schema:
         return _constant(schema["const"], draw, depth)
     if isinstance(schema.get("enum"), list) and schema["enum"]:
-        return _constant(draw.dice.choice(schema["enum"]), draw, depth)
+        return _constant(draw.random.choice(schema["enum"]), draw, depth)
     if isinstance(schema.get("allOf"), list):
         return _value(_merged(schema, draw.root), draw, depth + 1)
     for key in ("anyOf", "oneOf"):
         if isinstance(schema.get(key), list) and schema[key]:
             branches = schema[key]
-            return _value(branches[0] if depth >= _DEPTH else draw.dice.choice(branches), draw, depth + 1)
+            return _value(branches[0] if depth >= _DEPTH else draw.random.choice(branches), draw, depth + 1)
     make = _MAKERS.get(_type_of(schema))
     return make(schema, draw, depth) if make else None
 
 
 def _constant(value: Any, draw: _Draw, depth: int) -> Any:
-    draw.count(len(json.dumps(value)) // _LONGEST_TEXT, depth)
+    draw.count(len(json.dumps(value)) // _MAX_TEXT, depth)
     return value
 
 
 def _type_of(schema: Mapping[str, Any]) -> str:
     named = schema.get("type")
     if isinstance(named, list):
-        named = next((each for each in named if each != "null"), "null")
+        named = next((name for name in named if name != "null"), "null")
     if isinstance(named, str):
         return named
     if "items" in schema or "prefixItems" in schema:
@@ -84,16 +84,16 @@ def _type_of(schema: Mapping[str, Any]) -> str:
 
 
 def _resolve(root: Any, reference: Any) -> Any:
-    found = root
+    target = root
     for part in str(reference).removeprefix("#").split("/")[1:]:
-        if not isinstance(found, Mapping):
+        if not isinstance(target, Mapping):
             return {}
-        found = found.get(part.replace("~1", "/").replace("~0", "~"), {})
-    return found
+        target = target.get(part.replace("~1", "/").replace("~0", "~"), {})
+    return target
 
 
 def _merged(schema: Mapping[str, Any], root: Any) -> dict[str, Any]:
-    """One schema out of those that all have to hold: properties and required names together, else the last one's word."""
+    """Merge `allOf`: all properties and required names; for other keywords the last schema wins."""
     merged = {key: value for key, value in schema.items() if key != "allOf"}
     for named in schema["allOf"]:
         part = _resolve(root, named["$ref"]) if isinstance(named, Mapping) and "$ref" in named else named
@@ -107,20 +107,20 @@ def _merged(schema: Mapping[str, Any], root: Any) -> dict[str, Any]:
 
 
 def _properties(schema: Mapping[str, Any]) -> Mapping[str, Any]:
-    found = schema.get("properties")
-    return found if isinstance(found, Mapping) else {}
+    properties = schema.get("properties")
+    return properties if isinstance(properties, Mapping) else {}
 
 
 def _required(schema: Mapping[str, Any]) -> list[str]:
-    found = schema.get("required")
-    return [name for name in found if isinstance(name, str)] if isinstance(found, list) else []
+    names = schema.get("required")
+    return [name for name in names if isinstance(name, str)] if isinstance(names, list) else []
 
 
 def _object(schema: Mapping[str, Any], draw: _Draw, depth: int) -> dict[str, Any]:
     required = set(_required(schema))
     chosen = {}
     for name, inner in _properties(schema).items():
-        if name in required or (depth < _DEPTH and draw.dice.random() < 0.5):
+        if name in required or (depth < _DEPTH and draw.random.random() < 0.5):
             chosen[name] = _value(inner, draw, depth + 1)
     for name in sorted(required - set(chosen)):
         chosen[name] = _value({"type": "string"}, draw, depth + 1)
@@ -129,41 +129,43 @@ def _object(schema: Mapping[str, Any], draw: _Draw, depth: int) -> dict[str, Any
 
 def _array(schema: Mapping[str, Any], draw: _Draw, depth: int) -> list[Any]:
     first = schema.get("prefixItems")
-    values = [_value(each, draw, depth + 1) for each in first] if isinstance(first, list) else []
-    least = min(_count(schema, "minItems", 0), _MOST_ITEMS)
-    most = _count(schema, "maxItems", least + 2)
-    wanted = least if depth >= _DEPTH else min(most, max(least, draw.dice.randint(least, least + 2)))
-    inner = schema.get("items", {"type": "string"})
-    while len(values) < wanted:
-        values.append(_value(inner, draw, depth + 1))
+    values = [_value(inner, draw, depth + 1) for inner in first] if isinstance(first, list) else []
+    min_items = min(_count(schema, "minItems", 0), _MAX_ITEMS)
+    max_items = _count(schema, "maxItems", min_items + 2)
+    length = (
+        min_items if depth >= _DEPTH else min(max_items, max(min_items, draw.random.randint(min_items, min_items + 2)))
+    )
+    items = schema.get("items", {"type": "string"})
+    while len(values) < length:
+        values.append(_value(items, draw, depth + 1))
     return values
 
 
 def _text(schema: Mapping[str, Any], draw: _Draw, _depth: int) -> str:
-    dice = draw.dice
-    least = min(_count(schema, "minLength", 0), _LONGEST_TEXT)
-    most = _count(schema, "maxLength", max(least, _LONGEST_TEXT))
-    words = " ".join(dice.choice(VOCABULARY) for _ in range(dice.randint(1, 6)))
-    while len(words) < least:
-        words += " " + dice.choice(VOCABULARY)
-    return words[: max(least, min(most, len(words)))]
+    random = draw.random
+    min_length = min(_count(schema, "minLength", 0), _MAX_TEXT)
+    max_length = _count(schema, "maxLength", max(min_length, _MAX_TEXT))
+    words = " ".join(random.choice(VOCABULARY) for _ in range(random.randint(1, 6)))
+    while len(words) < min_length:
+        words += " " + random.choice(VOCABULARY)
+    return words[: max(min_length, min(max_length, len(words)))]
 
 
 def _integer(schema: Mapping[str, Any], draw: _Draw, _depth: int) -> int:
     low, high = _bounds(schema, 1)
     step = _number_at(schema, "multipleOf")
     step = step if isinstance(step, int) and step > 0 else 1
-    return int(draw.dice.randint(-(-int(low) // step), max(-(-int(low) // step), int(high) // step)) * step)
+    return int(draw.random.randint(-(-int(low) // step), max(-(-int(low) // step), int(high) // step)) * step)
 
 
 def _number(schema: Mapping[str, Any], draw: _Draw, _depth: int) -> float:
     low, high = _bounds(schema, 0.001)
-    value = round(low + (high - low) * draw.dice.random(), 3)
+    value = round(low + (high - low) * draw.random.random(), 3)
     return min(max(value, low), high)
 
 
 def _bounds(schema: Mapping[str, Any], open_end: float) -> tuple[float, float]:
-    """Lowest and highest value; `open_end` is how far inside an exclusive bound lies."""
+    """Return the lowest and highest value. `open_end`: distance of the range from an exclusive bound."""
     low = _number_at(schema, "minimum")
     above, below = _number_at(schema, "exclusiveMinimum"), _number_at(schema, "exclusiveMaximum")
     low = above + open_end if above is not None else low
@@ -187,7 +189,7 @@ def _count(schema: Mapping[str, Any], key: str, default: int) -> int:
 
 
 def _boolean(_schema: Mapping[str, Any], draw: _Draw, _depth: int) -> bool:
-    return draw.dice.random() < 0.5
+    return draw.random.random() < 0.5
 
 
 _MAKERS: Mapping[str, Callable[[Mapping[str, Any], _Draw, int], Any]] = {

@@ -1,4 +1,4 @@
-"""Content of an answer by token: reasoning, words, tool calls, and invisible tokens. Pure."""
+"""Content of an answer by token: reasoning, words, tool calls, and tokens without text. Pure."""
 
 import json
 from collections.abc import Iterator, Sequence
@@ -10,11 +10,11 @@ from .text import VOCABULARY, Answer
 
 REASONING, CONTENT, SILENT, CALL, ARGUMENTS = "reasoning", "content", "silent", "call", "arguments"
 THINK_END, CALL_OPEN, CALL_CLOSE, TEXT_END = "</think>", "<tool_call>", "</tool_call>", "<|im_end|>"
-_ARGUMENT_TOKEN = 4  # characters; about the length of a token of JSON
+_ARGUMENT_TOKEN = 4  # characters; about the length of a JSON token
 
 
 @dataclass(frozen=True, slots=True)
-class Piece:
+class TokenPiece:
     """Contribution of one token to the answer. `token` is its raw text, `call` the index of the tool call."""
 
     kind: str
@@ -24,8 +24,8 @@ class Piece:
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
-    """A tool call: its id, the function, and the arguments as JSON text."""
+class ToolCall:
+    """Tool call: id, function name, and arguments as JSON text."""
 
     id: str
     name: str
@@ -39,36 +39,36 @@ class Script:
     answer: Answer
     think: int
     body: int
-    tail: tuple[Piece, ...] = ()
-    calls: tuple[Call, ...] = ()
+    tail: tuple[TokenPiece, ...] = ()
+    calls: tuple[ToolCall, ...] = ()
 
-    def piece(self, index: int) -> Piece:
+    def piece(self, index: int) -> TokenPiece:
         """Token `index` (from 0)."""
         if index >= self.body:
             return self.tail[index - self.body] if index - self.body < len(self.tail) else _END
         if self.think and index == self.think:
             return _THINK_END
         word = self.answer.word(index)
-        return Piece(REASONING if index < self.think else CONTENT, word if index == 0 else " " + word, word)
+        return TokenPiece(REASONING if index < self.think else CONTENT, word if index == 0 else " " + word, word)
 
     def token(self, index: int) -> str:
-        """Token `index` as it stands in the history, and in the KV cache."""
+        """Raw text of token `index`, as in the chat history and the KV cache."""
         return self.piece(index).token
 
     def words(self, count: int) -> str:
-        """Text of the first `count` tokens of an answer that consists of words only."""
+        """Text of the words among the first `count` tokens."""
         count = min(count, self.body)
         if not self.think or count <= self.think:
             return self.answer.text(0, count)
         return self.answer.text(0, self.think) + self.answer.text(self.think + 1, count - self.think - 1)
 
     def tokens(self, first: int, count: int) -> list[str]:
-        """Tokens [first, first + count) as `token` has them."""
+        """Raw texts of tokens [first, first + count)."""
         if first > self.think and first + count <= self.body:
             return self.answer.words(first, count)
         return [self.piece(index).token for index in range(first, first + count)]
 
-    def pieces(self, first: int, count: int) -> Iterator[Piece]:
+    def pieces(self, first: int, count: int) -> Iterator[TokenPiece]:
         """Tokens [first, first + count)."""
         return (self.piece(index) for index in range(first, first + count))
 
@@ -80,58 +80,60 @@ class Script:
         """Number of reasoning tokens among the first `count`."""
         return min(self.think, count)
 
-    def calls_begun(self, count: int) -> list[Call]:
-        """The tool calls that the first `count` tokens name, with as much of the arguments as they hold."""
-        begun: list[Call] = []
+    def calls_begun(self, count: int) -> list[ToolCall]:
+        """Tool calls of the first `count` tokens; the arguments of the last one may be incomplete."""
+        calls: list[ToolCall] = []
         for piece in self.pieces(min(self.body, count), max(0, count - self.body)):
             if piece.kind == CALL:
-                begun.append(Call(self.calls[piece.call].id, self.calls[piece.call].name, ""))
+                calls.append(ToolCall(self.calls[piece.call].id, self.calls[piece.call].name, ""))
             elif piece.kind == ARGUMENTS:
-                begun[-1] = Call(begun[-1].id, begun[-1].name, begun[-1].arguments + piece.text)
-        return begun
+                calls[-1] = ToolCall(calls[-1].id, calls[-1].name, calls[-1].arguments + piece.text)
+        return calls
 
 
-_END = Piece(SILENT, "", TEXT_END)
-_THINK_END = Piece(SILENT, "", THINK_END)
+_END = TokenPiece(SILENT, "", TEXT_END)
+_THINK_END = TokenPiece(SILENT, "", THINK_END)
 
 
-def call_pieces(calls: Sequence[Call]) -> tuple[Piece, ...]:
-    """Tokens of tool calls, followed by the end of the text."""
-    pieces: list[Piece] = []
+def call_pieces(calls: Sequence[ToolCall]) -> tuple[TokenPiece, ...]:
+    """Tokens of tool calls, followed by the end-of-text token."""
+    pieces: list[TokenPiece] = []
     for number, call in enumerate(calls):
-        pieces += (Piece(SILENT, "", CALL_OPEN), Piece(CALL, call.name, call.name, number))
+        pieces += (TokenPiece(SILENT, "", CALL_OPEN), TokenPiece(CALL, call.name, call.name, number))
         for start in range(0, len(call.arguments), _ARGUMENT_TOKEN):
             part = call.arguments[start : start + _ARGUMENT_TOKEN]
-            pieces.append(Piece(ARGUMENTS, part, part, number))
-        pieces.append(Piece(SILENT, "", CALL_CLOSE))
+            pieces.append(TokenPiece(ARGUMENTS, part, part, number))
+        pieces.append(TokenPiece(SILENT, "", CALL_CLOSE))
     return (*pieces, _END)
 
 
-def make_call(name: str, arguments: Any, dice: Random) -> Call:
-    """A call with an id in vLLM's form."""
-    return Call(f"chatcmpl-tool-{dice.getrandbits(64):016x}", name, json.dumps(arguments, ensure_ascii=False))
+def make_call(name: str, arguments: Any, random: Random) -> ToolCall:
+    """Build a tool call with an id in vLLM's format."""
+    return ToolCall(f"chatcmpl-tool-{random.getrandbits(64):016x}", name, json.dumps(arguments, ensure_ascii=False))
 
 
 @dataclass(frozen=True, slots=True)
 class AnswerLimits:
-    """Limits of an answer. `natural` is its own length, or None if it is cut at `limit`. `tail` replaces the words if not empty:
-    tool calls, or a JSON document. `filled`: words before the tail fill the answer up to `limit` tokens.
+    """Limits of an answer.
+
+    `natural` is the natural length, or None if the answer is cut at `limit`. A non-empty `tail` (tool calls or a JSON
+    document) replaces the words. `filled`: words before the tail fill the answer up to `limit` tokens.
     """
 
     limit: int
     natural: int | None
     think: int
-    tail: tuple[Piece, ...] = ()
-    calls: tuple[Call, ...] = ()
+    tail: tuple[TokenPiece, ...] = ()
+    calls: tuple[ToolCall, ...] = ()
     filled: bool = False
     stops: tuple[str, ...] = ()
-    least: int = 0  # tokens before a stop string counts
-    stop_shown: bool = False  # it stays at the end of the text
+    min_tokens: int = 0  # stop strings are ignored before
+    include_stop: bool = False  # keep the stop string at the end of the text
 
 
 @dataclass(frozen=True, slots=True)
 class Ending:
-    """Script with its number of output tokens, natural or forced end, and the stop string that ended it."""
+    """Script with its number of output tokens, natural or forced end, and the stop string that ends it."""
 
     script: Script
     tokens: int
@@ -140,7 +142,7 @@ class Ending:
 
 
 def plan(answer: Answer, limits: AnswerLimits) -> Ending:
-    """Lay out an answer: thought first, then words or calls, cut at the limit or at a stop string."""
+    """Plan an answer: reasoning, then words or calls, cut at the limit or at a stop string."""
     head = limits.think + 1 if limits.think else 0
     if limits.tail:
         words = max(0, limits.limit - head - len(limits.tail)) if limits.filled else 0
@@ -157,53 +159,53 @@ def plan(answer: Answer, limits: AnswerLimits) -> Ending:
 
 
 def _stopped(ending: Ending, limits: AnswerLimits) -> Ending:
-    """Cut an answer at the first stop string that ends after `least` tokens.
+    """Cut an answer at the first stop string that ends after `min_tokens` tokens.
 
-    Words come again after a round of the vocabulary: what is not in the first round and a little more is nowhere. A call is
-    looked through as the model writes it, its name and marks included.
+    Words repeat after one round of the vocabulary, so only the first round and the length of a stop string are searched. Tool
+    calls are searched in raw form, including name and markers.
     """
     stops = limits.stops
     script = ending.script
-    looked_at = min(ending.tokens, limits.least + ending.script.think + 1 + len(VOCABULARY) + max(map(len, stops)))
-    looked_at = ending.tokens if limits.tail else looked_at
-    text, before = _said(script, looked_at), len(_said(script, limits.least)) if limits.least else 0
-    places = [(text.find(stop, max(0, before + 1 - len(stop))), stop) for stop in stops]
-    found = [(place + len(stop), stop) for place, stop in places if place >= 0]
-    if not found:
+    searched = min(ending.tokens, limits.min_tokens + ending.script.think + 1 + len(VOCABULARY) + max(map(len, stops)))
+    searched = ending.tokens if limits.tail else searched
+    text, ignored = _raw_text(script, searched), len(_raw_text(script, limits.min_tokens)) if limits.min_tokens else 0
+    matches = [(text.find(stop, max(0, ignored + 1 - len(stop))), stop) for stop in stops]
+    ends = [(start + len(stop), stop) for start, stop in matches if start >= 0]
+    if not ends:
         return ending
-    end, stop = min(found)
-    pieces = list(script.pieces(0, min(looked_at, end)))  # a token may have no letter, and one of them does
-    cut, length, kept = end if limits.stop_shown else end - len(stop), 0, []
+    end, stop = min(ends)
+    pieces = list(script.pieces(0, min(searched, end)))  # tokens without text precede tokens with text
+    text_end, length, tokens = end if limits.include_stop else end - len(stop), 0, []
     for piece in pieces:
-        kept.append(_until(piece, max(0, cut - length)))
-        length += len(_written(piece))
+        tokens.append(_until(piece, max(0, text_end - length)))
+        length += len(_raw(piece))
         if length >= end:
             break
-    whole = next((place for place, piece in enumerate(kept) if piece != pieces[place]), len(kept))
-    think = min(script.think, len(kept))
-    body = min(whole, script.body)
-    calls = script.calls[: sum(piece.kind == CALL for piece in kept)]
-    return Ending(Script(script.answer, think, body, tuple(kept[body:]), calls), len(kept), True, stop)
+    unchanged = next((index for index, piece in enumerate(tokens) if piece != pieces[index]), len(tokens))
+    think = min(script.think, len(tokens))
+    body = min(unchanged, script.body)
+    calls = script.calls[: sum(piece.kind == CALL for piece in tokens)]
+    return Ending(Script(script.answer, think, body, tuple(tokens[body:]), calls), len(tokens), True, stop)
 
 
-def _said(script: Script, count: int) -> str:
+def _raw_text(script: Script, count: int) -> str:
     """Raw text of the first `count` tokens."""
-    return script.words(count) + "".join(map(_written, script.tail[: max(0, count - script.body)]))
+    return script.words(count) + "".join(map(_raw, script.tail[: max(0, count - script.body)]))
 
 
-def _written(piece: Piece) -> str:
-    """Raw text of a token before the tool parser: calls in Hermes' form, nothing for the end of the text."""
+def _raw(piece: TokenPiece) -> str:
+    """Raw text of a token before the tool parser: calls in Hermes' format; empty for the end of the text."""
     if piece.kind == CALL:
-        return f'{_NAMED}{piece.text}", "arguments": '
+        return f'{_CALL_PREFIX}{piece.text}", "arguments": '
     return _MARKS.get(piece.token, "") if piece.kind == SILENT else piece.text
 
 
-_NAMED = '{"name": "'
+_CALL_PREFIX = '{"name": "'
 _MARKS = {CALL_OPEN: f"{CALL_OPEN}\n", CALL_CLOSE: f"}}\n{CALL_CLOSE}"}
 
 
-def _until(piece: Piece, most: int) -> Piece:
+def _until(piece: TokenPiece, length: int) -> TokenPiece:
     """Cut a token to `most` characters; a call with a cut name becomes silent."""
     if piece.kind == CALL:
-        return piece if most >= len(_NAMED) + len(piece.text) + 1 else Piece(SILENT, "", piece.token)
-    return piece if piece.kind == SILENT else Piece(piece.kind, piece.text[:most], piece.token, piece.call)
+        return piece if length >= len(_CALL_PREFIX) + len(piece.text) + 1 else TokenPiece(SILENT, "", piece.token)
+    return piece if piece.kind == SILENT else TokenPiece(piece.kind, piece.text[:length], piece.token, piece.call)

@@ -1,4 +1,4 @@
-"""Words instead of tokens: one word between blanks is one token, on the way in and on the way out."""
+"""Tokenisation by words: each word is one token, in prompts and in answers."""
 
 import hashlib
 import zlib
@@ -9,12 +9,12 @@ from dataclasses import dataclass
 _ONSETS = ("b", "d", "f", "g", "k", "l", "m", "n", "p", "r", "s", "t", "v")
 _SYLLABLES = tuple(onset + vowel for onset in _ONSETS for vowel in "aeiou")[:64]
 
-# 4,096 words of four letters: all plain events have one length.
+# 4,096 words of four letters, so that all plain events have the same length.
 VOCABULARY: tuple[str, ...] = tuple(first + second for first in _SYLLABLES for second in _SYLLABLES)
 SPACED: tuple[bytes, ...] = tuple(b" " + word.encode() for word in VOCABULARY)
 _IDS = {word: number for number, word in enumerate(VOCABULARY)}
-_FOREIGN_IDS = 1 << 31  # words outside the vocabulary get ids from the vocabulary's size up to this
-ID_LIMIT = len(VOCABULARY) + _FOREIGN_IDS  # every token id is below
+_UNKNOWN_IDS = 1 << 31  # number of ids for words outside the vocabulary
+ID_LIMIT = len(VOCABULARY) + _UNKNOWN_IDS  # exclusive
 
 _SLICED = 16
 _ROUNDS = VOCABULARY * (_SLICED + 1)  # strides are below one round
@@ -25,13 +25,13 @@ MESSAGE_CLOSE = "<|im_end|>"
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """Words of one answer: word i is a function of the two numbers, and no word repeats within 4,096."""
+    """Words of an answer: word i is a function of two numbers, and no word repeats within 4,096."""
 
     start: int
-    stride: int  # odd, so that the walk visits every word
+    stride: int  # odd, so that all words are visited
 
     def word(self, index: int) -> str:
-        """Token `index` (from 0) as it stands in the history afterwards."""
+        """Token `index` (from 0), without the leading space."""
         return VOCABULARY[(self.start + index * self.stride) & 4095]
 
     def words(self, first: int, count: int) -> list[str]:
@@ -41,16 +41,16 @@ class Answer:
             start = (self.start + first * stride) & 4095
             return list(_ROUNDS[start : start + count * stride : stride])
         start = self.start + first * stride
-        return [VOCABULARY[place & 4095] for place in range(start, start + count * stride, stride)]
+        return [VOCABULARY[index & 4095] for index in range(start, start + count * stride, stride)]
 
     def text(self, first: int, count: int) -> str:
-        """Tokens [first, first + count) as text to be appended; only the very first has no blank before it."""
+        """Text of tokens [first, first + count); each except token 0 has a leading space."""
         words = " ".join(self.words(first, count))
         return words if first == 0 or not words else " " + words
 
 
 def answer_of(seed: int, tokens: Sequence[str], request_seed: int | str | None) -> tuple[Answer, int]:
-    """The answer to a prompt, and a number to seed its length with; the same in every process for the same arguments."""
+    """Return the answer to a prompt, and a seed for its length. Deterministic across processes."""
     digest = hashlib.blake2b(f"{seed}/{request_seed}/".encode(), digest_size=16)
     digest.update(" ".join(tokens).encode("utf-8", "surrogatepass"))
     bits = int.from_bytes(digest.digest(), "big")
@@ -63,15 +63,15 @@ def chat_tokens(
     open_turn: bool = True,
     calls: Mapping[int, Sequence[str]] | None = None,
 ) -> list[str]:
-    """(role, text) pairs as the tokens of a chat template: 3 more for each message, 2 for the answer's opening.
+    """Tokens of (role, text) pairs in a chat template: 3 more per message, and 2 to open the answer.
 
-    `calls` has the tokens of a message's tool calls by the message's place; they follow its text.
+    `calls` maps the index of a message to the tokens of its tool calls, which follow its text.
     """
     tokens = tools.split()
-    for place, (role, text) in enumerate(messages):
+    for index, (role, text) in enumerate(messages):
         tokens += (MESSAGE_OPEN, role)
         tokens += text.split()
-        tokens += (calls or {}).get(place, ())
+        tokens += (calls or {}).get(index, ())
         tokens.append(MESSAGE_CLOSE)
     if open_turn:
         tokens += (MESSAGE_OPEN, "assistant")
@@ -79,28 +79,28 @@ def chat_tokens(
 
 
 class Lexicon:
-    """Token ids of words and back. Ids of foreign words are hashes; the last 65,536 of them can be turned back."""
+    """Mapping of words to token ids and back. Ids of unknown words are hashes; the last 65,536 can be decoded."""
 
-    def __init__(self, keep: int = 65_536) -> None:
-        self._keep = keep
-        self._foreign: OrderedDict[int, str] = OrderedDict()
+    def __init__(self, capacity: int = 65_536) -> None:
+        self._capacity = capacity
+        self._unknown: OrderedDict[int, str] = OrderedDict()
 
     def encode(self, tokens: Iterable[str]) -> list[int]:
-        """Token ids; a foreign word's id is remembered."""
+        """Token ids of words. Ids of unknown words are remembered."""
         ids = []
         for token in tokens:
             number = _IDS.get(token)
             if number is None:
-                number = len(VOCABULARY) + zlib.crc32(token.encode("utf-8", "surrogatepass")) % _FOREIGN_IDS
-                self._foreign[number] = token
-                if len(self._foreign) > self._keep:
-                    self._foreign.popitem(last=False)
+                number = len(VOCABULARY) + zlib.crc32(token.encode("utf-8", "surrogatepass")) % _UNKNOWN_IDS
+                self._unknown[number] = token
+                if len(self._unknown) > self._capacity:
+                    self._unknown.popitem(last=False)
             ids.append(number)
         return ids
 
     def decode(self, ids: Iterable[int]) -> list[str]:
-        """The words of token ids; one that was never seen, or is forgotten, becomes `<id>`."""
+        """Words of token ids; `<id>` for an id that is unknown or forgotten."""
         return [
-            VOCABULARY[number] if 0 <= number < len(VOCABULARY) else self._foreign.get(number, f"<{number}>")
+            VOCABULARY[number] if 0 <= number < len(VOCABULARY) else self._unknown.get(number, f"<{number}>")
             for number in ids
         ]

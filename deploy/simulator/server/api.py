@@ -7,13 +7,14 @@ import traceback
 from collections.abc import Callable
 
 from inferload.measure import clock
+from inferload.server_metrics.text_format import CONTENT_TYPE
 
 from ..engine.chaos import Chaos, ChaosError, Faults, parse_plan
 from ..engine.engine import Engine
-from ..metrics.exposition import CONTENT_TYPE, render
+from ..metrics.exposition import render
 from ..metrics.process import cpu_wait_s, process_now
 from ..protocol.errors import ApiError, NoRoute, error_document, invalid
-from ..protocol.http import HttpRequest, Reply, json_reply, reply_bytes
+from ..protocol.http import HttpReply, HttpRequest, json_reply, reply_bytes
 from ..protocol.json_fields import items, parse_json
 from ..protocol.message_input import chat_of as chat_of_message
 from ..protocol.model import check_model
@@ -25,7 +26,7 @@ from .connection import Connection
 from .http_metrics import HttpMetrics
 from .loop import Server
 from .server_info import Options
-from .server_log import ServerLog
+from .server_log import LogWriter
 
 _GUARDED = ("/v1", "/v2", "/inference", "/cohere")  # paths for which vLLM requires the key
 _HTML = b"<!doctype html><html><head><title>Sign in</title></head><body><h1>Sign in</h1></body></html>\n"
@@ -43,13 +44,13 @@ class Api:
         self._started_wall_s = clock.wall_ns() / 1e9
         self._stats_since_ns = clock.now_ns()
         self._http = HttpMetrics()
-        self._log = ServerLog(engine, options.log_interval_s)
+        self._log = LogWriter(engine, options.log_interval_s)
         self._completions = Completions(options, engine, self._lexicon, self._log)
         server.read_rate = lambda: self._chaos.read_rate(clock.now_ns())
         server.answered = self._http.answered
         if options.log_stats:
             self._log.start(clock.now_ns())
-        self._routes: dict[tuple[str, str], Callable[[HttpRequest], Reply]] = {
+        self._routes: dict[tuple[str, str], Callable[[HttpRequest], HttpReply]] = {
             ("GET", "/v1/models"): lambda _request: json_reply(server_info.models(options.model)),
             ("GET", "/health"): _empty,
             ("GET", "/ping"): _empty,
@@ -80,27 +81,29 @@ class Api:
             reply = self._reply(connection, request)
         except ApiError as error:
             reply = error.message_reply() if request.path == "/v1/messages" else error.reply()
-        except Exception as error:  # noqa: BLE001 - one request must not end the server, whatever is in it
+        except Exception as error:  # noqa: BLE001 - no request may stop the server
             traceback.print_exc()
-            if connection.begun:  # a status line in the middle of a stream would be read as a part of it
-                self._break_off(connection, f"{type(error).__name__}: {error}")
+            if connection.begun:  # a status line here would become part of the stream
+                self._abort_answers(connection, f"{type(error).__name__}: {error}")
                 return
             reply = ApiError(f"{type(error).__name__}: {error}", 500, "InternalServerError").reply()
         if reply is not None:
             self._send(connection, request, reply)
 
-    def _break_off(self, connection: Connection, message: str) -> None:
-        """End started answers with an error event, as vLLM does."""
+    def _abort_answers(self, connection: Connection, message: str) -> None:
+        """End started answers with an error event, as in vLLM."""
         streams, connection.streams = connection.streams, ()
         for stream in streams:
             self._engine.abort(stream)
         if streams and streams[0].completion.stream:
-            said = json.dumps(error_document(message, 500, "InternalServerError"))
-            connection.write(streams[0].events.plain(f"data: {said}\n\ndata: [DONE]\n\n".encode()) + streams[0].end())
+            document = json.dumps(error_document(message, 500, "InternalServerError"))
+            connection.write(
+                streams[0].events.plain(f"data: {document}\n\ndata: [DONE]\n\n".encode()) + streams[0].end()
+            )
         connection.answered(close=True)
 
-    def _reply(self, connection: Connection, request: HttpRequest) -> Reply | None:
-        """Reply to a request; None if it follows later or as a stream."""
+    def _reply(self, connection: Connection, request: HttpRequest) -> HttpReply | None:
+        """Reply to a request; None if it is sent later or as a stream."""
         if request.path.startswith(_GUARDED) and not self._authorised(request):
             return json_reply({"error": "Unauthorized"}, 401)
         if request.method == "POST" and request.path in ENDPOINTS:
@@ -111,22 +114,22 @@ class Api:
         return self._find(request)(request)
 
     def _authorised(self, request: HttpRequest) -> bool:
-        keys = [key for key in (self._options.api_key, *self._options.api_keys) if key]
+        keys = [accepted for accepted in (self._options.api_key, *self._options.api_keys) if accepted]
         if not keys or request.method == "OPTIONS":
             return True
-        scheme, _, given = request.headers.get("authorization", "").partition(" ")
-        matches = [hmac.compare_digest(given.encode("latin-1", "replace"), key.encode()) for key in keys]
+        scheme, _, key = request.headers.get("authorization", "").partition(" ")
+        matches = [hmac.compare_digest(key.encode("latin-1", "replace"), accepted.encode()) for accepted in keys]
         return scheme.lower() == "bearer" and any(matches)
 
     def _known(self, path: str) -> bool:
         return path in ENDPOINTS or path == "/chaos" or any(path == known for _method, known in self._routes)
 
-    def _find(self, request: HttpRequest) -> Callable[[HttpRequest], Reply]:
-        found = self._routes.get((request.method, request.path))
-        if found is not None:
-            return found
+    def _find(self, request: HttpRequest) -> Callable[[HttpRequest], HttpReply]:
+        handler = self._routes.get((request.method, request.path))
+        if handler is not None:
+            return handler
         if request.path.startswith("/v1/responses/") and request.method == "GET":
-            raise ApiError(f"{request.path}: responses are not kept here", 404, "invalid_request_error", "response_id")
+            raise ApiError(f"{request.path}: responses are not stored", 404, "invalid_request_error", "response_id")
         allowed = [method for method, path in self._routes if path == request.path]
         if request.path in ENDPOINTS or request.path == "/chaos":
             allowed.append("POST")
@@ -135,28 +138,28 @@ class Api:
     def _complete(self, connection: Connection, request: HttpRequest) -> None:
         document = parse_json(_json_body(request))
         faults = self._chaos.draw(clock.now_ns())
-        instead = None if faults is None else _instead(faults)
+        replacement = None if faults is None else _replacement(faults)
         started = self._completions.prepare(request, document)
-        if instead is not None:
-            self._send(connection, request, instead)
+        if replacement is not None:
+            self._send(connection, request, replacement)
             return
-        if (bound := self._engine.refusal()) is not None:
-            raise ApiError(f"the queue is full ({bound}); try again later", 503, "ServiceUnavailableError")
+        if (limit := self._engine.refusal()) is not None:
+            raise ApiError(f"the queue is full ({limit}); try again later", 503, "ServiceUnavailableError")
         self._completions.start(connection, started, faults)
 
-    def _send(self, connection: Connection, request: HttpRequest, reply: Reply) -> None:
+    def _send(self, connection: Connection, request: HttpRequest, reply: HttpReply) -> None:
         if self._options.request_id_headers:
             number = request.headers.get("x-request-id") or secrets.token_hex(16)
-            reply = Reply(reply.status, reply.body, reply.content_type, (*reply.headers, ("x-request-id", number)))
+            reply = HttpReply(reply.status, reply.body, reply.content_type, (*reply.headers, ("x-request-id", number)))
         connection.status = reply.status
-        body = reply if request.method != "HEAD" else Reply(reply.status, b"", reply.content_type, reply.headers)
+        body = reply if request.method != "HEAD" else HttpReply(reply.status, b"", reply.content_type, reply.headers)
         connection.write(reply_bytes(body, request.keep_alive))
         connection.answered(close=not request.keep_alive)
 
-    def _load(self, _request: HttpRequest) -> Reply:
+    def _load(self, _request: HttpRequest) -> HttpReply:
         return json_reply({"server_load": self._engine.load if self._options.load_tracking else 0})
 
-    def _tokenize(self, request: HttpRequest) -> Reply:
+    def _tokenize(self, request: HttpRequest) -> HttpReply:
         document = parse_json(_json_body(request))
         words = tokenize_prompt(document, self._options.model.image_tokens)
         check_model(document, self._options.model)
@@ -165,30 +168,30 @@ class Api:
         length = self._options.model.max_model_len
         return json_reply({"count": len(ids), "max_model_len": length, "tokens": ids, "token_strs": strings})
 
-    def _detokenize(self, request: HttpRequest) -> Reply:
+    def _detokenize(self, request: HttpRequest) -> HttpReply:
         document = parse_json(_json_body(request))
         ids = items(document, "tokens")
         if ids is None:
             raise invalid("tokens", "is missing")
-        for place, each in enumerate(ids):
-            if type(each) is not int:
-                raise invalid(f"tokens.{place}", "needs a token id")
+        for index, token_id in enumerate(ids):
+            if type(token_id) is not int:
+                raise invalid(f"tokens.{index}", "needs a token id")
         check_model(document, self._options.model)
         return json_reply({"prompt": " ".join(self._lexicon.decode(ids))})
 
-    def _count_tokens(self, request: HttpRequest) -> Reply:
+    def _count_tokens(self, request: HttpRequest) -> HttpReply:
         chat = chat_of_message(parse_json(_json_body(request)), counted_only=True)
         check_model(chat, self._options.model)
         count = len(chat_prompt(chat, self._options.model.image_tokens))
         return json_reply({"input_tokens": count, "context_management": {"original_input_tokens": count}})
 
-    def _reset_prefix_cache(self, _request: HttpRequest) -> Reply:
-        done = self._engine.reset_cache()
-        if done:
+    def _reset_prefix_cache(self, _request: HttpRequest) -> HttpReply:
+        success = self._engine.reset_cache()
+        if success:
             self._engine.metrics.recent_hits.reset()
-        return json_reply({"success": done})
+        return json_reply({"success": success})
 
-    def _add_chaos(self, connection: Connection, request: HttpRequest) -> Reply:
+    def _add_chaos(self, connection: Connection, request: HttpRequest) -> HttpReply:
         try:
             plan = parse_plan(parse_json(request.body), clock.now_ns())
         except ChaosError as error:
@@ -196,7 +199,7 @@ class Api:
         if plan.kind == "close_idle":
             return json_reply({"closed": self._server.close_idle(connection)})
         if plan.kind == "restart_counters":
-            self._forget()
+            self._reset_counters()
             return json_reply({"restarted": True})
         if plan.kind == "restart":
             down_ns = round(float(plan.values["down_s"]) * 1e9)
@@ -206,25 +209,25 @@ class Api:
         return json_reply({"active": self._chaos.active(clock.now_ns())})
 
     def _restart(self, down_ns: int) -> None:
-        """Simulate a restart: close all connections, refuse new ones for a time, and reset all state."""
+        """Simulate a restart: close all connections, refuse new ones for `down_ns`, and reset all state."""
         self._server.go_down()
         self._engine.call_at(clock.now_ns() + down_ns, self._come_back)
 
     def _come_back(self) -> None:
         self._engine.reset_cache()
-        self._forget()
+        self._reset_counters()
         self._server.come_up()
 
-    def _forget(self) -> None:
+    def _reset_counters(self) -> None:
         self._engine.metrics.reset(self._engine.gauges())
         self._http.reset()
         self._started_wall_s = clock.wall_ns() / 1e9
 
-    def _clear_chaos(self, _request: HttpRequest) -> Reply:
+    def _clear_chaos(self, _request: HttpRequest) -> HttpReply:
         self._chaos.clear()
         return json_reply({"active": []})
 
-    def _metrics(self, _request: HttpRequest) -> Reply:
+    def _metrics(self, _request: HttpRequest) -> HttpReply:
         options, engine = self._options, self._engine
         text = render(
             engine.metrics,
@@ -238,9 +241,9 @@ class Api:
             http_text=self._http.http_text(),
             tool_parser=options.model.tool_parser,
         )
-        return Reply(200, text.encode(), CONTENT_TYPE)
+        return HttpReply(200, text.encode(), CONTENT_TYPE)
 
-    def _stats(self, _request: HttpRequest) -> Reply:
+    def _stats(self, _request: HttpRequest) -> HttpReply:
         engine = self._engine
         gauges = engine.gauges()
         return json_reply(
@@ -256,40 +259,40 @@ class Api:
                     "waiting": gauges.waiting,
                 },
                 "connections": self._server.connections,
-                **self._spent(),
+                **self._cpu_times(),
             }
         )
 
-    def _reset_stats(self, _request: HttpRequest) -> Reply:
+    def _reset_stats(self, _request: HttpRequest) -> HttpReply:
         self._engine.lateness.reset()
         self._stats_since_ns = clock.now_ns()
-        return json_reply({"reset": True, **self._spent()})
+        return json_reply({"reset": True, **self._cpu_times()})
 
-    def _spent(self) -> dict[str, float | None]:
+    def _cpu_times(self) -> dict[str, float | None]:
         """Seconds since the start: CPU time, and time ready to run without a core (None if unknown)."""
         return {"cpu_s": clock.cpu_ns() / 1e9, "cpu_wait_s": cpu_wait_s()}
 
 
-def _empty(_request: HttpRequest) -> Reply:
-    return Reply(200, b"", "")
+def _empty(_request: HttpRequest) -> HttpReply:
+    return HttpReply(200, b"", "")
 
 
 def _json_body(request: HttpRequest) -> bytes:
-    """Body of a JSON request. ApiError for another content type, as in vLLM."""
+    """Body of a JSON request. Raise ApiError for another content type, as in vLLM."""
     if request.headers.get("content-type", "").partition(";")[0].strip().lower() != "application/json":
         raise ApiError("1 validation error:\n  content-type: only application/json", 400, "Bad Request")
     return request.body
 
 
-def _instead(faults: Faults) -> Reply | None:
-    """Reply of a fault that replaces the answer; None if the completion is answered."""
+def _replacement(faults: Faults) -> HttpReply | None:
+    """Reply of a fault that replaces the answer; None without such a fault."""
     if (status := faults.of("status")) is not None:
         code = int(status["status"])
         wait = int(status["retry_after_s"])
         headers = (("retry-after", str(wait)),) if wait else ()
         return ApiError(str(status["message"]), code, kind=_kind(code)).reply(headers)
     if faults.of("html") is not None:
-        return Reply(200, _HTML, "text/html; charset=utf-8")
+        return HttpReply(200, _HTML, "text/html; charset=utf-8")
     return None
 
 

@@ -1,4 +1,4 @@
-"""From completion requests to streams of the engine, for all generating endpoints."""
+"""Streams of the engine from completion requests, for all generating endpoints."""
 
 import itertools
 import secrets
@@ -23,7 +23,7 @@ from ..protocol.http import HttpRequest, head_bytes
 from ..protocol.text import Lexicon
 from .connection import Connection
 from .server_info import Options
-from .server_log import ServerLog
+from .server_log import LogWriter
 
 CHAT, TEXT, RESPONSE, MESSAGE = "/v1/chat/completions", "/v1/completions", "/v1/responses", "/v1/messages"
 ENDPOINTS = (CHAT, TEXT, RESPONSE, MESSAGE)
@@ -31,7 +31,7 @@ ENDPOINTS = (CHAT, TEXT, RESPONSE, MESSAGE)
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """A request that was understood: the answers that it will get."""
+    """Valid request and its planned answers."""
 
     request: HttpRequest
     document: Mapping[str, Any]
@@ -40,9 +40,9 @@ class Prepared:
 
 
 class Completions:
-    """Makes streams of requests. One request is one stream for each of its choices, all on one connection."""
+    """Starts the streams of requests: one stream per choice, all on one connection."""
 
-    def __init__(self, options: Options, engine: Engine, lexicon: Lexicon, log: ServerLog) -> None:
+    def __init__(self, options: Options, engine: Engine, lexicon: Lexicon, log: LogWriter) -> None:
         self._options = options
         self._engine = engine
         self._lexicon = lexicon
@@ -50,36 +50,36 @@ class Completions:
         self._number = itertools.count(secrets.randbits(48))
 
     def prepare(self, request: HttpRequest, document: Mapping[str, Any]) -> Prepared:
-        """Check a request and lay out its answers; ApiError where vLLM would refuse it."""
+        """Check a request and plan its answers. Raise ApiError if vLLM would refuse it."""
         now_ns, model = clock.now_ns(), self._options.model
-        asked: Mapping[str, Any] = document
+        chat: Mapping[str, Any] = document
         if request.path == RESPONSE:
-            asked = response_input.check_tools(response_input.chat_of(document), model.tool_parser and model.auto_tools)
+            chat = response_input.check_tools(response_input.chat_of(document), model.tool_parser and model.auto_tools)
         elif request.path == MESSAGE:
-            asked = message_input.chat_of(document)
-        return Prepared(request, document, parse_completions(asked, request.path != TEXT, model, self._lexicon), now_ns)
+            chat = message_input.chat_of(document)
+        return Prepared(request, document, parse_completions(chat, request.path != TEXT, model, self._lexicon), now_ns)
 
     def start(self, connection: Connection, prepared: Prepared, faults: Faults | None) -> None:
-        """Send the head and hand the answers to the engine. Faults befall requests with one answer only."""
+        """Send the response head and submit the answers to the engine. Faults apply to requests with one answer only."""
         completions, options, request = prepared.completions, self._options, prepared.request
         number = request.headers.get("x-request-id") or completions[0].request_id or f"{next(self._number):016x}"
         stream = completions[0].stream
         framed = stream and options.chunked
-        group = Group(completions, options.shown)
-        peer: Peer = connection if len(completions) == 1 else Shared(connection, len(completions))
-        events = [self._events(prepared, completion, group, number, framed) for completion in completions]
+        group = Group(completions, options.usage_options)
+        peer: Peer = connection if len(completions) == 1 else SharedConnection(connection, len(completions))
+        builders = [self._events(prepared, completion, group, number, framed) for completion in completions]
         streams = tuple(
             Stream(
                 completion=completion,
                 request=_request(completion),
-                events=made,
+                events=builder,
                 peer=peer,
                 keep_alive=request.keep_alive and (framed or not stream),
                 framed=framed,
                 request_id=number if options.request_id_headers else "",
                 faults=faults if len(completions) == 1 else None,
             )
-            for completion, made in zip(completions, events, strict=True)
+            for completion, builder in zip(completions, builders, strict=True)
         )
         connection.streams = streams
         connection.status = 200
@@ -87,22 +87,22 @@ class Completions:
             self._log.received(_prefixed(request.path, number), completions[0])
         if stream:
             self._send_head(connection, streams[0], prepared.arrived_ns)
-        for each in streams:
-            self._engine.submit(each, prepared.arrived_ns)
+        for started in streams:
+            self._engine.submit(started, prepared.arrived_ns)
 
     def _events(
         self, prepared: Prepared, completion: CompletionRequest, group: Group, number: str, framed: bool
     ) -> EventBuilder:
         path, model, created_s = prepared.request.path, self._options.model.name, clock.wall_ns() // 1_000_000_000
-        named = _prefixed(path, number)
+        request_id = _prefixed(path, number)
         if path == RESPONSE:
             return ResponseEvents(
                 completion, group, prepared.document, number=number, created_s=created_s, model=model, framed=framed
             )
         if path == MESSAGE:
-            return MessageEvents(completion, group, request_id=named, model=model, framed=framed)
+            return MessageEvents(completion, group, request_id=request_id, model=model, framed=framed)
         return CompletionEvents(
-            completion, group, self._lexicon, request_id=named, created_s=created_s, model=model, framed=framed
+            completion, group, self._lexicon, request_id=request_id, created_s=created_s, model=model, framed=framed
         )
 
     def _send_head(self, connection: Connection, stream: Stream, now_ns: int) -> None:
@@ -134,23 +134,23 @@ def _prefixed(path: str, number: str) -> str:
     return f"{'cmpl' if path == TEXT else 'resp' if path == RESPONSE else 'chatcmpl'}-{number}"
 
 
-class Shared:
-    """Connection shared by several answers; it ends with the last of them."""
+class SharedConnection:
+    """Connection shared by several answers, and ended by the last of them."""
 
     def __init__(self, peer: Peer, answers: int) -> None:
         self._peer = peer
         self._left = answers
 
     def write(self, data: bytes) -> bool:
-        """Hand bytes to the kernel; False: it did not take all of them, the rest is kept."""
+        """Send bytes. Return False if the kernel did not take all of them; the rest follows later."""
         return self._peer.write(data)
 
     def answered(self, close: bool) -> None:
-        """One answer is over."""
+        """End one answer; the last one ends the connection's request."""
         self._left -= 1
         if not self._left:
             self._peer.answered(close)
 
     def cut(self, reset: bool) -> None:
-        """Close at once, in the middle of the answers."""
+        """Close immediately, in the middle of the answers."""
         self._peer.cut(reset)

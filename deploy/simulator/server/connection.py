@@ -11,7 +11,7 @@ from ..protocol.errors import error_document
 from ..protocol.http import CONTINUE, MAX_HEAD_BYTES, HttpFault, HttpRequest, RequestReader, json_reply, reply_bytes
 
 _READ_BYTES = 262_144
-_REQUESTS_AT_ONCE = 16  # of one connection, before other connections and the engine
+_REQUESTS_AT_ONCE = 16  # of one connection, before other connections and the engine get their turn
 _AGAIN = (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError)
 
 
@@ -20,51 +20,62 @@ class Hooks:
     """Callbacks of the server."""
 
     request: "Callable[[Connection, HttpRequest], None]"  # a whole request arrived
-    watch: "Callable[[Connection], None]"  # `reading` or whether bytes are kept has changed
-    later: "Callable[[Connection], None]"  # complete requests are left: `serve` is to be called soon
-    lost: "Callable[[Connection], None]"  # to be closed when the loop is free to
-    answered: "Callable[[Connection], None]"  # an answer is over
+    watch: "Callable[[Connection], None]"  # `reading` or `out` has changed
+    later: "Callable[[Connection], None]"  # complete requests are left, for a later call of `serve`
+    lost: "Callable[[Connection], None]"  # to be closed by the loop
+    answered: "Callable[[Connection], None]"  # an answer has ended
 
 
 class Connection:
     """Client connection that serves one request at a time."""
 
     __slots__ = (
-        *("_closing", "_hooks", "_reader", "_serving", "_shaken", "asked_bytes", "begun_ns", "busy", "dead", "handler"),
+        *(
+            "_closing",
+            "_hooks",
+            "_reader",
+            "_serving",
+            "_handshake_done",
+            "request_bytes",
+            "started_ns",
+            "busy",
+            "dead",
+            "handler",
+        ),
         *("begun", "method", "out", "reading", "sock", "status", "streams"),
     )
 
     def __init__(self, sock: socket.socket, hooks: Hooks) -> None:
         self.sock = sock
-        self.streams: tuple[Stream, ...] = ()  # the answers to the request that is being answered
+        self.streams: tuple[Stream, ...] = ()  # answers in progress
         self.busy = False  # a request is being answered
-        self.begun = False  # bytes of the answer went out
+        self.begun = False  # bytes of the answer have been sent
         self.dead = False
-        self.reading = True  # False: as much as is kept waits for an answer to end, and no more is read
-        self.out = bytearray()  # bytes that the kernel did not take yet
-        self.handler = ""  # of the request that is being answered, for the metrics; empty: it is not counted
+        self.reading = True  # False: no more is read until the current answer ends
+        self.out = bytearray()  # unsent bytes
+        self.handler = ""  # path of the current request in the metrics; empty: not counted
         self.method = ""
-        self.asked_bytes = 0
-        self.begun_ns = 0
+        self.request_bytes = 0
+        self.started_ns = 0
         self.status = 0
         self._closing = False
         self._serving = False
-        self._shaken = not isinstance(sock, ssl.SSLSocket)
+        self._handshake_done = not isinstance(sock, ssl.SSLSocket)
         self._reader = RequestReader()
         self._hooks = hooks
 
     @property
     def idle(self) -> bool:
-        """Whether it is open without a request in progress."""
+        """True if open without a request in progress."""
         return not self.busy and self._reader.idle and not self.dead
 
-    def readable(self, most_bytes: int = _READ_BYTES) -> None:
-        """Read up to `most_bytes` and serve complete requests."""
+    def readable(self, max_bytes: int = _READ_BYTES) -> None:
+        """Read up to `max_bytes` and serve complete requests."""
         try:
-            if not self._shake():
+            if not self._handshake():
                 return
-            data = self.sock.recv(most_bytes)
-            while most_bytes == _READ_BYTES and isinstance(self.sock, ssl.SSLSocket) and self.sock.pending():
+            data = self.sock.recv(max_bytes)
+            while max_bytes == _READ_BYTES and isinstance(self.sock, ssl.SSLSocket) and self.sock.pending():
                 data += self.sock.recv(_READ_BYTES)
         except _AGAIN:
             return
@@ -82,8 +93,8 @@ class Connection:
     def writable(self) -> None:
         """Send the pending bytes."""
         if self.out:
-            kept, self.out = bytes(self.out), bytearray()
-            self.write(kept)
+            unsent, self.out = bytes(self.out), bytearray()
+            self.write(unsent)
         if self.out or self.dead:
             return
         if self._closing:
@@ -111,7 +122,7 @@ class Connection:
         return False
 
     def answered(self, close: bool) -> None:
-        """The answer is over: close, or go on with the next request."""
+        """End the answer: close, or serve the next request."""
         self.busy = False
         self.streams = ()
         self._hooks.answered(self)
@@ -123,30 +134,30 @@ class Connection:
             self.serve()
 
     def cut(self, reset: bool) -> None:
-        """Close at once; `reset`: so that the client sees RST and not an orderly end."""
+        """Close immediately, with RST if `reset`."""
         if reset:
             self.sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         self.out.clear()
         self.lose()
 
-    def _shake(self) -> bool:
-        if not self._shaken and isinstance(self.sock, ssl.SSLSocket):
+    def _handshake(self) -> bool:
+        if not self._handshake_done and isinstance(self.sock, ssl.SSLSocket):
             self.sock.do_handshake()
-            self._shaken = True
-        return self._shaken
+            self._handshake_done = True
+        return self._handshake_done
 
     def serve(self) -> None:
-        """Serve the complete requests that were read, one after another, until an answer takes its time or is not taken."""
-        if self._serving:  # an answer was over at once: the loop below goes on
+        """Serve complete requests one after another, until an answer is in progress or has unsent bytes."""
+        if self._serving:  # called from an answer that ended immediately: the loop below continues
             return
         self._serving = True
         try:
-            left = _REQUESTS_AT_ONCE
-            while self._free and left and self._serve_next():
-                left -= 1
+            remaining = _REQUESTS_AT_ONCE
+            while self._free and remaining and self._serve_next():
+                remaining -= 1
         finally:
             self._serving = False
-        if self._free and not left:
+        if self._free and not remaining:
             self._hooks.later(self)
         self._choose_reading()
 
@@ -173,12 +184,12 @@ class Connection:
             self.busy, self.begun = True, False
             self._hooks.request(self, request)
         elif self._reader.wants_continue:
-            self._reader.told_to_continue()
+            self._reader.continue_sent()
             self.write(CONTINUE)
         return request is not None
 
     def lose(self) -> None:
-        """It is gone, or done with: closed when the loop is free to."""
+        """Mark the connection as dead; the loop closes it."""
         if not self.dead:
             self.dead = True
             self._hooks.lost(self)

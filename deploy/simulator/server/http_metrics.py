@@ -1,4 +1,4 @@
-"""The metrics of the HTTP front end and of Python itself, with names and bounds of the libraries that vLLM uses for them."""
+"""Metrics of the HTTP front end and of Python, with names and bounds of the libraries used by vLLM."""
 
 from prometheus_client import (
     CollectorRegistry,
@@ -24,49 +24,51 @@ _UNCOUNTED = ("/metrics", "/health", "/load", "/ping", "/version", "/server_info
 
 
 class HttpMetrics:
-    """Counts a request when its answer is over."""
+    """HTTP and Python metrics. A request is counted when its answer ends."""
 
     def __init__(self) -> None:
         self.reset()
 
     def reset(self) -> None:
-        """Back to nothing, as in a new process."""
+        """Reset all metrics, as in a new process."""
         self._python, self._http = CollectorRegistry(), CollectorRegistry()
         PlatformCollector(registry=self._python)
         GCCollector(registry=self._python)
-        make, by = self._http, ("method", "handler")
-        self._requests = Counter("http_requests", "Requests.", ("method", "status", "handler"), registry=make)
-        self._asked = Summary("http_request_size_bytes", "Bodies of requests.", ("handler",), registry=make)
-        self._answered = Summary("http_response_size_bytes", "Bodies of answers.", ("handler",), registry=make)
+        registry, labels = self._http, ("method", "handler")
+        self._requests = Counter("http_requests", "Requests.", ("method", "status", "handler"), registry=registry)
+        self._request_sizes = Summary("http_request_size_bytes", "Bodies of requests.", ("handler",), registry=registry)
+        self._response_sizes = Summary(
+            "http_response_size_bytes", "Bodies of answers.", ("handler",), registry=registry
+        )
         name = "http_request_duration_highr_seconds"
-        self._fine = Histogram(name, "Time to the end of an answer, finely.", buckets=_FINE_S, registry=make)
+        self._fine = Histogram(name, "Time to the end of an answer, fine buckets.", buckets=_FINE_S, registry=registry)
         name = "http_request_duration_seconds"
-        self._coarse = Histogram(name, "Time to the end of an answer.", by, buckets=_COARSE_S, registry=make)
+        self._coarse = Histogram(name, "Time to the end of an answer.", labels, buckets=_COARSE_S, registry=registry)
 
     def begun(self, connection: Connection, request: HttpRequest, known: bool) -> None:
-        """A request has arrived; `known`: there is a handler for its path."""
+        """Record the start of a request. `known`: its path has a handler."""
         connection.handler = "" if request.path.startswith(_UNCOUNTED) else request.path if known else "none"
         connection.method = request.method
-        connection.asked_bytes = len(request.body)
+        connection.request_bytes = len(request.body)
         connection.status = 200
-        connection.begun_ns = clock.now_ns()
+        connection.started_ns = clock.now_ns()
 
     def answered(self, connection: Connection) -> None:
-        """The answer on a connection is over."""
+        """Count the answered request of a connection."""
         handler = connection.handler
         if not handler:
             return
-        took_s = (clock.now_ns() - connection.begun_ns) / 1e9
+        duration_s = (clock.now_ns() - connection.started_ns) / 1e9
         self._requests.labels(connection.method, f"{connection.status // 100}xx", handler).inc()
-        self._asked.labels(handler).observe(connection.asked_bytes)
-        self._answered.labels(handler).observe(0)
-        self._fine.observe(took_s)
-        self._coarse.labels(connection.method, handler).observe(took_s)
+        self._request_sizes.labels(handler).observe(connection.request_bytes)
+        self._response_sizes.labels(handler).observe(0)
+        self._fine.observe(duration_s)
+        self._coarse.labels(connection.method, handler).observe(duration_s)
 
     def python_text(self) -> str:
-        """The interpreter's part of the page."""
+        """Exposition text of the Python metrics."""
         return generate_latest(self._python).decode()
 
     def http_text(self) -> str:
-        """The front end's part of the page."""
+        """Exposition text of the HTTP metrics."""
         return generate_latest(self._http).decode()

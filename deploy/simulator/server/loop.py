@@ -1,6 +1,6 @@
 """Event loop of the server: one thread and one epoll for clients and engine.
 
-It waits in select() on the epoll descriptor, because its timeout is in microseconds and that of epoll.poll() in milliseconds.
+The loop waits in select() on the epoll descriptor: its timeout has microseconds, that of epoll.poll() milliseconds.
 """
 
 import gc
@@ -21,10 +21,10 @@ from ..protocol.http import HttpRequest
 from .connection import Connection, Hooks
 
 _BACKLOG = 4096
-_TURN_NS = 1_000_000  # longest time of the engine between two polls of the network
+_ENGINE_NS = 1_000_000  # maximum time of the engine between two polls
 _LONGEST_WAIT_S = 0.5
-_AT_ONCE = 16  # connections served between two calls of the engine: a request costs some 100 microseconds
-_SLOW_READ_S = 0.05  # between two pieces of a body that is read slowly
+_AT_ONCE = 16  # connections served between two calls of the engine; a request takes about 100 us
+_SLOW_READ_S = 0.05  # interval of reads at a limited rate
 _IN = select.EPOLLIN | select.EPOLLRDHUP
 
 
@@ -43,37 +43,37 @@ class Server:
         self._epoll.register(self._wake_in, select.EPOLLIN)
         self._connections: dict[int, Connection] = {}
         self._lost: list[Connection] = []
-        self._unserved: list[Connection] = []  # with complete requests, after their turn
+        self._unserved: list[Connection] = []  # with complete requests left
         self._stopping = False
         self._handle: Callable[[Connection, HttpRequest], None] = lambda _connection, _request: None
         self._hooks = Hooks(self._on_request, self._watch, self._unserved.append, self._lost.append, self._on_answered)
-        self.read_rate: Callable[[], float | None] = lambda: None  # bytes/s of each connection; None: unlimited
+        self.read_rate: Callable[[], float | None] = lambda: None  # bytes/s per connection; None: unlimited
         self.answered: Callable[[Connection], None] = lambda _connection: None  # called at the end of an answer
 
     @property
     def port(self) -> int:
-        """The port it listens on."""
+        """Port of the listening socket."""
         return self._port
 
     @property
     def connections(self) -> int:
-        """Open connections."""
+        """Number of open connections."""
         return len(self._connections)
 
     def stop(self) -> None:
-        """End the loop soon; may be called in a signal handler."""
+        """Stop the loop. Safe to call in a signal handler."""
         self._stopping = True
         os.write(self._wake_out, b"x")
 
     def close_idle(self, but: Connection) -> int:
         """Close all idle connections except `but`. Return their number."""
-        idle = [each for each in self._connections.values() if each.idle and each is not but]
+        idle = [connection for connection in self._connections.values() if connection.idle and connection is not but]
         for connection in idle:
             connection.cut(reset=False)
         return len(idle)
 
     def go_down(self) -> None:
-        """Close every connection and take no new one: connecting is refused, as while a server restarts."""
+        """Close all connections and the listener, so that connecting is refused as during a restart."""
         for connection in self._connections.values():
             connection.cut(reset=False)
         if self._listener.fileno() >= 0:
@@ -81,7 +81,7 @@ class Server:
             self._listener.close()
 
     def come_up(self) -> None:
-        """Take connections again, at the same address."""
+        """Listen again at the same address."""
         if self._listener.fileno() < 0:
             self._listener = _listen(self._host, self._port)
             self._epoll.register(self._listener, select.EPOLLIN)
@@ -91,17 +91,17 @@ class Server:
         self._handle = handle
         gc.collect()
         gc.freeze()
-        gc.set_threshold(50_000, 20, 100)  # a full collection in mid-stream would be lateness
+        gc.set_threshold(50_000, 20, 100)  # a full collection delays events
         now_ns = clock.now_ns()
         while not self._stopping:
             self._wait(now_ns)
             self._poll()
             now_ns = clock.now_ns()
-            now_ns = self._engine.pump(now_ns, now_ns + _TURN_NS)
-            self._bury()
+            now_ns = self._engine.pump(now_ns, now_ns + _ENGINE_NS)
+            self._close_lost()
 
     def close(self) -> None:
-        """Drop everything at once."""
+        """Close all sockets and descriptors."""
         for connection in self._connections.values():
             connection.sock.close()
         self._listener.close()
@@ -119,19 +119,19 @@ class Server:
 
     def _poll(self) -> None:
         unserved, self._unserved[:] = list(self._unserved), []
-        for each in unserved:
-            self._guard(each, each.serve)
+        for connection in unserved:
+            self._guard(connection, connection.serve)
         for descriptor, events in self._epoll.poll(0, _AT_ONCE):
-            connection = self._connections.get(descriptor)
-            if connection is None:
+            ready = self._connections.get(descriptor)
+            if ready is None:
                 if descriptor == self._listener.fileno():
                     self._accept()
                 continue
             if events & select.EPOLLOUT:
-                self._guard(connection, connection.writable)
-                self._watch(connection)
+                self._guard(ready, ready.writable)
+                self._watch(ready)
             if events & ~select.EPOLLOUT:
-                self._guard(connection, partial(self._read, connection))
+                self._guard(ready, partial(self._read, ready))
 
     def _guard(self, connection: Connection, action: Callable[[], None]) -> None:
         """Run an action on a live connection; an unhandled error closes this connection only."""
@@ -139,12 +139,12 @@ class Server:
             return
         try:
             action()
-        except Exception:  # noqa: BLE001 - no input of one client may end the server
+        except Exception:  # noqa: BLE001 - no client may stop the server
             traceback.print_exc()
             connection.cut(reset=False)
 
     def _read(self, connection: Connection) -> None:
-        if not connection.reading:  # the client closed, with bytes unread before its end
+        if not connection.reading:  # the client closed with unread bytes
             connection.lose()
             return
         rate = self.read_rate()
@@ -160,8 +160,8 @@ class Server:
     def _watch(self, connection: Connection) -> None:
         """Update the epoll events of a connection."""
         if not connection.dead:
-            wanted = _IN if connection.reading else select.EPOLLRDHUP
-            self._epoll.modify(connection.sock.fileno(), wanted | (select.EPOLLOUT if connection.out else 0))
+            events = _IN if connection.reading else select.EPOLLRDHUP
+            self._epoll.modify(connection.sock.fileno(), events | (select.EPOLLOUT if connection.out else 0))
 
     def _accept(self) -> None:
         for _ in range(_AT_ONCE):
@@ -182,7 +182,7 @@ class Server:
     def _on_answered(self, connection: Connection) -> None:
         self.answered(connection)
 
-    def _bury(self) -> None:
+    def _close_lost(self) -> None:
         while self._lost:
             connection = self._lost.pop()
             descriptor = connection.sock.fileno()
@@ -201,17 +201,17 @@ def _listen(host: str, port: int) -> socket.socket:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.bind(address)
     except OSError as error:
-        raise UsageError(f"--host {host} --port {port}: {error.strerror or error}; name another port") from error
+        raise UsageError(f"--host {host} --port {port}: {error.strerror or error}; choose another port") from error
     listener.setblocking(False)
     listener.listen(_BACKLOG)
     return listener
 
 
 def tls_context(certificate: Path, key: Path | None) -> ssl.SSLContext:
-    """TLS context of the server. UsageError for unusable files."""
+    """TLS context of the server. Raise UsageError for invalid files."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     try:
         context.load_cert_chain(certificate, key)
     except (OSError, ssl.SSLError) as error:
-        raise UsageError(f"--tls-cert {certificate}: {error}; name a PEM certificate and --tls-key") from error
+        raise UsageError(f"--tls-cert {certificate}: {error}; needs a PEM certificate and --tls-key") from error
     return context

@@ -1,4 +1,4 @@
-"""Server options, and the documents of /v1/models and /server_info."""
+"""Options of the server, and the responses of /v1/models and /server_info."""
 
 import secrets
 from collections.abc import Mapping
@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from inferload.measure import clock
 
-from ..answers.usage import Shown
+from ..answers.usage import UsageOptions
 from ..metrics.exposition import CacheInfo
 from ..protocol.model import Model
 
@@ -15,17 +15,17 @@ VERSION = "0.32.0"
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """Options of the API. With an empty `api_key` no key is required."""
+    """Options of the API. An empty `api_key` requires no key."""
 
     model: Model
-    shown: Shown
+    usage_options: UsageOptions
     cache: CacheInfo
     api_key: str
     chunked: bool
     max_num_seqs: int
-    api_keys: tuple[str, ...] = ()  # further keys that do
+    api_keys: tuple[str, ...] = ()  # additional keys
     request_id_headers: bool = False  # --enable-request-id-headers
-    load_tracking: bool = False  # --enable-server-load-tracking; without it /load says 0
+    load_tracking: bool = False  # --enable-server-load-tracking; else /load returns 0
     log_requests: bool = False  # --enable-log-requests
     log_stats: bool = True  # not --disable-log-stats
     log_interval_s: float = 10.0
@@ -34,7 +34,7 @@ class Options:
 
 
 def models(model: Model) -> dict[str, object]:
-    """The document of /v1/models: one card for each name."""
+    """Document of /v1/models: one card per name."""
     now_s = clock.wall_ns() // 1_000_000_000
     cards = []
     for name in (model.name, *model.aliases):
@@ -45,7 +45,7 @@ def models(model: Model) -> dict[str, object]:
 
 
 def server_info(options: Options, query: Mapping[str, str]) -> dict[str, object]:
-    """The document of /server_info, its settings as an object or in a line."""
+    """Document of /server_info, with settings as an object or in one line."""
     cache = options.cache
     config: dict[str, dict[str, object]] = {
         "model_config": {"model": options.model.name, "max_model_len": options.model.max_model_len},
@@ -63,10 +63,10 @@ def server_info(options: Options, query: Mapping[str, str]) -> dict[str, object]
         },
     }
     as_json = query.get("config_format") == "json"
-    shown = (
+    vllm_config = (
         config if as_json else ", ".join(f"{key}={value}" for part in config.values() for key, value in part.items())
     )
-    return {"vllm_config": shown, "vllm_env": {}, "system_env": {}, "engine": "simulator"}
+    return {"vllm_config": vllm_config, "vllm_env": {}, "system_env": {}, "engine": "simulator"}
 
 
 def _permission(now_s: int) -> dict[str, object]:

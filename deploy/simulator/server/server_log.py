@@ -1,4 +1,4 @@
-"""Server log on stderr in vLLM's format: throughput every ten seconds while there is load."""
+"""Server log on stderr in vLLM's format: throughput every ten seconds under load."""
 
 import os
 import sys
@@ -16,7 +16,7 @@ from ..protocol.completion_request import CompletionRequest
 
 @dataclass(frozen=True, slots=True)
 class Totals:
-    """Counters at one instant. `prompt_tokens` are those that were computed: cached ones are not in the log."""
+    """Counters at one time. `prompt_tokens` excludes cached tokens, as in vLLM's log."""
 
     now_ns: int
     prompt_tokens: int
@@ -28,7 +28,7 @@ class Totals:
 
     @classmethod
     def of(cls, metrics: Metrics, now_ns: int) -> "Totals":
-        """The totals of these metrics."""
+        """Read the totals of the metrics."""
         computed = metrics.prompt_tokens - metrics.prompt_tokens_cached
         spec = metrics.spec or SpecCounts(0)
         counts = (spec.drafts, spec.draft_tokens, spec.accepted, tuple(spec.per_position))
@@ -36,18 +36,18 @@ class Totals:
 
 
 def throughput(before: Totals, now: Totals) -> tuple[float, float]:
-    """Computed prompt tokens and output tokens per second between two instants; 0 where no time went by."""
-    took_s = (now.now_ns - before.now_ns) / 1e9
-    if took_s <= 0 or now.prompt_tokens < before.prompt_tokens or now.generation_tokens < before.generation_tokens:
+    """Computed prompt tokens and output tokens per second; 0 if no time has passed or counters were reset."""
+    duration_s = (now.now_ns - before.now_ns) / 1e9
+    if duration_s <= 0 or now.prompt_tokens < before.prompt_tokens or now.generation_tokens < before.generation_tokens:
         return 0.0, 0.0
     return (
-        (now.prompt_tokens - before.prompt_tokens) / took_s,
-        (now.generation_tokens - before.generation_tokens) / took_s,
+        (now.prompt_tokens - before.prompt_tokens) / duration_s,
+        (now.generation_tokens - before.generation_tokens) / duration_s,
     )
 
 
 def engine_line(prompt_tok_per_s: float, generation_tok_per_s: float, gauges: Gauges, hit_rate: float | None) -> str:
-    """Engine line of the log; `hit_rate` (0 to 1) is None without queries."""
+    """Engine line of the log. `hit_rate` is 0 to 1, or None without queries."""
     parts = [
         f"Avg prompt throughput: {prompt_tok_per_s:.1f} tokens/s",
         f"Avg generation throughput: {generation_tok_per_s:.1f} tokens/s",
@@ -63,9 +63,9 @@ def engine_line(prompt_tok_per_s: float, generation_tok_per_s: float, gauges: Ga
 
 
 def speculation_line(before: Totals, now: Totals) -> str | None:
-    """The line of speculation between two instants; None: nothing was drafted."""
-    drafts, took_s = now.drafts - before.drafts, (now.now_ns - before.now_ns) / 1e9
-    if drafts <= 0 or took_s <= 0:
+    """Speculative decoding line of the log; None without drafts."""
+    drafts, duration_s = now.drafts - before.drafts, (now.now_ns - before.now_ns) / 1e9
+    if drafts <= 0 or duration_s <= 0:
         return None
     drafted, accepted = now.draft_tokens - before.draft_tokens, now.accepted_tokens - before.accepted_tokens
     earlier = before.per_position or (0,) * len(now.per_position)
@@ -73,14 +73,14 @@ def speculation_line(before: Totals, now: Totals) -> str | None:
     share = accepted / drafted * 100 if drafted else float("nan")
     return (
         f"SpecDecoding metrics: Mean acceptance length: {1 + accepted / drafts:.2f}, "
-        f"Accepted throughput: {accepted / took_s:.2f} tokens/s, Drafted throughput: {drafted / took_s:.2f} tokens/s, "
+        f"Accepted throughput: {accepted / duration_s:.2f} tokens/s, Drafted throughput: {drafted / duration_s:.2f} tokens/s, "
         f"Accepted: {accepted} tokens, Drafted: {drafted} tokens, Per-position acceptance rate: {rates}, "
         f"Avg Draft acceptance rate: {share:.1f}%"
     )
 
 
-class ServerLog:
-    """Log lines in vLLM's format. Silent after two intervals without tokens."""
+class LogWriter:
+    """Writes log lines in vLLM's format, and none after two intervals without tokens."""
 
     def __init__(self, engine: Engine, interval_s: float, write: Callable[[str], object] | None = None) -> None:
         self._engine = engine
@@ -90,7 +90,7 @@ class ServerLog:
         self._last_rates = (0.0, 0.0)
 
     def start(self, now_ns: int) -> None:
-        """Begin the first interval."""
+        """Start the first interval."""
         self._last = Totals.of(self._engine.metrics, now_ns)
         self._engine.call_at(now_ns + self._interval_ns, self._tick)
 
@@ -109,14 +109,14 @@ class ServerLog:
         rates = throughput(self._last, now)
         if any((*rates, *self._last_rates)):
             self._line("loggers.py:335", engine_line(*rates, self._engine.gauges(), metrics.recent_hits.rate))
-            if said := speculation_line(self._last, now):
-                self._line("metrics.py:120", said)
+            if line := speculation_line(self._last, now):
+                self._line("metrics.py:120", line)
         self._last, self._last_rates = now, rates
         self._engine.call_at(now_ns + self._interval_ns, self._tick)
 
-    def _line(self, place: str, text: str) -> None:
+    def _line(self, location: str, text: str) -> None:
         stamp = datetime.fromtimestamp(clock.wall_ns() / 1e9).strftime("%m-%d %H:%M:%S")
-        self._write(f"(APIServer pid={os.getpid()}) INFO {stamp} [{place}] {text}\n")
+        self._write(f"(APIServer pid={os.getpid()}) INFO {stamp} [{location}] {text}\n")
 
 
 def _to_stderr(text: str) -> None:

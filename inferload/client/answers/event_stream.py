@@ -2,25 +2,25 @@
 
 There are two equivalent paths. The Python path handles every input. The native path (`native/scan.c`) handles whole chunks of whole
 events; of consecutive events that differ in one text only (nearly all events of a completion) it returns the texts joined. Their
-template, the common bytes, comes from the Python path: `StreamAnswer.template_of` derives it and verifies it by decoding.
+frame, the common bytes, comes from the Python path: `ChatAnswer.frame_of` derives it and verifies it by decoding.
 """
 
 from array import array
 from collections.abc import Callable
 from typing import Any
 
+from inferload.client.answers.answer import Answer, EventFrame
 from inferload.client.answers.sse import SseParser, event_of_chunk
-from inferload.client.answers.stream_answer import StreamAnswer, Template
 from inferload.client.connection import reader_choice
 from inferload.client.connection.http1 import ChunkError
 from inferload.client.connection.reply import Arrivals, HttpReply
 
-_MAX_TEMPLATES = 8  # attempts to derive a template in one stream
-_MISMATCHES = 3  # consecutive events without a match after which another template is derived
+_MAX_FRAMES = 8  # attempts to derive a frame in one stream
+_MISMATCHES = 3  # consecutive events without a match after which another frame is derived
 _SLICE, _FIRST_SLICE, _QUICK_SLICE = 64, 160, 1_000
 _ALL = 1 << 30
 _LAST_CHUNK = b"0\r\n\r\n"
-_NO_TEMPLATE = Template(b"", b"", visible=True)
+_NO_FRAME = EventFrame(b"", b"", visible=True)
 
 Scan = Callable[..., tuple[list[tuple[bytes, Any]], int, int]]
 
@@ -37,21 +37,21 @@ def scanner() -> Scan | None:
 class EventStream:
     """Parser of the body of one reply: `feed` the reads in order, `finish` at the end."""
 
-    __slots__ = ("_answer", "_scan", "_sse", "_template", "_templates_left")
+    __slots__ = ("_answer", "_frame", "_frames_left", "_scan", "_sse")
 
-    def __init__(self, answer: StreamAnswer, scan: Scan | None) -> None:
+    def __init__(self, answer: Answer, scan: Scan | None) -> None:
         self._answer = answer
         self._scan = scan
         self._sse = SseParser()
-        self._template = _NO_TEMPLATE
-        self._templates_left = _MAX_TEMPLATES
+        self._frame = _NO_FRAME
+        self._frames_left = _MAX_FRAMES
 
     @property
     def reads_per_slice(self) -> int:
         """Number of reads that take about 0.1 ms to parse."""
         if self._scan is None:
             return _SLICE
-        return _QUICK_SLICE if self._template.before else _FIRST_SLICE
+        return _QUICK_SLICE if self._frame.before else _FIRST_SLICE
 
     def feed(self, reply: HttpReply, reads: Arrivals) -> None:
         """Parse reads and pass the completed events to the answer.
@@ -87,13 +87,11 @@ class EventStream:
 
     def _scanned(self, scan: Scan, reply: HttpReply, reads: Arrivals, at: int, read: int) -> tuple[int, int]:
         """Pass on the events up to the first bytes that the native path does not handle; return their position and read."""
-        template = self._template
-        limit = _ALL if not self._templates_left else _MISMATCHES if template.before else 1
+        frame = self._frame
+        limit = _ALL if not self._frames_left else _MISMATCHES if frame.before else 1
         chunked = reply.chunks is not None
-        items, at, read = scan(
-            reads.data, reads.ends, reads.at_ns, at, read, chunked, template.before, template.after, limit
-        )
-        others: list[bytes] = []  # events that do not match the template
+        items, at, read = scan(reads.data, reads.ends, reads.at_ns, at, read, chunked, frame.before, frame.after, limit)
+        others: list[bytes] = []  # events that do not match the frame
         instants: list[int] = []
         for data, when in items:
             if isinstance(when, int):
@@ -102,17 +100,17 @@ class EventStream:
                 continue
             self._answer.events(others, instants)
             others, instants = [], []
-            self._answer.run(template, data, when)
+            self._answer.add_texts(frame, data, when)
         self._answer.events(others, instants)
-        if self._templates_left and len(others) >= limit and not self._answer.closed:
-            self._derive_template(others[-1])
+        if self._frames_left and len(others) >= limit and not self._answer.closed:
+            self._derive_frame(others[-1])
         return at, read
 
-    def _derive_template(self, event: bytes) -> None:
-        template = self._answer.template_of(event)
-        if template is not None:
-            self._template = template
-        self._templates_left -= 1
+    def _derive_frame(self, event: bytes) -> None:
+        frame = self._answer.frame_of(event)
+        if frame is not None:
+            self._frame = frame
+        self._frames_left -= 1
 
     def _part(self, reply: HttpReply, data: bytes, at_ns: int) -> None:
         """Parse a part of a read."""
@@ -127,9 +125,8 @@ class EventStream:
         try:
             for read in range(first, stop):
                 data, at, at_ns = reads.data[at : reads.ends[read]], reads.ends[read], reads.at_ns[read]
-                whole = (
-                    event_of_chunk(data) if plain else None
-                )  # other reads leave both framings unchanged, or clear `plain`
+                # Other reads leave both framings unchanged, or clear `plain`.
+                whole = event_of_chunk(data) if plain else None
                 if whole is not None:
                     events.append(whole)
                     instants.append(at_ns)

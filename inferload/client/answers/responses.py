@@ -4,8 +4,8 @@ from typing import Any
 
 import msgspec
 
+from inferload.client.answers.answer import PerRequestMetrics
 from inferload.client.answers.number_bounds import OutputTokens, Tokens
-from inferload.client.answers.stream_answer import PerRequestMetrics
 from inferload.client.answers.typed_events import TypedAnswer
 from inferload.measure.record import Failure
 
@@ -57,6 +57,7 @@ class ResponsesAnswer(TypedAnswer):
 
     __slots__ = ()
 
+    end_marker = "response.completed"
     receipts = frozenset({"response.created", "response.queued", "response.in_progress"})
     decoder = msgspec.json.Decoder(_ResponsesEvent)
 
@@ -94,4 +95,4 @@ class ResponsesAnswer(TypedAnswer):
         if usage is not None:
             self.input_tokens, self.output_tokens = usage.input_tokens, usage.output_tokens
             if usage.input_tokens_details is not None:
-                self._cached(usage.input_tokens_details.cached_tokens)
+                self._set_cached(usage.input_tokens_details.cached_tokens)

@@ -16,18 +16,18 @@ class SseError(Exception):
 class SseParser:
     """Incremental parser: `feed` parts of the body, which returns the `data` of each complete event."""
 
-    __slots__ = ("_at_start", "_held", "_held_bytes", "_skip_lf")
+    __slots__ = ("_at_start", "_partial", "_partial_bytes", "_skip_lf")
 
     def __init__(self) -> None:
-        self._held: list[bytes] = []  # parts of an incomplete event, none of them empty
-        self._held_bytes = 0
+        self._partial: list[bytes] = []  # parts of an incomplete event, none of them empty
+        self._partial_bytes = 0
         self._skip_lf = False  # the last byte was a CR: skip an LF after it
         self._at_start = True
 
     @property
     def between_events(self) -> bool:
         """True if the next byte is the first of an event."""
-        return not (self._held or self._skip_lf or self._at_start)
+        return not (self._partial or self._skip_lf or self._at_start)
 
     def begun(self) -> None:
         """Mark the start of the stream as passed: whole events without a BOM were parsed elsewhere."""
@@ -36,7 +36,7 @@ class SseParser:
     @property
     def may_begin(self) -> bool:
         """True if the next byte is the first of an event or of the stream."""
-        return not (self._held or self._skip_lf)
+        return not (self._partial or self._skip_lf)
 
     def feed(self, data: bytes) -> list[bytes]:
         """Return the data of the events that these bytes complete, without comments and events without data.
@@ -45,11 +45,11 @@ class SseParser:
         """
         if self._skip_lf or b"\r" in data:
             data = self._line_feeds_only(data)
-        if self._held and not self._at_start and b"\n\n" not in self._held[-1][-1:] + data:
+        if self._partial and not self._at_start and b"\n\n" not in self._partial[-1][-1:] + data:
             self._hold(data)  # each byte of a long event is scanned once, for any number of reads
             return []
-        buffer = b"".join((*self._held, data)) if self._held else data
-        self._held, self._held_bytes = [], 0
+        buffer = b"".join((*self._partial, data)) if self._partial else data
+        self._partial, self._partial_bytes = [], 0
         if self._at_start:
             buffer = self._without_bom(buffer)
         if b"\n\n" not in buffer and not buffer.startswith(b"\n"):
@@ -66,17 +66,17 @@ class SseParser:
 
         The standard discards such an event, but some servers close the connection right after `data: [DONE]`.
         """
-        block = b"".join(self._held)
-        self._held, self._held_bytes = [], 0
+        block = b"".join(self._partial)
+        self._partial, self._partial_bytes = [], 0
         event = _data_of(block)
         return [] if event is None else [event]
 
     def _hold(self, data: bytes) -> None:
         if data:
-            self._held.append(data)
-            self._held_bytes += len(data)
-            if self._held_bytes > MAX_EVENT_BYTES + 1:  # they may include the line feed of the last line
-                self._held, self._held_bytes = [], 0
+            self._partial.append(data)
+            self._partial_bytes += len(data)
+            if self._partial_bytes > MAX_EVENT_BYTES + 1:  # they may include the line feed of the last line
+                self._partial, self._partial_bytes = [], 0
                 raise _too_long()
 
     def _line_feeds_only(self, data: bytes) -> bytes:

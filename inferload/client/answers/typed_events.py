@@ -4,13 +4,19 @@ from typing import Any
 
 import msgspec
 
+from inferload.client.answers.answer import DONE, Answer, ToolCalls
 from inferload.client.answers.number_bounds import UNDECODABLE, refusal
-from inferload.client.answers.stream_answer import DONE, StreamAnswer
-from inferload.client.answers.tool_calls import ToolCalls
 from inferload.measure.record import Failure
 
 
-class TypedAnswer(StreamAnswer):
+class _UntypedError(msgspec.Struct):
+    error: Any = None
+
+
+_decode_untyped = msgspec.json.Decoder(_UntypedError).decode
+
+
+class TypedAnswer(Answer):
     """Answer whose events have types. There is no running token count: every event with output counts.
 
     `receipts`: types of events that acknowledge the request. They are first events, but do not end the first-event timeout.
@@ -20,15 +26,6 @@ class TypedAnswer(StreamAnswer):
 
     receipts: frozenset[str] = frozenset()
     decoder: msgspec.json.Decoder[Any]
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.uncounted = True
-
-    def events(self, data: list[bytes], at_ns: list[int]) -> None:
-        """Process the data of several events in order, each with the time of its last byte."""
-        for event, event_ns in zip(data, at_ns, strict=True):
-            self.event(event, event_ns)
 
     def event(self, data: bytes, at_ns: int) -> None:
         """Process the data of one event. `at_ns`: time of its last byte."""
@@ -40,18 +37,26 @@ class TypedAnswer(StreamAnswer):
         try:
             event = self.decoder.decode(data)
         except UNDECODABLE as error:
-            self._fail(Failure.BAD_EVENT, refusal(error, data))
+            self._fail_undecodable(error, data)
             return
         if event.type not in self.receipts or self.last_event_ns is not None:
             self.last_event_ns = at_ns
         self.typed(event, at_ns, data)
 
+    def _fail_undecodable(self, error: Exception, data: bytes) -> None:
+        """Set the failure of an event that is not one of the endpoint: SERVER_ERROR for `{"error": ...}` without a type."""
+        try:
+            untyped = _decode_untyped(data).error is not None
+        except UNDECODABLE:
+            untyped = False
+        if untyped:
+            self._fail(Failure.SERVER_ERROR, data)
+        else:
+            self._fail(Failure.BAD_EVENT, refusal(error, data))
+
     def typed(self, event: Any, at_ns: int, data: bytes) -> None:
         """Process one decoded event."""
         raise NotImplementedError
-
-    def template_of(self, data: bytes) -> None:
-        """Return None: events of these streams differ in more than one text (they are numbered)."""
 
     def add_text(self, text: str | None, at_ns: int) -> None:
         """Add visible text, if any."""

@@ -26,8 +26,8 @@ class ParseJob(Protocol):
         """Run one slice; return True if nothing is left."""
         ...
 
-    def fail(self, error: Exception) -> None:
-        """Handle an error that `step` raised; `step` is not called again."""
+    def end_as_client_error(self, error: Exception) -> None:
+        """End the job after an error that `step` raised; `step` is not called again."""
         ...
 
 
@@ -41,7 +41,7 @@ class _Wake:
         self.event.set()
         return True
 
-    def fail(self, error: Exception) -> None:
+    def end_as_client_error(self, error: Exception) -> None:
         """Do nothing: `step` raises no error."""
 
 
@@ -89,7 +89,7 @@ class ParseQueue:
             try:
                 finished = job.step()
             except Exception as error:  # noqa: BLE001  boundary of the loop: the job is recorded as a client error
-                self._fail(job, error)
+                self._end(job, error)
                 finished = True
             if finished:
                 self._jobs.popleft()
@@ -102,11 +102,11 @@ class ParseQueue:
             self._between_polls.stop()
             self._idle.stop()
 
-    def _fail(self, job: ParseJob, error: Exception) -> None:
+    def _end(self, job: ParseJob, error: Exception) -> None:
         """Log the error and end the job."""
         self._errors.log("a turn could not be processed", error)
         try:
-            job.fail(error)
+            job.end_as_client_error(error)
         except Exception as second:  # noqa: BLE001  boundary of the loop: the other jobs must run
             self._errors.log("a turn could not be ended", second)
 

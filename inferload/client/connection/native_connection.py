@@ -85,10 +85,10 @@ class NativeConnection:
         """True if either side has closed the connection."""
         return self._closed or self._reader.raw.lost(self._number)
 
-    def expect(self, on_done: Callable[[], None], on_much: Callable[[], None] | None = None) -> NativeReply:
+    def expect(self, on_done: Callable[[], None], on_parse_due: Callable[[], None] | None = None) -> NativeReply:
         """Start the reply to which further reads belong."""
         assert self._reply is None
-        self._reply = NativeReply(on_done, on_much or nothing, self._reader.raw, self._number)
+        self._reply = NativeReply(on_done, on_parse_due or nothing, self._reader.raw, self._number)
         self.turns = self._reader.raw.expect(self._number)
         return self._reply
 
@@ -135,24 +135,23 @@ class NativeConnection:
 
 
 class NativeReply(HttpReply):
-    """Reply whose reads the thread collects. `on_much` is called when many bytes wait to be parsed."""
+    """Reply whose reads the thread collects. `on_parse_due` is called when many bytes wait to be parsed."""
 
-    __slots__ = ("_connection", "_handed", "_last_ns", "_on_much", "_raw", "_waiting")
+    __slots__ = ("_connection", "_handed", "_last_ns", "_on_parse_due", "_raw", "_waiting")
 
     def __init__(
-        self, on_done: Callable[[], None], on_much: Callable[[], None], raw: _native.Reader, number: int
+        self, on_done: Callable[[], None], on_parse_due: Callable[[], None], raw: _native.Reader, number: int
     ) -> None:
         super().__init__(on_done)
-        self._on_much = on_much
+        self._on_parse_due = on_parse_due
         self._raw: _native.Reader | None = raw  # None: the connection belongs to another reply
         self._connection = number
         self._waiting: list[Arrivals] = []
         self._handed = 0  # reads of the first item of `_waiting` that are handed over
         self._last_ns = 0
 
-    @property
-    def waiting(self) -> int:
-        """Number of reads of the body that can be handed over. Fetches more from the thread if there are none."""
+    def fetch_waiting(self) -> int:
+        """Return the number of reads of the body that can be handed over, after fetching more from the thread if there are none."""
         if not self._waiting:
             self._fetch()
         return sum(len(reads.ends) for reads in self._waiting) - self._handed
@@ -188,7 +187,7 @@ class NativeReply(HttpReply):
     def drop(self) -> None:
         """Discard the remaining reads and the callbacks."""
         super().drop()
-        self._on_much = nothing
+        self._on_parse_due = nothing
         self._waiting.clear()
         self._handed = 0
 
@@ -208,7 +207,7 @@ class NativeReply(HttpReply):
             self._set_framing()
             return
         if ending == _MUCH:
-            self._on_much()
+            self._on_parse_due()
             return
         self.detach()  # the last reads
         if ending == _COMPLETE:

@@ -52,11 +52,11 @@ class PythonConnection:
         self._watcher = loop.io(self._sock.fileno(), 1)
         self._watcher.start(self._on_readable)
 
-    def expect(self, on_done: Callable[[], None], on_tail: Callable[[], None] | None = None) -> GatheredReply:
+    def expect(self, on_done: Callable[[], None], on_parse_due: Callable[[], None] | None = None) -> GatheredReply:
         """Start the reply to which further reads belong."""
         assert self._reply is None
-        self._reply = GatheredReply(on_done, on_tail)
-        if on_tail is not None:  # else nothing is handed over before the end
+        self._reply = GatheredReply(on_done, on_parse_due)
+        if on_parse_due is not None:  # else nothing is handed over before the end
             self._reply.on_full, self._reply.on_room = self._pause, self._resume
         self.turns += 1
         return self._reply
@@ -120,7 +120,7 @@ class PythonConnection:
         if self._reply is not None and not self._paused:
             self._paused = True
             self._watcher.stop()
-            self._reply.on_tail()
+            self._reply.on_parse_due()
 
     def _resume(self) -> None:
         if self._paused and not self.closed:

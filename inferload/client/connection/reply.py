@@ -57,9 +57,8 @@ class HttpReply:
         self.surplus = False  # there were bytes after the end: the connection cannot be reused
         self.floor_ns = 0  # time of the request: no read can have arrived before
 
-    @property
-    def waiting(self) -> int:
-        """Number of reads of the body that are not handed over."""
+    def fetch_waiting(self) -> int:
+        """Return the number of reads of the body that are not handed over."""
         return 0
 
     @property
@@ -90,7 +89,7 @@ class HttpReply:
         """Discard the remaining reads and the callbacks."""
         self.on_done = nothing
 
-    def parsed(self) -> None:
+    def finish_if_ended(self) -> None:
         """Finish the reply if its end was among the reads that are parsed (GatheredReply)."""
 
     @property
@@ -116,7 +115,7 @@ class AnyConnection(Protocol):
 
     @property
     def closed(self) -> bool: ...
-    def expect(self, on_done: Callable[[], None], on_tail: Callable[[], None] | None = None, /) -> HttpReply: ...
+    def expect(self, on_done: Callable[[], None], on_parse_due: Callable[[], None] | None = None, /) -> HttpReply: ...
     def offer(self, data: bytes) -> bytes | memoryview: ...
     def send_rest(self, rest: bytes | memoryview) -> None: ...
     def release(self) -> None: ...
@@ -126,8 +125,8 @@ class AnyConnection(Protocol):
 class GatheredReply(HttpReply):
     """Reply whose reads are added one by one in the event loop.
 
-    A read is not parsed when it is added. If it may contain the end of a chunked body, `on_tail` is called, and parsing the body
-    decides. Reads are stored in arrays and lists of bytes, which are cheap for the garbage collector.
+    A read is not parsed when it is added. If it may contain the end of a chunked body, `on_parse_due` is called:
+    parsing the body decides. Reads are stored in arrays and lists of bytes, which are cheap for the garbage collector.
     """
 
     __slots__ = (
@@ -140,13 +139,13 @@ class GatheredReply(HttpReply):
         "_stamps",
         "_wall_ns",
         "on_full",
+        "on_parse_due",
         "on_room",
-        "on_tail",
     )
 
-    def __init__(self, on_done: Callable[[], None], on_tail: Callable[[], None] | None = None) -> None:
+    def __init__(self, on_done: Callable[[], None], on_parse_due: Callable[[], None] | None = None) -> None:
         super().__init__(on_done)
-        self.on_tail = on_tail or self._look_for_end
+        self.on_parse_due = on_parse_due or self._look_for_end
         self.on_full: Callable[[], None] = nothing  # stop reading until `on_room` is called
         self.on_room: Callable[[], None] = nothing
         self._last_ns: int | None = None
@@ -157,9 +156,8 @@ class GatheredReply(HttpReply):
         self._stamps: list[bytes] = []
         self._data: list[bytes] = []
 
-    @property
-    def waiting(self) -> int:
-        """Number of reads of the body that are not handed over."""
+    def fetch_waiting(self) -> int:
+        """Return the number of reads of the body that are not handed over."""
         return 0 if self.head is None else len(self._data)
 
     @property
@@ -185,7 +183,7 @@ class GatheredReply(HttpReply):
         elif self.chunks is not None:
             # A chunked body ends in CRLF CRLF, which hardly any chunk of SSE contains: the only search of most reads.
             if len(data) < 4 or _CHUNKS_END in data or (data[0] in b"\r\n" and self._may_end()):
-                self.on_tail()
+                self.on_parse_due()
         elif self.head.framing is Framing.LENGTH:
             self._count_down()
         if self._body_bytes > self.full_bytes and not self.done:
@@ -205,7 +203,7 @@ class GatheredReply(HttpReply):
         for column in (self._data, self._mono_ns, self._wall_ns, self._stamps):
             del column[:]
         self._body_bytes = 0
-        self.on_tail = self.on_full = self.on_room = nothing
+        self.on_parse_due = self.on_full = self.on_room = nothing
 
     def body(self, most_reads: int) -> Arrivals:
         """See HttpReply.body."""
@@ -228,7 +226,7 @@ class GatheredReply(HttpReply):
         unstamped = len(at) - int(believed.sum())
         return Arrivals(b"".join(data), ends, _flat(at), _flat(delay[believed]), unstamped)
 
-    def parsed(self) -> None:
+    def finish_if_ended(self) -> None:
         """Finish the reply if its last chunk was among the reads that are parsed."""
         if self.chunks is not None and self.chunks.done:
             self.surplus = bool(self.chunks.surplus)
@@ -252,7 +250,7 @@ class GatheredReply(HttpReply):
         self._body_bytes = len(rest)
         if head.framing is Framing.CHUNKED:
             if len(rest) < 4 or _CHUNKS_END in rest:
-                self.on_tail()
+                self.on_parse_due()
         elif head.framing is Framing.LENGTH:
             self._left = head.length or 0
             self._count_down()

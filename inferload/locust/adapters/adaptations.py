@@ -21,7 +21,7 @@ import locust.stats
 import numpy as np
 
 from inferload.errors import UsageError
-from inferload.locust.adapters import compat, fault_logs
+from inferload.locust.adapters import compat, logs
 
 OLDEST_TESTED = "2.46.0"
 NEWEST_TESTED = "2.47.0"
@@ -252,7 +252,7 @@ def _hints_at_run_time() -> bool:
 def _logs_listeners() -> bool:
     from locust.event import EventHook
 
-    return any(text.startswith(fault_logs._LISTENER) for text in _names_in(EventHook.fire))
+    return any(text.startswith(logs._LISTENER) for text in _names_in(EventHook.fire))
 
 
 def _dispatched(count: int) -> list[str]:

@@ -132,9 +132,8 @@ class History:
     def _write(self) -> None:
         with self._first_error(rundir.LOCUST_HISTORY):
             while True:
-                gevent.sleep(
-                    1.0 - (self._wall_ns() % NS_PER_S) / NS_PER_S
-                )  # at full seconds, as in Locust's own history
+                # Rows are written at full seconds, as in Locust's own history.
+                gevent.sleep(1.0 - (self._wall_ns() % NS_PER_S) / NS_PER_S)
                 self._write_rows()
                 self._file.flush()
         while True:  # the file has failed; the tables still need rates

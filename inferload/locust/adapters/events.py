@@ -2,8 +2,8 @@
 
 from locust.event import EventHook
 
-#: Fired once per turn with output, before `turn_end`, with `record` (a TurnRecord) and `ttft_ms`: within 100 ms after the end of
-#: the turn, so that listeners cannot delay time stamps.
+#: Fired once per successful turn with output, before `turn_end`, with `record` (a TurnRecord) and `ttft_ms`: within 100 ms after
+#: the end of the turn, so that listeners cannot delay time stamps.
 first_token = EventHook()
 
 #: Fired once per turn, with `record` (a TurnRecord with all instants and inter-token times) and `detail` (description of the

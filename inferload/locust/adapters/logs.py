@@ -1,10 +1,77 @@
-"""Filter of all log records of a process: removes secrets, and escapes control characters."""
+"""Log filters of a process: remove secrets, escape control characters, and show repeated exceptions of a locustfile once."""
 
 import logging
+import sys
 import traceback
+from collections import Counter
+from types import TracebackType
 
 from inferload.client.connection.redaction import Redaction
+from inferload.errors import UsageError
 from inferload.escaping import escaped, indented
+from inferload.verdict.failures import add_message, message
+
+_LISTENER = "Uncaught exception in event handler"
+_TASKS = ("locust.user.task", "locust.user.users")
+
+
+class FirstOfEach(logging.Filter):
+    """Filter that passes the first record of each origin of an exception. `listeners`: exceptions of event listeners by message."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.listeners: Counter[str] = Counter()
+        self._origins: set[object] = set()
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Return True to show the record; a record of a UsageError is reduced to its message."""
+        arguments = record.args if isinstance(record.args, tuple) else ()
+        if str(record.msg).startswith(_LISTENER):
+            text = str(arguments[0] if arguments else "")
+            add_message(self.listeners, _raised(text), 1)
+            return self._is_first(text.rstrip().rpartition("\n")[0])  # without the message, which may differ
+        error = arguments[0] if arguments else None
+        if not isinstance(error, Exception):
+            return True
+        if isinstance(error, UsageError):
+            record.msg, record.args = "%s", (error,)
+        return self._is_first((type(error), _origin(error.__traceback__)))
+
+    def take_listeners(self) -> dict[str, int]:
+        """Return the exceptions of event listeners since the last call, by message."""
+        taken, self.listeners = self.listeners, Counter()
+        return dict(taken)
+
+    def _is_first(self, origin: object) -> bool:
+        known = origin in self._origins
+        self._origins.add(origin)
+        return not known
+
+
+def _raised(trace: str) -> str:
+    """Return type and message of the current exception in one line; without one, the last line of the traceback."""
+    error = sys.exc_info()[1]
+    text = trace.rstrip().rpartition("\n")[2] if error is None else f"{type(error).__name__}: {error}"
+    return message(text.partition("\n")[0])
+
+
+def _origin(trace: TracebackType | None) -> tuple[tuple[str, int], ...]:
+    """Return files and lines of a traceback."""
+    lines = []
+    while trace is not None:
+        lines.append((trace.tb_frame.f_code.co_filename, trace.tb_lineno))
+        trace = trace.tb_next
+    return tuple(lines)
+
+
+first_of_each = FirstOfEach()
+
+
+def install() -> None:
+    """Add the filter to Locust's loggers of tasks and listeners. Idempotent."""
+    for name in (*_TASKS, None):  # Locust logs listeners' exceptions with the root logger
+        logging.getLogger(name).addFilter(first_of_each)
+
 
 _LOGGERS = (None, "locust", "locust.stats_logger")  # loggers to which Locust adds handlers
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from inferload.client.turn import TurnResult
+from inferload.client.turn_record import TurnResult
 from inferload.locust.adapters import events
 from inferload.locust.adapters.compat import OWN_ROWS, log_many, only_locust_listens
 from inferload.measure.clock import NS_PER_MS

@@ -113,11 +113,11 @@ def steer(controller: Controller, order: Mapping[str, Any]) -> None:
         return
     run = controller.steered_run()
     if action == "set":
-        run.steering.set_level(run, _number(order, "level"))
+        run.steering.set_level(_number(order, "level"))
     elif action == "ramp":
-        run.steering.ramp_to(run, _number(order, "level"), _number(order, "over_s"))
+        run.steering.ramp_to(_number(order, "level"), _number(order, "over_s"))
     elif action == "hold":
-        run.steering.hold(run)
+        run.steering.hold()
     else:
         raise UsageError(f"steer: {escaped(str(action))[:40]}: unknown; use set, ramp, hold or stop")
 

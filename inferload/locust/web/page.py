@@ -13,6 +13,7 @@ from inferload.errors import UsageError
 from inferload.escaping import escaped
 from inferload.locust.adapters import compat
 from inferload.locust.web import live
+from inferload.locust.web.runs import RunPages
 from inferload.master.controller import Controller
 from inferload.measure.clock import wall_ns
 from inferload.scenario.files import catalog
@@ -34,6 +35,7 @@ def attach(web_ui: Any, controller: Controller, redaction: Redaction) -> None:
     app.add_url_rule(f"{base}/inferload/status", "inferload_status", guarded(lambda: jsonify(status(controller))))
     live.attach(web_ui, controller, base)
     app.add_url_rule(f"{base}/inferload/form", "inferload_form", guarded(lambda: jsonify(form_values(controller))))
+    RunPages(controller, base).add_to(app, guarded)
 
 
 def _refuse_other_origins() -> tuple[Response, int] | None:
@@ -185,6 +187,7 @@ def status(controller: Controller) -> dict[str, Any]:
     elif result is not None:
         state |= {
             "run_dir": str(result.run_dir),
+            "run_name": result.run_dir.name,
             "outcome": result.judged.state,
             "headline": result.judged.headline,
             "measurement": result.measurement,

@@ -6,6 +6,8 @@
   line.style.cssText =
     "position:fixed;left:0;right:0;bottom:0;z-index:2000;pointer-events:none;padding:8px 16px;font:14px/1.4 system-ui,sans-serif;" +
     "color:#fff;background:#37474f;display:none;white-space:pre-wrap";
+  const words = document.createElement("span");
+  line.appendChild(words);
   document.body.appendChild(line);
   document.body.style.paddingBottom = "44px"; // what it would cover can be scrolled to
   const colours = {
@@ -18,6 +20,27 @@
     run: "#37474f",
   };
   const title = document.title;
+
+  const runs = "./inferload/runs";
+  const link = (text, address) => {
+    const anchor = document.createElement("a");
+    anchor.textContent = text;
+    anchor.href = address;
+    anchor.style.cssText = "color:inherit;pointer-events:auto;margin-left:14px;text-decoration:underline";
+    return anchor;
+  };
+  // The line lets clicks through to the page; only its links take them.
+  const links = document.createElement("span");
+  links.setAttribute("role", "group");
+  links.setAttribute("aria-label", "after the run");
+  line.appendChild(links);
+  const showLinks = (name) => {
+    if (links.dataset.run === (name || "")) return; // a link that is replaced each second would lose the focus
+    links.dataset.run = name || "";
+    links.replaceChildren(
+      ...(name ? [link("report", `${runs}/${encodeURIComponent(name)}/report.html`), link("runs", runs)] : []),
+    );
+  };
 
   const sentence = (state) => {
     if (state.trouble) return [state.trouble, "trouble"];
@@ -45,7 +68,8 @@
         const [text, colour] = sentence(state);
         document.title = state.headline ? `${state.headline} · ${title}` : title;
         line.dataset.state = colour;
-        line.textContent = text;
+        words.textContent = text;
+        showLinks(state.run_name);
         line.style.background = colours[colour] || colours.run;
         line.style.display = text ? "block" : "none";
       }

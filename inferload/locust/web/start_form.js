@@ -41,7 +41,10 @@
     select.value = source.value;
     select.setAttribute("aria-describedby", "inferload-about inferload-load");
     select.addEventListener("change", () => setValue(source, select.value));
-    box.append(label, select, make("div", "inferload-about", "opacity:.85"), make("div", "inferload-load", "opacity:.85"));
+    const runs = make("a", "inferload-runs", "color:inherit;justify-self:start", "earlier runs");
+    runs.href = new URL("runs", base);
+    const text = (id) => make("div", id, "opacity:.85");
+    box.append(label, select, text("inferload-about"), text("inferload-load"), runs);
     form.firstElementChild.prepend(box);
     return box;
   };

@@ -1,29 +1,27 @@
 """Planned changes of the load on the master: mark each step, and change the users of a closed loop."""
 
 import logging
-from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterable, Iterator
 
 import gevent
 
 from inferload.errors import UsageError
+from inferload.master.lifecycle.marks import Marks
+from inferload.master.lifecycle.workers import Member
 from inferload.measure.clock import NS_PER_S, now_ns
 from inferload.results.terminal_tables import step_level
 from inferload.scenario.scenario import Scenario
 from inferload.scenario.schema.arrivals import Closed, OpenArrivals, TraceTimes
 from inferload.workload.schedules import step_bounds_s, step_levels, times_digest, units_of
-
-if TYPE_CHECKING:
-    from inferload.master.lifecycle.run import MasterRun
+from inferload.workload.sessions import Sessions
 
 logger = logging.getLogger(__name__)
 
 
-def check(run: "MasterRun") -> None:
+def check(scenario: Scenario, sessions: Sessions, workers: int) -> None:
     """Raise UsageError if arrivals are not possible, or if there are more workers than turns in flight."""
-    scenario, workers = run.spec.scenario, len(run.roster)
     if isinstance(scenario.arrivals, TraceTimes):
-        units_of(scenario, run.preflight.sessions)
+        units_of(scenario, sessions)
     arrivals = scenario.arrivals
     most = arrivals.max_in_flight if isinstance(arrivals, OpenArrivals) else None
     if most is not None and most < workers:
@@ -33,10 +31,10 @@ def check(run: "MasterRun") -> None:
         )
 
 
-def check_times(run: "MasterRun") -> None:
+def check_times(scenario: Scenario, origin: str, members: Iterable[Member]) -> None:
     """Raise UsageError if a worker's file of arrival times differs from the master's."""
-    digest = times_digest(run.spec.scenario, run.spec.origin)
-    for member in run.roster.members:
+    digest = times_digest(scenario, origin)
+    for member in members:
         if member.facts.get("times_digest") != digest:
             raise UsageError(
                 f"arrivals.path: the file of worker {member.name} on {member.facts.get('host')} differs from the master's; "
@@ -44,19 +42,17 @@ def check_times(run: "MasterRun") -> None:
             )
 
 
-def follow(run: "MasterRun", start_users: Callable[[int, float], None]) -> None:
+def follow(scenario: Scenario, measure_ns: int, marks: Marks, set_users: Callable[[int], None]) -> None:
     """Apply each change of the profile at its time, which counts from the measure phase. Return at the profile's end."""
-    measure_ns = next(window.start_ns for window in run.windows if window.phase == "measure")
-    for at_s, users, text in _events(run.spec.scenario):
+    for at_s, users, text in _events(scenario):
         at_ns = measure_ns + round(at_s * NS_PER_S)
         while (left_ns := at_ns - now_ns()) > 0:
             gevent.sleep(left_ns / NS_PER_S)
         if text:
-            run.marks.add("step", text, run.anchor.to_wall_ns(at_ns))
+            marks.add("step", text, at_ns)
             logger.info("%s", text)
         if users is not None and at_s > 0:
-            run.steering.planned_users(users)
-            start_users(users, run.spec.spawn_per_s)
+            set_users(users)
 
 
 def _events(scenario: Scenario) -> Iterator[tuple[float, int | None, str]]:

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from inferload.client.connection.redaction import Redaction
-from inferload.measure.clock import Anchor, now_ns
+from inferload.measure.clock import NS_PER_S, Anchor, now_ns
 from inferload.rundir import reason
 
 logger = logging.getLogger(__name__)
@@ -22,12 +22,12 @@ class Marks:
         self.entries: list[dict[str, Any]] = []
         self.error: str | None = None  # the first write that failed
 
-    def add(self, kind: str, text: str, at_wall_ns: int | None = None, **detail: Any) -> None:
-        """Write a mark of an instant; None: now."""
-        at_ns = self._started.to_wall_ns(now_ns()) if at_wall_ns is None else at_wall_ns
+    def add(self, kind: str, text: str, at_ns: int | None = None, **detail: Any) -> None:
+        """Write a mark of an instant on the monotonic clock; None: now."""
+        wall_ns = self._started.to_wall_ns(now_ns() if at_ns is None else at_ns)
         mark: dict[str, Any] = {
-            "t_s": round((at_ns - self._started.wall_ns) / 1e9, 3),
-            "wall_ns": at_ns,
+            "t_s": round((wall_ns - self._started.wall_ns) / NS_PER_S, 3),
+            "wall_ns": wall_ns,
             "kind": kind,
             "text": text,
             **detail,

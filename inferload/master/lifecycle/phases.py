@@ -1,7 +1,7 @@
 """Phases of one run on the master: windows as far as they are known, and their marks."""
 
 from inferload.master.lifecycle.marks import Marks
-from inferload.measure.clock import NS_PER_S, Anchor, now_ns
+from inferload.measure.clock import NS_PER_S, now_ns
 from inferload.measure.record import Phase, PhaseWindow, stepped
 
 
@@ -22,12 +22,12 @@ class RunPhases:
             windows.append(PhaseWindow("drain", end_ns))
         self.windows = tuple(windows)
 
-    def mark(self, marks: Marks, anchor: Anchor) -> None:
+    def mark(self, marks: Marks) -> None:
         """Mark each phase that has begun, once."""
         for window in self.windows:
             if window.phase not in self._marked and window.start_ns <= now_ns():
                 self._marked.add(window.phase)
-                marks.add("phase", f"{window.phase} begins", anchor.to_wall_ns(window.start_ns), phase=window.phase)
+                marks.add("phase", f"{window.phase} begins", window.start_ns, phase=window.phase)
 
     @property
     def stepped(self) -> tuple[PhaseWindow, ...]:

@@ -17,6 +17,7 @@ from inferload.plan.context_check import too_long
 from inferload.plan.endpoint_check import check_sendable
 from inferload.process.run_spec import RunSpec
 from inferload.process.settings import ProcessSettings, client_settings
+from inferload.scenario.schema.endpoints import ENDPOINTS
 from inferload.server_metrics import metric_names
 from inferload.workload.sessions import Sessions
 
@@ -91,7 +92,7 @@ def _preflight(spec: RunSpec, own: ProcessSettings) -> Preflight:
         try:
             vocabulary = calibrate(tokenizer_of(settings))
             data = _data(spec, opened, tokenizer_of(settings))
-            if spec.scenario.request.endpoint != "completions":
+            if ENDPOINTS[spec.scenario.request.endpoint].chat_template:
                 template = measure(chat_tokenizer(settings))
         except FetchError as error:
             logger.warning("%s: /tokenize failed (%s): prompt lengths are approximate", spec.target.url, error)
@@ -153,16 +154,21 @@ def _probe_target(target: Target, spec: RunSpec, own: ProcessSettings, agreed: s
 
 
 def _check_streams(settings: ClientSettings, *, any_endpoint: bool) -> None:
-    """Stream one token. `any_endpoint`: for tasks, which choose their endpoints, a model without a chat template is enough."""
+    """Stream one token. `any_endpoint`: for tasks, which choose their endpoints, an answer on any endpoint is enough."""
+    others = [endpoint for endpoint in ENDPOINTS if any_endpoint and endpoint != settings.endpoint]
     try:
         first_token(settings)
-    except UsageError as error:
-        if not any_endpoint:
+    except UsageError:
+        if not any(_streams(replace(settings, endpoint=endpoint)) for endpoint in others):
             raise
-        try:
-            first_token(replace(settings, endpoint="completions"))
-        except UsageError:
-            raise error from None
+
+
+def _streams(settings: ClientSettings) -> bool:
+    try:
+        first_token(settings)
+    except UsageError:
+        return False
+    return True
 
 
 def _metrics(spec: RunSpec, own: ProcessSettings) -> dict[str, str | None]:

@@ -1,24 +1,18 @@
 """Changes of the load during a run, by hand or by a LoadTestShape: users, in an open loop the rate; at once or as a ramp."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import gevent
 
 from inferload.errors import UsageError
+from inferload.master.lifecycle.marks import Marks
 from inferload.measure.clock import NS_PER_S, now_ns
-from inferload.process import messages
 from inferload.process.greenlets import sleep_until
 from inferload.process.run_spec import RunSpec
 from inferload.scenario.schema.arrivals import Closed
-
-if TYPE_CHECKING:
-    from inferload.master.lifecycle.run import MasterRun
-
 
 ChangedBy = Literal["hand", "shape"]
 _BY: dict[ChangedBy, str] = {"hand": "by hand", "shape": "by the LoadTestShape"}
@@ -51,14 +45,17 @@ class Ramp:
 class Steering:
     """Current load of a run: users, or the rate of an open loop.
 
-    `rate_changes`: (instant in ns, rate) of each change in an open loop. `start_users`: starts or stops Locust's users up to a
-    number at a rate per second, and does not block.
+    `announce_rate` sends a rate to the workers, and returns the instant from which it applies. `rate_changes`: (instant in ns,
+    rate) of each change in an open loop. `start_users`: starts or stops Locust's users up to a number at a rate per second, and
+    does not block.
     """
 
-    def __init__(self, spec: RunSpec) -> None:
+    def __init__(self, spec: RunSpec, marks: Marks, announce_rate: Callable[[float], int]) -> None:
         self.rate_changes: list[tuple[int, float]] = []
         self.start_users: Callable[[int, float], None] = lambda users, per_s: None
         self._spec = spec
+        self._marks = marks
+        self._announce_rate = announce_rate
         self._users = spec.users
         self._rate = spec.rate
         self._ramp: Ramp | None = None
@@ -66,7 +63,7 @@ class Steering:
 
     # -- from Locust's page, a LoadTestShape and the scenario
 
-    def change_users(self, run: MasterRun, users: int, by: ChangedBy) -> None:
+    def change_users(self, users: int, by: ChangedBy) -> None:
         """Mark a change of users; in an open loop, send the new rate to the workers."""
         self.end_ramp()
         if users == self._users:
@@ -74,10 +71,10 @@ class Steering:
         text, rate = f"users changed {_BY[by]}: {self._users} -> {users}", self._spec.rate_for(users)
         self._users = users
         if rate is None:
-            run.marks.add("users", text, users=users, by=by)
+            self._marks.add("users", text, users=users, by=by)
         else:
             text = f"{text}, so arrivals.{self._key} is {rate:g}"
-            self._mark_rate(run, self._send_rate(run, rate), text, by, users=users)
+            self._mark_rate(self._send_rate(rate), text, by, users=users)
 
     def load(self) -> str | None:
         """Return the current rate with the scenario's key; None in a closed loop."""
@@ -112,16 +109,16 @@ class Steering:
             "ramp": None if ramp is None else {"to": ramp.last, "left_s": round(ramp.left_s(now_ns()), 1)},
         }
 
-    def set_level(self, run: MasterRun, level: float) -> None:
+    def set_level(self, level: float) -> None:
         """Change the load at once; UsageError if the level is out of range."""
         self._check(level)
         before = self.level()
         self.end_ramp()
         if level != before:
             unit = "" if self._key is None else f" {self.unit}"
-            self._apply(run, level, f"{self._noun} changed by hand: {before:g} -> {level:g}{unit}")
+            self._apply(level, f"{self._noun} changed by hand: {before:g} -> {level:g}{unit}")
 
-    def ramp_to(self, run: MasterRun, level: float, over_s: float) -> None:
+    def ramp_to(self, level: float, over_s: float) -> None:
         """Change the load in a linear ramp; UsageError if level or duration are out of range."""
         self._check(level)
         if not 1 <= over_s <= LONGEST_RAMP_S:
@@ -130,17 +127,17 @@ class Steering:
         self.end_ramp()
         if level == before:
             return
-        run.marks.add("users", f"ramp by hand: {before:g} -> {level:g} {self.unit} in {over_s:g} s", by="hand")
+        self._marks.add("users", f"ramp by hand: {before:g} -> {level:g} {self.unit} in {over_s:g} s", by="hand")
         self._ramp = Ramp(now_ns(), before, level, over_s)
-        self._ramping = gevent.spawn(self._follow, run, self._ramp)
+        self._ramping = gevent.spawn(self._follow, self._ramp)
 
-    def hold(self, run: MasterRun) -> None:
+    def hold(self) -> None:
         """End a ramp at its current level."""
         if self._ramp is None:
             return
         level = self.level()
         self.end_ramp()
-        self._apply(run, level, f"ramp held by hand at {level:g} {self.unit}")
+        self._apply(level, f"ramp held by hand at {level:g} {self.unit}")
 
     def end_ramp(self) -> None:
         """Forget a ramp in progress; a rate stays as it was sent last."""
@@ -150,7 +147,7 @@ class Steering:
             self._users = round(self._ramp.level(now_ns())) if self._key is None else self._users
         self._ramp = self._ramping = None
 
-    def _follow(self, run: MasterRun, ramp: Ramp) -> None:
+    def _follow(self, ramp: Ramp) -> None:
         """Apply a ramp, and mark its end."""
         end_ns = ramp.start_ns + round(ramp.over_s * NS_PER_S)
         if self._key is None:
@@ -158,24 +155,24 @@ class Steering:
         while self._key is not None and now_ns() < end_ns:
             gevent.sleep(min(_STEP_S, ramp.left_s(now_ns())))
             if now_ns() < end_ns:
-                self._send_rate(run, ramp.level(now_ns()))
+                self._send_rate(ramp.level(now_ns()))
         sleep_until(end_ns)
         self._ramp = self._ramping = None
         text = f"ramp by hand ended at {ramp.last:g} {self.unit}"
         if self._key is None:
             self._users = round(ramp.last)
-            run.marks.add("users", text, users=self._users, by="hand")
+            self._marks.add("users", text, users=self._users, by="hand")
         else:
-            self._mark_rate(run, self._send_rate(run, ramp.last), text, "hand")
+            self._mark_rate(self._send_rate(ramp.last), text, "hand")
 
-    def _apply(self, run: MasterRun, level: float, text: str) -> None:
+    def _apply(self, level: float, text: str) -> None:
         """Change to a level, and mark the change."""
         if self._key is not None:
-            self._mark_rate(run, self._send_rate(run, level), text, "hand")
+            self._mark_rate(self._send_rate(level), text, "hand")
             return
-        change = abs(level - run.users_now())
+        change = abs(level - self._users)
         self._users = round(level)
-        run.marks.add("users", text, users=self._users, by="hand")
+        self._marks.add("users", text, users=self._users, by="hand")
         self.start_users(self._users, max(1.0, change))
 
     @property
@@ -194,18 +191,15 @@ class Steering:
         if self._key is None and level != round(level):
             raise UsageError(f"users: {level:g}: must be a whole number")
 
-    def _send_rate(self, run: MasterRun, rate: float) -> int:
+    def _send_rate(self, rate: float) -> int:
         """Send a rate to the workers; return the instant from which it applies."""
-        at_ns = run.earliest_ns()
-        if self.rate_changes and at_ns < self.rate_changes[-1][0]:
-            at_ns = self.rate_changes[-1][0]  # the schedules take changes in order of time only
+        at_ns = self._announce_rate(rate)
         self._rate = rate
         self.rate_changes.append((at_ns, rate))
-        run.send(messages.RATE, {"run_id": run.run_id, "at_ns": at_ns, "rate": rate})
         return at_ns
 
-    def _mark_rate(self, run: MasterRun, at_ns: int, text: str, by: ChangedBy, **detail: Any) -> None:
+    def _mark_rate(self, at_ns: int, text: str, by: ChangedBy, **detail: Any) -> None:
         assert self._key is not None
         assert self._rate is not None
         rates = {self._key.replace(".", "_"): self._rate}
-        run.marks.add("users", text, run.anchor.to_wall_ns(at_ns), **detail, by=by, **rates)
+        self._marks.add("users", text, at_ns, **detail, by=by, **rates)

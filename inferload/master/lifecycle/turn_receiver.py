@@ -14,7 +14,7 @@ import gevent.queue
 from inferload import rundir, turns_file
 from inferload.locust.adapters import compat
 from inferload.measure.clock import NS_PER_S, now_ns
-from inferload.process.file_pieces import IncomingParts, Piece, PieceError
+from inferload.process.file_pieces import FilePiece, IncomingParts, PieceError
 from inferload.process.greenlets import in_thread
 
 logger = logging.getLogger(__name__)
@@ -47,7 +47,7 @@ class TurnReceiver:
         self._sources: dict[str, _Source] = {}
         self._bytes = 0
         self._heard_ns = now_ns()
-        self._queue: gevent.queue.Queue[tuple[str, Piece]] = gevent.queue.Queue()
+        self._queue: gevent.queue.Queue[tuple[str, FilePiece]] = gevent.queue.Queue()
         self._storing = gevent.lock.Semaphore()
         self._working = gevent.spawn(self._work)
 
@@ -68,7 +68,7 @@ class TurnReceiver:
         """Queue a message of the worker with this name in the roster."""
         source = self._sources.setdefault(name, _Source())
         try:
-            piece = Piece.from_wire(data)
+            piece = FilePiece.from_wire(data)
         except PieceError as error:
             compat.ignored_messages.add("piece of a turn file that is malformed", f"{error}, from {name}")
             return
@@ -97,7 +97,7 @@ class TurnReceiver:
                 self._try(name, source, piece)
             self._acknowledge(name, source, source.stop)
 
-    def _try(self, name: str, source: _Source, piece: Piece) -> None:
+    def _try(self, name: str, source: _Source, piece: FilePiece) -> None:
         """Store a piece unless its worker has been stopped. An error stops this worker only."""
         if source.stop is not None:
             return
@@ -107,7 +107,7 @@ class TurnReceiver:
             source.stop = rundir.reason(error)
             logger.error("turn records of worker %s cannot be received: %s", name, source.stop)
 
-    def _take(self, name: str, source: _Source, piece: Piece) -> None:
+    def _take(self, name: str, source: _Source, piece: FilePiece) -> None:
         if not source.parts.expects(piece):
             return
         self._heard_ns = now_ns()
@@ -135,7 +135,7 @@ class TurnReceiver:
         return turns_file.part_path(self._folder, name, 0).with_suffix(".receiving")
 
 
-def _store(path: Path, piece: Piece) -> None:
+def _store(path: Path, piece: FilePiece) -> None:
     """Append a piece to the file of its part; the first makes the file anew. In a native thread."""
     if not piece.offset:
         path.unlink(missing_ok=True)

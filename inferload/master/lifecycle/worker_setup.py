@@ -1,22 +1,17 @@
 """Set-up of the workers before the load: wait for them, compare clocks and versions, send assignments."""
 
-from __future__ import annotations
-
 import logging
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import gevent
 
 from inferload import __version__
 from inferload.errors import UsageError
-from inferload.master.lifecycle.workers import Member
+from inferload.master.lifecycle.workers import Member, Send
 from inferload.measure.clock import NS_PER_S, now_ns
-from inferload.process import messages
-from inferload.process.messages import Assignment
-
-if TYPE_CHECKING:
-    from inferload.master.lifecycle.run import MasterRun
+from inferload.process import protocol
+from inferload.process.protocol import Assignment
 
 logger = logging.getLogger(__name__)
 
@@ -46,21 +41,21 @@ def wait_for_workers(runner: Any, expected: int, stopped: Callable[[], bool]) ->
         gevent.sleep(0.1)
 
 
-def compare_clocks(run: MasterRun) -> None:
+def compare_clocks(members: Sequence[Member], send: Send) -> None:
     """Ping every worker several times to determine clock offsets; UsageError if one does not reply."""
     for _ in range(_PINGS):
-        for member in run.roster.members:
-            run.send(messages.PING, {"sent_ns": now_ns()}, member)
+        for member in members:
+            send(protocol.PING, {"sent_ns": now_ns()}, member)
         gevent.sleep(0.02)
     deadline_ns = now_ns() + round(_PING_S * NS_PER_S)
-    while any(member.rtt_ns == 0 for member in run.roster.members):
+    while any(member.rtt_ns == 0 for member in members):
         if now_ns() > deadline_ns:
-            missing = ", ".join(member.name for member in run.roster.members if member.rtt_ns == 0)
+            missing = ", ".join(member.name for member in members if member.rtt_ns == 0)
             raise UsageError(f"workers {missing}: no answer to a ping; do they run this version of inferload?")
         gevent.sleep(0.2)
-        for member in run.roster.members:
+        for member in members:
             if member.rtt_ns == 0:  # Locust reports a worker as ready shortly before it accepts messages
-                run.send(messages.PING, {"sent_ns": now_ns()}, member)
+                send(protocol.PING, {"sent_ns": now_ns()}, member)
 
 
 def check_alike(members: Sequence[Member], digest: str) -> None:
@@ -86,40 +81,35 @@ def check_alike(members: Sequence[Member], digest: str) -> None:
         raise UsageError(f"workers: {'. '.join(problems)}")
 
 
-def send_assignments(run: MasterRun) -> None:
-    """Send every worker its assignment, and wait until all are ready; UsageError if one cannot take part."""
-    for member in run.roster.members:
-        run.send(messages.PREPARE, _assignment(run, member).to_wire(), member)
-    ready_s = _READY_DATA_S if run.preflight.data.has_files else _READY_S
+def send_assignments(
+    members: Sequence[Member],
+    assignment_of: Callable[[Member], Assignment],
+    send: Send,
+    clients: Mapping[str, Any],
+    *,
+    reads_files: bool,
+) -> None:
+    """Send every worker its assignment, and wait until all are ready; UsageError if one cannot take part.
+
+    `clients`: Locust's list of workers, empty in a local run. `reads_files`: workers read files before they are ready.
+    """
+    for member in members:
+        send(protocol.PREPARE, assignment_of(member).to_wire(), member)
+    ready_s = _READY_DATA_S if reads_files else _READY_S
     deadline_ns = now_ns() + round(ready_s * NS_PER_S)
-    while late := [member for member in run.roster.members if not (member.ready and run.takes_users(member))]:
+    while late := [member for member in members if not (member.ready and _takes_users(member, clients))]:
         if now_ns() > deadline_ns:
             missing = ", ".join(member.name for member in late)
             raise UsageError(f"workers {missing}: not ready within {ready_s:g} s; see their logs")
         gevent.sleep(0.01)
-    for member in run.roster.members:
+    for member in members:
         if member.facts.get("error"):
             raise UsageError(f"worker {member.name} on {member.facts.get('host')}: {member.facts['error']}")
 
 
-def _assignment(run: MasterRun, member: Member) -> Assignment:
-    spec, facts = run.spec, run.preflight.facts
-    return Assignment(
-        run_id=run.run_id,
-        salt=run.salt,
-        scenario_text=spec.scenario.resolved_text(),
-        origin=spec.origin,
-        stripe=member.stripe,
-        stripes=len(run.roster),
-        name=member.name,
-        target_urls=[target.url for target in spec.targets],
-        model=facts.model,
-        takes_salt=run.preflight.salts,
-        vocabulary=run.preflight.vocabulary.to_wire(),
-        run_dir=str(run.directory.path),
-        token=run.directory.token,
-        offset_ns=member.offset_ns,
-        rate=spec.rate,
-        origins=None if run.own.origins is None else sorted(run.own.origins),
-        data=run.preflight.data.to_wire(),
-    )
+def _takes_users(member: Member, clients: Mapping[str, Any]) -> bool:
+    """Return True if Locust would give users to a worker, which it does unless the worker is missing."""
+    if member.client_id is None:
+        return True
+    client = clients.get(member.client_id)
+    return client is not None and client.state != "missing"

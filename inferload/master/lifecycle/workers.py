@@ -1,9 +1,10 @@
 """State of a run's workers on the master: clocks, reports, silences, records."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from inferload.measure.clock import now_ns
+from inferload.measure.clock import NS_PER_S, now_ns
 from inferload.summarise.counts import EndedWorker
 
 # After this time without a message a worker is lost.
@@ -49,13 +50,13 @@ class Member:
     def heard(self) -> None:
         """Record the receipt of a message."""
         at_ns = now_ns()
-        self.longest_silence_s = max(self.longest_silence_s, (at_ns - self.heard_ns) / 1e9)
+        self.longest_silence_s = max(self.longest_silence_s, (at_ns - self.heard_ns) / NS_PER_S)
         self.heard_ns = at_ns
         self.back = self.lost
 
     def silent_s(self) -> float:
         """Return the seconds since its last message."""
-        return (now_ns() - self.heard_ns) / 1e9
+        return (now_ns() - self.heard_ns) / NS_PER_S
 
     def reported(self, seq: int, in_flight: int, booked_ns: int) -> bool:
         """Record a report, which includes arrivals up to `booked_ns` on the worker's clock. Return False for a repeated report."""
@@ -134,6 +135,10 @@ class Member:
             "missing_reports": self.missing_reports,
             "longest_silence_s": round(self.longest_silence_s, 3),
         }
+
+
+# Send a message of a kind to a worker; None: to all.
+Send = Callable[[str, dict[str, Any], Member | None], None]
 
 
 class Roster:

@@ -15,11 +15,41 @@ class EndpointFeatures:
     continuous_usage: bool  # accepts `continuous_usage_stats`
     ignore_eos: bool  # accepts `ignore_eos` (an option of vLLM)
     tools_and_images: bool
+    chat_template: bool  # the server applies the model's chat template
+    token_ids: bool  # accepts `return_token_ids`
 
 
 ENDPOINTS: Mapping[Endpoint, EndpointFeatures] = {
-    "chat": EndpointFeatures("/chat/completions", continuous_usage=True, ignore_eos=True, tools_and_images=True),
-    "completions": EndpointFeatures("/completions", continuous_usage=True, ignore_eos=True, tools_and_images=False),
-    "responses": EndpointFeatures("/responses", continuous_usage=False, ignore_eos=True, tools_and_images=True),
-    "messages": EndpointFeatures("/messages", continuous_usage=False, ignore_eos=False, tools_and_images=True),
+    "chat": EndpointFeatures(
+        "/chat/completions",
+        continuous_usage=True,
+        ignore_eos=True,
+        tools_and_images=True,
+        chat_template=True,
+        token_ids=True,
+    ),
+    "completions": EndpointFeatures(
+        "/completions",
+        continuous_usage=True,
+        ignore_eos=True,
+        tools_and_images=False,
+        chat_template=False,
+        token_ids=True,
+    ),
+    "responses": EndpointFeatures(
+        "/responses",
+        continuous_usage=False,
+        ignore_eos=True,
+        tools_and_images=True,
+        chat_template=True,
+        token_ids=False,
+    ),
+    "messages": EndpointFeatures(
+        "/messages",
+        continuous_usage=False,
+        ignore_eos=False,
+        tools_and_images=True,
+        chat_template=True,
+        token_ids=False,
+    ),
 }

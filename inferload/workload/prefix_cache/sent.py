@@ -9,7 +9,7 @@ from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, field, replace
 
 from inferload.content.chat_template import NO_TEMPLATE, ChatTemplate
-from inferload.content.script import Ask, EffectResult, Reply, Script, Sink, answer_key, interpret
+from inferload.content.script import Ask, EffectResult, Script, Sink, TurnReply, answer_key, interpret
 from inferload.measure.record import CANCELLED
 from inferload.requests.bodies import Isolation
 from inferload.workload.prefix_cache.excess import Excess, Prompt
@@ -85,9 +85,9 @@ class _Row:
 
 @dataclass(frozen=True, slots=True)
 class _Sent(Sink[int]):
-    """Sink that books the recorded turns of a script and replies with their recorded lengths. It ignores times."""
+    """Sink that counts the recorded turns of a script and replies with their recorded lengths. It ignores times."""
 
-    book: Callable[[_SentSession, Ask, SentTurn, str], None]
+    count: Callable[[_SentSession, Ask, SentTurn, str], None]
     session: _SentSession
     path: str
 
@@ -97,11 +97,11 @@ class _Sent(Sink[int]):
         if turn is None:
             return EffectResult(at)
         key = answer_key(session.index, self.path, number)
-        self.book(session, ask, turn, key)
+        self.count(session, ask, turn, key)
         if not turn.goes_on:
             return EffectResult(at)
         reason = CANCELLED if turn.cancelled else "stop" if turn.ended_itself else None
-        return EffectResult(at, Reply(None, turn.output_tokens, key=key, finish_reason=reason))
+        return EffectResult(at, TurnReply(None, turn.output_tokens, key=key, finish_reason=reason))
 
     def child(self, name: str) -> "_Sent":
         return replace(self, path=f"{self.path}/{name}")
@@ -129,9 +129,9 @@ class SentHits:
         """Add the sent turns of a session, by their ids."""
         self.sums.excess.settle(min((turn.sent_ns for turn in turns.values()), default=0))
         session = _SentSession(index, Layout(self.template, isolated), turns)
-        interpret(script, _Sent(self._book, session, ""), 0)
+        interpret(script, _Sent(self._count_turn, session, ""), 0)
 
-    def _book(self, session: _SentSession, ask: Ask, turn: SentTurn, key: str) -> None:
+    def _count_turn(self, session: _SentSession, ask: Ask, turn: SentTurn, key: str) -> None:
         row = self._as_sent(session, session.layout.prompt(ask, turn.partition))
         changed = self._fit(session, row, turn.input_tokens)
         shared, end = self._tree.meet(row.spans)

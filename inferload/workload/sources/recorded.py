@@ -2,6 +2,8 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache
+from importlib import import_module
+from pathlib import Path
 from random import Random
 from typing import Any, Protocol
 
@@ -9,8 +11,8 @@ import numpy as np
 
 from inferload.content.data import DataContext, same_as_master
 from inferload.content.messages import Message, Piece
+from inferload.content.prompts import Tokenize
 from inferload.content.token_estimate import SAMPLES, Counting, counting
-from inferload.content.tokenizer import local_tokenizer
 from inferload.errors import UsageError
 from inferload.numbers import plural
 from inferload.scenario.files import data_files
@@ -273,3 +275,26 @@ def _ranks(count: int, seed: str) -> Ints:
 
 def _shuffled(sessions: Ints, seed: str) -> Ints:
     return sessions[_ranks(len(sessions), seed)]
+
+
+def local_tokenizer(path: Path) -> Tokenize:
+    """Load the `tokenizer.json` at a path (file or folder) as text -> token ids, without special tokens.
+
+    UsageError if the file or the package `tokenizers` is missing, or the file is invalid.
+    """
+    file = path / "tokenizer.json" if path.is_dir() else path
+    if not file.is_file():
+        raise UsageError(f"tokenizer {path}: no tokenizer.json found; name the file or its folder")
+    try:
+        library = import_module("tokenizers")
+    except ModuleNotFoundError as error:
+        raise UsageError(f"tokenizer {path}: needs the package tokenizers; pip install tokenizers") from error
+    try:
+        tokenizer = library.Tokenizer.from_file(str(file))
+    except Exception as error:
+        raise UsageError(f"tokenizer {file}: {error}; is it a tokenizer.json of the library tokenizers?") from error
+
+    def ids(text: str) -> list[int]:
+        return list(tokenizer.encode(text, add_special_tokens=False).ids)
+
+    return ids

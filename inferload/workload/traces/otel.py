@@ -4,6 +4,7 @@ from collections.abc import Iterator, Mapping
 from datetime import datetime
 from typing import Any
 
+from inferload.measure.clock import NS_PER_S
 from inferload.workload.traces.turn import RecordedTurn, TraceFault, count_of, json_line
 
 # Current names of the semantic conventions, then those up to 1.26.
@@ -75,7 +76,7 @@ def _first(attributes: Mapping[str, Any], keys: tuple[str, ...]) -> Any:
 def _time_s(span: Mapping[str, Any], nanos: str, iso: str) -> float:
     if span.get(nanos) is not None:
         try:
-            return int(span[nanos]) / 1e9
+            return int(span[nanos]) / NS_PER_S
         except (TypeError, ValueError):
             raise TraceFault(f"{nanos} is {span[nanos]!r}; it must be a number of nanoseconds") from None
     try:

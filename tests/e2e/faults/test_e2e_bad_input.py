@@ -13,19 +13,19 @@ from typing import Any
 
 import pyarrow.parquet as pq
 from e2e_runs import (
-    Ended,
+    FinishedRun,
     Fleet,
-    Place,
-    Scene,
-    Stage,
-    begun,
-    check_books,
+    RunCase,
+    RunPool,
+    Sandbox,
+    check_counts,
     check_files,
-    contract_code,
-    quiet_port,
+    expected_exit_code,
+    run_cases,
     scenario,
-    scenes,
-    until,
+    unused_port,
+    wait_for_measure_phase,
+    wait_until,
 )
 from locust_process import ROOT, csv_rows
 from scripted_server import chunk, chunked
@@ -35,55 +35,55 @@ NO_KEY = {"OPENAI_API_KEY": ""}
 # -- refused
 
 
-def unknown_key(place: Place) -> list[str]:
-    file = scenario(place.folder, arrivals={"kind": "closed", "usres": 4, "spawn_per_s": 1})
-    return ["--host", place.simulator().url, "--scenario", str(file)]
+def unknown_key(sandbox: Sandbox) -> list[str]:
+    file = scenario(sandbox.folder, arrivals={"kind": "closed", "usres": 4, "spawn_per_s": 1})
+    return ["--host", sandbox.simulator().url, "--scenario", str(file)]
 
 
-def negative_rate(place: Place) -> list[str]:
-    file = scenario(place.folder, arrivals={"kind": "poisson", "sessions_per_s": -1})
-    return ["--host", place.simulator().url, "--scenario", str(file)]
+def negative_rate(sandbox: Sandbox) -> list[str]:
+    file = scenario(sandbox.folder, arrivals={"kind": "poisson", "sessions_per_s": -1})
+    return ["--host", sandbox.simulator().url, "--scenario", str(file)]
 
 
-def unknown_scenario(place: Place) -> list[str]:
-    return ["--host", place.simulator().url, "--scenario", "smoek"]
+def unknown_scenario(sandbox: Sandbox) -> list[str]:
+    return ["--host", sandbox.simulator().url, "--scenario", "smoek"]
 
 
-def missing_host(_place: Place) -> list[str]:
+def missing_host(_place: Sandbox) -> list[str]:
     return ["--scenario", "smoke"]
 
 
-def no_such_host(_place: Place) -> list[str]:
+def no_such_host(_place: Sandbox) -> list[str]:
     return ["--scenario", "smoke", "--host", "http://nowhere.invalid:8000"]
 
 
-def nobody_listens(_place: Place) -> list[str]:
-    return ["--scenario", "smoke", "--host", f"http://127.0.0.1:{quiet_port()}"]
+def nobody_listens(_place: Sandbox) -> list[str]:
+    return ["--scenario", "smoke", "--host", f"http://127.0.0.1:{unused_port()}"]
 
 
-def key_missing(place: Place) -> list[str]:
-    return ["--scenario", "smoke", "--host", place.simulator("--api-key", "sk-right").url]
+def key_missing(sandbox: Sandbox) -> list[str]:
+    return ["--scenario", "smoke", "--host", sandbox.simulator("--api-key", "sk-right").url]
 
 
-def wrong_key(place: Place) -> list[str]:
-    file = place.folder / "key"
+def wrong_key(sandbox: Sandbox) -> list[str]:
+    file = sandbox.folder / "key"
     file.write_text("sk-wrong\n")
-    return [*key_missing(place), "--api-key-file", str(file)]
+    return [*key_missing(sandbox), "--api-key-file", str(file)]
 
 
-def unknown_model(place: Place) -> list[str]:
-    return ["--scenario", "smoke", "--host", place.simulator("--model", "tiny").url, "--model", "huge"]
+def unknown_model(sandbox: Sandbox) -> list[str]:
+    return ["--scenario", "smoke", "--host", sandbox.simulator("--model", "tiny").url, "--model", "huge"]
 
 
-def html_page(place: Place) -> list[str]:
+def html_page(sandbox: Sandbox) -> list[str]:
     page = b"HTTP/1.1 200 OK\r\nContent-Type: text/html\r\nContent-Length: 15\r\n\r\n<html>hi</html>"
-    return ["--scenario", "smoke", "--host", place.server(lambda sock, _request: sock.sendall(page)).url]
+    return ["--scenario", "smoke", "--host", sandbox.server(lambda sock, _request: sock.sendall(page)).url]
 
 
-def deep_json(place: Place) -> list[str]:
+def deep_json(sandbox: Sandbox) -> list[str]:
     body = b'{"data": ' + b"[" * 100_000 + b"]" * 100_000 + b"}"
     page = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%b" % (len(body), body)
-    return ["--scenario", "smoke", "--host", place.server(lambda sock, _request: sock.sendall(page)).url]
+    return ["--scenario", "smoke", "--host", sandbox.server(lambda sock, _request: sock.sendall(page)).url]
 
 
 ENDLESS_BYTES = 64 * 1024 * 1024  # of a reply without an end, in case nobody closes the connection before
@@ -96,58 +96,58 @@ def endless(sock: socket.socket, _request: bytes) -> None:
         sock.sendall(chunk(bytes(65536)))
 
 
-def endless_models(place: Place) -> list[str]:
-    return ["--scenario", "smoke", "--host", place.server(endless).url]
+def endless_models(sandbox: Sandbox) -> list[str]:
+    return ["--scenario", "smoke", "--host", sandbox.server(endless).url]
 
 
-def endless_metrics(place: Place) -> list[str]:
-    page = f"{place.server(endless).url}/metrics"
-    return ["--scenario", "smoke", "--host", place.simulator().url, "--metrics-url", page]
+def endless_metrics(sandbox: Sandbox) -> list[str]:
+    page = f"{sandbox.server(endless).url}/metrics"
+    return ["--scenario", "smoke", "--host", sandbox.simulator().url, "--metrics-url", page]
 
 
-def html_answer(place: Place) -> list[str]:
-    simulator = place.simulator()
+def html_answer(sandbox: Sandbox) -> list[str]:
+    simulator = sandbox.simulator()
     simulator.chaos(kind="html", count=1)
     return ["--scenario", "smoke", "--host", simulator.url]
 
 
-def metrics_dead(place: Place) -> list[str]:
-    dead = f"http://127.0.0.1:{quiet_port()}/metrics"
-    return ["--scenario", "smoke", "--host", place.simulator().url, "--metrics-url", dead]
+def metrics_dead(sandbox: Sandbox) -> list[str]:
+    dead = f"http://127.0.0.1:{unused_port()}/metrics"
+    return ["--scenario", "smoke", "--host", sandbox.simulator().url, "--metrics-url", dead]
 
 
-def metrics_other(place: Place) -> list[str]:
-    url = place.simulator().url
+def metrics_other(sandbox: Sandbox) -> list[str]:
+    url = sandbox.simulator().url
     return ["--scenario", "smoke", "--host", url, "--metrics-url", f"{url}/v1/models"]
 
 
-def run_dir_full(place: Place) -> list[str]:
-    place.run_dir.mkdir()
-    (place.run_dir / "precious.txt").write_text("do not touch")
-    return ["--scenario", "smoke", "--host", place.simulator().url]
+def run_dir_full(sandbox: Sandbox) -> list[str]:
+    sandbox.run_dir.mkdir()
+    (sandbox.run_dir / "precious.txt").write_text("do not touch")
+    return ["--scenario", "smoke", "--host", sandbox.simulator().url]
 
 
-def run_dir_below_a_file(place: Place) -> list[str]:
-    place.run_dir.write_text("a file")
-    return ["--scenario", "smoke", "--host", place.simulator().url, "--run-dir", str(place.run_dir / "run")]
+def run_dir_below_a_file(sandbox: Sandbox) -> list[str]:
+    sandbox.run_dir.write_text("a file")
+    return ["--scenario", "smoke", "--host", sandbox.simulator().url, "--run-dir", str(sandbox.run_dir / "run")]
 
 
-def run_dir_unwritable(place: Place) -> list[str]:
-    return ["--scenario", "smoke", "--host", place.simulator().url, "--run-dir", "/proc/run"]
+def run_dir_unwritable(sandbox: Sandbox) -> list[str]:
+    return ["--scenario", "smoke", "--host", sandbox.simulator().url, "--run-dir", "/proc/run"]
 
 
-def file_cut_off(place: Place) -> list[str]:
-    (place.folder / "talks.json").write_text('[{"conversations": [{"from": "human", "value": "Hel')
+def file_cut_off(sandbox: Sandbox) -> list[str]:
+    (sandbox.folder / "talks.json").write_text('[{"conversations": [{"from": "human", "value": "Hel')
     workload = {"kind": "chat", "source": {"kind": "sharegpt", "path": "talks.json"}}
-    return ["--host", place.simulator().url, "--scenario", str(scenario(place.folder, workload=workload))]
+    return ["--host", sandbox.simulator().url, "--scenario", str(scenario(sandbox.folder, workload=workload))]
 
 
-def no_users(place: Place) -> list[str]:
-    return ["--scenario", "smoke", "--host", place.simulator().url, "-u", "-3"]
+def no_users(sandbox: Sandbox) -> list[str]:
+    return ["--scenario", "smoke", "--host", sandbox.simulator().url, "-u", "-3"]
 
 
 # What each is told: the thing, the value where there is one, and the remedy.
-REFUSED: dict[Callable[[Place], list[str]], tuple[str, ...]] = {
+REFUSED: dict[Callable[[Sandbox], list[str]], tuple[str, ...]] = {
     unknown_key: ("scenario.yaml:", "usres", "unknown key; did you mean users?"),
     negative_rate: ("scenario.yaml:", "sessions_per_s", "must be greater than 0, is -1"),
     unknown_scenario: ("smoek", "smoke"),
@@ -170,21 +170,21 @@ REFUSED: dict[Callable[[Place], list[str]], tuple[str, ...]] = {
     no_users: ("users", "-3"),
     file_cut_off: ("talks.json:1: ", "the file ends within a conversation", "is it whole?"),
 }
-BY_NAME = {play.__name__: play for play in REFUSED}
+BY_NAME = {execute.__name__: execute for execute in REFUSED}
 BOTH = ("unknown_key", "nobody_listens", "run_dir_full")  # the others with two processes only, where orphans can be
 
 
-def refused(place: Place, name: str, mode: str) -> Ended:
-    fleet = place.fleet(mode, *BY_NAME[name](place), env=NO_KEY)
-    return Ended(place.run_dir, fleet.ended(), fleet.text)
+def refused(sandbox: Sandbox, name: str, mode: str) -> FinishedRun:
+    fleet = sandbox.fleet(mode, *BY_NAME[name](sandbox), env=NO_KEY)
+    return FinishedRun(sandbox.run_dir, fleet.exit_code(), fleet.text)
 
 
-@scenes(
+@run_cases(
     refused, *((name, mode) for name in BY_NAME for mode in ("local", "processes") if mode != "local" or name in BOTH)
 )
-def test_it_is_refused_in_one_line(stage: Stage, scene: Scene) -> None:
-    ended: Ended = stage.result(scene)
-    name = scene.arguments[0]
+def test_it_is_refused_in_one_line(run_pool: RunPool, run_case: RunCase) -> None:
+    ended: FinishedRun = run_pool.result(run_case)
+    name = run_case.arguments[0]
     complaints = [line for line in ended.text.splitlines() if line.startswith("inferload: ") or "/ERROR/" in line]
     assert len(complaints) == 1, ended.text
     for part in REFUSED[BY_NAME[name]]:
@@ -196,14 +196,14 @@ def test_it_is_refused_in_one_line(stage: Stage, scene: Scene) -> None:
     assert left == (["precious.txt"] if name == "run_dir_full" else []), "a run that was not made left something"
 
 
-def by_command(place: Place, *_: Any) -> Ended:
+def by_command(sandbox: Sandbox, *_: Any) -> FinishedRun:
     """`inferload run` with a mistake of the scenario, and with one in its own arguments."""
     command = [sys.executable, "-m", "inferload", "run"]
     outputs, codes = [], []
-    for words in ([unknown_key(place)[3], "--host", "http://127.0.0.1:1"], ["smoke"]):
+    for words in ([unknown_key(sandbox)[3], "--host", "http://127.0.0.1:1"], ["smoke"]):
         done = subprocess.run(
             [*command, *words],
-            cwd=place.folder,
+            cwd=sandbox.folder,
             env={**os.environ, "PYTHONPATH": str(ROOT)},
             capture_output=True,
             text=True,
@@ -211,12 +211,12 @@ def by_command(place: Place, *_: Any) -> Ended:
         )
         outputs.append(done.stderr)
         codes.append(done.returncode)
-    return Ended(place.run_dir, max(codes), outputs[0], seen={"codes": codes, "outputs": outputs})
+    return FinishedRun(sandbox.run_dir, max(codes), outputs[0], seen={"codes": codes, "outputs": outputs})
 
 
-@scenes(by_command, ())
-def test_the_command_refuses_as_well(stage: Stage, scene: Scene) -> None:
-    ended: Ended = stage.result(scene)
+@run_cases(by_command, ())
+def test_the_command_refuses_as_well(run_pool: RunPool, run_case: RunCase) -> None:
+    ended: FinishedRun = run_pool.result(run_case)
     assert ended.seen["codes"] == [2, 2]
     assert "did you mean users?" in ended.seen["outputs"][0]
     assert "--host" in ended.seen["outputs"][1]
@@ -226,29 +226,29 @@ def test_the_command_refuses_as_well(stage: Stage, scene: Scene) -> None:
 # -- a low limit of open files
 
 
-def few_descriptors(place: Place, arrivals: str) -> Ended:
+def few_descriptors(sandbox: Sandbox, arrivals: str) -> FinishedRun:
     """`inferload run` in a shell whose limit of open files is too low for the connections of a scenario."""
     load: dict[str, Any] = {"kind": "poisson", "sessions_per_s": 80, "max_in_flight": 120}
     if arrivals == "closed":
         load = {"kind": "closed", "users": 120, "spawn_per_s": 50}
-    file = scenario(place.folder, arrivals=load, phases={"measure_s": 1.5, "drain_s": 60})
-    url = place.simulator("--ttft-ms", "3000", "--itl-ms", "1", paced=False).url
+    file = scenario(sandbox.folder, arrivals=load, phases={"measure_s": 1.5, "drain_s": 60})
+    url = sandbox.simulator("--ttft-ms", "3000", "--itl-ms", "1", paced=False).url
     words = [sys.executable, "-m", "inferload", "run", str(file), "--host", url]
     done = subprocess.run(
-        ["sh", "-c", 'ulimit -n 64 && exec "$@"', "sh", *words, "--run-dir", str(place.run_dir), "--no-report"],
-        cwd=place.folder,
+        ["sh", "-c", 'ulimit -n 64 && exec "$@"', "sh", *words, "--run-dir", str(sandbox.run_dir), "--no-report"],
+        cwd=sandbox.folder,
         env={**os.environ, "PYTHONPATH": str(ROOT), **NO_KEY},
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
         check=False,
     )
-    return Ended(place.run_dir, done.returncode, done.stdout)
+    return FinishedRun(sandbox.run_dir, done.returncode, done.stdout)
 
 
-@scenes(few_descriptors, ("closed",))
-def test_more_users_than_descriptors_are_refused(stage: Stage, scene: Scene) -> None:
-    ended: Ended = stage.result(scene)
+@run_cases(few_descriptors, ("closed",))
+def test_more_users_than_descriptors_are_refused(run_pool: RunPool, run_case: RunCase) -> None:
+    ended: FinishedRun = run_pool.result(run_case)
     (complaint,) = [line for line in ended.text.splitlines() if "/ERROR/" in line]
     assert "120 users in one process" in complaint
     assert "ulimit -n" in complaint
@@ -257,26 +257,26 @@ def test_more_users_than_descriptors_are_refused(stage: Stage, scene: Scene) -> 
     assert not ended.run_dir.exists()
 
 
-@scenes(few_descriptors, ("poisson",))
-def test_a_run_that_reaches_the_limit_of_open_files_ends_with_its_summary(stage: Stage, scene: Scene) -> None:
-    ended: Ended = stage.result(scene)
+@run_cases(few_descriptors, ("poisson",))
+def test_a_run_that_reaches_the_limit_of_open_files_ends_with_its_summary(run_pool: RunPool, run_case: RunCase) -> None:
+    ended: FinishedRun = run_pool.result(run_case)
     turns = ended.summary["turns"]["by_phase"]["all"]
     assert set(turns["by_failure"]) == {"client_error"}
     assert turns["ok"] > 0
     assert "the limit of 64 open files is reached; raise it with ulimit -n" in ended.text
     assert "Traceback" not in ended.text, ended.text
-    assert ended.code == contract_code(ended)
+    assert ended.code == expected_exit_code(ended)
     assert ended.code != 0
     check_files(ended.run_dir)
-    check_books(ended)
+    check_counts(ended)
 
 
 # -- only warned
 
 
-def no_metrics(place: Place) -> Ended:
+def no_metrics(sandbox: Sandbox) -> FinishedRun:
     """A server whose default metrics page is not there."""
-    simulator = place.simulator()
+    simulator = sandbox.simulator()
 
     def all_but_metrics(sock: socket.socket, request: bytes) -> None:
         if request.startswith(b"GET /metrics"):
@@ -288,15 +288,15 @@ def no_metrics(place: Place) -> Ended:
                 sock.sendall(data)
         sock.shutdown(socket.SHUT_RDWR)
 
-    url = place.server(all_but_metrics).url
-    file = scenario(place.folder, phases={"measure_s": 1, "drain_s": 20})
-    fleet = place.fleet("local", "--host", f"{url}/v1", "--scenario", str(file), "--on-invalid", "warn", env=NO_KEY)
-    return Ended(place.run_dir, fleet.ended(), fleet.text, simulator.stats()["requests"], {"url": url})
+    url = sandbox.server(all_but_metrics).url
+    file = scenario(sandbox.folder, phases={"measure_s": 1, "drain_s": 20})
+    fleet = sandbox.fleet("local", "--host", f"{url}/v1", "--scenario", str(file), "--on-invalid", "warn", env=NO_KEY)
+    return FinishedRun(sandbox.run_dir, fleet.exit_code(), fleet.text, simulator.stats()["requests"], {"url": url})
 
 
-@scenes(no_metrics, ())
-def test_a_default_metrics_page_that_is_not_there_is_a_warning(stage: Stage, scene: Scene) -> None:
-    ended: Ended = stage.result(scene)
+@run_cases(no_metrics, ())
+def test_a_default_metrics_page_that_is_not_there_is_a_warning(run_pool: RunPool, run_case: RunCase) -> None:
+    ended: FinishedRun = run_pool.result(run_case)
     warning = next(line for line in ended.text.splitlines() if "/WARNING/" in line and "metrics" in line)
     assert f"{ended.seen['url']}/metrics: HTTP 404" in warning
     assert "--metrics-url" in warning
@@ -305,23 +305,23 @@ def test_a_default_metrics_page_that_is_not_there_is_a_warning(stage: Stage, sce
     assert ended.summary["servers"] == []
     assert ended.summary["turns"]["ok"] > 0
     check_files(ended.run_dir, metrics=False)
-    check_books(ended)
+    check_counts(ended)
 
 
 # -- nothing sent
 
 
-def no_turns(place: Place) -> Ended:
+def no_turns(sandbox: Sandbox) -> FinishedRun:
     """A run that is over before its first arrival."""
     arrivals = {"kind": "poisson", "sessions_per_s": 1e-6}
-    file = scenario(place.folder, arrivals=arrivals, phases={"warmup_s": 0, "measure_s": 1, "drain_s": 5})
-    fleet = place.fleet("local", "--host", place.simulator().url, "--scenario", str(file), "--details", env=NO_KEY)
-    return Ended(place.run_dir, fleet.ended(), fleet.text)
+    file = scenario(sandbox.folder, arrivals=arrivals, phases={"warmup_s": 0, "measure_s": 1, "drain_s": 5})
+    fleet = sandbox.fleet("local", "--host", sandbox.simulator().url, "--scenario", str(file), "--details", env=NO_KEY)
+    return FinishedRun(sandbox.run_dir, fleet.exit_code(), fleet.text)
 
 
-@scenes(no_turns, ())
-def test_a_run_without_turns_says_nothing_of_receive_stamps(stage: Stage, scene: Scene) -> None:
-    ended: Ended = stage.result(scene)
+@run_cases(no_turns, ())
+def test_a_run_without_turns_says_nothing_of_receive_stamps(run_pool: RunPool, run_case: RunCase) -> None:
+    ended: FinishedRun = run_pool.result(run_case)
     assert ended.code == 3, ended.text
     assert "Traceback" not in ended.text, ended.text
     assert "no_turns" in ended.codes
@@ -358,9 +358,9 @@ ODD_EVENTS = [
 ]
 
 
-def odd_numbers(place: Place) -> Ended:
+def odd_numbers(sandbox: Sandbox) -> FinishedRun:
     """A server of which every third answer, and every metric but one, has a number that is out of range."""
-    simulator = place.simulator()
+    simulator = sandbox.simulator()
     turns = itertools.count()
 
     def answers(sock: socket.socket, request: bytes) -> None:
@@ -379,16 +379,16 @@ def odd_numbers(place: Place) -> Ended:
                 sock.sendall(data)
         sock.shutdown(socket.SHUT_RDWR)
 
-    url = place.server(answers).url
-    file = scenario(place.folder, phases={"warmup_s": 0, "measure_s": 3, "drain_s": 20})
+    url = sandbox.server(answers).url
+    file = scenario(sandbox.folder, phases={"warmup_s": 0, "measure_s": 3, "drain_s": 20})
     words = ["--host", f"{url}/v1", "--scenario", str(file), "--on-invalid", "warn", "--details"]
-    fleet = place.fleet("processes", *words, env=NO_KEY)
-    return Ended(place.run_dir, fleet.ended(), fleet.text)
+    fleet = sandbox.fleet("processes", *words, env=NO_KEY)
+    return FinishedRun(sandbox.run_dir, fleet.exit_code(), fleet.text)
 
 
-@scenes(odd_numbers, ())
-def test_numbers_out_of_range_fail_their_turns_and_nothing_else(stage: Stage, scene: Scene) -> None:
-    ended: Ended = stage.result(scene)
+@run_cases(odd_numbers, ())
+def test_numbers_out_of_range_fail_their_turns_and_nothing_else(run_pool: RunPool, run_case: RunCase) -> None:
+    ended: FinishedRun = run_pool.result(run_case)
     assert "Traceback" not in ended.text, ended.text
     summary = ended.summary
     turns = summary["turns"]["by_phase"]["all"]
@@ -401,7 +401,7 @@ def test_numbers_out_of_range_fail_their_turns_and_nothing_else(stage: Stage, sc
     assert (server["generation_tokens"], server["prompt_tokens"], server["preemptions"]) == (None, None, 0)
     assert server["samples_unusable"] > 0
     assert f"{server['samples_unusable']} samples were not usable numbers" in ended.text
-    check_books(ended)
+    check_counts(ended)
 
 
 # -- breaks in mid-run
@@ -417,30 +417,30 @@ FAULTS: dict[str, tuple[dict[str, Any], str]] = {
 TIMES = 3
 
 
-def faults(place: Place, mode: str) -> Ended:
-    simulator = place.simulator()
-    file = scenario(place.folder, request={"timeouts": {"between_events_s": 2.0}})
-    fleet = place.fleet(mode, "--host", simulator.url, "--scenario", str(file), "--on-invalid", "warn", env=NO_KEY)
-    begun(place.run_dir)
+def faults(sandbox: Sandbox, mode: str) -> FinishedRun:
+    simulator = sandbox.simulator()
+    file = scenario(sandbox.folder, request={"timeouts": {"between_events_s": 2.0}})
+    fleet = sandbox.fleet(mode, "--host", simulator.url, "--scenario", str(file), "--on-invalid", "warn", env=NO_KEY)
+    wait_for_measure_phase(sandbox.run_dir)
     for kind, (values, _) in FAULTS.items():
         simulator.chaos(kind=kind, count=TIMES, **values)
-        until(lambda: not simulator.json("GET", "/chaos")["active"], f"{kind} to befall")
+        wait_until(lambda: not simulator.json("GET", "/chaos")["active"], f"{kind} to befall")
     finished = simulator.stats()["requests"]["finished"]
-    until(lambda: simulator.stats()["requests"]["finished"] > finished + 8, "turns after the faults")
+    wait_until(lambda: simulator.stats()["requests"]["finished"] > finished + 8, "turns after the faults")
     fleet.signal(signal.SIGINT, whole_group=False)
-    return Ended(place.run_dir, fleet.ended(), fleet.text)
+    return FinishedRun(sandbox.run_dir, fleet.exit_code(), fleet.text)
 
 
-@scenes(faults, ("local",), ("processes",))
-def test_faults_in_mid_run_are_counted_by_class(stage: Stage, scene: Scene) -> None:
-    ended: Ended = stage.result(scene)
+@run_cases(faults, ("local",), ("processes",))
+def test_faults_in_mid_run_are_counted_by_class(run_pool: RunPool, run_case: RunCase) -> None:
+    ended: FinishedRun = run_pool.result(run_case)
     expected = {failure: TIMES for _, failure in FAULTS.values()}
     assert "Traceback" not in ended.text, ended.text
     assert ended.summary["turns"]["by_failure"] == expected
     assert ended.summary["turns"]["failed"] == TIMES * len(FAULTS)
     assert ended.code == 1, ended.text
     check_files(ended.run_dir)
-    check_books(ended)
+    check_counts(ended)
     table = csv_rows(ended.run_dir / "locust_failures.csv")
     assert sum(int(row["Occurrences"]) for row in table) == TIMES * len(FAULTS)
     for failure in expected:
@@ -464,18 +464,18 @@ CODES: dict[str, tuple[dict[str, Any], tuple[str, ...], int]] = {
 }
 
 
-def exits(place: Place, name: str) -> Ended:
+def exits(sandbox: Sandbox, name: str) -> FinishedRun:
     changes, words, _ = CODES[name]
     phases = {"measure_s": 1, "drain_s": 0.5 if changes.get("workload__output_tokens") == LONG else 30}
-    file = scenario(place.folder, phases=phases, **changes)
-    fleet = place.fleet("local", "--host", place.simulator().url, "--scenario", str(file), *words, env=NO_KEY)
-    return Ended(place.run_dir, fleet.ended(), fleet.text)
+    file = scenario(sandbox.folder, phases=phases, **changes)
+    fleet = sandbox.fleet("local", "--host", sandbox.simulator().url, "--scenario", str(file), *words, env=NO_KEY)
+    return FinishedRun(sandbox.run_dir, fleet.exit_code(), fleet.text)
 
 
-@scenes(exits, *((name,) for name in CODES))
-def test_the_exit_code_says_what_came_of_it(stage: Stage, scene: Scene) -> None:
-    ended: Ended = stage.result(scene)
-    name = scene.arguments[0]
+@run_cases(exits, *((name,) for name in CODES))
+def test_the_exit_code_says_what_came_of_it(run_pool: RunPool, run_case: RunCase) -> None:
+    ended: FinishedRun = run_pool.result(run_case)
+    name = run_case.arguments[0]
     changes, _, code = CODES[name]
     verdict = ended.summary["verdict"]
     assert ended.code == code, ended.text
@@ -525,38 +525,38 @@ PAGES = (
 )
 
 
-def canary(place: Place, where: str, mode: str) -> Ended:
+def canary(sandbox: Sandbox, where: str, mode: str) -> FinishedRun:
     """A run with a key that the server wants, a header of one's own, and a server that echoes the key in an error."""
     key, header = f"sk-canary-{secrets.token_hex(8)}", f"header-canary-{secrets.token_hex(8)}"
-    tap, key_file = place.folder / "tap.py", place.folder / "key"
+    tap, key_file = sandbox.folder / "tap.py", sandbox.folder / "key"
     tap.write_text(TAP)
     key_file.write_text(key + "\n")
-    simulator = place.simulator("--api-key", key)
+    simulator = sandbox.simulator("--api-key", key)
     words = ["--header", f"X-Tenant: {header}"]
     words += ["--api-key-file", str(key_file)] if where == "file" else []
-    file = scenario(place.folder)
+    file = scenario(sandbox.folder)
     master = ["--host", simulator.url, "--scenario", str(file), *words]
     env = {"OPENAI_API_KEY": key if where == "environment" else ""}
-    fleet = place.fleet(mode, *master, web=True, env=env, worker_arguments=words, locustfile=tap)
+    fleet = sandbox.fleet(mode, *master, web=True, env=env, worker_arguments=words, locustfile=tap)
     commands = [command_lines(fleet)]
     fleet.wait_for_page()
     commands.append(command_lines(fleet))
     pages = looked_at(fleet)
     assert fleet.post("/swarm", user_count=4, spawn_rate=50)["success"]
-    begun(place.run_dir)
+    wait_for_measure_phase(sandbox.run_dir)
     simulator.chaos(kind="status", count=2, status=401, message=f"what is {key}?")
-    until(lambda: not simulator.json("GET", "/chaos")["active"], "two turns refused")
+    wait_until(lambda: not simulator.json("GET", "/chaos")["active"], "two turns refused")
     finished = simulator.stats()["requests"]["finished"]
-    until(lambda: simulator.stats()["requests"]["finished"] > finished + 8, "turns")
+    wait_until(lambda: simulator.stats()["requests"]["finished"] > finished + 8, "turns")
     commands.append(command_lines(fleet))
     pages |= {f"{path} in the run": body for path, body in looked_at(fleet).items()}
     assert fleet.press_stop()
     pages |= {f"{path} at the end": body for path, body in looked_at(fleet).items()}
     fleet.signal(signal.SIGINT, whole_group=False)
-    code = fleet.ended()
-    messages = {path.name: path.read_bytes() for path in place.folder.glob("wire-*.bin")}
+    code = fleet.exit_code()
+    messages = {path.name: path.read_bytes() for path in sandbox.folder.glob("wire-*.bin")}
     seen = {"key": key, "header": header, "pages": pages, "messages": messages, "commands": commands}
-    return Ended(place.run_dir, code, fleet.text, seen=seen)
+    return FinishedRun(sandbox.run_dir, code, fleet.text, seen=seen)
 
 
 def command_lines(fleet: Fleet) -> dict[int, bytes]:
@@ -586,9 +586,9 @@ def contents(run_dir: Path) -> dict[str, bytes]:
     return found
 
 
-@scenes(canary, ("environment", "processes"), ("file", "by_hand"))
-def test_no_key_gets_out(stage: Stage, scene: Scene) -> None:
-    ended: Ended = stage.result(scene)
+@run_cases(canary, ("environment", "processes"), ("file", "by_hand"))
+def test_no_key_gets_out(run_pool: RunPool, run_case: RunCase) -> None:
+    ended: FinishedRun = run_pool.result(run_case)
     seen = ended.seen
     turns = ended.summary["turns"]["by_phase"]["all"]
     assert turns["ok"] > 8, "the key was not sent"

@@ -8,8 +8,18 @@ from pathlib import Path
 
 import pytest
 import simulator_process
-from e2e_runs import ITL_MS, Fleet, begun, check_books, mark, marks_of, quiet_port, scenario, until
-from e2e_runs import Ended as EndedRun
+from e2e_runs import (
+    ITL_MS,
+    FinishedRun,
+    Fleet,
+    check_counts,
+    mark,
+    marks_of,
+    scenario,
+    unused_port,
+    wait_for_measure_phase,
+    wait_until,
+)
 from locust_process import csv_rows, start
 from paths import SUPPORT
 
@@ -32,7 +42,7 @@ def preloaded(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_a_wall_clock_that_is_set_changes_no_figure_and_is_marked(
     preloaded: Path, tmp_path: Path, by_s: float, reader: str
 ) -> None:
-    step, run_dir, port = tmp_path / "step", tmp_path / "run", quiet_port()
+    step, run_dir, port = tmp_path / "step", tmp_path / "run", unused_port()
     step.write_bytes(bytes(16))
     file = scenario(
         tmp_path, workload__output_tokens=8, arrivals__users=USERS, phases={"measure_s": MEASURE_S, "drain_s": 20}
@@ -43,17 +53,17 @@ def test_a_wall_clock_that_is_set_changes_no_figure_and_is_marked(
     env = {"LD_PRELOAD": str(preloaded), "INFERLOAD_CLOCKSTEP": str(step), "INFERLOAD_READER": reader}
     fleet = Fleet("processes", start(*words, str(WORKERS), *ports, cwd=tmp_path, env=env))
     try:
-        begun(run_dir)
+        wait_for_measure_phase(run_dir)
         finished = simulator.stats()["requests"]["finished"]
-        until(lambda: simulator.stats()["requests"]["finished"] > finished + 2 * USERS, "some turns")
+        wait_until(lambda: simulator.stats()["requests"]["finished"] > finished + 2 * USERS, "some turns")
         with step.open("r+b") as page:
             page.write(struct.pack("qq", round(by_s * 1e9), time.time_ns()))
-        ended = EndedRun(run_dir, fleet.ended(), fleet.text, simulator.stats()["requests"])
+        ended = FinishedRun(run_dir, fleet.exit_code(), fleet.text, simulator.stats()["requests"])
     finally:
         fleet.master.kill()
         simulator_process.stop(simulator)
 
-    check_books(ended)
+    check_counts(ended)
     summary = ended.summary
     told = [one for one in summary["verdict"]["reasons"] if one["code"] == "clock_step"]
     assert [one["phase"] for one in told] == ["measure"], ended.text

@@ -10,36 +10,48 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from e2e_runs import Ended, Fleet, Place, Scene, Stage, begun, marks_of, scenario, scenes
+from e2e_runs import (
+    FinishedRun,
+    Fleet,
+    RunCase,
+    RunPool,
+    Sandbox,
+    marks_of,
+    run_cases,
+    scenario,
+    wait_for_measure_phase,
+)
 
 from inferload import rundir
 
 LIMIT_BYTES = 512  # smaller than any table of the run
 
 
-def play(place: Place, mode: str, harm: Callable[[Fleet], None], env: dict[str, str] | None = None) -> Ended:
+def execute(
+    sandbox: Sandbox, mode: str, harm: Callable[[Fleet], None], env: dict[str, str] | None = None
+) -> FinishedRun:
     """A run of which `harm` damages the files once its measure phase has begun."""
-    file = scenario(place.folder, phases={"warmup_s": 0, "measure_s": 3, "drain_s": 20})
-    fleet = place.fleet(mode, "--host", place.simulator().url, "--scenario", str(file), env=env)
-    begun(place.run_dir)
+    file = scenario(sandbox.folder, phases={"warmup_s": 0, "measure_s": 3, "drain_s": 20})
+    fleet = sandbox.fleet(mode, "--host", sandbox.simulator().url, "--scenario", str(file), env=env)
+    wait_for_measure_phase(sandbox.run_dir)
     harm(fleet)
-    return Ended(place.run_dir, fleet.ended(), fleet.text)
+    return FinishedRun(sandbox.run_dir, fleet.exit_code(), fleet.text)
 
 
-def size_limit(place: Place, mode: str) -> Ended:
+def size_limit(sandbox: Sandbox, mode: str) -> FinishedRun:
     def limit(fleet: Fleet) -> None:
         for pid in fleet.pids():
             resource.prlimit(pid, resource.RLIMIT_FSIZE, (LIMIT_BYTES, LIMIT_BYTES))
 
-    return play(place, mode, limit, {"INFERLOAD_FRESH": "1"})  # of a fork the scraper is another process's child
+    return execute(sandbox, mode, limit, {"INFERLOAD_FRESH": "1"})  # of a fork the scraper is another process's child
 
 
-def folders_removed(place: Place, mode: str) -> Ended:
+def folders_removed(sandbox: Sandbox, mode: str) -> FinishedRun:
     def remove(_fleet: Fleet) -> None:
         for name in (rundir.TURNS, rundir.SERVER_METRICS):
-            shutil.rmtree(place.run_dir / name)
+            shutil.rmtree(sandbox.run_dir / name)
 
-    return play(place, mode, remove)
+    return execute(sandbox, mode, remove)
 
 
 @contextlib.contextmanager
@@ -52,10 +64,10 @@ def small_disk(folder: Path) -> Iterator[Path]:
         subprocess.run(["umount", "-l", str(folder)], check=True)
 
 
-def full_disk(place: Place, mode: str) -> Ended | None:
+def full_disk(sandbox: Sandbox, mode: str) -> FinishedRun | None:
     with contextlib.ExitStack() as stack:
         try:
-            disk = stack.enter_context(small_disk(place.folder / "disk"))
+            disk = stack.enter_context(small_disk(sandbox.folder / "disk"))
         except (OSError, subprocess.CalledProcessError):
             return None
 
@@ -64,16 +76,16 @@ def full_disk(place: Place, mode: str) -> Ended | None:
                 while True:
                     file.write(bytes(4096))
 
-        place.run_dir = disk / "run"
-        ended = play(place, mode, fill)
-        kept = shutil.copytree(ended.run_dir, place.folder / "kept")
-        return Ended(kept, ended.code, ended.text)
+        sandbox.run_dir = disk / "run"
+        ended = execute(sandbox, mode, fill)
+        kept = shutil.copytree(ended.run_dir, sandbox.folder / "kept")
+        return FinishedRun(kept, ended.code, ended.text)
 
 
 CASES = [("local",), ("processes",)]
 
 
-def check(ended: Ended, error: str) -> None:
+def check(ended: FinishedRun, error: str) -> None:
     """Exit code 3, a whole summary, and the loss named with its path and error."""
     assert ended.code == 3, ended.text
     assert "Traceback" not in ended.text, ended.text
@@ -87,9 +99,9 @@ def check(ended: Ended, error: str) -> None:
     assert not (ended.run_dir / rundir.RESERVE).exists()
 
 
-@scenes(size_limit, *CASES)
-def test_a_run_whose_summary_cannot_be_written_prints_it(scene: Scene, stage: Stage) -> None:
-    ended = stage.result(scene)
+@run_cases(size_limit, *CASES)
+def test_a_run_whose_summary_cannot_be_written_prints_it(run_case: RunCase, run_pool: RunPool) -> None:
+    ended = run_pool.result(run_case)
     too_large = os.strerror(errno.EFBIG)
     assert ended.code == 3, ended.text
     assert "Traceback" not in ended.text, ended.text
@@ -101,18 +113,18 @@ def test_a_run_whose_summary_cannot_be_written_prints_it(scene: Scene, stage: St
     assert not (ended.run_dir / rundir.SUMMARY).exists()
 
 
-@scenes(folders_removed, *CASES)
-def test_folders_that_are_removed_in_mid_run_make_it_invalid(scene: Scene, stage: Stage) -> None:
-    ended = stage.result(scene)
+@run_cases(folders_removed, *CASES)
+def test_folders_that_are_removed_in_mid_run_make_it_invalid(run_case: RunCase, run_pool: RunPool) -> None:
+    ended = run_pool.result(run_case)
     check(ended, os.strerror(errno.ENOENT))
     (reason,) = [one for one in ended.summary["verdict"]["reasons"] if one["code"] == "write_error"]
     assert rundir.SERVER_METRICS in reason["text"]
     assert {one["kind"] for one in marks_of(ended.run_dir)} >= {"lost_records"}
 
 
-@scenes(full_disk, *CASES)
-def test_a_full_disk_makes_the_run_invalid(scene: Scene, stage: Stage) -> None:
-    ended = stage.result(scene)
+@run_cases(full_disk, *CASES)
+def test_a_full_disk_makes_the_run_invalid(run_case: RunCase, run_pool: RunPool) -> None:
+    ended = run_pool.result(run_case)
     if ended is None:
         pytest.skip("no right to mount a small disk")
     check(ended, os.strerror(errno.ENOSPC))

@@ -6,7 +6,18 @@ import signal
 from typing import Any
 from xml.etree import ElementTree
 
-from e2e_runs import Ended, Place, Scene, Stage, begun, check_books, mark, scenario, scenes, until
+from e2e_runs import (
+    FinishedRun,
+    RunCase,
+    RunPool,
+    Sandbox,
+    check_counts,
+    mark,
+    run_cases,
+    scenario,
+    wait_for_measure_phase,
+    wait_until,
+)
 from locust_process import csv_rows
 
 from inferload import cli
@@ -17,38 +28,38 @@ MEASURED = {"warmup_s": 0, "measure_s": 5, "drain_s": 20}
 PACED = {"kind": "constant", "sessions_per_s": 8}
 
 
-def dying(place: Place, mode: str) -> Ended:
+def dying(sandbox: Sandbox, mode: str) -> FinishedRun:
     """The server is killed while turns stream."""
-    simulator = place.simulator()
+    simulator = sandbox.simulator()
     # On a busy machine it is killed later: turns are planned long after that all the same.
     phases = MEASURED | {"measure_s": 8}
-    file = scenario(place.folder, arrivals=PACED, phases=phases, workload__output_tokens=40)
+    file = scenario(sandbox.folder, arrivals=PACED, phases=phases, workload__output_tokens=40)
     words = ["--host", simulator.url, "--scenario", str(file), "--on-invalid", "warn", "--details"]
-    fleet = place.fleet(mode, *words, report=True)
-    begun(place.run_dir)
-    until(lambda: simulator.stats()["requests"]["finished"] > 2, "turns that end well")
+    fleet = sandbox.fleet(mode, *words, report=True)
+    wait_for_measure_phase(sandbox.run_dir)
+    wait_until(lambda: simulator.stats()["requests"]["finished"] > 2, "turns that end well")
     os.kill(simulator.process.pid, signal.SIGKILL)
-    return Ended(place.run_dir, fleet.ended(), fleet.text)
+    return FinishedRun(sandbox.run_dir, fleet.exit_code(), fleet.text)
 
 
-def refusing(place: Place, *arguments: str) -> Ended:
+def refusing(sandbox: Sandbox, *arguments: str) -> FinishedRun:
     """Every turn is answered with HTTP 400."""
-    simulator = place.simulator()
+    simulator = sandbox.simulator()
     arrivals = {"kind": "poisson", "sessions_per_s": 8}
-    file = scenario(place.folder, arrivals=arrivals, phases=MEASURED | {"warmup_s": 1})
+    file = scenario(sandbox.folder, arrivals=arrivals, phases=MEASURED | {"warmup_s": 1})
     words = ["--host", simulator.url, "--scenario", str(file), "--on-invalid", "warn", "--details", *arguments]
-    fleet = place.fleet("local", *words, report=True)
-    until(lambda: mark(place.run_dir, "phase"), "the preflight to be over")
+    fleet = sandbox.fleet("local", *words, report=True)
+    wait_until(lambda: mark(sandbox.run_dir, "phase"), "the preflight to be over")
     simulator.chaos(kind="status", status=400, count=100_000)
-    return Ended(place.run_dir, fleet.ended(), fleet.text)
+    return FinishedRun(sandbox.run_dir, fleet.exit_code(), fleet.text)
 
 
-def diagnosis_of(ended: Ended) -> dict[str, Any]:
+def diagnosis_of(ended: FinishedRun) -> dict[str, Any]:
     document: dict[str, Any] = json.loads((ended.run_dir / "diagnosis.json").read_text())
     return document
 
 
-def check_failures_first(ended: Ended) -> str:
+def check_failures_first(ended: FinishedRun) -> str:
     """Check that report and diagnosis.json begin with the failures; return the first sentence of the diagnosis."""
     document = diagnosis_of(ended)
     found = document["run"]["findings"][0]
@@ -64,9 +75,9 @@ def check_failures_first(ended: Ended) -> str:
     return str(found["sentences"][0])
 
 
-@scenes(dying, ("local",), ("processes",))
-def test_a_server_that_dies_is_the_first_finding(stage: Stage, scene: Scene) -> None:
-    ended: Ended = stage.result(scene)
+@run_cases(dying, ("local",), ("processes",))
+def test_a_server_that_dies_is_the_first_finding(run_pool: RunPool, run_case: RunCase) -> None:
+    ended: FinishedRun = run_pool.result(run_case)
     turns = ended.summary["turns"]
     (stopped,) = ended.summary["stopped_answering"]
     after = [row for row in ended.turns if row["failure"] in ("connect", "cut")]
@@ -86,12 +97,12 @@ def test_a_server_that_dies_is_the_first_finding(stage: Stage, scene: Scene) -> 
     assert said in page.replace("\\", "")
     assert "metrics page" in page.partition("\n## Diagnosis")[2].partition("\n## ")[0]
     assert ended.code == 1, ended.text
-    check_books(ended)
+    check_counts(ended)
 
 
-@scenes(refusing, ())
-def test_turns_that_are_all_refused_are_the_first_finding(stage: Stage, scene: Scene, tmp_path: Any) -> None:
-    ended: Ended = stage.result(scene)
+@run_cases(refusing, ())
+def test_turns_that_are_all_refused_are_the_first_finding(run_pool: RunPool, run_case: RunCase, tmp_path: Any) -> None:
+    ended: FinishedRun = run_pool.result(run_case)
     turns = ended.summary["turns"]
     assert turns["failed"] > 10
     assert ended.summary["stopped_answering"] == []
@@ -112,9 +123,9 @@ def test_turns_that_are_all_refused_are_the_first_finding(stage: Stage, scene: S
     assert ended.code == 1, ended.text
 
 
-@scenes(refusing, ("--abort-on", "failed_ratio > 0.5 for 2s"))
-def test_a_run_stops_itself_once_its_condition_holds(stage: Stage, scene: Scene) -> None:
-    ended: Ended = stage.result(scene)
+@run_cases(refusing, ("--abort-on", "failed_ratio > 0.5 for 2s"))
+def test_a_run_stops_itself_once_its_condition_holds(run_pool: RunPool, run_case: RunCase) -> None:
+    ended: FinishedRun = run_pool.result(run_case)
     stop = mark(ended.run_dir, "abort_on")
     assert stop is not None
     assert stop["condition"] == "failed_ratio > 0.5 for 2s"
@@ -127,22 +138,22 @@ def test_a_run_stops_itself_once_its_condition_holds(stage: Stage, scene: Scene)
     assert (gate["gate"], gate["passed"]) == ("abort_on: failed_ratio > 0.5 for 2s", False)
     assert "abort_on: failed_ratio > 0.5 for 2s" in ended.text
     assert ended.code == 1, ended.text
-    check_books(ended)
+    check_counts(ended)
 
 
-def patient(place: Place) -> Ended:
+def patient(sandbox: Sandbox) -> FinishedRun:
     """A run whose condition never holds."""
-    simulator = place.simulator()
+    simulator = sandbox.simulator()
     file = scenario(
-        place.folder, arrivals=PACED, phases=MEASURED | {"measure_s": 3}, abort_on=["failed_ratio > 0.5 for 1s"]
+        sandbox.folder, arrivals=PACED, phases=MEASURED | {"measure_s": 3}, abort_on=["failed_ratio > 0.5 for 1s"]
     )
-    fleet = place.fleet("local", "--host", simulator.url, "--scenario", str(file), "--on-invalid", "warn")
-    return Ended(place.run_dir, fleet.ended(), fleet.text)
+    fleet = sandbox.fleet("local", "--host", simulator.url, "--scenario", str(file), "--on-invalid", "warn")
+    return FinishedRun(sandbox.run_dir, fleet.exit_code(), fleet.text)
 
 
-@scenes(patient, ())
-def test_a_condition_that_never_holds_changes_nothing(stage: Stage, scene: Scene) -> None:
-    ended: Ended = stage.result(scene)
+@run_cases(patient, ())
+def test_a_condition_that_never_holds_changes_nothing(run_pool: RunPool, run_case: RunCase) -> None:
+    ended: FinishedRun = run_pool.result(run_case)
     assert mark(ended.run_dir, "abort_on") is None
     assert ended.summary["verdict"]["gates"] == []
     assert ended.code == 0, ended.text

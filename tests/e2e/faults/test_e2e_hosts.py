@@ -28,7 +28,7 @@ def hosts() -> Iterator[tuple[str, str]]:
     """Two network namespaces with a cable between them."""
     if os.geteuid() != 0:
         pytest.skip("network namespaces are made as root")
-    names = tuple(f"inferload-{place}-{os.getpid()}" for place in ("a", "b"))
+    names = tuple(f"inferload-{host}-{os.getpid()}" for host in ("a", "b"))
     try:
         for name in names:
             ip("netns", "add", name)

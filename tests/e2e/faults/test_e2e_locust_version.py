@@ -4,7 +4,7 @@ import json
 import re
 
 import pytest
-from e2e_runs import Ended, Place, Scene, Stage, scenes
+from e2e_runs import FinishedRun, RunCase, RunPool, Sandbox, run_cases
 
 NEWER = """
 import locust
@@ -47,24 +47,24 @@ class Support(InferenceUser):
 """
 
 
-def left_out(place: Place) -> Ended:
-    locustfile = place.folder / "mine.py"
+def left_out(sandbox: Sandbox) -> FinishedRun:
+    locustfile = sandbox.folder / "mine.py"
     locustfile.write_text(NEWER + CHANGED + USERS)
-    words = ("--host", place.simulator().url, "-u", "2", "-r", "2", "-t", "2s")
-    fleet = place.fleet("by_hand", *words, workers=1, locustfile=locustfile)
-    return Ended(place.run_dir, fleet.ended(), fleet.master.text)
+    words = ("--host", sandbox.simulator().url, "-u", "2", "-r", "2", "-t", "2s")
+    fleet = sandbox.fleet("by_hand", *words, workers=1, locustfile=locustfile)
+    return FinishedRun(sandbox.run_dir, fleet.exit_code(), fleet.master.text)
 
 
-def refused(place: Place, change: str) -> Ended:
-    locustfile = place.folder / "mine.py"
+def refused(sandbox: Sandbox, change: str) -> FinishedRun:
+    locustfile = sandbox.folder / "mine.py"
     locustfile.write_text(change + USERS)
-    fleet = place.fleet("local", "--host", "http://127.0.0.1:1", locustfile=locustfile)
-    return Ended(place.run_dir, fleet.ended(), fleet.text)
+    fleet = sandbox.fleet("local", "--host", "http://127.0.0.1:1", locustfile=locustfile)
+    return FinishedRun(sandbox.run_dir, fleet.exit_code(), fleet.text)
 
 
-@scenes(left_out, ())
-def test_an_adaptation_that_does_not_fit_is_left_out_with_its_consequence(stage: Stage, scene: Scene) -> None:
-    ended = stage.result(scene)
+@run_cases(left_out, ())
+def test_an_adaptation_that_does_not_fit_is_left_out_with_its_consequence(run_pool: RunPool, run_case: RunCase) -> None:
+    ended = run_pool.result(run_case)
     assert ended.code in (0, 3), ended.text  # 3: what a crowded machine makes of it
     workers, masters = json.loads((ended.run_dir / "run.json").read_text())["adaptations_left_out"]
     consequence = "turns of tasks without name= are counted under the name of their user class"
@@ -84,21 +84,21 @@ def test_an_adaptation_that_does_not_fit_is_left_out_with_its_consequence(stage:
 
 
 @pytest.mark.parametrize(
-    ("scene", "line"),
+    ("run_case", "line"),
     [
         (
-            Scene("start", refused, (START_CHANGED,)),
+            RunCase("start", refused, (START_CHANGED,)),
             r"inferload: locust \S+: start, stop .* tested with 2\.46\.0 to 2\.47\.0: .*",
         ),
         (
-            Scene("older", refused, (OLDER,)),
+            RunCase("older", refused, (OLDER,)),
             r"inferload: locust 2\.45\.0: inferload needs 2\.46\.0 or newer; pip install .*",
         ),
     ],
     ids=str,
 )
-def test_a_locust_that_cannot_be_used_is_refused_in_one_line(stage: Stage, scene: Scene, line: str) -> None:
-    ended = stage.result(scene)
+def test_a_locust_that_cannot_be_used_is_refused_in_one_line(run_pool: RunPool, run_case: RunCase, line: str) -> None:
+    ended = run_pool.result(run_case)
     assert ended.code == 2, ended.text
     (said,) = ended.text.splitlines()
     assert re.fullmatch(line, said), said

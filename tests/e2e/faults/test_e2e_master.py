@@ -9,17 +9,17 @@ from typing import Any
 from e2e_runs import (
     PATIENCE_S,
     TOO_MANY_TOKENS,
-    Ended,
+    FinishedRun,
     Fleet,
-    Place,
-    Scene,
-    Stage,
-    begun,
-    check_books,
-    contract_code,
+    RunCase,
+    RunPool,
+    Sandbox,
+    check_counts,
+    expected_exit_code,
+    run_cases,
     scenario,
-    scenes,
-    until,
+    wait_for_measure_phase,
+    wait_until,
 )
 
 USERS = 6
@@ -27,27 +27,29 @@ MEASURE_S = 4
 INVALID = 3
 
 
-def closed(place: Place, measure_s: int, **changes: Any) -> str:
-    return str(scenario(place.folder, arrivals__users=USERS, phases__measure_s=measure_s, **changes))
+def closed(sandbox: Sandbox, measure_s: int, **changes: Any) -> str:
+    return str(scenario(sandbox.folder, arrivals__users=USERS, phases__measure_s=measure_s, **changes))
 
 
-def orphaned(place: Place, mode: str, measure_s: int, **changes: Any) -> Ended:
+def orphaned(sandbox: Sandbox, mode: str, measure_s: int, **changes: Any) -> FinishedRun:
     """kill -9 of the master once its load is under way; `code`: the highest exit code of the workers that were started by hand."""
-    simulator = place.simulator()
-    fleet = place.fleet(mode, "--host", simulator.url, "--scenario", closed(place, measure_s, **changes))
-    begun(place.run_dir)
-    until(lambda: simulator.stats()["requests"]["running"] == USERS, "streams of all users")
+    simulator = sandbox.simulator()
+    fleet = sandbox.fleet(mode, "--host", simulator.url, "--scenario", closed(sandbox, measure_s, **changes))
+    wait_for_measure_phase(sandbox.run_dir)
+    wait_until(lambda: simulator.stats()["requests"]["running"] == USERS, "streams of all users")
     os.kill(fleet.master.process.pid, signal.SIGKILL)
     assert fleet.master.process.wait(PATIENCE_S) == -signal.SIGKILL
-    until(lambda: not fleet.pids(), f"the end of processes {fleet.pids()}")
+    wait_until(lambda: not fleet.pids(), f"the end of processes {fleet.pids()}")
     codes = {one.exit_code() for one in fleet.by_hand} or {INVALID}
     assert len(codes) == 1, codes
-    return Ended(place.run_dir, codes.pop(), fleet.text, simulator.stats()["requests"])
+    return FinishedRun(sandbox.run_dir, codes.pop(), fleet.text, simulator.stats()["requests"])
 
 
-@scenes(orphaned, ("processes", 300), ("by_hand", 300), ("by_hand", MEASURE_S))
-def test_workers_of_a_killed_master_end_the_load_keep_their_turns_and_fail(stage: Stage, scene: Scene) -> None:
-    ended: Ended = stage.result(scene)
+@run_cases(orphaned, ("processes", 300), ("by_hand", 300), ("by_hand", MEASURE_S))
+def test_workers_of_a_killed_master_end_the_load_keep_their_turns_and_fail(
+    run_pool: RunPool, run_case: RunCase
+) -> None:
+    ended: FinishedRun = run_pool.result(run_case)
     assert "Traceback" not in ended.text, ended.text
     assert ended.code == INVALID
     said = re.findall(r"master: no heartbeat for ([\d.]+) s; load stopped", ended.text)
@@ -62,47 +64,49 @@ def test_workers_of_a_killed_master_end_the_load_keep_their_turns_and_fail(stage
     assert all(row["finish_reason"] for row in rows)
 
 
-@scenes(orphaned, ("by_hand", MEASURE_S))
-def test_without_a_master_workers_end_the_load_at_its_announced_end(stage: Stage, scene: Scene) -> None:
-    ended: Ended = stage.result(scene)
+@run_cases(orphaned, ("by_hand", MEASURE_S))
+def test_without_a_master_workers_end_the_load_at_its_announced_end(run_pool: RunPool, run_case: RunCase) -> None:
+    ended: FinishedRun = run_pool.result(run_case)
     for worker in ("w0", "w1"):
         sent_ns = [row["sent_ns"] for row in ended.turns if row["worker"] == worker]
         assert max(sent_ns) - min(sent_ns) < MEASURE_S * 1e9
 
 
-def orphaned_with_long_streams(place: Place) -> Ended:
-    return orphaned(place, "by_hand", 300, workload__output_tokens=TOO_MANY_TOKENS, phases__drain_s=1)
+def orphaned_with_long_streams(sandbox: Sandbox) -> FinishedRun:
+    return orphaned(sandbox, "by_hand", 300, workload__output_tokens=TOO_MANY_TOKENS, phases__drain_s=1)
 
 
-@scenes(orphaned_with_long_streams, ())
-def test_without_a_master_workers_drain_no_longer_than_the_scenario_allows(stage: Stage, scene: Scene) -> None:
-    ended: Ended = stage.result(scene)
+@run_cases(orphaned_with_long_streams, ())
+def test_without_a_master_workers_drain_no_longer_than_the_scenario_allows(
+    run_pool: RunPool, run_case: RunCase
+) -> None:
+    ended: FinishedRun = run_pool.result(run_case)
     assert ended.code == INVALID
     assert len(ended.turns) == USERS
     assert not any(row["finish_reason"] for row in ended.turns)
 
 
-def suspended(place: Place, mode: str) -> Ended:
+def suspended(sandbox: Sandbox, mode: str) -> FinishedRun:
     """SIGSTOP of the master for 5 s; Ctrl-C once its workers have gone on for a while."""
-    simulator = place.simulator()
-    fleet: Fleet = place.fleet(mode, "--host", simulator.url, "--scenario", closed(place, 300))
-    begun(place.run_dir)
-    until(lambda: simulator.stats()["requests"]["running"] == USERS, "streams of all users")
+    simulator = sandbox.simulator()
+    fleet: Fleet = sandbox.fleet(mode, "--host", simulator.url, "--scenario", closed(sandbox, 300))
+    wait_for_measure_phase(sandbox.run_dir)
+    wait_until(lambda: simulator.stats()["requests"]["running"] == USERS, "streams of all users")
     os.kill(fleet.master.process.pid, signal.SIGSTOP)
     since_s = time.monotonic()
-    until(lambda: time.monotonic() > since_s + 5, "its standing still")
+    wait_until(lambda: time.monotonic() > since_s + 5, "its standing still")
     os.kill(fleet.master.process.pid, signal.SIGCONT)
     finished = simulator.stats()["requests"]["finished"]
-    until(lambda: simulator.stats()["requests"]["finished"] > finished + 2 * USERS, "more turns")
+    wait_until(lambda: simulator.stats()["requests"]["finished"] > finished + 2 * USERS, "more turns")
     fleet.signal(signal.SIGINT, whole_group=False)
-    return Ended(place.run_dir, fleet.ended(), fleet.text)
+    return FinishedRun(sandbox.run_dir, fleet.exit_code(), fleet.text)
 
 
-@scenes(suspended, ("processes",), ("by_hand",))
-def test_a_master_that_is_suspended_for_some_seconds_goes_on(stage: Stage, scene: Scene) -> None:
-    ended: Ended = stage.result(scene)
+@run_cases(suspended, ("processes",), ("by_hand",))
+def test_a_master_that_is_suspended_for_some_seconds_goes_on(run_pool: RunPool, run_case: RunCase) -> None:
+    ended: FinishedRun = run_pool.result(run_case)
     assert "Traceback" not in ended.text, ended.text
     assert "no heartbeat" not in ended.text
-    check_books(ended)
+    check_counts(ended)
     assert ended.codes == set(), ended.summary["verdict"]
-    assert ended.code == contract_code(ended)
+    assert ended.code == expected_exit_code(ended)

@@ -12,21 +12,21 @@ from e2e_runs import (
     TOKENS,
     TOO_LONG_S,
     TOO_MANY_TOKENS,
-    Ended,
+    FinishedRun,
     Fleet,
-    Place,
-    Scene,
-    Stage,
-    begun,
-    check_books,
+    RunCase,
+    RunPool,
+    Sandbox,
+    check_counts,
     check_files,
     check_keys,
-    check_straddle,
-    contract_code,
+    check_turns_across_drain,
+    expected_exit_code,
     mark,
+    run_cases,
     scenario,
-    scenes,
-    until,
+    wait_for_measure_phase,
+    wait_until,
 )
 from simulator_process import Simulator
 
@@ -60,22 +60,22 @@ def streaming(simulator: Simulator, run_dir: Any) -> None:
         counts = simulator.stats()["requests"]
         return bool(counts["running"] == USERS and counts["finished"] > 1)
 
-    begun(run_dir)
-    until(full, "streams of all users")
+    wait_for_measure_phase(run_dir)
+    wait_until(full, "streams of all users")
 
 
-def over(place: Place, fleet: Fleet, simulator: Simulator, **seen: Any) -> Ended:
-    code = fleet.ended()
-    return Ended(place.run_dir, code, fleet.text, simulator.stats()["requests"], seen)
+def over(sandbox: Sandbox, fleet: Fleet, simulator: Simulator, **seen: Any) -> FinishedRun:
+    code = fleet.exit_code()
+    return FinishedRun(sandbox.run_dir, code, fleet.text, simulator.stats()["requests"], seen)
 
 
-def stop(place: Place, way: str, mode: str) -> Ended:
+def stop(sandbox: Sandbox, way: str, mode: str) -> FinishedRun:
     """One run, ended in one way."""
-    simulator = place.simulator()
+    simulator = sandbox.simulator()
     stop_s = round(STREAM_S * 0.8)
     measure_s = stop_s if way == "scenario_end" else 300
     file = scenario(
-        place.folder,
+        sandbox.folder,
         workload__output_tokens=LENGTHS,
         arrivals__users=USERS,
         phases__measure_s=measure_s,
@@ -84,67 +84,67 @@ def stop(place: Place, way: str, mode: str) -> Ended:
     words = ["--host", simulator.url, "--scenario", str(file)]
     words += ["-t", f"{stop_s}s"] if way == "run_time" else []
     words += ["--on-invalid", "warn"] if (way, mode) in SHOWN else []
-    fleet = place.fleet(mode, *words, web=way == "web", report=mode == "local" or (way, mode) in SHOWN)
+    fleet = sandbox.fleet(mode, *words, web=way == "web", report=mode == "local" or (way, mode) in SHOWN)
     if way == "web":
-        web_stop(fleet, simulator, place)
+        web_stop(fleet, simulator, sandbox)
     elif way in SIGNALS:
-        streaming(simulator, place.run_dir)
+        streaming(simulator, sandbox.run_dir)
         fleet.signal(*SIGNALS[way])
-    return over(place, fleet, simulator)
+    return over(sandbox, fleet, simulator)
 
 
-def web_stop(fleet: Fleet, simulator: Simulator, place: Place) -> None:
+def web_stop(fleet: Fleet, simulator: Simulator, sandbox: Sandbox) -> None:
     fleet.wait_for_page()
     answer = fleet.post("/swarm", user_count=USERS, spawn_rate=50)
     assert answer["success"], answer
-    streaming(simulator, place.run_dir)
+    streaming(simulator, sandbox.run_dir)
     assert fleet.press_stop()
-    until(lambda: "headline" in fleet.get_json("/inferload/status"), "the run's outcome on the page")
+    wait_until(lambda: "headline" in fleet.get_json("/inferload/status"), "the run's outcome on the page")
     fleet.signal(signal.SIGINT, whole_group=False)
 
 
-@scenes(stop, *CASES)
-def test_nothing_in_flight_is_lost(stage: Stage, scene: Scene) -> None:
-    ended: Ended = stage.result(scene)
-    way, mode = scene.arguments
+@run_cases(stop, *CASES)
+def test_nothing_in_flight_is_lost(run_pool: RunPool, run_case: RunCase) -> None:
+    ended: FinishedRun = run_pool.result(run_case)
+    way, mode = run_case.arguments
     assert "Traceback" not in ended.text, ended.text
     check_files(ended.run_dir)
     assert (ended.run_dir / "report.html").exists() == (mode == "local" or (way, mode) in SHOWN)
     summary = ended.summary
     check_keys(summary)
-    check_books(ended)
-    check_straddle(ended, USERS)
+    check_counts(ended)
+    check_turns_across_drain(ended, USERS)
     assert summary["turns"]["by_phase"]["all"]["unfinished"] == 0
     assert summary["turns"]["by_phase"]["all"]["failed"] == 0
     assert ended.codes == set(), summary["verdict"]
     if (way, mode) not in SHOWN:  # these have other words for an invalid measurement
-        assert ended.code == contract_code(ended), ended.text
+        assert ended.code == expected_exit_code(ended), ended.text
     assert (mark(ended.run_dir, "stop") is None) == (way in ("run_time", "scenario_end"))
 
 
-def twice(place: Place, mode: str, to_all: bool) -> Ended:
+def twice(sandbox: Sandbox, mode: str, to_all: bool) -> FinishedRun:
     """Ctrl-C, and once it drains, Ctrl-C again; streams that are too long to wait for."""
-    simulator = place.simulator()
-    file = scenario(place.folder, workload__output_tokens=TOO_MANY_TOKENS, arrivals__users=USERS)
-    fleet = place.fleet(mode, "--host", simulator.url, "--scenario", str(file))
-    begun(place.run_dir)
+    simulator = sandbox.simulator()
+    file = scenario(sandbox.folder, workload__output_tokens=TOO_MANY_TOKENS, arrivals__users=USERS)
+    fleet = sandbox.fleet(mode, "--host", simulator.url, "--scenario", str(file))
+    wait_for_measure_phase(sandbox.run_dir)
     tokens = "vllm:generation_tokens_total"
-    until(lambda: simulator.metric(tokens) > 10 * USERS, "streams of all users")
+    wait_until(lambda: simulator.metric(tokens) > 10 * USERS, "streams of all users")
     fleet.signal(signal.SIGINT, to_all)
     fleet.master.wait_for_line("draining")
     pressed_s = time.monotonic()
     fleet.signal(signal.SIGINT, to_all)
-    return over(place, fleet, simulator, took_s=time.monotonic() - pressed_s)
+    return over(sandbox, fleet, simulator, took_s=time.monotonic() - pressed_s)
 
 
-@scenes(
+@run_cases(
     twice, ("local", True), ("processes", True), ("by_hand", False), *SOAK * (("processes", False), ("by_hand", True))
 )
-def test_a_second_ctrl_c_gives_up_what_is_in_flight(stage: Stage, scene: Scene) -> None:
-    ended: Ended = stage.result(scene)
+def test_a_second_ctrl_c_gives_up_what_is_in_flight(run_pool: RunPool, run_case: RunCase) -> None:
+    ended: FinishedRun = run_pool.result(run_case)
     assert "Traceback" not in ended.text, ended.text
     check_files(ended.run_dir)
-    check_books(ended)
+    check_counts(ended)
     summary = ended.summary
     assert (
         summary["turns"]["by_phase"]["all"] | {"sent": USERS, "ok": 0, "failed": 0, "unfinished": USERS}
@@ -159,25 +159,25 @@ def test_a_second_ctrl_c_gives_up_what_is_in_flight(stage: Stage, scene: Scene) 
     assert ended.seen["took_s"] < TOO_LONG_S - longest_s, "it waited for the streams all the same"
 
 
-def short_drain(place: Place, mode: str) -> Ended:
+def short_drain(sandbox: Sandbox, mode: str) -> FinishedRun:
     """Streams that outlast the drain."""
-    simulator = place.simulator()
+    simulator = sandbox.simulator()
     file = scenario(
-        place.folder,
+        sandbox.folder,
         workload__output_tokens=TOO_MANY_TOKENS,
         arrivals__users=USERS,
         phases={"measure_s": 1, "drain_s": 1},
     )
-    fleet = place.fleet(mode, "--host", simulator.url, "--scenario", str(file))
-    return over(place, fleet, simulator)
+    fleet = sandbox.fleet(mode, "--host", simulator.url, "--scenario", str(file))
+    return over(sandbox, fleet, simulator)
 
 
-@scenes(short_drain, *((mode,) for mode in MODES if SOAK or mode != "by_hand"))
-def test_a_drain_that_does_not_finish_is_said(stage: Stage, scene: Scene) -> None:
-    ended: Ended = stage.result(scene)
+@run_cases(short_drain, *((mode,) for mode in MODES if SOAK or mode != "by_hand"))
+def test_a_drain_that_does_not_finish_is_said(run_pool: RunPool, run_case: RunCase) -> None:
+    ended: FinishedRun = run_pool.result(run_case)
     assert "Traceback" not in ended.text, ended.text
     check_files(ended.run_dir)
-    check_books(ended)
+    check_counts(ended)
     assert ended.summary["turns"]["by_phase"]["all"]["unfinished"] == USERS
     reason = next(one for one in ended.summary["verdict"]["reasons"] if one["code"] == "unfinished_drain")
     assert reason["value"] == 1.0

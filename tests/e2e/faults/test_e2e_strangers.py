@@ -10,18 +10,18 @@ import msgpack
 import psutil
 import zmq
 from e2e_runs import (
-    Ended,
-    Place,
-    Scene,
-    Stage,
-    begun,
-    check_books,
+    FinishedRun,
+    RunCase,
+    RunPool,
+    Sandbox,
+    check_counts,
     check_files,
-    contract_code,
+    expected_exit_code,
     mark,
+    run_cases,
     scenario,
-    scenes,
-    until,
+    wait_for_measure_phase,
+    wait_until,
 )
 from locust import __version__ as locust_version
 
@@ -72,15 +72,15 @@ def peer(port: int, identity: str) -> Any:
     context.term()
 
 
-def pestered(place: Place, mode: str) -> Ended:
+def pestered(sandbox: Sandbox, mode: str) -> FinishedRun:
     """Strangers send during the load what they can; Ctrl-C once the run has gone on for a while."""
-    simulator = place.simulator()
-    file = scenario(place.folder, arrivals__users=USERS)
-    fleet = place.fleet(mode, "--host", simulator.url, "--scenario", str(file))
+    simulator = sandbox.simulator()
+    file = scenario(sandbox.folder, arrivals__users=USERS)
+    fleet = sandbox.fleet(mode, "--host", simulator.url, "--scenario", str(file))
     assert fleet.port is not None
-    begun(place.run_dir)
-    until(lambda: simulator.stats()["requests"]["running"] == USERS, "streams of all users")
-    run_id = json.loads((place.run_dir / "run.json").read_text())["id"]
+    wait_for_measure_phase(sandbox.run_dir)
+    wait_until(lambda: simulator.stats()["requests"]["running"] == USERS, "streams of all users")
+    run_id = json.loads((sandbox.run_dir / "run.json").read_text())["id"]
     registered = re.search(r"(\S+) \(index 0\) reported as ready", fleet.master.text)
     assert registered is not None
     worker_id = registered[1]
@@ -93,14 +93,14 @@ def pestered(place: Place, mode: str) -> Ended:
             connection.send(packet)
     fleet.master.wait_for_line("message in the name of another worker ignored")
     finished = simulator.stats()["requests"]["finished"]
-    until(lambda: simulator.stats()["requests"]["finished"] > finished + 2 * USERS, "more turns")
+    wait_until(lambda: simulator.stats()["requests"]["finished"] > finished + 2 * USERS, "more turns")
     fleet.signal(signal.SIGINT, whole_group=False)
-    return Ended(place.run_dir, fleet.ended(), fleet.text)
+    return FinishedRun(sandbox.run_dir, fleet.exit_code(), fleet.text)
 
 
-@scenes(pestered, ("processes",), ("by_hand",))
-def test_strangers_do_not_change_a_run(stage: Stage, scene: Scene) -> None:
-    ended: Ended = stage.result(scene)
+@run_cases(pestered, ("processes",), ("by_hand",))
+def test_strangers_do_not_change_a_run(run_pool: RunPool, run_case: RunCase) -> None:
+    ended: FinishedRun = run_pool.result(run_case)
     assert "Traceback" not in ended.text, ended.text
     for reason in (
         "malformed packet",
@@ -115,13 +115,13 @@ def test_strangers_do_not_change_a_run(stage: Stage, scene: Scene) -> None:
     assert marked["counts"]["malformed packet"] == 10 * FLOOD
     assert marked["counts"]["message that cannot be handled"] == FLOOD
     check_files(ended.run_dir)
-    check_books(ended)
+    check_counts(ended)
     assert ended.codes == set(), ended.summary["verdict"]
-    assert ended.code == contract_code(ended)
+    assert ended.code == expected_exit_code(ended)
     assert {(one["lost"], one["left"], one["missing_reports"]) for one in workers(ended)} == {(False, False, 0)}
 
 
-def workers(ended: Ended) -> list[dict[str, Any]]:
+def workers(ended: FinishedRun) -> list[dict[str, Any]]:
     manifest = json.loads((ended.run_dir / "run.json").read_text())
     found: list[dict[str, Any]] = manifest["workers"]
     return found
@@ -130,21 +130,23 @@ def workers(ended: Ended) -> list[dict[str, Any]]:
 # -- where a master listens
 
 
-def listening(place: Place, *arguments: str) -> Ended:
+def listening(sandbox: Sandbox, *arguments: str) -> FinishedRun:
     """The addresses on which a master with forked workers listens."""
-    simulator = place.simulator()
-    file = scenario(place.folder, arrivals__users=USERS)
+    simulator = sandbox.simulator()
+    file = scenario(sandbox.folder, arrivals__users=USERS)
     words = ["--host", simulator.url, "--scenario", str(file), *arguments]
-    fleet = place.fleet("processes", *words, bind=False)
-    begun(place.run_dir)
+    fleet = sandbox.fleet("processes", *words, bind=False)
+    wait_for_measure_phase(sandbox.run_dir)
     connections = psutil.Process(fleet.master.process.pid).net_connections("inet")
     found = {one.laddr.ip for one in connections if one.status == psutil.CONN_LISTEN and one.laddr.port == fleet.port}
     fleet.signal(signal.SIGINT, whole_group=False)
-    return Ended(place.run_dir, fleet.ended(), fleet.text, seen={"addresses": found})
+    return FinishedRun(sandbox.run_dir, fleet.exit_code(), fleet.text, seen={"addresses": found})
 
 
-@scenes(listening, (), ("--master-bind-host", "0.0.0.0"))
-def test_a_master_with_forked_workers_listens_on_loopback_unless_told_otherwise(stage: Stage, scene: Scene) -> None:
-    ended: Ended = stage.result(scene)
+@run_cases(listening, (), ("--master-bind-host", "0.0.0.0"))
+def test_a_master_with_forked_workers_listens_on_loopback_unless_told_otherwise(
+    run_pool: RunPool, run_case: RunCase
+) -> None:
+    ended: FinishedRun = run_pool.result(run_case)
     assert "Traceback" not in ended.text, ended.text
-    assert ended.seen["addresses"] == {"0.0.0.0" if scene.arguments else "127.0.0.1"}
+    assert ended.seen["addresses"] == {"0.0.0.0" if run_case.arguments else "127.0.0.1"}

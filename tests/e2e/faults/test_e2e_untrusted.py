@@ -9,7 +9,7 @@ import socket
 import threading
 from typing import Any
 
-from e2e_runs import Ended, Fleet, Place, Scene, Stage, scenario, scenes, until
+from e2e_runs import FinishedRun, Fleet, RunCase, RunPool, Sandbox, run_cases, scenario, wait_until
 from locust_process import PATIENCE_S
 from test_e2e_bad_input import contents
 
@@ -59,27 +59,27 @@ class Echo:
         sock.sendall(head.encode() + body)
 
 
-def made_secrets(place: Place) -> tuple[str, str, list[str]]:
+def made_secrets(sandbox: Sandbox) -> tuple[str, str, list[str]]:
     """A key, the value of a header, and the options that give them."""
     key, header = f"sk-{secrets.token_hex(12)}", f"hdr-{secrets.token_hex(12)}"
-    (place.folder / "key").write_text(key + "\n")
-    return key, header, ["--api-key-file", str(place.folder / "key"), "--header", f"X-Gateway-Key: {header}"]
+    (sandbox.folder / "key").write_text(key + "\n")
+    return key, header, ["--api-key-file", str(sandbox.folder / "key"), "--header", f"X-Gateway-Key: {header}"]
 
 
-def hostile(place: Place, mode: str) -> Ended:
+def hostile(sandbox: Sandbox, mode: str) -> FinishedRun:
     """A short run against a server that echoes its secrets."""
-    key, header, words = made_secrets(place)
-    server = place.server(Echo(key, header))
-    file = scenario(place.folder, phases={"warmup_s": 0, "measure_s": None, "turns": 24, "drain_s": 20})
+    key, header, words = made_secrets(sandbox)
+    server = sandbox.server(Echo(key, header))
+    file = scenario(sandbox.folder, phases={"warmup_s": 0, "measure_s": None, "turns": 24, "drain_s": 20})
     master = ["--host", server.url, "--scenario", str(file), *words]
-    fleet = place.fleet(mode, *master, worker_arguments=words, report=True)
-    code = fleet.ended()
-    return Ended(place.run_dir, code, fleet.text, seen={"secrets": (key, header), "requests": server.requests})
+    fleet = sandbox.fleet(mode, *master, worker_arguments=words, report=True)
+    code = fleet.exit_code()
+    return FinishedRun(sandbox.run_dir, code, fleet.text, seen={"secrets": (key, header), "requests": server.requests})
 
 
-@scenes(hostile, ("local",), ("by_hand",))
-def test_what_a_server_echoes_gets_out_nowhere(stage: Stage, scene: Scene) -> None:
-    ended: Ended = stage.result(scene)
+@run_cases(hostile, ("local",), ("by_hand",))
+def test_what_a_server_echoes_gets_out_nowhere(run_pool: RunPool, run_case: RunCase) -> None:
+    ended: FinishedRun = run_pool.result(run_case)
     key, header = ended.seen["secrets"]
     assert any(key.encode() in request and header.encode() in request for request in ended.seen["requests"])
     assert ended.summary["turns"]["by_failure"]["http_4xx"] > 0
@@ -90,9 +90,9 @@ def test_what_a_server_echoes_gets_out_nowhere(stage: Stage, scene: Scene) -> No
             assert not any(part in data for part in parts), f"a secret is in {name}"
 
 
-@scenes(hostile, ("local",), ("by_hand",))
-def test_no_control_characters_reach_a_terminal_a_log_or_a_page(stage: Stage, scene: Scene) -> None:
-    ended: Ended = stage.result(scene)
+@run_cases(hostile, ("local",), ("by_hand",))
+def test_no_control_characters_reach_a_terminal_a_log_or_a_page(run_pool: RunPool, run_case: RunCase) -> None:
+    ended: FinishedRun = run_pool.result(run_case)
     assert "turn failed (http_4xx 403)" in ended.text
     for name in ("output", "report.md", "report.html"):
         text = ended.text if name == "output" else (ended.run_dir / name).read_text()
@@ -105,22 +105,22 @@ def test_no_control_characters_reach_a_terminal_a_log_or_a_page(stage: Stage, sc
     assert "forged/ERROR" in report
 
 
-def elsewhere(place: Place, mode: str, allowed: bool) -> Ended:
+def elsewhere(sandbox: Sandbox, mode: str, allowed: bool) -> FinishedRun:
     """A run that the start form of the web UI sends to another server than the command line named."""
-    key, header, words = made_secrets(place)
-    named, other = place.simulator(), place.server(Echo("nothing", "nothing"))
-    file = scenario(place.folder, phases={"warmup_s": 0, "measure_s": None, "turns": 12, "drain_s": 20})
+    key, header, words = made_secrets(sandbox)
+    named, other = sandbox.simulator(), sandbox.server(Echo("nothing", "nothing"))
+    file = scenario(sandbox.folder, phases={"warmup_s": 0, "measure_s": None, "turns": 12, "drain_s": 20})
     master = ["--host", named.url, "--scenario", str(file), *words]
     master += ["--allow-target", other.url] if allowed else []
-    fleet = place.fleet(mode, *master, web=True, worker_arguments=words)
+    fleet = sandbox.fleet(mode, *master, web=True, worker_arguments=words)
     fleet.wait_for_page()
     answers = cross_origin(fleet)
     assert fleet.post("/swarm", user_count=4, spawn_rate=50, host=other.url)["success"]
-    until(lambda: "headline" in fleet.get_json("/inferload/status"), "the run's outcome on the page")
+    wait_until(lambda: "headline" in fleet.get_json("/inferload/status"), "the run's outcome on the page")
     fleet.signal(signal.SIGINT, whole_group=False)
-    code = fleet.ended()
+    code = fleet.exit_code()
     seen = {"secrets": (key, header), "requests": other.requests, "url": other.url, "answers": answers}
-    return Ended(place.run_dir, code, fleet.text, seen=seen)
+    return FinishedRun(sandbox.run_dir, code, fleet.text, seen=seen)
 
 
 def cross_origin(fleet: Fleet) -> list[int]:
@@ -151,10 +151,10 @@ def status_of(fleet: Fleet, headers: dict[str, str]) -> int:
 ELSEWHERE = (("local", False), ("by_hand", False), ("by_hand", True))
 
 
-@scenes(elsewhere, *ELSEWHERE)
-def test_only_named_servers_get_the_key(stage: Stage, scene: Scene) -> None:
-    ended: Ended = stage.result(scene)
-    allowed = scene.arguments[1]
+@run_cases(elsewhere, *ELSEWHERE)
+def test_only_named_servers_get_the_key(run_pool: RunPool, run_case: RunCase) -> None:
+    ended: FinishedRun = run_pool.result(run_case)
+    allowed = run_case.arguments[1]
     requests: list[bytes] = ended.seen["requests"]
     assert sum(b"POST /v1/chat/completions" in request for request in requests) >= 12
     for secret in ended.seen["secrets"]:
@@ -168,6 +168,6 @@ def test_only_named_servers_get_the_key(stage: Stage, scene: Scene) -> None:
     assert len(said) == (0 if allowed else 1), ended.text
 
 
-@scenes(elsewhere, *ELSEWHERE)
-def test_posts_of_other_origins_are_refused(stage: Stage, scene: Scene) -> None:
-    assert stage.result(scene).seen["answers"] == [403] * 6 + [200] * 2
+@run_cases(elsewhere, *ELSEWHERE)
+def test_posts_of_other_origins_are_refused(run_pool: RunPool, run_case: RunCase) -> None:
+    assert run_pool.result(run_case).seen["answers"] == [403] * 6 + [200] * 2

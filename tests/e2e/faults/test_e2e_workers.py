@@ -12,20 +12,20 @@ from typing import Any
 
 import pytest
 from e2e_runs import (
-    Ended,
-    Place,
-    Scene,
-    Stage,
-    begun,
-    check_books,
+    FinishedRun,
+    RunCase,
+    RunPool,
+    Sandbox,
+    check_counts,
     check_files,
-    contract_code,
+    expected_exit_code,
     mark,
     marks_of,
+    mostly_idle,
+    run_cases,
     scenario,
-    scenes,
-    until,
-    waits,
+    wait_for_measure_phase,
+    wait_until,
 )
 from locust_process import csv_rows
 
@@ -65,36 +65,36 @@ def older(account: Path) -> Iterator[str]:
     return (line for line in lines if line.endswith("\n") and int(line.split()[2]) < latest_ns)
 
 
-def closed(place: Place, **changes: Any) -> Path:
-    return scenario(place.folder, arrivals__users=USERS, workload__output_tokens=8, **changes)
+def closed(sandbox: Sandbox, **changes: Any) -> Path:
+    return scenario(sandbox.folder, arrivals__users=USERS, workload__output_tokens=8, **changes)
 
 
-def open_loop(place: Place, **changes: Any) -> Path:
+def open_loop(sandbox: Sandbox, **changes: Any) -> Path:
     arrivals = {"kind": "poisson", "sessions_per_s": RATE}
-    return scenario(place.folder, arrivals=arrivals, workload__output_tokens=2, seed=SEED, **changes)
+    return scenario(sandbox.folder, arrivals=arrivals, workload__output_tokens=2, seed=SEED, **changes)
 
 
 # -- killed
 
 
-def killed(place: Place, mode: str, loop: str) -> Ended:
+def killed(sandbox: Sandbox, mode: str, loop: str) -> FinishedRun:
     """kill -9 of one of two workers once it has old turns; Ctrl-C once the loss is noticed and a while has passed."""
-    simulator = place.simulator()
-    witness = place.folder / "witness.py"
+    simulator = sandbox.simulator()
+    witness = sandbox.folder / "witness.py"
     witness.write_text(WITNESS)
-    file = open_loop(place) if loop == "open" else closed(place)
-    fleet = place.fleet(mode, "--host", simulator.url, "--scenario", str(file), locustfile=witness)
-    begun(place.run_dir)
+    file = open_loop(sandbox) if loop == "open" else closed(sandbox)
+    fleet = sandbox.fleet(mode, "--host", simulator.url, "--scenario", str(file), locustfile=witness)
+    wait_for_measure_phase(sandbox.run_dir)
     pid = fleet.worker_pids()[0]
-    account = place.folder / f"witness-{pid}.txt"
-    until(lambda: account.exists() and sum(1 for _ in older(account)) > OLD, "turns of over 10 s ago", 60)
+    account = sandbox.folder / f"witness-{pid}.txt"
+    wait_until(lambda: account.exists() and sum(1 for _ in older(account)) > OLD, "turns of over 10 s ago", 60)
     killed_wall_ns, killed_ns = time.time_ns(), time.monotonic_ns()
     os.kill(pid, signal.SIGKILL)
-    lost = until(lambda: mark(place.run_dir, "worker_lost"), "a mark of the loss", 20)
+    lost = wait_until(lambda: mark(sandbox.run_dir, "worker_lost"), "a mark of the loss", 20)
     lost_s = time.monotonic()
-    until(lambda: time.monotonic() > lost_s + 2, "2 s of load after the loss")
+    wait_until(lambda: time.monotonic() > lost_s + 2, "2 s of load after the loss")
     fleet.signal(signal.SIGINT, whole_group=False)
-    code = fleet.ended(killed=pid)
+    code = fleet.exit_code(killed=pid)
     told = [line.split() for line in account.read_text().splitlines()]
     seen = {
         "noticed_s": (lost["wall_ns"] - killed_wall_ns) / 1e9,
@@ -103,13 +103,13 @@ def killed(place: Place, mode: str, loop: str) -> Ended:
         "old": {turn_id for _, turn_id, closed_ns in told if int(closed_ns) < killed_ns - 10e9},
         "killed_wall_ns": killed_wall_ns,
     }
-    return Ended(place.run_dir, code, fleet.text, seen=seen)
+    return FinishedRun(sandbox.run_dir, code, fleet.text, seen=seen)
 
 
-@scenes(killed, ("processes", "closed"), ("by_hand", "open"))
-def test_a_killed_worker_is_noticed_and_its_older_turns_are_kept(stage: Stage, scene: Scene) -> None:
-    ended: Ended = stage.result(scene)
-    seen, loop = ended.seen, scene.arguments[1]
+@run_cases(killed, ("processes", "closed"), ("by_hand", "open"))
+def test_a_killed_worker_is_noticed_and_its_older_turns_are_kept(run_pool: RunPool, run_case: RunCase) -> None:
+    ended: FinishedRun = run_pool.result(run_case)
+    seen, loop = ended.seen, run_case.arguments[1]
     assert "Traceback" not in ended.text, ended.text
     assert 0 < seen["noticed_s"] < 5
     assert seen["lost"]["worker"] == seen["worker"]
@@ -158,37 +158,37 @@ def due(run_dir: Path) -> int:
 # -- standing still
 
 
-def stopped(place: Place, mode: str, still_s: int) -> Ended:
+def stopped(sandbox: Sandbox, mode: str, still_s: int) -> FinishedRun:
     """SIGSTOP of one worker for a while."""
-    simulator = place.simulator()
-    file = closed(place, phases__measure_s=300)
-    fleet = place.fleet(mode, "--host", simulator.url, "--scenario", str(file))
-    begun(place.run_dir)
+    simulator = sandbox.simulator()
+    file = closed(sandbox, phases__measure_s=300)
+    fleet = sandbox.fleet(mode, "--host", simulator.url, "--scenario", str(file))
+    wait_for_measure_phase(sandbox.run_dir)
     # Several seconds of load: a worker that has not reported since the load began would be given more time.
-    until(lambda: simulator.stats()["requests"]["finished"] > 20 * USERS, "turns of some seconds")
+    wait_until(lambda: simulator.stats()["requests"]["finished"] > 20 * USERS, "turns of some seconds")
     pid = fleet.worker_pids()[0]
     os.kill(pid, signal.SIGSTOP)
     since_s = time.monotonic()
     kind = "worker_lost" if still_s > 4 else "worker_silent"
-    until(lambda: time.monotonic() > since_s + still_s, "its standing still")
+    wait_until(lambda: time.monotonic() > since_s + still_s, "its standing still")
     os.kill(pid, signal.SIGCONT)
-    until(lambda: mark(place.run_dir, kind), f"a mark {kind}")
+    wait_until(lambda: mark(sandbox.run_dir, kind), f"a mark {kind}")
     finished = simulator.stats()["requests"]["finished"]
-    until(lambda: simulator.stats()["requests"]["finished"] > finished + 2 * USERS, "more turns")
+    wait_until(lambda: simulator.stats()["requests"]["finished"] > finished + 2 * USERS, "more turns")
     fleet.signal(signal.SIGINT, whole_group=False)
-    return Ended(place.run_dir, fleet.ended(), fleet.text, simulator.stats()["requests"])
+    return FinishedRun(sandbox.run_dir, fleet.exit_code(), fleet.text, simulator.stats()["requests"])
 
 
-@scenes(stopped, ("processes", 2), ("by_hand", 2))
-def test_a_worker_that_stands_still_is_marked_and_the_run_goes_on(stage: Stage, scene: Scene) -> None:
-    ended: Ended = stage.result(scene)
+@run_cases(stopped, ("processes", 2), ("by_hand", 2))
+def test_a_worker_that_stands_still_is_marked_and_the_run_goes_on(run_pool: RunPool, run_case: RunCase) -> None:
+    ended: FinishedRun = run_pool.result(run_case)
     assert "Traceback" not in ended.text, ended.text
     assert mark(ended.run_dir, "worker_silent") is not None
     assert mark(ended.run_dir, "worker_lost") is None
     check_files(ended.run_dir)
-    check_books(ended)
+    check_counts(ended)
     assert ended.codes == set(), ended.summary["verdict"]
-    assert ended.code == contract_code(ended)
+    assert ended.code == expected_exit_code(ended)
     lags = [
         one
         for one in ended.summary["verdict"]["reasons"]
@@ -197,9 +197,9 @@ def test_a_worker_that_stands_still_is_marked_and_the_run_goes_on(stage: Stage, 
     assert lags, "two seconds without a read, and nothing is said of the client"
 
 
-@scenes(stopped, ("by_hand", 6))
-def test_a_worker_that_was_given_up_drains_all_the_same_when_it_wakes(stage: Stage, scene: Scene) -> None:
-    ended: Ended = stage.result(scene)
+@run_cases(stopped, ("by_hand", 6))
+def test_a_worker_that_was_given_up_drains_all_the_same_when_it_wakes(run_pool: RunPool, run_case: RunCase) -> None:
+    ended: FinishedRun = run_pool.result(run_case)
     assert "Traceback" not in ended.text, ended.text
     assert ended.code == 3
     assert "lost_worker" in ended.codes
@@ -208,26 +208,26 @@ def test_a_worker_that_was_given_up_drains_all_the_same_when_it_wakes(stage: Sta
     assert everything["sent"] == len(ended.turns) == ended.simulator_stats["started"] - 1
 
 
-def slow_to_start(place: Place) -> Ended:
+def slow_to_start(sandbox: Sandbox) -> FinishedRun:
     """Both workers stand still between their coming and the load, until Locust has given them up."""
-    simulator = place.simulator()
-    file = closed(place, phases__measure_s=2)
-    fleet = place.fleet("by_hand", "--host", simulator.url, "--scenario", str(file))
+    simulator = sandbox.simulator()
+    file = closed(sandbox, phases__measure_s=2)
+    fleet = sandbox.fleet("by_hand", "--host", simulator.url, "--scenario", str(file))
     fleet.master.wait_for_line("2 workers connected")
     for one in fleet.by_hand:
         one.send(signal.SIGSTOP)
     fleet.master.wait_for_line("The last worker went missing")
     for one in fleet.by_hand:
         one.send(signal.SIGCONT)
-    return Ended(place.run_dir, fleet.ended(), fleet.text, simulator.stats()["requests"])
+    return FinishedRun(sandbox.run_dir, fleet.exit_code(), fleet.text, simulator.stats()["requests"])
 
 
-@scenes(slow_to_start, ())
-def test_workers_that_are_slow_to_start_are_waited_for(stage: Stage, scene: Scene) -> None:
-    ended: Ended = stage.result(scene)
+@run_cases(slow_to_start, ())
+def test_workers_that_are_slow_to_start_are_waited_for(run_pool: RunPool, run_case: RunCase) -> None:
+    ended: FinishedRun = run_pool.result(run_case)
     assert "Traceback" not in ended.text, ended.text
     check_files(ended.run_dir)
-    check_books(ended)
+    check_counts(ended)
     assert ended.summary["window_s"] == 2
     assert ended.codes == set(), ended.summary["verdict"]
     assert mark(ended.run_dir, "stop") is None
@@ -239,7 +239,7 @@ import os
 import signal
 
 from inferload.users import ScenarioUser
-from inferload.worker.run import WorkerRun
+from inferload.worker.worker_run import WorkerRun
 
 set_windows = WorkerRun.set_windows
 
@@ -261,49 +261,49 @@ class ChatUser(ScenarioUser):
 """
 
 
-def starved_at_the_start(place: Place) -> Ended:
+def starved_at_the_start(sandbox: Sandbox) -> FinishedRun:
     """One of two workers stands still for 7 s from just before the load."""
-    simulator = place.simulator()
-    starved = place.folder / "starved.py"
+    simulator = sandbox.simulator()
+    starved = sandbox.folder / "starved.py"
     starved.write_text(STARVED)
-    file = closed(place, phases__measure_s=300)
-    fleet = place.fleet("processes", "--host", simulator.url, "--scenario", str(file), locustfile=starved)
-    stopped = place.folder / "stopped.txt"
-    until(lambda: stopped.exists() and stopped.read_text().endswith("\n"), "a worker that stopped itself")
+    file = closed(sandbox, phases__measure_s=300)
+    fleet = sandbox.fleet("processes", "--host", simulator.url, "--scenario", str(file), locustfile=starved)
+    stopped = sandbox.folder / "stopped.txt"
+    wait_until(lambda: stopped.exists() and stopped.read_text().endswith("\n"), "a worker that stopped itself")
     since_s = time.monotonic()
-    until(lambda: time.monotonic() > since_s + 7, "its standing still")
+    wait_until(lambda: time.monotonic() > since_s + 7, "its standing still")
     os.kill(int(stopped.read_text()), signal.SIGCONT)
-    until(lambda: simulator.stats()["requests"]["running"] == USERS, "streams of all users")
+    wait_until(lambda: simulator.stats()["requests"]["running"] == USERS, "streams of all users")
     fleet.signal(signal.SIGINT, whole_group=False)
-    return Ended(place.run_dir, fleet.ended(), fleet.text, simulator.stats()["requests"])
+    return FinishedRun(sandbox.run_dir, fleet.exit_code(), fleet.text, simulator.stats()["requests"])
 
 
-@scenes(starved_at_the_start, ())
-def test_a_worker_that_stands_still_as_the_load_begins_is_not_lost(stage: Stage, scene: Scene) -> None:
-    ended: Ended = stage.result(scene)
+@run_cases(starved_at_the_start, ())
+def test_a_worker_that_stands_still_as_the_load_begins_is_not_lost(run_pool: RunPool, run_case: RunCase) -> None:
+    ended: FinishedRun = run_pool.result(run_case)
     assert "Traceback" not in ended.text, ended.text
     check_files(ended.run_dir)
-    check_books(ended)
+    check_counts(ended)
     assert mark(ended.run_dir, "worker_lost") is None
     assert mark(ended.run_dir, "worker_silent") is not None
     assert ended.codes == set(), ended.summary["verdict"]
     assert {row["worker"] for row in ended.turns} == {"w0", "w1"}
 
 
-def all_killed(place: Place) -> Ended:
+def all_killed(sandbox: Sandbox) -> FinishedRun:
     """kill -9 of both workers."""
-    simulator = place.simulator()
-    fleet = place.fleet("processes", "--host", simulator.url, "--scenario", str(closed(place)), report=True)
-    begun(place.run_dir)
-    until(lambda: simulator.stats()["requests"]["running"] == USERS, "streams of all users")
+    simulator = sandbox.simulator()
+    fleet = sandbox.fleet("processes", "--host", simulator.url, "--scenario", str(closed(sandbox)), report=True)
+    wait_for_measure_phase(sandbox.run_dir)
+    wait_until(lambda: simulator.stats()["requests"]["running"] == USERS, "streams of all users")
     for pid in fleet.worker_pids():
         os.kill(pid, signal.SIGKILL)
-    return Ended(place.run_dir, fleet.ended(), fleet.text)
+    return FinishedRun(sandbox.run_dir, fleet.exit_code(), fleet.text)
 
 
-@scenes(all_killed, ())
-def test_the_loss_of_every_worker_ends_the_run_and_says_so(stage: Stage, scene: Scene) -> None:
-    ended: Ended = stage.result(scene)
+@run_cases(all_killed, ())
+def test_the_loss_of_every_worker_ends_the_run_and_says_so(run_pool: RunPool, run_case: RunCase) -> None:
+    ended: FinishedRun = run_pool.result(run_case)
     assert "Traceback" not in ended.text, ended.text
     assert ended.code == 3
     assert mark(ended.run_dir, "stop")["text"] == "stopped by the loss of every worker"
@@ -312,38 +312,38 @@ def test_the_loss_of_every_worker_ends_the_run_and_says_so(stage: Stage, scene: 
     assert (ended.run_dir / "report.md").exists()
 
 
-def sent_home(place: Place) -> Ended:
+def sent_home(sandbox: Sandbox) -> FinishedRun:
     """A third worker comes in mid-run; SIGTERM to one of the first two alone; Ctrl-C once that is noticed."""
-    simulator = place.simulator()
-    fleet = place.fleet("by_hand", "--host", simulator.url, "--scenario", str(closed(place)))
-    begun(place.run_dir)
-    place.join(fleet)
-    until(lambda: mark(place.run_dir, "worker_late"), "the mark of the worker that came late")
-    until(lambda: simulator.stats()["requests"]["running"] == USERS, "streams of all users")
+    simulator = sandbox.simulator()
+    fleet = sandbox.fleet("by_hand", "--host", simulator.url, "--scenario", str(closed(sandbox)))
+    wait_for_measure_phase(sandbox.run_dir)
+    sandbox.join(fleet)
+    wait_until(lambda: mark(sandbox.run_dir, "worker_late"), "the mark of the worker that came late")
+    wait_until(lambda: simulator.stats()["requests"]["running"] == USERS, "streams of all users")
     os.kill(fleet.worker_pids()[0], signal.SIGTERM)
-    until(lambda: mark(place.run_dir, "worker_left"), "the mark of the worker that left")
+    wait_until(lambda: mark(sandbox.run_dir, "worker_left"), "the mark of the worker that left")
     fleet.signal(signal.SIGINT, whole_group=False)
-    return Ended(place.run_dir, fleet.ended(), fleet.text)
+    return FinishedRun(sandbox.run_dir, fleet.exit_code(), fleet.text)
 
 
-def sent_home_in_an_open_loop(place: Place) -> Ended:
+def sent_home_in_an_open_loop(sandbox: Sandbox) -> FinishedRun:
     """SIGTERM to one of two workers alone; Ctrl-C a while after that is noticed, long before the planned end."""
-    simulator = place.simulator()
-    file = open_loop(place, phases__measure_s=300)
-    fleet = place.fleet("by_hand", "--host", simulator.url, "--scenario", str(file))
-    begun(place.run_dir)
-    until(lambda: simulator.stats()["requests"]["finished"] > RATE, "a second of load")
+    simulator = sandbox.simulator()
+    file = open_loop(sandbox, phases__measure_s=300)
+    fleet = sandbox.fleet("by_hand", "--host", simulator.url, "--scenario", str(file))
+    wait_for_measure_phase(sandbox.run_dir)
+    wait_until(lambda: simulator.stats()["requests"]["finished"] > RATE, "a second of load")
     os.kill(fleet.worker_pids()[0], signal.SIGTERM)
-    until(lambda: mark(place.run_dir, "worker_left"), "the mark of the worker that left")
+    wait_until(lambda: mark(sandbox.run_dir, "worker_left"), "the mark of the worker that left")
     left_s = time.monotonic()
-    until(lambda: time.monotonic() > left_s + 2, "2 s of load after that")
+    wait_until(lambda: time.monotonic() > left_s + 2, "2 s of load after that")
     fleet.signal(signal.SIGINT, whole_group=False)
-    return Ended(place.run_dir, fleet.ended(), fleet.text)
+    return FinishedRun(sandbox.run_dir, fleet.exit_code(), fleet.text)
 
 
-@scenes(sent_home_in_an_open_loop, ())
-def test_the_arrivals_of_a_worker_that_left_are_dropped_and_counted_once(stage: Stage, scene: Scene) -> None:
-    ended: Ended = stage.result(scene)
+@run_cases(sent_home_in_an_open_loop, ())
+def test_the_arrivals_of_a_worker_that_left_are_dropped_and_counted_once(run_pool: RunPool, run_case: RunCase) -> None:
+    ended: FinishedRun = run_pool.result(run_case)
     assert "Traceback" not in ended.text, ended.text
     assert ended.code == 3
     assert {"lost_worker", "dropped_sessions"} <= ended.codes
@@ -354,11 +354,11 @@ def test_the_arrivals_of_a_worker_that_left_are_dropped_and_counted_once(stage: 
     assert sessions["dropped"] >= RATE / 2 * 2
 
 
-@scenes(sent_home, ())
+@run_cases(sent_home, ())
 def test_one_that_comes_late_is_marked_and_one_that_is_stopped_on_its_own_keeps_its_turns_and_spoils_the_measurement(
-    stage: Stage, scene: Scene
+    run_pool: RunPool, run_case: RunCase
 ) -> None:
-    ended: Ended = stage.result(scene)
+    ended: FinishedRun = run_pool.result(run_case)
     assert "Traceback" not in ended.text, ended.text
     assert "a run is being drained" not in ended.text  # nobody asked for another
     assert ended.code == 3
@@ -385,22 +385,24 @@ class ChatUser(ScenarioUser):
 """
 
 
-def strangers(place: Place) -> Ended:
+def strangers(sandbox: Sandbox) -> FinishedRun:
     """Of two workers one is of another version, and the other, which is forked, was started with another scenario."""
-    simulator = place.simulator()
-    older = place.folder / "older.py"
+    simulator = sandbox.simulator()
+    older = sandbox.folder / "older.py"
     older.write_text(OLDER)
-    words = ["--host", simulator.url, "--scenario", str(closed(place))]
-    fleet = place.fleet(
+    words = ["--host", simulator.url, "--scenario", str(closed(sandbox))]
+    fleet = sandbox.fleet(
         "by_hand", *words, workers=1, expected=2, worker_arguments=["--scenario", "smoke", "--processes", "1"]
     )
-    place.join(fleet, locustfile=older)
-    return Ended(place.run_dir, fleet.ended(), fleet.text, simulator.stats()["requests"])
+    sandbox.join(fleet, locustfile=older)
+    return FinishedRun(sandbox.run_dir, fleet.exit_code(), fleet.text, simulator.stats()["requests"])
 
 
-@scenes(strangers, ())
-def test_workers_of_another_version_or_scenario_are_refused_by_name_before_any_load(stage: Stage, scene: Scene) -> None:
-    ended: Ended = stage.result(scene)
+@run_cases(strangers, ())
+def test_workers_of_another_version_or_scenario_are_refused_by_name_before_any_load(
+    run_pool: RunPool, run_case: RunCase
+) -> None:
+    ended: FinishedRun = run_pool.result(run_case)
     errors = [line for line in ended.text.splitlines() if "ERROR" in line]
     assert len(errors) == 1, ended.text
     assert " runs 0.0.9, and the master inferload" in errors[0]
@@ -414,18 +416,18 @@ def test_workers_of_another_version_or_scenario_are_refused_by_name_before_any_l
 # -- never there
 
 
-@waits
-def nobody(place: Place, mode: str) -> Ended:
+@mostly_idle
+def nobody(sandbox: Sandbox, mode: str) -> FinishedRun:
     """A master that waits for two workers, of whom one comes."""
-    simulator = place.simulator()
-    words = ["--host", simulator.url, "--scenario", str(closed(place))]
-    fleet = place.fleet(mode, *words, workers=1, expected=2)
-    return Ended(place.run_dir, fleet.ended(), fleet.text, simulator.stats()["requests"])
+    simulator = sandbox.simulator()
+    words = ["--host", simulator.url, "--scenario", str(closed(sandbox))]
+    fleet = sandbox.fleet(mode, *words, workers=1, expected=2)
+    return FinishedRun(sandbox.run_dir, fleet.exit_code(), fleet.text, simulator.stats()["requests"])
 
 
-@scenes(nobody, ("by_hand",))
-def test_workers_that_do_not_come_end_the_run(stage: Stage, scene: Scene) -> None:
-    ended: Ended = stage.result(scene)
+@run_cases(nobody, ("by_hand",))
+def test_workers_that_do_not_come_end_the_run(run_pool: RunPool, run_case: RunCase) -> None:
+    ended: FinishedRun = run_pool.result(run_case)
     errors = [line for line in ended.text.splitlines() if "ERROR" in line]
     assert len(errors) == 1, ended.text
     assert "workers: 1 of 2 connected within 60 s; start the missing ones with --worker" in errors[0]
@@ -438,18 +440,18 @@ def test_workers_that_do_not_come_end_the_run(stage: Stage, scene: Scene) -> Non
 # -- the same seed
 
 
-def seeded(place: Place, workers: int, seed: int, reader: str = "") -> Ended:
-    simulator = place.simulator()
+def seeded(sandbox: Sandbox, workers: int, seed: int, reader: str = "") -> FinishedRun:
+    simulator = sandbox.simulator()
     lengths = {"dist": "uniform", "min": 4, "max": 12}
-    file = closed(place, workload={
+    file = closed(sandbox, workload={
         "kind": "chat", "turns": {"dist": "uniform", "min": 1, "max": 3}, "prompt_tokens": lengths, "output_tokens": lengths,
     })  # fmt: skip
     words = ["--host", simulator.url, "--scenario", str(file), "-t", "4s", "--seed", str(seed)]
-    fleet = place.fleet("processes", *words, workers=workers, env={reader_choice.VARIABLE: reader})
-    return Ended(place.run_dir, fleet.ended(), fleet.text, simulator.stats()["requests"])
+    fleet = sandbox.fleet("processes", *words, workers=workers, env={reader_choice.VARIABLE: reader})
+    return FinishedRun(sandbox.run_dir, fleet.exit_code(), fleet.text, simulator.stats()["requests"])
 
 
-def asked(ended: Ended, sessions: int) -> dict[str, list[tuple[int, int, int]]]:
+def asked(ended: FinishedRun, sessions: int) -> dict[str, list[tuple[int, int, int]]]:
     """(turn, tokens asked for, tokens of the prompt) of the first sessions of a run."""
     found = defaultdict(list)
     for row in ended.turns:
@@ -458,31 +460,33 @@ def asked(ended: Ended, sessions: int) -> dict[str, list[tuple[int, int, int]]]:
     return {name: sorted(turns) for name, turns in found.items()}
 
 
-SEEDED = [Scene(f"seeded-{workers}-{seed}", seeded, (workers, seed)) for workers, seed in ((1, 5), (3, 5))]
-SEEDED.insert(1, Scene("seeded-2-5-python", seeded, (2, 5, "python")))
+SEEDED = [RunCase(f"seeded-{workers}-{seed}", seeded, (workers, seed)) for workers, seed in ((1, 5), (3, 5))]
+SEEDED.insert(1, RunCase("seeded-2-5-python", seeded, (2, 5, "python")))
 
 
-@pytest.mark.parametrize("scene", SEEDED, ids=str)
-def test_each_of_these_runs_is_whole(stage: Stage, scene: Scene) -> None:
-    ended: Ended = stage.result(scene)
+@pytest.mark.parametrize("run_case", SEEDED, ids=str)
+def test_each_of_these_runs_is_whole(run_pool: RunPool, run_case: RunCase) -> None:
+    ended: FinishedRun = run_pool.result(run_case)
     check_files(ended.run_dir)
-    check_books(ended)
-    assert len({row["worker"] for row in ended.turns}) == scene.arguments[0]
-    assert ended.code == contract_code(ended)
-    reader = "python" if "python" in scene.arguments or not reader_choice.built() else "native"
+    check_counts(ended)
+    assert len({row["worker"] for row in ended.turns}) == run_case.arguments[0]
+    assert ended.code == expected_exit_code(ended)
+    reader = "python" if "python" in run_case.arguments or not reader_choice.built() else "native"
     assert ended.summary["client"]["reader"] == reader
     manifest = json.loads((ended.run_dir / "run.json").read_text())
     assert {worker["reader"] for worker in manifest["workers"]} == {reader}
     assert {(worker["one_clock"], worker["clock_offset_ns"]) for worker in manifest["workers"]} == {(True, 0)}
 
 
-@pytest.mark.parametrize("scene", SEEDED[:1], ids=["1 to 3 workers"])
+@pytest.mark.parametrize("run_case", SEEDED[:1], ids=["1 to 3 workers"])
 @pytest.mark.parametrize("others", [SEEDED[1:]], ids=["same seed"])
-def test_the_same_seed_asks_the_same_of_any_number_of_workers(stage: Stage, scene: Scene, others: list[Scene]) -> None:
-    one, two, three = (asked(stage.result(each), 12) for each in (scene, *others))
+def test_the_same_seed_asks_the_same_of_any_number_of_workers(
+    run_pool: RunPool, run_case: RunCase, others: list[RunCase]
+) -> None:
+    one, two, three = (asked(run_pool.result(each), 12) for each in (run_case, *others))
     assert len(one) == 12
     assert one == two == three
-    scenario_text = json.loads((stage.result(scene).run_dir / "run.json").read_text())["scenario"]["text"]
+    scenario_text = json.loads((run_pool.result(run_case).run_dir / "run.json").read_text())["scenario"]["text"]
     planned, other_seed = (
         [[turn.ask.output_tokens for turn in outline(Sessions(made).begin(index).script, index)] for index in range(12)]
         for made in (scenarios.from_text(scenario_text, "run.json").changed({"seed": seed}) for seed in (5, 6))
@@ -491,9 +495,9 @@ def test_the_same_seed_asks_the_same_of_any_number_of_workers(stage: Stage, scen
     assert planned != other_seed
 
 
-@pytest.mark.parametrize("scene", SEEDED[1:2], ids=str)
-def test_first_tokens_and_gaps_stay_out_of_aggregated(stage: Stage, scene: Scene) -> None:
-    ended: Ended = stage.result(scene)
+@pytest.mark.parametrize("run_case", SEEDED[1:2], ids=str)
+def test_first_tokens_and_gaps_stay_out_of_aggregated(run_pool: RunPool, run_case: RunCase) -> None:
+    ended: FinishedRun = run_pool.result(run_case)
     rows = {row["Type"] or row["Name"]: row for row in csv_rows(ended.run_dir / "locust_stats.csv")}
     assert set(rows) == {"TURN", "TTFT", "ITL", "Aggregated"}
     turns = ended.turns
@@ -509,33 +513,35 @@ def test_first_tokens_and_gaps_stay_out_of_aggregated(stage: Stage, scene: Scene
 # -- open loop
 
 
-def arriving(place: Place, by_hand: bool) -> Ended:
+def arriving(sandbox: Sandbox, by_hand: bool) -> FinishedRun:
     """A Poisson process over two processes; with `by_hand`, the users are doubled from the web UI in mid-run."""
-    simulator = place.simulator()
-    file = open_loop(place, phases={"measure_s": 6, "drain_s": 20})
+    simulator = sandbox.simulator()
+    file = open_loop(sandbox, phases={"measure_s": 6, "drain_s": 20})
     words = ["--host", simulator.url, "--scenario", str(file), "--details"]
-    fleet = place.fleet("processes", *words, web=by_hand)
+    fleet = sandbox.fleet("processes", *words, web=by_hand)
     if by_hand:
         fleet.wait_for_page()
         assert fleet.post("/swarm", user_count=RATE, spawn_rate=RATE)["success"]
         state = fleet.get_json("/stats/requests")["state"]  # on "ready" the page would ask no more
         assert state in ("spawning", "running"), state
-        begun(place.run_dir)
-        until(lambda: simulator.stats()["requests"]["finished"] > RATE * 2, "two seconds' sessions")
+        wait_for_measure_phase(sandbox.run_dir)
+        wait_until(lambda: simulator.stats()["requests"]["finished"] > RATE * 2, "two seconds' sessions")
         assert fleet.get_json("/inferload/status")["load"] == f"sessions_per_s {RATE}"
         assert fleet.post("/swarm", user_count=RATE * 2, spawn_rate=RATE)["success"]
-        until(lambda: fleet.get_json("/inferload/status").get("load") == f"sessions_per_s {RATE * 2}", "the new rate")
-        until(lambda: "headline" in fleet.get_json("/inferload/status"), "the run's outcome on the page")
+        wait_until(
+            lambda: fleet.get_json("/inferload/status").get("load") == f"sessions_per_s {RATE * 2}", "the new rate"
+        )
+        wait_until(lambda: "headline" in fleet.get_json("/inferload/status"), "the run's outcome on the page")
         fleet.signal(signal.SIGINT, whole_group=False)
-    return Ended(place.run_dir, fleet.ended(), fleet.text, simulator.stats()["requests"])
+    return FinishedRun(sandbox.run_dir, fleet.exit_code(), fleet.text, simulator.stats()["requests"])
 
 
-@scenes(arriving, (False,), (True,))
-def test_arrivals_keep_to_the_schedule(stage: Stage, scene: Scene) -> None:
-    ended: Ended = stage.result(scene)
+@run_cases(arriving, (False,), (True,))
+def test_arrivals_keep_to_the_schedule(run_pool: RunPool, run_case: RunCase) -> None:
+    ended: FinishedRun = run_pool.result(run_case)
     assert "Traceback" not in ended.text, ended.text
     check_files(ended.run_dir)
-    check_books(ended)
+    check_counts(ended)
     manifest = json.loads((ended.run_dir / "run.json").read_text())
     start_ns = next(one for one in manifest["phases"] if one["phase"] == "measure")["start_wall_ns"]
     schedule = Schedule(unit_process("poisson", SEED), RATE)
@@ -544,10 +550,10 @@ def test_arrivals_keep_to_the_schedule(stage: Stage, scene: Scene) -> None:
             schedule.set_rate((one["wall_ns"] - start_ns) / 1e9, RATE * one["users"] / RATE)
             assert one["text"] == "users changed by hand: 20 -> 40, so arrivals.sessions_per_s is 40"
             assert one["sessions_per_s"] == 40
-    assert schedule.rate == RATE * (2 if scene.arguments[0] else 1)
+    assert schedule.rate == RATE * (2 if run_case.arguments[0] else 1)
     load = manifest["load"]
-    assert load["users_or_rate"] == ("20 to 40/s Poisson" if scene.arguments[0] else "20/s Poisson")
-    assert ("by hand   at" in ended.text) == ("changed by hand once" in load["detail"]) == scene.arguments[0]
+    assert load["users_or_rate"] == ("20 to 40/s Poisson" if run_case.arguments[0] else "20/s Poisson")
+    assert ("by hand   at" in ended.text) == ("changed by hand once" in load["detail"]) == run_case.arguments[0]
     expected_s = {}
     while (arrival := schedule.next()) is not None and arrival.due_s < 6:
         expected_s[f"s{arrival.index}"] = arrival.due_s

@@ -5,7 +5,7 @@ from collections import defaultdict
 from itertools import pairwise
 from typing import Any
 
-from e2e_runs import Ended, Place, Scene, Stage, check_books, scenario, scenes
+from e2e_runs import FinishedRun, RunCase, RunPool, Sandbox, check_counts, run_cases, scenario
 
 from inferload.content.script import outline
 from inferload.scenario.scenario import load
@@ -16,29 +16,29 @@ TOOL = {"name": "look", "time_s": 0.2, "result_tokens": 50, "fails": 0.1}
 AGENT = {"kind": "agent", "steps": 3, "output_tokens": 6, "tools": [TOOL], **SIZES}
 
 
-def played(place: Place, mode: str = "local", report: bool = False, **workload: Any) -> Ended:
-    simulator = place.simulator()
+def executed(sandbox: Sandbox, mode: str = "local", report: bool = False, **workload: Any) -> FinishedRun:
+    simulator = sandbox.simulator()
     changes = {
         "workload": AGENT | workload,
         "request": {"continuous_usage": True},
         "phases": {"sessions": 8, "drain_s": 60},
     }
-    file = scenario(place.folder, **changes)
+    file = scenario(sandbox.folder, **changes)
     words = ["--host", simulator.url, "--scenario", str(file), "--on-invalid", "warn", "--details"]
-    fleet = place.fleet(mode, *words, report=report)
-    code = fleet.ended()
-    return Ended(place.run_dir, code, fleet.text, simulator.stats()["requests"])
+    fleet = sandbox.fleet(mode, *words, report=report)
+    code = fleet.exit_code()
+    return FinishedRun(sandbox.run_dir, code, fleet.text, simulator.stats()["requests"])
 
 
-def tools(place: Place) -> Ended:
-    return played(place, "processes", report=True, parallel_calls=0.5)
+def tools(sandbox: Sandbox) -> FinishedRun:
+    return executed(sandbox, "processes", report=True, parallel_calls=0.5)
 
 
-@scenes(tools, ())
-def test_agents_call_tools_and_are_told_of_as_tasks(stage: Stage, scene: Scene) -> None:
-    ended = stage.result(scene)
+@run_cases(tools, ())
+def test_agents_call_tools_and_are_told_of_as_tasks(run_pool: RunPool, run_case: RunCase) -> None:
+    ended = run_pool.result(run_case)
     assert ended.code == 0, ended.text
-    check_books(ended)
+    check_counts(ended)
     (block,) = ended.summary["tasks"].values()
     by_session = defaultdict(list)
     for row in sorted(ended.turns, key=lambda row: row["turn_index"]):
@@ -57,14 +57,14 @@ def test_agents_call_tools_and_are_told_of_as_tasks(stage: Stage, scene: Scene) 
     assert "Tasks: agent" in (ended.run_dir / "report.md").read_text()
 
 
-def cancelled(place: Place) -> Ended:
+def cancelled(sandbox: Sandbox) -> FinishedRun:
     cancel = {"share": 0.5, "after_s": 0.15, "again_s": 0.05}
-    return played(place, cancel=cancel, output_tokens=20)
+    return executed(sandbox, cancel=cancel, output_tokens=20)
 
 
-@scenes(cancelled, ())
-def test_answers_that_are_broken_off_are_counted_apart(stage: Stage, scene: Scene) -> None:
-    ended = stage.result(scene)
+@run_cases(cancelled, ())
+def test_answers_that_are_broken_off_are_counted_apart(run_pool: RunPool, run_case: RunCase) -> None:
+    ended = run_pool.result(run_case)
     assert ended.code == 0, ended.text
     turns = ended.summary["turns"]["by_phase"]["all"]
     cut = [row for row in ended.turns if row["finish_reason"] == "cancelled"]
@@ -80,16 +80,16 @@ def test_answers_that_are_broken_off_are_counted_apart(stage: Stage, scene: Scen
     assert "of them cancelled" in ended.text
 
 
-def subagents(place: Place, context: str) -> Ended:
+def subagents(sandbox: Sandbox, context: str) -> FinishedRun:
     plan = {"share": 1.0, "count": 2, "steps": 2, "prompt_tokens": 10, "system_prompt_tokens": 30, "context": context}
-    return played(place, subagents=plan)
+    return executed(sandbox, subagents=plan)
 
 
-@scenes(subagents, ("fresh",), ("fork",))
-def test_subagents_run_side_by_side(stage: Stage, scene: Scene) -> None:
-    ended = stage.result(scene)
+@run_cases(subagents, ("fresh",), ("fork",))
+def test_subagents_run_side_by_side(run_pool: RunPool, run_case: RunCase) -> None:
+    ended = run_pool.result(run_case)
     assert ended.code == 0, ended.text
-    check_books(ended)
+    check_counts(ended)
     rows = {row["turn_id"]: row for row in ended.turns}
     (block,) = ended.summary["tasks"].values()
     done = [row["session_id"] for row in ended.turns if row["final"]]
@@ -103,7 +103,7 @@ def test_subagents_run_side_by_side(stage: Stage, scene: Scene) -> None:
         assert started[0] == started[1]
         assert started[2] == started[3]
         before = rows[f"{session}.0"]
-        forked = scene.arguments == ("fork",)
+        forked = run_case.arguments == ("fork",)
         assert (min(row["input_tokens"] for row in children) >= before["input_tokens"]) == forked
 
 

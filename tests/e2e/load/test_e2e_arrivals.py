@@ -7,15 +7,15 @@ from typing import Any
 import pytest
 from e2e_runs import (
     CROWDED,
-    Ended,
-    Place,
-    Scene,
-    Stage,
-    check_books,
+    FinishedRun,
+    RunCase,
+    RunPool,
+    Sandbox,
+    check_counts,
     check_files,
     marks_of,
+    run_cases,
     scenario,
-    scenes,
 )
 from paths import DATA, ROOT
 
@@ -25,22 +25,22 @@ from inferload.workload.arrivals import Schedule, unit_process
 pytestmark = pytest.mark.timeout(180)
 
 
-def played(place: Place, mode: str, report: bool = False, **changes: Any) -> Ended:
+def executed(sandbox: Sandbox, mode: str, report: bool = False, **changes: Any) -> FinishedRun:
     """A run of the scenario, headless, to its own end."""
-    simulator = place.simulator()
-    file = scenario(place.folder, **changes)
-    fleet = place.fleet(mode, "--host", simulator.url, "--scenario", str(file), "--details", report=report)
-    return Ended(place.run_dir, fleet.ended(), fleet.text, simulator.stats()["requests"])
+    simulator = sandbox.simulator()
+    file = scenario(sandbox.folder, **changes)
+    fleet = sandbox.fleet(mode, "--host", simulator.url, "--scenario", str(file), "--details", report=report)
+    return FinishedRun(sandbox.run_dir, fleet.exit_code(), fleet.text, simulator.stats()["requests"])
 
 
 # -- steps
 
 
-def stepped_rate(place: Place, mode: str) -> Ended:
+def stepped_rate(sandbox: Sandbox, mode: str) -> FinishedRun:
     """Three steps of a second each, behind a warm-up at the first one's rate."""
     steps = [{"sessions_per_s": rate, "for_s": 1} for rate in (10, 40, 20)]
-    return played(
-        place,
+    return executed(
+        sandbox,
         mode,
         report=mode == "local",
         arrivals={"kind": "constant", "profile": {"kind": "steps", "steps": steps}},
@@ -49,11 +49,11 @@ def stepped_rate(place: Place, mode: str) -> Ended:
     )
 
 
-@scenes(stepped_rate, ("local",), ("processes",))
-def test_each_step_has_its_sessions_its_window_and_its_figures(stage: Stage, scene: Scene) -> None:
-    ended: Ended = stage.result(scene)
+@run_cases(stepped_rate, ("local",), ("processes",))
+def test_each_step_has_its_sessions_its_window_and_its_figures(run_pool: RunPool, run_case: RunCase) -> None:
+    ended: FinishedRun = run_pool.result(run_case)
     check_files(ended.run_dir)
-    check_books(ended)
+    check_counts(ended)
     steps = ended.summary["steps"]
     assert [(one["step"], one["sessions_per_s"], one["window_s"]) for one in steps] == [
         (0, 10, pytest.approx(1)),
@@ -83,16 +83,16 @@ def test_each_step_has_its_sessions_its_window_and_its_figures(stage: Stage, sce
     assert grew["state"] != "kept up" or grew["kept_up_per_s"] == pytest.approx(40, abs=1)
     said = [one["text"] for one in marks_of(ended.run_dir) if one["kind"] == "step"]
     assert said == ["step 0 begins: 10 sessions/s", "step 1 begins: 40 sessions/s", "step 2 begins: 20 sessions/s"]
-    if scene.arguments == ("local",):
+    if run_case.arguments == ("local",):
         assert "| 1: 40 sessions/s |" in (ended.run_dir / "report.md").read_text()
     assert "by step" in ended.text
 
 
-def stepped_users(place: Place, mode: str) -> Ended:
+def stepped_users(sandbox: Sandbox, mode: str) -> FinishedRun:
     """One user, then four, then two."""
     steps = [{"users": users, "for_s": 1.5} for users in (1, 4, 2)]
-    return played(
-        place,
+    return executed(
+        sandbox,
         mode,
         arrivals={"kind": "closed", "users": 4, "spawn_per_s": 50, "profile": {"kind": "steps", "steps": steps}},
         workload__output_tokens=4,
@@ -100,10 +100,10 @@ def stepped_users(place: Place, mode: str) -> Ended:
     )
 
 
-@scenes(stepped_users, ("local",), ("processes",))
-def test_users_come_and_go_as_planned(stage: Stage, scene: Scene) -> None:
-    ended: Ended = stage.result(scene)
-    check_books(ended)
+@run_cases(stepped_users, ("local",), ("processes",))
+def test_users_come_and_go_as_planned(run_pool: RunPool, run_case: RunCase) -> None:
+    ended: FinishedRun = run_pool.result(run_case)
+    check_counts(ended)
     steps = ended.summary["steps"]
     assert [one["users"] for one in steps] == [1, 4, 2]
     assert [one["growth"] for one in steps] == [None] * 3  # closed loop
@@ -116,7 +116,7 @@ def test_users_come_and_go_as_planned(stage: Stage, scene: Scene) -> None:
         middle = (min(row["planned_ns"] for row in sent) + max(row["planned_ns"] for row in sent)) // 2
         late = [row for row in sent if row["planned_ns"] > middle]
         beside = max(sum(a["sent_ns"] <= b["sent_ns"] < a["closed_ns"] for a in late) for b in late)
-        assert beside <= one["users"] or scene.arguments[0] == "processes"
+        assert beside <= one["users"] or run_case.arguments[0] == "processes"
     assert steps[1]["turns"]["ok"] > steps[0]["turns"]["ok"]
     assert ended.summary["turns"]["unfinished"] == ended.summary["turns"]["failed"] == 0
 
@@ -124,13 +124,13 @@ def test_users_come_and_go_as_planned(stage: Stage, scene: Scene) -> None:
 # -- an end by count
 
 
-def counted(place: Place, mode: str, loop: str, what: str) -> Ended:
+def counted(sandbox: Sandbox, mode: str, loop: str, what: str) -> FinishedRun:
     """So many sessions, or turns, of sessions of three turns."""
     arrivals: dict[str, Any] = {"kind": "closed", "users": 4, "spawn_per_s": 50}
     if loop == "open":
         arrivals = {"kind": "poisson", "sessions_per_s": 30}
-    return played(
-        place,
+    return executed(
+        sandbox,
         mode,
         arrivals=arrivals,
         workload={"kind": "chat", "turns": 3, "prompt_tokens": 20, "output_tokens": 4},
@@ -138,18 +138,18 @@ def counted(place: Place, mode: str, loop: str, what: str) -> Ended:
     )
 
 
-@scenes(
+@run_cases(
     counted,
     ("local", "open", "sessions"),
     ("local", "closed", "turns"),
     ("processes", "open", "sessions"),
     ("processes", "closed", "turns"),
 )
-def test_a_run_that_ends_by_count_asks_exactly_as_much(stage: Stage, scene: Scene) -> None:
-    ended: Ended = stage.result(scene)
-    mode, _, what = scene.arguments
+def test_a_run_that_ends_by_count_asks_exactly_as_much(run_pool: RunPool, run_case: RunCase) -> None:
+    ended: FinishedRun = run_pool.result(run_case)
+    mode, _, what = run_case.arguments
     assert not ended.codes, ended.text
-    check_books(ended)
+    check_counts(ended)
     summary = ended.summary
     rows = [row for row in ended.turns if row["phase"] == "measure"]
     if what == "sessions":
@@ -173,10 +173,10 @@ def test_a_run_that_ends_by_count_asks_exactly_as_much(stage: Stage, scene: Scen
 # -- a cap
 
 
-def capped(place: Place, when_full: str) -> Ended:
+def capped(sandbox: Sandbox, when_full: str) -> FinishedRun:
     """Twenty sessions a second of some 220 ms each want 4.4 places, and there are two."""
-    return played(
-        place,
+    return executed(
+        sandbox,
         "local",
         arrivals={"kind": "constant", "sessions_per_s": 20, "max_in_flight": 2, "when_full": when_full},
         workload__output_tokens=9,
@@ -184,10 +184,10 @@ def capped(place: Place, when_full: str) -> Ended:
     )
 
 
-@scenes(capped, ("delay",), ("drop",))
-def test_what_a_cap_holds_back_is_counted(stage: Stage, scene: Scene) -> None:
-    ended: Ended = stage.result(scene)
-    check_books(ended)
+@run_cases(capped, ("delay",), ("drop",))
+def test_what_a_cap_holds_back_is_counted(run_pool: RunPool, run_case: RunCase) -> None:
+    ended: FinishedRun = run_pool.result(run_case)
+    check_counts(ended)
     summary = ended.summary
     sent = [row for row in ended.turns if row["sent_ns"] is not None]
     beside = max(sum(a["sent_ns"] <= b["sent_ns"] < a["closed_ns"] for a in sent) for b in sent)
@@ -199,7 +199,7 @@ def test_what_a_cap_holds_back_is_counted(stage: Stage, scene: Scene) -> None:
     assert not ended.codes & {"dropped_sessions", "late_sessions"}
     reason = next(one for one in summary["verdict"]["reasons"] if one["code"] == "at_limit")
     assert "because max_in_flight was reached" in reason["text"]
-    if scene.arguments[0] == "delay":
+    if run_case.arguments[0] == "delay":
         assert summary["latency"]["lag_ms"]["max"] > 300
         assert "turns waited" in reason["text"]
     else:
@@ -213,10 +213,10 @@ SAMPLE = ROOT / "scenarios" / "traces" / "mooncake-sample.jsonl"
 WEKA = DATA / "traces" / "weka.jsonl"
 
 
-def replayed(place: Place, mode: str) -> Ended:
+def replayed(sandbox: Sandbox, mode: str) -> FinishedRun:
     """The bundled sample, thirty seconds of it, in three; lengths as they are."""
-    return played(
-        place,
+    return executed(
+        sandbox,
         mode,
         workload={"kind": "replay", "path": str(SAMPLE), "format": "mooncake"},
         arrivals={"kind": "trace", "speed": 10},
@@ -224,15 +224,15 @@ def replayed(place: Place, mode: str) -> Ended:
     )
 
 
-@scenes(replayed, ("local",), ("processes",))
-def test_a_replay_asks_what_was_recorded_when_it_was(stage: Stage, scene: Scene) -> None:
-    ended: Ended = stage.result(scene)
+@run_cases(replayed, ("local",), ("processes",))
+def test_a_replay_asks_what_was_recorded_when_it_was(run_pool: RunPool, run_case: RunCase) -> None:
+    ended: FinishedRun = run_pool.result(run_case)
     # Where the machine is so crowded that the run is invalid, prompts may meet the server in another order than they were sent.
     assert ended.codes <= ({"warm_cache"} if ended.summary["verdict"]["measurement"] == "invalid" else set()), (
         ended.text
     )
     check_files(ended.run_dir)
-    check_books(ended)
+    check_counts(ended)
     assert (ended.summary["growth"], ended.summary["overload_not_judged"]) == (None, "sessions begin at recorded times")
     recorded = [json.loads(line) for line in SAMPLE.read_text().splitlines()]
     rows = {row["session_id"]: row for row in ended.turns}
@@ -253,10 +253,10 @@ def test_a_replay_asks_what_was_recorded_when_it_was(stage: Stage, scene: Scene)
     assert manifest["stop_reason"] == "the scenario's end"
 
 
-def agents_replayed(place: Place) -> Ended:
+def agents_replayed(sandbox: Sandbox) -> FinishedRun:
     """Sessions with sub-agents, which have no times of their own among each other."""
-    return played(
-        place,
+    return executed(
+        sandbox,
         "local",
         workload={"kind": "replay", "path": str(WEKA), "format": "weka", "speed": 10},
         arrivals={"kind": "closed", "users": 2, "spawn_per_s": 50},
@@ -264,11 +264,11 @@ def agents_replayed(place: Place) -> Ended:
     )
 
 
-@scenes(agents_replayed, ())
-def test_sub_agents_of_a_trace_work_beside_each_other(stage: Stage, scene: Scene) -> None:
-    ended: Ended = stage.result(scene)
+@run_cases(agents_replayed, ())
+def test_sub_agents_of_a_trace_work_beside_each_other(run_pool: RunPool, run_case: RunCase) -> None:
+    ended: FinishedRun = run_pool.result(run_case)
     assert not ended.codes, ended.text
-    check_books(ended)
+    check_counts(ended)
     rows = {row["turn_id"]: row for row in ended.turns}
     assert set(rows) == {"s0.0", "s0/1-a1.0", "s0/1-a1.1", "s0/2-a2.0", "s0.1", "s1.0"}
     last_inner_ns = max(rows[name]["closed_ns"] for name in ("s0/1-a1.1", "s0/2-a2.0"))
@@ -282,10 +282,10 @@ def test_sub_agents_of_a_trace_work_beside_each_other(stage: Stage, scene: Scene
 # -- a rate
 
 
-def hundred_a_second(place: Place) -> Ended:
+def hundred_a_second(sandbox: Sandbox) -> FinishedRun:
     """A hundred sessions a second, each of about a second's service: a hundred at once in the end."""
-    return played(
-        place,
+    return executed(
+        sandbox,
         "processes",
         arrivals={"kind": "constant", "sessions_per_s": 100},
         workload={"kind": "chat", "prompt_tokens": 8, "output_tokens": 40},
@@ -293,10 +293,10 @@ def hundred_a_second(place: Place) -> Ended:
     )
 
 
-@scenes(hundred_a_second, ())
-def test_a_hundred_sessions_leave_in_each_second(stage: Stage, scene: Scene) -> None:
-    ended: Ended = stage.result(scene)
-    check_books(ended)
+@run_cases(hundred_a_second, ())
+def test_a_hundred_sessions_leave_in_each_second(run_pool: RunPool, run_case: RunCase) -> None:
+    ended: FinishedRun = run_pool.result(run_case)
+    check_counts(ended)
     manifest = json.loads((ended.run_dir / "run.json").read_text())
     start_ns = manifest["phases"][0]["start_wall_ns"]
     anchors = {worker["name"]: worker["anchor"]["wall_ns"] for worker in manifest["workers"]}

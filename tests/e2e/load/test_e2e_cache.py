@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from e2e_runs import CROWDED, Ended, Place, Scene, Stage, check_books, scenario, scenes
+from e2e_runs import CROWDED, FinishedRun, RunCase, RunPool, Sandbox, check_counts, run_cases, scenario
 from locust_process import summary_of, turns_of
 
 from inferload import cli
@@ -28,37 +28,37 @@ TALK = {
 SIMULATOR = ("--ttft-ms", "5", "--itl-ms", "2", "--num-gpu-blocks", "20000")
 
 
-def _run(place: Place, mode: str, name: str, report: bool = False, **changes: Any) -> Ended:
-    server = place.simulator(*SIMULATOR)
-    return _again(place, server.url, mode, name, report, **changes)
+def _run(sandbox: Sandbox, mode: str, name: str, report: bool = False, **changes: Any) -> FinishedRun:
+    server = sandbox.simulator(*SIMULATOR)
+    return _again(sandbox, server.url, mode, name, report, **changes)
 
 
-def _again(place: Place, url: str, mode: str, name: str, report: bool = False, **changes: Any) -> Ended:
-    place.run_dir = place.folder / name
-    path = scenario(place.folder / f"{name}-scenario", **TALK, **changes)
-    fleet = place.fleet(mode, "--host", url, "--scenario", str(path), "--details", report=report)
-    code = fleet.ended()
-    return Ended(place.run_dir, code, place.text)
+def _again(sandbox: Sandbox, url: str, mode: str, name: str, report: bool = False, **changes: Any) -> FinishedRun:
+    sandbox.run_dir = sandbox.folder / name
+    path = scenario(sandbox.folder / f"{name}-scenario", **TALK, **changes)
+    fleet = sandbox.fleet(mode, "--host", url, "--scenario", str(path), "--details", report=report)
+    code = fleet.exit_code()
+    return FinishedRun(sandbox.run_dir, code, sandbox.text)
 
 
-def _isolated(place: Place, isolate: str) -> Ended:
+def _isolated(sandbox: Sandbox, isolate: str) -> FinishedRun:
     return _run(
-        place, "processes" if isolate == "session" else "local", "run", isolate == "run", cache__isolate=isolate
+        sandbox, "processes" if isolate == "session" else "local", "run", isolate == "run", cache__isolate=isolate
     )
 
 
-def _twice(place: Place, salt: str | None) -> tuple[Ended, Ended]:
+def _twice(sandbox: Sandbox, salt: str | None) -> tuple[FinishedRun, FinishedRun]:
     """The same prompts twice on one server."""
-    url = place.simulator(*SIMULATOR).url
+    url = sandbox.simulator(*SIMULATOR).url
     changes = {} if salt is None else {"cache__salt": salt}
-    return _again(place, url, "local", "first", **changes), _again(place, url, "local", "second", **changes)
+    return _again(sandbox, url, "local", "first", **changes), _again(sandbox, url, "local", "second", **changes)
 
 
-def _arms(place: Place, arm: str) -> Ended:
-    return _run(place, "processes" if arm == "both" else "local", "run", cache__arm=arm)
+def _arms(sandbox: Sandbox, arm: str) -> FinishedRun:
+    return _run(sandbox, "processes" if arm == "both" else "local", "run", cache__arm=arm)
 
 
-def _cache(ended: Ended) -> dict[str, Any]:
+def _cache(ended: FinishedRun) -> dict[str, Any]:
     cache: dict[str, Any] = ended.summary["cache"]
     return cache
 
@@ -67,9 +67,9 @@ def _codes(run_dir: Path) -> set[str]:
     return {reason["code"] for reason in summary_of(run_dir)["verdict"]["reasons"]} - CROWDED
 
 
-@scenes(_isolated, ("run",), ("session",), ("none",))
-def test_expected_counted_and_told_hits_are_the_same_token_for_token(stage: Stage, scene: Scene) -> None:
-    ended = stage.result(scene)
+@run_cases(_isolated, ("run",), ("session",), ("none",))
+def test_expected_counted_and_told_hits_are_the_same_token_for_token(run_pool: RunPool, run_case: RunCase) -> None:
+    ended = run_pool.result(run_case)
     cache = _cache(ended)
     assert (cache["block_size"], cache["block_size_from"], cache["enabled"]) == (16, "server", True)
     expected, counted, told = cache["expected"], cache["counted"], cache["per_turn"]
@@ -79,29 +79,29 @@ def test_expected_counted_and_told_hits_are_the_same_token_for_token(stage: Stag
     assert counted["notes"] == []
     assert expected["turns"] == told["turns"] == ended.summary["turns"]["by_phase"]["all"]["ok"]
     assert "warm_cache" not in ended.codes
-    check_books(ended)
+    check_counts(ended)
     assert "counted by the server" in ended.text
-    if scene.arguments == ("run",):
+    if run_case.arguments == ("run",):
         assert "Prefix cache" in (ended.run_dir / "report.md").read_text()
 
 
-@scenes(_twice, ("same",), (None,))
+@run_cases(_twice, ("same",), (None,))
 def test_a_cache_that_an_earlier_run_left_is_noticed_though_all_share_a_system_prompt(
-    stage: Stage, scene: Scene
+    run_pool: RunPool, run_case: RunCase
 ) -> None:
-    first, second = stage.result(scene)
-    salted = scene.arguments[0] is not None
+    first, second = run_pool.result(run_case)
+    salted = run_case.arguments[0] is not None
     assert "warm_cache" not in first.codes
     assert ("warm_cache" in second.codes) == salted
     assert (_cache(second)["counted"]["hits"] > _cache(second)["expected"]["cached_tokens_at_most"]) == salted
 
 
-@scenes(_arms, ("both",), ("warm",))
+@run_cases(_arms, ("both",), ("warm",))
 def test_arms_are_runs_one_after_the_other_and_the_warm_one_is_held_against_the_first(
-    stage: Stage, scene: Scene
+    run_pool: RunPool, run_case: RunCase
 ) -> None:
-    ended = stage.result(scene)
-    both = scene.arguments[0] == "both"
+    ended = run_pool.result(run_case)
+    both = run_case.arguments[0] == "both"
     folder = ended.run_dir
     other = folder.with_name(folder.name + ("-warm" if both else "-warming"))
     before, warm = (folder, other) if both else (other, folder)
@@ -119,17 +119,17 @@ def test_arms_are_runs_one_after_the_other_and_the_warm_one_is_held_against_the_
     assert ids[0] != ids[1]
 
 
-def _taken(place: Place) -> Ended:
+def _taken(sandbox: Sandbox) -> FinishedRun:
     """The directory that the second run would need holds something."""
-    other = place.folder / "run-warm"
+    other = sandbox.folder / "run-warm"
     other.mkdir()
     (other / "mine.txt").write_text("mine")
-    return _run(place, "local", "run", cache__arm="both")
+    return _run(sandbox, "local", "run", cache__arm="both")
 
 
-@scenes(_taken, ())
-def test_a_directory_that_a_later_arm_needs_must_be_free_before_the_first(stage: Stage, scene: Scene) -> None:
-    ended = stage.result(scene)
+@run_cases(_taken, ())
+def test_a_directory_that_a_later_arm_needs_must_be_free_before_the_first(run_pool: RunPool, run_case: RunCase) -> None:
+    ended = run_pool.result(run_case)
     assert ended.code == 2
     assert "run-warm: not empty" in ended.text
     assert not ended.run_dir.exists()
@@ -152,18 +152,18 @@ BY_COUNT: dict[str, dict[str, Any]] = {
 }
 
 
-def _planned(place: Place, ends: str) -> Ended:
+def _planned(sandbox: Sandbox, ends: str) -> FinishedRun:
     changes = PLANNED | BY_COUNT[ends]
-    place.run_dir = place.folder / "run"
-    path = scenario(place.folder / "run-scenario", **changes)
-    server = place.simulator(*SIMULATOR)
-    fleet = place.fleet("local", "--host", server.url, "--scenario", str(path), report=False)
-    return Ended(place.run_dir, fleet.ended(), place.text)
+    sandbox.run_dir = sandbox.folder / "run"
+    path = scenario(sandbox.folder / "run-scenario", **changes)
+    server = sandbox.simulator(*SIMULATOR)
+    fleet = sandbox.fleet("local", "--host", server.url, "--scenario", str(path), report=False)
+    return FinishedRun(sandbox.run_dir, fleet.exit_code(), sandbox.text)
 
 
-@scenes(_planned, *((ends,) for ends in BY_COUNT))
-def test_a_run_that_ends_by_count_sends_what_was_planned(stage: Stage, scene: Scene) -> None:
-    ended = stage.result(scene)
+@run_cases(_planned, *((ends,) for ends in BY_COUNT))
+def test_a_run_that_ends_by_count_sends_what_was_planned(run_pool: RunPool, run_case: RunCase) -> None:
+    ended = run_pool.result(run_case)
     made = load(str(ended.run_dir.with_name("run-scenario") / "scenario.yaml"))
     plan = planned_load(made, Sessions(made), SampleSize(1_000, 8_000))
     cache = PlannedCache(made, plan.sessions)
@@ -193,24 +193,24 @@ MIX = {
 }
 
 
-def _mixed(place: Place) -> tuple[Path, Path, Path]:
+def _mixed(sandbox: Sandbox) -> tuple[Path, Path, Path]:
     """A run of the mix, and one of each class alone, with one and with two workers."""
-    url = place.simulator(*SIMULATOR).url
-    path = scenario(place.folder / "mix", **MIX)
+    url = sandbox.simulator(*SIMULATOR).url
+    path = scenario(sandbox.folder / "mix", **MIX)
     folders = []
     for name, mode in (("mix", "processes"), ("chat", "local"), ("rag", "processes")):
-        place.run_dir = place.folder / f"run-{name}"
+        sandbox.run_dir = sandbox.folder / f"run-{name}"
         only = [] if name == "mix" else ["--only", name]
-        place.fleet(mode, "--host", url, "--scenario", str(path), "--on-invalid", "warn", *only).ended()
-        folders.append(place.run_dir)
+        sandbox.fleet(mode, "--host", url, "--scenario", str(path), "--on-invalid", "warn", *only).exit_code()
+        folders.append(sandbox.run_dir)
     return folders[0], folders[1], folders[2]
 
 
-@scenes(_mixed, ())
+@run_cases(_mixed, ())
 def test_a_class_alone_is_sent_as_in_the_mix_and_compared_with_it(
-    stage: Stage, scene: Scene, capsys: pytest.CaptureFixture[str]
+    run_pool: RunPool, run_case: RunCase, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    mix, *alone = stage.result(scene)
+    mix, *alone = run_pool.result(run_case)
     ids = {path: {row["turn_id"] for row in turns_of(path)} for path in (mix, *alone)}
     # A session that could not be sent in time, on a crowded machine, is missing and counted as dropped.
     dropped = {path: summary_of(path)["sessions"]["dropped"] for path in (mix, *alone)}
@@ -237,10 +237,10 @@ def test_a_class_alone_is_sent_as_in_the_mix_and_compared_with_it(
     assert f"--class rag: no such class in {alone[0]}; it has chat" in capsys.readouterr().err
 
 
-def _refused(place: Place) -> Ended:
-    path = scenario(place.folder / "mix", **MIX)
-    fleet = place.fleet("local", "--host", "http://127.0.0.1:1", "--scenario", str(path), "--only", "chta")
-    return Ended(place.run_dir, fleet.ended(), place.text)
+def _refused(sandbox: Sandbox) -> FinishedRun:
+    path = scenario(sandbox.folder / "mix", **MIX)
+    fleet = sandbox.fleet("local", "--host", "http://127.0.0.1:1", "--scenario", str(path), "--only", "chta")
+    return FinishedRun(sandbox.run_dir, fleet.exit_code(), sandbox.text)
 
 
 def test_a_class_of_a_closed_loop_alone_wants_a_number_of_users(tmp_path: Path) -> None:
@@ -251,9 +251,9 @@ def test_a_class_of_a_closed_loop_alone_wants_a_number_of_users(tmp_path: Path) 
     assert spec.users == 5
 
 
-@scenes(_refused, ())
-def test_a_class_that_the_mix_has_not_got_is_refused_before_any_load(stage: Stage, scene: Scene) -> None:
-    ended = stage.result(scene)
+@run_cases(_refused, ())
+def test_a_class_that_the_mix_has_not_got_is_refused_before_any_load(run_pool: RunPool, run_case: RunCase) -> None:
+    ended = run_pool.result(run_case)
     assert ended.code == 2
     assert "--only chta: no class of the mix, which has chat, rag" in ended.text
 

@@ -11,19 +11,19 @@ import locust_process
 import pyarrow.parquet as pq
 from e2e_runs import (
     PATIENCE_S,
-    Ended,
-    Place,
-    Scene,
-    Stage,
-    begun,
-    check_books,
+    FinishedRun,
+    RunCase,
+    RunPool,
+    Sandbox,
+    check_counts,
     check_files,
     mark,
     marks_of,
-    quiet_port,
+    run_cases,
     scenario,
-    scenes,
-    until,
+    unused_port,
+    wait_for_measure_phase,
+    wait_until,
 )
 from locust_process import LocustProcess
 
@@ -33,12 +33,12 @@ OLD_PARTS = 2  # of a worker before it is killed
 UNSENT_S = 2.5  # between the arrival of a worker's part and its end
 
 
-def start(place: Place, *options: str, **changes: Any) -> tuple[LocustProcess, list[LocustProcess], Any]:
+def start(sandbox: Sandbox, *options: str, **changes: Any) -> tuple[LocustProcess, list[LocustProcess], Any]:
     """Start a master and two workers, each in a directory of its own; the path of the run directory differs in each."""
-    simulator = place.simulator()
-    file = scenario(place.folder, **changes)
-    port = str(quiet_port())
-    folders = [place.folder / name for name in ("master", "first", "second")]
+    simulator = sandbox.simulator()
+    file = scenario(sandbox.folder, **changes)
+    port = str(unused_port())
+    folders = [sandbox.folder / name for name in ("master", "first", "second")]
     for folder in folders:
         folder.mkdir()
     address = ("--master-bind-host", "127.0.0.1", "--master-bind-port", port, "--host", simulator.url)
@@ -58,40 +58,40 @@ def stop(processes: list[LocustProcess]) -> None:
         process.kill()
 
 
-def apart(place: Place, *options: str) -> Ended:
+def apart(sandbox: Sandbox, *options: str) -> FinishedRun:
     """A run to its planned end."""
     phases = {"warmup_s": 60, "warmup_turns": 30, "measure_s": 9, "drain_s": 20}
-    master, workers, simulator = start(place, *options, phases=phases, workload__output_tokens=20)
+    master, workers, simulator = start(sandbox, *options, phases=phases, workload__output_tokens=20)
     try:
         code = master.exit_code(PATIENCE_S)
         assert [worker.exit_code(20) for worker in workers] == [0, 0]
         text = "\n".join(process.text for process in (master, *workers))
-        return Ended(place.folder / "master" / "run", code, text, simulator.stats()["requests"])
+        return FinishedRun(sandbox.folder / "master" / "run", code, text, simulator.stats()["requests"])
     finally:
         stop([master, *workers])
 
 
-def killed(place: Place) -> Ended:
+def killed(sandbox: Sandbox) -> FinishedRun:
     """SIGKILL of one worker in mid-run; Ctrl-C of the master once the loss is noticed."""
-    master, workers, simulator = start(place, workload__output_tokens=4)
-    run_dir = place.folder / "master" / "run"
+    master, workers, simulator = start(sandbox, workload__output_tokens=4)
+    run_dir = sandbox.folder / "master" / "run"
     try:
-        begun(run_dir)
+        wait_for_measure_phase(run_dir)
         manifest = json.loads((run_dir / "run.json").read_text())
         name = next(one["name"] for one in manifest["workers"] if one["pid"] == workers[0].process.pid)
-        parts = until(lambda: len(parts_of(run_dir, name)) >= OLD_PARTS and parts_of(run_dir, name), "old parts")
-        until(lambda: len(parts_of(run_dir, name)) > len(parts), "a part that has just come")
+        parts = wait_until(lambda: len(parts_of(run_dir, name)) >= OLD_PARTS and parts_of(run_dir, name), "old parts")
+        wait_until(lambda: len(parts_of(run_dir, name)) > len(parts), "a part that has just come")
         since_s = time.monotonic()
-        until(lambda: time.monotonic() > since_s + UNSENT_S, "turns that are in no part yet")
+        wait_until(lambda: time.monotonic() > since_s + UNSENT_S, "turns that are in no part yet")
         killed_wall_ns = time.time_ns()
         os.kill(workers[0].process.pid, signal.SIGKILL)
-        lost = until(lambda: mark(run_dir, "worker_lost"), "a mark of the loss", 20)
+        lost = wait_until(lambda: mark(run_dir, "worker_lost"), "a mark of the loss", 20)
         master.send(signal.SIGINT)
         code = master.exit_code(PATIENCE_S)
         assert workers[1].exit_code(20) == 0
         assert lost["worker"] == name
         seen = {"worker": name, "killed_wall_ns": killed_wall_ns}
-        return Ended(run_dir, code, master.text, simulator.stats()["requests"], seen)
+        return FinishedRun(run_dir, code, master.text, simulator.stats()["requests"], seen)
     finally:
         stop([master, *workers])
 
@@ -101,17 +101,17 @@ def parts_of(run_dir: Path, name: str) -> list[Path]:
     return sorted((run_dir / "turns").glob(f"{name}-0*.parquet"))
 
 
-def left(place: Place, how: str) -> Ended:
+def left(sandbox: Sandbox, how: str) -> FinishedRun:
     """SIGTERM of one worker alone, then Ctrl-C of the master; or Ctrl-C of all processes at once."""
-    master, workers, simulator = start(place, workload__output_tokens=4)
-    run_dir = place.folder / "master" / "run"
+    master, workers, simulator = start(sandbox, workload__output_tokens=4)
+    run_dir = sandbox.folder / "master" / "run"
     try:
-        begun(run_dir)
-        until(lambda: simulator.stats()["requests"]["finished"] > 50, "turns")
+        wait_for_measure_phase(run_dir)
+        wait_until(lambda: simulator.stats()["requests"]["finished"] > 50, "turns")
         if how == "one":
             workers[0].send(signal.SIGTERM)
             assert workers[0].exit_code(20) == 0
-            until(lambda: mark(run_dir, "worker_left"), "a mark of the worker that left", 20)
+            wait_until(lambda: mark(run_dir, "worker_left"), "a mark of the worker that left", 20)
             master.send(signal.SIGINT)
         else:
             for process in (*workers, master):
@@ -119,44 +119,44 @@ def left(place: Place, how: str) -> Ended:
         code = master.exit_code(PATIENCE_S)
         assert [worker.exit_code(20) for worker in workers] == [0, 0]
         text = "\n".join(process.text for process in (master, *workers))
-        return Ended(run_dir, code, text, simulator.stats()["requests"])
+        return FinishedRun(run_dir, code, text, simulator.stats()["requests"])
     finally:
         stop([master, *workers])
 
 
-def orphaned(place: Place) -> Ended:
+def orphaned(sandbox: Sandbox) -> FinishedRun:
     """SIGKILL of the master."""
-    master, workers, simulator = start(place, workload__output_tokens=4)
-    run_dir = place.folder / "master" / "run"
+    master, workers, simulator = start(sandbox, workload__output_tokens=4)
+    run_dir = sandbox.folder / "master" / "run"
     try:
-        begun(run_dir)
-        until(lambda: simulator.stats()["requests"]["finished"] > 50, "turns")
+        wait_for_measure_phase(run_dir)
+        wait_until(lambda: simulator.stats()["requests"]["finished"] > 50, "turns")
         os.kill(master.process.pid, signal.SIGKILL)
         assert [worker.exit_code(60) for worker in workers] == [3, 3]
         text = "\n".join(worker.text for worker in workers)
-        return Ended(run_dir, 0, text, simulator.stats()["requests"])
+        return FinishedRun(run_dir, 0, text, simulator.stats()["requests"])
     finally:
         stop([master, *workers])
 
 
-def workers_of(ended: Ended) -> list[dict[str, Any]]:
+def workers_of(ended: FinishedRun) -> list[dict[str, Any]]:
     workers: list[dict[str, Any]] = json.loads((ended.run_dir / "run.json").read_text())["workers"]
     return workers
 
 
-def left_by_workers(ended: Ended) -> list[Path]:
+def left_by_workers(ended: FinishedRun) -> list[Path]:
     """Turn files in the workers' own directories."""
-    place = ended.run_dir.parent.parent
-    return [path for name in ("first", "second") for path in (place / name).rglob("*.parquet")]
+    sandbox = ended.run_dir.parent.parent
+    return [path for name in ("first", "second") for path in (sandbox / name).rglob("*.parquet")]
 
 
-@scenes(apart, ())
-def test_percentiles_come_from_records_that_workers_sent(stage: Stage, scene: Scene) -> None:
-    ended: Ended = stage.result(scene)
+@run_cases(apart, ())
+def test_percentiles_come_from_records_that_workers_sent(run_pool: RunPool, run_case: RunCase) -> None:
+    ended: FinishedRun = run_pool.result(run_case)
     assert "Traceback" not in ended.text, ended.text
     assert ended.code == 0, ended.text
     check_files(ended.run_dir)
-    check_books(ended)  # rows equal to the server's requests, and every figure recomputed from them
+    check_counts(ended)  # rows equal to the server's requests, and every figure recomputed from them
     assert ended.summary["percentiles_from"] == "records"
     assert ended.codes == set(), ended.summary["verdict"]
     assert ended.summary["cache"]["expected"]["turns"] == len(ended.turns)
@@ -168,9 +168,9 @@ def test_percentiles_come_from_records_that_workers_sent(stage: Stage, scene: Sc
     assert left_by_workers(ended) == []  # the master has them
 
 
-@scenes(apart, ())
-def test_a_warm_up_ends_by_count(stage: Stage, scene: Scene) -> None:
-    run_dir = stage.result(scene).run_dir
+@run_cases(apart, ())
+def test_a_warm_up_ends_by_count(run_pool: RunPool, run_case: RunCase) -> None:
+    run_dir = run_pool.result(run_case).run_dir
     manifest, summary = (json.loads((run_dir / name).read_text()) for name in ("run.json", "summary.json"))
     told = mark(run_dir, "warmup_over")
     assert told is not None
@@ -185,9 +185,11 @@ def test_a_warm_up_ends_by_count(stage: Stage, scene: Scene) -> None:
     assert begins == ["warmup", "measure", "drain"]
 
 
-@scenes(apart, ("--max-turns-mb", "0"))
-def test_records_beyond_the_limit_stay_on_the_workers_and_the_summary_says_so(stage: Stage, scene: Scene) -> None:
-    ended: Ended = stage.result(scene)
+@run_cases(apart, ("--max-turns-mb", "0"))
+def test_records_beyond_the_limit_stay_on_the_workers_and_the_summary_says_so(
+    run_pool: RunPool, run_case: RunCase
+) -> None:
+    ended: FinishedRun = run_pool.result(run_case)
     assert ended.code == 0, ended.text
     summary = ended.summary
     assert summarise(ended.run_dir) == summary
@@ -204,11 +206,11 @@ def test_records_beyond_the_limit_stay_on_the_workers_and_the_summary_says_so(st
     assert list((ended.run_dir / "turns").iterdir()) == []
 
 
-@scenes(killed, ())
+@run_cases(killed, ())
 def test_a_killed_worker_loses_at_most_its_last_seconds_and_the_summary_says_how_many(
-    stage: Stage, scene: Scene
+    run_pool: RunPool, run_case: RunCase
 ) -> None:
-    ended: Ended = stage.result(scene)
+    ended: FinishedRun = run_pool.result(run_case)
     assert "Traceback" not in ended.text, ended.text
     assert ended.code == 3
     summary, seen = ended.summary, ended.seen
@@ -232,22 +234,22 @@ def test_a_killed_worker_loses_at_most_its_last_seconds_and_the_summary_says_how
     assert f"worker {seen['worker']}: the worker was lost before it had written its last records" in reason["text"]
 
 
-@scenes(left, ("one",), ("all",))
-def test_a_worker_that_is_stopped_sends_its_records_before_it_ends(stage: Stage, scene: Scene) -> None:
-    ended: Ended = stage.result(scene)
+@run_cases(left, ("one",), ("all",))
+def test_a_worker_that_is_stopped_sends_its_records_before_it_ends(run_pool: RunPool, run_case: RunCase) -> None:
+    ended: FinishedRun = run_pool.result(run_case)
     assert "Traceback" not in ended.text, ended.text
     check_files(ended.run_dir)
-    check_books(ended)
+    check_counts(ended)
     assert ended.summary["percentiles_from"] == "records"
     workers = workers_of(ended)
-    assert [worker["left"] for worker in workers].count(True) == (scene.arguments[0] == "one")
+    assert [worker["left"] for worker in workers].count(True) == (run_case.arguments[0] == "one")
     assert [worker["at_hand"] for worker in workers] == [worker["turns"] for worker in workers]
     assert left_by_workers(ended) == []
 
 
-@scenes(orphaned, ())
-def test_workers_keep_their_records_if_the_master_is_lost(stage: Stage, scene: Scene) -> None:
-    ended: Ended = stage.result(scene)
+@run_cases(orphaned, ())
+def test_workers_keep_their_records_if_the_master_is_lost(run_pool: RunPool, run_case: RunCase) -> None:
+    ended: FinishedRun = run_pool.result(run_case)
     assert "Traceback" not in ended.text, ended.text
     files = left_by_workers(ended)
     assert len(files) == 2

@@ -9,7 +9,7 @@ from pathlib import Path
 import locust_process
 import pytest
 import simulator_process
-from e2e_runs import begun, mark, scenario, until
+from e2e_runs import mark, scenario, wait_for_measure_phase, wait_until
 from locust_process import summary_of
 
 STREAMS = 200
@@ -61,9 +61,9 @@ def test_at_four_times_what_a_core_can_do_no_run_is_valid(tmp_path: Path, reader
     run = locust_process.start(*arguments, cwd=tmp_path, env={"INFERLOAD_READER": reader})
     try:
         os.sched_setaffinity(run.process.pid, {own})
-        begun(tmp_path / "run")
+        wait_for_measure_phase(tmp_path / "run")
         with crowd(own):
-            until(lambda: mark(tmp_path / "run", "phase", "drain"), "the end of the measure phase")
+            wait_until(lambda: mark(tmp_path / "run", "phase", "drain"), "the end of the measure phase")
         code = run.exit_code(120)
     finally:
         run.kill()

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from e2e_runs import Ended, Place, Scene, Stage, scenario, scenes, waits
+from e2e_runs import FinishedRun, RunCase, RunPool, Sandbox, mostly_idle, run_cases, scenario
 from rates_at import Cell, capacity_per_s, cells, check_at, run_on
 
 PLACES, TTFT_MS, ITL_MS, TOKENS = 4, 50, 20, 18
@@ -16,32 +16,32 @@ pytestmark = pytest.mark.timeout(180)
 PACE = ("--ttft-ms", str(TTFT_MS), "--itl-ms", str(ITL_MS), "--max-num-seqs", str(PLACES))
 
 
-def loaded(place: Place, mode: str, kind: str, load: float) -> Ended:
+def loaded(sandbox: Sandbox, mode: str, kind: str, load: float) -> FinishedRun:
     """An open loop at `load` times the capacity of the simulator, with a drain that suffices."""
-    simulator = place.simulator(*PACE, paced=False)
+    simulator = sandbox.simulator(*PACE, paced=False)
     file = scenario(
-        place.folder,
+        sandbox.folder,
         arrivals={"kind": kind, "sessions_per_s": load * CAPACITY_PER_S},
         workload__output_tokens=TOKENS,
         phases={"warmup_s": 1, "measure_s": MEASURE_S, "drain_s": 60},
         gates=["turns_per_s > 15"],
     )
-    fleet = place.fleet(mode, "--host", simulator.url, "--scenario", str(file))
-    return Ended(place.run_dir, fleet.ended(), fleet.text, simulator.stats()["requests"])
+    fleet = sandbox.fleet(mode, "--host", simulator.url, "--scenario", str(file))
+    return FinishedRun(sandbox.run_dir, fleet.exit_code(), fleet.text, simulator.stats()["requests"])
 
 
-@waits
-def overloaded(place: Place, mode: str, kind: str) -> Ended:
-    return loaded(place, mode, kind, 4)
+@mostly_idle
+def overloaded(sandbox: Sandbox, mode: str, kind: str) -> FinishedRun:
+    return loaded(sandbox, mode, kind, 4)
 
 
-def half_loaded(place: Place, mode: str, kind: str) -> Ended:
-    return loaded(place, mode, kind, 0.5)
+def half_loaded(sandbox: Sandbox, mode: str, kind: str) -> FinishedRun:
+    return loaded(sandbox, mode, kind, 0.5)
 
 
-@scenes(overloaded, ("local", "poisson"), ("processes", "constant"))
-def test_overload_is_reported_and_rates_are_those_served(stage: Stage, scene: Scene) -> None:
-    ended: Ended = stage.result(scene)
+@run_cases(overloaded, ("local", "poisson"), ("processes", "constant"))
+def test_overload_is_reported_and_rates_are_those_served(run_pool: RunPool, run_case: RunCase) -> None:
+    ended: FinishedRun = run_pool.result(run_case)
     check_at(ended, overloaded=True)
     summary = ended.summary
     rates, reasons = summary["rates"], summary["verdict"]["reasons"]
@@ -58,9 +58,9 @@ def test_overload_is_reported_and_rates_are_those_served(stage: Stage, scene: Sc
     assert summary["outcome"]["headline"] in ended.text.splitlines()
 
 
-@scenes(half_loaded, ("local", "constant"), ("processes", "poisson"))
-def test_below_the_capacity_no_overload_is_reported(stage: Stage, scene: Scene) -> None:
-    ended: Ended = stage.result(scene)
+@run_cases(half_loaded, ("local", "constant"), ("processes", "poisson"))
+def test_below_the_capacity_no_overload_is_reported(run_pool: RunPool, run_case: RunCase) -> None:
+    ended: FinishedRun = run_pool.result(run_case)
     check_at(ended, overloaded=False)
     assert ended.summary["turns"]["failed"] == 0
 
@@ -69,13 +69,13 @@ def test_below_the_capacity_no_overload_is_reported(stage: Stage, scene: Scene) 
 @pytest.mark.parametrize("cell", cells(()))
 def test_rates_and_overload_at_a_multiple_of_the_capacity(tmp_path: Path, cell: Cell) -> None:
     """The same on every load, with the capacity that a closed loop measured."""
-    (factor, kind, mode), measuring, place = cell, Place(tmp_path / "capacity"), Place(tmp_path)
+    (factor, kind, mode), measuring, sandbox = cell, Sandbox(tmp_path / "capacity"), Sandbox(tmp_path)
     try:
-        url = place.simulator(*PACE, paced=False).url
+        url = sandbox.simulator(*PACE, paced=False).url
         rate = factor * capacity_per_s(measuring, url, 2 * PLACES, TOKENS, 5)
         phases = {"warmup_s": 2, "measure_s": 20, "drain_s": 5}
-        ended = run_on(place, url, mode, {"kind": kind, "sessions_per_s": round(rate, 3)}, TOKENS, **phases)
+        ended = run_on(sandbox, url, mode, {"kind": kind, "sessions_per_s": round(rate, 3)}, TOKENS, **phases)
         check_at(ended, factor > 1)
     finally:
         measuring.close()
-        place.close()
+        sandbox.close()

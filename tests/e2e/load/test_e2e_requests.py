@@ -5,27 +5,28 @@ from collections import Counter
 from typing import Any
 
 import pytest
-from e2e_runs import Ended, Place, Scene, Stage, check_books, scenario, scenes
+from e2e_runs import FinishedRun, RunCase, RunPool, Sandbox, check_counts, run_cases, scenario
 
 from inferload.cli.from_vllm_bench import as_text, translate
 from inferload.scenario.scenario import load
 from inferload.scenario.schema.endpoints import ENDPOINTS
-from inferload.workload.models import model_of, server_of
+from inferload.worker.session_runner import model_of
+from inferload.worker.turn_clients import server_of
 
 TURNS = {"turns": 2, "output_tokens": 6}
 
 
-def played(
-    place: Place, hosts: list[str], *options: str, mode: str = "local", report: bool = False, **changes: Any
-) -> Ended:
+def executed(
+    sandbox: Sandbox, hosts: list[str], *options: str, mode: str = "local", report: bool = False, **changes: Any
+) -> FinishedRun:
     """A short closed loop, to its end."""
     words = [word for url in hosts[1:] for word in ("--also-host", url)]
-    file = scenario(place.folder, phases__measure_s=1.5, **changes)
-    fleet = place.fleet(mode, "--host", hosts[0], *words, "--scenario", str(file), *options, report=report)
-    return Ended(place.run_dir, fleet.ended(), fleet.text)
+    file = scenario(sandbox.folder, phases__measure_s=1.5, **changes)
+    fleet = sandbox.fleet(mode, "--host", hosts[0], *words, "--scenario", str(file), *options, report=report)
+    return FinishedRun(sandbox.run_dir, fleet.exit_code(), fleet.text)
 
 
-def manifest(ended: Ended) -> dict[str, Any]:
+def manifest(ended: FinishedRun) -> dict[str, Any]:
     document: dict[str, Any] = json.loads((ended.run_dir / "run.json").read_text())
     return document
 
@@ -33,17 +34,17 @@ def manifest(ended: Ended) -> dict[str, Any]:
 # -- several servers
 
 
-def two_servers(place: Place) -> Ended:
-    simulators = [place.simulator("--max-num-seqs", "64") for _ in range(2)]
+def two_servers(sandbox: Sandbox) -> FinishedRun:
+    simulators = [sandbox.simulator("--max-num-seqs", "64") for _ in range(2)]
     workload = {"kind": "chat", "prompt_tokens": 20, **TURNS}
-    return played(place, [one.url for one in simulators], mode="processes", report=True, workload=workload)
+    return executed(sandbox, [one.url for one in simulators], mode="processes", report=True, workload=workload)
 
 
-@scenes(two_servers, ())
-def test_sessions_take_the_servers_in_turn(stage: Stage, scene: Scene) -> None:
-    ended = stage.result(scene)
+@run_cases(two_servers, ())
+def test_sessions_take_the_servers_in_turn(run_pool: RunPool, run_case: RunCase) -> None:
+    ended = run_pool.result(run_case)
     assert ended.code in (0, 3), ended.text  # 3: what a crowded machine makes of it
-    check_books(ended)
+    check_counts(ended)
     document = manifest(ended)
     urls = [one["url"] for one in document["targets"]]
     assert len(set(urls)) == 2
@@ -64,16 +65,16 @@ def test_sessions_take_the_servers_in_turn(stage: Stage, scene: Scene) -> None:
     )
 
 
-def one_of_two_pages(place: Place) -> Ended:
-    simulators = [place.simulator() for _ in range(2)]
+def one_of_two_pages(sandbox: Sandbox) -> FinishedRun:
+    simulators = [sandbox.simulator() for _ in range(2)]
     urls = [one.url for one in simulators]
     workload = {"kind": "chat", "prompt_tokens": 20, "output_tokens": 2}
-    return played(place, urls, "--metrics-url", f"{urls[0]}/metrics", workload=workload)
+    return executed(sandbox, urls, "--metrics-url", f"{urls[0]}/metrics", workload=workload)
 
 
-@scenes(one_of_two_pages, ())
-def test_what_one_server_holds_is_not_taken_for_what_all_hold(stage: Stage, scene: Scene) -> None:
-    ended = stage.result(scene)
+@run_cases(one_of_two_pages, ())
+def test_what_one_server_holds_is_not_taken_for_what_all_hold(run_pool: RunPool, run_case: RunCase) -> None:
+    ended = run_pool.result(run_case)
     assert len(ended.summary["servers"]) == 1
     assert len(ended.summary["by_target"]) == 2
     assert not [one for one in ended.summary["verdict"]["reasons"] if "the server's own queues" in one["text"]]
@@ -82,50 +83,50 @@ def test_what_one_server_holds_is_not_taken_for_what_all_hold(stage: Stage, scen
 # -- endpoints
 
 
-def endpoint(place: Place, name: str) -> Ended:
-    simulator = place.simulator()
+def endpoint(sandbox: Sandbox, name: str) -> FinishedRun:
+    simulator = sandbox.simulator()
     workload = {"kind": "chat", "prompt_tokens": 20, **TURNS}
-    return played(place, [simulator.url], workload=workload, request={"endpoint": name})
+    return executed(sandbox, [simulator.url], workload=workload, request={"endpoint": name})
 
 
-@scenes(endpoint, ("completions",), ("responses",), ("messages",))
-def test_a_run_on_another_endpoint(stage: Stage, scene: Scene) -> None:
-    ended = stage.result(scene)
+@run_cases(endpoint, ("completions",), ("responses",), ("messages",))
+def test_a_run_on_another_endpoint(run_pool: RunPool, run_case: RunCase) -> None:
+    ended = run_pool.result(run_case)
     assert ended.code in (0, 3), ended.text
-    check_books(ended)
+    check_counts(ended)
     assert len(ended.turns) > 4
     assert {row["failure"] for row in ended.turns} == {None}
     for row in ended.turns:
         assert row["finish_reason"] == ("length" if row["output_tokens"] == 6 else "stop")
         assert row["sent_ns"] <= row["first_event_ns"] <= row["first_ns"] <= row["last_ns"] <= row["closed_ns"]
         assert 0 < len(row["event_ns"]) <= row["output_tokens"] <= 6
-    if ENDPOINTS[scene.arguments[0]].ignore_eos:
+    if ENDPOINTS[run_case.arguments[0]].ignore_eos:
         assert {row["output_tokens"] for row in ended.turns} == {6}
-    assert manifest(ended)["endpoint"] == scene.arguments[0]
-    if scene.arguments[0] == "completions":  # no chat template, so nothing about one is missing
+    assert manifest(ended)["endpoint"] == run_case.arguments[0]
+    if run_case.arguments[0] == "completions":  # no chat template, so nothing about one is missing
         assert not [note for note in ended.summary["cache"]["expected"]["notes"] if "template" in note]
 
 
 # -- a line of vLLM's benchmark
 
 
-def pasted(place: Place) -> Ended:
-    simulator = place.simulator()
+def pasted(sandbox: Sandbox) -> FinishedRun:
+    simulator = sandbox.simulator()
     bench = translate(
         f"vllm bench serve --backend openai-chat --base-url {simulator.url} --random-input-len 30 --random-output-len 5 "
         "--random-range-ratio 0.2 --num-prompts 12 --max-concurrency 4 --goodput ttft:60000"
     )
-    file = place.folder / "bench.yaml"
+    file = sandbox.folder / "bench.yaml"
     file.write_text(as_text(bench, str(file)))
-    fleet = place.fleet("local", *bench.run, "--scenario", str(file))
-    return Ended(place.run_dir, fleet.ended(), fleet.text)
+    fleet = sandbox.fleet("local", *bench.run, "--scenario", str(file))
+    return FinishedRun(sandbox.run_dir, fleet.exit_code(), fleet.text)
 
 
-@scenes(pasted, ())
-def test_a_pasted_line_sends_as_many_prompts_as_it_says(stage: Stage, scene: Scene) -> None:
-    ended = stage.result(scene)
+@run_cases(pasted, ())
+def test_a_pasted_line_sends_as_many_prompts_as_it_says(run_pool: RunPool, run_case: RunCase) -> None:
+    ended = run_pool.result(run_case)
     assert ended.code in (0, 3), ended.text
-    check_books(ended)
+    check_counts(ended)
     assert len(ended.turns) == 12
     assert {row["failure"] for row in ended.turns} == {None}
     assert all(4 <= row["output_tokens"] <= 6 for row in ended.turns)
@@ -135,28 +136,28 @@ def test_a_pasted_line_sends_as_many_prompts_as_it_says(stage: Stage, scene: Sce
 # -- models
 
 
-def not_served(place: Place) -> Ended:
+def not_served(sandbox: Sandbox) -> FinishedRun:
     models = [{"name": "simulator", "share": 0.5}, {"name": "adapter", "share": 0.5}]
-    return played(place, [place.simulator("--model", "simulator").url], request={"models": models})
+    return executed(sandbox, [sandbox.simulator("--model", "simulator").url], request={"models": models})
 
 
-@scenes(not_served, ())
-def test_a_model_that_is_not_listed_is_refused_before_any_load(stage: Stage, scene: Scene) -> None:
-    ended = stage.result(scene)
+@run_cases(not_served, ())
+def test_a_model_that_is_not_listed_is_refused_before_any_load(run_pool: RunPool, run_case: RunCase) -> None:
+    ended = run_pool.result(run_case)
     assert ended.code == 2
     assert "does not serve adapter; it serves simulator" in ended.text
     assert not (ended.run_dir / "run.json").exists()
 
 
-def two_models(place: Place) -> Ended:
+def two_models(sandbox: Sandbox) -> FinishedRun:
     models = [{"name": "base", "share": 0.5}, {"name": "adapter", "share": 0.5}]
-    simulator = place.simulator("--served-model-name", "base", "adapter")
-    return played(place, [simulator.url], request={"models": models})
+    simulator = sandbox.simulator("--served-model-name", "base", "adapter")
+    return executed(sandbox, [simulator.url], request={"models": models})
 
 
-@scenes(two_models, ())
-def test_each_session_asks_the_model_that_it_drew(stage: Stage, scene: Scene) -> None:
-    ended = stage.result(scene)
+@run_cases(two_models, ())
+def test_each_session_asks_the_model_that_it_drew(run_pool: RunPool, run_case: RunCase) -> None:
+    ended = run_pool.result(run_case)
     assert ended.code in (0, 3), ended.text
     drawn = load(str(ended.run_dir.parent / "scenario.yaml"))
     asked = {int(row["session_id"].removeprefix("s")): row["model"] for row in ended.turns}

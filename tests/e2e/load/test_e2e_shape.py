@@ -4,7 +4,18 @@ import json
 from pathlib import Path
 
 import pytest
-from e2e_runs import Ended, Place, Scene, Stage, check_books, check_files, contract_code, mark, scenario, scenes
+from e2e_runs import (
+    FinishedRun,
+    RunCase,
+    RunPool,
+    Sandbox,
+    check_counts,
+    check_files,
+    expected_exit_code,
+    mark,
+    run_cases,
+    scenario,
+)
 
 pytestmark = pytest.mark.soak
 
@@ -30,19 +41,19 @@ class TwoSteps(LoadTestShape):
 """
 
 
-def shaped(place: Place, mode: str) -> Ended:
-    simulator = place.simulator()
-    locustfile = place.folder / "shape.py"
+def shaped(sandbox: Sandbox, mode: str) -> FinishedRun:
+    simulator = sandbox.simulator()
+    locustfile = sandbox.folder / "shape.py"
     locustfile.write_text(SHAPE)
     arrivals = {"kind": "constant", "sessions_per_s": 10}
-    file: Path = scenario(place.folder, arrivals=arrivals, workload__output_tokens=2, phases__measure_s=300)
-    fleet = place.fleet(mode, "--host", simulator.url, "--scenario", str(file), locustfile=locustfile)
-    return Ended(place.run_dir, fleet.ended(), fleet.text, simulator.stats()["requests"])
+    file: Path = scenario(sandbox.folder, arrivals=arrivals, workload__output_tokens=2, phases__measure_s=300)
+    fleet = sandbox.fleet(mode, "--host", simulator.url, "--scenario", str(file), locustfile=locustfile)
+    return FinishedRun(sandbox.run_dir, fleet.exit_code(), fleet.text, simulator.stats()["requests"])
 
 
-@scenes(shaped, ("local",), ("processes",))
-def test_a_shape_of_ones_own_scales_the_rate(stage: Stage, scene: Scene) -> None:
-    ended: Ended = stage.result(scene)
+@run_cases(shaped, ("local",), ("processes",))
+def test_a_shape_of_ones_own_scales_the_rate(run_pool: RunPool, run_case: RunCase) -> None:
+    ended: FinishedRun = run_pool.result(run_case)
     assert "Traceback" not in ended.text, ended.text
     changed, drained = mark(ended.run_dir, "users"), mark(ended.run_dir, "phase", "drain")
     begun = mark(ended.run_dir, "phase", "measure")
@@ -57,5 +68,5 @@ def test_a_shape_of_ones_own_scales_the_rate(stage: Stage, scene: Scene) -> None
     assert ended.summary["sessions"]["planned"] == pytest.approx(10 * before_s + 30 * after_s, abs=3)
     assert mark(ended.run_dir, "stop") is not None
     check_files(ended.run_dir)
-    check_books(ended)
-    assert ended.code == contract_code(ended)
+    check_counts(ended)
+    assert ended.code == expected_exit_code(ended)

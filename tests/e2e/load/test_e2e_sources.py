@@ -8,7 +8,7 @@ from typing import Any
 
 import locust_process
 import pytest
-from e2e_runs import Ended, Place, Scene, Stage, check_books, quiet_port, scenario, scenes
+from e2e_runs import FinishedRun, RunCase, RunPool, Sandbox, check_counts, run_cases, scenario, unused_port
 
 from inferload.content.data import DataContext, DataFindings
 from inferload.content.script import outline
@@ -16,7 +16,7 @@ from inferload.scenario.scenario import from_text, load
 from inferload.workload.sessions import Sessions
 
 
-def manifest(ended: Ended) -> dict[str, Any]:
+def manifest(ended: FinishedRun) -> dict[str, Any]:
     document: dict[str, Any] = json.loads((ended.run_dir / "run.json").read_text())
     return document
 
@@ -24,15 +24,15 @@ def manifest(ended: Ended) -> dict[str, Any]:
 def talks(path: Path, count: int = 40) -> Path:
     """A ShareGPT file of conversations of one to three turns; one has no answer."""
     said = [
-        {"from": ("human", "gpt")[place % 2], "value": "some words and so on " * (place + 2)}
-        for place in range(6)
+        {"from": ("human", "gpt")[index % 2], "value": "some words and so on " * (index + 2)}
+        for index in range(6)
     ]  # fmt: skip
     made = [{"id": str(one), "conversations": said[: 2 + 2 * (one % 3)]} for one in range(count)]
     path.write_text(json.dumps([*made, {"id": "half", "conversations": said[:1]}]))
     return path
 
 
-def turns_by_session(ended: Ended) -> dict[int, list[dict[str, Any]]]:
+def turns_by_session(ended: FinishedRun) -> dict[int, list[dict[str, Any]]]:
     found: dict[int, list[dict[str, Any]]] = {}
     for row in sorted(ended.turns, key=lambda row: row["turn_index"]):
         found.setdefault(int(row["session_id"].removeprefix("s")), []).append(row)
@@ -42,43 +42,43 @@ def turns_by_session(ended: Ended) -> dict[int, list[dict[str, Any]]]:
 # -- runs
 
 
-def recorded(place: Place) -> Ended:
+def recorded(sandbox: Sandbox) -> FinishedRun:
     workload = {
         "kind": "chat",
-        "source": {"kind": "sharegpt", "path": talks(place.folder / "talks.json").name, "chars_per_token": 4},
+        "source": {"kind": "sharegpt", "path": talks(sandbox.folder / "talks.json").name, "chars_per_token": 4},
         "history": "recorded",
     }
-    file = scenario(place.folder, workload=workload, phases__measure_s=1.5)
-    env = {"XDG_CACHE_HOME": str(place.folder / "cache")}
-    words = ["--host", place.simulator().url, "--scenario", str(file), "--on-invalid", "warn"]
-    fleet = place.fleet("processes", *words, env=env)
-    return Ended(place.run_dir, fleet.ended(), fleet.text)
+    file = scenario(sandbox.folder, workload=workload, phases__measure_s=1.5)
+    env = {"XDG_CACHE_HOME": str(sandbox.folder / "cache")}
+    words = ["--host", sandbox.simulator().url, "--scenario", str(file), "--on-invalid", "warn"]
+    fleet = sandbox.fleet("processes", *words, env=env)
+    return FinishedRun(sandbox.run_dir, fleet.exit_code(), fleet.text)
 
 
-def incomplete(place: Place) -> Ended:
+def incomplete(sandbox: Sandbox) -> FinishedRun:
     lines = [{"prompt": "Hi", "output_tokens": 2}, {"prompt": "Hello"}, {"prompt": "Hey", "answer": "Yes."}]
-    (place.folder / "p.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    (sandbox.folder / "p.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
     workload = {"kind": "chat", "source": {"kind": "jsonl", "path": "p.jsonl"}}
-    file = scenario(place.folder, workload=workload, phases={"sessions": 2, "drain_s": 60})
-    env = {"XDG_CACHE_HOME": str(place.folder / "cache")}
-    fleet = place.fleet("local", "--host", place.simulator().url, "--scenario", str(file), env=env, report=False)
-    return Ended(place.run_dir, fleet.ended(), fleet.text)
+    file = scenario(sandbox.folder, workload=workload, phases={"sessions": 2, "drain_s": 60})
+    env = {"XDG_CACHE_HOME": str(sandbox.folder / "cache")}
+    fleet = sandbox.fleet("local", "--host", sandbox.simulator().url, "--scenario", str(file), env=env, report=False)
+    return FinishedRun(sandbox.run_dir, fleet.exit_code(), fleet.text)
 
 
-@scenes(incomplete, ())
-def test_a_run_says_which_lines_it_does_not_send(stage: Stage, scene: Scene) -> None:
-    ended = stage.result(scene)
+@run_cases(incomplete, ())
+def test_a_run_says_which_lines_it_does_not_send(run_pool: RunPool, run_case: RunCase) -> None:
+    ended = run_pool.result(run_case)
     assert "p.jsonl:2: first of 1 turn left out: no answer and no output_tokens" in ended.text
     source = manifest(ended)["workload"]["data"]["chat"]["source"]
     assert source["filtered"] == {"without a known answer length": 1}
     assert len(ended.turns) == 2
 
 
-@scenes(recorded, ())
-def test_two_workers_ask_what_was_recorded(stage: Stage, scene: Scene) -> None:
-    ended = stage.result(scene)
+@run_cases(recorded, ())
+def test_two_workers_ask_what_was_recorded(run_pool: RunPool, run_case: RunCase) -> None:
+    ended = run_pool.result(run_case)
     assert ended.code == 0, ended.text
-    check_books(ended)
+    check_counts(ended)
     source = manifest(ended)["workload"]["data"]["chat"]["source"]
     assert source["sessions"] == source["used"] == 40
     assert source["skipped"] == {"one side only": 1}
@@ -93,9 +93,9 @@ def test_two_workers_ask_what_was_recorded(stage: Stage, scene: Scene) -> None:
         assert [row["output_tokens"] for row in rows] == [row["max_tokens"] for row in rows]
 
 
-def prose(place: Place) -> Ended:
+def prose(sandbox: Sandbox) -> FinishedRun:
     """The bundled questions to documents, with small ones, until the context is full; what is sent is listened to."""
-    simulator = place.simulator()
+    simulator = sandbox.simulator()
 
     def through(sock: socket.socket, request: bytes) -> None:
         with socket.create_connection(("127.0.0.1", simulator.port)) as behind:
@@ -104,7 +104,7 @@ def prose(place: Place) -> Ended:
                 sock.sendall(data)
         sock.shutdown(socket.SHUT_RDWR)
 
-    server = place.server(through)
+    server = sandbox.server(through)
     changes = {
         "workload.turns": 4,
         "workload.think_time_s": 0,
@@ -116,16 +116,18 @@ def prose(place: Place) -> Ended:
         "request.affinity_header": "X-Session-ID",
         "gates": [],
     }
-    file = place.folder / "rag.yaml"
+    file = sandbox.folder / "rag.yaml"
     file.write_text(load("rag").changed(changes).resolved_text())
     words = ["--host", server.url, "--scenario", str(file), "--metrics-url", "none", "--on-invalid", "warn"]
-    fleet = place.fleet("local", *words)
-    return Ended(place.run_dir, fleet.ended(), fleet.text, seen={"requests": list(server.requests)})
+    fleet = sandbox.fleet("local", *words)
+    return FinishedRun(sandbox.run_dir, fleet.exit_code(), fleet.text, seen={"requests": list(server.requests)})
 
 
-@scenes(prose, ())
-def test_counts_are_measured_on_the_server_and_what_was_left_out_is_counted(stage: Stage, scene: Scene) -> None:
-    ended = stage.result(scene)
+@run_cases(prose, ())
+def test_counts_are_measured_on_the_server_and_what_was_left_out_is_counted(
+    run_pool: RunPool, run_case: RunCase
+) -> None:
+    ended = run_pool.result(run_case)
     assert ended.code == 0, ended.text
     block = manifest(ended)["workload"]
     tokens = block["data"]["chat"]["source"]["tokens"]
@@ -141,9 +143,9 @@ def test_counts_are_measured_on_the_server_and_what_was_left_out_is_counted(stag
     assert counted == pytest.approx(planned, rel=0.15)  # estimated, and the chat template's come on top
 
 
-@scenes(prose, ())
-def test_all_turns_of_a_session_carry_its_name(stage: Stage, scene: Scene) -> None:
-    ended = stage.result(scene)
+@run_cases(prose, ())
+def test_all_turns_of_a_session_carry_its_name(run_pool: RunPool, run_case: RunCase) -> None:
+    ended = run_pool.result(run_case)
     run_id = manifest(ended)["id"]
     asked = [one for one in ended.seen["requests"] if one.startswith(b"POST /v1/chat/completions")]
     named = [found[1].decode() for one in asked if (found := re.search(rb"\r\nX-Session-ID: (\S+)\r\n", one))]
@@ -153,22 +155,22 @@ def test_all_turns_of_a_session_carry_its_name(stage: Stage, scene: Scene) -> No
     assert len(ended.turns) > len(turns_by_session(ended))
 
 
-def random_requests(place: Place) -> Ended:
+def random_requests(sandbox: Sandbox) -> FinishedRun:
     changes = {
         "workload.source.input_tokens": 700,
         "workload.source.output_tokens": 10,
         "workload.source.prefix_tokens": 50,
         "phases": {"warmup_s": 0, "measure_s": 1.5, "drain_s": 60},
     }
-    file = place.folder / "random.yaml"
+    file = sandbox.folder / "random.yaml"
     file.write_text(load("random-7000x1000").changed(changes).resolved_text())
-    fleet = place.fleet("local", "--host", place.simulator().url, "--scenario", str(file), "--on-invalid", "warn")
-    return Ended(place.run_dir, fleet.ended(), fleet.text)
+    fleet = sandbox.fleet("local", "--host", sandbox.simulator().url, "--scenario", str(file), "--on-invalid", "warn")
+    return FinishedRun(sandbox.run_dir, fleet.exit_code(), fleet.text)
 
 
-@scenes(random_requests, ())
-def test_random_requests_have_exactly_the_planned_lengths(stage: Stage, scene: Scene) -> None:
-    ended = stage.result(scene)
+@run_cases(random_requests, ())
+def test_random_requests_have_exactly_the_planned_lengths(run_pool: RunPool, run_case: RunCase) -> None:
+    ended = run_pool.result(run_case)
     assert ended.code == 0, ended.text
     sessions = Sessions(from_text(manifest(ended)["scenario"]["text"], "run.json"))
     more = set()
@@ -184,30 +186,30 @@ def test_random_requests_have_exactly_the_planned_lengths(stage: Stage, scene: S
 # -- refused
 
 
-def another_file(place: Place) -> Ended:
+def another_file(sandbox: Sandbox) -> FinishedRun:
     """Two workers, each with a home of its own; the second has another file there."""
-    homes = [place.folder / name for name in ("one", "two")]
+    homes = [sandbox.folder / name for name in ("one", "two")]
     for home in homes:
         home.mkdir()
     talks(homes[0] / "talks.json")
     talks(homes[1] / "talks.json", count=41)
-    file = scenario(place.folder, workload={"kind": "chat", "source": {"kind": "sharegpt", "path": "~/talks.json"}})
-    simulator, port = place.simulator(), quiet_port()
+    file = scenario(sandbox.folder, workload={"kind": "chat", "source": {"kind": "sharegpt", "path": "~/talks.json"}})
+    simulator, port = sandbox.simulator(), unused_port()
     address = ["--master-host", "127.0.0.1", "--master-port", str(port)]
     words = ["--host", simulator.url, "--scenario", str(file), "--master", "--expect-workers", "2"]
     bind = ["--master-bind-host", "127.0.0.1", "--master-bind-port", str(port)]
     own = [{"HOME": str(home), "XDG_CACHE_HOME": str(home)} for home in homes]
-    fleet = place.fleet("local", *words, *bind, env=own[0])
+    fleet = sandbox.fleet("local", *words, *bind, env=own[0])
     for env in own:
         fleet.by_hand.append(
-            locust_process.start("--worker", *address, "--scenario", str(file), cwd=place.folder, env=env)
+            locust_process.start("--worker", *address, "--scenario", str(file), cwd=sandbox.folder, env=env)
         )
-    return Ended(place.run_dir, fleet.ended(), fleet.text, seen=simulator.stats())
+    return FinishedRun(sandbox.run_dir, fleet.exit_code(), fleet.text, seen=simulator.stats())
 
 
-@scenes(another_file, ())
-def test_a_worker_without_the_masters_file_is_refused(stage: Stage, scene: Scene) -> None:
-    ended = stage.result(scene)
+@run_cases(another_file, ())
+def test_a_worker_without_the_masters_file_is_refused(run_pool: RunPool, run_case: RunCase) -> None:
+    ended = run_pool.result(run_case)
     complaints = [line for line in ended.text.splitlines() if "/ERROR/" in line]
     said = r"worker w\d on \S+: ~/talks.json: differs from the master's .*copy the same file to every machine"
     assert len(complaints) == 1, ended.text

@@ -12,16 +12,16 @@ from typing import Any
 import trustme
 from e2e_runs import (
     MODES,
-    Ended,
-    Place,
-    Scene,
-    Stage,
-    begun,
-    check_books,
+    FinishedRun,
+    RunCase,
+    RunPool,
+    Sandbox,
+    check_counts,
     check_files,
     mark,
-    scenes,
-    until,
+    run_cases,
+    wait_for_measure_phase,
+    wait_until,
 )
 from locust_process import csv_rows
 from simulator_process import Simulator
@@ -63,29 +63,32 @@ class Support(InferenceUser):
 """
 
 
-def over_tls(place: Place, mode: str, trust: str) -> Ended:
+def over_tls(sandbox: Sandbox, mode: str, trust: str) -> FinishedRun:
     """Own tasks against an HTTPS server. `trust`: of its certificate."""
     authority = trustme.CA()
-    certificate, authorities = place.folder / "server.pem", place.folder / "ca.pem"
+    certificate, authorities = sandbox.folder / "server.pem", sandbox.folder / "ca.pem"
     authority.issue_cert("127.0.0.1").private_key_and_cert_chain_pem.write_to_path(str(certificate))
     authority.cert_pem.write_to_path(str(authorities))
-    simulator = place.simulator("--tls-cert", str(certificate))
+    simulator = sandbox.simulator("--tls-cert", str(certificate))
     assert simulator.url.startswith("https://")
     options = {"ca-file": ("--ca-file", str(authorities)), "insecure": ("--insecure",), "none": ()}[trust]
-    locustfile = place.folder / "mine.py"
+    locustfile = sandbox.folder / "mine.py"
     locustfile.write_text(TLS)
     arguments = ("--host", simulator.url, "--on-invalid", "warn", "-u", "4", "-r", "4", "-t", "3s", *options)
-    fleet = place.fleet(mode, *arguments, locustfile=locustfile, worker_arguments=options)
-    return Ended(place.run_dir, fleet.ended(), fleet.text, simulator.stats()["requests"])
+    fleet = sandbox.fleet(mode, *arguments, locustfile=locustfile, worker_arguments=options)
+    return FinishedRun(sandbox.run_dir, fleet.exit_code(), fleet.text, simulator.stats()["requests"])
 
 
-@scenes(over_tls, *[(mode, "ca-file") for mode in MODES], ("local", "insecure"))
-def test_own_tasks_over_tls(stage: Stage, scene: Scene) -> None:
-    ended: Ended = stage.result(scene)
+@run_cases(over_tls, *[(mode, "ca-file") for mode in MODES], ("local", "insecure"))
+def test_own_tasks_over_tls(run_pool: RunPool, run_case: RunCase) -> None:
+    ended: FinishedRun = run_pool.result(run_case)
     assert ended.code == ended.summary["outcome"]["exit_code"] == 0, ended.text
     assert "Traceback" not in ended.text, ended.text
     check_files(ended.run_dir)
-    check_books(ended)
+    check_counts(ended)
+    assert json.loads((ended.run_dir / "run.json").read_text())["endpoint"] is None, (
+        "each call of a task chooses its endpoint"
+    )
     rows = ended.turns
     assert {row["class"] for row in rows} == {"chats", "others"}
     assert {row["target"].partition(":")[0] for row in rows} == {"https"}
@@ -96,9 +99,11 @@ def test_own_tasks_over_tls(stage: Stage, scene: Scene) -> None:
     assert server["generation_tok_per_s"] > 0, "metrics are scraped over TLS too"
 
 
-@scenes(over_tls, ("local", "none"))
-def test_own_tasks_are_not_sent_to_a_server_whose_certificate_is_not_trusted(stage: Stage, scene: Scene) -> None:
-    ended: Ended = stage.result(scene)
+@run_cases(over_tls, ("local", "none"))
+def test_own_tasks_are_not_sent_to_a_server_whose_certificate_is_not_trusted(
+    run_pool: RunPool, run_case: RunCase
+) -> None:
+    ended: FinishedRun = run_pool.result(run_case)
     assert ended.code == 2, ended.text
     assert "certificate" in ended.text
     assert not (ended.run_dir / "summary.json").exists()
@@ -159,14 +164,14 @@ class Shape(LoadTestShape):
 """
 
 
-def played(place: Place, mode: str, text: str, *words: str, report: bool = False) -> Ended:
-    simulator = place.simulator()
-    locustfile = place.folder / "mine.py"
+def executed(sandbox: Sandbox, mode: str, text: str, *words: str, report: bool = False) -> FinishedRun:
+    simulator = sandbox.simulator()
+    locustfile = sandbox.folder / "mine.py"
     locustfile.write_text(text)
     arguments = ("--host", simulator.url, "--on-invalid", "warn", *words)
-    fleet = place.fleet(mode, *arguments, locustfile=locustfile, report=report)
-    code = fleet.ended()
-    return Ended(place.run_dir, code, fleet.text, simulator.stats()["requests"], tokens(simulator))
+    fleet = sandbox.fleet(mode, *arguments, locustfile=locustfile, report=report)
+    code = fleet.exit_code()
+    return FinishedRun(sandbox.run_dir, code, fleet.text, simulator.stats()["requests"], tokens(simulator))
 
 
 def tokens(simulator: Simulator) -> dict[str, Any]:
@@ -177,21 +182,21 @@ def tokens(simulator: Simulator) -> dict[str, Any]:
     return {"input_tokens": prompt - usage["usage"]["prompt_tokens"], "output_tokens": generated - 1}
 
 
-def check_tokens(ended: Ended) -> None:
+def check_tokens(ended: FinishedRun) -> None:
     for name, counted in ended.seen.items():
         assert counted == sum(row[name] for row in ended.turns), name
 
 
-def first(place: Place, mode: str) -> Ended:
-    return played(place, mode, FIRST, "-u", "4", "-r", "4", "-t", "3s", "--warmup", "1s")
+def first(sandbox: Sandbox, mode: str) -> FinishedRun:
+    return executed(sandbox, mode, FIRST, "-u", "4", "-r", "4", "-t", "3s", "--warmup", "1s")
 
 
-@scenes(first, *[(mode,) for mode in MODES])
-def test_the_first_locustfile(stage: Stage, scene: Scene) -> None:
-    ended: Ended = stage.result(scene)
+@run_cases(first, *[(mode,) for mode in MODES])
+def test_the_first_locustfile(run_pool: RunPool, run_case: RunCase) -> None:
+    ended: FinishedRun = run_pool.result(run_case)
     assert ended.code == ended.summary["outcome"]["exit_code"] == 0, ended.text
     check_files(ended.run_dir)
-    check_books(ended)
+    check_counts(ended)
     check_tokens(ended)
     rows = ended.turns
     assert {row["class"] for row in rows} == {"ask"}
@@ -202,13 +207,13 @@ def test_the_first_locustfile(stage: Stage, scene: Scene) -> None:
     assert ended.codes == set(), ended.summary["verdict"]
 
 
-def whole(place: Place, mode: str) -> Ended:
-    return played(place, mode, WHOLE, report=True)
+def whole(sandbox: Sandbox, mode: str) -> FinishedRun:
+    return executed(sandbox, mode, WHOLE, report=True)
 
 
-@scenes(whole, *[(mode,) for mode in MODES])
-def test_tasks_conversations_rejections_another_user_and_a_shape(stage: Stage, scene: Scene) -> None:
-    ended: Ended = stage.result(scene)
+@run_cases(whole, *[(mode,) for mode in MODES])
+def test_tasks_conversations_rejections_another_user_and_a_shape(run_pool: RunPool, run_case: RunCase) -> None:
+    ended: FinishedRun = run_pool.result(run_case)
     assert "Traceback" not in ended.text, ended.text
     assert ended.code == ended.summary["outcome"]["exit_code"] == 1, ended.text
     rows, summary = ended.turns, ended.summary
@@ -348,14 +353,14 @@ class Ends(InferenceUser):
 """
 
 
-def featured(place: Place) -> Ended:
+def featured(sandbox: Sandbox) -> FinishedRun:
     words = ("-u", "7", "-r", "50", "--exclude-tags", "left_out", "--exit-code-on-error", "7")
-    return played(place, "local", FEATURES, *words)
+    return executed(sandbox, "local", FEATURES, *words)
 
 
-@scenes(featured, ())
-def test_features_of_locust_in_one_run_that_a_task_ends(stage: Stage, scene: Scene) -> None:
-    ended: Ended = stage.result(scene)
+@run_cases(featured, ())
+def test_features_of_locust_in_one_run_that_a_task_ends(run_pool: RunPool, run_case: RunCase) -> None:
+    ended: FinishedRun = run_pool.result(run_case)
     assert ended.text.count("Traceback") == 1, "of the listener"
     rows = ended.turns
     messages = {one["message"]: one["count"] for one in ended.summary["exceptions"]["by_message"]}
@@ -536,7 +541,7 @@ del _kind
 PLAYING_CLASSES = ("Nested", "Chain", "Between", "Paced", "Throughput", "Tagged", "Once", "Ends")
 
 
-def playing(place: Place) -> Ended:
+def playing(sandbox: Sandbox) -> FinishedRun:
     for name in PLAYING_CLASSES:
         document = {
             "schema": 1,
@@ -545,18 +550,18 @@ def playing(place: Place) -> Ended:
             "arrivals": {"kind": "closed", "users": 1, "spawn_per_s": 50},
             "phases": {"measure_s": 60},
         }
-        (place.folder / f"{name}.yaml").write_text(json.dumps(document))
-    return played(place, "local", PLAYING, "-u", "10", "-r", "50", "--exclude-tags", "left_out")
+        (sandbox.folder / f"{name}.yaml").write_text(json.dumps(document))
+    return executed(sandbox, "local", PLAYING, "-u", "10", "-r", "50", "--exclude-tags", "left_out")
 
 
-@scenes(playing, ())
-def test_features_of_locust_on_classes_that_play_a_scenario(stage: Stage, scene: Scene) -> None:
-    ended: Ended = stage.result(scene)
+@run_cases(playing, ())
+def test_features_of_locust_on_classes_that_play_a_scenario(run_pool: RunPool, run_case: RunCase) -> None:
+    ended: FinishedRun = run_pool.result(run_case)
     assert "Traceback" not in ended.text, ended.text
     assert ended.code == ended.summary["outcome"]["exit_code"] == 0, ended.text
     assert ended.summary["window_s"] < 55, "the end that a task asks for"
     assert ended.summary["exceptions"]["count"] == 0
-    check_books(ended)
+    check_counts(ended)
     check_tokens(ended)
     assert ended.simulator_stats is not None
     assert ended.simulator_stats["started"] == len(ended.turns) + 1
@@ -566,13 +571,13 @@ def test_features_of_locust_on_classes_that_play_a_scenario(stage: Stage, scene:
     check_waits(ended)
 
 
-def printed(ended: Ended, start: str) -> Any:
+def printed(ended: FinishedRun, start: str) -> Any:
     """The JSON that a locustfile printed after a word."""
     (line,) = [line for line in ended.text.splitlines() if line.startswith(start)]
     return json.loads(line.removeprefix(start))
 
 
-def sessions_of(ended: Ended, class_name: str) -> list[list[dict[str, Any]]]:
+def sessions_of(ended: FinishedRun, class_name: str) -> list[list[dict[str, Any]]]:
     """Turns of each session of a class, in order of the first one's plan."""
     sessions: dict[str, list[dict[str, Any]]] = {}
     for row in sorted(ended.turns, key=lambda row: row["planned_ns"]):
@@ -581,7 +586,7 @@ def sessions_of(ended: Ended, class_name: str) -> list[list[dict[str, Any]]]:
     return list(sessions.values())
 
 
-def check_turns_of_sessions(ended: Ended) -> None:
+def check_turns_of_sessions(ended: FinishedRun) -> None:
     """Each class plays whole sessions of its own scenario, and a user one at a time."""
     assert {row["class"] for row in ended.turns} == set(PLAYING_CLASSES)
     for name in PLAYING_CLASSES:
@@ -596,10 +601,10 @@ def check_turns_of_sessions(ended: Ended) -> None:
             assert all(rows[0]["planned_ns"] >= before[-1]["last_ns"] for before, rows in pairwise(sessions)), name
 
 
-def check_steps(ended: Ended, steps: list[tuple[str, int, str]]) -> None:
+def check_steps(ended: FinishedRun, steps: list[tuple[str, int, str]]) -> None:
     """Each task that plays is a session in its class, and tasks come in the order of their task sets."""
-    played = Counter(name for name, _user, _step in steps)
-    for name, count in played.items():
+    executed = Counter(name for name, _user, _step in steps)
+    for name, count in executed.items():
         users = 3 if name == "Nested" else 1
         assert abs(count - len(sessions_of(ended, name))) <= users, f"{name}: but for a step at the end of the load"
     assert len({user for name, user, _step in steps if name == "Nested"}) == 3, "by its weight"
@@ -620,7 +625,7 @@ def check_steps(ended: Ended, steps: list[tuple[str, int, str]]) -> None:
     assert tagged["often"] > tagged["seldom"] > 0, "by their weights"
 
 
-def check_waits(ended: Ended) -> None:
+def check_waits(ended: FinishedRun) -> None:
     """Seconds between the sessions of one user are those of its wait_time."""
     gaps_s, periods_s = {}, {}
     for name in ("Between", "Paced", "Throughput"):
@@ -670,13 +675,13 @@ class Ends(InferenceUser):
 """
 
 
-def many_names(place: Place) -> Ended:
-    return played(place, "local", MANY_NAMES, "-u", "21", "-r", "50")
+def many_names(sandbox: Sandbox) -> FinishedRun:
+    return executed(sandbox, "local", MANY_NAMES, "-u", "21", "-r", "50")
 
 
-@scenes(many_names, ())
-def test_names_beyond_the_bound_are_counted_together(stage: Stage, scene: Scene) -> None:
-    ended: Ended = stage.result(scene)
+@run_cases(many_names, ())
+def test_names_beyond_the_bound_are_counted_together(run_pool: RunPool, run_case: RunCase) -> None:
+    ended: FinishedRun = run_pool.result(run_case)
     assert ended.code == 0, ended.text
     rows, summary = ended.turns, ended.summary
     stats = [row for row in csv_rows(ended.run_dir / "locust_stats.csv") if row["Type"] == "TURN"]
@@ -718,35 +723,35 @@ class Plays(ScenarioUser):
 """
 
 
-def picked(place: Place) -> Ended:
+def picked(sandbox: Sandbox) -> FinishedRun:
     """In the web UI: the users are changed during a run of one class, then both classes run."""
-    simulator = place.simulator()
-    locustfile = place.folder / "mine.py"
+    simulator = sandbox.simulator()
+    locustfile = sandbox.folder / "mine.py"
     locustfile.write_text(PICKED)
     words = ("--host", simulator.url, "--class-picker", "--on-invalid", "warn")
-    fleet = place.fleet("local", *words, web=True, locustfile=locustfile)
+    fleet = sandbox.fleet("local", *words, web=True, locustfile=locustfile)
     fleet.wait_for_page()
     seen: dict[str, Any] = {}
     for name, classes in (("own", ["Own"]), ("both", ["Own", "Plays"])):
         begun = simulator.stats()["requests"]["started"]
         form = {"spawn_rate": 10, "host": simulator.url, "user_classes": classes}
         assert fleet.post("/swarm", user_count=2, **form)["success"]
-        until(lambda begun=begun: simulator.stats()["requests"]["started"] > begun + 10, "turns")
+        wait_until(lambda begun=begun: simulator.stats()["requests"]["started"] > begun + 10, "turns")
         if name == "own":
             assert fleet.post("/swarm", user_count=4, **form)["success"]
-            until(lambda: fleet.get_json("/stats/requests")["user_count"] == 4, "four users")
+            wait_until(lambda: fleet.get_json("/stats/requests")["user_count"] == 4, "four users")
             assert fleet.post("/swarm", user_count=1, **form)[
                 "success"
             ]  # Locust stops users in the midst of their turns
-            until(lambda: fleet.get_json("/stats/requests")["user_count"] == 1, "one user")
+            wait_until(lambda: fleet.get_json("/stats/requests")["user_count"] == 1, "one user")
         else:
-            until(lambda: simulator.stats()["requests"]["started"] > 60, "sessions of the scenario")
+            wait_until(lambda: simulator.stats()["requests"]["started"] > 60, "sessions of the scenario")
         fleet.press_stop()
-        status = until(lambda: done(fleet), "the end of the run")
+        status = wait_until(lambda: done(fleet), "the end of the run")
         seen[name] = Path(status["run_dir"])
     fleet.master.process.terminate()
-    fleet.ended()
-    return Ended(seen["own"], 0, fleet.text, simulator.stats()["requests"], seen)
+    fleet.exit_code()
+    return FinishedRun(seen["own"], 0, fleet.text, simulator.stats()["requests"], seen)
 
 
 def done(fleet: Any) -> dict[str, Any] | None:
@@ -754,37 +759,37 @@ def done(fleet: Any) -> dict[str, Any] | None:
     return status if status.get("outcome") else None
 
 
-@scenes(picked, ())
-def test_classes_picked_and_users_changed_in_the_web_ui(stage: Stage, scene: Scene) -> None:
-    ended: Ended = stage.result(scene)
+@run_cases(picked, ())
+def test_classes_picked_and_users_changed_in_the_web_ui(run_pool: RunPool, run_case: RunCase) -> None:
+    ended: FinishedRun = run_pool.result(run_case)
     assert "Traceback" not in ended.text, ended.text
-    own, both = (Ended(ended.seen[name], 0, ended.text) for name in ("own", "both"))
+    own, both = (FinishedRun(ended.seen[name], 0, ended.text) for name in ("own", "both"))
     assert {row["class"] for row in own.turns} == {"ask"}
     assert mark(own.run_dir, "users") is not None
     assert {row["class"] for row in both.turns} == {"ask", "chat"}
-    check_books(own)
-    check_books(both)
+    check_counts(own)
+    check_counts(both)
     sent = len(own.turns) + len(both.turns)
     assert ended.simulator_stats is not None
     assert ended.simulator_stats["started"] == sent + 2
 
 
-def configured(place: Place) -> Ended:
+def configured(sandbox: Sandbox) -> FinishedRun:
     """Locust's own ways to say how many users, how fast and how long; the process ends after the run that it began."""
-    (place.folder / "locust.conf").write_text("spawn-rate = 9\nrun-time = 2s\n")
-    simulator = place.simulator()
-    locustfile = place.folder / "mine.py"
+    (sandbox.folder / "locust.conf").write_text("spawn-rate = 9\nrun-time = 2s\n")
+    simulator = sandbox.simulator()
+    locustfile = sandbox.folder / "mine.py"
     locustfile.write_text(FIRST)
     words = ("--host", simulator.url, "--on-invalid", "warn", "--autostart", "--autoquit", "1")
-    fleet = place.fleet("local", *words, web=True, locustfile=locustfile, env={"LOCUST_USERS": "3"})
-    return Ended(place.run_dir, fleet.ended(), fleet.text)
+    fleet = sandbox.fleet("local", *words, web=True, locustfile=locustfile, env={"LOCUST_USERS": "3"})
+    return FinishedRun(sandbox.run_dir, fleet.exit_code(), fleet.text)
 
 
-@scenes(configured, ())
-def test_autostart_and_locusts_own_configuration(stage: Stage, scene: Scene) -> None:
-    ended: Ended = stage.result(scene)
+@run_cases(configured, ())
+def test_autostart_and_locusts_own_configuration(run_pool: RunPool, run_case: RunCase) -> None:
+    ended: FinishedRun = run_pool.result(run_case)
     assert ended.code == 0, ended.text
-    check_books(ended)
+    check_counts(ended)
     assert ended.summary["users"]["by_class"] == {"Support": 3}
     assert ended.summary["window_s"] == 2
     assert json.loads((ended.run_dir / "run.json").read_text())["scenario"]["overrides"]["arrivals.spawn_per_s"] == 9
@@ -809,13 +814,15 @@ class Computes(InferenceUser):
 """
 
 
-def busy(place: Place) -> Ended:
-    return played(place, "local", BUSY, "-u", "4", "-r", "20", "-t", "4s")
+def busy(sandbox: Sandbox) -> FinishedRun:
+    return executed(sandbox, "local", BUSY, "-u", "4", "-r", "20", "-t", "4s")
 
 
-@scenes(busy, ())
-def test_a_task_that_computes_is_the_clients_lag_and_no_figure_of_the_server(stage: Stage, scene: Scene) -> None:
-    ended: Ended = stage.result(scene)
+@run_cases(busy, ())
+def test_a_task_that_computes_is_the_clients_lag_and_no_figure_of_the_server(
+    run_pool: RunPool, run_case: RunCase
+) -> None:
+    ended: FinishedRun = run_pool.result(run_case)
     reasons = {one["code"] for one in ended.summary["verdict"]["reasons"]}
     assert "client_lag" in reasons
     latency = ended.summary["latency"]
@@ -823,25 +830,25 @@ def test_a_task_that_computes_is_the_clients_lag_and_no_figure_of_the_server(sta
     assert latency["ttft_ms"]["p50"] - latency["server_ttft_ms"]["p50"] < 100
 
 
-def interrupted(place: Place) -> Ended:
+def interrupted(sandbox: Sandbox) -> FinishedRun:
     """Ctrl-C is the only end of a run without -t."""
-    simulator = place.simulator()
-    locustfile = place.folder / "mine.py"
+    simulator = sandbox.simulator()
+    locustfile = sandbox.folder / "mine.py"
     locustfile.write_text(FIRST)
     words = ("--host", simulator.url, "--on-invalid", "warn", "-u", "2")
-    fleet = place.fleet("processes", *words, locustfile=locustfile)
-    begun(place.run_dir)
-    until(lambda: simulator.stats()["requests"]["finished"] > 5, "turns")
+    fleet = sandbox.fleet("processes", *words, locustfile=locustfile)
+    wait_for_measure_phase(sandbox.run_dir)
+    wait_until(lambda: simulator.stats()["requests"]["finished"] > 5, "turns")
     fleet.signal(signal.SIGINT, whole_group=True)
-    return Ended(place.run_dir, fleet.ended(), fleet.text, simulator.stats()["requests"])
+    return FinishedRun(sandbox.run_dir, fleet.exit_code(), fleet.text, simulator.stats()["requests"])
 
 
-@scenes(interrupted, ())
-def test_without_a_run_time_a_signal_is_the_planned_end(stage: Stage, scene: Scene) -> None:
-    ended: Ended = stage.result(scene)
+@run_cases(interrupted, ())
+def test_without_a_run_time_a_signal_is_the_planned_end(run_pool: RunPool, run_case: RunCase) -> None:
+    ended: FinishedRun = run_pool.result(run_case)
     assert ended.code == 0, ended.text
     assert ended.summary["outcome"]["state"] != "stopped early"
-    check_books(ended)
+    check_counts(ended)
 
 
 TWO = """
@@ -857,7 +864,7 @@ class Long(ScenarioUser):
 """
 
 
-def two_scenarios(place: Place, mode: str) -> Ended:
+def two_scenarios(sandbox: Sandbox, mode: str) -> FinishedRun:
     for name, length in (("brief", 4), ("long", 40)):
         document = {
             "schema": 1,
@@ -866,15 +873,15 @@ def two_scenarios(place: Place, mode: str) -> Ended:
             "arrivals": {"kind": "closed", "users": 2, "spawn_per_s": 50},
             "phases": {"measure_s": 3},
         }
-        (place.folder / f"{name}.yaml").write_text(json.dumps(document))
-    return played(place, mode, TWO)
+        (sandbox.folder / f"{name}.yaml").write_text(json.dumps(document))
+    return executed(sandbox, mode, TWO)
 
 
-@scenes(two_scenarios, ("local",), ("processes",))
-def test_two_classes_play_two_scenarios(stage: Stage, scene: Scene) -> None:
-    ended: Ended = stage.result(scene)
+@run_cases(two_scenarios, ("local",), ("processes",))
+def test_two_classes_play_two_scenarios(run_pool: RunPool, run_case: RunCase) -> None:
+    ended: FinishedRun = run_pool.result(run_case)
     assert ended.code == ended.summary["outcome"]["exit_code"] == 0, ended.text
-    check_books(ended)
+    check_counts(ended)
     check_tokens(ended)
     rows = ended.turns
     lengths = {name: {row["output_tokens"] for row in rows if row["class"] == name} for name in ("Brief", "Long")}

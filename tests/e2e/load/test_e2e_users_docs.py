@@ -4,7 +4,7 @@ import re
 from functools import reduce
 from pathlib import Path
 
-from e2e_runs import Ended, Place, Scene, Stage, scenes
+from e2e_runs import FinishedRun, RunCase, RunPool, Sandbox, run_cases
 from locust_process import ROOT
 
 from inferload.locust import user_reference
@@ -19,20 +19,20 @@ SHORT = {
 }
 
 
-def all_of_them(place: Place) -> Ended:
+def all_of_them(sandbox: Sandbox) -> FinishedRun:
     """One run of all examples, with the scenario of the last one made short."""
     files = []
     for number, example in enumerate(EXAMPLES):
-        files.append(place.folder / f"example_{number}.py")
+        files.append(sandbox.folder / f"example_{number}.py")
         files[-1].write_text(reduce(lambda text, pair: text.replace(*pair), SHORT.items(), example))
-    words = ("--host", place.simulator().url, "--on-invalid", "warn")
-    fleet = place.fleet("local", *words, locustfile=Path(",".join(map(str, files))))
-    return Ended(place.run_dir, fleet.ended(), fleet.text)
+    words = ("--host", sandbox.simulator().url, "--on-invalid", "warn")
+    fleet = sandbox.fleet("local", *words, locustfile=Path(",".join(map(str, files))))
+    return FinishedRun(sandbox.run_dir, fleet.exit_code(), fleet.text)
 
 
-@scenes(all_of_them, ())
-def test_every_example_of_the_page_runs(stage: Stage, scene: Scene) -> None:
-    ended: Ended = stage.result(scene)
+@run_cases(all_of_them, ())
+def test_every_example_of_the_page_runs(run_pool: RunPool, run_case: RunCase) -> None:
+    ended: FinishedRun = run_pool.result(run_case)
     assert "Traceback" not in ended.text, ended.text
     classes = {row["class"] for row in ended.turns}
     assert ended.turns, ended.text

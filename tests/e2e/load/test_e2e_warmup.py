@@ -3,21 +3,21 @@
 import json
 
 import pytest
-from e2e_runs import Ended, Place, Scene, Stage, check_books, mark, scenario, scenes
+from e2e_runs import FinishedRun, RunCase, RunPool, Sandbox, check_counts, mark, run_cases, scenario
 
 pytestmark = pytest.mark.soak
 
 
-def settling(place: Place) -> Ended:
-    simulator = place.simulator()
-    file = scenario(place.folder, phases={"warmup_s": 120, "warmup_until": "steady", "measure_s": 3, "drain_s": 20})
-    fleet = place.fleet("processes", "--host", simulator.url, "--scenario", str(file))
-    return Ended(place.run_dir, fleet.ended(), fleet.text, simulator.stats()["requests"])
+def settling(sandbox: Sandbox) -> FinishedRun:
+    simulator = sandbox.simulator()
+    file = scenario(sandbox.folder, phases={"warmup_s": 120, "warmup_until": "steady", "measure_s": 3, "drain_s": 20})
+    fleet = sandbox.fleet("processes", "--host", simulator.url, "--scenario", str(file))
+    return FinishedRun(sandbox.run_dir, fleet.exit_code(), fleet.text, simulator.stats()["requests"])
 
 
-@scenes(settling, ())
-def test_the_measure_phase_begins_when_ttft_is_steady(stage: Stage, scene: Scene) -> None:
-    ended: Ended = stage.result(scene)
+@run_cases(settling, ())
+def test_the_measure_phase_begins_when_ttft_is_steady(run_pool: RunPool, run_case: RunCase) -> None:
+    ended: FinishedRun = run_pool.result(run_case)
     assert "Traceback" not in ended.text, ended.text
     told = mark(ended.run_dir, "warmup_over")
     assert told is not None
@@ -28,4 +28,4 @@ def test_the_measure_phase_begins_when_ttft_is_steady(stage: Stage, scene: Scene
     assert 15 < warmup_s < 120
     assert manifest["steady_s"] is not None
     assert ended.summary["window_s"] == 3
-    check_books(ended)
+    check_counts(ended)

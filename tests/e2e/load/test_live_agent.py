@@ -8,13 +8,13 @@ from random import Random
 from typing import Any
 
 import pytest
-from e2e_runs import Ended, Place, Scene, Stage, check_books, scenario, scenes
+from e2e_runs import FinishedRun, RunCase, RunPool, Sandbox, check_counts, run_cases, scenario
 from inferload.locustfiles.toolagent import TOOLS, ToolAgent, calculate
 from scripted_server import chunked
 
 from inferload.content.data import DataContext, DataFindings, Notes
 from inferload.content.messages import ToolCall
-from inferload.content.script import Ask, Reply, Script, Work, Worked, outline
+from inferload.content.script import Ask, Script, TurnReply, Work, Worked, outline
 from inferload.errors import UsageError
 from inferload.plan.describe import describe
 from inferload.scenario.scenario import Scenario
@@ -42,7 +42,7 @@ def call(name: str, **arguments: Any) -> ToolCall:
     return ToolCall(f"call-{name}", name, json.dumps(arguments))
 
 
-def driven(script: Script, *replies: Reply) -> Iterator[Ask]:
+def driven(script: Script, *replies: TurnReply) -> Iterator[Ask]:
     """What a script asks when these are the answers; its work is done at once."""
     left = iter(replies)
     sent: Any = None
@@ -68,9 +68,9 @@ def begun(workload: dict[str, Any], notes: Notes | None = None, origin: str = ""
 
 def test_tools_are_called_until_the_model_calls_none() -> None:
     replies = (
-        Reply("", 9, tool_calls=(call("list_files"), call("calculate", expression="3 + 4 * 2"))),
-        Reply("", 9, tool_calls=(call("calculate", expression="().__class__"), call("fly"))),
-        Reply("done", 9),
+        TurnReply("", 9, tool_calls=(call("list_files"), call("calculate", expression="3 + 4 * 2"))),
+        TurnReply("", 9, tool_calls=(call("calculate", expression="().__class__"), call("fly"))),
+        TurnReply("done", 9),
     )
     asks = list(driven(begun({}), *replies))
     assert [ask.pause for ask in asks] == ["think", "tool", "tool"]
@@ -91,14 +91,14 @@ def test_the_folder_of_a_session_is_gone_when_it_ends_anyhow() -> None:
     agent.close()
     assert not folder.exists()
     script = begun({})
-    asks = driven(script, Reply("", 9, tool_calls=(call("clock"),)))
+    asks = driven(script, TurnReply("", 9, tool_calls=(call("clock"),)))
     next(asks)
     script.close()  # the run was over first
 
 
 def test_a_session_that_goes_on_too_long_is_ended_and_counted() -> None:
     notes = Notes()
-    asks = list(driven(begun({"max_steps": 2}, notes), *[Reply("", 1, tool_calls=(call("clock"),))] * 2))
+    asks = list(driven(begun({"max_steps": 2}, notes), *[TurnReply("", 1, tool_calls=(call("clock"),))] * 2))
     assert len(asks) == 2
     assert notes == {"live agents ended by max_steps 2": 1}
 
@@ -207,25 +207,25 @@ def model_with_tools(sock: socket.socket, request: bytes) -> None:
     sock.sendall(chunked(*parts, b"data: " + json.dumps(usage).encode() + b"\n\n", b"data: [DONE]\n\n"))
 
 
-def real_tools(place: Place) -> Ended:
-    server = place.server(model_with_tools)
+def real_tools(sandbox: Sandbox) -> FinishedRun:
+    server = sandbox.server(model_with_tools)
     document = scenario(
-        place.folder,
+        sandbox.folder,
         workload={"kind": "live_agent", "agent": NAME},
         phases={"measure_s": 1.5, "drain_s": 20},
         arrivals={"kind": "closed", "users": 2, "spawn_per_s": 50},
         request={"ignore_eos": False},
     )
-    fleet = place.fleet("local", "--host", server.url, "--scenario", str(document), "--on-invalid", "warn")
-    ended = Ended(place.run_dir, fleet.ended(), fleet.text)
-    return Ended(ended.run_dir, ended.code, ended.text, None, {"requests": server.requests})
+    fleet = sandbox.fleet("local", "--host", server.url, "--scenario", str(document), "--on-invalid", "warn")
+    ended = FinishedRun(sandbox.run_dir, fleet.exit_code(), fleet.text)
+    return FinishedRun(ended.run_dir, ended.code, ended.text, None, {"requests": server.requests})
 
 
-@scenes(real_tools, ())
-def test_a_run_of_a_live_agent_calls_its_tools(stage: Stage, scene: Scene) -> None:
-    ended = stage.result(scene)
+@run_cases(real_tools, ())
+def test_a_run_of_a_live_agent_calls_its_tools(run_pool: RunPool, run_case: RunCase) -> None:
+    ended = run_pool.result(run_case)
     assert ended.code == 0, ended.text
-    check_books(ended)
+    check_counts(ended)
     rows = [row for row in ended.turns if row["failure"] is None]
     assert {(row["turn_index"], row["pause"], row["final"]) for row in rows} == {(0, None, False), (1, "tool", True)}
     bodies = [
@@ -239,25 +239,27 @@ def test_a_run_of_a_live_agent_calls_its_tools(stage: Stage, scene: Scene) -> No
     assert NAME in json.dumps(manifest["workload"])
 
 
-def on_the_simulator(place: Place) -> Ended:
+def on_the_simulator(sandbox: Sandbox) -> FinishedRun:
     """Answers call tools as its own model pleases, with arguments that fit their definitions."""
-    simulator = place.simulator("--enable-auto-tool-choice", "--tool-call-parser", "hermes", "--tool-call-share", "0.8")
+    simulator = sandbox.simulator(
+        "--enable-auto-tool-choice", "--tool-call-parser", "hermes", "--tool-call-share", "0.8"
+    )
     document = scenario(
-        place.folder,
+        sandbox.folder,
         workload={"kind": "live_agent", "agent": NAME, "output_tokens": 60, "max_steps": 3},
         phases={"measure_s": 3, "drain_s": 20},
         request={"ignore_eos": False},
         cache={"token_ids": True},
     )
-    fleet = place.fleet("processes", "--host", simulator.url, "--scenario", str(document), "--on-invalid", "warn")
-    return Ended(place.run_dir, fleet.ended(), fleet.text, simulator.stats()["requests"])
+    fleet = sandbox.fleet("processes", "--host", simulator.url, "--scenario", str(document), "--on-invalid", "warn")
+    return FinishedRun(sandbox.run_dir, fleet.exit_code(), fleet.text, simulator.stats()["requests"])
 
 
-@scenes(on_the_simulator, ())
-def test_a_live_agent_goes_on_as_the_simulator_s_model_wants(stage: Stage, scene: Scene) -> None:
-    ended = stage.result(scene)
+@run_cases(on_the_simulator, ())
+def test_a_live_agent_goes_on_as_the_simulator_s_model_wants(run_pool: RunPool, run_case: RunCase) -> None:
+    ended = run_pool.result(run_case)
     assert ended.code == 0, ended.text
-    check_books(ended)
+    check_counts(ended)
     again = [row for row in ended.turns if row["turn_index"]]
     assert again
     assert {row["pause"] for row in again} == {"tool"}
@@ -276,22 +278,22 @@ def test_nobody_calls_a_cache_warm_by_what_live_agents_have_in_common() -> None:
     assert not Sessions(load_scenario("chat")).first_turns_share()
 
 
-def raising(place: Place) -> Ended:
-    (place.folder / "mine.py").write_text(OWN)
-    server = place.server(model_with_tools)
+def raising(sandbox: Sandbox) -> FinishedRun:
+    (sandbox.folder / "mine.py").write_text(OWN)
+    server = sandbox.server(model_with_tools)
     document = scenario(
-        place.folder,
+        sandbox.folder,
         workload={"kind": "live_agent", "agent": "mine.py:Parrot"},
         phases={"measure_s": 3, "drain_s": 20},
         request={"ignore_eos": False},
     )
-    fleet = place.fleet("local", "--host", server.url, "--scenario", str(document), "--on-invalid", "warn")
-    return Ended(place.run_dir, fleet.ended(), fleet.text)
+    fleet = sandbox.fleet("local", "--host", server.url, "--scenario", str(document), "--on-invalid", "warn")
+    return FinishedRun(sandbox.run_dir, fleet.exit_code(), fleet.text)
 
 
-@scenes(raising, ())
-def test_code_that_raises_ends_its_session_and_is_said_once(stage: Stage, scene: Scene) -> None:
-    ended = stage.result(scene)
+@run_cases(raising, ())
+def test_code_that_raises_ends_its_session_and_is_said_once(run_pool: RunPool, run_case: RunCase) -> None:
+    ended = run_pool.result(run_case)
     notes = json.loads((ended.run_dir / "run.json").read_text())["workload"]["notes"]
     (count,) = (count for note, count in notes.items() if "exception of their own code" in note)
     assert count > 1
@@ -300,7 +302,7 @@ def test_code_that_raises_ends_its_session_and_is_said_once(stage: Stage, scene:
     assert ended.summary["sessions"]["completed"] == 0
     assert ended.summary["turns"]["by_phase"]["all"]["by_failure"] == {"client_error": count}
     assert ended.code == 1
-    check_books(ended)
+    check_counts(ended)
 
 
 def test_its_answers_are_not_forced_unless_that_is_said() -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from e2e_runs import Ended, Place, Stage, scenario, scenes, waits
+from e2e_runs import FinishedRun, RunPool, Sandbox, mostly_idle, run_cases, scenario
 
 from inferload.bottleneck.rules import RULES
 
@@ -59,21 +59,23 @@ def test_every_cause_is_shown_or_said_not_to_be() -> None:
     assert not set(CASES) & NOT_SHOWN
 
 
-def suffering(place: Place, code: str) -> Ended:
+def suffering(sandbox: Sandbox, code: str) -> FinishedRun:
     flags, asked = CASES[code]
-    simulator = place.simulator(*flags, paced=False)
+    simulator = sandbox.simulator(*flags, paced=False)
     phases = {"warmup_s": 0, "measure_s": 8, "drain_s": 30}
     file = scenario(
-        place.folder, **({"arrivals__spawn_per_s": 100, "phases": phases, "server": {"interval_s": 0.25}} | asked)
+        sandbox.folder, **({"arrivals__spawn_per_s": 100, "phases": phases, "server": {"interval_s": 0.25}} | asked)
     )
-    fleet = place.fleet("local", "--host", simulator.url, "--scenario", str(file), "--on-invalid", "warn", report=True)
-    return Ended(place.run_dir, fleet.ended(), fleet.text)
+    fleet = sandbox.fleet(
+        "local", "--host", simulator.url, "--scenario", str(file), "--on-invalid", "warn", report=True
+    )
+    return FinishedRun(sandbox.run_dir, fleet.exit_code(), fleet.text)
 
 
-@scenes(suffering, *((code,) for code in CASES))
-def test_the_cause_is_the_one_that_was_made(stage: Stage, scene: Any) -> None:
-    ended: Ended = stage.result(scene)
-    (code,) = scene.arguments
+@run_cases(suffering, *((code,) for code in CASES))
+def test_the_cause_is_the_one_that_was_made(run_pool: RunPool, run_case: Any) -> None:
+    ended: FinishedRun = run_pool.result(run_case)
+    (code,) = run_case.arguments
     document = json.loads((Path(ended.run_dir) / "diagnosis.json").read_text())
     (server,) = document["servers"]
     codes = [finding["code"] for finding in server["findings"]]
@@ -85,15 +87,15 @@ def test_the_cause_is_the_one_that_was_made(stage: Stage, scene: Any) -> None:
 
 
 @pytest.mark.parametrize("key", ["prefill_ms", "decode_ms", "server_itl_ms", "cache_tokens", "finished"])
-@scenes(suffering, ("queue-bound",))
-def test_the_evidence_is_there(stage: Stage, scene: Any, key: str) -> None:
-    (server,) = json.loads((stage.result(scene).run_dir / "diagnosis.json").read_text())["servers"]
+@run_cases(suffering, ("queue-bound",))
+def test_the_evidence_is_there(run_pool: RunPool, run_case: Any, key: str) -> None:
+    (server,) = json.loads((run_pool.result(run_case).run_dir / "diagnosis.json").read_text())["servers"]
     assert server["evidence"][key] is not None
 
 
-@scenes(suffering, ("queue-bound",))
-def test_a_closed_loop_with_a_queue_is_saturated(stage: Stage, scene: Any) -> None:
-    ended: Ended = stage.result(scene)
+@run_cases(suffering, ("queue-bound",))
+def test_a_closed_loop_with_a_queue_is_saturated(run_pool: RunPool, run_case: Any) -> None:
+    ended: FinishedRun = run_pool.result(run_case)
     document = json.loads((ended.run_dir / "diagnosis.json").read_text())
     (finding,) = document["run"]["findings"]
     assert finding["code"] == "saturated"
@@ -102,24 +104,26 @@ def test_a_closed_loop_with_a_queue_is_saturated(stage: Stage, scene: Any) -> No
     assert re.search(r"^bottleneck: .* \(saturated\)\. ", ended.text, re.MULTILINE)
 
 
-@waits
-def open_loop(place: Place, sessions_per_s: float) -> Ended:
+@mostly_idle
+def open_loop(sandbox: Sandbox, sessions_per_s: float) -> FinishedRun:
     """A server of one place that takes 0.5 s for a turn: two turns a second."""
-    simulator = place.simulator("--ttft-ms", "20", "--itl-ms", "20", "--max-num-seqs", "1", paced=False)
+    simulator = sandbox.simulator("--ttft-ms", "20", "--itl-ms", "20", "--max-num-seqs", "1", paced=False)
     file = scenario(
-        place.folder,
+        sandbox.folder,
         arrivals={"kind": "constant", "sessions_per_s": sessions_per_s},
         workload__output_tokens=25,
         phases={"warmup_s": 2, "measure_s": 8, "drain_s": 60},
     )
-    fleet = place.fleet("local", "--host", simulator.url, "--scenario", str(file), "--on-invalid", "warn", report=True)
-    return Ended(place.run_dir, fleet.ended(), fleet.text)
+    fleet = sandbox.fleet(
+        "local", "--host", simulator.url, "--scenario", str(file), "--on-invalid", "warn", report=True
+    )
+    return FinishedRun(sandbox.run_dir, fleet.exit_code(), fleet.text)
 
 
-@scenes(open_loop, (1,), (6,))
-def test_an_open_loop_is_overloaded_or_the_server_kept_up(stage: Stage, scene: Any) -> None:
-    ended: Ended = stage.result(scene)
-    (sessions_per_s,) = scene.arguments
+@run_cases(open_loop, (1,), (6,))
+def test_an_open_loop_is_overloaded_or_the_server_kept_up(run_pool: RunPool, run_case: Any) -> None:
+    ended: FinishedRun = run_pool.result(run_case)
+    (sessions_per_s,) = run_case.arguments
     document = json.loads((ended.run_dir / "diagnosis.json").read_text())
     diagnosed = "\n".join(document["lines"])
     page = (ended.run_dir / "report.md").read_text().partition("\n## Diagnosis")[2].partition("\n## ")[0]
@@ -139,7 +143,8 @@ def test_an_open_loop_is_overloaded_or_the_server_kept_up(stage: Stage, scene: A
     assert [one["code"] for one in told] in ([], ["kept-up"])
     if len(told) == len(server["findings"]):
         assert re.search(
-            r"The server kept up \(kept-up\)\. \S+ turns/s offered, \S+/s ended\. .*At most \d+ requests ran", page
+            r"The server kept up \(kept-up\)\. \S+ turns/s offered, \S+/s ended, without .*At most \d+ requests ran",
+            page,
         )
         assert "\nbottleneck: The server kept up (kept-up). " in ended.text
         assert "  The server kept up (kept-up)." in diagnosed

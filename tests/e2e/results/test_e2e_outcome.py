@@ -17,18 +17,18 @@ from xml.etree import ElementTree
 import pytest
 from e2e_runs import (
     PATIENCE_S,
-    Ended,
+    FinishedRun,
     Fleet,
-    Place,
-    Scene,
-    Stage,
-    begun,
-    contract_code,
+    RunCase,
+    RunPool,
+    Sandbox,
+    expected_exit_code,
     mark,
-    quiet_port,
+    run_cases,
     scenario,
-    scenes,
-    until,
+    unused_port,
+    wait_for_measure_phase,
+    wait_until,
 )
 from locust_process import ROOT, csv_rows, start, summary_of, turns_of
 from test_e2e_stop import GATES as HOLDING
@@ -51,8 +51,8 @@ WAYS = {"sigint": "Ctrl-C", "sigterm": "SIGTERM", "sighup": "SIGHUP"}
 SIGNALS = {"Ctrl-C": (signal.SIGINT, 130), "SIGTERM": (signal.SIGTERM, 143), "SIGHUP": (signal.SIGHUP, 143)}
 
 
-def ended(place: Place, fleet: Fleet, **seen: Any) -> Ended:
-    return Ended(place.run_dir, fleet.ended(), fleet.text, seen=seen)
+def ended(sandbox: Sandbox, fleet: Fleet, **seen: Any) -> FinishedRun:
+    return FinishedRun(sandbox.run_dir, fleet.exit_code(), fleet.text, seen=seen)
 
 
 def measured_s(file: Path) -> float:
@@ -61,14 +61,14 @@ def measured_s(file: Path) -> float:
     return json.loads(lines[-1])["measured_s"] or 0.0 if lines else 0.0
 
 
-def all_failed(place: Place, mode: str) -> Ended:
+def all_failed(sandbox: Sandbox, mode: str) -> FinishedRun:
     """A server that breaks once the run has begun, and stays so."""
-    server = place.simulator()
-    file = scenario(place.folder, phases={"measure_s": 3, "drain_s": 30}, workload__output_tokens=400)
-    fleet = place.fleet(mode, "--host", server.url, "--scenario", str(file), "--on-invalid", "warn", report=True)
-    begun(place.run_dir)
+    server = sandbox.simulator()
+    file = scenario(sandbox.folder, phases={"measure_s": 3, "drain_s": 30}, workload__output_tokens=400)
+    fleet = sandbox.fleet(mode, "--host", server.url, "--scenario", str(file), "--on-invalid", "warn", report=True)
+    wait_for_measure_phase(sandbox.run_dir)
     server.process.kill()
-    return ended(place, fleet)
+    return ended(sandbox, fleet)
 
 
 PROBING = """
@@ -94,36 +94,36 @@ def probe(record, **_others):
 """
 
 
-def gates_failed(place: Place) -> Ended:
+def gates_failed(sandbox: Sandbox) -> FinishedRun:
     """Gates of the scenario and of the command line, and requests of the user's own beside the turns."""
-    file = scenario(place.folder, phases={"measure_s": 2, "drain_s": 30}, gates=GATES)
-    locustfile = place.folder / "probing.py"
+    file = scenario(sandbox.folder, phases={"measure_s": 2, "drain_s": 30}, gates=GATES)
+    locustfile = sandbox.folder / "probing.py"
     locustfile.write_text(PROBING)
-    words = ["--host", place.simulator().url, "--scenario", str(file), "--on-invalid", "warn", "--details"]
+    words = ["--host", sandbox.simulator().url, "--scenario", str(file), "--on-invalid", "warn", "--details"]
     words += [word for text in ADDED for word in ("--gate", text)]
-    return ended(place, place.fleet("local", *words, report=True, locustfile=locustfile))
+    return ended(sandbox, sandbox.fleet("local", *words, report=True, locustfile=locustfile))
 
 
-def stop_allowed(place: Place) -> Ended:
+def stop_allowed(sandbox: Sandbox) -> FinishedRun:
     """SIGTERM once turns have ended; gates that hold."""
-    file, server = scenario(place.folder, gates=HOLDING), place.simulator()
+    file, server = scenario(sandbox.folder, gates=HOLDING), sandbox.simulator()
     words = ("--scenario", str(file), "--on-invalid", "warn", "--on-stop", "pass")
-    fleet = place.fleet("local", "--host", server.url, *words)
-    begun(place.run_dir)
-    until(lambda: server.stats()["requests"]["finished"] > 2, "turns of the run")
+    fleet = sandbox.fleet("local", "--host", server.url, *words)
+    wait_for_measure_phase(sandbox.run_dir)
+    wait_until(lambda: server.stats()["requests"]["finished"] > 2, "turns of the run")
     fleet.signal(signal.SIGTERM, whole_group=False)
-    return ended(place, fleet)
+    return ended(sandbox, fleet)
 
 
-def stopped_in_warmup(place: Place, by: str, *words: str) -> Ended:
-    file = scenario(place.folder, phases__warmup_s=300, gates=GATES)
-    fleet = place.fleet("local", "--host", place.simulator().url, "--scenario", str(file), *words, report=True)
-    until(lambda: mark(place.run_dir, "phase", "warmup"), "the warm-up")
+def stopped_in_warmup(sandbox: Sandbox, by: str, *words: str) -> FinishedRun:
+    file = scenario(sandbox.folder, phases__warmup_s=300, gates=GATES)
+    fleet = sandbox.fleet("local", "--host", sandbox.simulator().url, "--scenario", str(file), *words, report=True)
+    wait_until(lambda: mark(sandbox.run_dir, "phase", "warmup"), "the warm-up")
     fleet.signal(SIGNALS[by][0], whole_group=False)
-    return ended(place, fleet)
+    return ended(sandbox, fleet)
 
 
-def check_surfaces(ended: Ended, state: str, headline: str, raised: bool = False) -> None:
+def check_surfaces(ended: FinishedRun, state: str, headline: str, raised: bool = False) -> None:
     """Every surface shows the headline as the summary states it. `raised`: Locust logs a task's exception."""
     assert ("Traceback" in ended.text) == raised, ended.text
     stated = ended.summary["outcome"]
@@ -156,7 +156,7 @@ def check_surfaces(ended: Ended, state: str, headline: str, raised: bool = False
     assert f"**run**: {stated['headline']}" in ended.run_dir.with_name("gates.md").read_text()
 
 
-def check_load(ended: Ended, markdown: str, page: str) -> None:
+def check_load(ended: FinishedRun, markdown: str, page: str) -> None:
     """Terminal and report state the load as run.json has it."""
     load = rundir.read_json(ended.run_dir / rundir.MANIFEST)["load"]
     assert [title for title, _ in load["rows"]] == ["arrivals", "session", "request", "phases"]
@@ -169,9 +169,9 @@ def check_load(ended: Ended, markdown: str, page: str) -> None:
         assert f"<dt>{title}</dt><dd>{lines[0]}" in page
 
 
-@scenes(all_failed, ("local",), ("processes",))
-def test_a_run_of_which_every_turn_failed_is_failed(stage: Stage, scene: Scene) -> None:
-    ended: Ended = stage.result(scene)
+@run_cases(all_failed, ("local",), ("processes",))
+def test_a_run_of_which_every_turn_failed_is_failed(run_pool: RunPool, run_case: RunCase) -> None:
+    ended: FinishedRun = run_pool.result(run_case)
     assert ended.code == 1
     turns = ended.summary["turns"]["by_phase"]["all"]
     assert turns["ok"] == 0
@@ -182,9 +182,9 @@ def test_a_run_of_which_every_turn_failed_is_failed(stage: Stage, scene: Scene) 
     check_surfaces(ended, "failed", rf"failed: {turns['failed']} of {turns['sent']} turns failed(; measurement .*)?")
 
 
-@scenes(gates_failed, ())
-def test_a_run_with_gates_that_failed_is_failed(stage: Stage, scene: Scene) -> None:
-    ended: Ended = stage.result(scene)
+@run_cases(gates_failed, ())
+def test_a_run_with_gates_that_failed_is_failed(run_pool: RunPool, run_case: RunCase) -> None:
+    ended: FinishedRun = run_pool.result(run_case)
     assert ended.code == 1
     (probe,) = ended.summary["other_requests"]["by_name"]
     other = f"{probe['failed']} of {probe['sent']} other requests failed"
@@ -213,10 +213,10 @@ def test_a_run_with_gates_that_failed_is_failed(stage: Stage, scene: Scene) -> N
     assert str(ended.run_dir / rundir.REPORT_HTML) in ended.text.splitlines()
 
 
-@scenes(stop, *SHOWN)
-def test_a_run_that_a_signal_ends_is_stopped_early(stage: Stage, scene: Scene) -> None:
-    ended: Ended = stage.result(scene)
-    by = WAYS[scene.arguments[0]]
+@run_cases(stop, *SHOWN)
+def test_a_run_that_a_signal_ends_is_stopped_early(run_pool: RunPool, run_case: RunCase) -> None:
+    ended: FinishedRun = run_pool.result(run_case)
+    by = WAYS[run_case.arguments[0]]
     assert ended.code == SIGNALS[by][1], ended.text
     manifest = rundir.read_json(ended.run_dir / rundir.MANIFEST)
     (measure,) = (one for one in manifest["phases"] if one["phase"] == "measure")
@@ -226,17 +226,17 @@ def test_a_run_that_a_signal_ends_is_stopped_early(stage: Stage, scene: Scene) -
     assert ended.summary["turns"]["by_phase"]["all"]["unfinished"] == 0
 
 
-@scenes(stop_allowed, ())
-def test_a_stop_may_be_allowed(stage: Stage, scene: Scene) -> None:
-    ended: Ended = stage.result(scene)
+@run_cases(stop_allowed, ())
+def test_a_stop_may_be_allowed(run_pool: RunPool, run_case: RunCase) -> None:
+    ended: FinishedRun = run_pool.result(run_case)
     assert ended.code == 0, ended.text
     assert ended.summary["outcome"]["state"] == "stopped early"
 
 
-@scenes(stopped_in_warmup, *((by, "--on-invalid", "warn") for by in SIGNALS), ("SIGTERM",))
-def test_a_run_that_is_stopped_in_its_warmup_measured_nothing(stage: Stage, scene: Scene) -> None:
-    ended: Ended = stage.result(scene)
-    by, *allowed = scene.arguments
+@run_cases(stopped_in_warmup, *((by, "--on-invalid", "warn") for by in SIGNALS), ("SIGTERM",))
+def test_a_run_that_is_stopped_in_its_warmup_measured_nothing(run_pool: RunPool, run_case: RunCase) -> None:
+    ended: FinishedRun = run_pool.result(run_case)
+    by, *allowed = run_case.arguments
     assert ended.code == (SIGNALS[by][1] if allowed else 3), ended.text
     check_surfaces(ended, "stopped early", rf"stopped early by {by} after \d+\.\d s of warm-up: nothing was measured")
     assert mark(ended.run_dir, "phase", "warmup")
@@ -246,32 +246,32 @@ def test_a_run_that_is_stopped_in_its_warmup_measured_nothing(stage: Stage, scen
     assert phases == ["warmup", "drain"]
 
 
-def closed_terminal(place: Place) -> tuple[int, Path]:
+def closed_terminal(sandbox: Sandbox) -> tuple[int, Path]:
     """A run on a terminal of its own, which is closed: the kernel sends SIGHUP, and what is printed then goes nowhere."""
-    file = scenario(place.folder, phases__measure_s=300)
-    words = ["-f", str(ROOT / "locustfiles" / "chat.py"), "--headless", "--host", place.simulator().url]
-    words += ["--scenario", str(file), "--run-dir", str(place.run_dir), "--on-invalid", "warn"]
+    file = scenario(sandbox.folder, phases__measure_s=300)
+    words = ["-f", str(ROOT / "locustfiles" / "chat.py"), "--headless", "--host", sandbox.simulator().url]
+    words += ["--scenario", str(file), "--run-dir", str(sandbox.run_dir), "--on-invalid", "warn"]
     ours, theirs = pty.openpty()
     command = ["setsid", "--ctty", sys.executable, "-m", "locust", *words]
-    process = subprocess.Popen(command, stdin=theirs, stdout=theirs, stderr=theirs, cwd=place.folder)
+    process = subprocess.Popen(command, stdin=theirs, stdout=theirs, stderr=theirs, cwd=sandbox.folder)
     os.close(theirs)
     try:
 
         def measuring() -> bool:
             while select.select([ours], [], [], 0)[0]:
                 os.read(ours, 1 << 16)
-            return mark(place.run_dir, "phase", "measure") is not None
+            return mark(sandbox.run_dir, "phase", "measure") is not None
 
-        until(measuring, "the measure phase")
+        wait_until(measuring, "the measure phase")
         os.close(ours)
-        return process.wait(PATIENCE_S), place.run_dir
+        return process.wait(PATIENCE_S), sandbox.run_dir
     finally:
         process.kill()
 
 
-@scenes(closed_terminal, ())
-def test_a_terminal_that_is_closed_stops_the_run_early(stage: Stage, scene: Scene) -> None:
-    code, run_dir = stage.result(scene)
+@run_cases(closed_terminal, ())
+def test_a_terminal_that_is_closed_stops_the_run_early(run_pool: RunPool, run_case: RunCase) -> None:
+    code, run_dir = run_pool.result(run_case)
     assert code == 143
     assert summary_of(run_dir)["outcome"]["headline"].startswith("stopped early by SIGHUP after ")
     assert (run_dir / rundir.REPORT_HTML).is_file()
@@ -283,7 +283,7 @@ def test_a_terminal_that_is_closed_stops_the_run_early(stage: Stage, scene: Scen
 OPEN_LOOPS = {"refused": 6, "overloaded": 12}  # sessions/s
 
 
-def on_the_page(place: Place, outcome: str) -> Ended:
+def on_the_page(sandbox: Sandbox, outcome: str) -> FinishedRun:
     """A run from the page that ends by itself, or by the page's Stop."""
     gates = {"failed": GATES, "passed": HOLDING, "stopped": HOLDING}.get(outcome, [])
     timed = {"run_time": "2s"} if outcome == "passed" else {}  # by the start form
@@ -293,27 +293,29 @@ def on_the_page(place: Place, outcome: str) -> Ended:
     if outcome in OPEN_LOOPS:
         changes |= {"arrivals": {"kind": "constant", "sessions_per_s": users}, "workload__output_tokens": 10}
         changes |= {"phases": {"warmup_s": 1, "measure_s": 4, "drain_s": 60}}
-    file = scenario(place.folder, **changes)
+    file = scenario(sandbox.folder, **changes)
     slow = ("--ttft-ms", "20", "--itl-ms", "20", "--max-num-seqs", "1")
-    server = place.simulator(*slow, paced=False) if outcome == "overloaded" else place.simulator()
-    fleet = place.fleet("local", "--host", server.url, "--scenario", str(file), "--on-invalid", "warn", web=True)
+    server = sandbox.simulator(*slow, paced=False) if outcome == "overloaded" else sandbox.simulator()
+    fleet = sandbox.fleet("local", "--host", server.url, "--scenario", str(file), "--on-invalid", "warn", web=True)
     fleet.wait_for_page()
     assert fleet.post("/swarm", user_count=users, spawn_rate=50, **timed)["success"]
-    begun(place.run_dir)
+    wait_for_measure_phase(sandbox.run_dir)
     if outcome == "refused":
         server.chaos(kind="status", status=400, count=100_000)
     if outcome == "stopped":
-        until(lambda: server.stats()["requests"]["finished"], "a turn")
+        wait_until(lambda: server.stats()["requests"]["finished"], "a turn")
         assert fleet.press_stop()
-    status = until(lambda: (one := fleet.get_json("/inferload/status")) and "headline" in one and one, "the outcome")
+    status = wait_until(
+        lambda: (one := fleet.get_json("/inferload/status")) and "headline" in one and one, "the outcome"
+    )
     script = fleet.get("/inferload/run_line.js").decode()
     fleet.signal(signal.SIGINT, whole_group=False)
-    return ended(place, fleet, status=status, script=script)
+    return ended(sandbox, fleet, status=status, script=script)
 
 
-@scenes(on_the_page, ("failed",), ("passed",), ("stopped",), ("refused",), ("overloaded",))
-def test_the_page_shows_the_outcome_and_its_colour(stage: Stage, scene: Scene) -> None:
-    ended: Ended = stage.result(scene)
+@run_cases(on_the_page, ("failed",), ("passed",), ("stopped",), ("refused",), ("overloaded",))
+def test_the_page_shows_the_outcome_and_its_colour(run_pool: RunPool, run_case: RunCase) -> None:
+    ended: FinishedRun = run_pool.result(run_case)
     status, stated = ended.seen["status"], ended.summary["outcome"]
     assert (status["outcome"], status["headline"]) == (stated["state"], stated["headline"])
     colours = dict(re.findall(r'"?\b([a-z ]+)"?: "(#[0-9a-f]{6})"', ended.seen["script"]))
@@ -321,13 +323,13 @@ def test_the_page_shows_the_outcome_and_its_colour(stage: Stage, scene: Scene) -
     green = {state for state, colour in colours.items() if colour == colours["passed"]}
     assert green == {"passed"}
     assert stated["headline"] in ended.text.splitlines()
-    if scene.arguments[0] in ("failed", "refused"):
+    if run_case.arguments[0] in ("failed", "refused"):
         turns = ended.summary["turns"]["by_phase"]["all"]
         failed = {"failed": "2 of 5 gates failed", "refused": f"{turns['failed']} of {turns['sent']} turns failed"}
         assert status["outcome"] == "failed"
-        assert status["headline"].startswith(f"failed: {failed[scene.arguments[0]]}")
+        assert status["headline"].startswith(f"failed: {failed[run_case.arguments[0]]}")
         assert ended.code == 1
-    elif scene.arguments[0] == "overloaded":
+    elif run_case.arguments[0] == "overloaded":
         assert "overload" in ended.codes
         assert status["outcome"] in ("suspect", "invalid")  # invalid by a crowded machine
         if status["outcome"] == "suspect":
@@ -338,7 +340,7 @@ def test_the_page_shows_the_outcome_and_its_colour(stage: Stage, scene: Scene) -
         assert ended.code == 0
         document = rundir.read_json(ended.run_dir / rundir.MANIFEST)
         assert document["complete"]
-        if scene.arguments[0] == "passed":  # Locust's own timer would have stopped it a warm-up earlier
+        if run_case.arguments[0] == "passed":  # Locust's own timer would have stopped it a warm-up earlier
             (measured,) = [one for one in document["phases"] if one["phase"] == "measure"]
             assert measured["end_wall_ns"] - measured["start_wall_ns"] >= 1.99e9
 
@@ -346,16 +348,16 @@ def test_the_page_shows_the_outcome_and_its_colour(stage: Stage, scene: Scene) -
 # -- starts and ends of the process
 
 
-def autoquit(place: Place) -> Ended:
-    file = scenario(place.folder, phases={"measure_s": 1, "drain_s": 30})
-    words = ("--host", place.simulator().url, "--scenario", str(file), "--autostart", "--autoquit", "1")
-    return ended(place, place.fleet("local", *words, web=True))
+def autoquit(sandbox: Sandbox) -> FinishedRun:
+    file = scenario(sandbox.folder, phases={"measure_s": 1, "drain_s": 30})
+    words = ("--host", sandbox.simulator().url, "--scenario", str(file), "--autostart", "--autoquit", "1")
+    return ended(sandbox, sandbox.fleet("local", *words, web=True))
 
 
-@scenes(autoquit, ())
-def test_autoquit_ends_the_process_after_the_run(stage: Stage, scene: Scene) -> None:
-    ended: Ended = stage.result(scene)
-    assert ended.code == contract_code(ended), ended.text
+@run_cases(autoquit, ())
+def test_autoquit_ends_the_process_after_the_run(run_pool: RunPool, run_case: RunCase) -> None:
+    ended: FinishedRun = run_pool.result(run_case)
+    assert ended.code == expected_exit_code(ended), ended.text
 
 
 BARE = """
@@ -367,19 +369,19 @@ class Support(InferenceUser):
 """
 
 
-def without_tasks(place: Place, mode: str) -> tuple[int, str]:
-    file = place.folder / "bare.py"
+def without_tasks(sandbox: Sandbox, mode: str) -> tuple[int, str]:
+    file = sandbox.folder / "bare.py"
     file.write_text(BARE)
     words = ["--host", "http://127.0.0.1:9", "-t", "2s"]
-    words += ["--web-host", "127.0.0.1", "--web-port", str(quiet_port())] if mode == "web" else ["--headless"]
+    words += ["--web-host", "127.0.0.1", "--web-port", str(unused_port())] if mode == "web" else ["--headless"]
     words += ["--processes", "2"] if mode == "processes" else []
-    process = start(*words, cwd=place.folder, locustfile=file)
+    process = start(*words, cwd=sandbox.folder, locustfile=file)
     return process.exit_code(), process.text
 
 
-@scenes(without_tasks, ("local",), ("processes",), ("web",))
-def test_a_user_without_tasks_is_refused(stage: Stage, scene: Scene) -> None:
-    code, text = stage.result(scene)
+@run_cases(without_tasks, ("local",), ("processes",), ("web",))
+def test_a_user_without_tasks_is_refused(run_pool: RunPool, run_case: RunCase) -> None:
+    code, text = run_pool.result(run_case)
     assert code == 2, text
     (line,) = [line for line in text.splitlines() if line.startswith("inferload: ")]
     assert line.startswith("inferload: Support: has no task")
@@ -398,18 +400,18 @@ class ChatUser(ScenarioUser):
 """
 
 
-def raising(place: Place, mode: str) -> Ended:
+def raising(sandbox: Sandbox, mode: str) -> FinishedRun:
     """A task of the user's own that raises beside ours."""
-    locustfile = place.folder / "raising.py"
+    locustfile = sandbox.folder / "raising.py"
     locustfile.write_text(RAISING)
-    file = scenario(place.folder, phases={"measure_s": 2, "drain_s": 30})
-    words = ("--host", place.simulator().url, "--scenario", str(file), "--on-invalid", "warn")
-    return ended(place, place.fleet(mode, *words, report=True, locustfile=locustfile))
+    file = scenario(sandbox.folder, phases={"measure_s": 2, "drain_s": 30})
+    words = ("--host", sandbox.simulator().url, "--scenario", str(file), "--on-invalid", "warn")
+    return ended(sandbox, sandbox.fleet(mode, *words, report=True, locustfile=locustfile))
 
 
-@scenes(raising, ("local",), ("processes",))
-def test_a_task_that_raises_fails_the_run(stage: Stage, scene: Scene) -> None:
-    ended: Ended = stage.result(scene)
+@run_cases(raising, ("local",), ("processes",))
+def test_a_task_that_raises_fails_the_run(run_pool: RunPool, run_case: RunCase) -> None:
+    ended: FinishedRun = run_pool.result(run_case)
     assert ended.code == 1, ended.text
     check_surfaces(ended, "failed", r"failed: tasks raised \d+ exceptions, the first: .*no such prompt.*", raised=True)
 
@@ -424,10 +426,10 @@ SET = {
 }
 
 
-def newest(place: Place) -> list[tuple[int, str, Path]]:
+def newest(sandbox: Sandbox) -> list[tuple[int, str, Path]]:
     """Runs with directories of their own, one after the other: of each the exit code, standard output, and the newest run."""
-    runs, progress = place.folder / "runs", place.folder / "progress"
-    host = place.simulator().url
+    runs, progress = sandbox.folder / "runs", sandbox.folder / "progress"
+    host = sandbox.simulator().url
     ends = []
     for name, measure_s, words in (
         ("bare", 1, ["--no-report"]),
@@ -435,19 +437,19 @@ def newest(place: Place) -> list[tuple[int, str, Path]]:
         ("failed", 1, []),
         ("stopped", 300, ["--progress-file", str(progress)]),
     ):
-        (place.folder / name).mkdir()
+        (sandbox.folder / name).mkdir()
         file = scenario(
-            place.folder / name,
+            sandbox.folder / name,
             phases={"measure_s": measure_s, "drain_s": 30},
             gates=GATES[-1:] if name == "failed" else [],
         )
         command = [sys.executable, "-m", "inferload", "run", str(file), "--host", host, "--on-invalid", "warn", *words]
         process = subprocess.Popen(
-            command, cwd=place.folder, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+            command, cwd=sandbox.folder, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
         )
         try:
             if name == "stopped":
-                until(lambda: measured_s(progress) > 0, "the measure phase")
+                wait_until(lambda: measured_s(progress) > 0, "the measure phase")
                 process.send_signal(signal.SIGTERM)
             said, _ = process.communicate(timeout=PATIENCE_S)
         finally:
@@ -456,9 +458,9 @@ def newest(place: Place) -> list[tuple[int, str, Path]]:
     return ends
 
 
-@scenes(newest, ())
-def test_latest_links_the_newest_run_and_the_last_line_is_its_report(stage: Stage, scene: Scene) -> None:
-    ends = stage.result(scene)
+@run_cases(newest, ())
+def test_latest_links_the_newest_run_and_the_last_line_is_its_report(run_pool: RunPool, run_case: RunCase) -> None:
+    ends = run_pool.result(run_case)
     assert [code for code, _, _ in ends] == [0, 0, 1, 143]
     assert len({run for _, _, run in ends}) == 4
     for _, said, run in ends[1:]:
@@ -468,9 +470,9 @@ def test_latest_links_the_newest_run_and_the_last_line_is_its_report(stage: Stag
     assert ends[0][1].splitlines()[-1] == str(ends[0][2])
 
 
-@scenes(newest, ())
-def test_quick_options_are_in_the_manifest_the_digest_and_the_load(stage: Stage, scene: Scene) -> None:
-    (_, _, plain), (_, _, quick), *_ = stage.result(scene)
+@run_cases(newest, ())
+def test_quick_options_are_in_the_manifest_the_digest_and_the_load(run_pool: RunPool, run_case: RunCase) -> None:
+    (_, _, plain), (_, _, quick), *_ = run_pool.result(run_case)
     before, after = (rundir.read_json(run / rundir.MANIFEST) for run in (plain, quick))
     assert before["scenario"]["overrides"] == {}
     assert after["scenario"]["overrides"] == SET
@@ -494,24 +496,24 @@ def test_quick_options_are_in_the_manifest_the_digest_and_the_load(stage: Stage,
 KEY = "sk-canary-5ecret"
 
 
-def refused(place: Place, *words: str) -> tuple[int, str]:
-    process = start("--headless", "--host", "http://127.0.0.1:9", *words, cwd=place.folder)
+def refused(sandbox: Sandbox, *words: str) -> tuple[int, str]:
+    process = start("--headless", "--host", "http://127.0.0.1:9", *words, cwd=sandbox.folder)
     return process.exit_code(), process.text
 
 
 REFUSED = (("--api-key", KEY), (f"--api-key={KEY}",), ("--api-key-f", KEY), ("--scen", "smoke"))
 
 
-@scenes(refused, *REFUSED, ("--inconclusive-code", "5"))
-def test_locust_takes_no_key_no_abbreviation_and_no_removed_option(stage: Stage, scene: Scene) -> None:
-    code, text = stage.result(scene)
+@run_cases(refused, *REFUSED, ("--inconclusive-code", "5"))
+def test_locust_takes_no_key_no_abbreviation_and_no_removed_option(run_pool: RunPool, run_case: RunCase) -> None:
+    code, text = run_pool.result(run_case)
     assert code == 2, text
-    if scene.arguments[0].startswith("--api-key"):
+    if run_case.arguments[0].startswith("--api-key"):
         assert KEY not in text
-    if scene.arguments[0].partition("=")[0] == "--api-key":
+    if run_case.arguments[0].partition("=")[0] == "--api-key":
         assert text.splitlines()[-1].startswith("inferload: --api-key: ")
         assert "--api-key-file FILE or OPENAI_API_KEY" in text
-    if scene.arguments[0] == "--inconclusive-code":
+    if run_case.arguments[0] == "--inconclusive-code":
         assert text.splitlines()[-1].startswith("inferload: --inconclusive-code: removed; use --inconclusive ")
 
 
@@ -540,19 +542,19 @@ def test_our_commands_take_no_key_and_no_abbreviation(
 # -- a signal before the run
 
 
-def before_the_run(place: Place, by: str) -> tuple[int, str, Path]:
+def before_the_run(sandbox: Sandbox, by: str) -> tuple[int, str, Path]:
     """A signal while the master waits for a worker that does not come."""
-    file = scenario(place.folder)
-    fleet = place.fleet("by_hand", "--host", place.simulator().url, "--scenario", str(file), workers=0, expected=1)
+    file = scenario(sandbox.folder)
+    fleet = sandbox.fleet("by_hand", "--host", sandbox.simulator().url, "--scenario", str(file), workers=0, expected=1)
     fleet.master.wait_for_line("waiting for workers")
     fleet.signal(SIGNALS[by][0], whole_group=False)
-    return fleet.ended(), fleet.text, place.run_dir
+    return fleet.exit_code(), fleet.text, sandbox.run_dir
 
 
-@scenes(before_the_run, *((by,) for by in SIGNALS))
-def test_a_signal_before_the_run_ends_the_wait(stage: Stage, scene: Scene) -> None:
-    code, text, run_dir = stage.result(scene)
-    by = scene.arguments[0]
+@run_cases(before_the_run, *((by,) for by in SIGNALS))
+def test_a_signal_before_the_run_ends_the_wait(run_pool: RunPool, run_case: RunCase) -> None:
+    code, text, run_dir = run_pool.result(run_case)
+    by = run_case.arguments[0]
     assert code == SIGNALS[by][1], text
     assert f"stopped early by {by} before the load: nothing was measured" in text
     assert not run_dir.exists()

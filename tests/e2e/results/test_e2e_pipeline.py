@@ -10,7 +10,7 @@ from xml.etree import ElementTree
 
 import pytest
 import yaml
-from e2e_runs import PATIENCE_S, Place, Scene, Stage, scenes
+from e2e_runs import PATIENCE_S, RunCase, RunPool, Sandbox, run_cases
 from locust_process import ROOT, summary_of
 
 pytestmark = pytest.mark.timeout(300)
@@ -77,15 +77,15 @@ def run_steps(folder: Path, job: Job, host: str) -> Ran:
     return ran
 
 
-def pipeline(place: Place, name: str, server: str) -> Ran:
+def pipeline(sandbox: Sandbox, name: str, server: str) -> Ran:
     job = JOBS[name]()
     if server == "none":
-        return run_steps(place.folder, job, "http://127.0.0.1:1")
-    host = place.simulator().url
-    ran = run_steps(place.folder, job, host)
+        return run_steps(sandbox.folder, job, "http://127.0.0.1:1")
+    host = sandbox.simulator().url
+    ran = run_steps(sandbox.folder, job, host)
     if ran.codes == [0] * len(job.steps):  # the run was kept for the comparison of the next
         compare = Job(job.environment, tuple(step for step in job.steps if "inferload compare" in step))
-        again = run_steps(place.folder, compare, host)
+        again = run_steps(sandbox.folder, compare, host)
         ran.codes.extend(again.codes)
         ran.texts.extend(again.texts)
     return ran
@@ -95,9 +95,9 @@ def cases(file: Path) -> dict[str | None, Any]:
     return {case.get("name"): case for case in ElementTree.parse(file).iter("testcase")}
 
 
-@scenes(pipeline, *((name, "simulator") for name in JOBS))
-def test_the_steps_of_a_sample_workflow_run_and_leave_their_artifacts(stage: Stage, scene: Scene) -> None:
-    ran: Ran = stage.result(scene)
+@run_cases(pipeline, *((name, "simulator") for name in JOBS))
+def test_the_steps_of_a_sample_workflow_run_and_leave_their_artifacts(run_pool: RunPool, run_case: RunCase) -> None:
+    ran: Ran = run_pool.result(run_case)
     outcome = summary_of(ran.folder / "runs" / "now")["outcome"]
     assert ran.codes[0] == outcome["exit_code"], ran.texts[0]
     assert ran.texts[0].rstrip().splitlines()[-1].endswith(f": {outcome['headline']}")
@@ -106,18 +106,20 @@ def test_the_steps_of_a_sample_workflow_run_and_leave_their_artifacts(stage: Sta
     assert (found["run"].find("failure") is None) == (ran.codes[0] == 0)
     assert {"failed_ratio < 0.01", "p50(ttft_ms) < 5000"} < found.keys()
     assert outcome["headline"] in (ran.folder / "results" / "load.md").read_text()
-    if scene.arguments[0] == "github":
+    if run_case.arguments[0] == "github":
         assert outcome["headline"] in (ran.folder / "step.md").read_text()
     if ran.codes[0] == 0:  # a crowded machine may make the measurement invalid
-        assert ran.codes == [0] * (len(JOBS[scene.arguments[0]]().steps) + 1), ran.texts
+        assert ran.codes == [0] * (len(JOBS[run_case.arguments[0]]().steps) + 1), ran.texts
         assert "not statistical: compares two single values" in ran.texts[-1]
         compared = cases(ran.folder / "results" / "compare.xml")
         assert compared["--max-change p50(ttft_ms) +50%"].find("failure") is None
 
 
-@scenes(pipeline, ("github", "none"))
-def test_a_server_that_does_not_answer_is_explained_by_the_last_line_and_junit(stage: Stage, scene: Scene) -> None:
-    ran: Ran = stage.result(scene)
+@run_cases(pipeline, ("github", "none"))
+def test_a_server_that_does_not_answer_is_explained_by_the_last_line_and_junit(
+    run_pool: RunPool, run_case: RunCase
+) -> None:
+    ran: Ran = run_pool.result(run_case)
     assert ran.codes == [2]
     why = "no connection to http://127.0.0.1:1: Connection refused; is the server started, and the host right?"
     assert why in "\n".join(ran.texts[0].rstrip().splitlines()[-2:])

@@ -200,8 +200,8 @@ def test_a_run_is_watched_and_steered_from_the_tab(
     page.steer("Hold")
     page.until(lambda: page.marks()[0].startswith("ramp held by hand at 8"), "the hold")
     page.press("Statistics")  # another tab and back
+    page.until(lambda: not page.browser.find_elements(By.ID, "inferload-live"), "the end of the view")
     page.until(lambda: "TURN" in page.statistics(), "Locust's own tab")
-    assert not page.browser.find_elements(By.ID, "inferload-live")
     page.open_tab()
     page.steer("Stop run")
     summary = ended(page, run_dir)

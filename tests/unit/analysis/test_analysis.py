@@ -33,10 +33,10 @@ from inferload.cli import main
 from inferload.errors import UsageError
 from inferload.measure.clock import Anchor
 from inferload.measure.record import PhaseWindow, TurnRecord
+from inferload.measure.turn_columns import TurnColumns, to_table
 from inferload.measure.window_counts import within
 from inferload.numbers import NOT_KNOWN
 from inferload.scrapes_file import write_part
-from inferload.turns_file import TurnColumns, to_table
 
 Golden = Callable[[str, str], None]
 

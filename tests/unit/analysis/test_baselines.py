@@ -43,8 +43,8 @@ def test_what_is_added_is_read_back(tmp_path: Path) -> None:
     file = history(tmp_path, 3)
     side = baselines.read(file)
     assert [run.label for run in side.runs] == ["1", "2", "3"]
-    assert side.runs[0].asks["workload.kind"] == "chat"
-    assert side.runs[0].asks["seed"] == "1"
+    assert side.runs[0].settings["workload.kind"] == "chat"
+    assert side.runs[0].settings["seed"] == "1"
     assert side.mean("mean(ttft_ms)") == pytest.approx(100, rel=0.05)
     assert baselines.is_baseline(file)
     assert not baselines.is_baseline(tmp_path)

@@ -32,7 +32,7 @@ SCENARIO = (
 
 
 def run(
-    seed: int, ttft_ms: float, start: str | None = None, tokens: float = 50.0, level: str = "valid", **asks: Any
+    seed: int, ttft_ms: float, start: str | None = None, tokens: float = 50.0, level: str = "valid", **settings: Any
 ) -> Run:
     figures: dict[str, float | None] = dict.fromkeys(NAMES)
     figures |= {"mean(ttft_ms)": ttft_ms, "turns_per_s": 1000 / ttft_ms, "mean(e2e_ms)": ttft_ms + 500}
@@ -44,7 +44,7 @@ def run(
         start=start or f"start-{seed}-{ttft_ms}",
         level=level,
         reasons=() if level == "valid" else ("the client was late",),
-        asks={"workload.kind": "chat", **asks},
+        settings={"workload.kind": "chat", **settings},
         server={"engine": "vllm 0.32.0"},
         output_tokens=tokens,
         input_tokens=100.0,
@@ -235,7 +235,7 @@ def test_a_side_is_a_run_or_a_folder_of_runs(tmp_path: Path) -> None:
     side = read_side(tmp_path / "base")
     assert [one.seed for one in side.runs] == [2, 3]
     assert side.mean("mean(ttft_ms)") == 100
-    assert side.runs[0].asks == side.runs[1].asks
+    assert side.runs[0].settings == side.runs[1].settings
     assert read_side(tmp_path / "base" / "a").runs[0].value("total_tok_per_s") == 140
     assert side.runs[0].output_tokens == 50
 

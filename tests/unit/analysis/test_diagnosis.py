@@ -24,7 +24,7 @@ from inferload.analysis.diagnosis.diagnose import (
 from paths import ROOT
 
 from inferload import cli, rundir
-from inferload.bottleneck.evidence import ClientReason, Evidence, Scrapes, max_num_seqs, stream_interval
+from inferload.bottleneck.evidence import ClientReason, Scrapes, WindowEvidence, max_num_seqs, stream_interval
 from inferload.bottleneck.rules import RULES
 
 DOCS = ROOT / "docs" / "report.md"
@@ -34,7 +34,7 @@ def scrapes(running: float, capacity: float, kv: float, head: float = np.nan, de
     return Scrapes(*(np.full(40, float(value)) for value in (running, capacity, deferred, kv, head)))
 
 
-QUIET = Evidence(
+QUIET = WindowEvidence(
     start_s=0.0,
     end_s=30.0,
     target="http://x",
@@ -173,7 +173,7 @@ def test_any_figures_have_a_diagnosis_that_can_be_said(
 
 def test_nothing_known_is_no_cause() -> None:
     nothing = np.array([], dtype=float)
-    window = judge(Evidence(0.0, 30.0, "http://x", Scrapes(nothing, nothing, nothing, nothing, nothing)))
+    window = judge(WindowEvidence(0.0, 30.0, "http://x", Scrapes(nothing, nothing, nothing, nothing, nothing)))
     assert window.primary is None
     assert (
         sentences(Diagnosis("http://x", (window,), window, short=False))[0]
@@ -215,6 +215,16 @@ def test_the_report_writes_the_diagnosis(tmp_path: Path) -> None:
     assert "use 30 s or more for a reliable diagnosis" in "\n".join(document["lines"])
     assert document["servers"][0]["windows"]
     assert "(client-bound)" in "\n".join(rundir.read_json(tmp_path / "other" / rundir.DIAGNOSIS)["lines"])
+
+
+def test_a_run_without_turns_has_no_diagnosis(tmp_path: Path) -> None:
+    synthetic_run.write(tmp_path)
+    summary = rundir.read_json(tmp_path / rundir.SUMMARY)
+    summary["turns"]["by_phase"]["all"] = {"sent": 0, "ok": 0, "failed": 0, "by_failure": {}}
+    rundir.write_json(tmp_path / rundir.SUMMARY, summary)
+    assert cli.main(["report", str(tmp_path)]) == 0
+    document = rundir.read_json(tmp_path / rundir.DIAGNOSIS)
+    assert (document["brief"], document["lines"]) == ("", [])
 
 
 def test_the_page_of_rules_is_the_table_in_the_code() -> None:

@@ -75,13 +75,6 @@ def test_a_report_replaces_links_and_leaves_their_targets(run: Path, tmp_path: P
         assert rundir.is_plain(run / name)
 
 
-def test_a_sub_folder_that_is_a_link_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "elsewhere").mkdir()
-    (tmp_path / "turns").symlink_to(tmp_path / "elsewhere")
-    with pytest.raises(UsageError, match="turns: a link to another directory"):
-        rundir.own_folder(tmp_path / "turns")
-
-
 @pytest.mark.parametrize("kind", ["pipe", "link"])
 def test_a_file_that_is_not_regular_is_left_out_and_noted(run: Path, tmp_path: Path, kind: str) -> None:
     names = (

@@ -149,7 +149,7 @@ def test_lanes_keep_to_what_a_page_can_hold(run: frames.RunFrames, monkeypatch: 
     assert (whole.minutes, whole.left_out, len(whole.columns["name"])) == ((0,), 0, synthetic.TURNS)
     assert whole.columns["failure"].count("cut") == 1
     monkeypatch.setattr(lanes, "MINUTE_S", 2)
-    monkeypatch.setattr(lanes, "MOST_TURNS", 20)
+    monkeypatch.setattr(lanes, "MAX_TURNS", 20)
     part = lanes.lanes(run, minute=3)
     assert part is not None
     assert part.chosen == 3

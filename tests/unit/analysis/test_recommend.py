@@ -13,15 +13,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from inferload.analysis.comparison.recommend import (
     SLOS,
-    Advice,
+    AimResult,
     Recommendation,
-    held,
-    read_search,
+    max_load,
     recommend,
-    with_searches,
 )
+from inferload.analysis.comparison.recommend_searches import read_search, with_searches
 from inferload.analysis.comparison.recommend_text import json_text, markdown, page, text
-from inferload.analysis.comparison.sides import NAMES, Level, Run, Served, Side, served
+from inferload.analysis.comparison.sides import NAMES, Deployment, LoadFigures, Run, Side, deployment
 from inferload.analysis.comparison.tables import ab_block, matrix
 from test_compare import write_run
 
@@ -31,8 +30,8 @@ from inferload.results.cost import Prices
 CHAT = SLOS[0]
 
 
-def level(load: float, ttft_ms: float | None, tpot_ms: float | None = 30.0, **more: float | None) -> Level:
-    return Level(load, "users", {"p95(ttft_ms)": ttft_ms, "p95(tpot_ms)": tpot_ms, "failed_ratio": 0.0} | more)
+def level(load: float, ttft_ms: float | None, tpot_ms: float | None = 30.0, **more: float | None) -> LoadFigures:
+    return LoadFigures(load, "users", {"p95(ttft_ms)": ttft_ms, "p95(tpot_ms)": tpot_ms, "failed_ratio": 0.0} | more)
 
 
 def side(label: str, ttft_ms: float, tpot_ms: float, output: float, jitter: float = 0.01, **more: Any) -> Side:
@@ -63,7 +62,7 @@ def side(label: str, ttft_ms: float, tpot_ms: float, output: float, jitter: floa
             server={"engine": "vllm 0.32.0"},
             output_tokens=100.0,
             input_tokens=100.0,
-            counted=(100, 100),
+            ok_and_sent=(100, 100),
         )
         runs.append(replace(run, **more))
     return Side(label, tuple(runs))
@@ -72,21 +71,21 @@ def side(label: str, ttft_ms: float, tpot_ms: float, output: float, jitter: floa
 def hardware(gpus: int, gb: float, price: float | None = 2.0, quantization: str = "none") -> dict[str, Any]:
     """Of a run: cards, their memory together, the price of an hour of one."""
     return {
-        "served": Served(gpus, gb * 1000, 900.0, gpus, quantization),
+        "deployment": Deployment(gpus, gb * 1000, 900.0, gpus, quantization),
         "prices": Prices(gpu_hour=price, gpus=gpus),
     }
 
 
 def three(**more: Any) -> list[Side]:
     return [
-        side("full", 450, 42, 1200, levels=(level(40, 300), level(80, 700)), **hardware(1, 16)),
-        side("awq", 280, 28, 1800, levels=(level(40, 200), level(80, 400)), **hardware(1, 5, quantization="awq")),
-        side("tp2", 380, 48, 2100, levels=(level(40, 250), level(80, 600)), **hardware(2, 16)),
+        side("full", 450, 42, 1200, loads=(level(40, 300), level(80, 700)), **hardware(1, 16)),
+        side("awq", 280, 28, 1800, loads=(level(40, 200), level(80, 400)), **hardware(1, 5, quantization="awq")),
+        side("tp2", 380, 48, 2100, loads=(level(40, 250), level(80, 600)), **hardware(2, 16)),
     ]
 
 
-def advice(found: Recommendation) -> dict[str, Advice]:
-    return {one.aim: one for one in found.advice}
+def results(recommendation: Recommendation) -> dict[str, AimResult]:
+    return {result.aim: result for result in recommendation.aims}
 
 
 def of_section(page: str) -> str:
@@ -96,7 +95,7 @@ def of_section(page: str) -> str:
 
 def test_each_aim_has_its_variant_its_gain_and_its_price() -> None:
     found = recommend("chat", three())
-    said = advice(found)
+    said = results(found)
     assert {aim: one.variant for aim, one in said.items()} == {
         "lowest TTFT": "awq",
         "highest throughput": "tp2",
@@ -112,10 +111,10 @@ def test_each_aim_has_its_variant_its_gain_and_its_price() -> None:
     assert fast.low is not None
     assert fast.high is not None
     assert fast.low < fast.change < fast.high < 0
-    assert fast.prices == ()
-    assert [name for name, _ in many.prices] == ["TPOT, mean", "cost", "GPUs"]
+    assert fast.trade_offs == ()
+    assert [name for name, _ in many.trade_offs] == ["TPOT, mean", "cost", "GPUs"]
     assert said["most users, chat"].value == 80
-    assert "all met the SLO at the highest tested load (80 users)" in said["most users, batch"].why
+    assert "all met the SLO at the highest tested load (80 users)" in said["most users, batch"].remark
     assert said["least memory"].change == pytest.approx(5 / 16 - 1)
     assert said["lowest cost"].change == pytest.approx(1200 / 1800 - 1, abs=0.03)
     assert said["lowest cost"].certainty == "certain"
@@ -123,19 +122,19 @@ def test_each_aim_has_its_variant_its_gain_and_its_price() -> None:
 
 
 def test_what_nobody_measured_is_not_filled() -> None:
-    found = recommend("chat", [side("a", 100, 10, 500), side("b", 90, 9, 550, served=Served(memory_mb=100.0))])
-    said = advice(found)
-    assert (said["least memory"].variant, said["least memory"].why) == (None, "not measured on a")
+    found = recommend("chat", [side("a", 100, 10, 500), side("b", 90, 9, 550, deployment=Deployment(memory_mb=100.0))])
+    said = results(found)
+    assert (said["least memory"].variant, said["least memory"].remark) == (None, "not measured on a")
     assert said["lowest cost"].variant is None
-    assert said["most users, chat"].why.startswith("not measured: too few turns")
+    assert said["most users, chat"].remark.startswith("not measured: too few turns")
     assert json.loads(json_text([found]))["scenarios"][0]["decisions"][4]["variant"] is None
 
 
 def test_the_best_of_equals_is_not_certain() -> None:
     sides = [side(name, 100, 10, 500, jitter=0.05) for name in "abcdef"]
-    assert advice(recommend("chat", sides))["lowest TTFT"].certainty in ("not certain", "counted")
+    assert results(recommend("chat", sides))["lowest TTFT"].certainty in ("not certain", "counted")
     few = [replace(one, runs=one.runs[:2]) for one in three()]
-    assert advice(recommend("chat", few))["lowest TTFT"].certainty == "not tested"
+    assert results(recommend("chat", few))["lowest TTFT"].certainty == "not tested"
 
 
 def test_between_single_runs_of_the_same_server_nobody_wins(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -172,24 +171,25 @@ def test_a_winner_is_bold_only_by_its_test() -> None:
 
 def test_a_baseline_that_is_best_wins_only_if_every_other_is_shown_to_be_worse() -> None:
     sides = three()
-    found = advice(recommend("chat", [sides[1], sides[0], sides[2]]))["lowest TTFT"]
+    found = results(recommend("chat", [sides[1], sides[0], sides[2]]))["lowest TTFT"]
     assert (found.variant, found.certainty) == ("awq", "certain")
     close = [sides[1], replace(sides[1], label="twin", runs=sides[0].runs[:2])]
-    undecided = advice(recommend("chat", close))["lowest TTFT"]
+    undecided = results(recommend("chat", close))["lowest TTFT"]
     assert (undecided.variant, undecided.certainty) == ("awq", "not tested")
     assert (
-        undecided.why == "it is the baseline; 2 pairs of runs: a test needs 6 or more, each run on its own server start"
+        undecided.remark
+        == "it is the baseline; 2 pairs of runs: a test needs 6 or more, each run on its own server start"
     )
 
 
 def test_memory_of_gpus_is_not_held_against_memory_of_processes() -> None:
-    base = side("base", 100, 10, 500, served=Served(memory_mb=100.0))
-    new = side("new", 80, 8, 600, served=Served(gpu_memory_mb=9000.0))
-    said = advice(recommend("chat", [base, new]))
+    base = side("base", 100, 10, 500, deployment=Deployment(memory_mb=100.0))
+    new = side("new", 80, 8, 600, deployment=Deployment(gpu_memory_mb=9000.0))
+    said = results(recommend("chat", [base, new]))
     assert said["balanced"].variant == "new"
-    assert "memory" not in said["balanced"].why
-    assert said["lowest TTFT"].prices == ()
-    assert said["least memory"].why.startswith("not comparable: memory of GPUs on some")
+    assert "memory" not in said["balanced"].remark
+    assert said["lowest TTFT"].trade_offs == ()
+    assert said["least memory"].remark.startswith("not comparable: memory of GPUs on some")
 
 
 def test_a_cost_that_prices_make_lower_is_tested_over_all_variants() -> None:
@@ -197,22 +197,22 @@ def test_a_cost_that_prices_make_lower_is_tested_over_all_variants() -> None:
         return side(label, 100, 10, output, jitter=0.05, prices=Prices(gpu_hour=price, gpus=1))
 
     base = priced("base", 500, 2.0)
-    cheap = advice(recommend("chat", [base, priced("new", 500, 1.0)]))["lowest cost"]
+    cheap = results(recommend("chat", [base, priced("new", 500, 1.0)]))["lowest cost"]
     assert (cheap.variant, cheap.certainty) == ("new", "certain")
     # A gain that passes by itself does not once it is the luckiest of ten.
     lucky = priced("lucky", 500, 1.89)
-    alone = advice(recommend("chat", [base, lucky]))["lowest cost"]
+    alone = results(recommend("chat", [base, lucky]))["lowest cost"]
     many = [priced(f"v{at}", 500, 1.99) for at in range(9)]
-    several = advice(recommend("chat", [base, lucky, *many]))["lowest cost"]
+    several = results(recommend("chat", [base, lucky, *many]))["lowest cost"]
     assert (alone.variant, alone.certainty) == ("lucky", "certain")
     assert (several.variant, several.certainty) == ("lucky", "not certain")
 
 
 def test_what_does_not_compare_is_left_out_and_what_is_not_valid_is_said() -> None:
-    other = side("other", 10, 1, 9000, asks={"workload.kind": "agent"})
+    other = side("other", 10, 1, 9000, settings={"workload.kind": "agent"})
     bad = side("bad", 10, 1, 9000, level="invalid")
     found = recommend("chat", [*three(), other, bad])
-    assert {one.side.label for one in found.standings} == {"full", "awq", "tp2"}
+    assert {variant.side.label for variant in found.variants} == {"full", "awq", "tp2"}
     assert "other: workload.kind: not set against agent" in found.refusals
     assert "Left out, not comparable with full: bad: bad: run 000 is not a valid measurement" in text(found)
     alone = recommend("chat", [bad])
@@ -221,7 +221,7 @@ def test_what_does_not_compare_is_left_out_and_what_is_not_valid_is_said() -> No
 
 
 @pytest.mark.parametrize(
-    ("levels", "load", "broken"),
+    ("loads", "load", "broken"),
     [
         ([level(10, 300), level(20, 400), level(40, 900)], 20, True),
         ([level(10, 300), level(20, 400)], 20, False),
@@ -233,9 +233,9 @@ def test_what_does_not_compare_is_left_out_and_what_is_not_valid_is_said() -> No
         ([level(10, 300), level(20, 400, None), level(40, None)], 10, False),
     ],
 )
-def test_the_highest_load_within_an_slo(levels: list[Level], load: float | None, broken: bool) -> None:
-    found = held(CHAT, levels)
-    assert (found.load, found.broken_above) == (load, broken)
+def test_the_highest_load_within_an_slo(loads: list[LoadFigures], load: float | None, broken: bool) -> None:
+    found = max_load(CHAT, loads)
+    assert (found.load, found.missed_above) == (load, broken)
 
 
 @settings(max_examples=30, deadline=None)
@@ -243,7 +243,7 @@ def test_the_highest_load_within_an_slo(levels: list[Level], load: float | None,
 def test_nobody_on_the_front_is_beaten(points: list[tuple[float, float, float]]) -> None:
     sides = [replace(one, runs=one.runs[:1]) for one in (side(f"v{at}", *point) for at, point in enumerate(points))]
     found = recommend("chat", sides)
-    values = {one.side.label: one.values for one in found.standings}
+    values = {variant.side.label: variant.values for variant in found.variants}
     assert found.front
     for label in found.front:
         mine = values[label]
@@ -283,7 +283,7 @@ PRINTED = {"A": (423.5, 892.1, 38.9, 1654.2, 12.3, 1892), "B": (287.2, 567.3, 26
 def test_an_articles_block_has_its_gains_where_they_are_right() -> None:
     names = ("p50(ttft_ms)", "p99(ttft_ms)", "mean(tpot_ms)", "p50(e2e_ms)", "turns_per_s", "output_tok_per_s")
     sides = [
-        Side(label, (Run(Path(), label, dict(zip(names, values, strict=True)), counted=(100, 100)),))
+        Side(label, (Run(Path(), label, dict(zip(names, values, strict=True)), ok_and_sent=(100, 100)),))
         for label, values in PRINTED.items()
     ]
     shown = ab_block(sides)
@@ -301,9 +301,9 @@ def test_what_a_server_was_comes_from_its_manifest() -> None:
         "gpu_memory_mb": {"GPU-a": 9000.0, "GPU-b": 9000.0},
         "memory_mb": 700.0,
     }
-    assert served(variant) == Served(2, 18000.0, 700.0, 2, "awq")
-    assert served({}) == Served()
-    assert served(variant | {"engine": "simulator"}).memory_mb is None
+    assert deployment(variant) == Deployment(2, 18000.0, 700.0, 2, "awq")
+    assert deployment({}) == Deployment()
+    assert deployment(variant | {"engine": "simulator"}).memory_mb is None
 
 
 def test_the_command_reads_folders_and_sweeps(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -323,7 +323,7 @@ def test_the_command_reads_folders_and_sweeps(tmp_path: Path, capsys: pytest.Cap
     (tmp_path / "empty").mkdir()
     (tmp_path / "empty" / "sweep.yaml").write_text("baseline: x\n")
     assert cli.main(["recommend", str(tmp_path / "empty")]) == 2
-    assert "holds no finished runs" in capsys.readouterr().err
+    assert "contains no finished runs" in capsys.readouterr().err
 
 
 def searched(folder: Path, holds: float | None, breaks: float | None, **more: Any) -> Path:
@@ -353,21 +353,21 @@ def test_searches_say_who_serves_most(
     tmp_path: Path, base: tuple[float, float], new: tuple[float, float], variant: str | None, said: str
 ) -> None:
     given = [f"{name}={searched(tmp_path / name, *at)}" for name, at in (("base", base), ("new", new))]
-    row = with_searches(two(), [read_search(text) for text in given]).advice[-1]
+    row = with_searches(two(), [read_search(text) for text in given]).aims[-1]
     assert row.variant == variant
-    assert said in row.why
+    assert said in row.remark
     assert row.value == (None if variant is None else 12.0)
     if base == (10.0, 12.0):
         assert row.change == pytest.approx(13.5 / 11 - 1)
-        assert "bounds of the gain: +0.0% to +50.0%" in row.why
+        assert "bounds of the gain: +0.0% to +50.0%" in row.remark
 
 
 def test_searches_of_other_questions_are_rows_of_their_own(tmp_path: Path) -> None:
     one = searched(tmp_path / "base", 10.0, 12.0)
     other = searched(tmp_path / "new", 99.0, 120.0, slo="p95(ttft_ms) < 9000")
-    rows = with_searches(two(), [read_search(str(path)) for path in (one, other)]).advice[-2:]
+    rows = with_searches(two(), [read_search(str(path)) for path in (one, other)]).aims[-2:]
     assert [(row.variant, row.change) for row in rows] == [("base", None), ("new", None)]
-    assert all("the only searched variant" in row.why for row in rows)
+    assert all("the only searched variant" in row.remark for row in rows)
 
 
 def test_the_command_takes_searches_beside_runs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

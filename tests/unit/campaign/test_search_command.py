@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 import synthetic_run
-from e2e_runs import until
+from e2e_runs import wait_until
 from inferload.analysis.report import search_charts, search_page
 
 from inferload import cli, rundir, turns_file
@@ -266,7 +266,7 @@ def test_a_second_interrupt_leaves_no_run_behind(tmp_path: Path) -> None:
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
         child, begun = process.begin([sys.executable, "-S", "-c", code], log)
-        until(lambda: log.read_text() == "ready\n", "the run")
+        wait_until(lambda: log.read_text() == "ready\n", "the run")
         with pytest.raises(KeyboardInterrupt):
             begun.end(60.0)
         assert not begun.alive()
@@ -289,7 +289,7 @@ phases: {warmup_s: 0, measure_s: 1, drain_s: 5}
     options = ["--scenario", "scenario.yaml", "--host", host, "--slo", "p95(ttft_ms)<5000", "--rates", "20,40"]
     environment = {**os.environ, "PYTHONPATH": str(Path(cli.__file__).parents[2])}
     begun = subprocess.Popen([*argv, *options, "--into", "out"], cwd=tmp_path, env=environment, start_new_session=True)
-    orphan = until(lambda: out.is_dir() and list(Journal(out).under_way.values()), "a run")[0]
+    orphan = wait_until(lambda: out.is_dir() and list(Journal(out).under_way.values()), "a run")[0]
     begun.kill()
     begun.wait()
     assert orphan.alive()

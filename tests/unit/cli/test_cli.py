@@ -74,6 +74,13 @@ def test_a_removed_command_names_its_replacement(command: str, capsys: pytest.Ca
     assert last_line == f"inferload: error: {command}: removed; use {cli.REMOVED[command]}"
 
 
+def test_an_error_leaves_out_a_long_usage(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        cli.main(["run", "chat", "--rat", "2"])
+    assert ended.value.code == 2
+    assert capsys.readouterr().err == "inferload run: error: --rat: unknown; did you mean --rate?\n"
+
+
 def test_the_help_lists_every_command_in_a_group(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as ended:
         cli.main(["--help"])

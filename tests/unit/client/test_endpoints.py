@@ -1,20 +1,23 @@
 """Every endpoint: what is sent to it, and what its event stream is read as."""
 
 import json
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import Any, get_args
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from inferload.client.answers.stream_answer import StreamAnswer
+from inferload.client.answers.answer import Answer
 from inferload.client.client import ANSWERS
 from inferload.content.messages import Message, Piece, Role, ToolCall
 from inferload.content.prompts import approximate
 from inferload.content.script import Ask
 from inferload.measure.record import Failure
+from inferload.plan import describe
+from inferload.requests import call_checks, calls
 from inferload.requests.bodies import BodySettings, BodyWriter, Isolation, Texts
+from inferload.requests.dialects import DIALECTS
 from inferload.scenario.files.mistakes import ScenarioError
 from inferload.scenario.scenario import RequestOptions, from_text
 from inferload.scenario.schema.endpoints import ENDPOINTS, Endpoint
@@ -108,6 +111,22 @@ def test_a_prompt_carries_no_images() -> None:
         written("completions", *CONVERSATION)
 
 
+@pytest.mark.parametrize(
+    "table",
+    [
+        ANSWERS,
+        call_checks.CONTEXT_CHECKS,
+        call_checks.FIELDS,
+        calls._CONTEXT,
+        calls.METHODS,
+        describe._ENDPOINT,
+        DIALECTS,
+    ],
+)
+def test_each_table_has_all_endpoints(table: Mapping[Endpoint, Any]) -> None:
+    assert list(table) == list(ENDPOINTS) == list(get_args(Endpoint))
+
+
 SCENARIO = """\
 schema: 1
 name: a
@@ -147,7 +166,7 @@ def test_lengths_are_forced_where_that_can_be() -> None:
 # -- answers
 
 
-def read(endpoint: Endpoint, *documents: dict[str, Any]) -> StreamAnswer:
+def read(endpoint: Endpoint, *documents: dict[str, Any]) -> Answer:
     """The answer that these events make; event i came at instant i."""
     answer = ANSWERS[endpoint]()
     answer.events([json.dumps(document).encode() for document in documents], list(range(len(documents))))
@@ -248,13 +267,23 @@ def test_a_streamed_message() -> None:
     assert (answer.finish_reason, answer.request_id) == ("tool_calls", "msg_1")
 
 
-@pytest.mark.parametrize(("endpoint", "whole"), [("responses", RESPONSES), ("messages", MESSAGES)])
-def test_a_stream_without_its_end_is_cut(endpoint: Endpoint, whole: list[dict[str, Any]]) -> None:
+@pytest.mark.parametrize(
+    ("endpoint", "whole", "end_marker"),
+    [("responses", RESPONSES, "response.completed"), ("messages", MESSAGES, "message_stop")],
+)
+def test_a_stream_without_its_end_is_cut(endpoint: Endpoint, whole: list[dict[str, Any]], end_marker: str) -> None:
     last_but_one = -1 if endpoint == "responses" else -2
     answer = ANSWERS[endpoint]()
     answer.events([json.dumps(one).encode() for one in whole[:last_but_one]], [0] * len(whole[:last_but_one]))
     answer.conclude(reply_complete=True)
     assert answer.failure is Failure.CUT
+    assert f"ended without {end_marker} " in answer.detail
+
+
+def test_a_chat_stream_without_its_end_is_cut() -> None:
+    answer = read("chat", {"choices": [{"delta": {"content": "So"}}]})
+    assert answer.failure is Failure.CUT
+    assert "ended without [DONE] " in answer.detail
 
 
 @pytest.mark.parametrize(("endpoint", "whole"), [("responses", RESPONSES), ("messages", MESSAGES)])
@@ -277,6 +306,7 @@ def test_a_receipt_is_no_sign_of_an_answer(endpoint: Endpoint, whole: list[dict[
             "no memory",
         ),
         ("responses", {"type": "error", "code": "500", "message": "broken"}, "server_error", "broken"),
+        ("responses", {"error": {"message": "out of memory", "code": 500}}, "server_error", "out of memory"),
         ("responses", {"choices": []}, "bad_event", "choices"),
         (
             "messages",
@@ -284,7 +314,9 @@ def test_a_receipt_is_no_sign_of_an_answer(endpoint: Endpoint, whole: list[dict[
             "server_error",
             "broken",
         ),
-        ("messages", {"type": "message_start", "message": 3}, "bad_event", "message_start"),
+        ("messages", {"error": {"message": "out of memory", "code": 500}}, "server_error", "out of memory"),
+        ("messages", {"error": None}, "bad_event", "error"),
+        ("messages", {"type": "message_start", "message": 3, "error": None}, "bad_event", "message_start"),
     ],
 )
 def test_errors_within_the_stream(endpoint: Endpoint, event: dict[str, Any], failure: str, says: str) -> None:

@@ -22,7 +22,7 @@ from scripted_server import HEAD, ScriptedServer, chunk, chunked, send
 from inferload.client.client import Client, ClientSettings
 from inferload.client.connection import reader_choice
 from inferload.client.connection.target import Target
-from inferload.client.turn import TurnRequest, TurnResult
+from inferload.client.turn_record import TurnRequest, TurnResult
 from inferload.measure.clock import now_ns
 from inferload.measure.record import Failure
 
@@ -456,7 +456,7 @@ import os, gevent, gevent.os
 from inferload.measure.clock import now_ns
 from inferload.client.client import Client, ClientSettings
 from inferload.client.connection.target import Target
-from inferload.client.turn import TurnRequest
+from inferload.client.turn_record import TurnRequest
 def request():
     return TurnRequest(b"{}", "s0.0", "s0", 0, "chat", "measure", now_ns())
 """

@@ -9,8 +9,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from scripted_server import chunk
 
+from inferload.client.answers.chat import ChatAnswer
 from inferload.client.answers.event_stream import EventStream
-from inferload.client.answers.stream_answer import StreamAnswer
 from inferload.client.connection.http1 import ChunkedDecoder, Framing, Http1Error, ReplyHead, parse_head
 from inferload.client.connection.reply import Arrivals, HttpReply
 
@@ -185,7 +185,7 @@ def framed(events: Pieces, splits: list[int], chunked: bool) -> bytes:
 
 def answered(body: bytes, at: list[int], chunked: bool, slice_: int, quick: bool) -> tuple[object, ...]:
     """What an answer holds after the body came in these pieces, handed over in slices of so many reads."""
-    reply, answer = HttpReply(lambda: None), StreamAnswer()
+    reply, answer = HttpReply(lambda: None), ChatAnswer()
     headers = {"content-type": "text/event-stream"}
     reply._begin_body(ReplyHead(200, headers, Framing.CHUNKED if chunked else Framing.CLOSE, None, keep_alive=True))
     stream = EventStream(answer, native.scan if quick else None)
@@ -239,7 +239,7 @@ def test_a_common_stream_is_taken_by_the_quick_road(words: list[str], chunked: b
         taken.extend(len(when) // 8 for _, when in found if not isinstance(when, int))
         return found, at, read
 
-    reply, answer = HttpReply(lambda: None), StreamAnswer()
+    reply, answer = HttpReply(lambda: None), ChatAnswer()
     reply._begin_body(ReplyHead(200, {}, Framing.CHUNKED if chunked else Framing.CLOSE, None, keep_alive=True))
     ends = array("q", [sum(map(len, pieces[: n + 1])) for n in range(len(pieces))])
     EventStream(answer, counting).feed(reply, Arrivals(b"".join(pieces), ends, ends, array("q"), 0))  # type: ignore[arg-type]

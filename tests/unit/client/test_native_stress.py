@@ -13,7 +13,7 @@ from collections.abc import Callable
 
 import pytest
 from fuzz_budget import Budget
-from fuzz_replies import case
+from fuzz_replies import random_case
 from test_native_fuzz import FORMS
 
 native = pytest.importorskip("inferload.client.connection._native", reason="the compiled reader was not built")
@@ -28,7 +28,7 @@ class Held:
 
     def __init__(self, reader: object, rng: random.Random) -> None:
         self.near, far = socket.socketpair()
-        self.sent = case(rng)
+        self.sent = random_case(rng)
         self.taken = b""
         self.whole = True  # all bytes since the first belong to one reply
         self.number = reader.add(self.near.fileno())  # type: ignore[attr-defined]

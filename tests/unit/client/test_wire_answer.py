@@ -8,8 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from inferload.client.answers.answer import Answer
+from inferload.client.answers.chat import ChatAnswer
 from inferload.client.answers.number_bounds import MAX_OUTPUT_TOKENS, MAX_TOKENS
-from inferload.client.answers.stream_answer import StreamAnswer
 from inferload.client.answers.token_ids import TokenIds
 from inferload.client.client import ANSWERS
 from inferload.measure.block_hashes import HASHED_TOKENS, block_hashes
@@ -43,15 +44,17 @@ odd = st.sampled_from([b"[DONE]", b"{", b"1],[2", b"", b'{"choices": 3}', b"\xff
 events = st.lists(documents.map(lambda document: json.dumps(document).encode()) | odd, max_size=12)
 
 
-def seen(answer: StreamAnswer) -> dict[str, Any]:
-    return {name: getattr(answer, name) for name in StreamAnswer.__slots__ if name not in ("detail", "metrics")} | {
-        "queue_ms": None if answer.metrics is None else answer.metrics.queue_time_ms
-    }
+def seen(answer: ChatAnswer) -> dict[str, Any]:
+    return {
+        name: getattr(answer, name)
+        for name in (*Answer.__slots__, *ChatAnswer.__slots__)
+        if name not in ("detail", "metrics")
+    } | {"queue_ms": None if answer.metrics is None else answer.metrics.queue_time_ms}
 
 
 @given(events, st.integers(1, 12))
 def test_many_at_once_are_as_one_by_one(data: list[bytes], size: int) -> None:
-    one, many = StreamAnswer(), StreamAnswer()
+    one, many = ChatAnswer(), ChatAnswer()
     for at_ns, event in enumerate(data):
         one.event(event, at_ns)
     for start in range(0, len(data), size):
@@ -67,12 +70,12 @@ def test_the_tokens_that_a_server_says_are_kept_and_hashed() -> None:
     for documents, answer_ids in (([first, *rest], [7, 8] * 9), ([told], [7])):
         data = [json.dumps(document).encode() for document in documents]
         for size in (1, len(data)):
-            answer = StreamAnswer()
+            answer = ChatAnswer()
             for start in range(0, len(data), size):
                 answer.events(data[start : start + size], [1] * len(data[start : start + size]))
             assert answer.block_hashes() == block_hashes([*range(30), *answer_ids[:-1]])
-            assert answer.template_of(data[-1]) is None
-    assert StreamAnswer().block_hashes() is None
+            assert answer.frame_of(data[-1]) is None
+    assert ChatAnswer().block_hashes() is None
 
 
 @given(
@@ -97,7 +100,7 @@ def test_token_ids_are_read_in_slices_whose_work_has_a_limit(prompt: list[int], 
 
 
 def test_token_ids_that_are_none_make_the_event_a_bad_one() -> None:
-    answer = StreamAnswer()
+    answer = ChatAnswer()
     answer.event(b'{"choices": [{"delta": {"content": "a"}}], "prompt_token_ids": [1, "x"]}', 1)
     assert answer.block_hashes() is None
     assert answer.failure is Failure.BAD_EVENT
@@ -158,7 +161,7 @@ def test_the_largest_counts_are_taken_and_no_larger_output(endpoint: Endpoint) -
 
 @pytest.mark.parametrize("value", ["1e308", "-1", "1e999", "1e10"])
 def test_a_duration_out_of_range_makes_a_bad_event(value: str) -> None:
-    answer = StreamAnswer()
+    answer = ChatAnswer()
     answer.event(b'{"choices": [], "metrics": {"queue_time_ms": %s}}' % value.encode(), 1)
     assert answer.failure is Failure.BAD_EVENT
     assert answer.metrics is None
@@ -167,7 +170,7 @@ def test_a_duration_out_of_range_makes_a_bad_event(value: str) -> None:
 
 @pytest.mark.parametrize("ids", ["[1, 2147483648]", "[-1]", "[18446744073709551616]"])
 def test_a_token_id_out_of_range_makes_a_bad_event(ids: str) -> None:
-    of_answer, of_prompt = StreamAnswer(), StreamAnswer()
+    of_answer, of_prompt = ChatAnswer(), ChatAnswer()
     of_answer.event(b'{"choices": [{"text": "a", "token_ids": %s}]}' % ids.encode(), 1)
     assert of_answer.failure is Failure.BAD_EVENT
     assert "token_ids" in of_answer.detail
@@ -196,7 +199,7 @@ def test_cached_tokens_beyond_the_prompt_are_unknown(endpoint: Endpoint) -> None
 
 
 def test_a_running_count_that_falls_counts_no_events() -> None:
-    answer = StreamAnswer()
+    answer = ChatAnswer()
     for at_ns, total in enumerate([1, 5, 3, 6]):
         event = {"choices": [{"delta": {"content": "a"}}], "usage": {"completion_tokens": total}}
         answer.event(json.dumps(event).encode(), at_ns)

@@ -10,11 +10,12 @@ import pytest
 from chat_events import ANSWER, CHUNKED, event
 from scripted_server import HEAD, Script, ScriptedServer, chunk, chunked, send
 
-from inferload.client.client import Client, ClientSettings, TurnTimeouts
+from inferload.client.client import Client, ClientSettings
 from inferload.client.connection import reader_choice
 from inferload.client.connection.http1 import MAX_HEAD_BYTES
 from inferload.client.connection.target import Target
-from inferload.client.turn import Turn, TurnRequest, TurnResult
+from inferload.client.turn import Turn, TurnTimeouts
+from inferload.client.turn_record import TurnRequest, TurnResult
 from inferload.measure.clock import now_ns
 from inferload.measure.record import Failure
 

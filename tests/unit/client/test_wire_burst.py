@@ -14,7 +14,7 @@ from inferload.client.client import Client, ClientSettings
 from inferload.client.connection import reader_choice
 from inferload.client.connection.connect import TlsSettings
 from inferload.client.connection.target import Target
-from inferload.client.turn import TurnRequest, TurnResult
+from inferload.client.turn_record import TurnRequest, TurnResult
 from inferload.measure.clock import now_ns
 
 # Turns of the short form, and of the long form, for each number of users: 100,200 turns in all of the long forms.

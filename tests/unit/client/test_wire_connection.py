@@ -71,7 +71,7 @@ def test_instants_never_run_backwards_whatever_the_clock_does(steps: list[tuple[
         one.take((HEAD if number == 0 else b"") + b"x", mono, wall, stamp(wall - wait_ns))
     at_ns: list[int] = []
     kept = unstamped = 0
-    while one.waiting:
+    while one.fetch_waiting():
         arrived = one.body(slice_)
         at_ns += arrived.at_ns
         kept, unstamped = kept + len(arrived.delay_ns), unstamped + arrived.unstamped

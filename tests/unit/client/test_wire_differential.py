@@ -4,8 +4,8 @@ from collections.abc import Iterator
 
 import pytest
 from fuzz_budget import Budget
-from fuzz_replies import Case, case
-from reader_pairs import GOOD, Outcome, PairClient, outcome
+from fuzz_replies import ReplyCase, random_case
+from reader_pairs import GOOD, PairClient, TurnOutcome, outcome
 from test_native_fuzz import FORMS
 
 from inferload.client.connection import reader_choice
@@ -23,7 +23,7 @@ def clients() -> Iterator[tuple[PairClient, PairClient]]:
         client.close()
 
 
-def both(clients: tuple[PairClient, PairClient], one: Case) -> tuple[Outcome, Outcome]:
+def both(clients: tuple[PairClient, PairClient], one: ReplyCase) -> tuple[TurnOutcome, TurnOutcome]:
     native, python = (outcome(client, one) for client in clients)
     return native, python
 
@@ -42,7 +42,7 @@ def test_an_end_is_found_wherever_reads_are_cut(
     reply = GOOD.pieces[0]
     at = len(reply) - from_end
     pieces = tuple(piece for piece in (reply[:at], reply[at:] + surplus) if piece)
-    native, python = both(clients, Case(pieces, "open"))
+    native, python = both(clients, ReplyCase(pieces, "open"))
     assert native == python
     assert (native.failure, native.late) == (None, False)
 
@@ -54,7 +54,7 @@ def test_both_readers_make_the_same_of_random_replies(
     budget = Budget("replies", rounds)
     for rng in budget.rounds():
         for _ in range(CASES):
-            one = case(rng)
+            one = random_case(rng)
             native, python = both(clients, one)
             assert native == python, f"{budget}: {one}"
             budget.inputs += 1

@@ -19,7 +19,8 @@ from test_native_fuzz import FORMS
 from inferload.client.client import Client, ClientSettings
 from inferload.client.connection import reader_choice
 from inferload.client.connection.target import Target
-from inferload.client.turn import Turn, TurnRequest, TurnResult, TurnTimeouts
+from inferload.client.turn import Turn, TurnTimeouts
+from inferload.client.turn_record import TurnRequest, TurnResult
 from inferload.measure.clock import now_ns
 from inferload.measure.record import Failure
 

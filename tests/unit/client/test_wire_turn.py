@@ -14,16 +14,17 @@ import trustme
 from chat_events import ANSWER, CHUNKED, DONE, event, usage
 from scripted_server import HEAD, Script, ScriptedServer, chunk, chunked, send
 
+from inferload.client.answers.chat import ChatAnswer
 from inferload.client.answers.event_stream import EventStream
-from inferload.client.answers.stream_answer import StreamAnswer
 from inferload.client.answers.token_ids import TokenIds
-from inferload.client.client import Client, ClientSettings, Credentials, TurnTimeouts
+from inferload.client.client import Client, ClientSettings, Credentials
 from inferload.client.connection import reader_choice
 from inferload.client.connection.connect import TlsSettings
 from inferload.client.connection.deferred_parser import ParseQueue
 from inferload.client.connection.reply import AnyConnection, GatheredReply
 from inferload.client.connection.target import Target
-from inferload.client.turn import Turn, TurnRequest, TurnResult
+from inferload.client.turn import Turn, TurnTimeouts
+from inferload.client.turn_record import TurnRequest, TurnResult
 from inferload.content.messages import ToolCall
 from inferload.measure.block_hashes import block_hashes
 from inferload.measure.clock import now_ns
@@ -602,7 +603,7 @@ def test_a_record_that_cannot_be_made_ends_its_turn_once(
     endless: RecordedTurns, monkeypatch: pytest.MonkeyPatch, place: str
 ) -> None:
     monkeypatch.setattr(EventStream, "feed", raising)
-    monkeypatch.setattr(StreamAnswer, place, property(raising) if place == "tokens_by_event" else raising)
+    monkeypatch.setattr(ChatAnswer, place, property(raising) if place == "tokens_by_event" else raising)
     result = endless.run()
     assert result.record.failure is Failure.CLIENT_ERROR
     assert endless.results == [result]
@@ -619,12 +620,12 @@ class Broken:
         self.calls.append("step")
         raise OverflowError("a fault of the step")
 
-    def fail(self, error: Exception) -> None:
-        self.calls.append("fail")
+    def end_as_client_error(self, error: Exception) -> None:
+        self.calls.append("end")
         raise error
 
 
-def test_a_job_that_cannot_even_fail_stops_no_other(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_job_that_cannot_even_end_stops_no_other(caplog: pytest.LogCaptureFixture) -> None:
     queue = ParseQueue(gevent.get_hub().loop)
     broken = [Broken() for _ in range(50)]
     for job in broken:
@@ -632,5 +633,5 @@ def test_a_job_that_cannot_even_fail_stops_no_other(caplog: pytest.LogCaptureFix
     with gevent.Timeout(20):
         queue.wait()
     queue.close()
-    assert [job.calls for job in broken] == [["step", "fail"]] * 50
+    assert [job.calls for job in broken] == [["step", "end"]] * 50
     assert len([record for record in caplog.records if "a fault of the step" in (record.exc_text or "")]) == 1

@@ -147,7 +147,11 @@ def test_names_and_volumes_of_compose_are_there() -> None:
         assert set(service.get("depends_on", {})) <= set(services)
     assert services["master"]["depends_on"]["server"]["condition"] == "service_healthy"
     jobs = compose.prometheus(plan())["scrape_configs"]
-    assert [job["static_configs"][0]["targets"] for job in jobs] == [["server:8000"], ["dcgm:9400"]]
+    assert [job["static_configs"][0]["targets"] for job in jobs] == [
+        ["server:8000"],
+        ["master:9646"],
+        ["dcgm:9400"],
+    ]
     assert "dcgm" not in compose.document(plan("tiny-all", "simulator"))["services"]
 
 
@@ -219,7 +223,7 @@ def test_files_are_written_where_they_are_wanted(tmp_path: Path, capsys: pytest.
         assert cli.main([*words, "-o", str(tmp_path / verb)]) == 0
     named_files = [Path(line) for line in capsys.readouterr().out.splitlines()]
     assert cli.main(words) == 2
-    assert capsys.readouterr().err == "inferload: --format kubernetes: name a folder for the files with -o\n"
+    assert capsys.readouterr().err == "inferload: --format kubernetes: needs an output folder; give it with -o\n"
     assert all(path.is_file() for path in named_files)
     assert "image: registry/inferload:9" in (tmp_path / "compose" / "compose.yaml").read_text()
 
@@ -230,7 +234,7 @@ def test_what_no_container_can_run_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"--workers 0: must be 1 or more"):
         plan(workers=0)
     assert plan(scenario="replay-mooncake").scenario_argument == "replay-mooncake"
-    with pytest.raises(UsageError, match=r"chat-sharegpt: reads ShareGPT_V3.*which no image has"):
+    with pytest.raises(UsageError, match=r"chat-sharegpt: reads ShareGPT_V3.*not in the image"):
         plan(scenario="chat-sharegpt")
     with pytest.raises(UsageError, match=r"-o /proc/1/none: "):
         container_plan.write(Path("/proc/1/none"), {"x": ""})
@@ -283,3 +287,39 @@ def test_the_first_word_says_what_runs(stubs: Path, words: tuple[str, ...], runs
     environment = {"PATH": f"{stubs}:{os.defpath}"}
     out = subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout.splitlines()
     assert out == [runs]
+
+
+# -- Grafana
+
+
+def test_grafana_reads_the_provisioned_files() -> None:
+    made = plan()
+    services = compose.document(made)["services"]
+    grafana, files = services["grafana"], compose.files(made)
+    mounted = {
+        source.removeprefix("./"): target for source, target, _mode in (v.split(":") for v in grafana["volumes"])
+    }
+    assert mounted.keys() == {name for name in files if name.startswith("grafana/")}
+    (source,) = yaml.safe_load(files["grafana/datasources.yaml"])["datasources"]
+    assert source["url"] == "http://prometheus:9090"
+    (provider,) = yaml.safe_load(files["grafana/dashboards.yaml"])["providers"]
+    assert str(Path(mounted["grafana/inferload.json"]).parent) == provider["options"]["path"]
+    assert grafana["environment"]["GF_DASHBOARDS_DEFAULT_HOME_DASHBOARD_PATH"] == mounted["grafana/inferload.json"]
+    document = json.loads(files["grafana/inferload.json"])
+    panels = document["panels"]
+    uids = {part["datasource"]["uid"] for panel in panels for part in (panel, *panel["targets"])}
+    assert uids == {source["uid"]}
+    assert len({panel["id"] for panel in panels}) == len({panel["title"] for panel in panels}) == len(panels)
+    cells = {(panel["gridPos"]["x"], panel["gridPos"]["y"]) for panel in panels}
+    assert len(cells) == len(panels)
+    assert all(panel["gridPos"]["x"] + panel["gridPos"]["w"] <= 24 for panel in panels)
+
+
+def test_the_master_exports_its_metrics_where_prometheus_reads_them() -> None:
+    services = compose.document(plan())["services"]
+    words = services["master"]["command"]
+    assert words[words.index("--export-metrics") + 1] == "0.0.0.0:9646"
+    assert "9646" in services["master"]["expose"]
+    (job,) = [each for each in compose.prometheus(plan())["scrape_configs"] if each["job_name"] == "inferload"]
+    assert job["static_configs"] == [{"targets": ["master:9646"]}]
+    assert "--export-metrics" not in services["worker"]["command"]

@@ -170,17 +170,17 @@ def test_a_platform_that_cannot_run_it_is_named(system: str, machine: str, pytho
 
 
 def test_an_interrupted_install_goes_on_where_it_stopped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    plan = install.Plan(tmp_path / "venv", "0.32.0", "2.13.0", None)
+    plan = install.InstallPlan(tmp_path / "venv", "0.32.0", "2.13.0", None)
     site = plan.venv / "lib" / "python3.11" / "site-packages"
     done: list[str] = []
     broken = [True]
 
-    def first(_: install.Plan) -> None:
+    def first(_: install.InstallPlan) -> None:
         done.append("first")
         (site / "whole-1.dist-info").mkdir(parents=True)
         (site / "whole-1.dist-info" / "RECORD").touch()
 
-    def second(_: install.Plan) -> None:
+    def second(_: install.InstallPlan) -> None:
         done.append("second")
         if broken.pop():
             (site / "half-1.dist-info").mkdir(parents=True)
@@ -201,7 +201,7 @@ def test_an_interrupted_install_goes_on_where_it_stopped(tmp_path: Path, monkeyp
 
 
 def test_a_step_that_fails_shows_the_end_of_its_log(tmp_path: Path) -> None:
-    plan = install.Plan(tmp_path, "0.32.0", "2.13.0", None)
+    plan = install.InstallPlan(tmp_path, "0.32.0", "2.13.0", None)
     with pytest.raises(install.InstallError, match=r"the step failed \(exit code 3\)(.|\n)*no such wheel"):
         install.command(plan, "the step", [sys.executable, "-c", "print('no such wheel'); raise SystemExit(3)"])
 
@@ -335,7 +335,7 @@ def test_a_server_answers_while_it_is_wanted_and_leaves_nothing_behind(state: Pa
         assert probe.model(server.host, server.port) == "some-model"
         assert server_state.recall(server_state.state_file(server.port)) == server
         assert server_state.group(server) == [server.pid]
-        with pytest.raises(UsageError, match="up there already"):
+        with pytest.raises(UsageError, match="already runs there"):
             local.start(wanted)
     assert server_state.group(server) == []
     assert probe.is_free(server.host, server.port)
@@ -389,7 +389,7 @@ def test_of_two_starts_on_one_port_one_is_refused(state: Path, monkeypatch: pyte
     server = local.start(wanted)
     try:
         thread.join(30)
-        assert [said.partition(";")[0] for said in refused] == [f"port {wanted.port}: simulator is up there already"]
+        assert [said.partition(";")[0] for said in refused] == [f"port {wanted.port}: simulator already runs there"]
         assert server_state.recall(server_state.state_file(wanted.port)) == server
     finally:
         launch.stop(server)
@@ -406,7 +406,7 @@ def test_another_program_that_answers_on_the_port_is_not_the_server(program: Sta
         with pytest.raises(UsageError) as told:
             launch.wait(wanted, 10, lambda _: None)
         assert str(told.value).startswith(f"port {other.port}: ")
-        assert f"(pid {other.pid}) answers there instead; name another with --port: OSError: Add" in str(told.value)
+        assert f"(pid {other.pid}) answers there instead; choose another --port: OSError: Add" in str(told.value)
         assert server_state.group(mine) == []
         assert server_state.group(other)
 
@@ -508,11 +508,11 @@ def test_a_port_that_cannot_be_had_is_named_before_anything_starts(state: Path) 
 
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
-        said = rf"^port {port}: taken by \S+ \(pid {os.getpid()}\); stop it, or name another with --port$"
+        said = rf"^port {port}: taken by \S+ \(pid {os.getpid()}\); stop it, or choose another --port$"
         with pytest.raises(UsageError, match=said):
             local.start(ServerSpec(port=port))
     assert not server_state.state_file(port).exists()
-    with pytest.raises(UsageError, match="port 80000: ports are 1 to 65535"):
+    with pytest.raises(UsageError, match="port 80000: must be 1 to 65535"):
         local.start(ServerSpec(port=80000))
     with pytest.raises(UsageError, match=r"192\.0\.2\.1 is not an address of this machine"):
         local.start(ServerSpec(host="192.0.2.1"))
@@ -589,7 +589,7 @@ def test_up_status_logs_down(state: Path, capsys: pytest.CaptureFixture[str]) ->
         eventually(lambda: launch.state(server) == "ended")
         assert deploy("status", "--port", port) == 1
         assert deploy("down") == 0
-        assert "had ended already" in capsys.readouterr().out
+        assert "had already ended" in capsys.readouterr().out
     finally:
         launch.stop(server)
     with pytest.raises(UsageError, match="no server was started here"):
@@ -651,17 +651,17 @@ def test_a_state_that_is_none_is_one_line(state: Path, text: str) -> None:
     path.write_text(text)
     with pytest.raises(UsageError) as told:
         server_state.remembered()
-    assert str(told.value) == f"{path}: not a state file of a server; stop its processes by hand, and remove the file"
+    assert str(told.value) == f"{path}: not a state file of a server; stop its processes manually and remove the file"
 
 
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["tiny-all", "--host", ""], "--host: is empty; 127.0.0.1 listens on this machine alone, 0.0.0.0 on all"),
-        (["tiny-all", "--host", "ssh://"], "--host ssh://: names no machine; user@machine, or ssh://name"),
-        (["tiny-all", "--host", "me@"], "--host me@: names no machine; user@machine, or ssh://name"),
+        (["tiny-all", "--host", ""], "--host: empty; use 127.0.0.1 for this machine only"),
+        (["tiny-all", "--host", "ssh://"], "--host ssh://: no machine; use user@machine, or ssh://name"),
+        (["tiny-all", "--host", "me@"], "--host me@: no machine; use user@machine, or ssh://name"),
         (["tiny-all", "--cores", ""], "--cores : not a list of cores"),
-        (["tiny-al"], "variant tiny-al: not known; did you mean tiny-all?"),
+        (["tiny-al"], "variant tiny-al: unknown; did you mean tiny-all?"),
         (["tiny-all", "--set", "max-num-sqes=8"], "tiny-all: --max-num-sqes: unknown; did you mean --max-num-seqs?"),
         (["tiny-all", "--set", "max-num-seqs=-8"], "tiny-all: --max-num-seqs -8: from 1 to 1000000"),
         (["t4-all", "--engine", "vllm"], "t4-all: needs Tesla T4, nvidia-smi lists none on this machine"),
@@ -694,10 +694,10 @@ def test_a_server_is_named_by_its_variant(state: Path, capsys: pytest.CaptureFix
         assert capsys.readouterr().out.startswith(f"http://127.0.0.1:{one}  up  simulator tiny-all (tiny)")
         assert deploy("logs", "tiny-baseline") == 0
         assert f"on http://127.0.0.1:{other}" in capsys.readouterr().out
-        known = f"known servers: tiny-(all|baseline) at http://127.0.0.1:{min(one, other)}, .*; name one with --port$"
+        known = f"known servers: tiny-(all|baseline) at http://127.0.0.1:{min(one, other)}, .*; select one with --port$"
         with pytest.raises(UsageError, match=rf"^tiny-ngram: no server is of this variant; {known}"):
             deploy("down", "tiny-ngram")
-        with pytest.raises(UsageError, match=r"^tiny-all: names a server; leave out --port"):
+        with pytest.raises(UsageError, match=r"^tiny-all: already selects a server; remove the name"):
             deploy("down", "tiny-all", "--port", str(one))
         assert deploy("down", "tiny-all") == 0
         with pytest.raises(UsageError, match=r"^tiny-all: no server is"):

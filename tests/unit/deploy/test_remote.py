@@ -89,7 +89,7 @@ def test_a_server_there_is_started_watched_measured_and_stopped(
     assert cli.main(["deploy", "logs", "-n", "3"]) == 0
     assert f"inferload simulator on http://127.0.0.1:{port}" in capsys.readouterr().out
     assert deploy("up", "tiny-ngram", *options[:4]) == 2
-    assert f"port {port}: simulator is up there already" in capsys.readouterr().err
+    assert f"port {port}: simulator already runs there" in capsys.readouterr().err
 
     order = remote.RemoteSpec(
         ssh.SshMachine(known["machine"], str(ssh_server.config)),
@@ -111,7 +111,7 @@ def test_a_server_there_is_started_watched_measured_and_stopped(
     assert "ended" in capsys.readouterr().out
     tunnel = psutil.Process(known["tunnel"][0])
     assert cli.main(["deploy", "down", "--port", str(port)]) == 0
-    assert capsys.readouterr().out == f"ssh://{ssh_server.machine}: simulator on port {port}: had ended already\n"
+    assert capsys.readouterr().out == f"ssh://{ssh_server.machine}: simulator on port {port}: had already ended\n"
     assert not tunnel.is_running() or tunnel.status() == psutil.STATUS_ZOMBIE
     assert probe.is_free("127.0.0.1", port)
     assert probe.is_free("127.0.0.1", local)
@@ -157,9 +157,9 @@ def test_what_goes_wrong_is_one_line(deploy: Run, here: Path, capsys: pytest.Cap
     said = one_line(capsys.readouterr().err)
     assert "ssh://machine-a: simulator ended before it answered: inferload: --last-flag it's so (log: " in said
     assert deploy("down", "--port", "1") == 2
-    assert "ssh://machine-a: port 1: nothing was started there" in one_line(capsys.readouterr().err)
+    assert "ssh://machine-a: port 1: no server was started there" in one_line(capsys.readouterr().err)
     assert deploy("up", "tiny") == 2
-    assert "tiny: a model alone cannot be started on another machine" in one_line(capsys.readouterr().err)
+    assert "tiny: a bare model cannot be started on another machine" in one_line(capsys.readouterr().err)
     assert cli.main(["deploy", "up", "tiny-all", "--tunnel"]) == 2
     assert "--tunnel, --listen, --program: need another machine" in one_line(capsys.readouterr().err)
     assert cli.main(["deploy", "status", "--host", "box"]) == 2
@@ -244,7 +244,7 @@ def test_a_name_is_no_option_of_ssh(here: Path) -> None:
 def test_without_an_ssh_client_it_is_one_line(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(here))
     for ask in (ssh.SshMachine("a@b").host, lambda: ssh.run_python(ssh.SshMachine("a@b"), "", lambda _: None)):
-        with pytest.raises(UsageError, match=r"^ssh: No such file or directory; install OpenSSH's client"):
+        with pytest.raises(UsageError, match=r"^ssh: No such file or directory; install the OpenSSH client"):
             ask()
 
 
@@ -255,7 +255,9 @@ def test_a_server_that_is_not_reached_from_here_is_stopped_there(
     machine = ssh.SshMachine(ssh_server.machine, str(ssh_server.config))
     monkeypatch.setattr(ssh.SshMachine, "host", lambda _self: "127.0.0.2")
     order = remote.RemoteSpec(machine, named("tiny-all"), "simulator", probe.free_port(), "127.0.0.1", program=program)
-    with pytest.raises(UsageError, match=r"machine-a: simulator is up there, but http://127.0.0.2:\d+ is not reached"):
+    with pytest.raises(
+        UsageError, match=r"machine-a: simulator is up there, but http://127.0.0.2:\d+ is not reachable"
+    ):
         remote.start(order, lambda _: None)
     assert probe.is_free("127.0.0.1", order.port)
     assert remote.remembered() == []
@@ -278,7 +280,7 @@ def test_what_was_stopped_there_by_hand_is_forgotten_and_one_that_cannot_be_reac
     remote.remember(record(f"ssh://{ssh_server.machine}", str(ssh_server.config), 8))
     assert cli.main(["deploy", "down", "--all"]) == 2
     told = capsys.readouterr()
-    assert told.out == f"ssh://{ssh_server.machine}: simulator on port 8: had ended already\n"
+    assert told.out == f"ssh://{ssh_server.machine}: simulator on port 8: had already ended\n"
     assert "ssh://gone: unreachable (" in told.err
     assert f"if the server no longer exists, remove {remote.state_file('ssh://gone', 7)}" in one_line(told.err)
     assert [one.machine for one in remote.remembered()] == ["ssh://gone"]

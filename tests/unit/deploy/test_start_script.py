@@ -136,4 +136,4 @@ def test_a_name_that_a_shell_would_split_is_refused(tmp_path: Path, capsys: pyte
     text = "source: x\nmodel: m\nhardware: {gpu: none, gpus: 0, memory_gib: 1}\nsimulated_as: cpu-tiny\n"
     (tmp_path / "mine.yaml").write_text(text + 'variants:\n  "a b; c": {purpose: p}\n')
     assert cli.main(["deploy", "render", f"{tmp_path}/mine.yaml:a b; c"]) == 2
-    assert "its name must be letters, digits" in capsys.readouterr().err
+    assert "invalid name; use up to 64 letters, digits" in capsys.readouterr().err

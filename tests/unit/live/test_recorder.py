@@ -35,7 +35,7 @@ def delta_of(records: list[TurnRecord]) -> TallySet:
         tallies.session_planned(record.phase, record.class_name)
         tallies.session_started(record.phase, record.class_name)
         tallies.turn_begun(record.phase, record.class_name)
-        tallies.fold(record, WINDOWS, Slo(ttft_ms=100.0))
+        tallies.count_turn(record, WINDOWS, Slo(ttft_ms=100.0))
     return tallies
 
 

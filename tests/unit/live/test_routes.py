@@ -1,6 +1,7 @@
 """Routes of the live view in a real web UI of Locust: login, same origin, orders, and texts of untrusted origin."""
 
 import json
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -31,19 +32,20 @@ class Controller:
         self.preparing = self.under_way = False
         self.orders: list[Any] = []
         self.steerable = True
+        self.runs_folder = Path("runs")
 
     def steered_run(self) -> Any:
         if not self.steerable:
             raise UsageError("no load to change: the run is draining")
         return SimpleNamespace(steering=self)
 
-    def set_level(self, _run: Any, level: float) -> None:
+    def set_level(self, level: float) -> None:
         self.orders.append(("set", level))
 
-    def ramp_to(self, _run: Any, level: float, over_s: float) -> None:
+    def ramp_to(self, level: float, over_s: float) -> None:
         self.orders.append(("ramp", level, over_s))
 
-    def hold(self, _run: Any) -> None:
+    def hold(self) -> None:
         self.orders.append(("hold",))
 
     def state(self) -> dict[str, Any]:

@@ -21,26 +21,19 @@ class Run:
 
     def __init__(self, scenario: str, users: int | None = None) -> None:
         self.spec = resolve(RunOptions(scenario, "http://127.0.0.1:1", users=users))
-        self.run_id = "r1"
         self.sent: list[float] = []
         self.started: list[tuple[int, float]] = []
         self.entries: list[dict[str, Any]] = []
         self.marks = SimpleNamespace(add=self._mark)
-        self.anchor = SimpleNamespace(to_wall_ns=lambda at_ns: at_ns)
-        self.steering = Steering(self.spec)
+        self.steering = Steering(self.spec, self.marks, self._announce_rate)  # type: ignore[arg-type]
         self.steering.start_users = lambda users, per_s: self.started.append((users, per_s))
 
     def _mark(self, kind: str, text: str, at_wall_ns: int | None = None, **detail: Any) -> None:
         self.entries.append({"kind": kind, "text": text, "t_s": 1.0, **detail})
 
-    def earliest_ns(self) -> int:
+    def _announce_rate(self, rate: float) -> int:
+        self.sent.append(rate)
         return now_ns()
-
-    def users_now(self) -> int:
-        return int(self.steering.level())
-
-    def send(self, kind: str, data: dict[str, Any]) -> None:
-        self.sent.append(data["rate"])
 
     @property
     def texts(self) -> list[str]:
@@ -62,19 +55,19 @@ def test_a_ramp_goes_straight_from_its_first_to_its_last_level(
 
 def test_users_of_a_closed_loop_change_at_once() -> None:
     run = Run("chat", users=20)
-    run.steering.set_level(run, 60)
+    run.steering.set_level(60)
     assert run.started == [(60, 40.0)]
     assert run.texts == ["users changed by hand: 20 -> 60"]
     assert run.steering.state() == {"unit": "users", "whole": True, "level": 60, "ramp": None}
-    run.steering.set_level(run, 60)
+    run.steering.set_level(60)
     assert len(run.entries) == 1
     assert load_text(run.spec.scenario, run.entries).users_or_rate == "20 to 60 users"
 
 
 def test_the_rate_of_an_open_loop_changes_at_once() -> None:
     run = Run("chat-open")
-    run.steering.set_level(run, 3.5)
-    run.steering.set_level(run, 0)
+    run.steering.set_level(3.5)
+    run.steering.set_level(0)
     assert run.sent == [3.5, 0.0]
     assert [rate for _, rate in run.steering.rate_changes] == [3.5, 0.0]
     assert run.started == []
@@ -85,7 +78,7 @@ def test_the_rate_of_an_open_loop_changes_at_once() -> None:
 
 def test_a_ramp_of_users_is_one_start_with_a_mark_at_each_end() -> None:
     run = Run("chat", users=20)
-    run.steering.ramp_to(run, 30, 1.0)
+    run.steering.ramp_to(30, 1.0)
     gevent.sleep(0.3)
     state = run.steering.state()
     assert 20 < state["level"] < 30
@@ -100,7 +93,7 @@ def test_a_ramp_of_users_is_one_start_with_a_mark_at_each_end() -> None:
 def test_a_ramp_of_the_rate_sends_rising_rates(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(steering, "_STEP_S", 0.2)
     run = Run("chat-open")
-    run.steering.ramp_to(run, 12, 1.0)
+    run.steering.ramp_to(12, 1.0)
     gevent.sleep(1.3)
     assert run.sent == sorted(run.sent)
     assert 4 <= len(run.sent) <= 6
@@ -113,11 +106,11 @@ def test_a_ramp_of_the_rate_sends_rising_rates(monkeypatch: pytest.MonkeyPatch) 
 def test_hold_ends_a_ramp_at_its_level(scenario: str) -> None:
     run = Run(scenario)
     first = run.steering.level()
-    run.steering.hold(run)
+    run.steering.hold()
     assert run.entries == []
-    run.steering.ramp_to(run, first + 100, 10.0)
+    run.steering.ramp_to(first + 100, 10.0)
     gevent.sleep(0.5)
-    run.steering.hold(run)
+    run.steering.hold()
     held = run.steering.level()
     assert first < held < first + 20
     gevent.sleep(0.3)
@@ -127,9 +120,9 @@ def test_hold_ends_a_ramp_at_its_level(scenario: str) -> None:
 
 
 def test_a_new_level_and_a_change_on_locusts_page_end_a_ramp() -> None:
-    for change in (lambda run: run.steering.set_level(run, 7), lambda run: run.steering.change_users(run, 7, "hand")):
+    for change in (lambda run: run.steering.set_level(7), lambda run: run.steering.change_users(7, "hand")):
         run = Run("chat", users=20)
-        run.steering.ramp_to(run, 500, 1.0)
+        run.steering.ramp_to(500, 1.0)
         gevent.sleep(0.1)
         change(run)
         gevent.sleep(1.2)
@@ -141,13 +134,13 @@ def test_a_new_level_and_a_change_on_locusts_page_end_a_ramp() -> None:
 def test_an_impossible_number_of_users_is_refused(level: float) -> None:
     run = Run("chat")
     with pytest.raises(UsageError, match="users: "):
-        run.steering.set_level(run, level)
+        run.steering.set_level(level)
     with pytest.raises(UsageError, match="users: "):
-        run.steering.ramp_to(run, level, 10)
+        run.steering.ramp_to(level, 10)
     assert run.entries == run.started == []
 
 
 @pytest.mark.parametrize("over_s", [0, 0.5, 1e9, float("nan")])
 def test_an_impossible_duration_is_refused(over_s: float) -> None:
     with pytest.raises(UsageError, match="out of range"):
-        Run("chat-open").steering.ramp_to(Run("chat-open"), 5, over_s)
+        Run("chat-open").steering.ramp_to(5, over_s)

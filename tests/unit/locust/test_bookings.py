@@ -5,7 +5,7 @@ from typing import Any
 from locust.env import Environment
 from records import MS, S, turn
 
-from inferload.client.turn import TurnResult
+from inferload.client.turn_record import TurnResult
 from inferload.locust.adapters.statistics import LocustStats
 from inferload.measure.record import Failure
 

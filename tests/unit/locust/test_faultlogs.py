@@ -6,8 +6,8 @@ import traceback
 import pytest
 from locust.event import EventHook
 
-from inferload.locust.adapters.fault_logs import FirstOfEach
-from inferload.requests.calls import CallError
+from inferload.locust.adapters.logs import FirstOfEach
+from inferload.requests.call_checks import CallError
 
 
 @pytest.fixture

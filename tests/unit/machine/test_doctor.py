@@ -19,7 +19,7 @@ from inferload import cli
 from inferload.cli import machine, server_checks
 from inferload.cli.doctor import text_of
 from inferload.machine import checks, network_checks
-from inferload.machine.checks import Check, Package, Stamps, Ticks
+from inferload.machine.checks import MachineCheck, Package, Stamps, Ticks
 
 # -- what readings are judged to be
 
@@ -124,12 +124,12 @@ def test_what_is_no_stat_line_is_none(text: str) -> None:
 
 
 def test_only_a_failure_changes_the_exit_code() -> None:
-    fine, odd, bad = Check("ok", "a", ""), Check("warn", "b", ""), Check("fail", "c", "")
+    fine, odd, bad = MachineCheck("ok", "a", ""), MachineCheck("warn", "b", ""), MachineCheck("fail", "c", "")
     assert [checks.exit_code(found) for found in ([], [fine, odd], [fine, bad, odd])] == [0, 0, 2]
 
 
 def test_the_text_has_a_line_for_each_and_the_remedy_below() -> None:
-    text = text_of([Check("ok", "clock", "fine"), Check("warn", "open files", "few", "raise it")])
+    text = text_of([MachineCheck("ok", "clock", "fine"), MachineCheck("warn", "open files", "few", "raise it")])
     lines = [line.split() for line in text.splitlines()]
     assert lines == [["ok", "clock", "fine"], ["warn", "open", "files", "few"], ["->", "raise", "it"]]
 

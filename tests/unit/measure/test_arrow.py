@@ -16,9 +16,10 @@ from inferload.results import agent_tasks
 from inferload.server_metrics import series
 from inferload.measure.clock import Anchor
 from inferload.measure.columns import exact_values
-columns = turns_file.TurnColumns()
+from inferload.measure.turn_columns import TurnColumns, to_table
+columns = TurnColumns()
 columns.append(turn())
-table = turns_file.to_table(columns, Anchor(1, 2), "w")
+table = to_table(columns, Anchor(1, 2), "w")
 assert len(exact_values(table, None)["ttft_ms"]) == 1
 assert "numpy" in sys.modules and "pandas" not in sys.modules
 """

@@ -9,11 +9,11 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 from records import turn, turns
 
-from inferload.client.turn import TurnResult
+from inferload.client.turn_record import TurnResult
 from inferload.measure.client_health import HealthSet
 from inferload.measure.record import PhaseWindow, TurnRecord
 from inferload.measure.tally import TallySet
-from inferload.measure.tally_batch import delays_many, fold_many
+from inferload.measure.tally_batch import count_delays, count_turns
 from inferload.measure.turn_columns import TurnColumns
 from inferload.worker.turn_counter import TurnCounts
 
@@ -54,8 +54,8 @@ def test_a_turn_that_cannot_be_counted_loses_no_other(
 
     good = [*before, *beside, turn()]
     expected, delays = TallySet(), HealthSet()
-    fold_many(expected, good, WINDOWS, SLOS)
-    delays_many(delays, good, [1] * len(good))
+    count_turns(expected, good, WINDOWS, SLOS)
+    count_delays(delays, good, [1] * len(good))
     assert tallies.total().ended == len(good) + 1
     assert tallies.total().by_failure.get("client_error") == 1
     assert tallies.total().output_tokens == expected.total().output_tokens
@@ -73,6 +73,6 @@ def test_plain_batches_are_counted_as_ever(batches: list[list[TurnRecord]]) -> N
     for batch in batches:
         given_results = results(batch)
         assert counts.count(given_results, WINDOWS, ()) is given_results
-        fold_many(expected, batch, WINDOWS, SLOS)
-        delays_many(delays, batch, [1] * len(batch))
+        count_turns(expected, batch, WINDOWS, SLOS)
+        count_delays(delays, batch, [1] * len(batch))
     assert counts.take() == (expected, delays)

@@ -74,8 +74,8 @@ def test_where_a_thread_reads_only_its_own_pauses_count() -> None:
 
 def test_delays_of_a_turn_go_to_its_worker_and_phase() -> None:
     health = HealthSet()
-    health.delays(turn(delay_ns=array("q", [MS, 3 * MS, 2 * MS])), reads_unstamped=1)
-    health.delays(turn(delay_ns=None, phase="warmup"), reads_unstamped=4)
+    health.count_delays(turn(delay_ns=array("q", [MS, 3 * MS, 2 * MS])), reads_unstamped=1)
+    health.count_delays(turn(delay_ns=None, phase="warmup"), reads_unstamped=4)
     seen = health.at("w1", "measure")
     assert (seen.delay_ms.count, seen.delay_ms.max, seen.stamped_share) == (3, 3.0, 0.75)
     assert health.at("w1", "warmup").stamped_share == 0

@@ -1,6 +1,7 @@
 """Turns counted many at a time against turns counted one by one."""
 
 from array import array
+from collections import defaultdict
 
 import numpy as np
 from hypothesis import given
@@ -10,9 +11,10 @@ from records import MS, S, turn, turns
 from inferload.measure.client_health import HealthSet
 from inferload.measure.clock import Anchor
 from inferload.measure.record import Failure, PhaseWindow, TurnRecord
-from inferload.measure.tally import Slo, TallySet
-from inferload.measure.tally_batch import delays_many, fold_many
-from inferload.turns_file import TurnColumns, to_table
+from inferload.measure.slo import Slo
+from inferload.measure.tally import TallySet
+from inferload.measure.tally_batch import count_delays, count_turns
+from inferload.measure.turn_columns import TurnColumns, to_table
 
 SLO = Slo(ttft_ms=200, tpot_ms=50, e2e_ms=None, itl_ms=300, from_plan=False)
 WINDOWS = (
@@ -56,8 +58,8 @@ many = st.lists(turns() | plain_turns() | plain_turns(), max_size=12)
 def test_counting_many_turns_is_counting_each(records: list[TurnRecord], slo: Slo | None) -> None:
     one_by_one, together = TallySet(), TallySet()
     for record in records:
-        one_by_one.fold(record, WINDOWS, slo, PAUSES)
-    fold_many(together, records, WINDOWS, lambda _name: slo, PAUSES)
+        one_by_one.count_turn(record, WINDOWS, slo, PAUSES)
+    count_turns(together, records, WINDOWS, defaultdict(lambda: slo), PAUSES)
     assert together == one_by_one
 
 
@@ -66,10 +68,10 @@ def test_nearly_all_turns_are_counted_together() -> None:
     folded: list[TurnRecord] = []
 
     class Watching(TallySet):
-        def fold(self, record: TurnRecord, *_rest: object) -> None:
+        def count_turn(self, record: TurnRecord, *_rest: object) -> None:
             folded.append(record)
 
-    fold_many(Watching(), [*records, turn(failure=Failure.CUT)], WINDOWS, {"chat": None})
+    count_turns(Watching(), [*records, turn(failure=Failure.CUT)], WINDOWS, {"chat": None})
     assert [record.failure for record in folded] == [Failure.CUT]
 
 
@@ -77,8 +79,8 @@ def test_nearly_all_turns_are_counted_together() -> None:
 def test_delays_of_many_turns_are_the_delays_of_each(records: list[TurnRecord]) -> None:
     one_by_one, together = HealthSet(), HealthSet()
     for number, record in enumerate(records):
-        one_by_one.delays(record, number)
-    delays_many(together, records, range(len(records)))
+        one_by_one.count_delays(record, number)
+    count_delays(together, records, range(len(records)))
     assert together == one_by_one
 
 

@@ -21,7 +21,7 @@ from inferload.server_metrics import metric_names as names
 from inferload.server_metrics.exposition import PromParser
 from inferload.server_metrics.series import by_target
 from inferload.server_metrics.window_figures import servers_block
-from inferload.worker.run import ProcessSettings
+from inferload.worker.worker_run import ProcessSettings
 
 PAGES = DATA / "pages"
 S = 1_000_000_000

@@ -10,8 +10,8 @@ from records import S, turn
 
 from inferload.measure.clock import Anchor
 from inferload.measure.record import Failure, PhaseWindow
+from inferload.measure.turn_columns import TurnColumns, to_table
 from inferload.statistics.overload import Growth, growth, growth_of_turns
-from inferload.turns_file import TurnColumns, to_table
 
 CAPACITY_PER_S = 20.0
 PLACES = 16

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from records import merged
 
 from inferload.measure.sketch import SMALLEST, Sketch, rank
+from inferload.server_metrics.bucket_bounds import ITL_S, REQUEST_S, TTFT_S
 
 VALUES = st.lists(
     st.one_of(
@@ -136,3 +137,20 @@ def test_what_is_no_measured_value_is_refused_and_changes_nothing(value: float) 
 @pytest.mark.parametrize(("q", "n", "expected"), [(0.5, 4, 2), (0.5, 5, 3), (0, 9, 1), (1, 9, 9), (0.07, 100, 7)])
 def test_nearest_rank(q: float, n: int, expected: int) -> None:
     assert rank(q, n) == expected
+
+
+@given(VALUES, st.lists(st.floats(1e-6, 1e6), min_size=1, max_size=8))
+def test_counts_up_to_a_bound_have_every_value_up_to_it_and_none_far_above(
+    values: list[float], bounds: list[float]
+) -> None:
+    sketch = sketch_of(values)
+    width = (1 + sketch.relative_error) / (1 - sketch.relative_error) * (1 + 1e-9)
+    assert width < 1.0051
+    for bound, count in zip(bounds, sketch.counts_up_to(bounds), strict=True):
+        assert sum(value <= bound for value in values) <= count <= sum(value <= bound * width for value in values)
+
+
+def test_a_value_equal_to_a_bound_is_counted_up_to_it() -> None:
+    bounds = [bound * 1000 for bound in (*TTFT_S, *ITL_S, *REQUEST_S)]
+    for bound in bounds:
+        assert sketch_of([bound, bound * 1.006]).counts_up_to([bound, bound * 2]) == [1, 2]

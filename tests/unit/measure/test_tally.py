@@ -13,8 +13,9 @@ from records import MS, S, merged, turn, turns
 
 from inferload.measure.measures import MEASURES
 from inferload.measure.record import PHASES, Failure, PhaseWindow, TurnRecord
-from inferload.measure.tally import Slo, Tally, TallySet, books
-from inferload.measure.tally_batch import fold_many
+from inferload.measure.slo import Slo
+from inferload.measure.tally import Tally, TallySet, count_faults
+from inferload.measure.tally_batch import count_turns
 
 SLO = Slo(ttft_ms=200, tpot_ms=50, e2e_ms=None, itl_ms=300, from_plan=False)
 WINDOWS = (PhaseWindow("warmup", 0, 10 * S), PhaseWindow("measure", 10 * S, 40 * S), PhaseWindow("drain", 40 * S))
@@ -27,7 +28,7 @@ def folded(records: Sequence[TurnRecord], slo: Slo | None = SLO) -> TallySet:
     tallies = TallySet()
     for record in records:
         tallies.turn_begun(record.phase, record.class_name, record.step)
-        tallies.fold(record, WINDOWS, slo)
+        tallies.count_turn(record, WINDOWS, slo)
     return tallies
 
 
@@ -54,7 +55,7 @@ def test_deltas_add_up_to_the_whole(a: list[TurnRecord], b: list[TurnRecord]) ->
     for part in (a, b):
         for record in part:
             worker.turn_begun(record.phase, record.class_name, record.step)
-            worker.fold(record, WINDOWS, SLO)
+            worker.count_turn(record, WINDOWS, SLO)
         message = json.dumps(worker.take().to_wire())
         master.absorb(TallySet.from_wire(json.loads(message)))
         assert worker == TallySet()
@@ -70,7 +71,7 @@ def test_every_turn_is_counted_once(records: list[TurnRecord]) -> None:
         achieved = tallies.total(phase).window_sessions
         tallies.session_planned(phase, "chat", achieved)
         tallies.session_started(phase, "chat", achieved)
-    assert books(tallies) == []
+    assert count_faults(tallies) == []
     assert total.ok == sum(record.ok for record in records)
     assert total.unfinished == sum(not record.finished for record in records)
     failures = Counter(record.failure.value for record in records if record.failure and record.finished)
@@ -125,7 +126,7 @@ def test_each_end_counts_in_the_window_that_holds_it(records: list[TurnRecord]) 
     slo = Slo(ttft_ms=300)
     tallies = TallySet()
     for record in records:
-        tallies.fold(record, WINDOWS, slo)
+        tallies.count_turn(record, WINDOWS, slo)
     for window in WINDOWS:
         ended = [r for r in records if r.ok and r.sent_ns is not None and window.holds(r.closed_ns)]
         tally = tallies.total(window.phase)
@@ -160,7 +161,7 @@ def test_tokens_are_shared_evenly_between_windows() -> None:
         closed_ns=9 * S,
     )
     tallies = TallySet()
-    tallies.fold(record, [PhaseWindow("warmup", 0, 4 * S), PhaseWindow("measure", 4 * S, None)], None)
+    tallies.count_turn(record, [PhaseWindow("warmup", 0, 4 * S), PhaseWindow("measure", 4 * S, None)], None)
     warm, measured = tallies.total("warmup"), tallies.total("measure")
     assert (warm.window_output_tokens, measured.window_output_tokens) == (10, 15)
     assert (warm.window_input_tokens, measured.window_input_tokens) == (100, 0)
@@ -184,7 +185,7 @@ def test_a_session_is_achieved_where_it_was_planned_and_begun(changes: dict[str,
     instants = {"planned_ns": 4 * S, "closed_ns": 9 * S, "first_ns": 6 * S, "last_ns": 6 * S}
     record = turn(**{**instants, "phase": "warmup", **changes})
     tallies = TallySet()
-    tallies.fold(record, [PhaseWindow("warmup", 0, 5 * S), PhaseWindow("measure", 5 * S)], None)
+    tallies.count_turn(record, [PhaseWindow("warmup", 0, 5 * S), PhaseWindow("measure", 5 * S)], None)
     begun = {at[0]: tally.window_sessions for at, tally in tallies.items() if tally.window_sessions}
     assert begun == ({} if phase is None else {phase: 1})
 
@@ -194,8 +195,8 @@ def test_a_session_that_begins_in_the_next_step_counts_in_the_step_it_was_planne
     late = turn(planned_ns=10 * S - MS, sent_ns=10 * S + MS, closed_ns=11 * S, first_ns=11 * S, last_ns=11 * S)
     steps = (PhaseWindow("measure", 0, 10 * S, 0), PhaseWindow("measure", 10 * S, 20 * S, 1))
     tallies, many = TallySet(), TallySet()
-    tallies.fold(late, steps, None)
-    fold_many(many, [late], steps, {"chat": None})
+    tallies.count_turn(late, steps, None)
+    count_turns(many, [late], steps, {"chat": None})
     assert tallies == many
     assert (tallies.at("measure", "chat", 0).window_sessions, tallies.at("measure", "chat", 1).window_sessions) == (
         1,
@@ -264,14 +265,14 @@ def test_books_say_what_does_not_add_up() -> None:
     tallies.session_dropped("measure", "chat", 2)
     tallies.session_completed("measure", "chat", 3)
     tallies.turn_begun("measure", "chat")
-    tallies.fold(turn(), WINDOWS, None)
-    assert books(tallies) == []
+    tallies.count_turn(turn(), WINDOWS, None)
+    assert count_faults(tallies) == []
     tallies.session_dropped("measure", "chat")
     tallies.turn_begun("drain", "chat")
     tallies.session_completed("warmup", "chat")
-    assert [fault.split(":")[0] for fault in books(tallies)] == ["warmup", "measure", "drain"]
-    assert "5 sessions were planned, but 3 dropped and 3 started" in books(tallies)[1]
-    assert "1 turns were begun, but 0 ended well" in books(tallies)[2]
+    assert [fault.split(":")[0] for fault in count_faults(tallies)] == ["warmup", "measure", "drain"]
+    assert "5 sessions were planned, but 3 dropped and 3 started" in count_faults(tallies)[1]
+    assert "1 turns were begun, but 0 ended well" in count_faults(tallies)[2]
 
 
 def test_sessions_that_a_lost_worker_had_not_begun_are_dropped() -> None:
@@ -282,7 +283,7 @@ def test_sessions_that_a_lost_worker_had_not_begun_are_dropped() -> None:
     tallies.session_planned("measure", "agent", 3)
     tallies.session_started("measure", "agent", 3)
     assert tallies.drop_waiting() == 2
-    assert books(tallies) == []
+    assert count_faults(tallies) == []
     assert tallies.by_class("measure")["chat"].sessions_dropped == 3
     assert tallies.drop_waiting() == 0
 
@@ -304,8 +305,16 @@ def test_a_stall_in_which_the_client_stood_still_is_the_clients(
         event_ns=array("q", [50 * MS, 60 * MS, 460 * MS]), sent_ns=S, last_ns=S + 460 * MS, closed_ns=S + 460 * MS
     )
     tallies = TallySet()
-    tallies.fold(record, [], None, pauses)
+    tallies.count_turn(record, [], None, pauses)
     tally = tallies.total()
     assert (tally.turns_with_stall, tally.longest_stall_ms) == server
     assert tally.turns_with_client_stall == client
     assert tally.sketches["itl_ms"].max == 400  # the gap itself stays what was seen
+
+
+def test_the_keys_of_counts_json_stay_readable() -> None:
+    tallies = TallySet()
+    tallies.turn_delayed("measure", "chat", 7)
+    ((_phase, _name, _step, wire),) = tallies.to_wire()["tallies"]
+    assert wire["counts"] == {"turns_held": 1, "held_ns": 7}
+    assert TallySet.from_wire(tallies.to_wire()) == tallies

@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from records import MS, S, turn
 
-from inferload import turns_file
 from inferload.measure.clock import Anchor
 from inferload.measure.record import Failure, TurnRecord
+from inferload.measure.turn_columns import TurnColumns, to_table
 from inferload.results.agent_tasks import tasks_by_class
 
 
@@ -30,10 +30,10 @@ def step(session: str, index: int, planned_s: float, closed_s: float, **changes:
 
 
 def tasks(*records: TurnRecord) -> dict[str, Any]:
-    columns = turns_file.TurnColumns()
+    columns = TurnColumns()
     for record in records:
         columns.append(record)
-    return tasks_by_class(turns_file.to_table(columns, Anchor(0, 0), "w0"))
+    return tasks_by_class(to_table(columns, Anchor(0, 0), "w0"))
 
 
 def means(block: dict[str, Any]) -> dict[str, float | None]:

@@ -14,16 +14,17 @@ from records import MS, S, turn, turns
 from inferload import rundir, turns_file
 from inferload.errors import UsageError
 from inferload.measure.clock import Anchor
-from inferload.measure.columns import batched_values, turn_columns
+from inferload.measure.columns import batched_values, exact_values, turn_columns
 from inferload.measure.measures import MEASURES
 from inferload.measure.record import Failure, TurnRecord
+from inferload.measure.turn_columns import SCHEMA, TurnColumns, to_table
 from inferload.rundir import TURNS
 
 ANCHOR = Anchor(wall_ns=1_790_000_000 * S, mono_ns=3 * S)
 
 
-def columns_of(records: list[TurnRecord]) -> turns_file.TurnColumns:
-    columns = turns_file.TurnColumns()
+def columns_of(records: list[TurnRecord]) -> TurnColumns:
+    columns = TurnColumns()
     for record in records:
         columns.append(record)
     return columns
@@ -32,7 +33,7 @@ def columns_of(records: list[TurnRecord]) -> turns_file.TurnColumns:
 def expected_row(record: TurnRecord, anchor: Anchor) -> dict[str, object]:
     """A row of design, spelled out from the record itself."""
     row: dict[str, object] = {"class": record.class_name, "failure": record.failure and record.failure.value}
-    for name in turns_file.SCHEMA.names:
+    for name in SCHEMA.names:
         if name in row:
             continue
         value = getattr(record, name)
@@ -46,9 +47,9 @@ def expected_row(record: TurnRecord, anchor: Anchor) -> dict[str, object]:
 @given(st.lists(turns(), max_size=6), st.integers(0, 10**15))
 def test_a_row_says_what_the_record_said(records: list[TurnRecord], mono_ns: int) -> None:
     anchor = Anchor(5, mono_ns)
-    table = turns_file.to_table(columns_of(records), anchor, "w1", "r")
+    table = to_table(columns_of(records), anchor, "w1", "r")
     table.validate(full=True)
-    assert table.schema.equals(turns_file.SCHEMA)
+    assert table.schema.equals(SCHEMA)
     assert table.to_pylist() == [expected_row(record, anchor) for record in records]
     stamps = {b"worker": b"w1", b"run_id": b"r", b"anchor_wall_ns": b"5", b"anchor_mono_ns": b"%d" % mono_ns}
     assert table.schema.metadata == stamps
@@ -68,8 +69,8 @@ def by_the_table_of_measures(records: list[TurnRecord], name: str) -> list[float
 
 @given(st.lists(turns(), max_size=8), st.sampled_from([None, "chat", "agent"]))
 def test_exact_values_are_those_of_the_table_of_measures(records: list[TurnRecord], class_name: str | None) -> None:
-    table = turns_file.to_table(columns_of(records), ANCHOR, "w1")
-    values = turns_file.exact_values(table, "measure", class_name)
+    table = to_table(columns_of(records), ANCHOR, "w1")
+    values = exact_values(table, "measure", class_name)
     kept = [r for r in records if r.ok and r.phase == "measure" and class_name in (None, r.class_name)]
     assert set(values) == {measure.name for measure in MEASURES} - {"client_delay_ms"}
     for name, found in values.items():
@@ -78,7 +79,7 @@ def test_exact_values_are_those_of_the_table_of_measures(records: list[TurnRecor
 
 @given(st.lists(turns(), max_size=8))
 def test_columns_of_measures_have_the_value_of_each_turn(records: list[TurnRecord]) -> None:
-    table = turns_file.to_table(columns_of(records), ANCHOR, "w1")
+    table = to_table(columns_of(records), ANCHOR, "w1")
     of_turns = {measure.name: measure.per_turn for measure in MEASURES if measure.per_turn is not None}
     for name, column in turn_columns(table, of_turns).items():
         wanted = [of_turns[name](record) for record in records]
@@ -86,7 +87,7 @@ def test_columns_of_measures_have_the_value_of_each_turn(records: list[TurnRecor
 
 
 def test_a_measure_without_its_column_is_unknown() -> None:
-    table = turns_file.to_table(columns_of([turn(connect_ns=MS)]), ANCHOR, "w1")
+    table = to_table(columns_of([turn(connect_ns=MS)]), ANCHOR, "w1")
     assert turn_columns(table, ["connect_ms"])["connect_ms"].tolist() == [1.0]
     columns = turn_columns(table.drop_columns(["connect_ns"]), ["connect_ms", "ttft_ms"])
     assert np.isnan(columns["connect_ms"]).all()
@@ -95,10 +96,10 @@ def test_a_measure_without_its_column_is_unknown() -> None:
 
 def test_exact_values_over_many_row_groups() -> None:
     many = [turn(event_ns=array("q", range(0, k * MS, MS))) for k in range(1, 40)]
-    parts = [turns_file.to_table(columns_of(many[k : k + 7]), ANCHOR, "w1") for k in range(0, len(many), 7)]
-    whole = turns_file.to_table(columns_of(many), ANCHOR, "w1")
-    pieces = turns_file.exact_values(turns_file.pa.concat_tables(parts))
-    for name, found in turns_file.exact_values(whole).items():
+    parts = [to_table(columns_of(many[k : k + 7]), ANCHOR, "w1") for k in range(0, len(many), 7)]
+    whole = to_table(columns_of(many), ANCHOR, "w1")
+    pieces = exact_values(pa.concat_tables(parts))
+    for name, found in exact_values(whole).items():
         assert np.array_equal(found, pieces[name]), name
     assert len(pieces["itl_ms"]) == sum(k - 1 for k in range(1, 40))
 
@@ -179,8 +180,8 @@ def test_a_file_that_is_not_of_this_run_is_named_and_never_counted(tmp_path: Pat
 
 def test_no_turns_are_an_empty_table(tmp_path: Path) -> None:
     table = turns_file.read_turns(tmp_path)
-    assert (table.num_rows, table.schema) == (0, turns_file.SCHEMA)
-    assert {name: len(found) for name, found in turns_file.exact_values(table).items()} == dict.fromkeys(
+    assert (table.num_rows, table.schema) == (0, SCHEMA)
+    assert {name: len(found) for name, found in exact_values(table).items()} == dict.fromkeys(
         (measure.name for measure in MEASURES if measure.name != "client_delay_ms"), 0
     )
 
@@ -203,20 +204,20 @@ def test_columns_can_be_read_one_by_one(tmp_path: Path, records: list[TurnRecord
 
 
 def test_failures_are_written_as_their_class() -> None:
-    table = turns_file.to_table(columns_of([turn(failure=Failure.HTTP_429), turn()]), ANCHOR, "w1")
+    table = to_table(columns_of([turn(failure=Failure.HTTP_429), turn()]), ANCHOR, "w1")
     assert table["failure"].to_pylist() == ["http_429", None]
 
 
 @settings(max_examples=40)
 @given(st.lists(turns(), max_size=8))
 def test_values_in_batches_of_time_are_all_the_values(records: list[TurnRecord]) -> None:
-    table = turns_file.to_table(columns_of(records), ANCHOR, "w1")
+    table = to_table(columns_of(records), ANCHOR, "w1")
     for name in ("ttft_ms", "itl_ms", "tpot_ms"):
         batches = batched_values(table, name, 4)
         assert len(batches) == 4
-        assert sorted(np.concatenate(batches)) == sorted(turns_file.exact_values(table)[name])
+        assert sorted(np.concatenate(batches)) == sorted(exact_values(table)[name])
     assert batched_values(table, "client_delay_ms", 4) == []
     for name in set(table["class"].to_pylist()):
         of_class = np.concatenate(batched_values(table, "ttft_ms", 4, name))
-        assert sorted(of_class) == sorted(turns_file.exact_values(table, "measure", name)["ttft_ms"])
+        assert sorted(of_class) == sorted(exact_values(table, "measure", name)["ttft_ms"])
     assert not any(map(len, batched_values(table, "ttft_ms", 4, "no such class")))

@@ -20,7 +20,16 @@ sys.path.insert(0, str(ROOT))
 from benchmarks import bench, bigrun, peers, table, workloads
 from benchmarks.cases import CASES, Case
 from benchmarks.clients import INFERLOAD, READER, Load, scenario_text
-from benchmarks.reported import Reported, Row, Sample, Spent, Streaming, marks, peak_while_streaming, streaming
+from benchmarks.reported import (
+    BenchRow,
+    Reported,
+    Spent,
+    Streaming,
+    UsageSample,
+    marks,
+    peak_while_streaming,
+    streaming,
+)
 from benchmarks.server import PROGRAMS, Certificate, PacedServer, ServerError, make_certificate
 from benchmarks.watched import on_core, run_watched
 
@@ -256,7 +265,7 @@ def test_a_client_that_fails_is_a_row_that_says_so(
     page = tmp_path / "page.md"
     flags = ["--cases", "tiny", "--sizes", "2", "--clients", "reader", "--json", str(tmp_path / "figures.json")]
     assert bench.main([*flags, "--write", str(page)]) == 1
-    assert "no figures: exit code 0 (JSONDecodeError)" in page.read_text()
+    assert "no results: exit code 0 (JSONDecodeError)" in page.read_text()
 
 
 def test_all_processes_of_a_client_count_and_a_late_one_is_ended(tmp_path: Path) -> None:
@@ -273,7 +282,8 @@ def test_all_processes_of_a_client_count_and_a_late_one_is_ended(tmp_path: Path)
 
 def test_the_middle_of_a_run() -> None:
     samples = [
-        Sample(float(s), tokens, s * 0.5, 10.0 + s) for s, tokens in enumerate([0, 0, 50, 250, 500, 750, 1000, 1000])
+        UsageSample(float(s), tokens, s * 0.5, 10.0 + s)
+        for s, tokens in enumerate([0, 0, 50, 250, 500, 750, 1000, 1000])
     ]
     middle = streaming(samples)
     assert middle == Streaming(seconds=2.0, tokens=500, cpu_s=1.0)
@@ -286,10 +296,12 @@ def test_the_middle_of_a_run() -> None:
     assert peak_while_streaming([]) is None
 
 
-def row_with(part: Streaming | None, server_late_ms: float = 0.1, failed: int = 0, verdict: str | None = None) -> Row:
+def row_with(
+    part: Streaming | None, server_late_ms: float = 0.1, failed: int = 0, verdict: str | None = None
+) -> BenchRow:
     spent = Spent(exit_code=0, wall_s=10, cpu_s=5, streaming=part, peak_mb=100)
     said = Reported(ttft_mean_ms=51, ttft_p99_ms=55, itl_p99_ms=11, turns=600, failed=failed, verdict=verdict)
-    return Row("base", "some client", "1.0", 100, said, spent, {"lateness_ms": {"all": {"p99": server_late_ms}}})
+    return BenchRow("base", "some client", "1.0", 100, said, spent, {"lateness_ms": {"all": {"p99": server_late_ms}}})
 
 
 def test_who_did_not_keep_up_is_marked() -> None:
@@ -301,21 +313,21 @@ def test_who_did_not_keep_up_is_marked() -> None:
     assert marks(row_with(slow), case) == ("did not keep up: 60% of the true token rate",)
     full = Streaming(seconds=10, tokens=round(9.5 * true_rate), cpu_s=9.9)
     assert marks(row_with(full), case) == ("did not keep up: 99% of its core",)
-    assert marks(row_with(None), case) == ("too short to tell CPU and rate",)
+    assert marks(row_with(None), case) == ("too short for CPU and rate",)
     said = marks(row_with(good, server_late_ms=2.5, failed=3, verdict="suspect (lag)"), case)
-    assert said == ("server itself late: p99 2.5 ms", "3 turns failed", "its own verdict: suspect (lag)")
-    large = Row("bodies", "some client", "1.0", 100, Reported(), server={"turns": 4, "body_bytes": 2_000_000})
+    assert said == ("server late: p99 2.5 ms", "3 turns failed", "verdict: suspect (lag)")
+    large = BenchRow("bodies", "some client", "1.0", 100, Reported(), server={"turns": 4, "body_bytes": 2_000_000})
     assert "bodies of 500 kB" in marks(large, CASES["bodies"])
 
 
 def test_points_over_the_reader() -> None:
     case = CASES["base"]
-    figure = table.FIGURES[0]
+    figure = table.MEASURES[0]
     assert figure.name == "TTFT mean"
     assert table.points(figure, case, Reported(ttft_mean_ms=55), Reported(ttft_mean_ms=50.5)) == pytest.approx(9.0)
     assert table.points(figure, case, Reported(ttft_mean_ms=48), Reported(ttft_mean_ms=50)) == pytest.approx(4.0)
     assert table.points(figure, case, Reported(), Reported(ttft_mean_ms=50)) is None
-    reader = Row("base", table.READER_NAME, "", 100, Reported(ttft_mean_ms=50.5, ttft_p99_ms=51, itl_p99_ms=10))
+    reader = BenchRow("base", table.READER_NAME, "", 100, Reported(ttft_mean_ms=50.5, ttft_p99_ms=51, itl_p99_ms=10))
     distances = table.distance_table(case, [reader, row_with(None)])
     assert "| TTFT mean: some client | 1.0 |" in distances
     assert "| TTFT mean: target of inferload | 1 |" in distances
@@ -401,21 +413,21 @@ def test_a_client_gets_its_own_core_wherever_the_harness_is_pinned() -> None:
 
 
 def test_the_large_run_comes_out_of_its_report_whole(tmp_path: Path) -> None:
-    small = bigrun.Size(length_s=90, turns=400, events_per_turn=30)
+    small = bigrun.RunSize(length_s=90, turns=400, events_per_turn=30)
     path = bigrun.write(tmp_path / "run", small)
     took = bigrun.measure(path, small) | {"took_s": small.limit_s}  # how long it takes here is the machine's matter
     assert list(bigrun.complaints(path, small, took)) == []
     (slow,) = bigrun.complaints(path, small, took | {"took_s": small.limit_s + 1})
-    assert slow == "took_s is 31.0, over 30"
-    lost = bigrun.Size(length_s=90, turns=401, events_per_turn=30, limit_page_mb=0.1)
+    assert slow == "took_s is 31.0, above 30"
+    lost = bigrun.RunSize(length_s=90, turns=401, events_per_turn=30, limit_page_mb=0.1)
     assert len(list(bigrun.complaints(path, lost, took))) == 2
 
 
 def test_what_workloads_cost_is_held_against_its_limits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(workloads, "SCENARIOS", ("smoke",))
-    monkeypatch.setattr(workloads, "WHERE", tmp_path)
+    monkeypatch.setattr(workloads, "FOLDER", tmp_path)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    small = workloads.Size(turns=20, sessions=200, conversations=30)
+    small = workloads.WorkloadSize(turns=20, sessions=200, conversations=30)
     found = json.loads(json.dumps({name: part(small) for name, part in workloads.PARTS.items()}))
     assert found["sharegpt"]["facts"]["source"]["sessions"] == 30
     assert found["planning"]["smoke"]["plan_us"] > 0
@@ -425,4 +437,4 @@ def test_what_workloads_cost_is_held_against_its_limits(tmp_path: Path, monkeypa
     found["planning"]["smoke"]["plan_us"] = 1.0
     found["sharegpt"] |= {"index_cpu_s": 21.0, "memory_mb": 400.0}
     (broken,) = (figure for figure in workloads.figures(found) if not figure.holds)
-    assert broken.row() == "| index of a ShareGPT file of 0 MB, processor time | 21 s | under 20 s | DOES NOT HOLD |"
+    assert broken.row() == "| index of a ShareGPT file of 0 MB, CPU time | 21 s | under 20 s | EXCEEDED |"

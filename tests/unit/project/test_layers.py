@@ -1,10 +1,14 @@
-"""Imports go down: the table in pyproject.toml is held against every import of the tree, lazy ones included."""
+"""Imports point down: each import of the tree, lazy ones included, is checked against the table in pyproject.toml.
+
+Within a package, imports form no cycle; imports under TYPE_CHECKING count.
+"""
 
 import ast
 import subprocess
 import tomllib
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
 import pytest
@@ -79,7 +83,7 @@ def test_imports_go_down(path: Path) -> None:
         ("inferload.client.turn", "import locust"),
         ("inferload.locust.plugin", "from inferload.analysis import report"),
         ("inferload.workload.sessions", "import pandas as pd"),
-        ("analysis.data.frames", "from inferload.worker import run"),
+        ("analysis.data.frames", "from inferload.worker import worker_run"),
         ("inferload.cli", "import deploy.simulator"),
         ("deploy.simulator.core.scheduler", "from ..engine import engine"),
         ("deploy.simulator.protocol.tools", "from ...servers.engines import ENGINES"),
@@ -89,6 +93,44 @@ def test_imports_go_down(path: Path) -> None:
 )
 def test_the_check_can_fail(module: str, source: str) -> None:
     assert faults_of(source, module)
+
+
+def cycle_of(sources: Mapping[str, str], packages: frozenset[str] = frozenset()) -> list[str]:
+    """Return the modules of an import cycle; empty if there is none. `packages`: the sources of `__init__.py`."""
+    graph = {
+        module: {
+            target
+            for _, name in imports_of(source, module, module in packages)
+            if (target := longest(source_name(name), sources)) not in (None, module)
+        }
+        for module, source in sources.items()
+    }
+    try:
+        TopologicalSorter(graph).prepare()
+    except CycleError as error:
+        modules: list[str] = error.args[1]
+        return modules
+    return []
+
+
+def test_no_modules_import_each_other() -> None:
+    sources = {module_of(path): path.read_text() for path in SOURCES}
+    assert cycle_of(sources, frozenset(module_of(path) for path in SOURCES if path.name == "__init__.py")) == []
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "from inferload.master.run import Run",
+        "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from inferload.master import run",
+        "def f():\n    import inferload.master.run",
+        "from . import run",
+    ],
+)
+def test_a_cycle_is_detected(source: str) -> None:
+    sources = {"inferload.master.run": "from inferload.master import steps", "inferload.master.steps": source}
+    assert set(cycle_of(sources)) == set(sources)
+    assert cycle_of(sources | {"inferload.master.steps": "import inferload.errors"}) == []
 
 
 def test_every_module_has_a_row() -> None:

@@ -1,4 +1,4 @@
-"""What the Makefile hands to the commands that it calls."""
+"""Makefile variables, and the groups of tests in tests/side_by_side.py."""
 
 import subprocess
 from pathlib import Path
@@ -8,10 +8,10 @@ import side_by_side
 from paths import ROOT
 
 
-@pytest.mark.parametrize("said", [[], ["VENV_VLLM=.venv-vllm"], [f"VENV_VLLM={ROOT}/.venv-vllm"]])
-def test_the_environment_of_vllm_is_named_so_that_it_is_found_from_any_folder(said: list[str]) -> None:
+@pytest.mark.parametrize("arguments", [[], ["VENV_VLLM=.venv-vllm"], [f"VENV_VLLM={ROOT}/.venv-vllm"]])
+def test_the_environment_of_vllm_is_named_so_that_it_is_found_from_any_folder(arguments: list[str]) -> None:
     shown = subprocess.run(
-        ["make", "--no-print-directory", "--eval=shown: ; @echo $$VENV_VLLM", "shown", *said],
+        ["make", "--no-print-directory", "--eval=shown: ; @echo $$VENV_VLLM", "shown", *arguments],
         cwd=ROOT,
         capture_output=True,
         text=True,
@@ -22,22 +22,20 @@ def test_the_environment_of_vllm_is_named_so_that_it_is_found_from_any_folder(sa
     assert shown.stdout.strip() == str(ROOT / ".venv-vllm")
 
 
-def test_every_test_is_in_one_part_and_the_scenes_in_the_first() -> None:
-    staged, *others = side_by_side.parts()
-    assert sorted([*staged, *(file for part in others for file in part)]) == sorted(
-        side_by_side.TESTS.rglob("test_*.py")
-    )
-    playing = {file for part in others for file in part if "(stage: Stage" in file.read_text()}
-    assert playing <= {Path(__file__)}
-    assert sorted(file for part in side_by_side.vllm_parts() for file in part) == sorted(
-        side_by_side.TESTS.rglob("test_*.py")
-    )
-    shared = {file for file in side_by_side.vllm_parts()[1] if "(vllm_server" in file.read_text()}
-    assert shared <= {Path(__file__)}
+def test_every_test_file_is_in_one_group_and_run_cases_are_in_the_first() -> None:
+    run_files, *others = side_by_side.groups()
+    every = sorted(side_by_side.TESTS.rglob("test_*.py"))
+    assert sorted([*run_files, *(file for group in others for file in group)]) == every
+    with_run_cases = {file for group in others for file in group if "(run_pool: RunPool" in file.read_text()}
+    assert with_run_cases <= {Path(__file__)}
+    assert sorted(file for group in side_by_side.vllm_groups() for file in group) == every
+    with_server = {file for file in side_by_side.vllm_groups()[1] if "(vllm_server" in file.read_text()}
+    assert with_server <= {Path(__file__)}
 
 
 @pytest.mark.parametrize(
-    ("codes", "one"), [([0, 0, 0], 0), ([5, 0, 5], 0), ([5, 5, 5], 5), ([0, 0, 1], 1), ([1, 0, 0], 1), ([5, 2, 5], 2)]
+    ("codes", "expected"),
+    [([0, 0, 0], 0), ([5, 0, 5], 0), ([5, 5, 5], 5), ([0, 0, 1], 1), ([1, 0, 0], 1), ([5, 2, 5], 2)],
 )
-def test_a_failure_of_any_part_of_the_tests_is_one_of_all(codes: list[int], one: int) -> None:
-    assert side_by_side.exit_code(codes) == one
+def test_the_exit_code_is_the_first_failure_of_a_group(codes: list[int], expected: int) -> None:
+    assert side_by_side.exit_code(codes) == expected

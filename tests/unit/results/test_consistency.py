@@ -1,6 +1,7 @@
 """Offered and achieved sessions, Little's law and tokens per turn: they agree on random runs, and a wrong figure is reported."""
 
 from array import array
+from collections import defaultdict
 
 import pytest
 import recomputed
@@ -14,10 +15,10 @@ from inferload.measure.clock import Anchor
 from inferload.measure.record import Failure, Phase, PhaseWindow, TurnRecord
 from inferload.measure.search import slo
 from inferload.measure.search.window import of_turns
-from inferload.measure.tally import Tally, TallySet, books
-from inferload.measure.tally_batch import fold_many
+from inferload.measure.tally import Tally, TallySet, count_faults
+from inferload.measure.tally_batch import count_turns
+from inferload.measure.turn_columns import TurnColumns, to_table
 from inferload.results import phase_evidence, summary
-from inferload.turns_file import TurnColumns, to_table
 from inferload.verdict.evidence import token_balance
 from inferload.verdict.validity import judge
 
@@ -87,7 +88,7 @@ def counted(runs: list[list[TurnRecord]]) -> TallySet:
         tallies.session_started(records[0].phase, "chat")
         for record in records:
             tallies.turn_begun(record.phase, "chat")
-    fold_many(tallies, [record for records in runs for record in records], WINDOWS, lambda _name: None)
+    count_turns(tallies, [record for records in runs for record in records], WINDOWS, defaultdict(lambda: None))
     return tallies
 
 
@@ -109,7 +110,7 @@ def queued() -> list[list[TurnRecord]]:
 
 
 def codes(tallies: TallySet) -> set[str]:
-    found = judge(phase_evidence.gather(tallies, HealthSet(), SECONDS, phase_evidence.RunFacts(stamps=None)))
+    found = judge(phase_evidence.evidence_by_phase(tallies, HealthSet(), SECONDS, phase_evidence.RunFacts(stamps=None)))
     return {reason.code for reason in found.reasons if reason.phase == "measure"}
 
 
@@ -124,8 +125,8 @@ def test_rates_of_random_runs_are_those_of_their_rows_and_agree_with_each_other(
     recomputed.check_rates(document, MANIFEST, rows, {})
     searched = of_turns(table, {"w1": -10 * S}, SECONDS["measure"], slo.parse("p95(ttft_ms) < 800"))
     assert searched.turns_per_s == pytest.approx(document["rates"]["turns_per_s"])
-    assert books(tallies) == []
-    for one in phase_evidence.gather(tallies, HealthSet(), SECONDS, phase_evidence.RunFacts(stamps=None)):
+    assert count_faults(tallies) == []
+    for one in phase_evidence.evidence_by_phase(tallies, HealthSet(), SECONDS, phase_evidence.RunFacts(stamps=None)):
         assert (token_balance(one) or 0.0) < 1e-9
         window = next(window for window in WINDOWS if window.phase == one.phase)
         assert abs(in_flight_s(tallies.total(one.phase)) - turns_s(tallies.total(one.phase))) <= crossing_s(

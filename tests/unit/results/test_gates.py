@@ -336,5 +336,5 @@ def test_the_page_has_the_terms_that_a_gate_may_name() -> None:
     assert page.endswith(f"-->\n\n{tables.rstrip()}\n"), "python -m inferload.analysis.pages.gate_reference"
     for name in NAMES_WITH_STATISTIC + PLAIN_NAMES:
         assert f"| `{name}` |" in tables
-    for text in re.findall(r"^\| `(.+?)` \| ", page.partition("## How certain")[0], re.MULTILINE):
+    for text in re.findall(r"^\| `(.+?)` \| ", page.partition("## Confidence intervals")[0], re.MULTILINE):
         parse(text)

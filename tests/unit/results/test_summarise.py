@@ -20,6 +20,7 @@ from inferload.measure.client_health import HealthSet
 from inferload.measure.clock import Anchor
 from inferload.measure.record import PhaseWindow, TurnRecord
 from inferload.measure.tally import TallySet
+from inferload.measure.turn_columns import TurnColumns
 from inferload.scenario import scenario as scenarios
 from inferload.summarise.counts import Counts, Earlier, EndedWorker, Others, read_counts
 from inferload.summarise.summarise import refresh, summarise
@@ -61,7 +62,7 @@ def counts(turns: list[TurnRecord], **changes: Any) -> Counts:
     tallies, windows = TallySet(), (PhaseWindow("measure", 0, 10_000_000_000),)
     for turn in turns:
         tallies.turn_begun(turn.phase, turn.class_name)
-        tallies.fold(turn, windows, None)
+        tallies.count_turn(turn, windows, None)
     made = Counts(
         run={"id": RUN, "scenario": "small"},
         scenario_text=scenarios.from_text(SCENARIO, "small.yaml").resolved_text(),
@@ -100,7 +101,7 @@ def run_of(folder: Path, turns: list[TurnRecord], **changes: Any) -> Path:
     (folder / rundir.TURNS).mkdir(parents=True)
     (folder / rundir.SERVER_METRICS).mkdir()
     rundir.write_json(folder / rundir.MANIFEST, {"id": RUN})
-    columns = turns_file.TurnColumns()
+    columns = TurnColumns()
     columns.extend(turns)
     turns_file.write_part(folder / rundir.TURNS, "w0", 1, columns, Anchor(0, 0), run_id=RUN)
     rundir.write_json(folder / rundir.COUNTS, counts(turns, **changes).to_wire())

@@ -15,15 +15,17 @@ from records import MS, S, turn
 
 from inferload.measure.client_health import Beat, HealthSet
 from inferload.measure.clock import Anchor
+from inferload.measure.columns import exact_values
 from inferload.measure.measures import MEASURES
 from inferload.measure.record import Failure, PhaseWindow, TurnRecord, stepped
 from inferload.measure.sketch import rank
-from inferload.measure.tally import Slo, TallySet
-from inferload.results.phase_evidence import RunFacts, gather
+from inferload.measure.slo import Slo
+from inferload.measure.tally import TallySet
+from inferload.measure.turn_columns import TurnColumns, to_table
+from inferload.results.phase_evidence import RunFacts, evidence_by_phase
 from inferload.results.summary import QUANTILES, SummaryInput, build, exact_block, steady
 from inferload.results.terminal_summary import brief
 from inferload.results.terminal_tables import figure, tables
-from inferload.turns_file import TurnColumns, exact_values, to_table
 from inferload.verdict.validity import Verdict, judge
 
 WINDOWS = (PhaseWindow("warmup", 0, 10 * S), PhaseWindow("measure", 10 * S, 70 * S), PhaseWindow("drain", 70 * S))
@@ -82,8 +84,8 @@ def given_by(records: list[TurnRecord], slo: Slo | None = None, **changes: Any) 
             tallies.session_planned(record.phase, record.class_name)
             tallies.session_started(record.phase, record.class_name)
         tallies.turn_begun(record.phase, record.class_name)
-        tallies.fold(record, WINDOWS, slo)
-        health.delays(record, 0)
+        tallies.count_turn(record, WINDOWS, slo)
+        health.count_delays(record, 0)
     health.at("w1", "measure").beat(Beat([0.1, 0.2], [], 15.0, 60.0, 0.0))
     health.at("w2", "measure").beat(Beat([0.1, 0.4], [], 18.0, 60.0, 0.0))
     plain = SummaryInput(RUN, tallies, health, SECONDS, VALID, "kernel", servers=[SERVER])
@@ -288,7 +290,7 @@ def test_steps_have_the_shape_of_the_whole() -> None:
     tallies = TallySet()
     for record in records:
         tallies.turn_begun("measure", record.class_name, record.step)
-        tallies.fold(record, stepped(WINDOWS, (0, 2.5)), None)
+        tallies.count_turn(record, stepped(WINDOWS, (0, 2.5)), None)
     summary = build(SummaryInput(RUN, tallies, HealthSet(), SECONDS, VALID, "kernel", step_windows={0: 2.5, 1: 57.5}))
     assert [(step["step"], step["window_s"], step["turns"]["ok"]) for step in summary["steps"]] == [
         (0, 2.5, 50),
@@ -300,7 +302,7 @@ def test_steps_have_the_shape_of_the_whole() -> None:
 
 
 def test_a_run_in_which_nothing_happened_is_a_document_without_figures() -> None:
-    verdict = judge(gather(TallySet(), HealthSet(), {}, RunFacts("kernel")))
+    verdict = judge(evidence_by_phase(TallySet(), HealthSet(), {}, RunFacts("kernel")))
     summary = build(SummaryInput(RUN, TallySet(), HealthSet(), {}, verdict, "user"))
     assert summary["verdict"]["measurement"] == "invalid"
     assert set(summary["rates"].values()) == {None}
@@ -350,7 +352,7 @@ def test_tables_of_an_invalid_run_on_the_simulator(golden: Callable[[str, str], 
     told = given_by(sixty_seconds(30), run=RUN | {"engine": "simulator"}, servers=[])
     told.health.at("w1", "measure").beat(Beat([80.0] * 60, [12.0], 59.5, 60.0, None))
     told.health.at("w1", "warmup").beat(Beat([20.0], [], 1.0, 10.0, None))
-    evidence = gather(told.tallies, told.health, SECONDS, RunFacts("kernel", workers=2, lost_workers=1))
+    evidence = evidence_by_phase(told.tallies, told.health, SECONDS, RunFacts("kernel", workers=2, lost_workers=1))
     summary = build(dataclasses.replace(told, verdict=judge(evidence)))
     text = tables(summary)
     golden("console-invalid.txt", text)

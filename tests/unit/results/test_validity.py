@@ -9,7 +9,7 @@ from records import MS, S, turn
 
 from inferload.measure.client_health import Beat, HealthSet
 from inferload.measure.tally import TallySet
-from inferload.results.phase_evidence import RunFacts, gather
+from inferload.results.phase_evidence import RunFacts, evidence_by_phase
 from inferload.statistics.overload import Growth
 from inferload.verdict import validity
 from inferload.verdict.validity import RULES, Evidence, judge
@@ -79,8 +79,8 @@ EDGES: list[tuple[str, dict[str, Any], dict[str, Any] | None, dict[str, Any] | N
     ),
     (
         "at_limit",
-        {"turns_held": 10, "held_mean_ms": 400.0, "lag_mean_ms": 401.0, "sessions_begun": 1000},
-        {"turns_held": 11, "sessions_at_limit": 10, "sessions_dropped": 10, "sessions_begun": 1000},
+        {"turns_delayed": 10, "delayed_mean_ms": 400.0, "lag_mean_ms": 401.0, "sessions_begun": 1000},
+        {"turns_delayed": 11, "sessions_at_limit": 10, "sessions_dropped": 10, "sessions_begun": 1000},
         None,
     ),
     ("offered_vs_achieved", {"sessions_begun": 1980}, {"sessions_begun": 1979}, {"sessions_begun": 1899}),
@@ -104,7 +104,7 @@ EDGES: list[tuple[str, dict[str, Any], dict[str, Any] | None, dict[str, Any] | N
     ("clock_step", {}, {"clock_steps": 1, "clock_stepped_s": -3600.0}, None),
     ("unfinished_drain", {}, {"turns_unfinished": 1}, {"turns_unfinished": 51}),
     ("unfinished_drain", {}, {"turns_unfinished": 50}, None),
-    ("books", {}, None, {"books": ("measure: 2 turns were begun, but 1 ended",)}),
+    ("books", {}, None, {"count_faults": ("measure: 2 turns were begun, but 1 ended",)}),
     ("server_restart", {}, None, {"server_restarts": 1}),
     ("warm_cache", {"warm_cache_share": 0.01}, {"warm_cache_share": 1.0}, None),
     (
@@ -189,20 +189,20 @@ def test_evidence_comes_from_books_and_health() -> None:
         tallies.session_planned("measure", "chat")
         tallies.session_started("measure", "chat")
         tallies.turn_begun("measure", "chat")
-        tallies.fold(turn(turn_id=f"t{number}"), (), None)
+        tallies.count_turn(turn(turn_id=f"t{number}"), (), None)
     health.at("w1", "measure").beat(Beat([1.0, 2.0], [0.5], 0.5, 1.0, 0.02), processors=2)
     health.at("w2", "measure").beat(Beat([9.0], [], 0.9, 1.0, 0.2), processors=2)
     tallies.turn_begun("drain", "chat")
     facts = RunFacts("kernel", workers=2, lost_workers=1, clock_uncertainty_ms=0.4)
-    evidence = {one.phase: one for one in gather(tallies, health, {"measure": 60.0, "drain": 5.0}, facts)}
+    evidence = {one.phase: one for one in evidence_by_phase(tallies, health, {"measure": 60.0, "drain": 5.0}, facts)}
     measured = evidence["measure"]
     assert (measured.turns_begun, measured.turns_finished, measured.sessions_planned) == (20, 20, 20)
     assert measured.ttft_ms == pytest.approx(50, rel=0.003)
     assert (measured.loop_lag_p99_ms, measured.cpu_share, measured.steal_share) == (9.0, 0.9, 0.1)
     assert measured.rate_times_time == pytest.approx(20 * 93 * MS / S / 60)
     assert measured.delay_p99_ms is None
-    assert len(measured.books) == 1
-    assert (evidence["drain"].lost_workers, evidence["drain"].books) == (None, ())
+    assert len(measured.count_faults) == 1
+    assert (evidence["drain"].lost_workers, evidence["drain"].count_faults) == (None, ())
     assert {reason.code for reason in judge(list(evidence.values())).reasons if reason.phase == "measure"} >= {
         "lost_worker",
         "books",
@@ -222,9 +222,9 @@ def test_a_server_that_is_slow_to_take_connections_makes_no_client_late(loop_lag
     for number in range(20):
         tallies.turn_begun("measure", "chat")
         late = turn(turn_id=f"t{number}", planned_ns=sent_ns - 102 * MS, connect_ns=100 * MS)
-        tallies.fold(late, (), None)
+        tallies.count_turn(late, (), None)
     health.at("w1", "measure").beat(Beat([loop_lag_ms] * 50, [], 0.1, 1.0, None, read_pauses_ms=[]))
-    (measured,) = gather(tallies, health, {"measure": 60.0}, RunFacts("kernel"))
+    (measured,) = evidence_by_phase(tallies, health, {"measure": 60.0}, RunFacts("kernel"))
     assert ("client_lag" in {reason.code for reason in judge([measured]).reasons}) == blamed
 
 
@@ -233,9 +233,9 @@ def test_the_event_loops_lag_counts_where_it_delays_something(upload_ms: int, la
     tallies, health = TallySet(), HealthSet()
     sent_ns = turn().sent_ns
     assert sent_ns is not None
-    tallies.fold(turn(written_ns=sent_ns + upload_ms * MS), (), None)
+    tallies.count_turn(turn(written_ns=sent_ns + upload_ms * MS), (), None)
     health.at("w1", "measure").beat(Beat([40.0], [], 0.5, 1.0, None, read_pauses_ms=[300.0]))
-    (measured,) = gather(tallies, health, {"measure": 60.0}, RunFacts("kernel"))
+    (measured,) = evidence_by_phase(tallies, health, {"measure": 60.0}, RunFacts("kernel"))
     assert (measured.loop_lag_p99_ms, measured.pause_max_ms) == (lag_ms, 300.0)
 
 

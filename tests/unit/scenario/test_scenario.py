@@ -17,7 +17,7 @@ from inferload.errors import UsageError
 from inferload.scenario.files import catalog
 from inferload.scenario.files.mistakes import ScenarioError
 from inferload.scenario.files.yaml_text import parse, scalar
-from inferload.scenario.json_schema import json_schema
+from inferload.scenario.reference import json_schema
 from inferload.scenario.scenario import Scenario, from_text, load
 from inferload.scenario.schema.arrivals import Closed
 

@@ -5,7 +5,7 @@ import re
 from paths import ROOT
 
 from inferload.scenario import reference
-from inferload.scenario.json_schema import json_schema
+from inferload.scenario.reference import json_schema
 from inferload.scenario.scenario import from_text
 
 PAGE = ROOT / "docs" / "scenario.md"

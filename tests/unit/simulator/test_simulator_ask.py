@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from inferload.deploy.simulator.answers.completion_events import CompletionEvents
 from inferload.deploy.simulator.answers.message_events import MessageEvents
 from inferload.deploy.simulator.answers.response_events import ResponseEvents
-from inferload.deploy.simulator.answers.usage import Group, Shown, Timings
+from inferload.deploy.simulator.answers.usage import Group, Timings, UsageOptions
 from inferload.deploy.simulator.protocol.completion_request import CompletionRequest, parse_completions
 from inferload.deploy.simulator.protocol.errors import ApiError
 from inferload.deploy.simulator.protocol.message_input import chat_of as chat_of_message
@@ -35,10 +35,10 @@ def ask(document: dict[str, Any], chat: bool = False, model: Model = MODEL) -> C
     return found
 
 
-ALL_SHOWN = Shown(True, True, True, 16)
+ALL_SHOWN = UsageOptions(True, True, True, 16)
 
 
-def events_of(found: CompletionRequest, framed: bool = False, shown: Shown = ALL_SHOWN) -> CompletionEvents:
+def events_of(found: CompletionRequest, framed: bool = False, shown: UsageOptions = ALL_SHOWN) -> CompletionEvents:
     group = Group([found], shown)
     return CompletionEvents(found, group, Lexicon(), request_id="id", created_s=1, model='m"', framed=framed)
 
@@ -240,7 +240,7 @@ class TestScript:
         document = {"messages": HELLO} if chat else {"prompt": "x"}
         more = {"max_tokens": 12, "ignore_eos": True, "stream": True, "stop": ["zzzzzzzz", "?"]}
         found = ask({**document, **more}, chat)
-        events, whole, said = events_of(found, shown=Shown(True, True)), found.script.text(CONTENT, 12), ""
+        events, whole, said = events_of(found, shown=UsageOptions(True, True)), found.script.text(CONTENT, 12), ""
         for place in range(12):
             data = events.token(place, 1) if place < 11 else events.last_token(place, 1)
             choice = json.loads(data[6:])["choices"][0]
@@ -393,7 +393,7 @@ class TestEvents:
 
     def test_what_was_switched_off_is_not_said(self) -> None:
         found = ask({"prompt": "x", "max_tokens": 2, "stream": True, "stream_options": {"include_usage": True}})
-        events = events_of(found, shown=Shown(False, False))
+        events = events_of(found, shown=UsageOptions(False, False))
         last = json.loads(events.closing(0, TIMES).split(b"\n\n")[0][6:])
         assert "metrics" not in last
         assert set(last["usage"]) == {"prompt_tokens", "total_tokens", "completion_tokens"}
@@ -440,7 +440,7 @@ class TestOtherEndpoints:
         found = ask(chat_of_response(asked), True, THINKER)
 
         def made() -> ResponseEvents:
-            group = Group([found], Shown(True, True, True))
+            group = Group([found], UsageOptions(True, True, True))
             return ResponseEvents(found, group, asked, number="1", created_s=1, model="m", framed=False)
 
         events = made()
@@ -464,7 +464,9 @@ class TestOtherEndpoints:
         found = ask(chat_of_message(asked), True, THINKER)
 
         def made() -> MessageEvents:
-            return MessageEvents(found, Group([found], Shown(True, True)), request_id="1", model="m", framed=False)
+            return MessageEvents(
+                found, Group([found], UsageOptions(True, True)), request_id="1", model="m", framed=False
+            )
 
         said = datas(streamed(found, made(), step))
         assert (said[0]["type"], said[-1]["type"]) == ("message_start", "message_stop")

@@ -9,7 +9,7 @@ import pytest
 from inferload.deploy.simulator.core.step_time import FrontEnd
 from inferload.deploy.simulator.engine.engine import NEVER_NS
 from inferload.deploy.simulator.engine.event_writer import Ring
-from inferload.deploy.simulator.engine.stepped_engine import SteppedEngine, _Batch
+from inferload.deploy.simulator.engine.stepped_engine import SteppedEngine, _OutputBatch
 from inferload.deploy.simulator.engine.stream import Stream
 from inferload.deploy.simulator.metrics.engine_metrics import Metrics
 from inferload.deploy.simulator.metrics.lateness import Lateness
@@ -155,12 +155,12 @@ class TestSteppedEngine:
     @pytest.fixture
     def write(self, engine: SteppedEngine, pairs: list[Pair]) -> Callable[[int], int]:
         """Write a batch of all streams up to an instant. Return how many streams had their event."""
-        batch = _Batch([pair.stream for pair in pairs], 0)
+        batch = _OutputBatch([pair.stream for pair in pairs], 0)
         engine._batches.append(batch)
 
         def write(horizon_ns: int) -> int:
             engine._write(horizon_ns, LATER_NS + clock.now_ns())
-            return batch.place
+            return batch.index
 
         return write
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 from inferload.deploy.simulator.core.hardware import Build
-from inferload.deploy.simulator.core.offline import Arrival, Offline, Results, simulate
+from inferload.deploy.simulator.core.offline import Offline, OfflineRequest, Results, simulate
 
 BATCH = Offline.preset("h200-qwen3-32b", Build(tensor_parallel=8), seed=3)
 SMALL = Offline.preset("t4-qwen3-4b", seed=4)
@@ -35,33 +35,37 @@ SETTINGS: dict[str, Offline] = {
 }
 
 
-def alone(dice: Random, at_s: float, ends_itself: bool) -> Arrival:
+def alone(dice: Random, at_s: float, ends_itself: bool) -> OfflineRequest:
     """A request that shares nothing."""
-    return Arrival(at_s, dice.randrange(1, 200), dice.randrange(1, 400), ends_itself=ends_itself)
+    return OfflineRequest(at_s, dice.randrange(1, 200), dice.randrange(1, 400), ends_itself=ends_itself)
 
 
-def in_session(dice: Random, at_s: float, ends_itself: bool) -> Arrival:
+def in_session(dice: Random, at_s: float, ends_itself: bool) -> OfflineRequest:
     """One of 20 sessions, whose prompts begin with one of two system prompts."""
     own = dice.randrange(20)
     output, prompt = dice.randrange(1, 200), dice.randrange(60, 400)
-    return Arrival(at_s, output, prompt, session=own, shared=own % 2, shared_tokens=50, ends_itself=ends_itself)
+    return OfflineRequest(at_s, output, prompt, session=own, shared=own % 2, shared_tokens=50, ends_itself=ends_itself)
 
 
-def in_words(dice: Random, at_s: float, ends_itself: bool) -> Arrival:
+def in_words(dice: Random, at_s: float, ends_itself: bool) -> OfflineRequest:
     """A prompt as tokens, whose beginning others may have."""
     words = tuple(f"{dice.randrange(2)}" if place < 4 else f"w{place}" for place in range(dice.randrange(1, 300)))
-    return Arrival(at_s, dice.randrange(1, 150), tokens=words, ends_itself=ends_itself)
+    return OfflineRequest(at_s, dice.randrange(1, 150), tokens=words, ends_itself=ends_itself)
 
 
-def mixed(dice: Random, at_s: float, ends_itself: bool) -> Arrival:
+def mixed(dice: Random, at_s: float, ends_itself: bool) -> OfflineRequest:
     """Any of these."""
     return dice.choice((alone, in_session, in_words))(dice, at_s, ends_itself)
 
 
-KINDS: dict[str, Callable[[Random, float, bool], Arrival]] = {"alone": alone, "in sessions": in_session, "mixed": mixed}
+KINDS: dict[str, Callable[[Random, float, bool], OfflineRequest]] = {
+    "alone": alone,
+    "in sessions": in_session,
+    "mixed": mixed,
+}
 
 
-def arrivals(kind: Callable[[Random, float, bool], Arrival], seed: str) -> list[Arrival]:
+def arrivals(kind: Callable[[Random, float, bool], OfflineRequest], seed: str) -> list[OfflineRequest]:
     """300 requests in six seconds, a third of which have the length that was asked for."""
     dice = Random(seed)
     at_s = sorted(dice.random() * 6 for _ in range(300))

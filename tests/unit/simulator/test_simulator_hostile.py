@@ -240,11 +240,11 @@ def test_any_schema_has_an_example_or_is_refused(schema: Any, seed: int) -> None
 
 _CASES = [case for case in api_cases.answered() if isinstance(case.body, dict)]
 _SCHEMA_CASES = [
-    api_cases.Case(
+    api_cases.ApiCase(
         "form", CHAT, api_cases.chat(response_format={"type": "json_schema", "json_schema": {"schema": {}}})
     ),
-    api_cases.Case("structured", CHAT, api_cases.chat(structured_outputs={"json": {}})),
-    api_cases.Case("tool", CHAT, api_cases.chat(tools=[api_cases.TOOL], tool_choice=api_cases.NAMED)),
+    api_cases.ApiCase("structured", CHAT, api_cases.chat(structured_outputs={"json": {}})),
+    api_cases.ApiCase("tool", CHAT, api_cases.chat(tools=[api_cases.TOOL], tool_choice=api_cases.NAMED)),
 ]
 
 

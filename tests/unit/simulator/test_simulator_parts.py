@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from inferload.deploy.simulator.core.blocks import BlockPool, chain_hashes
 from inferload.deploy.simulator.core.paced_scheduler import PacedScheduler
-from inferload.deploy.simulator.core.queues import Limits
+from inferload.deploy.simulator.core.queues import SchedulerLimits
 from inferload.deploy.simulator.core.request import Request
 from inferload.deploy.simulator.engine.chaos import KINDS, Chaos, ChaosError, parse_plan
 from inferload.deploy.simulator.metrics.buckets import token_bounds
@@ -23,7 +23,7 @@ def request(tokens: int, output: int = 4, salt: str = "", name: str = "p") -> Re
 
 
 def paced(max_num_seqs: int, blocks: int, block_size: int, caching: bool) -> PacedScheduler:
-    return PacedScheduler(Limits(max_num_seqs, blocks, block_size, caching))
+    return PacedScheduler(SchedulerLimits(max_num_seqs, blocks, block_size, caching))
 
 
 def answer_of_number(number: int) -> Callable[[int], str]:
@@ -364,7 +364,7 @@ class TestWords:
         assert len(chat_tokens([("system", "be short"), ("user", "hi")])) == 3 + 3 + 3 + 2
 
     def test_ids_go_back_to_words(self) -> None:
-        lexicon = Lexicon(keep=2)
+        lexicon = Lexicon(capacity=2)
         words = ["baba", "Zürich", "x"]
         assert lexicon.decode(lexicon.encode(words)) == words
         first = lexicon.encode(["Zürich"])[0]
@@ -404,7 +404,7 @@ class TestHttp:
         reader.feed(b"POST / HTTP/1.1\r\nContent-Length: 2\r\nExpect: 100-continue\r\n\r\n")
         assert reader.next() is None
         assert reader.wants_continue
-        reader.told_to_continue()
+        reader.continue_sent()
         assert reader.next() is None
         assert not reader.wants_continue
 
@@ -479,7 +479,7 @@ class TestNumbers:
         ranked = sorted(values)
         rank = -(-int(share * 1000) * len(values) // 1000)
         true_ms = ranked[max(rank, 1) - 1] / 1e6
-        found = lateness.quantile_ms(share)
+        found = lateness.quantiles_ms(share)[0]
         assert found is not None
         assert found == max(values) / 1e6 if true_ms >= 199.99 else true_ms <= found <= true_ms + 0.01
 

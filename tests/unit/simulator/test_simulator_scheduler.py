@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from inferload.deploy.simulator.core.hardware import PRESETS, Build, find, kv_blocks, step_cost
-from inferload.deploy.simulator.core.offline import Arrival, Offline, Results, simulate
+from inferload.deploy.simulator.core.offline import Offline, OfflineRequest, Results, simulate
 from inferload.deploy.simulator.core.pipeline import Pipeline
-from inferload.deploy.simulator.core.queues import Limits
+from inferload.deploy.simulator.core.queues import SchedulerLimits
 from inferload.deploy.simulator.core.request import Request
 from inferload.deploy.simulator.core.scheduler import Scheduler, Step
 from inferload.deploy.simulator.core.speculation import Acceptance
@@ -22,14 +22,14 @@ from inferload.errors import UsageError
 
 # Decode steps of 1 ms, prompts of 1 ms and 0.01 ms a token: easy to count.
 COST = StepCost(Pass(0.001, 0.0, 0.0), Pass(0.001, 1e-5, 0.0), 0.0, host_s=0.0, noise=0.0)
-SMALL = Limits(max_num_seqs=4, blocks=100, block_size=4, max_model_len=64, max_num_batched_tokens=16)
+SMALL = SchedulerLimits(max_num_seqs=4, blocks=100, block_size=4, max_model_len=64, max_num_batched_tokens=16)
 
 
 def request(tokens: int, output: int = 4, name: str = "p", **more: Any) -> Request:
     return Request([f"{name}{i}" for i in range(tokens)], output, lambda i: f"{name}out{i}", **more)
 
 
-def limits(**changes: Any) -> Limits:
+def limits(**changes: Any) -> SchedulerLimits:
     return replace(SMALL, **changes)
 
 
@@ -279,9 +279,9 @@ class Watched:
 
 def bounds(
     *, caching: bool, chunked: bool, asynchronous: bool, drafts: int, ahead: int, threshold: int, blocks: int
-) -> Limits:
+) -> SchedulerLimits:
     """Tight limits of every kind."""
-    return Limits(
+    return SchedulerLimits(
         max_num_seqs=3,
         blocks=blocks,
         block_size=4,
@@ -314,7 +314,7 @@ BOUNDS = st.builds(
 
 class TestProperties:
     @given(plan=st.lists(PLANS, min_size=1, max_size=15), tight=BOUNDS, aborts=st.sets(st.integers(0, 14)))
-    def test_whatever_comes(self, plan: list[Plan], tight: Limits, aborts: set[int]) -> None:
+    def test_whatever_comes(self, plan: list[Plan], tight: SchedulerLimits, aborts: set[int]) -> None:
         drafts = tight.speculative_tokens
         scheduler = Scheduler(tight, Acceptance(drafts, 0.5, 0) if drafts else None)
         watched = Watched(scheduler)
@@ -385,7 +385,7 @@ class TestStepTime:
         for build in (Build(quantization="w4a8"), Build(dtype="int3")):
             with pytest.raises(UsageError):
                 kv_blocks(find("a100-llama3-8b"), build, 0.9, 16)
-        with pytest.raises(UsageError, match="no room"):
+        with pytest.raises(UsageError, match="no memory left"):
             kv_blocks(find("t4-qwen3-4b"), Build(dtype="float32"), 0.9, 16)
 
 
@@ -399,10 +399,10 @@ class TestPipeline:
         ends = []
         while not late.emitted or late.target:
             ends.append(pipeline.finish()[1])
-        step = next(each for each, _end in pipeline._under_way if each.admitted)
+        step = next(each for each, _end in pipeline._in_progress if each.admitted)
         assert step.planned_ns == 1_100_000
         assert ends == [1_100_000]
-        assert [end for _step, end in pipeline._under_way] == [2_100_000, 3_210_000]
+        assert [end for _step, end in pipeline._in_progress] == [2_100_000, 3_210_000]
 
     @pytest.mark.parametrize("asynchronous", [False, True])
     def test_the_core_takes_what_arrived_between_two_steps_and_its_time_in_the_queue_begins_there(
@@ -438,7 +438,7 @@ class TestPipeline:
         pipeline.submit(request(10, output=9, name="a"), 0)
         pipeline.submit(request(10, output=9, name="b"), 500_000)
         pipeline.finish()
-        assert [end for _step, end in pipeline._under_way] == [2_210_000]
+        assert [end for _step, end in pipeline._in_progress] == [2_210_000]
 
 
 def offline(**changes: Any) -> Offline:
@@ -447,7 +447,7 @@ def offline(**changes: Any) -> Offline:
 
 class TestOffline:
     def test_one_request_by_hand(self) -> None:
-        found = simulate([Arrival(1.0, output_tokens=5, prompt_tokens=10)], offline())
+        found = simulate([OfflineRequest(1.0, output_tokens=5, prompt_tokens=10)], offline())
         assert found.queued_s == pytest.approx([1.0])
         assert found.scheduled_s == pytest.approx([1.0])
         assert found.ttft_s == pytest.approx([0.0011])
@@ -456,16 +456,16 @@ class TestOffline:
 
     def test_the_front_end_delays_and_says_so(self) -> None:
         slow = replace(offline(), front_end=FrontEnd(request_s=0.01, prompt_token_s=0.001, event_s=0.0001))
-        found = simulate([Arrival(0.0, 2, 10), Arrival(0.0, 2, 10)], slow)
+        found = simulate([OfflineRequest(0.0, 2, 10), OfflineRequest(0.0, 2, 10)], slow)
         # The idle engine begins with the first; the second's prompt shares its step with a token after the first's end.
         assert found.ttft_s == pytest.approx([0.02 + 0.0011 + 0.0001, 0.02 + 0.0011 + 0.001 + 0.00111 + 0.0001])
 
     def test_a_session_hits_what_it_had_and_shares_only_what_is_shared(self) -> None:
         turns = [
-            Arrival(0.0, 10, 40, session="a", shared="system", shared_tokens=20),
-            Arrival(1.0, 10, 60, session="a", shared="system", shared_tokens=20),
-            Arrival(2.0, 10, 40, session="b", shared="system", shared_tokens=20),
-            Arrival(3.0, 10, 40),
+            OfflineRequest(0.0, 10, 40, session="a", shared="system", shared_tokens=20),
+            OfflineRequest(1.0, 10, 60, session="a", shared="system", shared_tokens=20),
+            OfflineRequest(2.0, 10, 40, session="b", shared="system", shared_tokens=20),
+            OfflineRequest(3.0, 10, 40),
         ]
         found = simulate(turns, offline())
         assert found.cached_tokens.tolist() == [0, 48, 20, 0]  # 40 + 10 - 1 tokens were computed: 12 blocks
@@ -475,10 +475,10 @@ class TestOffline:
         asked=st.lists(st.tuples(st.integers(0, 30), st.integers(1, 12), st.integers(1, 30)), min_size=1, max_size=25),
         tight=BOUNDS,
     )
-    def test_one_alone_is_a_session_of_one(self, asked: list[tuple[int, int, int]], tight: Limits) -> None:
+    def test_one_alone_is_a_session_of_one(self, asked: list[tuple[int, int, int]], tight: SchedulerLimits) -> None:
         """Its blocks can be found by itself only, so most of them are never told of; the results do not show it."""
         config = Offline(replace(tight, blocks=max(tight.blocks, 14)), COST, acceptance_rate=0.5)
-        alone = [Arrival(at / 1000, output, prompt) for at, output, prompt in asked]
+        alone = [OfflineRequest(at / 1000, output, prompt) for at, output, prompt in asked]
         found = simulate(alone, config)
         in_sessions = simulate([replace(each, session=number) for number, each in enumerate(alone)], config)
         assert found.steps.end_s.tolist() == in_sessions.steps.end_s.tolist()
@@ -488,18 +488,20 @@ class TestOffline:
 
     def test_prompts_as_tokens(self) -> None:
         words = tuple(f"w{i}" for i in range(41))
-        found = simulate([Arrival(0.0, 1, tokens=words), Arrival(1.0, 1, tokens=words)], offline())
+        found = simulate([OfflineRequest(0.0, 1, tokens=words), OfflineRequest(1.0, 1, tokens=words)], offline())
         assert found.cached_tokens.tolist() == [0, 40]
 
     def test_the_end_of_time_leaves_nan(self) -> None:
-        found = simulate([Arrival(0.0, 300, 10), Arrival(9.0, 3, 10)], replace(offline(), max_s=0.1))
+        found = simulate([OfflineRequest(0.0, 300, 10), OfflineRequest(9.0, 3, 10)], replace(offline(), max_s=0.1))
         assert not math.isnan(found.first_s[0])
         assert math.isnan(found.last_s[0])
         assert math.isnan(found.queued_s[1])
         assert math.isnan(found.first_s[1])
 
-    @pytest.mark.parametrize("arrival", [Arrival(0.0, 0, 5), Arrival(0.0, 5, 0), Arrival(0.0, 200, 300)])
-    def test_what_can_never_run(self, arrival: Arrival) -> None:
+    @pytest.mark.parametrize(
+        "arrival", [OfflineRequest(0.0, 0, 5), OfflineRequest(0.0, 5, 0), OfflineRequest(0.0, 200, 300)]
+    )
+    def test_what_can_never_run(self, arrival: OfflineRequest) -> None:
         with pytest.raises(ValueError, match="arrival 0"):
             simulate([arrival], offline())
 
@@ -513,7 +515,7 @@ class TestOffline:
         ],
     )
     def test_what_can_never_run_for_want_of_room_is_named(self, bounds: dict[str, Any], said: str) -> None:
-        arrivals = [Arrival(0.0, 2, 10), Arrival(0.1, 11, 30)]
+        arrivals = [OfflineRequest(0.0, 2, 10), OfflineRequest(0.1, 11, 30)]
         with pytest.raises(ValueError, match="arrival 1:.*" + said if "draft_slots" not in bounds else said):
             simulate(arrivals, Offline(limits(**bounds), COST))
         found = simulate(arrivals, Offline(limits(blocks=10), COST))
@@ -524,7 +526,7 @@ class TestOffline:
             dice = np.random.default_rng(7)
             at = np.cumsum(dice.exponential(1 / 40, 400))
             arrivals = [
-                Arrival(float(t), int(o), int(p))
+                OfflineRequest(float(t), int(o), int(p))
                 for t, o, p in zip(at, dice.integers(1, 200, 400), dice.integers(1, 900, 400), strict=True)
             ]
             return simulate(arrivals, Offline.preset("t4-qwen3-4b", seed=seed))

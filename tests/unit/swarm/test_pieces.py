@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from inferload.process import file_pieces
-from inferload.process.file_pieces import FlightLimit, IncomingParts, OutgoingPart, Piece, PieceError
+from inferload.process.file_pieces import FilePiece, FlightLimit, IncomingParts, OutgoingPart, PieceError
 
 SIZES = st.lists(st.integers(1, 3 * file_pieces.PIECE_BYTES), min_size=1, max_size=4)
 
@@ -24,7 +24,7 @@ class Receiver:
         self._current = b""
 
     def take(self, wire: dict[str, Any]) -> tuple[int, int]:
-        piece = Piece.from_wire(wire)
+        piece = FilePiece.from_wire(wire)
         if self.incoming.expects(piece):
             self._current = (self._current if piece.offset else b"") + piece.data
             if self.incoming.add(piece):
@@ -148,7 +148,7 @@ def test_the_time_to_an_acknowledgement_is_that_of_its_last_piece() -> None:
     assert part.done
 
 
-PIECE = Piece(1, 1000, bytes(32), 0, bytes(100))
+PIECE = FilePiece(1, 1000, bytes(32), 0, bytes(100))
 
 
 @pytest.mark.parametrize(
@@ -175,18 +175,20 @@ PIECE = Piece(1, 1000, bytes(32), 0, bytes(100))
     ],
 )
 def test_a_malformed_piece_is_refused(changes: dict[str, Any]) -> None:
-    assert Piece.from_wire(PIECE.to_wire() | {"run_id": "r", "name": "w0"}) == PIECE
+    assert FilePiece.from_wire(PIECE.to_wire() | {"run_id": "r", "name": "w0"}) == PIECE
     with pytest.raises(PieceError):
-        Piece.from_wire(PIECE.to_wire() | changes)
+        FilePiece.from_wire(PIECE.to_wire() | changes)
     name = next(iter(changes))
     with pytest.raises(PieceError):
-        Piece.from_wire({key: value for key, value in PIECE.to_wire().items() if key != name})
+        FilePiece.from_wire({key: value for key, value in PIECE.to_wire().items() if key != name})
 
 
-@given(st.dictionaries(st.sampled_from(Piece.__slots__), st.one_of(st.integers(), st.binary(), st.text(), st.none())))
+@given(
+    st.dictionaries(st.sampled_from(FilePiece.__slots__), st.one_of(st.integers(), st.binary(), st.text(), st.none()))
+)
 def test_any_message_is_a_piece_or_refused(wire: dict[str, Any]) -> None:
     try:
-        piece = Piece.from_wire(wire)
+        piece = FilePiece.from_wire(wire)
     except PieceError:
         return
     assert piece.offset + len(piece.data) <= piece.size

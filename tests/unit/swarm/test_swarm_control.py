@@ -12,14 +12,14 @@ from gevent.event import Event
 from records import turn
 
 from inferload.client.connection.error_log import ErrorLog
-from inferload.client.turn import TurnResult
+from inferload.client.turn_record import TurnResult
 from inferload.master.controller import Controller
 from inferload.measure.clock import NS_PER_S, now_ns
 from inferload.measure.record import PhaseWindow
 from inferload.summarise.cache_figures import as_sent
 from inferload.worker import load_loops
 from inferload.worker.load_loops import OpenLoop
-from inferload.worker.run import WorkerRun
+from inferload.worker.worker_run import WorkerRun
 from inferload.workload.arrivals import Arrival
 
 

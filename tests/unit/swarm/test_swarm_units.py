@@ -22,11 +22,10 @@ from inferload.errors import UsageError
 from inferload.locust import options, plugin
 from inferload.locust.adapters import logs
 from inferload.master.lifecycle import worker_setup, worker_watchdog
-from inferload.master.lifecycle.run import MasterRun
 from inferload.master.lifecycle.workers import Member, Roster
 from inferload.measure import clock
 from inferload.measure.record import PhaseWindow
-from inferload.process import messages, silence
+from inferload.process import protocol, silence
 from inferload.process.run_spec import RunOptions, nominal_users, resolve
 from inferload.process.settings import ProcessSettings, client_settings
 from inferload.run_options import RUN_OPTIONS
@@ -209,7 +208,7 @@ def test_processes_of_one_machine_name_one_clock() -> None:
 
 def test_windows_move_to_the_workers_clock() -> None:
     windows = [PhaseWindow("warmup", 10, 20), PhaseWindow("measure", 20)]
-    moved = messages.windows_from_wire(messages.windows_to_wire(windows), offset_ns=5)
+    moved = protocol.windows_from_wire(protocol.windows_to_wire(windows), offset_ns=5)
     assert moved == (PhaseWindow("warmup", 15, 25), PhaseWindow("measure", 25))
 
 
@@ -265,7 +264,7 @@ def test_a_worker_that_writes_its_files_is_heard_until_it_has_written_them(monke
     one = worker.Worker(SimpleNamespace(runner=runner), ProcessSettings(Credentials(), (), TlsSettings(), None))
     sent: list[str] = []
     monkeypatch.setattr(one, "_send", sent.append)
-    run = SimpleNamespace(closing=True, reports_ended=False, report=lambda: "report", tidy=lambda: None)
+    run = SimpleNamespace(closing=True, reports_ended=False, report=lambda: "report", collect_garbage=lambda: None)
     with gevent.Timeout(3):
         reporting = gevent.spawn(one._report, run)
         while len(sent) < 3:  # it drained long ago, and its parts are being joined
@@ -286,7 +285,7 @@ def test_a_worker_that_comes_late_is_told_of_once() -> None:
 
 
 class Watched:
-    """Part of a run that `mark_lost` uses, with a roster of its own."""
+    """Arguments of `mark_lost`: a roster, marks, and a count of losses."""
 
     def __init__(self, *names: str) -> None:
         self.roster = Roster(list(names))
@@ -299,6 +298,9 @@ class Watched:
     def on_lost(self) -> None:
         self.looked += 1
 
+    def mark_lost(self, clients: dict[str, SimpleNamespace], listening_s: float) -> None:
+        worker_watchdog.mark_lost(self.roster, clients, listening_s, self.marks, self.on_lost)  # type: ignore[arg-type]
+
 
 def test_a_worker_that_was_given_up_is_waited_for_once_it_is_heard_again(monkeypatch: pytest.MonkeyPatch) -> None:
     at_ns = [0]
@@ -309,22 +311,22 @@ def test_a_worker_that_was_given_up_is_waited_for_once_it_is_heard_again(monkeyp
     clients = {name: SimpleNamespace(state="running") for name in ("a", "b")}
     at_ns[0] = 5 * 10**9
     other.heard()
-    worker_watchdog.mark_lost(run, clients, 60)  # type: ignore[arg-type]
+    run.mark_lost(clients, 60)
     assert (one.lost, run.roster.awaited, run.kinds, run.looked) == (True, [other], ["worker_lost"], 1)
     one.heard()
     clients["a"].state = "missing"  # Locust has not noticed yet
-    worker_watchdog.mark_lost(run, clients, 60)  # type: ignore[arg-type]
+    run.mark_lost(clients, 60)
     assert (one.lost, run.roster.awaited, run.roster.present, run.looked) == (True, [one, other], [other], 1)
     at_ns[0] = 10 * 10**9
     other.heard()
-    worker_watchdog.mark_lost(run, clients, 60)  # type: ignore[arg-type]
+    run.mark_lost(clients, 60)
     assert (run.roster.awaited, run.kinds, run.looked) == ([other], ["worker_lost"], 2)
 
 
 def test_a_worker_that_reports_is_not_lost_while_locust_still_counts_it_as_missing() -> None:
     run = Watched("a")
     run.roster.members[0].heard()
-    worker_watchdog.mark_lost(run, {"a": SimpleNamespace(state="missing")}, 60)  # type: ignore[arg-type]
+    run.mark_lost({"a": SimpleNamespace(state="missing")}, 60)
     assert (run.roster.lost, run.kinds) == ([], [])
 
 
@@ -341,22 +343,25 @@ def test_a_worker_that_has_not_reported_since_the_load_began_has_more_time(
     starting.began = False
     clients = {name: SimpleNamespace(state="running") for name in ("a", "b")}
     at_ns[0] = silent_s * 10**9
-    worker_watchdog.mark_lost(run, clients, 60)  # type: ignore[arg-type]
+    run.mark_lost(clients, 60)
     assert (starting.lost, reporting.lost) == (lost, True)
 
 
-def test_a_run_begins_when_locust_counts_every_worker_as_present(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_run_begins_when_locust_counts_every_worker_as_present() -> None:
     """Locust gives no users to a worker that it counts as missing, and takes a while to see that one is back."""
-    monkeypatch.setattr(worker_setup, "_assignment", lambda _run, _member: SimpleNamespace(to_wire=dict))
     members = Roster(["a", "b"])
     for member in members.members:
         member.ready = True
     clients = {"a": SimpleNamespace(state="ready"), "b": SimpleNamespace(state="missing")}
-    run = MasterRun.__new__(MasterRun)
-    run.roster, run.preflight = members, SimpleNamespace(data=SimpleNamespace(has_files=False))  # type: ignore[assignment]
-    run._runner = SimpleNamespace(clients=clients, send_message=lambda *_arguments: None)
     with gevent.Timeout(10):
-        waiting = gevent.spawn(worker_setup.send_assignments, run)
+        waiting = gevent.spawn(
+            worker_setup.send_assignments,
+            members.members,
+            lambda _member: SimpleNamespace(to_wire=dict),
+            lambda *_message: None,
+            clients,
+            reads_files=False,
+        )
         gevent.sleep(0.05)
         assert not waiting.ready()
         clients["b"].state = "ready"
@@ -373,10 +378,10 @@ def test_nobody_is_silent_while_the_master_stands_still(monkeypatch: pytest.Monk
     clients = {"a": SimpleNamespace(state="running")}
     for round_ms in (250, 8_000, *range(8_250, 12_001, 250)):  # it stood still from 0.25 to 8 s
         at_ns[0] = round_ms * 10**6
-        worker_watchdog.mark_lost(run, clients, ears.listening_s())  # type: ignore[arg-type]
+        run.mark_lost(clients, ears.listening_s())
     assert not member.lost
     at_ns[0] += 250 * 10**6
-    worker_watchdog.mark_lost(run, clients, ears.listening_s())  # type: ignore[arg-type]
+    run.mark_lost(clients, ears.listening_s())
     assert member.lost
 
 

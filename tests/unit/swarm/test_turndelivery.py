@@ -17,8 +17,9 @@ from inferload.master.lifecycle.turn_receiver import TurnReceiver
 from inferload.master.lifecycle.workers import Roster
 from inferload.measure.clock import Anchor
 from inferload.measure.record import TurnRecord
-from inferload.process import messages
-from inferload.process.file_pieces import Piece
+from inferload.measure.turn_columns import TurnColumns, to_table
+from inferload.process import protocol
+from inferload.process.file_pieces import FilePiece
 from inferload.worker import turn_sender
 from inferload.worker.turn_sender import TurnSender
 from inferload.worker.turn_writer import TurnWriter
@@ -49,14 +50,14 @@ class Channel:
         self.writer = TurnWriter(self.worker, self.name, Anchor(0, 0), self.run_id, self.sender)
 
     def _send(self, kind: str, data: dict[str, Any]) -> None:
-        assert kind == messages.TURNS
+        assert kind == protocol.TURNS
         if not self.loses(kind, data):
             self.receiver.on_piece(self.name, data)
 
     def _answer(self, name: str, data: dict[str, Any]) -> None:
         assert name == self.name
         self.answers.append(data)
-        if not self.loses(messages.TAKEN, data):
+        if not self.loses(protocol.TAKEN, data):
             self.sender.on_taken(data)
 
     def write(self, numbers: range) -> None:
@@ -155,9 +156,9 @@ def test_a_file_that_is_no_part_of_the_worker_is_refused(content: str, folders: 
     elif content == "foreign":
         pq.write_table(pa.table({"price": [1.0]}), file)
     else:
-        columns = turns_file.TurnColumns()
+        columns = TurnColumns()
         columns.append(record(0, "w1" if content == "other worker" else "w0"))
-        table = turns_file.to_table(columns, Anchor(0, 0), "w0", RUN)
+        table = to_table(columns, Anchor(0, 0), "w0", RUN)
         if content == "joined":  # it would hide the parts that it names
             table = table.replace_schema_metadata(
                 {**table.schema.metadata, b"inferload_parts": b'["w0-00001.parquet"]'}
@@ -173,7 +174,7 @@ def test_a_flood_of_pieces_is_dropped_and_malformed_ones_are_ignored(folders: tu
     folders[0].mkdir()
     answers: list[dict[str, Any]] = []
     receiver = TurnReceiver(folders[0], RUN, 10, lambda name, data: answers.append(data))
-    piece = Piece(1, 1000, bytes(32), 0, bytes(10)).to_wire()
+    piece = FilePiece(1, 1000, bytes(32), 0, bytes(10)).to_wire()
     for _ in range(1000):
         receiver.on_piece("w0", piece)
     receiver.on_piece("w0", {"part": "../../x"})

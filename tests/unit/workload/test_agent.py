@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from inferload.content.messages import Message
-from inferload.content.script import Ask, Fork, PlannedTurn, Reply, outline
+from inferload.content.script import Ask, Fork, PlannedTurn, TurnReply, outline
 from inferload.content.tool_text import json_tokens, tools_json
 from inferload.measure.record import CANCELLED
 from inferload.scenario import scenario as scenarios
@@ -134,7 +134,7 @@ def test_thoughts_are_stripped_or_kept() -> None:
     assert keys(answers[0][0]) != keys(answers[1][0])  # a prefix cache has the whole answer, not the stripped one
 
 
-def talk(workload: Agent, reply: Reply) -> Iterator[Ask]:
+def talk(workload: Agent, reply: TurnReply) -> Iterator[Ask]:
     """The asks of a session whose every answer is this."""
     script = agent(workload, 0, Random(0))
     sent = None
@@ -150,12 +150,12 @@ def talk(workload: Agent, reply: Reply) -> Iterator[Ask]:
 
 def test_what_the_model_really_said_is_carried_without_its_thought() -> None:
     workload = Agent.model_validate(SMALL | {"steps": 2, "thinking": {"tokens": 30}})
-    apart = [*talk(workload, Reply("said", 40, reasoning="thought"))][1].messages[2]
+    apart = [*talk(workload, TurnReply("said", 40, reasoning="thought"))][1].messages[2]
     assert (apart.pieces[0].literal, apart.reasoning) == ("said", "")
-    mixed = [*talk(workload, Reply("one two three four", 40))][1].messages[2]
+    mixed = [*talk(workload, TurnReply("one two three four", 40))][1].messages[2]
     assert mixed.pieces[0].literal == "four"  # 30 of 40 tokens were thought
     keep = Agent.model_validate(SMALL | {"steps": 2, "thinking": {"tokens": 30, "history": "keep"}})
-    kept = [*talk(keep, Reply("said", 40, reasoning="thought"))][1].messages[2]
+    kept = [*talk(keep, TurnReply("said", 40, reasoning="thought"))][1].messages[2]
     assert (kept.pieces[0].literal, kept.reasoning) == ("said", "thought")
     assert [call.name for call in kept.tool_calls] == ["look"]
 
@@ -168,8 +168,8 @@ def test_a_cancelled_answer_is_asked_for_again_and_shifts_nothing() -> None:
     assert roles(cut[1]) == "suu"
     assert [t.ask.output_tokens for t in cut[1::2]] == [t.ask.output_tokens for t in plain]
     workload = Agent.model_validate(SMALL | {"cancel": cancel, "steps": 2})
-    assert len([*talk(workload, Reply("in time", 3))]) == 2  # the answers were sooner than their callers' patience
-    assert len([*talk(workload, Reply("", 3, finish_reason=CANCELLED))]) > 2
+    assert len([*talk(workload, TurnReply("in time", 3))]) == 2  # the answers were sooner than their callers' patience
+    assert len([*talk(workload, TurnReply("", 3, finish_reason=CANCELLED))]) > 2
 
 
 @settings(max_examples=40)
@@ -224,7 +224,7 @@ def test_subagents_work_side_by_side_and_report(context: str) -> None:
     workload = Agent.model_validate(SMALL | {"steps": 2, "subagents": subagents})
     script = agent(workload, 1, Random(1))
     assert isinstance(next(script), Ask)
-    fork = script.send(Reply("go", 10))
+    fork = script.send(TurnReply("go", 10))
     assert isinstance(fork, Fork)
     turns = planned(steps=2, subagents=subagents)
     paths = [turn.path for turn in turns]

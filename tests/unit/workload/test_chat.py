@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from inferload.content.images import picture_url, png
 from inferload.content.messages import Message, Piece, ToolCall, text_message
 from inferload.content.prompts import calibrate
-from inferload.content.script import Ask, PlannedTurn, Reply, outline
+from inferload.content.script import Ask, PlannedTurn, TurnReply, outline
 from inferload.plan.describe import describe
 from inferload.requests.bodies import BodySettings, BodyWriter, Isolation, Texts
 from inferload.scenario.scenario import Scenario, from_text, load
@@ -100,7 +100,7 @@ def test_a_recorded_history_asks_the_same_whatever_is_answered() -> None:
 
     def asked(*answers: str) -> list[Any]:
         script = Sessions(made).begin(1).script
-        asks = [next(script), *(script.send(Reply(answer, 2)) for answer in answers)]
+        asks = [next(script), *(script.send(TurnReply(answer, 2)) for answer in answers)]
         return [messages_of(made, ask) for ask in asks if isinstance(ask, Ask)]
 
     one, other = asked("yes", "no"), asked("maybe", "perhaps so")
@@ -114,7 +114,7 @@ def test_a_recorded_history_asks_the_same_whatever_is_answered() -> None:
 def test_a_call_of_a_tool_that_nobody_runs_is_not_kept() -> None:
     script = Sessions(scenario(turns=2)).begin(0).script
     next(script)
-    ask = script.send(Reply("let me see", 3, tool_calls=(ToolCall("1", "f", "{}"),)))
+    ask = script.send(TurnReply("let me see", 3, tool_calls=(ToolCall("1", "f", "{}"),)))
     assert isinstance(ask, Ask)
     assert ask.messages[1].tool_calls == ()
 

@@ -176,3 +176,8 @@ def test_turns_beyond_the_sample_give_an_estimate_of_the_sessions() -> None:
     assert load.session_certainty == load.turn_certainty == "about"
     assert load.turn_count == pytest.approx(5_000, rel=0.01)
     assert load.session_count == pytest.approx(2_000, rel=0.1)
+
+
+def test_the_prompt_of_completions_is_described_as_it_is_sent() -> None:
+    text = plan_text(made(request={"endpoint": "completions"}))
+    assert "sent to /completions: answers follow their prompts directly, without a chat template" in text

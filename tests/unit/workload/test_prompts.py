@@ -16,10 +16,10 @@ from hypothesis import strategies as st
 
 from inferload.content.messages import Piece
 from inferload.content.prompts import Vocabulary, approximate, calibrate
-from inferload.content.tokenizer import local_tokenizer
 from inferload.content.words import WORDS
 from inferload.errors import UsageError
 from inferload.requests.bodies import Texts
+from inferload.workload.sources.recorded import local_tokenizer
 
 Tokenize = Callable[[str], list[int]]
 

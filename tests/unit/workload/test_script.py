@@ -1,7 +1,7 @@
 """Scripts: what a session asks, told without a server."""
 
 from inferload.content.messages import Message, Piece, text_message
-from inferload.content.script import Ask, Fork, Reply, Script, outline
+from inferload.content.script import Ask, Fork, Script, TurnReply, outline
 
 GOAL = text_message("user", "goal", 10)
 
@@ -10,16 +10,16 @@ def child(name: str, turns: int) -> Script:
     said: tuple[Message, ...] = (GOAL,)
     for number in range(turns):
         reply = yield Ask((*said, text_message("user", f"{name}/{number}", 5)), 3, pause_s=float(number))
-        assert isinstance(reply, Reply)
+        assert isinstance(reply, TurnReply)
         said += (reply.message(),)
 
 
 def parent() -> Script:
     reply = yield Ask((GOAL,), 7)
-    assert isinstance(reply, Reply)
+    assert isinstance(reply, TurnReply)
     ends = yield Fork((("a", child("a", 2)), ("b", child("b", 1)), ("idle", child("idle", 0))))
     assert isinstance(ends, tuple)
-    found = [end.message() for end in ends if isinstance(end, Reply)]
+    found = [end.message() for end in ends if isinstance(end, TurnReply)]
     yield Ask((GOAL, reply.message(), *found), 4)
 
 

@@ -11,11 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from inferload.content.prompts import Vocabulary, calibrate
-from inferload.content.script import Ask, PlannedTurn, Reply, Sent, outline
+from inferload.content.script import Ask, PlannedTurn, Sent, TurnReply, outline
 from inferload.requests.bodies import BodySettings, BodyWriter, Isolation, Texts, isolation
 from inferload.scenario.files.mistakes import ScenarioError
 from inferload.scenario.scenario import Scenario, from_text
-from inferload.workload.models import server_of
+from inferload.worker.turn_clients import server_of
 from inferload.workload.sessions import Sessions
 
 SCENARIO = """\
@@ -51,7 +51,7 @@ class Conversation:
         return self._bodies.body(self.ask)
 
     def add_answer(self, text: str) -> None:
-        self.ask = self._next(Reply(text, None))
+        self.ask = self._next(TurnReply(text, None))
 
     def _next(self, sent: Sent) -> Ask:
         effect = self._script.send(sent)

@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from inferload.errors import UsageError
 from inferload.measure.clock import NS_PER_S, now_ns
 from inferload.measure.record import PhaseWindow
-from inferload.requests.calls import FIELDS, METHODS, OWN, CallError, call_of, check_conversation
+from inferload.requests.call_checks import FIELDS, OWN, CallError
+from inferload.requests.calls import METHODS, call_of, check_conversation
 from inferload.scenario.scenario import RequestOptions
 from inferload.scenario.schema.endpoints import Endpoint
 from inferload.worker.user_turns import TaskSession
@@ -157,9 +158,9 @@ def test_the_limits_of_a_call_count_from_the_call_and_not_from_the_time_at_which
         scenario=SimpleNamespace(of_tasks=True, request=PLAIN),
         tallies=nothing,
         open=True,
-        live=0,
+        sessions_running=0,
         await_turn=lambda: None,
-        look_whether_spent=lambda: None,
+        check_spent=lambda: None,
         start_turn=start_turn,
     )
     before_ns = now_ns()

@@ -13,7 +13,7 @@ struct bytes {
     size_t used, room;
 };
 
-/* State of one call. A template is the common part of events: the bytes before and after the text that differs. */
+/* State of one call. An event frame is the common part of events: the bytes before and after the text that differs. */
 struct scan {
     const char *data;
     size_t length;
@@ -22,8 +22,8 @@ struct scan {
     const char *before, *after;
     size_t before_length, after_length;
     PyObject *items;
-    struct bytes texts, instants; /* of a run: consecutive events that match the template */
-    int one_line; /* the template contains no line end */
+    struct bytes texts, instants; /* of consecutive events that match the frame */
+    int one_line; /* the frame contains no line end */
     Py_ssize_t mismatches, most_mismatches;
 };
 
@@ -182,13 +182,13 @@ static int take_stretch(struct scan *s, size_t at, size_t n) {
     return 0;
 }
 
-/* Process events up to input that needs the Python path, or up to `most_mismatches` consecutive events that do not match the template. */
+/* Process events up to input that needs the Python path, or up to `most_mismatches` consecutive events that do not match the frame. */
 static Py_ssize_t go(struct scan *s, size_t at, int chunked) {
     while (at < s->length && s->mismatches < s->most_mismatches) {
         size_t line = 0, n = chunked ? chunk_at(s, at, &line) : event_at(s->data + at, s->length - at);
         const char *event = s->data + at + line;
         if (!n || *event == BOM) break; /* at the start of the stream the Python path removes it */
-        /* Nearly every chunk: one event of one line. Template and text contain no line end. */
+        /* Nearly every chunk: one event of one line. Frame and text contain no line end. */
         if (s->one_line && n > 8 && !memcmp(event, "data: ", 6) && !memcmp(event + n - 2, "\n\n", 2) && fits(s, event + 6, n - 8)) {
             if (take_fitting(s, event + 6, n - 8, instant(s, at + line + n))) return -1;
         } else if ((chunked && !whole_events(event, n)) || take_stretch(s, at + line, n)) {

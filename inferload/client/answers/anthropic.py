@@ -51,6 +51,7 @@ class MessagesAnswer(TypedAnswer):
 
     __slots__ = ()
 
+    end_marker = "message_stop"
     receipts = frozenset({"message_start", "ping"})
     decoder = msgspec.json.Decoder(_MessagesEvent)
 

@@ -8,19 +8,16 @@ from __future__ import annotations
 
 import re
 from array import array
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 
-from inferload.client.answers.number_bounds import UNDECODABLE, Milliseconds, OutputTokens, TokenId, Tokens, refusal
+from inferload.client.answers.answer import DONE, Answer, EventFrame, PerRequestMetrics, ToolCalls
+from inferload.client.answers.number_bounds import UNDECODABLE, OutputTokens, TokenId, Tokens, refusal
 from inferload.client.answers.token_ids import TokenIds
-from inferload.client.answers.tool_calls import ToolCalls
 from inferload.measure.record import Failure
 
-DONE = b"[DONE]"
-_ABORTED = ("abort", "error")  # finish reasons of vLLM and SGLang for an aborted answer
 _NONE = msgspec.Raw()
-_DETAIL_BYTES = 4096  # the client redacts the detail before it cuts it to a line
 
 
 class _Function(msgspec.Struct):
@@ -60,14 +57,6 @@ class _Usage(msgspec.Struct):
     prompt_tokens_details: _PromptDetails | None = None
 
 
-class PerRequestMetrics(msgspec.Struct):
-    """vLLM's per-request metrics (`--enable-per-request-metrics`)."""
-
-    queue_time_ms: Milliseconds | None = None
-    time_to_first_token_ms: Milliseconds | None = None
-    generation_time_ms: Milliseconds | None = None
-
-
 class _Event(msgspec.Struct):
     id: str | None = None
     choices: list[_Choice] = []
@@ -85,61 +74,16 @@ _TEXT = re.compile(rb'"(?:content|text|reasoning_content|reasoning)": ?"((?:[^"\
 _PROBE = b"probe"
 
 
-class Template(NamedTuple):
-    """Common bytes of many events, before and after one text. `visible`: the text is not reasoning."""
+class ChatAnswer(Answer):
+    """Answer of chat completions or completions."""
 
-    before: bytes
-    after: bytes
-    visible: bool
-
-
-class StreamAnswer:
-    """Collects one streamed answer: pass all events in order, then read the attributes."""
-
-    __slots__ = (
-        "cached_tokens",
-        "closed",
-        "detail",
-        "event_ns",
-        "event_tokens",
-        "failure",
-        "finish_reason",
-        "first_event_ns",
-        "first_visible_ns",
-        "input_tokens",
-        "last_event_ns",
-        "metrics",
-        "output_tokens",
-        "reasoning",
-        "request_id",
-        "running_tokens",
-        "text",
-        "token_ids",
-        "tool_calls",
-        "uncounted",
-    )
+    __slots__ = ("event_tokens", "running_tokens", "uncounted")
 
     def __init__(self) -> None:
-        self.event_ns = array("q")  # times of the output events
-        self.event_tokens = array("i")  # increase of the server's running token count with each of them
+        super().__init__()
+        self.event_tokens = array("i")  # increase of the server's running token count with each output event
         self.running_tokens = 0
         self.uncounted = False  # there was an output event without a running count
-        self.first_event_ns: int | None = None
-        self.last_event_ns: int | None = None
-        self.first_visible_ns: int | None = None
-        self.text: list[str] = []
-        self.reasoning: list[str] = []
-        self.tool_calls: ToolCalls | None = None
-        self.finish_reason: str | None = None
-        self.request_id: str | None = None
-        self.input_tokens: int | None = None
-        self.output_tokens: int | None = None
-        self.cached_tokens: int | None = None
-        self.token_ids: TokenIds | None = None  # if the server returned any
-        self.metrics: PerRequestMetrics | None = None
-        self.closed = False  # [DONE] was received
-        self.failure: Failure | None = None
-        self.detail = ""
 
     def events(self, data: list[bytes], at_ns: list[int]) -> None:
         """Process the data of several events in order, each with the time of its last byte; decode them together if possible."""
@@ -204,10 +148,10 @@ class StreamAnswer:
         if event.metrics is not None:
             self.metrics = event.metrics
 
-    def template_of(self, data: bytes) -> Template | None:
-        """Return the template of further events like this processed one; None if there is none.
+    def frame_of(self, data: bytes) -> EventFrame | None:
+        """Return the frame of further events like this processed one; None if there is none.
 
-        The template is verified by decoding: another text at the same position must yield the same event with that text. Events
+        The frame is verified by decoding: another text at the same position must yield the same event with that text. Events
         that match it add nothing but their text and their time.
         """
         match = _TEXT.search(data)
@@ -221,42 +165,13 @@ class StreamAnswer:
         visible = _only_text(event)
         if visible is None or _only_text(probe) is not visible or (visible and self.first_visible_ns is None):
             return None
-        return Template(before, after, visible) if _with_text(event) == probe else None
+        return EventFrame(before, after, visible) if _with_text(event) == probe else None
 
-    def run(self, template: Template, texts: bytes, at_ns: bytes) -> None:
-        """Process a run of events that match a template: their joined JSON-escaped texts, and their times as int64."""
-        (self.text if template.visible else self.reasoning).append(_decode_text(b'"' + texts + b'"'))
+    def add_texts(self, frame: EventFrame, texts: bytes, at_ns: bytes) -> None:
+        """Process consecutive events that match a frame: their joined JSON-escaped texts, and their times as int64."""
+        (self.text if frame.visible else self.reasoning).append(_decode_text(b'"' + texts + b'"'))
         self.event_ns.frombytes(at_ns)
         self.last_event_ns = self.event_ns[-1]
-
-    def conclude(self, reply_complete: bool) -> None:
-        """Set the failure of an incomplete or empty answer. Call once, after the last event."""
-        if self.failure is None and self.finish_reason in _ABORTED:
-            self.failure = Failure.SERVER_ERROR
-            self.detail = f"the server aborted the answer: finish_reason {self.finish_reason}"
-        if self.failure is None and not (self.closed or (reply_complete and self.finish_reason)):
-            self.failure = Failure.CUT
-            self.detail = "the stream ended without [DONE] or a finish reason"
-        if self.failure is None and not self.event_ns:
-            self.failure = Failure.EMPTY
-            self.detail = "a complete stream without output tokens"
-
-    def hash_ids(self) -> bool:
-        """Decode and hash a slice of the token ids; return True if nothing is left."""
-        if self.token_ids is None:
-            return True
-        try:
-            return self.token_ids.step()
-        except UNDECODABLE as error:
-            self._fail(Failure.BAD_EVENT, f"prompt_token_ids: {error}".encode())
-            self.token_ids = None
-            return True
-
-    def block_hashes(self) -> array[int] | None:
-        """Return the block hashes of prompt and answer without its last token, as in the server's cache; None without ids."""
-        while not self.hash_ids():
-            pass
-        return None if self.token_ids is None else self.token_ids.hashes()
 
     @property
     def tokens_by_event(self) -> array[int] | None:
@@ -321,17 +236,7 @@ class StreamAnswer:
         if usage.completion_tokens is not None:
             self.output_tokens = usage.completion_tokens
         if usage.prompt_tokens_details is not None:
-            self._cached(usage.prompt_tokens_details.cached_tokens)
-
-    def _cached(self, tokens: int | None) -> None:
-        """Set the number of cached prompt tokens; None if it is larger than the prompt."""
-        too_many = tokens is not None and self.input_tokens is not None and tokens > self.input_tokens
-        self.cached_tokens = None if too_many else tokens
-
-    def _fail(self, failure: Failure, data: bytes) -> None:
-        if self.failure is None:
-            self.failure = failure
-            self.detail = data[:_DETAIL_BYTES].decode("utf-8", "replace")
+            self._set_cached(usage.prompt_tokens_details.cached_tokens)
 
 
 def _only_text(event: _Event) -> bool | None:

@@ -3,10 +3,10 @@
 master -> worker                                   worker -> master
   PING     {"sent_ns"}                               PONG     {"sent_ns", "mono_ns", "wall_ns", "clock", "version", ...}
   PREPARE  an Assignment                             READY    {"run_id", "name", "error", host, pid, ...}
-  WINDOWS  {"run_id", "windows"}                     REPORT   a Report, once a second
+  WINDOWS  {"run_id", "windows"}                     REPORT   a WorkerReport, once a second
   RATE     {"run_id", "at_ns", "rate"}               DRAINED  {"run_id", "name", "notes", "overrun_ns", "written", ...}: a run's end
   DRAIN    {"run_id"}                                SPENT    {"run_id", "name", "at_ns"}: its part of a counted load is over
-  ABORT    {"run_id"}                                TURNS    {"run_id", "name"} and a Piece of a turn file, if it writes elsewhere
+  ABORT    {"run_id"}                                TURNS    {"run_id", "name"} and a FilePiece, if it writes elsewhere
   TAKEN    {"run_id", "part", "offset", "stop"}      DELIVERED {"run_id", "name", "error"}: no more pieces come
 
 Instants are on the master's monotonic clock; a worker adds its offset, which is part of its assignment. No message contains a
@@ -68,7 +68,7 @@ class Assignment:
 
 
 @dataclass(frozen=True, slots=True)
-class Report:
+class WorkerReport:
     """A worker's counts since its last report. `seq` counts from 0 without a gap."""
 
     run_id: str
@@ -85,7 +85,7 @@ class Report:
         return {field: getattr(self, field) for field in self.__slots__}
 
     @classmethod
-    def from_wire(cls, data: dict[str, Any]) -> "Report":
+    def from_wire(cls, data: dict[str, Any]) -> "WorkerReport":
         """Read a message's data."""
         return cls(**data)
 

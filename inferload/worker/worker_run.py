@@ -5,7 +5,7 @@ import logging
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import gevent
 import gevent.event
@@ -15,7 +15,8 @@ from gevent.threadpool import ThreadPool
 from inferload import rundir
 from inferload.client.connection import descriptors
 from inferload.client.connection.error_log import ErrorLog
-from inferload.client.turn import Turn, TurnRequest, TurnResult
+from inferload.client.turn import Turn
+from inferload.client.turn_record import TurnRequest, TurnResult
 from inferload.content.data import DataContext
 from inferload.content.prompts import Vocabulary
 from inferload.errors import UsageError
@@ -26,8 +27,9 @@ from inferload.measure.clock import NS_PER_MS, NS_PER_S, Anchor, WallWatch, now_
 from inferload.measure.record import Failure, PhaseWindow
 from inferload.measure.slo import Slo
 from inferload.measure.tally import TallySet
-from inferload.process.messages import Assignment, Report
+from inferload.process.protocol import Assignment, WorkerReport
 from inferload.process.settings import ProcessSettings
+from inferload.process.trace_export import TraceExport
 from inferload.requests.bodies import Texts
 from inferload.scenario import scenario as scenarios
 from inferload.scenario.schema.arrivals import Closed
@@ -44,10 +46,13 @@ from inferload.workload.arrivals import share
 from inferload.workload.arrivals import stripe as stripe_of
 from inferload.workload.sessions import Sessions
 
+if TYPE_CHECKING:
+    from inferload.worker.turn_tracer import TurnTracer
+
 logger = logging.getLogger(__name__)
 
 REPORT_S = 1.0
-TIDY_S = 600.0
+COLLECT_S = 600.0
 SWITCH_S = 0.001
 WORK_THREADS = 64
 GATHER_S = 0.1  # turns that end within this time are counted together
@@ -115,7 +120,7 @@ class WorkerRun:
         self.quota = Quota.of(self.scenario, stripe, stripes)
         self.limiter = None if most is None else InFlightLimiter(share(most, stripe, stripes))
         check_descriptors(self.scenario, stripe, stripes)
-        self.live = 0
+        self.sessions_running = 0
         self._on_spent, self._spent = on_spent, False
         self.tallies = TallySet()  # sessions, and turns that begin; ended turns are counted by `_counts`
         self.health = HealthSet()
@@ -130,22 +135,22 @@ class WorkerRun:
         self.folder, self.sender = _folder_and_sender(assignment, own, environment.runner)
         self._windows: tuple[PhaseWindow, ...] = ()
         self._slos = Slos(self.scenario)
-        self._seq = 0
-        self._paused_until_ns = self._reported_ns = self._tidied_ns = now_ns()
+        self._paused_until_ns = self._reported_ns = self._collected_ns = now_ns()
         self._logged: set[str] = set()  # kinds of failure
         self._errors = FirstErrors()
         self._clients = TurnClients(self.scenario, assignment, own, self._on_turn)
         self._ended: dict[int, list[TurnResult]] = {}  # not counted yet, by number of the client
         self._names = BoundedNames()  # of tasks' turns
         self.task_sessions = stripe_of(assignment.stripe, assignment.stripes)
-        self._held: dict[str, tuple[int, TurnResult] | None] = {}  # by turn id; callers have not judged these
+        self._unjudged: dict[str, tuple[int, TurnResult] | None] = {}  # by turn id; callers have not judged these
         self._turns = TurnWriter(
             self.folder / rundir.TURNS, assignment.name, self.anchor, assignment.run_id, self.sender
         )
         self._counts = TurnCounts(self._slos, self._turns.extend)
+        self._tracer = None if own.export_traces is None else _tracer(own.export_traces, assignment, self.anchor)
         self._counted: list[TurnResult] = []  # not in Locust's tables yet
         self._news = gevent.event.Event()
-        self._pending = 0
+        self._pending = self._seq = 0
         self._paces_starts = any(client.reader == "python" for client in self._clients)
         self._starting = 0  # turns whose greenlets wait for `await_turn`: a drain waits for them
         self._locust_stats = LocustStats(environment)
@@ -171,7 +176,7 @@ class WorkerRun:
             self.overrun_ns = max(1, self._latest_ns - (self.load_end_ns() or self._latest_ns))
         if self._windows and isinstance(self.loop, OpenLoop) and self.open:
             self.loop.begin(self._windows[0].start_ns)
-        self.look_whether_spent()
+        self.check_spent()
 
     def window_of(self, at_ns: int) -> PhaseWindow:
         """Return the phase, or the step of it, that contains an instant; before the first phase, the first."""
@@ -188,10 +193,10 @@ class WorkerRun:
         """End of the measure phase; None if not known yet."""
         return next((window.end_ns for window in reversed(self._windows) if window.phase == "measure"), None)
 
-    def look_whether_spent(self) -> None:
+    def check_spent(self) -> None:
         """Call `on_spent`, once, when nothing more can begin on this worker and all sessions are over."""
         over = self.quota.spent or self.loop.exhausted
-        if over and not self.live and not self._spent and self.open and self._windows:
+        if over and not self.sessions_running and not self._spent and self.open and self._windows:
             self._spent = True
             self._on_spent(self, max(now_ns(), self._windows[0].start_ns))
 
@@ -236,18 +241,21 @@ class WorkerRun:
         client = self._clients[self._clients.number_of(session, endpoint)]
         self._latest_ns = max(self._latest_ns, request.planned_ns)
         self.tallies.turn_begun(request.phase, request.class_name, request.step)
+        if self._tracer is not None:
+            headers = (*request.headers, self._tracer.header(request.turn_id))
+            request = msgspec.structs.replace(request, headers=headers)
         return client.start(request)
 
-    def hold(self, turn_id: str) -> None:
+    def defer_count(self, turn_id: str) -> None:
         """Count a turn only after `release`. Call it before the turn is started."""
-        self._held[turn_id] = None
+        self._unjudged[turn_id] = None
 
     def release(self, turn_id: str, rejected: str | None = None) -> None:
-        """Count a held turn. `rejected`: reason why its caller rejected the answer; a successful turn then counts as failed."""
-        held = self._held.pop(turn_id, None)
-        if held is None:
+        """Count a deferred turn. `rejected`: reason why its caller rejected the answer; a successful turn then counts as failed."""
+        deferred = self._unjudged.pop(turn_id, None)
+        if deferred is None:
             return
-        client, result = held
+        client, result = deferred
         if rejected is not None and result.record.ok:
             record = msgspec.structs.replace(result.record, failure=Failure.REJECTED)
             result = msgspec.structs.replace(result, record=record, detail=rejected)
@@ -264,8 +272,8 @@ class WorkerRun:
     def _on_turn(self, client: int, result: TurnResult) -> None:
         """Take a result from the event loop, without blocking: another greenlet counts it."""
         self._pending += 1
-        if result.record.turn_id in self._held:
-            self._held[result.record.turn_id] = client, result
+        if result.record.turn_id in self._unjudged:
+            self._unjudged[result.record.turn_id] = client, result
         else:
             self._take(client, result)
 
@@ -286,7 +294,17 @@ class WorkerRun:
                 results, self._windows, self._loop_monitor.pauses if pauses is None else pauses
             )
             self._note_errors(counted)
+            self._trace(self._clients[client].endpoint, counted)
             self._counted += counted
+
+    def _trace(self, endpoint: Endpoint, results: Sequence[TurnResult]) -> None:
+        """Export the spans of turns. An exception does not end the run: they are counted already."""
+        if self._tracer is None:
+            return
+        try:
+            self._tracer.add(endpoint, results)
+        except Exception as error:  # noqa: BLE001  as above
+            self._faults.log(f"up to {len(results)} turns have no span", error)
 
     def _note_errors(self, results: Sequence[TurnResult]) -> None:
         """Record the first error of each class."""
@@ -313,7 +331,7 @@ class WorkerRun:
                 if result.record.failure is not None and result.record.finished:
                     self._log_first(result)
             self._locust_stats.add(results)
-        except Exception as error:  # noqa: BLE001  as above
+        except Exception as error:  # noqa: BLE001  else the greenlet would end, and a drain would wait for ever
             self._faults.log(f"up to {len(results)} turns are missing in Locust's tables", error)
         self._pending -= len(results)
 
@@ -327,7 +345,7 @@ class WorkerRun:
 
     # -- reports
 
-    def report(self) -> Report:
+    def report(self) -> WorkerReport:
         """Return the counts since the last report."""
         self._take_beat()
         self._count()
@@ -335,7 +353,7 @@ class WorkerRun:
         tallies, health = self._counts.take()
         tallies.absorb(self.tallies.take())
         health.absorb(self.health.take())
-        return Report(
+        return WorkerReport(
             self.assignment.run_id,
             self.assignment.name,
             seq,
@@ -364,10 +382,10 @@ class WorkerRun:
         self._paused_until_ns = max((until for _, until in new), default=self._paused_until_ns)
         return [(until - begun) / NS_PER_MS for begun, until in new]
 
-    def tidy(self) -> None:
+    def collect_garbage(self) -> None:
         """Collect garbage if it is due. The pause is measured like every other."""
-        if now_ns() - self._tidied_ns > TIDY_S * NS_PER_S:
-            self._tidied_ns = now_ns()
+        if now_ns() - self._collected_ns > COLLECT_S * NS_PER_S:
+            self._collected_ns = now_ns()
             gc.collect(1)
 
     # -- the end
@@ -385,10 +403,10 @@ class WorkerRun:
         """End turns in flight as unfinished."""
         for client in self._clients:
             client.give_up_all()
-        for turn_id in list(self._held):
+        for turn_id in list(self._unjudged):
             self.release(turn_id)
 
-    def finish(self, send_report: Callable[[Report], None]) -> None:
+    def finish(self, send_report: Callable[[WorkerReport], None]) -> None:
         """Wait for turns in flight, write all records, send the last report. Blocks."""
         gevent.sleep(0)  # sessions that `drain` began send their first turns
         while self.in_flight:
@@ -406,9 +424,20 @@ class WorkerRun:
         gc.enable()
         gc.unfreeze()
 
+    def end_traces(self) -> None:
+        """Send the remaining spans, after `finish`. Blocks."""
+        if self._tracer is not None:
+            self._tracer.close()
+
     def deliver(self) -> str | None:
         """Wait, after `finish`, until the master has every turn. Return the reason if it has not, else None."""
         return self._turns.deliver()
+
+
+def _tracer(export: TraceExport, assignment: Assignment, anchor: Anchor) -> "TurnTracer":
+    from inferload.worker.turn_tracer import TurnTracer  # needs the extra `otel`
+
+    return TurnTracer(export, assignment.run_id, assignment.name, anchor)
 
 
 def _prepare_interpreter() -> None:
@@ -417,7 +446,7 @@ def _prepare_interpreter() -> None:
     sys.setswitchinterval(SWITCH_S)
     gc.collect()
     gc.freeze()  # later collections need not scan these objects
-    gc.disable()  # turns leave no cycles; `tidy` collects those of other code
+    gc.disable()  # turns leave no cycles; `collect_garbage` collects those of other code
 
 
 def _folder_and_sender(assignment: Assignment, own: ProcessSettings, runner: Any) -> tuple[Path, TurnSender | None]:
@@ -432,8 +461,7 @@ def own_folder(assignment: Assignment, own: ProcessSettings) -> Path:
     name = Path(assignment.run_dir).name
     if not name or name in (".", ".."):
         raise UsageError(f"run directory {assignment.run_dir!r}: not a name that a worker can use")
-    path = rundir.next_free(
-        (own.run_dir or Path("runs") / name).absolute()
-    )  # an earlier run of this process may be there
+    # The folder of an earlier run of this process may exist.
+    path = rundir.next_free((own.run_dir or Path("runs") / name).absolute())
     path.mkdir(parents=True, exist_ok=True)
     return path

@@ -1,7 +1,7 @@
-"""Run by vLLM's own Python: cases on stdin (JSON) through vLLM's own scheduler classes, without a model; what it counted on stdout.
+"""Run cases (JSON on stdin) with vLLM's scheduler classes and without a model; print counts. Runs in the Python of vLLM.
 
-The model is a list of answers, the drafter one whose drafts are accepted by dice. Async scheduling can be looked at only like
-this on a machine without a GPU: vLLM switches it off on the CPU (`platforms/cpu.py`).
+The answers are given, and drafts are accepted at random. Without a GPU this is the only test of async scheduling, which vLLM
+disables on the CPU (`platforms/cpu.py`).
 """
 
 import json
@@ -26,11 +26,11 @@ from vllm.v1.outputs import DraftTokenIds, ModelRunnerOutput
 from vllm.v1.request import Request
 from vllm.v1.structured_output import StructuredOutputManager
 
-END = 9_999  # the token that ends a text
+END = 9_999  # stop token
 
 
 class Drafter:
-    """What the scheduler asks of a speculative config."""
+    """Speculative config with the attributes that the scheduler reads."""
 
     num_speculative_tokens_per_batch_size = None
     disable_eagle_block_drop = False
@@ -51,7 +51,7 @@ class Drafter:
 
 
 def scheduler(case: dict[str, Any], model: str) -> Any:
-    """One of vLLM's, with the limits of a case."""
+    """Return a vLLM scheduler with the limits of a case."""
     limits = case["limits"]
     size = limits["block_size"]
     config = VllmConfig(
@@ -74,37 +74,43 @@ def scheduler(case: dict[str, Any], model: str) -> Any:
     kv = KVCacheConfig(
         num_blocks=limits["blocks"] + 1, kv_cache_tensors=[], kv_cache_groups=[KVCacheGroupSpec(["layer"], spec)]
     )
-    made = AsyncScheduler if case["asynchronous"] else Scheduler
-    return made(config, kv, StructuredOutputManager(config), block_size=size, hash_block_size=size, log_stats=True)
+    kind = AsyncScheduler if case["asynchronous"] else Scheduler
+    return kind(config, kv, StructuredOutputManager(config), block_size=size, hash_block_size=size, log_stats=True)
 
 
-def play(case: dict[str, Any], model: str) -> dict[str, Any]:
-    """Requests that are all there at the start, to their end."""
+def run(case: dict[str, Any], model: str) -> dict[str, Any]:
+    """Run requests that all arrive at the start, until all are finished."""
     core, answers = scheduler(case, model), {}
     hasher = get_request_block_hasher(case["limits"]["block_size"], sha256)
-    for number, asked in enumerate(case["requests"]):
-        params = SamplingParams(max_tokens=asked["max_tokens"], stop_token_ids=[END], temperature=0)
-        request = Request(str(number), asked["prompt"], params, None, block_hasher=hasher)
-        answers[request.request_id] = asked["answer"]
+    for number, spec in enumerate(case["requests"]):
+        params = SamplingParams(max_tokens=spec["max_tokens"], stop_token_ids=[END], temperature=0)
+        request = Request(str(number), spec["prompt"], params, None, block_hasher=hasher)
+        answers[request.request_id] = spec["answer"]
         core.add_request(request)
-    dice = Random(f"{case['seed']}/speculation")
-    found: dict[str, Any] = {"steps": [], "queries": 0, "hits": 0, "preemptions": 0, "cached": {}, "accepted": 0}
+    random = Random(f"{case['seed']}/speculation")
+    counts: dict[str, Any] = {"steps": [], "queries": 0, "hits": 0, "preemptions": 0, "cached": {}, "accepted": 0}
     under_way: deque[tuple[Any, set[str]]] = deque()
     while True:
         while len(under_way) < (2 if case["asynchronous"] else 1):
             planned = core.schedule()
             if not planned.total_num_scheduled_tokens:
                 break
-            found["steps"].append(planned.total_num_scheduled_tokens)
+            counts["steps"].append(planned.total_num_scheduled_tokens)
             outputs = {each for each in planned.num_scheduled_tokens if not core.requests[each].is_prefill_chunk}
             under_way.append((planned, outputs))
         if not under_way:
-            return found
-        _end(core, *under_way.popleft(), answers, dice, case, found)
+            return counts
+        _end(core, *under_way.popleft(), answers, random, case, counts)
 
 
 def _end(  # noqa: PLR0917
-    core: Any, planned: Any, outputs: set[str], answers: Any, dice: Random, case: dict[str, Any], found: dict[str, Any]
+    core: Any,
+    planned: Any,
+    outputs: set[str],
+    answers: Any,
+    random: Random,
+    case: dict[str, Any],
+    counts: dict[str, Any],
 ) -> None:
     names, sampled = list(planned.num_scheduled_tokens), []
     for name in names:
@@ -113,29 +119,29 @@ def _end(  # noqa: PLR0917
             sampled.append([])
             continue
         accepted, drafts = 0, len(planned.scheduled_spec_decode_tokens.get(name, ()))
-        while accepted < drafts and dice.random() < case["rate"]:
+        while accepted < drafts and random.random() < case["rate"]:
             accepted += 1
         done = request.num_output_tokens
         tokens = answers[name][done : done + 1 + accepted]
         sampled.append(tokens + [1] * (1 + accepted - len(tokens)))
-    index = {name: place for place, name in enumerate(names)}
+    index = {name: position for position, name in enumerate(names)}
     result = core.update_from_output(planned, ModelRunnerOutput(names, index, sampled))
     if case["drafts"] and not case["asynchronous"]:
         core.update_draft_token_ids(DraftTokenIds(names, [[-1] * case["drafts"]] * len(names)))
     for each in result.values():
         for output in each.outputs:
             if output.prefill_stats is not None:
-                found["cached"][output.request_id] = output.prefill_stats.num_cached_tokens
-            found["preemptions"] += sum(event.type.name == "PREEMPTED" for event in output.events or ())
+                counts["cached"][output.request_id] = output.prefill_stats.num_cached_tokens
+            counts["preemptions"] += sum(event.type.name == "PREEMPTED" for event in output.events or ())
         stats = each.scheduler_stats
         if stats is not None:
-            found["queries"] += stats.prefix_cache_stats.queries
-            found["hits"] += stats.prefix_cache_stats.hits
+            counts["queries"] += stats.prefix_cache_stats.queries
+            counts["hits"] += stats.prefix_cache_stats.hits
             if stats.spec_decoding_stats is not None:
-                found["accepted"] += stats.spec_decoding_stats.num_accepted_tokens
+                counts["accepted"] += stats.spec_decoding_stats.num_accepted_tokens
 
 
 if __name__ == "__main__":
     init_none_hash(sha256)
     folder = str(Path(sys.argv[1]).resolve())
-    json.dump([play(case, folder) for case in json.load(sys.stdin)], sys.stdout)
+    json.dump([run(case, folder) for case in json.load(sys.stdin)], sys.stdout)

@@ -8,7 +8,9 @@ import logging
 import secrets
 from collections import Counter
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 import gevent
@@ -19,20 +21,19 @@ from inferload.content.data import Notes
 from inferload.live.recorder import Recorder
 from inferload.locust.adapters import adaptations, compat
 from inferload.locust.adapters.adaptations import Adaptation
-from inferload.locust.adapters.fault_logs import first_of_each
+from inferload.locust.adapters.logs import first_of_each
 from inferload.master.lifecycle import (
-    adaptive_warmup,
     delivery,
     load_steps,
     other_requests,
     worker_setup,
     worker_watchdog,
 )
+from inferload.master.lifecycle.adaptive_warmup import AdaptiveWarmup
 from inferload.master.lifecycle.cache_passes import Previous
 from inferload.master.lifecycle.marks import Marks
 from inferload.master.lifecycle.phases import RunPhases
 from inferload.master.lifecycle.preflight import Preflight
-from inferload.master.lifecycle.run_state import ReportTotals, RunDirectory
 from inferload.master.lifecycle.scraper_process import Scraping
 from inferload.master.lifecycle.steering import ChangedBy, Steering
 from inferload.master.lifecycle.turn_receiver import TurnReceiver
@@ -43,15 +44,15 @@ from inferload.measure.clock import NS_PER_MS, NS_PER_S, Anchor, clock_id, now_n
 from inferload.measure.record import Phase, PhaseWindow
 from inferload.measure.tally import TallySet
 from inferload.numbers import short
-from inferload.process import messages
+from inferload.process import protocol
 from inferload.process.greenlets import sleep_until
-from inferload.process.messages import Report, windows_to_wire
+from inferload.process.protocol import Assignment, WorkerReport, windows_to_wire
 from inferload.process.run_spec import RunSpec
 from inferload.process.settings import ProcessSettings
 from inferload.results.abort_conditions import AbortReached, AbortWatch
 from inferload.statistics.steady_state import Steadiness
 from inferload.summarise.counts import Arm, Others
-from inferload.verdict.failures import add_message
+from inferload.verdict.failures import FirstErrors, add_message
 from inferload.workload.schedules import step_bounds_s
 
 logger = logging.getLogger(__name__)
@@ -59,6 +60,23 @@ logger = logging.getLogger(__name__)
 _LEAD_NS = 200_000_000  # time from the announcement of a phase to its start, for messages to reach all workers
 _SAME_SIGNAL_S = 1.0  # a signal to the process group can reach a worker earlier or later than the master
 _ABORT_S = 10.0  # time for workers to write their files after an abort
+
+
+@dataclass(frozen=True, slots=True)
+class RunDirectory:
+    """The run directory, and the token by which workers recognize it."""
+
+    path: Path
+    token: str = ""
+
+
+@dataclass(slots=True)
+class ReportTotals:
+    """Sums of the workers' reports so far."""
+
+    tallies: TallySet = field(default_factory=TallySet)
+    health: HealthSet = field(default_factory=HealthSet)
+    errors: FirstErrors = field(default_factory=FirstErrors)
 
 
 class MasterRun:
@@ -76,9 +94,9 @@ class MasterRun:
         self.run_id = f"{datetime.now(UTC).strftime('%Y%m%dT%H%M%SZ')}-{secrets.token_hex(4)}"
         self.arm: Arm = "cold"
         self.earlier: Previous | None = None
-        self.salt = (
-            spec.scenario.cache.salt or self.run_id
-        )  # separates its prompts from those of other runs in prefix caches
+        # Separates the prompts from those of other runs in prefix caches.
+        self.salt = spec.scenario.cache.salt or self.run_id
+        self.summary: Mapping[str, Any] | None = None  # document of summary.json, at the end
         self.marks = Marks(directory.path / rundir.MARKS, self.anchor, own.redaction)
         self.totals = ReportTotals()
         self._names = BoundedNames(preflight.sessions.classes)
@@ -98,7 +116,7 @@ class MasterRun:
         self.scraping: Scraping | None = None
         self.records = TurnReceiver(directory.path / rundir.TURNS, self.run_id, own.max_turns_mb, self._acknowledge)
         self._runner = runner
-        self.steering = Steering(spec)
+        self.steering = Steering(spec, self.marks, self._announce_rate)
         self._spent_ns: int | None = None  # end of the last session of a load that ends by itself
         self._ignored_before = compat.ignored_messages.counts.copy()
         self._aborting = False
@@ -129,7 +147,7 @@ class MasterRun:
             member.heard()
             member.facts, member.ready = data, True
 
-    def on_report(self, report: Report) -> None:
+    def on_report(self, report: WorkerReport) -> None:
         """Add a worker's report to the totals."""
         member = self.roster.named(report.name)
         if member is None or report.run_id != self.run_id:
@@ -265,13 +283,6 @@ class MasterRun:
         names = {str(name) for names in lists if isinstance(names, list) for name in names}
         return adaptations.left_out_of(names | compat.left_out, workers=self.roster.remote)
 
-    def takes_users(self, member: Member) -> bool:
-        """Return True if Locust would give users to a worker, which it does unless the worker is missing."""
-        if member.client_id is None:
-            return True
-        client = self._runner.clients.get(member.client_id)
-        return client is not None and client.state != "missing"
-
     # -- requests of users
 
     def request_stop(self, reason: str, *, early: bool = False) -> None:
@@ -289,7 +300,7 @@ class MasterRun:
         if not self._aborting:
             self._aborting = True
             self.marks.add("abort", "turns in flight ended")
-        self.send(messages.ABORT, {"run_id": self.run_id})
+        self.send(protocol.ABORT, {"run_id": self.run_id})
 
     def end_first_start(self) -> None:
         """End the ramp of the first users, for another one."""
@@ -298,19 +309,22 @@ class MasterRun:
 
     def change_users(self, users: int, by: ChangedBy = "hand") -> None:
         """Change the number of users during the run."""
-        self.steering.change_users(self, users, by)
+        self.steering.change_users(users, by)
 
     # -- the run
 
     def prepare(self) -> None:
         """Compare clocks, send assignments, begin to scrape; UsageError if a worker cannot take part."""
-        load_steps.check(self)
-        worker_setup.compare_clocks(self)
-        worker_setup.check_alike(self.roster.members, self.spec.file_digest)
-        worker_setup.send_assignments(self)
-        load_steps.check_times(self)
+        scenario, members = self.spec.scenario, self.roster.members
+        load_steps.check(scenario, self.preflight.sessions, len(members))
+        worker_setup.compare_clocks(members, self.send)
+        worker_setup.check_alike(members, self.spec.file_digest)
+        worker_setup.send_assignments(
+            members, self._assignment, self.send, self._clients, reads_files=self.preflight.data.has_files
+        )
+        load_steps.check_times(scenario, self.spec.origin, members)
         if self.preflight.metrics_urls:
-            interval_s = self.spec.scenario.server.interval_s
+            interval_s = scenario.server.interval_s
             folder = self.directory.path / rundir.SERVER_METRICS
             self.scraping = Scraping(folder, self.preflight.metrics_urls, interval_s, self.own, self.anchor)
             self.scraping.wait_for_first(len(self.preflight.metrics_urls))
@@ -323,11 +337,12 @@ class MasterRun:
         self._announce(start_ns, measure_ns, self._planned_end_ns(measure_ns))
         lead_s = max(0.0, (start_ns - now_ns()) / NS_PER_S)
         self._starter = gevent.spawn_later(lead_s, start_users, self.spec.users, self.spec.spawn_per_s)
-        watcher = gevent.spawn(worker_watchdog.watch, self, getattr(self._runner, "clients", None))
-        stepper = gevent.Greenlet(load_steps.follow, self, start_users)
+        watcher = gevent.spawn(worker_watchdog.watch, self.roster, self._clients, self.marks, self._on_lost)
+        stepper = gevent.Greenlet(self._follow_steps, start_users)
         try:
             if measure_ns is None:
-                measure_ns = adaptive_warmup.end_of(self, start_ns, _LEAD_NS)
+                warmup = AdaptiveWarmup(phases, self.totals.tallies, self.steadiness, self.marks, self.stop)
+                measure_ns = warmup.wait(start_ns, _LEAD_NS)
                 if not self.stop.is_set():
                     self._announce(start_ns, measure_ns, self._planned_end_ns(measure_ns))
             stepper.start()
@@ -359,7 +374,7 @@ class MasterRun:
         """Phases, with the measure phase divided into the steps of the load."""
         return self.phases.stepped
 
-    def earliest_ns(self) -> int:
+    def _earliest_ns(self) -> int:
         """Return the earliest instant that can be announced to every worker in time."""
         return now_ns() + (_LEAD_NS if self.roster.remote else 0)
 
@@ -383,6 +398,50 @@ class MasterRun:
 
     # -- steps
 
+    @property
+    def _clients(self) -> Mapping[str, Any]:
+        """Locust's list of workers; empty in a local run."""
+        clients: Mapping[str, Any] = getattr(self._runner, "clients", {})
+        return clients
+
+    def _assignment(self, member: Member) -> Assignment:
+        spec, preflight = self.spec, self.preflight
+        return Assignment(
+            run_id=self.run_id,
+            salt=self.salt,
+            scenario_text=spec.scenario.resolved_text(),
+            origin=spec.origin,
+            stripe=member.stripe,
+            stripes=len(self.roster),
+            name=member.name,
+            target_urls=[target.url for target in spec.targets],
+            model=preflight.facts.model,
+            takes_salt=preflight.salts,
+            vocabulary=preflight.vocabulary.to_wire(),
+            run_dir=str(self.directory.path),
+            token=self.directory.token,
+            offset_ns=member.offset_ns,
+            rate=spec.rate,
+            origins=None if self.own.origins is None else sorted(self.own.origins),
+            data=preflight.data.to_wire(),
+        )
+
+    def _follow_steps(self, start_users: Callable[[int, float], None]) -> None:
+        """Apply the planned changes of the load. The measure phase has been announced."""
+
+        def set_users(users: int) -> None:
+            self.steering.planned_users(users)
+            start_users(users, self.spec.spawn_per_s)
+
+        measure_ns = next(window.start_ns for window in self.windows if window.phase == "measure")
+        load_steps.follow(self.spec.scenario, measure_ns, self.marks, set_users)
+
+    def _announce_rate(self, rate: float) -> int:
+        """Send a rate to the workers. Return the instant from which it applies."""
+        at_ns = self._earliest_ns()
+        self.send(protocol.RATE, {"run_id": self.run_id, "at_ns": at_ns, "rate": rate})
+        return at_ns
+
     def _planned_end_ns(self, measure_ns: int | None) -> int | None:
         measure_s = self.spec.scenario.phases.measure_s
         return None if measure_ns is None or measure_s is None else measure_ns + round(measure_s * NS_PER_S)
@@ -392,16 +451,16 @@ class MasterRun:
         if self._spent_ns is not None:
             return self._spent_ns
         if planned_ns is None:
-            return self.earliest_ns()
+            return self._earliest_ns()
         # Workers end the load at the planned end by themselves.
-        return min(planned_ns, self.earliest_ns()) if self.stop.is_set() else planned_ns
+        return min(planned_ns, self._earliest_ns()) if self.stop.is_set() else planned_ns
 
     def _announce(self, start_ns: int, measure_ns: int | None, end_ns: int | None) -> None:
         """Announce the phases to the workers; None: not known yet."""
         self.phases.set(start_ns, measure_ns, end_ns)
         gevent.killall(self._marking, block=False)
         self._marking = [gevent.spawn(self._mark_phases_from, window.start_ns) for window in self.windows]
-        self.send(messages.WINDOWS, {"run_id": self.run_id, "windows": windows_to_wire(self.stepped)})
+        self.send(protocol.WINDOWS, {"run_id": self.run_id, "windows": windows_to_wire(self.stepped)})
 
     def _mark_ignored_messages(self) -> None:
         ignored = compat.ignored_messages.counts - self._ignored_before
@@ -415,7 +474,7 @@ class MasterRun:
         self._mark_phases()
 
     def _mark_phases(self) -> None:
-        self.phases.mark(self.marks, self.anchor)
+        self.phases.mark(self.marks)
 
     def _drain(self, begin_ns: int) -> None:
         gevent.sleep(max(0.0, (begin_ns - now_ns()) / NS_PER_S))
@@ -424,7 +483,7 @@ class MasterRun:
         self.steering.end_ramp()
         self._users = dict(self._runner.target_user_classes_count)
         drain_s = self.spec.scenario.phases.drain_s
-        self.send(messages.DRAIN, {"run_id": self.run_id})
+        self.send(protocol.DRAIN, {"run_id": self.run_id})
         if not self.drained.wait(drain_s):
             in_flight = sum(member.in_flight for member in self.roster.awaited)
             self.marks.add(
@@ -437,17 +496,19 @@ class MasterRun:
         if late:
             self.marks.add("not_drained", f"workers {', '.join(late)} did not report the end of their drain")
 
-    def on_lost(self) -> None:
-        """Check, after the loss of a worker, if all others have drained or have no load left."""
+    def _on_lost(self) -> None:
+        """Check, after the loss of a worker, if all others have drained or have no load left, and if there are others."""
         self._check_drained()
         self._check_spent()
+        if not self.roster.present:
+            self.request_stop("the loss of every worker", early=True)
 
     def _check_drained(self) -> None:
         if all(member.drained for member in self.roster.awaited):
             self.drained.set()
 
     def _acknowledge(self, name: str, data: dict[str, Any]) -> None:
-        self.send(messages.TAKEN, data, self.roster.named(name))
+        self.send(protocol.TAKEN, data, self.roster.named(name))
 
     def send(self, kind: str, data: dict[str, Any], member: Member | None = None) -> None:
         """Send a message to one worker or to all. Lost workers are included: one that was only stopped must drain."""

@@ -1,0 +1,24 @@
+"""Values from run.json: the scenario, and options of the server's command line."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from inferload.scenario.files.yaml_text import data_of
+
+
+def scenario_of(manifest: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the parsed scenario; empty if unknown."""
+    document = data_of((manifest.get("scenario") or {}).get("text"))
+    return document if isinstance(document, dict) else {}
+
+
+def slo_of(manifest: Mapping[str, Any]) -> dict[str, float]:
+    """Return the SLO limits of the scenario by measure."""
+    limits = scenario_of(manifest).get("slo") or {}
+    return {name: float(limit) for name, limit in limits.items() if isinstance(limit, int | float)}
+
+
+def arrivals_of(manifest: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the `arrivals` block of the scenario; empty if unknown."""
+    arrivals = scenario_of(manifest).get("arrivals")
+    return arrivals if isinstance(arrivals, Mapping) else {}

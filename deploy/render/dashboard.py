@@ -1,0 +1,119 @@
+"""Grafana dashboard of a run: figures of inferload's exporter and of vLLM on one time axis."""
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from inferload.server_metrics import metric_names as vllm
+
+DATASOURCE = "prometheus"
+_COLUMNS, _WIDTH, _HEIGHT = 3, 8, 8
+_RUN = '{run="$run"}'
+_E2E = "vllm:e2e_request_latency_seconds"
+
+Target = tuple[str, str]  # expression and legend
+
+
+def document() -> dict[str, Any]:
+    """Return the dashboard in Grafana's JSON model."""
+    panels = [
+        _panel(number, title, unit, kind, targets) for number, (title, unit, kind, targets) in enumerate(_panels())
+    ]
+    return {
+        "uid": "inferload",
+        "title": "inferload",
+        "schemaVersion": 39,
+        "refresh": "5s",
+        "time": {"from": "now-15m", "to": "now"},
+        "timezone": "utc",
+        "templating": {"list": [_run_variable()]},
+        "panels": panels,
+    }
+
+
+def _panels() -> Iterable[tuple[str, str, str, Sequence[Target]]]:
+    """Yield (title, unit, type, targets) of each panel."""
+    state = [(f"inferload_{name}{_RUN} == 1", f"{{{{{label}}}}}") for name, label in _STATES]
+    yield "Run", "short", "stat", state
+    rates = [(f"inferload_{name}_sessions_per_second{_RUN}", f"{name} sessions/s") for name in ("offered", "achieved")]
+    yield "Load", "short", "timeseries", [*rates, (f"inferload_users{_RUN}", "users")]
+    in_flight = (f"inferload_turns_in_flight{_RUN}", "client: in flight")
+    server = [
+        (f"sum({name})", f"server: {text}") for name, text in ((vllm.RUNNING, "running"), (vllm.WAITING, "waiting"))
+    ]
+    yield "Requests", "short", "timeseries", [in_flight, *server]
+    yield "TTFT", "s", "timeseries", _quantiles("inferload_ttft_seconds", vllm.TTFT, (0.5, 0.95))
+    yield "ITL", "s", "timeseries", _quantiles("inferload_itl_seconds", vllm.ITL, (0.5, 0.99))
+    yield "E2E", "s", "timeseries", _quantiles("inferload_e2e_seconds", _E2E, (0.5, 0.95))
+    output = [(f"inferload_output_tokens_total{_RUN}", "client"), (vllm.GENERATION_TOKENS, "server")]
+    yield "Output tokens/s", "short", "timeseries", [(_rate(name), legend) for name, legend in output]
+    prompt = [(f"inferload_prompt_tokens_total{_RUN}", "client"), (vllm.PROMPT_TOKENS, "server")]
+    yield "Prompt tokens/s", "short", "timeseries", [(_rate(name), legend) for name, legend in prompt]
+    turns = (_rate(f"inferload_turns_total{_RUN}", "state"), "client: {{state}}")
+    finished = (_rate(vllm.FINISHED, "finished_reason"), "server: {{finished_reason}}")
+    yield "Turns/s", "short", "timeseries", [turns, finished]
+    yield "KV cache usage", "percentunit", "timeseries", [(f"max({vllm.KV_CACHE_USAGE})", "server: fullest engine")]
+    cached = f"{_rate(f'inferload_cached_prompt_tokens_total{_RUN}')} / {_rate(f'inferload_prompt_tokens_total{_RUN}')}"
+    hits = (f"{_rate(vllm.PREFIX_HITS)} / {_rate(vllm.PREFIX_QUERIES)}", "server: hits / queries")
+    yield "Prefix-cache hit rate", "percentunit", "timeseries", [(cached, "client: cached / prompt tokens"), hits]
+    yield "Preemptions/s", "short", "timeseries", [(_rate(vllm.PREEMPTIONS), "server")]
+    yield (
+        "Failures/s",
+        "short",
+        "timeseries",
+        [(f"{_rate(f'inferload_failures_total{_RUN}', 'failure')} > 0", "{{failure}}")],
+    )
+    dropped = (_rate(f"inferload_sessions_dropped_total{_RUN}"), "dropped")
+    yield "Dropped sessions/s", "short", "timeseries", [dropped]
+    yield (
+        "Client p99",
+        "s",
+        "timeseries",
+        [(_quantile(0.99, f"inferload_{name}_seconds_bucket{_RUN}"), text) for name, text in _CLIENT],
+    )
+
+
+_STATES = (("run_phase", "phase"), ("verdict", "verdict"), ("outcome", "outcome"))
+_CLIENT = (("client_delay", "read delay"), ("loop_lag", "event loop lag"))
+
+
+def _rate(series: str, by: str = "") -> str:
+    return f"sum{f' by ({by})' if by else ''} (rate({series}[$__rate_interval]))"
+
+
+def _quantile(q: float, buckets: str) -> str:
+    return f"histogram_quantile({q:g}, {_rate(buckets, 'le')})"
+
+
+def _quantiles(client: str, server: str, quantiles: Sequence[float]) -> list[Target]:
+    sides = (("client", f"{client}_bucket{_RUN}"), ("server", f"{server}_bucket"))
+    return [(_quantile(q, buckets), f"{side} p{q * 100:g}") for side, buckets in sides for q in quantiles]
+
+
+def _panel(number: int, title: str, unit: str, kind: str, targets: Sequence[Target]) -> dict[str, Any]:
+    row, column = divmod(number, _COLUMNS)
+    source = {"type": "prometheus", "uid": DATASOURCE}
+    panel: dict[str, Any] = {
+        "id": number + 1,
+        "title": title,
+        "type": kind,
+        "datasource": source,
+        "gridPos": {"x": column * _WIDTH, "y": row * _HEIGHT, "w": _WIDTH, "h": _HEIGHT},
+        "fieldConfig": {"defaults": {"unit": unit, "min": 0}, "overrides": []},
+        "targets": [
+            {"refId": chr(ord("A") + at), "expr": expression, "legendFormat": legend, "datasource": source}
+            for at, (expression, legend) in enumerate(targets)
+        ],
+    }
+    if kind == "stat":
+        panel["options"] = {"textMode": "name", "reduceOptions": {"calcs": ["lastNotNull"]}}
+    else:
+        panel["options"] = {"tooltip": {"mode": "multi"}}
+    return panel
+
+
+def _run_variable() -> dict[str, Any]:
+    """Return the variable for the run, of which the newest is the default: run IDs begin with the time."""
+    query = "label_values(inferload_run_info, run)"
+    source = {"type": "prometheus", "uid": DATASOURCE}
+    variable = {"name": "run", "type": "query", "query": query, "definition": query, "datasource": source}
+    return {**variable, "refresh": 2, "sort": 2}  # refresh with the time range, descending

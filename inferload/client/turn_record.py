@@ -1,0 +1,107 @@
+"""Request, result and record of one turn."""
+
+from __future__ import annotations
+
+from array import array
+from typing import Literal, NamedTuple
+
+import msgspec
+import numpy as np
+
+from inferload.client.answers.answer import Answer
+from inferload.content.messages import ToolCall
+from inferload.measure.record import CANCELLED, Failure, Phase, TurnRecord
+
+
+class TurnRequest(msgspec.Struct, frozen=True, gc=False):
+    """Request of one turn and its place in the workload. `planned_ns`: due time on the monotonic clock of this process."""
+
+    body: bytes
+    turn_id: str
+    session_id: str
+    turn_index: int
+    class_name: str
+    phase: Phase
+    planned_ns: int
+    max_tokens: int | None = None
+    step: int | None = None
+    pause: Literal["think", "tool"] | None = None  # kind of the pause since the session's previous turn
+    final: bool | None = False  # True: the session ends with the answer; None: it ends unless the answer calls a tool
+    headers: tuple[tuple[str, str], ...] = ()  # additional headers, which replace the client's of the same name
+    model: str = ""  # "": the model of the client
+
+
+class TurnResult(msgspec.Struct, frozen=True, gc=False):
+    """Record and answer of a turn. `detail`: text of the failure, "" if there is none."""
+
+    record: TurnRecord
+    text: str
+    detail: str
+    reads_unstamped: int = 0  # reads without a plausible kernel timestamp
+    reasoning: str = ""  # reasoning text, if the server separates it
+    tool_calls: tuple[ToolCall, ...] = ()
+
+
+class Attempt(NamedTuple):
+    """Last attempt to send a turn, apart from its answer. An instant that it did not reach is None."""
+
+    number: int
+    connect_ns: int | None
+    sent_ns: int | None
+    written_ns: int | None
+    closed_ns: int
+    delay_ns: array[int]
+    status: int | None
+    failure: Failure | None
+    cancelled: bool
+
+
+def turn_record(
+    request: TurnRequest, attempt: Attempt, answer: Answer, *, worker: str, target: str, model: str
+) -> TurnRecord:
+    """Return the record of a turn. `target`: URL; `model`: that of the client."""
+    metrics, event_ns = answer.metrics, answer.event_ns
+    return TurnRecord(
+        turn_id=request.turn_id,
+        session_id=request.session_id,
+        turn_index=request.turn_index,
+        class_name=request.class_name,
+        worker=worker,
+        phase=request.phase,
+        planned_ns=request.planned_ns,
+        closed_ns=attempt.closed_ns,
+        sent_ns=attempt.sent_ns,
+        written_ns=attempt.written_ns,
+        first_event_ns=answer.first_event_ns,
+        first_ns=event_ns[0] if event_ns else None,
+        first_visible_ns=answer.first_visible_ns,
+        last_ns=event_ns[-1] if event_ns else None,
+        connect_ns=attempt.connect_ns,
+        input_tokens=answer.input_tokens,
+        output_tokens=answer.output_tokens,
+        cached_tokens=answer.cached_tokens,
+        event_ns=_since(attempt.sent_ns or 0, event_ns) if event_ns else None,
+        event_tokens=answer.tokens_by_event,
+        block_hashes=answer.block_hashes(),
+        delay_ns=attempt.delay_ns or None,
+        attempts=attempt.number,
+        target=target,
+        model=request.model or model,
+        max_tokens=request.max_tokens,
+        finish_reason=CANCELLED if attempt.cancelled else answer.finish_reason,
+        request_id=answer.request_id,
+        step=request.step,
+        server_queue_ms=None if metrics is None else metrics.queue_time_ms,
+        server_ttft_ms=None if metrics is None else metrics.time_to_first_token_ms,
+        server_generation_ms=None if metrics is None else metrics.generation_time_ms,
+        failure=attempt.failure,
+        status=attempt.status,
+        pause=request.pause,
+        final=not attempt.cancelled and (not answer.tool_calls if request.final is None else request.final),
+    )
+
+
+def _since(start_ns: int, at_ns: array[int]) -> array[int]:
+    offsets = array("q")
+    offsets.frombytes((np.frombuffer(at_ns, dtype=np.int64) - start_ns).tobytes())
+    return offsets

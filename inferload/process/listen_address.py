@@ -1,0 +1,51 @@
+"""Address on which a process listens, from the text of an option."""
+
+import os
+import re
+import socket
+from dataclasses import dataclass
+
+from inferload.errors import UsageError
+
+_LOOPBACK = "127.0.0.1"
+_SHAPE = re.compile(r"(?:(?:\[(?P<six>[0-9a-fA-F:.]+)\]|(?P<host>[^\s:\[\]/]+)):)?(?P<port>\d{1,5})", re.ASCII)
+
+
+@dataclass(frozen=True, slots=True)
+class ListenAddress:
+    """Host and port. `flag`: the option, for error messages."""
+
+    flag: str
+    host: str
+    port: int
+
+    @classmethod
+    def parse(cls, flag: str, text: str) -> "ListenAddress":
+        """Read [HOST:]PORT; the default host is the loopback interface. UsageError if it is none."""
+        match = _SHAPE.fullmatch(text)
+        if match is None or not 0 < int(match["port"]) < 1 << 16:
+            raise UsageError(f"{flag} {text}: not an address; write it as 9646, 0.0.0.0:9646 or [::1]:9646")
+        return cls(flag, match["six"] or match["host"] or _LOOPBACK, int(match["port"]))
+
+    @property
+    def text(self) -> str:
+        """HOST:PORT."""
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+    @property
+    def url(self) -> str:
+        """URL of the metrics page."""
+        return f"http://{self.text}/metrics"
+
+    def fault(self, error: OSError) -> str:
+        """Return the text of a UsageError for an address that cannot be used."""
+        reason = error.strerror if error.errno is None or error.errno < 0 else os.strerror(error.errno)
+        return f"{self.flag} {self.text}: {reason}; name a free port of this machine"
+
+    def check_free(self) -> None:
+        """Raise UsageError if the address cannot be used."""
+        try:
+            family = socket.getaddrinfo(self.host, self.port, type=socket.SOCK_STREAM)[0][0]
+            socket.create_server((self.host, self.port), family=family).close()
+        except OSError as error:
+            raise UsageError(self.fault(error)) from error

@@ -1,0 +1,97 @@
+"""Frames of --live: status lines, the outcome so far, and the course of key figures as sparklines."""
+
+from __future__ import annotations
+
+import functools
+import io
+from collections import deque
+from collections.abc import Sequence
+
+from rich.console import Console
+from rich.text import Text
+
+from inferload.escaping import escaped
+from inferload.numbers import percent, plural, short
+from inferload.results.progress_lines import Snapshot, lines
+from inferload.verdict.gates import GateResult
+
+SPAN = 60  # samples, one per second
+_BARS = "▁▂▃▄▅▆▇█"
+_REST = 40  # columns beside a sparkline
+_NAMED = 2  # failing gates
+
+
+class Course:
+    """The last samples of each figure; None: unknown."""
+
+    def __init__(self) -> None:
+        self.samples: dict[str, deque[float | None]] = {}
+
+    def add(self, now: Snapshot) -> None:
+        """Add the figures of a snapshot."""
+        figures = {
+            "TTFT p50, ms": now.recent.ttft_ms[0],
+            "ITL p50, ms": now.recent.itl_ms[0],
+            "output tok/s": now.recent.output_tok_per_s,
+            "in flight": float(now.in_flight),
+            "waiting": now.waiting,
+            "KV cache": now.kv_cache_usage,
+        }
+        for name, value in figures.items():
+            self.samples.setdefault(name, deque(maxlen=SPAN)).append(value)
+
+
+def frame(now: Snapshot, course: Course, gates: Sequence[GateResult], width: int) -> list[str]:
+    """Return lines with escape codes of at most `width` columns."""
+    columns = max(1, min(SPAN, width - _REST))
+    rows = [_row(name, samples, columns) for name, samples in course.samples.items()]
+    texts = [*map(Text, lines(now, width)), _outcome(now, gates), *rows]
+    for text in texts:
+        text.truncate(width, overflow="ellipsis")
+    return [_rendered(text) for text in texts]
+
+
+def _rendered(text: Text) -> str:
+    """Return a line with escape codes. Segments, not `Console.print`: a frame must not delay the load of its process."""
+    return "".join(part.style.render(part.text) if part.style else part.text for part in text.render(_console()))
+
+
+@functools.cache
+def _console() -> Console:
+    """Return the console that resolves styles; its creation takes longer than a frame."""
+    return Console(file=io.StringIO(), force_terminal=True)
+
+
+def sparkline(samples: Sequence[float | None], columns: int) -> str:
+    """Return a bar for each of the last samples, from 0 to the largest; a space for an unknown one."""
+    shown = list(samples)[-columns:]
+    largest = max((value for value in shown if value is not None), default=0.0)
+    return "".join(" " if value is None else _BARS[_height(value, largest)] for value in shown)
+
+
+def _height(value: float, largest: float) -> int:
+    return 0 if largest <= 0 else min(len(_BARS) - 1, max(0, int(value / largest * len(_BARS))))
+
+
+def _row(name: str, samples: Sequence[float | None], columns: int) -> Text:
+    """Return name, current value, sparkline, and the least and the largest value in it."""
+    form = percent if name == "KV cache" else short
+    known = [value for value in list(samples)[-columns:] if value is not None]
+    now = "-" if samples[-1] is None else form(samples[-1])
+    extent = f"{form(min(known))} to {form(max(known))}" if known else ""
+    line = f"{sparkline(samples, columns):<{columns}}"
+    return Text.assemble(f"{name:<12}", (f"{now:>9}", "bold"), "  ", (line, "cyan"), "  ", (extent, "dim"))
+
+
+def _outcome(now: Snapshot, gates: Sequence[GateResult]) -> Text:
+    """Return the outcome if the run ended now, as far as it is known: gates, else failed turns."""
+    failing = [gate for gate in gates if not gate.passed]
+    facts = [f"{len(gates) - len(failing)} of {plural(len(gates), 'gate')} hold"] if gates else []
+    facts += [f"{gate.gate} ({short(gate.value)})" for gate in failing[:_NAMED]]
+    if now.failed:
+        facts.append(f"{plural(now.failed, 'turn')} failed")
+    failed = bool(failing) if gates else bool(now.failed)
+    state, style = ("failing so far", "bold red") if failed else ("passing so far", "green")
+    if now.lost and not failed:
+        state, style = "workers lost", "bold yellow"
+    return Text.assemble((state, style), escaped("".join(f" · {fact}" for fact in facts)))

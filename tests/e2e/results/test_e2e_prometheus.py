@@ -1,0 +1,205 @@
+"""--export-metrics with a real Prometheus, which scrapes the simulator and the master during a run."""
+
+import http.client
+import re
+import signal
+from contextlib import closing
+from typing import Any
+
+import pytest
+from e2e_runs import Ended, Place, Scene, Stage, begun, quiet_port, scenario, scenes, until
+from inferload.deploy.render import dashboard
+from prometheus_process import Prometheus, check_page, prometheus
+
+from inferload.server_metrics.bucket_bounds import ITL_S, REQUEST_S, TTFT_S
+
+EDGE = 1.0051  # a bucket may have values up to this factor above its bound
+HISTOGRAMS = (
+    ("ttft", "ttft_ms", TTFT_S),
+    ("itl", "itl_ms", ITL_S),
+    ("tpot", "tpot_ms", ITL_S),
+    ("e2e", "e2e_ms", REQUEST_S),
+)
+
+
+def page(port: int) -> str:
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=20)
+    with closing(connection):
+        connection.request("GET", "/metrics")
+        return connection.getresponse().read().decode()
+
+
+def scraped(place: Place, measure_s: int) -> Ended:
+    """A headless run on two workers, with some failed turns; queries during the run and after it."""
+    simulator, port = place.simulator(), quiet_port()
+    file = scenario(place.folder, phases__warmup_s=1, phases__measure_s=measure_s)
+    words = ("--host", simulator.url, "--scenario", str(file), "--on-invalid", "warn", "--export-metrics", str(port))
+    with prometheus(place.folder, {"server": simulator.port, "inferload": port}) as server:
+        fleet = place.fleet("processes", *words)
+        begun(place.run_dir)
+        simulator.chaos(kind="status", status=503, count=3)
+        until(lambda: not simulator.json("GET", "/chaos")["active"], "three failed turns")
+        until(lambda: "inferload_ttft_seconds_bucket" in page(port), "the first report")
+        until(lambda: re.search(r'inferload_turns_total\{[^}]*"ok"\} [1-9]', page(port)), "turns on the page")
+        assert server.health() == {"server": "up", "inferload": "up"}
+        run = server.query("inferload_run_info")[0][0]["run"]
+        until(lambda: server.query(f'rate(inferload_turns_total{{run="{run}"}}[5s]) > 0'), "a rate of turns")
+        until(lambda: server.query("inferload_offered_sessions_per_second"), "the first complete second of load")
+        seen: dict[str, Any] = {"run": run, "panels": panels(server, run)}
+        seen["pages"] = {"inferload": page(port), "server": simulator.metrics_text()}
+        code = fleet.ended()
+        seen["queries"] = queries(server, run)
+    return Ended(place.run_dir, code, fleet.text, seen=seen)
+
+
+def panels(server: Prometheus, run: str) -> dict[str, int]:
+    """Number of series of each expression of the dashboard."""
+    targets = [(panel["title"], target) for panel in dashboard.document()["panels"] for target in panel["targets"]]
+    series = {}
+    for title, target in targets:
+        expression = target["expr"].replace("$run", run).replace("$__rate_interval", "5s")
+        series[f"{title}: {target['legendFormat']}"] = len(server.query(expression))
+    return series
+
+
+def selected(name: str, **labels: str) -> str:
+    """The last values of a metric, which a process that ended no longer has."""
+    selectors = ",".join(f'{label}="{value}"' for label, value in labels.items())
+    return f"last_over_time({name}{{{selectors}}}[15m])"
+
+
+def queries(server: Prometheus, run: str) -> dict[str, float]:
+    """Results of queries of the final state."""
+
+    def total(name: str, **labels: str) -> float:
+        return server.value(f"sum({selected(f'inferload_{name}', run=run, **labels)})")
+
+    values = {
+        "ok": total("turns_total", phase="measure", state="ok"),
+        "failed": total("turns_total", phase="measure", state="failed"),
+        "http_5xx": total("failures_total", failure="http_5xx"),
+        "output_tokens": total("output_tokens_total"),
+        "input_tokens": total("prompt_tokens_total"),
+        "sessions": total("sessions_started_total", phase="measure"),
+        "delays": total("client_delay_seconds_count", phase="measure"),
+        "lags": total("loop_lag_seconds_count", phase="measure"),
+        "server_tokens": server.value(f"sum({selected('vllm:generation_tokens_total')})"),
+    }
+    for name, _measure, _bounds in HISTOGRAMS:
+        values[f"{name} count"] = total(f"{name}_seconds_count", phase="measure")
+        values[f"{name} sum"] = total(f"{name}_seconds_sum", phase="measure")
+        buckets = selected(f"inferload_{name}_seconds_bucket", run=run, phase="measure")
+        for q in (0.5, 0.95):
+            values[f"{name} {q}"] = server.value(f"histogram_quantile({q}, sum by (le) ({buckets}))")
+    for name in ("verdict", "outcome"):
+        for labels, value in server.query(selected(f"inferload_{name}", run=run)):
+            values[f"{name} {labels[name]}"] = value
+    return values
+
+
+@scenes(scraped, (5,))
+def test_prometheus_has_the_figures_of_the_summary(stage: Stage, scene: Scene) -> None:
+    check_figures(stage.result(scene))
+
+
+@pytest.mark.soak
+@scenes(scraped, (60,))
+def test_prometheus_has_the_figures_of_a_minute(stage: Stage, scene: Scene) -> None:
+    check_figures(stage.result(scene))
+
+
+def check_figures(ended: Ended) -> None:
+    assert ended.code in (0, 1), ended.text
+    summary, values = ended.summary, ended.seen["queries"]
+    assert summary["run"]["id"] == ended.seen["run"]
+    assert "were not scraped" not in ended.text
+    turns, everything = summary["turns"], summary["turns"]["by_phase"]["all"]
+    assert values["ok"] == turns["ok"] > 10
+    assert values["failed"] == turns["failed"]
+    assert values["http_5xx"] == everything["by_failure"]["http_5xx"] == 3
+    assert values["output_tokens"] == everything["output_tokens"]
+    assert values["input_tokens"] == everything["input_tokens"]
+    assert values["server_tokens"] >= values["output_tokens"]
+    assert values["sessions"] == summary["sessions"]["started"]
+    assert values["delays"] == summary["client"]["delay_ms"]["count"]
+    assert values["lags"] == summary["client"]["loop_lag_ms"]["count"]
+    for name, measure, bounds in HISTOGRAMS:
+        block = summary["latency"][measure]
+        assert values[f"{name} count"] == block["count"]
+        assert values[f"{name} sum"] * 1000 == pytest.approx(block["mean"] * block["count"])
+        for q, exact in ((0.5, block["p50"]), (0.95, block["p95"])):
+            value_s = exact / 1000
+            low = max((bound for bound in (0, *bounds) if bound * EDGE < value_s), default=0)
+            high = min(bound for bound in bounds if bound >= value_s)
+            assert low <= values[f"{name} {q}"] <= high, (name, q, exact)
+    assert [values[f"verdict {name}"] for name in ("valid", "suspect", "invalid")].count(1) == 1
+    assert values[f"verdict {summary['verdict']['measurement']}"] == 1
+    assert values[f"outcome {summary['outcome']['state']}"] == 1
+
+
+@scenes(scraped, (5,))
+def test_the_pages_hold_promtools_rules_and_the_dashboards_metrics(stage: Stage, scene: Scene) -> None:
+    ended: Ended = stage.result(scene)
+    check_page(ended.seen["pages"]["inferload"])
+    names = set()
+    for text in ended.seen["pages"].values():
+        names |= {re.split(r"[{ ]", line)[0] for line in text.splitlines() if line and line[0] != "#"}
+    expressions = [target["expr"] for panel in dashboard.document()["panels"] for target in panel["targets"]]
+    used = {name for text in expressions for name in re.findall(r"\b(?:inferload_|vllm:)\w+", text)}
+    assert used <= names, used - names
+    assert {name.partition("_")[0].partition(":")[0] for name in used} == {"inferload", "vllm"}
+    # no verdict and outcome before the end, and failures need not fall into the last seconds
+    absent = {panel for panel, series in ended.seen["panels"].items() if not series}
+    assert absent <= {"Run: {{verdict}}", "Run: {{outcome}}", "Failures/s: {{failure}}"}
+
+
+def pages_of_two_runs(place: Place) -> Ended:
+    simulator, port = place.simulator(), quiet_port()
+    file = scenario(place.folder)
+    words = ("--host", simulator.url, "--scenario", str(file), "--on-invalid", "warn", "--export-metrics", str(port))
+    fleet = place.fleet("local", *words, web=True)
+    fleet.wait_for_page()
+    pages = [page(port)]
+    for _ in range(2):
+        finished = simulator.stats()["requests"]["finished"]
+        assert fleet.post("/swarm", user_count=3, spawn_rate=50)["success"]
+        until(lambda before=finished: simulator.stats()["requests"]["finished"] > before + 6, "turns")
+        pages.append(until(lambda: 'state="ok"} 0.0' not in (text := page(port)) and text, "turns on the page"))
+        assert fleet.press_stop()
+        until(lambda: "headline" in fleet.get_json("/inferload/status"), "the outcome")
+        pages.append(page(port))
+    fleet.signal(signal.SIGINT, whole_group=False)
+    return Ended(place.run_dir, fleet.ended(), fleet.text, seen={"pages": pages})
+
+
+@scenes(pages_of_two_runs, ())
+def test_the_page_of_the_web_ui_has_the_latest_run(stage: Stage, scene: Scene) -> None:
+    pages = stage.result(scene).seen["pages"]
+    runs = [set(re.findall(r'run="([^"]+)"', text)) for text in pages]
+    assert runs[0] == set()
+    assert [len(names) for names in runs[1:]] == [1, 1, 1, 1]
+    assert runs[1] == runs[2] != runs[3] == runs[4]
+    for number, sums in ((1, 0), (2, 1), (3, 0), (4, 1)):
+        values = re.findall(r"^inferload_outcome\{.*\} (\S+)$", pages[number], re.MULTILINE)
+        assert sum(map(float, values)) == sums
+        check_page(pages[number])
+
+
+def port_in_use(place: Place) -> Ended:
+    simulator = place.simulator()
+    file = scenario(place.folder)
+    words = ("--host", simulator.url, "--scenario", str(file), "--export-metrics", str(simulator.port))
+    fleet = place.fleet("processes", *words)
+    return Ended(place.run_dir, fleet.ended(), fleet.text, simulator.stats(), {"port": simulator.port})
+
+
+@scenes(port_in_use, ())
+def test_a_port_in_use_ends_the_process_before_the_load(stage: Stage, scene: Scene) -> None:
+    ended: Ended = stage.result(scene)
+    reason = (
+        f"--export-metrics 127.0.0.1:{ended.seen['port']}: Address already in use; name a free port of this machine"
+    )
+    assert (ended.code, ended.text) == (2, f"inferload: {reason}")
+    assert ended.simulator_stats is not None
+    assert ended.simulator_stats["requests"]["started"] == 0
+    assert not ended.run_dir.exists()

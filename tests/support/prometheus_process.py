@@ -1,0 +1,87 @@
+"""A real Prometheus on a free loopback port, which scrapes given pages."""
+
+import contextlib
+import http.client
+import json
+import subprocess
+import urllib.parse
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from e2e_runs import quiet_port, until
+
+INTERVAL_S = 0.5
+
+
+@dataclass(frozen=True)
+class Prometheus:
+    """A running Prometheus."""
+
+    port: int
+
+    def get(self, path: str, **query: str) -> Any:
+        """The data of an API call that succeeds."""
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=20)
+        with contextlib.closing(connection):
+            connection.request("GET", f"/api/v1/{path}?{urllib.parse.urlencode(query)}")
+            document = json.loads(connection.getresponse().read())
+        assert document["status"] == "success", (query, document)
+        return document["data"]
+
+    def query(self, expression: str) -> list[tuple[dict[str, str], float]]:
+        """Labels and value of each series of an instant query."""
+        rows = self.get("query", query=expression)["result"]
+        return [(row["metric"], float(row["value"][1])) for row in rows]
+
+    def value(self, expression: str) -> float:
+        """The value of a query with one series."""
+        ((_labels, value),) = self.query(expression)
+        return value
+
+    def health(self) -> dict[str, str]:
+        """Health of each target, by job."""
+        targets = self.get("targets", state="active")["activeTargets"]
+        return {target["labels"]["job"]: target["health"] for target in targets}
+
+
+@contextmanager
+def prometheus(folder: Path, targets: Mapping[str, int]) -> Iterator[Prometheus]:
+    """A Prometheus that scrapes /metrics of loopback ports. `targets`: port by job."""
+    port = quiet_port()
+    jobs = [{"job_name": job, "static_configs": [{"targets": [f"127.0.0.1:{at}"]}]} for job, at in targets.items()]
+    every = f"{INTERVAL_S * 1000:.0f}ms"
+    config = {"global": {"scrape_interval": every, "scrape_timeout": every}, "scrape_configs": jobs}
+    file = folder / "prometheus.yml"
+    file.write_text(json.dumps(config))  # JSON is YAML
+    words = [
+        f"--config.file={file}",
+        f"--storage.tsdb.path={folder / 'tsdb'}",
+        f"--web.listen-address=127.0.0.1:{port}",
+    ]
+    with (folder / "prometheus.log").open("w") as log:
+        process = subprocess.Popen(["prometheus", *words], stdout=log, stderr=log)
+    try:
+        server = Prometheus(port)
+
+        def ready() -> bool:
+            assert process.poll() is None, (folder / "prometheus.log").read_text()
+            with contextlib.suppress(OSError, http.client.HTTPException, ValueError):
+                return bool(server.health())
+            return False
+
+        until(ready, "Prometheus")
+        yield server
+    finally:
+        process.terminate()
+        process.wait(20)
+
+
+def check_page(page: str) -> None:
+    """Fail if promtool reports an error or a lint problem of a page."""
+    checked = subprocess.run(
+        ["promtool", "check", "metrics"], input=page, capture_output=True, text=True, timeout=60, check=False
+    )
+    assert (checked.returncode, checked.stdout, checked.stderr) == (0, "", "")

@@ -1,0 +1,268 @@
+"""Metrics of --export-metrics: values from tallies, series of a run, the page, and the wait for the last scrape."""
+
+import socket
+from collections.abc import Iterable, Sequence
+from itertools import pairwise
+from types import SimpleNamespace
+from typing import Any
+
+import gevent
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from paths import ROOT
+from prometheus_client.parser import text_string_to_metric_families
+from records import merged, turn, turns
+
+from inferload.client.connection.redaction import Redaction
+from inferload.errors import UsageError
+from inferload.exporter import exporter as exporters
+from inferload.exporter.exporter import Exporter
+from inferload.exporter.metrics import METRICS, RunState, page, table
+from inferload.measure.client_health import HealthSet
+from inferload.measure.record import Failure, PhaseWindow, TurnRecord
+from inferload.measure.tally import TallySet
+from inferload.process.listen_address import ListenAddress
+
+Series = dict[tuple[str, frozenset[tuple[str, str]]], float]
+WINDOWS = (PhaseWindow("measure", 0, None),)
+SCRAPE = {"PATH_INFO": "/metrics", "REQUEST_METHOD": "GET", "HTTP_X_PROMETHEUS_SCRAPE_TIMEOUT_SECONDS": "1"}
+
+
+def state(tallies: TallySet, **changes: Any) -> RunState:
+    values: dict[str, Any] = {
+        "run_id": "r1",
+        "scenario": "chat",
+        "model": "m",
+        "engine": "vllm 0.32.0",
+        "version": "0.1.0",
+        "started": [("measure", "chat")],
+        "tallies": tallies,
+        "health": HealthSet(),
+        "phase": "measure",
+        "in_flight": 3,
+        "users": 4,
+        "offered_sessions_per_s": 2.0,
+        "achieved_sessions_per_s": None,
+        "measurement": None,
+        "outcome": None,
+    }
+    return RunState(**values | changes)
+
+
+def tallies_of(records: Iterable[TurnRecord]) -> TallySet:
+    tallies = TallySet()
+    for record in records:
+        tallies.turn_begun(record.phase, record.class_name, record.step)
+        tallies.fold(record, WINDOWS, None)
+    return tallies
+
+
+def series_of(text: str) -> Series:
+    samples = [sample for family in text_string_to_metric_families(text) for sample in family.samples]
+    series = {(sample.name, frozenset(sample.labels.items())): sample.value for sample in samples}
+    assert len(series) == len(samples), "two samples of one series"
+    return series
+
+
+def total(series: Series, name: str, **labels: str) -> float:
+    values = [value for (at, own), value in series.items() if at == name and labels.items() <= dict(own).items()]
+    assert values, (name, labels)
+    return sum(values)
+
+
+@given(st.lists(turns(), max_size=20))
+def test_counters_and_histograms_are_those_of_the_tallies(records: list[TurnRecord]) -> None:
+    tallies = tallies_of(records)
+    series = series_of(page(state(tallies)))
+    counted = tallies.total()
+    assert total(series, "inferload_turns_begun_total") == counted.turns_begun
+    for name in ("ok", "failed", "unfinished"):
+        assert total(series, "inferload_turns_total", state=name) == getattr(counted, name)
+    assert total(series, "inferload_failures_total") == counted.failed
+    for name, measure in (("ttft", "ttft_ms"), ("itl", "itl_ms"), ("tpot", "tpot_ms"), ("e2e", "e2e_ms")):
+        sketch = counted.sketch(measure)
+        assert total(series, f"inferload_{name}_seconds_count") == sketch.count
+        assert total(series, f"inferload_{name}_seconds_bucket", le="+Inf") == sketch.count
+        assert total(series, f"inferload_{name}_seconds_sum") == pytest.approx(sketch.total / 1000)
+
+
+@given(st.lists(turns(), max_size=12), st.lists(turns(), max_size=12))
+def test_no_counter_and_no_bucket_decreases(before: list[TurnRecord], after: list[TurnRecord]) -> None:
+    earlier = tallies_of(before)
+    later = merged(earlier, tallies_of(after))
+    cumulative = ("_total", "_bucket", "_count")
+    old, new = series_of(page(state(earlier))), series_of(page(state(later)))
+    known = {key for key in old if key[0].endswith(cumulative)}
+    assert all(new[key] >= old[key] for key in known & new.keys())
+    tokens = {key for key in known - new.keys() if "tokens" not in key[0]}
+    assert not tokens, "series of a run stay, except tokens that no turn reported"
+
+
+def test_buckets_are_cumulative_and_a_bucket_has_the_values_up_to_its_bound() -> None:
+    series = series_of(page(state(tallies_of([turn(), turn(first_ns=turn().sent_ns + 300_000_000)]))))
+    buckets = {
+        dict(labels)["le"]: value
+        for (name, labels), value in series.items()
+        if name == "inferload_ttft_seconds_bucket" and dict(labels)["class"] == "chat"
+    }
+    ordered = [buckets[bound] for bound in sorted(buckets, key=float)]
+    assert all(low <= high for low, high in pairwise(ordered))
+    assert [buckets[bound] for bound in ("0.04", "0.06", "0.25", "0.5", "+Inf")] == [0, 1, 1, 2, 2]  # 50 ms, 300 ms
+
+
+def test_a_run_has_its_series_from_the_start_and_unknown_values_have_none() -> None:
+    begun = series_of(page(state(TallySet())))
+    for metric in METRICS:
+        names = {name for name, _labels in begun}
+        name = f"{metric.name}_bucket" if metric.type == "histogram" else metric.name
+        unknown = metric.scope == "worker" or metric.name == "inferload_achieved_sessions_per_second"
+        assert (name in names) is not unknown, name
+    assert total(begun, "inferload_failures_total", failure="http_429") == 0
+    assert total(begun, "inferload_verdict") == total(begun, "inferload_outcome") == 0
+    silent = series_of(page(state(tallies_of([turn(output_tokens=None, event_tokens=None)]))))
+    assert not [key for key in silent if key[0] == "inferload_output_tokens_total"]
+    assert total(silent, "inferload_prompt_tokens_total") == 100
+    ended = series_of(page(state(TallySet(), phase=None, measurement="suspect", outcome="stopped early")))
+    assert total(ended, "inferload_verdict", verdict="suspect") == total(ended, "inferload_verdict") == 1
+    assert total(ended, "inferload_outcome", outcome="stopped early") == total(ended, "inferload_outcome") == 1
+    assert total(ended, "inferload_run_phase") == 0
+
+
+def test_steps_of_the_load_are_added_and_classes_are_separate() -> None:
+    failed = turn(class_name="agent", failure=Failure.HTTP_429, status=429)
+    series = series_of(page(state(tallies_of([turn(step=0), turn(step=1), failed]))))
+    assert total(series, "inferload_turns_total", **{"class": "chat"}, state="ok", phase="measure") == 2
+    assert total(series, "inferload_failures_total", **{"class": "agent"}, failure="http_429") == 1
+    assert total(series, "inferload_output_tokens_total", **{"class": "chat"}) == 10
+
+
+def test_texts_of_labels_are_escaped_and_without_secrets() -> None:
+    redact = Redaction(["sk-0123456789"]).document
+    hostile = state(tallies_of([turn(class_name='a"b\\c\nd{}')]), model="for sk-0123456789", redact=redact)
+    text = page(hostile)
+    assert "sk-0123456789" not in text
+    assert total(series_of(text), "inferload_turns_total", **{"class": 'a"b\\c\nd{}'}, state="ok") == 1
+
+
+def test_the_documentation_has_every_metric() -> None:
+    assert (ROOT / "docs" / "prometheus.md").read_text(encoding="utf-8").endswith(f"\n\n{table()}")
+
+
+# -- the page
+
+
+class Runs:
+    """A controller's latest run."""
+
+    def __init__(self) -> None:
+        self.run: Any = None
+
+    def latest(self) -> Any:
+        return self.run
+
+    def begin(self, run_id: str) -> None:
+        self.run = SimpleNamespace(run_id=run_id, summary=None)
+
+    def end(self) -> None:
+        self.run.summary = {}
+
+
+@pytest.fixture
+def runs(monkeypatch: pytest.MonkeyPatch) -> Runs:
+    monkeypatch.setattr(exporters, "state", lambda run, users: state(TallySet(), run_id=run.run_id, users=users))
+    return Runs()
+
+
+def get(exporter: Exporter, environ: dict[str, str]) -> tuple[str, str]:
+    statuses: list[str] = []
+    body = exporter.page(environ, lambda status, headers: statuses.append(status))
+    return statuses[0], b"".join(body).decode()
+
+
+def test_the_page_has_the_latest_run_only(runs: Runs) -> None:
+    exporter = Exporter(runs.latest, lambda: 7)
+    assert get(exporter, SCRAPE) == ("200 OK", "")
+    assert get(exporter, {**SCRAPE, "PATH_INFO": "/"})[0] == "404 Not Found"
+    runs.begin("first")
+    assert total(series_of(get(exporter, SCRAPE)[1]), "inferload_users", run="first") == 7
+    runs.end()
+    assert 'run="first"' in get(exporter, SCRAPE)[1]
+    runs.begin("second")
+    text = get(exporter, SCRAPE)[1]
+    assert 'run="second"' in text
+    assert 'run="first"' not in text
+
+
+def scrapes(exporter: Exporter, pauses_s: Sequence[float], environ: dict[str, str] = SCRAPE) -> None:
+    for pause_s in pauses_s:
+        get(exporter, environ)
+        gevent.sleep(pause_s)
+
+
+def test_the_end_waits_for_the_scrape_after_it(runs: Runs, caplog: pytest.LogCaptureFixture) -> None:
+    exporter = Exporter(runs.latest, lambda: 0)
+    runs.begin("first")
+    scrapes(exporter, (0.3, 0.3))
+    runs.end()
+    scraper = gevent.spawn_later(0.1, get, exporter, SCRAPE)
+    exporter.wait_for_last_scrape()
+    assert scraper.dead
+    exporter.wait_for_last_scrape()  # it was scraped: no further wait
+    assert "not scraped" not in caplog.text
+
+
+def test_the_wait_ends_without_a_scrape(runs: Runs, caplog: pytest.LogCaptureFixture) -> None:
+    exporter = Exporter(runs.latest, lambda: 0)
+    runs.begin("first")
+    scrapes(exporter, (0.2, 0))
+    runs.end()
+    with gevent.Timeout(5):
+        exporter.wait_for_last_scrape()
+    assert "the final metrics of the run were not scraped" in caplog.text
+
+
+@pytest.mark.parametrize("environ", [{"PATH_INFO": "/metrics", "REQUEST_METHOD": "GET"}, {**SCRAPE, "PATH_INFO": "/"}])
+def test_nothing_waits_for_a_reader_that_is_no_scraper(runs: Runs, environ: dict[str, str]) -> None:
+    exporter = Exporter(runs.latest, lambda: 0)
+    runs.begin("first")
+    scrapes(exporter, (60e-3, 0), environ)
+    runs.end()
+    with gevent.Timeout(0.05):
+        exporter.wait_for_last_scrape()
+
+
+# -- the address
+
+
+@pytest.mark.parametrize(
+    ("text", "host", "port", "url"),
+    [
+        ("9646", "127.0.0.1", 9646, "http://127.0.0.1:9646/metrics"),
+        ("0.0.0.0:80", "0.0.0.0", 80, "http://0.0.0.0:80/metrics"),
+        ("node-3.lan:9646", "node-3.lan", 9646, "http://node-3.lan:9646/metrics"),
+        ("[::1]:65535", "::1", 65535, "http://[::1]:65535/metrics"),
+    ],
+)
+def test_addresses(text: str, host: str, port: int, url: str) -> None:
+    address = ListenAddress.parse("--export-metrics", text)
+    assert (address.host, address.port, address.url) == (host, port, url)
+
+
+@pytest.mark.parametrize("text", ["", "host", "host:", ":9646", "0", "65536", "::1:9646", "http://a:1", "-1", "٣"])
+def test_other_texts_are_refused(text: str) -> None:
+    with pytest.raises(UsageError, match="not an address; write it as 9646"):
+        ListenAddress.parse("--export-metrics", text)
+
+
+def test_an_address_in_use_is_an_error(runs: Runs) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        address = ListenAddress.parse("--export-metrics", str(taken.getsockname()[1]))
+        text = f"--export-metrics {address.text}: Address already in use; name a free port of this machine"
+        with pytest.raises(UsageError, match=text):
+            address.check_free()
+        with pytest.raises(UsageError, match=text):
+            Exporter(runs.latest, lambda: 0).listen(address)
+    address.check_free()
+    with pytest.raises(UsageError, match="name a free port of this machine"):
+        ListenAddress.parse("--export-metrics", "192.0.2.1:9646").check_free()

@@ -1,0 +1,406 @@
+"""Pages of earlier runs, on Locust's own web UI with a stub of the controller."""
+
+import copy
+import io
+import json
+import re
+import zipfile
+from collections.abc import Iterator
+from html.parser import HTMLParser
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import synthetic_run
+from flask.testing import FlaskClient
+from locust.env import Environment
+from locust.web import WebUI
+
+from inferload import rundir
+from inferload.client.connection.redaction import Redaction
+from inferload.errors import UsageError
+from inferload.locust.web import page, runs
+
+HOSTILE = "<script>alert(1)</script>"
+FORMULA = "=cmd()"
+OUTSIDE = "outside.txt"
+
+
+class Controller:
+    """The part of the controller that the pages use."""
+
+    def __init__(self, folder: Path) -> None:
+        self.runs_folder = folder
+        self.run: Any = None
+        self.result = self.trouble = None
+        self.preparing = False
+        self.reruns: list[tuple[str, int | None]] = []
+        self.refusal: str | None = None
+
+    @property
+    def under_way(self) -> bool:
+        return self.run is not None
+
+    def rerun(self, manifest: dict[str, Any], seed: int | None) -> None:
+        if self.refusal is not None:
+            raise UsageError(self.refusal)
+        self.reruns.append((manifest["scenario"]["name"], seed))
+
+
+@pytest.fixture
+def controller(tmp_path: Path) -> Controller:
+    folder = tmp_path / "runs"
+    folder.mkdir()
+    (tmp_path / OUTSIDE).write_text("secret")
+    return Controller(folder)
+
+
+def client_of(controller: Controller, base: str = "", login: bool = False) -> FlaskClient:
+    environment = Environment(parsed_options=SimpleNamespace(web_base_path=base))
+    web_ui = WebUI(environment, "127.0.0.1", 0, web_base_path=base, web_login=login, delayed_start=True)
+    web_ui.app.secret_key = "of this test"
+    page.attach(web_ui, controller, Redaction.of(None, ()))  # type: ignore[arg-type]
+    return web_ui.app.test_client()
+
+
+@pytest.fixture
+def client(controller: Controller) -> FlaskClient:
+    return client_of(controller)
+
+
+def write(controller: Controller, name: str, **manifest: Any) -> Path:
+    return synthetic_run.write(controller.runs_folder / name, **manifest)
+
+
+class Cells(HTMLParser):
+    """Texts of a page's table rows, and the names of all its elements."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.rows: list[list[str]] = []
+        self.elements: set[str] = set()
+        self._open = False
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.elements.add(tag)
+        if tag == "tr":
+            self.rows.append([])
+        if tag in ("th", "td"):
+            self.rows[-1].append("")
+            self._open = True
+
+    def handle_endtag(self, tag: str) -> None:
+        self._open = self._open and tag not in ("th", "td")
+
+    def handle_data(self, data: str) -> None:
+        if self._open:
+            self.rows[-1][-1] = " ".join((self.rows[-1][-1] + " " + data).split())
+
+
+def test_the_list_has_the_key_figures(controller: Controller, client: FlaskClient) -> None:
+    tail = copy.deepcopy(synthetic_run.SUMMARY)
+    tail["latency"]["ttft_ms"]["p99"] = 190.0
+    path = write(controller, "first", summary=tail)
+    write(controller, "second")
+    response = client.get("/inferload/runs")
+    assert response.status_code == 200
+    head, *rows = Cells(response.text).rows
+    assert len(rows) == 2
+    summary = json.loads((path / rundir.SUMMARY).read_text())
+    row = dict(zip(head, next(row for row in rows if row[0].startswith("first ")), strict=True))
+    assert row["outcome"].startswith(summary["outcome"]["state"] if "outcome" in summary else "failed")
+    assert row["failed turns"] == str(summary["turns"]["by_phase"]["all"]["failed"])
+    shown = {
+        "TTFT p50, ms": summary["latency"]["ttft_ms"]["p50"],
+        "ITL p99, ms": summary["latency"]["itl_ms"]["p99"],
+        "output tok/s": summary["rates"]["output_tok_per_s"],
+    }
+    for column, value in shown.items():
+        assert float(row[column].removesuffix(" ~").replace(",", "")) == pytest.approx(value, rel=1e-3), column
+    assert row["TTFT p99, ms"] == "190 ~", "fewer than 10 samples beyond it"
+    assert synthetic_run.MANIFEST["scenario"]["name"] in row["run"]
+
+
+def test_figures_of_an_invalid_measurement_are_marked(controller: Controller, client: FlaskClient) -> None:
+    summary = copy.deepcopy(synthetic_run.SUMMARY)
+    summary["verdict"]["measurement"] = "invalid"
+    write(controller, "one", summary=summary)
+    _head, row = Cells(client.get("/inferload/runs").text).rows
+    assert row[2:8] == ["(100.2)", "-", "(20)", "(38 ~)", "(81.67)", "1"]
+
+
+def test_an_empty_folder_and_no_folder(controller: Controller, client: FlaskClient) -> None:
+    assert "No run yet" in client.get("/inferload/runs").text
+    controller.runs_folder.rmdir()
+    assert client.get("/inferload/runs").status_code == 200
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        "{",
+        "[]",
+        '{"latency": 3, "turns": [], "rates": null}',
+        '{"verdict": {"measurement": 1}, "outcome": {"state": "failed", "exit_code": "x"}}',
+        '{"outcome": {"state": "passed", "headline": "passed"}, "latency": {"ttft_ms": {"p50": "1", "p99": 2, "count": "3"}}}',
+    ],
+)
+def test_damaged_documents_leave_the_list_readable(controller: Controller, client: FlaskClient, damage: str) -> None:
+    write(controller, "whole")
+    (write(controller, "damaged") / rundir.SUMMARY).write_text(damage)
+    (write(controller, "damaged-too") / rundir.MANIFEST).write_text(damage)
+    response = client.get("/inferload/runs")
+    assert response.status_code == 200
+    assert len(Cells(response.text).rows) == 4
+
+
+def test_texts_of_run_files_are_shown_as_text(controller: Controller, client: FlaskClient) -> None:
+    summary = copy.deepcopy(synthetic_run.SUMMARY)
+    summary["outcome"] = {"state": "failed", "headline": f"failed: {HOSTILE}", "exit_code": 1}
+    scenario = synthetic_run.MANIFEST["scenario"] | {"name": HOSTILE}
+    write(controller, "hostile", summary=summary, scenario=scenario, model=FORMULA, engine="\x1b[31m\u202e")
+    write(controller, f'{HOSTILE.replace("/", "")}"&x')
+    text = client.get("/inferload/runs").text
+    cells = Cells(text)
+    assert "script" not in cells.elements
+    assert any(HOSTILE in cell for row in cells.rows for cell in row[:1])
+    assert any(HOSTILE in cell for row in cells.rows for cell in row[1:2])
+    assert any(FORMULA in cell for row in cells.rows for cell in row)
+    assert "\x1b" not in text
+    assert "\u202e" not in text
+
+
+def test_files_are_sent(controller: Controller, client: FlaskClient) -> None:
+    folder = write(controller, "a run 100%")
+    (folder / rundir.REPORT_HTML).write_text("<title>report</title>")
+    (folder / rundir.TIMELINE).write_text("t_s\n0\n")
+    base = "/inferload/runs/a%20run%20100%25"
+    for name, kind in (
+        (rundir.REPORT_HTML, "text/html"),
+        (rundir.SUMMARY, "application/json"),
+        (rundir.TIMELINE, "text/csv"),
+    ):
+        response = client.get(f"{base}/{name}")
+        assert (response.status_code, response.mimetype) == (200, kind)
+        assert response.data == (folder / name).read_bytes()
+        assert response.headers["X-Content-Type-Options"] == "nosniff"
+    assert "attachment" in client.get(f"{base}/{rundir.TIMELINE}").headers["Content-Disposition"]
+
+
+def test_every_link_of_the_list_leads_to_an_answer(controller: Controller, client: FlaskClient) -> None:
+    folder = write(controller, "50% & <b> #1?")
+    (folder / rundir.REPORT_HTML).write_text("report")
+    (folder / rundir.TIMELINE).write_text("t_s")
+    links = set(re.findall(r'href="(/inferload/runs/[^"]*)"', client.get("/inferload/runs").text))
+    assert len(links) == 5
+    assert {link: client.get(link).status_code for link in links} == dict.fromkeys(links, 200)
+
+
+def test_zip_archives_have_the_regular_files(controller: Controller, client: FlaskClient, tmp_path: Path) -> None:
+    folder = write(controller, "one")
+    (folder / "link.txt").symlink_to(tmp_path / OUTSIDE)
+    (folder / "linked").symlink_to(tmp_path)
+    (folder / rundir.TOKEN).write_text("token")
+    (folder / "big.bin").write_bytes(bytes(range(256)) * 2000)
+    whole = zipfile.ZipFile(io.BytesIO(client.get("/inferload/runs/one/run.zip").data))
+    assert whole.testzip() is None
+    names = {
+        f"one/{path.relative_to(folder)}" for path in folder.rglob("*") if path.is_file() and not path.is_symlink()
+    }
+    assert set(whole.namelist()) == names - {f"one/{rundir.TOKEN}"}
+    assert {name: whole.read(name) for name in whole.namelist()} == {
+        name: (controller.runs_folder / name).read_bytes() for name in whole.namelist()
+    }
+    turns = zipfile.ZipFile(io.BytesIO(client.get("/inferload/runs/one/turns.zip").data))
+    assert {name.split("/")[1] for name in turns.namelist()} == {rundir.TURNS}
+    assert turns.namelist()
+
+
+def test_an_archive_is_sent_in_small_pieces(controller: Controller, client: FlaskClient) -> None:
+    folder = write(controller, "one")
+    (folder / rundir.TURNS / "large.parquet").write_bytes(bytes(5_000_000))
+    response = client.get("/inferload/runs/one/turns.zip", buffered=False)
+    sizes = [len(piece) for piece in response.response]
+    assert sum(sizes) > 5_000_000
+    assert max(sizes) < 200_000
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "..",
+        ".",
+        "..%2f..",
+        "%2e%2e",
+        "..%2foutside.txt",
+        "%2fetc",
+        "..%5c",
+        "missing",
+        ".hidden",
+        "link",
+        "one%00",
+        "one%2f",
+        "",
+    ],
+)
+@pytest.mark.parametrize("file", ["summary.json", "run.zip", "turns.zip", "report.html"])
+def test_only_listed_directories_are_read(
+    controller: Controller, client: FlaskClient, tmp_path: Path, name: str, file: str
+) -> None:
+    write(controller, "one")
+    write(controller, ".hidden")
+    synthetic_run.write(tmp_path)
+    (controller.runs_folder / "link").symlink_to(tmp_path)
+    response = client.get(f"/inferload/runs/{name}/{file}")
+    assert response.status_code in (308, 404)
+    assert "secret" not in response.text
+
+
+@pytest.mark.parametrize("file", ["../outside.txt", "..%2foutside.txt", "run.json", "turns", "turns%2fw0-0000.parquet"])
+def test_only_named_files_are_sent(controller: Controller, client: FlaskClient, file: str) -> None:
+    write(controller, "one")
+    assert client.get(f"/inferload/runs/one/{file}").status_code == 404
+
+
+def test_a_link_in_a_run_directory_is_not_followed(controller: Controller, client: FlaskClient, tmp_path: Path) -> None:
+    path = write(controller, "one") / rundir.REPORT_HTML
+    path.symlink_to(tmp_path / OUTSIDE)
+    (path.parent / rundir.SUMMARY).unlink()
+    response = client.get("/inferload/runs/one/report.html")
+    assert response.status_code == 404
+    assert "secret" not in response.text
+
+
+def test_a_missing_report_is_built(controller: Controller, client: FlaskClient) -> None:
+    folder = write(controller, "one")
+    response = client.get("/inferload/runs/one/report.html")
+    assert response.status_code == 200
+    assert "<html" in response.text
+    assert (folder / rundir.REPORT_HTML).is_file()
+
+
+def test_an_error_of_the_report_is_one_line(
+    controller: Controller, client: FlaskClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_words: str) -> None:
+        raise UsageError(f"no space for {HOSTILE}")
+
+    monkeypatch.setattr(runs, "analyse", fail)
+    write(controller, "one")
+    response = client.get("/inferload/runs/one/report.html")
+    assert response.status_code == 409
+    assert HOSTILE not in response.text
+    assert "no space for &lt;script&gt;" in response.text
+
+
+def test_two_runs_are_compared(controller: Controller, client: FlaskClient) -> None:
+    write(controller, "base=line")
+    write(controller, "-candidate")
+    response = client.get("/inferload/runs/compare?baseline=base%3Dline&candidate=-candidate")
+    assert response.status_code == 200, response.text
+    assert "comparison" in response.text
+    assert "base=line" in response.text
+    assert "-candidate" in response.text
+
+
+@pytest.mark.parametrize(
+    "query", ["", "?baseline=one", "?baseline=one&candidate=one", "?baseline=one&candidate=..%2fx"]
+)
+def test_a_comparison_needs_two_runs(controller: Controller, client: FlaskClient, query: str) -> None:
+    write(controller, "one")
+    assert client.get(f"/inferload/runs/compare{query}").status_code in (400, 404)
+
+
+def test_nothing_is_built_during_a_run(
+    controller: Controller, client: FlaskClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(runs, "analyse", lambda *_words: pytest.fail("a process during the run"))
+    for name in ("one", "two", "now"):
+        write(controller, name)
+    controller.run = SimpleNamespace(directory=SimpleNamespace(path=controller.runs_folder / "now"))
+    assert client.get("/inferload/runs/compare?baseline=one&candidate=two").status_code == 409
+    assert client.get("/inferload/runs/one/report.html").status_code == 409
+    assert client.get("/inferload/runs/now/run.zip").status_code == 409
+    assert client.get("/inferload/runs/one/summary.json").status_code == 200
+    assert "under way" in client.get("/inferload/runs").text
+
+
+def test_a_rerun_takes_the_seed_of_the_run_or_a_new_one(controller: Controller, client: FlaskClient) -> None:
+    write(controller, "one")
+    for seed in ("same", "new", "new"):
+        response = client.post("/inferload/runs/one/rerun", data={"seed": seed})
+        assert (response.status_code, response.headers["Location"]) == (303, "/")
+    (_, same), (_, new), (_, other) = controller.reruns
+    assert same is None
+    assert new is not None
+    assert new != other
+    assert client.get("/inferload/runs/one/rerun").status_code == 405
+
+
+def test_a_refused_rerun_says_why(controller: Controller, client: FlaskClient) -> None:
+    write(controller, "one")
+    controller.refusal = f"a run is under way; {HOSTILE}"
+    response = client.post("/inferload/runs/one/rerun", data={"seed": "same"})
+    assert response.status_code == 409
+    assert "rerun one: a run is under way" in response.text
+    assert HOSTILE not in response.text
+
+
+@pytest.mark.parametrize(
+    ("headers", "status"),
+    [
+        ({}, 200),
+        ({"Sec-Fetch-Site": "same-origin"}, 200),
+        ({"Origin": "http://localhost"}, 200),
+        ({"Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "navigate"}, 200),
+        ({"Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "cors"}, 403),
+        ({"Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "no-cors"}, 403),
+        ({"Origin": "http://elsewhere.example"}, 403),
+        ({"Origin": "null"}, 403),
+    ],
+)
+def test_pages_of_other_origins_cannot_read(
+    controller: Controller, client: FlaskClient, headers: dict[str, str], status: int
+) -> None:
+    write(controller, "one")
+    for path in ("", "/one/summary.json", "/one/run.zip"):
+        assert client.get(f"/inferload/runs{path}", headers=headers).status_code == status
+
+
+def test_a_rerun_from_another_origin_is_refused(controller: Controller, client: FlaskClient) -> None:
+    write(controller, "one")
+    response = client.post("/inferload/runs/one/rerun", headers={"Origin": "http://elsewhere.example"})
+    assert response.status_code == 403
+    assert controller.reruns == []
+
+
+def rules(client: FlaskClient) -> Iterator[tuple[str, str]]:
+    for rule in client.application.url_map.iter_rules():
+        if "/inferload/runs" in rule.rule:
+            yield from (
+                (method, rule.rule.replace("<name>", "one")) for method in {"GET", "POST"} & set(rule.methods or ())
+            )
+
+
+def test_every_route_requires_the_login(controller: Controller) -> None:
+    write(controller, "one", model=HOSTILE)
+    client = client_of(controller, login=True)
+    answers = {path: client.open(path, method=method) for method, path in rules(client)}
+    assert len(answers) >= 7
+    for path, response in answers.items():
+        assert "auth exception" in response.text or response.status_code == 302, path
+        assert HOSTILE not in response.text, path
+    assert controller.reruns == []
+
+
+def test_routes_and_links_have_the_base_path(controller: Controller) -> None:
+    write(controller, "one")
+    client = client_of(controller, base="/load")
+    assert client.get("/inferload/runs").status_code == 404
+    text = client.get("/load/inferload/runs").text
+    links = re.findall(r'(?:href|action)="(/[^"]*)"', text)
+    assert links
+    assert all(link.startswith("/load/") for link in links)
+    assert client.post("/load/inferload/runs/one/rerun").headers["Location"] == "/load/"

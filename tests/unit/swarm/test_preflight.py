@@ -1,0 +1,47 @@
+"""Preflight of a run of tasks, which choose their endpoints: a streamed token on any endpoint is enough."""
+
+import json
+import socket
+
+import pytest
+from scripted_server import ScriptedServer, chunked
+
+from inferload.client.client import ClientSettings
+from inferload.client.connection.target import Target
+from inferload.errors import UsageError
+from inferload.master.lifecycle.preflight import _check_streams
+
+REFUSED = b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n"
+TOKEN = {"type": "content_block_delta", "index": 0, "delta": {"type": "text_delta", "text": "Hi"}}
+
+
+def only_messages(sock: socket.socket, request: bytes) -> None:
+    """Stream a token at /v1/messages; refuse every other path."""
+    events = [b"data: %s\n\n" % json.dumps(event).encode() for event in (TOKEN, {"type": "message_stop"})]
+    sock.sendall(chunked(*events) if request.startswith(b"POST /v1/messages ") else REFUSED)
+
+
+def refuse(sock: socket.socket, _request: bytes) -> None:
+    sock.sendall(REFUSED)
+
+
+def test_tasks_need_only_one_endpoint_that_streams() -> None:
+    server = ScriptedServer([only_messages])
+    try:
+        settings = ClientSettings(Target.parse(server.url), "m")
+        _check_streams(settings, any_endpoint=True)
+        with pytest.raises(UsageError, match="404"):
+            _check_streams(settings, any_endpoint=False)
+    finally:
+        server.close()
+
+
+def test_tasks_need_an_endpoint() -> None:
+    server = ScriptedServer([refuse])
+    try:
+        with pytest.raises(UsageError, match="404"):
+            _check_streams(ClientSettings(Target.parse(server.url), "m"), any_endpoint=True)
+    finally:
+        server.close()
+    paths = [request.split()[1].decode() for request in server.requests]
+    assert paths == ["/v1/chat/completions", "/v1/completions", "/v1/responses", "/v1/messages"]
