@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from e2e_runs import quiet_port, until
+from e2e_runs import unused_port, wait_until
 
 INTERVAL_S = 0.5
 
@@ -50,7 +50,7 @@ class Prometheus:
 @contextmanager
 def prometheus(folder: Path, targets: Mapping[str, int]) -> Iterator[Prometheus]:
     """A Prometheus that scrapes /metrics of loopback ports. `targets`: port by job."""
-    port = quiet_port()
+    port = unused_port()
     jobs = [{"job_name": job, "static_configs": [{"targets": [f"127.0.0.1:{at}"]}]} for job, at in targets.items()]
     every = f"{INTERVAL_S * 1000:.0f}ms"
     config = {"global": {"scrape_interval": every, "scrape_timeout": every}, "scrape_configs": jobs}
@@ -72,7 +72,7 @@ def prometheus(folder: Path, targets: Mapping[str, int]) -> Iterator[Prometheus]
                 return bool(server.health())
             return False
 
-        until(ready, "Prometheus")
+        wait_until(ready, "Prometheus")
         yield server
     finally:
         process.terminate()

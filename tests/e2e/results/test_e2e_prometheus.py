@@ -7,7 +7,17 @@ from contextlib import closing
 from typing import Any
 
 import pytest
-from e2e_runs import Ended, Place, Scene, Stage, begun, quiet_port, scenario, scenes, until
+from e2e_runs import (
+    FinishedRun,
+    RunCase,
+    RunPool,
+    Sandbox,
+    run_cases,
+    scenario,
+    unused_port,
+    wait_for_measure_phase,
+    wait_until,
+)
 from inferload.deploy.render import dashboard
 from prometheus_process import Prometheus, check_page, prometheus
 
@@ -29,27 +39,27 @@ def page(port: int) -> str:
         return connection.getresponse().read().decode()
 
 
-def scraped(place: Place, measure_s: int) -> Ended:
+def scraped(sandbox: Sandbox, measure_s: int) -> FinishedRun:
     """A headless run on two workers, with some failed turns; queries during the run and after it."""
-    simulator, port = place.simulator(), quiet_port()
-    file = scenario(place.folder, phases__warmup_s=1, phases__measure_s=measure_s)
+    simulator, port = sandbox.simulator(), unused_port()
+    file = scenario(sandbox.folder, phases__warmup_s=1, phases__measure_s=measure_s)
     words = ("--host", simulator.url, "--scenario", str(file), "--on-invalid", "warn", "--export-metrics", str(port))
-    with prometheus(place.folder, {"server": simulator.port, "inferload": port}) as server:
-        fleet = place.fleet("processes", *words)
-        begun(place.run_dir)
+    with prometheus(sandbox.folder, {"server": simulator.port, "inferload": port}) as server:
+        fleet = sandbox.fleet("processes", *words)
+        wait_for_measure_phase(sandbox.run_dir)
         simulator.chaos(kind="status", status=503, count=3)
-        until(lambda: not simulator.json("GET", "/chaos")["active"], "three failed turns")
-        until(lambda: "inferload_ttft_seconds_bucket" in page(port), "the first report")
-        until(lambda: re.search(r'inferload_turns_total\{[^}]*"ok"\} [1-9]', page(port)), "turns on the page")
+        wait_until(lambda: not simulator.json("GET", "/chaos")["active"], "three failed turns")
+        wait_until(lambda: "inferload_ttft_seconds_bucket" in page(port), "the first report")
+        wait_until(lambda: re.search(r'inferload_turns_total\{[^}]*"ok"\} [1-9]', page(port)), "turns on the page")
         assert server.health() == {"server": "up", "inferload": "up"}
         run = server.query("inferload_run_info")[0][0]["run"]
-        until(lambda: server.query(f'rate(inferload_turns_total{{run="{run}"}}[5s]) > 0'), "a rate of turns")
-        until(lambda: server.query("inferload_offered_sessions_per_second"), "the first complete second of load")
+        wait_until(lambda: server.query(f'rate(inferload_turns_total{{run="{run}"}}[5s]) > 0'), "a rate of turns")
+        wait_until(lambda: server.query("inferload_offered_sessions_per_second"), "the first complete second of load")
         seen: dict[str, Any] = {"run": run, "panels": panels(server, run)}
         seen["pages"] = {"inferload": page(port), "server": simulator.metrics_text()}
-        code = fleet.ended()
+        code = fleet.exit_code()
         seen["queries"] = queries(server, run)
-    return Ended(place.run_dir, code, fleet.text, seen=seen)
+    return FinishedRun(sandbox.run_dir, code, fleet.text, seen=seen)
 
 
 def panels(server: Prometheus, run: str) -> dict[str, int]:
@@ -97,18 +107,18 @@ def queries(server: Prometheus, run: str) -> dict[str, float]:
     return values
 
 
-@scenes(scraped, (5,))
-def test_prometheus_has_the_figures_of_the_summary(stage: Stage, scene: Scene) -> None:
-    check_figures(stage.result(scene))
+@run_cases(scraped, (5,))
+def test_prometheus_has_the_figures_of_the_summary(run_pool: RunPool, run_case: RunCase) -> None:
+    check_figures(run_pool.result(run_case))
 
 
 @pytest.mark.soak
-@scenes(scraped, (60,))
-def test_prometheus_has_the_figures_of_a_minute(stage: Stage, scene: Scene) -> None:
-    check_figures(stage.result(scene))
+@run_cases(scraped, (60,))
+def test_prometheus_has_the_figures_of_a_minute(run_pool: RunPool, run_case: RunCase) -> None:
+    check_figures(run_pool.result(run_case))
 
 
-def check_figures(ended: Ended) -> None:
+def check_figures(ended: FinishedRun) -> None:
     assert ended.code in (0, 1), ended.text
     summary, values = ended.summary, ended.seen["queries"]
     assert summary["run"]["id"] == ended.seen["run"]
@@ -137,9 +147,9 @@ def check_figures(ended: Ended) -> None:
     assert values[f"outcome {summary['outcome']['state']}"] == 1
 
 
-@scenes(scraped, (5,))
-def test_the_pages_hold_promtools_rules_and_the_dashboards_metrics(stage: Stage, scene: Scene) -> None:
-    ended: Ended = stage.result(scene)
+@run_cases(scraped, (5,))
+def test_the_pages_hold_promtools_rules_and_the_dashboards_metrics(run_pool: RunPool, run_case: RunCase) -> None:
+    ended: FinishedRun = run_pool.result(run_case)
     check_page(ended.seen["pages"]["inferload"])
     names = set()
     for text in ended.seen["pages"].values():
@@ -153,28 +163,28 @@ def test_the_pages_hold_promtools_rules_and_the_dashboards_metrics(stage: Stage,
     assert absent <= {"Run: {{verdict}}", "Run: {{outcome}}", "Failures/s: {{failure}}"}
 
 
-def pages_of_two_runs(place: Place) -> Ended:
-    simulator, port = place.simulator(), quiet_port()
-    file = scenario(place.folder)
+def pages_of_two_runs(sandbox: Sandbox) -> FinishedRun:
+    simulator, port = sandbox.simulator(), unused_port()
+    file = scenario(sandbox.folder)
     words = ("--host", simulator.url, "--scenario", str(file), "--on-invalid", "warn", "--export-metrics", str(port))
-    fleet = place.fleet("local", *words, web=True)
+    fleet = sandbox.fleet("local", *words, web=True)
     fleet.wait_for_page()
     pages = [page(port)]
     for _ in range(2):
         finished = simulator.stats()["requests"]["finished"]
         assert fleet.post("/swarm", user_count=3, spawn_rate=50)["success"]
-        until(lambda before=finished: simulator.stats()["requests"]["finished"] > before + 6, "turns")
-        pages.append(until(lambda: 'state="ok"} 0.0' not in (text := page(port)) and text, "turns on the page"))
+        wait_until(lambda before=finished: simulator.stats()["requests"]["finished"] > before + 6, "turns")
+        pages.append(wait_until(lambda: 'state="ok"} 0.0' not in (text := page(port)) and text, "turns on the page"))
         assert fleet.press_stop()
-        until(lambda: "headline" in fleet.get_json("/inferload/status"), "the outcome")
+        wait_until(lambda: "headline" in fleet.get_json("/inferload/status"), "the outcome")
         pages.append(page(port))
     fleet.signal(signal.SIGINT, whole_group=False)
-    return Ended(place.run_dir, fleet.ended(), fleet.text, seen={"pages": pages})
+    return FinishedRun(sandbox.run_dir, fleet.exit_code(), fleet.text, seen={"pages": pages})
 
 
-@scenes(pages_of_two_runs, ())
-def test_the_page_of_the_web_ui_has_the_latest_run(stage: Stage, scene: Scene) -> None:
-    pages = stage.result(scene).seen["pages"]
+@run_cases(pages_of_two_runs, ())
+def test_the_page_of_the_web_ui_has_the_latest_run(run_pool: RunPool, run_case: RunCase) -> None:
+    pages = run_pool.result(run_case).seen["pages"]
     runs = [set(re.findall(r'run="([^"]+)"', text)) for text in pages]
     assert runs[0] == set()
     assert [len(names) for names in runs[1:]] == [1, 1, 1, 1]
@@ -185,17 +195,17 @@ def test_the_page_of_the_web_ui_has_the_latest_run(stage: Stage, scene: Scene) -
         check_page(pages[number])
 
 
-def port_in_use(place: Place) -> Ended:
-    simulator = place.simulator()
-    file = scenario(place.folder)
+def port_in_use(sandbox: Sandbox) -> FinishedRun:
+    simulator = sandbox.simulator()
+    file = scenario(sandbox.folder)
     words = ("--host", simulator.url, "--scenario", str(file), "--export-metrics", str(simulator.port))
-    fleet = place.fleet("processes", *words)
-    return Ended(place.run_dir, fleet.ended(), fleet.text, simulator.stats(), {"port": simulator.port})
+    fleet = sandbox.fleet("processes", *words)
+    return FinishedRun(sandbox.run_dir, fleet.exit_code(), fleet.text, simulator.stats(), {"port": simulator.port})
 
 
-@scenes(port_in_use, ())
-def test_a_port_in_use_ends_the_process_before_the_load(stage: Stage, scene: Scene) -> None:
-    ended: Ended = stage.result(scene)
+@run_cases(port_in_use, ())
+def test_a_port_in_use_ends_the_process_before_the_load(run_pool: RunPool, run_case: RunCase) -> None:
+    ended: FinishedRun = run_pool.result(run_case)
     reason = (
         f"--export-metrics 127.0.0.1:{ended.seen['port']}: Address already in use; name a free port of this machine"
     )

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from chat_events import ANSWER, CHUNKED
-from e2e_runs import Ended, Place, Scene, Stage, check_books, scenario, scenes
+from e2e_runs import FinishedRun, RunCase, RunPool, Sandbox, check_counts, run_cases, scenario
 from otlp_collector import Collector, attributes_of
 
 HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n"
@@ -27,17 +27,17 @@ def answer(sock: socket.socket, request: bytes) -> None:
     )
 
 
-def traced(place: Place, mode: str, ratio: str) -> Ended:
+def traced(sandbox: Sandbox, mode: str, ratio: str) -> FinishedRun:
     """A run of 60 turns; the collector's spans and the requests at the server."""
-    server, collector = place.server(answer), Collector()
-    file = scenario(place.folder, phases__measure_s=None, phases__sessions=60)
+    server, collector = sandbox.server(answer), Collector()
+    file = scenario(sandbox.folder, phases__measure_s=None, phases__sessions=60)
     words = ("--export-traces", collector.url, "--trace-ratio", ratio)
     master = ("--host", server.url, "--scenario", str(file), "--on-invalid", "warn", *words)
-    fleet = place.fleet(mode, *master, worker_arguments=words)
-    code = fleet.ended()
+    fleet = sandbox.fleet(mode, *master, worker_arguments=words)
+    code = fleet.exit_code()
     collector.close()
     requests = [request for request in server.requests if request.startswith(b"POST /v1/chat/completions ")]
-    return Ended(place.run_dir, code, fleet.text, seen={"collector": collector, "requests": requests})
+    return FinishedRun(sandbox.run_dir, code, fleet.text, seen={"collector": collector, "requests": requests})
 
 
 def contexts(requests: list[bytes]) -> list[tuple[str, str, str]]:
@@ -46,25 +46,27 @@ def contexts(requests: list[bytes]) -> list[tuple[str, str, str]]:
     return [(each[1].decode(), each[2].decode(), each[3].decode()) for each in found if each is not None]
 
 
-@scenes(traced, ("local", "1"), ("processes", "1"), ("by_hand", "0.5"))
-def test_every_sampled_turn_has_a_span_of_the_context_that_the_server_received(stage: Stage, scene: Scene) -> None:
-    ended: Ended = stage.result(scene)
+@run_cases(traced, ("local", "1"), ("processes", "1"), ("by_hand", "0.5"))
+def test_every_sampled_turn_has_a_span_of_the_context_that_the_server_received(
+    run_pool: RunPool, run_case: RunCase
+) -> None:
+    ended: FinishedRun = run_pool.result(run_case)
     assert ended.code == 0, ended.text
-    check_books(ended)
+    check_counts(ended)
     collector: Collector = ended.seen["collector"]
     received = contexts(ended.seen["requests"])
     assert len(received) == len(ended.turns) == len({trace for trace, _span, _flags in received}) == 60
     sampled = {(trace, span) for trace, span, flags in received if flags == "01"}
     assert {(span.trace_id.hex(), span.span_id.hex()) for span in collector.spans} == sampled
     assert len(collector.spans) == len(sampled)
-    assert len(sampled) == 60 if scene.arguments[1] == "1" else 10 < len(sampled) < 50
+    assert len(sampled) == 60 if run_case.arguments[1] == "1" else 10 < len(sampled) < 50
     assert collector.paths == {"/v1/traces"}
     assert {resource["service.name"] for resource in collector.resources} == {"inferload"}
 
 
-@scenes(traced, ("local", "1"), ("processes", "1"))
-def test_a_span_has_the_figures_of_its_turn(stage: Stage, scene: Scene) -> None:
-    ended: Ended = stage.result(scene)
+@run_cases(traced, ("local", "1"), ("processes", "1"))
+def test_a_span_has_the_figures_of_its_turn(run_pool: RunPool, run_case: RunCase) -> None:
+    ended: FinishedRun = run_pool.result(run_case)
     turns = {turn["turn_id"]: turn for turn in ended.turns}
     run_id = ended.summary["run"]["id"]
     for span in ended.seen["collector"].spans:
@@ -100,17 +102,17 @@ def test_a_span_has_the_figures_of_its_turn(stage: Stage, scene: Scene) -> None:
     assert not turns
 
 
-def without_collector(place: Place) -> Ended:
-    server = place.server(answer)
-    file = scenario(place.folder, phases__measure_s=None, phases__sessions=20)
+def without_collector(sandbox: Sandbox) -> FinishedRun:
+    server = sandbox.server(answer)
+    file = scenario(sandbox.folder, phases__measure_s=None, phases__sessions=20)
     words = ("--export-traces", "http://127.0.0.1:9", "--trace-ratio", "1")
-    fleet = place.fleet("local", "--host", server.url, "--scenario", str(file), "--on-invalid", "warn", *words)
-    return Ended(place.run_dir, fleet.ended(), fleet.text)
+    fleet = sandbox.fleet("local", "--host", server.url, "--scenario", str(file), "--on-invalid", "warn", *words)
+    return FinishedRun(sandbox.run_dir, fleet.exit_code(), fleet.text)
 
 
-@scenes(without_collector, ())
-def test_a_collector_that_does_not_answer_changes_no_result(stage: Stage, scene: Scene) -> None:
-    ended: Ended = stage.result(scene)
+@run_cases(without_collector, ())
+def test_a_collector_that_does_not_answer_changes_no_result(run_pool: RunPool, run_case: RunCase) -> None:
+    ended: FinishedRun = run_pool.result(run_case)
     assert ended.code == 0, ended.text
     assert ended.summary["turns"]["ok"] == 20
-    check_books(ended)
+    check_counts(ended)
