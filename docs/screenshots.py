@@ -1,4 +1,6 @@
-"""Make the two pictures of the README: the report of `make demo`, and Locust's page in mid-run. Run it with `make screenshots`.
+"""Make the pictures of the README and of docs/live.md: the report of `make demo`, and Locust's page during a run.
+
+Run it with `make screenshots`.
 
 Use a quiet machine: other load on it affects the verdict.
 """
@@ -17,6 +19,7 @@ import locust_process
 import simulator_process
 from chromium import Browser
 from locust_page import LocustPage
+from selenium.webdriver.common.by import By
 
 ROOT = Path(__file__).parent.parent
 IMAGES = Path(__file__).parent / "images"
@@ -95,8 +98,23 @@ def picture_of_the_page(browser: Browser, scratch: Path) -> None:
         page.until(lambda: int(page.statistics().get("TURN", {}).get("# Requests", 0)) >= TURNS, f"{TURNS} turns")
         browser.execute_script("window.scrollTo(0, 0)")
         shoot(browser, IMAGES / "webui.png", 1400, 560)
+        picture_of_the_live_view(browser, page)
         page.press("Stop")
         page.until(lambda: page.has_button("New"), "the end of the run")
+
+
+def picture_of_the_live_view(browser: Browser, page: LocustPage) -> None:
+    """The tab Inference of the same run, during a ramp."""
+    resize(browser, 1400, 1000)
+    browser.find_element(By.XPATH, "//button[@role='tab'][normalize-space()='Inference']").click()
+    page.until(lambda: browser.find_elements(By.NAME, "il-ramp-to"), "the live view")
+    browser.find_element(By.NAME, "il-ramp-to").send_keys("40")
+    over = browser.find_element(By.NAME, "il-ramp-over")
+    over.clear()
+    over.send_keys("6s")
+    browser.find_element(By.XPATH, "//button[normalize-space()='Ramp']").click()
+    page.until(lambda: "ramp by hand ended" in browser.find_element(By.CSS_SELECTOR, ".il-marks").text, "the ramp")
+    shoot(browser, IMAGES / "live.png", 1400, 1000)
 
 
 @contextmanager

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from inferload import rundir
+from inferload.bottleneck.evidence import server_option
 from inferload.errors import UsageError
 from inferload.results import prices
 from inferload.results.cost import UNPRICED, Prices
@@ -14,7 +15,7 @@ from inferload.scrapes_file import read_scrapes
 from inferload.server_metrics.metric_names import PROCESS_START
 
 from ..data.figures import ALL, steady_value_of, value_of
-from ..data.manifest import arrivals_of, scenario_of, server_option, slo_of
+from ..data.manifest import arrivals_of, scenario_of, slo_of
 from ..interop import imported
 
 NAMES = tuple(figure.name for figure in ALL)

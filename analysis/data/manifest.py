@@ -22,13 +22,3 @@ def arrivals_of(manifest: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return the `arrivals` block of the scenario; empty if unknown."""
     arrivals = scenario_of(manifest).get("arrivals")
     return arrivals if isinstance(arrivals, Mapping) else {}
-
-
-def server_option(variant: Mapping[str, Any], option: str) -> str | None:
-    """Return the value of an option of the server's command line; None if absent."""
-    argv = [str(word) for word in variant.get("argv") or ()]
-    for index, word in enumerate(argv):
-        name, sign, value = word.partition("=")
-        if name == option:
-            return value if sign else argv[index + 1] if index + 1 < len(argv) else None
-    return None

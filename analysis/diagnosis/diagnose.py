@@ -6,33 +6,20 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from inferload.bottleneck.rules import RULES, CauseRule, Finding, WindowDiagnosis, judge
 from inferload.server_metrics.series import ServerSeries
 
 from ..data.frames import RunFrames
 from ..data.timeline import is_gpu_exporter
 from .advice import ADVICE, Cause
 from .client_view import ClientView
-from .evidence import WindowEvidence, as_document, collect
-from .rules import RULES, CauseRule, Finding
+from .evidence import as_document, collect
 from .whole_run import RULE_OF, RUN_RULES, is_troubled, kept_up_rates, run_findings, sent_no_turn
 
 WINDOW_S = 30.0
 SHORTEST_S = 2.0
 
 _TITLES = {rule.code: rule.title for rule in RULES}
-
-
-@dataclass(frozen=True, slots=True)
-class WindowDiagnosis:
-    """Findings of a window, by descending weight."""
-
-    evidence: WindowEvidence
-    findings: tuple[Finding, ...]
-
-    @property
-    def primary(self) -> Finding | None:
-        """Finding with the highest weight; None if no rule holds."""
-        return self.findings[0] if self.findings else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,13 +43,6 @@ class Diagnosis:
     def primary(self) -> Finding | None:
         """Primary finding of the whole measure phase."""
         return self.whole.primary
-
-
-def judge(evidence: WindowEvidence) -> WindowDiagnosis:
-    """Apply all rules to a window."""
-    findings = [finding for rule in RULES if (finding := rule.judge(evidence)) is not None]
-    causes = [finding for finding in findings if finding.code != "kept-up"]
-    return WindowDiagnosis(evidence, tuple(sorted(causes or findings, key=lambda finding: -finding.weight)))
 
 
 def diagnose(run: RunFrames) -> Diagnoses:

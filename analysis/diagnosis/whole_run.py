@@ -6,6 +6,8 @@ from typing import Any
 
 import numpy as np
 
+from inferload.bottleneck.evidence import WindowEvidence
+from inferload.bottleneck.rules import QUEUED_SHARE, Finding
 from inferload.numbers import number, percent
 from inferload.server_metrics.series import ServerSeries
 from inferload.verdict.failures import lines, stopped_by_target
@@ -13,8 +15,6 @@ from inferload.verdict.failures import lines, stopped_by_target
 from ..data.frames import UNFINISHED, RunFrames
 from ..data.manifest import arrivals_of
 from .advice import Advice
-from .evidence import WindowEvidence
-from .rules import QUEUED_SHARE, Finding
 
 _GONE_S = 2.0  # minimum time without a scrape before the end of the load
 _GONE_SCRAPES = 5

@@ -2,13 +2,13 @@
 
 import re
 
+from inferload.bottleneck import rules as causes
 from inferload.measure.measures import MEASURES
 from inferload.results.terminal_tables import TASK_ROWS
 from inferload.verdict import reasons
 from inferload.verdict.gates import RATE_NAMES
 
 from ..data.figures import ALL
-from ..diagnosis import rules as causes
 
 _STATISTICS = (
     ("count", "", "number of samples"),

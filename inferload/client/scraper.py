@@ -57,27 +57,50 @@ class Scrape:
 
 
 def gauges(samples: list[Sample]) -> dict[str, float]:
-    """Return the figures of the live display over all engines: the maximum of KV usage, the sum of everything else.
+    """Return the figures of the live display over all engines: the sum, but of KV usage the maximum, and of GPU use the mean.
 
     Metrics that the server does not publish are absent; `_total` values are counters since its start.
     """
     meaning = names.current_names({sample.metric for sample in samples})
     values: dict[str, list[float]] = {}
     for sample in samples:
-        values.setdefault(meaning[sample.metric] or "", []).append(sample.value)
-    shown = {
-        "requests_running": names.RUNNING,
-        "requests_waiting": names.WAITING,
-        "prefix_cache_queries_total": names.PREFIX_QUERIES,
-        "prefix_cache_hits_total": names.PREFIX_HITS,
-        "preemptions_total": names.PREEMPTIONS,
-        "prompt_tokens_total": names.PROMPT_TOKENS,
-        "generation_tokens_total": names.GENERATION_TOKENS,
-    }
-    figures = {name: sum(values[metric]) for name, metric in shown.items() if metric in values}
+        metric = meaning[sample.metric] or ""
+        values.setdefault(metric, []).append(sample.value)
+        if metric in _BY_LABEL:
+            values.setdefault(f"{metric} {dict(sample.labels).get(_BY_LABEL[metric])}", []).append(sample.value)
+    figures = {name: sum(values[metric]) for name, metric in _SUMS.items() if metric in values}
     if names.KV_CACHE_USAGE in values:
         figures["kv_cache_usage"] = max(values[names.KV_CACHE_USAGE])
+    if names.GPU_USE in values:
+        figures["gpu_use"] = sum(values[names.GPU_USE]) / len(values[names.GPU_USE]) / 100
     return figures
+
+
+_BY_LABEL = {names.WAITING_BY_REASON: "reason", names.PROMPT_TOKENS_BY_SOURCE: "source"}
+_SUMS = {
+    "requests_running": names.RUNNING,
+    "requests_waiting": names.WAITING,
+    "waiting_capacity": f"{names.WAITING_BY_REASON} {names.CAPACITY}",
+    "waiting_deferred": f"{names.WAITING_BY_REASON} {names.DEFERRED}",
+    "requests_finished_total": names.FINISHED,
+    "prefix_cache_queries_total": names.PREFIX_QUERIES,
+    "prefix_cache_hits_total": names.PREFIX_HITS,
+    "preemptions_total": names.PREEMPTIONS,
+    "prompt_tokens_total": names.PROMPT_TOKENS,
+    "prompt_tokens_computed_total": f"{names.PROMPT_TOKENS_BY_SOURCE} {names.LOCAL_COMPUTE}",
+    "generation_tokens_total": names.GENERATION_TOKENS,
+    "gpu_power_w": names.GPU_POWER,
+    **{
+        f"{name}_{part}": f"{family}_{part}"
+        for name, family in (
+            ("queue_s", names.QUEUE),
+            ("prefill_s", names.PREFILL),
+            ("decode_s", names.DECODE),
+            ("itl_s", names.ITL),
+        )
+        for part in ("sum", "count")
+    },
+}
 
 
 def line_of(scrape: Scrape) -> str:

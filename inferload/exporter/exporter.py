@@ -88,7 +88,7 @@ class Exporter:
 def state(run: MasterRun, users: int) -> RunState:
     """Return the current state of a run."""
     summary, scenario = run.summary or {}, run.spec.scenario
-    recent = run.recent.figures(run.elapsed_s()) if run.summary is None else None
+    recent = run.recorder.recent.figures(run.elapsed_s()) if run.summary is None else None
     warmed = scenario.phases.adaptive or scenario.phases.warmup_s > 0
     phases: tuple[Phase, ...] = ("warmup", "measure") if warmed else ("measure",)
     return RunState(

@@ -23,6 +23,7 @@ from inferload.master.finish import RunResult
 from inferload.master.lifecycle import cache_passes, worker_setup
 from inferload.master.lifecycle.master_run import MasterRun, RunDirectory
 from inferload.master.lifecycle.preflight import Preflight, preflight
+from inferload.master.live import LiveRun
 from inferload.process.rerun import repeated
 from inferload.process.run_spec import FormValues, LoadOptions, RunOptions, RunSpec, resolve
 from inferload.process.settings import ProcessSettings
@@ -51,6 +52,7 @@ class Controller:
     """One per master or local process. `run_options`: returns the current options, including the start form's."""
 
     _user_classes: Any = None  # of a LoadTestShape that selects them
+    _steered_start: gevent.Greenlet | None = None  # of users, by the live view
 
     def __init__(
         self,
@@ -65,6 +67,7 @@ class Controller:
         self.run: MasterRun | None = None
         self.latest: MasterRun | None = None  # the run, or after its end the last one that was prepared
         self.result: RunResult | None = None
+        self.live: LiveRun | None = None  # of the current run, or of the last one; None without a web UI
         self.before_quit: Callable[[], None] = lambda: None  # at the end of a headless process that no signal ends
         self.trouble: str | None = None  # why the last start was refused
         self._own = own
@@ -116,6 +119,7 @@ class Controller:
         if user_count == self._runner.target_user_count:
             return  # Locust redistributes a lost worker's users; the load of the other workers must not change
         by_shape = gevent.getcurrent() is self._runner.shape_greenlet
+        self._end_steered_start()
         self.run.change_users(user_count, "shape" if by_shape else "hand")
         self._locust_start(user_count, spawn_rate, wait=wait, user_classes=user_classes)
 
@@ -178,6 +182,34 @@ class Controller:
             run.request_stop(by, early=planned)  # without a planned end, a signal is the regular end
         elif by == CTRL_C:
             run.abort()
+
+    # -- steering by the live view
+
+    def steered_run(self) -> MasterRun:
+        """Return the run whose load can be changed by hand; UsageError if there is none."""
+        run = self.run
+        if run is None or self._load_awaited:
+            raise UsageError("no load to change: no run is in progress, or its load has not begun")
+        if run.stop.is_set():
+            raise UsageError("no load to change: the run is draining")
+        if self.environment.shape_class is not None:
+            raise UsageError("no load to change: a LoadTestShape determines the users")
+        return run
+
+    def _steer_users(self, users: int, per_s: float) -> None:
+        """Start or stop users up to a number, instead of any earlier start that is still in progress."""
+        self._end_steered_start()
+        compat.end_start_of_page(self.environment.web_ui)
+        if self.run is not None:
+            self.run.end_first_start()
+        self._steered_start = gevent.spawn(
+            self._locust_start, users, per_s, wait=False, user_classes=self._user_classes
+        )
+
+    def _end_steered_start(self) -> None:
+        if self._steered_start is not None:
+            self._steered_start.kill(block=False)
+            self._steered_start = None
 
     # -- a run
 
@@ -252,6 +284,8 @@ class Controller:
         finally:
             self.preparing = self._load_awaited = False
             self.run = None
+            if self.live is not None:
+                self.live.over = True
             self._write_outputs(summaries)
             self._load_begun.set()
             self._idle.set()
@@ -322,6 +356,7 @@ class Controller:
             rundir.link_latest(path)
         run = MasterRun(spec, findings, directory, self._own, self._runner)
         run.set_pass(current.arm, earlier)
+        run.steering.start_users = self._steer_users
         self.run = run  # `inbox` passes replies of workers to it
         try:
             run.prepare()
@@ -352,12 +387,18 @@ class Controller:
                 f"run directory {run.directory.path}: {rundir.reason(error)}; name another with --run-dir"
             ) from error
         end_progress = progress.begin(run, status_lines=self._headless)
+        live = self.live = None if self._headless else LiveRun(run)
         try:
             run.conduct(self._start_users)
         finally:
             end_progress()
+            self._end_steered_start()
+            if live is not None:
+                live.close()
         history.finish(run.totals.errors.texts)
         result = finish.conclude(run, history.errors)
+        if live is not None:
+            live.ended(result)
         level = _LEVELS[result.judged.state]
         why = [(level, line) for line in ci.explanation(result.document, _MAX_REASONS)]
         self._log_last(*why, (logging.INFO, f"report: {result.page}"), (level, result.judged.headline))

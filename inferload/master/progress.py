@@ -135,11 +135,11 @@ def snapshot(run: MasterRun) -> Snapshot:
     return Snapshot(
         phase=run.phase() if run.windows and run.windows[0].start_ns <= now_ns() else None,
         elapsed_s=run.elapsed_s(),
-        left_s=_left_s(run),
+        left_s=left_s(run),
         goal=_goal(run),
         in_flight=sum(member.in_flight for member in run.roster.present),
-        failed=run.recent.failed,
-        recent=run.recent.figures(run.elapsed_s()),
+        failed=run.recorder.recent.failed,
+        recent=run.recorder.recent.figures(run.elapsed_s()),
         at_most=run.phase() == "drain" or (run.phase() == "warmup" and run.spec.scenario.phases.adaptive),
         steady="steady" if run.steadiness.now else None,
         kv_cache_usage=max(usages, default=None),
@@ -162,7 +162,7 @@ def gates_so_far(run: MasterRun) -> list[GateResult]:
     return [result for gate in known if (result := gates.evaluate(gate, figures)).value is not None]
 
 
-def _left_s(run: MasterRun) -> float | None:
+def left_s(run: MasterRun) -> float | None:
     """Return the time to the planned end of the measure phase; in a drain, to its time limit. None if unknown."""
     if run.phase() == "drain":
         start_ns = run.windows[-1].start_ns

@@ -9,7 +9,7 @@ from inferload.measure.tally import Tally, TallySet
 from inferload.results import summary
 
 SPAN_S = 10
-_SHOWN = ("ttft_ms", "itl_ms")
+_SHOWN = ("ttft_ms", "itl_ms", "e2e_ms")
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,8 +25,10 @@ class RecentFigures:
     achieved_sessions_per_s: float | None
     turns_per_s: float | None
     output_tok_per_s: float | None
+    input_tok_per_s: float | None
     ttft_ms: tuple[float | None, float | None]  # p50, p95
-    itl_ms: tuple[float | None, float | None]
+    itl_ms: tuple[float | None, float | None, float | None]  # p50, p95, p99
+    e2e_ms: tuple[float | None, float | None]  # p50, p95
 
 
 @dataclass(slots=True)
@@ -36,40 +38,59 @@ class _Second:
 
 
 class Recent:
-    """Rolling window over the deltas of reports. `failed`: failed turns since the run began."""
+    """Rolling window over the deltas of reports. `failed`: failed turns since the run began.
 
-    def __init__(self) -> None:
+    `sketches`: names of the measures whose percentiles are displayed; without them only counters are added.
+    """
+
+    def __init__(self, span_s: int = SPAN_S, sketches: tuple[str, ...] = _SHOWN) -> None:
         self.failed = 0
-        self._seconds: deque[_Second] = deque(maxlen=SPAN_S)
+        self._span_s = span_s
+        self._sketches = sketches
+        self._seconds: deque[_Second] = deque(maxlen=span_s)
 
     def add(self, at_s: float, delta: TallySet) -> None:
         """Add a report `at_s` seconds after the load began; earlier ones count for the first second."""
+        for _, tally in delta.items():
+            self.add_tally(at_s, tally)
+
+    def add_tally(self, at_s: float, tally: Tally) -> None:
+        """Add the part of a report that belongs to one key."""
         number = max(0, int(at_s))
         if not self._seconds or self._seconds[-1].number != number:
             self._seconds.append(_Second(number))
         second = self._seconds[-1]
-        for _, tally in delta.items():
-            self.failed += tally.failed
-            second.tally.absorb_counts(tally)
-            for name in _SHOWN:
-                if name in tally.sketches:
-                    second.tally.sketch(name).absorb(tally.sketches[name])
+        self.failed += tally.failed
+        second.tally.absorb_counts(tally)
+        for name in self._sketches:
+            if name in tally.sketches:
+                second.tally.sketch(name).absorb(tally.sketches[name])
 
-    def figures(self, at_s: float) -> RecentFigures:
-        """Return the figures of at most ten complete seconds before `at_s`."""
-        behind = [second for second in self._seconds if at_s - SPAN_S - 1 <= second.number < int(at_s)][-SPAN_S:]
-        span_s = min(SPAN_S, int(at_s))
+    def total(self, at_s: float) -> Tally | None:
+        """Return the sum of the complete seconds of the span before `at_s`; None without reports in it."""
+        first = at_s - self._span_s - 1
+        behind = [second for second in self._seconds if first <= second.number < int(at_s)][-self._span_s :]
+        if not behind:
+            return None
         total = Tally()
         for second in behind:
             total.absorb(second.tally)
-        rates = summary.rates(total, span_s if behind else None)
-        ttft_ms, itl_ms = (total.sketch(name) for name in _SHOWN)
+        return total
+
+    def figures(self, at_s: float) -> RecentFigures:
+        """Return the figures of the complete seconds of the span before `at_s`."""
+        known = self.total(at_s)
+        total, span_s = known or Tally(), min(self._span_s, int(at_s))
+        rates = summary.rates(total, None if known is None else span_s)
+        ttft_ms, itl_ms, e2e_ms = (total.sketch(name) for name in _SHOWN)
         return RecentFigures(
             span_s,
             rates["offered_sessions_per_s"],
-            total.sessions_started / span_s if behind else None,
+            total.sessions_started / span_s if known is not None and span_s else None,
             rates["turns_per_s"],
             rates["output_tok_per_s"],
+            rates["input_tok_per_s"],
             (ttft_ms.quantile(0.5), ttft_ms.quantile(0.95)),
-            (itl_ms.quantile(0.5), itl_ms.quantile(0.95)),
+            (itl_ms.quantile(0.5), itl_ms.quantile(0.95), itl_ms.quantile(0.99)),
+            (e2e_ms.quantile(0.5), e2e_ms.quantile(0.95)),
         )

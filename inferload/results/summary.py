@@ -301,8 +301,8 @@ def _steps(data: SummaryInput) -> list[dict[str, Any]]:
     ]
 
 
-def _quantile(measured: Tally, delay_ms: Sketch, exact: Values | None) -> gating.Quantile:
-    """Quantile of the sample, exact if possible; None without a sample."""
+def sketch_quantile(measured: Tally, delay_ms: Sketch, exact: Values | None = None) -> gating.Quantile:
+    """Return the source of a gate's percentiles: `exact` values if possible, else sketches; None without a sample."""
 
     def quantile(name: str, q: float) -> float | None:
         if exact is not None and name in exact and len(exact[name]):
@@ -329,7 +329,7 @@ def _evaluated(text: str, data: SummaryInput, summary: dict[str, Any], exact: Va
     if name is not None:
         measured = data.tallies.by_class("measure").get(name, Tally())
         exact = _exact_of_class(data, name, measured)
-    quantile = _quantile(measured, data.health.total("measure").delay_ms, exact)
+    quantile = sketch_quantile(measured, data.health.total("measure").delay_ms, exact)
     intervals = None if data.batches is None else _intervals(data.batches, name)
     return gating.evaluate(gate, summary, quantile, intervals, data.inconclusive)
 

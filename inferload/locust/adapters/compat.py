@@ -502,6 +502,13 @@ def disable_run_timer(web_ui: Any) -> None:
         web_ui._stop_runners = lambda: None
 
 
+def end_start_of_page(web_ui: Any) -> None:
+    """End the greenlet in which the web UI starts users: two starts at a time would share one dispatcher."""
+    greenlet = getattr(web_ui, "_swarm_greenlet", None)
+    if greenlet is not None:
+        greenlet.kill(block=False)
+
+
 def with_script(page: str, address: str) -> str:
     """Return a page of the web UI with a script added."""
     return page.replace("</body>", f'<script src="{address}"></script></body>')

@@ -12,9 +12,11 @@ from inferload.client.connection.redaction import Redaction, without_userinfo
 from inferload.errors import UsageError
 from inferload.escaping import escaped
 from inferload.locust.adapters import compat
+from inferload.locust.web import live
 from inferload.locust.web.runs import RunPages
 from inferload.master.controller import Controller
 from inferload.measure.clock import wall_ns
+from inferload.scenario.files import catalog
 
 logger = logging.getLogger(__name__)
 
@@ -31,6 +33,7 @@ def attach(web_ui: Any, controller: Controller, redaction: Redaction) -> None:
     app.after_request(lambda response: _redacted(_after(controller, response, base), redaction))
     app.add_url_rule(f"{base}/inferload/{_SCRIPT}", "inferload_script", guarded(_script))
     app.add_url_rule(f"{base}/inferload/status", "inferload_status", guarded(lambda: jsonify(status(controller))))
+    live.attach(web_ui, controller, base)
     app.add_url_rule(f"{base}/inferload/form", "inferload_form", guarded(lambda: jsonify(form_values(controller))))
     RunPages(controller, base).add_to(app, guarded)
 
@@ -95,7 +98,9 @@ def _after(controller: Controller, response: Response, base: str) -> Response:
         response.set_data(json.dumps(document))
     if response.mimetype == "text/html" and request.path in (base, f"{base}/"):
         page = response.get_data(as_text=True)
-        response.set_data(compat.with_script(page, f"{base}/inferload/{_SCRIPT}"))
+        for script in (_SCRIPT, *(f"static/{name}" for name in live.PAGE_SCRIPTS)):
+            page = compat.with_script(page, f"{base}/inferload/{script}")
+        response.set_data(page)
     return response
 
 
@@ -105,16 +110,18 @@ def _script() -> Response:
 
 def form_values(controller: Controller) -> dict[str, Any]:
     """Return the values that a run of the scenario in the query would use, by the names of Locust's fields."""
+    scenario = request.args.get("scenario", "")
     try:
-        shown = controller.form_values(request.args.get("scenario", ""))
+        shown = controller.form_values(scenario)
     except UsageError as error:
-        return {"load": escaped(str(error))}
+        return {"load": escaped(str(error)), "about": ""}
     whole = shown.run_time_s is not None and shown.run_time_s.is_integer()  # Locust's field takes no fractions
     return {
         "userCount": f"{shown.users}",
         "spawnRate": f"{shown.spawn_per_s:g}",
         "runTime": f"{shown.run_time_s:.0f}s" if whole else "",
         "load": shown.load,
+        "about": catalog.description(scenario),
     }
 
 
@@ -135,10 +142,35 @@ def _take_form(environment: Any, form: Any) -> None:
         parsed.run_time = parse_timespan(form["run_time"]) if form["run_time"] else None
 
 
+# Beginnings of errors of the start, and the field of the form that each is about.
+_FIELDS = (
+    ("--model", "model"),
+    ("model", "model"),
+    ("--seed", "seed"),
+    ("--run-time", "runTime"),
+    ("phases.measure_s", "runTime"),
+    ("arrivals.spawn_per_s", "spawnRate"),
+    ("arrivals.", "userCount"),
+    ("scenario", "scenario"),
+    ("host", "host"),
+    ("no connection to", "host"),
+    ("http://", "host"),
+    ("https://", "host"),
+)
+
+
+def field_of(trouble: str) -> str | None:
+    """Return the name of the form's field that an error is about; None for another error."""
+    return next((field for beginning, field in _FIELDS if trouble.startswith(beginning)), None)
+
+
 def status(controller: Controller) -> dict[str, Any]:
     """Return the current values of the page's status line."""
     run, result = controller.run, controller.result
-    state: dict[str, Any] = {"trouble": controller.trouble, "wall_ns": wall_ns(), "preparing": controller.preparing}
+    trouble = controller.trouble
+    state: dict[str, Any] = {"trouble": trouble, "wall_ns": wall_ns(), "preparing": controller.preparing}
+    if trouble is not None:
+        state["trouble_field"] = field_of(trouble)
     if run is not None:
         state |= {
             "run_dir": str(run.directory.path),

@@ -59,51 +59,12 @@
     return ["", "run"];
   };
 
-  // The start form shows the values that a run of the chosen scenario uses.
-  const filled = new WeakSet();
-  const typed = new WeakSet(); // fields changed by hand since the scenario was chosen: they stay as they are
-  const fields = (form) => ["userCount", "spawnRate", "runTime"].map((name) => form.querySelector(`input[name=${name}]`));
-  const setValue = (input, text) => {
-    Object.getOwnPropertyDescriptor(HTMLInputElement.prototype, "value").set.call(input, text); // React reads the event
-    input.dispatchEvent(new Event("input", { bubbles: true }));
-  };
-  const fill = async (select) => {
-    const form = select.form;
-    const chosen = select.value;
-    filled.add(select);
-    const answer = await fetch(`./inferload/form?scenario=${encodeURIComponent(chosen)}`);
-    if (!answer.ok || select.value !== chosen) return;
-    const values = await answer.json();
-    for (const input of fields(form).filter(Boolean)) {
-      if (input.name in values && !typed.has(input)) setValue(input, values[input.name]);
-    }
-    const load = form.querySelector("#inferload-load") || document.createElement("div");
-    load.id = "inferload-load";
-    load.style.cssText = "font:14px/1.4 system-ui,sans-serif;padding:8px 0";
-    load.textContent = `${chosen}: ${values.load}`;
-    form.appendChild(load);
-    if (form.querySelector("#inferload-runs")) return;
-    const earlier = link("earlier runs", runs);
-    earlier.id = "inferload-runs";
-    earlier.style.cssText = "font:14px/1.4 system-ui,sans-serif;color:inherit";
-    form.appendChild(earlier);
-  };
-  document.addEventListener("input", (event) => {
-    if (event.isTrusted) typed.add(event.target);
-  });
-  document.addEventListener("change", (event) => {
-    if (event.target.name !== "scenario") return;
-    for (const input of fields(event.target.form)) typed.delete(input);
-    fill(event.target);
-  });
-
   const refresh = async () => {
     try {
-      const select = document.querySelector("form select[name=scenario]");
-      if (select && !filled.has(select)) await fill(select);
       const answer = await fetch("./inferload/status");
       if (answer.ok) {
         const state = await answer.json();
+        document.dispatchEvent(new CustomEvent("inferload-status", { detail: state }));
         const [text, colour] = sentence(state);
         document.title = state.headline ? `${state.headline} · ${title}` : title;
         line.dataset.state = colour;

@@ -18,6 +18,7 @@ from gevent.event import Event
 
 from inferload import rundir
 from inferload.content.data import Notes
+from inferload.live.recorder import Recorder
 from inferload.locust.adapters import adaptations, compat
 from inferload.locust.adapters.adaptations import Adaptation
 from inferload.locust.adapters.logs import first_of_each
@@ -49,7 +50,6 @@ from inferload.process.protocol import Assignment, WorkerReport, windows_to_wire
 from inferload.process.run_spec import RunSpec
 from inferload.process.settings import ProcessSettings
 from inferload.results.abort_conditions import AbortReached, AbortWatch
-from inferload.results.rolling_stats import Recent
 from inferload.statistics.steady_state import Steadiness
 from inferload.summarise.counts import Arm, Others
 from inferload.verdict.failures import FirstErrors, add_message
@@ -100,7 +100,7 @@ class MasterRun:
         self.marks = Marks(directory.path / rundir.MARKS, self.anchor, own.redaction)
         self.totals = ReportTotals()
         self._names = BoundedNames(preflight.sessions.classes)
-        self.recent = Recent()
+        self.recorder = Recorder(spec.scenario.slo.model_dump(exclude_none=True))
         self.abort_watch = AbortWatch(spec.scenario.abort_on)
         self.aborted: AbortReached | None = None
         self.steadiness = Steadiness()
@@ -123,6 +123,7 @@ class MasterRun:
         self._over = False  # the load has ended as planned
         self.early_by: str | None = None  # the signal or event that ended the load before its planned end
         self._marking: list[gevent.Greenlet] = []
+        self._starter: gevent.Greenlet | None = None  # starts the first users
 
     def set_pass(self, arm: Arm, earlier: Previous | None) -> None:
         """Set the arm, and the preceding run, whose salt this run uses; before `prepare`."""
@@ -161,7 +162,7 @@ class MasterRun:
             member.turns += sum(tally.ended for _, tally in tallies.items())
             self.totals.tallies.absorb(tallies)
             self.totals.errors.absorb(report.first_errors, member.offset_ns)
-            self.recent.add(self.elapsed_s(), tallies)
+            self.recorder.add(self.elapsed_s(), tallies)
             self._check_abort_conditions(tallies)
             self._check_steadiness(tallies)
             health = HealthSet.from_wire(report.health)
@@ -301,6 +302,11 @@ class MasterRun:
             self.marks.add("abort", "turns in flight ended")
         self.send(protocol.ABORT, {"run_id": self.run_id})
 
+    def end_first_start(self) -> None:
+        """End the ramp of the first users, for another one."""
+        if self._starter is not None:
+            self._starter.kill(block=False)
+
     def change_users(self, users: int, by: ChangedBy = "hand") -> None:
         """Change the number of users during the run."""
         self.steering.change_users(users, by)
@@ -330,7 +336,7 @@ class MasterRun:
         measure_ns: int | None = None if phases.adaptive else start_ns + round(phases.warmup_s * NS_PER_S)
         self._announce(start_ns, measure_ns, self._planned_end_ns(measure_ns))
         lead_s = max(0.0, (start_ns - now_ns()) / NS_PER_S)
-        starter = gevent.spawn_later(lead_s, start_users, self.spec.users, self.spec.spawn_per_s)
+        self._starter = gevent.spawn_later(lead_s, start_users, self.spec.users, self.spec.spawn_per_s)
         watcher = gevent.spawn(worker_watchdog.watch, self.roster, self._clients, self.marks, self._on_lost)
         stepper = gevent.Greenlet(self._follow_steps, start_users)
         try:
@@ -351,7 +357,7 @@ class MasterRun:
             )
         finally:
             gevent.killall(self._marking, block=False)
-            starter.kill(block=False)
+            self.end_first_start()
             stepper.kill(block=False)
             watcher.kill(block=False)
         self._mark_ignored_messages()
@@ -371,6 +377,10 @@ class MasterRun:
     def _earliest_ns(self) -> int:
         """Return the earliest instant that can be announced to every worker in time."""
         return now_ns() + (_LEAD_NS if self.roster.remote else 0)
+
+    def users_now(self) -> int:
+        """Return the number of Locust's users that run."""
+        return int(self._runner.user_count)
 
     def elapsed_s(self) -> float:
         """Return the seconds since the load began."""
@@ -470,6 +480,7 @@ class MasterRun:
         gevent.sleep(max(0.0, (begin_ns - now_ns()) / NS_PER_S))
         self._mark_phases()
         self._over = True
+        self.steering.end_ramp()
         self._users = dict(self._runner.target_user_classes_count)
         drain_s = self.spec.scenario.phases.drain_s
         self.send(protocol.DRAIN, {"run_id": self.run_id})

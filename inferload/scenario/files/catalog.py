@@ -1,6 +1,8 @@
 """Lookup and reading of scenario files: bundled scenarios by name, other files by path."""
 
 import difflib
+import itertools
+import re
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -32,6 +34,16 @@ def bundled(name: str) -> Path:
     if name.removesuffix(".yaml") not in names():
         raise UsageError(f"scenario {name}: no bundled scenario of that name; {_choices(name)}")
     return folder() / f"{name.removesuffix('.yaml')}.yaml"
+
+
+def description(name: str) -> str:
+    """Return the first sentence of a bundled scenario's comment; empty for another file."""
+    if name not in names():
+        return ""
+    lines = read(bundled(name)).splitlines()
+    comment = itertools.takewhile(lambda line: line.startswith("# "), lines)
+    text = " ".join(line.removeprefix("# ").strip() for line in comment)
+    return re.split(r"(?<=\.)\s", text, maxsplit=1)[0]
 
 
 def resolve(name_or_path: str) -> Path:

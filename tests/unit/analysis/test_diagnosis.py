@@ -21,11 +21,11 @@ from inferload.analysis.diagnosis.diagnose import (
     sentences,
     table,
 )
-from inferload.analysis.diagnosis.evidence import ClientReason, Scrapes, WindowEvidence, max_num_seqs, stream_interval
-from inferload.analysis.diagnosis.rules import RULES
 from paths import ROOT
 
 from inferload import cli, rundir
+from inferload.bottleneck.evidence import ClientReason, Scrapes, WindowEvidence, max_num_seqs, stream_interval
+from inferload.bottleneck.rules import RULES
 
 DOCS = ROOT / "docs" / "report.md"
 

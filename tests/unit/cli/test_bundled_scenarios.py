@@ -77,3 +77,15 @@ def test_each_runs_to_its_pages(name: str, beside_data: Path) -> None:
     assert (turns["failed"], turns["unfinished"]) == (0, 0), process.text
     assert (run_dir / "report.html").stat().st_size > 100_000
     assert f"# {name} " in (run_dir / "report.md").read_text()
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_each_is_described_in_a_sentence(name: str) -> None:
+    sentence = catalog.description(name)
+    assert sentence.endswith(".")
+    assert 20 < len(sentence) < 300
+    assert "\n" not in sentence
+
+
+def test_other_files_have_no_description() -> None:
+    assert catalog.description("/etc/passwd") == catalog.description("no-such") == ""

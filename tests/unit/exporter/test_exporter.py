@@ -54,7 +54,7 @@ def tallies_of(records: Iterable[TurnRecord]) -> TallySet:
     tallies = TallySet()
     for record in records:
         tallies.turn_begun(record.phase, record.class_name, record.step)
-        tallies.fold(record, WINDOWS, None)
+        tallies.count_turn(record, WINDOWS, None)
     return tallies
 
 

@@ -27,8 +27,8 @@ from inferload.results.progress_lines import Snapshot, lines
 from inferload.results.rolling_stats import SPAN_S, Recent, RecentFigures
 from inferload.status_lines import StatusLines
 
-FIGURES = RecentFigures(10, 2.0, 1.9, 3.85, 412.3, (43.21, 80.5), (12.5, 14.0))
-NOTHING = RecentFigures(0, None, None, None, None, (None, None), (None, None))
+FIGURES = RecentFigures(10, 2.0, 1.9, 3.85, 412.3, 900.1, (43.21, 80.5), (12.5, 14.0, 15.5), (900.0, 1500.0))
+NOTHING = RecentFigures(0, None, None, None, None, None, (None, None), (None, None, None), (None, None))
 
 
 def test_the_lines(golden: Callable[[str, str], None]) -> None:

@@ -10,9 +10,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from inferload.bottleneck.evidence import WindowEvidence
 from inferload.numbers import number, percent
-
-from .evidence import WindowEvidence
 
 QUEUED_SHARE = 0.2  # minimum share of scrapes with waiting requests in a queued window
 MIN_SHARE_FULL = 0.8
@@ -430,3 +429,23 @@ RULES: tuple[CauseRule, ...] = (
         _kept_up,
     ),
 )
+
+
+@dataclass(frozen=True, slots=True)
+class WindowDiagnosis:
+    """Findings of a window, by descending weight."""
+
+    evidence: WindowEvidence
+    findings: tuple[Finding, ...]
+
+    @property
+    def primary(self) -> Finding | None:
+        """Finding with the highest weight; None if no rule holds."""
+        return self.findings[0] if self.findings else None
+
+
+def judge(evidence: WindowEvidence) -> WindowDiagnosis:
+    """Apply all rules to a window."""
+    findings = [finding for rule in RULES if (finding := rule.judge(evidence)) is not None]
+    causes = [finding for finding in findings if finding.code != "kept-up"]
+    return WindowDiagnosis(evidence, tuple(sorted(causes or findings, key=lambda finding: -finding.weight)))

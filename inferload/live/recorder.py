@@ -1,0 +1,199 @@
+"""Recorder of a run's live figures: one point per second from workers' reports and metrics scrapes. No I/O.
+
+Client figures are those of the rolling span of `inferload.results.rolling_stats`, the same as on the terminal. A column of one
+class is named `NAME@class:CLASS`, one of a metrics target `NAME@target:TARGET`; without `@` it is of all classes or targets.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from inferload.live.bottleneck import LiveDiagnosis
+from inferload.live.series import Series
+from inferload.measure.clock import NS_PER_S
+from inferload.measure.tally import TallySet
+from inferload.results import summary
+from inferload.results.rolling_stats import SPAN_S, Recent, RecentFigures
+
+MOST_CLASSES = 12  # with columns of their own; turns of further classes are only in the figures of all
+MOST_TARGETS = 16
+MINUTE_S = 60
+STALE_S = 5.0  # an older scrape is unknown
+
+CLIENT = (
+    "ttft_p50",
+    "ttft_p95",
+    "itl_p50",
+    "itl_p99",
+    "e2e_p50",
+    "e2e_p95",
+    "offered",
+    "achieved",
+    "turns",
+    "output_tok",
+    "input_tok",
+)
+LOAD = ("in_flight", "users")  # of all classes
+SERVER = ("kv_cache", "running", "waiting", "hit_rate", "preemptions", "gpu_use", "gpu_power")
+FAILED = "failed:"  # prefix of the columns of failures per second, by class of failure
+
+Gauges = Mapping[str, float]
+
+
+@dataclass(frozen=True, slots=True)
+class Instant:
+    """State at the end of a second. `scrapes`: newest line of the scraper by target."""
+
+    in_flight: int
+    users: int
+    wall_ns: int
+    scrapes: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class _Target:
+    """Scrapes of a target in the rolling span, oldest first, as (seconds since the load began, gauges)."""
+
+    diagnosis: LiveDiagnosis
+    gauges: deque[tuple[float, Gauges]] = field(default_factory=lambda: deque(maxlen=SPAN_S + 1))
+
+    def add(self, at_s: float, line: Mapping[str, Any], wall_ns: int) -> None:
+        fresh = line.get("up") and wall_ns - line.get("wall_ns", 0) <= STALE_S * NS_PER_S
+        gauges = line.get("gauges") or {} if fresh else {}
+        self.gauges.append((at_s, gauges))
+        self.diagnosis.add(wall_ns / NS_PER_S, gauges)
+
+    def now(self, name: str) -> float | None:
+        """Return the newest value of a gauge."""
+        return self.gauges[-1][1].get(name) if self.gauges else None
+
+    def increase(self, name: str, seconds: int = SPAN_S) -> float | None:
+        """Return the increase of a counter over the last seconds; None if unknown or reset."""
+        known = [gauges[name] for _, gauges in list(self.gauges)[-seconds - 1 :] if name in gauges]
+        if len(known) < 2 or self.now(name) is None or known[-1] < known[0]:
+            return None
+        return known[-1] - known[0]
+
+
+class Recorder:
+    """Series of one run.
+
+    `recent`: rolling figures of all classes. `failures`: failed turns by class of failure so far. `slo`: limits by name, as
+    `itl_ms`. `max_num_seqs`: of the server, if known.
+    """
+
+    def __init__(self, slo: Mapping[str, float] | None = None) -> None:
+        self.series = Series()
+        self.max_num_seqs: int | None = None
+        self._slo = slo or {}
+        self.recent = Recent()
+        self.failures: Counter[str] = Counter()
+        self.targets: dict[str, _Target] = {}
+        self._minute = Recent(MINUTE_S, ())
+        self._classes: dict[str, Recent] = {}
+        self._failed_now: Counter[str] = Counter()  # since the last point
+
+    @property
+    def classes(self) -> list[str]:
+        """Names of the classes with columns of their own."""
+        return list(self._classes)
+
+    def add(self, at_s: float, delta: TallySet) -> None:
+        """Add a report `at_s` seconds after the load began."""
+        self.recent.add(at_s, delta)
+        self._minute.add(at_s, delta)
+        for (_, class_name, _), tally in delta.items():
+            if class_name not in self._classes and len(self._classes) < MOST_CLASSES:
+                self._classes[class_name] = Recent()
+            if class_name in self._classes:
+                self._classes[class_name].add_tally(at_s, tally)
+            self._failed_now.update(tally.by_failure)
+
+    def close_second(self, at_s: float, instant: Instant) -> None:
+        """Add the point of the second that ends `at_s` seconds after the load began."""
+        values: dict[str, float | None] = {"in_flight": instant.in_flight, "users": instant.users}
+        values |= _client(self.recent.figures(at_s))
+        for name, recent in self._classes.items():
+            values |= _scoped(_client(recent.figures(at_s)), f"class:{name}")
+        values |= self._server(at_s, instant)
+        self.failures.update(self._failed_now)
+        values |= {f"{FAILED}{failure}": self._failed_now[failure] for failure in self.failures}
+        self._failed_now.clear()
+        self.series.append(at_s, values)
+
+    def bottlenecks(self) -> list[dict[str, object]]:
+        """Return the current finding of each server that has one."""
+        states = ((name, target.diagnosis.state()) for name, target in self.targets.items())
+        return [{"target": name, **state} for name, state in states if state is not None]
+
+    def slo_attainment(self, at_s: float) -> float | None:
+        """Return the SLO attainment of the last minute; None without an SLO."""
+        total = self._minute.total(at_s)
+        return None if total is None else summary.rates(total, MINUTE_S)["slo_attainment"]
+
+    def _server(self, at_s: float, instant: Instant) -> dict[str, float | None]:
+        for name, line in instant.scrapes.items():
+            if name not in self.targets and len(self.targets) < MOST_TARGETS:
+                self.targets[name] = _Target(LiveDiagnosis(self.max_num_seqs, self._slo))
+            if name in self.targets:
+                self.targets[name].add(at_s, line, instant.wall_ns)
+        values = _figures(self.targets.values())
+        for name, target in self.targets.items():
+            values |= _scoped(_figures([target]), f"target:{name}")
+        return values
+
+
+def _client(figures: RecentFigures) -> dict[str, float | None]:
+    return {
+        "ttft_p50": figures.ttft_ms[0],
+        "ttft_p95": figures.ttft_ms[1],
+        "itl_p50": figures.itl_ms[0],
+        "itl_p99": figures.itl_ms[2],
+        "e2e_p50": figures.e2e_ms[0],
+        "e2e_p95": figures.e2e_ms[1],
+        "offered": figures.offered_sessions_per_s,
+        "achieved": figures.achieved_sessions_per_s,
+        "turns": figures.turns_per_s,
+        "output_tok": figures.output_tok_per_s,
+        "input_tok": figures.input_tok_per_s,
+    }
+
+
+def _figures(targets: Iterable[_Target]) -> dict[str, float | None]:
+    """Return the server columns of targets together. A column that no target publishes is absent."""
+    each = list(targets)
+    hits, queries = (_sum(target.increase(f"prefix_cache_{name}_total") for target in each) for name in _CACHE)
+    values = {
+        "kv_cache": max(_known(target.now("kv_cache_usage") for target in each), default=None),
+        "running": _sum(target.now("requests_running") for target in each),
+        "waiting": _sum(target.now("requests_waiting") for target in each),
+        "hit_rate": hits / queries if hits is not None and queries else None,
+        "preemptions": _sum(target.increase("preemptions_total", 1) for target in each),
+        "gpu_use": _mean(target.now("gpu_use") for target in each),
+        "gpu_power": _sum(target.now("gpu_power_w") for target in each),
+    }
+    return {name: value for name, value in values.items() if value is not None}
+
+
+_CACHE = ("hits", "queries")
+
+
+def _known(values: Iterable[float | None]) -> list[float]:
+    return [value for value in values if value is not None]
+
+
+def _sum(values: Iterable[float | None]) -> float | None:
+    known = _known(values)
+    return sum(known) if known else None
+
+
+def _mean(values: Iterable[float | None]) -> float | None:
+    known = _known(values)
+    return sum(known) / len(known) if known else None
+
+
+def _scoped(values: Mapping[str, float | None], scope: str) -> dict[str, float | None]:
+    return {f"{name}@{scope}": value for name, value in values.items()}

@@ -1,0 +1,420 @@
+// Live view of a run: polls the document once a second, and draws badge, steering, figures, charts, tables and marks.
+(() => {
+  const { Group, number, clock, element, kindOf } = window.inferloadCharts;
+  const POLL_MS = 1000;
+  const SLOW_MS = 2000; // without a run in progress, and in a hidden page
+  const MOST_POINTS = 2400; // then the whole run is fetched anew, with older points in buckets
+  const TILES = [
+    ["TTFT p50", "ttft_p50", "ms"],
+    ["TTFT p95", "ttft_p95", "ms"],
+    ["ITL p50", "itl_p50", "ms"],
+    ["ITL p99", "itl_p99", "ms"],
+    ["E2E p95", "e2e_p95", "ms"],
+    ["Offered", "offered", "sess./s"],
+    ["Achieved", "achieved", "sess./s"],
+    ["Output", "output_tok", "tok/s"],
+    ["In flight", "in_flight", ""],
+    ["Users", "users", ""],
+    ["KV cache", "kv_cache", "%"],
+    ["Waiting", "waiting", ""],
+  ];
+  const ROWS = [
+    ["turns", "sent"],
+    ["ok", "ok"],
+    ["failed", "failed"],
+    ["unfinished", "unfinished"],
+    ["dropped", "dropped"],
+    ["turns/s", "turns"],
+    ["output tok/s", "output_tok"],
+    ["TTFT p50 ms", "ttft_p50"],
+    ["p95", "ttft_p95"],
+    ["ITL p50 ms", "itl_p50"],
+    ["p99", "itl_p99"],
+    ["E2E p50 ms", "e2e_p50"],
+    ["p95", "e2e_p95"],
+    ["SLO met", "slo_attainment"],
+  ];
+  const span = (s) => {
+    const whole = Math.max(0, Math.round(s));
+    const [h, m, rest] = [Math.floor(whole / 3600), Math.floor(whole / 60) % 60, whole % 60];
+    const two = (n) => String(n).padStart(2, "0");
+    return h ? `${h}:${two(m)}:${two(rest)}` : `${m}:${two(rest)}`;
+  };
+  const share = (value) => (value === null || value === undefined ? "–" : `${number(value * 100)} %`);
+  const setText = (node, text) => {
+    if (node.textContent !== text) node.textContent = text;
+  };
+
+  class View {
+    constructor(root, base, alone) {
+      this.root = root;
+      this.base = base;
+      this.alone = alone;
+      this.run = null; // ID of the displayed run
+      this.after = 0;
+      this.marksTo = 0;
+      this.filters = { class: "", target: "" };
+      root.classList.add("il-root");
+      this._build();
+      this.media = matchMedia("(prefers-color-scheme: dark)");
+      this.media.addEventListener("change", () => this._theme());
+      this._theme();
+      this._poll();
+    }
+
+    // -- layout
+
+    _build() {
+      this.badge = element("span", "il-badge", "…");
+      this.badge.setAttribute("role", "status");
+      this.name = element("span", "il-name");
+      this.chips = element("span", "il-chips");
+      this.facts = element("span", "il-facts");
+      const head = element("div", "il-head");
+      head.append(this.badge, this.name, this.chips, this.facts);
+      this.error = element("p", "il-error");
+      this.error.setAttribute("role", "alert");
+      this.reasons = element("ul", "il-reasons");
+      this.bottleneck = element("p", "il-bottleneck");
+      this.empty = element("p", "il-empty");
+      this.body = element("div");
+      this.steer = window.inferloadSteer ? new window.inferloadSteer.Panel(this.base, () => this._poll()) : null;
+      this._buildTiles();
+      this._buildFilters();
+      this.charts = new Group(this.root, () => this._showTime());
+      this.gates = this._table("Gates", ["gate", "value", "result", "note"]);
+      this.classes = this._table("By class", ["class", ...ROWS.map(([title]) => title)]);
+      this.others = this._table("Other requests", ["request", "sent", "failed", "p50 ms", "p95 ms"]);
+      const marks = element("section");
+      this.markList = element("ol", "il-marks");
+      this.markList.tabIndex = 0;
+      this.markList.setAttribute("aria-label", "Marks");
+      marks.append(element("h2", "", "Marks"), this.markList);
+      const columns = element("div", "il-columns");
+      columns.append(this.gates.section, marks);
+      this.valueTable = this._table("", ["figure", "now", "lowest", "highest"]);
+      const details = element("details");
+      details.append(element("summary", "", "All current values as a table"), this.valueTable.section);
+      this.details = details;
+      details.addEventListener("toggle", () => this._showValues());
+      this.body.append(
+        ...(this.steer ? [this.steer.node] : []),
+        this.tiles,
+        this.bar,
+        this.charts.grid,
+        this.classes.section,
+        this.others.section,
+        columns,
+        details,
+      );
+      this.root.append(head, this.error, this.reasons, this.bottleneck, this.empty, this.body);
+      for (const node of [this.error, this.bottleneck, this.body, this.reasons]) node.hidden = true;
+    }
+    _buildTiles() {
+      this.tiles = element("dl", "il-tiles");
+      const tile = (title, unit) => {
+        const box = element("div", "il-tile");
+        const value = element("dd");
+        const text = document.createTextNode("–");
+        value.append(text, ...(unit ? [element("small", "", unit)] : []));
+        box.append(element("dt", "", title), value);
+        this.tiles.append(box);
+        return { box, text };
+      };
+      this.tileOf = TILES.map(([title, key, unit]) => ({ key, factor: unit === "%" ? 100 : 1, ...tile(title, unit) }));
+      this.slo = tile("SLO, 1 min", "");
+      this.slo.box.hidden = true;
+    }
+    _buildFilters() {
+      this.bar = element("div", "il-filters");
+      const select = (label, name, options, onChange) => {
+        const wrap = element("label", "", label);
+        const field = element("select");
+        field.name = name;
+        for (const [value, text] of options) field.append(new Option(text, value));
+        field.addEventListener("change", () => onChange(field.value));
+        wrap.append(field);
+        this.bar.append(wrap);
+        return { wrap, field };
+      };
+      const again = (name) => (value) => {
+        this.filters[name] = value;
+        this._fetchAll();
+      };
+      select("Window", "il-window", [["", "whole run"], ["120", "last 2 min"], ["600", "last 10 min"]], (value) => {
+        this.charts.span_s = value ? Number(value) : null;
+        this.charts.zoom(null);
+      });
+      this.classFilter = select("Class", "il-class", [["", "all"]], again("class"));
+      this.targetFilter = select("Server", "il-target", [["", "all"]], again("target"));
+      this.reset = element("button", "", "Reset zoom");
+      this.reset.type = "button";
+      this.reset.addEventListener("click", () => this.charts.zoom(null));
+      this.time = element("span", "");
+      this.bar.append(this.reset, this.time);
+    }
+    _table(title, heads) {
+      const section = element("section");
+      const scroll = element("div", "il-scroll");
+      const table = element("table");
+      if (title) table.setAttribute("aria-label", title);
+      const row = element("tr");
+      for (const text of heads) {
+        const cell = element("th", "", text);
+        cell.scope = "col";
+        row.append(cell);
+      }
+      const head = element("thead");
+      head.append(row);
+      const body = element("tbody");
+      table.append(head, body);
+      scroll.append(table);
+      if (title) section.append(element("h2", "", title));
+      section.append(scroll);
+      return { section, body };
+    }
+    _fill(table, rows) {
+      const nodes = rows.map((cells) => {
+        const row = element("tr");
+        for (const { text, className, passed } of cells) {
+          const cell = element("td", className, text);
+          if (passed !== undefined) cell.dataset.passed = String(passed);
+          row.append(cell);
+        }
+        return row;
+      });
+      table.body.replaceChildren(...nodes);
+    }
+
+    // -- polling
+
+    async _poll() {
+      clearTimeout(this.timer);
+      if (this.closed) return;
+      if (!this.root.isConnected) {
+        this.timer = setTimeout(() => this._poll(), POLL_MS / 2); // another tab is selected
+        return;
+      }
+      const serial = (this.serial = (this.serial || 0) + 1);
+      let state = null;
+      let fault = null;
+      try {
+        state = await this._fetch();
+      } catch (error) {
+        fault = `No connection to the load generator: ${error.message}`;
+      }
+      if (serial !== this.serial || this.closed) return; // a newer poll is in progress
+      const idle = fault || document.hidden || !state.run || (state.run.over && !state.preparing);
+      this.timer = setTimeout(() => this._poll(), idle ? SLOW_MS : POLL_MS);
+      this.error.hidden = !fault;
+      setText(this.error, fault ?? "");
+      if (state) this._show(state);
+    }
+    async _fetch() {
+      const query = new URLSearchParams();
+      if (this.run && this.after && !this.stale) {
+        query.set("run", this.run);
+        query.set("after", String(this.after));
+        query.set("marks", String(this.marksTo));
+      }
+      for (const [name, value] of Object.entries(this.filters)) if (value) query.set(name, value);
+      const answer = await fetch(new URL(`live?${query}`, this.base), { headers: { Accept: "application/json" } });
+      if (!answer.ok || !(answer.headers.get("Content-Type") || "").includes("json")) {
+        throw new Error(answer.redirected ? "log in again" : `HTTP status ${answer.status}`);
+      }
+      return answer.json();
+    }
+    _fetchAll() {
+      this.stale = true;
+      this._poll();
+    }
+    // -- drawing
+
+    _show(state) {
+      this._theme();
+      const { run } = state;
+      this.body.hidden = !run;
+      this.empty.hidden = Boolean(run);
+      if (this.steer) this.steer.show(state);
+      if (!run) {
+        this._showWithoutRun(state);
+        return;
+      }
+      if (run.id !== this.run) this._begin(run);
+      if (state.series.whole) {
+        this.markList.replaceChildren();
+        this.charts.marks = [];
+      }
+      this.stale = false;
+      this._head(state);
+      if (run.start_s !== null) {
+        if (state.series.whole || state.series.points.t.length) this.charts.store.add(state.series, run.start_s);
+        this.after = state.series.sequence;
+        if (this.charts.store.t.length > MOST_POINTS) this.stale = true;
+      }
+      this._marks(state.marks);
+      this.marksTo = state.marks_to;
+      this._options(this.classFilter, state.classes);
+      this._options(this.targetFilter, state.targets);
+      this.charts.update({ scraped: run.scraped.length > 0, start_s: run.start_s });
+      this._tiles(state);
+      this._tables(state);
+      this._otherRequests(state.others);
+      this._showTime();
+      this._showValues();
+    }
+    _begin(run) {
+      this.run = run.id;
+      this.charts.store.clear();
+      this.charts.zoomed = null;
+      this.charts.index = null;
+    }
+    _showWithoutRun(state) {
+      const [words, kind] = state.trouble
+        ? [state.trouble, "trouble"]
+        : [state.preparing ? "Preparing the run …" : "No run yet", "idle"];
+      setText(this.badge, state.trouble ? "not started" : words);
+      this.badge.dataset.state = kind;
+      setText(this.empty, state.trouble ? state.trouble : "Start a run to see its figures here.");
+    }
+    _head(state) {
+      const { run, badge } = state;
+      const phase = run.over ? "over" : run.draining ? "draining" : (run.phase ?? "about to begin");
+      const label = run.over ? badge?.state : `${badge && badge.state !== "running" ? `${badge.state} · ` : ""}${phase}`;
+      setText(this.badge, state.trouble && !state.preparing && !run.over ? "not started" : label || "over");
+      this.badge.dataset.state = badge?.state ?? "running";
+      setText(this.name, run.scenario);
+      const chips = [...(run.engine === "simulator" ? ["simulator"] : []), ...(run.steady && !run.over ? ["steady"] : [])];
+      if (this.chips.dataset.texts !== chips.join()) {
+        this.chips.dataset.texts = chips.join();
+        this.chips.replaceChildren(...chips.map((text) => element("span", `il-chip il-${text}`, text)));
+      }
+      const left = run.left_s === null ? "" : ` · ${span(run.left_s)} left`;
+      const turns = state.turns ? ` · ${number(state.turns.sent)} turns, ${number(state.turns.failed)} failed` : "";
+      setText(this.facts, `${span(run.elapsed_s)}${left}${turns} · ${[...run.models, run.target].join(" · ")}`);
+      const lines = [badge?.headline, ...(badge?.reasons ?? [])].filter((text) => text && text !== badge.state);
+      if (state.trouble && state.trouble !== badge?.headline) lines.unshift(`The last start was refused: ${state.trouble}`);
+      this.reasons.hidden = !lines.length;
+      if (this.reasons.dataset.texts !== lines.join("\n")) {
+        this.reasons.dataset.texts = lines.join("\n");
+        this.reasons.replaceChildren(...lines.map((text) => element("li", "", text)));
+      }
+      const words = state.bottlenecks.map(({ target, code, probable, since_s, now, evidence }) => {
+        const server = state.bottlenecks.length > 1 ? `${target}: ` : "";
+        return [`${server}${probable ? "probably " : ""}${code} since ${clock(since_s)}: ${now}`, evidence];
+      });
+      this.bottleneck.hidden = !words.length;
+      this.bottleneck.replaceChildren(
+        ...words.flatMap(([head, evidence]) => [element("span", "", `Server: ${head}`), element("small", "", evidence)]),
+      );
+    }
+    _marks(marks) {
+      for (const mark of marks) {
+        this.charts.marks.push(mark);
+        const item = element("li");
+        item.dataset.kind = kindOf(mark);
+        item.append(element("time", "", clock(mark.at_s)), element("span", "", mark.text));
+        this.markList.prepend(item);
+      }
+    }
+    _options({ wrap, field }, names) {
+      wrap.hidden = names.length < 2;
+      for (const name of names) {
+        if (![...field.options].some((option) => option.value === name)) field.append(new Option(name, name));
+      }
+      for (const option of [...field.options]) if (option.value && !names.includes(option.value)) option.remove();
+    }
+    _tiles(state) {
+      const { store } = this.charts;
+      const measured = state.run.over ? state.rows[0] : null; // after the run: figures of its measure phase
+      for (const { key, factor, text, box } of this.tileOf) {
+        const value = measured ? (measured[key] ?? null) : store.newest(key);
+        box.hidden = measured ? !(key in measured) : ["kv_cache", "waiting"].includes(key) && !store.has(key);
+        setText(text, number(value === null ? null : value * factor));
+      }
+      this.tiles.setAttribute("aria-label", measured ? "Figures of the measure phase" : "Figures of the last 10 s");
+      this.slo.box.hidden = state.slo_minute === null || state.slo_minute === undefined;
+      setText(this.slo.text, share(state.slo_minute));
+    }
+    _tables(state) {
+      const passed = (gate) => (gate.passed === null ? "–" : gate.passed ? "passed" : "failed");
+      this.gates.section.hidden = !state.gates.length;
+      this._fill(
+        this.gates,
+        state.gates.map((gate) => [
+          { text: gate.gate },
+          { text: number(gate.value) },
+          { text: passed(gate), className: "il-verdict", passed: gate.passed },
+          { text: gate.note ?? "", className: "il-text" },
+        ]),
+      );
+      const figure = (row, key) => (key === "slo_attainment" ? share(row[key]) : number(row[key]));
+      this._fill(
+        this.classes,
+        state.rows.map((row) => [
+          { text: row.name ?? `all (${state.figures_of})` },
+          ...ROWS.map(([, key]) => ({
+            text: figure(row, key),
+            className: ["failed", "dropped"].includes(key) && row[key] ? "il-bad-count" : "",
+          })),
+        ]),
+      );
+    }
+    _otherRequests(rows) {
+      this.others.section.hidden = !rows.length;
+      this._fill(
+        this.others,
+        rows.map((row) => [
+          { text: `${row.type} ${row.name}` },
+          { text: number(row.sent) },
+          { text: number(row.failed), className: row.failed ? "il-bad-count" : "" },
+          { text: number(row.p50_ms) },
+          { text: number(row.p95_ms) },
+        ]),
+      );
+    }
+    _showTime() {
+      const at = this.charts.time();
+      this.reset.hidden = !this.charts.zoomed;
+      setText(this.time, at === null ? "Drag to zoom; arrow keys move the cursor." : `at ${clock(at)}`);
+    }
+    _showValues() {
+      if (!this.details.open) return;
+      const { store } = this.charts;
+      const rows = [];
+      for (const chart of this.charts.charts) {
+        for (const { key, label } of chart.lines) {
+          const known = (part) => store.values(key, part).filter((value) => value !== null);
+          const all = [...known("mean"), ...known("low"), ...known("high")].map((value) => value * chart.factor);
+          const value = store.newest(key);
+          rows.push([
+            { text: `${chart.heading.textContent}: ${label}` },
+            { text: number(value === null ? null : value * chart.factor) },
+            { text: number(all.length ? all.reduce((a, b) => Math.min(a, b)) : null) },
+            { text: number(all.length ? all.reduce((a, b) => Math.max(a, b)) : null) },
+          ]);
+        }
+      }
+      this._fill(this.valueTable, rows);
+    }
+    _theme() {
+      let dark = this.media.matches;
+      if (!this.alone) {
+        // Locust's own toggle changes the page's background.
+        const parts = getComputedStyle(document.body).backgroundColor.match(/[\d.]+/g)?.map(Number);
+        if (parts && parts[3] !== 0) dark = parts[0] * 0.3 + parts[1] * 0.6 + parts[2] * 0.1 < 128;
+      }
+      const theme = dark ? "dark" : "light";
+      if (this.root.dataset.theme === theme) return;
+      this.root.dataset.theme = theme;
+      this.charts?.redraw();
+    }
+    close() {
+      this.closed = true;
+      clearTimeout(this.timer);
+      this.charts.destroy();
+    }
+  }
+
+  window.inferloadLive = { mount: (root, base, alone) => new View(root, base, alone) };
+})();

@@ -1,0 +1,188 @@
+"""Live figures of a run for the web UI: one point per second, and the document that pages poll."""
+
+from typing import Any
+
+import gevent
+
+from inferload import rundir
+from inferload.bottleneck.evidence import max_num_seqs
+from inferload.client.scrape_http import MetricsUrl
+from inferload.errors import UsageError
+from inferload.escaping import escaped
+from inferload.live import tables
+from inferload.live.document import series_document
+from inferload.live.recorder import Instant
+from inferload.live.tables import SoFar
+from inferload.master.finish import RunResult
+from inferload.master.lifecycle.master_run import MasterRun
+from inferload.master.manifest import models_of
+from inferload.master.progress import left_s
+from inferload.measure.clock import NS_PER_S, now_ns, wall_ns
+from inferload.process.greenlets import sleep_until
+
+_MOST_MARKS = 200  # in one answer
+_MOST_MODELS = 8
+_MARK_TEXT = 200  # characters
+_NO_TABLES: dict[str, Any] = {
+    "badge": None,
+    "bottlenecks": [],
+    "gates": [],
+    "rows": [],
+    "others": [],
+    "turns": None,
+    "figures_of": None,
+    "slo_minute": None,
+}
+_NOT_DRAWN = ("steady",)  # kinds of marks that are no event of the load
+
+
+class LiveRun:
+    """Live figures of one run, from the begin of its load; after its end they stay for pages that are opened late."""
+
+    def __init__(self, run: MasterRun) -> None:
+        self._run = run
+        self._models = [escaped(model) for model in models_of(run.spec, run.preflight)][:_MOST_MODELS]
+        run.recorder.max_num_seqs = _max_num_seqs(run)
+        self.over = False  # set when the controller has no current run any more
+        self._result: RunResult | None = None
+        self._tables: tuple[int, dict[str, Any]] | None = None  # (sequence, tables), computed once per point
+        self._greenlet = gevent.spawn(self._record)
+
+    @property
+    def run_id(self) -> str:
+        """ID of the run."""
+        return self._run.run_id
+
+    def close(self) -> None:
+        """Stop recording, at the end of the run, with a last point for what the workers reported since the one before."""
+        self._greenlet.kill()
+        if self._run.windows:
+            self._run.recorder.close_second(self._run.elapsed_s(), self._instant())
+
+    def ended(self, result: RunResult) -> None:
+        """Take the outcome, and the tables of the summary, from a run's result."""
+        self._result, self._tables = result, None
+
+    def document(
+        self, after: int | None = None, class_name: str | None = None, target: str | None = None, marks_after: int = 0
+    ) -> dict[str, Any]:
+        """Return the points after a sequence number with the current tables; see `series_document`."""
+        run, recorder = self._run, self._run.recorder
+        marks = run.marks.entries
+        return {
+            "run": self._about(),
+            "series": series_document(recorder.series, after, class_name, target),
+            "classes": recorder.classes,
+            "targets": list(recorder.targets),
+            "marks": [_mark(mark) for mark in marks[marks_after:][:_MOST_MARKS]],
+            "marks_to": min(len(marks), marks_after + _MOST_MARKS),
+            **self._current_tables(),
+        }
+
+    def _record(self) -> None:
+        run = self._run
+        while not run.windows:
+            gevent.sleep(0.05)
+        start_ns, second = run.windows[0].start_ns, 0
+        while True:
+            second = max(second + 1, (now_ns() - start_ns) // NS_PER_S)
+            sleep_until(start_ns + second * NS_PER_S)
+            run.recorder.close_second(float(second), self._instant())
+
+    def _instant(self) -> Instant:
+        run = self._run
+        scrapes = {} if run.scraping is None else run.scraping.latest
+        in_flight = sum(member.in_flight for member in run.roster.present)
+        return Instant(in_flight, run.users_now(), wall_ns(), dict(scrapes))
+
+    def _about(self) -> dict[str, Any]:
+        run, result = self._run, self._result
+        scenario = run.spec.scenario
+        start_ns = run.windows[0].start_ns if run.windows else None
+        return {
+            "id": run.run_id,
+            "scenario": scenario.name,
+            "engine": run.preflight.engine,
+            "models": self._models,
+            "target": ", ".join(target.url for target in run.spec.targets),
+            "run_dir": str(run.directory.path),
+            "start_s": None if start_ns is None else run.anchor.to_wall_ns(start_ns) / NS_PER_S,
+            "phase": None if result is not None else run.phase(),
+            "elapsed_s": run.recorder.series.sequence if result is not None else round(run.elapsed_s(), 1),
+            "left_s": None if result is not None else left_s(run),
+            "draining": result is None and run.stop.is_set(),
+            "over": result is not None or self.over,
+            "steady": run.steadiness.now,
+            "workers": len(run.roster),
+            "workers_lost": [member.name for member in run.roster.gone],
+            "scraped": [MetricsUrl.parse(url).target for url in run.preflight.metrics_urls],
+        }
+
+    def _current_tables(self) -> dict[str, Any]:
+        """Return the tables as of the newest point."""
+        sequence = self._run.recorder.series.sequence
+        if self._tables is None or self._tables[0] != sequence:
+            self._tables = sequence, self._tables_so_far() if self._result is None else self._tables_after(self._result)
+        return self._tables[1]
+
+    def _tables_so_far(self) -> dict[str, Any]:
+        run = self._run
+        measure = next((window for window in run.windows if window.phase == "measure"), None)
+        window = measure if measure is not None and measure.start_ns <= now_ns() else next(iter(run.windows), None)
+        if window is None:
+            return dict(_NO_TABLES)
+        end_ns = now_ns() if window.end_ns is None else min(now_ns(), window.end_ns)
+        window_s = max(0.0, (end_ns - window.start_ns) / NS_PER_S)
+        counts = SoFar(run.totals.tallies, run.totals.health, window.phase, window_s, run.spec.scenario.gates)
+        document, recorder = counts.summary(), run.recorder
+        gates = tables.gates_so_far(counts, document)
+        lost = [member.name for member in run.roster.gone]
+        total, others = counts.tallies.total(), run.others()
+        troubles = [f"{others.failed} of {others.sent} other requests failed"] if others.failed else []
+        troubles += [f"tasks raised {others.raised} exceptions, the first: {others.first}"] if others.raised else []
+        return {
+            "bottlenecks": recorder.bottlenecks(),
+            "badge": tables.badge_so_far(counts, gates, lost, troubles),
+            "gates": gates,
+            "rows": tables.class_rows(document),
+            "others": tables.other_rows(others.by_name),
+            "turns": {
+                "sent": total.turns_begun,
+                "ok": total.ok,
+                "failed": total.failed,
+                "unfinished": total.unfinished,
+            },
+            "figures_of": window.phase,
+            "slo_minute": recorder.slo_attainment(float(recorder.series.sequence)),
+        }
+
+    def _tables_after(self, result: RunResult) -> dict[str, Any]:
+        document = result.document
+        turns = document["turns"]["by_phase"]["all"]
+        return {
+            "bottlenecks": [],
+            "badge": tables.badge_of(document, result.judged.state, result.judged.headline),
+            "gates": tables.gates_of(document),
+            "rows": tables.class_rows(document),
+            "others": tables.other_rows((document.get("other_requests") or {}).get("by_name") or []),
+            "turns": {name: turns[name] for name in ("sent", "ok", "failed", "unfinished")},
+            "figures_of": "measure",
+            "slo_minute": None,
+        }
+
+
+def _max_num_seqs(run: MasterRun) -> int | None:
+    """Return max_num_seqs of a server that `inferload deploy` started."""
+    try:
+        return max_num_seqs(rundir.read_json(run.directory.path / rundir.MANIFEST))
+    except UsageError:
+        return None
+
+
+def _mark(mark: dict[str, Any]) -> dict[str, Any]:
+    return {
+        "at_s": mark["wall_ns"] / NS_PER_S,
+        "kind": mark["kind"],
+        "text": mark["text"][:_MARK_TEXT],
+        "drawn": mark["kind"] not in _NOT_DRAWN,
+    }

@@ -1,0 +1,178 @@
+"""Live points and tables against the summary of the same turns, and server figures against counted scrapes."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from records import S, turn, turns
+
+from inferload.live import tables
+from inferload.live.recorder import MOST_CLASSES, MOST_TARGETS, Instant, Recorder
+from inferload.live.tables import SoFar
+from inferload.measure.client_health import HealthSet
+from inferload.measure.record import Failure, PhaseWindow, TurnRecord
+from inferload.measure.slo import Slo
+from inferload.measure.tally import TallySet
+from inferload.results.rolling_stats import Recent
+from inferload.results.summary import SummaryInput, build
+from inferload.verdict.validity import Verdict
+
+WINDOWS = (PhaseWindow("measure", 0, 60 * S), PhaseWindow("drain", 60 * S))
+GATES = (
+    "p99(ttft_ms) < 1",
+    "failed_ratio < 0.5",
+    "p50(itl_ms) < 1000",
+    "mean(kv_cache_usage) < 0.9",
+    "turns_per_s{rag} > 0",
+)
+
+
+def delta_of(records: list[TurnRecord]) -> TallySet:
+    tallies = TallySet()
+    for record in records:
+        tallies.session_planned(record.phase, record.class_name)
+        tallies.session_started(record.phase, record.class_name)
+        tallies.turn_begun(record.phase, record.class_name)
+        tallies.count_turn(record, WINDOWS, Slo(ttft_ms=100.0))
+    return tallies
+
+
+def newest(recorder: Recorder) -> dict[str, Any]:
+    points = recorder.series.newest(1, recorder.series.columns)
+    return {name: values[0] for name, values in points.columns.items()}
+
+
+def line(wall_ns: int, up: bool = True, **gauges: float) -> Mapping[str, Any]:
+    return {"wall_ns": wall_ns, "up": up, "gauges": gauges}
+
+
+@given(st.lists(st.lists(turns(), max_size=4), max_size=8))
+def test_points_are_the_rolling_figures_and_failures_add_up(reports: list[list[TurnRecord]]) -> None:
+    recorder, recent, failed = Recorder(), Recent(), 0
+    for second, records in enumerate(reports):
+        delta = delta_of(records)
+        recorder.add(second + 0.5, delta)
+        recent.add(second + 0.5, delta)
+        recorder.close_second(second + 1.0, Instant(3, 5, 0))
+        failed += delta.total().failed
+        figures, point = recent.figures(second + 1.0), newest(recorder)
+        for name, value in (
+            ("ttft_p95", figures.ttft_ms[1]),
+            ("e2e_p50", figures.e2e_ms[0]),
+            ("turns", figures.turns_per_s),
+        ):
+            assert point[name] == (None if value is None else pytest.approx(value, rel=1e-3))
+        assert (point["in_flight"], point["users"]) == (3, 5)
+    assert sum(recorder.failures.values()) == failed
+    columns = [name for name in recorder.series.columns if name.startswith("failed:")]
+    points = recorder.series.after(0, columns)
+    assert points is not None
+    assert sum(value or 0 for values in points.columns.values() for value in values) == failed
+
+
+@given(st.lists(turns(), max_size=12))
+def test_tables_so_far_are_those_of_the_summary(records: list[TurnRecord]) -> None:
+    tallies = delta_of(records)
+    data = SummaryInput(
+        run={},
+        tallies=tallies,
+        health=HealthSet(),
+        windows={"measure": 60.0},
+        verdict=Verdict("valid", ()),
+        stamps=None,
+        gates=GATES,
+    )
+    document = build(data)
+    counts = SoFar(tallies, HealthSet(), "measure", 60.0, GATES)
+    so_far = counts.summary()
+    assert tables.class_rows(so_far) == tables.class_rows(document)
+    for early, final in zip(tables.gates_so_far(counts, so_far), tables.gates_of(document), strict=True):
+        assert early["gate"] == final["gate"]
+        if early["value"] is not None:
+            assert (early["value"], early["passed"]) == (final["value"], final["passed"])
+        else:
+            assert final["value"] is None
+
+
+def test_gates_have_no_value_in_the_warm_up() -> None:
+    counts = SoFar(delta_of([turn()]), HealthSet(), "warmup", 5.0, GATES)
+    assert {gate["passed"] for gate in tables.gates_so_far(counts, counts.summary())} == {None}
+
+
+def test_the_badge_of_a_run_that_fails_is_not_good() -> None:
+    failed = turn(failure=Failure.HTTP_5XX, status=500, first_ns=None, last_ns=None, output_tokens=None)
+    counts = SoFar(delta_of([turn(), failed]), HealthSet(), "measure", 5.0)
+    badge = tables.badge_so_far(counts, [], [])
+    assert badge["state"] == "failing"
+    assert badge["reasons"] == ["1 of 2 turns failed: http_5xx 1"]
+    others = tables.badge_so_far(
+        SoFar(delta_of([turn()]), HealthSet(), "measure", 5.0), [], [], ["1 of 2 other requests failed"]
+    )
+    assert (others["state"], others["reasons"]) == ("failing", ["1 of 2 other requests failed"])
+    gates = [{"gate": "p99(ttft_ms) < 1", "passed": False}]
+    assert tables.badge_so_far(counts, gates, [])["state"] == "failing"
+    assert tables.badge_so_far(counts, [{"gate": "g", "passed": True}], [])["state"] == "doubtful"
+
+
+def test_the_badge_of_an_overloaded_run_or_one_with_a_lost_worker_is_doubtful() -> None:
+    tallies = delta_of([turn()])
+    assert tables.badge_so_far(SoFar(tallies, HealthSet(), "measure", 5.0), [], [])["state"] == "running"
+    lost = tables.badge_so_far(SoFar(tallies, HealthSet(), "measure", 5.0), [], ["w1"])
+    assert (lost["state"], lost["reasons"]) == ("doubtful", ["worker w1 lost: its part of the load is missing"])
+    tallies.session_planned("measure", "chat", 4)
+    tallies.session_dropped("measure", "chat", 3, at_limit=True)
+    dropped = tables.badge_so_far(SoFar(tallies, HealthSet(), "measure", 5.0), [], [])
+    assert dropped["state"] == "doubtful"
+    assert dropped["reasons"] == ["3 of 5 planned sessions dropped, 3 of them at max_in_flight: overloaded"]
+
+
+def test_slo_attainment_is_that_of_the_last_minute() -> None:
+    recorder = Recorder()
+    assert recorder.slo_attainment(1.0) is None
+    recorder.add(0.5, delta_of([turn(first_ns=S + 300_000_000), turn(), turn(), turn()]))
+    assert recorder.slo_attainment(1.0) == 0.75
+    assert recorder.slo_attainment(62.0) is None
+
+
+def test_server_figures_are_differences_of_counters() -> None:
+    recorder = Recorder()
+    for second in range(4):
+        scrape = line(
+            second * S,
+            kv_cache_usage=0.25,
+            requests_running=3,
+            prefix_cache_hits_total=30 * second,
+            prefix_cache_queries_total=40 * second,
+            preemptions_total=second * second,
+        )
+        other = line(second * S, kv_cache_usage=0.5, requests_running=1)
+        recorder.close_second(second + 1.0, Instant(0, 0, second * S, {"a": scrape, "b": other}))
+    point = newest(recorder)
+    assert (point["kv_cache"], point["running"], point["hit_rate"], point["preemptions"]) == (0.5, 4, 0.75, 5)
+    assert (point["kv_cache@target:a"], point["running@target:b"]) == (0.25, 1)
+    assert "waiting" not in point
+
+
+def test_stale_scrapes_restarted_counters_and_servers_that_are_down_are_unknown() -> None:
+    recorder = Recorder()
+    recorder.close_second(1.0, Instant(0, 0, S, {"a": line(S, requests_running=1, preemptions_total=9)}))
+    recorder.close_second(2.0, Instant(0, 0, 2 * S, {"a": line(2 * S, requests_running=1, preemptions_total=2)}))
+    assert newest(recorder).get("preemptions") is None
+    assert newest(recorder)["running"] == 1
+    recorder.close_second(3.0, Instant(0, 0, 30 * S, {"a": line(2 * S, requests_running=1)}))
+    assert newest(recorder)["running"] is None
+    recorder.close_second(4.0, Instant(0, 0, 30 * S, {"a": line(30 * S, up=False, requests_running=1)}))
+    assert newest(recorder)["running"] is None
+
+
+def test_the_number_of_columns_is_bounded() -> None:
+    recorder = Recorder()
+    for number in range(3 * MOST_CLASSES):
+        recorder.add(0.5, delta_of([turn(class_name=f"c{number}")]))
+    scrapes = {f"t{number}": line(0, requests_running=1) for number in range(3 * MOST_TARGETS)}
+    recorder.close_second(1.0, Instant(0, 0, 0, scrapes))
+    assert len(recorder.classes) == MOST_CLASSES
+    assert len(recorder.targets) == MOST_TARGETS
+    assert newest(recorder)["turns"] == 3 * MOST_CLASSES

@@ -1,0 +1,156 @@
+"""Routes of the live view in a real web UI of Locust: login, same origin, orders, and texts of untrusted origin."""
+
+import json
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from locust.argument_parser import parse_options
+from locust.env import Environment
+
+from inferload.client.connection.redaction import Redaction
+from inferload.errors import UsageError
+from inferload.locust.web import live, page
+
+GUARDED = (
+    "/inference",
+    "/inferload/live",
+    "/inferload/status",
+    "/inferload/static/live.js",
+    "/inferload/static/uPlot.min.css",
+)
+
+
+class Controller:
+    """What the routes need of a controller."""
+
+    def __init__(self) -> None:
+        self.run: Any = None
+        self.result = self.live = None
+        self.trouble: str | None = None
+        self.preparing = self.under_way = False
+        self.orders: list[Any] = []
+        self.steerable = True
+        self.runs_folder = Path("runs")
+
+    def steered_run(self) -> Any:
+        if not self.steerable:
+            raise UsageError("no load to change: the run is draining")
+        return SimpleNamespace(steering=self)
+
+    def set_level(self, level: float) -> None:
+        self.orders.append(("set", level))
+
+    def ramp_to(self, level: float, over_s: float) -> None:
+        self.orders.append(("ramp", level, over_s))
+
+    def hold(self) -> None:
+        self.orders.append(("hold",))
+
+    def state(self) -> dict[str, Any]:
+        return {"unit": "users", "level": 4}
+
+    def request_stop(self, reason: str) -> None:
+        self.orders.append(("stop", reason))
+
+
+def client_of(controller: Controller, web_login: bool = False, base: str = "") -> Any:
+    options = parse_options([])
+    options.web_base_path = base
+    environment = Environment(parsed_options=options, host="http://127.0.0.1:1")
+    environment.create_local_runner()
+    web_ui = environment.create_web_ui("127.0.0.1", 0, web_login=web_login, delayed_start=True, web_base_path=base)
+    page.attach(web_ui, controller, Redaction(["sk-0123456789abcdef"]))  # type: ignore[arg-type]
+    if web_login:
+        web_ui.app.secret_key = "test"
+        web_ui.login_manager.user_loader(lambda name: None)
+    return web_ui.app.test_client()
+
+
+@pytest.fixture
+def controller(monkeypatch: pytest.MonkeyPatch) -> Controller:
+    monkeypatch.setattr("sys.argv", ["locust"])  # Locust parses it for the form
+    return Controller()
+
+
+def test_nothing_answers_without_the_login(controller: Controller) -> None:
+    client = client_of(controller, web_login=True)
+    for path in GUARDED:
+        answer = client.get(path)
+        assert (answer.status_code, "login" in answer.headers["Location"]) == (302, True), path
+        assert len(answer.data) < 1000
+    assert client.post("/inferload/steer", json={"do": "set", "level": 9}).status_code == 302
+    assert controller.orders == []
+
+
+def test_orders_reach_the_steering(controller: Controller) -> None:
+    client = client_of(controller)
+    controller.run = controller
+    orders = ({"do": "set", "level": 9}, {"do": "ramp", "level": 2.5, "over_s": 60}, {"do": "hold"}, {"do": "stop"})
+    for order in orders:
+        answer = client.post("/inferload/steer", json=order)
+        assert answer.status_code == 200
+        assert answer.get_json()["steer"] == {"unit": "users", "level": 4}
+    assert controller.orders == [("set", 9.0), ("ramp", 2.5, 60.0), ("hold",), ("stop", "the web UI")]
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "",
+        "[]",
+        "{",
+        '{"do": "jump"}',
+        '{"do": "set"}',
+        '{"do": "set", "level": "9"}',
+        '{"do": "set", "level": true}',
+        '{"do": "ramp", "level": 9}',
+        '{"do": "set", "level": 1' + "0" * 400 + "}",
+        '{"do": ["set"]}',
+        '{"do": "stop"}',
+    ],
+)
+def test_an_impossible_order_is_an_error_and_changes_nothing(controller: Controller, body: str) -> None:
+    answer = client_of(controller).post("/inferload/steer", data=body, content_type="application/json")
+    assert answer.status_code == 400
+    assert answer.get_json()["error"]
+    assert controller.orders == []
+
+
+def test_an_order_of_another_origin_is_refused(controller: Controller) -> None:
+    client = client_of(controller)
+    for headers in ({"Origin": "http://attacker.example"}, {"Sec-Fetch-Site": "cross-site"}):
+        assert client.post("/inferload/steer", json={"do": "hold"}, headers=headers).status_code == 403
+    assert controller.orders == []
+    assert client.get("/inferload/steer").status_code == 405
+
+
+def test_a_run_that_cannot_be_steered_says_why(controller: Controller) -> None:
+    controller.steerable = False
+    client = client_of(controller)
+    answer = client.post("/inferload/steer", json={"do": "set", "level": 1})
+    assert answer.get_json() == {"error": "no load to change: the run is draining"}
+    assert client.get("/inferload/live").get_json()["steer"] is None
+
+
+def test_without_a_run_the_document_has_the_refusal_without_secrets(controller: Controller) -> None:
+    controller.trouble = "refused <script>: sk-0123456789abcdef\x1b[2J"
+    answer = client_of(controller).get("/inferload/live")
+    document = json.loads(answer.data)
+    assert document["run"] is None
+    assert "sk-0123456789abcdef" not in document["trouble"]
+    assert "\x1b" not in document["trouble"]
+    assert answer.mimetype == "application/json"
+
+
+def test_only_the_listed_files_are_served_below_any_base_path(controller: Controller) -> None:
+    client = client_of(controller, base="/load")
+    assert client.get("/load/inferload/static/live_charts.js").mimetype == "text/javascript"
+    assert b"inferload-live" in client.get("/load/inference").data
+    for name in ("page.py", "LICENSE", "..%2fpage.py", "__init__.py"):
+        assert client.get(f"/load/inferload/static/{name}").status_code == 404
+    front = client.get("/load/").get_data(as_text=True)
+    for name in live.PAGE_SCRIPTS:
+        assert f'src="/load/inferload/static/{name}"' in front
+    assert '"inference"' in front

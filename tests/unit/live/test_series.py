@@ -1,0 +1,126 @@
+"""Series of live points: bounded memory, exact recent points, and a history that keeps every minimum and maximum."""
+
+import json
+import math
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from inferload.live.document import HISTORY, NEWEST, series_document
+from inferload.live.recorder import CLIENT, LOAD, SERVER
+from inferload.live.series import BUCKETS, RECENT, Series
+
+VALUES = st.one_of(st.none(), st.floats(-1e9, 1e9), st.just(math.nan), st.integers(0, 10**6))
+
+
+def filled(values: list[float | None], name: str = "a") -> Series:
+    series = Series()
+    for second, value in enumerate(values, 1):
+        series.append(float(second), {name: value})
+    return series
+
+
+def rounded(value: float) -> float:
+    return float(f"{value:.4g}")
+
+
+def known(values: list[float | None]) -> list[float]:
+    return [value for value in values if value is not None and not math.isnan(value)]
+
+
+@settings(deadline=None, max_examples=40)
+@given(st.lists(VALUES, min_size=1, max_size=60), st.integers(1, 60), st.integers(1, 200))
+def test_the_history_keeps_the_extremes_and_times_of_any_length(
+    pattern: list[float | None], repeats: int, most: int
+) -> None:
+    values = (pattern * repeats)[: 3 * RECENT]
+    series = filled(values)
+    history = series.history(series.sequence, most, ["a"])
+    assert 1 <= len(history.t_s) <= most
+    assert history.t_s == sorted(set(history.t_s))
+    assert history.t_s[0] == 1.0
+    lows, highs = known(history.low["a"]), known(history.high["a"])
+    if not known(values):
+        assert lows == highs == known(history.mean["a"]) == []
+        return
+    assert min(lows) == rounded(min(known(values)))
+    assert max(highs) == rounded(max(known(values)))
+    for low, mean, high in zip(history.low["a"], history.mean["a"], history.high["a"], strict=True):
+        if low is not None and mean is not None and high is not None:
+            slack = 1e-3 * max(abs(low), abs(high))
+            assert low - slack <= mean <= high + slack
+
+
+@given(st.lists(VALUES, max_size=50), st.integers(0, 60))
+def test_points_after_a_number_are_exactly_those(values: list[float | None], after: int) -> None:
+    points = filled(values).after(after, ["a"])
+    if after > len(values):
+        assert points is None
+        return
+    assert points is not None
+    assert points.t_s == [float(second) for second in range(after + 1, len(values) + 1)]
+    expected = [None if value is None or math.isnan(value) else rounded(value) for value in values[after:]]
+    assert points.columns.get("a", []) == expected
+
+
+def test_a_column_that_begins_late_or_is_missing_is_unknown_there() -> None:
+    series = Series()
+    series.append(1.0, {"a": 1})
+    series.append(2.0, {"b": 2})
+    points = series.after(0, ["a", "b", "c"])
+    assert points is not None
+    assert points.columns == {"a": [1, None], "b": [None, 2]}
+
+
+def test_a_point_that_is_no_longer_at_full_resolution_needs_the_whole_run() -> None:
+    series = filled([1.0] * (RECENT + 5))
+    assert series.after(4, ["a"]) is None
+    assert series.after(5, ["a"]) is not None
+    assert series_document(series, 4)["whole"] is True
+
+
+def test_memory_is_bounded_over_days() -> None:
+    series, peak = Series(), 5.0
+    for second in range(1, 40 * BUCKETS):
+        series.append(float(second), {"a": peak if second == 777 else 1.0})
+    assert len(series._t_s) == RECENT
+    assert len(series._starts) <= BUCKETS
+    assert max(known(series.history(series.sequence, HISTORY, ["a"]).high["a"])) == peak
+
+
+@pytest.mark.parametrize("after", [None, 3 * 3600 - 2])
+def test_an_answer_in_hour_three_is_below_100_kb(after: int | None) -> None:
+    series = Series()
+    names = (*CLIENT, *LOAD, *SERVER, "failed:timeout_first_event", "failed:http_5xx", "failed:http_429")
+    for second in range(1, 3 * 3600 + 1):
+        swing = 1 + math.sin(second / 7) / 3
+        series.append(float(second), {name: 1234.5678 * swing / (number + 1) for number, name in enumerate(names)})
+    document = series_document(series, after)
+    text = json.dumps(document, allow_nan=False, separators=(",", ":"))
+    assert len(text) < (85_000 if after is None else 1_500)  # tables and marks come on top
+    assert document["points"]["t"][-1] == 3 * 3600
+    if after is None:
+        assert len(document["points"]["t"]) == NEWEST
+        assert document["history"]["t"][0] == 1.0
+        assert document["history"]["t"][-1] < document["points"]["t"][0]
+        assert set(document["points"]["columns"]) == set(names)
+
+
+def test_a_document_has_the_columns_of_the_chosen_class_and_target_only() -> None:
+    series = Series()
+    series.append(
+        1.0,
+        {
+            "ttft_p50": 1,
+            "ttft_p50@class:rag": 2,
+            "kv_cache": 0.1,
+            "kv_cache@target:b": 0.2,
+            "users": 3,
+            "itl_p50": None,
+        },
+    )
+    assert series_document(series)["points"]["columns"] == {"ttft_p50": [1], "users": [3], "kv_cache": [0.1]}
+    chosen = series_document(series, None, "rag", "b")["points"]["columns"]
+    assert chosen == {"ttft_p50": [2], "users": [3], "kv_cache": [0.2]}
+    assert series_document(series, None, "no such class")["points"]["columns"] == {"users": [3], "kv_cache": [0.1]}
