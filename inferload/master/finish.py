@@ -100,7 +100,7 @@ def _show_diagnosis(folder: Path, detailed: bool) -> None:
         if detailed and lines:
             _show("\n  ".join(["diagnosis", *map(escaped, lines)]) + "\n")
         elif bottleneck:
-            _show(clipped(f"bottleneck: {escaped(str(bottleneck))}"))
+            _show(clipped(f"diagnosis: {escaped(str(bottleneck))}"))
 
 
 def _unwritten(folder: Path, document: dict[str, Any], counts: Counts) -> dict[str, Any]:

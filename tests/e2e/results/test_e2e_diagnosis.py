@@ -101,7 +101,7 @@ def test_a_closed_loop_with_a_queue_is_saturated(run_pool: RunPool, run_case: An
     assert finding["code"] == "saturated"
     assert "closed loop of 10 users" in finding["sentences"][0]
     assert "latency is set by the number of users" in (ended.run_dir / "report.md").read_text()
-    assert re.search(r"^bottleneck: .* \(saturated\)\. ", ended.text, re.MULTILINE)
+    assert re.search(r"^diagnosis: .* \(saturated\)\. ", ended.text, re.MULTILINE)
 
 
 @mostly_idle
@@ -133,7 +133,7 @@ def test_an_open_loop_is_overloaded_or_the_server_kept_up(run_pool: RunPool, run
         assert "inferload search" in page
         assert "the capacity" in page.lower()
         assert ended.summary["outcome"]["state"] == "suspect"
-        assert "\nbottleneck: Overloaded (overload). " in ended.text
+        assert "\ndiagnosis: Overloaded (overload). " in ended.text
         assert "  Overloaded (overload)." in diagnosed
         assert ended.code == 0
         return
@@ -146,6 +146,6 @@ def test_an_open_loop_is_overloaded_or_the_server_kept_up(run_pool: RunPool, run
             r"The server kept up \(kept-up\)\. \S+ turns/s offered, \S+/s ended, without .*At most \d+ requests ran",
             page,
         )
-        assert "\nbottleneck: The server kept up (kept-up). " in ended.text
+        assert "\ndiagnosis: The server kept up (kept-up). " in ended.text
         assert "  The server kept up (kept-up)." in diagnosed
     assert "No cause found" not in page + ended.text + diagnosed
