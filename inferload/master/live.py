@@ -12,11 +12,10 @@ from inferload.escaping import escaped
 from inferload.live import tables
 from inferload.live.document import series_document
 from inferload.live.recorder import Instant
-from inferload.live.tables import SoFar
 from inferload.master.finish import RunResult
 from inferload.master.lifecycle.master_run import MasterRun
 from inferload.master.manifest import models_of
-from inferload.master.progress import left_s
+from inferload.master.progress import counts_so_far, left_s
 from inferload.measure.clock import NS_PER_S, now_ns, wall_ns
 from inferload.process.greenlets import sleep_until
 
@@ -127,13 +126,9 @@ class LiveRun:
 
     def _tables_so_far(self) -> dict[str, Any]:
         run = self._run
-        measure = next((window for window in run.windows if window.phase == "measure"), None)
-        window = measure if measure is not None and measure.start_ns <= now_ns() else next(iter(run.windows), None)
-        if window is None:
+        counts = counts_so_far(run)
+        if counts is None:
             return dict(_NO_TABLES)
-        end_ns = now_ns() if window.end_ns is None else min(now_ns(), window.end_ns)
-        window_s = max(0.0, (end_ns - window.start_ns) / NS_PER_S)
-        counts = SoFar(run.totals.tallies, run.totals.health, window.phase, window_s, run.spec.scenario.gates)
         document, recorder = counts.summary(), run.recorder
         gates = tables.gates_so_far(counts, document)
         lost = [member.name for member in run.roster.gone]
@@ -152,7 +147,7 @@ class LiveRun:
                 "failed": total.failed,
                 "unfinished": total.unfinished,
             },
-            "figures_of": window.phase,
+            "figures_of": counts.phase,
             "slo_minute": recorder.slo_attainment(float(recorder.series.sequence)),
         }
 

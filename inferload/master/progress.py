@@ -10,13 +10,12 @@ from typing import Any
 
 import gevent
 
+from inferload.live import tables
+from inferload.live.tables import SoFar
 from inferload.master.lifecycle.master_run import MasterRun
 from inferload.measure.clock import NS_PER_S, now_ns
 from inferload.results.progress_lines import Snapshot, lines
-from inferload.results.summary import figures_of
-from inferload.server_metrics import gate_metrics
 from inferload.status_lines import StatusLines
-from inferload.verdict import gates
 from inferload.verdict.gates import GateResult
 
 logger = logging.getLogger(__name__)
@@ -149,17 +148,24 @@ def snapshot(run: MasterRun) -> Snapshot:
     )
 
 
+def counts_so_far(run: MasterRun) -> SoFar | None:
+    """Return the counts of the measure phase so far, before it those of the first phase; None before the load."""
+    measure = next((window for window in run.windows if window.phase == "measure"), None)
+    window = measure if measure is not None and measure.start_ns <= now_ns() else next(iter(run.windows), None)
+    if window is None:
+        return None
+    end_ns = now_ns() if window.end_ns is None else min(now_ns(), window.end_ns)
+    window_s = max(0.0, (end_ns - window.start_ns) / NS_PER_S)
+    return SoFar(run.totals.tallies, run.totals.health, window.phase, window_s, run.spec.scenario.gates)
+
+
 def gates_so_far(run: MasterRun) -> list[GateResult]:
-    """Evaluate the gates on the turns that ended in the measure phase so far; without those on servers or single classes."""
-    measured_s = progress(run)["measured_s"]
-    parsed = [gates.parse(text) for text in run.spec.scenario.gates]
-    known = [
-        gate for gate in parsed if gate.selector is None and gate.name not in ("client_delay_ms", *gate_metrics.BY_NAME)
-    ]
-    if not measured_s or not known:
+    """Return the gates that have a value so far."""
+    counts = counts_so_far(run) if run.spec.scenario.gates else None
+    if counts is None:
         return []
-    figures = {"client": {}, **figures_of(run.totals.tallies.total("measure"), measured_s)}
-    return [result for gate in known if (result := gates.evaluate(gate, figures)).value is not None]
+    rows = tables.gates_so_far(counts, counts.summary())
+    return [GateResult(row["gate"], row["value"], row["passed"]) for row in rows if row["value"] is not None]
 
 
 def left_s(run: MasterRun) -> float | None:

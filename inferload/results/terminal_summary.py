@@ -108,9 +108,7 @@ def _load_rows(summary: Mapping[str, Any]) -> list[tuple[str, str]]:
 
 def _client(client: Mapping[str, Any]) -> str:
     delay_ms, lag_ms = (short(client[name]["p99"]) for name in ("delay_ms", "loop_lag_ms"))
-    return (
-        f"CPU {percent(client['cpu_share'], '-')} of a core; p99: client delay {delay_ms} ms, event loop lag {lag_ms} ms"
-    )
+    return f"CPU {percent(client['cpu_share'], '-')} of a core; p99: client delay {delay_ms} ms, event loop lag {lag_ms} ms"
 
 
 def _server_rows(servers: Sequence[Mapping[str, Any]]) -> list[tuple[str, str]]:

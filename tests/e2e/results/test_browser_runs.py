@@ -66,7 +66,8 @@ def follow(page: LocustPage, label: str) -> None:
 def test_report_list_rerun_and_comparison(page: LocustPage, browser: Browser, tmp_path: Path) -> None:
     first, second = tmp_path / "runs" / "run", tmp_path / "runs" / "run-2"
     page.open()
-    assert browser.find_element(By.ID, "inferload-runs").get_attribute("href") == f"{page.url}inferload/runs"
+    (earlier,) = page.until(lambda: browser.find_elements(By.ID, "inferload-runs"), "the link of the start form")
+    assert earlier.get_attribute("href") == f"{page.url}inferload/runs"
     assert links(page) == {}
     page.submit()
     stop(page, first)
