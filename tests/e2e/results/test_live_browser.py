@@ -89,9 +89,11 @@ class LivePage(LocustPage):
             field = self.browser.find_element(By.NAME, name.replace("_", "-"))
             field.clear()
             field.send_keys(text)
-        self.browser.find_element(
+        control = self.browser.find_element(
             By.XPATH, f"//form[@aria-label='Steer the load']//button[normalize-space()='{button}']"
-        ).click()
+        )
+        self.until(control.is_enabled, f"the button {button}")
+        control.click()
 
     def document(self, query: str = "") -> Any:
         """The polled document."""
