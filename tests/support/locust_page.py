@@ -7,6 +7,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from chromium import Browser
+from selenium.common.exceptions import ElementClickInterceptedException
 from selenium.webdriver.common.by import By
 from selenium.webdriver.support.ui import Select, WebDriverWait
 
@@ -76,7 +77,18 @@ class LocustPage:
     def press(self, label: str) -> None:
         """Wait for a button and click it."""
         self.until(lambda: self.has_button(label), f"the button {label}")
-        self.browser.find_element(By.XPATH, _button(label)).click()
+        self.click(_button(label))
+
+    def click(self, xpath: str) -> None:
+        """Click an element once nothing covers it, such as a dialog that is closing."""
+        self.until(lambda: self._clicked(xpath), f"an uncovered {xpath}")
+
+    def _clicked(self, xpath: str) -> bool:
+        try:
+            self.browser.find_element(By.XPATH, xpath).click()
+        except ElementClickInterceptedException:
+            return False
+        return True
 
     def choose(self, scenario: str) -> None:
         """Select a scenario in the custom parameters; wait until the form has its values."""
@@ -115,7 +127,7 @@ class LocustPage:
 
     def submit(self) -> None:
         """Press START or UPDATE."""
-        self.browser.find_element(By.XPATH, f"{_FORM}//button[@type='submit']").click()
+        self.click(f"{_FORM}//button[@type='submit']")
 
     def _scenario(self) -> Select:
         return Select(self.browser.find_element(By.NAME, "scenario"))

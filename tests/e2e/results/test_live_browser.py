@@ -56,7 +56,7 @@ class LivePage(LocustPage):
         """Select the tab as a person does."""
         xpath = "//button[@role='tab'][normalize-space()='Inference']"
         self.until(lambda: self.browser.find_elements(By.XPATH, xpath), "the tab")
-        self.browser.find_element(By.XPATH, xpath).click()
+        self.click(xpath)
         self.until(self.badge, "the live view")
 
     def open_alone(self) -> None:
@@ -89,11 +89,9 @@ class LivePage(LocustPage):
             field = self.browser.find_element(By.NAME, name.replace("_", "-"))
             field.clear()
             field.send_keys(text)
-        control = self.browser.find_element(
-            By.XPATH, f"//form[@aria-label='Steer the load']//button[normalize-space()='{button}']"
-        )
-        self.until(control.is_enabled, f"the button {button}")
-        control.click()
+        xpath = f"//form[@aria-label='Steer the load']//button[normalize-space()='{button}']"
+        self.until(self.browser.find_element(By.XPATH, xpath).is_enabled, f"the button {button}")
+        self.click(xpath)
 
     def document(self, query: str = "") -> Any:
         """The polled document."""
@@ -242,7 +240,8 @@ def test_a_failed_run_is_shown_as_failed(
     server.chaos(kind="status", status=503, count=100_000)
     page.until(lambda: (page.badge() or [""])[0] == "failing", "the failing run")
     assert "http_5xx" in page.browser.execute_script(REASONS)[0]
-    page.until(lambda: "http_5xx" in page.charts()["Failed turns per second (/s)"]["label"], "the chart of failures")
+    failures = "Failed turns per second (/s)"
+    page.until(lambda: "http_5xx" in page.charts().get(failures, {"label": ""})["label"], "the chart of failures")
     page.steer("Stop run")
     summary = ended(page, tmp_path / "run")
     assert summary["outcome"]["state"] == "failed"
