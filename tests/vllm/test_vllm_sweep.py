@@ -56,5 +56,5 @@ def test_two_variants_are_swept_on_real_vllm(tmp_path: Path, monkeypatch: pytest
             asked[name] += tokens_looked_up(folder)
     assert asked["tiny-baseline"] == 0 < asked["tiny-prefix-caching"]
     index = (tmp_path / "out" / "index.md").read_text()
-    assert "for these starts only" in index
+    assert "one start per variant: differences are shown without a verdict" in index
     assert "million output tok" in index
