@@ -14,10 +14,17 @@ TESTS = Path(__file__).parent
 # Files with run cases (tests/support/e2e_runs.py), which are executed concurrently within one pytest.
 RUN_FILES = ("test_e2e_*.py", "test_live_agent.py")
 # Files that start programs or are time-critical. They run before CPU-bound tests, which have a lower priority.
-IDLE_FILES = ("test_browser.py", "test_report_browser.py", "test_sweep.py", "test_remote.py")  # mostly waiting
+IDLE_FILES = ("test_*browser*.py", "test_sweep.py", "test_remote.py")  # mostly waiting
 PROCESS_FILES = (
     *("test_benchmarks.py", "test_calibration.py", "test_launch.py", "test_search_command.py", "test_simulator*.py"),
-    *("test_swarm_*.py", "test_ssh*.py", "test_wire_*.py", "test_native_*.py", "test_progress.py"),
+    *(
+        "test_swarm_*.py",
+        "test_ssh*.py",
+        "test_wire_*.py",
+        "test_native_*.py",
+        "test_progress.py",
+        "test_live_display.py",
+    ),
     "test_containers_side_by_side.py",
 )
 # Files of tests with real vLLM that share a server or are time-critical.

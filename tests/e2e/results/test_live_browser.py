@@ -93,6 +93,11 @@ class LivePage(LocustPage):
         self.until(self.browser.find_element(By.XPATH, xpath).is_enabled, f"the button {button}")
         self.click(xpath)
 
+    def column(self, name: str) -> list[float | None]:
+        """The points of a series; [None] before its first value."""
+        points: list[float | None] = self.document()["series"]["points"]["columns"].get(name)
+        return points or [None]
+
     def document(self, query: str = "") -> Any:
         """The polled document."""
         return self.browser.execute_async_script(
@@ -192,13 +197,13 @@ def test_a_run_is_watched_and_steered_from_the_tab(
 
     page.steer("Set users", il_level="60")
     page.until(lambda: page.header("Users") == "60", "sixty users")
-    page.until(lambda: page.marks()[0] == "users changed by hand: 20 -> 60", "the mark")
+    page.until(lambda: page.marks()[:1] == ["users changed by hand: 20 -> 60"], "the mark")
     page.steer("Ramp", il_ramp_to="80", il_ramp_over="4s")
     page.until(lambda: "ramp by hand ended at 80 users" in page.marks(), "the end of the ramp")
     page.until(lambda: page.header("Users") == "80", "eighty users")
     page.steer("Ramp", il_ramp_to="300", il_ramp_over="10m")
     page.steer("Hold")
-    page.until(lambda: page.marks()[0].startswith("ramp held by hand at 8"), "the hold")
+    page.until(lambda: "".join(page.marks()[:1]).startswith("ramp held by hand at 8"), "the hold")
     page.press("Statistics")  # another tab and back
     page.until(lambda: not page.browser.find_elements(By.ID, "inferload-live"), "the end of the view")
     page.until(lambda: "TURN" in page.statistics(), "Locust's own tab")
@@ -224,7 +229,7 @@ def test_the_rate_of_an_open_loop_is_steered(
     page.until(lambda: page.document()["steer"], "the steering panel")
     page.steer("Set rate", il_level="8")
     page.until(lambda: page.marks() and page.marks()[0] == "rate changed by hand: 2 -> 8 sessions/s", "the mark")
-    page.until(lambda: (page.document()["series"]["points"]["columns"]["offered"][-1] or 0) > 4, "the higher rate")
+    page.until(lambda: (page.column("offered")[-1] or 0) > 4, "the higher rate")
     page.steer("Stop run")
     assert_totals(page, ended(page, tmp_path / "run"))
 
