@@ -138,13 +138,12 @@ def tpot_ms(record: TurnRecord) -> float | None:
     """
     if record.cancelled:
         return None
-    span = span_ms(record.first_ns, record.last_ns)
-    if span is None or not record.event_ns or record.output_tokens is None:
+    instants = record.first_ns, record.last_ns, record.output_tokens
+    if None in instants or not record.event_ns:
         return None
-    tokens = record.event_tokens
-    first = tokens[0] if tokens else record.output_tokens / len(record.event_ns)
-    after = record.output_tokens - first
-    return span / after if after > 0 else None
+    of_first = record.event_tokens[0] if record.event_tokens else instants[2] / len(record.event_ns)
+    value = float(tpot_by_turn_ms(*np.array([instants], dtype=np.int64).T, np.array([of_first]))[0])
+    return None if math.isnan(value) else value
 
 
 def delays_ms(record: TurnRecord) -> Floats:
