@@ -7,7 +7,7 @@ from typing import Any
 
 from inferload.escaping import escaped, mapped
 from inferload.numbers import percent, short
-from inferload.results.terminal_tables import figure
+from inferload.results.terminal_tables import figure, interval_text
 from inferload.text_table import align
 from inferload.verdict import failures, outcome
 
@@ -66,7 +66,7 @@ def _gates(gates: Sequence[Mapping[str, Any]]) -> list[str]:
 
 
 def _gate(gate: Mapping[str, Any]) -> str:
-    undecided = ", inconclusive" if gate.get("answer") == "inconclusive" else ""
+    undecided = f", inconclusive (95 %: {interval_text(gate)})" if gate.get("answer") == "inconclusive" else ""
     if gate["value"] is None:
         return f"{gate['gate']}: {gate.get('note') or 'no value'}"
     return f"{gate['gate']}: {short(gate['value'])}{undecided}"
