@@ -159,8 +159,8 @@ def crossing_s(rows: list[recomputed.Row], window: PhaseWindow) -> float:
         ("window_turns", "token_balance"),
         ("window_in_flight_ns", "littles_law"),
         ("turn_ns", "littles_law"),
-        ("window_sessions", "books"),
-        ("turns_begun", "books"),
+        ("window_sessions", "count_mismatch"),
+        ("turns_begun", "count_mismatch"),
     ],
 )
 def test_a_counter_that_counts_twice_is_a_reason(counter: str, code: str) -> None:

@@ -104,7 +104,7 @@ EDGES: list[tuple[str, dict[str, Any], dict[str, Any] | None, dict[str, Any] | N
     ("clock_step", {}, {"clock_steps": 1, "clock_stepped_s": -3600.0}, None),
     ("unfinished_drain", {}, {"turns_unfinished": 1}, {"turns_unfinished": 51}),
     ("unfinished_drain", {}, {"turns_unfinished": 50}, None),
-    ("books", {}, None, {"count_faults": ("measure: 2 turns were begun, but 1 ended",)}),
+    ("count_mismatch", {}, None, {"count_faults": ("measure: 2 turns were begun, but 1 ended",)}),
     ("server_restart", {}, None, {"server_restarts": 1}),
     ("warm_cache", {"warm_cache_share": 0.01}, {"warm_cache_share": 1.0}, None),
     (
@@ -205,7 +205,7 @@ def test_evidence_comes_from_books_and_health() -> None:
     assert (evidence["drain"].lost_workers, evidence["drain"].count_faults) == (None, ())
     assert {reason.code for reason in judge(list(evidence.values())).reasons if reason.phase == "measure"} >= {
         "lost_worker",
-        "books",
+        "count_mismatch",
         "offered_vs_achieved",
         "loop_lag",
     }
