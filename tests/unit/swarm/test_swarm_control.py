@@ -1,6 +1,5 @@
 """The master's control of a run, and the worker's books at its end, without a run: exit codes, users asked for, late faults."""
 
-import logging
 from functools import partial
 from types import SimpleNamespace
 from typing import Any
@@ -11,15 +10,18 @@ import pytest
 from gevent.event import Event
 from records import turn
 
-from inferload.client.connection.error_log import ErrorLog
 from inferload.client.turn_record import TurnResult
 from inferload.master.controller import Controller
 from inferload.measure.clock import NS_PER_S, now_ns
-from inferload.measure.record import PhaseWindow
+from inferload.measure.record import Failure, PhaseWindow
+from inferload.measure.tally import TallySet
 from inferload.summarise.cache_figures import as_sent
-from inferload.worker import load_loops
+from inferload.worker import load_loops, turn_dispatcher
 from inferload.worker.load_loops import OpenLoop
-from inferload.worker.worker_run import WorkerRun
+from inferload.worker.process_health import LoopMonitor
+from inferload.worker.run_windows import RunWindows
+from inferload.worker.turn_counter import TurnCounter
+from inferload.worker.turn_dispatcher import TurnDispatcher
 from inferload.workload.arrivals import Arrival
 
 
@@ -104,28 +106,95 @@ def test_in_a_drain_only_somebodys_own_start_is_answered(
     assert asked.locust == []
 
 
+class OneClient(list[Any]):
+    """Clients of one server that answers each turn at once."""
+
+    def __init__(self) -> None:
+        client = SimpleNamespace(reader="native", endpoint="chat", in_flight=0, pauses=list)
+        client.never_sent = lambda request, detail: TurnResult(
+            turn(turn_id=request.turn_id, failure=Failure.CLIENT_ERROR), "", detail
+        )
+        super().__init__([client])
+
+    def open(self, on_turn: Any) -> None:
+        self.on_turn = on_turn
+
+    def number_of(self, session: int, endpoint: Any = None) -> int:
+        return 0
+
+
+class Dispatched:
+    """A dispatcher without a network. `batches`: turns that were counted together; `booked`: those in Locust's tables."""
+
+    def __init__(self) -> None:
+        self.batches: list[list[str]] = []
+        self.booked: list[str] = []
+        self.clients: Any = OneClient()
+        counts: Any = SimpleNamespace(count=self.count)
+        stats: Any = SimpleNamespace(add=self.book)
+        counter = TurnCounter(counts, RunWindows(), LoopMonitor(), stats)
+        self.tallies = TallySet()
+        self.turns = TurnDispatcher(self.clients, self.tallies, RunWindows(), counter)
+
+    def count(self, results: list[TurnResult], *_others: Any) -> list[TurnResult]:
+        self.batches.append([result.record.turn_id for result in results])
+        return results
+
+    def book(self, results: list[TurnResult]) -> None:
+        if results[0].record.turn_id == "bad":
+            raise ArithmeticError("no such row")
+        self.booked += [result.record.turn_id for result in results]
+
+    def end(self, *turn_ids: str) -> None:
+        for turn_id in turn_ids:
+            self.clients.on_turn(0, TurnResult(turn(turn_id=turn_id), "", ""))
+
+    def wait(self) -> None:
+        with gevent.Timeout(20):
+            while self.turns.in_flight:
+                gevent.sleep(0.01)
+
+
 def test_a_turn_that_fails_while_files_are_joined_is_not_counted() -> None:
-    run = WorkerRun.__new__(WorkerRun)  # nothing to count with: it must not come to that
-    run.closing = True
-    run.fail_turn(None, 0, "too late")  # type: ignore[arg-type]
+    dispatched = Dispatched()
+    dispatched.turns.start()
+    request: Any = SimpleNamespace(turn_id="s0.0", phase="measure", class_name="chat", step=None)
+    dispatched.turns.fail(request, 0, "in time")
+    dispatched.wait()
+    dispatched.turns.close()
+    dispatched.turns.fail(request, 0, "too late")
+    assert dispatched.booked == ["s0.0"]
+    assert dispatched.tallies.total().turns_begun == 1
+
+
+def test_a_constructed_dispatcher_has_no_side_effect() -> None:
+    dispatched = Dispatched()
+    assert not hasattr(dispatched.clients, "on_turn")
+    assert not dispatched.turns._gathering.started
+
+
+def test_turns_are_counted_in_batches_and_a_deferred_one_at_its_release(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(turn_dispatcher, "MAX_BATCH", 2)
+    dispatched = Dispatched()
+    dispatched.turns.start()
+    dispatched.turns.defer_count("late")
+    dispatched.end("a", "late", "b", "c")
+    dispatched.turns.count()
+    assert dispatched.batches == [["a", "b"], ["c"]]
+    assert dispatched.turns.in_flight == 4
+    dispatched.turns.release("late")
+    dispatched.wait()
+    assert dispatched.batches[2:] == [["late"]]
+    assert dispatched.booked == ["a", "b", "c", "late"]
 
 
 def test_an_exception_of_a_booking_does_not_stop_the_next_one(caplog: pytest.LogCaptureFixture) -> None:
-    booked: list[TurnResult] = []
-
-    def book(results: list[TurnResult]) -> None:
-        if results[0].record.turn_id == "bad":
-            raise ArithmeticError("no such row")
-        booked.extend(results)
-
-    run = WorkerRun.__new__(WorkerRun)
-    values = {"_locust_stats": SimpleNamespace(add=book), "_faults": ErrorLog(logging.getLogger()), "_pending": 4}
-    for name, value in values.items():
-        setattr(run, name, value)
+    dispatched = Dispatched()
+    dispatched.turns.start()
     for turn_id in ("bad", "good"):
-        run._add_batch([TurnResult(turn(turn_id=turn_id), "", "")] * 2)
-    assert [result.record.turn_id for result in booked] == ["good", "good"]
-    assert run._pending == 0
+        dispatched.end(turn_id, turn_id)
+        dispatched.wait()
+    assert dispatched.booked == ["good", "good"]
     assert "up to 2 turns are missing in Locust's tables" in caplog.text
 
 
@@ -143,37 +212,25 @@ def test_turns_with_token_ids_come_as_they_were_sent_on_any_worker() -> None:
     ]  # fmt: skip
 
 
-class Told:
-    """A worker's run, as far as words of phases go."""
-
-    def __init__(self, last_planned_ns: int) -> None:
-        self.run = run = WorkerRun.__new__(WorkerRun)
-        values: dict[str, Any] = {
-            "_windows": (PhaseWindow("measure", 1_000),),
-            "_latest_ns": last_planned_ns,
-            "overrun_ns": 0,
-            "loop": SimpleNamespace(exhausted=False),
-            "quota": SimpleNamespace(spent=False),
-        }
-        for name, value in values.items():
-            setattr(run, name, value)
-
-    def end(self, at_ns: int) -> int:
-        self.run.set_windows((PhaseWindow("measure", 1_000, at_ns), PhaseWindow("drain", at_ns)))
-        return self.run.overrun_ns
+def overrun_ns(windows: RunWindows, latest_ns: int, end_ns: int) -> int:
+    """Return the overrun after the announcement of an end, if the latest turn was planned at an instant."""
+    windows.latest_ns = latest_ns
+    windows.set((PhaseWindow("measure", 1_000, end_ns), PhaseWindow("drain", end_ns)))
+    return windows.overrun_ns
 
 
-def test_turns_planned_after_an_end_that_was_not_heard_of_yet_are_told() -> None:
-    assert Told(5_300).end(5_000) == 300
-    assert Told(5_000).end(5_000) == 1  # the first instant of the drain
-    assert Told(4_999).end(5_000) == 0
+@pytest.mark.parametrize(("latest_ns", "over_ns"), [(5_300, 300), (5_000, 1), (4_999, 0)])
+def test_turns_planned_after_an_end_that_was_announced_late_are_reported(latest_ns: int, over_ns: int) -> None:
+    windows = RunWindows()
+    windows.set((PhaseWindow("measure", 1_000),))
+    assert overrun_ns(windows, latest_ns, 5_000) == over_ns
 
 
 def test_an_end_that_was_known_beforehand_has_no_turns_after_it() -> None:
-    told = Told(4_000)
-    assert told.end(5_000) == 0
-    told.run._latest_ns = 5_300  # one of the drain
-    assert told.end(5_000) == 0
+    windows = RunWindows()
+    windows.set((PhaseWindow("measure", 1_000),))
+    assert overrun_ns(windows, 4_000, 5_000) == 0
+    assert overrun_ns(windows, 5_300, 5_000) == 0  # the latest one is of the drain
 
 
 def test_an_arrival_that_is_due_and_not_begun_yet_is_not_in_a_report() -> None:
@@ -198,13 +255,12 @@ class Left:
             session_planned=lambda *_, **__: self.books.append("planned"),
             session_dropped=lambda *_, **__: self.books.append("dropped"),
         )
-        run = SimpleNamespace(
-            tallies=tallies,
-            load_end_ns=lambda: self.start_ns + 10 * NS_PER_S,
-            window_of=lambda _: PhaseWindow("measure", self.start_ns),
-            sessions=SimpleNamespace(class_of=lambda _: "chat"),
-            quota=SimpleNamespace(take_session=lambda _: True),
+        windows = RunWindows()
+        windows.set((PhaseWindow("measure", self.start_ns, self.start_ns + 10 * NS_PER_S),))
+        part = SimpleNamespace(
+            sessions=SimpleNamespace(class_of=lambda _: "chat"), quota=SimpleNamespace(take_session=lambda _: True)
         )
+        run = SimpleNamespace(tallies=tallies, windows=windows, part=part)
 
         def step() -> None:
             self.next = Arrival(0, next(seconds))

@@ -264,7 +264,8 @@ def test_a_worker_that_writes_its_files_is_heard_until_it_has_written_them(monke
     one = worker.Worker(SimpleNamespace(runner=runner), ProcessSettings(Credentials(), (), TlsSettings(), None))
     sent: list[str] = []
     monkeypatch.setattr(one, "_send", sent.append)
-    run = SimpleNamespace(closing=True, reports_ended=False, report=lambda: "report", collect_garbage=lambda: None)
+    interpreter = SimpleNamespace(collect_if_due=lambda: None)
+    run = SimpleNamespace(reports_ended=False, report=lambda: "report", interpreter=interpreter)
     with gevent.Timeout(3):
         reporting = gevent.spawn(one._report, run)
         while len(sent) < 3:  # it drained long ago, and its parts are being joined
