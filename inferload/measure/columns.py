@@ -1,6 +1,6 @@
 """Values of each measure from a table of turns: vectorized functions of the table of measures.
 
-tests/unit/measure/test_turnfile.py compares them with the table of measures, value by value. Without the client delay:
+tests/unit/test_turns_file.py compares them with the table of measures, value by value. Without the client delay:
 the file has only its maximum per turn.
 """
 

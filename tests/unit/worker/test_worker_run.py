@@ -244,7 +244,7 @@ def test_an_arrival_that_is_due_and_not_begun_yet_is_not_in_a_report() -> None:
 
 
 class Left:
-    """An open loop of an arrival a second, closed somewhere in a load of ten seconds; `count_mismatch` are planned and dropped sessions."""
+    """An open loop of one arrival a second in a load of ten seconds; `books` are its planned and dropped sessions."""
 
     def __init__(self) -> None:
         self.start_ns = now_ns() - 3600 * NS_PER_S  # long ago: none of its arrivals waits for a timer any more
