@@ -79,7 +79,7 @@ def _latency(summary: Mapping[str, Any]) -> list[str]:
         return ["latency: no turn succeeded"]
     rows = [[title, *(figure(block, name) for name in _STATISTICS)] for title, block in blocks.items()]
     heads = ["INVALID" if summary["verdict"]["measurement"] == "invalid" else "", *_STATISTICS]
-    lines = [line[2:] for line in align([heads, *rows], "l" + "r" * len(_STATISTICS)).splitlines()]
+    lines = [line[2:] for line in align([heads, *rows]).splitlines()]
     if any("~" in line for line in lines):
         lines[0] += "   (~ fewer than 10 samples beyond)"
     return lines
