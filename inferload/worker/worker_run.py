@@ -209,8 +209,13 @@ class WorkerRun:
 
     @property
     def in_flight(self) -> int:
-        """Turns begun that are not in Locust's tables yet."""
-        return sum(client.in_flight for client in self._clients) + self._pending + self._starting
+        """Turns begun and not ended; one that its caller has not judged yet is in flight."""
+        return sum(client.in_flight for client in self._clients) + sum(map(bool, self._unjudged.values()))
+
+    @property
+    def _busy(self) -> bool:
+        """True while a turn is in flight, waits to begin, or is not in Locust's tables yet."""
+        return bool(self._starting or self._pending or any(client.in_flight for client in self._clients))
 
     def await_turn(self) -> None:
         """Wait until this greenlet may build its request: many that became ready at once would delay all reads.
@@ -409,7 +414,7 @@ class WorkerRun:
     def finish(self, send_report: Callable[[WorkerReport], None]) -> None:
         """Wait for turns in flight, write all records, send the last report. Blocks."""
         gevent.sleep(0)  # sessions that `drain` began send their first turns
-        while self.in_flight:
+        while self._busy:
             gevent.sleep(0.02)
         self.closing = True
         self._adding.kill()

@@ -165,6 +165,39 @@ def test_the_pages_hold_promtools_rules_and_the_dashboards_metrics(run_pool: Run
     assert {name.partition("_")[0].partition(":")[0] for name in used} == {"inferload", "vllm"}
 
 
+def figures(text: str, name: str) -> list[float]:
+    """Values of the series of a metric on a page."""
+    return [float(value) for value in re.findall(rf"^{name}\{{.*\}} (\S+)$", text, re.MULTILINE)]
+
+
+def pages_of_short_turns(sandbox: Sandbox) -> FinishedRun:
+    """A closed loop of short turns on two workers, with a page after each of several reports."""
+    simulator, port = sandbox.simulator(), unused_port()
+    file = scenario(sandbox.folder, workload__output_tokens=1, arrivals__users=40, phases__measure_s=6)
+    words = ("--host", simulator.url, "--scenario", str(file), "--on-invalid", "warn", "--export-metrics", str(port))
+    fleet = sandbox.fleet("processes", *words)
+    wait_for_measure_phase(sandbox.run_dir)
+    pages = [page(port)]
+
+    def next_page() -> str | None:
+        begun = figures(pages[-1], "inferload_turns_begun_total")
+        return text if figures(text := page(port), "inferload_turns_begun_total") != begun else None
+
+    for _ in range(6):
+        pages.append(wait_until(next_page, "the next report"))
+    return FinishedRun(sandbox.run_dir, fleet.exit_code(), fleet.text, seen={"pages": pages})
+
+
+@run_cases(pages_of_short_turns, ())
+def test_turns_in_flight_have_begun_and_not_ended(run_pool: RunPool, run_case: RunCase) -> None:
+    ended: FinishedRun = run_pool.result(run_case)
+    assert ended.code == 0, ended.text
+    for text in ended.seen["pages"]:
+        begun, over = (sum(figures(text, f"inferload_turns_{name}total")) for name in ("begun_", ""))
+        (in_flight,) = figures(text, "inferload_turns_in_flight")
+        assert in_flight == begun - over <= 40
+
+
 def pages_of_two_runs(sandbox: Sandbox) -> FinishedRun:
     simulator, port = sandbox.simulator(), unused_port()
     file = scenario(sandbox.folder)
