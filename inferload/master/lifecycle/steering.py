@@ -139,6 +139,17 @@ class Steering:
         self.end_ramp()
         self._apply(level, f"ramp held by hand at {level:g} {self.unit}")
 
+    def end_load(self) -> None:
+        """End a ramp with the load, and mark the level that it reached; of a rate, the last one sent."""
+        if self._ramp is None:
+            return
+        self.end_ramp()
+        text = f"ramp by hand ended with the load at {self.level():g} {self.unit}"
+        if self._key is None:
+            self._marks.add("users", text, users=self._users, by="hand")
+        else:
+            self._mark_rate(now_ns(), text, "hand")
+
     def end_ramp(self) -> None:
         """Forget a ramp in progress; a rate stays as it was sent last."""
         if self._ramping is not None and self._ramping is not gevent.getcurrent():

@@ -12,6 +12,7 @@ from inferload.errors import UsageError
 from inferload.master.lifecycle import steering
 from inferload.master.lifecycle.steering import Ramp, Steering
 from inferload.measure.clock import NS_PER_S, now_ns
+from inferload.numbers import number
 from inferload.plan.load_text import load_text
 from inferload.process.run_spec import RunOptions, resolve
 
@@ -128,6 +129,29 @@ def test_a_new_level_and_a_change_on_locusts_page_end_a_ramp() -> None:
         gevent.sleep(1.2)
         assert run.steering.level() == 7
         assert not any("ended" in text for text in run.texts)
+
+
+@pytest.mark.parametrize("scenario", ["chat", "chat-open"])
+def test_the_end_of_the_load_ends_a_ramp_with_a_mark_of_its_level(
+    scenario: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(steering, "_STEP_S", 0.1)
+    run = Run(scenario)
+    first = run.steering.level()
+    run.steering.end_load()
+    assert run.entries == []
+    run.steering.ramp_to(first + 100, 10.0)
+    gevent.sleep(0.5)
+    run.steering.end_load()
+    reached, sent = run.steering.level(), len(run.sent)
+    assert first < reached < first + 20
+    assert run.texts[1:] == [f"ramp by hand ended with the load at {reached:g} {run.steering.unit}"]
+    shown = load_text(run.spec.scenario, run.entries).users_or_rate
+    assert shown.startswith(f"{number(first)} to {number(reached)}")
+    gevent.sleep(0.3)
+    assert len(run.sent) == sent
+    assert len(run.entries) == 2
+    assert run.steering.state()["ramp"] is None
 
 
 @pytest.mark.parametrize("level", [0, -1, 2.5, 1e9, float("nan"), float("inf")])
