@@ -356,7 +356,7 @@ class Controller:
             rundir.link_latest(path)
         run = MasterRun(spec, findings, directory, self._own, self._runner)
         run.set_pass(current.arm, earlier)
-        run.steering.start_users = self._steer_users
+        run.steering.start_users, run.steering.end_start = self._steer_users, self._end_steered_start
         self.run = run  # `inbox` passes replies of workers to it
         try:
             run.prepare()

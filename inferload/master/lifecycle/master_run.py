@@ -480,7 +480,7 @@ class MasterRun:
         gevent.sleep(max(0.0, (begin_ns - now_ns()) / NS_PER_S))
         self._mark_phases()
         self._over = True
-        self.steering.end_ramp()
+        self.steering.end_load()
         self._users = dict(self._runner.target_user_classes_count)
         drain_s = self.spec.scenario.phases.drain_s
         self.send(protocol.DRAIN, {"run_id": self.run_id})

@@ -27,6 +27,11 @@ class Run:
         self.marks = SimpleNamespace(add=self._mark)
         self.steering = Steering(self.spec, self.marks, self._announce_rate)  # type: ignore[arg-type]
         self.steering.start_users = lambda users, per_s: self.started.append((users, per_s))
+        self.starts_ended = 0
+        self.steering.end_start = self._end_start
+
+    def _end_start(self) -> None:
+        self.starts_ended += 1
 
     def _mark(self, kind: str, text: str, at_wall_ns: int | None = None, **detail: Any) -> None:
         self.entries.append({"kind": kind, "text": text, "t_s": 1.0, **detail})
@@ -117,6 +122,46 @@ def test_hold_ends_a_ramp_at_its_level(scenario: str) -> None:
     assert run.steering.level() == held
     assert run.texts[-1] == f"ramp held by hand at {held:g} {run.steering.unit}"
     assert run.steering.state()["ramp"] is None
+
+
+@pytest.mark.parametrize("scenario", ["chat", "chat-open"])
+def test_the_end_of_the_load_ends_a_ramp_with_a_mark_of_its_last_level(
+    scenario: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(steering, "_STEP_S", 0.2)
+    run = Run(scenario)
+    run.steering.end_load()
+    assert run.entries == []
+    first = run.steering.level()
+    run.steering.ramp_to(first + 100, 10.0)
+    gevent.sleep(0.5)
+    run.steering.end_load()
+    last, sent = run.steering.level(), list(run.sent)
+    assert first < last < first + 20
+    assert run.texts[1:] == [f"ramp by hand ended at {last:g} {run.steering.unit}"]
+    assert run.entries[-1]["users" if scenario == "chat" else "sessions_per_s"] == last
+    gevent.sleep(0.3)
+    assert (run.sent, run.starts_ended) == (sent, 1)
+
+
+@pytest.mark.parametrize("order", ["set", "ramp"])
+def test_an_order_of_the_current_level_holds_a_ramp(order: str) -> None:
+    run = Run("chat", users=20)
+    run.steering.ramp_to(500, 600.0)
+    if order == "set":
+        run.steering.set_level(20)
+    else:
+        run.steering.ramp_to(20, 10.0)
+    assert run.started[-1] == (20, 1.0)
+    assert run.texts[-1] == "ramp held by hand at 20 users"
+    assert run.steering.state()["ramp"] is None
+
+
+def test_the_current_number_of_users_on_locusts_page_ends_a_ramp_with_a_mark() -> None:
+    run = Run("chat", users=20)
+    run.steering.ramp_to(500, 600.0)
+    run.steering.change_users(20, "hand")
+    assert run.texts[-1] == "ramp by hand ended at 20 users"
 
 
 def test_a_new_level_and_a_change_on_locusts_page_end_a_ramp() -> None:
