@@ -356,7 +356,7 @@ class Controller:
         if self._own.run_dir is None:
             rundir.link_latest(path)
         run = MasterRun(RunSetup(spec, findings, directory, self._own, current.arm, earlier), self._runner)
-        run.steering.start_users = self._steer_users
+        run.steering.start_users, run.steering.end_start = self._steer_users, self._end_steered_start
         self.run = run  # its inbox receives replies of workers
         try:
             run.prepare()

@@ -28,6 +28,11 @@ class Run:
         self.marks = SimpleNamespace(add=self._mark)
         self.steering = Steering(self.spec, self.marks, self._announce_rate)  # type: ignore[arg-type]
         self.steering.start_users = lambda users, per_s: self.started.append((users, per_s))
+        self.starts_ended = 0
+        self.steering.end_start = self._end_start
+
+    def _end_start(self) -> None:
+        self.starts_ended += 1
 
     def _mark(self, kind: str, text: str, at_wall_ns: int | None = None, **detail: Any) -> None:
         self.entries.append({"kind": kind, "text": text, "t_s": 1.0, **detail})
@@ -120,6 +125,26 @@ def test_hold_ends_a_ramp_at_its_level(scenario: str) -> None:
     assert run.steering.state()["ramp"] is None
 
 
+@pytest.mark.parametrize("order", ["set", "ramp"])
+def test_an_order_of_the_current_level_holds_a_ramp(order: str) -> None:
+    run = Run("chat", users=20)
+    run.steering.ramp_to(500, 600.0)
+    if order == "set":
+        run.steering.set_level(20)
+    else:
+        run.steering.ramp_to(20, 10.0)
+    assert run.started[-1] == (20, 1.0)
+    assert run.texts[-1] == "ramp held by hand at 20 users"
+    assert run.steering.state()["ramp"] is None
+
+
+def test_the_current_number_of_users_on_locusts_page_ends_a_ramp_with_a_mark() -> None:
+    run = Run("chat", users=20)
+    run.steering.ramp_to(500, 600.0)
+    run.steering.change_users(20, "hand")
+    assert run.texts[-1] == "ramp by hand ended at 20 users"
+
+
 def test_a_new_level_and_a_change_on_locusts_page_end_a_ramp() -> None:
     for change in (lambda run: run.steering.set_level(7), lambda run: run.steering.change_users(7, "hand")):
         run = Run("chat", users=20)
@@ -143,14 +168,13 @@ def test_the_end_of_the_load_ends_a_ramp_with_a_mark_of_its_level(
     run.steering.ramp_to(first + 100, 10.0)
     gevent.sleep(0.5)
     run.steering.end_load()
-    reached, sent = run.steering.level(), len(run.sent)
+    reached, sent = run.steering.level(), list(run.sent)
     assert first < reached < first + 20
     assert run.texts[1:] == [f"ramp by hand ended with the load at {reached:g} {run.steering.unit}"]
     shown = load_text(run.spec.scenario, run.entries).users_or_rate
     assert shown.startswith(f"{number(first)} to {number(reached)}")
     gevent.sleep(0.3)
-    assert len(run.sent) == sent
-    assert len(run.entries) == 2
+    assert (run.sent, run.starts_ended, len(run.entries)) == (sent, 1, 2)
     assert run.steering.state()["ramp"] is None
 
 
