@@ -151,7 +151,7 @@ class Dispatched:
 
     def wait(self) -> None:
         with gevent.Timeout(20):
-            while self.turns.in_flight:
+            while self.turns.busy:
                 gevent.sleep(0.01)
 
 
@@ -181,7 +181,7 @@ def test_turns_are_counted_in_batches_and_a_deferred_one_at_its_release(monkeypa
     dispatched.end("a", "late", "b", "c")
     dispatched.turns.count()
     assert dispatched.batches == [["a", "b"], ["c"]]
-    assert dispatched.turns.in_flight == 4
+    assert (dispatched.turns.in_flight, dispatched.turns.busy) == (1, True)
     dispatched.turns.release("late")
     dispatched.wait()
     assert dispatched.batches[2:] == [["late"]]
