@@ -137,7 +137,8 @@ def test_keeps_what_matters_and_ends_with_one_last_scrape(tmp_path: Path, page: 
     code, said, table = child.end(how)
     assert (code, said) == (0, "")
     assert all(line["up"] and line["target"] == url for line in lines)
-    assert lines[0]["gauges"] == {"requests_running": 7, "kv_cache_usage": 0.75, "generation_tokens_total": 1}
+    figures = {"requests_running": 7, "kv_cache_usage": 0.75, "engines": 2, "generation_tokens_total": 1}
+    assert lines[0]["gauges"] == figures
     assert set(page.keys) == {"Bearer sesame"}
     assert len(page.connections) == 1
     kept = set(table["metric"].to_pylist())
@@ -250,12 +251,22 @@ def test_targets_are_named_without_the_usual_path() -> None:
 
 def test_gauges_of_an_older_server_are_not_counted_twice() -> None:
     page = "vllm:gpu_cache_usage_perc 0.5\nvllm:kv_cache_usage_perc 0.25\nvllm:gpu_prefix_cache_hits_total 3\n"
-    assert gauges(parse(page)) == {"kv_cache_usage": 0.25, "prefix_cache_hits_total": 3}
+    assert gauges(parse(page)) == {"kv_cache_usage": 0.25, "engines": 1, "prefix_cache_hits_total": 3}
+
+
+def test_the_size_of_the_cache_is_that_of_the_smallest_engine() -> None:
+    config = 'vllm:cache_config_info{engine="%s",kv_cache_max_concurrency="%s",kv_cache_size_tokens="%s"} 1'
+    usage = [f'vllm:kv_cache_usage_perc{{engine="{engine}"}} 0.{engine}' for engine in (0, 1)]
+    page = [config % (0, "2.5", "4000"), config % (1, "3.0", "3000"), *usage]
+    known = {"kv_cache_size_tokens": 3000, "kv_cache_max_concurrency": 2.5}
+    assert gauges(parse("\n".join([*page, ""]))) == known | {"kv_cache_usage": 0.1, "engines": 2}
+    for text in ("None", "", "nan", "-1", "1e400", "9" * 400):
+        assert gauges(parse(config % (0, text, text) + "\n")) == {}
 
 
 def test_a_value_that_is_not_a_number_stays_out_of_the_line() -> None:
     scrape = Scrape(1, "t", 2, 0, [Sample("vllm:kv_cache_usage_perc", (), float("nan"))])
-    assert json.loads(line_of(scrape))["gauges"] == {}
+    assert json.loads(line_of(scrape))["gauges"] == {"engines": 1}
 
 
 def book_of(*walls: int) -> scrapes_file.ScrapeColumns:
