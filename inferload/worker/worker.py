@@ -14,13 +14,13 @@ from inferload.locust.adapters import compat
 from inferload.locust.adapters.logs import first_of_each
 from inferload.measure.clock import NS_PER_S, clock_id, now_ns, wall_ns
 from inferload.process import protocol
-from inferload.process.protocol import Assignment, WorkerReport, windows_from_wire
+from inferload.process.protocol import Assignment, windows_from_wire
 from inferload.process.settings import ProcessSettings
 from inferload.process.silence import SilenceClock
 from inferload.verdict.outcome import INVALID
 from inferload.worker.load_loops import OpenLoop
 from inferload.worker.user_turns import TaskContext
-from inferload.worker.worker_run import REPORT_S, WorkerRun
+from inferload.worker.worker_run import WorkerRun
 from inferload.workload.schedules import times_digest
 
 logger = logging.getLogger(__name__)
@@ -166,7 +166,6 @@ class Worker:
             reply["times_digest"] = times_digest(run.part.scenario, assignment.origin)
             reply |= {"anchor": anchor, "folder": str(run.writer.run_dir), "reader": run.turns.clients.reader}
             reply["delivers"] = run.writer.sender is not None
-            gevent.spawn(self._report, run)
         except (UsageError, OSError) as error:
             reply["error"] = self._own.redaction(str(error))
         self._runner.send_message(protocol.READY, reply)
@@ -208,24 +207,11 @@ class Worker:
         data = {"run_id": assignment.run_id, "name": assignment.name, "at_ns": at_ns - assignment.offset_ns}
         self._runner.send_message(protocol.SPENT, data)
 
-    def _report(self, run: WorkerRun) -> None:
-        due_ns = now_ns()
-        while True:
-            due_ns = max(due_ns + round(REPORT_S * NS_PER_S), now_ns())
-            gevent.sleep((due_ns - now_ns()) / NS_PER_S)
-            if run.reports_ended:  # reports go on while files are written, or the master takes the worker for lost
-                return
-            self._send(run.report())
-            run.interpreter.collect_if_due()
-
-    def _send(self, report: WorkerReport) -> None:
-        self._runner.send_message(protocol.REPORT, report.to_wire())
-
     def _finish(self, run: WorkerRun) -> None:
         with self._ending:
             if run.finished:
                 return
-            run.finish(self._send)
+            run.finish()
             compat.send_last_stats(self._runner)
             sender = {"run_id": run.part.assignment.run_id, "name": run.part.assignment.name}
             totals = {

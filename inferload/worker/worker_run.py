@@ -7,9 +7,10 @@ import gevent
 from gevent.threadpool import ThreadPool
 
 from inferload.locust.adapters.statistics import LocustStats
-from inferload.measure.clock import Anchor, now_ns
+from inferload.measure.clock import NS_PER_S, Anchor, now_ns
 from inferload.measure.record import PhaseWindow
 from inferload.measure.tally import TallySet
+from inferload.process import protocol
 from inferload.process.protocol import Assignment, WorkerReport
 from inferload.process.settings import ProcessSettings
 from inferload.worker.load_loops import ClosedLoop, OpenLoop
@@ -24,6 +25,70 @@ from inferload.worker.user_turns import TaskContext
 
 REPORT_S = 1.0
 WORK_THREADS = 64
+
+
+class Reports:
+    """Reports of a run's counts to the master, one each second from `start` to `close`. `booked_ns`: as in WorkerReport."""
+
+    def __init__(
+        self,
+        context: SessionContext,
+        counter: TurnCounter,
+        health: HealthReports,
+        *,
+        booked_ns: Callable[[], int],
+        send: Callable[[WorkerReport], None],
+    ) -> None:
+        self._context = context
+        self._counter = counter
+        self._health = health
+        self._booked_ns = booked_ns
+        self._send = send
+        self._interpreter = InterpreterSettings()
+        self._seq = 0
+        self._ended = False
+
+    def start(self) -> None:
+        """Configure the interpreter, and begin to measure and to report."""
+        self._interpreter.start()
+        self._health.start()
+        gevent.spawn(self._send_all)
+
+    def close(self) -> None:
+        """Send the last report, and reset the interpreter."""
+        self._ended = True  # the greenlet is not killed: it may be sending
+        self._send(self._report())
+        self._health.close()
+        self._interpreter.close()
+
+    def _send_all(self) -> None:
+        due_ns = now_ns()
+        while True:
+            due_ns = max(due_ns + round(REPORT_S * NS_PER_S), now_ns())
+            gevent.sleep((due_ns - now_ns()) / NS_PER_S)
+            if self._ended:
+                return
+            self._send(self._report())
+            self._interpreter.collect_if_due()
+
+    def _report(self) -> WorkerReport:
+        """Return the counts since the last report."""
+        process = self._health.take()
+        self._context.turns.count()
+        seq, self._seq = self._seq, self._seq + 1
+        tallies, health = self._counter.counts.take()
+        tallies.absorb(self._context.tallies.take())
+        health.absorb(process)
+        return WorkerReport(
+            self._context.part.assignment.run_id,
+            self._context.part.assignment.name,
+            seq,
+            tallies.to_wire(),
+            health.to_wire(),
+            self._context.turns.in_flight,
+            self._booked_ns(),
+            self._counter.errors.take(),
+        )
 
 
 class WorkerRun:
@@ -54,26 +119,30 @@ class WorkerRun:
         tallies = TallySet()
         clients = TurnClients(self.part.scenario, assignment, own)
         self.turns = TurnDispatcher(clients, tallies, self.windows, self.counter)
-        self._health = HealthReports(assignment.name, self.windows, monitor, clients)
         self._threads = ThreadPool(WORK_THREADS)  # threads start on demand
         self.context = SessionContext(
             self.part, self.windows, self.turns, tallies, self._threads.apply, self.check_spent
         )
         self.tasks = TaskContext(self.context)
-        self.interpreter = InterpreterSettings()
         self.loop: ClosedLoop | OpenLoop = (
             ClosedLoop(self.context) if assignment.rate is None else OpenLoop(self.context, assignment.rate)
         )
-        self.reports_ended = self.finished = False  # reports_ended: the last report has been made
+        health = HealthReports(assignment.name, self.windows, monitor, clients)
+        self._reports = Reports(
+            self.context,
+            self.counter,
+            health,
+            booked_ns=self.loop.booked_ns,
+            send=lambda report: environment.runner.send_message(protocol.REPORT, report.to_wire()),
+        )
+        self.finished = False
         self._on_spent: Callable[[WorkerRun, int], None] | None = on_spent
-        self._seq = 0
 
     def start(self) -> None:
-        """Create the folder of the turn files and the clients, start the timers, and configure the interpreter."""
+        """Create the folder of the turn files and the clients, and begin to report."""
         self.writer.start()
         self.turns.start()
-        self.interpreter.start()
-        self._health.start()
+        self._reports.start()
 
     def set_windows(self, windows: Sequence[PhaseWindow]) -> None:
         """Set the phases, on this worker's clock. The message of an end may come late."""
@@ -91,25 +160,6 @@ class WorkerRun:
         self._on_spent = None
         on_spent(self, max(now_ns(), start_ns))
 
-    def report(self) -> WorkerReport:
-        """Return the counts since the last report."""
-        process = self._health.take()
-        self.turns.count()
-        seq, self._seq = self._seq, self._seq + 1
-        tallies, health = self.counter.counts.take()
-        tallies.absorb(self.context.tallies.take())
-        health.absorb(process)
-        return WorkerReport(
-            self.part.assignment.run_id,
-            self.part.assignment.name,
-            seq,
-            tallies.to_wire(),
-            health.to_wire(),
-            self.turns.in_flight,
-            self.loop.booked_ns(),
-            self.counter.errors.take(),
-        )
-
     def drain(self, until_ns: int) -> None:
         """Begin nothing more; turns in flight go on. `until_ns`: end of the arrivals of this worker."""
         if self.turns.closed:
@@ -119,20 +169,17 @@ class WorkerRun:
         if self.part.limiter is not None:
             self.part.limiter.close()
 
-    def finish(self, send_report: Callable[[WorkerReport], None]) -> None:
+    def finish(self) -> None:
         """Wait for turns in flight, write all records, send the last report. Blocks."""
         gevent.sleep(0)  # sessions that `drain` began send their first turns
         while self.turns.busy:
             gevent.sleep(0.02)
         self.turns.close()
         self.writer.finish()
-        self.reports_ended = True
-        send_report(self.report())
+        self._reports.close()  # reports go on while files are written, or the master takes the worker for lost
         self.finished = True
-        self._health.close()
         gevent.spawn(self._threads.kill)  # not awaited: a call that is not over keeps its thread
         self.turns.clients.close()
-        self.interpreter.close()
 
 
 def _tracer(assignment: Assignment, own: ProcessSettings, anchor: Anchor) -> Any:

@@ -1,12 +1,14 @@
 """The parts of the swarm that need no running Locust: options, orders, the roster, messages."""
 
 import argparse
+import gc
 import io
 import logging
 import subprocess
 import sys
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any, cast
 
 import gevent
 import pytest
@@ -14,7 +16,7 @@ import pytest
 from inferload import __version__
 from inferload.argparse_ext import PassingParser
 from inferload.cli import run as run_command
-from inferload.client.client import Credentials, TlsSettings
+from inferload.client.client import Credentials
 from inferload.client.connection.connect import Proxy
 from inferload.client.connection.redaction import Redaction
 from inferload.client.connection.target import Target
@@ -24,13 +26,20 @@ from inferload.locust.adapters import logs
 from inferload.master.lifecycle import worker_setup, worker_watchdog
 from inferload.master.lifecycle.workers import Member, Roster
 from inferload.measure import clock
+from inferload.measure.client_health import HealthSet
 from inferload.measure.record import PhaseWindow
+from inferload.measure.tally import TallySet
 from inferload.process import protocol, silence
+from inferload.process.protocol import WorkerReport
 from inferload.process.run_spec import RunOptions, nominal_users, resolve
-from inferload.process.settings import ProcessSettings, client_settings
+from inferload.process.settings import client_settings
 from inferload.run_options import RUN_OPTIONS
 from inferload.scenario import scenario as scenarios
-from inferload.worker import worker
+from inferload.worker import worker_run
+from inferload.worker.process_health import HealthReports, LoopMonitor
+from inferload.worker.run_windows import RunWindows
+from inferload.worker.session_context import SessionContext
+from inferload.worker.turn_counter import TurnCounter
 
 HOST = "http://127.0.0.1:8000"
 
@@ -258,20 +267,44 @@ def test_workers_of_another_version_or_scenario_are_named() -> None:
     )
 
 
-def test_a_worker_that_writes_its_files_is_heard_until_it_has_written_them(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(worker, "REPORT_S", 0.001)
-    runner = SimpleNamespace(register_message=lambda *_arguments, **_options: None)
-    one = worker.Worker(SimpleNamespace(runner=runner), ProcessSettings(Credentials(), (), TlsSettings(), None))
-    sent: list[str] = []
-    monkeypatch.setattr(one, "_send", sent.append)
-    interpreter = SimpleNamespace(collect_if_due=lambda: None)
-    run = SimpleNamespace(reports_ended=False, report=lambda: "report", interpreter=interpreter)
+def test_a_worker_reports_until_its_reports_are_closed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(worker_run, "REPORT_S", 0.001)
+    monkeypatch.setattr(worker_run.InterpreterSettings, "start", lambda settings: None)
+    windows, tallies = RunWindows(), TallySet()
+    counts: Any = SimpleNamespace(take=lambda: (TallySet(), HealthSet()))
+    monitor = LoopMonitor()
+    counter = TurnCounter(counts, windows, monitor, cast(Any, None))
+    part: Any = SimpleNamespace(assignment=SimpleNamespace(run_id="r", name="w0"))
+    turns: Any = SimpleNamespace(count=lambda: None, in_flight=3)
+    context = SessionContext(part, windows, turns, tallies, lambda call: call(), lambda: None)
+    sent: list[WorkerReport] = []
+    health = HealthReports("w0", windows, monitor, [])
+    reports = worker_run.Reports(context, counter, health, booked_ns=lambda: 7, send=sent.append)
+    gevent.sleep(0.01)
+    assert sent == []
+    reports.start()
     with gevent.Timeout(3):
-        reporting = gevent.spawn(one._report, run)
-        while len(sent) < 3:  # it drained long ago, and its parts are being joined
+        while len(sent) < 3:
             gevent.sleep(0.001)
-        run.reports_ended = True
-        reporting.join()
+    reports.close()
+    last = len(sent)
+    gevent.sleep(0.01)
+    assert [report.seq for report in sent] == [*range(last)]
+    assert (sent[-1].in_flight, sent[-1].booked_ns) == (3, 7)
+
+
+def test_a_loop_monitor_measures_from_its_start_to_its_end() -> None:
+    callbacks = list(gc.callbacks)
+    monitor = LoopMonitor()
+    assert gc.callbacks == callbacks
+    monitor.start()
+    gevent.sleep(0.1)
+    gc.collect()
+    beat = monitor.take()
+    monitor.close()
+    assert beat.loop_lags_ms
+    assert beat.gc_pauses_ms
+    assert gc.callbacks == callbacks
 
 
 def test_a_worker_that_comes_late_is_told_of_once() -> None:
