@@ -36,7 +36,7 @@ class HttpRequest:
 
 
 @dataclass(frozen=True, slots=True)
-class HttpReply:
+class HttpResponse:
     """Complete reply. Empty `content_type`: no such header."""
 
     status: int
@@ -45,9 +45,9 @@ class HttpReply:
     headers: tuple[tuple[str, str], ...] = ()
 
 
-def json_reply(document: Any, status: int = 200) -> HttpReply:
+def json_reply(document: Any, status: int = 200) -> HttpResponse:
     """Reply with a JSON document."""
-    return HttpReply(status, json.dumps(document, ensure_ascii=False, separators=(",", ":")).encode())
+    return HttpResponse(status, json.dumps(document, ensure_ascii=False, separators=(",", ":")).encode())
 
 
 def head_bytes(
@@ -64,7 +64,7 @@ def head_bytes(
     return ("\r\n".join(lines) + "\r\n\r\n").encode("latin-1", "replace")
 
 
-def reply_bytes(reply: HttpReply, keep_alive: bool) -> bytes:
+def reply_bytes(reply: HttpResponse, keep_alive: bool) -> bytes:
     """Bytes of a complete reply."""
     framing = f"content-length: {len(reply.body)}"
     return head_bytes(reply.status, reply.content_type, framing, keep_alive, reply.headers) + reply.body
