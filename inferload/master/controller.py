@@ -16,7 +16,7 @@ from gevent.event import Event
 from inferload import rundir
 from inferload.errors import UsageError
 from inferload.locust.adapters import compat
-from inferload.locust.adapters.csv_files import History
+from inferload.locust.adapters.csv_files import HistoryWriter
 from inferload.machine import calibration
 from inferload.master import finish, progress
 from inferload.master.finish import RunResult
@@ -380,7 +380,7 @@ class Controller:
         logger.info("run directory: %s", run.directory.path)
         try:
             finish.begin(run)
-            history = History(run.directory.path, self.environment, run.anchor)
+            history = HistoryWriter(run.directory.path, self.environment, run.anchor)
         except OSError as error:
             run.close()
             raise UsageError(

@@ -147,7 +147,7 @@ class TestAsk:
     def test_an_answer_that_calls_is_found_again_in_the_next_prompt(self) -> None:
         found = ask({"messages": HELLO, "tools": [TOOL], "tool_choice": "required"}, True, THINKER)
         calls = found.script.calls_begun(found.output_tokens)
-        said = [{"id": call.id, "function": {"name": call.name, "arguments": call.arguments}} for call in calls]
+        said = [{"id": call.call_id, "function": {"name": call.name, "arguments": call.arguments}} for call in calls]
         history = [*HELLO, {"role": "assistant", "content": None, "tool_calls": said}]
         again = ask({"messages": history, "tools": [TOOL]}, True, THINKER)
         made = [found.script.token(index) for index in range(found.script.think + 1, found.output_tokens)]
