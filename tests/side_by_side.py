@@ -28,7 +28,7 @@ PROCESS_FILES = (
     "test_containers_side_by_side.py",
 )
 # Files of tests with real vLLM that share a server or are time-critical.
-VLLM_SERVER_FILES = ("test_vllm_[acer]*.py", "test_vllm_scheduler.py", "test_vllm_server.py")
+VLLM_SERVER_FILES = ("test_vllm_[acer]*.py", "test_vllm_live.py", "test_vllm_scheduler.py", "test_vllm_server.py")
 LOW_PRIORITY = ("nice", "-n", "10")
 LONG_TIMEOUT = ("-o", "timeout=1200")  # of tests with low priority, which get the remaining CPU time
 NO_TESTS = 5  # pytest's exit code if no test is selected
