@@ -92,7 +92,7 @@ LOCUST_TESTS ?= tests/unit/locust/test_adaptations.py tests/unit/locust/test_com
 test-locust: .cache/locust-$(VERSION)/.ready  ## run the end-to-end tests with another Locust: make test-locust VERSION=2.46.0
 	$(<D)/bin/python -m pytest $(LOCUST_TESTS)
 
-test-vllm: $(READY) setup-vllm  ## run the tests with vLLM on the CPU
+test-vllm: $(READY) setup-vllm browser  ## run the tests with vLLM on the CPU
 	$(BIN)/python tests/side_by_side.py vllm
 
 screenshots: $(READY) browser  ## generate the screenshots of the README
