@@ -16,18 +16,12 @@ RUN_FILES = ("test_e2e_*.py", "test_live_agent.py")
 # Files that start programs or are time-critical, long ones first. They run before CPU-bound tests, which have a lower priority.
 STARTING_FILES = (
     *("test_live_browser.py", "test_sweep.py", "test_*browser*.py", "test_search_command.py", "test_calibration.py"),
-    *(
-        "test_wire_*.py",
-        "test_native_*.py",
-        "test_launch.py",
-        "test_live_display.py",
-        "test_progress.py",
-        "test_remote.py",
-    ),
-    *("test_benchmarks.py", "test_containers_side_by_side.py", "test_simulator*.py", "test_ssh*.py", "test_swarm_*.py"),
+    *("unit/client/**/test_*.py", "test_launch.py", "test_live_display.py", "test_progress_lines.py", "test_remote.py"),
+    *("test_benchmarks.py", "test_containers_side_by_side.py", "unit/deploy/simulator/test_*.py", "test_ssh*.py"),
+    *("test_options.py", "test_worker_run.py"),
 )
 # Files of tests with real vLLM that share a server or are time-critical.
-VLLM_SERVER_FILES = ("test_vllm_[acer]*.py", "test_vllm_scheduler.py", "test_vllm_server.py")
+VLLM_SERVER_FILES = ("test_vllm_[acer]*.py", "test_vllm_live.py", "test_vllm_scheduler.py", "test_vllm_server.py")
 LOW_PRIORITY = ("nice", "-n", "10")
 LONG_TIMEOUT = ("-o", "timeout=1200")  # of tests with low priority, which get the remaining CPU time
 BY_FILE = ("--dist", "loadfile", "--no-loadscope-reorder")

@@ -247,7 +247,7 @@ set_windows = WorkerRun.set_windows
 def set_windows_and_stop(run, windows):
     WorkerRun.set_windows = set_windows
     set_windows(run, windows)
-    if run.assignment.name == "w0":
+    if run.part.assignment.name == "w0":
         with open("stopped.txt", "w") as file:
             file.write(f"{os.getpid()}\\n")
         os.kill(os.getpid(), signal.SIGSTOP)

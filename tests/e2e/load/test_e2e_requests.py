@@ -11,7 +11,7 @@ from inferload.cli.from_vllm_bench import as_text, translate
 from inferload.scenario.scenario import load
 from inferload.scenario.schema.endpoints import ENDPOINTS
 from inferload.worker.session_runner import model_of
-from inferload.worker.turn_clients import server_of
+from inferload.worker.turn_dispatcher import server_of
 
 TURNS = {"turns": 2, "output_tokens": 6}
 
