@@ -53,8 +53,8 @@ FILES = {
     "locust_exceptions.csv",
 }
 PAGES = {"timeline.csv", "report.html", "report.md", "diagnosis.json", "reconcile.json"}
-# Reasons of the verdict that a busy test machine causes; they are ignored.
-CROWDED = {
+# Reasons of the verdict caused by a busy test machine, which checks ignore.
+BUSY_MACHINE_CODES = {
     "client_delay",
     "client_lag",
     "loop_lag",
@@ -383,7 +383,7 @@ class FinishedRun:
     def codes(self) -> set[str]:
         """Codes of the verdict's reasons in the measure phase, without those of a busy machine."""
         reasons = self.summary["verdict"]["reasons"]
-        return {reason["code"] for reason in reasons if reason["phase"] == "measure"} - CROWDED
+        return {reason["code"] for reason in reasons if reason["phase"] == "measure"} - BUSY_MACHINE_CODES
 
 
 def marks_of(run_dir: Path) -> list[dict[str, Any]]:

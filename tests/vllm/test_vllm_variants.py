@@ -59,7 +59,7 @@ def sample(page: str, name: str) -> float:
 
 @dataclass(frozen=True)
 class Reported:
-    """What a server tells: labels of `vllm:cache_config_info`, its metrics page, and the scheduler's part of /server_info."""
+    """Information of a server: labels of `vllm:cache_config_info`, its metrics page, and the scheduler's part of /server_info."""
 
     cache: dict[str, str]
     page: str

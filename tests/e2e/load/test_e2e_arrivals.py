@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from e2e_runs import (
-    CROWDED,
+    BUSY_MACHINE_CODES,
     FinishedRun,
     RunCase,
     RunPool,
@@ -303,4 +303,6 @@ def test_a_hundred_sessions_start_in_each_second(run_pool: RunPool, run_case: Ru
     assert ended.summary["sessions"]["dropped"] == 0
     # On a machine too busy to send in time the verdict has a reason.
     codes = {reason["code"] for reason in ended.summary["verdict"]["reasons"]}
-    assert in_each_second("sent_ns") == pytest.approx([100] * 2, abs=5) or codes & (CROWDED | {"offered_vs_achieved"})
+    assert in_each_second("sent_ns") == pytest.approx([100] * 2, abs=5) or codes & (
+        BUSY_MACHINE_CODES | {"offered_vs_achieved"}
+    )

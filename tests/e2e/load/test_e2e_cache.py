@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from e2e_runs import CROWDED, FinishedRun, RunCase, RunPool, Sandbox, check_counts, run_cases, scenario
+from e2e_runs import BUSY_MACHINE_CODES, FinishedRun, RunCase, RunPool, Sandbox, check_counts, run_cases, scenario
 from locust_process import summary_of, turns_of
 
 from inferload import cli
@@ -64,7 +64,7 @@ def _cache(ended: FinishedRun) -> dict[str, Any]:
 
 
 def _codes(run_dir: Path) -> set[str]:
-    return {reason["code"] for reason in summary_of(run_dir)["verdict"]["reasons"]} - CROWDED
+    return {reason["code"] for reason in summary_of(run_dir)["verdict"]["reasons"]} - BUSY_MACHINE_CODES
 
 
 @run_cases(_isolated, ("run",), ("session",), ("none",))
