@@ -16,7 +16,7 @@ from gevent.event import Event
 from inferload import rundir
 from inferload.errors import UsageError
 from inferload.locust.adapters import compat
-from inferload.locust.adapters.csv_files import History
+from inferload.locust.adapters.csv_files import HistoryWriter
 from inferload.machine import calibration
 from inferload.master import finish, progress
 from inferload.master.finish import RunResult
@@ -68,7 +68,7 @@ class Controller:
         self.latest: MasterRun | None = None  # the run, or after its end the last one that was prepared
         self.result: RunResult | None = None
         self.live: LiveRun | None = None  # of the current run, or of the last one; None without a web UI
-        self.before_quit: Callable[[], None] = lambda: None  # at the end of a headless process that no signal ends
+        self.await_scrape: Callable[[], None] = lambda: None  # waits until the final metrics of a run were scraped
         self.trouble: str | None = None  # why the last start was refused
         self._own = own
         self._run_options = run_options
@@ -168,8 +168,8 @@ class Controller:
         """End the process after a signal: the first drains the run, a later Ctrl-C ends turns in flight."""
         run = self.run
         self._leaving = True
+        self._stopped_before = self._stopped_before or by  # between two passes, the second does not begin
         if run is None:
-            self._stopped_before = self._stopped_before or by
             gevent.spawn(self._quit)
         elif not run.stop.is_set():
             logger.info(
@@ -291,7 +291,7 @@ class Controller:
             self._idle.set()
         if (self._headless or self._leaving) and not self._shutting_down:
             if not self._leaving:
-                self.before_quit()
+                self.await_scrape()
             self._quit()
         elif self._autoquit_s is not None:
             gevent.spawn_later(self._autoquit_s, self._quit_if_idle)
@@ -330,6 +330,7 @@ class Controller:
             earlier = cache_passes.Previous(current.arm, result.run_dir, self.run.salt)
             if number + 1 < len(todo):
                 self._locust_stop()
+                self.await_scrape()
         if codes:
             self.environment.process_exit_code = gravest(codes)
         if not self._headless:
@@ -355,7 +356,7 @@ class Controller:
         if self._own.run_dir is None:
             rundir.link_latest(path)
         run = MasterRun(RunSetup(spec, findings, directory, self._own, current.arm, earlier), self._runner)
-        run.steering.start_users = self._steer_users
+        run.steering.start_users, run.steering.end_start = self._steer_users, self._end_steered_start
         self.run = run  # its inbox receives replies of workers
         try:
             run.prepare()
@@ -379,7 +380,7 @@ class Controller:
         logger.info("run directory: %s", run.directory.path)
         try:
             finish.begin(run)
-            history = History(run.directory.path, self.environment, run.anchor)
+            history = HistoryWriter(run.directory.path, self.environment, run.anchor)
         except OSError as error:
             run.close()
             raise UsageError(

@@ -62,8 +62,13 @@ class TurnDispatcher:
 
     @property
     def in_flight(self) -> int:
-        """Turns begun that are not in Locust's tables yet."""
-        return sum(client.in_flight for client in self.clients) + self._pending + self._starting
+        """Turns begun and not ended; one that its caller has not judged yet is in flight."""
+        return sum(client.in_flight for client in self.clients) + sum(map(bool, self._unjudged.values()))
+
+    @property
+    def busy(self) -> bool:
+        """True while a turn is in flight, waits to begin, or is not in Locust's tables yet."""
+        return bool(self._starting or self._pending or any(client.in_flight for client in self.clients))
 
     # -- for sessions
 

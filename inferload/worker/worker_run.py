@@ -172,7 +172,7 @@ class WorkerRun:
     def finish(self) -> None:
         """Wait for turns in flight, write all records, send the last report. Blocks."""
         gevent.sleep(0)  # sessions that `drain` began send their first turns
-        while self.turns.in_flight:
+        while self.turns.busy:
             gevent.sleep(0.02)
         self.turns.close()
         self.writer.finish()

@@ -178,6 +178,10 @@ class Fleet:
         response: dict[str, Any] = json.loads(text)
         return response
 
+    def steer(self, **order: Any) -> None:
+        """Send an order of the live view."""
+        self._request("POST", "/inferload/steer", json.dumps(order), {"Content-Type": "application/json"})
+
     def press_stop(self) -> bool:
         """Stop the run in the web UI; return True if it was stopped. The HTTP method depends on the Locust version."""
         method = "GET" if importlib.metadata.version("locust").startswith("2.46.") else "POST"

@@ -14,6 +14,7 @@ class Collector:
 
     def __init__(self) -> None:
         self.spans: list[Span] = []
+        self._by_service: dict[object, list[Span]] = {}
         self.resources: list[dict[str, object]] = []
         self.paths: set[str] = set()
         collector = self
@@ -38,9 +39,15 @@ class Collector:
     def receive(self, path: str, request: ExportTraceServiceRequest) -> None:
         self.paths.add(path)
         for resource_spans in request.resource_spans:
-            self.resources.append({each.key: value_of(each.value) for each in resource_spans.resource.attributes})
+            resource = {each.key: value_of(each.value) for each in resource_spans.resource.attributes}
+            self.resources.append(resource)
             for scope_spans in resource_spans.scope_spans:
                 self.spans += scope_spans.spans
+                self._by_service.setdefault(resource.get("service.name"), []).extend(scope_spans.spans)
+
+    def of_service(self, name: str) -> list[Span]:
+        """Spans that were received from a service."""
+        return list(self._by_service.get(name, ()))
 
     def close(self) -> None:
         self._server.shutdown()

@@ -86,10 +86,10 @@ class Inbox:
             member.turns += sum(tally.ended for _, tally in tallies.items())
             self.totals.tallies.absorb(tallies)
             self.totals.errors.absorb(report.first_errors, member.offset_ns)
-            self.recorder.add(self.state.phases.elapsed_s(), tallies)
+            health = HealthSet.from_wire(report.health)
+            self.recorder.add(self.state.phases.elapsed_s(), tallies, health)
             self._check_abort_conditions(tallies)
             self._check_steadiness(tallies)
-            health = HealthSet.from_wire(report.health)
             self._check_clock(member, health)
             self.totals.health.absorb(health)
 

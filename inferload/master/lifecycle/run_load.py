@@ -129,7 +129,7 @@ class RunLoad:
         gevent.sleep(max(0.0, (begin_ns - now_ns()) / NS_PER_S))
         self._state.phases.mark(marks)
         end.over = True
-        self._steering.end_ramp()
+        self._steering.end_load()
         end.users = dict(self._user_counts())
         drain_s = self._spec.scenario.phases.drain_s
         self._channel.announce(protocol.DRAIN)

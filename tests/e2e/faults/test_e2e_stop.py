@@ -23,6 +23,7 @@ from e2e_runs import (
     check_turns_across_drain,
     expected_exit_code,
     mark,
+    marks_of,
     run_cases,
     scenario,
     wait_for_measure_phase,
@@ -104,7 +105,7 @@ def web_stop(fleet: Fleet, simulator: Simulator, sandbox: Sandbox) -> None:
 
 
 @run_cases(stop, *CASES)
-def test_nothing_in_flight_is_lost(run_pool: RunPool, run_case: RunCase) -> None:
+def test_turns_in_flight_complete_at_each_kind_of_stop(run_pool: RunPool, run_case: RunCase) -> None:
     ended: FinishedRun = run_pool.result(run_case)
     way, mode = run_case.arguments
     assert "Traceback" not in ended.text, ended.text
@@ -140,7 +141,7 @@ def twice(sandbox: Sandbox, mode: str, to_all: bool) -> FinishedRun:
 @run_cases(
     twice, ("local", True), ("processes", True), ("by_hand", False), *SOAK * (("processes", False), ("by_hand", True))
 )
-def test_a_second_ctrl_c_gives_up_what_is_in_flight(run_pool: RunPool, run_case: RunCase) -> None:
+def test_a_second_ctrl_c_aborts_the_turns_in_flight(run_pool: RunPool, run_case: RunCase) -> None:
     ended: FinishedRun = run_pool.result(run_case)
     assert "Traceback" not in ended.text, ended.text
     check_files(ended.run_dir)
@@ -173,7 +174,7 @@ def short_drain(sandbox: Sandbox, mode: str) -> FinishedRun:
 
 
 @run_cases(short_drain, *((mode,) for mode in MODES if SOAK or mode != "by_hand"))
-def test_a_drain_that_does_not_finish_is_said(run_pool: RunPool, run_case: RunCase) -> None:
+def test_an_unfinished_drain_is_reported(run_pool: RunPool, run_case: RunCase) -> None:
     ended: FinishedRun = run_pool.result(run_case)
     assert "Traceback" not in ended.text, ended.text
     check_files(ended.run_dir)
@@ -202,3 +203,30 @@ def test_the_check_of_files_can_fail(tmp_path: Any, name: str) -> None:
     (tmp_path / ".run-token").write_text("x")
     with pytest.raises(AssertionError):
         check_files(tmp_path)
+
+
+def stopped_in_a_ramp(sandbox: Sandbox) -> FinishedRun:
+    file = scenario(sandbox.folder)
+    words = ("--host", sandbox.simulator().url, "--scenario", str(file), "--on-invalid", "warn")
+    fleet = sandbox.fleet("local", *words, web=True)
+    fleet.wait_for_page()
+    assert fleet.post("/swarm", user_count=2, spawn_rate=50)["success"]
+    wait_for_measure_phase(sandbox.run_dir)
+    fleet.steer(do="ramp", level=22, over_s=10)
+    time.sleep(1)
+    fleet.steer(do="stop")
+    wait_until(lambda: "headline" in fleet.get_json("/inferload/status"), "the outcome")
+    fleet.signal(signal.SIGINT, whole_group=False)
+    return FinishedRun(sandbox.run_dir, fleet.exit_code(), fleet.text)
+
+
+@run_cases(stopped_in_a_ramp, ())
+def test_a_ramp_that_the_end_of_the_load_interrupts_has_a_mark_of_its_end(run_pool: RunPool, run_case: RunCase) -> None:
+    ended: FinishedRun = run_pool.result(run_case)
+    begun, over = [change for change in marks_of(ended.run_dir) if change["kind"] == "users"]
+    assert begun["text"] == "ramp by hand: 2 -> 22 users in 10 s"
+    assert over["text"] == f"ramp by hand ended with the load at {over['users']} users"
+    assert 3 <= over["users"] <= 12
+    drain = mark(ended.run_dir, "phase", "drain")
+    assert drain is not None
+    assert 0 <= over["wall_ns"] - drain["wall_ns"] < 0.5e9
