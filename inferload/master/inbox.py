@@ -27,6 +27,7 @@ def register_handlers(runner: Any, current: Callable[[], MasterRun | None]) -> N
     register(protocol.SPENT, _of_member(lambda run, data: run.on_spent(data)))
     register(protocol.TURNS, _of_member(lambda run, data: run.on_turns(data)))
     register(protocol.DELIVERED, _of_member(lambda run, data: run.on_delivered(data)))
+    register(protocol.INVALID_CALL, _of_member(lambda run, data: run.on_invalid_call(data)))
 
 
 def _pong(run: MasterRun, msg: Any) -> None:

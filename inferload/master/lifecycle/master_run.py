@@ -53,6 +53,7 @@ from inferload.results.abort_conditions import AbortReached, AbortWatch
 from inferload.statistics.steady_state import Steadiness
 from inferload.summarise.counts import Arm, Others
 from inferload.verdict.failures import FirstErrors, add_message
+from inferload.verdict.outcome import INVALID_CALL
 from inferload.workload.schedules import step_bounds_s
 
 logger = logging.getLogger(__name__)
@@ -60,6 +61,7 @@ logger = logging.getLogger(__name__)
 _LEAD_NS = 200_000_000  # time from the announcement of a phase to its start, for messages to reach all workers
 _SAME_SIGNAL_S = 1.0  # a signal to the process group can reach a worker earlier or later than the master
 _ABORT_S = 10.0  # time for workers to write their files after an abort
+_SHORT_DRAIN_S = 1.0  # after an invalid call
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,6 +123,7 @@ class MasterRun:
         self._ignored_before = compat.ignored_messages.counts.copy()
         self._aborting = False
         self._over = False  # the load has ended as planned
+        self._drain_s = spec.scenario.phases.drain_s
         self.early_by: str | None = None  # the signal or event that ended the load before its planned end
         self._marking: list[gevent.Greenlet] = []
         self._starter: gevent.Greenlet | None = None  # starts the first users
@@ -232,6 +235,14 @@ class MasterRun:
         if member is not None and data["run_id"] == self.run_id and member.spent_ns is None:
             member.spent_ns = data["at_ns"]
             self._check_spent()
+
+    def on_invalid_call(self, data: dict[str, Any]) -> None:
+        """Stop the run at an invalid call of a task: a fault of the program, not of the server."""
+        if data["run_id"] != self.run_id or self.stop.is_set() or self._over:
+            return
+        self._drain_s = min(self._drain_s, _SHORT_DRAIN_S)
+        logger.error("%s: %s: the run is stopped", data["at"], data["text"])
+        self.request_stop(f"{INVALID_CALL}{data['at']}", early=True)
 
     @property
     def stopped(self) -> bool:
@@ -482,7 +493,7 @@ class MasterRun:
         self._over = True
         self.steering.end_load()
         self._users = dict(self._runner.target_user_classes_count)
-        drain_s = self.spec.scenario.phases.drain_s
+        drain_s = self._drain_s
         self.send(protocol.DRAIN, {"run_id": self.run_id})
         if not self.drained.wait(drain_s):
             in_flight = sum(member.in_flight for member in self.roster.awaited)

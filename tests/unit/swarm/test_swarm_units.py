@@ -10,6 +10,7 @@ from types import SimpleNamespace
 
 import gevent
 import pytest
+from locust.event import Events
 
 from inferload import __version__
 from inferload.argparse_ext import PassingParser
@@ -261,7 +262,9 @@ def test_workers_of_another_version_or_scenario_are_named() -> None:
 def test_a_worker_that_writes_its_files_is_heard_until_it_has_written_them(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(worker, "REPORT_S", 0.001)
     runner = SimpleNamespace(register_message=lambda *_arguments, **_options: None)
-    one = worker.Worker(SimpleNamespace(runner=runner), ProcessSettings(Credentials(), (), TlsSettings(), None))
+    one = worker.Worker(
+        SimpleNamespace(runner=runner, events=Events()), ProcessSettings(Credentials(), (), TlsSettings(), None)
+    )
     sent: list[str] = []
     monkeypatch.setattr(one, "_send", sent.append)
     run = SimpleNamespace(closing=True, reports_ended=False, report=lambda: "report", collect_garbage=lambda: None)
