@@ -92,14 +92,14 @@ LOCUST_TESTS ?= tests/unit/locust/test_adaptations.py tests/unit/locust/test_com
 test-locust: .cache/locust-$(VERSION)/.ready  ## run the end-to-end tests with another Locust: make test-locust VERSION=2.46.0
 	$(<D)/bin/python -m pytest $(LOCUST_TESTS)
 
-test-vllm: $(READY) setup-vllm  ## run the tests with vLLM on the CPU
+test-vllm: $(READY) setup-vllm browser  ## run the tests with vLLM on the CPU
 	$(BIN)/python tests/side_by_side.py vllm
 
 screenshots: $(READY) browser  ## generate the screenshots of the README
 	PYTHONPATH=tests/support $(BIN)/python docs/screenshots.py
 
 soak: $(READY) browser sshd prometheus curl  ## run the long tests: long streams, long runs, many random examples, fuzzing
-	INFERLOAD_SOAK=1 INFERLOAD_FRESH=1 $(BIN)/python -m pytest -m "not vllm" tests/e2e/faults/test_e2e_stop.py tests/unit/simulator/test_simulator.py
+	INFERLOAD_SOAK=1 INFERLOAD_FRESH=1 $(BIN)/python -m pytest -m "not vllm" tests/e2e/faults/test_e2e_stop.py tests/unit/deploy/simulator/test_simulator_server.py
 	$(BIN)/python -m pytest -m "soak and not vllm and not fuzz"
 	@$(MAKE) --no-print-directory soak-fuzz
 	INFERLOAD_SOAK=1 $(BIN)/python -m pytest -m "hypothesis and not soak and not vllm"
@@ -122,8 +122,8 @@ sanitized: $(ASAN)/inferload.client.connection._native.so  ## build the C extens
 
 soak-fuzz: sanitized  ## fuzz the readers and parsers with the sanitizers, ten minutes per test
 	rm -f $(ASAN)/report.*
-	$(SANITIZED) $(BIN)/python -m pytest -s -m "not vllm and not soak" tests/unit/client/test_native_scan.py tests/unit/client/test_native_stress.py \
-		tests/unit/client/test_wire_turn.py tests/unit/client/test_wire_differential.py || { cat $(ASAN)/report.* 2>/dev/null; exit 1; }
+	$(SANITIZED) $(BIN)/python -m pytest -s -m "not vllm and not soak" tests/unit/client/connection/test_native_scan.py tests/unit/client/connection/test_native_stress.py \
+		tests/unit/client/test_turn.py tests/unit/client/connection/test_reader_differential.py || { cat $(ASAN)/report.* 2>/dev/null; exit 1; }
 	$(SANITIZED) $(BIN)/python -m pytest -s -m fuzz || { cat $(ASAN)/report.* 2>/dev/null; exit 1; }
 
 soak-vllm: $(READY) setup-vllm  ## run each CPU variant on vLLM

@@ -7,38 +7,32 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
 
 TESTS = Path(__file__).parent
 # Files with run cases (tests/support/e2e_runs.py), which are executed concurrently within one pytest.
 RUN_FILES = ("test_e2e_*.py", "test_live_agent.py")
-# Files that start programs or are time-critical. They run before CPU-bound tests, which have a lower priority.
-IDLE_FILES = ("test_*browser*.py", "test_sweep.py", "test_remote.py")  # mostly waiting
-PROCESS_FILES = (
-    *("test_benchmarks.py", "test_calibration.py", "test_launch.py", "test_search_command.py", "test_simulator*.py"),
-    *(
-        "test_swarm_*.py",
-        "test_ssh*.py",
-        "test_wire_*.py",
-        "test_native_*.py",
-        "test_progress.py",
-        "test_live_display.py",
-    ),
-    "test_containers_side_by_side.py",
+# Files that start programs or are time-critical, long ones first. They run before CPU-bound tests, which have a lower priority.
+STARTING_FILES = (
+    *("test_live_browser.py", "test_sweep.py", "test_*browser*.py", "test_search_command.py", "test_calibration.py"),
+    *("unit/client/**/test_*.py", "test_launch.py", "test_live_display.py", "test_progress_lines.py", "test_remote.py"),
+    *("test_benchmarks.py", "test_containers_side_by_side.py", "unit/deploy/simulator/test_*.py", "test_ssh*.py"),
+    *("test_options.py", "test_worker_run.py"),
 )
 # Files of tests with real vLLM that share a server or are time-critical.
-VLLM_SERVER_FILES = ("test_vllm_[acer]*.py", "test_vllm_scheduler.py", "test_vllm_server.py")
+VLLM_SERVER_FILES = ("test_vllm_[acer]*.py", "test_vllm_live.py", "test_vllm_scheduler.py", "test_vllm_server.py")
 LOW_PRIORITY = ("nice", "-n", "10")
 LONG_TIMEOUT = ("-o", "timeout=1200")  # of tests with low priority, which get the remaining CPU time
+BY_FILE = ("--dist", "loadfile", "--no-loadscope-reorder")
+WAITING, COMPUTING = ("-n", "4"), ("-n", "2")  # processes for tests that mostly wait, and for CPU-bound ones
 NO_TESTS = 5  # pytest's exit code if no test is selected
 
 
-def groups() -> tuple[list[Path], ...]:
-    """Return the test files by group: run cases, mostly waiting, starting processes, and two halves of CPU-bound tests."""
-    special = [files(*RUN_FILES), files(*IDLE_FILES), files(*PROCESS_FILES)]
-    cpu_bound = [file for file in files("test_*.py") if not any(file in group for group in special)]
-    return *special, cpu_bound[::2], cpu_bound[1::2]
+def groups() -> tuple[list[Path], list[Path], list[Path]]:
+    """Return the test files by group: run cases, starting programs, CPU-bound."""
+    run_files, starting = files(*RUN_FILES), files(*STARTING_FILES)
+    return run_files, starting, [file for file in files("test_*.py") if file not in {*run_files, *starting}]
 
 
 def vllm_groups() -> tuple[list[Path], list[Path]]:
@@ -48,7 +42,8 @@ def vllm_groups() -> tuple[list[Path], list[Path]]:
 
 
 def files(*patterns: str) -> list[Path]:
-    return [file for pattern in patterns for file in sorted(TESTS.rglob(pattern))]
+    """Return the files that match, in the order of the patterns."""
+    return list(dict.fromkeys(file for pattern in patterns for file in sorted(TESTS.rglob(pattern))))
 
 
 def main(arguments: list[str]) -> int:
@@ -56,23 +51,17 @@ def main(arguments: list[str]) -> int:
     if arguments[:1] == ["vllm"]:
         sharing, others = vllm_groups()
         options = [*arguments[1:], "-m", "vllm and not soak"]
-        return run([[pytest(options, sharing)]], [low_priority(options, others)])
-    run_files, idle, starting, *cpu_bound = groups()
-    rounds = [[pytest(arguments, run_files)], [pytest(arguments, idle), pytest(arguments, starting)]]
-    return run(rounds, [low_priority(arguments, group) for group in cpu_bound])
+        return run([pytest(options, sharing)], low_priority(options, others))
+    run_files, starting, computing = groups()
+    sequence = [pytest(arguments, run_files), pytest([*arguments, *WAITING, *BY_FILE], starting)]
+    return run(sequence, low_priority([*arguments, *COMPUTING, *BY_FILE], computing))
 
 
-def run(rounds: Sequence[Sequence[list[str]]], background: Sequence[list[str]]) -> int:
-    """Run the commands of each round concurrently, the rounds in sequence, and `background` alongside; return the exit code."""
-    with ExitStack() as stack:
-        others = [stack.enter_context(started(command)) for command in background]
-        codes = []
-        for first, *more in rounds:
-            processes = [stack.enter_context(started(command)) for command in more]
-            codes.append(subprocess.run(first, check=False).returncode)
-            codes += [process.wait() for process in processes]
-        codes += [process.wait() for process in others]
-    return exit_code(codes)
+def run(sequence: Sequence[list[str]], background: list[str]) -> int:
+    """Run the commands in sequence, and `background` alongside; return the exit code."""
+    with started(background) as other:
+        codes = [subprocess.run(command, check=False).returncode for command in sequence]
+        return exit_code([*codes, other.wait()])
 
 
 @contextmanager

@@ -16,12 +16,12 @@ from gevent.event import Event
 from inferload import rundir
 from inferload.errors import UsageError
 from inferload.locust.adapters import compat
-from inferload.locust.adapters.csv_files import History
+from inferload.locust.adapters.csv_files import HistoryWriter
 from inferload.machine import calibration
-from inferload.master import finish, inbox, progress
+from inferload.master import finish, progress
 from inferload.master.finish import RunResult
-from inferload.master.lifecycle import cache_passes, worker_setup
-from inferload.master.lifecycle.master_run import MasterRun, RunDirectory
+from inferload.master.lifecycle import cache_passes, inbox, worker_setup
+from inferload.master.lifecycle.master_run import MasterRun, RunDirectory, RunSetup
 from inferload.master.lifecycle.preflight import Preflight, preflight
 from inferload.master.live import LiveRun
 from inferload.process.rerun import repeated
@@ -93,7 +93,7 @@ class Controller:
         self._runner = runner
         self._locust_start, self._locust_stop = compat.take_over(runner, self.start, self.stop)
         compat.share_among(environment, self._members)
-        inbox.register_handlers(runner, lambda: self.run)
+        inbox.register_handlers(runner, lambda: None if self.run is None else self.run.inbox)
 
     # -- what Locust calls
 
@@ -181,7 +181,7 @@ class Controller:
             planned = run.spec.scenario.ends_by_itself or not self._headless
             run.request_stop(by, early=planned)  # without a planned end, a signal is the regular end
         elif by == CTRL_C:
-            run.abort()
+            run.load.abort()
 
     # -- steering by the live view
 
@@ -201,7 +201,7 @@ class Controller:
         self._end_steered_start()
         compat.end_start_of_page(self.environment.web_ui)
         if self.run is not None:
-            self.run.end_first_start()
+            self.run.load.end_first_start()
         self._steered_start = gevent.spawn(
             self._locust_start, users, per_s, wait=False, user_classes=self._user_classes
         )
@@ -323,9 +323,9 @@ class Controller:
                 self.run.request_stop(self._stopped_before, early=self._stopped_before in SIGNAL_CODES)
             result = self.result = self._conduct(self.run)
             summaries[result.run_dir.name] = result.document
-            if current.counted or self.run.early_by is not None:
+            if current.counted or self.run.state.end.early_by is not None:
                 codes.append(result.judged.exit_code)
-            if self.run.stopped:
+            if self.run.state.end.stopped:
                 break
             earlier = cache_passes.Previous(current.arm, result.run_dir, self.run.salt)
             if number + 1 < len(todo):
@@ -355,10 +355,9 @@ class Controller:
         directory = RunDirectory(path, rundir.create(path))
         if self._own.run_dir is None:
             rundir.link_latest(path)
-        run = MasterRun(spec, findings, directory, self._own, self._runner)
-        run.set_pass(current.arm, earlier)
-        run.steering.start_users = self._steer_users
-        self.run = run  # `inbox` passes replies of workers to it
+        run = MasterRun(RunSetup(spec, findings, directory, self._own, current.arm, earlier), self._runner)
+        run.steering.start_users, run.steering.end_start = self._steer_users, self._end_steered_start
+        self.run = run  # its inbox receives replies of workers
         try:
             run.prepare()
         except UsageError:
@@ -381,7 +380,7 @@ class Controller:
         logger.info("run directory: %s", run.directory.path)
         try:
             finish.begin(run)
-            history = History(run.directory.path, self.environment, run.anchor)
+            history = HistoryWriter(run.directory.path, self.environment, run.anchor)
         except OSError as error:
             run.close()
             raise UsageError(

@@ -105,6 +105,7 @@ class LiveRun:
             "models": self._models,
             "target": ", ".join(target.url for target in run.spec.targets),
             "run_dir": str(run.directory.path),
+            "run_name": None if result is None else result.run_dir.name,  # of the pages of the ended run
             "start_s": None if start_ns is None else run.anchor.to_wall_ns(start_ns) / NS_PER_S,
             "phase": None if result is not None else run.phase(),
             "elapsed_s": run.recorder.series.sequence if result is not None else round(run.elapsed_s(), 1),

@@ -138,11 +138,11 @@ def tpot_ms(record: TurnRecord) -> float | None:
     """
     if record.cancelled:
         return None
-    instants = record.first_ns, record.last_ns, record.output_tokens
-    if None in instants or not record.event_ns:
+    first_ns, last_ns, tokens = record.first_ns, record.last_ns, record.output_tokens
+    if first_ns is None or last_ns is None or tokens is None or not record.event_ns:
         return None
-    of_first = record.event_tokens[0] if record.event_tokens else instants[2] / len(record.event_ns)
-    value = float(tpot_by_turn_ms(*np.array([instants], dtype=np.int64).T, np.array([of_first]))[0])
+    of_first = record.event_tokens[0] if record.event_tokens else tokens / len(record.event_ns)
+    value = float(tpot_by_turn_ms(*(np.array([number]) for number in (first_ns, last_ns, tokens, of_first)))[0])
     return None if math.isnan(value) else value
 
 

@@ -1,7 +1,7 @@
 """Counts of many turns at once: the same as `TallySet.count_turn` and `HealthSet.count_delays` of each, at a fraction of the cost.
 
 Nearly all turns are plain: answered in full, with all instants known. Their counts are vectorized; other turns are counted one
-by one. tests/unit/measure/test_manyturns.py compares the two.
+by one. tests/unit/measure/test_tally_batch.py compares the two.
 """
 
 from __future__ import annotations

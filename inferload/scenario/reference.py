@@ -1,6 +1,7 @@
 """JSON Schema and reference of a scenario file: `python -m inferload.scenario.reference > docs/scenario.md`."""
 
 import json
+import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -40,6 +41,30 @@ the run (`phases`) and its pass criteria (`slo`, `gates`). A complete example:
 """
 
 _Schema = Mapping[str, Any]
+
+# Titles that are not the words of the model's name.
+_TITLES = {
+    "ShareGpt": "ShareGPT",
+    "JsonLines": "JSON Lines",
+    "Csv": "CSV",
+    "HuggingFace": "Hugging Face",
+    "Agent": "Agents",
+    "LiveAgentWorkload": "Live agent",
+    "MixClass": "Class of a mix",
+    "Tool": "Tools",
+    "Cancel": "Cancelled turns",
+    "Subagents": "Sub-agents",
+    "SloLimits": "SLO limits",
+    "Closed": "Closed loop",
+    "Poisson": "Poisson arrivals",
+    "Gamma": "Gamma arrivals",
+    "TraceTimes": "Arrivals of a trace",
+    "UserSteps": "Profile of users: steps",
+    "UserRamp": "Profile of users: ramp",
+    "RateSteps": "Profile of the rate: steps",
+    "RateRamp": "Profile of the rate: ramp",
+    "RatePoints": "Profile of the rate: points",
+}
 
 
 def json_schema() -> dict[str, Any]:
@@ -104,8 +129,13 @@ def _tag(definition: _Schema) -> str:
 
 
 def _title(name: str, definition: _Schema) -> str:
-    tag = _tag(definition)
-    return f"{name} (`{tag}`)" if tag else name
+    tag, title = _tag(definition), _words(name)
+    return f"{title} (`{tag}`)" if tag else title
+
+
+def _words(name: str) -> str:
+    """Return the title of a model: its name as words, if `_TITLES` has no other."""
+    return _TITLES.get(name) or re.sub(r"(?<!^)(?=[A-Z])", " ", name).capitalize()
 
 
 def _section(title: str, definition: _Schema, schema: _Schema) -> str:
@@ -136,7 +166,7 @@ def _value(part: _Schema, schema: _Schema) -> str:
     if "$ref" in part:
         name = part["$ref"].rpartition("/")[2]
         definition = schema["$defs"][name]
-        text = f"`{_tag(definition)}`" if _tag(definition) else name
+        text = f"`{_tag(definition)}`" if _tag(definition) else _words(name).lower()
         return f"[{text}](#{_anchor(name, definition)})" if "properties" in definition else "any"
     if "const" in part:
         return f"`{part['const']}`"

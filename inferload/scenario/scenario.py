@@ -18,8 +18,7 @@ from pydantic import (
 
 from inferload.scenario.files import catalog
 from inferload.scenario.files.mistakes import ScenarioError, faults_of
-from inferload.scenario.files.writer import as_yaml
-from inferload.scenario.files.yaml_text import Parsed, parse
+from inferload.scenario.files.yaml_text import Parsed, as_yaml, parse
 from inferload.scenario.overrides import Override, apply
 from inferload.scenario.schema.arrivals import Arrivals, Closed, Rated, TraceTimes
 from inferload.scenario.schema.base import AtLeastOne, Flag, ScenarioPart, Share, SloLimits, Whole, add_up

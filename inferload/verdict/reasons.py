@@ -279,7 +279,7 @@ RULES: tuple[Rule, ...] = (
         "increase phases.drain_s, or lower the load",
     ),
     Rule(
-        "books",
+        "count_mismatch",
         lambda e: float(len(e.count_faults)),
         None,
         0,

@@ -8,12 +8,11 @@ from pathlib import Path
 import api_cases
 import pytest
 import simulator_process
-from api_cases import ApiCase
+from api_cases import ApiCase, shape
 from inferload.deploy.launcher import launch, paths, probe
 from inferload.deploy.launcher.server_state import LocalServer
 from inferload.deploy.servers import local
 from inferload.deploy.servers.engines import ServerSpec, tiny_model
-from metrics_shape import shape
 from paths import GOLDEN
 from simulator_process import Simulator
 from test_vllm_server import chat, metrics, stream

@@ -14,7 +14,6 @@ from inferload.deploy.simulator.core.request import Request
 from inferload.deploy.simulator.core.scheduler import Scheduler, Step
 from inferload.deploy.simulator.core.speculation import Acceptance
 from inferload.deploy.vllm_cpu import tiny_model
-from paths import SUPPORT
 
 pytestmark = pytest.mark.vllm
 
@@ -92,7 +91,7 @@ def test_steps_hits_and_preemptions_are_vllms(tmp_path: Path) -> None:
     python = str(paths.vllm_venv() / "bin" / "python")
     building = [python, str(tiny_model.__file__), "--into", str(tmp_path), "--name", "tiny"]
     model = subprocess.run(building, check=True, capture_output=True, text=True).stdout.split()[-1]
-    command = [python, str(SUPPORT / "run_vllm_scheduler.py"), model]
+    command = [python, str(Path(__file__).with_name("run_vllm_scheduler.py")), model]
     done = subprocess.run(command, input=json.dumps(cases), capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr[-3000:]
     theirs = json.loads(done.stdout[done.stdout.index("[{") :])

@@ -16,7 +16,7 @@ from inferload.deploy.launcher import launch
 from inferload.deploy.launcher.server_state import LocalServer
 
 from inferload import scrapes_file
-from inferload.server_metrics import window_figures
+from inferload.server_metrics.series import ServerSeries, by_target
 
 pytestmark = pytest.mark.vllm
 
@@ -78,10 +78,10 @@ def turns(run_dir: Path) -> list[dict[str, Any]]:
 
 
 @pytest.fixture(scope="module")
-def totals(run_dir: Path) -> dict[str, window_figures.CounterTotal]:
-    """Each counter of the server over the whole run, from idle to idle."""
-    (found,) = window_figures.totals(scrapes_file.read_scrapes(run_dir)).values()
-    return found
+def server(run_dir: Path) -> ServerSeries:
+    """Series of the server over the whole run, from idle to idle."""
+    (series,) = by_target(scrapes_file.read_scrapes(run_dir)).values()
+    return series
 
 
 def total(turns: list[dict[str, Any]], column: str) -> int:
@@ -101,12 +101,10 @@ def test_every_turn_is_recorded_once(run_dir: Path, turns: list[dict[str, Any]])
     assert summary["run"]["engine"].startswith("vllm 0.")
 
 
-def test_tokens_are_those_of_the_servers_usage(
-    turns: list[dict[str, Any]], totals: dict[str, window_figures.CounterTotal]
-) -> None:
+def test_tokens_are_those_of_the_servers_usage(turns: list[dict[str, Any]], server: ServerSeries) -> None:
     assert all(turn["output_tokens"] == turn["max_tokens"] for turn in turns)  # lengths are forced
-    assert totals["vllm:generation_tokens_total"].increase == total(turns, "output_tokens")
-    assert totals["vllm:prompt_tokens_total"].increase == total(turns, "input_tokens")
+    assert server.grown("vllm:generation_tokens_total")[-1] == total(turns, "output_tokens")
+    assert server.grown("vllm:prompt_tokens_total")[-1] == total(turns, "input_tokens")
     for turn in turns:
         assert turn["event_tokens"] is not None
         assert len(turn["event_tokens"]) == len(turn["event_ns"])
@@ -114,11 +112,9 @@ def test_tokens_are_those_of_the_servers_usage(
         assert turn["event_ns"] == sorted(turn["event_ns"])
 
 
-def test_cached_tokens_add_up_to_the_servers_hits(
-    turns: list[dict[str, Any]], totals: dict[str, window_figures.CounterTotal]
-) -> None:
-    assert totals["vllm:prefix_cache_hits_total"].increase == total(turns, "cached_tokens") > 0
-    assert totals["vllm:prefix_cache_queries_total"].increase == total(turns, "input_tokens")
+def test_cached_tokens_add_up_to_the_servers_hits(turns: list[dict[str, Any]], server: ServerSeries) -> None:
+    assert server.grown("vllm:prefix_cache_hits_total")[-1] == total(turns, "cached_tokens") > 0
+    assert server.grown("vllm:prefix_cache_queries_total")[-1] == total(turns, "input_tokens")
 
 
 def test_the_timeline_ends_where_the_server_does(run_dir: Path, vllm_server: LocalServer) -> None:

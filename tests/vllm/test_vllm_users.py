@@ -11,7 +11,7 @@ from inferload.deploy.launcher.server_state import LocalServer
 from test_e2e_users import WHOLE
 
 from inferload import scrapes_file
-from inferload.server_metrics import window_figures
+from inferload.server_metrics.series import by_target
 
 pytestmark = pytest.mark.vllm
 
@@ -54,6 +54,6 @@ def test_turns_of_tasks_are_counted_once_and_their_tokens_are_the_servers(
     assert everything["sent"] == len(turns) > 2
     assert max(Counter(turn["turn_id"] for turn in turns).values()) == 1
     assert everything["by_failure"].keys() <= {"rejected"}
-    (totals,) = window_figures.totals(scrapes_file.read_scrapes(run_dir)).values()
-    assert totals["vllm:prompt_tokens_total"].increase == sum(turn["input_tokens"] for turn in turns)
-    assert totals["vllm:generation_tokens_total"].increase == sum(turn["output_tokens"] for turn in turns)
+    (server,) = by_target(scrapes_file.read_scrapes(run_dir)).values()
+    assert server.grown("vllm:prompt_tokens_total")[-1] == sum(turn["input_tokens"] for turn in turns)
+    assert server.grown("vllm:generation_tokens_total")[-1] == sum(turn["output_tokens"] for turn in turns)

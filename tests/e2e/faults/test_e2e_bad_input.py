@@ -182,7 +182,7 @@ def refused(sandbox: Sandbox, name: str, mode: str) -> FinishedRun:
 @run_cases(
     refused, *((name, mode) for name in BY_NAME for mode in ("local", "processes") if mode != "local" or name in BOTH)
 )
-def test_it_is_refused_in_one_line(run_pool: RunPool, run_case: RunCase) -> None:
+def test_invalid_input_is_refused_in_one_line(run_pool: RunPool, run_case: RunCase) -> None:
     ended: FinishedRun = run_pool.result(run_case)
     name = run_case.arguments[0]
     complaints = [line for line in ended.text.splitlines() if line.startswith("inferload: ") or "/ERROR/" in line]
@@ -215,7 +215,7 @@ def by_command(sandbox: Sandbox, *_: Any) -> FinishedRun:
 
 
 @run_cases(by_command, ())
-def test_the_command_refuses_as_well(run_pool: RunPool, run_case: RunCase) -> None:
+def test_inferload_run_refuses_invalid_input(run_pool: RunPool, run_case: RunCase) -> None:
     ended: FinishedRun = run_pool.result(run_case)
     assert ended.seen["codes"] == [2, 2]
     assert "did you mean users?" in ended.seen["outputs"][0]
@@ -247,7 +247,7 @@ def few_descriptors(sandbox: Sandbox, arrivals: str) -> FinishedRun:
 
 
 @run_cases(few_descriptors, ("closed",))
-def test_more_users_than_descriptors_are_refused(run_pool: RunPool, run_case: RunCase) -> None:
+def test_more_users_than_file_descriptors_are_refused(run_pool: RunPool, run_case: RunCase) -> None:
     ended: FinishedRun = run_pool.result(run_case)
     (complaint,) = [line for line in ended.text.splitlines() if "/ERROR/" in line]
     assert "120 users in one process" in complaint
@@ -295,7 +295,7 @@ def no_metrics(sandbox: Sandbox) -> FinishedRun:
 
 
 @run_cases(no_metrics, ())
-def test_a_default_metrics_page_that_is_not_there_is_a_warning(run_pool: RunPool, run_case: RunCase) -> None:
+def test_a_missing_default_metrics_page_is_a_warning(run_pool: RunPool, run_case: RunCase) -> None:
     ended: FinishedRun = run_pool.result(run_case)
     warning = next(line for line in ended.text.splitlines() if "/WARNING/" in line and "metrics" in line)
     assert f"{ended.seen['url']}/metrics: HTTP 404" in warning
@@ -320,7 +320,7 @@ def no_turns(sandbox: Sandbox) -> FinishedRun:
 
 
 @run_cases(no_turns, ())
-def test_a_run_without_turns_says_nothing_of_receive_stamps(run_pool: RunPool, run_case: RunCase) -> None:
+def test_a_run_without_turns_has_no_warning_on_receive_timestamps(run_pool: RunPool, run_case: RunCase) -> None:
     ended: FinishedRun = run_pool.result(run_case)
     assert ended.code == 3, ended.text
     assert "Traceback" not in ended.text, ended.text
@@ -387,7 +387,7 @@ def odd_numbers(sandbox: Sandbox) -> FinishedRun:
 
 
 @run_cases(odd_numbers, ())
-def test_numbers_out_of_range_fail_their_turns_and_nothing_else(run_pool: RunPool, run_case: RunCase) -> None:
+def test_numbers_out_of_range_fail_only_their_turns(run_pool: RunPool, run_case: RunCase) -> None:
     ended: FinishedRun = run_pool.result(run_case)
     assert "Traceback" not in ended.text, ended.text
     summary = ended.summary
@@ -395,7 +395,7 @@ def test_numbers_out_of_range_fail_their_turns_and_nothing_else(run_pool: RunPoo
     assert turns["ok"] > 0
     assert turns["failed"] >= len(ODD_EVENTS)
     assert {row["failure"] for row in ended.turns} == {None, "bad_event"}
-    assert "books" not in {reason["code"] for reason in summary["verdict"]["reasons"]}
+    assert "count_mismatch" not in {reason["code"] for reason in summary["verdict"]["reasons"]}
     (server,) = summary["servers"]
     assert server["requests_running"] == server["requests_waiting"] == {"mean": None, "max": None}
     assert (server["generation_tokens"], server["prompt_tokens"], server["preemptions"]) == (None, None, 0)
@@ -432,7 +432,7 @@ def faults(sandbox: Sandbox, mode: str) -> FinishedRun:
 
 
 @run_cases(faults, ("local",), ("processes",))
-def test_faults_in_mid_run_are_counted_by_class(run_pool: RunPool, run_case: RunCase) -> None:
+def test_faults_during_a_run_are_counted_by_class(run_pool: RunPool, run_case: RunCase) -> None:
     ended: FinishedRun = run_pool.result(run_case)
     expected = {failure: TIMES for _, failure in FAULTS.values()}
     assert "Traceback" not in ended.text, ended.text
@@ -473,7 +473,7 @@ def exits(sandbox: Sandbox, name: str) -> FinishedRun:
 
 
 @run_cases(exits, *((name,) for name in CODES))
-def test_the_exit_code_says_what_came_of_it(run_pool: RunPool, run_case: RunCase) -> None:
+def test_the_exit_code_reflects_gates_and_validity(run_pool: RunPool, run_case: RunCase) -> None:
     ended: FinishedRun = run_pool.result(run_case)
     name = run_case.arguments[0]
     changes, _, code = CODES[name]
@@ -587,7 +587,7 @@ def contents(run_dir: Path) -> dict[str, bytes]:
 
 
 @run_cases(canary, ("environment", "processes"), ("file", "by_hand"))
-def test_no_key_gets_out(run_pool: RunPool, run_case: RunCase) -> None:
+def test_keys_and_headers_are_in_no_output(run_pool: RunPool, run_case: RunCase) -> None:
     ended: FinishedRun = run_pool.result(run_case)
     seen = ended.seen
     turns = ended.summary["turns"]["by_phase"]["all"]

@@ -39,7 +39,7 @@ def preloaded(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.parametrize("reader", ["native", "python"])
 @pytest.mark.parametrize("by_s", [-3600.0, 3600.0, 0.3])
-def test_a_wall_clock_that_is_set_changes_no_figure_and_is_marked(
+def test_a_step_of_the_wall_clock_is_marked_and_changes_no_measure(
     preloaded: Path, tmp_path: Path, by_s: float, reader: str
 ) -> None:
     step, run_dir, port = tmp_path / "step", tmp_path / "run", unused_port()

@@ -114,7 +114,7 @@ def test_a_run_whose_summary_cannot_be_written_prints_it(run_case: RunCase, run_
 
 
 @run_cases(folders_removed, *CASES)
-def test_folders_that_are_removed_in_mid_run_make_it_invalid(run_case: RunCase, run_pool: RunPool) -> None:
+def test_removal_of_folders_during_a_run_makes_it_invalid(run_case: RunCase, run_pool: RunPool) -> None:
     ended = run_pool.result(run_case)
     check(ended, os.strerror(errno.ENOENT))
     (reason,) = [one for one in ended.summary["verdict"]["reasons"] if one["code"] == "write_error"]

@@ -76,7 +76,7 @@ def check_failures_first(ended: FinishedRun) -> str:
 
 
 @run_cases(dying, ("local",), ("processes",))
-def test_a_server_that_dies_is_the_first_finding(run_pool: RunPool, run_case: RunCase) -> None:
+def test_a_crashed_server_is_the_first_finding(run_pool: RunPool, run_case: RunCase) -> None:
     ended: FinishedRun = run_pool.result(run_case)
     turns = ended.summary["turns"]
     (stopped,) = ended.summary["stopped_answering"]
@@ -101,7 +101,7 @@ def test_a_server_that_dies_is_the_first_finding(run_pool: RunPool, run_case: Ru
 
 
 @run_cases(refusing, ())
-def test_turns_that_are_all_refused_are_the_first_finding(run_pool: RunPool, run_case: RunCase, tmp_path: Any) -> None:
+def test_rejection_of_all_turns_is_the_first_finding(run_pool: RunPool, run_case: RunCase, tmp_path: Any) -> None:
     ended: FinishedRun = run_pool.result(run_case)
     turns = ended.summary["turns"]
     assert turns["failed"] > 10
@@ -124,7 +124,7 @@ def test_turns_that_are_all_refused_are_the_first_finding(run_pool: RunPool, run
 
 
 @run_cases(refusing, ("--abort-on", "failed_ratio > 0.5 for 2s"))
-def test_a_run_stops_itself_once_its_condition_holds(run_pool: RunPool, run_case: RunCase) -> None:
+def test_a_run_ends_when_its_abort_condition_holds(run_pool: RunPool, run_case: RunCase) -> None:
     ended: FinishedRun = run_pool.result(run_case)
     stop = mark(ended.run_dir, "abort_on")
     assert stop is not None
@@ -152,7 +152,7 @@ def patient(sandbox: Sandbox) -> FinishedRun:
 
 
 @run_cases(patient, ())
-def test_a_condition_that_never_holds_changes_nothing(run_pool: RunPool, run_case: RunCase) -> None:
+def test_an_abort_condition_that_never_holds_changes_nothing(run_pool: RunPool, run_case: RunCase) -> None:
     ended: FinishedRun = run_pool.result(run_case)
     assert mark(ended.run_dir, "abort_on") is None
     assert ended.summary["verdict"]["gates"] == []

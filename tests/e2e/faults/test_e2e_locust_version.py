@@ -63,7 +63,7 @@ def refused(sandbox: Sandbox, change: str) -> FinishedRun:
 
 
 @run_cases(left_out, ())
-def test_an_adaptation_that_does_not_fit_is_left_out_with_its_consequence(run_pool: RunPool, run_case: RunCase) -> None:
+def test_an_adaptation_that_does_not_fit_is_skipped_with_a_warning(run_pool: RunPool, run_case: RunCase) -> None:
     ended = run_pool.result(run_case)
     assert ended.code in (0, 3), ended.text  # 3: what a crowded machine makes of it
     workers, masters = json.loads((ended.run_dir / "run.json").read_text())["adaptations_left_out"]
@@ -97,7 +97,7 @@ def test_an_adaptation_that_does_not_fit_is_left_out_with_its_consequence(run_po
     ],
     ids=str,
 )
-def test_a_locust_that_cannot_be_used_is_refused_in_one_line(run_pool: RunPool, run_case: RunCase, line: str) -> None:
+def test_an_unsupported_locust_is_refused_in_one_line(run_pool: RunPool, run_case: RunCase, line: str) -> None:
     ended = run_pool.result(run_case)
     assert ended.code == 2, ended.text
     (said,) = ended.text.splitlines()

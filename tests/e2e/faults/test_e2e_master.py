@@ -46,9 +46,7 @@ def orphaned(sandbox: Sandbox, mode: str, measure_s: int, **changes: Any) -> Fin
 
 
 @run_cases(orphaned, ("processes", 300), ("by_hand", 300), ("by_hand", MEASURE_S))
-def test_workers_of_a_killed_master_end_the_load_keep_their_turns_and_fail(
-    run_pool: RunPool, run_case: RunCase
-) -> None:
+def test_workers_of_a_killed_master_end_the_load_and_keep_their_turns(run_pool: RunPool, run_case: RunCase) -> None:
     ended: FinishedRun = run_pool.result(run_case)
     assert "Traceback" not in ended.text, ended.text
     assert ended.code == INVALID
@@ -65,7 +63,7 @@ def test_workers_of_a_killed_master_end_the_load_keep_their_turns_and_fail(
 
 
 @run_cases(orphaned, ("by_hand", MEASURE_S))
-def test_without_a_master_workers_end_the_load_at_its_announced_end(run_pool: RunPool, run_case: RunCase) -> None:
+def test_without_a_master_workers_end_the_load_at_its_planned_end(run_pool: RunPool, run_case: RunCase) -> None:
     ended: FinishedRun = run_pool.result(run_case)
     for worker in ("w0", "w1"):
         sent_ns = [row["sent_ns"] for row in ended.turns if row["worker"] == worker]
@@ -77,9 +75,7 @@ def orphaned_with_long_streams(sandbox: Sandbox) -> FinishedRun:
 
 
 @run_cases(orphaned_with_long_streams, ())
-def test_without_a_master_workers_drain_no_longer_than_the_scenario_allows(
-    run_pool: RunPool, run_case: RunCase
-) -> None:
+def test_without_a_master_workers_keep_to_the_drain_limit(run_pool: RunPool, run_case: RunCase) -> None:
     ended: FinishedRun = run_pool.result(run_case)
     assert ended.code == INVALID
     assert len(ended.turns) == USERS
@@ -103,7 +99,7 @@ def suspended(sandbox: Sandbox, mode: str) -> FinishedRun:
 
 
 @run_cases(suspended, ("processes",), ("by_hand",))
-def test_a_master_that_is_suspended_for_some_seconds_goes_on(run_pool: RunPool, run_case: RunCase) -> None:
+def test_a_run_continues_after_its_master_was_suspended(run_pool: RunPool, run_case: RunCase) -> None:
     ended: FinishedRun = run_pool.result(run_case)
     assert "Traceback" not in ended.text, ended.text
     assert "no heartbeat" not in ended.text

@@ -27,7 +27,7 @@ def resident_mb(pid: int) -> float:
 
 @pytest.mark.soak
 @pytest.mark.timeout(MEASURE_S + 300)
-def test_memory_is_flat_while_a_thousand_streams_go_on(tmp_path: Path) -> None:
+def test_memory_is_constant_with_a_thousand_streams(tmp_path: Path) -> None:
     subprocess.run(["make", "-s", "bench-programs"], cwd=ROOT, check=True)
     file = tmp_path / "scenario.yaml"
     document = {

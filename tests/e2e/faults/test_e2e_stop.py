@@ -105,7 +105,7 @@ def web_stop(fleet: Fleet, simulator: Simulator, sandbox: Sandbox) -> None:
 
 
 @run_cases(stop, *CASES)
-def test_nothing_in_flight_is_lost(run_pool: RunPool, run_case: RunCase) -> None:
+def test_turns_in_flight_complete_at_each_kind_of_stop(run_pool: RunPool, run_case: RunCase) -> None:
     ended: FinishedRun = run_pool.result(run_case)
     way, mode = run_case.arguments
     assert "Traceback" not in ended.text, ended.text
@@ -141,7 +141,7 @@ def twice(sandbox: Sandbox, mode: str, to_all: bool) -> FinishedRun:
 @run_cases(
     twice, ("local", True), ("processes", True), ("by_hand", False), *SOAK * (("processes", False), ("by_hand", True))
 )
-def test_a_second_ctrl_c_gives_up_what_is_in_flight(run_pool: RunPool, run_case: RunCase) -> None:
+def test_a_second_ctrl_c_aborts_the_turns_in_flight(run_pool: RunPool, run_case: RunCase) -> None:
     ended: FinishedRun = run_pool.result(run_case)
     assert "Traceback" not in ended.text, ended.text
     check_files(ended.run_dir)
@@ -174,7 +174,7 @@ def short_drain(sandbox: Sandbox, mode: str) -> FinishedRun:
 
 
 @run_cases(short_drain, *((mode,) for mode in MODES if SOAK or mode != "by_hand"))
-def test_a_drain_that_does_not_finish_is_said(run_pool: RunPool, run_case: RunCase) -> None:
+def test_an_unfinished_drain_is_reported(run_pool: RunPool, run_case: RunCase) -> None:
     ended: FinishedRun = run_pool.result(run_case)
     assert "Traceback" not in ended.text, ended.text
     check_files(ended.run_dir)

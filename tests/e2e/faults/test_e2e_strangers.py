@@ -99,7 +99,7 @@ def pestered(sandbox: Sandbox, mode: str) -> FinishedRun:
 
 
 @run_cases(pestered, ("processes",), ("by_hand",))
-def test_strangers_do_not_change_a_run(run_pool: RunPool, run_case: RunCase) -> None:
+def test_foreign_messages_do_not_change_a_run(run_pool: RunPool, run_case: RunCase) -> None:
     ended: FinishedRun = run_pool.result(run_case)
     assert "Traceback" not in ended.text, ended.text
     for reason in (
@@ -144,9 +144,7 @@ def listening(sandbox: Sandbox, *arguments: str) -> FinishedRun:
 
 
 @run_cases(listening, (), ("--master-bind-host", "0.0.0.0"))
-def test_a_master_with_forked_workers_listens_on_loopback_unless_told_otherwise(
-    run_pool: RunPool, run_case: RunCase
-) -> None:
+def test_a_master_with_forked_workers_listens_on_loopback_by_default(run_pool: RunPool, run_case: RunCase) -> None:
     ended: FinishedRun = run_pool.result(run_case)
     assert "Traceback" not in ended.text, ended.text
     assert ended.seen["addresses"] == {"0.0.0.0" if run_case.arguments else "127.0.0.1"}

@@ -78,7 +78,7 @@ def hostile(sandbox: Sandbox, mode: str) -> FinishedRun:
 
 
 @run_cases(hostile, ("local",), ("by_hand",))
-def test_what_a_server_echoes_gets_out_nowhere(run_pool: RunPool, run_case: RunCase) -> None:
+def test_secrets_echoed_by_a_server_are_in_no_output(run_pool: RunPool, run_case: RunCase) -> None:
     ended: FinishedRun = run_pool.result(run_case)
     key, header = ended.seen["secrets"]
     assert any(key.encode() in request and header.encode() in request for request in ended.seen["requests"])
@@ -91,7 +91,7 @@ def test_what_a_server_echoes_gets_out_nowhere(run_pool: RunPool, run_case: RunC
 
 
 @run_cases(hostile, ("local",), ("by_hand",))
-def test_no_control_characters_reach_a_terminal_a_log_or_a_page(run_pool: RunPool, run_case: RunCase) -> None:
+def test_control_characters_of_a_server_are_in_no_output(run_pool: RunPool, run_case: RunCase) -> None:
     ended: FinishedRun = run_pool.result(run_case)
     assert "turn failed (http_4xx 403)" in ended.text
     for name in ("output", "report.md", "report.html"):

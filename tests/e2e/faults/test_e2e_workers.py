@@ -107,7 +107,7 @@ def killed(sandbox: Sandbox, mode: str, loop: str) -> FinishedRun:
 
 
 @run_cases(killed, ("processes", "closed"), ("by_hand", "open"))
-def test_a_killed_worker_is_noticed_and_its_older_turns_are_kept(run_pool: RunPool, run_case: RunCase) -> None:
+def test_a_killed_worker_is_detected_and_its_older_turns_are_kept(run_pool: RunPool, run_case: RunCase) -> None:
     ended: FinishedRun = run_pool.result(run_case)
     seen, loop = ended.seen, run_case.arguments[1]
     assert "Traceback" not in ended.text, ended.text
@@ -180,7 +180,7 @@ def stopped(sandbox: Sandbox, mode: str, still_s: int) -> FinishedRun:
 
 
 @run_cases(stopped, ("processes", 2), ("by_hand", 2))
-def test_a_worker_that_stands_still_is_marked_and_the_run_goes_on(run_pool: RunPool, run_case: RunCase) -> None:
+def test_a_suspended_worker_is_marked_and_the_run_continues(run_pool: RunPool, run_case: RunCase) -> None:
     ended: FinishedRun = run_pool.result(run_case)
     assert "Traceback" not in ended.text, ended.text
     assert mark(ended.run_dir, "worker_silent") is not None
@@ -198,7 +198,7 @@ def test_a_worker_that_stands_still_is_marked_and_the_run_goes_on(run_pool: RunP
 
 
 @run_cases(stopped, ("by_hand", 6))
-def test_a_worker_that_was_given_up_drains_all_the_same_when_it_wakes(run_pool: RunPool, run_case: RunCase) -> None:
+def test_a_lost_worker_that_resumes_still_drains(run_pool: RunPool, run_case: RunCase) -> None:
     ended: FinishedRun = run_pool.result(run_case)
     assert "Traceback" not in ended.text, ended.text
     assert ended.code == 3
@@ -223,7 +223,7 @@ def slow_to_start(sandbox: Sandbox) -> FinishedRun:
 
 
 @run_cases(slow_to_start, ())
-def test_workers_that_are_slow_to_start_are_waited_for(run_pool: RunPool, run_case: RunCase) -> None:
+def test_the_load_waits_for_workers_that_start_slowly(run_pool: RunPool, run_case: RunCase) -> None:
     ended: FinishedRun = run_pool.result(run_case)
     assert "Traceback" not in ended.text, ended.text
     check_files(ended.run_dir)
@@ -247,7 +247,7 @@ set_windows = WorkerRun.set_windows
 def set_windows_and_stop(run, windows):
     WorkerRun.set_windows = set_windows
     set_windows(run, windows)
-    if run.assignment.name == "w0":
+    if run.part.assignment.name == "w0":
         with open("stopped.txt", "w") as file:
             file.write(f"{os.getpid()}\\n")
         os.kill(os.getpid(), signal.SIGSTOP)
@@ -279,7 +279,7 @@ def starved_at_the_start(sandbox: Sandbox) -> FinishedRun:
 
 
 @run_cases(starved_at_the_start, ())
-def test_a_worker_that_stands_still_as_the_load_begins_is_not_lost(run_pool: RunPool, run_case: RunCase) -> None:
+def test_a_worker_suspended_at_the_start_of_the_load_is_not_lost(run_pool: RunPool, run_case: RunCase) -> None:
     ended: FinishedRun = run_pool.result(run_case)
     assert "Traceback" not in ended.text, ended.text
     check_files(ended.run_dir)
@@ -302,7 +302,7 @@ def all_killed(sandbox: Sandbox) -> FinishedRun:
 
 
 @run_cases(all_killed, ())
-def test_the_loss_of_every_worker_ends_the_run_and_says_so(run_pool: RunPool, run_case: RunCase) -> None:
+def test_the_loss_of_every_worker_ends_the_run(run_pool: RunPool, run_case: RunCase) -> None:
     ended: FinishedRun = run_pool.result(run_case)
     assert "Traceback" not in ended.text, ended.text
     assert ended.code == 3
@@ -355,9 +355,7 @@ def test_the_arrivals_of_a_worker_that_left_are_dropped_and_counted_once(run_poo
 
 
 @run_cases(sent_home, ())
-def test_one_that_comes_late_is_marked_and_one_that_is_stopped_on_its_own_keeps_its_turns_and_spoils_the_measurement(
-    run_pool: RunPool, run_case: RunCase
-) -> None:
+def test_a_late_worker_is_marked_and_a_stopped_one_invalidates_the_run(run_pool: RunPool, run_case: RunCase) -> None:
     ended: FinishedRun = run_pool.result(run_case)
     assert "Traceback" not in ended.text, ended.text
     assert "a run is being drained" not in ended.text  # nobody asked for another
@@ -399,9 +397,7 @@ def strangers(sandbox: Sandbox) -> FinishedRun:
 
 
 @run_cases(strangers, ())
-def test_workers_of_another_version_or_scenario_are_refused_by_name_before_any_load(
-    run_pool: RunPool, run_case: RunCase
-) -> None:
+def test_workers_of_another_version_or_scenario_are_refused(run_pool: RunPool, run_case: RunCase) -> None:
     ended: FinishedRun = run_pool.result(run_case)
     errors = [line for line in ended.text.splitlines() if "ERROR" in line]
     assert len(errors) == 1, ended.text
@@ -426,7 +422,7 @@ def nobody(sandbox: Sandbox, mode: str) -> FinishedRun:
 
 
 @run_cases(nobody, ("by_hand",))
-def test_workers_that_do_not_come_end_the_run(run_pool: RunPool, run_case: RunCase) -> None:
+def test_missing_workers_end_the_run(run_pool: RunPool, run_case: RunCase) -> None:
     ended: FinishedRun = run_pool.result(run_case)
     errors = [line for line in ended.text.splitlines() if "ERROR" in line]
     assert len(errors) == 1, ended.text
@@ -465,7 +461,7 @@ SEEDED.insert(1, RunCase("seeded-2-5-python", seeded, (2, 5, "python")))
 
 
 @pytest.mark.parametrize("run_case", SEEDED, ids=str)
-def test_each_of_these_runs_is_whole(run_pool: RunPool, run_case: RunCase) -> None:
+def test_runs_of_one_to_three_workers_are_complete(run_pool: RunPool, run_case: RunCase) -> None:
     ended: FinishedRun = run_pool.result(run_case)
     check_files(ended.run_dir)
     check_counts(ended)
@@ -480,7 +476,7 @@ def test_each_of_these_runs_is_whole(run_pool: RunPool, run_case: RunCase) -> No
 
 @pytest.mark.parametrize("run_case", SEEDED[:1], ids=["1 to 3 workers"])
 @pytest.mark.parametrize("others", [SEEDED[1:]], ids=["same seed"])
-def test_the_same_seed_asks_the_same_of_any_number_of_workers(
+def test_the_same_seed_sends_the_same_with_any_number_of_workers(
     run_pool: RunPool, run_case: RunCase, others: list[RunCase]
 ) -> None:
     one, two, three = (asked(run_pool.result(each), 12) for each in (run_case, *others))
@@ -496,7 +492,7 @@ def test_the_same_seed_asks_the_same_of_any_number_of_workers(
 
 
 @pytest.mark.parametrize("run_case", SEEDED[1:2], ids=str)
-def test_first_tokens_and_gaps_stay_out_of_aggregated(run_pool: RunPool, run_case: RunCase) -> None:
+def test_ttft_and_itl_are_not_part_of_aggregated(run_pool: RunPool, run_case: RunCase) -> None:
     ended: FinishedRun = run_pool.result(run_case)
     rows = {row["Type"] or row["Name"]: row for row in csv_rows(ended.run_dir / "locust_stats.csv")}
     assert set(rows) == {"TURN", "TTFT", "ITL", "Aggregated"}
@@ -537,7 +533,7 @@ def arriving(sandbox: Sandbox, by_hand: bool) -> FinishedRun:
 
 
 @run_cases(arriving, (False,), (True,))
-def test_arrivals_keep_to_the_schedule(run_pool: RunPool, run_case: RunCase) -> None:
+def test_arrivals_follow_the_schedule(run_pool: RunPool, run_case: RunCase) -> None:
     ended: FinishedRun = run_pool.result(run_case)
     assert "Traceback" not in ended.text, ended.text
     check_files(ended.run_dir)

@@ -35,7 +35,7 @@ def tools(sandbox: Sandbox) -> FinishedRun:
 
 
 @run_cases(tools, ())
-def test_agents_call_tools_and_are_told_of_as_tasks(run_pool: RunPool, run_case: RunCase) -> None:
+def test_agents_call_tools_and_are_summarised_as_tasks(run_pool: RunPool, run_case: RunCase) -> None:
     ended = run_pool.result(run_case)
     assert ended.code == 0, ended.text
     check_counts(ended)
@@ -63,7 +63,7 @@ def cancelled(sandbox: Sandbox) -> FinishedRun:
 
 
 @run_cases(cancelled, ())
-def test_answers_that_are_broken_off_are_counted_apart(run_pool: RunPool, run_case: RunCase) -> None:
+def test_cancelled_replies_are_counted_separately(run_pool: RunPool, run_case: RunCase) -> None:
     ended = run_pool.result(run_case)
     assert ended.code == 0, ended.text
     turns = ended.summary["turns"]["by_phase"]["all"]
@@ -86,7 +86,7 @@ def subagents(sandbox: Sandbox, context: str) -> FinishedRun:
 
 
 @run_cases(subagents, ("fresh",), ("fork",))
-def test_subagents_run_side_by_side(run_pool: RunPool, run_case: RunCase) -> None:
+def test_sub_agents_run_concurrently(run_pool: RunPool, run_case: RunCase) -> None:
     ended = run_pool.result(run_case)
     assert ended.code == 0, ended.text
     check_counts(ended)
@@ -107,7 +107,7 @@ def test_subagents_run_side_by_side(run_pool: RunPool, run_case: RunCase) -> Non
         assert (min(row["input_tokens"] for row in children) >= before["input_tokens"]) == forked
 
 
-def test_bundled_agents_are_asked_the_same_by_any_worker() -> None:
+def test_sessions_of_bundled_agents_are_reproducible() -> None:
 
     for name in ("agent-tools", "agent-subagents"):
         asked = [

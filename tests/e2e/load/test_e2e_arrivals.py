@@ -50,7 +50,7 @@ def stepped_rate(sandbox: Sandbox, mode: str) -> FinishedRun:
 
 
 @run_cases(stepped_rate, ("local",), ("processes",))
-def test_each_step_has_its_sessions_its_window_and_its_figures(run_pool: RunPool, run_case: RunCase) -> None:
+def test_each_step_has_its_own_sessions_window_and_measures(run_pool: RunPool, run_case: RunCase) -> None:
     ended: FinishedRun = run_pool.result(run_case)
     check_files(ended.run_dir)
     check_counts(ended)
@@ -101,7 +101,7 @@ def stepped_users(sandbox: Sandbox, mode: str) -> FinishedRun:
 
 
 @run_cases(stepped_users, ("local",), ("processes",))
-def test_users_come_and_go_as_planned(run_pool: RunPool, run_case: RunCase) -> None:
+def test_users_start_and_stop_as_planned(run_pool: RunPool, run_case: RunCase) -> None:
     ended: FinishedRun = run_pool.result(run_case)
     check_counts(ended)
     steps = ended.summary["steps"]
@@ -145,7 +145,7 @@ def counted(sandbox: Sandbox, mode: str, loop: str, what: str) -> FinishedRun:
     ("processes", "open", "sessions"),
     ("processes", "closed", "turns"),
 )
-def test_a_run_that_ends_by_count_asks_exactly_as_much(run_pool: RunPool, run_case: RunCase) -> None:
+def test_a_run_that_ends_by_count_sends_exactly_that_count(run_pool: RunPool, run_case: RunCase) -> None:
     ended: FinishedRun = run_pool.result(run_case)
     mode, _, what = run_case.arguments
     assert not ended.codes, ended.text
@@ -185,7 +185,7 @@ def capped(sandbox: Sandbox, when_full: str) -> FinishedRun:
 
 
 @run_cases(capped, ("delay",), ("drop",))
-def test_what_a_cap_holds_back_is_counted(run_pool: RunPool, run_case: RunCase) -> None:
+def test_sessions_delayed_or_dropped_by_max_in_flight_are_counted(run_pool: RunPool, run_case: RunCase) -> None:
     ended: FinishedRun = run_pool.result(run_case)
     check_counts(ended)
     summary = ended.summary
@@ -225,7 +225,7 @@ def replayed(sandbox: Sandbox, mode: str) -> FinishedRun:
 
 
 @run_cases(replayed, ("local",), ("processes",))
-def test_a_replay_asks_what_was_recorded_when_it_was(run_pool: RunPool, run_case: RunCase) -> None:
+def test_a_replay_sends_recorded_requests_at_recorded_times(run_pool: RunPool, run_case: RunCase) -> None:
     ended: FinishedRun = run_pool.result(run_case)
     # Where the machine is so crowded that the run is invalid, prompts may meet the server in another order than they were sent.
     assert ended.codes <= ({"warm_cache"} if ended.summary["verdict"]["measurement"] == "invalid" else set()), (
@@ -265,7 +265,7 @@ def agents_replayed(sandbox: Sandbox) -> FinishedRun:
 
 
 @run_cases(agents_replayed, ())
-def test_sub_agents_of_a_trace_work_beside_each_other(run_pool: RunPool, run_case: RunCase) -> None:
+def test_sub_agents_of_a_trace_run_concurrently(run_pool: RunPool, run_case: RunCase) -> None:
     ended: FinishedRun = run_pool.result(run_case)
     assert not ended.codes, ended.text
     check_counts(ended)
@@ -294,7 +294,7 @@ def hundred_a_second(sandbox: Sandbox) -> FinishedRun:
 
 
 @run_cases(hundred_a_second, ())
-def test_a_hundred_sessions_leave_in_each_second(run_pool: RunPool, run_case: RunCase) -> None:
+def test_a_hundred_sessions_start_in_each_second(run_pool: RunPool, run_case: RunCase) -> None:
     ended: FinishedRun = run_pool.result(run_case)
     check_counts(ended)
     manifest = json.loads((ended.run_dir / "run.json").read_text())

@@ -68,7 +68,7 @@ def _codes(run_dir: Path) -> set[str]:
 
 
 @run_cases(_isolated, ("run",), ("session",), ("none",))
-def test_expected_counted_and_told_hits_are_the_same_token_for_token(run_pool: RunPool, run_case: RunCase) -> None:
+def test_expected_server_and_per_turn_cache_hits_are_equal(run_pool: RunPool, run_case: RunCase) -> None:
     ended = run_pool.result(run_case)
     cache = _cache(ended)
     assert (cache["block_size"], cache["block_size_from"], cache["enabled"]) == (16, "server", True)
@@ -86,9 +86,7 @@ def test_expected_counted_and_told_hits_are_the_same_token_for_token(run_pool: R
 
 
 @run_cases(_twice, ("same",), (None,))
-def test_a_cache_that_an_earlier_run_left_is_noticed_though_all_share_a_system_prompt(
-    run_pool: RunPool, run_case: RunCase
-) -> None:
+def test_a_cache_filled_by_an_earlier_run_is_detected(run_pool: RunPool, run_case: RunCase) -> None:
     first, second = run_pool.result(run_case)
     salted = run_case.arguments[0] is not None
     assert "warm_cache" not in first.codes
@@ -97,9 +95,7 @@ def test_a_cache_that_an_earlier_run_left_is_noticed_though_all_share_a_system_p
 
 
 @run_cases(_arms, ("both",), ("warm",))
-def test_arms_are_runs_one_after_the_other_and_the_warm_one_is_held_against_the_first(
-    run_pool: RunPool, run_case: RunCase
-) -> None:
+def test_cache_passes_run_in_sequence_and_are_compared(run_pool: RunPool, run_case: RunCase) -> None:
     ended = run_pool.result(run_case)
     both = run_case.arguments[0] == "both"
     folder = ended.run_dir
@@ -128,7 +124,7 @@ def _taken(sandbox: Sandbox) -> FinishedRun:
 
 
 @run_cases(_taken, ())
-def test_a_directory_that_a_later_arm_needs_must_be_free_before_the_first(run_pool: RunPool, run_case: RunCase) -> None:
+def test_the_directory_of_a_later_cache_pass_is_checked_before_the_first(run_pool: RunPool, run_case: RunCase) -> None:
     ended = run_pool.result(run_case)
     assert ended.code == 2
     assert "run-warm: not empty" in ended.text
@@ -162,7 +158,7 @@ def _planned(sandbox: Sandbox, ends: str) -> FinishedRun:
 
 
 @run_cases(_planned, *((ends,) for ends in BY_COUNT))
-def test_a_run_that_ends_by_count_sends_what_was_planned(run_pool: RunPool, run_case: RunCase) -> None:
+def test_a_run_that_ends_by_count_sends_the_planned_turns(run_pool: RunPool, run_case: RunCase) -> None:
     ended = run_pool.result(run_case)
     made = load(str(ended.run_dir.with_name("run-scenario") / "scenario.yaml"))
     plan = planned_load(made, Sessions(made), SampleSize(1_000, 8_000))
@@ -207,7 +203,7 @@ def _mixed(sandbox: Sandbox) -> tuple[Path, Path, Path]:
 
 
 @run_cases(_mixed, ())
-def test_a_class_alone_is_sent_as_in_the_mix_and_compared_with_it(
+def test_a_class_alone_sends_the_turns_that_it_has_in_the_mix(
     run_pool: RunPool, run_case: RunCase, capsys: pytest.CaptureFixture[str]
 ) -> None:
     mix, *alone = run_pool.result(run_case)
@@ -243,7 +239,7 @@ def _refused(sandbox: Sandbox) -> FinishedRun:
     return FinishedRun(sandbox.run_dir, fleet.exit_code(), sandbox.text)
 
 
-def test_a_class_of_a_closed_loop_alone_wants_a_number_of_users(tmp_path: Path) -> None:
+def test_a_single_class_of_a_closed_loop_requires_users(tmp_path: Path) -> None:
     path = scenario(tmp_path / "mix", **MIX | {"arrivals": {"kind": "closed", "users": 8, "spawn_per_s": 8}})
     with pytest.raises(UsageError, match=r"--only rag: in a closed loop .*give it with --users"):
         resolve(RunOptions(str(path), "http://127.0.0.1:1", only="rag"))
@@ -252,14 +248,14 @@ def test_a_class_of_a_closed_loop_alone_wants_a_number_of_users(tmp_path: Path) 
 
 
 @run_cases(_refused, ())
-def test_a_class_that_the_mix_has_not_got_is_refused_before_any_load(run_pool: RunPool, run_case: RunCase) -> None:
+def test_an_unknown_class_is_refused_before_the_load(run_pool: RunPool, run_case: RunCase) -> None:
     ended = run_pool.result(run_case)
     assert ended.code == 2
     assert "--only chta: no class of the mix, which has chat, rag" in ended.text
 
 
 @pytest.mark.parametrize("arm", ["cold", "warm", "both"])
-def test_passes(arm: str) -> None:
+def test_cache_passes_of_each_arm(arm: str) -> None:
     assert [one.arm for one in cache_passes.passes(Cache(arm=arm))] == {
         "cold": ["cold"],
         "warm": ["warming", "warm"],

@@ -186,9 +186,7 @@ def test_a_warm_up_ends_by_count(run_pool: RunPool, run_case: RunCase) -> None:
 
 
 @run_cases(apart, ("--max-turns-mb", "0"))
-def test_records_beyond_the_limit_stay_on_the_workers_and_the_summary_says_so(
-    run_pool: RunPool, run_case: RunCase
-) -> None:
+def test_records_over_the_size_limit_stay_on_the_workers(run_pool: RunPool, run_case: RunCase) -> None:
     ended: FinishedRun = run_pool.result(run_case)
     assert ended.code == 0, ended.text
     summary = ended.summary
@@ -207,9 +205,7 @@ def test_records_beyond_the_limit_stay_on_the_workers_and_the_summary_says_so(
 
 
 @run_cases(killed, ())
-def test_a_killed_worker_loses_at_most_its_last_seconds_and_the_summary_says_how_many(
-    run_pool: RunPool, run_case: RunCase
-) -> None:
+def test_records_lost_with_a_killed_worker_are_few_and_counted(run_pool: RunPool, run_case: RunCase) -> None:
     ended: FinishedRun = run_pool.result(run_case)
     assert "Traceback" not in ended.text, ended.text
     assert ended.code == 3
@@ -235,7 +231,7 @@ def test_a_killed_worker_loses_at_most_its_last_seconds_and_the_summary_says_how
 
 
 @run_cases(left, ("one",), ("all",))
-def test_a_worker_that_is_stopped_sends_its_records_before_it_ends(run_pool: RunPool, run_case: RunCase) -> None:
+def test_a_stopped_worker_sends_its_records_before_it_exits(run_pool: RunPool, run_case: RunCase) -> None:
     ended: FinishedRun = run_pool.result(run_case)
     assert "Traceback" not in ended.text, ended.text
     check_files(ended.run_dir)

@@ -37,7 +37,7 @@ def crowd(core: int) -> Iterator[None]:
 
 
 @pytest.mark.parametrize("reader", ["native", pytest.param("python", marks=pytest.mark.soak)])
-def test_at_four_times_what_a_core_can_do_no_run_is_valid(tmp_path: Path, reader: str) -> None:
+def test_a_run_on_an_overloaded_client_core_is_not_valid(tmp_path: Path, reader: str) -> None:
     own, other = sorted(os.sched_getaffinity(0))[:2]
     simulator = simulator_process.start("--ttft-ms", "50", "--itl-ms", "10")
     os.sched_setaffinity(simulator.process.pid, {other})

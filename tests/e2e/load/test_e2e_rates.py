@@ -40,7 +40,7 @@ def half_loaded(sandbox: Sandbox, mode: str, kind: str) -> FinishedRun:
 
 
 @run_cases(overloaded, ("local", "poisson"), ("processes", "constant"))
-def test_overload_is_reported_and_rates_are_those_served(run_pool: RunPool, run_case: RunCase) -> None:
+def test_overload_is_reported_and_rates_are_those_completed(run_pool: RunPool, run_case: RunCase) -> None:
     ended: FinishedRun = run_pool.result(run_case)
     check_at(ended, overloaded=True)
     summary = ended.summary

@@ -11,7 +11,7 @@ from inferload.cli.from_vllm_bench import as_text, translate
 from inferload.scenario.scenario import load
 from inferload.scenario.schema.endpoints import ENDPOINTS
 from inferload.worker.session_runner import model_of
-from inferload.worker.turn_clients import server_of
+from inferload.worker.turn_dispatcher import server_of
 
 TURNS = {"turns": 2, "output_tokens": 6}
 
@@ -41,7 +41,7 @@ def two_servers(sandbox: Sandbox) -> FinishedRun:
 
 
 @run_cases(two_servers, ())
-def test_sessions_take_the_servers_in_turn(run_pool: RunPool, run_case: RunCase) -> None:
+def test_sessions_are_distributed_over_the_servers(run_pool: RunPool, run_case: RunCase) -> None:
     ended = run_pool.result(run_case)
     assert ended.code in (0, 3), ended.text  # 3: what a crowded machine makes of it
     check_counts(ended)
@@ -73,7 +73,7 @@ def one_of_two_pages(sandbox: Sandbox) -> FinishedRun:
 
 
 @run_cases(one_of_two_pages, ())
-def test_what_one_server_holds_is_not_taken_for_what_all_hold(run_pool: RunPool, run_case: RunCase) -> None:
+def test_queue_lengths_of_one_of_two_servers_are_not_taken_for_both(run_pool: RunPool, run_case: RunCase) -> None:
     ended = run_pool.result(run_case)
     assert len(ended.summary["servers"]) == 1
     assert len(ended.summary["by_target"]) == 2
@@ -123,7 +123,7 @@ def pasted(sandbox: Sandbox) -> FinishedRun:
 
 
 @run_cases(pasted, ())
-def test_a_pasted_line_sends_as_many_prompts_as_it_says(run_pool: RunPool, run_case: RunCase) -> None:
+def test_a_translated_vllm_bench_command_sends_its_number_of_prompts(run_pool: RunPool, run_case: RunCase) -> None:
     ended = run_pool.result(run_case)
     assert ended.code in (0, 3), ended.text
     check_counts(ended)
@@ -142,7 +142,7 @@ def not_served(sandbox: Sandbox) -> FinishedRun:
 
 
 @run_cases(not_served, ())
-def test_a_model_that_is_not_listed_is_refused_before_any_load(run_pool: RunPool, run_case: RunCase) -> None:
+def test_an_unknown_model_is_refused_before_the_load(run_pool: RunPool, run_case: RunCase) -> None:
     ended = run_pool.result(run_case)
     assert ended.code == 2
     assert "does not serve adapter; it serves simulator" in ended.text
@@ -156,7 +156,7 @@ def two_models(sandbox: Sandbox) -> FinishedRun:
 
 
 @run_cases(two_models, ())
-def test_each_session_asks_the_model_that_it_drew(run_pool: RunPool, run_case: RunCase) -> None:
+def test_each_session_uses_its_sampled_model(run_pool: RunPool, run_case: RunCase) -> None:
     ended = run_pool.result(run_case)
     assert ended.code in (0, 3), ended.text
     drawn = load(str(ended.run_dir.parent / "scenario.yaml"))
@@ -167,7 +167,7 @@ def test_each_session_asks_the_model_that_it_drew(run_pool: RunPool, run_case: R
     assert ended.summary["run"]["model"] == manifest(ended)["model"] == "base, adapter"
 
 
-def test_shares_of_models_are_those_of_sessions(tmp_path: Any) -> None:
+def test_models_are_sampled_by_their_shares_of_sessions(tmp_path: Any) -> None:
     models = [{"name": "base", "share": 0.75}, {"name": "adapter", "share": 0.25}]
     drawn = load(str(scenario(tmp_path, request={"models": models})))
     counts = Counter(model_of(drawn, index) for index in range(4000))

@@ -52,7 +52,7 @@ def shaped(sandbox: Sandbox, mode: str) -> FinishedRun:
 
 
 @run_cases(shaped, ("local",), ("processes",))
-def test_a_shape_of_ones_own_scales_the_rate(run_pool: RunPool, run_case: RunCase) -> None:
+def test_a_load_shape_scales_the_arrival_rate(run_pool: RunPool, run_case: RunCase) -> None:
     ended: FinishedRun = run_pool.result(run_case)
     assert "Traceback" not in ended.text, ended.text
     changed, drained = mark(ended.run_dir, "users"), mark(ended.run_dir, "phase", "drain")

@@ -66,7 +66,7 @@ def incomplete(sandbox: Sandbox) -> FinishedRun:
 
 
 @run_cases(incomplete, ())
-def test_a_run_says_which_lines_it_does_not_send(run_pool: RunPool, run_case: RunCase) -> None:
+def test_turns_left_out_of_a_file_are_reported(run_pool: RunPool, run_case: RunCase) -> None:
     ended = run_pool.result(run_case)
     assert "p.jsonl:2: first of 1 turn left out: no answer and no output_tokens" in ended.text
     source = manifest(ended)["workload"]["data"]["chat"]["source"]
@@ -75,7 +75,7 @@ def test_a_run_says_which_lines_it_does_not_send(run_pool: RunPool, run_case: Ru
 
 
 @run_cases(recorded, ())
-def test_two_workers_ask_what_was_recorded(run_pool: RunPool, run_case: RunCase) -> None:
+def test_two_workers_send_recorded_conversations(run_pool: RunPool, run_case: RunCase) -> None:
     ended = run_pool.result(run_case)
     assert ended.code == 0, ended.text
     check_counts(ended)
@@ -124,7 +124,7 @@ def prose(sandbox: Sandbox) -> FinishedRun:
 
 
 @run_cases(prose, ())
-def test_counts_are_measured_on_the_server_and_what_was_left_out_is_counted(
+def test_token_counts_are_calibrated_on_the_server_and_truncations_counted(
     run_pool: RunPool, run_case: RunCase
 ) -> None:
     ended = run_pool.result(run_case)
@@ -144,7 +144,7 @@ def test_counts_are_measured_on_the_server_and_what_was_left_out_is_counted(
 
 
 @run_cases(prose, ())
-def test_all_turns_of_a_session_carry_its_name(run_pool: RunPool, run_case: RunCase) -> None:
+def test_all_turns_of_a_session_carry_its_affinity_header(run_pool: RunPool, run_case: RunCase) -> None:
     ended = run_pool.result(run_case)
     run_id = manifest(ended)["id"]
     asked = [one for one in ended.seen["requests"] if one.startswith(b"POST /v1/chat/completions")]
@@ -208,7 +208,7 @@ def another_file(sandbox: Sandbox) -> FinishedRun:
 
 
 @run_cases(another_file, ())
-def test_a_worker_without_the_masters_file_is_refused(run_pool: RunPool, run_case: RunCase) -> None:
+def test_a_worker_whose_file_differs_from_the_masters_is_refused(run_pool: RunPool, run_case: RunCase) -> None:
     ended = run_pool.result(run_case)
     complaints = [line for line in ended.text.splitlines() if "/ERROR/" in line]
     said = r"worker w\d on \S+: ~/talks.json: differs from the master's .*copy the same file to every machine"

@@ -100,9 +100,7 @@ def test_own_tasks_over_tls(run_pool: RunPool, run_case: RunCase) -> None:
 
 
 @run_cases(over_tls, ("local", "none"))
-def test_own_tasks_are_not_sent_to_a_server_whose_certificate_is_not_trusted(
-    run_pool: RunPool, run_case: RunCase
-) -> None:
+def test_an_untrusted_certificate_ends_the_run_before_the_load(run_pool: RunPool, run_case: RunCase) -> None:
     ended: FinishedRun = run_pool.result(run_case)
     assert ended.code == 2, ended.text
     assert "certificate" in ended.text
@@ -192,7 +190,7 @@ def first(sandbox: Sandbox, mode: str) -> FinishedRun:
 
 
 @run_cases(first, *[(mode,) for mode in MODES])
-def test_the_first_locustfile(run_pool: RunPool, run_case: RunCase) -> None:
+def test_a_locustfile_with_one_task(run_pool: RunPool, run_case: RunCase) -> None:
     ended: FinishedRun = run_pool.result(run_case)
     assert ended.code == ended.summary["outcome"]["exit_code"] == 0, ended.text
     check_files(ended.run_dir)
@@ -212,7 +210,7 @@ def whole(sandbox: Sandbox, mode: str) -> FinishedRun:
 
 
 @run_cases(whole, *[(mode,) for mode in MODES])
-def test_tasks_conversations_rejections_another_user_and_a_shape(run_pool: RunPool, run_case: RunCase) -> None:
+def test_conversations_rejected_replies_other_users_and_a_load_shape(run_pool: RunPool, run_case: RunCase) -> None:
     ended: FinishedRun = run_pool.result(run_case)
     assert "Traceback" not in ended.text, ended.text
     assert ended.code == ended.summary["outcome"]["exit_code"] == 1, ended.text
@@ -355,7 +353,7 @@ def featured(sandbox: Sandbox) -> FinishedRun:
 
 
 @run_cases(featured, ())
-def test_features_of_locust_in_one_run_that_a_task_ends(run_pool: RunPool, run_case: RunCase) -> None:
+def test_locust_features_in_a_run_that_a_task_ends(run_pool: RunPool, run_case: RunCase) -> None:
     ended: FinishedRun = run_pool.result(run_case)
     assert ended.text.count("Traceback") == 1, "of the listener"
     rows = ended.turns
@@ -599,7 +597,7 @@ def playing(sandbox: Sandbox) -> FinishedRun:
 
 
 @run_cases(playing, ())
-def test_features_of_locust_on_classes_that_play_a_scenario(run_pool: RunPool, run_case: RunCase) -> None:
+def test_locust_features_on_scenario_users(run_pool: RunPool, run_case: RunCase) -> None:
     ended: FinishedRun = run_pool.result(run_case)
     assert "Traceback" not in ended.text, ended.text
     assert ended.code == ended.summary["outcome"]["exit_code"] == 0, ended.text
@@ -724,7 +722,7 @@ def many_names(sandbox: Sandbox) -> FinishedRun:
 
 
 @run_cases(many_names, ())
-def test_names_beyond_the_bound_are_counted_together(run_pool: RunPool, run_case: RunCase) -> None:
+def test_names_over_the_limit_are_counted_together(run_pool: RunPool, run_case: RunCase) -> None:
     ended: FinishedRun = run_pool.result(run_case)
     assert ended.code == 0, ended.text
     rows, summary = ended.turns, ended.summary
@@ -804,7 +802,7 @@ def done(fleet: Any) -> dict[str, Any] | None:
 
 
 @run_cases(picked, ())
-def test_classes_picked_and_users_changed_in_the_web_ui(run_pool: RunPool, run_case: RunCase) -> None:
+def test_class_picker_and_change_of_users_in_the_web_ui(run_pool: RunPool, run_case: RunCase) -> None:
     ended: FinishedRun = run_pool.result(run_case)
     assert "Traceback" not in ended.text, ended.text
     own, both = (FinishedRun(ended.seen[name], 0, ended.text) for name in ("own", "both"))
@@ -830,7 +828,7 @@ def configured(sandbox: Sandbox) -> FinishedRun:
 
 
 @run_cases(configured, ())
-def test_autostart_and_locusts_own_configuration(run_pool: RunPool, run_case: RunCase) -> None:
+def test_autostart_with_locust_configuration(run_pool: RunPool, run_case: RunCase) -> None:
     ended: FinishedRun = run_pool.result(run_case)
     assert ended.code == 0, ended.text
     check_counts(ended)
@@ -863,9 +861,7 @@ def busy(sandbox: Sandbox) -> FinishedRun:
 
 
 @run_cases(busy, ())
-def test_a_task_that_computes_is_the_clients_lag_and_no_figure_of_the_server(
-    run_pool: RunPool, run_case: RunCase
-) -> None:
+def test_computing_in_a_task_is_client_lag_and_not_server_latency(run_pool: RunPool, run_case: RunCase) -> None:
     ended: FinishedRun = run_pool.result(run_case)
     reasons = {one["code"] for one in ended.summary["verdict"]["reasons"]}
     assert "client_lag" in reasons
@@ -922,7 +918,7 @@ def two_scenarios(sandbox: Sandbox, mode: str) -> FinishedRun:
 
 
 @run_cases(two_scenarios, ("local",), ("processes",))
-def test_two_classes_play_two_scenarios(run_pool: RunPool, run_case: RunCase) -> None:
+def test_two_user_classes_run_two_scenarios(run_pool: RunPool, run_case: RunCase) -> None:
     ended: FinishedRun = run_pool.result(run_case)
     assert ended.code == ended.summary["outcome"]["exit_code"] == 0, ended.text
     check_counts(ended)

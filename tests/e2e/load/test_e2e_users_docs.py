@@ -47,5 +47,5 @@ def test_the_readme_begins_with_the_first_example() -> None:
     assert re.search(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)[1] == EXAMPLES[0]  # type: ignore[index]
 
 
-def test_the_reference_is_what_the_docstrings_say() -> None:
+def test_the_reference_is_generated_from_the_docstrings() -> None:
     assert (ROOT / "docs" / "users.md").read_text() == user_reference.page()

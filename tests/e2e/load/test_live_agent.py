@@ -84,7 +84,7 @@ def test_tools_are_called_until_the_model_calls_none() -> None:
     assert all(line.startswith("note-") for line in first["call-list_files"].splitlines())
 
 
-def test_the_folder_of_a_session_is_gone_when_it_ends_anyhow() -> None:
+def test_the_folder_of_a_session_is_removed_at_its_end() -> None:
     agent = ToolAgent(0, Random(0))
     folder = Path(agent._folder.name)
     assert list(folder.iterdir())
@@ -96,14 +96,14 @@ def test_the_folder_of_a_session_is_gone_when_it_ends_anyhow() -> None:
     script.close()  # the run was over first
 
 
-def test_a_session_that_goes_on_too_long_is_ended_and_counted() -> None:
+def test_sessions_ended_by_max_steps_are_counted() -> None:
     notes = Notes()
     asks = list(driven(begun({"max_steps": 2}, notes), *[TurnReply("", 1, tool_calls=(call("clock"),))] * 2))
     assert len(asks) == 2
     assert notes == {"live agents ended by max_steps 2": 1}
 
 
-def test_a_class_of_one_s_own_lies_beside_the_scenario(tmp_path: Path) -> None:
+def test_an_agent_class_is_loaded_from_a_file_beside_the_scenario(tmp_path: Path) -> None:
     (tmp_path / "mine.py").write_text(OWN)
     origin = tmp_path / "scenario.yaml"
     origin.touch()
@@ -127,7 +127,7 @@ def test_a_class_of_one_s_own_lies_beside_the_scenario(tmp_path: Path) -> None:
         ("broken.py:Thing", "SyntaxError"),
     ],
 )
-def test_what_cannot_be_an_agent_is_said_in_a_line(name: str, says: str, tmp_path: Path) -> None:
+def test_an_invalid_agent_name_is_refused_in_one_line(name: str, says: str, tmp_path: Path) -> None:
     (tmp_path / "mine.py").write_text(OWN)
     (tmp_path / "broken.py").write_text("class Thing(")
     origin = tmp_path / "scenario.yaml"
@@ -146,12 +146,12 @@ def test_what_cannot_be_an_agent_is_said_in_a_line(name: str, says: str, tmp_pat
         {"role": "user", "content": [{"type": "text"}]},
     ],
 )
-def test_words_that_are_no_message_are_refused(document: dict[str, Any]) -> None:
+def test_invalid_messages_are_refused(document: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match="message"):
         as_message(document)
 
 
-def test_messages_survive_the_way_there_and_back() -> None:
+def test_messages_survive_a_round_trip() -> None:
     documents = [
         {"role": "user", "content": "ask"},
         {
@@ -165,14 +165,14 @@ def test_messages_survive_the_way_there_and_back() -> None:
     assert [as_document(as_message(document)) for document in documents] == documents
 
 
-def test_the_calculator_calculates_and_nothing_else() -> None:
+def test_the_calculator_evaluates_arithmetic_only() -> None:
     assert calculate("(1 + 2) * 3 / 4 - 0.25") == 2
     for expression in ("2 ** 9", "open('x')", "'a' * 9", "x"):
         with pytest.raises(ValueError, match="cannot calculate"):
             calculate(expression)
 
 
-def test_a_plan_does_no_work_and_says_that_it_knows_no_lengths() -> None:
+def test_a_plan_calls_no_agent_and_states_unknown_lengths() -> None:
     assert list(outline(begun({}), 3)) == []
     assert "not known before the run" in describe(load_scenario("agent-live"))
 
@@ -256,7 +256,7 @@ def on_the_simulator(sandbox: Sandbox) -> FinishedRun:
 
 
 @run_cases(on_the_simulator, ())
-def test_a_live_agent_goes_on_as_the_simulator_s_model_wants(run_pool: RunPool, run_case: RunCase) -> None:
+def test_a_live_agent_continues_after_tool_calls_of_the_simulator(run_pool: RunPool, run_case: RunCase) -> None:
     ended = run_pool.result(run_case)
     assert ended.code == 0, ended.text
     check_counts(ended)
@@ -272,7 +272,7 @@ def test_a_live_agent_goes_on_as_the_simulator_s_model_wants(run_pool: RunPool, 
     assert found["expected"]["hit_rate"] > 0.1
 
 
-def test_nobody_calls_a_cache_warm_by_what_live_agents_have_in_common() -> None:
+def test_a_common_prefix_of_live_agents_is_not_taken_for_a_warm_cache() -> None:
     """Each session of the bundled one sends the same first words, which is known only when they are sent."""
     assert Sessions(load_scenario("agent-live")).first_turns_share()
     assert not Sessions(load_scenario("chat")).first_turns_share()
@@ -292,7 +292,7 @@ def raising(sandbox: Sandbox) -> FinishedRun:
 
 
 @run_cases(raising, ())
-def test_code_that_raises_ends_its_session_and_is_said_once(run_pool: RunPool, run_case: RunCase) -> None:
+def test_an_exception_of_agent_code_ends_its_session_and_is_logged_once(run_pool: RunPool, run_case: RunCase) -> None:
     ended = run_pool.result(run_case)
     notes = json.loads((ended.run_dir / "run.json").read_text())["workload"]["notes"]
     (count,) = (count for note, count in notes.items() if "exception of their own code" in note)
@@ -305,7 +305,7 @@ def test_code_that_raises_ends_its_session_and_is_said_once(run_pool: RunPool, r
     check_counts(ended)
 
 
-def test_its_answers_are_not_forced_unless_that_is_said() -> None:
+def test_live_agents_do_not_ignore_eos_by_default() -> None:
     plain = load_scenario("agent-live").as_data()
     del plain["request"]["ignore_eos"]
     assert Scenario.model_validate(plain).request.ignore_eos is False
@@ -314,7 +314,7 @@ def test_its_answers_are_not_forced_unless_that_is_said() -> None:
     assert Scenario.model_validate(plain).request.ignore_eos is False
 
 
-def test_a_plan_says_which_class_of_a_mix_it_does_not_count() -> None:
+def test_a_plan_of_a_mix_states_the_classes_not_included() -> None:
     data = load_scenario("agent-live").as_data()
     chat = {"kind": "chat", "turns": 3, "prompt_tokens": 10, "output_tokens": 5}
     classes = [

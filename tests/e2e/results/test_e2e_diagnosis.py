@@ -54,7 +54,7 @@ CASES: dict[str, tuple[tuple[str, ...], dict[str, Any]]] = {
 NOT_SHOWN = {"deferred", "engines-unbalanced", "client-bound", "front-end-bound", "cache-miss-bound"}
 
 
-def test_every_cause_is_shown_or_said_not_to_be() -> None:
+def test_each_rule_has_a_case_or_is_listed_without_one() -> None:
     assert {rule.code for rule in RULES} == set(CASES) | NOT_SHOWN
     assert not set(CASES) & NOT_SHOWN
 
@@ -73,7 +73,7 @@ def suffering(sandbox: Sandbox, code: str) -> FinishedRun:
 
 
 @run_cases(suffering, *((code,) for code in CASES))
-def test_the_cause_is_the_one_that_was_made(run_pool: RunPool, run_case: Any) -> None:
+def test_the_first_cause_is_the_provoked_one(run_pool: RunPool, run_case: Any) -> None:
     ended: FinishedRun = run_pool.result(run_case)
     (code,) = run_case.arguments
     document = json.loads((Path(ended.run_dir) / "diagnosis.json").read_text())
@@ -88,7 +88,7 @@ def test_the_cause_is_the_one_that_was_made(run_pool: RunPool, run_case: Any) ->
 
 @pytest.mark.parametrize("key", ["prefill_ms", "decode_ms", "server_itl_ms", "cache_tokens", "finished"])
 @run_cases(suffering, ("queue-bound",))
-def test_the_evidence_is_there(run_pool: RunPool, run_case: Any, key: str) -> None:
+def test_the_evidence_is_complete(run_pool: RunPool, run_case: Any, key: str) -> None:
     (server,) = json.loads((run_pool.result(run_case).run_dir / "diagnosis.json").read_text())["servers"]
     assert server["evidence"][key] is not None
 
@@ -121,7 +121,7 @@ def open_loop(sandbox: Sandbox, sessions_per_s: float) -> FinishedRun:
 
 
 @run_cases(open_loop, (1,), (6,))
-def test_an_open_loop_is_overloaded_or_the_server_kept_up(run_pool: RunPool, run_case: Any) -> None:
+def test_an_open_loop_above_and_below_the_capacity(run_pool: RunPool, run_case: Any) -> None:
     ended: FinishedRun = run_pool.result(run_case)
     (sessions_per_s,) = run_case.arguments
     document = json.loads((ended.run_dir / "diagnosis.json").read_text())

@@ -170,7 +170,7 @@ def check_load(ended: FinishedRun, markdown: str, page: str) -> None:
 
 
 @run_cases(all_failed, ("local",), ("processes",))
-def test_a_run_of_which_every_turn_failed_is_failed(run_pool: RunPool, run_case: RunCase) -> None:
+def test_a_run_whose_turns_all_failed_is_failed(run_pool: RunPool, run_case: RunCase) -> None:
     ended: FinishedRun = run_pool.result(run_case)
     assert ended.code == 1
     turns = ended.summary["turns"]["by_phase"]["all"]
@@ -183,7 +183,7 @@ def test_a_run_of_which_every_turn_failed_is_failed(run_pool: RunPool, run_case:
 
 
 @run_cases(gates_failed, ())
-def test_a_run_with_gates_that_failed_is_failed(run_pool: RunPool, run_case: RunCase) -> None:
+def test_a_run_with_failed_gates_is_failed(run_pool: RunPool, run_case: RunCase) -> None:
     ended: FinishedRun = run_pool.result(run_case)
     assert ended.code == 1
     (probe,) = ended.summary["other_requests"]["by_name"]
@@ -214,7 +214,7 @@ def test_a_run_with_gates_that_failed_is_failed(run_pool: RunPool, run_case: Run
 
 
 @run_cases(stop, *SHOWN)
-def test_a_run_that_a_signal_ends_is_stopped_early(run_pool: RunPool, run_case: RunCase) -> None:
+def test_a_run_ended_by_a_signal_is_stopped_early(run_pool: RunPool, run_case: RunCase) -> None:
     ended: FinishedRun = run_pool.result(run_case)
     by = WAYS[run_case.arguments[0]]
     assert ended.code == SIGNALS[by][1], ended.text
@@ -227,14 +227,14 @@ def test_a_run_that_a_signal_ends_is_stopped_early(run_pool: RunPool, run_case: 
 
 
 @run_cases(stop_allowed, ())
-def test_a_stop_may_be_allowed(run_pool: RunPool, run_case: RunCase) -> None:
+def test_on_stop_pass_ends_a_stopped_run_with_code_0(run_pool: RunPool, run_case: RunCase) -> None:
     ended: FinishedRun = run_pool.result(run_case)
     assert ended.code == 0, ended.text
     assert ended.summary["outcome"]["state"] == "stopped early"
 
 
 @run_cases(stopped_in_warmup, *((by, "--on-invalid", "warn") for by in SIGNALS), ("SIGTERM",))
-def test_a_run_that_is_stopped_in_its_warmup_measured_nothing(run_pool: RunPool, run_case: RunCase) -> None:
+def test_a_run_stopped_in_its_warmup_measured_nothing(run_pool: RunPool, run_case: RunCase) -> None:
     ended: FinishedRun = run_pool.result(run_case)
     by, *allowed = run_case.arguments
     assert ended.code == (SIGNALS[by][1] if allowed else 3), ended.text
@@ -270,7 +270,7 @@ def closed_terminal(sandbox: Sandbox) -> tuple[int, Path]:
 
 
 @run_cases(closed_terminal, ())
-def test_a_terminal_that_is_closed_stops_the_run_early(run_pool: RunPool, run_case: RunCase) -> None:
+def test_closing_the_terminal_stops_the_run_early(run_pool: RunPool, run_case: RunCase) -> None:
     code, run_dir = run_pool.result(run_case)
     assert code == 143
     assert summary_of(run_dir)["outcome"]["headline"].startswith("stopped early by SIGHUP after ")
@@ -505,7 +505,7 @@ REFUSED = (("--api-key", KEY), (f"--api-key={KEY}",), ("--api-key-f", KEY), ("--
 
 
 @run_cases(refused, *REFUSED, ("--inconclusive-code", "5"))
-def test_locust_takes_no_key_no_abbreviation_and_no_removed_option(run_pool: RunPool, run_case: RunCase) -> None:
+def test_locust_refuses_keys_abbreviations_and_removed_options(run_pool: RunPool, run_case: RunCase) -> None:
     code, text = run_pool.result(run_case)
     assert code == 2, text
     if run_case.arguments[0].startswith("--api-key"):
@@ -529,7 +529,7 @@ def test_locust_takes_no_key_no_abbreviation_and_no_removed_option(run_pool: Run
         ["report"],
     ],
 )
-def test_our_commands_take_no_key_and_no_abbreviation(
+def test_commands_refuse_keys_and_abbreviations(
     command: list[str], words: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
     with pytest.raises(SystemExit) as ended:

@@ -96,7 +96,7 @@ def cases(file: Path) -> dict[str | None, Any]:
 
 
 @run_cases(pipeline, *((name, "simulator") for name in JOBS))
-def test_the_steps_of_a_sample_workflow_run_and_leave_their_artifacts(run_pool: RunPool, run_case: RunCase) -> None:
+def test_sample_workflows_run_and_produce_their_artifacts(run_pool: RunPool, run_case: RunCase) -> None:
     ran: Ran = run_pool.result(run_case)
     outcome = summary_of(ran.folder / "runs" / "now")["outcome"]
     assert ran.codes[0] == outcome["exit_code"], ran.texts[0]
@@ -116,9 +116,7 @@ def test_the_steps_of_a_sample_workflow_run_and_leave_their_artifacts(run_pool: 
 
 
 @run_cases(pipeline, ("github", "none"))
-def test_a_server_that_does_not_answer_is_explained_by_the_last_line_and_junit(
-    run_pool: RunPool, run_case: RunCase
-) -> None:
+def test_an_unreachable_server_is_explained_in_the_last_line_and_junit(run_pool: RunPool, run_case: RunCase) -> None:
     ran: Ran = run_pool.result(run_case)
     assert ran.codes == [2]
     why = "no connection to http://127.0.0.1:1: Connection refused; is the server started, and the host right?"

@@ -37,7 +37,8 @@ from inferload.rundir import SERVER_METRICS
 from inferload.server_metrics import metric_names as names
 from inferload.server_metrics.exposition import Sample, parse
 from inferload.server_metrics.metric_names import SCRAPE_DURATION
-from inferload.server_metrics.window_figures import servers_block, totals
+from inferload.server_metrics.series import by_target
+from inferload.server_metrics.window_figures import servers_block
 
 PAGE = """\
 # HELP vllm:num_requests_running Number of requests
@@ -352,11 +353,11 @@ def test_the_simulators_counters_reconcile_with_what_was_asked(tmp_path: Path, s
     after = ask(served, 2)
     code, _, table = child.end()
     assert code == 0
-    total = totals(table)[served.url]
-    assert total[names.PROMPT_TOKENS].increase == before[0] + after[0]
-    assert total[names.GENERATION_TOKENS].increase == before[1] + after[1]
-    assert total[names.GENERATION_TOKENS].last == after[1]
-    assert total[names.TTFT + "_count"].increase == 6
+    series = by_target(table)[served.url]
+    assert series.grown(names.PROMPT_TOKENS)[-1] == before[0] + after[0]
+    assert series.grown(names.GENERATION_TOKENS)[-1] == before[1] + after[1]
+    assert series.summed(names.GENERATION_TOKENS)[-1] == after[1]
+    assert series.grown(names.TTFT + "_count")[-1] == 6
     walls = table["wall_ns"].to_numpy()
     (entry,) = servers_block(table, int(walls.min()), int(walls.max()) + 1)
     assert (entry["restarts"], entry["requests_finished"], entry["generation_tokens"]) == (1, 6, before[1] + after[1])
@@ -436,8 +437,8 @@ def test_the_command_ends_after_its_duration_and_keeps_the_simulators_figures(
     out, err = process.communicate(timeout=30)
     assert (process.returncode, err) == (0, "")
     assert "0 failed · 1 of 1 targets up" in out
-    total = totals(kept(folder))[served.url]
-    assert (total[names.PROMPT_TOKENS].last, total[names.GENERATION_TOKENS].last) == (asked, answered)
+    series = by_target(kept(folder))[served.url]
+    assert (series.summed(names.PROMPT_TOKENS)[-1], series.summed(names.GENERATION_TOKENS)[-1]) == (asked, answered)
 
 
 def test_a_page_that_never_gives_figures_is_exit_code_1(tmp_path: Path, page: MetricsServer) -> None:

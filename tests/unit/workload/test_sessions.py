@@ -15,7 +15,7 @@ from inferload.content.script import Ask, PlannedTurn, Sent, TurnReply, outline
 from inferload.requests.bodies import BodySettings, BodyWriter, Isolation, Texts, isolation
 from inferload.scenario.files.mistakes import ScenarioError
 from inferload.scenario.scenario import Scenario, from_text
-from inferload.worker.turn_clients import server_of
+from inferload.worker.turn_dispatcher import server_of
 from inferload.workload.sessions import Sessions
 
 SCENARIO = """\

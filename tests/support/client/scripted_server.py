@@ -1,0 +1,119 @@
+"""Servers without HTTP logic for tests of the client: in a thread with a script of bytes for each request, or in a process."""
+
+import contextlib
+import socket
+import ssl
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+
+Script = Callable[[socket.socket, bytes], None]
+
+
+class ScriptedServer:
+    """Server on a free port. Each request is passed to the next script; the last script is repeated."""
+
+    def __init__(self, scripts: list[Script], tls: ssl.SSLContext | None = None) -> None:
+        self.requests: list[bytes] = []
+        self.connections = 0
+        self._scripts = scripts
+        self._tls = tls
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.port = self._listener.getsockname()[1]
+        self._thread = threading.Thread(target=self._accept, daemon=True)
+        self._thread.start()
+
+    @property
+    def url(self) -> str:
+        return f"{'https' if self._tls else 'http'}://127.0.0.1:{self.port}"
+
+    def close(self) -> None:
+        self._listener.close()
+
+    def _accept(self) -> None:
+        with contextlib.suppress(OSError):
+            while True:
+                sock, _ = self._listener.accept()
+                self.connections += 1
+                threading.Thread(target=self._serve, args=(sock,), daemon=True).start()
+
+    def _serve(self, sock: socket.socket) -> None:
+        with contextlib.suppress(OSError), sock:
+            stream = self._tls.wrap_socket(sock, server_side=True) if self._tls else sock
+            while (request := read_request(stream)) is not None:
+                number = len(self.requests)
+                self.requests.append(request)
+                self._scripts[min(number, len(self._scripts) - 1)](stream, request)
+
+
+@contextlib.contextmanager
+def server_process(program: str, *arguments: str) -> Iterator[int]:
+    """Run a program that calls `serve_until_stdin_closes`; yield its port."""
+    words = [sys.executable, program, *arguments]
+    with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        yield int(process.stdout.readline())
+        process.stdin.close()
+
+
+def serve_until_stdin_closes(serve: Callable[[socket.socket], None]) -> None:
+    """Print the port, and call `serve` in a thread for each connection."""
+    listener = socket.create_server(("127.0.0.1", 0), backlog=1_024)
+
+    def accept() -> None:
+        while True:
+            sock, _ = listener.accept()
+            threading.Thread(target=serve, args=(sock,), daemon=True).start()
+
+    threading.Thread(target=accept, daemon=True).start()
+    print(listener.getsockname()[1], flush=True)
+    sys.stdin.read()
+
+
+def read_request(sock: socket.socket) -> bytes | None:
+    """Read a complete request; None at the end of the connection."""
+    data = b""
+    while b"\r\n\r\n" not in data:
+        piece = sock.recv(65536)
+        if not piece:
+            return None
+        data += piece
+    head, _, body = data.partition(b"\r\n\r\n")
+    length = next(
+        (int(line.split(b":")[1]) for line in head.split(b"\r\n") if line.lower().startswith(b"content-length")), 0
+    )
+    while len(body) < length:
+        body += sock.recv(65536)
+    return head + b"\r\n\r\n" + body
+
+
+def chunk(data: bytes) -> bytes:
+    return b"%x\r\n%s\r\n" % (len(data), data)
+
+
+HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream; charset=utf-8\r\n"
+
+
+def chunked(*events: bytes) -> bytes:
+    """Return a complete chunked reply with a chunk for each event."""
+    return HEAD + b"Transfer-Encoding: chunked\r\n\r\n" + b"".join(chunk(event) for event in events) + b"0\r\n\r\n"
+
+
+def send(data: bytes, *, close: bool = False, piece_bytes: int = 0) -> Script:
+    """Return a script that sends these bytes, optionally in pieces, and optionally closes the connection."""
+
+    def script(sock: socket.socket, _request: bytes) -> None:
+        for piece in pieces_of(data, piece_bytes):
+            sock.sendall(piece)
+        if close:
+            sock.shutdown(socket.SHUT_RDWR)
+
+    return script
+
+
+def pieces_of(data: bytes, piece_bytes: int) -> Iterator[bytes]:
+    size = piece_bytes or len(data) or 1
+    for start in range(0, len(data), size):
+        yield data[start : start + size]

@@ -1,0 +1,115 @@
+"""Connections leave file descriptors for the run's own files, and a limit of this process is never the server's fault."""
+
+import os
+import resource
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import gevent
+import pytest
+
+from inferload.client.connection import descriptors
+from inferload.client.connection.connect import Dialer, DialError, TlsSettings
+from inferload.client.connection.target import Target
+from inferload.errors import UsageError
+from inferload.measure.record import Failure
+from inferload.scenario import scenario as scenarios
+from inferload.worker.run_part import check_descriptors
+
+
+@contextmanager
+def room_for(connections: int) -> Iterator[None]:
+    """Set the soft limit of open files so that so many connections fit, the reserve aside; a low number is free among them."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    highest = max(map(int, os.listdir("/dev/fd")))
+    fillers = [os.open(os.devnull, os.O_RDONLY)]  # of free numbers between those that other tests have left open
+    while fillers[-1] <= highest:
+        fillers.append(os.open(os.devnull, os.O_RDONLY))
+    fillers.append(os.open(os.devnull, os.O_RDONLY))
+    os.close(fillers.pop(-2))
+    resource.setrlimit(resource.RLIMIT_NOFILE, (fillers[-1] + descriptors.RESERVED + connections, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+        for filler in fillers:
+            os.close(filler)
+
+
+def test_a_dial_at_the_limit_is_an_error_of_the_client_and_leaves_descriptors() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        dialer = Dialer(Target.parse(f"http://127.0.0.1:{server.getsockname()[1]}"), TlsSettings(), 5.0)
+        dialer.dial().close()  # the event loop's own descriptors are open from here on
+        with room_for(3):
+            opened = [dialer.dial() for _ in range(3)]
+            with pytest.raises(DialError, match="raise it with ulimit -n") as caught:
+                dialer.dial()
+            own = [os.open(os.devnull, os.O_RDONLY) for _ in range(descriptors.RESERVED)]
+        for descriptor in own:
+            os.close(descriptor)
+        for connection in opened:
+            connection.close()
+    assert caught.value.failure is Failure.CLIENT_ERROR
+
+
+def test_dials_at_once_leave_the_reserved_descriptors() -> None:
+    with socket.create_server(("127.0.0.1", 0), backlog=64) as server:
+        dialer = Dialer(Target.parse(f"http://127.0.0.1:{server.getsockname()[1]}"), TlsSettings(), 5.0)
+        gevent.joinall([gevent.spawn(dialer.dial) for _ in range(20)])  # the resolver's threads run from here on
+        with room_for(3):
+            dials = [gevent.spawn(dialer.dial) for _ in range(40)]
+            gevent.joinall(dials)
+            own = [os.open(os.devnull, os.O_RDONLY) for _ in range(descriptors.RESERVED)]
+        for descriptor in own:
+            os.close(descriptor)
+        for connection in [dial.value for dial in dials if dial.successful()]:
+            connection.close()
+    failures = {dial.exception.failure for dial in dials if isinstance(dial.exception, DialError)}
+    assert failures == {Failure.CLIENT_ERROR}
+
+
+def test_a_name_that_is_not_found_is_still_the_connections_failure() -> None:
+    with pytest.raises(DialError) as caught:
+        Dialer(Target.parse("http://nowhere.invalid:1"), TlsSettings(), 5.0).dial()
+    assert caught.value.failure is Failure.CONNECT
+
+
+def scenario_of(tmp_path: Path, arrivals: str) -> scenarios.Scenario:
+    text = "schema: 1\nname: many\nworkload: {kind: chat, prompt_tokens: 9, output_tokens: 9}\n" + arrivals
+    text += "phases: {measure_s: 9}\n"
+    (tmp_path / "many.yaml").write_text(text)
+    return scenarios.load(str(tmp_path / "many.yaml"))
+
+
+@pytest.fixture
+def limit_stays(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(descriptors, "raise_limit", lambda: None)
+
+
+@pytest.mark.usefixtures("limit_stays")
+def test_more_users_than_descriptors_are_refused_for_the_process_that_would_hold_them(tmp_path: Path) -> None:
+    scenario = scenario_of(tmp_path, "arrivals: {kind: closed, users: 120, spawn_per_s: 50}\n")
+    with room_for(60):
+        with pytest.raises(UsageError, match=r"120 users in one process .* leaves 60; .* ulimit -n"):
+            check_descriptors(scenario, 0, 1)
+        check_descriptors(scenario, 0, 2)
+
+
+@pytest.mark.usefixtures("limit_stays")
+def test_more_turns_in_flight_than_descriptors_are_a_warning(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    scenario = scenario_of(tmp_path, "arrivals: {kind: poisson, sessions_per_s: 5, max_in_flight: 120}\n")
+    with room_for(60):
+        check_descriptors(scenario, 0, 1)
+    assert "120 turns in flight (arrivals.max_in_flight) in one process" in caplog.text
+
+
+def test_the_soft_limit_is_raised_to_the_hard_one() -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    try:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (max(256, soft // 2), hard))
+        descriptors.raise_limit()
+        assert descriptors.limit() == min(hard, 1 << 20) or hard == resource.RLIM_INFINITY
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))

@@ -1,0 +1,197 @@
+"""A client of each reader against a hostile server: a hostile turn ends in time with one record, and harms no other turn."""
+
+import json
+import os
+import re
+import time
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import gevent
+import hostile_server
+import pytest
+from fuzz_replies import Budget
+from hostile_replies import GOOD, TEXT, replies
+from reader_pairs import environment
+from test_native_fuzz import FORMS
+
+from inferload.client.client import Client, ClientSettings
+from inferload.client.connection import reader_choice
+from inferload.client.connection.target import Target
+from inferload.client.turn import Turn, TurnTimeouts
+from inferload.client.turn_record import TurnRequest, TurnResult
+from inferload.measure.clock import now_ns
+from inferload.measure.record import Failure
+
+SANITIZED = "ASAN_OPTIONS" in os.environ
+SLOWER = 10 if SANITIZED else 1
+SHORT = TurnTimeouts(
+    connect_s=5 * SLOWER, first_event_s=0.5 * SLOWER, between_events_s=0.5 * SLOWER, turn_s=1 * SLOWER
+)  # for replies without an end
+LONG = TurnTimeouts(connect_s=100, first_event_s=100, between_events_s=100, turn_s=100)  # never reached
+HANGS_S = 200
+# With a sanitizer freed memory is kept back, and what is there has marks around it.
+MOST_MEMORY_MB = 450 if SANITIZED else 150
+REPLIES = replies()
+ENDLESS = ["silence", *(name for name, each in REPLIES.items() if each.again)]
+SOAK = [pytest.mark.soak, pytest.mark.fuzz]
+QUICK = ("silence", "endless headers", "an endless error in chunks", "an endless event", "an endless answer")
+OTHERS = [name for name in REPLIES if name not in ENDLESS]
+GOOD_TURN = b'{"reply": "good"}'
+
+
+@pytest.fixture(scope="module")
+def url() -> Iterator[str]:
+    with hostile_server.running() as made:
+        yield made
+
+
+class Watched:
+    """A client that keeps its results, and checks that its books balance."""
+
+    def __init__(self, url: str, reader: reader_choice.ReaderName, limits: TurnTimeouts) -> None:
+        self.results: list[TurnResult] = []
+        self._started = 0
+        with environment(reader_choice.VARIABLE, reader):
+            self._client = Client(ClientSettings(Target.parse(url), "m", timeouts=limits), self.results.append)
+
+    def start(self, body: bytes) -> Turn:
+        self._started += 1
+        name = f"s{self._started}"
+        return self._client.start(TurnRequest(body, f"{name}.0", name, 0, "chat", "measure", now_ns()))
+
+    def check_good(self) -> None:
+        """Two turns after one another succeed."""
+        for _ in range(2):
+            result = self.start(GOOD_TURN).wait()
+            assert (result.record.failure, result.text) == (None, TEXT), result.detail
+
+    def check_books(self) -> None:
+        assert self._client.in_flight == 0
+        recorded = Counter(result.record.turn_id for result in self.results)
+        assert recorded == Counter(f"s{number}.0" for number in range(1, self._started + 1))
+        if self._client._thread is not None:
+            idle = [each for each in self._client._idle if not each._closed]  # type: ignore[attr-defined]
+            assert len(self._client._thread._connections) == len(idle)
+
+    def close(self) -> None:
+        self._client.close()
+
+
+@pytest.fixture
+def limits() -> TurnTimeouts:
+    return LONG
+
+
+@pytest.fixture
+def clients(url: str, limits: TurnTimeouts) -> Iterator[tuple[Watched, Watched]]:
+    if not reader_choice.built():
+        pytest.skip("the compiled reader was not built")
+    made = Watched(url, "native", limits), Watched(url, "python", limits)
+    yield made
+    for client in made:
+        client.close()
+
+
+def outcomes(clients: tuple[Watched, Watched], bodies: list[bytes]) -> list[tuple[object, object]]:
+    """What becomes of these turns with each reader; all at once, and good ones beside and behind them."""
+    turns = [(clients[0].start(body), clients[1].start(body)) for body in bodies]
+    with gevent.Timeout(HANGS_S, RuntimeError("a hostile turn does not end")):
+        for client in clients:
+            client.check_good()
+        results = [(native.wait(), python.wait()) for native, python in turns]
+        for client in clients:
+            client.check_good()
+            client.check_books()
+    return [(brief(native), brief(python)) for native, python in results]
+
+
+def brief(result: TurnResult) -> tuple[Failure | None, str]:
+    return result.record.failure, result.text
+
+
+def check(name: str, native: object, python: object) -> None:
+    assert native == python, name
+    if not REPLIES[name].legal:
+        assert native[0] is not None, name  # type: ignore[index]
+
+
+def body(name: str, seed: int | None = None) -> bytes:
+    return json.dumps({"reply": name} if seed is None else {"reply": name, "seed": seed}).encode()
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_a_hostile_reply_fails_its_turn_only(clients: tuple[Watched, Watched], name: str) -> None:
+    ((native, python),) = outcomes(clients, [body(name)])
+    check(name, native, python)
+
+
+@pytest.mark.parametrize("limits", [SHORT], ids=[""])
+@pytest.mark.parametrize("name", [pytest.param(each, marks=[] if each in QUICK else SOAK) for each in ENDLESS])
+def test_an_endless_reply_is_ended_in_bounded_memory(clients: tuple[Watched, Watched], url: str, name: str) -> None:
+    before = forget_peak()
+    ((native, python),) = outcomes(clients, [body(name)])
+    grown_mb = (peak_bytes() - before) / 1e6
+    assert grown_mb < MOST_MEMORY_MB
+    assert hostile_server.taken_whole(url) == []
+    if not REPLIES[name].legal:
+        assert native[0] is not None  # type: ignore[index]
+        assert python[0] is not None  # type: ignore[index]
+
+
+# Patterns of which a reader takes any number of bytes; a prefix of 4 times the bytes may not take 16 times the CPU time.
+LINEAR = [
+    *("endless carriage returns", "an endless event of lines", "an endless body of known length", "an endless event"),
+    *("endless comments", "endless empty events", "an endless answer", "an endless answer without framing"),
+]
+NOISE_S = 0.05
+
+
+@pytest.mark.parametrize("name", [pytest.param(name, marks=SOAK if at else []) for at, name in enumerate(LINEAR)])
+def test_cost_grows_with_the_bytes_only(clients: tuple[Watched, Watched], name: str) -> None:
+    for client in clients:
+        cost_s(client, name, 1 << 16)  # imports and caches
+        quarter_s, whole_s = (cost_s(client, name, size) for size in (1 << 18, 1 << 20))
+        assert whole_s < 10 * quarter_s + NOISE_S
+
+
+def cost_s(client: Watched, name: str, size: int) -> float:
+    """CPU time that this process takes for so many bytes of an endless reply."""
+    begun_s = time.process_time()
+    result = client.start(json.dumps({"reply": name, "bytes": size}).encode()).wait()
+    assert result.record.failure is not None
+    return time.process_time() - begun_s
+
+
+@pytest.mark.parametrize("step", [pytest.param(7, id="short"), pytest.param(1, id="long", marks=SOAK)])
+def test_a_reset_at_any_byte_is_a_cut(clients: tuple[Watched, Watched], step: int) -> None:
+    counts = list(range(0, len(GOOD) - 1, step))
+    for first in range(0, len(counts), 16):
+        batch = counts[first : first + 16]
+        for count, pair in zip(batch, outcomes(clients, [b'{"reset": %d}' % each for each in batch]), strict=True):
+            for failure, text in pair:  # type: ignore[misc]
+                assert failure is Failure.CUT or (failure is None and text == TEXT), count
+
+
+@pytest.mark.parametrize("rounds", [pytest.param(2, id="short"), FORMS[1]])
+def test_many_hostile_replies_at_once_cut_at_random(clients: tuple[Watched, Watched], rounds: int | None) -> None:
+    budget = Budget("hostile", rounds)
+    for rng in budget.rounds():
+        names = rng.sample(OTHERS, 30)
+        pairs = outcomes(clients, [body(name, rng.randrange(1 << 30)) for name in names])
+        for name, (native, python) in zip(names, pairs, strict=True):
+            check(f"{name}", native, python)
+        budget.inputs += 2 * len(names)
+
+
+def forget_peak() -> int:
+    """Have the kernel forget the largest resident size of this process until now; the size now."""
+    Path("/proc/self/clear_refs").write_text("5")
+    return peak_bytes()
+
+
+def peak_bytes() -> int:
+    found = re.search(r"VmHWM:\s+(\d+) kB", Path("/proc/self/status").read_text())
+    assert found is not None
+    return int(found[1]) * 1024

@@ -1,0 +1,209 @@
+"""The answer that events add up to is the same, however many of them are taken at once."""
+
+import json
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from records import block_hashes
+
+from inferload.client.answers.answer import Answer
+from inferload.client.answers.chat import ChatAnswer
+from inferload.client.answers.number_bounds import MAX_OUTPUT_TOKENS, MAX_TOKENS
+from inferload.client.answers.token_ids import TokenIds
+from inferload.client.client import ANSWERS
+from inferload.measure.block_hashes import HASHED_TOKENS
+from inferload.measure.record import Failure
+from inferload.scenario.schema.endpoints import Endpoint
+
+text = st.none() | st.sampled_from(["", "a", "ü\u2028", "日"])
+deltas = st.fixed_dictionaries(
+    {},
+    optional={
+        "role": st.just("assistant"),
+        "content": text,
+        "reasoning_content": text,
+        "tool_calls": st.just([{"index": 0, "function": {"name": "f", "arguments": "{"}}]),
+    },
+)
+choices = st.fixed_dictionaries(
+    {"index": st.just(0), "delta": deltas, "finish_reason": st.sampled_from([None, None, None, "stop"])}
+)
+counts = st.none() | st.integers(0, 9)
+usages = st.none() | st.fixed_dictionaries({"prompt_tokens": counts, "completion_tokens": counts})
+documents = st.fixed_dictionaries(
+    {"id": st.just("c1"), "choices": st.lists(choices, max_size=2)},
+    optional={
+        "usage": usages,
+        "metrics": st.just({"queue_time_ms": 1.0}),
+        "error": st.none() | st.just({"message": "no"}),
+    },
+)
+odd = st.sampled_from([b"[DONE]", b"{", b"1],[2", b"", b'{"choices": 3}', b"\xff"])
+events = st.lists(documents.map(lambda document: json.dumps(document).encode()) | odd, max_size=12)
+
+
+def seen(answer: ChatAnswer) -> dict[str, Any]:
+    return {
+        name: getattr(answer, name)
+        for name in (*Answer.__slots__, *ChatAnswer.__slots__)
+        if name not in ("detail", "metrics")
+    } | {"queue_ms": None if answer.metrics is None else answer.metrics.queue_time_ms}
+
+
+@given(events, st.integers(1, 12))
+def test_many_at_once_are_as_one_by_one(data: list[bytes], size: int) -> None:
+    one, many = ChatAnswer(), ChatAnswer()
+    for at_ns, event in enumerate(data):
+        one.event(event, at_ns)
+    for start in range(0, len(data), size):
+        batch = data[start : start + size]
+        many.events(batch, list(range(start, start + len(batch))))
+    assert seen(many) == seen(one)
+
+
+def test_the_tokens_that_a_server_says_are_kept_and_hashed() -> None:
+    first = {"choices": [{"delta": {"role": "assistant"}}], "prompt_token_ids": [*range(30)]}
+    rest = [{"choices": [{"delta": {"content": "a"}, "token_ids": [7, 8]}]} for _ in range(9)]
+    told = {"choices": [{"text": "a", "token_ids": [7], "prompt_token_ids": [*range(30)]}]}  # as completions have it
+    for documents, answer_ids in (([first, *rest], [7, 8] * 9), ([told], [7])):
+        data = [json.dumps(document).encode() for document in documents]
+        for size in (1, len(data)):
+            answer = ChatAnswer()
+            for start in range(0, len(data), size):
+                answer.events(data[start : start + size], [1] * len(data[start : start + size]))
+            assert answer.block_hashes() == block_hashes([*range(30), *answer_ids[:-1]])
+            assert answer.frame_of(data[-1]) is None
+    assert ChatAnswer().block_hashes() is None
+
+
+@given(
+    st.lists(st.integers(0, 2**31 - 1) | st.integers(0, 9), max_size=3000),
+    st.lists(st.integers(0, 9), max_size=40),
+    st.sampled_from([",", ", "]),
+)
+def test_token_ids_are_read_in_slices_whose_work_has_a_limit(prompt: list[int], answer: list[int], comma: str) -> None:
+    ids = TokenIds()
+    ids.prompt(b"null")
+    ids.prompt(json.dumps(prompt, separators=(comma, ":")).encode())
+    ids.answer(answer)
+    done = 0
+    for _ in range(100):
+        over = ids.step()
+        assert len(ids._hasher.hashes) - done <= 2_100 / HASHED_TOKENS
+        done = len(ids._hasher.hashes)
+        if over:
+            break
+    assert over
+    assert ids.hashes() == block_hashes([*prompt, *answer[:-1]])
+
+
+def test_token_ids_that_are_none_make_the_event_a_bad_one() -> None:
+    answer = ChatAnswer()
+    answer.event(b'{"choices": [{"delta": {"content": "a"}}], "prompt_token_ids": [1, "x"]}', 1)
+    assert answer.block_hashes() is None
+    assert answer.failure is Failure.BAD_EVENT
+    assert "prompt_token_ids" in answer.detail
+
+
+FIELDS = {  # of each endpoint's usage: prompt, output and cached tokens
+    "chat": ("prompt_tokens", "completion_tokens", "cached_tokens"),
+    "completions": ("prompt_tokens", "completion_tokens", "cached_tokens"),
+    "responses": ("input_tokens", "output_tokens", "cached_tokens"),
+    "messages": ("input_tokens", "output_tokens", "cache_read_input_tokens"),
+}
+
+
+def usage_event(endpoint: Endpoint, place: int, value: str) -> bytes:
+    """The event in which an endpoint reports its counts, with one of them as given."""
+    numbers = {name: msgspec.Raw(b"2") for name in FIELDS[endpoint]} | {
+        FIELDS[endpoint][place]: msgspec.Raw(value.encode())
+    }
+    details = {"cached_tokens": numbers.get("cached_tokens")}
+    usage = numbers | {"prompt_tokens_details": details, "input_tokens_details": details}
+    return msgspec.json.encode(
+        {
+            "type": {"responses": "response.completed", "messages": "message_delta"}.get(endpoint, ""),
+            "choices": [],
+            "usage": usage,
+            "response": {"usage": usage},
+        }
+    )
+
+
+@pytest.mark.parametrize("value", ["18446744073709551615", "9223372036854775808", "-1", "1e20", "16777217", "9" * 5000])
+@pytest.mark.parametrize("place", [0, 1, 2])
+@pytest.mark.parametrize("endpoint", ANSWERS)
+def test_a_count_out_of_range_makes_a_bad_event_that_names_field_and_value(
+    endpoint: Endpoint, place: int, value: str
+) -> None:
+    answer = ANSWERS[endpoint]()
+    answer.event(usage_event(endpoint, place, value), 1)
+    assert answer.failure is Failure.BAD_EVENT
+    assert (answer.input_tokens, answer.output_tokens, answer.cached_tokens) == (None, None, None)
+    assert FIELDS[endpoint][place] in answer.detail.partition(": ")[0]
+    if len(value) < 30:  # a larger number has no value that a decoder can give
+        assert f"got {msgspec.json.encode(json.loads(value)).decode()}: " in answer.detail
+
+
+@pytest.mark.parametrize("endpoint", ANSWERS)
+def test_the_largest_counts_are_taken_and_no_larger_output(endpoint: Endpoint) -> None:
+    answer = ANSWERS[endpoint]()
+    answer.event(usage_event(endpoint, 0, str(MAX_TOKENS)), 1)
+    answer.event(usage_event(endpoint, 1, str(MAX_OUTPUT_TOKENS)), 1)
+    assert answer.failure is None, answer.detail
+    assert answer.output_tokens == MAX_OUTPUT_TOKENS
+    answer.event(usage_event(endpoint, 1, str(MAX_OUTPUT_TOKENS + 1)), 1)
+    assert answer.failure is Failure.BAD_EVENT
+    assert answer.output_tokens == MAX_OUTPUT_TOKENS
+
+
+@pytest.mark.parametrize("value", ["1e308", "-1", "1e999", "1e10"])
+def test_a_duration_out_of_range_makes_a_bad_event(value: str) -> None:
+    answer = ChatAnswer()
+    answer.event(b'{"choices": [], "metrics": {"queue_time_ms": %s}}' % value.encode(), 1)
+    assert answer.failure is Failure.BAD_EVENT
+    assert answer.metrics is None
+    assert "metrics.queue_time_ms" in answer.detail
+
+
+@pytest.mark.parametrize("ids", ["[1, 2147483648]", "[-1]", "[18446744073709551616]"])
+def test_a_token_id_out_of_range_makes_a_bad_event(ids: str) -> None:
+    of_answer, of_prompt = ChatAnswer(), ChatAnswer()
+    of_answer.event(b'{"choices": [{"text": "a", "token_ids": %s}]}' % ids.encode(), 1)
+    assert of_answer.failure is Failure.BAD_EVENT
+    assert "token_ids" in of_answer.detail
+    of_prompt.event(b'{"choices": [{"text": "a"}], "prompt_token_ids": %s}' % ids.encode(), 1)
+    assert of_prompt.block_hashes() is None
+    assert of_prompt.failure is Failure.BAD_EVENT
+    assert "prompt_token_ids" in of_prompt.detail
+
+
+@pytest.mark.parametrize("endpoint", ANSWERS)
+@pytest.mark.parametrize("field", ["error", "delta", "other"])
+def test_json_nested_too_deeply_makes_a_bad_event(endpoint: Endpoint, field: str) -> None:
+    for depth in (900, 100_000):
+        answer = ANSWERS[endpoint]()
+        nested = b"[" * depth + b"]" * depth
+        answer.events([b'{"type": "error", "choices": [], "%s": %s}' % (field.encode(), nested)], [1])
+        if depth == 100_000:
+            assert answer.failure is Failure.BAD_EVENT
+
+
+@pytest.mark.parametrize("endpoint", ["chat", "completions", "responses"])
+def test_cached_tokens_beyond_the_prompt_are_unknown(endpoint: Endpoint) -> None:
+    answer = ANSWERS[endpoint]()
+    answer.event(usage_event(endpoint, 2, "3"), 1)
+    assert (answer.failure, answer.input_tokens, answer.cached_tokens) == (None, 2, None)
+
+
+def test_a_running_count_that_falls_counts_no_events() -> None:
+    answer = ChatAnswer()
+    for at_ns, total in enumerate([1, 5, 3, 6]):
+        event = {"choices": [{"delta": {"content": "a"}}], "usage": {"completion_tokens": total}}
+        answer.event(json.dumps(event).encode(), at_ns)
+    assert len(answer.event_ns) == 4
+    assert answer.tokens_by_event is None
+    assert answer.output_tokens == 6

@@ -1,0 +1,637 @@
+"""One streamed turn against scripted bytes: instants, counts, and the class of every way to go wrong."""
+
+import json
+import socket
+import ssl
+import threading
+from collections.abc import Callable, Iterator
+from itertools import count
+from pathlib import Path
+
+import gevent
+import pytest
+import trustme
+from chat_events import ANSWER, CHUNKED, DONE, event, usage
+from records import block_hashes
+from scripted_server import HEAD, Script, ScriptedServer, chunk, chunked, send
+
+from inferload.client.answers.chat import ChatAnswer
+from inferload.client.answers.event_stream import EventStream
+from inferload.client.answers.token_ids import TokenIds
+from inferload.client.client import Client, ClientSettings, Credentials
+from inferload.client.connection import reader_choice
+from inferload.client.connection.connect import TlsSettings
+from inferload.client.connection.deferred_parser import ParseQueue
+from inferload.client.connection.reply import AnyConnection, GatheredReply
+from inferload.client.connection.target import Target
+from inferload.client.turn import Turn, TurnTimeouts
+from inferload.client.turn_record import TurnRequest, TurnResult
+from inferload.content.messages import ToolCall
+from inferload.measure.clock import now_ns
+from inferload.measure.record import Failure
+
+
+@pytest.fixture(autouse=True, params=["python", "native"])
+def reader(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Every turn here is read in both ways."""
+    if request.param == "native" and not reader_choice.built():
+        pytest.skip("the compiled reader was not built")
+    monkeypatch.setenv(reader_choice.VARIABLE, request.param)
+    return str(request.param)
+
+
+@pytest.fixture
+def ask() -> Iterator[Callable[..., TurnResult]]:
+    """Runs one turn against scripts: ask(script, ..., turns=1) gives the last turn's result, `ask.server` the server."""
+    open_: list[Client | ScriptedServer] = []
+
+    def run(*scripts: Script, turns: int = 1, url: str | None = None, **settings: object) -> TurnResult:
+        server = ScriptedServer(list(scripts))
+        seen: list[TurnResult] = []
+        client = Client(ClientSettings(Target.parse(url or server.url), "m", **settings), seen.append)  # type: ignore[arg-type]
+        open_.extend([server, client])
+        run.server, run.client, run.results = server, client, seen  # type: ignore[attr-defined]
+        for index in range(turns):
+            request = TurnRequest(b"{}", f"s0.{index}", "s0", index, "chat", "measure", now_ns())
+            with gevent.Timeout(20):
+                result = client.start(request).wait()
+        assert len(seen) == turns
+        assert client.in_flight == 0
+        return result
+
+    yield run
+    for thing in open_:
+        thing.close()
+
+
+@pytest.mark.usefixtures("stamping")
+def test_a_whole_turn(ask: Callable[..., TurnResult]) -> None:
+    metrics = {"queue_time_ms": 1.5, "time_to_first_token_ms": 20.0, "generation_time_ms": 30.0, "mean_itl_ms": 3.0}
+    result = ask(send(chunked(*ANSWER[:-2], usage(7, 2, 4, metrics), DONE)))
+    record = result.record
+    assert record.failure is None, result.detail
+    assert result.text == "Grüße \u2028x"
+    assert (record.input_tokens, record.output_tokens, record.cached_tokens) == (7, 2, 4)
+    assert (record.server_queue_ms, record.server_ttft_ms, record.server_generation_ms) == (1.5, 20.0, 30.0)
+    assert record.event_ns is not None
+    assert len(record.event_ns) == 2
+    assert record.event_tokens is None
+    assert record.finish_reason == "length"
+    assert record.request_id == "chatcmpl-1"
+    assert record.status == 200
+    assert record.connect_ns is not None
+    instants = [record.planned_ns, record.sent_ns, record.written_ns, record.first_ns, record.last_ns, record.closed_ns]
+    assert None not in instants
+    assert record.sent_ns <= record.first_event_ns <= record.first_ns <= record.last_ns <= record.closed_ns  # type: ignore[operator]
+    assert record.delay_ns is not None  # the kernel stamped at least one read
+    assert min(record.delay_ns) >= 0
+
+
+def test_headers_of_a_turn_win_over_those_of_the_client() -> None:
+    settings = ClientSettings(Target.parse("http://h:1"), "m", headers=(("X-Team", "a"), ("x-session-id", "old")))
+    client = Client(settings, lambda _result: None)
+    usual, own = client.request_bytes(b"{}"), client.request_bytes(b"{}", (("X-Session-ID", "s7"),))
+    client.close()
+    assert b"\r\nx-session-id: old\r\n" in usual
+    assert b"\r\nX-Session-ID: s7\r\n" in own
+    assert b"old" not in own
+    assert b"\r\nX-Team: a\r\n" in own
+    assert own.endswith(b"\r\n\r\n{}")
+
+
+@pytest.mark.parametrize("piece_bytes", [1, 2, 3, 5, 7, 64, 1000])
+@pytest.mark.parametrize("framing", ["chunked", "length", "close"])
+def test_any_split_and_framing_gives_the_same(ask: Callable[..., TurnResult], piece_bytes: int, framing: str) -> None:
+    body = b"".join(ANSWER)
+    if framing == "chunked":
+        reply = chunked(body[:100], body[100:101], body[101:])
+    else:
+        length = b"Content-Length: %d\r\n" % len(body) if framing == "length" else b"Connection: close\r\n"
+        reply = HEAD + length + b"\r\n" + body
+    result = ask(send(reply, piece_bytes=piece_bytes, close=framing == "close"))
+    assert result.record.failure is None, result.detail
+    assert result.text == "Grüße \u2028x"
+    assert result.record.output_tokens == 2
+
+
+def test_the_connection_is_kept(ask: Callable[..., TurnResult]) -> None:
+    result = ask(send(chunked(*ANSWER)), turns=3)
+    assert ask.server.connections == 1  # type: ignore[attr-defined]
+    assert result.record.connect_ns is None
+
+
+def test_a_connection_that_was_closed_while_idle_is_replaced(ask: Callable[..., TurnResult]) -> None:
+    result = ask(send(chunked(*ANSWER), close=True), turns=2)
+    assert result.record.failure is None
+    assert ask.server.connections == 2  # type: ignore[attr-defined]
+
+
+def test_a_request_that_crosses_the_close_is_sent_once_more(ask: Callable[..., TurnResult]) -> None:
+    def close_unanswered(sock: socket.socket, _request: bytes) -> None:
+        sock.shutdown(socket.SHUT_RDWR)
+
+    result = ask(send(chunked(*ANSWER)), close_unanswered, send(chunked(*ANSWER)), turns=2)
+    assert result.record.failure is None
+    assert result.record.attempts == 2
+
+
+def test_running_counts_prove_empty_tokens_and_share_events(ask: Callable[..., TurnResult]) -> None:
+    events = [
+        event("", usage=(7, 0), role="assistant"),
+        event("", usage=(7, 1)),  # half a character: a token without text, and the first
+        event("ab", usage=(7, 4)),
+        event("", usage=(7, 4)),  # nothing new
+        event("c", usage=(7, 5), finish="stop"),
+        usage(7, 5),
+        DONE,
+    ]
+    record = ask(send(chunked(*events))).record
+    assert record.event_tokens is not None
+    assert list(record.event_tokens) == [1, 3, 1]
+    assert record.first_visible_ns is not None
+    assert record.first_ns is not None
+
+
+def test_the_ids_of_a_long_prompt_are_read_between_polls(
+    ask: Callable[..., TurnResult], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ids = list(range(50_000))
+    first = b"data: " + json.dumps({"choices": [{"delta": {"role": "assistant"}}], "prompt_token_ids": ids}).encode()
+    steps: list[bool] = []
+    step = TokenIds.step
+    monkeypatch.setattr(TokenIds, "step", lambda self: steps.append(step(self)) or steps[-1])
+    result = ask(send(chunked(first + b"\n\n", *ANSWER)))
+    assert result.record.failure is None, result.detail
+    assert result.record.block_hashes == block_hashes(ids)
+    assert steps.count(False) > 50
+
+
+def test_a_total_beside_the_finish_reason_is_no_output_event(ask: Callable[..., TurnResult]) -> None:
+    record = ask(send(chunked(event("a"), event("b"), event("", usage=(7, 2), finish="stop"), DONE))).record
+    assert record.event_ns is not None
+    assert len(record.event_ns) == 2
+    assert record.event_tokens is None
+    assert record.output_tokens == 2
+
+
+def test_reasoning_and_tool_calls_are_output_but_not_visible(ask: Callable[..., TurnResult]) -> None:
+    call = {"index": 0, "function": {"name": "f", "arguments": "{"}}
+    record = ask(
+        send(chunked(event(reasoning_content="hm"), event(tool_calls=[call]), event(finish="tool_calls"), DONE))
+    ).record
+    assert record.failure is None
+    assert record.event_ns is not None
+    assert len(record.event_ns) == 2
+    assert record.first_visible_ns is None
+
+
+def test_what_was_thought_and_called_is_kept(ask: Callable[..., TurnResult]) -> None:
+    def part(index: int, arguments: str, **first: str) -> dict[str, object]:
+        name = {"name": first["name"]} if first else {}
+        return {"index": index, **({"id": first["id"]} if first else {}), "function": {**name, "arguments": arguments}}
+
+    events = [
+        event(reasoning="Let me "),
+        event(reasoning_content="see."),
+        event("I look."),
+        event("Now", tool_calls=[part(0, "", id="c0", name="read")]),  # both in one event, behind visible text
+        event(tool_calls=[part(0, '{"path"'), part(1, '{"a": 1}', id="c1", name="add")]),
+        event(tool_calls=[part(0, ': "x"}')]),
+        event(finish="tool_calls"),
+        DONE,
+    ]
+    result = ask(send(chunked(*events)))
+    assert (result.text, result.reasoning) == ("I look.Now", "Let me see.")
+    assert result.tool_calls == (ToolCall("c0", "read", '{"path": "x"}'), ToolCall("c1", "add", '{"a": 1}'))
+    assert result.record.event_ns is not None
+    assert len(result.record.event_ns) == 6
+
+
+TEXT = b"HTTP/1.1 %s\r\nContent-Type: %s\r\nContent-Length: %d\r\n\r\n%s"
+
+
+@pytest.mark.parametrize(
+    ("reply", "failure", "says"),
+    [
+        (TEXT % (b"401 Unauthorized", b"application/json", 17, b'{"error": "sk-x"}'), Failure.HTTP_4XX, "HTTP 401"),
+        (TEXT % (b"429 Too Many", b"text/plain", 4, b"slow"), Failure.HTTP_429, "slow"),
+        (TEXT % (b"503 Oh", b"text/plain", 0, b""), Failure.HTTP_5XX, "HTTP 503"),
+        (TEXT % (b"302 Found", b"text/plain", 0, b""), Failure.HTTP_OTHER, "HTTP 302"),
+        (TEXT % (b"200 OK", b"text/html", 14, b"<html>hi</html"), Failure.NOT_SSE, "text/html"),
+        (chunked(event("a"), b'data: {"error": {"message": "boom"}}\n\n', DONE), Failure.SERVER_ERROR, "boom"),
+        (chunked(event("a"), b'data: {"object": "error", "message": "boom"}\n\n', DONE), Failure.SERVER_ERROR, "boom"),
+        (
+            chunked(event("a"), event("", finish="abort"), usage(7, 1), DONE),
+            Failure.SERVER_ERROR,
+            "finish_reason abort",
+        ),
+        (chunked(event("a"), event("", finish="error"), DONE), Failure.SERVER_ERROR, "finish_reason error"),
+        (chunked(event("a"), b"data: {nonsense\n\n", DONE), Failure.BAD_EVENT, "nonsense"),
+        (chunked(event("a")), Failure.CUT, "DONE"),
+        (chunked(event("a"))[:-5], Failure.CUT, "closed"),
+        (chunked(event("a"))[:-9], Failure.CUT, "closed"),
+        (HEAD[:20], Failure.CUT, "closed"),
+        (b"", Failure.CUT, "closed"),
+        (b"SSH-2.0-OpenSSH\r\n", Failure.BAD_HTTP, "SSH"),
+        (HEAD + b"Transfer-Encoding: chunked\r\n\r\nzz\r\n\r\n", Failure.BAD_HTTP, "chunk size"),
+        (chunked(event("", role="assistant"), event(finish="stop"), DONE), Failure.EMPTY, "without output tokens"),
+    ],
+    ids=lambda value: str(value)[:24],
+)
+def test_failures_have_their_class(ask: Callable[..., TurnResult], reply: bytes, failure: Failure, says: str) -> None:
+    result = ask(send(reply, close=True))
+    assert result.record.failure is failure
+    assert says in result.detail
+    assert result.record.closed_ns >= result.record.planned_ns
+
+
+@pytest.mark.parametrize(
+    "head",
+    [
+        HEAD + b"Content-Length: %d\r\n\r\n" % 2**63,
+        HEAD + b"Content-Length: %d\r\n\r\n" % 10**15,
+        HEAD + b"Content-Length: " + b"9" * 5_000 + b"\r\n\r\n",
+        HEAD + b"X-Trace : y\r\n" + CHUNKED + b"\r\n",
+        HEAD + b"X-Trace\xa0: y\r\n" + CHUNKED + b"\r\n",
+    ],
+    ids=["above int64", "16 digits", "5,000 digits", "blank before colon", "no-break space before colon"],
+)
+def test_a_broken_head_of_a_long_answer_fails_its_turn_alone(ask: Callable[..., TurnResult], head: bytes) -> None:
+    body = b"".join(chunk(event("x" * 900)) for _ in range(100))
+    result = ask(send(head + body), send(chunked(*ANSWER)), turns=2)
+    assert result.record.failure is None, result.detail
+    assert ask.results[0].record.failure is Failure.BAD_HTTP  # type: ignore[attr-defined]
+
+
+def test_a_fault_while_reading_ends_its_turn_alone(
+    ask: Callable[..., TurnResult], reader: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kind, name = GatheredReply, "take"
+    if reader == "native":
+        kind, name = pytest.importorskip("inferload.client.connection.native_connection").NativeReply, "ended"
+    whole, calls = getattr(kind, name), count()
+
+    def once_broken(*arguments: object) -> None:
+        if not next(calls):
+            raise RuntimeError("a fault of ours")
+        whole(*arguments)
+
+    monkeypatch.setattr(kind, name, once_broken)
+    result = ask(send(chunked(*ANSWER)), turns=2)
+    assert result.record.failure is None, result.detail
+    assert ask.results[0].record.failure is Failure.CLIENT_ERROR  # type: ignore[attr-defined]
+    assert ask.results[0].detail == "RuntimeError: a fault of ours"  # type: ignore[attr-defined]
+
+
+def test_a_fault_at_the_end_of_a_reply_ends_its_turn_alone(
+    ask: Callable[..., TurnResult], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    keep, calls = Client.keep, count()
+
+    def once_broken(client: Client, connection: AnyConnection) -> None:
+        if not next(calls):
+            raise RuntimeError("a fault of ours")
+        keep(client, connection)
+
+    monkeypatch.setattr(Client, "keep", once_broken)
+    result = ask(send(chunked(*ANSWER)), turns=2)
+    assert result.record.failure is None, result.detail
+    assert ask.results[0].record.failure is Failure.CLIENT_ERROR  # type: ignore[attr-defined]
+
+
+def test_a_fault_while_looking_for_time_outs_ends_its_turn_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    overdue = Turn.overdue
+
+    def broken_for_one(turn: Turn, at_ns: int) -> tuple[Failure, str] | None:
+        if turn.request.turn_id == "s0.0":
+            raise RuntimeError("a fault of ours")
+        return overdue(turn, at_ns)
+
+    monkeypatch.setattr(Turn, "overdue", broken_for_one)
+    release = threading.Event()
+    server = ScriptedServer([lambda _sock, _request: bool(release.wait(20))])  # type: ignore[list-item, return-value]
+    settings = ClientSettings(Target.parse(server.url), "m", timeouts=TurnTimeouts(turn_s=0.6))
+    client = Client(settings, lambda _result: None)
+    turns = [client.start(TurnRequest(b"{}", f"s{i}.0", f"s{i}", 0, "chat", "measure", now_ns())) for i in range(2)]
+    with gevent.Timeout(20):
+        failures = [turn.wait().record.failure for turn in turns]
+    release.set()
+    client.close()
+    server.close()
+    assert failures == [Failure.CLIENT_ERROR, Failure.TIMEOUT_TURN]
+
+
+def test_what_came_before_a_cut_is_kept(ask: Callable[..., TurnResult]) -> None:
+    result = ask(
+        send(HEAD + b"Transfer-Encoding: chunked\r\n\r\n" + chunk(event("a")) + chunk(event("b"))[:30], close=True)
+    )
+    assert result.record.failure is Failure.CUT
+    assert result.text == "a"
+
+
+def test_a_refused_connection(ask: Callable[..., TurnResult]) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as closed:
+        port = closed.getsockname()[1]
+    result = ask(send(b""), url=f"http://127.0.0.1:{port}")
+    assert result.record.failure is Failure.CONNECT
+    assert result.record.sent_ns is None
+    assert "refused" in result.detail
+
+
+@pytest.mark.parametrize(
+    ("sent", "limits", "failure"),
+    [
+        (b"", TurnTimeouts(first_event_s=0.3), Failure.TIMEOUT_FIRST_EVENT),
+        (
+            HEAD + b"Transfer-Encoding: chunked\r\n\r\n" + chunk(b": still here\n\n"),
+            TurnTimeouts(first_event_s=0.3),
+            Failure.TIMEOUT_FIRST_EVENT,
+        ),
+        (
+            HEAD + b"Transfer-Encoding: chunked\r\n\r\n" + chunk(event("a")),
+            TurnTimeouts(between_events_s=0.3),
+            Failure.TIMEOUT_BETWEEN_EVENTS,
+        ),
+        (
+            HEAD + b"Transfer-Encoding: chunked\r\n\r\n" + chunk(event("a")),
+            TurnTimeouts(turn_s=0.3),
+            Failure.TIMEOUT_TURN,
+        ),
+    ],
+)
+def test_time_outs(ask: Callable[..., TurnResult], sent: bytes, limits: TurnTimeouts, failure: Failure) -> None:
+    release = threading.Event()
+
+    def script(sock: socket.socket, _request: bytes) -> None:
+        sock.sendall(sent)
+        release.wait(20)
+
+    result = ask(script, timeouts=limits)
+    release.set()
+    assert result.record.failure is failure
+
+
+def test_giving_up_records_what_is_in_flight(ask: Callable[..., TurnResult]) -> None:
+    release = threading.Event()
+
+    def script(sock: socket.socket, _request: bytes) -> None:
+        sock.sendall(HEAD + b"Transfer-Encoding: chunked\r\n\r\n" + chunk(event("a")))
+        release.wait(20)
+
+    def stop() -> None:
+        while not ask.server.requests:  # type: ignore[attr-defined]
+            gevent.sleep(0.01)
+        ask.client.give_up_all()  # type: ignore[attr-defined]
+
+    stopper = gevent.spawn_later(0.05, stop)
+    result = ask(script)
+    release.set()
+    stopper.join()
+    assert result.record.failure is Failure.UNFINISHED
+    assert not result.record.finished
+
+
+def test_a_cancelled_turn_keeps_what_was_seen_of_it() -> None:
+    release = threading.Event()
+
+    def script(sock: socket.socket, _request: bytes) -> None:
+        sock.sendall(HEAD + b"Transfer-Encoding: chunked\r\n\r\n" + chunk(event("a")) + chunk(event("b")[:10]))
+        release.wait(20)
+
+    server, seen = ScriptedServer([script]), list[TurnResult]()
+    client = Client(ClientSettings(Target.parse(server.url), "m"), seen.append)
+    turn = client.start(TurnRequest(b"{}", "s0.0", "s0", 0, "agent", "measure", now_ns(), final=None))
+    with gevent.Timeout(20):
+        while not turn._reply.body_bytes:
+            gevent.sleep(0.01)
+        assert not turn.wait_until(now_ns())
+        turn.cancel()
+        result = turn.wait()
+    turn.cancel()  # too late to matter
+    release.set()
+    client.close()
+    server.close()
+    assert seen == [result]
+    assert result.record.cancelled
+    assert (result.record.failure, result.text, result.record.final) == (None, "a", False)
+    assert result.record.first_ns == result.record.last_ns
+
+
+def test_the_key_is_sent_and_never_told(ask: Callable[..., TurnResult]) -> None:
+    def echo(sock: socket.socket, request: bytes) -> None:
+        body = b"denied: " + request.split(b"Bearer ")[1].split(b"\r\n")[0]
+        sock.sendall(TEXT % (b"401 Unauthorized", b"text/plain", len(body), body))
+
+    credentials = Credentials("sk-canary")
+    result = ask(echo, credentials=credentials)
+    assert b"Bearer sk-canary" in ask.server.requests[0]  # type: ignore[attr-defined]
+    assert result.detail == "HTTP 401: denied: ***"
+    assert "canary" not in repr(credentials)
+
+
+@pytest.mark.parametrize("name", ["X-Api-Key", "Authorization", "x-tenant"])
+def test_the_value_of_a_header_is_never_told(ask: Callable[..., TurnResult], name: str) -> None:
+    def echo(sock: socket.socket, request: bytes) -> None:
+        body = b"you sent " + request.split(b"\r\n\r\n")[0].split(b"canary-")[1].split(b"\r\n")[0]
+        sock.sendall(TEXT % (b"403 Forbidden", b"text/plain", len(body), body))
+
+    result = ask(echo, headers=((name, "canary-0123456789abcdef"),))
+    assert result.detail == "HTTP 403: you sent ***"
+
+
+@pytest.mark.parametrize("sse", [False, True])
+@pytest.mark.parametrize("before", [170, 190, 195, 199, 270, 285, 292, 299, 4070, 4090])
+def test_a_key_at_the_end_of_what_is_kept_of_an_error_is_not_told_in_part(
+    ask: Callable[..., TurnResult], before: int, sse: bool
+) -> None:
+    key = "sk-0123456789abcdefghij"
+    body = b"x" * before + key.encode() + b"y" * 5000
+    bad = b'data: {"error": "' + body + b'"}\n\n'
+    script = send(chunked(bad)) if sse else send(TEXT % (b"500 Oh", b"text/plain", len(body), body))
+    result = ask(script, credentials=Credentials(key))
+    assert not any(key[at : at + 8] in result.detail for at in range(len(key) - 7))
+    assert len(result.detail) <= 300
+
+
+def test_a_key_that_comes_back_as_a_name_is_not_recorded(ask: Callable[..., TurnResult]) -> None:
+    key = "sk-0123456789abcdefghij"
+    named = event("a").replace(b"chatcmpl-1", key.encode())
+    ended = event("", finish=key).replace(b"chatcmpl-1", key.encode())
+    assert key.encode() in named
+    result = ask(send(chunked(named, ended, usage(7, 1), DONE)), credentials=Credentials(key))
+    assert (result.record.failure, result.record.finish_reason, result.record.request_id) == (None, "***", "***")
+
+
+def test_own_headers_and_path(ask: Callable[..., TurnResult]) -> None:
+    ask(send(chunked(*ANSWER)), headers=(("X-Tenant", "a"), ("user-agent", "mine")))
+    request = ask.server.requests[0]  # type: ignore[attr-defined]
+    assert request.startswith(b"POST /v1/chat/completions HTTP/1.1\r\n")
+    assert b"X-Tenant: a\r\n" in request
+    assert b"user-agent: mine\r\n" in request
+    assert b"User-Agent" not in request
+
+
+@pytest.fixture(scope="module")
+def authority() -> trustme.CA:
+    return trustme.CA()
+
+
+def server_context(authority: trustme.CA, name: str) -> ssl.SSLContext:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    authority.issue_cert(name).configure_cert(context)
+    return context
+
+
+@pytest.mark.usefixtures("stamping")
+def test_tls_verified_by_a_file(authority: trustme.CA, tmp_path: Path) -> None:
+    authority.cert_pem.write_to_path(tmp_path / "ca.pem")
+    settings = TlsSettings(ca_file=tmp_path / "ca.pem")
+    result = run_tls(server_context(authority, "127.0.0.1"), settings)
+    assert result.record.failure is None, result.detail
+    assert result.text == "Grüße \u2028x"
+    assert result.record.delay_ns is not None  # stamped below TLS
+
+
+@pytest.mark.parametrize(("name", "trusted"), [("127.0.0.1", False), ("other.example", True)])
+def test_tls_that_cannot_be_verified(authority: trustme.CA, tmp_path: Path, name: str, trusted: bool) -> None:
+    authority.cert_pem.write_to_path(tmp_path / "ca.pem")
+    settings = TlsSettings(ca_file=tmp_path / "ca.pem" if trusted else None)
+    result = run_tls(server_context(authority, name), settings)
+    assert result.record.failure is Failure.TLS
+    assert "ertificate" in result.detail or "IP address mismatch" in result.detail
+
+
+def test_tls_insecure(authority: trustme.CA) -> None:
+    result = run_tls(server_context(authority, "other.example"), TlsSettings(insecure=True))
+    assert result.record.failure is None, result.detail
+
+
+def run_tls(context: ssl.SSLContext, settings: TlsSettings) -> TurnResult:
+    server = ScriptedServer([send(chunked(*ANSWER), piece_bytes=9)], context)
+    client = Client(ClientSettings(Target.parse(server.url), "m", tls=settings), lambda _result: None)
+    with gevent.Timeout(20):
+        result = client.start(TurnRequest(b"{}", "s0.0", "s0", 0, "chat", "measure", now_ns())).wait()
+    client.close()
+    server.close()
+    return result
+
+
+def test_a_proxy_by_environment(ask: Callable[..., TurnResult], monkeypatch: pytest.MonkeyPatch) -> None:
+    proxy = ScriptedServer([send(chunked(*ANSWER))])
+    monkeypatch.setenv("http_proxy", proxy.url)
+    monkeypatch.delenv("no_proxy", raising=False)
+    monkeypatch.delenv("NO_PROXY", raising=False)
+    result = ask(send(b""), url="http://model.example:9000")
+    proxy.close()
+    assert result.record.failure is None, result.detail
+    assert proxy.requests[0].startswith(b"POST http://model.example:9000/v1/chat/completions HTTP/1.1\r\n")
+
+
+def test_a_burst_of_turns_is_recorded_once_each() -> None:
+    server = ScriptedServer([send(chunked(*ANSWER))])
+    seen: list[str] = []
+    client = Client(ClientSettings(Target.parse(server.url), "m"), lambda result: seen.append(result.record.turn_id))
+    turns = [client.start(TurnRequest(b"{}", f"s{i}.0", f"s{i}", 0, "chat", "measure", now_ns())) for i in range(50)]
+    with gevent.Timeout(20):
+        results = [turn.wait() for turn in turns]
+    client.close()
+    server.close()
+    assert all(result.record.ok for result in results)
+    assert sorted(seen) == sorted(f"s{i}.0" for i in range(50))
+
+
+TOKEN_IDS = b'data: {"choices": [{"delta": {"content": "a"}, "token_ids": %s}]}\n\n'
+
+
+@pytest.mark.parametrize("ids", [b"[1, 2147483648]", b"[-1]"])
+def test_a_token_id_out_of_range_ends_its_turn_once(ask: Callable[..., TurnResult], ids: bytes) -> None:
+    first = b'data: {"choices": [{"delta": {"role": "assistant"}}], "prompt_token_ids": [1, 2, 3]}\n\n'
+    result = ask(send(chunked(first, TOKEN_IDS % ids, DONE)), send(chunked(*ANSWER)))
+    assert result.record.failure is Failure.BAD_EVENT
+    assert "token_ids" in result.detail
+    assert len(ask.client.parse_queue) == 0  # type: ignore[attr-defined]
+
+
+class RecordedTurns:
+    """A client of a server that streams without end, and the results that it hands over."""
+
+    def __init__(self) -> None:
+        self.server = ScriptedServer([send(HEAD + b"Transfer-Encoding: chunked\r\n\r\n" + chunk(event("a")))])
+        self.results: list[TurnResult] = []
+        self.client = Client(ClientSettings(Target.parse(self.server.url), "m"), self.results.append)
+
+    def run(self) -> TurnResult:
+        """One turn, and every step that is left after its end."""
+        request = TurnRequest(b"{}", "s0.0", "s0", 0, "chat", "measure", now_ns())
+        with gevent.Timeout(20):
+            turn = self.client.start(request)
+            while turn.result is None:
+                turn.queue_parsing()
+                gevent.sleep(0.001)
+            result = turn.wait()
+            while len(self.client.parse_queue):
+                gevent.sleep(0)
+        return result
+
+    def close(self) -> None:
+        self.client.close()
+        self.server.close()
+
+
+@pytest.fixture
+def endless() -> Iterator[RecordedTurns]:
+    turns = RecordedTurns()
+    yield turns
+    turns.close()
+
+
+def raising(*_arguments: object, **_named: object) -> None:
+    raise ZeroDivisionError("a fault of the parser")
+
+
+def test_a_fault_in_mid_stream_ends_its_turn_once(endless: RecordedTurns, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(EventStream, "feed", raising)
+    result = endless.run()
+    assert result.record.failure is Failure.CLIENT_ERROR
+    assert result.detail == "ZeroDivisionError: a fault of the parser"
+    assert endless.results == [result]
+    assert endless.client.in_flight == 0
+
+
+@pytest.mark.parametrize("place", ["block_hashes", "tokens_by_event"])
+def test_a_record_that_cannot_be_made_ends_its_turn_once(
+    endless: RecordedTurns, monkeypatch: pytest.MonkeyPatch, place: str
+) -> None:
+    monkeypatch.setattr(EventStream, "feed", raising)
+    monkeypatch.setattr(ChatAnswer, place, property(raising) if place == "tokens_by_event" else raising)
+    result = endless.run()
+    assert result.record.failure is Failure.CLIENT_ERROR
+    assert endless.results == [result]
+    assert endless.client.in_flight == 0
+
+
+class Broken:
+    """A job each of whose calls raises."""
+
+    def __init__(self) -> None:
+        self.calls: list[str] = []
+
+    def step(self) -> bool:
+        self.calls.append("step")
+        raise OverflowError("a fault of the step")
+
+    def end_as_client_error(self, error: Exception) -> None:
+        self.calls.append("end")
+        raise error
+
+
+def test_a_job_that_cannot_even_end_stops_no_other(caplog: pytest.LogCaptureFixture) -> None:
+    queue = ParseQueue(gevent.get_hub().loop)
+    broken = [Broken() for _ in range(50)]
+    for job in broken:
+        queue.add(job)
+    with gevent.Timeout(20):
+        queue.wait()
+    queue.close()
+    assert [job.calls for job in broken] == [["step", "end"]] * 50
+    assert len([record for record in caplog.records if "a fault of the step" in (record.exc_text or "")]) == 1

@@ -1,0 +1,232 @@
+"""The simulator's endpoints to clients of other people, and the faults that concern the connection."""
+
+import http.client
+import json
+import shutil
+import socket
+import subprocess
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import openai
+import pytest
+import simulator_process
+from simulator_process import Simulator
+from test_simulator_server import CHAT, HELLO, QUICK, Start, chat, counted, events_of, streamed
+
+SCHEMA = {
+    "type": "object",
+    "properties": {"city": {"type": "string"}, "days": {"type": "integer"}},
+    "required": ["city"],
+}
+TOOL: dict[str, Any] = {"type": "function", "function": {"name": "weather", "parameters": SCHEMA}}
+PARSERS = (
+    *("--reasoning-parser", "qwen3", "--reasoning-mean-tokens", "5", "--tool-call-parser", "hermes"),
+    *("--enable-auto-tool-choice", "--tool-call-share", "1"),
+)
+
+
+@pytest.fixture(scope="module")
+def thinker() -> Iterator[Simulator]:
+    """A server that thinks and calls tools."""
+    server = simulator_process.start(*QUICK, *PARSERS, "--served-model-name", "simulator", "alias")
+    yield server
+    simulator_process.stop(server)
+
+
+@pytest.fixture
+def client(thinker: Simulator) -> Iterator[openai.OpenAI]:
+    with openai.OpenAI(base_url=f"{thinker.url}/v1", api_key="none", max_retries=0) as made:
+        yield made
+
+
+class TestOfficialClient:
+    def test_a_streamed_chat_with_thought_and_calls(self, client: openai.OpenAI) -> None:
+        stream = client.chat.completions.create(
+            model="alias",
+            messages=[{"role": "user", "content": "what is the weather"}],
+            tools=[TOOL],  # type: ignore[list-item]
+            tool_choice="auto",
+            stream=True,
+            stream_options={"include_usage": True},
+        )
+        chunks = list(stream)
+        choices = [chunk.choices[0] for chunk in chunks if chunk.choices]
+        thought = "".join(getattr(choice.delta, "reasoning", None) or "" for choice in choices)
+        calls = [call for choice in choices for call in choice.delta.tool_calls or ()]
+        by_index: dict[int, str] = {}
+        for call in calls:
+            assert call.function is not None
+            by_index[call.index] = by_index.get(call.index, "") + (call.function.arguments or "")
+        assert thought
+        assert [call.function.name for call in calls if call.id and call.function] == ["weather"] * len(by_index)
+        assert all("city" in json.loads(arguments) for arguments in by_index.values())
+        assert choices[-1].finish_reason == "tool_calls"
+        usage = chunks[-1].usage
+        assert usage is not None
+        assert usage.completion_tokens_details is not None
+        assert 0 < (usage.completion_tokens_details.reasoning_tokens or 0) < usage.completion_tokens
+
+    def test_the_stream_helper_puts_a_chat_together(self, client: openai.OpenAI) -> None:
+        messages: list[Any] = [{"role": "user", "content": "hello"}]
+        with client.chat.completions.stream(model="simulator", messages=messages, max_tokens=400) as stream:
+            whole = stream.get_final_completion()
+        again = client.chat.completions.create(model="simulator", messages=messages, max_tokens=400)
+        assert whole.choices[0].message.content == again.choices[0].message.content
+
+    def test_a_response_with_a_call(self, client: openai.OpenAI) -> None:
+        tool: Any = {"type": "function", **TOOL["function"], "strict": None}
+        asked: dict[str, Any] = {"model": "simulator", "input": "what is the weather", "tools": [tool]}
+        with client.responses.stream(**asked) as stream:
+            types = [event.type for event in stream]
+            whole = stream.get_final_response()
+        assert types[0] == "response.created"
+        assert types[-1] == "response.completed"
+        assert "response.function_call_arguments.done" in types
+        kinds = [item.type for item in whole.output]
+        assert kinds[0] == "reasoning"
+        assert set(kinds[1:]) == {"function_call"}
+        plain = client.responses.create(model="simulator", input="hello", max_output_tokens=900)
+        assert plain.status == "completed"
+        assert plain.output_text
+        assert plain.usage is not None
+        assert plain.usage.output_tokens_details.reasoning_tokens > 0
+
+    def test_choices_come_side_by_side(self, client: openai.OpenAI) -> None:
+        whole = client.chat.completions.create(
+            model="simulator", messages=[{"role": "user", "content": "x"}], n=3, max_tokens=300
+        )
+        assert [choice.index for choice in whole.choices] == [0, 1, 2]
+        assert len({choice.message.content for choice in whole.choices}) == 3
+
+    def test_an_answer_in_json(self, client: openai.OpenAI) -> None:
+        form: Any = {"type": "json_schema", "json_schema": {"name": "w", "schema": SCHEMA}}
+        messages: list[Any] = [{"role": "user", "content": "x"}]
+        whole = client.chat.completions.create(model="simulator", messages=messages, response_format=form)
+        assert "city" in json.loads(whole.choices[0].message.content or "")
+
+    def test_errors_are_its_own(self, client: openai.OpenAI) -> None:
+        messages: list[Any] = [{"role": "user", "content": "x " * 40_000}]
+        with pytest.raises(openai.BadRequestError) as refused:
+            client.chat.completions.create(model="simulator", messages=messages)
+        assert refused.value.param == "input_tokens"
+
+
+def curled(thinker: Simulator, path: str, body: dict[str, Any]) -> list[str]:
+    """What curl prints, line by line; it must end without complaint."""
+    curl = shutil.which("curl")
+    assert curl is not None, "install curl"
+    kind = ("-H", "content-type: application/json")
+    command = [curl, "-sSN", "--fail", f"{thinker.url}{path}", *kind, "-d", json.dumps(body)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=20, check=True)
+    assert done.stderr == ""
+    return done.stdout.split("\n")
+
+
+def test_curl_streams_a_message(thinker: Simulator) -> None:
+    body = {"model": "simulator", "max_tokens": 300, "stream": True, "messages": HELLO}
+    names = [line[7:] for line in curled(thinker, "/v1/messages", body) if line.startswith("event: ")]
+    assert names[:2] == ["message_start", "content_block_start"]
+    assert names[-2:] == ["message_delta", "message_stop"]
+
+
+def test_curl_streams_a_chat_completion(thinker: Simulator) -> None:
+    lines = [line for line in curled(thinker, CHAT, streamed(max_completion_tokens=40, ignore_eos=True)) if line]
+    assert all(line.startswith("data: ") for line in lines)
+    assert lines[-1] == "data: [DONE]"
+    chunks = [json.loads(line[6:]) for line in lines[:-1]]
+    assert {chunk["object"] for chunk in chunks} == {"chat.completion.chunk"}
+    reasons = [choice["finish_reason"] for chunk in chunks for choice in chunk["choices"]]
+    assert set(reasons[:-1]) == {None}
+    assert reasons[-1] == "length"
+
+
+class TestLeaving:
+    def test_a_client_that_goes_away_gives_all_its_choices_back(self, simulator: Start) -> None:
+        server = simulator("--ttft-ms", "0", "--itl-ms", "1000")
+        connection = server.connection()
+        body = streamed(n=3, max_completion_tokens=50)
+        connection.request("POST", CHAT, json.dumps(body), {"Content-Type": "application/json"})
+        reply = connection.getresponse()
+        assert reply.read(10) == b'data: {"id'
+        assert server.metric("vllm:kv_cache_usage_perc") > 0
+        reply.close()
+        connection.close()
+        counted(server, "aborted", 3)
+        assert server.metric("vllm:kv_cache_usage_perc") == 0
+        aborts = 'vllm:request_success_total{engine="0",finished_reason="abort",model_name="simulator"'
+        assert server.metric(aborts) == 0
+
+    def test_a_client_of_a_whole_answer_may_go_too(self, simulator: Start) -> None:
+        server = simulator("--ttft-ms", "60000")
+        connection = server.connection()
+        connection.request(
+            "POST",
+            "/v1/messages",
+            json.dumps({"messages": HELLO, "max_tokens": 3}),
+            {"Content-Type": "application/json"},
+        )
+        counted(server, "started", 1)
+        connection.close()
+        counted(server, "aborted", 1)
+
+
+class TestChaos:
+    def test_a_restart_ends_everything_refuses_and_begins_at_zero(self, simulator: Start) -> None:
+        server = simulator(*QUICK)
+        server.json("POST", CHAT, chat())
+        began = server.metric("process_start_time_seconds")
+        running = server.connection()
+        running.request(
+            "POST", CHAT, json.dumps(streamed(max_completion_tokens=30_000)), {"Content-Type": "application/json"}
+        )
+        reply = running.getresponse()
+        assert reply.read(10) == b'data: {"id'
+        assert server.chaos(kind="restart", down_s=0.5) == {"restarting": True, "down_s": 0.5}
+        with pytest.raises((ConnectionError, http.client.IncompleteRead)):
+            reply.read()
+        running.close()
+        refused = 0
+        while True:
+            try:
+                socket.create_connection(("127.0.0.1", server.port), timeout=5).close()
+            except ConnectionRefusedError:
+                refused += 1
+            else:
+                break
+        assert refused
+        assert server.metric("vllm:generation_tokens_total") == 0
+        assert server.metric("vllm:num_requests_running") == 0
+        assert server.metric("process_start_time_seconds") > began
+        assert server.call("POST", CHAT, chat())[0] == 200
+
+    @pytest.mark.parametrize("status", [429, 500, 503])
+    def test_refusals(self, thinker: Simulator, status: int) -> None:
+        thinker.chaos(kind="status", status=status)
+        found, body = thinker.call("POST", CHAT, chat())
+        assert (found, json.loads(body)["error"]["code"]) == (status, status)
+
+    def test_slow_reading(self, simulator: Start) -> None:
+        server = simulator(*QUICK)
+        server.chaos(kind="slow_read", bytes_per_s=40_000, duration_s=60)
+        document = {"prompt": "word " * 4_000, "max_tokens": 1}
+        asked_s = time.monotonic()
+        assert server.json("POST", "/v1/completions", document)["usage"]["prompt_tokens"] == 4_000
+        assert time.monotonic() - asked_s >= 0.4  # 20,000 bytes at that speed, the first piece at once
+        server.json("DELETE", "/chaos")
+
+    def test_slow_reading_is_used_up(self, thinker: Simulator) -> None:
+        thinker.chaos(kind="slow_read", bytes_per_s=1_000_000)
+        assert thinker.call("POST", CHAT, chat())[0] == 200
+        assert thinker.json("GET", "/chaos") == {"active": []}
+
+
+def test_running_counts_of_a_thinking_answer(thinker: Simulator) -> None:
+    options = {"include_usage": True, "continuous_usage_stats": True}
+    events = events_of(thinker.call("POST", CHAT, chat(stream=True, stream_options=options, max_tokens=80))[1])[:-1]
+    counts = [each["usage"]["completion_tokens"] for each in events]
+    assert counts == sorted(counts)
+    thought = [each["usage"]["completion_tokens_details"]["reasoning_tokens"] for each in events]
+    assert thought == sorted(thought)
+    assert thought[-1] > 0

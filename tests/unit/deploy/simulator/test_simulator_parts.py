@@ -1,0 +1,524 @@
+"""The simulator's pure parts: blocks, scheduler, words, HTTP, requests, faults, lateness, metrics."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from inferload.deploy.simulator.core.blocks import BlockPool, chain_hashes
+from inferload.deploy.simulator.core.paced_scheduler import PacedScheduler
+from inferload.deploy.simulator.core.queues import SchedulerLimits
+from inferload.deploy.simulator.core.request import Request
+from inferload.deploy.simulator.engine.chaos import KINDS, Chaos, ChaosError, parse_plan
+from inferload.deploy.simulator.metrics.buckets import token_bounds
+from inferload.deploy.simulator.metrics.engine_metrics import Histogram
+from inferload.deploy.simulator.metrics.lateness import Lateness
+from inferload.deploy.simulator.protocol.http import HttpFault, RequestReader
+from inferload.deploy.simulator.protocol.text import VOCABULARY, Lexicon, WordSequence, answer_of, chat_tokens
+
+
+def request(tokens: int, output: int = 4, salt: str = "", name: str = "p") -> Request:
+    return Request([f"{name}{i}" for i in range(tokens)], output, lambda i: f"out{i}", salt)
+
+
+def paced(max_num_seqs: int, blocks: int, block_size: int, caching: bool) -> PacedScheduler:
+    return PacedScheduler(SchedulerLimits(max_num_seqs, blocks, block_size, caching))
+
+
+def answer_of_number(number: int) -> Callable[[int], str]:
+    return lambda index: f"a{number}_{index}"
+
+
+def play(scheduler: PacedScheduler, acts: list[tuple[str, int, int]]) -> list[tuple[Any, ...]]:
+    """What a scheduler answers to new prompts, prompts that go on where an answer is, tokens, ends and aborts."""
+    made: list[Request] = []
+    seen: list[tuple[Any, ...]] = []
+
+    def go_on(each: Request, tokens: int) -> list[Request]:
+        if each.length + tokens < scheduler.limits.blocks * 4:
+            return scheduler.advance(each, tokens)
+        scheduler.finish(each)
+        return []
+
+    for act, which, count in acts:
+        running = scheduler.running
+        if act in "nc" and len(made) < 30:
+            prompt: list[Any] = [f"p{len(made)}_{i}" for i in range(count + 3)]
+            if act == "c" and made:
+                before = made[which % len(made)]
+                prompt = [*before.tokens, *map(before.answer, range(before.emitted)), *prompt[: count // 2]]
+            if len(prompt) < scheduler.limits.blocks * 4:
+                each = Request(prompt, 99, answer_of_number(len(made)))
+                made.append(each)
+                scheduler.submit(each)
+        elif act == "t" and running:
+            victims = go_on(running[which % len(running)], 1 if count < 8 else count)
+            seen.append((act, [made.index(victim) for victim in victims]))
+        elif act == "f" and running:
+            scheduler.finish(running[which % len(running)])
+        elif act == "a" and made:
+            scheduler.abort(made[which % len(made)])
+        scheduler.admit()
+        seen.append((act, scheduler.prefix_hits, scheduler.pool.free, [made.index(each) for each in scheduler.running]))
+    for each in made:
+        scheduler.abort(each)
+    seen.append((scheduler.pool.free, list(scheduler.pool._queue)))
+    return seen
+
+
+class TestBlocks:
+    def test_the_salt_changes_every_hash_and_a_changed_token_all_after_it(self) -> None:
+        tokens = [str(i) for i in range(8)]
+        plain, salted = chain_hashes(tokens, 2), chain_hashes(tokens, 2, "s")
+        assert len(plain) == 4
+        assert not set(plain) & set(salted)
+        changed = chain_hashes([*tokens[:2], "x", *tokens[3:]], 2)
+        assert [a == b for a, b in zip(plain, changed, strict=True)] == [True, False, False, False]
+
+    def test_eviction_takes_unhashed_blocks_first_then_the_end_of_the_oldest_prompt(self) -> None:
+        pool = BlockPool(4, caching=True)
+        taken = pool.allocate(4)
+        assert taken is not None
+        pool.publish(taken[:3], (10, 11, 12))
+        pool.release(taken, 3)
+        assert pool.usage == 0.0
+        assert pool.allocate(1) == [taken[3]]  # the one without a hash
+        assert pool.allocate(1) == [taken[2]]  # then the tail of the prompt
+        assert pool.longest_prefix([10, 11, 12]) == taken[:2]
+
+    def test_of_two_blocks_with_the_same_tokens_the_older_is_found_until_it_is_evicted(self) -> None:
+        pool = BlockPool(3, caching=True)
+        older, newer = pool.allocate(1), pool.allocate(1)
+        assert older is not None
+        assert newer is not None
+        pool.publish((*older, *newer), (7, 7))
+        assert pool.longest_prefix([7]) == older
+        pool.release(older, 1)
+        assert pool.allocate(2) is not None  # the one that was never used, then the older
+        assert pool.longest_prefix([7]) == newer
+
+    @given(st.lists(st.tuples(st.sampled_from("ahsr"), st.integers(0, 7), st.integers(0, 5)), max_size=80))
+    def test_the_order_of_eviction_is_that_of_one_list(self, acts: list[tuple[str, int, int]]) -> None:
+        """Against a plain list of free blocks: taken from its front, shared out of its middle, given back at one of its ends."""
+        pool, free = BlockPool(6, caching=True), list(range(6))
+        held: list[list[int]] = []
+        hashed: dict[int, int] = {}  # block: its hash
+        for act, which, count in acts:
+            if act == "a" and count:
+                taken = pool.allocate(count)
+                assert taken == (free[:count] if count <= len(free) else None)
+                if taken is not None:
+                    del free[:count]
+                    held.append(taken)
+                    for block in taken:
+                        hashed.pop(block, None)
+            elif act == "h" and held:
+                blocks = [each for each in held[which % len(held)] if each not in hashed]
+                pool.publish(blocks, [hash((block, which)) for block in blocks])
+                hashed |= {block: hash((block, which)) for block in blocks}
+            elif act == "s" and hashed:
+                block = sorted(hashed)[which % len(hashed)]
+                assert pool.longest_prefix([hashed[block]]) == [block]
+                pool.share([block])
+                held.append([block])
+                if block in free:
+                    free.remove(block)
+            elif act == "r" and held:
+                given_back = held.pop(which % len(held))
+                pool.release(given_back, sum(block in hashed for block in given_back))
+                gone = [each for each in reversed(given_back) if not any(each in others for others in held)]
+                free = [b for b in gone if b not in hashed] + free + [b for b in gone if b in hashed]
+            assert pool.free == len(free)
+
+    def test_too_many_takes_nothing(self) -> None:
+        pool = BlockPool(2, caching=True)
+        assert pool.allocate(3) is None
+        assert pool.free == 2
+
+    def test_reset_only_when_nothing_is_referenced(self) -> None:
+        pool = BlockPool(2, caching=True)
+        taken = pool.allocate(1)
+        assert taken is not None
+        pool.publish(taken, [1])
+        assert not pool.reset_cache()
+        assert pool.longest_prefix([1]) == taken
+        pool.release(taken, 1)
+        assert pool.reset_cache()
+        assert pool.longest_prefix([1]) == []
+
+
+class TestPacedScheduler:
+    def test_first_come_first_served_up_to_the_cap(self) -> None:
+        scheduler = paced(2, 100, 4, caching=False)
+        first, second, third = request(4), request(4), request(4)
+        for each in (first, second, third):
+            scheduler.submit(each)
+        assert scheduler.admit() == [first, second]
+        assert scheduler.admit() == []
+        scheduler.finish(first)
+        assert scheduler.admit() == [third]
+
+    def test_a_prompt_that_does_not_fit_keeps_a_small_one_behind_it_waiting(self) -> None:
+        scheduler = paced(10, 10, 4, caching=False)
+        big, huge, small = request(24), request(20), request(4)
+        for each in (big, huge, small):
+            scheduler.submit(each)
+        assert scheduler.admit() == [big]
+        assert scheduler.pool.usage == pytest.approx(0.6)
+        scheduler.finish(big)
+        assert scheduler.admit() == [huge, small]
+
+    @pytest.mark.parametrize(("tokens", "hits"), [(16, 12), (17, 16), (18, 16), (3, 0), (4, 0), (5, 4)])
+    def test_a_repeated_prompt_hits_all_full_blocks_but_the_last_tokens(self, tokens: int, hits: int) -> None:
+        scheduler = paced(10, 100, 4, caching=True)
+        for expected in (0, hits):
+            each = request(tokens)
+            scheduler.submit(each)
+            assert scheduler.admit() == [each]
+            assert each.cached_tokens == expected
+            assert each.uncached_tokens == tokens - expected
+            scheduler.finish(each)
+        assert (scheduler.prefix_queries, scheduler.prefix_hits) == (2 * tokens, hits)
+
+    def test_two_at_once_share_blocks_and_a_salt_parts_them(self) -> None:
+        scheduler = paced(10, 100, 4, caching=True)
+        same = [request(17), request(17), request(17, salt="other")]
+        for each in same:
+            scheduler.submit(each)
+        assert scheduler.admit() == same
+        assert [each.cached_tokens for each in same] == [0, 16, 0]
+        assert scheduler.pool.usage == pytest.approx((5 + 1 + 5) / 100)
+
+    def test_without_caching_nothing_is_queried(self) -> None:
+        scheduler = paced(10, 100, 4, caching=False)
+        for _ in range(2):
+            each = request(17)
+            scheduler.submit(each)
+            scheduler.admit()
+            scheduler.finish(each)
+            assert each.cached_tokens == 0
+        assert (scheduler.prefix_queries, scheduler.prefix_hits) == (0, 0)
+
+    def test_the_next_turn_hits_the_answer_of_the_one_before(self) -> None:
+        scheduler = paced(10, 100, 4, caching=True)
+        first = request(6, output=7)
+        scheduler.submit(first)
+        scheduler.admit()
+        for _ in range(6):
+            assert scheduler.advance(first, 1) == []
+        scheduler.finish(first, 1)
+        second = Request([*first.tokens, *(f"out{i}" for i in range(7)), "more", "words"], 1, lambda i: "x")
+        scheduler.submit(second)
+        scheduler.admit()
+        assert second.cached_tokens == 12  # 13 tokens were there: three full blocks
+
+    @given(
+        st.integers(6, 40),
+        st.lists(st.tuples(st.sampled_from("ncctttttfa"), st.integers(0, 9), st.integers(1, 9)), max_size=120),
+    )
+    def test_blocks_that_are_told_of_late_are_found_as_if_they_had_been_told_of_at_once(
+        self, blocks: int, acts: list[tuple[str, int, int]]
+    ) -> None:
+        late, at_once = paced(6, blocks, 4, caching=True), paced(6, blocks, 4, caching=True)
+        at_once.cache.fill = at_once.cache.publish  # type: ignore[method-assign]
+        assert play(late, acts) == play(at_once, acts)
+        assert not late.cache._behind
+
+    def test_a_request_that_came_back_with_all_blocks_full_leaves_nothing_behind(self) -> None:
+        scheduler = paced(10, 100, 4, caching=True)
+        each = request(5, output=40)
+        each.emitted = 3  # it was preempted, and has eight tokens
+        scheduler.submit(each)
+        scheduler.admit()
+        scheduler.advance(each, 1)
+        scheduler.advance(each, 2)
+        scheduler.finish(each, 1)
+        assert not scheduler.cache._behind
+
+    def test_several_blocks_may_become_full_at_once(self) -> None:
+        scheduler = paced(10, 100, 4, caching=True)
+        first = request(6, output=20)
+        scheduler.submit(first)
+        scheduler.admit()
+        assert scheduler.advance(first, 13) == []
+        assert len(first.blocks) == 5
+        second = Request([*first.tokens, *(f"out{i}" for i in range(13))], 1, lambda i: "x")
+        scheduler.submit(second)
+        scheduler.admit()
+        assert second.cached_tokens == 16  # 19 tokens: the last block is not full
+        scheduler.finish(first, 7)
+        scheduler.finish(second)
+        assert scheduler.pool.usage == 0.0
+
+    def test_the_newest_loses_its_blocks_and_comes_back_first(self) -> None:
+        scheduler = paced(10, 4, 4, caching=False)
+        old, new, waiting = request(8, 20), request(8, 20), request(4)
+        for each in (old, new, waiting):
+            scheduler.submit(each)
+        assert scheduler.admit() == [old, new]
+        assert scheduler.advance(old, 1) == [new]
+        assert (scheduler.preemptions, new.preemptions) == (0, 1)  # it is counted with the victim's next output
+        assert list(scheduler.waiting) == [new, waiting]
+        assert scheduler.admit() == []  # its whole prompt does not fit, and nobody passes it
+        scheduler.finish(old)
+        assert scheduler.admit() == [new, waiting]
+        assert new.uncached_tokens == 8  # to be computed again
+        scheduler.advance(new, 1)
+        assert scheduler.preemptions == 1
+
+    def test_a_request_that_is_alone_and_newest_may_lose_its_own_blocks(self) -> None:
+        scheduler = paced(10, 3, 4, caching=False)
+        old, new = request(4, 9), request(8, 9)
+        for each in (old, new):
+            scheduler.submit(each)
+        scheduler.admit()
+        assert scheduler.advance(new, 1) == [new]
+        assert new.emitted == 1
+        assert list(scheduler.waiting) == [new]
+
+    def test_coming_back_is_not_queried_again(self) -> None:
+        scheduler = paced(10, 4, 4, caching=True)
+        old, new = request(8, 20, name="a"), request(8, 20, name="b")
+        for each in (old, new):
+            scheduler.submit(each)
+        scheduler.admit()
+        scheduler.advance(old, 1)
+        scheduler.finish(old)
+        assert scheduler.admit() == [new]
+        assert scheduler.prefix_queries == 16
+
+    def test_abort_frees_wherever_it_is(self) -> None:
+        scheduler = paced(1, 10, 4, caching=True)
+        running, waiting = request(8), request(8)
+        for each in (running, waiting):
+            scheduler.submit(each)
+        scheduler.admit()
+        scheduler.abort(waiting)
+        scheduler.abort(running)
+        scheduler.abort(running)
+        assert (scheduler.pool.usage, list(scheduler.waiting), scheduler.running) == (0.0, [], [])
+
+    @given(
+        plan=st.lists(st.tuples(st.integers(1, 30), st.integers(1, 12), st.integers(0, 2)), min_size=1, max_size=15),
+        caching=st.booleans(),
+        moves=st.lists(st.integers(0, 1000), max_size=120),
+    )
+    def test_blocks_are_never_lost_and_everybody_ends(
+        self, plan: list[tuple[int, int, int]], caching: bool, moves: list[int]
+    ) -> None:
+        scheduler = paced(3, 12, 4, caching)
+        for tokens, output, name in plan:
+            scheduler.submit(request(tokens, output, name=f"n{name}-"))
+        scheduler.admit()
+        steps = 0
+        while scheduler.running or scheduler.waiting:
+            steps += 1
+            assert steps < 5000
+            assert 0 < len(scheduler.running) <= 3
+            choice = moves[steps % len(moves)] if moves else 0
+            running = list(scheduler.running)
+            each = running[choice % len(running)]
+            if choice % 17 == 16:
+                scheduler.abort(each)
+            elif each.emitted + 1 >= each.output_tokens:
+                scheduler.finish(each, 1)
+            else:
+                scheduler.advance(each, 1)
+            for other in scheduler.running:
+                assert len(other.blocks) * 4 >= other.length
+            scheduler.admit()
+        assert scheduler.pool.usage == 0.0
+        assert scheduler.pool.free == 12
+
+
+class TestWords:
+    def test_words_are_distinct_and_of_one_length(self) -> None:
+        assert len(set(VOCABULARY)) == 4096
+        assert {len(word) for word in VOCABULARY} == {4}
+
+    @given(st.integers(0, 4095), st.integers(0, 2047), st.integers(0, 50), st.integers(1, 50))
+    def test_pieces_make_the_whole_and_one_word_is_one_token(self, start: int, half: int, cut: int, rest: int) -> None:
+        answer = WordSequence(start, 2 * half + 1)
+        whole = answer.text(0, cut + rest)
+        assert answer.text(0, cut) + answer.text(cut, rest) == whole
+        assert whole.split() == [answer.word(index) for index in range(cut + rest)]
+
+    @given(start=st.integers(0, 4095), half=st.integers(0, 2047), first=st.integers(0, 9000), count=st.integers(0, 40))
+    def test_many_words_are_those_one_by_one(self, start: int, half: int, first: int, count: int) -> None:
+        answer = WordSequence(start, 2 * half + 1)
+        assert answer.words(first, count) == [answer.word(place) for place in range(first, first + count)]
+
+    def test_no_word_comes_twice_in_a_round(self) -> None:
+        assert len({WordSequence(5, 77).word(index) for index in range(4096)}) == 4096
+
+    def test_the_answer_depends_on_prompt_and_both_seeds(self) -> None:
+        base = answer_of(0, ["a", "b"], None)
+        assert base == answer_of(0, ["a", "b"], None)
+        assert (
+            len({base, answer_of(1, ["a", "b"], None), answer_of(0, ["a", "c"], None), answer_of(0, ["a", "b"], 3)})
+            == 4
+        )
+
+    def test_a_chat_costs_three_tokens_a_message_and_two_for_the_answer(self) -> None:
+        assert len(chat_tokens([("system", "be short"), ("user", "hi")])) == 3 + 3 + 3 + 2
+
+    def test_ids_go_back_to_words(self) -> None:
+        lexicon = Lexicon(capacity=2)
+        words = ["baba", "Zürich", "x"]
+        assert lexicon.decode(lexicon.encode(words)) == words
+        first = lexicon.encode(["Zürich"])[0]
+        lexicon.encode(["y", "z"])
+        assert lexicon.decode([first]) == [f"<{first}>"]
+
+
+class TestHttp:
+    HEAD = b"POST /a%20b?x=1 HTTP/1.1\r\nHost: h\r\nContent-Length: 5\r\n\r\n"
+
+    @given(st.lists(st.integers(0, 200), max_size=6))
+    def test_any_cut_of_the_bytes_reads_the_same(self, cuts: list[int]) -> None:
+        wire = self.HEAD + b"hello" + b"GET /next HTTP/1.1\r\nConnection: close\r\n\r\n"
+        reader, found, start = RequestReader(), [], 0
+        for end in [*sorted(min(cut, len(wire)) for cut in cuts), len(wire)]:
+            reader.feed(wire[start:end])
+            start = end
+            while (each := reader.next()) is not None:
+                found.append(each)
+        assert [(each.method, each.path, each.body, each.keep_alive) for each in found] == [
+            ("POST", "/a%20b", b"hello", True),
+            ("GET", "/next", b"", False),
+        ]
+        assert found[0].query == {"x": "1"}
+
+    def test_chunked_bodies(self) -> None:
+        reader = RequestReader()
+        reader.feed(b"POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n3;x=y\r\nabc\r\n2\r\n")
+        assert reader.next() is None
+        reader.feed(b"de\r\n0\r\n\r\nGET")
+        whole = reader.next()
+        assert whole is not None
+        assert whole.body == b"abcde"
+
+    def test_leave_is_given_once(self) -> None:
+        reader = RequestReader()
+        reader.feed(b"POST / HTTP/1.1\r\nContent-Length: 2\r\nExpect: 100-continue\r\n\r\n")
+        assert reader.next() is None
+        assert reader.wants_continue
+        reader.continue_sent()
+        assert reader.next() is None
+        assert not reader.wants_continue
+
+    @pytest.mark.parametrize(
+        ("wire", "status"),
+        [
+            (b"nonsense\r\n\r\n", 400),
+            (b"GET / HTTP/2\r\n\r\n", 400),
+            (b"GET / HTTP/1.1\r\nno colon\r\n\r\n", 400),
+            (b"GET / HTTP/1.1\r\nContent-Length: -1\r\n\r\n", 400),
+            (b"GET / HTTP/1.1\r\nContent-Length: 99999999999\r\n\r\n", 413),
+            (b"POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n", 400),
+            (b"GET / HTTP/1.1\r\nx: " + b"y" * 70_000, 431),
+        ],
+    )
+    def test_what_is_no_request(self, wire: bytes, status: int) -> None:
+        reader = RequestReader()
+        reader.feed(wire)
+        with pytest.raises(HttpFault) as fault:
+            reader.next()
+        assert fault.value.status == status
+
+
+class TestChaos:
+    def test_counts_are_used_up_and_kinds_combine(self) -> None:
+        chaos = Chaos()
+        chaos.add(parse_plan({"kind": "stall", "count": 2}, 0))
+        chaos.add(parse_plan({"kind": "latency", "ms": 5}, 0))
+        first, second, third = chaos.draw(1), chaos.draw(2), chaos.draw(3)
+        assert first is not None
+        assert set(first.plans) == {"stall", "latency"}
+        assert first.ns("latency") == 5_000_000
+        assert second is not None
+        assert set(second.plans) == {"stall"}
+        assert third is None
+
+    def test_a_duration_ends(self) -> None:
+        chaos = Chaos()
+        chaos.add(parse_plan({"kind": "html", "duration_s": 1}, 100))
+        assert chaos.draw(1_000_000_000) is not None
+        assert chaos.draw(1_000_000_100) is None
+        assert chaos.active(1_000_000_100) == []
+
+    @pytest.mark.parametrize(
+        "plan",
+        [
+            None,
+            {},
+            {"kind": "x"},
+            {"kind": "cut", "mss": 1},
+            {"kind": "stall", "ms": "1"},
+            {"kind": "cut", "count": -1},
+        ],
+    )
+    def test_what_is_no_plan(self, plan: Any) -> None:
+        with pytest.raises(ChaosError):
+            parse_plan(plan, 0)
+
+    def test_every_kind_has_its_line_in_the_help(self) -> None:
+        from inferload.deploy.simulator.engine import chaos
+
+        for kind in KINDS:
+            assert f"\n  {kind} " in str(chaos.__doc__)
+
+
+class TestNumbers:
+    @given(st.lists(st.integers(0, 300_000_000), min_size=1, max_size=200), st.sampled_from([0.5, 0.9, 0.99]))
+    def test_a_lateness_quantile_is_at_most_a_bucket_above_the_true_one(self, values: list[int], share: float) -> None:
+        lateness = Lateness()
+        for value in values:
+            lateness.book(value, True)
+        ranked = sorted(values)
+        rank = -(-int(share * 1000) * len(values) // 1000)
+        true_ms = ranked[max(rank, 1) - 1] / 1e6
+        found = lateness.quantiles_ms(share)[0]
+        assert found is not None
+        assert found == max(values) / 1e6 if true_ms >= 199.99 else true_ms <= found <= true_ms + 0.01
+
+    @given(st.lists(st.integers(-5, 400), max_size=60), st.lists(st.integers(0, 300), min_size=1, unique=True))
+    def test_many_at_once_are_those_one_by_one(self, values: list[int], edges: list[int]) -> None:
+        one_by_one, together = Histogram(sorted(edges)), Histogram(sorted(edges))
+        for value in values:
+            one_by_one.observe(value)
+        together.observe_all(values, 1)
+        assert (together.counts, together.sum) == (one_by_one.counts, sum(values))
+
+    @given(st.lists(st.integers(-5_000, 400_000_000), min_size=1, max_size=60))
+    def test_all_events_are_in_the_summary(self, values: list[int]) -> None:
+        lateness = Lateness()
+        for value in values:
+            lateness.book(value, True)
+        summary = lateness.summary()
+        assert (summary["count"], summary["max"]) == (len(values), max(0, *values) / 1e6)
+        assert summary["mean"] == pytest.approx(sum(values) / len(values) / 1e6)
+        assert sum(lateness.histogram().counts) == len(values)
+
+    def test_no_events_no_quantile(self) -> None:
+        assert Lateness().summary() == {"count": 0, "mean": None, "p50": None, "p99": None, "p999": None, "max": None}
+
+    def test_the_histogram_has_every_event(self) -> None:
+        lateness = Lateness()
+        for value in (1, 99_999, 100_000, 4_999_999, 250_000_000):
+            lateness.book(value, True)
+        histogram = lateness.histogram()
+        assert sum(histogram.counts) == 5
+        assert histogram.counts[0] == 2
+        assert histogram.counts[-1] == 1
+
+    def test_a_value_on_a_bound_is_in_its_bucket(self) -> None:
+        histogram = Histogram((1, 2))
+        for value in (1, 1.5, 2, 3):
+            histogram.observe(value)
+        assert histogram.counts == [1, 2, 1]
+
+    def test_token_bounds(self) -> None:
+        assert token_bounds(100) == (1, 2, 5, 10, 20, 50, 100)
+        assert token_bounds(99) == (1, 2, 5, 10, 20, 50)

@@ -1,0 +1,249 @@
+"""Turn files from a worker's directory into the master's, over a channel in memory."""
+
+import os
+import random
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import gevent
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from inferload import turns_file
+from inferload.master.lifecycle import delivery
+from inferload.master.lifecycle.turn_receiver import TurnReceiver
+from inferload.master.lifecycle.workers import Roster
+from inferload.measure.clock import Anchor
+from inferload.measure.record import TurnRecord
+from inferload.measure.turn_columns import TurnColumns, to_table
+from inferload.process import protocol
+from inferload.process.file_pieces import FilePiece
+from inferload.worker import turn_sender
+from inferload.worker.turn_sender import TurnSender
+from inferload.worker.turn_writer import TurnWriter
+
+RUN = "run-1"
+
+
+def record(number: int, worker: str = "w0") -> TurnRecord:
+    return TurnRecord(f"s{number}.0", f"s{number}", 0, "chat", worker, "measure", 1, 2)
+
+
+@dataclass
+class Channel:
+    """A worker that sends and a master that receives; messages for which `loses` is true are lost."""
+
+    master: Path
+    worker: Path
+    max_mb: int = 10
+    loses: Any = lambda kind, data: False
+    name: str = "w0"
+    run_id: str = RUN
+    answers: list[dict[str, Any]] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.master.mkdir(exist_ok=True)
+        self.receiver = TurnReceiver(self.master, RUN, self.max_mb, self._answer)
+        self.sender = TurnSender(self.run_id, self.name, self._send)
+        self.writer = TurnWriter(self.worker, self.name, Anchor(0, 0), self.run_id, self.sender)
+        self.writer.start()
+
+    def _send(self, kind: str, data: dict[str, Any]) -> None:
+        assert kind == protocol.TURNS
+        if not self.loses(kind, data):
+            self.receiver.on_piece(self.name, data)
+
+    def _answer(self, name: str, data: dict[str, Any]) -> None:
+        assert name == self.name
+        self.answers.append(data)
+        if not self.loses(protocol.TAKEN, data):
+            self.sender.on_taken(data)
+
+    def write(self, numbers: range) -> None:
+        self.writer.extend([record(number, self.name) for number in numbers])
+        self.writer._write_part()
+
+    def finish(self) -> str | None:
+        self.writer.finish()
+        with gevent.Timeout(60):
+            return self.writer.deliver()
+
+    def delivered(self) -> list[str]:
+        turns: list[str] = turns_file.read_turns(self.master.parent, ["turn_id"])["turn_id"].to_pylist()
+        return sorted(turns)
+
+
+@pytest.fixture
+def folders(tmp_path: Path) -> tuple[Path, Path]:
+    for name in ("master", "worker"):
+        (tmp_path / name).mkdir()
+    return tmp_path / "master" / "turns", tmp_path / "worker" / "turns"
+
+
+def ids(count: int) -> list[str]:
+    return sorted(f"s{number}.0" for number in range(count))
+
+
+def test_parts_arrive_while_the_run_goes_and_are_removed_from_the_worker(folders: tuple[Path, Path]) -> None:
+    channel = Channel(*folders)
+    channel.write(range(10))
+    with gevent.Timeout(20):
+        while not (folders[0] / "w0-00001.parquet").exists():
+            gevent.sleep(0.01)
+    channel.write(range(10, 25))
+    assert channel.finish() is None
+    channel.receiver.close()
+    assert channel.delivered() == ids(25)
+    assert not folders[1].parent.exists()
+    assert {path.suffix for path in folders[0].iterdir()} == {".parquet"}
+
+
+def test_lost_messages_are_sent_again(folders: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(turn_sender, "REPEAT_S", 0.02)
+    dice = random.Random(3)
+    channel = Channel(*folders, loses=lambda kind, data: dice.random() < 0.4)
+    for start in range(0, 100, 10):
+        channel.write(range(start, start + 10))
+    assert channel.finish() is None
+    assert channel.delivered() == ids(100)
+
+
+def test_a_large_part_goes_in_pieces(folders: tuple[Path, Path]) -> None:
+    sizes = []
+    channel = Channel(*folders, loses=lambda kind, data: sizes.append(len(data.get("data", b""))))
+    channel.writer.extend(
+        [TurnRecord(os.urandom(200).hex(), "s0", 0, "chat", "w0", "measure", 1, 2) for _ in range(4000)]
+    )
+    assert channel.finish() is None
+    assert max(sizes) <= 1_000_000
+    assert sum(size > 0 for size in sizes) > 3
+    assert len(channel.delivered()) == 4000
+
+
+def test_beyond_the_limit_nothing_is_sent_and_the_worker_keeps_its_records(folders: tuple[Path, Path]) -> None:
+    channel = Channel(*folders, max_mb=0)
+    channel.write(range(10))
+    assert channel.finish() == "the limit of --max-turns-mb 0 is reached"
+    assert list(folders[0].iterdir()) == []
+    assert turns_file.rows_of(folders[1], "w0") == 10
+    assert channel.receiver.stopped("w0") == "the limit of --max-turns-mb 0 is reached"
+
+
+def test_a_master_that_is_silent_is_given_up(folders: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(turn_sender, "REPEAT_S", 0.02)
+    monkeypatch.setattr(turn_sender, "GIVE_UP_S", 0.2)
+    channel = Channel(*folders, loses=lambda kind, data: True)
+    channel.write(range(10))
+    assert str(channel.finish()).startswith("the master acknowledged nothing for")
+    assert turns_file.rows_of(folders[1], "w0") == 10
+
+
+def test_turns_of_another_run_are_refused(folders: tuple[Path, Path]) -> None:
+    channel = Channel(*folders, run_id="another")
+    channel.write(range(3))
+    assert "not turns of worker w0 in run run-1" in str(channel.finish())
+    channel.receiver.close()
+    assert list(folders[0].iterdir()) == []
+
+
+@pytest.mark.parametrize("content", ["garbage", "foreign", "other worker", "joined"])
+def test_a_file_that_is_no_part_of_the_worker_is_refused(content: str, folders: tuple[Path, Path]) -> None:
+    channel = Channel(*folders)
+    file = folders[1] / "strange"
+    if content == "garbage":
+        file.write_bytes(b"PAR1" + os.urandom(500) + b"PAR1")
+    elif content == "foreign":
+        pq.write_table(pa.table({"price": [1.0]}), file)
+    else:
+        columns = TurnColumns()
+        columns.append(record(0, "w1" if content == "other worker" else "w0"))
+        table = to_table(columns, Anchor(0, 0), "w0", RUN)
+        if content == "joined":  # it would hide the parts that it names
+            table = table.replace_schema_metadata(
+                {**table.schema.metadata, b"inferload_parts": b'["w0-00001.parquet"]'}
+            )
+        pq.write_table(table, file)
+    channel.sender.add(file)
+    assert channel.finish() is not None
+    channel.receiver.close()
+    assert list(folders[0].iterdir()) == []
+
+
+def test_a_flood_of_pieces_is_dropped_and_malformed_ones_are_ignored(folders: tuple[Path, Path]) -> None:
+    folders[0].mkdir()
+    answers: list[dict[str, Any]] = []
+    receiver = TurnReceiver(folders[0], RUN, 10, lambda name, data: answers.append(data))
+    piece = FilePiece(1, 1000, bytes(32), 0, bytes(10)).to_wire()
+    for _ in range(1000):
+        receiver.on_piece("w0", piece)
+    receiver.on_piece("w0", {"part": "../../x"})
+    gevent.sleep(0.3)
+    assert 0 < len(answers) <= 32
+    receiver.close()
+    assert list(folders[0].iterdir()) == []
+
+
+class Marks:
+    def __init__(self) -> None:
+        self.kinds: list[str] = []
+
+    def add(self, kind: str, _text: str, **_more: Any) -> None:
+        self.kinds.append(kind)
+
+
+def roster_of(lost: bool = False) -> Roster:
+    roster = Roster(["a"])
+    (member,) = roster.members
+    member.facts = {"delivers": True, "folder": "/elsewhere", "host": "h"}
+    member.turns, member.written = 10, None if lost else 10
+    member.drained, member.lost = not lost, lost
+    return roster
+
+
+def test_the_master_waits_for_records_while_they_come(
+    folders: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    channel, marks, roster = Channel(*folders), Marks(), roster_of()
+    (member,) = roster.members
+    monkeypatch.setattr(delivery, "STALL_S", 5.0)
+
+    def work() -> None:
+        channel.write(range(10))
+        gevent.sleep(0.3)
+        member.held_back = channel.finish()
+        member.delivered = True
+
+    gevent.spawn(work)
+    delivery.finish(roster, channel.receiver, folders[0], marks, lambda: False)  # type: ignore[arg-type]
+    worker = member.ended()
+    assert (worker.at_hand, worker.lost_records, worker.held_back_records, marks.kinds) == (10, 0, 0, [])
+    assert [path.name for path in folders[0].iterdir()] == ["w0-all.parquet"]
+
+
+@pytest.mark.parametrize(
+    ("lost", "aborted", "kinds"),
+    [
+        (False, False, ["held_back_records"]),
+        (False, True, ["held_back_records"]),
+        (True, False, ["lost_records"]),
+    ],
+)
+def test_records_that_do_not_come_are_not_waited_for(
+    lost: bool, aborted: bool, kinds: list[str], folders: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    channel, marks, roster = Channel(*folders), Marks(), roster_of(lost=lost)
+    (member,) = roster.members
+    monkeypatch.setattr(delivery, "STALL_S", 60.0 if aborted else 0.2)
+    monkeypatch.setattr(delivery, "_ABORT_S", 0.2)
+    channel.write(range(4))
+    with gevent.Timeout(20):
+        while turns_file.rows_of(folders[0], "w0") < 4:
+            gevent.sleep(0.01)
+        delivery.finish(roster, channel.receiver, folders[0], marks, lambda: aborted)  # type: ignore[arg-type]
+    assert marks.kinds == kinds
+    assert member.at_hand == 4
+    worker = member.ended()
+    assert (worker.lost_records, worker.held_back_records) == ((6, 0) if lost else (0, 6))
+    assert channel.sender.stopped == "the run is over"

@@ -1,0 +1,41 @@
+"""Whether a model has room for what is planned."""
+
+import pytest
+
+from inferload.content.data import DataContext
+from inferload.plan.turn_checks import TooLong, too_long
+from inferload.scenario.scenario import from_text
+from inferload.workload.sessions import Sessions
+
+TEXT = """
+schema: 1
+name: a
+workload: {kind: chat, turns: 2, prompt_tokens: 100, output_tokens: 50, system_prompt_tokens: 10}
+arrivals: {kind: closed, users: 1, spawn_per_s: 1}
+phases: {measure_s: 1}
+request: {ignore_eos: %s}
+"""
+
+
+@pytest.mark.parametrize(
+    ("forced", "limit", "tokens"),
+    [
+        ("true", 310, None),  # 10 + 100 + 50 + 100 + 50
+        ("true", 309, 310),
+        ("false", 309, None),  # the first answer may be shorter
+        ("false", 159, 160),
+        ("true", 159, 160),
+    ],
+)
+def test_the_first_turn_that_is_too_long(forced: str, limit: int, tokens: int | None) -> None:
+    scenario = from_text(TEXT % forced, "a")
+    found = too_long(scenario, Sessions(scenario, DataContext()), limit)
+    assert found == (None if tokens is None else TooLong(0, "chat", tokens, True))
+
+
+def test_it_says_what_to_do() -> None:
+    said = TooLong(3, "agent", 40_000, True).in_words(32_768)
+    assert said == (
+        "workload: a turn of class agent (session 3) needs 40,000 tokens with its answer, the model accepts 32,768; "
+        "set context_limit_tokens to less, or serve a longer context"
+    )

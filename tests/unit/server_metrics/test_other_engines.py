@@ -1,0 +1,128 @@
+"""Servers of other engines: SGLang's and TensorRT-LLM's pages, written from their documentation, read as vLLM's are."""
+
+import http.server
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+from inferload.analysis.data import timeline
+from paths import DATA
+
+from inferload.client.client import Credentials
+from inferload.client.connection.connect import TlsSettings
+from inferload.client.connection.target import Target
+from inferload.master.lifecycle import preflight
+from inferload.process.run_spec import RunSpec
+from inferload.process.settings import ProcessSettings
+from inferload.scenario import scenario as scenarios
+from inferload.scrapes_file import ScrapeColumns
+from inferload.server_metrics import metric_names as names
+from inferload.server_metrics.exposition import PromParser
+from inferload.server_metrics.series import by_target
+from inferload.server_metrics.window_figures import servers_block
+
+PAGES = DATA / "pages"
+S = 1_000_000_000
+ENGINES = ("sglang", "tensorrt-llm")
+
+
+def scraped(engine: str) -> Any:
+    """The two pages of an engine, ten seconds apart, as a scraper keeps them."""
+    columns, parser = ScrapeColumns(), PromParser(names.KEPT_PREFIXES)
+    for number in (1, 2):
+        for sample in parser.parse((PAGES / f"{engine}-{number}.prom").read_text()):
+            columns.append((number - 1) * 10 * S, "http://server", sample.metric, sample.labels, sample.value)
+    return columns.to_table()
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_a_page_of_another_engine_gives_the_same_figures(engine: str) -> None:
+    (entry,) = servers_block(scraped(engine), 0, 10 * S)
+    assert entry["requests_running"] == {"mean": 3, "max": 6}
+    assert entry["requests_waiting"] == {"mean": 1.5, "max": 3}
+    assert entry["kv_cache_usage"] == {"mean": 0.125, "max": 0.25}
+    assert entry["requests_finished"] == 50
+    assert entry["ttft_ms"]["count"] == entry["e2e_ms"]["count"] == entry["queue_ms"]["count"] == 50
+    assert entry["ttft_ms"]["mean"] == pytest.approx(160)
+    assert entry["queue_ms"]["mean"] == pytest.approx(150)
+
+
+def test_what_only_one_of_them_tells() -> None:
+    (sglang,) = servers_block(scraped("sglang"), 0, 10 * S)
+    assert sglang["generation_tok_per_s"] == 50
+    assert sglang["prompt_tok_per_s"] == 500
+    assert sglang["cached_tokens"] == 2000
+    assert (sglang["prefix_cache_hit_rate"], sglang["prefix_cache_hit_rate_from"]) == (0.4, "prompt tokens")
+    assert sglang["prefix_cache_queries"] is None
+    assert sglang["preemptions"] == 2
+    assert sglang["kv_cache_size_tokens"] == 4800
+    assert sglang["itl_ms"]["mean"] == pytest.approx(15)
+    (trtllm,) = servers_block(scraped("tensorrt-llm"), 0, 10 * S)
+    assert trtllm["prefix_cache_hit_rate"] == pytest.approx(0.3)
+    assert trtllm["prefix_cache_hit_rate_from"] == "gauge"
+    assert trtllm["itl_ms"] is trtllm["generation_tok_per_s"] is trtllm["preemptions"] is None
+
+
+def test_the_timeline_has_the_hit_rate_too() -> None:
+    sglang, trtllm = (by_target(scraped(engine))["http://server"] for engine in ENGINES)
+    at_s = np.array([0.0, 10.0])
+    counted = timeline._server(sglang, at_s, 11)["prefix_cache_hit_rate"]
+    assert counted.dropna().tolist() == [pytest.approx(0.4)]
+    told = timeline._server(trtllm, at_s, 11)["prefix_cache_hit_rate"]
+    assert told.dropna().tolist() == [0.2, 0.4]
+
+
+def test_an_engine_is_known_by_its_page() -> None:
+    for engine in ENGINES:
+        metrics = {sample.metric for sample in PromParser().parse((PAGES / f"{engine}-1.prom").read_text())}
+        assert names.engine_of(metrics) == engine
+    assert names.engine_of({"trtllm:request_success_total"}) == "tensorrt-llm"
+    assert names.engine_of({"vllm:num_requests_running", "sglang:num_running_reqs"}) == "vllm"
+    assert names.engine_of({"process_cpu_seconds_total"}) is None
+
+
+def test_of_two_names_for_one_thing_one_counts() -> None:
+    both = {"trtllm_num_requests_running", "trtllm_num_active_requests"}
+    assert names.current_names(both) == {
+        "trtllm_num_requests_running": names.RUNNING,
+        "trtllm_num_active_requests": None,
+    }
+    assert names.current_names({"trtllm_num_active_requests"}) == {"trtllm_num_active_requests": names.RUNNING}
+    assert names.normalise("trtllm:time_to_first_token_seconds_bucket") == names.TTFT + "_bucket"
+
+
+def test_every_name_means_one_that_vllm_or_we_have() -> None:
+    ours = {value for value in vars(names).values() if isinstance(value, str)}
+    for other in names.OTHERS:
+        assert set(other.meaning.values()) <= ours
+        assert all(name.startswith(other.prefix) for name in other.meaning)
+
+
+@pytest.fixture
+def trtllm_serve() -> Iterator[str]:
+    """A server with JSON at /metrics and the page at /prometheus/metrics."""
+    page = (PAGES / "tensorrt-llm-1.prom").read_bytes()
+
+    class Handler(http.server.BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            body = page if self.path == "/prometheus/metrics" else b"[]"
+            self.send_response(200)
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *_: Any) -> None: ...
+
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    yield f"http://127.0.0.1:{server.server_port}"
+    server.shutdown()
+    server.server_close()
+
+
+def test_the_page_is_found_where_the_usual_one_is_json(trtllm_serve: str) -> None:
+    spec = RunSpec(scenarios.load("smoke"), "x", (Target.parse(trtllm_serve),), None, None, 1, 1.0, {})
+    pages = preflight._metrics(spec, ProcessSettings(Credentials(None), (), TlsSettings(None, False), None))
+    assert pages == {f"{trtllm_serve}/prometheus/metrics": "tensorrt-llm"}

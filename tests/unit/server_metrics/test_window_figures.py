@@ -1,0 +1,322 @@
+"""The servers' own figures over a window, from scrapes that are known to the last token."""
+
+import json
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from inferload.scrapes_file import ScrapeColumns
+from inferload.server_metrics import metric_names as names
+from inferload.server_metrics.gate_metrics import BY_NAME, SERVER_METRICS
+from inferload.server_metrics.series import by_target, growth, names_on_pages
+from inferload.server_metrics.window_figures import USED, prefix_cache, servers_block
+
+S = 1_000_000_000
+SERVER = "http://server:8000"
+Page = dict[tuple[str, tuple[tuple[str, str], ...]], float]
+
+
+def page(engine: str = "0", /, **figures: float) -> Page:
+    """A page of one engine; keys are the names in server_names, lower case."""
+    return {(getattr(names, key.upper()), (("engine", engine),)): value for key, value in figures.items()}
+
+
+def table(*pages: Page | None, target: str = SERVER, every_s: float = 1.0) -> pa.Table:
+    """One scrape a second from second 0 on; None: the server was down."""
+    columns = ScrapeColumns()
+    for number, figures in enumerate(pages):
+        for (metric, labels), value in (figures or {}).items():
+            columns.append(round(number * every_s * S), target, metric, labels, value)
+    return columns.to_table()
+
+
+def block(scrapes: pa.Table, start_s: float, end_s: float) -> dict[str, object]:
+    (entry,) = servers_block(scrapes, round(start_s * S), round(end_s * S))
+    json.dumps(entry, allow_nan=False)
+    return entry
+
+
+def test_counts_and_rates_lie_between_the_scrapes_nearest_to_the_window() -> None:
+    pages = [page(generation_tokens=100 * n, prompt_tokens=1000 + 10 * n, preemptions=n // 2) for n in range(11)]
+    entry = block(table(*pages), 1.6, 8.4)
+    assert entry["window_s"] == 6.0
+    assert entry["scrapes"] == 7
+    assert entry["generation_tok_per_s"] == 100
+    assert entry["generation_tokens"] == 600
+    assert entry["prompt_tok_per_s"] == 10
+    assert entry["preemptions"] == 3
+    assert entry["restarts"] == 0
+    assert entry["longest_gap_s"] == 1.0
+
+
+def test_what_a_server_does_not_say_is_none() -> None:
+    entry = block(table(page(running=1), page(running=1), page(running=3)), 0, 2)
+    unknown = {key for key, value in entry.items() if value is None}
+    assert {
+        "prefix_cache_hit_rate",
+        "preemptions",
+        "prompt_tok_per_s",
+        "spec_decode",
+        "ttft_ms",
+        "cached_tokens",
+        "kv_cache_size_tokens",
+        "waiting_by_reason",
+    } <= unknown
+    assert entry["kv_cache_usage"] == {"mean": None, "max": None}
+    assert entry["requests_running"] == {"mean": pytest.approx(5 / 3), "max": 3}
+
+
+def test_gates_read_the_figures_of_a_server() -> None:
+    figures = {
+        "kv_cache_usage": 0.5,
+        "running": 2,
+        "waiting": 3,
+        "queue_sum": 1.5,
+        "prompt_tokens_cached": 10,
+        "process_cpu": 1,
+    }
+    for name in ("prefix_queries", "prefix_hits", "preemptions", "prompt_tokens", "generation_tokens"):
+        figures[name] = 10
+    for name in ("spec_drafts", "spec_draft_tokens", "spec_accepted"):
+        figures[name] = 1
+    pages = []
+    for number in range(3):
+        shown = page(**{name: value for name, value in figures.items() if name != "queue_sum"})
+        for family in (names.QUEUE, names.PREFILL, names.DECODE):
+            shown |= {(family + end, ()): float(number) for end in ("_count", "_sum")}
+        shown[names.PROMPT_TOKENS_BY_SOURCE, (("source", names.LOCAL_COMPUTE),)] = 1.0
+        gauges = (names.KV_CACHE_USAGE, names.RUNNING, names.WAITING)
+        pages.append({key: value if key[0] in gauges else value * (number + 1) for key, value in shown.items()})
+        pages[-1] |= {(name, ()): 50.0 for name in names.GPU}
+    entry = block(table(*pages), 0, 2)
+    for metric in SERVER_METRICS:
+        for statistic in metric.statistics or (None,):
+            assert metric.of(entry, statistic) is not None, metric.name
+    assert BY_NAME["gpu_use"].of(entry, "max") == 0.5
+    assert BY_NAME["queue_ms"].of(entry, "mean") == 1000
+    assert BY_NAME["preemptions"].of(entry, None) == 20
+
+
+def test_no_queries_of_the_prefix_cache_are_no_rate() -> None:
+    asked = [page(prefix_queries=500, prefix_hits=100)] * 3
+    assert block(table(*asked), 0, 2)["prefix_cache_hit_rate"] is None
+
+
+def test_counts_of_a_whole_run_say_what_they_lack() -> None:
+    asked = [None, None, *(page(prefix_queries=1000 * n, prefix_hits=250 * n) for n in range(2, 6)), None]
+    counted = prefix_cache(table(*asked))
+    assert (counted.queries, counted.hits, counted.between_wall_ns) == (3000, 750, (2 * S, 5 * S))
+    assert counted.missed(2 * S, 5 * S) == []
+    assert counted.missed(S, 5 * S) == ["begins 1.0 s after the first turn was sent, with the first successful scrape"]
+    assert counted.missed(3 * S, 6 * S) == ["ends 1.0 s before the last turn ended, with the last successful scrape"]
+    assert prefix_cache(table(page(running=1))).missed(0, S) == []
+
+
+def test_a_prefix_cache_that_was_asked_before_says_so() -> None:
+    asked = [page(prefix_queries=1000 * n + 500, prefix_hits=250 * n) for n in range(4)]
+    entry = block(table(*asked), 1, 3)
+    assert entry["prefix_cache_hit_rate"] == 0.25
+    assert (entry["prefix_cache_queries"], entry["prefix_cache_hits"]) == (2000, 500)
+    assert entry["prefix_cache_queries_before"] == 1500
+    assert entry["prefix_cache_queries_at_first_scrape"] == 500
+
+
+def test_engines_are_summed_or_kept_and_never_averaged() -> None:
+    both = page("0", kv_cache_usage=0.9, waiting=4, running=8, generation_tokens=0) | page(
+        "1", kv_cache_usage=0.1, waiting=0, running=2, generation_tokens=0
+    )
+    later = both | page("0", generation_tokens=30) | page("1", generation_tokens=12)
+    entry = block(table(both, later), 0, 1)
+    assert entry["kv_cache_usage"] == {"mean": 0.9, "max": 0.9}
+    assert entry["requests_running"] == {"mean": 10, "max": 10}
+    assert entry["generation_tokens"] == 42
+    assert entry["engines"] == [
+        {"engine": "0", "kv_cache_usage": {"mean": 0.9, "max": 0.9}, "requests_running": {"mean": 8.0, "max": 8.0},
+         "requests_waiting": {"mean": 4.0, "max": 4.0}},
+        {"engine": "1", "kv_cache_usage": {"mean": 0.1, "max": 0.1}, "requests_running": {"mean": 2.0, "max": 2.0},
+         "requests_waiting": {"mean": 0.0, "max": 0.0}},
+    ]  # fmt: skip
+
+
+def test_a_restart_is_counted_and_bridged() -> None:
+    alive = [page(generation_tokens=1000 + 100 * n) for n in range(3)]
+    again = [page(generation_tokens=50 * n) for n in range(3)]
+    scrapes = table(*alive, None, *again)
+    entry = block(scrapes, 0, 6)
+    assert entry["restarts"] == 1
+    assert entry["generation_tokens"] == 200 + 100
+    assert entry["longest_gap_s"] == 2.0
+    series = by_target(scrapes)[SERVER]
+    assert (series.summed(names.GENERATION_TOKENS)[-1], series.grown(names.GENERATION_TOKENS)[-1]) == (100, 300)
+
+
+def test_a_restart_shows_in_the_start_time_even_where_counters_rose() -> None:
+    old = page(generation_tokens=10) | {(names.PROCESS_START, ()): 1700000000.25}
+    new = page(generation_tokens=25) | {(names.PROCESS_START, ()): 1700000009.5}
+    entry = block(table(old, new), 0, 1)
+    assert (entry["restarts"], entry["generation_tokens"]) == (1, 25)
+
+
+def test_a_series_that_appears_later_counts_from_zero() -> None:
+    entry = block(table(page(running=0), page(running=0, rejections=3), page(running=0, rejections=4)), 0, 2)
+    assert entry["rejections"] == 4
+
+
+def test_old_names_are_read_and_not_counted_twice() -> None:
+    old = {("vllm:gpu_cache_usage_perc", ()): 0.5, ("vllm:gpu_prefix_cache_queries_total", ()): 0.0}
+    old |= {("vllm:gpu_prefix_cache_hits_total", ()): 0.0, ("vllm:time_per_output_token_seconds_count", ()): 0.0}
+    later = old | {("vllm:gpu_prefix_cache_queries_total", ()): 10.0, ("vllm:gpu_prefix_cache_hits_total", ()): 9.0}
+    entry = block(table(old, later), 0, 1)
+    assert entry["kv_cache_usage"] == {"mean": 0.5, "max": 0.5}
+    assert entry["prefix_cache_hit_rate"] == 0.9
+    both = later | page(kv_cache_usage=0.25)
+    assert block(table(both, both), 0, 1)["kv_cache_usage"] == {"mean": 0.25, "max": 0.25}
+    assert "vllm:time_per_output_token_seconds_bucket" in names_on_pages([names.ITL + "_bucket"])
+
+
+def histogram(family: str, bounds: list[str], seen: list[float]) -> Page:
+    counts = {(family + "_bucket", (("le", le),)): float(sum(value <= float(le) for value in seen)) for le in bounds}
+    return counts | {(family + "_count", ()): float(len(seen)), (family + "_sum", ()): sum(seen)}
+
+
+def test_quantiles_of_a_histogram_are_brackets() -> None:
+    bounds = ["0.1", "0.25", "1.0", "+Inf"]
+    earlier = [0.05] * 1000  # before the window: must not count
+    inside = [0.2] * 60 + [0.5] * 39 + [3.0]
+    scrapes = table(histogram(names.TTFT, bounds, earlier), histogram(names.TTFT, bounds, earlier + inside))
+    entry = block(scrapes, 0, 1)["ttft_ms"]
+    assert entry == {"count": 100, "mean": pytest.approx(345), "p50": [100, 250], "p99": [250, 1000]}
+    only_slow = table(histogram(names.TTFT, bounds, []), histogram(names.TTFT, bounds, [9.0]))
+    assert block(only_slow, 0, 1)["ttft_ms"] == {"count": 1, "mean": 9000, "p50": [1000, None], "p99": [1000, None]}
+
+
+@given(st.lists(st.floats(0, 2), min_size=1, max_size=60))
+def test_the_bracket_holds_the_sample(seen: list[float]) -> None:
+    bounds = ["0.25", "0.5", "1.0", "+Inf"]
+    entry = block(table(histogram(names.ITL, bounds, []), histogram(names.ITL, bounds, seen)), 0, 1)["itl_ms"]
+    assert isinstance(entry, dict)
+    for name, q in (("p50", 0.5), ("p99", 0.99)):
+        sample_ms = sorted(seen)[max(0, int(np.ceil(q * len(seen))) - 1)] * 1e3
+        low, high = entry[name]
+        assert low <= sample_ms <= (high if high is not None else np.inf)
+
+
+def test_speculation_counts_per_position() -> None:
+    def drafted(n: int) -> Page:
+        figures = page(spec_drafts=10 * n, spec_draft_tokens=30 * n, spec_accepted=15 * n)
+        positions = {"0": 9 * n, "1": 5 * n, "2": n}
+        return figures | {
+            (names.SPEC_ACCEPTED_PER_POS, (("engine", "0"), ("position", at))): float(count)
+            for at, count in positions.items()
+        }
+
+    assert block(table(drafted(1), drafted(2)), 0, 1)["spec_decode"] == {
+        "drafts": 10,
+        "draft_tokens": 30,
+        "accepted_tokens": 15,
+        "acceptance_rate": 0.5,
+        "mean_acceptance_length": 2.5,
+        "acceptance_by_position": [0.9, 0.5, 0.1],
+    }
+
+
+def test_waiting_has_reasons_and_computed_tokens_a_source() -> None:
+    def at(second: int) -> Page:
+        figures: Page = {(names.WAITING_BY_REASON, (("reason", "capacity"),)): 2.0 * second}
+        figures[names.WAITING_BY_REASON, (("reason", "deferred"),)] = 0.0
+        figures[names.PROMPT_TOKENS_BY_SOURCE, (("source", "local_compute"),)] = 70.0 * second
+        figures[names.PROMPT_TOKENS_BY_SOURCE, (("source", "local_cache_hit"),)] = 900.0 * second
+        figures[names.CACHE_CONFIG, (("kv_cache_size_tokens", "4096"),)] = 1.0
+        return figures
+
+    entry = block(table(at(0), at(1), at(2)), 0, 2)
+    assert entry["waiting_by_reason"] == {"capacity": {"mean": 2, "max": 4}, "deferred": {"mean": 0, "max": 0}}
+    assert entry["prompt_tok_computed_per_s"] == 70
+    assert entry["kv_cache_size_tokens"] == 4096
+
+
+def test_every_target_has_its_entry_even_a_silent_one() -> None:
+    scrapes = pa.concat_tables([table(page(running=1), page(running=2)), table(page(running=5), target="http://b")])
+    entries = servers_block(scrapes, 0, S, [SERVER, "http://never"])
+    assert [entry["target"] for entry in entries] == ["http://b", "http://never", SERVER]
+    assert [entry["window_s"] for entry in entries] == [None, None, 1.0]
+    assert entries[0]["requests_running"] == {"mean": None, "max": None}
+    assert servers_block(scrapes.slice(0, 0), 0, S) == []
+
+
+def test_a_window_beyond_all_scrapes_knows_nothing() -> None:
+    entry = block(table(page(generation_tokens=1), page(generation_tokens=9)), 100, 160)
+    assert (entry["window_s"], entry["generation_tokens"], entry["restarts"]) == (None, None, None)
+    assert entry["longest_gap_s"] == 60
+
+
+@given(st.lists(st.lists(st.integers(0, 50), min_size=1, max_size=6), min_size=1, max_size=4))
+def test_growth_adds_up_over_restarts(lives: list[list[int]]) -> None:
+    values = np.concatenate([np.cumsum(steps) for steps in lives]).astype(np.float64)
+    starts = np.cumsum([0] + [len(steps) for steps in lives])[1:-1]
+    restarted = np.zeros(len(values), dtype=np.bool_)
+    restarted[starts] = True
+    grown = growth(values, restarted)
+    assert grown[0] == 0
+    assert grown[-1] == sum(map(sum, lives)) - lives[0][0]
+    assert (np.diff(grown) >= 0).all()
+
+
+def test_the_grid_keeps_gaps_open() -> None:
+    server = by_target(table(page(running=1), page(running=2, waiting=7), page(running=3)))[SERVER]
+    waiting = server.summed(names.WAITING)
+    assert waiting is not None
+    assert np.isnan(waiting).tolist() == [True, False, True]
+
+
+ODD = st.sampled_from([float("nan"), float("inf"), float("-inf"), 1e308, -1e308, 1e19])
+LABELS = {
+    "le": ["0.5", "+Inf", "-Inf", "x", "nan", "1e308", ""],
+    "position": ["0", "x", "-1", "9" * 5000],
+    "kv_cache_size_tokens": ["9" * 5000, "x", "64"],
+    "block_size": ["9" * 5000, "16"],
+}
+odd_labels = st.sampled_from(sorted((name, value) for name, values in LABELS.items() for value in values))
+
+
+@given(st.lists(st.dictionaries(st.tuples(st.sampled_from(USED), odd_labels), ODD | st.floats(0, 1e6)), max_size=6))
+def test_no_value_and_no_label_of_a_page_breaks_the_figures(
+    pages: list[dict[tuple[str, tuple[str, str]], float]],
+) -> None:
+    scrapes = table(*[{(metric, (label,)): value for (metric, label), value in one.items()} for one in pages])
+    for entry in servers_block(scrapes, 0, 4 * S):
+        json.dumps(entry, allow_nan=False)
+    prefix_cache(scrapes)
+
+
+@given(st.dictionaries(st.sampled_from(LABELS["le"]), ODD | st.floats(0, 3), min_size=1))
+def test_no_bucket_breaks_a_histogram(buckets: dict[str, float]) -> None:
+    last = {(names.TTFT + "_bucket", (("le", le),)): value for le, value in buckets.items()}
+    last |= {(names.TTFT + "_count", ()): 2.0, (names.TTFT + "_sum", ()): 1.0}
+    ttft = block(table(dict.fromkeys(last, 0.0), last), 0, 1)["ttft_ms"]
+    assert isinstance(ttft, dict)
+    assert (ttft["count"], ttft["mean"]) == (2, 500)
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), float("-inf"), 1e308])
+def test_a_value_that_is_no_reading_is_unknown_and_counted(value: float) -> None:
+    pages = [page(running=2, generation_tokens=10 * at, kv_cache_usage=0.5) for at in range(4)]
+    for metric in (names.RUNNING, names.GENERATION_TOKENS, names.KV_CACHE_USAGE):
+        pages[2][metric, (("engine", "0"),)] = value
+    entry = block(table(*pages), 0, 3)
+    assert entry["samples_unusable"] == 3
+    assert entry["requests_running"] == {"mean": 2, "max": 2}
+    assert entry["kv_cache_usage"] == {"mean": 0.5, "max": 0.5}
+    assert entry["generation_tokens"] == 30
+    assert entry["restarts"] == 0
+
+
+def test_a_metric_without_one_reading_is_unknown() -> None:
+    entry = block(table(*[page(running=float("inf"), generation_tokens=float("inf"))] * 3), 0, 2)
+    assert entry["requests_running"] == {"mean": None, "max": None}
+    assert entry["samples_unusable"] == 6
+    assert entry["generation_tokens"] is None
+    assert entry["generation_tok_per_s"] is None

@@ -1,0 +1,246 @@
+"""Each reason against the figure that just breaks its limit and the one that just does not; and the verdict."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from paths import ROOT
+from records import MS, S, turn
+
+from inferload.measure.client_health import Beat, HealthSet
+from inferload.measure.tally import TallySet
+from inferload.results.phase_evidence import RunFacts, evidence_by_phase
+from inferload.statistics.overload import Growth
+from inferload.verdict import validity
+from inferload.verdict.evidence import Evidence
+from inferload.verdict.reasons import RULES
+from inferload.verdict.validity import judge
+
+GOOD = Evidence(
+    phase="measure",
+    workers=2,
+    turns_begun=1000,
+    turns_finished=1000,
+    sessions_planned=2000,
+    sessions_begun=2000,
+    delay_p99_ms=0.5,
+    itl_ms=10.0,
+    ttft_ms=50.0,
+    loop_lag_p99_ms=1.0,
+    cpu_share=0.3,
+    steal_share=0.0,
+    gc_pause_max_ms=3.0,
+    stamped_share=0.99,
+    stamps="kernel",
+    lost_workers=0,
+    report_gaps=0,
+    clock_uncertainty_ms=0.2,
+    server_restarts=0,
+    warm_cache_share=0.0,
+    window_s=60.0,
+    turn_mean_s=1.2,
+    in_flight_mean=20.0,
+    rate_times_time=20.5,
+    server_in_flight_mean=19.0,
+    turns_per_s=2.0,
+    tokens_per_turn=10.0,
+    streamed_tokens=1200,
+)
+
+KEPT_UP = Growth(60.0, 10.0, 9.9, 0.5, -0.1, 1.1, "kept up")
+
+
+def test_a_good_run_is_valid() -> None:
+    verdict = judge([GOOD])
+    assert (verdict.measurement, verdict.reasons) == ("valid", ())
+
+
+# code, what is just within every limit, what is just suspect, what is just invalid (None: that level does not exist)
+EDGES: list[tuple[str, dict[str, Any], dict[str, Any] | None, dict[str, Any] | None]] = [
+    ("no_turns", {"turns_finished": 1}, None, {"turns_finished": 0}),
+    ("overload", {"growth": KEPT_UP}, {"growth": replace(KEPT_UP, growth_per_s=0.51, state="overloaded")}, None),
+    ("overload", {"growth": KEPT_UP}, {"growth": replace(KEPT_UP, growth_per_s=5.0, state="unsettled", step=2)}, None),
+    ("client_delay", {"delay_p99_ms": 5.0}, {"delay_p99_ms": 5.01}, {"delay_p99_ms": 10.01}),
+    ("client_delay", {"delay_p99_ms": 500.0, "itl_ms": None}, None, None),
+    (
+        "client_lag",
+        {"lag_mean_ms": 50.0, "turn_mean_s": 1.0},
+        {"lag_mean_ms": 51.0, "turn_mean_s": 1.0},
+        {"lag_mean_ms": 251.0, "turn_mean_s": 1.0},
+    ),
+    ("loop_lag", {"loop_lag_p99_ms": 5.0}, {"loop_lag_p99_ms": 5.1}, {"loop_lag_p99_ms": 50.1}),
+    ("client_pause", {"pause_max_ms": 250.0}, {"pause_max_ms": 251.0}, {"pause_max_ms": 1001.0}),
+    ("cpu", {"cpu_share": 0.85}, {"cpu_share": 0.86}, {"cpu_share": 0.98}),
+    ("steal", {"steal_share": 0.05}, {"steal_share": 0.06}, {"steal_share": 0.21}),
+    ("gc_pause", {"gc_pause_max_ms": 50.0}, {"gc_pause_max_ms": 51.0}, {"gc_pause_max_ms": 251.0}),
+    (
+        "dropped_sessions",
+        {"sessions_dropped": 2, "sessions_begun": 1998},
+        {"sessions_dropped": 3, "sessions_begun": 1997},
+        {"sessions_dropped": 101, "sessions_begun": 1899},
+    ),
+    (
+        "at_limit",
+        {"turns_delayed": 10, "delayed_mean_ms": 400.0, "lag_mean_ms": 401.0, "sessions_begun": 1000},
+        {"turns_delayed": 11, "sessions_at_limit": 10, "sessions_dropped": 10, "sessions_begun": 1000},
+        None,
+    ),
+    ("offered_vs_achieved", {"sessions_begun": 1980}, {"sessions_begun": 1979}, {"sessions_begun": 1899}),
+    (
+        "offered_vs_achieved",
+        {"sessions_planned": 10, "sessions_begun": 8},
+        None,
+        {"sessions_planned": 10, "sessions_begun": 7},
+    ),
+    ("lost_worker", {}, None, {"lost_workers": 1}),
+    ("report_gap", {}, None, {"report_gaps": 1}),
+    (
+        "lost_records",
+        {},
+        None,
+        {"lost_records": 3, "lost_records_why": "worker w0: /run/turns: No space left on device"},
+    ),
+    ("write_error", {}, {"write_errors": ("/run/marks.jsonl: No space left on device",)}, None),
+    ("locust_adaptation", {}, {"adaptations_left_out": ("buckets: percentiles are rounded",)}, None),
+    ("clock_skew", {"clock_uncertainty_ms": 5.0}, {"clock_uncertainty_ms": 500.0}, None),
+    ("clock_step", {}, {"clock_steps": 1, "clock_stepped_s": -3600.0}, None),
+    ("unfinished_drain", {}, {"turns_unfinished": 1}, {"turns_unfinished": 51}),
+    ("unfinished_drain", {}, {"turns_unfinished": 50}, None),
+    ("count_mismatch", {}, None, {"count_faults": ("measure: 2 turns were begun, but 1 ended",)}),
+    ("server_restart", {}, None, {"server_restarts": 1}),
+    ("warm_cache", {"warm_cache_share": 0.01}, {"warm_cache_share": 1.0}, None),
+    (
+        "token_balance",
+        {"streamed_tokens": 1000, "edge_tokens": 80},
+        {"streamed_tokens": 1000, "edge_tokens": 79},
+        {"streamed_tokens": 1000, "edge_tokens": 199, "turns_per_s": 4.0},
+    ),
+    ("token_balance", {"streamed_tokens": None, "turns_per_s": 34.0}, None, None),  # tokens that were not counted
+    ("littles_law", {"rate_times_time": 26.0}, {"rate_times_time": 27.0}, None),
+    ("littles_law", {"server_in_flight_mean": 15.1}, {"server_in_flight_mean": 14.9}, None),
+    (
+        "littles_law",
+        {"rate_times_time": 60.0, "window_s": 11.0, "streamed_tokens": 220},
+        None,
+        None,
+    ),  # too short a window to say
+    ("littles_law", {"in_flight_mean": 1.0, "rate_times_time": 1.9, "server_in_flight_mean": None}, None, None),
+    ("stamps_missing", {"stamped_share": 0.5}, {"stamped_share": 0.49}, None),
+    ("user_stamps", {}, {"stamps": "user", "stamped_share": 0.0}, None),
+]
+
+
+@pytest.mark.parametrize(("code", "within", "suspect", "invalid"), EDGES)
+def test_each_limit(
+    code: str, within: dict[str, Any], suspect: dict[str, Any] | None, invalid: dict[str, Any] | None
+) -> None:
+    assert judge([replace(GOOD, **within)]).measurement == "valid"
+    for level, changes in (("suspect", suspect), ("invalid", invalid)):
+        if changes is not None:
+            verdict = judge([replace(GOOD, **changes)])
+            assert [reason.code for reason in verdict.reasons] == [code]
+            reason = verdict.reasons[0]
+            assert (verdict.measurement, reason.level) == (level, level)
+            assert list(reason.to_dict()) == ["code", "phase", "level", "value", "limit", "text"]
+            assert "?" not in reason.text
+
+
+def test_every_rule_is_tested_at_each_of_its_levels() -> None:
+    for rule in RULES:
+        edges = [edge for edge in EDGES if edge[0] == rule.code]
+        assert any(edge[2] for edge in edges) == (rule.suspect is not None), rule.code
+        assert any(edge[3] for edge in edges) == (rule.invalid is not None), rule.code
+
+
+def test_what_is_not_known_speaks_against_nothing() -> None:
+    assert judge([Evidence(phase="measure", turns_begun=1, turns_finished=1)]).measurement == "valid"
+
+
+def test_only_the_measure_phase_decides() -> None:
+    warm_up = replace(GOOD, phase="warmup", loop_lag_p99_ms=80.0, turns_finished=0)
+    verdict = judge([warm_up, replace(GOOD, cpu_share=0.9)])
+    assert verdict.measurement == "suspect"
+    assert [(reason.code, reason.phase) for reason in verdict.reasons] == [("cpu", "measure"), ("loop_lag", "warmup")]
+    assert verdict.by_phase == {"warmup": "invalid", "measure": "suspect"}
+
+
+def test_a_run_without_a_measure_phase_measured_nothing() -> None:
+    verdict = judge([replace(GOOD, phase="warmup")])
+    assert (verdict.measurement, [reason.code for reason in verdict.reasons]) == ("invalid", ["no_turns"])
+    assert verdict.by_phase == {"warmup": "valid", "measure": "invalid"}
+
+
+def test_the_words_name_the_figure_and_the_remedy() -> None:
+    verdict = judge([replace(GOOD, delay_p99_ms=14.02)])
+    assert verdict.reasons[0].text == (
+        "the client added up to 14 ms to 1 % of the gaps, whose median is 10 ms; "
+        "use more workers, each on its own core, or fewer streams"
+    )
+
+
+def test_large_figures_are_written_out() -> None:
+    said = judge([replace(GOOD, lag_mean_ms=664.3, turn_mean_s=1.0304)]).reasons[0].text
+    assert said.startswith("turns were sent 664 ms late on average, and last 1,030 ms;")
+    said = judge([replace(GOOD, clock_steps=1, clock_stepped_s=-3600.0)]).reasons[0].text
+    assert "by -3,600.0 s in total" in said
+
+
+def test_evidence_comes_from_books_and_health() -> None:
+    tallies, health = TallySet(), HealthSet()
+    for number in range(20):
+        tallies.session_planned("measure", "chat")
+        tallies.session_started("measure", "chat")
+        tallies.turn_begun("measure", "chat")
+        tallies.count_turn(turn(turn_id=f"t{number}"), (), None)
+    health.at("w1", "measure").beat(Beat([1.0, 2.0], [0.5], 0.5, 1.0, 0.02), processors=2)
+    health.at("w2", "measure").beat(Beat([9.0], [], 0.9, 1.0, 0.2), processors=2)
+    tallies.turn_begun("drain", "chat")
+    facts = RunFacts("kernel", workers=2, lost_workers=1, clock_uncertainty_ms=0.4)
+    evidence = {one.phase: one for one in evidence_by_phase(tallies, health, {"measure": 60.0, "drain": 5.0}, facts)}
+    measured = evidence["measure"]
+    assert (measured.turns_begun, measured.turns_finished, measured.sessions_planned) == (20, 20, 20)
+    assert measured.ttft_ms == pytest.approx(50, rel=0.003)
+    assert (measured.loop_lag_p99_ms, measured.cpu_share, measured.steal_share) == (9.0, 0.9, 0.1)
+    assert measured.rate_times_time == pytest.approx(20 * 93 * MS / S / 60)
+    assert measured.delay_p99_ms is None
+    assert len(measured.count_faults) == 1
+    assert (evidence["drain"].lost_workers, evidence["drain"].count_faults) == (None, ())
+    assert {reason.code for reason in judge(list(evidence.values())).reasons if reason.phase == "measure"} >= {
+        "lost_worker",
+        "count_mismatch",
+        "offered_vs_achieved",
+        "loop_lag",
+    }
+
+
+@pytest.mark.parametrize(
+    ("loop_lag_ms", "blamed"),
+    [pytest.param(0.2, False, id="the server is slow to connect"), pytest.param(60.0, True, id="this client is")],
+)
+def test_a_server_that_is_slow_to_take_connections_makes_no_client_late(loop_lag_ms: float, blamed: bool) -> None:
+    tallies, health = TallySet(), HealthSet()
+    sent_ns = turn().sent_ns
+    assert sent_ns is not None
+    for number in range(20):
+        tallies.turn_begun("measure", "chat")
+        late = turn(turn_id=f"t{number}", planned_ns=sent_ns - 102 * MS, connect_ns=100 * MS)
+        tallies.count_turn(late, (), None)
+    health.at("w1", "measure").beat(Beat([loop_lag_ms] * 50, [], 0.1, 1.0, None, read_pauses_ms=[]))
+    (measured,) = evidence_by_phase(tallies, health, {"measure": 60.0}, RunFacts("kernel"))
+    assert ("client_lag" in {reason.code for reason in judge([measured]).reasons}) == blamed
+
+
+@pytest.mark.parametrize(("upload_ms", "lag_ms"), [(1, None), (20, 40.0)])
+def test_the_event_loops_lag_counts_where_it_delays_something(upload_ms: int, lag_ms: float | None) -> None:
+    tallies, health = TallySet(), HealthSet()
+    sent_ns = turn().sent_ns
+    assert sent_ns is not None
+    tallies.count_turn(turn(written_ns=sent_ns + upload_ms * MS), (), None)
+    health.at("w1", "measure").beat(Beat([40.0], [], 0.5, 1.0, None, read_pauses_ms=[300.0]))
+    (measured,) = evidence_by_phase(tallies, health, {"measure": 60.0}, RunFacts("kernel"))
+    assert (measured.loop_lag_p99_ms, measured.pause_max_ms) == (lag_ms, 300.0)
+
+
+def test_the_page_is_what_the_table_says() -> None:
+    page = (ROOT / "docs/validity.md").read_text(encoding="utf-8")
+    assert page == validity.document(), "python -m inferload.verdict.validity > docs/validity.md"

@@ -1,0 +1,58 @@
+"""Expected hits from the tokens themselves, against a cache that is searched token by token."""
+
+import struct
+from hashlib import blake2b
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from records import block_hashes
+
+from inferload.measure.block_hashes import HASHED_TOKENS
+from inferload.workload.prefix_cache.expected import cached
+from inferload.workload.prefix_cache.token_ids import IdHits
+
+tokens = st.lists(st.integers(0, 2), min_size=1, max_size=9).map(lambda few: [one for one in few for _ in range(11)])
+
+
+@given(st.lists(st.tuples(st.sampled_from("ab"), tokens, tokens), max_size=8), st.sampled_from([16, 32, 48]))
+def test_hits_are_those_of_a_cache_without_an_end(turns: list[tuple[str, list[int], list[int]]], block: int) -> None:
+    hits, rows, expected = IdHits(block), [], 0
+    for apart, prompt, answer in turns:
+        shared = max((alike(prompt, row) for other, row in rows if other == apart), default=0)
+        expected += cached(shared, len(prompt), block)
+        row = prompt + answer[:-1]
+        hits.turn(apart, block_hashes(row), len(prompt), None)
+        rows.append((apart, row))
+    assert hits.sums.hits.cached == hits.sums.at_most == expected
+    assert hits.sums.hits.turns == len(turns)
+
+
+@pytest.mark.parametrize(("sent_ns", "unexplained"), [(1, 0), (9, 32)])
+def test_an_excess_is_explained_by_a_deficit_before_the_first_token(sent_ns: int, unexplained: int) -> None:
+    hits = IdHits(16)
+    hits.turn("a", [1, 2, 3], 49, 32, sent_ns=0, first_ns=9)
+    hits.turn("a", [1, 2, 4], 49, 0, sent_ns=sent_ns, first_ns=20)
+    assert hits.sums.excess.tokens == unexplained
+
+
+def alike(one: list[int], other: list[int]) -> int:
+    return next(
+        (place for place, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), min(len(one), len(other))
+    )
+
+
+def test_a_turn_whose_tokens_nobody_said_is_counted_apart() -> None:
+    hits = IdHits(16)
+    hits.turn("a", None, 100, None)
+    assert (hits.sums.unknown, hits.sums.hits.turns) == (1, 0)
+    hits.begin()
+    assert hits.sums.unknown == 0
+    assert [IdHits(block).even for block in (16, 128, 24, 1)] == [True, True, False, False]
+
+
+def test_hashes_are_the_same_everywhere() -> None:
+    first = blake2b(struct.pack("<16i", *range(16)), digest_size=8).digest()
+    second = blake2b(first + struct.pack("<16i", *range(16, 32)), digest_size=8).digest()
+    assert HASHED_TOKENS == 16
+    assert list(block_hashes(range(37))) == [*struct.unpack("<q", first), *struct.unpack("<q", second)]
