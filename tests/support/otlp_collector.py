@@ -1,4 +1,4 @@
-"""A collector of OTLP/HTTP traces on a free loopback port."""
+"""Collector of OTLP/HTTP traces on a free loopback port."""
 
 import gzip
 import threading
@@ -10,7 +10,7 @@ from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
 
 class Collector:
-    """Spans that were received, and the attributes of their resources."""
+    """Received spans, and the attributes of their resources."""
 
     def __init__(self) -> None:
         self.spans: list[Span] = []
@@ -55,11 +55,11 @@ class Collector:
 
 
 def value_of(value: AnyValue) -> object:
-    """The Python value of an attribute."""
+    """Return the Python value of an attribute."""
     kind = value.WhichOneof("value")
     return [value_of(each) for each in value.array_value.values] if kind == "array_value" else getattr(value, kind)
 
 
 def attributes_of(span: Span) -> dict[str, object]:
-    """Attributes of a span."""
+    """Return the attributes of a span."""
     return {each.key: value_of(each.value) for each in span.attributes}

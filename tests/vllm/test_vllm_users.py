@@ -1,4 +1,4 @@
-"""Locustfiles with tasks of their own against real vLLM: each turn counted once, and the server's tokens are ours."""
+"""Locustfiles with tasks against vLLM: each turn is counted once, with the tokens counted by the server."""
 
 from collections import Counter
 from pathlib import Path
@@ -32,12 +32,12 @@ class Support(InferenceUser):
 
 @pytest.mark.parametrize("mode", ["local", "processes", "by_hand"])
 @pytest.mark.parametrize(
-    "asked", [(SUPPORT, ("-u", "4", "-r", "4", "-t", "5s"), 0), (WHOLE, (), 1)], ids=["ask", "whole"]
+    "case", [(SUPPORT, ("-u", "4", "-r", "4", "-t", "5s"), 0), (WHOLE, (), 1)], ids=["ask", "whole"]
 )
-def test_turns_of_tasks_are_counted_once_and_their_tokens_are_the_servers(
-    vllm_server: LocalServer, tmp_path: Path, asked: tuple[str, tuple[str, ...], int], mode: str
+def test_turns_of_tasks_have_the_token_counts_of_the_server(
+    vllm_server: LocalServer, tmp_path: Path, case: tuple[str, tuple[str, ...], int], mode: str
 ) -> None:
-    (text, words, code), locustfile, sandbox = asked, tmp_path / "mine.py", Sandbox(tmp_path)
+    (text, words, code), locustfile, sandbox = case, tmp_path / "mine.py", Sandbox(tmp_path)
     locustfile.write_text(text)
     client_cores, _ = launch.split_cores(launch.available_cores())
     try:

@@ -1,4 +1,4 @@
-"""A LoadTestShape of the user's own in an open loop: its users scale the rate, and its end is the run's."""
+"""A LoadTestShape in an open loop: its users scale the rate, and its end is the end of the run."""
 
 import json
 from pathlib import Path
@@ -19,7 +19,7 @@ from e2e_runs import (
 
 pytestmark = pytest.mark.soak
 
-# It counts from when the users are there, however long the run took to prepare.
+# Its time starts when all users run, independent of the preparation of the run.
 SHAPE = """
 import time
 from locust import LoadTestShape

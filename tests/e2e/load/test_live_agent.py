@@ -1,4 +1,4 @@
-"""Agents as code: how a class is found, what it is shown, and a whole run in which tools are really called."""
+"""Live agents: loading of classes, their messages, and runs that call tools."""
 
 import json
 import socket
@@ -43,7 +43,7 @@ def call(name: str, **arguments: Any) -> ToolCall:
 
 
 def driven(script: Script, *replies: TurnReply) -> Iterator[Ask]:
-    """What a script asks when these are the answers; its work is done at once."""
+    """Yield the requests of a script that receives these replies; its work is done at once."""
     left = iter(replies)
     sent: Any = None
     while True:
@@ -75,8 +75,8 @@ def test_tools_are_called_until_the_model_calls_none() -> None:
     asks = list(driven(begun({}), *replies))
     assert [ask.pause for ask in asks] == ["think", "tool", "tool"]
     assert all(json.loads(ask.tools) == list(TOOLS) and ask.final is None for ask in asks)
-    said = [as_document(message) for message in asks[-1].messages]
-    results = {message["tool_call_id"]: message["content"] for message in said if message["role"] == "tool"}
+    messages = [as_document(message) for message in asks[-1].messages]
+    results = {message["tool_call_id"]: message["content"] for message in messages if message["role"] == "tool"}
     assert results["call-calculate"].startswith("error: ValueError")
     assert results["call-fly"].startswith("error: ValueError: unknown tool")
     first = {m["tool_call_id"]: m["content"] for m in map(as_document, asks[1].messages) if m["role"] == "tool"}
@@ -93,7 +93,7 @@ def test_the_folder_of_a_session_is_removed_at_its_end() -> None:
     script = begun({})
     asks = driven(script, TurnReply("", 9, tool_calls=(call("clock"),)))
     next(asks)
-    script.close()  # the run was over first
+    script.close()  # as at the end of a run
 
 
 def test_sessions_ended_by_max_steps_are_counted() -> None:
@@ -110,8 +110,8 @@ def test_an_agent_class_is_loaded_from_a_file_beside_the_scenario(tmp_path: Path
     script = begun({"agent": "mine.py:Parrot"}, origin=str(origin))
     ask = next(driven(script))
     assert (ask.messages[0].pieces[0].literal, ask.output_tokens, ask.pause_s) == ("0 so far", 7, 0.5)
-    found, path = load("mine.py:Parrot", str(origin))
-    assert (found.__name__, path) == ("Parrot", tmp_path / "mine.py")
+    agent, path = load("mine.py:Parrot", str(origin))
+    assert (agent.__name__, path) == ("Parrot", tmp_path / "mine.py")
     kind = LiveAgentWorkload.model_validate({"kind": "live_agent", "agent": "mine.py:Parrot"})
     with pytest.raises(UsageError, match=r"mine.py:Parrot: differs from the master's"):
         LiveAgentSessions(kind, "parrots", DataContext(str(origin), {"parrots": DataFindings("0" * 64)}))
@@ -186,7 +186,7 @@ def event(delta: dict[str, Any], finish: str | None = None) -> bytes:
 
 
 def model_with_tools(sock: socket.socket, request: bytes) -> None:
-    """A server whose model first wants the files listed, and then has had enough."""
+    """Serve a model that first calls list_files, and then no tool."""
     head, _, body = request.partition(b"\r\n\r\n")
     if b"/v1/models" in head:
         page = json.dumps({"data": [{"id": "scripted"}]}).encode()
@@ -195,12 +195,12 @@ def model_with_tools(sock: socket.socket, request: bytes) -> None:
         )
         return
     if b"/chat/completions" not in head:
-        sock.sendall(b"HTTP/1.1 404 Not DataFindings\r\nContent-Length: 0\r\n\r\n")
+        sock.sendall(b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n")
         return
-    asked = json.loads(body)
-    if asked.get("tools") and asked["messages"][-1]["role"] == "user":
-        wanted = {"index": 0, "id": "call-1", "function": {"name": "list_files", "arguments": "{}"}}
-        parts = [event({"tool_calls": [wanted]}), event({}, "tool_calls")]
+    completion = json.loads(body)
+    if completion.get("tools") and completion["messages"][-1]["role"] == "user":
+        tool_call = {"index": 0, "id": "call-1", "function": {"name": "list_files", "arguments": "{}"}}
+        parts = [event({"tool_calls": [tool_call]}), event({}, "tool_calls")]
     else:
         parts = [event({"content": "enough"}), event({}, "stop")]
     usage = {"id": "x", "choices": [], "usage": {"prompt_tokens": 10, "completion_tokens": 2}}
@@ -240,7 +240,7 @@ def test_a_run_of_a_live_agent_calls_its_tools(run_pool: RunPool, run_case: RunC
 
 
 def on_the_simulator(sandbox: Sandbox) -> FinishedRun:
-    """Answers call tools as its own model pleases, with arguments that fit their definitions."""
+    """Run against the simulator, whose replies call tools at random with valid arguments."""
     simulator = sandbox.simulator(
         "--enable-auto-tool-choice", "--tool-call-parser", "hermes", "--tool-call-share", "0.8"
     )
@@ -260,20 +260,19 @@ def test_a_live_agent_continues_after_tool_calls_of_the_simulator(run_pool: RunP
     ended = run_pool.result(run_case)
     assert ended.code == 0, ended.text
     check_counts(ended)
-    again = [row for row in ended.turns if row["turn_index"]]
-    assert again
-    assert {row["pause"] for row in again} == {"tool"}
-    assert max(row["turn_index"] for row in again) <= 2
+    later_turns = [row for row in ended.turns if row["turn_index"]]
+    assert later_turns
+    assert {row["pause"] for row in later_turns} == {"tool"}
+    assert max(row["turn_index"] for row in later_turns) <= 2
     notes = json.loads((ended.run_dir / "run.json").read_text())["workload"]["notes"]
     assert not any("exception" in note for note in notes)
-    found = ended.summary["cache"]
-    assert (found["expected"]["from"], found["expected"]["exactness"]) == ("token_ids", "exact"), found
-    assert found["expected"]["hit_rate"] == pytest.approx(found["counted"]["hit_rate"], abs=0.02)
-    assert found["expected"]["hit_rate"] > 0.1
+    cache = ended.summary["cache"]
+    assert (cache["expected"]["from"], cache["expected"]["exactness"]) == ("token_ids", "exact"), cache
+    assert cache["expected"]["hit_rate"] == pytest.approx(cache["counted"]["hit_rate"], abs=0.02)
+    assert cache["expected"]["hit_rate"] > 0.1
 
 
 def test_a_common_prefix_of_live_agents_is_not_taken_for_a_warm_cache() -> None:
-    """Each session of the bundled one sends the same first words, which is known only when they are sent."""
     assert Sessions(load_scenario("agent-live")).first_turns_share()
     assert not Sessions(load_scenario("chat")).first_turns_share()
 
@@ -321,7 +320,7 @@ def test_a_plan_of_a_mix_states_the_classes_not_included() -> None:
         {"name": "talk", "share": 0.5, "workload": chat},
         {"name": "live", "share": 0.5, "workload": data["workload"]},
     ]
-    said = describe(Scenario.model_validate(data | {"workload": {"kind": "mix", "classes": classes}}))
-    assert "of the sessions, turns not known before the run" in said
-    assert said.count("class live not included") == 5
-    assert "session   3 turns" in said
+    plan = describe(Scenario.model_validate(data | {"workload": {"kind": "mix", "classes": classes}}))
+    assert "of the sessions, turns not known before the run" in plan
+    assert plan.count("class live not included") == 5
+    assert "session   3 turns" in plan
