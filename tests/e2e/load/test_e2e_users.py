@@ -11,6 +11,7 @@ from typing import Any
 
 import trustme
 from e2e_runs import (
+    MODES,
     FinishedRun,
     RunCase,
     RunPool,
