@@ -7,7 +7,8 @@ import socket
 import threading
 import time
 from collections import deque
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -84,7 +85,8 @@ class BrowserPages(NoPages):
     def __enter__(self) -> "BrowserPages":
         try:
             for number in range(self._number):
-                self._browsers.append(self._started(self._folder / f"profile-{number}"))
+                with _browser_errors("a browser did not start"):
+                    self._browsers.append(self._started(self._folder / f"profile-{number}"))
         except BaseException:
             self.__exit__()
             raise
@@ -92,7 +94,8 @@ class BrowserPages(NoPages):
 
     def __exit__(self, *_: object) -> None:
         for browser in self._browsers:
-            browser.quit()
+            with suppress(ServerError), _browser_errors("a browser did not quit"):
+                browser.quit()
 
     def _started(self, profile: Path) -> Any:
         from selenium import webdriver
@@ -105,22 +108,32 @@ class BrowserPages(NoPages):
         return webdriver.Chrome(options=options, service=Service(shutil.which("chromedriver") or ""))
 
     def open(self, port: int) -> None:
-        from selenium.common.exceptions import WebDriverException
-
         _wait_for_web_ui(port)
         for browser in self._browsers:
-            try:
+            with _browser_errors("a browser did not open the page"):
                 browser.get(f"http://127.0.0.1:{port}/?tab=inference")
                 browser.execute_script(f"performance.setResourceTimingBufferSize({_MOST_ENTRIES})")
-            except WebDriverException as error:
-                raise ServerError(f"a browser did not open the page: {error.msg}") from error
 
     def cpu_s(self) -> float | None:
         return sum(usage.cpu_s for browser in self._browsers for usage in process_tree(browser.service.process.pid))
 
     def polls(self) -> list[Poll]:
-        entries = [entry for browser in self._browsers for entry in browser.execute_script(_REQUESTS)]
+        with _browser_errors("a browser did not report its requests"):
+            entries = [entry for browser in self._browsers for entry in browser.execute_script(_REQUESTS)]
         return [Poll(entry["at"], _path(entry["url"]), round(entry["bytes"])) for entry in entries]
+
+
+@contextmanager
+def _browser_errors(problem: str) -> Iterator[None]:
+    """Raise ServerError for an error or a timeout of a browser."""
+    from selenium.common.exceptions import WebDriverException
+    from urllib3.exceptions import HTTPError
+
+    try:
+        yield
+    except (WebDriverException, HTTPError, TimeoutError) as error:
+        text = error.msg if isinstance(error, WebDriverException) else str(error)
+        raise ServerError(f"{problem}: {(text or '').strip()}") from error
 
 
 def _path(url: str) -> str:
