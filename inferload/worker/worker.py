@@ -3,6 +3,7 @@
 import logging
 import os
 import socket
+from types import TracebackType
 from typing import Any
 
 import gevent
@@ -11,12 +12,13 @@ import gevent.lock
 from inferload import __version__
 from inferload.errors import UsageError
 from inferload.locust.adapters import compat
-from inferload.locust.adapters.logs import first_of_each
+from inferload.locust.adapters.logs import first_of_each, location
 from inferload.measure.clock import NS_PER_S, clock_id, now_ns, wall_ns
 from inferload.process import protocol
 from inferload.process.protocol import Assignment, windows_from_wire
 from inferload.process.settings import ProcessSettings
 from inferload.process.silence import SilenceClock
+from inferload.requests.call_checks import CallError
 from inferload.verdict.outcome import INVALID
 from inferload.worker.load_loops import OpenLoop
 from inferload.worker.user_turns import TaskContext
@@ -43,6 +45,7 @@ class Worker:
         self._own = own
         self._scenario = scenario
         self._run: WorkerRun | None = None
+        self._invalid: WorkerRun | None = None  # the run of the last invalid call
         self._ending = gevent.lock.RLock()
         self._heartbeat_ns = now_ns()
         register = self._runner.register_message
@@ -53,6 +56,7 @@ class Worker:
         register(protocol.DRAIN, self._on_drain)
         register(protocol.ABORT, self._on_abort)
         register(protocol.TAKEN, self._on_taken)
+        environment.events.user_error.add_listener(self._on_user_error)
 
     def user(self, free_ns: int | None, class_name: str = "") -> int | None:
         """Run one session for a Locust user in a closed loop; otherwise sleep. Return the instant from which the user is free (ns).
@@ -206,6 +210,15 @@ class Worker:
         assignment = run.part.assignment
         data = {"run_id": assignment.run_id, "name": assignment.name, "at_ns": at_ns - assignment.offset_ns}
         self._runner.send_message(protocol.SPENT, data)
+
+    def _on_user_error(self, exception: Exception, tb: TracebackType, **_event: Any) -> None:
+        """Send the first invalid call of a task: the master stops the run."""
+        run = self._run
+        if not isinstance(exception, CallError) or run is None or run is self._invalid:
+            return
+        self._invalid, assignment = run, run.part.assignment
+        data = {"run_id": assignment.run_id, "name": assignment.name, "at": location(tb) or "a locustfile"}
+        self._runner.send_message(protocol.INVALID_CALL, data | {"text": str(exception)})
 
     def _finish(self, run: WorkerRun) -> None:
         with self._ending:

@@ -25,6 +25,7 @@ from inferload.results.abort_conditions import AbortWatch
 from inferload.scenario.scenario import Scenario
 from inferload.statistics.steady_state import Steadiness
 from inferload.verdict.failures import FirstErrors, add_message
+from inferload.verdict.outcome import INVALID_CALL
 
 logger = logging.getLogger(__name__)
 
@@ -157,6 +158,14 @@ class Inbox:
             member.spent_ns = data["at_ns"]
             self.check_spent()
 
+    def on_invalid_call(self, data: dict[str, Any]) -> None:
+        """Stop the run at an invalid call of a task: a fault of the program, not of the server."""
+        end = self.state.end
+        if data["run_id"] == self.state.run_id and not end.stop.is_set() and not end.over:
+            end.invalid_call = True
+            logger.error("%s: %s: the run is stopped", data["at"], data["text"])
+            end.request_stop(f"{INVALID_CALL}{data['at']}", early=True)
+
     def check_spent(self) -> None:
         """End the load once it is over on all workers, as of the end of the last session."""
         spent_ns = [member.spent_ns for member in self.state.roster.present]
@@ -223,6 +232,7 @@ def register_handlers(runner: Any, current: Callable[[], Inbox | None]) -> None:
     register(protocol.SPENT, _of_member(lambda inbox, data: inbox.on_spent(data)))
     register(protocol.TURNS, _of_member(lambda inbox, data: inbox.on_turns(data)))
     register(protocol.DELIVERED, _of_member(lambda inbox, data: inbox.on_delivered(data)))
+    register(protocol.INVALID_CALL, _of_member(lambda inbox, data: inbox.on_invalid_call(data)))
 
 
 def _pong(inbox: Inbox, msg: Any) -> None:

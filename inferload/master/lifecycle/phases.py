@@ -63,6 +63,7 @@ class RunEnd:
         self.reason = "the scenario's end"
         self.early_by: str | None = None  # the signal or event that ended the load before its planned end
         self.aborted: AbortReached | None = None  # by the scenario's `abort_on`
+        self.invalid_call = False  # the load was ended by an invalid call of a task
         self.spent_ns: int | None = None  # end of the last session of a load that ends by itself
         self.over = False  # the load has ended as planned
         self.users: Mapping[str, int] = {}  # by class, when the load ended

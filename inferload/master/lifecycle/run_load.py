@@ -17,6 +17,7 @@ from inferload.process.protocol import windows_to_wire
 from inferload.process.run_spec import RunSpec
 
 _ABORT_S = 10.0  # time for workers to write their files after an abort
+_SHORT_DRAIN_S = 1.0  # after an invalid call
 
 
 class RunLoad:
@@ -132,6 +133,8 @@ class RunLoad:
         self._steering.end_load()
         end.users = dict(self._user_counts())
         drain_s = self._spec.scenario.phases.drain_s
+        if end.invalid_call:
+            drain_s = min(drain_s, _SHORT_DRAIN_S)
         self._channel.announce(protocol.DRAIN)
         if not end.drained.wait(drain_s):
             in_flight = sum(member.in_flight for member in roster.awaited)

@@ -11,6 +11,7 @@ from typing import Any
 
 import trustme
 from e2e_runs import (
+    MODES,
     FinishedRun,
     RunCase,
     RunPool,
@@ -300,10 +301,6 @@ class Wrong(InferenceUser):
     wait_time = constant(0.1)
 
     @task
-    def misspelled(self):
-        self.chat("Hi", max_token=5)
-
-    @task
     def http(self):
         self.client.get("/")
 
@@ -362,14 +359,11 @@ def test_locust_features_in_a_run_that_a_task_ends(run_pool: RunPool, run_case: 
     assert ended.text.count("Traceback") == 1, "of the listener"
     rows = ended.turns
     messages = {row["message"]: row["count"] for row in ended.summary["exceptions"]["by_message"]}
-    for part in (
-        "chat: unknown argument 'max_token'; did you mean max_tokens?",
-        "self.client: an InferenceUser has no",
-    ):
-        (text,) = [text for text in messages if text.startswith(part)]
-        assert messages[text] > 1
-        logged = [line for line in ended.text.splitlines() if "locust.user.task" in line and part in line]
-        assert len(logged) == 1
+    part = "self.client: an InferenceUser has no"
+    (text,) = [text for text in messages if text.startswith(part)]
+    assert messages[text] > 1
+    (logged,) = [line for line in ended.text.splitlines() if "locust.user.task" in line and part in line]
+    assert f"mine.py:{line_number(FEATURES, 'self.client.get')}: {part}" in logged
     assert messages['event listener: KeyError: "a listener\'s own"'] == 1
     counts = {name: sum(row["class"] == name for row in rows) for name in {row["class"] for row in rows}}
     assert set(counts) == {"Nested", "one", "two", "again", "elsewhere", "cut", "slow"}
@@ -383,6 +377,57 @@ def test_locust_features_in_a_run_that_a_task_ends(run_pool: RunPool, run_case: 
     assert ended.code == ended.summary["outcome"]["exit_code"] == 7, "--exit-code-on-error"
     assert ended.simulator_stats is not None
     assert ended.simulator_stats["started"] == len(rows) + 1
+
+
+INVALID_CALL = """
+from locust import constant, task
+from inferload.users import InferenceUser
+
+
+class Streams(InferenceUser):
+    wait_time = constant(0.1)
+
+    @task
+    def long(self):
+        self.chat("Tell me a story.", max_tokens=30000)
+
+
+class Wrong(InferenceUser):
+    fixed_count = 2
+    wait_time = constant(0.1)
+
+    @task
+    def right(self):
+        self.chat("Hi", max_tokens=5)
+        self.chat("Hi", max_token=5)
+"""
+UNKNOWN_ARGUMENT = "chat: unknown argument 'max_token'; did you mean max_tokens?"
+
+
+def line_number(text: str, part: str) -> int:
+    """Number of the line of a locustfile that contains a part."""
+    (number,) = [number for number, line in enumerate(text.splitlines(), 1) if part in line]
+    return number
+
+
+def called_wrongly(sandbox: Sandbox, mode: str) -> FinishedRun:
+    return executed(sandbox, mode, INVALID_CALL, "-u", "6", "-r", "50", "-t", "300s", "--exit-code-on-error", "7")
+
+
+@run_cases(called_wrongly, *[(mode,) for mode in MODES])
+def test_an_invalid_call_stops_the_run_at_once_with_exit_code_2(run_pool: RunPool, run_case: RunCase) -> None:
+    ended: FinishedRun = run_pool.result(run_case)
+    outcome, location = ended.summary["outcome"], f"mine.py:{line_number(INVALID_CALL, 'max_token=5')}"
+    assert ended.code == outcome["exit_code"] == 2, ended.text
+    assert "Traceback" not in ended.text
+    errors = [line for line in ended.text.splitlines() if f"{location}: {UNKNOWN_ARGUMENT}: the run is stopped" in line]
+    assert len(errors) == 1
+    assert outcome["headline"].startswith("failed: ")
+    assert UNKNOWN_ARGUMENT in outcome["headline"]
+    assert f"stopped early by an invalid call in {location} after " in outcome["headline"]
+    assert ended.summary["window_s"] < 20
+    assert mark(ended.run_dir, "stop") is not None
+    assert {row["failure"] for row in ended.turns if row["class"] == "long"} == {"unfinished"}
 
 
 PLAYING = """

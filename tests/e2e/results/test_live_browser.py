@@ -11,7 +11,6 @@ import pytest
 from chromium import Browser
 from live_page import LivePage, OpenPage
 from selenium.webdriver.common.by import By
-from selenium.webdriver.support.ui import Select
 from simulator_process import Simulator
 
 from inferload.numbers import short
@@ -238,33 +237,3 @@ def test_a_failed_run_is_shown_as_failed(
     page.press("Failures")
     failed = summary["turns"]["by_phase"]["all"]["failed"]
     page.until(lambda: page.browser.execute_script(FAILURES) == failed, "the failures")
-
-
-def test_the_form_has_the_scenario_first_and_errors_at_their_field(
-    open_page: OpenPage, simulator: Callable[..., Simulator], tmp_path: Path
-) -> None:
-    page = open_page("--host", f"http://127.0.0.1:{locust_process.free_port()}")
-    browser = page.browser
-    page.until(lambda: page.load_words().startswith("chat: "), "the load of chat")
-    first = browser.execute_script("return document.querySelector('form select, form input').id")
-    assert first == "inferload-scenario-select"
-    Select(browser.find_element(By.ID, first)).select_by_value("smoke")
-    page.until(lambda: page.load_values() == ("4", "4", "15s"), "the values of smoke")
-    about = browser.find_element(By.ID, "inferload-about").text
-    assert about.startswith("Smoke test for pipelines: ")
-
-    def error() -> tuple[str, str | None] | None:
-        shown = browser.find_elements(By.ID, "inferload-field-error")
-        return (shown[0].text, browser.find_element(By.NAME, "host").get_attribute("aria-invalid")) if shown else None
-
-    page.submit()
-    text, invalid = page.until(error, "the error at the field")
-    assert "no connection to" in text
-    assert invalid == "true"
-    page.fill(host=simulator("--ttft-ms", "5", "--itl-ms", "1").url)
-    page.until(lambda: error() is None, "the end of the error")
-    page.submit()
-    page.until(lambda: page.header("Users") == "4", "the run")
-    page.press("Stop")
-    page.until(lambda: page.has_button("New"), "the end of the run")
-    assert not browser.find_elements(By.ID, "inferload-field-error")

@@ -1,4 +1,4 @@
-"""Baselines of earlier occasions: what is kept, what is refused, and what a candidate is told."""
+"""Baseline files: added occasions, refusals, and the verdict on a candidate."""
 
 import json
 import random
@@ -24,7 +24,7 @@ from inferload.statistics.baseline_stats import effect
 
 
 def history(tmp_path: Path, count: int, ttft_ms: float = 100.0, starts: bool = True) -> Path:
-    """A baseline file of so many occasions, about 3 % apart, of a server start each or of starts that nobody knows."""
+    """A baseline file of `count` occasions, about 3 % apart, with one server start each or with unknown starts."""
     dice = random.Random(4)
     for day in range(1, count + 1):
         folder = write_run(tmp_path / "runs" / str(day), 1, ttft_ms * (1 + dice.gauss(0, 0.03)))
@@ -39,7 +39,7 @@ def history(tmp_path: Path, count: int, ttft_ms: float = 100.0, starts: bool = T
     return file
 
 
-def test_what_is_added_is_read_back(tmp_path: Path) -> None:
+def test_added_runs_are_read_back_as_occasions(tmp_path: Path) -> None:
     file = history(tmp_path, 3)
     side = baselines.read(file)
     assert [run.label for run in side.runs] == ["1", "2", "3"]
@@ -50,9 +50,7 @@ def test_what_is_added_is_read_back(tmp_path: Path) -> None:
     assert not baselines.is_baseline(tmp_path)
 
 
-def test_occasions_of_starts_that_nobody_knows_carry_no_verdict(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_no_verdict_if_the_server_starts_are_unknown(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = history(tmp_path, 8, starts=False)
     slow = write_run(tmp_path / "slow", 1, 200)
     argv = ["compare", "--baseline", str(file), str(slow), "--fail-on-regression"]
@@ -64,7 +62,7 @@ def test_occasions_of_starts_that_nobody_knows_carry_no_verdict(
     )
 
 
-def test_an_occasion_of_the_file_is_no_candidate(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_run_in_the_baseline_file_is_refused_as_candidate(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = history(tmp_path, 8)
     argv = ["compare", "--baseline", str(file)]
     assert cli.main([*argv, str(tmp_path / "runs" / "3")]) == 2
@@ -75,7 +73,7 @@ def test_an_occasion_of_the_file_is_no_candidate(tmp_path: Path, capsys: pytest.
     assert "old: already in the file, as 5" in capsys.readouterr().err
 
 
-def test_a_candidate_on_the_start_of_an_occasion_is_refused(tmp_path: Path) -> None:
+def test_a_candidate_on_the_server_start_of_an_occasion_is_refused(tmp_path: Path) -> None:
     side = baselines.read(history(tmp_path, 8))
     same = replace(side.runs[4], started_at="2026-03-01T08:00:00")
     fresh = replace(same, start="engine at 9999")
@@ -85,12 +83,12 @@ def test_a_candidate_on_the_start_of_an_occasion_is_refused(tmp_path: Path) -> N
 
 
 def long_running(tmp_path: Path, gap_s: float = 3600.0, count: int = 8, cache: str = "") -> list[Path]:
-    """Runs of 90 s each on one server, so long apart."""
+    """Runs of 90 s each on one server, `gap_s` apart."""
     dice, folders = random.Random(4), []
-    for place in range(count):
-        folder = write_run(tmp_path / "one-server" / str(place), 1, 100 * (1 + dice.gauss(0, 0.03)))
+    for index in range(count):
+        folder = write_run(tmp_path / "one-server" / str(index), 1, 100 * (1 + dice.gauss(0, 0.03)))
         manifest = json.loads((folder / "run.json").read_text())
-        began_s = 1_770_000_000 + place * (gap_s + 90)
+        began_s = 1_770_000_000 + index * (gap_s + 90)
         manifest["scenario"]["text"] += cache
         manifest["started_at"] = datetime.fromtimestamp(began_s, UTC).isoformat(timespec="milliseconds")
         manifest["anchor"] = {"wall_ns": int(began_s * 1e9)}
@@ -104,7 +102,9 @@ def long_running(tmp_path: Path, gap_s: float = 3600.0, count: int = 8, cache: s
     return folders
 
 
-def test_occasions_on_one_server_make_a_weaker_baseline(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_occasions_on_one_server_start_make_a_weaker_baseline(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     *earlier, same = long_running(tmp_path, count=9)
     file = tmp_path / "b.json"
     assert cli.main(["baseline", "add", str(file), *map(str, earlier)]) == 0
@@ -130,7 +130,7 @@ def test_occasions_on_one_server_make_a_weaker_baseline(tmp_path: Path, capsys: 
         (3600.0, "cache: {salt: x}\n", "1 may have prefix-cache hits on prompts of earlier runs"),
     ],
 )
-def test_occasions_on_one_server_lie_apart_and_share_no_cache(
+def test_occasions_on_one_server_start_are_an_hour_apart_without_shared_cache(
     tmp_path: Path, gap_s: float, cache: str, why: str
 ) -> None:
     first, second = long_running(tmp_path, gap_s, 2, cache)
@@ -146,14 +146,16 @@ def test_occasions_on_one_server_lie_apart_and_share_no_cache(
             baselines.add(file, [second])
 
 
-def test_a_regression_is_worse_than_the_days_differ(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_regression_exceeds_the_variation_between_occasions(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     file = history(tmp_path, 8)
     slow, same = write_run(tmp_path / "slow", 1, 125), write_run(tmp_path / "same", 1, 101)
     argv = ["compare", "--baseline", str(file), "--fail-on-regression"]
     assert cli.main([*argv, str(same)]) == 0
     assert "no difference found in Mean TTFT" in capsys.readouterr().out
-    wanted = ["--junit", str(tmp_path / "out" / "j.xml"), "--markdown", str(tmp_path / "out" / "c.md")]
-    assert cli.main([*argv, str(slow), *wanted]) == 4
+    outputs = ["--junit", str(tmp_path / "out" / "j.xml"), "--markdown", str(tmp_path / "out" / "c.md")]
+    assert cli.main([*argv, str(slow), *outputs]) == 4
     shown = capsys.readouterr().out
     assert "slow against b.json: WORSE, Mean TTFT is 2" in shown
     assert "against 8 occasions" in shown
@@ -163,7 +165,7 @@ def test_a_regression_is_worse_than_the_days_differ(tmp_path: Path, capsys: pyte
     assert "**slow against b.json: WORSE" in (tmp_path / "out" / "c.md").read_text()
 
 
-def test_too_few_occasions_are_refused_by_name(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_no_verdict_with_fewer_than_eight_occasions(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = history(tmp_path, 7)
     slow = write_run(tmp_path / "slow", 1, 200)
     argv = ["compare", "--baseline", str(file), str(slow), "--fail-on-regression"]
@@ -176,7 +178,7 @@ def test_too_few_occasions_are_refused_by_name(tmp_path: Path, capsys: pytest.Ca
     assert "::warning title=inferload compare::slow against b.json: Mean TTFT is" in capsys.readouterr().err
 
 
-def test_another_schedule_is_no_occasion_and_no_candidate(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_run_with_another_seed_or_workload_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = history(tmp_path, 8)
     other = write_run(tmp_path / "other", 2, 100)
     with pytest.raises(UsageError, match="seed is 2, but 1 in occasion 1; a baseline has one scenario and one seed"):
@@ -188,16 +190,16 @@ def test_another_schedule_is_no_occasion_and_no_candidate(tmp_path: Path, capsys
         baselines.add(file, [longer])
 
 
-def test_one_run_is_one_occasion(tmp_path: Path) -> None:
+def test_a_run_is_added_only_once(tmp_path: Path) -> None:
     file = history(tmp_path, 2)
-    kept = file.read_text()
+    before = file.read_text()
     with pytest.raises(UsageError, match="already in the file, as 2"):
         baselines.add(file, [tmp_path / "runs" / "2"])
-    assert file.read_text() == kept
+    assert file.read_text() == before
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         ("{}", "no baseline file; create it with: inferload baseline add"),
         ('{"kind": "inferload baseline", "format": 9}', "format 9 is not supported"),
@@ -205,13 +207,13 @@ def test_one_run_is_one_occasion(tmp_path: Path) -> None:
         ("[", "not JSON"),
     ],
 )
-def test_what_is_no_baseline(tmp_path: Path, text: str, said: str) -> None:
+def test_an_invalid_baseline_file_is_refused(tmp_path: Path, text: str, message: str) -> None:
     (tmp_path / "b.json").write_text(text)
-    with pytest.raises(UsageError, match=said):
+    with pytest.raises(UsageError, match=message):
         baselines.read(tmp_path / "b.json")
 
 
-def test_the_command_shows_what_is_there(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_show_lists_occasions_and_figures(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = history(tmp_path, 2)
     assert cli.main(["baseline", "show", str(file)]) == 0
     shown = capsys.readouterr().out.splitlines()
@@ -222,34 +224,28 @@ def test_the_command_shows_what_is_there(tmp_path: Path, capsys: pytest.CaptureF
     assert any(line.startswith("  mean(ttft_ms): ") for line in shown)
 
 
-def test_a_candidate_without_a_baseline_is_nothing_to_compare(capsys: pytest.CaptureFixture[str]) -> None:
+def test_compare_requires_a_candidate(capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["compare", "x"]) == 2
     assert "compare: x: no candidate" in capsys.readouterr().err
 
 
 @settings(max_examples=25)
 @given(st.lists(st.floats(1, 1000), min_size=2, max_size=12), st.floats(1, 1000), st.floats(0.5, 20))
-def test_an_effect_of_occasions_has_no_unit(earlier: list[float], candidate: float, factor: float) -> None:
-    found, scaled = effect(earlier, candidate), effect([factor * one for one in earlier], factor * candidate)
-    assert scaled.ratio == pytest.approx(found.ratio, rel=1e-9)
-    assert found.low is not None
-    assert found.high is not None
-    assert found.low <= found.ratio <= found.high
+def test_the_effect_is_scale_invariant_and_inside_its_interval(
+    earlier: list[float], candidate: float, factor: float
+) -> None:
+    plain, scaled = effect(earlier, candidate), effect([factor * value for value in earlier], factor * candidate)
+    assert scaled.ratio == pytest.approx(plain.ratio, rel=1e-9)
+    assert plain.low is not None
+    assert plain.high is not None
+    assert plain.low <= plain.ratio <= plain.high
 
 
-@pytest.mark.parametrize("command", ["compare", "baseline", "report", "recommend"])
-def test_the_help_of_each_command_can_be_read(command: str, capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit) as ended:
-        cli.main([command, "--help"])
-    assert ended.value.code == 0
-    assert f"usage: inferload {command}" in capsys.readouterr().out
-
-
-def test_what_a_workflow_reads_is_one_line() -> None:
+def test_workflow_commands_escape_line_breaks_and_percent_signs() -> None:
     assert ci.workflow_command("error", "100 %\nworse") == "::error title=inferload::100 %25%0Aworse"
 
 
-def test_the_step_summary_gets_the_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_annotate_appends_to_the_step_summary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("GITHUB_STEP_SUMMARY", str(tmp_path / "page.md"))
     ci.annotate([("notice", "x")], "# A\n")
     ci.annotate([], "# B\n")

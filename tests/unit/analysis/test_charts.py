@@ -1,4 +1,4 @@
-"""The charts of a report, on turns with known figures."""
+"""Charts of a report, drawn from turns with known figures."""
 
 import copy
 import re
@@ -43,12 +43,12 @@ def drawn(run: frames.RunFrames) -> Pictures:
     return pictures(run, timeline.build(run), breakdown.parts(run), Notes())
 
 
-def test_a_whole_run_has_every_chart(drawn: Pictures) -> None:
+def test_a_complete_run_has_all_charts(drawn: Pictures) -> None:
     assert [picture.key for picture in drawn.drawn] == [
         "over-time", "spectrum", "where-from", "prompts", "itl-heat", "load", "cache-hits", "lanes"]  # fmt: skip
 
 
-def test_the_spectrum_is_of_nearest_rank_and_has_both_starts(drawn: Pictures) -> None:
+def test_the_spectrum_has_nearest_rank_quantiles_from_send_and_from_plan(drawn: Pictures) -> None:
     picture = drawn.of("spectrum")
     assert picture is not None
     names = {trace["name"]: trace for trace in picture.figure["data"] if "customdata" in trace}
@@ -58,39 +58,39 @@ def test_the_spectrum_is_of_nearest_rank_and_has_both_starts(drawn: Pictures) ->
     assert "SLO 150 ms" in [words["text"] for words in picture.figure["layout"]["annotations"]]
 
 
-def test_intervals_of_turns_that_are_alike_are_wider() -> None:
+def test_intervals_of_autocorrelated_turns_are_wider() -> None:
     rng = np.random.default_rng(3)
-    alike = np.repeat(rng.lognormal(size=100), 40)
-    alone = rng.permutation(alike)
-    one, other = spectrum.spectrum(alike), spectrum.spectrum(alone)
-    assert one.values == pytest.approx(other.values)
-    middle = int(np.searchsorted(one.q, 0.5))
-    width = [found.high[middle] - found.low[middle] for found in (one, other)]
+    grouped = np.repeat(rng.lognormal(size=100), 40)
+    shuffled = rng.permutation(grouped)
+    of_grouped, of_shuffled = spectrum.spectrum(grouped), spectrum.spectrum(shuffled)
+    assert of_grouped.values == pytest.approx(of_shuffled.values)
+    middle = int(np.searchsorted(of_grouped.q, 0.5))
+    width = [result.high[middle] - result.low[middle] for result in (of_grouped, of_shuffled)]
     assert width[0] > 2 * width[1]
-    assert np.isnan(other.low[-1])  # one turn lies above: nothing to tell
+    assert np.isnan(of_shuffled.low[-1])  # only one turn lies above
 
 
 def coverage(draws: int) -> float:
-    """How often the interval of the median holds the true one, of turns in runs of ten that are alike."""
+    """Share of intervals of the median that contain the true median, for groups of ten similar turns."""
     rng, held = np.random.default_rng(5), 0
     for _ in range(draws):
         values = np.exp(np.repeat(rng.normal(size=200), 10) + 0.3 * rng.normal(size=2000))
-        found = spectrum.spectrum(values)
-        middle = int(np.argmin(np.abs(found.q - 0.5)))
-        held += found.low[middle] <= 1.0 <= found.high[middle]
+        result = spectrum.spectrum(values)
+        middle = int(np.argmin(np.abs(result.q - 0.5)))
+        held += result.low[middle] <= 1.0 <= result.high[middle]
     return held / draws
 
 
-def test_an_interval_of_a_median_holds_it_as_often_as_it_says() -> None:
+def test_coverage_of_the_median_interval() -> None:
     assert 0.85 <= coverage(60) <= 1.0
 
 
 @pytest.mark.soak
-def test_an_interval_of_a_median_holds_it_in_95_of_100() -> None:
+def test_coverage_of_the_median_interval_is_95_percent() -> None:
     assert 0.925 <= coverage(1000) <= 0.975
 
 
-def test_throughput_against_latency_has_the_limits_of_the_slo(drawn: Pictures) -> None:
+def test_throughput_against_latency_shows_the_slo_limits(drawn: Pictures) -> None:
     picture = drawn.of("load")
     assert picture is not None
     assert [words["text"] for words in picture.figure["layout"]["annotations"]] == ["SLO ttft_ms 150", "SLO tpot_ms 30"]
@@ -99,7 +99,7 @@ def test_throughput_against_latency_has_the_limits_of_the_slo(drawn: Pictures) -
     assert load.picture([load.of_steps([step(1, 100.0)])], {}) is None
 
 
-def test_several_configurations_are_a_curve_each() -> None:
+def test_each_configuration_has_a_curve() -> None:
     curves = [
         load.Curve(name, "users", load.of_steps([step(n, 90.0 * n * faster) for n in (1, 2, 4)]).points)
         for name, faster in (("base", 1.0), ("fast", 1.5))
@@ -110,7 +110,7 @@ def test_several_configurations_are_a_curve_each() -> None:
     assert len({trace["line"]["color"] for trace in picture.figure["data"]}) == 4
 
 
-def test_cache_hits_stand_beside_what_was_expected(drawn: Pictures) -> None:
+def test_cache_hits_are_shown_with_expected_hits(drawn: Pictures) -> None:
     picture = drawn.of("cache-hits")
     assert picture is not None
     assert picture.figure["data"][0]["x"] == [40.0, 60.0, 50.0]
@@ -119,7 +119,7 @@ def test_cache_hits_stand_beside_what_was_expected(drawn: Pictures) -> None:
 
 @settings(max_examples=40)
 @given(st.lists(st.tuples(st.floats(0, 500), st.floats(1e-3, 1e5)), min_size=1, max_size=50))
-def test_every_gap_is_in_the_heat_map(gaps: list[tuple[float, float]]) -> None:
+def test_the_heat_map_counts_every_gap(gaps: list[tuple[float, float]]) -> None:
     at_s, gap_ms = np.array(gaps).T
     columns, bounds, cells = heat.counts(at_s, gap_ms, 500.0)
     assert cells.sum() == len(gaps)
@@ -131,23 +131,23 @@ def test_every_gap_is_in_the_heat_map(gaps: list[tuple[float, float]]) -> None:
 
 @settings(max_examples=40)
 @given(st.lists(st.tuples(st.floats(0, 50), st.floats(0.01, 10)), max_size=40))
-def test_turns_in_one_lane_do_not_overlap(spans: list[tuple[float, float]]) -> None:
+def test_turns_in_a_lane_do_not_overlap(spans: list[tuple[float, float]]) -> None:
     spans.sort()
     start = np.array([at for at, _ in spans])
     end = np.array([at + took for at, took in spans])
     lane = lanes.packed(start, end)
-    for one in range(len(spans)):
-        for other in range(one):
-            assert lane[one] != lane[other] or end[other] <= start[one]
+    for later in range(len(spans)):
+        for earlier in range(later):
+            assert lane[later] != lane[earlier] or end[earlier] <= start[later]
     most = max((int(((start <= at) & (end > at)).sum()) for at in start), default=0)
     assert lane.max(initial=-1) == most - 1  # no more lanes than turns at once
 
 
-def test_lanes_keep_to_what_a_page_can_hold(run: frames.RunFrames, monkeypatch: pytest.MonkeyPatch) -> None:
-    whole = lanes.lanes(run, minute=0)
-    assert whole is not None
-    assert (whole.minutes, whole.left_out, len(whole.columns["name"])) == ((0,), 0, synthetic.TURNS)
-    assert whole.columns["failure"].count("cut") == 1
+def test_the_number_of_turns_in_lanes_is_limited(run: frames.RunFrames, monkeypatch: pytest.MonkeyPatch) -> None:
+    complete = lanes.lanes(run, minute=0)
+    assert complete is not None
+    assert (complete.minutes, complete.left_out, len(complete.columns["name"])) == ((0,), 0, synthetic.TURNS)
+    assert complete.columns["failure"].count("cut") == 1
     monkeypatch.setattr(lanes, "MINUTE_S", 2)
     monkeypatch.setattr(lanes, "MAX_TURNS", 20)
     part = lanes.lanes(run, minute=3)
@@ -160,13 +160,13 @@ def test_lanes_keep_to_what_a_page_can_hold(run: frames.RunFrames, monkeypatch: 
 
 
 def page_with_everything(folder: Path) -> str:
-    """A report whose tables have every row that there is."""
+    """A report whose tables have all possible rows."""
     summary = copy.deepcopy(synthetic.SUMMARY)
     summary["steps"] = [step(users, 100.0 * users) for users in (1, 4, 8)]
     counted = {"hit_rate": 0.4, "hits": 400, "queries": 1000}
-    told = {"hit_rate": 0.4, "cached_tokens": 400, "input_tokens": 1000}
-    expected = told | {"hit_rate_at_most": 0.6, "cached_tokens_at_most": 600, "exactness": "exact"}
-    summary["cache"] = {"block_size": 16, "counted": counted, "per_turn": told, "expected": expected}
+    reported = {"hit_rate": 0.4, "cached_tokens": 400, "input_tokens": 1000}
+    expected = reported | {"hit_rate_at_most": 0.6, "cached_tokens_at_most": 600, "exactness": "exact"}
+    summary["cache"] = {"block_size": 16, "counted": counted, "per_turn": reported, "expected": expected}
     block = {"turns": {"ok": 3, "failed": 1, "unfinished": 0, "output_tokens": 90}, "latency": summary["latency"]}
     summary["by_target"] = summary["by_model"] = {"one": block, "other": block}
     times = dict.fromkeys(TASK_ROWS, summary["latency"]["ttft_ms"])
@@ -178,7 +178,7 @@ def page_with_everything(folder: Path) -> str:
     return report.make(synthetic.write(folder / "run", summary)).html.read_text()
 
 
-def test_every_number_of_a_table_leads_to_its_definition(tmp_path: Path) -> None:
+def test_every_number_in_a_table_links_to_its_definition(tmp_path: Path) -> None:
     page = page_with_everything(tmp_path)
     body, _, definitions = page.partition('<section id="definitions">')
     body = re.sub(r'<table class="definitions">.*?</table>', "", body, flags=re.DOTALL)  # what to try: no figures
@@ -191,7 +191,7 @@ def test_every_number_of_a_table_leads_to_its_definition(tmp_path: Path) -> None
     assert {"def-loop_lag", "def-p50", "def-first-call", "def-server-TTFT-ms", "def-failed_ratio"} <= links
 
 
-def test_words_have_one_definition_each() -> None:
+def test_every_term_has_one_definition() -> None:
     assert len({anchor(term) for term, _, _ in DEFINITIONS}) == len(DEFINITIONS)
     assert all(meant(term) for term in SAME.values())
     assert all(meant(word, table) for table, words in IN_TABLE.items() for word in words)

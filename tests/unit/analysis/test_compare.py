@@ -1,4 +1,4 @@
-"""Comparisons: what may be compared, what the pairs say, and the figures of texts that others printed."""
+"""Comparisons: pairing, refusals, tests, files of other clients, and limits on a change."""
 
 import json
 import random
@@ -52,13 +52,13 @@ def run(
 
 
 def sides(change: float, pairs: int, jitter: float = 0.02, seed: int = 1) -> tuple[Side, Side]:
-    """Pairs that share a schedule's luck, and each run a little of its own."""
+    """Pairs with a common random factor of their schedule, and a smaller random factor of each run."""
     dice = random.Random(seed)
     before, after = [], []
     for pair in range(pairs):
-        luck = dice.gauss(0, 0.3)
+        common = dice.gauss(0, 0.3)
         for runs, factor in ((before, 1.0), (after, 1.0 + change)):
-            runs.append(run(pair, 100 * factor * 2.718 ** (luck + dice.gauss(0, jitter))))
+            runs.append(run(pair, 100 * factor * 2.718 ** (common + dice.gauss(0, jitter))))
     return Side("base", tuple(before)), Side("new", tuple(reversed(after)))
 
 
@@ -66,106 +66,108 @@ def compared(baseline: Side, candidate: Side, *allowed: str) -> Comparison:
     return compare(baseline, candidate, PRIMARY, ALL, allowed)
 
 
-def test_a_change_shows_through_the_luck_that_pairs_share() -> None:
-    found = compared(*sides(0.10, 8))
-    assert found.primary.answer == "worse"
-    assert found.regressed
-    assert found.primary.change == pytest.approx(0.10, abs=0.04)
+def test_a_change_is_detected_despite_variation_between_pairs() -> None:
+    comparison = compared(*sides(0.10, 8))
+    assert comparison.primary.answer == "worse"
+    assert comparison.regressed
+    assert comparison.primary.change == pytest.approx(0.10, abs=0.04)
     assert compared(*sides(-0.10, 8)).primary.answer == "better"
-    assert "WORSE, Mean TTFT is " in said.headline(found)
+    assert "WORSE, Mean TTFT is " in said.headline(comparison)
 
 
-def test_a_comparison_says_where_a_server_was_the_simulator() -> None:
+def test_a_comparison_with_the_simulator_is_marked() -> None:
     real, new = sides(0.10, 4)
-    made_up = replace(new, runs=tuple(replace(one, server={"engine": "simulator"}) for one in new.runs))
+    simulated = replace(new, runs=tuple(replace(member, server={"engine": "simulator"}) for member in new.runs))
     assert said.simulated((real, new)) == []
-    (line,) = said.simulated((real, made_up))
+    (line,) = said.simulated((real, simulated))
     assert line.startswith("The server of new was the embedded simulator")
-    found = compared(real, made_up)
-    assert line in said.text([found])
-    assert line in said.markdown([found])
-    assert line in page.of_comparisons([found])
+    comparison = compared(real, simulated)
+    assert line in said.text([comparison])
+    assert line in said.markdown([comparison])
+    assert line in page.of_comparisons([comparison])
 
 
-def test_no_difference_says_what_could_have_been_found() -> None:
-    found = compared(*sides(0.0, 8))
-    assert found.primary.answer == "no difference found"
-    assert not found.regressed
-    assert "smallest detectable change " in said.headline(found)
+def test_no_difference_is_printed_with_the_smallest_detectable_change() -> None:
+    comparison = compared(*sides(0.0, 8))
+    assert comparison.primary.answer == "no difference found"
+    assert not comparison.regressed
+    assert "smallest detectable change " in said.headline(comparison)
 
 
-def test_two_pairs_are_a_difference_and_no_verdict() -> None:
-    found = compared(*sides(0.5, 2))
-    assert found.primary.answer == "not tested"
-    assert not found.tested
-    assert "no verdict from 2 pairs of runs: use 6 or more" in said.headline(found)
+def test_two_pairs_have_no_verdict() -> None:
+    comparison = compared(*sides(0.5, 2))
+    assert comparison.primary.answer == "not tested"
+    assert not comparison.tested
+    assert "no verdict from 2 pairs of runs: use 6 or more" in said.headline(comparison)
 
 
-def test_runs_on_one_server_start_are_one_sample() -> None:
+def test_runs_on_one_server_start_are_not_tested() -> None:
     before = Side("base", tuple(run(seed, 100 + seed, "one start") for seed in range(6)))
     after = Side("new", tuple(run(seed, 200 + seed) for seed in range(6)))
-    found = compared(before, after)
-    assert found.primary.answer == "not tested"
-    assert "base: 6 runs on one server start" in said.headline(found)
+    comparison = compared(before, after)
+    assert comparison.primary.answer == "not tested"
+    assert "base: 6 runs on one server start" in said.headline(comparison)
 
 
-def test_runs_pair_by_seed_and_what_has_no_partner_is_named() -> None:
+def test_runs_are_paired_by_seed_and_unpaired_ones_are_named() -> None:
     before = Side("base", tuple(run(seed, 100.0 + seed) for seed in (1, 2, 3, 4)))
     after = Side("new", tuple(run(seed, 110.0 + seed) for seed in (4, 3, 2, 9)))
-    found = compared(before, after)
-    assert [(one.seed, other.seed) for one, other in found.pairs] == [(2, 2), (3, 3), (4, 4)]
-    assert [one.label for one in found.unpaired] == ["run-1", "run-9"]
-    assert "no run of this seed on the other side: run-1, run-9" in said.text([found])
+    comparison = compared(before, after)
+    assert [(left.seed, right.seed) for left, right in comparison.pairs] == [(2, 2), (3, 3), (4, 4)]
+    assert [left.label for left in comparison.unpaired] == ["run-1", "run-9"]
+    assert "no run of this seed on the other side: run-1, run-9" in said.text([comparison])
 
 
-def test_what_was_asked_must_be_equal() -> None:
+def test_different_workloads_are_compared_only_if_allowed() -> None:
     before, after = Side("base", (run(1, 100),)), Side("new", (run(1, 100, **{"workload.turns": 3}),))
-    found = compared(before, after)
-    assert found.primary.answer == "not comparable"
-    assert said.headline(found) == "new against base: not comparable because of workload.turns: not set against 3"
+    comparison = compared(before, after)
+    assert comparison.primary.answer == "not comparable"
+    assert said.headline(comparison) == "new against base: not comparable because of workload.turns: not set against 3"
     allowed = compared(before, after, "workload.turns")
     assert allowed.primary.answer == "not tested"
     assert "compared: workload.turns: not set against 3" in said.text([allowed])
 
 
-def test_runs_that_are_not_valid_are_not_compared() -> None:
-    found = compared(Side("base", (run(1, 100),)), Side("new", (run(1, 90, level="invalid"),)))
-    assert "new: run run-1 is not a valid measurement (the client was late)" in said.headline(found)
-    doubtful = compared(Side("base", (run(1, 100),)), Side("new", (run(1, 90, level="suspect"),)))
-    assert "new: run run-1 is suspect (the client was late)" in said.text([doubtful])
+def test_an_invalid_run_is_refused_and_a_suspect_one_noted() -> None:
+    invalid = compared(Side("base", (run(1, 100),)), Side("new", (run(1, 90, level="invalid"),)))
+    assert "new: run run-1 is not a valid measurement (the client was late)" in said.headline(invalid)
+    suspect = compared(Side("base", (run(1, 100),)), Side("new", (run(1, 90, level="suspect"),)))
+    assert "new: run run-1 is suspect (the client was late)" in said.text([suspect])
 
 
 def test_an_invalid_run_is_left_out_with_its_pair() -> None:
     baseline, candidate = sides(0.10, 8)
-    spoilt = Side("base", (run(0, 9000.0, level="invalid"), *baseline.runs[1:]))
-    found = compared(spoilt, candidate)
-    assert (found.primary.answer, len(found.pairs)) == ("worse", 7)
-    assert found.primary.baseline is not None
-    assert found.primary.baseline < 1000
-    assert "base: left out with their pairs, measurement not valid: run-0" in said.text([found])
+    with_invalid = Side("base", (run(0, 9000.0, level="invalid"), *baseline.runs[1:]))
+    comparison = compared(with_invalid, candidate)
+    assert (comparison.primary.answer, len(comparison.pairs)) == ("worse", 7)
+    assert comparison.primary.baseline is not None
+    assert comparison.primary.baseline < 1000
+    assert "base: left out with their pairs, measurement not valid: run-0" in said.text([comparison])
 
 
-def test_goodput_of_other_limits_is_no_figure_to_compare() -> None:
-    one = replace(run(1, 100), slo={"ttft_ms": 500})
-    found = compared(Side("base", (one,)), Side("new", (replace(one, slo={"ttft_ms": 5000}),)))
-    assert "goodput_turns_per_s" not in [row.figure.name for row in found.rows]
-    assert "goodput_turns_per_s" in [row.figure.name for row in compared(Side("a", (one,)), Side("b", (one,))).rows]
+def test_goodput_with_different_slos_is_not_compared() -> None:
+    strict = replace(run(1, 100), slo={"ttft_ms": 500})
+    comparison = compared(Side("base", (strict,)), Side("new", (replace(strict, slo={"ttft_ms": 5000}),)))
+    assert "goodput_turns_per_s" not in [row.figure.name for row in comparison.rows]
+    assert "goodput_turns_per_s" in [
+        row.figure.name for row in compared(Side("a", (strict,)), Side("b", (strict,))).rows
+    ]
 
 
-def test_shorter_answers_are_named_before_they_look_like_speed() -> None:
-    found = compared(Side("base", (run(1, 100),)), Side("new", (run(1, 100, tokens=40.0),)))
-    assert "the candidate's outputs are 20.0% shorter (40 against 50 tokens)" in said.text([found])
+def test_shorter_outputs_are_noted() -> None:
+    comparison = compared(Side("base", (run(1, 100),)), Side("new", (run(1, 100, tokens=40.0),)))
+    assert "the candidate's outputs are 20.0% shorter (40 against 50 tokens)" in said.text([comparison])
 
 
-def test_what_a_million_tokens_and_good_turns_cost() -> None:
+def test_costs_per_million_tokens_and_per_thousand_good_turns() -> None:
     def side(label: str, tokens: float, good: float, cached: float | None) -> Side:
         one = run(1, 100.0)
         figures = {**one.figures, "output_tok_per_s": tokens, "goodput_turns_per_s": good}
         return Side(label, (replace(one, figures=figures, cached_tokens=cached),))
 
     plain, cached, slow = side("plain", 1000, 10, 0), side("cached", 2000, 25, 90), side("slow", 500, 0, None)
-    named = Prices(2.5, 2, 0.1)
-    rows = costs.table([priced(one, named) for one in (plain, cached, slow)])
+    prices = Prices(2.5, 2, 0.1)
+    rows = costs.table([priced(one, prices) for one in (plain, cached, slow)])
     assert rows is not None
     assert [row[3:] for row in rows[1:]] == [
         ["1.389", "", "138.9", "", "100 % of uncached"],
@@ -180,13 +182,13 @@ def test_what_a_million_tokens_and_good_turns_cost() -> None:
     assert costs.table([plain, cached]) is None
     assert costs.note([plain]) == costs.WITHOUT_PRICE
     assert "(--gpus)" in costs.note([priced(plain, Prices(gpu_hour=2.5))])
-    mixed = Side("mixed", (*priced(plain, named).runs, *cached.runs))
+    mixed = Side("mixed", (*priced(plain, prices).runs, *cached.runs))
     with pytest.raises(UsageError, match="mixed: its runs have different prices"):
         costs.of_side(mixed)
 
 
 @pytest.mark.parametrize(("form", "name"), [(said.text, "txt"), (said.markdown, "md"), (said.json_text, "json")])
-def test_how_a_comparison_reads(
+def test_the_text_forms_of_a_comparison(
     form: Callable[[list[Comparison]], str], name: str, golden: Callable[[str, str], None]
 ) -> None:
     baseline, candidate = sides(0.10, 8)
@@ -194,7 +196,7 @@ def test_how_a_comparison_reads(
     golden(f"comparison.{name}", form([compared(baseline, candidate), compared(baseline, other)]))
 
 
-def test_junit_counts_what_failed_and_what_was_not_tested() -> None:
+def test_junit_counts_failed_and_skipped_figures() -> None:
     suite = ElementTree.fromstring(said.junit([compared(*sides(0.3, 8))]))[0]
     assert suite.get("tests") == str(len(suite)) == str(len(ALL))
     failed = [case.get("name") for case in suite if case.find("failure") is not None]
@@ -233,7 +235,7 @@ def test_a_side_is_a_run_or_a_folder_of_runs(tmp_path: Path) -> None:
     write_run(tmp_path / "base" / "b", 2, 90)
     write_run(tmp_path / "base" / "a", 3, 110, name="another-name")
     side = read_side(tmp_path / "base")
-    assert [one.seed for one in side.runs] == [2, 3]
+    assert [member.seed for member in side.runs] == [2, 3]
     assert side.mean("mean(ttft_ms)") == 100
     assert side.runs[0].settings == side.runs[1].settings
     assert read_side(tmp_path / "base" / "a").runs[0].value("total_tok_per_s") == 140
@@ -253,27 +255,29 @@ def class_run(folder: Path, seed: int, ttft_ms: float, only: str | None) -> Path
     return folder
 
 
-def test_a_class_of_a_mix_is_compared_with_that_class_alone(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_class_of_a_mix_is_compared_with_a_run_of_that_class(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     alone, mix = class_run(tmp_path / "alone", 1, 100.0, "a"), class_run(tmp_path / "mix", 1, 150.0, None)
     assert cli.main(["compare", str(alone), str(mix), "--class", "a", "--format", "json"]) == 0
     (candidate,) = json.loads(capsys.readouterr().out)["candidates"]
-    (ttft,) = [one for one in candidate["figures"] if one["figure"] == "mean(ttft_ms)"]
+    (ttft,) = [row for row in candidate["figures"] if row["figure"] == "mean(ttft_ms)"]
     assert (ttft["baseline"], ttft["candidate"]) == (100.0, 150.0)
     assert (candidate["pairs"], candidate["refusals"]) == (1, [])
     assert candidate["compared"] == ["only class: a against not set"]
     assert cli.main(["compare", str(alone), str(mix)]) == 0
     assert "workload.only: a against not set" in capsys.readouterr().out
-    for options, why in (
+    for options, message in (
         ([str(alone), str(mix), "--class", "b"], f"--class b: no such class in {alone}; it has a"),
         ([str(alone), str(RESULTS / "guidellm.json"), "--class", "a"], "has no classes; name run directories"),
         ([str(alone), str(mix), "--class", "a", "--gpu-hour-price", "2"], "omit --class or the prices"),
     ):
         assert cli.main(["compare", *options]) == 2
-        assert why in capsys.readouterr().err
+        assert message in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
-    ("made", "said_of_it"),
+    ("write", "message"),
     [
         (lambda path: None, "no such file or directory"),
         (lambda path: path.mkdir(), "no run directory, and contains none"),
@@ -285,34 +289,34 @@ def test_a_class_of_a_mix_is_compared_with_that_class_alone(tmp_path: Path, caps
         ),
     ],
 )
-def test_what_is_no_side(tmp_path: Path, made: Callable[[Path], object], said_of_it: str) -> None:
-    made(tmp_path / "x")
-    with pytest.raises(UsageError, match=said_of_it):
+def test_a_path_without_results_is_refused(tmp_path: Path, write: Callable[[Path], object], message: str) -> None:
+    write(tmp_path / "x")
+    with pytest.raises(UsageError, match=message):
         read_side(tmp_path / "x")
 
 
-def test_what_was_set_aside_or_cut_off_in_a_folder_is_left_out_and_named(tmp_path: Path) -> None:
+def test_incomplete_runs_in_a_folder_are_left_out_and_named(tmp_path: Path) -> None:
     write_run(tmp_path / "base" / "000", 2, 90)
     write_run(tmp_path / "base" / ".broken-001-ab", 3, 110)
     (write_run(tmp_path / "base" / "002", 4, 95) / "summary.json").unlink()
     side = read_side(tmp_path / "base")
-    assert ([one.label for one in side.runs], side.cut_off) == (["000"], ("002",))
+    assert ([member.label for member in side.runs], side.cut_off) == (["000"], ("002",))
     assert "base: left out, no summary: 002" in said.text([compared(side, side)])
 
 
-def test_a_run_that_was_cut_off_is_refused_by_name(tmp_path: Path) -> None:
+def test_a_run_without_summary_is_refused(tmp_path: Path) -> None:
     folder = write_run(tmp_path / "r", 1, 100)
     (folder / "summary.json").unlink()
     with pytest.raises(UsageError, match="the run ended before it was written"):
         read_side(folder)
 
 
-def test_the_command_says_worse_by_its_exit_code(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_without_known_server_starts_there_is_no_verdict(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for seed in range(1, 8):
         write_run(tmp_path / "base" / str(seed), seed, 100 + seed)
         write_run(tmp_path / "new" / str(seed), seed, 120 + seed * 1.1)
     argv = ["compare", str(tmp_path / "base"), f"tuned={tmp_path / 'new'}", "--write", str(tmp_path / "out")]
-    # No metrics page, so nobody knows the server's starts.
+    # Without a metrics page the server starts are unknown.
     assert cli.main([*argv, "--fail-on-regression"]) == 0
     assert "7 runs on unknown or shared server starts" in capsys.readouterr().out
     assert cli.main([*argv, "--fail-on-regression", "--strict"]) == 4
@@ -331,40 +335,40 @@ RESULTS = DATA / "results"
 
 
 @pytest.mark.parametrize("name", ["vllm-bench", "vllm-rs", "aiperf", "guidellm", "genai-bench"])
-def test_results_of_other_clients_are_sides(name: str) -> None:
+def test_results_of_other_clients_are_read(name: str) -> None:
     # All five were pointed at one paced server: 20 streams, TTFT 50 ms, a gap of 10 ms, 100 tokens a turn.
-    (one,) = read_side(RESULTS / f"{name}.json").runs
-    assert one.output_tokens == 100
-    assert one.concurrency == 20
-    assert one.value("mean(ttft_ms)") == pytest.approx(50, rel=0.2)
-    assert one.value("turns_per_s") == pytest.approx(19, rel=0.05)
-    assert one.value("output_tok_per_s") == pytest.approx(1900, rel=0.05)
+    (result,) = read_side(RESULTS / f"{name}.json").runs
+    assert result.output_tokens == 100
+    assert result.concurrency == 20
+    assert result.value("mean(ttft_ms)") == pytest.approx(50, rel=0.2)
+    assert result.value("turns_per_s") == pytest.approx(19, rel=0.05)
+    assert result.value("output_tok_per_s") == pytest.approx(1900, rel=0.05)
     for figure_name, truth in (("p50(itl_ms)", 10), ("mean(tpot_ms)", 10), ("p50(e2e_ms)", 1040)):
-        value = one.value(figure_name)
+        value = result.value(figure_name)
         assert value is None or value == pytest.approx(truth, rel=0.05)
-    assert faults(one.figures, one.concurrency, one.input_tokens, one.output_tokens) == []
+    assert faults(result.figures, result.concurrency, result.input_tokens, result.output_tokens) == []
 
 
 @pytest.mark.parametrize(
-    ("changes", "value", "said"),
+    ("changes", "value", "note"),
     [
         ({"completed": 0, "failed": 560, "mean_ttft_ms": 0.0}, None, "560 of its 560 requests failed"),
         ({"mean_ttft_ms": float("nan")}, None, ""),
         ({"failed": 140}, 50.0, "140 of its 700 requests failed and are not in the latencies"),
     ],
 )
-def test_what_a_result_of_another_client_cannot_say_is_not_known(
-    tmp_path: Path, changes: dict[str, Any], value: float | None, said: str
+def test_latencies_of_failed_requests_are_unknown(
+    tmp_path: Path, changes: dict[str, Any], value: float | None, note: str
 ) -> None:
     file = tmp_path / "r.json"
     file.write_text(json.dumps(json.loads((RESULTS / "vllm-bench.json").read_text()) | changes))
-    (one,) = read_side(file).runs
-    assert one.value("mean(ttft_ms)") == (None if value is None else pytest.approx(value, rel=0.2))
-    assert said in " ".join(one.notes)
+    (result,) = read_side(file).runs
+    assert result.value("mean(ttft_ms)") == (None if value is None else pytest.approx(value, rel=0.2))
+    assert note in " ".join(result.notes)
 
 
 @pytest.mark.parametrize(
-    ("client", "changes", "told"),
+    ("client", "changes", "notes"),
     [
         (
             "aiperf",
@@ -388,34 +392,34 @@ def test_what_a_result_of_another_client_cannot_say_is_not_known(
         ("guidellm", {"request_totals": {"successful": 400, "incomplete": 0, "errored": 0, "total": 400}}, []),
     ],
 )
-def test_requests_that_another_client_lost_are_told(
-    tmp_path: Path, client: str, changes: dict[str, Any], told: list[str]
+def test_failed_requests_of_another_client_are_noted(
+    tmp_path: Path, client: str, changes: dict[str, Any], notes: list[str]
 ) -> None:
     document = json.loads((RESULTS / f"{client}.json").read_text())
     (document if client == "aiperf" else document["benchmarks"][0]["metrics"]).update(changes)
     file = tmp_path / "r.json"
     file.write_text(json.dumps(document))
-    (one,) = read_side(file).runs
-    assert list(one.notes[1:]) == told
+    (result,) = read_side(file).runs
+    assert list(result.notes[1:]) == notes
 
 
-def test_the_tpot_of_guidellm_counts_no_first_token() -> None:
-    (one,) = read_side(RESULTS / "guidellm.json").runs
-    assert one.value("mean(tpot_ms)") == pytest.approx(10, rel=0.03)
-    assert one.value("mean(itl_ms)") is None
+def test_the_tpot_of_guidellm_excludes_the_first_token() -> None:
+    (result,) = read_side(RESULTS / "guidellm.json").runs
+    assert result.value("mean(tpot_ms)") == pytest.approx(10, rel=0.03)
+    assert result.value("mean(itl_ms)") is None
 
 
-def test_results_of_two_clients_do_not_compare() -> None:
-    found = compared(read_side(RESULTS / "vllm-bench.json"), read_side(RESULTS / "aiperf.json"))
-    assert said.headline(found).startswith(
+def test_results_of_two_clients_are_not_comparable() -> None:
+    comparison = compared(read_side(RESULTS / "vllm-bench.json"), read_side(RESULTS / "aiperf.json"))
+    assert said.headline(comparison).startswith(
         "aiperf against vllm-bench: not comparable because of client: vllm bench serve against AIPerf 0.13.0"
     )
 
 
-# --- what others printed
+# --- published figures
 
 
-def test_a_block_that_breaks_littles_law_is_named() -> None:
+def test_figures_that_contradict_littles_law_are_named() -> None:
     # An article's A/B block: concurrency 5, E2E 1654.2 ms at the median, and 12.3 requests a second.
     (fault,) = faults({"turns_per_s": 12.3, "p50(e2e_ms)": 1654.2, "mean(e2e_ms)": None}, concurrency=5)
     assert fault.startswith(
@@ -423,28 +427,31 @@ def test_a_block_that_breaks_littles_law_is_named() -> None:
     )
 
 
-def test_a_window_shorter_than_a_turn_is_said_once() -> None:
+def test_a_window_shorter_than_a_turn_is_noted_once() -> None:
     base, new = sides(0.1, 6)
 
-    def odd(side: Side, window_s: float) -> Side:
+    def implausible(side: Side, window_s: float) -> Side:
         figures = {"output_tok_per_s": 3.0, "total_tok_per_s": 5.0}
         return replace(
-            side, runs=tuple(replace(one, figures={**one.figures, **figures}, window_s=window_s) for one in side.runs)
+            side,
+            runs=tuple(
+                replace(member, figures={**member.figures, **figures}, window_s=window_s) for member in side.runs
+            ),
         )
 
-    shown = compared(odd(base, 0.2), new).implausible
+    shown = compared(implausible(base, 0.2), new).implausible
     assert shown == (
         "base: turns/s and tok/s of 6 of 6 runs do not agree: the measure phase is shorter than a turn, so they count "
         "different turns; set a longer measure_s",
     )
-    assert len(compared(odd(base, 60.0), new).implausible) == 12
+    assert len(compared(implausible(base, 60.0), new).implausible) == 12
 
 
-def test_token_sums_are_checked() -> None:
+def test_token_rates_are_checked_against_turn_rates() -> None:
     figures = {"turns_per_s": 4.0, "output_tok_per_s": 500.0, "total_tok_per_s": 1200.0}
-    found = faults(figures, input_tokens=200.0, output_tokens=100.0)
-    assert len(found) == 1
-    assert "output tokens: 400 tok/s by turns/s and tokens per turn, but 500 tok/s are reported" in found[0]
+    messages = faults(figures, input_tokens=200.0, output_tokens=100.0)
+    assert len(messages) == 1
+    assert "output tokens: 400 tok/s by turns/s and tokens per turn, but 500 tok/s are reported" in messages[0]
 
 
 # Qwen3-4B on a T4 with vLLM 0.8.4, blog post "vLLM 推理性能优化实验与分析", 2025-08-26: (req/s, tok/s, TTFT, TPOT, E2E).
@@ -469,17 +476,17 @@ COLUMNS = ("turns_per_s", "output_tok_per_s", "mean(ttft_ms)", "mean(tpot_ms)", 
 
 
 @pytest.mark.parametrize("table", list(PUBLISHED))
-def test_published_tables_come_out_with_their_own_percentages(table: str) -> None:
+def test_percentages_of_published_tables_are_reproduced(table: str) -> None:
     rows, percentages = PUBLISHED[table]
-    made = [
+    published = [
         Side(label, (Run(Path(), label, dict(zip(COLUMNS, values, strict=True))),)) for label, values in rows.items()
     ]
-    _, requests, output, _total, *latencies = said.improvement_table(made[0], made[1:])[1]
+    _, requests, output, _total, *latencies = said.improvement_table(published[0], published[1:])[1]
     assert (requests, output, *latencies) == percentages
 
 
 @pytest.mark.parametrize("name", ["p95(ttft_ms){agent}", "preemptions", "max(requests_waiting)"])
-def test_a_figure_of_a_class_or_of_a_server_is_not_compared(name: str) -> None:
+def test_figures_of_a_class_or_of_a_server_are_refused(name: str) -> None:
     with pytest.raises(GateError, match="comparisons use figures of all turns"):
         figure(name)
 
@@ -487,7 +494,7 @@ def test_a_figure_of_a_class_or_of_a_server_is_not_compared(name: str) -> None:
 # --- limits on a change
 
 
-def test_limits_on_a_change_compare_two_values(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_max_change_compares_two_values_without_a_test(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     old, new = write_run(tmp_path / "old", 1, 100), write_run(tmp_path / "new", 1, 120)
     limits = ["mean(ttft_ms) +15%", "mean(ttft_ms) +20.1%", "turns_per_s -5%", "failed_ratio +0%", "p95(e2e_ms) +5%"]
     argv = ["compare", str(old), str(new), *(word for limit in limits for word in ("--max-change", limit))]
@@ -510,7 +517,7 @@ def test_limits_on_a_change_compare_two_values(tmp_path: Path, capsys: pytest.Ca
     assert suite.get("failures") == "2"
     assert suite.get("tests") == str(len(suite)) == str(len(ALL) + len(limits))
     document = json.loads((tmp_path / "out" / "comparison.json").read_text())
-    assert [one["passed"] for one in document["candidates"][0]["max_change"]] == [False, True, True, True, False]
+    assert [limit["passed"] for limit in document["candidates"][0]["max_change"]] == [False, True, True, True, False]
     assert "FAILED: 100 to 120" in (tmp_path / "out" / "comparison.md").read_text()
     assert "FAILED: 100 to 120" in (tmp_path / "out" / "comparison.html").read_text()
     assert cli.main([*argv[:3], "--max-change", limits[2]]) == 0
@@ -524,17 +531,17 @@ def test_limits_on_a_change_compare_two_values(tmp_path: Path, capsys: pytest.Ca
     st.floats(0, 1e6),
     st.sampled_from(["+0", "+15", "+250", "-0", "-5", "-100", "+0.5", "-.5"]),
 )
-def test_a_limit_is_exceeded_by_a_larger_change_in_its_direction(before: float, after: float, percent: str) -> None:
+def test_max_change_fails_on_a_larger_change_in_its_direction(before: float, after: float, percent: str) -> None:
     def side(value: float) -> Side:
         return Side("x", (Run(Path("x"), "x", {"turns_per_s": value}),))
 
-    found = max_change.check(max_change.parse(f"turns_per_s {percent}%"), side(before), side(after), ())
+    result = max_change.check(max_change.parse(f"turns_per_s {percent}%"), side(before), side(after), ())
     beyond = after - before * (1 + float(percent) / 100)
-    assert found.passed == (beyond <= 0 if percent[0] == "+" else beyond >= 0)
+    assert result.passed == (beyond <= 0 if percent[0] == "+" else beyond >= 0)
 
 
 @pytest.mark.parametrize(
-    ("text", "said_of_it"),
+    ("text", "message"),
     [
         ("p95(ttft_ms)", "no figure with a signed percentage; write it as 'p95\\(ttft_ms\\) \\+15%'"),
         ("p95(ttft_ms) 15%", "no figure with a signed percentage"),
@@ -542,6 +549,6 @@ def test_a_limit_is_exceeded_by_a_larger_change_in_its_direction(before: float, 
         ("p95(tftt_ms) +15%", "did you mean ttft_ms"),
     ],
 )
-def test_what_is_no_limit_on_a_change(text: str, said_of_it: str) -> None:
-    with pytest.raises(UsageError, match=f"--max-change '{re.escape(text)}': .*{said_of_it}"):
+def test_an_invalid_max_change_is_refused(text: str, message: str) -> None:
+    with pytest.raises(UsageError, match=f"--max-change '{re.escape(text)}': .*{message}"):
         max_change.parse(text)

@@ -1,4 +1,4 @@
-"""Runs that are cut short, half written, or not as they should be: a page that says what is missing, never a wrong number."""
+"""Reports of truncated, partly written or inconsistent runs."""
 
 import csv
 import json
@@ -38,7 +38,7 @@ def notes_of(path: Path) -> str:
 def scraped(
     path: Path, figure: Callable[[float], float], seconds: float, gap: tuple[float, float] = (0.0, 0.0)
 ) -> Path:
-    """The run with other scrapes: two counters that `figure` gives, four times a second, none within `gap`."""
+    """Replace the scrapes of the run: a counter with the values of `figure`, four times a second, none within `gap`."""
     shutil.rmtree(path / rundir.SERVER_METRICS)
     (path / rundir.SERVER_METRICS).mkdir()
     columns = ScrapeColumns()
@@ -57,14 +57,14 @@ def rates(path: Path) -> list[str]:
     return [row["generation_tok_per_s"] for row in csv.DictReader((path / rundir.TIMELINE).open())]
 
 
-def test_a_mark_that_is_cut_inside_a_letter_is_left_out(whole: Path, tmp_path: Path) -> None:
+def test_a_mark_cut_inside_a_character_is_left_out(whole: Path, tmp_path: Path) -> None:
     path = shutil.copytree(whole, tmp_path / "run")
-    mark = json.dumps({"wall_ns": 1, "text": "übung"}, ensure_ascii=False).encode()
-    (path / rundir.MARKS).write_bytes(mark + b"\n" + mark[: mark.index("ü".encode()) + 1])
-    assert [one["text"] for one in frames._marks(path / rundir.MARKS, [])] == ["übung"]
+    line = json.dumps({"wall_ns": 1, "text": "übung"}, ensure_ascii=False).encode()
+    (path / rundir.MARKS).write_bytes(line + b"\n" + line[: line.index("ü".encode()) + 1])
+    assert [mark["text"] for mark in frames._marks(path / rundir.MARKS, [])] == ["übung"]
 
 
-def test_a_minute_without_scrapes_is_a_gap_and_is_said(tmp_path: Path) -> None:
+def test_a_minute_without_scrapes_is_a_gap_with_a_note(tmp_path: Path) -> None:
     path = scraped(synthetic.write(tmp_path / "run"), lambda at_s: 84 * at_s, 120, (20, 80))
     assert "was not scraped from 20 to 80 s" in notes_of(path)
     assert rates(path)[:20] == ["84.0"] * 20
@@ -72,7 +72,7 @@ def test_a_minute_without_scrapes_is_a_gap_and_is_said(tmp_path: Path) -> None:
     assert rates(path)[81:119] == ["84.0"] * 38
 
 
-def test_a_window_without_a_scrape_has_no_diagnosis_of_its_server(tmp_path: Path) -> None:
+def test_a_window_without_scrapes_has_no_findings(tmp_path: Path) -> None:
     phases = [
         {
             "phase": "measure",
@@ -84,12 +84,12 @@ def test_a_window_without_a_scrape_has_no_diagnosis_of_its_server(tmp_path: Path
     path = synthetic.write(tmp_path / "run", summary=well, phases=phases)
     report.make(scraped(path, lambda at_s: 84 * at_s, 120, (29, 91)))
     (server,) = json.loads((path / rundir.DIAGNOSIS).read_text())["servers"]
-    found = {window["start_s"]: window["findings"] for window in server["windows"]}
-    assert found[0.0] == found[90.0] != []
-    assert found[30.0] == found[60.0] == []
+    findings = {window["start_s"]: window["findings"] for window in server["windows"]}
+    assert findings[0.0] == findings[90.0] != []
+    assert findings[30.0] == findings[60.0] == []
 
 
-def test_a_counter_that_begins_anew_never_makes_a_negative_rate(tmp_path: Path) -> None:
+def test_a_counter_reset_gives_no_negative_rate(tmp_path: Path) -> None:
     path = scraped(synthetic.write(tmp_path / "run"), lambda at_s: 1e6 + 84 * at_s if at_s < 6 else 84 * (at_s - 6), 12)
     assert "restarted, or its counters were reset, before 6 s" in notes_of(path)
     known = [float(rate) for rate in rates(path)]
@@ -98,7 +98,7 @@ def test_a_counter_that_begins_anew_never_makes_a_negative_rate(tmp_path: Path) 
 
 
 def clocks(path: Path, apart_s: float, **manifest: Any) -> Path:
-    """The run with one worker whose wall clock is so far off."""
+    """A run in which the wall clock of one worker is `apart_s` ahead."""
     synthetic.write(path, **manifest)
     for file in (path / rundir.TURNS).glob("w1-*.parquet"):
         table = pq.read_table(file)
@@ -108,23 +108,23 @@ def clocks(path: Path, apart_s: float, **manifest: Any) -> Path:
     return path
 
 
-def test_clocks_20_s_apart_are_put_right_by_their_offset(tmp_path: Path) -> None:
+def test_clocks_20_s_apart_are_corrected_by_their_offset(tmp_path: Path) -> None:
     path = clocks(tmp_path / "run", 20.0)
     assert notes_of(path) == ""
     planned_s = frames.load(path).turns["planned_s"].sort_values().to_numpy()
     assert planned_s == pytest.approx([synthetic.planned_ms(number) / 1e3 for number in range(synthetic.TURNS)])
 
 
-def test_clocks_20_s_apart_without_an_offset_are_said(tmp_path: Path) -> None:
+def test_clocks_20_s_apart_without_an_offset_are_noted(tmp_path: Path) -> None:
     path = clocks(tmp_path / "run", 20.0, workers=[{"name": "w0", "clock_offset_ns": 0}])
-    said = notes_of(path)
-    assert "the clock offset of worker w1 is not known" in said
-    assert "turns of worker w1 are up to 19 s outside the run" in said
-    assert "worker w0" not in said
+    notes = notes_of(path)
+    assert "the clock offset of worker w1 is not known" in notes
+    assert "turns of worker w1 are up to 19 s outside the run" in notes
+    assert "worker w0" not in notes
 
 
 @pytest.mark.parametrize("joined", [False, True])
-def test_scrapes_that_are_half_written_are_left_out_and_said(tmp_path: Path, joined: bool) -> None:
+def test_truncated_scrapes_are_left_out_with_a_note(tmp_path: Path, joined: bool) -> None:
     path = synthetic.write(tmp_path / "run")
     folder = path / rundir.SERVER_METRICS
     if joined:
@@ -135,7 +135,7 @@ def test_scrapes_that_are_half_written_are_left_out_and_said(tmp_path: Path, joi
     assert "no server metrics were scraped" in notes_of(path)
 
 
-def test_turns_of_another_version_are_named_by_what_they_lack(tmp_path: Path) -> None:
+def test_missing_columns_of_an_older_version_are_named(tmp_path: Path) -> None:
     path = synthetic.write(tmp_path / "run")
     file = path / rundir.TURNS / "w0-0000.parquet"
     pq.write_table(pq.read_table(file).drop_columns(["event_ns", "failure"]), file)
@@ -143,7 +143,7 @@ def test_turns_of_another_version_are_named_by_what_they_lack(tmp_path: Path) ->
     assert len(frames.load(path).turns) == synthetic.TURNS - 10
 
 
-def test_parquet_of_something_else_is_left_out_and_said(tmp_path: Path) -> None:
+def test_unrelated_parquet_files_are_left_out_with_a_note(tmp_path: Path) -> None:
     path = synthetic.write(tmp_path / "run")
     for folder in (rundir.TURNS, rundir.SERVER_METRICS):
         pq.write_table(pa.table({"a": [1]}), path / folder / "z-copied.parquet")
@@ -154,46 +154,46 @@ def test_parquet_of_something_else_is_left_out_and_said(tmp_path: Path) -> None:
     pq.write_table(
         other.set_column(table.schema.get_field_index("turn_id"), "turn_id", ids), file.with_name("w0-9.parquet")
     )
-    said = notes_of(path)
-    assert "turns/z-copied.parquet holds no turns of a run, and is left out" in said
-    assert "turns/w0-9.parquet holds turns of another run, another, and is left out" in said
-    assert "server_metrics/z-copied.parquet cannot be read and is left out" in said
+    notes = notes_of(path)
+    assert "turns/z-copied.parquet holds no turns of a run, and is left out" in notes
+    assert "turns/w0-9.parquet holds turns of another run, another, and is left out" in notes
+    assert "server_metrics/z-copied.parquet cannot be read and is left out" in notes
     assert len(frames.load(path).turns) == synthetic.TURNS
 
 
-def test_the_last_line_of_a_history_that_was_cut_is_not_read(tmp_path: Path) -> None:
+def test_the_truncated_last_line_of_a_history_is_ignored(tmp_path: Path) -> None:
     path = synthetic.write(tmp_path / "run")
     file = path / rundir.LOCUST_HISTORY
     file.write_text(file.read_text() + "1795000011,12")  # of 128
     assert frames.load(path).users["users"].max() == 8
 
 
-def test_a_part_of_the_wrong_kind_is_named_by_its_key(tmp_path: Path) -> None:
+def test_a_value_of_the_wrong_type_is_named_by_its_key(tmp_path: Path) -> None:
     path = synthetic.write(tmp_path / "run", phases="none")
     summary = json.loads((path / rundir.SUMMARY).read_text())
     summary["turns"] = [1, 2]
     summary["verdict"]["gates"][0] = "passed"
     (path / rundir.SUMMARY).write_text(json.dumps(summary))
-    said = notes_of(path)
-    assert "run.json: phases is no list and is left out" in said
-    assert "summary.json: turns is no object and is left out" in said
-    assert "the table of gates is left out" in said
+    notes = notes_of(path)
+    assert "run.json: phases is no list and is left out" in notes
+    assert "summary.json: turns is no object and is left out" in notes
+    assert "the table of gates is left out" in notes
 
 
 def check(base: Path, path: Path, hurt: damage.Damage) -> None:
-    """A page or a refusal; no number of the page that the whole run's page does not have, but where a part is missing."""
+    """A damaged run gives a report without wrong numbers, or a usage error."""
     shutil.rmtree(path, ignore_errors=True)
     shutil.copytree(base, path)
     hurt(path)
     try:
-        made = report.make(path)
+        files = report.make(path)
     except UsageError:
         return
-    text = made.markdown.read_text()
+    text = files.markdown.read_text()
     assert "nan" not in re.findall(r"[a-z]+", text.partition("## Definitions")[0])
-    table = next(iter(csv.reader(made.timeline.open())))
+    table = next(iter(csv.reader(files.timeline.open())))
     values = np.array(
-        [row[table.index("turns_started")] or "nan" for row in list(csv.reader(made.timeline.open()))[1:]], dtype=float
+        [row[table.index("turns_started")] or "nan" for row in list(csv.reader(files.timeline.open()))[1:]], dtype=float
     )
     assert np.nansum(values) <= synthetic.TURNS
 
@@ -202,7 +202,7 @@ def all_damages(base: Path) -> list[tuple[str, damage.Damage]]:
     return [*damage.truncations(base, (0.0, 0.3, 0.7, 0.97)), *damage.documents(base)]
 
 
-def test_whatever_is_damaged_there_is_a_page_or_a_refusal(whole: Path, tmp_path: Path) -> None:
+def test_a_damaged_run_gives_a_page_or_a_usage_error(whole: Path, tmp_path: Path) -> None:
     cuts = list(damage.truncations(whole, (0.6,)))
     for _, hurt in [*cuts[::2], *random.Random(2).sample(list(damage.documents(whole)), 3)]:
         check(whole, tmp_path / "run", hurt)
@@ -210,7 +210,7 @@ def test_whatever_is_damaged_there_is_a_page_or_a_refusal(whole: Path, tmp_path:
 
 @pytest.mark.soak
 @pytest.mark.timeout(3600)
-def test_each_part_of_a_run_may_be_damaged(whole: Path, tmp_path: Path) -> None:
+def test_every_damage_gives_a_page_or_a_usage_error(whole: Path, tmp_path: Path) -> None:
     for label, hurt in all_damages(whole):
         try:
             check(whole, tmp_path / "run", hurt)
@@ -218,7 +218,7 @@ def test_each_part_of_a_run_may_be_damaged(whole: Path, tmp_path: Path) -> None:
             raise AssertionError(label) from error
 
 
-def test_an_empty_table_of_turns_is_no_turn(tmp_path: Path) -> None:
+def test_empty_turns_files_give_a_report_of_the_summary(tmp_path: Path) -> None:
     path = synthetic.write(tmp_path / "run")
     for file in (path / rundir.TURNS).iterdir():
         table = pq.read_table(file)

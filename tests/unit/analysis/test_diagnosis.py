@@ -1,4 +1,4 @@
-"""Diagnosis: each rule holds on its own case and is the cause of no other's; sentences, documents, and the page of rules."""
+"""Diagnosis: each rule on its own case, the whole-run findings, and the generated page of rules."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -82,21 +82,21 @@ def test_every_rule_has_a_case_and_advice() -> None:
 
 
 @pytest.mark.parametrize("code", list(CASES))
-def test_a_rule_is_the_cause_of_its_own_case_and_of_no_other(code: str) -> None:
+def test_each_rule_is_the_primary_cause_of_its_own_case_only(code: str) -> None:
     window = judge(replace(QUIET, **CASES[code]))
     assert window.primary is not None
     assert window.primary.code == code
     assert all(sentence and sentence == sentence.strip() for sentence in window.primary.sentences)
 
 
-def test_a_cap_that_nobody_told_is_probable() -> None:
+def test_a_finding_from_an_unknown_max_num_seqs_is_probable() -> None:
     window = judge(replace(QUIET, max_num_seqs=None, scrapes=scrapes(8, 3, 0.4, head=300)))
     assert window.primary is not None
     assert (window.primary.code, window.primary.probable) == ("queue-bound", True)
 
 
-def test_what_was_not_shown_is_probable() -> None:
-    # Nobody knows how many may run, nor how long the head of the queue is.
+def test_a_finding_from_incomplete_evidence_is_probable() -> None:
+    # Unknown: the maximum of running requests, and the prompt length of the first waiting request.
     unknown = replace(QUIET, max_num_seqs=None, scrapes=scrapes(8, 3, 0.3))
     moving = replace(unknown.scrapes, running=np.arange(40.0))
     (first, *_others) = judge(replace(unknown, scrapes=moving)).findings
@@ -106,44 +106,42 @@ def test_what_was_not_shown_is_probable() -> None:
     assert (first.code, first.probable) == ("kv-bound", True)
 
 
-def test_where_all_places_are_taken_they_bind() -> None:
+def test_occupied_sequence_slots_are_the_cause_before_the_kv_cache() -> None:
     full = judge(replace(QUIET, max_num_seqs=8, scrapes=scrapes(8, 3, 0.9, head=100))).findings[0]
     assert (full.code, full.probable) == ("queue-bound", True)
     running = np.where(np.arange(40) % 4 == 0, 7.0, 8.0)
     mostly = replace(scrapes(8, 3, 0.4, head=100), running=running)
-    found = judge(replace(QUIET, max_num_seqs=8, scrapes=mostly)).findings[0]
-    assert (found.code, found.probable) == ("queue-bound", True)
+    finding = judge(replace(QUIET, max_num_seqs=8, scrapes=mostly)).findings[0]
+    assert (finding.code, finding.probable) == ("queue-bound", True)
 
 
-def test_places_are_of_each_engine() -> None:
-    # Ten run on two engines of eight places each.
-    found = judge(replace(QUIET, max_num_seqs=8, engines=2, scrapes=scrapes(10, 3, 0.4, head=9000))).findings[0]
-    assert found.code != "queue-bound"
-    assert found.probable
+def test_max_num_seqs_applies_to_each_engine() -> None:
+    # Ten requests run on two engines with eight sequence slots each.
+    finding = judge(replace(QUIET, max_num_seqs=8, engines=2, scrapes=scrapes(10, 3, 0.4, head=9000))).findings[0]
+    assert finding.code != "queue-bound"
+    assert finding.probable
 
 
 @pytest.mark.parametrize(("interval", "blamed"), [(1, True), (4, False), (None, False)])
-def test_events_that_are_gathered_on_purpose_blame_nobody(interval: int | None, blamed: bool) -> None:
+def test_a_configured_stream_interval_is_not_blamed_on_the_front_end(interval: int | None, blamed: bool) -> None:
     window = judge(replace(QUIET, tokens_per_event=4.0, stream_interval=interval))
     assert ("front-end-bound" in [finding.code for finding in window.findings]) == blamed
 
 
-def test_usage_near_a_half_can_be_full() -> None:
+def test_the_cache_is_full_at_half_usage_if_the_next_prompt_needs_more() -> None:
     # One request holds half of the cache, and the next prompt needs more than the other half.
     window = judge(replace(QUIET, max_num_seqs=None, scrapes=scrapes(1, 5, 0.51, head=5200)))
     assert window.primary is not None
     assert window.primary.code == "kv-bound"
 
 
-def test_a_client_that_is_a_little_late_contributes() -> None:
+def test_a_slightly_late_client_is_a_secondary_cause() -> None:
     window = judge(replace(QUIET, client_delay_p99_ms=6.0, **CASES["queue-bound"]))
     assert [finding.code for finding in window.findings] == ["queue-bound", "client-bound"]
 
 
 @pytest.mark.parametrize(("level", "first"), [("invalid", "client-bound"), ("suspect", "queue-bound")])
-def test_what_the_verdict_says_against_the_client_counts_where_its_percentile_is_not_printed(
-    level: str, first: str
-) -> None:
+def test_a_client_reason_of_the_verdict_is_a_finding(level: str, first: str) -> None:
     late = (ClientReason("client_delay", level, "the client added up to 107 ms; use more workers"),)
     window = judge(replace(QUIET, client_delay_p99_ms=None, client_reasons=late, **CASES["queue-bound"]))
     assert {finding.code for finding in window.findings} == {"queue-bound", "client-bound"}
@@ -161,7 +159,7 @@ figures = st.fixed_dictionaries(
 
 
 @given(st.floats(0, 300), st.floats(0, 50), st.floats(0, 1), figures)
-def test_any_figures_have_a_diagnosis_that_can_be_said(
+def test_any_figures_give_a_diagnosis_in_words(
     running: float, waiting: float, usage: float, others: dict[str, Any]
 ) -> None:
     evidence = replace(QUIET, scrapes=scrapes(running, waiting, usage, head=100), **others)
@@ -171,7 +169,7 @@ def test_any_figures_have_a_diagnosis_that_can_be_said(
     assert sentences(Diagnosis("http://x", (window,), window, short=False))
 
 
-def test_nothing_known_is_no_cause() -> None:
+def test_without_evidence_there_is_no_cause() -> None:
     nothing = np.array([], dtype=float)
     window = judge(WindowEvidence(0.0, 30.0, "http://x", Scrapes(nothing, nothing, nothing, nothing, nothing)))
     assert window.primary is None
@@ -190,7 +188,7 @@ def test_nothing_known_is_no_cause() -> None:
         ({"argv": ["vllm"], "config": {"server": {"scheduler_config": {"max_num_seqs": 24}}}}, 24),
     ],
 )
-def test_the_cap_comes_from_what_was_deployed(variant: dict[str, Any] | None, cap: int | None) -> None:
+def test_max_num_seqs_is_read_from_the_variant(variant: dict[str, Any] | None, cap: int | None) -> None:
     assert max_num_seqs({"variant": variant}) == cap
 
 
@@ -198,7 +196,7 @@ def test_the_cap_comes_from_what_was_deployed(variant: dict[str, Any] | None, ca
     ("argv", "interval"),
     [(None, None), (["vllm"], 1), (["x", "--stream-interval", "5"], 5), (["x", "--tokens-per-event=4"], 4)],
 )
-def test_gathering_comes_from_what_was_deployed(argv: list[str] | None, interval: int | None) -> None:
+def test_the_stream_interval_is_read_from_the_variant(argv: list[str] | None, interval: int | None) -> None:
     assert stream_interval({"variant": {"argv": argv}}) == interval
 
 
@@ -227,25 +225,25 @@ def test_a_run_without_turns_has_no_diagnosis(tmp_path: Path) -> None:
     assert (document["brief"], document["lines"]) == ("", [])
 
 
-def test_the_page_of_rules_is_the_table_in_the_code() -> None:
+def test_the_rules_in_the_docs_are_generated_from_the_code() -> None:
     # Written by: python -m inferload.analysis.diagnosis.diagnose
     assert DOCS.read_text(encoding="utf-8").endswith("\n\n" + table())
 
 
-def test_a_server_of_a_run_with_failed_turns_did_not_keep_up() -> None:
+def test_with_failed_turns_the_server_did_not_keep_up() -> None:
     window = judge(replace(QUIET, troubled=True))
     assert window.primary is None
     (sentence, *_others) = sentences(Diagnosis("http://x", (window,), window, short=False))
     assert sentence == "No other cause found: no rule holds."
 
 
-def test_the_headroom_is_of_the_places_and_the_cache() -> None:
+def test_headroom_is_of_sequence_slots_and_kv_cache() -> None:
     busy = replace(scrapes(30, 0, 0.4), running=np.linspace(10, 48, 40))
-    (found,) = judge(
+    (finding,) = judge(
         replace(QUIET, scrapes=busy, rates="3.20 turns/s offered, 3.19/s ended", server_itl_ms=11.0)
     ).findings
-    assert found.code == "kept-up"
-    assert found.sentences == (
+    assert finding.code == "kept-up"
+    assert finding.sentences == (
         "3.20 turns/s offered, 3.19/s ended",
         "requests waited for capacity in 0 % of the scrapes",
         "at most 48 of 64 sequence slots were in use (75 %), 29 on average",
@@ -254,11 +252,11 @@ def test_the_headroom_is_of_the_places_and_the_cache() -> None:
     )
 
 
-def test_a_queue_that_is_not_published_is_no_headroom() -> None:
+def test_an_unpublished_queue_gives_no_headroom() -> None:
     unknown = replace(scrapes(4, 0, 0.2), capacity=np.full(40, np.nan))
     assert judge(replace(QUIET, scrapes=unknown)).primary is None
-    (found,) = judge(replace(QUIET, scrapes=unknown, rates="1 turns/s offered, 1/s ended")).findings
-    assert not any("waited for capacity" in line for line in found.sentences)
+    (finding,) = judge(replace(QUIET, scrapes=unknown, rates="1 turns/s offered, 1/s ended")).findings
+    assert not any("waited for capacity" in line for line in finding.sentences)
 
 
 GROWTH = {
@@ -275,33 +273,33 @@ GROWTH = {
 
 
 def run_with(path: Path, **changes: Any) -> RunFrames:
-    """The small run, its summary changed; without failed turns unless `changes` has some."""
+    """The synthetic run with a changed summary, without failed turns unless `changes` has some."""
     well = {"failed": 0, "by_failure": {}, "first_errors": {}, "by_phase": {}}
     summary = synthetic_run.SUMMARY | {"turns": synthetic_run.SUMMARY["turns"] | well} | changes
     return load(synthetic_run.write(path, summary))
 
 
 def test_failed_turns_are_the_first_finding(tmp_path: Path) -> None:
-    found = diagnose(
+    diagnosis = diagnose(
         run_with(tmp_path / "run", turns=synthetic_run.SUMMARY["turns"], growth=GROWTH | {"state": "overloaded"})
     )
-    assert [finding.code for finding in found.run] == ["failures", "overload"]
-    assert found.run[0].sentences[0] == "1 of 44 turns failed (2.3 %): cut 1"
-    assert run_sentences(found.run)[0] == "Turns failed (failures)."
-    assert not any(one.primary is not None and one.primary.code == "kept-up" for one in found.servers)
-    assert document(found)["run"]["findings"][0]["code"] == "failures"
-    assert causes(found)[0].target == "Whole run"
+    assert [finding.code for finding in diagnosis.run] == ["failures", "overload"]
+    assert diagnosis.run[0].sentences[0] == "1 of 44 turns failed (2.3 %): cut 1"
+    assert run_sentences(diagnosis.run)[0] == "Turns failed (failures)."
+    assert not any(server.primary is not None and server.primary.code == "kept-up" for server in diagnosis.servers)
+    assert document(diagnosis)["run"]["findings"][0]["code"] == "failures"
+    assert causes(diagnosis)[0].target == "Whole run"
 
 
-def test_a_killed_run_has_its_failures_too(tmp_path: Path) -> None:
-    found = diagnose(load(synthetic_run.write(tmp_path / "run", killed=True)))
-    assert found.run[0].sentences[0] == "1 of 44 turns failed (2.3 %): cut 1"
+def test_a_killed_run_has_the_failures_finding(tmp_path: Path) -> None:
+    diagnosis = diagnose(load(synthetic_run.write(tmp_path / "run", killed=True)))
+    assert diagnosis.run[0].sentences[0] == "1 of 44 turns failed (2.3 %): cut 1"
 
 
 @pytest.mark.parametrize(
     ("state", "code", "probable"), [("overloaded", "overload", False), ("unsettled", "overload", True)]
 )
-def test_an_open_loop_that_grows_is_overloaded(tmp_path: Path, state: str, code: str, probable: bool) -> None:
+def test_growing_turns_in_flight_are_overload(tmp_path: Path, state: str, code: str, probable: bool) -> None:
     (finding,) = diagnose(run_with(tmp_path / "run", growth=GROWTH | {"state": state})).run
     assert (finding.code, finding.probable) == (code, probable)
     assert finding.sentences[0].startswith(
@@ -309,7 +307,7 @@ def test_an_open_loop_that_grows_is_overloaded(tmp_path: Path, state: str, code:
     )
 
 
-def test_the_capacity_is_of_turns_that_ended_well(tmp_path: Path) -> None:
+def test_the_capacity_counts_successful_turns_only(tmp_path: Path) -> None:
     grew = GROWTH | {"state": "overloaded", "step": 2, "failed_per_s": 0.2, "kept_up_per_s": 3.1}
     (finding,) = diagnose(run_with(tmp_path / "run", growth=grew)).run
     assert finding.sentences[0].startswith("in step 2: 12 turns/s offered, 3.2/s ended (0.2/s of them failed); ")
@@ -317,30 +315,30 @@ def test_the_capacity_is_of_turns_that_ended_well(tmp_path: Path) -> None:
     assert "the highest step without growth offered 3.1 turns/s" in finding.sentences
 
 
-def test_an_open_loop_without_metrics_can_keep_up(tmp_path: Path) -> None:
+def test_an_open_loop_without_metrics_can_have_kept_up(tmp_path: Path) -> None:
     run = replace(run_with(tmp_path / "run", growth=GROWTH | {"state": "kept up"}), servers={})
     (finding,) = diagnose(run).run
     assert finding.code == "kept-up"
     assert diagnose(replace(run, summary=(run.summary or {}) | {"growth": None})).run == ()
 
 
-def test_an_open_loop_whose_rate_changes_is_not_judged(tmp_path: Path) -> None:
+def test_overload_is_not_judged_if_the_rate_changes_without_steps(tmp_path: Path) -> None:
     why = "the rate changes without steps (arrivals.profile.kind linear)"
     (finding,) = diagnose(run_with(tmp_path / "run", growth=None, overload_not_judged=why)).run
     assert (finding.code, finding.sentences) == ("overload-not-judged", (why,))
     assert run_sentences([finding])[0] == "Overload not judged (overload-not-judged)."
 
 
-def test_a_metrics_page_that_ends_early_is_said(tmp_path: Path) -> None:
+def test_a_metrics_page_that_stops_or_restarts_is_a_finding(tmp_path: Path) -> None:
     run = run_with(tmp_path / "run")
     (server,) = run.servers.values()
-    kept = int(np.searchsorted(run.since_start_s(server.wall_ns), 6.0))
+    count = int(np.searchsorted(run.since_start_s(server.wall_ns), 6.0))
     metrics = {
-        name: tuple(replace(one, values=one.values[:kept], unusable=None) for one in several)
+        name: tuple(replace(series, values=series.values[:count], unusable=None) for series in several)
         for name, several in server.metrics.items()
     }
     early = replace(
-        server, wall_ns=server.wall_ns[:kept], metrics=metrics, restarted=server.restarted[:kept], _grown={}
+        server, wall_ns=server.wall_ns[:count], metrics=metrics, restarted=server.restarted[:count], _grown={}
     )
     (finding,) = diagnose(replace(run, servers={server.target: early})).run
     assert finding.code == "server-gone"

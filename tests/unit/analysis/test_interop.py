@@ -1,4 +1,4 @@
-"""What others left behind: vLLM's log, plain Locust's CSVs, saved metrics pages, a GPU exporter; and a run in vLLM bench's form."""
+"""Files of other tools: vLLM's log, Locust's CSV files, saved metrics pages, a GPU exporter; and export in vLLM's bench format."""
 
 import csv
 import json
@@ -62,22 +62,22 @@ SPECULATION = (
 )
 
 
-def test_every_field_of_the_log_is_read() -> None:
+def test_every_field_of_the_vllm_log_is_read() -> None:
     text = "INFO nothing of interest\n" + stamped(5, FIRST) + stamped(5, SPECULATION) + stamped(10, MORE)
-    one, other = vllm_log.parse(text)
-    assert one.figures == pytest.approx({
+    first, second = vllm_log.parse(text)
+    assert first.figures == pytest.approx({
         "prompt_tok_computed_per_s": 120.5, "generation_tok_per_s": 84.0, "requests_running": 2, "requests_waiting": 1,
         "kv_cache_usage": 0.315, "prefix_cache_hit_rate": 0.25, "mm_cache_hit_rate": 0.5, "mean_acceptance_length": 2.5,
         "accepted_tok_per_s": 60.1, "drafted_tok_per_s": 160, "accepted_tokens": 601, "drafted_tokens": 1600,
         "draft_acceptance_rate": 0.376})  # fmt: skip
-    assert one.per_position == (0.8, 0.45, 0.2, 0.05)
-    assert other.figures == pytest.approx({
+    assert first.per_position == (0.8, 0.45, 0.2, 0.05)
+    assert second.figures == pytest.approx({
         "prompt_tok_computed_per_s": 99.9, "generation_tok_per_s": 80.0, "requests_running": 3, "requests_waiting": 2,
         "waiting_deferred": 1, "preemptions": 4, "kv_cache_usage": 0.4, "prefix_cache_hit_rate": 0.3,
         "external_cache_hit_rate": 0.07})  # fmt: skip
 
 
-def test_a_date_that_there_is_not_is_passed_over() -> None:
+def test_lines_with_an_impossible_date_are_skipped() -> None:
     wrong = stamped(5, FIRST).replace(datetime.fromtimestamp(START_S + 5).strftime("%m-%d"), "02-31")
     assert vllm_log.parse(wrong) == []
     leap = stamped(5, FIRST).replace(datetime.fromtimestamp(START_S + 5).strftime("%m-%d"), "02-29")
@@ -85,20 +85,20 @@ def test_a_date_that_there_is_not_is_passed_over() -> None:
     assert len(vllm_log.on_run_clock("log", vllm_log.parse(leap), at_ns).rows) == 1
 
 
-def test_the_simulators_log_is_read_as_vllms() -> None:
+def test_the_log_of_the_simulator_is_read_as_vllms() -> None:
     gauges = SimpleNamespace(running=3, waiting=1, deferred=0, kv_cache_usage=0.5)
     before, now = server_log.Totals(0, 0, 0), server_log.Totals(10**10, 1000, 500, 200, 400, 300, (190, 110))
-    said = server_log.speculation_line(before, now)
-    assert said is not None
+    speculation = server_log.speculation_line(before, now)
+    assert speculation is not None
     line = stamped(5, server_log.engine_line(*server_log.throughput(before, now), gauges, 0.25))  # type: ignore[arg-type]
-    (found,) = vllm_log.parse(line + stamped(5, said))
-    assert found.figures["prompt_tok_computed_per_s"] == 100
-    assert found.figures["kv_cache_usage"] == 0.5
-    assert found.figures["mean_acceptance_length"] == 2.5
-    assert found.per_position == (0.95, 0.55)
+    (entry,) = vllm_log.parse(line + stamped(5, speculation))
+    assert entry.figures["prompt_tok_computed_per_s"] == 100
+    assert entry.figures["kv_cache_usage"] == 0.5
+    assert entry.figures["mean_acceptance_length"] == 2.5
+    assert entry.per_position == (0.95, 0.55)
 
 
-def test_a_log_stands_in_the_timeline_of_its_run(run_dir: Path, tmp_path: Path) -> None:
+def test_figures_of_a_log_are_columns_of_the_timeline(run_dir: Path, tmp_path: Path) -> None:
     log = tmp_path / "vllm.log"
     log.write_text(
         stamped(4, FIRST)
@@ -113,12 +113,12 @@ def test_a_log_stands_in_the_timeline_of_its_run(run_dir: Path, tmp_path: Path) 
     assert table["generation_tok_per_s@log"].tolist()[:10] == pytest.approx(
         [84.0] * 4 + [164.0] * 5 + [np.nan], nan_ok=True
     )
-    made = make(run_dir, ReportOptions(server_log=log))
-    assert "accepted at position 3" in made.markdown.read_text()
-    assert "usage @log" in made.html.read_text()
+    files = make(run_dir, ReportOptions(server_log=log))
+    assert "accepted at position 3" in files.markdown.read_text()
+    assert "usage @log" in files.html.read_text()
 
 
-def test_a_log_of_another_time_or_of_something_else_is_refused(run_dir: Path, tmp_path: Path) -> None:
+def test_a_log_of_another_time_or_without_figures_is_refused(run_dir: Path, tmp_path: Path) -> None:
     log = tmp_path / "vllm.log"
     log.write_text(stamped(7200, FIRST))
     with pytest.raises(UsageError, match=r"are outside the run.*TZ"):
@@ -152,7 +152,9 @@ def write_csv(path: Path, header: list[str], rows: list[list[Any]]) -> None:
         csv.writer(file).writerows([header, *rows])
 
 
-def test_plain_locust_has_a_report_that_says_what_it_lacks(prefix: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_report_of_locust_csv_files_names_the_missing_figures(
+    prefix: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     scrape = prefix.parent / "metrics"
     scrape.mkdir()
     write_part(scrape, 0, synthetic.scrapes())
@@ -177,32 +179,32 @@ def test_plain_locust_has_a_report_that_says_what_it_lacks(prefix: Path, capsys:
     assert "Locust response, ms" in page
 
 
-def test_saved_pages_are_scrapes_of_their_files_times(tmp_path: Path, prefix: Path) -> None:
+def test_saved_metrics_pages_have_the_time_of_their_file(tmp_path: Path, prefix: Path) -> None:
     page = tmp_path / "page.txt"
     page.write_text('# TYPE vllm:num_requests_running gauge\nvllm:num_requests_running{engine="0"} 3\n')
-    (one,) = locust_csv.read_pages([page]).values()
-    assert one.summed(metric_names.RUNNING).tolist() == [3.0]  # type: ignore[union-attr]
+    (server,) = locust_csv.read_pages([page]).values()
+    assert server.summed(metric_names.RUNNING).tolist() == [3.0]  # type: ignore[union-attr]
     run = locust_csv.load(prefix, [page])
     assert [note for note in run.notes if "outside the time of Locust's history" in note]
     assert not run.servers
 
 
 @pytest.mark.parametrize(
-    ("content", "said"),
+    ("content", "message"),
     [
         ("Timestamp,User Count\n1,2\n", "lacks Name"),
         ("Timestamp,User Count,Type,Name\n", "no row named Aggregated"),
         ("", "cannot be read"),
     ],
 )
-def test_what_is_no_history_of_locust_is_refused(tmp_path: Path, content: str, said: str) -> None:
+def test_an_invalid_locust_history_is_refused(tmp_path: Path, content: str, message: str) -> None:
     (tmp_path / "x_stats_history.csv").write_text(content)
-    with pytest.raises(UsageError, match=said):
+    with pytest.raises(UsageError, match=message):
         locust_csv.load(tmp_path)
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "message"),
     [
         ([], "name either run directories or"),
         (["RUN", "--locust-csv", "x"], "name either run directories or"),
@@ -211,12 +213,12 @@ def test_what_is_no_history_of_locust_is_refused(tmp_path: Path, content: str, s
         (["--locust-csv", "nowhere"], "no nowhere_stats_history.csv"),
     ],
 )
-def test_options_that_do_not_go_together_are_one_line(
-    arguments: list[str], said: str, run_dir: Path, capsys: pytest.CaptureFixture[str]
+def test_conflicting_report_options_are_a_usage_error(
+    arguments: list[str], message: str, run_dir: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["report", *(str(run_dir) if word == "RUN" else word for word in arguments)]) == 2
     error = capsys.readouterr().err
-    assert said in error
+    assert message in error
     assert error.count("\n") == 1
 
 
@@ -231,7 +233,7 @@ def gpu_scrapes() -> Iterator[tuple[int, str, tuple[tuple[str, str], ...], float
                 yield synthetic.START_WALL_NS + second * synthetic.NS, name, labels, value
 
 
-def test_a_gpu_exporters_page_is_shown_beside_the_server(tmp_path: Path) -> None:
+def test_figures_of_a_gpu_exporter_are_in_timeline_and_report(tmp_path: Path) -> None:
     columns = ScrapeColumns()
     for wall_ns, name, labels, value in gpu_scrapes():
         columns.append(wall_ns, GPU_TARGET, name, labels, value)
@@ -243,25 +245,29 @@ def test_a_gpu_exporters_page_is_shown_beside_the_server(tmp_path: Path) -> None
     assert table[gpu].iloc[4].tolist() == [0.9, 40.0, 600.0, 1410.0]
     assert not [name for name in table if str(name).endswith("@127.0.0.1:9400") and name not in gpu]
     assert all(name.startswith(metric_names.KEPT_PREFIXES) for name in metric_names.GPU)
-    made = make(path)
-    assert "GPU power, W" in made.html.read_text()
+    files = make(path)
+    assert "GPU power, W" in files.html.read_text()
     assert GPU_TARGET not in json.dumps(json.loads((path / rundir.DIAGNOSIS).read_text()))
     (block,) = servers_block(columns.to_table(), synthetic.START_WALL_NS, synthetic.START_WALL_NS + 11 * synthetic.NS)
     assert block["gpu"]["power_w"] == {"mean": 600.0, "max": 600.0}
     assert block["requests_running"] == {"mean": None, "max": None}
 
 
-def test_a_run_in_the_form_of_vllm_bench_reads_back_the_same(run_dir: Path, tmp_path: Path) -> None:
+def test_the_vllm_bench_export_reads_back_the_same(run_dir: Path, tmp_path: Path) -> None:
     out = tmp_path / "out.json"
     assert main(["report", str(run_dir), "--vllm-bench", str(out)]) == 0
-    said = json.loads(out.read_text())
-    assert (said["completed"], said["failed"], said["num_prompts"]) == (35, 1, 36)
-    assert said["total_output_tokens"] == 35 * synthetic.EVENTS == sum(n for n in said["output_lens"] if n is not None)
-    assert said["mean_ttft_ms"] == pytest.approx(98)  # to the first event of any kind
-    assert said["mean_tpot_ms"] == pytest.approx(402 / (synthetic.EVENTS - 1))
-    assert said["median_itl_ms"] == pytest.approx(20)
-    assert [len(gaps) for gaps in said["itls"]].count(0) == 1  # the one that failed
-    assert said["errors"].count("") == 35
+    document = json.loads(out.read_text())
+    assert (document["completed"], document["failed"], document["num_prompts"]) == (35, 1, 36)
+    assert (
+        document["total_output_tokens"]
+        == 35 * synthetic.EVENTS
+        == sum(n for n in document["output_lens"] if n is not None)
+    )
+    assert document["mean_ttft_ms"] == pytest.approx(98)  # to the first event of any kind
+    assert document["mean_tpot_ms"] == pytest.approx(402 / (synthetic.EVENTS - 1))
+    assert document["median_itl_ms"] == pytest.approx(20)
+    assert [len(gaps) for gaps in document["itls"]].count(0) == 1  # the one that failed
+    assert document["errors"].count("") == 35
     read = imported.read(out)
     assert read.client == "inferload report --vllm-bench"
     assert "measured by inferload" in read.notes[0]
@@ -274,20 +280,21 @@ def test_a_run_in_the_form_of_vllm_bench_reads_back_the_same(run_dir: Path, tmp_
     turns = frames.load(run_dir).turns
     measured = turns[turns["phase"] == "measure"]
     spent_s = measured["last_s"].max() - measured["sent_s"].min()  # all of these tokens came in this time
-    assert said["duration"] == pytest.approx(spent_s)
+    assert document["duration"] == pytest.approx(spent_s)
     assert spent_s == pytest.approx(
-        max(a + b for a, b in zip(said["start_times"], said["latencies"], strict=True) if b) - min(said["start_times"])
+        max(a + b for a, b in zip(document["start_times"], document["latencies"], strict=True) if b)
+        - min(document["start_times"])
     )
     assert read.figures["output_tok_per_s"] == pytest.approx(35 * synthetic.EVENTS / spent_s)
     theirs = json.loads((DATA / "results" / "vllm-bench.json").read_text())
-    left = {"tokenizer_mode", "endpoint_type", "max_output_tokens_per_s", "max_concurrent_requests", "rtfx", "label"}
-    assert {key for key in theirs if not key.startswith("spec_decode")} - set(said) - left == set()
+    omitted = {"tokenizer_mode", "endpoint_type", "max_output_tokens_per_s", "max_concurrent_requests", "rtfx", "label"}
+    assert {key for key in theirs if not key.startswith("spec_decode")} - set(document) - omitted == set()
 
 
-def test_a_cancelled_turn_has_no_latency_in_the_vllm_bench_form(run_dir: Path, tmp_path: Path) -> None:
+def test_a_cancelled_turn_has_no_latency_in_the_vllm_bench_export(run_dir: Path, tmp_path: Path) -> None:
     folder = tmp_path / "run"
     shutil.copytree(run_dir, folder)
-    whole = vllm_bench.document(frames.load(folder))
+    before = vllm_bench.document(frames.load(folder))
     for path in (folder / "turns").glob("*.parquet"):
         table = pq.read_table(path)
         rows = table.to_pylist()
@@ -296,20 +303,20 @@ def test_a_cancelled_turn_has_no_latency_in_the_vllm_bench_form(run_dir: Path, t
         column = table.column_names.index("finish_reason")
         pq.write_table(table.set_column(column, "finish_reason", pa.array(reasons, pa.string())), path)
     run = frames.load(folder)
-    said = vllm_bench.document(run)
+    document = vllm_bench.document(run)
     cancelled = int((run.turns["finish_reason"] == "cancelled").sum())
     assert cancelled > 0
-    assert said["completed"] == whole["completed"]
-    assert said["latencies"].count(None) == whole["latencies"].count(None) + cancelled
-    assert said["mean_e2el_ms"] == pytest.approx(500)
-    assert said["ttfts"].count(None) == whole["ttfts"].count(None)
+    assert document["completed"] == before["completed"]
+    assert document["latencies"].count(None) == before["latencies"].count(None) + cancelled
+    assert document["mean_e2el_ms"] == pytest.approx(500)
+    assert document["ttfts"].count(None) == before["ttfts"].count(None)
     shown = slowest.table(run)
     assert shown is not None
     ids = run.turns["session_id"] + "/" + run.turns["turn_index"].astype(str)
     assert not set(ids[run.turns["finish_reason"] == "cancelled"]) & {row[0] for row in shown.rows}
 
 
-def test_a_run_without_measured_turns_has_no_vllm_bench_form(tmp_path: Path) -> None:
+def test_a_run_without_measured_turns_has_no_vllm_bench_export(tmp_path: Path) -> None:
     run = frames.load(synthetic.write(tmp_path / "run", killed=True))
     with pytest.raises(UsageError, match="no end of the measure phase"):
         vllm_bench.document(run)

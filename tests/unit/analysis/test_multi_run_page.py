@@ -1,4 +1,4 @@
-"""Several runs on one page: a sweep's folder, a folder of runs, runs that are named; and the page of a comparison."""
+"""Pages of several runs: a folder of runs, named runs, and a sweep with its comparisons."""
 
 import copy
 import json
@@ -13,7 +13,7 @@ from inferload import cli
 
 
 def run_at(path: Path, users: int, faster: float = 1.0, seed: int = 0, variant: str | None = None) -> Path:
-    """A run whose load and figures are told."""
+    """A run with the given load; its figures follow from it."""
     summary = copy.deepcopy(synthetic.SUMMARY)
     per_s = faster * users / (1 + users / 8)
     summary["rates"] |= {"turns_per_s": per_s, "output_tok_per_s": 50 * per_s}
@@ -26,26 +26,26 @@ def run_at(path: Path, users: int, faster: float = 1.0, seed: int = 0, variant: 
 
 
 def figures(page: str) -> dict[str, Any]:
-    """What the page draws."""
+    """The figures embedded in the page."""
     text = re.search(r'<script type="application/json" id="figures">(.*?)</script>', page, re.DOTALL)
     assert text is not None
-    found: dict[str, Any] = json.loads(text[1])["figures"]
-    return found
+    documents: dict[str, Any] = json.loads(text[1])["figures"]
+    return documents
 
 
-def test_runs_at_several_loads_are_a_curve(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_runs_at_several_loads_make_a_curve(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for users in (2, 8, 32):
         run_at(tmp_path / "runs" / f"at-{users}", users)
     assert cli.main(["report", str(tmp_path / "runs")]) == 0
-    said = capsys.readouterr().out
-    assert said.startswith("3 runs of chat\n")
+    printed = capsys.readouterr().out
+    assert printed.startswith("3 runs of chat\n")
     page = (tmp_path / "runs" / "index.html").read_text()
     (figure,) = figures(page).values()
     assert figure["data"][0]["text"] == ["2 users", "8 users", "32 users"]
-    assert [words["text"] for words in figure["layout"]["annotations"]] == ["SLO ttft_ms 300"]
+    assert [annotation["text"] for annotation in figure["layout"]["annotations"]] == ["SLO ttft_ms 300"]
 
 
-def test_runs_that_are_named_have_their_own_pages_and_one_together(tmp_path: Path) -> None:
+def test_named_runs_have_a_page_each_and_a_common_one(tmp_path: Path) -> None:
     runs = [
         str(run_at(tmp_path / f"{variant}-{users}", users, faster, variant=variant))
         for variant, faster in (("plain", 1.0), ("tuned", 1.5))
@@ -59,7 +59,7 @@ def test_runs_that_are_named_have_their_own_pages_and_one_together(tmp_path: Pat
     assert cli.main(["report", runs[0], "--together", str(tmp_path / "one")]) == 2
 
 
-def test_a_sweep_has_a_page_with_its_comparisons(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_page_of_a_sweep_has_its_comparisons(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for seed in range(3):
         for variant, faster in (("base", 1.0), ("new", 1.3)):
             run_at(tmp_path / "sw" / "chat" / variant / f"{seed:03}", 8, faster, seed, variant)

@@ -1,4 +1,4 @@
-"""A decision matrix from measured sides: who is named for which aim, how sure, at what price, and what nobody measured."""
+"""Recommendations: the best variant for each aim, its certainty, price and trade-offs."""
 
 import json
 import random
@@ -35,12 +35,12 @@ def level(load: float, ttft_ms: float | None, tpot_ms: float | None = 30.0, **mo
 
 
 def side(label: str, ttft_ms: float, tpot_ms: float, output: float, jitter: float = 0.01, **more: Any) -> Side:
-    """Eight runs, each of a schedule of its own; `more`: of each run."""
+    """Eight runs with a seed each; `more` are further fields of each run."""
     dice = random.Random(label)
     runs = []
     for seed in range(8):
-        luck = random.Random(seed).gauss(0, 0.1)
-        factor = 2.718 ** (luck + dice.gauss(0, jitter))
+        common = random.Random(seed).gauss(0, 0.1)
+        factor = 2.718 ** (common + dice.gauss(0, jitter))
         figures: dict[str, float | None] = dict.fromkeys(NAMES)
         figures |= {
             "p50(ttft_ms)": ttft_ms * factor,
@@ -69,7 +69,7 @@ def side(label: str, ttft_ms: float, tpot_ms: float, output: float, jitter: floa
 
 
 def hardware(gpus: int, gb: float, price: float | None = 2.0, quantization: str = "none") -> dict[str, Any]:
-    """Of a run: cards, their memory together, the price of an hour of one."""
+    """Fields of a run: GPUs, their total memory, the price of one GPU for an hour."""
     return {
         "deployment": Deployment(gpus, gb * 1000, 900.0, gpus, quantization),
         "prices": Prices(gpu_hour=price, gpus=gpus),
@@ -89,14 +89,14 @@ def results(recommendation: Recommendation) -> dict[str, AimResult]:
 
 
 def of_section(page: str) -> str:
-    """The page's section of recommendations."""
+    """The section of recommendations of a page."""
     return page[page.index('<section id="recommendation-0">') :].partition("</section>")[0] + "</section>\n"
 
 
-def test_each_aim_has_its_variant_its_gain_and_its_price() -> None:
-    found = recommend("chat", three())
-    said = results(found)
-    assert {aim: one.variant for aim, one in said.items()} == {
+def test_each_aim_has_the_best_variant_with_gain_and_trade_offs() -> None:
+    recommendation = recommend("chat", three())
+    by_aim = results(recommendation)
+    assert {aim: aim_result.variant for aim, aim_result in by_aim.items()} == {
         "lowest TTFT": "awq",
         "highest throughput": "tp2",
         "most users, chat": "awq",
@@ -105,7 +105,7 @@ def test_each_aim_has_its_variant_its_gain_and_its_price() -> None:
         "lowest cost": "awq",
         "balanced": "awq",
     }
-    fast, many = said["lowest TTFT"], said["highest throughput"]
+    fast, many = by_aim["lowest TTFT"], by_aim["highest throughput"]
     assert (fast.certainty, many.certainty) == ("certain", "certain")
     assert fast.change == pytest.approx(280 / 450 - 1, abs=0.03)
     assert fast.low is not None
@@ -113,66 +113,68 @@ def test_each_aim_has_its_variant_its_gain_and_its_price() -> None:
     assert fast.low < fast.change < fast.high < 0
     assert fast.trade_offs == ()
     assert [name for name, _ in many.trade_offs] == ["TPOT, mean", "cost", "GPUs"]
-    assert said["most users, chat"].value == 80
-    assert "all met the SLO at the highest tested load (80 users)" in said["most users, batch"].remark
-    assert said["least memory"].change == pytest.approx(5 / 16 - 1)
-    assert said["lowest cost"].change == pytest.approx(1200 / 1800 - 1, abs=0.03)
-    assert said["lowest cost"].certainty == "certain"
-    assert found.front == ("awq", "tp2")
+    assert by_aim["most users, chat"].value == 80
+    assert "all met the SLO at the highest tested load (80 users)" in by_aim["most users, batch"].remark
+    assert by_aim["least memory"].change == pytest.approx(5 / 16 - 1)
+    assert by_aim["lowest cost"].change == pytest.approx(1200 / 1800 - 1, abs=0.03)
+    assert by_aim["lowest cost"].certainty == "certain"
+    assert recommendation.front == ("awq", "tp2")
 
 
-def test_what_nobody_measured_is_not_filled() -> None:
-    found = recommend("chat", [side("a", 100, 10, 500), side("b", 90, 9, 550, deployment=Deployment(memory_mb=100.0))])
-    said = results(found)
-    assert (said["least memory"].variant, said["least memory"].remark) == (None, "not measured on a")
-    assert said["lowest cost"].variant is None
-    assert said["most users, chat"].remark.startswith("not measured: too few turns")
-    assert json.loads(json_text([found]))["scenarios"][0]["decisions"][4]["variant"] is None
+def test_aims_without_measurements_have_no_variant() -> None:
+    recommendation = recommend(
+        "chat", [side("a", 100, 10, 500), side("b", 90, 9, 550, deployment=Deployment(memory_mb=100.0))]
+    )
+    by_aim = results(recommendation)
+    assert (by_aim["least memory"].variant, by_aim["least memory"].remark) == (None, "not measured on a")
+    assert by_aim["lowest cost"].variant is None
+    assert by_aim["most users, chat"].remark.startswith("not measured: too few turns")
+    assert json.loads(json_text([recommendation]))["scenarios"][0]["decisions"][4]["variant"] is None
 
 
-def test_the_best_of_equals_is_not_certain() -> None:
+def test_the_best_of_equal_variants_is_not_certain() -> None:
     sides = [side(name, 100, 10, 500, jitter=0.05) for name in "abcdef"]
     assert results(recommend("chat", sides))["lowest TTFT"].certainty in ("not certain", "counted")
-    few = [replace(one, runs=one.runs[:2]) for one in three()]
+    few = [replace(member, runs=member.runs[:2]) for member in three()]
     assert results(recommend("chat", few))["lowest TTFT"].certainty == "not tested"
 
 
-def test_between_single_runs_of_the_same_server_nobody_wins(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_single_runs_of_one_server_have_no_best_variant(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     sides = [write_run(tmp_path / name, 1, ttft_ms) for name, ttft_ms in (("base", 100.0), ("again", 99.5))]
     for folder, ttft_ms in zip(sides, (100.0, 99.5), strict=True):
-        found = json.loads((folder / "summary.json").read_text())
-        found["latency"]["ttft_ms"]["p50"] = ttft_ms
-        (folder / "summary.json").write_text(json.dumps(found))
+        summary = json.loads((folder / "summary.json").read_text())
+        summary["latency"]["ttft_ms"]["p50"] = ttft_ms
+        (folder / "summary.json").write_text(json.dumps(summary))
     assert cli.main(["recommend", *map(str, sides), "--write", str(tmp_path / "out")]) == 0
-    said = capsys.readouterr().out.splitlines()
-    at = said.index("  lowest TTFT: no significant difference")
-    assert said[at + 1 : at + 4] == [
+    lines = capsys.readouterr().out.splitlines()
+    at = lines.index("  lowest TTFT: no significant difference")
+    assert lines[at + 1 : at + 4] == [
         "      best value: again, TTFT, median: 99.5 ms",
         "      -0.5%",
         "      not tested; 1 pair of runs: a test needs 6 or more, each run on its own server start",
     ]
-    assert "  highest throughput: no significant difference" in said
-    assert "  balanced: no significant difference" in said
+    assert "  highest throughput: no significant difference" in lines
+    assert "  balanced: no significant difference" in lines
     assert "<b>" not in of_section((tmp_path / "out" / "recommendation.html").read_text())
     decisions = json.loads((tmp_path / "out" / "recommendation.json").read_text())["scenarios"][0]["decisions"]
     assert (decisions[0]["variant"], decisions[0]["best_value"]) == (None, "again")
 
 
-def test_a_winner_is_bold_only_by_its_test() -> None:
+def test_only_a_tested_winner_is_bold() -> None:
     shown = of_section(page([recommend("chat", three())]))
     # TTFT, throughput, cost: memory and loads are counted.
     assert re.findall("<b>(.+?)</b>", shown) == ["awq", "tp2", "awq"]
     same = [side(name, 100, 10, 500, jitter=0.05) for name in ("base", "again")]
-    found = recommend("chat", same)
-    assert "<b>" not in of_section(page([found]))
-    assert "no significant difference" in text(found)
-    assert "a difference of this size needs about" in text(found)
+    recommendation = recommend("chat", same)
+    assert "<b>" not in of_section(page([recommendation]))
+    assert "no significant difference" in text(recommendation)
+    assert "a difference of this size needs about" in text(recommendation)
 
 
-def test_a_baseline_that_is_best_wins_only_if_every_other_is_shown_to_be_worse() -> None:
+def test_the_baseline_wins_only_if_all_others_are_significantly_worse() -> None:
     sides = three()
-    found = results(recommend("chat", [sides[1], sides[0], sides[2]]))["lowest TTFT"]
-    assert (found.variant, found.certainty) == ("awq", "certain")
+    decided = results(recommend("chat", [sides[1], sides[0], sides[2]]))["lowest TTFT"]
+    assert (decided.variant, decided.certainty) == ("awq", "certain")
     close = [sides[1], replace(sides[1], label="twin", runs=sides[0].runs[:2])]
     undecided = results(recommend("chat", close))["lowest TTFT"]
     assert (undecided.variant, undecided.certainty) == ("awq", "not tested")
@@ -182,24 +184,24 @@ def test_a_baseline_that_is_best_wins_only_if_every_other_is_shown_to_be_worse()
     )
 
 
-def test_memory_of_gpus_is_not_held_against_memory_of_processes() -> None:
+def test_gpu_memory_is_not_compared_with_process_memory() -> None:
     base = side("base", 100, 10, 500, deployment=Deployment(memory_mb=100.0))
     new = side("new", 80, 8, 600, deployment=Deployment(gpu_memory_mb=9000.0))
-    said = results(recommend("chat", [base, new]))
-    assert said["balanced"].variant == "new"
-    assert "memory" not in said["balanced"].remark
-    assert said["lowest TTFT"].trade_offs == ()
-    assert said["least memory"].remark.startswith("not comparable: memory of GPUs on some")
+    by_aim = results(recommend("chat", [base, new]))
+    assert by_aim["balanced"].variant == "new"
+    assert "memory" not in by_aim["balanced"].remark
+    assert by_aim["lowest TTFT"].trade_offs == ()
+    assert by_aim["least memory"].remark.startswith("not comparable: memory of GPUs on some")
 
 
-def test_a_cost_that_prices_make_lower_is_tested_over_all_variants() -> None:
+def test_a_lower_cost_is_tested_with_correction_for_all_variants() -> None:
     def priced(label: str, output: float, price: float) -> Side:
         return side(label, 100, 10, output, jitter=0.05, prices=Prices(gpu_hour=price, gpus=1))
 
     base = priced("base", 500, 2.0)
     cheap = results(recommend("chat", [base, priced("new", 500, 1.0)]))["lowest cost"]
     assert (cheap.variant, cheap.certainty) == ("new", "certain")
-    # A gain that passes by itself does not once it is the luckiest of ten.
+    # The best of ten variants needs a larger gain than a single one.
     lucky = priced("lucky", 500, 1.89)
     alone = results(recommend("chat", [base, lucky]))["lowest cost"]
     many = [priced(f"v{at}", 500, 1.99) for at in range(9)]
@@ -208,13 +210,13 @@ def test_a_cost_that_prices_make_lower_is_tested_over_all_variants() -> None:
     assert (several.variant, several.certainty) == ("lucky", "not certain")
 
 
-def test_what_does_not_compare_is_left_out_and_what_is_not_valid_is_said() -> None:
+def test_incomparable_and_invalid_variants_are_left_out_and_named() -> None:
     other = side("other", 10, 1, 9000, settings={"workload.kind": "agent"})
     bad = side("bad", 10, 1, 9000, level="invalid")
-    found = recommend("chat", [*three(), other, bad])
-    assert {variant.side.label for variant in found.variants} == {"full", "awq", "tp2"}
-    assert "other: workload.kind: not set against agent" in found.refusals
-    assert "Left out, not comparable with full: bad: bad: run 000 is not a valid measurement" in text(found)
+    recommendation = recommend("chat", [*three(), other, bad])
+    assert {variant.side.label for variant in recommendation.variants} == {"full", "awq", "tp2"}
+    assert "other: workload.kind: not set against agent" in recommendation.refusals
+    assert "Left out, not comparable with full: bad: bad: run 000 is not a valid measurement" in text(recommendation)
     alone = recommend("chat", [bad])
     assert "NO VALID MEASUREMENT" in text(alone)
     assert text(alone).count("\n  bad (not valid) ") == 2  # the rows of both tables
@@ -233,36 +235,38 @@ def test_what_does_not_compare_is_left_out_and_what_is_not_valid_is_said() -> No
         ([level(10, 300), level(20, 400, None), level(40, None)], 10, False),
     ],
 )
-def test_the_highest_load_within_an_slo(loads: list[LoadFigures], load: float | None, broken: bool) -> None:
-    found = max_load(CHAT, loads)
-    assert (found.load, found.missed_above) == (load, broken)
+def test_the_highest_load_that_meets_the_slo(loads: list[LoadFigures], load: float | None, broken: bool) -> None:
+    limit = max_load(CHAT, loads)
+    assert (limit.load, limit.missed_above) == (load, broken)
 
 
 @settings(max_examples=30, deadline=None)
 @given(st.lists(st.tuples(st.floats(10, 1000), st.floats(1, 100), st.floats(10, 5000)), min_size=2, max_size=5))
-def test_nobody_on_the_front_is_beaten(points: list[tuple[float, float, float]]) -> None:
-    sides = [replace(one, runs=one.runs[:1]) for one in (side(f"v{at}", *point) for at, point in enumerate(points))]
-    found = recommend("chat", sides)
-    values = {variant.side.label: variant.values for variant in found.variants}
-    assert found.front
-    for label in found.front:
-        mine = values[label]
+def test_no_variant_of_the_pareto_front_is_dominated(points: list[tuple[float, float, float]]) -> None:
+    sides = [
+        replace(member, runs=member.runs[:1]) for member in (side(f"v{at}", *point) for at, point in enumerate(points))
+    ]
+    recommendation = recommend("chat", sides)
+    values = {variant.side.label: variant.values for variant in recommendation.variants}
+    assert recommendation.front
+    for label in recommendation.front:
+        own = values[label]
         assert not any(
-            other["p50(ttft_ms)"] < mine["p50(ttft_ms)"]  # type: ignore[operator]
-            and other["mean(tpot_ms)"] < mine["mean(tpot_ms)"]  # type: ignore[operator]
-            and other["output_tok_per_s"] > mine["output_tok_per_s"]  # type: ignore[operator]
+            other["p50(ttft_ms)"] < own["p50(ttft_ms)"]  # type: ignore[operator]
+            and other["mean(tpot_ms)"] < own["mean(tpot_ms)"]  # type: ignore[operator]
+            and other["output_tok_per_s"] > own["output_tok_per_s"]  # type: ignore[operator]
             for other in values.values()
         )
 
 
 @pytest.mark.parametrize("name", ["txt", "md", "json", "html"])
-def test_how_a_recommendation_reads(name: str, golden: Callable[[str, str], None]) -> None:
-    found = recommend("chat", three())
+def test_the_text_forms_of_a_recommendation(name: str, golden: Callable[[str, str], None]) -> None:
+    recommendation = recommend("chat", three())
     forms = {
-        "txt": lambda: text(found),
-        "md": lambda: markdown(found),
-        "json": lambda: json_text([found]),
-        "html": lambda: page([found]),
+        "txt": lambda: text(recommendation),
+        "md": lambda: markdown(recommendation),
+        "json": lambda: json_text([recommendation]),
+        "html": lambda: page([recommendation]),
     }
     shown = forms[name]()
     if name == "html":  # the rest of the page is that of comparisons
@@ -270,7 +274,7 @@ def test_how_a_recommendation_reads(name: str, golden: Callable[[str, str], None
     golden(f"recommendation.{name}", shown)
 
 
-def test_tables_in_the_shape_of_articles(golden: Callable[[str, str], None]) -> None:
+def test_the_matrix_and_ab_tables(golden: Callable[[str, str], None]) -> None:
     sides = three()
     shown = "\n".join("  ".join(cell.ljust(14) for cell in row).rstrip() for row in matrix(sides))
     golden("tables-ab-matrix.txt", f"{ab_block(sides[:2])}\n{shown}\n")
@@ -280,7 +284,7 @@ def test_tables_in_the_shape_of_articles(golden: Callable[[str, str], None]) -> 
 PRINTED = {"A": (423.5, 892.1, 38.9, 1654.2, 12.3, 1892), "B": (287.2, 567.3, 26.4, 1123.8, 18.7, 2756)}
 
 
-def test_an_articles_block_has_its_gains_where_they_are_right() -> None:
+def test_gains_of_a_published_ab_table_are_reproduced() -> None:
     names = ("p50(ttft_ms)", "p99(ttft_ms)", "mean(tpot_ms)", "p50(e2e_ms)", "turns_per_s", "output_tok_per_s")
     sides = [
         Side(label, (Run(Path(), label, dict(zip(names, values, strict=True)), ok_and_sent=(100, 100)),))
@@ -293,7 +297,7 @@ def test_an_articles_block_has_its_gains_where_they_are_right() -> None:
     assert shown.count("100/100 (100%)") == 2
 
 
-def test_what_a_server_was_comes_from_its_manifest() -> None:
+def test_the_deployment_is_read_from_the_manifest() -> None:
     variant = {
         "engine": "vllm",
         "hardware": {"gpus": 2},
@@ -306,7 +310,7 @@ def test_what_a_server_was_comes_from_its_manifest() -> None:
     assert deployment(variant | {"engine": "simulator"}).memory_mb is None
 
 
-def test_the_command_reads_folders_and_sweeps(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_recommend_reads_run_folders_and_sweeps(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for name, ttft_ms in (("base", 100.0), ("tuned", 80.0)):
         for seed in (1, 2):
             write_run(tmp_path / "sw" / "s" / name / f"00{seed}", seed, ttft_ms + seed)
@@ -327,7 +331,7 @@ def test_the_command_reads_folders_and_sweeps(tmp_path: Path, capsys: pytest.Cap
 
 
 def searched(folder: Path, holds: float | None, breaks: float | None, **more: Any) -> Path:
-    """A search.json with an answer; the estimate lies between the two."""
+    """Write a search.json with an answer; the estimate is the middle of the bounds."""
     folder.mkdir(parents=True)
     estimate = None if holds is None or breaks is None else (holds + breaks) / 2
     answer = {"holds": holds, "breaks": breaks, "estimate": estimate, "text": "as found"}
@@ -341,7 +345,7 @@ def two() -> Recommendation:
 
 
 @pytest.mark.parametrize(
-    ("base", "new", "variant", "said"),
+    ("base", "new", "variant", "remark"),
     [
         ((10.0, 12.0), (12.0, 15.0), "new", "all other variants miss it at this load"),
         ((10.0, 13.0), (12.0, 15.0), "new", "not certain: the bounds of the searches overlap"),
@@ -349,39 +353,39 @@ def two() -> Recommendation:
         ((None, 4.0), (None, 5.0), None, "no load met it with certainty"),
     ],
 )
-def test_searches_say_who_serves_most(
-    tmp_path: Path, base: tuple[float, float], new: tuple[float, float], variant: str | None, said: str
+def test_searches_give_the_variant_with_the_highest_load(
+    tmp_path: Path, base: tuple[float, float], new: tuple[float, float], variant: str | None, remark: str
 ) -> None:
-    given = [f"{name}={searched(tmp_path / name, *at)}" for name, at in (("base", base), ("new", new))]
-    row = with_searches(two(), [read_search(text) for text in given]).aims[-1]
+    arguments = [f"{name}={searched(tmp_path / name, *at)}" for name, at in (("base", base), ("new", new))]
+    row = with_searches(two(), [read_search(text) for text in arguments]).aims[-1]
     assert row.variant == variant
-    assert said in row.remark
+    assert remark in row.remark
     assert row.value == (None if variant is None else 12.0)
     if base == (10.0, 12.0):
         assert row.change == pytest.approx(13.5 / 11 - 1)
         assert "bounds of the gain: +0.0% to +50.0%" in row.remark
 
 
-def test_searches_of_other_questions_are_rows_of_their_own(tmp_path: Path) -> None:
-    one = searched(tmp_path / "base", 10.0, 12.0)
-    other = searched(tmp_path / "new", 99.0, 120.0, slo="p95(ttft_ms) < 9000")
-    rows = with_searches(two(), [read_search(str(path)) for path in (one, other)]).aims[-2:]
+def test_searches_with_different_slos_are_separate_rows(tmp_path: Path) -> None:
+    first = searched(tmp_path / "base", 10.0, 12.0)
+    second = searched(tmp_path / "new", 99.0, 120.0, slo="p95(ttft_ms) < 9000")
+    rows = with_searches(two(), [read_search(str(path)) for path in (first, second)]).aims[-2:]
     assert [(row.variant, row.change) for row in rows] == [("base", None), ("new", None)]
     assert all("the only searched variant" in row.remark for row in rows)
 
 
-def test_the_command_takes_searches_beside_runs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_recommend_takes_searches_and_runs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     sides = [f"{name}={write_run(tmp_path / name, 1, 100.0)}" for name in ("base", "tuned")]
-    found = searched(tmp_path / "s", 10.0, 12.0)
-    assert cli.main(["recommend", *sides, "--search", f"base={found}"]) == 0
+    search = searched(tmp_path / "s", 10.0, 12.0)
+    assert cli.main(["recommend", *sides, "--search", f"base={search}"]) == 0
     assert "most users, searched with chat-open: base" in capsys.readouterr().out
-    for options, why in (
-        (["--search", f"x={found}"], "no such variant; name one of base, tuned"),
+    for options, message in (
+        (["--search", f"x={search}"], "no such variant; name one of base, tuned"),
         (["--search", f"base={tmp_path}"], "contains no search.json"),
-        ([str(found)], "folder of a search; use --search NAME=DIR"),
+        ([str(search)], "folder of a search; use --search NAME=DIR"),
     ):
         assert cli.main(["recommend", *sides, *options]) == 2
-        assert why in capsys.readouterr().err
-    rundir.write_json(found / rundir.SEARCH, {"answer": None, "slo": "x", "unit": "users", "scenario": {"name": "s"}})
-    assert cli.main(["recommend", *sides, "--search", f"base={found}"]) == 2
+        assert message in capsys.readouterr().err
+    rundir.write_json(search / rundir.SEARCH, {"answer": None, "slo": "x", "unit": "users", "scenario": {"name": "s"}})
+    assert cli.main(["recommend", *sides, "--search", f"base={search}"]) == 2
     assert "not a sweep of --rates" in capsys.readouterr().err

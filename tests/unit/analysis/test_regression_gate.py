@@ -1,4 +1,4 @@
-"""What the regression gate promises, on made runs whose turns hang together and whose servers differ from start to start."""
+"""False alarms, coverage and power of the regression gate on simulated runs with autocorrelated turns and varying servers."""
 
 import math
 from dataclasses import dataclass
@@ -14,13 +14,13 @@ from scipy import signal
 from inferload.statistics.paired_runs import power
 
 PRIMARY = figure("mean(ttft_ms)")
-OTHERS = tuple(one for one in ALL if one.name in ("p50(ttft_ms)", "p95(ttft_ms)", "turns_per_s", "mean(ttft_ms)"))
+OTHERS = tuple(entry for entry in ALL if entry.name in ("p50(ttft_ms)", "p95(ttft_ms)", "turns_per_s", "mean(ttft_ms)"))
 TURNS = 300
 
 
 @dataclass(frozen=True)
 class World:
-    """Scatter of logs: of a schedule (shared by a pair), of a day (shared by an occasion), of a start; turns of AR(1) logs."""
+    """Standard deviations of log latency: of a schedule, shared by a pair, of a day, and of a start; turns are AR(1)."""
 
     dice: np.random.Generator
     schedule: float = 0.2
@@ -30,7 +30,7 @@ class World:
     memory: float = 0.9
 
     def run(self, seed: int, shift: float) -> Run:
-        """One run on a start of its own; `shift`: log of all that it shares with others, and of the change."""
+        """A run on its own server start; `shift` is the log of common factors and of the change."""
         noise = self.dice.standard_normal(TURNS)
         noise[0] /= math.sqrt(1 - self.memory**2)
         logs = signal.lfilter([math.sqrt(1 - self.memory**2)], [1, -self.memory], noise)
@@ -42,14 +42,14 @@ class World:
         return Run(Path(name), name, figures, seed, name, "valid", output_tokens=50.0, input_tokens=50.0)
 
     def pairs(self, count: int, change: float) -> Comparison:
-        """A candidate that takes `change` longer, in pairs of runs."""
-        lucks = self.schedule * self.dice.standard_normal(count)
-        before = Side("base", tuple(self.run(pair, luck) for pair, luck in enumerate(lucks)))
-        after = Side("new", tuple(self.run(pair, luck + math.log1p(change)) for pair, luck in enumerate(lucks)))
+        """Compare pairs of runs whose candidate takes `change` longer."""
+        schedules = self.schedule * self.dice.standard_normal(count)
+        before = Side("base", tuple(self.run(pair, shift) for pair, shift in enumerate(schedules)))
+        after = Side("new", tuple(self.run(pair, shift + math.log1p(change)) for pair, shift in enumerate(schedules)))
         return compare(before, after, PRIMARY, OTHERS)
 
     def occasions(self, count: int, change: float) -> Comparison:
-        """The same schedule on earlier days, and the candidate on one more."""
+        """Compare a candidate with earlier days of the same schedule."""
         days = self.day * self.dice.standard_normal(count + 1)
         before = Side("b.json", tuple(self.run(0, day) for day in days[:-1]))
         return compare_with_occasions(
@@ -58,24 +58,24 @@ class World:
 
 
 def shares(kind: str, count: int, change: float, draws: int, turns: float = 0.5) -> tuple[float, float, float, float]:
-    """Over draws: how often the interval held the truth, the gate called a regression, the primary figure was called; its sd."""
+    """Return over draws the coverage, the share of regressions, the share of changes, and the sd of the log effect."""
     world = World(np.random.default_rng(11), turns=turns)
     held, regressed, called, logs = [], [], [], []
     for _ in range(draws):
-        found = world.pairs(count, change) if kind == "pairs" else world.occasions(count, change)
-        effect = found.primary.effect
+        comparison = world.pairs(count, change) if kind == "pairs" else world.occasions(count, change)
+        effect = comparison.primary.effect
         assert effect is not None
         assert effect.low is not None
         assert effect.high is not None
         held.append(effect.low <= 1 + change <= effect.high)
-        regressed.append(found.regressed)
-        called.append(found.primary.answer in ("better", "worse"))
+        regressed.append(comparison.regressed)
+        called.append(comparison.primary.answer in ("better", "worse"))
         logs.append(math.log(effect.ratio))
     return float(np.mean(held)), float(np.mean(regressed)), float(np.mean(called)), float(np.std(logs))
 
 
 @pytest.mark.parametrize(("kind", "count"), [("pairs", 6), ("occasions", 8)])
-def test_the_gate_is_quiet_when_nothing_changed_and_sees_what_did(kind: str, count: int) -> None:
+def test_the_gate_has_few_false_alarms_and_detects_a_doubling(kind: str, count: int) -> None:
     held, regressed, _, _ = shares(kind, count, 0.0, 60)
     assert held >= 0.85  # 3.5 standard errors of 60 draws below 0.95
     assert regressed <= 0.15
@@ -95,16 +95,16 @@ def test_the_gate_is_quiet_when_nothing_changed_and_sees_what_did(kind: str, cou
         ("occasions", 12, 0.1),
     ],
 )
-def test_coverage_false_alarms_and_power(kind: str, count: int, turns: float) -> None:
+def test_coverage_false_alarms_and_power_of_the_gate(kind: str, count: int, turns: float) -> None:
     held, regressed, _, spread = shares(kind, count, 0.0, 1000, turns)
     # The spread of the estimate over draws is sd / sqrt(pairs) of the plan: what a plan with that noise predicts.
     predicted = power(0.10, spread * math.sqrt(count), count)
-    found = shares(kind, count, 0.10, 1000, turns)
+    changed = shares(kind, count, 0.10, 1000, turns)
     print(
-        f"{count} {kind}, turns {turns}: coverage {held:.3f} (changed: {found[0]:.3f}), false alarms {regressed:.3f}, "
-        f"power against 10 %: {found[2]:.3f}, predicted {predicted:.3f}"
+        f"{count} {kind}, turns {turns}: coverage {held:.3f} (changed: {changed[0]:.3f}), false alarms {regressed:.3f}, "
+        f"power against 10 %: {changed[2]:.3f}, predicted {predicted:.3f}"
     )
     assert 0.93 <= held <= 0.97
-    assert 0.93 <= found[0] <= 0.97
+    assert 0.93 <= changed[0] <= 0.97
     assert regressed <= 0.05
-    assert found[2] == pytest.approx(predicted, abs=0.05)
+    assert changed[2] == pytest.approx(predicted, abs=0.05)

@@ -1,4 +1,4 @@
-"""From a run directory to frames, the timeline and the report, on a run whose every number is known."""
+"""Run frames, timeline and report of a run with known figures."""
 
 import copy
 import csv
@@ -51,7 +51,7 @@ def table(run_dir: Path) -> pd.DataFrame:
     return timeline.build(frames.load(run_dir))
 
 
-def test_workers_with_clocks_of_their_own_are_on_the_masters(run_dir: Path) -> None:
+def test_worker_clocks_are_mapped_to_the_masters(run_dir: Path) -> None:
     turns = frames.load(run_dir).turns.sort_values("planned_s")
     assert len(turns) == synthetic.TURNS
     expected = [synthetic.planned_ms(number) / 1e3 for number in range(synthetic.TURNS)]
@@ -59,14 +59,14 @@ def test_workers_with_clocks_of_their_own_are_on_the_masters(run_dir: Path) -> N
     assert set(turns["worker"]) == {"w0", "w1"}
 
 
-def test_a_worker_whose_offset_is_not_known_is_said(tmp_path: Path) -> None:
+def test_a_worker_with_unknown_clock_offset_is_noted(tmp_path: Path) -> None:
     run = frames.load(synthetic.write(tmp_path, workers=[{"name": "w0", "clock_offset_ns": 0}]))
     assert [note for note in run.notes if "clock offset of worker w1" in note]
     late = run.turns[run.turns["worker"] == "w1"]["planned_s"].min()
     assert late == pytest.approx(synthetic.planned_ms(1) / 1e3 + 0.040)  # its wall clock was 40 ms ahead
 
 
-def test_a_turn_that_stands_in_two_files_counts_once(tmp_path: Path) -> None:
+def test_a_turn_in_two_files_counts_once(tmp_path: Path) -> None:
     path = synthetic.write(tmp_path)
     shutil.copy(path / rundir.TURNS / "w0-0000.parquet", path / rundir.TURNS / "w0-0007.parquet")
     run = frames.load(path)
@@ -88,7 +88,7 @@ SENT = turns().filter(lambda record: (record.sent_ns is not None or not record.o
 
 
 @given(st.lists(SENT, min_size=1, max_size=12))
-def test_a_second_of_the_timeline_counts_as_a_window_of_the_summary(records: list[TurnRecord]) -> None:
+def test_a_second_of_the_timeline_equals_a_window_of_the_summary(records: list[TurnRecord]) -> None:
     columns, anchor = TurnColumns(), Anchor(synthetic.START_WALL_NS, 0)
     columns.extend([replace(record, turn_id=f"t{number}") for number, record in enumerate(records)])
     with tempfile.TemporaryDirectory() as folder:
@@ -99,13 +99,13 @@ def test_a_second_of_the_timeline_counts_as_a_window_of_the_summary(records: lis
         table = timeline.build(frames.load(path))
     for second, row in enumerate(table.to_dict("records")):
         window = PhaseWindow("measure", second * S, (second + 1) * S)
-        counts = [found for record in records if (found := within(record, window)) is not None]
-        assert row["turns_ended"] - row["turns_failed"] == sum(one.ended_ok for one in counts)
+        counts = [share for record in records if (share := within(record, window)) is not None]
+        assert row["turns_ended"] - row["turns_failed"] == sum(share.ended_ok for share in counts)
         if not np.isnan(row["output_tok"]):
-            assert row["output_tok"] == sum(one.output_tokens or 0 for one in counts)
+            assert row["output_tok"] == sum(share.output_tokens or 0 for share in counts)
 
 
-def test_the_timeline_has_latencies_in_the_second_in_which_they_showed(table: pd.DataFrame) -> None:
+def test_latencies_are_in_the_second_of_their_end(table: pd.DataFrame) -> None:
     assert np.isnan(table["e2e_ms_p50"].iloc[0])  # the first turn ends at 1.002 s
     assert table["ttft_ms_p50"].iloc[5] == pytest.approx(100)
     assert table["itl_ms_p95"].iloc[5] == pytest.approx(20)
@@ -119,7 +119,7 @@ def test_the_timeline_has_phases_and_users(table: pd.DataFrame) -> None:
     assert np.isnan(users[11])
 
 
-def test_the_timeline_has_the_servers_figures_and_leaves_gaps_open(table: pd.DataFrame) -> None:
+def test_server_figures_of_the_timeline_have_gaps_without_scrapes(table: pd.DataFrame) -> None:
     unseen = table["kv_cache_usage"].isna().tolist()
     assert unseen == [False] * 5 + [False, True] + [False] * 5  # 5.0 s was seen, 7.5 s again
     rate = table["generation_tok_per_s"]
@@ -132,7 +132,7 @@ def test_the_timeline_has_the_servers_figures_and_leaves_gaps_open(table: pd.Dat
     assert last_seen == 1_000_000 + 84 * 4.75
 
 
-def test_several_servers_have_columns_of_their_own(tmp_path: Path) -> None:
+def test_each_of_several_servers_has_its_columns(tmp_path: Path) -> None:
     path = synthetic.write(tmp_path)
     other = synthetic.scrapes().set_column(1, "target", [["http://127.0.0.1:9000"] * len(synthetic.scrapes())])
     write_part(path / rundir.SERVER_METRICS, 1, other)
@@ -142,19 +142,19 @@ def test_several_servers_have_columns_of_their_own(tmp_path: Path) -> None:
 
 
 @given(st.lists(st.tuples(st.floats(0, 4.99), st.floats(0, 1e4)), max_size=40), st.sampled_from([0.5, 0.95]))
-def test_quantiles_by_second_are_of_nearest_rank(samples: list[tuple[float, float]], q: float) -> None:
+def test_quantiles_by_second_are_nearest_rank(samples: list[tuple[float, float]], q: float) -> None:
     at_s = np.array([at for at, _ in samples])
     values = np.array([value for _, value in samples])
-    (found,) = timeline.quantiles_by_second(at_s, values, (q,), 5)
+    (quantiles,) = timeline.quantiles_by_second(at_s, values, (q,), 5)
     for second in range(5):
         inside = sorted(value for at, value in samples if int(at) == second)
         if inside:
-            assert found[second] == inside[max(0, int(np.ceil(q * len(inside))) - 1)]
+            assert quantiles[second] == inside[max(0, int(np.ceil(q * len(inside))) - 1)]
         else:
-            assert np.isnan(found[second])
+            assert np.isnan(quantiles[second])
 
 
-def test_the_report_reads_as_it_should(run_dir: Path, golden: Golden) -> None:
+def test_the_report_of_a_known_run(run_dir: Path, golden: Golden) -> None:
     run = frames.load(run_dir)
     model = build(run_dir, run.manifest, run.summary, run.notes)
     model_without_manifest = type(model)(**{name: getattr(model, name) for name in model.__slots__} | {"manifest": ""})
@@ -164,7 +164,7 @@ def test_the_report_reads_as_it_should(run_dir: Path, golden: Golden) -> None:
     golden("report.html", re.sub(r"(<(style|script)\b[^>]*>).*?(</\2>)", r"\1\3", page, flags=re.DOTALL))
 
 
-def test_the_timeline_file_reads_as_it_should(run_dir: Path, golden: Golden, tmp_path: Path) -> None:
+def test_the_timeline_file_of_a_known_run(run_dir: Path, golden: Golden, tmp_path: Path) -> None:
     timeline.write(timeline.build(frames.load(run_dir)), tmp_path / "timeline.csv")
     golden("timeline.csv", (tmp_path / "timeline.csv").read_text())
 
@@ -176,12 +176,12 @@ def summary_with(**verdict: Any) -> dict[str, Any]:
 
 
 def pages(path: Path) -> tuple[str, str]:
-    made = report.make(path)
-    page = made.html.read_text()
-    return made.markdown.read_text(), re.sub(r'(id="plotly">)[^<]*', r"\1", page)
+    files = report.make(path)
+    page = files.html.read_text()
+    return files.markdown.read_text(), re.sub(r'(id="plotly">)[^<]*', r"\1", page)
 
 
-def test_an_invalid_run_shows_no_number_without_saying_so(tmp_path: Path) -> None:
+def test_every_section_of_an_invalid_run_is_marked(tmp_path: Path) -> None:
     reason = {"code": "client_delay", "phase": "measure", "value": 14.0, "limit": 10.0, "text": "the client was late"}
     summary = summary_with(measurement="invalid", reasons=[reason])
     markdown, page = pages(synthetic.write(tmp_path / "run", summary))
@@ -199,7 +199,7 @@ def test_an_invalid_run_shows_no_number_without_saying_so(tmp_path: Path) -> Non
     assert silent == ["Load", "Schedule", "Configuration", "Definitions", "Manifest (run.json)"]
 
 
-def test_a_run_on_the_simulator_says_so_first(tmp_path: Path) -> None:
+def test_a_run_on_the_simulator_is_marked_first(tmp_path: Path) -> None:
     summary = summary_with()
     summary["run"]["engine"] = "simulator"
     markdown, page = pages(synthetic.write(tmp_path / "run", summary, engine="simulator", insecure=True))
@@ -211,7 +211,7 @@ def test_a_run_on_the_simulator_says_so_first(tmp_path: Path) -> None:
     assert "--insecure" in page
 
 
-def test_a_killed_run_has_a_report_that_says_so(tmp_path: Path) -> None:
+def test_the_report_of_a_killed_run_is_marked_incomplete(tmp_path: Path) -> None:
     path = synthetic.write(tmp_path / "run", killed=True)
     (path / rundir.TURNS / "w1-0002.parquet").write_bytes(b"PAR1 cut short")
     markdown, page = pages(path)
@@ -228,7 +228,7 @@ def test_a_killed_run_has_a_report_that_says_so(tmp_path: Path) -> None:
     assert "turns in flight when the run was killed were not written" in markdown
 
 
-def test_a_directory_with_next_to_nothing_has_a_report(tmp_path: Path) -> None:
+def test_an_almost_empty_run_directory_has_a_report(tmp_path: Path) -> None:
     path = synthetic.write(tmp_path / "run", killed=True)
     for name in (rundir.TURNS, rundir.SERVER_METRICS):
         shutil.rmtree(path / name)
@@ -240,7 +240,7 @@ def test_a_directory_with_next_to_nothing_has_a_report(tmp_path: Path) -> None:
     assert 'class="plot"' not in page
 
 
-def test_text_from_outside_cannot_break_the_page(tmp_path: Path) -> None:
+def test_foreign_text_is_escaped_in_the_report(tmp_path: Path) -> None:
     evil = "</script><script>alert(1)</script>|x"
     _, page = pages(synthetic.write(tmp_path / "run", scenario={"name": evil, "text": evil}, stop_reason=evil))
     markdown = (tmp_path / "run" / rundir.REPORT_MD).read_text()
@@ -251,8 +251,8 @@ def test_text_from_outside_cannot_break_the_page(tmp_path: Path) -> None:
 
 def test_the_page_needs_no_network(run_dir: Path, tmp_path: Path) -> None:
     shutil.copytree(run_dir, tmp_path / "run")
-    made = report.make(tmp_path / "run")
-    page = made.html.read_text()
+    files = report.make(tmp_path / "run")
+    page = files.html.read_text()
     assert re.findall(r"<(?:script|link|img|iframe)[^>]+(?:src|href)=", page.split("<script>")[0]) == []
     assert "default-src 'none'" in page
     assert page.count("<script") == 3
@@ -262,7 +262,7 @@ def test_the_page_needs_no_network(run_dir: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("path", ["nowhere", "empty"])
-def test_what_is_no_run_directory_is_a_usage_error(
+def test_a_missing_or_empty_run_directory_is_a_usage_error(
     tmp_path: Path, path: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "empty").mkdir()
@@ -272,29 +272,29 @@ def test_what_is_no_run_directory_is_a_usage_error(
     assert capsys.readouterr().err.count("\n") == 1
 
 
-def test_the_command_names_what_it_made(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_prints_the_outcome_and_its_files(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = synthetic.write(tmp_path / "run")
     assert main(["report", str(path)]) == 0
-    said = capsys.readouterr().out.splitlines()
-    assert said[0] == "failed: 2 of 3 gates failed; 1 of 44 turns failed. The measurement is valid."
-    assert [Path(line.strip()).is_file() for line in said[1:]] == [True] * 3
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0] == "failed: 2 of 3 gates failed; 1 of 44 turns failed. The measurement is valid."
+    assert [Path(line.strip()).is_file() for line in lines[1:]] == [True] * 3
 
 
-def test_what_is_not_known_is_said_so() -> None:
+def test_unknown_values_of_a_table_are_not_known() -> None:
     assert {bracket(None), mean_max(None), mean_max({"mean": None})} == {NOT_KNOWN}
     assert (bracket([80.0, 100.0]), bracket([250.0, None])) == ("80 to 100", "over 250")
 
 
-def test_each_step_has_a_row_and_a_window_of_its_own() -> None:
+def test_each_load_step_has_a_row_with_its_window() -> None:
     part = {name: synthetic.SUMMARY[name] for name in ("rates", "latency", "turns")}
     steps = [
         {"step": 0, "sessions_per_s": 1.0, "window_s": 4.0, **part},
         {"step": 1, "sessions_per_s": 2.5, "window_s": 5.0, **part},
     ]
     tables = {table.title: table for table in run_tables(synthetic.SUMMARY | {"steps": steps}, Notes())}
-    found = tables["Steps"]
-    assert found.columns[:2] == ("step", "window, s")
-    assert [row[:2] for row in found.rows] == [("0: 1 sessions/s", "4"), ("1: 2.5 sessions/s", "5")]
+    by_step = tables["Steps"]
+    assert by_step.columns[:2] == ("step", "window, s")
+    assert [row[:2] for row in by_step.rows] == [("0: 1 sessions/s", "4"), ("1: 2.5 sessions/s", "5")]
     assert "Steps" not in {table.title for table in run_tables(synthetic.SUMMARY, Notes())}
 
 
@@ -302,7 +302,7 @@ def titled_tables(**summary: Any) -> dict[str, Any]:
     return {table.title: table for table in run_tables(synthetic.SUMMARY | summary, Notes())}
 
 
-def test_a_measure_that_is_equal_in_all_classes_has_no_rows() -> None:
+def test_a_measure_equal_in_all_classes_has_no_rows() -> None:
     ttft_ms, itl_ms = (synthetic.SUMMARY["latency"][name] for name in ("ttft_ms", "itl_ms"))
     slower = ttft_ms | {"p95": 900.0}
     classes = {
@@ -315,7 +315,7 @@ def test_a_measure_that_is_equal_in_all_classes_has_no_rows() -> None:
     assert "Latency by class" not in titled_tables(by_class={"chat": classes["chat"]})  # equal to the total
 
 
-def test_a_result_that_equals_the_measure_phase_has_no_column() -> None:
+def test_a_result_equal_to_the_measure_phase_has_no_column() -> None:
     turns = synthetic.SUMMARY["turns"]
     assert titled_tables()["Turns and sessions"].columns == ("", "measure", "warmup", "drain", "all")
     other = titled_tables(turns=turns | {"sent": turns["sent"] + 1})["Turns and sessions"]
@@ -323,7 +323,7 @@ def test_a_result_that_equals_the_measure_phase_has_no_column() -> None:
 
 
 @pytest.mark.parametrize("preset", ["h200-qwen3-32b", None])
-def test_a_report_names_the_stand_in_of_a_simulated_variant(preset: str | None) -> None:
+def test_the_report_names_the_preset_of_a_simulated_variant(preset: str | None) -> None:
     (banner,) = reportmodel._banners(True, {"variant": {"name": "qwen36-mtp", "simulated_as": preset}})
     named = " Variant qwen36-mtp used the step times of preset h200-qwen3-32b."
     assert banner.endswith(named) == (preset is not None)

@@ -1,4 +1,4 @@
-"""A run directory that came from elsewhere: its links, pipes and names reach no file outside of it."""
+"""Untrusted run directories: links, pipes and file names reach no file outside."""
 
 import json
 import os
@@ -19,43 +19,43 @@ WRITTEN = (rundir.TIMELINE, rundir.DIAGNOSIS, rundir.RECONCILE, rundir.REPORT_MD
 
 
 @pytest.fixture(scope="module")
-def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def complete(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return synthetic.write(tmp_path_factory.mktemp("runs") / "run")
 
 
 @pytest.fixture
-def run(whole: Path, tmp_path: Path) -> Path:
-    return shutil.copytree(whole, tmp_path / "run")
+def run(complete: Path, tmp_path: Path) -> Path:
+    return shutil.copytree(complete, tmp_path / "run")
 
 
-def held(file: Path, *names: object) -> None:
-    """Make a file say that it holds parts of such names."""
+def name_parts(file: Path, *names: object) -> None:
+    """Set the part names in the metadata of a file."""
     table = pq.read_table(file)
     metadata = {**(table.schema.metadata or {}), b"inferload_parts": json.dumps(names).encode()}
     pq.write_table(table.replace_schema_metadata(metadata), file)
 
 
-def test_parts_that_foreign_turns_name_are_removed_only_inside_their_folder(run: Path, tmp_path: Path) -> None:
+def test_part_names_in_turns_files_cannot_remove_files_outside(run: Path, tmp_path: Path) -> None:
     outside, folder = tmp_path / "precious", run / rundir.TURNS
     outside.write_text("mine")
     (folder / "notes.txt").write_text("mine")
     turns_file.join_parts(folder, "w0")
     part = turns_file.parts_of(folder, "w1")[0]
     part.rename(folder / "w0-00009.parquet")  # else there is nothing to join
-    held(folder / "w0-all.parquet", str(outside), "../../precious", "notes.txt", 7)
+    name_parts(folder / "w0-all.parquet", str(outside), "../../precious", "notes.txt", 7)
     turns_file.join_parts(folder, "w0")
     assert outside.read_text() == "mine"
     assert (folder / "notes.txt").read_text() == "mine"
     assert not (folder / "w0-00009.parquet").exists()
 
 
-def test_parts_that_foreign_scrapes_name_are_removed_only_inside_their_folder(run: Path, tmp_path: Path) -> None:
+def test_part_names_in_scrapes_files_cannot_remove_files_outside(run: Path, tmp_path: Path) -> None:
     outside, folder = tmp_path / "precious", run / rundir.SERVER_METRICS
     outside.write_text("mine")
     (folder / "notes.txt").write_text("mine")
     scrapes_file.join_parts(folder)
     table = scrapes_file.read_scrapes(run)
-    held(folder / scrapes_file.JOINED, str(outside), "../../precious", "notes.txt")
+    name_parts(folder / scrapes_file.JOINED, str(outside), "../../precious", "notes.txt")
     scrapes_file.write_part(folder, 3, table)
     scrapes_file.join_parts(folder)
     assert outside.read_text() == "mine"
@@ -76,7 +76,7 @@ def test_a_report_replaces_links_and_leaves_their_targets(run: Path, tmp_path: P
 
 
 @pytest.mark.parametrize("kind", ["pipe", "link"])
-def test_a_file_that_is_not_regular_is_left_out_and_noted(run: Path, tmp_path: Path, kind: str) -> None:
+def test_an_irregular_file_is_left_out_with_a_note(run: Path, tmp_path: Path, kind: str) -> None:
     names = (
         rundir.MARKS,
         rundir.LOCUST_HISTORY,
@@ -99,7 +99,7 @@ def test_a_file_that_is_not_regular_is_left_out_and_noted(run: Path, tmp_path: P
     report.make(run)
 
 
-def test_a_manifest_that_is_a_pipe_does_not_block(run: Path) -> None:
+def test_a_manifest_pipe_does_not_block(run: Path) -> None:
     for name in (rundir.MANIFEST, rundir.SUMMARY):
         (run / name).unlink()
         os.mkfifo(run / name)
@@ -110,7 +110,7 @@ def test_a_manifest_that_is_a_pipe_does_not_block(run: Path) -> None:
 
 @pytest.mark.parametrize("command", ["report", "compare"])
 @pytest.mark.parametrize("kind", ["pipe", "json", "parquet"])
-def test_commands_on_a_foreign_directory_end_without_a_traceback(
+def test_commands_on_a_malicious_directory_end_without_a_traceback(
     run: Path, command: str, kind: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     if kind == "pipe":
@@ -124,7 +124,7 @@ def test_commands_on_a_foreign_directory_end_without_a_traceback(
         table = pa.table({"turn_id": ["a"], "event_ns": ["no list"]}, metadata={b"worker": b"\xff", b"run_id": b"\xff"})
         pq.write_table(table, run / rundir.TURNS / "w0-0000.parquet")
         pq.write_table(table, run / rundir.TURNS / "w2-all.parquet")
-        held(run / rundir.TURNS / "w2-all.parquet", 3)
+        name_parts(run / rundir.TURNS / "w2-all.parquet", 3)
         pq.write_table(table, run / rundir.SERVER_METRICS / scrapes_file.JOINED)
     sides = [str(run), str(run)] if command == "compare" else [str(run)]
     code = cli.main([command, *sides])

@@ -1,4 +1,4 @@
-"""Calibration: what a run against known truth comes to, which sizes are tried, what is kept, and when a run is warned of."""
+"""Calibration: results per size, tried sizes, the stored file, and the warning before a run."""
 
 import json
 import os
@@ -45,53 +45,53 @@ FINE = good(100)
 
 
 def points_of(outcomes: dict[int, RunFigures]) -> list[SizeResult]:
-    return [calibration.size_result(streams, PACE, seen) for streams, seen in outcomes.items()]
+    return [calibration.size_result(streams, PACE, figures) for streams, figures in outcomes.items()]
 
 
-def test_the_truth_of_a_pace() -> None:
+def test_the_true_values_of_a_pace() -> None:
     assert PACE.turn_s == pytest.approx(2.03)
     assert PACE.tok_per_s(100) == pytest.approx(4926.1, abs=0.1)
 
 
 @pytest.mark.parametrize(
-    ("seen", "outcome", "says"),
+    ("figures", "outcome", "message"),
     [
         (FINE, "valid", ""),
         (replace(FINE, measurement="suspect", reasons=("the loop was late",)), "suspect", "the loop was late"),
         (replace(FINE, measurement="invalid", reasons=("no room",)), "invalid", "no room"),
         (replace(FINE, server_late_p99_ms=2.5), "unresolved", "2.5 ms late"),
-        # The server was late, so nothing is the client's fault, whatever its verdict.
+        # The server was late, so the client is not blamed.
         (replace(FINE, measurement="invalid", server_late_p99_ms=2.5), "unresolved", "the server itself"),
         (replace(FINE, server_late_p99_ms=None), "unresolved", "did not report"),
         (replace(FINE, failed_turns=3), "unresolved", "3 turns failed"),
         (replace(FINE, itl_p99_ms=None), "unresolved", "too few tokens"),
         (RunFigures(reasons=("port taken",)), "unresolved", "port taken"),
-        # A run that finds nothing against itself is held against the truth all the same.
+        # A valid run is compared with the true values, too.
         (replace(FINE, ttft_mean_ms=58.0), "untrue", "mean TTFT is off by 7.9 ms"),
         (replace(FINE, ttft_mean_ms=40.0), "untrue", "mean TTFT is off by -10.1 ms"),
         (replace(FINE, itl_p99_ms=23.0), "untrue", "2.7 ms"),
         (replace(FINE, output_tok_per_s=3_000.0), "untrue", "only 3,000 of 4,926 tokens/s were read"),
         (replace(FINE, output_tok_per_s=None), "untrue", "only 0 of"),
-        # What was the server's own lateness is not the client's error.
+        # Lateness of the server is subtracted.
         (replace(FINE, itl_p99_ms=23.0, server_late_p99_ms=1.5), "valid", ""),
     ],
 )
-def test_a_run_is_held_against_the_truth(seen: RunFigures, outcome: str, says: str) -> None:
-    found = calibration.size_result(100, PACE, seen)
-    assert found.outcome == outcome
-    assert says in found.why
-    assert bool(found.why) == (outcome != "valid")
+def test_the_outcome_of_a_size_follows_from_the_true_values(figures: RunFigures, outcome: str, message: str) -> None:
+    result = calibration.size_result(100, PACE, figures)
+    assert result.outcome == outcome
+    assert message in result.why
+    assert bool(result.why) == (outcome != "valid")
 
 
-def test_errors_are_reported_less_truth() -> None:
-    found = calibration.size_result(100, PACE, FINE)
-    assert found.ttft_error_ms == pytest.approx(0.3)
-    assert found.itl_p99_error_ms == pytest.approx(0.2)
+def test_errors_are_differences_from_the_true_values() -> None:
+    result = calibration.size_result(100, PACE, FINE)
+    assert result.ttft_error_ms == pytest.approx(0.3)
+    assert result.itl_p99_error_ms == pytest.approx(0.2)
     assert calibration.size_result(100, PACE, RunFigures()).ttft_error_ms is None
 
 
 def climbed(capacity: int, ladder: Sequence[int], refine: bool = True) -> list[SizeResult]:
-    """Sizes that are tried on a machine that measures `capacity` streams accurately."""
+    """Results of a machine that measures up to `capacity` streams accurately."""
 
     def measure(streams: int) -> RunFigures:
         over = replace(good(streams), measurement="suspect", reasons=("late",), ttft_mean_ms=90.0)
@@ -110,11 +110,11 @@ def climbed(capacity: int, ladder: Sequence[int], refine: bool = True) -> list[S
         (10, [50, 100, 25]),
     ],
 )
-def test_sizes_rise_until_two_fail_and_one_lies_between(capacity: int, tried: list[int]) -> None:
+def test_sizes_rise_until_two_fail_and_the_last_step_is_refined(capacity: int, tried: list[int]) -> None:
     assert [point.streams for point in climbed(capacity, calibrate.LADDER)] == tried
 
 
-def test_a_verdict_alone_does_not_end_the_climb() -> None:
+def test_a_suspect_verdict_does_not_end_the_climb() -> None:
     wary = calibrate.climb(
         lambda streams: replace(good(streams), measurement="suspect"),
         (50, 100, 200),
@@ -125,12 +125,12 @@ def test_a_verdict_alone_does_not_end_the_climb() -> None:
     assert [point.streams for point in wary] == [50, 100, 200, 25]
 
 
-def test_a_quick_one_does_not_refine() -> None:
+def test_a_quick_calibration_is_not_refined() -> None:
     assert [point.streams for point in climbed(60, calibrate.QUICK_LADDER, refine=False)] == [50, 200, 400]
 
 
 @given(st.integers(0, 3_000), st.sets(st.integers(1, 2_000), min_size=1, max_size=6))
-def test_no_size_is_tried_twice_and_none_beyond_the_capacity_is_answered(capacity: int, sizes: set[int]) -> None:
+def test_the_answer_is_the_largest_accurate_size_tried_once(capacity: int, sizes: set[int]) -> None:
     points = climbed(capacity, sorted(sizes))
     tried = [point.streams for point in points]
     assert len(tried) == len(set(tried)) <= len(sizes) + 1
@@ -140,12 +140,12 @@ def test_no_size_is_tried_twice_and_none_beyond_the_capacity_is_answered(capacit
     assert top is None or capacity >= top.streams >= max((size for size in tried if size <= capacity), default=0)
 
 
-def test_the_answer_is_one_sentence_with_the_limit_and_its_cause() -> None:
+def test_the_answer_names_the_limit_and_its_cause() -> None:
     late = replace(FINE, server_late_p99_ms=6.0)
     bad = replace(FINE, measurement="invalid", reasons=("the loop was late",))
-    said = calibration.answer(points_of({50: good(50), 100: good(100), 200: bad}))
+    answer = calibration.answer(points_of({50: good(50), 100: good(100), 200: bad}))
     assert (
-        said
+        answer
         == "One worker of this machine measures 100 streams (4,926 tokens/s) accurately; at 200 not (invalid): the loop was late."
     )
     assert "may be higher" in calibration.answer(points_of({50: good(50)}))
@@ -155,16 +155,16 @@ def test_the_answer_is_one_sentence_with_the_limit_and_its_cause() -> None:
     assert "disturbed a smaller size" in calibration.answer(points_of({50: bad, 100: good(100)}))
 
 
-def test_figures_that_were_right_all_the_same_are_remarked() -> None:
+def test_accurate_figures_of_suspect_sizes_are_remarked() -> None:
     wary = replace(FINE, measurement="suspect", reasons=("the loop was late",))
-    seen = {
+    figures = {
         50: good(50),
         100: wary,
         200: replace(good(200), measurement="suspect"),
         400: replace(good(400), ttft_mean_ms=90.0),
         800: good(800),
     }
-    points = points_of(seen)
+    points = points_of(figures)
     assert [point.figures_true for point in points] == [True, True, True, False, True]
     assert calibration.figures_true_to(points) == 200  # what lies beyond a size that was wrong is not trusted
     assert calibration.remark(points[:3]).startswith("The figures were within 10 % of the true values up to 200")
@@ -172,7 +172,7 @@ def test_figures_that_were_right_all_the_same_are_remarked() -> None:
     assert calibration.figures_true_to(points_of({50: replace(FINE, server_late_p99_ms=9.0)})) is None
 
 
-# -- what is kept
+# -- the stored file
 
 
 def made(outcomes: dict[int, RunFigures]) -> Calibration | None:
@@ -184,7 +184,7 @@ def limits(found: Calibration | None) -> tuple[int | None, int | None]:
     return found.streams, found.beyond
 
 
-def test_only_what_says_something_of_the_client_is_kept() -> None:
+def test_only_results_about_the_client_are_stored() -> None:
     late, bad = replace(FINE, server_late_p99_ms=6.0), replace(FINE, measurement="invalid")
     assert limits(made({50: good(50), 100: bad})) == (50, 100)
     assert limits(made({50: good(50), 100: late})) == (50, None)
@@ -192,44 +192,44 @@ def test_only_what_says_something_of_the_client_is_kept() -> None:
     assert made({50: late}) is None
 
 
-def test_it_comes_back_as_it_was_stored(tmp_path: Path) -> None:
-    found = made({50: good(50), 100: good(100)})
-    assert found is not None
-    where = tmp_path / "not" / "there"
-    assert calibration.stored(where) is None
-    path = calibration.store(found, where)
-    back = calibration.stored(where)
+def test_a_stored_calibration_is_read_back(tmp_path: Path) -> None:
+    calibrated = made({50: good(50), 100: good(100)})
+    assert calibrated is not None
+    folder = tmp_path / "not" / "there"
+    assert calibration.stored(folder) is None
+    path = calibration.store(calibrated, folder)
+    back = calibration.stored(folder)
     assert back is not None
-    assert json.loads(path.read_text()) == json.loads(back.to_json()) == json.loads(found.to_json())
+    assert json.loads(path.read_text()) == json.loads(back.to_json()) == json.loads(calibrated.to_json())
     assert limits(back) == (100, None)
-    assert [entry.name for entry in where.iterdir()] == ["calibration.json"]
+    assert [entry.name for entry in folder.iterdir()] == ["calibration.json"]
 
 
 @given(st.one_of(st.text(), st.recursive(st.none() | st.integers() | st.text(), st.lists).map(json.dumps)))
-def test_what_is_no_calibration_is_none(text: str) -> None:
+def test_invalid_text_is_no_calibration(text: str) -> None:
     assert Calibration.from_json(text) is None
 
 
 @pytest.mark.parametrize("change", [{"format": 2}, {"machine": {"host": "a"}}, {"machine": None}, {"points": None}])
-def test_another_format_is_none(change: dict[str, object]) -> None:
-    found = made({50: good(50)})
-    assert found is not None
-    assert Calibration.from_json(json.dumps({**json.loads(found.to_json()), **change})) is None
+def test_another_format_is_no_calibration(change: dict[str, object]) -> None:
+    calibrated = made({50: good(50)})
+    assert calibrated is not None
+    assert Calibration.from_json(json.dumps({**json.loads(calibrated.to_json()), **change})) is None
 
 
-def test_it_lies_in_the_persons_cache(tmp_path: Path) -> None:
+def test_the_file_is_in_the_users_cache_folder(tmp_path: Path) -> None:
     assert calibration.folder({}, tmp_path) == tmp_path / ".cache" / "inferload"
     assert calibration.folder({"XDG_CACHE_HOME": "/c"}, tmp_path) == Path("/c/inferload")
     assert calibration.folder({"XDG_CACHE_HOME": "relative"}, tmp_path) == tmp_path / ".cache" / "inferload"
 
 
-# -- when a run is warned of
+# -- the warning before a run
 
 HUNDRED = Calibration(AT, MACHINE, {}, 20.0, 100, 4_900.0, 200)
 
 
 @pytest.mark.parametrize(
-    ("found", "users", "workers", "says"),
+    ("calibrated", "users", "workers", "message"),
     [
         (HUNDRED, 100, 1, None),
         (HUNDRED, 200, 2, None),
@@ -244,26 +244,24 @@ HUNDRED = Calibration(AT, MACHINE, {}, 20.0, 100, 4_900.0, 200)
         (None, 500, 1, None),
     ],
 )
-def test_a_plan_past_the_calibration_is_warned_of(
-    found: Calibration | None, users: int, workers: int, says: str | None
+def test_more_streams_than_calibrated_give_a_warning(
+    calibrated: Calibration | None, users: int, workers: int, message: str | None
 ) -> None:
-    said = calibration.warning(found, replace(MACHINE, processor="words"), users, workers)
-    assert (said is None) if says is None else (said is not None and says in said)
+    warning = calibration.warning(calibrated, replace(MACHINE, processor="words"), users, workers)
+    assert (warning is None) if message is None else (warning is not None and message in warning)
 
 
-def test_a_run_looks_at_the_calibration_of_this_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_warning_uses_the_calibration_of_this_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     assert calibration.warning_here(500, 1) is None
     calibration.store(replace(HUNDRED, machine=Machine.this()), tmp_path / "inferload")
     assert calibration.warning_here(100, 1) is None
-    said = calibration.warning_here(500, 1)
-    assert said is not None
-    assert "calibration of 2026-01-02" in said
+    warning = calibration.warning_here(500, 1)
+    assert warning is not None
+    assert "calibration of 2026-01-02" in warning
 
 
-def test_a_run_that_is_planned_past_it_says_so_before_it_starts(
-    simulator: Callable[..., Simulator], tmp_path: Path
-) -> None:
+def test_a_run_logs_the_warning_before_the_load(simulator: Callable[..., Simulator], tmp_path: Path) -> None:
     calibration.store(replace(HUNDRED, machine=Machine.this(), streams=1), tmp_path / "cache" / "inferload")
     (tmp_path / "short.yaml").write_text(bench.scenario_text(2, ReferencePace(ttft_ms=5, gap_ms=1, tokens=5), 1.0))
     running = locust_process.start(
@@ -287,7 +285,7 @@ def test_a_run_that_is_planned_past_it_says_so_before_it_starts(
 
 
 @pytest.mark.parametrize(("pace", "seconds"), [(PACE, 8.0), (ReferencePace(tokens=50), 4.0)])
-def test_the_scenario_is_one_that_loads_and_spreads_its_starts(pace: ReferencePace, seconds: float) -> None:
+def test_the_scenario_of_a_run_spreads_its_starts(pace: ReferencePace, seconds: float) -> None:
     loaded = scenarios.from_text(bench.scenario_text(400, pace, seconds), "made")
     arrivals, phases = loaded.arrivals, loaded.phases
     assert isinstance(arrivals, Closed)
@@ -297,13 +295,13 @@ def test_the_scenario_is_one_that_loads_and_spreads_its_starts(pace: ReferencePa
     assert phases.warmup_s + phases.measure_s == pytest.approx(seconds)
 
 
-def test_a_runs_environment_has_no_key_and_no_old_calibration(tmp_path: Path) -> None:
-    given_ = {"OPENAI_API_KEY": "k", "HTTP_PROXY": "p", "https_proxy": "p", "PATH": "x", "XDG_CACHE_HOME": "/old"}
-    found = bench.environment(given_, tmp_path)
-    assert "k" not in found.values()
-    assert "p" not in found.values()
-    assert found["PATH"] == "x"
-    assert found["XDG_CACHE_HOME"].startswith(str(tmp_path))
+def test_the_environment_of_a_run_has_no_key_proxy_or_calibration(tmp_path: Path) -> None:
+    inherited = {"OPENAI_API_KEY": "k", "HTTP_PROXY": "p", "https_proxy": "p", "PATH": "x", "XDG_CACHE_HOME": "/old"}
+    environment = bench.environment(inherited, tmp_path)
+    assert "k" not in environment.values()
+    assert "p" not in environment.values()
+    assert environment["PATH"] == "x"
+    assert environment["XDG_CACHE_HOME"].startswith(str(tmp_path))
 
 
 @pytest.mark.parametrize(
@@ -316,29 +314,29 @@ def test_the_server_has_the_last_core(
     assert bench.split(cores) == (client, server)
 
 
-def test_a_run_against_the_truth(tmp_path: Path) -> None:
-    """A real run of the smallest kind: what it says is near the truth, and nothing is left running."""
+def test_a_run_against_the_reference_server(tmp_path: Path) -> None:
+    """A real run of the smallest size has plausible figures and leaves no process behind."""
     pace = ReferencePace(tokens=20)
     before = set(os.sched_getaffinity(0))
-    seen = bench.Bench(tmp_path, pace, 2.0).measure(60)
-    assert seen.measurement in ("valid", "suspect", "invalid"), seen
-    assert seen.failed_turns == 0
-    assert seen.ttft_mean_ms is not None
-    assert seen.ttft_mean_ms >= pace.ttft_ms
-    assert seen.output_tok_per_s is not None
-    assert 0 < seen.output_tok_per_s <= 1.5 * pace.tok_per_s(60)
-    assert seen.itl_p99_ms is not None  # of five times the gaps that it needs
-    assert seen.server_late_p99_ms is not None
-    assert seen.cpu_share is not None
+    figures = bench.Bench(tmp_path, pace, 2.0).measure(60)
+    assert figures.measurement in ("valid", "suspect", "invalid"), figures
+    assert figures.failed_turns == 0
+    assert figures.ttft_mean_ms is not None
+    assert figures.ttft_mean_ms >= pace.ttft_ms
+    assert figures.output_tok_per_s is not None
+    assert 0 < figures.output_tok_per_s <= 1.5 * pace.tok_per_s(60)
+    assert figures.itl_p99_ms is not None  # of five times the gaps that it needs
+    assert figures.server_late_p99_ms is not None
+    assert figures.cpu_share is not None
     assert set(os.sched_getaffinity(0)) == before
 
 
-def test_a_run_that_comes_to_nothing_says_its_last_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failed_run_has_its_last_line_as_reason(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bench, "scenario_text", lambda *_: "schema: 1\n")
-    seen = bench.Bench(tmp_path, PACE, 1.0).measure(4)
-    assert seen.measurement is None
-    assert calibration.size_result(4, PACE, seen).outcome == "unresolved"
-    assert seen.reasons[0]
+    figures = bench.Bench(tmp_path, PACE, 1.0).measure(4)
+    assert figures.measurement is None
+    assert calibration.size_result(4, PACE, figures).outcome == "unresolved"
+    assert figures.reasons[0]
 
 
 # -- the command
@@ -348,9 +346,9 @@ def test_a_run_that_comes_to_nothing_says_its_last_line(tmp_path: Path, monkeypa
 def machine_of(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> Callable[[Callable[[int, ReferencePace], RunFigures]], Path]:
-    """Have `inferload calibrate` meet a machine that measures as it is told; the file that it may store."""
+    """Replace the benchmark by a function of the number of streams; return the path of the stored file."""
 
-    class Told:
+    class StubBench:
         measured: Callable[[int, ReferencePace], RunFigures]
 
         def __init__(self, work: Path, pace: ReferencePace, seconds: float) -> None:
@@ -361,15 +359,17 @@ def machine_of(
             return type(self).measured(streams, self.pace)
 
     def told(measured: Callable[[int, ReferencePace], RunFigures]) -> Path:
-        Told.measured = staticmethod(measured)
+        StubBench.measured = staticmethod(measured)
         return tmp_path / "inferload" / "calibration.json"
 
-    monkeypatch.setattr(bench, "Bench", Told)
+    monkeypatch.setattr(bench, "Bench", StubBench)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     return told
 
 
-def test_the_command_prints_and_stores(machine_of: Callable[..., Path], capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_prints_and_stores_the_result(
+    machine_of: Callable[..., Path], capsys: pytest.CaptureFixture[str]
+) -> None:
     stored = machine_of(good)
     assert cli.main(["calibrate", "--quick", "--sizes", "20,10"]) == 0
     printed = capsys.readouterr().out
@@ -384,7 +384,7 @@ def test_the_command_prints_and_stores(machine_of: Callable[..., Path], capsys: 
     assert json.loads(capsys.readouterr().out)["streams"] == 10
 
 
-def test_where_the_server_was_late_nothing_is_stored_or_blamed(
+def test_with_a_late_server_nothing_is_stored(
     machine_of: Callable[..., Path], capsys: pytest.CaptureFixture[str]
 ) -> None:
     stored = machine_of(lambda streams, pace: replace(good(streams, pace), server_late_p99_ms=9.0))
@@ -396,7 +396,7 @@ def test_where_the_server_was_late_nothing_is_stored_or_blamed(
 
 
 @pytest.mark.parametrize("sizes", ["0", "a", "10,-1", "", "20000"])
-def test_sizes_that_are_none_are_refused(sizes: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_invalid_sizes_are_refused(sizes: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as stopped:
         cli.main(["calibrate", "--sizes", sizes])
     assert stopped.value.code == 2

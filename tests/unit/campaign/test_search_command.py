@@ -1,4 +1,4 @@
-"""`inferload search`: what is refused before any load, the files of its points, its page, and one search on the simulator."""
+"""`inferload search`: refusals, plans and points, resumption, the page, and a search on the simulator."""
 
 import json
 import os
@@ -36,7 +36,7 @@ HOST = ["--host", "http://127.0.0.1:9"]
 
 
 @pytest.mark.parametrize(
-    ("options", "said"),
+    ("options", "message"),
     [
         (["--slo", "p95(tfft_ms) < 800"], "did you mean ttft_ms?"),
         (["--slo", SLO, "--start", "0"], "--start 0: not a number greater than 0"),
@@ -48,29 +48,27 @@ HOST = ["--host", "http://127.0.0.1:9"]
         ([], "--slo is missing"),
     ],
 )
-def test_what_cannot_be_searched_for_is_refused_before_any_load(
-    options: list[str], said: str, capsys: pytest.CaptureFixture[str], tmp_path: Path
+def test_invalid_options_are_refused_before_any_load(
+    options: list[str], message: str, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     into = tmp_path / "search"
     assert cli.main(["search", "--scenario", "chat-open", *HOST, "--into", str(into), *options]) == 2
-    assert said in capsys.readouterr().err
+    assert message in capsys.readouterr().err
     assert not into.exists()
 
 
-def test_a_dry_run_says_what_it_would_do(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_a_dry_run_prints_the_plan(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     into = tmp_path / "search"
     options = ["--slo", SLO, "--budget", "30m", "--point", "2m", "--warmup", "10s", "--dry-run", "--into", str(into)]
     assert cli.main(["search", "--scenario", "chat-open", *HOST, *options]) == 0
-    said = capsys.readouterr().out
-    assert "from 2 sessions/s, at most 30 min: about 12 points" in said
-    assert "no prefix of a point is cached before it" in said
+    printed = capsys.readouterr().out
+    assert "from 2 sessions/s, at most 30 min: about 12 points" in printed
+    assert "no prefix of a point is cached before it" in printed
     assert not into.exists()
 
 
 @pytest.mark.parametrize("when_full", ["delay", "drop"])
-def test_a_bound_on_the_turns_in_flight_is_refused(
-    when_full: str, capsys: pytest.CaptureFixture[str], tmp_path: Path
-) -> None:
+def test_max_in_flight_is_refused(when_full: str, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     data = scenarios.load("chat-open").as_data()
     data["arrivals"] |= {"max_in_flight": 16, "when_full": when_full}
     file = tmp_path / "bound.yaml"
@@ -79,49 +77,49 @@ def test_a_bound_on_the_turns_in_flight_is_refused(
     assert "arrivals.max_in_flight" in capsys.readouterr().err
 
 
-def said_of(folder: Path, **changes: Any) -> asked.SearchPlan:
-    given = {
+def plan_of(folder: Path, **changes: Any) -> asked.SearchPlan:
+    defaults = {
         "scenario": "chat-open", "host": "http://127.0.0.1:9", "slo": SLO, "budget_s": 600.0, "window_s": 40.0,
         "warmup_s": 5.0, "guess": 2.0, "precision": 0.15, "seed": 3, "rates": (), "options": {}, "extra": (),
     }  # fmt: skip
-    return asked.SearchPlan(**{**given, **changes})
+    return asked.SearchPlan(**{**defaults, **changes})
 
 
-def test_a_point_is_the_scenario_at_its_load_without_gates_and_profile(tmp_path: Path) -> None:
+def test_a_point_is_the_scenario_at_its_load_without_gates(tmp_path: Path) -> None:
     loaded = scenarios.load("chat-open")
-    text = asked.at(loaded, "chat-open", said_of(tmp_path), 3.5, 17)
+    text = asked.at(loaded, "chat-open", plan_of(tmp_path), 3.5, 17)
     point = scenarios.from_text(text, "point")
     assert point.as_data()["arrivals"]["sessions_per_s"] == 3.5
     assert (point.phases.warmup_s, point.phases.measure_s, point.seed, point.gates) == (5.0, 40.0, 17, ())
     assert point.cache == loaded.cache
     closed = scenarios.load("chat")
-    users = scenarios.from_text(asked.at(closed, "chat", said_of(tmp_path), 7.0, 1), "point").as_data()["arrivals"]
+    users = scenarios.from_text(asked.at(closed, "chat", plan_of(tmp_path), 7.0, 1), "point").as_data()["arrivals"]
     assert users["users"] == 7
 
 
-def test_a_point_that_is_warmed_by_itself_takes_twice_as_long(tmp_path: Path) -> None:
+def test_a_point_with_a_warm_arm_takes_twice_as_long(tmp_path: Path) -> None:
     data = scenarios.load("chat-open").as_data()
     cold, warm = (
         scenarios.from_text(as_yaml(data | {"cache": data["cache"] | {"arm": arm}}), arm) for arm in ("cold", "warm")
     )
-    said = said_of(tmp_path)
-    assert said.settings(warm).look_s == 2 * said.settings(cold).look_s
-    assert said_of(tmp_path, rates=(1.0, 2.0)).settings(warm).spent(1e6) == said.settings(warm).alpha / 2
+    plan = plan_of(tmp_path)
+    assert plan.settings(warm).look_s == 2 * plan.settings(cold).look_s
+    assert plan_of(tmp_path, rates=(1.0, 2.0)).settings(warm).spent(1e6) == plan.settings(warm).alpha / 2
 
 
-def test_what_was_asked_is_kept_for_a_search_that_goes_on(tmp_path: Path) -> None:
-    said = said_of(tmp_path, rates=(1.0, 2.0), extra=("--processes", "2"))
-    said.write(tmp_path)
-    assert asked.read(tmp_path) == said
+def test_the_plan_is_stored_for_resumption(tmp_path: Path) -> None:
+    plan = plan_of(tmp_path, rates=(1.0, 2.0), extra=("--processes", "2"))
+    plan.write(tmp_path)
+    assert asked.read(tmp_path) == plan
     with pytest.raises(UsageError, match="no search was started there"):
         asked.read(tmp_path / "other")
 
 
-def test_the_key_in_a_header_is_not_kept_and_is_asked_for_again(
+def test_keys_in_headers_are_not_stored_and_required_on_resumption(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    said = said_of(tmp_path, options={"header": ["X-Team: blue", "X-Api-Key: sesame"]})
-    said.write(tmp_path)
+    plan = plan_of(tmp_path, options={"header": ["X-Team: blue", "X-Api-Key: sesame"]})
+    plan.write(tmp_path)
     assert "sesame" not in (tmp_path / asked.PLAN).read_text()
     assert cli.main(["search", "--resume", str(tmp_path), "--dry-run"]) == 2
     assert "keys are not stored; give again --header 'X-Api-Key: ...'" in capsys.readouterr().err
@@ -136,16 +134,16 @@ def test_the_key_in_a_header_is_not_kept_and_is_asked_for_again(
     assert "write it before --" in capsys.readouterr().err
 
 
-def begun(folder: Path) -> Path:
+def write_plan(folder: Path) -> Path:
     file = folder / "scenario.yaml"
     file.write_text(as_yaml(scenarios.load("chat-open").as_data()), encoding="utf-8")
     digest = scenarios.load(str(file)).digest
-    said_of(folder, scenario=str(file), options={"model": "m"}, scenario_digest=digest).write(folder)
+    plan_of(folder, scenario=str(file), options={"model": "m"}, scenario_digest=digest).write(folder)
     return file
 
 
-def test_a_search_goes_on_with_the_budget_that_is_given_now(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    begun(tmp_path)
+def test_a_resumed_search_takes_a_new_budget(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write_plan(tmp_path)
     same = ["--point", "40s", "--slo", SLO, "--start", "2", "--model", "m", "--budget", "2h"]
     assert cli.main(["search", "--resume", str(tmp_path), *same, "--dry-run"]) == 0
     assert "at most 2 h" in capsys.readouterr().out
@@ -160,36 +158,36 @@ def test_a_search_goes_on_with_the_budget_that_is_given_now(tmp_path: Path, caps
         ("--precision", "0.2"), ("--seed", "4"), ("--model", "n"), ("--into", "elsewhere"), ("--host", "http://a:1"),
     ],
 )  # fmt: skip
-def test_a_search_that_goes_on_refuses_what_is_another(
+def test_a_resumed_search_refuses_changed_options(
     option: tuple[str, str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    begun(tmp_path)
+    write_plan(tmp_path)
     assert cli.main(["search", "--resume", str(tmp_path), *option, "--dry-run"]) == 2
     assert option[0] in capsys.readouterr().err
 
 
-def test_a_search_does_not_go_on_with_a_changed_scenario(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    file = begun(tmp_path)
+def test_a_resumed_search_refuses_a_changed_scenario(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = write_plan(tmp_path)
     file.write_text(file.read_text(encoding="utf-8").replace("drain_s: ", "drain_s: 1"), encoding="utf-8")
     assert cli.main(["search", "--resume", str(tmp_path), "--dry-run"]) == 2
     assert "has changed" in capsys.readouterr().err
 
 
-def test_a_window_is_read_from_a_run_with_workers_on_clocks_of_their_own(tmp_path: Path) -> None:
+def test_the_window_of_a_run_corrects_worker_clocks(tmp_path: Path) -> None:
     run_dir = synthetic_run.write(tmp_path / "run")
-    seen = points.window(run_dir, slo.parse("p95(ttft_ms) < 800 and mean(tpot_ms) < 50 and failed_ratio < 0.5"))
-    ttft, tpot, failed = seen.samples
+    window = points.window(run_dir, slo.parse("p95(ttft_ms) < 800 and mean(tpot_ms) < 50 and failed_ratio < 0.5"))
+    ttft, tpot, failed = window.samples
     assert np.median(ttft.value) == pytest.approx(100, abs=1)
     assert np.isinf(ttft.value).sum() == np.isinf(failed.value).sum() == 1
     assert np.isfinite(tpot.value).sum() == len(tpot.value) - 1
     assert np.diff(np.sort(ttft.at_s)) == pytest.approx(0.25, abs=1e-6)
     assert ttft.at_s.min() >= 0
-    assert ttft.at_s.max() < seen.lasts_s
-    assert seen.good == len(ttft.value) - 1
+    assert ttft.at_s.max() < window.lasts_s
+    assert window.good == len(ttft.value) - 1
     assert points.window(run_dir, slo.parse("mean(ttft_ms) < 800")).good is None
 
 
-def test_a_point_is_not_judged_by_a_part_of_its_turns(tmp_path: Path) -> None:
+def test_a_point_with_missing_turn_records_is_refused(tmp_path: Path) -> None:
     run_dir = synthetic_run.write(tmp_path / "run")
     conditions = slo.parse("p95(ttft_ms) < 800")
     manifest = json.loads((run_dir / "run.json").read_text())
@@ -202,7 +200,7 @@ def test_a_point_is_not_judged_by_a_part_of_its_turns(tmp_path: Path) -> None:
         points.window(run_dir, conditions)
 
 
-def test_sessions_that_were_dropped_kept_no_limit(tmp_path: Path) -> None:
+def test_dropped_sessions_miss_every_limit(tmp_path: Path) -> None:
     run_dir = synthetic_run.write(tmp_path / "run")
     conditions = slo.parse("p95(ttft_ms) < 800 and failed_ratio < 0.5")
     for before, after in zip(
@@ -212,7 +210,7 @@ def test_sessions_that_were_dropped_kept_no_limit(tmp_path: Path) -> None:
         assert len(after.at_s) == len(after.value)
 
 
-def test_what_is_doubtful_in_a_point_is_said_with_it() -> None:
+def test_doubts_about_a_point_are_printed_with_it() -> None:
     reasons = [
         {"phase": "warmup", "level": "suspect", "code": "cpu", "text": "a worker was busy"},
         {"phase": "measure", "level": "suspect", "code": "cpu", "text": "a worker was busy; use more workers"},
@@ -226,15 +224,15 @@ def test_what_is_doubtful_in_a_point_is_said_with_it() -> None:
     assert line(point, 1, 65.0, "sessions/s").endswith("; but a worker was busy")
     twice = replace(point, remarks=(*remarks, "the clock jumped; set it"))
     assert line(twice, 1, 65.0, "sessions/s").endswith("; but a worker was busy (and 1 more)")
-    told = document(settings, [point], "budget", "sessions/s")
-    assert told["points"][0]["remarks"] == list(point.remarks)
-    assert any("measured with doubts: 1 of 1 loads" in text for text in summed_up(told))
+    result = document(settings, [point], "budget", "sessions/s")
+    assert result["points"][0]["remarks"] == list(point.remarks)
+    assert any("measured with doubts: 1 of 1 loads" in text for text in summed_up(result))
     (lost,) = bracket.points_of(settings, [Look(20.0, (), 65.0, invalid=True, cause="it was late; use more workers")])
     assert line(lost, 1, 65.0, "sessions/s").endswith("no limit of the server: it was late")
 
 
 @pytest.mark.parametrize(
-    ("latest", "said"),
+    ("latest", "expected"),
     [
         (None, "starting"),
         ({"phase": None, "elapsed_s": 0.0, "measured_s": None, "in_flight": 0}, "about to begin · 0 in flight"),
@@ -243,19 +241,19 @@ def test_what_is_doubtful_in_a_point_is_said_with_it() -> None:
         ({"phase": "drain", "elapsed_s": 46.0, "measured_s": 41.0, "in_flight": 2}, "drain · 2 in flight"),
     ],
 )
-def test_a_point_that_is_under_way_says_how_far_it_is(latest: dict[str, Any] | None, said: str) -> None:
-    assert going(latest, 5.0, 40.0) == said
+def test_the_progress_line_of_a_running_point(latest: dict[str, Any] | None, expected: str) -> None:
+    assert going(latest, 5.0, 40.0) == expected
 
 
-def test_the_last_whole_line_of_a_progress_file_counts(tmp_path: Path) -> None:
+def test_the_last_complete_line_of_a_progress_file_is_read(tmp_path: Path) -> None:
     file = tmp_path / "01.progress"
     assert points.latest(file) is None
     file.write_text("".join(json.dumps({"in_flight": number}) + "\n" for number in range(200)) + '{"in_fl')
     assert points.latest(file) == {"in_flight": 199}
 
 
-def test_a_second_interrupt_leaves_no_run_behind(tmp_path: Path) -> None:
-    """The run answers SIGTERM with another Ctrl-C for its parent, and goes on."""
+def test_a_second_interrupt_ends_the_run(tmp_path: Path) -> None:
+    """The run answers SIGTERM with another SIGINT to its parent, and goes on."""
     code = (
         "import os, signal\n"
         "signal.signal(signal.SIGTERM, lambda *_: os.kill(os.getppid(), signal.SIGINT))\n"
@@ -275,7 +273,7 @@ def test_a_second_interrupt_leaves_no_run_behind(tmp_path: Path) -> None:
         signal.signal(signal.SIGINT, before)
 
 
-def test_a_killed_sweep_of_loads_is_resumed_with_one_journal(tmp_path: Path, simulator: Any) -> None:
+def test_a_killed_rate_sweep_is_resumed(tmp_path: Path, simulator: Any) -> None:
     text = """schema: 1
 name: short-open
 workload: {kind: chat, prompt_tokens: 20, output_tokens: 4, turns: 1}
@@ -288,10 +286,10 @@ phases: {warmup_s: 0, measure_s: 1, drain_s: 5}
     argv = [sys.executable, "-m", "inferload", "search"]
     options = ["--scenario", "scenario.yaml", "--host", host, "--slo", "p95(ttft_ms)<5000", "--rates", "20,40"]
     environment = {**os.environ, "PYTHONPATH": str(Path(cli.__file__).parents[2])}
-    begun = subprocess.Popen([*argv, *options, "--into", "out"], cwd=tmp_path, env=environment, start_new_session=True)
+    first = subprocess.Popen([*argv, *options, "--into", "out"], cwd=tmp_path, env=environment, start_new_session=True)
     orphan = wait_until(lambda: out.is_dir() and list(Journal(out).under_way.values()), "a run")[0]
-    begun.kill()
-    begun.wait()
+    first.kill()
+    first.wait()
     assert orphan.alive()
     resumed = subprocess.run(
         [*argv, "--resume", "out"], cwd=tmp_path, env=environment, text=True, capture_output=True, check=False
@@ -311,7 +309,7 @@ phases: {warmup_s: 0, measure_s: 1, drain_s: 5}
 
 
 @pytest.mark.soak
-def test_a_server_that_is_not_there_is_said_by_the_first_point(
+def test_an_unreachable_server_is_refused_at_the_first_point(
     capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     options = ["--slo", SLO, "--point", "1s", "--warmup", "0", "--into", str(tmp_path / "search")]
@@ -319,11 +317,11 @@ def test_a_server_that_is_not_there_is_said_by_the_first_point(
     assert "the first point could not be made: no connection to http://127.0.0.1:9" in capsys.readouterr().err
 
 
-def found(kept: dict[float, float]) -> dict[str, Any]:
-    """A search.json over loads and the shares that kept the limit; the highest load overloads the server, one run was not valid."""
+def search_document(shares: dict[float, float]) -> dict[str, Any]:
+    """A search.json: share of turns within the limit by load; then an overloaded load and an invalid run."""
     settings = Settings(slo.parse(SLO), 4.0, 3600.0, 400.0, 10.0)
     looks = []
-    for number, (level, share) in enumerate(kept.items()):
+    for number, (level, share) in enumerate(shares.items()):
         rng = np.random.default_rng(number)
         at_s = np.sort(rng.uniform(0, 400, int(level * 400)))
         value = np.where(rng.random(len(at_s)) < share, 300.0, 900.0) * rng.uniform(0.95, 1.05, len(at_s))
@@ -334,7 +332,7 @@ def found(kept: dict[float, float]) -> dict[str, Any]:
     over = Window(100.0, (Samples(at_s, at_s * 100),), at_s, at_s * 2 + 1, 10)
     looks.append(Look(50.0, (over,), 110.0, runs=("points/05",)))
     looks.append(Look(90.0, (), 410.0, invalid=True, cause="a worker used 99 % of a core", runs=("points/06",)))
-    made = document(settings, bracket.points_of(settings, looks), "budget", "sessions/s")
+    result = document(settings, bracket.points_of(settings, looks), "budget", "sessions/s")
     facts = {
         "scenario": {"name": "chat-open"},
         "target": "http://server:8000",
@@ -342,24 +340,24 @@ def found(kept: dict[float, float]) -> dict[str, Any]:
         "window_s": 400.0,
         "warmup_s": 5.0,
     }
-    return json.loads(json.dumps({**made, **facts, "cache": "no prefix of a point is cached before it"}))
+    return json.loads(json.dumps({**result, **facts, "cache": "no prefix of a point is cached before it"}))
 
 
-def test_the_page_says_what_is_sure_and_what_counts_for_nothing(golden: Callable[..., Any]) -> None:
-    text = search_page.markdown(found({4.0: 0.995, 8.0: 0.985, 12.0: 0.95, 16.0: 0.7}))
+def test_the_pages_of_a_search(golden: Callable[..., Any]) -> None:
+    text = search_page.markdown(search_document({4.0: 0.995, 8.0: 0.985, 12.0: 0.95, 16.0: 0.7}))
     golden("search.md", text)
-    page = search_page.html(found({4.0: 0.995, 8.0: 0.985, 12.0: 0.95, 16.0: 0.7}), plotly="")
+    page = search_page.html(search_document({4.0: 0.995, 8.0: 0.985, 12.0: 0.95, 16.0: 0.7}), plotly="")
     assert "a worker used 99 % of a core" in page
     assert "no steady value" in page
 
 
-def test_a_sweep_has_no_answer_and_a_page_all_the_same() -> None:
-    plain = found({4.0: 0.99, 8.0: 0.9}) | {"answer": None}
+def test_a_rate_sweep_has_a_page_without_answer() -> None:
+    plain = search_document({4.0: 0.99, 8.0: 0.9}) | {"answer": None}
     assert search_page.headline(plain).startswith("Sweep of chat-open at 4 loads")
     assert "Sweep: chat-open" in search_page.markdown(plain)
 
 
-def test_an_slo_of_means_alone_has_no_picture_of_shares() -> None:
+def test_an_slo_of_means_has_no_chart_of_shares() -> None:
     settings = Settings(slo.parse("mean(ttft_ms) < 100"), 10.0, 1000.0, 60.0, 5.0)
     at_s = np.arange(0, 60, 0.05)
     steady = Window(60.0, (Samples(at_s, np.full(len(at_s), 50.0)),), at_s, at_s + 0.1)
@@ -375,8 +373,8 @@ def test_an_slo_of_means_alone_has_no_picture_of_shares() -> None:
 
 @pytest.mark.soak
 @pytest.mark.timeout(1200)
-def test_a_whole_search_on_the_simulator(tmp_path: Path, simulator: Any, capfd: pytest.CaptureFixture[str]) -> None:
-    """Half a minute a point: the search ends within its budget, goes on after an end, and leaves its page."""
+def test_a_search_on_the_simulator(tmp_path: Path, simulator: Any, capfd: pytest.CaptureFixture[str]) -> None:
+    """The search ends within its budget, can be resumed, and writes its pages."""
     file = tmp_path / "scenario.yaml"
     file.write_text(
         """schema: 1
@@ -391,15 +389,17 @@ phases: {warmup_s: 2, measure_s: 15, drain_s: 10}
     into = tmp_path / "search"
     options = ["--slo", "mean(ttft_ms)<1500", "--budget", "4m", "--point", "15s", "--into", str(into)]
     code = cli.main(["search", "--scenario", str(file), "--host", server.url, *options])
-    made = json.loads((into / "search.json").read_text())
+    result = json.loads((into / "search.json").read_text())
     assert code in (0, 1)
-    assert made["spent"]["looks"] >= 3
-    assert made["answer"]["text"]
+    assert result["spent"]["looks"] >= 3
+    assert result["answer"]["text"]
     assert (into / "search.html").is_file()
     assert (into / "search.md").is_file()
-    assert {run for point in made["points"] for run in point["runs"]} == {
-        f"points/{number:02}" for number in range(1, made["spent"]["looks"] + 1)
+    assert {run for point in result["points"] for run in point["runs"]} == {
+        f"points/{number:02}" for number in range(1, result["spent"]["looks"] + 1)
     }
     assert cli.main(["search", "--resume", str(into)]) in (0, 1)
     again = json.loads((into / "search.json").read_text())
-    assert [point["level"] for point in again["points"]][: len(made["points"])] == [p["level"] for p in made["points"]]
+    assert [point["level"] for point in again["points"]][: len(result["points"])] == [
+        p["level"] for p in result["points"]
+    ]

@@ -1,4 +1,4 @@
-"""The command as a whole: a reader that goes away, a satellite that does not load."""
+"""The command line as a whole: unknown and removed commands and options, help, broken pipes, and plugins."""
 
 import ast
 import json
@@ -15,19 +15,19 @@ from inferload import cli
 from inferload.run_options import REMOVED_OPTIONS
 
 
-def test_a_reader_that_has_had_enough_is_no_error() -> None:
-    # The schema is longer than a pipe holds, so that the writer meets the closed end.
+def test_a_closed_pipe_is_no_error() -> None:
+    # The schema is longer than a pipe buffer, so the write fails.
     command = [sys.executable, "-m", "inferload", "schema"]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     assert process.stdout is not None
     process.stdout.close()
     assert process.stderr is not None
-    said = process.stderr.read()
+    errors = process.stderr.read()
     process.stderr.close()
-    assert (process.wait(60), said) == (0, b"")
+    assert (process.wait(60), errors) == (0, b"")
 
 
-def test_a_satellite_that_does_not_load_spoils_no_other_command(
+def test_a_plugin_that_fails_to_load_breaks_only_its_command(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     broken = EntryPoint("broken", "inferload.no_such_module:register", "inferload.commands")
@@ -39,7 +39,7 @@ def test_a_satellite_that_does_not_load_spoils_no_other_command(
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "message"),
     [
         (
             "deploy up tiny-all --modle-path x",
@@ -63,13 +63,13 @@ def test_a_satellite_that_does_not_load_spoils_no_other_command(
         ("simulator --max-num-sequences 8", "inferload: --max-num-sequences: unknown; did you mean --max-num-seqs?"),
     ],
 )
-def test_an_option_that_is_none_is_told_by_its_own_command(
-    words: str, said: str, capsys: pytest.CaptureFixture[str]
+def test_an_unknown_option_is_an_error_of_its_command(
+    words: str, message: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with pytest.raises(SystemExit) as ended:
         cli.main(words.split())
     assert ended.value.code == 2
-    assert capsys.readouterr().err.splitlines()[-1] == said
+    assert capsys.readouterr().err.splitlines()[-1] == message
 
 
 @pytest.mark.parametrize("command", cli.REMOVED)
@@ -81,7 +81,7 @@ def test_a_removed_command_names_its_replacement(command: str, capsys: pytest.Ca
     assert last_line == f"inferload: error: {command}: removed; use {cli.REMOVED[command]}"
 
 
-def test_an_error_leaves_out_a_long_usage(capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_error_of_a_long_command_omits_the_usage(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as ended:
         cli.main(["run", "chat", "--rat", "2"])
     assert ended.value.code == 2
@@ -123,7 +123,7 @@ def test_an_unknown_command_is_one_line(word: str, hint: str, capsys: pytest.Cap
     assert capsys.readouterr().err.splitlines()[-1] == f"inferload: error: {word}: unknown command; {hint}"
 
 
-def test_no_parser_takes_an_abbreviation() -> None:
+def test_no_parser_accepts_abbreviations() -> None:
     root, parsers = Path(cli.__file__).parents[2], 0
     for folder in ("inferload", "analysis", "deploy", "benchmarks"):
         for file in (root / folder).rglob("*.py"):
@@ -141,7 +141,7 @@ def test_no_parser_takes_an_abbreviation() -> None:
         *("deploy", "run", "sweep", "throughput"),
     ],
 )
-def test_help_fits_a_terminal(
+def test_help_fits_80_columns(
     command: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("COLUMNS", "80")
@@ -150,24 +150,22 @@ def test_help_fits_a_terminal(
     assert max(map(len, capsys.readouterr().out.splitlines())) <= 80
 
 
-def test_what_a_command_prints_of_a_file_holds_no_control_characters(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_control_characters_of_files_are_escaped_in_output(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run = synthetic_run.write(tmp_path / "run")
     summary = json.loads((run / "summary.json").read_text())
     summary["outcome"] = {"state": "passed", "headline": "passed\x1b[2J\nforged", "exit_code": 0}
     (run / "summary.json").write_text(json.dumps(summary))
     cli.main(["report", str(run)])
-    assert "passed\\x1b[2J" in (said := capsys.readouterr().out)
-    assert "\x1b" not in said
+    assert "passed\\x1b[2J" in (printed := capsys.readouterr().out)
+    assert "\x1b" not in printed
     assert cli.main(["validate", str(tmp_path / "no\x1b[2Jsuch.yaml")]) == 2
     assert "\x1b" not in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("verb", ["script", "compose", "kubernetes"])
-def test_a_verb_that_is_gone_names_its_replacement(verb: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_removed_subcommand_names_its_replacement(verb: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as ended:
         cli.main(["deploy", verb, "tiny-all"])
     assert ended.value.code == 2
-    said = f"deploy {verb}: removed; use inferload deploy render VARIANT --format {verb.replace('script', 'sh')}"
-    assert said in capsys.readouterr().err
+    message = f"deploy {verb}: removed; use inferload deploy render VARIANT --format {verb.replace('script', 'sh')}"
+    assert message in capsys.readouterr().err

@@ -1,4 +1,4 @@
-"""docs/cli.md: generated from the parsers, with every command and every option."""
+"""docs/cli.md is generated from the parsers, with all commands and options."""
 
 import re
 from importlib.metadata import entry_points
@@ -15,7 +15,7 @@ def test_the_page_is_generated_from_the_parsers() -> None:
     assert PAGE.read_text(encoding="utf-8") == reference.document(), command
 
 
-def test_every_command_and_every_option_is_in_the_page() -> None:
+def test_every_command_and_option_is_on_the_page() -> None:
     page = reference.document()
     commands = {name for group in GROUPS.values() for name in group}
     assert commands >= {*BUILT_IN, *(entry.name for entry in entry_points(group="inferload.commands"))}
@@ -23,7 +23,7 @@ def test_every_command_and_every_option_is_in_the_page() -> None:
         for name, parser in reference.parsers(command).items():
             section = page.partition(f"### inferload {name}\n")[2].partition("\n### ")[0]
             assert section, name
-            shown = {
+            options = {
                 option
                 for action in parser._actions
                 if action.help != "==SUPPRESS=="
@@ -31,7 +31,7 @@ def test_every_command_and_every_option_is_in_the_page() -> None:
             }
             missing = {
                 option
-                for option in shown - {"-h", "--help"}
+                for option in options - {"-h", "--help"}
                 if f"`{option}`" not in section and f"`{option} " not in section
             }
             assert not missing, (name, missing)

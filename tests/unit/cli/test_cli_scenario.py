@@ -1,4 +1,4 @@
-"""`inferload validate | plan | schema | init`, as a person types them."""
+"""`inferload validate | plan | schema | init`."""
 
 import json
 import re
@@ -27,25 +27,25 @@ phases: {measure_s: 60, drain_s: 0}
 
 @pytest.fixture
 def inferload(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Inferload:
-    """Run the command without its satellites; (exit code, stdout, stderr)."""
+    """Run the command without plugins; return exit code, stdout and stderr."""
     monkeypatch.setattr(cli, "entry_points", lambda group: [])
 
     def run(*arguments: str) -> tuple[int, str, str]:
         code = cli.main(list(arguments))
-        said = capsys.readouterr()
-        return code, said.out, said.err
+        captured = capsys.readouterr()
+        return code, captured.out, captured.err
 
     return run
 
 
 @pytest.mark.parametrize("name", ["chat", "chat-open", "demo", "smoke", "mixed", "riddle"])
-def test_plan_says_what_a_scenario_will_do(name: str, inferload: Inferload, golden: Callable[[str, str], None]) -> None:
+def test_plan_describes_a_scenario(name: str, inferload: Inferload, golden: Callable[[str, str], None]) -> None:
     code, out, err = inferload("plan", name)
     assert (code, err) == (0, "")
     golden(f"plan-{name}.txt", re.sub("digest [0-9a-f]{12}", "digest 0123456789ab", out))
 
 
-def test_an_endpoint_that_cannot_carry_tools_is_refused(inferload: Inferload, tmp_path: Path) -> None:
+def test_an_endpoint_without_tool_support_is_refused(inferload: Inferload, tmp_path: Path) -> None:
     file = tmp_path / "a.yaml"
     text = SMALL.replace("{kind: chat, prompt_tokens: 10, output_tokens: 5}", "{kind: agent}")
     file.write_text(text + "request: {endpoint: completions}\n")
@@ -57,7 +57,7 @@ def test_an_endpoint_that_cannot_carry_tools_is_refused(inferload: Inferload, tm
     assert inferload("validate", str(file))[0] == 0
 
 
-def test_plan_of_constants_is_plain_arithmetic() -> None:
+def test_plan_of_a_scenario_with_constants() -> None:
     lines = describe(from_text(SMALL, "x")).splitlines()
     text = "\n".join(lines)
     assert "sessions start at equal intervals, 2 per second" in text
@@ -69,15 +69,15 @@ def test_plan_of_constants_is_plain_arithmetic() -> None:
     assert "longest request and answer: 15 tokens" in text
 
 
-def test_plan_adds_up_history() -> None:
+def test_plan_includes_history_in_input_tokens() -> None:
     talk = SMALL.replace("prompt_tokens: 10", "turns: 3, system_prompt_tokens: 100, prompt_tokens: 10")
-    # Turns carry 110, 125 and 140 tokens: system prompt, what was said, and the new message.
+    # Turns have 110, 125 and 140 input tokens: system prompt, history and the new message.
     assert "125 (110 to 140) input tokens per request with history" in describe(from_text(talk, "x"))
     alone = talk.replace("turns: 3", "history: none, turns: 3")
     assert "110 input tokens per request with system prompt" in describe(from_text(alone, "x"))
 
 
-def test_plan_without_an_end_names_no_total() -> None:
+def test_plan_of_an_endless_scenario_has_no_totals() -> None:
     text = describe(from_text(SMALL.replace("measure_s: 60", "measure_s: null"), "x"))
     assert "measure until stopped (web UI only)" in text
     arrivals = "arrivals: {kind: closed, users: 1, spawn_per_s: 1}"
@@ -86,7 +86,7 @@ def test_plan_without_an_end_names_no_total() -> None:
     assert "with this seed" not in text
 
 
-def test_plan_counts_the_arrivals_of_the_seed() -> None:
+def test_plan_counts_the_arrivals_of_its_seed() -> None:
     scenario = load("chat-open")
 
     def started(scenario: Scenario) -> int | None:
@@ -99,14 +99,14 @@ def test_plan_counts_the_arrivals_of_the_seed() -> None:
     assert started(scenario.changed({"arrivals.sessions_per_s": 1e6})) is None
 
 
-def test_plan_takes_another_seed(inferload: Inferload) -> None:
+def test_plan_takes_a_seed(inferload: Inferload) -> None:
     _, out, _ = inferload("plan", "demo", "--seed", "7")
     assert "demo, seed 7" in out
     assert out != inferload("plan", "demo")[1]
     assert inferload("plan", "demo", "--seed", "-1") == (2, "", "inferload: --seed: seed: must be at least 0, is -1\n")
 
 
-def test_validate(inferload: Inferload, tmp_path: Path) -> None:
+def test_validate_prints_all_mistakes(inferload: Inferload, tmp_path: Path) -> None:
     good, bad = tmp_path / "good.yaml", tmp_path / "bad.yaml"
     good.write_text(SMALL)
     bad.write_text(SMALL.replace("schema: 1", "sheme: 1").replace("drain_s: 0", "drain_s: -1"))
@@ -124,20 +124,20 @@ def test_validate(inferload: Inferload, tmp_path: Path) -> None:
     ]
 
 
-def test_validate_can_print_all_defaults(inferload: Inferload) -> None:
+def test_validate_prints_the_resolved_scenario(inferload: Inferload) -> None:
     code, out, _ = inferload("validate", "--resolved", "smoke")
     assert code == 0
     assert from_text(out, "out") == load("smoke")
     assert "drain_s: 20.0" in out
 
 
-def test_schema(inferload: Inferload) -> None:
+def test_schema_prints_the_json_schema(inferload: Inferload) -> None:
     code, out, _ = inferload("schema")
     assert code == 0
     assert json.loads(out)["title"] == "inferload scenario"
 
 
-def test_init_writes_a_scenario_and_never_overwrites(
+def test_init_writes_a_scenario_and_overwrites_nothing(
     inferload: Inferload, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -157,7 +157,7 @@ def test_init_writes_a_scenario_and_never_overwrites(
     assert not (tmp_path / "x.yaml").exists()
 
 
-def test_init_writes_a_locustfile_beside_it_that_runs_it(inferload: Inferload, tmp_path: Path) -> None:
+def test_init_writes_a_locustfile_for_the_scenario(inferload: Inferload, tmp_path: Path) -> None:
     out = inferload("init", str(tmp_path / "my load.yaml"), "--from", "random-7000x1000")[1]
     locustfile = tmp_path / "locustfile.py"
     assert f"{locustfile}: written; it runs my load.yaml" in out
@@ -169,7 +169,7 @@ def test_init_writes_a_locustfile_beside_it_that_runs_it(inferload: Inferload, t
     assert locustfile.read_text() == text
 
 
-def test_validate_looks_at_the_data_too(inferload: Inferload, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_validate_checks_data_files(inferload: Inferload, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     file = tmp_path / "mine.yaml"
     source = "workload: {kind: chat, source: {kind: jsonl, path: prompts.jsonl}}"
@@ -196,9 +196,7 @@ def test_validate_looks_at_the_data_too(inferload: Inferload, tmp_path: Path, mo
 
 
 @pytest.mark.parametrize("command", ["validate", "plan", "schema", "init"])
-def test_help_says_what_it_does_and_shows_an_example(
-    command: str, inferload: Inferload, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_help_has_an_example(command: str, inferload: Inferload, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as ended:
         inferload(command, "--help")
     assert ended.value.code == 0

@@ -1,4 +1,4 @@
-"""`inferload from-vllm-bench`: command lines as people paste them."""
+"""`inferload from-vllm-bench`: translation of benchmark command lines."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -10,7 +10,7 @@ from inferload.cli.from_vllm_bench import ramp_rate, ramp_s, translate
 from inferload.errors import UsageError
 from inferload.scenario.scenario import from_text, load
 
-# Name of the golden file -> what was pasted.
+# Command lines by name of the golden file.
 LINES = {
     "plain": "vllm bench serve --model meta-llama/Llama-3.1-8B-Instruct",
     "random-concurrency": (
@@ -72,7 +72,7 @@ LINES = {
 
 
 @pytest.mark.parametrize("name", LINES)
-def test_a_pasted_line_becomes_a_scenario(
+def test_a_command_line_becomes_a_scenario(
     name: str, golden: Callable[[str, str], None], capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     assert cli.main(["from-vllm-bench", LINES[name]]) == 0
@@ -87,14 +87,14 @@ def test_a_pasted_line_becomes_a_scenario(
     assert cli.main(["from-vllm-bench", LINES[name], "--into", str(file)]) == 2  # nothing is overwritten
 
 
-@pytest.mark.parametrize(("length", "most"), [(200, 1024), (1500, 548)])
-def test_a_given_length_counts_in_the_total(length: int, most: int) -> None:
+@pytest.mark.parametrize(("length", "max_prompt"), [(200, 1024), (1500, 548)])
+def test_a_fixed_output_length_reduces_the_prompt_limit(length: int, max_prompt: int) -> None:
     line = f"vllm bench serve --dataset-name sharegpt --dataset-path a.json --sharegpt-output-len {length}"
     filters = translate(line).document["workload"]["source"]["filters"]
-    assert filters == {"min_prompt_tokens": 4, "max_prompt_tokens": most}
+    assert filters == {"min_prompt_tokens": 4, "max_prompt_tokens": max_prompt}
 
 
-def test_a_secret_stands_nowhere(capsys: pytest.CaptureFixture[str]) -> None:
+def test_secrets_are_not_written_or_printed(capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["from-vllm-bench", "vllm bench serve --header X-Auth-Token=topsecret"]) == 0
     for option in (
         "--base-url http://bob:topsecret@h:1",
@@ -115,40 +115,46 @@ def test_a_secret_stands_nowhere(capsys: pytest.CaptureFixture[str]) -> None:
         ("--no-self-timed --request-rate 3", "bailian", "poisson"),
     ],
 )
-def test_a_timed_trace_is_a_replay_at_its_own_times(
-    options: str, form: str, kind: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_timed_trace_becomes_a_replay(options: str, form: str, kind: str, capsys: pytest.CaptureFixture[str]) -> None:
     line = f"vllm bench serve --dataset-name timed_trace --dataset-path t.jsonl --num-prompts 50 {options}"
     assert cli.main(["from-vllm-bench", line]) == 0
-    made = from_text(capsys.readouterr().out, "x")
-    assert (made.workload.kind, made.workload.path, made.workload.format) == ("replay", "t.jsonl", form)
-    assert (made.arrivals.kind, made.phases.sessions, made.request.ignore_eos) == (kind, 50, True)
+    scenario = from_text(capsys.readouterr().out, "x")
+    assert (scenario.workload.kind, scenario.workload.path, scenario.workload.format) == ("replay", "t.jsonl", form)
+    assert (scenario.arrivals.kind, scenario.phases.sessions, scenario.request.ignore_eos) == (kind, 50, True)
 
 
-def test_lengths_of_burstgpt_come_at_the_lines_own_rate(capsys: pytest.CaptureFixture[str]) -> None:
+def test_burstgpt_lengths_are_sent_at_the_given_rate(capsys: pytest.CaptureFixture[str]) -> None:
     line = "vllm bench serve --dataset-name burstgpt --dataset-path b.csv --request-rate 5"
     assert cli.main(["from-vllm-bench", line]) == 0
     captured = capsys.readouterr()
-    made = from_text(captured.out, "x")
-    assert (made.workload.kind, made.workload.format, made.workload.pacing) == ("replay", "burstgpt-1", "none")
-    assert (made.arrivals.kind, made.arrivals.sessions_per_s) == ("poisson", 5)
+    scenario = from_text(captured.out, "x")
+    assert (scenario.workload.kind, scenario.workload.format, scenario.workload.pacing) == (
+        "replay",
+        "burstgpt-1",
+        "none",
+    )
+    assert (scenario.arrivals.kind, scenario.arrivals.sessions_per_s) == ("poisson", 5)
     assert "draws rows of GPT-4 at random" in captured.err
 
 
-def test_requests_with_images(capsys: pytest.CaptureFixture[str]) -> None:
+def test_images_become_a_workload_with_images(capsys: pytest.CaptureFixture[str]) -> None:
     line = "vllm bench serve --backend openai-chat --dataset-name random-mm --random-mm-base-items-per-request 2 "
     buckets = "--random-mm-bucket-config '{(480, 640, 1): 0.7, (256, 256, 1): 0.3}'"
     assert cli.main(["from-vllm-bench", line + buckets]) == 0
     captured = capsys.readouterr()
-    made = from_text(captured.out, "x")
-    images = made.workload.images
+    scenario = from_text(captured.out, "x")
+    images = scenario.workload.images
     assert (images.per_message, images.width_px, images.height_px) == (2, 640, 480)
-    assert (made.workload.source.kind, made.request.endpoint, made.request.ignore_eos) == ("random", "chat", True)
+    assert (scenario.workload.source.kind, scenario.request.endpoint, scenario.request.ignore_eos) == (
+        "random",
+        "chat",
+        True,
+    )
     assert "--random-mm-bucket-config: 2 sizes: all images have one size, 640 x 480" in captured.err
 
 
 @pytest.mark.parametrize(
-    ("line", "says"),
+    ("line", "message"),
     [
         ("--api-key token-abc123", "--api-key: no option of vllm bench serve"),
         ("--num-prompt 5", "--num-prompt: no option of vllm bench serve; did you mean --num-prompts?"),
@@ -184,16 +190,16 @@ def test_requests_with_images(capsys: pytest.CaptureFixture[str]) -> None:
         ("stray", "stray: belongs to no option"),
     ],
 )
-def test_what_cannot_be_translated_is_one_line(line: str, says: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_invalid_option_is_one_line(line: str, message: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["from-vllm-bench", f"vllm bench serve {line}"]) == 2
     captured = capsys.readouterr()
     assert captured.out == ""
-    assert says in captured.err
+    assert message in captured.err
     assert captured.err.count("\n") == 1
     assert "token-abc123" not in captured.err
 
 
-def test_a_line_out_of_an_article_names_all_its_mistakes(capsys: pytest.CaptureFixture[str]) -> None:
+def test_all_invalid_options_of_a_line_are_named(capsys: pytest.CaptureFixture[str]) -> None:
     pasted = """python -m vllm.benchmark.benchmark_serving \\
         --model meta-llama/Meta-Llama-3.1-8B-Instruct \\
         --endpoint http://localhost:8000/v1 \\
@@ -205,13 +211,13 @@ def test_a_line_out_of_an_article_names_all_its_mistakes(capsys: pytest.CaptureF
         --share-gpu-memory-fraction 0.9 \\
         --save-result serving_results.json"""
     assert cli.main(["from-vllm-bench", pasted]) == 2
-    said = capsys.readouterr().err
-    assert said.count("no option of vllm bench serve") == 2
-    assert "serving_results.json: belongs to no option" in said
+    errors = capsys.readouterr().err
+    assert errors.count("no option of vllm bench serve") == 2
+    assert "serving_results.json: belongs to no option" in errors
 
 
 @pytest.mark.parametrize(
-    ("command", "says"),
+    ("command", "message"),
     [
         ("vllm bench throughput --model a", "inferload throughput"),
         ("vllm bench sweep serve", "inferload sweep"),
@@ -219,12 +225,14 @@ def test_a_line_out_of_an_article_names_all_its_mistakes(capsys: pytest.CaptureF
         ("vllm bench serve --label 'a", "cannot be read"),
     ],
 )
-def test_other_commands(command: str, says: str) -> None:
-    with pytest.raises(UsageError, match=says):
+def test_other_commands_are_refused(command: str, message: str) -> None:
+    with pytest.raises(UsageError, match=message):
         translate(command)
 
 
-def test_the_command_may_come_by_stdin(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_line_can_be_read_from_stdin(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     import io
 
     monkeypatch.setattr("sys.stdin", io.StringIO(LINES["plain"]))
@@ -233,9 +241,9 @@ def test_the_command_may_come_by_stdin(monkeypatch: pytest.MonkeyPatch, capsys: 
 
 
 @pytest.mark.parametrize(("strategy", "first", "last"), [("linear", 2, 20), ("exponential", 1, 16), ("linear", 5, 5)])
-def test_a_ramp_takes_as_long_as_its_requests(strategy: str, first: int, last: int) -> None:
+def test_the_duration_of_a_ramp_follows_from_its_requests(strategy: str, first: int, last: int) -> None:
     prompts = 2000
-    progress = [place / (prompts - 1) for place in range(prompts)]
+    progress = [index / (prompts - 1) for index in range(prompts)]
     if strategy == "linear":
         rates = [first + (last - first) * share for share in progress]
     else:

@@ -1,4 +1,4 @@
-"""The answer that events add up to is the same, however many of them are taken at once."""
+"""Answers built from stream events: batches, token ids, and values out of range."""
 
 import json
 from typing import Any
@@ -45,7 +45,7 @@ odd = st.sampled_from([b"[DONE]", b"{", b"1],[2", b"", b'{"choices": 3}', b"\xff
 events = st.lists(documents.map(lambda document: json.dumps(document).encode()) | odd, max_size=12)
 
 
-def seen(answer: ChatAnswer) -> dict[str, Any]:
+def state(answer: ChatAnswer) -> dict[str, Any]:
     return {
         name: getattr(answer, name)
         for name in (*Answer.__slots__, *ChatAnswer.__slots__)
@@ -54,21 +54,23 @@ def seen(answer: ChatAnswer) -> dict[str, Any]:
 
 
 @given(events, st.integers(1, 12))
-def test_many_at_once_are_as_one_by_one(data: list[bytes], size: int) -> None:
-    one, many = ChatAnswer(), ChatAnswer()
+def test_events_in_batches_equal_single_events(data: list[bytes], size: int) -> None:
+    single, batched = ChatAnswer(), ChatAnswer()
     for at_ns, event in enumerate(data):
-        one.event(event, at_ns)
+        single.event(event, at_ns)
     for start in range(0, len(data), size):
         batch = data[start : start + size]
-        many.events(batch, list(range(start, start + len(batch))))
-    assert seen(many) == seen(one)
+        batched.events(batch, list(range(start, start + len(batch))))
+    assert state(batched) == state(single)
 
 
-def test_the_tokens_that_a_server_says_are_kept_and_hashed() -> None:
+def test_token_ids_of_the_server_are_hashed() -> None:
     first = {"choices": [{"delta": {"role": "assistant"}}], "prompt_token_ids": [*range(30)]}
     rest = [{"choices": [{"delta": {"content": "a"}, "token_ids": [7, 8]}]} for _ in range(9)]
-    told = {"choices": [{"text": "a", "token_ids": [7], "prompt_token_ids": [*range(30)]}]}  # as completions have it
-    for documents, answer_ids in (([first, *rest], [7, 8] * 9), ([told], [7])):
+    whole_event = {
+        "choices": [{"text": "a", "token_ids": [7], "prompt_token_ids": [*range(30)]}]
+    }  # the form of completions
+    for documents, answer_ids in (([first, *rest], [7, 8] * 9), ([whole_event], [7])):
         data = [json.dumps(document).encode() for document in documents]
         for size in (1, len(data)):
             answer = ChatAnswer()
@@ -84,7 +86,7 @@ def test_the_tokens_that_a_server_says_are_kept_and_hashed() -> None:
     st.lists(st.integers(0, 9), max_size=40),
     st.sampled_from([",", ", "]),
 )
-def test_token_ids_are_read_in_slices_whose_work_has_a_limit(prompt: list[int], answer: list[int], comma: str) -> None:
+def test_token_ids_are_hashed_in_bounded_steps(prompt: list[int], answer: list[int], comma: str) -> None:
     ids = TokenIds()
     ids.prompt(b"null")
     ids.prompt(json.dumps(prompt, separators=(comma, ":")).encode())
@@ -100,7 +102,7 @@ def test_token_ids_are_read_in_slices_whose_work_has_a_limit(prompt: list[int], 
     assert ids.hashes() == block_hashes([*prompt, *answer[:-1]])
 
 
-def test_token_ids_that_are_none_make_the_event_a_bad_one() -> None:
+def test_malformed_token_ids_are_a_bad_event() -> None:
     answer = ChatAnswer()
     answer.event(b'{"choices": [{"delta": {"content": "a"}}], "prompt_token_ids": [1, "x"]}', 1)
     assert answer.block_hashes() is None
@@ -108,7 +110,7 @@ def test_token_ids_that_are_none_make_the_event_a_bad_one() -> None:
     assert "prompt_token_ids" in answer.detail
 
 
-FIELDS = {  # of each endpoint's usage: prompt, output and cached tokens
+FIELDS = {  # names of prompt, output and cached tokens in each endpoint's usage
     "chat": ("prompt_tokens", "completion_tokens", "cached_tokens"),
     "completions": ("prompt_tokens", "completion_tokens", "cached_tokens"),
     "responses": ("input_tokens", "output_tokens", "cached_tokens"),
@@ -116,10 +118,10 @@ FIELDS = {  # of each endpoint's usage: prompt, output and cached tokens
 }
 
 
-def usage_event(endpoint: Endpoint, place: int, value: str) -> bytes:
-    """The event in which an endpoint reports its counts, with one of them as given."""
+def usage_event(endpoint: Endpoint, position: int, value: str) -> bytes:
+    """The usage event of an endpoint with `value` as one of its counts."""
     numbers = {name: msgspec.Raw(b"2") for name in FIELDS[endpoint]} | {
-        FIELDS[endpoint][place]: msgspec.Raw(value.encode())
+        FIELDS[endpoint][position]: msgspec.Raw(value.encode())
     }
     details = {"cached_tokens": numbers.get("cached_tokens")}
     usage = numbers | {"prompt_tokens_details": details, "input_tokens_details": details}
@@ -134,22 +136,22 @@ def usage_event(endpoint: Endpoint, place: int, value: str) -> bytes:
 
 
 @pytest.mark.parametrize("value", ["18446744073709551615", "9223372036854775808", "-1", "1e20", "16777217", "9" * 5000])
-@pytest.mark.parametrize("place", [0, 1, 2])
+@pytest.mark.parametrize("position", [0, 1, 2])
 @pytest.mark.parametrize("endpoint", ANSWERS)
-def test_a_count_out_of_range_makes_a_bad_event_that_names_field_and_value(
-    endpoint: Endpoint, place: int, value: str
+def test_a_count_out_of_range_is_a_bad_event_with_field_and_value(
+    endpoint: Endpoint, position: int, value: str
 ) -> None:
     answer = ANSWERS[endpoint]()
-    answer.event(usage_event(endpoint, place, value), 1)
+    answer.event(usage_event(endpoint, position, value), 1)
     assert answer.failure is Failure.BAD_EVENT
     assert (answer.input_tokens, answer.output_tokens, answer.cached_tokens) == (None, None, None)
-    assert FIELDS[endpoint][place] in answer.detail.partition(": ")[0]
-    if len(value) < 30:  # a larger number has no value that a decoder can give
+    assert FIELDS[endpoint][position] in answer.detail.partition(": ")[0]
+    if len(value) < 30:  # a larger number cannot be decoded
         assert f"got {msgspec.json.encode(json.loads(value)).decode()}: " in answer.detail
 
 
 @pytest.mark.parametrize("endpoint", ANSWERS)
-def test_the_largest_counts_are_taken_and_no_larger_output(endpoint: Endpoint) -> None:
+def test_the_largest_valid_counts_are_accepted(endpoint: Endpoint) -> None:
     answer = ANSWERS[endpoint]()
     answer.event(usage_event(endpoint, 0, str(MAX_TOKENS)), 1)
     answer.event(usage_event(endpoint, 1, str(MAX_OUTPUT_TOKENS)), 1)
@@ -161,7 +163,7 @@ def test_the_largest_counts_are_taken_and_no_larger_output(endpoint: Endpoint) -
 
 
 @pytest.mark.parametrize("value", ["1e308", "-1", "1e999", "1e10"])
-def test_a_duration_out_of_range_makes_a_bad_event(value: str) -> None:
+def test_a_duration_out_of_range_is_a_bad_event(value: str) -> None:
     answer = ChatAnswer()
     answer.event(b'{"choices": [], "metrics": {"queue_time_ms": %s}}' % value.encode(), 1)
     assert answer.failure is Failure.BAD_EVENT
@@ -170,7 +172,7 @@ def test_a_duration_out_of_range_makes_a_bad_event(value: str) -> None:
 
 
 @pytest.mark.parametrize("ids", ["[1, 2147483648]", "[-1]", "[18446744073709551616]"])
-def test_a_token_id_out_of_range_makes_a_bad_event(ids: str) -> None:
+def test_a_token_id_out_of_range_is_a_bad_event(ids: str) -> None:
     of_answer, of_prompt = ChatAnswer(), ChatAnswer()
     of_answer.event(b'{"choices": [{"text": "a", "token_ids": %s}]}' % ids.encode(), 1)
     assert of_answer.failure is Failure.BAD_EVENT
@@ -183,7 +185,7 @@ def test_a_token_id_out_of_range_makes_a_bad_event(ids: str) -> None:
 
 @pytest.mark.parametrize("endpoint", ANSWERS)
 @pytest.mark.parametrize("field", ["error", "delta", "other"])
-def test_json_nested_too_deeply_makes_a_bad_event(endpoint: Endpoint, field: str) -> None:
+def test_json_nested_too_deeply_is_a_bad_event(endpoint: Endpoint, field: str) -> None:
     for depth in (900, 100_000):
         answer = ANSWERS[endpoint]()
         nested = b"[" * depth + b"]" * depth
@@ -199,7 +201,7 @@ def test_cached_tokens_beyond_the_prompt_are_unknown(endpoint: Endpoint) -> None
     assert (answer.failure, answer.input_tokens, answer.cached_tokens) == (None, 2, None)
 
 
-def test_a_running_count_that_falls_counts_no_events() -> None:
+def test_a_decreasing_running_count_gives_no_tokens_by_event() -> None:
     answer = ChatAnswer()
     for at_ns, total in enumerate([1, 5, 3, 6]):
         event = {"choices": [{"delta": {"content": "a"}}], "usage": {"completion_tokens": total}}

@@ -1,4 +1,4 @@
-"""Plain requests to a server's own pages: what is too long or nested too deeply is refused, in one line."""
+"""Requests for server pages: replies that are too long or malformed are refused."""
 
 from collections.abc import Callable, Iterator
 
@@ -17,7 +17,7 @@ CLOSES, CHUNKED = HEAD + b"Connection: close\r\n\r\n", HEAD + b"Transfer-Encodin
 
 @pytest.fixture
 def serve(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[Script], ClientSettings]]:
-    """Starts a server of one script; settings for it, with a limit that is soon reached."""
+    """Start a server with one script; return its client settings. The page size limit is small."""
     monkeypatch.setattr(fetch, "MAX_PAGE_BYTES", LIMIT)
     servers: list[ScriptedServer] = []
 
@@ -33,19 +33,19 @@ def serve(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[Script], Client
 @pytest.mark.parametrize(
     "reply",
     [
-        CHUNKED + chunk(bytes(50_000)) * 40,  # goes on
-        CLOSES + bytes(2 * LIMIT),  # goes on
-        HEAD + b"Content-Length: %d\r\n\r\n" % (LIMIT + 1) + bytes(LIMIT + 1),  # is whole
+        CHUNKED + chunk(bytes(50_000)) * 40,  # without an end
+        CLOSES + bytes(2 * LIMIT),  # without an end
+        HEAD + b"Content-Length: %d\r\n\r\n" % (LIMIT + 1) + bytes(LIMIT + 1),  # complete
     ],
 )
-def test_a_reply_beyond_the_limit_is_refused(serve: Callable[[Script], ClientSettings], reply: bytes) -> None:
+def test_a_reply_above_the_size_limit_is_refused(serve: Callable[[Script], ClientSettings], reply: bytes) -> None:
     settings = serve(send(reply))
     with pytest.raises(FetchError) as caught:
         Fetcher(settings, timeout_s=20).get("/v1/models")
     assert str(caught.value) == f"{settings.target.origin}/v1/models: the reply is longer than 1,000,000 bytes"
 
 
-def test_a_reply_at_the_limit_is_taken(serve: Callable[[Script], ClientSettings]) -> None:
+def test_a_reply_at_the_size_limit_is_accepted(serve: Callable[[Script], ClientSettings]) -> None:
     settings = serve(send(HEAD + b"Content-Length: %d\r\n\r\n" % LIMIT + bytes(LIMIT)))
     assert len(Fetcher(settings, timeout_s=20).get("/v1/models").body) == LIMIT
 
@@ -62,7 +62,7 @@ def test_a_reply_at_the_limit_is_taken(serve: Callable[[Script], ClientSettings]
         b'{"tokens": null}',
     ],
 )
-def test_token_ids_that_are_none_are_no_answer(serve: Callable[[Script], ClientSettings], body: bytes) -> None:
+def test_malformed_token_ids_are_an_error(serve: Callable[[Script], ClientSettings], body: bytes) -> None:
     settings = serve(send(HEAD + b"Content-Length: %d\r\n\r\n" % len(body) + body))
     with pytest.raises(FetchError, match="without a list of token ids"):
         probe.tokenizer_of(settings)("Hello")

@@ -1,4 +1,4 @@
-"""Malformed files and addresses are refused in one line that names them."""
+"""Malformed files and addresses are refused in one line."""
 
 from pathlib import Path
 
@@ -32,7 +32,7 @@ def test_malformed_records_are_named_by_file_and_line(tmp_path: Path, content: b
     assert "\n" not in str(caught.value)
 
 
-def test_a_trace_line_that_is_nested_too_deeply_is_a_fault_of_the_line() -> None:
+def test_a_trace_line_nested_too_deeply_is_not_json() -> None:
     with pytest.raises(TraceFault, match="not JSON"):
         json_line("[" * 200_000)
 

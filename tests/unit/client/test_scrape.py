@@ -1,4 +1,4 @@
-"""The scraper process against a page of a known server: what is kept, when, and what happens when things go away."""
+"""The scraper process and `inferload scrape`: stored metrics, failures, and signals."""
 
 import argparse
 import json
@@ -54,7 +54,7 @@ process_resident_memory_bytes 1e+08
 
 
 class MetricsServer:
-    """A metrics page whose counter is the number of GETs; `trouble` is done to each connection instead, when set."""
+    """A metrics page whose counter is the number of GETs; `trouble` selects a fault of each reply."""
 
     def __init__(self, tls: ssl.SSLContext | None = None) -> None:
         self.count = 0
@@ -102,7 +102,7 @@ def page() -> Iterator[MetricsServer]:
 
 
 class Child:
-    """A scraper process and what it says."""
+    """A scraper process and its output."""
 
     def __init__(self, run: Path, *arguments: str, key: str | None = None) -> None:
         environment = {name: value for name, value in os.environ.items() if name != "OPENAI_API_KEY"}
@@ -121,28 +121,30 @@ class Child:
         return next(line for line in iter(self.line, None) if line["up"] is up)
 
     def end(self, how: str = "stdin") -> tuple[int, str, pa.Table]:
-        """Exit code, what stood on stderr, and the scrapes."""
+        """Return the exit code, stderr and the scrapes."""
         if how == "sigterm":
             self.process.send_signal(signal.SIGTERM)
-        _, said = self.process.communicate(timeout=20)
-        return self.process.returncode, said, scrapes_file.read_scrapes(self.run)
+        _, errors = self.process.communicate(timeout=20)
+        return self.process.returncode, errors, scrapes_file.read_scrapes(self.run)
 
 
 @pytest.mark.parametrize("how", ["stdin", "sigterm"])
-def test_keeps_what_matters_and_ends_with_one_last_scrape(tmp_path: Path, page: MetricsServer, how: str) -> None:
+def test_relevant_metrics_are_stored_and_a_last_scrape_is_made_at_the_end(
+    tmp_path: Path, page: MetricsServer, how: str
+) -> None:
     url = f"http://127.0.0.1:{page.port}"
     child = Child(tmp_path, "--interval-s", "0.05", "--target", f"{url}/metrics", key="sesame")
     lines = [child.line() for _ in range(4)]
     child.process.send_signal(signal.SIGINT)
-    code, said, table = child.end(how)
-    assert (code, said) == (0, "")
+    code, errors, table = child.end(how)
+    assert (code, errors) == (0, "")
     assert all(line["up"] and line["target"] == url for line in lines)
     figures = {"requests_running": 7, "kv_cache_usage": 0.75, "engines": 2, "generation_tokens_total": 1}
     assert lines[0]["gauges"] == figures
     assert set(page.keys) == {"Bearer sesame"}
     assert len(page.connections) == 1
-    kept = set(table["metric"].to_pylist())
-    assert kept == {
+    metrics = set(table["metric"].to_pylist())
+    assert metrics == {
         "vllm:num_requests_running",
         "vllm:kv_cache_usage_perc",
         "vllm:generation_tokens_total",
@@ -156,7 +158,7 @@ def test_keeps_what_matters_and_ends_with_one_last_scrape(tmp_path: Path, page: 
     assert [path.name for path in (tmp_path / SERVER_METRICS).iterdir()] == [scrapes_file.JOINED]
 
 
-def test_a_server_that_goes_away_is_a_gap_and_two_lines(tmp_path: Path, page: MetricsServer) -> None:
+def test_an_unavailable_page_is_a_gap_with_two_log_lines(tmp_path: Path, page: MetricsServer) -> None:
     child = Child(tmp_path, "--interval-s", "0.05", "--target", f"http://127.0.0.1:{page.port}/metrics")
     child.line_where(up=True)
     errors = []
@@ -165,34 +167,34 @@ def test_a_server_that_goes_away_is_a_gap_and_two_lines(tmp_path: Path, page: Me
         errors.append(child.line_where(up=False)["error"])
         page.trouble = ""
         child.line_where(up=True)
-    code, said, table = child.end()
+    code, logged, table = child.end()
     assert code == 0
     assert [word in error for word, error in zip(("503", "no metrics", "cut off"), errors, strict=True)] == [True] * 3
-    assert said.count("no metrics:") == 3
-    assert said.count("metrics are back") == 3
+    assert logged.count("no metrics:") == 3
+    assert logged.count("metrics are back") == 3
     rows = [row for row in table.to_pylist() if row["metric"] == "vllm:generation_tokens_total"]
     assert len(rows) < page.count
 
 
-def test_a_server_that_closes_idle_connections_is_not_down(tmp_path: Path, page: MetricsServer) -> None:
+def test_a_closed_idle_connection_is_no_failure(tmp_path: Path, page: MetricsServer) -> None:
     page.trouble = "close"
     child = Child(tmp_path, "--interval-s", "0.05", "--target", f"http://127.0.0.1:{page.port}")
     assert [child.line()["up"] for _ in range(4)] == [True] * 4
     assert child.end()[1] == ""
 
 
-def test_one_target_that_hangs_does_not_delay_another(tmp_path: Path, page: MetricsServer) -> None:
+def test_a_hanging_target_does_not_delay_another(tmp_path: Path, page: MetricsServer) -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
         targets = [f"http://127.0.0.1:{port}/metrics" for port in (silent.getsockname()[1], page.port)]
         child = Child(tmp_path, "--interval-s", "0.05", "--target", targets[0], "--target", targets[1])
-        seen = [child.line()["target"] for _ in range(8)]
-        assert seen == [targets[1].removesuffix("/metrics")] * 8
-    code, _, table = child.end()  # the listener is closed, so that the scrape under way fails at once
+        targets_seen = [child.line()["target"] for _ in range(8)]
+        assert targets_seen == [targets[1].removesuffix("/metrics")] * 8
+    code, _, table = child.end()  # the closed listener fails the scrape in progress
     assert code == 0
-    assert set(table["target"].to_pylist()) == {seen[0]}
+    assert set(table["target"].to_pylist()) == {targets_seen[0]}
 
 
-def test_a_parent_that_does_not_listen_delays_nothing(tmp_path: Path, page: MetricsServer) -> None:
+def test_a_closed_stdout_does_not_delay_scrapes(tmp_path: Path, page: MetricsServer) -> None:
     child = Child(tmp_path, "--interval-s", "0.05", "--target", f"http://127.0.0.1:{page.port}")
     assert child.process.stdout is not None
     child.process.stdout.close()
@@ -205,7 +207,7 @@ def test_a_parent_that_does_not_listen_delays_nothing(tmp_path: Path, page: Metr
 
 
 @pytest.mark.parametrize("trusted", ["ca-file", "insecure", "not"])
-def test_certificates_are_checked_unless_told_not_to(tmp_path: Path, trusted: str) -> None:
+def test_certificates_are_checked_unless_insecure(tmp_path: Path, trusted: str) -> None:
     authority = trustme.CA()
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     authority.issue_cert("localhost").configure_cert(context)
@@ -223,7 +225,7 @@ def test_certificates_are_checked_unless_told_not_to(tmp_path: Path, trusted: st
 
 
 @pytest.mark.parametrize(
-    ("arguments", "words"),
+    ("arguments", "message"),
     [
         (["--target", "server:8000"], "not an http or https address"),
         (["--target", "http://me:secret@server/metrics"], "contains a user or password"),
@@ -231,16 +233,16 @@ def test_certificates_are_checked_unless_told_not_to(tmp_path: Path, trusted: st
         (["--target", "http://server/metrics", "--interval-s", "0.001"], "invalid parse_interval value"),
     ],
 )
-def test_a_start_that_cannot_be_made_says_why(tmp_path: Path, arguments: list[str], words: str) -> None:
+def test_invalid_arguments_of_the_scraper_are_refused(tmp_path: Path, arguments: list[str], message: str) -> None:
     child = Child(tmp_path, *arguments)
-    _, said = child.process.communicate(timeout=20)
+    _, errors = child.process.communicate(timeout=20)
     assert child.process.returncode == 2
-    assert words in said
-    assert "secret" not in said
-    assert "Traceback" not in said
+    assert message in errors
+    assert "secret" not in errors
+    assert "Traceback" not in errors
 
 
-def test_targets_are_named_without_the_usual_path() -> None:
+def test_targets_are_named_without_the_metrics_path() -> None:
     assert MetricsUrl.parse("http://a:8000/metrics").target == "http://a:8000"
     assert MetricsUrl.parse("http://a:8000").path == "/metrics"
     assert MetricsUrl.parse("https://a/prefix/metrics").target == "https://a/prefix"
@@ -249,7 +251,7 @@ def test_targets_are_named_without_the_usual_path() -> None:
         MetricsUrl.parse("http://a:notaport/metrics")
 
 
-def test_gauges_of_an_older_server_are_not_counted_twice() -> None:
+def test_gauges_with_old_and_new_names_are_counted_once() -> None:
     page = "vllm:gpu_cache_usage_perc 0.5\nvllm:kv_cache_usage_perc 0.25\nvllm:gpu_prefix_cache_hits_total 3\n"
     assert gauges(parse(page)) == {"kv_cache_usage": 0.25, "engines": 1, "prefix_cache_hits_total": 3}
 
@@ -264,12 +266,12 @@ def test_the_size_of_the_cache_is_that_of_the_smallest_engine() -> None:
         assert gauges(parse(config % (0, text, text) + "\n")) == {}
 
 
-def test_a_value_that_is_not_a_number_stays_out_of_the_line() -> None:
+def test_nan_values_are_left_out_of_the_line() -> None:
     scrape = Scrape(1, "t", 2, 0, [Sample("vllm:kv_cache_usage_perc", (), float("nan"))])
     assert json.loads(line_of(scrape))["gauges"] == {"engines": 1}
 
 
-def book_of(*walls: int) -> scrapes_file.ScrapeColumns:
+def scrapes_at(*walls: int) -> scrapes_file.ScrapeColumns:
     columns = scrapes_file.ScrapeColumns()
     for wall in walls:
         columns.append(wall, "t", "vllm:a", (("engine", "0"),), float(wall))
@@ -277,22 +279,22 @@ def book_of(*walls: int) -> scrapes_file.ScrapeColumns:
     return columns
 
 
-def test_parts_join_into_one_and_a_crash_between_counts_nothing_twice(tmp_path: Path) -> None:
+def test_a_crash_while_joining_parts_duplicates_nothing(tmp_path: Path) -> None:
     folder = tmp_path / SERVER_METRICS
     folder.mkdir()
     parts = [
-        scrapes_file.write_part(folder, scrapes_file.next_number(folder), book_of(*walls).to_table())
+        scrapes_file.write_part(folder, scrapes_file.next_number(folder), scrapes_at(*walls).to_table())
         for walls in ((1, 2), (3,), (4, 5, 6))
     ]
     before = scrapes_file.read_scrapes(tmp_path)
-    kept = parts[1].read_bytes()
+    removed = parts[1].read_bytes()
     scrapes_file.join_parts(folder)
-    parts[1].write_bytes(kept)  # as if the process had died before it removed this one
+    parts[1].write_bytes(removed)  # as after a crash before this part was removed
     (folder / "part-00009.parquet.tmp").write_bytes(b"cut short")
     assert str(scrapes_file.read_scrapes(tmp_path).to_pylist()) == str(before.to_pylist())
     assert len(before) == 12
     assert scrapes_file.next_number(folder) == 3
-    scrapes_file.write_part(folder, 3, book_of(7).to_table())
+    scrapes_file.write_part(folder, 3, scrapes_at(7).to_table())
     scrapes_file.join_parts(folder)
     assert [row["wall_ns"] for row in scrapes_file.read_scrapes(tmp_path, ["vllm:a"]).to_pylist()] == [
         1,
@@ -306,10 +308,10 @@ def test_parts_join_into_one_and_a_crash_between_counts_nothing_twice(tmp_path: 
     assert pq.read_schema(folder / scrapes_file.JOINED).names == scrapes_file.SCHEMA.names
 
 
-def test_a_scraper_that_was_killed_leaves_nothing_half_written(tmp_path: Path, page: MetricsServer) -> None:
+def test_partial_files_of_a_killed_scraper_are_removed(tmp_path: Path, page: MetricsServer) -> None:
     folder = tmp_path / SERVER_METRICS
     folder.mkdir()
-    scrapes_file.write_part(folder, 0, book_of(1, 2).to_table())
+    scrapes_file.write_part(folder, 0, scrapes_at(1, 2).to_table())
     own = ProcessSettings(Credentials(), (), TlsSettings(), None)
     scraping = Scraping(folder, (f"http://127.0.0.1:{page.port}/metrics",), 1.0, own, Anchor.take())
     try:
@@ -334,7 +336,7 @@ def served(simulator: Callable[..., Simulator]) -> Simulator:
 
 
 def ask(server: Simulator, times: int) -> tuple[int, int]:
-    """Prompt and output tokens of so many whole turns."""
+    """Send `times` turns; return their prompt and output tokens."""
     usages = []
     for number in range(times):
         message = {"role": "user", "content": "word " * (40 + number)}
@@ -343,7 +345,7 @@ def ask(server: Simulator, times: int) -> tuple[int, int]:
     return sum(usage["prompt_tokens"] for usage in usages), sum(usage["completion_tokens"] for usage in usages)
 
 
-def test_the_simulators_counters_reconcile_with_what_was_asked(tmp_path: Path, served: Simulator) -> None:
+def test_scraped_counters_equal_the_requested_tokens(tmp_path: Path, served: Simulator) -> None:
     child = Child(tmp_path, "--interval-s", "0.05", "--target", f"{served.url}/metrics")
     assert child.line()["gauges"]["requests_running"] == 0
     before = ask(served, 4)
@@ -367,7 +369,7 @@ def test_the_simulators_counters_reconcile_with_what_was_asked(tmp_path: Path, s
     assert entry["ttft_ms"]["count"] == 6
 
 
-def test_a_page_without_end_is_refused_by_its_size() -> None:
+def test_an_endless_page_is_refused_by_its_size() -> None:
     head = b"HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nConnection: close\r\n\r\n"
     server = ScriptedServer([send(head + bytes(MAX_PAGE_BYTES + 65536), close=True)])
     client = MetricsClient(MetricsUrl.parse(server.url), ssl.create_default_context(), None)
@@ -378,7 +380,7 @@ def test_a_page_without_end_is_refused_by_its_size() -> None:
 
 
 @pytest.mark.parametrize("part", [b"HTTP/1.1 200 OK\r\nX: ", b"HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\n\r\n"])
-def test_a_page_that_trickles_is_given_up(part: bytes) -> None:
+def test_a_slow_page_times_out(part: bytes) -> None:
     ended = threading.Event()
 
     def trickle(sock: socket.socket, _request: bytes) -> None:
@@ -399,22 +401,20 @@ def test_a_page_that_trickles_is_given_up(part: bytes) -> None:
 
 
 def command(*arguments: str, **more: Any) -> subprocess.Popen[str]:
-    """`inferload scrape` as a service runs it: nothing on stdin."""
+    """Start `inferload scrape` without stdin, as a service does."""
     words = [sys.executable, "-m", "inferload", "scrape", *arguments]
     pipe = subprocess.PIPE
     return subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=pipe, stderr=pipe, text=True, **more)
 
 
-def kept(folder: Path) -> pa.Table:
-    """What a folder of scrapes holds."""
+def scrapes_of(folder: Path) -> pa.Table:
+    """Return the joined scrapes of a folder."""
     assert [path.name for path in folder.iterdir()] == [scrapes_file.JOINED]
     return pq.read_table(folder / scrapes_file.JOINED)
 
 
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM])
-def test_the_command_goes_on_without_stdin_until_it_is_stopped(
-    tmp_path: Path, page: MetricsServer, how: signal.Signals
-) -> None:
+def test_scrape_runs_without_stdin_until_a_signal(tmp_path: Path, page: MetricsServer, how: signal.Signals) -> None:
     folder = tmp_path / "metrics"
     process = command(f"http://127.0.0.1:{page.port}", "--out", str(folder), "--interval", "0.05")
     while page.count < 5:
@@ -424,26 +424,27 @@ def test_the_command_goes_on_without_stdin_until_it_is_stopped(
     out, err = process.communicate(timeout=20)
     assert (process.returncode, err) == (0, "")
     assert re.fullmatch(rf"{folder}: 0:0\d · {page.count} scrapes, 0 failed · 1 of 1 targets up\n", out)
-    counters = [row for row in kept(folder).to_pylist() if row["metric"] == "vllm:generation_tokens_total"]
+    counters = [row for row in scrapes_of(folder).to_pylist() if row["metric"] == "vllm:generation_tokens_total"]
     assert [row["value"] for row in counters] == list(range(1, page.count + 1))
 
 
-def test_the_command_ends_after_its_duration_and_keeps_the_simulators_figures(
-    tmp_path: Path, served: Simulator
-) -> None:
-    asked, answered = ask(served, 3)
+def test_scrape_ends_after_its_duration(tmp_path: Path, served: Simulator) -> None:
+    prompt_tokens, output_tokens = ask(served, 3)
     folder = tmp_path / "metrics"
     process = command(served.url, "--out", str(folder), "--interval", "0.05", "--duration", "0.4")
     out, err = process.communicate(timeout=30)
     assert (process.returncode, err) == (0, "")
     assert "0 failed · 1 of 1 targets up" in out
-    series = by_target(kept(folder))[served.url]
-    assert (series.summed(names.PROMPT_TOKENS)[-1], series.summed(names.GENERATION_TOKENS)[-1]) == (asked, answered)
+    series = by_target(scrapes_of(folder))[served.url]
+    assert (series.summed(names.PROMPT_TOKENS)[-1], series.summed(names.GENERATION_TOKENS)[-1]) == (
+        prompt_tokens,
+        output_tokens,
+    )
 
 
-def test_a_page_that_never_gives_figures_is_exit_code_1(tmp_path: Path, page: MetricsServer) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        closed = taken.getsockname()[1]
+def test_a_page_without_any_scrape_is_exit_code_1(tmp_path: Path, page: MetricsServer) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as unused:
+        closed = unused.getsockname()[1]
     urls = [f"http://127.0.0.1:{port}" for port in (closed, page.port)]
     process = command(*urls, "--out", str(tmp_path / "m"), "--interval", "0.05", "--duration", "0.3")
     out, err = process.communicate(timeout=30)
@@ -451,11 +452,11 @@ def test_a_page_that_never_gives_figures_is_exit_code_1(tmp_path: Path, page: Me
     assert f"{urls[0]}: no metrics: Connection refused" in out
     assert "1 of 2 targets up" in out
     assert err == f"scraper: {urls[0]}: no metrics: Connection refused\n"
-    assert set(kept(tmp_path / "m")["target"].to_pylist()) == {urls[1]}
+    assert set(scrapes_of(tmp_path / "m")["target"].to_pylist()) == {urls[1]}
 
 
 @pytest.mark.parametrize(
-    ("arguments", "words"),
+    ("arguments", "message"),
     [
         (["server:8000", "--out", "new"], "not an http or https address"),
         (["http://server", "--out", "full"], "--out full: not an empty directory; name another, or remove it"),
@@ -466,22 +467,22 @@ def test_a_page_that_never_gives_figures_is_exit_code_1(tmp_path: Path, page: Me
         (["http://server"], "--out"),
     ],
 )
-def test_a_command_that_cannot_start_says_why(tmp_path: Path, arguments: list[str], words: str) -> None:
+def test_invalid_arguments_of_scrape_are_refused(tmp_path: Path, arguments: list[str], message: str) -> None:
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "file").write_text("mine")
     process = command(*arguments, cwd=tmp_path)
     out, err = process.communicate(timeout=20)
     assert (process.returncode, out) == (2, "")
-    assert words in err
+    assert message in err
     assert "Traceback" not in err
     assert not (tmp_path / "new").exists()
     assert (tmp_path / "full" / "file").read_text() == "mine"
 
 
 @given(st.floats(allow_nan=True))
-def test_only_finite_times_are_taken(value: float) -> None:
-    for parsed, most in ((_interval_s, 3600), (_duration_s, 1e8)):
-        if 0.05 <= value <= most:
+def test_only_finite_times_in_range_are_accepted(value: float) -> None:
+    for parsed, maximum in ((_interval_s, 3600), (_duration_s, 1e8)):
+        if 0.05 <= value <= maximum:
             assert parsed(str(value)) == value
         else:
             with pytest.raises(argparse.ArgumentTypeError, match="not a number of seconds"):

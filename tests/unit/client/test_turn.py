@@ -1,4 +1,4 @@
-"""One streamed turn against scripted bytes: instants, counts, and the class of every way to go wrong."""
+"""One streamed turn against scripted replies: times, counts, and the failure class of each fault."""
 
 import json
 import socket
@@ -33,7 +33,7 @@ from inferload.measure.record import Failure
 
 @pytest.fixture(autouse=True, params=["python", "native"])
 def reader(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    """Every turn here is read in both ways."""
+    """Run every test with both readers."""
     if request.param == "native" and not reader_choice.built():
         pytest.skip("the compiled reader was not built")
     monkeypatch.setenv(reader_choice.VARIABLE, request.param)
@@ -42,20 +42,20 @@ def reader(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> s
 
 @pytest.fixture
 def ask() -> Iterator[Callable[..., TurnResult]]:
-    """Runs one turn against scripts: ask(script, ..., turns=1) gives the last turn's result, `ask.server` the server."""
+    """Run turns against scripts: ask(script, ..., turns=1) returns the last result; `ask.server` is the server."""
     open_: list[Client | ScriptedServer] = []
 
     def run(*scripts: Script, turns: int = 1, url: str | None = None, **settings: object) -> TurnResult:
         server = ScriptedServer(list(scripts))
-        seen: list[TurnResult] = []
-        client = Client(ClientSettings(Target.parse(url or server.url), "m", **settings), seen.append)  # type: ignore[arg-type]
+        results: list[TurnResult] = []
+        client = Client(ClientSettings(Target.parse(url or server.url), "m", **settings), results.append)  # type: ignore[arg-type]
         open_.extend([server, client])
-        run.server, run.client, run.results = server, client, seen  # type: ignore[attr-defined]
+        run.server, run.client, run.results = server, client, results  # type: ignore[attr-defined]
         for index in range(turns):
             request = TurnRequest(b"{}", f"s0.{index}", "s0", index, "chat", "measure", now_ns())
             with gevent.Timeout(20):
                 result = client.start(request).wait()
-        assert len(seen) == turns
+        assert len(results) == turns
         assert client.in_flight == 0
         return result
 
@@ -65,7 +65,7 @@ def ask() -> Iterator[Callable[..., TurnResult]]:
 
 
 @pytest.mark.usefixtures("stamping")
-def test_a_whole_turn(ask: Callable[..., TurnResult]) -> None:
+def test_a_complete_turn(ask: Callable[..., TurnResult]) -> None:
     metrics = {"queue_time_ms": 1.5, "time_to_first_token_ms": 20.0, "generation_time_ms": 30.0, "mean_itl_ms": 3.0}
     result = ask(send(chunked(*ANSWER[:-2], usage(7, 2, 4, metrics), DONE)))
     record = result.record
@@ -87,7 +87,7 @@ def test_a_whole_turn(ask: Callable[..., TurnResult]) -> None:
     assert min(record.delay_ns) >= 0
 
 
-def test_headers_of_a_turn_win_over_those_of_the_client() -> None:
+def test_turn_headers_override_client_headers() -> None:
     settings = ClientSettings(Target.parse("http://h:1"), "m", headers=(("X-Team", "a"), ("x-session-id", "old")))
     client = Client(settings, lambda _result: None)
     usual, own = client.request_bytes(b"{}"), client.request_bytes(b"{}", (("X-Session-ID", "s7"),))
@@ -101,7 +101,9 @@ def test_headers_of_a_turn_win_over_those_of_the_client() -> None:
 
 @pytest.mark.parametrize("piece_bytes", [1, 2, 3, 5, 7, 64, 1000])
 @pytest.mark.parametrize("framing", ["chunked", "length", "close"])
-def test_any_split_and_framing_gives_the_same(ask: Callable[..., TurnResult], piece_bytes: int, framing: str) -> None:
+def test_the_result_is_independent_of_split_and_framing(
+    ask: Callable[..., TurnResult], piece_bytes: int, framing: str
+) -> None:
     body = b"".join(ANSWER)
     if framing == "chunked":
         reply = chunked(body[:100], body[100:101], body[101:])
@@ -114,19 +116,19 @@ def test_any_split_and_framing_gives_the_same(ask: Callable[..., TurnResult], pi
     assert result.record.output_tokens == 2
 
 
-def test_the_connection_is_kept(ask: Callable[..., TurnResult]) -> None:
+def test_connections_are_reused(ask: Callable[..., TurnResult]) -> None:
     result = ask(send(chunked(*ANSWER)), turns=3)
     assert ask.server.connections == 1  # type: ignore[attr-defined]
     assert result.record.connect_ns is None
 
 
-def test_a_connection_that_was_closed_while_idle_is_replaced(ask: Callable[..., TurnResult]) -> None:
+def test_a_connection_closed_while_idle_is_replaced(ask: Callable[..., TurnResult]) -> None:
     result = ask(send(chunked(*ANSWER), close=True), turns=2)
     assert result.record.failure is None
     assert ask.server.connections == 2  # type: ignore[attr-defined]
 
 
-def test_a_request_that_crosses_the_close_is_sent_once_more(ask: Callable[..., TurnResult]) -> None:
+def test_a_request_on_a_closing_connection_is_retried_once(ask: Callable[..., TurnResult]) -> None:
     def close_unanswered(sock: socket.socket, _request: bytes) -> None:
         sock.shutdown(socket.SHUT_RDWR)
 
@@ -135,10 +137,10 @@ def test_a_request_that_crosses_the_close_is_sent_once_more(ask: Callable[..., T
     assert result.record.attempts == 2
 
 
-def test_running_counts_prove_empty_tokens_and_share_events(ask: Callable[..., TurnResult]) -> None:
+def test_running_counts_assign_tokens_to_events(ask: Callable[..., TurnResult]) -> None:
     events = [
         event("", usage=(7, 0), role="assistant"),
-        event("", usage=(7, 1)),  # half a character: a token without text, and the first
+        event("", usage=(7, 1)),  # half a character: the first token, without text
         event("ab", usage=(7, 4)),
         event("", usage=(7, 4)),  # nothing new
         event("c", usage=(7, 5), finish="stop"),
@@ -152,7 +154,7 @@ def test_running_counts_prove_empty_tokens_and_share_events(ask: Callable[..., T
     assert record.first_ns is not None
 
 
-def test_the_ids_of_a_long_prompt_are_read_between_polls(
+def test_long_prompt_token_ids_are_hashed_between_polls(
     ask: Callable[..., TurnResult], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ids = list(range(50_000))
@@ -166,7 +168,7 @@ def test_the_ids_of_a_long_prompt_are_read_between_polls(
     assert steps.count(False) > 50
 
 
-def test_a_total_beside_the_finish_reason_is_no_output_event(ask: Callable[..., TurnResult]) -> None:
+def test_a_usage_with_the_finish_reason_is_no_output_event(ask: Callable[..., TurnResult]) -> None:
     record = ask(send(chunked(event("a"), event("b"), event("", usage=(7, 2), finish="stop"), DONE))).record
     assert record.event_ns is not None
     assert len(record.event_ns) == 2
@@ -185,7 +187,7 @@ def test_reasoning_and_tool_calls_are_output_but_not_visible(ask: Callable[..., 
     assert record.first_visible_ns is None
 
 
-def test_what_was_thought_and_called_is_kept(ask: Callable[..., TurnResult]) -> None:
+def test_reasoning_and_tool_calls_are_in_the_result(ask: Callable[..., TurnResult]) -> None:
     def part(index: int, arguments: str, **first: str) -> dict[str, object]:
         name = {"name": first["name"]} if first else {}
         return {"index": index, **({"id": first["id"]} if first else {}), "function": {**name, "arguments": arguments}}
@@ -194,7 +196,7 @@ def test_what_was_thought_and_called_is_kept(ask: Callable[..., TurnResult]) -> 
         event(reasoning="Let me "),
         event(reasoning_content="see."),
         event("I look."),
-        event("Now", tool_calls=[part(0, "", id="c0", name="read")]),  # both in one event, behind visible text
+        event("Now", tool_calls=[part(0, "", id="c0", name="read")]),  # text and call in one event
         event(tool_calls=[part(0, '{"path"'), part(1, '{"a": 1}', id="c1", name="add")]),
         event(tool_calls=[part(0, ': "x"}')]),
         event(finish="tool_calls"),
@@ -211,7 +213,7 @@ TEXT = b"HTTP/1.1 %s\r\nContent-Type: %s\r\nContent-Length: %d\r\n\r\n%s"
 
 
 @pytest.mark.parametrize(
-    ("reply", "failure", "says"),
+    ("reply", "failure", "detail"),
     [
         (TEXT % (b"401 Unauthorized", b"application/json", 17, b'{"error": "sk-x"}'), Failure.HTTP_4XX, "HTTP 401"),
         (TEXT % (b"429 Too Many", b"text/plain", 4, b"slow"), Failure.HTTP_429, "slow"),
@@ -238,10 +240,12 @@ TEXT = b"HTTP/1.1 %s\r\nContent-Type: %s\r\nContent-Length: %d\r\n\r\n%s"
     ],
     ids=lambda value: str(value)[:24],
 )
-def test_failures_have_their_class(ask: Callable[..., TurnResult], reply: bytes, failure: Failure, says: str) -> None:
+def test_each_fault_has_its_failure_class(
+    ask: Callable[..., TurnResult], reply: bytes, failure: Failure, detail: str
+) -> None:
     result = ask(send(reply, close=True))
     assert result.record.failure is failure
-    assert says in result.detail
+    assert detail in result.detail
     assert result.record.closed_ns >= result.record.planned_ns
 
 
@@ -256,41 +260,41 @@ def test_failures_have_their_class(ask: Callable[..., TurnResult], reply: bytes,
     ],
     ids=["above int64", "16 digits", "5,000 digits", "blank before colon", "no-break space before colon"],
 )
-def test_a_broken_head_of_a_long_answer_fails_its_turn_alone(ask: Callable[..., TurnResult], head: bytes) -> None:
+def test_a_malformed_head_fails_only_its_turn(ask: Callable[..., TurnResult], head: bytes) -> None:
     body = b"".join(chunk(event("x" * 900)) for _ in range(100))
     result = ask(send(head + body), send(chunked(*ANSWER)), turns=2)
     assert result.record.failure is None, result.detail
     assert ask.results[0].record.failure is Failure.BAD_HTTP  # type: ignore[attr-defined]
 
 
-def test_a_fault_while_reading_ends_its_turn_alone(
+def test_an_internal_fault_while_reading_fails_only_its_turn(
     ask: Callable[..., TurnResult], reader: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     kind, name = GatheredReply, "take"
     if reader == "native":
         kind, name = pytest.importorskip("inferload.client.connection.native_connection").NativeReply, "ended"
-    whole, calls = getattr(kind, name), count()
+    original, calls = getattr(kind, name), count()
 
     def once_broken(*arguments: object) -> None:
         if not next(calls):
-            raise RuntimeError("a fault of ours")
-        whole(*arguments)
+            raise RuntimeError("internal fault")
+        original(*arguments)
 
     monkeypatch.setattr(kind, name, once_broken)
     result = ask(send(chunked(*ANSWER)), turns=2)
     assert result.record.failure is None, result.detail
     assert ask.results[0].record.failure is Failure.CLIENT_ERROR  # type: ignore[attr-defined]
-    assert ask.results[0].detail == "RuntimeError: a fault of ours"  # type: ignore[attr-defined]
+    assert ask.results[0].detail == "RuntimeError: internal fault"  # type: ignore[attr-defined]
 
 
-def test_a_fault_at_the_end_of_a_reply_ends_its_turn_alone(
+def test_an_internal_fault_at_the_end_fails_only_its_turn(
     ask: Callable[..., TurnResult], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     keep, calls = Client.keep, count()
 
     def once_broken(client: Client, connection: AnyConnection) -> None:
         if not next(calls):
-            raise RuntimeError("a fault of ours")
+            raise RuntimeError("internal fault")
         keep(client, connection)
 
     monkeypatch.setattr(Client, "keep", once_broken)
@@ -299,12 +303,12 @@ def test_a_fault_at_the_end_of_a_reply_ends_its_turn_alone(
     assert ask.results[0].record.failure is Failure.CLIENT_ERROR  # type: ignore[attr-defined]
 
 
-def test_a_fault_while_looking_for_time_outs_ends_its_turn_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_internal_fault_in_timeout_checks_fails_only_its_turn(monkeypatch: pytest.MonkeyPatch) -> None:
     overdue = Turn.overdue
 
     def broken_for_one(turn: Turn, at_ns: int) -> tuple[Failure, str] | None:
         if turn.request.turn_id == "s0.0":
-            raise RuntimeError("a fault of ours")
+            raise RuntimeError("internal fault")
         return overdue(turn, at_ns)
 
     monkeypatch.setattr(Turn, "overdue", broken_for_one)
@@ -321,7 +325,7 @@ def test_a_fault_while_looking_for_time_outs_ends_its_turn_alone(monkeypatch: py
     assert failures == [Failure.CLIENT_ERROR, Failure.TIMEOUT_TURN]
 
 
-def test_what_came_before_a_cut_is_kept(ask: Callable[..., TurnResult]) -> None:
+def test_text_before_a_cut_is_kept(ask: Callable[..., TurnResult]) -> None:
     result = ask(
         send(HEAD + b"Transfer-Encoding: chunked\r\n\r\n" + chunk(event("a")) + chunk(event("b"))[:30], close=True)
     )
@@ -329,7 +333,7 @@ def test_what_came_before_a_cut_is_kept(ask: Callable[..., TurnResult]) -> None:
     assert result.text == "a"
 
 
-def test_a_refused_connection(ask: Callable[..., TurnResult]) -> None:
+def test_a_refused_connection_is_a_connect_failure(ask: Callable[..., TurnResult]) -> None:
     with socket.create_server(("127.0.0.1", 0)) as closed:
         port = closed.getsockname()[1]
     result = ask(send(b""), url=f"http://127.0.0.1:{port}")
@@ -359,7 +363,9 @@ def test_a_refused_connection(ask: Callable[..., TurnResult]) -> None:
         ),
     ],
 )
-def test_time_outs(ask: Callable[..., TurnResult], sent: bytes, limits: TurnTimeouts, failure: Failure) -> None:
+def test_timeouts_have_their_failure_class(
+    ask: Callable[..., TurnResult], sent: bytes, limits: TurnTimeouts, failure: Failure
+) -> None:
     release = threading.Event()
 
     def script(sock: socket.socket, _request: bytes) -> None:
@@ -371,7 +377,7 @@ def test_time_outs(ask: Callable[..., TurnResult], sent: bytes, limits: TurnTime
     assert result.record.failure is failure
 
 
-def test_giving_up_records_what_is_in_flight(ask: Callable[..., TurnResult]) -> None:
+def test_give_up_all_records_turns_in_flight_as_unfinished(ask: Callable[..., TurnResult]) -> None:
     release = threading.Event()
 
     def script(sock: socket.socket, _request: bytes) -> None:
@@ -391,15 +397,15 @@ def test_giving_up_records_what_is_in_flight(ask: Callable[..., TurnResult]) -> 
     assert not result.record.finished
 
 
-def test_a_cancelled_turn_keeps_what_was_seen_of_it() -> None:
+def test_a_cancelled_turn_keeps_its_text() -> None:
     release = threading.Event()
 
     def script(sock: socket.socket, _request: bytes) -> None:
         sock.sendall(HEAD + b"Transfer-Encoding: chunked\r\n\r\n" + chunk(event("a")) + chunk(event("b")[:10]))
         release.wait(20)
 
-    server, seen = ScriptedServer([script]), list[TurnResult]()
-    client = Client(ClientSettings(Target.parse(server.url), "m"), seen.append)
+    server, results = ScriptedServer([script]), list[TurnResult]()
+    client = Client(ClientSettings(Target.parse(server.url), "m"), results.append)
     turn = client.start(TurnRequest(b"{}", "s0.0", "s0", 0, "agent", "measure", now_ns(), final=None))
     with gevent.Timeout(20):
         while not turn._reply.body_bytes:
@@ -407,17 +413,17 @@ def test_a_cancelled_turn_keeps_what_was_seen_of_it() -> None:
         assert not turn.wait_until(now_ns())
         turn.cancel()
         result = turn.wait()
-    turn.cancel()  # too late to matter
+    turn.cancel()  # after the end: no effect
     release.set()
     client.close()
     server.close()
-    assert seen == [result]
+    assert results == [result]
     assert result.record.cancelled
     assert (result.record.failure, result.text, result.record.final) == (None, "a", False)
     assert result.record.first_ns == result.record.last_ns
 
 
-def test_the_key_is_sent_and_never_told(ask: Callable[..., TurnResult]) -> None:
+def test_the_api_key_is_sent_and_redacted_in_errors(ask: Callable[..., TurnResult]) -> None:
     def echo(sock: socket.socket, request: bytes) -> None:
         body = b"denied: " + request.split(b"Bearer ")[1].split(b"\r\n")[0]
         sock.sendall(TEXT % (b"401 Unauthorized", b"text/plain", len(body), body))
@@ -430,7 +436,7 @@ def test_the_key_is_sent_and_never_told(ask: Callable[..., TurnResult]) -> None:
 
 
 @pytest.mark.parametrize("name", ["X-Api-Key", "Authorization", "x-tenant"])
-def test_the_value_of_a_header_is_never_told(ask: Callable[..., TurnResult], name: str) -> None:
+def test_header_values_are_redacted_in_errors(ask: Callable[..., TurnResult], name: str) -> None:
     def echo(sock: socket.socket, request: bytes) -> None:
         body = b"you sent " + request.split(b"\r\n\r\n")[0].split(b"canary-")[1].split(b"\r\n")[0]
         sock.sendall(TEXT % (b"403 Forbidden", b"text/plain", len(body), body))
@@ -441,7 +447,7 @@ def test_the_value_of_a_header_is_never_told(ask: Callable[..., TurnResult], nam
 
 @pytest.mark.parametrize("sse", [False, True])
 @pytest.mark.parametrize("before", [170, 190, 195, 199, 270, 285, 292, 299, 4070, 4090])
-def test_a_key_at_the_end_of_what_is_kept_of_an_error_is_not_told_in_part(
+def test_a_key_at_the_cut_of_an_error_is_redacted_completely(
     ask: Callable[..., TurnResult], before: int, sse: bool
 ) -> None:
     key = "sk-0123456789abcdefghij"
@@ -453,7 +459,7 @@ def test_a_key_at_the_end_of_what_is_kept_of_an_error_is_not_told_in_part(
     assert len(result.detail) <= 300
 
 
-def test_a_key_that_comes_back_as_a_name_is_not_recorded(ask: Callable[..., TurnResult]) -> None:
+def test_a_key_returned_as_request_id_or_finish_reason_is_redacted(ask: Callable[..., TurnResult]) -> None:
     key = "sk-0123456789abcdefghij"
     named = event("a").replace(b"chatcmpl-1", key.encode())
     ended = event("", finish=key).replace(b"chatcmpl-1", key.encode())
@@ -462,7 +468,7 @@ def test_a_key_that_comes_back_as_a_name_is_not_recorded(ask: Callable[..., Turn
     assert (result.record.failure, result.record.finish_reason, result.record.request_id) == (None, "***", "***")
 
 
-def test_own_headers_and_path(ask: Callable[..., TurnResult]) -> None:
+def test_request_headers_and_path(ask: Callable[..., TurnResult]) -> None:
     ask(send(chunked(*ANSWER)), headers=(("X-Tenant", "a"), ("user-agent", "mine")))
     request = ask.server.requests[0]  # type: ignore[attr-defined]
     assert request.startswith(b"POST /v1/chat/completions HTTP/1.1\r\n")
@@ -483,7 +489,7 @@ def server_context(authority: trustme.CA, name: str) -> ssl.SSLContext:
 
 
 @pytest.mark.usefixtures("stamping")
-def test_tls_verified_by_a_file(authority: trustme.CA, tmp_path: Path) -> None:
+def test_tls_verified_with_a_ca_file(authority: trustme.CA, tmp_path: Path) -> None:
     authority.cert_pem.write_to_path(tmp_path / "ca.pem")
     settings = TlsSettings(ca_file=tmp_path / "ca.pem")
     result = run_tls(server_context(authority, "127.0.0.1"), settings)
@@ -493,7 +499,7 @@ def test_tls_verified_by_a_file(authority: trustme.CA, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("name", "trusted"), [("127.0.0.1", False), ("other.example", True)])
-def test_tls_that_cannot_be_verified(authority: trustme.CA, tmp_path: Path, name: str, trusted: bool) -> None:
+def test_unverifiable_tls_is_a_tls_failure(authority: trustme.CA, tmp_path: Path, name: str, trusted: bool) -> None:
     authority.cert_pem.write_to_path(tmp_path / "ca.pem")
     settings = TlsSettings(ca_file=tmp_path / "ca.pem" if trusted else None)
     result = run_tls(server_context(authority, name), settings)
@@ -501,7 +507,7 @@ def test_tls_that_cannot_be_verified(authority: trustme.CA, tmp_path: Path, name
     assert "ertificate" in result.detail or "IP address mismatch" in result.detail
 
 
-def test_tls_insecure(authority: trustme.CA) -> None:
+def test_insecure_tls_is_not_verified(authority: trustme.CA) -> None:
     result = run_tls(server_context(authority, "other.example"), TlsSettings(insecure=True))
     assert result.record.failure is None, result.detail
 
@@ -516,7 +522,7 @@ def run_tls(context: ssl.SSLContext, settings: TlsSettings) -> TurnResult:
     return result
 
 
-def test_a_proxy_by_environment(ask: Callable[..., TurnResult], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_proxy_from_the_environment_is_used(ask: Callable[..., TurnResult], monkeypatch: pytest.MonkeyPatch) -> None:
     proxy = ScriptedServer([send(chunked(*ANSWER))])
     monkeypatch.setenv("http_proxy", proxy.url)
     monkeypatch.delenv("no_proxy", raising=False)
@@ -527,24 +533,26 @@ def test_a_proxy_by_environment(ask: Callable[..., TurnResult], monkeypatch: pyt
     assert proxy.requests[0].startswith(b"POST http://model.example:9000/v1/chat/completions HTTP/1.1\r\n")
 
 
-def test_a_burst_of_turns_is_recorded_once_each() -> None:
+def test_concurrent_turns_are_recorded_once_each() -> None:
     server = ScriptedServer([send(chunked(*ANSWER))])
-    seen: list[str] = []
-    client = Client(ClientSettings(Target.parse(server.url), "m"), lambda result: seen.append(result.record.turn_id))
+    turn_ids: list[str] = []
+    client = Client(
+        ClientSettings(Target.parse(server.url), "m"), lambda result: turn_ids.append(result.record.turn_id)
+    )
     turns = [client.start(TurnRequest(b"{}", f"s{i}.0", f"s{i}", 0, "chat", "measure", now_ns())) for i in range(50)]
     with gevent.Timeout(20):
         results = [turn.wait() for turn in turns]
     client.close()
     server.close()
     assert all(result.record.ok for result in results)
-    assert sorted(seen) == sorted(f"s{i}.0" for i in range(50))
+    assert sorted(turn_ids) == sorted(f"s{i}.0" for i in range(50))
 
 
 TOKEN_IDS = b'data: {"choices": [{"delta": {"content": "a"}, "token_ids": %s}]}\n\n'
 
 
 @pytest.mark.parametrize("ids", [b"[1, 2147483648]", b"[-1]"])
-def test_a_token_id_out_of_range_ends_its_turn_once(ask: Callable[..., TurnResult], ids: bytes) -> None:
+def test_a_token_id_out_of_range_fails_its_turn_once(ask: Callable[..., TurnResult], ids: bytes) -> None:
     first = b'data: {"choices": [{"delta": {"role": "assistant"}}], "prompt_token_ids": [1, 2, 3]}\n\n'
     result = ask(send(chunked(first, TOKEN_IDS % ids, DONE)), send(chunked(*ANSWER)))
     assert result.record.failure is Failure.BAD_EVENT
@@ -553,7 +561,7 @@ def test_a_token_id_out_of_range_ends_its_turn_once(ask: Callable[..., TurnResul
 
 
 class RecordedTurns:
-    """A client of a server that streams without end, and the results that it hands over."""
+    """A client of an endless stream, and its results."""
 
     def __init__(self) -> None:
         self.server = ScriptedServer([send(HEAD + b"Transfer-Encoding: chunked\r\n\r\n" + chunk(event("a")))])
@@ -561,7 +569,7 @@ class RecordedTurns:
         self.client = Client(ClientSettings(Target.parse(self.server.url), "m"), self.results.append)
 
     def run(self) -> TurnResult:
-        """One turn, and every step that is left after its end."""
+        """Run one turn and all remaining parse steps after its end."""
         request = TurnRequest(b"{}", "s0.0", "s0", 0, "chat", "measure", now_ns())
         with gevent.Timeout(20):
             turn = self.client.start(request)
@@ -589,7 +597,9 @@ def raising(*_arguments: object, **_named: object) -> None:
     raise ZeroDivisionError("a fault of the parser")
 
 
-def test_a_fault_in_mid_stream_ends_its_turn_once(endless: RecordedTurns, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_internal_fault_in_the_stream_fails_its_turn_once(
+    endless: RecordedTurns, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(EventStream, "feed", raising)
     result = endless.run()
     assert result.record.failure is Failure.CLIENT_ERROR
@@ -598,12 +608,12 @@ def test_a_fault_in_mid_stream_ends_its_turn_once(endless: RecordedTurns, monkey
     assert endless.client.in_flight == 0
 
 
-@pytest.mark.parametrize("place", ["block_hashes", "tokens_by_event"])
-def test_a_record_that_cannot_be_made_ends_its_turn_once(
-    endless: RecordedTurns, monkeypatch: pytest.MonkeyPatch, place: str
+@pytest.mark.parametrize("attribute", ["block_hashes", "tokens_by_event"])
+def test_an_internal_fault_in_the_record_fails_its_turn_once(
+    endless: RecordedTurns, monkeypatch: pytest.MonkeyPatch, attribute: str
 ) -> None:
     monkeypatch.setattr(EventStream, "feed", raising)
-    monkeypatch.setattr(ChatAnswer, place, property(raising) if place == "tokens_by_event" else raising)
+    monkeypatch.setattr(ChatAnswer, attribute, property(raising) if attribute == "tokens_by_event" else raising)
     result = endless.run()
     assert result.record.failure is Failure.CLIENT_ERROR
     assert endless.results == [result]
@@ -611,7 +621,7 @@ def test_a_record_that_cannot_be_made_ends_its_turn_once(
 
 
 class Broken:
-    """A job each of whose calls raises."""
+    """A job whose calls all raise."""
 
     def __init__(self) -> None:
         self.calls: list[str] = []
@@ -625,7 +635,7 @@ class Broken:
         raise error
 
 
-def test_a_job_that_cannot_even_end_stops_no_other(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_parse_job_whose_end_raises_stops_no_other_job(caplog: pytest.LogCaptureFixture) -> None:
     queue = ParseQueue(gevent.get_hub().loop)
     broken = [Broken() for _ in range(50)]
     for job in broken:

@@ -1,4 +1,4 @@
-"""Prompts: texts of exactly so many tokens, by the tokenizer's own count, whatever kind of tokenizer it is."""
+"""Prompts of an exact number of tokens, for different kinds of tokenizers."""
 
 import hashlib
 import json
@@ -41,15 +41,15 @@ def one_token_a_letter(text: str) -> list[int]:
 
 
 def pieces(text: str) -> list[int]:
-    """Like a byte-pair encoder: the blank belongs to the word behind it, long words fall into several pieces."""
-    found = re.findall(r" ?\S+", text)
-    return [word_id(word[at : at + 4]) for word in found for at in range(0, len(word), 4)]
+    """Like byte-pair encoding: a space belongs to the next word, long words have several tokens."""
+    words = re.findall(r" ?\S+", text)
+    return [word_id(word[at : at + 4]) for word in words for at in range(0, len(word), 4)]
 
 
 def rare_single(text: str) -> list[int]:
-    """No word behind a blank is one token, so costs are mixed."""
-    found = re.findall(r" ?\S+", text)
-    return [word_id(word[at : at + 3]) for word in found for at in range(0, len(word), 3)]
+    """Words of several tokens, so word costs differ."""
+    words = re.findall(r" ?\S+", text)
+    return [word_id(word[at : at + 3]) for word in words for at in range(0, len(word), 3)]
 
 
 def counts_only(text: str) -> list[int]:
@@ -57,7 +57,7 @@ def counts_only(text: str) -> list[int]:
 
 
 def third_of_the_letters(text: str) -> list[int]:
-    """Not additive at all: no word has a cost of its own."""
+    """Not additive: words have no fixed cost."""
     return list(range(len(text) // 3))
 
 
@@ -81,7 +81,7 @@ SPECIALS = {"with_begin_and_end": 2}
 
 @pytest.mark.parametrize("tokenize", EXACT, ids=lambda tokenize: tokenize.__name__)
 @given(n=st.integers(1, 3000), seed=st.integers(0, 10**6))
-def test_a_text_has_exactly_so_many_tokens(tokenize: Tokenize, n: int, seed: int) -> None:
+def test_a_text_has_the_requested_number_of_tokens(tokenize: Tokenize, n: int, seed: int) -> None:
     vocabulary, _ = VOCABULARIES[tokenize.__name__]
     assert vocabulary.exactness == "exact"
     assert vocabulary.exact_from is not None
@@ -91,13 +91,13 @@ def test_a_text_has_exactly_so_many_tokens(tokenize: Tokenize, n: int, seed: int
 
 
 @pytest.mark.parametrize("name", sorted(VOCABULARIES))
-def test_calibration_takes_few_calls_and_small_ones(name: str) -> None:
+def test_calibration_takes_fewer_than_60_calls(name: str) -> None:
     assert VOCABULARIES[name][1] < 60
 
 
 @pytest.mark.parametrize("n", [1024, 1100, 5000, 40_000])
 @pytest.mark.parametrize("tokenize", EXACT, ids=lambda tokenize: tokenize.__name__)
-def test_a_long_text_is_exact_and_unlike_any_other(tokenize: Tokenize, n: int) -> None:
+def test_long_texts_are_exact_and_distinct(tokenize: Tokenize, n: int) -> None:
     vocabulary, _ = VOCABULARIES[tokenize.__name__]
     texts = [vocabulary.text(n, Random(seed)) for seed in range(4)]
     extra = SPECIALS.get(tokenize.__name__, 0)
@@ -105,7 +105,7 @@ def test_a_long_text_is_exact_and_unlike_any_other(tokenize: Tokenize, n: int) -
     assert len({text[:200] for text in texts}) == 4
 
 
-def test_a_tokenizer_without_word_costs_is_called_approximate_with_its_error() -> None:
+def test_a_tokenizer_without_word_costs_is_approximate_with_an_error() -> None:
     vocabulary, _ = VOCABULARIES["third_of_the_letters"]
     assert vocabulary.exactness == "approximate"
     assert vocabulary.error is not None
@@ -115,18 +115,18 @@ def test_a_tokenizer_without_word_costs_is_called_approximate_with_its_error() -
     assert tokens == pytest.approx(1000, rel=vocabulary.error)
 
 
-def test_a_tokenizer_that_merges_over_words_is_not_called_exact() -> None:
+def test_a_tokenizer_that_merges_words_is_approximate() -> None:
     def merging(text: str) -> list[int]:
-        """A word that begins with the letter that the one before ends with costs nothing: never so beside a separator."""
+        """A word that begins with the last letter of the word before costs nothing."""
         words = text.split()
         return [word_id(word) for before, word in zip(["", *words], words, strict=False) if word[0] != before[-1:]]
 
     assert calibrate(merging).exactness == "approximate"
 
 
-def test_a_first_word_costs_the_same_behind_a_line_end() -> None:
+def test_texts_are_exact_after_a_line_end() -> None:
     def glued(text: str) -> list[int]:
-        """A line end and an a or b behind it are one token; everywhere else a line end is a token of its own."""
+        """A line end before a or b is part of that token, otherwise a token."""
         return [word_id(piece) for piece in re.findall(r"\n[ab]\S*|\n| ?\S+", text)]
 
     vocabulary = calibrate(glued)
@@ -139,48 +139,48 @@ def test_a_first_word_costs_the_same_behind_a_line_end() -> None:
 
 @settings(max_examples=30)
 @given(st.integers(1, 5000), st.integers(0, 1000))
-def test_without_a_tokenizer_a_word_counts_as_stated(n: int, seed: int) -> None:
+def test_without_a_tokenizer_words_have_the_assumed_size(n: int, seed: int) -> None:
     vocabulary = approximate()
     assert (vocabulary.exactness, vocabulary.error, vocabulary.tokens_per_word) == ("approximate", None, 1.3)
     assert len(vocabulary.text(n, Random(seed)).split()) == max(1, round(n / 1.3))
 
 
 @given(st.integers(1, 1023), st.integers(0, 1000))
-def test_each_word_is_named_by_a_random_number_of_its_own_however_many_there_are(n: int, seed: int) -> None:
+def test_each_word_is_drawn_by_one_random_number(n: int, seed: int) -> None:
     drawn = struct.unpack(f"<{n}H", Random(seed).randbytes(2 * n))
     text = approximate(tokens_per_word=1.0).text(n, Random(seed))
     assert text.split(" ") == [WORDS[number % len(WORDS)] for number in drawn]
 
 
-def test_texts_are_the_same_for_good(golden: Callable[[str, str], None]) -> None:
-    """The texts of a seed, as every version, machine and Python must make them: the shortest in full."""
+def test_texts_of_a_seed_do_not_change(golden: Callable[[str, str], None]) -> None:
+    """Texts of a seed must not change between versions, machines and Pythons; short ones are in the file."""
     lines = []
     for name, (vocabulary, _) in VOCABULARIES.items():
         for n in (1, 2, 7, 20, 63, 64, 65, 100, 300, 1023, 1024, 1025, 1400, 5000, 70_000):
             rng = Random(f"{name}/{n}")
             text = vocabulary.text(n, rng)
-            told = text if n < 20 else hashlib.sha256(text.encode()).hexdigest()[:16]
-            lines.append(f"{name} {n}: {told}; then {rng.random():.6f}\n")
+            shown = text if n < 20 else hashlib.sha256(text.encode()).hexdigest()[:16]
+            lines.append(f"{name} {n}: {shown}; then {rng.random():.6f}\n")
         begins = vocabulary.beginning(vocabulary.text(700, Random(name)), 333)
         lines.append(f"{name} 333 of 700: {hashlib.sha256(begins.encode()).hexdigest()[:16]}\n")
     golden("texts.txt", "".join(lines))
 
 
 @pytest.mark.parametrize("tokenize", EXACT, ids=lambda tokenize: tokenize.__name__)
-def test_however_short_a_beginning_is_it_can_be_made(tokenize: Tokenize) -> None:
+def test_a_beginning_of_any_length_can_be_made(tokenize: Tokenize) -> None:
     vocabulary = VOCABULARIES[tokenize.__name__][0]
     text = vocabulary.text(300, Random(1))
-    for wanted in range(1, 60):
-        begins = vocabulary.beginning(text, wanted)
+    for size in range(1, 60):
+        begins = vocabulary.beginning(text, size)
         assert begins.split()[0] == text.split()[0]
         tokens = len(tokenize(begins)) - len(tokenize(""))
-        assert tokens >= wanted
-        if wanted > vocabulary.first_costs[vocabulary.firsts.index(begins.split()[0])] + (vocabulary.exact_from or 0):
-            assert tokens == wanted
+        assert tokens >= size
+        if size > vocabulary.first_costs[vocabulary.firsts.index(begins.split()[0])] + (vocabulary.exact_from or 0):
+            assert tokens == size
 
 
 @pytest.mark.parametrize("name", sorted(VOCABULARIES))
-def test_over_the_wire_it_stays_the_same(name: str) -> None:
+def test_a_vocabulary_is_equal_after_transfer(name: str) -> None:
     vocabulary = VOCABULARIES[name][0]
     received = Vocabulary.from_wire(json.loads(json.dumps(vocabulary.to_wire())))
     assert received == vocabulary
@@ -189,27 +189,25 @@ def test_over_the_wire_it_stays_the_same(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", sorted(VOCABULARIES))
-def test_two_texts_share_no_long_beginning(name: str) -> None:
+def test_texts_share_at_most_four_first_words(name: str) -> None:
     vocabulary = VOCABULARIES[name][0]
     texts = sorted(vocabulary.text(200, Random(f"text {number}")).split() for number in range(500))
-    for one, other in pairwise(texts):
-        shared = next(place for place, (a, b) in enumerate(zip(one, other, strict=False)) if a != b)
+    for first, second in pairwise(texts):
+        shared = next(index for index, (a, b) in enumerate(zip(first, second, strict=False)) if a != b)
         assert shared <= 4
 
 
-def test_the_word_list_has_each_word_once_and_plain() -> None:
+def test_the_word_list_has_unique_plain_words() -> None:
     assert len(set(WORDS)) == len(WORDS) > 1000
     assert all(re.fullmatch("[a-z]{2,9}", word) for word in WORDS)
 
 
-def test_a_local_tokenizer_that_is_not_there_says_what_to_name(tmp_path: Path) -> None:
+def test_a_missing_tokenizer_file_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"no tokenizer\.json found"):
         local_tokenizer(tmp_path)
 
 
-def test_a_local_tokenizer_without_its_library_says_what_to_install(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_missing_tokenizers_library_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "tokenizer.json").write_text("{}")
     monkeypatch.setitem(__import__("sys").modules, "tokenizers", None)
     with pytest.raises(UsageError, match="pip install tokenizers"):
@@ -217,7 +215,7 @@ def test_a_local_tokenizer_without_its_library_says_what_to_install(
 
 
 def trained(*lines: str) -> Tokenize:
-    """A byte-pair encoder as real models have them, trained on the spot."""
+    """A byte-pair encoder trained on `lines`."""
     tokenizer = tokenizers.Tokenizer(tokenizers.models.BPE())
     tokenizer.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False)
     alphabet = sorted(tokenizers.pre_tokenizers.ByteLevel.alphabet())
@@ -229,13 +227,13 @@ def trained(*lines: str) -> Tokenize:
 HALF = len(WORDS) // 2
 JOINED: dict[str, Tokenize] = {
     **{tokenize.__name__: tokenize for tokenize in EXACT},
-    "behind a blank only": trained(*(f" {word}" * 9 for word in WORDS[:HALF])),
-    "behind a blank or not": trained(*(f" {word}" * 9 + "\n" + word for word in WORDS[:HALF]), *WORDS[HALF:]),
+    "after a space only": trained(*(f" {word}" * 9 for word in WORDS[:HALF])),
+    "after a space or not": trained(*(f" {word}" * 9 + "\n" + word for word in WORDS[:HALF]), *WORDS[HALF:]),
 }
 
 
 @pytest.mark.parametrize("name", sorted(JOINED))
-def test_texts_in_a_row_cost_what_they_cost_one_by_one(name: str) -> None:
+def test_the_tokens_of_joined_texts_add_up(name: str) -> None:
     tokenize = JOINED[name]
     texts = Texts(calibrate(tokenize), seed=7)
     assert texts.vocabulary.exactness == "exact"

@@ -1,4 +1,4 @@
-"""Scripts: what a session asks, told without a server."""
+"""Session scripts: outlines of turns with forks."""
 
 from inferload.content.messages import Message, Piece, text_message
 from inferload.content.script import Ask, Fork, Script, TurnReply, outline
@@ -7,11 +7,11 @@ GOAL = text_message("user", "goal", 10)
 
 
 def child(name: str, turns: int) -> Script:
-    said: tuple[Message, ...] = (GOAL,)
+    messages: tuple[Message, ...] = (GOAL,)
     for number in range(turns):
-        reply = yield Ask((*said, text_message("user", f"{name}/{number}", 5)), 3, pause_s=float(number))
+        reply = yield Ask((*messages, text_message("user", f"{name}/{number}", 5)), 3, pause_s=float(number))
         assert isinstance(reply, TurnReply)
-        said += (reply.message(),)
+        messages += (reply.message(),)
 
 
 def parent() -> Script:
@@ -19,17 +19,17 @@ def parent() -> Script:
     assert isinstance(reply, TurnReply)
     ends = yield Fork((("a", child("a", 2)), ("b", child("b", 1)), ("idle", child("idle", 0))))
     assert isinstance(ends, tuple)
-    found = [end.message() for end in ends if isinstance(end, TurnReply)]
-    yield Ask((GOAL, reply.message(), *found), 4)
+    answers = [end.message() for end in ends if isinstance(end, TurnReply)]
+    yield Ask((GOAL, reply.message(), *answers), 4)
 
 
-def test_an_outline_names_each_turn_by_its_fork_and_its_number() -> None:
+def test_an_outline_names_each_turn_by_fork_and_number() -> None:
     turns = list(outline(parent(), 9))
     assert [(turn.path, turn.number) for turn in turns] == [("", 0), ("/a", 0), ("/a", 1), ("/b", 0), ("", 1)]
     assert turns[2].ask.pause_s == 1.0
 
 
-def test_planned_answers_are_as_long_as_asked_for_and_known_by_their_place() -> None:
+def test_planned_answers_have_the_requested_length_and_a_name() -> None:
     last = list(outline(parent(), 9))[-1]
     assert [message.role for message in last.ask.messages] == ["user", "assistant", "assistant", "assistant"]
     assert last.ask.messages[1].pieces == (Piece("answer/9/0", 7),)
@@ -37,7 +37,7 @@ def test_planned_answers_are_as_long_as_asked_for_and_known_by_their_place() -> 
     assert last.input_tokens == 10 + 7 + 3 + 3
 
 
-def test_tokens_that_are_not_known_are_none() -> None:
+def test_unknown_tokens_are_none() -> None:
     def script() -> Script:
         yield Ask((Message("user", (Piece("", None, "how are you"),)),), 4)
 

@@ -276,7 +276,7 @@ def test_a_mix_shares_its_sessions_out() -> None:
         (("share: 0.25", "share: 0.15"), "m:5: workload.classes: shares are 0.75 + 0.15 = 0.9; they must add up to 1"),
         (
             ("name: long", "name: short"),
-            "m:5: workload.classes: class short is defined twice; give each class its own name",
+            "m:5: workload.classes: class short is listed twice; give each class its own name",
         ),
         (("share: 0.25", "share: 0"), "m:7: workload.classes[1].share: must be greater than 0, is 0"),
     ],

@@ -1,4 +1,4 @@
-"""Long answers that arrive in bursts, from a server without faults: every turn succeeds, and connections are kept alive."""
+"""Long answers in bursts: every turn succeeds, and connections stay open."""
 
 from collections import Counter
 from collections.abc import Iterator
@@ -17,7 +17,7 @@ from inferload.client.connection.target import Target
 from inferload.client.turn_record import TurnRequest, TurnResult
 from inferload.measure.clock import now_ns
 
-# Turns of the short form, and of the long form, for each number of users: 100,200 turns in all of the long forms.
+# Turns of the short and of the long form for each number of users; the long forms have 100,200 turns in total.
 READERS = {"native": (200, 8_000), "python": (30, 2_400), "tls": (30, 1_100)}
 USERS = (1, 16, 200)
 LONG = [pytest.mark.soak, pytest.mark.timeout(900)]
@@ -26,7 +26,7 @@ LONG = [pytest.mark.soak, pytest.mark.timeout(900)]
 def forms() -> Iterator[object]:
     for reader, framing, users in product(READERS, burst_server.FRAMINGS, USERS):
         if (reader, framing) == ("tls", "buffered"):
-            continue  # the Python reader's, as without TLS
+            continue  # the same as the Python reader without TLS
         short, long = READERS[reader]
         name = f"{reader}-{framing}-{users}"
         if reader == "native" or users == 16:
@@ -69,7 +69,7 @@ def test_no_turn_of_a_burst_fails(
 
 
 def play(client: Client, users: int, turns: int) -> None:
-    """Users who take turns one after another, without a pause."""
+    """Run users that send one turn after another without a pause."""
     numbers = iter(range(turns))
 
     def user(name: str) -> None:

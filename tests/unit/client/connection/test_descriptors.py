@@ -1,4 +1,4 @@
-"""Connections leave file descriptors for the run's own files, and a limit of this process is never the server's fault."""
+"""File descriptors reserved for the run's files, and errors at the limit of open files."""
 
 import os
 import resource
@@ -21,10 +21,10 @@ from inferload.worker.run_part import check_descriptors
 
 @contextmanager
 def room_for(connections: int) -> Iterator[None]:
-    """Set the soft limit of open files so that so many connections fit, the reserve aside; a low number is free among them."""
+    """Limit open files to the reserve and `connections` more; one lower descriptor stays free."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     highest = max(map(int, os.listdir("/dev/fd")))
-    fillers = [os.open(os.devnull, os.O_RDONLY)]  # of free numbers between those that other tests have left open
+    fillers = [os.open(os.devnull, os.O_RDONLY)]  # fill free numbers below open descriptors of other tests
     while fillers[-1] <= highest:
         fillers.append(os.open(os.devnull, os.O_RDONLY))
     fillers.append(os.open(os.devnull, os.O_RDONLY))
@@ -38,7 +38,7 @@ def room_for(connections: int) -> Iterator[None]:
             os.close(filler)
 
 
-def test_a_dial_at_the_limit_is_an_error_of_the_client_and_leaves_descriptors() -> None:
+def test_a_dial_at_the_limit_is_a_client_error_and_leaves_the_reserve() -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         dialer = Dialer(Target.parse(f"http://127.0.0.1:{server.getsockname()[1]}"), TlsSettings(), 5.0)
         dialer.dial().close()  # the event loop's own descriptors are open from here on
@@ -54,7 +54,7 @@ def test_a_dial_at_the_limit_is_an_error_of_the_client_and_leaves_descriptors() 
     assert caught.value.failure is Failure.CLIENT_ERROR
 
 
-def test_dials_at_once_leave_the_reserved_descriptors() -> None:
+def test_concurrent_dials_leave_the_reserved_descriptors() -> None:
     with socket.create_server(("127.0.0.1", 0), backlog=64) as server:
         dialer = Dialer(Target.parse(f"http://127.0.0.1:{server.getsockname()[1]}"), TlsSettings(), 5.0)
         gevent.joinall([gevent.spawn(dialer.dial) for _ in range(20)])  # the resolver's threads run from here on
@@ -70,7 +70,7 @@ def test_dials_at_once_leave_the_reserved_descriptors() -> None:
     assert failures == {Failure.CLIENT_ERROR}
 
 
-def test_a_name_that_is_not_found_is_still_the_connections_failure() -> None:
+def test_an_unknown_host_name_is_a_connect_failure() -> None:
     with pytest.raises(DialError) as caught:
         Dialer(Target.parse("http://nowhere.invalid:1"), TlsSettings(), 5.0).dial()
     assert caught.value.failure is Failure.CONNECT
@@ -84,12 +84,12 @@ def scenario_of(tmp_path: Path, arrivals: str) -> scenarios.Scenario:
 
 
 @pytest.fixture
-def limit_stays(monkeypatch: pytest.MonkeyPatch) -> None:
+def fixed_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(descriptors, "raise_limit", lambda: None)
 
 
-@pytest.mark.usefixtures("limit_stays")
-def test_more_users_than_descriptors_are_refused_for_the_process_that_would_hold_them(tmp_path: Path) -> None:
+@pytest.mark.usefixtures("fixed_limit")
+def test_more_users_per_process_than_descriptors_are_refused(tmp_path: Path) -> None:
     scenario = scenario_of(tmp_path, "arrivals: {kind: closed, users: 120, spawn_per_s: 50}\n")
     with room_for(60):
         with pytest.raises(UsageError, match=r"120 users in one process .* leaves 60; .* ulimit -n"):
@@ -97,7 +97,7 @@ def test_more_users_than_descriptors_are_refused_for_the_process_that_would_hold
         check_descriptors(scenario, 0, 2)
 
 
-@pytest.mark.usefixtures("limit_stays")
+@pytest.mark.usefixtures("fixed_limit")
 def test_more_turns_in_flight_than_descriptors_are_a_warning(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     scenario = scenario_of(tmp_path, "arrivals: {kind: poisson, sessions_per_s: 5, max_in_flight: 120}\n")
     with room_for(60):
@@ -105,7 +105,7 @@ def test_more_turns_in_flight_than_descriptors_are_a_warning(tmp_path: Path, cap
     assert "120 turns in flight (arrivals.max_in_flight) in one process" in caplog.text
 
 
-def test_the_soft_limit_is_raised_to_the_hard_one() -> None:
+def test_the_soft_limit_is_raised_to_the_hard_limit() -> None:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     try:
         resource.setrlimit(resource.RLIMIT_NOFILE, (max(256, soft // 2), hard))

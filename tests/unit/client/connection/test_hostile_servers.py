@@ -1,4 +1,4 @@
-"""A client of each reader against a hostile server: a hostile turn ends in time with one record, and harms no other turn."""
+"""A client of each reader against hostile replies: the turn ends in time with one record, other turns succeed."""
 
 import json
 import os
@@ -31,8 +31,8 @@ SHORT = TurnTimeouts(
 )  # for replies without an end
 LONG = TurnTimeouts(connect_s=100, first_event_s=100, between_events_s=100, turn_s=100)  # never reached
 HANGS_S = 200
-# With a sanitizer freed memory is kept back, and what is there has marks around it.
-MOST_MEMORY_MB = 450 if SANITIZED else 150
+# A sanitizer quarantines freed memory and adds red zones.
+MAX_MEMORY_MB = 450 if SANITIZED else 150
 REPLIES = replies()
 ENDLESS = ["silence", *(name for name, each in REPLIES.items() if each.again)]
 SOAK = [pytest.mark.soak, pytest.mark.fuzz]
@@ -43,12 +43,12 @@ GOOD_TURN = b'{"reply": "good"}'
 
 @pytest.fixture(scope="module")
 def url() -> Iterator[str]:
-    with hostile_server.running() as made:
-        yield made
+    with hostile_server.running() as address:
+        yield address
 
 
-class Watched:
-    """A client that keeps its results, and checks that its books balance."""
+class CheckedClient:
+    """A client with checks of its results."""
 
     def __init__(self, url: str, reader: reader_choice.ReaderName, limits: TurnTimeouts) -> None:
         self.results: list[TurnResult] = []
@@ -62,12 +62,12 @@ class Watched:
         return self._client.start(TurnRequest(body, f"{name}.0", name, 0, "chat", "measure", now_ns()))
 
     def check_good(self) -> None:
-        """Two turns after one another succeed."""
+        """Send two good turns in sequence."""
         for _ in range(2):
             result = self.start(GOOD_TURN).wait()
             assert (result.record.failure, result.text) == (None, TEXT), result.detail
 
-    def check_books(self) -> None:
+    def check_records(self) -> None:
         assert self._client.in_flight == 0
         recorded = Counter(result.record.turn_id for result in self.results)
         assert recorded == Counter(f"s{number}.0" for number in range(1, self._started + 1))
@@ -85,17 +85,17 @@ def limits() -> TurnTimeouts:
 
 
 @pytest.fixture
-def clients(url: str, limits: TurnTimeouts) -> Iterator[tuple[Watched, Watched]]:
+def clients(url: str, limits: TurnTimeouts) -> Iterator[tuple[CheckedClient, CheckedClient]]:
     if not reader_choice.built():
         pytest.skip("the compiled reader was not built")
-    made = Watched(url, "native", limits), Watched(url, "python", limits)
-    yield made
-    for client in made:
+    both = CheckedClient(url, "native", limits), CheckedClient(url, "python", limits)
+    yield both
+    for client in both:
         client.close()
 
 
-def outcomes(clients: tuple[Watched, Watched], bodies: list[bytes]) -> list[tuple[object, object]]:
-    """What becomes of these turns with each reader; all at once, and good ones beside and behind them."""
+def outcomes(clients: tuple[CheckedClient, CheckedClient], bodies: list[bytes]) -> list[tuple[object, object]]:
+    """Send these turns concurrently with each reader, good turns meanwhile and after; return the results."""
     turns = [(clients[0].start(body), clients[1].start(body)) for body in bodies]
     with gevent.Timeout(HANGS_S, RuntimeError("a hostile turn does not end")):
         for client in clients:
@@ -103,7 +103,7 @@ def outcomes(clients: tuple[Watched, Watched], bodies: list[bytes]) -> list[tupl
         results = [(native.wait(), python.wait()) for native, python in turns]
         for client in clients:
             client.check_good()
-            client.check_books()
+            client.check_records()
     return [(brief(native), brief(python)) for native, python in results]
 
 
@@ -122,25 +122,27 @@ def body(name: str, seed: int | None = None) -> bytes:
 
 
 @pytest.mark.parametrize("name", OTHERS)
-def test_a_hostile_reply_fails_its_turn_only(clients: tuple[Watched, Watched], name: str) -> None:
+def test_a_hostile_reply_fails_only_its_turn(clients: tuple[CheckedClient, CheckedClient], name: str) -> None:
     ((native, python),) = outcomes(clients, [body(name)])
     check(name, native, python)
 
 
 @pytest.mark.parametrize("limits", [SHORT], ids=[""])
 @pytest.mark.parametrize("name", [pytest.param(each, marks=[] if each in QUICK else SOAK) for each in ENDLESS])
-def test_an_endless_reply_is_ended_in_bounded_memory(clients: tuple[Watched, Watched], url: str, name: str) -> None:
+def test_an_endless_reply_is_ended_in_bounded_memory(
+    clients: tuple[CheckedClient, CheckedClient], url: str, name: str
+) -> None:
     before = forget_peak()
     ((native, python),) = outcomes(clients, [body(name)])
     grown_mb = (peak_bytes() - before) / 1e6
-    assert grown_mb < MOST_MEMORY_MB
+    assert grown_mb < MAX_MEMORY_MB
     assert hostile_server.taken_whole(url) == []
     if not REPLIES[name].legal:
         assert native[0] is not None  # type: ignore[index]
         assert python[0] is not None  # type: ignore[index]
 
 
-# Patterns of which a reader takes any number of bytes; a prefix of 4 times the bytes may not take 16 times the CPU time.
+# Replies without a size limit; four times the bytes must not take 16 times the CPU time.
 LINEAR = [
     *("endless carriage returns", "an endless event of lines", "an endless body of known length", "an endless event"),
     *("endless comments", "endless empty events", "an endless answer", "an endless answer without framing"),
@@ -149,15 +151,15 @@ NOISE_S = 0.05
 
 
 @pytest.mark.parametrize("name", [pytest.param(name, marks=SOAK if at else []) for at, name in enumerate(LINEAR)])
-def test_cost_grows_with_the_bytes_only(clients: tuple[Watched, Watched], name: str) -> None:
+def test_the_cost_is_linear_in_the_bytes(clients: tuple[CheckedClient, CheckedClient], name: str) -> None:
     for client in clients:
         cost_s(client, name, 1 << 16)  # imports and caches
-        quarter_s, whole_s = (cost_s(client, name, size) for size in (1 << 18, 1 << 20))
-        assert whole_s < 10 * quarter_s + NOISE_S
+        quarter_s, full_s = (cost_s(client, name, size) for size in (1 << 18, 1 << 20))
+        assert full_s < 10 * quarter_s + NOISE_S
 
 
-def cost_s(client: Watched, name: str, size: int) -> float:
-    """CPU time that this process takes for so many bytes of an endless reply."""
+def cost_s(client: CheckedClient, name: str, size: int) -> float:
+    """Return the CPU time of this process for `size` bytes of an endless reply."""
     begun_s = time.process_time()
     result = client.start(json.dumps({"reply": name, "bytes": size}).encode()).wait()
     assert result.record.failure is not None
@@ -165,7 +167,7 @@ def cost_s(client: Watched, name: str, size: int) -> float:
 
 
 @pytest.mark.parametrize("step", [pytest.param(7, id="short"), pytest.param(1, id="long", marks=SOAK)])
-def test_a_reset_at_any_byte_is_a_cut(clients: tuple[Watched, Watched], step: int) -> None:
+def test_a_reset_at_any_byte_is_a_cut(clients: tuple[CheckedClient, CheckedClient], step: int) -> None:
     counts = list(range(0, len(GOOD) - 1, step))
     for first in range(0, len(counts), 16):
         batch = counts[first : first + 16]
@@ -175,7 +177,9 @@ def test_a_reset_at_any_byte_is_a_cut(clients: tuple[Watched, Watched], step: in
 
 
 @pytest.mark.parametrize("rounds", [pytest.param(2, id="short"), FORMS[1]])
-def test_many_hostile_replies_at_once_cut_at_random(clients: tuple[Watched, Watched], rounds: int | None) -> None:
+def test_concurrent_hostile_replies_split_at_random(
+    clients: tuple[CheckedClient, CheckedClient], rounds: int | None
+) -> None:
     budget = Budget("hostile", rounds)
     for rng in budget.rounds():
         names = rng.sample(OTHERS, 30)
@@ -186,12 +190,12 @@ def test_many_hostile_replies_at_once_cut_at_random(clients: tuple[Watched, Watc
 
 
 def forget_peak() -> int:
-    """Have the kernel forget the largest resident size of this process until now; the size now."""
+    """Reset the peak resident size of this process; return the current size."""
     Path("/proc/self/clear_refs").write_text("5")
     return peak_bytes()
 
 
 def peak_bytes() -> int:
-    found = re.search(r"VmHWM:\s+(\d+) kB", Path("/proc/self/status").read_text())
-    assert found is not None
-    return int(found[1]) * 1024
+    match = re.search(r"VmHWM:\s+(\d+) kB", Path("/proc/self/status").read_text())
+    assert match is not None
+    return int(match[1]) * 1024

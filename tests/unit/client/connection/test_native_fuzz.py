@@ -1,4 +1,4 @@
-"""Random bytes for the compiled parsers and for what they are written after in Python: both give the same."""
+"""Random bytes for the compiled parsers and for their Python equivalents: equal results."""
 
 import random
 from array import array
@@ -29,8 +29,8 @@ FORMS = [
     pytest.param(2, id="short"),
     pytest.param(None, id="long", marks=[pytest.mark.soak, pytest.mark.fuzz, pytest.mark.timeout(1800)]),
 ]
-VARIANTS = 8  # of each made input: mutated and cut anew, which takes less time than to make another
-WALKS, CUT_WALKS, HEADS, STREAMS, WILD, CUT_SCANS = 300, 40, 600, 10, 60, 10  # made inputs of one round
+VARIANTS = 8  # mutations of each input, which take less time than another input
+WALKS, CUT_WALKS, HEADS, STREAMS, WILD, CUT_SCANS = 300, 40, 600, 10, 60, 10  # inputs per round
 
 
 @pytest.mark.parametrize("rounds", FORMS)
@@ -49,9 +49,9 @@ def test_parsers_agree_on_random_bytes(rounds: int | None) -> None:
                 budget.inputs += check(rng, budget)
 
 
-# Each check returns the number of its inputs: bytes with the places at which they are cut.
+# Each check returns its number of inputs: bytes with their split positions.
 def variants(rng: random.Random, data: bytes) -> Iterator[bytes]:
-    """The bytes themselves and mutated ones: each of these is an input."""
+    """Yield the bytes and mutations of them."""
     yield data
     for _ in range(VARIANTS - 1):
         yield mutated(rng, data, 1 + below(rng, 3))
@@ -72,24 +72,24 @@ def check_walk(rng: random.Random, budget: Budget) -> int:
 
 
 def check_walk_cut_anywhere(rng: random.Random, budget: Budget) -> int:
-    """`walk_chunks` comes to the same wherever the bytes are cut in three."""
+    """`walk_chunks` gives the same result for any split into three parts."""
     inputs = 0
     for data in variants(rng, random_chunks(rng)):
-        wanted, size, length = decoded([data]), 1 + below(rng, 4), len(data)
+        expected, size, length = decoded([data]), 1 + below(rng, 4), len(data)
         far = below(rng, length + 1)
         for at in range(length):
             pieces = [data[:at], data[at : at + size], data[at + size :]]
-            assert native.walk_chunks(pieces) == wanted, f"{budget}: {pieces}"
+            assert native.walk_chunks(pieces) == expected, f"{budget}: {pieces}"
             pieces = [data[: min(at, far)], data[min(at, far) : max(at, far)], data[max(at, far) :]]
-            assert native.walk_chunks(pieces) == wanted, f"{budget}: {pieces}"
+            assert native.walk_chunks(pieces) == expected, f"{budget}: {pieces}"
         inputs += 2 * length
     return inputs
 
 
 def check_head(rng: random.Random, budget: Budget) -> int:
     """`framing_of` against `parse_head`."""
-    made = head(rng, one_of(rng, [b"", b"Transfer-Encoding: chunked", b"Content-Length: 12"]))
-    for data in variants(rng, made):
+    original = head(rng, one_of(rng, [b"", b"Transfer-Encoding: chunked", b"Content-Length: 12"]))
+    for data in variants(rng, original):
         check_one_head(data, budget)
     return VARIANTS
 
@@ -101,16 +101,16 @@ def check_one_head(data: bytes, budget: Budget) -> None:
     if not framing:
         return
     try:
-        found = parse_head(data)
+        parsed = parse_head(data)
     except Http1Error:
         return  # the turn ends as bad_http, whatever its framing
-    assert found is not None, f"{budget}: {data!r}"
-    wanted = {1: Framing.CHUNKED, 2: Framing.LENGTH}[framing]
-    assert (found[0].framing, found[0].length or 0) == (wanted, length), f"{budget}: {data!r}"
+    assert parsed is not None, f"{budget}: {data!r}"
+    expected = {1: Framing.CHUNKED, 2: Framing.LENGTH}[framing]
+    assert (parsed[0].framing, parsed[0].length or 0) == (expected, length), f"{budget}: {data!r}"
 
 
 def check_events(rng: random.Random, budget: Budget) -> int:
-    """`scan` with the Python code behind it against the Python code alone."""
+    """`scan` with fallback to Python against Python alone."""
     blocks, chunked = sse(rng, event_data(rng)), rng.random() < 0.6
     for body in variants(rng, chunked_body(rng, blocks) if chunked else b"".join(blocks)):
         at = [below(rng, 5_000) for _ in range(one_of(rng, [0, 0, 3, 12]))]
@@ -121,7 +121,7 @@ def check_events(rng: random.Random, budget: Budget) -> int:
 
 
 def check_scan_alone(rng: random.Random, budget: Budget) -> int:
-    """`scan` with positions that fit the data and others: found events lie in the data, or it refuses."""
+    """`scan` with valid and invalid positions: events are within the data, or a ValueError."""
     chunked = rng.random() < 0.5
     blocks = sse(rng, event_data(rng))
     for data in variants(rng, chunked_body(rng, blocks) if chunked else b"".join(blocks)):
@@ -133,34 +133,34 @@ def scan_anywhere(rng: random.Random, budget: Budget, data: bytes, chunked: bool
     ends = array("q", [below(rng, len(data) + 5) - 2 for _ in range(below(rng, 5))])
     at_ns = array("q", range(len(ends) + (rng.random() < 0.05)))
     at, read = below(rng, len(data) + 3) - 1, below(rng, len(ends) + 3) - 1
-    place = below(rng, len(data) + 1)
-    before, after = data[place : place + one_of(rng, [0, 4, 60])], one_of(rng, [b"", b'"', data[-6:], b"\n"])
+    start = below(rng, len(data) + 1)
+    before, after = data[start : start + one_of(rng, [0, 4, 60])], one_of(rng, [b"", b'"', data[-6:], b"\n"])
     try:
-        found, stop, _ = native.scan(
+        events, stop, _ = native.scan(
             data, ends, at_ns, at, read, chunked, before, after, one_of(rng, [-1, 0, 1, 1 << 30])
         )
     except ValueError:
         return
     assert at <= stop <= len(data), f"{budget}: {(data, ends, at, read, chunked, before, after)}"
-    assert all(isinstance(each, bytes) for each, _ in found)
+    assert all(isinstance(each, bytes) for each, _ in events)
 
 
 def check_scan_cut_anywhere(rng: random.Random, budget: Budget) -> int:
-    """`scan` finds the same events wherever one read ends and the next begins; the instants alone may differ."""
+    """`scan` finds the same events for any split into two reads; only timestamps may differ."""
     chunked = rng.random() < 0.5
     blocks = sse(rng, [content_event(rng, random_text(rng)) for _ in range(3)])
     inputs = 0
     for data in variants(rng, chunked_body(rng, blocks) if chunked else b"".join(blocks)):
         text = data.find(b"word")
         before, after = (b"", b"") if text < 0 else (data[max(0, text - 8) : text], data[text + 5 : text + 9])
-        found = [scanned(data, at, chunked, before, after) for at in range(1, len(data))]
-        assert all(each == found[0] for each in found), f"{budget}: {(data, chunked, before, after)}"
-        inputs += len(found)
+        results = [scanned(data, at, chunked, before, after) for at in range(1, len(data))]
+        assert all(each == results[0] for each in results), f"{budget}: {(data, chunked, before, after)}"
+        inputs += len(results)
     return inputs
 
 
 def scanned(data: bytes, at: int, chunked: bool, before: bytes, after: bytes) -> tuple[list[bytes], int]:
-    found, stop, _ = native.scan(
+    events, stop, _ = native.scan(
         data, array("q", [at, len(data)]), array("q", [1, 2]), 0, 0, chunked, before, after, 1 << 30
     )
-    return [each for each, _ in found], stop
+    return [each for each, _ in events], stop

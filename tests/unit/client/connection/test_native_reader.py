@@ -1,4 +1,4 @@
-"""The reading thread against real sockets: endings, forks, many connections, stops of the process, and what it leaves behind."""
+"""The reading thread with real sockets: endings, forks, many connections, stopped processes, and cleanup."""
 
 import os
 import resource
@@ -34,13 +34,13 @@ PATIENCE_S = 20.0
 
 @pytest.fixture
 def reader() -> Iterator[object]:
-    made = native.Reader()
-    yield made
-    made.close()
+    raw = native.Reader()
+    yield raw
+    raw.close()
 
 
 def next_endings(reader: object) -> list[tuple[int, int, int, int]]:
-    """Wait for the thread to say something."""
+    """Wait for the thread to report endings."""
     ready, _, _ = select.select([reader], [], [], PATIENCE_S)
     assert ready
     return reader.ended()  # type: ignore[attr-defined, no-any-return]
@@ -53,21 +53,21 @@ def request(number: int = 0) -> TurnRequest:
 @pytest.fixture
 def client_of(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str], Client]]:
     monkeypatch.setenv(reader_choice.VARIABLE, "native")
-    made: list[Client] = []
+    clients: list[Client] = []
 
     def make(url: str, on_turn: Callable[[TurnResult], None] = lambda _result: None) -> Client:
-        made.append(Client(ClientSettings(Target.parse(url), "m"), on_turn))
-        return made[-1]
+        clients.append(Client(ClientSettings(Target.parse(url), "m"), on_turn))
+        return clients[-1]
 
     yield make  # type: ignore[misc]
-    for client in made:
+    for client in clients:
         client.close()
 
 
 # ---- one connection
 
 
-def test_a_reply_ends_and_the_next_one_comes_on_the_same_connection(reader: native.Reader) -> None:
+def test_two_replies_on_one_connection_end_separately(reader: native.Reader) -> None:
     near, far = socket.socketpair()
     with near, far:
         number = reader.add(near.fileno())
@@ -84,14 +84,14 @@ def test_a_reply_ends_and_the_next_one_comes_on_the_same_connection(reader: nati
         far.close()
         assert next_endings(reader) == [(number, STRAY, 0, 2)]
         assert reader.lost(number)
-        reader.expect(number)  # taken up a moment before the peer's close was heard of
+        reader.expect(number)  # used before the close of the peer was seen
         assert next_endings(reader) == [(number, CLOSED, 0, 3)]
         reader.forget(number)
         with pytest.raises(KeyError):
             reader.expect(number)
 
 
-def test_bytes_that_nobody_asked_for_end_a_connection(reader: native.Reader) -> None:
+def test_unrequested_bytes_end_the_connection(reader: native.Reader) -> None:
     near, far = socket.socketpair()
     with near, far:
         number = reader.add(near.fileno())
@@ -100,7 +100,7 @@ def test_bytes_that_nobody_asked_for_end_a_connection(reader: native.Reader) -> 
         assert reader.lost(number)
 
 
-def test_a_reset_says_why(reader: native.Reader) -> None:
+def test_a_reset_has_its_errno(reader: native.Reader) -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener, socket.create_connection(listener.getsockname()) as near:
         far, _ = listener.accept()
         number = reader.add(near.fileno())
@@ -112,22 +112,22 @@ def test_a_reset_says_why(reader: native.Reader) -> None:
         assert "reset" in os.strerror(error)
 
 
-def test_a_half_closed_reply_is_whole_where_the_head_says_so(reader: native.Reader) -> None:
+def test_a_half_closed_reply_is_complete_according_to_its_head(reader: native.Reader) -> None:
     near, far = socket.socketpair()
     with near, far:
         number = reader.add(near.fileno())
         reader.expect(number)
         far.sendall(HEAD + b"\r\nall of it")
         far.shutdown(socket.SHUT_WR)
-        said = []
-        while len(said) < 2:
-            said += [ending for _, ending, *_ in next_endings(reader)]
-        assert said == [0, CLOSED]  # asks for the head, which is not plain
+        reported = []
+        while len(reported) < 2:
+            reported += [ending for _, ending, *_ in next_endings(reader)]
+        assert reported == [0, CLOSED]  # the head is parsed in Python
         assert reader.frame(number, len(HEAD) + 2, 3, 0) == 0
         assert reader.take(number, 0)[:2] == (HEAD + b"\r\n", b"all of it")
 
 
-def test_an_id_outlives_its_connection_harmlessly(reader: native.Reader) -> None:
+def test_connection_ids_are_not_reused(reader: native.Reader) -> None:
     pairs = [socket.socketpair() for _ in range(3)]
     numbers = []
     for near, far in pairs:
@@ -142,14 +142,14 @@ def test_an_id_outlives_its_connection_harmlessly(reader: native.Reader) -> None
     assert len({number & 0xFFFF_FFFF for number in numbers}) == 1
 
 
-def test_what_is_no_descriptor_is_refused(reader: native.Reader) -> None:
+def test_an_invalid_descriptor_or_id_is_refused(reader: native.Reader) -> None:
     with pytest.raises(OSError, match="Bad file descriptor"):
         reader.add(987_654)
     with pytest.raises(KeyError):
         reader.take(1 << 40, 0)
 
 
-def test_closed_it_refuses_all_but_letting_go() -> None:
+def test_a_closed_reader_allows_only_forget() -> None:
     closed = native.Reader()
     closed.close()
     closed.close()
@@ -161,7 +161,7 @@ def test_closed_it_refuses_all_but_letting_go() -> None:
 # ---- turns
 
 
-def test_a_reply_far_larger_than_any_buffer(client_of: Callable[[str], Client]) -> None:
+def test_a_reply_larger_than_all_buffers_is_read(client_of: Callable[[str], Client]) -> None:
     word = "x" * 900
     count = 3_000
     server = ScriptedServer([send(chunked(*[event(word)] * count, *ANSWER[-3:]))])
@@ -175,7 +175,7 @@ def test_a_reply_far_larger_than_any_buffer(client_of: Callable[[str], Client]) 
     assert result.reads_unstamped + len(result.record.delay_ns or ()) > 1
 
 
-def test_a_turn_given_up_keeps_what_came_and_frees_its_connection(client_of: Callable[[str], Client]) -> None:
+def test_a_turn_given_up_keeps_its_text_and_frees_its_connection(client_of: Callable[[str], Client]) -> None:
     release = threading.Event()
 
     def hang(sock: socket.socket, _request: bytes) -> None:
@@ -198,19 +198,19 @@ def test_a_turn_given_up_keeps_what_came_and_frees_its_connection(client_of: Cal
     assert not client._thread._connections
 
 
-def test_more_connections_than_select_could_watch(client_of: Callable[[str], Client]) -> None:
+def test_more_connections_than_select_supports(client_of: Callable[[str], Client]) -> None:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     count = 1_300
     if hard != resource.RLIM_INFINITY and hard < 4 * count:
         pytest.fail(f"this machine allows {hard} open files, too few for the test")
     resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, 4 * count), hard))
     listener = socket.create_server(("127.0.0.1", 0), backlog=2_048)
-    held: list[socket.socket] = []
+    accepted: list[socket.socket] = []
 
     def serve() -> None:
-        while len(held) < count:
-            held.append(listener.accept()[0])
-        for sock in held:  # all are open at once before the first is answered
+        while len(accepted) < count:
+            accepted.append(listener.accept()[0])
+        for sock in accepted:  # all are open at once before the first is answered
             sock.recv(65_536)
             sock.sendall(chunked(*ANSWER))
 
@@ -221,13 +221,13 @@ def test_more_connections_than_select_could_watch(client_of: Callable[[str], Cli
         results = [turn.wait() for turn in [client.start(request(number)) for number in range(count)]]
     thread.join(PATIENCE_S)
     client.close()
-    for sock in (listener, *held):
+    for sock in (listener, *accepted):
         sock.close()
     resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
     assert all(result.record.ok for result in results), {result.detail for result in results}
 
 
-def test_thousands_of_turns_leave_nothing_behind(client_of: Callable[[str], Client]) -> None:
+def test_thousands_of_turns_leak_no_descriptors_or_memory(client_of: Callable[[str], Client]) -> None:
     server = ScriptedServer([send(chunked(*ANSWER))])
     client = client_of(server.url)
     process = psutil.Process()
@@ -251,8 +251,8 @@ def test_thousands_of_turns_leave_nothing_behind(client_of: Callable[[str], Clie
 TURNS = 10_000 if os.environ.get("INFERLOAD_SOAK") else 2_000
 
 
-def test_an_ending_that_is_heard_late_is_not_the_next_replys(client_of: Callable[[str], Client]) -> None:
-    """A large answer in one burst: the queue parses all of it before the event loop hears that it has ended."""
+def test_a_late_ending_is_not_attributed_to_the_next_reply(client_of: Callable[[str], Client]) -> None:
+    """A large answer in one burst: the parse queue finishes it before the event loop sees the ending."""
     listener = socket.create_server(("127.0.0.1", 0))
     client = client_of(f"http://127.0.0.1:{listener.getsockname()[1]}")
     assert client._thread is not None
@@ -267,9 +267,7 @@ def test_an_ending_that_is_heard_late_is_not_the_next_replys(client_of: Callable
             far.sendall(burst)
             (connection,) = thread._connections
             until_ns = now_ns() + round(PATIENCE_S * 1e9)
-            while thread.raw.waiting(connection)[1] < len(
-                burst
-            ):  # without the event loop, which must not hear of it yet
+            while thread.raw.waiting(connection)[1] < len(burst):  # the event loop must not run
                 assert now_ns() < until_ns
             turn.queued = True  # as the parse queue sets it
             while not turn.step():
@@ -277,7 +275,7 @@ def test_an_ending_that_is_heard_late_is_not_the_next_replys(client_of: Callable
             result = turn.wait()
             assert result.record.failure is None, result.detail
             turn = client.start(request(number + 1))
-            wait_for(lambda: not select.select([thread.raw], [], [], 0)[0])  # what was said late is heard
+            wait_for(lambda: not select.select([thread.raw], [], [], 0)[0])  # the event loop handles the late ending
             assert turn.result is None
         far.sendall(chunked(*ANSWER))
         result = turn.wait()
@@ -290,15 +288,15 @@ def test_an_ending_that_is_heard_late_is_not_the_next_replys(client_of: Callable
 # ---- processes
 
 
-def test_a_forked_child_reads_with_a_thread_of_its_own(tmp_path: Path) -> None:
+def test_a_forked_child_has_its_own_reading_thread(tmp_path: Path) -> None:
     server = ScriptedServer([send(chunked(*ANSWER))])
-    said = run_script(
+    reported = run_script(
         f"""
 client = Client(ClientSettings(Target.parse("{server.url}"), "m"), lambda _result: None)
 assert client.start(request()).wait().record.ok
 child = gevent.os.fork()
 if child == 0:
-    client.close()  # what the parent's thread reads is none of ours
+    client.close()  # the thread belongs to the parent
     own = Client(ClientSettings(Target.parse("{server.url}"), "m"), lambda _result: None)
     result = own.start(request()).wait()
     own.close()
@@ -310,7 +308,7 @@ print("parent goes on")
 """
     )
     server.close()
-    assert said == "parent goes on"
+    assert reported == "parent goes on"
 
 
 LEVELS = """
@@ -326,8 +324,8 @@ client.close()
 """
 
 
-# Gives up the right to raise a priority (capability 23), as far as it is there.
-ORDINARY = """
+# Drop CAP_SYS_NICE (capability 23).
+UNPRIVILEGED = """
 import ctypes
 libc, head, sets = ctypes.CDLL(None, use_errno=True), (ctypes.c_uint32 * 2)(0x20080522, 0), (ctypes.c_uint32 * 6)()
 assert libc.capget(head, sets) == 0
@@ -336,33 +334,33 @@ assert libc.capset(head, sets) == 0
 """
 
 
-@pytest.mark.parametrize("drop", ["", ORDINARY], ids=["as_we_are", "ordinary"])
-def test_reading_goes_before_the_event_loop_for_every_client(drop: str) -> None:
+@pytest.mark.parametrize("drop", ["", UNPRIVILEGED], ids=["privileged", "unprivileged"])
+def test_the_reading_thread_has_priority_over_the_event_loop(drop: str) -> None:
     server = ScriptedServer([send(chunked(*ANSWER))])
-    said = run_script(drop + LEVELS.format(url=server.url))
+    reported = run_script(drop + LEVELS.format(url=server.url))
     server.close()
-    # Who may rank above others does.
-    assert said in (["[3, 3, 3]"] if drop else [str(3 * ["round robin"]), "[10, 10, 10]", "[3, 3, 3]"])
+    # With the permission, real-time or higher priority is used.
+    assert reported in (["[3, 3, 3]"] if drop else [str(3 * ["round robin"]), "[10, 10, 10]", "[3, 3, 3]"])
 
 
-def test_an_end_right_behind_the_last_bytes_is_seen(reader: native.Reader) -> None:
-    """The kernel tells of bytes and end at once, or one after the other: neither may be missed."""
+def test_an_end_right_after_the_last_bytes_is_seen(reader: native.Reader) -> None:
+    """The kernel reports bytes and end together or in sequence."""
     count = 200
-    said: list[int] = []
-    with socket.create_server(("127.0.0.1", 0)) as listener, ExitStack() as kept:
+    reported: list[int] = []
+    with socket.create_server(("127.0.0.1", 0)) as listener, ExitStack() as stack:
         for _ in range(count):
-            near = kept.enter_context(socket.create_connection(listener.getsockname()))
+            near = stack.enter_context(socket.create_connection(listener.getsockname()))
             far, _ = listener.accept()
             number = reader.add(near.fileno())
             reader.expect(number)
             far.sendall(HEAD + b"Content-Type: text/plain\r\nContent-Length: 100\r\n\r\nnot a hundred bytes")
             far.close()
-        while len(said) < count:
-            said += [ending for _, ending, *_ in next_endings(reader)]
-    assert said == count * [CLOSED]
+        while len(reported) < count:
+            reported += [ending for _, ending, *_ in next_endings(reader)]
+    assert reported == count * [CLOSED]
 
 
-def test_much_is_told_once_until_it_is_taken(reader: native.Reader) -> None:
+def test_much_data_is_reported_once_until_it_is_taken(reader: native.Reader) -> None:
     near, far = socket.socketpair()
     with near, far:
         number = reader.add(near.fileno())
@@ -371,14 +369,14 @@ def test_much_is_told_once_until_it_is_taken(reader: native.Reader) -> None:
         for _ in range(2):
             for _ in range(3):
                 far.sendall(chunk(bytes(65_536)))
-            said = next_endings(reader)
+            reported = next_endings(reader)
             while reader.waiting(number)[1] < 3 * 65_536:
                 gevent.sleep(0.001)
-            assert said + reader.ended() == [(number, MUCH, 0, 1)]
+            assert reported + reader.ended() == [(number, MUCH, 0, 1)]
             reader.take(number, 0)
 
 
-# Chunks as fast as they can be sent for a while; then how often the thread went to sleep in so many milliseconds.
+# Send chunks as fast as possible for a second; then print the context switches of the thread and the milliseconds.
 THICK = """
 import re, select, socket, time
 from inferload.client.connection import _native
@@ -398,17 +396,17 @@ reader.close()
 """
 
 
-def test_where_chunks_come_thick_the_thread_is_not_woken_for_each() -> None:
+def test_dense_chunks_do_not_wake_the_thread_each() -> None:
     head = HEAD + b"Transfer-Encoding: chunked\r\n\r\n"
     ranked, slept, took_ms = run_script(THICK.format(head=head, chunk=chunk(b"x"))).split()
     if ranked != "True":
         pytest.skip("the thread may not rank above others here, and so takes no rests")
-    # A rest is three tenths of a millisecond, and a round sleeps twice at the most; it begins to rest after a beat or two.
+    # A pause is 0.3 ms, and a round sleeps at most twice; pauses begin after one or two rounds.
     assert int(slept) < 2 * int(took_ms) / 0.3 + 1_000
 
 
 @pytest.mark.usefixtures("stamping")
-def test_a_process_that_is_stopped_knows_it_and_dates_what_waited() -> None:
+def test_a_stopped_process_records_the_pause_and_the_delay() -> None:
     stopped, release = threading.Event(), threading.Event()
 
     def script(sock: socket.socket, _request: bytes) -> None:
@@ -436,13 +434,15 @@ print(record.ok, max(record.delay_ns) > 100_000_000, any(b - a > 100_000_000 for
     process.send_signal(signal.SIGSTOP)
     wait_for(lambda: psutil.Process(process.pid).status() == psutil.STATUS_STOPPED)
     stopped.set()
-    gevent.sleep(0.3)  # what is measured: how long it stands still with bytes waiting for it
+    gevent.sleep(0.3)  # the measured time of the stop
     process.send_signal(signal.SIGCONT)
-    assert process.stdout.readline().strip() == "read"  # before more comes: what the kernel merges has the newest stamp
+    assert (
+        process.stdout.readline().strip() == "read"
+    )  # before more arrives: the kernel stamps merged data with the newest time
     release.set()
-    said, _ = process.communicate(timeout=PATIENCE_S)
+    reported, _ = process.communicate(timeout=PATIENCE_S)
     server.close()
-    assert said.split() == ["True", "True", "True"]
+    assert reported.split() == ["True", "True", "True"]
 
 
 def wait_for(there: Callable[[], bool]) -> None:
@@ -468,5 +468,5 @@ def start_script(text: str) -> "subprocess.Popen[str]":
 
 
 def run_script(text: str) -> str:
-    said, _ = start_script(text).communicate(timeout=PATIENCE_S)
-    return said.strip()
+    reported, _ = start_script(text).communicate(timeout=PATIENCE_S)
+    return reported.strip()

@@ -1,4 +1,4 @@
-"""The compiled halves say what the Python ones say: framing, heads, and the events of a stream with their instants."""
+"""Compiled parsers against the Python parsers: framing, heads, and events with their timestamps."""
 
 import json
 from array import array
@@ -20,8 +20,8 @@ Pieces = list[bytes]
 
 
 def cut(data: bytes, at: list[int]) -> Pieces:
-    places = sorted({0, len(data), *(place % (len(data) + 1) for place in at)})
-    return [data[a:b] for a, b in pairwise(places)]
+    positions = sorted({0, len(data), *(position % (len(data) + 1) for position in at)})
+    return [data[a:b] for a, b in pairwise(positions)]
 
 
 # ---- chunk framing
@@ -47,16 +47,10 @@ def decoded(pieces: Pieces) -> int:
     return 0
 
 
-@given(st.lists(framing_bytes, max_size=8), st.lists(st.integers(0, 200), max_size=12))
-def test_the_walk_ends_where_the_decoder_does(parts: Pieces, at: list[int]) -> None:
-    pieces = cut(b"".join(parts), at)
-    assert native.walk_chunks(pieces) == decoded(pieces)
-
-
 @pytest.mark.parametrize("length", [8_191, 8_192, 8_193])
 @pytest.mark.parametrize("line", [b"1;%s\r\nx\r\n0\r\n\r\n", b"0\r\n%s\r\n\r\n", b"%s"])
 @pytest.mark.parametrize("step", [1, 4096, 100_000])
-def test_a_line_without_end_is_given_up_at_one_length(length: int, line: bytes, step: int) -> None:
+def test_overlong_chunk_lines_fail_at_the_same_length(length: int, line: bytes, step: int) -> None:
     body = line % (b"y" * (length - 2 if line.startswith(b"1;") else length))
     pieces = cut(body, list(range(0, len(body), step)))
     assert native.walk_chunks(pieces) == decoded(pieces)
@@ -64,7 +58,7 @@ def test_a_line_without_end_is_given_up_at_one_length(length: int, line: bytes, 
 
 @pytest.mark.parametrize("too_much", [0, 1])
 @pytest.mark.parametrize("step", [1, 1_000, 100_000])
-def test_trailers_are_given_up_at_one_length(too_much: int, step: int) -> None:
+def test_overlong_trailers_fail_at_the_same_length(too_much: int, step: int) -> None:
     lines = [b"X: %s\r\n" % (b"y" * 1_019)] * 63
     lines.append(b"X: %s\r\n" % (b"y" * (65_536 + too_much - sum(map(len, lines)) - 5)))
     body = b"0\r\n" + b"".join(lines) + b"\r\n"
@@ -96,18 +90,18 @@ status_lines = st.sampled_from(
 
 
 @given(status_lines, st.lists(header_lines, max_size=5))
-def test_a_head_is_read_alike_or_left_to_python(status: str, lines: list[str]) -> None:
+def test_a_head_is_parsed_equally_or_left_to_python(status: str, lines: list[str]) -> None:
     head = "\r\n".join([status, *lines]).encode("latin-1").partition(b"\r\n\r\n")[0] + b"\r\n\r\n"
     framing, length = native.framing_of(head)
     if not framing:
         return
-    found = parse_head(head)
-    assert found is not None
-    assert found[0].framing is {1: Framing.CHUNKED, 2: Framing.LENGTH}[framing]
-    assert (found[0].length or 0) == length
+    parsed = parse_head(head)
+    assert parsed is not None
+    assert parsed[0].framing is {1: Framing.CHUNKED, 2: Framing.LENGTH}[framing]
+    assert (parsed[0].length or 0) == length
 
 
-def test_plain_heads_are_not_left_to_python() -> None:
+def test_plain_heads_are_parsed_natively() -> None:
     head = (
         b"HTTP/1.1 200 OK\r\ndate: x\r\nserver: uvicorn\r\ncontent-type: text/event-stream; charset=utf-8\r\n%s\r\n\r\n"
     )
@@ -168,23 +162,23 @@ blocks = st.one_of(
 
 
 def framed(events: Pieces, splits: list[int], chunked: bool) -> bytes:
-    """Chunks of one event each; where `splits` says so, of several events, or of a part of one."""
+    """Chunks of one event each, or of several events or of a part of one according to `splits`."""
     if not chunked:
         return b"".join(events)
-    made: Pieces = []
+    chunks: Pieces = []
     for number, event in enumerate(events):
         how = splits[number % len(splits)] if splits else 0
-        if how == 1 and made:
-            made[-1] += event
+        if how == 1 and chunks:
+            chunks[-1] += event
         elif how == 2 and len(event) > 3:
-            made += [event[:3], event[3:]]
+            chunks += [event[:3], event[3:]]
         else:
-            made.append(event)
-    return b"".join(chunk(piece) for piece in made if piece) + b"0\r\n\r\n"
+            chunks.append(event)
+    return b"".join(chunk(piece) for piece in chunks if piece) + b"0\r\n\r\n"
 
 
 def answered(body: bytes, at: list[int], chunked: bool, slice_: int, quick: bool) -> tuple[object, ...]:
-    """What an answer holds after the body came in these pieces, handed over in slices of so many reads."""
+    """Return the contents of an answer after the body arrived in these pieces, `slice_` reads at a time."""
     reply, answer = HttpReply(lambda: None), ChatAnswer()
     headers = {"content-type": "text/event-stream"}
     reply._begin_body(ReplyHead(200, headers, Framing.CHUNKED if chunked else Framing.CLOSE, None, keep_alive=True))
@@ -220,7 +214,7 @@ def answered(body: bytes, at: list[int], chunked: bool, slice_: int, quick: bool
     st.integers(1, 9),
 )
 @example([b"data: %s\n\n" % content(text) for text in ("", "a", "b", "ü", "c")], [], [], True, 9)
-def test_the_quick_road_gives_what_the_slow_one_gives(
+def test_scanning_natively_equals_parsing_in_python(
     events: Pieces, at: list[int], splits: list[int], chunked: bool, slice_: int
 ) -> None:
     body = framed(events, splits, chunked)
@@ -228,16 +222,16 @@ def test_the_quick_road_gives_what_the_slow_one_gives(
 
 
 @given(st.lists(texts.filter(bool), min_size=8, max_size=30), st.booleans())
-def test_a_common_stream_is_taken_by_the_quick_road(words: list[str], chunked: bool) -> None:
+def test_a_common_stream_is_scanned_natively(words: list[str], chunked: bool) -> None:
     events = [content("", role="assistant"), *(content(word) for word in words), b"[DONE]"]
     sent = [b"data: %s\n\n" % event for event in events]
     pieces = [chunk(piece) for piece in sent] + [b"0\r\n\r\n"] if chunked else sent
     taken: list[int] = []
 
     def counting(*arguments: object) -> object:
-        found, at, read = native.scan(*arguments)
-        taken.extend(len(when) // 8 for _, when in found if not isinstance(when, int))
-        return found, at, read
+        scanned, at, read = native.scan(*arguments)
+        taken.extend(len(when) // 8 for _, when in scanned if not isinstance(when, int))
+        return scanned, at, read
 
     reply, answer = HttpReply(lambda: None), ChatAnswer()
     reply._begin_body(ReplyHead(200, {}, Framing.CHUNKED if chunked else Framing.CLOSE, None, keep_alive=True))
@@ -245,10 +239,10 @@ def test_a_common_stream_is_taken_by_the_quick_road(words: list[str], chunked: b
     EventStream(answer, counting).feed(reply, Arrivals(b"".join(pieces), ends, ends, array("q"), 0))  # type: ignore[arg-type]
     assert "".join(answer.text) == "".join(words)
     assert list(answer.event_ns) == list(ends[1 : 1 + len(words)])
-    assert sum(taken) == len(words) - 1  # the first one teaches
+    assert sum(taken) == len(words) - 1  # the first event is the template
 
 
-def test_positions_outside_of_the_data_are_refused() -> None:
+def test_positions_outside_the_data_are_refused() -> None:
     numbers = array("q", [3])
     for at, read in ((4, 0), (-1, 0), (0, 1), (0, -1)):
         with pytest.raises(ValueError, match="outside"):

@@ -1,6 +1,6 @@
 """The raw reader under random calls from threads while peers send, close and reset.
 
-What is looked for is a crash, a hang and bytes that nobody sent; `make soak-fuzz` looks for memory errors with it.
+Checked are crashes, hangs and bytes that were not sent; `make soak-fuzz` also detects memory errors.
 """
 
 import array
@@ -19,17 +19,17 @@ native = pytest.importorskip("inferload.client.connection._native", reason="the 
 
 PATIENCE_S = 20.0
 WORKERS, STEPS, CONNECTIONS = 3, 60, 8
-ERRORS = (KeyError, ValueError, RuntimeError, OSError)  # of calls that come too late, or make no sense
+ERRORS = (KeyError, ValueError, RuntimeError, OSError)  # of late or invalid calls
 
 
 class Held:
-    """A connection: the reader's end, its id, and what its peer sends in one thread."""
+    """A connection: the reader's socket, its id, and a thread of the peer that sends."""
 
     def __init__(self, reader: object, rng: random.Random) -> None:
         self.near, far = socket.socketpair()
         self.sent = random_case(rng)
         self.taken = b""
-        self.whole = True  # all bytes since the first belong to one reply
+        self.one_reply = True  # all bytes since the first belong to one reply
         self.number = reader.add(self.near.fileno())  # type: ignore[attr-defined]
         reader.expect(self.number)  # type: ignore[attr-defined]
         self._peer = threading.Thread(target=self._play, args=(far,))
@@ -54,7 +54,7 @@ class Held:
 def take(reader: object, held: Held, rng: random.Random) -> None:
     head, data, ends, at_ns, _delays, _unstamped = reader.take(held.number, rng.choice([0, 1 << 62]))  # type: ignore[attr-defined]
     held.taken += head + data
-    assert not held.whole or b"".join(held.sent.pieces).startswith(held.taken)
+    assert not held.one_reply or b"".join(held.sent.pieces).startswith(held.taken)
     assert len(ends) == len(at_ns)
     numbers = array.array("q", ends)
     assert list(numbers) == sorted(numbers)
@@ -62,7 +62,7 @@ def take(reader: object, held: Held, rng: random.Random) -> None:
 
 def expect(reader: object, held: Held, _rng: random.Random) -> None:
     reader.expect(held.number)  # type: ignore[attr-defined]
-    held.whole = False
+    held.one_reply = False
 
 
 def frame(reader: object, held: Held, rng: random.Random) -> None:
@@ -86,7 +86,7 @@ CALLS: list[Callable[[object, Held, random.Random], None]] = [take, take, take, 
 
 
 @pytest.mark.parametrize("rounds", [pytest.param(10, id="short"), FORMS[1]])
-def test_random_calls_of_the_reader_while_peers_race(rounds: int | None) -> None:
+def test_random_reader_calls_during_peer_activity(rounds: int | None) -> None:
     budget = Budget("reader", rounds)
     for rng in budget.rounds():
         reader = native.Reader()

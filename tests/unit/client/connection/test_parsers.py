@@ -1,4 +1,4 @@
-"""The sans-IO parsers: whatever the split of the bytes, the same comes out."""
+"""Parsers without I/O: SSE, chunked bodies, heads and targets, at any split of the bytes."""
 
 import contextlib
 from itertools import pairwise, takewhile
@@ -15,14 +15,14 @@ from inferload.errors import UsageError
 
 
 def cuts(draw: st.DrawFn, data: bytes) -> list[bytes]:
-    places = sorted(draw(st.lists(st.integers(0, len(data)), max_size=12)))
-    edges = [0, *places, len(data)]
+    positions = sorted(draw(st.lists(st.integers(0, len(data)), max_size=12)))
+    edges = [0, *positions, len(data)]
     return [data[a:b] for a, b in pairwise(edges)]
 
 
 @st.composite
 def streams(draw: st.DrawFn) -> tuple[list[bytes], list[bytes]]:
-    """(the data of events, the stream that carries them cut at any places): line ends, comments and fields vary."""
+    """Event data, and the stream that carries them at random splits; line ends, comments and fields vary."""
     end = draw(st.sampled_from([b"\n", b"\r\n", b"\r"]))
     text = st.text(st.characters(exclude_characters="\r\n", exclude_categories=["Cs"]), max_size=12)
     payloads = [line.encode() for line in draw(st.lists(text, max_size=6))]
@@ -40,7 +40,7 @@ def streams(draw: st.DrawFn) -> tuple[list[bytes], list[bytes]]:
 
 
 @given(streams())
-def test_sse_survives_any_split(case: tuple[list[bytes], list[bytes]]) -> None:
+def test_sse_events_are_independent_of_the_split(case: tuple[list[bytes], list[bytes]]) -> None:
     payloads, pieces = case
     parser = SseParser()
     assert [event for piece in pieces for event in parser.feed(piece)] == payloads
@@ -50,12 +50,12 @@ def test_sse_survives_any_split(case: tuple[list[bytes], list[bytes]]) -> None:
 @given(
     st.binary(max_size=60) | st.builds(lambda d: b"%x\r\ndata: %s\n\n\r\n" % (len(d) + 8, d), st.binary(max_size=30))
 )
-def test_the_short_way_through_a_chunk_is_the_long_one(read: bytes) -> None:
+def test_event_of_chunk_equals_the_general_parsers(read: bytes) -> None:
     event = event_of_chunk(read)
     if event is None:
         return
     decoder, parser = ChunkedDecoder(), SseParser()
-    parser.feed(b"\n")  # past the beginning, where a byte-order mark may stand
+    parser.feed(b"\n")  # a byte-order mark is allowed only at the beginning
     assert parser.feed(decoder.feed(read)) == [event]
     assert decoder.between_chunks
     assert parser.between_events
@@ -73,20 +73,20 @@ def test_the_short_way_through_a_chunk_is_the_long_one(read: bytes) -> None:
         b"0\r\n\r\n",
     ],
 )
-def test_what_is_not_one_event_in_one_chunk_takes_the_long_way(read: bytes) -> None:
+def test_event_of_chunk_takes_only_one_event_in_one_chunk(read: bytes) -> None:
     assert event_of_chunk(read) is None
 
 
-def test_the_short_way_is_taken() -> None:
+def test_event_of_chunk_returns_the_event_of_a_plain_chunk() -> None:
     assert event_of_chunk(b"b\r\ndata: {}x\n\n\r\n") == b"{}x"
 
 
-def test_sse_joins_data_lines_and_keeps_line_separators_of_unicode() -> None:
+def test_sse_joins_data_lines_and_keeps_unicode_line_separators() -> None:
     parser = SseParser()
     assert parser.feed("data: a\ndata\ndata:b\u2028c\n\n".encode()) == ["a\n\nb\u2028c".encode()]
 
 
-def test_sse_gives_a_last_event_without_its_blank_line() -> None:
+def test_sse_finish_returns_a_last_event_without_blank_line() -> None:
     parser = SseParser()
     assert parser.feed(b"data: x\n\ndata: [DONE]\n") == [b"x"]
     assert parser.finish() == [b"[DONE]"]
@@ -94,8 +94,8 @@ def test_sse_gives_a_last_event_without_its_blank_line() -> None:
 
 
 @given(st.lists(st.integers(0, 20), max_size=5), st.lists(st.integers(0, 100), max_size=9), st.booleans())
-def test_an_event_is_too_long_at_any_split_or_at_none(sizes: list[int], places: list[int], whole: bool) -> None:
-    stream = b"".join(b"data:" + b"x" * size + b"\n\n" for size in sizes)[: None if whole else -2]
+def test_the_event_size_limit_is_independent_of_the_split(sizes: list[int], places: list[int], complete: bool) -> None:
+    stream = b"".join(b"data:" + b"x" * size + b"\n\n" for size in sizes)[: None if complete else -2]
     pieces = [stream[a:b] for a, b in pairwise(sorted({0, len(stream), *(n % (len(stream) + 1) for n in places)}))]
     parser, events = SseParser(), list[bytes]()
     with pytest.MonkeyPatch.context() as patch:
@@ -119,7 +119,7 @@ def chunked_bodies(draw: st.DrawFn) -> tuple[bytes, list[bytes]]:
 
 
 @given(chunked_bodies())
-def test_chunked_bodies_survive_any_split(case: tuple[bytes, list[bytes]]) -> None:
+def test_chunked_bodies_are_independent_of_the_split(case: tuple[bytes, list[bytes]]) -> None:
     body, pieces = case
     decoder = ChunkedDecoder()
     assert b"".join(decoder.feed(piece) for piece in pieces) == body
@@ -128,7 +128,7 @@ def test_chunked_bodies_survive_any_split(case: tuple[bytes, list[bytes]]) -> No
 
 
 @given(chunked_bodies(), st.integers(1, 30))
-def test_a_chunked_body_that_is_cut_is_not_done(case: tuple[bytes, list[bytes]], missing: int) -> None:
+def test_a_truncated_chunked_body_is_not_done(case: tuple[bytes, list[bytes]], missing: int) -> None:
     body, pieces = case
     data = b"".join(pieces)[:-missing]
     decoder = ChunkedDecoder()
@@ -137,7 +137,7 @@ def test_a_chunked_body_that_is_cut_is_not_done(case: tuple[bytes, list[bytes]],
 
 
 @pytest.mark.parametrize("data", [b"x\r\n", b"-1\r\n", b"1_0\r\n", b"\r\n", b"1\r\nab\r\n", b"1" * 9000])
-def test_broken_chunks_are_said(data: bytes) -> None:
+def test_malformed_chunks_are_errors(data: bytes) -> None:
     with pytest.raises(Http1Error):
         ChunkedDecoder().feed(data)
 
@@ -154,13 +154,18 @@ def test_broken_chunks_are_said(data: bytes) -> None:
         (b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 200\r\nContent-Length: 1", Framing.LENGTH, 1, True),
     ],
 )
-def test_heads(head: bytes, framing: Framing, length: int | None, keep_alive: bool) -> None:
-    whole = head + b"\r\n\r\n"
-    for cut in range(len(whole)):
-        assert parse_head(whole[:cut]) is None
-    found = parse_head(whole + b"rest")
-    assert found is not None
-    assert (found[0].framing, found[0].length, found[0].keep_alive, found[1]) == (framing, length, keep_alive, b"rest")
+def test_heads_are_parsed(head: bytes, framing: Framing, length: int | None, keep_alive: bool) -> None:
+    full = head + b"\r\n\r\n"
+    for cut in range(len(full)):
+        assert parse_head(full[:cut]) is None
+    parsed = parse_head(full + b"rest")
+    assert parsed is not None
+    assert (parsed[0].framing, parsed[0].length, parsed[0].keep_alive, parsed[1]) == (
+        framing,
+        length,
+        keep_alive,
+        b"rest",
+    )
 
 
 BROKEN_HEADS = [
@@ -174,12 +179,12 @@ BROKEN_HEADS = [
 
 
 @pytest.mark.parametrize("head", BROKEN_HEADS)
-def test_broken_heads_are_said(head: bytes) -> None:
+def test_malformed_heads_are_errors(head: bytes) -> None:
     with pytest.raises(Http1Error):
         parse_head(head)
 
 
-def test_request_bytes() -> None:
+def test_request_bytes_have_host_and_length() -> None:
     assert (
         request_bytes("POST", "/x", {"Host": "h"}, b"{}")
         == b"POST /x HTTP/1.1\r\nHost: h\r\nContent-Length: 2\r\n\r\n{}"
@@ -197,7 +202,7 @@ def test_request_bytes() -> None:
         ("http://[::1]:8000", "[::1]:8000", "/v1", "http://[::1]:8000/metrics"),
     ],
 )
-def test_targets(url: str, authority: str, api: str, metrics: str) -> None:
+def test_targets_are_parsed(url: str, authority: str, api: str, metrics: str) -> None:
     target = Target.parse(url)
     assert (target.authority, target.api, target.metrics_url) == (authority, api, metrics)
 
@@ -205,7 +210,7 @@ def test_targets(url: str, authority: str, api: str, metrics: str) -> None:
 @pytest.mark.parametrize(
     "url", ["server:8000", "ftp://x", "http://", "http://u:p@h", "http://h:99999", "http://h?q=1", "http://h:x"]
 )
-def test_bad_targets_are_one_line_with_a_remedy(url: str) -> None:
+def test_invalid_targets_are_one_line(url: str) -> None:
     with pytest.raises(UsageError) as raised:
         Target.parse(url)
     assert "\n" not in str(raised.value)

@@ -1,4 +1,4 @@
-"""Stamps of reads: the kernel's where it can be believed, ours where the wall clock was stepped or no stamp came."""
+"""Times of reads: kernel timestamps if plausible, else the time of the read."""
 
 import struct
 
@@ -19,16 +19,16 @@ def stamp(wall_ns: int) -> list[tuple[int, int, bytes]]:
 
 
 def reply() -> GatheredReply:
-    made = GatheredReply(lambda: None)
-    made.floor_ns = SENT
-    return made
+    gathered = GatheredReply(lambda: None)
+    gathered.floor_ns = SENT
+    return gathered
 
 
-def test_a_read_is_dated_by_the_kernel_and_its_wait_is_the_clients() -> None:
-    one = reply()
-    one.take(HEAD + b"x", SENT + 50 * MS, WALL + 50 * MS, stamp(WALL + 43 * MS))
-    one.take(b"y", SENT + 60 * MS, WALL + 60 * MS, stamp(WALL + 60 * MS - 1000))
-    arrived = one.body(10)
+def test_a_read_has_the_kernel_time_and_the_clients_delay() -> None:
+    gathered = reply()
+    gathered.take(HEAD + b"x", SENT + 50 * MS, WALL + 50 * MS, stamp(WALL + 43 * MS))
+    gathered.take(b"y", SENT + 60 * MS, WALL + 60 * MS, stamp(WALL + 60 * MS - 1000))
+    arrived = gathered.body(10)
     assert list(arrived.at_ns) == [SENT + 43 * MS, SENT + 60 * MS - 1000]
     assert list(arrived.delay_ns) == [7 * MS, 1000]
     assert arrived.unstamped == 0
@@ -43,12 +43,12 @@ def test_a_read_is_dated_by_the_kernel_and_its_wait_is_the_clients() -> None:
         pytest.param(stamp(WALL - 1 * MS), id="stamped before the request was sent"),
     ],
 )
-def test_a_stamp_that_cannot_be_believed_is_replaced_by_our_own_time(ancillary: list[tuple[int, int, bytes]]) -> None:
-    one = reply()
-    one.take(HEAD + b"x", SENT + 50 * MS, WALL + 50 * MS, stamp(WALL + 49 * MS))
-    one.take(b"y", SENT + 60 * MS, WALL + 60 * MS, ancillary)
-    one.take(b"z", SENT + 70 * MS, WALL + 70 * MS, stamp(WALL + 69 * MS))
-    arrived = one.body(10)
+def test_an_implausible_stamp_is_replaced_by_the_read_time(ancillary: list[tuple[int, int, bytes]]) -> None:
+    gathered = reply()
+    gathered.take(HEAD + b"x", SENT + 50 * MS, WALL + 50 * MS, stamp(WALL + 49 * MS))
+    gathered.take(b"y", SENT + 60 * MS, WALL + 60 * MS, ancillary)
+    gathered.take(b"z", SENT + 70 * MS, WALL + 70 * MS, stamp(WALL + 69 * MS))
+    arrived = gathered.body(10)
     assert list(arrived.at_ns) == [SENT + 49 * MS, SENT + 60 * MS, SENT + 69 * MS]
     assert list(arrived.delay_ns) == [1 * MS, 1 * MS]
     assert arrived.unstamped == 1
@@ -62,20 +62,20 @@ reads = st.lists(
 
 
 @given(reads, st.integers(1, 9))
-def test_instants_never_run_backwards_whatever_the_clock_does(steps: list[tuple[int, int, int]], slice_: int) -> None:
-    one = reply()
+def test_read_times_are_monotonic_for_any_clock_step(steps: list[tuple[int, int, int]], slice_: int) -> None:
+    gathered = reply()
     mono = SENT
     for number, (gap_ns, wall_step_ns, wait_ns) in enumerate(steps):
         mono += gap_ns
         wall = WALL + mono + wall_step_ns
-        one.take((HEAD if number == 0 else b"") + b"x", mono, wall, stamp(wall - wait_ns))
+        gathered.take((HEAD if number == 0 else b"") + b"x", mono, wall, stamp(wall - wait_ns))
     at_ns: list[int] = []
-    kept = unstamped = 0
-    while one.fetch_waiting():
-        arrived = one.body(slice_)
+    delayed = unstamped = 0
+    while gathered.fetch_waiting():
+        arrived = gathered.body(slice_)
         at_ns += arrived.at_ns
-        kept, unstamped = kept + len(arrived.delay_ns), unstamped + arrived.unstamped
+        delayed, unstamped = delayed + len(arrived.delay_ns), unstamped + arrived.unstamped
     assert at_ns == sorted(at_ns)
     assert at_ns[0] >= SENT
     assert at_ns[-1] <= mono
-    assert kept + unstamped == len(at_ns) == len(steps)
+    assert delayed + unstamped == len(at_ns) == len(steps)

@@ -1,4 +1,4 @@
-"""The same random replies, cut in the same way, to both readers: the same becomes of each turn and of its connection."""
+"""Random replies with equal splits to both readers: equal turns and equal connection states."""
 
 from collections.abc import Iterator
 
@@ -9,25 +9,25 @@ from test_native_fuzz import FORMS
 
 from inferload.client.connection import reader_choice
 
-CASES = 100  # of one round
+CASES = 100  # per round
 
 
 @pytest.fixture
 def clients() -> Iterator[tuple[PairClient, PairClient]]:
     if not reader_choice.built():
         pytest.skip("the compiled reader was not built")
-    made = PairClient("native"), PairClient("python")
-    yield made
-    for client in made:
+    both_readers = PairClient("native"), PairClient("python")
+    yield both_readers
+    for client in both_readers:
         client.close()
 
 
-def both(clients: tuple[PairClient, PairClient], one: ReplyCase) -> tuple[TurnOutcome, TurnOutcome]:
-    native, python = (outcome(client, one) for client in clients)
+def both(clients: tuple[PairClient, PairClient], case: ReplyCase) -> tuple[TurnOutcome, TurnOutcome]:
+    native, python = (outcome(client, case) for client in clients)
     return native, python
 
 
-def test_a_good_reply_is_taken_and_its_connection_kept(clients: tuple[PairClient, PairClient]) -> None:
+def test_a_good_reply_keeps_its_connection(clients: tuple[PairClient, PairClient]) -> None:
     native, python = both(clients, GOOD)
     assert native == python
     assert (native.failure, native.text, native.reused) == (None, "Grüße \u2028x", "Grüße \u2028x")
@@ -35,7 +35,7 @@ def test_a_good_reply_is_taken_and_its_connection_kept(clients: tuple[PairClient
 
 @pytest.mark.parametrize("from_end", range(10))
 @pytest.mark.parametrize("surplus", [b"", b"T: x\r\n", b"0"])
-def test_an_end_is_found_wherever_reads_are_cut(
+def test_the_end_is_found_at_any_split_of_reads(
     clients: tuple[PairClient, PairClient], from_end: int, surplus: bytes
 ) -> None:
     reply = GOOD.pieces[0]
@@ -47,13 +47,13 @@ def test_an_end_is_found_wherever_reads_are_cut(
 
 
 @pytest.mark.parametrize("rounds", [pytest.param(3, id="short"), FORMS[1]])
-def test_both_readers_make_the_same_of_random_replies(
+def test_both_readers_give_equal_results_for_random_replies(
     clients: tuple[PairClient, PairClient], rounds: int | None
 ) -> None:
     budget = Budget("replies", rounds)
     for rng in budget.rounds():
         for _ in range(CASES):
-            one = random_case(rng)
-            native, python = both(clients, one)
-            assert native == python, f"{budget}: {one}"
+            case = random_case(rng)
+            native, python = both(clients, case)
+            assert native == python, f"{budget}: {case}"
             budget.inputs += 1

@@ -1,4 +1,4 @@
-"""Replies that never end or break the rules: bounded memory, one failed turn, and the same outcome from both readers."""
+"""Endless or malformed replies: bounded memory, one failed turn, and the same outcome from both readers."""
 
 import socket
 import time
@@ -32,7 +32,7 @@ def _reader(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> 
 
 @pytest.fixture
 def start() -> Iterator[Callable[..., Turn]]:
-    """Starts one turn of a client against scripts: start(script, ..., timeouts=...); more turns with start()."""
+    """Start a turn against scripts: start(script, ..., timeouts=...); later turns with start()."""
     open_: list[Client | ScriptedServer] = []
 
     def run(*scripts: Script, **settings: object) -> Turn:
@@ -54,7 +54,7 @@ def waited(turn: Turn) -> TurnResult:
 
 
 def endless(first: bytes, then: bytes) -> Script:
-    """A script that sends as fast as it can until the client closes, ten seconds have passed, or 20 GB were sent."""
+    """A script that sends without pause until the client closes, for at most 10 s or 20 GB."""
     piece = then * (MIB // len(then) + 1)
 
     def script(sock: socket.socket, _request: bytes) -> None:
@@ -72,7 +72,7 @@ STREAM = HEAD + CHUNKED + b"\r\n"
 
 
 @pytest.mark.parametrize(
-    ("first", "then", "failure", "says"),
+    ("first", "then", "failure", "detail"),
     [
         (STREAM, chunk(b": still here\n\n"), Failure.TIMEOUT_TURN, "1 s"),
         (STREAM, chunk(b": " + bytes(60_000) + b"\n\n"), Failure.TIMEOUT_TURN, "1 s"),
@@ -96,8 +96,8 @@ STREAM = HEAD + CHUNKED + b"\r\n"
         "trailers",
     ],
 )
-def test_a_reply_without_end_ends_its_turn_within_bounded_memory(
-    start: Callable[..., Turn], first: bytes, then: bytes, failure: Failure, says: str
+def test_an_endless_reply_fails_its_turn_in_bounded_memory(
+    start: Callable[..., Turn], first: bytes, then: bytes, failure: Failure, detail: str
 ) -> None:
     process = psutil.Process()
     limits = TurnTimeouts(turn_s=1.0 if failure is Failure.TIMEOUT_TURN else PATIENCE_S)
@@ -108,12 +108,12 @@ def test_a_reply_without_end_ends_its_turn_within_bounded_memory(
         with gevent.Timeout(PATIENCE_S):
             turn.wait_until(now_ns() + 10_000_000)
         peak = max(peak, process.memory_info().rss)
-    assert (turn.result.record.failure, says in turn.result.detail) == (failure, True), turn.result.detail
+    assert (turn.result.record.failure, detail in turn.result.detail) == (failure, True), turn.result.detail
     assert peak - before < 80 * MIB
     assert waited(start()).record.failure is None
 
 
-def test_other_turns_go_on_beside_a_reply_without_end(start: Callable[..., Turn]) -> None:
+def test_other_turns_continue_during_an_endless_reply(start: Callable[..., Turn]) -> None:
     turn = start(endless(STREAM, chunk(b": still here\n\n")), send(chunked(*ANSWER)), timeouts=TurnTimeouts(turn_s=3.0))
     with gevent.Timeout(PATIENCE_S):
         while turn._reply.last_ns is None:
@@ -129,9 +129,7 @@ SURPLUS = [chunked(*ANSWER) + event("b"), HEAD + b"Content-Length: %d\r\n\r\n" %
 
 
 @pytest.mark.parametrize("reply", SURPLUS, ids=["chunked", "length"])
-def test_bytes_behind_the_end_are_no_part_of_a_reply_and_end_its_connection(
-    start: Callable[..., Turn], reply: bytes
-) -> None:
+def test_bytes_after_the_end_are_ignored_and_close_the_connection(start: Callable[..., Turn], reply: bytes) -> None:
     result = waited(start(send(reply), send(chunked(*ANSWER)), timeouts=TurnTimeouts(between_events_s=PATIENCE_S)))
     assert result.record.failure is None, result.detail
     assert result.text == "Grüße \u2028x"
@@ -154,7 +152,7 @@ A, B = event("a"), event("b")
         (chunk(A + B[:9]) + chunk(B[9:]) + b"-1\r\n", "ab"),
     ],
 )
-def test_broken_framing_gives_the_events_before_it(
+def test_malformed_framing_keeps_the_events_before_it(
     start: Callable[..., Turn], broken: bytes, text: str, piece_bytes: int
 ) -> None:
     result = waited(start(send(STREAM + broken, piece_bytes=piece_bytes)))
@@ -165,7 +163,7 @@ def test_broken_framing_gives_the_events_before_it(
 @pytest.mark.parametrize("piece_bytes", [0, 1_000, 60_000])
 @pytest.mark.parametrize("too_much", [0, 1])
 @pytest.mark.parametrize("first", [b"", b"HTTP/1.1 102 Processing\r\n\r\n"])
-def test_a_head_is_refused_from_one_length_on(
+def test_a_head_above_the_size_limit_is_refused(
     start: Callable[..., Turn], first: bytes, too_much: int, piece_bytes: int
 ) -> None:
     _, _, body = chunked(*ANSWER).partition(b"\r\n\r\n")

@@ -1,4 +1,4 @@
-"""The simulator's endpoints to clients of other people, and the faults that concern the connection."""
+"""Simulator endpoints with the OpenAI client and curl, disconnecting clients, and connection faults."""
 
 import http.client
 import json
@@ -29,7 +29,7 @@ PARSERS = (
 
 @pytest.fixture(scope="module")
 def thinker() -> Iterator[Simulator]:
-    """A server that thinks and calls tools."""
+    """A server with reasoning and tool calls."""
     server = simulator_process.start(*QUICK, *PARSERS, "--served-model-name", "simulator", "alias")
     yield server
     simulator_process.stop(server)
@@ -37,12 +37,12 @@ def thinker() -> Iterator[Simulator]:
 
 @pytest.fixture
 def client(thinker: Simulator) -> Iterator[openai.OpenAI]:
-    with openai.OpenAI(base_url=f"{thinker.url}/v1", api_key="none", max_retries=0) as made:
-        yield made
+    with openai.OpenAI(base_url=f"{thinker.url}/v1", api_key="none", max_retries=0) as official:
+        yield official
 
 
 class TestOfficialClient:
-    def test_a_streamed_chat_with_thought_and_calls(self, client: openai.OpenAI) -> None:
+    def test_a_streamed_chat_with_reasoning_and_tool_calls(self, client: openai.OpenAI) -> None:
         stream = client.chat.completions.create(
             model="alias",
             messages=[{"role": "user", "content": "what is the weather"}],
@@ -68,23 +68,23 @@ class TestOfficialClient:
         assert usage.completion_tokens_details is not None
         assert 0 < (usage.completion_tokens_details.reasoning_tokens or 0) < usage.completion_tokens
 
-    def test_the_stream_helper_puts_a_chat_together(self, client: openai.OpenAI) -> None:
+    def test_the_stream_helper_returns_the_same_text(self, client: openai.OpenAI) -> None:
         messages: list[Any] = [{"role": "user", "content": "hello"}]
         with client.chat.completions.stream(model="simulator", messages=messages, max_tokens=400) as stream:
-            whole = stream.get_final_completion()
+            completion = stream.get_final_completion()
         again = client.chat.completions.create(model="simulator", messages=messages, max_tokens=400)
-        assert whole.choices[0].message.content == again.choices[0].message.content
+        assert completion.choices[0].message.content == again.choices[0].message.content
 
-    def test_a_response_with_a_call(self, client: openai.OpenAI) -> None:
+    def test_a_response_with_a_tool_call(self, client: openai.OpenAI) -> None:
         tool: Any = {"type": "function", **TOOL["function"], "strict": None}
-        asked: dict[str, Any] = {"model": "simulator", "input": "what is the weather", "tools": [tool]}
-        with client.responses.stream(**asked) as stream:
+        arguments: dict[str, Any] = {"model": "simulator", "input": "what is the weather", "tools": [tool]}
+        with client.responses.stream(**arguments) as stream:
             types = [event.type for event in stream]
-            whole = stream.get_final_response()
+            response = stream.get_final_response()
         assert types[0] == "response.created"
         assert types[-1] == "response.completed"
         assert "response.function_call_arguments.done" in types
-        kinds = [item.type for item in whole.output]
+        kinds = [item.type for item in response.output]
         assert kinds[0] == "reasoning"
         assert set(kinds[1:]) == {"function_call"}
         plain = client.responses.create(model="simulator", input="hello", max_output_tokens=900)
@@ -93,20 +93,20 @@ class TestOfficialClient:
         assert plain.usage is not None
         assert plain.usage.output_tokens_details.reasoning_tokens > 0
 
-    def test_choices_come_side_by_side(self, client: openai.OpenAI) -> None:
-        whole = client.chat.completions.create(
+    def test_several_choices_differ(self, client: openai.OpenAI) -> None:
+        completion = client.chat.completions.create(
             model="simulator", messages=[{"role": "user", "content": "x"}], n=3, max_tokens=300
         )
-        assert [choice.index for choice in whole.choices] == [0, 1, 2]
-        assert len({choice.message.content for choice in whole.choices}) == 3
+        assert [choice.index for choice in completion.choices] == [0, 1, 2]
+        assert len({choice.message.content for choice in completion.choices}) == 3
 
-    def test_an_answer_in_json(self, client: openai.OpenAI) -> None:
+    def test_an_answer_in_json_fits_its_schema(self, client: openai.OpenAI) -> None:
         form: Any = {"type": "json_schema", "json_schema": {"name": "w", "schema": SCHEMA}}
         messages: list[Any] = [{"role": "user", "content": "x"}]
-        whole = client.chat.completions.create(model="simulator", messages=messages, response_format=form)
-        assert "city" in json.loads(whole.choices[0].message.content or "")
+        completion = client.chat.completions.create(model="simulator", messages=messages, response_format=form)
+        assert "city" in json.loads(completion.choices[0].message.content or "")
 
-    def test_errors_are_its_own(self, client: openai.OpenAI) -> None:
+    def test_errors_are_bad_request_errors(self, client: openai.OpenAI) -> None:
         messages: list[Any] = [{"role": "user", "content": "x " * 40_000}]
         with pytest.raises(openai.BadRequestError) as refused:
             client.chat.completions.create(model="simulator", messages=messages)
@@ -114,7 +114,7 @@ class TestOfficialClient:
 
 
 def curled(thinker: Simulator, path: str, body: dict[str, Any]) -> list[str]:
-    """What curl prints, line by line; it must end without complaint."""
+    """Return the lines that curl prints; it must succeed."""
     curl = shutil.which("curl")
     assert curl is not None, "install curl"
     kind = ("-H", "content-type: application/json")
@@ -143,7 +143,7 @@ def test_curl_streams_a_chat_completion(thinker: Simulator) -> None:
 
 
 class TestLeaving:
-    def test_a_client_that_goes_away_gives_all_its_choices_back(self, simulator: Start) -> None:
+    def test_a_disconnected_client_frees_all_its_choices(self, simulator: Start) -> None:
         server = simulator("--ttft-ms", "0", "--itl-ms", "1000")
         connection = server.connection()
         body = streamed(n=3, max_completion_tokens=50)
@@ -158,7 +158,7 @@ class TestLeaving:
         aborts = 'vllm:request_success_total{engine="0",finished_reason="abort",model_name="simulator"'
         assert server.metric(aborts) == 0
 
-    def test_a_client_of_a_whole_answer_may_go_too(self, simulator: Start) -> None:
+    def test_a_disconnected_client_of_an_unstreamed_answer_is_aborted(self, simulator: Start) -> None:
         server = simulator("--ttft-ms", "60000")
         connection = server.connection()
         connection.request(
@@ -173,10 +173,10 @@ class TestLeaving:
 
 
 class TestChaos:
-    def test_a_restart_ends_everything_refuses_and_begins_at_zero(self, simulator: Start) -> None:
+    def test_a_restart_drops_connections_and_resets_counters(self, simulator: Start) -> None:
         server = simulator(*QUICK)
         server.json("POST", CHAT, chat())
-        began = server.metric("process_start_time_seconds")
+        start_time = server.metric("process_start_time_seconds")
         running = server.connection()
         running.request(
             "POST", CHAT, json.dumps(streamed(max_completion_tokens=30_000)), {"Content-Type": "application/json"}
@@ -198,35 +198,35 @@ class TestChaos:
         assert refused
         assert server.metric("vllm:generation_tokens_total") == 0
         assert server.metric("vllm:num_requests_running") == 0
-        assert server.metric("process_start_time_seconds") > began
+        assert server.metric("process_start_time_seconds") > start_time
         assert server.call("POST", CHAT, chat())[0] == 200
 
     @pytest.mark.parametrize("status", [429, 500, 503])
-    def test_refusals(self, thinker: Simulator, status: int) -> None:
+    def test_status_faults_are_returned(self, thinker: Simulator, status: int) -> None:
         thinker.chaos(kind="status", status=status)
-        found, body = thinker.call("POST", CHAT, chat())
-        assert (found, json.loads(body)["error"]["code"]) == (status, status)
+        code, body = thinker.call("POST", CHAT, chat())
+        assert (code, json.loads(body)["error"]["code"]) == (status, status)
 
-    def test_slow_reading(self, simulator: Start) -> None:
+    def test_slow_read_limits_the_rate(self, simulator: Start) -> None:
         server = simulator(*QUICK)
         server.chaos(kind="slow_read", bytes_per_s=40_000, duration_s=60)
         document = {"prompt": "word " * 4_000, "max_tokens": 1}
         asked_s = time.monotonic()
         assert server.json("POST", "/v1/completions", document)["usage"]["prompt_tokens"] == 4_000
-        assert time.monotonic() - asked_s >= 0.4  # 20,000 bytes at that speed, the first piece at once
+        assert time.monotonic() - asked_s >= 0.4  # 20,000 bytes at this rate; the first piece is not delayed
         server.json("DELETE", "/chaos")
 
-    def test_slow_reading_is_used_up(self, thinker: Simulator) -> None:
+    def test_slow_read_applies_to_one_request(self, thinker: Simulator) -> None:
         thinker.chaos(kind="slow_read", bytes_per_s=1_000_000)
         assert thinker.call("POST", CHAT, chat())[0] == 200
         assert thinker.json("GET", "/chaos") == {"active": []}
 
 
-def test_running_counts_of_a_thinking_answer(thinker: Simulator) -> None:
+def test_running_counts_with_reasoning_tokens(thinker: Simulator) -> None:
     options = {"include_usage": True, "continuous_usage_stats": True}
     events = events_of(thinker.call("POST", CHAT, chat(stream=True, stream_options=options, max_tokens=80))[1])[:-1]
     counts = [each["usage"]["completion_tokens"] for each in events]
     assert counts == sorted(counts)
-    thought = [each["usage"]["completion_tokens_details"]["reasoning_tokens"] for each in events]
-    assert thought == sorted(thought)
-    assert thought[-1] > 0
+    reasoning = [each["usage"]["completion_tokens_details"]["reasoning_tokens"] for each in events]
+    assert reasoning == sorted(reasoning)
+    assert reasoning[-1] > 0

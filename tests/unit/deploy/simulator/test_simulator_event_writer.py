@@ -1,4 +1,4 @@
-"""Writing of plain events: order, due times, blocked clients, in paced timing and in the step model."""
+"""Writing of plain events: order, due times and blocked clients, in paced timing and in the step model."""
 
 import socket
 from collections.abc import Callable, Iterator
@@ -22,7 +22,7 @@ GAP_NS = 1000
 
 
 class Pair:
-    """A stream whose peer is one end of a pair of sockets."""
+    """A stream to one end of a socket pair."""
 
     def __init__(self) -> None:
         self.there, self.here = socket.socketpair()
@@ -74,9 +74,9 @@ class Pair:
 
 @pytest.fixture
 def pairs() -> Iterator[list[Pair]]:
-    made = [Pair() for _ in range(3)]
-    yield made
-    for pair in made:
+    all_pairs = [Pair() for _ in range(3)]
+    yield all_pairs
+    for pair in all_pairs:
         pair.here.close()
         pair.there.close()
 
@@ -86,11 +86,11 @@ def ring_of(lateness: Lateness | None = None, gaps_ns: list[int] | None = None) 
 
 
 class TestRing:
-    def test_events_go_out_in_order_of_their_due_times_until_a_stream_has_none_left(self, pairs: list[Pair]) -> None:
+    def test_events_are_written_in_order_of_due_times(self, pairs: list[Pair]) -> None:
         lateness, gaps_ns, start = Lateness(), [], clock.now_ns() - 100_000
         ring = ring_of(lateness, gaps_ns)
-        for place, pair in enumerate(pairs):
-            stream = pair.allow(3 - place, index=4000, due_ns=start + place)
+        for index, pair in enumerate(pairs):
+            stream = pair.allow(3 - index, index=4000, due_ns=start + index)
             stream.last_ns = start - 7
             ring.append(stream)
         assert (ring.head_ns(), ring.last_ns()) == (start, start + 2)
@@ -111,7 +111,7 @@ class TestRing:
         for pair in pairs:
             pair.read_events(range(4000, pair.stream.index))
 
-    def test_what_is_not_due_or_after_another_event_or_out_of_time_waits(self, pairs: list[Pair]) -> None:
+    def test_nothing_is_written_before_it_is_due_or_after_the_limits(self, pairs: list[Pair]) -> None:
         ring, now = ring_of(), clock.now_ns()
         ring.append(pairs[0].allow(9, due_ns=now))
         assert ring.write(now - 1, now + LATER_NS, NEVER_NS)[1:] == (None, 0, False)
@@ -119,7 +119,7 @@ class TestRing:
         assert ring.write(now, now, NEVER_NS)[1:] == (None, 0, False)
         assert ring.head_ns() == now
 
-    def test_a_stream_that_ended_or_was_put_off_is_dropped(self, pairs: list[Pair]) -> None:
+    def test_ended_and_postponed_streams_are_dropped(self, pairs: list[Pair]) -> None:
         ring, now = ring_of(), clock.now_ns()
         for pair in pairs:
             ring.append(pair.allow(9, due_ns=now))
@@ -129,7 +129,7 @@ class TestRing:
         assert ring.write(now, now + LATER_NS, NEVER_NS)[1:] == (pairs[2].stream, 0, False)
         assert ring.head_ns() is None
 
-    def test_a_client_that_does_not_read_blocks_no_other_and_is_not_lateness(self, pairs: list[Pair]) -> None:
+    def test_a_blocked_client_delays_no_other_and_is_not_lateness(self, pairs: list[Pair]) -> None:
         pairs[0].here.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)
         lateness, now, events = Lateness(), clock.now_ns(), 20_000
         ring = ring_of(lateness)
@@ -140,9 +140,9 @@ class TestRing:
         assert ring.write(now, now + LATER_NS, NEVER_NS)[1:] == (pairs[1].stream, 1, True)
         assert lateness.blocked > 0
         assert lateness.summary()["count"] + lateness.blocked == events + 1
-        whole = b"".join(map(Pair.event, range(events)))
-        assert 0 < len(pairs[0].unsent) < len(whole)
-        pairs[0].read(whole[: -len(pairs[0].unsent)])
+        complete = b"".join(map(Pair.event, range(events)))
+        assert 0 < len(pairs[0].unsent) < len(complete)
+        pairs[0].read(complete[: -len(pairs[0].unsent)])
         pairs[1].read_events(range(1))
 
 
@@ -154,7 +154,7 @@ class TestSteppedEngine:
 
     @pytest.fixture
     def write(self, engine: SteppedEngine, pairs: list[Pair]) -> Callable[[int], int]:
-        """Write a batch of all streams up to an instant. Return how many streams had their event."""
+        """Write a batch of all streams up to a time; return the number of streams written."""
         batch = _OutputBatch([pair.stream for pair in pairs], 0)
         engine._batches.append(batch)
 
@@ -164,7 +164,7 @@ class TestSteppedEngine:
 
         return write
 
-    def test_one_stream_after_another_as_far_as_they_are_due(
+    def test_streams_of_a_step_are_written_as_they_become_due(
         self, engine: SteppedEngine, pairs: list[Pair], write: Callable[[int], int]
     ) -> None:
         for pair in pairs:
@@ -176,7 +176,7 @@ class TestSteppedEngine:
         for pair in pairs:
             pair.read_events(range(1))
 
-    def test_several_tokens_and_those_that_are_not_plain_are_one_event(
+    def test_pending_tokens_are_one_event(
         self, engine: SteppedEngine, pairs: list[Pair], write: Callable[[int], int]
     ) -> None:
         for pair, pending, plain_left in zip(pairs, (1, 2, 1), (5, 5, 0), strict=True):
@@ -187,7 +187,7 @@ class TestSteppedEngine:
         for pair, expected in zip(pairs, (b"<7>", b"[7+2]", b"[7+1]"), strict=True):
             pair.read(expected)
 
-    def test_a_connection_that_is_lost_is_counted_as_blocked(
+    def test_a_lost_connection_is_counted_as_blocked(
         self, engine: SteppedEngine, pairs: list[Pair], write: Callable[[int], int]
     ) -> None:
         for pair in pairs:

@@ -1,4 +1,4 @@
-"""The simulated clock says the same from one version to the next, to the last bit: digests of all results, by setting."""
+"""Digests of all results of the simulated clock by setting: they must not change between versions."""
 
 import hashlib
 from collections.abc import Callable
@@ -36,25 +36,25 @@ SETTINGS: dict[str, Offline] = {
 
 
 def alone(dice: Random, at_s: float, ends_itself: bool) -> OfflineRequest:
-    """A request that shares nothing."""
+    """A request with a unique prompt."""
     return OfflineRequest(at_s, dice.randrange(1, 200), dice.randrange(1, 400), ends_itself=ends_itself)
 
 
 def in_session(dice: Random, at_s: float, ends_itself: bool) -> OfflineRequest:
-    """One of 20 sessions, whose prompts begin with one of two system prompts."""
+    """A request of one of 20 sessions, with one of two system prompts."""
     own = dice.randrange(20)
     output, prompt = dice.randrange(1, 200), dice.randrange(60, 400)
     return OfflineRequest(at_s, output, prompt, session=own, shared=own % 2, shared_tokens=50, ends_itself=ends_itself)
 
 
 def in_words(dice: Random, at_s: float, ends_itself: bool) -> OfflineRequest:
-    """A prompt as tokens, whose beginning others may have."""
-    words = tuple(f"{dice.randrange(2)}" if place < 4 else f"w{place}" for place in range(dice.randrange(1, 300)))
+    """A request with prompt tokens; the first four may be shared."""
+    words = tuple(f"{dice.randrange(2)}" if index < 4 else f"w{index}" for index in range(dice.randrange(1, 300)))
     return OfflineRequest(at_s, dice.randrange(1, 150), tokens=words, ends_itself=ends_itself)
 
 
 def mixed(dice: Random, at_s: float, ends_itself: bool) -> OfflineRequest:
-    """Any of these."""
+    """A request of any kind."""
     return dice.choice((alone, in_session, in_words))(dice, at_s, ends_itself)
 
 
@@ -66,30 +66,30 @@ KINDS: dict[str, Callable[[Random, float, bool], OfflineRequest]] = {
 
 
 def arrivals(kind: Callable[[Random, float, bool], OfflineRequest], seed: str) -> list[OfflineRequest]:
-    """300 requests in six seconds, a third of which have the length that was asked for."""
+    """300 requests in six seconds; a third has a forced length."""
     dice = Random(seed)
     at_s = sorted(dice.random() * 6 for _ in range(300))
     return [kind(dice, each, dice.random() < 0.67) for each in at_s]
 
 
 def digest(results: Results) -> str:
-    """Of every value that there is, to the bit."""
-    said = hashlib.sha256()
+    """Return a hash of all values."""
+    hasher = hashlib.sha256()
     for part in (results, results.steps):
         for each in fields(part):
             value = getattr(part, each.name)
             if isinstance(value, np.ndarray):
-                said.update(value.tobytes())
+                hasher.update(value.tobytes())
             elif each.name != "steps":
-                said.update(repr(value).encode())
-    return said.hexdigest()[:24]
+                hasher.update(repr(value).encode())
+    return hasher.hexdigest()[:24]
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_the_simulated_clock_says_what_it_said(kind: str, golden: Callable[[str, str], None]) -> None:
+def test_results_of_the_simulated_clock_do_not_change(kind: str, golden: Callable[[str, str], None]) -> None:
     lines = []
     for name, config in SETTINGS.items():
-        found = simulate(arrivals(KINDS[kind], f"{kind}/{name}"), config)
-        counts = f"{len(found.steps.end_s)} steps, {found.prefix_hits} hits, {found.preempted} preempted"
-        lines.append(f"{name}: {counts}, {digest(found)}\n")
+        results = simulate(arrivals(KINDS[kind], f"{kind}/{name}"), config)
+        counts = f"{len(results.steps.end_s)} steps, {results.prefix_hits} hits, {results.preempted} preempted"
+        lines.append(f"{name}: {counts}, {digest(results)}\n")
     golden(f"simulated-{kind.replace(' ', '-')}.txt", "".join(lines))

@@ -1,4 +1,4 @@
-"""The simulator against input that no client should send: it answers 400, 413 or 431, or closes, and goes on."""
+"""The simulator with invalid input: answers 400, 413 or 431, or closes the connection, and continues to serve."""
 
 import copy
 import json
@@ -24,7 +24,7 @@ from inferload.measure import clock
 CHAT = "/v1/chat/completions"
 _JSON = "content-type: application/json\r\n"
 _READ_BYTES = 262_144
-SOAK_S = 100.0  # of each test of many draws: two of them end within a server's own limit of 300 s
+SOAK_S = 100.0  # per soak test; both end within the timeout of 300 s
 _PER_ROUND = 100
 
 Rounds = Callable[..., None]
@@ -44,7 +44,7 @@ def post(path: str, body: bytes, more: str = "") -> bytes:
 
 
 def statuses(server: Simulator, wire: bytes, timeout_s: float = 20) -> list[int]:
-    """The statuses of all replies until the server closes; after so long without bytes the client sends no more."""
+    """Return the statuses of all replies until the server closes; half-close after `timeout_s` without bytes."""
     received = b""
     with socket.create_connection(("127.0.0.1", server.port), 20) as peer:
         try:
@@ -53,14 +53,14 @@ def statuses(server: Simulator, wire: bytes, timeout_s: float = 20) -> list[int]
             while data := received_or_half_closed(peer):
                 received += data
         except ConnectionError:
-            pass  # closed while the client still sent
+            pass  # closed by the server during the request
     return [int(status) for status in _STATUS.findall(received)]
 
 
 def received_or_half_closed(peer: socket.socket) -> bytes:
     try:
         return peer.recv(1 << 20)
-    except TimeoutError:  # an incomplete request: its end, and then the server's
+    except TimeoutError:  # an incomplete request: end it, then wait for the server
         peer.shutdown(socket.SHUT_WR)
         peer.settimeout(20)
         return peer.recv(1 << 20)
@@ -70,14 +70,14 @@ LAST = b"GET /health HTTP/1.1\r\nConnection: close\r\n\r\n"
 
 
 class TestFront:
-    def test_half_a_surrogate_pair_is_no_text(self, server: Simulator) -> None:
+    def test_a_lone_surrogate_is_refused(self, server: Simulator) -> None:
         for body in (rb'{"model": "\ud800", "prompt": "x"}', rb'{"prompt": "\udfff", "max_tokens": 1}'):
             assert statuses(server, post("/v1/completions", body) + LAST) == [400, 200]
         assert statuses(server, post("/chaos", rb'{"kind": "status", "message": "\ud800"}') + LAST) == [400, 200]
-        whole = rb'{"prompt": "\ud83d\ude00", "max_tokens": 1}'
-        assert statuses(server, post("/v1/completions", whole) + LAST) == [200, 200]
+        pair = rb'{"prompt": "\ud83d\ude00", "max_tokens": 1}'
+        assert statuses(server, post("/v1/completions", pair) + LAST) == [200, 200]
 
-    def test_a_length_of_thousands_of_digits_is_too_long(self, server: Simulator) -> None:
+    def test_overlong_lengths_are_refused(self, server: Simulator) -> None:
         head = "POST /v1/completions HTTP/1.1\r\ncontent-length: "
         assert statuses(server, f"{head}{'9' * 5000}\r\n\r\n".encode()) == [413]
         assert statuses(server, f"{head}{'0' * 5000}2\r\n{_JSON}\r\n{{}}".encode() + LAST) == [400, 200]
@@ -85,10 +85,10 @@ class TestFront:
         assert statuses(server, f"{chunked}{'f' * 3000}\r\n".encode()) == [413]
         assert statuses(server, f"{chunked}{'f' * 9000}".encode()) == [400]
 
-    def test_pipelined_requests_are_answered_one_after_another(self, server: Simulator) -> None:
+    def test_three_thousand_pipelined_requests_are_answered(self, server: Simulator) -> None:
         assert statuses(server, b"GET /version HTTP/1.1\r\n\r\n" * 3000 + LAST) == [200] * 3001
 
-    def test_answers_that_nobody_reads_hold_back_what_was_pipelined(self, server: Simulator) -> None:
+    def test_unread_answers_hold_back_pipelined_requests(self, server: Simulator) -> None:
         wire = b"GET /metrics HTTP/1.1\r\n\r\n" * 500 + LAST
         with socket.create_connection(("127.0.0.1", server.port), 20) as peer:
             peer.sendall(wire)
@@ -96,15 +96,15 @@ class TestFront:
             received = 0
             while data := peer.recv(1 << 20):
                 received += data.count(b"HTTP/1.1 200")
-        assert received > 450  # a status line may be cut in two by the reads
+        assert received > 450  # reads may split a status line
 
-    def test_deep_json_is_refused(self, server: Simulator) -> None:
+    def test_deeply_nested_json_is_refused(self, server: Simulator) -> None:
         for depth in (101, 500, 900, 990, 100_000):
             body = b'{"prompt": "x", "max_tokens": 1, "metadata": ' + b"[" * depth + b"]" * depth + b"}"
             for path in api_cases.CHAT, api_cases.TEXT, api_cases.RESPONSE, api_cases.MESSAGE, "/chaos", "/tokenize":
                 assert statuses(server, post(path, body) + LAST) == [400, 200]
 
-    def test_prompts_times_choices_are_bounded(self, server: Simulator) -> None:
+    def test_the_product_of_prompts_and_choices_is_limited(self, server: Simulator) -> None:
         for prompts, n, status in ((4096, 1, 200), (64, 64, 200), (4097, 1, 400), (65, 64, 400), (100_000, 64, 400)):
             for prompt in "x", [7]:
                 body = json.dumps({"prompt": [prompt] * prompts, "n": n, "max_tokens": 1}).encode()
@@ -119,15 +119,15 @@ def connection_of(request: Callable[[Connection, HttpRequest], None]) -> tuple[s
     return there, Connection(here, Hooks(request, nothing, nothing, nothing, nothing))
 
 
-def test_what_is_sent_while_a_request_is_answered_is_kept_up_to_a_bound() -> None:
+def test_input_during_a_request_is_buffered_up_to_a_limit() -> None:
     there, connection = connection_of(lambda _connection, _request: None)
-    sent, kept = there.send(b"GET /slow HTTP/1.1\r\n\r\n"), 0
+    sent, buffered = there.send(b"GET /slow HTTP/1.1\r\n\r\n"), 0
     while connection.reading:
         connection.readable()
-        kept = connection._reader.buffered_bytes
-        assert kept <= MAX_HEAD_BYTES + _READ_BYTES
+        buffered = connection._reader.buffered_bytes
+        assert buffered <= MAX_HEAD_BYTES + _READ_BYTES
         sent += there.send(b"GET /next HTTP/1.1\r\n\r\n" * 1000)
-    assert kept > MAX_HEAD_BYTES
+    assert buffered > MAX_HEAD_BYTES
     connection.answered(close=True)
     for each in (there, connection.sock):
         each.close()
@@ -157,18 +157,18 @@ wires = st.lists(
 
 
 @given(wires, st.lists(st.integers(1, 5000), max_size=8))
-def test_any_bytes_are_requests_or_a_fault_and_little_is_kept(wire: bytes, steps: list[int]) -> None:
+def test_any_bytes_are_requests_or_a_fault_at_any_split(wire: bytes, steps: list[int]) -> None:
     def read(pieces: list[bytes]) -> list[Any]:
-        reader, found = RequestReader(), []
+        reader, results = RequestReader(), []
         for piece in pieces:
             reader.feed(piece)
             try:
                 while (request := reader.next()) is not None:
-                    found.append((request.method, request.path, request.body))
+                    results.append((request.method, request.path, request.body))
             except HttpFault as fault:
-                return [*found, {400: 400, 413: 413, 431: 431}[fault.status]]
+                return [*results, {400: 400, 413: 413, 431: 431}[fault.status]]
         assert reader.buffered_bytes <= 2 * MAX_HEAD_BYTES
-        return found
+        return results
 
     pieces, start = [], 0
     for step in steps:
@@ -220,8 +220,8 @@ HARD = [
 ]
 
 
-def drawn(schema: Any, seed: int) -> str:
-    """The text of an example, or of the refusal."""
+def example_text(schema: Any, seed: int) -> str:
+    """The text of an example, or of the error."""
     try:
         return json.dumps(example(schema, random.Random(seed)))
     except ApiError as error:
@@ -229,13 +229,13 @@ def drawn(schema: Any, seed: int) -> str:
 
 
 @pytest.mark.parametrize("schema", HARD, ids=range(len(HARD)))
-def test_hard_schemas_have_a_small_example_or_are_refused(schema: Any) -> None:
-    assert all(len(drawn(schema, seed)) < 11_000_000 for seed in range(3))
+def test_extreme_schemas_have_a_small_example_or_are_refused(schema: Any) -> None:
+    assert all(len(example_text(schema, seed)) < 11_000_000 for seed in range(3))
 
 
 @given(schemas, st.integers(0, 3))
 def test_any_schema_has_an_example_or_is_refused(schema: Any, seed: int) -> None:
-    assert drawn(schema, seed) == drawn(schema, seed)
+    assert example_text(schema, seed) == example_text(schema, seed)
 
 
 _CASES = [case for case in api_cases.answered() if isinstance(case.body, dict)]
@@ -248,8 +248,8 @@ _SCHEMA_CASES = [
 ]
 
 
-def places(document: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
-    """The path of every value in a document."""
+def paths_in(document: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+    """Yield the path of every value in a document."""
     inner: Any = ()
     if isinstance(document, dict):
         inner = document.items()
@@ -257,7 +257,7 @@ def places(document: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...
         inner = enumerate(document)
     for key, value in inner:
         yield (*path, key)
-        yield from places(value, (*path, key))
+        yield from paths_in(value, (*path, key))
 
 
 def replaced(document: Any, path: tuple[Any, ...], value: Any) -> Any:
@@ -270,27 +270,27 @@ def replaced(document: Any, path: tuple[Any, ...], value: Any) -> Any:
 
 
 def hostile_request(draw: random.Random, value: Any) -> bytes:
-    """A request that would be answered, with one value of its document replaced."""
+    """A valid request with one value of its document replaced."""
     case = draw.choice([*_CASES, *_SCHEMA_CASES])
     document = {"model": "simulator"} | {key: each for key, each in case.body.items() if key != "model"}
-    body = replaced(document, draw.choice(list(places(document))), value)
+    body = replaced(document, draw.choice(list(paths_in(document))), value)
     return post(case.path, json.dumps(body).encode())
 
 
-def never_broken(server: Simulator, wire: bytes) -> None:
-    found = statuses(server, wire + LAST)
-    assert found, wire[:2000]
-    assert 500 not in found, wire[:2000]
+def assert_no_500(server: Simulator, wire: bytes) -> None:
+    replies = statuses(server, wire + LAST)
+    assert replies, wire[:2000]
+    assert 500 not in replies, wire[:2000]
     assert server.call("GET", "/health")[0] == 200
 
 
 @given(st.integers(0, 2**32), st.one_of(hostile, schemas))
 def test_no_document_is_answered_500(server: Simulator, number: int, value: Any) -> None:
-    never_broken(server, hostile_request(random.Random(number), value))
+    assert_no_500(server, hostile_request(random.Random(number), value))
 
 
 @pytest.mark.parametrize("schema", HARD, ids=range(len(HARD)))
-def test_no_schema_is_answered_500(server: Simulator, schema: Any) -> None:
+def test_no_extreme_schema_is_answered_500(server: Simulator, schema: Any) -> None:
     form = {"type": "json_schema", "json_schema": {"name": "x", "schema": schema}}
     body = api_cases.chat(model="simulator", response_format=form)
     assert statuses(server, post(CHAT, json.dumps(body).encode()) + LAST) in ([200, 200], [400, 200])
@@ -298,11 +298,11 @@ def test_no_schema_is_answered_500(server: Simulator, schema: Any) -> None:
 
 @pytest.fixture
 def drawn_in_rounds(pytestconfig: pytest.Config, capsys: pytest.CaptureFixture[str]) -> Rounds:
-    """`drawn_in_rounds(CHECK, STRATEGY...)`: check new examples for SOAK_S; --hypothesis-seed=N repeats those of a printed seed."""
+    """`drawn_in_rounds(CHECK, STRATEGY...)`: check random examples for SOAK_S; --hypothesis-seed=N repeats a printed seed."""
 
     def run(check: Callable[..., None], *strategies: st.SearchStrategy[Any]) -> None:
-        given_seed = pytestconfig.getoption("--hypothesis-seed")
-        first = int(given_seed) if given_seed else random.SystemRandom().randrange(2**32)
+        option_seed = pytestconfig.getoption("--hypothesis-seed")
+        first = int(option_seed) if option_seed else random.SystemRandom().randrange(2**32)
         with capsys.disabled():
             print(f"--hypothesis-seed={first}", flush=True)
         ends_ns, rounds = clock.now_ns() + round(SOAK_S * clock.NS_PER_S), 0
@@ -317,15 +317,15 @@ def drawn_in_rounds(pytestconfig: pytest.Config, capsys: pytest.CaptureFixture[s
 
 
 @pytest.mark.soak
-def test_no_document_is_answered_500_in_many_draws(server: Simulator, drawn_in_rounds: Rounds) -> None:
+def test_no_document_is_answered_500_in_a_long_run(server: Simulator, drawn_in_rounds: Rounds) -> None:
     def check(number: int, value: Any) -> None:
-        never_broken(server, hostile_request(random.Random(number), value))
+        assert_no_500(server, hostile_request(random.Random(number), value))
 
     drawn_in_rounds(check, st.integers(0, 2**32), st.one_of(hostile, schemas))
 
 
 @pytest.mark.soak
-def test_no_bytes_end_the_server_in_many_draws(server: Simulator, drawn_in_rounds: Rounds) -> None:
+def test_no_bytes_end_the_server_in_a_long_run(server: Simulator, drawn_in_rounds: Rounds) -> None:
     def check(wire: bytes) -> None:
         assert 500 not in statuses(server, wire + LAST, timeout_s=0.1)
         assert server.call("GET", "/health")[0] == 200

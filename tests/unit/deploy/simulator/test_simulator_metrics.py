@@ -1,4 +1,4 @@
-"""The simulator's page and its log against vLLM 0.32's."""
+"""Metrics page and log of the simulator against vLLM 0.32."""
 
 import re
 from typing import Any
@@ -17,13 +17,13 @@ def without_ours(text: str) -> str:
     return "".join(line for line in text.splitlines(keepends=True) if not line.startswith(OURS))
 
 
-def test_the_page_has_what_a_real_one_has_and_nothing_else(simulator: Start) -> None:
+def test_the_page_has_the_metrics_of_vllm(simulator: Start) -> None:
     server = simulator(*QUICK, "--max-model-len", "32768")
     server.json("POST", CHAT, chat())
     assert without_ours(shape(server.metrics_text())) == (GOLDEN / "vllm-metrics-0.32.txt").read_text()
 
 
-def test_speculation_and_parsers_bring_theirs(simulator: Start) -> None:
+def test_speculation_and_parsers_add_their_metrics(simulator: Start) -> None:
     speculation = '{"method": "ngram", "num_speculative_tokens": 3}'
     flags = ("--hardware", "cpu-tiny", "--speculative-config", speculation, "--tool-call-parser", "hermes")
     page = simulator(*flags).metrics_text()
@@ -32,7 +32,7 @@ def test_speculation_and_parsers_bring_theirs(simulator: Start) -> None:
     assert len(shape(page, "vllm:tool_call_parser").splitlines()) == 2 + 2 * 12
 
 
-def test_speculation_is_counted(simulator: Start) -> None:
+def test_drafted_and_accepted_tokens_are_counted(simulator: Start) -> None:
     speculation = '{"method": "ngram", "num_speculative_tokens": 3}'
     server = simulator("--hardware", "cpu-tiny", "--speculative-config", speculation)
     server.json("POST", CHAT, {**chat(), "max_tokens": 60})
@@ -40,18 +40,18 @@ def test_speculation_is_counted(simulator: Start) -> None:
     drafted = server.metric("vllm:spec_decode_num_draft_tokens_total")
     accepted = server.metric("vllm:spec_decode_num_accepted_tokens_total")
     assert 0 < accepted < drafted <= 3 * drafts
-    by_place = [
+    by_position = [
         server.metric(
             f'vllm:spec_decode_num_accepted_tokens_per_pos_total{{engine="0",model_name="simulator",position="{i}"'
         )
         for i in range(3)
     ]
-    assert sum(by_place) == accepted
+    assert sum(by_position) == accepted
     server.chaos(kind="restart_counters")
     assert server.metric("vllm:spec_decode_num_drafts_total") == 0
 
 
-def test_choices_are_booked_as_vllm_books_them(simulator: Start) -> None:
+def test_several_choices_are_counted_as_in_vllm(simulator: Start) -> None:
     server = simulator(*QUICK)
     server.json("POST", CHAT, chat(n=3))
     assert server.metric("vllm:request_params_n_sum") == 3
@@ -61,7 +61,7 @@ def test_choices_are_booked_as_vllm_books_them(simulator: Start) -> None:
     assert server.metric("vllm:generation_tokens_total") == 18
 
 
-def test_http_is_counted_by_handler(simulator: Start) -> None:
+def test_http_requests_are_counted_by_handler(simulator: Start) -> None:
     server = simulator(*QUICK)
     server.json("POST", CHAT, chat())
     server.call("POST", CHAT, {"messages": []})
@@ -75,7 +75,7 @@ def test_http_is_counted_by_handler(simulator: Start) -> None:
 
 
 GAUGES = Gauges(running=2, waiting=3, kv_cache_usage=0.256, prefix_queries=0, prefix_hits=0, preemptions=0)
-# What a real 0.32 printed, with GPU where that one had a CPU.
+# Lines of a real vLLM 0.32, with GPU instead of CPU.
 REAL = (
     "Engine 000: Avg prompt throughput: 113.7 tokens/s, Avg generation throughput: 75.3 tokens/s, Running: 2 reqs, "
     "Waiting: 3 reqs, GPU KV cache usage: 25.6%, Prefix cache hit rate: 53.3%"
@@ -88,18 +88,18 @@ REAL_SPECULATION = (
 
 
 class TestLog:
-    def test_the_lines_are_vllms(self) -> None:
+    def test_log_lines_equal_vllms(self) -> None:
         assert engine_line(113.68, 75.31, GAUGES, 0.5331) == REAL
         assert engine_line(113.68, 75.31, GAUGES, None) == REAL.rpartition(",")[0]
         before, now = Totals(0, 0, 0), Totals(10_000_000_000, 5, 60, 15, 44, 44, (15, 15, 14))
         assert speculation_line(before, now) == REAL_SPECULATION
         assert speculation_line(now, Totals(20_000_000_000, 9, 90, 15, 44, 44, (15, 15, 14))) is None
 
-    def test_throughput_is_over_the_interval_and_nothing_after_a_restart(self) -> None:
+    def test_throughput_is_per_interval_and_0_after_a_restart(self) -> None:
         assert throughput(Totals(0, 100, 50), Totals(10_000_000_000, 300, 150)) == (20.0, 10.0)
         assert throughput(Totals(0, 100, 50), Totals(10_000_000_000, 0, 0)) == (0.0, 0.0)
 
-    def test_the_hit_rate_is_over_the_latest_thousand_requests(self) -> None:
+    def test_the_hit_rate_is_of_the_last_1000_requests(self) -> None:
         hits = RecentHits()
         assert hits.rate is None
         hits.observe(1000, 0)
@@ -108,12 +108,12 @@ class TestLog:
         assert hits.rate == 0.5
 
     @pytest.mark.parametrize("quiet", [False, True])
-    def test_it_is_written_at_the_interval_and_falls_silent(self, quiet: bool, monkeypatch: Any) -> None:
+    def test_the_log_is_written_per_interval_until_the_engine_is_idle(self, quiet: bool, monkeypatch: Any) -> None:
         from inferload.deploy.simulator.metrics.engine_metrics import Metrics
         from inferload.deploy.simulator.server import server_log
 
         class Clockwork:
-            """The engine as the log sees it, on a clock that the test turns."""
+            """An engine stub with planned calls on a simulated clock."""
 
             def __init__(self) -> None:
                 self.metrics = Metrics(1000)
@@ -136,7 +136,7 @@ class TestLog:
             now[0], tick = engine.planned.pop()
             tick()
         assert now[0] == 40_000_000_000
-        # As in vLLM the interval after the last tokens is still logged, with zeros, and those behind it are not.
+        # As in vLLM, the interval after the last tokens is logged with zeros, later ones are not.
         assert len(lines) == (0 if quiet else 2)
         if lines:
             assert re.fullmatch(

@@ -1,4 +1,4 @@
-"""The simulator's pure parts: blocks, scheduler, words, HTTP, requests, faults, lateness, metrics."""
+"""Parts of the simulator without I/O: blocks, paced scheduler, text, HTTP, faults, lateness and histograms."""
 
 from collections.abc import Callable
 from typing import Any
@@ -31,9 +31,9 @@ def answer_of_number(number: int) -> Callable[[int], str]:
 
 
 def play(scheduler: PacedScheduler, acts: list[tuple[str, int, int]]) -> list[tuple[Any, ...]]:
-    """What a scheduler answers to new prompts, prompts that go on where an answer is, tokens, ends and aborts."""
-    made: list[Request] = []
-    seen: list[tuple[Any, ...]] = []
+    """Run new prompts, continued prompts, tokens, ends and aborts on a scheduler; return its observable states."""
+    requests: list[Request] = []
+    states: list[tuple[Any, ...]] = []
 
     def go_on(each: Request, tokens: int) -> list[Request]:
         if each.length + tokens < scheduler.limits.blocks * 4:
@@ -43,32 +43,34 @@ def play(scheduler: PacedScheduler, acts: list[tuple[str, int, int]]) -> list[tu
 
     for act, which, count in acts:
         running = scheduler.running
-        if act in "nc" and len(made) < 30:
-            prompt: list[Any] = [f"p{len(made)}_{i}" for i in range(count + 3)]
-            if act == "c" and made:
-                before = made[which % len(made)]
+        if act in "nc" and len(requests) < 30:
+            prompt: list[Any] = [f"p{len(requests)}_{i}" for i in range(count + 3)]
+            if act == "c" and requests:
+                before = requests[which % len(requests)]
                 prompt = [*before.tokens, *map(before.answer, range(before.emitted)), *prompt[: count // 2]]
             if len(prompt) < scheduler.limits.blocks * 4:
-                each = Request(prompt, 99, answer_of_number(len(made)))
-                made.append(each)
+                each = Request(prompt, 99, answer_of_number(len(requests)))
+                requests.append(each)
                 scheduler.submit(each)
         elif act == "t" and running:
             victims = go_on(running[which % len(running)], 1 if count < 8 else count)
-            seen.append((act, [made.index(victim) for victim in victims]))
+            states.append((act, [requests.index(victim) for victim in victims]))
         elif act == "f" and running:
             scheduler.finish(running[which % len(running)])
-        elif act == "a" and made:
-            scheduler.abort(made[which % len(made)])
+        elif act == "a" and requests:
+            scheduler.abort(requests[which % len(requests)])
         scheduler.admit()
-        seen.append((act, scheduler.prefix_hits, scheduler.pool.free, [made.index(each) for each in scheduler.running]))
-    for each in made:
+        states.append(
+            (act, scheduler.prefix_hits, scheduler.pool.free, [requests.index(each) for each in scheduler.running])
+        )
+    for each in requests:
         scheduler.abort(each)
-    seen.append((scheduler.pool.free, list(scheduler.pool._queue)))
-    return seen
+    states.append((scheduler.pool.free, list(scheduler.pool._queue)))
+    return states
 
 
 class TestBlocks:
-    def test_the_salt_changes_every_hash_and_a_changed_token_all_after_it(self) -> None:
+    def test_the_salt_changes_all_hashes_and_a_token_all_later_ones(self) -> None:
         tokens = [str(i) for i in range(8)]
         plain, salted = chain_hashes(tokens, 2), chain_hashes(tokens, 2, "s")
         assert len(plain) == 4
@@ -76,18 +78,18 @@ class TestBlocks:
         changed = chain_hashes([*tokens[:2], "x", *tokens[3:]], 2)
         assert [a == b for a, b in zip(plain, changed, strict=True)] == [True, False, False, False]
 
-    def test_eviction_takes_unhashed_blocks_first_then_the_end_of_the_oldest_prompt(self) -> None:
+    def test_eviction_takes_unhashed_blocks_then_the_tail_of_the_oldest_prompt(self) -> None:
         pool = BlockPool(4, caching=True)
         taken = pool.allocate(4)
         assert taken is not None
         pool.publish(taken[:3], (10, 11, 12))
         pool.release(taken, 3)
         assert pool.usage == 0.0
-        assert pool.allocate(1) == [taken[3]]  # the one without a hash
-        assert pool.allocate(1) == [taken[2]]  # then the tail of the prompt
+        assert pool.allocate(1) == [taken[3]]  # the block without a hash
+        assert pool.allocate(1) == [taken[2]]  # then the last block of the prompt
         assert pool.longest_prefix([10, 11, 12]) == taken[:2]
 
-    def test_of_two_blocks_with_the_same_tokens_the_older_is_found_until_it_is_evicted(self) -> None:
+    def test_of_equal_blocks_the_older_is_found_until_its_eviction(self) -> None:
         pool = BlockPool(3, caching=True)
         older, newer = pool.allocate(1), pool.allocate(1)
         assert older is not None
@@ -95,14 +97,14 @@ class TestBlocks:
         pool.publish((*older, *newer), (7, 7))
         assert pool.longest_prefix([7]) == older
         pool.release(older, 1)
-        assert pool.allocate(2) is not None  # the one that was never used, then the older
+        assert pool.allocate(2) is not None  # the unused block, then the older one
         assert pool.longest_prefix([7]) == newer
 
     @given(st.lists(st.tuples(st.sampled_from("ahsr"), st.integers(0, 7), st.integers(0, 5)), max_size=80))
-    def test_the_order_of_eviction_is_that_of_one_list(self, acts: list[tuple[str, int, int]]) -> None:
-        """Against a plain list of free blocks: taken from its front, shared out of its middle, given back at one of its ends."""
+    def test_the_eviction_order_is_that_of_one_list(self, acts: list[tuple[str, int, int]]) -> None:
+        """Compare with a plain list of free blocks: allocation from the front, release to either end."""
         pool, free = BlockPool(6, caching=True), list(range(6))
-        held: list[list[int]] = []
+        allocated: list[list[int]] = []
         hashed: dict[int, int] = {}  # block: its hash
         for act, which, count in acts:
             if act == "a" and count:
@@ -110,33 +112,33 @@ class TestBlocks:
                 assert taken == (free[:count] if count <= len(free) else None)
                 if taken is not None:
                     del free[:count]
-                    held.append(taken)
+                    allocated.append(taken)
                     for block in taken:
                         hashed.pop(block, None)
-            elif act == "h" and held:
-                blocks = [each for each in held[which % len(held)] if each not in hashed]
+            elif act == "h" and allocated:
+                blocks = [each for each in allocated[which % len(allocated)] if each not in hashed]
                 pool.publish(blocks, [hash((block, which)) for block in blocks])
                 hashed |= {block: hash((block, which)) for block in blocks}
             elif act == "s" and hashed:
                 block = sorted(hashed)[which % len(hashed)]
                 assert pool.longest_prefix([hashed[block]]) == [block]
                 pool.share([block])
-                held.append([block])
+                allocated.append([block])
                 if block in free:
                     free.remove(block)
-            elif act == "r" and held:
-                given_back = held.pop(which % len(held))
-                pool.release(given_back, sum(block in hashed for block in given_back))
-                gone = [each for each in reversed(given_back) if not any(each in others for others in held)]
-                free = [b for b in gone if b not in hashed] + free + [b for b in gone if b in hashed]
+            elif act == "r" and allocated:
+                released = allocated.pop(which % len(allocated))
+                pool.release(released, sum(block in hashed for block in released))
+                unreferenced = [each for each in reversed(released) if not any(each in others for others in allocated)]
+                free = [b for b in unreferenced if b not in hashed] + free + [b for b in unreferenced if b in hashed]
             assert pool.free == len(free)
 
-    def test_too_many_takes_nothing(self) -> None:
+    def test_allocating_too_many_blocks_allocates_none(self) -> None:
         pool = BlockPool(2, caching=True)
         assert pool.allocate(3) is None
         assert pool.free == 2
 
-    def test_reset_only_when_nothing_is_referenced(self) -> None:
+    def test_the_cache_is_reset_only_if_nothing_is_referenced(self) -> None:
         pool = BlockPool(2, caching=True)
         taken = pool.allocate(1)
         assert taken is not None
@@ -149,7 +151,7 @@ class TestBlocks:
 
 
 class TestPacedScheduler:
-    def test_first_come_first_served_up_to_the_cap(self) -> None:
+    def test_requests_are_admitted_in_order_up_to_max_num_seqs(self) -> None:
         scheduler = paced(2, 100, 4, caching=False)
         first, second, third = request(4), request(4), request(4)
         for each in (first, second, third):
@@ -159,7 +161,7 @@ class TestPacedScheduler:
         scheduler.finish(first)
         assert scheduler.admit() == [third]
 
-    def test_a_prompt_that_does_not_fit_keeps_a_small_one_behind_it_waiting(self) -> None:
+    def test_a_prompt_that_does_not_fit_blocks_smaller_ones(self) -> None:
         scheduler = paced(10, 10, 4, caching=False)
         big, huge, small = request(24), request(20), request(4)
         for each in (big, huge, small):
@@ -170,7 +172,7 @@ class TestPacedScheduler:
         assert scheduler.admit() == [huge, small]
 
     @pytest.mark.parametrize(("tokens", "hits"), [(16, 12), (17, 16), (18, 16), (3, 0), (4, 0), (5, 4)])
-    def test_a_repeated_prompt_hits_all_full_blocks_but_the_last_tokens(self, tokens: int, hits: int) -> None:
+    def test_a_repeated_prompt_hits_all_full_blocks_except_the_last_token(self, tokens: int, hits: int) -> None:
         scheduler = paced(10, 100, 4, caching=True)
         for expected in (0, hits):
             each = request(tokens)
@@ -181,7 +183,7 @@ class TestPacedScheduler:
             scheduler.finish(each)
         assert (scheduler.prefix_queries, scheduler.prefix_hits) == (2 * tokens, hits)
 
-    def test_two_at_once_share_blocks_and_a_salt_parts_them(self) -> None:
+    def test_concurrent_equal_prompts_share_blocks_unless_salts_differ(self) -> None:
         scheduler = paced(10, 100, 4, caching=True)
         same = [request(17), request(17), request(17, salt="other")]
         for each in same:
@@ -200,7 +202,7 @@ class TestPacedScheduler:
             assert each.cached_tokens == 0
         assert (scheduler.prefix_queries, scheduler.prefix_hits) == (0, 0)
 
-    def test_the_next_turn_hits_the_answer_of_the_one_before(self) -> None:
+    def test_the_next_turn_hits_the_previous_answer(self) -> None:
         scheduler = paced(10, 100, 4, caching=True)
         first = request(6, output=7)
         scheduler.submit(first)
@@ -211,13 +213,13 @@ class TestPacedScheduler:
         second = Request([*first.tokens, *(f"out{i}" for i in range(7)), "more", "words"], 1, lambda i: "x")
         scheduler.submit(second)
         scheduler.admit()
-        assert second.cached_tokens == 12  # 13 tokens were there: three full blocks
+        assert second.cached_tokens == 12  # 13 tokens: three full blocks
 
     @given(
         st.integers(6, 40),
         st.lists(st.tuples(st.sampled_from("ncctttttfa"), st.integers(0, 9), st.integers(1, 9)), max_size=120),
     )
-    def test_blocks_that_are_told_of_late_are_found_as_if_they_had_been_told_of_at_once(
+    def test_delayed_publishing_of_blocks_gives_the_same_states(
         self, blocks: int, acts: list[tuple[str, int, int]]
     ) -> None:
         late, at_once = paced(6, blocks, 4, caching=True), paced(6, blocks, 4, caching=True)
@@ -225,10 +227,10 @@ class TestPacedScheduler:
         assert play(late, acts) == play(at_once, acts)
         assert not late.cache._behind
 
-    def test_a_request_that_came_back_with_all_blocks_full_leaves_nothing_behind(self) -> None:
+    def test_a_resumed_request_with_full_blocks_leaves_nothing_unpublished(self) -> None:
         scheduler = paced(10, 100, 4, caching=True)
         each = request(5, output=40)
-        each.emitted = 3  # it was preempted, and has eight tokens
+        each.emitted = 3  # after a preemption, with eight tokens
         scheduler.submit(each)
         scheduler.admit()
         scheduler.advance(each, 1)
@@ -236,7 +238,7 @@ class TestPacedScheduler:
         scheduler.finish(each, 1)
         assert not scheduler.cache._behind
 
-    def test_several_blocks_may_become_full_at_once(self) -> None:
+    def test_several_blocks_can_become_full_in_one_step(self) -> None:
         scheduler = paced(10, 100, 4, caching=True)
         first = request(6, output=20)
         scheduler.submit(first)
@@ -251,23 +253,23 @@ class TestPacedScheduler:
         scheduler.finish(second)
         assert scheduler.pool.usage == 0.0
 
-    def test_the_newest_loses_its_blocks_and_comes_back_first(self) -> None:
+    def test_the_newest_request_is_preempted_and_resumed_first(self) -> None:
         scheduler = paced(10, 4, 4, caching=False)
         old, new, waiting = request(8, 20), request(8, 20), request(4)
         for each in (old, new, waiting):
             scheduler.submit(each)
         assert scheduler.admit() == [old, new]
         assert scheduler.advance(old, 1) == [new]
-        assert (scheduler.preemptions, new.preemptions) == (0, 1)  # it is counted with the victim's next output
+        assert (scheduler.preemptions, new.preemptions) == (0, 1)  # counted at the victim's next output
         assert list(scheduler.waiting) == [new, waiting]
-        assert scheduler.admit() == []  # its whole prompt does not fit, and nobody passes it
+        assert scheduler.admit() == []  # its prompt does not fit, and no other may pass
         scheduler.finish(old)
         assert scheduler.admit() == [new, waiting]
         assert new.uncached_tokens == 8  # to be computed again
         scheduler.advance(new, 1)
         assert scheduler.preemptions == 1
 
-    def test_a_request_that_is_alone_and_newest_may_lose_its_own_blocks(self) -> None:
+    def test_the_newest_request_can_preempt_itself(self) -> None:
         scheduler = paced(10, 3, 4, caching=False)
         old, new = request(4, 9), request(8, 9)
         for each in (old, new):
@@ -277,7 +279,7 @@ class TestPacedScheduler:
         assert new.emitted == 1
         assert list(scheduler.waiting) == [new]
 
-    def test_coming_back_is_not_queried_again(self) -> None:
+    def test_a_resumed_request_is_not_queried_again(self) -> None:
         scheduler = paced(10, 4, 4, caching=True)
         old, new = request(8, 20, name="a"), request(8, 20, name="b")
         for each in (old, new):
@@ -288,7 +290,7 @@ class TestPacedScheduler:
         assert scheduler.admit() == [new]
         assert scheduler.prefix_queries == 16
 
-    def test_abort_frees_wherever_it_is(self) -> None:
+    def test_abort_frees_running_and_waiting_requests(self) -> None:
         scheduler = paced(1, 10, 4, caching=True)
         running, waiting = request(8), request(8)
         for each in (running, waiting):
@@ -304,7 +306,7 @@ class TestPacedScheduler:
         caching=st.booleans(),
         moves=st.lists(st.integers(0, 1000), max_size=120),
     )
-    def test_blocks_are_never_lost_and_everybody_ends(
+    def test_no_block_is_leaked_and_all_requests_end(
         self, plan: list[tuple[int, int, int]], caching: bool, moves: list[int]
     ) -> None:
         scheduler = paced(3, 12, 4, caching)
@@ -333,23 +335,23 @@ class TestPacedScheduler:
 
 
 class TestWords:
-    def test_words_are_distinct_and_of_one_length(self) -> None:
+    def test_words_are_distinct_and_of_equal_length(self) -> None:
         assert len(set(VOCABULARY)) == 4096
         assert {len(word) for word in VOCABULARY} == {4}
 
     @given(st.integers(0, 4095), st.integers(0, 2047), st.integers(0, 50), st.integers(1, 50))
-    def test_pieces_make_the_whole_and_one_word_is_one_token(self, start: int, half: int, cut: int, rest: int) -> None:
+    def test_pieces_of_an_answer_join_to_its_text(self, start: int, half: int, cut: int, rest: int) -> None:
         answer = WordSequence(start, 2 * half + 1)
-        whole = answer.text(0, cut + rest)
-        assert answer.text(0, cut) + answer.text(cut, rest) == whole
-        assert whole.split() == [answer.word(index) for index in range(cut + rest)]
+        complete = answer.text(0, cut + rest)
+        assert answer.text(0, cut) + answer.text(cut, rest) == complete
+        assert complete.split() == [answer.word(index) for index in range(cut + rest)]
 
     @given(start=st.integers(0, 4095), half=st.integers(0, 2047), first=st.integers(0, 9000), count=st.integers(0, 40))
-    def test_many_words_are_those_one_by_one(self, start: int, half: int, first: int, count: int) -> None:
+    def test_words_in_bulk_equal_single_words(self, start: int, half: int, first: int, count: int) -> None:
         answer = WordSequence(start, 2 * half + 1)
-        assert answer.words(first, count) == [answer.word(place) for place in range(first, first + count)]
+        assert answer.words(first, count) == [answer.word(index) for index in range(first, first + count)]
 
-    def test_no_word_comes_twice_in_a_round(self) -> None:
+    def test_no_word_repeats_within_4096(self) -> None:
         assert len({WordSequence(5, 77).word(index) for index in range(4096)}) == 4096
 
     def test_the_answer_depends_on_prompt_and_both_seeds(self) -> None:
@@ -360,10 +362,10 @@ class TestWords:
             == 4
         )
 
-    def test_a_chat_costs_three_tokens_a_message_and_two_for_the_answer(self) -> None:
+    def test_chat_tokens_include_message_and_answer_overhead(self) -> None:
         assert len(chat_tokens([("system", "be short"), ("user", "hi")])) == 3 + 3 + 3 + 2
 
-    def test_ids_go_back_to_words(self) -> None:
+    def test_token_ids_decode_to_words_until_evicted(self) -> None:
         lexicon = Lexicon(capacity=2)
         words = ["baba", "Zürich", "x"]
         assert lexicon.decode(lexicon.encode(words)) == words
@@ -376,30 +378,30 @@ class TestHttp:
     HEAD = b"POST /a%20b?x=1 HTTP/1.1\r\nHost: h\r\nContent-Length: 5\r\n\r\n"
 
     @given(st.lists(st.integers(0, 200), max_size=6))
-    def test_any_cut_of_the_bytes_reads_the_same(self, cuts: list[int]) -> None:
+    def test_requests_are_read_at_any_split(self, cuts: list[int]) -> None:
         wire = self.HEAD + b"hello" + b"GET /next HTTP/1.1\r\nConnection: close\r\n\r\n"
-        reader, found, start = RequestReader(), [], 0
+        reader, requests, start = RequestReader(), [], 0
         for end in [*sorted(min(cut, len(wire)) for cut in cuts), len(wire)]:
             reader.feed(wire[start:end])
             start = end
             while (each := reader.next()) is not None:
-                found.append(each)
-        assert [(each.method, each.path, each.body, each.keep_alive) for each in found] == [
+                requests.append(each)
+        assert [(each.method, each.path, each.body, each.keep_alive) for each in requests] == [
             ("POST", "/a%20b", b"hello", True),
             ("GET", "/next", b"", False),
         ]
-        assert found[0].query == {"x": "1"}
+        assert requests[0].query == {"x": "1"}
 
-    def test_chunked_bodies(self) -> None:
+    def test_chunked_bodies_are_read(self) -> None:
         reader = RequestReader()
         reader.feed(b"POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n3;x=y\r\nabc\r\n2\r\n")
         assert reader.next() is None
         reader.feed(b"de\r\n0\r\n\r\nGET")
-        whole = reader.next()
-        assert whole is not None
-        assert whole.body == b"abcde"
+        complete = reader.next()
+        assert complete is not None
+        assert complete.body == b"abcde"
 
-    def test_leave_is_given_once(self) -> None:
+    def test_continue_is_sent_once(self) -> None:
         reader = RequestReader()
         reader.feed(b"POST / HTTP/1.1\r\nContent-Length: 2\r\nExpect: 100-continue\r\n\r\n")
         assert reader.next() is None
@@ -420,7 +422,7 @@ class TestHttp:
             (b"GET / HTTP/1.1\r\nx: " + b"y" * 70_000, 431),
         ],
     )
-    def test_what_is_no_request(self, wire: bytes, status: int) -> None:
+    def test_invalid_requests_have_their_status(self, wire: bytes, status: int) -> None:
         reader = RequestReader()
         reader.feed(wire)
         with pytest.raises(HttpFault) as fault:
@@ -429,7 +431,7 @@ class TestHttp:
 
 
 class TestChaos:
-    def test_counts_are_used_up_and_kinds_combine(self) -> None:
+    def test_fault_counts_decrease_and_kinds_combine(self) -> None:
         chaos = Chaos()
         chaos.add(parse_plan({"kind": "stall", "count": 2}, 0))
         chaos.add(parse_plan({"kind": "latency", "ms": 5}, 0))
@@ -441,7 +443,7 @@ class TestChaos:
         assert set(second.plans) == {"stall"}
         assert third is None
 
-    def test_a_duration_ends(self) -> None:
+    def test_a_fault_ends_after_its_duration(self) -> None:
         chaos = Chaos()
         chaos.add(parse_plan({"kind": "html", "duration_s": 1}, 100))
         assert chaos.draw(1_000_000_000) is not None
@@ -459,11 +461,11 @@ class TestChaos:
             {"kind": "cut", "count": -1},
         ],
     )
-    def test_what_is_no_plan(self, plan: Any) -> None:
+    def test_invalid_fault_plans_are_refused(self, plan: Any) -> None:
         with pytest.raises(ChaosError):
             parse_plan(plan, 0)
 
-    def test_every_kind_has_its_line_in_the_help(self) -> None:
+    def test_every_fault_kind_is_in_the_help(self) -> None:
         from inferload.deploy.simulator.engine import chaos
 
         for kind in KINDS:
@@ -472,19 +474,19 @@ class TestChaos:
 
 class TestNumbers:
     @given(st.lists(st.integers(0, 300_000_000), min_size=1, max_size=200), st.sampled_from([0.5, 0.9, 0.99]))
-    def test_a_lateness_quantile_is_at_most_a_bucket_above_the_true_one(self, values: list[int], share: float) -> None:
+    def test_a_lateness_quantile_is_at_most_one_bucket_too_high(self, values: list[int], share: float) -> None:
         lateness = Lateness()
         for value in values:
             lateness.book(value, True)
         ranked = sorted(values)
         rank = -(-int(share * 1000) * len(values) // 1000)
         true_ms = ranked[max(rank, 1) - 1] / 1e6
-        found = lateness.quantiles_ms(share)[0]
-        assert found is not None
-        assert found == max(values) / 1e6 if true_ms >= 199.99 else true_ms <= found <= true_ms + 0.01
+        quantile_ms = lateness.quantiles_ms(share)[0]
+        assert quantile_ms is not None
+        assert quantile_ms == max(values) / 1e6 if true_ms >= 199.99 else true_ms <= quantile_ms <= true_ms + 0.01
 
     @given(st.lists(st.integers(-5, 400), max_size=60), st.lists(st.integers(0, 300), min_size=1, unique=True))
-    def test_many_at_once_are_those_one_by_one(self, values: list[int], edges: list[int]) -> None:
+    def test_observing_many_values_equals_single_observations(self, values: list[int], edges: list[int]) -> None:
         one_by_one, together = Histogram(sorted(edges)), Histogram(sorted(edges))
         for value in values:
             one_by_one.observe(value)
@@ -492,7 +494,7 @@ class TestNumbers:
         assert (together.counts, together.sum) == (one_by_one.counts, sum(values))
 
     @given(st.lists(st.integers(-5_000, 400_000_000), min_size=1, max_size=60))
-    def test_all_events_are_in_the_summary(self, values: list[int]) -> None:
+    def test_the_lateness_summary_counts_all_events(self, values: list[int]) -> None:
         lateness = Lateness()
         for value in values:
             lateness.book(value, True)
@@ -501,10 +503,10 @@ class TestNumbers:
         assert summary["mean"] == pytest.approx(sum(values) / len(values) / 1e6)
         assert sum(lateness.histogram().counts) == len(values)
 
-    def test_no_events_no_quantile(self) -> None:
+    def test_without_events_the_summary_is_none(self) -> None:
         assert Lateness().summary() == {"count": 0, "mean": None, "p50": None, "p99": None, "p999": None, "max": None}
 
-    def test_the_histogram_has_every_event(self) -> None:
+    def test_the_lateness_histogram_has_every_event(self) -> None:
         lateness = Lateness()
         for value in (1, 99_999, 100_000, 4_999_999, 250_000_000):
             lateness.book(value, True)
@@ -519,6 +521,6 @@ class TestNumbers:
             histogram.observe(value)
         assert histogram.counts == [1, 2, 1]
 
-    def test_token_bounds(self) -> None:
+    def test_token_bounds_follow_1_2_5(self) -> None:
         assert token_bounds(100) == (1, 2, 5, 10, 20, 50, 100)
         assert token_bounds(99) == (1, 2, 5, 10, 20, 50)

@@ -1,4 +1,4 @@
-"""The step scheduler, its clock, and the offline simulator: properties, and the cases that vLLM's source decides."""
+"""Step scheduler, its clock and the offline simulator: properties, and cases decided by vLLM's source."""
 
 import math
 from collections.abc import Callable
@@ -20,7 +20,7 @@ from inferload.deploy.simulator.core.step_time import FrontEnd, Pass, StepClock,
 
 from inferload.errors import UsageError
 
-# Decode steps of 1 ms, prompts of 1 ms and 0.01 ms a token: easy to count.
+# Decode steps of 1 ms, prompts of 1 ms plus 0.01 ms per token.
 COST = StepCost(Pass(0.001, 0.0, 0.0), Pass(0.001, 1e-5, 0.0), 0.0, host_s=0.0, noise=0.0)
 SMALL = SchedulerLimits(max_num_seqs=4, blocks=100, block_size=4, max_model_len=64, max_num_batched_tokens=16)
 
@@ -42,7 +42,7 @@ def started(scheduler: Scheduler, *requests: Request) -> Step:
 
 
 def run(scheduler: Scheduler, watch: Callable[[Step], None] = lambda _step: None) -> list[Step]:
-    """Steps until nothing is left, two under way where the scheduler is asynchronous."""
+    """Run all steps, two in progress with asynchronous scheduling."""
     steps: list[Step] = []
     under_way: list[Step] = []
     depth = 2 if scheduler.limits.async_scheduling else 1
@@ -58,7 +58,7 @@ def run(scheduler: Scheduler, watch: Callable[[Step], None] = lambda _step: None
 
 
 class TestSteps:
-    def test_a_prompt_over_the_budget_is_computed_in_chunks_and_has_its_output_with_the_last(self) -> None:
+    def test_a_prompt_above_the_token_budget_is_computed_in_chunks(self) -> None:
         scheduler = Scheduler(limits(async_scheduling=False))
         steps = [started(scheduler, request(40, output=2))]
         scheduler.update(steps[0])
@@ -66,7 +66,7 @@ class TestSteps:
         assert [each.tokens for each in steps] == [16, 16, 8, 1]
         assert [len(each.sampled) for each in steps] == [0, 0, 1, 1]
 
-    def test_running_requests_come_before_waiting_ones_and_share_the_budget(self) -> None:
+    def test_running_requests_precede_waiting_ones_in_the_budget(self) -> None:
         scheduler = Scheduler(limits())
         first, second = request(10, name="a"), request(20, name="b")
         assert started(scheduler, first, second).tokens == 16  # 10, and 6 of 20
@@ -74,13 +74,13 @@ class TestSteps:
         assert second_step is not None
         assert (second_step.tokens, second_step.sampled) == (1 + 14, [first, second])
 
-    def test_without_chunks_a_prompt_that_exceeds_what_is_left_stops_the_queue(self) -> None:
+    def test_without_chunked_prefill_a_too_long_prompt_blocks_the_queue(self) -> None:
         scheduler = Scheduler(limits(chunked_prefill=False))
         first, second, third = request(10, name="a"), request(7, name="b"), request(3, name="c")
         assert started(scheduler, first, second, third).tokens == 10
         assert list(scheduler.waiting) == [second, third]
 
-    def test_the_threshold_caps_a_long_prompt_unless_it_is_alone(self) -> None:
+    def test_the_long_prefill_threshold_applies_with_several_prompts(self) -> None:
         alone = Scheduler(limits(long_prefill_token_threshold=4))
         assert started(alone, request(12)).tokens == 12
         two = Scheduler(limits(long_prefill_token_threshold=4))
@@ -88,7 +88,7 @@ class TestSteps:
         fair = Scheduler(limits(long_prefill_token_threshold=4, long_prefill_adaptive=True))
         assert started(fair, request(12, name="a"), request(12, name="b")).tokens == 16
 
-    def test_the_whole_prompt_must_fit_although_only_its_first_chunk_is_computed(self) -> None:
+    def test_the_full_prompt_must_fit_before_its_first_chunk(self) -> None:
         scheduler = Scheduler(limits(blocks=10))
         started(scheduler, request(16, name="a"), request(30, name="b"))
         assert len(scheduler.waiting) == 1
@@ -96,13 +96,13 @@ class TestSteps:
         started(bold, request(16, name="a"), request(30, name="b"))
         assert len(bold.waiting) == 0
 
-    def test_the_watermark_holds_back_unless_nobody_runs(self) -> None:
+    def test_the_watermark_holds_back_waiting_requests(self) -> None:
         scheduler = Scheduler(limits(blocks=9, watermark=0.5))
         first, second = request(12, name="a"), request(8, name="b")
-        started(scheduler, first, second)  # 3 of 9 blocks; 2 more would leave 4 of the 5 to be kept
+        started(scheduler, first, second)  # 3 of 9 blocks; 2 more would leave 4, and 5 must stay free
         assert list(scheduler.waiting) == [second]
 
-    def test_two_in_one_step_share_their_beginning(self) -> None:
+    def test_two_equal_prompts_in_one_step_share_blocks(self) -> None:
         scheduler = Scheduler(limits(max_num_batched_tokens=64))
         same = [request(17), request(17)]
         step = started(scheduler, *same)
@@ -118,7 +118,7 @@ class TestSteps:
             assert each.cached_tokens == expected
         assert (scheduler.prefix_queries, scheduler.prefix_hits) == (32, 12)
 
-    def test_the_last_token_of_an_answer_is_in_no_block(self) -> None:
+    def test_the_last_token_of_an_answer_is_not_cached(self) -> None:
         scheduler = Scheduler(limits())
         scheduler.submit(first := request(6, output=10))
         run(scheduler)
@@ -127,7 +127,7 @@ class TestSteps:
         run(scheduler)
         assert second.cached_tokens == 12  # 15 tokens were computed
 
-    def test_the_newest_gives_its_blocks_and_nobody_is_admitted_in_that_step(self) -> None:
+    def test_a_step_with_preemption_admits_no_request(self) -> None:
         scheduler = Scheduler(limits(blocks=4, caching=False, async_scheduling=False))
         old, new, waiting = request(8, name="a"), request(8, name="b"), request(2, name="c")
         scheduler.update(started(scheduler, old, new, waiting))
@@ -140,7 +140,7 @@ class TestSteps:
         run(scheduler)
         assert (scheduler.preemptions, new.preemptions) == (1, 1)
 
-    def test_one_that_comes_back_may_hit_its_own_blocks_and_is_not_counted_again(self) -> None:
+    def test_a_resumed_request_hits_its_blocks_and_is_not_queried_again(self) -> None:
         scheduler = Scheduler(limits(blocks=5, async_scheduling=False))
         old, new = request(8, output=2, name="a"), request(12, output=3, name="b")
         scheduler.submit(old)
@@ -151,14 +151,14 @@ class TestSteps:
         assert scheduler.prefix_hits == 0
         assert sum(each.prefill_tokens for each in steps) < 8 + 12 + 13  # not all 13 tokens were computed again
 
-    def test_an_end_of_the_text_is_known_a_step_late_and_a_length_is_not(self) -> None:
+    def test_a_natural_end_costs_a_step_with_asynchronous_scheduling(self) -> None:
         for ends_itself, asynchronous, tokens in ((True, True, 3), (False, True, 2), (True, False, 2)):
             scheduler = Scheduler(limits(async_scheduling=asynchronous))
             scheduler.submit(request(5, output=3, ends_itself=ends_itself))
             steps = run(scheduler)
             assert sum(each.tokens for each in steps) == 5 + tokens
 
-    def test_speculation_gives_up_to_k_and_one_tokens(self) -> None:
+    def test_speculation_gives_up_to_k_plus_1_tokens(self) -> None:
         for rate, steps in ((1.0, 1 + 3), (0.0, 1 + 9)):
             settings_ = limits(speculative_tokens=2, async_scheduling=False)
             scheduler = Scheduler(settings_, Acceptance(2, rate, 0))
@@ -169,7 +169,7 @@ class TestSteps:
             assert speculation.counts.draft_tokens == 2 * (steps - 1)
             assert speculation.counts.accepted == (6 if rate else 0)
 
-    def test_a_draft_head_computes_the_last_block_of_a_hit_again(self) -> None:
+    def test_a_draft_head_recomputes_the_last_block_of_a_hit(self) -> None:
         for drops, expected in ((False, 12), (True, 8)):
             scheduler = Scheduler(limits(drop_last_hit=drops))
             for _ in range(2):
@@ -183,8 +183,8 @@ class TestSteps:
             run(short)
         assert each.cached_tokens == 0
 
-    def test_drafts_that_may_not_have_been_accepted_cost_a_step_behind_a_length_that_was_asked_for(self) -> None:
-        # With all of two drafts accepted, 1 + 3 + 3 + 3 tokens: the last step was planned before the third's outcome.
+    def test_pending_drafts_can_cost_a_step_after_a_forced_length(self) -> None:
+        # With two accepted drafts 1 + 3 + 3 + 3 tokens: the last step was planned before the result of the third.
         for rate, output, tokens in ((1.0, 10, 5 + 3 * 3 + 3), (1.0, 1, 5), (0.0, 3, 5 + 2 * 3)):
             scheduler = Scheduler(limits(speculative_tokens=2), Acceptance(2, rate, 0))
             scheduler.submit(request(5, output=output))
@@ -192,7 +192,7 @@ class TestSteps:
             assert scheduler.speculation is not None
             assert scheduler.speculation.counts.draft_tokens == 2 * -(-(output - 1) // (3 if rate else 1))
 
-    def test_drafts_on_their_way_hold_slots_until_their_outcome_is_known(self) -> None:
+    def test_pending_drafts_hold_slots_until_their_result(self) -> None:
         # 10 tokens, then 1 + 4 with every draft rejected. The step after is planned with room for all of them.
         for asynchronous, slots in ((False, 10 + 2 + 4), (True, 10 + 2 + 4 + 4)):
             scheduler = Scheduler(limits(speculative_tokens=4, async_scheduling=asynchronous), Acceptance(4, 0.0, 0))
@@ -208,10 +208,8 @@ class TestSteps:
             assert len(each.blocks) == -(-slots // 4)
 
     @pytest.mark.parametrize(("asynchronous", "cached"), [(False, 8), (True, 4)])
-    def test_a_block_that_an_answer_fills_is_found_when_the_step_that_fills_it_is_planned(
-        self, asynchronous: bool, cached: int
-    ) -> None:
-        # With async scheduling the token that fills it is not known yet when that step is planned.
+    def test_a_block_filled_by_an_answer_is_cached_with_its_step(self, asynchronous: bool, cached: int) -> None:
+        # With asynchronous scheduling the token that fills it is unknown when the step is planned.
         scheduler = Scheduler(limits(async_scheduling=asynchronous))
         first = started(scheduler, request(6, output=9))
         if not asynchronous:
@@ -223,14 +221,14 @@ class TestSteps:
         assert scheduler.schedule() is not None
         assert late.cached_tokens == cached
 
-    def test_a_stop_string_is_found_behind_the_core_which_goes_on_meanwhile(self) -> None:
+    def test_a_stop_string_costs_surplus_steps(self) -> None:
         for asynchronous, surplus in ((False, 1), (True, 2)):
             scheduler = Scheduler(limits(async_scheduling=asynchronous))
             scheduler.submit(request(5, output=3, ends_itself=True, stopped=True))
             assert sum(each.tokens for each in run(scheduler)) == 5 + 2 + surplus
             assert (scheduler.running, scheduler.pool.free) == ([], 100)
         full = Scheduler(limits(blocks=2, async_scheduling=False))
-        full.submit(request(6, output=3, ends_itself=True, stopped=True))  # no room for what comes behind the end
+        full.submit(request(6, output=3, ends_itself=True, stopped=True))  # no room for tokens after the end
         run(full)
         assert (list(full.waiting), full.running, full.pool.free) == ([], [], 2)
 
@@ -242,8 +240,8 @@ class TestSteps:
         assert share == pytest.approx([0.7, 0.49, 0.343], abs=0.03)  # four standard errors
 
 
-class Watched:
-    """What must hold of every step; fails in the middle of a run."""
+class CheckedSteps:
+    """Invariants of every step."""
 
     def __init__(self, scheduler: Scheduler) -> None:
         self.scheduler = scheduler
@@ -264,23 +262,23 @@ class Watched:
         self.blocks()
 
     def blocks(self) -> None:
-        """Referenced blocks are those that running requests hold; one is shared only where all before it is equal."""
+        """Check that running requests hold the referenced blocks, and share only equal prefixes."""
         pool, size = self.scheduler.pool, self.scheduler.limits.block_size
-        held: dict[int, set[tuple[Any, ...]]] = {}
+        owners: dict[int, set[tuple[Any, ...]]] = {}
         for each in self.scheduler.running:
             words = [*each.tokens, *(each.answer(i) for i in range(each.emitted))]
             assert len(set(each.blocks)) == len(each.blocks)
-            for place, block in enumerate(each.blocks):
-                held.setdefault(block, set()).add((each.salt, *words[: (place + 1) * size]))
-        assert pool.free == pool.size - len(held)
-        for fronts in held.values():
+            for index, block in enumerate(each.blocks):
+                owners.setdefault(block, set()).add((each.salt, *words[: (index + 1) * size]))
+        assert pool.free == pool.size - len(owners)
+        for fronts in owners.values():
             assert len(fronts) == 1
 
 
 def bounds(
     *, caching: bool, chunked: bool, asynchronous: bool, drafts: int, ahead: int, threshold: int, blocks: int
 ) -> SchedulerLimits:
-    """Tight limits of every kind."""
+    """Tight scheduler limits."""
     return SchedulerLimits(
         max_num_seqs=3,
         blocks=blocks,
@@ -314,42 +312,42 @@ BOUNDS = st.builds(
 
 class TestProperties:
     @given(plan=st.lists(PLANS, min_size=1, max_size=15), tight=BOUNDS, aborts=st.sets(st.integers(0, 14)))
-    def test_whatever_comes(self, plan: list[Plan], tight: SchedulerLimits, aborts: set[int]) -> None:
+    def test_invariants_hold_for_random_plans(self, plan: list[Plan], tight: SchedulerLimits, aborts: set[int]) -> None:
         drafts = tight.speculative_tokens
         scheduler = Scheduler(tight, Acceptance(drafts, 0.5, 0) if drafts else None)
-        watched = Watched(scheduler)
+        checks = CheckedSteps(scheduler)
         for tokens, output, name, end, salt in plan:
             ends = {"ends_itself": end != "length", "stopped": end == "stop"}
             each = request(tokens, output, name=f"n{name}-", salt=salt, **ends)
-            watched.arrived.append(each)
+            checks.arrived.append(each)
             scheduler.submit(each)
-        given_up = [each for place, each in enumerate(watched.arrived) if place in aborts]
+        aborted = [each for index, each in enumerate(checks.arrived) if index in aborts]
 
         def step(planned: Step) -> None:
-            watched.step(planned)
-            if given_up and len(watched.outputs) % 3 == 0:
-                scheduler.abort(given_up.pop())
+            checks.step(planned)
+            if aborted and len(checks.outputs) % 3 == 0:
+                scheduler.abort(aborted.pop())
 
         run(scheduler, step)
         assert (scheduler.running, list(scheduler.waiting)) == ([], [])
         assert scheduler.pool.free == tight.blocks
         assert scheduler._context == 0
-        order = [watched.arrived.index(each) for each in watched.begun]
+        order = [checks.arrived.index(each) for each in checks.begun]
         assert order == sorted(order)  # first come, first served
-        for place, each in enumerate(watched.arrived):
+        for index, each in enumerate(checks.arrived):
             assert each.over
-            if place not in aborts:
-                assert watched.outputs[each] == each.output_tokens  # also of those that lost their blocks
+            if index not in aborts:
+                assert checks.outputs[each] == each.output_tokens  # also of preempted requests
 
 
 class TestStepTime:
-    def test_graphs_are_those_of_vllm(self) -> None:
+    def test_cuda_graph_sizes_equal_vllms(self) -> None:
         assert graph_sizes(8) == (1, 2, 4, 8, 16)
         assert graph_sizes(256)[-3:] == (480, 496, 512)
         assert graph_sizes(1024)[-1] == 512
         assert [padded(tokens, graph_sizes(8)) for tokens in (1, 3, 9, 17)] == [1, 4, 16, 17]
 
-    def test_a_step_by_hand(self) -> None:
+    def test_the_time_of_a_step(self) -> None:
         cost = StepCost(Pass(1.0, 0.5, 0.25), Pass(2.0, 0.125, 0.25), 0.5, host_s=3.0, noise=0.0, graphs=(4,))
         decode = Step(tokens=3, decode_context=8)
         assert device_s(cost, decode) == 1.0 + 4 * 0.5 + 8 * 0.25
@@ -357,10 +355,10 @@ class TestStepTime:
         assert device_s(cost, mixed) == 2.0 + 10 * 0.125 + 8 * 0.25 + 6 * 0.5
         assert StepClock(cost, 0).duration_ns(decode) == 5_000_000_000
         idle = Step(tokens=1)
-        assert StepClock(cost, 0).duration_ns(idle) == 3_000_000_000  # the host's
+        assert StepClock(cost, 0).duration_ns(idle) == 3_000_000_000  # the host time
         assert StepClock(replace(cost, overlapped=False), 0).duration_ns(idle) == 6_000_000_000
 
-    def test_noise_has_mean_one_and_follows_the_seed(self) -> None:
+    def test_step_noise_has_mean_1_and_follows_the_seed(self) -> None:
         noisy = replace(COST, noise=0.3)
         first, second = StepClock(noisy, 5), StepClock(noisy, 5)
         drawn = [first.duration_ns(Step(tokens=1)) for _ in range(4000)]
@@ -368,7 +366,7 @@ class TestStepTime:
         assert np.mean(drawn) == pytest.approx(1e6, rel=0.03)  # six standard errors
 
     @pytest.mark.parametrize("name", list(PRESETS))
-    def test_smaller_weights_and_more_devices_are_quicker_and_leave_more_cache(self, name: str) -> None:
+    def test_smaller_weights_and_more_devices_are_faster_with_more_cache(self, name: str) -> None:
         preset, plain = find(name), Build()
 
         def blocks(build: Build) -> int:
@@ -381,7 +379,7 @@ class TestStepTime:
         assert step_cost(preset, Build(quantization="awq"), 256).decode.fixed_s < cost.decode.fixed_s
         assert blocks(Build(kv_cache_dtype="fp8")) == pytest.approx(2 * blocks(plain), abs=2)
 
-    def test_what_has_no_size_is_refused(self) -> None:
+    def test_unknown_sizes_are_refused(self) -> None:
         for build in (Build(quantization="w4a8"), Build(dtype="int3")):
             with pytest.raises(UsageError):
                 kv_blocks(find("a100-llama3-8b"), build, 0.9, 16)
@@ -390,7 +388,7 @@ class TestStepTime:
 
 
 class TestPipeline:
-    def test_who_arrives_in_a_step_is_computed_in_the_one_after_the_next(self) -> None:
+    def test_with_planning_ahead_an_arrival_waits_for_the_step_after_next(self) -> None:
         pipeline = Pipeline(Scheduler(limits()), StepClock(COST, 0))
         pipeline.submit(request(10, output=9, name="a"), 0)  # 1.1 ms; the next step, of 1 ms, is planned with it
         assert pipeline.next_ns == 1_100_000
@@ -405,9 +403,7 @@ class TestPipeline:
         assert [end for _step, end in pipeline._in_progress] == [2_100_000, 3_210_000]
 
     @pytest.mark.parametrize("asynchronous", [False, True])
-    def test_the_core_takes_what_arrived_between_two_steps_and_its_time_in_the_queue_begins_there(
-        self, asynchronous: bool
-    ) -> None:
+    def test_queue_time_starts_at_the_end_of_the_step(self, asynchronous: bool) -> None:
         pipeline = Pipeline(Scheduler(limits(async_scheduling=asynchronous)), StepClock(COST, 0))
         first, late, gone = (request(10, output=9, name=name) for name in "abc")
         pipeline.submit(first, 0)
@@ -420,20 +416,20 @@ class TestPipeline:
         assert (late.running, gone.running) == (True, False)
 
     @pytest.mark.parametrize("asynchronous", [False, True])
-    def test_a_plan_that_is_put_off_is_the_one_that_was_due(self, asynchronous: bool) -> None:
+    def test_a_deferred_plan_gives_the_same_steps(self, asynchronous: bool) -> None:
         def ends(put_off: bool) -> list[tuple[int, int, int]]:
             pipeline = Pipeline(Scheduler(limits(async_scheduling=asynchronous)), StepClock(COST, 0))
-            found = []
+            planned = []
             for number in range(8):
                 pipeline.submit(request(10, output=3 + number, name=f"r{number}"), pipeline.next_ns or 0)
                 step, end_ns = pipeline.end() if put_off else pipeline.finish()
                 assert pipeline.behind == (put_off and asynchronous)
-                found.append((end_ns, step.planned_ns, len(step.sampled)))
-            return found
+                planned.append((end_ns, step.planned_ns, len(step.sampled)))
+            return planned
 
         assert ends(put_off=True) == ends(put_off=False)
 
-    def test_without_planning_ahead_it_is_the_next(self) -> None:
+    def test_without_planning_ahead_an_arrival_is_in_the_next_step(self) -> None:
         pipeline = Pipeline(Scheduler(limits(async_scheduling=False)), StepClock(COST, 0))
         pipeline.submit(request(10, output=9, name="a"), 0)
         pipeline.submit(request(10, output=9, name="b"), 500_000)
@@ -446,82 +442,84 @@ def offline(**changes: Any) -> Offline:
 
 
 class TestOffline:
-    def test_one_request_by_hand(self) -> None:
-        found = simulate([OfflineRequest(1.0, output_tokens=5, prompt_tokens=10)], offline())
-        assert found.queued_s == pytest.approx([1.0])
-        assert found.scheduled_s == pytest.approx([1.0])
-        assert found.ttft_s == pytest.approx([0.0011])
-        assert found.e2e_s == pytest.approx([0.0051])
-        assert found.tpot_s == pytest.approx([0.001])
+    def test_times_of_one_offline_request(self) -> None:
+        results = simulate([OfflineRequest(1.0, output_tokens=5, prompt_tokens=10)], offline())
+        assert results.queued_s == pytest.approx([1.0])
+        assert results.scheduled_s == pytest.approx([1.0])
+        assert results.ttft_s == pytest.approx([0.0011])
+        assert results.e2e_s == pytest.approx([0.0051])
+        assert results.tpot_s == pytest.approx([0.001])
 
-    def test_the_front_end_delays_and_says_so(self) -> None:
+    def test_front_end_times_delay_the_first_token(self) -> None:
         slow = replace(offline(), front_end=FrontEnd(request_s=0.01, prompt_token_s=0.001, event_s=0.0001))
-        found = simulate([OfflineRequest(0.0, 2, 10), OfflineRequest(0.0, 2, 10)], slow)
-        # The idle engine begins with the first; the second's prompt shares its step with a token after the first's end.
-        assert found.ttft_s == pytest.approx([0.02 + 0.0011 + 0.0001, 0.02 + 0.0011 + 0.001 + 0.00111 + 0.0001])
+        results = simulate([OfflineRequest(0.0, 2, 10), OfflineRequest(0.0, 2, 10)], slow)
+        # The idle engine starts with the first prompt; the second shares a step with a token of the first.
+        assert results.ttft_s == pytest.approx([0.02 + 0.0011 + 0.0001, 0.02 + 0.0011 + 0.001 + 0.00111 + 0.0001])
 
-    def test_a_session_hits_what_it_had_and_shares_only_what_is_shared(self) -> None:
+    def test_sessions_hit_their_history_and_shared_prompts(self) -> None:
         turns = [
             OfflineRequest(0.0, 10, 40, session="a", shared="system", shared_tokens=20),
             OfflineRequest(1.0, 10, 60, session="a", shared="system", shared_tokens=20),
             OfflineRequest(2.0, 10, 40, session="b", shared="system", shared_tokens=20),
             OfflineRequest(3.0, 10, 40),
         ]
-        found = simulate(turns, offline())
-        assert found.cached_tokens.tolist() == [0, 48, 20, 0]  # 40 + 10 - 1 tokens were computed: 12 blocks
-        assert (found.prefix_queries, found.prefix_hits) == (180, 68)
+        results = simulate(turns, offline())
+        assert results.cached_tokens.tolist() == [0, 48, 20, 0]  # 40 + 10 - 1 tokens were computed: 12 blocks
+        assert (results.prefix_queries, results.prefix_hits) == (180, 68)
 
     @given(
-        asked=st.lists(st.tuples(st.integers(0, 30), st.integers(1, 12), st.integers(1, 30)), min_size=1, max_size=25),
+        plan=st.lists(st.tuples(st.integers(0, 30), st.integers(1, 12), st.integers(1, 30)), min_size=1, max_size=25),
         tight=BOUNDS,
     )
-    def test_one_alone_is_a_session_of_one(self, asked: list[tuple[int, int, int]], tight: SchedulerLimits) -> None:
-        """Its blocks can be found by itself only, so most of them are never told of; the results do not show it."""
+    def test_an_unshared_request_equals_a_session_of_one(
+        self, plan: list[tuple[int, int, int]], tight: SchedulerLimits
+    ) -> None:
+        """Blocks of unshared prompts are mostly not published; the results are the same."""
         config = Offline(replace(tight, blocks=max(tight.blocks, 14)), COST, acceptance_rate=0.5)
-        alone = [OfflineRequest(at / 1000, output, prompt) for at, output, prompt in asked]
-        found = simulate(alone, config)
+        alone = [OfflineRequest(at / 1000, output, prompt) for at, output, prompt in plan]
+        results = simulate(alone, config)
         in_sessions = simulate([replace(each, session=number) for number, each in enumerate(alone)], config)
-        assert found.steps.end_s.tolist() == in_sessions.steps.end_s.tolist()
-        assert found.steps.kv_cache_usage.tolist() == in_sessions.steps.kv_cache_usage.tolist()
-        assert found.last_s.tolist() == in_sessions.last_s.tolist()
-        assert found.preemptions.tolist() == in_sessions.preemptions.tolist()
+        assert results.steps.end_s.tolist() == in_sessions.steps.end_s.tolist()
+        assert results.steps.kv_cache_usage.tolist() == in_sessions.steps.kv_cache_usage.tolist()
+        assert results.last_s.tolist() == in_sessions.last_s.tolist()
+        assert results.preemptions.tolist() == in_sessions.preemptions.tolist()
 
-    def test_prompts_as_tokens(self) -> None:
+    def test_prompts_as_tokens_are_cached(self) -> None:
         words = tuple(f"w{i}" for i in range(41))
-        found = simulate([OfflineRequest(0.0, 1, tokens=words), OfflineRequest(1.0, 1, tokens=words)], offline())
-        assert found.cached_tokens.tolist() == [0, 40]
+        results = simulate([OfflineRequest(0.0, 1, tokens=words), OfflineRequest(1.0, 1, tokens=words)], offline())
+        assert results.cached_tokens.tolist() == [0, 40]
 
-    def test_the_end_of_time_leaves_nan(self) -> None:
-        found = simulate([OfflineRequest(0.0, 300, 10), OfflineRequest(9.0, 3, 10)], replace(offline(), max_s=0.1))
-        assert not math.isnan(found.first_s[0])
-        assert math.isnan(found.last_s[0])
-        assert math.isnan(found.queued_s[1])
-        assert math.isnan(found.first_s[1])
+    def test_unfinished_requests_have_nan(self) -> None:
+        results = simulate([OfflineRequest(0.0, 300, 10), OfflineRequest(9.0, 3, 10)], replace(offline(), max_s=0.1))
+        assert not math.isnan(results.first_s[0])
+        assert math.isnan(results.last_s[0])
+        assert math.isnan(results.queued_s[1])
+        assert math.isnan(results.first_s[1])
 
     @pytest.mark.parametrize(
         "arrival", [OfflineRequest(0.0, 0, 5), OfflineRequest(0.0, 5, 0), OfflineRequest(0.0, 200, 300)]
     )
-    def test_what_can_never_run(self, arrival: OfflineRequest) -> None:
+    def test_invalid_arrivals_are_refused(self, arrival: OfflineRequest) -> None:
         with pytest.raises(ValueError, match="arrival 0"):
             simulate([arrival], offline())
 
     @pytest.mark.parametrize(
-        ("bounds", "said"),
+        ("bounds", "message"),
         [
-            ({"blocks": 9}, "40 tokens.*has 36"),  # it would lose its own blocks for ever
-            ({"blocks": 7}, "40 tokens.*has 28"),  # it would never be admitted
+            ({"blocks": 9}, "40 tokens.*has 36"),  # would preempt itself forever
+            ({"blocks": 7}, "40 tokens.*has 28"),  # would never be admitted
             ({"blocks": 10, "chunked_prefill": False}, "max_num_batched_tokens 16"),
             ({"draft_slots": 16}, "draft_slots 16"),
         ],
     )
-    def test_what_can_never_run_for_want_of_room_is_named(self, bounds: dict[str, Any], said: str) -> None:
+    def test_arrivals_that_never_fit_are_refused(self, bounds: dict[str, Any], message: str) -> None:
         arrivals = [OfflineRequest(0.0, 2, 10), OfflineRequest(0.1, 11, 30)]
-        with pytest.raises(ValueError, match="arrival 1:.*" + said if "draft_slots" not in bounds else said):
+        with pytest.raises(ValueError, match="arrival 1:.*" + message if "draft_slots" not in bounds else message):
             simulate(arrivals, Offline(limits(**bounds), COST))
-        found = simulate(arrivals, Offline(limits(blocks=10), COST))
-        assert not np.isnan(found.last_s).any()
+        results = simulate(arrivals, Offline(limits(blocks=10), COST))
+        assert not np.isnan(results.last_s).any()
 
-    def test_a_loaded_preset_keeps_its_books_and_repeats_itself(self) -> None:
+    def test_a_loaded_preset_is_consistent_and_repeatable(self) -> None:
         def play(seed: int) -> Results:
             dice = np.random.default_rng(7)
             at = np.cumsum(dice.exponential(1 / 40, 400))
@@ -537,7 +535,7 @@ class TestOffline:
         assert first.steps.outputs.sum() == first.output_tokens.sum()
         assert first.steps.kv_cache_usage.max() > 0.9
         assert (first.ttft_s > 0).all()
-        # Little's law on the requests that the scheduler held: the area under the curve is the sum of the times in it.
-        held = first.steps.running + first.steps.waiting
-        area = float(np.sum(held[:-1] * np.diff(first.steps.end_s)))
+        # Little's law on requests in the scheduler: the area under the curve is the sum of their times.
+        in_scheduler = first.steps.running + first.steps.waiting
+        area = float(np.sum(in_scheduler[:-1] * np.diff(first.steps.end_s)))
         assert area == pytest.approx(first.e2e_s.sum(), rel=0.02)
