@@ -1,4 +1,4 @@
-"""Compose and Kubernetes files, held against their schemas and against themselves; the container file and what it runs."""
+"""Compose and Kubernetes files against their schemas and each other; the container image and its entrypoint."""
 
 import dataclasses
 import functools
@@ -38,14 +38,14 @@ def plan(name: str = "llama3-tp2", engine: str = "vllm", scenario: str = "smoke"
 
 @functools.cache
 def compose_schema() -> jsonschema.Draft202012Validator:
-    """The Compose Specification's own schema, as check-jsonschema carries it."""
+    """The schema of the Compose Specification, from check-jsonschema."""
     folder = Path(check_jsonschema.__file__).parent / "builtin_schemas" / "vendor"
     return jsonschema.Draft202012Validator(json.loads((folder / "compose-spec.json").read_text()))
 
 
 @functools.cache
 def kubernetes_schema(kind: str, version: str) -> jsonschema.Draft202012Validator:
-    """Kubernetes' schema of a kind, as kubernetes-validate carries it; unknown fields are errors."""
+    """The Kubernetes schema of a kind, from kubernetes-validate; unknown fields are errors."""
     folder = Path(kubernetes_validate.__file__).parent / "kubernetes-json-schema" / f"v{KUBERNETES}.0-local-strict"
     schema = json.loads((folder / f"{kind}-{version}.json".lower()).read_text())
     return jsonschema.Draft202012Validator(schema, registry=definitions(folder))
@@ -57,19 +57,19 @@ def definitions(folder: Path) -> referencing.Registry[Any]:
     return referencing.Registry().with_resources([(resource.id() or "", resource), ("_definitions.json", resource)])
 
 
-def check_kubernetes(thing: dict[str, Any]) -> None:
-    group, _, version = thing["apiVersion"].rpartition("/")
-    kubernetes_schema(thing["kind"], f"{group}-{version}" if group else version).validate(thing)
+def check_kubernetes(entry: dict[str, Any]) -> None:
+    group, _, version = entry["apiVersion"].rpartition("/")
+    kubernetes_schema(entry["kind"], f"{group}-{version}" if group else version).validate(entry)
 
 
 def objects(files: dict[str, str], *names: str) -> list[dict[str, Any]]:
-    return [thing for name in names or files for thing in yaml.safe_load_all(files[name])]
+    return [entry for name in names or files for entry in yaml.safe_load_all(files[name])]
 
 
 @pytest.mark.parametrize(
     ("name", "engine"), [("llama3-tp2", "vllm"), ("qwen36-mtp", "vllm"), ("tiny-ngram", "simulator")]
 )
-def test_compose_files_hold_the_specification(name: str, engine: str) -> None:
+def test_compose_files_are_valid(name: str, engine: str) -> None:
     files = compose.files(plan(name, engine))
     document = yaml.safe_load(files["compose.yaml"])
     compose_schema().validate(document)
@@ -82,28 +82,28 @@ def test_compose_files_hold_the_specification(name: str, engine: str) -> None:
     ("name", "engine", "shared"),
     [("llama3-tp2", "vllm", True), ("tiny-ngram", "simulator", False)],
 )
-def test_kubernetes_objects_hold_its_schemas(name: str, engine: str, shared: bool) -> None:
-    found = objects(kubernetes.files(plan(name, engine), shared))
-    assert {thing["kind"] for thing in found} >= {"Deployment", "Service", "Job", "ConfigMap", "Pod"}
-    for thing in found:
-        check_kubernetes(thing)
-    found[-1]["metadata"]["lables"] = {}
+def test_kubernetes_objects_are_valid(name: str, engine: str, shared: bool) -> None:
+    all_objects = objects(kubernetes.files(plan(name, engine), shared))
+    assert {entry["kind"] for entry in all_objects} >= {"Deployment", "Service", "Job", "ConfigMap", "Pod"}
+    for entry in all_objects:
+        check_kubernetes(entry)
+    all_objects[-1]["metadata"]["lables"] = {}
     with pytest.raises(jsonschema.ValidationError, match="lables"):
-        check_kubernetes(found[-1])
+        check_kubernetes(all_objects[-1])
 
 
-# -- the files agree with the variant, and with one another ------------------------------------------------------------
+# -- consistency with the variant and each other ------------------------------------------------------------
 
 
-def test_every_variant_for_gpus_is_rendered_with_its_gpus_and_its_command() -> None:
+def test_every_variant_is_rendered_with_its_gpus_and_command() -> None:
     for variant in bundled().values():
         engine = "vllm" if variant.hardware.gpus else "simulator"
-        made = dataclasses.replace(plan(), variant=variant, engine=engine)
-        assert made.gpus == variant.hardware.gpus, variant.name
-        service = compose.document(made)["services"]["server"]
+        plan_ = dataclasses.replace(plan(), variant=variant, engine=engine)
+        assert plan_.gpus == variant.hardware.gpus, variant.name
+        service = compose.document(plan_)["services"]["server"]
         words = [word.replace("$$", "$") for word in (*service["entrypoint"], *service["command"])]
         assert words[-len(variant.argv) :] == list(variant.argv)
-        (deployment,) = [thing for thing in kubernetes.server_objects(made) if thing["kind"] == "Deployment"]
+        (deployment,) = [entry for entry in kubernetes.server_objects(plan_) if entry["kind"] == "Deployment"]
         (container,) = deployment["spec"]["template"]["spec"]["containers"]
         assert [word.replace("$$(", "$(") for word in container["command"]] == words
         reserved = service.get("deploy", {}).get("resources", {}).get("reservations", {}).get("devices", [{}])[0]
@@ -111,31 +111,31 @@ def test_every_variant_for_gpus_is_rendered_with_its_gpus_and_its_command() -> N
         assert container.get("resources", {}).get("limits", {}).get("nvidia.com/gpu", 0) == variant.hardware.gpus
 
 
-def test_variables_in_values_are_not_those_of_compose_or_kubernetes() -> None:
+def test_variables_in_values_are_escaped() -> None:
     variant = named("llama3-tp2").with_args({"chat-template": "a $HOME $(HOST) b"})
     variant = dataclasses.replace(variant, environment={"MINE": "a $HOME $(HOST) b"})
-    made = plan_of(variant, "vllm", "smoke", 1, ContainerImages())
-    assert "a $$HOME $$(HOST) b" in compose.document(made)["services"]["server"]["command"]
-    (deployment,) = [thing for thing in kubernetes.server_objects(made) if thing["kind"] == "Deployment"]
+    plan_ = plan_of(variant, "vllm", "smoke", 1, ContainerImages())
+    assert "a $$HOME $$(HOST) b" in compose.document(plan_)["services"]["server"]["command"]
+    (deployment,) = [entry for entry in kubernetes.server_objects(plan_) if entry["kind"] == "Deployment"]
     (container,) = deployment["spec"]["template"]["spec"]["containers"]
     assert "a $HOME $$(HOST) b" in container["command"]
-    assert compose.document(made)["services"]["server"]["environment"]["MINE"] == "a $$HOME $$(HOST) b"
+    assert compose.document(plan_)["services"]["server"]["environment"]["MINE"] == "a $$HOME $$(HOST) b"
     assert {"name": "MINE", "value": "a $HOME $$(HOST) b"} in container["env"]
 
 
-def test_no_text_of_a_variant_is_read_as_yaml_or_as_a_placeholder() -> None:
+def test_variant_text_is_not_read_as_yaml_or_placeholder() -> None:
     plain = compose.document(plan())
     hostile = dataclasses.replace(named("llama3-tp2"), purpose="a\nkind: Evil\u2028services: {}\x85b $gpus")
     files = {
-        **compose.files(made := plan_of(hostile, "vllm", "smoke", 3, ContainerImages())),
-        **kubernetes.files(made, False),
+        **compose.files(plan_ := plan_of(hostile, "vllm", "smoke", 3, ContainerImages())),
+        **kubernetes.files(plan_, False),
     }
     assert yaml.safe_load(files["compose.yaml"]) == plain
-    assert [thing["kind"] for thing in objects(files, "server.yaml")][1:] == ["Deployment", "Service"]
+    assert [entry["kind"] for entry in objects(files, "server.yaml")][1:] == ["Deployment", "Service"]
     assert "b $gpus" in files["server.yaml"]
 
 
-def test_names_and_volumes_of_compose_are_there() -> None:
+def test_names_and_volumes_of_compose_exist() -> None:
     document = compose.document(plan())
     services, volumes = document["services"], document["volumes"]
     for service in services.values():
@@ -156,14 +156,14 @@ def test_names_and_volumes_of_compose_are_there() -> None:
 
 
 @pytest.mark.parametrize("shared", [False, True])
-def test_names_and_volumes_of_kubernetes_are_there(shared: bool) -> None:
-    found = objects(kubernetes.files(plan(), shared), "server.yaml", "results.yaml", "reader.yaml", "run.yaml")
+def test_names_and_volumes_of_kubernetes_exist(shared: bool) -> None:
+    all_objects = objects(kubernetes.files(plan(), shared), "server.yaml", "results.yaml", "reader.yaml", "run.yaml")
     by_kind: dict[str, dict[str, Any]] = {}
-    for thing in found:
-        name = thing["metadata"]["name"]
+    for entry in all_objects:
+        name = entry["metadata"]["name"]
         assert len(name) <= 63
-        by_kind.setdefault(thing["kind"], {})[name] = thing
-    pods = [thing["spec"]["template"] for kind in ("Deployment", "Job") for thing in by_kind[kind].values()]
+        by_kind.setdefault(entry["kind"], {})[name] = entry
+    pods = [entry["spec"]["template"] for kind in ("Deployment", "Job") for entry in by_kind[kind].values()]
     pods += by_kind["Pod"].values()
     for pod in pods:
         volumes = {volume["name"]: volume for volume in pod["spec"]["volumes"]}
@@ -182,14 +182,14 @@ def test_names_and_volumes_of_kubernetes_are_there(shared: bool) -> None:
         ]
     worker = by_kind["Job"]["inferload-llama3-tp2-worker"]["spec"]
     assert (worker["completions"], worker["parallelism"], worker["completionMode"]) == (3, 3, "Indexed")
-    kept = {volume["name"]: volume for volume in worker["template"]["spec"]["volumes"]}["runs"]
-    assert ("emptyDir" in kept) is not shared
+    runs = {volume["name"]: volume for volume in worker["template"]["spec"]["volumes"]}["runs"]
+    assert ("emptyDir" in runs) is not shared
 
 
-def test_a_run_in_kubernetes_is_that_of_compose() -> None:
+def test_commands_in_kubernetes_equal_those_of_compose() -> None:
     services = compose.document(plan())["services"]
     jobs = {
-        thing["metadata"]["name"]: thing for thing in kubernetes.run_objects(plan(), False) if thing["kind"] == "Job"
+        entry["metadata"]["name"]: entry for entry in kubernetes.run_objects(plan(), False) if entry["kind"] == "Job"
     }
     for part in ("master", "worker"):
         (container,) = jobs[f"inferload-llama3-tp2-{part}"]["spec"]["template"]["spec"]["containers"]
@@ -198,16 +198,16 @@ def test_a_run_in_kubernetes_is_that_of_compose() -> None:
         assert container["image"] == services[part]["image"]
 
 
-def test_the_files_are_as_written(golden: Callable[[str, str], None], tmp_path: Path) -> None:
-    made = {**compose.files(plan()), **kubernetes.files(plan(), False)}
+def test_the_rendered_files(golden: Callable[[str, str], None], tmp_path: Path) -> None:
+    rendered = {**compose.files(plan()), **kubernetes.files(plan(), False)}
     for name in ("compose.yaml", "prometheus.yml", "server.yaml", "run.yaml"):
-        golden(f"llama3-tp2-{name}", made[name])
+        golden(f"llama3-tp2-{name}", rendered[name])
 
 
 # -- the command -------------------------------------------------------------------------------------------------------
 
 
-def test_files_are_written_where_they_are_wanted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_render_writes_files_to_the_output_folder(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for verb in ("compose", "kubernetes"):
         words = [
             "deploy",
@@ -228,7 +228,7 @@ def test_files_are_written_where_they_are_wanted(tmp_path: Path, capsys: pytest.
     assert "image: registry/inferload:9" in (tmp_path / "compose" / "compose.yaml").read_text()
 
 
-def test_what_no_container_can_run_is_refused(tmp_path: Path) -> None:
+def test_plans_that_containers_cannot_run_are_refused(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"tiny-all: its model is generated"):
         plan("tiny-all")
     with pytest.raises(UsageError, match=r"--workers 0: must be 1 or more"):
@@ -243,15 +243,15 @@ def test_what_no_container_can_run_is_refused(tmp_path: Path) -> None:
 # -- the container file ------------------------------------------------------------------------------------------------
 
 
-def test_hadolint_and_shellcheck_find_nothing() -> None:
+def test_hadolint_and_shellcheck_pass() -> None:
     for command in ([BIN / "hadolint", "Containerfile"], [BIN / "shellcheck", "deploy/entrypoint.sh"]):
         done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
         assert (done.returncode, done.stdout) == (0, "")
 
 
-def test_the_container_file_copies_what_is_there_and_the_ignore_file_lets_it_in() -> None:
-    kept = {line[1:] for line in (ROOT / ".dockerignore").read_text().splitlines() if line.startswith("!")}
-    assert all((ROOT / name).exists() for name in kept)
+def test_dockerignore_includes_the_packaged_folders() -> None:
+    included = {line[1:] for line in (ROOT / ".dockerignore").read_text().splitlines() if line.startswith("!")}
+    assert all((ROOT / name).exists() for name in included)
     built = {
         line.split('"')[1]
         for line in (ROOT / "pyproject.toml").read_text().splitlines()
@@ -259,13 +259,13 @@ def test_the_container_file_copies_what_is_there_and_the_ignore_file_lets_it_in(
     }
     folders = {"analysis", "deploy", "inferload", "locustfiles", "scenarios"}
     assert built
-    assert folders <= kept
-    assert "constraints.txt" in kept
+    assert folders <= included
+    assert "constraints.txt" in included
 
 
 @pytest.fixture
 def stubs(tmp_path: Path) -> Path:
-    """A folder of programs that say what they were called with."""
+    """A folder of programs that print their arguments."""
     for name in ("inferload", "locust"):
         (tmp_path / name).write_text(f'#!/bin/sh\necho {name} "$@"\n')
         (tmp_path / name).chmod(0o755)
@@ -282,7 +282,7 @@ def stubs(tmp_path: Path) -> Path:
         (("--master", "-f", "chat.py"), "locust --master -f chat.py"),
     ],
 )
-def test_the_first_word_says_what_runs(stubs: Path, words: tuple[str, ...], runs: str) -> None:
+def test_the_entrypoint_selects_the_program_by_the_first_word(stubs: Path, words: tuple[str, ...], runs: str) -> None:
     command = ["sh", str(ROOT / "deploy" / "entrypoint.sh"), *words]
     environment = {"PATH": f"{stubs}:{os.defpath}"}
     out = subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout.splitlines()
@@ -293,9 +293,9 @@ def test_the_first_word_says_what_runs(stubs: Path, words: tuple[str, ...], runs
 
 
 def test_grafana_reads_the_provisioned_files() -> None:
-    made = plan()
-    services = compose.document(made)["services"]
-    grafana, files = services["grafana"], compose.files(made)
+    plan_ = plan()
+    services = compose.document(plan_)["services"]
+    grafana, files = services["grafana"], compose.files(plan_)
     mounted = {
         source.removeprefix("./"): target for source, target, _mode in (v.split(":") for v in grafana["volumes"])
     }
@@ -315,7 +315,7 @@ def test_grafana_reads_the_provisioned_files() -> None:
     assert all(panel["gridPos"]["x"] + panel["gridPos"]["w"] <= 24 for panel in panels)
 
 
-def test_the_master_exports_its_metrics_where_prometheus_reads_them() -> None:
+def test_prometheus_scrapes_the_exporter_of_the_master() -> None:
     services = compose.document(plan())["services"]
     words = services["master"]["command"]
     assert words[words.index("--export-metrics") + 1] == "0.0.0.0:9646"

@@ -1,4 +1,4 @@
-"""What the container files run, side by side on this machine without containers: server, master and workers."""
+"""Commands of the container files on this machine without containers: server, master and workers."""
 
 import json
 import os
@@ -43,7 +43,7 @@ def runs(tmp_path: Path) -> Path:
 
 
 def until_healthy(host: str, port: int) -> None:
-    """What Compose and `kubectl rollout status` do before the run."""
+    """Wait for the server like Compose and `kubectl rollout status`."""
     deadline_s = time.monotonic() + 60
     while not probe.healthy(host, port):
         assert time.monotonic() < deadline_s, "the server is not healthy"
@@ -51,7 +51,7 @@ def until_healthy(host: str, port: int) -> None:
 
 
 class Machine:
-    """This machine in place of the image: its paths and names for theirs."""
+    """This machine instead of the image: replaces paths and host names."""
 
     def __init__(self, plan: ContainerPlan, folder: Path) -> None:
         self.folder, self.port, self.master_port = folder, probe.free_port(), probe.free_port()
@@ -82,7 +82,7 @@ class Machine:
 
 
 def commands(plan: ContainerPlan, kind: str) -> tuple[list[str], list[str]]:
-    """Words of the master and of a worker."""
+    """Return the arguments of the master and of a worker."""
     if kind == "compose":
         services = compose.document(plan)["services"]
         return services["master"]["command"], services["worker"]["command"]
@@ -92,7 +92,7 @@ def commands(plan: ContainerPlan, kind: str) -> tuple[list[str], list[str]]:
 
 
 @pytest.mark.parametrize("kind", ["compose", "kubernetes"])
-def test_a_run_by_the_files_own_commands_passes(plan: ContainerPlan, runs: Path, kind: str) -> None:
+def test_a_run_with_the_commands_of_the_files_passes(plan: ContainerPlan, runs: Path, kind: str) -> None:
     machine = Machine(plan, runs)
     master, worker = commands(plan, kind)
     server = [str(machine.port) if word == str(container_plan.PORT) else word for word in plan.server_command()]
@@ -104,7 +104,7 @@ def test_a_run_by_the_files_own_commands_passes(plan: ContainerPlan, runs: Path,
         bound = ["--master-bind-port", str(machine.master_port)]
         first = stack.enter_context(machine.run([*master, *bound]))
         code = first.wait(240)
-        assert [one.wait(60) for one in workers] == [0] * plan.workers
+        assert [worker_process.wait(60) for worker_process in workers] == [0] * plan.workers
     assert code in (0, 3), (runs / "log").read_text()
     (run,) = (path for path in (runs / "runs").iterdir() if not path.is_symlink())
     summary = json.loads((run / "summary.json").read_text())

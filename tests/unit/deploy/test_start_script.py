@@ -1,4 +1,4 @@
-"""start.sh, and the script of `inferload deploy render --format sh`: what they run, and that no value is read by the shell."""
+"""start.sh and the script of `inferload deploy render --format sh`: commands, and quoting of values."""
 
 import os
 import re
@@ -28,7 +28,7 @@ PRINT = "#!/bin/sh\nprintf '%s\\0' \"$@\"\nprintenv -0\n"
 
 @pytest.fixture
 def printing(tmp_path: Path) -> str:
-    """A program that prints its arguments, each with a NUL byte behind it, and then its environment."""
+    """A program that prints its arguments and environment, each followed by NUL."""
     program = tmp_path / "my program"
     program.write_text(PRINT)
     program.chmod(0o755)
@@ -36,14 +36,14 @@ def printing(tmp_path: Path) -> str:
 
 
 def run(sh: str, text: str, *words: str, **environment: str) -> list[str]:
-    """The words that a script's program prints."""
+    """Run a script and return the words that its program prints."""
     command = [sh, "-s", "--", *words]
     done = subprocess.run(command, input=text.encode(), capture_output=True, env=environment, timeout=20, check=False)
     assert done.returncode == 0, done.stderr
     return done.stdout.decode().split("\0")[:-1]
 
 
-def test_shellcheck_finds_nothing(tmp_path: Path) -> None:
+def test_shellcheck_passes(tmp_path: Path) -> None:
     scripts = [START]
     for engine in ("vllm", "simulator"):
         scripts.append(tmp_path / f"{engine}.sh")
@@ -66,13 +66,13 @@ def test_shellcheck_finds_nothing(tmp_path: Path) -> None:
     ],
 )
 @pytest.mark.parametrize("sh", SHELLS)
-def test_start_is_deploy_up_with_vllm(sh: str, printing: str, words: list[str], passed_on: list[str]) -> None:
+def test_start_sh_is_deploy_up_with_vllm(sh: str, printing: str, words: list[str], passed_on: list[str]) -> None:
     out = run(sh, START.read_text(), *words, INFERLOAD=printing, PATH=os.environ["PATH"])
     assert out[: len(passed_on) + 1] == ["deploy", *passed_on]
 
 
 @pytest.mark.parametrize("sh", SHELLS)
-def test_every_variant_runs_the_same_in_the_shell(sh: str, printing: str) -> None:
+def test_the_script_of_every_variant_runs_its_command(sh: str, printing: str) -> None:
     for variant in bundled().values():
         out = run(sh, script(variant, "vllm"), "--port", "8001", VLLM=printing, PATH=os.environ["PATH"])
         listen = ["--host", "127.0.0.1", "--port", "8000", "--served-model-name", variant.model]
@@ -95,7 +95,7 @@ def test_a_script_runs_the_simulator(tmp_path: Path, capsys: pytest.CaptureFixtu
             assert server.stdout.readline() == f"inferload simulator on http://127.0.0.1:{port}\n"
             assert probe.first_token("127.0.0.1", port) == "tiny"
         finally:
-            server.terminate()  # the script's shell has become the simulator
+            server.terminate()  # the shell was replaced by the simulator
     assert probe.is_free("127.0.0.1", port)
 
 
@@ -110,29 +110,29 @@ _HARDWARE = Hardware("none", 0, 1)
     _HOSTILE,
     _HOSTILE,
 )
-def test_any_value_of_a_variant_reaches_the_server_as_it_is(environment: dict[str, str], text: str, model: str) -> None:
-    environment = {f"T_{name}": value for name, value in environment.items()}  # PATH and IFS are the shell's own
+def test_values_of_a_variant_are_quoted(environment: dict[str, str], text: str, model: str) -> None:
+    environment = {f"T_{name}": value for name, value in environment.items()}  # not PATH or IFS
     variant = Variant("END", "f", text, model, _HARDWARE, text, text, args={"seed": text}, environment=environment)
     shown = "".join(f'printf "%s\\0" "${name}"\n' for name in environment)
     text_of_script = script(variant, "vllm").replace("exec ", "", 1)
     program = f"vllm() {{ printf '%s\\0' \"$@\"; }}\n{text_of_script}\n{shown}"
-    said = run("sh", program, PATH=os.environ["PATH"])
+    output = run("sh", program, PATH=os.environ["PATH"])
     served = ["serve", model, "--host", "127.0.0.1", "--port", "8000", "--served-model-name", model, "--seed", text]
-    assert said[: len(served)] == served
-    assert said[len(said) - len(environment) :] == list(environment.values())
+    assert output[: len(served)] == served
+    assert output[len(output) - len(environment) :] == list(environment.values())
     simulated = script(variant, "simulator").replace("exec ", "", 1)
-    said = run("sh", f"inferload() {{ printf '%s\\0' \"$@\"; }}\n{simulated}", PATH=os.environ["PATH"])
-    assert said[5:9] == ["--model", model, "--hardware", text]
+    output = run("sh", f"inferload() {{ printf '%s\\0' \"$@\"; }}\n{simulated}", PATH=os.environ["PATH"])
+    assert output[5:9] == ["--model", model, "--hardware", text]
 
 
 @given(_HOSTILE | st.integers() | st.none())
-def test_a_name_of_an_environment_variable_is_a_name_or_refused(name: Any) -> None:
+def test_invalid_environment_variable_names_are_refused(name: Any) -> None:
     is_name = isinstance(name, str) and re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name)
     with nullcontext() if is_name else pytest.raises(UsageError, match=r"^a: environment: "):
         Variant("a", "f", "p", "m", _HARDWARE, "s", "cpu-tiny", environment={name: "1"})
 
 
-def test_a_name_that_a_shell_would_split_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_variant_name_with_shell_characters_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     text = "source: x\nmodel: m\nhardware: {gpu: none, gpus: 0, memory_gib: 1}\nsimulated_as: cpu-tiny\n"
     (tmp_path / "mine.yaml").write_text(text + 'variants:\n  "a b; c": {purpose: p}\n')
     assert cli.main(["deploy", "render", f"{tmp_path}/mine.yaml:a b; c"]) == 2

@@ -1,4 +1,4 @@
-"""Sweeps: the plan, the journal, and a whole one on the simulator that is killed half-way and resumed."""
+"""Sweeps: plan, journal, and sweeps on the simulator that are killed and resumed."""
 
 import json
 import os
@@ -48,7 +48,7 @@ def small(**changes: object) -> Sweep:
 
 
 @given(st.integers(1, 9), st.integers(0, 1000), st.sampled_from(["each", "once"]))
-def test_every_variant_runs_every_pair_with_the_pairs_own_seed(pairs: int, seed: int, restart: str) -> None:
+def test_every_variant_runs_every_pair_with_the_same_seed(pairs: int, seed: int, restart: str) -> None:
     sweep = small(pairs=pairs, seed=seed, restart=restart, scenarios=("smoke", "demo"))
     plan = sweep_plan.starts(sweep, {"smoke": "smoke", "demo": "demo"})
     runs = [run for start in plan for run in start.runs]
@@ -61,34 +61,34 @@ def test_every_variant_runs_every_pair_with_the_pairs_own_seed(pairs: int, seed:
     assert plan == sweep_plan.starts(sweep, {"smoke": "smoke", "demo": "demo"})
 
 
-def test_the_order_within_a_pair_is_drawn() -> None:
+def test_the_order_within_a_pair_is_random() -> None:
     plan = sweep_plan.starts(small(pairs=40), {"smoke": "smoke"})
-    firsts = [plan[place].variant for place in range(0, len(plan), 3)]
+    firsts = [plan[index].variant for index in range(0, len(plan), 3)]
     assert {firsts.count(name) > 4 for name in ("tiny-baseline", "tiny-prefix-caching", "tiny-all")} == {True}
 
 
-def test_what_a_plan_can_find_is_said_before_it_starts() -> None:
+def test_the_detectable_change_is_printed_before_the_sweep() -> None:
     assert "8 pairs detect a change of" in sweep_plan.outlook(small(pairs=8))
     assert "cannot reject with fewer than 6" in sweep_plan.outlook(small(pairs=4))
     assert "show differences without a verdict" in sweep_plan.outlook(small(pairs=2))
     assert "differences are shown without a verdict" in sweep_plan.outlook(small(restart="once"))
 
 
-def test_a_sweep_loads_back_equal() -> None:
+def test_a_sweep_is_read_back_equal() -> None:
     sweep = small(sd_log=0.08)
     assert definition.from_text(definition.to_text(sweep), "x") == sweep
 
 
 @pytest.mark.parametrize("path", STUDIES, ids=lambda path: path.stem)
-def test_bundled_studies_load_and_say_what_they_do(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_bundled_studies_are_valid(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["sweep", path.stem, "--dry-run"]) == 0
-    said = capsys.readouterr().out
-    assert f"sweep {path.stem}: " in said
-    assert "the same as the baseline" not in said
+    output = capsys.readouterr().out
+    assert f"sweep {path.stem}: " in output
+    assert "the same as the baseline" not in output
 
 
 @pytest.mark.parametrize(
-    ("line", "said"),
+    ("line", "output"),
     [
         ("pairs: 0", "x:7: pairs: must be at least 1, is 0"),
         ("engine: simulatr", "x:3: engine: is 'simulatr'; did you mean simulator?"),
@@ -98,15 +98,15 @@ def test_bundled_studies_load_and_say_what_they_do(path: Path, capsys: pytest.Ca
         ("pears: 3", "x:8: pears: unknown key; did you mean pairs?"),
     ],
 )
-def test_one_mistake_one_line(line: str, said: str) -> None:
+def test_each_mistake_has_one_line(line: str, output: str) -> None:
     key = line.partition(":")[0]
     lines = [line if old.startswith(f"{key}:") else old for old in TEXT.splitlines()]
     with pytest.raises(ScenarioError) as caught:
         definition.from_text("\n".join(lines if line in lines else [*lines, line]), "x")
-    assert said in str(caught.value)
+    assert output in str(caught.value)
 
 
-def test_what_a_file_names_must_be_there(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_missing_variants_and_files_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = tmp_path / "s.yaml"
     file.write_text(TEXT.replace("tiny-all", "tiny-al"))
     assert cli.main(["sweep", str(file), "--dry-run"]) == 2
@@ -120,16 +120,16 @@ def test_what_a_file_names_must_be_there(tmp_path: Path, capsys: pytest.CaptureF
 
 
 @pytest.mark.parametrize("pairs", ["0", "-1", "1001"])
-def test_pairs_that_are_none_are_one_line(pairs: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_invalid_pairs_are_refused(pairs: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["sweep", "tiny", "--dry-run", "--pairs", pairs]) == 2
     assert capsys.readouterr().err == f"inferload: --pairs {pairs}: must be 1 to 1000\n"
     assert cli.main(["sweep", "tiny", "--dry-run", "--pairs", "7"]) == 0
-    said = capsys.readouterr().out
-    assert "70 runs on 35 starts" in said
-    assert max(map(len, said.splitlines())) <= 80
+    output = capsys.readouterr().out
+    assert "70 runs on 35 starts" in output
+    assert max(map(len, output.splitlines())) <= 80
 
 
-def test_a_journal_that_a_kill_cut_off_is_read_as_far_as_it_goes(tmp_path: Path) -> None:
+def test_a_truncated_journal_is_read_up_to_the_last_complete_line(tmp_path: Path) -> None:
     journal = SweepJournal(tmp_path)
     run = sweep_plan.starts(small(), {"smoke": "smoke"})[0].runs[0]
     journal.write(kind="server_up", port=1, pid=2, variant="x")
@@ -155,7 +155,7 @@ COUNTED = "arrivals: {kind: constant, sessions_per_s: 5}\nphases: {sessions: 100
 
 
 def planned(folder: Path, capsys: pytest.CaptureFixture[str], parts: str, change: str = "", *more: str) -> str:
-    """The planned time of a sweep, for a scenario with these arrivals and phases and one more line of the sweep's file."""
+    """The planned time of a sweep of a scenario with `parts`, and with one changed line of the sweep file."""
     workload = "workload: {kind: chat, prompt_tokens: 40, output_tokens: 8, turns: 1}"
     (folder / "quick.yaml").write_text(f"schema: 1\nname: quick\n{workload}\n{parts}\n")
     lines = [
@@ -168,9 +168,9 @@ def planned(folder: Path, capsys: pytest.CaptureFixture[str], parts: str, change
     return " ".join(text.split())
 
 
-# 12 runs, each on a start of 2 s of its own and with 8 s beside its phases.
+# 12 runs, each with a server start of 2 s and 8 s besides its phases.
 @pytest.mark.parametrize(
-    ("parts", "change", "said"),
+    ("parts", "change", "output"),
     [
         (
             "arrivals: {kind: constant, sessions_per_s: 5}\nphases: {warmup_s: 2, measure_s: 18, drain_s: 600}",
@@ -214,14 +214,12 @@ def planned(folder: Path, capsys: pytest.CaptureFixture[str], parts: str, change
     ],
 )
 def test_the_planned_time_follows_from_phases_and_counts(
-    parts: str, change: str, said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    parts: str, change: str, output: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert planned(tmp_path, capsys, parts, change).partition(", ")[2] == said
+    assert planned(tmp_path, capsys, parts, change).partition(", ")[2] == output
 
 
-def test_the_planned_time_of_a_resumed_sweep_follows_from_its_runs(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_planned_time_of_a_resumed_sweep_uses_its_runs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     by_count = "arrivals: {kind: closed, users: 4, spawn_per_s: 9}\nphases: {turns: 100}"
     assert "at least about 2 min" in planned(tmp_path, capsys, by_count)
     (tmp_path / "sweep.yaml").rename(tmp_path / "plan.yaml")
@@ -245,7 +243,7 @@ def test_the_planned_time_of_a_resumed_sweep_follows_from_its_runs(
     assert planned(tmp_path, capsys, by_count, "", *more) == "12 starts of simulator, about 3 min 20 s left"
 
 
-def test_a_scenario_that_nothing_ends_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_endless_scenario_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     endless = SCENARIO.replace("measure_s: 1", "measure_s: null")
     (tmp_path / "quick.yaml").write_text(endless)
     (tmp_path / "sweep.yaml").write_text(TEXT.replace("smoke", f"{tmp_path}/quick.yaml"))
@@ -254,7 +252,7 @@ def test_a_scenario_that_nothing_ends_is_refused(tmp_path: Path, capsys: pytest.
 
 
 def begin(folder: Path, *arguments: str) -> subprocess.Popen[str]:
-    """`inferload sweep ARGUMENTS` in a process group of its own."""
+    """Start `inferload sweep ARGUMENTS` in its own process group."""
     environment = {**os.environ, "PYTHONPATH": str(Path(cli.__file__).parents[2])}
     return subprocess.Popen(
         [sys.executable, "-m", "inferload", "sweep", *arguments],
@@ -263,8 +261,10 @@ def begin(folder: Path, *arguments: str) -> subprocess.Popen[str]:
 
 
 def run_under_way(out: Path) -> int:
-    """Wait until a run has begun; its process id."""
-    return wait_until(lambda: out.is_dir() and [one.pid for one in SweepJournal(out).under_way.values()], "a run")[0]
+    """Wait until a run has started; return its process id."""
+    return wait_until(
+        lambda: out.is_dir() and [run_process.pid for run_process in SweepJournal(out).under_way.values()], "a run"
+    )[0]
 
 
 def entries(out: Path, kind: str) -> list[dict[str, Any]]:
@@ -272,15 +272,15 @@ def entries(out: Path, kind: str) -> list[dict[str, Any]]:
     return [line for line in lines if line["kind"] == kind]
 
 
-def test_scenarios_that_end_by_count_are_swept(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_scenarios_that_end_by_count_can_be_swept(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "quick.yaml").write_text(SCENARIO.replace("measure_s: 1", "sessions: 7"))
     text = TEXT.replace("smoke", f"{tmp_path}/quick.yaml").replace(", tiny-all", "").replace("pairs: 4", "pairs: 1")
     (tmp_path / "sweep.yaml").write_text(f"{text}reports: false\n")
     swept = begin(tmp_path, "sweep.yaml", "--into", "out")
-    said = swept.communicate(timeout=200)[0]
+    output = swept.communicate(timeout=200)[0]
     out = tmp_path / "out"
-    assert SweepJournal(out).failures == [], said
-    assert "at least about 14 s: the duration of a run of quick is unknown" in " ".join(said.split())
+    assert SweepJournal(out).failures == [], output
+    assert "at least about 14 s: the duration of a run of quick is unknown" in " ".join(output.split())
     for summary in (out / f"quick/{name}/000/summary.json" for name in ("tiny-baseline", "tiny-prefix-caching")):
         assert json.loads(summary.read_text())["sessions"]["completed"] == 7
     assert len(entries(out, "server_ready")) == len(entries(out, "run")) == 2
@@ -291,7 +291,7 @@ def test_scenarios_that_end_by_count_are_swept(tmp_path: Path, capsys: pytest.Ca
     assert "about 0 s left" in capsys.readouterr().out
 
 
-def test_a_sweep_survives_a_signal_a_kill_and_a_variant_that_fails(tmp_path: Path) -> None:
+def test_a_sweep_resumes_after_a_signal_and_a_kill(tmp_path: Path) -> None:
     (tmp_path / "quick.yaml").write_text(SCENARIO)
     variants = {
         "source": "test",
@@ -315,12 +315,12 @@ def test_a_sweep_survives_a_signal_a_kill_and_a_variant_that_fails(tmp_path: Pat
     out = tmp_path / "out"
 
     terminated = begin(tmp_path, "sweep.yaml", "--into", "out")
-    given_up = run_under_way(out)
+    interrupted = run_under_way(out)
     terminated.send_signal(signal.SIGTERM)
-    said = terminated.communicate(timeout=60)[0]
-    assert terminated.returncode == 128 + signal.SIGTERM, said
-    assert "interrupted; continue with: inferload sweep --resume out" in said
-    assert not alive(given_up)
+    output = terminated.communicate(timeout=60)[0]
+    assert terminated.returncode == 128 + signal.SIGTERM, output
+    assert "interrupted; continue with: inferload sweep --resume out" in output
+    assert not alive(interrupted)
     assert servers_of(out) == []
 
     killed = begin(tmp_path, "--resume", "out")
@@ -333,13 +333,13 @@ def test_a_sweep_survives_a_signal_a_kill_and_a_variant_that_fails(tmp_path: Pat
     (left_behind,) = servers_of(out)
 
     resumed = begin(tmp_path, "--resume", "out")
-    said = resumed.communicate(timeout=200)[0]
-    assert resumed.returncode == 1, said
+    output = resumed.communicate(timeout=200)[0]
+    assert resumed.returncode == 1, output
     assert not alive(orphan)
     assert server_state.group(left_behind) == []
     assert servers_of(out) == []
-    made = {str(path.relative_to(out).parent) for path in out.glob("quick/*/[0-9]*/summary.json")}
-    assert made == {f"quick/{name}/{pair:03d}" for name in ("base", "cached") for pair in range(1)}
+    summaries = {str(path.relative_to(out).parent) for path in out.glob("quick/*/[0-9]*/summary.json")}
+    assert summaries == {f"quick/{name}/{pair:03d}" for name in ("base", "cached") for pair in range(1)}
     assert len({entry["port"] for entry in entries(out, "server_starting")}) == 1
     index = (out / "index.md").read_text()
     assert "| quick/broken/000 | the server did not start" in index
@@ -354,7 +354,7 @@ def test_a_sweep_survives_a_signal_a_kill_and_a_variant_that_fails(tmp_path: Pat
     assert SweepJournal(out).servers == SweepJournal(out).under_way == {}
 
 
-def test_between_runs_on_one_start_the_cache_is_emptied(
+def test_the_prefix_cache_is_reset_between_runs(
     tmp_path: Path, simulator: Callable[..., Simulator], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     port = simulator("--ttft-ms", "1", "--itl-ms", "1").port
@@ -363,7 +363,7 @@ def test_between_runs_on_one_start_the_cache_is_emptied(
 
     def ask(_self: SweepRunner, run: sweep_plan.PlannedRun, _server: server_state.LocalServer) -> None:
         usage = [probe.ask("127.0.0.1", port, "/v1/completions", body)["usage"] for _ in range(2)]
-        cached.extend(one["prompt_tokens_details"]["cached_tokens"] for one in usage)
+        cached.extend(each_usage["prompt_tokens_details"]["cached_tokens"] for each_usage in usage)
 
     server = server_state.LocalServer("simulator", "tiny", "127.0.0.1", port, 0, "", (), tmp_path / "log")
     monkeypatch.setattr(SweepRunner, "_run", ask)
@@ -378,11 +378,11 @@ def test_between_runs_on_one_start_the_cache_is_emptied(
 
 
 def servers_of(out: Path) -> list[server_state.LocalServer]:
-    """Servers at the sweep's port that are known here."""
+    """Return the known servers at the port of the sweep."""
     return [server for server in server_state.remembered() if server.port == SweepJournal(out).port]
 
 
-def test_what_failed_is_tried_again_once_and_a_start_that_was_cut_off_is_ended(
+def test_failed_runs_are_retried_once_and_orphaned_servers_stopped(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(paths, "state_dir", lambda: tmp_path / "deploy")
@@ -407,14 +407,14 @@ def test_what_failed_is_tried_again_once_and_a_start_that_was_cut_off_is_ended(
         launch.stop(server)
 
 
-def test_a_run_that_a_kill_left_behind_is_known_by_more_than_its_number(tmp_path: Path) -> None:
-    child, begun = process.begin([sys.executable, "-c", "import time; time.sleep(600)"], tmp_path / "log")
+def test_an_orphaned_run_is_identified_by_pid_and_start_time(tmp_path: Path) -> None:
+    child, run_process = process.begin([sys.executable, "-c", "import time; time.sleep(600)"], tmp_path / "log")
     try:
-        assert not process.RunProcess(begun.pid, begun.started_s - 100).end()
-        assert begun.alive()
-        assert begun.end()
-        assert not begun.alive()
-        assert not begun.end()
+        assert not process.RunProcess(run_process.pid, run_process.started_s - 100).end()
+        assert run_process.alive()
+        assert run_process.end()
+        assert not run_process.alive()
+        assert not run_process.end()
     finally:
         child.kill()
         child.wait()
@@ -422,8 +422,8 @@ def test_a_run_that_a_kill_left_behind_is_known_by_more_than_its_number(tmp_path
 
 @pytest.mark.soak
 @pytest.mark.timeout(1800)
-def test_the_bundled_study_is_whole_after_a_kill(tmp_path: Path) -> None:
-    """Five variants, two scenarios, two pairs; killed in the sixth run, gone on with. How long both took stands in the log."""
+def test_the_bundled_study_is_complete_after_a_kill(tmp_path: Path) -> None:
+    """Five variants, two scenarios, two pairs; killed in the sixth run and resumed."""
     out = tmp_path / "out"
     assert cli.main(["sweep", "tiny", "--dry-run"]) == 0
     began_ns = clock.now_ns()
@@ -433,13 +433,13 @@ def test_the_bundled_study_is_whole_after_a_kill(tmp_path: Path) -> None:
     killed.kill()
     killed.communicate()
     resumed = begin(tmp_path, "--resume", "out")
-    said = resumed.communicate(timeout=900)[0]
+    output = resumed.communicate(timeout=900)[0]
     print(f"with a kill in the middle: {(clock.now_ns() - began_ns) / 1e9:.0f} s")
-    assert resumed.returncode == 0, said
+    assert resumed.returncode == 0, output
     assert not alive(orphan)
     assert servers_of(out) == []
-    made = [path for path in out.glob("*/*/[0-9]*/summary.json") if "comparison" not in path.parts]
-    assert len(made) == 5 * 2 * 2
+    summaries = [path for path in out.glob("*/*/[0-9]*/summary.json") if "comparison" not in path.parts]
+    assert len(summaries) == 5 * 2 * 2
     assert len({entry["folder"] for entry in entries(out, "run")}) == len(entries(out, "run")) == 20
     assert SweepJournal(out).failures == []
     assert {path.parent.name for path in out.glob("comparison/*/*.md")} == {"smoke", "demo"}

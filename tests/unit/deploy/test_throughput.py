@@ -1,4 +1,4 @@
-"""The engine's own limit: on the simulator's clock, from what vLLM writes, and beside a run."""
+"""The offline throughput limit: on the simulator's clock, from vLLM's output, and compared with a run."""
 
 import json
 import os
@@ -25,7 +25,7 @@ def limit(name: str, load: OfflineLoad) -> OfflineLimit:
     return offline_limit.measure(ServerSpec("simulator", variant.model, variant=variant), load, lambda _: None)
 
 
-def test_every_token_is_counted_and_more_at_once_is_faster() -> None:
+def test_larger_batches_have_a_higher_throughput() -> None:
     few, many = (limit("tiny-all", OfflineLoad(prompts, 100, 20)) for prompts in (2, 40))
     assert (many.input_tokens, many.output_tokens) == (4000, 800)
     assert many.total_tok_per_s == pytest.approx(4800 / many.elapsed_s)
@@ -50,7 +50,7 @@ def test_flags_are_read_from_the_help() -> None:
     assert offline_limit.flags_of_help(HELP) == names
 
 
-def test_the_installed_vllm_lists_the_flags(tmp_path: Path) -> None:
+def test_the_installed_vllm_lists_its_flags(tmp_path: Path) -> None:
     program = tmp_path / "vllm"
     program.write_text("#!/bin/sh\n[ $COLUMNS = 1000 ] && echo '  --dtype DTYPE' && echo \"  --$1-$2\"\n")
     program.chmod(0o755)
@@ -60,7 +60,7 @@ def test_the_installed_vllm_lists_the_flags(tmp_path: Path) -> None:
         offline_limit._flags([str(program)], dict(os.environ))
 
 
-def test_flags_of_a_server_alone_are_left_out_and_named() -> None:
+def test_server_flags_are_left_out_and_named() -> None:
     argv = [
         "--host",
         "h",
@@ -78,9 +78,9 @@ def test_flags_of_a_server_alone_are_left_out_and_named() -> None:
 
 
 @given(st.lists(st.sampled_from([*sorted(KNOWN), "--other", "--other=1", "value", "-1"])))
-def test_what_is_kept_is_known_and_in_order(words: list[str]) -> None:
-    kept, left_out = offline_limit.known_to(words, KNOWN)
-    flags = [word for word in kept if word.startswith("--")]
+def test_known_flags_keep_their_order(words: list[str]) -> None:
+    known, left_out = offline_limit.known_to(words, KNOWN)
+    flags = [word for word in known if word.startswith("--")]
     assert flags == [word for word in words if word in KNOWN and word != "--host"]
     assert set(left_out) == {"--other"} & {word.partition("=")[0] for word in words}
 
@@ -93,15 +93,15 @@ Total num output tokens:  128
 """
 
 
-def test_what_vllm_writes_is_read() -> None:
-    found = offline_limit.read("vllm-cpu", OfflineLoad(4, 128, 32), {"elapsed_time": 2.0, "num_requests": 4}, LOG)
-    assert (found.requests_per_s, found.output_tok_per_s, found.total_tok_per_s) == (2, 64, 320)
+def test_the_output_of_vllm_bench_is_read() -> None:
+    result = offline_limit.read("vllm-cpu", OfflineLoad(4, 128, 32), {"elapsed_time": 2.0, "num_requests": 4}, LOG)
+    assert (result.requests_per_s, result.output_tok_per_s, result.total_tok_per_s) == (2, 64, 320)
     with pytest.raises(UsageError, match="no token counts in its output"):
         offline_limit.read("vllm-cpu", OfflineLoad(4, 128, 32), {"elapsed_time": 2.0}, "")
 
 
 def run_directory(folder: Path) -> Path:
-    """What a run leaves, as far as it is read here."""
+    """Write the files of a run that are read."""
     folder.mkdir()
     (folder / "run.json").write_text(json.dumps({"engine": "simulator", "variant": {"name": "tiny-all"}}))
     turns = {"by_phase": {"measure": {"ok": 10, "input_tokens": 1000, "output_tokens": 200}}}
@@ -111,12 +111,12 @@ def run_directory(folder: Path) -> Path:
     return folder
 
 
-def test_the_limit_stands_beside_what_was_served(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_limit_is_compared_with_the_served_throughput(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run = run_directory(tmp_path / "run")
     assert cli.main(["throughput", "tiny-all", "--beside", str(run), "--num-prompts", "50", "--json"]) == 0
-    told = json.loads(capsys.readouterr().out)
-    assert (told["input_tokens_per_prompt"], told["output_tokens_per_prompt"]) == (100, 20)
-    assert told["served"]["input + output tok/s"] == 600
+    document = json.loads(capsys.readouterr().out)
+    assert (document["input_tokens_per_prompt"], document["output_tokens_per_prompt"]) == (100, 20)
+    assert document["served"]["input + output tok/s"] == 600
     assert cli.main(["throughput", "tiny-seqs-2", "--beside", str(run), "--num-prompts", "5", "--input-len", "9"]) == 0
     page = capsys.readouterr().out
     assert "served / limit" in page
@@ -125,7 +125,7 @@ def test_the_limit_stands_beside_what_was_served(tmp_path: Path, capsys: pytest.
     assert "note: the lengths differ" in page
 
 
-def test_what_cannot_be_held_beside_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_runs_without_token_counts_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run = run_directory(tmp_path / "run")
     summary = json.loads((run / "summary.json").read_text())
     summary["turns"]["by_phase"]["measure"]["output_tokens"] = None
@@ -146,7 +146,7 @@ def test_what_cannot_be_held_beside_is_one_line(tmp_path: Path, capsys: pytest.C
     assert cli.main(["throughput", "tiny-all", "--beside", str(tmp_path / "none")]) == 2
 
 
-def test_a_signal_ends_what_is_measured_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_signal_ends_the_benchmark(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(offline_limit, "_WAIT_S", 0.05)
     log = tmp_path / "log"
     bench = Command(("sh", "-c", "echo $$; exec sleep 600"), dict(os.environ), ready_s=1.0)
@@ -164,7 +164,7 @@ def test_a_signal_ends_what_is_measured_too(tmp_path: Path, monkeypatch: pytest.
 
 @pytest.mark.vllm
 @pytest.mark.timeout(900)
-def test_vllms_own_bench_runs_on_a_variants_arguments(capsys: pytest.CaptureFixture[str]) -> None:
+def test_vllm_bench_runs_with_the_arguments_of_a_variant(capsys: pytest.CaptureFixture[str]) -> None:
     words = [
         "tiny-all",
         "--engine",
@@ -178,7 +178,7 @@ def test_vllms_own_bench_runs_on_a_variants_arguments(capsys: pytest.CaptureFixt
         "--json",
     ]
     assert cli.main(["throughput", *words]) == 0
-    told = json.loads(capsys.readouterr().out)
-    assert told["engine"] == "vllm-cpu"
-    assert told["limit"]["output tok/s"] == pytest.approx(4 * 8 / told["elapsed_s"])
-    assert "--enable-per-request-metrics" in told["left_out"]
+    document = json.loads(capsys.readouterr().out)
+    assert document["engine"] == "vllm-cpu"
+    assert document["limit"]["output tok/s"] == pytest.approx(4 * 8 / document["elapsed_s"])
+    assert "--enable-per-request-metrics" in document["left_out"]

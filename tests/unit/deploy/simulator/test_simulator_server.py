@@ -1,4 +1,4 @@
-"""The simulator as a server: what goes over the wire, what it reports of itself, and its faults."""
+"""The simulator as an HTTP server: streams, errors, metrics, scheduling and faults."""
 
 import http.client
 import json
@@ -37,7 +37,7 @@ Start = Callable[..., Simulator]
 
 @pytest.fixture(scope="module")
 def quick() -> Iterator[Simulator]:
-    """One server for all tests that leave no trace on it."""
+    """One server for all tests that leave its state unchanged."""
     server = simulator_process.start(*QUICK)
     yield server
     simulator_process.stop(server)
@@ -52,7 +52,7 @@ def streamed(**more: Any) -> dict[str, Any]:
 
 
 def events_of(body: bytes) -> list[Any]:
-    """The data of each event; what is no JSON as text."""
+    """The data of each event; text if it is not JSON."""
     datas = [each[6:].decode() for each in body.split(b"\n\n") if each.startswith(b"data: ")]
     return [json.loads(data) if data.startswith("{") else data for data in datas]
 
@@ -63,18 +63,18 @@ def text_of(events: list[Any]) -> str:
 
 
 def latest_ms(server: Simulator) -> float:
-    """The most that an event of this server was late, with a little for the time between two readings of a clock."""
+    """The largest lateness of an event, plus 0.05 ms for the time between two clock readings."""
     return float(server.stats()["lateness_ms"]["max"]) + 0.05
 
 
 def counted(server: Simulator, key: str, least: int) -> None:
-    """Wait until a count of its requests is reached; the test's own time-out is the limit."""
+    """Wait until a request count is reached, at most until the test's timeout."""
     while server.stats()["requests"][key] < least:
         pass
 
 
 class TestChat:
-    def test_the_events_of_a_stream(self, quick: Simulator) -> None:
+    def test_a_chat_stream_has_role_token_and_usage_events(self, quick: Simulator) -> None:
         status, body = quick.call("POST", CHAT, streamed())
         assert status == 200
         *chunks, usage, done = events_of(body)
@@ -96,45 +96,45 @@ class TestChat:
         assert usage["metrics"]["time_to_first_token_ms"] >= 4.0
         assert usage["metrics"]["generation_time_ms"] >= 5.0 - latest_ms(quick)  # the first may have been late
 
-    def test_the_text_is_known_beforehand(self, quick: Simulator) -> None:
+    def test_the_text_follows_from_prompt_and_seed(self, quick: Simulator) -> None:
         answer, _dice = answer_of(0, chat_tokens([("user", "hello to you")]), None)
         assert text_of(events_of(quick.call("POST", CHAT, streamed())[1])) == answer.text(0, 6)
-        whole = quick.json("POST", CHAT, chat())
-        assert whole["choices"][0]["message"]["content"] == answer.text(0, 6)
-        assert whole["usage"]["completion_tokens"] == 6
-        assert whole["metrics"]["generation_time_ms"] > 0
+        document = quick.json("POST", CHAT, chat())
+        assert document["choices"][0]["message"]["content"] == answer.text(0, 6)
+        assert document["usage"]["completion_tokens"] == 6
+        assert document["metrics"]["generation_time_ms"] > 0
 
-    def test_running_counts(self, quick: Simulator) -> None:
+    def test_continuous_usage_counts_tokens(self, quick: Simulator) -> None:
         options = {"include_usage": True, "continuous_usage_stats": True}
         events = events_of(quick.call("POST", CHAT, chat(stream=True, stream_options=options))[1])
         assert [each["usage"]["completion_tokens"] for each in events[:-1]] == [0, 1, 2, 3, 4, 5, 6, 6]
 
-    def test_no_usage_unless_asked(self, quick: Simulator) -> None:
+    def test_without_the_option_there_is_no_usage(self, quick: Simulator) -> None:
         events = events_of(quick.call("POST", CHAT, chat(stream=True))[1])
         assert all("usage" not in each for each in events[:-1])
         assert events[-2]["system_fingerprint"] == "vllm-0.32.0-simulator"
 
-    def test_one_token(self, quick: Simulator) -> None:
+    def test_an_answer_of_one_token_has_no_itl(self, quick: Simulator) -> None:
         events = events_of(quick.call("POST", CHAT, {**streamed(), "max_tokens": 1})[1])
         assert [each["choices"][0]["finish_reason"] for each in events[:2]] == [None, "length"]
         assert "mean_itl_ms" not in events[-2]["metrics"]
 
-    def test_several_tokens_in_an_event(self, simulator: Start) -> None:
+    def test_tokens_per_event_groups_tokens(self, simulator: Start) -> None:
         server = simulator(*QUICK, "--tokens-per-event", "4")
         events = events_of(server.call("POST", CHAT, streamed())[1])
         pieces = [each["choices"][0]["delta"]["content"] for each in events[1:3]]
         assert [len(piece.split()) for piece in pieces] == [4, 2]
         assert events[-2]["usage"]["completion_tokens"] == 6
 
-    def test_text_completions(self, quick: Simulator) -> None:
+    def test_text_completions_equal_with_and_without_streaming(self, quick: Simulator) -> None:
         document = {"prompt": "one two three", "max_tokens": 5, "ignore_eos": True}
-        whole = quick.json("POST", "/v1/completions", document)
+        document_ = quick.json("POST", "/v1/completions", document)
         events = events_of(quick.call("POST", "/v1/completions", {**document, "stream": True})[1])
-        assert "".join(each["choices"][0]["text"] for each in events[:-1]) == whole["choices"][0]["text"]
-        assert whole["usage"]["prompt_tokens"] == 3
-        assert whole["object"] == events[0]["object"] == "text_completion"
+        assert "".join(each["choices"][0]["text"] for each in events[:-1]) == document_["choices"][0]["text"]
+        assert document_["usage"]["prompt_tokens"] == 3
+        assert document_["object"] == events[0]["object"] == "text_completion"
 
-    def test_the_openai_client_reads_it(self, quick: Simulator) -> None:
+    def test_the_openai_client_reads_answers_and_errors(self, quick: Simulator) -> None:
         with openai.OpenAI(base_url=f"{quick.url}/v1", api_key="none", max_retries=0) as client:
             assert [model.id for model in client.models.list()] == ["simulator"]
             stream = client.chat.completions.create(
@@ -152,14 +152,14 @@ class TestChat:
             assert chunks[-1].usage is not None
             assert chunks[-1].usage.completion_tokens == 8
             assert chunks[-1].usage.prompt_tokens_details is not None
-            whole = client.completions.create(model="simulator", prompt="a b", max_tokens=3)
-            assert whole.usage is not None
+            completion = client.completions.create(model="simulator", prompt="a b", max_tokens=3)
+            assert completion.usage is not None
             with pytest.raises(openai.NotFoundError):
                 client.completions.create(model="other", prompt="a b")
 
 
 class TestHttp:
-    def test_one_connection_serves_many_requests(self, quick: Simulator) -> None:
+    def test_one_connection_serves_several_requests(self, quick: Simulator) -> None:
         connection = quick.connection()
         locals_seen = set()
         for document in (streamed(), chat(), streamed()):
@@ -171,14 +171,14 @@ class TestHttp:
         connection.close()
         assert len(locals_seen) == 1
 
-    def test_the_head_comes_before_the_first_token(self, simulator: Start) -> None:
+    def test_the_head_is_sent_before_the_first_token(self, simulator: Start) -> None:
         server = simulator("--ttft-ms", "60000")
         connection = server.connection()
         connection.request("POST", CHAT, json.dumps(streamed()), {"Content-Type": "application/json"})
         assert connection.getresponse().status == 200
         connection.close()
 
-    def test_a_request_id_is_taken_over(self, quick: Simulator, simulator: Start) -> None:
+    def test_a_request_id_is_adopted(self, quick: Simulator, simulator: Start) -> None:
         assert quick.json("POST", CHAT, chat(request_id="own"))["id"] == "chatcmpl-own"
         connection = simulator(*QUICK, "--enable-request-id-headers").connection()
         headers = {"Content-Type": "application/json", "X-Request-Id": "mine"}
@@ -188,7 +188,7 @@ class TestHttp:
         assert json.loads(reply.read())["id"] == "chatcmpl-mine"
         connection.close()
 
-    def test_close_delimited(self, simulator: Start) -> None:
+    def test_no_chunked_sends_close_delimited_replies(self, simulator: Start) -> None:
         server = simulator(*QUICK, "--no-chunked")
         connection = server.connection()
         connection.request("POST", CHAT, json.dumps(streamed()), {"Content-Type": "application/json"})
@@ -198,7 +198,7 @@ class TestHttp:
         assert events_of(reply.read())[-1] == "[DONE]"
         connection.close()
 
-    def test_a_megabyte_in_pieces_after_leave_was_given(self, quick: Simulator) -> None:
+    def test_a_megabyte_body_after_100_continue(self, quick: Simulator) -> None:
         body = json.dumps({"prompt": "word " * 20_000 + "x" * 950_000, "max_tokens": 2}).encode()
         assert len(body) > 1_000_000
         with socket.create_connection(("127.0.0.1", quick.port), timeout=20) as sock:
@@ -216,12 +216,12 @@ class TestHttp:
             answer = b"".join(iter(lambda: sock.recv(65_536), b""))
         assert answer.index(b'"engine"') < answer.index(b'"server_load"')
 
-    def test_what_is_no_http_is_told_so_and_closed(self, quick: Simulator) -> None:
+    def test_invalid_http_is_answered_400_and_closed(self, quick: Simulator) -> None:
         with socket.create_connection(("127.0.0.1", quick.port), timeout=20) as sock:
             sock.sendall(b"\x16\x03\x01 nonsense\r\n\r\n")
             assert b"".join(iter(lambda: sock.recv(65_536), b"")).startswith(b"HTTP/1.1 400 ")
 
-    def test_a_client_that_does_not_read_loses_nothing_and_holds_nobody_up(self, simulator: Start) -> None:
+    def test_a_blocked_client_receives_all_events(self, simulator: Start) -> None:
         server = simulator("--ttft-ms", "0", "--itl-ms", "0", "--max-model-len", "60000")
         body = json.dumps(streamed(max_completion_tokens=40_000)).encode()
         sock = socket.socket()
@@ -236,7 +236,7 @@ class TestHttp:
         assert answer.count(b'"delta":{"content"') == 40_000
         assert answer.endswith(b"data: [DONE]\n\n\r\n0\r\n\r\n")
 
-    def test_tls(self, simulator: Start, tmp_path: Path) -> None:
+    def test_tls_with_small_and_large_bodies(self, simulator: Start, tmp_path: Path) -> None:
         certificate = trustme.CA().issue_cert("127.0.0.1")
         path = tmp_path / "server.pem"
         certificate.private_key_and_cert_chain_pem.write_to_path(str(path))
@@ -244,12 +244,12 @@ class TestHttp:
         assert server.url.startswith("https://")
         assert events_of(server.call("POST", CHAT, streamed(max_completion_tokens=50))[1])[-1] == "[DONE]"
         big = {"prompt": "word " * 200_000, "max_tokens": 2}
-        assert server.call("POST", "/v1/completions", big)[0] == 400  # it was read whole: too long for the model
+        assert server.call("POST", "/v1/completions", big)[0] == 400  # read completely, but too long for the model
 
 
 class TestErrors:
     @pytest.mark.parametrize(
-        ("asked", "status", "kind"),
+        ("arguments", "status", "kind"),
         [
             (("POST", CHAT, {"messages": HELLO, "model": "other"}), 404, "NotFoundError"),
             (("POST", CHAT, {"model": "simulator"}), 400, "Bad Request"),
@@ -259,24 +259,26 @@ class TestErrors:
             (("POST", "/chaos", {"kind": "x"}), 400, "BadRequestError"),
         ],
     )
-    def test_the_body_is_vllms(self, quick: Simulator, asked: tuple[str, str, Any], status: int, kind: str) -> None:
-        found, body = quick.call(*asked)
+    def test_error_bodies_equal_vllms(
+        self, quick: Simulator, arguments: tuple[str, str, Any], status: int, kind: str
+    ) -> None:
+        code, body = quick.call(*arguments)
         error = json.loads(body)["error"]
         assert set(error) == {"message", "type", "param", "code"}
-        assert (found, error["code"], error["type"]) == (status, status, kind)
+        assert (code, error["code"], error["type"]) == (status, status, kind)
 
-    def test_what_is_not_served_is_said_by_the_framework(self, quick: Simulator) -> None:
+    def test_unknown_paths_and_methods_are_404_and_405(self, quick: Simulator) -> None:
         assert quick.call("GET", "/nowhere") == (404, b'{"detail":"Not Found"}')
         assert quick.call("GET", CHAT) == (405, b'{"detail":"Method Not Allowed"}')
 
-    def test_not_json(self, quick: Simulator) -> None:
+    def test_a_body_that_is_not_json_is_400(self, quick: Simulator) -> None:
         for body, content_type in (("{", "application/json"), ("{}", "text/plain")):
             connection = quick.connection()
             connection.request("POST", CHAT, body, {"Content-Type": content_type})
             assert connection.getresponse().status == 400
             connection.close()
 
-    def test_the_key_guards_what_is_under_v1(self, simulator: Start, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_the_api_key_protects_v1_paths(self, simulator: Start, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv("VLLM_API_KEY", "secret")
         server = simulator(*QUICK)
         assert server.call("GET", "/v1/models") == (401, b'{"error":"Unauthorized"}')
@@ -286,7 +288,7 @@ class TestErrors:
 
 
 class TestOtherPaths:
-    def test_who_it_is(self, quick: Simulator) -> None:
+    def test_version_models_health_load_and_server_info(self, quick: Simulator) -> None:
         assert quick.json("GET", "/version") == {"version": "0.32.0", "engine": "simulator"}
         card = quick.json("GET", "/v1/models")["data"][0]
         assert (card["id"], card["owned_by"], card["max_model_len"]) == ("simulator", "vllm", 32_768)
@@ -297,22 +299,24 @@ class TestOtherPaths:
             == 256
         )
 
-    def test_tokens_there_and_back(self, quick: Simulator) -> None:
-        found = quick.json("POST", "/tokenize", {"prompt": f"{VOCABULARY[7]} foreign word", "return_token_strs": True})
-        assert (found["count"], found["max_model_len"], found["tokens"][0]) == (3, 32_768, 7)
-        assert found["token_strs"] == [VOCABULARY[7], "foreign", "word"]
-        back = quick.json("POST", "/detokenize", {"tokens": found["tokens"]})
+    def test_tokenize_and_detokenize(self, quick: Simulator) -> None:
+        tokenized = quick.json(
+            "POST", "/tokenize", {"prompt": f"{VOCABULARY[7]} foreign word", "return_token_strs": True}
+        )
+        assert (tokenized["count"], tokenized["max_model_len"], tokenized["tokens"][0]) == (3, 32_768, 7)
+        assert tokenized["token_strs"] == [VOCABULARY[7], "foreign", "word"]
+        back = quick.json("POST", "/detokenize", {"tokens": tokenized["tokens"]})
         assert back == {"prompt": f"{VOCABULARY[7]} foreign word"}
-        usage = quick.json("POST", "/v1/completions", {"prompt": found["tokens"], "max_tokens": 1})["usage"]
+        usage = quick.json("POST", "/v1/completions", {"prompt": tokenized["tokens"], "max_tokens": 1})["usage"]
         assert usage["prompt_tokens"] == 3
 
-    def test_a_chat_is_tokenized_as_it_is_counted(self, quick: Simulator) -> None:
+    def test_tokenize_counts_a_chat_like_its_usage(self, quick: Simulator) -> None:
         count = quick.json("POST", "/tokenize", {"messages": HELLO})["count"]
         assert count == quick.json("POST", CHAT, chat())["usage"]["prompt_tokens"]
 
 
 class TestMetrics:
-    def test_every_name_that_is_promised(self, quick: Simulator) -> None:
+    def test_the_metrics_page_has_vllms_metrics_with_labels(self, quick: Simulator) -> None:
         quick.json("POST", CHAT, chat())
         families = {each.name: each for each in text_string_to_metric_families(quick.metrics_text())}
         gauges = (
@@ -347,7 +351,7 @@ class TestMetrics:
         late = families["inferload_simulator_lateness_seconds"]
         assert next(each.value for each in late.samples if each.name.endswith("_count")) > 0
 
-    def test_the_books_after_some_requests(self, simulator: Start) -> None:
+    def test_counters_after_four_requests(self, simulator: Start) -> None:
         server = simulator(*QUICK)
         for _ in range(3):
             server.call("POST", CHAT, streamed())
@@ -363,7 +367,7 @@ class TestMetrics:
         assert server.metric("vllm:kv_cache_usage_perc") == 0
         assert server.stats()["requests"] == {"started": 4, "finished": 4, "aborted": 0, "running": 0, "waiting": 0}
 
-    def test_statistics_start_again(self, simulator: Start) -> None:
+    def test_statistics_can_be_reset(self, simulator: Start) -> None:
         server = simulator(*QUICK)
         server.call("POST", CHAT, streamed())
         assert server.stats()["lateness_ms"]["count"] == 6
@@ -375,7 +379,7 @@ class TestMetrics:
 
 
 class TestScheduling:
-    def test_a_prompt_again_hits_unless_its_salt_differs_or_the_cache_was_reset(self, simulator: Start) -> None:
+    def test_a_repeated_prompt_hits_unless_salt_or_reset(self, simulator: Start) -> None:
         server = simulator(*QUICK)
         document = {"prompt": " ".join(f"w{i}" for i in range(100)), "max_tokens": 2}
 
@@ -390,7 +394,7 @@ class TestScheduling:
         assert server.metric("vllm:prefix_cache_hits_total") == 192
         assert server.metric("vllm:prompt_tokens_cached_total") == 192
 
-    def test_without_caching(self, simulator: Start) -> None:
+    def test_without_prefix_caching_nothing_is_queried(self, simulator: Start) -> None:
         server = simulator(*QUICK, "--no-enable-prefix-caching", "--no-enable-prompt-tokens-details")
         document = {"prompt": " ".join(f"w{i}" for i in range(100)), "max_tokens": 2}
         for _ in range(2):
@@ -398,7 +402,7 @@ class TestScheduling:
             assert usage["prompt_tokens_details"] is None
         assert server.metric("vllm:prefix_cache_queries_total") == 0
 
-    def test_a_full_batch_makes_others_wait_and_who_leaves_makes_room(self, simulator: Start) -> None:
+    def test_requests_wait_for_max_num_seqs_until_clients_disconnect(self, simulator: Start) -> None:
         flags = ("--itl-ms", "1000", "--ttft-ms", "0", "--enable-server-load-tracking")
         server = simulator("--max-num-seqs", "1", *flags)
         first, second, third = (server.connection() for _ in range(3))
@@ -409,21 +413,21 @@ class TestScheduling:
         assert server.metric("vllm:num_requests_waiting{") == 2
         assert server.metric("vllm:kv_cache_usage_perc") > 0
         assert server.json("GET", "/load") == {"server_load": 3}
-        begun = first.getresponse()
-        assert begun.read(10) == b'data: {"id'
-        second.close()  # it waits in the queue
+        reply = first.getresponse()
+        assert reply.read(10) == b'data: {"id'
+        second.close()  # a waiting request
         counted(server, "aborted", 1)
-        begun.close()
-        first.close()  # it holds the only slot
+        reply.close()
+        first.close()  # the running request
         counted(server, "aborted", 2)
         last = third.getresponse()
         assert last.read(10) == b'data: {"id'
         aborts = 'vllm:request_success_total{engine="0",finished_reason="abort",model_name="simulator"'
-        assert server.metric(aborts) == 0  # as in vLLM, which counts them nowhere
+        assert server.metric(aborts) == 0  # as in vLLM
         last.close()
         third.close()
 
-    def test_preemption_is_counted_and_everybody_is_answered_in_full(self, simulator: Start) -> None:
+    def test_preempted_requests_are_answered_completely(self, simulator: Start) -> None:
         flags = ("--num-gpu-blocks", "12", "--block-size", "4", "--max-model-len", "48", "--no-enable-prefix-caching")
         server = simulator(*QUICK, *flags)
         answers: list[list[Any]] = []
@@ -441,29 +445,27 @@ class TestScheduling:
         assert len(text_of(answers[0]).split()) == 25
 
     @pytest.mark.parametrize("more", [(), ("--num-gpu-blocks", "120"), ("--tokens-per-event", "7")])
-    def test_clients_that_leave_and_a_server_that_stands_still_break_no_answer(
-        self, simulator: Start, more: tuple[str, ...]
-    ) -> None:
-        """A cache too small for all, prompts of which many are alike, and now and then many events due at once."""
+    def test_disconnects_and_a_stopped_server_break_no_answer(self, simulator: Start, more: tuple[str, ...]) -> None:
+        """A small cache, similar prompts, and stops of the server so that many events are due at once."""
         flags = ("--num-gpu-blocks", "60", "--block-size", "4", "--max-model-len", "200", "--max-num-seqs", "30")
         server = simulator(*QUICK, *flags, *more)
-        told: list[bool] = []
-        left: list[int] = []
+        complete: list[bool] = []
+        disconnected: list[int] = []
 
         def ask(client: int) -> None:
             for turn in range(ROUNDS):
                 dice = random.Random(f"{client}/{turn}")
-                tokens, asked = dice.randint(1, 120), f"hello {dice.randint(0, 5)} a b c d e f g"
-                document = streamed() | {"max_tokens": tokens, "messages": [{"role": "user", "content": asked}]}
+                tokens, question = dice.randint(1, 120), f"hello {dice.randint(0, 5)} a b c d e f g"
+                document = streamed() | {"max_tokens": tokens, "messages": [{"role": "user", "content": question}]}
                 if dice.random() < 0.15:
                     leaving = server.connection()
                     leaving.request("POST", CHAT, json.dumps(document), {"content-type": "application/json"})
                     leaving.getresponse().read(500)
                     leaving.close()
-                    left.append(client)
+                    disconnected.append(client)
                     continue
                 events = events_of(server.call("POST", CHAT, document)[1])
-                told.append(len(text_of(events).split()) == events[-2]["usage"]["completion_tokens"] == tokens)
+                complete.append(len(text_of(events).split()) == events[-2]["usage"]["completion_tokens"] == tokens)
 
         threads = [threading.Thread(target=ask, args=(client,)) for client in range(24)]
         for each in threads:
@@ -473,39 +475,39 @@ class TestScheduling:
             threads[0].join(0.03)
             os.kill(server.process.pid, signal.SIGCONT)
             threads[-1].join(0.05)
-        assert len(told) == 24 * ROUNDS - len(left)  # none of them failed on the way
-        assert all(told)
+        assert len(complete) == 24 * ROUNDS - len(disconnected)  # none failed
+        assert all(complete)
         assert more or server.metric("vllm:num_preemptions_total") > 0
-        while server.stats()["requests"]["running"]:  # who left is noticed when the server looks at the network
+        while server.stats()["requests"]["running"]:  # the server notices closed connections with delay
             pass
         assert server.metric("vllm:kv_cache_usage_perc") == 0
 
-    def test_prompts_take_their_time(self, simulator: Start) -> None:
+    def test_prompts_take_prefill_time(self, simulator: Start) -> None:
         server = simulator("--ttft-ms", "0", "--itl-ms", "0", "--prefill-tok-per-s", "10000")
         document = {"prompt": " ".join(f"w{i}" for i in range(1000)), "max_tokens": 1}
         cold, warm = (server.json("POST", "/v1/completions", document)["metrics"] for _ in range(2))
         assert cold["time_to_first_token_ms"] >= 100.0
         assert 0.8 <= warm["time_to_first_token_ms"] <= 0.8 + latest_ms(server)  # 8 tokens are computed
 
-    def test_due_times_are_absolute(self, simulator: Start) -> None:
+    def test_due_times_do_not_accumulate_errors(self, simulator: Start) -> None:
         server = simulator("--ttft-ms", "10", "--itl-ms", "3", "--jitter", "0.5")
         metrics = events_of(server.call("POST", CHAT, streamed(max_completion_tokens=101))[1])[-2]["metrics"]
-        # 100 gaps of 3 ms; the ends are off by what they were late, and by the jitter of the last. None adds up.
+        # 100 gaps of 3 ms, plus the lateness and jitter of the last event; errors do not accumulate.
         assert abs(metrics["generation_time_ms"] - 300.0) <= 0.75 + latest_ms(server)
 
 
 class TestChaos:
-    def test_a_late_first_token(self, quick: Simulator) -> None:
+    def test_latency_delays_the_first_token(self, quick: Simulator) -> None:
         quick.chaos(kind="latency", ms=80)
         assert quick.json("POST", CHAT, chat())["metrics"]["time_to_first_token_ms"] >= 84.0
         assert quick.json("GET", "/chaos") == {"active": []}
 
-    def test_a_stall_shifts_what_follows(self, quick: Simulator) -> None:
+    def test_stall_delays_later_events(self, quick: Simulator) -> None:
         quick.chaos(kind="stall", ms=80, after_events=3)
         metrics = events_of(quick.call("POST", CHAT, streamed())[1])[-2]["metrics"]
         assert metrics["generation_time_ms"] >= 85.0 - latest_ms(quick)
 
-    def test_a_cut(self, quick: Simulator) -> None:
+    def test_cut_closes_the_stream(self, quick: Simulator) -> None:
         quick.chaos(kind="cut", after_events=3)
         connection = quick.connection()
         connection.request("POST", CHAT, json.dumps(streamed()), {"Content-Type": "application/json"})
@@ -514,7 +516,7 @@ class TestChaos:
         assert len(events_of(cut.value.partial)) == 4  # the role and three tokens
         connection.close()
 
-    def test_a_reset(self, quick: Simulator) -> None:
+    def test_cut_with_reset_resets_the_connection(self, quick: Simulator) -> None:
         quick.chaos(kind="cut", after_events=0, reset=True)
         connection = quick.connection()
         connection.request("POST", CHAT, json.dumps(streamed()), {"Content-Type": "application/json"})
@@ -522,7 +524,7 @@ class TestChaos:
             connection.getresponse().read()
         connection.close()
 
-    def test_a_status(self, quick: Simulator) -> None:
+    def test_status_is_returned_count_times(self, quick: Simulator) -> None:
         quick.chaos(kind="status", status=429, retry_after_s=7, count=2)
         connection = quick.connection()
         for _ in range(2):
@@ -533,13 +535,13 @@ class TestChaos:
         connection.close()
         assert quick.call("POST", CHAT, chat())[0] == 200
 
-    def test_a_page_instead(self, quick: Simulator) -> None:
+    def test_html_replaces_the_answer(self, quick: Simulator) -> None:
         quick.chaos(kind="html")
         status, body = quick.call("POST", CHAT, streamed())
         assert status == 200
         assert body.startswith(b"<!doctype html>")
 
-    def test_an_error_in_the_stream(self, quick: Simulator) -> None:
+    def test_error_event_ends_the_stream(self, quick: Simulator) -> None:
         quick.chaos(kind="error_event", after_events=2, message="no")
         events = events_of(quick.call("POST", CHAT, streamed())[1])
         assert events[-2]["error"] == {"message": "no", "type": "InternalServerError", "param": None, "code": 500}
@@ -547,7 +549,7 @@ class TestChaos:
         quick.chaos(kind="error_event", after_events=2)
         assert quick.call("POST", CHAT, chat())[0] == 500
 
-    def test_comments_leave_the_answer_whole(self, quick: Simulator) -> None:
+    def test_comments_leave_the_text_unchanged(self, quick: Simulator) -> None:
         plain = quick.call("POST", CHAT, streamed())[1]
         quick.chaos(kind="comment", every=2)
         body = quick.call("POST", CHAT, streamed())[1]
@@ -562,12 +564,12 @@ class TestChaos:
             connection.getresponse().read()
         connection.close()
 
-    def test_a_slow_head(self, quick: Simulator) -> None:
+    def test_slow_header_delays_the_reply(self, quick: Simulator) -> None:
         quick.chaos(kind="slow_header", ms=100)
         metrics = events_of(quick.call("POST", CHAT, streamed())[1])[-2]["metrics"]
         assert metrics["time_to_first_token_ms"] >= 99.0
 
-    def test_idle_connections_are_closed(self, quick: Simulator) -> None:
+    def test_close_idle_closes_idle_connections(self, quick: Simulator) -> None:
         idle = quick.connection()
         idle.request("GET", "/version")
         idle.getresponse().read()
@@ -575,7 +577,7 @@ class TestChaos:
         assert idle.sock.recv(1) == b""
         idle.close()
 
-    def test_counters_start_again(self, simulator: Start) -> None:
+    def test_restart_counters_resets_metrics(self, simulator: Start) -> None:
         server = simulator(*QUICK)
         server.json("POST", CHAT, chat())
         before = server.metric("process_start_time_seconds")
@@ -586,7 +588,7 @@ class TestChaos:
         assert server.metric("vllm:e2e_request_latency_seconds_count") == 0
         assert server.metric("process_start_time_seconds") > before
 
-    def test_what_waits_is_shown_and_dropped(self, quick: Simulator) -> None:
+    def test_pending_faults_are_listed_and_deleted(self, quick: Simulator) -> None:
         quick.chaos(kind="cut", count=5)
         assert quick.json("GET", "/chaos")["active"] == [{"kind": "cut", "after_events": 1, "reset": False, "left": 5}]
         assert quick.json("DELETE", "/chaos") == {"active": []}
@@ -594,7 +596,7 @@ class TestChaos:
 
 
 class TestCommand:
-    def test_it_ends_when_told(self) -> None:
+    def test_a_signal_ends_the_simulator(self) -> None:
         server = simulator_process.start("--ttft-ms", "60000")
         connection = server.connection()
         connection.request("POST", CHAT, json.dumps(streamed()), {"Content-Type": "application/json"})
@@ -602,7 +604,7 @@ class TestCommand:
         assert simulator_process.stop(server) == 0
         connection.close()
 
-    def test_it_ends_by_itself(self) -> None:
+    def test_exit_after_s_ends_the_simulator(self) -> None:
         command = [sys.executable, "-m", "inferload.deploy.simulator", "--port", "0", "--exit-after-s", "0.05"]
         done = subprocess.run(command, capture_output=True, text=True, timeout=20, check=False)
         assert done.returncode == 0
@@ -621,7 +623,7 @@ class TestCommand:
             (("--host", "203.0.113.1"), "--host"),
         ],
     )
-    def test_bad_usage_is_one_line(self, flags: tuple[str, ...], word: str) -> None:
+    def test_invalid_flags_are_one_line(self, flags: tuple[str, ...], word: str) -> None:
         command = [sys.executable, "-m", "inferload.deploy.simulator", "--port", "0", *flags]
         done = subprocess.run(command, capture_output=True, text=True, timeout=20, check=False)
         assert done.returncode == 2
@@ -631,18 +633,18 @@ class TestCommand:
 
     @pytest.mark.parametrize("value", ["inf", "nan", "-1", "9" * 400, "99999999999999999999999999999"])
     @pytest.mark.parametrize("name", sorted(server_config._RANGES))
-    def test_every_number_has_a_range(self, name: str, value: str, capsys: pytest.CaptureFixture[str]) -> None:
+    def test_numbers_out_of_range_are_refused(self, name: str, value: str, capsys: pytest.CaptureFixture[str]) -> None:
         flag = f"--{name.replace('_', '-')}"
         try:
             server_config.resolve(flags.read([flag, value]))
         except UsageError as error:
-            said = str(error)
+            message = str(error)
         except SystemExit:
-            said = capsys.readouterr().err.splitlines()[-1]
-        assert flag in said
-        assert "Traceback" not in said
+            message = capsys.readouterr().err.splitlines()[-1]
+        assert flag in message
+        assert "Traceback" not in message
 
-    def test_a_client_that_resets_is_an_abort(self, simulator: Start) -> None:
+    def test_a_connection_reset_is_an_abort(self, simulator: Start) -> None:
         server = simulator("--ttft-ms", "60000", "--enable-server-load-tracking")
         connection = server.connection()
         connection.request("POST", CHAT, json.dumps(streamed()), {"Content-Type": "application/json"})
@@ -664,8 +666,8 @@ class TestCommand:
         ("/chaos", b'{"kind": ["x"]}'),
     ],
 )
-def test_no_request_ends_the_server(simulator: Callable[..., Simulator], target: str, body: bytes) -> None:
-    server = simulator()
+def test_malformed_requests_are_errors_and_the_server_continues(quick: Simulator, target: str, body: bytes) -> None:
+    server = quick
     with socket.create_connection(("127.0.0.1", server.port), timeout=20) as peer:
         head = f"POST {target} HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
         peer.sendall(head.encode() + body)
@@ -675,12 +677,12 @@ def test_no_request_ends_the_server(simulator: Callable[..., Simulator], target:
     server.call("DELETE", "/chaos")
 
 
-def test_a_fault_behind_the_head_of_a_stream_is_an_error_event_and_no_second_answer() -> None:
+def test_an_internal_error_in_a_stream_is_an_error_event() -> None:
     arguments = flags.read(["--ttft-ms", "5", "--no-chunked"])
-    wanted = server_config.resolve(arguments)
-    engine = wanted.engine()
+    config = server_config.resolve(arguments)
+    engine = config.engine()
     server = Server(engine, "127.0.0.1", 0, None)
-    api = Api(command._options(arguments, wanted), engine, server)
+    api = Api(command._options(arguments, config), engine, server)
 
     def broken(_stream: Any, _now_ns: int) -> None:
         raise RuntimeError("broken")

@@ -1,4 +1,4 @@
-"""The simulator on the step model as a server, and its command line, which is vLLM's."""
+"""The simulator with the step model as a server, and vLLM's command line."""
 
 import json
 import re
@@ -21,19 +21,19 @@ from inferload.errors import UsageError
 
 COMPLETIONS = "/v1/completions"
 Start = Callable[..., Simulator]
-# Two steps a millisecond would be: a preset without noise, whose steps are known.
+# A preset without noise, so that step times are known.
 CPU = ("--hardware", "cpu-tiny", "--step-noise", "0")
 
 
 @pytest.fixture(scope="module")
 def quick() -> Iterator[Simulator]:
-    """One server for all tests that leave no trace on it."""
+    """One server for all tests that leave its state unchanged."""
     server = simulator_process.start(*CPU)
     yield server
     simulator_process.stop(server)
 
 
-def asked(**more: Any) -> dict[str, Any]:
+def body_of(**more: Any) -> dict[str, Any]:
     prompt = " ".join(f"w{i}" for i in range(40))
     usage = {"include_usage": True, "continuous_usage_stats": True}
     return {
@@ -57,14 +57,14 @@ def counts_of(events: list[dict[str, Any]]) -> list[int]:
 
 
 def ask_at_once(server: Simulator, number: int, **more: Any) -> list[list[dict[str, Any]]]:
-    """So many streams side by side."""
+    """Run `number` concurrent streams."""
     answers: list[list[dict[str, Any]]] = []
 
-    def ask_one(place: int) -> None:
-        document = asked(**more, cache_salt=f"s{place}")
+    def ask_one(index: int) -> None:
+        document = body_of(**more, cache_salt=f"s{index}")
         answers.append(events_of(server.call("POST", COMPLETIONS, document)[1]))
 
-    threads = [threading.Thread(target=ask_one, args=(place,)) for place in range(number)]
+    threads = [threading.Thread(target=ask_one, args=(index,)) for index in range(number)]
     for each in threads:
         each.start()
     for each in threads:
@@ -73,43 +73,43 @@ def ask_at_once(server: Simulator, number: int, **more: Any) -> list[list[dict[s
 
 
 class TestServer:
-    def test_the_text_is_that_of_paced_timing(self, quick: Simulator) -> None:
-        events = events_of(quick.call("POST", COMPLETIONS, asked())[1])
-        answer, _dice = answer_of(0, asked()["prompt"].split(), None)
+    def test_the_text_equals_that_of_paced_timing(self, quick: Simulator) -> None:
+        events = events_of(quick.call("POST", COMPLETIONS, body_of())[1])
+        answer, _dice = answer_of(0, body_of()["prompt"].split(), None)
         assert "".join(each["choices"][0]["text"] for each in events if each["choices"]) == answer.text(0, 6)
         assert counts_of(events) == [1, 2, 3, 4, 5, 6]
 
-    def test_its_own_times_are_those_of_the_model_to_the_nanosecond(self, quick: Simulator) -> None:
-        metrics = events_of(quick.call("POST", COMPLETIONS, asked(cache_salt="cold"))[1])[-1]["metrics"]
+    def test_reported_times_equal_the_step_model(self, quick: Simulator) -> None:
+        metrics = events_of(quick.call("POST", COMPLETIONS, body_of(cache_salt="cold"))[1])[-1]["metrics"]
         cost = step_cost(find("cpu-tiny"), Build(), 128)
         gaps_s = [
-            cost.host_s + cost.decode.fixed_s + cost.decode.token_s + place * cost.decode.context_s
-            for place in (41, 42, 43, 44, 45)
+            cost.host_s + cost.decode.fixed_s + cost.decode.token_s + context * cost.decode.context_s
+            for context in (41, 42, 43, 44, 45)
         ]
         assert metrics["generation_time_ms"] == pytest.approx(1000 * sum(gaps_s), abs=1e-4)
         first_s = cost.host_s + cost.mixed.fixed_s + 40 * cost.mixed.token_s + cost.attention_s * 40 * 20
         assert metrics["time_to_first_token_ms"] == pytest.approx(1000 * first_s, abs=1e-4)
-        # It was idle: what the front end took before is no time in the queue.
+        # The engine was idle: front-end time is not queue time.
         assert metrics["queue_time_ms"] == 0
 
-    def test_answers_that_are_no_stream(self, quick: Simulator) -> None:
-        document = {key: value for key, value in asked(stream=False).items() if key != "stream_options"}
+    def test_an_unstreamed_answer(self, quick: Simulator) -> None:
+        document = {key: value for key, value in body_of(stream=False).items() if key != "stream_options"}
         assert quick.json("POST", COMPLETIONS, document)["usage"]["completion_tokens"] == 6
 
-    def test_faults(self, simulator: Start) -> None:
+    def test_faults_delay_and_group_tokens(self, simulator: Start) -> None:
         server = simulator(*CPU)
         for plan, events in (({"kind": "latency", "ms": 90}, 3), ({"kind": "stall", "ms": 90, "after_events": 2}, 4)):
             server.chaos(**plan)
-            found = counts_of(events_of(server.call("POST", COMPLETIONS, asked(max_tokens=8))[1]))
-            # What came while it was held back goes out as one event.
-            assert found[-1] == 8
-            assert len(found) <= events
+            counts = counts_of(events_of(server.call("POST", COMPLETIONS, body_of(max_tokens=8))[1]))
+            # Tokens held back are sent as one event.
+            assert counts[-1] == 8
+            assert len(counts) <= events
         server.chaos(kind="error_event", after_events=2)
-        assert b"error" in server.call("POST", COMPLETIONS, asked())[1]
-        assert counts_of(events_of(server.call("POST", COMPLETIONS, asked())[1])) == [1, 2, 3, 4, 5, 6]
+        assert b"error" in server.call("POST", COMPLETIONS, body_of())[1]
+        assert counts_of(events_of(server.call("POST", COMPLETIONS, body_of())[1])) == [1, 2, 3, 4, 5, 6]
         assert server.metric("vllm:num_requests_running") == 0
 
-    def test_who_loses_blocks_is_answered_in_full(self, simulator: Start) -> None:
+    def test_preempted_requests_are_answered_completely(self, simulator: Start) -> None:
         flags_ = ("--num-gpu-blocks-override", "21", "--block-size", "4", "--max-model-len", "80")
         server = simulator(*CPU, *flags_)
         answers = ask_at_once(server, 4, max_tokens=30, prompt="a b c d e f g h")
@@ -120,29 +120,27 @@ class TestServer:
         assert server.metric("vllm:prompt_tokens_total") == 32
         assert server.metric("vllm:inter_token_latency_seconds_count") == 4 * 29
 
-    def test_the_client_goes_away(self, simulator: Start) -> None:
+    def test_a_disconnected_client_is_aborted(self, simulator: Start) -> None:
         server = simulator(*CPU)
         connection = server.connection()
         connection.request(
-            "POST", COMPLETIONS, json.dumps(asked(max_tokens=2000)), {"content-type": "application/json"}
+            "POST", COMPLETIONS, json.dumps(body_of(max_tokens=2000)), {"content-type": "application/json"}
         )
         assert connection.getresponse().read(20)
         connection.close()
         while server.stats()["requests"]["aborted"] < 1:
             pass
         assert server.metric("vllm:kv_cache_usage_perc") == 0
-        assert counts_of(events_of(server.call("POST", COMPLETIONS, asked())[1]))[-1] == 6
+        assert counts_of(events_of(server.call("POST", COMPLETIONS, body_of())[1]))[-1] == 6
 
-    def test_a_steps_tokens_are_those_computed_and_put_out_and_a_step_without_output_is_none(
-        self, simulator: Start
-    ) -> None:
+    def test_iteration_tokens_count_computed_and_output_tokens(self, simulator: Start) -> None:
         bounds = '{"iteration_tokens": [1, 20, 50], "request_tokens": [7]}'
         flags_ = ("--max-num-batched-tokens", "16", "--block-size", "8", "--custom-histogram-buckets", bounds)
         server = simulator(*CPU, *flags_)
-        # 40 tokens in chunks of 16: one sample of 41, then one for each further token; of the second only 8 are computed.
+        # 40 tokens in chunks of 16: one sample of 41, then one per token; 8 of the second prompt are computed.
         for cold, tokens in ((True, 41 + 2), (False, 8 + 1 + 2)):
             before = server.metric("vllm:iteration_tokens_total_sum") if not cold else 0.0
-            server.call("POST", COMPLETIONS, asked(max_tokens=3))
+            server.call("POST", COMPLETIONS, body_of(max_tokens=3))
             assert server.metric("vllm:iteration_tokens_total_sum") - before == tokens
         page = server.metrics_text()
         counted = dict.fromkeys(("1.0", "20.0", "50.0", "+Inf"), 0.0)
@@ -153,31 +151,31 @@ class TestServer:
         assert list(counted.values()) == [4, 5, 6, 6]
         assert re.findall(r'vllm:request_prompt_tokens_bucket.*le="([^"]+)"', page) == ["7.0", "+Inf"]
 
-    def test_fewer_events(self, simulator: Start) -> None:
+    def test_stream_interval_groups_tokens(self, simulator: Start) -> None:
         server = simulator(*CPU, "--stream-interval", "4")
-        assert counts_of(events_of(server.call("POST", COMPLETIONS, asked(max_tokens=10))[1])) == [1, 5, 9, 10]
+        assert counts_of(events_of(server.call("POST", COMPLETIONS, body_of(max_tokens=10))[1])) == [1, 5, 9, 10]
 
-    def test_speculation_puts_several_tokens_into_an_event(self, simulator: Start) -> None:
+    def test_speculation_gives_several_tokens_per_event(self, simulator: Start) -> None:
         config = '{"method": "ngram", "num_speculative_tokens": 3}'
         server = simulator(*CPU, "--speculative-config", config, "--spec-acceptance", "1")
-        assert counts_of(events_of(server.call("POST", COMPLETIONS, asked(max_tokens=10))[1])) == [1, 5, 9, 10]
+        assert counts_of(events_of(server.call("POST", COMPLETIONS, body_of(max_tokens=10))[1])) == [1, 5, 9, 10]
 
-    def test_a_bounded_queue(self, simulator: Start) -> None:
+    def test_a_full_queue_is_503(self, simulator: Start) -> None:
         server = simulator(*CPU, "--max-num-queued-reqs", "0")
-        status, body = server.call("POST", COMPLETIONS, asked())
+        status, body = server.call("POST", COMPLETIONS, body_of())
         assert status == 503
         assert json.loads(body)["error"]["code"] == 503
         tokens = simulator(*CPU, "--max-num-queued-tokens", "0")
-        assert tokens.call("POST", COMPLETIONS, asked())[0] == 503
+        assert tokens.call("POST", COMPLETIONS, body_of())[0] == 503
 
 
 class TestFlags:
-    def test_every_bundled_variant_starts_here(self) -> None:
+    def test_every_bundled_variant_is_accepted(self) -> None:
         for each in variant.bundled().values():
             server_config.resolve(flags.read(["a-model", "--hardware", each.simulated_as, *each.argv]))
 
     @pytest.mark.parametrize(
-        ("words", "said"),
+        ("words", "message"),
         [
             (["--max-num-seq", "3"], "did you mean --max-num-seqs?"),
             (["a", "b"], "b: the model is already given"),
@@ -201,19 +199,19 @@ class TestFlags:
             (["--num-speculative-tokens", "3"], "--speculative-config"),
         ],
     )
-    def test_what_is_refused_names_the_argument(self, words: list[str], said: str) -> None:
-        with pytest.raises(UsageError, match=rf"^.*{re.escape(said)}.*$") as refused:
+    def test_invalid_arguments_are_named(self, words: list[str], message: str) -> None:
+        with pytest.raises(UsageError, match=rf"^.*{re.escape(message)}.*$") as refused:
             server_config.resolve(flags.read(words))
         assert "\n" not in str(refused.value)
 
-    def test_vllms_forms_of_numbers_and_names(self) -> None:
+    def test_vllms_forms_of_numbers_and_names_are_read(self) -> None:
         words = ["m", "--max_num_seqs", "3", "--max-model-len=1K", "--speculative-config.method", "ngram"]
         arguments = flags.read([*words, "--speculative_config.num_speculative_tokens=2"])
-        wanted = server_config.resolve(arguments)
-        assert (wanted.limits.max_num_seqs, wanted.limits.max_model_len) == (3, 1024)
+        config = server_config.resolve(arguments)
+        assert (config.limits.max_num_seqs, config.limits.max_model_len) == (3, 1024)
         assert arguments.speculative_config == {"method": "ngram", "num_speculative_tokens": 2}
-        assert wanted.limits.speculative_tokens == 2
-        assert not wanted.limits.async_scheduling  # as in vLLM, with drafts of this kind
+        assert config.limits.speculative_tokens == 2
+        assert not config.limits.async_scheduling  # as in vLLM, with drafts of this kind
 
     def test_defaults_are_those_of_the_device(self) -> None:
         plain = server_config.resolve(flags.read(["--hardware", "h200-qwen3-32b"]))
@@ -224,13 +222,13 @@ class TestFlags:
         )
         assert plain.limits.async_scheduling
         assert plain.limits.blocks == plain.shown_blocks - 1
-        whole = server_config.resolve(flags.read(["--hardware", "t4-qwen3-4b", "--no-enable-chunked-prefill"]))
-        assert whole.limits.max_num_batched_tokens == whole.limits.max_model_len
+        unchunked = server_config.resolve(flags.read(["--hardware", "t4-qwen3-4b", "--no-enable-chunked-prefill"]))
+        assert unchunked.limits.max_num_batched_tokens == unchunked.limits.max_model_len
 
-    def test_a_default_follows_what_was_given(self) -> None:
+    def test_defaults_follow_from_given_arguments(self) -> None:
         def bounds(*words: str) -> tuple[int, int]:
-            found = server_config.resolve(flags.read(["--hardware", "h200-qwen3-32b", *words])).limits
-            return found.max_num_seqs, found.max_num_batched_tokens
+            limits = server_config.resolve(flags.read(["--hardware", "h200-qwen3-32b", *words])).limits
+            return limits.max_num_seqs, limits.max_num_batched_tokens
 
         assert bounds("--max-num-batched-tokens", "128") == (128, 128)
         assert bounds("--max-num-seqs", "4", "--max-model-len", "512") == (4, 2048)
@@ -238,7 +236,7 @@ class TestFlags:
         assert bounds("--performance-mode", "throughput", "--max-num-seqs", "300") == (300, 16_384)
 
     @pytest.mark.parametrize(
-        ("said", "ahead", "slots", "drops", "overlapped"),
+        ("options", "ahead", "slots", "drops", "overlapped"),
         [
             ({"method": "ngram"}, 0, 0, False, False),
             ({"method": "medusa"}, 0, 0, False, False),
@@ -250,26 +248,26 @@ class TestFlags:
             ({"model": "small"}, 4, 1, False, True),
         ],
     )
-    def test_what_drafts_ask_of_the_scheduler(
-        self, said: dict[str, Any], ahead: int, slots: int, drops: bool, overlapped: bool
+    def test_scheduler_limits_follow_from_the_draft_method(
+        self, options: dict[str, Any], ahead: int, slots: int, drops: bool, overlapped: bool
     ) -> None:
-        config = json.dumps({**said, "num_speculative_tokens": 4})
+        config = json.dumps({**options, "num_speculative_tokens": 4})
         limits = server_config.resolve(flags.read(["--speculative-config", config])).limits
         assert (limits.speculative_tokens, limits.lookahead_tokens, limits.draft_slots) == (4, ahead, slots)
         assert (limits.drop_last_hit, limits.async_scheduling) == (drops, overlapped)
 
     @pytest.mark.parametrize(
-        ("said", "rates"),
+        ("options", "rates"),
         [
             ({"synthetic_acceptance_rates": [0.9, 0.6, 0.0, 0.0]}, (0.9, 0.6, 0.0, 0.0)),
             ({"synthetic_acceptance_length": 3.25}, (1.0, 1.0, 0.25, 0.0)),
             ({"synthetic_acceptance_length": 5}, (1.0,) * 4),
         ],
     )
-    def test_drafts_are_accepted_by_position_as_vllms_synthetic_method_is_told(
-        self, said: dict[str, Any], rates: tuple[float, ...]
+    def test_synthetic_acceptance_rates_apply_per_position(
+        self, options: dict[str, Any], rates: tuple[float, ...]
     ) -> None:
-        config = {"method": "mtp", "num_speculative_tokens": 4, "rejection_sample_method": "synthetic"} | said
+        config = {"method": "mtp", "num_speculative_tokens": 4, "rejection_sample_method": "synthetic"} | options
         acceptance = Acceptance(
             4, server_config.resolve(flags.read(["--speculative-config", json.dumps(config)])).acceptance, 1
         )
@@ -280,7 +278,7 @@ class TestFlags:
         assert shares == pytest.approx(rates, abs=0.04)  # five standard errors
 
     @pytest.mark.parametrize(
-        ("said", "fault"),
+        ("options", "fault"),
         [
             ({"synthetic_acceptance_length": 2}, "only with rejection_sample_method"),
             ({"rejection_sample_method": "synthetic"}, "needs either"),
@@ -290,20 +288,17 @@ class TestFlags:
             ({"rejection_sample_method": "synthetic", "synthetic_acceptance_length": 4}, "from 1 to 3"),
         ],
     )
-    def test_rates_that_make_no_sense_are_refused(self, said: dict[str, Any], fault: str) -> None:
-        config = json.dumps({"method": "mtp", "num_speculative_tokens": 2} | said)
+    def test_invalid_acceptance_rates_are_refused(self, options: dict[str, Any], fault: str) -> None:
+        config = json.dumps({"method": "mtp", "num_speculative_tokens": 2} | options)
         with pytest.raises(UsageError, match=fault):
             server_config.resolve(flags.read(["--speculative-config", config]))
 
-    def test_what_changes_nothing_is_named(self) -> None:
+    def test_arguments_without_effect_are_listed(self) -> None:
         arguments = flags.read(["m", "--trust-remote-code", "--tokenizer", "t", "--data-parallel-size", "1"])
         assert flags.without_effect(arguments) == ["--trust-remote-code", "--tokenizer", "--data-parallel-size"]
 
-    def test_at_the_command_line(self) -> None:
+    def test_the_command_prints_arguments_without_effect(self) -> None:
         command = [sys.executable, "-m", "inferload", "simulator", "--port", "0", "--exit-after-s", "0.05"]
-        done = subprocess.run([*command, "--max-num-sequences", "3"], capture_output=True, text=True, check=False)
-        assert (done.returncode, done.stdout) == (2, "")
-        assert done.stderr.splitlines() == ["inferload: --max-num-sequences: unknown; did you mean --max-num-seqs?"]
         done = subprocess.run(
             [*command, "some/model", "--trust-remote-code"], capture_output=True, text=True, check=False
         )
