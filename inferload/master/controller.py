@@ -284,8 +284,7 @@ class Controller:
         finally:
             self.preparing = self._load_awaited = False
             self.run = None
-            if self.live is not None:
-                self.live.over = True
+            self._end_live()
             self._write_outputs(summaries)
             self._load_begun.set()
             self._idle.set()
@@ -330,11 +329,18 @@ class Controller:
             earlier = cache_passes.Previous(current.arm, result.run_dir, self.run.salt)
             if number + 1 < len(todo):
                 self._locust_stop()
+                self._end_live()
                 self.await_scrape()
         if codes:
             self.environment.process_exit_code = gravest(codes)
         if not self._headless:
             self._locust_stop()
+
+    def _end_live(self) -> None:
+        """Show the outcome in the live view. Not earlier: report, comparison and rerun are refused during a run."""
+        live, result = self.live, self.result
+        if live is not None and not live.over:
+            live.ended(result if result is not None and result.run_dir == live.run_dir else None)
 
     def _path(self, spec: RunSpec, todo: Sequence[cache_passes.CachePass]) -> Path:
         """Return the run directory. UsageError if it, or that of another pass, is not free."""
@@ -397,8 +403,6 @@ class Controller:
                 live.close()
         history.finish(run.totals.errors.texts)
         result = finish.conclude(run, history.errors)
-        if live is not None:
-            live.ended(result)
         level = _LEVELS[result.judged.state]
         why = [(level, line) for line in ci.explanation(result.document, _MAX_REASONS)]
         self._log_last(*why, (logging.INFO, f"report: {result.page}"), (level, result.judged.headline))
