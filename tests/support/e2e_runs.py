@@ -33,7 +33,6 @@ ITL_MS = 25
 TOKENS = round(STREAM_S * 1000 / ITL_MS)  # of a stream that lasts STREAM_S
 TOO_LONG_S = max(30.0, STREAM_S * 2)  # duration of a stream that a test does not wait for
 TOO_MANY_TOKENS = round(TOO_LONG_S * 1000 / ITL_MS)
-MODES = ("local", "processes", "by_hand")
 AT_ONCE = 6
 PATIENCE_S = 60.0 + 4 * STREAM_S
 

@@ -11,7 +11,6 @@ from typing import Any
 
 import trustme
 from e2e_runs import (
-    MODES,
     FinishedRun,
     RunCase,
     RunPool,
@@ -405,17 +404,17 @@ UNKNOWN_ARGUMENT = "chat: unknown argument 'max_token'; did you mean max_tokens?
 
 
 def line_number(text: str, part: str) -> int:
-    """Number of the line of a locustfile that contains a part."""
+    """Return the number of the line of a locustfile that contains a part."""
     (number,) = [number for number, line in enumerate(text.splitlines(), 1) if part in line]
     return number
 
 
-def called_wrongly(sandbox: Sandbox, mode: str) -> FinishedRun:
+def invalid_call(sandbox: Sandbox, mode: str) -> FinishedRun:
     return executed(sandbox, mode, INVALID_CALL, "-u", "6", "-r", "50", "-t", "300s", "--exit-code-on-error", "7")
 
 
-@run_cases(called_wrongly, *[(mode,) for mode in MODES])
-def test_an_invalid_call_stops_the_run_at_once_with_exit_code_2(run_pool: RunPool, run_case: RunCase) -> None:
+@run_cases(invalid_call, ("local",), ("by_hand",))
+def test_an_invalid_call_stops_the_run_with_exit_code_2(run_pool: RunPool, run_case: RunCase) -> None:
     ended: FinishedRun = run_pool.result(run_case)
     outcome, location = ended.summary["outcome"], f"mine.py:{line_number(INVALID_CALL, 'max_token=5')}"
     assert ended.code == outcome["exit_code"] == 2, ended.text

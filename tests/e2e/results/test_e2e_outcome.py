@@ -388,7 +388,7 @@ from locust import task
 class ChatUser(ScenarioUser):
     @task
     def broken(self):
-        if self.environment.inferload_worker._run.open:
+        if self.environment.inferload_worker._run.context.open:
             raise KeyError("no such prompt")
 """
 
