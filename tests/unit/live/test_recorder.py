@@ -1,4 +1,4 @@
-"""Live points and tables against the summary of the same turns, and server figures against counted scrapes."""
+"""Live points and tables against the summary of the same turns; server figures against known scrapes."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -49,7 +49,7 @@ def line(wall_ns: int, up: bool = True, **gauges: float) -> Mapping[str, Any]:
 
 
 @given(st.lists(st.lists(turns(), max_size=4), max_size=8))
-def test_points_are_the_rolling_figures_and_failures_add_up(reports: list[list[TurnRecord]]) -> None:
+def test_points_are_rolling_figures_and_failures_add_up(reports: list[list[TurnRecord]]) -> None:
     recorder, recent, failed = Recorder(), Recent(), 0
     for second, records in enumerate(reports):
         delta = delta_of(records)
@@ -73,7 +73,7 @@ def test_points_are_the_rolling_figures_and_failures_add_up(reports: list[list[T
 
 
 @given(st.lists(turns(), max_size=12))
-def test_tables_so_far_are_those_of_the_summary(records: list[TurnRecord]) -> None:
+def test_live_tables_equal_the_summary(records: list[TurnRecord]) -> None:
     tallies = delta_of(records)
     data = SummaryInput(
         run={},
@@ -96,12 +96,12 @@ def test_tables_so_far_are_those_of_the_summary(records: list[TurnRecord]) -> No
             assert final["value"] is None
 
 
-def test_gates_have_no_value_in_the_warm_up() -> None:
+def test_gates_have_no_value_during_warm_up() -> None:
     counts = SoFar(delta_of([turn()]), HealthSet(), "warmup", 5.0, GATES)
     assert {gate["passed"] for gate in tables.gates_so_far(counts, counts.summary())} == {None}
 
 
-def test_the_badge_of_a_run_that_fails_is_not_good() -> None:
+def test_failed_turns_or_gates_make_the_badge_failing() -> None:
     failed = turn(failure=Failure.HTTP_5XX, status=500, first_ns=None, last_ns=None, output_tokens=None)
     counts = SoFar(delta_of([turn(), failed]), HealthSet(), "measure", 5.0)
     badge = tables.badge_so_far(counts, [], [])
@@ -116,7 +116,7 @@ def test_the_badge_of_a_run_that_fails_is_not_good() -> None:
     assert tables.badge_so_far(counts, [{"gate": "g", "passed": True}], [])["state"] == "doubtful"
 
 
-def test_the_badge_of_an_overloaded_run_or_one_with_a_lost_worker_is_doubtful() -> None:
+def test_lost_workers_and_dropped_sessions_make_the_badge_doubtful() -> None:
     tallies = delta_of([turn()])
     assert tables.badge_so_far(SoFar(tallies, HealthSet(), "measure", 5.0), [], [])["state"] == "running"
     lost = tables.badge_so_far(SoFar(tallies, HealthSet(), "measure", 5.0), [], ["w1"])
@@ -128,7 +128,7 @@ def test_the_badge_of_an_overloaded_run_or_one_with_a_lost_worker_is_doubtful() 
     assert dropped["reasons"] == ["3 of 5 planned sessions dropped, 3 of them at max_in_flight: overloaded"]
 
 
-def test_slo_attainment_is_that_of_the_last_minute() -> None:
+def test_slo_attainment_is_of_the_last_minute() -> None:
     recorder = Recorder()
     assert recorder.slo_attainment(1.0) is None
     recorder.add(0.5, delta_of([turn(first_ns=S + 300_000_000), turn(), turn(), turn()]))
@@ -136,7 +136,7 @@ def test_slo_attainment_is_that_of_the_last_minute() -> None:
     assert recorder.slo_attainment(62.0) is None
 
 
-def test_server_figures_are_differences_of_counters() -> None:
+def test_server_rates_are_differences_of_counters() -> None:
     recorder = Recorder()
     for second in range(4):
         scrape = line(
@@ -155,7 +155,7 @@ def test_server_figures_are_differences_of_counters() -> None:
     assert "waiting" not in point
 
 
-def test_stale_scrapes_restarted_counters_and_servers_that_are_down_are_unknown() -> None:
+def test_stale_or_restarted_server_figures_are_unknown() -> None:
     recorder = Recorder()
     recorder.close_second(1.0, Instant(0, 0, S, {"a": line(S, requests_running=1, preemptions_total=9)}))
     recorder.close_second(2.0, Instant(0, 0, 2 * S, {"a": line(2 * S, requests_running=1, preemptions_total=2)}))
@@ -167,7 +167,7 @@ def test_stale_scrapes_restarted_counters_and_servers_that_are_down_are_unknown(
     assert newest(recorder)["running"] is None
 
 
-def test_the_number_of_columns_is_bounded() -> None:
+def test_the_number_of_columns_is_limited() -> None:
     recorder = Recorder()
     for number in range(3 * MOST_CLASSES):
         recorder.add(0.5, delta_of([turn(class_name=f"c{number}")]))

@@ -35,7 +35,7 @@ from inferload.worker import worker
 HOST = "http://127.0.0.1:8000"
 
 
-def parsed(**given: object) -> argparse.Namespace:
+def parsed(**changes: object) -> argparse.Namespace:
     values = {option.name: option.default for option in RUN_OPTIONS}
     values |= {
         "scenario": "smoke",
@@ -49,17 +49,17 @@ def parsed(**given: object) -> argparse.Namespace:
         "master_host": "127.0.0.1",
         "user_classes": [],
     }
-    return argparse.Namespace(**{**values, **given})
+    return argparse.Namespace(**{**values, **changes})
 
 
-def test_everything_right_passes(tmp_path: Path) -> None:
+def test_valid_options_are_accepted(tmp_path: Path) -> None:
     checked = options.check(parsed(run_dir=str(tmp_path / "new"), header=["X-Tenant: a"]))
     assert checked.own.headers == (("X-Tenant", "a"),)
     assert checked.own.run_dir == tmp_path / "new"
 
 
 @pytest.mark.parametrize(
-    ("given", "says"),
+    ("changes", "message"),
     [
         ({"host": None}, "--host: missing"),
         ({"host": "server:8000"}, "host 'server:8000'"),
@@ -86,15 +86,15 @@ def test_everything_right_passes(tmp_path: Path) -> None:
         ({"header": ["secret-without-colon"]}, "--header"),
     ],
 )
-def test_what_is_wrong_is_one_line_that_names_it(given: dict[str, object], says: str) -> None:
+def test_an_invalid_option_is_refused_in_one_line(changes: dict[str, object], message: str) -> None:
     with pytest.raises(UsageError) as raised:
-        options.check(parsed(**given))
-    assert says in str(raised.value)
+        options.check(parsed(**changes))
+    assert message in str(raised.value)
     assert "\n" not in str(raised.value)
     assert "secret" not in str(raised.value)
 
 
-def test_a_run_directory_that_is_not_empty_or_cannot_be_written(tmp_path: Path) -> None:
+def test_a_run_directory_must_be_empty_and_writable(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("x")
     with pytest.raises(UsageError, match="not empty"):
         options.check(parsed(run_dir=str(tmp_path)))
@@ -104,12 +104,12 @@ def test_a_run_directory_that_is_not_empty_or_cannot_be_written(tmp_path: Path) 
         options.check(parsed(run_dir="/proc/inferload/run"))
 
 
-def test_a_worker_may_be_given_the_masters_directory(tmp_path: Path) -> None:
+def test_a_worker_accepts_the_run_directory_of_the_master(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("x")
     assert options.check(parsed(run_dir=str(tmp_path), worker=True, host=None)).own.run_dir == tmp_path
 
 
-def test_an_endless_scenario_needs_an_end_without_a_page(tmp_path: Path) -> None:
+def test_without_web_ui_a_scenario_needs_an_end(tmp_path: Path) -> None:
     endless = tmp_path / "endless.yaml"
     endless.write_text(scenarios.load("smoke").changed({"phases.measure_s": None}).resolved_text())
     with pytest.raises(UsageError, match="--run-time"):
@@ -117,31 +117,33 @@ def test_an_endless_scenario_needs_an_end_without_a_page(tmp_path: Path) -> None
     options.check(parsed(scenario=str(endless), run_time=30))
 
 
-def test_keys_come_from_file_or_environment_and_do_not_travel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_keys_are_read_from_file_or_environment_and_then_removed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv(options.API_KEY_VARIABLE, "sk-env")
     assert options.own_settings(parsed()).credentials == Credentials("sk-env")
     (tmp_path / "key").write_text("sk-file\n")
-    given = parsed(api_key_file=str(tmp_path / "key"), header=["X-A: b"], insecure=True, run_dir="/x")
-    assert options.own_settings(given).credentials == Credentials("sk-file")
-    options.forget_private(given)
-    assert (given.api_key_file, given.header, given.insecure, given.run_dir) == ("", [], False, "")
+    arguments = parsed(api_key_file=str(tmp_path / "key"), header=["X-A: b"], insecure=True, run_dir="/x")
+    assert options.own_settings(arguments).credentials == Credentials("sk-file")
+    options.forget_private(arguments)
+    assert (arguments.api_key_file, arguments.header, arguments.insecure, arguments.run_dir) == ("", [], False, "")
 
 
 @pytest.mark.parametrize("text", ["", "two\nlines", "a b", "ümlaut"])
-def test_a_file_that_holds_no_key(tmp_path: Path, text: str) -> None:
+def test_an_invalid_key_file_is_refused(tmp_path: Path, text: str) -> None:
     (tmp_path / "key").write_text(text)
     with pytest.raises(UsageError, match="holds no key"):
         options.own_settings(parsed(api_key_file=str(tmp_path / "key")))
 
 
-def test_an_order_takes_over_what_was_asked_and_says_so() -> None:
+def test_run_options_override_the_scenario_and_are_listed() -> None:
     spec = resolve(RunOptions("smoke", HOST, seed=7, users=9, spawn_per_s=3.0, run_time_s=5))
     assert (spec.users, spec.spawn_per_s, spec.scenario.seed, spec.scenario.phases.measure_s) == (9, 3.0, 7, 5.0)
     assert set(spec.overrides) == {"seed", "phases.measure_s", "arrivals.users", "arrivals.spawn_per_s"}
     assert resolve(RunOptions("smoke", HOST)).overrides == {}
 
 
-def test_hosts_are_taken_in_the_order_in_which_they_were_named() -> None:
+def test_hosts_keep_their_order() -> None:
     spec = resolve(RunOptions("smoke", HOST, also_hosts=("http://b:1", "http://c/v1")))
     assert [target.url for target in spec.targets] == [HOST, "http://b:1", "http://c"]
     assert spec.target.url == HOST
@@ -149,7 +151,7 @@ def test_hosts_are_taken_in_the_order_in_which_they_were_named() -> None:
         resolve(RunOptions("smoke", HOST, also_hosts=(HOST + "/v1",)))
 
 
-def test_a_scenario_that_names_its_models_leaves_no_room_for_another(tmp_path: Path) -> None:
+def test_model_is_refused_if_the_scenario_names_models(tmp_path: Path) -> None:
     file = tmp_path / "models.yaml"
     models = [{"name": "base", "share": 0.5}, {"name": "adapter", "share": 0.5}]
     file.write_text(scenarios.load("smoke").changed({"request.models": models}).resolved_text())
@@ -179,27 +181,27 @@ def test_the_roster_counts_missing_reports() -> None:
     assert member.booked_ns == 100  # on the master's clock
 
 
-def test_the_tightest_ping_gives_the_offset(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_ping_with_the_shortest_round_trip_gives_the_offset(monkeypatch: pytest.MonkeyPatch) -> None:
     times = iter([1_000, 1_400])
     monkeypatch.setattr("inferload.master.lifecycle.workers.now_ns", lambda: next(times))
-    one = Member("w0", None, 0, heard_ns=0)
-    one.pong(sent_ns=800, mono_ns=5_900, wall_ns=10, here_wall_ns=10)  # round trip 200
-    one.pong(sent_ns=1_000, mono_ns=7_000, wall_ns=10, here_wall_ns=10)  # round trip 400: worse, not taken
-    assert (one.offset_ns, one.rtt_ns) == (5_900 - 900, 200)
+    member = Member("w0", None, 0, heard_ns=0)
+    member.pong(sent_ns=800, mono_ns=5_900, wall_ns=10, here_wall_ns=10)  # round trip 200
+    member.pong(sent_ns=1_000, mono_ns=7_000, wall_ns=10, here_wall_ns=10)  # round trip 400: worse, not taken
+    assert (member.offset_ns, member.rtt_ns) == (5_900 - 900, 200)
 
 
-def test_a_clock_that_is_the_masters_own_has_no_offset(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_same_clock_has_no_offset(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("inferload.master.lifecycle.workers.now_ns", lambda: 1_000)
-    one = Member("w0", None, 0, heard_ns=0)
-    # The answer was quick, the way there was not.
-    one.pong(sent_ns=800, mono_ns=990, wall_ns=10, here_wall_ns=10, same_clock=True)
-    assert (one.offset_ns, one.wall_offset_ns, one.uncertain_ns, one.one_clock) == (0, 0, 0, True)
-    # A guest that was copied while it ran has the name of the clock, and another clock.
-    one.pong(sent_ns=900, mono_ns=1_100, wall_ns=10, here_wall_ns=10, same_clock=True)
-    assert (one.offset_ns, one.uncertain_ns, one.one_clock) == (150, 50, False)
+    member = Member("w0", None, 0, heard_ns=0)
+    # The reply was fast, the request was slow.
+    member.pong(sent_ns=800, mono_ns=990, wall_ns=10, here_wall_ns=10, same_clock=True)
+    assert (member.offset_ns, member.wall_offset_ns, member.uncertain_ns, member.one_clock) == (0, 0, 0, True)
+    # A cloned virtual machine has the same clock id, but another clock.
+    member.pong(sent_ns=900, mono_ns=1_100, wall_ns=10, here_wall_ns=10, same_clock=True)
+    assert (member.offset_ns, member.uncertain_ns, member.one_clock) == (150, 50, False)
 
 
-def test_processes_of_one_machine_name_one_clock() -> None:
+def test_processes_of_one_machine_have_one_clock_id() -> None:
     here = clock.clock_id()
     assert here
     words = [sys.executable, "-c", "from inferload.measure import clock; print(clock.clock_id())"]
@@ -212,7 +214,7 @@ def test_windows_move_to_the_workers_clock() -> None:
     assert moved == (PhaseWindow("warmup", 15, 25), PhaseWindow("measure", 25))
 
 
-def test_inferload_run_is_the_locust_command_it_stands_for() -> None:
+def test_run_builds_the_locust_command() -> None:
     parser = argparse.ArgumentParser()
     run_command.register(parser.add_subparsers(parser_class=PassingParser))
     arguments = parser.parse_args(
@@ -240,7 +242,7 @@ def test_inferload_run_is_the_locust_command_it_stands_for() -> None:
     ]
 
 
-def test_workers_of_another_version_or_scenario_are_named() -> None:
+def test_workers_with_another_version_or_scenario_are_refused() -> None:
     members = [Member(name, name, stripe) for stripe, name in enumerate(("w0", "w1", "w2", "w3"))]
     mine = scenarios.load("smoke").digest
     for member, scenario in zip(members, (None, mine, None, None), strict=True):
@@ -258,22 +260,22 @@ def test_workers_of_another_version_or_scenario_are_named() -> None:
     )
 
 
-def test_a_worker_that_writes_its_files_is_heard_until_it_has_written_them(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_worker_reports_until_its_files_are_written(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(worker, "REPORT_S", 0.001)
     runner = SimpleNamespace(register_message=lambda *_arguments, **_options: None)
-    one = worker.Worker(SimpleNamespace(runner=runner), ProcessSettings(Credentials(), (), TlsSettings(), None))
+    worker_ = worker.Worker(SimpleNamespace(runner=runner), ProcessSettings(Credentials(), (), TlsSettings(), None))
     sent: list[str] = []
-    monkeypatch.setattr(one, "_send", sent.append)
+    monkeypatch.setattr(worker_, "_send", sent.append)
     run = SimpleNamespace(closing=True, reports_ended=False, report=lambda: "report", collect_garbage=lambda: None)
     with gevent.Timeout(3):
-        reporting = gevent.spawn(one._report, run)
-        while len(sent) < 3:  # it drained long ago, and its parts are being joined
+        reporting = gevent.spawn(worker_._report, run)
+        while len(sent) < 3:  # after the drain, parts are joined
             gevent.sleep(0.001)
         run.reports_ended = True
         reporting.join()
 
 
-def test_a_worker_that_comes_late_is_told_of_once() -> None:
+def test_a_late_worker_is_reported_once() -> None:
     roster = Roster(["a", "b"])
     clients = {name: SimpleNamespace(state="ready") for name in ("a", "b")}
     known: set[str] = set()
@@ -285,7 +287,7 @@ def test_a_worker_that_comes_late_is_told_of_once() -> None:
 
 
 class Watched:
-    """Arguments of `mark_lost`: a roster, marks, and a count of losses."""
+    """Arguments of `mark_lost`, and the losses that it reports."""
 
     def __init__(self, *names: str) -> None:
         self.roster = Roster(list(names))
@@ -302,28 +304,28 @@ class Watched:
         worker_watchdog.mark_lost(self.roster, clients, listening_s, self.marks, self.on_lost)  # type: ignore[arg-type]
 
 
-def test_a_worker_that_was_given_up_is_waited_for_once_it_is_heard_again(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_lost_worker_is_awaited_again_after_a_report(monkeypatch: pytest.MonkeyPatch) -> None:
     at_ns = [0]
     monkeypatch.setattr("inferload.master.lifecycle.workers.now_ns", lambda: at_ns[0])
     run = Watched("a", "b")
-    one, other = run.roster.members
-    one.heard_ns = other.heard_ns = 0
+    first, second = run.roster.members
+    first.heard_ns = second.heard_ns = 0
     clients = {name: SimpleNamespace(state="running") for name in ("a", "b")}
     at_ns[0] = 5 * 10**9
-    other.heard()
+    second.heard()
     run.mark_lost(clients, 60)
-    assert (one.lost, run.roster.awaited, run.kinds, run.looked) == (True, [other], ["worker_lost"], 1)
-    one.heard()
+    assert (first.lost, run.roster.awaited, run.kinds, run.looked) == (True, [second], ["worker_lost"], 1)
+    first.heard()
     clients["a"].state = "missing"  # Locust has not noticed yet
     run.mark_lost(clients, 60)
-    assert (one.lost, run.roster.awaited, run.roster.present, run.looked) == (True, [one, other], [other], 1)
+    assert (first.lost, run.roster.awaited, run.roster.present, run.looked) == (True, [first, second], [second], 1)
     at_ns[0] = 10 * 10**9
-    other.heard()
+    second.heard()
     run.mark_lost(clients, 60)
-    assert (run.roster.awaited, run.kinds, run.looked) == ([other], ["worker_lost"], 2)
+    assert (run.roster.awaited, run.kinds, run.looked) == ([second], ["worker_lost"], 2)
 
 
-def test_a_worker_that_reports_is_not_lost_while_locust_still_counts_it_as_missing() -> None:
+def test_a_reporting_worker_is_not_lost_if_locust_misses_it() -> None:
     run = Watched("a")
     run.roster.members[0].heard()
     run.mark_lost({"a": SimpleNamespace(state="missing")}, 60)
@@ -331,7 +333,7 @@ def test_a_worker_that_reports_is_not_lost_while_locust_still_counts_it_as_missi
 
 
 @pytest.mark.parametrize(("silent_s", "lost"), [(6, False), (14, False), (16, True)])
-def test_a_worker_that_has_not_reported_since_the_load_began_has_more_time(
+def test_a_worker_without_a_first_report_has_a_longer_timeout(
     silent_s: int, lost: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     at_ns = [0]
@@ -347,8 +349,8 @@ def test_a_worker_that_has_not_reported_since_the_load_began_has_more_time(
     assert (starting.lost, reporting.lost) == (lost, True)
 
 
-def test_a_run_begins_when_locust_counts_every_worker_as_present() -> None:
-    """Locust gives no users to a worker that it counts as missing, and takes a while to see that one is back."""
+def test_assignments_wait_until_locust_sees_all_workers() -> None:
+    """Locust gives no users to a worker that it counts as missing, and detects its return late."""
     members = Roster(["a", "b"])
     for member in members.members:
         member.ready = True
@@ -368,7 +370,7 @@ def test_a_run_begins_when_locust_counts_every_worker_as_present() -> None:
         waiting.get()
 
 
-def test_nobody_is_silent_while_the_master_stands_still(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_worker_is_lost_because_the_master_was_blocked(monkeypatch: pytest.MonkeyPatch) -> None:
     at_ns = [0]
     for module in ("master.lifecycle.workers", "process.silence"):
         monkeypatch.setattr(f"inferload.{module}.now_ns", lambda: at_ns[0])
@@ -376,7 +378,7 @@ def test_nobody_is_silent_while_the_master_stands_still(monkeypatch: pytest.Monk
     member = run.roster.members[0]
     member.heard_ns = 0
     clients = {"a": SimpleNamespace(state="running")}
-    for round_ms in (250, 8_000, *range(8_250, 12_001, 250)):  # it stood still from 0.25 to 8 s
+    for round_ms in (250, 8_000, *range(8_250, 12_001, 250)):  # blocked from 0.25 to 8 s
         at_ns[0] = round_ms * 10**6
         run.mark_lost(clients, ears.listening_s())
     assert not member.lost
@@ -385,14 +387,14 @@ def test_nobody_is_silent_while_the_master_stands_still(monkeypatch: pytest.Monk
     assert member.lost
 
 
-def test_only_servers_that_the_command_line_names_get_the_key_and_the_headers() -> None:
-    given = parsed(
+def test_key_and_headers_are_sent_only_to_named_servers() -> None:
+    arguments = parsed(
         header=["X-Gateway: secret-value"],
         also_host=["https://b/v1"],
         metrics_url=["http://c:9/x/metrics"],
         allow_target=["http://D:80/any"],
     )
-    own = options.own_settings(given)
+    own = options.own_settings(arguments)
     for url in (HOST, "https://b:443", "http://c:9", "http://d"):
         settings = client_settings(scenarios.load("smoke"), Target.parse(url), "m", own, "w")
         assert settings.headers == (("X-Gateway", "secret-value"),)
@@ -403,24 +405,24 @@ def test_only_servers_that_the_command_line_names_get_the_key_and_the_headers() 
     assert options.own_settings(parsed()).withheld_from(["http://elsewhere"]) == []
 
 
-def test_a_page_without_an_address_listens_on_loopback_alone() -> None:
-    for given, expected in (("", "127.0.0.1"), ("*", "*"), ("10.0.0.1", "10.0.0.1")):
-        found = parsed(web_host=given)
-        plugin._Plugin().check(found)
-        assert found.web_host == expected
+def test_the_web_ui_listens_on_loopback_by_default() -> None:
+    for host, expected in (("", "127.0.0.1"), ("*", "*"), ("10.0.0.1", "10.0.0.1")):
+        options_ = parsed(web_host=host)
+        plugin._Plugin().check(options_)
+        assert options_.web_host == expected
 
 
 @pytest.mark.parametrize(
     "url", ["http://me:pa55word@h:1", "me:pa55word@h", "ftp://me:pa55word@h", "http://me:pa55/word@h"]
 )
 @pytest.mark.parametrize("option", ["host", "also_host", "metrics_url", "allow_target"])
-def test_a_password_in_an_address_is_refused_and_not_repeated(option: str, url: str) -> None:
+def test_a_password_in_an_address_is_refused_and_not_printed(option: str, url: str) -> None:
     with pytest.raises(UsageError) as raised:
         options.check(parsed(**{option: url if option == "host" else [url]}))
     assert "pa55" not in str(raised.value)
 
 
-def test_a_password_of_a_proxy_is_not_repeated(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_proxy_password_is_not_printed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("http_proxy", "socks5://me:pa55word@proxy:1080")
     monkeypatch.delenv("no_proxy", raising=False)
     monkeypatch.delenv("NO_PROXY", raising=False)
@@ -429,9 +431,9 @@ def test_a_password_of_a_proxy_is_not_repeated(monkeypatch: pytest.MonkeyPatch) 
     assert "pa55" not in str(raised.value)
 
 
-def test_a_log_line_is_one_line_without_secrets() -> None:
-    said = io.StringIO()
-    handler = logging.StreamHandler(said)
+def test_log_records_are_escaped_and_redacted() -> None:
+    stream = io.StringIO()
+    handler = logging.StreamHandler(stream)
     handler.addFilter(logs.SafeRecords(Redaction(["sk-0123456789"])))
     for name in ("inferload.x", "locust.x"):
         logger = logging.Logger(name)
@@ -441,7 +443,7 @@ def test_a_log_line_is_one_line_without_secrets() -> None:
             raise ValueError("sk-0123456789\nforged")
         except ValueError:
             logger.exception("broken")
-    lines = said.getvalue().splitlines()
+    lines = stream.getvalue().splitlines()
     assert lines[0] == "from ***: a\\x1b[2J\\nforged"
     assert "from ***: a\\x1b[2J" in lines
     assert "    ValueError: ***" in lines

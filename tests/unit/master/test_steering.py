@@ -1,4 +1,4 @@
-"""Changes of the load by hand: at once, as a ramp, held; each leaves a mark that the load's text reads."""
+"""Manual changes of the load: immediate, as a ramp, and held; each is marked."""
 
 from types import SimpleNamespace
 from typing import Any
@@ -41,9 +41,7 @@ class Run:
 
 
 @given(st.floats(0, 1e5), st.floats(0, 1e5), st.floats(1, 1e5), st.floats(-10, 1e6), st.floats(-10, 1e6))
-def test_a_ramp_goes_straight_from_its_first_to_its_last_level(
-    first: float, last: float, over_s: float, early_s: float, late_s: float
-) -> None:
+def test_a_ramp_is_linear(first: float, last: float, over_s: float, early_s: float, late_s: float) -> None:
     ramp = Ramp(0, first, last, over_s)
     early, late = (ramp.level(round(at_s * NS_PER_S)) for at_s in sorted((early_s, late_s)))
     slack = 1e-9 * max(first, last, 1.0)
@@ -53,7 +51,7 @@ def test_a_ramp_goes_straight_from_its_first_to_its_last_level(
     assert ramp.level(round((over_s + 1) * NS_PER_S)) == pytest.approx(last)
 
 
-def test_users_of_a_closed_loop_change_at_once() -> None:
+def test_users_of_a_closed_loop_change_immediately() -> None:
     run = Run("chat", users=20)
     run.steering.set_level(60)
     assert run.started == [(60, 40.0)]
@@ -64,7 +62,7 @@ def test_users_of_a_closed_loop_change_at_once() -> None:
     assert load_text(run.spec.scenario, run.entries).users_or_rate == "20 to 60 users"
 
 
-def test_the_rate_of_an_open_loop_changes_at_once() -> None:
+def test_the_rate_of_an_open_loop_changes_immediately() -> None:
     run = Run("chat-open")
     run.steering.set_level(3.5)
     run.steering.set_level(0)
@@ -76,7 +74,7 @@ def test_the_rate_of_an_open_loop_changes_at_once() -> None:
     assert load_text(run.spec.scenario, run.entries).users_or_rate.startswith("0 to 3.5/s")
 
 
-def test_a_ramp_of_users_is_one_start_with_a_mark_at_each_end() -> None:
+def test_a_ramp_of_users_has_a_mark_at_each_end() -> None:
     run = Run("chat", users=20)
     run.steering.ramp_to(30, 1.0)
     gevent.sleep(0.3)
@@ -119,7 +117,7 @@ def test_hold_ends_a_ramp_at_its_level(scenario: str) -> None:
     assert run.steering.state()["ramp"] is None
 
 
-def test_a_new_level_and_a_change_on_locusts_page_end_a_ramp() -> None:
+def test_a_new_level_or_a_change_in_locusts_ui_ends_a_ramp() -> None:
     for change in (lambda run: run.steering.set_level(7), lambda run: run.steering.change_users(7, "hand")):
         run = Run("chat", users=20)
         run.steering.ramp_to(500, 1.0)
@@ -131,7 +129,7 @@ def test_a_new_level_and_a_change_on_locusts_page_end_a_ramp() -> None:
 
 
 @pytest.mark.parametrize("level", [0, -1, 2.5, 1e9, float("nan"), float("inf")])
-def test_an_impossible_number_of_users_is_refused(level: float) -> None:
+def test_an_invalid_number_of_users_is_refused(level: float) -> None:
     run = Run("chat")
     with pytest.raises(UsageError, match="users: "):
         run.steering.set_level(level)
@@ -141,6 +139,6 @@ def test_an_impossible_number_of_users_is_refused(level: float) -> None:
 
 
 @pytest.mark.parametrize("over_s", [0, 0.5, 1e9, float("nan")])
-def test_an_impossible_duration_is_refused(over_s: float) -> None:
+def test_an_invalid_duration_is_refused(over_s: float) -> None:
     with pytest.raises(UsageError, match="out of range"):
         Run("chat-open").steering.ramp_to(5, over_s)

@@ -1,4 +1,4 @@
-"""One session on a worker, without a server: its places in flight and its part of the count are taken once and given back."""
+"""One session on a worker without a server: slots in flight and quotas are taken and released once."""
 
 from collections import Counter
 from types import SimpleNamespace
@@ -88,7 +88,7 @@ def free(limiter: InFlightLimiter) -> int:
 
 
 @pytest.mark.parametrize(("script", "turns"), [(plain, 2), (working, 2), (forking, 2)])
-def test_a_session_takes_what_its_turns_need_and_leaves_nothing_taken(script: Any, turns: int) -> None:
+def test_a_session_releases_all_slots(script: Any, turns: int) -> None:
     host: Any = Host()
     assert host.limiter.try_enter()  # for its first turn, as whoever starts a session does
     assert host.quota.take_session("measure")
@@ -100,7 +100,7 @@ def test_a_session_takes_what_its_turns_need_and_leaves_nothing_taken(script: An
     assert left == 5 - turns
 
 
-def test_work_that_ends_after_the_run_begins_no_turn() -> None:
+def test_work_that_ends_after_the_run_sends_no_turn() -> None:
     host: Any = Host()
 
     def script() -> Script:
@@ -138,20 +138,20 @@ def unsendable() -> Script:
 
 
 @pytest.mark.parametrize(
-    ("script", "said"),
+    ("script", "message"),
     [(raising_script, "ValueError: no more"), (raising_work, "KeyError: 'missing'"), (unsendable, "TypeError: ")],
 )
-def test_a_turn_that_cannot_be_made_is_booked_as_a_failed_one(script: Any, said: str) -> None:
+def test_a_turn_that_cannot_be_built_is_a_failed_turn(script: Any, message: str) -> None:
     host: Any = Host()
     assert not performed(host, script())
     ((turn_id, detail),) = host.failed
     assert turn_id == "s0.1"
     assert list(host.sessions.notes.values()) == [1]
-    assert detail.startswith(said)
+    assert detail.startswith(message)
 
 
 @pytest.mark.parametrize("script", [raising_script, plain])
-def test_what_a_work_made_is_closed_however_the_session_ends(script: Any) -> None:
+def test_resources_of_a_session_are_always_closed(script: Any) -> None:
     host, closed = Host(), []
 
     def with_a_thing() -> Script:
@@ -163,7 +163,7 @@ def test_what_a_work_made_is_closed_however_the_session_ends(script: Any) -> Non
     assert closed == ["thing"]
 
 
-def test_an_exception_while_closing_is_counted_and_ends_nothing_else() -> None:
+def test_an_exception_while_closing_is_counted() -> None:
     host: Any = Host()
 
     def script() -> Script:
@@ -175,7 +175,7 @@ def test_an_exception_while_closing_is_counted_and_ends_nothing_else() -> None:
     assert list(host.sessions.notes.values()) == [1]
 
 
-def test_a_wait_for_a_thread_makes_the_turn_late_and_is_no_part_of_its_pause() -> None:
+def test_waiting_for_a_thread_delays_the_turn() -> None:
     waited_ns = 50_000_000
 
     class Busy(Host):

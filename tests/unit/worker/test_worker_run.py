@@ -23,8 +23,8 @@ from inferload.worker.worker_run import WorkerRun
 from inferload.workload.arrivals import Arrival
 
 
-class Asked:
-    """A controller with a run that is about to begin its load; what was asked of Locust and of the run is noted."""
+class StubController:
+    """A controller before the load of a run; records calls of Locust and of the run."""
 
     def __init__(self) -> None:
         self.locust: list[int] = []
@@ -57,60 +57,60 @@ class Asked:
             self.controller.start(newer, 1.0)
 
 
-def test_users_asked_for_before_the_load_are_those_it_starts_with() -> None:
-    asked = Asked()
-    asked.controller.start(8, 1.0)
-    asked.controller._start_users(4, 1.0)
-    assert (asked.locust, asked.changes) == ([8], [8])
+def test_users_requested_before_the_load_are_started() -> None:
+    stub = StubController()
+    stub.controller.start(8, 1.0)
+    stub.controller._start_users(4, 1.0)
+    assert (stub.locust, stub.changes) == ([8], [8])
 
 
 def test_the_time_of_a_shape_counts_from_the_start_of_the_load() -> None:
-    asked = Asked()
-    assert not asked.controller._load_begun.is_set()
-    asked.controller._start_users(4, 1.0)
-    asked.controller._start_users(6, 1.0)  # a step of the load
-    assert asked.controller._load_begun.is_set()
-    assert asked.shape_began == [1]
+    stub = StubController()
+    assert not stub.controller._load_begun.is_set()
+    stub.controller._start_users(4, 1.0)
+    stub.controller._start_users(6, 1.0)  # a step of the load
+    assert stub.controller._load_begun.is_set()
+    assert stub.shape_began == [1]
 
 
-def test_a_newer_number_of_users_is_not_overridden_by_an_older_one() -> None:
-    asked = Asked()
-    asked.controller.start(8, 1.0)
-    asked.while_starting = 12
-    asked.controller._start_users(4, 1.0)
-    assert (asked.locust, asked.changes) == ([8, 12], [8, 12])
+def test_a_newer_number_of_users_is_not_overridden() -> None:
+    stub = StubController()
+    stub.controller.start(8, 1.0)
+    stub.while_starting = 12
+    stub.controller._start_users(4, 1.0)
+    assert (stub.locust, stub.changes) == ([8, 12], [8, 12])
 
 
-def test_a_change_is_the_shapes_if_its_greenlet_asks_for_it() -> None:
-    asked = Asked()
-    asked.controller._start_users(4, 1.0)
-    asked.controller.start(5, 1.0)
-    asked.controller._runner.shape_greenlet = gevent.getcurrent()
-    asked.controller.start(6, 1.0)
-    assert (asked.changes, asked.changed_by) == ([5, 6], ["hand", "shape"])
+def test_a_change_by_the_shape_greenlet_is_marked_as_shape() -> None:
+    stub = StubController()
+    stub.controller._start_users(4, 1.0)
+    stub.controller.start(5, 1.0)
+    stub.controller._runner.shape_greenlet = gevent.getcurrent()
+    stub.controller.start(6, 1.0)
+    assert (stub.changes, stub.changed_by) == ([5, 6], ["hand", "shape"])
 
 
-@pytest.mark.parametrize(("users", "said"), [(4, 0), (5, 1)])
-def test_in_a_drain_only_somebodys_own_start_is_answered(
-    users: int, said: int, caplog: pytest.LogCaptureFixture
-) -> None:
-    """Locust itself starts the users that there are once more whenever a worker goes."""
-    asked = Asked()
-    asked.controller._load_awaited = False
-    asked.controller._runner = SimpleNamespace(target_user_count=4)
-    asked.controller.run = SimpleNamespace(stop=SimpleNamespace(is_set=lambda: True))  # type: ignore[assignment]
-    asked.controller.start(users, 1.0)
-    assert [record.message for record in caplog.records] == said * ["the run is draining; start again after its end"]
-    assert asked.locust == []
+@pytest.mark.parametrize(("users", "warnings"), [(4, 0), (5, 1)])
+def test_a_start_during_the_drain_logs_a_warning(users: int, warnings: int, caplog: pytest.LogCaptureFixture) -> None:
+    """Locust itself starts the current users again when a worker leaves."""
+    stub = StubController()
+    stub.controller._load_awaited = False
+    stub.controller._runner = SimpleNamespace(target_user_count=4)
+    stub.controller.run = SimpleNamespace(stop=SimpleNamespace(is_set=lambda: True))  # type: ignore[assignment]
+    stub.controller.start(users, 1.0)
+    assert [record.message for record in caplog.records] == warnings * [
+        "the run is draining; start again after its end"
+    ]
+    assert stub.locust == []
 
 
-def test_a_turn_that_fails_while_files_are_joined_is_not_counted() -> None:
+def test_a_turn_that_fails_while_closing_is_not_counted() -> None:
     run = WorkerRun.__new__(WorkerRun)  # nothing to count with: it must not come to that
     run.closing = True
     run.fail_turn(None, 0, "too late")  # type: ignore[arg-type]
 
 
-def test_an_exception_of_a_booking_does_not_stop_the_next_one(caplog: pytest.LogCaptureFixture) -> None:
+def test_an_exception_in_locusts_statistics_stops_no_later_batch(caplog: pytest.LogCaptureFixture) -> None:
     booked: list[TurnResult] = []
 
     def book(results: list[TurnResult]) -> None:
@@ -129,7 +129,7 @@ def test_an_exception_of_a_booking_does_not_stop_the_next_one(caplog: pytest.Log
     assert "up to 2 turns are missing in Locust's tables" in caplog.text
 
 
-def test_turns_with_token_ids_come_as_they_were_sent_on_any_worker() -> None:
+def test_turns_with_token_ids_are_ordered_by_send_time() -> None:
     table = pa.table(
         {
             "worker": ["a", "a", "b", "b"],
@@ -143,8 +143,8 @@ def test_turns_with_token_ids_come_as_they_were_sent_on_any_worker() -> None:
     ]  # fmt: skip
 
 
-class Told:
-    """A worker's run, as far as words of phases go."""
+class PhaseStub:
+    """A worker run with phase windows only."""
 
     def __init__(self, last_planned_ns: int) -> None:
         self.run = run = WorkerRun.__new__(WorkerRun)
@@ -163,20 +163,20 @@ class Told:
         return self.run.overrun_ns
 
 
-def test_turns_planned_after_an_end_that_was_not_heard_of_yet_are_told() -> None:
-    assert Told(5_300).end(5_000) == 300
-    assert Told(5_000).end(5_000) == 1  # the first instant of the drain
-    assert Told(4_999).end(5_000) == 0
+def test_turns_planned_after_an_unexpected_end_are_overrun() -> None:
+    assert PhaseStub(5_300).end(5_000) == 300
+    assert PhaseStub(5_000).end(5_000) == 1  # the first instant of the drain
+    assert PhaseStub(4_999).end(5_000) == 0
 
 
-def test_an_end_that_was_known_beforehand_has_no_turns_after_it() -> None:
-    told = Told(4_000)
-    assert told.end(5_000) == 0
-    told.run._latest_ns = 5_300  # one of the drain
-    assert told.end(5_000) == 0
+def test_a_planned_end_has_no_overrun() -> None:
+    stub = PhaseStub(4_000)
+    assert stub.end(5_000) == 0
+    stub.run._latest_ns = 5_300  # one of the drain
+    assert stub.end(5_000) == 0
 
 
-def test_an_arrival_that_is_due_and_not_begun_yet_is_not_in_a_report() -> None:
+def test_a_due_arrival_not_begun_is_not_counted_in_a_report() -> None:
     loop = OpenLoop.__new__(OpenLoop)
     for due_s, booked in ((1.0, True), (3600.0, False)):
         loop._start_ns, loop._closed_ns = now_ns() - 2 * NS_PER_S, None
@@ -186,7 +186,7 @@ def test_an_arrival_that_is_due_and_not_begun_yet_is_not_in_a_report() -> None:
         assert loop.booked_ns() <= now_ns()
 
 
-class Left:
+class LeavingLoop:
     """An open loop of one arrival a second in a load of ten seconds; `books` are its planned and dropped sessions."""
 
     def __init__(self) -> None:
@@ -215,7 +215,7 @@ class Left:
             setattr(self.loop, name, value)
 
     def close(self, at_s: float) -> tuple[int, int, float]:
-        """Sessions planned and dropped, and up to when in seconds of the load its books go."""
+        """Close the loop; return planned and dropped sessions, and the time in seconds up to which they are counted."""
         self.loop.close(self.start_ns + round(at_s * NS_PER_S))
         return (
             self.books.count("planned"),
@@ -224,20 +224,20 @@ class Left:
         )
 
 
-def test_a_worker_that_leaves_books_what_was_due_and_leaves_the_rest_of_its_load_to_the_master() -> None:
-    left = Left()
+def test_a_leaving_worker_counts_sessions_due_so_far() -> None:
+    left = LeavingLoop()
     assert left.close(4.5) == (5, 5, 4.5)
     assert left.close(12) == (10, 10, 10)  # the run's own end, heard of before its books are closed
 
 
-def test_an_arrival_that_waits_for_its_timer_as_the_load_ends_begins(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_arrival_due_just_before_the_end_begins(monkeypatch: pytest.MonkeyPatch) -> None:
     """Arrivals fall due at 0, 1, 2, 3 and 4 s; the load ends 20 ms after the last one, which then is not dropped."""
-    left, begun = Left(), []
+    left, begun = LeavingLoop(), []
     monkeypatch.setattr(load_loops, "now_ns", lambda: left.start_ns + round(4.02 * NS_PER_S))
     monkeypatch.setattr(left.loop, "_begin_session", lambda index, due_ns, window: begun.append(due_ns - left.start_ns))
     assert left.close(4.02) == (4, 4, 4.02)
     assert begun == [4 * NS_PER_S]
 
 
-def test_arrivals_after_the_load_are_nobodys() -> None:
-    assert Left().close(12) == (10, 10, 10)
+def test_arrivals_after_the_load_are_not_counted() -> None:
+    assert LeavingLoop().close(12) == (10, 10, 10)
