@@ -1,4 +1,4 @@
-"""Text from outside is harmless wherever it is shown, and holds no secret of the process."""
+"""Escaping of foreign text for each output, and redaction of secrets."""
 
 import json
 import unicodedata
@@ -30,18 +30,18 @@ def test_an_escaped_text_is_one_line_without_controls(text: str) -> None:
 
 
 @given(st.text(st.characters(exclude_characters=UNSAFE, categories=("L", "N", "P", "S", "Zs"))))
-def test_printable_text_stays(text: str) -> None:
+def test_printable_text_is_unchanged(text: str) -> None:
     assert escaped(text) == escaped_lines(text) == text
 
 
-def test_how_each_kind_is_written() -> None:
+def test_escapes_of_each_kind_of_character() -> None:
     assert escaped("a\x1b[31m\r\nb\u202e\x9b") == "a\\x1b[31m\\r\\nb\\u202e\\u009b"
     assert escaped_lines("a\n\tb\x1b") == "a\n\tb\\x1b"
     assert indented("a\n[2026] fake/ERROR: b") == "a\n    [2026] fake/ERROR: b"
 
 
 @given(st.text())
-def test_escaped_json_means_the_same(text: str) -> None:
+def test_escaped_json_has_the_same_value(text: str) -> None:
     document = json.dumps([text], ensure_ascii=False)
     assert json.loads(escaped_lines(document)) == [text]
 
@@ -61,12 +61,12 @@ def test_escaped_json_means_the_same(text: str) -> None:
         ("ttft_ms and *this*", "ttft_ms and \\*this*"),
     ],
 )
-def test_markdown_shows_a_text_as_it_stands(text: str, shown: str) -> None:
+def test_markdown_shows_text_literally(text: str, shown: str) -> None:
     assert markdown(text) == shown
 
 
 @given(st.text("`|ab \\\n"))
-def test_a_code_span_holds_its_text(text: str) -> None:
+def test_a_code_span_contains_its_text(text: str) -> None:
     shown = code_span(text)
     fence = len(shown) - len(shown.lstrip("`"))
     assert shown.endswith("`" * fence)
@@ -83,7 +83,7 @@ def test_every_text_of_a_document_is_mapped() -> None:
 @given(
     KEYS, st.text(max_size=40), st.text(max_size=40), st.tuples(st.integers(0, 60), st.integers(0, 140)), st.booleans()
 )
-def test_no_part_of_a_key_survives_any_cut(
+def test_no_part_of_a_key_remains_after_a_cut(
     key: str, before: str, after: str, cut: tuple[int, int], lower: bool
 ) -> None:
     begin, length = cut
@@ -96,30 +96,30 @@ def test_no_part_of_a_key_survives_any_cut(
 
 
 @given(KEYS, st.integers(LEAST, 60))
-def test_a_whole_key_leaves_nothing_and_the_rest_stays(key: str, length: int) -> None:
+def test_a_key_is_removed_and_other_text_stays(key: str, length: int) -> None:
     part = key[:length]
     assert Redaction([key])(f"\u00e4\u00f6 {part} \u00fc") == "\u00e4\u00f6 *** \u00fc"
 
 
-def test_a_key_whose_residue_and_mark_make_it_whole_again() -> None:
+def test_a_key_reassembled_by_redaction_is_removed() -> None:
     key = "abcd***efgh"
     assert not any(part in Redaction([key])("abcd" + key + "efgh") for part in parts_of(key))
 
 
-def test_short_secrets_are_removed_as_words_and_from_no_document() -> None:
+def test_short_secrets_are_removed_only_as_words() -> None:
     redact = Redaction(["none", "a"])
     assert redact("key none: none-such, a, banana") == "key ***: none-such, ***, banana"
     assert redact.document({"isolate": "none"}) == {"isolate": "none"}
 
 
-def test_values_of_headers_but_not_of_public_ones() -> None:
+def test_values_of_private_headers_are_redacted() -> None:
     redact = Redaction.of(
         None, (("X-Api-Key", "hdr-secret-1"), ("authorization", "Basic dXNlcjpwdw=="), ("User-Agent", "inferload"))
     )
     assert redact("got hdr-secret-1 and dXNlcjpwdw==, inferload") == "got *** and ***, inferload"
 
 
-def test_passwords_of_urls(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_passwords_in_urls_are_redacted(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HTTPS_PROXY", "http://me:pr%20oxy-password@proxy:3128")
     redact = Redaction.of(None, ())
     assert redact("proxy said: pr oxy-password") == "proxy said: ***"
@@ -138,5 +138,5 @@ def test_passwords_of_urls(monkeypatch: pytest.MonkeyPatch) -> None:
         ("http://host:1", "http://host:1"),
     ],
 )
-def test_a_url_is_shown_without_what_stands_before_its_host(url: str, shown: str) -> None:
+def test_urls_are_shown_without_user_and_password(url: str, shown: str) -> None:
     assert without_userinfo(url) == shown

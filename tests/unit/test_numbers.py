@@ -1,4 +1,4 @@
-"""Numbers, shares and times as text: one rounding for each kind."""
+"""Numbers, shares and times as text."""
 
 import re
 
@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from inferload.numbers import NOT_KNOWN, clock, duration, listed, number, percent, plural, short, spread
 
 
-def test_unknown_is_never_zero() -> None:
+def test_unknown_values_are_not_zero() -> None:
     assert {number(None), percent(None), duration(None), number(float("nan")), percent(float("nan"))} == {NOT_KNOWN}
     assert (short(None), short(float("inf")), number(None, unknown="?"), percent(None, "-")) == ("-", "-", "?", "-")
 
@@ -19,7 +19,7 @@ def test_unknown_is_never_zero() -> None:
     [(0, "0"), (3, "3"), (0.04123, "0.0412"), (9.876, "9.88"), (98.76, "98.8"), (987.6, "988"), (12345.6, "12,346"),
      (1e-7, "1e-07"), (-2.5, "-2.5"), (0.99999, "1"), (99.96, "100"), (1e6, "1,000,000"), (1234567, "1,234,567")],
 )  # fmt: skip
-def test_a_number_has_three_digits(value: float, text: str) -> None:
+def test_numbers_have_three_digits(value: float, text: str) -> None:
     assert number(value) == text
 
 
@@ -34,36 +34,36 @@ def test_a_number_has_three_digits(value: float, text: str) -> None:
         (2000.4, "2,000"),
     ],
 )
-def test_a_cell_has_four(value: float, text: str) -> None:
+def test_table_cells_have_four_digits(value: float, text: str) -> None:
     assert short(value) == text
 
 
 @given(st.floats(1e-4, 1e9), st.integers(3, 4))
-def test_rounding_is_within_half_a_digit(value: float, digits: int) -> None:
+def test_rounding_errors_are_at_most_half_a_digit(value: float, digits: int) -> None:
     text = number(value, digits)
     assert re.fullmatch(r"[\d,]+(\.\d*[1-9])?", text)
     exact = float(text.replace(",", ""))
     assert exact == pytest.approx(value, rel=0.5001 * 10.0 ** (1 - digits), abs=0.0)
 
 
-def test_a_share_is_not_rounded_to_none_or_all() -> None:
+def test_shares_are_not_rounded_to_0_or_100_percent() -> None:
     assert [percent(share) for share in (0, 1, 0.5, 0.1234, 0.00001, 0.999999, 0.004, 0.9996, 1.5)] == [
         "0 %", "100 %", "50 %", "12.3 %", "under 0.01 %", "over 99.99 %", "0.4 %", "99.96 %", "150 %"]  # fmt: skip
 
 
 @given(st.floats(0, 1))
-def test_only_none_is_0_and_only_all_is_100_percent(share: float) -> None:
+def test_only_exact_shares_are_0_or_100_percent(share: float) -> None:
     assert (percent(share) == "0 %") == (share == 0)
     assert (percent(share) == "100 %") == (share * 100 == 100)
 
 
-def test_times() -> None:
+def test_durations_as_text() -> None:
     assert [duration(value_s) for value_s in (0.5, 60, 119.96, 120, 300, 3661, 7200)] == [
         "0.5 s", "60 s", "120 s", "2 min", "5 min", "1 h 1 min 1 s", "2 h"]  # fmt: skip
     assert [clock(value_s) for value_s in (0.9, 65.2, 3661)] == ["0:00", "1:05", "1:01:01"]
 
 
-def test_counts_and_lists() -> None:
+def test_plurals_and_lists() -> None:
     assert [plural(count, "turn") for count in (0, 1, 1200)] == ["0 turns", "1 turn", "1,200 turns"]
     assert [listed(names) for names in ([], ["a"], ["a", "b"], ["a", "b", "c"])] == [
         "none",

@@ -1,18 +1,18 @@
-"""The run directory: made, and taken back where a run came to nothing."""
+"""Creation of the run directory, and removal if the run did not start."""
 
 from pathlib import Path
 
 from inferload import rundir
 
 
-def test_a_run_that_came_to_nothing_leaves_nothing(tmp_path: Path) -> None:
+def test_an_empty_run_directory_is_removed(tmp_path: Path) -> None:
     path = tmp_path / "run"
     rundir.create(path)
     rundir.withdraw(path)
     assert not path.exists()
 
 
-def test_what_holds_anything_stays(tmp_path: Path) -> None:
+def test_a_run_directory_with_files_is_kept(tmp_path: Path) -> None:
     path = tmp_path / "run"
     rundir.create(path)
     (path / rundir.TURNS / "w0-00001.parquet").write_text("turns")

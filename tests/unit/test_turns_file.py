@@ -1,4 +1,4 @@
-"""Turns on disk: what is read back is what was recorded, and nothing is lost or counted twice on the way."""
+"""Turn files: records are read back equal, and none is lost or counted twice."""
 
 from array import array
 from pathlib import Path
@@ -45,7 +45,7 @@ def expected_row(record: TurnRecord, anchor: Anchor) -> dict[str, object]:
 
 
 @given(st.lists(turns(), max_size=6), st.integers(0, 10**15))
-def test_a_row_says_what_the_record_said(records: list[TurnRecord], mono_ns: int) -> None:
+def test_a_row_equals_its_record(records: list[TurnRecord], mono_ns: int) -> None:
     anchor = Anchor(5, mono_ns)
     table = to_table(columns_of(records), anchor, "w1", "r")
     table.validate(full=True)
@@ -68,25 +68,25 @@ def by_the_table_of_measures(records: list[TurnRecord], name: str) -> list[float
 
 
 @given(st.lists(turns(), max_size=8), st.sampled_from([None, "chat", "agent"]))
-def test_exact_values_are_those_of_the_table_of_measures(records: list[TurnRecord], class_name: str | None) -> None:
+def test_exact_values_equal_the_table_of_measures(records: list[TurnRecord], class_name: str | None) -> None:
     table = to_table(columns_of(records), ANCHOR, "w1")
     values = exact_values(table, "measure", class_name)
-    kept = [r for r in records if r.ok and r.phase == "measure" and class_name in (None, r.class_name)]
+    selected = [r for r in records if r.ok and r.phase == "measure" and class_name in (None, r.class_name)]
     assert set(values) == {measure.name for measure in MEASURES} - {"client_delay_ms"}
-    for name, found in values.items():
-        assert sorted(found.tolist()) == by_the_table_of_measures(kept, name), name
+    for name, measured in values.items():
+        assert sorted(measured.tolist()) == by_the_table_of_measures(selected, name), name
 
 
 @given(st.lists(turns(), max_size=8))
-def test_columns_of_measures_have_the_value_of_each_turn(records: list[TurnRecord]) -> None:
+def test_measure_columns_have_the_value_of_each_turn(records: list[TurnRecord]) -> None:
     table = to_table(columns_of(records), ANCHOR, "w1")
     of_turns = {measure.name: measure.per_turn for measure in MEASURES if measure.per_turn is not None}
     for name, column in turn_columns(table, of_turns).items():
-        wanted = [of_turns[name](record) for record in records]
-        assert [None if np.isnan(value) else value for value in column.tolist()] == wanted, name
+        expected = [of_turns[name](record) for record in records]
+        assert [None if np.isnan(value) else value for value in column.tolist()] == expected, name
 
 
-def test_a_measure_without_its_column_is_unknown() -> None:
+def test_a_measure_without_its_column_is_none() -> None:
     table = to_table(columns_of([turn(connect_ns=MS)]), ANCHOR, "w1")
     assert turn_columns(table, ["connect_ms"])["connect_ms"].tolist() == [1.0]
     columns = turn_columns(table.drop_columns(["connect_ns"]), ["connect_ms", "ttft_ms"])
@@ -94,13 +94,13 @@ def test_a_measure_without_its_column_is_unknown() -> None:
     assert not np.isnan(columns["ttft_ms"]).any()
 
 
-def test_exact_values_over_many_row_groups() -> None:
+def test_exact_values_of_several_row_groups() -> None:
     many = [turn(event_ns=array("q", range(0, k * MS, MS))) for k in range(1, 40)]
     parts = [to_table(columns_of(many[k : k + 7]), ANCHOR, "w1") for k in range(0, len(many), 7)]
-    whole = to_table(columns_of(many), ANCHOR, "w1")
+    table_ = to_table(columns_of(many), ANCHOR, "w1")
     pieces = exact_values(pa.concat_tables(parts))
-    for name, found in exact_values(whole).items():
-        assert np.array_equal(found, pieces[name]), name
+    for name, measured in exact_values(table_).items():
+        assert np.array_equal(measured, pieces[name]), name
     assert len(pieces["itl_ms"]) == sum(k - 1 for k in range(1, 40))
 
 
@@ -116,7 +116,7 @@ def ids(run_dir: Path) -> list[str]:
     return sorted(turns_file.read_turns(run_dir)["turn_id"].to_pylist())
 
 
-def test_joining_keeps_every_turn_once_and_the_anchor(tmp_path: Path) -> None:
+def test_joining_keeps_every_turn_and_the_anchor(tmp_path: Path) -> None:
     write_two_workers(tmp_path)
     before = ids(tmp_path)
     assert len(before) == 24
@@ -134,13 +134,13 @@ def test_joining_keeps_every_turn_once_and_the_anchor(tmp_path: Path) -> None:
     assert ids(tmp_path) == before
 
 
-def test_a_crash_after_the_join_counts_nothing_twice(tmp_path: Path) -> None:
+def test_a_crash_after_joining_duplicates_nothing(tmp_path: Path) -> None:
     write_two_workers(tmp_path)
     before = ids(tmp_path)
     folder = tmp_path / TURNS
-    kept = {path.name: path.read_bytes() for path in folder.glob("host-a_1-*.parquet")}
+    parts_ = {path.name: path.read_bytes() for path in folder.glob("host-a_1-*.parquet")}
     turns_file.join_parts(folder, "host-a_1")
-    for name, content in kept.items():  # as if the parts had not been removed yet
+    for name, content in parts_.items():  # as if the parts had not been removed yet
         (folder / name).write_bytes(content)
     assert ids(tmp_path) == before
     turns_file.write_part(folder, "host-a_1", 9, columns_of([turn(turn_id="t-late")]), ANCHOR)
@@ -149,7 +149,7 @@ def test_a_crash_after_the_join_counts_nothing_twice(tmp_path: Path) -> None:
     assert len(list(folder.glob("host-a_1-*"))) == 1
 
 
-def test_what_was_cut_short_while_written_is_not_a_part(tmp_path: Path) -> None:
+def test_a_truncated_part_is_ignored(tmp_path: Path) -> None:
     write_two_workers(tmp_path)
     (tmp_path / TURNS / "host-a_1-00004.parquet.tmp").write_bytes(b"PAR1 and then the power failed")
     assert len(ids(tmp_path)) == 24
@@ -162,7 +162,7 @@ def test_a_file_that_is_no_parquet_is_named(tmp_path: Path) -> None:
         turns_file.read_turns(tmp_path)
 
 
-def test_a_file_that_is_not_of_this_run_is_named_and_never_counted(tmp_path: Path) -> None:
+def test_a_file_of_another_run_is_named_and_not_counted(tmp_path: Path) -> None:
     for run in ("one", "two"):
         (tmp_path / run / TURNS).mkdir(parents=True)
         columns = columns_of([turn(turn_id=f"t-{run}", session_id="s")])
@@ -181,12 +181,12 @@ def test_a_file_that_is_not_of_this_run_is_named_and_never_counted(tmp_path: Pat
 def test_no_turns_are_an_empty_table(tmp_path: Path) -> None:
     table = turns_file.read_turns(tmp_path)
     assert (table.num_rows, table.schema) == (0, SCHEMA)
-    assert {name: len(found) for name, found in exact_values(table).items()} == dict.fromkeys(
+    assert {name: len(measured) for name, measured in exact_values(table).items()} == dict.fromkeys(
         (measure.name for measure in MEASURES if measure.name != "client_delay_ms"), 0
     )
 
 
-def test_a_worker_s_name_cannot_leave_the_folder(tmp_path: Path) -> None:
+def test_a_worker_name_cannot_leave_the_folder(tmp_path: Path) -> None:
     path = turns_file.write_part(tmp_path, "../w/1", 1, columns_of([turn()]), ANCHOR)
     assert path.parent == tmp_path
     assert pq.read_schema(path).metadata[b"worker"] == b"../w/1"
@@ -196,21 +196,21 @@ def test_a_worker_s_name_cannot_leave_the_folder(tmp_path: Path) -> None:
 
 @settings(max_examples=20, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(turns(), min_size=1, max_size=5))
-def test_columns_can_be_read_one_by_one(tmp_path: Path, records: list[TurnRecord]) -> None:
+def test_single_columns_can_be_read(tmp_path: Path, records: list[TurnRecord]) -> None:
     (tmp_path / TURNS).mkdir(exist_ok=True)
     turns_file.write_part(tmp_path / TURNS, "w1", 1, columns_of(records), ANCHOR)
     table = turns_file.read_turns(tmp_path, ["failure", "turn_id"])
     assert table.to_pylist() == [{"failure": r.failure and r.failure.value, "turn_id": r.turn_id} for r in records]
 
 
-def test_failures_are_written_as_their_class() -> None:
+def test_failures_are_written_by_class() -> None:
     table = to_table(columns_of([turn(failure=Failure.HTTP_429), turn()]), ANCHOR, "w1")
     assert table["failure"].to_pylist() == ["http_429", None]
 
 
 @settings(max_examples=40)
 @given(st.lists(turns(), max_size=8))
-def test_values_in_batches_of_time_are_all_the_values(records: list[TurnRecord]) -> None:
+def test_batched_values_are_all_values(records: list[TurnRecord]) -> None:
     table = to_table(columns_of(records), ANCHOR, "w1")
     for name in ("ttft_ms", "itl_ms", "tpot_ms"):
         batches = batched_values(table, name, 4)

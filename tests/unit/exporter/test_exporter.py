@@ -72,7 +72,7 @@ def total(series: Series, name: str, **labels: str) -> float:
 
 
 @given(st.lists(turns(), max_size=20))
-def test_counters_and_histograms_are_those_of_the_tallies(records: list[TurnRecord]) -> None:
+def test_counters_and_histograms_equal_the_tallies(records: list[TurnRecord]) -> None:
     tallies = tallies_of(records)
     series = series_of(page(state(tallies)))
     counted = tallies.total()
@@ -99,7 +99,7 @@ def test_no_counter_and_no_bucket_decreases(before: list[TurnRecord], after: lis
     assert not tokens, "series of a run stay, except tokens that no turn reported"
 
 
-def test_buckets_are_cumulative_and_a_bucket_has_the_values_up_to_its_bound() -> None:
+def test_buckets_are_cumulative_with_inclusive_bounds() -> None:
     series = series_of(page(state(tallies_of([turn(), turn(first_ns=turn().sent_ns + 300_000_000)]))))
     buckets = {
         dict(labels)["le"]: value
@@ -111,7 +111,7 @@ def test_buckets_are_cumulative_and_a_bucket_has_the_values_up_to_its_bound() ->
     assert [buckets[bound] for bound in ("0.04", "0.06", "0.25", "0.5", "+Inf")] == [0, 1, 1, 2, 2]  # 50 ms, 300 ms
 
 
-def test_a_run_has_its_series_from_the_start_and_unknown_values_have_none() -> None:
+def test_series_exist_from_the_start_except_for_unknown_values() -> None:
     begun = series_of(page(state(TallySet())))
     for metric in METRICS:
         names = {name for name, _labels in begun}
@@ -129,7 +129,7 @@ def test_a_run_has_its_series_from_the_start_and_unknown_values_have_none() -> N
     assert total(ended, "inferload_run_phase") == 0
 
 
-def test_steps_of_the_load_are_added_and_classes_are_separate() -> None:
+def test_load_steps_are_added_and_classes_separate() -> None:
     failed = turn(class_name="agent", failure=Failure.HTTP_429, status=429)
     series = series_of(page(state(tallies_of([turn(step=0), turn(step=1), failed]))))
     assert total(series, "inferload_turns_total", **{"class": "chat"}, state="ok", phase="measure") == 2
@@ -137,7 +137,7 @@ def test_steps_of_the_load_are_added_and_classes_are_separate() -> None:
     assert total(series, "inferload_output_tokens_total", **{"class": "chat"}) == 10
 
 
-def test_texts_of_labels_are_escaped_and_without_secrets() -> None:
+def test_labels_are_escaped_and_redacted() -> None:
     redact = Redaction(["sk-0123456789"]).document
     hostile = state(tallies_of([turn(class_name='a"b\\c\nd{}')]), model="for sk-0123456789", redact=redact)
     text = page(hostile)
@@ -180,7 +180,7 @@ def get(exporter: Exporter, environ: dict[str, str]) -> tuple[str, str]:
     return statuses[0], b"".join(body).decode()
 
 
-def test_the_page_has_the_latest_run_only(runs: Runs) -> None:
+def test_the_page_has_only_the_latest_run(runs: Runs) -> None:
     exporter = Exporter(runs.latest, lambda: 7)
     assert get(exporter, SCRAPE) == ("200 OK", "")
     assert get(exporter, {**SCRAPE, "PATH_INFO": "/"})[0] == "404 Not Found"
@@ -200,7 +200,7 @@ def scrapes(exporter: Exporter, pauses_s: Sequence[float], environ: dict[str, st
         gevent.sleep(pause_s)
 
 
-def test_the_end_waits_for_the_scrape_after_it(runs: Runs, caplog: pytest.LogCaptureFixture) -> None:
+def test_the_exporter_waits_for_a_scrape_after_the_end(runs: Runs, caplog: pytest.LogCaptureFixture) -> None:
     exporter = Exporter(runs.latest, lambda: 0)
     runs.begin("first")
     scrapes(exporter, (0.3, 0.3))
@@ -212,7 +212,7 @@ def test_the_end_waits_for_the_scrape_after_it(runs: Runs, caplog: pytest.LogCap
     assert "not scraped" not in caplog.text
 
 
-def test_the_wait_ends_without_a_scrape(runs: Runs, caplog: pytest.LogCaptureFixture) -> None:
+def test_the_wait_for_a_scrape_times_out(runs: Runs, caplog: pytest.LogCaptureFixture) -> None:
     exporter = Exporter(runs.latest, lambda: 0)
     runs.begin("first")
     scrapes(exporter, (0.2, 0))
@@ -223,7 +223,7 @@ def test_the_wait_ends_without_a_scrape(runs: Runs, caplog: pytest.LogCaptureFix
 
 
 @pytest.mark.parametrize("environ", [{"PATH_INFO": "/metrics", "REQUEST_METHOD": "GET"}, {**SCRAPE, "PATH_INFO": "/"}])
-def test_nothing_waits_for_a_reader_that_is_no_scraper(runs: Runs, environ: dict[str, str]) -> None:
+def test_a_reader_that_is_no_scraper_is_not_waited_for(runs: Runs, environ: dict[str, str]) -> None:
     exporter = Exporter(runs.latest, lambda: 0)
     runs.begin("first")
     scrapes(exporter, (60e-3, 0), environ)
@@ -244,13 +244,13 @@ def test_nothing_waits_for_a_reader_that_is_no_scraper(runs: Runs, environ: dict
         ("[::1]:65535", "::1", 65535, "http://[::1]:65535/metrics"),
     ],
 )
-def test_addresses(text: str, host: str, port: int, url: str) -> None:
+def test_listen_addresses_are_parsed(text: str, host: str, port: int, url: str) -> None:
     address = ListenAddress.parse("--export-metrics", text)
     assert (address.host, address.port, address.url) == (host, port, url)
 
 
 @pytest.mark.parametrize("text", ["", "host", "host:", ":9646", "0", "65536", "::1:9646", "http://a:1", "-1", "٣"])
-def test_other_texts_are_refused(text: str) -> None:
+def test_invalid_listen_addresses_are_refused(text: str) -> None:
     with pytest.raises(UsageError, match="not an address; write it as 9646"):
         ListenAddress.parse("--export-metrics", text)
 

@@ -1,4 +1,4 @@
-"""The live bottleneck: the report's rules on the gauges of the last seconds."""
+"""The live bottleneck: rules of the diagnosis applied to gauges of the last seconds."""
 
 from typing import Any
 
@@ -24,7 +24,7 @@ def state_after(
     return state
 
 
-def test_a_full_batch_with_a_queue_is_queue_bound_since_its_first_second() -> None:
+def test_a_full_batch_with_a_queue_is_queue_bound() -> None:
     diagnosis = LiveDiagnosis(max_num_seqs=8)
     for second in range(WINDOW_S):
         diagnosis.add(100.0 + second, {"requests_running": 2, "requests_waiting": 0, "kv_cache_usage": 0.1}, CALM)
@@ -43,7 +43,7 @@ def test_a_full_batch_with_a_queue_is_queue_bound_since_its_first_second() -> No
     assert "all 8 sequence slots" in str(state["evidence"])
 
 
-def test_preemptions_are_found_from_counters() -> None:
+def test_preemptions_are_detected_from_counters() -> None:
     diagnosis = LiveDiagnosis()
     for second in range(WINDOW_S):
         gauges = {"requests_running": 4, "requests_waiting": 3, "kv_cache_usage": 0.99}
@@ -53,7 +53,7 @@ def test_preemptions_are_found_from_counters() -> None:
     assert state["code"] == "preemption-thrash"
 
 
-def test_without_waiting_requests_on_the_page_or_without_a_fresh_scrape_nothing_is_stated() -> None:
+def test_without_waiting_requests_or_fresh_scrapes_there_is_no_bottleneck() -> None:
     diagnosis = LiveDiagnosis()
     for second in range(WINDOW_S):
         diagnosis.add(second, {"gpu_use": 0.5}, CALM)

@@ -1,4 +1,4 @@
-"""Series of live points: bounded memory, exact recent points, and a history that keeps every minimum and maximum."""
+"""Series of live points: bounded memory, exact recent points, and minima and maxima of the history."""
 
 import json
 import math
@@ -31,9 +31,7 @@ def known(values: list[float | None]) -> list[float]:
 
 @settings(deadline=None, max_examples=40)
 @given(st.lists(VALUES, min_size=1, max_size=60), st.integers(1, 60), st.integers(1, 200))
-def test_the_history_keeps_the_extremes_and_times_of_any_length(
-    pattern: list[float | None], repeats: int, most: int
-) -> None:
+def test_the_history_keeps_extremes_and_times(pattern: list[float | None], repeats: int, most: int) -> None:
     values = (pattern * repeats)[: 3 * RECENT]
     series = filled(values)
     history = series.history(series.sequence, most, ["a"])
@@ -53,7 +51,7 @@ def test_the_history_keeps_the_extremes_and_times_of_any_length(
 
 
 @given(st.lists(VALUES, max_size=50), st.integers(0, 60))
-def test_points_after_a_number_are_exactly_those(values: list[float | None], after: int) -> None:
+def test_points_after_a_number_are_returned(values: list[float | None], after: int) -> None:
     points = filled(values).after(after, ["a"])
     if after > len(values):
         assert points is None
@@ -64,7 +62,7 @@ def test_points_after_a_number_are_exactly_those(values: list[float | None], aft
     assert points.columns.get("a", []) == expected
 
 
-def test_a_column_that_begins_late_or_is_missing_is_unknown_there() -> None:
+def test_missing_values_of_a_column_are_unknown() -> None:
     series = Series()
     series.append(1.0, {"a": 1})
     series.append(2.0, {"b": 2})
@@ -73,7 +71,7 @@ def test_a_column_that_begins_late_or_is_missing_is_unknown_there() -> None:
     assert points.columns == {"a": [1, None], "b": [None, 2]}
 
 
-def test_a_point_that_is_no_longer_at_full_resolution_needs_the_whole_run() -> None:
+def test_an_old_point_number_returns_the_whole_history() -> None:
     series = filled([1.0] * (RECENT + 5))
     assert series.after(4, ["a"]) is None
     assert series.after(5, ["a"]) is not None
@@ -90,7 +88,7 @@ def test_memory_is_bounded_over_days() -> None:
 
 
 @pytest.mark.parametrize("after", [None, 3 * 3600 - 2])
-def test_an_answer_in_hour_three_is_below_100_kb(after: int | None) -> None:
+def test_a_response_after_three_hours_is_below_100_kb(after: int | None) -> None:
     series = Series()
     names = (*CLIENT, *LOAD, *SERVER, "failed:timeout_first_event", "failed:http_5xx", "failed:http_429")
     for second in range(1, 3 * 3600 + 1):
@@ -107,7 +105,7 @@ def test_an_answer_in_hour_three_is_below_100_kb(after: int | None) -> None:
         assert set(document["points"]["columns"]) == set(names)
 
 
-def test_a_document_has_the_columns_of_the_chosen_class_and_target_only() -> None:
+def test_a_document_has_only_columns_of_its_class_and_target() -> None:
     series = Series()
     series.append(
         1.0,

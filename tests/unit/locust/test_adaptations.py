@@ -1,4 +1,4 @@
-"""Each adaptation of Locust: fits the installed version, and is left out with its consequence if its hook is missing or changed."""
+"""Each adaptation of Locust fits the installed version, and is left out if its hook is missing or changed."""
 
 import logging
 import subprocess
@@ -150,9 +150,9 @@ def as_it_was(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         logger.filters[:] = filters
 
 
-@pytest.mark.parametrize("one", ADAPTATIONS, ids=NAMES)
-def test_an_adaptation_fits_the_installed_locust(one: Adaptation) -> None:
-    assert one.fits()
+@pytest.mark.parametrize("adaptation", ADAPTATIONS, ids=NAMES)
+def test_each_adaptation_fits_the_installed_locust(adaptation: Adaptation) -> None:
+    assert adaptation.fits()
 
 
 def test_adaptations_can_be_applied_again() -> None:
@@ -162,25 +162,25 @@ def test_adaptations_can_be_applied_again() -> None:
 
 
 @pytest.mark.parametrize(
-    ("one", "change"),
+    ("adaptation", "change"),
     [
-        pytest.param(one, change, id=f"{one.name}{n}")
-        for one in ADAPTATIONS
-        for n, change in enumerate(BROKEN[one.name])
+        pytest.param(adaptation, change, id=f"{adaptation.name}{n}")
+        for adaptation in ADAPTATIONS
+        for n, change in enumerate(BROKEN[adaptation.name])
     ],
 )
-def test_an_adaptation_whose_hook_is_missing_or_changed_is_left_out(
-    one: Adaptation, change: Break, monkeypatch: pytest.MonkeyPatch
+def test_an_adaptation_with_a_missing_or_changed_hook_is_left_out(
+    adaptation: Adaptation, change: Break, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with monkeypatch.context() as patch:
         change(patch)
-        if one.required:
+        if adaptation.required:
             with pytest.raises(
                 UsageError, match=r"^locust 2\.99\.1: .* tested with 2\.46\.0 to 2\.47\.0: pip install '"
             ):
-                adaptations.apply_all([one], "2.99.1")
+                adaptations.apply_all([adaptation], "2.99.1")
         else:
-            assert adaptations.apply_all([one], "2.99.1") == {one.name}
+            assert adaptations.apply_all([adaptation], "2.99.1") == {adaptation.name}
 
 
 @pytest.mark.parametrize(
@@ -191,15 +191,18 @@ def test_an_adaptation_whose_hook_is_missing_or_changed_is_left_out(
         lambda self, *arguments, **options: None,
     ],
 )
-def test_a_changed_start_is_accepted_if_the_call_binds_to_it(
+def test_a_changed_signature_is_accepted_if_the_call_binds(
     start: Callable[..., None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for kind in (locust.runners.LocalRunner, locust.runners.MasterRunner):
         monkeypatch.setattr(kind, "start", start)
-    assert adaptations.apply_all([one for one in ADAPTATIONS if one.name == "start_stop"], "2.99.1") == set()
+    assert (
+        adaptations.apply_all([adaptation for adaptation in ADAPTATIONS if adaptation.name == "start_stop"], "2.99.1")
+        == set()
+    )
 
 
-def test_what_is_left_out_is_listed_with_its_consequence_where_it_concerns_the_run(
+def test_relevant_left_out_adaptations_are_listed_with_consequence(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(compat, "left_out", {"last_stats", "buckets"})
@@ -208,14 +211,14 @@ def test_what_is_left_out_is_listed_with_its_consequence_where_it_concerns_the_r
     newer, *lines = caplog.messages
     assert newer == "locust 2.99.1 is newer than the tested versions, 2.46.0 to 2.47.0"
     for line, name in zip(lines, ("buckets", "last_stats"), strict=True):
-        (found,) = adaptations.left_out_of([name, "unknown"], workers=True)
-        assert line == f"locust 2.99.1: adaptation {name} does not fit: {found.consequence}"
-        assert found.to_dict() == {"name": name, "consequence": found.consequence}
-    assert [one.name for one in adaptations.left_out_of(compat.left_out, workers=False)] == ["buckets"]
+        (left_out,) = adaptations.left_out_of([name, "unknown"], workers=True)
+        assert line == f"locust 2.99.1: adaptation {name} does not fit: {left_out.consequence}"
+        assert left_out.to_dict() == {"name": name, "consequence": left_out.consequence}
+    assert [adaptation.name for adaptation in adaptations.left_out_of(compat.left_out, workers=False)] == ["buckets"]
 
 
 @pytest.mark.parametrize("version", ["2.45.9", "2.9", "1.99.9"])
-def test_an_older_locust_is_refused_in_one_line(version: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_older_locust_is_refused(version: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(locust, "__version__", version)
     with pytest.raises(UsageError, match=rf"^locust {version}: inferload needs 2\.46\.0 or newer; pip install [^\n]*$"):
         adaptations.apply()
@@ -225,7 +228,7 @@ def test_an_older_locust_is_refused_in_one_line(version: str, monkeypatch: pytes
     ("version", "newer"),
     [("2.46.0", False), ("2.47.0", False), ("2.47.1.dev3", True), ("2.48", True), ("3.0.0", True), ("unknown", True)],
 )
-def test_which_versions_are_newer_than_the_tested_ones(
+def test_versions_newer_than_the_tested_ones(
     version: str, newer: bool, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     adaptations.check_version(version)
@@ -234,14 +237,14 @@ def test_which_versions_are_newer_than_the_tested_ones(
     assert bool(caplog.messages) == newer
 
 
-def test_samples_are_logged_one_by_one_where_batches_do_not_fit(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_samples_are_logged_singly_without_the_batch_adaptation(monkeypatch: pytest.MonkeyPatch) -> None:
     entries = [locust.stats.RequestStats(use_response_times_cache=False).get("chat", "ITL") for _ in range(2)]
     for entry, left_out in zip(entries, (set(), {"batches"}), strict=True):
         monkeypatch.setattr(compat, "left_out", left_out)
         compat.log_many(entry, np.array([0.5, 12.5, 99.0]))
-    one, many = ({**vars(entry), "stats": None, "start_time": 0, "last_request_timestamp": 0} for entry in entries)
-    assert one["num_requests"] == many["num_requests"] == 3
-    assert one["total_response_time"] == many["total_response_time"] == 112
+    single, many = ({**vars(entry), "stats": None, "start_time": 0, "last_request_timestamp": 0} for entry in entries)
+    assert single["num_requests"] == many["num_requests"] == 3
+    assert single["total_response_time"] == many["total_response_time"] == 112
     monkeypatch.setattr(compat, "left_out", {"batches"})
     environment = locust.env.Environment(user_classes=[])
     environment.create_local_runner()
@@ -250,7 +253,7 @@ def test_samples_are_logged_one_by_one_where_batches_do_not_fit(monkeypatch: pyt
     assert compat.only_locust_listens(environment)
 
 
-def test_the_documented_table_is_the_codes() -> None:
+def test_the_documented_table_equals_the_code() -> None:
     page = ROOT / "docs" / "locust-versions.md"
     assert page.read_text("utf-8") == adaptations.document(ADAPTATIONS), (
         "python -m inferload.locust.adapters.adaptations > it"

@@ -1,4 +1,4 @@
-"""Each change that we make to Locust, shown at work; a new version of Locust has to pass these."""
+"""Each change to Locust in effect; a new version of Locust must pass these tests."""
 
 import functools
 import json
@@ -48,7 +48,7 @@ def test_default_arguments_are_built_once(monkeypatch: pytest.MonkeyPatch) -> No
     assert len(calls) == 1
 
 
-def test_locusts_time_goes_on_evenly_when_somebody_sets_the_wall_clock(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_locusts_clock_is_independent_of_wall_clock_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     for module in (locust.runners, locust.stats):
         monkeypatch.setattr(module, "time", time)
     monkeypatch.setattr(compat, "now_ns", lambda: at_ns[0])
@@ -64,7 +64,7 @@ def test_locusts_time_goes_on_evenly_when_somebody_sets_the_wall_clock(monkeypat
     assert locust.runners.time.monotonic is time.monotonic
 
 
-def test_a_worker_of_which_nobody_knows_any_more_how_it_ended_has_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_reaped_worker_process_counts_as_ended(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(locust.main, "os", os)
     child = subprocess.Popen([sys.executable, "-S", "-c", "raise SystemExit(3)"])
     child_status = os.waitpid(child.pid, 0)[1]
@@ -86,7 +86,7 @@ def ignored(monkeypatch: pytest.MonkeyPatch) -> compat.IgnoredMessages:
 
 @given(packets=st.lists(st.binary(max_size=40), max_size=5))
 @example(packets=[msgpack.packb(["heartbeat", {"__ObjectId__": True, "as_str": "x"}, "w"])])
-def test_packets_of_any_bytes_do_not_keep_a_master_from_the_next_message(packets: list[bytes]) -> None:
+def test_random_packets_do_not_block_the_next_message(packets: list[bytes]) -> None:
     with pytest.MonkeyPatch.context() as patch, gevent.Timeout(20):
         patch.setattr(compat, "ignored_messages", compat.IgnoredMessages())
         patch.setattr(zmqrpc.Server, "recv_from_client", zmqrpc.Server.recv_from_client)
@@ -106,13 +106,13 @@ def test_packets_of_any_bytes_do_not_keep_a_master_from_the_next_message(packets
         assert compat.ignored_messages.counts["message under another sender's name"] >= 1
 
 
-def test_a_message_of_an_unknown_sender_or_with_malformed_data_is_ignored(
+def test_messages_of_unknown_senders_or_malformed_ones_are_ignored(
     monkeypatch: pytest.MonkeyPatch, ignored: compat.IgnoredMessages
 ) -> None:
-    seen = []
+    received = []
 
     def handle_message(_self: object, _client_id: str, message: Message) -> None:
-        seen.append(message.data["state"])
+        received.append(message.data["state"])
 
     monkeypatch.setattr(locust.runners.MasterRunner, "handle_message", handle_message)
     compat.check_senders()
@@ -122,11 +122,11 @@ def test_a_message_of_an_unknown_sender_or_with_malformed_data_is_ignored(
     runner.greenlet = None  # Locust's destructor reads it
     for sender, data in [("a", {"state": "ready"}), ("a", None), ("b", {"state": "ready"})]:
         runner.handle_message(sender, Message("heartbeat", data, sender))
-    assert seen == ["ready"]
+    assert received == ["ready"]
     assert ignored.counts == {"message that cannot be handled": 1, "message of an unknown sender": 1}
 
 
-def test_a_report_of_a_worker_that_quits_while_it_connects_has_the_keys_that_the_master_reads() -> None:
+def test_a_worker_that_quits_while_connecting_sends_valid_reports() -> None:
     installed = "from inferload.locust import plugin; plugin.install(); import locust, json; data = {'user_count': 2}; "
     fired = "locust.events.report_to_master.fire(client_id='w', data=data); print(json.dumps(data))"
     free = {name: value for name, value in os.environ.items() if name != "LOCUST_SKIP_MONKEY_PATCH"}
@@ -136,7 +136,7 @@ def test_a_report_of_a_worker_that_quits_while_it_connects_has_the_keys_that_the
     assert json.loads(ended.stdout) == {"user_classes_count": {}, "user_count": 2}
 
 
-def test_of_ignored_messages_the_first_of_each_reason_is_logged_in_one_short_line(
+def test_ignored_messages_are_logged_once_per_reason(
     ignored: compat.IgnoredMessages, caplog: pytest.LogCaptureFixture
 ) -> None:
     for _ in range(3):
@@ -148,29 +148,29 @@ def test_of_ignored_messages_the_first_of_each_reason_is_logged_in_one_short_lin
 
 
 @given(st.floats(0.001, 1e7))
-def test_buckets_are_within_half_a_percent(value_ms: float) -> None:
+def test_response_time_buckets_are_within_half_a_percent(value_ms: float) -> None:
     assert abs(compat.bucket_ms(value_ms) - value_ms) <= 0.005 * value_ms * (1 + 1e-9)
 
 
 @given(st.lists(st.floats(0.01, 1e5), min_size=1, max_size=30))
-def test_many_samples_at_once_are_logged_as_one_by_one(values_ms: list[float]) -> None:
-    one, many = (locust.stats.RequestStats(use_response_times_cache=False).get("chat", "ITL") for _ in range(2))
+def test_logging_samples_in_a_batch_equals_single_logging(values_ms: list[float]) -> None:
+    single, many = (locust.stats.RequestStats(use_response_times_cache=False).get("chat", "ITL") for _ in range(2))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(locust.stats, "bucket_response_time", compat.bucket_ms)
         for value in values_ms:
-            one.log(value, 0)
+            single.log(value, 0)
         compat.log_many(many, np.array(values_ms))
-    assert many.num_requests == one.num_requests == len(values_ms)
-    assert many.total_response_time == pytest.approx(one.total_response_time)
+    assert many.num_requests == single.num_requests == len(values_ms)
+    assert many.total_response_time == pytest.approx(single.total_response_time)
     assert (many.min_response_time, many.max_response_time) == (min(values_ms), max(values_ms))
     assert {round(bucket, 9): n for bucket, n in many.response_times.items()} == {
-        round(bucket, 9): n for bucket, n in one.response_times.items()
+        round(bucket, 9): n for bucket, n in single.response_times.items()
     }
     assert sum(many.response_times.values()) == len(values_ms)
     assert sum(many.num_reqs_per_sec.values()) == len(values_ms)
 
 
-def test_the_page_gets_fractions(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_page_receives_fractional_milliseconds(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(locust.stats, "bucket_response_time", locust.stats.bucket_response_time)
     monkeypatch.setattr(locust.stats.StatsEntry, "to_dict", locust.stats.StatsEntry.to_dict)
     compat.use_fine_buckets()
@@ -182,13 +182,13 @@ def test_the_page_gets_fractions(monkeypatch: pytest.MonkeyPatch) -> None:
     assert (row["min_response_time"], row["median_response_time"], row["max_response_time"]) == (8.37, 8.37, 9.99)
 
 
-def test_no_samples_change_nothing() -> None:
+def test_an_empty_batch_changes_nothing() -> None:
     entry = locust.stats.RequestStats(use_response_times_cache=False).get("chat", "ITL")
     compat.log_many(entry, np.array([]))
     assert entry.num_requests == 0
 
 
-def test_a_check_after_parsing_ends_in_one_line(
+def test_an_error_after_parsing_is_one_line(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(locust.main, "get_parser", locust.argument_parser.get_parser)
@@ -204,19 +204,19 @@ def test_a_check_after_parsing_ends_in_one_line(
     assert capsys.readouterr().err == "inferload: --host: missing\n"
 
 
-def test_choices_show_names_and_take_any() -> None:
+def test_choices_are_suggestions_only() -> None:
     choices = compat.AnyOf(["chat", "smoke"])
     assert list(choices) == ["chat", "smoke"]
     assert "/somewhere/mine.yaml" in choices
 
 
-def test_a_standard_library_that_was_left_as_it_is_is_refused() -> None:
-    """As Locust leaves it for the tests' own process; a run would hang at its first wait."""
+def test_an_unpatched_standard_library_is_refused() -> None:
+    """Locust leaves it unpatched in the test process; a run would block at its first wait."""
     with pytest.raises(UsageError, match="LOCUST_SKIP_MONKEY_PATCH is set"):
         compat.check_patched()
 
 
-def test_a_worker_that_is_not_of_the_run_gets_no_users() -> None:
+def test_a_worker_outside_the_roster_gets_no_users() -> None:
     class One(locust.User):
         weight = 1
 
@@ -231,7 +231,7 @@ def test_a_worker_that_is_not_of_the_run_gets_no_users() -> None:
     assert list(dispatcher)[-1] == {a.id: {"One": 5}, b.id: {"One": 5}}
 
 
-def test_without_a_roster_every_worker_takes_part() -> None:
+def test_without_a_roster_every_worker_gets_users() -> None:
     class One(locust.User):
         weight = 1
 
@@ -243,7 +243,7 @@ def test_without_a_roster_every_worker_takes_part() -> None:
 
 
 @given(st.integers(1, 500), st.floats(0.1, 200))
-def test_the_plan_says_how_long_locust_takes_to_start_all_users(users: int, spawn_per_s: float) -> None:
+def test_the_planned_spawn_duration_equals_locusts(users: int, spawn_per_s: float) -> None:
     dispatcher = UsersDispatcher([WorkerNode("host_a")], [locust.User])
     dispatcher.new_dispatch(target_user_count=users, spawn_rate=spawn_per_s)
     waits = -(-users // dispatcher._user_count_per_dispatch_iteration) - 1
@@ -263,7 +263,7 @@ class _Waiting(User):
 names: list[str | None] = []
 
 
-def test_the_name_of_the_task_that_runs_is_known() -> None:
+def test_the_name_of_the_running_task_is_known() -> None:
     compat.note_task_names()
     names.clear()
     user = _Waiting(None)
@@ -273,7 +273,7 @@ def test_the_name_of_the_task_that_runs_is_known() -> None:
     assert compat.task_name(user) is None
 
 
-def test_how_late_a_user_came_out_of_its_wait_is_known() -> None:
+def test_the_delay_after_a_users_wait_is_known() -> None:
     compat.note_late_wakes()
     user = _Waiting(None)
     blocking = gevent.spawn(lambda: time.sleep(0.1))

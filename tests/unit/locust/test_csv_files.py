@@ -1,4 +1,4 @@
-"""The CSV files in Locust's form hold what Locust's own tables do."""
+"""CSV files in Locust's format against Locust's own tables."""
 
 from types import SimpleNamespace
 
@@ -12,7 +12,7 @@ from inferload.measure import clock
 
 
 @given(st.lists(st.floats(0.01, 1e5), max_size=60))
-def test_percentiles_are_those_of_locust(values_ms: list[float]) -> None:
+def test_percentiles_equal_locusts(values_ms: list[float]) -> None:
     entry = locust.stats.RequestStats(use_response_times_cache=False).get("chat", "TURN")
     for value in values_ms:
         entry.log(value, 0)
@@ -22,7 +22,7 @@ def test_percentiles_are_those_of_locust(values_ms: list[float]) -> None:
 
 
 @pytest.mark.parametrize("ahead_s", [0, -3600, 3600])
-def test_rates_are_right_where_a_workers_wall_clock_is_not(monkeypatch: pytest.MonkeyPatch, ahead_s: int) -> None:
+def test_rates_are_independent_of_worker_wall_clocks(monkeypatch: pytest.MonkeyPatch, ahead_s: int) -> None:
     wall_s, mono_ns = [1_000_000.0], [5 * clock.NS_PER_S]
     monkeypatch.setattr(csv_files, "now_ns", lambda: mono_ns[0])
     monkeypatch.setattr(locust.stats, "time", SimpleNamespace(time=lambda: wall_s[0]))

@@ -1,4 +1,4 @@
-"""Routes of the live view in a real web UI of Locust: login, same origin, orders, and texts of untrusted origin."""
+"""Routes of the live view in Locust's web UI: login, same origin, load changes, and untrusted text."""
 
 import json
 from pathlib import Path
@@ -74,7 +74,7 @@ def controller(monkeypatch: pytest.MonkeyPatch) -> Controller:
     return Controller()
 
 
-def test_nothing_answers_without_the_login(controller: Controller) -> None:
+def test_all_routes_require_the_login(controller: Controller) -> None:
     client = client_of(controller, web_login=True)
     for path in GUARDED:
         answer = client.get(path)
@@ -84,7 +84,7 @@ def test_nothing_answers_without_the_login(controller: Controller) -> None:
     assert controller.orders == []
 
 
-def test_orders_reach_the_steering(controller: Controller) -> None:
+def test_load_changes_reach_the_steering(controller: Controller) -> None:
     client = client_of(controller)
     controller.run = controller
     orders = ({"do": "set", "level": 9}, {"do": "ramp", "level": 2.5, "over_s": 60}, {"do": "hold"}, {"do": "stop"})
@@ -111,14 +111,14 @@ def test_orders_reach_the_steering(controller: Controller) -> None:
         '{"do": "stop"}',
     ],
 )
-def test_an_impossible_order_is_an_error_and_changes_nothing(controller: Controller, body: str) -> None:
+def test_an_invalid_load_change_is_an_error(controller: Controller, body: str) -> None:
     answer = client_of(controller).post("/inferload/steer", data=body, content_type="application/json")
     assert answer.status_code == 400
     assert answer.get_json()["error"]
     assert controller.orders == []
 
 
-def test_an_order_of_another_origin_is_refused(controller: Controller) -> None:
+def test_a_load_change_from_another_origin_is_refused(controller: Controller) -> None:
     client = client_of(controller)
     for headers in ({"Origin": "http://attacker.example"}, {"Sec-Fetch-Site": "cross-site"}):
         assert client.post("/inferload/steer", json={"do": "hold"}, headers=headers).status_code == 403
@@ -126,7 +126,7 @@ def test_an_order_of_another_origin_is_refused(controller: Controller) -> None:
     assert client.get("/inferload/steer").status_code == 405
 
 
-def test_a_run_that_cannot_be_steered_says_why(controller: Controller) -> None:
+def test_a_run_that_cannot_be_changed_returns_the_reason(controller: Controller) -> None:
     controller.steerable = False
     client = client_of(controller)
     answer = client.post("/inferload/steer", json={"do": "set", "level": 1})
@@ -134,7 +134,7 @@ def test_a_run_that_cannot_be_steered_says_why(controller: Controller) -> None:
     assert client.get("/inferload/live").get_json()["steer"] is None
 
 
-def test_without_a_run_the_document_has_the_refusal_without_secrets(controller: Controller) -> None:
+def test_without_a_run_the_document_has_a_redacted_error(controller: Controller) -> None:
     controller.trouble = "refused <script>: sk-0123456789abcdef\x1b[2J"
     answer = client_of(controller).get("/inferload/live")
     document = json.loads(answer.data)
@@ -144,7 +144,7 @@ def test_without_a_run_the_document_has_the_refusal_without_secrets(controller: 
     assert answer.mimetype == "application/json"
 
 
-def test_only_the_listed_files_are_served_below_any_base_path(controller: Controller) -> None:
+def test_only_listed_files_are_served_below_any_base_path(controller: Controller) -> None:
     client = client_of(controller, base="/load")
     assert client.get("/load/inferload/static/live_charts.js").mimetype == "text/javascript"
     assert b"inferload-live" in client.get("/load/inference").data

@@ -1,4 +1,4 @@
-"""Log records of exceptions in a locustfile's own code."""
+"""Log records of exceptions in a locustfile."""
 
 import logging
 import os
@@ -26,14 +26,14 @@ def logged(error: Exception) -> logging.LogRecord:
         return logging.LogRecord("locust.user.task", logging.ERROR, "task.py", 1, "%s\n%s", (raised, text), None)
 
 
-def test_the_first_exception_of_each_place_is_shown(first_of_each: FirstOfEach) -> None:
+def test_the_first_exception_of_each_location_is_shown(first_of_each: FirstOfEach) -> None:
     assert [first_of_each.filter(logged(KeyError(number))) for number in range(3)] == [True, False, False]
     other = logged(ValueError("x"))
     assert first_of_each.filter(other)
     assert "Traceback" in other.getMessage()
 
 
-def test_a_wrong_call_is_one_line(first_of_each: FirstOfEach) -> None:
+def test_an_invalid_call_is_one_line(first_of_each: FirstOfEach) -> None:
     record = logged(CallError("chat: unknown argument 'max_token'; did you mean max_tokens?"))
     assert first_of_each.filter(record)
     text = "chat: unknown argument 'max_token'; did you mean max_tokens?"
@@ -56,7 +56,7 @@ def test_the_location_of_an_error_is_the_innermost_line_outside_of_inferload(
     assert location(None) is None
 
 
-def test_messages_of_listeners_are_bounded_and_one_line(
+def test_messages_of_listeners_are_short_and_one_line(
     first_of_each: FirstOfEach, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("locust.log.unhandled_greenlet_exception", False)

@@ -1,4 +1,4 @@
-"""Pages of earlier runs, on Locust's own web UI with a stub of the controller."""
+"""Pages of earlier runs in Locust's web UI, with a stub of the controller."""
 
 import copy
 import io
@@ -99,7 +99,7 @@ class Cells(HTMLParser):
             self.rows[-1][-1] = " ".join((self.rows[-1][-1] + " " + data).split())
 
 
-def test_the_list_has_the_key_figures(controller: Controller, client: FlaskClient) -> None:
+def test_the_run_list_has_key_figures(controller: Controller, client: FlaskClient) -> None:
     tail = copy.deepcopy(synthetic_run.SUMMARY)
     tail["latency"]["ttft_ms"]["p99"] = 190.0
     path = write(controller, "first", summary=tail)
@@ -131,7 +131,7 @@ def test_figures_of_an_invalid_measurement_are_marked(controller: Controller, cl
     assert row[2:8] == ["(100.2)", "-", "(20)", "(38 ~)", "(81.67)", "1"]
 
 
-def test_an_empty_folder_and_no_folder(controller: Controller, client: FlaskClient) -> None:
+def test_an_empty_or_missing_folder_has_an_empty_list(controller: Controller, client: FlaskClient) -> None:
     assert "No run yet" in client.get("/inferload/runs").text
     controller.runs_folder.rmdir()
     assert client.get("/inferload/runs").status_code == 200
@@ -147,7 +147,7 @@ def test_an_empty_folder_and_no_folder(controller: Controller, client: FlaskClie
         '{"outcome": {"state": "passed", "headline": "passed"}, "latency": {"ttft_ms": {"p50": "1", "p99": 2, "count": "3"}}}',
     ],
 )
-def test_damaged_documents_leave_the_list_readable(controller: Controller, client: FlaskClient, damage: str) -> None:
+def test_damaged_documents_do_not_break_the_list(controller: Controller, client: FlaskClient, damage: str) -> None:
     write(controller, "whole")
     (write(controller, "damaged") / rundir.SUMMARY).write_text(damage)
     (write(controller, "damaged-too") / rundir.MANIFEST).write_text(damage)
@@ -156,7 +156,7 @@ def test_damaged_documents_leave_the_list_readable(controller: Controller, clien
     assert len(Cells(response.text).rows) == 4
 
 
-def test_texts_of_run_files_are_shown_as_text(controller: Controller, client: FlaskClient) -> None:
+def test_text_of_run_files_is_escaped(controller: Controller, client: FlaskClient) -> None:
     summary = copy.deepcopy(synthetic_run.SUMMARY)
     summary["outcome"] = {"state": "failed", "headline": f"failed: {HOSTILE}", "exit_code": 1}
     scenario = synthetic_run.MANIFEST["scenario"] | {"name": HOSTILE}
@@ -172,7 +172,7 @@ def test_texts_of_run_files_are_shown_as_text(controller: Controller, client: Fl
     assert "\u202e" not in text
 
 
-def test_files_are_sent(controller: Controller, client: FlaskClient) -> None:
+def test_files_of_a_run_are_sent(controller: Controller, client: FlaskClient) -> None:
     folder = write(controller, "a run 100%")
     (folder / rundir.REPORT_HTML).write_text("<title>report</title>")
     (folder / rundir.TIMELINE).write_text("t_s\n0\n")
@@ -189,7 +189,7 @@ def test_files_are_sent(controller: Controller, client: FlaskClient) -> None:
     assert "attachment" in client.get(f"{base}/{rundir.TIMELINE}").headers["Content-Disposition"]
 
 
-def test_every_link_of_the_list_leads_to_an_answer(controller: Controller, client: FlaskClient) -> None:
+def test_every_link_of_the_list_is_valid(controller: Controller, client: FlaskClient) -> None:
     folder = write(controller, "50% & <b> #1?")
     (folder / rundir.REPORT_HTML).write_text("report")
     (folder / rundir.TIMELINE).write_text("t_s")
@@ -198,20 +198,20 @@ def test_every_link_of_the_list_leads_to_an_answer(controller: Controller, clien
     assert {link: client.get(link).status_code for link in links} == dict.fromkeys(links, 200)
 
 
-def test_zip_archives_have_the_regular_files(controller: Controller, client: FlaskClient, tmp_path: Path) -> None:
+def test_an_archive_has_the_regular_files(controller: Controller, client: FlaskClient, tmp_path: Path) -> None:
     folder = write(controller, "one")
     (folder / "link.txt").symlink_to(tmp_path / OUTSIDE)
     (folder / "linked").symlink_to(tmp_path)
     (folder / rundir.TOKEN).write_text("token")
     (folder / "big.bin").write_bytes(bytes(range(256)) * 2000)
-    whole = zipfile.ZipFile(io.BytesIO(client.get("/inferload/runs/one/run.zip").data))
-    assert whole.testzip() is None
+    archive = zipfile.ZipFile(io.BytesIO(client.get("/inferload/runs/one/run.zip").data))
+    assert archive.testzip() is None
     names = {
         f"one/{path.relative_to(folder)}" for path in folder.rglob("*") if path.is_file() and not path.is_symlink()
     }
-    assert set(whole.namelist()) == names - {f"one/{rundir.TOKEN}"}
-    assert {name: whole.read(name) for name in whole.namelist()} == {
-        name: (controller.runs_folder / name).read_bytes() for name in whole.namelist()
+    assert set(archive.namelist()) == names - {f"one/{rundir.TOKEN}"}
+    assert {name: archive.read(name) for name in archive.namelist()} == {
+        name: (controller.runs_folder / name).read_bytes() for name in archive.namelist()
     }
     turns = zipfile.ZipFile(io.BytesIO(client.get("/inferload/runs/one/turns.zip").data))
     assert {name.split("/")[1] for name in turns.namelist()} == {rundir.TURNS}
@@ -295,7 +295,7 @@ def test_an_error_of_the_report_is_one_line(
     assert "no space for &lt;script&gt;" in response.text
 
 
-def test_two_runs_are_compared(controller: Controller, client: FlaskClient) -> None:
+def test_two_runs_can_be_compared(controller: Controller, client: FlaskClient) -> None:
     write(controller, "base=line")
     write(controller, "-candidate")
     response = client.get("/inferload/runs/compare?baseline=base%3Dline&candidate=-candidate")
@@ -308,7 +308,7 @@ def test_two_runs_are_compared(controller: Controller, client: FlaskClient) -> N
 @pytest.mark.parametrize(
     "query", ["", "?baseline=one", "?baseline=one&candidate=one", "?baseline=one&candidate=..%2fx"]
 )
-def test_a_comparison_needs_two_runs(controller: Controller, client: FlaskClient, query: str) -> None:
+def test_a_comparison_requires_two_runs(controller: Controller, client: FlaskClient, query: str) -> None:
     write(controller, "one")
     assert client.get(f"/inferload/runs/compare{query}").status_code in (400, 404)
 
@@ -327,7 +327,7 @@ def test_nothing_is_built_during_a_run(
     assert "under way" in client.get("/inferload/runs").text
 
 
-def test_a_rerun_takes_the_seed_of_the_run_or_a_new_one(controller: Controller, client: FlaskClient) -> None:
+def test_a_rerun_uses_the_same_seed_or_a_new_one(controller: Controller, client: FlaskClient) -> None:
     write(controller, "one")
     for seed in ("same", "new", "new"):
         response = client.post("/inferload/runs/one/rerun", data={"seed": seed})
@@ -339,7 +339,7 @@ def test_a_rerun_takes_the_seed_of_the_run_or_a_new_one(controller: Controller, 
     assert client.get("/inferload/runs/one/rerun").status_code == 405
 
 
-def test_a_refused_rerun_says_why(controller: Controller, client: FlaskClient) -> None:
+def test_a_refused_rerun_has_an_error_message(controller: Controller, client: FlaskClient) -> None:
     write(controller, "one")
     controller.refusal = f"a run is under way; {HOSTILE}"
     response = client.post("/inferload/runs/one/rerun", data={"seed": "same"})
@@ -361,7 +361,7 @@ def test_a_refused_rerun_says_why(controller: Controller, client: FlaskClient) -
         ({"Origin": "null"}, 403),
     ],
 )
-def test_pages_of_other_origins_cannot_read(
+def test_other_origins_cannot_read_pages(
     controller: Controller, client: FlaskClient, headers: dict[str, str], status: int
 ) -> None:
     write(controller, "one")

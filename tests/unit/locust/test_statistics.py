@@ -1,4 +1,4 @@
-"""What Locust's tables learn of turns: the same whether they are entered many at a time or fired one by one."""
+"""Entries of turns in Locust's statistics, in batches and singly."""
 
 from typing import Any
 
@@ -42,11 +42,13 @@ def figures(environment: Environment) -> dict[Any, Any]:
     }
 
 
-def test_requests_entered_together_are_those_fired_one_by_one() -> None:
+def test_requests_in_a_batch_equal_single_request_events() -> None:
     heard: list[dict[str, Any]] = []
     together, one_by_one = booked(), booked(lambda **request: heard.append(request))
     assert figures(together) == figures(one_by_one)
     assert set(figures(together)) >= {("chat", "TURN"), ("agent", "TURN"), ("chat", "TTFT"), ("chat", "ITL"), "all"}
-    assert [request["context"]["turn_id"] for request in heard] == [one.turn_id for one in RECORDS if one.finished]
+    assert [request["context"]["turn_id"] for request in heard] == [
+        record.turn_id for record in RECORDS if record.finished
+    ]
     assert together.stats.total.num_requests == len(heard) == len(RECORDS) - 1
     assert together.stats.total.num_failures == 1

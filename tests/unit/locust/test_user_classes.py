@@ -1,4 +1,4 @@
-"""The scenario that the user classes of a locustfile ask for, and classes that could send no turn."""
+"""The scenario defined by user classes of a locustfile, and classes that could send no turn."""
 
 from pathlib import Path
 from typing import Any
@@ -36,25 +36,25 @@ class Web(HttpUser):
         """A task."""
 
 
-def test_classes_of_one_scenario_play_it() -> None:
+def test_classes_with_one_scenario_use_it() -> None:
     assert program_of([Smoke, Demo]).load("").digest == scenarios.load("smoke").digest
     assert program_of([Smoke, Web]).default == "smoke"
     assert program_of([Smoke]).load("chat").name == "chat"
     assert program_of([Smoke, Own]).load("").name == "smoke"
 
 
-def test_tasks_of_their_own_need_no_scenario() -> None:
-    asked = program_of([Own, Web])
-    assert asked.default == ""
-    scenario = asked.load("")
+def test_classes_with_tasks_need_no_scenario() -> None:
+    program = program_of([Own, Web])
+    assert program.default == ""
+    scenario = program.load("")
     assert scenario.of_tasks
     assert not scenario.ends_by_itself
     assert (scenario.phases.warmup_s, scenario.request.ignore_eos, scenario.cache.isolate) == (0, False, "none")
     with pytest.raises(UsageError, match="--scenario smoke: no class of the locustfile runs a scenario"):
-        asked.load("smoke")
+        program.load("smoke")
 
 
-def test_two_scenarios_are_one_mix_by_user_class(tmp_path: Path) -> None:
+def test_two_scenarios_are_a_mix_of_user_classes(tmp_path: Path) -> None:
     file = tmp_path / "other.yaml"
     file.write_text(
         scenarios.load("smoke").changed({"name": "other", "phases.measure_s": 40, "slo.ttft_ms": 9}).resolved_text()
@@ -64,33 +64,33 @@ def test_two_scenarios_are_one_mix_by_user_class(tmp_path: Path) -> None:
         scenario = str(file)
         weight = 3
 
-    made = program_of([Smoke, Other]).load("")
-    assert isinstance(made.workload, Mix)
-    assert [(one.name, one.share) for one in made.workload.classes] == [("Smoke", 0.25), ("Other", 0.75)]
-    assert (made.slo_of("Smoke").ttft_ms, made.slo_of("Other").ttft_ms) == (2000, 9)
-    assert made.phases.measure_s == 40
-    assert made.gates == scenarios.load("smoke").gates
-    assert {Sessions(made).class_of(index) for index in range(50)} == {"Smoke", "Other"}
+    scenario_ = program_of([Smoke, Other]).load("")
+    assert isinstance(scenario_.workload, Mix)
+    assert [(member.name, member.share) for member in scenario_.workload.classes] == [("Smoke", 0.25), ("Other", 0.75)]
+    assert (scenario_.slo_of("Smoke").ttft_ms, scenario_.slo_of("Other").ttft_ms) == (2000, 9)
+    assert scenario_.phases.measure_s == 40
+    assert scenario_.gates == scenarios.load("smoke").gates
+    assert {Sessions(scenario_).class_of(index) for index in range(50)} == {"Smoke", "Other"}
     with pytest.raises(UsageError, match="Smoke, Other run different scenarios"):
         program_of([Smoke, Other]).load("chat")
 
 
 @pytest.mark.parametrize(
-    ("changes", "says"),
+    ("changes", "message"),
     [
         ({"request.endpoint": "completions"}, "Other: request of scenario"),
         ({"phases.sessions": 5}, "beside another must be a closed loop of a fixed number of users that ends by time"),
         ({"arrivals": {"kind": "poisson", "sessions_per_s": 1}}, "must be a closed loop"),
     ],
 )
-def test_scenarios_that_cannot_share_a_run(tmp_path: Path, changes: dict[str, Any], says: str) -> None:
+def test_scenarios_that_cannot_be_mixed_are_refused(tmp_path: Path, changes: dict[str, Any], message: str) -> None:
     file = tmp_path / "other.yaml"
     file.write_text(scenarios.load("smoke").changed(changes).resolved_text())
 
     class Other(ScenarioUser):
         scenario = str(file)
 
-    with pytest.raises(UsageError, match=says):
+    with pytest.raises(UsageError, match=message):
         program_of([Smoke, Other]).load("")
 
 
@@ -104,7 +104,7 @@ def test_a_class_without_tasks_is_refused() -> None:
     user_classes.check([Idle, Own, Smoke, Web])
 
 
-def test_an_async_task_is_refused_also_in_a_nested_task_set() -> None:
+def test_async_tasks_are_refused_also_in_nested_task_sets() -> None:
     class Direct(InferenceUser):
         @task
         async def ask(self) -> None:
@@ -132,7 +132,7 @@ def test_an_unknown_scenario_names_its_class() -> None:
         program_of([Typo]).load("")
 
 
-def test_the_client_of_an_http_user_is_not_there() -> None:
+def test_the_client_of_httpuser_is_unavailable() -> None:
     user = Own(None)
     with pytest.raises(UsageError, match=r"^self\.client: .* use self\.chat"):
         _ = user.client

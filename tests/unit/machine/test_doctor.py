@@ -1,4 +1,4 @@
-"""The doctor: what readings are judged to be, and its looks at real servers: ours, one that knows little, and none."""
+"""The doctor: checks of this machine and of servers."""
 
 import json
 import sys
@@ -25,7 +25,7 @@ from inferload.machine.checks import MachineCheck, Package, Stamps, Ticks
 
 
 @pytest.mark.parametrize(
-    ("version", "wanted", "fits"),
+    ("version", "required", "fits"),
     [
         ("2.47.0", ">=2.47,<2.48", True),
         ("2.47", ">=2.47.0", True),
@@ -37,18 +37,22 @@ from inferload.machine.checks import MachineCheck, Package, Stamps, Ticks
         ("1.0", "", True),
     ],
 )
-def test_an_installed_version_meets_the_one_that_is_required(version: str, wanted: str, fits: bool) -> None:
-    assert checks.packages([Package("numpy", wanted, version)]).status == ("ok" if fits else "fail")
+def test_installed_versions_are_compared_with_requirements(version: str, required: str, fits: bool) -> None:
+    assert checks.packages([Package("numpy", required, version)]).status == ("ok" if fits else "fail")
 
 
-def test_a_package_that_is_missing_or_too_old_fails() -> None:
-    found = [Package("locust", ">=2.47,<2.48", "2.46.1"), Package("gevent", ">=26", None), Package("numpy", "", "2.1")]
-    check = checks.packages(found)
+def test_a_missing_or_outdated_package_fails() -> None:
+    packages = [
+        Package("locust", ">=2.47,<2.48", "2.46.1"),
+        Package("gevent", ">=26", None),
+        Package("numpy", "", "2.1"),
+    ]
+    check = checks.packages(packages)
     assert check.status == "fail"
     assert "missing: gevent" in check.found
     assert "locust 2.46.1 (required: >=2.47,<2.48)" in check.found
     assert "numpy" not in check.found
-    assert checks.packages(found[2:]).status == "ok"
+    assert checks.packages(packages[2:]).status == "ok"
 
 
 @pytest.mark.parametrize(
@@ -62,7 +66,7 @@ def test_a_package_that_is_missing_or_too_old_fails() -> None:
         (1024, -1, "ok", "9900 streams"),
     ],
 )
-def test_open_files_are_said_in_streams(soft: int, hard: int, status: str, streams: str) -> None:
+def test_the_open_file_limit_is_given_in_streams(soft: int, hard: int, status: str, streams: str) -> None:
     check = checks.open_files(soft, hard)
     assert (check.status, streams in check.found) == (status, True), check
 
@@ -70,11 +74,11 @@ def test_open_files_are_said_in_streams(soft: int, hard: int, status: str, strea
 @pytest.mark.parametrize(
     ("usable", "quota", "status"), [(2, None, "ok"), (1, None, "warn"), (8, 1.5, "warn"), (8, 4.0, "ok")]
 )
-def test_one_core_is_too_few(usable: int, quota: float | None, status: str) -> None:
+def test_one_core_is_a_warning(usable: int, quota: float | None, status: str) -> None:
     assert checks.cores(usable, 8, quota).status == status
 
 
-def test_the_rest_of_the_machine() -> None:
+def test_other_machine_checks() -> None:
     assert checks.python((3, 11, 2)).status == "ok"
     assert checks.python((3, 10, 9)).status == "fail"
     assert checks.ports(32_768, 60_999).status == "ok"
@@ -92,7 +96,7 @@ def test_the_rest_of_the_machine() -> None:
 
 
 @pytest.mark.parametrize(
-    ("found", "status"),
+    ("stamps", "status"),
     [
         (Stamps(20, 20, 4_000), "ok"),
         (Stamps(20, 5, 4_000), "warn"),
@@ -100,13 +104,13 @@ def test_the_rest_of_the_machine() -> None:
         (Stamps(0, 0, why="Protocol not available"), "warn"),
     ],
 )
-def test_kernel_stamps_that_are_missing_are_a_warning(found: Stamps, status: str) -> None:
-    check = checks.kernel_stamps(found)
+def test_missing_kernel_timestamps_are_a_warning(stamps: Stamps, status: str) -> None:
+    check = checks.kernel_stamps(stamps)
     assert check.status == status
-    assert found.why in check.found
+    assert stamps.why in check.found
 
 
-def test_steal_is_read_of_what_passed_in_between() -> None:
+def test_steal_is_the_share_between_two_readings() -> None:
     before, after = Ticks.parse("cpu  100 0 0 800 0 0 0 0 0 0\ncpu0 1"), Ticks.parse("cpu  150 0 0 825 0 0 0 25 50 0")
     assert before is not None
     assert after == Ticks(25, 1000)  # guest time is in user time already
@@ -118,17 +122,17 @@ def test_steal_is_read_of_what_passed_in_between() -> None:
 
 
 @given(st.text())
-def test_what_is_no_stat_line_is_none(text: str) -> None:
-    found = Ticks.parse(text)
-    assert found is None or text.startswith("cpu")
+def test_an_invalid_stat_line_is_none(text: str) -> None:
+    ticks = Ticks.parse(text)
+    assert ticks is None or text.startswith("cpu")
 
 
 def test_only_a_failure_changes_the_exit_code() -> None:
     fine, odd, bad = MachineCheck("ok", "a", ""), MachineCheck("warn", "b", ""), MachineCheck("fail", "c", "")
-    assert [checks.exit_code(found) for found in ([], [fine, odd], [fine, bad, odd])] == [0, 0, 2]
+    assert [checks.exit_code(results) for results in ([], [fine, odd], [fine, bad, odd])] == [0, 0, 2]
 
 
-def test_the_text_has_a_line_for_each_and_the_remedy_below() -> None:
+def test_the_text_has_a_line_and_a_remedy_for_each_check() -> None:
     text = text_of([MachineCheck("ok", "clock", "fine"), MachineCheck("warn", "open files", "few", "raise it")])
     lines = [line.split() for line in text.splitlines()]
     assert lines == [["ok", "clock", "fine"], ["warn", "open", "files", "few"], ["->", "raise", "it"]]
@@ -138,27 +142,27 @@ def test_the_text_has_a_line_for_each_and_the_remedy_below() -> None:
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="SO_TIMESTAMPNS is Linux's")
-def test_this_kernel_stamps_loopback_reads() -> None:
-    found = network_checks.kernel_stamps()
-    assert found.reads == 20
-    assert found.stamped > 10
-    assert found.age_ns is not None
-    assert found.age_ns > 0
+def test_this_kernel_timestamps_loopback_reads() -> None:
+    stamps = network_checks.kernel_stamps()
+    assert stamps.reads == 20
+    assert stamps.stamped > 10
+    assert stamps.age_ns is not None
+    assert stamps.age_ns > 0
 
 
-def test_stamps_that_the_kernel_enables_late_are_counted_from_then_on(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_reads_are_counted_from_the_first_timestamp(monkeypatch: pytest.MonkeyPatch) -> None:
     ages_ns = chain([None] * 30, repeat(5_000))
     monkeypatch.setattr(network_checks, "_stamp_age_ns", lambda *_sockets: next(ages_ns))
     assert network_checks.kernel_stamps() == Stamps(20, 20, 5_000)
 
 
-def test_the_loops_timer_is_watched_for_the_time_that_was_asked() -> None:
+def test_the_event_loop_timer_is_measured_for_the_given_time() -> None:
     late_ms = network_checks.timer_lateness_ms(0.1)
     assert late_ms
     assert min(late_ms) >= 0
 
 
-def test_this_machine_has_a_line_for_everything() -> None:
+def test_every_check_has_a_line_on_this_machine() -> None:
     whats = [check.what for check in machine.check()]
     assert len(whats) == len(set(whats))
     needed = {
@@ -177,11 +181,11 @@ def test_this_machine_has_a_line_for_everything() -> None:
 
 
 def test_every_package_of_the_metadata_is_checked() -> None:
-    found = {package.name: package for package in machine.packages()}
-    assert found["locust"].required
-    assert found["locust"].version
-    assert "inferload" in found
-    assert "pytest" not in found  # an extra
+    packages = {package.name: package for package in machine.packages()}
+    assert packages["locust"].required
+    assert packages["locust"].version
+    assert "inferload" in packages
+    assert "pytest" not in packages  # an extra
 
 
 # -- servers
@@ -200,46 +204,48 @@ def short_look(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("OPENAI_API_KEY", raising=False)
 
 
-def test_the_simulator_has_everything(simulator: Callable[..., Simulator], capsys: pytest.CaptureFixture[str]) -> None:
-    code, found, _ = doctor(capsys, "--host", simulator("--ttft-ms", "2", "--itl-ms", "1").url)
+def test_the_simulator_passes_all_server_checks(
+    simulator: Callable[..., Simulator], capsys: pytest.CaptureFixture[str]
+) -> None:
+    code, lines, _ = doctor(capsys, "--host", simulator("--ttft-ms", "2", "--itl-ms", "1").url)
     assert code == 0
-    assert {what: check["status"] for what, check in found.items()} == dict.fromkeys(found, "ok")
-    assert found["engine"]["found"] == "simulator 0.32.0"
+    assert {what: check["status"] for what, check in lines.items()} == dict.fromkeys(lines, "ok")
+    assert lines["engine"]["found"] == "simulator 0.32.0"
     assert {"TLS", "model", "usage", "running usage", "own times", "cached tokens", "cache_salt", "/tokenize"} <= set(
-        found
+        lines
     )
-    assert "22 of 26 names; missing: spec_decode_*" in found["metrics"]["found"]
+    assert "22 of 26 names; missing: spec_decode_*" in lines["metrics"]["found"]
 
 
-def test_options_that_are_off_are_seen_and_a_key_stays_unsaid(
+def test_disabled_server_options_are_reported_without_the_key(
     simulator: Callable[..., Simulator], capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     flags = ["--no-enable-per-request-metrics", "--no-enable-prompt-tokens-details", "--api-key", "sesame-9"]
     server = simulator("--ttft-ms", "2", "--itl-ms", "1", *flags)
-    code, found, _ = doctor(capsys, "--host", server.url)
+    code, lines, _ = doctor(capsys, "--host", server.url)
     assert code == 2
-    assert list(found) == ["server"]
-    assert "--api-key-file" in found["server"]["remedy"]
+    assert list(lines) == ["server"]
+    assert "--api-key-file" in lines["server"]["remedy"]
     key = tmp_path / "key"
     key.write_text("sesame-9\n")
-    code, found, printed = doctor(capsys, "--host", server.url, "--api-key-file", str(key))
+    code, lines, printed = doctor(capsys, "--host", server.url, "--api-key-file", str(key))
     assert code == 0
     assert "sesame-9" not in printed
-    off = {what for what, check in found.items() if check["status"] == "warn"}
+    off = {what for what, check in lines.items() if check["status"] == "warn"}
     assert off == {"own times", "cached tokens"}
-    assert "--enable-per-request-metrics" in found["own times"]["remedy"]
+    assert "--enable-per-request-metrics" in lines["own times"]["remedy"]
 
 
-def test_a_host_that_refuses_is_one_line_and_exit_code_2(capsys: pytest.CaptureFixture[str]) -> None:
-    code, found, _ = doctor(capsys, "--host", f"http://127.0.0.1:{free_port()}")
+def test_an_unreachable_host_is_one_line_and_exit_code_2(capsys: pytest.CaptureFixture[str]) -> None:
+    code, lines, _ = doctor(capsys, "--host", f"http://127.0.0.1:{free_port()}")
     assert code == 2
-    assert list(found) == ["server"]
-    assert found["server"]["status"] == "fail"
-    assert "refused" in found["server"]["found"]
-    assert found["server"]["remedy"]
+    assert list(lines) == ["server"]
+    assert lines["server"]["status"] == "fail"
+    assert "refused" in lines["server"]["found"]
+    assert lines["server"]["remedy"]
 
 
-def test_a_host_that_is_none_is_a_usage_error(capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_invalid_host_is_a_usage_error(capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["doctor", "--host", "server:8000"]) == 2
     assert "http://" in capsys.readouterr().err
 
@@ -259,9 +265,9 @@ class Bare(BaseHTTPRequestHandler):
             self._answer(404, "text/plain", b"no")
 
     def do_POST(self) -> None:
-        asked = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
         known = {"model", "messages", "max_tokens", "stream", "stream_options"}
-        if self.path != "/v1/chat/completions" or set(asked) - known or len(asked["stream_options"]) > 1:
+        if self.path != "/v1/chat/completions" or set(body) - known or len(body["stream_options"]) > 1:
             self._answer(400, "application/json", b'{"error": "unknown field"}')
         elif not self.streams:
             self._answer(200, "application/json", b'{"choices": []}')
@@ -286,24 +292,24 @@ def bare() -> Iterator[str]:
     server.server_close()
 
 
-def test_a_server_that_knows_little_gets_warnings_with_remedies(bare: str, capsys: pytest.CaptureFixture[str]) -> None:
-    code, found, _ = doctor(capsys, "--host", bare)
+def test_a_minimal_server_gets_warnings_with_remedies(bare: str, capsys: pytest.CaptureFixture[str]) -> None:
+    code, lines, _ = doctor(capsys, "--host", bare)
     assert code == 0
-    fine = {what for what, check in found.items() if check["status"] == "ok"}
+    fine = {what for what, check in lines.items() if check["status"] == "ok"}
     assert fine == {"server", "TLS", "model", "streaming"}
-    assert all(check["remedy"] for what, check in found.items() if what not in fine)
+    assert all(check["remedy"] for what, check in lines.items() if what not in fine)
 
 
 def test_a_server_that_does_not_stream_fails(
     bare: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(Bare, "streams", False)
-    code, found, _ = doctor(capsys, "--host", bare)
+    code, lines, _ = doctor(capsys, "--host", bare)
     assert code == 2
-    assert found["streaming"]["status"] == "fail"
+    assert lines["streaming"]["status"] == "fail"
 
 
-def test_a_metrics_page_without_the_needed_names_is_a_warning() -> None:
+def test_a_metrics_page_without_required_metrics_is_a_warning() -> None:
     known = set(network_checks.known_metrics())
     vllm, sglang = (network_checks.MetricsPage(name, frozenset(known)) for name in ("vllm", "sglang"))
     assert server_checks.of_metrics("u", vllm).status == "ok"

@@ -1,4 +1,4 @@
-"""Preflight of a run of tasks, which choose their endpoints: a streamed token on any endpoint is enough."""
+"""Preflight of a run with tasks: one endpoint with a streamed token is sufficient."""
 
 import json
 import socket
@@ -25,7 +25,7 @@ def refuse(sock: socket.socket, _request: bytes) -> None:
     sock.sendall(REFUSED)
 
 
-def test_tasks_need_only_one_endpoint_that_streams() -> None:
+def test_tasks_require_one_streaming_endpoint() -> None:
     server = ScriptedServer([only_messages])
     try:
         settings = ClientSettings(Target.parse(server.url), "m")
@@ -36,7 +36,7 @@ def test_tasks_need_only_one_endpoint_that_streams() -> None:
         server.close()
 
 
-def test_tasks_need_an_endpoint() -> None:
+def test_without_a_streaming_endpoint_tasks_are_refused() -> None:
     server = ScriptedServer([refuse])
     try:
         with pytest.raises(UsageError, match="404"):

@@ -1,4 +1,4 @@
-"""Turn files from a worker's directory into the master's, over a channel in memory."""
+"""Transfer of turn files from a worker to the master, over a channel in memory."""
 
 import os
 import random
@@ -86,7 +86,7 @@ def ids(count: int) -> list[str]:
     return sorted(f"s{number}.0" for number in range(count))
 
 
-def test_parts_arrive_while_the_run_goes_and_are_removed_from_the_worker(folders: tuple[Path, Path]) -> None:
+def test_parts_are_sent_during_the_run_and_removed_from_the_worker(folders: tuple[Path, Path]) -> None:
     channel = Channel(*folders)
     channel.write(range(10))
     with gevent.Timeout(20):
@@ -110,7 +110,7 @@ def test_lost_messages_are_sent_again(folders: tuple[Path, Path], monkeypatch: p
     assert channel.delivered() == ids(100)
 
 
-def test_a_large_part_goes_in_pieces(folders: tuple[Path, Path]) -> None:
+def test_a_large_part_is_sent_in_pieces(folders: tuple[Path, Path]) -> None:
     sizes = []
     channel = Channel(*folders, loses=lambda kind, data: sizes.append(len(data.get("data", b""))))
     channel.writer.extend(
@@ -122,7 +122,7 @@ def test_a_large_part_goes_in_pieces(folders: tuple[Path, Path]) -> None:
     assert len(channel.delivered()) == 4000
 
 
-def test_beyond_the_limit_nothing_is_sent_and_the_worker_keeps_its_records(folders: tuple[Path, Path]) -> None:
+def test_above_the_limit_the_worker_keeps_its_records(folders: tuple[Path, Path]) -> None:
     channel = Channel(*folders, max_mb=0)
     channel.write(range(10))
     assert channel.finish() == "the limit of --max-turns-mb 0 is reached"
@@ -131,7 +131,7 @@ def test_beyond_the_limit_nothing_is_sent_and_the_worker_keeps_its_records(folde
     assert channel.receiver.stopped("w0") == "the limit of --max-turns-mb 0 is reached"
 
 
-def test_a_master_that_is_silent_is_given_up(folders: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_sending_ends_if_the_master_is_silent(folders: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(turn_sender, "REPEAT_S", 0.02)
     monkeypatch.setattr(turn_sender, "GIVE_UP_S", 0.2)
     channel = Channel(*folders, loses=lambda kind, data: True)
@@ -149,7 +149,7 @@ def test_turns_of_another_run_are_refused(folders: tuple[Path, Path]) -> None:
 
 
 @pytest.mark.parametrize("content", ["garbage", "foreign", "other worker", "joined"])
-def test_a_file_that_is_no_part_of_the_worker_is_refused(content: str, folders: tuple[Path, Path]) -> None:
+def test_files_that_are_no_parts_of_the_worker_are_refused(content: str, folders: tuple[Path, Path]) -> None:
     channel = Channel(*folders)
     file = folders[1] / "strange"
     if content == "garbage":
@@ -171,7 +171,7 @@ def test_a_file_that_is_no_part_of_the_worker_is_refused(content: str, folders: 
     assert list(folders[0].iterdir()) == []
 
 
-def test_a_flood_of_pieces_is_dropped_and_malformed_ones_are_ignored(folders: tuple[Path, Path]) -> None:
+def test_too_many_or_malformed_pieces_are_dropped(folders: tuple[Path, Path]) -> None:
     folders[0].mkdir()
     answers: list[dict[str, Any]] = []
     receiver = TurnReceiver(folders[0], RUN, 10, lambda name, data: answers.append(data))
@@ -202,7 +202,7 @@ def roster_of(lost: bool = False) -> Roster:
     return roster
 
 
-def test_the_master_waits_for_records_while_they_come(
+def test_the_master_waits_for_records_while_they_arrive(
     folders: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     channel, marks, roster = Channel(*folders), Marks(), roster_of()
@@ -230,7 +230,7 @@ def test_the_master_waits_for_records_while_they_come(
         (True, False, ["lost_records"]),
     ],
 )
-def test_records_that_do_not_come_are_not_waited_for(
+def test_the_wait_for_missing_records_ends(
     lost: bool, aborted: bool, kinds: list[str], folders: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     channel, marks, roster = Channel(*folders), Marks(), roster_of(lost=lost)

@@ -1,4 +1,4 @@
-"""Columns are written and read without pandas, and a program that wants pandas still has it."""
+"""Columns are written and read without pandas; programs that use pandas can import it."""
 
 import subprocess
 import sys
@@ -55,13 +55,13 @@ def outcome(code: str) -> str:
     return ran.stderr
 
 
-def test_where_tokens_are_stamped_there_is_no_pandas() -> None:
+def test_workers_do_not_import_pandas() -> None:
     assert outcome(WITHOUT.format(tests=str(SUPPORT))) == ""
 
 
-def test_a_scraper_starts_without_what_it_does_not_use(tmp_path: Path) -> None:
+def test_the_scraper_imports_no_unused_libraries(tmp_path: Path) -> None:
     assert outcome(SCRAPER.format(folder=str(tmp_path))) == ""
 
 
-def test_whoever_wants_pandas_has_it() -> None:
+def test_pandas_can_be_imported_afterwards() -> None:
     assert outcome(WITH) == ""

@@ -1,4 +1,4 @@
-"""The number of names that a run keeps apart is bounded: classes of turns by task, and names of other requests."""
+"""The number of names of turn classes and other requests is limited."""
 
 import logging
 from typing import Any
@@ -26,7 +26,7 @@ def stats(monkeypatch: pytest.MonkeyPatch) -> locust.stats.RequestStats:
     return locust.stats.RequestStats(use_response_times_cache=False)
 
 
-def test_names_beyond_the_bound_share_one() -> None:
+def test_names_above_the_limit_share_one_name() -> None:
     names = BoundedNames(["chat"])
     first = [f"n{number}" for number in range(MOST_NAMES)]
     assert [names.of(name) for name in first] == first
@@ -51,7 +51,7 @@ def test_tallies_of_renamed_classes_are_added() -> None:
     assert planned == {("warmup", OTHER_NAMES, None): 8, ("measure", "a", None): 1, ("measure", OTHER_NAMES, None): 6}
 
 
-def test_names_of_other_requests_are_bounded_where_they_are_logged(
+def test_names_of_other_requests_are_limited(
     stats: locust.stats.RequestStats, caplog: pytest.LogCaptureFixture
 ) -> None:
     for number in range(MOST_NAMES + EXTRA):
@@ -67,7 +67,7 @@ def test_names_of_other_requests_are_bounded_where_they_are_logged(
     assert "more than 200 names of requests" in record.getMessage()
 
 
-def test_names_of_turns_take_no_room_of_other_requests(stats: locust.stats.RequestStats) -> None:
+def test_names_of_turns_do_not_count_as_other_requests(stats: locust.stats.RequestStats) -> None:
     for number in range(MOST_NAMES):
         stats.log_request("TURN", f"t{number}", 1, 0)
     stats.log_request("TURN", OTHER_NAMES, 1, 0)
@@ -76,7 +76,7 @@ def test_names_of_turns_take_no_room_of_other_requests(stats: locust.stats.Reque
     assert stats.entries[OTHER_NAMES, "TURN"].num_requests == 1
 
 
-def test_names_that_workers_report_are_bounded_on_the_master(stats: locust.stats.RequestStats) -> None:
+def test_names_reported_by_workers_are_limited_on_the_master(stats: locust.stats.RequestStats) -> None:
     events = locust.event.Events()
     locust.stats.setup_distributed_stats_event_listeners(events, stats)
     for worker in range(3):
@@ -98,7 +98,7 @@ def test_a_report_has_the_notes_of_the_summary() -> None:
     assert "Notes" not in {table.title for table in run_tables(synthetic.SUMMARY, Notes())}
 
 
-def test_the_summary_notes_what_is_counted_together() -> None:
+def test_the_summary_notes_names_counted_together() -> None:
     by_name = [{"type": "GET", "name": OTHER_NAMES, "sent": 7}, {"type": "GET", "name": "/x", "sent": 9}]
     by_class = {OTHER_NAMES: {"turns": {"sent": 3}}, "chat": {"turns": {"sent": 9}}}
     assert names_notes(by_class, by_name) == [

@@ -1,4 +1,4 @@
-"""The client's own health: exact when merged, None where nothing was seen."""
+"""Health of the client: exact merging, and None without observations."""
 
 import json
 from array import array
@@ -23,9 +23,9 @@ beats = st.tuples(
 )
 
 
-def health_of(seen: list[tuple]) -> HealthSet:
+def health_of(observed: list[tuple]) -> HealthSet:
     health = HealthSet()
-    for worker, phase, lags, pauses, cpu_s, wall_s, stolen_s in seen:
+    for worker, phase, lags, pauses, cpu_s, wall_s, stolen_s in observed:
         health.at(worker, phase).beat(Beat(lags, pauses, cpu_s, wall_s, stolen_s), processors=2)
     return health
 
@@ -38,11 +38,11 @@ def test_merging_is_exact_in_any_order(a: list[tuple], b: list[tuple], c: list[t
 
 
 @given(st.lists(beats, max_size=6))
-def test_a_delta_arrives_whole(seen: list[tuple]) -> None:
-    health = health_of(seen)
+def test_a_delta_is_complete_after_transfer(observed: list[tuple]) -> None:
+    health = health_of(observed)
     message = json.dumps(health.take().to_wire())
     assert health == HealthSet()
-    assert HealthSet.from_wire(json.loads(message)) == health_of(seen)
+    assert HealthSet.from_wire(json.loads(message)) == health_of(observed)
 
 
 def test_shares_of_one_worker_and_of_all() -> None:
@@ -50,9 +50,9 @@ def test_shares_of_one_worker_and_of_all() -> None:
     health.at("w1", "measure").beat(Beat([1.0, 9.0], [0.5], cpu_s=0.9, wall_s=1.0, stolen_s=0.2), processors=4)
     health.at("w2", "measure").beat(Beat([2.0], [], cpu_s=0.1, wall_s=1.0, stolen_s=None))
     health.at("w2", "drain").beat(Beat([50.0], [], cpu_s=0.0, wall_s=5.0, stolen_s=None))
-    one = health.by_worker("measure")["w1"]
-    assert (one.cpu_share, one.steal_share) == (0.9, 0.05)
-    assert one.longest_pause_ms == 9
+    worker = health.by_worker("measure")["w1"]
+    assert (worker.cpu_share, worker.steal_share) == (0.9, 0.05)
+    assert worker.longest_pause_ms == 9
     total = health.total("measure")
     assert total.cpu_share == pytest.approx(0.5)
     assert total.steal_share == 0.05  # of the worker whose system says
@@ -61,28 +61,28 @@ def test_shares_of_one_worker_and_of_all() -> None:
     assert sorted(health.by_worker()) == ["w1", "w2"]
 
 
-def test_where_a_thread_reads_only_its_own_pauses_count() -> None:
+def test_with_a_reading_thread_only_its_pauses_count() -> None:
     health = HealthSet()
-    one = health.at("w1", "measure")
-    one.beat(Beat([900.0], [], cpu_s=0.1, wall_s=1.0, stolen_s=None, read_pauses_ms=[]))
-    assert (one.reads_apart, one.longest_pause_ms) == (True, 0)
-    one.beat(Beat([5.0], [], cpu_s=0.1, wall_s=1.0, stolen_s=None, read_pauses_ms=[80.0, 70.0]))
+    worker = health.at("w1", "measure")
+    worker.beat(Beat([900.0], [], cpu_s=0.1, wall_s=1.0, stolen_s=None, read_pauses_ms=[]))
+    assert (worker.reads_apart, worker.longest_pause_ms) == (True, 0)
+    worker.beat(Beat([5.0], [], cpu_s=0.1, wall_s=1.0, stolen_s=None, read_pauses_ms=[80.0, 70.0]))
     assert HealthSet.from_wire(health.to_wire()).at("w1", "measure").longest_pause_ms == 80
-    one.beat(Beat([5.0], [], cpu_s=0.1, wall_s=1.0, stolen_s=None))  # an event loop read for a while
-    assert (one.reads_apart, one.longest_pause_ms) == (False, 900)
+    worker.beat(Beat([5.0], [], cpu_s=0.1, wall_s=1.0, stolen_s=None))  # an event loop read for a while
+    assert (worker.reads_apart, worker.longest_pause_ms) == (False, 900)
 
 
-def test_delays_of_a_turn_go_to_its_worker_and_phase() -> None:
+def test_delays_of_a_turn_belong_to_its_worker_and_phase() -> None:
     health = HealthSet()
     health.count_delays(turn(delay_ns=array("q", [MS, 3 * MS, 2 * MS])), reads_unstamped=1)
     health.count_delays(turn(delay_ns=None, phase="warmup"), reads_unstamped=4)
-    seen = health.at("w1", "measure")
-    assert (seen.delay_ms.count, seen.delay_ms.max, seen.stamped_share) == (3, 3.0, 0.75)
+    observed = health.at("w1", "measure")
+    assert (observed.delay_ms.count, observed.delay_ms.max, observed.stamped_share) == (3, 3.0, 0.75)
     assert health.at("w1", "warmup").stamped_share == 0
     assert health.total().reads_unstamped == 5
 
 
-def test_what_was_not_looked_at_is_not_known() -> None:
+def test_without_observations_values_are_none() -> None:
     empty = ClientHealth()
     assert (empty.cpu_share, empty.steal_share, empty.stamped_share, empty.longest_pause_ms) == (
         None,
@@ -92,7 +92,7 @@ def test_what_was_not_looked_at_is_not_known() -> None:
     )
 
 
-def test_a_wall_clock_that_is_set_is_noticed_once_and_one_that_is_slewed_is_not(
+def test_a_clock_step_is_noticed_once_and_slewing_is_not(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     at_ns, wall_ahead_ns = [10 * clock.NS_PER_S], [7 * clock.NS_PER_S]

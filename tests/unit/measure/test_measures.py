@@ -1,4 +1,4 @@
-"""The table of measures, against a turn whose instants are known, and against the page that is generated from it."""
+"""The table of measures, against a turn with known timestamps and the generated page."""
 
 import math
 from array import array
@@ -43,32 +43,34 @@ def samples(name: str, record: TurnRecord) -> list[float]:
         ("server_generation_ms", 41.0),
     ],
 )
-def test_each_measure_of_a_known_turn(name: str, expected: float) -> None:
+def test_measures_of_a_known_turn(name: str, expected: float) -> None:
     record = turn(connect_ns=7_500_000, server_queue_ms=0.5, server_ttft_ms=40.0, server_generation_ms=41.0)
     assert value(name, record) == expected
 
 
-def test_what_never_happened_has_no_value() -> None:
+def test_measures_of_missing_events_are_none() -> None:
     record = TurnRecord("t", "s", 0, "chat", "w", "measure", planned_ns=5, closed_ns=9)
     assert [m.name for m in MEASURES if m.per_turn is not None and m.per_turn(record) is not None] == []
     assert [m.name for m in MEASURES if m.per_event is not None and len(m.per_event(record))] == []
 
 
-@pytest.mark.parametrize("said", [math.nan, math.inf])
-def test_a_server_s_figure_that_is_no_number_was_not_said(said: float) -> None:
-    assert value("server_ttft_ms", turn(server_ttft_ms=said)) is None
+@pytest.mark.parametrize("figure", [math.nan, math.inf])
+def test_a_server_figure_that_is_not_finite_is_none(figure: float) -> None:
+    assert value("server_ttft_ms", turn(server_ttft_ms=figure)) is None
 
 
-def test_a_cancelled_turn_has_no_measure_of_its_whole_answer() -> None:
+def test_a_cancelled_turn_has_no_measures_of_its_end() -> None:
     cancelled = turn(finish_reason="cancelled")
-    known = {one.name for one in MEASURES if one.per_turn is not None and one.per_turn(cancelled) is not None}
+    known = {
+        measure.name for measure in MEASURES if measure.per_turn is not None and measure.per_turn(cancelled) is not None
+    }
     assert cancelled.ok
     assert {"ttft_ms", "ttfo_ms", "lag_ms"} <= known
     assert not known & {"e2e_ms", "e2e_planned_ms", "tpot_ms"}
     assert len(measures.gaps_ms(cancelled)) == 4
 
 
-def test_gaps_are_one_for_each_event_after_the_first() -> None:
+def test_each_event_after_the_first_has_a_gap() -> None:
     record = turn(event_ns=array("q", [50 * MS, 60 * MS, 60 * MS, 400 * MS]))
     assert samples("itl_ms", record) == [10, 0, 340]
 
@@ -83,7 +85,7 @@ def test_gaps_are_one_for_each_event_after_the_first() -> None:
         ([0, 0, 0, 0], []),
     ],
 )
-def test_gaps_by_token_where_the_server_counted(tokens: list[int], expected: list[float]) -> None:
+def test_gaps_by_token_with_running_counts(tokens: list[int], expected: list[float]) -> None:
     record = turn(event_ns=array("q", [0, 10 * MS, 30 * MS, 60 * MS]), event_tokens=array("i", tokens))
     assert samples("itl_token_ms", record) == expected
 
@@ -98,13 +100,13 @@ def test_gaps_by_token_where_the_server_counted(tokens: list[int], expected: lis
         (0, []),
     ],
 )
-def test_gaps_by_token_where_only_the_sum_is_known(output_tokens: int | None, expected: list[float]) -> None:
+def test_gaps_by_token_with_only_the_total(output_tokens: int | None, expected: list[float]) -> None:
     record = turn(event_ns=array("q", [0, 10 * MS, 30 * MS, 60 * MS]), output_tokens=output_tokens)
     assert samples("itl_token_ms", record) == expected
 
 
 @given(turns())
-def test_gaps_by_token_are_as_many_as_tokens_came_after_the_first(record: TurnRecord) -> None:
+def test_the_number_of_gaps_by_token(record: TurnRecord) -> None:
     assume(record.event_ns is not None)
     assert record.event_ns is not None
     shared = samples("itl_token_ms", record)
@@ -130,11 +132,11 @@ def test_gaps_by_token_are_as_many_as_tokens_came_after_the_first(record: TurnRe
         ({"event_ns": None}, None),
     ],
 )
-def test_tpot_leaves_out_the_first_event_s_tokens(changes: dict[str, object], expected: float | None) -> None:
+def test_tpot_excludes_tokens_of_the_first_event(changes: dict[str, object], expected: float | None) -> None:
     assert value("tpot_ms", turn(**changes)) == expected
 
 
-def test_every_row_is_one_kind_and_says_what_the_others_call_it() -> None:
+def test_every_measure_has_one_kind_and_names_of_other_tools() -> None:
     for measure in MEASURES:
         assert (measure.per_turn is None) != (measure.per_event is None), measure.name
         assert tuple(measure.called) == PEERS, measure.name
@@ -142,6 +144,6 @@ def test_every_row_is_one_kind_and_says_what_the_others_call_it() -> None:
     assert len({measure.name for measure in MEASURES}) == len(MEASURES) == 16
 
 
-def test_the_page_is_what_the_table_says() -> None:
+def test_the_page_is_generated_from_the_table() -> None:
     page = (ROOT / "docs/measures.md").read_text(encoding="utf-8")
     assert page == measures.document(), "python -m inferload.measure.measures > docs/measures.md"

@@ -1,4 +1,4 @@
-"""The maths of a search: attainment of a load with its interval, the bracket, the next load, and the result."""
+"""Mathematics of a search: attainment with its interval, the bracket, the next load, and the result."""
 
 import json
 from math import exp, log
@@ -24,7 +24,7 @@ from inferload.statistics.intervals import share_interval
 P95 = slo.parse("p95(ttft_ms) < 100")
 
 
-def test_an_slo_is_read_into_conditions() -> None:
+def test_an_slo_is_parsed_into_conditions() -> None:
     ttft, tpot, failed = slo.parse("p95(ttft_ms)<800 and mean(tpot_ms) <= 50 AND failed_ratio < 0.01")
     assert (ttft.measure, ttft.limit, ttft.share, ttft.label) == ("ttft_ms", 800, 0.95, "p95(ttft_ms)")
     assert (tpot.measure, tpot.share) == ("tpot_ms", None)
@@ -32,7 +32,7 @@ def test_an_slo_is_read_into_conditions() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         ("p95(tfft_ms) < 800", "did you mean ttft_ms?"),
         ("p95(ttft_ms) > 800", "upper limit"),
@@ -49,8 +49,8 @@ def test_an_slo_is_read_into_conditions() -> None:
         ("  ", "is empty"),
     ],
 )
-def test_an_slo_that_cannot_be_searched_for_says_why(text: str, said: str) -> None:
-    with pytest.raises(SloError, match=said.replace("?", r"\?")):
+def test_an_invalid_slo_is_refused(text: str, message: str) -> None:
+    with pytest.raises(SloError, match=message.replace("?", r"\?")):
         slo.parse(text)
 
 
@@ -61,7 +61,7 @@ def at_margin(level: float, margin: float, state: str = "undecided") -> Point:
 
 @hypothesis.settings(max_examples=40)
 @given(st.floats(0.01, 1000), st.floats(4, 20))
-def test_the_crossing_of_a_line_is_found(at: float, slope: float) -> None:
+def test_the_crossing_of_a_line_is_estimated(at: float, slope: float) -> None:
     levels = [at * exp(step) for step in (-0.3, -0.1, 0.05, 0.2)]
     points = [at_margin(level, -slope * log(level / at)) for level in levels]
     assert bracket.crossing(points) == pytest.approx(at, rel=1e-6)
@@ -69,7 +69,7 @@ def test_the_crossing_of_a_line_is_found(at: float, slope: float) -> None:
     assert bracket.crossing(points[:2]) is None
 
 
-def test_a_load_out_of_line_does_not_move_the_bracket_past_others() -> None:
+def test_an_outlier_does_not_move_the_bracket_past_other_loads() -> None:
     margins = {8.0: 2.0, 10.0: -0.1, 12.0: 0.6, 14.0: -1.0, 16.0: -2.0}
     points = [at_margin(level, margin) for level, margin in margins.items()]
     assert bracket.bracket(points) == bracket.Bounds(12.0, 14.0)  # 10 and 12 are pooled
@@ -92,8 +92,8 @@ def correlated(seed: int, lasts_s: float, per_s: float = 20.0, tau_s: float = 2.
     return Window(lasts_s, (Samples(at_s, value),), at_s, at_s + 1 + np.maximum(0, state))
 
 
-def test_the_interval_of_an_attainment_covers_it_though_turns_come_in_clumps() -> None:
-    """5 % one-sided on each side: of 60 windows about 54 cover; turns taken as independent would cover in half of them."""
+def test_attainment_intervals_cover_with_autocorrelated_turns() -> None:
+    """5 % one-sided on each side: of 60 windows about 54 cover; for independent turns half of them would."""
     covered = naive = 0
     for seed in range(60):
         window = correlated(seed, 200.0)
@@ -105,18 +105,18 @@ def test_the_interval_of_an_attainment_covers_it_though_turns_come_in_clumps() -
     assert naive <= 40
 
 
-def test_several_windows_say_more_than_one() -> None:
-    one = attainment.judge(P95[0], 0, [correlated(1, 200.0)], 0.01)
+def test_several_windows_narrow_the_interval() -> None:
+    single = attainment.judge(P95[0], 0, [correlated(1, 200.0)], 0.01)
     four = attainment.judge(P95[0], 0, [correlated(seed, 200.0) for seed in range(4)], 0.01)
-    assert four.high - four.low < 0.75 * (one.high - one.low)
+    assert four.high - four.low < 0.75 * (single.high - single.low)
 
 
-def test_a_window_too_short_for_its_relaxation_time_decides_nothing() -> None:
+def test_a_window_shorter_than_the_relaxation_time_is_undecided() -> None:
     held = attainment.judge(P95[0], 0, [correlated(3, 8.0, tau_s=20.0, breached=0.5)], 0.01)
     assert held.verdict == "undecided"
 
 
-def test_failed_turns_break_every_condition() -> None:
+def test_failed_turns_miss_every_condition() -> None:
     at_s = np.arange(0, 100, 0.05)
     value = np.where(np.arange(len(at_s)) % 4 == 0, np.inf, 10.0)
     window = Window(100.0, (Samples(at_s, value),), at_s, at_s + 0.1)
@@ -126,11 +126,11 @@ def test_failed_turns_break_every_condition() -> None:
 
 
 @pytest.mark.parametrize(("every", "verdict"), [(10, "breaks"), (0, "holds"), (2000, "holds"), (100, "undecided")])
-def test_a_mean_is_of_the_turns_that_ended_well_and_needs_few_that_did_not(every: int, verdict: str) -> None:
+def test_a_mean_is_of_successful_turns_and_requires_few_failures(every: int, verdict: str) -> None:
     at_s = np.arange(0, 400, 0.05)
-    place = np.arange(len(at_s))
-    failed = place % every == 0 if every else place < 0
-    value = np.where(failed, np.inf, 50.0 + place % 7)
+    index = np.arange(len(at_s))
+    failed = index % every == 0 if every else index < 0
+    value = np.where(failed, np.inf, 50.0 + index % 7)
     window = Window(400.0, (Samples(at_s, value),), at_s, at_s + 0.1)
     held = attainment.judge(slo.parse("mean(ttft_ms) < 100")[0], 0, [window], 0.01)
     assert held.verdict == verdict
@@ -155,8 +155,8 @@ def test_a_mean_of_gaps_counts_each_failed_turn_once() -> None:
 )
 @example([1.192092896e-07] * 2, 10, "mean(ttft_ms) < 100")  # equal values, whose deviation is a rounding error
 @example([2048.03995989537] * 2, 10, "mean(ttft_ms) < 100")
-def test_no_window_says_more_than_its_values_would_independently(values: list[float], again: int, text: str) -> None:
-    """Values that alternate, and so make up for each other in every bin, among them."""
+def test_the_effective_sample_size_is_at_most_the_sample_size(values: list[float], again: int, text: str) -> None:
+    """Also for alternating values, which cancel out in every bin."""
     value = np.array(values * again)
     at_s = np.linspace(0, 60, len(value), endpoint=False)
     window = Window(60.0, (Samples(at_s, value),), at_s, at_s + 1.0)
@@ -168,7 +168,7 @@ def test_no_window_says_more_than_its_values_would_independently(values: list[fl
         assert held.figure_high >= held.value + stats.t.isf(0.01, 1000) * alone * (1 - 1e-9)
 
 
-def test_values_that_make_up_for_each_other_count_as_many_as_they_are() -> None:
+def test_alternating_values_count_as_independent() -> None:
     at_s = np.arange(0, 400, 0.5)
     value = np.where(np.arange(len(at_s)) % 2, 90.0, 110.0)
     window = Window(400.0, (Samples(at_s, value),), at_s, at_s + 0.1)
@@ -188,7 +188,7 @@ def test_a_load_above_the_capacity_is_overloaded(load: float, state: str) -> Non
     assert users.state != "overloaded"  # turns in flight are at most the users
 
 
-def test_turns_that_failed_are_no_throughput() -> None:
+def test_failed_turns_are_no_throughput() -> None:
     at_s = np.arange(0, 100, 0.1)
     ok = np.arange(len(at_s)) % 4 != 0
     ended_s = np.where(ok, at_s + 2, at_s + 0.01)  # refused at once
@@ -199,7 +199,7 @@ def test_turns_that_failed_are_no_throughput() -> None:
 
 
 @pytest.mark.parametrize("looks", [None, 4])
-def test_looks_that_take_longer_than_was_planned_spend_no_more_error(looks: int | None) -> None:
+def test_looks_longer_than_planned_spend_no_more_error(looks: int | None) -> None:
     settings = Settings(P95, 10.0, 200.0, 40.0, 10.0, looks=looks)
     at_s = np.arange(0, 40, 0.05)
     window = Window(40.0, (Samples(at_s, np.full(len(at_s), 10.0)),), at_s, at_s + 0.1)
@@ -225,27 +225,27 @@ def queue(capacity: float, seed: int, settings: Settings) -> bracket.Measure:
 
 
 @pytest.mark.parametrize("guess", [2.0, 30.0, 900.0])
-def test_a_search_finds_a_known_crossing_from_any_guess_within_its_budget(guess: float) -> None:
+def test_a_search_finds_a_known_crossing_within_its_budget(guess: float) -> None:
     settings = Settings(P95, guess, 2400.0, 60.0, 5.0)
     looks, ended = bracket.search(settings, queue(30.0, 1, settings))
     points = bracket.points_of(settings, looks)
-    found = answer(settings, points, ended.why)
-    assert found.estimate == pytest.approx(30.0, rel=0.07)
-    assert found.low is not None
-    assert found.high is not None
-    assert found.low <= 30.0 <= found.high
+    result = answer(settings, points, ended.why)
+    assert result.estimate == pytest.approx(30.0, rel=0.07)
+    assert result.low is not None
+    assert result.high is not None
+    assert result.low <= 30.0 <= result.high
     assert sum(look.spent_s for look in looks) <= 2400.0
     assert sum(point.alpha for point in points) <= settings.alpha + 1e-9
 
 
-def test_a_search_that_went_half_way_goes_on_as_if_it_had_not_stopped() -> None:
+def test_a_resumed_search_equals_an_uninterrupted_one() -> None:
     settings = Settings(P95, 10.0, 1500.0, 60.0, 5.0)
-    whole, _ = bracket.search(settings, queue(30.0, 4, settings))
-    resumed, _ = bracket.search(settings, queue(30.0, 4, settings), whole[:4])
-    assert [look.level for look in resumed] == [look.level for look in whole]
+    uninterrupted, _ = bracket.search(settings, queue(30.0, 4, settings))
+    resumed, _ = bracket.search(settings, queue(30.0, 4, settings), uninterrupted[:4])
+    assert [look.level for look in resumed] == [look.level for look in uninterrupted]
 
 
-def test_a_failed_point_is_tried_again_and_is_not_the_end() -> None:
+def test_a_failed_point_is_retried() -> None:
     settings = Settings(P95, 20.0, 2000.0, 60.0, 5.0)
     sound = queue(30.0, 2, settings)
 
@@ -257,7 +257,7 @@ def test_a_failed_point_is_tried_again_and_is_not_the_end() -> None:
     assert answer(settings, bracket.points_of(settings, looks), ended.why).estimate == pytest.approx(30.0, rel=0.1)
 
 
-def test_a_client_that_cannot_keep_up_is_no_limit_of_the_server() -> None:
+def test_an_invalid_client_measurement_is_no_server_limit() -> None:
     settings = Settings(P95, 10.0, 4000.0, 60.0, 5.0)
     sound = queue(1000.0, 2, settings)
 
@@ -266,11 +266,11 @@ def test_a_client_that_cannot_keep_up_is_no_limit_of_the_server() -> None:
 
     looks, ended = bracket.search(settings, look)
     points = bracket.points_of(settings, looks)
-    found = answer(settings, points, ended.why)
+    result = answer(settings, points, ended.why)
     assert ended.why == "client"
-    assert found.high is None
-    assert found.low is not None
-    assert 40 < found.low <= 50
+    assert result.high is None
+    assert result.low is not None
+    assert 40 < result.low <= 50
 
 
 def test_three_failures_in_a_row_end_a_search() -> None:
@@ -280,15 +280,15 @@ def test_three_failures_in_a_row_end_a_search() -> None:
     assert len(looks) == 3
 
 
-def test_users_are_whole_numbers_and_the_search_ends_between_two_of_them() -> None:
+def test_a_search_of_users_ends_between_two_integers() -> None:
     settings = Settings(P95, 2.0, 50_000.0, 600.0, 5.0, whole=True)
     looks, ended = bracket.search(settings, queue(5.5, 2, settings))
-    found = answer(settings, bracket.points_of(settings, looks), ended.why)
+    result = answer(settings, bracket.points_of(settings, looks), ended.why)
     assert {look.level % 1 for look in looks} == {0.0}
-    assert (found.low, found.high, found.resolved) == (5.0, 6.0, True)
+    assert (result.low, result.high, result.resolved) == (5.0, 6.0, True)
 
 
-def test_the_document_gives_no_attainment_of_an_overloaded_load() -> None:
+def test_the_document_has_no_attainment_of_an_overloaded_load() -> None:
     settings = Settings(P95, 10.0, 1000.0, 60.0, 5.0)
     at_s = np.arange(0, 60, 0.05)
     window = Window(60.0, (Samples(at_s, np.full(len(at_s), 10.0)),), at_s, at_s * 1.5 + 1)
@@ -298,7 +298,7 @@ def test_the_document_gives_no_attainment_of_an_overloaded_load() -> None:
     assert row["growth"]["growth_per_s"] == pytest.approx(20 / 3, rel=0.05)
 
 
-def test_a_mean_without_an_interval_stands_in_the_document_without_one() -> None:
+def test_a_mean_without_interval_is_in_the_document() -> None:
     settings = Settings(slo.parse("mean(ttft_ms) < 100"), 10.0, 1000.0, 60.0, 5.0)
     at_s = np.arange(0, 8, 0.05)
     rising = Window(8.0, (Samples(at_s, 20 + 20 * at_s),), at_s, at_s + 1)  # all of it within one relaxation time
@@ -323,13 +323,13 @@ def test_searches_of_a_queue_find_its_true_load(seeds: int, window_s: float, bud
     for seed in range(seeds):
         settings = search_queue.settings(guess_of(seed), budget_s, window_s)
         looks, ended = bracket.search(settings, search_queue.measure(settings, seed))
-        found = answer(settings, bracket.points_of(settings, looks), ended.why)
+        result = answer(settings, bracket.points_of(settings, looks), ended.why)
         assert sum(look.spent_s for look in looks) <= budget_s
-        near += found.estimate is not None and abs(found.estimate / search_queue.TRUTH - 1) <= 0.07
-        right += (found.low or 0.0) <= search_queue.TRUTH <= (found.high or np.inf)
-        bounded += found.low is not None and found.high is not None
-        resolved += found.resolved
-        print(f"seed {seed:2}: {found.text('turns/s')}; {ended.why}", flush=True)
+        near += result.estimate is not None and abs(result.estimate / search_queue.TRUTH - 1) <= 0.07
+        right += (result.low or 0.0) <= search_queue.TRUTH <= (result.high or np.inf)
+        bounded += result.low is not None and result.high is not None
+        resolved += result.resolved
+        print(f"seed {seed:2}: {result.text('turns/s')}; {ended.why}", flush=True)
     print(f"within 7 %: {near}, enclosed: {right}, bounded: {bounded}, resolved: {resolved} of {seeds}")
     assert near >= 0.9 * seeds
     assert right >= 0.95 * seeds

@@ -1,4 +1,4 @@
-"""The sketch against exact quantiles of the same values, and the laws of merging."""
+"""The sketch against exact quantiles, and merging."""
 
 import json
 import math
@@ -31,7 +31,7 @@ def sketch_of(values: list[float], relative_error: float = 0.0025) -> Sketch:
 
 
 @given(st.lists(st.lists(st.floats(-1e6, 1e6), max_size=20), max_size=20), st.lists(st.floats(-1e6, 1e6), max_size=9))
-def test_gathered_values_count_like_any_other(arrays: list[list[float]], singles: list[float]) -> None:
+def test_buffered_values_are_counted(arrays: list[list[float]], singles: list[float]) -> None:
     gathered, added = Sketch(), Sketch()
     for values in arrays:
         gathered.gather(np.array(values))
@@ -50,7 +50,7 @@ def test_gathered_values_count_like_any_other(arrays: list[list[float]], singles
 
 
 @given(VALUES.filter(bool), QUANTILES, st.sampled_from([0.0025, 0.01, 0.2]))
-def test_a_quantile_is_within_the_stated_error(values: list[float], q: float, error: float) -> None:
+def test_quantiles_are_within_the_stated_error(values: list[float], q: float, error: float) -> None:
     exact = sorted(values)[rank(q, len(values)) - 1]
     estimate = sketch_of(values, error).quantile(q)
     assert estimate is not None
@@ -58,8 +58,8 @@ def test_a_quantile_is_within_the_stated_error(values: list[float], q: float, er
     assert min(values) <= estimate <= max(values)
 
 
-def test_the_error_bound_is_the_sketch_s_own() -> None:
-    """A bucket's two ends are as far off as was said, and no farther: a coarser or a finer sketch would fail here."""
+def test_the_error_bound_is_reached_at_bucket_limits() -> None:
+    """The two ends of a bucket have exactly the stated error, so a coarser or finer sketch would fail."""
     values = np.exp(np.linspace(0, 3, 200_001))
     sketch = Sketch(0.01)
     sketch.add_many(values)
@@ -68,14 +68,14 @@ def test_the_error_bound_is_the_sketch_s_own() -> None:
 
 
 @given(VALUES)
-def test_many_at_once_are_the_same_as_one_by_one(values: list[float]) -> None:
+def test_adding_many_values_equals_adding_each(values: list[float]) -> None:
     at_once = Sketch()
     at_once.add_many(np.array(values, dtype=np.float64))
     assert at_once == sketch_of(values)
 
 
 @given(VALUES, VALUES)
-def test_merging_is_commutative_and_leaves_both_alone(a: list[float], b: list[float]) -> None:
+def test_merging_is_commutative_and_changes_no_operand(a: list[float], b: list[float]) -> None:
     left, right = sketch_of(a), sketch_of(b)
     both = merged(left, right)
     assert both == merged(right, left) == sketch_of(a + b)
@@ -92,7 +92,7 @@ def test_merging_is_associative(a: list[float], b: list[float], c: list[float]) 
 
 
 @given(VALUES, VALUES)
-def test_the_wire_form_says_all(values: list[float], more: list[float]) -> None:
+def test_a_sketch_is_equal_after_transfer(values: list[float], more: list[float]) -> None:
     sketch = sketch_of(values)
     sent = Sketch.from_wire(json.loads(json.dumps(sketch.to_wire())))
     assert sent == sketch
@@ -102,7 +102,7 @@ def test_the_wire_form_says_all(values: list[float], more: list[float]) -> None:
 
 
 @given(VALUES.filter(bool), st.integers(min_value=1, max_value=1000))
-def test_a_count_is_that_many_values(values: list[float], count: int) -> None:
+def test_adding_a_count_equals_adding_the_value_repeatedly(values: list[float], count: int) -> None:
     counted = Sketch()
     for value in values:
         counted.add(value, count)
@@ -113,19 +113,19 @@ def test_a_count_is_that_many_values(values: list[float], count: int) -> None:
     assert counted.mean == pytest.approx(exact, rel=1e-9, abs=1e-6)
 
 
-def test_an_empty_sketch_knows_nothing() -> None:
+def test_an_empty_sketch_has_no_quantiles() -> None:
     sketch = Sketch()
     assert (sketch.count, sketch.min, sketch.max, sketch.mean, sketch.quantile(0.5)) == (0, None, None, None, None)
     assert merged(sketch, Sketch()) == sketch
 
 
-def test_different_errors_do_not_merge() -> None:
+def test_sketches_with_different_errors_do_not_merge() -> None:
     with pytest.raises(ValueError, match=r"0\.01 and 0\.02"):
         Sketch(0.01).absorb(Sketch(0.02))
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf, 1e301])
-def test_what_is_no_measured_value_is_refused_and_changes_nothing(value: float) -> None:
+def test_invalid_values_are_refused_without_effect(value: float) -> None:
     sketch = Sketch()
     with pytest.raises(ValueError, match="value"):
         sketch.add(value)
@@ -135,14 +135,12 @@ def test_what_is_no_measured_value_is_refused_and_changes_nothing(value: float) 
 
 
 @pytest.mark.parametrize(("q", "n", "expected"), [(0.5, 4, 2), (0.5, 5, 3), (0, 9, 1), (1, 9, 9), (0.07, 100, 7)])
-def test_nearest_rank(q: float, n: int, expected: int) -> None:
+def test_nearest_rank_indices(q: float, n: int, expected: int) -> None:
     assert rank(q, n) == expected
 
 
 @given(VALUES, st.lists(st.floats(1e-6, 1e6), min_size=1, max_size=8))
-def test_counts_up_to_a_bound_have_every_value_up_to_it_and_none_far_above(
-    values: list[float], bounds: list[float]
-) -> None:
+def test_counts_up_to_a_bound_are_within_the_error(values: list[float], bounds: list[float]) -> None:
     sketch = sketch_of(values)
     width = (1 + sketch.relative_error) / (1 - sketch.relative_error) * (1 + 1e-9)
     assert width < 1.0051
@@ -150,7 +148,7 @@ def test_counts_up_to_a_bound_have_every_value_up_to_it_and_none_far_above(
         assert sum(value <= bound for value in values) <= count <= sum(value <= bound * width for value in values)
 
 
-def test_a_value_equal_to_a_bound_is_counted_up_to_it() -> None:
+def test_a_value_equal_to_a_bound_is_included() -> None:
     bounds = [bound * 1000 for bound in (*TTFT_S, *ITL_S, *REQUEST_S)]
     for bound in bounds:
         assert sketch_of([bound, bound * 1.006]).counts_up_to([bound, bound * 2]) == [1, 2]

@@ -1,4 +1,4 @@
-"""Tallies against the turns that they count: nothing lost, nothing twice, the same in any order of merging."""
+"""Tallies against the turns that they count, and merging."""
 
 import json
 from array import array
@@ -34,7 +34,7 @@ def folded(records: Sequence[TurnRecord], slo: Slo | None = SLO) -> TallySet:
 
 @FEW
 @given(many_turns, many_turns)
-def test_merging_is_the_same_as_counting_all_at_one_place(a: list[TurnRecord], b: list[TurnRecord]) -> None:
+def test_merging_equals_counting_all_turns_in_one_tally(a: list[TurnRecord], b: list[TurnRecord]) -> None:
     left, right = folded(a), folded(b)
     assert merged(left, right) == merged(right, left) == folded(a + b)
     assert left == folded(a)
@@ -50,7 +50,7 @@ def test_merging_is_associative(a: list[TurnRecord], b: list[TurnRecord], c: lis
 
 @FEW
 @given(many_turns, many_turns)
-def test_deltas_add_up_to_the_whole(a: list[TurnRecord], b: list[TurnRecord]) -> None:
+def test_deltas_add_up_to_the_total(a: list[TurnRecord], b: list[TurnRecord]) -> None:
     worker, master = TallySet(), TallySet()
     for part in (a, b):
         for record in part:
@@ -86,13 +86,13 @@ def test_every_turn_is_counted_once(records: list[TurnRecord]) -> None:
 
 @FEW
 @given(st.lists(turns(), min_size=1, max_size=8))
-def test_sketches_hold_the_values_of_answered_turns(records: list[TurnRecord]) -> None:
+def test_sketches_have_the_values_of_answered_turns(records: list[TurnRecord]) -> None:
     sketches = folded(records).total().sketches
     answered = [record for record in records if record.ok]
     for measure in MEASURES:
         if measure.per_turn is not None:
-            found = [measure.per_turn(record) for record in answered]
-            values = [value for value in found if value is not None]
+            values = [measure.per_turn(record) for record in answered]
+            values = [value for value in values if value is not None]
         else:
             assert measure.per_event is not None
             values = [float(value) for record in answered for value in measure.per_event(record)]
@@ -106,7 +106,7 @@ def test_sketches_hold_the_values_of_answered_turns(records: list[TurnRecord]) -
 
 @FEW
 @given(st.lists(turns(), min_size=1, max_size=8))
-def test_what_happened_in_the_windows_adds_up_to_the_turns(records: list[TurnRecord]) -> None:
+def test_counts_by_window_add_up_to_the_turns(records: list[TurnRecord]) -> None:
     total = folded(records).total()
     counted = [r for r in records if r.event_tokens is not None or r.output_tokens is not None]
     events = [(r, len(r.event_ns)) for r in records if r.event_ns is not None]
@@ -122,7 +122,7 @@ def test_what_happened_in_the_windows_adds_up_to_the_turns(records: list[TurnRec
 
 
 @given(st.lists(turns(), max_size=8))
-def test_each_end_counts_in_the_window_that_holds_it(records: list[TurnRecord]) -> None:
+def test_an_end_counts_in_its_window(records: list[TurnRecord]) -> None:
     slo = Slo(ttft_ms=300)
     tallies = TallySet()
     for record in records:
@@ -135,7 +135,7 @@ def test_each_end_counts_in_the_window_that_holds_it(records: list[TurnRecord]) 
 
 
 @given(turns())
-def test_each_event_counts_in_the_window_that_holds_it(record: TurnRecord) -> None:
+def test_an_event_counts_in_its_window(record: TurnRecord) -> None:
     tallies = folded([record])
     offsets = record.event_ns or array("q")
     assert record.sent_ns is not None or not offsets
@@ -147,8 +147,8 @@ def test_each_event_counts_in_the_window_that_holds_it(record: TurnRecord) -> No
             assert tally.window_output_tokens == sum(record.event_tokens[k] for k in inside)
 
 
-def test_tokens_are_shared_evenly_between_windows() -> None:
-    """Ten events, one a second; 25 tokens; the border between the fourth and the fifth event."""
+def test_tokens_are_divided_between_windows() -> None:
+    """Ten events, one per second; 25 tokens; the boundary is between the fourth and fifth event."""
     offsets = array("q", [k * S for k in range(10)])
     record = turn(
         sent_ns=0,
@@ -181,7 +181,7 @@ def test_tokens_are_shared_evenly_between_windows() -> None:
         ({"sent_ns": 5 * S, "turn_index": 1}, None),
     ],
 )
-def test_a_session_is_achieved_where_it_was_planned_and_begun(changes: dict[str, object], phase: str | None) -> None:
+def test_a_session_is_achieved_if_planned_and_begun_in_a_window(changes: dict[str, object], phase: str | None) -> None:
     instants = {"planned_ns": 4 * S, "closed_ns": 9 * S, "first_ns": 6 * S, "last_ns": 6 * S}
     record = turn(**{**instants, "phase": "warmup", **changes})
     tallies = TallySet()
@@ -190,8 +190,8 @@ def test_a_session_is_achieved_where_it_was_planned_and_begun(changes: dict[str,
     assert begun == ({} if phase is None else {phase: 1})
 
 
-def test_a_session_that_begins_in_the_next_step_counts_in_the_step_it_was_planned_in() -> None:
-    """Steps are one phase: over the phase no session is lost at their bounds."""
+def test_a_session_counts_in_its_planned_step() -> None:
+    """Steps are in one phase, so no session of the phase is lost at their boundaries."""
     late = turn(planned_ns=10 * S - MS, sent_ns=10 * S + MS, closed_ns=11 * S, first_ns=11 * S, last_ns=11 * S)
     steps = (PhaseWindow("measure", 0, 10 * S, 0), PhaseWindow("measure", 10 * S, 20 * S, 1))
     tallies, many = TallySet(), TallySet()
@@ -204,7 +204,7 @@ def test_a_session_that_begins_in_the_next_step_counts_in_the_step_it_was_planne
     )
 
 
-def test_no_sketch_and_no_stall_of_a_failed_turn() -> None:
+def test_a_failed_turn_has_no_sketch_values_or_stalls() -> None:
     slow = array("q", [0, 400 * MS])
     failed = folded([turn(failure=Failure.CUT, event_ns=slow)]).total()
     assert (failed.failed, failed.sketches, failed.turns_with_stall, failed.longest_stall_ms) == (1, {}, 0, None)
@@ -243,7 +243,7 @@ def test_slo_of_one_turn(slo: Slo, changes: dict[str, object], met: bool | None)
     assert (tally.slo_judged, tally.slo_met) == (met is not None, met is True)
 
 
-def test_without_an_slo_nothing_is_judged() -> None:
+def test_without_an_slo_no_turn_is_judged() -> None:
     tally = folded([turn()], None).total()
     assert (tally.slo_judged, tally.slo_met) == (0, 0)
 
@@ -258,7 +258,7 @@ def test_totals_by_class_and_step() -> None:
     assert tallies.total("drain") == Tally()
 
 
-def test_books_say_what_does_not_add_up() -> None:
+def test_count_mismatches_are_listed() -> None:
     tallies = TallySet()
     tallies.session_planned("measure", "chat", 5)
     tallies.session_started("measure", "chat", 3)
@@ -275,7 +275,7 @@ def test_books_say_what_does_not_add_up() -> None:
     assert "1 turns were begun, but 0 ended well" in count_faults(tallies)[2]
 
 
-def test_sessions_that_a_lost_worker_had_not_begun_are_dropped() -> None:
+def test_sessions_not_begun_by_a_lost_worker_are_dropped() -> None:
     tallies = TallySet()
     tallies.session_planned("measure", "chat", 5)
     tallies.session_started("measure", "chat", 2)
@@ -298,7 +298,7 @@ def test_sessions_that_a_lost_worker_had_not_begun_are_dropped() -> None:
         ([(S + 700 * MS, S + 1100 * MS)], (1, 400), 0),  # some other time
     ],
 )
-def test_a_stall_in_which_the_client_stood_still_is_the_clients(
+def test_a_stall_during_a_client_pause_is_attributed_to_the_client(
     pauses: list[tuple[int, int]], server: tuple[int, int | None], client: int
 ) -> None:
     record = turn(
@@ -312,7 +312,7 @@ def test_a_stall_in_which_the_client_stood_still_is_the_clients(
     assert tally.sketches["itl_ms"].max == 400  # the gap itself stays what was seen
 
 
-def test_the_keys_of_counts_json_stay_readable() -> None:
+def test_the_keys_of_counts_json_do_not_change() -> None:
     tallies = TallySet()
     tallies.turn_delayed("measure", "chat", 7)
     ((_phase, _name, _step, wire),) = tallies.to_wire()["tallies"]

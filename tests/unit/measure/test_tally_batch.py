@@ -1,4 +1,4 @@
-"""Turns counted many at a time against turns counted one by one."""
+"""Counting of turns in batches against counting each turn."""
 
 from array import array
 from collections import defaultdict
@@ -28,7 +28,7 @@ PAUSES = ((11 * S, 11 * S + 300 * MS),)
 
 @st.composite
 def plain_turns(draw: st.DrawFn) -> TurnRecord:
-    """Turns that nothing is odd about, on either side of the bounds between phases."""
+    """Ordinary turns around the boundaries of phases."""
     sent_ns = draw(st.sampled_from([5, 10, 15, 20, 40])) * S + draw(st.integers(-400, 400)) * MS
     offsets = sorted(draw(st.lists(st.integers(1, 900 * MS), min_size=1, max_size=6)))
     return turn(
@@ -55,7 +55,7 @@ many = st.lists(turns() | plain_turns() | plain_turns(), max_size=12)
 
 
 @given(many, st.none() | st.just(SLO))
-def test_counting_many_turns_is_counting_each(records: list[TurnRecord], slo: Slo | None) -> None:
+def test_counting_a_batch_equals_counting_each_turn(records: list[TurnRecord], slo: Slo | None) -> None:
     one_by_one, together = TallySet(), TallySet()
     for record in records:
         one_by_one.count_turn(record, WINDOWS, slo, PAUSES)
@@ -63,8 +63,8 @@ def test_counting_many_turns_is_counting_each(records: list[TurnRecord], slo: Sl
     assert together == one_by_one
 
 
-def test_nearly_all_turns_are_counted_together() -> None:
-    records = [turn(planned_ns=place * S, sent_ns=place * S + MS) for place in range(3)]
+def test_only_unusual_turns_are_counted_singly() -> None:
+    records = [turn(planned_ns=index * S, sent_ns=index * S + MS) for index in range(3)]
     folded: list[TurnRecord] = []
 
     class Watching(TallySet):
@@ -76,7 +76,7 @@ def test_nearly_all_turns_are_counted_together() -> None:
 
 
 @given(many)
-def test_delays_of_many_turns_are_the_delays_of_each(records: list[TurnRecord]) -> None:
+def test_counting_delays_of_a_batch_equals_counting_each(records: list[TurnRecord]) -> None:
     one_by_one, together = HealthSet(), HealthSet()
     for number, record in enumerate(records):
         one_by_one.count_delays(record, number)
@@ -85,7 +85,7 @@ def test_delays_of_many_turns_are_the_delays_of_each(records: list[TurnRecord]) 
 
 
 @given(many, many)
-def test_columns_of_many_turns_are_the_columns_of_each(first: list[TurnRecord], second: list[TurnRecord]) -> None:
+def test_columns_of_a_batch_equal_columns_of_each_turn(first: list[TurnRecord], second: list[TurnRecord]) -> None:
     one_by_one, together = TurnColumns(), TurnColumns()
     for record in first + second:
         one_by_one.extend([record])
@@ -94,5 +94,5 @@ def test_columns_of_many_turns_are_the_columns_of_each(first: list[TurnRecord], 
     assert len(together) == len(first + second)
     assert to_table(together, Anchor(0, 0), "w").equals(to_table(one_by_one, Anchor(0, 0), "w"))
     assert np.array_equal(
-        to_table(together, Anchor(0, 0), "w")["planned_ns"].to_numpy(), [one.planned_ns for one in first + second]
+        to_table(together, Anchor(0, 0), "w")["planned_ns"].to_numpy(), [record.planned_ns for record in first + second]
     )

@@ -1,4 +1,4 @@
-"""Whether a model has room for what is planned."""
+"""Check that the planned context fits the model."""
 
 import pytest
 
@@ -27,15 +27,15 @@ request: {ignore_eos: %s}
         ("true", 159, 160),
     ],
 )
-def test_the_first_turn_that_is_too_long(forced: str, limit: int, tokens: int | None) -> None:
+def test_the_first_turn_above_the_limit_is_found(forced: str, limit: int, tokens: int | None) -> None:
     scenario = from_text(TEXT % forced, "a")
-    found = too_long(scenario, Sessions(scenario, DataContext()), limit)
-    assert found == (None if tokens is None else TooLong(0, "chat", tokens, True))
+    turn = too_long(scenario, Sessions(scenario, DataContext()), limit)
+    assert turn == (None if tokens is None else TooLong(0, "chat", tokens, True))
 
 
-def test_it_says_what_to_do() -> None:
-    said = TooLong(3, "agent", 40_000, True).in_words(32_768)
-    assert said == (
+def test_the_message_names_the_turn_and_the_remedy() -> None:
+    message = TooLong(3, "agent", 40_000, True).in_words(32_768)
+    assert message == (
         "workload: a turn of class agent (session 3) needs 40,000 tokens with its answer, the model accepts 32,768; "
         "set context_limit_tokens to less, or serve a longer context"
     )

@@ -1,4 +1,4 @@
-"""The load of a run in words: the same as the plan's, with what was changed by hand, and from an older run's manifest."""
+"""The load of a run in words: planned, changed manually, and from the manifest of an older run."""
 
 import json
 from typing import Any
@@ -27,11 +27,11 @@ def scenario(arrivals: str) -> Scenario:
 
 
 @pytest.mark.parametrize("name", ["chat", "chat-open", "mixed", "agent-live", "replay-mooncake", "smoke"])
-def test_every_line_is_one_of_the_plan(name: str) -> None:
+def test_every_line_is_a_line_of_the_plan(name: str) -> None:
     assert name in catalog.names()
-    made, data = load(name), DataContext(name)
-    lines = load_text(made, (), data).text.splitlines()
-    planned = describe(made, data).splitlines()
+    loaded, data = load(name), DataContext(name)
+    lines = load_text(loaded, (), data).text.splitlines()
+    planned = describe(loaded, data).splitlines()
     assert {line.split()[0] for line in lines} >= {"arrivals", "phases"}
     assert [line for line in planned if line in lines] == lines
 
@@ -73,15 +73,15 @@ def test_every_line_is_one_of_the_plan(name: str) -> None:
     ],
 )
 def test_a_tile_has_users_or_rate_and_lengths(arrivals: str, users_or_rate: str, detail: str) -> None:
-    told = load_text(scenario(arrivals), (), DataContext())
-    assert told.users_or_rate == users_or_rate
-    start, _, lengths = told.detail.rpartition("on average ")
+    text = load_text(scenario(arrivals), (), DataContext())
+    assert text.users_or_rate == users_or_rate
+    start, _, lengths = text.detail.rpartition("on average ")
     assert start == detail
     assert lengths.startswith("512 prompt, 12")
     assert lengths.endswith(" output tokens planned")
 
 
-def test_changes_by_hand_are_in_the_text_and_in_the_tile() -> None:
+def test_manual_changes_are_in_the_text_and_the_tile() -> None:
     def mark(users: int, **more: Any) -> dict[str, Any]:
         return {
             "t_s": float(users),
@@ -92,9 +92,9 @@ def test_changes_by_hand_are_in_the_text_and_in_the_tile() -> None:
 
     closed = scenario("{kind: closed, users: 2, spawn_per_s: 1}")
     others = {"t_s": 0.0, "kind": "phase", "text": "measure"}
-    one = load_text(closed, [others, mark(40)])
-    assert (one.users_or_rate, one.detail) == ("2 to 40 users", "changed by hand once")
-    assert one.rows[-1] == ("by hand", ("at 40.0 s users changed by hand: 2 -> 40",))
+    text_ = load_text(closed, [others, mark(40)])
+    assert (text_.users_or_rate, text_.detail) == ("2 to 40 users", "changed by hand once")
+    assert text_.rows[-1] == ("by hand", ("at 40.0 s users changed by hand: 2 -> 40",))
     many = load_text(closed, [mark(users) for users in range(3, 23)])
     assert many.detail == "changed by hand 20 times"
     assert len(many.rows[-1][1]) == 7
@@ -103,7 +103,7 @@ def test_changes_by_hand_are_in_the_text_and_in_the_tile() -> None:
     assert rate.users_or_rate == "3 to 9/s Poisson"
 
 
-def test_changes_by_a_shape_are_told_from_those_by_hand() -> None:
+def test_changes_by_a_shape_are_distinguished_from_manual_ones() -> None:
     closed = scenario("{kind: closed, users: 2, spawn_per_s: 1}")
     marks = [
         {"t_s": 1.0, "kind": "users", "text": "users changed by the LoadTestShape: 2 -> 4", "users": 4, "by": "shape"},
@@ -121,12 +121,12 @@ def test_changes_by_a_shape_are_told_from_those_by_hand() -> None:
     assert by_hand == ("by hand", ("at 3.0 s users changed by hand: 6 -> 8",))
 
 
-def test_a_manifest_has_the_load_or_the_scenario_that_it_follows_from() -> None:
-    made = scenario("{kind: poisson, sessions_per_s: 12}")
-    recorded = load_text(made, (), DataContext())
+def test_the_load_is_read_from_the_manifest_or_its_scenario() -> None:
+    loaded = scenario("{kind: poisson, sessions_per_s: 12}")
+    recorded = load_text(loaded, (), DataContext())
     manifest = json.loads(json.dumps({"load": recorded.to_dict()}))
     assert recorded_load(manifest, ()) == recorded
-    old = recorded_load({"scenario": {"text": made.resolved_text()}}, ())
+    old = recorded_load({"scenario": {"text": loaded.resolved_text()}}, ())
     assert old is not None
     assert (old.users_or_rate, old.detail) == ("12/s Poisson", "session starts")
     assert [title for title, _ in old.rows] == ["arrivals", "phases"]

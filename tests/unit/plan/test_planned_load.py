@@ -1,4 +1,4 @@
-"""The plan's sessions and turns: those that a run of the same seed sends, whatever ends it."""
+"""Planned sessions and turns: those of a run with the same seed, for each kind of end."""
 
 from itertools import islice
 from typing import Any
@@ -37,7 +37,7 @@ counts = st.one_of(
 )
 
 
-def made(**changes: Any) -> Scenario:
+def drawn_sessions(**changes: Any) -> Scenario:
     return from_text(SMALL, "x").changed({path.replace("__", "."): value for path, value in changes.items()})
 
 
@@ -53,36 +53,39 @@ def sent(load: PlannedLoad) -> int:
 def test_the_load_ends_with_the_last_planned_turn(
     by: dict[str, Any], count: dict[str, int], measure_s: float | None, warmup_s: float
 ) -> None:
-    scenario = made(arrivals=by, phases={**count, "measure_s": measure_s, "warmup_s": warmup_s}, workload__turns=TURNS)
+    scenario = drawn_sessions(
+        arrivals=by, phases={**count, "measure_s": measure_s, "warmup_s": warmup_s}, workload__turns=TURNS
+    )
     end_s = planned_end_s(scenario, Sessions(scenario), MANY)
     if by["kind"] == "closed":
         assert end_s is None
         return
     assert end_s == max(
-        (one.arrives_s + one.sent[-1].at_s for one in planned(scenario).sessions if one.sent), default=0.0
+        (session.arrives_s + session.sent[-1].at_s for session in planned(scenario).sessions if session.sent),
+        default=0.0,
     )
     assert measure_s is None or end_s < warmup_s + measure_s
 
 
-def test_the_end_follows_from_the_sessions_that_were_drawn() -> None:
-    scenario = made(workload__turns=3, workload__think_time_s=2.0)  # 30 sessions, two a second, each 4 s
+def test_the_end_follows_from_the_drawn_sessions() -> None:
+    scenario = drawn_sessions(workload__turns=3, workload__think_time_s=2.0)  # 30 sessions, two a second, each 4 s
     for sample in (MANY, SampleSize(5, 100)):
         assert planned_end_s(scenario, Sessions(scenario), sample) == pytest.approx(14.75 + 4.0)
 
 
 @pytest.mark.parametrize("by", [{"kind": "poisson", "sessions_per_s": 2.0}, CLOSED])
-def test_the_load_ends_with_its_phases_or_is_not_known(by: dict[str, Any]) -> None:
-    timed = made(arrivals=by, phases={"warmup_s": 5, "measure_s": 20})
+def test_the_end_is_that_of_the_phases_or_unknown(by: dict[str, Any]) -> None:
+    timed = drawn_sessions(arrivals=by, phases={"warmup_s": 5, "measure_s": 20})
     assert planned_end_s(timed, Sessions(timed), MANY) == 25
-    steady = made(arrivals=by, phases={"warmup_s": 5, "warmup_until": "steady", "measure_s": 20})
+    steady = drawn_sessions(arrivals=by, phases={"warmup_s": 5, "warmup_until": "steady", "measure_s": 20})
     assert planned_end_s(steady, Sessions(steady), MANY) is None
-    endless = made(arrivals=by, phases={"measure_s": None})
+    endless = drawn_sessions(arrivals=by, phases={"measure_s": None})
     assert planned_end_s(endless, Sessions(endless), MANY) is None
 
 
 @pytest.mark.parametrize("by", [{"kind": "constant", "sessions_per_s": 2.0}, CLOSED])
-def test_a_run_that_ends_by_sessions_is_planned_with_so_many(by: dict[str, Any]) -> None:
-    load = planned(made(arrivals=by, workload__turns=TURNS))
+def test_a_run_limited_by_sessions_is_planned_with_that_number(by: dict[str, Any]) -> None:
+    load = planned(drawn_sessions(arrivals=by, workload__turns=TURNS))
     assert [session.index for session in load.sessions] == list(range(30))
     assert all(session.sent == session.turns for session in load.sessions)
     assert (load.session_count, load.session_certainty, load.turn_certainty) == (30, "exact", "exact")
@@ -90,10 +93,12 @@ def test_a_run_that_ends_by_sessions_is_planned_with_so_many(by: dict[str, Any])
 
 
 @given(arrivals, counts, st.booleans(), st.integers(0, 9))
-def test_counts_bound_what_is_planned(by: dict[str, Any], ends: dict[str, int], talks: bool, seed: int) -> None:
-    load = planned(made(arrivals=by, phases=ends, workload__turns=TURNS if talks else 1, seed=seed))
+def test_count_limits_bound_the_plan(by: dict[str, Any], ends: dict[str, int], talks: bool, seed: int) -> None:
+    load = planned(drawn_sessions(arrivals=by, phases=ends, workload__turns=TURNS if talks else 1, seed=seed))
     assert load.session_count == len([session for session in load.sessions if session.sent])
-    assert load.turn_count == load.measured_turn_count == sent(load) == sum(one.measured for one in load.sessions)
+    assert (
+        load.turn_count == load.measured_turn_count == sent(load) == sum(session.measured for session in load.sessions)
+    )
     assert load.session_count <= ends.get("sessions", 10_000)
     assert sent(load) <= ends.get("turns", 10_000)
     assert sent(load) == ends.get("turns") or load.session_count == ends.get("sessions")
@@ -102,10 +107,10 @@ def test_counts_bound_what_is_planned(by: dict[str, Any], ends: dict[str, int], 
 
 
 @given(st.floats(0.2, 5.0), st.floats(0, 20), st.floats(0.1, 60), st.integers(0, 9))
-def test_a_run_that_ends_in_time_sends_what_falls_due_before(
+def test_a_run_limited_by_time_sends_turns_due_before_its_end(
     rate: float, warmup_s: float, measure_s: float, seed: int
 ) -> None:
-    scenario = made(
+    scenario = drawn_sessions(
         arrivals={"kind": "poisson", "sessions_per_s": rate},
         phases={"warmup_s": warmup_s, "measure_s": measure_s},
         workload__turns=TURNS,
@@ -126,20 +131,20 @@ def test_a_run_that_ends_in_time_sends_what_falls_due_before(
     assert load.measured_turn_count == sum(warmup_s <= at_s < end_s for at_s in instants)
 
 
-def test_a_warm_up_that_users_fill_is_not_in_the_sums() -> None:
-    text = plan_text(made(arrivals=CLOSED, phases__warmup_s=5.0))
+def test_warm_up_turns_of_users_are_not_in_the_sums() -> None:
+    text = plan_text(drawn_sessions(arrivals=CLOSED, phases__warmup_s=5.0))
     assert "30 sessions in the measure phase; the run ends with the last one" in text
     assert "in the measure phase 30 sessions, about 30 turns" in text
 
 
 def test_sums_beyond_the_sample_are_estimates(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(describe, "SAMPLE", 7)
-    text = plan_text(made())
+    text = plan_text(drawn_sessions())
     assert "in total 30 sessions, about 30 turns, 300 input tokens, 150 output tokens" in text
     assert "(7 drawn sessions" in text
 
 
-def test_the_measure_phase_has_no_more_turns_than_the_run() -> None:
+def test_the_measure_phase_has_at_most_the_turns_of_the_run() -> None:
     load_ = planned(load("mixed"))
     assert load_.turn_count is not None
     assert load_.measured_turn_count is not None
@@ -147,11 +152,11 @@ def test_the_measure_phase_has_no_more_turns_than_the_run() -> None:
     assert "at most 363 turns" in plan_text(load("mixed"))
 
 
-def test_only_one_class_of_a_mix_is_planned_alone() -> None:
-    whole, chats = load("mixed"), load("mixed").changed({"workload.only": "chat"})
-    of_chats = [session.index for session in planned(whole).sessions if session.class_name == "chat"]
+def test_only_plans_one_class_of_a_mix() -> None:
+    mix, chats = load("mixed"), load("mixed").changed({"workload.only": "chat"})
+    of_chats = [session.index for session in planned(mix).sessions if session.class_name == "chat"]
     assert [session.index for session in planned(chats).sessions] == of_chats
-    mean = expected_sessions(whole, 0.0, 100.0)
+    mean = expected_sessions(mix, 0.0, 100.0)
     assert mean is not None
     assert expected_sessions(chats, 0.0, 100.0) == pytest.approx(0.8 * mean)
     text = plan_text(chats)
@@ -159,7 +164,7 @@ def test_only_one_class_of_a_mix_is_planned_alone() -> None:
     assert "agent:" not in text
 
 
-def test_children_of_a_fork_are_due_at_once() -> None:
+def test_children_of_a_fork_are_due_immediately() -> None:
     scenario = load("agent-subagents")
     for session in planned(scenario, SampleSize(20, 1_000)).sessions:
         by_path: dict[str, list[float]] = {}
@@ -170,14 +175,14 @@ def test_children_of_a_fork_are_due_at_once() -> None:
             assert path.count("/") == 0 or times[0] < by_path[""][-1]
 
 
-def test_turns_beyond_the_sample_give_an_estimate_of_the_sessions() -> None:
-    load = planned(made(phases={"turns": 5_000}, workload__turns=TURNS), SampleSize(200, 10_000))
+def test_turns_beyond_the_sample_give_estimated_sessions() -> None:
+    load = planned(drawn_sessions(phases={"turns": 5_000}, workload__turns=TURNS), SampleSize(200, 10_000))
     assert (load.measured_turn_count, load.measured_certainty) == (5_000, "exact")
     assert load.session_certainty == load.turn_certainty == "about"
     assert load.turn_count == pytest.approx(5_000, rel=0.01)
     assert load.session_count == pytest.approx(2_000, rel=0.1)
 
 
-def test_the_prompt_of_completions_is_described_as_it_is_sent() -> None:
-    text = plan_text(made(request={"endpoint": "completions"}))
+def test_the_prompt_of_completions_is_described() -> None:
+    text = plan_text(drawn_sessions(request={"endpoint": "completions"}))
     assert "sent to /completions: answers follow their prompts directly, without a chat template" in text

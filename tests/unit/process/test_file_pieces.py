@@ -1,4 +1,4 @@
-"""Turn files in pieces: whatever becomes of messages on the way, parts arrive whole and in order, or not at all."""
+"""Turn files in pieces over unreliable channels: parts arrive complete and in order, or not at all."""
 
 import random
 from collections.abc import Callable
@@ -67,8 +67,8 @@ def sent_through(contents: list[bytes], wire: Wire, limit_bytes: int) -> list[by
             while (piece := part.next_piece(limit_bytes, 0)) is not None:
                 assert len(piece.data) <= file_pieces.PIECE_BYTES
                 due.append(piece.to_wire())
-            assert sum(len(one["data"]) for one in due) <= limit_bytes
-            answers = [receiver.take(one) for one in wire.through(due, damaged)]
+            assert sum(len(piece_["data"]) for piece_ in due) <= limit_bytes
+            answers = [receiver.take(piece_) for piece_ in wire.through(due, damaged)]
             for answer in wire.through(answers):
                 part.acknowledge(*answer, at_ns=1)
             if part.done:
@@ -85,14 +85,14 @@ def sent_through(contents: list[bytes], wire: Wire, limit_bytes: int) -> list[by
     faults=st.tuples(st.floats(0, 0.5), st.floats(0, 0.5), st.booleans(), st.sampled_from([0.0, 0.1])),
     limit_bytes=st.integers(file_pieces.MIN_IN_FLIGHT_BYTES, file_pieces.MAX_IN_FLIGHT_BYTES),
 )
-def test_parts_arrive_whole_and_in_order_over_a_bad_channel(
+def test_parts_arrive_complete_and_in_order_over_a_lossy_channel(
     sizes: list[int], seed: int, faults: tuple[float, float, bool, float], limit_bytes: int
 ) -> None:
     contents = [random.Random(seed + number).randbytes(size) for number, size in enumerate(sizes)]
     assert sent_through(contents, Wire(seed, *faults), limit_bytes) == contents
 
 
-def test_a_good_channel_carries_each_byte_once() -> None:
+def test_a_reliable_channel_carries_each_byte_once() -> None:
     content = random.Random(1).randbytes(700_000)
     part, receiver, sent = OutgoingPart(1, content), Receiver(), 0
     while not part.done:
@@ -103,7 +103,7 @@ def test_a_good_channel_carries_each_byte_once() -> None:
     assert (sent, receiver.parts) == (len(content), [content])
 
 
-def test_a_part_that_was_damaged_is_sent_again_from_its_beginning() -> None:
+def test_a_damaged_part_is_sent_again_completely() -> None:
     content = bytes(10)
     part, receiver = OutgoingPart(1, content), Receiver()
     piece = part.next_piece(100, 0)
@@ -119,7 +119,7 @@ def test_a_part_that_was_damaged_is_sent_again_from_its_beginning() -> None:
     assert receiver.parts == [content]
 
 
-def test_acknowledgements_that_take_long_lower_the_limit() -> None:
+def test_slow_acknowledgements_lower_the_limit() -> None:
     limit = FlightLimit()
     assert limit.limit_bytes == file_pieces.MIN_IN_FLIGHT_BYTES
     for _ in range(20):
@@ -137,7 +137,7 @@ def test_acknowledgements_that_take_long_lower_the_limit() -> None:
     assert limit.limit_bytes == file_pieces.MIN_IN_FLIGHT_BYTES
 
 
-def test_the_time_to_an_acknowledgement_is_that_of_its_last_piece() -> None:
+def test_acknowledgement_times_are_of_the_last_piece() -> None:
     part = OutgoingPart(1, bytes(300))
     assert part.next_piece(100, 1_000_000_000) is not None
     assert part.next_piece(100, 1_000_000_000) is None  # the limit
@@ -195,7 +195,7 @@ def test_any_message_is_a_piece_or_refused(wire: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("changes", [{"size": 900}, {"digest": bytes([1] * 32)}])
-def test_a_part_that_changes_on_the_way_is_refused(changes: dict[str, Any]) -> None:
+def test_a_part_that_changes_during_transfer_is_refused(changes: dict[str, Any]) -> None:
     incoming = IncomingParts()
     assert incoming.expects(PIECE)
     assert not incoming.add(PIECE)

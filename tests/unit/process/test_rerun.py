@@ -1,4 +1,4 @@
-"""The specification of an earlier run, from the manifest that it has left."""
+"""The run specification from the manifest of an earlier run."""
 
 import json
 from typing import Any
@@ -33,8 +33,8 @@ def manifest_of(spec: RunSpec) -> dict[str, Any]:
 
 @pytest.mark.parametrize("name", ["chat", "chat-open", "smoke", "demo"])
 @pytest.mark.parametrize("users", [None, 1, 7])
-def test_a_rerun_is_the_same_run(name: str, users: int | None) -> None:
-    """Also where the process has other options now, and where users scale the rate of an open loop by a fraction."""
+def test_a_rerun_has_the_same_specification(name: str, users: int | None) -> None:
+    """Also with other options of the process, and with users that scale the rate by a fraction."""
     options = RunOptions(
         scenario=name,
         host=HOST,

@@ -1,4 +1,4 @@
-"""The benchmark's server keeps its times, its reader reads them, and the harness tells what a client said from what is true."""
+"""The benchmark server, its reader, and the evaluation of client results."""
 
 import http.client
 import json
@@ -58,9 +58,9 @@ def post(server: PacedServer, path: str, body: Any, timeout_s: float = 20) -> tu
     connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=timeout_s)
     connection.request("POST", path, body if isinstance(body, bytes) else json.dumps(body))
     reply = connection.getresponse()
-    found = reply.status, reply.read().decode()
+    reply_ = reply.status, reply.read().decode()
     connection.close()
-    return found
+    return reply_
 
 
 def events_of(text: str) -> list[Any]:
@@ -72,30 +72,30 @@ def events_of(text: str) -> list[Any]:
 def read(server: PacedServer, *flags: str) -> dict[str, Any]:
     command = [str(PROGRAMS / "reader"), "--port", str(server.port), *flags]
     done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60)
-    found: dict[str, Any] = json.loads(done.stdout)
-    return found
+    document: dict[str, Any] = json.loads(done.stdout)
+    return document
 
 
 @needs_compiler
 @pytest.mark.parametrize("stamps", ["user", "kernel"])
-def test_reader_and_server_agree_on_what_was_sent_and_when(server: PacedServer, stamps: str) -> None:
+def test_reader_and_server_agree_on_events_and_times(server: PacedServer, stamps: str) -> None:
     server.reset()
-    said = read(server, "--streams", "20", "--turns", "3", "--tokens", "20", "--stamps", stamps)
+    measured = read(server, "--streams", "20", "--turns", "3", "--tokens", "20", "--stamps", stamps)
     stats = server.stats()
-    assert (said["turns"], said["failed"], said["events"], said["tokens"]) == (60, 0, 1200, 1200)
+    assert (measured["turns"], measured["failed"], measured["events"], measured["tokens"]) == (60, 0, 1200, 1200)
     assert (stats["turns"], stats["aborted"], stats["events_sent"], stats["tokens_sent"]) == (60, 0, 1200, 1200)
-    assert said["ttft_ms"]["count"] == 60
-    assert said["itl_ms"]["count"] == 60 * 19
+    assert measured["ttft_ms"]["count"] == 60
+    assert measured["itl_ms"]["count"] == 60 * 19
     assert stats["lateness_ms"]["all"]["count"] + stats["blocked"] == 1200
     assert stats["lateness_ms"]["first"]["count"] == 60
     assert stats["unstamped_requests"] == 0
     # Never early; and late by what the server says, give or take a busy machine.
-    assert 0.999 < said["ttft_ms"]["mean"] / TINY.ttft_ms < 1.6
-    assert 0.7 < said["itl_ms"]["mean"] / TINY.gap_ms < 1.4
+    assert 0.999 < measured["ttft_ms"]["mean"] / TINY.ttft_ms < 1.6
+    assert 0.7 < measured["itl_ms"]["mean"] / TINY.gap_ms < 1.4
 
 
 @needs_compiler
-def test_the_stream_is_shaped_as_a_client_expects(server: PacedServer) -> None:
+def test_the_stream_has_the_events_of_chat_completions(server: PacedServer) -> None:
     status, text = post(server, "/v1/chat/completions", {"stream": True, "max_tokens": 5})
     events = events_of(text)
     assert status == 200
@@ -109,10 +109,10 @@ def test_the_stream_is_shaped_as_a_client_expects(server: PacedServer) -> None:
 
 
 @needs_compiler
-@pytest.mark.parametrize("place", ["first", "last"])
-def test_max_tokens_is_found_at_either_end_of_half_a_megabyte(server: PacedServer, place: str) -> None:
+@pytest.mark.parametrize("position", ["first", "last"])
+def test_max_tokens_is_found_anywhere_in_a_large_request(server: PacedServer, position: str) -> None:
     limit, message = '"max_tokens": 3', '"messages": [{"role": "user", "content": "' + "word " * 100_000 + '"}]'
-    parts = [limit, message] if place == "first" else [message, limit]
+    parts = [limit, message] if position == "first" else [message, limit]
     body = ("{" + ", ".join(['"stream": true', *parts]) + "}").encode()
     _, text = post(server, "/v1/chat/completions", body)
     assert events_of(text)[-1]["usage"]["completion_tokens"] == 3
@@ -120,7 +120,7 @@ def test_max_tokens_is_found_at_either_end_of_half_a_megabyte(server: PacedServe
 
 
 @needs_compiler
-def test_several_tokens_in_an_event_and_the_rest_in_the_last(programs: Path) -> None:
+def test_events_can_have_several_tokens(programs: Path) -> None:
     case = Case("eight", "", ttft_ms=1, gap_ms=1, tokens=20, tokens_per_event=8)
     with PacedServer(case, core=1) as running:
         _, text = post(running, "/v1/chat/completions", {"stream": True})
@@ -133,13 +133,13 @@ def test_several_tokens_in_an_event_and_the_rest_in_the_last(programs: Path) -> 
 
 
 @needs_compiler
-def test_pages_beside_the_stream(server: PacedServer) -> None:
+def test_other_paths_of_the_server(server: PacedServer) -> None:
     assert server.call("GET", "/v1/models")["data"][0]["id"] == "paced"
     assert server.call("GET", "/version") == {"version": "paced"}
     status, text = post(server, "/tokenize", {"prompt": 'one two\none "two"'})
-    found = json.loads(text)
-    assert (status, found["count"]) == (200, 4)
-    assert found["tokens"][0] == found["tokens"][2] != found["tokens"][1]
+    document = json.loads(text)
+    assert (status, document["count"]) == (200, 4)
+    assert document["tokens"][0] == document["tokens"][2] != document["tokens"][1]
     status, text = post(server, "/v1/chat/completions", {"max_tokens": 2})
     assert json.loads(text)["usage"]["completion_tokens"] == 2
     assert post(server, "/v1/embeddings", {})[0] == 404
@@ -148,7 +148,7 @@ def test_pages_beside_the_stream(server: PacedServer) -> None:
 
 
 @needs_compiler
-def test_a_client_that_leaves_is_counted_and_harms_nobody(server: PacedServer) -> None:
+def test_a_disconnected_client_is_counted(server: PacedServer) -> None:
     body = b'{"stream": true}'
     with socket.create_connection(("127.0.0.1", server.port)) as leaving:
         leaving.sendall(b"POST /v1/chat/completions HTTP/1.1\r\ncontent-length: %d\r\n\r\n%s" % (len(body), body))
@@ -160,7 +160,7 @@ def test_a_client_that_leaves_is_counted_and_harms_nobody(server: PacedServer) -
 
 
 @needs_compiler
-def test_what_is_no_request_is_refused(server: PacedServer) -> None:
+def test_invalid_requests_are_refused(server: PacedServer) -> None:
     for text in (b"nonsense\r\n\r\n", b"POST /x HTTP/1.1\r\ntransfer-encoding: chunked\r\n\r\n", b"x" * 20_000):
         with socket.create_connection(("127.0.0.1", server.port), timeout=20) as bad:
             bad.sendall(text)
@@ -169,18 +169,18 @@ def test_what_is_no_request_is_refused(server: PacedServer) -> None:
 
 
 @needs_compiler
-def test_the_spread_moves_the_end_of_the_first_turn_and_no_event(programs: Path) -> None:
+def test_the_spread_changes_only_the_end_of_the_first_turn(programs: Path) -> None:
     case = Case("spread", "", ttft_ms=20, gap_ms=5, tokens=4, spread=True, turns=2)
     assert case.spread_ms == pytest.approx(35)
     with PacedServer(case, core=1) as running:
-        said = read(running, "--streams", "20", "--turns", "2", "--tokens", "4")
-        spread = said["measured_s"] / (2 * case.turn_s)
-    assert 0.99 < said["ttft_ms"]["mean"] / case.ttft_ms < 2.5
+        measured = read(running, "--streams", "20", "--turns", "2", "--tokens", "4")
+        spread = measured["measured_s"] / (2 * case.turn_s)
+    assert 0.99 < measured["ttft_ms"]["mean"] / case.ttft_ms < 2.5
     assert spread > 1.2  # the last of twenty streams began its second turn later by most of a turn
 
 
 @needs_compiler
-def test_its_books_are_printed_at_the_end_and_every_option_is_in_the_help(programs: Path) -> None:
+def test_counters_are_printed_at_the_end_and_help_lists_options(programs: Path) -> None:
     source = (ROOT / "benchmarks" / "paced_server.c").read_text()
     shown = subprocess.run(
         [str(programs / "paced_server"), "--help"], capture_output=True, text=True, check=True
@@ -189,9 +189,9 @@ def test_its_books_are_printed_at_the_end_and_every_option_is_in_the_help(progra
     assert len(flags) > 8
     assert {flag for flag in flags if flag not in shown} == set()
     command = [str(programs / "paced_server"), "--port", "0", "--exit-after-s", "0.01"]
-    said = subprocess.run(command, capture_output=True, text=True, check=True, timeout=20).stdout.splitlines()
-    assert re.fullmatch(r"paced_server on http://127\.0\.0\.1:\d+", said[0])
-    assert json.loads(said[1])["lateness_ms"]["all"] == {
+    output = subprocess.run(command, capture_output=True, text=True, check=True, timeout=20).stdout.splitlines()
+    assert re.fullmatch(r"paced_server on http://127\.0\.0\.1:\d+", output[0])
+    assert json.loads(output[1])["lateness_ms"]["all"] == {
         "count": 0,
         "mean": None,
         "p50": None,
@@ -219,10 +219,10 @@ def test_tls(programs: Path, certificate: Certificate) -> None:
     except ServerError:
         pytest.skip("built without OpenSSL's headers")
     with running:
-        said = read(running, "--streams", "5", "--turns", "2", "--tokens", "20", "--tls", "1", "--stamps", "kernel")
+        measured = read(running, "--streams", "5", "--turns", "2", "--tokens", "20", "--tls", "1", "--stamps", "kernel")
         assert running.stats()["tokens_sent"] == 200
-    assert (said["turns"], said["failed"], said["tokens"]) == (10, 0, 200)
-    assert 0.99 < said["ttft_ms"]["mean"] / TINY.ttft_ms < 1.6
+    assert (measured["turns"], measured["failed"], measured["tokens"]) == (10, 0, 200)
+    assert 0.99 < measured["ttft_ms"]["mean"] / TINY.ttft_ms < 1.6
 
 
 @needs_compiler
@@ -249,14 +249,14 @@ def test_a_round_with_the_reader_writes_its_page(
     assert str(tmp_path) not in text
 
 
-def test_the_last_line_of_a_client_is_told_without_its_colours(tmp_path: Path) -> None:
+def test_the_last_line_of_a_client_is_stripped_of_colours(tmp_path: Path) -> None:
     log = tmp_path / "output.txt"
     log.write_text("begun\n\x1b[0;36m(pid 7)\x1b[0m \x1b[32mINFO\x1b[0m ready\n\x1b[0m\n")
     assert bench._last_line(log) == "(pid 7) INFO ready"
 
 
 @needs_compiler
-def test_a_client_that_fails_is_a_row_that_says_so(
+def test_a_failed_client_has_a_row_with_its_error(
     programs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     broken = type(READER)(READER.name, READER.version, READER.missing, READER.call, lambda _load: json.loads(""))
@@ -268,7 +268,7 @@ def test_a_client_that_fails_is_a_row_that_says_so(
     assert "no results: exit code 0 (JSONDecodeError)" in page.read_text()
 
 
-def test_all_processes_of_a_client_count_and_a_late_one_is_ended(tmp_path: Path) -> None:
+def test_cpu_of_all_client_processes_counts_and_late_ones_are_ended(tmp_path: Path) -> None:
     burn = "import time\nwhile time.process_time() < 0.3: pass"
     parent = f"import subprocess, sys\nsubprocess.run([sys.executable, '-c', {burn!r}])"
     argv = [sys.executable, "-c", parent]
@@ -280,7 +280,7 @@ def test_all_processes_of_a_client_count_and_a_late_one_is_ended(tmp_path: Path)
     assert late.exit_code == -9
 
 
-def test_the_middle_of_a_run() -> None:
+def test_the_streaming_phase_of_a_run_is_measured() -> None:
     samples = [
         UsageSample(float(s), tokens, s * 0.5, 10.0 + s)
         for s, tokens in enumerate([0, 0, 50, 250, 500, 750, 1000, 1000])
@@ -300,11 +300,13 @@ def row_with(
     part: Streaming | None, server_late_ms: float = 0.1, failed: int = 0, verdict: str | None = None
 ) -> BenchRow:
     spent = Spent(exit_code=0, wall_s=10, cpu_s=5, streaming=part, peak_mb=100)
-    said = Reported(ttft_mean_ms=51, ttft_p99_ms=55, itl_p99_ms=11, turns=600, failed=failed, verdict=verdict)
-    return BenchRow("base", "some client", "1.0", 100, said, spent, {"lateness_ms": {"all": {"p99": server_late_ms}}})
+    reported = Reported(ttft_mean_ms=51, ttft_p99_ms=55, itl_p99_ms=11, turns=600, failed=failed, verdict=verdict)
+    return BenchRow(
+        "base", "some client", "1.0", 100, reported, spent, {"lateness_ms": {"all": {"p99": server_late_ms}}}
+    )
 
 
-def test_who_did_not_keep_up_is_marked() -> None:
+def test_clients_that_did_not_keep_up_are_marked() -> None:
     case = CASES["base"]
     true_rate = case.tokens_per_s(100)
     good = Streaming(seconds=10, tokens=round(10 * true_rate), cpu_s=4)
@@ -314,13 +316,13 @@ def test_who_did_not_keep_up_is_marked() -> None:
     full = Streaming(seconds=10, tokens=round(9.5 * true_rate), cpu_s=9.9)
     assert marks(row_with(full), case) == ("did not keep up: 99% of its core",)
     assert marks(row_with(None), case) == ("too short for CPU and rate",)
-    said = marks(row_with(good, server_late_ms=2.5, failed=3, verdict="suspect (lag)"), case)
-    assert said == ("server late: p99 2.5 ms", "3 turns failed", "verdict: suspect (lag)")
+    marked = marks(row_with(good, server_late_ms=2.5, failed=3, verdict="suspect (lag)"), case)
+    assert marked == ("server late: p99 2.5 ms", "3 turns failed", "verdict: suspect (lag)")
     large = BenchRow("bodies", "some client", "1.0", 100, Reported(), server={"turns": 4, "body_bytes": 2_000_000})
     assert "bodies of 500 kB" in marks(large, CASES["bodies"])
 
 
-def test_points_over_the_reader() -> None:
+def test_distances_are_relative_to_the_reader() -> None:
     case = CASES["base"]
     figure = table.MEASURES[0]
     assert figure.name == "TTFT mean"
@@ -334,7 +336,7 @@ def test_points_over_the_reader() -> None:
     assert table.distance_table(case, [row_with(None)]) == ""
 
 
-def test_cases_say_how_long_a_turn_takes() -> None:
+def test_the_turn_duration_of_a_case() -> None:
     assert CASES["base"].turn_s == pytest.approx(1.04)
     assert CASES["eight"].events == 100
     assert CASES["long"].turn_s == pytest.approx(10.03)
@@ -349,13 +351,13 @@ def load_of(name: str, tmp_path: Path) -> Load:
 
 
 @pytest.mark.parametrize("name", list(CASES))
-def test_the_scenario_for_inferload_is_one(name: str, tmp_path: Path) -> None:
+def test_the_scenario_for_inferload_is_valid(name: str, tmp_path: Path) -> None:
     from inferload.scenario import scenario
 
     load = load_of(name, tmp_path)
-    made = scenario.from_text(scenario_text(load), "scenario.yaml")
-    assert made.arrivals.users == 100
-    assert made.workload.output_tokens.value == CASES[name].tokens
+    loaded = scenario.from_text(scenario_text(load), "scenario.yaml")
+    assert loaded.arrivals.users == 100
+    assert loaded.workload.output_tokens.value == CASES[name].tokens
     call = INFERLOAD.call(load)
     assert call.argv[call.argv.index("--run-dir") + 1] == str(tmp_path / "run")
 
@@ -377,24 +379,30 @@ RESULTS = {
 
 
 @pytest.mark.parametrize("name", list(RESULTS))
-def test_a_peers_own_file_is_read_in_milliseconds(name: str, tmp_path: Path) -> None:
+def test_result_files_of_peers_are_read_in_milliseconds(name: str, tmp_path: Path) -> None:
     path, document = RESULTS[name]
     (tmp_path / path).parent.mkdir(exist_ok=True)
     (tmp_path / path).write_text(json.dumps(document))
-    said = peers.PEERS[name].parse(load_of("base", tmp_path))
-    assert (said.ttft_mean_ms, said.ttft_p99_ms, said.turns, said.failed, said.measured_s) == (51, 60, 600, 1, 6.5)
-    assert (said.itl_p50_ms, said.itl_p99_ms) == ((None, None) if name == "genai-bench" else (10, 12))
+    reported = peers.PEERS[name].parse(load_of("base", tmp_path))
+    assert (reported.ttft_mean_ms, reported.ttft_p99_ms, reported.turns, reported.failed, reported.measured_s) == (
+        51,
+        60,
+        600,
+        1,
+        6.5,
+    )
+    assert (reported.itl_p50_ms, reported.itl_p99_ms) == ((None, None) if name == "genai-bench" else (10, 12))
 
 
 @pytest.mark.parametrize("name", list(peers.PEERS))
-def test_a_peer_is_asked_for_the_load(name: str, tmp_path: Path) -> None:
-    said = " ".join(peers.PEERS[name].call(load_of("base", tmp_path)).argv)
+def test_commands_of_peers_have_the_load(name: str, tmp_path: Path) -> None:
+    command = " ".join(peers.PEERS[name].call(load_of("base", tmp_path)).argv)
     for part in ("http://127.0.0.1:9", "100", "1100", str(tmp_path / "tokenizer")):
-        assert part in said
+        assert part in command
 
 
 @pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="one core is all there is")
-def test_a_client_gets_its_own_core_wherever_the_harness_is_pinned() -> None:
+def test_a_client_has_its_own_core() -> None:
     first, second, *_ = sorted(os.sched_getaffinity(0))
     before = os.sched_getaffinity(0)
     os.sched_setaffinity(0, {second})
@@ -412,7 +420,7 @@ def test_a_client_gets_its_own_core_wherever_the_harness_is_pinned() -> None:
     assert child.stdout.strip() == str({first})
 
 
-def test_the_large_run_comes_out_of_its_report_whole(tmp_path: Path) -> None:
+def test_the_report_of_the_large_run_is_complete(tmp_path: Path) -> None:
     small = bigrun.RunSize(length_s=90, turns=400, events_per_turn=30)
     path = bigrun.write(tmp_path / "run", small)
     took = bigrun.measure(path, small) | {"took_s": small.limit_s}  # how long it takes here is the machine's matter
@@ -423,18 +431,18 @@ def test_the_large_run_comes_out_of_its_report_whole(tmp_path: Path) -> None:
     assert len(list(bigrun.complaints(path, lost, took))) == 2
 
 
-def test_what_workloads_cost_is_held_against_its_limits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_workload_costs_are_compared_with_limits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(workloads, "SCENARIOS", ("smoke",))
     monkeypatch.setattr(workloads, "FOLDER", tmp_path)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     small = workloads.WorkloadSize(turns=20, sessions=200, conversations=30)
-    found = json.loads(json.dumps({name: part(small) for name, part in workloads.PARTS.items()}))
-    assert found["sharegpt"]["facts"]["source"]["sessions"] == 30
-    assert found["planning"]["smoke"]["plan_us"] > 0
-    text = workloads.page(found, {"date": "today"})
+    costs = json.loads(json.dumps({name: part(small) for name, part in workloads.PARTS.items()}))
+    assert costs["sharegpt"]["facts"]["source"]["sessions"] == 30
+    assert costs["planning"]["smoke"]["plan_us"] > 0
+    text = workloads.page(costs, {"date": "today"})
     assert "| smoke: planning, " in text
-    assert {figure.limit for figure in workloads.figures(found)} == {5.0, 20.0, 500.0, None}
-    found["planning"]["smoke"]["plan_us"] = 1.0
-    found["sharegpt"] |= {"index_cpu_s": 21.0, "memory_mb": 400.0}
-    (broken,) = (figure for figure in workloads.figures(found) if not figure.holds)
+    assert {figure.limit for figure in workloads.figures(costs)} == {5.0, 20.0, 500.0, None}
+    costs["planning"]["smoke"]["plan_us"] = 1.0
+    costs["sharegpt"] |= {"index_cpu_s": 21.0, "memory_mb": 400.0}
+    (broken,) = (figure for figure in workloads.figures(costs) if not figure.holds)
     assert broken.row() == "| index of a ShareGPT file of 0 MB, CPU time | 21 s | under 20 s | EXCEEDED |"

@@ -1,4 +1,4 @@
-"""Links between the pages of docs/."""
+"""Links and tables of the documentation."""
 
 import re
 import tomllib
@@ -19,7 +19,7 @@ def anchors(page: Path) -> set[str]:
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(DOCS)))
-def test_every_link_leads_to_a_file_and_a_heading(page: Path) -> None:
+def test_every_link_has_a_target(page: Path) -> None:
     links = re.findall(r"\]\((?!https?:)([^)\s#]*)(?:#([^)\s]*))?\)", page.read_text(encoding="utf-8"))
     for path, anchor in links:
         target = (page.parent / path).resolve() if path else page
@@ -27,7 +27,7 @@ def test_every_link_leads_to_a_file_and_a_heading(page: Path) -> None:
         assert not anchor or anchor in anchors(target), f"{page.name}: {path}#{anchor}"
 
 
-def test_the_architecture_page_has_the_layers_of_the_import_table() -> None:
+def test_the_architecture_page_has_the_import_layers() -> None:
     layers = tomllib.loads((DOCS.parent / "pyproject.toml").read_text())["tool"]["inferload"]["layers"]
     table = (DOCS / "architecture.md").read_text(encoding="utf-8").partition("|---|---|\n")[2].partition("\n\n")[0]
     rows = [re.findall(r"`([^`]*)`", line.split("|")[1]) for line in table.splitlines()]
@@ -38,7 +38,7 @@ def cells(line: str) -> list[str]:
     return [cell.strip() for cell in line.strip().strip("|").split("|")]
 
 
-def test_the_readmes_table_of_clients_is_that_of_the_accuracy_page() -> None:
+def test_the_client_table_of_the_readme_equals_the_accuracy_page() -> None:
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
     head, _, *rows = (cells(line) for line in readme.partition("## Accuracy")[2].splitlines() if line.startswith("|"))
     table = (DOCS / "accuracy.md").read_text(encoding="utf-8").partition("## base:")[2].partition("## ")[0]
@@ -48,6 +48,6 @@ def test_the_readmes_table_of_clients_is_that_of_the_accuracy_page() -> None:
 
 
 @pytest.mark.parametrize("page", ["README.md", "CHANGELOG.md", "CONTRIBUTING.md"])
-def test_links_of_pages_at_the_top_lead_to_files(page: str) -> None:
+def test_links_of_top_level_pages_have_targets(page: str) -> None:
     links = re.findall(r"\]\((?!https?:)([^)\s#]*)", (ROOT / page).read_text(encoding="utf-8"))
     assert [link for link in links if not (ROOT / link).exists()] == []

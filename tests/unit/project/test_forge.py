@@ -1,4 +1,4 @@
-"""Programs that a fork starts by `sys.executable`: they end as a Python of their own would."""
+"""Programs started by a fork of the test process instead of `sys.executable`."""
 
 import subprocess
 
@@ -11,10 +11,10 @@ def python() -> str:
     return Forge("json.decoder").proxy()
 
 
-@pytest.mark.parametrize(("given", "code"), [('{"a": 1}', 0), ("{", 1)])
-def test_a_module_has_the_streams_and_the_exit_code_of_its_proxy(python: str, given: str, code: int) -> None:
+@pytest.mark.parametrize(("stdin", "code"), [('{"a": 1}', 0), ("{", 1)])
+def test_a_module_has_the_streams_and_the_exit_code_of_its_proxy(python: str, stdin: str, code: int) -> None:
     words = ["-m", "json.tool", "--compact"]
-    done = subprocess.run([python, *words], input=given, capture_output=True, text=True, check=False)
+    done = subprocess.run([python, *words], input=stdin, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout) == (code, "" if code else '{"a":1}\n')
     assert ("Expecting property name" in done.stderr) == bool(code)
 

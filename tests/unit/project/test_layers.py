@@ -70,7 +70,7 @@ SOURCES = sorted(p for top in HOUSE for p in (ROOT / top).rglob("*.py"))
 
 
 @pytest.mark.parametrize("path", SOURCES, ids=[str(p.relative_to(ROOT)) for p in SOURCES])
-def test_imports_go_down(path: Path) -> None:
+def test_imports_go_to_lower_layers(path: Path) -> None:
     assert faults_of(path.read_text(), module_of(path), path.name == "__init__.py") == []
 
 
@@ -91,7 +91,7 @@ def test_imports_go_down(path: Path) -> None:
         ("deploy.launcher.launch", "from ..variants.variant import Variant"),
     ],
 )
-def test_the_check_can_fail(module: str, source: str) -> None:
+def test_the_layer_check_detects_a_violation(module: str, source: str) -> None:
     assert faults_of(source, module)
 
 
@@ -113,7 +113,7 @@ def cycle_of(sources: Mapping[str, str], packages: frozenset[str] = frozenset())
     return []
 
 
-def test_no_modules_import_each_other() -> None:
+def test_modules_have_no_import_cycle() -> None:
     sources = {module_of(path): path.read_text() for path in SOURCES}
     assert cycle_of(sources, frozenset(module_of(path) for path in SOURCES if path.name == "__init__.py")) == []
 
@@ -133,7 +133,7 @@ def test_a_cycle_is_detected(source: str) -> None:
     assert cycle_of(sources | {"inferload.master.steps": "import inferload.errors"}) == []
 
 
-def test_every_module_has_a_row() -> None:
+def test_every_module_has_a_layer() -> None:
     unlisted = {module_of(path) for path in SOURCES if package_of(module_of(path)) is None}
     assert unlisted == {"analysis", "deploy", "inferload", "inferload.__main__", "scenarios"}
 
@@ -143,7 +143,7 @@ def test_no_folder_has_more_than_eighteen_modules() -> None:
     assert {str(folder): count for folder, count in counts.items() if count > MOST_MODULES} == {}
 
 
-def test_the_load_path_reads_the_clock_in_one_place() -> None:
+def test_the_load_path_reads_the_clock_in_one_module() -> None:
     readers = [
         module_of(path)
         for path in SOURCES
@@ -153,8 +153,8 @@ def test_the_load_path_reads_the_clock_in_one_place() -> None:
     assert readers == ["inferload.measure.clock"]
 
 
-def test_nothing_that_git_ignores_is_committed() -> None:
-    """An environment or a link to one, once committed, takes the place of everybody's own."""
+def test_no_ignored_file_is_committed() -> None:
+    """A committed environment or link would replace that of every checkout."""
     if not (ROOT / ".git").exists():
         pytest.skip("not a clone: there is nothing to commit to")
     listed = subprocess.run(

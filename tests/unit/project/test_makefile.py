@@ -9,7 +9,7 @@ from paths import ROOT
 
 
 @pytest.mark.parametrize("arguments", [[], ["VENV_VLLM=.venv-vllm"], [f"VENV_VLLM={ROOT}/.venv-vllm"]])
-def test_the_environment_of_vllm_is_named_so_that_it_is_found_from_any_folder(arguments: list[str]) -> None:
+def test_the_vllm_environment_is_an_absolute_path(arguments: list[str]) -> None:
     shown = subprocess.run(
         ["make", "--no-print-directory", "--eval=shown: ; @echo $$VENV_VLLM", "shown", *arguments],
         cwd=ROOT,
@@ -22,7 +22,7 @@ def test_the_environment_of_vllm_is_named_so_that_it_is_found_from_any_folder(ar
     assert shown.stdout.strip() == str(ROOT / ".venv-vllm")
 
 
-def test_every_test_file_is_in_one_group_and_run_cases_are_in_the_first() -> None:
+def test_every_test_file_is_in_one_group() -> None:
     run_files, *others = side_by_side.groups()
     every = sorted(side_by_side.TESTS.rglob("test_*.py"))
     assert sorted([*run_files, *(file for group in others for file in group)]) == every

@@ -1,4 +1,4 @@
-"""The tests' own sshd lets its own key in and nobody else."""
+"""The sshd of the tests accepts only its own key."""
 
 import subprocess
 
@@ -12,14 +12,14 @@ def ran(*command: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, check=False)
 
 
-def test_a_command_runs_on_each_of_its_machines(ssh_server: SshServer) -> None:
+def test_a_command_runs_on_each_machine(ssh_server: SshServer) -> None:
     for machine in MACHINES:
         there = ran(*ssh_server.command, machine, "echo $SSH_CONNECTION")
         assert there.returncode == 0, there.stderr
         assert there.stdout.split()[-1] == str(ssh_server.port)
 
 
-def test_nobody_gets_in_without_its_key(ssh_server: SshServer) -> None:
+def test_another_key_is_refused(ssh_server: SshServer) -> None:
     options = ("IdentityFile=/dev/null", "IdentitiesOnly=yes", "IdentityAgent=none", "BatchMode=yes")
     hosts = ("StrictHostKeyChecking=no", "UserKnownHostsFile=/dev/null")
     words = [word for option in (*options, *hosts) for word in ("-o", option)]

@@ -1,4 +1,4 @@
-"""Arguments of a task's calls: what is sent for them, and what is refused in one line."""
+"""Arguments of calls in tasks: request bodies, and refusals in one line."""
 
 import json
 from types import SimpleNamespace
@@ -28,7 +28,7 @@ def body(endpoint: Endpoint, context: Any, **options: Any) -> dict[str, Any]:
     return sent
 
 
-def test_a_text_becomes_a_message_of_the_user() -> None:
+def test_a_text_becomes_a_user_message() -> None:
     assert body("chat", "Hi", max_tokens=5, temperature=0.5) == {
         "model": "m",
         "messages": [{"role": "user", "content": "Hi"}],
@@ -39,7 +39,7 @@ def test_a_text_becomes_a_message_of_the_user() -> None:
     }
 
 
-def test_each_endpoint_has_its_own_words() -> None:
+def test_each_endpoint_has_its_field_names() -> None:
     assert body("completions", "Once", max_tokens=5)["prompt"] == "Once"
     assert body("completions", [1, 2, 3])["prompt"] == [1, 2, 3]
     responses = body("responses", "Hi", max_tokens=5, tools=[TOOL])
@@ -50,29 +50,29 @@ def test_each_endpoint_has_its_own_words() -> None:
     assert messages["messages"] == [{"role": "user", "content": "Hi"}]
 
 
-def test_messages_are_sent_as_they_are() -> None:
+def test_messages_are_sent_unchanged() -> None:
     parts = [{"type": "text", "text": "What is it?"}, {"type": "image_url", "image_url": {"url": "data:,"}}]
-    said = [{"role": "developer", "content": "Be brief."}, {"role": "user", "content": parts, "name": "me"}]
-    assert body("chat", said)["messages"] == said
+    messages_ = [{"role": "developer", "content": "Be brief."}, {"role": "user", "content": parts, "name": "me"}]
+    assert body("chat", messages_)["messages"] == messages_
     native = {"type": "web_search"}
     assert body("responses", "Hi", tools=[native], tool_choice="auto")["tools"] == [native]
     called = {"role": "assistant", "content": None, "tool_calls": []}
     assert body("chat", [called])["messages"] == [called]
 
 
-def test_half_a_surrogate_pair_of_an_earlier_answer_can_be_sent() -> None:
-    said = [{"role": "assistant", "content": "cut \ud83d"}, {"role": "user", "content": "Go on"}]
-    assert body("chat", said)["messages"][0]["content"] == "cut \ufffd"
+def test_a_lone_surrogate_of_an_earlier_answer_can_be_sent() -> None:
+    messages_ = [{"role": "assistant", "content": "cut \ud83d"}, {"role": "user", "content": "Go on"}]
+    assert body("chat", messages_)["messages"][0]["content"] == "cut \ufffd"
 
 
-def test_fields_of_the_scenario_and_of_the_call() -> None:
+def test_fields_of_the_call_override_the_scenario() -> None:
     call = call_of("chat", "Hi", {"top_p": 0.9, "extra_body": {"my_server": 1}})
     sent = json.loads(call.request_body(RequestOptions(ignore_eos=False, extra_body={"top_p": 0.1, "seed": 7}), "m"))
     assert (sent["top_p"], sent["seed"], sent["my_server"]) == (0.9, 7, 1)
 
 
 @pytest.mark.parametrize(
-    ("context", "options", "says"),
+    ("context", "options", "message"),
     [
         ("Hi", {"max_token": 5}, "chat: unknown argument 'max_token'; did you mean max_tokens?"),
         ("Hi", {"temprature": 1}, "chat: unknown argument 'temprature'; did you mean temperature?"),
@@ -105,40 +105,40 @@ def test_fields_of_the_scenario_and_of_the_call() -> None:
         ([{"role": "user", "content": None}], {}, "chat: messages[0]: content is NoneType; give text"),
     ],
 )
-def test_a_wrong_call_is_one_line_with_its_remedy(context: Any, options: dict[str, Any], says: str) -> None:
+def test_an_invalid_call_is_one_line_with_a_remedy(context: Any, options: dict[str, Any], message: str) -> None:
     with pytest.raises(CallError) as caught:
         body("chat", context, **options)
-    assert says in str(caught.value)
+    assert message in str(caught.value)
     assert "\n" not in str(caught.value)
     assert isinstance(caught.value, UsageError)
     assert isinstance(caught.value, TypeError)
 
 
 @pytest.mark.parametrize(
-    ("options", "says"),
+    ("options", "message"),
     [
         ({"sytem": "Be brief."}, r"^conversation: unknown argument 'sytem'; did you mean system\?$"),
         ({"max_token": 5}, r"^conversation: unknown argument 'max_token'; did you mean max_tokens\?$"),
         ({"max_tokens": 0}, r"^chat: max_tokens is 0; give a whole number from 1$"),
     ],
 )
-def test_a_wrong_argument_of_a_conversation(options: dict[str, Any], says: str) -> None:
-    with pytest.raises(CallError, match=says):
+def test_an_invalid_argument_of_a_conversation_is_refused(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(CallError, match=message):
         check_conversation(options)
 
 
 @given(endpoint=st.sampled_from([*METHODS]), data=st.data())
-def test_every_known_field_passes_and_one_with_a_letter_too_many_does_not(endpoint: Endpoint, data: Any) -> None:
+def test_known_fields_are_accepted_and_misspelled_ones_refused(endpoint: Endpoint, data: Any) -> None:
     name = data.draw(st.sampled_from(sorted(FIELDS[endpoint])))
     assert body(endpoint, "Hi", **{name: 1})[name] == 1
-    place = data.draw(st.integers(0, len(name)))
-    wrong = f"{name[:place]}q{name[place:]}"
+    position = data.draw(st.integers(0, len(name)))
+    wrong = f"{name[:position]}q{name[position:]}"
     if wrong not in FIELDS[endpoint] and wrong not in OWN:
         with pytest.raises(CallError, match=f"unknown argument '{wrong}'"):
             body(endpoint, "Hi", **{wrong: 1})
 
 
-def test_the_limits_of_a_call_count_from_the_call_and_not_from_the_time_at_which_it_was_due() -> None:
+def test_timeouts_of_a_call_start_at_the_call() -> None:
     limits_ns: list[int] = []
     result = SimpleNamespace(record=SimpleNamespace(ok=True))
     turn = SimpleNamespace(wait_until=lambda at_ns: limits_ns.append(at_ns) or True, wait=lambda: result)

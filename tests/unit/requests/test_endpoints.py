@@ -1,4 +1,4 @@
-"""Every endpoint: what is sent to it, and what its event stream is read as."""
+"""Requests to each endpoint, and answers read from its event stream."""
 
 import json
 from collections.abc import Callable, Mapping
@@ -23,7 +23,7 @@ from inferload.scenario.scenario import RequestOptions, from_text
 from inferload.scenario.schema.endpoints import ENDPOINTS, Endpoint
 
 
-def said(role: Role, text: str, **more: Any) -> Message:
+def message_of(role: Role, text: str, **more: Any) -> Message:
     return Message(role, (Piece(text, None, text),), **more)
 
 
@@ -37,19 +37,19 @@ def written(endpoint: Endpoint, *messages: Message, isolated: Isolation | None =
 
 TOOL = {"type": "function", "function": {"name": "read", "description": "reads", "parameters": {"type": "object"}}}
 CONVERSATION = (
-    said("system", "Be brief."),
-    said("user", "Look at ü.", images=("data:image/png;base64,AAAA", "http://host/b.jpg")),
-    said(
+    message_of("system", "Be brief."),
+    message_of("user", "Look at ü.", images=("data:image/png;base64,AAAA", "http://host/b.jpg")),
+    message_of(
         "assistant", "", reasoning="Hm.", tool_calls=(ToolCall("c0", "read", '{"path": "x"}'), ToolCall("c1", "", "["))
     ),
-    said("tool", "It says 1.", tool_call_id="c0"),
-    said("system", "You have used half of the context."),
-    said("user", "And?"),
+    message_of("tool", "It says 1.", tool_call_id="c0"),
+    message_of("system", "You have used half of the context."),
+    message_of("user", "And?"),
 )
 
 
 @pytest.mark.parametrize("endpoint", ["chat", "responses", "messages"])
-def test_a_context_with_everything(endpoint: Endpoint, golden: Callable[[str, str], None]) -> None:
+def test_a_context_with_all_features(endpoint: Endpoint, golden: Callable[[str, str], None]) -> None:
     document = written(
         endpoint,
         *CONVERSATION,
@@ -60,17 +60,17 @@ def test_a_context_with_everything(endpoint: Endpoint, golden: Callable[[str, st
     golden(f"body-{endpoint}.json", json.dumps(document, indent=1, ensure_ascii=False) + "\n")
 
 
-def test_words_for_a_choice_of_tools() -> None:
+def test_tool_choices_of_each_endpoint() -> None:
     choices = {
-        word: written("messages", said("user", "a"), tool_choice=word)["tool_choice"] for word in ("auto", "none")
+        word: written("messages", message_of("user", "a"), tool_choice=word)["tool_choice"] for word in ("auto", "none")
     }
     assert choices == {"auto": {"type": "auto"}, "none": {"type": "none"}}
-    assert written("messages", said("user", "a"), tool_choice="required")["tool_choice"] == {"type": "any"}
-    assert written("responses", said("user", "a"), tool_choice="required")["tool_choice"] == "required"
+    assert written("messages", message_of("user", "a"), tool_choice="required")["tool_choice"] == {"type": "any"}
+    assert written("responses", message_of("user", "a"), tool_choice="required")["tool_choice"] == "required"
 
 
-def test_a_limit_is_sent_in_the_endpoints_own_words() -> None:
-    user = said("user", "a")
+def test_the_output_limit_has_the_endpoints_field_name() -> None:
+    user = message_of("user", "a")
     keys = {
         endpoint: set(written(endpoint, user)) - set(written(endpoint, user, output_tokens=None))
         for endpoint in ENDPOINTS
@@ -84,7 +84,7 @@ def test_a_limit_is_sent_in_the_endpoints_own_words() -> None:
 
 
 def test_a_single_message_is_the_whole_prompt() -> None:
-    document = written("completions", said("user", 'Say "ü"\n'), isolated=Isolation("first_line", "run-1"))
+    document = written("completions", message_of("user", 'Say "ü"\n'), isolated=Isolation("first_line", "run-1"))
     assert document["prompt"] == '[run-1]\nSay "ü"\n'
     assert document["stream_options"] == {"include_usage": True}
 
@@ -93,15 +93,15 @@ texts = st.text(max_size=12)
 
 
 @given(st.lists(st.tuples(texts, texts), min_size=1, max_size=4), texts)
-def test_a_later_prompt_begins_with_the_one_before_and_its_answer(turns: list[tuple[str, str]], system: str) -> None:
-    context = [said("system", system)] if system else []
+def test_a_later_prompt_begins_with_the_previous_one_and_its_answer(turns: list[tuple[str, str]], system: str) -> None:
+    context = [message_of("system", system)] if system else []
     before = ""
     for question, answer in turns:
-        context.append(said("user", question))
+        context.append(message_of("user", question))
         prompt = written("completions", *context)["prompt"]
         assert prompt.startswith(before)
         assert prompt.endswith(question)
-        context.append(said("assistant", answer))
+        context.append(message_of("assistant", answer))
         meet = question[-1:] + answer[:1]
         before = f"{prompt} {answer}" if len(meet) == 2 and meet.isascii() and meet.isalnum() else prompt + answer
 
@@ -138,7 +138,7 @@ request: {%s}
 
 
 @pytest.mark.parametrize(
-    ("request_text", "says"),
+    ("request_text", "message"),
     [
         ("endpoint: chats", "is 'chats'; did you mean chat?"),
         ("endpoint: messages, ignore_eos: true", "endpoint messages does not support it"),
@@ -149,14 +149,14 @@ request: {%s}
         ("endpoint: completions, extra_body: {prompt: a}", "comes from the workload"),
     ],
 )
-def test_what_an_endpoint_cannot_do_is_said(request_text: str, says: str) -> None:
+def test_unsupported_features_of_an_endpoint_are_refused(request_text: str, message: str) -> None:
     with pytest.raises(ScenarioError) as caught:
         from_text(SCENARIO % request_text, "a.yaml")
-    assert says in str(caught.value)
+    assert message in str(caught.value)
     assert str(caught.value).startswith("a.yaml:6: request.")
 
 
-def test_lengths_are_forced_where_that_can_be() -> None:
+def test_lengths_are_forced_if_the_endpoint_supports_it() -> None:
     forced = {name: from_text(SCENARIO % f"endpoint: {name}", "a").request.ignore_eos for name in ENDPOINTS}
     assert forced == {"chat": True, "completions": True, "responses": True, "messages": False}
     resolved = from_text(SCENARIO % "endpoint: messages", "a")
@@ -213,7 +213,7 @@ RESPONSES = [
 ]
 
 
-def test_a_streamed_response() -> None:
+def test_a_streamed_response_is_read() -> None:
     answer = read("responses", *RESPONSES)
     assert answer.failure is None, answer.detail
     assert list(answer.event_ns) == [3, 7, 8, 10, 11, 12]
@@ -255,7 +255,7 @@ MESSAGES = [
 ]
 
 
-def test_a_streamed_message() -> None:
+def test_a_streamed_message_is_read() -> None:
     answer = read("messages", *MESSAGES)
     assert answer.failure is None, answer.detail
     assert list(answer.event_ns) == [3, 7, 9, 11]
@@ -268,13 +268,15 @@ def test_a_streamed_message() -> None:
 
 
 @pytest.mark.parametrize(
-    ("endpoint", "whole", "end_marker"),
+    ("endpoint", "events", "end_marker"),
     [("responses", RESPONSES, "response.completed"), ("messages", MESSAGES, "message_stop")],
 )
-def test_a_stream_without_its_end_is_cut(endpoint: Endpoint, whole: list[dict[str, Any]], end_marker: str) -> None:
+def test_a_stream_without_its_end_is_cut(endpoint: Endpoint, events: list[dict[str, Any]], end_marker: str) -> None:
     last_but_one = -1 if endpoint == "responses" else -2
     answer = ANSWERS[endpoint]()
-    answer.events([json.dumps(one).encode() for one in whole[:last_but_one]], [0] * len(whole[:last_but_one]))
+    answer.events(
+        [json.dumps(document).encode() for document in events[:last_but_one]], [0] * len(events[:last_but_one])
+    )
     answer.conclude(reply_complete=True)
     assert answer.failure is Failure.CUT
     assert f"ended without {end_marker} " in answer.detail
@@ -286,18 +288,18 @@ def test_a_chat_stream_without_its_end_is_cut() -> None:
     assert "ended without [DONE] " in answer.detail
 
 
-@pytest.mark.parametrize(("endpoint", "whole"), [("responses", RESPONSES), ("messages", MESSAGES)])
-def test_a_receipt_is_no_sign_of_an_answer(endpoint: Endpoint, whole: list[dict[str, Any]]) -> None:
+@pytest.mark.parametrize(("endpoint", "events"), [("responses", RESPONSES), ("messages", MESSAGES)])
+def test_the_first_status_event_is_no_output(endpoint: Endpoint, events: list[dict[str, Any]]) -> None:
     answer = ANSWERS[endpoint]()
-    for at_ns, one in enumerate(whole[:2]):
-        answer.event(json.dumps(one).encode(), at_ns)
+    for at_ns, document in enumerate(events[:2]):
+        answer.event(json.dumps(document).encode(), at_ns)
     assert (answer.first_event_ns, answer.last_event_ns) == (0, None)
-    answer.event(json.dumps(whole[2]).encode(), 2)
+    answer.event(json.dumps(events[2]).encode(), 2)
     assert answer.last_event_ns == 2
 
 
 @pytest.mark.parametrize(
-    ("endpoint", "event", "failure", "says"),
+    ("endpoint", "event", "failure", "message"),
     [
         (
             "responses",
@@ -319,13 +321,13 @@ def test_a_receipt_is_no_sign_of_an_answer(endpoint: Endpoint, whole: list[dict[
         ("messages", {"type": "message_start", "message": 3, "error": None}, "bad_event", "message_start"),
     ],
 )
-def test_errors_within_the_stream(endpoint: Endpoint, event: dict[str, Any], failure: str, says: str) -> None:
+def test_errors_in_the_stream(endpoint: Endpoint, event: dict[str, Any], failure: str, message: str) -> None:
     answer = read(endpoint, event)
     assert answer.failure == failure
-    assert says in answer.detail
+    assert message in answer.detail
 
 
-def test_why_an_answer_ended_is_in_the_words_of_chat_completions() -> None:
+def test_finish_reasons_are_those_of_chat_completions() -> None:
     def ended(reason: str) -> str | None:
         return read(
             "messages", block("message_delta", delta={"stop_reason": reason}), block("message_stop")

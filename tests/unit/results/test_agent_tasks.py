@@ -1,4 +1,4 @@
-"""Tasks of agents from turns: where their time went, against tasks whose every instant is known."""
+"""Agent tasks from turns: division of time, for tasks with known timestamps."""
 
 from array import array
 from typing import Any
@@ -57,7 +57,7 @@ def test_model_tool_and_think_time_add_up() -> None:
     ]
 
 
-def test_time_in_which_a_turn_is_due_and_not_sent_is_nobody_else_s() -> None:
+def test_the_delay_of_a_due_turn_is_separate() -> None:
     block = tasks(
         step("s0", 0, 0, 3, sent_ns=1 * S),
         step("s0", 1, 5, 9, sent_ns=7 * S),
@@ -68,7 +68,7 @@ def test_time_in_which_a_turn_is_due_and_not_sent_is_nobody_else_s() -> None:
     assert means(block) == {"completion": 12, "model": 2 + 4 + 2, "tool": 2, "think": 0, "first_call": 3}
 
 
-def test_subagents_that_work_side_by_side_take_the_longest_one_s_time() -> None:
+def test_parallel_subagents_take_the_time_of_the_longest() -> None:
     block = tasks(
         step("s0", 0, 0, 1),
         step("s0/1.0", 0, 1, 4, pause="think"),
@@ -90,12 +90,12 @@ def test_subagents_that_work_side_by_side_take_the_longest_one_s_time() -> None:
         ({"phase": "drain"}, 1, 1),  # a task belongs where it began
     ],
 )
-def test_a_task_is_done_when_its_last_answer_is_in(changes: dict[str, Any], begun: int, done: int) -> None:
+def test_a_task_is_done_after_its_last_answer(changes: dict[str, Any], begun: int, done: int) -> None:
     block = tasks(step("s0", 0, 0, 1), step("s0", 1, 2, 3, **{"final": True} | changes))["agent"]
     assert (block["begun"], block["done"]) == (begun, done)
 
 
-def test_what_began_in_another_phase_is_not_counted() -> None:
+def test_tasks_begun_in_another_phase_are_not_counted() -> None:
     block = tasks(step("s0", 0, 0, 1, phase="warmup"), step("s0", 1, 2, 3, final=True))["agent"]
     assert (block["begun"], block["done"]) == (0, 0)
 
@@ -113,7 +113,7 @@ def test_stalls_and_cancelled_answers_are_counted() -> None:
     assert block["first_call_s"]["count"] == 1
 
 
-def test_people_who_chat_have_no_tasks() -> None:
+def test_chat_sessions_have_no_tasks() -> None:
     assert tasks(turn(), step("s1", 0, 0, 1, class_name="talk", pause="think")) == {}
     assert tasks() == {}
 
@@ -123,7 +123,7 @@ def test_people_who_chat_have_no_tasks() -> None:
         st.tuples(st.integers(0, 9), st.integers(0, 9), st.sampled_from(["tool", "think"])), min_size=1, max_size=9
     )
 )
-def test_times_of_any_task_add_up(parts: list[tuple[int, int, str]]) -> None:
+def test_the_times_of_any_task_add_up(parts: list[tuple[int, int, str]]) -> None:
     at_s, records = 0, []
     for index, (pause_s, answer_s, pause) in enumerate(parts):
         planned_s = at_s + (pause_s if index else 0)

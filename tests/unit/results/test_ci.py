@@ -1,4 +1,4 @@
-"""Outcomes of runs for pipelines: JUnit XML, Markdown and annotations, as `inferload report` writes them."""
+"""Outcomes of runs for CI: JUnit XML, Markdown and annotations of `inferload report`."""
 
 from pathlib import Path
 from typing import Any
@@ -46,7 +46,7 @@ def run(folder: Path, *arguments: Any) -> Path:
     return folder
 
 
-def test_a_report_writes_the_outcome_as_a_pipeline_reads_it(
+def test_a_report_writes_junit_markdown_and_annotations(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("GITHUB_STEP_SUMMARY", str(tmp_path / "step.md"))
@@ -78,7 +78,7 @@ def test_a_report_writes_the_outcome_as_a_pipeline_reads_it(
         ((GATES[:1], "invalid"), "invalid", "error"),
     ],
 )
-def test_the_case_of_the_run_fails_with_its_exit_code(
+def test_the_junit_case_fails_with_the_exit_code(
     arguments: tuple[Any, ...], failure: str | None, level: str | None
 ) -> None:
     document = summary(*arguments)
@@ -86,12 +86,12 @@ def test_the_case_of_the_run_fails_with_its_exit_code(
     case = suite.find("testcase[@name='run']")
     assert case is not None
     assert (failure is None) == (document["outcome"]["exit_code"] == 0)
-    assert [one.get("type") for one in case.findall("failure")] == ([] if failure is None else [failure])
+    assert [failure_.get("type") for failure_ in case.findall("failure")] == ([] if failure is None else [failure])
     assert ("the client was late" in "".join(case.itertext())) == (len(arguments) > 1 and arguments[1] != "valid")
-    assert [found for found, _ in ci.annotations({"r": document})][:1] == ([] if level is None else [level])
+    assert [level_ for level_, _ in ci.annotations({"r": document})][:1] == ([] if level is None else [level])
 
 
-def test_what_explains_an_outcome_is_short() -> None:
+def test_the_explanation_of_an_outcome_is_short() -> None:
     document = summary(GATES, "suspect")
     gates = "gates that failed: p99(ttft_ms) < 100: is 130 (95 %: over 90), mean(tpot_ms) < 9: is not known; tpot_ms is not known"
     assert ci.explanation(document, 3) == [gates, "suspect: the client was late"]
@@ -105,7 +105,7 @@ def test_what_explains_an_outcome_is_short() -> None:
     assert ci.explanation(document, 5)[0] == "4 of 5 turns failed (80 %): connect 3, cut 1"
 
 
-def test_runs_of_a_sweep_that_are_called_the_same_are_all_written(tmp_path: Path) -> None:
+def test_runs_with_equal_names_are_all_written(tmp_path: Path) -> None:
     failed, good = run(tmp_path / "s" / "a" / "001", GATES), run(tmp_path / "s" / "b" / "001", GATES[:1])
     junit = tmp_path / "j.xml"
     assert cli.main(["report", str(failed), str(good), "--junit", str(junit)]) == 0
@@ -115,7 +115,7 @@ def test_runs_of_a_sweep_that_are_called_the_same_are_all_written(tmp_path: Path
 @pytest.mark.parametrize(
     ("document", "missing"), [({}, "verdict"), ({"verdict": {"measurement": "valid", "reasons": []}}, "verdict.gates")]
 )
-def test_a_summary_that_is_not_whole_is_refused_by_name(
+def test_an_incomplete_summary_is_refused(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], document: dict[str, Any], missing: str
 ) -> None:
     folder = synthetic_run.write(tmp_path / "r", document or {"x": 1})
@@ -123,7 +123,7 @@ def test_a_summary_that_is_not_whole_is_refused_by_name(
     assert f"summary.json: no {missing}; is " in capsys.readouterr().err
 
 
-def test_files_of_an_earlier_run_are_removed_and_one_that_cannot_be_written_is_refused(tmp_path: Path) -> None:
+def test_old_files_are_removed_and_unwritable_ones_refused(tmp_path: Path) -> None:
     (tmp_path / "j.xml").write_text("of an earlier run")
     ci.Outputs(tmp_path / "j.xml", tmp_path / "new" / "g.md").prepare()
     assert [path.name for path in tmp_path.iterdir()] == ["new"]
@@ -132,8 +132,8 @@ def test_files_of_an_earlier_run_are_removed_and_one_that_cannot_be_written_is_r
 
 
 @pytest.mark.parametrize(
-    ("low", "high", "said"),
+    ("low", "high", "expected"),
     [(None, 64.0, "under 64"), (55.0, None, "over 55"), (None, None, "too short to tell"), (1.0, 2.0, "1 to 2")],
 )
-def test_an_interval_with_open_ends_is_said(low: float | None, high: float | None, said: str) -> None:
-    assert sureness({"low": low, "high": high}) == said
+def test_intervals_with_open_ends_in_words(low: float | None, high: float | None, expected: str) -> None:
+    assert sureness({"low": low, "high": high}) == expected

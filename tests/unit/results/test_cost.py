@@ -1,4 +1,4 @@
-"""Cost: what served tokens and good turns cost, by prices that somebody names."""
+"""Cost of output tokens and good turns from given prices."""
 
 import argparse
 from typing import Any
@@ -18,9 +18,7 @@ ratios = st.floats(0, 1)
 
 
 @given(money, st.integers(1, 64), rates, st.floats(1, 1e5))
-def test_what_was_made_costs_what_the_gpus_cost_over_that_time(
-    hour: float, gpus: int, rate: float, window_s: float
-) -> None:
+def test_the_cost_of_output_is_the_cost_of_the_gpu_time(hour: float, gpus: int, rate: float, window_s: float) -> None:
     each = per_million(Prices(hour, gpus), rate)
     assert each is not None
     assert each * rate * window_s / 1e6 == pytest.approx(hour * gpus * window_s / 3600)
@@ -32,7 +30,7 @@ def test_twice_the_gpus_at_twice_the_rate_cost_the_same(hour: float, gpus: int, 
 
 
 @given(counts, ratios, ratios)
-def test_prompts_cost_between_the_ratio_and_all(tokens: int, cached_part: float, ratio: float) -> None:
+def test_the_prompt_share_is_between_the_ratio_and_1(tokens: int, cached_part: float, ratio: float) -> None:
     cached = round(tokens * cached_part)
     share = prompt_price_share(Prices(cached_ratio=ratio), tokens, cached)
     assert share is not None
@@ -42,7 +40,7 @@ def test_prompts_cost_between_the_ratio_and_all(tokens: int, cached_part: float,
     assert prompt_price_share(Prices(cached_ratio=1), tokens, cached) == pytest.approx(1)
 
 
-def test_an_example_by_hand() -> None:
+def test_costs_of_an_example() -> None:
     # Two GPUs at 2.5 an hour are 5 an hour; 1,000 tok/s are 3.6 million an hour.
     assert per_million(Prices(2.5, 2), 1000) == pytest.approx(5 / 3.6)
     assert prompt_price_share(Prices(cached_ratio=0.1), 1000, 900) == pytest.approx(0.19)
@@ -59,7 +57,7 @@ def test_without_a_price_there_is_no_cost(rate: float | None) -> None:
 
 
 @given(st.builds(Prices, st.none() | money, st.none() | st.integers(1, 9), st.none() | ratios))
-def test_prices_come_back_from_a_manifest_and_a_command_line(named: Prices) -> None:
+def test_prices_are_read_from_manifest_and_command_line(named: Prices) -> None:
     assert prices.from_document(prices.to_document(named), "x") == named
     parser = argparse.ArgumentParser()
     prices.add_options(parser)
@@ -68,7 +66,7 @@ def test_prices_come_back_from_a_manifest_and_a_command_line(named: Prices) -> N
 
 
 @pytest.mark.parametrize(
-    ("document", "said"),
+    ("document", "message"),
     [
         ({"gpu_hour": -1}, "x: gpu_hour: is -1, must be 0 or more"),
         ({"gpus": 0}, "x: gpus: is 0, must be 1 or more"),
@@ -79,7 +77,7 @@ def test_prices_come_back_from_a_manifest_and_a_command_line(named: Prices) -> N
         ({"price": 1}, "x: unknown key price; known are gpu_hour, gpus, cached_ratio"),
     ],
 )
-def test_what_no_price_can_be_is_refused(document: dict[str, Any], said: str) -> None:
+def test_invalid_prices_are_refused(document: dict[str, Any], message: str) -> None:
     with pytest.raises(UsageError) as caught:
         prices.from_document(document, "x")
-    assert str(caught.value) == said
+    assert str(caught.value) == message

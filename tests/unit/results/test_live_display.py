@@ -1,4 +1,4 @@
-"""--live: its frames, and a whole run on a terminal with it."""
+"""`--live`: frames, and a run on a terminal."""
 
 import os
 import pty
@@ -41,7 +41,7 @@ def shown(snapshots: list[Snapshot], gates: list[GateResult], width: int = 100) 
     return [re.sub(STYLES, "", line) for line in frame(snapshots[-1], course, gates, width)]
 
 
-def test_a_frame_has_state_outcome_and_courses() -> None:
+def test_a_frame_has_state_outcome_and_time_series() -> None:
     text = shown([snapshot(40.0), snapshot(80.0), snapshot(20.0)], [HOLDS])
     assert text[0].startswith("measure 0:42 · 0:18 left")
     assert text[3].rstrip() == "passing so far · 1 of 1 gate hold"
@@ -61,7 +61,7 @@ def test_a_frame_has_state_outcome_and_courses() -> None:
         (snapshot(1.0, lost=("w1",)), [HOLDS], "workers lost · 1 of 1 gate hold"),
     ],
 )
-def test_the_outcome_so_far(now: Snapshot, gates: list[GateResult], outcome: str) -> None:
+def test_the_interim_outcome(now: Snapshot, gates: list[GateResult], outcome: str) -> None:
     assert shown([now], gates)[3].rstrip() == outcome
 
 
@@ -145,7 +145,7 @@ def locust(url: str, file: Path, run_dir: Path) -> list[str]:
 
 
 def test_a_run_on_a_terminal_shows_frames_and_restores_it(tmp_path: Path, simulator: Callable[..., Simulator]) -> None:
-    """The frames have figures, each log record is a line of its own, and after Ctrl-C the terminal is as before."""
+    """Frames have figures, log records have their own lines, and the terminal is restored after SIGINT."""
     url = simulator("--ttft-ms", "20", "--itl-ms", "5").url
     file = scenario(tmp_path, phases={"measure_s": 60, "drain_s": 5}, gates=["p50(ttft_ms) < 60000"])
     command = locust(url, file, tmp_path / "run")
@@ -174,7 +174,7 @@ def test_without_a_terminal_there_is_a_notice(tmp_path: Path, simulator: Callabl
     assert (tmp_path / "run" / "summary.json").is_file()
 
 
-def test_the_web_ui_refuses_it(tmp_path: Path) -> None:
+def test_the_web_ui_refuses_live(tmp_path: Path) -> None:
     command = [word for word in locust("http://127.0.0.1:1", Path("smoke"), tmp_path / "run") if word != "--headless"]
     ended = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     assert ended.returncode == 2

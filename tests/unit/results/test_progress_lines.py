@@ -1,4 +1,4 @@
-"""What a headless run shows while it lasts: its figures, its lines, and that a log record between them stays whole."""
+"""Progress lines of a headless run: figures, widths, and log records."""
 
 import contextlib
 import io
@@ -31,7 +31,7 @@ FIGURES = RecentFigures(10, 2.0, 1.9, 3.85, 412.3, 900.1, (43.21, 80.5), (12.5, 
 NOTHING = RecentFigures(0, None, None, None, None, None, (None, None), (None, None, None), (None, None))
 
 
-def test_the_lines(golden: Callable[[str, str], None]) -> None:
+def test_progress_lines_of_a_run(golden: Callable[[str, str], None]) -> None:
     cases = {
         "about to begin": Snapshot(None, 0.0, None, None, 0, 0, NOTHING),
         "by time": Snapshot("measure", 42.9, 47.2, None, 12, 0, FIGURES, kv_cache_usage=0.434, waiting=3.0),
@@ -49,12 +49,12 @@ def test_no_line_is_longer_than_the_terminal() -> None:
     assert [len(text) <= 30 for text in lines(now, 30)] == [True] * 3
 
 
-def test_lost_workers_are_left_out_last() -> None:
+def test_lost_workers_are_omitted_last() -> None:
     now = Snapshot("measure", 5.0, 55.0, "1 of 2 sessions begun", 4, 0, FIGURES, lost=("w1", "w2"))
     assert lines(now, 32)[0] == "measure 0:05 · LOST: w1, w2"
 
 
-def test_a_figure_that_does_not_fit_is_left_out_as_a_whole() -> None:
+def test_a_figure_that_does_not_fit_is_omitted() -> None:
     now = Snapshot("measure", 42.9, 47.2, None, 12, 0, FIGURES, kv_cache_usage=0.434, waiting=3.0)
     assert lines(now, 74)[2] == "TTFT p50 43.21 p95 80.5 ms · ITL p50 12.5 p95 14 ms · KV 43.4 %"
 
@@ -66,7 +66,7 @@ def test_a_clock_can_be_read_back(seconds: int) -> None:
 
 
 @given(st.lists(st.tuples(st.floats(0, 60), st.integers(0, 9)), max_size=60), st.floats(0, 70))
-def test_recent_figures_are_those_of_the_last_whole_seconds(reports: list[tuple[float, int]], now_s: float) -> None:
+def test_recent_figures_are_of_the_last_complete_seconds(reports: list[tuple[float, int]], now_s: float) -> None:
     recent = Recent()
     for at_s, sessions in sorted(reports):
         delta = TallySet()
@@ -75,8 +75,8 @@ def test_recent_figures_are_those_of_the_last_whole_seconds(reports: list[tuple[
         delta.at("measure", "chat").sketch("ttft_ms").add(at_s)
         recent.add(at_s, delta)
     figures = recent.figures(now_s)
-    kept = sorted({int(at_s) for at_s, _ in reports})[-SPAN_S:]
-    behind = [(at_s, n) for at_s, n in reports if int(at_s) in kept and now_s - SPAN_S - 1 <= int(at_s) < int(now_s)]
+    seconds = sorted({int(at_s) for at_s, _ in reports})[-SPAN_S:]
+    behind = [(at_s, n) for at_s, n in reports if int(at_s) in seconds and now_s - SPAN_S - 1 <= int(at_s) < int(now_s)]
     if not behind:
         assert figures.offered_sessions_per_s is None
         assert figures.ttft_ms == (None, None)
@@ -133,7 +133,7 @@ def terminal() -> Iterator[tuple[Any, Callable[[], str]]]:
     os.close(ours)
 
 
-def test_a_log_record_stands_above_the_lines(
+def test_a_log_record_is_written_above_the_lines(
     terminal: tuple[Any, Callable[[], str]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     stream, written = terminal
@@ -161,7 +161,7 @@ def test_a_log_record_stands_above_the_lines(
     assert not StatusLines(stream).enabled
 
 
-def test_nothing_is_shown_elsewhere() -> None:
+def test_without_a_terminal_nothing_is_shown() -> None:
     pipe = io.StringIO()
     status = StatusLines(pipe)
     assert not status.enabled
@@ -170,7 +170,7 @@ def test_nothing_is_shown_elsewhere() -> None:
     assert pipe.getvalue() == ""
 
 
-def test_a_line_never_breaks(terminal: tuple[Any, Callable[[], str]], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_line_never_wraps(terminal: tuple[Any, Callable[[], str]], monkeypatch: pytest.MonkeyPatch) -> None:
     stream, written = terminal
     monkeypatch.setenv("TERM", "xterm")
     termios.tcsetwinsize(stream.fileno(), (24, 60))
@@ -179,8 +179,8 @@ def test_a_line_never_breaks(terminal: tuple[Any, Callable[[], str]], monkeypatc
 
 
 @pytest.mark.soak
-def test_a_run_on_a_terminal_shows_its_lines(tmp_path: Path, simulator: Callable[..., Simulator]) -> None:
-    """The last frame before the end has figures; in the end the lines are gone, and no table of Locust's came between."""
+def test_a_run_on_a_terminal_shows_progress_lines(tmp_path: Path, simulator: Callable[..., Simulator]) -> None:
+    """The last frame has figures; at the end the lines are removed, and Locust's tables never appear."""
     url = simulator("--ttft-ms", "20", "--itl-ms", "5").url
     file = scenario(tmp_path, phases={"measure_s": 6, "drain_s": 5})
     ours, theirs = pty.openpty()
@@ -216,7 +216,7 @@ def test_a_run_on_a_terminal_shows_its_lines(tmp_path: Path, simulator: Callable
     assert "# reqs" not in text.partition(" measurement")[0]
 
 
-def test_a_terminal_that_is_closed_costs_the_lines_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_closed_terminal_does_not_stop_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TERM", "xterm")
     ours, theirs = pty.openpty()
     with open(theirs, "w", encoding="utf-8") as stream:

@@ -1,4 +1,4 @@
-"""summary.json and the tables on the terminal, from turns of which every figure is known."""
+"""summary.json and the terminal tables, from turns with known figures."""
 
 import dataclasses
 import json
@@ -56,7 +56,7 @@ VALID = Verdict("valid", ())
 
 def sixty_seconds(count: int = 1200) -> list[TurnRecord]:
     """One turn every 50 ms over the measure phase, 40 to 41.199 ms to the first token, then four gaps of 10 ms."""
-    made = []
+    turns_ = []
     for number in range(count):
         planned_ns = 10 * S + number * 50 * MS
         first_ns = 40 * MS + number * 1_000
@@ -73,8 +73,8 @@ def sixty_seconds(count: int = 1200) -> list[TurnRecord]:
             event_ns=array("q", [first_ns + k * 10 * MS for k in range(5)]),
             class_name="chat" if number % 3 else "agent",
         )
-        made.append(shift)
-    return made
+        turns_.append(shift)
+    return turns_
 
 
 def given_by(records: list[TurnRecord], slo: Slo | None = None, **changes: Any) -> SummaryInput:
@@ -99,7 +99,7 @@ def exact_of(records: list[TurnRecord], class_name: str | None = None) -> dict[s
     return exact_values(to_table(columns, Anchor(0, 0), "w1"), "measure", class_name)
 
 
-def test_the_document_has_the_keys_that_pipelines_rely_on() -> None:
+def test_the_document_has_the_documented_keys() -> None:
     summary = build(given_by(sixty_seconds(), Slo(ttft_ms=41), gates=["p99(ttft_ms) < 2000"]))
     assert json.loads(json.dumps(summary, allow_nan=False)) == summary
     assert set(summary) == {
@@ -145,7 +145,7 @@ def test_the_document_has_the_keys_that_pipelines_rely_on() -> None:
     assert (summary["format"], summary["run"], summary["servers"], summary["steps"]) == (1, RUN, [SERVER], [])
 
 
-def test_every_rate_is_a_count_over_its_window() -> None:
+def test_every_rate_is_a_count_divided_by_its_window() -> None:
     summary = build(given_by(sixty_seconds(), Slo(ttft_ms=40.5994)))
     assert summary["rates"] == {
         "offered_sessions_per_s": 20.0,
@@ -162,7 +162,7 @@ def test_every_rate_is_a_count_over_its_window() -> None:
     assert (summary["client"]["longest_pause_ms"], summary["client"]["steal_share"]) == (0.4, 0.0)
 
 
-def test_percentiles_are_exact_from_records_and_near_from_sketches() -> None:
+def test_percentiles_are_exact_from_records_and_approximate_from_sketches() -> None:
     records = sixty_seconds()
     near = build(given_by(records))
     exact = build(given_by(records, exact=exact_of(records), exact_by_class={"chat": exact_of(records, "chat")}))
@@ -189,7 +189,7 @@ def test_percentiles_are_exact_from_records_and_near_from_sketches() -> None:
     assert exact["latency"]["connect_ms"]["mean"] is None
 
 
-def test_turns_that_are_not_all_at_hand_are_not_called_exact() -> None:
+def test_percentiles_of_incomplete_records_are_not_exact() -> None:
     records = sixty_seconds()
     assert build(given_by(records, exact=exact_of(records[:-1])))["percentiles_from"] == "sketches"
 
@@ -204,11 +204,11 @@ def test_an_exact_block_is_the_nearest_rank_of_all_values(values: list[float]) -
 
 
 @pytest.mark.parametrize(("q", "least"), [(0.5, 20), (0.9, 100), (0.95, 200), (0.99, 1000), (0.999, 10_000)])
-def test_a_percentile_is_marked_below_ten_samples_beyond_it(q: float, least: int) -> None:
+def test_a_percentile_with_fewer_than_ten_samples_above_is_marked(q: float, least: int) -> None:
     assert (steady(least - 1, q), steady(least, q)) == (False, True)
 
 
-def test_turns_by_phase_are_apart() -> None:
+def test_turns_are_counted_by_phase() -> None:
     warm = turn(phase="warmup", planned_ns=S, failure=Failure.HTTP_429, status=429)
     late = turn(phase="drain", planned_ns=71 * S, turn_index=1, failure=Failure.UNFINISHED, output_tokens=None)
     summary = build(given_by([warm, late, *sixty_seconds(10)]))
@@ -217,12 +217,12 @@ def test_turns_by_phase_are_apart() -> None:
     assert turns["by_phase"]["warmup"]["by_failure"] == {"http_429": 1}
     assert turns["by_phase"]["drain"]["unfinished"] == 1
     assert turns["by_phase"]["drain"]["output_tokens"] is None
-    whole = turns["by_phase"]["all"]
-    assert (whole["sent"], whole["ok"], whole["failed"], whole["unfinished"]) == (12, 10, 1, 1)
-    assert whole["by_status"] == {"200": 11, "429": 1}
+    total = turns["by_phase"]["all"]
+    assert (total["sent"], total["ok"], total["failed"], total["unfinished"]) == (12, 10, 1, 1)
+    assert total["by_status"] == {"200": 11, "429": 1}
 
 
-def test_a_failed_turn_fails_a_run_without_gates_and_a_gate_decides_where_there_is_one() -> None:
+def test_without_gates_a_failed_turn_fails_the_run() -> None:
     failed = turn(phase="warmup", planned_ns=S, failure=Failure.CUT)
     assert build(given_by(sixty_seconds(5)))["verdict"]["passed"]
     assert not build(given_by([failed, *sixty_seconds(5)]))["verdict"]["passed"]
@@ -241,10 +241,10 @@ def test_a_failed_turn_fails_a_run_without_gates_and_a_gate_decides_where_there_
 
 def test_a_gate_on_a_class_is_of_the_turns_of_that_class() -> None:
     records = sixty_seconds()
-    asked: list[tuple[str, str | None]] = []
+    queries: list[tuple[str, str | None]] = []
 
     def batches(name: str, class_name: str | None) -> list[Any]:
-        asked.append((name, class_name))
+        queries.append((name, class_name))
         return np.array_split(exact_of(records, class_name)[name], 200)
 
     texts = [
@@ -254,18 +254,18 @@ def test_a_gate_on_a_class_is_of_the_turns_of_that_class() -> None:
         "turns_per_s{agent} > 7",
     ]
     exact = {name: exact_of(records, name) for name in ("agent", "chat")}
-    told = given_by(records, gates=texts, exact=exact_of(records), exact_by_class=exact, batches=batches)
-    gates = build(told)["verdict"]["gates"]
-    assert [one["gate"] for one in gates] == texts
+    document = given_by(records, gates=texts, exact=exact_of(records), exact_by_class=exact, batches=batches)
+    gates = build(document)["verdict"]["gates"]
+    assert [gate["gate"] for gate in gates] == texts
     assert gates[0]["value"] == np.sort(exact["agent"]["ttft_ms"])[rank(0.97, 400) - 1]
     assert gates[1]["value"] == pytest.approx(np.mean(exact["chat"]["ttft_ms"]))
-    assert [one["value"] for one in gates[2:]] == [0, 400 / 60]
-    assert asked == [("ttft_ms", "agent"), ("ttft_ms", "chat")]
-    near = build(dataclasses.replace(told, exact=None, exact_by_class=None))["verdict"]["gates"]
+    assert [gate["value"] for gate in gates[2:]] == [0, 400 / 60]
+    assert queries == [("ttft_ms", "agent"), ("ttft_ms", "chat")]
+    near = build(dataclasses.replace(document, exact=None, exact_by_class=None))["verdict"]["gates"]
     assert near[0]["value"] == pytest.approx(gates[0]["value"], rel=0.0025)
 
 
-def test_rates_that_rest_on_tokens_nobody_counted_are_not_known() -> None:
+def test_rates_of_uncounted_tokens_are_unknown() -> None:
     uncounted = [replace(record, output_tokens=None, input_tokens=None) for record in sixty_seconds(100)]
     rates = build(given_by(uncounted, Slo(tpot_ms=50)))["rates"]
     assert (rates["output_tok_per_s"], rates["input_tok_per_s"]) == (None, None)
@@ -274,18 +274,18 @@ def test_rates_that_rest_on_tokens_nobody_counted_are_not_known() -> None:
     assert build(given_by(one_cut))["rates"]["output_tok_per_s"] == 199 * 5 / 60
 
 
-def test_goodput_counts_failed_unfinished_and_dropped_against() -> None:
+def test_failed_unfinished_and_dropped_turns_lower_goodput() -> None:
     records = sixty_seconds(8)
     records[0] = replace(records[0], failure=Failure.CUT)
     records[1] = replace(records[1], failure=Failure.UNFINISHED)
-    told = given_by(records, Slo(ttft_ms=1000))
-    told.tallies.session_planned("measure", "chat", 2)
-    told.tallies.session_dropped("measure", "chat", 2)
-    rates = build(told)["rates"]
+    document = given_by(records, Slo(ttft_ms=1000))
+    document.tallies.session_planned("measure", "chat", 2)
+    document.tallies.session_dropped("measure", "chat", 2)
+    rates = build(document)["rates"]
     assert (rates["slo_attainment"], rates["goodput_turns_per_s"]) == (0.6, 0.1)
 
 
-def test_steps_have_the_shape_of_the_whole() -> None:
+def test_steps_have_the_keys_of_the_document() -> None:
     records = [replace(record, step=number % 2) for number, record in enumerate(sixty_seconds(100))]
     tallies = TallySet()
     for record in records:
@@ -301,7 +301,7 @@ def test_steps_have_the_shape_of_the_whole() -> None:
     assert set(summary["steps"][0]) - {"step"} <= set(summary)
 
 
-def test_a_run_in_which_nothing_happened_is_a_document_without_figures() -> None:
+def test_an_empty_run_has_no_figures() -> None:
     verdict = judge(evidence_by_phase(TallySet(), HealthSet(), {}, RunFacts("kernel")))
     summary = build(SummaryInput(RUN, TallySet(), HealthSet(), {}, verdict, "user"))
     assert summary["verdict"]["measurement"] == "invalid"
@@ -316,9 +316,9 @@ def test_tables_of_a_valid_run(golden: Callable[[str, str], None]) -> None:
     records[7] = replace(records[7], failure=Failure.HTTP_5XX, status=503)
     records[9] = replace(records[9], event_ns=array("q", [40 * MS, 340 * MS]), delay_ns=array("q", [30_000, 50_000]))
     gates = ["p99(ttft_ms) < 2000", "failed_ratio < 0.0001", "p999(ttft_ms) < 50", "mean(connect_ms) < 5"]
-    told = given_by(records, Slo(ttft_ms=41), gates=gates, exact=exact_of(records))
-    golden("console-valid.txt", tables(build(told)))
-    golden("brief-valid.txt", brief(build(told), "5 users") + "\n")
+    document = given_by(records, Slo(ttft_ms=41), gates=gates, exact=exact_of(records))
+    golden("console-valid.txt", tables(build(document)))
+    golden("brief-valid.txt", brief(build(document), "5 users") + "\n")
 
 
 def test_tables_of_several_classes_have_a_row_for_each() -> None:
@@ -335,12 +335,12 @@ def test_tables_of_several_classes_have_a_row_for_each() -> None:
     assert "by class" not in tables(alone)
 
 
-def test_the_short_summary_is_bounded() -> None:
+def test_the_short_summary_has_a_maximum_length() -> None:
     gates = [f"p99(ttft_ms) < {limit}" for limit in range(1, 9)] + [f"p50(itl_ms) < {limit}" for limit in range(50, 59)]
     server = {"target": "http://server:8000", "requests_running": {"mean": 2.0, "max": 4.0}}
     records = [replace(record, failure=Failure.HTTP_5XX, status=503) for record in sixty_seconds()[:200]]
-    told = given_by([*records, *sixty_seconds()[200:]], Slo(ttft_ms=41), gates=gates, servers=[server] * 5)
-    lines = brief(build(told), "5 users").splitlines()
+    document = given_by([*records, *sixty_seconds()[200:]], Slo(ttft_ms=41), gates=gates, servers=[server] * 5)
+    lines = brief(build(document), "5 users").splitlines()
     # With the line on the bottleneck, the report's path, and the five lines at the end of the log: 25.
     assert len(lines) <= 18
     assert max(map(len, lines)) <= 100
@@ -349,11 +349,13 @@ def test_the_short_summary_is_bounded() -> None:
 
 
 def test_tables_of_an_invalid_run_on_the_simulator(golden: Callable[[str, str], None]) -> None:
-    told = given_by(sixty_seconds(30), run=RUN | {"engine": "simulator"}, servers=[])
-    told.health.at("w1", "measure").beat(Beat([80.0] * 60, [12.0], 59.5, 60.0, None))
-    told.health.at("w1", "warmup").beat(Beat([20.0], [], 1.0, 10.0, None))
-    evidence = evidence_by_phase(told.tallies, told.health, SECONDS, RunFacts("kernel", workers=2, lost_workers=1))
-    summary = build(dataclasses.replace(told, verdict=judge(evidence)))
+    document = given_by(sixty_seconds(30), run=RUN | {"engine": "simulator"}, servers=[])
+    document.health.at("w1", "measure").beat(Beat([80.0] * 60, [12.0], 59.5, 60.0, None))
+    document.health.at("w1", "warmup").beat(Beat([20.0], [], 1.0, 10.0, None))
+    evidence = evidence_by_phase(
+        document.tallies, document.health, SECONDS, RunFacts("kernel", workers=2, lost_workers=1)
+    )
+    summary = build(dataclasses.replace(document, verdict=judge(evidence)))
     text = tables(summary)
     golden("console-invalid.txt", text)
     golden("brief-invalid.txt", brief(summary, "20/s Poisson") + "\n")

@@ -1,4 +1,4 @@
-"""Each bundled scenario as its reader meets it: planned in words here, and run against the simulator by `make soak`."""
+"""Bundled scenarios: plans in words, and runs on the simulator in `make soak`."""
 
 import json
 from pathlib import Path
@@ -22,36 +22,38 @@ NAMES = sorted(catalog.names())
 @pytest.fixture
 def beside_data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder with a small file in ShareGPT's shape, under the name that the scenario gives it."""
-    said = [{"from": who, "value": f"{who} says something, and then some more of it."} for who in ("human", "gpt") * 2]
-    talks = [{"id": f"c{number}", "conversations": said} for number in range(40)]
+    messages = [
+        {"from": who, "value": f"{who} says something, and then some more of it."} for who in ("human", "gpt") * 2
+    ]
+    talks = [{"id": f"c{number}", "conversations": messages} for number in range(40)]
     (tmp_path / "ShareGPT_V3_unfiltered_cleaned_split.json").write_text(json.dumps(talks))
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     return tmp_path
 
 
-def test_what_the_texts_promise_is_bundled() -> None:
+def test_the_documented_scenarios_are_bundled() -> None:
     assert set(NAMES) >= TWELVE
 
 
 @pytest.mark.usefixtures("beside_data")
 @pytest.mark.parametrize("name", NAMES)
-def test_each_is_planned_in_words(
+def test_each_scenario_has_a_plan(
     name: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(describe, "SAMPLE", 3)
     assert main(["plan", name]) == 0
     lines = capsys.readouterr().out.splitlines()
-    said = {line[:10].strip() for line in lines} - {""}
-    wanted = {"scenario", "arrivals", "session", "phases", "slo", "gates"}
-    assert said >= (wanted if name in CODE else wanted | {"request", "load", "numbers", "cache"})
+    sections = {line[:10].strip() for line in lines} - {""}
+    expected = {"scenario", "arrivals", "session", "phases", "slo", "gates"}
+    assert sections >= (expected if name in CODE else expected | {"request", "load", "numbers", "cache"})
     assert lines[0].startswith(f"scenario  {name}, seed 0")
 
 
 @pytest.mark.soak
 @pytest.mark.timeout(400)
 @pytest.mark.parametrize("name", NAMES)
-def test_each_runs_to_its_pages(name: str, beside_data: Path) -> None:
+def test_each_scenario_runs_on_the_simulator(name: str, beside_data: Path) -> None:
     simulator = simulator_process.start("--enable-auto-tool-choice", "--tool-call-parser", "hermes")
     run_dir = beside_data / "run"
     words = [
@@ -80,7 +82,7 @@ def test_each_runs_to_its_pages(name: str, beside_data: Path) -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_each_is_described_in_a_sentence(name: str) -> None:
+def test_each_scenario_has_a_description(name: str) -> None:
     sentence = catalog.description(name)
     assert sentence.endswith(".")
     assert 20 < len(sentence) < 300

@@ -1,4 +1,4 @@
-"""Distributions: drawn by one random number each, clamped, and as skewed as the file says."""
+"""Distributions: one random number per draw, bounds, and means."""
 
 from random import Random
 from statistics import fmean, quantiles
@@ -16,8 +16,8 @@ COUNT = TypeAdapter(Count)
 
 
 def draws(law: object, n: int = 20_000) -> list[float]:
-    rng, made = Random("draws"), LAW.validate_python(law)
-    return [made.draw(rng) for _ in range(n)]
+    rng, distribution = Random("draws"), LAW.validate_python(law)
+    return [distribution.draw(rng) for _ in range(n)]
 
 
 positive = st.floats(0.01, 1e4)
@@ -33,20 +33,20 @@ laws = st.one_of(
 )
 
 
-def test_lognormal_has_the_median_and_p95_of_the_file() -> None:
+def test_lognormal_has_the_given_median_and_p95() -> None:
     percent = quantiles(draws({"dist": "lognormal", "p50": 300, "p95": 1500}), n=100)
     assert percent[49] == pytest.approx(300, rel=0.03)
     assert percent[94] == pytest.approx(1500, rel=0.05)
 
 
-def test_means_are_those_of_the_file() -> None:
+def test_distributions_have_the_given_mean() -> None:
     assert fmean(draws({"dist": "geometric", "mean": 4})) == pytest.approx(4, rel=0.03)
     assert fmean(draws({"dist": "exponential", "mean": 2.5})) == pytest.approx(2.5, rel=0.03)
     assert fmean(draws({"dist": "uniform", "min": 10, "max": 20})) == pytest.approx(15, rel=0.01)
     assert fmean(draws({"dist": "normal", "mean": 100, "sd": 10})) == pytest.approx(100, rel=0.01)
 
 
-def test_geometric_is_whole_and_has_no_memory() -> None:
+def test_geometric_is_integer_and_memoryless() -> None:
     values = draws({"dist": "geometric", "mean": 4})
     assert min(values) == 1
     assert all(value == int(value) for value in values)
@@ -56,7 +56,7 @@ def test_geometric_is_whole_and_has_no_memory() -> None:
 
 
 @given(laws, st.floats(0, 100), st.floats(0, 1e4), st.integers(0, 1000))
-def test_bounds_hold(law: object, low: float, more: float, seed: int) -> None:
+def test_draws_are_within_the_bounds(law: object, low: float, more: float, seed: int) -> None:
     if isinstance(law, dict) and law["dist"] in ("exponential", "geometric", "normal"):
         law = law | {"min": low, "max": low + more}
         assert low <= LAW.validate_python(law).draw(Random(seed)) <= low + more
@@ -80,25 +80,25 @@ def test_a_draw_is_a_quantile_between_the_bounds(law: Any, die: int, data: st.Da
         low, high = sorted([data.draw(st.floats(0, 100)), data.draw(st.floats(0, 100))])
         law = law | data.draw(st.sampled_from([{}, {"min": low}, {"max": high}, {"min": low, "max": high}]))
     u = die / 2**53  # as random numbers are
-    made = LAW.validate_python(law)
-    if isinstance(made, Constant):
-        assert made.draw(Loaded(u)) == made.value
+    distribution = LAW.validate_python(law)
+    if isinstance(distribution, Constant):
+        assert distribution.draw(Loaded(u)) == distribution.value
     else:
-        assert made.draw(Loaded(u)) == made.clamped(made.quantile(max(u, 2.0**-60)))
+        assert distribution.draw(Loaded(u)) == distribution.clamped(distribution.quantile(max(u, 2.0**-60)))
 
 
 @given(laws, st.integers(0, 1000))
-def test_every_law_takes_one_random_number(law: object, seed: int) -> None:
-    one, other = Random(seed), Random(seed)
-    LAW.validate_python(law).draw(one)
-    other.random()
-    assert one.random() == other.random()
+def test_every_draw_takes_one_random_number(law: object, seed: int) -> None:
+    first, second = Random(seed), Random(seed)
+    LAW.validate_python(law).draw(first)
+    second.random()
+    assert first.random() == second.random()
 
 
 @given(laws)
-def test_written_out_it_reads_back_equal(law: object) -> None:
-    made = LAW.validate_python(law)
-    assert LAW.validate_python(LAW.dump_python(made, mode="json")) == made
+def test_a_written_distribution_is_read_back_equal(law: object) -> None:
+    distribution = LAW.validate_python(law)
+    assert LAW.validate_python(LAW.dump_python(distribution, mode="json")) == distribution
 
 
 def test_a_constant_is_written_as_a_number() -> None:
@@ -107,7 +107,7 @@ def test_a_constant_is_written_as_a_number() -> None:
 
 
 @given(laws, st.integers(0, 1000))
-def test_counts_are_whole_and_at_least_one(law: object, seed: int) -> None:
+def test_counts_are_integers_of_at_least_1(law: object, seed: int) -> None:
     assert draw_count(LAW.validate_python(law), Random(seed)) >= 1
 
 
@@ -135,11 +135,11 @@ def test_counts_are_whole_and_at_least_one(law: object, seed: int) -> None:
         {"mean": 3},
     ],
 )
-def test_what_cannot_be_a_count_is_refused(law: object) -> None:
+def test_invalid_counts_are_refused(law: object) -> None:
     with pytest.raises(ValidationError):
         COUNT.validate_python(law)
 
 
-def test_a_long_tail_is_fine_once_it_is_clamped() -> None:
+def test_a_long_tail_is_accepted_with_a_maximum() -> None:
     law = COUNT.validate_python({"dist": "lognormal", "p50": 5, "p95": 1e6, "max": 4096})
     assert max(draw_count(law, Random(seed)) for seed in range(500)) == 4096

@@ -1,4 +1,4 @@
-"""Values of a scenario that the command line sets: --set, and the quick options of `inferload run`."""
+"""Overrides of scenario values on the command line: --set, and the quick options of `inferload run`."""
 
 import argparse
 import itertools
@@ -56,12 +56,12 @@ VALUES = (
 def edited(path: tuple[str | int, ...], value: Any) -> str:
     """The file's text with another value at a path."""
     document = json.loads(json.dumps(DOCUMENT))
-    place = document
+    parent = document
     for key, following in itertools.pairwise(path):
-        if isinstance(place, dict) and place.get(key) is None:
-            place[key] = [] if isinstance(following, int) else {}
-        place = place[key]
-    place[path[-1]] = value
+        if isinstance(parent, dict) and parent.get(key) is None:
+            parent[key] = [] if isinstance(following, int) else {}
+        parent = parent[key]
+    parent[path[-1]] = value
     return json.dumps(document, indent=1)
 
 
@@ -75,7 +75,7 @@ def read(make: Callable[[], Scenario]) -> tuple[Scenario | None, list[tuple[Any,
 
 @given(st.sampled_from(PATHS), st.sampled_from(VALUES))
 @example(("request", "endpoint"), "responses")  # which has another default of request.ignore_eos
-def test_setting_a_key_is_editing_the_file(path: tuple[str | int, ...], value: Any) -> None:
+def test_setting_a_key_equals_editing_the_file(path: tuple[str | int, ...], value: Any) -> None:
     setting = parse_settings([f"{dotted(path)}={json.dumps(value)}"])
     by_file = read(lambda: from_text(edited(path, value), "x.yaml"))
     by_option = read(lambda: from_text(json.dumps(DOCUMENT), "x.yaml", setting))
@@ -85,7 +85,7 @@ def test_setting_a_key_is_editing_the_file(path: tuple[str | int, ...], value: A
 
 
 @given(st.lists(st.tuples(st.sampled_from(PATHS), st.sampled_from(VALUES)), max_size=3, unique_by=lambda pair: pair[0]))
-def test_several_settings_are_several_edits_or_are_refused(pairs: list[tuple[tuple[str | int, ...], Any]]) -> None:
+def test_several_settings_equal_several_edits(pairs: list[tuple[tuple[str | int, ...], Any]]) -> None:
     texts = [f"{dotted(path)}={json.dumps(value)}" for path, value in pairs]
     paths = [path for path, _ in pairs]
     overlap = any(a != b and a == b[: len(a)] for a in paths for b in paths)
@@ -99,12 +99,12 @@ def test_several_settings_are_several_edits_or_are_refused(pairs: list[tuple[tup
 @given(
     st.text(max_size=30) | st.from_regex(r"[a-c]{1,2}(\.[a-c]|\[\d\]){0,3} ?= ?[-0-9a-c:.,\[\]{}]{0,9}", fullmatch=True)
 )
-def test_any_text_is_refused_in_one_line_or_can_be_passed_on(text: str) -> None:
+def test_any_text_is_a_setting_or_refused_in_one_line(text: str) -> None:
     try:
         (override,) = parse_settings([text])
     except UsageError as error:
-        said = str(error).removeprefix(f"--set {text}: ")
-        complete = said != str(error) and "\n" not in said
+        message = str(error).removeprefix(f"--set {text}: ")
+        complete = message != str(error) and "\n" not in message
     else:
         again = parse_settings([override.setting])[0] if _is_json(override.value) else override
         complete = (again.path, again.value) == (override.path, override.value)
@@ -118,7 +118,7 @@ def _is_json(value: Any) -> bool:
         return False
 
 
-def test_an_unquoted_value_is_read_as_in_a_file() -> None:
+def test_an_unquoted_value_is_read_as_yaml() -> None:
     texts = ["a=1e3", "b=yes", "c=", "d={dist: exponential, mean: 5}", "e[1].f=[x, 2]", "g= a=b"]
     assert [(each.key, each.value) for each in parse_settings(texts)] == [
         *(("a", 1000.0), ("b", "yes"), ("c", None), ("d", {"dist": "exponential", "mean": 5})),
@@ -234,9 +234,9 @@ def _quoted(line: str) -> str:
 
 def test_every_refusal_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
     for line in REFUSED.splitlines():
-        said = refusal(line, capsys)
-        assert said != "not refused", line
-        assert "\n" not in said, said
+        message = refusal(line, capsys)
+        assert message != "not refused", line
+        assert "\n" not in message, message
 
 
 @pytest.mark.parametrize(
@@ -251,12 +251,12 @@ def test_a_profile_is_replaced_only_on_request(
     set_option: Callable[..., Any], source: str, arrivals: dict[str, Any], name: str
 ) -> None:
     steps = {"chat": [{"users": 3, "for_s": 9}], "chat-open": [{"sessions_per_s": 3, "for_s": 9}]}[name]
-    whole = {"arrivals.sessions_per_s": None} if name == "chat-open" else {}
-    planned = load(name).changed({"arrivals.profile": {"kind": "steps", "steps": steps}, **whole})
+    replacement = {"arrivals.sessions_per_s": None} if name == "chat-open" else {}
+    planned = load(name).changed({"arrivals.profile": {"kind": "steps", "steps": steps}, **replacement})
     with pytest.raises(UsageError) as refused:
         set_option(planned.arrivals, "5")
-    said, _, remedy = str(refused.value).partition("; to replace it, give --set ")
-    assert said == f"{source}: arrivals.profile defines a changing load"
+    message, _, remedy = str(refused.value).partition("; to replace it, give --set ")
+    assert message == f"{source}: arrivals.profile defines a changing load"
     (override,) = parse_settings([remedy.strip("'")])
     assert override.value == arrivals
     assert load(name, [override]).arrivals.model_dump(exclude_defaults=True) == arrivals
@@ -279,7 +279,7 @@ def locusts_own() -> dict[tuple[str, ...], int | None]:
 NOT_PASSED_ON = {"-h", "-f", "-V", "--version", "-H", "-u", "-t"}  # ours, or of no use with the bundled locustfile
 
 
-def test_every_option_of_locust_is_taken_and_passed_on() -> None:
+def test_every_option_of_locust_is_passed_on() -> None:
     own = {flags: nargs for flags, nargs in locusts_own().items() if NOT_PASSED_ON.isdisjoint(flags)}
     assert len(own) > 30
     for flags, nargs in own.items():
@@ -309,7 +309,7 @@ def test_a_run_is_headless_unless_an_option_of_the_web_ui_is_given(words: str, h
     assert command[command.index("--scenario") + 1] == run_command.DEFAULT_SCENARIO
 
 
-def test_the_default_scenario_is_the_bundled_locustfiles() -> None:
+def test_the_default_scenario_is_that_of_the_locustfile() -> None:
     assert f'    scenario = "{run_command.DEFAULT_SCENARIO}"' in run_command.locustfile().read_text()
 
 

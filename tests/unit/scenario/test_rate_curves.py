@@ -1,4 +1,4 @@
-"""Rates that change: curves and their inverses, profiles as a scenario says them, and arrivals that follow them."""
+"""Changing rates: curves and their inverses, profiles in scenarios, and arrivals that follow them."""
 
 import math
 from itertools import pairwise, takewhile
@@ -29,7 +29,7 @@ curves = st.builds(lambda some, last: RateCurve([*some, last]), st.lists(pieces,
 
 
 @given(curves, st.floats(0, 5000), st.floats(0, 100))
-def test_the_integral_grows_as_the_rate_says(curve: RateCurve, at_s: float, more_s: float) -> None:
+def test_the_derivative_of_the_integral_is_the_rate(curve: RateCurve, at_s: float, more_s: float) -> None:
     grown = curve.area(at_s + more_s) - curve.area(at_s)
     assert -1e-6 <= grown <= curve.highest * more_s * (1 + 1e-9) + 1e-6
     step_s = 1e-4
@@ -40,7 +40,7 @@ def test_the_integral_grows_as_the_rate_says(curve: RateCurve, at_s: float, more
 
 
 @given(curves, st.floats(0, 50_000))
-def test_the_inverse_finds_where_the_integral_comes_to_an_area(curve: RateCurve, area: float) -> None:
+def test_the_inverse_gives_the_time_of_an_area(curve: RateCurve, area: float) -> None:
     at_s = curve.time_of(area)
     assert at_s is not None
     assert curve.area(at_s) == pytest.approx(area, rel=1e-7, abs=1e-5)
@@ -48,12 +48,12 @@ def test_the_inverse_finds_where_the_integral_comes_to_an_area(curve: RateCurve,
 
 @given(curves, st.lists(st.floats(0, 10_000), min_size=2, max_size=20))
 @example(RateCurve([Linear(1.0, 0.0, 0.25), flat(FOREVER, 1.0)]), [0.0, 5e-324])
-def test_the_inverse_keeps_the_order(curve: RateCurve, areas: list[float]) -> None:
-    found = [curve.time_of(area) for area in sorted(areas)]
-    assert found == sorted(found, key=lambda at_s: math.inf if at_s is None else at_s)
+def test_the_inverse_is_monotonic(curve: RateCurve, areas: list[float]) -> None:
+    times = [curve.time_of(area) for area in sorted(areas)]
+    assert times == sorted(times, key=lambda at_s: math.inf if at_s is None else at_s)
 
 
-def test_a_curve_that_ends_at_zero_never_comes_further() -> None:
+def test_a_curve_that_ends_at_zero_has_a_finite_area() -> None:
     curve = RateCurve([Linear(10, 2, 0), flat(FOREVER, 0)])
     assert curve.time_of(10) == pytest.approx(10)
     assert curve.time_of(10.001) is None
@@ -61,7 +61,7 @@ def test_a_curve_that_ends_at_zero_never_comes_further() -> None:
         RateCurve([flat(3, 1)])
 
 
-def test_a_late_curve_holds_its_first_rate_before() -> None:
+def test_a_curve_with_a_late_start_holds_its_first_rate() -> None:
     curve = RateCurve([Linear(10, 2, 4), flat(FOREVER, 4)]).after(5)
     assert [curve.rate(at_s) for at_s in (0, 4.9, 10, 15, 100)] == [2, 2, 3, 4, 4]
     assert curve.area(15) == 10 + 30
@@ -72,7 +72,9 @@ def test_a_late_curve_holds_its_first_rate_before() -> None:
 
 @settings(max_examples=40)
 @given(curves, st.sampled_from(["constant", "poisson", "gamma"]), st.integers(0, 10**6), st.integers(1, 6))
-def test_any_number_of_workers_makes_the_same_arrivals(curve: RateCurve, kind: str, seed: int, workers: int) -> None:
+def test_arrivals_are_independent_of_the_number_of_workers(
+    curve: RateCurve, kind: str, seed: int, workers: int
+) -> None:
     def some(worker: int, of: int, count: int) -> list[tuple[int, float]]:
         plan = Schedule(unit_process(kind, seed, 0.5), 1.5, worker, of, curve)
         arrivals = [plan.next() for _ in range(count)]
@@ -85,7 +87,7 @@ def test_any_number_of_workers_makes_the_same_arrivals(curve: RateCurve, kind: s
 
 
 @given(curves, st.integers(0, 1000), st.floats(0.1, 50), st.sampled_from([0.25, 1.0, 3.0]))
-def test_a_factor_by_hand_changes_what_is_not_yet_due(curve: RateCurve, seed: int, at_s: float, factor: float) -> None:
+def test_a_manual_factor_changes_arrivals_not_yet_due(curve: RateCurve, seed: int, at_s: float, factor: float) -> None:
     plain, changed = (Schedule(unit_process("poisson", seed), 1.0, curve=curve) for _ in range(2))
     changed.set_rate(at_s, factor)
     for _ in range(20):
@@ -117,7 +119,7 @@ def test_dispersion_does_not_depend_on_the_number_of_workers(workers: int) -> No
     assert index_of_dispersion("poisson", workers, 1.0, seed=3) == pytest.approx(1.0, abs=0.05)
 
 
-def test_constant_and_gamma_have_a_dispersion_of_their_own() -> None:
+def test_constant_and_gamma_arrivals_have_their_dispersion() -> None:
     assert index_of_dispersion("constant", 2, 1.0, seed=3) < 0.01
     # Over long windows the index of a renewal process goes to the squared variation of its gaps, 1 / shape for gamma;
     # over windows of 5 mean gaps it is on its way there from 1.
@@ -168,7 +170,7 @@ PROFILES = {
 
 
 @pytest.mark.parametrize("kind", PROFILES)
-def test_profiles(kind: str) -> None:
+def test_profiles_give_their_rates(kind: str) -> None:
     text, expected = PROFILES[kind]
     made = scenario(f"{{kind: poisson, profile: {text}}}")
     assert isinstance(made.arrivals, Rated)
@@ -178,7 +180,7 @@ def test_profiles(kind: str) -> None:
     assert "a changing rate" in describe(made)
 
 
-def test_a_plan_says_what_a_profile_does_and_what_of_it_is_cut_off() -> None:
+def test_a_plan_describes_a_profile_and_its_cut_off_part() -> None:
     text = "{kind: constant, profile: {kind: steps, steps: [{sessions_per_s: 1, for_s: 20}, {sessions_per_s: 4, for_s: 60}]}}"
     words = describe(scenario(text))
     assert "1/s for 20 s, then 4/s for 60 s; the warm-up has the first rate" in words
@@ -187,7 +189,7 @@ def test_a_plan_says_what_a_profile_does_and_what_of_it_is_cut_off() -> None:
     assert "numbers   180 turns in the measure phase" in words
 
 
-def test_points_of_a_file_become_part_of_the_scenario(tmp_path: Path) -> None:
+def test_points_of_a_file_are_part_of_the_scenario(tmp_path: Path) -> None:
     (tmp_path / "rates.csv").write_text("time_s,sessions_per_s\n0,2\n30,8.5\n")
     text = f"{HEAD}arrivals: {{kind: poisson, profile: {{kind: points, path: rates.csv, between: hold}}}}\n"
     made = from_text(text, str(tmp_path / "p.yaml"))
@@ -215,7 +217,7 @@ def test_points_of_a_file_become_part_of_the_scenario(tmp_path: Path) -> None:
         ("time_s,sessions_per_s\n0,1\n5,2\n5,3\n", "points[2].time_s 5 is not after 5; sort the points by time"),
     ],
 )
-def test_a_file_of_rates_that_is_none(content: str | None, said: str, tmp_path: Path) -> None:
+def test_an_invalid_file_of_rates_is_refused(content: str | None, said: str, tmp_path: Path) -> None:
     if content is not None:
         (tmp_path / "rates.csv").write_text(content)
     with pytest.raises(ScenarioError) as caught:
@@ -267,13 +269,13 @@ def test_a_file_of_rates_that_is_none(content: str | None, said: str, tmp_path: 
         ),
     ],
 )
-def test_a_rate_that_is_none(arrivals: str, said: str) -> None:
+def test_an_invalid_rate_is_refused(arrivals: str, said: str) -> None:
     with pytest.raises(ScenarioError) as caught:
         scenario(arrivals)
     assert str(caught.value) == f"p.yaml:5: {said}"
 
 
-def test_users_that_change() -> None:
+def test_users_can_change() -> None:
     def changes(profile: str) -> list[tuple[float, int]]:
         made = scenario(f"{{kind: closed, users: 40, spawn_per_s: 5, profile: {profile}}}")
         assert isinstance(made.arrivals, Closed)
@@ -298,7 +300,7 @@ bounds = st.lists(st.floats(0.1, 20), max_size=6).map(
 
 
 @given(bounds, st.one_of(st.none(), st.integers(1, 100)))
-def test_steps_cut_the_measure_phase_without_a_gap(bounds_s: tuple[float, ...], length_s: int | None) -> None:
+def test_steps_divide_the_measure_phase_without_gaps(bounds_s: tuple[float, ...], length_s: int | None) -> None:
     second = 10**9
     end_ns = None if length_s is None else (10 + length_s) * second
     windows = [PhaseWindow("warmup", 0, 10 * second), PhaseWindow("measure", 10 * second, end_ns)]

@@ -1,4 +1,4 @@
-"""Scenario files: read whole or refused whole, with every mistake, its line and the remedy."""
+"""Scenario files: read completely or refused with every mistake, its line and the remedy."""
 
 import copy
 import json
@@ -76,18 +76,18 @@ def with_line(line: str) -> str:
     return "\n".join([*kept, line])
 
 
-def test_all_mistakes_come_in_one_go_with_their_lines(golden: Callable[[str, str], None]) -> None:
+def test_all_mistakes_are_listed_with_their_lines(golden: Callable[[str, str], None]) -> None:
     golden("scenario-mistakes.txt", "\n".join(mistakes(WRONG)) + "\n")
 
 
-def test_each_mistake_names_the_line_it_is_written_in() -> None:
+def test_each_mistake_has_its_line_number() -> None:
     for mistake in mistakes(WRONG):
         _, number, path, _ = mistake.split(":", maxsplit=3)
         written = path.strip().rpartition(".")[2]
         assert written.partition("[")[0] in WRONG.splitlines()[int(number) - 1]
 
 
-def test_the_documented_example() -> None:
+def test_the_documented_example_is_valid() -> None:
     text = with_line("arrivals: {kind: poisson, session_per_s: 2.0}")
     assert mistakes(text) == ["x.yaml:5: arrivals.session_per_s: unknown key; did you mean sessions_per_s?"]
 
@@ -151,7 +151,7 @@ def test_the_documented_example() -> None:
         ),
     ],
 )
-def test_one_mistake_one_line(line: str, said: str) -> None:
+def test_each_mistake_is_one_line(line: str, said: str) -> None:
     text = with_line(line)
     found = [mistake for mistake in mistakes(text) if not mistake.startswith("x.yaml:1: ")]
     number = text.splitlines().index(line) + 1
@@ -160,7 +160,7 @@ def test_one_mistake_one_line(line: str, said: str) -> None:
 
 
 @pytest.mark.parametrize("gate", ["p99(ttft_ms) 2000", "p99(ttft) < 2000", "failed_ratio < much", ""])
-def test_a_bad_gate_is_a_mistake_of_its_line(gate: str) -> None:
+def test_an_invalid_gate_is_a_mistake_of_its_line(gate: str) -> None:
     text = SMALL + f"gates:\n  - failed_ratio < 0.01\n  - {json.dumps(gate)}\n"
     (mistake,) = mistakes(text)
     assert mistake.startswith("x.yaml:8: gates[1]: ")
@@ -183,17 +183,17 @@ def test_a_bad_gate_is_a_mistake_of_its_line(gate: str) -> None:
         ("[" * 2000, "x.yaml:1: "),
     ],
 )
-def test_what_is_no_scenario_at_all(text: str, said: str) -> None:
+def test_invalid_files_are_refused(text: str, said: str) -> None:
     assert any(mistake.startswith(said) for mistake in mistakes(text))
 
 
-def test_a_key_that_stands_twice_is_refused_even_where_both_are_right() -> None:
+def test_duplicate_keys_are_refused() -> None:
     assert mistakes(SMALL + "name: other") == ["x.yaml:6: name: duplicate key, also in line 2; remove one of them"]
     inner = with_line("phases: {measure_s: 60, measure_s: 60}")
     assert mistakes(inner) == ["x.yaml:5: phases.measure_s: duplicate key, also in line 5; remove one of them"]
 
 
-def test_aliases_that_unfold_into_millions_are_refused() -> None:
+def test_yaml_alias_bombs_are_refused() -> None:
     lines = ["a0: &a0 [x]", *(f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 10)}]" for n in range(1, 9))]
     assert any("holds more than 50000 values" in mistake for mistake in mistakes("\n".join(lines)))
 
@@ -206,19 +206,19 @@ def test_aliases_that_unfold_into_millions_are_refused() -> None:
         *[("true", True), ("null", None), ("~", None), ("", None)],
     ],
 )
-def test_scalars_mean_what_yaml_1_2_says(text: str, value: object) -> None:
+def test_scalars_follow_yaml_1_2(text: str, value: object) -> None:
     assert scalar(text) == value
     assert type(scalar(text)) is type(value)
 
 
 @given(st.text(max_size=200))
-def test_no_text_breaks_the_reader(text: str) -> None:
+def test_any_text_is_a_scenario_or_a_scenario_error(text: str) -> None:
     parse(text)
     if (lines := mistakes(text)) and text.isprintable():
         assert all(line.startswith("x.yaml:") for line in lines)
 
 
-def test_defaults_are_written_out(golden: Callable[[str, str], None]) -> None:
+def test_the_resolved_text_has_all_defaults(golden: Callable[[str, str], None]) -> None:
     golden("scenario-resolved.yaml", from_text(SMALL, "x").resolved_text())
 
 
@@ -236,7 +236,7 @@ json_values = st.recursive(
 
 
 @given(st.dictionaries(st.sampled_from(["temperature", "top_p", "x y", "1"]), json_values), st.integers(0, 2**63))
-def test_the_resolved_text_loads_back_equal(extra_body: dict[str, Any], seed: int) -> None:
+def test_the_resolved_text_is_read_back_equal(extra_body: dict[str, Any], seed: int) -> None:
     scenario = from_text(SMALL, "x").changed({"request.extra_body": extra_body, "seed": seed})
     again = from_text(scenario.resolved_text(), "resolved")
     assert again == scenario
@@ -244,7 +244,7 @@ def test_the_resolved_text_loads_back_equal(extra_body: dict[str, Any], seed: in
     assert json.loads(json.dumps(scenario.as_data()))["request"]["extra_body"] == extra_body
 
 
-def test_the_digest_is_of_what_is_asked_and_not_of_how_it_is_written() -> None:
+def test_the_digest_is_independent_of_formatting() -> None:
     small = from_text(SMALL, "x")
     other_words = SMALL.replace("sessions_per_s: 2}", "sessions_per_s: 2.0}  # two").replace("10,", "1e1,")
     assert from_text(other_words + "seed: 0\ncache: {isolate: run}\n", "y").digest == small.digest
@@ -258,7 +258,7 @@ def test_the_digest_is_of_what_is_asked_and_not_of_how_it_is_written() -> None:
         assert from_text(with_line(line), "y").digest != small.digest
 
 
-def test_nothing_in_a_loaded_scenario_changes() -> None:
+def test_a_loaded_scenario_is_immutable() -> None:
     scenario = from_text(with_line("request: {extra_body: {stop: [a], x: {y: 1}}, headers: {x-a: b}}"), "x")
     with pytest.raises(ValidationError):
         scenario.seed = 1
@@ -277,7 +277,7 @@ def test_nothing_in_a_loaded_scenario_changes() -> None:
     assert pickle.loads(pickle.dumps(scenario)) == scenario
 
 
-def test_changes_make_a_new_scenario_and_are_checked_like_a_file() -> None:
+def test_changes_are_validated_and_make_a_new_scenario() -> None:
     scenario = load("chat")
     changed = scenario.changed({"arrivals.users": 50, "phases.measure_s": None})
     assert isinstance(changed.arrivals, Closed)
@@ -290,7 +290,7 @@ def test_changes_make_a_new_scenario_and_are_checked_like_a_file() -> None:
         scenario.changed({"arrivals.sessions_per_s": 3}, "-r")
 
 
-def test_every_shipped_scenario_loads_and_bears_its_file_name() -> None:
+def test_every_bundled_scenario_is_valid_and_has_its_file_name() -> None:
     assert set(catalog.names()) >= {"chat", "chat-open", "demo", "smoke"}
     for name in catalog.names():
         scenario = load(name)
@@ -298,7 +298,7 @@ def test_every_shipped_scenario_loads_and_bears_its_file_name() -> None:
         assert from_text(scenario.resolved_text(), name) == scenario
 
 
-def test_the_bundled_chat_is_what_the_web_ui_needs() -> None:
+def test_the_bundled_chat_scenarios_are_a_closed_and_an_open_loop() -> None:
     chat = load("chat")
     assert chat.arrivals == Closed(kind="closed", users=10, spawn_per_s=2)
     assert (chat.phases.warmup_s, chat.phases.measure_s, chat.phases.drain_s) == (0, 300, 60)
@@ -306,7 +306,7 @@ def test_the_bundled_chat_is_what_the_web_ui_needs() -> None:
     assert load("chat-open").open_loop
 
 
-def test_a_file_goes_before_a_bundled_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_precedes_a_bundled_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     assert catalog.resolve("smoke") == catalog.folder() / "smoke.yaml"
     assert catalog.resolve("smoke.yaml") == catalog.folder() / "smoke.yaml"
@@ -316,7 +316,7 @@ def test_a_file_goes_before_a_bundled_name(tmp_path: Path, monkeypatch: pytest.M
     assert load("smoke.yaml").name == "small"
 
 
-def test_what_is_not_found_names_the_nearest_and_the_list() -> None:
+def test_a_missing_scenario_names_similar_and_all_bundled_ones() -> None:
     with pytest.raises(
         UsageError, match=r"^scenario chta: no such file, and no bundled .* did you mean chat\? Bundled"
     ):
@@ -329,7 +329,7 @@ def test_what_is_not_found_names_the_nearest_and_the_list() -> None:
         load(".")
 
 
-def test_a_file_that_is_no_text_says_where(tmp_path: Path) -> None:
+def test_a_file_that_is_not_utf_8_is_refused_with_its_position(tmp_path: Path) -> None:
     file = tmp_path / "latin.yaml"
     file.write_bytes(b"schema: 1\nname: caf\xe9\n")
     with pytest.raises(UsageError, match=r"latin\.yaml:2: not UTF-8"):
@@ -341,7 +341,7 @@ def test_a_file_that_is_no_text_says_where(tmp_path: Path) -> None:
         load(str(file))
 
 
-def test_the_json_schema_knows_every_key_and_plain_numbers() -> None:
+def test_the_json_schema_has_every_key() -> None:
     schema = json_schema()
     assert set(schema["properties"]) == set(load("chat").as_data())
     assert schema["additionalProperties"] is False
@@ -353,13 +353,13 @@ def test_the_json_schema_knows_every_key_and_plain_numbers() -> None:
             assert "description" in about or name == "dist", f"{part['title']}.{name} has no description"
 
 
-def test_yaml_that_pyyaml_reads_means_the_same_here() -> None:
+def test_yaml_is_read_as_by_pyyaml() -> None:
     for name in catalog.names():
         text = catalog.read(catalog.resolve(name))
         assert parse(text).data == yaml.safe_load(text)
 
 
-def test_a_scenario_is_never_half_built() -> None:
+def test_a_scenario_requires_its_mandatory_keys() -> None:
     with pytest.raises(ValidationError):
         Scenario.model_validate({"schema": 1})
 
@@ -381,7 +381,7 @@ def test_a_scenario_is_never_half_built() -> None:
         ),
     ],
 )
-def test_a_warm_up_has_one_end_and_a_longest_time(phases: str, arrivals: str, said: str) -> None:
+def test_a_warm_up_has_one_end_and_a_maximum(phases: str, arrivals: str, said: str) -> None:
     text = f"""
 schema: 1
 name: warm

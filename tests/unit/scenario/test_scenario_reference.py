@@ -1,4 +1,4 @@
-"""docs/scenario.md: generated from the schema, complete, and with an example that is valid."""
+"""docs/scenario.md is generated from the schema, complete, and with a valid example."""
 
 import re
 
@@ -16,7 +16,7 @@ def test_the_page_is_generated_from_the_schema() -> None:
     assert PAGE.read_text(encoding="utf-8") == reference.document(), command
 
 
-def test_every_key_of_the_schema_is_a_row_and_every_link_has_a_section() -> None:
+def test_every_key_has_a_row_and_every_link_a_section() -> None:
     page = reference.document()
     schema = json_schema()
     for definition in (schema, *schema["$defs"].values()):

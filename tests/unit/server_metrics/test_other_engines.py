@@ -1,4 +1,4 @@
-"""Servers of other engines: SGLang's and TensorRT-LLM's pages, written from their documentation, read as vLLM's are."""
+"""Metrics pages of SGLang and TensorRT-LLM, written from their documentation, read like vLLM's."""
 
 import http.server
 import threading
@@ -49,7 +49,7 @@ def test_a_page_of_another_engine_gives_the_same_figures(engine: str) -> None:
     assert entry["queue_ms"]["mean"] == pytest.approx(150)
 
 
-def test_what_only_one_of_them_tells() -> None:
+def test_figures_that_only_one_engine_publishes() -> None:
     (sglang,) = servers_block(scraped("sglang"), 0, 10 * S)
     assert sglang["generation_tok_per_s"] == 50
     assert sglang["prompt_tok_per_s"] == 500
@@ -65,7 +65,7 @@ def test_what_only_one_of_them_tells() -> None:
     assert trtllm["itl_ms"] is trtllm["generation_tok_per_s"] is trtllm["preemptions"] is None
 
 
-def test_the_timeline_has_the_hit_rate_too() -> None:
+def test_the_timeline_has_the_hit_rate() -> None:
     sglang, trtllm = (by_target(scraped(engine))["http://server"] for engine in ENGINES)
     at_s = np.array([0.0, 10.0])
     counted = timeline._server(sglang, at_s, 11)["prefix_cache_hit_rate"]
@@ -74,7 +74,7 @@ def test_the_timeline_has_the_hit_rate_too() -> None:
     assert told.dropna().tolist() == [0.2, 0.4]
 
 
-def test_an_engine_is_known_by_its_page() -> None:
+def test_an_engine_is_identified_by_its_page() -> None:
     for engine in ENGINES:
         metrics = {sample.metric for sample in PromParser().parse((PAGES / f"{engine}-1.prom").read_text())}
         assert names.engine_of(metrics) == engine
@@ -83,7 +83,7 @@ def test_an_engine_is_known_by_its_page() -> None:
     assert names.engine_of({"process_cpu_seconds_total"}) is None
 
 
-def test_of_two_names_for_one_thing_one_counts() -> None:
+def test_of_two_names_of_one_metric_one_counts() -> None:
     both = {"trtllm_num_requests_running", "trtllm_num_active_requests"}
     assert names.current_names(both) == {
         "trtllm_num_requests_running": names.RUNNING,
@@ -93,7 +93,7 @@ def test_of_two_names_for_one_thing_one_counts() -> None:
     assert names.normalise("trtllm:time_to_first_token_seconds_bucket") == names.TTFT + "_bucket"
 
 
-def test_every_name_means_one_that_vllm_or_we_have() -> None:
+def test_every_name_maps_to_a_known_metric() -> None:
     ours = {value for value in vars(names).values() if isinstance(value, str)}
     for other in names.OTHERS:
         assert set(other.meaning.values()) <= ours
@@ -122,7 +122,7 @@ def trtllm_serve() -> Iterator[str]:
     server.server_close()
 
 
-def test_the_page_is_found_where_the_usual_one_is_json(trtllm_serve: str) -> None:
+def test_the_metrics_page_is_found_if_the_usual_path_is_json(trtllm_serve: str) -> None:
     spec = RunSpec(scenarios.load("smoke"), "x", (Target.parse(trtllm_serve),), None, None, 1, 1.0, {})
     pages = preflight._metrics(spec, ProcessSettings(Credentials(None), (), TlsSettings(None, False), None))
     assert pages == {f"{trtllm_serve}/prometheus/metrics": "tensorrt-llm"}

@@ -1,4 +1,4 @@
-"""The fast reader of metrics pages against the reference parser, line by line."""
+"""The fast parser of metrics pages against the reference parser."""
 
 import math
 
@@ -37,11 +37,11 @@ def comparable(samples: list[Sample]) -> list[tuple[str, tuple[tuple[str, str], 
     return sorted((metric, labels, repr(float(value))) for metric, labels, value in samples)
 
 
-def test_reads_what_the_reference_reads() -> None:
+def test_pages_are_read_as_by_the_reference_parser() -> None:
     assert comparable(parse(AWKWARD)) == comparable(reference(AWKWARD))
 
 
-def test_values_are_what_they_look_like() -> None:
+def test_values_are_parsed() -> None:
     values = [sample.value for sample in parse(AWKWARD)]
     assert values[:5] == [1.0, 0.0025, math.inf, 7.0, -math.inf]
     assert math.isnan(values[5])
@@ -56,7 +56,7 @@ _label = st.text(
     st.lists(st.tuples(_label, _label, st.floats(allow_nan=True)), max_size=8),
     st.lists(st.floats(0, 1000), max_size=5),
 )
-def test_reads_every_page_that_the_client_library_writes(rows: list[tuple[str, str, float]], seen: list[float]) -> None:
+def test_pages_of_the_client_library_are_read(rows: list[tuple[str, str, float]], seen: list[float]) -> None:
     registry = CollectorRegistry()
     gauge = Gauge("vllm:some_gauge", "A gauge", ["one", "two"], registry=registry)
     counter = Counter("vllm:some_counter", "A counter", ["one"], registry=registry)
@@ -70,7 +70,7 @@ def test_reads_every_page_that_the_client_library_writes(rows: list[tuple[str, s
     assert comparable(parse(page)) == comparable(reference(page))
 
 
-def test_keeps_only_what_is_asked_for_and_stumbles_over_nothing_else() -> None:
+def test_only_requested_metrics_are_kept_and_others_skipped() -> None:
     page = 'go_gc{broken 1\nvllm:a{engine="0"} 1\nvllm_other 2\nprocess_cpu_seconds_total 3\n'
     kept = parse(page, ("vllm:", "process_cpu_seconds_total"))
     assert [sample.metric for sample in kept] == ["vllm:a", "process_cpu_seconds_total"]
@@ -91,12 +91,12 @@ def test_keeps_only_what_is_asked_for_and_stumbles_over_nothing_else() -> None:
         "<html>vllm:a</html> 1",
     ],
 )
-def test_a_malformed_line_is_an_error_that_names_it(line: str) -> None:
+def test_a_malformed_line_is_named(line: str) -> None:
     with pytest.raises(ValueError, match="line 2: not a sample"):
         parse(f"vllm:before 1\n{line}\n")
 
 
-def test_a_series_that_is_known_gives_new_values() -> None:
+def test_a_known_series_gives_new_values() -> None:
     parser = PromParser(("vllm:",))
     first, second = (parser.parse(f'vllm:a{{b="2",a="1"}} {value}\n') for value in (1, 2))
     assert first == [Sample("vllm:a", (("a", "1"), ("b", "2")), 1.0)]

@@ -1,4 +1,4 @@
-"""The servers' own figures over a window, from scrapes that are known to the last token."""
+"""Server figures of a window, from scrapes with known values."""
 
 import json
 
@@ -39,7 +39,7 @@ def block(scrapes: pa.Table, start_s: float, end_s: float) -> dict[str, object]:
     return entry
 
 
-def test_counts_and_rates_lie_between_the_scrapes_nearest_to_the_window() -> None:
+def test_counts_and_rates_are_between_the_scrapes_nearest_to_the_window() -> None:
     pages = [page(generation_tokens=100 * n, prompt_tokens=1000 + 10 * n, preemptions=n // 2) for n in range(11)]
     entry = block(table(*pages), 1.6, 8.4)
     assert entry["window_s"] == 6.0
@@ -52,7 +52,7 @@ def test_counts_and_rates_lie_between_the_scrapes_nearest_to_the_window() -> Non
     assert entry["longest_gap_s"] == 1.0
 
 
-def test_what_a_server_does_not_say_is_none() -> None:
+def test_unpublished_figures_are_none() -> None:
     entry = block(table(page(running=1), page(running=1), page(running=3)), 0, 2)
     unknown = {key for key, value in entry.items() if value is None}
     assert {
@@ -100,12 +100,12 @@ def test_gates_read_the_figures_of_a_server() -> None:
     assert BY_NAME["preemptions"].of(entry, None) == 20
 
 
-def test_no_queries_of_the_prefix_cache_are_no_rate() -> None:
+def test_without_prefix_cache_queries_there_is_no_hit_rate() -> None:
     asked = [page(prefix_queries=500, prefix_hits=100)] * 3
     assert block(table(*asked), 0, 2)["prefix_cache_hit_rate"] is None
 
 
-def test_counts_of_a_whole_run_say_what_they_lack() -> None:
+def test_counts_of_a_run_name_missing_scrapes() -> None:
     asked = [None, None, *(page(prefix_queries=1000 * n, prefix_hits=250 * n) for n in range(2, 6)), None]
     counted = prefix_cache(table(*asked))
     assert (counted.queries, counted.hits, counted.between_wall_ns) == (3000, 750, (2 * S, 5 * S))
@@ -115,7 +115,7 @@ def test_counts_of_a_whole_run_say_what_they_lack() -> None:
     assert prefix_cache(table(page(running=1))).missed(0, S) == []
 
 
-def test_a_prefix_cache_that_was_asked_before_says_so() -> None:
+def test_earlier_prefix_cache_queries_are_reported() -> None:
     asked = [page(prefix_queries=1000 * n + 500, prefix_hits=250 * n) for n in range(4)]
     entry = block(table(*asked), 1, 3)
     assert entry["prefix_cache_hit_rate"] == 0.25
@@ -124,7 +124,7 @@ def test_a_prefix_cache_that_was_asked_before_says_so() -> None:
     assert entry["prefix_cache_queries_at_first_scrape"] == 500
 
 
-def test_engines_are_summed_or_kept_and_never_averaged() -> None:
+def test_engines_are_summed_or_separate_but_never_averaged() -> None:
     both = page("0", kv_cache_usage=0.9, waiting=4, running=8, generation_tokens=0) | page(
         "1", kv_cache_usage=0.1, waiting=0, running=2, generation_tokens=0
     )
@@ -141,7 +141,7 @@ def test_engines_are_summed_or_kept_and_never_averaged() -> None:
     ]  # fmt: skip
 
 
-def test_a_restart_is_counted_and_bridged() -> None:
+def test_a_restart_is_counted_and_growth_continues() -> None:
     alive = [page(generation_tokens=1000 + 100 * n) for n in range(3)]
     again = [page(generation_tokens=50 * n) for n in range(3)]
     scrapes = table(*alive, None, *again)
@@ -153,7 +153,7 @@ def test_a_restart_is_counted_and_bridged() -> None:
     assert (series.summed(names.GENERATION_TOKENS)[-1], series.grown(names.GENERATION_TOKENS)[-1]) == (100, 300)
 
 
-def test_a_restart_shows_in_the_start_time_even_where_counters_rose() -> None:
+def test_a_restart_is_detected_by_the_start_time() -> None:
     old = page(generation_tokens=10) | {(names.PROCESS_START, ()): 1700000000.25}
     new = page(generation_tokens=25) | {(names.PROCESS_START, ()): 1700000009.5}
     entry = block(table(old, new), 0, 1)
@@ -165,7 +165,7 @@ def test_a_series_that_appears_later_counts_from_zero() -> None:
     assert entry["rejections"] == 4
 
 
-def test_old_names_are_read_and_not_counted_twice() -> None:
+def test_old_metric_names_are_read_and_counted_once() -> None:
     old = {("vllm:gpu_cache_usage_perc", ()): 0.5, ("vllm:gpu_prefix_cache_queries_total", ()): 0.0}
     old |= {("vllm:gpu_prefix_cache_hits_total", ()): 0.0, ("vllm:time_per_output_token_seconds_count", ()): 0.0}
     later = old | {("vllm:gpu_prefix_cache_queries_total", ()): 10.0, ("vllm:gpu_prefix_cache_hits_total", ()): 9.0}
@@ -194,17 +194,17 @@ def test_quantiles_of_a_histogram_are_brackets() -> None:
 
 
 @given(st.lists(st.floats(0, 2), min_size=1, max_size=60))
-def test_the_bracket_holds_the_sample(seen: list[float]) -> None:
+def test_the_bracket_contains_the_sample_quantile(samples: list[float]) -> None:
     bounds = ["0.25", "0.5", "1.0", "+Inf"]
-    entry = block(table(histogram(names.ITL, bounds, []), histogram(names.ITL, bounds, seen)), 0, 1)["itl_ms"]
+    entry = block(table(histogram(names.ITL, bounds, []), histogram(names.ITL, bounds, samples)), 0, 1)["itl_ms"]
     assert isinstance(entry, dict)
     for name, q in (("p50", 0.5), ("p99", 0.99)):
-        sample_ms = sorted(seen)[max(0, int(np.ceil(q * len(seen))) - 1)] * 1e3
+        sample_ms = sorted(samples)[max(0, int(np.ceil(q * len(samples))) - 1)] * 1e3
         low, high = entry[name]
         assert low <= sample_ms <= (high if high is not None else np.inf)
 
 
-def test_speculation_counts_per_position() -> None:
+def test_speculation_is_counted_per_position() -> None:
     def drafted(n: int) -> Page:
         figures = page(spec_drafts=10 * n, spec_draft_tokens=30 * n, spec_accepted=15 * n)
         positions = {"0": 9 * n, "1": 5 * n, "2": n}
@@ -223,7 +223,7 @@ def test_speculation_counts_per_position() -> None:
     }
 
 
-def test_waiting_has_reasons_and_computed_tokens_a_source() -> None:
+def test_waiting_reasons_and_token_sources() -> None:
     def at(second: int) -> Page:
         figures: Page = {(names.WAITING_BY_REASON, (("reason", "capacity"),)): 2.0 * second}
         figures[names.WAITING_BY_REASON, (("reason", "deferred"),)] = 0.0
@@ -238,7 +238,7 @@ def test_waiting_has_reasons_and_computed_tokens_a_source() -> None:
     assert entry["kv_cache_size_tokens"] == 4096
 
 
-def test_every_target_has_its_entry_even_a_silent_one() -> None:
+def test_every_target_has_an_entry() -> None:
     scrapes = pa.concat_tables([table(page(running=1), page(running=2)), table(page(running=5), target="http://b")])
     entries = servers_block(scrapes, 0, S, [SERVER, "http://never"])
     assert [entry["target"] for entry in entries] == ["http://b", "http://never", SERVER]
@@ -247,7 +247,7 @@ def test_every_target_has_its_entry_even_a_silent_one() -> None:
     assert servers_block(scrapes.slice(0, 0), 0, S) == []
 
 
-def test_a_window_beyond_all_scrapes_knows_nothing() -> None:
+def test_a_window_outside_all_scrapes_has_no_figures() -> None:
     entry = block(table(page(generation_tokens=1), page(generation_tokens=9)), 100, 160)
     assert (entry["window_s"], entry["generation_tokens"], entry["restarts"]) == (None, None, None)
     assert entry["longest_gap_s"] == 60
@@ -265,7 +265,7 @@ def test_growth_adds_up_over_restarts(lives: list[list[int]]) -> None:
     assert (np.diff(grown) >= 0).all()
 
 
-def test_the_grid_keeps_gaps_open() -> None:
+def test_the_grid_keeps_gaps() -> None:
     server = by_target(table(page(running=1), page(running=2, waiting=7), page(running=3)))[SERVER]
     waiting = server.summed(names.WAITING)
     assert waiting is not None
@@ -283,7 +283,7 @@ odd_labels = st.sampled_from(sorted((name, value) for name, values in LABELS.ite
 
 
 @given(st.lists(st.dictionaries(st.tuples(st.sampled_from(USED), odd_labels), ODD | st.floats(0, 1e6)), max_size=6))
-def test_no_value_and_no_label_of_a_page_breaks_the_figures(
+def test_any_values_and_labels_give_figures(
     pages: list[dict[tuple[str, tuple[str, str]], float]],
 ) -> None:
     scrapes = table(*[{(metric, (label,)): value for (metric, label), value in one.items()} for one in pages])
@@ -293,7 +293,7 @@ def test_no_value_and_no_label_of_a_page_breaks_the_figures(
 
 
 @given(st.dictionaries(st.sampled_from(LABELS["le"]), ODD | st.floats(0, 3), min_size=1))
-def test_no_bucket_breaks_a_histogram(buckets: dict[str, float]) -> None:
+def test_any_buckets_give_quantiles(buckets: dict[str, float]) -> None:
     last = {(names.TTFT + "_bucket", (("le", le),)): value for le, value in buckets.items()}
     last |= {(names.TTFT + "_count", ()): 2.0, (names.TTFT + "_sum", ()): 1.0}
     ttft = block(table(dict.fromkeys(last, 0.0), last), 0, 1)["ttft_ms"]
@@ -302,7 +302,7 @@ def test_no_bucket_breaks_a_histogram(buckets: dict[str, float]) -> None:
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), float("-inf"), 1e308])
-def test_a_value_that_is_no_reading_is_unknown_and_counted(value: float) -> None:
+def test_an_unusable_value_is_unknown_and_counted(value: float) -> None:
     pages = [page(running=2, generation_tokens=10 * at, kv_cache_usage=0.5) for at in range(4)]
     for metric in (names.RUNNING, names.GENERATION_TOKENS, names.KV_CACHE_USAGE):
         pages[2][metric, (("engine", "0"),)] = value
@@ -314,7 +314,7 @@ def test_a_value_that_is_no_reading_is_unknown_and_counted(value: float) -> None
     assert entry["restarts"] == 0
 
 
-def test_a_metric_without_one_reading_is_unknown() -> None:
+def test_a_metric_without_usable_values_is_unknown() -> None:
     entry = block(table(*[page(running=float("inf"), generation_tokens=float("inf"))] * 3), 0, 2)
     assert entry["requests_running"] == {"mean": None, "max": None}
     assert entry["samples_unusable"] == 6

@@ -1,4 +1,4 @@
-"""Intervals of one run's figures: they cover as often as they say, and gates answer by them."""
+"""Intervals of figures of one run: coverage, and gates that use them."""
 
 import subprocess
 import sys
@@ -36,31 +36,31 @@ def coverage(draws: int, turns: int, memory: float, q: float | None) -> float:
     """How often the interval holds the truth, or says that it cannot tell."""
     dice = np.random.default_rng(7)
     truth = np.exp(SIGMA**2 / 2) if q is None else np.exp(SIGMA * stats.norm.ppf(q))
-    found = []
+    covered = []
     for _ in range(draws):
         batches = run_of(dice, turns, memory)
         interval = mean_interval(batches) if q is None else quantile_interval(batches, q)
         assert interval is not None
         low, high = interval.low, interval.high
-        found.append((low is None or low <= truth) and (high is None or truth <= high))
-    return float(np.mean(found))
+        covered.append((low is None or low <= truth) and (high is None or truth <= high))
+    return float(np.mean(covered))
 
 
 @pytest.mark.parametrize("q", [None, 0.5])
-def test_intervals_cover_what_they_should_though_turns_hang_together(q: float | None) -> None:
+def test_intervals_cover_with_autocorrelated_turns(q: float | None) -> None:
     assert coverage(200, 2000, 0.9, q) > 0.90  # 4.1 standard errors of 200 draws below 0.95
 
 
 @pytest.mark.soak
 @pytest.mark.parametrize("q", [None, 0.5, 0.9, 0.95])
 @pytest.mark.parametrize(("turns", "memory"), [(2000, 0.8), (2000, 0.95), (20_000, 0.98)])
-def test_coverage_of_an_interval_is_between_93_and_97_per_cent(turns: int, memory: float, q: float | None) -> None:
+def test_the_coverage_of_intervals_is_93_to_97_percent(turns: int, memory: float, q: float | None) -> None:
     share = coverage(1000, turns, memory, q)
     print(f"{turns} turns, memory {memory}, q {q}: {share:.3f}")
     assert 0.93 <= share <= 0.97
 
 
-def test_turns_that_hang_together_count_for_fewer() -> None:
+def test_autocorrelated_turns_have_a_smaller_effective_size() -> None:
     dice = np.random.default_rng(3)
     alone, together = (quantile_interval(run_of(dice, 2000, memory), 0.5) for memory in (0.0, 0.95))
     assert alone is not None
@@ -69,18 +69,18 @@ def test_turns_that_hang_together_count_for_fewer() -> None:
     assert 1000 < alone.effective <= 2000
 
 
-@pytest.mark.parametrize(("kept", "count"), [(0, 30), (1, 30), (15, 30), (30, 30)])
-def test_a_share_has_the_interval_of_jeffreys(kept: int, count: int) -> None:
-    low, high = stats.beta(kept + 0.5, count - kept + 0.5).interval(0.95)
-    found = share_interval(kept / count, count, 10**9, (0.025, 0.025))
-    assert found == pytest.approx((low if kept else 0.0, high if kept < count else 1.0), rel=1e-6)
+@pytest.mark.parametrize(("within", "count"), [(0, 30), (1, 30), (15, 30), (30, 30)])
+def test_a_share_has_the_jeffreys_interval(within: int, count: int) -> None:
+    low, high = stats.beta(within + 0.5, count - within + 0.5).interval(0.95)
+    interval = share_interval(within / count, count, 10**9, (0.025, 0.025))
+    assert interval == pytest.approx((low if within else 0.0, high if within < count else 1.0), rel=1e-6)
 
 
-@pytest.mark.parametrize(("kept", "count"), [(0, 30), (1, 30), (15, 30), (30, 30)])
-def test_a_shares_interval_is_the_exact_binomial_one(kept: int, count: int) -> None:
-    exact = stats.binomtest(kept, count).proportion_ci(0.95)
-    found = share_interval(kept / count, count, 10**9, (0.025, 0.025), exact=True)
-    assert found == pytest.approx((exact.low, exact.high), rel=1e-6)
+@pytest.mark.parametrize(("within", "count"), [(0, 30), (1, 30), (15, 30), (30, 30)])
+def test_a_share_has_the_clopper_pearson_interval(within: int, count: int) -> None:
+    exact = stats.binomtest(within, count).proportion_ci(0.95)
+    interval = share_interval(within / count, count, 10**9, (0.025, 0.025), exact=True)
+    assert interval == pytest.approx((exact.low, exact.high), rel=1e-6)
 
 
 def test_a_share_with_fewer_degrees_of_freedom_has_a_wider_interval() -> None:
@@ -90,22 +90,22 @@ def test_a_share_with_fewer_degrees_of_freedom_has_a_wider_interval() -> None:
 
 
 @pytest.mark.parametrize("q", [None, 0.5])
-def test_a_run_whose_turns_hang_together_for_its_length_is_too_short_to_tell(q: float | None) -> None:
+def test_a_run_shorter_than_its_autocorrelation_has_no_interval(q: float | None) -> None:
     dice = np.random.default_rng(5)
-    found = []
+    intervals_ = []
     for _ in range(30):
         slices = run_of(dice, 400, 0.97)  # twelve relaxation times
         interval = mean_interval(slices) if q is None else quantile_interval(slices, q)
         assert interval is not None
-        found.append((interval.low, interval.high) == (None, None))
-    assert np.mean(found) > 0.9
+        intervals_.append((interval.low, interval.high) == (None, None))
+    assert np.mean(intervals_) > 0.9
 
 
 @given(
     st.lists(st.lists(st.floats(0, 1e6), max_size=3), min_size=SLICES, max_size=SLICES),
     st.sampled_from([0.05, 0.5, 0.9, 0.99]),
 )
-def test_an_interval_holds_its_own_figure(batches: list[list[float]], q: float) -> None:
+def test_an_interval_contains_its_figure(batches: list[list[float]], q: float) -> None:
     given_batches = [np.array(batch) for batch in batches]
     values = np.sort([value for batch in batches for value in batch])
     mean, quantile = mean_interval(given_batches), quantile_interval(given_batches, q)
@@ -137,7 +137,7 @@ SUMMARY: dict[str, Any] = {"latency": {"ttft_ms": {"count": 500, "mean": 100.0, 
         ("mean(ttft_ms) < 120", None, None, "inconclusive"),
     ],
 )
-def test_a_gate_answers_by_the_whole_interval(gate: str, low: float | None, high: float | None, answer: str) -> None:
+def test_a_gate_is_decided_by_the_whole_interval(gate: str, low: float | None, high: float | None, answer: str) -> None:
     result = evaluate(parse(gate), SUMMARY, None, lambda name, q: Interval(low, high, 300))
     assert result.answer == answer
     assert result.passed == parse(gate).holds(result.value)  # what counts is the value, unless another policy is wanted
@@ -145,20 +145,20 @@ def test_a_gate_answers_by_the_whole_interval(gate: str, low: float | None, high
 
 
 @pytest.mark.parametrize(("policy", "passed"), [("warn", True), ("pass", True), ("fail", False)])
-def test_what_an_inconclusive_gate_does_is_a_policy(policy: Policy, passed: bool) -> None:
+def test_the_policy_decides_an_inconclusive_gate(policy: Policy, passed: bool) -> None:
     result = evaluate(parse("p99(ttft_ms) < 160"), SUMMARY, None, lambda name, q: Interval(130, 180, 300), policy)
     assert (result.answer, result.passed) == ("inconclusive", passed)
 
 
-def test_counts_of_what_happened_have_no_interval() -> None:
+def test_counts_have_no_interval() -> None:
     summary = SUMMARY | {"turns": {"ok": 99, "failed": 1}}
     result = evaluate(parse("failed_ratio < 0.02"), summary, None, lambda name, q: Interval(0, 1, 1))
     assert (result.answer, result.interval) == ("pass", None)
 
 
 @given(st.integers(1, 400), st.sampled_from([0.5, 0.9, 0.95, 0.99]))
-def test_ranks_of_a_percentile_hold_it_in_95_of_100_samples(count: int, q: float) -> None:
-    """Against the binomial sum in exact steps: each end errs in at most 2.5 %, and the next rank inside would err more."""
+def test_percentile_ranks_have_95_percent_coverage(count: int, q: float) -> None:
+    """Exact binomial sums: each end errs in at most 2.5 %, the next rank inside in more."""
     low, high = order_interval(count, q)
     below = np.cumsum([comb(count, k) * q**k * (1 - q) ** (count - k) for k in range(count + 1)])
     assert low is None or below[low - 1] <= 0.025 + 1e-9
@@ -172,6 +172,6 @@ def test_one_sample_has_no_upper_end() -> None:
     assert order_interval(1000, 0.99) == (983, 997)
 
 
-def test_processes_that_generate_load_do_not_import_scipy_at_start_up() -> None:
+def test_load_processes_do_not_import_scipy() -> None:
     code = "import sys, inferload.locust.plugin, inferload.users; sys.exit('scipy' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -1,4 +1,4 @@
-"""Overload of an open loop, on queues whose capacity is known."""
+"""Overload of an open loop, on queues with known capacity."""
 
 import heapq
 
@@ -31,66 +31,66 @@ def queued(seed: int, load: float, poisson: bool, spread: float = 0.5) -> Growth
     service = rng.gamma(spread**-2, mean_s * spread**2, len(planned))
     free = [0.0] * PLACES
     ended = np.empty(len(planned))
-    for place, at in enumerate(planned):
-        ended[place] = max(at, heapq.heappop(free)) + service[place]
-        heapq.heappush(free, ended[place])
-    found = growth(planned - WARMUP_S, ended - WARMUP_S, WINDOW_S, WARMUP_S)
-    assert found is not None
-    return found
+    for index, at in enumerate(planned):
+        ended[index] = max(at, heapq.heappop(free)) + service[index]
+        heapq.heappush(free, ended[index])
+    result = growth(planned - WARMUP_S, ended - WARMUP_S, WINDOW_S, WARMUP_S)
+    assert result is not None
+    return result
 
 
 @pytest.mark.parametrize("poisson", [True, False])
 @pytest.mark.parametrize(
     ("load", "state"), [(0.5, "kept up"), (0.9, "kept up"), (1.2, "overloaded"), (4, "overloaded")]
 )
-def test_overload_is_found_above_the_capacity_and_not_below(load: float, state: str, poisson: bool) -> None:
+def test_overload_is_detected_above_the_capacity_only(load: float, state: str, poisson: bool) -> None:
     states = [queued(seed, load, poisson).state for seed in range(SEEDS)]
-    assert sum(one != state for one in states) <= ALLOWED_ERRORS, states
+    assert sum(judged != state for judged in states) <= ALLOWED_ERRORS, states
 
 
-def test_rates_under_overload_are_those_of_the_queue() -> None:
-    found = queued(1, 4, poisson=False)
-    assert found.offered_per_s == pytest.approx(80, rel=0.02)
-    assert found.ended_per_s == pytest.approx(CAPACITY_PER_S, rel=0.05)
-    assert found.low_per_s <= 60 <= found.high_per_s
+def test_rates_under_overload_equal_those_of_the_queue() -> None:
+    result = queued(1, 4, poisson=False)
+    assert result.offered_per_s == pytest.approx(80, rel=0.02)
+    assert result.ended_per_s == pytest.approx(CAPACITY_PER_S, rel=0.05)
+    assert result.low_per_s <= 60 <= result.high_per_s
 
 
 @given(st.floats(0.5, 25), st.floats(1, 20))
 def test_the_start_of_a_load_is_no_overload(turn_s: float, rate: float) -> None:
-    """A server that answers every turn in the same time keeps up, also while the first turns are still in flight."""
+    """A server with constant response times keeps up, also while the first turns are in flight."""
     planned = np.arange(0, WINDOW_S, 1 / rate)
-    found = growth(planned, planned + turn_s, WINDOW_S)
-    assert found is not None
-    assert found.state == "kept up"
+    result = growth(planned, planned + turn_s, WINDOW_S)
+    assert result is not None
+    assert result.state == "kept up"
 
 
-def test_a_window_that_is_too_short_beside_a_turn_is_unsettled() -> None:
+def test_a_window_short_relative_to_a_turn_is_unsettled() -> None:
     planned = np.arange(0, WINDOW_S, 0.1)
     for turn_s in (58.0, 100.0):
-        found = growth(planned, planned + turn_s, WINDOW_S)
-        assert found is not None
-        assert found.state == "unsettled"
+        result = growth(planned, planned + turn_s, WINDOW_S)
+        assert result is not None
+        assert result.state == "unsettled"
 
 
 @given(st.lists(st.floats(0, 59), min_size=1, max_size=60))
 def test_growth_is_the_difference_of_the_rates(planned: list[float]) -> None:
     at = np.sort(np.array(planned))
-    found = growth(at, at + 0.5, WINDOW_S)
-    assert found is not None
-    assert found.growth_per_s == pytest.approx(found.offered_per_s - found.ended_per_s)
-    assert found.low_per_s <= found.growth_per_s <= found.high_per_s
-    assert found.offered_per_s == pytest.approx(len(planned) / WINDOW_S)
+    result = growth(at, at + 0.5, WINDOW_S)
+    assert result is not None
+    assert result.growth_per_s == pytest.approx(result.offered_per_s - result.ended_per_s)
+    assert result.low_per_s <= result.growth_per_s <= result.high_per_s
+    assert result.offered_per_s == pytest.approx(len(planned) / WINDOW_S)
 
 
 def test_no_load_is_no_overload() -> None:
-    found = growth(np.zeros(0), np.zeros(0), WINDOW_S)
-    assert found is not None
-    assert (found.state, found.offered_per_s, found.share) == ("kept up", 0.0, 0.0)
+    result = growth(np.zeros(0), np.zeros(0), WINDOW_S)
+    assert result is not None
+    assert (result.state, result.offered_per_s, result.share) == ("kept up", 0.0, 0.0)
     assert growth(np.zeros(0), np.zeros(0), 0.0) is None
 
 
-def test_turns_of_several_workers_are_brought_to_one_clock() -> None:
-    """Worker w2's clock is 100 s ahead; turns that the run gave up have no end."""
+def test_turns_of_several_workers_are_mapped_to_one_clock() -> None:
+    """The clock of worker w2 is 100 s ahead; turns given up by the run have no end."""
     window = PhaseWindow("measure", 10 * S, 70 * S)
     columns = TurnColumns()
     for number in range(600):
@@ -105,8 +105,8 @@ def test_turns_of_several_workers_are_brought_to_one_clock() -> None:
                 failure=Failure.UNFINISHED if not ended else None if number % 3 else Failure.HTTP_5XX,
             )
         )
-    found = growth_of_turns(to_table(columns, Anchor(0, 0), "w1"), {"w1": 0, "w2": -100 * S}, window)
-    assert found is not None
-    assert found.state == "overloaded"
-    assert found.offered_per_s == pytest.approx(10, rel=0.05)
-    assert found.failed_per_s == pytest.approx(found.ended_per_s / 3, rel=0.05)
+    result = growth_of_turns(to_table(columns, Anchor(0, 0), "w1"), {"w1": 0, "w2": -100 * S}, window)
+    assert result is not None
+    assert result.state == "overloaded"
+    assert result.offered_per_s == pytest.approx(10, rel=0.05)
+    assert result.failed_per_s == pytest.approx(result.ended_per_s / 3, rel=0.05)

@@ -1,4 +1,4 @@
-"""Paired statistics, held against simulated runs whose truth is known: coverage, false alarms and power."""
+"""Paired statistics on simulated runs with known truth: coverage, false alarms and power."""
 
 import numpy as np
 import pytest
@@ -12,9 +12,9 @@ positive = st.floats(1e-3, 1e6)
 
 
 @given(st.lists(st.tuples(positive, positive), min_size=1, max_size=12))
-def test_swapping_the_sides_turns_the_effect_over(pairs: list[tuple[float, float]]) -> None:
-    one, other = zip(*pairs, strict=True)
-    there, back = effect(one, other), effect(other, one)
+def test_swapping_the_sides_inverts_the_effect(pairs: list[tuple[float, float]]) -> None:
+    first, second = zip(*pairs, strict=True)
+    there, back = effect(first, second), effect(second, first)
     assert there.ratio == pytest.approx(1 / back.ratio)
     if there.low is not None:
         assert back.high is not None
@@ -38,7 +38,7 @@ def test_sampled_sign_flips_agree_with_exact_ones() -> None:
     assert padded == pytest.approx(exact, abs=0.01)
 
 
-def test_what_makes_no_pairs_is_refused() -> None:
+def test_invalid_pairs_are_refused() -> None:
     with pytest.raises(ValueError, match="are no pairs"):
         effect([1.0], [])
     with pytest.raises(ValueError, match="positive"):
@@ -58,14 +58,14 @@ def simulated(rng: np.random.Generator, pairs: int, change: float, jitter: float
     return sides
 
 
-def test_intervals_cover_the_truth_and_the_gate_seldom_cries_wolf() -> None:
+def test_intervals_cover_and_false_alarms_are_rare() -> None:
     rng = np.random.default_rng(20)
     covered = alarms = 0
     for _draw in range(400):
-        found = effect(*simulated(rng, 6, 0.10, 0.03))
-        assert found.low is not None
-        assert found.high is not None
-        covered += found.low <= 1.10 <= found.high
+        estimate = effect(*simulated(rng, 6, 0.10, 0.03))
+        assert estimate.low is not None
+        assert estimate.high is not None
+        covered += estimate.low <= 1.10 <= estimate.high
         same = effect(*simulated(rng, 6, 0.0, 0.03))
         alarms += same.p is not None and same.p < 0.05
     # 95 % of 400 draws: three standard errors are 3.3 points.
@@ -73,20 +73,20 @@ def test_intervals_cover_the_truth_and_the_gate_seldom_cries_wolf() -> None:
     assert alarms / 400 <= 0.083
 
 
-@pytest.mark.parametrize(("pairs", "sd", "said"), [(5, 0.043, 0.95), (8, 0.064, 0.95)])
-def test_power_is_what_simulation_gives(pairs: int, sd: float, said: float) -> None:
-    assert power(0.10, sd, pairs) == pytest.approx(said, abs=0.03)
+@pytest.mark.parametrize(("pairs", "sd", "expected"), [(5, 0.043, 0.95), (8, 0.064, 0.95)])
+def test_power_equals_simulated_power(pairs: int, sd: float, expected: float) -> None:
+    assert power(0.10, sd, pairs) == pytest.approx(expected, abs=0.03)
     rng = np.random.default_rng(7)
-    found = 0
+    detected = 0
     for _draw in range(600):
         logs = rng.normal(np.log(1.10), sd, pairs)
         p = effect([1.0] * pairs, np.exp(logs).tolist()).p
-        found += p is not None and p < 0.05
-    assert found / 600 == pytest.approx(power(0.10, sd, pairs), abs=0.05)
+        detected += p is not None and p < 0.05
+    assert detected / 600 == pytest.approx(power(0.10, sd, pairs), abs=0.05)
 
 
 @given(st.floats(0.005, 0.3), st.integers(3, 20))
-def test_the_smallest_change_that_is_found_is_found(sd: float, pairs: int) -> None:
+def test_the_smallest_detectable_change_has_the_stated_power(sd: float, pairs: int) -> None:
     size = detectable(sd, pairs)
     assert size is not None
     assert power(size, sd, pairs) == pytest.approx(0.8, abs=1e-3)
@@ -96,7 +96,7 @@ def test_the_smallest_change_that_is_found_is_found(sd: float, pairs: int) -> No
 
 
 @given(st.dictionaries(st.text(min_size=1), st.floats(0, 1), min_size=1, max_size=8))
-def test_holm_keeps_the_order_and_only_raises(p_values: dict[str, float]) -> None:
+def test_holm_keeps_the_order_and_only_raises_p_values(p_values: dict[str, float]) -> None:
     adjusted = holm(p_values)
     names = sorted(p_values, key=lambda name: p_values[name])
     assert [adjusted[name] for name in names] == sorted(adjusted.values())
@@ -105,5 +105,5 @@ def test_holm_keeps_the_order_and_only_raises(p_values: dict[str, float]) -> Non
     assert min(adjusted.values()) == pytest.approx(min(1, least * len(p_values)))
 
 
-def test_holm_by_hand() -> None:
+def test_holm_of_an_example() -> None:
     assert holm({"a": 0.01, "b": 0.04, "c": 0.03}) == {"a": 0.03, "c": 0.06, "b": 0.06}

@@ -1,4 +1,4 @@
-"""When a load counts as settled."""
+"""Detection of a steady state."""
 
 from random import Random
 
@@ -27,37 +27,37 @@ def test_an_even_load_is_steady_after_three_blocks() -> None:
     assert settled.since_s == 0
 
 
-def test_it_is_steady_from_where_it_settles() -> None:
+def test_a_load_is_steady_after_it_settles() -> None:
     levels = [400.0 - 15 * second for second in range(20)] + [100.0] * 25
     settled = fed(levels, [8.0] * len(levels))
     assert settled.now
     assert settled.since_s == 20
 
 
-def test_a_ttft_that_moves_is_not_steady() -> None:
+def test_a_changing_ttft_is_not_steady() -> None:
     levels = [100.0 * 1.03**second for second in range(60)]
     moving = fed(levels, [8.0] * 60)
     assert not moving.now
     assert moving.since_s is None
 
 
-def test_turns_that_pile_up_are_not_steady_even_where_ttft_is() -> None:
+def test_growing_turns_in_flight_are_not_steady() -> None:
     assert not fed([100.0] * 40, [8.0 + 2 * second for second in range(40)]).now
 
 
-def test_few_milliseconds_are_nothing() -> None:
+def test_changes_of_a_few_milliseconds_are_ignored() -> None:
     levels = [8.0 if second // 5 % 2 else 11.0 for second in range(40)]
     assert fed(levels, [8.0] * 40).now
     levels = [80.0 if second // 5 % 2 else 110.0 for second in range(40)]
     assert not fed(levels, [8.0] * 40).now
 
 
-def test_too_few_first_tokens_tell_nothing() -> None:
+def test_too_few_first_tokens_are_undecided() -> None:
     assert BLOCK_S * 1 < LEAST
     assert not fed([100.0] * 60, [8.0] * 60, per_s=1).now
 
 
-def test_what_was_steady_may_be_so_no_more() -> None:
+def test_a_steady_load_can_become_unsteady() -> None:
     later = fed([100.0] * 30 + [100.0 * 1.05**second for second in range(30)], [8.0] * 60)
     assert later.since_s == 0
     assert not later.now

@@ -1,4 +1,4 @@
-"""The summary as a function of a run directory: its counts, its turn records and its scrapes."""
+"""The summary of a run directory from counts, turn records and scrapes."""
 
 import json
 import os
@@ -63,7 +63,7 @@ def counts(turns: list[TurnRecord], **changes: Any) -> Counts:
     for turn in turns:
         tallies.turn_begun(turn.phase, turn.class_name)
         tallies.count_turn(turn, windows, None)
-    made = Counts(
+    counted = Counts(
         run={"id": RUN, "scenario": "small"},
         scenario_text=scenarios.from_text(SCENARIO, "small.yaml").resolved_text(),
         origin="small.yaml",
@@ -93,7 +93,7 @@ def counts(turns: list[TurnRecord], **changes: Any) -> Counts:
         health_wire=HealthSet().to_wire(),
         errors_wire={},
     )
-    return replace(made, **changes)
+    return replace(counted, **changes)
 
 
 def run_of(folder: Path, turns: list[TurnRecord], **changes: Any) -> Path:
@@ -108,7 +108,7 @@ def run_of(folder: Path, turns: list[TurnRecord], **changes: Any) -> Path:
     return folder
 
 
-def test_percentiles_come_from_records_only_if_all_are_in_the_directory(tmp_path: Path) -> None:
+def test_percentiles_are_from_records_only_if_complete(tmp_path: Path) -> None:
     turns = records(20)
     document = summarise(run_of(tmp_path / "whole", turns))
     assert document["percentiles_from"] == "records"
@@ -119,7 +119,7 @@ def test_percentiles_come_from_records_only_if_all_are_in_the_directory(tmp_path
     document = summarise(run_of(tmp_path / "lost", turns, workers=lost))
     assert document["percentiles_from"] == "sketches"
     assert (document["turn_records"]["lost"], document["turn_records"]["held_back"]) == (3, 0)
-    (reason,) = [one for one in document["verdict"]["reasons"] if one["code"] == "lost_records"]
+    (reason,) = [entry for entry in document["verdict"]["reasons"] if entry["code"] == "lost_records"]
     assert reason["value"] == 3
 
     held = (EndedWorker("w0", turns=20, at_hand=17, written=20, held_back="the limit"),)
@@ -130,10 +130,10 @@ def test_percentiles_come_from_records_only_if_all_are_in_the_directory(tmp_path
     }  # fmt: skip
     note = "17 of 20 turn records are in the run directory (worker w0: the limit)"
     assert document["notes"] == [f"{note}; percentiles from sketches, within 0.25 %"]
-    assert "lost_records" not in {one["code"] for one in document["verdict"]["reasons"]}
+    assert "lost_records" not in {entry["code"] for entry in document["verdict"]["reasons"]}
 
 
-def test_a_write_error_is_named_as_the_reason_for_lost_records() -> None:
+def test_a_write_error_is_the_reason_for_lost_records() -> None:
     worker = EndedWorker("w0", turns=5, at_hand=3, written=3, write_error="/run/turns: No space left on device")
     assert (worker.lost_records, worker.why_lost) == (2, "/run/turns: No space left on device")
     held = replace(worker, held_back="the limit", at_hand=1)
@@ -141,14 +141,16 @@ def test_a_write_error_is_named_as_the_reason_for_lost_records() -> None:
     assert EndedWorker("w0", turns=5, at_hand=6).lost_records == 0  # a report was lost, no record
 
 
-def test_counts_are_the_same_after_the_file(tmp_path: Path) -> None:
-    made = counts(records(3), earlier=Earlier("cold", "run"), early_by="SIGTERM", others=Others(1, 1, users={"A": 2}))
-    rundir.write_json(tmp_path / rundir.COUNTS, made.to_wire())
-    assert json.dumps(read_counts(tmp_path).to_wire()) == json.dumps(made.to_wire())
+def test_counts_are_read_back_equal(tmp_path: Path) -> None:
+    written = counts(
+        records(3), earlier=Earlier("cold", "run"), early_by="SIGTERM", others=Others(1, 1, users={"A": 2})
+    )
+    rundir.write_json(tmp_path / rundir.COUNTS, written.to_wire())
+    assert json.dumps(read_counts(tmp_path).to_wire()) == json.dumps(written.to_wire())
     assert read_counts(tmp_path).early is not None
 
 
-def test_a_summary_is_made_again_only_if_it_is_missing_or_out_of_date(tmp_path: Path) -> None:
+def test_a_summary_is_rewritten_only_if_missing_or_outdated(tmp_path: Path) -> None:
     run_dir = run_of(tmp_path / "run", records(5))
     summary = run_dir / rundir.SUMMARY
     refresh(run_dir)
@@ -162,7 +164,7 @@ def test_a_summary_is_made_again_only_if_it_is_missing_or_out_of_date(tmp_path: 
     assert json.loads(summary.read_text()) == summarise(run_dir)
 
 
-def test_the_report_makes_a_missing_summary(tmp_path: Path) -> None:
+def test_the_report_writes_a_missing_summary(tmp_path: Path) -> None:
     run_dir = run_of(tmp_path / "run", records(5))
     assert cli.main(["report", str(run_dir)]) == 0
     assert json.loads((run_dir / rundir.SUMMARY).read_text()) == summarise(run_dir)
@@ -190,7 +192,7 @@ def test_a_run_without_counts_keeps_its_summary(tmp_path: Path) -> None:
         {"errors_wire": {"connect": {}}},
     ],
 )
-def test_counts_that_were_damaged_are_named(changes: dict[str, Any], tmp_path: Path) -> None:
+def test_damaged_counts_are_named(changes: dict[str, Any], tmp_path: Path) -> None:
     run_dir = run_of(tmp_path / "run", records(5))
     document = json.loads((run_dir / rundir.COUNTS).read_text())
     (run_dir / rundir.COUNTS).write_text(json.dumps(document | changes))
@@ -198,7 +200,7 @@ def test_counts_that_were_damaged_are_named(changes: dict[str, Any], tmp_path: P
         refresh(run_dir)
 
 
-def test_a_missing_earlier_run_leaves_the_expected_hits_out(tmp_path: Path) -> None:
+def test_without_the_earlier_run_expected_hits_are_omitted(tmp_path: Path) -> None:
     turns = records(4)
     cold = run_of(tmp_path / "run", turns)
     warm = run_of(tmp_path / "run-warm", turns, arm="warm", earlier=Earlier("cold", "run"))
@@ -209,8 +211,8 @@ def test_a_missing_earlier_run_leaves_the_expected_hits_out(tmp_path: Path) -> N
 
 def test_neither_locust_nor_pandas_is_imported() -> None:
     program = "import sys, inferload.summarise.summarise; print({'locust', 'gevent', 'pandas'} & set(sys.modules))"
-    made = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
-    assert made.stdout == "set()\n"
+    completed = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert completed.stdout == "set()\n"
 
 
 RUN_BLOCK = {
@@ -220,12 +222,17 @@ RUN_BLOCK = {
 }
 
 
-def test_the_reference_of_the_summary_has_its_keys_and_types(tmp_path: Path) -> None:
-    whole = summarise(run_of(tmp_path / "whole", records(20), run=RUN_BLOCK))
-    assert summary_reference.differences(whole) == []
+def test_the_documented_keys_and_types_equal_the_summary(tmp_path: Path) -> None:
+    complete = summarise(run_of(tmp_path / "whole", records(20), run=RUN_BLOCK))
+    assert summary_reference.differences(complete) == []
     sketched = summarise(run_of(tmp_path / "lost", records(20), run=RUN_BLOCK, workers=(EndedWorker("w0", lost=True),)))
     assert summary_reference.differences(sketched) == []
-    changed = {**whole, "window_s": "10", "extra": 1, "client": {**whole["client"], "cpu_share": None, "reader": 1}}
+    changed = {
+        **complete,
+        "window_s": "10",
+        "extra": 1,
+        "client": {**complete["client"], "cpu_share": None, "reader": 1},
+    }
     del changed["growth"]
     assert summary_reference.differences(changed) == [
         *(".extra: undocumented", ".window_s: '10' is no number or null", ".client.reader: 1 is no text or null"),
@@ -233,7 +240,7 @@ def test_the_reference_of_the_summary_has_its_keys_and_types(tmp_path: Path) -> 
     ]
 
 
-def test_every_type_of_the_reference_is_a_section_of_the_page() -> None:
+def test_every_documented_type_has_a_section() -> None:
     sections = summary_reference.sections()
     links = re.findall(r"\[([^]]*)\]\(#([^)]*)\)", summary_reference.PAGE.read_text(encoding="utf-8"))
     assert {title for title, _ in links} == sections.keys() - {"Top level"}

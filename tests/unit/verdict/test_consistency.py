@@ -1,4 +1,4 @@
-"""Offered and achieved sessions, Little's law and tokens per turn: they agree on random runs, and a wrong figure is reported."""
+"""Offered and achieved sessions, Little's law and tokens per turn: consistent for random runs, wrong figures are reported."""
 
 from array import array
 from collections import defaultdict
@@ -42,7 +42,7 @@ def phase_of(at_ns: int) -> Phase:
 def answered(turn_id: str, planned_ns: int, lasts: tuple[int, int, int] = (50 * MS, 50 * MS, 20)) -> TurnRecord:
     """A turn with an event for each token. `turn_id`: session/index. `lasts`: TTFT, ITL, tokens."""
     (session, _, index), (ttft_ns, itl_ns, tokens) = turn_id.rpartition("/"), lasts
-    events = array("q", [ttft_ns + place * itl_ns for place in range(tokens)])
+    events = array("q", [ttft_ns + index * itl_ns for index in range(tokens)])
     sent_ns, last_ns = planned_ns + MS, planned_ns + MS + events[-1]
     return turn(
         turn_id=turn_id,
@@ -66,18 +66,18 @@ def answered(turn_id: str, planned_ns: int, lasts: tuple[int, int, int] = (50 * 
 def sessions(draw: st.DrawFn) -> list[TurnRecord]:
     """One session of some turns that may reach into the next phases, the first turn with sub-agents or without."""
     number, at_ns = draw(st.integers(0, 10**6)), draw(st.integers(0, 40 * S - 1))
-    found: list[TurnRecord] = []
+    records_: list[TurnRecord] = []
     for index in range(draw(st.integers(1, 3))):
         lasts = draw(st.integers(0, 2 * S)), draw(st.integers(0, 300 * MS)), draw(st.integers(1, 20))
-        found.append(answered(f"s{number}/{index}", at_ns, lasts))
+        records_.append(answered(f"s{number}/{index}", at_ns, lasts))
         agents = range(draw(st.integers(0, 2)) if index == 0 else 0)
-        found += [answered(f"s{number}/{agent}/0", found[0].closed_ns, lasts) for agent in agents]
-        at_ns = max(record.closed_ns for record in found) + draw(st.integers(0, S))
+        records_ += [answered(f"s{number}/{agent}/0", records_[0].closed_ns, lasts) for agent in agents]
+        at_ns = max(record.closed_ns for record in records_) + draw(st.integers(0, S))
         if at_ns >= 40 * S:  # the drain begins no turns
             break
     failure = draw(st.sampled_from([None, None, None, Failure.CUT, Failure.UNFINISHED]))
-    found[-1] = replace(found[-1], failure=failure)
-    return found
+    records_[-1] = replace(records_[-1], failure=failure)
+    return records_
 
 
 def counted(runs: list[list[TurnRecord]]) -> TallySet:
@@ -100,22 +100,24 @@ def steady(rate: int = 4) -> list[list[TurnRecord]]:
 
 def queued() -> list[list[TurnRecord]]:
     """Four sessions a second at a server that answers two, one after the other: half of them end in the drain."""
-    found, free_ns = [], 0
+    records_, free_ns = [], 0
     for number in range(160):
         planned_ns = number * S // 4
         begin_ns = max(planned_ns, free_ns)
         free_ns = begin_ns + S // 2
-        found.append([answered(f"s{number}/0", planned_ns, (begin_ns - planned_ns + 25 * MS, 25 * MS, 20))])
-    return found
+        records_.append([answered(f"s{number}/0", planned_ns, (begin_ns - planned_ns + 25 * MS, 25 * MS, 20))])
+    return records_
 
 
 def codes(tallies: TallySet) -> set[str]:
-    found = judge(phase_evidence.evidence_by_phase(tallies, HealthSet(), SECONDS, phase_evidence.RunFacts(stamps=None)))
-    return {reason.code for reason in found.reasons if reason.phase == "measure"}
+    verdict_ = judge(
+        phase_evidence.evidence_by_phase(tallies, HealthSet(), SECONDS, phase_evidence.RunFacts(stamps=None))
+    )
+    return {reason.code for reason in verdict_.reasons if reason.phase == "measure"}
 
 
 @given(st.lists(sessions(), min_size=1, max_size=30, unique_by=lambda records: records[0].session_id))
-def test_rates_of_random_runs_are_those_of_their_rows_and_agree_with_each_other(runs: list[list[TurnRecord]]) -> None:
+def test_rates_of_random_runs_are_consistent(runs: list[list[TurnRecord]]) -> None:
     tallies, columns = counted(runs), TurnColumns()
     columns.extend([record for records in runs for record in records])
     table = to_table(columns, Anchor(0, 0), "w1")
@@ -126,10 +128,12 @@ def test_rates_of_random_runs_are_those_of_their_rows_and_agree_with_each_other(
     searched = of_turns(table, {"w1": -10 * S}, SECONDS["measure"], slo.parse("p95(ttft_ms) < 800"))
     assert searched.turns_per_s == pytest.approx(document["rates"]["turns_per_s"])
     assert count_faults(tallies) == []
-    for one in phase_evidence.evidence_by_phase(tallies, HealthSet(), SECONDS, phase_evidence.RunFacts(stamps=None)):
-        assert (token_balance(one) or 0.0) < 1e-9
-        window = next(window for window in WINDOWS if window.phase == one.phase)
-        assert abs(in_flight_s(tallies.total(one.phase)) - turns_s(tallies.total(one.phase))) <= crossing_s(
+    for evidence_ in phase_evidence.evidence_by_phase(
+        tallies, HealthSet(), SECONDS, phase_evidence.RunFacts(stamps=None)
+    ):
+        assert (token_balance(evidence_) or 0.0) < 1e-9
+        window = next(window for window in WINDOWS if window.phase == evidence_.phase)
+        assert abs(in_flight_s(tallies.total(evidence_.phase)) - turns_s(tallies.total(evidence_.phase))) <= crossing_s(
             rows, window
         )
 
@@ -163,7 +167,7 @@ def crossing_s(rows: list[recomputed.Row], window: PhaseWindow) -> float:
         ("turns_begun", "count_mismatch"),
     ],
 )
-def test_a_counter_that_counts_twice_is_a_reason(counter: str, code: str) -> None:
+def test_double_counting_is_a_reason(counter: str, code: str) -> None:
     tallies = counted(steady())
     assert codes(tallies) == set()
     tally = tallies.at("measure", "chat")
@@ -171,21 +175,21 @@ def test_a_counter_that_counts_twice_is_a_reason(counter: str, code: str) -> Non
     assert code in codes(tallies)
 
 
-def test_turns_that_ended_in_the_drain_do_not_count_in_the_window_unnoticed() -> None:
+def test_drain_turns_counted_in_the_window_are_a_reason() -> None:
     tallies = counted(queued())
     assert codes(tallies) == set()
     tallies.at("measure", "chat").window_turns += tallies.at("drain", "chat").window_turns
     assert codes(tallies) == {"token_balance"}
 
 
-def test_sub_agents_and_sessions_of_the_warm_up_are_in_neither_rate() -> None:
-    """One session a second, each with two turns and three sub-agents; those of the warm-up reach into the measure phase."""
+def test_sub_agents_and_warm_up_sessions_are_in_neither_rate() -> None:
+    """One session per second, each with two turns and three sub-agents; warm-up sessions reach into the measure phase."""
     runs = []
     for number in range(40):
         first = answered(f"s{number}/0", number * S)
         agents = [answered(f"s{number}/{agent}/0", first.closed_ns) for agent in range(3)]
         later = answered(f"s{number}/1", agents[0].closed_ns)
-        runs.append([one for one in (first, *agents, later) if one.planned_ns < 40 * S])
+        runs.append([record for record in (first, *agents, later) if record.planned_ns < 40 * S])
     rates = summary.figures_of(counted(runs).total("measure"), SECONDS["measure"])["rates"]
     assert (rates["offered_sessions_per_s"], rates["achieved_sessions_per_s"]) == (1.0, 1.0)
     assert rates["turns_per_s"] == pytest.approx(5, rel=0.05)

@@ -1,4 +1,4 @@
-"""Failed turns: the first message of each class, and the time at which a server stopped answering."""
+"""Failed turns: the first message of each class, and the time a server stopped answering."""
 
 import numpy as np
 from hypothesis import given
@@ -34,7 +34,7 @@ def test_a_message_is_one_printable_line_of_300_characters(text: str) -> None:
 
 
 @given(errors, errors, st.integers(-(10**9), 10**9))
-def test_the_earliest_error_of_each_class_is_kept_over_workers_and_clocks(
+def test_the_earliest_error_of_each_class_over_all_workers(
     here: list[tuple[str, str, int, str]], there: list[tuple[str, str, int, str]], offset_ns: int
 ) -> None:
     mine, theirs = FirstErrors(), FirstErrors()
@@ -46,20 +46,20 @@ def test_the_earliest_error_of_each_class_is_kept_over_workers_and_clocks(
     every = [*here, *((failure, text, at_ns - offset_ns, worker) for failure, text, at_ns, worker in there)]
     earliest = {failure: min(at_ns for name, _, at_ns, _ in every if name == failure) for failure, *_ in every}
     document = mine.document(start_ns=0)
-    assert {name: one["at_s"] for name, one in document.items()} == {
+    assert {name: entry["at_s"] for name, entry in document.items()} == {
         name: round(at_ns / 1e9, 3) for name, at_ns in earliest.items()
     }
-    assert [one["at_s"] for one in document.values()] == sorted(one["at_s"] for one in document.values())
+    assert [entry["at_s"] for entry in document.values()] == sorted(entry["at_s"] for entry in document.values())
 
 
 def test_a_worker_sends_each_class_once() -> None:
-    found = FirstErrors()
-    found.add("cut", "a", 5, "w0")
-    assert set(found.take()) == {"cut"}
-    found.add("cut", "b", 7, "w0")
-    found.add("connect", "c", 8, "w0")
-    assert set(found.take()) == {"connect"}
-    assert found.take() == {}
+    errors = FirstErrors()
+    errors.add("cut", "a", 5, "w0")
+    assert set(errors.take()) == {"cut"}
+    errors.add("cut", "b", 7, "w0")
+    errors.add("connect", "c", 8, "w0")
+    assert set(errors.take()) == {"connect"}
+    assert errors.take() == {}
 
 
 def test_a_server_that_is_killed_stopped_at_its_last_answer() -> None:
@@ -84,18 +84,20 @@ def test_a_server_that_refuses_answers() -> None:
 
 
 def test_a_server_that_never_answered_stopped_at_the_first_failure() -> None:
-    found = stopped_answering(["connect"] * 3, np.full(3, np.nan), np.array([2.0, 1.0, 3.0]))
-    assert found is not None
-    assert (found.at_s, found.by_failure) == (1.0, {"connect": 3})
+    stopped_s = stopped_answering(["connect"] * 3, np.full(3, np.nan), np.array([2.0, 1.0, 3.0]))
+    assert stopped_s is not None
+    assert (stopped_s.at_s, stopped_s.by_failure) == (1.0, {"connect": 3})
 
 
 @given(
     st.lists(
-        st.tuples(st.sampled_from([None, *(one.value for one in Failure)]), st.floats(0, 100), st.floats(0, 10)),
+        st.tuples(
+            st.sampled_from([None, *(failure_.value for failure_ in Failure)]), st.floats(0, 100), st.floats(0, 10)
+        ),
         max_size=30,
     )
 )
-def test_no_turn_ended_well_after_the_stop(turns: list[tuple[str | None, float, float]]) -> None:
+def test_no_turn_succeeds_after_the_stop(turns: list[tuple[str | None, float, float]]) -> None:
     failures = [failure for failure, _, _ in turns]
     heard_s = np.array([heard if failure is None else np.nan for failure, heard, _ in turns])
     closed_s = np.array([heard + more for _, heard, more in turns])
@@ -106,15 +108,15 @@ def test_no_turn_ended_well_after_the_stop(turns: list[tuple[str | None, float, 
         assert sum(stopped.by_failure.values()) >= 2
 
 
-def test_servers_are_told_apart() -> None:
+def test_servers_are_judged_separately() -> None:
     targets = ["http://a", "http://b", "http://a", "http://b", "http://b"]
     failures = [None, None, None, "connect", "connect"]
     heard_s, closed_s = np.array([1.0, 1.0, 9.0, np.nan, np.nan]), np.array([1.1, 1.1, 9.1, 2.0, 3.0])
-    (found,) = stopped_by_target(targets, failures, heard_s, closed_s)
-    assert found == {"target": "http://b", "at_s": 1.1, "by_failure": {"connect": 2}}
+    (stop,) = stopped_by_target(targets, failures, heard_s, closed_s)
+    assert stop == {"target": "http://b", "at_s": 1.1, "by_failure": {"connect": 2}}
 
 
-def test_the_failures_in_words() -> None:
+def test_failures_in_words() -> None:
     summary = {
         "turns": {
             "failed": 4,

@@ -1,4 +1,4 @@
-"""Gates: what they mean, what they say when they cannot be read, and that an unknown value never passes."""
+"""Gates: evaluation, unknown values, and parse errors."""
 
 import re
 from typing import Any
@@ -101,7 +101,7 @@ def second_server(**changes: Any) -> dict[str, Any]:
         ("failed_ratio{POST /items/{id}} == 0", 0.0, True),
     ],
 )
-def test_a_gate_against_a_summary(text: str, value: float, passed: bool) -> None:
+def test_gates_are_evaluated_on_a_summary(text: str, value: float, passed: bool) -> None:
     result = evaluate(parse(text), SUMMARY)
     assert (result.gate, result.value, result.passed, result.note) == (text.strip(), value, passed, None)
 
@@ -110,7 +110,7 @@ def test_a_gate_against_a_summary(text: str, value: float, passed: bool) -> None
     "text",
     ["p99(ttft_ms) < 1e9", "p95(ttft_ms) < 1e9", "slo_attainment >= 0", "max(itl_ms) < 1e9", "mean(tpot_ms) > 0"],
 )
-def test_what_is_not_known_does_not_pass(text: str) -> None:
+def test_an_unknown_value_does_not_pass(text: str) -> None:
     result = evaluate(parse(text), SUMMARY)
     assert (result.value, result.passed) == (None, False)
     assert result.note is not None
@@ -141,7 +141,7 @@ def test_what_is_not_known_does_not_pass(text: str) -> None:
         ),
     ],
 )
-def test_what_was_not_measured_does_not_pass_and_says_why(text: str, summary: dict[str, Any], note: str) -> None:
+def test_an_unmeasured_value_does_not_pass_and_has_a_reason(text: str, summary: dict[str, Any], note: str) -> None:
     result = evaluate(parse(text), summary)
     assert (result.value, result.passed, result.answer) == (None, False, "fail")
     assert result.note is not None
@@ -158,21 +158,21 @@ def test_what_was_not_measured_does_not_pass_and_says_why(text: str, summary: di
         ("preemptions <= 2", 2.0, True, "http://b:8000"),
     ],
 )
-def test_a_server_metric_holds_for_each_server(text: str, value: float, passed: bool, target: str) -> None:
+def test_a_server_metric_must_hold_for_each_server(text: str, value: float, passed: bool, target: str) -> None:
     busier = {"requests_waiting": {"mean": 2.0, "max": 7.0}, "prefix_cache_hit_rate": 0.3, "preemptions": 2}
     result = evaluate(parse(text), second_server(**busier))
     assert (result.value, result.passed) == (value, passed)
     assert result.note == f"the worst of 2 servers: {target}"
 
 
-def test_a_page_of_a_gpu_exporter_needs_no_metric_of_an_engine() -> None:
+def test_gpu_exporters_are_excluded_from_engine_metrics() -> None:
     gpu = {"use": {"mean": 0.4, "max": 0.8}}
     summary = second_server(engines=[], gpu=gpu, kv_cache_usage={"mean": None, "max": None})
     assert evaluate(parse("max(kv_cache_usage) < 1"), summary).value == 0.9
     assert evaluate(parse("mean(gpu_use) > 0.5"), summary).value == 0.4
 
 
-def test_ratios_of_nothing_are_not_known() -> None:
+def test_ratios_without_turns_are_unknown() -> None:
     empty = SUMMARY | {"turns": {"ok": 0, "failed": 0}, "sessions": {"planned": 0, "dropped": 0}}
     assert [evaluate(parse(f"{name} < 1"), empty).passed for name in ("failed_ratio", "dropped_ratio")] == [
         False,
@@ -180,7 +180,7 @@ def test_ratios_of_nothing_are_not_known() -> None:
     ]
 
 
-def test_a_percentile_of_few_samples_is_taken_from_the_sample_and_noted() -> None:
+def test_a_percentile_of_few_samples_is_noted() -> None:
     result = evaluate(parse("p99(ttft_ms) < 390"), SUMMARY, lambda measure, q: {("ttft_ms", 0.99): 380.0}[measure, q])
     assert (result.value, result.passed) == (380.0, True)
     assert result.to_dict()["note"] == "of 190 samples, fewer than 10 beyond it; 1,000 samples give 10"
@@ -192,7 +192,7 @@ def test_a_percentile_of_few_samples_is_taken_from_the_sample_and_noted() -> Non
     ("name", "q"),
     [("p5", 0.05), ("p50", 0.5), ("p75", 0.75), ("p99", 0.99), ("p999", 0.999), ("p99.9", 0.999), ("p9999", 0.9999)],
 )
-def test_percentile_names(name: str, q: float) -> None:
+def test_percentile_names_are_parsed(name: str, q: float) -> None:
     assert parse(f"{name}(itl_ms) < 1").q == pytest.approx(q, rel=1e-12)
 
 
@@ -242,7 +242,7 @@ def test_percentile_names(name: str, q: float) -> None:
         ("< 3", 1, "a name is missing"),
     ],
 )
-def test_a_gate_that_cannot_be_read_says_where_and_what(text: str, character: int, problem: str) -> None:
+def test_a_malformed_gate_is_refused_with_its_position(text: str, character: int, problem: str) -> None:
     with pytest.raises(GateError) as caught:
         parse(text)
     assert str(caught.value).startswith(f"gate {text!r}, character {character}: {problem}")
@@ -286,9 +286,7 @@ RATIO_TERMS = st.tuples(st.none(), st.just("failed_ratio"), CLASSES | REQUESTS, 
 
 
 @given(TURN_TERMS | SERVER_TERMS | RATIO_TERMS, st.floats(0, 1e9), st.sampled_from(["", " ", "  "]))
-def test_every_gate_that_can_be_written_is_read_back(
-    term: tuple[str | None, str, str | None, str], limit: float, space: str
-) -> None:
+def test_a_written_gate_is_read_back(term: tuple[str | None, str, str | None, str], limit: float, space: str) -> None:
     statistic, name, selector, sign = term
     words = [name if statistic is None else f"{statistic}({name})", f"{{{selector}}}" if selector else "", sign]
     gate = parse(space.join([*words, repr(limit)]))
@@ -298,7 +296,7 @@ def test_every_gate_that_can_be_written_is_read_back(
     assert not gate.holds(None)
 
 
-def test_a_class_that_the_scenario_does_not_have_is_named() -> None:
+def test_an_unknown_class_is_named() -> None:
     check_class(parse("p95(ttft_ms){agent} < 1"), ("chat", "agent"))
     check_class(parse("failed_ratio{GET /health} < 1"), ("chat", "agent"))
     check_class(parse("p95(ttft_ms){ask} < 1"), None)
@@ -310,7 +308,7 @@ def test_a_class_that_the_scenario_does_not_have_is_named() -> None:
         scenarios.load("smoke").changed({"gates": ["failed_ratio{x} < 1"]})
 
 
-def test_gates_of_the_command_line_are_added_to_the_scenarios() -> None:
+def test_gates_of_the_command_line_are_added() -> None:
     mixed = scenarios.load("mixed")
     added = run_spec.more_gates(mixed, ["p95(ttft_ms){agent} < 900", *mixed.gates])
     assert added == {"gates": [*mixed.gates, "p95(ttft_ms){agent} < 900"]}
@@ -330,7 +328,7 @@ def test_a_value_far_beyond_its_limit_needs_no_interval(value: float, answer: st
     assert (result.value, result.answer) == (value, answer)
 
 
-def test_the_page_has_the_terms_that_a_gate_may_name() -> None:
+def test_the_gate_reference_is_generated() -> None:
     page = (ROOT / "docs/gates.md").read_text(encoding="utf-8")
     tables = gate_reference.document()
     assert page.endswith(f"-->\n\n{tables.rstrip()}\n"), "python -m inferload.analysis.pages.gate_reference"

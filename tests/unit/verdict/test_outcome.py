@@ -1,4 +1,4 @@
-"""The outcome of a run: one state, one headline and one exit code, from a summary."""
+"""The outcome of a run from its summary: state, headline and exit code."""
 
 from typing import Any, get_args
 
@@ -36,10 +36,10 @@ def summary(
 ) -> dict[str, Any]:
     levels = {reason["level"] for reason in reasons}
     measurement = "invalid" if "invalid" in levels else "suspect" if levels else "valid"
-    found = gates or []
-    passed = all(one["passed"] for one in found) if found else not failed and not more
+    gates_ = gates or []
+    passed = all(gate["passed"] for gate in gates_) if gates_ else not failed and not more
     turns = {"by_phase": {"all": {"sent": 26, "failed": failed}}}
-    verdict = {"measurement": measurement, "reasons": list(reasons), "gates": found, "passed": passed}
+    verdict = {"measurement": measurement, "reasons": list(reasons), "gates": gates_, "passed": passed}
     return {"verdict": verdict, "turns": turns, "window_s": 15.0, **more}
 
 
@@ -159,7 +159,7 @@ def test_the_outcome_of_a_summary(
     assert judge(document, early, policy) == expected
 
 
-def test_a_stated_outcome_is_taken_and_an_older_summary_is_judged() -> None:
+def test_a_stated_outcome_is_used_and_older_summaries_are_judged() -> None:
     stated = Outcome("stopped early", "stopped early by SIGHUP after 1.0 s", 143)
     assert of_summary(summary() | {"outcome": stated.to_dict()}) == stated
     assert of_summary(summary(failed=1)) == judge(summary(failed=1))
@@ -177,25 +177,27 @@ _SUMMARIES = st.builds(
 
 
 @given(_SUMMARIES, _EARLY, st.builds(Policy, st.booleans(), st.booleans()))
-def test_state_headline_and_exit_code_agree(document: dict[str, Any], early: Early | None, policy: Policy) -> None:
-    found, verdict = judge(document, early, policy), document["verdict"]
-    assert found.state in get_args(State)
-    assert found.headline.startswith(found.state)
-    assert "\n" not in found.headline
+def test_state_headline_and_exit_code_are_consistent(
+    document: dict[str, Any], early: Early | None, policy: Policy
+) -> None:
+    outcome, verdict = judge(document, early, policy), document["verdict"]
+    assert outcome.state in get_args(State)
+    assert outcome.headline.startswith(outcome.state)
+    assert "\n" not in outcome.headline
     if not verdict["passed"]:
-        assert found.state == "failed"
-        assert found.exit_code == (3 if verdict["measurement"] == "invalid" and not policy.on_invalid_warns else 1)
+        assert outcome.state == "failed"
+        assert outcome.exit_code == (3 if verdict["measurement"] == "invalid" and not policy.on_invalid_warns else 1)
     elif early is not None:
-        assert found.state == "stopped early"
+        assert outcome.state == "stopped early"
     else:
-        assert found.state == {"valid": "passed"}.get(verdict["measurement"], verdict["measurement"])
-    if found.exit_code in SIGNAL_CODES.values():
-        assert found.state == "stopped early"
+        assert outcome.state == {"valid": "passed"}.get(verdict["measurement"], verdict["measurement"])
+    if outcome.exit_code in SIGNAL_CODES.values():
+        assert outcome.state == "stopped early"
         assert not policy.on_stop_passes
 
 
 @pytest.mark.parametrize(
-    ("codes", "told"),
+    ("codes", "expected"),
     [
         ([0, 0], 0),
         ([1, 3], 3),
@@ -209,5 +211,5 @@ def test_state_headline_and_exit_code_agree(document: dict[str, Any], early: Ear
         ([75, 130], 75),
     ],
 )
-def test_the_gravest_of_several_exit_codes(codes: list[int], told: int) -> None:
-    assert gravest(codes) == told
+def test_the_most_severe_of_several_exit_codes(codes: list[int], expected: int) -> None:
+    assert gravest(codes) == expected

@@ -1,4 +1,4 @@
-"""Each reason against the figure that just breaks its limit and the one that just does not; and the verdict."""
+"""Validity: each reason at its limit, and the verdict."""
 
 from dataclasses import replace
 from typing import Any
@@ -131,7 +131,7 @@ EDGES: list[tuple[str, dict[str, Any], dict[str, Any] | None, dict[str, Any] | N
 
 
 @pytest.mark.parametrize(("code", "within", "suspect", "invalid"), EDGES)
-def test_each_limit(
+def test_each_reason_at_its_limit(
     code: str, within: dict[str, Any], suspect: dict[str, Any] | None, invalid: dict[str, Any] | None
 ) -> None:
     assert judge([replace(GOOD, **within)]).measurement == "valid"
@@ -152,7 +152,7 @@ def test_every_rule_is_tested_at_each_of_its_levels() -> None:
         assert any(edge[3] for edge in edges) == (rule.invalid is not None), rule.code
 
 
-def test_what_is_not_known_speaks_against_nothing() -> None:
+def test_unknown_evidence_gives_no_reason() -> None:
     assert judge([Evidence(phase="measure", turns_begun=1, turns_finished=1)]).measurement == "valid"
 
 
@@ -164,13 +164,13 @@ def test_only_the_measure_phase_decides() -> None:
     assert verdict.by_phase == {"warmup": "invalid", "measure": "suspect"}
 
 
-def test_a_run_without_a_measure_phase_measured_nothing() -> None:
+def test_a_run_without_a_measure_phase_is_invalid() -> None:
     verdict = judge([replace(GOOD, phase="warmup")])
     assert (verdict.measurement, [reason.code for reason in verdict.reasons]) == ("invalid", ["no_turns"])
     assert verdict.by_phase == {"warmup": "valid", "measure": "invalid"}
 
 
-def test_the_words_name_the_figure_and_the_remedy() -> None:
+def test_the_text_of_a_reason_has_figure_and_remedy() -> None:
     verdict = judge([replace(GOOD, delay_p99_ms=14.02)])
     assert verdict.reasons[0].text == (
         "the client added up to 14 ms to 1 % of the gaps, whose median is 10 ms; "
@@ -178,14 +178,14 @@ def test_the_words_name_the_figure_and_the_remedy() -> None:
     )
 
 
-def test_large_figures_are_written_out() -> None:
-    said = judge([replace(GOOD, lag_mean_ms=664.3, turn_mean_s=1.0304)]).reasons[0].text
-    assert said.startswith("turns were sent 664 ms late on average, and last 1,030 ms;")
-    said = judge([replace(GOOD, clock_steps=1, clock_stepped_s=-3600.0)]).reasons[0].text
-    assert "by -3,600.0 s in total" in said
+def test_large_figures_are_not_abbreviated() -> None:
+    text = judge([replace(GOOD, lag_mean_ms=664.3, turn_mean_s=1.0304)]).reasons[0].text
+    assert text.startswith("turns were sent 664 ms late on average, and last 1,030 ms;")
+    text = judge([replace(GOOD, clock_steps=1, clock_stepped_s=-3600.0)]).reasons[0].text
+    assert "by -3,600.0 s in total" in text
 
 
-def test_evidence_comes_from_books_and_health() -> None:
+def test_evidence_is_from_tallies_and_client_health() -> None:
     tallies, health = TallySet(), HealthSet()
     for number in range(20):
         tallies.session_planned("measure", "chat")
@@ -196,7 +196,9 @@ def test_evidence_comes_from_books_and_health() -> None:
     health.at("w2", "measure").beat(Beat([9.0], [], 0.9, 1.0, 0.2), processors=2)
     tallies.turn_begun("drain", "chat")
     facts = RunFacts("kernel", workers=2, lost_workers=1, clock_uncertainty_ms=0.4)
-    evidence = {one.phase: one for one in evidence_by_phase(tallies, health, {"measure": 60.0, "drain": 5.0}, facts)}
+    evidence = {
+        entry.phase: entry for entry in evidence_by_phase(tallies, health, {"measure": 60.0, "drain": 5.0}, facts)
+    }
     measured = evidence["measure"]
     assert (measured.turns_begun, measured.turns_finished, measured.sessions_planned) == (20, 20, 20)
     assert measured.ttft_ms == pytest.approx(50, rel=0.003)
@@ -217,7 +219,7 @@ def test_evidence_comes_from_books_and_health() -> None:
     ("loop_lag_ms", "blamed"),
     [pytest.param(0.2, False, id="the server is slow to connect"), pytest.param(60.0, True, id="this client is")],
 )
-def test_a_server_that_is_slow_to_take_connections_makes_no_client_late(loop_lag_ms: float, blamed: bool) -> None:
+def test_slow_connects_are_not_client_delay(loop_lag_ms: float, blamed: bool) -> None:
     tallies, health = TallySet(), HealthSet()
     sent_ns = turn().sent_ns
     assert sent_ns is not None
@@ -231,7 +233,7 @@ def test_a_server_that_is_slow_to_take_connections_makes_no_client_late(loop_lag
 
 
 @pytest.mark.parametrize(("upload_ms", "lag_ms"), [(1, None), (20, 40.0)])
-def test_the_event_loops_lag_counts_where_it_delays_something(upload_ms: int, lag_ms: float | None) -> None:
+def test_event_loop_lag_counts_only_if_it_delays_turns(upload_ms: int, lag_ms: float | None) -> None:
     tallies, health = TallySet(), HealthSet()
     sent_ns = turn().sent_ns
     assert sent_ns is not None
@@ -241,6 +243,6 @@ def test_the_event_loops_lag_counts_where_it_delays_something(upload_ms: int, la
     assert (measured.loop_lag_p99_ms, measured.pause_max_ms) == (lag_ms, 300.0)
 
 
-def test_the_page_is_what_the_table_says() -> None:
+def test_the_validity_page_is_generated_from_the_table() -> None:
     page = (ROOT / "docs/validity.md").read_text(encoding="utf-8")
     assert page == validity.document(), "python -m inferload.verdict.validity > docs/validity.md"

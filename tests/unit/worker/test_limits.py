@@ -1,4 +1,4 @@
-"""What bounds a load beside time: shares, quotas by count, the gate of turns in flight."""
+"""Limits of a load besides time: shares, quotas by count, and the limit of turns in flight."""
 
 import gevent
 import pytest
@@ -18,16 +18,14 @@ arrivals: {kind: constant, sessions_per_s: 2}
 
 
 @given(st.integers(0, 10_000), st.integers(1, 50))
-def test_shares_add_up_and_differ_by_one_at_most(total: int, workers: int) -> None:
+def test_shares_add_up_and_differ_by_at_most_1(total: int, workers: int) -> None:
     parts = [share(total, worker, workers) for worker in range(workers)]
     assert sum(parts) == total
     assert max(parts) - min(parts) <= 1
 
 
 @given(st.integers(1, 60), st.integers(1, 60), st.integers(1, 6), st.lists(st.booleans(), max_size=80))
-def test_all_workers_together_take_what_was_asked_for(
-    sessions: int, turns: int, workers: int, later_turns: list[bool]
-) -> None:
+def test_quotas_of_all_workers_add_up(sessions: int, turns: int, workers: int, later_turns: list[bool]) -> None:
     scenario = from_text(f"{HEAD}phases: {{sessions: {sessions}, turns: {turns}}}", "x")
     taken_sessions = taken_turns = 0
     for worker in range(workers):
@@ -48,7 +46,7 @@ def test_all_workers_together_take_what_was_asked_for(
         assert taken_turns == turns
 
 
-def test_a_gate_lets_in_as_many_as_it_has_places_and_the_first_come_first() -> None:
+def test_the_in_flight_limit_admits_in_order() -> None:
     limiter, inside, order = InFlightLimiter(2), [0], []
     most = 0
 
@@ -70,20 +68,20 @@ def test_a_gate_lets_in_as_many_as_it_has_places_and_the_first_come_first() -> N
     assert not limiter.try_enter()
 
 
-def test_who_waits_at_a_gate_that_closes_goes_away() -> None:
+def test_closing_the_limit_releases_waiting_turns() -> None:
     limiter = InFlightLimiter(1)
     assert limiter.enter()
     waiting = [gevent.spawn(limiter.enter) for _ in range(3)]
     gevent.sleep(0)
     limiter.close()
     gevent.joinall(waiting)
-    assert [one.value for one in waiting] == [False] * 3
+    assert [greenlet_.value for greenlet_ in waiting] == [False] * 3
     limiter.leave()
     assert not limiter.enter()
 
 
 @pytest.mark.parametrize(
-    ("phases", "said"),
+    ("phases", "message"),
     [
         (
             "{warmup_s: 3}",
@@ -93,16 +91,14 @@ def test_who_waits_at_a_gate_that_closes_goes_away() -> None:
         ("{turns: 2.5}", "phases.turns: must be a whole number, is 2.5"),
     ],
 )
-def test_an_end_that_is_none(phases: str, said: str) -> None:
+def test_invalid_count_limits_are_refused(phases: str, message: str) -> None:
     with pytest.raises(ScenarioError) as caught:
         from_text(f"{HEAD}phases: {phases}", "x")
-    assert str(caught.value).startswith(f"x:5: {said}")
+    assert str(caught.value).startswith(f"x:5: {message}")
 
 
 @given(st.integers(1, 200), st.integers(1, 40), st.integers(1, 9))
-def test_a_closed_loop_that_is_counted_gives_each_worker_the_part_of_its_users(
-    sessions: int, users: int, workers: int
-) -> None:
+def test_a_counted_closed_loop_divides_by_users(sessions: int, users: int, workers: int) -> None:
     closed = f"{{kind: closed, users: {users}, spawn_per_s: 1}}"
     text = HEAD.replace("{kind: constant, sessions_per_s: 2}", closed)
     scenario = from_text(f"{text}phases: {{sessions: {sessions}}}", "x")

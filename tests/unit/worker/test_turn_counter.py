@@ -1,4 +1,4 @@
-"""Ended turns are counted whatever one of them holds: it alone becomes a client error."""
+"""Counting of ended turns: a turn that cannot be counted becomes a client error alone."""
 
 from array import array
 from typing import Any
@@ -67,7 +67,7 @@ def test_a_turn_that_cannot_be_counted_loses_no_other(
 
 
 @given(st.lists(st.lists(turns(), max_size=5), max_size=4))
-def test_plain_batches_are_counted_as_ever(batches: list[list[TurnRecord]]) -> None:
+def test_ordinary_batches_are_counted_as_by_count_turns(batches: list[list[TurnRecord]]) -> None:
     counts = TurnCounts(SLOS, lambda _records: None)
     expected, delays = TallySet(), HealthSet()
     for batch in batches:

@@ -1,4 +1,4 @@
-"""Spans of --export-traces: sampling, failed turns, and the options."""
+"""Spans of `--export-traces`: sampling, failed turns, and options."""
 
 import re
 from importlib.machinery import ModuleSpec
@@ -35,7 +35,7 @@ def many(count: int) -> list[TurnResult]:
     return [TurnResult(turn(turn_id=f"s{number}.0"), "", "") for number in range(count)]
 
 
-def test_the_sampled_share_is_the_ratio_and_a_smaller_one_samples_a_subset() -> None:
+def test_the_sampled_share_is_the_ratio() -> None:
     results = many(1000)
     sampled: list[set[object]] = []
     for ratio in (0.05, 0.4, 1.0):
@@ -48,7 +48,7 @@ def test_the_sampled_share_is_the_ratio_and_a_smaller_one_samples_a_subset() -> 
     assert len(sampled[2]) == 1000
 
 
-def test_another_run_has_other_traces() -> None:
+def test_trace_ids_differ_between_runs() -> None:
     assert not set(spans_of(1, many(50))[1]) & set(spans_of(1, many(50), "r2")[1])
 
 
@@ -76,7 +76,7 @@ def test_a_failed_turn_has_a_failed_span_without_unknown_values() -> None:
         ("http://[::1]:4318/otlp/v1/traces", "http://[::1]:4318/otlp/v1/traces"),
     ],
 )
-def test_endpoints(url: str, endpoint: str) -> None:
+def test_endpoints_are_parsed(url: str, endpoint: str) -> None:
     assert TraceExport.parse(url, "") == TraceExport(endpoint, 0.01)
     assert TraceExport.parse(url, "0.5") == TraceExport(endpoint, 0.5)
     assert TraceExport.parse("", "") is None
@@ -85,7 +85,7 @@ def test_endpoints(url: str, endpoint: str) -> None:
 @pytest.mark.parametrize(
     "url", ["collector:4318", "grpc://collector:4317", "http://", "http://me:secret@collector:4318"]
 )
-def test_other_addresses_are_refused_without_the_password(url: str) -> None:
+def test_invalid_endpoints_are_refused_without_the_password(url: str) -> None:
     with pytest.raises(
         UsageError, match=r"--export-traces .*: not an address; write it as http://collector:4318"
     ) as error:
@@ -94,7 +94,7 @@ def test_other_addresses_are_refused_without_the_password(url: str) -> None:
 
 
 @pytest.mark.parametrize("ratio", ["0", "-0.1", "1.01", "nan", "half"])
-def test_other_ratios_are_refused(ratio: str) -> None:
+def test_invalid_ratios_are_refused(ratio: str) -> None:
     with pytest.raises(UsageError, match=f"--trace-ratio {ratio}: not a share"):
         TraceExport.parse("http://collector:4318", ratio)
 

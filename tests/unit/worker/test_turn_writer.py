@@ -1,4 +1,4 @@
-"""Turns on their way to disk: the end waits for a part that is being written."""
+"""The writer of turn files: the end waits for a part in progress."""
 
 import threading
 from pathlib import Path
@@ -17,7 +17,7 @@ def record(number: int) -> TurnRecord:
     return TurnRecord(f"s{number}.0", f"s{number}", 0, "chat", "w0", "measure", 1, 2)
 
 
-def test_the_end_waits_for_a_part_that_is_being_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_end_waits_for_a_part_in_progress(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write, may_write, writing = turns_file.write_part, threading.Event(), threading.Event()
 
     def slow(*arguments: object, **options: object) -> Path:
@@ -45,7 +45,7 @@ def test_the_end_waits_for_a_part_that_is_being_written(tmp_path: Path, monkeypa
     assert turns_file.read_turns(tmp_path, ["turn_id"])["turn_id"].to_pylist() == ["s0.0", "s1.0"]
 
 
-def test_a_part_that_cannot_be_written_is_lost_and_the_rest_is_kept(tmp_path: Path) -> None:
+def test_a_failed_part_is_lost_and_others_are_kept(tmp_path: Path) -> None:
     turns = tmp_path / "turns"
     writer = TurnWriter(turns, "w0", Anchor(0, 0))
     writer.start()
@@ -60,7 +60,7 @@ def test_a_part_that_cannot_be_written_is_lost_and_the_rest_is_kept(tmp_path: Pa
     assert turns_file.read_turns(tmp_path, ["turn_id"])["turn_id"].to_pylist() == ["s1.0", "s2.0"]
 
 
-def test_parts_that_were_removed_are_not_counted_as_written(tmp_path: Path) -> None:
+def test_removed_parts_are_not_counted(tmp_path: Path) -> None:
     turns = tmp_path / "turns"
     writer = TurnWriter(turns, "w0", Anchor(0, 0))
     writer.start()
@@ -71,7 +71,7 @@ def test_parts_that_were_removed_are_not_counted_as_written(tmp_path: Path) -> N
     assert writer.finish().records == 1
 
 
-def test_parts_that_cannot_be_joined_still_count(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_parts_that_cannot_be_joined_count(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def full(*_arguments: object) -> None:
         raise OSError(28, "No space left on device")
 

@@ -1,4 +1,4 @@
-"""Agents by plan: what their scripts ask, told without a server."""
+"""Planned agents: scripts without a server."""
 
 import json
 from collections.abc import Iterator
@@ -50,14 +50,14 @@ def calls_are_answered(messages: tuple[Message, ...]) -> bool:
     at = 0
     while at < len(messages):
         called = [call.call_id for call in messages[at].tool_calls]
-        found = [message.tool_call_id for message in messages[at + 1 : at + 1 + len(called)]]
-        if called != found or (messages[at].role == "tool" and not messages[at].tool_call_id):
+        answered_ids = [message.tool_call_id for message in messages[at + 1 : at + 1 + len(called)]]
+        if called != answered_ids or (messages[at].role == "tool" and not messages[at].tool_call_id):
             return False
         at += 1 + len(called)
     return True
 
 
-def test_each_step_calls_and_takes_results_until_the_last() -> None:
+def test_each_step_except_the_last_calls_tools() -> None:
     turns = planned()
     assert [roles(turn) for turn in turns] == ["su", "suat", "suatat", "suatatat"]
     assert [turn.ask.pause_s for turn in turns] == [0, 2, 2, 2]
@@ -66,14 +66,14 @@ def test_each_step_calls_and_takes_results_until_the_last() -> None:
     assert calls_are_answered(turns[-1].ask.messages)
 
 
-def test_a_user_s_next_request_waits_for_the_user() -> None:
+def test_the_next_request_waits_for_the_think_time() -> None:
     turns = planned(requests=2, steps=2, idle_s=60)
     assert [roles(turn) for turn in turns] == ["su", "suat", "suatau", "suatauat"]
     assert [turn.ask.pause_s for turn in turns] == [0, 2, 60, 2]
     assert [turn.ask.final for turn in turns] == [False, False, False, True]
 
 
-def test_tools_that_are_called_at_once_take_as_long_as_the_slower() -> None:
+def test_parallel_tools_take_as_long_as_the_slowest() -> None:
     tools = [{"name": "slow", "share": 0.5, "time_s": 9}, {"name": "quick", "share": 0.5, "time_s": 1}]
     turns = planned(tools=tools, parallel_calls=1.0, context_limit_tokens=200_000)
     for turn in turns[1:]:
@@ -83,7 +83,7 @@ def test_tools_that_are_called_at_once_take_as_long_as_the_slower() -> None:
     assert calls_are_answered(turns[-1].ask.messages)
 
 
-def test_a_failed_call_is_made_again_and_costs_a_step_more() -> None:
+def test_a_failed_call_is_repeated_in_another_step() -> None:
     turns = planned(
         tools=[{"name": "look", "fails": 0.999, "result_tokens": 100, "time_s": 1}], tool_retries=2, steps=2
     )
@@ -94,7 +94,7 @@ def test_a_failed_call_is_made_again_and_costs_a_step_more() -> None:
 
 @pytest.mark.parametrize("where", ["start", "end"])
 @pytest.mark.parametrize("system_prompt_tokens", [0, 50])
-def test_a_time_stands_where_it_is_wanted(where: str, system_prompt_tokens: int) -> None:
+def test_the_current_time_is_at_its_configured_position(where: str, system_prompt_tokens: int) -> None:
     def first(index: int, timestamp: str) -> Message:
         prefix = {"timestamp": timestamp, "where": where, "variants": 3}
         changes = {"prefix": prefix, "conversation": "same", "system_prompt_tokens": system_prompt_tokens}
@@ -110,7 +110,7 @@ def test_a_time_stands_where_it_is_wanted(where: str, system_prompt_tokens: int)
     assert first(0, "none").pieces[0].literal is None
 
 
-def test_one_conversation_for_all_is_the_same_to_the_last_piece() -> None:
+def test_a_shared_conversation_is_identical() -> None:
     laws = {"steps": {"dist": "uniform", "min": 2, "max": 9}, "history": "recorded", "conversation": "same"}
     assert planned(1, **laws) == planned(2, **laws)
     own = planned(1, **laws | {"conversation": "own"})
@@ -118,17 +118,17 @@ def test_one_conversation_for_all_is_the_same_to_the_last_piece() -> None:
     assert own == planned(1, **laws | {"conversation": "own"})
 
 
-def test_the_first_words_may_be_given() -> None:
+def test_the_first_message_can_be_given() -> None:
     turns = planned(prompt_text="What is the time?", requests=2, steps=1)
     assert turns[0].ask.messages[1].pieces[0].literal == "What is the time?"
     assert turns[1].ask.messages[3].pieces[0].literal is None
 
 
-def test_thoughts_are_stripped_or_kept() -> None:
+def test_reasoning_is_stripped_or_kept() -> None:
     thinking = {"tokens": 90, "history": "strip"}
-    stripped, kept = (planned(thinking=thinking | {"history": how}) for how in ("strip", "keep"))
+    stripped, unchanged = (planned(thinking=thinking | {"history": how}) for how in ("strip", "keep"))
     assert [turn.ask.output_tokens for turn in stripped] == [100] * 4
-    answers = [[m for m in turns[-1].ask.messages if m.role == "assistant"] for turns in (stripped, kept)]
+    answers = [[m for m in turns[-1].ask.messages if m.role == "assistant"] for turns in (stripped, unchanged)]
     assert [m.tokens for m in answers[0]] == [10] * 3
     assert [m.tokens for m in answers[1]] == [100] * 3
     assert keys(answers[0][0]) != keys(answers[1][0])  # a prefix cache has the whole answer, not the stripped one
@@ -148,19 +148,19 @@ def talk(workload: Agent, reply: TurnReply) -> Iterator[Ask]:
         sent = reply
 
 
-def test_what_the_model_really_said_is_carried_without_its_thought() -> None:
+def test_answers_are_resent_without_reasoning() -> None:
     workload = Agent.model_validate(SMALL | {"steps": 2, "thinking": {"tokens": 30}})
     apart = [*talk(workload, TurnReply("said", 40, reasoning="thought"))][1].messages[2]
     assert (apart.pieces[0].literal, apart.reasoning) == ("said", "")
     mixed = [*talk(workload, TurnReply("one two three four", 40))][1].messages[2]
     assert mixed.pieces[0].literal == "four"  # 30 of 40 tokens were thought
     keep = Agent.model_validate(SMALL | {"steps": 2, "thinking": {"tokens": 30, "history": "keep"}})
-    kept = [*talk(keep, TurnReply("said", 40, reasoning="thought"))][1].messages[2]
-    assert (kept.pieces[0].literal, kept.reasoning) == ("said", "thought")
-    assert [call.name for call in kept.tool_calls] == ["look"]
+    answer_ = [*talk(keep, TurnReply("said", 40, reasoning="thought"))][1].messages[2]
+    assert (answer_.pieces[0].literal, answer_.reasoning) == ("said", "thought")
+    assert [call.name for call in answer_.tool_calls] == ["look"]
 
 
-def test_a_cancelled_answer_is_asked_for_again_and_shifts_nothing() -> None:
+def test_a_cancelled_answer_is_requested_again() -> None:
     cancel = {"share": 1.0, "after_s": 0.5, "again_s": 7, "again_tokens": 9}
     plain, cut = planned(steps=3), planned(steps=3, cancel=cancel)
     assert [turn.ask.cancel_after_s for turn in cut] == [0.5, None] * 3
@@ -174,9 +174,7 @@ def test_a_cancelled_answer_is_asked_for_again_and_shifts_nothing() -> None:
 
 @settings(max_examples=40)
 @given(st.integers(0, 99), st.integers(2, 60), st.sampled_from(["live", "recorded"]), st.booleans())
-def test_the_context_keeps_to_its_limit_and_calls_to_their_results(
-    index: int, steps: int, history: str, thinking: bool
-) -> None:
+def test_truncation_keeps_calls_with_their_results(index: int, steps: int, history: str, thinking: bool) -> None:
     changes = {
         "steps": steps,
         "history": history,
@@ -198,7 +196,7 @@ def test_the_context_keeps_to_its_limit_and_calls_to_their_results(
         before = turn
 
 
-def test_compaction_asks_for_a_summary_and_goes_on_from_it() -> None:
+def test_compaction_requests_a_summary_and_continues_from_it() -> None:
     tools = [{"name": "look", "time_s": 0, "result_tokens": 200}]
     turns = planned(steps=40, tools=tools, compaction={"at": 0.8, "to_tokens": 400})
     (summary, after), *_more = [
@@ -212,7 +210,7 @@ def test_compaction_asks_for_a_summary_and_goes_on_from_it() -> None:
 
 
 @pytest.mark.parametrize("context", ["fresh", "fork"])
-def test_subagents_work_side_by_side_and_report(context: str) -> None:
+def test_subagents_run_in_parallel_and_report(context: str) -> None:
     subagents = {
         "share": 1.0,
         "count": 3,
@@ -240,16 +238,16 @@ def test_subagents_work_side_by_side_and_report(context: str) -> None:
 
 
 @given(st.integers(1, 3000), st.lists(st.sampled_from(["a", "b", "read_file"]), unique=True, min_size=1))
-def test_tools_are_json_of_about_the_wanted_size(tokens: int, names: list[str]) -> None:
-    made = tools_json(tuple(names), tokens)
-    tools = json.loads(made)
+def test_tool_definitions_have_about_the_given_size(tokens: int, names: list[str]) -> None:
+    tools = tools_json(tuple(names), tokens)
+    tools = json.loads(tools)
     assert [tool["function"]["name"] for tool in tools[: len(names)]] == names
-    assert made == tools_json(tuple(names), tokens)
-    assert tokens <= json_tokens(made) + 60 <= tokens + 130 * (1 + len(names))
+    assert tools == tools_json(tuple(names), tokens)
+    assert tokens <= json_tokens(tools) + 60 <= tokens + 130 * (1 + len(names))
     assert tools_json(tuple(names), 0) == b""
 
 
-def test_requests_carry_the_tools_and_forbid_calls() -> None:
+def test_requests_have_tools_and_forbid_calls() -> None:
     turns = planned(tools_tokens=300, context_limit_tokens=9000)
     assert all(turn.ask.tools == turns[0].ask.tools != b"" for turn in turns)
     assert {turn.ask.tool_choice for turn in turns} == {"none"}
@@ -258,7 +256,7 @@ def test_requests_carry_the_tools_and_forbid_calls() -> None:
 
 
 @pytest.mark.parametrize(
-    ("workload", "says"),
+    ("workload", "message"),
     [
         ({"tools": [{"name": "a"}, {"name": "a"}]}, "tool a is listed twice"),
         ({"context_limit_tokens": 8000}, "context_limit_tokens"),
@@ -269,7 +267,7 @@ def test_requests_carry_the_tools_and_forbid_calls() -> None:
         ({"tools": []}, "tools"),
     ],
 )
-def test_mistakes_are_said_in_a_line(workload: dict[str, Any], says: str) -> None:
+def test_mistakes_are_one_line(workload: dict[str, Any], message: str) -> None:
     document = {
         "schema": 1,
         "name": "x",
@@ -279,7 +277,7 @@ def test_mistakes_are_said_in_a_line(workload: dict[str, Any], says: str) -> Non
     }
     with pytest.raises(ScenarioError, match=r"^x.yaml:\d+: ") as raised:
         scenarios.from_text(json.dumps(document), "x.yaml")
-    assert says in str(raised.value)
+    assert message in str(raised.value)
     assert len(str(raised.value).splitlines()) == 1
 
 
@@ -290,6 +288,6 @@ def test_mistakes_are_said_in_a_line(workload: dict[str, Any], says: str) -> Non
         {"subagents": {"share": 0.1, "prompt_tokens": 90_000}},
     ],
 )
-def test_what_one_step_may_add_counts_tasks_and_second_tries(more: dict[str, object]) -> None:
+def test_the_maximum_growth_of_a_step_includes_retries(more: dict[str, object]) -> None:
     with pytest.raises(ValueError, match="a step can add"):
         Agent.model_validate({"kind": "agent"} | more)

@@ -1,4 +1,4 @@
-"""Arrivals: one sequence for the whole fleet, its stripes, and rates that change while it runs."""
+"""Arrivals: one sequence for all workers, its stripes, and rates that change during the run."""
 
 from itertools import islice, pairwise, takewhile
 
@@ -35,32 +35,32 @@ def replay(plan: Schedule, changes: list[tuple[float, float]], until_s: float) -
 
 @given(kinds, st.integers(0, 10**9), rates, st.integers(1, 9))
 def test_stripes_partition_the_sequence(kind: str, seed: int, rate: float, workers: int) -> None:
-    whole = take(schedule(kind, seed, rate), 40 * workers)
+    sequence = take(schedule(kind, seed, rate), 40 * workers)
     striped = [arrival for k in range(workers) for arrival in take(schedule(kind, seed, rate, k, workers), 40)]
-    assert sorted(striped, key=lambda arrival: arrival.index) == whole
-    assert [arrival.index for arrival in whole] == list(range(40 * workers))
+    assert sorted(striped, key=lambda arrival: arrival.index) == sequence
+    assert [arrival.index for arrival in sequence] == list(range(40 * workers))
 
 
 changes = st.lists(st.tuples(st.floats(0.1, 5), st.sampled_from([0.0, 0.5, 2.0, 7.5])), max_size=5)
 
 
 @given(kinds, st.integers(0, 1000), changes, st.integers(1, 4))
-def test_a_change_of_rate_keeps_the_sequence_on_any_number_of_workers(
+def test_a_rate_change_gives_equal_arrivals_on_any_number_of_workers(
     kind: str, seed: int, gaps: list[tuple[float, float]], workers: int
 ) -> None:
     at_s, steps = 0.0, []
     for gap_s, rate in gaps:
         at_s += gap_s
         steps.append((at_s, rate))
-    whole = replay(schedule(kind, seed, 3.0), steps, at_s + 4)
+    sequence = replay(schedule(kind, seed, 3.0), steps, at_s + 4)
     striped = [
         arrival for k in range(workers) for arrival in replay(schedule(kind, seed, 3.0, k, workers), steps, at_s + 4)
     ]
-    assert sorted(striped, key=lambda arrival: arrival.index) == whole
+    assert sorted(striped, key=lambda arrival: arrival.index) == sequence
     # Independent of the class: an arrival is where the integral of the rate reaches its unit time.
     bounds = [0.0, *(at for at, _ in steps), at_s + 4]
     held = [3.0, *(rate for _, rate in steps)]
-    for arrival, unit in zip(whole, unit_process(kind, seed), strict=False):
+    for arrival, unit in zip(sequence, unit_process(kind, seed), strict=False):
         passed = sum(
             max(0.0, min(arrival.due_s, end) - start) * rate
             for (start, end), rate in zip(pairwise(bounds), held, strict=True)
@@ -68,12 +68,12 @@ def test_a_change_of_rate_keeps_the_sequence_on_any_number_of_workers(
         assert passed == pytest.approx(unit, abs=1e-9)
     area = sum((end - start) * rate for (start, end), rate in zip(pairwise(bounds), held, strict=True))
     counted = sum(1 for _ in takewhile(lambda unit: unit < area - 1e-9, unit_process(kind, seed)))
-    assert abs(len(whole) - counted) <= (
+    assert abs(len(sequence) - counted) <= (
         area > 0 and kind == "constant"
     )  # an arrival on the very edge may fall either way
 
 
-def test_the_schedule_slows_and_hurries_what_is_not_yet_due() -> None:
+def test_a_rate_change_moves_arrivals_not_yet_due() -> None:
     plan = schedule("constant", 0, 1.0)
     assert plan.next() == Arrival(0, 0.5)
     assert plan.peek() == Arrival(1, 1.5)
@@ -84,7 +84,7 @@ def test_the_schedule_slows_and_hurries_what_is_not_yet_due() -> None:
     assert plan.rate == 1.0
 
 
-def test_a_pause_takes_nothing_and_loses_nothing() -> None:
+def test_a_pause_loses_no_arrivals() -> None:
     plan = schedule("constant", 0, 1.0)
     plan.set_rate(0.25, 0.0)
     assert plan.peek() is None
@@ -93,14 +93,14 @@ def test_a_pause_takes_nothing_and_loses_nothing() -> None:
     assert plan.next() == Arrival(0, 10.5)
 
 
-def test_what_was_due_before_a_change_stays_due_then() -> None:
+def test_arrivals_due_before_a_change_stay_due() -> None:
     plan = schedule("constant", 0, 1.0)
     plan.set_rate(3.0, 0.0)  # nobody has taken arrivals 0, 1 and 2 yet
     assert take(plan, 3) == [Arrival(0, 0.5), Arrival(1, 1.5), Arrival(2, 2.5)]
     assert plan.next() is None
 
 
-def test_a_change_in_the_past_or_of_no_rate_is_refused() -> None:
+def test_a_change_in_the_past_or_to_an_invalid_rate_is_refused() -> None:
     plan = schedule("constant", 0, 1.0)
     plan.set_rate(3.0, 2.0)
     with pytest.raises(ValueError, match="before the last one"):
@@ -120,26 +120,26 @@ def index_of_dispersion(kind: str, seed: int) -> float:
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_poisson_counts_scatter_as_independent_callers_do(seed: int) -> None:
+def test_poisson_counts_have_the_poisson_variance(seed: int) -> None:
     # The index over m windows has a standard deviation of about sqrt(2 / m) = 0.032.
     assert index_of_dispersion("poisson", seed) == pytest.approx(1.0, abs=0.13)
     assert index_of_dispersion("constant", seed) < 0.01
 
 
 @given(st.integers(1, 500))
-def test_constant_puts_n_arrivals_into_n_intervals(n: int) -> None:
+def test_constant_arrivals_are_evenly_spaced(n: int) -> None:
     assert sum(1 for _ in takewhile(lambda at: at < n, unit_process("constant", 0))) == n
 
 
 @settings(max_examples=20)
 @given(st.integers(0, 10**9))
-def test_the_same_seed_gives_the_same_arrivals_and_another_seed_others(seed: int) -> None:
+def test_arrivals_follow_from_the_seed(seed: int) -> None:
     first = list(islice(unit_process("poisson", seed), 20))
     assert first == list(islice(unit_process("poisson", seed), 20))
     assert first != list(islice(unit_process("poisson", seed + 1), 20))
 
 
-def test_stripe() -> None:
+def test_stripe_of_a_worker() -> None:
     assert list(islice(stripe(1, 3), 4)) == [1, 4, 7, 10]
     for worker, workers in ((3, 3), (-1, 2), (0, 0)):
         with pytest.raises(ValueError, match="worker numbers start at 0"):

@@ -1,4 +1,4 @@
-"""Chats: what a turn carries beside its question, what becomes of long conversations, whose answers stand in them."""
+"""Chats: context of a turn, truncation of long conversations, and recorded answers."""
 
 import base64
 import json
@@ -44,10 +44,10 @@ def plan_of(sessions: Sessions, number: int = 0) -> list[PlannedTurn]:
     return list(outline(sessions.begin(number).script, number))
 
 
-def messages_of(made: Scenario, ask: Ask) -> list[Any]:
-    writer = BodyWriter(Texts(EXACT, made.seed), BodySettings.of(made, "tiny"), Isolation())
-    found: list[Any] = json.loads(writer.body(ask))["messages"]
-    return found
+def messages_of(scenario_: Scenario, ask: Ask) -> list[Any]:
+    writer = BodyWriter(Texts(EXACT, scenario_.seed), BodySettings.of(scenario_, "tiny"), Isolation())
+    messages_: list[Any] = json.loads(writer.body(ask))["messages"]
+    return messages_
 
 
 # -- what is drawn
@@ -65,7 +65,7 @@ def always(value: float) -> dict[str, Any]:
     st.integers(1, 99),
     st.sampled_from(["synthetic", "corpus"]),
 )
-def test_a_chat_that_draws_nothing_asks_what_one_that_draws_it_does(
+def test_constants_equal_degenerate_distributions(
     index: int, turns: int, think_time_s: float, tokens: int, source: str
 ) -> None:
     laws = {"turns": turns, "think_time_s": think_time_s, "prompt_tokens": tokens, "output_tokens": 7}
@@ -78,7 +78,7 @@ def test_a_chat_that_draws_nothing_asks_what_one_that_draws_it_does(
 @pytest.mark.parametrize(
     "more", [{name: always(3)} for name in ("turns", "think_time_s", "prompt_tokens", "output_tokens")]
 )
-def test_a_chat_with_one_law_draws(more: dict[str, Any]) -> None:
+def test_a_chat_with_a_distribution_is_random(more: dict[str, Any]) -> None:
     opened = Sessions(scenario(**more)).open()["chat"]
     assert opened.draws
 
@@ -95,23 +95,23 @@ def test_documents_and_random_lengths_are_drawn() -> None:
 # -- history
 
 
-def test_a_recorded_history_asks_the_same_whatever_is_answered() -> None:
-    made = scenario(turns=3, history="recorded")
+def test_a_recorded_history_is_independent_of_answers() -> None:
+    scenario_ = scenario(turns=3, history="recorded")
 
     def asked(*answers: str) -> list[Any]:
-        script = Sessions(made).begin(1).script
+        script = Sessions(scenario_).begin(1).script
         asks = [next(script), *(script.send(TurnReply(answer, 2)) for answer in answers)]
-        return [messages_of(made, ask) for ask in asks if isinstance(ask, Ask)]
+        return [messages_of(scenario_, ask) for ask in asks if isinstance(ask, Ask)]
 
-    one, other = asked("yes", "no"), asked("maybe", "perhaps so")
-    assert one == other
-    assert [len(messages) for messages in one] == [1, 3, 5]
-    assert len(one[2][1]["content"].split()) == 5
-    live = messages_of(made, [*outline(Sessions(scenario(turns=3)).begin(1).script, 1)][2].ask)
-    assert [message["content"] for message in live[::2]] == [message["content"] for message in one[2][::2]]
+    first, second = asked("yes", "no"), asked("maybe", "perhaps so")
+    assert first == second
+    assert [len(messages) for messages in first] == [1, 3, 5]
+    assert len(first[2][1]["content"].split()) == 5
+    live = messages_of(scenario_, [*outline(Sessions(scenario(turns=3)).begin(1).script, 1)][2].ask)
+    assert [message["content"] for message in live[::2]] == [message["content"] for message in first[2][::2]]
 
 
-def test_a_call_of_a_tool_that_nobody_runs_is_not_kept() -> None:
+def test_tool_calls_without_results_are_not_resent() -> None:
     script = Sessions(scenario(turns=2)).begin(0).script
     next(script)
     ask = script.send(TurnReply("let me see", 3, tool_calls=(ToolCall("1", "f", "{}"),)))
@@ -119,7 +119,7 @@ def test_a_call_of_a_tool_that_nobody_runs_is_not_kept() -> None:
     assert ask.messages[1].tool_calls == ()
 
 
-def test_system_prompts_are_the_runs_or_each_sessions_own() -> None:
+def test_system_prompts_are_shared_or_per_session() -> None:
     for by, different in (("run", 1), ("session", 5)):
         sessions = Sessions(scenario(system_prompt_tokens=7, system_prompt_shared_by=by))
         firsts = [plan_of(sessions, number)[0].ask.messages[0] for number in range(5)]
@@ -130,14 +130,14 @@ def test_system_prompts_are_the_runs_or_each_sessions_own() -> None:
 # -- documents
 
 
-def test_documents_stand_beside_the_question_and_are_the_same_in_every_session() -> None:
+def test_documents_are_part_of_the_message_and_shared() -> None:
     documents = {"count": 4, "tokens": {"dist": "uniform", "min": 20, "max": 40}, "per_turn": 2, "zipf": 0}
     before, after = (scenario(documents=documents | {"position": where}) for where in ("before", "after"))
     turns = [plan_of(Sessions(before), number)[0] for number in range(30)]
     assert all(len(turn.ask.messages[0].pieces) == 3 for turn in turns)
-    found = {piece for turn in turns for piece in turn.ask.messages[0].pieces[:2]}
-    assert len(found) == 4
-    assert {piece.key for piece in found} == {f"shared/document/{number}" for number in range(4)}
+    documents_ = {piece for turn in turns for piece in turn.ask.messages[0].pieces[:2]}
+    assert len(documents_) == 4
+    assert {piece.key for piece in documents_} == {f"shared/document/{number}" for number in range(4)}
     behind = plan_of(Sessions(after))[0].ask.messages[0].pieces
     assert behind == (*turns[0].ask.messages[0].pieces[2:], *turns[0].ask.messages[0].pieces[:2])
     text = messages_of(before, turns[0].ask)[0]["content"]
@@ -153,7 +153,7 @@ def test_documents_of_a_turn_differ(count: int, zipf: float, seed: int, data: st
     assert set(drawn) <= set(range(count))
 
 
-def test_documents_are_used_as_zipf_says() -> None:
+def test_document_frequencies_follow_zipf() -> None:
     shelf = DocumentPool(Documents(count=50, tokens=5, zipf=1.0), Piece, 0)  # type: ignore[arg-type]
     rng = Random(1)
     used = Counter(number for _ in range(20_000) for number in shelf.draw(rng))
@@ -165,27 +165,27 @@ def test_documents_are_used_as_zipf_says() -> None:
 # -- images
 
 
-def test_pictures_are_whole_png_files_of_their_size() -> None:
+def test_images_are_valid_png_files_of_the_given_size() -> None:
     for width, height in ((1, 1), (33, 17), (64, 48)):
         data = png("k", width, height)
         assert data.startswith(b"\x89PNG\r\n\x1a\n")
-        chunks, place = {}, 8
-        while place < len(data):
-            (size,), name = struct.unpack(">I", data[place : place + 4]), data[place + 4 : place + 8]
-            body, check = data[place + 8 : place + 8 + size], data[place + 8 + size : place + 12 + size]
+        chunks, offset = {}, 8
+        while offset < len(data):
+            (size,), name = struct.unpack(">I", data[offset : offset + 4]), data[offset + 4 : offset + 8]
+            body, check = data[offset + 8 : offset + 8 + size], data[offset + 8 + size : offset + 12 + size]
             assert struct.unpack(">I", check)[0] == zlib.crc32(name + body)
-            chunks[name], place = body, place + 12 + size
+            chunks[name], offset = body, offset + 12 + size
         assert struct.unpack(">II", chunks[b"IHDR"][:8]) == (width, height)
         assert len(zlib.decompress(chunks[b"IDAT"])) == height * (1 + 3 * width)
     assert png("k", 33, 17) == png("k", 33, 17) != png("l", 33, 17)
 
 
-def test_messages_carry_pictures() -> None:
-    made = scenario(images={"per_message": 2, "width_px": 20, "height_px": 10, "variants": 3})
-    asks = [plan_of(Sessions(made), number)[0].ask for number in range(12)]
+def test_messages_have_images() -> None:
+    scenario_ = scenario(images={"per_message": 2, "width_px": 20, "height_px": 10, "variants": 3})
+    asks = [plan_of(Sessions(scenario_), number)[0].ask for number in range(12)]
     assert {len(ask.messages[0].images) for ask in asks} == {2}
     assert len({url for ask in asks for url in ask.messages[0].images}) == 3
-    first, second, text = messages_of(made, asks[0])[0]["content"]
+    first, second, text = messages_of(scenario_, asks[0])[0]["content"]
     assert (first["type"], second["type"], text["type"]) == ("image_url", "image_url", "text")
     assert base64.b64decode(first["image_url"]["url"].partition(",")[2]).startswith(b"\x89PNG")
     assert picture_url("a", 2, 2).startswith("data:image/png;base64,")
@@ -198,18 +198,20 @@ def test_messages_carry_pictures() -> None:
 
 @given(
     st.sampled_from(["stop", "truncate", "compact"]),
-    st.lists(st.integers(1, 50), max_size=10).filter(lambda said: len(said) % 2 == 0),
+    st.lists(st.integers(1, 50), max_size=10).filter(lambda message_tokens: len(message_tokens) % 2 == 0),
     st.integers(1, 60),
     st.integers(1, 60),
     st.integers(1, 400),
 )
-def test_what_is_sent_keeps_the_limit(then: Any, said: list[int], question: int, output: int, limit: int) -> None:
-    earlier = tuple(text_message("user", f"m{place}", tokens) for place, tokens in enumerate(said))
+def test_the_context_limit_is_kept(
+    then: Any, message_tokens: list[int], question: int, output: int, limit: int
+) -> None:
+    earlier = tuple(text_message("user", f"m{index}", tokens) for index, tokens in enumerate(message_tokens))
     head = (text_message("system", "s", 10),)
     rule = ContextLimit(limit_tokens=limit, then=then, summary_tokens=15)
     fitted = fit(rule, NextRequest(head, earlier, text_message("user", "q", question), output), "0/0")
-    whole = 10 + sum(said) + question + output
-    if whole <= limit:
+    total = 10 + sum(message_tokens) + question + output
+    if total <= limit:
         assert fitted == type(fitted)(earlier, text_message("user", "q", question))
     elif fitted.question is None:
         assert (fitted.history, fitted.note) == ((), "stopped")
@@ -238,14 +240,14 @@ def test_a_conversation_grows_to_its_limit(then: str, turns: int, notes: dict[st
     assert sessions.notes == notes
 
 
-def test_what_is_done_about_long_conversations_is_said() -> None:
+def test_truncation_is_described_in_the_plan() -> None:
     text = describe(scenario(turns=8, context={"limit_tokens": 63, "then": "truncate"}))
-    found = re.search(r"context truncated: (\d+) times in (\d+) drawn sessions", text)
-    assert found is not None
-    assert int(found[1]) == 4 * int(found[2])
+    match = re.search(r"context truncated: (\d+) times in (\d+) drawn sessions", text)
+    assert match is not None
+    assert int(match[1]) == 4 * int(match[2])
 
 
-def test_messages_of_unknown_length_count_as_none() -> None:
+def test_messages_of_unknown_length_count_as_zero() -> None:
     unknown = Message("assistant", (Piece("a", None, "text"),))
     rule = ContextLimit(limit_tokens=20, then="stop")
     assert fit(rule, NextRequest((), (unknown,) * 9, text_message("user", "q", 10), 10), "").question is not None

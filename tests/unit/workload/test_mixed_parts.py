@@ -33,33 +33,33 @@ def _mix(share: float = 0.3, **more: Any) -> Scenario:
 
 
 def _arrivals(scenario: Scenario, workers: int) -> dict[int, float]:
-    found = {}
+    arrivals_ = {}
     for worker in range(workers):
         schedule = schedule_of(scenario, Sessions(scenario), 5.0, worker, workers)
         for _ in range(40):
             arrival = schedule.next()
             assert arrival is not None
-            found[arrival.index] = arrival.due_s
-    return found
+            arrivals_[arrival.index] = arrival.due_s
+    return arrivals_
 
 
 @given(st.floats(0.05, 0.95), st.integers(1, 4))
-def test_a_class_alone_arrives_as_it_does_in_the_mix_on_any_number_of_workers(share: float, workers: int) -> None:
-    whole, only = _mix(share), _mix(share, only="a")
-    every, some = _arrivals(whole, 1), _arrivals(only, workers)
-    classes = Sessions(whole)
+def test_a_class_alone_has_the_arrivals_of_the_mix(share: float, workers: int) -> None:
+    mix, only = _mix(share), _mix(share, only="a")
+    every, some = _arrivals(mix, 1), _arrivals(only, workers)
+    classes = Sessions(mix)
     assert all(classes.class_of(index) == "a" for index in some)
     assert all(every[index] == some[index] for index in every if index in some)
     last = min(max(index for index in some if index % workers == worker) for worker in range(workers))
     assert {index for index in every if index < last and classes.class_of(index) == "a"} <= set(some)
 
 
-def test_one_that_the_mix_has_not_got_is_named_with_its_line() -> None:
+def test_an_unknown_class_is_named_with_its_line() -> None:
     with pytest.raises(ScenarioError, match=r"only: c is not a class of this mix; choose one of a, b"):
         _mix(only="c")
 
 
-def test_of_a_closed_loop_a_class_alone_has_the_users_that_it_is_given(tmp_path: Path) -> None:
+def test_a_class_of_a_closed_loop_alone_has_the_given_users(tmp_path: Path) -> None:
     document = _document() | {"arrivals": {"kind": "closed", "users": 10, "spawn_per_s": 5}}
     path = tmp_path / "mix.yaml"
     path.write_text(json.dumps(document))
@@ -68,21 +68,21 @@ def test_of_a_closed_loop_a_class_alone_has_the_users_that_it_is_given(tmp_path:
     assert resolve(RunOptions(str(path), "http://h", only="a", users=7)).users == 7
 
 
-def test_only_is_for_mixes() -> None:
+def test_only_requires_a_mix() -> None:
     document = _document()
     single = {**document, "workload": document["workload"]["classes"][0]["workload"]}
     with pytest.raises(UsageError, match="--only a: scenario mix is no mix"):
         only_class(from_text(json.dumps(single), "x"), "a", None)
 
 
-def test_gates_on_a_class_that_only_leaves_out_are_refused(tmp_path: Path) -> None:
+def test_gates_on_a_class_excluded_by_only_are_refused(tmp_path: Path) -> None:
     path = tmp_path / "mix.yaml"
     path.write_text(json.dumps(_document()))
-    given = RunOptions(str(path), "http://h", only="a", gates=("failed_ratio{b} < 0.1",))
+    options_ = RunOptions(str(path), "http://h", only="a", gates=("failed_ratio{b} < 0.1",))
     with pytest.raises(
         UsageError, match=r"--only a: gate 'failed_ratio\{b\} < 0.1' is on class b, which sends no turns then"
     ):
-        resolve(given)
+        resolve(options_)
     path.write_text(json.dumps(_document() | {"gates": ["failed_ratio{b} < 0.1"]}))
     with pytest.raises(
         UsageError, match=r"--only a: gate 'failed_ratio\{b\} < 0.1' is on class b, which sends no turns then"

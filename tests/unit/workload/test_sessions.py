@@ -1,4 +1,4 @@
-"""Sessions and their requests: the same on any worker, and the JSON that a server expects."""
+"""Sessions and their requests: equal on any worker, and the JSON bodies."""
 
 import json
 from collections import Counter
@@ -73,7 +73,7 @@ def plan_of(scenario: Scenario, index: int) -> list[PlannedTurn]:
 
 
 @given(st.integers(0, 10**6), st.integers(0, 10**6))
-def test_a_session_is_the_same_wherever_and_whenever_it_is_drawn(seed: int, index: int) -> None:
+def test_a_session_is_equal_on_any_worker_at_any_time(seed: int, index: int) -> None:
     scenario = changed(seed=seed)
     here, there = Sessions(scenario), Sessions(from_text(scenario.resolved_text(), "wire"))
     here.begin(index + 1)
@@ -101,7 +101,7 @@ def _in_words(plan: list[PlannedTurn]) -> str:
     return ", ".join(f"{turn.new_tokens}/{turn.ask.output_tokens} after {turn.ask.pause_s:.6f} s" for turn in plan)
 
 
-def test_a_body_is_a_whole_chat_completion() -> None:
+def test_a_body_is_a_complete_chat_completion() -> None:
     talk = conversation(BASE)
     body = asked(talk)
     (message,) = body.pop("messages")
@@ -116,7 +116,7 @@ def test_a_body_is_a_whole_chat_completion() -> None:
     }
 
 
-def test_what_the_scenario_asks_for_is_in_the_body() -> None:
+def test_request_options_of_the_scenario_are_in_the_body() -> None:
     scenario = changed(
         request__extra_body={"temperature": 0, "stop": ["x"], "guided": {"a": [1, None]}},
         request__continuous_usage=True,
@@ -146,7 +146,7 @@ def test_live_history_grows_by_question_and_answer() -> None:
     assert asked(talk)["max_tokens"] == talk.ask.output_tokens
 
 
-def test_without_history_a_turn_carries_only_its_own_message() -> None:
+def test_without_history_a_turn_has_only_its_message() -> None:
     talk = conversation(changed(workload__history="none", workload__system_prompt_tokens=7))
     before = asked(talk)["messages"]
     talk.add_answer("yes")
@@ -171,13 +171,13 @@ def test_any_answer_can_be_sent_on(answer: str) -> None:
     assert content == answer.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
 
-def test_halves_of_a_pair_that_came_in_two_events_are_one_character_again() -> None:
+def test_surrogate_halves_of_two_events_are_joined() -> None:
     talk = conversation(BASE)
     talk.add_answer("\ud83d" + "\ude00 \ud83d")
     assert asked(talk)["messages"][1]["content"] == "😀 \ufffd"
 
 
-def test_texts_depend_on_seed_session_and_turn_alone() -> None:
+def test_texts_depend_only_on_seed_session_and_turn() -> None:
     def text(seed: int, index: int) -> str:
         return str(asked(conversation(changed(seed=seed), index))["messages"][0]["content"])
 
@@ -185,14 +185,14 @@ def test_texts_depend_on_seed_session_and_turn_alone() -> None:
     assert len({text(1, 3), text(2, 3), text(1, 4)}) == 3
 
 
-def test_sessions_share_the_system_prompt_and_nothing_else() -> None:
+def test_sessions_share_only_the_system_prompt() -> None:
     scenario = changed(workload__system_prompt_tokens=50)
     one, other = (asked(conversation(scenario, index))["messages"] for index in (1, 2))
     assert one[0] == other[0]
     assert one[1]["content"].split()[:3] != other[1]["content"].split()[:3]
 
 
-def test_isolation_says_who_shares_cached_prefixes() -> None:
+def test_isolation_selects_shared_cached_prefixes() -> None:
     assert isolation("none", "r", 4, takes_salt=True) == Isolation("none", "")
     assert isolation("run", "r", 4, takes_salt=True) == Isolation("salt", "r")
     assert isolation("run", "r", 4, takes_salt=False) == Isolation("first_line", "r")
@@ -227,7 +227,7 @@ def test_earlier_messages_are_not_encoded_again(monkeypatch: pytest.MonkeyPatch)
     assert len(texts) == 40
 
 
-def test_what_all_sessions_share_is_made_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_shared_text_is_made_once(monkeypatch: pytest.MonkeyPatch) -> None:
     made: list[int] = []
 
     def counted(self: Vocabulary, n_tokens: int, rng: Random) -> str:
@@ -257,7 +257,7 @@ slo: {ttft_ms: 100}
 """
 
 
-def test_a_mix_shares_its_sessions_out() -> None:
+def test_a_mix_divides_sessions_by_share() -> None:
     scenario = from_text(MIXED, "m")
     sessions = Sessions(scenario)
     drawn = [sessions.begin(index) for index in range(2000)]
@@ -271,7 +271,7 @@ def test_a_mix_shares_its_sessions_out() -> None:
 
 
 @pytest.mark.parametrize(
-    ("wrong", "said"),
+    ("wrong", "message"),
     [
         (("share: 0.25", "share: 0.15"), "m:5: workload.classes: shares are 0.75 + 0.15 = 0.9; they must add up to 1"),
         (
@@ -281,14 +281,14 @@ def test_a_mix_shares_its_sessions_out() -> None:
         (("share: 0.25", "share: 0"), "m:7: workload.classes[1].share: must be greater than 0, is 0"),
     ],
 )
-def test_a_mix_that_is_none(wrong: tuple[str, str], said: str) -> None:
+def test_an_invalid_mix_is_refused(wrong: tuple[str, str], message: str) -> None:
     with pytest.raises(ScenarioError) as caught:
         from_text(MIXED.replace(*wrong), "m")
-    assert said in str(caught.value)
+    assert message in str(caught.value)
 
 
 @given(st.integers(0, 99), st.integers(1, 6), st.integers(1, 6))
-def test_every_worker_asks_every_server_and_all_ask_them_equally_often(seed: int, servers: int, workers: int) -> None:
+def test_every_worker_uses_all_servers_equally_often(seed: int, servers: int, workers: int) -> None:
     rounds = 240  # that one worker misses a server in all of them has a chance of 1e-18
     places = [server_of(seed, index, servers) for index in range(rounds * servers)]
     assert Counter(places) == dict.fromkeys(range(servers), rounds)

@@ -1,4 +1,4 @@
-"""Sources of text: files of conversations read by their index, filters that say what they leave out, made-up text."""
+"""Text sources: indexed conversation files, filters with counts, and generated text."""
 
 import csv
 import io
@@ -54,10 +54,10 @@ def plan_of(sessions: Sessions, number: int) -> list[PlannedTurn]:
     return list(outline(sessions.begin(number).script, number))
 
 
-def conversation(*said: str, name: str = "c") -> dict[str, Any]:
+def conversation(*texts_: str, name: str = "c") -> dict[str, Any]:
     """A conversation as ShareGPT has it, the user first."""
     who = ("human", "gpt")
-    return {"id": name, "conversations": [{"from": who[place % 2], "value": text} for place, text in enumerate(said)]}
+    return {"id": name, "conversations": [{"from": who[index % 2], "value": text} for index, text in enumerate(texts_)]}
 
 
 def sharegpt(path: Path, conversations: list[Any], **dump: Any) -> dict[str, Any]:
@@ -93,7 +93,7 @@ _JSON = st.recursive(
     st.tuples(st.sampled_from([None, 1, "\t"]), st.booleans(), st.booleans()),
     st.integers(1, 40),
 )
-def test_an_array_is_read_as_it_was_written_whatever_its_blocks(
+def test_an_array_is_read_with_any_block_size(
     tmp_path: Path, documents: list[Any], style: tuple[Any, bool, bool], block: int
 ) -> None:
     path = tmp_path / "a.json"
@@ -102,26 +102,26 @@ def test_an_array_is_read_as_it_was_written_whatever_its_blocks(
     path.write_bytes(b"\xef\xbb\xbf" * marked + text.encode())
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(file_records, "_BLOCK_BYTES", block)
-        found = list(file_records.json_array(path))
-    assert [one.document for one in found] == documents
+        records = list(file_records.json_array(path))
+    assert [record.document for record in records] == documents
     content = path.read_bytes()
-    assert [json.loads(content[one.start : one.start + one.size]) for one in found] == documents
+    assert [json.loads(content[record.start : record.start + record.size]) for record in records] == documents
 
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.integers(0, 400), st.integers(1, 60))
-def test_an_array_that_is_cut_anywhere_is_refused_with_its_line(tmp_path: Path, cut: int, block: int) -> None:
+def test_a_truncated_array_is_refused_with_its_line(tmp_path: Path, cut: int, block: int) -> None:
     path = tmp_path / "a.json"
-    whole = json.dumps([conversation("Hi", 'He said "no"'), conversation("Why?", "Because {x}.")], indent=1).encode()
-    path.write_bytes(whole[: cut % len(whole)])
+    text_ = json.dumps([conversation("Hi", 'He said "no"'), conversation("Why?", "Because {x}.")], indent=1).encode()
+    path.write_bytes(text_[: cut % len(text_)])
     lines = path.read_bytes().count(b"\n") + 1
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(file_records, "_BLOCK_BYTES", block)
         with pytest.raises(UsageError) as caught:
             list(file_records.json_array(path))
-    said = str(caught.value)
-    assert "\n" not in said
-    assert "empty" in said or any(f"a.json:{line}: " in said for line in range(1, lines + 1))
+    message = str(caught.value)
+    assert "\n" not in message
+    assert "empty" in message or any(f"a.json:{line}: " in message for line in range(1, lines + 1))
 
 
 _CELLS = st.text(st.characters(codec="utf-8", exclude_characters="\0"), max_size=20)
@@ -129,26 +129,28 @@ _CELLS = st.text(st.characters(codec="utf-8", exclude_characters="\0"), max_size
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(st.tuples(_CELLS, _CELLS), max_size=6), st.sampled_from(["\n", "\r\n"]))
-def test_a_table_is_read_as_it_was_written(tmp_path: Path, rows: list[tuple[str, str]], end: str) -> None:
+def test_a_table_is_read_back(tmp_path: Path, rows: list[tuple[str, str]], end: str) -> None:
     out = io.StringIO()
     writer = csv.writer(out, lineterminator=end, quoting=csv.QUOTE_ALL)
     writer.writerows([("prompt", "answer"), *rows])
     path = tmp_path / "a.csv"
     path.write_bytes(out.getvalue().encode())
-    found = list(file_records.table(path))
-    assert [(one.document["prompt"], one.document["answer"]) for one in found] == rows
+    records = list(file_records.table(path))
+    assert [(record.document["prompt"], record.document["answer"]) for record in records] == rows
     content, decode = path.read_bytes(), file_records.decode_row(["prompt", "answer"])
-    assert [decode(content[one.start : one.start + one.size]) for one in found] == [one.document for one in found]
+    assert [decode(content[record.start : record.start + record.size]) for record in records] == [
+        record.document for record in records
+    ]
 
 
 # -- documents
 
 
-def test_a_document_is_a_conversation_in_any_of_the_usual_shapes() -> None:
+def test_conversations_are_read_in_all_usual_formats() -> None:
     turns = (Exchange("a", "b"), Exchange("c", "d"))
-    said = [("user", "a"), ("assistant", "b"), ("user", "c"), ("assistant", "d")]
-    as_openai = {"messages": [{"role": role, "content": text} for role, text in said]}
-    as_parts = {"messages": [{"role": role, "content": [{"type": "text", "text": text}]} for role, text in said]}
+    messages_ = [("user", "a"), ("assistant", "b"), ("user", "c"), ("assistant", "d")]
+    as_openai = {"messages": [{"role": role, "content": text} for role, text in messages_]}
+    as_parts = {"messages": [{"role": role, "content": [{"type": "text", "text": text}]} for role, text in messages_]}
     for document in (conversation("a", "b", "c", "d"), as_openai, as_parts):
         talk = parse(document, "conversation", Columns())
         assert isinstance(talk, RecordedConversation)
@@ -159,7 +161,7 @@ def test_a_document_is_a_conversation_in_any_of_the_usual_shapes() -> None:
     assert talk.lead == (("system", "s"), ("system", "t"))
 
 
-def test_samplers() -> None:
+def test_filters_and_samples_of_turns() -> None:
     document = {"conversations": [{"from": "gpt", "value": "0"}, *conversation("1", "2", "3", "4")["conversations"]]}
     whole, first, prompt = (
         parse(document, sampler, Columns()) for sampler in ("conversation", "first_two", "whole_prompt")
@@ -176,12 +178,12 @@ def test_samplers() -> None:
     assert [text for _role, text in prompt.lead] == ["0", "1", "2"]
 
 
-def test_one_side_in_a_row_is_one_message() -> None:
+def test_consecutive_messages_of_one_role_are_joined() -> None:
     document = {"messages": [{"role": role, "content": role[0]} for role in ("user", "user", "assistant", "assistant")]}
     assert parse(document, "conversation", Columns()) == RecordedConversation((Exchange("u\nu", "a\na"),))
 
 
-def test_documents_that_are_none() -> None:
+def test_invalid_documents_are_refused() -> None:
     assert parse([], "conversation", Columns()) == "not a conversation"
     assert parse(conversation(" ", "\n"), "conversation", Columns()) == "empty"
     assert parse({"conversations": [{"from": "gpt", "value": "x"}]}, "conversation", Columns()) == "one side only"
@@ -197,20 +199,20 @@ def test_documents_that_are_none() -> None:
 # -- ShareGPT
 
 
-def test_conversations_of_a_sharegpt_file_are_asked_turn_by_turn(tmp_path: Path) -> None:
+def test_sharegpt_conversations_are_sent_turn_by_turn(tmp_path: Path) -> None:
     source = sharegpt(tmp_path / "s.json", [conversation("Who?", "Me.", "Why?", "So so.")])
     sessions = Sessions(scenario(source, history="recorded", think_time_s=3))
-    one, other = plan_of(sessions, 0)
-    assert said_in(one) == ["Who?"]
-    assert said_in(other) == ["Who?", "Me.", "Why?"]
-    assert [turn.ask.output_tokens for turn in (one, other)] == [3, 6]
-    assert [turn.ask.pause_s for turn in (one, other)] == [0.0, 3.0]
-    assert (other.input_tokens, other.new_tokens) == (11, 4)
+    first, second = plan_of(sessions, 0)
+    assert said_in(first) == ["Who?"]
+    assert said_in(second) == ["Who?", "Me.", "Why?"]
+    assert [turn.ask.output_tokens for turn in (first, second)] == [3, 6]
+    assert [turn.ask.pause_s for turn in (first, second)] == [0.0, 3.0]
+    assert (second.input_tokens, second.new_tokens) == (11, 4)
     live = plan_of(Sessions(scenario(source)), 0)[1]
     assert [piece.literal for message in live.ask.messages for piece in message.pieces] == ["Who?", None, "Why?"]
 
 
-def test_what_of_a_conversation_is_not_sent_is_counted_by_kind(tmp_path: Path) -> None:
+def test_unsent_messages_are_counted_by_kind(tmp_path: Path) -> None:
     picture = {"type": "image_url", "image_url": {"url": "https://example.org/cat.png"}}
     messages = [
         {"role": "assistant", "content": "Welcome."},
@@ -244,7 +246,7 @@ def test_what_of_a_conversation_is_not_sent_is_counted_by_kind(tmp_path: Path) -
     assert any(line.startswith("not sent: 1 answers before") for line in opened.in_words())
 
 
-def test_a_limit_on_whole_sessions_counts_the_answers_that_are_asked_for(tmp_path: Path) -> None:
+def test_a_session_limit_includes_requested_answers(tmp_path: Path) -> None:
     short, long = "word " * 80, "word " * 800  # 100 and 1,000 tokens at four characters each
     path = tmp_path / "two.jsonl"
     said = [[("user", short), ("assistant", answer), ("user", short), ("assistant", short)] for answer in (short, long)]
@@ -262,7 +264,7 @@ def test_a_limit_on_whole_sessions_counts_the_answers_that_are_asked_for(tmp_pat
         used(output_tokens={"dist": "uniform", "min": 100, "max": 220})  # 520 each
 
 
-def test_every_conversation_is_used_once_before_any_comes_again(tmp_path: Path) -> None:
+def test_every_conversation_is_used_once_before_any_repeats(tmp_path: Path) -> None:
     source = sharegpt(tmp_path / "s.json", [conversation(f"q{number}", "a") for number in range(50)])
     for seed in (0, 1):
         sessions = Sessions(scenario(source).changed({"seed": seed}))
@@ -278,14 +280,14 @@ def test_every_conversation_is_used_once_before_any_comes_again(tmp_path: Path) 
     ]
 
 
-def test_the_order_of_a_seed_holds_for_good(tmp_path: Path) -> None:
+def test_the_order_of_a_seed_does_not_change(tmp_path: Path) -> None:
     source = sharegpt(tmp_path / "s.json", [conversation(f"{number}", "a") for number in range(12)])
     sessions = Sessions(scenario(source))
     order = [int(said_in(plan_of(sessions, number)[0])[0]) for number in range(12)]
     assert order == [0, 9, 4, 8, 1, 3, 10, 6, 2, 7, 5, 11]
 
 
-def test_filters_of_vllms_benchmark(tmp_path: Path) -> None:
+def test_filters_equal_those_of_vllm_bench(tmp_path: Path) -> None:
     lengths = [(3, 9), (4, 3), (4, 4), (1024, 1024), (1025, 4), (1024, 1025), (20, 2029)]
     talks = [conversation("x" * prompt, "y" * answer) for prompt, answer in lengths]
     source = sharegpt(tmp_path / "s.json", [*talks, conversation("x" * 50), {"id": "no"}]) | {"sampler": "first_two"}
@@ -308,7 +310,7 @@ def test_filters_of_vllms_benchmark(tmp_path: Path) -> None:
     )
 
 
-def test_tokens_are_estimated_as_measured_as_given_or_as_assumed_and_it_is_said(tmp_path: Path) -> None:
+def test_token_estimates_name_their_source(tmp_path: Path) -> None:
     source = sharegpt(tmp_path / "s.json", [conversation("x" * 80, "y" * 40)])
     del source["chars_per_token"]
     measured = DataContext(by_class={"chat": DataFindings(None, 5.0, 0.1)})
@@ -323,15 +325,15 @@ def test_tokens_are_estimated_as_measured_as_given_or_as_assumed_and_it_is_said(
         assert how in sessions.open()["chat"].in_words()[-1]
 
 
-def test_measured_characters_of_a_token() -> None:
+def test_characters_per_token_are_measured() -> None:
     def tokenize(text: str) -> list[int]:
         return list(range(len(text) // 5))
 
     assert measure(["x" * 50, "y" * 100], tokenize) == (5.0, 0.0)
     assert measure(["", ""], tokenize) is None
-    found = measure(["x" * 54, "y" * 96], tokenize)
-    assert found is not None
-    per_token, error = found
+    estimate = measure(["x" * 54, "y" * 96], tokenize)
+    assert estimate is not None
+    per_token, error = estimate
     assert per_token == pytest.approx(150 / 29)
     assert 0 < error < 0.1
     assert [Counting("given", 4.0).tokens(chars) for chars in (0, 1, 4, 6, 400)] == [0, 1, 1, 2, 100]
@@ -351,7 +353,7 @@ def test_a_tokenizer_counts_exactly(tmp_path: Path) -> None:
     assert "no such file" in refusal(source | {"tokenizer": "nowhere"})
 
 
-def test_turns_are_at_most_as_many_as_were_recorded(tmp_path: Path) -> None:
+def test_turns_are_limited_by_the_recording(tmp_path: Path) -> None:
     source = sharegpt(tmp_path / "s.json", [conversation(*"abcdef")])
     assert [len(plan_of(Sessions(scenario(source, turns=turns)), 0)) for turns in (1, 2, 9)] == [1, 2, 3]
     assert [turn.ask.output_tokens for turn in plan_of(Sessions(scenario(source, output_tokens=77)), 0)] == [77] * 3
@@ -360,9 +362,7 @@ def test_turns_are_at_most_as_many_as_were_recorded(tmp_path: Path) -> None:
 # -- the index
 
 
-def test_an_index_is_kept_and_a_changed_file_is_gone_through_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_index_is_cached_until_the_file_changes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "s.json"
     source = sharegpt(path, [conversation("a", "b"), conversation("c", "d")])
     read: list[Path] = []
@@ -417,9 +417,7 @@ def test_only_the_newest_indexes_are_kept(tmp_path: Path, monkeypatch: pytest.Mo
     assert left == [2, 3, 4]
 
 
-def test_paths_count_from_here_and_then_from_the_scenarios_folder(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_paths_are_relative_to_the_working_or_scenario_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     here, there = tmp_path / "here", tmp_path / "there"
     here.mkdir()
     there.mkdir()
@@ -441,11 +439,11 @@ def test_paths_count_from_here_and_then_from_the_scenarios_folder(
 
 
 def jsonl(path: Path, *documents: Any) -> dict[str, Any]:
-    path.write_text("".join(json.dumps(one) + "\n" for one in documents), encoding="utf-8")
+    path.write_text("".join(json.dumps(document) + "\n" for document in documents), encoding="utf-8")
     return {"kind": "jsonl", "path": str(path), "chars_per_token": 1.0, "shuffle": False}
 
 
-def test_json_lines(tmp_path: Path) -> None:
+def test_json_lines_are_read(tmp_path: Path) -> None:
     tool = {"type": "function", "function": {"name": "f"}}
     source = jsonl(
         tmp_path / "p.jsonl",
@@ -455,9 +453,9 @@ def test_json_lines(tmp_path: Path) -> None:
         {"prompt": "second", "answer": "yes", "session_id": 7},
     )
     sessions = Sessions(scenario(source, history="recorded"))
-    (one,) = plan_of(sessions, 0)
-    assert said_in(one) == ["be kind", "one"]
-    assert (one.ask.output_tokens, json.loads(one.ask.tools)) == (5, [tool])
+    (turn_,) = plan_of(sessions, 0)
+    assert said_in(turn_) == ["be kind", "one"]
+    assert (turn_.ask.output_tokens, json.loads(turn_.ask.tools)) == (5, [tool])
     first, second = plan_of(sessions, 1)
     assert said_in(first) == ["first"]
     assert [message.role for message in second.ask.messages] == ["user", "assistant", "user"]
@@ -467,7 +465,7 @@ def test_json_lines(tmp_path: Path) -> None:
     assert sessions.open()["chat"].facts()["source"]["sessions"] == 3
 
 
-def test_columns_by_other_names(tmp_path: Path) -> None:
+def test_columns_can_have_other_names(tmp_path: Path) -> None:
     path = tmp_path / "p.csv"
     path.write_text('question,tokens,who\n"a ""b"",\nc",3,x\nd,,y\n\ne,4,x\n')
     source = {
@@ -478,9 +476,9 @@ def test_columns_by_other_names(tmp_path: Path) -> None:
         "columns": {"prompt": "question", "output_tokens": "tokens", "session_id": "who"},
     }
     sessions = Sessions(scenario(source))
-    one, other = plan_of(sessions, 0)
-    assert said_in(one) == ['a "b",\nc']
-    assert [one.ask.output_tokens, other.ask.output_tokens] == [3, 4]
+    first, second = plan_of(sessions, 0)
+    assert said_in(first) == ['a "b",\nc']
+    assert [first.ask.output_tokens, second.ask.output_tokens] == [3, 4]
     assert sessions.open()["chat"].facts()["source"]["filtered"] == {"without a known answer length": 1}
     assert len(plan_of(Sessions(scenario(source, output_tokens=9)), 1)) == 1
 
@@ -491,7 +489,7 @@ LINES = st.sampled_from(
 
 
 @given(st.lists(LINES, max_size=8))
-def test_what_of_a_file_has_no_length_is_counted_with_its_first_line(
+def test_turns_without_length_are_counted_with_the_first_line(
     tmp_path_factory: pytest.TempPathFactory, lines: list[dict[str, Any]]
 ) -> None:
     path = tmp_path_factory.mktemp("lines") / "p.jsonl"
@@ -509,14 +507,14 @@ def test_what_of_a_file_has_no_length_is_counted_with_its_first_line(
     assert Sessions(scenario(jsonl(path, *documents), output_tokens=4)).warnings() == []
 
 
-def test_lines_without_text_are_counted_with_the_first(tmp_path: Path) -> None:
+def test_lines_without_text_are_counted_with_the_first_line(tmp_path: Path) -> None:
     source = jsonl(tmp_path / "p.jsonl", {"prompt": "a", "output_tokens": 1}, {"prompt": " "}, {"prompt": ""})
     assert Sessions(scenario(source)).warnings() == [f"{tmp_path / 'p.jsonl'}:2: first of 2 records left out: empty"]
     talks = sharegpt(tmp_path / "s.json", [conversation("a", "b"), conversation("a")])
     assert Sessions(scenario(talks)).warnings() == []
 
 
-def test_turns_behind_the_last_answer_are_left_out_and_counted(tmp_path: Path) -> None:
+def test_turns_after_the_last_answer_are_left_out_and_counted(tmp_path: Path) -> None:
     source = sharegpt(
         tmp_path / "s.json", [conversation("a", "b", "c"), conversation("a", "b"), conversation("a", "b", "c")]
     )
@@ -526,12 +524,12 @@ def test_turns_behind_the_last_answer_are_left_out_and_counted(tmp_path: Path) -
     facts = opened.facts()["source"]
     assert (facts["turns"], facts["turns_without_length"]) == (5, 2)
     assert "left out: 2 turns after the last answer of known length" in opened.in_words()
-    asked = Sessions(scenario(source, output_tokens=4))
-    assert sorted(len(plan_of(asked, number)) for number in range(3)) == [1, 2, 2]
-    assert asked.open()["chat"].facts()["source"]["turns_without_length"] == 0
+    sessions_ = Sessions(scenario(source, output_tokens=4))
+    assert sorted(len(plan_of(sessions_, number)) for number in range(3)) == [1, 2, 2]
+    assert sessions_.open()["chat"].facts()["source"]["turns_without_length"] == 0
 
 
-def test_prompts_of_many_sizes_are_read_back_from_their_places(tmp_path: Path) -> None:
+def test_prompts_of_any_size_are_read_by_their_offset(tmp_path: Path) -> None:
     rng = Random(1)
     prompts = ["".join(rng.choices('ab"\\\nü€😀,', k=rng.randint(1, 3000))) for _ in range(60)]
     source = jsonl(tmp_path / "p.jsonl", *({"prompt": f"x{text}", "output_tokens": 1} for text in prompts))
@@ -549,7 +547,7 @@ TWO = conversation("Hi", "Ho")
 
 
 @pytest.mark.parametrize(
-    ("kind", "content", "said"),
+    ("kind", "content", "message"),
     [
         ("sharegpt", "", ": empty; give a file with conversations"),
         ("sharegpt", "  \n ", ": empty; a ShareGPT file is a JSON array of conversations"),
@@ -582,19 +580,19 @@ TWO = conversation("Hi", "Ho")
         ("csv", "prompt,output_tokens\n", ": no usable conversation: it has no records"),
     ],
 )  # fmt: skip
-def test_what_is_wrong_with_a_file_is_one_line_with_its_place(
-    tmp_path: Path, kind: str, content: str | bytes, said: str
+def test_errors_of_a_file_are_one_line_with_the_position(
+    tmp_path: Path, kind: str, content: str | bytes, message: str
 ) -> None:
     path = write(tmp_path / "data", content)
-    assert refusal({"kind": kind, "path": path}).startswith(f"{path}{said}")
+    assert refusal({"kind": kind, "path": path}).startswith(f"{path}{message}")
 
 
-def test_filters_that_leave_nothing_say_so(tmp_path: Path) -> None:
+def test_filters_that_match_nothing_are_refused(tmp_path: Path) -> None:
     source = sharegpt(tmp_path / "s.json", [conversation("Hello", "Hi")] * 4) | {"filters": {"min_prompt_tokens": 9}}
     assert refusal(source).endswith("no usable conversation: 4 min_prompt_tokens")
 
 
-def test_sources_without_a_place_for_a_length_refuse_it(tmp_path: Path) -> None:
+def test_sources_without_lengths_refuse_a_length(tmp_path: Path) -> None:
     for source, workload, said in (
         ({"kind": "sharegpt", "path": "x"}, {"prompt_tokens": 3}, "prompt_tokens is set, but source sharegpt"),
         ({"kind": "random"}, {"output_tokens": 3}, "output_tokens is set, but source random"),
@@ -610,7 +608,7 @@ def test_sources_without_a_place_for_a_length_refuse_it(tmp_path: Path) -> None:
 # -- data sets by the package `datasets`
 
 
-def test_a_data_set_in_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_local_data_set_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     config = pytest.importorskip("datasets.config")
     monkeypatch.setattr(config, "HF_DATASETS_CACHE", tmp_path / "cache")
     monkeypatch.setattr(config, "HF_HUB_OFFLINE", True)
@@ -624,24 +622,24 @@ def test_a_data_set_in_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     assert "nowhere" in refusal(source | {"dataset": str(tmp_path / "nowhere")})
 
 
-def test_without_the_package_its_remedy_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_datasets_package_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "datasets", None)
-    said = refusal({"kind": "huggingface", "dataset": "someone/something"})
-    assert said == "data set someone/something: needs the package datasets; pip install datasets"
+    message = refusal({"kind": "huggingface", "dataset": "someone/something"})
+    assert message == "data set someone/something: needs the package datasets; pip install datasets"
 
 
 # -- made-up text
 
 
 @given(st.integers(1, 5000), st.floats(0, 0.999), st.integers(0, 100))
-def test_lengths_around_a_mean(mean: int, ratio: float, seed: int) -> None:
+def test_lengths_vary_around_a_mean(mean: int, ratio: float, seed: int) -> None:
     low, high = max(1, int(mean * (1 - ratio) // 1)), -int(-mean * (1 + ratio) // 1)
     drawn = {around(mean, ratio, Random(f"{seed}/{number}")) for number in range(50)}
     assert min(drawn) >= low
     assert max(drawn) <= high
 
 
-def test_random_requests_are_as_long_as_vllms() -> None:
+def test_random_requests_have_vllms_lengths() -> None:
     sessions = Sessions(
         scenario({"kind": "random", "input_tokens": 10, "output_tokens": 4, "range_ratio": 0.5, "prefix_tokens": 7})
     )
@@ -662,7 +660,7 @@ def test_prefixes_are_used_equally_often() -> None:
 
 
 @given(st.integers(0, 10**6), st.integers(1, 4000))
-def test_prose_is_about_as_long_as_asked_for_and_ends_with_a_word(seed: int, chars: int) -> None:
+def test_generated_prose_has_about_the_given_length(seed: int, chars: int) -> None:
     for text in (corpus.document(Random(seed), chars), corpus.message(Random(seed), "travel", chars)):
         assert 0 < len(text) <= chars
         assert len(text) > chars - 60
@@ -670,22 +668,22 @@ def test_prose_is_about_as_long_as_asked_for_and_ends_with_a_word(seed: int, cha
         assert "{" not in text
 
 
-def test_prose_reads_like_this(golden: Callable[[str, str], None]) -> None:
+def test_generated_prose_of_a_seed(golden: Callable[[str, str], None]) -> None:
     texts = [corpus.message(Random(number), corpus._NAMES[number], 300) for number in range(4)]
     golden("corpus.txt", "\n---\n".join([*texts, corpus.document(Random("d"), 900)]) + "\n")
 
 
-def test_prose_follows_the_seed_and_stays_with_a_subject() -> None:
-    made = scenario({"kind": "corpus"}, prompt_tokens=60, output_tokens=10, turns=3)
+def test_generated_prose_follows_the_seed_and_a_subject() -> None:
+    scenario_ = scenario({"kind": "corpus"}, prompt_tokens=60, output_tokens=10, turns=3)
     one, same, other = (
-        [said_in(turn)[-1] for turn in plan_of(Sessions(made.changed({"seed": seed})), 4)] for seed in (0, 0, 1)
+        [said_in(turn)[-1] for turn in plan_of(Sessions(scenario_.changed({"seed": seed})), 4)] for seed in (0, 0, 1)
     )
     assert one == same
     assert one != other
     assert len(set(one)) == 3
 
 
-def test_a_million_sessions_cost_nothing_until_they_are_asked_for(tmp_path: Path) -> None:
+def test_a_million_sessions_are_lazy(tmp_path: Path) -> None:
     source = sharegpt(tmp_path / "s.json", [conversation("a", "b")])
     sessions = Sessions(scenario(source))
     begun = [sessions.begin(number) for number in (0, 10**6, 10**12)]

@@ -1,4 +1,4 @@
-"""Recorded traces: each public form to turns, the index of sessions, and what a replay asks."""
+"""Recorded traces: public formats, the index of sessions, and replays."""
 
 import itertools
 import json
@@ -41,7 +41,7 @@ def replay(name: str, form: str, **more: object) -> ReplaySessions:
     return ReplaySessions(workload, "replay", DataContext())
 
 
-def test_a_mark_of_byte_order_is_read_over(tmp_path: Path) -> None:
+def test_a_byte_order_mark_is_skipped(tmp_path: Path) -> None:
     file = tmp_path / "a.jsonl"
     file.write_bytes(b"\xef\xbb\xbf" + (TRACES / "mooncake.jsonl").read_bytes())
     marked = TraceIndex(file, "a.jsonl", FORMATS["mooncake"], TimeWindow())
@@ -79,18 +79,18 @@ def planned(opened: ReplaySessions, session: int) -> list[PlannedTurn]:
         ("own.jsonl", "jsonl", [0, 0.2, 2.0], [[(40, 4), (90, 4)], [(50, 5)], [(300, 3)]], 0),
     ],
 )
-def test_each_form(
+def test_each_format_is_read(
     name: str, form: str, arrivals_s: list[float], lengths: list[list[tuple[int, int]]], left_out: int
 ) -> None:
-    found = index(name, form)
-    assert list(found.arrivals_s()) == pytest.approx(arrivals_s, abs=1e-5)
-    turns = [found.session(number) for number in range(len(found))]
+    indexed = index(name, form)
+    assert list(indexed.arrivals_s()) == pytest.approx(arrivals_s, abs=1e-5)
+    turns = [indexed.session(number) for number in range(len(indexed))]
     assert [[(turn.input_tokens, turn.output_tokens) for turn in session] for session in turns] == lengths
-    assert found.turns == sum(map(len, lengths))
-    assert sum(found.left_out.values()) == left_out
+    assert indexed.turns == sum(map(len, lengths))
+    assert sum(indexed.left_out.values()) == left_out
 
 
-def test_prompts_share_what_their_blocks_say() -> None:
+def test_prompts_share_the_blocks_of_the_trace() -> None:
     opened = replay("mooncake.jsonl", "mooncake")
     prompts = [planned(opened, number)[0].ask.messages[0].pieces for number in range(4)]
     assert [[piece.tokens for piece in pieces] for pieces in prompts] == [
@@ -108,7 +108,7 @@ def test_prompts_share_what_their_blocks_say() -> None:
     assert not {piece.key for piece in again} & {piece.key for pieces in prompts for piece in pieces}
 
 
-def test_a_session_grows_or_begins_anew_as_its_lengths_say() -> None:
+def test_a_session_grows_or_restarts_by_its_lengths() -> None:
     turns = planned(replay("burstgpt-2.csv", "burstgpt-2"), 0)
     assert [turn.input_tokens for turn in turns] == [100, 180, 90]
     assert [[message.tokens for message in turn.ask.messages] for turn in turns] == [[100], [100, 20, 60], [90]]
@@ -121,7 +121,7 @@ def test_a_session_grows_or_begins_anew_as_its_lengths_say() -> None:
     assert [(turn.ask.due_s, turn.ask.pause_s) for turn in at_once] == [(None, 0)] * 3
 
 
-def test_a_trace_that_knows_its_prefix_keeps_as_much() -> None:
+def test_a_known_prefix_length_is_kept() -> None:
     opened = replay("tracelab.jsonl", "tracelab")
     assert [[message.tokens for message in turn.ask.messages] for turn in planned(opened, 1)] == [[500], [500, 20, 180]]
     assert [[message.tokens for message in turn.ask.messages] for turn in planned(opened, 0)] == [[300], [250]]
@@ -146,7 +146,7 @@ LETTERS = calibrate(lambda text: [ord(letter) for letter in text])
 
 
 @pytest.mark.parametrize("vocabulary", [EXACT, LETTERS], ids=["a token a word", "a token a letter"])
-def test_a_prompt_keeps_just_as_many_tokens_as_the_trace_says(tmp_path: Path, vocabulary: Vocabulary) -> None:
+def test_a_prompt_keeps_the_recorded_prefix_length(tmp_path: Path, vocabulary: Vocabulary) -> None:
     count = len if vocabulary is LETTERS else lambda text: len(text.split())
     rows = [(500, 0, 40), (700, 333, 40), (900, 600, 40), (640, 401, 40), (1000, 640, 9), (1100, 20, 9)]
     texts = Texts(vocabulary, seed=3)
@@ -156,18 +156,20 @@ def test_a_prompt_keeps_just_as_many_tokens_as_the_trace_says(tmp_path: Path, vo
         now = [json.loads(texts.encoded(message.pieces)) for message in turn.ask.messages]
         assert sum(map(count, now)) == prompt
         roles = [message.role for message in turn.ask.messages]
-        assert all(one != other for one, other in itertools.pairwise(roles))
-        kept = 0
-        for one, other in zip(before, now, strict=False):
-            kept += same_letters(one, other) if vocabulary is LETTERS else same_words(one, other)
-            if one != other:
+        assert all(before_piece != now_piece for before_piece, now_piece in itertools.pairwise(roles))
+        common = 0
+        for before_piece, now_piece in zip(before, now, strict=False):
+            common += (
+                same_letters(before_piece, now_piece) if vocabulary is LETTERS else same_words(before_piece, now_piece)
+            )
+            if before_piece != now_piece:
                 break
         # What follows may begin with a letter or word that is the same; a word of many tokens is not taken apart.
-        assert prefix - (max(vocabulary.costs or ()) - 1) <= kept <= prefix + 3
+        assert prefix - (max(vocabulary.costs or ()) - 1) <= common <= prefix + 3
         before = now
 
 
-def test_a_recorded_beginning_that_the_session_never_said_is_counted(tmp_path: Path) -> None:
+def test_an_unknown_recorded_prefix_is_counted(tmp_path: Path) -> None:
     opened = steps(tmp_path, (500, 300, 40), (700, 540, 40), (900, 850, 40))
     notes = Notes()
     turns = [*outline(opened.script(0, Random(0), notes), 0)]
@@ -176,23 +178,23 @@ def test_a_recorded_beginning_that_the_session_never_said_is_counted(tmp_path: P
     assert "prefix_tokens" in next(iter(notes))
 
 
-def same_letters(one: str, other: str) -> int:
-    return sum(1 for _ in itertools.takewhile(lambda pair: pair[0] == pair[1], zip(one, other, strict=False)))
+def same_letters(first: str, second: str) -> int:
+    return sum(1 for _ in itertools.takewhile(lambda pair: pair[0] == pair[1], zip(first, second, strict=False)))
 
 
-def same_words(one: str, other: str) -> int:
-    pairs = zip(one.split(), other.split(), strict=False)
+def same_words(first: str, second: str) -> int:
+    pairs = zip(first.split(), second.split(), strict=False)
     return sum(1 for _ in itertools.takewhile(lambda pair: pair[0] == pair[1], pairs))
 
 
-def test_an_endless_cache_finds_what_the_trace_says(tmp_path: Path) -> None:
+def test_expected_hits_equal_those_of_the_trace(tmp_path: Path) -> None:
     rows = [(500, 0, 40), (700, 333, 40), (900, 720, 40), (640, 401, 40)]  # 720: within the answer, which ends at 740
     hits = PlannedHits(block=1)
     hits.session(0, "replay", planned(steps(tmp_path, *rows), 0))
     assert hits.total.cached == sum(prefix for _prompt, prefix, _answer in rows)
 
 
-def test_a_session_of_many_lines_is_read_by_work_that_a_plan_does_too(tmp_path: Path) -> None:
+def test_long_sessions_are_read_alike_by_plan_and_run(tmp_path: Path) -> None:
     opened = steps(tmp_path, *[(100 + number, 100 * (number > 0), 1) for number in range(60)])
     effect = next(opened.script(0, Random(0), Notes()))
     assert isinstance(effect, Work)
@@ -200,7 +202,7 @@ def test_a_session_of_many_lines_is_read_by_work_that_a_plan_does_too(tmp_path: 
     assert len(planned(opened, 0)) == 60
 
 
-def test_sessions_of_agents_are_tasks_and_say_which_answer_is_their_last(tmp_path: Path) -> None:
+def test_agent_sessions_are_tasks_with_a_last_answer(tmp_path: Path) -> None:
     def ends(opened: ReplaySessions) -> list[tuple[str, bool | None]]:
         return [(turn.ask.pause, turn.ask.final) for turn in planned(opened, 0)]
 
@@ -213,8 +215,8 @@ def test_sessions_of_agents_are_tasks_and_say_which_answer_is_their_last(tmp_pat
     assert not any(final for _pause, final in ends(replay("burstgpt-2.csv", "burstgpt-2")))
 
 
-@pytest.mark.parametrize(("cached", "kept"), [(None, [100, 20, 80]), (0, [100, 20, 80]), (64, [200])])
-def test_a_span_that_says_what_was_cached_keeps_as_much(tmp_path: Path, cached: int | None, kept: list[int]) -> None:
+@pytest.mark.parametrize(("cached", "expected"), [(None, [100, 20, 80]), (0, [100, 20, 80]), (64, [200])])
+def test_a_span_with_cached_tokens_keeps_that_prefix(tmp_path: Path, cached: int | None, expected: list[int]) -> None:
     lines = []
     for number, tokens in enumerate((100, 200)):
         usage = {"gen_ai.usage.input_tokens": tokens, "gen_ai.usage.output_tokens": 20, "gen_ai.conversation.id": "c"}
@@ -225,16 +227,15 @@ def test_a_span_that_says_what_was_cached_keeps_as_much(tmp_path: Path, cached: 
     path.write_text("\n".join(lines))
     workload = Replay.model_validate({"kind": "replay", "path": str(path), "format": "otel"})
     second = planned(ReplaySessions(workload, "replay", DataContext()), 0)[1]
-    assert [message.tokens for message in second.ask.messages] == kept
+    assert [message.tokens for message in second.ask.messages] == expected
     assert second.ask.messages[0].pieces[0].tokens == (cached or 100)
 
 
 @pytest.mark.parametrize("more", [{}, {"pacing": "none"}, {"max_context_tokens": 305}])
 @pytest.mark.parametrize("name", sorted(path.name for path in TRACES.iterdir()))
-def test_a_single_request_is_told_as_any_session_is(
+def test_the_fast_path_of_single_requests_equals_the_general_one(
     name: str, more: dict[str, object], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The quick road of sessions of one request asks what the general one does."""
     form = {"own": "jsonl"}.get(name.partition(".")[0], name.partition(".")[0])
 
     def told() -> tuple[list[PlannedTurn], Notes]:
@@ -249,7 +250,7 @@ def test_a_single_request_is_told_as_any_session_is(
     assert told() == quickly
 
 
-def test_sub_agents_work_while_the_main_one_waits() -> None:
+def test_sub_agents_run_while_the_main_agent_waits() -> None:
     opened = replay("weka.jsonl", "weka")
     turns = planned(opened, 0)
     assert [turn.path for turn in turns] == ["", "/1-a1", "/1-a1", "/2-a2", ""]
@@ -260,13 +261,13 @@ def test_sub_agents_work_while_the_main_one_waits() -> None:
     assert opened.arrivals_s() is None
 
 
-def test_pauses_around_sub_agents_are_those_between_answers() -> None:
+def test_pauses_around_sub_agents_are_between_answers() -> None:
     turns = planned(replay("weka.jsonl", "weka", pacing="pauses"), 0)
     # Main until 1.0; a1 from 3.0 to 3.5 and from 4.0 to 4.5; a2 from 3.1 to 3.5; main again at 6.0.
     assert [turn.ask.pause_s for turn in turns] == pytest.approx([0, 2, 0.5, 2.1, 1.5])
 
 
-def test_what_is_too_long_ends_the_session_and_is_counted() -> None:
+def test_a_turn_too_long_ends_the_session_and_is_counted() -> None:
     opened, notes = replay("weka.jsonl", "weka", max_context_tokens=305), Notes()
     assert [turn.input_tokens for turn in outline(opened.script(0, Random(0), notes), 0)] == [200, 130, 150, 64]
     assert notes == {"sessions cut short at max_context_tokens": 1}
@@ -281,19 +282,19 @@ def test_what_is_too_long_ends_the_session_and_is_counted() -> None:
         ("tracelab.jsonl", "tracelab", (5.0, None), [3], 2),
     ],
 )
-def test_a_window(
+def test_a_time_window_of_a_trace(
     name: str, form: str, window: tuple[float, float | None], arrivals_s: list[float], left_out: int
 ) -> None:
-    found = index(name, form, *window)
-    assert list(found.arrivals_s()) == pytest.approx(arrivals_s)
-    assert found.left_out["of sessions that begin outside the window"] == left_out
+    indexed = index(name, form, *window)
+    assert list(indexed.arrivals_s()) == pytest.approx(arrivals_s)
+    assert indexed.left_out["of sessions that begin outside the window"] == left_out
 
 
 MOONCAKE = '{"timestamp": %s, "input_length": 600, "output_length": 5, "hash_ids": [1, 2]}\n'
 
 
 @pytest.mark.parametrize(
-    ("form", "content", "said"),
+    ("form", "content", "message"),
     [
         (
             "mooncake",
@@ -330,26 +331,26 @@ MOONCAKE = '{"timestamp": %s, "input_length": 600, "output_length": 5, "hash_ids
         ("jsonl", b"\x1f\x8b\x08\x00", "t: is compressed; run gunzip"),
     ],
 )
-def test_a_file_that_is_no_such_trace(form: str, content: str | bytes, said: str, tmp_path: Path) -> None:
+def test_an_invalid_trace_is_refused(form: str, content: str | bytes, message: str, tmp_path: Path) -> None:
     file = tmp_path / "t"
     file.write_bytes(content if isinstance(content, bytes) else content.encode())
     with pytest.raises(UsageError) as caught:
         TraceIndex(file, "t", FORMATS[form], TimeWindow())
-    assert str(caught.value).startswith(said)
+    assert str(caught.value).startswith(message)
     assert "\n" not in str(caught.value)
 
 
 @given(form=st.sampled_from(sorted(FORMATS)), content=st.binary(max_size=200) | st.text(max_size=200).map(str.encode))
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
-def test_any_bytes_are_a_trace_or_one_line_of_what_is_wrong(form: str, content: bytes, tmp_path: Path) -> None:
+def test_any_bytes_are_a_trace_or_a_one_line_error(form: str, content: bytes, tmp_path: Path) -> None:
     file = tmp_path / "t"
     file.write_bytes(content)
-    said = ""
+    message = ""
     try:
         assert len(TraceIndex(file, "t", FORMATS[form], TimeWindow()))
     except UsageError as error:
-        said = str(error)
-    assert "\n" not in said
+        message = str(error)
+    assert "\n" not in message
 
 
 json_values = st.recursive(
@@ -408,42 +409,44 @@ def mooncake(**changes: str) -> str:
     return f"{{kind: replay, path: {TRACES / 'mooncake.jsonl'}, format: mooncake{more}}}"
 
 
-def test_a_trace_gives_the_arrivals_and_its_end_is_the_end() -> None:
-    made = scenario(mooncake(), "{kind: trace, speed: 2}")
-    assert made.ends_by_itself
-    assert from_text(made.resolved_text(), "again") == made
-    whole = []
+def test_a_trace_gives_the_arrivals_and_the_end() -> None:
+    scenario_ = scenario(mooncake(), "{kind: trace, speed: 2}")
+    assert scenario_.ends_by_itself
+    assert from_text(scenario_.resolved_text(), "again") == scenario_
+    arrivals_ = []
     for worker in range(2):
-        plan = schedule_of(made, Sessions(made), 2.0, worker, 2)
+        plan = schedule_of(scenario_, Sessions(scenario_), 2.0, worker, 2)
         while (arrival := plan.next()) is not None:
-            whole.append((arrival.index, arrival.due_s))
+            arrivals_.append((arrival.index, arrival.due_s))
         assert plan.exhausted
-    assert sorted(whole) == [(0, 0), (1, pytest.approx(0.2)), (2, pytest.approx(0.2)), (3, pytest.approx(1.3))]
+    assert sorted(arrivals_) == [(0, 0), (1, pytest.approx(0.2)), (2, pytest.approx(0.2)), (3, pytest.approx(1.3))]
 
 
 def test_a_file_of_times_gives_arrivals_to_any_workload(tmp_path: Path) -> None:
     (tmp_path / "times").write_text("0\n0.5\n\n2\n")
     chat = "{kind: chat, prompt_tokens: 10, output_tokens: 5}"
-    made = scenario(chat, f"{{kind: trace, path: {tmp_path / 'times'}}}")
-    plan = schedule_of(made, Sessions(made), 1.0)
-    assert [one.due_s for one in iter(plan.next, None) if one is not None] == [0, 0.5, 2]
-    assert "3 sessions in total; the run ends with the last one" in describe(made)
+    scenario_ = scenario(chat, f"{{kind: trace, path: {tmp_path / 'times'}}}")
+    plan = schedule_of(scenario_, Sessions(scenario_), 1.0)
+    assert [arrival.due_s for arrival in iter(plan.next, None) if arrival is not None] == [0, 0.5, 2]
+    assert "3 sessions in total; the run ends with the last one" in describe(scenario_)
 
 
 @pytest.mark.parametrize(
-    ("content", "said"),
+    ("content", "message"),
     [
         ("0\nnan\n", "times:2: 'nan': must be a number"),
         ("3\n1\n", "times:2: 1 s is before 3 s"),
         ("\n", "times: contains no times"),
     ],
 )
-def test_a_file_of_times_that_is_none(content: str, said: str, tmp_path: Path) -> None:
+def test_an_invalid_file_of_times_is_refused(content: str, message: str, tmp_path: Path) -> None:
     (tmp_path / "times").write_text(content)
-    made = scenario("{kind: chat, prompt_tokens: 10, output_tokens: 5}", f"{{kind: trace, path: {tmp_path / 'times'}}}")
+    scenario_ = scenario(
+        "{kind: chat, prompt_tokens: 10, output_tokens: 5}", f"{{kind: trace, path: {tmp_path / 'times'}}}"
+    )
     with pytest.raises(UsageError) as caught:
-        schedule_of(made, Sessions(made), 1.0)
-    assert said in str(caught.value)
+        schedule_of(scenario_, Sessions(scenario_), 1.0)
+    assert message in str(caught.value)
 
 
 @pytest.mark.parametrize(
@@ -453,14 +456,14 @@ def test_a_file_of_times_that_is_none(content: str, said: str, tmp_path: Path) -
         f"{{kind: replay, path: {TRACES / 'weka.jsonl'}, format: weka}}",
     ],
 )
-def test_times_that_nobody_recorded_are_refused(workload: str) -> None:
-    made = scenario(workload, "{kind: trace}")
+def test_trace_arrivals_without_recorded_times_are_refused(workload: str) -> None:
+    scenario_ = scenario(workload, "{kind: trace}")
     with pytest.raises(UsageError, match=r"has no start times of sessions, .*; give arrivals\.path"):
-        schedule_of(made, Sessions(made), 1.0)
+        schedule_of(scenario_, Sessions(scenario_), 1.0)
 
 
 @pytest.mark.parametrize(
-    ("workload", "said"),
+    ("workload", "message"),
     [
         ("{kind: replay, path: x, format: azure}", "workload.format: is 'azure'; did you mean azure-2024?"),
         (mooncake(pacing="pauses"), "workload: pacing pauses: format mooncake has no end times of answers"),
@@ -468,12 +471,12 @@ def test_times_that_nobody_recorded_are_refused(workload: str) -> None:
         (mooncake(speed="0"), "workload.speed: must be greater than 0, is 0"),
     ],
 )
-def test_a_replay_that_is_none(workload: str, said: str) -> None:
+def test_an_invalid_replay_is_refused(workload: str, message: str) -> None:
     with pytest.raises(ScenarioError) as caught:
         scenario(workload, "{kind: trace}")
-    assert str(caught.value).startswith(f"r.yaml:3: {said}")
+    assert str(caught.value).startswith(f"r.yaml:3: {message}")
 
 
-def test_the_bundled_replay(golden: Callable[[str, str], None]) -> None:
-    made = load("replay-mooncake")
-    golden("plan-replay-mooncake.txt", describe(made, DataContext("replay-mooncake")) + "\n")
+def test_the_bundled_replay_has_a_plan(golden: Callable[[str, str], None]) -> None:
+    loaded = load("replay-mooncake")
+    golden("plan-replay-mooncake.txt", describe(loaded, DataContext("replay-mooncake")) + "\n")

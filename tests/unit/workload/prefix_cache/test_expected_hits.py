@@ -1,4 +1,4 @@
-"""Expected hits of an endless prefix cache: against blocks hashed token by token, and against the simulator's own cache."""
+"""Expected hits of an unlimited prefix cache, against token-by-token hashing and the simulator's cache."""
 
 import http.client
 import itertools
@@ -34,19 +34,19 @@ from inferload.workload.sessions import Sessions
 
 
 def _tokens(row: Sequence[Span]) -> list[object]:
-    return [token for span in row for token in (span.ids or [(span.identity, place) for place in range(span.tokens)])]
+    return [token for span in row for token in (span.ids or [(span.identity, index) for index in range(span.tokens)])]
 
 
 def _by_definition(rows: Sequence[Sequence[Span]], block: int) -> list[int]:
     known: set[tuple[object, ...]] = set()
-    found = []
+    hits = []
     for row in rows:
         tokens = _tokens(row)
         blocks = [tuple(tokens[:end]) for end in range(block, len(tokens) + 1, block)]
         usable = blocks[: (len(tokens) - 1) // block]
-        found.append(block * len([*itertools.takewhile(known.__contains__, usable)]))
+        hits.append(block * len([*itertools.takewhile(known.__contains__, usable)]))
         known.update(blocks)
-    return found
+    return hits
 
 
 _TEXTS = st.tuples(st.sampled_from("abcd"), st.integers(0, 9)).map(lambda drawn: Span(drawn[0], drawn[1]))
@@ -74,15 +74,15 @@ _A, _D = Span("a", 3), Span("d", 0)
     ],
     1,
 )
-def test_hits_are_those_of_blocks_hashed_token_by_token(rows: list[list[Span]], block: int) -> None:
+def test_hits_equal_those_of_blocks_hashed_token_by_token(rows: list[list[Span]], block: int) -> None:
     rows = [
         [span if span.ids else Span(span.identity, _LENGTHS[span.identity]) for span in row[:-2]] + row[-2:-1]
         for row in rows
     ]
-    tree, found = PrefixTree(), []
+    tree, hits = PrefixTree(), []
     for row in rows:
-        found.append(cached(tree.meet(row)[0], tokens_of(row), block))
-    assert found == _by_definition(rows, block)
+        hits.append(cached(tree.meet(row)[0], tokens_of(row), block))
+    assert hits == _by_definition(rows, block)
 
 
 def test_the_last_token_of_a_prompt_is_always_computed() -> None:
@@ -113,25 +113,25 @@ def _inst(chat: Sequence[tuple[str, str]], opened: bool) -> list[int] | None:
 
 def _moved(chat: Sequence[tuple[str, str]], opened: bool) -> list[int]:
     """A template that says the system prompt last."""
-    ordered = sorted(chat, key=lambda one: one[0] == "system")
+    ordered = sorted(chat, key=lambda message_: message_[0] == "system")
     return _chatml(ordered, opened)
 
 
-def test_templates_are_learnt_from_whole_chats() -> None:
-    found = measure(_chatml)
-    assert found.exactness == "exact"
-    assert found.first == {"user": (100, 2, 10), "system": (100, 1, 10)}
-    assert found.opens == {"assistant": (100, 3, 10), "user": (100, 2, 10), "tool": (100, 4, 10)}
-    assert set(found.closes.values()) == {(101, 10)}
-    assert found.tail == (100, 3, 10)
+def test_templates_are_derived_from_chats() -> None:
+    template = measure(_chatml)
+    assert template.exactness == "exact"
+    assert template.first == {"user": (100, 2, 10), "system": (100, 1, 10)}
+    assert template.opens == {"assistant": (100, 3, 10), "user": (100, 2, 10), "tool": (100, 4, 10)}
+    assert set(template.closes.values()) == {(101, 10)}
+    assert template.tail == (100, 3, 10)
 
 
-def test_a_mark_at_the_beginning_is_the_first_messages() -> None:
-    found = measure(_inst)
-    assert (found.first["user"], found.opens["user"], found.exactness) == ((1, 7), (7,), "approximate")
+def test_a_begin_token_belongs_to_the_first_message() -> None:
+    template = measure(_inst)
+    assert (template.first["user"], template.opens["user"], template.exactness) == ((1, 7), (7,), "approximate")
 
 
-def test_what_cannot_be_put_together_is_said_to_be_approximate() -> None:
+def test_templates_that_are_not_additive_are_approximate() -> None:
     assert measure(_moved).exactness == "approximate"
     assert measure(lambda chat, opened: None) == NO_TEMPLATE
 
@@ -158,13 +158,13 @@ def _planned(scenario: Scenario, sessions: int, block: int, isolate: bool = Fals
     return hits.total
 
 
-def test_a_later_turn_finds_what_was_said_and_answered() -> None:
+def test_a_later_turn_hits_the_history() -> None:
     hits = _planned(_scenario(turns=2), sessions=1, block=10)
     # Turn 1 has 40 tokens; turn 2 has 40 + 30 + 40, of which 69 were computed before.
     assert (hits.turns, hits.input, hits.cacheable, hits.cached) == (2, 150, 30 + 100, 60)
 
 
-def test_a_shared_system_prompt_is_found_by_all_but_the_first_unless_sessions_are_kept_apart() -> None:
+def test_a_shared_system_prompt_is_hit_unless_sessions_are_isolated() -> None:
     scenario = _scenario(system_prompt_tokens=100)
     assert _planned(scenario, sessions=11, block=16).cached == 10 * 96
     assert _planned(scenario, sessions=11, block=16, isolate=True).cached == 0
@@ -180,10 +180,10 @@ def _ask(port: int, body: bytes) -> dict[str, int | str]:
     text = connection.getresponse().read().decode()
     connection.close()
     events = [json.loads(line[6:]) for line in text.splitlines() if line.startswith("data: {")]
-    said = "".join(event["choices"][0]["delta"].get("content") or "" for event in events if event["choices"])
+    text = "".join(event["choices"][0]["delta"].get("content") or "" for event in events if event["choices"])
     usage = events[-1]["usage"]
     return {
-        "text": said,
+        "text": text,
         "input": usage["prompt_tokens"],
         "cached": (usage.get("prompt_tokens_details") or {}).get("cached_tokens", 0),
     }
@@ -210,7 +210,7 @@ def _message(role: Role, key: str, tokens: int) -> Message:
 
 
 @pytest.mark.parametrize("block", [3, 7, 16])
-def test_sequential_turns_hit_on_the_simulator_what_is_expected_token_for_token(
+def test_sequential_turns_hit_the_expected_tokens_on_the_simulator(
     simulator: Callable[..., Simulator], block: int
 ) -> None:
     server = simulator("--ttft-ms", "0", "--itl-ms", "0", "--block-size", str(block), "--num-gpu-blocks", "40000")
@@ -222,18 +222,18 @@ def test_sequential_turns_hit_on_the_simulator_what_is_expected_token_for_token(
         salt = Isolation("salt", f"s{number % 2}")
         system = _message("system", f"shared/{number % 3}", (5, 11, 40)[number % 3])
         writer = BodyWriter(texts, BodySettings("simulator", _scenario().request), salt)
-        said: tuple[Message, ...] = (system,)
+        messages_: tuple[Message, ...] = (system,)
         for turn in range(dice.randint(1, 4)):
             question = _message("user", f"text/{turn}", dice.choice([3, 20, 33]))
             output = dice.randint(1, 40)
-            ask = Ask((*said, question), output)
+            ask = Ask((*messages_, question), output)
             row = Layout(template, salt).prompt(ask)
-            found = _ask(server.port, writer.body(ask))
+            usage = _ask(server.port, writer.body(ask))
             shared, end = tree.meet(row)
             expected = cached(shared, tokens_of(row), block)
-            assert (found["input"], found["cached"]) == (tokens_of(row), expected), (number, turn)
+            assert (usage["input"], usage["cached"]) == (tokens_of(row), expected), (number, turn)
             # Word by word: its answers follow from the prompt, and a longer one begins as the shorter.
-            answer = Message("assistant", tuple(Piece("", 1, word) for word in str(found["text"]).split()))
+            answer = Message("assistant", tuple(Piece("", 1, word) for word in str(usage["text"]).split()))
             for span in expectedhits.text_spans(answer)[:-1]:
                 end = tree.extend(end, span)
-            said = (*said, question, answer)
+            messages_ = (*messages_, question, answer)

@@ -1,4 +1,4 @@
-"""Expected hits of what was sent: answers that come back as they were, in other tokens, or not at all."""
+"""Expected hits of sent prompts: answers resent in the same tokens, in other tokens, or not at all."""
 
 from collections.abc import Mapping
 
@@ -18,11 +18,11 @@ APART = Isolation("salt", "run")
 
 def _talk(turns: int, tools: bytes = b"") -> Script:
     """Questions of 40 tokens, answers of 30."""
-    said = ()
+    messages_ = ()
     for number in range(turns):
         question = text_message("user", f"text/{number}", 40)
-        reply = yield Ask((*said, question), 30, tools=tools)
-        said += (question, reply.message())
+        reply = yield Ask((*messages_, question), 30, tools=tools)
+        messages_ += (question, reply.message())
 
 
 def _sent(*prompts: int | None, **more: object) -> Mapping[str, SentTurn]:
@@ -35,25 +35,25 @@ def _hits(turns: Mapping[str, SentTurn], script: Script | None = None) -> SentHi
     return hits
 
 
-def test_answers_of_their_own_length_are_found_in_full_but_for_the_last_token() -> None:
+def test_resent_answers_are_hit_except_for_the_last_token() -> None:
     sums = _hits(_sent(40, 110, 180)).sums
     # 69 of 110 tokens were computed before, and 139 of 180.
     assert (sums.hits.cached, sums.at_most, sums.reread) == (60 + 130, 60 + 130, 0)
     assert (sums.hits.input, sums.hits.cacheable) == (330, 30 + 100 + 170)
 
 
-def test_an_answer_that_comes_back_longer_is_only_certain_up_to_where_it_begins() -> None:
+def test_an_answer_resent_longer_is_certain_up_to_its_start() -> None:
     sums = _hits(_sent(40, 115, 185)).sums
     # Turn 1: 40 for certain, 69 at most. Turn 2 finds the first answer as it was read, and the second as it was said.
     assert (sums.hits.cached, sums.at_most, sums.reread) == (40 + 140, 60 + 140, 1)
 
 
-def test_an_answer_that_ends_itself_comes_back_without_its_last_token() -> None:
+def test_an_answer_with_a_natural_end_is_resent_without_its_last_token() -> None:
     sums = _hits(_sent(40, 109, ended_itself=True)).sums
     assert (sums.hits.cached, sums.at_most, sums.reread) == (60, 60, 0)
 
 
-def test_prompts_of_other_servers_and_of_other_sessions_salts_never_meet() -> None:
+def test_prompts_of_other_servers_or_salts_share_nothing() -> None:
     turns = {"s0.0": SentTurn(40, 30, partition="a"), "s0.1": SentTurn(110, 30, partition="b")}
     assert _hits(turns).sums.hits.cached == 0
     hits = SentHits(BLOCK)
@@ -62,7 +62,7 @@ def test_prompts_of_other_servers_and_of_other_sessions_salts_never_meet() -> No
     assert hits.sums.hits.cached == 0
 
 
-def test_what_the_answers_told_is_held_against_the_upper_bound() -> None:
+def test_reported_hits_are_compared_with_the_upper_bound() -> None:
     turns = {"s0.0": SentTurn(40, 30, cached_tokens=20), "s0.1": SentTurn(110, 30, cached_tokens=60)}
     sums = _hits(turns).sums
     assert (sums.reported.turns, sums.reported.cached, sums.excess.tokens) == (2, 80, 20)
@@ -75,7 +75,7 @@ def _told(cached: int) -> CacheFigures:
     return CacheFigures({"expected": {"exactness": "approximate"}}, hits.sums)
 
 
-def test_where_lengths_are_approximate_a_cold_run_may_find_a_little_and_not_much() -> None:
+def test_with_approximate_lengths_a_small_excess_is_tolerated() -> None:
     assert _told(0).unexpected_share == 0
     assert _told(300).unexpected_share == 0
     assert _told(990).unexpected_share == (990 - 250 - 64 - BLOCK) / 1000
@@ -84,33 +84,33 @@ def test_where_lengths_are_approximate_a_cold_run_may_find_a_little_and_not_much
     assert exact.unexpected_share == 0.3
 
 
-def test_turns_that_were_not_sent_or_not_counted_end_or_stand_apart() -> None:
+def test_unsent_and_uncounted_turns_are_separate() -> None:
     sums = _hits(_sent(40, None, 180), _talk(9)).sums
     assert (sums.hits.turns, sums.unknown) == (2, 1)
     assert sums.hits.cached == 130  # the prompt that nobody counted was sent all the same
     assert _hits({"s0.0": SentTurn(40, 30, goes_on=False)}, _talk(2)).sums.hits.turns == 1
 
 
-def test_a_prompt_that_is_longer_than_planned_is_said() -> None:
+def test_a_prompt_longer_than_planned_is_noted() -> None:
     assert _hits(_sent(47)).sums.off == 1
     assert _hits(_sent(140, 210), _talk(2, tools=b'[{"type": "function"}]')).sums.off == 0  # that is the tools' length
 
 
-def test_a_forks_children_share_what_their_parent_said() -> None:
+def test_children_of_a_fork_share_the_messages_of_the_parent() -> None:
     def parent() -> Script:
         question = text_message("user", "text", 40)
         reply = yield Ask((question,), 30)
-        said = (question, reply.message())
-        yield Fork(tuple((name, _child(said, name)) for name in "ab"))
+        messages_ = (question, reply.message())
+        yield Fork(tuple((name, _child(messages_, name)) for name in "ab"))
 
-    def _child(said: tuple, name: str) -> Script:
-        yield Ask((*said, text_message("user", name, 40)), 30)
+    def _child(messages_: tuple, name: str) -> Script:
+        yield Ask((*messages_, text_message("user", name, 40)), 30)
 
     turns = {"s0.0": SentTurn(40, 30), "s0/a.0": SentTurn(110, 30), "s0/b.0": SentTurn(110, 30)}
     assert _hits(turns, parent()).sums.hits.cached == 60 + 70  # b finds the last token of the answer too: a has read it
 
 
-def test_a_second_run_finds_the_prompts_of_the_first_and_perhaps_its_answers() -> None:
+def test_a_second_run_hits_the_prompts_of_the_first() -> None:
     hits = _hits(_sent(40, 110))
     hits.begin()
     hits.session(0, _talk(2), APART, _sent(40, 110))
@@ -147,13 +147,13 @@ def _overlapping(*turns: tuple[str, int, int, int | None]) -> int:
         ([("pa", 0, 9, 40), ("pb", 1, 9, None)], 0),  # a turn that reports nothing may have been the first
     ],
 )
-def test_an_excess_is_explained_by_the_deficit_of_a_turn_in_flight_at_the_same_time(
+def test_an_excess_is_explained_by_a_concurrent_turns_deficit(
     turns: list[tuple[str, int, int, int | None]], unexplained: int
 ) -> None:
     assert _overlapping(*turns) == unexplained
 
 
-def test_an_earlier_turn_that_is_booked_with_its_later_session_explains_an_excess() -> None:
+def test_a_deficit_of_an_earlier_turn_explains_an_excess() -> None:
     def session(*letters: str) -> Script:
         for letter in letters:
             yield Ask((text_message("user", letter, 40),), 30)
@@ -185,12 +185,12 @@ def _table(**turns: tuple[float, float]) -> pa.Table:
     return pa.Table.from_pylist(rows, schema=schema)
 
 
-def test_pairs_are_turns_that_both_runs_have_answered() -> None:
+def test_pairs_are_turns_answered_in_both_runs() -> None:
     before = _table(a=(100, 200), b=(50, 100), cx=(1, 1))
     after = _table(a=(10, 110), b=(20, 70), cx=(1, 1), d=(9, 9))
-    found = paired_turns.paired(before, after)
-    assert found["only_after"] == 1
-    ttft = found["measures"]["ttft_ms"]
+    pairs = paired_turns.paired(before, after)
+    assert pairs["only_after"] == 1
+    ttft = pairs["measures"]["ttft_ms"]
     assert (ttft["pairs"], ttft["before_mean"], ttft["after_mean"], ttft["difference_mean"]) == (2, 75, 15, -60)
     assert ttft["ratio_p50"] == pytest.approx((0.1 + 0.4) / 2)
     assert paired_turns.paired(before, _table(d=(9, 9)))["measures"]["e2e_ms"]["pairs"] == 0

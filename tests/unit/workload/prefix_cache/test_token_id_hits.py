@@ -1,4 +1,4 @@
-"""Expected hits from the tokens themselves, against a cache that is searched token by token."""
+"""Expected hits from token ids, against a token-by-token search."""
 
 import struct
 from hashlib import blake2b
@@ -16,7 +16,7 @@ tokens = st.lists(st.integers(0, 2), min_size=1, max_size=9).map(lambda few: [on
 
 
 @given(st.lists(st.tuples(st.sampled_from("ab"), tokens, tokens), max_size=8), st.sampled_from([16, 32, 48]))
-def test_hits_are_those_of_a_cache_without_an_end(turns: list[tuple[str, list[int], list[int]]], block: int) -> None:
+def test_hits_equal_those_of_an_unlimited_cache(turns: list[tuple[str, list[int], list[int]]], block: int) -> None:
     hits, rows, expected = IdHits(block), [], 0
     for apart, prompt, answer in turns:
         shared = max((alike(prompt, row) for other, row in rows if other == apart), default=0)
@@ -36,13 +36,13 @@ def test_an_excess_is_explained_by_a_deficit_before_the_first_token(sent_ns: int
     assert hits.sums.excess.tokens == unexplained
 
 
-def alike(one: list[int], other: list[int]) -> int:
+def alike(first: list[int], second: list[int]) -> int:
     return next(
-        (place for place, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), min(len(one), len(other))
+        (index for index, (a, b) in enumerate(zip(first, second, strict=False)) if a != b), min(len(first), len(second))
     )
 
 
-def test_a_turn_whose_tokens_nobody_said_is_counted_apart() -> None:
+def test_a_turn_without_token_ids_is_counted_separately() -> None:
     hits = IdHits(16)
     hits.turn("a", None, 100, None)
     assert (hits.sums.unknown, hits.sums.hits.turns) == (1, 0)
@@ -51,7 +51,7 @@ def test_a_turn_whose_tokens_nobody_said_is_counted_apart() -> None:
     assert [IdHits(block).even for block in (16, 128, 24, 1)] == [True, True, False, False]
 
 
-def test_hashes_are_the_same_everywhere() -> None:
+def test_hashes_do_not_change_between_processes() -> None:
     first = blake2b(struct.pack("<16i", *range(16)), digest_size=8).digest()
     second = blake2b(first + struct.pack("<16i", *range(16, 32)), digest_size=8).digest()
     assert HASHED_TOKENS == 16
