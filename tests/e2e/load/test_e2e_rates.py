@@ -53,7 +53,7 @@ def test_overload_is_reported_and_rates_are_those_completed(run_pool: RunPool, r
     assert summary["verdict"]["measurement"] == "suspect"
     assert not summary["verdict"]["gates"][0]["passed"], "the gate is on the completed rate, not on the offered one"
     assert ended.code == 1
-    assert "measurement SUSPECT: overload" in ended.text.splitlines()
+    assert "\nmeasurement SUSPECT: overload" in ended.text  # further reasons on a busy machine
     assert summary["outcome"]["headline"].startswith("failed: 1 of 1 gate failed")
     assert summary["outcome"]["headline"] in ended.text.splitlines()
 
