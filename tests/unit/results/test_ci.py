@@ -137,3 +137,14 @@ def test_old_files_are_removed_and_unwritable_ones_refused(tmp_path: Path) -> No
 )
 def test_intervals_with_open_ends_in_words(low: float | None, high: float | None, expected: str) -> None:
     assert sureness({"low": low, "high": high}) == expected
+
+
+def test_workflow_commands_escape_line_breaks_and_percent_signs() -> None:
+    assert ci.workflow_command("error", "100 %\nworse") == "::error title=inferload::100 %25%0Aworse"
+
+
+def test_annotate_appends_to_the_step_summary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GITHUB_STEP_SUMMARY", str(tmp_path / "page.md"))
+    ci.annotate([("notice", "x")], "# A\n")
+    ci.annotate([], "# B\n")
+    assert (tmp_path / "page.md").read_text() == "# A\n# B\n"

@@ -1,4 +1,4 @@
-"""The master's control of a run, and the worker's books at its end, without a run: exit codes, users asked for, late faults."""
+"""The run of a worker: late failures, statistics, phases, and arrivals at the end of the load."""
 
 import logging
 from functools import partial
@@ -6,102 +6,19 @@ from types import SimpleNamespace
 from typing import Any
 
 import gevent
-import pyarrow as pa
 import pytest
-from gevent.event import Event
 from records import turn
 
+from inferload.client.client import Credentials, TlsSettings
 from inferload.client.connection.error_log import ErrorLog
 from inferload.client.turn_record import TurnResult
-from inferload.master.controller import Controller
 from inferload.measure.clock import NS_PER_S, now_ns
 from inferload.measure.record import PhaseWindow
-from inferload.summarise.cache_figures import as_sent
-from inferload.worker import load_loops
+from inferload.process.settings import ProcessSettings
+from inferload.worker import load_loops, worker
 from inferload.worker.load_loops import OpenLoop
 from inferload.worker.worker_run import WorkerRun
 from inferload.workload.arrivals import Arrival
-
-
-class StubController:
-    """A controller before the load of a run; records calls of Locust and of the run."""
-
-    def __init__(self) -> None:
-        self.locust: list[int] = []
-        self.changes: list[int] = []
-        self.changed_by: list[str] = []
-        self.shape_began: list[int] = []
-        self.while_starting: int | None = None
-        self.controller = controller = Controller.__new__(Controller)
-        values: dict[str, Any] = {
-            "run": SimpleNamespace(stop=SimpleNamespace(is_set=bool), change_users=self.change_users),
-            "preparing": False,
-            "_load_awaited": True,
-            "_later": None,
-            "_locust_start": self.locust_start,
-            "_runner": SimpleNamespace(target_user_count=0, shape_greenlet=None),
-            "_load_begun": Event(),
-            "environment": SimpleNamespace(shape_class=SimpleNamespace(reset_time=lambda: self.shape_began.append(1))),
-        }
-        for name, value in values.items():
-            setattr(controller, name, value)
-
-    def change_users(self, users: int, by: str = "hand") -> None:
-        self.changes.append(users)
-        self.changed_by.append(by)
-
-    def locust_start(self, users: int, spawn_rate: float, *, wait: bool, user_classes: Any) -> None:
-        self.locust.append(users)
-        newer, self.while_starting = self.while_starting, None
-        if newer is not None:
-            self.controller.start(newer, 1.0)
-
-
-def test_users_requested_before_the_load_are_started() -> None:
-    stub = StubController()
-    stub.controller.start(8, 1.0)
-    stub.controller._start_users(4, 1.0)
-    assert (stub.locust, stub.changes) == ([8], [8])
-
-
-def test_the_time_of_a_shape_counts_from_the_start_of_the_load() -> None:
-    stub = StubController()
-    assert not stub.controller._load_begun.is_set()
-    stub.controller._start_users(4, 1.0)
-    stub.controller._start_users(6, 1.0)  # a step of the load
-    assert stub.controller._load_begun.is_set()
-    assert stub.shape_began == [1]
-
-
-def test_a_newer_number_of_users_is_not_overridden() -> None:
-    stub = StubController()
-    stub.controller.start(8, 1.0)
-    stub.while_starting = 12
-    stub.controller._start_users(4, 1.0)
-    assert (stub.locust, stub.changes) == ([8, 12], [8, 12])
-
-
-def test_a_change_by_the_shape_greenlet_is_marked_as_shape() -> None:
-    stub = StubController()
-    stub.controller._start_users(4, 1.0)
-    stub.controller.start(5, 1.0)
-    stub.controller._runner.shape_greenlet = gevent.getcurrent()
-    stub.controller.start(6, 1.0)
-    assert (stub.changes, stub.changed_by) == ([5, 6], ["hand", "shape"])
-
-
-@pytest.mark.parametrize(("users", "warnings"), [(4, 0), (5, 1)])
-def test_a_start_during_the_drain_logs_a_warning(users: int, warnings: int, caplog: pytest.LogCaptureFixture) -> None:
-    """Locust itself starts the current users again when a worker leaves."""
-    stub = StubController()
-    stub.controller._load_awaited = False
-    stub.controller._runner = SimpleNamespace(target_user_count=4)
-    stub.controller.run = SimpleNamespace(stop=SimpleNamespace(is_set=lambda: True))  # type: ignore[assignment]
-    stub.controller.start(users, 1.0)
-    assert [record.message for record in caplog.records] == warnings * [
-        "the run is draining; start again after its end"
-    ]
-    assert stub.locust == []
 
 
 def test_a_turn_that_fails_while_closing_is_not_counted() -> None:
@@ -127,20 +44,6 @@ def test_an_exception_in_locusts_statistics_stops_no_later_batch(caplog: pytest.
     assert [result.record.turn_id for result in booked] == ["good", "good"]
     assert run._pending == 0
     assert "up to 2 turns are missing in Locust's tables" in caplog.text
-
-
-def test_turns_with_token_ids_are_ordered_by_send_time() -> None:
-    table = pa.table(
-        {
-            "worker": ["a", "a", "b", "b"],
-            "sent_ns": pa.array([10, 30, 5, None], pa.int64()),
-            "block_hashes": pa.array([[1, 2], None, [3], []], pa.list_(pa.int64())),
-        }
-    )
-    rows = list(as_sent(table, {"a": 100, "b": 120}))
-    assert [(row["worker"], row["sent_ns"], row["block_hashes"]) for row in rows] == [
-        ("a", 10, [1, 2]), ("b", 5, [3]), ("a", 30, None),
-    ]  # fmt: skip
 
 
 class PhaseStub:
@@ -241,3 +144,18 @@ def test_an_arrival_due_just_before_the_end_begins(monkeypatch: pytest.MonkeyPat
 
 def test_arrivals_after_the_load_are_not_counted() -> None:
     assert LeavingLoop().close(12) == (10, 10, 10)
+
+
+def test_a_worker_reports_until_its_files_are_written(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(worker, "REPORT_S", 0.001)
+    runner = SimpleNamespace(register_message=lambda *_arguments, **_options: None)
+    worker_ = worker.Worker(SimpleNamespace(runner=runner), ProcessSettings(Credentials(), (), TlsSettings(), None))
+    sent: list[str] = []
+    monkeypatch.setattr(worker_, "_send", sent.append)
+    run = SimpleNamespace(closing=True, reports_ended=False, report=lambda: "report", collect_garbage=lambda: None)
+    with gevent.Timeout(3):
+        reporting = gevent.spawn(worker_._report, run)
+        while len(sent) < 3:  # after the drain, parts are joined
+            gevent.sleep(0.001)
+        run.reports_ended = True
+        reporting.join()

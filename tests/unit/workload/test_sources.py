@@ -689,3 +689,23 @@ def test_a_million_sessions_are_lazy(tmp_path: Path) -> None:
     begun = [sessions.begin(number) for number in (0, 10**6, 10**12)]
     os.truncate(source["path"], 0)  # what is read later than at the opening would fail
     assert [session.index for session in begun] == [0, 10**6, 10**12]
+
+
+MALFORMED = {
+    "deep": b"[" * 200_000,
+    "deep objects": b'[{"a":' + b'{"a":' * 100_000,
+    "digits": b"[" + b"9" * 6_000 + b"]",
+    "not UTF-8": b'[{"conversations": "x\xff"}]',
+}
+
+
+@pytest.mark.parametrize("content", MALFORMED.values(), ids=MALFORMED.keys())
+@pytest.mark.parametrize("read", [file_records.json_array, file_records.json_lines])
+def test_malformed_records_are_named_by_file_and_line(tmp_path: Path, content: bytes, read: object) -> None:
+    assert callable(read)
+    file = tmp_path / "data.json"
+    file.write_bytes(content)
+    with pytest.raises(UsageError) as caught:
+        list(read(file))
+    assert str(caught.value).startswith(f"{file}:1: ")
+    assert "\n" not in str(caught.value)

@@ -26,7 +26,7 @@ from inferload.workload.schedules import schedule_of
 from inferload.workload.sessions import Sessions
 from inferload.workload.traces.formats import FORMATS
 from inferload.workload.traces.index import TimeWindow, TraceIndex
-from inferload.workload.traces.turn import TraceFault
+from inferload.workload.traces.turn import TraceFault, json_line
 
 EXACT = calibrate(lambda text: [int.from_bytes(word.encode(), "big") for word in text.split()])
 TRACES = DATA / "traces"
@@ -480,3 +480,8 @@ def test_an_invalid_replay_is_refused(workload: str, message: str) -> None:
 def test_the_bundled_replay_has_a_plan(golden: Callable[[str, str], None]) -> None:
     loaded = load("replay-mooncake")
     golden("plan-replay-mooncake.txt", describe(loaded, DataContext("replay-mooncake")) + "\n")
+
+
+def test_a_trace_line_nested_too_deeply_is_not_json() -> None:
+    with pytest.raises(TraceFault, match="not JSON"):
+        json_line("[" * 200_000)
