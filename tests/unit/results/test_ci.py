@@ -86,9 +86,11 @@ def test_the_junit_case_fails_with_the_exit_code(
     case = suite.find("testcase[@name='run']")
     assert case is not None
     assert (failure is None) == (document["outcome"]["exit_code"] == 0)
-    assert [failure_.get("type") for failure_ in case.findall("failure")] == ([] if failure is None else [failure])
+    assert [element.get("type") for element in case.findall("failure")] == ([] if failure is None else [failure])
     assert ("the client was late" in "".join(case.itertext())) == (len(arguments) > 1 and arguments[1] != "valid")
-    assert [level_ for level_, _ in ci.annotations({"r": document})][:1] == ([] if level is None else [level])
+    assert [annotation_level for annotation_level, _ in ci.annotations({"r": document})][:1] == (
+        [] if level is None else [level]
+    )
 
 
 def test_the_explanation_of_an_outcome_is_short() -> None:

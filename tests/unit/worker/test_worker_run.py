@@ -149,12 +149,14 @@ def test_arrivals_after_the_load_are_not_counted() -> None:
 def test_a_worker_reports_until_its_files_are_written(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(worker, "REPORT_S", 0.001)
     runner = SimpleNamespace(register_message=lambda *_arguments, **_options: None)
-    worker_ = worker.Worker(SimpleNamespace(runner=runner), ProcessSettings(Credentials(), (), TlsSettings(), None))
+    reporting_worker = worker.Worker(
+        SimpleNamespace(runner=runner), ProcessSettings(Credentials(), (), TlsSettings(), None)
+    )
     sent: list[str] = []
-    monkeypatch.setattr(worker_, "_send", sent.append)
+    monkeypatch.setattr(reporting_worker, "_send", sent.append)
     run = SimpleNamespace(closing=True, reports_ended=False, report=lambda: "report", collect_garbage=lambda: None)
     with gevent.Timeout(3):
-        reporting = gevent.spawn(worker_._report, run)
+        reporting = gevent.spawn(reporting_worker._report, run)
         while len(sent) < 3:  # after the drain, parts are joined
             gevent.sleep(0.001)
         run.reports_ended = True

@@ -155,9 +155,9 @@ def test_answers_are_resent_without_reasoning() -> None:
     mixed = [*talk(workload, TurnReply("one two three four", 40))][1].messages[2]
     assert mixed.pieces[0].literal == "four"  # 30 of 40 tokens were thought
     keep = Agent.model_validate(SMALL | {"steps": 2, "thinking": {"tokens": 30, "history": "keep"}})
-    answer_ = [*talk(keep, TurnReply("said", 40, reasoning="thought"))][1].messages[2]
-    assert (answer_.pieces[0].literal, answer_.reasoning) == ("said", "thought")
-    assert [call.name for call in answer_.tool_calls] == ["look"]
+    answer = [*talk(keep, TurnReply("said", 40, reasoning="thought"))][1].messages[2]
+    assert (answer.pieces[0].literal, answer.reasoning) == ("said", "thought")
+    assert [call.name for call in answer.tool_calls] == ["look"]
 
 
 def test_a_cancelled_answer_is_requested_again() -> None:
