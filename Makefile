@@ -16,7 +16,7 @@ export VENV_VLLM
 BROWSER := chromium chromium-driver
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-vllm demo demo-vllm browser sshd prometheus curl screenshots test test-locust test-vllm soak-vllm lint bench bench-client bench-simulator bench-quick bench-report bench-arrivals bench-workloads bench-peers bench-programs soak sanitized soak-fuzz clean
+.PHONY: help setup setup-vllm demo demo-vllm browser sshd prometheus curl screenshots test test-locust test-vllm soak-vllm lint bench bench-client bench-simulator bench-quick bench-report bench-arrivals bench-workloads bench-watched bench-peers bench-programs soak sanitized soak-fuzz clean
 
 help:            ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 25
@@ -92,7 +92,7 @@ LOCUST_TESTS ?= tests/unit/locust/test_adaptations.py tests/unit/locust/test_com
 test-locust: .cache/locust-$(VERSION)/.ready  ## run the end-to-end tests with another Locust: make test-locust VERSION=2.46.0
 	$(<D)/bin/python -m pytest $(LOCUST_TESTS)
 
-test-vllm: $(READY) setup-vllm  ## run the tests with vLLM on the CPU
+test-vllm: $(READY) setup-vllm browser  ## run the tests with vLLM on the CPU
 	$(BIN)/python tests/side_by_side.py vllm
 
 screenshots: $(READY) browser  ## generate the screenshots of the README
@@ -153,7 +153,7 @@ bench-programs: $(BENCH)/paced_server $(BENCH)/reader  ## build the paced server
 bench-peers:     ## install other load generators for `make bench` (large downloads)
 	$(PYTHON) benchmarks/install_peers.py --into .cache/peers
 
-bench: bench-client bench-report bench-arrivals bench-workloads  ## run bench-client, bench-report, bench-arrivals and bench-workloads
+bench: bench-client bench-report bench-arrivals bench-workloads bench-watched  ## run bench-client, bench-report, bench-arrivals, bench-workloads and bench-watched
 
 bench-client: $(READY) bench-programs  ## measure accuracy and cost; write docs/accuracy.md (CASES, SIZES, PEERS select a part)
 	$(BIN)/python -m benchmarks.bench --cases $(CASES) --sizes $(SIZES) --clients reader inferload inferload-tasks $(PEERS) $(BENCH_OPTIONS)
@@ -166,6 +166,9 @@ bench-arrivals: $(READY) bench-programs  ## measure achieved rate and lag at 200
 
 bench-workloads: $(READY)  ## measure the cost of workloads; write docs/workload-cost.md
 	$(BIN)/python -m benchmarks.workloads --write docs/workload-cost.md
+
+bench-watched: $(READY) bench-programs browser  ## measure the cost of the live view in three browsers; write docs/live-cost.md
+	$(BIN)/python -m benchmarks.live_view --write docs/live-cost.md
 
 bench-simulator: $(READY) bench-programs  ## measure the speed of the simulator; write docs/simulator-speed.md
 	$(BIN)/python -m benchmarks.simulated --write docs/simulator-speed.md

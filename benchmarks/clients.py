@@ -98,6 +98,7 @@ def _reader_parse(load: Load) -> Reported:
         turns=count(result["turns"]),
         failed=count(result["failed"]),
         measured_s=number(result["measured_s"]),
+        ttft_p50_ms=number(result["ttft_ms"]["p50"]),
     )
 
 
@@ -132,8 +133,8 @@ def spawn_per_s(load: Load) -> float:
     return load.streams / (load.case.spread_ms / 1e3) if load.case.spread else load.streams
 
 
-def scenario_text(load: Load) -> str:
-    """Scenario of independent turns in closed loop, just long enough for the required turns."""
+def scenario_text(load: Load, warmup_s: float = 0.0) -> str:
+    """Scenario of independent turns in closed loop, just long enough for the required turns after the warm-up."""
     case = load.case
     return f"""schema: 1
 name: accuracy
@@ -145,7 +146,7 @@ workload:
   output_tokens: {case.tokens}
   history: none
 arrivals: {{kind: closed, users: {load.streams}, spawn_per_s: {spawn_per_s(load):.3f}}}
-phases: {{warmup_s: 0, measure_s: {measure_s(load):.3f}, drain_s: 60}}
+phases: {{warmup_s: {warmup_s:g}, measure_s: {measure_s(load):.3f}, drain_s: 60}}
 """
 
 
@@ -162,9 +163,20 @@ class BenchUser(InferenceUser):
 
 
 def _inferload_call(load: Load) -> ClientCommand:
+    return _chat_call(load, 0.0, "--headless")
+
+
+def web_call(load: Load, web_port: int, master_port: int, warmup_s: float) -> ClientCommand:
+    """Same load on a master with web UI and one worker process. They end after the run."""
+    web = ("--web-host", "127.0.0.1", "--web-port", str(web_port), "--autostart", "--autoquit", "0")
+    ports = ("--master-bind-port", str(master_port), "--master-port", str(master_port))
+    return _chat_call(load, warmup_s, *web, *ports, "--processes", "1", "--no-report")
+
+
+def _chat_call(load: Load, warmup_s: float, *options: str) -> ClientCommand:
     scenario = load.work / "scenario.yaml"
-    scenario.write_text(scenario_text(load))
-    return _locust_call(load, ROOT / "locustfiles" / "chat.py", "--scenario", str(scenario))
+    scenario.write_text(scenario_text(load, warmup_s))
+    return _locust_call(load, ROOT / "locustfiles" / "chat.py", *options, "--scenario", str(scenario))
 
 
 def _tasks_call(load: Load) -> ClientCommand:
@@ -172,13 +184,12 @@ def _tasks_call(load: Load) -> ClientCommand:
     locustfile = load.work / "bench_user.py"
     locustfile.write_text(TASKS.format(words=prompt_tokens(load), tokens=load.case.tokens))
     run_time_s = math.ceil(measure_s(load))
-    return _locust_call(
-        load, locustfile, "-u", str(load.streams), "-r", f"{spawn_per_s(load):.3f}", "-t", f"{run_time_s}s"
-    )
+    users = ("-u", str(load.streams), "-r", f"{spawn_per_s(load):.3f}", "-t", f"{run_time_s}s")
+    return _locust_call(load, locustfile, "--headless", *users)
 
 
 def _locust_call(load: Load, locustfile: Path, *options: str) -> ClientCommand:
-    argv = [sys.executable, "-m", "locust", "-f", str(locustfile), "--headless", *options]
+    argv = [sys.executable, "-m", "locust", "-f", str(locustfile), *options]
     argv += ["--run-dir", str(load.work / "run"), "--host", load.url, "--seed", "1", "--on-invalid", "warn"]
     if load.certificate:
         argv += ["--ca-file", str(load.certificate.certificate)]
@@ -199,6 +210,7 @@ def _inferload_parse(load: Load) -> Reported:
         failed=count(summary["turns"]["failed"]),
         measured_s=number(summary["window_s"]),
         verdict=verdict["measurement"] + (f" ({codes})" if codes else ""),
+        ttft_p50_ms=number(ttft.get("p50")),
     )
 
 

@@ -6,12 +6,22 @@ import subprocess
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 
 from benchmarks.reported import Spent, UsageSample, peak_while_streaming, streaming
 
 _SAMPLE_S = 0.5
 _TICK_HZ = os.sysconf("SC_CLK_TCK")
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessUsage:
+    """Usage of a process. `cpu_s`: CPU time, including reaped children; `peak_mb`: peak memory."""
+
+    pid: int
+    cpu_s: float
+    peak_mb: float
 
 
 @contextmanager
@@ -34,8 +44,12 @@ def run_watched(
     log: Path,
     tokens_sent: Callable[[], int],
     timeout_s: float,
+    on_sample: Callable[[Sequence[ProcessUsage]], None] = lambda _processes: None,
 ) -> Spent:
-    """Run a command, and kill it after `timeout_s`, with a negative exit code. The output goes to `log`."""
+    """Run a command, and kill it after `timeout_s`, with a negative exit code. The output goes to `log`.
+
+    `on_sample` is called with each sample of the command's processes, the first process of the command first.
+    """
     with log.open("wb") as output, on_core(core):
         start_s = time.monotonic()
         process = subprocess.Popen(
@@ -55,8 +69,10 @@ def run_watched(
                 break
             if time.monotonic() - start_s > timeout_s:
                 _kill(process.pid)
-            cpu_s, peak_mb = _tree(process.pid)
+            processes = process_tree(process.pid)
+            cpu_s, peak_mb = sum(p.cpu_s for p in processes), max((p.peak_mb for p in processes), default=0.0)
             samples.append(UsageSample(time.monotonic(), tokens_sent(), cpu_s, peak_mb))
+            on_sample(processes)
             time.sleep(_SAMPLE_S)
     except BaseException:  # including Ctrl-C and a lost server: the client must not outlive this process
         _kill(process.pid)
@@ -79,9 +95,9 @@ def _kill(leader: int) -> None:
         os.killpg(leader, signal.SIGKILL)
 
 
-def _tree(root: int) -> tuple[float, float]:
-    """Return the CPU time of a process tree, including reaped children, and the peak memory of the largest in MB."""
-    cpu_s, peak_mb, todo = 0.0, 0.0, [root]
+def process_tree(root: int) -> list[ProcessUsage]:
+    """Return the usage of a process and its descendants, the process itself first."""
+    usages, todo = [], [root]
     while todo:
         pid = todo.pop()
         try:
@@ -91,7 +107,7 @@ def _tree(root: int) -> tuple[float, float]:
                 todo += [int(child) for child in (task / "children").read_text().split()]
         except (FileNotFoundError, ProcessLookupError):
             continue  # ended meanwhile; its time is counted for its parent
-        cpu_s += sum(int(ticks) for ticks in fields[11:15]) / _TICK_HZ
         peak = status.partition("VmHWM:")[2].split()
-        peak_mb = max(peak_mb, int(peak[0]) / 1024 if peak else 0.0)
-    return cpu_s, peak_mb
+        cpu_s = sum(int(ticks) for ticks in fields[11:15]) / _TICK_HZ
+        usages.append(ProcessUsage(pid, cpu_s, int(peak[0]) / 1024 if peak else 0.0))
+    return usages

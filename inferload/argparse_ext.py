@@ -71,9 +71,11 @@ class PassingParser(argparse.ArgumentParser):
             name = word.partition("=")[0]
             if name in REMOVED_OPTIONS:
                 self.error(f"{name}: removed; use {REMOVED_OPTIONS[name]}")
-            if name.startswith("--") and name != "--":
+            if name.startswith("-") and name != "--":
                 near = self._nearest(name)
                 self.error(f"{name}: unknown" + (f"; did you mean {near}?" if near else "; --help lists the options"))
+        if unknown:
+            self.error(f"{unknown[0]}: unexpected; --help lists the arguments")
         return parsed, unknown
 
     def _nearest(self, name: str) -> str | None:

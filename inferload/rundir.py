@@ -10,7 +10,7 @@ import tempfile
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 from inferload.errors import UsageError
 
@@ -162,26 +162,7 @@ def whole_file(path: Path) -> Iterator[Path]:
     try:
         yield temporary
         temporary.replace(path)
-    except BaseException:
-        with contextlib.suppress(OSError):
-            temporary.unlink()
-        raise
-
-
-@contextlib.contextmanager
-def replacing(path: Path) -> Iterator[IO[bytes]]:
-    """Open a new file that replaces `path` after the block, and is removed after an exception.
-
-    A link at the path or at the temporary name is replaced, not followed.
-    """
-    temporary = path.with_name(path.name + ".part")
-    temporary.unlink(missing_ok=True)
-    file = open(temporary, "xb")  # noqa: SIM115 - closed below, before the file is renamed
-    try:
-        with file:
-            yield file
-        temporary.replace(path)
-    except BaseException:
+    except BaseException:  # including a signal: no half-written file stays
         with contextlib.suppress(OSError):
             temporary.unlink()
         raise
@@ -189,8 +170,10 @@ def replacing(path: Path) -> Iterator[IO[bytes]]:
 
 def write_text(path: Path, text: str) -> None:
     """Write a text file atomically, never through a link."""
-    with replacing(path) as file:
-        file.write(text.encode())
+    with whole_file(path) as temporary:
+        temporary.unlink(missing_ok=True)
+        with open(temporary, "xb") as file:
+            file.write(text.encode())
 
 
 def write_json(path: Path, document: dict[str, Any]) -> None:

@@ -9,15 +9,15 @@ from inferload.escaping import escaped, markdown
 Row = Sequence[str]
 
 
-def align(rows: Sequence[Row], sides: str) -> str:
-    """Format rows in columns as wide as the widest cell, aligned left (`l`) or right (`r`). Cells are escaped."""
+def align(rows: Sequence[Row], left: int = 1) -> str:
+    """Format rows in columns as wide as the widest cell, the first `left` columns aligned left. Cells are escaped."""
     rows = [[escaped(cell) for cell in row] for row in rows]
-    widths = [max(len(row[column]) for row in rows) for column in range(len(sides))]
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     lines = []
     for row in rows:
         cells = [
-            cell.ljust(width) if side == "l" else cell.rjust(width)
-            for cell, width, side in zip(row, widths, sides, strict=True)
+            cell.ljust(width) if column < left else cell.rjust(width)
+            for column, (cell, width) in enumerate(zip(row, widths, strict=True))
         ]
         lines.append("  " + "  ".join(cells).rstrip())
     return "\n".join(lines)

@@ -81,6 +81,12 @@ def limit_line(y: float, text: str, yref: str = "y") -> tuple[PlotlyDict, Plotly
     return shape, words
 
 
+def instant_line(at_s: float) -> PlotlyDict:
+    """Return the shape of a vertical line at an instant."""
+    at_s, line = round(at_s, 3), {"color": GREY, "width": 1, "dash": "dot"}
+    return {"type": "line", "xref": "x", "yref": "paper", "x0": at_s, "x1": at_s, "y0": 0, "y1": 1, "line": line}
+
+
 def decades(low: float, high: float) -> PlotlyDict:
     """Return ticks and range of a logarithmic axis; fewer ticks per decade for more decades."""
     low, high = max(low, 1e-3), max(high, low * 1.01, 1e-3)

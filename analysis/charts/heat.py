@@ -3,7 +3,7 @@
 import numpy as np
 
 from ..data.frames import PhaseSpan, RunFrames
-from .chart import HEAT, Floats, Picture, decades, layout, title
+from .chart import HEAT, Floats, Picture, decades, instant_line, layout, title
 
 COLUMNS, PER_DECADE = 240, 16
 
@@ -58,20 +58,7 @@ def picture(run: RunFrames, phases: tuple[PhaseSpan, ...]) -> Picture | None:
     x = {"title": title("time since the start of the run, s"), "range": [0, max(1.0, run.end_s)], "showgrid": False}
     y = {"title": title("ITL, ms")} | decades(float(bounds[0]), float(bounds[-1])) | {"showgrid": False}
     plan = layout(400, x, y)
-    plan["shapes"] = [
-        {
-            "type": "line",
-            "xref": "x",
-            "yref": "paper",
-            "x0": span.start_s,
-            "x1": span.start_s,
-            "y0": 0,
-            "y1": 1,
-            "line": {"color": "rgba(128,134,145,0.8)", "width": 1, "dash": "dot"},
-        }
-        for span in phases
-        if span.start_s > 0
-    ]
+    plan["shapes"] = [instant_line(span.start_s) for span in phases if span.start_s > 0]
     note = (
         f"All {int(cells.sum()):,} gaps between output events; each column of {at_s[0] * 2:g} s adds up to 100 %. "
         "Separate bands indicate different batch compositions; isolated high cells are stalls."

@@ -23,6 +23,7 @@ from .chart import (
     VIOLET,
     Picture,
     PlotlyDict,
+    instant_line,
     layout,
     numbers,
     title,
@@ -140,7 +141,7 @@ def picture(
         data += [_trace(line, name) | {"x0": every / 2, "dx": every} for line in lines]
     plan["xaxis"] |= {"anchor": f"y{len(panels)}" if len(panels) > 1 else "y"}
     plan |= {"hovermode": "x unified", "hoversubplots": "axis"}
-    plan["shapes"] = [*_shades(phases, len(timeline)), *(_mark(mark) for mark in marks)]
+    plan["shapes"] = [*_shades(phases, len(timeline)), *(instant_line(float(mark["t_s"])) for mark in marks)]
     plan["annotations"] = [label for span in phases if (label := _phase_label(span, len(timeline)))]
     interval = "1 s" if every == 1 else f"{every} s (means, p95: maximum)"
     listed = " Dotted lines: events, listed below." if marks else ""
@@ -222,12 +223,6 @@ def _shades(phases: Sequence[PhaseSpan], seconds: int) -> list[PlotlyDict]:
         for low, high in spans
         if high > low
     ]
-
-
-def _mark(mark: Mapping[str, Any]) -> PlotlyDict:
-    at_s = round(float(mark["t_s"]), 3)
-    line = {"color": GREY, "width": 1, "dash": "dot"}
-    return {"type": "line", "xref": "x", "yref": "paper", "x0": at_s, "x1": at_s, "y0": 0, "y1": 1, "line": line}
 
 
 def _phase_label(span: PhaseSpan, seconds: int) -> PlotlyDict | None:

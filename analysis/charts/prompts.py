@@ -16,62 +16,44 @@ def picture(run: RunFrames) -> Picture | None:
     if not len(turns) or "input_tokens" not in turns:
         return None
     chosen = turns[turns["ok"] & (turns["phase"] == "measure")]
-    tokens = chosen["input_tokens"].to_numpy(dtype=np.float64)
-    ttft_ms = chosen["ttft_ms"].to_numpy()
-    cached = (
-        chosen["cached_tokens"].to_numpy(dtype=np.float64)
-        if "cached_tokens" in chosen
-        else np.full(len(chosen), np.nan)
-    )
+    columns = chosen.reindex(columns=["input_tokens", "cached_tokens", "ttft_ms"])
+    tokens, cached, ttft_ms = columns.to_numpy(dtype=np.float64, na_value=np.nan).T
     known = (tokens > 0) & (ttft_ms > 0)
     tokens, ttft_ms, share = tokens[known], ttft_ms[known], np.clip(cached[known] / tokens[known], 0, 1)
     if not len(tokens):
         return None
     rows = thinned(ttft_ms)
     cached_known = not np.isnan(share).all()
-    marker: PlotlyDict = {"size": 5, "opacity": 0.65, "color": GREY}
-    if cached_known:
-        bar = {
-            "title": {"text": "cached", "side": "right"},
-            "tickformat": ".0%",
-            "thickness": 12,
-            "len": 0.8,
-            "outlinewidth": 0,
-        }
-        marker |= {
-            "color": numbers(share[rows], 3),
-            "colorscale": SHARES,
-            "cmin": 0,
-            "cmax": 1,
-            "showscale": True,
-            "colorbar": bar,
-        }
-    hover = (
-        "%{x:,} tokens, %{y:,.4~g} ms" + (", %{marker.color:.0%} cached" if cached_known else "") + "<extra></extra>"
-    )
-    data: list[PlotlyDict] = [
-        {
-            "type": "scatter",
-            "mode": "markers",
-            "name": "turns",
-            "x": numbers(tokens[rows], 7),
-            "y": numbers(ttft_ms[rows]),
-            "marker": marker,
-            "hovertemplate": hover,
-            "showlegend": False,
-        }
-    ]
-    data += _medians(tokens, ttft_ms)
+    dots = _dots(tokens[rows], ttft_ms[rows], share[rows] if cached_known else None)
     x = {"title": title("prompt tokens")} | decades(float(tokens.min()), float(tokens.max()))
     y = {"title": title("TTFT, ms")} | decades(float(ttft_ms.min()), float(ttft_ms.max()))
-    drawn = (
-        f" {len(rows):,} of {len(tokens):,} turns are drawn, including the slowest; the line is of all."
-        if len(rows) < len(tokens)
-        else ""
-    )
-    note = f"One dot per turn; line: median over turns of similar prompt length.{drawn}"
-    note += "" if cached_known else " The server reported no cached tokens."
-    return Picture("prompts", "TTFT by prompt", note, {"data": data, "layout": layout(430, x, y)}, ("ttft_ms",))
+    note = "One dot per turn; line: median over turns of similar prompt length."
+    if len(rows) < len(tokens):
+        note += f" {len(rows):,} of {len(tokens):,} turns are drawn, including the slowest; the line is of all."
+    if not cached_known:
+        note += " The server reported no cached tokens."
+    figure = {"data": [dots, *_medians(tokens, ttft_ms)], "layout": layout(430, x, y)}
+    return Picture("prompts", "TTFT by prompt", note, figure, ("ttft_ms",))
+
+
+def _dots(tokens: Floats, ttft_ms: Floats, share: Floats | None) -> PlotlyDict:
+    """Return a dot per turn, coloured by the cached share of its prompt; grey if `share` is None."""
+    marker: PlotlyDict = {"size": 5, "opacity": 0.65, "color": GREY}
+    if share is not None:
+        bar = {"title": {"text": "cached", "side": "right"}, "tickformat": ".0%", "thickness": 12, "len": 0.8}
+        marker |= {"color": numbers(share, 3), "colorscale": SHARES, "cmin": 0, "cmax": 1}
+        marker |= {"showscale": True, "colorbar": bar | {"outlinewidth": 0}}
+    cached = "" if share is None else ", %{marker.color:.0%} cached"
+    return {
+        "type": "scatter",
+        "mode": "markers",
+        "name": "turns",
+        "x": numbers(tokens, 7),
+        "y": numbers(ttft_ms),
+        "marker": marker,
+        "hovertemplate": f"%{{x:,}} tokens, %{{y:,.4~g}} ms{cached}<extra></extra>",
+        "showlegend": False,
+    }
 
 
 def thinned(values: Floats) -> np.ndarray[tuple[int], np.dtype[np.int64]]:

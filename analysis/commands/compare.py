@@ -32,24 +32,15 @@ exceeded, or with --fail-on-regression a figure became worse, with --strict also
 def register(subparsers: Any) -> None:
     """Add the sub-command."""
     parser = subparsers.add_parser(
-        "compare",
-        description=_DESCRIPTION,
-        epilog=_EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        "compare", description=_DESCRIPTION, epilog=_EPILOG, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     add = parser.add_argument
-    add(
-        "sides",
-        nargs="+",
-        metavar="SIDE",
-        help="[NAME=]PATH: BASE (unless --baseline names it), then CAND...",
-    )
-    add("--baseline", default=None, metavar="FILE", help="baseline file of earlier occasions, or [NAME=]PATH of a side")
-    add("--primary", default=None, metavar="FIGURE", help="primary figure, as in a gate (mean(ttft_ms))")
+    add("sides", nargs="+", metavar="SIDE", help="[NAME=]PATH: BASE (unless --baseline names it), then CAND...")
+    add("--baseline", metavar="FILE", help="baseline file of earlier occasions, or [NAME=]PATH of a side")
+    add("--primary", metavar="FIGURE", help="primary figure, as in a gate (mean(ttft_ms))")
     add(
         "--class",
         dest="class_name",
-        default=None,
         metavar="CLASS",
         help="compare the turns of one class of a mix, also with a run of that class only (inferload run --only CLASS)",
     )
@@ -60,20 +51,13 @@ def register(subparsers: Any) -> None:
         default="text",
         help="output format (%(default)s); block: one row per metric",
     )
-    add(
-        "--write",
-        type=Path,
-        default=None,
-        metavar="DIR",
-        help="also write comparison.md, .html, .json and .xml (JUnit) to DIR",
-    )
-    add("--junit", type=Path, default=None, metavar="FILE", help="also write JUnit XML to FILE")
+    add("--write", type=Path, metavar="DIR", help="also write comparison.md, .html, .json and .xml (JUnit) to DIR")
+    add("--junit", type=Path, metavar="FILE", help="also write JUnit XML to FILE")
     add(
         "--markdown",
         nargs="?",
         type=Path,
         const=_PRINT,
-        default=None,
         metavar="FILE",
         help="also write Markdown for a pull request to FILE; without FILE print it instead of the text",
     )
@@ -113,8 +97,7 @@ def _compared(arguments: argparse.Namespace) -> "tuple[list[Side], list[Comparis
     """Read the sides, the baseline first, and compare each candidate with the baseline."""
     from ..comparison import baselines, max_change, tables
     from ..comparison.compare import compare, compare_with_occasions
-    from ..comparison.output import named_side
-    from ..comparison.sides import NAMES, of_class, priced
+    from ..comparison.sides import NAMES, named_side, of_class, priced
     from ..data.figures import ALL, DEFAULT_PRIMARY, figure
 
     try:
@@ -154,14 +137,14 @@ def _compared(arguments: argparse.Namespace) -> "tuple[list[Side], list[Comparis
 def _output(arguments: argparse.Namespace, sides: "list[Side]", comparisons: "list[Comparison]") -> None:
     """Print the comparisons, and write the files of the options."""
     from ..comparison import page, tables, text
-    from ..comparison.output import write_forms
 
     forms = {"text": text.text, "markdown": text.markdown, "json": text.json_text, "junit": text.junit}
     output = "markdown" if arguments.markdown == _PRINT else arguments.format
     print(tables.ab_block(sides) if output == "block" else forms[output](comparisons), end="")
     if arguments.write is not None:
         files = {"md": text.markdown, "json": text.json_text, "xml": text.junit, "html": page.of_comparisons}
-        write_forms(arguments.write, "comparison", {suffix: form(comparisons) for suffix, form in files.items()})
+        for suffix, form in files.items():
+            ci.write_file("--write", arguments.write / f"comparison.{suffix}", form(comparisons))
     if arguments.junit is not None:
         ci.write_file("--junit", arguments.junit, text.junit(comparisons))
     if arguments.markdown not in (None, _PRINT):

@@ -7,14 +7,13 @@ from typing import Any
 
 from inferload import rundir
 from inferload.errors import UsageError
-from inferload.results import prices
+from inferload.results import ci, prices
 
 from ..comparison import sweep_folder
-from ..comparison.output import named_side, write_forms
 from ..comparison.recommend import recommend
 from ..comparison.recommend_searches import read_search, with_searches
 from ..comparison.recommend_text import json_text, markdown, page, text
-from ..comparison.sides import NAMES, Side, priced
+from ..comparison.sides import NAMES, Side, named_side, priced
 
 
 def register(subparsers: Any) -> None:
@@ -35,7 +34,7 @@ def register(subparsers: Any) -> None:
         help="result of inferload search for variant NAME; repeatable",
     )
     add("--format", choices=("text", "markdown", "json"), default="text", help="output format (%(default)s)")
-    add("--write", type=Path, default=None, metavar="DIR", help="also write recommendation.md, .json and .html to DIR")
+    add("--write", type=Path, metavar="DIR", help="also write recommendation.md, .json and .html to DIR")
     prices.add_options(parser)
     parser.set_defaults(run=run)
 
@@ -55,7 +54,8 @@ def run(arguments: argparse.Namespace) -> int:
     print(forms[arguments.format], end="")
     if arguments.write is not None:
         files = {"md": forms["markdown"], "json": forms["json"], "html": page(recommendations)}
-        write_forms(arguments.write, "recommendation", files)
+        for suffix, content in files.items():
+            ci.write_file("--write", arguments.write / f"recommendation.{suffix}", content)
     return 0
 
 

@@ -1,7 +1,7 @@
 """Comparison of a candidate with a baseline, by pairs of runs or with the occasions of a baseline file."""
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from inferload.server_metrics.metric_names import PROCESS_START
@@ -50,11 +50,11 @@ class Comparison:
     baseline: Side
     candidate: Side
     differences: Differences
-    pairs: tuple[tuple[Run, Run], ...]
-    unpaired: tuple[Run, ...]
     rows: tuple[FigureRow, ...]
     conditional: str
     implausible: tuple[str, ...]
+    pairs: tuple[tuple[Run, Run], ...] = ()
+    unpaired: tuple[Run, ...] = ()
     occasions: int | None = None  # of a baseline file, which has no pairs
     weaker: str = ""  # reason why occasions are a weaker baseline: they share server starts
     limits: tuple[max_change.CheckedLimit, ...] = ()  # of --max-change
@@ -84,73 +84,57 @@ def compare(
 ) -> Comparison:
     """Compare two sides by pairs of runs: the primary figure at ALPHA, all others with Holm's correction."""
     pairs, unpaired = _pairs(baseline, candidate)
+    effects = {figure: _effect(pairs, figure) for figure in (primary, *others)}
     conditional = _conditional(baseline, candidate)
-    figures = (primary, *(other for other in others if other.name != primary.name))
-    effects = {figure.name: _effect(pairs, figure) for figure in figures}
-    differ = differences(baseline, candidate, allowed)
-    return Comparison(
-        baseline=baseline,
-        candidate=candidate,
-        differences=differ,
-        pairs=pairs,
-        unpaired=unpaired,
-        rows=_rows(
-            baseline,
-            candidate,
-            figures,
-            effects,
-            comparable=not differ.refusals,
-            testable=not conditional and len(pairs) >= 3,
-        ),
-        conditional=conditional,
-        implausible=_implausible(baseline, candidate),
-    )
+    compared = _compared(baseline, candidate, effects, allowed, conditional=conditional, enough=len(pairs) >= 3)
+    return replace(compared, pairs=pairs, unpaired=unpaired)
 
 
 def compare_with_occasions(
     baseline: Side, candidate: Side, primary: Figure, others: Sequence[Figure], allowed: Collection[str] = ()
 ) -> Comparison:
     """Compare a candidate (a single occasion) with the occasions of a baseline; corrections as in `compare`."""
-    figures = (primary, *(other for other in others if other.name != primary.name))
-    effects = {figure.name: _against_occasions(baseline.runs, candidate, figure) for figure in figures}
-    differ = differences(baseline, candidate, allowed)
+    effects = {figure: _against_occasions(baseline.runs, candidate, figure) for figure in (primary, *others)}
     count, conditional = len(baseline.runs), _unknown_starts(baseline)
+    enough = count >= occasions.FEWEST
+    compared = _compared(baseline, candidate, effects, allowed, conditional=conditional, enough=enough)
+    return replace(compared, occasions=count, weaker=shared_starts(baseline))
+
+
+def _compared(
+    baseline: Side,
+    candidate: Side,
+    effects: Mapping[Figure, paired_runs.Effect | None],
+    allowed: Collection[str],
+    *,
+    conditional: str,
+    enough: bool,
+) -> Comparison:
+    """Compare by the effects on figures, the primary one first. `enough`: the samples suffice for a test."""
+    differ = differences(baseline, candidate, allowed)
     return Comparison(
         baseline=baseline,
         candidate=candidate,
         differences=differ,
-        pairs=(),
-        unpaired=(),
-        rows=_rows(
-            baseline,
-            candidate,
-            figures,
-            effects,
-            comparable=not differ.refusals,
-            testable=not conditional and count >= occasions.FEWEST,
-        ),
+        rows=_rows(baseline, candidate, effects, not differ.refusals, enough and not conditional),
         conditional=conditional,
         implausible=_implausible(baseline, candidate),
-        occasions=count,
-        weaker=shared_starts(baseline),
     )
 
 
 def _rows(
     baseline: Side,
     candidate: Side,
-    figures: Sequence[Figure],
-    effects: Mapping[str, paired_runs.Effect | None],
-    *,
+    effects: Mapping[Figure, paired_runs.Effect | None],
     comparable: bool,
     testable: bool,
 ) -> tuple[FigureRow, ...]:
     """Return the rows of all figures; the first figure is the primary one."""
-    primary = figures[0]
+    primary, *_ = figures = list(effects)
     if baseline.runs[0].slo != candidate.runs[0].slo:
-        figures = tuple(figure for figure in figures if figure.name not in SLO_FIGURES or figure is primary)
+        figures = [figure for figure in figures if figure.name not in SLO_FIGURES or figure is primary]
         comparable = comparable and primary.name not in SLO_FIGURES
-    raw = {name: effect.p for name, effect in effects.items() if effect is not None and effect.p is not None}
+    raw = {figure.name: effect.p for figure, effect in effects.items() if effect is not None and effect.p is not None}
     adjusted = paired_runs.holm({name: p for name, p in raw.items() if name != primary.name})
     if primary.name in raw:
         adjusted[primary.name] = raw[primary.name]
@@ -160,9 +144,9 @@ def _rows(
             primary=figure is primary,
             baseline=baseline.mean(figure.name),
             candidate=candidate.mean(figure.name),
-            effect=effects[figure.name],
+            effect=effects[figure],
             p=adjusted.get(figure.name),
-            answer=_answer(figure, effects[figure.name], adjusted.get(figure.name), testable)
+            answer=_answer(figure, effects[figure], adjusted.get(figure.name), testable)
             if comparable
             else "not comparable",
         )

@@ -4,15 +4,17 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from inferload.numbers import short
+
 from ..charts import load
 from ..charts.chart import Picture
+from ..charts.load import FIGURES, Curve, LoadPoint
 from ..data.figures import Figure
 from ..pages import shell
 from ..pages.tables import Table
 from . import costs, text
 from .compare import Comparison
-from .curves import curve
-from .sides import Side
+from .sides import LoadFigures, Side, complete_mean
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +65,22 @@ def _picture(part: Part, key: str) -> Picture | None:
         curves if len(curves) > 1 else [replace(curves[0], label="")], part.sides[0].runs[0].slo, "load, mean over runs"
     )
     return None if chart is None else replace(chart, key=key)
+
+
+def curve(side: Side) -> Curve:
+    """Return the curve over the loads of a side's counted runs or their steps; repeats of a load are averaged."""
+    by_load: dict[tuple[str, float], list[LoadFigures]] = {}
+    points = []
+    for run in side.counted:
+        for level in run.loads:
+            by_load.setdefault((level.unit, level.load), []).append(level)
+        if not run.loads:
+            points.append(LoadPoint(run.label, None, run.figures))
+    units = {unit for unit, _ in by_load}
+    for (unit, value), repeats in sorted(by_load.items()):
+        figures = {name: complete_mean([repeat.figures.get(name) for repeat in repeats]) for name in FIGURES}
+        points.append(LoadPoint(f"{short(value)} {unit}", value if len(units) == 1 else None, figures))
+    return Curve(side.label, min(units, default=""), tuple(points))
 
 
 def _tables(part: Part, index: int) -> list[Table]:

@@ -12,7 +12,7 @@ from .recommend import AimResult, Recommendation
 
 
 @dataclass(frozen=True, slots=True)
-class SearchResult:
+class VariantSearch:
     """Search of one variant. `question`: SLO, scenario, digest, unit; `holds`, `breaks`: loads that meet and miss the SLO."""
 
     label: str
@@ -23,7 +23,7 @@ class SearchResult:
     text: str
 
 
-def read_search(argument: str) -> SearchResult:
+def read_search(argument: str) -> VariantSearch:
     """Read the search of `[NAME=]FOLDER`; UsageError if there is none or it has no answer."""
     label, sign, rest = argument.partition("=")
     path = Path(rest) if sign and not Path(argument).exists() else Path(argument)
@@ -37,14 +37,14 @@ def read_search(argument: str) -> SearchResult:
         )
         question = (document["slo"], scenario["name"], scenario.get("digest") or "", document["unit"])
         name = label if path != Path(argument) else path.name
-        return SearchResult(name, question, holds, breaks, estimate, str(answer["text"]))
+        return VariantSearch(name, question, holds, breaks, estimate, str(answer["text"]))
     except (KeyError, TypeError, ValueError) as error:
         raise UsageError(
             f"--search {argument}: {rundir.SEARCH} cannot be used ({error}); is it complete, and not a sweep of --rates?"
         ) from error
 
 
-def with_searches(recommendation: Recommendation, searches: Sequence[SearchResult]) -> Recommendation:
+def with_searches(recommendation: Recommendation, searches: Sequence[VariantSearch]) -> Recommendation:
     """Add an aim for each question of the searches; UsageError for an unknown variant, or two searches of one variant."""
     labels = [variant.side.label for variant in recommendation.variants]
     searched = [search.label for search in searches]
@@ -60,7 +60,7 @@ def with_searches(recommendation: Recommendation, searches: Sequence[SearchResul
     return replace(recommendation, aims=(*recommendation.aims, *aims))
 
 
-def _aim(searches: Sequence[SearchResult], baseline: str) -> AimResult:
+def _aim(searches: Sequence[VariantSearch], baseline: str) -> AimResult:
     """Return the variant with the highest load that meets the SLO."""
     slo, scenario, _, unit = searches[0].question
     aim, figure = f"most users, searched with {scenario}", f"load that meets {slo}"

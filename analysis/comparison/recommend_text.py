@@ -114,7 +114,7 @@ def text(recommendation: Recommendation) -> str:
     for row in map(decision, recommendation.aims):
         lines += [f"  {row[0]}: {row[1]}", *(f"      {phrase}" for phrase in details(row))]
     tables = (variant_rows(recommendation), matrix(_sides(recommendation)))
-    lines += ["", align(tables[0], "l" + "r" * (len(VARIANT_COLUMNS) - 1)), "", align(tables[1], "lll" + "r" * 5), ""]
+    lines += ["", align(tables[0]), "", align(tables[1], left=3), ""]
     return "\n".join([*lines, *notes(recommendation)]) + "\n"
 
 

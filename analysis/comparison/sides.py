@@ -167,6 +167,14 @@ def read_side(path: Path, label: str | None = None, names: tuple[str, ...] = NAM
     return Side(label or (path.stem if path.is_file() else path.name), tuple(runs), tuple(cut_off))
 
 
+def named_side(argument: str, names: tuple[str, ...]) -> Side:
+    """Read the side of `[NAME=]PATH`; an existing path may contain an equals sign."""
+    label, sign, rest = argument.partition("=")
+    if sign and not Path(argument).exists():
+        return read_side(Path(rest), label, names)
+    return read_side(Path(argument), None, names)
+
+
 def read_run(path: Path, names: tuple[str, ...] = NAMES) -> Run:
     """Read a run directory; UsageError without a summary."""
     manifest = _json(path / rundir.MANIFEST)

@@ -9,9 +9,9 @@ from inferload.escaping import markdown as plain
 from inferload.numbers import NOT_KNOWN, number, plural
 from inferload.statistics.baseline_stats import FEWEST
 from inferload.statistics.paired_runs import POWER
-from inferload.text_table import piped
+from inferload.text_table import align, piped
 
-from ..data.figures import TABLE, Figure
+from ..data.figures import TABLE
 from . import costs
 from .compare import ALPHA, RECOMMENDED_PAIRS, Comparison, FigureRow
 from .sides import Side
@@ -112,20 +112,20 @@ def effects_table(comparison: Comparison) -> Cells:
     return rows
 
 
-def sides_table(sides: Sequence[Side], figures: Sequence[Figure] = TABLE) -> Cells:
+def sides_table(sides: Sequence[Side]) -> Cells:
     """Return the figures of each configuration, means over its runs."""
-    rows = [["configuration", "runs", *(f"{figure.title} ({figure.unit})" for figure in figures)]]
+    rows = [["configuration", "runs", *(f"{figure.title} ({figure.unit})" for figure in TABLE)]]
     for side in sides:
-        rows.append([side.label, str(len(side.runs)), *(number(side.mean(figure.name), 4) for figure in figures)])
+        rows.append([side.label, str(len(side.runs)), *(number(side.mean(figure.name), 4) for figure in TABLE)])
     return rows
 
 
-def improvement_table(baseline: Side, candidates: Sequence[Side], figures: Sequence[Figure] = TABLE) -> Cells:
+def improvement_table(baseline: Side, candidates: Sequence[Side]) -> Cells:
     """Return the relative change of each configuration from the baseline."""
-    rows = [["change against " + baseline.label, *(figure.title for figure in figures)]]
+    rows = [["change against " + baseline.label, *(figure.title for figure in TABLE)]]
     for side in candidates:
         cells = []
-        for figure in figures:
+        for figure in TABLE:
             before, after = baseline.mean(figure.name), side.mean(figure.name)
             cells.append(NOT_KNOWN if not before or after is None else f"{after / before - 1:+.2%}")
         rows.append([side.label, *cells])
@@ -135,10 +135,10 @@ def improvement_table(baseline: Side, candidates: Sequence[Side], figures: Seque
 def text(comparisons: Sequence[Comparison]) -> str:
     """Format comparisons for a terminal."""
     sides = (comparisons[0].baseline, *(comparison.candidate for comparison in comparisons))
-    parts = [*simulated(sides), _aligned(sides_table(sides)), _aligned(improvement_table(sides[0], sides[1:]))]
-    parts += _cost(sides, _aligned)
+    parts = [*simulated(sides), align(sides_table(sides)), align(improvement_table(sides[0], sides[1:]))]
+    parts += _cost(sides, align)
     for comparison in comparisons:
-        parts.append("\n".join([headline(comparison), *remarks(comparison), "", _aligned(effects_table(comparison))]))
+        parts.append("\n".join([headline(comparison), *remarks(comparison), "", align(effects_table(comparison))]))
     return "\n\n".join(parts) + f"\n\n{family(comparisons)}\n"
 
 
@@ -220,17 +220,6 @@ def family(comparisons: Sequence[Comparison]) -> str:
         f"Significance level {ALPHA:g}, {test}: the primary figure without correction, all others with Holm's correction."
         + (several if count > 1 else "")
     )
-
-
-def _aligned(rows: Cells) -> str:
-    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
-    lines = []
-    for index, row in enumerate(rows):
-        cells = [row[0].ljust(widths[0]), *(cell.rjust(width) for cell, width in zip(row[1:], widths[1:], strict=True))]
-        lines.append("  ".join(cells).rstrip())
-        if index == 0:
-            lines.append("  ".join("-" * width for width in widths))
-    return "\n".join(lines)
 
 
 def annotations(comparisons: Sequence[Comparison]) -> list[tuple[str, str]]:

@@ -12,12 +12,9 @@ from datetime import datetime
 from pathlib import Path
 
 import numpy as np
-import numpy.typing as npt
 import pandas as pd
 
 from inferload.errors import UsageError
-
-Floats = npt.NDArray[np.float64]
 
 _STAMP = re.compile(r"\b(\d\d)-(\d\d) (\d\d):(\d\d):(\d\d)\b")
 _ENGINE = re.compile(r"(?:Engine (\d+)|(\d+) Engines Aggregated): Avg prompt throughput")

@@ -11,7 +11,7 @@ from inferload.numbers import NOT_KNOWN, duration, number, percent, short
 from ..charts import load
 from ..charts.chart import Picture
 from ..charts.load import FIGURES
-from ..comparison.curves import curve
+from ..comparison.page import curve
 from ..comparison.sides import Side, read_run
 from ..pages import shell
 from ..pages.tables import Table

@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from inferload import rundir
 from inferload.campaign.journal import JOURNAL, alone
 from inferload.errors import UsageError
 from inferload.escaping import markdown
@@ -95,9 +96,7 @@ def run(arguments: argparse.Namespace) -> int:
 def _open_journal(sweep: Sweep, folder: Path, plan: Sequence[ServerStart], retry: bool) -> SweepJournal:
     """Open the journal, end processes of an earlier sweep, and print the progress."""
     if not (folder / PLAN).exists():
-        part_file = folder / f"{PLAN}.part"
-        part_file.write_text(definition.to_text(sweep), encoding="utf-8")
-        part_file.replace(folder / PLAN)
+        rundir.write_text(folder / PLAN, definition.to_text(sweep))
     journal = SweepJournal(folder)
     clear_up(journal)
     retried = journal.retry() if retry else 0

@@ -175,7 +175,7 @@ def page(name: str, limit: OfflineLimit, served: RunRates | None) -> list[str]:
                 else f"{percent(rate / value)}"
             )
             rows.append([key, number(value), number(rate), share])
-    lines.append(align(rows, "l" + "r" * (len(rows[0]) - 1)))
+    lines.append(align(rows))
     if limit.left_out:
         lines += ["", f"omitted flags, for a server only: {' '.join(limit.left_out)}"]
     return lines + ([] if served is None else ["", *_remarks(name, limit, served)])

@@ -98,10 +98,10 @@ def first_token(host: str, port: int) -> str:
     return name
 
 
-def free_port(host: str = "127.0.0.1") -> int:
-    """Find a free TCP port."""
+def free_port() -> int:
+    """Find a free TCP port of this machine."""
     with socket.socket() as probe:
-        probe.bind((host, 0))
+        probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
 
 

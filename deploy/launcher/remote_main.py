@@ -55,7 +55,7 @@ def _up(request: Document) -> Document:
     try:
         server = server_info.measured(server, launch.wait(server, request["ready_s"]))
         server_state.remember(server)
-    except BaseException:
+    except BaseException:  # including Ctrl-C: a server in its own session gets no SIGINT
         launch.stop(server)
         raise
     return {"server": server_state.to_document(server)}

@@ -25,7 +25,6 @@ PORT = 8000
 METRICS_PORT = 9646
 LOCUSTFILE = "/opt/inferload/locustfiles/chat.py"
 SCENARIO = "/scenario/scenario.yaml"
-RUNS = "/data/runs"
 _PLACEHOLDER = re.compile(r"\$([a-z_]+)")
 
 

@@ -166,7 +166,7 @@ def _run(command: Command, log: Path, progress: ProgressCallback) -> None:
                 progress(
                     f"vllm bench throughput: {(clock.now_ns() - start_ns) / clock.NS_PER_S:.0f} s so far (log: {log})"
                 )
-        except BaseException:
+        except BaseException:  # including Ctrl-C: the benchmark must not outlive this process
             record.end()
             raise
     if code:

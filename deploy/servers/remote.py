@@ -199,7 +199,7 @@ def start(spec: RemoteSpec, progress: ProgressCallback) -> RemoteServer:
         raise
     try:
         return _reached(_server(spec, host, server_state.from_document(response["server"])), spec)
-    except BaseException:
+    except BaseException:  # including Ctrl-C: the server would run on without a state file
         _undo(spec, start_id)
         raise
 
@@ -283,7 +283,7 @@ def _reached(server: RemoteServer, spec: RemoteSpec) -> RemoteServer:
                 )
             time.sleep(0.1)
         remember(server)
-    except BaseException:
+    except BaseException:  # including Ctrl-C: no state file of a server that is not reachable
         forget(server)
         raise
     return server

@@ -39,7 +39,7 @@ def json_object(text: str) -> dict[str, Any]:
 
 def add_known(parser: argparse.ArgumentParser) -> None:
     """Add the options that have an effect."""
-    parser.add_argument("model_tag", nargs="?", default=None, metavar="MODEL", help="name of the served model")
+    parser.add_argument("model_tag", nargs="?", metavar="MODEL", help="name of the served model")
     _add_server(parser.add_argument_group("server"))
     _add_answers(parser.add_argument_group("answers"))
     _add_timing(parser.add_argument_group("timing"))
@@ -51,16 +51,9 @@ def _add_server(group: argparse._ArgumentGroup) -> None:
     add = group.add_argument
     add("--host", default="127.0.0.1", help="address to listen on (%(default)s)")
     add("--port", type=int, default=8000, help="port to listen on; 0: any free port (%(default)s)")
-    add("--api-key", default=None, help="required API key (default: VLLM_API_KEY of the environment)")
-    add("--tls-cert", "--ssl-certfile", type=Path, default=None, metavar="PEM", help="serve TLS with this certificate")
-    add(
-        "--tls-key",
-        "--ssl-keyfile",
-        type=Path,
-        default=None,
-        metavar="PEM",
-        help="private key, unless in the certificate file",
-    )
+    add("--api-key", help="required API key (default: VLLM_API_KEY of the environment)")
+    add("--tls-cert", "--ssl-certfile", type=Path, metavar="PEM", help="serve TLS with this certificate")
+    add("--tls-key", "--ssl-keyfile", type=Path, metavar="PEM", help="private key, unless in the certificate file")
     _flag(group, "--enable-request-id-headers", False, "send x-request-id with every response")
     _flag(group, "--enable-server-load-tracking", False, "count requests for GET /load; else it returns 0")
     _flag(group, "--enable-log-requests", False, "log each request")
@@ -70,7 +63,7 @@ def _add_server(group: argparse._ArgumentGroup) -> None:
     _flag(group, "--enable-per-request-metrics", True, "report the timings of a request with its usage")
     add("--custom-histogram-buckets", type=json_object, default={}, metavar="JSON",
         help='histogram bounds by family, such as {"request_latency": [0.01, 0.1, 1]}')  # fmt: skip
-    add("--exit-after-s", type=float, default=None, metavar="S", help="exit after this time")
+    add("--exit-after-s", type=float, metavar="S", help="exit after this time")
 
 
 def _add_answers(group: argparse._ArgumentGroup) -> None:
@@ -105,48 +98,31 @@ def _add_timing(group: argparse._ArgumentGroup) -> None:
     add = group.add_argument
     add(
         "--hardware",
-        default=None,
         metavar="PRESET",
         help=f"device and model of the step model: {', '.join(PRESETS)} (a100-llama3-8b)",
     )
-    add("--step-noise", type=float, default=None, help="sigma of the lognormal step noise (of the preset)")
-    add("--event-us", type=float, default=None, help="front-end time per event in us (of the preset)")
-    add("--ttft-ms", type=float, default=None, help="paced: time from admission to first token (50)")
-    add("--itl-ms", type=float, default=None, help="paced: time between events (10)")
-    add("--jitter", type=float, default=None, help="paced: move each event by up to half this share of the ITL (0)")
-    add(
-        "--prefill-tok-per-s",
-        type=float,
-        default=None,
-        help="paced: prefill rate of uncached prompt tokens; 0: no prefill time (0)",
-    )
-    add("--tokens-per-event", type=int, default=None, help="paced: tokens per event (1)")
-    add(
-        "--eos-mean-tokens",
-        type=float,
-        default=256.0,
-        help="mean answer length in tokens; 0: unlimited (%(default)s)",
-    )
+    add("--step-noise", type=float, help="sigma of the lognormal step noise (of the preset)")
+    add("--event-us", type=float, help="front-end time per event in us (of the preset)")
+    add("--ttft-ms", type=float, help="paced: time from admission to first token (50)")
+    add("--itl-ms", type=float, help="paced: time between events (10)")
+    add("--jitter", type=float, help="paced: move each event by up to half this share of the ITL (0)")
+    add("--prefill-tok-per-s", type=float, help="paced: prefill rate of uncached prompt tokens; 0: no prefill time (0)")
+    add("--tokens-per-event", type=int, help="paced: tokens per event (1)")
+    add("--eos-mean-tokens", type=float, default=256.0, help="mean answer length in tokens; 0: unlimited (%(default)s)")
     add("--seed", type=int, default=0, help="seed of texts, lengths, jitter and noise (%(default)s)")
 
 
 def _add_scheduler(group: argparse._ArgumentGroup) -> None:
     add = group.add_argument
-    add(
-        "--max-model-len",
-        type=model_length,
-        default=None,
-        help="maximum tokens of prompt and answer; auto: size of the KV cache",
-    )
-    add("--max-num-seqs", type=int, default=None, help="maximum running requests")
-    add("--max-num-active-seqs", type=int, default=None, help="maximum running requests, if lower than --max-num-seqs")
-    add("--max-num-batched-tokens", type=human_int, default=None, help="maximum tokens per step")
+    add("--max-model-len", type=model_length, help="maximum tokens of prompt and answer; auto: size of the KV cache")
+    add("--max-num-seqs", type=int, help="maximum running requests")
+    add("--max-num-active-seqs", type=int, help="maximum running requests, if lower than --max-num-seqs")
+    add("--max-num-batched-tokens", type=human_int, help="maximum tokens per step")
     add("--performance-mode", choices=("balanced", "interactivity", "throughput"), default="balanced",
         help="throughput doubles the defaults of --max-num-seqs and --max-num-batched-tokens")  # fmt: skip
     add(
         "--max-num-scheduled-tokens",
         type=human_int,
-        default=None,
         help="maximum tokens per step, if lower than --max-num-batched-tokens",
     )
     _flag(group, "--enable-chunked-prefill", True, "compute prompts in chunks")
@@ -157,17 +133,14 @@ def _add_scheduler(group: argparse._ArgumentGroup) -> None:
     _flag(group, "--scheduler-reserve-full-isl", True, "admit only requests whose whole prompt fits")
     add("--watermark", type=float, default=0.0, help="share of the blocks kept free at an admission (%(default)s)")
     group.add_argument(
-        "--async-scheduling",
-        action=argparse.BooleanOptionalAction,
-        default=None,
-        help="plan one step ahead (default: on GPUs)",
+        "--async-scheduling", action=argparse.BooleanOptionalAction, help="plan one step ahead (default: on GPUs)"
     )
-    add("--max-num-queued-reqs", type=int, default=None, help="maximum requests in flight; 503 above it")
-    add("--max-num-queued-tokens", type=int, default=None, help="maximum queued prompt tokens; 503 above it")
+    add("--max-num-queued-reqs", type=int, help="maximum requests in flight; 503 above it")
+    add("--max-num-queued-tokens", type=int, help="maximum queued prompt tokens; 503 above it")
     _flag(group, "--enable-prefix-caching", True, "reuse the KV blocks of equal prompt prefixes")
-    add("--block-size", type=int, default=None, help="tokens per KV block")
-    add("--num-gpu-blocks-override", type=int, default=None, help="KV blocks, including the null block")
-    add("--num-gpu-blocks", type=int, default=None, help="KV blocks, excluding the null block (not in vLLM)")
+    add("--block-size", type=int, help="tokens per KV block")
+    add("--num-gpu-blocks-override", type=int, help="KV blocks, including the null block")
+    add("--num-gpu-blocks", type=int, help="KV blocks, excluding the null block (not in vLLM)")
     add(
         "--gpu-memory-utilization",
         "--device-memory-utilization",
@@ -175,47 +148,31 @@ def _add_scheduler(group: argparse._ArgumentGroup) -> None:
         default=0.92,
         help="share of the device memory for weights, activations and KV blocks (%(default)s)",
     )
-    add(
-        "--kv-cache-memory-bytes",
-        type=human_int,
-        default=None,
-        help="memory for KV blocks (default: the remaining memory)",
-    )
-    add(
-        "--stream-interval",
-        type=int,
-        default=1,
-        help="tokens per event, except the first and the last (%(default)s)",
-    )
+    add("--kv-cache-memory-bytes", type=human_int, help="memory for KV blocks (default: the remaining memory)")
+    add("--stream-interval", type=int, default=1, help="tokens per event, except the first and the last (%(default)s)")
     add(
         "--speculative-config",
         "-sc",
         type=json_object,
-        default=None,
         metavar="JSON",
         help="speculative decoding: method, num_speculative_tokens, ...",
     )
-    add("--spec-method", default=None, help="method of the speculative config")
-    add("--spec-tokens", type=int, default=None, help=argparse.SUPPRESS)
-    add(
-        "--spec-acceptance",
-        type=float,
-        default=0.6,
-        help="acceptance probability of a draft token (%(default)s)",
-    )
+    add("--spec-method", help="method of the speculative config")
+    add("--spec-tokens", type=int, help=argparse.SUPPRESS)
+    add("--spec-acceptance", type=float, default=0.6, help="acceptance probability of a draft token (%(default)s)")
 
 
 def _add_build(group: argparse._ArgumentGroup) -> None:
     add = group.add_argument
-    add("--model", default=None, help="name of the served model (default: simulator)")
-    add("--served-model-name", nargs="+", default=None, help="accepted model names; responses use the first")
+    add("--model", help="name of the served model (default: simulator)")
+    add("--served-model-name", nargs="+", help="accepted model names; responses use the first")
     add("--dtype", default="auto", help="data type of weights and KV cache (%(default)s)")
-    add("--quantization", "-q", default=None, help="quantisation of the weights: fp8, awq, gptq, ...")
+    add("--quantization", "-q", help="quantisation of the weights: fp8, awq, gptq, ...")
     add("--kv-cache-dtype", default="auto", help="data type of the KV cache (%(default)s)")
     add("--tensor-parallel-size", "-tp", type=int, default=1, help="devices per layer (%(default)s)")
     _flag(group, "--enforce-eager", False, "do not use CUDA graphs")
-    add("--max-cudagraph-capture-size", type=int, default=None, help="largest batch size with a CUDA graph")
-    add("--cudagraph-capture-sizes", type=int, nargs="+", default=None, help="batch sizes with a CUDA graph")
+    add("--max-cudagraph-capture-size", type=int, help="largest batch size with a CUDA graph")
+    add("--cudagraph-capture-sizes", type=int, nargs="+", help="batch sizes with a CUDA graph")
 
 
 def _flag(group: argparse._ArgumentGroup, name: str, default: bool, text: str) -> None:

@@ -1,7 +1,7 @@
 """Server configuration from the command line, with vLLM's checks."""
 
 import argparse
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -38,7 +38,6 @@ class ServerConfig:
     cost: StepCost | None
     front_end: FrontEnd
     hardware: str | None
-    speculation: Speculation | None
     acceptance: float | tuple[float, ...]
     seed: int
     stream_interval: int
@@ -60,15 +59,6 @@ class ServerConfig:
             engine = SteppedEngine(pipeline, self.front_end, metrics, self.stream_interval)
         engine.max_queued = self.max_queued
         return engine
-
-
-def check(arguments: Sequence[str]) -> list[str]:
-    """Return the errors of a list of `vllm serve` arguments, one line each; empty if the simulator accepts it."""
-    try:
-        resolve(flags.read(arguments))
-    except UsageError as error:
-        return [str(error)]
-    return []
 
 
 def resolve(arguments: argparse.Namespace) -> ServerConfig:
@@ -99,7 +89,6 @@ def resolve(arguments: argparse.Namespace) -> ServerConfig:
         cost=cost,
         front_end=_front_end(arguments, preset),
         hardware=None if paced else preset.name,
-        speculation=drafting,
         acceptance=drafting.rates if drafting is not None and drafting.rates is not None else arguments.spec_acceptance,
         seed=arguments.seed,
         stream_interval=arguments.stream_interval,

@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import Field, ValidationError, model_validator
 
 from inferload.errors import UsageError
 from inferload.results.cost import Prices
@@ -12,6 +12,7 @@ from inferload.scenario import scenario as scenarios
 from inferload.scenario.files import catalog
 from inferload.scenario.files.mistakes import ScenarioError, faults_of
 from inferload.scenario.files.yaml_text import parse
+from inferload.scenario.schema.base import AtLeastOne, ScenarioPart, Whole, distinct
 from inferload.scenario.schema.fields import Name
 
 from ..variants.settings import changed
@@ -20,22 +21,18 @@ from ..variants.variant import Variant, named
 MAX_PAIRS = 1000
 
 
-class _Part(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-
 def label(variant: str) -> str:
     """Name of a variant in folders and tables: the part after the colon of `FILE.yaml:NAME`."""
     return variant.rpartition(":")[2]
 
 
-class SweepCost(_Part):
+class SweepCost(ScenarioPart):
     """Prices of the servers of a sweep, in any currency."""
 
     gpu_hour_price: Annotated[float, Field(ge=0, allow_inf_nan=False)] | None = Field(
         default=None, description="price of one GPU for one hour"
     )
-    gpus: Annotated[int, Field(strict=True, ge=1)] | None = Field(
+    gpus: AtLeastOne | None = Field(
         default=None, description="number of paid GPUs per server; null: that of its variant"
     )
     cached_price_ratio: Annotated[float, Field(ge=0, le=1)] | None = Field(
@@ -43,7 +40,7 @@ class SweepCost(_Part):
     )
 
 
-class Sweep(_Part):
+class Sweep(ScenarioPart):
     """Content of a sweep file."""
 
     schema_: Literal[1] = Field(alias="schema", description="version of this file format: 1")
@@ -62,9 +59,7 @@ class Sweep(_Part):
         default="each",
         description="each: one server start per pair; once: one start per variant, and differences without a verdict",
     )
-    seed: Annotated[int, Field(strict=True, ge=0)] = Field(
-        default=0, description="seed for the seeds of the runs and the order of variants"
-    )
+    seed: Whole = Field(default=0, description="seed for the seeds of the runs and the order of variants")
     primary: str = Field(default="mean(ttft_ms)", description="measure of the verdict, as in a gate")
     sd_log: Annotated[float, Field(strict=True, gt=0)] = Field(
         default=0.05,
@@ -85,10 +80,7 @@ class Sweep(_Part):
 
     @model_validator(mode="after")
     def _distinct(self) -> "Sweep":
-        labels = [label(name) for name in self.all_variants]
-        repeated = sorted({name for name in labels if labels.count(name) > 1})
-        if repeated:
-            raise ValueError(f"variant {repeated[0]} is listed twice")
+        distinct("variant", [label(name) for name in self.all_variants], "remove one")
         return self
 
     @property

@@ -144,7 +144,7 @@ def command(plan: InstallPlan, what: str, argv: Iterable[str | Path]) -> None:
                     break
                 except subprocess.TimeoutExpired:
                     say(f"  {what}: {time.monotonic() - started_s:.0f} s so far")
-        except BaseException:
+        except BaseException:  # including Ctrl-C: the command must not outlive this process
             process.terminate()
             process.wait()
             raise

@@ -159,6 +159,13 @@ def _head_exceeds_free(evidence: WindowEvidence) -> bool | None:
     return float(np.mean(free[known] < head[known])) >= 0.5 if known.any() else None
 
 
+def head_could_refute(finding: Finding, evidence: WindowEvidence) -> bool:
+    """Return True for a cause of a queue whose rule has not been checked against the head of the queue, which is unknown."""
+    if _head_exceeds_free(evidence) is not None or evidence.waiting_share < QUEUED_SHARE:
+        return False
+    return finding.code == "prefill-bound" or (finding.code == "queue-bound" and evidence.max_num_seqs is None)
+
+
 def _kv(evidence: WindowEvidence) -> Finding | None:
     scrapes = evidence.scrapes
     if (

@@ -88,7 +88,7 @@ class Runner:
                 except subprocess.TimeoutExpired:
                     if poll is not None:
                         poll()
-        except BaseException as error:
+        except BaseException as error:  # including Ctrl-C: the run must not outlive this process
             if isinstance(error, KeyboardInterrupt):
                 print(f"\nthe run ends within {limits.grace_s:.0f} s; Ctrl-C again ends it at once", file=sys.stderr)
             known.end(limits.grace_s)

@@ -16,7 +16,7 @@ from inferload.numbers import seconds_of
 from inferload.run_options import RUN_OPTIONS, RunOption
 from inferload.scenario import scenario as scenarios
 from inferload.scenario.files import data_files
-from inferload.scenario.files.writer import as_yaml
+from inferload.scenario.files.yaml_text import as_yaml
 from inferload.scenario.scenario import Scenario
 from inferload.scenario.schema.arrivals import Closed, OpenArrivals, Rated, TraceTimes
 from inferload.scenario.schema.fields import secret_header

@@ -20,7 +20,7 @@ from typing import Any, NoReturn
 
 from inferload.cli.scenario import write_new
 from inferload.errors import UsageError
-from inferload.scenario.files.writer import as_yaml
+from inferload.scenario.files.yaml_text import as_yaml
 from inferload.scenario.scenario import from_text
 from inferload.scenario.schema.endpoints import Endpoint
 from inferload.scenario.schema.fields import RESERVED, secret_header

@@ -12,7 +12,7 @@ from inferload.content.data import DataContext
 from inferload.errors import UsageError
 from inferload.escaping import escaped_lines
 from inferload.plan.describe import describe
-from inferload.plan.endpoint_check import check_sendable
+from inferload.plan.turn_checks import check_sendable
 from inferload.scenario.files import catalog, data_files
 from inferload.scenario.files.mistakes import ScenarioError
 from inferload.scenario.reference import json_schema

@@ -48,7 +48,7 @@ def register(commands: Any) -> None:
         help="seconds between scrapes, 0.05 to 3600 (default: 0.25)",
     )
     parser.add_argument(
-        "--duration", metavar="S", type=_duration_s, default=None, help="seconds until the end (default: until Ctrl-C)"
+        "--duration", metavar="S", type=_duration_s, help="seconds until the end (default: until Ctrl-C)"
     )
     for option in RUN_OPTIONS:
         if option.flag in _OPTIONS:

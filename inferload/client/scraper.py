@@ -16,6 +16,7 @@ from the environment variable OPENAI_API_KEY only.
 import argparse
 import json
 import os
+import re
 import select
 import signal
 import sys
@@ -57,9 +58,10 @@ class Scrape:
 
 
 def gauges(samples: list[Sample]) -> dict[str, float]:
-    """Return the figures of the live display over all engines: the sum, but of KV usage the maximum, and of GPU use the mean.
+    """Return the figures of the live display over all engines.
 
-    Metrics that the server does not publish are absent; `_total` values are counters since its start.
+    They are sums, but of KV usage the maximum, of GPU use the mean, and of the cache's size the minimum. Metrics that the server
+    does not publish are absent; `_total` values are counters since its start.
     """
     meaning = names.current_names({sample.metric for sample in samples})
     values: dict[str, list[float]] = {}
@@ -68,15 +70,23 @@ def gauges(samples: list[Sample]) -> dict[str, float]:
         values.setdefault(metric, []).append(sample.value)
         if metric in _BY_LABEL:
             values.setdefault(f"{metric} {dict(sample.labels).get(_BY_LABEL[metric])}", []).append(sample.value)
+        if metric == names.CACHE_CONFIG:
+            for name, text in sample.labels:
+                if name in _CACHE_SIZES and _NUMBER.fullmatch(text):
+                    values.setdefault(name, []).append(float(text))
     figures = {name: sum(values[metric]) for name, metric in _SUMS.items() if metric in values}
+    figures |= {name: min(values[name]) for name in _CACHE_SIZES if name in values}
     if names.KV_CACHE_USAGE in values:
         figures["kv_cache_usage"] = max(values[names.KV_CACHE_USAGE])
+        figures["engines"] = len(values[names.KV_CACHE_USAGE])
     if names.GPU_USE in values:
         figures["gpu_use"] = sum(values[names.GPU_USE]) / len(values[names.GPU_USE]) / 100
     return figures
 
 
 _BY_LABEL = {names.WAITING_BY_REASON: "reason", names.PROMPT_TOKENS_BY_SOURCE: "source"}
+_NUMBER = re.compile(r"[0-9]{1,15}(\.[0-9]+)?")  # "None" if unknown
+_CACHE_SIZES = ("kv_cache_size_tokens", "kv_cache_max_concurrency")
 _SUMS = {
     "requests_running": names.RUNNING,
     "requests_waiting": names.WAITING,

@@ -6,7 +6,6 @@ killed.
 
 from __future__ import annotations
 
-from array import array
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
@@ -16,19 +15,17 @@ import gevent
 from gevent.event import Event
 
 from inferload.client.answers.answer import Answer
-from inferload.client.answers.event_stream import EventStream, Scan
+from inferload.client.answers.event_stream import ReplyParser, Scan
 from inferload.client.answers.sse import SseError
 from inferload.client.connection.connect import DialError
 from inferload.client.connection.deferred_parser import ParseQueue
-from inferload.client.connection.http1 import ChunkError, Http1Error
-from inferload.client.connection.reply import AnyConnection, Arrivals, ConnectionLost, HttpReply
+from inferload.client.connection.http1 import Http1Error
+from inferload.client.connection.reply import AnyConnection, ConnectionLost, HttpReply
 from inferload.client.connection.target import Target
 from inferload.client.turn_record import Attempt, TurnRequest, TurnResult, turn_record
 from inferload.measure.clock import NS_PER_S, now_ns
 from inferload.measure.record import Failure
 
-_DETAIL_BYTES = 4096  # stored bytes of an error body: the client redacts them before it cuts them to a line
-_ERROR_BYTES = 1 << 20  # size of an error body after which the connection is closed
 _CHECK_NS = _QUIET_NS = NS_PER_S // 4
 
 
@@ -94,9 +91,7 @@ class Turn:
         self._attempts = 0
         self._connect_ns: int | None = None
         self._ended_ns: int | None = None  # time of the end of the reply, or of its cancellation
-        self._failure: Failure | None = None
         self._cancelled = False
-        self._detail = ""
         self._begin_attempt()
 
     def wait(self) -> TurnResult:
@@ -120,7 +115,7 @@ class Turn:
         """End the turn as failed. No effect on a turn that has ended."""
         if self.state in (TurnState.ENDED, TurnState.RECORDED):
             return
-        self._failure, self._detail = failure, detail
+        self._parser.failure, self._parser.detail = failure, detail
         self._abort()
 
     def overdue(self, at_ns: int) -> tuple[Failure, str] | None:
@@ -134,7 +129,7 @@ class Turn:
             return Failure.TIMEOUT_TURN, f"not over after {limits.turn_s:g} s"
         if self._sent_ns is None:
             return None
-        event_ns = self._answer.last_event_ns
+        event_ns = self._parser.answer.last_event_ns
         silent_ns = at_ns - (event_ns or self._sent_ns)
         shorter_s = min(limits.first_event_s, limits.between_events_s)
         if silent_ns > shorter_s * NS_PER_S and self._reply.fetch_waiting():
@@ -175,15 +170,7 @@ class Turn:
         self.state = TurnState.CONNECTING
         self._attempts += 1
         self._reply = HttpReply(self._on_reply_done)
-        self._answer = self._client.new_answer()
-        self._stream = EventStream(self._answer, self._client.scan)
-        self._delays = array("q")
-        self._unstamped = 0
-        self._head_checked = False
-        self._is_error = False  # the body is an error message instead of an event stream
-        self._error_body = b""
-        self._error_bytes = 0
-        self._arrived_ns: int | None = None
+        self._parser = ReplyParser(self._client.new_answer(), self._client.scan)
         self._sent_ns: int | None = None
         self._written_ns: int | None = None
         connection = self._client.idle_connection()
@@ -197,7 +184,7 @@ class Turn:
         try:
             connection = self._client.dial()
         except DialError as error:
-            self._failure, self._detail = error.failure, error.why
+            self._parser.fail(error.failure, error.why)
             reply.finish(complete=False)
             return
         self._connect_ns = now_ns() - begun_ns
@@ -245,14 +232,14 @@ class Turn:
     def _end_attempt(self) -> None:
         reply, connection, self._connection = self._reply, self._connection, None
         if connection is not None:
-            stale = reply.error is not None and reply.last_ns is None and connection.turns > 1 and self._failure is None
+            stale = reply.error is not None and reply.last_ns is None and connection.turns > 1
             connection.release()
             keep = reply.complete and reply.head is not None and reply.head.keep_alive and self._written_ns is not None
             if keep and not reply.surplus and not connection.closed:
                 self._client.keep(connection)
             else:
                 connection.close()
-            if stale and self._attempts == 1:
+            if stale and self._parser.failure is None and self._attempts == 1:
                 # The server closed an idle connection when the request was sent, without an answer: send it once more.
                 self._begin_attempt()
                 return
@@ -265,17 +252,17 @@ class Turn:
 
     def step(self) -> bool:
         """Parse one slice of the reads; create the record after the last one. Return True if no read is left."""
-        reply = self._reply
+        reply, parser = self._reply, self._parser
         if reply.fetch_waiting():
             try:
-                self._feed(reply.body(self._stream.reads_per_slice))
+                parser.feed(reply, reply.body(parser.stream.reads_per_slice))
             except (Http1Error, SseError) as error:
-                self._set_failure(Failure.BAD_EVENT if isinstance(error, SseError) else Failure.BAD_HTTP, str(error))
+                parser.fail(Failure.BAD_EVENT if isinstance(error, SseError) else Failure.BAD_HTTP, str(error))
                 reply.finish(complete=False, error=error)
                 reply.drop()
             if reply.fetch_waiting():
                 return False
-        if not self._answer.hash_ids():
+        if not parser.answer.hash_ids():
             return False
         reply.finish_if_ended()
         self.queued = False
@@ -288,8 +275,8 @@ class Turn:
         if self.state is TurnState.RECORDED:
             return
         detail = f"{type(error).__name__}: {error}"
-        self._failure, self._detail = Failure.CLIENT_ERROR, detail
-        self._answer.token_ids = None  # hashing them may have raised the error
+        self._parser.failure, self._parser.detail = Failure.CLIENT_ERROR, detail
+        self._parser.answer.token_ids = None  # hashing them may have raised the error
         # The end of the reply must not queue the turn again: it has nothing left to parse.
         self.queued = True
         try:
@@ -299,61 +286,21 @@ class Turn:
             result = self._client.never_sent(self.request, detail)
         self._conclude(result)
 
-    def _feed(self, reads: Arrivals) -> None:
-        self._delays.extend(reads.delay_ns)
-        self._unstamped += reads.unstamped
-        self._arrived_ns = reads.at_ns[-1]
-        if not self._head_checked:
-            self._check_head()
-        if self._is_error:
-            self._feed_error(reads.data)
-            return
-        self._stream.feed(self._reply, reads)
-
-    def _feed_error(self, data: bytes) -> None:
-        """Store the beginning of an error body."""
-        self._error_bytes += len(data)
-        try:
-            body = self._reply.unframe(data)
-        except ChunkError as error:
-            self._error_body = (self._error_body + error.body)[:_DETAIL_BYTES]
-            raise
-        self._error_body = (self._error_body + body)[:_DETAIL_BYTES]
-        if self._error_bytes > _ERROR_BYTES:
-            self._reply.finish(complete=False)
-            self._reply.drop()
-
-    def _check_head(self) -> None:
-        head = self._reply.head
-        assert head is not None
-        self._head_checked = True
-        kind = head.headers.get("content-type", "text/event-stream").partition(";")[0].strip().lower()
-        self._is_error = head.status != 200 or kind != "text/event-stream"
-        if head.status != 200:
-            self._set_failure(_status_class(head.status), f"HTTP {head.status}")
-        elif self._is_error:
-            self._set_failure(Failure.NOT_SSE, f"200, but {kind} instead of text/event-stream")
-
-    def _set_failure(self, failure: Failure, detail: str) -> None:
-        if self._failure is None:
-            self._failure, self._detail = failure, detail
-
     # -- the record
 
     def _finish_parsing(self) -> None:
-        reply, answer = self._reply, self._answer
-        if reply.head is not None and not self._head_checked:
-            self._check_head()
+        reply, parser, answer = self._reply, self._parser, self._parser.answer
+        parser.check_head(reply)
         self._cancelled = self._cancelled and not answer.closed  # else the answer was complete already
         if not self._cancelled:
-            self._stream.finish(self._arrived_ns or now_ns())
-        if self._failure is None and reply.error is not None and not answer.closed:
-            self._set_failure(*_failure_of(reply.error))
-        if self._failure is None:
+            parser.stream.finish(parser.arrived_ns or now_ns())
+        if reply.error is not None and not answer.closed:
+            parser.fail(*_failure_of(reply.error))
+        if parser.failure is None:
             if not self._cancelled:
                 answer.conclude(reply.complete)
             if answer.failure is not None:
-                self._set_failure(answer.failure, answer.detail)
+                parser.fail(answer.failure, answer.detail)
         self._conclude(self._build_result())
 
     def _conclude(self, result: TurnResult) -> None:
@@ -364,20 +311,20 @@ class Turn:
         self._client.recorded(self)
 
     def _build_result(self) -> TurnResult:
-        detail = self._detail
-        if self._error_body:
-            detail += ": " + self._error_body.decode("utf-8", "replace").strip()
-        reply, answer, client = self._reply, self._answer, self._client
-        closed_ns = self._arrived_ns if reply.complete and self._arrived_ns is not None else self._ended_ns
+        reply, parser, client = self._reply, self._parser, self._client
+        detail, answer = parser.detail, parser.answer
+        if parser.error_body:
+            detail += ": " + parser.error_body.decode("utf-8", "replace").strip()
+        closed_ns = parser.arrived_ns if reply.complete and parser.arrived_ns is not None else self._ended_ns
         attempt = Attempt(
             number=self._attempts,
             connect_ns=self._connect_ns,
             sent_ns=self._sent_ns,
             written_ns=self._written_ns,
             closed_ns=now_ns() if closed_ns is None else closed_ns,
-            delay_ns=self._delays,
+            delay_ns=parser.delays,
             status=None if reply.head is None else reply.head.status,
-            failure=self._failure,
+            failure=parser.failure,
             cancelled=self._cancelled,
         )
         return TurnResult(
@@ -391,7 +338,7 @@ class Turn:
             ),
             "".join(answer.text),
             client.without_secrets(detail),
-            self._unstamped,
+            parser.unstamped,
             reasoning="".join(answer.reasoning),
             tool_calls=() if answer.tool_calls is None else answer.tool_calls.calls(),
         )
@@ -404,9 +351,3 @@ def _failure_of(error: Exception) -> tuple[Failure, str]:
     if isinstance(error, ConnectionLost | OSError):
         return Failure.CUT, str(error)
     return Failure.CLIENT_ERROR, f"{type(error).__name__}: {error}"
-
-
-def _status_class(status: int) -> Failure:
-    if status == 429:
-        return Failure.HTTP_429
-    return {4: Failure.HTTP_4XX, 5: Failure.HTTP_5XX}.get(status // 100, Failure.HTTP_OTHER)

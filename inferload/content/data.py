@@ -57,8 +57,8 @@ class DataContext:
 Notes = Counter[str]
 
 
-class Opened(Protocol):
-    """Opened data of one class: scripts of its sessions, and facts for plan and manifest."""
+class DataFacts(Protocol):
+    """Facts on the data or the text source of one class, for plan and manifest."""
 
     @property
     def digest(self) -> str | None:
@@ -67,20 +67,16 @@ class Opened(Protocol):
 
     @property
     def draws(self) -> bool:
-        """Whether the scripts draw random numbers. Otherwise none are seeded, which is faster."""
-        ...
-
-    def script(self, index: int, rng: Random, notes: Notes) -> Script:
-        """Return the script of session `index`, drawn with its own random numbers."""
+        """Whether the sessions draw random numbers. Otherwise none are seeded, which is faster."""
         ...
 
     def sample(self) -> Sequence[str]:
         """Return sample texts to measure characters per token; empty if the counts need no measurement."""
-        ...
+        return ()
 
     def warnings(self) -> list[str]:
         """Return one line per kind of record that is unexpectedly left out, with file and line number."""
-        ...
+        return []
 
     def facts(self) -> dict[str, Any]:
         """Return facts for the manifest: origin, records left out, assumptions."""
@@ -88,6 +84,14 @@ class Opened(Protocol):
 
     def in_words(self) -> list[str]:
         """Return the facts as lines of the plan."""
+        ...
+
+
+class Opened(DataFacts, Protocol):
+    """Opened data of one class: scripts of its sessions."""
+
+    def script(self, index: int, rng: Random, notes: Notes) -> Script:
+        """Return the script of session `index`, drawn with its own random numbers."""
         ...
 
 

@@ -150,7 +150,7 @@ _JOINED, _JOINED_TOKENS = 64, 4
 _SAMPLES = (1, 2, 3, 5, 17, 64, 200, 512)
 
 
-def calibrate(tokenize: Tokenize, candidates: Sequence[str] = WORDS) -> Vocabulary:
+def calibrate(tokenize: Tokenize) -> Vocabulary:
     """Measure the cost of each word with fewer than 60 calls of `tokenize` (text -> token ids), and verify it on samples.
 
     The cost of a word is the number of ids between two separators. Without meaningful ids (a server that only counts), words
@@ -158,13 +158,13 @@ def calibrate(tokenize: Tokenize, candidates: Sequence[str] = WORDS) -> Vocabula
     result has the exactness and error of its counts.
     """
     plain = _without_specials(tokenize)
-    costs = _costs(plain, candidates)
-    known = [word for word in candidates if 1 <= costs.get(word, 0) <= MAX_COST]
+    costs = _costs(plain)
+    known = [word for word in WORDS if 1 <= costs.get(word, 0) <= MAX_COST]
     single = [word for word in known if costs[word] == 1]
     if len(single) >= 256:  # enough for texts to differ, and every count is possible
         known = single
     if not known:
-        return _approximation(plain, candidates)
+        return _approximation(plain)
     firsts = _firsts(plain, known[:: max(1, len(known) // _FIRSTS)][:_FIRSTS])
     for chosen, joint in _joints(firsts, costs, known):
         exact = Vocabulary(
@@ -180,7 +180,7 @@ def calibrate(tokenize: Tokenize, candidates: Sequence[str] = WORDS) -> Vocabula
         too_coarse = exact.exact_from is None or exact.exact_from > TAIL // 2
         if not too_coarse and _verified(exact, plain) and (chosen == [*firsts] or _joins(exact, plain)):
             return exact
-    return _approximation(plain, candidates)
+    return _approximation(plain)
 
 
 def _joints(
@@ -215,14 +215,14 @@ def _joins(vocabulary: Vocabulary, tokenize: Tokenize) -> bool:
     return len(tokenize(vocabulary.joint.join(texts))) == size * _JOINED
 
 
-def _approximation(tokenize: Tokenize, candidates: Sequence[str]) -> Vocabulary:
+def _approximation(tokenize: Tokenize) -> Vocabulary:
     """Return words of unknown cost, with mean and largest error measured on samples."""
     rng = Random("calibration")
-    words = Vocabulary(tuple(candidates), tokens_per_word=1.0)
+    words = Vocabulary(WORDS, tokens_per_word=1.0)
     counts = {size: len(tokenize(words.text(size, rng))) for size in (20, 50, 100, 200)}
     per_word = max(sum(counts.values()) / sum(counts), 1e-3)
     error = max(abs(count / (size * per_word) - 1) for size, count in counts.items())
-    return Vocabulary(tuple(candidates), tokens_per_word=per_word, error=error)
+    return Vocabulary(WORDS, tokens_per_word=per_word, error=error)
 
 
 def _without_specials(tokenize: Tokenize) -> Tokenize:
@@ -241,12 +241,12 @@ def shared_length(first: Sequence[int], second: Sequence[int]) -> int:
     return next((number for number, (a, b) in enumerate(pairs) if a != b), min(len(first), len(second)))
 
 
-def _costs(tokenize: Tokenize, candidates: Sequence[str]) -> dict[str, int]:
+def _costs(tokenize: Tokenize) -> dict[str, int]:
     """Return the tokens of each word after a blank, for words whose tokens do not merge with their neighbours'."""
     head, separator = _separator_ids(tokenize)
     costs: dict[str, int] = {}
-    for start in range(0, len(candidates), _CHUNK):
-        chunk = candidates[start : start + _CHUNK]
+    for start in range(0, len(WORDS), _CHUNK):
+        chunk = WORDS[start : start + _CHUNK]
         if separator is None:
             if len(tokenize(" ".join(chunk))) == len(chunk):
                 costs |= dict.fromkeys(chunk, 1)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from itertools import pairwise
 from typing import Any
 
-from gevent.event import Event
+import gevent
 from gevent.pywsgi import WSGIServer
 
 from inferload import __version__
@@ -25,6 +25,7 @@ logger = logging.getLogger(__name__)
 _INTERVALS = 4  # of the last scrapes; the longest is that of a single scraper if there are several
 _LONGEST_WAIT_S = 60.0  # Prometheus' default interval
 _SLACK = 1.2
+_POLL_S = 0.05
 _SCRAPER_HEADER = "HTTP_X_PROMETHEUS_SCRAPE_TIMEOUT_SECONDS"  # of Prometheus and its compatible scrapers
 
 
@@ -39,7 +40,6 @@ class Exporter:
         self._users = users
         self._scrapes_ns: deque[int] = deque(maxlen=_INTERVALS + 1)
         self._final_run_id: str | None = None  # run whose final state was scraped
-        self._scraped = Event()
 
     def listen(self, address: ListenAddress) -> None:
         """Serve the page; UsageError if the address is not free."""
@@ -66,17 +66,19 @@ class Exporter:
         self._scrapes_ns.append(now_ns())
         if run.summary is not None:
             self._final_run_id = run.run_id
-            self._scraped.set()
 
     def wait_for_last_scrape(self) -> None:
-        """Wait until a regular scraper has the final state of the run: the process ends after it."""
+        """Wait until a regular scraper has the final state of the run: the process ends after it, or another run begins."""
         run, wait_s = self._latest(), self._wait_s()
         if run is None or run.summary is None or run.run_id == self._final_run_id or not wait_s:
             return
         logger.info("waiting at most %.0f s for the last scrape of the metrics", wait_s)
-        self._scraped.clear()
-        if not self._scraped.wait(wait_s):
-            logger.warning("the final metrics of the run were not scraped within %.0f s", wait_s)
+        until_ns = now_ns() + round(wait_s * NS_PER_S)
+        while run.run_id != self._final_run_id:
+            if now_ns() > until_ns:
+                logger.warning("the final metrics of the run were not scraped within %.0f s", wait_s)
+                return
+            gevent.sleep(_POLL_S)
 
     def _wait_s(self) -> float:
         """Return the longest interval of the last scrapes with some slack; 0 without two scrapes."""
@@ -102,7 +104,7 @@ def state(run: MasterRun, users: int) -> RunState:
         health=run.totals.health,
         phase=run.phase() if run.summary is None else None,
         in_flight=sum(member.in_flight for member in run.roster.present),
-        users=users,
+        users=users if run.summary is None else 0,  # Locust's users may still run, without a load
         offered_sessions_per_s=None if recent is None else recent.offered_sessions_per_s,
         achieved_sessions_per_s=None if recent is None else recent.achieved_sessions_per_s,
         measurement=summary.get("verdict", {}).get("measurement"),

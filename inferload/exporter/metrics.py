@@ -161,7 +161,7 @@ METRICS: tuple[MetricSpec, ...] = (
         lambda tally: {(): tally.sessions_dropped},
     ),
     _gauge("inferload_turns_in_flight", "Turns in flight.", lambda run: _value(run.in_flight)),
-    _gauge("inferload_users", "Users that Locust runs.", lambda run: _value(run.users)),
+    _gauge("inferload_users", "Users that Locust runs, 0 after the end of the run.", lambda run: _value(run.users)),
     _gauge(
         "inferload_offered_sessions_per_second",
         "Planned sessions per second over the last 10 s.",

@@ -1,23 +1,38 @@
-"""Current bottleneck of each server, from the rules of the report on the scrapes of the last seconds. No I/O."""
+"""Current bottleneck of each server, from the rules of the report on the scrapes of the last seconds. No I/O.
+
+The head of the queue is unknown during a run: a cause that it could refute is stated only if the longest possible prompt fits.
+"""
 
 from __future__ import annotations
 
 import math
 from collections import deque
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from itertools import pairwise
 
 import numpy as np
 
-from inferload.bottleneck.evidence import Scrapes, WindowEvidence
-from inferload.bottleneck.rules import Finding, judge
+from inferload.bottleneck.evidence import Floats, Scrapes, WindowEvidence
+from inferload.bottleneck.rules import QUEUED_SHARE, Finding, head_could_refute, judge
 from inferload.numbers import number, percent
 
 WINDOW_S = 30
 LEAST_S = 5  # of scrapes before a first statement
 _KEPT_UP = "kept-up"
+_QUEUED = "queued"  # without a cause that can be stated during the run
 
 Gauges = Mapping[str, float]
+
+
+@dataclass(frozen=True, slots=True)
+class ClientFigures:
+    """Client side of a second: figures of the last seconds, and the number of turns that failed since the second before."""
+
+    itl_p50_ms: float | None = None
+    delay_p99_ms: float | None = None
+    cpu_share: float | None = None  # of the busiest worker
+    failed: int = 0
 
 
 @dataclass(slots=True)
@@ -27,13 +42,15 @@ class LiveDiagnosis:
     max_num_seqs: int | None = None
     slo: Mapping[str, float] = field(default_factory=dict)
     _gauges: deque[Gauges] = field(default_factory=lambda: deque(maxlen=WINDOW_S + 1))
+    _failed: deque[int] = field(default_factory=lambda: deque(maxlen=WINDOW_S + 1))
     _finding: Finding | None = None
     _since_s: float = 0.0  # wall time from which the finding has held
 
-    def add(self, wall_s: float, gauges: Gauges) -> None:
+    def add(self, wall_s: float, gauges: Gauges, client: ClientFigures) -> None:
         """Add the newest gauges and counters, and evaluate the rules."""
         self._gauges.append(gauges)
-        finding = self._judged()
+        self._failed.append(client.failed)
+        finding = self._judged(client)
         if (None if finding is None else finding.code) != (None if self._finding is None else self._finding.code):
             self._since_s = wall_s
         self._finding = finding
@@ -62,14 +79,26 @@ class LiveDiagnosis:
             words.append(f"KV {percent(gauges['kv_cache_usage'])}")
         return ", ".join(words)
 
-    def _judged(self) -> Finding | None:
+    def _judged(self, client: ClientFigures) -> Finding | None:
         known = [gauges for gauges in self._gauges if "requests_waiting" in gauges]
         if len(known) < LEAST_S or "requests_waiting" not in self._gauges[-1]:
             return None
-        return judge(self._evidence(known)).primary
+        evidence = self._evidence(known, client)
+        findings = [finding for finding in judge(evidence).findings if not head_could_refute(finding, evidence)]
+        if not findings and evidence.waiting_share >= QUEUED_SHARE:
+            text = f"requests waited in {percent(evidence.waiting_share)} of the scrapes; the report has the cause"
+            return Finding(_QUEUED, 0.0, (text,))
+        return findings[0] if findings else None
 
-    def _evidence(self, known: list[Gauges]) -> WindowEvidence:
-        def column(*names: str) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
+    def _troubled(self, known: list[Gauges]) -> bool:
+        """Return True if turns failed, or the server did not answer or restarted."""
+        finished = [gauges.get("requests_finished_total", 0.0) for gauges in known]
+        restarted = any(later < earlier for earlier, later in pairwise(finished))
+        silent = len(known) < len(self._gauges) - self._gauges.index(known[0])
+        return any(self._failed) or silent or restarted
+
+    def _evidence(self, known: list[Gauges], client: ClientFigures) -> WindowEvidence:
+        def column(*names: str) -> Floats:
             return np.array(
                 [next((gauges[name] for name in names if name in gauges), math.nan) for gauges in known],
                 dtype=np.float64,
@@ -87,19 +116,23 @@ class LiveDiagnosis:
             more = increase(name)
             return None if more is None else more / max(1, len(known) - 1)
 
+        scrapes = Scrapes(
+            running=column("requests_running"),
+            capacity=column("waiting_capacity", "requests_waiting"),
+            deferred=column("waiting_deferred"),
+            kv_usage=column("kv_cache_usage"),
+            head_tokens=np.full(len(known), math.nan),
+        )
+        cache_tokens = known[-1].get("kv_cache_size_tokens")
         preemptions, finished = increase("preemptions_total"), increase("requests_finished_total")
         return WindowEvidence(
             start_s=0.0,
             end_s=float(len(known)),
             target="",
-            scrapes=Scrapes(
-                running=column("requests_running"),
-                capacity=column("waiting_capacity", "requests_waiting"),
-                deferred=column("waiting_deferred"),
-                kv_usage=column("kv_cache_usage"),
-                head_tokens=np.full(len(known), np.nan),
-            ),
+            scrapes=replace(scrapes, head_tokens=_heads(scrapes, known[-1])),
             max_num_seqs=self.max_num_seqs,
+            engines=round(known[-1].get("engines", 1)),
+            cache_tokens=None if cache_tokens is None else round(cache_tokens),
             preemptions=None if preemptions is None else round(preemptions),
             finished=None if finished is None else round(finished),
             computed_tok_per_s=per_s("prompt_tokens_computed_total"),
@@ -108,5 +141,17 @@ class LiveDiagnosis:
             prefill_ms=mean_ms("prefill"),
             decode_ms=mean_ms("decode"),
             server_itl_ms=mean_ms("itl"),
+            client_itl_p50_ms=client.itl_p50_ms,
+            client_delay_p99_ms=client.delay_p99_ms,
+            client_cpu_share=client.cpu_share,
             slo=self.slo,
+            troubled=self._troubled(known),
         )
+
+
+def _heads(scrapes: Scrapes, gauges: Gauges) -> Floats:
+    """Return an upper bound of the prompt of the queue's head; NaN unless it fits into the free KV cache at most scrapes."""
+    cache_tokens, prompts = gauges.get("kv_cache_size_tokens"), gauges.get("kv_cache_max_concurrency")
+    longest = cache_tokens / prompts if cache_tokens and prompts else math.nan
+    fits = longest <= (1 - scrapes.kv_usage[scrapes.waits]) * (cache_tokens or 0.0)
+    return np.full(len(scrapes.kv_usage), longest if len(fits) and fits.mean() > 0.5 else math.nan)

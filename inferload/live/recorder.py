@@ -11,9 +11,11 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from inferload.live.bottleneck import LiveDiagnosis
+from inferload.live.bottleneck import ClientFigures, LiveDiagnosis
 from inferload.live.series import Series
+from inferload.measure.client_health import HealthSet
 from inferload.measure.clock import NS_PER_S
+from inferload.measure.sketch import Sketch
 from inferload.measure.tally import TallySet
 from inferload.results import summary
 from inferload.results.rolling_stats import SPAN_S, Recent, RecentFigures
@@ -60,11 +62,11 @@ class _Target:
     diagnosis: LiveDiagnosis
     gauges: deque[tuple[float, Gauges]] = field(default_factory=lambda: deque(maxlen=SPAN_S + 1))
 
-    def add(self, at_s: float, line: Mapping[str, Any], wall_ns: int) -> None:
+    def add(self, at_s: float, line: Mapping[str, Any], wall_ns: int, client: ClientFigures) -> None:
         fresh = line.get("up") and wall_ns - line.get("wall_ns", 0) <= STALE_S * NS_PER_S
         gauges = line.get("gauges") or {} if fresh else {}
         self.gauges.append((at_s, gauges))
-        self.diagnosis.add(wall_ns / NS_PER_S, gauges)
+        self.diagnosis.add(wall_ns / NS_PER_S, gauges, client)
 
     def now(self, name: str) -> float | None:
         """Return the newest value of a gauge."""
@@ -76,6 +78,44 @@ class _Target:
         if len(known) < 2 or self.now(name) is None or known[-1] < known[0]:
             return None
         return known[-1] - known[0]
+
+
+@dataclass(slots=True)
+class _ClientSecond:
+    """Client delays and CPU time of the reports of a second. `cpu_ns`, `wall_ns`: by worker."""
+
+    number: int
+    delay_ms: Sketch = field(default_factory=Sketch)
+    cpu_ns: Counter[str] = field(default_factory=Counter)
+    wall_ns: Counter[str] = field(default_factory=Counter)
+
+
+class _RecentHealth:
+    """Client delay and CPU share over the rolling span: merging whole health records for each point would cost more."""
+
+    def __init__(self) -> None:
+        self._seconds: deque[_ClientSecond] = deque(maxlen=SPAN_S + 1)
+
+    def add(self, at_s: float, delta: HealthSet) -> None:
+        number = max(0, int(at_s))
+        if not self._seconds or self._seconds[-1].number != number:
+            self._seconds.append(_ClientSecond(number))
+        second = self._seconds[-1]
+        for (worker, _), health in delta.items():
+            second.delay_ms.absorb(health.delay_ms)
+            second.cpu_ns[worker] += health.cpu_ns
+            second.wall_ns[worker] += health.wall_ns
+
+    def figures(self, at_s: float) -> tuple[float | None, float | None]:
+        """Return client delay p99 in ms, and the CPU share of the busiest worker."""
+        delay_ms, cpu_ns, wall_ns = Sketch(), Counter[str](), Counter[str]()
+        for second in self._seconds:
+            if at_s - SPAN_S - 1 <= second.number < int(at_s):
+                delay_ms.absorb(second.delay_ms)
+                cpu_ns.update(second.cpu_ns)
+                wall_ns.update(second.wall_ns)
+        shares = [cpu_ns[worker] / wall for worker, wall in wall_ns.items() if wall]
+        return delay_ms.quantile(0.99), max(shares, default=None)
 
 
 class Recorder:
@@ -92,6 +132,7 @@ class Recorder:
         self.recent = Recent()
         self.failures: Counter[str] = Counter()
         self.targets: dict[str, _Target] = {}
+        self._health = _RecentHealth()
         self._minute = Recent(MINUTE_S, ())
         self._classes: dict[str, Recent] = {}
         self._failed_now: Counter[str] = Counter()  # since the last point
@@ -101,9 +142,10 @@ class Recorder:
         """Names of the classes with columns of their own."""
         return list(self._classes)
 
-    def add(self, at_s: float, delta: TallySet) -> None:
+    def add(self, at_s: float, delta: TallySet, health: HealthSet) -> None:
         """Add a report `at_s` seconds after the load began."""
         self.recent.add(at_s, delta)
+        self._health.add(at_s, health)
         self._minute.add(at_s, delta)
         for (_, class_name, _), tally in delta.items():
             if class_name not in self._classes and len(self._classes) < MOST_CLASSES:
@@ -115,10 +157,12 @@ class Recorder:
     def close_second(self, at_s: float, instant: Instant) -> None:
         """Add the point of the second that ends `at_s` seconds after the load began."""
         values: dict[str, float | None] = {"in_flight": instant.in_flight, "users": instant.users}
-        values |= _client(self.recent.figures(at_s))
+        figures = self.recent.figures(at_s)
+        values |= _client(figures)
         for name, recent in self._classes.items():
             values |= _scoped(_client(recent.figures(at_s)), f"class:{name}")
-        values |= self._server(at_s, instant)
+        client = ClientFigures(figures.itl_ms[0], *self._health.figures(at_s), self._failed_now.total())
+        values |= self._server(at_s, instant, client)
         self.failures.update(self._failed_now)
         values |= {f"{FAILED}{failure}": self._failed_now[failure] for failure in self.failures}
         self._failed_now.clear()
@@ -134,12 +178,12 @@ class Recorder:
         total = self._minute.total(at_s)
         return None if total is None else summary.rates(total, MINUTE_S)["slo_attainment"]
 
-    def _server(self, at_s: float, instant: Instant) -> dict[str, float | None]:
+    def _server(self, at_s: float, instant: Instant, client: ClientFigures) -> dict[str, float | None]:
         for name, line in instant.scrapes.items():
             if name not in self.targets and len(self.targets) < MOST_TARGETS:
                 self.targets[name] = _Target(LiveDiagnosis(self.max_num_seqs, self._slo))
             if name in self.targets:
-                self.targets[name].add(at_s, line, instant.wall_ns)
+                self.targets[name].add(at_s, line, instant.wall_ns, client)
         values = _figures(self.targets.values())
         for name, target in self.targets.items():
             values |= _scoped(_figures([target]), f"target:{name}")

@@ -177,4 +177,4 @@ def _export_metrics(controller: Controller, address: ListenAddress) -> None:
     except UsageError as error:
         print(f"inferload: {escaped(str(error))}", file=sys.stderr)
         sys.exit(USAGE)
-    controller.before_quit = exporter.wait_for_last_scrape
+    controller.await_scrape = exporter.wait_for_last_scrape

@@ -121,7 +121,7 @@ class InferenceUser(User):
         worker = getattr(self.environment, "inferload_worker", None)
         if worker is None:
             raise UsageError(_NO_COMMAND_LINE)
-        return TaskSession(worker.run_of_tasks())
+        return TaskSession(worker.task_context())
 
     def _reply(
         self, session: TaskSession, call: Call, caught: bool, *, closes: bool, after_tool: bool = False

@@ -16,12 +16,12 @@ from gevent.event import Event
 from inferload import rundir
 from inferload.errors import UsageError
 from inferload.locust.adapters import compat
-from inferload.locust.adapters.csv_files import History
+from inferload.locust.adapters.csv_files import HistoryWriter
 from inferload.machine import calibration
-from inferload.master import finish, inbox, progress
+from inferload.master import finish, progress
 from inferload.master.finish import RunResult
-from inferload.master.lifecycle import cache_passes, worker_setup
-from inferload.master.lifecycle.master_run import MasterRun, RunDirectory
+from inferload.master.lifecycle import cache_passes, inbox, worker_setup
+from inferload.master.lifecycle.master_run import MasterRun, RunDirectory, RunSetup
 from inferload.master.lifecycle.preflight import Preflight, preflight
 from inferload.master.live import LiveRun
 from inferload.process.rerun import repeated
@@ -68,7 +68,7 @@ class Controller:
         self.latest: MasterRun | None = None  # the run, or after its end the last one that was prepared
         self.result: RunResult | None = None
         self.live: LiveRun | None = None  # of the current run, or of the last one; None without a web UI
-        self.before_quit: Callable[[], None] = lambda: None  # at the end of a headless process that no signal ends
+        self.await_scrape: Callable[[], None] = lambda: None  # waits until the final metrics of a run were scraped
         self.trouble: str | None = None  # why the last start was refused
         self._own = own
         self._run_options = run_options
@@ -93,7 +93,7 @@ class Controller:
         self._runner = runner
         self._locust_start, self._locust_stop = compat.take_over(runner, self.start, self.stop)
         compat.share_among(environment, self._members)
-        inbox.register_handlers(runner, lambda: self.run)
+        inbox.register_handlers(runner, lambda: None if self.run is None else self.run.inbox)
 
     # -- what Locust calls
 
@@ -168,8 +168,8 @@ class Controller:
         """End the process after a signal: the first drains the run, a later Ctrl-C ends turns in flight."""
         run = self.run
         self._leaving = True
+        self._stopped_before = self._stopped_before or by  # between two passes, the second does not begin
         if run is None:
-            self._stopped_before = self._stopped_before or by
             gevent.spawn(self._quit)
         elif not run.stop.is_set():
             logger.info(
@@ -181,7 +181,7 @@ class Controller:
             planned = run.spec.scenario.ends_by_itself or not self._headless
             run.request_stop(by, early=planned)  # without a planned end, a signal is the regular end
         elif by == CTRL_C:
-            run.abort()
+            run.load.abort()
 
     # -- steering by the live view
 
@@ -201,7 +201,7 @@ class Controller:
         self._end_steered_start()
         compat.end_start_of_page(self.environment.web_ui)
         if self.run is not None:
-            self.run.end_first_start()
+            self.run.load.end_first_start()
         self._steered_start = gevent.spawn(
             self._locust_start, users, per_s, wait=False, user_classes=self._user_classes
         )
@@ -284,14 +284,13 @@ class Controller:
         finally:
             self.preparing = self._load_awaited = False
             self.run = None
-            if self.live is not None:
-                self.live.over = True
+            self._end_live()
             self._write_outputs(summaries)
             self._load_begun.set()
             self._idle.set()
         if (self._headless or self._leaving) and not self._shutting_down:
             if not self._leaving:
-                self.before_quit()
+                self.await_scrape()
             self._quit()
         elif self._autoquit_s is not None:
             gevent.spawn_later(self._autoquit_s, self._quit_if_idle)
@@ -323,17 +322,25 @@ class Controller:
                 self.run.request_stop(self._stopped_before, early=self._stopped_before in SIGNAL_CODES)
             result = self.result = self._conduct(self.run)
             summaries[result.run_dir.name] = result.document
-            if current.counted or self.run.early_by is not None:
+            if current.counted or self.run.state.end.early_by is not None:
                 codes.append(result.judged.exit_code)
-            if self.run.stopped:
+            if self.run.state.end.stopped:
                 break
             earlier = cache_passes.Previous(current.arm, result.run_dir, self.run.salt)
             if number + 1 < len(todo):
                 self._locust_stop()
+                self._end_live()
+                self.await_scrape()
         if codes:
             self.environment.process_exit_code = gravest(codes)
         if not self._headless:
             self._locust_stop()
+
+    def _end_live(self) -> None:
+        """Show the outcome in the live view. Not earlier: report, comparison and rerun are refused during a run."""
+        live, result = self.live, self.result
+        if live is not None and not live.over:
+            live.ended(result if result is not None and result.run_dir == live.run_dir else None)
 
     def _path(self, spec: RunSpec, todo: Sequence[cache_passes.CachePass]) -> Path:
         """Return the run directory. UsageError if it, or that of another pass, is not free."""
@@ -354,10 +361,9 @@ class Controller:
         directory = RunDirectory(path, rundir.create(path))
         if self._own.run_dir is None:
             rundir.link_latest(path)
-        run = MasterRun(spec, findings, directory, self._own, self._runner)
-        run.set_pass(current.arm, earlier)
-        run.steering.start_users = self._steer_users
-        self.run = run  # `inbox` passes replies of workers to it
+        run = MasterRun(RunSetup(spec, findings, directory, self._own, current.arm, earlier), self._runner)
+        run.steering.start_users, run.steering.end_start = self._steer_users, self._end_steered_start
+        self.run = run  # its inbox receives replies of workers
         try:
             run.prepare()
         except UsageError:
@@ -380,7 +386,7 @@ class Controller:
         logger.info("run directory: %s", run.directory.path)
         try:
             finish.begin(run)
-            history = History(run.directory.path, self.environment, run.anchor)
+            history = HistoryWriter(run.directory.path, self.environment, run.anchor)
         except OSError as error:
             run.close()
             raise UsageError(
@@ -397,8 +403,6 @@ class Controller:
                 live.close()
         history.finish(run.totals.errors.texts)
         result = finish.conclude(run, history.errors)
-        if live is not None:
-            live.ended(result)
         level = _LEVELS[result.judged.state]
         why = [(level, line) for line in ci.explanation(result.document, _MAX_REASONS)]
         self._log_last(*why, (logging.INFO, f"report: {result.page}"), (level, result.judged.headline))

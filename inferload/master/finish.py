@@ -5,22 +5,23 @@ import logging
 import os
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from inferload import rundir
+from inferload.client.scrape_http import MetricsUrl
 from inferload.errors import UsageError
 from inferload.escaping import escaped
 from inferload.master.analysis_process import analyse
 from inferload.master.lifecycle.master_run import MasterRun
 from inferload.master.lost_load import count_lost_arrivals
-from inferload.master.manifest import manifest
-from inferload.master.run_counts import counts_of
+from inferload.master.manifest import about, manifest, models_of
+from inferload.measure.clock import now_ns
 from inferload.plan.load_text import LoadText, load_text
 from inferload.results import summary, terminal_tables
 from inferload.results.terminal_summary import brief, clipped
-from inferload.summarise.counts import Counts
+from inferload.summarise.counts import Counts, Earlier
 from inferload.summarise.summarise import summarise
 from inferload.verdict import outcome
 
@@ -82,6 +83,44 @@ def conclude(run: MasterRun, csv_errors: Sequence[str] = ()) -> RunResult:
     _show(str(page))
     judged = outcome.of_summary(document)
     return RunResult(folder, judged, document["verdict"]["measurement"], run.preflight.engine, document, page)
+
+
+def counts_of(run: MasterRun, csv_errors: Sequence[str]) -> Counts:
+    """Return the counts of a run; an open phase ends now. `csv_errors`: of Locust's tables."""
+    at_ns, preflight, earlier = now_ns(), run.preflight, run.setup.earlier
+    scraped = None if run.scraping is None else run.scraping.write_error
+    return Counts(
+        run=about(run),
+        scenario_text=run.spec.scenario.resolved_text(),
+        origin=run.spec.origin,
+        targets=tuple(target.url for target in run.spec.targets),
+        models=tuple(models_of(run.spec, preflight)),
+        metrics_targets=tuple(MetricsUrl.parse(url).target for url in preflight.metrics_urls),
+        salt=run.salt,
+        salts=preflight.salts,
+        prompt_exactness=preflight.vocabulary.exactness,
+        template=preflight.template,
+        data_wire=preflight.data.to_wire(),
+        anchor=run.anchor,
+        windows=tuple(
+            replace(window, end_ns=at_ns if window.end_ns is None else window.end_ns) for window in run.windows
+        ),
+        workers=tuple(member.ended() for member in run.roster.members),
+        complete=run.state.end.complete,
+        arm=run.setup.arm,
+        earlier=None if earlier is None else Earlier(earlier.arm, earlier.run_dir.name),
+        inconclusive=run.own.inconclusive,
+        policy=run.own.policy,
+        early_by=run.state.end.early_by,
+        others=run.others(),
+        write_errors=(*csv_errors, *(error for error in (scraped, run.marks.error) if error is not None)),
+        adaptations_left_out=tuple(f"{left.name}: {left.consequence}" for left in run.left_out if left.figures),
+        aborted=run.state.end.aborted,
+        rate_changed=bool(run.steering.rate_changes),
+        tallies_wire=run.totals.tallies.to_wire(),
+        health_wire=run.totals.health.to_wire(),
+        errors_wire=run.totals.errors.to_wire(),
+    )
 
 
 def _show(text: str) -> None:

@@ -1,5 +1,6 @@
 """Live figures of a run for the web UI: one point per second, and the document that pages poll."""
 
+from pathlib import Path
 from typing import Any
 
 import gevent
@@ -42,7 +43,7 @@ class LiveRun:
         self._run = run
         self._models = [escaped(model) for model in models_of(run.spec, run.preflight)][:_MOST_MODELS]
         run.recorder.max_num_seqs = _max_num_seqs(run)
-        self.over = False  # set when the controller has no current run any more
+        self.over = False
         self._result: RunResult | None = None
         self._tables: tuple[int, dict[str, Any]] | None = None  # (sequence, tables), computed once per point
         self._greenlet = gevent.spawn(self._record)
@@ -52,15 +53,20 @@ class LiveRun:
         """ID of the run."""
         return self._run.run_id
 
+    @property
+    def run_dir(self) -> Path:
+        """Directory of the run."""
+        return self._run.directory.path
+
     def close(self) -> None:
         """Stop recording, at the end of the run, with a last point for what the workers reported since the one before."""
         self._greenlet.kill()
         if self._run.windows:
             self._run.recorder.close_second(self._run.elapsed_s(), self._instant())
 
-    def ended(self, result: RunResult) -> None:
-        """Take the outcome, and the tables of the summary, from a run's result."""
-        self._result, self._tables = result, None
+    def ended(self, result: RunResult | None) -> None:
+        """End the run, with its outcome and the tables of its summary if it has a result."""
+        self.over, self._result, self._tables = True, result, None
 
     def document(
         self, after: int | None = None, class_name: str | None = None, target: str | None = None, marks_after: int = 0
@@ -105,12 +111,13 @@ class LiveRun:
             "models": self._models,
             "target": ", ".join(target.url for target in run.spec.targets),
             "run_dir": str(run.directory.path),
+            "run_name": None if result is None else result.run_dir.name,  # of the pages of the ended run
             "start_s": None if start_ns is None else run.anchor.to_wall_ns(start_ns) / NS_PER_S,
             "phase": None if result is not None else run.phase(),
             "elapsed_s": run.recorder.series.sequence if result is not None else round(run.elapsed_s(), 1),
             "left_s": None if result is not None else left_s(run),
             "draining": result is None and run.stop.is_set(),
-            "over": result is not None or self.over,
+            "over": self.over,
             "steady": run.steadiness.now,
             "workers": len(run.roster),
             "workers_lost": [member.name for member in run.roster.gone],

@@ -33,7 +33,7 @@ def _of_worker(run: MasterRun, member: Member, first_rate: float) -> int:
         due_ns = start_ns + round(arrival.due_s * NS_PER_S)
         if due_ns >= end_ns:
             break
-        window = next(w for w in run.stepped if w.holds(due_ns))
+        window = next(w for w in run.state.phases.stepped if w.holds(due_ns))
         if not quota.take_session(window.phase):
             break
         if due_ns >= member.booked_ns:

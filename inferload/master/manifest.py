@@ -133,10 +133,10 @@ def manifest(run: MasterRun, counts: dict[str, Any] | None) -> dict[str, Any]:
         },
         "workload": {
             "data": {name: opened.facts() for name, opened in run.preflight.sessions.open().items()},
-            "notes": dict(run.notes) if counts is not None else None,
+            "notes": dict(run.inbox.notes) if counts is not None else None,
         },
         "prompt_tokens": {"exactness": vocabulary.exactness, "error": vocabulary.error},
         "counts": counts,
-        "stop_reason": run.stop_reason if counts is not None else None,
-        "complete": run.complete and run.early_by is None,
+        "stop_reason": run.state.end.reason if counts is not None else None,
+        "complete": run.state.end.complete and run.state.end.early_by is None,
     }

@@ -13,7 +13,7 @@ _WIDTH = HASHED_TOKENS * array("i").itemsize
 
 
 class BlockHasher:
-    """Incremental hasher of tokens. `hashes`: of the full blocks so far."""
+    """Incremental hasher of tokens. `hashes`: one per full block so far, equal on all machines of one byte order."""
 
     __slots__ = ("_before", "_rest", "hashes")
 
@@ -31,10 +31,3 @@ class BlockHasher:
             before = blake2b(before + ids[at : at + _WIDTH], digest_size=8).digest()
             self.hashes.frombytes(before)
         self._before, self._rest = before, ids[whole:]
-
-
-def block_hashes(tokens: Iterable[int]) -> "array[int]":
-    """Return array('q') of one hash per full block, equal in all processes and on all machines of one byte order."""
-    hasher = BlockHasher()
-    hasher.feed(tokens)
-    return hasher.hashes

@@ -62,7 +62,7 @@ class ExactValues(Mapping[str, Floats]):
     """Values of each measure by name, computed on access: ten million gaps take 80 MB per measure."""
 
     def __init__(self, turns: pa.Table) -> None:
-        self._batches = [_Batch.of(batch) for batch in turns.to_batches(max_chunksize=_AT_ONCE)]
+        self._batches = [_TurnBatch.of(batch) for batch in turns.to_batches(max_chunksize=_AT_ONCE)]
         self._latest: tuple[str, Floats] | None = None
 
     def __getitem__(self, name: str) -> Floats:
@@ -112,7 +112,7 @@ def values_by_turn(table: pa.Table, name: str) -> tuple[Floats, Ints]:
         if name_of_column not in table.column_names:
             table = table.append_column(name_of_column, pa.nulls(len(table), SCHEMA.field(name_of_column).type))
     for columns in table.select(COLUMNS).to_batches():
-        of_batch, row = _OF[name](_Batch.of(columns))
+        of_batch, row = _OF[name](_TurnBatch.of(columns))
         values.append(of_batch)
         rows.append(row + before)
         before += columns.num_rows
@@ -130,7 +130,7 @@ def turn_columns(table: pa.Table, names: Iterable[str]) -> dict[str, Floats]:
 
 
 @dataclass(frozen=True, slots=True)
-class _Batch:
+class _TurnBatch:
     """Batch of turns. `at_ns`: all output events, flat."""
 
     columns: pa.RecordBatch
@@ -138,7 +138,7 @@ class _Batch:
     events: Ints  # how many output events each turn has
 
     @classmethod
-    def of(cls, columns: pa.RecordBatch) -> "_Batch":
+    def of(cls, columns: pa.RecordBatch) -> "_TurnBatch":
         lists = columns.column("event_ns")
         events = pc.fill_null(pc.list_value_length(lists), 0).to_numpy(zero_copy_only=False).astype(np.int64)
         flat = pc.list_flatten(lists).to_numpy(zero_copy_only=False)
@@ -179,11 +179,11 @@ def _where(has: Bools, values: Floats) -> _Valued:
     return values[has], np.flatnonzero(has)
 
 
-def _spanned(name: str) -> Callable[[_Batch], _Valued]:
+def _spanned(name: str) -> Callable[[_TurnBatch], _Valued]:
     """Return the function of a batch that computes a measure of SPANS."""
     start, end = SPANS[name]
 
-    def values(batch: _Batch) -> _Valued:
+    def values(batch: _TurnBatch) -> _Valued:
         (start_ns, started), (end_ns, ended) = batch.whole(start), batch.whole(end)
         has = started & ended & ~batch.cancelled() if name in ANSWERS else started & ended
         return _where(has, (end_ns - start_ns) / NS_PER_MS)
@@ -191,37 +191,37 @@ def _spanned(name: str) -> Callable[[_Batch], _Valued]:
     return values
 
 
-def _connect(batch: _Batch) -> _Valued:
+def _connect(batch: _TurnBatch) -> _Valued:
     connect_ns, connected = batch.whole("connect_ns")
     return _where(connected, connect_ns / NS_PER_MS)
 
 
-def _reported(name: str) -> Callable[[_Batch], _Valued]:
-    def values(batch: _Batch) -> _Valued:
+def _reported(name: str) -> Callable[[_TurnBatch], _Valued]:
+    def values(batch: _TurnBatch) -> _Valued:
         reported: Floats = pc.fill_null(batch.columns.column(name), np.nan).to_numpy(zero_copy_only=False)
         return _where(np.isfinite(reported), reported)
 
     return values
 
 
-def _gaps(batch: _Batch) -> _Valued:
+def _gaps(batch: _TurnBatch) -> _Valued:
     return gaps_by_turn_ms(batch.at_ns, batch.row)
 
 
-def _token_gaps(batch: _Batch) -> _Valued:
+def _token_gaps(batch: _TurnBatch) -> _Valued:
     tokens, counted = batch.tokens()
     (known, of_known), (even, of_even) = _known(batch, tokens, counted), _even(batch, counted)
     return np.concatenate([known, even]), np.concatenate([of_known, of_even])
 
 
-def _known(batch: _Batch, tokens: Ints, counted: Bools) -> _Valued:
+def _known(batch: _TurnBatch, tokens: Ints, counted: Bools) -> _Valued:
     """Turns with known tokens per event."""
     turn = batch.row
     inside = counted[turn]
     return shared_known_ms(batch.at_ns[inside], turn[inside], tokens[inside])
 
 
-def _even(batch: _Batch, counted: Bools) -> _Valued:
+def _even(batch: _TurnBatch, counted: Bools) -> _Valued:
     """Turns with a known sum of tokens."""
     output_tokens, _ = batch.whole("output_tokens")
     shared = ~counted & (output_tokens > 0)
@@ -230,7 +230,7 @@ def _even(batch: _Batch, counted: Bools) -> _Valued:
     return values, np.flatnonzero(shared)[number]
 
 
-def _tpot(batch: _Batch) -> _Valued:
+def _tpot(batch: _TurnBatch) -> _Valued:
     (first_ns, begun), (last_ns, ended) = batch.whole("first_ns"), batch.whole("last_ns")
     output_tokens, reported = batch.whole("output_tokens")
     tokens, counted = batch.tokens()
@@ -243,7 +243,7 @@ def _tpot(batch: _Batch) -> _Valued:
     return _where(has, tpot)
 
 
-_OF: dict[str, Callable[[_Batch], _Valued]] = {
+_OF: dict[str, Callable[[_TurnBatch], _Valued]] = {
     **{name: _spanned(name) for name in SPANS},
     "connect_ms": _connect,
     "itl_ms": _gaps,

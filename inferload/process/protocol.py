@@ -8,6 +8,7 @@ master -> worker                                   worker -> master
   DRAIN    {"run_id"}                                SPENT    {"run_id", "name", "at_ns"}: its part of a counted load is over
   ABORT    {"run_id"}                                TURNS    {"run_id", "name"} and a FilePiece, if it writes elsewhere
   TAKEN    {"run_id", "part", "offset", "stop"}      DELIVERED {"run_id", "name", "error"}: no more pieces come
+                                                     INVALID_CALL {"run_id", "name", "at", "text"}: of a task, at FILE:LINE
 
 Instants are on the master's monotonic clock; a worker adds its offset, which is part of its assignment. No message contains a
 key or a header: every process has its own.
@@ -33,6 +34,7 @@ SPENT = "inferload_spent"
 TURNS = "inferload_turns"
 TAKEN = "inferload_taken"
 DELIVERED = "inferload_delivered"
+INVALID_CALL = "inferload_invalid_call"
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,7 @@ from inferload.content.prompts import Vocabulary
 from inferload.content.script import Ask
 from inferload.requests.dialects import DIALECTS, sendable
 from inferload.scenario.scenario import RequestOptions, Scenario
-from inferload.scenario.schema.frozen import thaw
+from inferload.scenario.schema.fields import thaw
 
 
 @dataclass(frozen=True, slots=True)

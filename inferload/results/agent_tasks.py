@@ -75,15 +75,15 @@ class _Turn:
     cached_tokens: int | None
 
 
-def tasks_by_class(table: pa.Table, phase: str = "measure") -> dict[str, Any]:
+def tasks_by_class(table: pa.Table) -> dict[str, Any]:
     """Return a block for each class whose sessions call tools, or mark their final answer. Needs COLUMNS."""
     tells = pc.or_kleene(pc.equal(table["pause"], "tool"), table["final"])
     names = pc.unique(table["class"].filter(tells)).to_pylist()
-    return {name: _block(_turns(table.filter(pc.equal(table["class"], name))), phase) for name in sorted(names)}
+    return {name: _block(_turns(table.filter(pc.equal(table["class"], name)))) for name in sorted(names)}
 
 
-def tasks_of(turns: Sequence["_Turn"], phase: str) -> tuple[int, list[Task]]:
-    """Return the number of tasks that began in the phase, and the completed tasks."""
+def tasks_of(turns: Sequence["_Turn"]) -> tuple[int, list[Task]]:
+    """Return the number of tasks that began in the measure phase, and the completed tasks."""
     begun, done = 0, []
     for _root, group in groupby(
         sorted(turns, key=lambda turn: (turn.root, turn.planned_ns, turn.sent_ns or turn.planned_ns)),
@@ -91,7 +91,7 @@ def tasks_of(turns: Sequence["_Turn"], phase: str) -> tuple[int, list[Task]]:
     ):
         mine = list(group)
         first = min((turn for turn in mine if turn.at_top), key=lambda turn: turn.index, default=None)
-        if first is None or first.index or first.phase != phase:
+        if first is None or first.index or first.phase != "measure":
             continue
         begun += 1
         last = max((turn for turn in mine if turn.at_top), key=lambda turn: turn.index)
@@ -128,9 +128,9 @@ def _task(turns: Sequence["_Turn"]) -> Task:
     )
 
 
-def _block(turns: Sequence["_Turn"], phase: str) -> dict[str, Any]:
-    begun, done = tasks_of(turns, phase)
-    ended_well = [turn for turn in turns if turn.ok and turn.phase == phase]
+def _block(turns: Sequence["_Turn"]) -> dict[str, Any]:
+    begun, done = tasks_of(turns)
+    ended_well = [turn for turn in turns if turn.ok and turn.phase == "measure"]
     counted = [(t.input_tokens, t.output_tokens) for t in ended_well if None not in (t.input_tokens, t.output_tokens)]
     prompt_tokens, output_tokens = (
         (sum(tokens or 0 for tokens in each) for each in zip(*counted, strict=True)) if counted else (None, None)

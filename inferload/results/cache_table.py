@@ -33,7 +33,7 @@ def cache_table(summary: Mapping[str, Any]) -> str:
     off = "; it is switched off" if cache.get("enabled") is False else ""
     title = f"prefix cache over the whole run, all phases (blocks of {cache['block_size']} tokens{exactness}{off})"
     notes = [f"  {note}" for part in (expected, counted) for note in (part or {}).get("notes", [])]
-    table = align([["", "input", "cached", "hit %"], *shown], "lrrr")
+    table = align([["", "input", "cached", "hit %"], *shown])
     return "\n".join([title, table, *notes, *_against(cache)])
 
 
@@ -53,4 +53,4 @@ def _against(cache: Mapping[str, Any]) -> list[str]:
     title = (
         f"the same turns, {earlier['arm']} ({earlier['run_dir']}) and {cache['arm']}, of one start of the server{more}"
     )
-    return ["", title, align([heads, *rows], "lrrrrr")]
+    return ["", title, align([heads, *rows])]

@@ -18,7 +18,8 @@ from inferload.measure.tally import Tally, TallySet
 from inferload.statistics.intervals import Interval, mean_interval, order_interval, quantile_interval
 from inferload.statistics.overload import Growth
 from inferload.verdict import gates as gating
-from inferload.verdict.validity import Stamps, Verdict
+from inferload.verdict.evidence import Stamps
+from inferload.verdict.validity import Verdict
 
 FORMAT = 1
 QUANTILES = {"p50": 0.5, "p90": 0.9, "p95": 0.95, "p99": 0.99, "p999": 0.999}

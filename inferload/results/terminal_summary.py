@@ -31,9 +31,9 @@ def brief(summary: Mapping[str, Any], load: str = "") -> str:
     return "\n".join([*lines, *(f"{title:<{width}}  {text}" for title, text in rows)])
 
 
-def clipped(text: str, columns: int = _COLUMNS) -> str:
-    """Return a text of at most `columns` columns; an ellipsis marks a cut."""
-    return text if len(text) <= columns else text[: columns - 1].rstrip() + "…"
+def clipped(text: str) -> str:
+    """Return a text of at most 100 columns; an ellipsis marks a cut."""
+    return text if len(text) <= _COLUMNS else text[: _COLUMNS - 1].rstrip() + "…"
 
 
 def _head(summary: Mapping[str, Any], load: str) -> list[str]:
@@ -79,7 +79,7 @@ def _latency(summary: Mapping[str, Any]) -> list[str]:
         return ["latency: no turn succeeded"]
     rows = [[title, *(figure(block, name) for name in _STATISTICS)] for title, block in blocks.items()]
     heads = ["INVALID" if summary["verdict"]["measurement"] == "invalid" else "", *_STATISTICS]
-    lines = [line[2:] for line in align([heads, *rows], "l" + "r" * len(_STATISTICS)).splitlines()]
+    lines = [line[2:] for line in align([heads, *rows]).splitlines()]
     if any("~" in line for line in lines):
         lines[0] += "   (~ fewer than 10 samples beyond)"
     return lines

@@ -86,7 +86,7 @@ def gates_text(summary: Mapping[str, Any]) -> str:
         ]
         for gate in verdict["gates"]
     ]
-    return "gates\n" + align(rows, "llll") + _gates_error(verdict["gates"])
+    return "gates\n" + align(rows, left=4) + _gates_error(verdict["gates"])
 
 
 def _interval(gate: Mapping[str, Any]) -> str:
@@ -130,7 +130,7 @@ def _latency(summary: Mapping[str, Any]) -> str:
     origin = "exact" if summary["percentiles_from"] == "records" else "percentiles within 0.25 %"
     title = f"latency{_warning(summary)} ({origin}; ~ fewer than 10 samples beyond)"
     heads = ["", *(_HEADS.get(column, column) for column in _COLUMNS)]
-    return f"{title}\n" + align([heads, *rows], "l" + "r" * len(_COLUMNS))
+    return f"{title}\n" + align([heads, *rows])
 
 
 def _load(summary: Mapping[str, Any]) -> str:
@@ -156,7 +156,7 @@ def _load(summary: Mapping[str, Any]) -> str:
     if rates["slo_attainment"] is not None:
         share = short(rates["slo_attainment"] * 100)
         rows.append(["goodput", f"{short(rates['goodput_turns_per_s'])} turns/s; {share} % met the SLO"])
-    return f"load{_warning(summary)}\n" + align(rows, "ll")
+    return f"load{_warning(summary)}\n" + align(rows, left=2)
 
 
 def _failures(summary: Mapping[str, Any]) -> str:
@@ -198,7 +198,7 @@ def _steps(summary: Mapping[str, Any]) -> str:
         "itl_ms p50",
         "p99",
     ]
-    return f"by step{_warning(summary)}\n" + align([heads, *rows], "l" + "r" * 9)
+    return f"by step{_warning(summary)}\n" + align([heads, *rows])
 
 
 def step_level(step: Mapping[str, Any]) -> str:
@@ -225,7 +225,7 @@ def _split(summary: Mapping[str, Any], column: str) -> str:
         for name, block in blocks.items()
     ]
     heads = ["", "ok", "failed", "unfinished", "ttft_ms mean", "p50", "p99", "itl_ms mean", "p50", "p99"]
-    return f"by {column}{_warning(summary)}\n" + align([heads, *rows], "l" + "r" * 9)
+    return f"by {column}{_warning(summary)}\n" + align([heads, *rows])
 
 
 _CLASS_MEASURES = ("ttft_ms", "itl_ms", "tpot_ms", "e2e_ms")
@@ -248,7 +248,7 @@ def _classes(summary: Mapping[str, Any]) -> str:
     ]
     figures = [f"{measure} mean" if statistic == "mean" else statistic for measure, statistic in columns]
     heads = ["", "turns", "failed", *figures]
-    return f"by class{_warning(summary)}\n" + align([heads, *rows], "l" + "r" * (len(heads) - 1))
+    return f"by class{_warning(summary)}\n" + align([heads, *rows])
 
 
 TASK_ROWS = {
@@ -277,7 +277,7 @@ def _tasks_of(summary: Mapping[str, Any], name: str, block: Mapping[str, Any]) -
     lines = [
         f"tasks of {name}{_warning(summary)}: {block['begun']} begun, {block['done']} done, {block['stalled']} of these "
         "with a stall",
-        *([align([["", *_TASK_COLUMNS], *rows], "l" + "r" * len(_TASK_COLUMNS))] if rows else []),
+        *([align([["", *_TASK_COLUMNS], *rows])] if rows else []),
         f"  {short(block['input_per_output'])} tokens in for one out, {percent(block['cached_share'], '-')} of them cached",
     ]
     if block["cached_share"] is not None:
@@ -303,7 +303,7 @@ def _client(summary: Mapping[str, Any]) -> str:
     stolen = f", {percent(client['steal_share'])} stolen by the hypervisor" if client["steal_share"] else ""
     core, stamps = percent(client["cpu_share"], "-"), client["stamps"] or "no"
     title = f"client: {core} of a core (worst worker){stolen}, {stamps} receive stamps"
-    return f"{title}\n" + align([["", "p50", "p99", "max"], *rows], "lrrr")
+    return f"{title}\n" + align([["", "p50", "p99", "max"], *rows])
 
 
 def _servers(summary: Mapping[str, Any]) -> str:
@@ -325,7 +325,7 @@ def _servers(summary: Mapping[str, Any]) -> str:
     heads = ["", "KV % mean/max", "running", "waiting", "hit %", "preempt", "prompt tok/s", "gen tok/s"]
     unusable = sum(server.get("samples_unusable") or 0 for server in summary["servers"])
     note = f"\n{unusable} samples were not usable numbers and are unknown" if unusable else ""
-    return "server\n" + align([heads, *rows], "lrrrrrrr") + note
+    return "server\n" + align([heads, *rows]) + note
 
 
 def _warning(summary: Mapping[str, Any]) -> str:

@@ -18,11 +18,10 @@ from pydantic import (
 
 from inferload.scenario.files import catalog
 from inferload.scenario.files.mistakes import ScenarioError, faults_of
-from inferload.scenario.files.writer import as_yaml
-from inferload.scenario.files.yaml_text import Parsed, parse
+from inferload.scenario.files.yaml_text import Parsed, as_yaml, parse
 from inferload.scenario.overrides import Override, apply
 from inferload.scenario.schema.arrivals import Arrivals, Closed, Rated, TraceTimes
-from inferload.scenario.schema.base import AtLeastOne, Flag, ScenarioPart, Share, SloLimits, Whole, add_up
+from inferload.scenario.schema.base import AtLeastOne, Flag, ScenarioPart, Share, SloLimits, Whole, add_up, distinct
 from inferload.scenario.schema.distributions import NonNegative, Positive
 from inferload.scenario.schema.endpoints import ENDPOINTS, Endpoint
 from inferload.scenario.schema.fields import AbortConditions, Gates, HeaderName, Headers, Json, Name, Salt, Version
@@ -147,10 +146,7 @@ class RequestOptions(ScenarioPart):
     def _models_add_up(cls, models: tuple[ModelShare, ...]) -> tuple[ModelShare, ...]:
         if models:
             add_up([model.share for model in models])
-        names = [model.name for model in models]
-        twice = sorted({name for name in names if names.count(name) > 1})
-        if twice:
-            raise ValueError(f"model {twice[0]} is listed twice; give it one share")
+        distinct("model", [model.name for model in models], "give it one share")
         return models
 
     @field_validator("ignore_eos", "continuous_usage", mode="after")

@@ -199,8 +199,3 @@ def engine_of(metrics: Iterable[str]) -> str | None:
 def published_by(engine: str | None) -> frozenset[str]:
     """Return vLLM's names of the metrics that an engine publishes; empty for vLLM, which publishes all."""
     return frozenset(now for other in OTHERS if other.engine == engine for now in other.meaning.values())
-
-
-def is_counter(metric: str) -> bool:
-    """Return True for a counter (parts of histograms included)."""
-    return metric.endswith(("_total", *HISTOGRAM_SUFFIXES))

@@ -22,7 +22,7 @@ _SAME_START_S = 0.5
 
 
 @dataclass(frozen=True, slots=True)
-class Series:
+class MetricSeries:
     """One series of one metric. `values`: one entry per scrape of its server; NaN if unknown.
 
     `unusable`: scrapes with a value that is not a finite number below 1e18; None: no such scrape.
@@ -43,11 +43,11 @@ class ServerSeries:
 
     target: str
     wall_ns: Instants
-    metrics: Mapping[str, tuple[Series, ...]]
+    metrics: Mapping[str, tuple[MetricSeries, ...]]
     restarted: Bools
     _grown: dict[Any, Floats | None] = field(default_factory=dict, repr=False, compare=False)  # cache of `grown`
 
-    def series(self, metric: str, **labels: str) -> tuple[Series, ...]:
+    def series(self, metric: str, **labels: str) -> tuple[MetricSeries, ...]:
         """Return the series of a metric with these labels; empty if the server does not publish it."""
         return tuple(series for series in self.metrics.get(metric, ()) if series.fits(labels))
 
@@ -89,7 +89,7 @@ class ServerSeries:
         return self._grown[key]
 
 
-def _usable(values: Floats, of: Iterable[Series]) -> Floats:
+def _usable(values: Floats, of: Iterable[MetricSeries]) -> Floats:
     """Set combined values to NaN at scrapes with an unusable value."""
     for series in of:
         if series.unusable is not None:
@@ -140,9 +140,9 @@ def by_target(table: pa.Table, metrics: Iterable[str] | None = None) -> dict[str
 
 
 def _server(target: str, instants: Instants, table: pa.Table) -> ServerSeries:
-    by_metric: dict[str, list[Series]] = {}
+    by_metric: dict[str, list[MetricSeries]] = {}
     for (metric, labels), (values, unusable) in _on_grid(instants, table).items():
-        by_metric.setdefault(metric, []).append(Series(json.loads(labels), values, unusable))
+        by_metric.setdefault(metric, []).append(MetricSeries(json.loads(labels), values, unusable))
     meaning = names.current_names(by_metric)
     metrics = {now: tuple(by_metric[was]) for was, now in meaning.items() if now is not None}
     return ServerSeries(target, instants, metrics, _restarts(len(instants), metrics))
@@ -178,7 +178,7 @@ def _encoded(column: pa.ChunkedArray) -> tuple[npt.NDArray[np.int64], list[str]]
     return words.indices.to_numpy(zero_copy_only=False).astype(np.int64), words.dictionary.to_pylist()
 
 
-def _restarts(scrapes: int, metrics: Mapping[str, tuple[Series, ...]]) -> Bools:
+def _restarts(scrapes: int, metrics: Mapping[str, tuple[MetricSeries, ...]]) -> Bools:
     """Return the mask of scrapes after a restart: a counter decreased, or the start time changed."""
     restarted = np.zeros(scrapes, dtype=np.bool_)
     for metric, all_series in metrics.items():

@@ -57,20 +57,6 @@ USED = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class CounterTotal:
-    """Counter over a whole run. `first`, `last`: values on the page. `increase`: with restarts of the server bridged."""
-
-    first: float
-    last: float
-    increase: float
-
-
-def totals(table: pa.Table) -> dict[str, dict[str, CounterTotal]]:
-    """Return the totals per target and counter (vLLM 0.32's name, summed over its series)."""
-    return {target: _totals(server) for target, server in by_target(table).items()}
-
-
 _MOST_DIGITS = 18
 _SURE_S = 0.05  # uncertainty of the clocks of several machines
 
@@ -208,18 +194,6 @@ class View:
             if len(known):
                 return {"mean": float(known.mean()), "max": float(known.max())}
         return {"mean": None, "max": None}
-
-
-def _totals(server: ServerSeries) -> dict[str, CounterTotal]:
-    totals_by_metric = {}
-    for metric in sorted(server.metrics):
-        shown, grown = server.summed(metric), server.grown(metric)
-        if not names.is_counter(metric) or metric.endswith("_bucket") or shown is None or grown is None:
-            continue
-        known = shown[~np.isnan(shown)]
-        if len(known):
-            totals_by_metric[metric] = CounterTotal(float(known[0]), float(known[-1]), float(grown[-1] - grown[0]))
-    return totals_by_metric
 
 
 def _entry(view: View) -> dict[str, Any]:

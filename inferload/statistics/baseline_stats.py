@@ -16,7 +16,7 @@ from inferload.statistics.paired_runs import LEVEL, Effect
 FEWEST = 8
 
 
-def effect(earlier: Sequence[float], candidate: float, level: float = LEVEL) -> Effect:
+def effect(earlier: Sequence[float], candidate: float) -> Effect:
     """Effect on one positive figure. `pairs`: occasions. `sd_log`: of as many pairs with the same error.
 
     ValueError: fewer than two occasions, or a figure that is not positive.
@@ -30,6 +30,6 @@ def effect(earlier: Sequence[float], candidate: float, level: float = LEVEL) -> 
     logs = np.log(np.asarray(earlier, float))
     count, away = len(logs), float(np.log(candidate) - logs.mean())
     error = float(logs.std(ddof=1)) * sqrt(1 + 1 / count)
-    half = float(stats.t.ppf(0.5 + level / 2, count - 1)) * error
+    half = float(stats.t.ppf(0.5 + LEVEL / 2, count - 1)) * error
     p = float(2 * stats.t.sf(abs(away) / error, count - 1)) if error else (0.0 if away else 1.0)
     return Effect(count, exp(away), exp(away - half), exp(away + half), p=p, sd_log=error * sqrt(count))

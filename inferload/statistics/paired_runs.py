@@ -12,6 +12,7 @@ import numpy as np
 
 LEVEL = 0.95
 POWER = 0.8
+_ALPHA = 1 - LEVEL
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +33,7 @@ class Effect:
         return None if self.sd_log is None or self.p is None else detectable(self.sd_log, self.pairs)
 
 
-def effect(baseline: Sequence[float], candidate: Sequence[float], level: float = LEVEL) -> Effect:
+def effect(baseline: Sequence[float], candidate: Sequence[float]) -> Effect:
     """Effect of a candidate on one positive figure. Values with the same index are a pair. ValueError for other input."""
     if len(baseline) != len(candidate) or not baseline:
         raise ValueError(f"{len(baseline)} and {len(candidate)} values are no pairs")
@@ -45,7 +46,7 @@ def effect(baseline: Sequence[float], candidate: Sequence[float], level: float =
     if pairs < 2:
         return Effect(pairs, exp(mean))
     sd = float(logs.std(ddof=1))
-    half = float(stats.t.ppf(0.5 + level / 2, pairs - 1)) * sd / sqrt(pairs)
+    half = float(stats.t.ppf(0.5 + LEVEL / 2, pairs - 1)) * sd / sqrt(pairs)
     if pairs < 3:
         return Effect(pairs, exp(mean), exp(mean - half), exp(mean + half), sd_log=sd)
     return Effect(
@@ -92,24 +93,24 @@ def sign_flip(log_ratios: Sequence[float]) -> float:
     return float(result.pvalue)
 
 
-def power(change: float, sd_log: float, pairs: int, alpha: float = 1 - LEVEL) -> float:
-    """Power of a paired t-test at `alpha` for a true change (0.1: 10 % more), by the noncentral t distribution."""
+def power(change: float, sd_log: float, pairs: int) -> float:
+    """Power of a paired t-test at level 1 - LEVEL for a true change (0.1: 10 % more), by the noncentral t distribution."""
     from scipy import stats
 
     if pairs < 2:
         return 0.0
     if sd_log == 0:
-        return 1.0 if change else alpha
+        return 1.0 if change else _ALPHA
     centre = abs(log(1 + change)) / (sd_log / sqrt(pairs))
-    limit = float(stats.t.ppf(1 - alpha / 2, pairs - 1))
+    limit = float(stats.t.ppf(1 - _ALPHA / 2, pairs - 1))
     # Far from the centre scipy returns NaN for lack of precision: the tail is then 1 or 0.
     above = float(np.nan_to_num(stats.nct.sf(limit, pairs - 1, centre), nan=1.0))
     below = float(np.nan_to_num(stats.nct.cdf(-limit, pairs - 1, centre), nan=0.0))
     return min(1.0, above + below)
 
 
-def detectable(sd_log: float, pairs: int, alpha: float = 1 - LEVEL, target: float = POWER) -> float | None:
-    """Smallest increase (0.1: 10 %) that pairs with this sd detect with a power of `target`; None: too few pairs."""
+def detectable(sd_log: float, pairs: int) -> float | None:
+    """Smallest increase (0.1: 10 %) that pairs with this sd detect with the power POWER; None: too few pairs."""
     if pairs < 2:
         return None
     if sd_log == 0:
@@ -117,15 +118,15 @@ def detectable(sd_log: float, pairs: int, alpha: float = 1 - LEVEL, target: floa
     from scipy import optimize
 
     most = 20 * sd_log  # log of the largest ratio: enough for two pairs
-    if power(exp(most) - 1, sd_log, pairs, alpha) < target:
+    if power(exp(most) - 1, sd_log, pairs) < POWER:
         return None
-    size = optimize.brentq(lambda size: power(exp(size) - 1, sd_log, pairs, alpha) - target, 1e-9 * sd_log, most)
+    size = optimize.brentq(lambda size: power(exp(size) - 1, sd_log, pairs) - POWER, 1e-9 * sd_log, most)
     return exp(size) - 1
 
 
-def pairs_needed(change: float, sd_log: float, alpha: float = 1 - LEVEL, target: float = POWER) -> int | None:
-    """Number of pairs that detect a change with a power of `target`; None: more than 1,000."""
-    return next((pairs for pairs in range(2, 1001) if power(change, sd_log, pairs, alpha) >= target), None)
+def pairs_needed(change: float, sd_log: float) -> int | None:
+    """Number of pairs that detect a change with the power POWER; None: more than 1,000."""
+    return next((pairs for pairs in range(2, 1001) if power(change, sd_log, pairs) >= POWER), None)
 
 
 def holm(p_values: Mapping[str, float]) -> dict[str, float]:

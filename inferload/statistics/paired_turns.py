@@ -5,12 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from inferload.measure.arrow import pa, pc
 from inferload.measure.columns import values_by_turn
-
-Floats = npt.NDArray[np.float64]
 
 COLUMNS = ("turn_id", "phase", "failure", "finish_reason", "sent_ns", "first_ns", "last_ns")
 _MEASURES = ("ttft_ms", "e2e_ms")

@@ -23,6 +23,7 @@ from inferload.summarise import cache_figures
 from inferload.summarise.cache_figures import CacheFigures
 from inferload.summarise.counts import Counts, lasted_s, read_counts
 from inferload.verdict import outcome, validity
+from inferload.verdict.evidence import Stamps
 from inferload.verdict.failures import stopped_by_target
 from inferload.workload.schedules import step_levels
 from inferload.workload.sessions import Sessions
@@ -168,7 +169,7 @@ def _facts(
     )
 
 
-def _stamps(run: Counts) -> validity.Stamps | None:
+def _stamps(run: Counts) -> Stamps | None:
     """Source of the reads' timestamps; None without a read."""
     health = [run.health.total(phase) for phase in PHASES]
     if any(phase.reads_stamped for phase in health):

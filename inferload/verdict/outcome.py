@@ -14,6 +14,7 @@ State = Literal["failed", "stopped early", "invalid", "suspect", "passed"]  # wo
 OK, FAILED, USAGE, INVALID = 0, 1, 2, 3
 _STATES: Mapping[str, State] = {"valid": "passed", "suspect": "suspect"}  # of a complete run without failures
 ABORTED = "abort_on: "  # prefix of the gate result of a condition that stopped the run
+INVALID_CALL = "an invalid call in "  # prefix of the cause of an early end that is a fault of the locustfile
 SIGNAL_CODES = {"Ctrl-C": 130, "SIGTERM": 143, "SIGHUP": 143}
 
 
@@ -68,7 +69,8 @@ def judge(summary: Mapping[str, Any], early: Early | None = None, policy: Policy
     measurement = verdict["measurement"]
     measured = bool(summary.get("window_s", True))
     failures = [] if verdict["passed"] else _failures(summary, measured)
-    state = _state(bool(failures), early, measurement)
+    failed = bool(failures) or _is_invalid_call(early)
+    state = _state(failed, early, measurement)
     stopped = [] if early is None else [early.text]
     doubt = (
         [f"measurement {measurement} ({_codes(verdict, measurement)})"] if measurement == "invalid" and measured else []
@@ -80,7 +82,7 @@ def judge(summary: Mapping[str, Any], early: Early | None = None, policy: Policy
         "suspect": f"suspect: {_findings(verdict, 'suspect')}",
         "passed": f"passed{_gates_passed(verdict)}",
     }[state]
-    return Outcome(state, headline, _exit_code(verdict, bool(failures), early, policy))
+    return Outcome(state, headline, _exit_code(verdict, failed, early, policy))
 
 
 def of_summary(summary: Mapping[str, Any]) -> Outcome:
@@ -99,6 +101,10 @@ def gravest(codes: Sequence[int]) -> int:
     return max([code for code in codes if code not in SIGNAL_CODES.values()], default=OK) or max(codes)
 
 
+def _is_invalid_call(early: Early | None) -> bool:
+    return early is not None and early.by.startswith(INVALID_CALL)
+
+
 def _state(failed: bool, early: Early | None, measurement: str) -> State:
     if failed:
         return "failed"
@@ -108,6 +114,8 @@ def _state(failed: bool, early: Early | None, measurement: str) -> State:
 
 
 def _exit_code(verdict: Mapping[str, Any], failed: bool, early: Early | None, policy: Policy) -> int:
+    if _is_invalid_call(early):
+        return USAGE
     if _STATES.get(verdict["measurement"], "invalid") == "invalid" and not policy.on_invalid_warns:
         return INVALID
     if failed or not (verdict["passed"] or early):

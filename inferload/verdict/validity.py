@@ -10,10 +10,8 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from inferload.measure.record import Phase
-from inferload.verdict.evidence import Evidence, Stamps
+from inferload.verdict.evidence import Evidence
 from inferload.verdict.reasons import RULES, Level, Rule
-
-__all__ = ["RULES", "Evidence", "Level", "Measurement", "Reason", "Rule", "Stamps", "Verdict", "document", "judge"]
 
 Measurement = Literal["valid", "suspect", "invalid"]
 

@@ -31,18 +31,18 @@ def run_session(run: SessionContext, index: int, planned_ns: int, admitted: bool
     try:
         return _run_session(run, index, planned_ns, admitted)
     finally:
-        run.sessions_running -= 1
-        run.check_spent()
+        run.end_session()
 
 
 def _run_session(run: SessionContext, index: int, planned_ns: int, admitted: bool) -> int:
     session = _begun(run, index)
-    window = run.window_of(planned_ns)
+    window = run.windows.at(planned_ns)
     if not admitted and not entered(run, session.class_name, window):
         run.tallies.session_dropped(window.phase, session.class_name, step=window.step, at_limit=True)
         return planned_ns
     run.tallies.session_started(window.phase, session.class_name, step=window.step)
-    separate = isolation(run.scenario.cache.isolate, run.assignment.salt, index, run.assignment.takes_salt)
+    assignment = run.part.assignment
+    separate = isolation(run.part.scenario.cache.isolate, assignment.salt, index, assignment.takes_salt)
     ended = SessionRunner(run, session, separate, planned_ns).perform()
     if ended.complete:
         run.tallies.session_completed(window.phase, session.class_name, step=window.step)
@@ -52,9 +52,9 @@ def _run_session(run: SessionContext, index: int, planned_ns: int, admitted: boo
 def _begun(run: SessionContext, index: int) -> Session:
     """Return a new session; if its data cannot be read any more, one that raises the error as its first turn."""
     try:
-        return run.sessions.begin(index)
+        return run.part.sessions.begin(index)
     except Exception as error:  # noqa: BLE001  counted as the session's failed turn
-        return Session(index, run.sessions.class_of(index), _raising(error))
+        return Session(index, run.part.sessions.class_of(index), _raising(error))
 
 
 def _raising(error: Exception) -> Script:
@@ -71,12 +71,13 @@ class ClosedLoop:
         self._run = run
         self._indexes = self._indexes_of(None)
         # A user class with a scenario of its own takes the sessions of the mix's class with its name.
-        self._by_class = {name: self._indexes_of(name) for name in run.sessions.classes}
+        self._by_class = {name: self._indexes_of(name) for name in run.part.sessions.classes}
 
     def _indexes_of(self, class_name: str | None) -> Iterator[int]:
         """Return the indexes of this worker's sessions in order, of one class or of all."""
-        sessions = self._run.sessions
-        indexes = filter(sessions.sends, stripe(self._run.assignment.stripe, self._run.assignment.stripes))
+        part = self._run.part
+        sessions = part.sessions
+        indexes = filter(sessions.sends, stripe(part.assignment.stripe, part.assignment.stripes))
         return indexes if class_name is None else (index for index in indexes if sessions.class_of(index) == class_name)
 
     def user(self, free_ns: int | None, class_name: str = "") -> int:
@@ -85,16 +86,16 @@ class ClosedLoop:
         `class_name`: of the user.
         """
         run = self._run
-        sleep_until(run.load_start_ns() or 0)  # a timer of the loop may go off some milliseconds early
+        sleep_until(run.windows.load_start_ns or 0)  # a timer of the loop may go off some milliseconds early
         planned_ns = now_ns() if free_ns is None else free_ns
         sleep_until(planned_ns)
-        window = run.window_of(planned_ns)
-        if not run.open or not run.quota.take_session(window.phase):
+        window = run.windows.at(planned_ns)
+        if not run.open or not run.part.quota.take_session(window.phase):
             gevent.sleep(IDLE_S)
             return planned_ns
         index = next(self._by_class.get(class_name, self._indexes))
         run.sessions_running += 1
-        run.tallies.session_planned(window.phase, run.sessions.class_of(index), step=window.step)
+        run.tallies.session_planned(window.phase, run.part.sessions.class_of(index), step=window.step)
         return run_session(run, index, planned_ns)
 
     def booked_ns(self) -> int:
@@ -110,8 +111,9 @@ class OpenLoop:
 
     def __init__(self, run: SessionContext, rate: float) -> None:
         self._run = run
-        self._schedule = schedule_of(run.scenario, run.sessions, rate, run.assignment.stripe, run.assignment.stripes)
-        self._drops = isinstance(run.scenario.arrivals, OpenArrivals) and run.scenario.arrivals.when_full == "drop"
+        part, assignment, arrivals = run.part, run.part.assignment, run.part.scenario.arrivals
+        self._schedule = schedule_of(part.scenario, part.sessions, rate, assignment.stripe, assignment.stripes)
+        self._drops = isinstance(arrivals, OpenArrivals) and arrivals.when_full == "drop"
         self._changed = Event()
         self._greenlet: gevent.Greenlet | None = None
         self._start_ns = 0
@@ -153,15 +155,15 @@ class OpenLoop:
         if self._greenlet is not None:
             self._greenlet.kill()
         run = self._run
-        end_ns = run.load_end_ns()
+        end_ns = run.windows.load_end_ns
         self._closed_ns = until_ns if end_ns is None else min(until_ns, end_ns)
         while (arrival := self._schedule.peek()) is not None:
             due_ns = self._start_ns + round(arrival.due_s * NS_PER_S)
             if due_ns >= self._closed_ns:
                 return
             self._schedule.next()
-            window, class_name = run.window_of(due_ns), run.sessions.class_of(arrival.index)
-            if not run.quota.take_session(window.phase):
+            window, class_name = run.windows.at(due_ns), run.part.sessions.class_of(arrival.index)
+            if not run.part.quota.take_session(window.phase):
                 return
             if 0 <= now_ns() - due_ns <= _TIMER_NS:
                 self._begin_session(arrival.index, due_ns, window)
@@ -179,11 +181,11 @@ class OpenLoop:
                 self._changed.wait(None if due_ns is None else (due_ns - now_ns()) / NS_PER_S)
                 continue
             assert arrival is not None
-            end_ns = run.load_end_ns()
+            end_ns = run.windows.load_end_ns
             if not run.open or (end_ns is not None and due_ns >= end_ns):
                 return
-            window = run.window_of(due_ns)
-            if not run.quota.take_session(window.phase):
+            window = run.windows.at(due_ns)
+            if not run.part.quota.take_session(window.phase):
                 return
             self._schedule.next()
             self._begin_session(arrival.index, due_ns, window)
@@ -193,9 +195,9 @@ class OpenLoop:
 
     def _begin_session(self, index: int, due_ns: int, window: PhaseWindow) -> None:
         """Begin a due session in a greenlet of its own; drop it if the limit of turns in flight requires it."""
-        run, class_name = self._run, self._run.sessions.class_of(index)
+        run, class_name = self._run, self._run.part.sessions.class_of(index)
         run.tallies.session_planned(window.phase, class_name, step=window.step)
-        admitted = run.limiter is None or run.limiter.try_enter()
+        admitted = run.part.limiter is None or run.part.limiter.try_enter()
         if not admitted and self._drops:
             run.tallies.session_dropped(window.phase, class_name, step=window.step, at_limit=True)
             return

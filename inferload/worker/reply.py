@@ -159,7 +159,7 @@ class CaughtReply(_Answered):
         self._session.judge(ok=self.ok)
         if self._closes:
             self._session.close()
-        self._session.run.release(self.record.turn_id, self._rejected)
+        self._session.release(self.record.turn_id, self._rejected)
 
 
 def _value(name: str, record: TurnRecord) -> float | None:

@@ -1,56 +1,41 @@
-"""Interface between a session and its run, and the permit for each turn."""
+"""State that the sessions of a worker share with its run, and the permit for each turn."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
-from inferload.client.turn import Turn
-from inferload.client.turn_record import TurnRequest
 from inferload.measure.clock import now_ns
 from inferload.measure.record import PhaseWindow
 from inferload.measure.tally import TallySet
-from inferload.process.protocol import Assignment
-from inferload.requests.bodies import Texts
-from inferload.scenario.scenario import Scenario
-from inferload.scenario.schema.endpoints import Endpoint
-from inferload.worker.limits import InFlightLimiter, Quota
-from inferload.workload.sessions import Sessions
+from inferload.worker.limits import InFlightLimiter
+from inferload.worker.run_part import RunPart
+from inferload.worker.run_windows import RunWindows
+from inferload.worker.turn_dispatcher import TurnDispatcher
 
 
-class SessionContext(Protocol):
-    """Interface of a run for its sessions."""
+@dataclass(slots=True)
+class SessionContext:
+    """A run as seen by its sessions. `open`: sessions and turns may still begin.
 
-    @property
-    def assignment(self) -> Assignment: ...
-    @property
-    def scenario(self) -> Scenario: ...
-    @property
-    def sessions(self) -> Sessions: ...
-    @property
-    def texts(self) -> Texts: ...
-    @property
-    def tallies(self) -> TallySet: ...
-    @property
-    def open(self) -> bool: ...
-    @property
-    def quota(self) -> Quota: ...
-    @property
-    def limiter(self) -> InFlightLimiter | None: ...
+    `in_thread`: returns the result of a call in a thread, while the calling greenlet waits. `check_spent`: ends a load in which
+    nothing more can begin.
+    """
 
-    sessions_running: int
+    part: RunPart
+    windows: RunWindows
+    turns: TurnDispatcher
+    tallies: TallySet  # of sessions, and of turns that begin
+    in_thread: Callable[[Callable[[], Any]], Any]
+    check_spent: Callable[[], None]
+    open: bool = True
+    sessions_running: int = 0
 
-    def check_spent(self) -> None: ...
-    def window_of(self, at_ns: int) -> PhaseWindow: ...
-    def load_start_ns(self) -> int | None: ...
-    def load_end_ns(self) -> int | None: ...
-    def await_turn(self) -> None: ...
-    def in_thread(self, call: Callable[[], Any]) -> Any: ...
-    def start_turn(self, request: TurnRequest, session: int, endpoint: Endpoint | None = None) -> Turn: ...
-    def defer_count(self, turn_id: str) -> None: ...
-    def release(self, turn_id: str, rejected: str | None = None) -> None: ...
-    def fail_turn(self, request: TurnRequest, session: int, detail: str) -> None: ...
+    def end_session(self) -> None:
+        """Note the end of a running session."""
+        self.sessions_running -= 1
+        self.check_spent()
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +52,7 @@ class TurnPermit:
 
 def entered(run: SessionContext, class_name: str, window: PhaseWindow) -> bool:
     """Wait for a slot in flight, and count the wait; False if the run takes no more turns."""
-    limiter = run.limiter
+    limiter = run.part.limiter
     if limiter is None or limiter.try_enter():
         return True
     since_ns = now_ns()

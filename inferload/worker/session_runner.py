@@ -34,14 +34,15 @@ class SessionRunner:
         self._run = run
         self._session = session
         self._arrived_ns = arrived_ns
-        self._slot = run.limiter  # of the first turn, taken by the caller
+        self._slot = run.part.limiter  # of the first turn, taken by the caller
         self._first = True  # the next turn is the first: it has its slot, and is sent even after the end of the load
         self._counted = True  # the next turn is in the run's quota already
         self._isolated = isolated
-        self._settings = BodySettings.of(run.scenario, model_of(run.scenario, session.index) or run.assignment.model)
-        affinity = run.scenario.request.affinity_header
+        scenario, assignment = run.part.scenario, run.part.assignment
+        self._settings = BodySettings.of(scenario, model_of(scenario, session.index) or assignment.model)
+        affinity = scenario.request.affinity_header
         self._undo: list[Callable[[], Any]] = []  # cleanup at the end of the session
-        self._headers = ((affinity, f"{run.assignment.run_id}-s{session.index}"),) if affinity else ()
+        self._headers = ((affinity, f"{assignment.run_id}-s{session.index}"),) if affinity else ()
 
     def perform(self) -> ScriptEnd[int]:
         """Run the session's script to its end, to the first failed turn, or until the run takes no more turns."""
@@ -64,7 +65,7 @@ class SessionRunner:
 
     def bodies(self) -> BodyWriter:
         """Return a writer for the request bodies of one script."""
-        return BodyWriter(self._run.texts, self._settings, self._isolated)
+        return BodyWriter(self._run.part.texts, self._settings, self._isolated)
 
     def turn(self, ask: Ask, path: str, number: int, at_ns: int, bodies: BodyWriter) -> EffectResult[int]:
         """Send one turn at its planned time and wait for its answer."""
@@ -121,7 +122,7 @@ class SessionRunner:
 
     def _note(self, problem: str, error: Exception) -> None:
         """Count a problem; log the first of each kind."""
-        notes, name = self._run.sessions.notes, self._session.class_name
+        notes, name = self._run.part.sessions.notes, self._session.class_name
         note = f"{name}: {problem}"
         if not notes[note]:
             logger.error("%s: %s; further ones are only counted", name, problem, exc_info=error)
@@ -130,7 +131,7 @@ class SessionRunner:
     def _broken(self, error: Exception, path: str, number: int, planned_ns: int) -> int:
         """Count a turn that could not be built as a client error; return the instant from which its user is free."""
         request = self._request(None, path, number, planned_ns)
-        self._run.fail_turn(request, self._session.index, f"{type(error).__name__}: {error}")
+        self._run.turns.fail(request, self._session.index, f"{type(error).__name__}: {error}")
         return now_ns() + AFTER_FAILURE_NS
 
     def _planned(self, ask: Ask, at_ns: int) -> int:
@@ -147,24 +148,24 @@ class SessionRunner:
         if self._first:
             self._first = False
             slot, self._slot = self._slot, None
-            run.await_turn()
+            run.turns.await_turn()
             return TurnPermit(slot)
-        window = run.window_of(planned_ns)
-        if not run.open or not (counted or run.quota.take_turn(window.phase)):
+        window = run.windows.at(planned_ns)
+        if not run.open or not (counted or run.part.quota.take_turn(window.phase)):
             return None
         if not entered(run, self._session.class_name, window):
             return None
-        run.await_turn()
+        run.turns.await_turn()
         if not run.open:
-            if run.limiter is not None:
-                run.limiter.leave()
+            if run.part.limiter is not None:
+                run.part.limiter.leave()
             return None
-        return TurnPermit(run.limiter)
+        return TurnPermit(run.part.limiter)
 
     def _request(self, ask: Ask | None, path: str, number: int, planned_ns: int, body: bytes = b"") -> TurnRequest:
         """Return the request of a turn. `ask` None: of a turn that could not be built."""
         session = self._session
-        window = self._run.window_of(planned_ns)
+        window = self._run.windows.at(planned_ns)
         first = not path and not number
         return TurnRequest(
             body=body,
@@ -183,7 +184,7 @@ class SessionRunner:
         )
 
     def _ask(self, request: TurnRequest, ask: Ask) -> TurnResult:
-        turn = self._run.start_turn(request, self._session.index)
+        turn = self._run.turns.send(request, self._session.index)
         cut_ns = None if ask.cancel_after_s is None else request.planned_ns + round(ask.cancel_after_s * NS_PER_S)
         if cut_ns is not None and not turn.wait_until(cut_ns):
             turn.cancel()

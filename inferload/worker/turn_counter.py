@@ -1,17 +1,29 @@
-"""Count and write ended turns in batches. A turn that cannot be counted becomes a client error; no other turn is lost."""
+"""Count, write and trace ended turns in batches. A turn that cannot be counted becomes a client error; no other turn is lost."""
+
+from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
+from inferload.client.client import Client
 from inferload.client.connection.error_log import ErrorLog
 from inferload.client.turn_record import TurnResult
+from inferload.locust.adapters.statistics import LocustStats
 from inferload.measure.client_health import HealthSet
 from inferload.measure.record import Failure, PhaseWindow, TurnRecord
 from inferload.measure.slo import Slo
 from inferload.measure.tally import Pause, TallySet
 from inferload.measure.tally_batch import count_delays, count_turns
 from inferload.measure.turn_columns import TurnColumns
+from inferload.scenario import scenario as scenarios
+from inferload.scenario.schema.endpoints import Endpoint
+from inferload.verdict.failures import FirstErrors
+from inferload.worker.process_health import LoopMonitor
+from inferload.worker.run_windows import RunWindows
+
+if TYPE_CHECKING:
+    from inferload.worker.turn_tracer import TurnTracer
 
 logger = logging.getLogger(__name__)
 
@@ -20,6 +32,90 @@ _IDENTITY = (
     *("turn_id", "session_id", "turn_index", "class_name", "worker", "phase", "planned_ns", "closed_ns"),
     *("target", "model", "max_tokens", "step", "pause"),
 )
+
+
+def slo_of(scenario: scenarios.Scenario, class_name: str) -> Slo | None:
+    """Return the SLO limits of a class; None if it has none. In an open loop, times count from the planned instant."""
+    limits = scenario.slo_of(class_name)
+    if (limits.ttft_ms, limits.tpot_ms, limits.e2e_ms, limits.itl_ms) == (None, None, None, None):
+        return None
+    return Slo(limits.ttft_ms, limits.tpot_ms, limits.e2e_ms, limits.itl_ms, from_plan=scenario.open_loop)
+
+
+class Slos(dict[str, Slo | None]):
+    """SLO limits by class; those of a class that a task names during the run are added at its first turn."""
+
+    def __init__(self, scenario: scenarios.Scenario) -> None:
+        super().__init__()
+        self._scenario = scenario
+
+    def __missing__(self, class_name: str) -> Slo | None:
+        self[class_name] = slo = slo_of(self._scenario, class_name)
+        return slo
+
+
+class TurnCounter:
+    """Passes ended turns to the counts, the tracer and Locust's tables. `tracer`: None without export of traces."""
+
+    def __init__(
+        self,
+        counts: TurnCounts,
+        windows: RunWindows,
+        monitor: LoopMonitor,
+        locust_stats: LocustStats,
+        tracer: TurnTracer | None = None,
+    ) -> None:
+        self.counts = counts
+        self.tracer = tracer
+        self.errors = FirstErrors()
+        self._windows = windows
+        self._monitor = monitor
+        self._locust_stats = locust_stats
+        self._logged: set[str] = set()  # kinds of failure
+        self._faults = ErrorLog(logger)
+
+    def count(self, client: Client, results: Sequence[TurnResult]) -> Sequence[TurnResult]:
+        """Count and write turns of a client; return them, with client errors in place of those that cannot be counted."""
+        # A reading thread goes on while the event loop is stopped, and has pauses of its own.
+        pauses = client.pauses()
+        counted = self.counts.count(results, self._windows.all, self._monitor.pauses if pauses is None else pauses)
+        for result in counted:
+            record = result.record
+            if record.failure is not None and record.finished:
+                self.errors.add(str(record.failure), result.detail, record.closed_ns, record.worker)
+        if self.tracer is not None:
+            self._trace(self.tracer, client.endpoint, counted)
+        return counted
+
+    def add_to_locust(self, results: Sequence[TurnResult]) -> None:
+        """Add counted turns to Locust's tables. An exception is logged only: a drain waits until every turn is added."""
+        try:
+            for result in results:
+                if result.record.failure is not None and result.record.finished:
+                    self._log_first(result)
+            self._locust_stats.add(results)
+        except Exception as error:  # noqa: BLE001  else the greenlet would end, and a drain would wait for ever
+            self._faults.log(f"up to {len(results)} turns are missing in Locust's tables", error)
+
+    def close_traces(self) -> None:
+        """Send the remaining spans. Blocks."""
+        if self.tracer is not None:
+            self.tracer.close()
+
+    def _trace(self, tracer: TurnTracer, endpoint: Endpoint, results: Sequence[TurnResult]) -> None:
+        """Export the spans of turns. An exception does not end the run: they are counted already."""
+        try:
+            tracer.add(endpoint, results)
+        except Exception as error:  # noqa: BLE001  as above
+            self._faults.log(f"up to {len(results)} turns have no span", error)
+
+    def _log_first(self, result: TurnResult) -> None:
+        """Log the first failure of each kind; all are counted in the tables."""
+        failure = result.record.failure
+        kind = f"{failure} {result.record.status or ''}".strip()
+        if kind not in self._logged:
+            self._logged.add(kind)
+            logger.warning("turn failed (%s): %s; further ones of this kind are only counted", kind, result.detail)
 
 
 class _Batch(NamedTuple):

@@ -23,7 +23,7 @@ GIVE_UP_S = 15.0  # at the end of a run, without an acknowledgement
 
 
 class TurnSender:
-    """Sends closed parts in order. `send(kind, data)`: sends a message. Once stopped, it sends no more of its run."""
+    """Sends closed parts in order, from `start` on; once stopped, no more of its run. `send(kind, data)`: sends a message."""
 
     def __init__(self, run_id: str, name: str, send: Callable[[str, dict[str, Any]], None]) -> None:
         self.stopped: str | None = None  # the reason; None if nothing was left out
@@ -35,7 +35,11 @@ class TurnSender:
         self._news = gevent.event.Event()
         self._heard_ns = now_ns()
         self._ending = False
-        self._sending = gevent.spawn(self._send_parts)
+        self._sending = gevent.Greenlet(self._send_parts)
+
+    def start(self) -> None:
+        """Begin to send."""
+        self._sending.start()
 
     def add(self, path: Path) -> None:
         """Send a part that has been closed."""

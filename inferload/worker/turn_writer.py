@@ -1,12 +1,14 @@
 """Write turn records: the event loop gathers them in columns, a native thread writes them in parts."""
 
+from __future__ import annotations
+
 import contextlib
 import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import gevent
 import gevent.lock
@@ -18,6 +20,7 @@ from inferload.measure.clock import Anchor
 from inferload.measure.record import TurnRecord
 from inferload.measure.turn_columns import TurnColumns
 from inferload.process.greenlets import in_thread
+from inferload.process.protocol import Assignment
 from inferload.worker.turn_sender import TurnSender
 
 logger = logging.getLogger(__name__)
@@ -36,7 +39,7 @@ class WrittenRecords:
 
 
 class TurnWriter:
-    """Writer of one worker's turns of one run. A failed write loses the records of its part only.
+    """Writer of one worker's turns of one run. A failed write loses the records of its part only. Call `start` first.
 
     `sender`: sends parts to a master on another file system; None if the folder is the master's.
     """
@@ -44,48 +47,75 @@ class TurnWriter:
     def __init__(
         self, folder: Path, worker: str, anchor: Anchor, run_id: str = "", sender: TurnSender | None = None
     ) -> None:
-        self._folder = folder
+        self.folder = folder
+        self.anchor = anchor
+        self.sender = sender
+        self.written = WrittenRecords(0)  # known after `finish`
         self._worker = worker
-        self._anchor = anchor
         self._run_id = run_id
-        self._sender = sender
         self._columns = TurnColumns()
         self._part = 0
         self._error: str | None = None
         self._writing = gevent.lock.Semaphore()
-        self._closing = gevent.spawn(self._close_parts)
-        folder.mkdir(parents=True, exist_ok=True)
+        self._closing = gevent.Greenlet(self._close_parts)
+
+    @classmethod
+    def of(
+        cls, assignment: Assignment, anchor: Anchor, run_dir: Path | None, send: Callable[[str, dict[str, Any]], None]
+    ) -> TurnWriter:
+        """Return the writer of a worker. `run_dir`: of a worker on another file system than the master's, if it is set.
+
+        `send`: sends a message to the master. The assignment's token shows if the master's run directory is on this file system.
+        """
+        name, run_id = assignment.name, assignment.run_id
+        if rundir.shared(assignment.run_dir, assignment.token):
+            return cls(Path(assignment.run_dir) / rundir.TURNS, name, anchor, run_id)
+        folder = own_folder(assignment, run_dir) / rundir.TURNS
+        return cls(folder, name, anchor, run_id, TurnSender(run_id, name, send))
+
+    def start(self) -> None:
+        """Create the folder, and begin to write parts."""
+        self.folder.mkdir(parents=True, exist_ok=True)
         turns_file.warm_up()  # the first table of a process would hold up its event loop
+        self._closing.start()
+        if self.sender is not None:
+            self.sender.start()
+
+    @property
+    def run_dir(self) -> Path:
+        """Run directory of this worker, the master's if they share a disk."""
+        return self.folder.parent
 
     def extend(self, records: Sequence[TurnRecord]) -> None:
         """Append records; they are on disk after at most twice PART_S."""
         self._columns.extend(records)
 
     def finish(self) -> WrittenRecords:
-        """Write the last part; join the parts into one file unless they are being sent. Return the number of records on disk."""
+        """Write the last part; join the parts into one file unless they are being sent. Set and return `written`."""
         with self._writing:  # a part that a thread is writing would come after the join, and stand beside it
             self._closing.kill()
         self._write_part()
-        if self._sender is None:
+        if self.sender is None:
             # If it fails, the parts have the same records.
-            self._in_thread(turns_file.join_parts, self._folder, self._worker)
-        records = self._in_thread(turns_file.rows_of, self._folder, self._worker)
-        return WrittenRecords(records or 0, self._error)
+            self._in_thread(turns_file.join_parts, self.folder, self._worker)
+        records = self._in_thread(turns_file.rows_of, self.folder, self._worker)
+        self.written = WrittenRecords(records or 0, self._error)
+        return self.written
 
     def deliver(self) -> str | None:
         """Wait, after `finish`, until the master has every part. Return the reason if it has not, else None.
 
         Files that the master has are removed here. Without a sender there is nothing to wait for.
         """
-        sender = self._sender
+        sender = self.sender
         if sender is None:
             return None
         sender.finish()
         if sender.stopped is not None or self._error is not None:
-            self._in_thread(turns_file.join_parts, self._folder, self._worker)
+            self._in_thread(turns_file.join_parts, self.folder, self._worker)
             return sender.stopped
-        self._in_thread(turns_file.remove_worker, self._folder, self._worker)
-        for folder in (self._folder, self._folder.parent):
+        self._in_thread(turns_file.remove_worker, self.folder, self._worker)
+        for folder in (self.folder, self.folder.parent):
             with contextlib.suppress(OSError):  # not empty
                 folder.rmdir()
         return None
@@ -102,9 +132,9 @@ class TurnWriter:
             columns, self._columns = self._columns, TurnColumns()
             self._part += 1
             write = partial(turns_file.write_part, run_id=self._run_id)
-            path = self._in_thread(write, self._folder, self._worker, self._part, columns, self._anchor)
-            if path is not None and self._sender is not None:
-                self._sender.add(path)
+            path = self._in_thread(write, self.folder, self._worker, self._part, columns, self.anchor)
+            if path is not None and self.sender is not None:
+                self.sender.add(path)
 
     def _in_thread(self, call: Callable[..., T], *arguments: object) -> T | None:
         """Return the result of a call in a native thread; of errors, keep the first and return None.
@@ -115,8 +145,17 @@ class TurnWriter:
             return in_thread(call, *arguments)
         except (UsageError, OSError, pa.ArrowException, ValueError, OverflowError) as error:
             if self._error is None:
-                self._error = f"{self._folder}: {rundir.reason(error)}"
+                self._error = f"{self.folder}: {rundir.reason(error)}"
                 logger.error(
                     "turn records cannot be written: %s; the measurement is invalid if they stay missing", self._error
                 )
             return None
+
+
+def own_folder(assignment: Assignment, run_dir: Path | None) -> Path:
+    """Return the run directory of a worker that does not share the master's. `run_dir`: that of its own options, if it has any."""
+    name = Path(assignment.run_dir).name
+    if not name or name in (".", ".."):
+        raise UsageError(f"run directory {assignment.run_dir!r}: not a name that a worker can use")
+    # The folder of an earlier run of this process may exist.
+    return rundir.next_free((run_dir or Path("runs") / name).absolute())

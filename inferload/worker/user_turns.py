@@ -2,37 +2,48 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Protocol
+import logging
 
 import gevent
 from gevent import GreenletExit
 
 from inferload.client.turn import Turn
 from inferload.client.turn_record import TurnRequest, TurnResult
+from inferload.measure.bounded_names import BoundedNames, overflow_text
 from inferload.measure.clock import NS_PER_S, now_ns
 from inferload.measure.record import Failure, PhaseWindow
 from inferload.process.greenlets import sleep_until
 from inferload.requests.calls import Call
 from inferload.scenario.scenario import RequestOptions
 from inferload.worker.session_context import SessionContext
+from inferload.workload.arrivals import stripe
+
+logger = logging.getLogger(__name__)
 
 
-class TaskContext(SessionContext, Protocol):
-    """Interface of a run for turns of tasks."""
+class TaskContext:
+    """State that the task sessions of a worker share: its run, the next session's index, and the names of turns."""
 
-    @property
-    def task_sessions(self) -> Iterator[int]: ...
+    def __init__(self, run: SessionContext) -> None:
+        self.run = run
+        self.indexes = stripe(run.part.assignment.stripe, run.part.assignment.stripes)
+        self._names = BoundedNames()
 
-    def bounded_name(self, name: str) -> str: ...
+    def bounded_name(self, name: str) -> str:
+        """Return the class under which to count a task's turn: its name, or the common one beyond the bound."""
+        bounded = self._names.of(name)
+        if bounded != name and self._names.overflows == 1:
+            logger.warning("%s", overflow_text("turns"))
+        return bounded
 
 
 class TaskSession:
     """A session of a task: one turn, or the turns of a conversation. It is counted from its first turn on."""
 
-    def __init__(self, run: TaskContext) -> None:
-        self.run = run
-        self._index = next(run.task_sessions)
+    def __init__(self, tasks: TaskContext) -> None:
+        self._tasks = tasks
+        self._run = tasks.run
+        self._index = next(tasks.indexes)
         self._turns = 0
         self._begun: tuple[PhaseWindow, str] | None = None
         self._all_ok = True
@@ -45,12 +56,12 @@ class TaskSession:
         `late_ns`: delay with which this process woke the user; the turn was due that much earlier.
         `deferred`: count the turn at its `release`. GreenletExit, as in a user that Locust stops, if the run takes no more turns.
         """
-        run, name = self.run, self.run.bounded_name(name)
+        run, name = self._run, self._tasks.bounded_name(name)
         _await_load(run)
         called_ns = now_ns()
-        planned_ns = max(called_ns - late_ns, run.load_start_ns() or 0)
-        body = call.request_body(request_settings(run), run.assignment.model)
-        window = run.window_of(planned_ns)
+        planned_ns = max(called_ns - late_ns, run.windows.load_start_ns or 0)
+        body = call.request_body(request_settings(run), run.part.assignment.model)
+        window = run.windows.at(planned_ns)
         self._admit(name, window)
         number, self._turns = self._turns, self._turns + 1
         session_id = f"t{self._index}"  # "s" is the prefix of a scenario's sessions
@@ -66,23 +77,26 @@ class TaskSession:
             max_tokens=call.max_tokens,
             pause=None if number == 0 else "tool" if after_tool else "think",
             headers=call.headers,
-            model=call.model or run.assignment.model,
+            model=call.model or run.part.assignment.model,
         )
         run.sessions_running += 1
         try:
-            run.await_turn()
+            run.turns.await_turn()
             if deferred:
-                run.defer_count(request.turn_id)
-            result = _ended(run.start_turn(request, self._index, call.endpoint), call, called_ns)
+                run.turns.defer_count(request.turn_id)
+            result = _ended(run.turns.send(request, self._index, call.endpoint), call, called_ns)
         except BaseException:  # the user is stopped and cannot judge the answer
             if deferred:
-                run.release(request.turn_id)
+                run.turns.release(request.turn_id)
             raise
         finally:
-            run.sessions_running -= 1
-            run.check_spent()
+            run.end_session()
         self.judge(ok=result.record.ok)
         return result
+
+    def release(self, turn_id: str, rejected: str | None) -> None:
+        """Count a deferred turn. `rejected`: reason why its caller rejected the answer."""
+        self._run.turns.release(turn_id, rejected)
 
     def judge(self, *, ok: bool) -> None:
         """Record the success or failure of a turn."""
@@ -93,11 +107,11 @@ class TaskSession:
         if self._begun is None or not self._all_ok:
             return
         (window, name), self._begun = self._begun, None
-        self.run.tallies.session_completed(window.phase, name, step=window.step)
+        self._run.tallies.session_completed(window.phase, name, step=window.step)
 
     def _admit(self, name: str, window: PhaseWindow) -> None:
-        run, first = self.run, self._turns == 0
-        if not run.open or not (run.quota.take_session if first else run.quota.take_turn)(window.phase):
+        run, first = self._run, self._turns == 0
+        if not run.open or not (run.part.quota.take_session if first else run.part.quota.take_turn)(window.phase):
             raise GreenletExit
         if first:
             self._begun = window, name
@@ -107,7 +121,7 @@ class TaskSession:
 
 def request_settings(run: SessionContext) -> RequestOptions:
     """Return the scenario's request settings for tasks; defaults if the scenario plans sessions of its own."""
-    return run.scenario.request if run.scenario.of_tasks else _PLAIN
+    return run.part.scenario.request if run.part.scenario.of_tasks else _PLAIN
 
 
 _PLAIN = RequestOptions(ignore_eos=False)
@@ -115,9 +129,9 @@ _PLAIN = RequestOptions(ignore_eos=False)
 
 def _await_load(run: SessionContext) -> None:
     """Wait until the load begins: Locust may start users some milliseconds early."""
-    while run.open and run.load_start_ns() is None:
+    while run.open and run.windows.load_start_ns is None:
         gevent.sleep(0.01)
-    sleep_until(run.load_start_ns() or 0)
+    sleep_until(run.windows.load_start_ns or 0)
 
 
 def _ended(turn: Turn, call: Call, called_ns: int) -> TurnResult:

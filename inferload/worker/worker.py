@@ -3,6 +3,7 @@
 import logging
 import os
 import socket
+from types import TracebackType
 from typing import Any
 
 import gevent
@@ -11,15 +12,17 @@ import gevent.lock
 from inferload import __version__
 from inferload.errors import UsageError
 from inferload.locust.adapters import compat
-from inferload.locust.adapters.logs import first_of_each
+from inferload.locust.adapters.logs import first_of_each, location
 from inferload.measure.clock import NS_PER_S, clock_id, now_ns, wall_ns
 from inferload.process import protocol
-from inferload.process.protocol import Assignment, WorkerReport, windows_from_wire
+from inferload.process.protocol import Assignment, windows_from_wire
 from inferload.process.settings import ProcessSettings
 from inferload.process.silence import SilenceClock
+from inferload.requests.call_checks import CallError
 from inferload.verdict.outcome import INVALID
 from inferload.worker.load_loops import OpenLoop
-from inferload.worker.worker_run import REPORT_S, WorkerRun
+from inferload.worker.user_turns import TaskContext
+from inferload.worker.worker_run import WorkerRun
 from inferload.workload.schedules import times_digest
 
 logger = logging.getLogger(__name__)
@@ -42,6 +45,7 @@ class Worker:
         self._own = own
         self._scenario = scenario
         self._run: WorkerRun | None = None
+        self._invalid: WorkerRun | None = None  # the run of the last invalid call
         self._ending = gevent.lock.RLock()
         self._heartbeat_ns = now_ns()
         register = self._runner.register_message
@@ -52,6 +56,7 @@ class Worker:
         register(protocol.DRAIN, self._on_drain)
         register(protocol.ABORT, self._on_abort)
         register(protocol.TAKEN, self._on_taken)
+        environment.events.user_error.add_listener(self._on_user_error)
 
     def user(self, free_ns: int | None, class_name: str = "") -> int | None:
         """Run one session for a Locust user in a closed loop; otherwise sleep. Return the instant from which the user is free (ns).
@@ -59,21 +64,21 @@ class Worker:
         `free_ns`: instant from which the user has been free, None for a new user. `class_name`: of the user.
         """
         run = self._run
-        if run is not None and run.open:
+        if run is not None and run.context.open:
             return run.loop.user(free_ns, class_name)
         gevent.sleep(1)
         return None
 
-    def run_of_tasks(self) -> WorkerRun:
-        """Wait for a run, and return it."""
+    def task_context(self) -> TaskContext:
+        """Wait for a run, and return the context of its task sessions."""
         while self._run is None:
             gevent.sleep(0.05)
-        return self._run
+        return self._run.tasks
 
     def stop(self) -> None:
         """End the run after a signal. If the master got the signal too, its message sets a common end of the load."""
         run, until_ns = self._run, now_ns() + round(_SIGNAL_WAIT_S * NS_PER_S)
-        while run is not None and run.open and run.load_start_ns() is not None and now_ns() < until_ns:
+        while run is not None and run.context.open and run.windows.load_start_ns is not None and now_ns() < until_ns:
             gevent.sleep(0.01)
         self.end()
 
@@ -87,7 +92,7 @@ class Worker:
     def give_up(self) -> None:
         """End turns in flight as unfinished."""
         if self._run is not None:
-            self._run.give_up()
+            self._run.turns.give_up()
 
     # -- the master's absence
 
@@ -104,10 +109,10 @@ class Worker:
         clock = SilenceClock()
         while True:
             run = self._run
-            end_ns = None if run is None else run.load_end_ns()
-            if run is not None and run.open and end_ns is not None:
+            end_ns = None if run is None else run.windows.load_end_ns
+            if run is not None and run.context.open and end_ns is not None:
                 gevent.sleep(min(_CHECK_S, max(0.0, (end_ns - now_ns()) / NS_PER_S)))
-                if now_ns() >= end_ns == run.load_end_ns():
+                if now_ns() >= end_ns == run.windows.load_end_ns:
                     run.drain(end_ns)
             else:
                 gevent.sleep(_CHECK_S)
@@ -124,12 +129,12 @@ class Worker:
         if run is None or run.finished:
             logger.error("master: no heartbeat for %.1f s; exiting with code %d", silent_s, code)
         else:
-            drain_s = run.scenario.phases.drain_s
+            drain_s = run.part.scenario.phases.drain_s
             text = "master: no heartbeat for %.1f s; load stopped, draining at most %g s, then exiting with code %d; turns: %s"
-            logger.error(text, silent_s, drain_s, code, run.folder)
-            giving_up = gevent.spawn_later(drain_s, run.give_up)
-            if run.sender is not None:
-                run.sender.stop("no heartbeat from the master")
+            logger.error(text, silent_s, drain_s, code, run.writer.run_dir)
+            giving_up = gevent.spawn_later(drain_s, run.turns.give_up)
+            if run.writer.sender is not None:
+                run.writer.sender.stop("no heartbeat from the master")
             self.end()
             giving_up.kill()
         self._runner.quit()
@@ -158,12 +163,13 @@ class Worker:
         }
         try:
             self.end()  # of an earlier run, as of a master that was restarted
-            self._run = run = WorkerRun(assignment, self._own, self._environment, self._on_spent)
-            anchor = {"wall_ns": run.anchor.wall_ns, "mono_ns": run.anchor.mono_ns}
-            reply["times_digest"] = times_digest(run.scenario, assignment.origin)
-            reply |= {"anchor": anchor, "folder": str(run.folder), "reader": run.reader}
-            reply["delivers"] = run.sender is not None
-            gevent.spawn(self._report, run)
+            run = WorkerRun(assignment, self._own, self._environment, self._on_spent)
+            run.start()
+            self._run = run
+            anchor = {"wall_ns": run.writer.anchor.wall_ns, "mono_ns": run.writer.anchor.mono_ns}
+            reply["times_digest"] = times_digest(run.part.scenario, assignment.origin)
+            reply |= {"anchor": anchor, "folder": str(run.writer.run_dir), "reader": run.turns.clients.reader}
+            reply["delivers"] = run.writer.sender is not None
         except (UsageError, OSError) as error:
             reply["error"] = self._own.redaction(str(error))
         self._runner.send_message(protocol.READY, reply)
@@ -171,68 +177,64 @@ class Worker:
     def _on_windows(self, environment: Any, msg: Any) -> None:
         run = self._current(msg.data)
         if run is not None:
-            run.set_windows(windows_from_wire(msg.data["windows"], run.assignment.offset_ns))
+            run.set_windows(windows_from_wire(msg.data["windows"], run.part.assignment.offset_ns))
 
     def _on_rate(self, environment: Any, msg: Any) -> None:
         run = self._current(msg.data)
         if run is not None and isinstance(run.loop, OpenLoop):
-            run.loop.set_rate(msg.data["at_ns"] + run.assignment.offset_ns, msg.data["rate"])
+            run.loop.set_rate(msg.data["at_ns"] + run.part.assignment.offset_ns, msg.data["rate"])
 
     def _on_drain(self, environment: Any, msg: Any) -> None:
         run = self._current(msg.data)
         if run is not None:
-            run.drain(run.load_end_ns() or now_ns())
+            run.drain(run.windows.load_end_ns or now_ns())
             gevent.spawn(self._finish, run)
 
     def _on_abort(self, environment: Any, msg: Any) -> None:
         run = self._current(msg.data)
         if run is not None:
-            run.give_up()
+            run.turns.give_up()
 
     def _on_taken(self, environment: Any, msg: Any) -> None:
         run = self._current(msg.data)
-        if run is not None and run.sender is not None:
-            run.sender.on_taken(msg.data)
+        if run is not None and run.writer.sender is not None:
+            run.writer.sender.on_taken(msg.data)
 
     def _current(self, data: dict[str, Any]) -> WorkerRun | None:
         run = self._run
-        return run if run is not None and run.assignment.run_id == data["run_id"] else None
+        return run if run is not None and run.part.assignment.run_id == data["run_id"] else None
 
     # -- messages to the master
 
     def _on_spent(self, run: WorkerRun, at_ns: int) -> None:
-        assignment = run.assignment
+        assignment = run.part.assignment
         data = {"run_id": assignment.run_id, "name": assignment.name, "at_ns": at_ns - assignment.offset_ns}
         self._runner.send_message(protocol.SPENT, data)
 
-    def _report(self, run: WorkerRun) -> None:
-        due_ns = now_ns()
-        while True:
-            due_ns = max(due_ns + round(REPORT_S * NS_PER_S), now_ns())
-            gevent.sleep((due_ns - now_ns()) / NS_PER_S)
-            if run.reports_ended:  # reports go on while files are written, or the master takes the worker for lost
-                return
-            self._send(run.report())
-            run.collect_garbage()
-
-    def _send(self, report: WorkerReport) -> None:
-        self._runner.send_message(protocol.REPORT, report.to_wire())
+    def _on_user_error(self, exception: Exception, tb: TracebackType, **_event: Any) -> None:
+        """Send the first invalid call of a task: the master stops the run."""
+        run = self._run
+        if not isinstance(exception, CallError) or run is None or run is self._invalid:
+            return
+        self._invalid, assignment = run, run.part.assignment
+        data = {"run_id": assignment.run_id, "name": assignment.name, "at": location(tb) or "a locustfile"}
+        self._runner.send_message(protocol.INVALID_CALL, data | {"text": str(exception)})
 
     def _finish(self, run: WorkerRun) -> None:
         with self._ending:
             if run.finished:
                 return
-            run.finish(self._send)
+            run.finish()
             compat.send_last_stats(self._runner)
-            sender = {"run_id": run.assignment.run_id, "name": run.assignment.name}
+            sender = {"run_id": run.part.assignment.run_id, "name": run.part.assignment.name}
             totals = {
-                "notes": dict(run.sessions.notes),
-                "overrun_ns": run.overrun_ns,
+                "notes": dict(run.part.sessions.notes),
+                "overrun_ns": run.windows.overrun_ns,
                 "listeners_raised": first_of_each.take_listeners(),
-                "written": run.written.records,
-                "write_error": run.written.error,
+                "written": run.writer.written.records,
+                "write_error": run.writer.written.error,
             }
             self._runner.send_message(protocol.DRAINED, sender | totals)
-            if run.sender is not None:
-                self._runner.send_message(protocol.DELIVERED, sender | {"error": run.deliver()})
-            run.end_traces()
+            if run.writer.sender is not None:
+                self._runner.send_message(protocol.DELIVERED, sender | {"error": run.writer.deliver()})
+            run.counter.close_traces()

@@ -26,7 +26,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from inferload.content.data import DataContext, Notes, same_as_master
+from inferload.content.data import DataContext, Notes, Opened, same_as_master
 from inferload.content.messages import Message, Piece, ToolCall
 from inferload.content.script import Ask, Script, TurnReply, Work, Worked
 from inferload.errors import UsageError
@@ -71,7 +71,7 @@ class LiveAgent(ABC):
         """Release resources at the end of the session. Called in a thread."""
 
 
-class LiveAgentSessions:
+class LiveAgentSessions(Opened):
     """Sessions of a loaded agent class."""
 
     def __init__(self, workload: LiveAgentWorkload, class_name: str, data: DataContext) -> None:
@@ -90,14 +90,6 @@ class LiveAgentSessions:
     def script(self, index: int, rng: Random, notes: Notes) -> Script:
         """Return the script of session `index`."""
         return _script(self._workload, partial(self._agent_class, index, rng), Random(rng.getrandbits(64)), notes)
-
-    def sample(self) -> Sequence[str]:
-        """Return no texts: none are known before the run."""
-        return ()
-
-    def warnings(self) -> list[str]:
-        """Return no warnings."""
-        return []
 
     def facts(self) -> dict[str, Any]:
         """Return the facts for the manifest."""
@@ -119,7 +111,7 @@ def load(name: str, origin: str = "") -> tuple[type[LiveAgent], Path | None]:
         module = _module_of_file(module_name, origin) if is_file else importlib.import_module(module_name)
     except UsageError:
         raise
-    except Exception as error:
+    except Exception as error:  # the user's module may raise anything
         raise UsageError(f"agent {name}: {module_name} cannot be loaded ({type(error).__name__}: {error})") from error
     agent_class = vars(module).get(class_name)
     if not isinstance(agent_class, type) or not issubclass(agent_class, LiveAgent):
@@ -144,7 +136,7 @@ def _module_of_file(file: str, origin: str) -> ModuleType:
     sys.modules[name] = module
     try:
         spec.loader.exec_module(module)
-    except BaseException:
+    except BaseException:  # including SystemExit of the user's module
         del sys.modules[name]
         raise
     return module

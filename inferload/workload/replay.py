@@ -8,7 +8,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from inferload.content.data import DataContext, Notes, same_as_master
+from inferload.content.data import DataContext, Notes, Opened, same_as_master
 from inferload.content.messages import BLOCK, Message, Piece, first_tokens
 from inferload.content.script import Ask, Fork, Script, Sent, TurnReply, Work, Worked
 from inferload.numbers import plural
@@ -19,7 +19,7 @@ from inferload.workload.traces.index import TimeWindow, TraceIndex
 from inferload.workload.traces.turn import RecordedTurn
 
 
-class ReplaySessions:
+class ReplaySessions(Opened):
     """Sessions of an opened trace."""
 
     draws = False
@@ -62,14 +62,6 @@ class ReplaySessions:
             yield from script.session(turns)
         else:
             yield single
-
-    def sample(self) -> Sequence[str]:
-        """Return no texts: all text is generated."""
-        return ()
-
-    def warnings(self) -> list[str]:
-        """Return no warnings: the lines of the plan have the turns left out."""
-        return []
 
     def facts(self) -> dict[str, Any]:
         """Return the facts for the manifest."""

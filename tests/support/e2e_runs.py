@@ -33,7 +33,6 @@ ITL_MS = 25
 TOKENS = round(STREAM_S * 1000 / ITL_MS)  # of a stream that lasts STREAM_S
 TOO_LONG_S = max(30.0, STREAM_S * 2)  # duration of a stream that a test does not wait for
 TOO_MANY_TOKENS = round(TOO_LONG_S * 1000 / ITL_MS)
-MODES = ("local", "processes", "by_hand")
 AT_ONCE = 6
 PATIENCE_S = 60.0 + 4 * STREAM_S
 
@@ -53,8 +52,8 @@ FILES = {
     "locust_exceptions.csv",
 }
 PAGES = {"timeline.csv", "report.html", "report.md", "diagnosis.json", "reconcile.json"}
-# Reasons of the verdict that a busy test machine causes; they are ignored.
-CROWDED = {
+# Reasons of the verdict caused by a busy test machine, which checks ignore.
+BUSY_MACHINE_CODES = {
     "client_delay",
     "client_lag",
     "loop_lag",
@@ -177,6 +176,10 @@ class Fleet:
         text = self._request("POST", path, body, {"Content-Type": "application/x-www-form-urlencoded"})
         response: dict[str, Any] = json.loads(text)
         return response
+
+    def steer(self, **order: Any) -> None:
+        """Send an order of the live view."""
+        self._request("POST", "/inferload/steer", json.dumps(order), {"Content-Type": "application/json"})
 
     def press_stop(self) -> bool:
         """Stop the run in the web UI; return True if it was stopped. The HTTP method depends on the Locust version."""
@@ -379,7 +382,7 @@ class FinishedRun:
     def codes(self) -> set[str]:
         """Codes of the verdict's reasons in the measure phase, without those of a busy machine."""
         reasons = self.summary["verdict"]["reasons"]
-        return {reason["code"] for reason in reasons if reason["phase"] == "measure"} - CROWDED
+        return {reason["code"] for reason in reasons if reason["phase"] == "measure"} - BUSY_MACHINE_CODES
 
 
 def marks_of(run_dir: Path) -> list[dict[str, Any]]:

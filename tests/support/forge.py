@@ -8,6 +8,8 @@ second fork server run the module, and exits with its exit code.
 """
 
 import contextlib
+import gc
+import inspect
 import json
 import os
 import select
@@ -169,6 +171,7 @@ COMMANDS = Forge(
     "inferload.client.scrape_http",
     "inferload.analysis.report.report",
     "inferload.analysis.report.multi_run_page",
+    "inferload.summarise.summarise",
     "pyarrow.dataset",
 )
 LOCUST = Forge("locust.main", "inferload.locust.plugin", "scipy.special", children=COMMANDS)
@@ -188,6 +191,9 @@ def _serve(number: int, path: str, modules: Sequence[str]) -> None:
     listener = Socket(fileno=number)
     for module in modules:
         __import__(module)
+    inspect.getmodule(sys._getframe())  # caches the files of all modules, for inspect.stack() in the forks
+    gc.collect()
+    gc.freeze()  # collections in the forks need not scan the imported objects
     links: dict[int, tuple[Any, int]] = {}  # by the pidfd of the process
     proxies: dict[int, int] = {}  # pids by the descriptor of the link
     poller.register(listener, select.POLLIN)

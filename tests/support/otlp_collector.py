@@ -1,4 +1,4 @@
-"""A collector of OTLP/HTTP traces on a free loopback port."""
+"""Collector of OTLP/HTTP traces on a free loopback port."""
 
 import gzip
 import threading
@@ -10,10 +10,11 @@ from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
 
 class Collector:
-    """Spans that were received, and the attributes of their resources."""
+    """Received spans, and the attributes of their resources."""
 
     def __init__(self) -> None:
         self.spans: list[Span] = []
+        self._by_service: dict[object, list[Span]] = {}
         self.resources: list[dict[str, object]] = []
         self.paths: set[str] = set()
         collector = self
@@ -38,9 +39,15 @@ class Collector:
     def receive(self, path: str, request: ExportTraceServiceRequest) -> None:
         self.paths.add(path)
         for resource_spans in request.resource_spans:
-            self.resources.append({each.key: value_of(each.value) for each in resource_spans.resource.attributes})
+            resource = {each.key: value_of(each.value) for each in resource_spans.resource.attributes}
+            self.resources.append(resource)
             for scope_spans in resource_spans.scope_spans:
                 self.spans += scope_spans.spans
+                self._by_service.setdefault(resource.get("service.name"), []).extend(scope_spans.spans)
+
+    def of_service(self, name: str) -> list[Span]:
+        """Spans that were received from a service."""
+        return list(self._by_service.get(name, ()))
 
     def close(self) -> None:
         self._server.shutdown()
@@ -48,11 +55,11 @@ class Collector:
 
 
 def value_of(value: AnyValue) -> object:
-    """The Python value of an attribute."""
+    """Return the Python value of an attribute."""
     kind = value.WhichOneof("value")
     return [value_of(each) for each in value.array_value.values] if kind == "array_value" else getattr(value, kind)
 
 
 def attributes_of(span: Span) -> dict[str, object]:
-    """Attributes of a span."""
+    """Return the attributes of a span."""
     return {each.key: value_of(each.value) for each in span.attributes}

@@ -1,4 +1,4 @@
-"""A real Prometheus on a free loopback port, which scrapes given pages."""
+"""Prometheus on a free loopback port, and promtool."""
 
 import contextlib
 import http.client
@@ -18,12 +18,12 @@ INTERVAL_S = 0.5
 
 @dataclass(frozen=True)
 class Prometheus:
-    """A running Prometheus."""
+    """Running Prometheus."""
 
     port: int
 
     def get(self, path: str, **query: str) -> Any:
-        """The data of an API call that succeeds."""
+        """Return the data of an API call, which must succeed."""
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=20)
         with contextlib.closing(connection):
             connection.request("GET", f"/api/v1/{path}?{urllib.parse.urlencode(query)}")
@@ -32,24 +32,24 @@ class Prometheus:
         return document["data"]
 
     def query(self, expression: str) -> list[tuple[dict[str, str], float]]:
-        """Labels and value of each series of an instant query."""
+        """Return labels and value of each series of an instant query."""
         rows = self.get("query", query=expression)["result"]
         return [(row["metric"], float(row["value"][1])) for row in rows]
 
     def value(self, expression: str) -> float:
-        """The value of a query with one series."""
+        """Return the value of a query with a single series."""
         ((_labels, value),) = self.query(expression)
         return value
 
     def health(self) -> dict[str, str]:
-        """Health of each target, by job."""
+        """Return the health of each target by job."""
         targets = self.get("targets", state="active")["activeTargets"]
         return {target["labels"]["job"]: target["health"] for target in targets}
 
 
 @contextmanager
 def prometheus(folder: Path, targets: Mapping[str, int]) -> Iterator[Prometheus]:
-    """A Prometheus that scrapes /metrics of loopback ports. `targets`: port by job."""
+    """Run a Prometheus that scrapes /metrics of loopback ports. `targets`: port by job."""
     port = unused_port()
     jobs = [{"job_name": job, "static_configs": [{"targets": [f"127.0.0.1:{at}"]}]} for job, at in targets.items()]
     every = f"{INTERVAL_S * 1000:.0f}ms"

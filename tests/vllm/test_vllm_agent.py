@@ -1,6 +1,4 @@
-"""Agents against real vLLM on the CPU: hits are the expected ones, a shared prefix saves time only where it is cached, and
-agents as code call their tools on what the model really said.
-"""
+"""Agents against vLLM on the CPU: expected cache hits, TTFT with and without a cached prefix, and live agents."""
 
 import json
 from collections.abc import Callable, Iterator
@@ -17,7 +15,7 @@ from inferload.deploy.servers.engines import ServerSpec
 
 pytestmark = [pytest.mark.vllm, pytest.mark.timeout(900)]
 
-MODEL = "tiny-4x512"  # its prefill of some 2,000 tokens costs clearly more than what surrounds it
+MODEL = "tiny-4x512"  # its prefill of 2,000 tokens takes much longer than the rest of a request
 SESSIONS = 8
 PROMPT_TOKENS = 2048  # 16 blocks of 128
 
@@ -39,7 +37,7 @@ TOOL_LOOP: dict[str, Any] = ONE_TURN | {
     "output_tokens": 20,
     "tools": [{"name": "look", "time_s": 0.05, "result_tokens": 150}],
 }
-# What an agent as code needs of its server; a forced call of a model with random weights ends only in a tight grammar.
+# For live agents; a forced call of a model with random weights ends only with a strict grammar.
 CALLS = (
     *("--enable-auto-tool-choice", "--tool-call-parser", "hermes"),
     *("--structured-outputs-config", '{"backend": "xgrammar", "disable_any_whitespace": true}'),
@@ -54,7 +52,7 @@ from inferload.workload.live_agent import Say
 def strict(expression):
     tool = definition("calculate", "Calculate.", expression="")
     tool["function"]["parameters"] |= {"properties": {"expression": expression}, "additionalProperties": False}
-    tool["function"]["strict"] = True  # else any JSON will do, which random weights seldom end
+    tool["function"]["strict"] = True  # else the grammar is any JSON, which random weights seldom end
     return tool
 
 
@@ -67,11 +65,11 @@ class Clerk(ToolAgent):
         with Path(__file__).with_name("seen.jsonl").open("a") as file:
             file.write(json.dumps([self.session, messages]) + "\\n")
         say = super().step(messages)
-        if say is None or self.session == 0:  # the first one may do as it likes, which is noise
+        if say is None or self.session == 0:  # the first one is unconstrained
             return say
         if messages:
             return Say(say.messages, TOOLS, tool_choice="none", output_tokens=4)
-        tool, tokens = (SUM, 600) if self.session == 1 else (ENDLESS, 120)  # blanks between the marks are many
+        tool, tokens = (SUM, 600) if self.session == 1 else (ENDLESS, 120)  # the grammar permits blanks
         return Say(say.messages, [tool], tool_choice=FORCED, output_tokens=tokens)
 """
 ARMS = [("none", "start"), *((stamp, where) for stamp in ("static", "dynamic") for where in ("start", "end"))]
@@ -84,15 +82,15 @@ def on_cores() -> tuple[Any, Any]:
 
 @pytest.fixture(scope="module")
 def cached(on_cores: tuple[Any, Any]) -> Iterator[LocalServer]:
-    wanted = ServerSpec(engine="vllm-cpu", model=MODEL, port=probe.free_port(), cores=on_cores[1], extra=CALLS)
-    with local.serving(wanted) as server:
+    spec = ServerSpec(engine="vllm-cpu", model=MODEL, port=probe.free_port(), cores=on_cores[1], extra=CALLS)
+    with local.serving(spec) as server:
         yield server
 
 
 @pytest.fixture
 def uncached(on_cores: tuple[Any, Any]) -> Iterator[LocalServer]:
-    wanted = ServerSpec(engine="vllm-cpu", model=MODEL, port=probe.free_port(), cores=on_cores[1])
-    with local.serving(replace(wanted, extra=("--no-enable-prefix-caching",))) as server:
+    spec = ServerSpec(engine="vllm-cpu", model=MODEL, port=probe.free_port(), cores=on_cores[1])
+    with local.serving(replace(spec, extra=("--no-enable-prefix-caching",))) as server:
         yield server
 
 
@@ -102,7 +100,7 @@ def stamped(timestamp: str, where: str) -> dict[str, Any]:
 
 @pytest.fixture(scope="module")
 def play(on_cores: tuple[Any, Any], tmp_path_factory: pytest.TempPathFactory) -> Callable[..., dict[str, Any]]:
-    """Runs a workload one session after another; its summary."""
+    """A function that runs a workload session by session and returns its summary."""
 
     def run(
         server: LocalServer, workload: dict[str, Any], folder: Path | None = None, sessions: int = SESSIONS
@@ -133,26 +131,26 @@ def play(on_cores: tuple[Any, Any], tmp_path_factory: pytest.TempPathFactory) ->
 
 @pytest.fixture(scope="module")
 def arm(cached: LocalServer, play: Callable[..., dict[str, Any]]) -> Callable[[str, str], dict[str, Any]]:
-    """The summary of an arm on the server with a cache; each is run once."""
-    made: dict[tuple[str, str], dict[str, Any]] = {}
+    """A function that returns the summary of a workload on the server with a cache; each is run once."""
+    summaries: dict[tuple[str, str], dict[str, Any]] = {}
 
     def of(timestamp: str, where: str) -> dict[str, Any]:
-        if (timestamp, where) not in made:
-            made[timestamp, where] = play(cached, stamped(timestamp, where))
-        return made[timestamp, where]
+        if (timestamp, where) not in summaries:
+            summaries[timestamp, where] = play(cached, stamped(timestamp, where))
+        return summaries[timestamp, where]
 
     return of
 
 
 def hit_rates(summary: dict[str, Any]) -> tuple[float, float]:
-    """Expected and counted."""
+    """Return the expected hit rate and that counted by the server."""
     cache = summary["cache"]
     assert cache["block_size"] == 128
     return cache["expected"]["hit_rate"], cache["counted"]["hit_rate"]
 
 
 @pytest.mark.parametrize(("timestamp", "where"), ARMS)
-def test_hits_are_those_that_the_time_in_the_prompt_leaves(
+def test_a_timestamp_in_the_prompt_has_the_expected_cache_hits(
     arm: Callable[..., dict[str, Any]], timestamp: str, where: str
 ) -> None:
     expected, counted = hit_rates(arm(timestamp, where))
@@ -161,7 +159,7 @@ def test_hits_are_those_that_the_time_in_the_prompt_leaves(
     assert counted > 0.75 if shared else counted < 0.02
 
 
-def test_hits_of_tool_loops_are_the_expected_ones(cached: LocalServer, play: Callable[..., dict[str, Any]]) -> None:
+def test_tool_loops_have_the_expected_cache_hits(cached: LocalServer, play: Callable[..., dict[str, Any]]) -> None:
     summary = play(cached, TOOL_LOOP)
     expected, counted = hit_rates(summary)
     assert abs(expected - counted) < 0.02
@@ -172,10 +170,10 @@ def test_hits_of_tool_loops_are_the_expected_ones(cached: LocalServer, play: Cal
     assert min(shares) > 0.5
 
 
-def test_a_cached_prefix_halves_ttft_and_one_that_begins_otherwise_does_not(
+def test_only_a_common_prefix_halves_ttft(
     cached: LocalServer, uncached: LocalServer, play: Callable[..., dict[str, Any]]
 ) -> None:
-    """Each arm with the cache and without it one after the other, so that both meet the machine in the same mood."""
+    """Runs with and without cache alternate, so that other load of the machine affects both."""
     ttft_ms, without_ms = {}, {}
     for stamp in ("static", "dynamic"):
         plain = play(uncached, stamped(stamp, "start"))
@@ -187,10 +185,10 @@ def test_a_cached_prefix_halves_ttft_and_one_that_begins_otherwise_does_not(
     assert ttft_ms["dynamic"] > without_ms["dynamic"] / 2
 
 
-def test_an_agent_as_code_goes_on_with_what_the_model_really_said(
+def test_a_live_agent_receives_the_replies_of_the_model(
     cached: LocalServer, play: Callable[..., dict[str, Any]], tmp_path: Path
 ) -> None:
-    """Three sessions: noise that calls nothing, a forced call with a real tool's result behind it, and a call that was cut."""
+    """Three sessions: without a call, a forced call with its tool result, and a truncated call."""
     (tmp_path / "clerk.py").write_text(LIVE_AGENT)
     workload = {"kind": "live_agent", "agent": "clerk.py:Clerk", "output_tokens": 12}
     summary = play(cached, workload, tmp_path, sessions=3)
@@ -201,13 +199,13 @@ def test_an_agent_as_code_goes_on_with_what_the_model_really_said(
     assert {session: len(steps) for session, steps in seen.items()} == {0: 2, 1: 3, 2: 3}
     assert "tool_calls" not in seen[0][-1][-1]
     for session, arguments, result in ((1, {"expression": "20 + 22"}, "42"), (2, None, "error: JSONDecodeError")):
-        _question, answer, said, last = seen[session][-1]
+        _question, answer, tool_message, last = seen[session][-1]
         (call,) = answer["tool_calls"]
         assert call["function"]["name"] == "calculate"
         if arguments is not None:
             assert json.loads(call["function"]["arguments"]) == arguments
-        assert (said["role"], said["tool_call_id"]) == ("tool", call["id"])
-        assert said["content"].startswith(result)
+        assert (tool_message["role"], tool_message["tool_call_id"]) == ("tool", call["id"])
+        assert tool_message["content"].startswith(result)
         assert "tool_calls" not in last
     (block,) = summary["tasks"].values()
     assert (block["begun"], block["done"]) == (3, 3)

@@ -1,4 +1,4 @@
-"""The simulator and real vLLM on the CPU are asked the same, and answer alike."""
+"""The simulator and vLLM on the CPU respond alike to the same requests."""
 
 import json
 import subprocess
@@ -8,12 +8,11 @@ from pathlib import Path
 import api_cases
 import pytest
 import simulator_process
-from api_cases import ApiCase
+from api_cases import ApiCase, shape
 from inferload.deploy.launcher import launch, paths, probe
 from inferload.deploy.launcher.server_state import LocalServer
 from inferload.deploy.servers import local
 from inferload.deploy.servers.engines import ServerSpec, tiny_model
-from metrics_shape import shape
 from paths import GOLDEN
 from simulator_process import Simulator
 from test_vllm_server import chat, metrics, stream
@@ -29,7 +28,7 @@ SPECULATION = ("--speculative-config", '{"method": "ngram", "num_speculative_tok
 
 @pytest.fixture(scope="module")
 def real() -> Iterator[LocalServer]:
-    """A real server with parsers, and speculation, which changes nothing in the bodies."""
+    """vLLM with parsers and speculative decoding, which does not change the bodies."""
     _, cores = launch.split_cores(launch.available_cores())
     extra = (*FLAGS, *SPECULATION)
     with local.serving(ServerSpec(engine="vllm-cpu", port=probe.free_port(), cores=cores, extra=extra)) as server:
@@ -45,20 +44,22 @@ def simulated() -> Iterator[Simulator]:
 
 
 @pytest.mark.parametrize("case", [*api_cases.answered(), *api_cases.refused()], ids=lambda case: case.name)
-def test_both_answer_alike(case: ApiCase, real: LocalServer, simulated: Simulator) -> None:
+def test_simulator_and_vllm_respond_alike(case: ApiCase, real: LocalServer, simulated: Simulator) -> None:
     assert api_cases.outline(simulated.port, case) == api_cases.outline(real.port, case)
 
 
-def test_the_names_of_speculation_are_the_recorded_ones(real: LocalServer, request: pytest.FixtureRequest) -> None:
+def test_metric_names_of_speculative_decoding_are_the_recorded_ones(
+    real: LocalServer, request: pytest.FixtureRequest
+) -> None:
     path = GOLDEN / "vllm-metrics-0.32-speculation.txt"
-    found = shape(metrics(real), "vllm:spec_decode")
+    structure = shape(metrics(real), "vllm:spec_decode")
     if request.config.getoption("--update-golden"):
-        path.write_text(found, encoding="utf-8")
-    assert found == path.read_text(encoding="utf-8")
+        path.write_text(structure, encoding="utf-8")
+    assert structure == path.read_text(encoding="utf-8")
 
 
-def test_the_page_has_the_recorded_shape(vllm_server: LocalServer, request: pytest.FixtureRequest) -> None:
-    """Run alone with --update-golden it records the shape: the front end's rows depend on what was asked before."""
+def test_the_metrics_page_has_the_recorded_structure(vllm_server: LocalServer, request: pytest.FixtureRequest) -> None:
+    """To record, run it alone with --update-golden: rows of the front end depend on earlier requests."""
     stream(vllm_server, chat("One request, so that every family has a sample", "shape"))
     path = GOLDEN / "vllm-metrics-0.32.txt"
     page = metrics(vllm_server)
@@ -68,7 +69,7 @@ def test_the_page_has_the_recorded_shape(vllm_server: LocalServer, request: pyte
 
 
 @pytest.mark.parametrize("backend", ["openai-chat", "openai"])
-def test_vllms_own_benchmark_reads_the_simulator(backend: str, simulated: Simulator, tmp_path: Path) -> None:
+def test_vllm_bench_serve_runs_against_the_simulator(backend: str, simulated: Simulator, tmp_path: Path) -> None:
     python = paths.vllm_venv() / "bin" / "python"
     endpoint = api_cases.CHAT if backend == "openai-chat" else api_cases.TEXT
     command = [

@@ -1,4 +1,4 @@
-"""The table of options against `vllm bench serve --help` of the real thing."""
+"""The table of options against `vllm bench serve --help`."""
 
 import re
 import subprocess
@@ -11,7 +11,7 @@ from inferload.cli.from_vllm_bench import OPTIONS
 pytestmark = pytest.mark.vllm
 
 
-def test_every_option_of_the_real_command_is_known() -> None:
+def test_all_options_of_vllm_bench_serve_are_known() -> None:
     done = subprocess.run(
         [paths.vllm_venv() / "bin" / "vllm", "bench", "serve", "--help=all"],
         capture_output=True,
@@ -19,9 +19,9 @@ def test_every_option_of_the_real_command_is_known() -> None:
         timeout=280,
         check=False,
     )
-    named = set(re.findall(r"(?m)^\s+--([a-z][a-z0-9-]+)", done.stdout)) - {
+    options = set(re.findall(r"(?m)^\s+--([a-z][a-z0-9-]+)", done.stdout)) - {
         "help",
         "json-arg",
-    }  # the last one is an example in its text
-    assert len(named) > 60, done.stdout + done.stderr
-    assert named - set(OPTIONS) == set()
+    }  # json-arg: an example
+    assert len(options) > 60, done.stdout + done.stderr
+    assert options - set(OPTIONS) == set()

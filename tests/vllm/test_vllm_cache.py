@@ -1,4 +1,4 @@
-"""Expected hits beside what real vLLM on the CPU counts: a shared system prompt, sessions kept apart, cold and warm."""
+"""Expected cache hits and those of vLLM on the CPU: shared system prompt, isolated sessions, cold and warm passes."""
 
 from pathlib import Path
 from typing import Any
@@ -46,18 +46,18 @@ def _run(server: LocalServer, folder: Path, text: str) -> Path:
 
 
 def _checked(cache: dict[str, Any]) -> dict[str, Any]:
-    """The block, once what all runs here have in common has been looked at."""
-    expected, counted, told = cache["expected"], cache["counted"], cache["per_turn"]
+    """Return the block after the checks common to all runs."""
+    expected, counted, per_turn = cache["expected"], cache["counted"], cache["per_turn"]
     assert (cache["block_size"], cache["block_size_from"], cache["enabled"]) == (128, "server", True)
     assert expected["exactness"] in ("exact", "bounds"), expected["notes"]
-    assert expected["input_tokens"] == counted["queries"] == told["input_tokens"]
-    assert counted["hits"] == told["cached_tokens"]
+    assert expected["input_tokens"] == counted["queries"] == per_turn["input_tokens"]
+    assert counted["hits"] == per_turn["cached_tokens"]
     assert expected["hit_rate"] - POINTS <= counted["hit_rate"] <= expected["hit_rate_at_most"] + POINTS
     return cache
 
 
 @pytest.mark.parametrize("isolate", ["run", "session"])
-def test_hits_of_a_chat_with_a_shared_system_prompt_are_those_expected(
+def test_a_shared_system_prompt_has_the_expected_cache_hits(
     vllm_server: LocalServer, tmp_path: Path, isolate: str
 ) -> None:
     summary = summary_of(_run(vllm_server, tmp_path, CHAT + f"cache: {{isolate: {isolate}}}\n"))
@@ -67,9 +67,7 @@ def test_hits_of_a_chat_with_a_shared_system_prompt_are_those_expected(
     assert "warm_cache" not in {reason["code"] for reason in summary["verdict"]["reasons"]}
 
 
-def test_the_same_prompts_on_the_cache_that_they_left_are_found_token_for_token(
-    vllm_server: LocalServer, tmp_path: Path
-) -> None:
+def test_a_repeated_run_has_exactly_the_expected_cache_hits(vllm_server: LocalServer, tmp_path: Path) -> None:
     folder = _run(vllm_server, tmp_path, ALONE + "cache: {arm: both}\n")
     cold = _checked(summary_of(folder)["cache"])
     warm = _checked(summary_of(folder.with_name("run-warm"))["cache"])

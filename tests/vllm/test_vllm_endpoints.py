@@ -1,4 +1,4 @@
-"""Each endpoint of real vLLM on the CPU: what the client makes of its streams is what the server counted."""
+"""Each endpoint of vLLM on the CPU: the client's records agree with the server's counts."""
 
 from collections.abc import Callable, Iterator
 
@@ -26,7 +26,7 @@ Send = Callable[[Endpoint, Ask], TurnResult]
 
 @pytest.fixture
 def send(vllm_server: LocalServer, request: pytest.FixtureRequest) -> Iterator[Send]:
-    """Sends one turn and gives its result; all turns of a test share a prefix cache of their own."""
+    """A function that sends a turn and returns its result; the turns of a test share a cache salt."""
     clients: list[Client] = []
 
     def turn(endpoint: Endpoint, ask: Ask) -> TurnResult:
@@ -43,7 +43,7 @@ def send(vllm_server: LocalServer, request: pytest.FixtureRequest) -> Iterator[S
 
 
 @pytest.mark.parametrize("endpoint", ENDPOINTS)
-def test_a_turn_is_read_whole(send: Send, endpoint: Endpoint) -> None:
+def test_a_turn_is_read_completely(send: Send, endpoint: Endpoint) -> None:
     context = (text_message("system", "a", 50), text_message("user", "b", 300))
     result = send(endpoint, Ask(context, TOKENS))
     record = result.record
@@ -57,7 +57,7 @@ def test_a_turn_is_read_whole(send: Send, endpoint: Endpoint) -> None:
     assert record.finish_reason == ("length" if record.output_tokens == TOKENS else "stop")
     if ENDPOINTS[endpoint].ignore_eos:
         assert record.output_tokens == TOKENS
-        assert len(record.event_ns) > TOKENS // 2  # a token without text, half a character say, is no event of its own
+        assert len(record.event_ns) > TOKENS // 2  # tokens without text, such as half a character, have no event
     assert result.text
     assert record.request_id
     instants = (record.sent_ns, record.first_event_ns, record.first_ns, record.first_visible_ns, record.last_ns)
@@ -67,23 +67,23 @@ def test_a_turn_is_read_whole(send: Send, endpoint: Endpoint) -> None:
 
 
 @pytest.mark.parametrize("endpoint", ENDPOINTS)
-def test_the_next_turn_finds_the_one_before_in_the_cache(send: Send, endpoint: Endpoint) -> None:
-    said = (text_message("user", "b", 300),)
-    first = send(endpoint, Ask(said, TOKENS))
+def test_the_next_turn_hits_the_previous_one_in_the_cache(send: Send, endpoint: Endpoint) -> None:
+    history = (text_message("user", "b", 300),)
+    first = send(endpoint, Ask(history, TOKENS))
     answer = Message("assistant", (Piece("", None, first.text),))
-    second = send(endpoint, Ask((*said, answer, text_message("user", "c", 30)), TOKENS))
+    second = send(endpoint, Ask((*history, answer, text_message("user", "c", 30)), TOKENS))
     assert second.record.failure is None, second.detail
     assert second.record.input_tokens is not None
     assert first.record.input_tokens is not None
     assert second.record.input_tokens > first.record.input_tokens
     assert second.record.cached_tokens is not None
-    held = first.record.input_tokens + (first.record.output_tokens or 0)
-    # Whole blocks of what the first turn left there: its prompt, and its answer as far as that is the same tokens again.
-    assert first.record.input_tokens // 128 <= second.record.cached_tokens / 128 <= held // 128
+    total_tokens = first.record.input_tokens + (first.record.output_tokens or 0)
+    # Complete blocks of the first turn: its prompt, and its answer as far as it has the same tokens again.
+    assert first.record.input_tokens // 128 <= second.record.cached_tokens / 128 <= total_tokens // 128
 
 
 @pytest.mark.parametrize("endpoint", [name for name, facts in ENDPOINTS.items() if facts.tools_and_images])
-def test_a_history_of_tool_calls_is_taken(send: Send, endpoint: Endpoint) -> None:
+def test_a_history_of_tool_calls_is_accepted(send: Send, endpoint: Endpoint) -> None:
     calls = (ToolCall("call_1", "read", '{"path": "x"}'), ToolCall("call_2", "read", '{"path": "y"}'))
     context = (
         text_message("user", "b", 20),
@@ -97,6 +97,6 @@ def test_a_history_of_tool_calls_is_taken(send: Send, endpoint: Endpoint) -> Non
 
 
 @pytest.mark.parametrize("endpoint", ENDPOINTS)
-def test_the_preflight_asks_the_same_endpoint(vllm_server: LocalServer, endpoint: Endpoint) -> None:
+def test_the_preflight_uses_the_same_endpoint(vllm_server: LocalServer, endpoint: Endpoint) -> None:
     settings = ClientSettings(Target.parse(vllm_server.url), "tiny", endpoint=endpoint)
     assert first_token(settings).record.output_tokens == 1

@@ -1,4 +1,4 @@
-"""The simulator's scheduler against vLLM's own scheduler classes, step by step: async scheduling, drafts, ends that come late."""
+"""The simulator's scheduler against vLLM's scheduler classes: async scheduling, drafts, stop tokens."""
 
 import json
 import subprocess
@@ -14,7 +14,6 @@ from inferload.deploy.simulator.core.request import Request
 from inferload.deploy.simulator.core.scheduler import Scheduler, Step
 from inferload.deploy.simulator.core.speculation import Acceptance
 from inferload.deploy.vllm_cpu import tiny_model
-from paths import SUPPORT
 
 pytestmark = pytest.mark.vllm
 
@@ -24,7 +23,7 @@ RATE = 0.6
 
 
 def case(seed: int, asynchronous: bool, drafts: int, head: bool) -> dict[str, Any]:
-    """Requests that share beginnings, outgrow a small cache, and end in both ways."""
+    """Return requests with common prefixes that exceed a small cache and end by length or stop token."""
     dice = Random(seed)
     fronts = [[dice.randrange(9000) for _ in range(150)] for _ in range(3)]
     requests = []
@@ -50,16 +49,16 @@ def case(seed: int, asynchronous: bool, drafts: int, head: bool) -> dict[str, An
     }
 
 
-def played(this: dict[str, Any]) -> dict[str, Any]:
-    """The same by ours."""
+def counts_of(this: dict[str, Any]) -> dict[str, Any]:
+    """Run a case with the simulator's scheduler; return its counts."""
     bounds = SchedulerLimits(**this["limits"])
     acceptance = Acceptance(this["drafts"], this["rate"], this["seed"]) if this["drafts"] else None
     scheduler = Scheduler(bounds, acceptance)
     requests = []
-    for asked in this["requests"]:
-        answer = asked["answer"]
-        ends = answer[-1] == END and len(answer) < asked["max_tokens"]
-        requests.append(Request(asked["prompt"], len(answer), answer.__getitem__, ends_itself=ends))
+    for request in this["requests"]:
+        answer = request["answer"]
+        ends = answer[-1] == END and len(answer) < request["max_tokens"]
+        requests.append(Request(request["prompt"], len(answer), answer.__getitem__, ends_itself=ends))
         scheduler.submit(requests[-1])
     steps, under_way = [], list[Step]()
     while True:
@@ -74,12 +73,12 @@ def played(this: dict[str, Any]) -> dict[str, Any]:
         "queries": scheduler.prefix_queries,
         "hits": scheduler.prefix_hits,
         "preemptions": scheduler.preemptions,
-        "cached": {str(place): each.cached_tokens for place, each in enumerate(requests)},
+        "cached": {str(number): each.cached_tokens for number, each in enumerate(requests)},
         "accepted": acceptance.counts.accepted if acceptance else 0,
     }
 
 
-def test_steps_hits_and_preemptions_are_vllms(tmp_path: Path) -> None:
+def test_steps_hits_and_preemptions_are_equal(tmp_path: Path) -> None:
     kinds = [
         (False, 0, False),
         (True, 0, False),
@@ -92,12 +91,12 @@ def test_steps_hits_and_preemptions_are_vllms(tmp_path: Path) -> None:
     python = str(paths.vllm_venv() / "bin" / "python")
     building = [python, str(tiny_model.__file__), "--into", str(tmp_path), "--name", "tiny"]
     model = subprocess.run(building, check=True, capture_output=True, text=True).stdout.split()[-1]
-    command = [python, str(SUPPORT / "run_vllm_scheduler.py"), model]
+    command = [python, str(Path(__file__).with_name("run_vllm_scheduler.py")), model]
     done = subprocess.run(command, input=json.dumps(cases), capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr[-3000:]
     theirs = json.loads(done.stdout[done.stdout.index("[{") :])
     for this, real in zip(cases, theirs, strict=True):
         kind = {key: this[key] for key in ("seed", "asynchronous", "drafts", "head")}
-        assert (kind, played(this)) == (kind, real)
+        assert (kind, counts_of(this)) == (kind, real)
     assert sum(real["preemptions"] for real in theirs) > 20
     assert sum(real["hits"] for real in theirs) > 0

@@ -1,4 +1,4 @@
-"""Rates and overload of open loops on real vLLM, at multiples of the capacity that a closed loop measured."""
+"""Rates and overload of open loops on vLLM, at multiples of the capacity measured in a closed loop."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -15,7 +15,7 @@ from rates_at import Cell, capacity_per_s, cells, check_at, run_on
 pytestmark = [pytest.mark.vllm, pytest.mark.timeout(600)]
 
 SEQUENCES, TOKENS = 2, 2
-TURNS = 200  # of a server at its capacity, in a window; fewer do not tell a small overload from chance
+TURNS = 200  # at capacity in the measure phase; with fewer a small overload is within the noise
 UNDECIDED = (0.95, 1.12)  # of the capacity: overload may be reported or not
 SHORT = {
     (0.5, "poisson", "local"),
@@ -36,7 +36,7 @@ def small_server() -> Iterator[LocalServer]:
 
 @pytest.fixture(scope="module")
 def measured(small_server: LocalServer, tmp_path_factory: pytest.TempPathFactory) -> list[float]:
-    """Capacities, in the order of their measurement: the first one."""
+    """Measured capacities in order, at first a single one."""
     return [capacity_of(small_server, tmp_path_factory.mktemp("capacity"))]
 
 
@@ -47,7 +47,7 @@ def capacity_of(server: LocalServer, folder: Path) -> float:
 
 @contextmanager
 def staged(folder: Path) -> Iterator[Sandbox]:
-    """A place whose programs stay off the server's cores."""
+    """Return a sandbox whose programs do not use the server's cores."""
     sandbox, (client_cores, _) = Sandbox(folder), launch.split_cores(launch.available_cores())
     try:
         with launch.on_cores(client_cores):
@@ -69,8 +69,10 @@ def test_rates_and_overload_at_a_multiple_of_the_capacity(
         ended = run_on(sandbox, small_server.url, mode, arrivals, TOKENS, warmup_s=2, measure_s=measure_s, drain_s=4)
     measured.append(capacity_of(small_server, tmp_path / "capacity"))
     print(f"capacity {before:.2f}/s before, {measured[-1]:.2f}/s after")
-    low, high = sorted(ended.summary["rates"]["offered_sessions_per_s"] / one for one in (before, measured[-1]))
-    told = high < UNDECIDED[0] or low > UNDECIDED[1]
-    check_at(ended, (low > 1) if told else None)
-    if not told:
+    low, high = sorted(
+        ended.summary["rates"]["offered_sessions_per_s"] / capacity for capacity in (before, measured[-1])
+    )
+    decided = high < UNDECIDED[0] or low > UNDECIDED[1]
+    check_at(ended, (low > 1) if decided else None)
+    if not decided:
         pytest.skip(f"the capacity changed from {before:.2f} to {measured[-1]:.2f} turns/s: overload was not checked")

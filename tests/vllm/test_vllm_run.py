@@ -1,4 +1,4 @@
-"""Whole runs against real vLLM on the CPU: what the records, the timeline and the server say is the same."""
+"""Runs against vLLM on the CPU: records, timeline and server agree."""
 
 import csv
 import http.client
@@ -16,7 +16,7 @@ from inferload.deploy.launcher import launch
 from inferload.deploy.launcher.server_state import LocalServer
 
 from inferload import scrapes_file
-from inferload.server_metrics import window_figures
+from inferload.server_metrics.series import ServerSeries, by_target
 
 pytestmark = pytest.mark.vllm
 
@@ -45,7 +45,7 @@ def scenario(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def run_on(vllm_server: LocalServer, scenario: Path, tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
-    """Makes one run of the scenario with two worker processes; gives its directory."""
+    """A function that runs the scenario with two workers and returns the run directory."""
 
     def run(*options: str) -> Path:
         folder, port = tmp_path_factory.mktemp("runs"), str(locust_process.free_port())
@@ -78,10 +78,10 @@ def turns(run_dir: Path) -> list[dict[str, Any]]:
 
 
 @pytest.fixture(scope="module")
-def totals(run_dir: Path) -> dict[str, window_figures.CounterTotal]:
-    """Each counter of the server over the whole run, from idle to idle."""
-    (found,) = window_figures.totals(scrapes_file.read_scrapes(run_dir)).values()
-    return found
+def server(run_dir: Path) -> ServerSeries:
+    """Series of the server over the whole run."""
+    (series,) = by_target(scrapes_file.read_scrapes(run_dir)).values()
+    return series
 
 
 def total(turns: list[dict[str, Any]], column: str) -> int:
@@ -101,12 +101,10 @@ def test_every_turn_is_recorded_once(run_dir: Path, turns: list[dict[str, Any]])
     assert summary["run"]["engine"].startswith("vllm 0.")
 
 
-def test_tokens_are_those_of_the_servers_usage(
-    turns: list[dict[str, Any]], totals: dict[str, window_figures.CounterTotal]
-) -> None:
+def test_tokens_are_those_counted_by_the_server(turns: list[dict[str, Any]], server: ServerSeries) -> None:
     assert all(turn["output_tokens"] == turn["max_tokens"] for turn in turns)  # lengths are forced
-    assert totals["vllm:generation_tokens_total"].increase == total(turns, "output_tokens")
-    assert totals["vllm:prompt_tokens_total"].increase == total(turns, "input_tokens")
+    assert server.grown("vllm:generation_tokens_total")[-1] == total(turns, "output_tokens")
+    assert server.grown("vllm:prompt_tokens_total")[-1] == total(turns, "input_tokens")
     for turn in turns:
         assert turn["event_tokens"] is not None
         assert len(turn["event_tokens"]) == len(turn["event_ns"])
@@ -114,14 +112,12 @@ def test_tokens_are_those_of_the_servers_usage(
         assert turn["event_ns"] == sorted(turn["event_ns"])
 
 
-def test_cached_tokens_add_up_to_the_servers_hits(
-    turns: list[dict[str, Any]], totals: dict[str, window_figures.CounterTotal]
-) -> None:
-    assert totals["vllm:prefix_cache_hits_total"].increase == total(turns, "cached_tokens") > 0
-    assert totals["vllm:prefix_cache_queries_total"].increase == total(turns, "input_tokens")
+def test_cached_tokens_sum_to_the_cache_hits_of_the_server(turns: list[dict[str, Any]], server: ServerSeries) -> None:
+    assert server.grown("vllm:prefix_cache_hits_total")[-1] == total(turns, "cached_tokens") > 0
+    assert server.grown("vllm:prefix_cache_queries_total")[-1] == total(turns, "input_tokens")
 
 
-def test_the_timeline_ends_where_the_server_does(run_dir: Path, vllm_server: LocalServer) -> None:
+def test_the_timeline_ends_at_the_counters_of_the_server(run_dir: Path, vllm_server: LocalServer) -> None:
     with (run_dir / "timeline.csv").open(newline="") as file:
         rows = [row for row in csv.DictReader(file) if row["generation_tokens_total"]]
     connection = http.client.HTTPConnection(vllm_server.host, vllm_server.port, timeout=30)
@@ -133,7 +129,7 @@ def test_the_timeline_ends_where_the_server_does(run_dir: Path, vllm_server: Loc
         assert float(rows[-1][name]) == now
 
 
-def test_the_server_says_of_each_turn_what_it_did(turns: list[dict[str, Any]]) -> None:
+def test_each_turn_has_the_times_reported_by_the_server(turns: list[dict[str, Any]]) -> None:
     for turn in turns:
         client_ms = (turn["first_ns"] - turn["sent_ns"]) / 1e6
         assert turn["server_queue_ms"] is not None
@@ -142,31 +138,30 @@ def test_the_server_says_of_each_turn_what_it_did(turns: list[dict[str, Any]]) -
         assert turn["sent_ns"] <= turn["first_event_ns"] <= turn["first_ns"] <= turn["last_ns"] <= turn["closed_ns"]
 
 
-def test_the_parts_of_a_turn_and_the_books_of_both_sides_add_up(run_dir: Path) -> None:
-    found = reconcile(frames.load(run_dir))
-    assert {check.name: check.outcome for check in found.checks} == dict.fromkeys(
+def test_the_parts_of_turns_and_the_counts_of_both_sides_add_up(run_dir: Path) -> None:
+    reconciled = reconcile(frames.load(run_dir))
+    assert {check.name: check.outcome for check in reconciled.checks} == dict.fromkeys(
         (
             *("parts of a turn", "requests", "prompt tokens", "output tokens"),
             *("turns against histograms", "Little's law, queue"),
         ),
         "adds up",
     )
-    assert found.per_turn
-    for band in bands(found.parts):
+    assert reconciled.per_turn
+    for band in bands(reconciled.parts):
         assert sum(band.means[part] or 0.0 for part in PARTS) == pytest.approx(band.total_ms)
 
 
-def test_pages_of_a_real_server_do_not_speak_of_a_simulator(run_dir: Path) -> None:
+def test_reports_of_vllm_do_not_mention_the_simulator(run_dir: Path) -> None:
     text = (run_dir / "report.md").read_text()
     assert "vllm 0." in text
     assert "imulator" not in text
 
 
-def test_a_second_run_is_not_warmed_by_the_first(run_on: Callable[..., Path], turns: list[dict[str, Any]]) -> None:
+def test_a_second_run_has_no_cache_hits_of_the_first(run_on: Callable[..., Path], turns: list[dict[str, Any]]) -> None:
     again = locust_process.turns_of(run_on("--run-time", "3"))
-    asked = {turn["turn_id"]: turn["input_tokens"] for turn in turns}
+    input_tokens = {turn["turn_id"]: turn["input_tokens"] for turn in turns}
     first = [turn for turn in again if turn["turn_index"] == 0]
-    assert [turn["input_tokens"] for turn in first] == [
-        asked[turn["turn_id"]] for turn in first
-    ]  # the same seed asks the same
+    # The same seed sends the same prompts.
+    assert [turn["input_tokens"] for turn in first] == [input_tokens[turn["turn_id"]] for turn in first]
     assert {turn["cached_tokens"] for turn in first} == {0}

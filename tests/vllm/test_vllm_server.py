@@ -1,4 +1,4 @@
-"""Real vLLM on the CPU, as the launcher starts it: what this project relies on, read from the wire."""
+"""Properties of vLLM on the CPU that inferload relies on."""
 
 import http.client
 import json
@@ -17,7 +17,7 @@ BLOCK = 128
 
 
 def stream(server: LocalServer, body: dict[str, Any]) -> list[dict[str, Any]]:
-    """The JSON of each event of a streamed chat completion; fails unless the stream ends with [DONE]."""
+    """Return the JSON of each event of a streamed chat completion; fails unless the stream ends with [DONE]."""
     connection = http.client.HTTPConnection(server.host, server.port, timeout=60)
     connection.request("POST", "/v1/chat/completions", json.dumps(body), {"Content-Type": "application/json"})
     response = connection.getresponse()
@@ -50,19 +50,19 @@ def metrics(server: LocalServer) -> str:
 
 
 def families(page: str) -> dict[str, str]:
-    """Name -> type of vLLM's own metrics on a Prometheus page."""
+    """Return the types of vLLM's metrics on a Prometheus page by name."""
     typed = [line.split()[2:4] for line in page.splitlines() if line.startswith("# TYPE vllm:")]
     return {name: kind for name, kind in typed if not name.endswith("_created")}
 
 
-def test_a_stream_ends_with_usage_cached_tokens_and_the_requests_own_times(vllm_server: LocalServer) -> None:
+def test_a_stream_ends_with_usage_cached_tokens_and_request_times(vllm_server: LocalServer) -> None:
     prompt = "some plain words that fill several blocks of the cache " * 40
-    cold = stream(vllm_server, chat(prompt, "one"))[-1]
-    warm = stream(vllm_server, chat(prompt, "one"))[-1]
-    other = stream(vllm_server, chat(prompt, "two"))[-1]
-    asked = cold["usage"]["prompt_tokens"]
+    cold = stream(vllm_server, chat(prompt, "first"))[-1]
+    warm = stream(vllm_server, chat(prompt, "first"))[-1]
+    other = stream(vllm_server, chat(prompt, "second"))[-1]
+    prompt_tokens = cold["usage"]["prompt_tokens"]
     cached = [last["usage"]["prompt_tokens_details"]["cached_tokens"] for last in (cold, warm, other)]
-    assert cached == [0, (asked - 1) // BLOCK * BLOCK, 0]
+    assert cached == [0, (prompt_tokens - 1) // BLOCK * BLOCK, 0]
     for last in (cold, warm, other):
         assert last["choices"] == []
         assert last["usage"]["completion_tokens"] == 8
@@ -72,7 +72,7 @@ def test_a_stream_ends_with_usage_cached_tokens_and_the_requests_own_times(vllm_
         assert times["queue_time_ms"] >= 0
 
 
-def test_the_counts_of_a_stream_rise_by_what_each_event_carries(vllm_server: LocalServer) -> None:
+def test_continuous_usage_counts_the_tokens_of_each_event(vllm_server: LocalServer) -> None:
     events = stream(vllm_server, chat("Count with me", "counts", tokens=20))
     counts = [event["usage"]["completion_tokens"] for event in events if event["choices"]]
     assert counts == sorted(counts)
@@ -86,7 +86,9 @@ def test_common_words_are_single_tokens(vllm_server: LocalServer) -> None:
     assert counted["max_model_len"] == 32768
 
 
-def test_the_metrics_are_those_of_the_recorded_page(vllm_server: LocalServer, request: pytest.FixtureRequest) -> None:
+def test_metric_families_are_those_of_the_recorded_page(
+    vllm_server: LocalServer, request: pytest.FixtureRequest
+) -> None:
     stream(vllm_server, chat("One request, so that every family has a sample", "metrics"))
     page = metrics(vllm_server)
     if request.config.getoption("--update-golden"):
@@ -94,7 +96,7 @@ def test_the_metrics_are_those_of_the_recorded_page(vllm_server: LocalServer, re
     assert families(page) == families(RECORDED_METRICS.read_text(encoding="utf-8"))
 
 
-def test_the_server_says_what_it_is(vllm_server: LocalServer) -> None:
+def test_the_server_reports_version_and_model(vllm_server: LocalServer) -> None:
     version = probe.ask(vllm_server.host, vllm_server.port, "/version")
     assert version["version"].startswith("0.32.")
     assert probe.model(vllm_server.host, vllm_server.port) == "tiny"
@@ -102,13 +104,13 @@ def test_the_server_says_what_it_is(vllm_server: LocalServer) -> None:
     assert (listed["owned_by"], listed["max_model_len"]) == ("vllm", 32768)
 
 
-def test_its_processes_are_one_group_that_the_state_file_finds(vllm_server: LocalServer) -> None:
-    found = server_state.recall(server_state.state_file(vllm_server.port))
-    assert found == vllm_server
-    assert len(server_state.group(found)) >= 2  # the front end and the engine at least
+def test_server_processes_are_a_group_recorded_in_the_state_file(vllm_server: LocalServer) -> None:
+    recorded = server_state.recall(server_state.state_file(vllm_server.port))
+    assert recorded == vllm_server
+    assert len(server_state.group(recorded)) >= 2  # the front end and the engine at least
 
 
-def test_a_client_that_goes_away_frees_its_blocks_and_is_counted_nowhere(vllm_server: LocalServer) -> None:
+def test_an_aborted_request_frees_its_blocks_and_is_not_counted(vllm_server: LocalServer) -> None:
     def value(name: str) -> float:
         lines = [line for line in metrics(vllm_server).splitlines() if line.startswith(name)]
         return sum(float(line.split()[-1]) for line in lines)
@@ -116,7 +118,7 @@ def test_a_client_that_goes_away_frees_its_blocks_and_is_counted_nowhere(vllm_se
     ended = ("vllm:request_success_total", "vllm:e2e_request_latency_seconds_count")
     before = [value(name) for name in ended]
     connection = http.client.HTTPConnection(vllm_server.host, vllm_server.port, timeout=60)
-    body = json.dumps(chat("a stream that nobody reads to its end", "gone", tokens=1500))
+    body = json.dumps(chat("a stream that is not read to its end", "gone", tokens=1500))
     connection.request("POST", "/v1/chat/completions", body, {"Content-Type": "application/json"})
     response = connection.getresponse()
     assert response.read(20)

@@ -1,4 +1,4 @@
-"""start.sh with real vLLM on the CPU: it serves, and after a crash of its first process `down` ends the others."""
+"""start.sh with vLLM on the CPU: it serves, and `down` ends all processes after a crash of the first."""
 
 import os
 import signal
@@ -24,7 +24,7 @@ def alive(process: psutil.Process) -> bool:
         return False
 
 
-def test_real_vllm_starts_serves_and_leaves_nothing_after_a_crash(tmp_path: Path) -> None:
+def test_start_script_serves_and_down_stops_all_processes_after_a_crash(tmp_path: Path) -> None:
     binaries, port = paths.vllm_venv() / "bin", probe.free_port()
     model = engines.tiny_model(binaries / "python", "tiny")
     environment = {**engines.VLLM_CPU_ENVIRONMENT, **os.environ}
@@ -35,13 +35,13 @@ def test_real_vllm_starts_serves_and_leaves_nothing_after_a_crash(tmp_path: Path
         command = ["sh", str(START), *words, "--port", str(port)]
         return subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
 
-    settings = [word for one in ("load-format=dummy", "enforce-eager=true") for word in ("--set", one)]
+    settings = [word for setting in ("load-format=dummy", "enforce-eager=true") for word in ("--set", setting)]
     up = start("tiny-all", "--model-path", str(model), "--ready-s", "800", *settings)
     assert up.returncode == 0, up.stderr
     assert probe.first_token("127.0.0.1", port) == "tiny"
     leader = int(up.stdout.partition("(pid ")[2].partition(")")[0])
     group = [psutil.Process(leader), *psutil.Process(leader).children(recursive=True)]
-    assert len(group) > 1, "its engine is a process of its own"
+    assert len(group) > 1, "the engine is a separate process"
     os.kill(leader, signal.SIGKILL)
     assert start("down").stdout == f"vllm on port {port}: stopped\n"
     assert [process for process in group if alive(process)] == []

@@ -1,4 +1,4 @@
-"""A small sweep on real vLLM: two variants, one scenario, two pairs, on one start of each."""
+"""A small sweep on vLLM: two variants, a scenario, two pairs, a single start of each variant."""
 
 import json
 from pathlib import Path
@@ -33,18 +33,18 @@ cost: {gpu_hour_price: 2.5}
 
 
 def tokens_looked_up(run_dir: Path) -> float:
-    """Tokens that the prefix cache was asked for until the run's last scrape: on a busy machine its window may hold no turn."""
+    """Return the prefix cache queries up to the last scrape: on a busy machine the measure phase may have no turn."""
     table = pq.read_table(run_dir / "server_metrics", filters=[("metric", "=", "vllm:prefix_cache_queries_total")])
     return float(max(table["value"].to_pylist(), default=0.0))
 
 
-def test_two_variants_are_swept_on_real_vllm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_sweep_of_two_variants(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "quick.yaml").write_text(SCENARIO)
     (tmp_path / "sweep.yaml").write_text(SWEEP)
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("LOCUST_SKIP_MONKEY_PATCH", raising=False)
     assert cli.main(["sweep", "sweep.yaml", "--into", "out"]) == 0
-    asked = {"tiny-baseline": 0.0, "tiny-prefix-caching": 0.0}
+    queries = {"tiny-baseline": 0.0, "tiny-prefix-caching": 0.0}
     for name in ("tiny-baseline", "tiny-prefix-caching"):
         for pair in ("000", "001"):
             folder = tmp_path / "out" / "quick" / name / pair
@@ -53,8 +53,8 @@ def test_two_variants_are_swept_on_real_vllm(tmp_path: Path, monkeypatch: pytest
             assert manifest["variant"]["name"] == name
             assert manifest["variant"]["memory_mb"] > 100
             assert manifest["variant"]["config"]["server"]["scheduler_config"]["max_num_batched_tokens"] == 4096
-            asked[name] += tokens_looked_up(folder)
-    assert asked["tiny-baseline"] == 0 < asked["tiny-prefix-caching"]
+            queries[name] += tokens_looked_up(folder)
+    assert queries["tiny-baseline"] == 0 < queries["tiny-prefix-caching"]
     index = (tmp_path / "out" / "index.md").read_text()
     assert "one start per variant: differences are shown without a verdict" in index
     assert "million output tok" in index

@@ -1,4 +1,4 @@
-"""Locustfiles with tasks of their own against real vLLM: each turn counted once, and the server's tokens are ours."""
+"""Locustfiles with tasks against vLLM: each turn is counted once, with the tokens counted by the server."""
 
 from collections import Counter
 from pathlib import Path
@@ -11,7 +11,7 @@ from inferload.deploy.launcher.server_state import LocalServer
 from test_e2e_users import WHOLE
 
 from inferload import scrapes_file
-from inferload.server_metrics import window_figures
+from inferload.server_metrics.series import by_target
 
 pytestmark = pytest.mark.vllm
 
@@ -32,12 +32,12 @@ class Support(InferenceUser):
 
 @pytest.mark.parametrize("mode", ["local", "processes", "by_hand"])
 @pytest.mark.parametrize(
-    "asked", [(SUPPORT, ("-u", "4", "-r", "4", "-t", "5s"), 0), (WHOLE, (), 1)], ids=["ask", "whole"]
+    "case", [(SUPPORT, ("-u", "4", "-r", "4", "-t", "5s"), 0), (WHOLE, (), 1)], ids=["ask", "whole"]
 )
-def test_turns_of_tasks_are_counted_once_and_their_tokens_are_the_servers(
-    vllm_server: LocalServer, tmp_path: Path, asked: tuple[str, tuple[str, ...], int], mode: str
+def test_turns_of_tasks_have_the_token_counts_of_the_server(
+    vllm_server: LocalServer, tmp_path: Path, case: tuple[str, tuple[str, ...], int], mode: str
 ) -> None:
-    (text, words, code), locustfile, sandbox = asked, tmp_path / "mine.py", Sandbox(tmp_path)
+    (text, words, code), locustfile, sandbox = case, tmp_path / "mine.py", Sandbox(tmp_path)
     locustfile.write_text(text)
     client_cores, _ = launch.split_cores(launch.available_cores())
     try:
@@ -54,6 +54,6 @@ def test_turns_of_tasks_are_counted_once_and_their_tokens_are_the_servers(
     assert everything["sent"] == len(turns) > 2
     assert max(Counter(turn["turn_id"] for turn in turns).values()) == 1
     assert everything["by_failure"].keys() <= {"rejected"}
-    (totals,) = window_figures.totals(scrapes_file.read_scrapes(run_dir)).values()
-    assert totals["vllm:prompt_tokens_total"].increase == sum(turn["input_tokens"] for turn in turns)
-    assert totals["vllm:generation_tokens_total"].increase == sum(turn["output_tokens"] for turn in turns)
+    (server,) = by_target(scrapes_file.read_scrapes(run_dir)).values()
+    assert server.grown("vllm:prompt_tokens_total")[-1] == sum(turn["input_tokens"] for turn in turns)
+    assert server.grown("vllm:generation_tokens_total")[-1] == sum(turn["output_tokens"] for turn in turns)

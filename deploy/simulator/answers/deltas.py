@@ -4,13 +4,15 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
+from inferload.content.messages import ToolCall
+
 from ..protocol.completion_request import CompletionRequest
-from ..protocol.script import ARGUMENTS, CALL, CONTENT, REASONING, TokenPiece, ToolCall
+from ..protocol.script import ARGUMENTS, CALL, CONTENT, REASONING, TokenPiece
 
 
 def call_document(call: ToolCall) -> dict[str, Any]:
     """Tool call of a message."""
-    return {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": call.arguments}}
+    return {"id": call.call_id, "type": "function", "function": {"name": call.name, "arguments": call.arguments}}
 
 
 def delta_of(pieces: Sequence[TokenPiece], completion: CompletionRequest) -> str:
@@ -37,7 +39,7 @@ def delta_of(pieces: Sequence[TokenPiece], completion: CompletionRequest) -> str
 def _add_call(calls: list[dict[str, Any]], piece: TokenPiece, completion: CompletionRequest) -> None:
     if piece.kind == CALL:
         call = completion.script.calls[piece.call]
-        calls.append({"id": call.id, "type": "function", "index": piece.call, "function": {"name": call.name}})
+        calls.append({"id": call.call_id, "type": "function", "index": piece.call, "function": {"name": call.name}})
     elif piece.kind == ARGUMENTS:
         if calls and calls[-1]["index"] == piece.call:
             function = calls[-1]["function"]

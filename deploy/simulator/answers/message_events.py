@@ -2,32 +2,25 @@
 
 import hashlib
 import json
-from collections.abc import Sequence
 from typing import Any
 
 from ..protocol.completion_request import CompletionRequest
-from ..protocol.http import LAST_CHUNK, chunk
+from ..protocol.http import LAST_CHUNK
 from ..protocol.script import ARGUMENTS, CALL, CONTENT, REASONING, SILENT, TokenPiece
-from .stop_buffer import StopBuffer
+from .event_builder import TypedEvents
 from .usage import Group, Timings
 
 
-class MessageEvents:
+class MessageEvents(TypedEvents):
     """Events of a message."""
 
     def __init__(
         self, completion: CompletionRequest, group: Group, *, request_id: str, model: str, framed: bool
     ) -> None:
-        self._completion, self._group, self._framed = completion, group, framed
+        super().__init__(completion, group, framed)
         self._id, self._model = request_id, model
         self._index = 0
-        self._stop_buffer = StopBuffer(completion.held_back)
         self._kind: str | None = None  # of the open block
-
-    @property
-    def finish_reason(self) -> str:
-        """Finish reason as in the metrics: stop or length."""
-        return "stop" if self._completion.ends_itself else "length"
 
     def role(self) -> bytes:
         """Start of the message, sent with the first token."""
@@ -36,26 +29,6 @@ class MessageEvents:
         message |= {"model": self._model, "stop_reason": None, "stop_sequence": None, "usage": usage}
         return self._bytes(_event({"type": "message_start", "message": message}))
 
-    def plain_until(self, index: int) -> int:
-        """Return `index`: no event of this endpoint is plain."""
-        return index
-
-    def plain_token(self, index: int) -> bytes:
-        """Event of one token."""
-        return self.token(index, 1)
-
-    def token(self, first: int, count: int) -> bytes:
-        """Events of tokens [first, first + count): deltas, and the start and end of blocks."""
-        return self._bytes("".join(self._add(piece) for piece in self._sendable(first, count)))
-
-    def last_token(self, first: int, count: int) -> bytes:
-        """Events of the last tokens, and the end of the open block."""
-        events = "".join(self._add(piece) for piece in self._sendable(first, count, last=True))
-        return self._bytes(events + self._close())
-
-    def _sendable(self, first: int, count: int, last: bool = False) -> Sequence[TokenPiece]:
-        return self._stop_buffer.pass_on(tuple(self._completion.script.pieces(first, count)), last)
-
     def closing(self, cached_tokens: int, timings: Timings) -> bytes:
         """Stop reason and token counts."""
         self._group.ended(cached_tokens)
@@ -63,10 +36,6 @@ class MessageEvents:
         events = _event({"type": "message_delta", "delta": delta, "usage": self._usage()})
         events += _event({"type": "message_stop"})
         return self._bytes(events) + (LAST_CHUNK if self._framed else b"")
-
-    def plain(self, data: bytes) -> bytes:
-        """Bytes as part of the body."""
-        return chunk(data) if self._framed else data
 
     def document(self, cached_tokens: int, timings: Timings) -> dict[str, Any]:
         """Message as one JSON document."""
@@ -79,7 +48,7 @@ class MessageEvents:
             content.append({"type": "text", "text": text})
         for call in script.calls_begun(count):
             content.append(
-                {"type": "tool_use", "id": call.id, "name": call.name, "input": _parse_arguments(call.arguments)}
+                {"type": "tool_use", "id": call.call_id, "name": call.name, "input": _parse_arguments(call.arguments)}
             )
         message = {"id": self._id, "type": "message", "role": "assistant", "content": content, "model": self._model}
         message["stop_reason"] = self._stop_reason
@@ -110,7 +79,7 @@ class MessageEvents:
             return ""
         if piece.kind == CALL:
             call = self._completion.script.calls[piece.call]
-            block = {"type": "tool_use", "id": call.id, "name": call.name, "input": {}}
+            block = {"type": "tool_use", "id": call.call_id, "name": call.name, "input": {}}
             return self._close() + self._begin(ARGUMENTS, block)
         events = ""
         if self._kind != piece.kind:
@@ -139,9 +108,6 @@ class MessageEvents:
 
     def _signature(self) -> str:
         return hashlib.blake2b(self._id.encode(), digest_size=16).hexdigest()
-
-    def _bytes(self, text: str) -> bytes:
-        return self.plain(text.encode("utf-8", "surrogatepass")) if text else b""
 
 
 _DELTAS = {

@@ -1,18 +1,20 @@
 """Answers of /v1/responses as items and typed events, in vLLM 0.32's format. Pure."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
+from inferload.content.messages import ToolCall
+
 from ..protocol.completion_request import CompletionRequest
-from ..protocol.http import LAST_CHUNK, chunk
+from ..protocol.http import LAST_CHUNK
 from ..protocol.response_input import is_function
-from ..protocol.script import ARGUMENTS, CALL, CONTENT, REASONING, TokenPiece, ToolCall
-from .stop_buffer import StopBuffer
+from ..protocol.script import ARGUMENTS, CALL, CONTENT, REASONING, TokenPiece
+from .event_builder import TypedEvents
 from .usage import Group, Timings
 
 
-class ResponseEvents:
+class ResponseEvents(TypedEvents):
     """Events of a response. `parameters` is the JSON document of the request."""
 
     def __init__(
@@ -26,18 +28,13 @@ class ResponseEvents:
         model: str,
         framed: bool,
     ) -> None:
-        self._completion, self._group, self._parameters, self._framed = completion, group, parameters, framed
-        self._id, self._number, self._created, self._model = f"resp_{number}", number, created_s, model
+        super().__init__(completion, group, framed)
+        self._parameters, self._created, self._model = parameters, created_s, model
+        self._id, self._number = f"resp_{number}", number
         self._sequence = 0
         self._items: list[dict[str, Any]] = []  # complete items
         self._open: dict[str, Any] | None = None
         self._text = ""
-        self._stop_buffer = StopBuffer(completion.held_back)
-
-    @property
-    def finish_reason(self) -> str:
-        """Finish reason as in the metrics: stop or length."""
-        return "stop" if self._completion.ends_itself else "length"
 
     def opening(self) -> bytes:
         """Events sent before the first token."""
@@ -49,26 +46,6 @@ class ResponseEvents:
         """Return no event: roles are in the items."""
         return b""
 
-    def plain_until(self, index: int) -> int:
-        """Return `index`: no event of this endpoint is plain."""
-        return index
-
-    def plain_token(self, index: int) -> bytes:
-        """Event of one token."""
-        return self.token(index, 1)
-
-    def token(self, first: int, count: int) -> bytes:
-        """Events of tokens [first, first + count): deltas, and the start and end of items."""
-        return self._bytes("".join(self._add(piece.kind, piece) for piece in self._sendable(first, count)))
-
-    def last_token(self, first: int, count: int) -> bytes:
-        """Events of the last tokens, and the end of the open item."""
-        events = "".join(self._add(piece.kind, piece) for piece in self._sendable(first, count, last=True))
-        return self._bytes(events + self._close())
-
-    def _sendable(self, first: int, count: int, last: bool = False) -> Sequence[TokenPiece]:
-        return self._stop_buffer.pass_on(tuple(self._completion.script.pieces(first, count)), last)
-
     def closing(self, cached_tokens: int, timings: Timings) -> bytes:
         """Completion event with the whole response."""
         self._group.ended(cached_tokens)
@@ -76,15 +53,11 @@ class ResponseEvents:
         events = self._bytes(self._event("response.completed", {"response": whole}))
         return events + (LAST_CHUNK if self._framed else b"")
 
-    def plain(self, data: bytes) -> bytes:
-        """Bytes as part of the body."""
-        return chunk(data) if self._framed else data
-
     def document(self, cached_tokens: int, timings: Timings) -> dict[str, Any]:
         """Whole response as one JSON document."""
         self._group.ended(cached_tokens)
         for piece in self._completion.script.pieces(0, self._completion.output_tokens):
-            self._add(piece.kind, piece)
+            self._add(piece)
         self._close()
         for item in self._items:
             if item["type"] == "reasoning":
@@ -95,7 +68,8 @@ class ResponseEvents:
     def _status(self) -> str:
         return "completed" if self._completion.ends_itself else "incomplete"
 
-    def _add(self, kind: str, piece: Any) -> str:
+    def _add(self, piece: TokenPiece) -> str:
+        kind = piece.kind
         if kind == CALL:
             return self._close() + self._open_call(self._completion.script.calls[piece.call])
         if kind not in (REASONING, CONTENT, ARGUMENTS) or not piece.text:
@@ -115,7 +89,7 @@ class ResponseEvents:
     def _open_call(self, call: ToolCall) -> str:
         self._text = ""
         self._open = {
-            **{"arguments": "", "call_id": call.id, "name": call.name, "type": "function_call"},
+            **{"arguments": "", "call_id": call.call_id, "name": call.name, "type": "function_call"},
             **{"id": f"fc_{self._item_id()}", "async": None, "caller": None, "namespace": None},
             "status": "in_progress",
         }
@@ -175,9 +149,6 @@ class ResponseEvents:
         data = dict(sorted({**document, "sequence_number": self._sequence, "type": name}.items()))
         self._sequence += 1
         return f"event: {name}\ndata: {json.dumps(data, ensure_ascii=False, separators=(',', ':'))}\n\n"
-
-    def _bytes(self, text: str) -> bytes:
-        return self.plain(text.encode("utf-8", "surrogatepass")) if text else b""
 
     def _response(self, status: str, timings: Timings | None, items: list[dict[str, Any]] | None) -> dict[str, Any]:
         """Response document as in vLLM; without `timings`, that of a response in progress."""

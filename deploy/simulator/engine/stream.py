@@ -8,7 +8,7 @@ from ..answers.usage import Timings
 from ..core.request import Request
 from ..metrics.engine_metrics import FinishedRequest
 from ..protocol.completion_request import CompletionRequest
-from ..protocol.http import LAST_CHUNK, HttpReply, json_reply, reply_bytes
+from ..protocol.http import LAST_CHUNK, HttpResponse, json_reply, reply_bytes
 from .chaos import Faults
 
 
@@ -126,4 +126,4 @@ class Stream:
             return b""
         reply = json_reply(document)
         more = (("x-request-id", self.request_id),) if self.request_id else ()
-        return reply_bytes(HttpReply(200, reply.body, headers=more), self.keep_alive)
+        return reply_bytes(HttpResponse(200, reply.body, headers=more), self.keep_alive)

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from inferload.server_metrics.text_format import header, number, pairs
 
+from ..protocol.model import Model
 from .engine_metrics import Gauges, Histogram, Metrics
 from .lateness import Lateness
 from .process import ProcessStats
@@ -30,29 +31,29 @@ def render(
     *,
     process: ProcessStats,
     cache: CacheInfo,
-    model: str,
-    created_s: float,
+    model: Model,
     python_text: str,
     http_text: str,
-    tool_parser: bool = False,
 ) -> str:
-    """Render all metrics in vLLM's order. `created_s` is the wall time of the last reset."""
-    base = {"engine": "0", "model_name": model}
-    page = _MetricsPage(created_s)
+    """Render all metrics in vLLM's order. The process starts again at each reset."""
+    base = {"engine": "0", "model_name": model.name}
+    page = _MetricsPage(process.start_wall_s)
     page.lines += python_text.splitlines()
     page.lines += _process(process)
     _gauges(page, gauges, base)
     for name, text, rows in metrics.counters(gauges):
         page.counter(f"vllm:{name}", text, [({**base, **more}, value) for more, value in rows])
-    refused = [({"model_name": model, "reason": reason}, float(count)) for reason, count in metrics.rejections.items()]
+    refused = [
+        ({"model_name": model.name, "reason": reason}, float(count)) for reason, count in metrics.rejections.items()
+    ]
     page.counter("vllm:admission_rejections", "Requests refused because the queue was full.", refused)
     for name, text, histogram in metrics.histograms():
         page.histogram(f"vllm:{name}", text, histogram, base)
         page.created(f"vllm:{name}", [base])
     page.gauge("vllm:cache_config_info", "The KV cache.", [(_cache_labels(cache), 1.0)])
     page.lines += http_text.splitlines()
-    if tool_parser:
-        page.counter("vllm:tool_call_parser_invocations", "Not counted: always zero.", _tool_call_rows(model))
+    if model.tool_parser:
+        page.counter("vllm:tool_call_parser_invocations", "Not counted: always zero.", _tool_call_rows(model.name))
     late = lateness.histogram()
     page.histogram("inferload_simulator_lateness_seconds", "Write time minus due time.", late, base)
     return "\n".join(page.lines) + "\n"

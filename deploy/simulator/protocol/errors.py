@@ -3,7 +3,7 @@
 from http import HTTPStatus
 from typing import Any
 
-from .http import HttpReply, json_reply
+from .http import HttpResponse, json_reply
 
 
 class ApiError(Exception):
@@ -17,12 +17,12 @@ class ApiError(Exception):
         self.kind = kind
         self.param = param
 
-    def reply(self, headers: tuple[tuple[str, str], ...] = ()) -> HttpReply:
+    def reply(self, headers: tuple[tuple[str, str], ...] = ()) -> HttpResponse:
         """Reply to the client."""
         reply = json_reply(error_document(str(self), self.status, self.kind, self.param), self.status)
-        return HttpReply(reply.status, reply.body, headers=headers)
+        return HttpResponse(reply.status, reply.body, headers=headers)
 
-    def message_reply(self) -> HttpReply:
+    def message_reply(self) -> HttpResponse:
         """Reply in the format of /v1/messages, for errors after the check of the body."""
         if self.kind == "Bad Request":
             return self.reply()
@@ -36,10 +36,12 @@ class NoRoute(ApiError):
         super().__init__(HTTPStatus(status).phrase, status)
         self.allow = allow
 
-    def reply(self, headers: tuple[tuple[str, str], ...] = ()) -> HttpReply:
+    def reply(self, headers: tuple[tuple[str, str], ...] = ()) -> HttpResponse:
         """Reply to the client."""
         reply = json_reply({"detail": str(self)}, self.status)
-        return HttpReply(reply.status, reply.body, headers=(("allow", self.allow), *headers) if self.allow else headers)
+        return HttpResponse(
+            reply.status, reply.body, headers=(("allow", self.allow), *headers) if self.allow else headers
+        )
 
 
 def error_document(message: str, status: int, kind: str | None = None, param: str | None = None) -> dict[str, Any]:

@@ -2,7 +2,7 @@
 
 import json
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from http import HTTPStatus
 from typing import Any
 from urllib.parse import parse_qsl, urlsplit
@@ -31,12 +31,12 @@ class HttpRequest:
     path: str
     query: dict[str, str]
     headers: dict[str, str]
-    body: bytes
     keep_alive: bool
+    body: bytes = b""
 
 
 @dataclass(frozen=True, slots=True)
-class HttpReply:
+class HttpResponse:
     """Complete reply. Empty `content_type`: no such header."""
 
     status: int
@@ -45,9 +45,9 @@ class HttpReply:
     headers: tuple[tuple[str, str], ...] = ()
 
 
-def json_reply(document: Any, status: int = 200) -> HttpReply:
+def json_reply(document: Any, status: int = 200) -> HttpResponse:
     """Reply with a JSON document."""
-    return HttpReply(status, json.dumps(document, ensure_ascii=False, separators=(",", ":")).encode())
+    return HttpResponse(status, json.dumps(document, ensure_ascii=False, separators=(",", ":")).encode())
 
 
 def head_bytes(
@@ -64,7 +64,7 @@ def head_bytes(
     return ("\r\n".join(lines) + "\r\n\r\n").encode("latin-1", "replace")
 
 
-def reply_bytes(reply: HttpReply, keep_alive: bool) -> bytes:
+def reply_bytes(reply: HttpResponse, keep_alive: bool) -> bytes:
     """Bytes of a complete reply."""
     framing = f"content-length: {len(reply.body)}"
     return head_bytes(reply.status, reply.content_type, framing, keep_alive, reply.headers) + reply.body
@@ -85,22 +85,12 @@ def _phrase(status: int) -> str:
         return "Unknown"
 
 
-@dataclass(frozen=True, slots=True)
-class _Head:
-    method: str
-    path: str
-    query: dict[str, str]
-    headers: dict[str, str]
-    keep_alive: bool
-    length: int  # -1: chunked
-
-
 class RequestReader:
     """Incremental parser of requests. `wants_continue`: the client waits for 100 Continue."""
 
     def __init__(self) -> None:
         self._buffer = bytearray()
-        self._head: _Head | None = None
+        self._head: HttpRequest | None = None  # without its body
         self._body = bytearray()  # of a chunked request
         self._continue_sent = False
         self.wants_continue = False
@@ -126,19 +116,20 @@ class RequestReader:
             if self._head is None:
                 return None
         head = self._head
-        body = self._read_chunked() if head.length < 0 else self._read_plain(head.length)
+        length = _length(head.headers)
+        body = self._read_chunked() if length < 0 else self._read_plain(length)
         expects = head.headers.get("expect", "").lower() == "100-continue"
         self.wants_continue = body is None and expects and not self._continue_sent
         if body is None:
             return None
         self._head, self._continue_sent = None, False
-        return HttpRequest(head.method, head.path, head.query, head.headers, body, head.keep_alive)
+        return replace(head, body=body)
 
     def continue_sent(self) -> None:
         """Record that 100 Continue was sent; it is sent once per request."""
         self._continue_sent = True
 
-    def _read_head(self) -> _Head | None:
+    def _read_head(self) -> HttpRequest | None:
         end = self._buffer.find(b"\r\n\r\n", 0, MAX_HEAD_BYTES + 4)
         if end < 0:
             if len(self._buffer) > MAX_HEAD_BYTES:
@@ -202,7 +193,7 @@ def _chunk_size(line: bytearray) -> int:
     return int(digits or b"0", 16) if len(digits) <= _MAX_LENGTH_DIGITS else MAX_BODY_BYTES + 1
 
 
-def _parse_head(text: str) -> _Head:
+def _parse_head(text: str) -> HttpRequest:
     first, *lines = text.split("\r\n")
     parts = first.split(" ")
     if len(parts) != 3 or not parts[2].startswith("HTTP/1."):
@@ -219,10 +210,11 @@ def _parse_head(text: str) -> _Head:
         target = urlsplit(parts[1])
     except ValueError as error:
         raise HttpFault(400, f"invalid request target: {error}") from None
-    return _Head(parts[0], target.path, dict(parse_qsl(target.query)), headers, keep_alive, _length(headers))
+    return HttpRequest(parts[0], target.path, dict(parse_qsl(target.query)), headers, keep_alive)
 
 
 def _length(headers: dict[str, str]) -> int:
+    """Length of the body; -1: chunked."""
     if "chunked" in headers.get("transfer-encoding", "").lower():
         return -1
     value = headers.get("content-length", "0")

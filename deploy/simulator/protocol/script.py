@@ -2,11 +2,13 @@
 
 import json
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from random import Random
 from typing import Any
 
-from .text import VOCABULARY, Answer
+from inferload.content.messages import ToolCall
+
+from .text import VOCABULARY, WordSequence
 
 REASONING, CONTENT, SILENT, CALL, ARGUMENTS = "reasoning", "content", "silent", "call", "arguments"
 THINK_END, CALL_OPEN, CALL_CLOSE, TEXT_END = "</think>", "<tool_call>", "</tool_call>", "<|im_end|>"
@@ -24,19 +26,10 @@ class TokenPiece:
 
 
 @dataclass(frozen=True, slots=True)
-class ToolCall:
-    """Tool call: id, function name, and arguments as JSON text."""
-
-    id: str
-    name: str
-    arguments: str
-
-
-@dataclass(frozen=True, slots=True)
 class Script:
     """Tokens in order: `think` reasoning tokens and a closing one if above 0, words up to `body`, then `tail`."""
 
-    answer: Answer
+    answer: WordSequence
     think: int
     body: int
     tail: tuple[TokenPiece, ...] = ()
@@ -85,9 +78,9 @@ class Script:
         calls: list[ToolCall] = []
         for piece in self.pieces(min(self.body, count), max(0, count - self.body)):
             if piece.kind == CALL:
-                calls.append(ToolCall(self.calls[piece.call].id, self.calls[piece.call].name, ""))
+                calls.append(replace(self.calls[piece.call], arguments=""))
             elif piece.kind == ARGUMENTS:
-                calls[-1] = ToolCall(calls[-1].id, calls[-1].name, calls[-1].arguments + piece.text)
+                calls[-1] = replace(calls[-1], arguments=calls[-1].arguments + piece.text)
         return calls
 
 
@@ -141,7 +134,7 @@ class Ending:
     stop: str | None = None
 
 
-def plan(answer: Answer, limits: AnswerLimits) -> Ending:
+def plan(answer: WordSequence, limits: AnswerLimits) -> Ending:
     """Plan an answer: reasoning, then words or calls, cut at the limit or at a stop string."""
     head = limits.think + 1 if limits.think else 0
     if limits.tail:

@@ -24,7 +24,7 @@ MESSAGE_CLOSE = "<|im_end|>"
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class WordSequence:
     """Words of an answer: word i is a function of two numbers, and no word repeats within 4,096."""
 
     start: int
@@ -49,12 +49,12 @@ class Answer:
         return words if first == 0 or not words else " " + words
 
 
-def answer_of(seed: int, tokens: Sequence[str], request_seed: int | str | None) -> tuple[Answer, int]:
+def answer_of(seed: int, tokens: Sequence[str], request_seed: int | str | None) -> tuple[WordSequence, int]:
     """Return the answer to a prompt, and a seed for its length. Deterministic across processes."""
     digest = hashlib.blake2b(f"{seed}/{request_seed}/".encode(), digest_size=16)
     digest.update(" ".join(tokens).encode("utf-8", "surrogatepass"))
     bits = int.from_bytes(digest.digest(), "big")
-    return Answer(bits & 4095, ((bits >> 12) & 2047) * 2 + 1), bits >> 24
+    return WordSequence(bits & 4095, ((bits >> 12) & 2047) * 2 + 1), bits >> 24
 
 
 def chat_tokens(

@@ -5,10 +5,12 @@ from dataclasses import dataclass
 from random import Random
 from typing import Any
 
+from inferload.content.messages import ToolCall
+
 from . import json_fields
 from .errors import ApiError, invalid
 from .schema import example
-from .script import ToolCall, call_pieces, make_call
+from .script import call_pieces, make_call
 
 _TWO_CALLS = 0.2  # share of answers with two calls among those with calls, if parallel calls are allowed
 

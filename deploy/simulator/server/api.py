@@ -14,7 +14,7 @@ from ..engine.engine import Engine
 from ..metrics.exposition import render
 from ..metrics.process import cpu_wait_s, process_now
 from ..protocol.errors import ApiError, NoRoute, error_document, invalid
-from ..protocol.http import HttpReply, HttpRequest, json_reply, reply_bytes
+from ..protocol.http import HttpRequest, HttpResponse, json_reply, reply_bytes
 from ..protocol.json_fields import items, parse_json
 from ..protocol.message_input import chat_of as chat_of_message
 from ..protocol.model import check_model
@@ -50,7 +50,7 @@ class Api:
         server.answered = self._http.answered
         if options.log_stats:
             self._log.start(clock.now_ns())
-        self._routes: dict[tuple[str, str], Callable[[HttpRequest], HttpReply]] = {
+        self._routes: dict[tuple[str, str], Callable[[HttpRequest], HttpResponse]] = {
             ("GET", "/v1/models"): lambda _request: json_reply(server_info.models(options.model)),
             ("GET", "/health"): _empty,
             ("GET", "/ping"): _empty,
@@ -102,7 +102,7 @@ class Api:
             )
         connection.answered(close=True)
 
-    def _reply(self, connection: Connection, request: HttpRequest) -> HttpReply | None:
+    def _reply(self, connection: Connection, request: HttpRequest) -> HttpResponse | None:
         """Reply to a request; None if it is sent later or as a stream."""
         if request.path.startswith(_GUARDED) and not self._authorised(request):
             return json_reply({"error": "Unauthorized"}, 401)
@@ -124,7 +124,7 @@ class Api:
     def _known(self, path: str) -> bool:
         return path in ENDPOINTS or path == "/chaos" or any(path == known for _method, known in self._routes)
 
-    def _find(self, request: HttpRequest) -> Callable[[HttpRequest], HttpReply]:
+    def _find(self, request: HttpRequest) -> Callable[[HttpRequest], HttpResponse]:
         handler = self._routes.get((request.method, request.path))
         if handler is not None:
             return handler
@@ -147,19 +147,21 @@ class Api:
             raise ApiError(f"the queue is full ({limit}); try again later", 503, "ServiceUnavailableError")
         self._completions.start(connection, started, faults)
 
-    def _send(self, connection: Connection, request: HttpRequest, reply: HttpReply) -> None:
+    def _send(self, connection: Connection, request: HttpRequest, reply: HttpResponse) -> None:
         if self._options.request_id_headers:
             number = request.headers.get("x-request-id") or secrets.token_hex(16)
-            reply = HttpReply(reply.status, reply.body, reply.content_type, (*reply.headers, ("x-request-id", number)))
+            reply = HttpResponse(
+                reply.status, reply.body, reply.content_type, (*reply.headers, ("x-request-id", number))
+            )
         connection.status = reply.status
-        body = reply if request.method != "HEAD" else HttpReply(reply.status, b"", reply.content_type, reply.headers)
+        body = reply if request.method != "HEAD" else HttpResponse(reply.status, b"", reply.content_type, reply.headers)
         connection.write(reply_bytes(body, request.keep_alive))
         connection.answered(close=not request.keep_alive)
 
-    def _load(self, _request: HttpRequest) -> HttpReply:
+    def _load(self, _request: HttpRequest) -> HttpResponse:
         return json_reply({"server_load": self._engine.load if self._options.load_tracking else 0})
 
-    def _tokenize(self, request: HttpRequest) -> HttpReply:
+    def _tokenize(self, request: HttpRequest) -> HttpResponse:
         document = parse_json(_json_body(request))
         words = tokenize_prompt(document, self._options.model.image_tokens)
         check_model(document, self._options.model)
@@ -168,7 +170,7 @@ class Api:
         length = self._options.model.max_model_len
         return json_reply({"count": len(ids), "max_model_len": length, "tokens": ids, "token_strs": strings})
 
-    def _detokenize(self, request: HttpRequest) -> HttpReply:
+    def _detokenize(self, request: HttpRequest) -> HttpResponse:
         document = parse_json(_json_body(request))
         ids = items(document, "tokens")
         if ids is None:
@@ -179,19 +181,19 @@ class Api:
         check_model(document, self._options.model)
         return json_reply({"prompt": " ".join(self._lexicon.decode(ids))})
 
-    def _count_tokens(self, request: HttpRequest) -> HttpReply:
+    def _count_tokens(self, request: HttpRequest) -> HttpResponse:
         chat = chat_of_message(parse_json(_json_body(request)), counted_only=True)
         check_model(chat, self._options.model)
         count = len(chat_prompt(chat, self._options.model.image_tokens))
         return json_reply({"input_tokens": count, "context_management": {"original_input_tokens": count}})
 
-    def _reset_prefix_cache(self, _request: HttpRequest) -> HttpReply:
+    def _reset_prefix_cache(self, _request: HttpRequest) -> HttpResponse:
         success = self._engine.reset_cache()
         if success:
             self._engine.metrics.recent_hits.reset()
         return json_reply({"success": success})
 
-    def _add_chaos(self, connection: Connection, request: HttpRequest) -> HttpReply:
+    def _add_chaos(self, connection: Connection, request: HttpRequest) -> HttpResponse:
         try:
             plan = parse_plan(parse_json(request.body), clock.now_ns())
         except ChaosError as error:
@@ -223,11 +225,11 @@ class Api:
         self._http.reset()
         self._started_wall_s = clock.wall_ns() / 1e9
 
-    def _clear_chaos(self, _request: HttpRequest) -> HttpReply:
+    def _clear_chaos(self, _request: HttpRequest) -> HttpResponse:
         self._chaos.clear()
         return json_reply({"active": []})
 
-    def _metrics(self, _request: HttpRequest) -> HttpReply:
+    def _metrics(self, _request: HttpRequest) -> HttpResponse:
         options, engine = self._options, self._engine
         text = render(
             engine.metrics,
@@ -235,15 +237,13 @@ class Api:
             engine.lateness,
             process=process_now(self._started_wall_s),
             cache=options.cache,
-            model=options.model.name,
-            created_s=self._started_wall_s,
+            model=options.model,
             python_text=self._http.python_text(),
             http_text=self._http.http_text(),
-            tool_parser=options.model.tool_parser,
         )
-        return HttpReply(200, text.encode(), CONTENT_TYPE)
+        return HttpResponse(200, text.encode(), CONTENT_TYPE)
 
-    def _stats(self, _request: HttpRequest) -> HttpReply:
+    def _stats(self, _request: HttpRequest) -> HttpResponse:
         engine = self._engine
         gauges = engine.gauges()
         return json_reply(
@@ -263,7 +263,7 @@ class Api:
             }
         )
 
-    def _reset_stats(self, _request: HttpRequest) -> HttpReply:
+    def _reset_stats(self, _request: HttpRequest) -> HttpResponse:
         self._engine.lateness.reset()
         self._stats_since_ns = clock.now_ns()
         return json_reply({"reset": True, **self._cpu_times()})
@@ -273,8 +273,8 @@ class Api:
         return {"cpu_s": clock.cpu_ns() / 1e9, "cpu_wait_s": cpu_wait_s()}
 
 
-def _empty(_request: HttpRequest) -> HttpReply:
-    return HttpReply(200, b"", "")
+def _empty(_request: HttpRequest) -> HttpResponse:
+    return HttpResponse(200, b"", "")
 
 
 def _json_body(request: HttpRequest) -> bytes:
@@ -284,7 +284,7 @@ def _json_body(request: HttpRequest) -> bytes:
     return request.body
 
 
-def _replacement(faults: Faults) -> HttpReply | None:
+def _replacement(faults: Faults) -> HttpResponse | None:
     """Reply of a fault that replaces the answer; None without such a fault."""
     if (status := faults.of("status")) is not None:
         code = int(status["status"])
@@ -292,7 +292,7 @@ def _replacement(faults: Faults) -> HttpReply | None:
         headers = (("retry-after", str(wait)),) if wait else ()
         return ApiError(str(status["message"]), code, kind=_kind(code)).reply(headers)
     if faults.of("html") is not None:
-        return HttpReply(200, _HTML, "text/html; charset=utf-8")
+        return HttpResponse(200, _HTML, "text/html; charset=utf-8")
     return None
 
 

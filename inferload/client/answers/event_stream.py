@@ -1,4 +1,4 @@
-"""Event stream of a reply: from timestamped bytes to events, with chunk framing and event framing removed together.
+"""Body of a reply: from timestamped bytes to events, with chunk framing and event framing removed together, or to an error message.
 
 There are two equivalent paths. The Python path handles every input. The native path (`native/scan.c`) handles whole chunks of whole
 events; of consecutive events that differ in one text only (nearly all events of a completion) it returns the texts joined. Their
@@ -14,7 +14,10 @@ from inferload.client.answers.sse import SseParser, event_of_chunk
 from inferload.client.connection import reader_choice
 from inferload.client.connection.http1 import ChunkError
 from inferload.client.connection.reply import Arrivals, HttpReply
+from inferload.measure.record import Failure
 
+_DETAIL_BYTES = 4096  # stored bytes of an error body: the client redacts them before it cuts them to a line
+_ERROR_BYTES = 1 << 20  # size of an error body after which the connection is closed
 _MAX_FRAMES = 8  # attempts to derive a frame in one stream
 _MISMATCHES = 3  # consecutive events without a match after which another frame is derived
 _SLICE, _FIRST_SLICE, _QUICK_SLICE = 64, 160, 1_000
@@ -32,6 +35,83 @@ def scanner() -> Scan | None:
     from inferload.client.connection import _native
 
     return _native.scan
+
+
+class ReplyParser:
+    """Parser of one reply: it passes an event stream to the answer, and stores the beginning of an error message.
+
+    `failure`: the first one, None if there is none, with the text `detail`. `delays`: client delay of each stamped read.
+    """
+
+    __slots__ = (
+        "_error_bytes",
+        "_head_checked",
+        "_is_error",
+        "answer",
+        "arrived_ns",
+        "delays",
+        "detail",
+        "error_body",
+        "failure",
+        "stream",
+        "unstamped",
+    )
+
+    def __init__(self, answer: Answer, scan: Scan | None) -> None:
+        self.answer = answer
+        self.stream = EventStream(answer, scan)
+        self.delays = array("q")
+        self.unstamped = 0  # reads without a plausible kernel timestamp
+        self.arrived_ns: int | None = None  # time of the last parsed read
+        self.failure: Failure | None = None
+        self.detail = ""
+        self.error_body = b""
+        self._error_bytes = 0
+        self._head_checked = False
+        self._is_error = False  # the body is an error message instead of an event stream
+
+    def feed(self, reply: HttpReply, reads: Arrivals) -> None:
+        """Parse reads. Raise Http1Error for broken framing and SseError for an event that is too long."""
+        self.delays.extend(reads.delay_ns)
+        self.unstamped += reads.unstamped
+        self.arrived_ns = reads.at_ns[-1]
+        if not self._head_checked:
+            self.check_head(reply)
+        if self._is_error:
+            self._feed_error(reply, reads.data)
+            return
+        self.stream.feed(reply, reads)
+
+    def check_head(self, reply: HttpReply) -> None:
+        """Evaluate status and content type once the head has arrived. Idempotent."""
+        head = reply.head
+        if head is None or self._head_checked:
+            return
+        self._head_checked = True
+        kind = head.headers.get("content-type", "text/event-stream").partition(";")[0].strip().lower()
+        self._is_error = head.status != 200 or kind != "text/event-stream"
+        if head.status != 200:
+            self.fail(_status_class(head.status), f"HTTP {head.status}")
+        elif self._is_error:
+            self.fail(Failure.NOT_SSE, f"200, but {kind} instead of text/event-stream")
+
+    def fail(self, failure: Failure, detail: str) -> None:
+        """Set the failure; the first one counts."""
+        if self.failure is None:
+            self.failure, self.detail = failure, detail
+
+    def _feed_error(self, reply: HttpReply, data: bytes) -> None:
+        """Store the beginning of an error body."""
+        self._error_bytes += len(data)
+        try:
+            body = reply.unframe(data)
+        except ChunkError as error:
+            self.error_body = (self.error_body + error.body)[:_DETAIL_BYTES]
+            raise
+        self.error_body = (self.error_body + body)[:_DETAIL_BYTES]
+        if self._error_bytes > _ERROR_BYTES:
+            reply.finish(complete=False)
+            reply.drop()
 
 
 class EventStream:
@@ -142,3 +222,9 @@ class EventStream:
             raise
         finally:
             self._answer.events(events, instants)
+
+
+def _status_class(status: int) -> Failure:
+    if status == 429:
+        return Failure.HTTP_429
+    return {4: Failure.HTTP_4XX, 5: Failure.HTTP_5XX}.get(status // 100, Failure.HTTP_OTHER)

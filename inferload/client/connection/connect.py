@@ -153,7 +153,7 @@ class Dialer:
             sock = gevent.socket.socket(family, kind, protocol)
             try:
                 sock.connect(address)
-            except BaseException as error:
+            except BaseException as error:  # including the greenlet's timeout
                 sock.close()
                 if not isinstance(error, OSError):
                     raise

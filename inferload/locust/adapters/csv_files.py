@@ -89,7 +89,7 @@ class Rates:
         return requests / passed_s, failures / passed_s
 
 
-class History:
+class HistoryWriter:
     """Writer of the history, one row per second and entry, and of the three tables at the end of the run.
 
     `anchor`: of the run, so that a step of the wall clock does not affect timestamps.

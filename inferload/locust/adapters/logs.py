@@ -4,14 +4,17 @@ import logging
 import sys
 import traceback
 from collections import Counter
+from pathlib import Path
 from types import TracebackType
 
+import inferload
 from inferload.client.connection.redaction import Redaction
 from inferload.errors import UsageError
 from inferload.escaping import escaped, indented
 from inferload.verdict.failures import add_message, message
 
 _LISTENER = "Uncaught exception in event handler"
+_PACKAGE = Path(inferload.__file__).parent
 _TASKS = ("locust.user.task", "locust.user.users")
 
 
@@ -24,7 +27,7 @@ class FirstOfEach(logging.Filter):
         self._origins: set[object] = set()
 
     def filter(self, record: logging.LogRecord) -> bool:
-        """Return True to show the record; a record of a UsageError is reduced to its message."""
+        """Return True to show the record; a record of a UsageError is reduced to its location and message."""
         arguments = record.args if isinstance(record.args, tuple) else ()
         if str(record.msg).startswith(_LISTENER):
             text = str(arguments[0] if arguments else "")
@@ -34,7 +37,7 @@ class FirstOfEach(logging.Filter):
         if not isinstance(error, Exception):
             return True
         if isinstance(error, UsageError):
-            record.msg, record.args = "%s", (error,)
+            record.msg, record.args = "%s", (located(error),)
         return self._is_first((type(error), _origin(error.__traceback__)))
 
     def take_listeners(self) -> dict[str, int]:
@@ -62,6 +65,22 @@ def _origin(trace: TracebackType | None) -> tuple[tuple[str, int], ...]:
         lines.append((trace.tb_frame.f_code.co_filename, trace.tb_lineno))
         trace = trace.tb_next
     return tuple(lines)
+
+
+def location(trace: TracebackType | None) -> str | None:
+    """Return file and line of the innermost frame outside of inferload, as FILE:LINE; None without one."""
+    lines = [(path, line) for path, line in _origin(trace) if not Path(path).is_relative_to(_PACKAGE)]
+    if not lines:
+        return None
+    path, line = lines[-1]
+    here = Path.cwd()
+    return f"{Path(path).relative_to(here) if Path(path).is_relative_to(here) else path}:{line}"
+
+
+def located(error: BaseException) -> str:
+    """Return the message of an exception, after its location."""
+    at = location(error.__traceback__)
+    return str(error) if at is None else f"{at}: {error}"
 
 
 first_of_each = FirstOfEach()

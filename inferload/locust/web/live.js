@@ -34,6 +34,7 @@
     ["p95", "e2e_p95"],
     ["SLO met", "slo_attainment"],
   ];
+  const FILES = ["summary.json", "timeline.csv", "turns.zip", "run.zip"];
   const span = (s) => {
     const whole = Math.max(0, Math.round(s));
     const [h, m, rest] = [Math.floor(whole / 3600), Math.floor(whole / 60) % 60, whole % 60];
@@ -72,6 +73,9 @@
       this.facts = element("span", "il-facts");
       const head = element("div", "il-head");
       head.append(this.badge, this.name, this.chips, this.facts);
+      this.links = element("nav", "il-links");
+      this.links.setAttribute("aria-label", "Report and runs");
+      this._link(null);
       this.error = element("p", "il-error");
       this.error.setAttribute("role", "alert");
       this.reasons = element("ul", "il-reasons");
@@ -107,8 +111,24 @@
         columns,
         details,
       );
-      this.root.append(head, this.error, this.reasons, this.bottleneck, this.empty, this.body);
+      this.root.append(head, this.links, this.error, this.reasons, this.bottleneck, this.empty, this.body);
       for (const node of [this.error, this.bottleneck, this.body, this.reasons]) node.hidden = true;
+    }
+    // Links to the report and the files of an ended run, and to the list of runs.
+    _link(name) {
+      if (this.links.dataset.run === (name ?? "")) return; // a link that is replaced each second would lose the focus
+      this.links.dataset.run = name ?? "";
+      const link = (text, path) => {
+        const anchor = element("a", "", text);
+        anchor.href = new URL(path, this.base);
+        return anchor;
+      };
+      const file = (text, path) => link(text, `runs/${encodeURIComponent(name)}/${path}`);
+      this.links.replaceChildren(
+        ...(name ? [file("report", "report.html"), ...FILES.map((path) => file(path, path))] : []),
+        link("runs", "runs"),
+        ...(this.alone ? [link("Locust", "../")] : []),
+      );
     }
     _buildTiles() {
       this.tiles = element("dl", "il-tiles");
@@ -236,6 +256,7 @@
       this.body.hidden = !run;
       this.empty.hidden = Boolean(run);
       if (this.steer) this.steer.show(state);
+      this._link(run?.run_name ?? null);
       if (!run) {
         this._showWithoutRun(state);
         return;
@@ -254,8 +275,8 @@
       }
       this._marks(state.marks);
       this.marksTo = state.marks_to;
-      this._options(this.classFilter, state.classes);
-      this._options(this.targetFilter, state.targets);
+      this._options("class", this.classFilter, state.classes);
+      this._options("target", this.targetFilter, state.targets);
       this.charts.update({ scraped: run.scraped.length > 0, start_s: run.start_s });
       this._tiles(state);
       this._tables(state);
@@ -317,16 +338,22 @@
         this.markList.prepend(item);
       }
     }
-    _options({ wrap, field }, names) {
+    _options(filter, { wrap, field }, names) {
       wrap.hidden = names.length < 2;
       for (const name of names) {
         if (![...field.options].some((option) => option.value === name)) field.append(new Option(name, name));
       }
       for (const option of [...field.options]) if (option.value && !names.includes(option.value)) option.remove();
+      if (field.value !== this.filters[filter]) {
+        this.filters[filter] = field.value; // the selected option is gone: another run has begun
+        this.stale = true;
+      }
     }
     _tiles(state) {
       const { store } = this.charts;
-      const measured = state.run.over ? state.rows[0] : null; // after the run: figures of its measure phase
+      const rowOf = (name) => state.rows.find((row) => row.name === name);
+      // After the run: figures of its measure phase.
+      const measured = state.run.over ? (rowOf(this.filters.class || null) ?? state.rows[0]) : null;
       for (const { key, factor, text, box } of this.tileOf) {
         const value = measured ? (measured[key] ?? null) : store.newest(key);
         box.hidden = measured ? !(key in measured) : ["kv_cache", "waiting"].includes(key) && !store.has(key);

@@ -48,6 +48,14 @@
   };
   const colourOf = (root, name) => getComputedStyle(root).getPropertyValue(`--il-${name}`).trim() || "#888";
 
+  // Indices of the values of a series without a neighbour, which a line cannot show.
+  const isolated = (u, seriesIndex) => {
+    const values = u.data[seriesIndex];
+    const known = (index) => values[index] !== null && values[index] !== undefined;
+    const indices = values.flatMap((_, index) => (known(index) && !known(index - 1) && !known(index + 1) ? [index] : []));
+    return indices.length ? indices : null;
+  };
+
   // All points of a document: those of the history (means, with low and high) and those at full resolution.
   class Store {
     constructor() {
@@ -189,7 +197,8 @@
       lines.forEach((item, index) => {
         const colour = ink(`line-${item.colour}`);
         const path = item.step ? { paths: uPlot.paths.stepped({ align: 1 }) } : {};
-        series.push({ stroke: colour, width: 1.5, points: { show: false }, spanGaps: false, ...path });
+        const points = { show: false, filter: isolated, size: 4, fill: colour };
+        series.push({ stroke: colour, width: 1.5, points, spanGaps: false, ...path });
         series.push({ stroke: null, points: { show: false } }, { stroke: null, points: { show: false } });
         bands.push({ series: [3 * index + 2, 3 * index + 3], fill: ink(`band-${item.colour}`) });
       });

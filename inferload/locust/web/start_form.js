@@ -3,6 +3,7 @@
   const base = new URL("../", document.currentScript.src);
   const filled = new WeakSet();
   const typed = new WeakSet(); // fields changed by hand since the scenario was chosen: they stay as they are
+  const OWN = "locustfile"; // label of the empty choice: own tasks, or the scenarios of the user classes
   let dismissed = null; // error that was answered by a change of the form
   const fields = (form) => ["userCount", "spawnRate", "runTime"].map((name) => form.querySelector(`input[name=${name}]`));
   const scenarioOf = (form) => form.querySelector("select[name=scenario]");
@@ -33,7 +34,7 @@
     );
     label.htmlFor = select.id;
     for (const option of source.options) {
-      const own = new Option(option.text, option.value);
+      const own = new Option(option.text || OWN, option.value);
       own.style.color = "#111"; // a list of a dark page has a light background in some browsers
       own.style.background = "#fff";
       select.append(own);
@@ -61,7 +62,7 @@
       if (input.name in values && !typed.has(input)) setValue(input, values[input.name]);
     }
     box.querySelector("#inferload-about").textContent = values.about ?? "";
-    box.querySelector("#inferload-load").textContent = `${chosen}: ${values.load}`;
+    box.querySelector("#inferload-load").textContent = `${chosen || OWN}: ${values.load}`;
   };
 
   const showError = (trouble, name) => {

@@ -1,8 +1,19 @@
-"""Phases of one run on the master: windows as far as they are known, and their marks."""
+"""Phases of one run on the master: windows as far as they are known, their marks, and the end of the load.
+
+Every cause of a stop (the planned end, the web UI, Ctrl-C, SIGTERM, loss of all workers) only sets `RunEnd.stop`; the drain is the
+same for all.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from gevent.event import Event
 
 from inferload.master.lifecycle.marks import Marks
+from inferload.master.lifecycle.workers import Roster
 from inferload.measure.clock import NS_PER_S, now_ns
 from inferload.measure.record import Phase, PhaseWindow, stepped
+from inferload.results.abort_conditions import AbortReached
 
 
 class RunPhases:
@@ -42,3 +53,53 @@ class RunPhases:
         """Return the current phase; None before the load."""
         at_ns = now_ns()
         return next((window.phase for window in self.windows if window.holds(at_ns)), None)
+
+
+class RunEnd:
+    """End of a run's load: requests to stop it, and its state."""
+
+    def __init__(self, marks: Marks) -> None:
+        self.stop = Event()
+        self.reason = "the scenario's end"
+        self.early_by: str | None = None  # the signal or event that ended the load before its planned end
+        self.aborted: AbortReached | None = None  # by the scenario's `abort_on`
+        self.invalid_call = False  # the load was ended by an invalid call of a task
+        self.spent_ns: int | None = None  # end of the last session of a load that ends by itself
+        self.over = False  # the load has ended as planned
+        self.users: Mapping[str, int] = {}  # by class, when the load ended
+        self.aborting = False  # turns in flight are ended
+        self.drained = Event()
+        self.complete = False  # every worker that is not lost drained in time
+        self._marks = marks
+
+    @property
+    def stopped(self) -> bool:
+        """True if the load was stopped before its end."""
+        return self.stop.is_set() and self.spent_ns is None
+
+    def request_stop(self, reason: str, *, early: bool = False) -> None:
+        """Begin the drain; the first reason counts. `early`: not a planned end, unless the load has ended already."""
+        if not self.stop.is_set():
+            if not self.over:
+                self.reason = reason
+                self.early_by = reason if early else None
+            self._marks.add("stop", f"stopped by {reason}")
+            self.stop.set()
+
+    def request_abort(self) -> None:
+        """Begin the drain, and mark that turns in flight are ended."""
+        self.request_stop("abort")
+        if not self.aborting:
+            self.aborting = True
+            self._marks.add("abort", "turns in flight ended")
+
+
+@dataclass(frozen=True, slots=True)
+class RunState:
+    """State that the parts of one run share."""
+
+    run_id: str
+    roster: Roster
+    marks: Marks
+    phases: RunPhases
+    end: RunEnd

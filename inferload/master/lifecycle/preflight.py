@@ -13,8 +13,7 @@ from inferload.content.chat_template import NO_TEMPLATE, ChatTemplate, measure
 from inferload.content.data import DataContext, DataFindings, Opened
 from inferload.content.prompts import Tokenize, Vocabulary, approximate, calibrate
 from inferload.errors import UsageError
-from inferload.plan.context_check import too_long
-from inferload.plan.endpoint_check import check_sendable
+from inferload.plan.turn_checks import check_sendable, too_long
 from inferload.process.run_spec import RunSpec
 from inferload.process.settings import ProcessSettings, client_settings
 from inferload.scenario.schema.endpoints import ENDPOINTS

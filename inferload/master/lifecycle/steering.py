@@ -47,12 +47,13 @@ class Steering:
 
     `announce_rate` sends a rate to the workers, and returns the instant from which it applies. `rate_changes`: (instant in ns,
     rate) of each change in an open loop. `start_users`: starts or stops Locust's users up to a number at a rate per second, and
-    does not block.
+    does not block. `end_start` ends such a change that is in progress.
     """
 
     def __init__(self, spec: RunSpec, marks: Marks, announce_rate: Callable[[float], int]) -> None:
         self.rate_changes: list[tuple[int, float]] = []
         self.start_users: Callable[[int, float], None] = lambda users, per_s: None
+        self.end_start: Callable[[], None] = lambda: None
         self._spec = spec
         self._marks = marks
         self._announce_rate = announce_rate
@@ -65,8 +66,11 @@ class Steering:
 
     def change_users(self, users: int, by: ChangedBy) -> None:
         """Mark a change of users; in an open loop, send the new rate to the workers."""
+        ramped = self._ramp is not None
         self.end_ramp()
         if users == self._users:
+            if ramped:
+                self._mark_end_of_ramp()
             return
         text, rate = f"users changed {_BY[by]}: {self._users} -> {users}", self._spec.rate_for(users)
         self._users = users
@@ -113,8 +117,10 @@ class Steering:
         """Change the load at once; UsageError if the level is out of range."""
         self._check(level)
         before = self.level()
-        self.end_ramp()
-        if level != before:
+        if level == before:
+            self.hold()
+        else:
+            self.end_ramp()
             unit = "" if self._key is None else f" {self.unit}"
             self._apply(level, f"{self._noun} changed by hand: {before:g} -> {level:g}{unit}")
 
@@ -124,9 +130,10 @@ class Steering:
         if not 1 <= over_s <= LONGEST_RAMP_S:
             raise UsageError(f"ramp: {over_s:g} s: out of range; use 1 to {LONGEST_RAMP_S:g} s")
         before = self.level()
-        self.end_ramp()
         if level == before:
+            self.hold()
             return
+        self.end_ramp()
         self._marks.add("users", f"ramp by hand: {before:g} -> {level:g} {self.unit} in {over_s:g} s", by="hand")
         self._ramp = Ramp(now_ns(), before, level, over_s)
         self._ramping = gevent.spawn(self._follow, self._ramp)
@@ -138,6 +145,14 @@ class Steering:
         level = self.level()
         self.end_ramp()
         self._apply(level, f"ramp held by hand at {level:g} {self.unit}")
+
+    def end_load(self) -> None:
+        """End a ramp with the load, and mark the level that it reached; of a rate, the last one sent."""
+        if self._ramp is None:
+            return
+        self.end_ramp()
+        self.end_start()
+        self._mark_end_of_ramp(now_ns(), " with the load")
 
     def end_ramp(self) -> None:
         """Forget a ramp in progress; a rate stays as it was sent last."""
@@ -158,12 +173,18 @@ class Steering:
                 self._send_rate(ramp.level(now_ns()))
         sleep_until(end_ns)
         self._ramp = self._ramping = None
-        text = f"ramp by hand ended at {ramp.last:g} {self.unit}"
         if self._key is None:
             self._users = round(ramp.last)
+            self._mark_end_of_ramp()
+        else:
+            self._mark_end_of_ramp(self._send_rate(ramp.last))
+
+    def _mark_end_of_ramp(self, at_ns: int | None = None, reason: str = "") -> None:
+        text = f"ramp by hand ended{reason} at {self.level():g} {self.unit}"
+        if self._key is None:
             self._marks.add("users", text, users=self._users, by="hand")
         else:
-            self._mark_rate(self._send_rate(ramp.last), text, "hand")
+            self._mark_rate(at_ns, text, "hand")
 
     def _apply(self, level: float, text: str) -> None:
         """Change to a level, and mark the change."""
@@ -198,7 +219,7 @@ class Steering:
         self.rate_changes.append((at_ns, rate))
         return at_ns
 
-    def _mark_rate(self, at_ns: int, text: str, by: ChangedBy, **detail: Any) -> None:
+    def _mark_rate(self, at_ns: int | None, text: str, by: ChangedBy, **detail: Any) -> None:
         assert self._key is not None
         assert self._rate is not None
         rates = {self._key.replace(".", "_"): self._rate}

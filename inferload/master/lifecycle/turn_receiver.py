@@ -103,7 +103,7 @@ class TurnReceiver:
             return
         try:
             self._take(name, source, piece)
-        except Exception as error:  # noqa: BLE001  of any kind
+        except Exception as error:  # noqa: BLE001  one worker must not end the receiver
             source.stop = rundir.reason(error)
             logger.error("turn records of worker %s cannot be received: %s", name, source.stop)
 

@@ -1,16 +1,19 @@
 """State of a run's workers on the master: clocks, reports, silences, records."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from inferload.measure.clock import NS_PER_S, now_ns
+from inferload.process import protocol
 from inferload.summarise.counts import EndedWorker
 
 # After this time without a message a worker is lost.
 LOST_S = 4.0
 # The same for a worker that has not reported since the load began: many users that start at once can delay it.
 START_LOST_S = 15.0
+# Time from the announcement of a phase to its start, for messages to reach all workers.
+LEAD_NS = 200_000_000
 # A report is due every second; a longer silence is marked even if the worker reports again.
 GAP_S = 1.8
 
@@ -182,3 +185,42 @@ class Roster:
     def lost(self) -> list[Member]:
         """Workers that are lost."""
         return [member for member in self.members if member.lost]
+
+
+class WorkerChannel:
+    """Messages from the master to the workers of one run. `runner`: Locust's."""
+
+    def __init__(self, run_id: str, roster: Roster, runner: Any) -> None:
+        self._run_id = run_id
+        self._roster = roster
+        self._runner = runner
+
+    @property
+    def clients(self) -> Mapping[str, Any]:
+        """Locust's list of workers; empty in a local run."""
+        clients: Mapping[str, Any] = getattr(self._runner, "clients", {})
+        return clients
+
+    def send(self, kind: str, data: dict[str, Any], member: Member | None = None) -> None:
+        """Send a message to one worker or to all. Lost workers are included: one that was only stopped must drain."""
+        for receiver in [member] if member is not None else self._roster.members:
+            if receiver.client_id is None or receiver.client_id in self._runner.clients:
+                self._runner.send_message(kind, data, receiver.client_id)
+
+    def announce(self, kind: str, **data: Any) -> None:
+        """Send a message of the run to all workers."""
+        self.send(kind, {"run_id": self._run_id, **data})
+
+    def announce_rate(self, rate: float) -> int:
+        """Send a rate to the workers. Return the instant from which it applies."""
+        at_ns = self.earliest_ns()
+        self.announce(protocol.RATE, at_ns=at_ns, rate=rate)
+        return at_ns
+
+    def acknowledge(self, name: str, data: dict[str, Any]) -> None:
+        """Send an acknowledgement of turn records to the worker with a name."""
+        self.send(protocol.TAKEN, data, self._roster.named(name))
+
+    def earliest_ns(self) -> int:
+        """Return the earliest instant that can be announced to every worker in time."""
+        return now_ns() + (LEAD_NS if self._roster.remote else 0)

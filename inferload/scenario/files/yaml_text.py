@@ -1,10 +1,10 @@
-"""Parser of YAML text into plain data, with the line of every key: the core schema of YAML 1.2.
+"""Parser of YAML text into plain data, with the line of every key (the core schema of YAML 1.2), and its writer.
 
 `yes`, `off`, `1:30` and dates are text, `1e3` is a number. Duplicate keys, tags, and text that is not UTF-8 are faults.
 """
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -183,3 +183,24 @@ def _mapping(node: yaml.MappingNode, path: PathTo, parsed: Parsed) -> dict[str, 
         parsed.lines[here] = line
         mapping[key] = _value(value_node, here, parsed)
     return mapping
+
+
+def as_yaml(data: Mapping[str, Any]) -> str:
+    """Return plain data as YAML that `parse` reads back equal."""
+    return yaml.dump(data, Dumper=_ScenarioDumper, sort_keys=False, width=110, allow_unicode=True)
+
+
+class _ScenarioDumper(yaml.SafeDumper):
+    """Dumper that quotes every text that `parse` would read as another type."""
+
+    def ignore_aliases(self, data: Any) -> bool:
+        """Write equal values twice rather than as an alias."""
+        return True
+
+
+def _represent_text(dumper: yaml.SafeDumper, text: str) -> yaml.Node:
+    style = '"' if not isinstance(scalar(text), str) or not text.isprintable() else None
+    return dumper.represent_scalar("tag:yaml.org,2002:str", text, style=style)
+
+
+_ScenarioDumper.add_representer(str, _represent_text)

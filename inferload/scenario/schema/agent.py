@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field, model_validator
 
-from inferload.scenario.schema.base import AtLeastOne, ScenarioPart, Share, Whole
+from inferload.scenario.schema.base import AtLeastOne, ScenarioPart, Share, Whole, distinct
 from inferload.scenario.schema.distributions import Constant, Count, Distribution, Duration, Lognormal, Uniform
 
 TIME = "%Y-%m-%d %H:%M:%S"
@@ -172,10 +172,7 @@ class Agent(ScenarioPart):
 
     @model_validator(mode="after")
     def _names_differ(self) -> "Agent":
-        names = [tool.name for tool in self.tools]
-        twice = sorted({name for name in names if names.count(name) > 1})
-        if twice:
-            raise ValueError(f"tool {twice[0]} is defined twice; give each tool its own name")
+        distinct("tool", [tool.name for tool in self.tools], "give each tool its own name")
         return self
 
     @property

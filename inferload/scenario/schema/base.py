@@ -28,6 +28,13 @@ def add_up(shares: Sequence[float]) -> None:
         )
 
 
+def distinct(kind: str, names: Sequence[str], remedy: str) -> None:
+    """Raise ValueError if a name occurs twice."""
+    for number, name in enumerate(names):
+        if name in names[:number]:
+            raise ValueError(f"{kind} {name} is listed twice; {remedy}")
+
+
 class SloLimits(ScenarioPart):
     """Limits that a turn must meet to count towards goodput; null: no limit."""
 

@@ -4,7 +4,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
-from inferload.scenario.schema.base import ScenarioPart
+from inferload.scenario.schema.base import AtLeastOne, ScenarioPart
 from inferload.scenario.schema.distributions import NonNegative, Positive
 
 FormatName = Literal[
@@ -52,7 +52,7 @@ class Replay(ScenarioPart):
         default=None,
         description="pacing pauses: longest pause; longer ones are shortened and counted; null: no limit",
     )
-    max_context_tokens: Annotated[int, Field(strict=True, ge=1)] | None = Field(
+    max_context_tokens: AtLeastOne | None = Field(
         default=None,
         description="most tokens of a prompt and its answer; the first longer turn ends its session, which is counted; "
         "null: no limit",

@@ -1,12 +1,11 @@
 """Schema and sessions of the workload `tasks`: turns that the tasks of a locustfile send."""
 
-from collections.abc import Sequence
 from random import Random
 from typing import Any, Literal
 
 from pydantic import Field
 
-from inferload.content.data import DataContext, Notes
+from inferload.content.data import DataContext, Notes, Opened
 from inferload.content.script import Script
 from inferload.scenario.schema.base import ScenarioPart
 
@@ -20,7 +19,7 @@ class Tasks(ScenarioPart):
     kind: Literal["tasks"] = Field(description="tasks: the tasks of the locustfile send the turns")
 
 
-class TaskSessions:
+class TaskSessions(Opened):
     """Sessions of a `tasks` workload: empty scripts."""
 
     digest = None
@@ -32,14 +31,6 @@ class TaskSessions:
     def script(self, _index: int, _rng: Random, _notes: Notes) -> Script:
         """Return an empty script."""
         yield from ()
-
-    def sample(self) -> Sequence[str]:
-        """Return no texts: none are known before the run."""
-        return ()
-
-    def warnings(self) -> list[str]:
-        """Return no warnings."""
-        return []
 
     def facts(self) -> dict[str, Any]:
         """Return no facts."""

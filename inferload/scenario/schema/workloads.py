@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 from pydantic import AfterValidator, Field, field_validator, model_validator
 
 from inferload.scenario.schema.agent import Agent, LiveAgentWorkload
-from inferload.scenario.schema.base import ScenarioPart, Share, SloLimits, add_up
+from inferload.scenario.schema.base import ScenarioPart, Share, SloLimits, add_up, distinct
 from inferload.scenario.schema.chat import Chat
 from inferload.scenario.schema.replay import Replay
 from inferload.scenario.schema.tasks import Tasks
@@ -48,10 +48,7 @@ class Mix(ScenarioPart):
     @classmethod
     def _adds_up(cls, classes: tuple[MixClass, ...]) -> tuple[MixClass, ...]:
         add_up([mix_class.share for mix_class in classes])
-        names = [mix_class.name for mix_class in classes]
-        twice = sorted({name for name in names if names.count(name) > 1})
-        if twice:
-            raise ValueError(f"class {twice[0]} is defined twice; give each class its own name")
+        distinct("class", [mix_class.name for mix_class in classes], "give each class its own name")
         return classes
 
     @model_validator(mode="after")

@@ -1,13 +1,13 @@
 """Interface of text sources: recorded sessions, or generated text of a given length."""
 
 import hashlib
-from collections.abc import Sequence
 from dataclasses import dataclass
 from random import Random
-from typing import Any, Protocol
+from typing import Protocol
 
 import msgspec
 
+from inferload.content.data import DataFacts
 from inferload.content.messages import Message, Piece
 
 
@@ -38,16 +38,8 @@ class AnswerLengths:
     mean: float | None = None
 
 
-class Source(Protocol):
+class Source(DataFacts, Protocol):
     """Text source of one class."""
-
-    @property
-    def digest(self) -> str | None: ...
-
-    @property
-    def draws(self) -> bool:
-        """Whether `session` draws random numbers."""
-        ...
 
     def session(self, index: int, rng: Random) -> SourceSession | None:
         """Return the conversation of session `index`; None if the scenario sets its turns and lengths."""
@@ -56,11 +48,6 @@ class Source(Protocol):
     def text(self, key: str, tokens: int) -> Piece:
         """Return a generated text (message, document, system prompt), the same for the same key."""
         ...
-
-    def sample(self) -> Sequence[str]: ...
-    def warnings(self) -> list[str]: ...
-    def facts(self) -> dict[str, Any]: ...
-    def in_words(self) -> list[str]: ...
 
 
 def literal(text: str, tokens: int) -> Piece:

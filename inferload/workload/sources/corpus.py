@@ -13,7 +13,7 @@ from inferload.content.data import DataContext
 from inferload.content.messages import SHARED, Piece
 from inferload.content.token_estimate import SAMPLE_CHARS, SAMPLES, counting
 from inferload.scenario.schema.sources import Corpus
-from inferload.workload.sources.api import SourceSession
+from inferload.workload.sources.api import Source, SourceSession
 
 # Phrases of each subject: actor, object, state, place or time.
 _SUBJECTS: Mapping[str, tuple[str, str, str, str]] = {
@@ -134,7 +134,7 @@ def _filled(begin: list[str], subject: str, rng: Random, chars: int) -> str:
     return text[: end if end > 0 else chars].rstrip()
 
 
-class CorpusSource:
+class CorpusSource(Source):
     """Source of generated prose; texts have about the requested number of tokens."""
 
     digest: str | None = None
@@ -170,10 +170,6 @@ class CorpusSource:
             return ()
         rng = Random("sample")
         return [message(rng, rng.choice(_NAMES), rng.randint(80, SAMPLE_CHARS)) for _ in range(SAMPLES)]
-
-    def warnings(self) -> list[str]:
-        """Return no warnings."""
-        return []
 
     def facts(self) -> dict[str, Any]:
         """Return the facts for the manifest."""

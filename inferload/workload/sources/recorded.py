@@ -291,7 +291,7 @@ def local_tokenizer(path: Path) -> Tokenize:
         raise UsageError(f"tokenizer {path}: needs the package tokenizers; pip install tokenizers") from error
     try:
         tokenizer = library.Tokenizer.from_file(str(file))
-    except Exception as error:
+    except Exception as error:  # the library raises bare Exception
         raise UsageError(f"tokenizer {file}: {error}; is it a tokenizer.json of the library tokenizers?") from error
 
     def ids(text: str) -> list[int]:

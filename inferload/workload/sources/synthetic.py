@@ -1,17 +1,16 @@
 """Sources of generated words, with exact token counts if those of the run's vocabulary are exact."""
 
 import math
-from collections.abc import Sequence
 from functools import lru_cache
 from random import Random
 from typing import Any
 
 from inferload.content.messages import SHARED, Piece
 from inferload.scenario.schema.sources import PrefixRepetition, RandomLengths
-from inferload.workload.sources.api import SourceSession, SourceTurn
+from inferload.workload.sources.api import Source, SourceSession, SourceTurn
 
 
-class SyntheticSource:
+class SyntheticSource(Source):
     """Source of random words, drawn by the keys of their pieces."""
 
     digest: str | None = None
@@ -24,14 +23,6 @@ class SyntheticSource:
     def text(self, key: str, tokens: int) -> Piece:
         """Return a piece of random words."""
         return Piece(key, tokens)
-
-    def sample(self) -> Sequence[str]:
-        """Return no texts: the costs of the words are known."""
-        return ()
-
-    def warnings(self) -> list[str]:
-        """Return no warnings."""
-        return []
 
     def facts(self) -> dict[str, Any]:
         """Return the kind; the manifest has the accuracy of the counts under `prompt_tokens`."""

@@ -55,7 +55,7 @@ def weka_whole(text: str, turn: RecordedTurn) -> RecordedTurn:
     row = json_object(text)
     if "hash_ids" not in row:
         return turn
-    blocks = blocks_of(row, "hash_ids", turn.input_tokens, turn.block_tokens)
+    blocks = blocks_of(row, turn.input_tokens, turn.block_tokens)
     return replace(turn, blocks=tuple(turn.scope + block for block in blocks))
 
 
@@ -70,9 +70,7 @@ def _weka_turn(row: dict[str, Any], session: str, block: int, shared: bool, agen
         count_of(row, "out"),
         session=session,
         ends_s=at_s + number_of(row, "api_time") if row.get("api_time") is not None else None,
-        blocks=tuple(scope + block_id for block_id in blocks_of(row, "hash_ids", tokens, block))
-        if "hash_ids" in row
-        else None,
+        blocks=tuple(scope + block_id for block_id in blocks_of(row, tokens, block)) if "hash_ids" in row else None,
         block_tokens=block,
         agent=agent,
         after="tool" if "tool_result" in (row.get("input_types") or ()) else "think",

@@ -22,7 +22,7 @@ def mooncake(line: str) -> tuple[RecordedTurn]:
     """Parse `timestamp` in ms, `input_length`, `output_length`, `hash_ids` of 512 tokens each."""
     row = json_object(line)
     tokens = count_of(row, "input_length")
-    blocks = blocks_of(row, "hash_ids", tokens, MOONCAKE_BLOCK)
+    blocks = blocks_of(row, tokens, MOONCAKE_BLOCK)
     at_s = number_of(row, "timestamp") / 1e3
     return (RecordedTurn(at_s, tokens, count_of(row, "output_length"), blocks=blocks, block_tokens=MOONCAKE_BLOCK),)
 
@@ -34,7 +34,7 @@ def bailian(line: str) -> tuple[RecordedTurn]:
     """Parse `timestamp` in s, `input_length`, `output_length`, `hash_ids` of 16 tokens each. Each request is a session."""
     row = json_object(line)
     tokens = count_of(row, "input_length")
-    blocks = blocks_of(row, "hash_ids", tokens, BAILIAN_BLOCK)
+    blocks = blocks_of(row, tokens, BAILIAN_BLOCK)
     at_s, output = number_of(row, "timestamp"), count_of(row, "output_length")
     return (RecordedTurn(at_s, tokens, output, blocks=blocks, block_tokens=BAILIAN_BLOCK),)
 
@@ -55,7 +55,7 @@ def own(line: str) -> Iterator[RecordedTurn]:
         count_of(row, "output_tokens"),
         session=None if session is None else str(session),
         ends_s=number_of(row, "ends_s") if "ends_s" in row else None,
-        blocks=blocks_of(row, "hash_ids", tokens, block_tokens) if "hash_ids" in row else None,
+        blocks=blocks_of(row, tokens, block_tokens) if "hash_ids" in row else None,
         block_tokens=block_tokens,
     )
 

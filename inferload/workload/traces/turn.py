@@ -88,14 +88,14 @@ def count_of(row: Row, key: str) -> int:
     return int(number)
 
 
-def blocks_of(row: Row, key: str, input_tokens: int, block_tokens: int) -> tuple[str, ...]:
+def blocks_of(row: Row, input_tokens: int, block_tokens: int) -> tuple[str, ...]:
     """Return the identities of a prompt's blocks, as many as its tokens fill. TraceFault for too few."""
-    blocks = row.get(key)
+    blocks = row.get("hash_ids")
     if not isinstance(blocks, list):
-        raise TraceFault(f"{key} is missing; it must be a list, one identity for each {block_tokens} tokens")
+        raise TraceFault(f"hash_ids is missing; it must be a list, one identity for each {block_tokens} tokens")
     count = -(-input_tokens // block_tokens)
     if len(blocks) < count:
         raise TraceFault(
-            f"{key} has {len(blocks)} identities, but {input_tokens} tokens fill {count} of {block_tokens}"
+            f"hash_ids has {len(blocks)} identities, but {input_tokens} tokens fill {count} of {block_tokens}"
         )
     return tuple([str(block) for block in (blocks if len(blocks) == count else blocks[:count])])

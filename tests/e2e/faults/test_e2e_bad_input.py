@@ -1,4 +1,4 @@
-"""What cannot work is refused in one line that names it; what breaks in mid-run is counted; and no key gets out."""
+"""Refusal of invalid input in one line, faults during a run, exit codes, and secrecy of keys."""
 
 import itertools
 import os
@@ -49,15 +49,15 @@ def unknown_scenario(sandbox: Sandbox) -> list[str]:
     return ["--host", sandbox.simulator().url, "--scenario", "smoek"]
 
 
-def missing_host(_place: Sandbox) -> list[str]:
+def missing_host(_sandbox: Sandbox) -> list[str]:
     return ["--scenario", "smoke"]
 
 
-def no_such_host(_place: Sandbox) -> list[str]:
+def no_such_host(_sandbox: Sandbox) -> list[str]:
     return ["--scenario", "smoke", "--host", "http://nowhere.invalid:8000"]
 
 
-def nobody_listens(_place: Sandbox) -> list[str]:
+def refused_connection(_sandbox: Sandbox) -> list[str]:
     return ["--scenario", "smoke", "--host", f"http://127.0.0.1:{unused_port()}"]
 
 
@@ -86,11 +86,11 @@ def deep_json(sandbox: Sandbox) -> list[str]:
     return ["--scenario", "smoke", "--host", sandbox.server(lambda sock, _request: sock.sendall(page)).url]
 
 
-ENDLESS_BYTES = 64 * 1024 * 1024  # of a reply without an end, in case nobody closes the connection before
+ENDLESS_BYTES = 64 * 1024 * 1024  # limit of a reply whose connection is not closed
 
 
 def endless(sock: socket.socket, _request: bytes) -> None:
-    """A chunked reply that goes on until the client closes the connection."""
+    """Send a chunked reply until the client closes the connection."""
     sock.sendall(b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n")
     for _ in range(ENDLESS_BYTES // 65536):
         sock.sendall(chunk(bytes(65536)))
@@ -146,14 +146,14 @@ def no_users(sandbox: Sandbox) -> list[str]:
     return ["--scenario", "smoke", "--host", sandbox.simulator().url, "-u", "-3"]
 
 
-# What each is told: the thing, the value where there is one, and the remedy.
+# Parts of the error message: subject, value if any, and remedy.
 REFUSED: dict[Callable[[Sandbox], list[str]], tuple[str, ...]] = {
     unknown_key: ("scenario.yaml:", "usres", "unknown key; did you mean users?"),
     negative_rate: ("scenario.yaml:", "sessions_per_s", "must be greater than 0, is -1"),
     unknown_scenario: ("smoek", "smoke"),
     missing_host: ("--host: missing", "--host http://server:8000"),
     no_such_host: ("nowhere.invalid", "host right?"),
-    nobody_listens: ("127.0.0.1:", "refused", "is the server started"),
+    refused_connection: ("127.0.0.1:", "refused", "is the server started"),
     key_missing: ("/v1/models", "401", "requires a key", "--api-key-file", "OPENAI_API_KEY"),
     wrong_key: ("/v1/models", "401", "refuses the key", "--api-key-file"),
     unknown_model: ("--model huge", "it serves tiny"),
@@ -171,7 +171,7 @@ REFUSED: dict[Callable[[Sandbox], list[str]], tuple[str, ...]] = {
     file_cut_off: ("talks.json:1: ", "the file ends within a conversation", "is it whole?"),
 }
 BY_NAME = {execute.__name__: execute for execute in REFUSED}
-BOTH = ("unknown_key", "nobody_listens", "run_dir_full")  # the others with two processes only, where orphans can be
+BOTH = ("unknown_key", "refused_connection", "run_dir_full")  # the others with two processes only, where orphans can be
 
 
 def refused(sandbox: Sandbox, name: str, mode: str) -> FinishedRun:
@@ -182,7 +182,7 @@ def refused(sandbox: Sandbox, name: str, mode: str) -> FinishedRun:
 @run_cases(
     refused, *((name, mode) for name in BY_NAME for mode in ("local", "processes") if mode != "local" or name in BOTH)
 )
-def test_it_is_refused_in_one_line(run_pool: RunPool, run_case: RunCase) -> None:
+def test_invalid_input_is_refused_in_one_line(run_pool: RunPool, run_case: RunCase) -> None:
     ended: FinishedRun = run_pool.result(run_case)
     name = run_case.arguments[0]
     complaints = [line for line in ended.text.splitlines() if line.startswith("inferload: ") or "/ERROR/" in line]
@@ -192,12 +192,12 @@ def test_it_is_refused_in_one_line(run_pool: RunPool, run_case: RunCase) -> None
     assert "Traceback" not in ended.text, ended.text
     assert ended.code == 2, ended.text
     assert "sk-wrong" not in ended.text
-    left = [path.name for path in ended.run_dir.iterdir()] if ended.run_dir.is_dir() else []
-    assert left == (["precious.txt"] if name == "run_dir_full" else []), "a run that was not made left something"
+    files = [path.name for path in ended.run_dir.iterdir()] if ended.run_dir.is_dir() else []
+    assert files == (["precious.txt"] if name == "run_dir_full" else [])
 
 
 def by_command(sandbox: Sandbox, *_: Any) -> FinishedRun:
-    """`inferload run` with a mistake of the scenario, and with one in its own arguments."""
+    """`inferload run` with an invalid scenario, and without a host."""
     command = [sys.executable, "-m", "inferload", "run"]
     outputs, codes = [], []
     for words in ([unknown_key(sandbox)[3], "--host", "http://127.0.0.1:1"], ["smoke"]):
@@ -215,7 +215,7 @@ def by_command(sandbox: Sandbox, *_: Any) -> FinishedRun:
 
 
 @run_cases(by_command, ())
-def test_the_command_refuses_as_well(run_pool: RunPool, run_case: RunCase) -> None:
+def test_inferload_run_refuses_invalid_input(run_pool: RunPool, run_case: RunCase) -> None:
     ended: FinishedRun = run_pool.result(run_case)
     assert ended.seen["codes"] == [2, 2]
     assert "did you mean users?" in ended.seen["outputs"][0]
@@ -227,7 +227,7 @@ def test_the_command_refuses_as_well(run_pool: RunPool, run_case: RunCase) -> No
 
 
 def few_descriptors(sandbox: Sandbox, arrivals: str) -> FinishedRun:
-    """`inferload run` in a shell whose limit of open files is too low for the connections of a scenario."""
+    """`inferload run` with a limit of open files that is too low for the connections of a scenario."""
     load: dict[str, Any] = {"kind": "poisson", "sessions_per_s": 80, "max_in_flight": 120}
     if arrivals == "closed":
         load = {"kind": "closed", "users": 120, "spawn_per_s": 50}
@@ -247,7 +247,7 @@ def few_descriptors(sandbox: Sandbox, arrivals: str) -> FinishedRun:
 
 
 @run_cases(few_descriptors, ("closed",))
-def test_more_users_than_descriptors_are_refused(run_pool: RunPool, run_case: RunCase) -> None:
+def test_more_users_than_file_descriptors_are_refused(run_pool: RunPool, run_case: RunCase) -> None:
     ended: FinishedRun = run_pool.result(run_case)
     (complaint,) = [line for line in ended.text.splitlines() if "/ERROR/" in line]
     assert "120 users in one process" in complaint
@@ -275,7 +275,7 @@ def test_a_run_that_reaches_the_limit_of_open_files_ends_with_its_summary(run_po
 
 
 def no_metrics(sandbox: Sandbox) -> FinishedRun:
-    """A server whose default metrics page is not there."""
+    """Run against a server without the default metrics page."""
     simulator = sandbox.simulator()
 
     def all_but_metrics(sock: socket.socket, request: bytes) -> None:
@@ -295,7 +295,7 @@ def no_metrics(sandbox: Sandbox) -> FinishedRun:
 
 
 @run_cases(no_metrics, ())
-def test_a_default_metrics_page_that_is_not_there_is_a_warning(run_pool: RunPool, run_case: RunCase) -> None:
+def test_a_missing_default_metrics_page_is_a_warning(run_pool: RunPool, run_case: RunCase) -> None:
     ended: FinishedRun = run_pool.result(run_case)
     warning = next(line for line in ended.text.splitlines() if "/WARNING/" in line and "metrics" in line)
     assert f"{ended.seen['url']}/metrics: HTTP 404" in warning
@@ -312,7 +312,7 @@ def test_a_default_metrics_page_that_is_not_there_is_a_warning(run_pool: RunPool
 
 
 def no_turns(sandbox: Sandbox) -> FinishedRun:
-    """A run that is over before its first arrival."""
+    """Run until before the first arrival."""
     arrivals = {"kind": "poisson", "sessions_per_s": 1e-6}
     file = scenario(sandbox.folder, arrivals=arrivals, phases={"warmup_s": 0, "measure_s": 1, "drain_s": 5})
     fleet = sandbox.fleet("local", "--host", sandbox.simulator().url, "--scenario", str(file), "--details", env=NO_KEY)
@@ -320,7 +320,7 @@ def no_turns(sandbox: Sandbox) -> FinishedRun:
 
 
 @run_cases(no_turns, ())
-def test_a_run_without_turns_says_nothing_of_receive_stamps(run_pool: RunPool, run_case: RunCase) -> None:
+def test_a_run_without_turns_has_no_warning_on_receive_timestamps(run_pool: RunPool, run_case: RunCase) -> None:
     ended: FinishedRun = run_pool.result(run_case)
     assert ended.code == 3, ended.text
     assert "Traceback" not in ended.text, ended.text
@@ -359,7 +359,7 @@ ODD_EVENTS = [
 
 
 def odd_numbers(sandbox: Sandbox) -> FinishedRun:
-    """A server of which every third answer, and every metric but one, has a number that is out of range."""
+    """Run against a server of which every third reply, and all but one metric, has a number out of range."""
     simulator = sandbox.simulator()
     turns = itertools.count()
 
@@ -387,7 +387,7 @@ def odd_numbers(sandbox: Sandbox) -> FinishedRun:
 
 
 @run_cases(odd_numbers, ())
-def test_numbers_out_of_range_fail_their_turns_and_nothing_else(run_pool: RunPool, run_case: RunCase) -> None:
+def test_numbers_out_of_range_fail_only_their_turns(run_pool: RunPool, run_case: RunCase) -> None:
     ended: FinishedRun = run_pool.result(run_case)
     assert "Traceback" not in ended.text, ended.text
     summary = ended.summary
@@ -404,7 +404,7 @@ def test_numbers_out_of_range_fail_their_turns_and_nothing_else(run_pool: RunPoo
     check_counts(ended)
 
 
-# -- breaks in mid-run
+# -- faults during a run
 
 FAULTS: dict[str, tuple[dict[str, Any], str]] = {
     "status": ({"status": 500}, "http_5xx"),
@@ -417,22 +417,23 @@ FAULTS: dict[str, tuple[dict[str, Any], str]] = {
 TIMES = 3
 
 
-def faults(sandbox: Sandbox, mode: str) -> FinishedRun:
+def faults(sandbox: Sandbox) -> FinishedRun:
     simulator = sandbox.simulator()
     file = scenario(sandbox.folder, request={"timeouts": {"between_events_s": 2.0}})
-    fleet = sandbox.fleet(mode, "--host", simulator.url, "--scenario", str(file), "--on-invalid", "warn", env=NO_KEY)
+    words = ["--host", simulator.url, "--scenario", str(file), "--on-invalid", "warn"]
+    fleet = sandbox.fleet("processes", *words, env=NO_KEY)
     wait_for_measure_phase(sandbox.run_dir)
     for kind, (values, _) in FAULTS.items():
         simulator.chaos(kind=kind, count=TIMES, **values)
-        wait_until(lambda: not simulator.json("GET", "/chaos")["active"], f"{kind} to befall")
+        wait_until(lambda: not simulator.json("GET", "/chaos")["active"], f"the fault {kind}")
     finished = simulator.stats()["requests"]["finished"]
     wait_until(lambda: simulator.stats()["requests"]["finished"] > finished + 8, "turns after the faults")
     fleet.signal(signal.SIGINT, whole_group=False)
     return FinishedRun(sandbox.run_dir, fleet.exit_code(), fleet.text)
 
 
-@run_cases(faults, ("local",), ("processes",))
-def test_faults_in_mid_run_are_counted_by_class(run_pool: RunPool, run_case: RunCase) -> None:
+@run_cases(faults, ())
+def test_faults_during_a_run_are_counted_by_class(run_pool: RunPool, run_case: RunCase) -> None:
     ended: FinishedRun = run_pool.result(run_case)
     expected = {failure: TIMES for _, failure in FAULTS.values()}
     assert "Traceback" not in ended.text, ended.text
@@ -453,14 +454,13 @@ def test_faults_in_mid_run_are_counted_by_class(run_pool: RunPool, run_case: Run
 LONG = 2400  # tokens: a minute
 CODES: dict[str, tuple[dict[str, Any], tuple[str, ...], int]] = {
     "gates hold": ({"gates": ["p50(ttft_ms) < 60000", "failed_ratio < 0.01"]}, ("--on-invalid", "warn"), 0),
-    "a gate fails": ({"gates": ["p50(ttft_ms) < 0.001", "failed_ratio < 0.01"]}, ("--on-invalid", "warn"), 1),
     "a gate on an unknown value": (
         {"gates": ["p50(tpot_ms) < 60000"], "workload__output_tokens": 1},
         ("--on-invalid", "warn"),
         1,
     ),
-    "invalid goes before a gate": ({"gates": ["p50(ttft_ms) < 0.001"], "workload__output_tokens": LONG}, (), 3),
-    "invalid is only warned of": ({"workload__output_tokens": LONG}, ("--on-invalid", "warn"), 0),
+    "invalid with a failed gate": ({"gates": ["p50(ttft_ms) < 0.001"], "workload__output_tokens": LONG}, (), 3),
+    "invalid with --on-invalid warn": ({"workload__output_tokens": LONG}, ("--on-invalid", "warn"), 0),
 }
 
 
@@ -473,13 +473,13 @@ def exits(sandbox: Sandbox, name: str) -> FinishedRun:
 
 
 @run_cases(exits, *((name,) for name in CODES))
-def test_the_exit_code_says_what_came_of_it(run_pool: RunPool, run_case: RunCase) -> None:
+def test_the_exit_code_reflects_gates_and_validity(run_pool: RunPool, run_case: RunCase) -> None:
     ended: FinishedRun = run_pool.result(run_case)
     name = run_case.arguments[0]
     changes, _, code = CODES[name]
     verdict = ended.summary["verdict"]
     assert ended.code == code, ended.text
-    assert [one["gate"] for one in verdict["gates"]] == changes.get("gates", [])
+    assert [gate["gate"] for gate in verdict["gates"]] == changes.get("gates", [])
     if "invalid" in name:
         assert verdict["measurement"] == "invalid"
         assert "unfinished_drain" in ended.codes
@@ -488,7 +488,7 @@ def test_the_exit_code_says_what_came_of_it(run_pool: RunPool, run_case: RunCase
         assert verdict["passed"] == (code == 0)
         assert ended.codes == set()
     if "unknown" in name:
-        assert [(one["value"], one["passed"]) for one in verdict["gates"]] == [(None, False)]
+        assert [(gate["value"], gate["passed"]) for gate in verdict["gates"]] == [(None, False)]
 
 
 # -- keys
@@ -526,7 +526,7 @@ PAGES = (
 
 
 def canary(sandbox: Sandbox, where: str, mode: str) -> FinishedRun:
-    """A run with a key that the server wants, a header of one's own, and a server that echoes the key in an error."""
+    """Run with a required key and a header, against a server that echoes the key in an error."""
     key, header = f"sk-canary-{secrets.token_hex(8)}", f"header-canary-{secrets.token_hex(8)}"
     tap, key_file = sandbox.folder / "tap.py", sandbox.folder / "key"
     tap.write_text(TAP)
@@ -541,7 +541,7 @@ def canary(sandbox: Sandbox, where: str, mode: str) -> FinishedRun:
     commands = [command_lines(fleet)]
     fleet.wait_for_page()
     commands.append(command_lines(fleet))
-    pages = looked_at(fleet)
+    pages = pages_of(fleet)
     assert fleet.post("/swarm", user_count=4, spawn_rate=50)["success"]
     wait_for_measure_phase(sandbox.run_dir)
     simulator.chaos(kind="status", count=2, status=401, message=f"what is {key}?")
@@ -549,9 +549,9 @@ def canary(sandbox: Sandbox, where: str, mode: str) -> FinishedRun:
     finished = simulator.stats()["requests"]["finished"]
     wait_until(lambda: simulator.stats()["requests"]["finished"] > finished + 8, "turns")
     commands.append(command_lines(fleet))
-    pages |= {f"{path} in the run": body for path, body in looked_at(fleet).items()}
+    pages |= {f"{path} in the run": body for path, body in pages_of(fleet).items()}
     assert fleet.press_stop()
-    pages |= {f"{path} at the end": body for path, body in looked_at(fleet).items()}
+    pages |= {f"{path} at the end": body for path, body in pages_of(fleet).items()}
     fleet.signal(signal.SIGINT, whole_group=False)
     code = fleet.exit_code()
     messages = {path.name: path.read_bytes() for path in sandbox.folder.glob("wire-*.bin")}
@@ -560,47 +560,47 @@ def canary(sandbox: Sandbox, where: str, mode: str) -> FinishedRun:
 
 
 def command_lines(fleet: Fleet) -> dict[int, bytes]:
-    """Of every process of the fleet that is alive."""
-    found = {}
+    """Return the command line of each running process of the fleet."""
+    commands = {}
     for pid in fleet.pids():
         try:
-            found[pid] = Path(f"/proc/{pid}/cmdline").read_bytes()
+            commands[pid] = Path(f"/proc/{pid}/cmdline").read_bytes()
         except OSError:
             continue
-    return found
+    return commands
 
 
-def looked_at(fleet: Fleet) -> dict[str, bytes]:
+def pages_of(fleet: Fleet) -> dict[str, bytes]:
     return {path: fleet.get(path) for path in PAGES}
 
 
 def contents(run_dir: Path) -> dict[str, bytes]:
-    """Every file of a run as it stands on disk; of Parquet also what is in it, unpacked."""
-    found = {}
+    """Return the bytes of each file of a run, and the decoded content of Parquet files."""
+    files = {}
     for path in run_dir.rglob("*"):
         if path.is_file():
-            found[path.name] = path.read_bytes()
+            files[path.name] = path.read_bytes()
         if path.suffix == ".parquet":
             table = pq.read_table(path)
-            found[f"{path.name}, unpacked"] = repr((table.to_pydict(), table.schema.metadata)).encode()
-    return found
+            files[f"{path.name}, decoded"] = repr((table.to_pydict(), table.schema.metadata)).encode()
+    return files
 
 
 @run_cases(canary, ("environment", "processes"), ("file", "by_hand"))
-def test_no_key_gets_out(run_pool: RunPool, run_case: RunCase) -> None:
+def test_keys_and_headers_are_in_no_output(run_pool: RunPool, run_case: RunCase) -> None:
     ended: FinishedRun = run_pool.result(run_case)
     seen = ended.seen
     turns = ended.summary["turns"]["by_phase"]["all"]
     assert turns["ok"] > 8, "the key was not sent"
     assert turns["by_failure"] == {"http_4xx": 2}
     assert "turn failed (http_4xx 401)" in ended.text
-    assert "what is ***" in ended.text  # it was echoed, and blotted out
-    assert len(seen["messages"]) == 3  # a master and two workers spoke
+    assert "what is ***" in ended.text  # redacted
+    assert len(seen["messages"]) == 3  # of a master and two workers
     assert all(b"inferload_" in sent for sent in seen["messages"].values())
     assert len(seen["commands"][-1]) == 4  # master, workers, scraper
-    places = {**contents(ended.run_dir), **seen["pages"], **seen["messages"], "output": ended.text.encode()}
-    assert len(places) > 40
-    for name, data in places.items():
+    outputs = {**contents(ended.run_dir), **seen["pages"], **seen["messages"], "output": ended.text.encode()}
+    assert len(outputs) > 40
+    for name, data in outputs.items():
         assert seen["key"].encode() not in data, f"the key is in {name}"
         assert seen["header"].encode() not in data, f"the header is in {name}"
     for commands in seen["commands"]:

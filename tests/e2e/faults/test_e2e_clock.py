@@ -1,4 +1,4 @@
-"""The wall clock of the machine is set by an hour in the middle of a run: what is printed stays true, and the run says so."""
+"""Steps of the wall clock during a run."""
 
 import struct
 import subprocess
@@ -31,7 +31,7 @@ WORKERS, USERS, MEASURE_S = 2, 6, 8
 
 @pytest.fixture(scope="module")
 def preloaded(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The library that stands before the system's clocks."""
+    """A library that replaces the system's clock functions."""
     built = tmp_path_factory.mktemp("clockstep") / "clockstep.so"
     subprocess.run(["cc", "-std=c11", "-O2", "-shared", "-fPIC", "-o", built, SOURCE, "-ldl"], check=True)
     return built
@@ -39,7 +39,7 @@ def preloaded(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.parametrize("reader", ["native", "python"])
 @pytest.mark.parametrize("by_s", [-3600.0, 3600.0, 0.3])
-def test_a_wall_clock_that_is_set_changes_no_figure_and_is_marked(
+def test_a_step_of_the_wall_clock_is_marked_and_changes_no_measure(
     preloaded: Path, tmp_path: Path, by_s: float, reader: str
 ) -> None:
     step, run_dir, port = tmp_path / "step", tmp_path / "run", unused_port()
@@ -65,10 +65,10 @@ def test_a_wall_clock_that_is_set_changes_no_figure_and_is_marked(
 
     check_counts(ended)
     summary = ended.summary
-    told = [one for one in summary["verdict"]["reasons"] if one["code"] == "clock_step"]
-    assert [one["phase"] for one in told] == ["measure"], ended.text
-    assert told[0]["value"] == WORKERS
-    assert {one["worker"] for one in marks_of(run_dir) if one["kind"] == "clock_step"} == {"w0", "w1"}
+    reasons = [reason for reason in summary["verdict"]["reasons"] if reason["code"] == "clock_step"]
+    assert [reason["phase"] for reason in reasons] == ["measure"], ended.text
+    assert reasons[0]["value"] == WORKERS
+    assert {entry["worker"] for entry in marks_of(run_dir) if entry["kind"] == "clock_step"} == {"w0", "w1"}
     assert mark(run_dir, "clock_step")["by_s"] == pytest.approx(by_s, abs=0.05)
 
     assert summary["window_s"] == MEASURE_S
@@ -80,13 +80,13 @@ def test_a_wall_clock_that_is_set_changes_no_figure_and_is_marked(
     assert summary["client"]["delay_ms"]["max"] < 1000
     assert summary["turns"]["ok"] > 20
 
-    at_s = [one["t_s"] for one in marks_of(run_dir)]
+    at_s = [entry["t_s"] for entry in marks_of(run_dir)]
     assert 0 <= min(at_s) <= max(at_s) < 120
-    phases = [one["t_s"] for one in marks_of(run_dir) if one["kind"] == "phase"]
+    phases = [entry["t_s"] for entry in marks_of(run_dir) if entry["kind"] == "phase"]
     assert phases[-1] - phases[-2] == pytest.approx(MEASURE_S, abs=0.01)
     history = [row for row in csv_rows(run_dir / "locust_stats_history.csv") if row["Name"] == "Aggregated"]
     stamps = [int(row["Timestamp"]) for row in history]
-    assert all(0 <= later - one <= 3 for one, later in pairwise(stamps))
+    assert all(0 <= later - earlier <= 3 for earlier, later in pairwise(stamps))
     turns = {row["Name"]: row for row in csv_rows(run_dir / "locust_stats.csv") if row["Type"] == "TURN"}["chat"]
     assert float(turns["Requests/s"]) == pytest.approx(summary["rates"]["turns_per_s"], rel=0.5)
     seconds = csv_rows(run_dir / "timeline.csv")

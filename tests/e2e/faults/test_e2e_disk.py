@@ -1,4 +1,4 @@
-"""A disk that is full, a file size limit, a folder that is removed: the run ends with its summary, and is not valid."""
+"""A full disk, a file size limit, removed folders: the run ends with its summary and is invalid."""
 
 import contextlib
 import errno
@@ -30,7 +30,7 @@ LIMIT_BYTES = 512  # smaller than any table of the run
 def execute(
     sandbox: Sandbox, mode: str, harm: Callable[[Fleet], None], env: dict[str, str] | None = None
 ) -> FinishedRun:
-    """A run of which `harm` damages the files once its measure phase has begun."""
+    """Run, and call `harm` in the measure phase."""
     file = scenario(sandbox.folder, phases={"warmup_s": 0, "measure_s": 3, "drain_s": 20})
     fleet = sandbox.fleet(mode, "--host", sandbox.simulator().url, "--scenario", str(file), env=env)
     wait_for_measure_phase(sandbox.run_dir)
@@ -43,7 +43,7 @@ def size_limit(sandbox: Sandbox, mode: str) -> FinishedRun:
         for pid in fleet.pids():
             resource.prlimit(pid, resource.RLIMIT_FSIZE, (LIMIT_BYTES, LIMIT_BYTES))
 
-    return execute(sandbox, mode, limit, {"INFERLOAD_FRESH": "1"})  # of a fork the scraper is another process's child
+    return execute(sandbox, mode, limit, {"INFERLOAD_FRESH": "1"})  # else the scraper is a child of the fork server
 
 
 def folders_removed(sandbox: Sandbox, mode: str) -> FinishedRun:
@@ -78,18 +78,15 @@ def full_disk(sandbox: Sandbox, mode: str) -> FinishedRun | None:
 
         sandbox.run_dir = disk / "run"
         ended = execute(sandbox, mode, fill)
-        kept = shutil.copytree(ended.run_dir, sandbox.folder / "kept")
-        return FinishedRun(kept, ended.code, ended.text)
-
-
-CASES = [("local",), ("processes",)]
+        copy = shutil.copytree(ended.run_dir, sandbox.folder / "copy")
+        return FinishedRun(copy, ended.code, ended.text)
 
 
 def check(ended: FinishedRun, error: str) -> None:
-    """Exit code 3, a whole summary, and the loss named with its path and error."""
+    """Check the exit code, the summary, and the reason with path and error."""
     assert ended.code == 3, ended.text
     assert "Traceback" not in ended.text, ended.text
-    (reason,) = [one for one in ended.summary["verdict"]["reasons"] if one["code"] == "lost_records"]
+    (reason,) = [reason for reason in ended.summary["verdict"]["reasons"] if reason["code"] == "lost_records"]
     assert reason["level"] == "invalid"
     assert rundir.TURNS in reason["text"]
     assert error in reason["text"]
@@ -99,7 +96,7 @@ def check(ended: FinishedRun, error: str) -> None:
     assert not (ended.run_dir / rundir.RESERVE).exists()
 
 
-@run_cases(size_limit, *CASES)
+@run_cases(size_limit, ("processes",))
 def test_a_run_whose_summary_cannot_be_written_prints_it(run_case: RunCase, run_pool: RunPool) -> None:
     ended = run_pool.result(run_case)
     too_large = os.strerror(errno.EFBIG)
@@ -113,16 +110,16 @@ def test_a_run_whose_summary_cannot_be_written_prints_it(run_case: RunCase, run_
     assert not (ended.run_dir / rundir.SUMMARY).exists()
 
 
-@run_cases(folders_removed, *CASES)
-def test_folders_that_are_removed_in_mid_run_make_it_invalid(run_case: RunCase, run_pool: RunPool) -> None:
+@run_cases(folders_removed, ("processes",))
+def test_removal_of_folders_during_a_run_makes_it_invalid(run_case: RunCase, run_pool: RunPool) -> None:
     ended = run_pool.result(run_case)
     check(ended, os.strerror(errno.ENOENT))
-    (reason,) = [one for one in ended.summary["verdict"]["reasons"] if one["code"] == "write_error"]
+    (reason,) = [reason for reason in ended.summary["verdict"]["reasons"] if reason["code"] == "write_error"]
     assert rundir.SERVER_METRICS in reason["text"]
-    assert {one["kind"] for one in marks_of(ended.run_dir)} >= {"lost_records"}
+    assert {entry["kind"] for entry in marks_of(ended.run_dir)} >= {"lost_records"}
 
 
-@run_cases(full_disk, *CASES)
+@run_cases(full_disk, ("local",), ("processes",))
 def test_a_full_disk_makes_the_run_invalid(run_case: RunCase, run_pool: RunPool) -> None:
     ended = run_pool.result(run_case)
     if ended is None:

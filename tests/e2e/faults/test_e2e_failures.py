@@ -1,4 +1,4 @@
-"""Runs whose turns fail: a server that dies, one that refuses every turn, and a run that stops itself because of it."""
+"""Runs whose turns fail: a crash of the server, rejection of all turns, and --abort-on."""
 
 import json
 import os
@@ -24,32 +24,32 @@ from inferload import cli
 from inferload.verdict import failures
 
 MEASURED = {"warmup_s": 0, "measure_s": 5, "drain_s": 20}
-# A server that refuses or has died answers at once: a closed loop without pauses would send thousands of turns.
+# Against a server that refuses connections a closed loop without pauses would send thousands of turns.
 PACED = {"kind": "constant", "sessions_per_s": 8}
 
 
-def dying(sandbox: Sandbox, mode: str) -> FinishedRun:
-    """The server is killed while turns stream."""
+def crashed(sandbox: Sandbox) -> FinishedRun:
+    """Kill the server while turns stream."""
     simulator = sandbox.simulator()
-    # On a busy machine it is killed later: turns are planned long after that all the same.
+    # Long enough for later turns even if a busy machine delays the kill.
     phases = MEASURED | {"measure_s": 8}
     file = scenario(sandbox.folder, arrivals=PACED, phases=phases, workload__output_tokens=40)
     words = ["--host", simulator.url, "--scenario", str(file), "--on-invalid", "warn", "--details"]
-    fleet = sandbox.fleet(mode, *words, report=True)
+    fleet = sandbox.fleet("processes", *words, report=True)
     wait_for_measure_phase(sandbox.run_dir)
-    wait_until(lambda: simulator.stats()["requests"]["finished"] > 2, "turns that end well")
+    wait_until(lambda: simulator.stats()["requests"]["finished"] > 2, "successful turns")
     os.kill(simulator.process.pid, signal.SIGKILL)
     return FinishedRun(sandbox.run_dir, fleet.exit_code(), fleet.text)
 
 
 def refusing(sandbox: Sandbox, *arguments: str) -> FinishedRun:
-    """Every turn is answered with HTTP 400."""
+    """Answer every turn with HTTP 400."""
     simulator = sandbox.simulator()
     arrivals = {"kind": "poisson", "sessions_per_s": 8}
     file = scenario(sandbox.folder, arrivals=arrivals, phases=MEASURED | {"warmup_s": 1})
     words = ["--host", simulator.url, "--scenario", str(file), "--on-invalid", "warn", "--details", *arguments]
-    fleet = sandbox.fleet("local", *words, report=True)
-    wait_until(lambda: mark(sandbox.run_dir, "phase"), "the preflight to be over")
+    fleet = sandbox.fleet("local", *words, report=not arguments)
+    wait_until(lambda: mark(sandbox.run_dir, "phase"), "the end of the preflight")
     simulator.chaos(kind="status", status=400, count=100_000)
     return FinishedRun(sandbox.run_dir, fleet.exit_code(), fleet.text)
 
@@ -62,21 +62,21 @@ def diagnosis_of(ended: FinishedRun) -> dict[str, Any]:
 def check_failures_first(ended: FinishedRun) -> str:
     """Check that report and diagnosis.json begin with the failures; return the first sentence of the diagnosis."""
     document = diagnosis_of(ended)
-    found = document["run"]["findings"][0]
-    assert found["code"] == "failures"
+    finding = document["run"]["findings"][0]
+    assert finding["code"] == "failures"
     page = (ended.run_dir / "report.md").read_text()
     section = page.partition("\n## Diagnosis")[2].partition("\n## ")[0]
     assert "not-loaded" not in page
     assert "kept up" not in section
     assert "more load" not in section
     assert "turns failed" in section
-    assert found["sentences"][0] in document["lines"][2]
+    assert finding["sentences"][0] in document["lines"][2]
     assert "more load" not in "\n".join(document["lines"])
-    return str(found["sentences"][0])
+    return str(finding["sentences"][0])
 
 
-@run_cases(dying, ("local",), ("processes",))
-def test_a_server_that_dies_is_the_first_finding(run_pool: RunPool, run_case: RunCase) -> None:
+@run_cases(crashed, ())
+def test_a_crashed_server_is_the_first_finding(run_pool: RunPool, run_case: RunCase) -> None:
     ended: FinishedRun = run_pool.result(run_case)
     turns = ended.summary["turns"]
     (stopped,) = ended.summary["stopped_answering"]
@@ -87,21 +87,20 @@ def test_a_server_that_dies_is_the_first_finding(run_pool: RunPool, run_case: Ru
     assert "refused" in first["text"].lower()
     assert first["at_s"] >= stopped["at_s"]
     assert first["worker"] in {row["worker"] for row in ended.turns}
-    # The terminal, at the end of the run.
     tables = ended.text[ended.text.rindex("failed turns") :]
     assert first["text"] in tables
     assert f"stopped answering at {stopped['at_s']:.1f} s" in tables
     check_failures_first(ended)
     page = (ended.run_dir / "report.md").read_text()
-    said = f"stopped answering at {stopped['at_s']:.1f} s: {failures.failed_text(stopped['by_failure'])}"
-    assert said in page.replace("\\", "")
+    text = f"stopped answering at {stopped['at_s']:.1f} s: {failures.failed_text(stopped['by_failure'])}"
+    assert text in page.replace("\\", "")
     assert "metrics page" in page.partition("\n## Diagnosis")[2].partition("\n## ")[0]
     assert ended.code == 1, ended.text
     check_counts(ended)
 
 
 @run_cases(refusing, ())
-def test_turns_that_are_all_refused_are_the_first_finding(run_pool: RunPool, run_case: RunCase, tmp_path: Any) -> None:
+def test_rejection_of_all_turns_is_the_first_finding(run_pool: RunPool, run_case: RunCase, tmp_path: Any) -> None:
     ended: FinishedRun = run_pool.result(run_case)
     turns = ended.summary["turns"]
     assert turns["failed"] > 10
@@ -124,7 +123,7 @@ def test_turns_that_are_all_refused_are_the_first_finding(run_pool: RunPool, run
 
 
 @run_cases(refusing, ("--abort-on", "failed_ratio > 0.5 for 2s"))
-def test_a_run_stops_itself_once_its_condition_holds(run_pool: RunPool, run_case: RunCase) -> None:
+def test_a_run_ends_when_its_abort_condition_holds(run_pool: RunPool, run_case: RunCase) -> None:
     ended: FinishedRun = run_pool.result(run_case)
     stop = mark(ended.run_dir, "abort_on")
     assert stop is not None
@@ -141,8 +140,8 @@ def test_a_run_stops_itself_once_its_condition_holds(run_pool: RunPool, run_case
     check_counts(ended)
 
 
-def patient(sandbox: Sandbox) -> FinishedRun:
-    """A run whose condition never holds."""
+def not_aborted(sandbox: Sandbox) -> FinishedRun:
+    """Run with a condition that never holds."""
     simulator = sandbox.simulator()
     file = scenario(
         sandbox.folder, arrivals=PACED, phases=MEASURED | {"measure_s": 3}, abort_on=["failed_ratio > 0.5 for 1s"]
@@ -151,8 +150,8 @@ def patient(sandbox: Sandbox) -> FinishedRun:
     return FinishedRun(sandbox.run_dir, fleet.exit_code(), fleet.text)
 
 
-@run_cases(patient, ())
-def test_a_condition_that_never_holds_changes_nothing(run_pool: RunPool, run_case: RunCase) -> None:
+@run_cases(not_aborted, ())
+def test_an_abort_condition_that_never_holds_changes_nothing(run_pool: RunPool, run_case: RunCase) -> None:
     ended: FinishedRun = run_pool.result(run_case)
     assert mark(ended.run_dir, "abort_on") is None
     assert ended.summary["verdict"]["gates"] == []

@@ -1,4 +1,4 @@
-"""Two hosts that share nothing but a wire: a master and a worker in network namespaces of their own, each on a disk of its own."""
+"""Master and workers on two hosts: network namespaces and separate directories."""
 
 import contextlib
 import json
@@ -11,7 +11,7 @@ from pathlib import Path
 import locust_process
 import pytest
 import recomputed
-from e2e_runs import CROWDED, PATIENCE_S, scenario
+from e2e_runs import BUSY_MACHINE_CODES, PATIENCE_S, scenario
 from locust_process import ROOT
 
 pytestmark = pytest.mark.soak
@@ -25,9 +25,9 @@ def ip(*words: str) -> None:
 
 @pytest.fixture
 def hosts() -> Iterator[tuple[str, str]]:
-    """Two network namespaces with a cable between them."""
+    """Create two connected network namespaces."""
     if os.geteuid() != 0:
-        pytest.skip("network namespaces are made as root")
+        pytest.skip("creating network namespaces requires root")
     names = tuple(f"inferload-{host}-{os.getpid()}" for host in ("a", "b"))
     try:
         for name in names:
@@ -46,7 +46,7 @@ def hosts() -> Iterator[tuple[str, str]]:
 
 @contextlib.contextmanager
 def started(host: str, folder: Path, *command: str) -> Iterator[subprocess.Popen[str]]:
-    """A program on a host, in a folder of its own."""
+    """Run a program on a host, in its own folder."""
     folder.mkdir(exist_ok=True)
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": "1"}
     process = subprocess.Popen(
@@ -71,7 +71,7 @@ def test_workers_on_another_host_send_their_records(hosts: tuple[str, str], tmp_
     python, locustfile = sys.executable, str(ROOT / "locustfiles" / "chat.py")
     server = ("-m", "inferload.deploy.simulator", "--host", MASTER_IP, "--port", "18100", "--exit-after-s", "120")
     master = ("--headless", "--master", "--expect-workers", "2", "--host", f"http://{MASTER_IP}:18100", "--no-report")
-    master = (*master, "--scenario", str(file), "--run-dir", "/proc/self/cwd/run")  # each host's own place
+    master = (*master, "--scenario", str(file), "--run-dir", "/proc/self/cwd/run")  # in the folder of each host
     worker = ("--worker", "--processes", "2", "--master-host", MASTER_IP)
     with started(hosts[0], here, python, *server, "--ttft-ms", "20", "--itl-ms", "5") as simulator:
         assert simulator.stdout is not None
@@ -85,17 +85,19 @@ def test_workers_on_another_host_send_their_records(hosts: tuple[str, str], tmp_
     run_dir = here / "run"
     summary, manifest = locust_process.summary_of(run_dir), json.loads((run_dir / "run.json").read_text())
     assert [worker["lost"] for worker in manifest["workers"]] == [False, False]
-    assert [worker["at_hand"] for worker in manifest["workers"]] == [one["turns"] for one in manifest["workers"]]
+    assert [worker["at_hand"] for worker in manifest["workers"]] == [worker["turns"] for worker in manifest["workers"]]
     assert summary["percentiles_from"] == "records", text
     rows = locust_process.turns_of(run_dir)
     assert len(rows) == summary["turns"]["by_phase"]["all"]["sent"]
     assert {row["worker"] for row in rows} == {"w0", "w1"}
     recomputed.check(summary, manifest, rows, {})
-    assert {one["code"] for one in summary["verdict"]["reasons"] if one["phase"] == "measure"} <= CROWDED
+    assert {
+        reason["code"] for reason in summary["verdict"]["reasons"] if reason["phase"] == "measure"
+    } <= BUSY_MACHINE_CODES
     assert list(there.rglob("*.parquet")) == []
 
 
-# A locustfile whose worker closes its parts so late that one takes seconds to send.
+# Locustfile of a worker with parts so large that sending one takes seconds.
 LARGE_PARTS = """
 from inferload.worker import turn_writer as turnwriter
 from inferload.users import ScenarioUser
@@ -109,7 +111,7 @@ class ChatUser(ScenarioUser):
 
 
 def test_records_over_a_slow_link_delay_no_report(hosts: tuple[str, str], tmp_path: Path) -> None:
-    """The server stands beside the worker, so that only messages to the master go over the link, of 64 KB/s."""
+    """The server is on the worker's host: only messages to the master use the link of 64 kB/s."""
     locustfile = tmp_path / "large_parts.py"
     locustfile.write_text(LARGE_PARTS)
     for name, end in zip(hosts, ("cable-a", "cable-b"), strict=True):

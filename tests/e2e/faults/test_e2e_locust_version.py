@@ -1,4 +1,4 @@
-"""Runs on a Locust that lacks what an adaptation changes, and on versions that were not tested."""
+"""Runs with a Locust to which an adaptation does not fit, and with untested versions."""
 
 import json
 import re
@@ -63,15 +63,15 @@ def refused(sandbox: Sandbox, change: str) -> FinishedRun:
 
 
 @run_cases(left_out, ())
-def test_an_adaptation_that_does_not_fit_is_left_out_with_its_consequence(run_pool: RunPool, run_case: RunCase) -> None:
+def test_an_adaptation_that_does_not_fit_is_skipped_with_a_warning(run_pool: RunPool, run_case: RunCase) -> None:
     ended = run_pool.result(run_case)
-    assert ended.code in (0, 3), ended.text  # 3: what a crowded machine makes of it
+    assert ended.code in (0, 3), ended.text  # 3: invalid on a busy machine
     workers, masters = json.loads((ended.run_dir / "run.json").read_text())["adaptations_left_out"]
     consequence = "turns of tasks without name= are counted under the name of their user class"
     assert workers == {"name": "task_names", "consequence": consequence}
     assert masters["name"] == "web_run_time"
     assert {row["class"] for row in ended.turns} == {"Support"}
-    (reason,) = [one for one in ended.summary["verdict"]["reasons"] if one["code"] == "locust_adaptation"]
+    (reason,) = [reason for reason in ended.summary["verdict"]["reasons"] if reason["code"] == "locust_adaptation"]
     assert (reason["level"], reason["value"]) == ("suspect", 1)
     assert f"(task_names: {consequence})" in reason["text"]
     warnings = [
@@ -97,9 +97,9 @@ def test_an_adaptation_that_does_not_fit_is_left_out_with_its_consequence(run_po
     ],
     ids=str,
 )
-def test_a_locust_that_cannot_be_used_is_refused_in_one_line(run_pool: RunPool, run_case: RunCase, line: str) -> None:
+def test_an_unsupported_locust_is_refused_in_one_line(run_pool: RunPool, run_case: RunCase, line: str) -> None:
     ended = run_pool.result(run_case)
     assert ended.code == 2, ended.text
-    (said,) = ended.text.splitlines()
-    assert re.fullmatch(line, said), said
+    (message,) = ended.text.splitlines()
+    assert re.fullmatch(line, message), message
     assert not ended.run_dir.exists()

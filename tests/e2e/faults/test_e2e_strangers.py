@@ -1,4 +1,4 @@
-"""Peers of the master's port that are no workers of the run: malformed packets, and messages in the name of others."""
+"""Malformed and foreign messages at the master's port, and the addresses on which it listens."""
 
 import contextlib
 import json
@@ -26,12 +26,12 @@ from e2e_runs import (
 from locust import __version__ as locust_version
 
 USERS = 6
-NOBODY = "nobody"
+UNREGISTERED = "unregistered"
 FLOOD = 200  # packets of each kind
 
 
 def malformed(identity: str) -> list[bytes]:
-    """Packets that cannot be decoded, or whose content cannot be handled."""
+    """Return packets that cannot be decoded or handled."""
     contents: list[Any] = [
         7,
         ["heartbeat", None],
@@ -45,7 +45,7 @@ def malformed(identity: str) -> list[bytes]:
 
 
 def in_the_name_of_others(identity: str, worker_id: str, run_id: str) -> list[bytes]:
-    """Well-formed messages of a peer that registers as a worker itself, and speaks for a worker of the run."""
+    """Return valid messages of a peer that registers as a worker and sends in the name of a worker of the run."""
     empty = {"seq": 10**6, "tallies": [], "health": [], "in_flight": 0, "booked_ns": 0}
     for_w0 = {"run_id": run_id, "name": "w0"}
     contents: list[Any] = [
@@ -62,7 +62,7 @@ def in_the_name_of_others(identity: str, worker_id: str, run_id: str) -> list[by
 
 @contextlib.contextmanager
 def peer(port: int, identity: str) -> Any:
-    """A connection of the kind that a worker has."""
+    """Connect like a worker."""
     context = zmq.Context()
     with context.socket(zmq.DEALER) as connection:
         connection.setsockopt(zmq.IDENTITY, identity.encode())
@@ -72,11 +72,11 @@ def peer(port: int, identity: str) -> Any:
     context.term()
 
 
-def pestered(sandbox: Sandbox, mode: str) -> FinishedRun:
-    """Strangers send during the load what they can; Ctrl-C once the run has gone on for a while."""
+def with_foreign_messages(sandbox: Sandbox) -> FinishedRun:
+    """Send foreign messages during the load; then more turns, and SIGINT."""
     simulator = sandbox.simulator()
     file = scenario(sandbox.folder, arrivals__users=USERS)
-    fleet = sandbox.fleet(mode, "--host", simulator.url, "--scenario", str(file))
+    fleet = sandbox.fleet("processes", "--host", simulator.url, "--scenario", str(file))
     assert fleet.port is not None
     wait_for_measure_phase(sandbox.run_dir)
     wait_until(lambda: simulator.stats()["requests"]["running"] == USERS, "streams of all users")
@@ -84,10 +84,10 @@ def pestered(sandbox: Sandbox, mode: str) -> FinishedRun:
     registered = re.search(r"(\S+) \(index 0\) reported as ready", fleet.master.text)
     assert registered is not None
     worker_id = registered[1]
-    with peer(fleet.port, NOBODY) as connection:
-        for packet in malformed(NOBODY) * FLOOD:
+    with peer(fleet.port, UNREGISTERED) as connection:
+        for packet in malformed(UNREGISTERED) * FLOOD:
             connection.send(packet)
-        connection.send(msgpack.packb(["stats", {"stats": []}, NOBODY]))
+        connection.send(msgpack.packb(["stats", {"stats": []}, UNREGISTERED]))
     with peer(fleet.port, "stranger") as connection:
         for packet in in_the_name_of_others("stranger", worker_id, run_id):
             connection.send(packet)
@@ -98,8 +98,8 @@ def pestered(sandbox: Sandbox, mode: str) -> FinishedRun:
     return FinishedRun(sandbox.run_dir, fleet.exit_code(), fleet.text)
 
 
-@run_cases(pestered, ("processes",), ("by_hand",))
-def test_strangers_do_not_change_a_run(run_pool: RunPool, run_case: RunCase) -> None:
+@run_cases(with_foreign_messages, ())
+def test_foreign_messages_do_not_change_a_run(run_pool: RunPool, run_case: RunCase) -> None:
     ended: FinishedRun = run_pool.result(run_case)
     assert "Traceback" not in ended.text, ended.text
     for reason in (
@@ -118,35 +118,36 @@ def test_strangers_do_not_change_a_run(run_pool: RunPool, run_case: RunCase) -> 
     check_counts(ended)
     assert ended.codes == set(), ended.summary["verdict"]
     assert ended.code == expected_exit_code(ended)
-    assert {(one["lost"], one["left"], one["missing_reports"]) for one in workers(ended)} == {(False, False, 0)}
+    assert {(worker["lost"], worker["left"], worker["missing_reports"]) for worker in workers(ended)} == {
+        (False, False, 0)
+    }
 
 
 def workers(ended: FinishedRun) -> list[dict[str, Any]]:
     manifest = json.loads((ended.run_dir / "run.json").read_text())
-    found: list[dict[str, Any]] = manifest["workers"]
-    return found
+    entries: list[dict[str, Any]] = manifest["workers"]
+    return entries
 
 
-# -- where a master listens
+# -- addresses of the master
 
 
-def listening(sandbox: Sandbox, *arguments: str) -> FinishedRun:
-    """The addresses on which a master with forked workers listens."""
+def bound(sandbox: Sandbox, *arguments: str) -> FinishedRun:
+    """Record the addresses on which a master with forked workers listens."""
     simulator = sandbox.simulator()
     file = scenario(sandbox.folder, arrivals__users=USERS)
     words = ["--host", simulator.url, "--scenario", str(file), *arguments]
     fleet = sandbox.fleet("processes", *words, bind=False)
     wait_for_measure_phase(sandbox.run_dir)
     connections = psutil.Process(fleet.master.process.pid).net_connections("inet")
-    found = {one.laddr.ip for one in connections if one.status == psutil.CONN_LISTEN and one.laddr.port == fleet.port}
+    listening = [each.laddr for each in connections if each.status == psutil.CONN_LISTEN]
+    addresses = {address.ip for address in listening if address.port == fleet.port}
     fleet.signal(signal.SIGINT, whole_group=False)
-    return FinishedRun(sandbox.run_dir, fleet.exit_code(), fleet.text, seen={"addresses": found})
+    return FinishedRun(sandbox.run_dir, fleet.exit_code(), fleet.text, seen={"addresses": addresses})
 
 
-@run_cases(listening, (), ("--master-bind-host", "0.0.0.0"))
-def test_a_master_with_forked_workers_listens_on_loopback_unless_told_otherwise(
-    run_pool: RunPool, run_case: RunCase
-) -> None:
+@run_cases(bound, (), ("--master-bind-host", "0.0.0.0"))
+def test_a_master_with_forked_workers_listens_on_loopback_by_default(run_pool: RunPool, run_case: RunCase) -> None:
     ended: FinishedRun = run_pool.result(run_case)
     assert "Traceback" not in ended.text, ended.text
     assert ended.seen["addresses"] == {"0.0.0.0" if run_case.arguments else "127.0.0.1"}

@@ -1,4 +1,4 @@
-"""Whole runs against a server that echoes secrets and sends control characters, and a web UI that is given another server."""
+"""Runs against a server that echoes secrets and sends control characters, and a change of the server in the web UI."""
 
 import contextlib
 import http.client
@@ -17,7 +17,7 @@ FORGED = "\x1b[31m\n[2026-01-01 00:00:00] forged/ERROR: x\u202e|`<img src=x>"
 
 
 class Echo:
-    """A completion server that answers with what it was sent: in names, ids, finish reasons, labels and errors."""
+    """Completion server that echoes secrets in names, ids, finish reasons, labels and errors."""
 
     def __init__(self, key: str, header: str) -> None:
         self.echoed = f"{key} {header}"
@@ -60,25 +60,25 @@ class Echo:
 
 
 def made_secrets(sandbox: Sandbox) -> tuple[str, str, list[str]]:
-    """A key, the value of a header, and the options that give them."""
+    """Return a key, the value of a header, and the options with both."""
     key, header = f"sk-{secrets.token_hex(12)}", f"hdr-{secrets.token_hex(12)}"
     (sandbox.folder / "key").write_text(key + "\n")
     return key, header, ["--api-key-file", str(sandbox.folder / "key"), "--header", f"X-Gateway-Key: {header}"]
 
 
-def hostile(sandbox: Sandbox, mode: str) -> FinishedRun:
-    """A short run against a server that echoes its secrets."""
+def hostile(sandbox: Sandbox) -> FinishedRun:
+    """Run against a server that echoes secrets."""
     key, header, words = made_secrets(sandbox)
     server = sandbox.server(Echo(key, header))
     file = scenario(sandbox.folder, phases={"warmup_s": 0, "measure_s": None, "turns": 24, "drain_s": 20})
     master = ["--host", server.url, "--scenario", str(file), *words]
-    fleet = sandbox.fleet(mode, *master, worker_arguments=words, report=True)
+    fleet = sandbox.fleet("by_hand", *master, worker_arguments=words, report=True)
     code = fleet.exit_code()
     return FinishedRun(sandbox.run_dir, code, fleet.text, seen={"secrets": (key, header), "requests": server.requests})
 
 
-@run_cases(hostile, ("local",), ("by_hand",))
-def test_what_a_server_echoes_gets_out_nowhere(run_pool: RunPool, run_case: RunCase) -> None:
+@run_cases(hostile, ())
+def test_secrets_echoed_by_a_server_are_in_no_output(run_pool: RunPool, run_case: RunCase) -> None:
     ended: FinishedRun = run_pool.result(run_case)
     key, header = ended.seen["secrets"]
     assert any(key.encode() in request and header.encode() in request for request in ended.seen["requests"])
@@ -90,8 +90,8 @@ def test_what_a_server_echoes_gets_out_nowhere(run_pool: RunPool, run_case: RunC
             assert not any(part in data for part in parts), f"a secret is in {name}"
 
 
-@run_cases(hostile, ("local",), ("by_hand",))
-def test_no_control_characters_reach_a_terminal_a_log_or_a_page(run_pool: RunPool, run_case: RunCase) -> None:
+@run_cases(hostile, ())
+def test_control_characters_of_a_server_are_in_no_output(run_pool: RunPool, run_case: RunCase) -> None:
     ended: FinishedRun = run_pool.result(run_case)
     assert "turn failed (http_4xx 403)" in ended.text
     for name in ("output", "report.md", "report.html"):
@@ -99,20 +99,20 @@ def test_no_control_characters_reach_a_terminal_a_log_or_a_page(run_pool: RunPoo
         assert "\x1b" not in text, name
         assert "\u202e" not in text, name
         assert name == "output" or "<img src=x" not in text.replace("\\<img", ""), name
-        # In HTML a line break is a space.
+        # In HTML a line break is whitespace.
         assert name == "report.html" or not any(line.startswith("[2026-01-01") for line in text.splitlines()), name
     report = (ended.run_dir / "report.md").read_text()
     assert "forged/ERROR" in report
 
 
-def elsewhere(sandbox: Sandbox, mode: str, allowed: bool) -> FinishedRun:
-    """A run that the start form of the web UI sends to another server than the command line named."""
+def other_host(sandbox: Sandbox, allowed: bool) -> FinishedRun:
+    """Start a run in the web UI with another server than that of the command line."""
     key, header, words = made_secrets(sandbox)
     named, other = sandbox.simulator(), sandbox.server(Echo("nothing", "nothing"))
     file = scenario(sandbox.folder, phases={"warmup_s": 0, "measure_s": None, "turns": 12, "drain_s": 20})
     master = ["--host", named.url, "--scenario", str(file), *words]
     master += ["--allow-target", other.url] if allowed else []
-    fleet = sandbox.fleet(mode, *master, web=True, worker_arguments=words)
+    fleet = sandbox.fleet("by_hand", *master, web=True, worker_arguments=words)
     fleet.wait_for_page()
     answers = cross_origin(fleet)
     assert fleet.post("/swarm", user_count=4, spawn_rate=50, host=other.url)["success"]
@@ -124,7 +124,7 @@ def elsewhere(sandbox: Sandbox, mode: str, allowed: bool) -> FinishedRun:
 
 
 def cross_origin(fleet: Fleet) -> list[int]:
-    """Statuses of POSTs as browsers send them for pages of other origins, then of one's own."""
+    """Return the status codes of POSTs from pages of other origins, then of the same origin."""
     own = f"http://127.0.0.1:{fleet.web_port}"
     kinds: list[dict[str, str]] = [
         {"Origin": "http://attacker.example"},
@@ -148,13 +148,13 @@ def status_of(fleet: Fleet, headers: dict[str, str]) -> int:
         return connection.getresponse().status
 
 
-ELSEWHERE = (("local", False), ("by_hand", False), ("by_hand", True))
+OTHER_HOST = ((False,), (True,))
 
 
-@run_cases(elsewhere, *ELSEWHERE)
+@run_cases(other_host, *OTHER_HOST)
 def test_only_named_servers_get_the_key(run_pool: RunPool, run_case: RunCase) -> None:
     ended: FinishedRun = run_pool.result(run_case)
-    allowed = run_case.arguments[1]
+    (allowed,) = run_case.arguments
     requests: list[bytes] = ended.seen["requests"]
     assert sum(b"POST /v1/chat/completions" in request for request in requests) >= 12
     for secret in ended.seen["secrets"]:
@@ -164,10 +164,10 @@ def test_only_named_servers_get_the_key(run_pool: RunPool, run_case: RunCase) ->
     assert allowed or not any(key.encode() in request for request in requests)
     manifest: dict[str, Any] = json.loads((ended.run_dir / "run.json").read_text())
     assert manifest["key_withheld_from"] == ([] if allowed else [ended.seen["url"]])
-    said = [line for line in ended.text.splitlines() if "--allow-target" in line]
-    assert len(said) == (0 if allowed else 1), ended.text
+    warnings = [line for line in ended.text.splitlines() if "--allow-target" in line]
+    assert len(warnings) == (0 if allowed else 1), ended.text
 
 
-@run_cases(elsewhere, *ELSEWHERE)
+@run_cases(other_host, *OTHER_HOST)
 def test_posts_of_other_origins_are_refused(run_pool: RunPool, run_case: RunCase) -> None:
     assert run_pool.result(run_case).seen["answers"] == [403] * 6 + [200] * 2

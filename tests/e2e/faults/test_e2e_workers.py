@@ -1,4 +1,4 @@
-"""Workers that die, stand still, never come, or are more than one: what the run then says, and that it says the truth."""
+"""Workers that are killed, suspended, missing or late; runs of several workers with the same seed."""
 
 import json
 import os
@@ -40,7 +40,7 @@ RATE = 20
 SEED = 7
 OLD = 20  # turns of a worker that ended long enough before it was killed to be on disk
 
-# A locustfile whose users write down, by process, each turn as it ends: a second account of what a worker did.
+# A locustfile that writes each turn at its end to a file of its process, for comparison.
 WITNESS = """
 import os
 from inferload.users import events
@@ -52,14 +52,14 @@ class ChatUser(ScenarioUser):
 
 
 @events.turn_end.add_listener
-def write_down(record, **_others):
+def write(record, **_others):
     with open(f"witness-{os.getpid()}.txt", "a") as file:
         file.write(f"{record.worker} {record.turn_id} {record.closed_ns}\\n")
 """
 
 
 def older(account: Path) -> Iterator[str]:
-    """Of the turns that a witness wrote down, those that ended more than 10 s ago."""
+    """Return the lines of turns that ended more than 10 s ago."""
     latest_ns = time.monotonic_ns() - 10e9
     lines = account.read_text().splitlines(keepends=True)
     return (line for line in lines if line.endswith("\n") and int(line.split()[2]) < latest_ns)
@@ -78,7 +78,7 @@ def open_loop(sandbox: Sandbox, **changes: Any) -> Path:
 
 
 def killed(sandbox: Sandbox, mode: str, loop: str) -> FinishedRun:
-    """kill -9 of one of two workers once it has old turns; Ctrl-C once the loss is noticed and a while has passed."""
+    """Send SIGKILL to a worker that has old turns; SIGINT to the master 2 s after the loss is detected."""
     simulator = sandbox.simulator()
     witness = sandbox.folder / "witness.py"
     witness.write_text(WITNESS)
@@ -95,23 +95,23 @@ def killed(sandbox: Sandbox, mode: str, loop: str) -> FinishedRun:
     wait_until(lambda: time.monotonic() > lost_s + 2, "2 s of load after the loss")
     fleet.signal(signal.SIGINT, whole_group=False)
     code = fleet.exit_code(killed=pid)
-    told = [line.split() for line in account.read_text().splitlines()]
+    lines = [line.split() for line in account.read_text().splitlines()]
     seen = {
-        "noticed_s": (lost["wall_ns"] - killed_wall_ns) / 1e9,
+        "detected_s": (lost["wall_ns"] - killed_wall_ns) / 1e9,
         "lost": lost,
-        "worker": told[0][0],
-        "old": {turn_id for _, turn_id, closed_ns in told if int(closed_ns) < killed_ns - 10e9},
+        "worker": lines[0][0],
+        "old": {turn_id for _, turn_id, closed_ns in lines if int(closed_ns) < killed_ns - 10e9},
         "killed_wall_ns": killed_wall_ns,
     }
     return FinishedRun(sandbox.run_dir, code, fleet.text, seen=seen)
 
 
 @run_cases(killed, ("processes", "closed"), ("by_hand", "open"))
-def test_a_killed_worker_is_noticed_and_its_older_turns_are_kept(run_pool: RunPool, run_case: RunCase) -> None:
+def test_a_killed_worker_is_detected_and_its_older_turns_are_kept(run_pool: RunPool, run_case: RunCase) -> None:
     ended: FinishedRun = run_pool.result(run_case)
     seen, loop = ended.seen, run_case.arguments[1]
     assert "Traceback" not in ended.text, ended.text
-    assert 0 < seen["noticed_s"] < 5
+    assert 0 < seen["detected_s"] < 5
     assert seen["lost"]["worker"] == seen["worker"]
     assert f"worker {seen['worker']} lost" in ended.text
     assert ended.code == 3, ended.text
@@ -120,25 +120,25 @@ def test_a_killed_worker_is_noticed_and_its_older_turns_are_kept(run_pool: RunPo
     check_files(ended.run_dir, killed=seen["worker"])
 
     rows = ended.turns
-    kept = {row["turn_id"] for row in rows if row["worker"] == seen["worker"]}
+    on_disk = {row["turn_id"] for row in rows if row["worker"] == seen["worker"]}
     assert len(seen["old"]) > OLD
-    assert seen["old"] <= kept
+    assert seen["old"] <= on_disk
     after = [row for row in rows if row["worker"] != seen["worker"] and row["planned_ns"] > 15e9]
     assert after, "the other worker did not go on"
     sessions = ended.summary["sessions"]
     if loop == "closed":
-        assert most_at_once(row for row in rows if row["worker"] != seen["worker"]) == USERS // 2  # and not more
+        assert most_at_once(row for row in rows if row["worker"] != seen["worker"]) == USERS // 2
     else:
         assert sessions["planned"] == sessions["dropped"] + sessions["started"]
-        # One may have come while the word that it is over was on its way to the worker that was left.
+        # A session may start while the message of the end is on its way to the remaining worker.
         assert sessions["planned"] - due(ended.run_dir) in (0, 1)
-        # 4 s until it is noticed and 2 s more, at half of the rate
+        # 4 s until detection and 2 s more, at half of the rate
         assert sessions["dropped"] >= RATE / 2 * 3
         assert "dropped_sessions" in ended.codes
 
 
 def most_at_once(rows: Iterator[dict[str, Any]]) -> int:
-    """How many of these turns were in flight at the same time, at most."""
+    """Return the largest number of turns in flight at the same time."""
     steps = sorted((at, step) for row in rows for at, step in ((row["sent_ns"], 1), (row["closed_ns"], -1)))
     now, most = 0, 0
     for _, step in steps:
@@ -148,29 +148,29 @@ def most_at_once(rows: Iterator[dict[str, Any]]) -> int:
 
 
 def due(run_dir: Path) -> int:
-    """How many sessions the schedule had for the measure phase of a run."""
+    """Return the number of sessions scheduled in the measure phase of a run."""
     manifest = json.loads((run_dir / "run.json").read_text())
-    phase = next(one for one in manifest["phases"] if one["phase"] == "measure")
+    phase = next(phase for phase in manifest["phases"] if phase["phase"] == "measure")
     length_s = (phase["end_wall_ns"] - phase["start_wall_ns"]) / 1e9
     return sum(1 for _ in takewhile(lambda unit: unit / RATE < length_s, unit_process("poisson", SEED)))
 
 
-# -- standing still
+# -- suspended
 
 
-def stopped(sandbox: Sandbox, mode: str, still_s: int) -> FinishedRun:
-    """SIGSTOP of one worker for a while."""
+def suspended(sandbox: Sandbox, mode: str, duration_s: int) -> FinishedRun:
+    """Suspend a worker."""
     simulator = sandbox.simulator()
     file = closed(sandbox, phases__measure_s=300)
     fleet = sandbox.fleet(mode, "--host", simulator.url, "--scenario", str(file))
     wait_for_measure_phase(sandbox.run_dir)
-    # Several seconds of load: a worker that has not reported since the load began would be given more time.
+    # Several seconds of load: the limit is larger for a worker that has not reported since the start of the load.
     wait_until(lambda: simulator.stats()["requests"]["finished"] > 20 * USERS, "turns of some seconds")
     pid = fleet.worker_pids()[0]
     os.kill(pid, signal.SIGSTOP)
     since_s = time.monotonic()
-    kind = "worker_lost" if still_s > 4 else "worker_silent"
-    wait_until(lambda: time.monotonic() > since_s + still_s, "its standing still")
+    kind = "worker_lost" if duration_s > 4 else "worker_silent"
+    wait_until(lambda: time.monotonic() > since_s + duration_s, "the suspension")
     os.kill(pid, signal.SIGCONT)
     wait_until(lambda: mark(sandbox.run_dir, kind), f"a mark {kind}")
     finished = simulator.stats()["requests"]["finished"]
@@ -179,8 +179,8 @@ def stopped(sandbox: Sandbox, mode: str, still_s: int) -> FinishedRun:
     return FinishedRun(sandbox.run_dir, fleet.exit_code(), fleet.text, simulator.stats()["requests"])
 
 
-@run_cases(stopped, ("processes", 2), ("by_hand", 2))
-def test_a_worker_that_stands_still_is_marked_and_the_run_goes_on(run_pool: RunPool, run_case: RunCase) -> None:
+@run_cases(suspended, ("processes", 2))
+def test_a_suspended_worker_is_marked_and_the_run_continues(run_pool: RunPool, run_case: RunCase) -> None:
     ended: FinishedRun = run_pool.result(run_case)
     assert "Traceback" not in ended.text, ended.text
     assert mark(ended.run_dir, "worker_silent") is not None
@@ -190,15 +190,15 @@ def test_a_worker_that_stands_still_is_marked_and_the_run_goes_on(run_pool: RunP
     assert ended.codes == set(), ended.summary["verdict"]
     assert ended.code == expected_exit_code(ended)
     lags = [
-        one
-        for one in ended.summary["verdict"]["reasons"]
-        if one["code"] in ("loop_lag", "client_delay", "client_pause")
+        reason
+        for reason in ended.summary["verdict"]["reasons"]
+        if reason["code"] in ("loop_lag", "client_delay", "client_pause")
     ]
-    assert lags, "two seconds without a read, and nothing is said of the client"
+    assert lags
 
 
-@run_cases(stopped, ("by_hand", 6))
-def test_a_worker_that_was_given_up_drains_all_the_same_when_it_wakes(run_pool: RunPool, run_case: RunCase) -> None:
+@run_cases(suspended, ("by_hand", 6))
+def test_a_lost_worker_that_resumes_still_drains(run_pool: RunPool, run_case: RunCase) -> None:
     ended: FinishedRun = run_pool.result(run_case)
     assert "Traceback" not in ended.text, ended.text
     assert ended.code == 3
@@ -209,21 +209,21 @@ def test_a_worker_that_was_given_up_drains_all_the_same_when_it_wakes(run_pool: 
 
 
 def slow_to_start(sandbox: Sandbox) -> FinishedRun:
-    """Both workers stand still between their coming and the load, until Locust has given them up."""
+    """Suspend both workers before the load, until Locust reports them missing."""
     simulator = sandbox.simulator()
     file = closed(sandbox, phases__measure_s=2)
     fleet = sandbox.fleet("by_hand", "--host", simulator.url, "--scenario", str(file))
     fleet.master.wait_for_line("2 workers connected")
-    for one in fleet.by_hand:
-        one.send(signal.SIGSTOP)
+    for worker in fleet.by_hand:
+        worker.send(signal.SIGSTOP)
     fleet.master.wait_for_line("The last worker went missing")
-    for one in fleet.by_hand:
-        one.send(signal.SIGCONT)
+    for worker in fleet.by_hand:
+        worker.send(signal.SIGCONT)
     return FinishedRun(sandbox.run_dir, fleet.exit_code(), fleet.text, simulator.stats()["requests"])
 
 
 @run_cases(slow_to_start, ())
-def test_workers_that_are_slow_to_start_are_waited_for(run_pool: RunPool, run_case: RunCase) -> None:
+def test_the_load_waits_for_workers_that_start_slowly(run_pool: RunPool, run_case: RunCase) -> None:
     ended: FinishedRun = run_pool.result(run_case)
     assert "Traceback" not in ended.text, ended.text
     check_files(ended.run_dir)
@@ -233,7 +233,7 @@ def test_workers_that_are_slow_to_start_are_waited_for(run_pool: RunPool, run_ca
     assert mark(ended.run_dir, "stop") is None
 
 
-# A locustfile of which one worker stops itself when it receives the phases, before the load begins.
+# A locustfile whose worker w0 suspends itself when it receives the phases, before the load.
 STARVED = """
 import os
 import signal
@@ -247,7 +247,7 @@ set_windows = WorkerRun.set_windows
 def set_windows_and_stop(run, windows):
     WorkerRun.set_windows = set_windows
     set_windows(run, windows)
-    if run.assignment.name == "w0":
+    if run.part.assignment.name == "w0":
         with open("stopped.txt", "w") as file:
             file.write(f"{os.getpid()}\\n")
         os.kill(os.getpid(), signal.SIGSTOP)
@@ -261,25 +261,25 @@ class ChatUser(ScenarioUser):
 """
 
 
-def starved_at_the_start(sandbox: Sandbox) -> FinishedRun:
-    """One of two workers stands still for 7 s from just before the load."""
+def suspended_at_the_start(sandbox: Sandbox) -> FinishedRun:
+    """Suspend a worker for 7 s from just before the load."""
     simulator = sandbox.simulator()
     starved = sandbox.folder / "starved.py"
     starved.write_text(STARVED)
     file = closed(sandbox, phases__measure_s=300)
     fleet = sandbox.fleet("processes", "--host", simulator.url, "--scenario", str(file), locustfile=starved)
     stopped = sandbox.folder / "stopped.txt"
-    wait_until(lambda: stopped.exists() and stopped.read_text().endswith("\n"), "a worker that stopped itself")
+    wait_until(lambda: stopped.exists() and stopped.read_text().endswith("\n"), "a suspended worker")
     since_s = time.monotonic()
-    wait_until(lambda: time.monotonic() > since_s + 7, "its standing still")
+    wait_until(lambda: time.monotonic() > since_s + 7, "7 s of suspension")
     os.kill(int(stopped.read_text()), signal.SIGCONT)
     wait_until(lambda: simulator.stats()["requests"]["running"] == USERS, "streams of all users")
     fleet.signal(signal.SIGINT, whole_group=False)
     return FinishedRun(sandbox.run_dir, fleet.exit_code(), fleet.text, simulator.stats()["requests"])
 
 
-@run_cases(starved_at_the_start, ())
-def test_a_worker_that_stands_still_as_the_load_begins_is_not_lost(run_pool: RunPool, run_case: RunCase) -> None:
+@run_cases(suspended_at_the_start, ())
+def test_a_worker_suspended_at_the_start_of_the_load_is_not_lost(run_pool: RunPool, run_case: RunCase) -> None:
     ended: FinishedRun = run_pool.result(run_case)
     assert "Traceback" not in ended.text, ended.text
     check_files(ended.run_dir)
@@ -291,7 +291,7 @@ def test_a_worker_that_stands_still_as_the_load_begins_is_not_lost(run_pool: Run
 
 
 def all_killed(sandbox: Sandbox) -> FinishedRun:
-    """kill -9 of both workers."""
+    """Send SIGKILL to both workers."""
     simulator = sandbox.simulator()
     fleet = sandbox.fleet("processes", "--host", simulator.url, "--scenario", str(closed(sandbox)), report=True)
     wait_for_measure_phase(sandbox.run_dir)
@@ -302,23 +302,23 @@ def all_killed(sandbox: Sandbox) -> FinishedRun:
 
 
 @run_cases(all_killed, ())
-def test_the_loss_of_every_worker_ends_the_run_and_says_so(run_pool: RunPool, run_case: RunCase) -> None:
+def test_the_loss_of_every_worker_ends_the_run(run_pool: RunPool, run_case: RunCase) -> None:
     ended: FinishedRun = run_pool.result(run_case)
     assert "Traceback" not in ended.text, ended.text
     assert ended.code == 3
     assert mark(ended.run_dir, "stop")["text"] == "stopped by the loss of every worker"
-    assert {one["worker"] for one in marks_of(ended.run_dir) if one["kind"] == "worker_lost"} == {"w0", "w1"}
+    assert {entry["worker"] for entry in marks_of(ended.run_dir) if entry["kind"] == "worker_lost"} == {"w0", "w1"}
     assert "lost_worker" in ended.codes
     assert (ended.run_dir / "report.md").exists()
 
 
-def sent_home(sandbox: Sandbox) -> FinishedRun:
-    """A third worker comes in mid-run; SIGTERM to one of the first two alone; Ctrl-C once that is noticed."""
+def late_and_terminated(sandbox: Sandbox) -> FinishedRun:
+    """Start a third worker during the run; send SIGTERM to one of the others, then SIGINT to the master."""
     simulator = sandbox.simulator()
     fleet = sandbox.fleet("by_hand", "--host", simulator.url, "--scenario", str(closed(sandbox)))
     wait_for_measure_phase(sandbox.run_dir)
     sandbox.join(fleet)
-    wait_until(lambda: mark(sandbox.run_dir, "worker_late"), "the mark of the worker that came late")
+    wait_until(lambda: mark(sandbox.run_dir, "worker_late"), "the mark of the late worker")
     wait_until(lambda: simulator.stats()["requests"]["running"] == USERS, "streams of all users")
     os.kill(fleet.worker_pids()[0], signal.SIGTERM)
     wait_until(lambda: mark(sandbox.run_dir, "worker_left"), "the mark of the worker that left")
@@ -326,8 +326,8 @@ def sent_home(sandbox: Sandbox) -> FinishedRun:
     return FinishedRun(sandbox.run_dir, fleet.exit_code(), fleet.text)
 
 
-def sent_home_in_an_open_loop(sandbox: Sandbox) -> FinishedRun:
-    """SIGTERM to one of two workers alone; Ctrl-C a while after that is noticed, long before the planned end."""
+def terminated_in_an_open_loop(sandbox: Sandbox) -> FinishedRun:
+    """Send SIGTERM to a worker, and SIGINT to the master 2 s after it has left."""
     simulator = sandbox.simulator()
     file = open_loop(sandbox, phases__measure_s=300)
     fleet = sandbox.fleet("by_hand", "--host", simulator.url, "--scenario", str(file))
@@ -341,7 +341,7 @@ def sent_home_in_an_open_loop(sandbox: Sandbox) -> FinishedRun:
     return FinishedRun(sandbox.run_dir, fleet.exit_code(), fleet.text)
 
 
-@run_cases(sent_home_in_an_open_loop, ())
+@run_cases(terminated_in_an_open_loop, ())
 def test_the_arrivals_of_a_worker_that_left_are_dropped_and_counted_once(run_pool: RunPool, run_case: RunCase) -> None:
     ended: FinishedRun = run_pool.result(run_case)
     assert "Traceback" not in ended.text, ended.text
@@ -349,18 +349,16 @@ def test_the_arrivals_of_a_worker_that_left_are_dropped_and_counted_once(run_poo
     assert {"lost_worker", "dropped_sessions"} <= ended.codes
     sessions = ended.summary["sessions"]
     assert sessions["planned"] == sessions["dropped"] + sessions["started"]
-    # One may have come while the word that it is over was on its way to the worker that was left.
+    # A session may start while the message of the end is on its way to the remaining worker.
     assert sessions["planned"] - due(ended.run_dir) in (0, 1)
     assert sessions["dropped"] >= RATE / 2 * 2
 
 
-@run_cases(sent_home, ())
-def test_one_that_comes_late_is_marked_and_one_that_is_stopped_on_its_own_keeps_its_turns_and_spoils_the_measurement(
-    run_pool: RunPool, run_case: RunCase
-) -> None:
+@run_cases(late_and_terminated, ())
+def test_a_late_worker_is_marked_and_a_stopped_one_invalidates_the_run(run_pool: RunPool, run_case: RunCase) -> None:
     ended: FinishedRun = run_pool.result(run_case)
     assert "Traceback" not in ended.text, ended.text
-    assert "a run is being drained" not in ended.text  # nobody asked for another
+    assert "a run is being drained" not in ended.text
     assert ended.code == 3
     assert "lost_worker" in ended.codes
     everything = ended.summary["turns"]["by_phase"]["all"]
@@ -372,7 +370,7 @@ def test_one_that_comes_late_is_marked_and_one_that_is_stopped_on_its_own_keeps_
     assert {row["worker"] for row in ended.turns} == {"w0", "w1"}
 
 
-# -- not alike
+# -- other versions
 
 OLDER = """
 from inferload.worker import worker as agent
@@ -385,8 +383,8 @@ class ChatUser(ScenarioUser):
 """
 
 
-def strangers(sandbox: Sandbox) -> FinishedRun:
-    """Of two workers one is of another version, and the other, which is forked, was started with another scenario."""
+def different(sandbox: Sandbox) -> FinishedRun:
+    """Start a worker of another version, and a forked one with another scenario."""
     simulator = sandbox.simulator()
     older = sandbox.folder / "older.py"
     older.write_text(OLDER)
@@ -398,10 +396,8 @@ def strangers(sandbox: Sandbox) -> FinishedRun:
     return FinishedRun(sandbox.run_dir, fleet.exit_code(), fleet.text, simulator.stats()["requests"])
 
 
-@run_cases(strangers, ())
-def test_workers_of_another_version_or_scenario_are_refused_by_name_before_any_load(
-    run_pool: RunPool, run_case: RunCase
-) -> None:
+@run_cases(different, ())
+def test_workers_of_another_version_or_scenario_are_refused(run_pool: RunPool, run_case: RunCase) -> None:
     ended: FinishedRun = run_pool.result(run_case)
     errors = [line for line in ended.text.splitlines() if "ERROR" in line]
     assert len(errors) == 1, ended.text
@@ -413,20 +409,20 @@ def test_workers_of_another_version_or_scenario_are_refused_by_name_before_any_l
     assert not ended.run_dir.exists()
 
 
-# -- never there
+# -- missing
 
 
 @mostly_idle
-def nobody(sandbox: Sandbox, mode: str) -> FinishedRun:
-    """A master that waits for two workers, of whom one comes."""
+def missing(sandbox: Sandbox) -> FinishedRun:
+    """Start a master that expects two workers, and one worker."""
     simulator = sandbox.simulator()
     words = ["--host", simulator.url, "--scenario", str(closed(sandbox))]
-    fleet = sandbox.fleet(mode, *words, workers=1, expected=2)
+    fleet = sandbox.fleet("by_hand", *words, workers=1, expected=2)
     return FinishedRun(sandbox.run_dir, fleet.exit_code(), fleet.text, simulator.stats()["requests"])
 
 
-@run_cases(nobody, ("by_hand",))
-def test_workers_that_do_not_come_end_the_run(run_pool: RunPool, run_case: RunCase) -> None:
+@run_cases(missing, ())
+def test_missing_workers_end_the_run(run_pool: RunPool, run_case: RunCase) -> None:
     ended: FinishedRun = run_pool.result(run_case)
     errors = [line for line in ended.text.splitlines() if "ERROR" in line]
     assert len(errors) == 1, ended.text
@@ -451,13 +447,13 @@ def seeded(sandbox: Sandbox, workers: int, seed: int, reader: str = "") -> Finis
     return FinishedRun(sandbox.run_dir, fleet.exit_code(), fleet.text, simulator.stats()["requests"])
 
 
-def asked(ended: FinishedRun, sessions: int) -> dict[str, list[tuple[int, int, int]]]:
-    """(turn, tokens asked for, tokens of the prompt) of the first sessions of a run."""
-    found = defaultdict(list)
+def requests_of(ended: FinishedRun, sessions: int) -> dict[str, list[tuple[int, int, int]]]:
+    """Return turn, max_tokens and prompt tokens of the first sessions of a run."""
+    requests = defaultdict(list)
     for row in ended.turns:
         if int(row["session_id"][1:]) < sessions:
-            found[row["session_id"]].append((row["turn_index"], row["max_tokens"], row["input_tokens"]))
-    return {name: sorted(turns) for name, turns in found.items()}
+            requests[row["session_id"]].append((row["turn_index"], row["max_tokens"], row["input_tokens"]))
+    return {name: sorted(turns) for name, turns in requests.items()}
 
 
 SEEDED = [RunCase(f"seeded-{workers}-{seed}", seeded, (workers, seed)) for workers, seed in ((1, 5), (3, 5))]
@@ -465,7 +461,7 @@ SEEDED.insert(1, RunCase("seeded-2-5-python", seeded, (2, 5, "python")))
 
 
 @pytest.mark.parametrize("run_case", SEEDED, ids=str)
-def test_each_of_these_runs_is_whole(run_pool: RunPool, run_case: RunCase) -> None:
+def test_runs_of_one_to_three_workers_are_complete(run_pool: RunPool, run_case: RunCase) -> None:
     ended: FinishedRun = run_pool.result(run_case)
     check_files(ended.run_dir)
     check_counts(ended)
@@ -480,23 +476,26 @@ def test_each_of_these_runs_is_whole(run_pool: RunPool, run_case: RunCase) -> No
 
 @pytest.mark.parametrize("run_case", SEEDED[:1], ids=["1 to 3 workers"])
 @pytest.mark.parametrize("others", [SEEDED[1:]], ids=["same seed"])
-def test_the_same_seed_asks_the_same_of_any_number_of_workers(
+def test_the_same_seed_sends_the_same_with_any_number_of_workers(
     run_pool: RunPool, run_case: RunCase, others: list[RunCase]
 ) -> None:
-    one, two, three = (asked(run_pool.result(each), 12) for each in (run_case, *others))
-    assert len(one) == 12
-    assert one == two == three
+    first, *further = (requests_of(run_pool.result(each), 12) for each in (run_case, *others))
+    assert len(first) == 12
+    assert further == [first, first]
     scenario_text = json.loads((run_pool.result(run_case).run_dir / "run.json").read_text())["scenario"]["text"]
     planned, other_seed = (
-        [[turn.ask.output_tokens for turn in outline(Sessions(made).begin(index).script, index)] for index in range(12)]
-        for made in (scenarios.from_text(scenario_text, "run.json").changed({"seed": seed}) for seed in (5, 6))
+        [
+            [turn.ask.output_tokens for turn in outline(Sessions(resolved).begin(index).script, index)]
+            for index in range(12)
+        ]
+        for resolved in (scenarios.from_text(scenario_text, "run.json").changed({"seed": seed}) for seed in (5, 6))
     )
-    assert [[tokens for _, tokens, _ in one[f"s{index}"]] for index in range(12)] == planned
+    assert [[tokens for _, tokens, _ in first[f"s{index}"]] for index in range(12)] == planned
     assert planned != other_seed
 
 
 @pytest.mark.parametrize("run_case", SEEDED[1:2], ids=str)
-def test_first_tokens_and_gaps_stay_out_of_aggregated(run_pool: RunPool, run_case: RunCase) -> None:
+def test_ttft_and_itl_are_not_part_of_aggregated(run_pool: RunPool, run_case: RunCase) -> None:
     ended: FinishedRun = run_pool.result(run_case)
     rows = {row["Type"] or row["Name"]: row for row in csv_rows(ended.run_dir / "locust_stats.csv")}
     assert set(rows) == {"TURN", "TTFT", "ITL", "Aggregated"}
@@ -513,59 +512,57 @@ def test_first_tokens_and_gaps_stay_out_of_aggregated(run_pool: RunPool, run_cas
 # -- open loop
 
 
-def arriving(sandbox: Sandbox, by_hand: bool) -> FinishedRun:
-    """A Poisson process over two processes; with `by_hand`, the users are doubled from the web UI in mid-run."""
+def changed_rate(sandbox: Sandbox) -> FinishedRun:
+    """Run Poisson arrivals on two workers, and double the users in the web UI during the run."""
     simulator = sandbox.simulator()
     file = open_loop(sandbox, phases={"measure_s": 6, "drain_s": 20})
     words = ["--host", simulator.url, "--scenario", str(file), "--details"]
-    fleet = sandbox.fleet("processes", *words, web=by_hand)
-    if by_hand:
-        fleet.wait_for_page()
-        assert fleet.post("/swarm", user_count=RATE, spawn_rate=RATE)["success"]
-        state = fleet.get_json("/stats/requests")["state"]  # on "ready" the page would ask no more
-        assert state in ("spawning", "running"), state
-        wait_for_measure_phase(sandbox.run_dir)
-        wait_until(lambda: simulator.stats()["requests"]["finished"] > RATE * 2, "two seconds' sessions")
-        assert fleet.get_json("/inferload/status")["load"] == f"sessions_per_s {RATE}"
-        assert fleet.post("/swarm", user_count=RATE * 2, spawn_rate=RATE)["success"]
-        wait_until(
-            lambda: fleet.get_json("/inferload/status").get("load") == f"sessions_per_s {RATE * 2}", "the new rate"
-        )
-        wait_until(lambda: "headline" in fleet.get_json("/inferload/status"), "the run's outcome on the page")
-        fleet.signal(signal.SIGINT, whole_group=False)
+    fleet = sandbox.fleet("processes", *words, web=True)
+    fleet.wait_for_page()
+    assert fleet.post("/swarm", user_count=RATE, spawn_rate=RATE)["success"]
+    state = fleet.get_json("/stats/requests")["state"]  # on "ready" the page would ask no more
+    assert state in ("spawning", "running"), state
+    wait_for_measure_phase(sandbox.run_dir)
+    wait_until(lambda: simulator.stats()["requests"]["finished"] > RATE * 2, "two seconds' sessions")
+    assert fleet.get_json("/inferload/status")["load"] == f"sessions_per_s {RATE}"
+    assert fleet.post("/swarm", user_count=RATE * 2, spawn_rate=RATE)["success"]
+    wait_until(lambda: fleet.get_json("/inferload/status").get("load") == f"sessions_per_s {RATE * 2}", "the new rate")
+    wait_until(lambda: "headline" in fleet.get_json("/inferload/status"), "the run's outcome on the page")
+    fleet.signal(signal.SIGINT, whole_group=False)
     return FinishedRun(sandbox.run_dir, fleet.exit_code(), fleet.text, simulator.stats()["requests"])
 
 
-@run_cases(arriving, (False,), (True,))
-def test_arrivals_keep_to_the_schedule(run_pool: RunPool, run_case: RunCase) -> None:
+@run_cases(changed_rate, ())
+def test_arrivals_follow_the_schedule(run_pool: RunPool, run_case: RunCase) -> None:
     ended: FinishedRun = run_pool.result(run_case)
     assert "Traceback" not in ended.text, ended.text
     check_files(ended.run_dir)
     check_counts(ended)
     manifest = json.loads((ended.run_dir / "run.json").read_text())
-    start_ns = next(one for one in manifest["phases"] if one["phase"] == "measure")["start_wall_ns"]
+    start_ns = next(phase for phase in manifest["phases"] if phase["phase"] == "measure")["start_wall_ns"]
     schedule = Schedule(unit_process("poisson", SEED), RATE)
-    for one in marks_of(ended.run_dir):
-        if one["kind"] == "users":
-            schedule.set_rate((one["wall_ns"] - start_ns) / 1e9, RATE * one["users"] / RATE)
-            assert one["text"] == "users changed by hand: 20 -> 40, so arrivals.sessions_per_s is 40"
-            assert one["sessions_per_s"] == 40
-    assert schedule.rate == RATE * (2 if run_case.arguments[0] else 1)
+    (changed,) = [entry for entry in marks_of(ended.run_dir) if entry["kind"] == "users"]
+    schedule.set_rate((changed["wall_ns"] - start_ns) / 1e9, changed["users"])
+    assert changed["text"] == "users changed by hand: 20 -> 40, so arrivals.sessions_per_s is 40"
+    assert changed["sessions_per_s"] == schedule.rate == 2 * RATE
     load = manifest["load"]
-    assert load["users_or_rate"] == ("20 to 40/s Poisson" if run_case.arguments[0] else "20/s Poisson")
-    assert ("by hand   at" in ended.text) == ("changed by hand once" in load["detail"]) == run_case.arguments[0]
+    assert load["users_or_rate"] == "20 to 40/s Poisson"
+    assert "by hand   at" in ended.text
+    assert "changed by hand once" in load["detail"]
     expected_s = {}
     while (arrival := schedule.next()) is not None and arrival.due_s < 6:
         expected_s[f"s{arrival.index}"] = arrival.due_s
     anchors = {worker["name"]: worker["anchor"]["wall_ns"] for worker in manifest["workers"]}
-    found_s = {row["session_id"]: (row["planned_ns"] + anchors[row["worker"]] - start_ns) / 1e9 for row in ended.turns}
-    # The mark is rounded to a millisecond of the wall clock: the last arrival may fall on the other side of the end.
-    assert set(found_s) ^ set(expected_s) <= {f"s{len(expected_s)}", f"s{len(expected_s) - 1}"}
-    late_s = {name: found_s[name] - expected_s[name] for name in found_s if name in expected_s}
+    planned_s = {
+        row["session_id"]: (row["planned_ns"] + anchors[row["worker"]] - start_ns) / 1e9 for row in ended.turns
+    }
+    # The mark is rounded to a millisecond of the wall clock: the last arrival may be before or after the end.
+    assert set(planned_s) ^ set(expected_s) <= {f"s{len(expected_s)}", f"s{len(expected_s) - 1}"}
+    late_s = {name: planned_s[name] - expected_s[name] for name in planned_s if name in expected_s}
     assert max(map(abs, late_s.values())) < 0.1, late_s
     sessions = ended.summary["sessions"]
     assert sessions["planned"] == sessions["dropped"] + sessions["started"]
     assert abs(sessions["planned"] - len(expected_s)) <= 1
-    # On a busy machine the last arrival may be due and not begun when the load ends: then it is dropped, and nothing else is.
-    assert sessions["dropped"] == sessions["planned"] - len(found_s) <= 1
+    # On a busy machine the last arrival may not have started at the end of the load: then it is dropped.
+    assert sessions["dropped"] == sessions["planned"] - len(planned_s) <= 1
     assert {row["worker"] for row in ended.turns} == {"w0", "w1"}

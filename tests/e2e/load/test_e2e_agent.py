@@ -1,6 +1,5 @@
-"""Whole runs of agents on the simulator: what they asked, what was cancelled, and what the summary says of their tasks."""
+"""Runs of agents on the simulator: their turns, cancellations and tasks."""
 
-import json
 from collections import defaultdict
 from itertools import pairwise
 from typing import Any
@@ -35,7 +34,7 @@ def tools(sandbox: Sandbox) -> FinishedRun:
 
 
 @run_cases(tools, ())
-def test_agents_call_tools_and_are_told_of_as_tasks(run_pool: RunPool, run_case: RunCase) -> None:
+def test_agents_call_tools_and_are_summarised_as_tasks(run_pool: RunPool, run_case: RunCase) -> None:
     ended = run_pool.result(run_case)
     assert ended.code == 0, ended.text
     check_counts(ended)
@@ -57,22 +56,22 @@ def test_agents_call_tools_and_are_told_of_as_tasks(run_pool: RunPool, run_case:
     assert "Tasks: agent" in (ended.run_dir / "report.md").read_text()
 
 
-def cancelled(sandbox: Sandbox) -> FinishedRun:
+def cancelling(sandbox: Sandbox) -> FinishedRun:
     cancel = {"share": 0.5, "after_s": 0.15, "again_s": 0.05}
     return executed(sandbox, cancel=cancel, output_tokens=20)
 
 
-@run_cases(cancelled, ())
-def test_answers_that_are_broken_off_are_counted_apart(run_pool: RunPool, run_case: RunCase) -> None:
+@run_cases(cancelling, ())
+def test_cancelled_replies_are_counted_separately(run_pool: RunPool, run_case: RunCase) -> None:
     ended = run_pool.result(run_case)
     assert ended.code == 0, ended.text
     turns = ended.summary["turns"]["by_phase"]["all"]
-    cut = [row for row in ended.turns if row["finish_reason"] == "cancelled"]
-    assert turns["cancelled"] == len(cut) > 0
+    cancelled = [row for row in ended.turns if row["finish_reason"] == "cancelled"]
+    assert turns["cancelled"] == len(cancelled) > 0
     assert turns["sent"] == turns["ok"] + turns["failed"] + turns["unfinished"]
-    assert {row["failure"] for row in cut} == {None}
-    assert all(row["output_tokens"] is None or row["output_tokens"] < 20 for row in cut)
-    assert any(row["first_ns"] is not None for row in cut)
+    assert {row["failure"] for row in cancelled} == {None}
+    assert all(row["output_tokens"] is None or row["output_tokens"] < 20 for row in cancelled)
+    assert any(row["first_ns"] is not None for row in cancelled)
     measured = [row for row in ended.turns if row["phase"] == "measure"]
     whole = [row for row in measured if row["finish_reason"] != "cancelled"]
     assert ended.summary["latency"]["e2e_ms"]["count"] == len(whole)
@@ -86,7 +85,7 @@ def subagents(sandbox: Sandbox, context: str) -> FinishedRun:
 
 
 @run_cases(subagents, ("fresh",), ("fork",))
-def test_subagents_run_side_by_side(run_pool: RunPool, run_case: RunCase) -> None:
+def test_sub_agents_run_concurrently(run_pool: RunPool, run_case: RunCase) -> None:
     ended = run_pool.result(run_case)
     assert ended.code == 0, ended.text
     check_counts(ended)
@@ -107,11 +106,9 @@ def test_subagents_run_side_by_side(run_pool: RunPool, run_case: RunCase) -> Non
         assert (min(row["input_tokens"] for row in children) >= before["input_tokens"]) == forked
 
 
-def test_bundled_agents_are_asked_the_same_by_any_worker() -> None:
-
+def test_sessions_of_bundled_agents_are_reproducible() -> None:
     for name in ("agent-tools", "agent-subagents"):
-        asked = [
-            json.dumps([turn.ask.output_tokens for turn in outline(Sessions(load(name)).begin(7).script, 7)])
-            for _ in "ab"
-        ]
-        assert asked[0] == asked[1]
+        first, second = (
+            [turn.ask.output_tokens for turn in outline(Sessions(load(name)).begin(7).script, 7)] for _ in range(2)
+        )
+        assert first == second

@@ -1,4 +1,4 @@
-"""Whole runs and the prefix cache: what was to be expected, what the server counted, cold and warm arms."""
+"""Runs and the prefix cache: expected hits, hits counted by the server, cold and warm passes."""
 
 import json
 from collections import Counter
@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from e2e_runs import CROWDED, FinishedRun, RunCase, RunPool, Sandbox, check_counts, run_cases, scenario
+from e2e_runs import BUSY_MACHINE_CODES, FinishedRun, RunCase, RunPool, Sandbox, check_counts, run_cases, scenario
 from locust_process import summary_of, turns_of
 
 from inferload import cli
@@ -23,7 +23,7 @@ TALK = {
     "workload__system_prompt_tokens": 60,
     "workload__prompt_tokens": 40,
     "arrivals": {"kind": "constant", "sessions_per_s": 4},
-    "phases": {"sessions": 9, "drain_s": 60},  # whole ones, however long they take
+    "phases": {"sessions": 9, "drain_s": 60},
 }
 SIMULATOR = ("--ttft-ms", "5", "--itl-ms", "2", "--num-gpu-blocks", "20000")
 
@@ -48,7 +48,7 @@ def _isolated(sandbox: Sandbox, isolate: str) -> FinishedRun:
 
 
 def _twice(sandbox: Sandbox, salt: str | None) -> tuple[FinishedRun, FinishedRun]:
-    """The same prompts twice on one server."""
+    """Send the same prompts twice to a server."""
     url = sandbox.simulator(*SIMULATOR).url
     changes = {} if salt is None else {"cache__salt": salt}
     return _again(sandbox, url, "local", "first", **changes), _again(sandbox, url, "local", "second", **changes)
@@ -64,20 +64,20 @@ def _cache(ended: FinishedRun) -> dict[str, Any]:
 
 
 def _codes(run_dir: Path) -> set[str]:
-    return {reason["code"] for reason in summary_of(run_dir)["verdict"]["reasons"]} - CROWDED
+    return {reason["code"] for reason in summary_of(run_dir)["verdict"]["reasons"]} - BUSY_MACHINE_CODES
 
 
 @run_cases(_isolated, ("run",), ("session",), ("none",))
-def test_expected_counted_and_told_hits_are_the_same_token_for_token(run_pool: RunPool, run_case: RunCase) -> None:
+def test_expected_server_and_per_turn_cache_hits_are_equal(run_pool: RunPool, run_case: RunCase) -> None:
     ended = run_pool.result(run_case)
     cache = _cache(ended)
     assert (cache["block_size"], cache["block_size_from"], cache["enabled"]) == (16, "server", True)
-    expected, counted, told = cache["expected"], cache["counted"], cache["per_turn"]
+    expected, counted, per_turn = cache["expected"], cache["counted"], cache["per_turn"]
     assert (expected["exactness"], expected["notes"]) == ("exact", [])
-    assert expected["cached_tokens"] == counted["hits"] == told["cached_tokens"] > 0
-    assert expected["input_tokens"] == counted["queries"] == told["input_tokens"]
+    assert expected["cached_tokens"] == counted["hits"] == per_turn["cached_tokens"] > 0
+    assert expected["input_tokens"] == counted["queries"] == per_turn["input_tokens"]
     assert counted["notes"] == []
-    assert expected["turns"] == told["turns"] == ended.summary["turns"]["by_phase"]["all"]["ok"]
+    assert expected["turns"] == per_turn["turns"] == ended.summary["turns"]["by_phase"]["all"]["ok"]
     assert "warm_cache" not in ended.codes
     check_counts(ended)
     assert "counted by the server" in ended.text
@@ -86,9 +86,7 @@ def test_expected_counted_and_told_hits_are_the_same_token_for_token(run_pool: R
 
 
 @run_cases(_twice, ("same",), (None,))
-def test_a_cache_that_an_earlier_run_left_is_noticed_though_all_share_a_system_prompt(
-    run_pool: RunPool, run_case: RunCase
-) -> None:
+def test_a_cache_filled_by_an_earlier_run_is_detected(run_pool: RunPool, run_case: RunCase) -> None:
     first, second = run_pool.result(run_case)
     salted = run_case.arguments[0] is not None
     assert "warm_cache" not in first.codes
@@ -97,9 +95,7 @@ def test_a_cache_that_an_earlier_run_left_is_noticed_though_all_share_a_system_p
 
 
 @run_cases(_arms, ("both",), ("warm",))
-def test_arms_are_runs_one_after_the_other_and_the_warm_one_is_held_against_the_first(
-    run_pool: RunPool, run_case: RunCase
-) -> None:
+def test_cache_passes_run_in_sequence_and_are_compared(run_pool: RunPool, run_case: RunCase) -> None:
     ended = run_pool.result(run_case)
     both = run_case.arguments[0] == "both"
     folder = ended.run_dir
@@ -108,10 +104,10 @@ def test_arms_are_runs_one_after_the_other_and_the_warm_one_is_held_against_the_
     caches = [summary_of(path)["cache"] for path in (before, warm)]
     assert [cache["arm"] for cache in caches] == ["cold" if both else "warming", "warm"]
     assert caches[0]["earlier"] is None
-    found = caches[1]["earlier"]
-    assert found["run_dir"] == before.name
-    assert summary_of(warm)["turns"]["ok"] == found["measures"]["ttft_ms"]["pairs"] > 10
-    # The simulator answers a prompt as it did before: the upper bound is what is found.
+    earlier = caches[1]["earlier"]
+    assert earlier["run_dir"] == before.name
+    assert summary_of(warm)["turns"]["ok"] == earlier["measures"]["ttft_ms"]["pairs"] > 10
+    # The simulator repeats its answers, so hits are at the upper bound.
     assert caches[1]["expected"]["cached_tokens_at_most"] == caches[1]["counted"]["hits"]
     assert caches[0]["counted"]["hits"] < caches[1]["counted"]["hits"]
     assert "warm_cache" not in _codes(before) | _codes(warm)
@@ -119,16 +115,16 @@ def test_arms_are_runs_one_after_the_other_and_the_warm_one_is_held_against_the_
     assert ids[0] != ids[1]
 
 
-def _taken(sandbox: Sandbox) -> FinishedRun:
-    """The directory that the second run would need holds something."""
+def _occupied(sandbox: Sandbox) -> FinishedRun:
+    """Run both passes while the directory of the second is not empty."""
     other = sandbox.folder / "run-warm"
     other.mkdir()
     (other / "mine.txt").write_text("mine")
     return _run(sandbox, "local", "run", cache__arm="both")
 
 
-@run_cases(_taken, ())
-def test_a_directory_that_a_later_arm_needs_must_be_free_before_the_first(run_pool: RunPool, run_case: RunCase) -> None:
+@run_cases(_occupied, ())
+def test_the_directory_of_a_later_cache_pass_is_checked_before_the_first(run_pool: RunPool, run_case: RunCase) -> None:
     ended = run_pool.result(run_case)
     assert ended.code == 2
     assert "run-warm: not empty" in ended.text
@@ -141,7 +137,7 @@ PLANNED = {
     "workload__turns": {"dist": "uniform", "min": 1, "max": 4},
     "workload__prompt_tokens": {"dist": "uniform", "min": 20, "max": 60},
     "workload__system_prompt_tokens": 60,
-    "request__endpoint": "completions",  # no chat template, whose tokens a plan leaves out
+    "request__endpoint": "completions",  # without a chat template, whose tokens a plan does not include
 }
 _CLOSED = {"kind": "closed", "users": 3, "spawn_per_s": 100}
 _CONSTANT = {"kind": "constant", "sessions_per_s": 20}
@@ -162,20 +158,20 @@ def _planned(sandbox: Sandbox, ends: str) -> FinishedRun:
 
 
 @run_cases(_planned, *((ends,) for ends in BY_COUNT))
-def test_a_run_that_ends_by_count_sends_what_was_planned(run_pool: RunPool, run_case: RunCase) -> None:
+def test_a_run_that_ends_by_count_sends_the_planned_turns(run_pool: RunPool, run_case: RunCase) -> None:
     ended = run_pool.result(run_case)
-    made = load(str(ended.run_dir.with_name("run-scenario") / "scenario.yaml"))
-    plan = planned_load(made, Sessions(made), SampleSize(1_000, 8_000))
-    cache = PlannedCache(made, plan.sessions)
-    turns, found = ended.summary["turns"]["by_phase"]["all"], ended.summary["cache"]["expected"]
+    resolved = load(str(ended.run_dir.with_name("run-scenario") / "scenario.yaml"))
+    plan = planned_load(resolved, Sessions(resolved), SampleSize(1_000, 8_000))
+    cache = PlannedCache(resolved, plan.sessions)
+    turns, expected = ended.summary["turns"]["by_phase"]["all"], ended.summary["cache"]["expected"]
     assert plan.session_certainty == plan.turn_certainty == "exact"
     started = Counter(row["session_id"] for row in turns_of(ended.run_dir))
     assert started == Counter({f"s{session.index}": len(session.sent) for session in plan.sessions})
     assert turns["sent"] == turns["ok"] == plan.turn_count
-    assert turns["output_tokens"] == sum(one.output_tokens for one in cache.sums.values())
+    assert turns["output_tokens"] == sum(sums.output_tokens for sums in cache.sums.values())
     hits = cache.hits.total
-    assert (found["input_tokens"], found["cached_tokens"]) == (hits.input, hits.cached)
-    assert found["hit_rate"] == hits.rate
+    assert (expected["input_tokens"], expected["cached_tokens"]) == (hits.input, hits.cached)
+    assert expected["hit_rate"] == hits.rate
 
 
 # -- classes of a mix, together and alone
@@ -194,7 +190,7 @@ MIX = {
 
 
 def _mixed(sandbox: Sandbox) -> tuple[Path, Path, Path]:
-    """A run of the mix, and one of each class alone, with one and with two workers."""
+    """Run the mix, and each class alone, with one and with two workers."""
     url = sandbox.simulator(*SIMULATOR).url
     path = scenario(sandbox.folder / "mix", **MIX)
     folders = []
@@ -207,12 +203,12 @@ def _mixed(sandbox: Sandbox) -> tuple[Path, Path, Path]:
 
 
 @run_cases(_mixed, ())
-def test_a_class_alone_is_sent_as_in_the_mix_and_compared_with_it(
+def test_a_class_alone_sends_the_turns_that_it_has_in_the_mix(
     run_pool: RunPool, run_case: RunCase, capsys: pytest.CaptureFixture[str]
 ) -> None:
     mix, *alone = run_pool.result(run_case)
     ids = {path: {row["turn_id"] for row in turns_of(path)} for path in (mix, *alone)}
-    # A session that could not be sent in time, on a crowded machine, is missing and counted as dropped.
+    # On a busy machine a session that could not start in time is dropped.
     dropped = {path: summary_of(path)["sessions"]["dropped"] for path in (mix, *alone)}
     both = ids[alone[0]] | ids[alone[1]]
     assert len(both - ids[mix]) <= dropped[mix]
@@ -230,7 +226,7 @@ def test_a_class_alone_is_sent_as_in_the_mix_and_compared_with_it(
         (candidate,) = json.loads(capsys.readouterr().out)["candidates"]
         assert not [line for line in candidate["refusals"] if "not a valid measurement" not in line]
         assert f"only class: {name} against not set" in candidate["compared"]
-        figures = {one["figure"]: one for one in candidate["figures"]}
+        figures = {row["figure"]: row for row in candidate["figures"]}
         for side, folder in (("baseline", path), ("candidate", mix)):
             assert figures["mean(ttft_ms)"][side] == summary_of(folder)["by_class"][name]["latency"]["ttft_ms"]["mean"]
     assert cli.main(["compare", str(alone[0]), str(mix), "--class", "rag"]) == 2
@@ -243,7 +239,7 @@ def _refused(sandbox: Sandbox) -> FinishedRun:
     return FinishedRun(sandbox.run_dir, fleet.exit_code(), sandbox.text)
 
 
-def test_a_class_of_a_closed_loop_alone_wants_a_number_of_users(tmp_path: Path) -> None:
+def test_a_single_class_of_a_closed_loop_requires_users(tmp_path: Path) -> None:
     path = scenario(tmp_path / "mix", **MIX | {"arrivals": {"kind": "closed", "users": 8, "spawn_per_s": 8}})
     with pytest.raises(UsageError, match=r"--only rag: in a closed loop .*give it with --users"):
         resolve(RunOptions(str(path), "http://127.0.0.1:1", only="rag"))
@@ -252,19 +248,19 @@ def test_a_class_of_a_closed_loop_alone_wants_a_number_of_users(tmp_path: Path) 
 
 
 @run_cases(_refused, ())
-def test_a_class_that_the_mix_has_not_got_is_refused_before_any_load(run_pool: RunPool, run_case: RunCase) -> None:
+def test_an_unknown_class_is_refused_before_the_load(run_pool: RunPool, run_case: RunCase) -> None:
     ended = run_pool.result(run_case)
     assert ended.code == 2
     assert "--only chta: no class of the mix, which has chat, rag" in ended.text
 
 
 @pytest.mark.parametrize("arm", ["cold", "warm", "both"])
-def test_passes(arm: str) -> None:
-    assert [one.arm for one in cache_passes.passes(Cache(arm=arm))] == {
+def test_cache_passes_of_each_arm(arm: str) -> None:
+    assert [cache_pass.arm for cache_pass in cache_passes.passes(Cache(arm=arm))] == {
         "cold": ["cold"],
         "warm": ["warming", "warm"],
         "both": ["cold", "warm"],
     }[arm]
-    assert [one.arm for one in cache_passes.passes(Cache(arm=arm, salt="s"))][-1] == (
+    assert [cache_pass.arm for cache_pass in cache_passes.passes(Cache(arm=arm, salt="s"))][-1] == (
         "cold" if arm == "cold" else "warm"
     )

@@ -1,4 +1,4 @@
-"""Runs whose workers share no directory with the master: they send their turn records to it."""
+"""Runs whose workers share no directory with the master and send their turn records to it."""
 
 import json
 import os
@@ -34,7 +34,7 @@ UNSENT_S = 2.5  # between the arrival of a worker's part and its end
 
 
 def start(sandbox: Sandbox, *options: str, **changes: Any) -> tuple[LocustProcess, list[LocustProcess], Any]:
-    """Start a master and two workers, each in a directory of its own; the path of the run directory differs in each."""
+    """Start a master and two workers in separate directories."""
     simulator = sandbox.simulator()
     file = scenario(sandbox.folder, **changes)
     port = str(unused_port())
@@ -45,7 +45,7 @@ def start(sandbox: Sandbox, *options: str, **changes: Any) -> tuple[LocustProces
     words = ("--headless", "--master", "--expect-workers", "2", *address, "--scenario", str(file), "--no-report")
     master = locust_process.start(*words, "--run-dir", "/proc/self/cwd/run", *options, cwd=folders[0])
     to_master = ("--worker", "--master-host", "127.0.0.1", "--master-port", port)
-    # The second names the same path as the master: the token decides, not the name.
+    # The second has the same path as the master: the token decides, not the name.
     own = ((), ("--run-dir", "/proc/self/cwd/run"))
     workers = [
         locust_process.start(*to_master, *more, cwd=folder) for more, folder in zip(own, folders[1:], strict=True)
@@ -59,7 +59,7 @@ def stop(processes: list[LocustProcess]) -> None:
 
 
 def apart(sandbox: Sandbox, *options: str) -> FinishedRun:
-    """A run to its planned end."""
+    """Run to the planned end."""
     phases = {"warmup_s": 60, "warmup_turns": 30, "measure_s": 9, "drain_s": 20}
     master, workers, simulator = start(sandbox, *options, phases=phases, workload__output_tokens=20)
     try:
@@ -72,17 +72,17 @@ def apart(sandbox: Sandbox, *options: str) -> FinishedRun:
 
 
 def killed(sandbox: Sandbox) -> FinishedRun:
-    """SIGKILL of one worker in mid-run; Ctrl-C of the master once the loss is noticed."""
+    """Send SIGKILL to a worker, and SIGINT to the master when the loss is detected."""
     master, workers, simulator = start(sandbox, workload__output_tokens=4)
     run_dir = sandbox.folder / "master" / "run"
     try:
         wait_for_measure_phase(run_dir)
         manifest = json.loads((run_dir / "run.json").read_text())
-        name = next(one["name"] for one in manifest["workers"] if one["pid"] == workers[0].process.pid)
+        name = next(worker["name"] for worker in manifest["workers"] if worker["pid"] == workers[0].process.pid)
         parts = wait_until(lambda: len(parts_of(run_dir, name)) >= OLD_PARTS and parts_of(run_dir, name), "old parts")
-        wait_until(lambda: len(parts_of(run_dir, name)) > len(parts), "a part that has just come")
+        wait_until(lambda: len(parts_of(run_dir, name)) > len(parts), "a new part")
         since_s = time.monotonic()
-        wait_until(lambda: time.monotonic() > since_s + UNSENT_S, "turns that are in no part yet")
+        wait_until(lambda: time.monotonic() > since_s + UNSENT_S, "turns that are not yet in a part")
         killed_wall_ns = time.time_ns()
         os.kill(workers[0].process.pid, signal.SIGKILL)
         lost = wait_until(lambda: mark(run_dir, "worker_lost"), "a mark of the loss", 20)
@@ -97,12 +97,12 @@ def killed(sandbox: Sandbox) -> FinishedRun:
 
 
 def parts_of(run_dir: Path, name: str) -> list[Path]:
-    """Parts of a worker in the master's run directory."""
+    """Return the parts of a worker in the master's run directory."""
     return sorted((run_dir / "turns").glob(f"{name}-0*.parquet"))
 
 
 def left(sandbox: Sandbox, how: str) -> FinishedRun:
-    """SIGTERM of one worker alone, then Ctrl-C of the master; or Ctrl-C of all processes at once."""
+    """Send SIGTERM to a worker and then SIGINT to the master; or SIGINT to all processes."""
     master, workers, simulator = start(sandbox, workload__output_tokens=4)
     run_dir = sandbox.folder / "master" / "run"
     try:
@@ -125,7 +125,7 @@ def left(sandbox: Sandbox, how: str) -> FinishedRun:
 
 
 def orphaned(sandbox: Sandbox) -> FinishedRun:
-    """SIGKILL of the master."""
+    """Send SIGKILL to the master."""
     master, workers, simulator = start(sandbox, workload__output_tokens=4)
     run_dir = sandbox.folder / "master" / "run"
     try:
@@ -145,7 +145,7 @@ def workers_of(ended: FinishedRun) -> list[dict[str, Any]]:
 
 
 def left_by_workers(ended: FinishedRun) -> list[Path]:
-    """Turn files in the workers' own directories."""
+    """Return the turn files in the workers' directories."""
     sandbox = ended.run_dir.parent.parent
     return [path for name in ("first", "second") for path in (sandbox / name).rglob("*.parquet")]
 
@@ -156,7 +156,7 @@ def test_percentiles_come_from_records_that_workers_sent(run_pool: RunPool, run_
     assert "Traceback" not in ended.text, ended.text
     assert ended.code == 0, ended.text
     check_files(ended.run_dir)
-    check_counts(ended)  # rows equal to the server's requests, and every figure recomputed from them
+    check_counts(ended)
     assert ended.summary["percentiles_from"] == "records"
     assert ended.codes == set(), ended.summary["verdict"]
     assert ended.summary["cache"]["expected"]["turns"] == len(ended.turns)
@@ -165,30 +165,28 @@ def test_percentiles_come_from_records_that_workers_sent(run_pool: RunPool, run_
     assert len({worker["folder"] for worker in workers}) == 2
     assert [worker["at_hand"] for worker in workers] == [worker["turns"] for worker in workers]
     assert all(worker["turns"] > 0 for worker in workers)
-    assert left_by_workers(ended) == []  # the master has them
+    assert left_by_workers(ended) == []
 
 
 @run_cases(apart, ())
 def test_a_warm_up_ends_by_count(run_pool: RunPool, run_case: RunCase) -> None:
     run_dir = run_pool.result(run_case).run_dir
     manifest, summary = (json.loads((run_dir / name).read_text()) for name in ("run.json", "summary.json"))
-    told = mark(run_dir, "warmup_over")
-    assert told is not None
-    assert int(told["text"].removesuffix(" turns were over")) >= 30
-    assert [one["phase"] for one in manifest["phases"]] == ["warmup", "measure", "drain"]
+    warmup_over = mark(run_dir, "warmup_over")
+    assert warmup_over is not None
+    assert int(warmup_over["text"].removesuffix(" turns were over")) >= 30
+    assert [phase["phase"] for phase in manifest["phases"]] == ["warmup", "measure", "drain"]
     warmup, measure, _drain = manifest["phases"]
-    assert warmup["end_wall_ns"] == measure["start_wall_ns"] > told["wall_ns"]
+    assert warmup["end_wall_ns"] == measure["start_wall_ns"] > warmup_over["wall_ns"]
     assert measure["end_wall_ns"] - measure["start_wall_ns"] == 9e9
     assert summary["window_s"] == 9
     assert summary["turns"]["by_phase"]["warmup"]["sent"] >= 30
-    begins = [one["phase"] for one in marks_of(run_dir) if one["kind"] == "phase"]
+    begins = [entry["phase"] for entry in marks_of(run_dir) if entry["kind"] == "phase"]
     assert begins == ["warmup", "measure", "drain"]
 
 
 @run_cases(apart, ("--max-turns-mb", "0"))
-def test_records_beyond_the_limit_stay_on_the_workers_and_the_summary_says_so(
-    run_pool: RunPool, run_case: RunCase
-) -> None:
+def test_records_over_the_size_limit_stay_on_the_workers(run_pool: RunPool, run_case: RunCase) -> None:
     ended: FinishedRun = run_pool.result(run_case)
     assert ended.code == 0, ended.text
     summary = ended.summary
@@ -201,15 +199,13 @@ def test_records_beyond_the_limit_stay_on_the_workers_and_the_summary_says_so(
     assert f"0 of {sent} turn records are in the run directory (worker w" in " ".join(summary["notes"])
     assert "turn records: the limit of --max-turns-mb 0 is reached; they are on" in ended.text
     assert ended.codes == set(), summary["verdict"]
-    assert {one["kind"] for one in marks_of(ended.run_dir)} >= {"held_back_records"}
+    assert {entry["kind"] for entry in marks_of(ended.run_dir)} >= {"held_back_records"}
     assert len(left_by_workers(ended)) == 2
     assert list((ended.run_dir / "turns").iterdir()) == []
 
 
 @run_cases(killed, ())
-def test_a_killed_worker_loses_at_most_its_last_seconds_and_the_summary_says_how_many(
-    run_pool: RunPool, run_case: RunCase
-) -> None:
+def test_records_lost_with_a_killed_worker_are_few_and_counted(run_pool: RunPool, run_case: RunCase) -> None:
     ended: FinishedRun = run_pool.result(run_case)
     assert "Traceback" not in ended.text, ended.text
     assert ended.code == 3
@@ -229,13 +225,13 @@ def test_a_killed_worker_loses_at_most_its_last_seconds_and_the_summary_says_how
     assert records["lost"] == lost["turns"] - lost["at_hand"] > 0
     assert records["at_hand"] == len(ended.turns)
     assert records["counted"] == sum(worker["turns"] for worker in manifest["workers"])
-    (reason,) = [one for one in summary["verdict"]["reasons"] if one["code"] == "lost_records"]
+    (reason,) = [reason for reason in summary["verdict"]["reasons"] if reason["code"] == "lost_records"]
     assert reason["value"] == records["lost"]
     assert f"worker {seen['worker']}: the worker was lost before it had written its last records" in reason["text"]
 
 
 @run_cases(left, ("one",), ("all",))
-def test_a_worker_that_is_stopped_sends_its_records_before_it_ends(run_pool: RunPool, run_case: RunCase) -> None:
+def test_a_stopped_worker_sends_its_records_before_it_exits(run_pool: RunPool, run_case: RunCase) -> None:
     ended: FinishedRun = run_pool.result(run_case)
     assert "Traceback" not in ended.text, ended.text
     check_files(ended.run_dir)
@@ -255,4 +251,4 @@ def test_workers_keep_their_records_if_the_master_is_lost(run_pool: RunPool, run
     assert len(files) == 2
     turns = [turn for path in files for turn in pq.read_table(path, columns=["turn_id"])["turn_id"].to_pylist()]
     assert ended.simulator_stats is not None
-    assert len(turns) == len(set(turns)) == ended.simulator_stats["started"] - 1  # less the preflight's
+    assert len(turns) == len(set(turns)) == ended.simulator_stats["started"] - 1  # without the preflight's turn

@@ -1,4 +1,4 @@
-"""A client that is asked for several times what its core can do must say so: such a run never comes out valid."""
+"""A client whose core has too little CPU time for the load reports it: such a run is never valid."""
 
 import contextlib
 import os
@@ -13,8 +13,8 @@ from e2e_runs import mark, scenario, wait_for_measure_phase, wait_until
 from locust_process import summary_of
 
 STREAMS = 200
-# Busy processes that share the client's core. 200 streams of 100 tokens/s are a fifth to a half of a core's work; what is
-# left of it among so many is a seventeenth, so that the client is asked for four times what it can do, or more.
+# Busy processes that share the client's core. 200 streams of 100 tokens/s take a fifth to a half of a core. The client gets a
+# seventeenth: the load is at least four times what it can process.
 COMPANIONS = 16
 
 pytestmark = pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="client and server need a core each")
@@ -22,7 +22,7 @@ pytestmark = pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="client
 
 @contextlib.contextmanager
 def crowd(core: int) -> Iterator[None]:
-    """Processes that do nothing but use up a core, each in a session of its own, so that each has its own share."""
+    """Run busy processes on a core, each in its own session, so that each has its own share."""
     busy = ["timeout", "60", "sh", "-c", "while :; do :; done"]
     hogs = [
         subprocess.Popen(["taskset", "-c", str(core), *busy], start_new_session=True, stdin=subprocess.DEVNULL)
@@ -37,7 +37,7 @@ def crowd(core: int) -> Iterator[None]:
 
 
 @pytest.mark.parametrize("reader", ["native", pytest.param("python", marks=pytest.mark.soak)])
-def test_at_four_times_what_a_core_can_do_no_run_is_valid(tmp_path: Path, reader: str) -> None:
+def test_a_run_on_an_overloaded_client_core_is_not_valid(tmp_path: Path, reader: str) -> None:
     own, other = sorted(os.sched_getaffinity(0))[:2]
     simulator = simulator_process.start("--ttft-ms", "50", "--itl-ms", "10")
     os.sched_setaffinity(simulator.process.pid, {other})
@@ -70,8 +70,8 @@ def test_at_four_times_what_a_core_can_do_no_run_is_valid(tmp_path: Path, reader
         simulator_process.stop(simulator)
     verdict = summary_of(tmp_path / "run")["verdict"]
     assert verdict["measurement"] in ("suspect", "invalid"), verdict
-    blamed = {reason["code"] for reason in verdict["reasons"]}
-    # On a machine that has no time for the simulator either, too few turns end to measure their delay.
-    if not blamed & {"no_turns", "unfinished_drain"}:
-        assert blamed & {"client_delay", "client_lag", "loop_lag", "client_pause", "cpu"}, verdict
+    codes = {reason["code"] for reason in verdict["reasons"]}
+    # If the simulator too lacks CPU time, too few turns end to measure their delay.
+    if not codes & {"no_turns", "unfinished_drain"}:
+        assert codes & {"client_delay", "client_lag", "loop_lag", "client_pause", "cpu"}, verdict
     assert (code == 3) == (verdict["measurement"] == "invalid"), run.text

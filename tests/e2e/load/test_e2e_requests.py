@@ -1,4 +1,4 @@
-"""Whole runs on several servers, several models and other endpoints."""
+"""Runs with several servers, several models and other endpoints."""
 
 import json
 from collections import Counter
@@ -11,7 +11,7 @@ from inferload.cli.from_vllm_bench import as_text, translate
 from inferload.scenario.scenario import load
 from inferload.scenario.schema.endpoints import ENDPOINTS
 from inferload.worker.session_runner import model_of
-from inferload.worker.turn_clients import server_of
+from inferload.worker.turn_dispatcher import server_of
 
 TURNS = {"turns": 2, "output_tokens": 6}
 
@@ -19,7 +19,7 @@ TURNS = {"turns": 2, "output_tokens": 6}
 def executed(
     sandbox: Sandbox, hosts: list[str], *options: str, mode: str = "local", report: bool = False, **changes: Any
 ) -> FinishedRun:
-    """A short closed loop, to its end."""
+    """Run a short closed loop."""
     words = [word for url in hosts[1:] for word in ("--also-host", url)]
     file = scenario(sandbox.folder, phases__measure_s=1.5, **changes)
     fleet = sandbox.fleet(mode, "--host", hosts[0], *words, "--scenario", str(file), *options, report=report)
@@ -37,16 +37,18 @@ def manifest(ended: FinishedRun) -> dict[str, Any]:
 def two_servers(sandbox: Sandbox) -> FinishedRun:
     simulators = [sandbox.simulator("--max-num-seqs", "64") for _ in range(2)]
     workload = {"kind": "chat", "prompt_tokens": 20, **TURNS}
-    return executed(sandbox, [one.url for one in simulators], mode="processes", report=True, workload=workload)
+    return executed(
+        sandbox, [simulator.url for simulator in simulators], mode="processes", report=True, workload=workload
+    )
 
 
 @run_cases(two_servers, ())
-def test_sessions_take_the_servers_in_turn(run_pool: RunPool, run_case: RunCase) -> None:
+def test_sessions_are_distributed_over_the_servers(run_pool: RunPool, run_case: RunCase) -> None:
     ended = run_pool.result(run_case)
-    assert ended.code in (0, 3), ended.text  # 3: what a crowded machine makes of it
+    assert ended.code in (0, 3), ended.text  # 3: invalid on a busy machine
     check_counts(ended)
     document = manifest(ended)
-    urls = [one["url"] for one in document["targets"]]
+    urls = [target["url"] for target in document["targets"]]
     assert len(set(urls)) == 2
     assert document["target"] == urls[0]
     indexes = {row["turn_id"]: int(row["session_id"].removeprefix("s")) for row in ended.turns}
@@ -67,17 +69,17 @@ def test_sessions_take_the_servers_in_turn(run_pool: RunPool, run_case: RunCase)
 
 def one_of_two_pages(sandbox: Sandbox) -> FinishedRun:
     simulators = [sandbox.simulator() for _ in range(2)]
-    urls = [one.url for one in simulators]
+    urls = [simulator.url for simulator in simulators]
     workload = {"kind": "chat", "prompt_tokens": 20, "output_tokens": 2}
     return executed(sandbox, urls, "--metrics-url", f"{urls[0]}/metrics", workload=workload)
 
 
 @run_cases(one_of_two_pages, ())
-def test_what_one_server_holds_is_not_taken_for_what_all_hold(run_pool: RunPool, run_case: RunCase) -> None:
+def test_queue_lengths_of_one_of_two_servers_are_not_taken_for_both(run_pool: RunPool, run_case: RunCase) -> None:
     ended = run_pool.result(run_case)
     assert len(ended.summary["servers"]) == 1
     assert len(ended.summary["by_target"]) == 2
-    assert not [one for one in ended.summary["verdict"]["reasons"] if "the server's own queues" in one["text"]]
+    assert not [reason for reason in ended.summary["verdict"]["reasons"] if "the server's own queues" in reason["text"]]
 
 
 # -- endpoints
@@ -103,14 +105,14 @@ def test_a_run_on_another_endpoint(run_pool: RunPool, run_case: RunCase) -> None
     if ENDPOINTS[run_case.arguments[0]].ignore_eos:
         assert {row["output_tokens"] for row in ended.turns} == {6}
     assert manifest(ended)["endpoint"] == run_case.arguments[0]
-    if run_case.arguments[0] == "completions":  # no chat template, so nothing about one is missing
+    if run_case.arguments[0] == "completions":  # without a chat template
         assert not [note for note in ended.summary["cache"]["expected"]["notes"] if "template" in note]
 
 
-# -- a line of vLLM's benchmark
+# -- a command of vLLM's benchmark
 
 
-def pasted(sandbox: Sandbox) -> FinishedRun:
+def translated(sandbox: Sandbox) -> FinishedRun:
     simulator = sandbox.simulator()
     bench = translate(
         f"vllm bench serve --backend openai-chat --base-url {simulator.url} --random-input-len 30 --random-output-len 5 "
@@ -122,8 +124,8 @@ def pasted(sandbox: Sandbox) -> FinishedRun:
     return FinishedRun(sandbox.run_dir, fleet.exit_code(), fleet.text)
 
 
-@run_cases(pasted, ())
-def test_a_pasted_line_sends_as_many_prompts_as_it_says(run_pool: RunPool, run_case: RunCase) -> None:
+@run_cases(translated, ())
+def test_a_translated_vllm_bench_command_sends_its_number_of_prompts(run_pool: RunPool, run_case: RunCase) -> None:
     ended = run_pool.result(run_case)
     assert ended.code in (0, 3), ended.text
     check_counts(ended)
@@ -142,7 +144,7 @@ def not_served(sandbox: Sandbox) -> FinishedRun:
 
 
 @run_cases(not_served, ())
-def test_a_model_that_is_not_listed_is_refused_before_any_load(run_pool: RunPool, run_case: RunCase) -> None:
+def test_an_unknown_model_is_refused_before_the_load(run_pool: RunPool, run_case: RunCase) -> None:
     ended = run_pool.result(run_case)
     assert ended.code == 2
     assert "does not serve adapter; it serves simulator" in ended.text
@@ -156,20 +158,20 @@ def two_models(sandbox: Sandbox) -> FinishedRun:
 
 
 @run_cases(two_models, ())
-def test_each_session_asks_the_model_that_it_drew(run_pool: RunPool, run_case: RunCase) -> None:
+def test_each_session_uses_its_sampled_model(run_pool: RunPool, run_case: RunCase) -> None:
     ended = run_pool.result(run_case)
     assert ended.code in (0, 3), ended.text
-    drawn = load(str(ended.run_dir.parent / "scenario.yaml"))
-    asked = {int(row["session_id"].removeprefix("s")): row["model"] for row in ended.turns}
+    resolved = load(str(ended.run_dir.parent / "scenario.yaml"))
+    models = {int(row["session_id"].removeprefix("s")): row["model"] for row in ended.turns}
     assert {row["failure"] for row in ended.turns} == {None}
-    assert asked == {index: model_of(drawn, index) for index in asked}
-    assert set(asked.values()) == {"base", "adapter"} == set(ended.summary["by_model"])
+    assert models == {index: model_of(resolved, index) for index in models}
+    assert set(models.values()) == {"base", "adapter"} == set(ended.summary["by_model"])
     assert ended.summary["run"]["model"] == manifest(ended)["model"] == "base, adapter"
 
 
-def test_shares_of_models_are_those_of_sessions(tmp_path: Any) -> None:
+def test_models_are_sampled_by_their_shares_of_sessions(tmp_path: Any) -> None:
     models = [{"name": "base", "share": 0.75}, {"name": "adapter", "share": 0.25}]
-    drawn = load(str(scenario(tmp_path, request={"models": models})))
-    counts = Counter(model_of(drawn, index) for index in range(4000))
+    resolved = load(str(scenario(tmp_path, request={"models": models})))
+    counts = Counter(model_of(resolved, index) for index in range(4000))
     assert counts["adapter"] == pytest.approx(1000, abs=110)  # four standard deviations
     assert model_of(load(str(scenario(tmp_path))), 0) is None

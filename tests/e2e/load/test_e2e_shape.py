@@ -1,4 +1,4 @@
-"""A LoadTestShape of the user's own in an open loop: its users scale the rate, and its end is the run's."""
+"""A LoadTestShape in an open loop: its users scale the rate, and its end is the end of the run."""
 
 import json
 from pathlib import Path
@@ -19,7 +19,7 @@ from e2e_runs import (
 
 pytestmark = pytest.mark.soak
 
-# It counts from when the users are there, however long the run took to prepare.
+# Its time starts when all users run, independent of the preparation of the run.
 SHAPE = """
 import time
 from locust import LoadTestShape
@@ -52,7 +52,7 @@ def shaped(sandbox: Sandbox, mode: str) -> FinishedRun:
 
 
 @run_cases(shaped, ("local",), ("processes",))
-def test_a_shape_of_ones_own_scales_the_rate(run_pool: RunPool, run_case: RunCase) -> None:
+def test_a_load_shape_scales_the_arrival_rate(run_pool: RunPool, run_case: RunCase) -> None:
     ended: FinishedRun = run_pool.result(run_case)
     assert "Traceback" not in ended.text, ended.text
     changed, drained = mark(ended.run_dir, "users"), mark(ended.run_dir, "phase", "drain")

@@ -1,4 +1,4 @@
-"""Whole runs of recorded conversations and made-up requests, and runs that are refused for what is wrong with their data."""
+"""Runs of recorded conversations and synthetic requests, and runs refused because of their data."""
 
 import json
 import re
@@ -22,21 +22,21 @@ def manifest(ended: FinishedRun) -> dict[str, Any]:
 
 
 def talks(path: Path, count: int = 40) -> Path:
-    """A ShareGPT file of conversations of one to three turns; one has no answer."""
-    said = [
+    """Write a ShareGPT file of conversations of one to three turns; one has no answer."""
+    messages = [
         {"from": ("human", "gpt")[index % 2], "value": "some words and so on " * (index + 2)}
         for index in range(6)
     ]  # fmt: skip
-    made = [{"id": str(one), "conversations": said[: 2 + 2 * (one % 3)]} for one in range(count)]
-    path.write_text(json.dumps([*made, {"id": "half", "conversations": said[:1]}]))
+    conversations = [{"id": str(number), "conversations": messages[: 2 + 2 * (number % 3)]} for number in range(count)]
+    path.write_text(json.dumps([*conversations, {"id": "half", "conversations": messages[:1]}]))
     return path
 
 
 def turns_by_session(ended: FinishedRun) -> dict[int, list[dict[str, Any]]]:
-    found: dict[int, list[dict[str, Any]]] = {}
+    sessions: dict[int, list[dict[str, Any]]] = {}
     for row in sorted(ended.turns, key=lambda row: row["turn_index"]):
-        found.setdefault(int(row["session_id"].removeprefix("s")), []).append(row)
-    return found
+        sessions.setdefault(int(row["session_id"].removeprefix("s")), []).append(row)
+    return sessions
 
 
 # -- runs
@@ -66,7 +66,7 @@ def incomplete(sandbox: Sandbox) -> FinishedRun:
 
 
 @run_cases(incomplete, ())
-def test_a_run_says_which_lines_it_does_not_send(run_pool: RunPool, run_case: RunCase) -> None:
+def test_turns_left_out_of_a_file_are_reported(run_pool: RunPool, run_case: RunCase) -> None:
     ended = run_pool.result(run_case)
     assert "p.jsonl:2: first of 1 turn left out: no answer and no output_tokens" in ended.text
     source = manifest(ended)["workload"]["data"]["chat"]["source"]
@@ -75,7 +75,7 @@ def test_a_run_says_which_lines_it_does_not_send(run_pool: RunPool, run_case: Ru
 
 
 @run_cases(recorded, ())
-def test_two_workers_ask_what_was_recorded(run_pool: RunPool, run_case: RunCase) -> None:
+def test_two_workers_send_recorded_conversations(run_pool: RunPool, run_case: RunCase) -> None:
     ended = run_pool.result(run_case)
     assert ended.code == 0, ended.text
     check_counts(ended)
@@ -83,18 +83,17 @@ def test_two_workers_ask_what_was_recorded(run_pool: RunPool, run_case: RunCase)
     assert source["sessions"] == source["used"] == 40
     assert source["skipped"] == {"one side only": 1}
     assert source["tokens"] == {"how": "given", "chars_per_token": 4.0, "error": None}
-    made = from_text(manifest(ended)["scenario"]["text"], "run.json")
-    sessions = Sessions(made, DataContext(str(ended.run_dir.parent / "scenario.yaml")))
-    asked = turns_by_session(ended)
+    resolved = from_text(manifest(ended)["scenario"]["text"], "run.json")
+    sessions = Sessions(resolved, DataContext(str(ended.run_dir.parent / "scenario.yaml")))
     assert {row["worker"] for row in ended.turns} == {"w0", "w1"}
-    for index, rows in asked.items():
+    for index, rows in turns_by_session(ended).items():
         plan = list(outline(sessions.begin(index).script, index))
         assert [row["max_tokens"] for row in rows] == [turn.ask.output_tokens for turn in plan[: len(rows)]]
         assert [row["output_tokens"] for row in rows] == [row["max_tokens"] for row in rows]
 
 
 def prose(sandbox: Sandbox) -> FinishedRun:
-    """The bundled questions to documents, with small ones, until the context is full; what is sent is listened to."""
+    """Run the bundled RAG scenario with small documents until the context is full, through a server that records requests."""
     simulator = sandbox.simulator()
 
     def through(sock: socket.socket, request: bytes) -> None:
@@ -124,7 +123,7 @@ def prose(sandbox: Sandbox) -> FinishedRun:
 
 
 @run_cases(prose, ())
-def test_counts_are_measured_on_the_server_and_what_was_left_out_is_counted(
+def test_token_counts_are_calibrated_on_the_server_and_truncations_counted(
     run_pool: RunPool, run_case: RunCase
 ) -> None:
     ended = run_pool.result(run_case)
@@ -133,25 +132,26 @@ def test_counts_are_measured_on_the_server_and_what_was_left_out_is_counted(
     tokens = block["data"]["chat"]["source"]["tokens"]
     assert tokens["how"] == "measured"
     assert block["notes"]["context truncated"] > 0
-    found = DataContext(by_class={"chat": DataFindings(None, tokens["chars_per_token"], tokens["error"])})
-    sessions = Sessions(from_text(manifest(ended)["scenario"]["text"], "run.json"), found)
+    context = DataContext(by_class={"chat": DataFindings(None, tokens["chars_per_token"], tokens["error"])})
+    sessions = Sessions(from_text(manifest(ended)["scenario"]["text"], "run.json"), context)
     planned, counted = 0, 0
     for index, rows in turns_by_session(ended).items():
         (first,) = outline(sessions.begin(index).script, index, most=1)
         planned += first.input_tokens or 0
         counted += rows[0]["input_tokens"]
-    assert counted == pytest.approx(planned, rel=0.15)  # estimated, and the chat template's come on top
+    assert counted == pytest.approx(planned, rel=0.15)  # estimated, and the chat template adds tokens
 
 
 @run_cases(prose, ())
-def test_all_turns_of_a_session_carry_its_name(run_pool: RunPool, run_case: RunCase) -> None:
+def test_all_turns_of_a_session_carry_its_affinity_header(run_pool: RunPool, run_case: RunCase) -> None:
     ended = run_pool.result(run_case)
     run_id = manifest(ended)["id"]
-    asked = [one for one in ended.seen["requests"] if one.startswith(b"POST /v1/chat/completions")]
-    named = [found[1].decode() for one in asked if (found := re.search(rb"\r\nX-Session-ID: (\S+)\r\n", one))]
-    assert len(named) == len(ended.turns) == len(asked) - 1  # the preflight's turn belongs to no session
+    requests = [request for request in ended.seen["requests"] if request.startswith(b"POST /v1/chat/completions")]
+    matches = [re.search(rb"\r\nX-Session-ID: (\S+)\r\n", request) for request in requests]
+    names = [match[1].decode() for match in matches if match]
+    assert len(names) == len(ended.turns) == len(requests) - 1  # the preflight's turn belongs to no session
     for index, rows in turns_by_session(ended).items():
-        assert named.count(f"{run_id}-s{index}") == len(rows)
+        assert names.count(f"{run_id}-s{index}") == len(rows)
     assert len(ended.turns) > len(turns_by_session(ended))
 
 
@@ -173,22 +173,22 @@ def test_random_requests_have_exactly_the_planned_lengths(run_pool: RunPool, run
     ended = run_pool.result(run_case)
     assert ended.code == 0, ended.text
     sessions = Sessions(from_text(manifest(ended)["scenario"]["text"], "run.json"))
-    more = set()
+    template_tokens = set()
     for index, (row, *rest) in turns_by_session(ended).items():
         (turn,) = outline(sessions.begin(index).script, index)
         assert rest == []
         assert row["output_tokens"] == turn.ask.output_tokens
         assert 680 <= (turn.input_tokens or 0) <= 820
-        more.add(row["input_tokens"] - turn.input_tokens)
-    assert len(more) == 1, "the chat template adds the same to each"
+        template_tokens.add(row["input_tokens"] - turn.input_tokens)
+    assert len(template_tokens) == 1
 
 
 # -- refused
 
 
 def another_file(sandbox: Sandbox) -> FinishedRun:
-    """Two workers, each with a home of its own; the second has another file there."""
-    homes = [sandbox.folder / name for name in ("one", "two")]
+    """Run two workers with different home directories, which have different files."""
+    homes = [sandbox.folder / name for name in ("first", "second")]
     for home in homes:
         home.mkdir()
     talks(homes[0] / "talks.json")
@@ -198,9 +198,9 @@ def another_file(sandbox: Sandbox) -> FinishedRun:
     address = ["--master-host", "127.0.0.1", "--master-port", str(port)]
     words = ["--host", simulator.url, "--scenario", str(file), "--master", "--expect-workers", "2"]
     bind = ["--master-bind-host", "127.0.0.1", "--master-bind-port", str(port)]
-    own = [{"HOME": str(home), "XDG_CACHE_HOME": str(home)} for home in homes]
-    fleet = sandbox.fleet("local", *words, *bind, env=own[0])
-    for env in own:
+    environments = [{"HOME": str(home), "XDG_CACHE_HOME": str(home)} for home in homes]
+    fleet = sandbox.fleet("local", *words, *bind, env=environments[0])
+    for env in environments:
         fleet.by_hand.append(
             locust_process.start("--worker", *address, "--scenario", str(file), cwd=sandbox.folder, env=env)
         )
@@ -208,11 +208,11 @@ def another_file(sandbox: Sandbox) -> FinishedRun:
 
 
 @run_cases(another_file, ())
-def test_a_worker_without_the_masters_file_is_refused(run_pool: RunPool, run_case: RunCase) -> None:
+def test_a_worker_whose_file_differs_from_the_masters_is_refused(run_pool: RunPool, run_case: RunCase) -> None:
     ended = run_pool.result(run_case)
     complaints = [line for line in ended.text.splitlines() if "/ERROR/" in line]
-    said = r"worker w\d on \S+: ~/talks.json: differs from the master's .*copy the same file to every machine"
+    message = r"worker w\d on \S+: ~/talks.json: differs from the master's .*copy the same file to every machine"
     assert len(complaints) == 1, ended.text
-    assert re.search(said, complaints[0])
+    assert re.search(message, complaints[0])
     assert ended.code == 2, ended.text
     assert not ended.run_dir.exists()

@@ -1,4 +1,4 @@
-"""Locustfiles whose own tasks send the turns: each counted once, in every mode, and Locust's features with them."""
+"""Locustfiles whose tasks send turns: counts in each mode, and features of Locust."""
 
 import json
 import re
@@ -11,7 +11,6 @@ from typing import Any
 
 import trustme
 from e2e_runs import (
-    MODES,
     FinishedRun,
     RunCase,
     RunPool,
@@ -64,7 +63,7 @@ class Support(InferenceUser):
 
 
 def over_tls(sandbox: Sandbox, mode: str, trust: str) -> FinishedRun:
-    """Own tasks against an HTTPS server. `trust`: of its certificate."""
+    """Run tasks against an HTTPS server. `trust`: the option by which its certificate is accepted."""
     authority = trustme.CA()
     certificate, authorities = sandbox.folder / "server.pem", sandbox.folder / "ca.pem"
     authority.issue_cert("127.0.0.1").private_key_and_cert_chain_pem.write_to_path(str(certificate))
@@ -79,7 +78,7 @@ def over_tls(sandbox: Sandbox, mode: str, trust: str) -> FinishedRun:
     return FinishedRun(sandbox.run_dir, fleet.exit_code(), fleet.text, simulator.stats()["requests"])
 
 
-@run_cases(over_tls, *[(mode, "ca-file") for mode in MODES], ("local", "insecure"))
+@run_cases(over_tls, ("by_hand", "ca-file"), ("local", "insecure"))
 def test_own_tasks_over_tls(run_pool: RunPool, run_case: RunCase) -> None:
     ended: FinishedRun = run_pool.result(run_case)
     assert ended.code == ended.summary["outcome"]["exit_code"] == 0, ended.text
@@ -100,9 +99,7 @@ def test_own_tasks_over_tls(run_pool: RunPool, run_case: RunCase) -> None:
 
 
 @run_cases(over_tls, ("local", "none"))
-def test_own_tasks_are_not_sent_to_a_server_whose_certificate_is_not_trusted(
-    run_pool: RunPool, run_case: RunCase
-) -> None:
+def test_an_untrusted_certificate_ends_the_run_before_the_load(run_pool: RunPool, run_case: RunCase) -> None:
     ended: FinishedRun = run_pool.result(run_case)
     assert ended.code == 2, ended.text
     assert "certificate" in ended.text
@@ -118,13 +115,13 @@ from inferload.users import events as turns
 from inferload.users import InferenceUser
 
 count = itertools.count(1)
-heard = []
-turns.turn_end.add_listener(lambda record, detail, **_others: heard.append(detail))
+details = []
+turns.turn_end.add_listener(lambda record, detail, **_others: details.append(detail))
 
 
 @events.quitting.add_listener
-def tell(**_others):
-    print(f"heard {len(heard)} {sum(detail == 'every third' for detail in heard)};", flush=True)
+def show(**_others):
+    print(f"received {len(details)} {details.count('every third')};", flush=True)
 
 
 class Support(InferenceUser):
@@ -175,7 +172,7 @@ def executed(sandbox: Sandbox, mode: str, text: str, *words: str, report: bool =
 
 
 def tokens(simulator: Simulator) -> dict[str, Any]:
-    """Tokens that the server counted, without those of the preflight's turn."""
+    """Return the tokens that the server counted, without those of the preflight's turn."""
     prompt, generated = (simulator.metric(f"vllm:{kind}_tokens_total") for kind in ("prompt", "generation"))
     hello = {"model": simulator.json("GET", "/v1/models")["data"][0]["id"], "max_tokens": 1}
     usage = simulator.json("POST", "/v1/chat/completions", hello | {"messages": [{"role": "user", "content": "Hello"}]})
@@ -191,8 +188,8 @@ def first(sandbox: Sandbox, mode: str) -> FinishedRun:
     return executed(sandbox, mode, FIRST, "-u", "4", "-r", "4", "-t", "3s", "--warmup", "1s")
 
 
-@run_cases(first, *[(mode,) for mode in MODES])
-def test_the_first_locustfile(run_pool: RunPool, run_case: RunCase) -> None:
+@run_cases(first, ("local",), ("processes",))
+def test_a_locustfile_with_one_task(run_pool: RunPool, run_case: RunCase) -> None:
     ended: FinishedRun = run_pool.result(run_case)
     assert ended.code == ended.summary["outcome"]["exit_code"] == 0, ended.text
     check_files(ended.run_dir)
@@ -208,11 +205,11 @@ def test_the_first_locustfile(run_pool: RunPool, run_case: RunCase) -> None:
 
 
 def whole(sandbox: Sandbox, mode: str) -> FinishedRun:
-    return executed(sandbox, mode, WHOLE, report=True)
+    return executed(sandbox, mode, WHOLE, report=mode == "local")
 
 
-@run_cases(whole, *[(mode,) for mode in MODES])
-def test_tasks_conversations_rejections_another_user_and_a_shape(run_pool: RunPool, run_case: RunCase) -> None:
+@run_cases(whole, ("local",), ("by_hand",))
+def test_conversations_rejected_replies_other_users_and_a_load_shape(run_pool: RunPool, run_case: RunCase) -> None:
     ended: FinishedRun = run_pool.result(run_case)
     assert "Traceback" not in ended.text, ended.text
     assert ended.code == ended.summary["outcome"]["exit_code"] == 1, ended.text
@@ -230,8 +227,8 @@ def test_tasks_conversations_rejections_another_user_and_a_shape(run_pool: RunPo
     assert summary["turns"]["first_errors"]["rejected"]["text"] == "every third"
     talks = {row["session_id"] for row in by_class["talk"]}
     assert {(row["session_id"] in talks, row["turn_index"]) for row in by_class["follow-up"]} == {(True, 1)}
-    asked = {row["session_id"]: row["input_tokens"] for row in by_class["talk"]}
-    assert all(row["input_tokens"] > asked[row["session_id"]] for row in by_class["follow-up"])
+    prompt_tokens = {row["session_id"]: row["input_tokens"] for row in by_class["talk"]}
+    assert all(row["input_tokens"] > prompt_tokens[row["session_id"]] for row in by_class["follow-up"])
     assert mark(ended.run_dir, "users") is not None, "the shape's second step"
     stopped = mark(ended.run_dir, "stop")
     assert stopped is not None
@@ -242,17 +239,18 @@ def test_tasks_conversations_rejections_another_user_and_a_shape(run_pool: RunPo
     (missing,) = others["by_name"]
     assert (missing["type"], missing["name"], missing["sent"]) == ("GET", "/missing", others["sent"])
     assert 0 < missing["p50_ms"] <= missing["p99_ms"]
-    timeline = csv_rows(ended.run_dir / "timeline.csv")
-    for column in ("other_rps", "other_failures"):
-        assert 0 < sum(float(row[column]) for row in timeline) <= others["failed"]
-    assert "GET /missing" in (ended.run_dir / "report.md").read_text()
+    if run_case.arguments == ("local",):
+        timeline = csv_rows(ended.run_dir / "timeline.csv")
+        for column in ("other_rps", "other_failures"):
+            assert 0 < sum(float(row[column]) for row in timeline) <= others["failed"]
+        assert "GET /missing" in (ended.run_dir / "report.md").read_text()
     assert "other requests failed" in summary["outcome"]["headline"]
     failures = (ended.run_dir / "locust_failures.csv").read_text()
     assert "rejected: every third" in failures
     assert "/missing" in failures
-    heard = re.findall(r"heard (\d+) (\d+);", ended.text)  # lines of several processes may share one
-    assert sum(int(all_) for all_, _ in heard) == len(rows)
-    assert sum(int(some) for _, some in heard) == len(rejected)
+    received = re.findall(r"received (\d+) (\d+);", ended.text)  # outputs of several processes may share a line
+    assert sum(int(turns) for turns, _ in received) == len(rows)
+    assert sum(int(rejections) for _, rejections in received) == len(rejected)
 
 
 FEATURES = """
@@ -300,10 +298,6 @@ def broken(record, **_others):
 class Wrong(InferenceUser):
     fixed_count = 1
     wait_time = constant(0.1)
-
-    @task
-    def misspelled(self):
-        self.chat("Hi", max_token=5)
 
     @task
     def http(self):
@@ -359,19 +353,16 @@ def featured(sandbox: Sandbox) -> FinishedRun:
 
 
 @run_cases(featured, ())
-def test_features_of_locust_in_one_run_that_a_task_ends(run_pool: RunPool, run_case: RunCase) -> None:
+def test_locust_features_in_a_run_that_a_task_ends(run_pool: RunPool, run_case: RunCase) -> None:
     ended: FinishedRun = run_pool.result(run_case)
     assert ended.text.count("Traceback") == 1, "of the listener"
     rows = ended.turns
-    messages = {one["message"]: one["count"] for one in ended.summary["exceptions"]["by_message"]}
-    for part in (
-        "chat: unknown argument 'max_token'; did you mean max_tokens?",
-        "self.client: an InferenceUser has no",
-    ):
-        (text,) = [text for text in messages if text.startswith(part)]
-        assert messages[text] > 1
-        logged = [line for line in ended.text.splitlines() if "locust.user.task" in line and part in line]
-        assert len(logged) == 1
+    messages = {row["message"]: row["count"] for row in ended.summary["exceptions"]["by_message"]}
+    part = "self.client: an InferenceUser has no"
+    (text,) = [text for text in messages if text.startswith(part)]
+    assert messages[text] > 1
+    (logged,) = [line for line in ended.text.splitlines() if "locust.user.task" in line and part in line]
+    assert f"mine.py:{line_number(FEATURES, 'self.client.get')}: {part}" in logged
     assert messages['event listener: KeyError: "a listener\'s own"'] == 1
     counts = {name: sum(row["class"] == name for row in rows) for name in {row["class"] for row in rows}}
     assert set(counts) == {"Nested", "one", "two", "again", "elsewhere", "cut", "slow"}
@@ -385,6 +376,57 @@ def test_features_of_locust_in_one_run_that_a_task_ends(run_pool: RunPool, run_c
     assert ended.code == ended.summary["outcome"]["exit_code"] == 7, "--exit-code-on-error"
     assert ended.simulator_stats is not None
     assert ended.simulator_stats["started"] == len(rows) + 1
+
+
+INVALID_CALL = """
+from locust import constant, task
+from inferload.users import InferenceUser
+
+
+class Streams(InferenceUser):
+    wait_time = constant(0.1)
+
+    @task
+    def long(self):
+        self.chat("Tell me a story.", max_tokens=30000)
+
+
+class Wrong(InferenceUser):
+    fixed_count = 2
+    wait_time = constant(0.1)
+
+    @task
+    def right(self):
+        self.chat("Hi", max_tokens=5)
+        self.chat("Hi", max_token=5)
+"""
+UNKNOWN_ARGUMENT = "chat: unknown argument 'max_token'; did you mean max_tokens?"
+
+
+def line_number(text: str, part: str) -> int:
+    """Return the number of the line of a locustfile that contains a part."""
+    (number,) = [number for number, line in enumerate(text.splitlines(), 1) if part in line]
+    return number
+
+
+def invalid_call(sandbox: Sandbox, mode: str) -> FinishedRun:
+    return executed(sandbox, mode, INVALID_CALL, "-u", "6", "-r", "50", "-t", "300s", "--exit-code-on-error", "7")
+
+
+@run_cases(invalid_call, ("local",), ("by_hand",))
+def test_an_invalid_call_stops_the_run_with_exit_code_2(run_pool: RunPool, run_case: RunCase) -> None:
+    ended: FinishedRun = run_pool.result(run_case)
+    outcome, location = ended.summary["outcome"], f"mine.py:{line_number(INVALID_CALL, 'max_token=5')}"
+    assert ended.code == outcome["exit_code"] == 2, ended.text
+    assert "Traceback" not in ended.text
+    errors = [line for line in ended.text.splitlines() if f"{location}: {UNKNOWN_ARGUMENT}: the run is stopped" in line]
+    assert len(errors) == 1
+    assert outcome["headline"].startswith("failed: ")
+    assert UNKNOWN_ARGUMENT in outcome["headline"]
+    assert f"stopped early by an invalid call in {location} after " in outcome["headline"]
+    assert ended.summary["window_s"] < 20
+    assert mark(ended.run_dir, "stop") is not None
+    assert {row["failure"] for row in ended.turns if row["class"] == "long"} == {"unfinished"}
 
 
 PLAYING = """
@@ -555,7 +597,7 @@ def playing(sandbox: Sandbox) -> FinishedRun:
 
 
 @run_cases(playing, ())
-def test_features_of_locust_on_classes_that_play_a_scenario(run_pool: RunPool, run_case: RunCase) -> None:
+def test_locust_features_on_scenario_users(run_pool: RunPool, run_case: RunCase) -> None:
     ended: FinishedRun = run_pool.result(run_case)
     assert "Traceback" not in ended.text, ended.text
     assert ended.code == ended.summary["outcome"]["exit_code"] == 0, ended.text
@@ -572,13 +614,13 @@ def test_features_of_locust_on_classes_that_play_a_scenario(run_pool: RunPool, r
 
 
 def printed(ended: FinishedRun, start: str) -> Any:
-    """The JSON that a locustfile printed after a word."""
+    """Return the JSON that a locustfile printed after a word."""
     (line,) = [line for line in ended.text.splitlines() if line.startswith(start)]
     return json.loads(line.removeprefix(start))
 
 
 def sessions_of(ended: FinishedRun, class_name: str) -> list[list[dict[str, Any]]]:
-    """Turns of each session of a class, in order of the first one's plan."""
+    """Return the turns of each session of a class, ordered by planned start."""
     sessions: dict[str, list[dict[str, Any]]] = {}
     for row in sorted(ended.turns, key=lambda row: row["planned_ns"]):
         if row["class"] == class_name:
@@ -587,13 +629,13 @@ def sessions_of(ended: FinishedRun, class_name: str) -> list[list[dict[str, Any]
 
 
 def check_turns_of_sessions(ended: FinishedRun) -> None:
-    """Each class plays whole sessions of its own scenario, and a user one at a time."""
+    """Check that each class runs complete sessions of its own scenario, and each user one at a time."""
     assert {row["class"] for row in ended.turns} == set(PLAYING_CLASSES)
     for name in PLAYING_CLASSES:
         sessions = sessions_of(ended, name)
         users = 3 if name == "Nested" else 1
         cut = [rows for rows in sessions if len(rows) == 1]
-        assert len(cut) <= users, "only sessions that the end of the load cuts"
+        assert len(cut) <= users, "only sessions truncated by the end of the load"
         for rows in sessions:
             assert [row["turn_index"] for row in rows] == [*range(len(rows))]
             assert all(row["planned_ns"] >= before["closed_ns"] for before, row in pairwise(rows))
@@ -602,7 +644,7 @@ def check_turns_of_sessions(ended: FinishedRun) -> None:
 
 
 def check_steps(ended: FinishedRun, steps: list[tuple[str, int, str]]) -> None:
-    """Each task that plays is a session in its class, and tasks come in the order of their task sets."""
+    """Check that each task that runs a session is recorded in its class, and the order of tasks in their task sets."""
     executed = Counter(name for name, _user, _step in steps)
     for name, count in executed.items():
         users = 3 if name == "Nested" else 1
@@ -626,7 +668,7 @@ def check_steps(ended: FinishedRun, steps: list[tuple[str, int, str]]) -> None:
 
 
 def check_waits(ended: FinishedRun) -> None:
-    """Seconds between the sessions of one user are those of its wait_time."""
+    """Check the time between sessions of a user against its wait_time."""
     gaps_s, periods_s = {}, {}
     for name in ("Between", "Paced", "Throughput"):
         sessions = sessions_of(ended, name)
@@ -644,13 +686,15 @@ MANY_NAMES = """
 from collections import Counter
 
 import gevent
-from locust import HttpUser, task
+from locust import HttpUser, constant, task
 from inferload.users import InferenceUser
 
 sent = Counter()
 
 
 class Named(InferenceUser):
+    wait_time = constant(0.05)
+
     @task
     def ask(self):
         sent["turns"] += 1
@@ -658,6 +702,8 @@ class Named(InferenceUser):
 
 
 class Probe(HttpUser):
+    wait_time = constant(0.05)
+
     @task
     def models(self):
         sent["requests"] += 1
@@ -680,7 +726,7 @@ def many_names(sandbox: Sandbox) -> FinishedRun:
 
 
 @run_cases(many_names, ())
-def test_names_beyond_the_bound_are_counted_together(run_pool: RunPool, run_case: RunCase) -> None:
+def test_names_over_the_limit_are_counted_together(run_pool: RunPool, run_case: RunCase) -> None:
     ended: FinishedRun = run_pool.result(run_case)
     assert ended.code == 0, ended.text
     rows, summary = ended.turns, ended.summary
@@ -699,8 +745,8 @@ def test_names_beyond_the_bound_are_counted_together(run_pool: RunPool, run_case
         f"{together} turns are counted as '(other names)': tasks gave more than 200 names",
         f"{sent['(other names)']} requests are counted as '(other names)': they had more than 200 names",
     ]
-    for what in ("turns", "requests"):
-        assert ended.text.count(f"more than 200 names of {what}: further names are counted together") == 1
+    for kind in ("turns", "requests"):
+        assert ended.text.count(f"more than 200 names of {kind}: further names are counted together") == 1
 
 
 PICKED = """
@@ -714,7 +760,7 @@ class Own(InferenceUser):
     @task
     def ask(self):
         with self.chat("Hi", max_tokens=12, ignore_eos=True, catch_response=True):
-            pass  # counted here, or when its user is stopped before
+            pass  # counted here, or at a stop of its user
 
 
 class Plays(ScenarioUser):
@@ -724,7 +770,7 @@ class Plays(ScenarioUser):
 
 
 def picked(sandbox: Sandbox) -> FinishedRun:
-    """In the web UI: the users are changed during a run of one class, then both classes run."""
+    """Change the users in the web UI during a run of one class; then run both classes."""
     simulator = sandbox.simulator()
     locustfile = sandbox.folder / "mine.py"
     locustfile.write_text(PICKED)
@@ -740,9 +786,8 @@ def picked(sandbox: Sandbox) -> FinishedRun:
         if name == "own":
             assert fleet.post("/swarm", user_count=4, **form)["success"]
             wait_until(lambda: fleet.get_json("/stats/requests")["user_count"] == 4, "four users")
-            assert fleet.post("/swarm", user_count=1, **form)[
-                "success"
-            ]  # Locust stops users in the midst of their turns
+            # Locust stops users during their turns.
+            assert fleet.post("/swarm", user_count=1, **form)["success"]
             wait_until(lambda: fleet.get_json("/stats/requests")["user_count"] == 1, "one user")
         else:
             wait_until(lambda: simulator.stats()["requests"]["started"] > 60, "sessions of the scenario")
@@ -760,7 +805,7 @@ def done(fleet: Any) -> dict[str, Any] | None:
 
 
 @run_cases(picked, ())
-def test_classes_picked_and_users_changed_in_the_web_ui(run_pool: RunPool, run_case: RunCase) -> None:
+def test_class_picker_and_change_of_users_in_the_web_ui(run_pool: RunPool, run_case: RunCase) -> None:
     ended: FinishedRun = run_pool.result(run_case)
     assert "Traceback" not in ended.text, ended.text
     own, both = (FinishedRun(ended.seen[name], 0, ended.text) for name in ("own", "both"))
@@ -775,7 +820,7 @@ def test_classes_picked_and_users_changed_in_the_web_ui(run_pool: RunPool, run_c
 
 
 def configured(sandbox: Sandbox) -> FinishedRun:
-    """Locust's own ways to say how many users, how fast and how long; the process ends after the run that it began."""
+    """Users, spawn rate and run time from environment and locust.conf; the process exits after its run."""
     (sandbox.folder / "locust.conf").write_text("spawn-rate = 9\nrun-time = 2s\n")
     simulator = sandbox.simulator()
     locustfile = sandbox.folder / "mine.py"
@@ -786,7 +831,7 @@ def configured(sandbox: Sandbox) -> FinishedRun:
 
 
 @run_cases(configured, ())
-def test_autostart_and_locusts_own_configuration(run_pool: RunPool, run_case: RunCase) -> None:
+def test_autostart_with_locust_configuration(run_pool: RunPool, run_case: RunCase) -> None:
     ended: FinishedRun = run_pool.result(run_case)
     assert ended.code == 0, ended.text
     check_counts(ended)
@@ -819,11 +864,9 @@ def busy(sandbox: Sandbox) -> FinishedRun:
 
 
 @run_cases(busy, ())
-def test_a_task_that_computes_is_the_clients_lag_and_no_figure_of_the_server(
-    run_pool: RunPool, run_case: RunCase
-) -> None:
+def test_computing_in_a_task_is_client_lag_and_not_server_latency(run_pool: RunPool, run_case: RunCase) -> None:
     ended: FinishedRun = run_pool.result(run_case)
-    reasons = {one["code"] for one in ended.summary["verdict"]["reasons"]}
+    reasons = {reason["code"] for reason in ended.summary["verdict"]["reasons"]}
     assert "client_lag" in reasons
     latency = ended.summary["latency"]
     assert latency["lag_ms"]["p50"] > 50
@@ -831,7 +874,7 @@ def test_a_task_that_computes_is_the_clients_lag_and_no_figure_of_the_server(
 
 
 def interrupted(sandbox: Sandbox) -> FinishedRun:
-    """Ctrl-C is the only end of a run without -t."""
+    """Send SIGINT to a run without -t."""
     simulator = sandbox.simulator()
     locustfile = sandbox.folder / "mine.py"
     locustfile.write_text(FIRST)
@@ -877,8 +920,8 @@ def two_scenarios(sandbox: Sandbox, mode: str) -> FinishedRun:
     return executed(sandbox, mode, TWO)
 
 
-@run_cases(two_scenarios, ("local",), ("processes",))
-def test_two_classes_play_two_scenarios(run_pool: RunPool, run_case: RunCase) -> None:
+@run_cases(two_scenarios, ("processes",))
+def test_two_user_classes_run_two_scenarios(run_pool: RunPool, run_case: RunCase) -> None:
     ended: FinishedRun = run_pool.result(run_case)
     assert ended.code == ended.summary["outcome"]["exit_code"] == 0, ended.text
     check_counts(ended)
@@ -886,6 +929,4 @@ def test_two_classes_play_two_scenarios(run_pool: RunPool, run_case: RunCase) ->
     rows = ended.turns
     lengths = {name: {row["output_tokens"] for row in rows if row["class"] == name} for name in ("Brief", "Long")}
     assert lengths == {"Brief": {4}, "Long": {40}}
-    # Each class takes its own share of the sequence, in its order.
-    order = {row["session_id"] for row in rows}
-    assert len(order) == len(rows)
+    assert len({row["session_id"] for row in rows}) == len(rows)

@@ -1,4 +1,4 @@
-"""The examples of docs/locustfile.md and of the README, run as they stand there."""
+"""The examples of docs/locustfile.md and of the README run unchanged but for shorter times."""
 
 import re
 from functools import reduce
@@ -20,7 +20,7 @@ SHORT = {
 
 
 def all_of_them(sandbox: Sandbox) -> FinishedRun:
-    """One run of all examples, with the scenario of the last one made short."""
+    """Run all examples together, with shorter times."""
     files = []
     for number, example in enumerate(EXAMPLES):
         files.append(sandbox.folder / f"example_{number}.py")
@@ -40,12 +40,12 @@ def test_every_example_of_the_page_runs(run_pool: RunPool, run_case: RunCase) ->
     assert {row["failure"] for row in ended.turns if row["class"] == "as_json"} == {"rejected"}
     assert ended.summary["other_requests"]["sent"] > 0
     assert ended.summary["other_requests"]["failed"] == 0
-    assert ended.code == 1, "an answer that was rejected has failed"
+    assert ended.code == 1, "rejected replies count as failed"
 
 
 def test_the_readme_begins_with_the_first_example() -> None:
     assert re.search(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)[1] == EXAMPLES[0]  # type: ignore[index]
 
 
-def test_the_reference_is_what_the_docstrings_say() -> None:
+def test_the_reference_is_generated_from_the_docstrings() -> None:
     assert (ROOT / "docs" / "users.md").read_text() == user_reference.page()

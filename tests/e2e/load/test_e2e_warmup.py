@@ -1,4 +1,4 @@
-"""A warm-up that lasts until the TTFT is steady, on a server that begins slowly."""
+"""A warm-up that lasts until the TTFT is steady."""
 
 import json
 
@@ -19,9 +19,9 @@ def settling(sandbox: Sandbox) -> FinishedRun:
 def test_the_measure_phase_begins_when_ttft_is_steady(run_pool: RunPool, run_case: RunCase) -> None:
     ended: FinishedRun = run_pool.result(run_case)
     assert "Traceback" not in ended.text, ended.text
-    told = mark(ended.run_dir, "warmup_over")
-    assert told is not None
-    assert told["text"].startswith("TTFT is steady")
+    warmup_over = mark(ended.run_dir, "warmup_over")
+    assert warmup_over is not None
+    assert warmup_over["text"].startswith("TTFT is steady")
     assert mark(ended.run_dir, "steady") is not None
     manifest = json.loads((ended.run_dir / "run.json").read_text())
     warmup_s = (manifest["phases"][0]["end_wall_ns"] - manifest["phases"][0]["start_wall_ns"]) / 1e9

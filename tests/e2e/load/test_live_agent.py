@@ -1,4 +1,4 @@
-"""Agents as code: how a class is found, what it is shown, and a whole run in which tools are really called."""
+"""Live agents: loading of classes, their messages, and runs that call tools."""
 
 import json
 import socket
@@ -43,7 +43,7 @@ def call(name: str, **arguments: Any) -> ToolCall:
 
 
 def driven(script: Script, *replies: TurnReply) -> Iterator[Ask]:
-    """What a script asks when these are the answers; its work is done at once."""
+    """Yield the requests of a script that receives these replies; its work is done at once."""
     left = iter(replies)
     sent: Any = None
     while True:
@@ -75,8 +75,8 @@ def test_tools_are_called_until_the_model_calls_none() -> None:
     asks = list(driven(begun({}), *replies))
     assert [ask.pause for ask in asks] == ["think", "tool", "tool"]
     assert all(json.loads(ask.tools) == list(TOOLS) and ask.final is None for ask in asks)
-    said = [as_document(message) for message in asks[-1].messages]
-    results = {message["tool_call_id"]: message["content"] for message in said if message["role"] == "tool"}
+    messages = [as_document(message) for message in asks[-1].messages]
+    results = {message["tool_call_id"]: message["content"] for message in messages if message["role"] == "tool"}
     assert results["call-calculate"].startswith("error: ValueError")
     assert results["call-fly"].startswith("error: ValueError: unknown tool")
     first = {m["tool_call_id"]: m["content"] for m in map(as_document, asks[1].messages) if m["role"] == "tool"}
@@ -84,7 +84,7 @@ def test_tools_are_called_until_the_model_calls_none() -> None:
     assert all(line.startswith("note-") for line in first["call-list_files"].splitlines())
 
 
-def test_the_folder_of_a_session_is_gone_when_it_ends_anyhow() -> None:
+def test_the_folder_of_a_session_is_removed_at_its_end() -> None:
     agent = ToolAgent(0, Random(0))
     folder = Path(agent._folder.name)
     assert list(folder.iterdir())
@@ -93,25 +93,25 @@ def test_the_folder_of_a_session_is_gone_when_it_ends_anyhow() -> None:
     script = begun({})
     asks = driven(script, TurnReply("", 9, tool_calls=(call("clock"),)))
     next(asks)
-    script.close()  # the run was over first
+    script.close()  # as at the end of a run
 
 
-def test_a_session_that_goes_on_too_long_is_ended_and_counted() -> None:
+def test_sessions_ended_by_max_steps_are_counted() -> None:
     notes = Notes()
     asks = list(driven(begun({"max_steps": 2}, notes), *[TurnReply("", 1, tool_calls=(call("clock"),))] * 2))
     assert len(asks) == 2
     assert notes == {"live agents ended by max_steps 2": 1}
 
 
-def test_a_class_of_one_s_own_lies_beside_the_scenario(tmp_path: Path) -> None:
+def test_an_agent_class_is_loaded_from_a_file_beside_the_scenario(tmp_path: Path) -> None:
     (tmp_path / "mine.py").write_text(OWN)
     origin = tmp_path / "scenario.yaml"
     origin.touch()
     script = begun({"agent": "mine.py:Parrot"}, origin=str(origin))
     ask = next(driven(script))
     assert (ask.messages[0].pieces[0].literal, ask.output_tokens, ask.pause_s) == ("0 so far", 7, 0.5)
-    found, path = load("mine.py:Parrot", str(origin))
-    assert (found.__name__, path) == ("Parrot", tmp_path / "mine.py")
+    agent, path = load("mine.py:Parrot", str(origin))
+    assert (agent.__name__, path) == ("Parrot", tmp_path / "mine.py")
     kind = LiveAgentWorkload.model_validate({"kind": "live_agent", "agent": "mine.py:Parrot"})
     with pytest.raises(UsageError, match=r"mine.py:Parrot: differs from the master's"):
         LiveAgentSessions(kind, "parrots", DataContext(str(origin), {"parrots": DataFindings("0" * 64)}))
@@ -127,7 +127,7 @@ def test_a_class_of_one_s_own_lies_beside_the_scenario(tmp_path: Path) -> None:
         ("broken.py:Thing", "SyntaxError"),
     ],
 )
-def test_what_cannot_be_an_agent_is_said_in_a_line(name: str, says: str, tmp_path: Path) -> None:
+def test_an_invalid_agent_name_is_refused_in_one_line(name: str, says: str, tmp_path: Path) -> None:
     (tmp_path / "mine.py").write_text(OWN)
     (tmp_path / "broken.py").write_text("class Thing(")
     origin = tmp_path / "scenario.yaml"
@@ -146,12 +146,12 @@ def test_what_cannot_be_an_agent_is_said_in_a_line(name: str, says: str, tmp_pat
         {"role": "user", "content": [{"type": "text"}]},
     ],
 )
-def test_words_that_are_no_message_are_refused(document: dict[str, Any]) -> None:
+def test_invalid_messages_are_refused(document: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match="message"):
         as_message(document)
 
 
-def test_messages_survive_the_way_there_and_back() -> None:
+def test_messages_survive_a_round_trip() -> None:
     documents = [
         {"role": "user", "content": "ask"},
         {
@@ -165,14 +165,14 @@ def test_messages_survive_the_way_there_and_back() -> None:
     assert [as_document(as_message(document)) for document in documents] == documents
 
 
-def test_the_calculator_calculates_and_nothing_else() -> None:
+def test_the_calculator_evaluates_arithmetic_only() -> None:
     assert calculate("(1 + 2) * 3 / 4 - 0.25") == 2
     for expression in ("2 ** 9", "open('x')", "'a' * 9", "x"):
         with pytest.raises(ValueError, match="cannot calculate"):
             calculate(expression)
 
 
-def test_a_plan_does_no_work_and_says_that_it_knows_no_lengths() -> None:
+def test_a_plan_calls_no_agent_and_states_unknown_lengths() -> None:
     assert list(outline(begun({}), 3)) == []
     assert "not known before the run" in describe(load_scenario("agent-live"))
 
@@ -186,7 +186,7 @@ def event(delta: dict[str, Any], finish: str | None = None) -> bytes:
 
 
 def model_with_tools(sock: socket.socket, request: bytes) -> None:
-    """A server whose model first wants the files listed, and then has had enough."""
+    """Serve a model that first calls list_files, and then no tool."""
     head, _, body = request.partition(b"\r\n\r\n")
     if b"/v1/models" in head:
         page = json.dumps({"data": [{"id": "scripted"}]}).encode()
@@ -195,12 +195,12 @@ def model_with_tools(sock: socket.socket, request: bytes) -> None:
         )
         return
     if b"/chat/completions" not in head:
-        sock.sendall(b"HTTP/1.1 404 Not DataFindings\r\nContent-Length: 0\r\n\r\n")
+        sock.sendall(b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n")
         return
-    asked = json.loads(body)
-    if asked.get("tools") and asked["messages"][-1]["role"] == "user":
-        wanted = {"index": 0, "id": "call-1", "function": {"name": "list_files", "arguments": "{}"}}
-        parts = [event({"tool_calls": [wanted]}), event({}, "tool_calls")]
+    completion = json.loads(body)
+    if completion.get("tools") and completion["messages"][-1]["role"] == "user":
+        tool_call = {"index": 0, "id": "call-1", "function": {"name": "list_files", "arguments": "{}"}}
+        parts = [event({"tool_calls": [tool_call]}), event({}, "tool_calls")]
     else:
         parts = [event({"content": "enough"}), event({}, "stop")]
     usage = {"id": "x", "choices": [], "usage": {"prompt_tokens": 10, "completion_tokens": 2}}
@@ -240,7 +240,7 @@ def test_a_run_of_a_live_agent_calls_its_tools(run_pool: RunPool, run_case: RunC
 
 
 def on_the_simulator(sandbox: Sandbox) -> FinishedRun:
-    """Answers call tools as its own model pleases, with arguments that fit their definitions."""
+    """Run against the simulator, whose replies call tools at random with valid arguments."""
     simulator = sandbox.simulator(
         "--enable-auto-tool-choice", "--tool-call-parser", "hermes", "--tool-call-share", "0.8"
     )
@@ -256,24 +256,23 @@ def on_the_simulator(sandbox: Sandbox) -> FinishedRun:
 
 
 @run_cases(on_the_simulator, ())
-def test_a_live_agent_goes_on_as_the_simulator_s_model_wants(run_pool: RunPool, run_case: RunCase) -> None:
+def test_a_live_agent_continues_after_tool_calls_of_the_simulator(run_pool: RunPool, run_case: RunCase) -> None:
     ended = run_pool.result(run_case)
     assert ended.code == 0, ended.text
     check_counts(ended)
-    again = [row for row in ended.turns if row["turn_index"]]
-    assert again
-    assert {row["pause"] for row in again} == {"tool"}
-    assert max(row["turn_index"] for row in again) <= 2
+    later_turns = [row for row in ended.turns if row["turn_index"]]
+    assert later_turns
+    assert {row["pause"] for row in later_turns} == {"tool"}
+    assert max(row["turn_index"] for row in later_turns) <= 2
     notes = json.loads((ended.run_dir / "run.json").read_text())["workload"]["notes"]
     assert not any("exception" in note for note in notes)
-    found = ended.summary["cache"]
-    assert (found["expected"]["from"], found["expected"]["exactness"]) == ("token_ids", "exact"), found
-    assert found["expected"]["hit_rate"] == pytest.approx(found["counted"]["hit_rate"], abs=0.02)
-    assert found["expected"]["hit_rate"] > 0.1
+    cache = ended.summary["cache"]
+    assert (cache["expected"]["from"], cache["expected"]["exactness"]) == ("token_ids", "exact"), cache
+    assert cache["expected"]["hit_rate"] == pytest.approx(cache["counted"]["hit_rate"], abs=0.02)
+    assert cache["expected"]["hit_rate"] > 0.1
 
 
-def test_nobody_calls_a_cache_warm_by_what_live_agents_have_in_common() -> None:
-    """Each session of the bundled one sends the same first words, which is known only when they are sent."""
+def test_a_common_prefix_of_live_agents_is_not_taken_for_a_warm_cache() -> None:
     assert Sessions(load_scenario("agent-live")).first_turns_share()
     assert not Sessions(load_scenario("chat")).first_turns_share()
 
@@ -292,7 +291,7 @@ def raising(sandbox: Sandbox) -> FinishedRun:
 
 
 @run_cases(raising, ())
-def test_code_that_raises_ends_its_session_and_is_said_once(run_pool: RunPool, run_case: RunCase) -> None:
+def test_an_exception_of_agent_code_ends_its_session_and_is_logged_once(run_pool: RunPool, run_case: RunCase) -> None:
     ended = run_pool.result(run_case)
     notes = json.loads((ended.run_dir / "run.json").read_text())["workload"]["notes"]
     (count,) = (count for note, count in notes.items() if "exception of their own code" in note)
@@ -305,7 +304,7 @@ def test_code_that_raises_ends_its_session_and_is_said_once(run_pool: RunPool, r
     check_counts(ended)
 
 
-def test_its_answers_are_not_forced_unless_that_is_said() -> None:
+def test_live_agents_do_not_ignore_eos_by_default() -> None:
     plain = load_scenario("agent-live").as_data()
     del plain["request"]["ignore_eos"]
     assert Scenario.model_validate(plain).request.ignore_eos is False
@@ -314,14 +313,14 @@ def test_its_answers_are_not_forced_unless_that_is_said() -> None:
     assert Scenario.model_validate(plain).request.ignore_eos is False
 
 
-def test_a_plan_says_which_class_of_a_mix_it_does_not_count() -> None:
+def test_a_plan_of_a_mix_states_the_classes_not_included() -> None:
     data = load_scenario("agent-live").as_data()
     chat = {"kind": "chat", "turns": 3, "prompt_tokens": 10, "output_tokens": 5}
     classes = [
         {"name": "talk", "share": 0.5, "workload": chat},
         {"name": "live", "share": 0.5, "workload": data["workload"]},
     ]
-    said = describe(Scenario.model_validate(data | {"workload": {"kind": "mix", "classes": classes}}))
-    assert "of the sessions, turns not known before the run" in said
-    assert said.count("class live not included") == 5
-    assert "session   3 turns" in said
+    plan = describe(Scenario.model_validate(data | {"workload": {"kind": "mix", "classes": classes}}))
+    assert "of the sessions, turns not known before the run" in plan
+    assert plan.count("class live not included") == 5
+    assert "session   3 turns" in plan

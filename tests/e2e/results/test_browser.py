@@ -13,6 +13,8 @@ import locust_process
 import pytest
 from chromium import Browser
 from locust_page import LocustPage
+from selenium.webdriver.common.by import By
+from selenium.webdriver.support.ui import Select
 from simulator_process import Simulator
 
 pytestmark = pytest.mark.browser
@@ -74,28 +76,40 @@ def open_page(browser: Browser, tmp_path: Path) -> Iterator[Callable[..., Locust
         each.kill()
 
 
-def test_a_start_that_cannot_be_made_says_why_and_the_next_one_takes_the_scenarios_own_numbers(
+def test_the_form_has_the_scenario_first_and_errors_at_their_field(
     open_page: Callable[..., LocustPage], simulator: Callable[..., Simulator], tmp_path: Path
 ) -> None:
     server, run_dir = simulator("--ttft-ms", "5", "--itl-ms", "2"), tmp_path / "run"
     page = open_page("--set", "workload.turns=1")
+    browser = page.browser
     page.until(lambda: page.load_values() == ("10", "2", "300s"), "the values of chat")
     assert set(page.scenarios()) >= {"chat", "chat-open", "demo", "smoke"}
+
+    def error() -> tuple[str, str | None] | None:
+        shown = browser.find_elements(By.ID, "inferload-field-error")
+        return (shown[0].text, browser.find_element(By.NAME, "host").get_attribute("aria-invalid")) if shown else None
 
     dead = f"http://127.0.0.1:{locust_process.free_port()}"
     page.fill(host=dead)
     page.submit()
-    why = page.until(page.line, "the reason in our line")
-    assert dead in why
-    assert "Connection refused" in why
+    reason = page.until(page.line, "the reason in our line")
+    assert dead in reason
+    assert "Connection refused" in reason
+    text, invalid = page.until(error, "the error at the field")
+    assert "no connection to" in text
+    assert invalid == "true"
     assert page.header("Status") == "READY"
     assert not page.has_button("Stop")
     assert not run_dir.exists()
 
     page.fill(host=server.url)
-    page.choose("smoke")
-    assert page.load_values() == ("4", "4", "15s")
-    assert page.load_words().startswith("smoke: closed loop: 4 users")
+    page.until(lambda: error() is None, "the end of the error")
+    first = browser.execute_script("return document.querySelector('form select, form input').id")
+    assert first == "inferload-scenario-select"
+    Select(browser.find_element(By.ID, first)).select_by_value("smoke")
+    page.until(lambda: page.load_values() == ("4", "4", "15s"), "the values of smoke")
+    page.until(lambda: page.load_words().startswith("smoke: closed loop: 4 users"), "the load of smoke")
+    assert browser.find_element(By.ID, "inferload-about").text.startswith("Smoke test for pipelines: ")
     page.submit()
     page.until(lambda: "smoke" in page.line() and "measure" in page.line(), "the run in our line")
     manifest = json.loads((run_dir / "run.json").read_text())
@@ -104,6 +118,7 @@ def test_a_start_that_cannot_be_made_says_why_and_the_next_one_takes_the_scenari
     assert "users: 4\n" in manifest["scenario"]["text"]
     page.until(lambda: page.header("Users") == "4", "the scenario's four users")
     stop(page, run_dir)
+    assert not browser.find_elements(By.ID, "inferload-field-error")
     assert_complete(run_dir)
 
 

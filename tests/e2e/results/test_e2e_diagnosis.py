@@ -1,4 +1,4 @@
-"""What the simulator is made to suffer from is what the diagnosis names: each cause is first on its own run and on no other."""
+"""Diagnosis of runs on a simulator with a provoked bottleneck: each is the first cause of its own run only."""
 
 import json
 import re
@@ -13,7 +13,7 @@ from inferload.bottleneck.rules import RULES
 TINY = ("--hardware", "cpu-tiny", "--max-model-len", "8192")
 T4 = ("--hardware", "t4-qwen3-4b", "--max-model-len", "8192", "--seed", "3")
 
-# Flags of the server, and what the scenario asks of it.
+# Flags of the server, and changes of the scenario.
 CASES: dict[str, tuple[tuple[str, ...], dict[str, Any]]] = {
     "queue-bound": (("--max-num-seqs", "2", *TINY), {"arrivals__users": 10, "workload__output_tokens": 40}),
     "kv-bound": (
@@ -43,28 +43,28 @@ CASES: dict[str, tuple[tuple[str, ...], dict[str, Any]]] = {
             '{"method": "ngram", "num_speculative_tokens": 4}',
             "--spec-acceptance",
             "0.05",
-            *T4,  # its steps are long beside what a crowded test machine adds
+            *T4,  # its steps are long compared with delays of a busy machine
         ),
         {"arrivals__users": 2, "workload__output_tokens": 100},
     ),
     "kept-up": (T4, {"arrivals__users": 1, "workload__output_tokens": 60}),
 }
-# What this engine cannot be made to suffer from: LoRA, grammars, KV transfer; several engines. The others are shown elsewhere:
-# a client in test_e2e_overload.py, a full front end and evictions by figures alone in test_diagnosis.py.
-NOT_SHOWN = {"deferred", "engines-unbalanced", "client-bound", "front-end-bound", "cache-miss-bound"}
+# The simulator has no LoRA, grammars, KV transfer, and a single engine. Tests of the others: a client in test_e2e_overload.py, a
+# full front end and evictions by synthetic figures in test_diagnosis.py.
+NOT_PROVOKED = {"deferred", "engines-unbalanced", "client-bound", "front-end-bound", "cache-miss-bound"}
 
 
-def test_every_cause_is_shown_or_said_not_to_be() -> None:
-    assert {rule.code for rule in RULES} == set(CASES) | NOT_SHOWN
-    assert not set(CASES) & NOT_SHOWN
+def test_each_rule_has_a_case_or_is_listed_without_one() -> None:
+    assert {rule.code for rule in RULES} == set(CASES) | NOT_PROVOKED
+    assert not set(CASES) & NOT_PROVOKED
 
 
-def suffering(sandbox: Sandbox, code: str) -> FinishedRun:
-    flags, asked = CASES[code]
+def provoked(sandbox: Sandbox, code: str) -> FinishedRun:
+    flags, changes = CASES[code]
     simulator = sandbox.simulator(*flags, paced=False)
     phases = {"warmup_s": 0, "measure_s": 8, "drain_s": 30}
     file = scenario(
-        sandbox.folder, **({"arrivals__spawn_per_s": 100, "phases": phases, "server": {"interval_s": 0.25}} | asked)
+        sandbox.folder, **({"arrivals__spawn_per_s": 100, "phases": phases, "server": {"interval_s": 0.25}} | changes)
     )
     fleet = sandbox.fleet(
         "local", "--host", simulator.url, "--scenario", str(file), "--on-invalid", "warn", report=True
@@ -72,28 +72,28 @@ def suffering(sandbox: Sandbox, code: str) -> FinishedRun:
     return FinishedRun(sandbox.run_dir, fleet.exit_code(), fleet.text)
 
 
-@run_cases(suffering, *((code,) for code in CASES))
-def test_the_cause_is_the_one_that_was_made(run_pool: RunPool, run_case: Any) -> None:
+@run_cases(provoked, *((code,) for code in CASES))
+def test_the_first_cause_is_the_provoked_one(run_pool: RunPool, run_case: Any) -> None:
     ended: FinishedRun = run_pool.result(run_case)
     (code,) = run_case.arguments
     document = json.loads((Path(ended.run_dir) / "diagnosis.json").read_text())
     (server,) = document["servers"]
     codes = [finding["code"] for finding in server["findings"]]
-    # A crowded test machine makes the client late, and the simulator's own process too; both say nothing of the case at hand.
-    told = [found for found in codes if found not in ("client-bound", "front-end-bound")]
-    assert told[:1] == [code] or (not told and code == "kept-up"), json.dumps(server, indent=1)
+    # Causes of a busy test machine.
+    causes = [cause for cause in codes if cause not in ("client-bound", "front-end-bound")]
+    assert causes[:1] == [code] or (not causes and code == "kept-up"), json.dumps(server, indent=1)
     assert server["advice"]
     assert "## Diagnosis" in (Path(ended.run_dir) / "report.md").read_text()
 
 
 @pytest.mark.parametrize("key", ["prefill_ms", "decode_ms", "server_itl_ms", "cache_tokens", "finished"])
-@run_cases(suffering, ("queue-bound",))
-def test_the_evidence_is_there(run_pool: RunPool, run_case: Any, key: str) -> None:
+@run_cases(provoked, ("queue-bound",))
+def test_the_evidence_is_complete(run_pool: RunPool, run_case: Any, key: str) -> None:
     (server,) = json.loads((run_pool.result(run_case).run_dir / "diagnosis.json").read_text())["servers"]
     assert server["evidence"][key] is not None
 
 
-@run_cases(suffering, ("queue-bound",))
+@run_cases(provoked, ("queue-bound",))
 def test_a_closed_loop_with_a_queue_is_saturated(run_pool: RunPool, run_case: Any) -> None:
     ended: FinishedRun = run_pool.result(run_case)
     document = json.loads((ended.run_dir / "diagnosis.json").read_text())
@@ -106,7 +106,7 @@ def test_a_closed_loop_with_a_queue_is_saturated(run_pool: RunPool, run_case: An
 
 @mostly_idle
 def open_loop(sandbox: Sandbox, sessions_per_s: float) -> FinishedRun:
-    """A server of one place that takes 0.5 s for a turn: two turns a second."""
+    """Run against a server with a capacity of 2 turns/s."""
     simulator = sandbox.simulator("--ttft-ms", "20", "--itl-ms", "20", "--max-num-seqs", "1", paced=False)
     file = scenario(
         sandbox.folder,
@@ -121,7 +121,7 @@ def open_loop(sandbox: Sandbox, sessions_per_s: float) -> FinishedRun:
 
 
 @run_cases(open_loop, (1,), (6,))
-def test_an_open_loop_is_overloaded_or_the_server_kept_up(run_pool: RunPool, run_case: Any) -> None:
+def test_an_open_loop_above_and_below_the_capacity(run_pool: RunPool, run_case: Any) -> None:
     ended: FinishedRun = run_pool.result(run_case)
     (sessions_per_s,) = run_case.arguments
     document = json.loads((ended.run_dir / "diagnosis.json").read_text())
@@ -139,9 +139,9 @@ def test_an_open_loop_is_overloaded_or_the_server_kept_up(run_pool: RunPool, run
         return
     assert document["run"]["findings"] == []
     (server,) = document["servers"]
-    told = [one for one in server["findings"] if one["code"] not in ("client-bound", "front-end-bound")]
-    assert [one["code"] for one in told] in ([], ["kept-up"])
-    if len(told) == len(server["findings"]):
+    findings = [finding for finding in server["findings"] if finding["code"] not in ("client-bound", "front-end-bound")]
+    assert [finding["code"] for finding in findings] in ([], ["kept-up"])
+    if len(findings) == len(server["findings"]):
         assert re.search(
             r"The server kept up \(kept-up\)\. \S+ turns/s offered, \S+/s ended, without .*At most \d+ requests ran",
             page,

@@ -1,4 +1,4 @@
-"""One outcome on every surface: terminal, summary, report, JUnit, web page and exit code of whole runs."""
+"""The outcome of runs on terminal, summary, report, JUnit, web page and exit code."""
 
 import html
 import itertools
@@ -22,7 +22,6 @@ from e2e_runs import (
     RunCase,
     RunPool,
     Sandbox,
-    expected_exit_code,
     mark,
     run_cases,
     scenario,
@@ -56,16 +55,16 @@ def ended(sandbox: Sandbox, fleet: Fleet, **seen: Any) -> FinishedRun:
 
 
 def measured_s(file: Path) -> float:
-    """How long the measure phase has lasted, by the run's progress file."""
+    """Return the duration of the measure phase so far, by the run's progress file."""
     lines = file.read_text().splitlines() if file.is_file() else []
     return json.loads(lines[-1])["measured_s"] or 0.0 if lines else 0.0
 
 
-def all_failed(sandbox: Sandbox, mode: str) -> FinishedRun:
-    """A server that breaks once the run has begun, and stays so."""
+def all_failed(sandbox: Sandbox) -> FinishedRun:
+    """Kill the server at the start of the measure phase."""
     server = sandbox.simulator()
     file = scenario(sandbox.folder, phases={"measure_s": 3, "drain_s": 30}, workload__output_tokens=400)
-    fleet = sandbox.fleet(mode, "--host", server.url, "--scenario", str(file), "--on-invalid", "warn", report=True)
+    fleet = sandbox.fleet("local", "--host", server.url, "--scenario", str(file), "--on-invalid", "warn", report=True)
     wait_for_measure_phase(sandbox.run_dir)
     server.process.kill()
     return ended(sandbox, fleet)
@@ -95,7 +94,7 @@ def probe(record, **_others):
 
 
 def gates_failed(sandbox: Sandbox) -> FinishedRun:
-    """Gates of the scenario and of the command line, and requests of the user's own beside the turns."""
+    """Run with gates of scenario and command line, and with other requests."""
     file = scenario(sandbox.folder, phases={"measure_s": 2, "drain_s": 30}, gates=GATES)
     locustfile = sandbox.folder / "probing.py"
     locustfile.write_text(PROBING)
@@ -105,7 +104,7 @@ def gates_failed(sandbox: Sandbox) -> FinishedRun:
 
 
 def stop_allowed(sandbox: Sandbox) -> FinishedRun:
-    """SIGTERM once turns have ended; gates that hold."""
+    """Send SIGTERM after the first turns, with gates that pass."""
     file, server = scenario(sandbox.folder, gates=HOLDING), sandbox.simulator()
     words = ("--scenario", str(file), "--on-invalid", "warn", "--on-stop", "pass")
     fleet = sandbox.fleet("local", "--host", server.url, *words)
@@ -124,14 +123,14 @@ def stopped_in_warmup(sandbox: Sandbox, by: str, *words: str) -> FinishedRun:
 
 
 def check_surfaces(ended: FinishedRun, state: str, headline: str, raised: bool = False) -> None:
-    """Every surface shows the headline as the summary states it. `raised`: Locust logs a task's exception."""
+    """Check that each output shows the headline of the summary. `raised`: Locust logs a task's exception."""
     assert ("Traceback" in ended.text) == raised, ended.text
     stated = ended.summary["outcome"]
     assert (stated["state"], stated["exit_code"]) == (state, ended.code), ended.text
     assert re.fullmatch(headline, stated["headline"]), stated
-    assert stated["headline"] in ended.text.splitlines(), "the terminal's first line of the tables"
+    assert stated["headline"] in ended.text.splitlines(), "first line of the tables on the terminal"
     *details, report, last = ended.text.rstrip().splitlines()[-5:]
-    assert last.endswith(f": {stated['headline']}"), "the last line of the log"
+    assert last.endswith(f": {stated['headline']}"), "last line of the log"
     *_before, after = ended.text.partition(f"\n{stated['headline']}\n")
     own = [line for line in after.splitlines() if "/INFO/locust." not in line]
     assert len(own) < 25 or "latency (" in after
@@ -149,15 +148,21 @@ def check_surfaces(ended: FinishedRun, state: str, headline: str, raised: bool =
     check_load(ended, markdown, page)
     assert f'<body class="{state.replace(" ", "-")}">' in page
     (suite,) = ElementTree.parse(ended.run_dir.with_name("junit.xml")).getroot()
-    found = {one.get("name"): one.get("value") for one in suite.iter("property")}
-    assert (found["outcome"], found["state"], found["exit_code"]) == (stated["headline"], state, str(ended.code))
+    properties = {prop.get("name"): prop.get("value") for prop in suite.iter("property")}
+    assert (properties["outcome"], properties["state"], properties["exit_code"]) == (
+        stated["headline"],
+        state,
+        str(ended.code),
+    )
     (case,) = suite.findall("testcase[@name='run']")
-    assert [(one.get("type"), one.get("message")) for one in case.findall("failure")] == [(state, stated["headline"])]
+    assert [(failure.get("type"), failure.get("message")) for failure in case.findall("failure")] == [
+        (state, stated["headline"])
+    ]
     assert f"**run**: {stated['headline']}" in ended.run_dir.with_name("gates.md").read_text()
 
 
 def check_load(ended: FinishedRun, markdown: str, page: str) -> None:
-    """Terminal and report state the load as run.json has it."""
+    """Check that terminal and report state the load of run.json."""
     load = rundir.read_json(ended.run_dir / rundir.MANIFEST)["load"]
     assert [title for title, _ in load["rows"]] == ["arrivals", "session", "request", "phases"]
     assert f'<p class="users">{load["users_or_rate"]}</p><p class="note">{load["detail"]}</p>' in page
@@ -169,30 +174,30 @@ def check_load(ended: FinishedRun, markdown: str, page: str) -> None:
         assert f"<dt>{title}</dt><dd>{lines[0]}" in page
 
 
-@run_cases(all_failed, ("local",), ("processes",))
-def test_a_run_of_which_every_turn_failed_is_failed(run_pool: RunPool, run_case: RunCase) -> None:
+@run_cases(all_failed, ())
+def test_a_run_whose_turns_all_failed_is_failed(run_pool: RunPool, run_case: RunCase) -> None:
     ended: FinishedRun = run_pool.result(run_case)
     assert ended.code == 1
     turns = ended.summary["turns"]["by_phase"]["all"]
     assert turns["ok"] == 0
     assert turns["failed"] > 0
-    said = "\n".join(ended.text.splitlines()[-5:])
-    assert re.search(r"the server http://\S+ stopped answering at \d+\.\d s: ", said)
-    assert re.search(r": first (connect|cut) at \d+\.\d s on ", said)
+    last_lines = "\n".join(ended.text.splitlines()[-5:])
+    assert re.search(r"the server http://\S+ stopped answering at \d+\.\d s: ", last_lines)
+    assert re.search(r": first (connect|cut) at \d+\.\d s on ", last_lines)
     check_surfaces(ended, "failed", rf"failed: {turns['failed']} of {turns['sent']} turns failed(; measurement .*)?")
 
 
 @run_cases(gates_failed, ())
-def test_a_run_with_gates_that_failed_is_failed(run_pool: RunPool, run_case: RunCase) -> None:
+def test_a_run_with_failed_gates_is_failed(run_pool: RunPool, run_case: RunCase) -> None:
     ended: FinishedRun = run_pool.result(run_case)
     assert ended.code == 1
     (probe,) = ended.summary["other_requests"]["by_name"]
     other = f"{probe['failed']} of {probe['sent']} other requests failed"
     check_surfaces(ended, "failed", rf"failed: 4 of 9 gates failed; {other}(; measurement .*)?")
-    (row,) = [one for one in csv_rows(ended.run_dir / "locust_stats.csv") if one["Type"] == "GET"]
+    (row,) = [row for row in csv_rows(ended.run_dir / "locust_stats.csv") if row["Type"] == "GET"]
     assert (probe["type"], probe["name"]) == (row["Type"], row["Name"])
     assert (probe["sent"], probe["failed"]) == (int(row["Request Count"]), int(row["Failure Count"]))
-    gates = {one["gate"]: one for one in ended.summary["verdict"]["gates"]}
+    gates = {gate["gate"]: gate for gate in ended.summary["verdict"]["gates"]}
     assert list(gates) == GATES + ADDED
     assert rundir.read_json(ended.run_dir / rundir.MANIFEST)["scenario"]["overrides"] == {"gates": GATES + ADDED}
     (server,) = ended.summary["servers"]
@@ -214,12 +219,12 @@ def test_a_run_with_gates_that_failed_is_failed(run_pool: RunPool, run_case: Run
 
 
 @run_cases(stop, *SHOWN)
-def test_a_run_that_a_signal_ends_is_stopped_early(run_pool: RunPool, run_case: RunCase) -> None:
+def test_a_run_ended_by_a_signal_is_stopped_early(run_pool: RunPool, run_case: RunCase) -> None:
     ended: FinishedRun = run_pool.result(run_case)
     by = WAYS[run_case.arguments[0]]
     assert ended.code == SIGNALS[by][1], ended.text
     manifest = rundir.read_json(ended.run_dir / rundir.MANIFEST)
-    (measure,) = (one for one in manifest["phases"] if one["phase"] == "measure")
+    (measure,) = (phase for phase in manifest["phases"] if phase["phase"] == "measure")
     lasted_s = (measure["end_wall_ns"] - measure["start_wall_ns"]) / 1e9
     check_surfaces(ended, "stopped early", rf"stopped early by {by} after {lasted_s:.1f} of 300 s(; measurement .*)?")
     assert (manifest["stop_reason"], manifest["complete"]) == (by, False)
@@ -227,14 +232,14 @@ def test_a_run_that_a_signal_ends_is_stopped_early(run_pool: RunPool, run_case: 
 
 
 @run_cases(stop_allowed, ())
-def test_a_stop_may_be_allowed(run_pool: RunPool, run_case: RunCase) -> None:
+def test_on_stop_pass_ends_a_stopped_run_with_code_0(run_pool: RunPool, run_case: RunCase) -> None:
     ended: FinishedRun = run_pool.result(run_case)
     assert ended.code == 0, ended.text
     assert ended.summary["outcome"]["state"] == "stopped early"
 
 
-@run_cases(stopped_in_warmup, *((by, "--on-invalid", "warn") for by in SIGNALS), ("SIGTERM",))
-def test_a_run_that_is_stopped_in_its_warmup_measured_nothing(run_pool: RunPool, run_case: RunCase) -> None:
+@run_cases(stopped_in_warmup, ("Ctrl-C", "--on-invalid", "warn"), ("SIGTERM",))
+def test_a_run_stopped_in_its_warmup_measured_nothing(run_pool: RunPool, run_case: RunCase) -> None:
     ended: FinishedRun = run_pool.result(run_case)
     by, *allowed = run_case.arguments
     assert ended.code == (SIGNALS[by][1] if allowed else 3), ended.text
@@ -242,12 +247,12 @@ def test_a_run_that_is_stopped_in_its_warmup_measured_nothing(run_pool: RunPool,
     assert mark(ended.run_dir, "phase", "warmup")
     assert mark(ended.run_dir, "phase", "drain")
     assert mark(ended.run_dir, "phase", "measure") is None
-    phases = [one["phase"] for one in rundir.read_json(ended.run_dir / rundir.MANIFEST)["phases"]]
+    phases = [phase["phase"] for phase in rundir.read_json(ended.run_dir / rundir.MANIFEST)["phases"]]
     assert phases == ["warmup", "drain"]
 
 
 def closed_terminal(sandbox: Sandbox) -> tuple[int, Path]:
-    """A run on a terminal of its own, which is closed: the kernel sends SIGHUP, and what is printed then goes nowhere."""
+    """Run on a terminal that is closed: the kernel sends SIGHUP, and writes to the terminal fail."""
     file = scenario(sandbox.folder, phases__measure_s=300)
     words = ["-f", str(ROOT / "locustfiles" / "chat.py"), "--headless", "--host", sandbox.simulator().url]
     words += ["--scenario", str(file), "--run-dir", str(sandbox.run_dir), "--on-invalid", "warn"]
@@ -270,7 +275,7 @@ def closed_terminal(sandbox: Sandbox) -> tuple[int, Path]:
 
 
 @run_cases(closed_terminal, ())
-def test_a_terminal_that_is_closed_stops_the_run_early(run_pool: RunPool, run_case: RunCase) -> None:
+def test_closing_the_terminal_stops_the_run_early(run_pool: RunPool, run_case: RunCase) -> None:
     code, run_dir = run_pool.result(run_case)
     assert code == 143
     assert summary_of(run_dir)["outcome"]["headline"].startswith("stopped early by SIGHUP after ")
@@ -284,7 +289,7 @@ OPEN_LOOPS = {"refused": 6, "overloaded": 12}  # sessions/s
 
 
 def on_the_page(sandbox: Sandbox, outcome: str) -> FinishedRun:
-    """A run from the page that ends by itself, or by the page's Stop."""
+    """Start a run on the page; it ends as planned or by the page's Stop."""
     gates = {"failed": GATES, "passed": HOLDING, "stopped": HOLDING}.get(outcome, [])
     timed = {"run_time": "2s"} if outcome == "passed" else {}  # by the start form
     measure_s, warmup_s = (2, 0) if outcome == "failed" else (300, 1 if timed else 0)
@@ -306,7 +311,7 @@ def on_the_page(sandbox: Sandbox, outcome: str) -> FinishedRun:
         wait_until(lambda: server.stats()["requests"]["finished"], "a turn")
         assert fleet.press_stop()
     status = wait_until(
-        lambda: (one := fleet.get_json("/inferload/status")) and "headline" in one and one, "the outcome"
+        lambda: (status := fleet.get_json("/inferload/status")) and "headline" in status and status, "the outcome"
     )
     script = fleet.get("/inferload/run_line.js").decode()
     fleet.signal(signal.SIGINT, whole_group=False)
@@ -331,7 +336,7 @@ def test_the_page_shows_the_outcome_and_its_colour(run_pool: RunPool, run_case: 
         assert ended.code == 1
     elif run_case.arguments[0] == "overloaded":
         assert "overload" in ended.codes
-        assert status["outcome"] in ("suspect", "invalid")  # invalid by a crowded machine
+        assert status["outcome"] in ("suspect", "invalid")  # invalid on a busy machine
         if status["outcome"] == "suspect":
             assert re.match(r"suspect: overloaded: \S+ turns/s offered, \S+/s ended", status["headline"])
         assert ended.code == 0
@@ -341,23 +346,11 @@ def test_the_page_shows_the_outcome_and_its_colour(run_pool: RunPool, run_case: 
         document = rundir.read_json(ended.run_dir / rundir.MANIFEST)
         assert document["complete"]
         if run_case.arguments[0] == "passed":  # Locust's own timer would have stopped it a warm-up earlier
-            (measured,) = [one for one in document["phases"] if one["phase"] == "measure"]
+            (measured,) = [phase for phase in document["phases"] if phase["phase"] == "measure"]
             assert measured["end_wall_ns"] - measured["start_wall_ns"] >= 1.99e9
 
 
-# -- starts and ends of the process
-
-
-def autoquit(sandbox: Sandbox) -> FinishedRun:
-    file = scenario(sandbox.folder, phases={"measure_s": 1, "drain_s": 30})
-    words = ("--host", sandbox.simulator().url, "--scenario", str(file), "--autostart", "--autoquit", "1")
-    return ended(sandbox, sandbox.fleet("local", *words, web=True))
-
-
-@run_cases(autoquit, ())
-def test_autoquit_ends_the_process_after_the_run(run_pool: RunPool, run_case: RunCase) -> None:
-    ended: FinishedRun = run_pool.result(run_case)
-    assert ended.code == expected_exit_code(ended), ended.text
+# -- locustfiles
 
 
 BARE = """
@@ -395,21 +388,21 @@ from locust import task
 class ChatUser(ScenarioUser):
     @task
     def broken(self):
-        if self.environment.inferload_worker._run.open:
+        if self.environment.inferload_worker._run.context.open:
             raise KeyError("no such prompt")
 """
 
 
-def raising(sandbox: Sandbox, mode: str) -> FinishedRun:
-    """A task of the user's own that raises beside ours."""
+def raising(sandbox: Sandbox) -> FinishedRun:
+    """Run a scenario with a further task that raises."""
     locustfile = sandbox.folder / "raising.py"
     locustfile.write_text(RAISING)
     file = scenario(sandbox.folder, phases={"measure_s": 2, "drain_s": 30})
     words = ("--host", sandbox.simulator().url, "--scenario", str(file), "--on-invalid", "warn")
-    return ended(sandbox, sandbox.fleet(mode, *words, report=True, locustfile=locustfile))
+    return ended(sandbox, sandbox.fleet("processes", *words, report=True, locustfile=locustfile))
 
 
-@run_cases(raising, ("local",), ("processes",))
+@run_cases(raising, ())
 def test_a_task_that_raises_fails_the_run(run_pool: RunPool, run_case: RunCase) -> None:
     ended: FinishedRun = run_pool.result(run_case)
     assert ended.code == 1, ended.text
@@ -427,22 +420,17 @@ SET = {
 
 
 def newest(sandbox: Sandbox) -> list[tuple[int, str, Path]]:
-    """Runs with directories of their own, one after the other: of each the exit code, standard output, and the newest run."""
+    """Run `inferload run` several times; return exit code, standard output and newest run directory of each."""
     runs, progress = sandbox.folder / "runs", sandbox.folder / "progress"
     host = sandbox.simulator().url
     ends = []
     for name, measure_s, words in (
         ("bare", 1, ["--no-report"]),
         ("passed", 1, QUICK),
-        ("failed", 1, []),
         ("stopped", 300, ["--progress-file", str(progress)]),
     ):
         (sandbox.folder / name).mkdir()
-        file = scenario(
-            sandbox.folder / name,
-            phases={"measure_s": measure_s, "drain_s": 30},
-            gates=GATES[-1:] if name == "failed" else [],
-        )
+        file = scenario(sandbox.folder / name, phases={"measure_s": measure_s, "drain_s": 30})
         command = [sys.executable, "-m", "inferload", "run", str(file), "--host", host, "--on-invalid", "warn", *words]
         process = subprocess.Popen(
             command, cwd=sandbox.folder, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
@@ -451,21 +439,21 @@ def newest(sandbox: Sandbox) -> list[tuple[int, str, Path]]:
             if name == "stopped":
                 wait_until(lambda: measured_s(progress) > 0, "the measure phase")
                 process.send_signal(signal.SIGTERM)
-            said, _ = process.communicate(timeout=PATIENCE_S)
+            output, _ = process.communicate(timeout=PATIENCE_S)
         finally:
             process.kill()
-        ends.append((process.returncode, said, runs / (runs / rundir.LATEST).readlink()))
+        ends.append((process.returncode, output, runs / (runs / rundir.LATEST).readlink()))
     return ends
 
 
 @run_cases(newest, ())
 def test_latest_links_the_newest_run_and_the_last_line_is_its_report(run_pool: RunPool, run_case: RunCase) -> None:
     ends = run_pool.result(run_case)
-    assert [code for code, _, _ in ends] == [0, 0, 1, 143]
-    assert len({run for _, _, run in ends}) == 4
-    for _, said, run in ends[1:]:
-        assert said.splitlines()[-1] == str(run / rundir.REPORT_HTML)
-        assert f"\n{rundir.read_json(run / rundir.SUMMARY)['outcome']['headline']}\n" in f"\n{said}"
+    assert [code for code, _, _ in ends] == [0, 0, 143]
+    assert len({run for _, _, run in ends}) == 3
+    for _, output, run in ends[1:]:
+        assert output.splitlines()[-1] == str(run / rundir.REPORT_HTML)
+        assert f"\n{rundir.read_json(run / rundir.SUMMARY)['outcome']['headline']}\n" in f"\n{output}"
         assert (run / rundir.REPORT_HTML).is_file()
     assert ends[0][1].splitlines()[-1] == str(ends[0][2])
 
@@ -488,7 +476,7 @@ def test_quick_options_are_in_the_manifest_the_digest_and_the_load(run_pool: Run
     assert max(itertools.accumulate(step for _, step in sorted(starts_ends))) == 3
     first = {turn["input_tokens"] for turn in turns if turn["turn_index"] == 0}
     assert len(first) == 1
-    assert 40 <= min(first) < 80, "the chat template adds some"
+    assert 40 <= min(first) < 80, "the chat template adds tokens"
 
 
 # -- keys on a command line
@@ -505,7 +493,7 @@ REFUSED = (("--api-key", KEY), (f"--api-key={KEY}",), ("--api-key-f", KEY), ("--
 
 
 @run_cases(refused, *REFUSED, ("--inconclusive-code", "5"))
-def test_locust_takes_no_key_no_abbreviation_and_no_removed_option(run_pool: RunPool, run_case: RunCase) -> None:
+def test_locust_refuses_keys_abbreviations_and_removed_options(run_pool: RunPool, run_case: RunCase) -> None:
     code, text = run_pool.result(run_case)
     assert code == 2, text
     if run_case.arguments[0].startswith("--api-key"):
@@ -529,7 +517,7 @@ def test_locust_takes_no_key_no_abbreviation_and_no_removed_option(run_pool: Run
         ["report"],
     ],
 )
-def test_our_commands_take_no_key_and_no_abbreviation(
+def test_commands_refuse_keys_and_abbreviations(
     command: list[str], words: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
     with pytest.raises(SystemExit) as ended:
@@ -543,7 +531,7 @@ def test_our_commands_take_no_key_and_no_abbreviation(
 
 
 def before_the_run(sandbox: Sandbox, by: str) -> tuple[int, str, Path]:
-    """A signal while the master waits for a worker that does not come."""
+    """Send a signal while the master waits for a missing worker."""
     file = scenario(sandbox.folder)
     fleet = sandbox.fleet("by_hand", "--host", sandbox.simulator().url, "--scenario", str(file), workers=0, expected=1)
     fleet.master.wait_for_line("waiting for workers")

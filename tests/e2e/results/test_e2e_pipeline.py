@@ -1,4 +1,4 @@
-"""The sample workflows of docs/ci, run step by step in bash against the simulator."""
+"""The sample workflows of docs/ci, executed step by step in bash against the simulator."""
 
 import os
 import subprocess
@@ -18,7 +18,7 @@ pytestmark = pytest.mark.timeout(300)
 
 @dataclass(frozen=True)
 class Job:
-    """A job of a workflow: its environment and the texts of its steps, the installation left out."""
+    """Job of a workflow: its environment and its steps without the installation."""
 
     environment: dict[str, str]
     steps: tuple[str, ...]
@@ -41,7 +41,7 @@ JOBS = {"github": github, "gitlab": gitlab}
 
 @dataclass(frozen=True)
 class Ran:
-    """The exit codes and texts of the steps of a job, up to the first that failed."""
+    """Exit codes and outputs of the steps of a job, up to the first that failed."""
 
     folder: Path
     codes: list[int]
@@ -49,7 +49,7 @@ class Ran:
 
 
 def run_steps(folder: Path, job: Job, host: str) -> Ran:
-    """Run the steps as a runner does: a shell each, and none after one that failed."""
+    """Run each step in a shell, up to the first that fails."""
     own = {
         "SERVER": host,
         "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
@@ -57,7 +57,7 @@ def run_steps(folder: Path, job: Job, host: str) -> Ran:
         "GITHUB_STEP_SUMMARY": str(folder / "step.md"),
         "CI_COMMIT_BRANCH": "main",
     }
-    assert job.environment.keys() <= own.keys(), "the test replaces the host and nothing else"
+    assert job.environment.keys() <= own.keys(), "the test replaces only the host"
     ran = Ran(folder, [], [])
     for step in job.steps:
         done = subprocess.run(
@@ -83,7 +83,7 @@ def pipeline(sandbox: Sandbox, name: str, server: str) -> Ran:
         return run_steps(sandbox.folder, job, "http://127.0.0.1:1")
     host = sandbox.simulator().url
     ran = run_steps(sandbox.folder, job, host)
-    if ran.codes == [0] * len(job.steps):  # the run was kept for the comparison of the next
+    if ran.codes == [0] * len(job.steps):  # compare the run with itself
         compare = Job(job.environment, tuple(step for step in job.steps if "inferload compare" in step))
         again = run_steps(sandbox.folder, compare, host)
         ran.codes.extend(again.codes)
@@ -96,19 +96,19 @@ def cases(file: Path) -> dict[str | None, Any]:
 
 
 @run_cases(pipeline, *((name, "simulator") for name in JOBS))
-def test_the_steps_of_a_sample_workflow_run_and_leave_their_artifacts(run_pool: RunPool, run_case: RunCase) -> None:
+def test_sample_workflows_run_and_produce_their_artifacts(run_pool: RunPool, run_case: RunCase) -> None:
     ran: Ran = run_pool.result(run_case)
     outcome = summary_of(ran.folder / "runs" / "now")["outcome"]
     assert ran.codes[0] == outcome["exit_code"], ran.texts[0]
     assert ran.texts[0].rstrip().splitlines()[-1].endswith(f": {outcome['headline']}")
     assert (ran.folder / "runs" / "now" / "report.html").is_file()
-    found = cases(ran.folder / "results" / "load.xml")
-    assert (found["run"].find("failure") is None) == (ran.codes[0] == 0)
-    assert {"failed_ratio < 0.01", "p50(ttft_ms) < 5000"} < found.keys()
+    checks = cases(ran.folder / "results" / "load.xml")
+    assert (checks["run"].find("failure") is None) == (ran.codes[0] == 0)
+    assert {"failed_ratio < 0.01", "p50(ttft_ms) < 5000"} < checks.keys()
     assert outcome["headline"] in (ran.folder / "results" / "load.md").read_text()
     if run_case.arguments[0] == "github":
         assert outcome["headline"] in (ran.folder / "step.md").read_text()
-    if ran.codes[0] == 0:  # a crowded machine may make the measurement invalid
+    if ran.codes[0] == 0:  # the measurement may be invalid on a busy machine
         assert ran.codes == [0] * (len(JOBS[run_case.arguments[0]]().steps) + 1), ran.texts
         assert "not statistical: compares two single values" in ran.texts[-1]
         compared = cases(ran.folder / "results" / "compare.xml")
@@ -116,13 +116,11 @@ def test_the_steps_of_a_sample_workflow_run_and_leave_their_artifacts(run_pool: 
 
 
 @run_cases(pipeline, ("github", "none"))
-def test_a_server_that_does_not_answer_is_explained_by_the_last_line_and_junit(
-    run_pool: RunPool, run_case: RunCase
-) -> None:
+def test_an_unreachable_server_is_explained_in_the_last_line_and_junit(run_pool: RunPool, run_case: RunCase) -> None:
     ran: Ran = run_pool.result(run_case)
     assert ran.codes == [2]
-    why = "no connection to http://127.0.0.1:1: Connection refused; is the server started, and the host right?"
-    assert why in "\n".join(ran.texts[0].rstrip().splitlines()[-2:])
+    reason = "no connection to http://127.0.0.1:1: Connection refused; is the server started, and the host right?"
+    assert reason in "\n".join(ran.texts[0].rstrip().splitlines()[-2:])
     (failure,) = cases(ran.folder / "results" / "load.xml")["run"].findall("failure")
-    assert failure.get("message") == f"not started: {why}"
-    assert f"::error title=inferload::run: not started: {why}" in ran.texts[0].splitlines()
+    assert failure.get("message") == f"not started: {reason}"
+    assert f"::error title=inferload::run: not started: {reason}" in ran.texts[0].splitlines()

@@ -3,7 +3,10 @@
 import http.client
 import re
 import signal
-from contextlib import closing
+import threading
+import time
+from collections.abc import Mapping
+from contextlib import closing, suppress
 from typing import Any
 
 import pytest
@@ -19,6 +22,7 @@ from e2e_runs import (
     wait_until,
 )
 from inferload.deploy.render import dashboard
+from locust_process import summary_of
 from prometheus_process import Prometheus, check_page, prometheus
 
 from inferload.server_metrics.bucket_bounds import ITL_S, REQUEST_S, TTFT_S
@@ -26,6 +30,7 @@ from inferload.server_metrics.bucket_bounds import ITL_S, REQUEST_S, TTFT_S
 EDGE = 1.0051  # a bucket may have values up to this factor above its bound
 # no verdict and outcome before the end, and failures need not fall into the window of the rate
 MAY_BE_EMPTY = {"Run: {{verdict}}", "Run: {{outcome}}", "Failures/s: {{failure}}"}
+SCRAPER = {"X-Prometheus-Scrape-Timeout-Seconds": "2"}  # header of Prometheus
 HISTOGRAMS = (
     ("ttft", "ttft_ms", TTFT_S),
     ("itl", "itl_ms", ITL_S),
@@ -34,10 +39,10 @@ HISTOGRAMS = (
 )
 
 
-def page(port: int) -> str:
+def page(port: int, headers: Mapping[str, str] = {}) -> str:
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=20)
     with closing(connection):
-        connection.request("GET", "/metrics")
+        connection.request("GET", "/metrics", headers=dict(headers))
         return connection.getresponse().read().decode()
 
 
@@ -165,6 +170,39 @@ def test_the_pages_hold_promtools_rules_and_the_dashboards_metrics(run_pool: Run
     assert {name.partition("_")[0].partition(":")[0] for name in used} == {"inferload", "vllm"}
 
 
+def figures(text: str, name: str) -> list[float]:
+    """Values of the series of a metric on a page."""
+    return [float(value) for value in re.findall(rf"^{name}\{{.*\}} (\S+)$", text, re.MULTILINE)]
+
+
+def pages_of_short_turns(sandbox: Sandbox) -> FinishedRun:
+    """A closed loop of short turns on two workers, with a page after each of several reports."""
+    simulator, port = sandbox.simulator(), unused_port()
+    file = scenario(sandbox.folder, workload__output_tokens=1, arrivals__users=40, phases__measure_s=6)
+    words = ("--host", simulator.url, "--scenario", str(file), "--on-invalid", "warn", "--export-metrics", str(port))
+    fleet = sandbox.fleet("processes", *words)
+    wait_for_measure_phase(sandbox.run_dir)
+    pages = [page(port)]
+
+    def next_page() -> str | None:
+        begun = figures(pages[-1], "inferload_turns_begun_total")
+        return text if figures(text := page(port), "inferload_turns_begun_total") != begun else None
+
+    for _ in range(6):
+        pages.append(wait_until(next_page, "the next report"))
+    return FinishedRun(sandbox.run_dir, fleet.exit_code(), fleet.text, seen={"pages": pages})
+
+
+@run_cases(pages_of_short_turns, ())
+def test_turns_in_flight_have_begun_and_not_ended(run_pool: RunPool, run_case: RunCase) -> None:
+    ended: FinishedRun = run_pool.result(run_case)
+    assert ended.code == 0, ended.text
+    for text in ended.seen["pages"]:
+        begun, over = (sum(figures(text, f"inferload_turns_{name}total")) for name in ("begun_", ""))
+        (in_flight,) = figures(text, "inferload_turns_in_flight")
+        assert in_flight == begun - over <= 40
+
+
 def pages_of_two_runs(sandbox: Sandbox) -> FinishedRun:
     simulator, port = sandbox.simulator(), unused_port()
     file = scenario(sandbox.folder)
@@ -195,6 +233,64 @@ def test_the_page_of_the_web_ui_has_the_latest_run(run_pool: RunPool, run_case: 
         values = re.findall(r"^inferload_outcome\{.*\} (\S+)$", pages[number], re.MULTILINE)
         assert sum(map(float, values)) == sums
         check_page(pages[number])
+
+
+def pages_of_two_passes(sandbox: Sandbox) -> FinishedRun:
+    """A cold and a warm pass, with a scraper whose interval is longer than the time between them."""
+    simulator, port = sandbox.simulator(), unused_port()
+    file = scenario(sandbox.folder, cache__arm="both", phases__measure_s=9)
+    words = ("--host", simulator.url, "--scenario", str(file), "--on-invalid", "warn", "--export-metrics", str(port))
+    fleet, ended, pages = sandbox.fleet("local", *words), threading.Event(), []
+
+    def scrape() -> None:
+        while not ended.wait(4):
+            with suppress(OSError):
+                pages.append(page(port, SCRAPER))
+
+    scraper = threading.Thread(target=scrape)
+    scraper.start()
+    code = fleet.exit_code()
+    ended.set()
+    scraper.join()
+    return FinishedRun(sandbox.run_dir, code, fleet.text, seen={"pages": pages})
+
+
+@run_cases(pages_of_two_passes, ())
+def test_the_final_state_of_each_pass_is_scraped(run_pool: RunPool, run_case: RunCase) -> None:
+    ended: FinishedRun = run_pool.result(run_case)
+    assert ended.code == 0, ended.text
+    passes = (ended.run_dir, ended.run_dir.with_name("run-warm"))
+    final = [text for text in ended.seen["pages"] if sum(figures(text, "inferload_outcome")) == 1]
+    runs = [run for text in final for run in set(re.findall(r'run="([^"]+)"', text))]
+    assert list(dict.fromkeys(runs)) == [summary_of(folder)["run"]["id"] for folder in passes]
+    for text in final:
+        assert figures(text, "inferload_turns_in_flight") == figures(text, "inferload_users") == [0]
+        assert sum(figures(text, "inferload_verdict")) == 1
+        assert sum(figures(text, "inferload_run_phase")) == 0
+        assert "inferload_offered_sessions_per_second{" not in text
+
+
+def stopped_between_passes(sandbox: Sandbox) -> FinishedRun:
+    """Ctrl-C while the first of two passes waits for a scraper that has ended."""
+    simulator, port = sandbox.simulator(), unused_port()
+    file = scenario(sandbox.folder, cache__arm="both", phases__measure_s=5)
+    words = ("--host", simulator.url, "--scenario", str(file), "--on-invalid", "warn", "--export-metrics", str(port))
+    fleet = sandbox.fleet("local", *words)
+    wait_for_measure_phase(sandbox.run_dir)
+    for _ in range(2):
+        page(port, SCRAPER)
+        time.sleep(2)
+    fleet.master.wait_for_line("for the last scrape of the metrics")
+    fleet.signal(signal.SIGINT, whole_group=False)
+    return FinishedRun(sandbox.run_dir, fleet.exit_code(), fleet.text)
+
+
+@run_cases(stopped_between_passes, ())
+def test_a_signal_between_two_passes_ends_the_process(run_pool: RunPool, run_case: RunCase) -> None:
+    ended: FinishedRun = run_pool.result(run_case)
+    assert ended.code == 130, ended.text
+    assert ended.summary["outcome"]["exit_code"] == 0
+    assert not ended.run_dir.with_name("run-warm").exists()
 
 
 def port_in_use(sandbox: Sandbox) -> FinishedRun:

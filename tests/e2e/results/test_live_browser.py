@@ -1,109 +1,77 @@
-"""The live view in a real browser: a run is started from the form, watched, steered and stopped; figures equal the summary's."""
+"""The live view in a real browser: runs are started from the form, watched, steered, stopped, read, repeated and compared."""
 
 import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import chromium
+import live_page
 import locust_process
 import pytest
 from chromium import Browser
-from locust_page import LocustPage
+from live_page import LivePage, OpenPage
 from selenium.webdriver.common.by import By
-from selenium.webdriver.support.ui import Select
 from simulator_process import Simulator
+
+from inferload.numbers import short
 
 pytestmark = pytest.mark.browser
 
 SCRIPT = "<script>document.title='owned'</script>"
-SIX = ("ttft_p50", "itl_p99", "e2e_p95", "offered", "in_flight", "output_tok")  # one column of each chart of the client
-CHARTS = """
-const inked = source => {  // grid, axes and marks of phases are grey; lines have a colour
-  const copy = document.createElement('canvas');
-  [copy.width, copy.height] = [source.width, source.height];
-  const context = copy.getContext('2d', {willReadFrequently: true});
-  context.drawImage(source, 0, 0);
-  const {data} = context.getImageData(0, 0, copy.width, copy.height);
-  for (let at = 0; at < data.length; at += 4) {
-    const pixel = [data[at], data[at + 1], data[at + 2]];
-    if (data[at + 3] > 100 && Math.max(...pixel) - Math.min(...pixel) > 80) return true;
-  }
-  return false;
-};
-return [...document.querySelectorAll('.il-chart')].filter(chart => !chart.hidden).map(chart => ({
-  title: chart.querySelector('.il-chart-title').textContent,
-  points: Number(chart.dataset.points || 0),
-  label: chart.querySelector('.il-canvas').getAttribute('aria-label') || '',
-  inked: [...chart.querySelectorAll('canvas')].some(inked),
-}))
+PACE = ("--ttft-ms", "30", "--itl-ms", "20")
+LONG_SMOKE = ("--set", "phases.measure_s=300", "--set", "workload.think_time_s=2")
+# Own tasks of two classes of turns, and a user of another kind.
+TASKS = """
+from locust import HttpUser, between, task
+from inferload.users import InferenceUser
+
+
+class Support(InferenceUser):
+    wait_time = between(1, 2)
+    weight = 9
+
+    @task
+    def ask(self):
+        self.chat("How do I reset my password?", max_tokens=16)
+
+    @task
+    def talk(self):
+        with self.conversation(max_tokens=40) as chat:
+            for question in ("What is TLS?", "And mTLS?"):
+                chat.ask(question)
+
+
+class Reader(HttpUser):
+    wait_time = between(1, 2)
+
+    @task
+    def models(self):
+        self.client.get("/v1/models")
 """
-MARKS = "return [...document.querySelectorAll('.il-marks li span')].map(item => item.textContent)"
-BADGE = (
-    "const badge = document.querySelector('.il-badge'); return badge ? [badge.dataset.state, badge.textContent] : null"
-)
-ERROR = "const line = document.querySelector('.il-error'); return line.hidden ? '' : line.textContent"
+OVERFLOW = "return document.documentElement.scrollWidth - document.documentElement.clientWidth"
+LIST = """
+return [...document.querySelectorAll("#runs tbody tr")].map(row =>
+  Object.fromEntries([...row.querySelectorAll("[data-name]")].map(cell => [cell.dataset.name, cell.innerText.trim()])))
+"""
 REASONS = "return [...document.querySelectorAll('.il-reasons li')].map(item => item.textContent)"
-ROWS = """
-return [...document.querySelectorAll('table[aria-label="By class"] tr')].map(row => [...row.cells].map(cell => cell.textContent))
+FAILURES = """
+return [...document.querySelectorAll('table tbody tr')].reduce((sum, row) => sum + Number(row.cells[0].innerText), 0)
 """
-
-
-class LivePage(LocustPage):
-    """The tab "Inference" of Locust's page, or the page /inference."""
-
-    def open_tab(self) -> None:
-        """Select the tab as a person does."""
-        xpath = "//button[@role='tab'][normalize-space()='Inference']"
-        self.until(lambda: self.browser.find_elements(By.XPATH, xpath), "the tab")
-        self.click(xpath)
-        self.until(self.badge, "the live view")
-
-    def open_alone(self) -> None:
-        """Open /inference."""
-        self.browser.get(f"{self.url}inference")
-        self.until(self.badge, "the live view")
-
-    def charts(self) -> dict[str, dict[str, Any]]:
-        """The visible charts by title."""
-        return {chart["title"]: chart for chart in self.browser.execute_script(CHARTS)}
-
-    def badge(self) -> list[str] | None:
-        """State and text of the badge."""
-        badge: list[str] | None = self.browser.execute_script(BADGE)
-        return badge
-
-    def marks(self) -> list[str]:
-        """Texts of the marks, the newest first."""
-        texts: list[str] = self.browser.execute_script(MARKS)
-        return texts
-
-    def classes(self) -> dict[str, dict[str, str]]:
-        """The first six columns of the table by class."""
-        head, *rows = self.browser.execute_script(ROWS)
-        return {row[0]: dict(zip(head[1:6], row[1:6], strict=True)) for row in rows}
-
-    def steer(self, button: str, **fields: str) -> None:
-        """Fill fields of the steering panel, and press a button of it."""
-        for name, text in fields.items():
-            field = self.browser.find_element(By.NAME, name.replace("_", "-"))
-            field.clear()
-            field.send_keys(text)
-        xpath = f"//form[@aria-label='Steer the load']//button[normalize-space()='{button}']"
-        self.until(self.browser.find_element(By.XPATH, xpath).is_enabled, f"the button {button}")
-        self.click(xpath)
-
-    def column(self, name: str) -> list[float | None]:
-        """The points of a series; [None] before its first value."""
-        points: list[float | None] = self.document()["series"]["points"]["columns"].get(name)
-        return points or [None]
-
-    def document(self, query: str = "") -> Any:
-        """The polled document."""
-        return self.browser.execute_async_script(
-            "const done = arguments[1]; fetch(arguments[0]).then(answer => answer.json()).then(done)",
-            f"/inferload/live{query}",
-        )
+LINE_LINKS = "return [...document.querySelectorAll('#inferload-line a')].map(link => [link.textContent, link.href])"
+# Of the elements in the middle of the line and of its first link: the line lets clicks through to the page.
+LINE_TAKES_CLICKS = """
+const line = document.getElementById('inferload-line');
+return [line, line.querySelector('a')].map(node => {
+  const {left, top, width, height} = node.getBoundingClientRect();
+  return node.contains(document.elementFromPoint(left + width / 2, top + height / 2));
+});
+"""
+DOWNLOADS = """
+const done = arguments[0];
+const links = [...document.querySelectorAll('.MuiContainer-root a[href]')].filter(link => link.textContent.startsWith('Download'));
+const text = async link => [link.textContent, await fetch(link.href).then(answer => answer.ok ? answer.text() : null)];
+Promise.all(links.map(text)).then(done);
+"""
 
 
 @pytest.fixture(scope="module")
@@ -113,114 +81,132 @@ def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
 
 
 @pytest.fixture
-def open_page(browser: Browser, tmp_path: Path) -> Iterator[Callable[..., LivePage]]:
-    """A factory of pages of a new Locust; at the end no console has complained, and no other host was asked."""
-    started: list[locust_process.LocustProcess] = []
-    urls: list[str] = []
-
-    def start(*options: str, locustfile: Path | None = None) -> LivePage:
-        port = locust_process.free_port()
-        web = ("--web-host", "127.0.0.1", "--web-port", str(port), "--run-dir", str(tmp_path / "run"))
-        started.append(locust_process.start(*web, *options, cwd=tmp_path, locustfile=locustfile))
-        started[-1].wait_for_line("Starting web interface")
-        chromium.complaints(browser)
-        chromium.requests(browser)
-        urls.append(f"http://127.0.0.1:{port}/")
-        page = LivePage(browser, urls[-1])
-        page.open()
-        return page
-
-    yield start
-    complaints, requests = chromium.complaints(browser), chromium.requests(browser)
-    browser.get("about:blank")
-    for each in started:
-        each.kill()
-    assert complaints == []
-    assert [url for url in requests if not url.startswith((*urls, "data:", "blob:", "chrome:", "about:"))] == []
+def open_page(browser: Browser, tmp_path: Path) -> Iterator[OpenPage]:
+    with live_page.pages(browser, tmp_path) as start:
+        yield start
 
 
-def begin(page: LivePage, users: int) -> None:
-    page.fill(userCount=str(users), spawnRate=str(users))
-    page.submit()
-    page.until(lambda: page.header("Users") == str(users), "the users")
-
-
-def ended(page: LivePage, run_dir: Path) -> dict[str, Any]:
-    """The summary, once the view shows the outcome."""
-    page.until((run_dir / "summary.json").is_file, "the summary")
-    summary = locust_process.summary_of(run_dir)
-    state = summary["outcome"]["state"]
-    page.until(lambda: page.badge() == [state, state], "the outcome")
-    return summary
-
-
-def assert_totals(page: LivePage, summary: dict[str, Any]) -> None:
-    """The table's counts are the summary's, and the points' failures add up to its failed turns."""
-    assert page.browser.execute_script(ERROR) == ""
-    rows = page.classes()
-    for name, part in (("all (measure)", summary), *summary["by_class"].items()):
-        turns = part["turns"]
-        shown = {key: int(rows[name][key].replace(",", "")) for key in ("ok", "failed", "unfinished")}
-        assert shown == {key: turns[key] for key in ("ok", "failed", "unfinished")}
-        assert int(rows[name]["turns"].replace(",", "")) == turns["sent"]
-    document = page.document()
-    columns = document["series"]["points"]["columns"]
-    failed = sum(value or 0 for name, values in columns.items() if name.startswith("failed:") for value in values)
-    counts = summary["turns"]["by_phase"]["all"]
-    assert failed == counts["failed"] == document["turns"]["failed"]
-    assert document["turns"]["sent"] == counts["sent"]
-
-
-@pytest.mark.parametrize("processes", [(), ("--processes", "2")], ids=["local", "two workers"])
-def test_a_run_is_watched_and_steered_from_the_tab(
-    open_page: Callable[..., LivePage],
-    simulator: Callable[..., Simulator],
-    tmp_path: Path,
-    processes: tuple[str, ...],
+def test_a_run_is_watched_beside_locusts_own_tabs(
+    open_page: OpenPage, simulator: Callable[..., Simulator], tmp_path: Path
 ) -> None:
-    server = simulator("--ttft-ms", "30", "--itl-ms", "5", "--served-model-name", SCRIPT)
-    page, run_dir = open_page("--host", server.url, "--scenario", "chat", *processes), tmp_path / "run"
-    begin(page, 20)
-    page.open_tab()
-    page.until(
-        lambda: len(charts := page.charts()) == 9 and all(c["points"] and c["inked"] for c in charts.values()),
-        "ink in all charts",
-    )
-    columns = page.document()["series"]["points"]["columns"]
-    assert set(SIX) <= set(columns)
-    assert "in flight" in page.charts()["Load"]["label"]
-    assert page.browser.execute_script(ERROR) == ""
-    body = page.browser.find_element(By.ID, "inferload-live").text
-    assert "simulator" in body
-    assert SCRIPT in body
+    server = simulator(*PACE, "--served-model-name", SCRIPT)
+    page = open_page("--host", server.url, "--set", "workload.output_tokens=40")
+    (earlier,) = page.until(lambda: page.browser.find_elements(By.ID, "inferload-runs"), "the link of the start form")
+    assert earlier.get_attribute("href") == f"{page.url}inferload/runs"
+    assert page.browser.execute_script(LINE_LINKS) == []
+
+    def watched() -> None:
+        view = page.browser.find_element(By.ID, "inferload-live").text
+        assert "simulator" in view
+        assert SCRIPT in view
+        assert_locusts_tabs_work(page)
+        page.open_tab()
+
+    live_page.walk(page, tmp_path, "chat", watched=watched)
     assert "owned" not in page.browser.title
 
-    page.steer("Set users", il_level="60")
-    page.until(lambda: page.header("Users") == "60", "sixty users")
-    page.until(lambda: page.marks()[:1] == ["users changed by hand: 20 -> 60"], "the mark")
-    page.steer("Ramp", il_ramp_to="80", il_ramp_over="4s")
-    page.until(lambda: "ramp by hand ended at 80 users" in page.marks(), "the end of the ramp")
-    page.until(lambda: page.header("Users") == "80", "eighty users")
-    page.steer("Ramp", il_ramp_to="300", il_ramp_over="10m")
-    page.steer("Hold")
-    page.until(lambda: "".join(page.marks()[:1]).startswith("ramp held by hand at 8"), "the hold")
-    page.press("Statistics")  # another tab and back
+
+def assert_locusts_tabs_work(page: LivePage) -> None:
+    """Statistics, charts, failures, ratio, downloads and log of a run with turns."""
+    page.press("Statistics")
     page.until(lambda: not page.browser.find_elements(By.ID, "inferload-live"), "the end of the view")
-    page.until(lambda: "TURN" in page.statistics(), "Locust's own tab")
-    page.open_tab()
-    page.steer("Stop run")
-    summary = ended(page, run_dir)
-    assert_totals(page, summary)
-    page.open_alone()  # opened late
-    page.until(lambda: page.badge() == [summary["outcome"]["state"]] * 2, "the outcome")
-    page.until(lambda: all(chart["inked"] for chart in page.charts().values()), "the charts of the ended run")
-    assert_totals(page, summary)
-    recorded = [json.loads(line)["text"] for line in (run_dir / "marks.jsonl").read_text().splitlines()]
-    assert set(page.marks()) == set(recorded)
+    page.until(lambda: {"TURN", "TTFT", "ITL"} <= page.statistics().keys(), "the rows of the turns")
+    page.press("Charts")
+    page.until(lambda: len(page.browser.find_elements(By.TAG_NAME, "canvas")) == 3, "Locust's charts")
+    page.press("Failures")
+    page.until(lambda: "# Failures" in body(page), "the table of failures")
+    page.press("Current Ratio")
+    page.until(lambda: "100.0% ChatUser" in body(page), "the ratio")
+    page.press("Logs")
+    page.until(lambda: "run directory: " in body(page), "the log")
+    page.press("Download Data")
+    page.until(lambda: "Download Report" in body(page), "the downloads")
+    texts = dict(page.browser.execute_async_script(DOWNLOADS))
+    assert texts["Download requests CSV"].startswith("Type,Name,Request Count,")
+    assert "\nTURN,chat," in texts["Download requests CSV"].replace("\r", "")
+    assert texts["Download failures CSV"].startswith("Method,Name,Error,")
+    assert texts["Download exceptions CSV"].startswith("Count,Message,")
+    assert "<html" in texts["Download Report"]
+
+
+def body(page: LivePage) -> str:
+    return page.browser.find_element(By.TAG_NAME, "body").text
+
+
+def test_own_tasks_are_watched(open_page: OpenPage, simulator: Callable[..., Simulator], tmp_path: Path) -> None:
+    locustfile = tmp_path / "mine.py"
+    locustfile.write_text(TASKS)
+    page = open_page("--host", simulator(*PACE).url, locustfile=locustfile)
+
+    def watched() -> None:
+        assert page.table("By class").keys() == {"all (measure)", "ask", "talk"}
+        assert int(page.table("Other requests")["GET /v1/models"]["sent"]) > 0
+
+    live_page.walk(page, tmp_path, "locustfile", watched=watched)
+    page.open_alone()
+    page.until(page.all_drawn, "the charts of the second run")
+    live_page.assert_filtered(page, "talk", locust_process.summary_of(tmp_path / "run-2"))
+
+
+def test_a_run_of_two_workers_is_watched_and_listed(
+    open_page: OpenPage, simulator: Callable[..., Simulator], tmp_path: Path
+) -> None:
+    page = open_page("--host", simulator(*PACE).url, *LONG_SMOKE, "--processes", "2")
+    live_page.walk(page, tmp_path, "smoke", watched=lambda: assert_under_way_in_the_list(page))
+    first, second = tmp_path / "run", tmp_path / "run-2"
+    manifests = [json.loads((path / "run.json").read_text()) for path in (first, second)]
+    assert manifests[0]["seed"] != manifests[1]["seed"]
+    texts = [manifest["scenario"]["text"].replace(f"seed: {manifest['seed']}", "") for manifest in manifests]
+    assert texts[0] == texts[1]
+    page.browser.get(page.url)
+    assert dict(page.until(lambda: page.browser.execute_script(LINE_LINKS), "the links of the line")) == {
+        "report": f"{page.url}inferload/runs/run-2/report.html",
+        "runs": f"{page.url}inferload/runs",
+    }
+    assert page.browser.execute_script(LINE_TAKES_CLICKS) == [False, True]
+    page.open_runs()
+    assert_listed(page, [second, first])
+    assert_fits_a_phone(page.browser)
+
+
+def assert_under_way_in_the_list(page: LivePage) -> None:
+    page.open_runs()
+    assert "under way" in page.browser.find_element(By.TAG_NAME, "main").text
+    page.browser.back()
+    page.until(page.badge, "the live view")
+
+
+def assert_listed(page: LivePage, run_dirs: list[Path]) -> None:
+    """Compare the figures of the list with the summaries."""
+    rows = page.until(lambda: page.browser.execute_script(LIST), "the list")
+    for path, row in zip(run_dirs, rows, strict=True):
+        summary = locust_process.summary_of(path)
+        latency, turns = summary["latency"], summary["turns"]["by_phase"]["all"]
+        shown = {name: text.strip("()").removesuffix(" ~") for name, text in row.items()}
+        assert shown == {
+            "TTFT p50, ms": short(latency["ttft_ms"]["p50"]),
+            "TTFT p99, ms": short(latency["ttft_ms"]["p99"]),
+            "ITL p50, ms": short(latency["itl_ms"]["p50"]),
+            "ITL p99, ms": short(latency["itl_ms"]["p99"]),
+            "output tok/s": short(summary["rates"]["output_tok_per_s"]),
+            "failed turns": str(turns["failed"]),
+        }
+
+
+def assert_fits_a_phone(browser: Browser) -> None:
+    """The open page needs no horizontal scrolling with 1280 and with 390 pixels."""
+    assert browser.execute_script(OVERFLOW) == 0
+    phone = {"width": 390, "height": 844, "deviceScaleFactor": 2, "mobile": True}
+    browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", phone)
+    try:
+        assert browser.execute_script("return innerWidth") == 390
+        assert browser.execute_script(OVERFLOW) == 0
+    finally:
+        browser.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
 
 
 def test_the_rate_of_an_open_loop_is_steered(
-    open_page: Callable[..., LivePage], simulator: Callable[..., Simulator], tmp_path: Path
+    open_page: OpenPage, simulator: Callable[..., Simulator], tmp_path: Path
 ) -> None:
     page = open_page("--host", simulator("--ttft-ms", "5", "--itl-ms", "1").url, "--scenario", "chat-open")
     page.submit()
@@ -228,18 +214,21 @@ def test_the_rate_of_an_open_loop_is_steered(
     page.open_alone()
     page.until(lambda: page.document()["steer"], "the steering panel")
     page.steer("Set rate", il_level="8")
-    page.until(lambda: page.marks() and page.marks()[0] == "rate changed by hand: 2 -> 8 sessions/s", "the mark")
+    page.until(lambda: page.marks()[:1] == ["rate changed by hand: 2 -> 8 sessions/s"], "the mark")
     page.until(lambda: (page.column("offered")[-1] or 0) > 4, "the higher rate")
+    page.steer("Ramp", il_ramp_to="100", il_ramp_over="10m")
+    page.steer("Hold")
+    page.until(lambda: "".join(page.marks()[:1]).startswith("ramp held by hand at 8"), "the hold")
     page.steer("Stop run")
-    assert_totals(page, ended(page, tmp_path / "run"))
+    live_page.assert_figures(page, live_page.ended(page, tmp_path / "run"))
 
 
 def test_a_failed_run_is_shown_as_failed(
-    open_page: Callable[..., LivePage], simulator: Callable[..., Simulator], tmp_path: Path
+    open_page: OpenPage, simulator: Callable[..., Simulator], tmp_path: Path
 ) -> None:
     server = simulator("--ttft-ms", "5", "--itl-ms", "1")
     page = open_page("--host", server.url, "--scenario", "chat", "--set", "workload.turns=1")
-    begin(page, 5)
+    page.begin(5)
     page.open_tab()
     page.until(lambda: (page.badge() or [""])[0] == "running", "a run without failures")
     server.chaos(kind="status", status=503, count=100_000)
@@ -248,36 +237,9 @@ def test_a_failed_run_is_shown_as_failed(
     failures = "Failed turns per second (/s)"
     page.until(lambda: "http_5xx" in page.charts().get(failures, {"label": ""})["label"], "the chart of failures")
     page.steer("Stop run")
-    summary = ended(page, tmp_path / "run")
+    summary = live_page.ended(page, tmp_path / "run")
     assert summary["outcome"]["state"] == "failed"
-    assert_totals(page, summary)
-
-
-def test_the_form_has_the_scenario_first_and_errors_at_their_field(
-    open_page: Callable[..., LivePage], simulator: Callable[..., Simulator], tmp_path: Path
-) -> None:
-    page = open_page("--host", f"http://127.0.0.1:{locust_process.free_port()}")
-    browser = page.browser
-    page.until(lambda: page.load_words().startswith("chat: "), "the load of chat")
-    first = browser.execute_script("return document.querySelector('form select, form input').id")
-    assert first == "inferload-scenario-select"
-    Select(browser.find_element(By.ID, first)).select_by_value("smoke")
-    page.until(lambda: page.load_values() == ("4", "4", "15s"), "the values of smoke")
-    about = browser.find_element(By.ID, "inferload-about").text
-    assert about.startswith("Smoke test for pipelines: ")
-
-    def error() -> tuple[str, str | None] | None:
-        shown = browser.find_elements(By.ID, "inferload-field-error")
-        return (shown[0].text, browser.find_element(By.NAME, "host").get_attribute("aria-invalid")) if shown else None
-
-    page.submit()
-    text, invalid = page.until(error, "the error at the field")
-    assert "no connection to" in text
-    assert invalid == "true"
-    page.fill(host=simulator("--ttft-ms", "5", "--itl-ms", "1").url)
-    page.until(lambda: error() is None, "the end of the error")
-    page.submit()
-    page.until(lambda: page.header("Users") == "4", "the run")
-    page.press("Stop")
-    page.until(lambda: page.has_button("New"), "the end of the run")
-    assert not browser.find_elements(By.ID, "inferload-field-error")
+    live_page.assert_figures(page, summary)
+    page.press("Failures")
+    failed = summary["turns"]["by_phase"]["all"]["failed"]
+    page.until(lambda: page.browser.execute_script(FAILURES) == failed, "the failures")

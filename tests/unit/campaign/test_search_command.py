@@ -29,7 +29,7 @@ from inferload.measure.search.point import Look
 from inferload.measure.search.text import going, line, summed_up
 from inferload.measure.search.window import Samples, Window
 from inferload.scenario import scenario as scenarios
-from inferload.scenario.files.writer import as_yaml
+from inferload.scenario.files.yaml_text import as_yaml
 
 SLO = "p95(ttft_ms) < 800"
 HOST = ["--host", "http://127.0.0.1:9"]

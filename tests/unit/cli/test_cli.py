@@ -49,6 +49,13 @@ def test_a_plugin_that_fails_to_load_breaks_only_its_command(
             "inferload deploy up: error: --modle-path: unknown; did you mean --model-path?",
         ),
         ("deploy --prot=1 status", "inferload deploy: error: --prot: unknown; --help lists the options"),
+        ("deploy up -x", "inferload deploy up: error: -x: unknown; --help lists the options"),
+        ("deploy up tiny-all -x 5", "inferload deploy up: error: -x: unknown; --help lists the options"),
+        (
+            "deploy up tiny-all tiny-ngram",
+            "inferload deploy up: error: tiny-ngram: unexpected; --help lists the arguments",
+        ),
+        ("run smoke chat", "inferload run: error: chat: unexpected; --help lists the arguments"),
         ("plan smoke --sead=3", "inferload plan: error: --sead: unknown; did you mean --seed?"),
         ("doctor --users 8", "inferload doctor: error: --users: unknown; --help lists the options"),
         (

@@ -7,13 +7,14 @@ import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from records import block_hashes
 
 from inferload.client.answers.answer import Answer
 from inferload.client.answers.chat import ChatAnswer
 from inferload.client.answers.number_bounds import MAX_OUTPUT_TOKENS, MAX_TOKENS
 from inferload.client.answers.token_ids import TokenIds
 from inferload.client.client import ANSWERS
-from inferload.measure.block_hashes import HASHED_TOKENS, block_hashes
+from inferload.measure.block_hashes import HASHED_TOKENS
 from inferload.measure.record import Failure
 from inferload.scenario.schema.endpoints import Endpoint
 

@@ -37,7 +37,8 @@ from inferload.rundir import SERVER_METRICS
 from inferload.server_metrics import metric_names as names
 from inferload.server_metrics.exposition import Sample, parse
 from inferload.server_metrics.metric_names import SCRAPE_DURATION
-from inferload.server_metrics.window_figures import servers_block, totals
+from inferload.server_metrics.series import by_target
+from inferload.server_metrics.window_figures import servers_block
 
 PAGE = """\
 # HELP vllm:num_requests_running Number of requests
@@ -138,7 +139,8 @@ def test_relevant_metrics_are_stored_and_a_last_scrape_is_made_at_the_end(
     code, errors, table = child.end(how)
     assert (code, errors) == (0, "")
     assert all(line["up"] and line["target"] == url for line in lines)
-    assert lines[0]["gauges"] == {"requests_running": 7, "kv_cache_usage": 0.75, "generation_tokens_total": 1}
+    figures = {"requests_running": 7, "kv_cache_usage": 0.75, "engines": 2, "generation_tokens_total": 1}
+    assert lines[0]["gauges"] == figures
     assert set(page.keys) == {"Bearer sesame"}
     assert len(page.connections) == 1
     metrics = set(table["metric"].to_pylist())
@@ -251,12 +253,22 @@ def test_targets_are_named_without_the_metrics_path() -> None:
 
 def test_gauges_with_old_and_new_names_are_counted_once() -> None:
     page = "vllm:gpu_cache_usage_perc 0.5\nvllm:kv_cache_usage_perc 0.25\nvllm:gpu_prefix_cache_hits_total 3\n"
-    assert gauges(parse(page)) == {"kv_cache_usage": 0.25, "prefix_cache_hits_total": 3}
+    assert gauges(parse(page)) == {"kv_cache_usage": 0.25, "engines": 1, "prefix_cache_hits_total": 3}
+
+
+def test_the_size_of_the_cache_is_that_of_the_smallest_engine() -> None:
+    config = 'vllm:cache_config_info{engine="%s",kv_cache_max_concurrency="%s",kv_cache_size_tokens="%s"} 1'
+    usage = [f'vllm:kv_cache_usage_perc{{engine="{engine}"}} 0.{engine}' for engine in (0, 1)]
+    page = [config % (0, "2.5", "4000"), config % (1, "3.0", "3000"), *usage]
+    known = {"kv_cache_size_tokens": 3000, "kv_cache_max_concurrency": 2.5}
+    assert gauges(parse("\n".join([*page, ""]))) == known | {"kv_cache_usage": 0.1, "engines": 2}
+    for text in ("None", "", "nan", "-1", "1e400", "9" * 400):
+        assert gauges(parse(config % (0, text, text) + "\n")) == {}
 
 
 def test_nan_values_are_left_out_of_the_line() -> None:
     scrape = Scrape(1, "t", 2, 0, [Sample("vllm:kv_cache_usage_perc", (), float("nan"))])
-    assert json.loads(line_of(scrape))["gauges"] == {}
+    assert json.loads(line_of(scrape))["gauges"] == {"engines": 1}
 
 
 def scrapes_at(*walls: int) -> scrapes_file.ScrapeColumns:
@@ -343,11 +355,11 @@ def test_scraped_counters_equal_the_requested_tokens(tmp_path: Path, served: Sim
     after = ask(served, 2)
     code, _, table = child.end()
     assert code == 0
-    total = totals(table)[served.url]
-    assert total[names.PROMPT_TOKENS].increase == before[0] + after[0]
-    assert total[names.GENERATION_TOKENS].increase == before[1] + after[1]
-    assert total[names.GENERATION_TOKENS].last == after[1]
-    assert total[names.TTFT + "_count"].increase == 6
+    series = by_target(table)[served.url]
+    assert series.grown(names.PROMPT_TOKENS)[-1] == before[0] + after[0]
+    assert series.grown(names.GENERATION_TOKENS)[-1] == before[1] + after[1]
+    assert series.summed(names.GENERATION_TOKENS)[-1] == after[1]
+    assert series.grown(names.TTFT + "_count")[-1] == 6
     walls = table["wall_ns"].to_numpy()
     (entry,) = servers_block(table, int(walls.min()), int(walls.max()) + 1)
     assert (entry["restarts"], entry["requests_finished"], entry["generation_tokens"]) == (1, 6, before[1] + after[1])
@@ -423,8 +435,11 @@ def test_scrape_ends_after_its_duration(tmp_path: Path, served: Simulator) -> No
     out, err = process.communicate(timeout=30)
     assert (process.returncode, err) == (0, "")
     assert "0 failed · 1 of 1 targets up" in out
-    total = totals(scrapes_of(folder))[served.url]
-    assert (total[names.PROMPT_TOKENS].last, total[names.GENERATION_TOKENS].last) == (prompt_tokens, output_tokens)
+    series = by_target(scrapes_of(folder))[served.url]
+    assert (series.summed(names.PROMPT_TOKENS)[-1], series.summed(names.GENERATION_TOKENS)[-1]) == (
+        prompt_tokens,
+        output_tokens,
+    )
 
 
 def test_a_page_without_any_scrape_is_exit_code_1(tmp_path: Path, page: MetricsServer) -> None:

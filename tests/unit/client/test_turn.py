@@ -12,6 +12,7 @@ import gevent
 import pytest
 import trustme
 from chat_events import ANSWER, CHUNKED, DONE, event, usage
+from records import block_hashes
 from scripted_server import HEAD, Script, ScriptedServer, chunk, chunked, send
 
 from inferload.client.answers.chat import ChatAnswer
@@ -26,7 +27,6 @@ from inferload.client.connection.target import Target
 from inferload.client.turn import Turn, TurnTimeouts
 from inferload.client.turn_record import TurnRequest, TurnResult
 from inferload.content.messages import ToolCall
-from inferload.measure.block_hashes import block_hashes
 from inferload.measure.clock import now_ns
 from inferload.measure.record import Failure
 

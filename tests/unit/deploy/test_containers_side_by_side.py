@@ -61,8 +61,6 @@ class Machine:
             container_plan.SCENARIO: str(folder / "scenario.yaml"),
             f"server:{container_plan.PORT}": f"127.0.0.1:{self.port}",
             f"{plan.name}:{container_plan.PORT}": f"127.0.0.1:{self.port}",
-            f"{plan.name}-master:{container_plan.MASTER_PORT}": f"127.0.0.1:{self.master_port}",
-            f"master:{container_plan.MASTER_PORT}": f"127.0.0.1:{self.master_port}",
         }
 
     def here(self, word: str) -> str:

@@ -1,18 +1,39 @@
 """The live bottleneck: rules of the diagnosis applied to gauges of the last seconds."""
 
-from inferload.live.bottleneck import LEAST_S, WINDOW_S, LiveDiagnosis
+from typing import Any
+
+import pytest
+
+from inferload.live.bottleneck import LEAST_S, WINDOW_S, ClientFigures, LiveDiagnosis
+
+CALM = ClientFigures()
+QUEUED = {"requests_running": 5, "requests_waiting": 14}
+CACHE = {"kv_cache_size_tokens": 100_000, "kv_cache_max_concurrency": 4.0}  # a prompt has at most 25,000 tokens
+IDLE = {"requests_running": 2, "requests_waiting": 0, "kv_cache_usage": 0.1}
+
+
+def state_after(
+    gauges: dict[str, float], client: ClientFigures = CALM, max_num_seqs: int | None = None
+) -> dict[str, Any]:
+    """State after a window of equal scrapes."""
+    diagnosis = LiveDiagnosis(max_num_seqs=max_num_seqs)
+    for second in range(WINDOW_S):
+        diagnosis.add(float(second), gauges, client)
+    state = diagnosis.state()
+    assert state is not None
+    return state
 
 
 def test_a_full_batch_with_a_queue_is_queue_bound() -> None:
     diagnosis = LiveDiagnosis(max_num_seqs=8)
     for second in range(WINDOW_S):
-        diagnosis.add(100.0 + second, {"requests_running": 2, "requests_waiting": 0, "kv_cache_usage": 0.1})
+        diagnosis.add(100.0 + second, {"requests_running": 2, "requests_waiting": 0, "kv_cache_usage": 0.1}, CALM)
     quiet = diagnosis.state()
     assert quiet is not None
     assert quiet["code"] == "keeps up"
     assert quiet["since_s"] == 100.0 + LEAST_S - 1
     for second in range(2 * WINDOW_S):
-        diagnosis.add(200.0 + second, {"requests_running": 8, "requests_waiting": 14, "kv_cache_usage": 0.31})
+        diagnosis.add(200.0 + second, {"requests_running": 8, "requests_waiting": 14, "kv_cache_usage": 0.31}, CALM)
     state = diagnosis.state()
     assert state is not None
     assert (state["code"], state["probable"]) == ("queue-bound", False)
@@ -26,7 +47,7 @@ def test_preemptions_are_detected_from_counters() -> None:
     diagnosis = LiveDiagnosis()
     for second in range(WINDOW_S):
         gauges = {"requests_running": 4, "requests_waiting": 3, "kv_cache_usage": 0.99}
-        diagnosis.add(second, gauges | {"preemptions_total": 5 * second, "requests_finished_total": second})
+        diagnosis.add(second, gauges | {"preemptions_total": 5 * second, "requests_finished_total": second}, CALM)
     state = diagnosis.state()
     assert state is not None
     assert state["code"] == "preemption-thrash"
@@ -35,10 +56,89 @@ def test_preemptions_are_detected_from_counters() -> None:
 def test_without_waiting_requests_or_fresh_scrapes_there_is_no_bottleneck() -> None:
     diagnosis = LiveDiagnosis()
     for second in range(WINDOW_S):
-        diagnosis.add(second, {"gpu_use": 0.5})
+        diagnosis.add(second, {"gpu_use": 0.5}, CALM)
     assert diagnosis.state() is None
     for second in range(WINDOW_S):
-        diagnosis.add(second, {"requests_running": 1, "requests_waiting": 0})
+        diagnosis.add(second, {"requests_running": 1, "requests_waiting": 0}, CALM)
     assert diagnosis.state() is not None
-    diagnosis.add(99.0, {})
+    diagnosis.add(99.0, {}, CALM)
     assert diagnosis.state() is None
+
+
+@pytest.mark.parametrize(
+    ("gauges", "max_num_seqs", "code", "probable"),
+    [
+        (QUEUED | CACHE | {"kv_cache_usage": 0.3}, 64, "prefill-bound", False),
+        (QUEUED | CACHE | {"kv_cache_usage": 0.3}, 5, "queue-bound", False),
+        (QUEUED | CACHE | {"kv_cache_usage": 0.3}, None, "queue-bound", True),
+        (QUEUED | CACHE | {"kv_cache_usage": 0.8}, 5, "queue-bound", False),
+        (QUEUED | CACHE | {"kv_cache_usage": 0.9}, 64, "kv-bound", True),
+        # the longest prompt may exceed the free cache, or its length is unknown
+        (QUEUED | CACHE | {"kv_cache_usage": 0.8}, 64, "queued", False),
+        (QUEUED | CACHE | {"kv_cache_usage": 0.8}, None, "queued", False),
+        (QUEUED | {"kv_cache_usage": 0.3}, 64, "queued", False),
+        (QUEUED | {"kv_cache_usage": 0.3}, None, "queued", False),
+        (QUEUED, 5, "queue-bound", False),
+        # two engines have 10 slots, and their queues are known as a sum only
+        (QUEUED | CACHE | {"kv_cache_usage": 0.3, "engines": 2}, 5, "queued", False),
+        (QUEUED | CACHE | {"kv_cache_usage": 0.3, "engines": 2, "requests_running": 10}, 5, "queue-bound", True),
+    ],
+)
+def test_a_cause_that_the_head_of_the_queue_could_refute_is_stated_only_if_every_prompt_fits(
+    gauges: dict[str, float], max_num_seqs: int | None, code: str, probable: bool
+) -> None:
+    state = state_after(gauges, max_num_seqs=max_num_seqs)
+    assert (state["code"], state["probable"]) == (code, probable)
+    assert "100 % of the scrapes" in state["evidence"]
+    assert state["now"].startswith(f"{gauges['requests_running']} running, 14 waiting")
+
+
+@pytest.mark.parametrize(
+    ("client", "evidence"),
+    [
+        (ClientFigures(itl_p50_ms=10.0, delay_p99_ms=5.1), "client delay p99 is 5.1 ms, median ITL 10 ms"),
+        (ClientFigures(cpu_share=0.9), "the busiest client process used 90 % of a core"),
+        (ClientFigures(itl_p50_ms=10.0, delay_p99_ms=4.9, cpu_share=0.8), None),
+        (ClientFigures(delay_p99_ms=50.0), None),
+    ],
+)
+def test_delay_and_load_of_the_client_are_those_of_its_rule(client: ClientFigures, evidence: str | None) -> None:
+    state = state_after(IDLE, client)
+    assert (state["code"], state["evidence"]) == ("client-bound", evidence) or (
+        evidence is None and state["code"] == "keeps up"
+    )
+
+
+def test_a_client_delay_above_the_itl_is_the_primary_cause() -> None:
+    queued = QUEUED | {"kv_cache_usage": 0.3}
+    for delay_ms, code in ((9.0, "queue-bound"), (11.0, "client-bound")):
+        client = ClientFigures(itl_p50_ms=10.0, delay_p99_ms=delay_ms)
+        assert state_after(queued, client, max_num_seqs=5)["code"] == code
+
+
+@pytest.mark.parametrize(
+    ("gauges", "client"),
+    [
+        (IDLE | {"requests_finished_total": 9}, ClientFigures(failed=1)),
+        ({}, CALM),  # no answer
+        (IDLE | {"requests_finished_total": 3}, CALM),  # less than before: restarted
+    ],
+)
+def test_a_server_keeps_up_only_without_failures_gaps_and_restarts_in_the_window(
+    gauges: dict[str, float], client: ClientFigures
+) -> None:
+    diagnosis, calm = LiveDiagnosis(), IDLE | {"requests_finished_total": 9}
+
+    def codes(gauges: dict[str, float], client: ClientFigures, seconds: int) -> list[object]:
+        codes = []
+        for _ in range(seconds):
+            diagnosis.add(0.0, gauges, client)
+            codes.append((diagnosis.state() or {}).get("code"))
+        return codes
+
+    assert codes(calm, CALM, WINDOW_S)[-1] == "keeps up"
+    assert codes(gauges, client, 1) == [None]
+    later = codes(calm, CALM, 2 * WINDOW_S)
+    silent = later.count(None)
+    assert WINDOW_S - 1 <= silent <= WINDOW_S
+    assert later == [None] * silent + ["keeps up"] * (2 * WINDOW_S - silent)

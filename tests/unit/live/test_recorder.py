@@ -1,8 +1,9 @@
-"""Live points and tables against the summary of the same turns; server figures against known scrapes."""
+"""Live points and tables against the summary of the same turns, and server figures against counted scrapes."""
 
 from collections.abc import Mapping
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -11,7 +12,7 @@ from records import S, turn, turns
 from inferload.live import tables
 from inferload.live.recorder import MOST_CLASSES, MOST_TARGETS, Instant, Recorder
 from inferload.live.tables import SoFar
-from inferload.measure.client_health import HealthSet
+from inferload.measure.client_health import Beat, HealthSet
 from inferload.measure.record import Failure, PhaseWindow, TurnRecord
 from inferload.measure.slo import Slo
 from inferload.measure.tally import TallySet
@@ -49,11 +50,11 @@ def line(wall_ns: int, up: bool = True, **gauges: float) -> Mapping[str, Any]:
 
 
 @given(st.lists(st.lists(turns(), max_size=4), max_size=8))
-def test_points_are_rolling_figures_and_failures_add_up(reports: list[list[TurnRecord]]) -> None:
+def test_points_are_the_rolling_figures_and_failures_add_up(reports: list[list[TurnRecord]]) -> None:
     recorder, recent, failed = Recorder(), Recent(), 0
     for second, records in enumerate(reports):
         delta = delta_of(records)
-        recorder.add(second + 0.5, delta)
+        recorder.add(second + 0.5, delta, HealthSet())
         recent.add(second + 0.5, delta)
         recorder.close_second(second + 1.0, Instant(3, 5, 0))
         failed += delta.total().failed
@@ -73,7 +74,7 @@ def test_points_are_rolling_figures_and_failures_add_up(reports: list[list[TurnR
 
 
 @given(st.lists(turns(), max_size=12))
-def test_live_tables_equal_the_summary(records: list[TurnRecord]) -> None:
+def test_tables_so_far_are_those_of_the_summary(records: list[TurnRecord]) -> None:
     tallies = delta_of(records)
     data = SummaryInput(
         run={},
@@ -96,12 +97,12 @@ def test_live_tables_equal_the_summary(records: list[TurnRecord]) -> None:
             assert final["value"] is None
 
 
-def test_gates_have_no_value_during_warm_up() -> None:
+def test_gates_have_no_value_in_the_warm_up() -> None:
     counts = SoFar(delta_of([turn()]), HealthSet(), "warmup", 5.0, GATES)
     assert {gate["passed"] for gate in tables.gates_so_far(counts, counts.summary())} == {None}
 
 
-def test_failed_turns_or_gates_make_the_badge_failing() -> None:
+def test_the_badge_of_a_run_that_fails_is_not_good() -> None:
     failed = turn(failure=Failure.HTTP_5XX, status=500, first_ns=None, last_ns=None, output_tokens=None)
     counts = SoFar(delta_of([turn(), failed]), HealthSet(), "measure", 5.0)
     badge = tables.badge_so_far(counts, [], [])
@@ -116,7 +117,7 @@ def test_failed_turns_or_gates_make_the_badge_failing() -> None:
     assert tables.badge_so_far(counts, [{"gate": "g", "passed": True}], [])["state"] == "doubtful"
 
 
-def test_lost_workers_and_dropped_sessions_make_the_badge_doubtful() -> None:
+def test_the_badge_of_an_overloaded_run_or_one_with_a_lost_worker_is_doubtful() -> None:
     tallies = delta_of([turn()])
     assert tables.badge_so_far(SoFar(tallies, HealthSet(), "measure", 5.0), [], [])["state"] == "running"
     lost = tables.badge_so_far(SoFar(tallies, HealthSet(), "measure", 5.0), [], ["w1"])
@@ -128,15 +129,15 @@ def test_lost_workers_and_dropped_sessions_make_the_badge_doubtful() -> None:
     assert dropped["reasons"] == ["3 of 5 planned sessions dropped, 3 of them at max_in_flight: overloaded"]
 
 
-def test_slo_attainment_is_of_the_last_minute() -> None:
+def test_slo_attainment_is_that_of_the_last_minute() -> None:
     recorder = Recorder()
     assert recorder.slo_attainment(1.0) is None
-    recorder.add(0.5, delta_of([turn(first_ns=S + 300_000_000), turn(), turn(), turn()]))
+    recorder.add(0.5, delta_of([turn(first_ns=S + 300_000_000), turn(), turn(), turn()]), HealthSet())
     assert recorder.slo_attainment(1.0) == 0.75
     assert recorder.slo_attainment(62.0) is None
 
 
-def test_server_rates_are_differences_of_counters() -> None:
+def test_server_figures_are_differences_of_counters() -> None:
     recorder = Recorder()
     for second in range(4):
         scrape = line(
@@ -155,7 +156,45 @@ def test_server_rates_are_differences_of_counters() -> None:
     assert "waiting" not in point
 
 
-def test_stale_or_restarted_server_figures_are_unknown() -> None:
+def health_of(worker: str, delays_ms: list[float], cpu_s: float, wall_s: float = 1.0) -> HealthSet:
+    health = HealthSet()
+    one = health.at(worker, "measure")
+    one.delay_ms.add_many(np.array(delays_ms))
+    one.beat(Beat((), (), cpu_s, wall_s, None))
+    return health
+
+
+def test_the_bottleneck_has_delay_and_load_of_the_client_over_the_last_seconds() -> None:
+    recorder, scrape = Recorder(), {"requests_running": 1, "requests_waiting": 0}
+
+    def codes(seconds: range, delay_ms: float, cpu_s: float) -> list[object]:
+        for second in seconds:
+            recorder.add(second + 0.5, delta_of([turn()]), health_of("w1", [delay_ms] * 50, cpu_s))
+            recorder.add(second + 0.5, TallySet(), health_of("w2", [0.1], 0.1))
+            instant = Instant(0, 0, second * S, {"a": line(second * S, **scrape)})
+            recorder.close_second(second + 1.0, instant)
+        return [(state["code"], state["evidence"]) for state in recorder.bottlenecks()]
+
+    (calm,) = codes(range(20), 0.1, 0.2)
+    assert calm[0] == "keeps up"
+    (busy,) = codes(range(20, 40), 0.1, 0.95)
+    assert busy == ("client-bound", "the busiest client process used 95 % of a core")
+    (slow,) = codes(range(40, 60), 60.0, 0.2)
+    assert slow == ("client-bound", "client delay p99 is 59.9 ms, median ITL 10 ms")
+    assert codes(range(60, 80), 0.1, 0.2)[0][0] == "keeps up"
+
+
+def test_no_server_keeps_up_while_turns_fail() -> None:
+    recorder = Recorder()
+    failed = turn(failure=Failure.HTTP_5XX, status=500, first_ns=None, last_ns=None, output_tokens=None)
+    for second in range(10):
+        recorder.add(second + 0.5, delta_of([failed if second == 9 else turn()]), HealthSet())
+        instant = Instant(0, 0, second * S, {"a": line(second * S, requests_running=1, requests_waiting=0)})
+        recorder.close_second(second + 1.0, instant)
+        assert [state["code"] for state in recorder.bottlenecks()] == (["keeps up"] if 4 <= second < 9 else [])
+
+
+def test_stale_scrapes_restarted_counters_and_servers_that_are_down_are_unknown() -> None:
     recorder = Recorder()
     recorder.close_second(1.0, Instant(0, 0, S, {"a": line(S, requests_running=1, preemptions_total=9)}))
     recorder.close_second(2.0, Instant(0, 0, 2 * S, {"a": line(2 * S, requests_running=1, preemptions_total=2)}))
@@ -167,10 +206,10 @@ def test_stale_or_restarted_server_figures_are_unknown() -> None:
     assert newest(recorder)["running"] is None
 
 
-def test_the_number_of_columns_is_limited() -> None:
+def test_the_number_of_columns_is_bounded() -> None:
     recorder = Recorder()
     for number in range(3 * MOST_CLASSES):
-        recorder.add(0.5, delta_of([turn(class_name=f"c{number}")]))
+        recorder.add(0.5, delta_of([turn(class_name=f"c{number}")]), HealthSet())
     scrapes = {f"t{number}": line(0, requests_running=1) for number in range(3 * MOST_TARGETS)}
     recorder.close_second(1.0, Instant(0, 0, 0, scrapes))
     assert len(recorder.classes) == MOST_CLASSES

@@ -2,15 +2,17 @@
 
 import io
 import logging
+import os
 import traceback
+from pathlib import Path
 
 import pytest
 from locust.event import EventHook
 
 from inferload.client.connection.redaction import Redaction
 from inferload.locust.adapters import logs
-from inferload.locust.adapters.logs import FirstOfEach
-from inferload.requests.call_checks import CallError
+from inferload.locust.adapters.logs import FirstOfEach, location
+from inferload.requests.call_checks import CallError, check_field
 
 
 @pytest.fixture
@@ -37,7 +39,24 @@ def test_the_first_exception_of_each_location_is_shown(first_of_each: FirstOfEac
 def test_an_invalid_call_is_one_line(first_of_each: FirstOfEach) -> None:
     record = logged(CallError("chat: unknown argument 'max_token'; did you mean max_tokens?"))
     assert first_of_each.filter(record)
-    assert record.getMessage() == "chat: unknown argument 'max_token'; did you mean max_tokens?"
+    text = "chat: unknown argument 'max_token'; did you mean max_tokens?"
+    number = logged.__code__.co_firstlineno + 3
+    assert record.getMessage() == f"{os.path.relpath(__file__)}:{number}: {text}"
+
+
+def test_the_location_of_an_error_is_the_innermost_line_outside_of_inferload(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    def wrong() -> None:
+        check_field("chat", "chat", "max_token")  # raises within inferload
+
+    with pytest.raises(CallError) as caught:
+        wrong()
+    error, number = caught.value, wrong.__code__.co_firstlineno + 1
+    assert location(error.__traceback__) == f"{os.path.relpath(__file__)}:{number}"
+    monkeypatch.chdir(tmp_path)
+    assert location(error.__traceback__) == f"{__file__}:{number}", "absolute outside of the current folder"
+    assert location(None) is None
 
 
 def test_messages_of_listeners_are_short_and_one_line(

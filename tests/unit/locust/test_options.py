@@ -137,9 +137,9 @@ def test_key_and_headers_are_sent_only_to_named_servers() -> None:
 
 def test_the_web_ui_listens_on_loopback_by_default() -> None:
     for host, expected in (("", "127.0.0.1"), ("*", "*"), ("10.0.0.1", "10.0.0.1")):
-        options = parsed(web_host=host)
-        plugin._Plugin().check(options)
-        assert options.web_host == expected
+        options_ = parsed(web_host=host)
+        plugin._Plugin().check(options_)
+        assert options_.web_host == expected
 
 
 @pytest.mark.parametrize(

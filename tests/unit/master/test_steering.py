@@ -1,4 +1,4 @@
-"""Manual changes of the load: immediate, as a ramp, and held; each is marked."""
+"""Changes of the load by hand: at once, as a ramp, held; each leaves a mark that the load's text reads."""
 
 from types import SimpleNamespace
 from typing import Any
@@ -12,6 +12,7 @@ from inferload.errors import UsageError
 from inferload.master.lifecycle import steering
 from inferload.master.lifecycle.steering import Ramp, Steering
 from inferload.measure.clock import NS_PER_S, now_ns
+from inferload.numbers import number
 from inferload.plan.load_text import load_text
 from inferload.process.run_spec import RunOptions, resolve
 
@@ -27,6 +28,11 @@ class Run:
         self.marks = SimpleNamespace(add=self._mark)
         self.steering = Steering(self.spec, self.marks, self._announce_rate)  # type: ignore[arg-type]
         self.steering.start_users = lambda users, per_s: self.started.append((users, per_s))
+        self.starts_ended = 0
+        self.steering.end_start = self._end_start
+
+    def _end_start(self) -> None:
+        self.starts_ended += 1
 
     def _mark(self, kind: str, text: str, at_wall_ns: int | None = None, **detail: Any) -> None:
         self.entries.append({"kind": kind, "text": text, "t_s": 1.0, **detail})
@@ -41,7 +47,9 @@ class Run:
 
 
 @given(st.floats(0, 1e5), st.floats(0, 1e5), st.floats(1, 1e5), st.floats(-10, 1e6), st.floats(-10, 1e6))
-def test_a_ramp_is_linear(first: float, last: float, over_s: float, early_s: float, late_s: float) -> None:
+def test_a_ramp_goes_straight_from_its_first_to_its_last_level(
+    first: float, last: float, over_s: float, early_s: float, late_s: float
+) -> None:
     ramp = Ramp(0, first, last, over_s)
     early, late = (ramp.level(round(at_s * NS_PER_S)) for at_s in sorted((early_s, late_s)))
     slack = 1e-9 * max(first, last, 1.0)
@@ -51,7 +59,7 @@ def test_a_ramp_is_linear(first: float, last: float, over_s: float, early_s: flo
     assert ramp.level(round((over_s + 1) * NS_PER_S)) == pytest.approx(last)
 
 
-def test_users_of_a_closed_loop_change_immediately() -> None:
+def test_users_of_a_closed_loop_change_at_once() -> None:
     run = Run("chat", users=20)
     run.steering.set_level(60)
     assert run.started == [(60, 40.0)]
@@ -62,7 +70,7 @@ def test_users_of_a_closed_loop_change_immediately() -> None:
     assert load_text(run.spec.scenario, run.entries).users_or_rate == "20 to 60 users"
 
 
-def test_the_rate_of_an_open_loop_changes_immediately() -> None:
+def test_the_rate_of_an_open_loop_changes_at_once() -> None:
     run = Run("chat-open")
     run.steering.set_level(3.5)
     run.steering.set_level(0)
@@ -74,7 +82,7 @@ def test_the_rate_of_an_open_loop_changes_immediately() -> None:
     assert load_text(run.spec.scenario, run.entries).users_or_rate.startswith("0 to 3.5/s")
 
 
-def test_a_ramp_of_users_has_a_mark_at_each_end() -> None:
+def test_a_ramp_of_users_is_one_start_with_a_mark_at_each_end() -> None:
     run = Run("chat", users=20)
     run.steering.ramp_to(30, 1.0)
     gevent.sleep(0.3)
@@ -117,7 +125,27 @@ def test_hold_ends_a_ramp_at_its_level(scenario: str) -> None:
     assert run.steering.state()["ramp"] is None
 
 
-def test_a_new_level_or_a_change_in_locusts_ui_ends_a_ramp() -> None:
+@pytest.mark.parametrize("order", ["set", "ramp"])
+def test_an_order_of_the_current_level_holds_a_ramp(order: str) -> None:
+    run = Run("chat", users=20)
+    run.steering.ramp_to(500, 600.0)
+    if order == "set":
+        run.steering.set_level(20)
+    else:
+        run.steering.ramp_to(20, 10.0)
+    assert run.started[-1] == (20, 1.0)
+    assert run.texts[-1] == "ramp held by hand at 20 users"
+    assert run.steering.state()["ramp"] is None
+
+
+def test_the_current_number_of_users_on_locusts_page_ends_a_ramp_with_a_mark() -> None:
+    run = Run("chat", users=20)
+    run.steering.ramp_to(500, 600.0)
+    run.steering.change_users(20, "hand")
+    assert run.texts[-1] == "ramp by hand ended at 20 users"
+
+
+def test_a_new_level_and_a_change_on_locusts_page_end_a_ramp() -> None:
     for change in (lambda run: run.steering.set_level(7), lambda run: run.steering.change_users(7, "hand")):
         run = Run("chat", users=20)
         run.steering.ramp_to(500, 1.0)
@@ -128,8 +156,30 @@ def test_a_new_level_or_a_change_in_locusts_ui_ends_a_ramp() -> None:
         assert not any("ended" in text for text in run.texts)
 
 
+@pytest.mark.parametrize("scenario", ["chat", "chat-open"])
+def test_the_end_of_the_load_ends_a_ramp_with_a_mark_of_its_level(
+    scenario: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(steering, "_STEP_S", 0.1)
+    run = Run(scenario)
+    first = run.steering.level()
+    run.steering.end_load()
+    assert run.entries == []
+    run.steering.ramp_to(first + 100, 10.0)
+    gevent.sleep(0.5)
+    run.steering.end_load()
+    reached, sent = run.steering.level(), list(run.sent)
+    assert first < reached < first + 20
+    assert run.texts[1:] == [f"ramp by hand ended with the load at {reached:g} {run.steering.unit}"]
+    shown = load_text(run.spec.scenario, run.entries).users_or_rate
+    assert shown.startswith(f"{number(first)} to {number(reached)}")
+    gevent.sleep(0.3)
+    assert (run.sent, run.starts_ended, len(run.entries)) == (sent, 1, 2)
+    assert run.steering.state()["ramp"] is None
+
+
 @pytest.mark.parametrize("level", [0, -1, 2.5, 1e9, float("nan"), float("inf")])
-def test_an_invalid_number_of_users_is_refused(level: float) -> None:
+def test_an_impossible_number_of_users_is_refused(level: float) -> None:
     run = Run("chat")
     with pytest.raises(UsageError, match="users: "):
         run.steering.set_level(level)
@@ -139,6 +189,6 @@ def test_an_invalid_number_of_users_is_refused(level: float) -> None:
 
 
 @pytest.mark.parametrize("over_s", [0, 0.5, 1e9, float("nan")])
-def test_an_invalid_duration_is_refused(over_s: float) -> None:
+def test_an_impossible_duration_is_refused(over_s: float) -> None:
     with pytest.raises(UsageError, match="out of range"):
         Run("chat-open").steering.ramp_to(5, over_s)

@@ -48,6 +48,7 @@ class Channel:
         self.receiver = TurnReceiver(self.master, RUN, self.max_mb, self._answer)
         self.sender = TurnSender(self.run_id, self.name, self._send)
         self.writer = TurnWriter(self.worker, self.name, Anchor(0, 0), self.run_id, self.sender)
+        self.writer.start()
 
     def _send(self, kind: str, data: dict[str, Any]) -> None:
         assert kind == protocol.TURNS

@@ -3,7 +3,7 @@
 import pytest
 
 from inferload.content.data import DataContext
-from inferload.plan.context_check import TooLong, too_long
+from inferload.plan.turn_checks import TooLong, too_long
 from inferload.scenario.scenario import from_text
 from inferload.workload.sessions import Sessions
 

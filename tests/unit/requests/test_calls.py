@@ -1,6 +1,5 @@
 """Arguments of calls in tasks: request bodies, and refusals in one line."""
 
-import itertools
 import json
 from types import SimpleNamespace
 from typing import Any
@@ -16,7 +15,9 @@ from inferload.requests.call_checks import FIELDS, OWN, CallError
 from inferload.requests.calls import METHODS, call_of, check_conversation
 from inferload.scenario.scenario import RequestOptions
 from inferload.scenario.schema.endpoints import Endpoint
-from inferload.worker.user_turns import TaskSession
+from inferload.worker.run_windows import RunWindows
+from inferload.worker.session_context import SessionContext
+from inferload.worker.user_turns import TaskContext, TaskSession
 
 PLAIN = RequestOptions(ignore_eos=False)
 TOOL = {"type": "function", "function": {"name": "look", "parameters": {"type": "object"}}}
@@ -143,27 +144,21 @@ def test_timeouts_of_a_call_start_at_the_call() -> None:
     turn = SimpleNamespace(wait_until=lambda at_ns: limits_ns.append(at_ns) or True, wait=lambda: result)
     planned_ns: list[int] = []
 
-    def start_turn(request: Any, *_others: Any) -> Any:
+    def send(request: Any, *_others: Any) -> Any:
         planned_ns.append(request.planned_ns)
         return turn
 
-    nothing = SimpleNamespace(**dict.fromkeys(("session_planned", "session_started"), lambda *_, **__: None))
-    run = SimpleNamespace(
-        task_sessions=itertools.count(),
-        bounded_name=lambda name: name,
-        load_start_ns=lambda: 1,
-        window_of=lambda at_ns: PhaseWindow("measure", 1),
+    nothing: Any = SimpleNamespace(**dict.fromkeys(("session_planned", "session_started"), lambda *_, **__: None))
+    part: Any = SimpleNamespace(
         quota=SimpleNamespace(take_session=lambda phase: True),
-        assignment=SimpleNamespace(model="m"),
+        assignment=SimpleNamespace(model="m", stripe=0, stripes=1),
         scenario=SimpleNamespace(of_tasks=True, request=PLAIN),
-        tallies=nothing,
-        open=True,
-        sessions_running=0,
-        await_turn=lambda: None,
-        check_spent=lambda: None,
-        start_turn=start_turn,
     )
+    windows = RunWindows()
+    windows.set((PhaseWindow("measure", 1),))
+    turns: Any = SimpleNamespace(await_turn=lambda: None, send=send)
+    run = SessionContext(part, windows, turns, nothing, lambda call: call(), lambda: None)
     before_ns = now_ns()
-    TaskSession(run).send(call_of("chat", "Hi", {"timeout_s": 2}), "ask", late_ns=NS_PER_S)  # type: ignore[arg-type]
+    TaskSession(TaskContext(run)).send(call_of("chat", "Hi", {"timeout_s": 2}), "ask", late_ns=NS_PER_S)
     assert planned_ns[0] <= now_ns() - NS_PER_S
     assert limits_ns[0] >= before_ns + 2 * NS_PER_S

@@ -15,13 +15,13 @@ from inferload.client.connection.connect import TlsSettings
 from inferload.client.connection.target import Target
 from inferload.master.lifecycle import preflight
 from inferload.process.run_spec import RunSpec
+from inferload.process.settings import ProcessSettings
 from inferload.scenario import scenario as scenarios
 from inferload.scrapes_file import ScrapeColumns
 from inferload.server_metrics import metric_names as names
 from inferload.server_metrics.exposition import PromParser
 from inferload.server_metrics.series import by_target
 from inferload.server_metrics.window_figures import servers_block
-from inferload.worker.worker_run import ProcessSettings
 
 PAGES = DATA / "pages"
 S = 1_000_000_000

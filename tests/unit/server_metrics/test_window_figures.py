@@ -12,7 +12,7 @@ from inferload.scrapes_file import ScrapeColumns
 from inferload.server_metrics import metric_names as names
 from inferload.server_metrics.gate_metrics import BY_NAME, SERVER_METRICS
 from inferload.server_metrics.series import by_target, growth, names_on_pages
-from inferload.server_metrics.window_figures import USED, prefix_cache, servers_block, totals
+from inferload.server_metrics.window_figures import USED, prefix_cache, servers_block
 
 S = 1_000_000_000
 SERVER = "http://server:8000"
@@ -149,8 +149,8 @@ def test_a_restart_is_counted_and_growth_continues() -> None:
     assert entry["restarts"] == 1
     assert entry["generation_tokens"] == 200 + 100
     assert entry["longest_gap_s"] == 2.0
-    total = totals(scrapes)[SERVER][names.GENERATION_TOKENS]
-    assert (total.first, total.last, total.increase) == (1000, 100, 300)
+    series = by_target(scrapes)[SERVER]
+    assert (series.summed(names.GENERATION_TOKENS)[-1], series.grown(names.GENERATION_TOKENS)[-1]) == (100, 300)
 
 
 def test_a_restart_is_detected_by_the_start_time() -> None:
@@ -290,7 +290,6 @@ def test_any_values_and_labels_give_figures(
     for entry in servers_block(scrapes, 0, 4 * S):
         json.dumps(entry, allow_nan=False)
     prefix_cache(scrapes)
-    totals(scrapes)
 
 
 @given(st.dictionaries(st.sampled_from(LABELS["le"]), ODD | st.floats(0, 3), min_size=1))

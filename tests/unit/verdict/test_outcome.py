@@ -6,10 +6,21 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from inferload.verdict.outcome import SIGNAL_CODES, Early, Outcome, Policy, State, gravest, judge, of_summary
+from inferload.verdict.outcome import (
+    INVALID_CALL,
+    SIGNAL_CODES,
+    Early,
+    Outcome,
+    Policy,
+    State,
+    gravest,
+    judge,
+    of_summary,
+)
 
 STOPPED = Early("SIGTERM", "measure", 5.2, 15)
 WARMUP = Early("Ctrl-C", "warmup", 1.2, 15)
+INVALID = Early(f"{INVALID_CALL}a.py:3", "measure", 0.2, 15)
 LATE = {"code": "client_delay", "phase": "measure", "level": "invalid", "text": "late by 9 ms; use more workers"}
 OVERLOAD = LATE | {"code": "overload", "level": "suspect", "text": "overloaded: 12/s offered, 3/s ended; lower it"}
 LOST = Early("the loss of every worker", "measure", 1, 15)
@@ -64,6 +75,23 @@ def summary(
             None,
             Policy(),
             Outcome("failed", "failed: tasks raised 4 exceptions, the first: KeyError: 'x'", 1),
+        ),
+        (
+            summary(exceptions={"count": 4, "first": "chat: no"}, reasons=(LATE,)),
+            INVALID,
+            Policy(failed_code=7),
+            Outcome(
+                "failed",
+                "failed: tasks raised 4 exceptions, the first: chat: no; stopped early by an invalid call in a.py:3 after "
+                "0.2 of 15 s; measurement invalid (client_delay)",
+                2,
+            ),
+        ),
+        (
+            summary(gates=gates(2, 0)) | {"exceptions": {"count": 4, "first": "chat: no"}},
+            INVALID,
+            Policy(on_stop_passes=True),
+            Outcome("failed", "failed: stopped early by an invalid call in a.py:3 after 0.2 of 15 s", 2),
         ),
         (summary(), STOPPED, Policy(), Outcome("stopped early", "stopped early by SIGTERM after 5.2 of 15 s", 143)),
         (

@@ -12,7 +12,9 @@ from inferload.measure.tally import TallySet
 from inferload.results.phase_evidence import RunFacts, evidence_by_phase
 from inferload.statistics.overload import Growth
 from inferload.verdict import validity
-from inferload.verdict.validity import RULES, Evidence, judge
+from inferload.verdict.evidence import Evidence
+from inferload.verdict.reasons import RULES
+from inferload.verdict.validity import judge
 
 GOOD = Evidence(
     phase="measure",

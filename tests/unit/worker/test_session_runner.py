@@ -1,4 +1,4 @@
-"""One session on a worker without a server: slots in flight and quotas are taken and released once."""
+"""One session on a worker, without a server: its places in flight and its part of the count are taken once and given back."""
 
 from collections import Counter
 from types import SimpleNamespace
@@ -10,10 +10,12 @@ from inferload.content.messages import text_message
 from inferload.content.prompts import approximate
 from inferload.content.script import Ask, Fork, Script, Session, Work
 from inferload.measure.clock import now_ns
-from inferload.measure.record import PhaseWindow
+from inferload.measure.tally import TallySet
 from inferload.requests.bodies import Isolation, Texts
 from inferload.scenario.scenario import from_text
 from inferload.worker.limits import InFlightLimiter, Quota
+from inferload.worker.run_windows import RunWindows
+from inferload.worker.session_context import SessionContext
 from inferload.worker.session_runner import SessionRunner
 
 SCENARIO = from_text(
@@ -46,38 +48,44 @@ def one() -> Script:
     yield ask()
 
 
-class Host:
-    """What a session needs of its run, and a count of what is sent."""
+class Turns:
+    """Dispatcher of a run without a server: each turn is answered at once."""
 
     def __init__(self) -> None:
-        self.assignment = SimpleNamespace(model="m", run_id="r")
-        self.scenario = SCENARIO
-        self.texts = Texts(approximate(), 0)
-        self.limiter, self.quota = InFlightLimiter(2), Quota(None, 5)
-        self.open = True
         self.sent = 0
         self.planned_ns: list[int] = []
         self.failed: list[tuple[str, str]] = []
-        self.sessions = SimpleNamespace(notes=Counter())
-
-    def window_of(self, at_ns: int) -> PhaseWindow:
-        return PhaseWindow("measure", 0)
 
     def await_turn(self) -> None:
         pass
 
-    def in_thread(self, call: Any) -> Any:
-        return call()
-
-    def fail_turn(self, request: Any, session: int, detail: str) -> None:
+    def fail(self, request: Any, session: int, detail: str) -> None:
         self.failed.append((request.turn_id, detail))
 
-    def start_turn(self, request: Any, session: int) -> Any:
+    def send(self, request: Any, session: int) -> Any:
         self.sent += 1
         self.planned_ns.append(request.planned_ns)
         record = SimpleNamespace(failure=None, closed_ns=1, output_tokens=2, finish_reason="stop")
         result = SimpleNamespace(record=record, text="a", reasoning="", tool_calls=())
         return SimpleNamespace(wait=lambda: result)
+
+
+def call_here(call: Any) -> Any:
+    return call()
+
+
+def context(in_thread: Any = call_here) -> Any:
+    """Return the context of sessions without a server, with two slots and five turns."""
+    part: Any = SimpleNamespace(
+        assignment=SimpleNamespace(model="m", run_id="r"),
+        scenario=SCENARIO,
+        texts=Texts(approximate(), 0),
+        limiter=InFlightLimiter(2),
+        quota=Quota(None, 5),
+        sessions=SimpleNamespace(notes=Counter()),
+    )
+    turns: Any = Turns()
+    return SessionContext(part, RunWindows(), turns, TallySet(), in_thread, lambda: None)
 
 
 def free(limiter: InFlightLimiter) -> int:
@@ -88,37 +96,37 @@ def free(limiter: InFlightLimiter) -> int:
 
 
 @pytest.mark.parametrize(("script", "turns"), [(plain, 2), (working, 2), (forking, 2)])
-def test_a_session_releases_all_slots(script: Any, turns: int) -> None:
-    host: Any = Host()
-    assert host.limiter.try_enter()  # for its first turn, as whoever starts a session does
-    assert host.quota.take_session("measure")
+def test_a_session_takes_what_its_turns_need_and_leaves_nothing_taken(script: Any, turns: int) -> None:
+    host = context()
+    assert host.part.limiter.try_enter()  # for its first turn, as whoever starts a session does
+    assert host.part.quota.take_session("measure")
     ended = SessionRunner(host, Session(0, "chat", script()), Isolation(), 0).perform()
     assert ended.complete
-    assert host.sent == turns
-    assert free(host.limiter) == 2
-    left = sum(host.quota.take_turn("measure") for _ in range(9))
+    assert host.turns.sent == turns
+    assert free(host.part.limiter) == 2
+    left = sum(host.part.quota.take_turn("measure") for _ in range(9))
     assert left == 5 - turns
 
 
-def test_work_that_ends_after_the_run_sends_no_turn() -> None:
-    host: Any = Host()
+def test_work_that_ends_after_the_run_begins_no_turn() -> None:
+    host = context()
 
     def script() -> Script:
         yield Work(lambda: setattr(host, "open", False))
         yield ask()
 
-    assert host.limiter.try_enter()
-    assert host.quota.take_session("measure")
+    assert host.part.limiter.try_enter()
+    assert host.part.quota.take_session("measure")
     assert not SessionRunner(host, Session(0, "chat", script()), Isolation(), 0).perform().complete
-    assert host.sent == 0
-    assert free(host.limiter) == 2
+    assert host.turns.sent == 0
+    assert free(host.part.limiter) == 2
 
 
 def performed(host: Any, script: Script) -> bool:
-    assert host.limiter.try_enter()
-    assert host.quota.take_session("measure")
+    assert host.part.limiter.try_enter()
+    assert host.part.quota.take_session("measure")
     complete = SessionRunner(host, Session(0, "chat", script), Isolation(), 0).perform().complete
-    assert free(host.limiter) == 2
+    assert free(host.part.limiter) == 2
     return complete
 
 
@@ -138,21 +146,21 @@ def unsendable() -> Script:
 
 
 @pytest.mark.parametrize(
-    ("script", "message"),
+    ("script", "said"),
     [(raising_script, "ValueError: no more"), (raising_work, "KeyError: 'missing'"), (unsendable, "TypeError: ")],
 )
-def test_a_turn_that_cannot_be_built_is_a_failed_turn(script: Any, message: str) -> None:
-    host: Any = Host()
+def test_a_turn_that_cannot_be_made_is_booked_as_a_failed_one(script: Any, said: str) -> None:
+    host = context()
     assert not performed(host, script())
-    ((turn_id, detail),) = host.failed
+    ((turn_id, detail),) = host.turns.failed
     assert turn_id == "s0.1"
-    assert list(host.sessions.notes.values()) == [1]
-    assert detail.startswith(message)
+    assert list(host.part.sessions.notes.values()) == [1]
+    assert detail.startswith(said)
 
 
 @pytest.mark.parametrize("script", [raising_script, plain])
-def test_resources_of_a_session_are_always_closed(script: Any) -> None:
-    host, closed = Host(), []
+def test_what_a_work_made_is_closed_however_the_session_ends(script: Any) -> None:
+    host, closed = context(), []
 
     def with_a_thing() -> Script:
         worked = yield Work(lambda: "thing", undo=closed.append)
@@ -163,34 +171,33 @@ def test_resources_of_a_session_are_always_closed(script: Any) -> None:
     assert closed == ["thing"]
 
 
-def test_an_exception_while_closing_is_counted() -> None:
-    host: Any = Host()
+def test_an_exception_while_closing_is_counted_and_ends_nothing_else() -> None:
+    host = context()
 
     def script() -> Script:
         yield Work(lambda: None, undo=lambda _value: 1 / 0)
         yield ask()
 
     assert performed(host, script())
-    assert not host.failed
-    assert list(host.sessions.notes.values()) == [1]
+    assert not host.turns.failed
+    assert list(host.part.sessions.notes.values()) == [1]
 
 
-def test_waiting_for_a_thread_delays_the_turn() -> None:
+def test_a_wait_for_a_thread_makes_the_turn_late_and_is_no_part_of_its_pause() -> None:
     waited_ns = 50_000_000
 
-    class Busy(Host):
-        def in_thread(self, call: Any) -> Any:
-            until = now_ns() + waited_ns
-            while now_ns() < until:
-                pass
-            return call()
+    def in_busy_thread(call: Any) -> Any:
+        until = now_ns() + waited_ns
+        while now_ns() < until:
+            pass
+        return call()
 
     def script() -> Script:
         yield Work(lambda: None)
         yield ask()
 
-    host: Any = Busy()
+    host = context(in_busy_thread)
     begun_ns = now_ns()
     assert performed(host, script())
     assert now_ns() - begun_ns >= waited_ns
-    assert host.planned_ns[0] - begun_ns < waited_ns
+    assert host.turns.planned_ns[0] - begun_ns < waited_ns

@@ -30,6 +30,7 @@ def test_the_end_waits_for_a_part_in_progress(tmp_path: Path, monkeypatch: pytes
     monkeypatch.setattr(turn_writer, "PART_S", 0.01)
     turns = tmp_path / "turns"
     writer = TurnWriter(turns, "w0", Anchor(0, 0))
+    writer.start()
     writer.extend([record(0)])
     with gevent.Timeout(20):
         while not writing.is_set():
@@ -47,6 +48,7 @@ def test_the_end_waits_for_a_part_in_progress(tmp_path: Path, monkeypatch: pytes
 def test_a_failed_part_is_lost_and_others_are_kept(tmp_path: Path) -> None:
     turns = tmp_path / "turns"
     writer = TurnWriter(turns, "w0", Anchor(0, 0))
+    writer.start()
     turns.rmdir()
     writer.extend([record(0)])
     writer._write_part()
@@ -61,6 +63,7 @@ def test_a_failed_part_is_lost_and_others_are_kept(tmp_path: Path) -> None:
 def test_removed_parts_are_not_counted(tmp_path: Path) -> None:
     turns = tmp_path / "turns"
     writer = TurnWriter(turns, "w0", Anchor(0, 0))
+    writer.start()
     writer.extend([record(0)])
     writer._write_part()
     next(turns.iterdir()).unlink()
@@ -75,6 +78,7 @@ def test_parts_that_cannot_be_joined_count(tmp_path: Path, monkeypatch: pytest.M
     monkeypatch.setattr(turns_file, "join_parts", full)
     turns = tmp_path / "turns"
     writer = TurnWriter(turns, "w0", Anchor(0, 0))
+    writer.start()
     writer.extend([record(0)])
     written = writer.finish()
     assert written == turn_writer.WrittenRecords(1, f"{turns}: No space left on device")
@@ -88,6 +92,7 @@ def test_a_folder_that_cannot_be_listed_ends_the_writer_with_the_error(
 
     turns = tmp_path / "turns"
     writer = TurnWriter(turns, "w0", Anchor(0, 0))
+    writer.start()
     writer.extend([record(0)])
     monkeypatch.setattr(turns_file, "parts_of", exhausted)
     assert writer.finish() == turn_writer.WrittenRecords(0, f"{turns}: Too many open files")

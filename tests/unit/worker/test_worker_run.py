@@ -1,82 +1,141 @@
-"""The run of a worker: late failures, statistics, phases, and arrivals at the end of the load."""
+"""The run of a worker: reports, late failures, statistics, phases, and arrivals at the end of the load."""
 
-import logging
+import gc
 from functools import partial
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import gevent
 import pytest
 from records import turn
 
-from inferload.client.client import Credentials, TlsSettings
-from inferload.client.connection.error_log import ErrorLog
 from inferload.client.turn_record import TurnResult
+from inferload.measure.client_health import HealthSet
 from inferload.measure.clock import NS_PER_S, now_ns
-from inferload.measure.record import PhaseWindow
-from inferload.process.settings import ProcessSettings
-from inferload.worker import load_loops, worker
+from inferload.measure.record import Failure, PhaseWindow
+from inferload.measure.tally import TallySet
+from inferload.process.protocol import WorkerReport
+from inferload.worker import load_loops, turn_dispatcher, worker_run
 from inferload.worker.load_loops import OpenLoop
-from inferload.worker.worker_run import WorkerRun
+from inferload.worker.process_health import HealthReports, LoopMonitor
+from inferload.worker.run_windows import RunWindows
+from inferload.worker.session_context import SessionContext
+from inferload.worker.turn_counter import TurnCounter
+from inferload.worker.turn_dispatcher import TurnDispatcher
 from inferload.workload.arrivals import Arrival
 
 
+class OneClient(list[Any]):
+    """Clients of one server that answers each turn at once."""
+
+    def __init__(self) -> None:
+        client = SimpleNamespace(reader="native", endpoint="chat", in_flight=0, pauses=list)
+        client.never_sent = lambda request, detail: TurnResult(
+            turn(turn_id=request.turn_id, failure=Failure.CLIENT_ERROR), "", detail
+        )
+        super().__init__([client])
+
+    def open(self, on_turn: Any) -> None:
+        self.on_turn = on_turn
+
+    def number_of(self, session: int, endpoint: Any = None) -> int:
+        return 0
+
+
+class Dispatched:
+    """A dispatcher without a network. `batches`: turns that were counted together; `booked`: those in Locust's tables."""
+
+    def __init__(self) -> None:
+        self.batches: list[list[str]] = []
+        self.booked: list[str] = []
+        self.clients: Any = OneClient()
+        counts: Any = SimpleNamespace(count=self.count)
+        stats: Any = SimpleNamespace(add=self.book)
+        counter = TurnCounter(counts, RunWindows(), LoopMonitor(), stats)
+        self.tallies = TallySet()
+        self.turns = TurnDispatcher(self.clients, self.tallies, RunWindows(), counter)
+
+    def count(self, results: list[TurnResult], *_others: Any) -> list[TurnResult]:
+        self.batches.append([result.record.turn_id for result in results])
+        return results
+
+    def book(self, results: list[TurnResult]) -> None:
+        if results[0].record.turn_id == "bad":
+            raise ArithmeticError("no such row")
+        self.booked += [result.record.turn_id for result in results]
+
+    def end(self, *turn_ids: str) -> None:
+        for turn_id in turn_ids:
+            self.clients.on_turn(0, TurnResult(turn(turn_id=turn_id), "", ""))
+
+    def wait(self) -> None:
+        with gevent.Timeout(20):
+            while self.turns.busy:
+                gevent.sleep(0.01)
+
+
 def test_a_turn_that_fails_while_closing_is_not_counted() -> None:
-    run = WorkerRun.__new__(WorkerRun)  # nothing to count with: it must not come to that
-    run.closing = True
-    run.fail_turn(None, 0, "too late")  # type: ignore[arg-type]
+    dispatched = Dispatched()
+    dispatched.turns.start()
+    request: Any = SimpleNamespace(turn_id="s0.0", phase="measure", class_name="chat", step=None)
+    dispatched.turns.fail(request, 0, "in time")
+    dispatched.wait()
+    dispatched.turns.close()
+    dispatched.turns.fail(request, 0, "too late")
+    assert dispatched.booked == ["s0.0"]
+    assert dispatched.tallies.total().turns_begun == 1
+
+
+def test_a_constructed_dispatcher_has_no_side_effect() -> None:
+    dispatched = Dispatched()
+    assert not hasattr(dispatched.clients, "on_turn")
+    assert not dispatched.turns._gathering.started
+
+
+def test_turns_are_counted_in_batches_and_a_deferred_one_at_its_release(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(turn_dispatcher, "MAX_BATCH", 2)
+    dispatched = Dispatched()
+    dispatched.turns.start()
+    dispatched.turns.defer_count("late")
+    dispatched.end("a", "late", "b", "c")
+    dispatched.turns.count()
+    assert dispatched.batches == [["a", "b"], ["c"]]
+    assert (dispatched.turns.in_flight, dispatched.turns.busy) == (1, True)
+    dispatched.turns.release("late")
+    dispatched.wait()
+    assert dispatched.batches[2:] == [["late"]]
+    assert dispatched.booked == ["a", "b", "c", "late"]
 
 
 def test_an_exception_in_locusts_statistics_stops_no_later_batch(caplog: pytest.LogCaptureFixture) -> None:
-    booked: list[TurnResult] = []
-
-    def book(results: list[TurnResult]) -> None:
-        if results[0].record.turn_id == "bad":
-            raise ArithmeticError("no such row")
-        booked.extend(results)
-
-    run = WorkerRun.__new__(WorkerRun)
-    values = {"_locust_stats": SimpleNamespace(add=book), "_faults": ErrorLog(logging.getLogger()), "_pending": 4}
-    for name, value in values.items():
-        setattr(run, name, value)
+    dispatched = Dispatched()
+    dispatched.turns.start()
     for turn_id in ("bad", "good"):
-        run._add_batch([TurnResult(turn(turn_id=turn_id), "", "")] * 2)
-    assert [result.record.turn_id for result in booked] == ["good", "good"]
-    assert run._pending == 0
+        dispatched.end(turn_id, turn_id)
+        dispatched.wait()
+    assert dispatched.booked == ["good", "good"]
     assert "up to 2 turns are missing in Locust's tables" in caplog.text
 
 
-class PhaseStub:
-    """A worker run with phase windows only."""
-
-    def __init__(self, last_planned_ns: int) -> None:
-        self.run = run = WorkerRun.__new__(WorkerRun)
-        values: dict[str, Any] = {
-            "_windows": (PhaseWindow("measure", 1_000),),
-            "_latest_ns": last_planned_ns,
-            "overrun_ns": 0,
-            "loop": SimpleNamespace(exhausted=False),
-            "quota": SimpleNamespace(spent=False),
-        }
-        for name, value in values.items():
-            setattr(run, name, value)
-
-    def end(self, at_ns: int) -> int:
-        self.run.set_windows((PhaseWindow("measure", 1_000, at_ns), PhaseWindow("drain", at_ns)))
-        return self.run.overrun_ns
+def overrun_ns(windows: RunWindows, latest_ns: int, end_ns: int) -> int:
+    """Return the overrun after the announcement of an end, if the latest turn was planned at an instant."""
+    windows.latest_ns = latest_ns
+    windows.set((PhaseWindow("measure", 1_000, end_ns), PhaseWindow("drain", end_ns)))
+    return windows.overrun_ns
 
 
-def test_turns_planned_after_an_unexpected_end_are_overrun() -> None:
-    assert PhaseStub(5_300).end(5_000) == 300
-    assert PhaseStub(5_000).end(5_000) == 1  # the first instant of the drain
-    assert PhaseStub(4_999).end(5_000) == 0
+@pytest.mark.parametrize(("latest_ns", "over_ns"), [(5_300, 300), (5_000, 1), (4_999, 0)])
+def test_turns_planned_after_a_late_announced_end_are_overrun(latest_ns: int, over_ns: int) -> None:
+    windows = RunWindows()
+    windows.set((PhaseWindow("measure", 1_000),))
+    assert overrun_ns(windows, latest_ns, 5_000) == over_ns
 
 
 def test_a_planned_end_has_no_overrun() -> None:
-    stub = PhaseStub(4_000)
-    assert stub.end(5_000) == 0
-    stub.run._latest_ns = 5_300  # one of the drain
-    assert stub.end(5_000) == 0
+    windows = RunWindows()
+    windows.set((PhaseWindow("measure", 1_000),))
+    assert overrun_ns(windows, 4_000, 5_000) == 0
+    assert overrun_ns(windows, 5_300, 5_000) == 0  # the latest one is of the drain
 
 
 def test_a_due_arrival_not_begun_is_not_counted_in_a_report() -> None:
@@ -101,13 +160,12 @@ class LeavingLoop:
             session_planned=lambda *_, **__: self.books.append("planned"),
             session_dropped=lambda *_, **__: self.books.append("dropped"),
         )
-        run = SimpleNamespace(
-            tallies=tallies,
-            load_end_ns=lambda: self.start_ns + 10 * NS_PER_S,
-            window_of=lambda _: PhaseWindow("measure", self.start_ns),
-            sessions=SimpleNamespace(class_of=lambda _: "chat"),
-            quota=SimpleNamespace(take_session=lambda _: True),
+        windows = RunWindows()
+        windows.set((PhaseWindow("measure", self.start_ns, self.start_ns + 10 * NS_PER_S),))
+        part = SimpleNamespace(
+            sessions=SimpleNamespace(class_of=lambda _: "chat"), quota=SimpleNamespace(take_session=lambda _: True)
         )
+        run = SimpleNamespace(tallies=tallies, windows=windows, part=part)
 
         def step() -> None:
             self.next = Arrival(0, next(seconds))
@@ -146,18 +204,41 @@ def test_arrivals_after_the_load_are_not_counted() -> None:
     assert LeavingLoop().close(12) == (10, 10, 10)
 
 
-def test_a_worker_reports_until_its_files_are_written(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(worker, "REPORT_S", 0.001)
-    runner = SimpleNamespace(register_message=lambda *_arguments, **_options: None)
-    reporting_worker = worker.Worker(
-        SimpleNamespace(runner=runner), ProcessSettings(Credentials(), (), TlsSettings(), None)
-    )
-    sent: list[str] = []
-    monkeypatch.setattr(reporting_worker, "_send", sent.append)
-    run = SimpleNamespace(closing=True, reports_ended=False, report=lambda: "report", collect_garbage=lambda: None)
+def test_a_worker_reports_until_its_reports_are_closed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(worker_run, "REPORT_S", 0.001)
+    monkeypatch.setattr(worker_run.InterpreterSettings, "start", lambda settings: None)
+    windows, tallies = RunWindows(), TallySet()
+    counts: Any = SimpleNamespace(take=lambda: (TallySet(), HealthSet()))
+    monitor = LoopMonitor()
+    counter = TurnCounter(counts, windows, monitor, cast(Any, None))
+    part: Any = SimpleNamespace(assignment=SimpleNamespace(run_id="r", name="w0"))
+    turns: Any = SimpleNamespace(count=lambda: None, in_flight=3)
+    context = SessionContext(part, windows, turns, tallies, lambda call: call(), lambda: None)
+    sent: list[WorkerReport] = []
+    health = HealthReports("w0", windows, monitor, [])
+    reports = worker_run.Reports(context, counter, health, booked_ns=lambda: 7, send=sent.append)
+    gevent.sleep(0.01)
+    assert sent == []
+    reports.start()
     with gevent.Timeout(3):
-        reporting = gevent.spawn(reporting_worker._report, run)
-        while len(sent) < 3:  # after the drain, parts are joined
+        while len(sent) < 3:
             gevent.sleep(0.001)
-        run.reports_ended = True
-        reporting.join()
+    reports.close()
+    last = len(sent)
+    gevent.sleep(0.01)
+    assert [report.seq for report in sent] == [*range(last)]
+    assert (sent[-1].in_flight, sent[-1].booked_ns) == (3, 7)
+
+
+def test_a_loop_monitor_measures_from_its_start_to_its_end() -> None:
+    callbacks = list(gc.callbacks)
+    monitor = LoopMonitor()
+    assert gc.callbacks == callbacks
+    monitor.start()
+    gevent.sleep(0.1)
+    gc.collect()
+    beat = monitor.take()
+    monitor.close()
+    assert beat.loop_lags_ms
+    assert beat.gc_pauses_ms
+    assert gc.callbacks == callbacks

@@ -258,7 +258,7 @@ def test_requests_have_tools_and_forbid_calls() -> None:
 @pytest.mark.parametrize(
     ("workload", "message"),
     [
-        ({"tools": [{"name": "a"}, {"name": "a"}]}, "tool a is defined twice"),
+        ({"tools": [{"name": "a"}, {"name": "a"}]}, "tool a is listed twice"),
         ({"context_limit_tokens": 8000}, "context_limit_tokens"),
         ({"prefix": {"timestamp": "static", "time": "yesterday"}}, "must be a time in the form"),
         ({"cancel": {"share": 0.5}}, "after_s: missing"),

@@ -15,7 +15,7 @@ from inferload.content.script import Ask, PlannedTurn, Sent, TurnReply, outline
 from inferload.requests.bodies import BodySettings, BodyWriter, Isolation, Texts, isolation
 from inferload.scenario.files.mistakes import ScenarioError
 from inferload.scenario.scenario import Scenario, from_text
-from inferload.worker.turn_clients import server_of
+from inferload.worker.turn_dispatcher import server_of
 from inferload.workload.sessions import Sessions
 
 SCENARIO = """\
@@ -276,7 +276,7 @@ def test_a_mix_divides_sessions_by_share() -> None:
         (("share: 0.25", "share: 0.15"), "m:5: workload.classes: shares are 0.75 + 0.15 = 0.9; they must add up to 1"),
         (
             ("name: long", "name: short"),
-            "m:5: workload.classes: class short is defined twice; give each class its own name",
+            "m:5: workload.classes: class short is listed twice; give each class its own name",
         ),
         (("share: 0.25", "share: 0"), "m:7: workload.classes[1].share: must be greater than 0, is 0"),
     ],

@@ -16,7 +16,7 @@ from inferload.client.connection.target import Target
 from inferload.errors import UsageError
 from inferload.measure.record import Failure
 from inferload.scenario import scenario as scenarios
-from inferload.worker.worker_run import check_descriptors
+from inferload.worker.run_part import check_descriptors
 
 
 @contextmanager

@@ -11,7 +11,7 @@ from pathlib import Path
 import gevent
 import hostile_server
 import pytest
-from fuzz_budget import Budget
+from fuzz_replies import Budget
 from hostile_replies import GOOD, TEXT, replies
 from reader_pairs import environment
 from test_native_fuzz import FORMS

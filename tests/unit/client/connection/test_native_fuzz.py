@@ -5,9 +5,9 @@ from array import array
 from collections.abc import Iterator
 
 import pytest
-from fuzz_budget import Budget
 from fuzz_replies import (
     TOKENS,
+    Budget,
     below,
     chunked_body,
     content_event,

@@ -12,8 +12,7 @@ import threading
 from collections.abc import Callable
 
 import pytest
-from fuzz_budget import Budget
-from fuzz_replies import random_case
+from fuzz_replies import Budget, random_case
 from test_native_fuzz import FORMS
 
 native = pytest.importorskip("inferload.client.connection._native", reason="the compiled reader was not built")

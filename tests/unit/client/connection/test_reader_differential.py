@@ -3,8 +3,7 @@
 from collections.abc import Iterator
 
 import pytest
-from fuzz_budget import Budget
-from fuzz_replies import ReplyCase, random_case
+from fuzz_replies import Budget, ReplyCase, random_case
 from reader_pairs import GOOD, PairClient, TurnOutcome, outcome
 from test_native_fuzz import FORMS
 

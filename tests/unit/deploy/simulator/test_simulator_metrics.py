@@ -4,9 +4,9 @@ import re
 from typing import Any
 
 import pytest
+from api_cases import shape
 from inferload.deploy.simulator.metrics.engine_metrics import Gauges, RecentHits
 from inferload.deploy.simulator.server.server_log import Totals, engine_line, speculation_line, throughput
-from metrics_shape import shape
 from paths import GOLDEN
 from test_simulator_server import CHAT, QUICK, Start, chat
 

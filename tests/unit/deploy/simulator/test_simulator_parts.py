@@ -15,7 +15,7 @@ from inferload.deploy.simulator.metrics.buckets import token_bounds
 from inferload.deploy.simulator.metrics.engine_metrics import Histogram
 from inferload.deploy.simulator.metrics.lateness import Lateness
 from inferload.deploy.simulator.protocol.http import HttpFault, RequestReader
-from inferload.deploy.simulator.protocol.text import VOCABULARY, Answer, Lexicon, answer_of, chat_tokens
+from inferload.deploy.simulator.protocol.text import VOCABULARY, Lexicon, WordSequence, answer_of, chat_tokens
 
 
 def request(tokens: int, output: int = 4, salt: str = "", name: str = "p") -> Request:
@@ -341,18 +341,18 @@ class TestWords:
 
     @given(st.integers(0, 4095), st.integers(0, 2047), st.integers(0, 50), st.integers(1, 50))
     def test_pieces_of_an_answer_join_to_its_text(self, start: int, half: int, cut: int, rest: int) -> None:
-        answer = Answer(start, 2 * half + 1)
+        answer = WordSequence(start, 2 * half + 1)
         complete = answer.text(0, cut + rest)
         assert answer.text(0, cut) + answer.text(cut, rest) == complete
         assert complete.split() == [answer.word(index) for index in range(cut + rest)]
 
     @given(start=st.integers(0, 4095), half=st.integers(0, 2047), first=st.integers(0, 9000), count=st.integers(0, 40))
     def test_words_in_bulk_equal_single_words(self, start: int, half: int, first: int, count: int) -> None:
-        answer = Answer(start, 2 * half + 1)
+        answer = WordSequence(start, 2 * half + 1)
         assert answer.words(first, count) == [answer.word(index) for index in range(first, first + count)]
 
     def test_no_word_repeats_within_4096(self) -> None:
-        assert len({Answer(5, 77).word(index) for index in range(4096)}) == 4096
+        assert len({WordSequence(5, 77).word(index) for index in range(4096)}) == 4096
 
     def test_the_answer_depends_on_prompt_and_both_seeds(self) -> None:
         base = answer_of(0, ["a", "b"], None)

@@ -149,7 +149,9 @@ class TestAsk:
     def test_a_tool_call_answer_has_the_same_tokens_in_the_next_prompt(self) -> None:
         completion = ask({"messages": HELLO, "tools": [TOOL], "tool_choice": "required"}, True, THINKER)
         calls = completion.script.calls_begun(completion.output_tokens)
-        tool_calls = [{"id": call.id, "function": {"name": call.name, "arguments": call.arguments}} for call in calls]
+        tool_calls = [
+            {"id": call.call_id, "function": {"name": call.name, "arguments": call.arguments}} for call in calls
+        ]
         history = [*HELLO, {"role": "assistant", "content": None, "tool_calls": tool_calls}]
         again = ask({"messages": history, "tools": [TOOL]}, True, THINKER)
         answer_tokens = [

@@ -172,7 +172,7 @@ class TestServer:
 class TestFlags:
     def test_every_bundled_variant_is_accepted(self) -> None:
         for each in variant.bundled().values():
-            assert server_config.check(["a-model", "--hardware", each.simulated_as, *each.argv]) == [], each.name
+            server_config.resolve(flags.read(["a-model", "--hardware", each.simulated_as, *each.argv]))
 
     @pytest.mark.parametrize(
         ("words", "message"),
@@ -200,19 +200,18 @@ class TestFlags:
         ],
     )
     def test_invalid_arguments_are_named(self, words: list[str], message: str) -> None:
-        faults = server_config.check(words)
-        assert len(faults) == 1
-        assert message in faults[0]
-        assert "\n" not in faults[0]
+        with pytest.raises(UsageError, match=rf"^.*{re.escape(message)}.*$") as refused:
+            server_config.resolve(flags.read(words))
+        assert "\n" not in str(refused.value)
 
     def test_vllms_forms_of_numbers_and_names_are_read(self) -> None:
         words = ["m", "--max_num_seqs", "3", "--max-model-len=1K", "--speculative-config.method", "ngram"]
         arguments = flags.read([*words, "--speculative_config.num_speculative_tokens=2"])
         config = server_config.resolve(arguments)
         assert (config.limits.max_num_seqs, config.limits.max_model_len) == (3, 1024)
-        assert config.speculation is not None
-        assert (config.speculation.method, config.speculation.tokens) == ("ngram", 2)
-        assert not config.limits.async_scheduling  # as in vLLM with ngram drafts
+        assert arguments.speculative_config == {"method": "ngram", "num_speculative_tokens": 2}
+        assert config.limits.speculative_tokens == 2
+        assert not config.limits.async_scheduling  # as in vLLM, with drafts of this kind
 
     def test_defaults_are_those_of_the_device(self) -> None:
         plain = server_config.resolve(flags.read(["--hardware", "h200-qwen3-32b"]))

@@ -6,8 +6,9 @@ from hashlib import blake2b
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from records import block_hashes
 
-from inferload.measure.block_hashes import HASHED_TOKENS, block_hashes
+from inferload.measure.block_hashes import HASHED_TOKENS
 from inferload.workload.prefix_cache.expected import cached
 from inferload.workload.prefix_cache.token_ids import IdHits
 

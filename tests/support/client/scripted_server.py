@@ -1,8 +1,10 @@
-"""Server without HTTP logic that runs a script of bytes for each request, for tests of the client."""
+"""Servers without HTTP logic for tests of the client: in a thread with a script of bytes for each request, or in a process."""
 
 import contextlib
 import socket
 import ssl
+import subprocess
+import sys
 import threading
 from collections.abc import Callable, Iterator
 
@@ -43,6 +45,31 @@ class ScriptedServer:
                 number = len(self.requests)
                 self.requests.append(request)
                 self._scripts[min(number, len(self._scripts) - 1)](stream, request)
+
+
+@contextlib.contextmanager
+def server_process(program: str, *arguments: str) -> Iterator[int]:
+    """Run a program that calls `serve_until_stdin_closes`; yield its port."""
+    words = [sys.executable, program, *arguments]
+    with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        yield int(process.stdout.readline())
+        process.stdin.close()
+
+
+def serve_until_stdin_closes(serve: Callable[[socket.socket], None]) -> None:
+    """Print the port, and call `serve` in a thread for each connection."""
+    listener = socket.create_server(("127.0.0.1", 0), backlog=1_024)
+
+    def accept() -> None:
+        while True:
+            sock, _ = listener.accept()
+            threading.Thread(target=serve, args=(sock,), daemon=True).start()
+
+    threading.Thread(target=accept, daemon=True).start()
+    print(listener.getsockname()[1], flush=True)
+    sys.stdin.read()
 
 
 def read_request(sock: socket.socket) -> bytes | None:

@@ -1,20 +1,19 @@
 """Server in a separate process that sends streamed replies of 40 to 400 kB as fast as the socket accepts them.
 
-Its first line on stdout is the port. It exits when stdin is closed. The body of a request selects the reply: `{"answer": 3}`.
+The body of a request selects the reply: `{"answer": 3}`.
 """
 
 import contextlib
 import json
 import socket
 import ssl
-import subprocess
 import sys
-import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
-from scripted_server import HEAD, chunk, pieces_of
+from scripted_server import HEAD, chunk, pieces_of, serve_until_stdin_closes, server_process
 
 WORD = "word " * 20
 EVENT = {"id": "chatcmpl-1", "choices": [{"index": 0, "delta": {"content": WORD}, "finish_reason": None}]}
@@ -55,16 +54,11 @@ def _framed(blocks: list[bytes], framing: str) -> bytes:
 @contextlib.contextmanager
 def running(framing: str, certificate: Path | None = None) -> Iterator[str]:
     """Start a server; yield its URL. `certificate`: PEM file with key and certificate, for TLS."""
-    words = [sys.executable, __file__, framing, *([] if certificate is None else [str(certificate)])]
-    with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
-        assert process.stdin is not None
-        assert process.stdout is not None
-        port = int(process.stdout.readline())
+    with server_process(__file__, framing, *([] if certificate is None else [str(certificate)])) as port:
         yield f"{'http' if certificate is None else 'https'}://127.0.0.1:{port}"
-        process.stdin.close()
 
 
-def serve(sock: socket.socket, tls: ssl.SSLContext | None, replies: list[bytes]) -> None:
+def serve(tls: ssl.SSLContext | None, replies: list[bytes], sock: socket.socket) -> None:
     """Answer the requests of one connection."""
     with contextlib.suppress(OSError), sock:
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -85,16 +79,7 @@ def main(framing: str, *certificate: str) -> None:
     if certificate:
         tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         tls.load_cert_chain(certificate[0])
-    listener = socket.create_server(("127.0.0.1", 0), backlog=1_024)
-
-    def accept() -> None:
-        while True:
-            sock, _ = listener.accept()
-            threading.Thread(target=serve, args=(sock, tls, replies), daemon=True).start()
-
-    threading.Thread(target=accept, daemon=True).start()
-    print(listener.getsockname()[1], flush=True)
-    sys.stdin.read()
+    serve_until_stdin_closes(partial(serve, tls, replies))
 
 
 if __name__ == "__main__":

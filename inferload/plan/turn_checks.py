@@ -1,13 +1,17 @@
-"""Check of planned turns against the context length of the server's model."""
+"""Checks of planned turns against the context length of the server's model and the scenario's endpoint."""
 
 from dataclasses import dataclass
 
-from inferload.content.script import PlannedTurn, outline
+from inferload.content.script import Ask, PlannedTurn, outline
+from inferload.errors import UsageError
 from inferload.scenario.scenario import Scenario
+from inferload.scenario.schema.endpoints import ENDPOINTS
 from inferload.workload.sessions import Sessions
 
 _SESSIONS = 200
 _TURNS = 2_000  # the check ends after the session that reaches so many
+_SESSIONS_PER_CLASS = 5
+_SENDABLE_SESSIONS = 500
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,3 +68,29 @@ def _tokens(turn: PlannedTurn, forced: bool) -> int | None:
     if None in lengths:
         return None
     return sum(length or 0 for length in lengths) + (turn.ask.output_tokens or 0)
+
+
+def check_sendable(scenario: Scenario, sessions: Sessions) -> None:
+    """Raise UsageError if the first sessions send tools or images and the endpoint does not support them."""
+    endpoint = scenario.request.endpoint
+    if ENDPOINTS[endpoint].tools_and_images:
+        return
+    left = dict.fromkeys(sessions.classes, _SESSIONS_PER_CLASS)
+    for index in range(_SENDABLE_SESSIONS):
+        name = sessions.class_of(index)
+        if left[name]:
+            left[name] -= 1
+            turns = outline(sessions.begin(index).script, index)
+            feature = next((feature for turn in turns if (feature := _beside_text(turn.ask))), None)
+            if feature is not None:
+                raise UsageError(
+                    f"request.endpoint {endpoint}: does not support the {feature} of class {name}; use chat"
+                )
+        if not any(left.values()):
+            return
+
+
+def _beside_text(ask: Ask) -> str | None:
+    if ask.tools or any(message.tool_calls for message in ask.messages):
+        return "tools"
+    return "images" if any(message.images for message in ask.messages) else None

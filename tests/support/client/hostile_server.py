@@ -1,8 +1,8 @@
 """Server in a separate process that sends the hostile reply named in the request.
 
-Its first line on stdout is the port. It exits when stdin is closed. Body of a request: `{"reply": "silence", "seed": 3}`; `seed`
-splits the reply into pieces, `reset` resets after this many bytes of a valid reply. An endless reply ends when the client closes
-the connection, after `bytes`, or after MAX_BYTES, which a client must not read: `taken_whole` returns the names of such replies.
+Body of a request: `{"reply": "silence", "seed": 3}`; `seed` splits the reply into pieces, `reset` resets after this many bytes
+of a valid reply. An endless reply ends when the client closes the connection, after `bytes`, or after MAX_BYTES, which a client
+must not read: `taken_whole` returns the names of such replies.
 """
 
 import contextlib
@@ -10,15 +10,13 @@ import json
 import random
 import socket
 import struct
-import subprocess
-import sys
-import threading
 import time
 import urllib.request
 from collections.abc import Iterator
+from functools import partial
 
 from hostile_replies import Hostile, replies, reset_after, split
-from scripted_server import read_request
+from scripted_server import read_request, serve_until_stdin_closes, server_process
 
 MAX_BYTES = 1 << 30
 TAKEN_WHOLE = "taken whole"
@@ -29,11 +27,8 @@ RESET = struct.pack("ii", 1, 0)
 @contextlib.contextmanager
 def running() -> Iterator[str]:
     """Start a server; yield its URL."""
-    with subprocess.Popen([sys.executable, __file__], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
-        assert process.stdin is not None
-        assert process.stdout is not None
-        yield f"http://127.0.0.1:{int(process.stdout.readline())}"
-        process.stdin.close()
+    with server_process(__file__) as port:
+        yield f"http://127.0.0.1:{port}"
 
 
 def taken_whole(url: str) -> list[str]:
@@ -44,7 +39,7 @@ def taken_whole(url: str) -> list[str]:
     return names
 
 
-def serve(sock: socket.socket, known: dict[str, Hostile], whole: list[str]) -> None:
+def serve(known: dict[str, Hostile], whole: list[str], sock: socket.socket) -> None:
     """Answer the requests of one connection."""
     with contextlib.suppress(OSError), sock:
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -78,20 +73,5 @@ def send(sock: socket.socket, hostile: Hostile, seed: int | None, left: int) -> 
             break
 
 
-def main() -> None:
-    known = replies()
-    whole: list[str] = []
-    listener = socket.create_server(("127.0.0.1", 0), backlog=1_024)
-
-    def accept() -> None:
-        while True:
-            sock, _ = listener.accept()
-            threading.Thread(target=serve, args=(sock, known, whole), daemon=True).start()
-
-    threading.Thread(target=accept, daemon=True).start()
-    print(listener.getsockname()[1], flush=True)
-    sys.stdin.read()
-
-
 if __name__ == "__main__":
-    main()
+    serve_until_stdin_closes(partial(serve, replies(), []))

@@ -1,0 +1,153 @@
+"""Overhead of a worker process: lag of its event loop, CPU time, steal time, garbage collection pauses."""
+
+import gc
+import sys
+from collections.abc import Iterable
+from typing import Any
+
+import gevent
+
+from inferload.client.client import Client
+from inferload.measure import clock
+from inferload.measure.client_health import Beat, HealthSet
+from inferload.measure.clock import NS_PER_MS, NS_PER_S, now_ns
+from inferload.worker.run_windows import RunWindows
+
+SWITCH_S = 0.001
+COLLECT_S = 600.0
+
+_PERIOD_NS = 20 * NS_PER_MS
+_PAUSE_NS = 50 * NS_PER_MS  # a later beat is a pause of this process, with which stalls of turns are compared
+_MAX_PAUSES = 64
+_USER_HZ = 100  # unit of /proc/stat, fixed in Linux's ABI
+
+
+class LoopMonitor:
+    """Timer of the event loop with a period of 20 ms; the delay of each beat is the time for which the loop was busy or stopped.
+
+    Call `start` first.
+    """
+
+    def __init__(self) -> None:
+        self.pauses: list[tuple[int, int]] = []  # the newest pauses of the loop: (start, end)
+        self.loop_lags_ms: list[float] = []
+        self.gc_pauses_ms: list[float] = []
+        self._cpu_ns = self._at_ns = self._due_ns = self._gc_began_ns = 0
+        self._steal_s: float | None = None
+        self._timer: Any = None
+
+    def start(self) -> None:
+        """Start the timer, and register for garbage collections."""
+        self._cpu_ns, self._at_ns, self._steal_s = clock.cpu_ns(), now_ns(), steal_s()
+        self._due_ns = now_ns() + _PERIOD_NS
+        self._timer = gevent.get_hub().loop.timer(_PERIOD_NS / NS_PER_S, _PERIOD_NS / NS_PER_S)
+        self._timer.start(self._beat)
+        gc.callbacks.append(self._on_gc)
+
+    def take(self) -> Beat:
+        """Return the costs of event loop and process since the last call."""
+        cpu_ns, at_ns, stolen_s = clock.cpu_ns(), now_ns(), steal_s()
+        lags, pauses = self.loop_lags_ms, self.gc_pauses_ms
+        self.loop_lags_ms, self.gc_pauses_ms = [], []
+        cpu_s, wall_s = (cpu_ns - self._cpu_ns) / NS_PER_S, (at_ns - self._at_ns) / NS_PER_S
+        steal = None if stolen_s is None or self._steal_s is None else stolen_s - self._steal_s
+        self._cpu_ns, self._at_ns, self._steal_s = cpu_ns, at_ns, stolen_s
+        return Beat(lags, pauses, cpu_s, wall_s, steal)
+
+    def close(self) -> None:
+        """Stop the timer."""
+        self._timer.stop()
+        self._timer.close()
+        gc.callbacks.remove(self._on_gc)
+
+    def _beat(self) -> None:
+        at_ns = now_ns()
+        self.loop_lags_ms.append(max(0, at_ns - self._due_ns) / NS_PER_MS)
+        if at_ns - self._due_ns > _PAUSE_NS:
+            self.pauses = [*self.pauses[1 - _MAX_PAUSES :], (self._due_ns - _PERIOD_NS, at_ns)]
+        # The loop's own timer slips with each late beat; the next is due a period after this one at the earliest.
+        self._due_ns = max(self._due_ns + _PERIOD_NS, at_ns)
+
+    def _on_gc(self, phase: str, _info: dict[str, int]) -> None:
+        if phase == "start":
+            self._gc_began_ns = now_ns()
+        else:
+            self.gc_pauses_ms.append((now_ns() - self._gc_began_ns) / NS_PER_MS)
+
+
+class HealthReports:
+    """Health of a worker process, of its event loop and of its reading threads, for each report."""
+
+    def __init__(self, worker: str, windows: RunWindows, monitor: LoopMonitor, clients: Iterable[Client]) -> None:
+        self._worker = worker
+        self._windows = windows
+        self._monitor = monitor
+        self._clients = clients
+        self._wall = clock.WallWatch()
+        self._paused_until_ns = self._reported_ns = now_ns()
+
+    def start(self) -> None:
+        """Start the monitor of the event loop."""
+        self._monitor.start()
+
+    def close(self) -> None:
+        """Stop the monitor of the event loop."""
+        self._monitor.close()
+
+    def take(self) -> HealthSet:
+        """Return the health since the last call. It belongs to the phase in the middle of this time."""
+        at_ns = now_ns()
+        phase = self._windows.at((self._reported_ns + at_ns) // 2).phase
+        self._reported_ns = at_ns
+        beat = self._monitor.take()._replace(
+            read_pauses_ms=self._read_pauses_ms(), clock_stepped_ns=self._wall.stepped_ns()
+        )
+        health = HealthSet()
+        health.at(self._worker, phase).beat(beat)
+        return health
+
+    def _read_pauses_ms(self) -> list[float] | None:
+        """Return the reading threads' pauses since the last call; None if the event loop reads."""
+        latest = [client.pauses() for client in self._clients]
+        known = [pauses for pauses in latest if pauses is not None]
+        if len(known) < len(latest):
+            return None
+        new = [pause for pauses in known for pause in pauses if pause[1] > self._paused_until_ns]
+        self._paused_until_ns = max((until for _, until in new), default=self._paused_until_ns)
+        return [(until - begun) / NS_PER_MS for begun, until in new]
+
+
+class InterpreterSettings:
+    """Garbage collection and thread switches of a process that measures: `start` sets them, `close` enables collection again."""
+
+    def __init__(self) -> None:
+        self._collected_ns = now_ns()
+
+    def start(self) -> None:
+        """Disable automatic garbage collection, and set short time slices for threads."""
+        # Longest time for which another thread holds the interpreter while the event loop waits for it.
+        sys.setswitchinterval(SWITCH_S)
+        gc.collect()
+        gc.freeze()  # later collections need not scan these objects
+        gc.disable()  # turns leave no cycles; `collect_if_due` collects those of other code
+
+    def collect_if_due(self) -> None:
+        """Collect garbage if it is due. The pause is measured like every other."""
+        if now_ns() - self._collected_ns > COLLECT_S * NS_PER_S:
+            self._collected_ns = now_ns()
+            gc.collect(1)
+
+    def close(self) -> None:
+        """Enable automatic garbage collection."""
+        gc.enable()
+        gc.unfreeze()
+
+
+def steal_s() -> float | None:
+    """Return the steal time of all processors since boot, from /proc/stat; None on systems without it."""
+    try:
+        with open("/proc/stat") as file:
+            fields = file.readline().split()
+    except OSError:
+        return None
+    return int(fields[8]) / _USER_HZ if len(fields) > 8 else None

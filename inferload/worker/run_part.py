@@ -1,0 +1,73 @@
+"""A worker's part of one run: scenario, sessions, quota and limits."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+
+import gevent
+
+from inferload.client.connection import descriptors
+from inferload.content.data import DataContext
+from inferload.content.prompts import Vocabulary
+from inferload.errors import UsageError
+from inferload.process.protocol import Assignment
+from inferload.requests.bodies import Texts
+from inferload.scenario import scenario as scenarios
+from inferload.scenario.schema.arrivals import Closed
+from inferload.worker.limits import InFlightLimiter, Quota, most_users
+from inferload.workload.arrivals import share
+from inferload.workload.sessions import Sessions
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class RunPart:
+    """The scenario of a run, and the sessions, quota and limits of one of its workers. `limiter`: None without a limit."""
+
+    assignment: Assignment
+    scenario: scenarios.Scenario
+    sessions: Sessions
+    texts: Texts
+    quota: Quota
+    limiter: InFlightLimiter | None
+
+    @classmethod
+    def of(cls, assignment: Assignment) -> RunPart:
+        """Read an assignment and the data files that it names. UsageError if this process cannot take part."""
+        scenario = scenarios.from_text(assignment.scenario_text, assignment.origin)
+        data = DataContext.from_wire(assignment.data, assignment.origin)
+        sessions = Sessions(scenario, data)
+        if data.has_files:  # in a thread: heartbeats must go on while a large file is read
+            gevent.get_hub().threadpool.apply(sessions.open)
+        stripe, stripes = assignment.stripe, assignment.stripes
+        arrivals = scenario.arrivals
+        most = None if isinstance(arrivals, Closed) else arrivals.max_in_flight
+        check_descriptors(scenario, stripe, stripes)
+        return cls(
+            assignment,
+            scenario,
+            sessions,
+            Texts(Vocabulary.from_wire(assignment.vocabulary), scenario.seed),
+            Quota.of(scenario, stripe, stripes),
+            None if most is None else InFlightLimiter(share(most, stripe, stripes)),
+        )
+
+
+def check_descriptors(scenario: scenarios.Scenario, stripe: int, stripes: int) -> None:
+    """Raise UsageError if a closed loop needs more file descriptors than this process has left; log a warning for an open loop."""
+    descriptors.raise_limit()
+    arrivals, left = scenario.arrivals, descriptors.left()
+    most = most_users(arrivals) if isinstance(arrivals, Closed) else arrivals.max_in_flight
+    needed = 0 if most is None else share(most, stripe, stripes)
+    if needed <= left:
+        return
+    unit = "users" if isinstance(arrivals, Closed) else "turns in flight (arrivals.max_in_flight)"
+    text = (
+        f"{needed} {unit} in one process need as many connections, and its limit of {descriptors.limit()} open files leaves "
+        f"{left}; raise it to {descriptors.limit() - left + needed} with ulimit -n, or use more workers"
+    )
+    if isinstance(arrivals, Closed):
+        raise UsageError(text)
+    logger.warning("%s", text)
