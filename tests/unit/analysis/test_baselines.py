@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from inferload.analysis.comparison import baselines
 from inferload.analysis.comparison.sides import Side
-from test_compare import write_run
+from run_folders import write_run
 
 from inferload import cli
 from inferload.errors import UsageError
