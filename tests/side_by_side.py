@@ -18,7 +18,7 @@ STARTING_FILES = (
     *("test_live_browser.py", "test_sweep.py", "test_*browser*.py", "test_search_command.py", "test_calibration.py"),
     *("unit/client/**/test_*.py", "test_launch.py", "test_live_display.py", "test_progress_lines.py", "test_remote.py"),
     *("test_benchmarks.py", "test_containers_side_by_side.py", "unit/deploy/simulator/test_*.py", "test_ssh*.py"),
-    *("test_options.py", "test_worker_run.py"),
+    *("test_workers.py", "test_worker_run.py"),
 )
 # Files of tests with real vLLM that share a server or are time-critical.
 VLLM_SERVER_FILES = ("test_vllm_[acer]*.py", "test_vllm_live.py", "test_vllm_scheduler.py", "test_vllm_server.py")

@@ -97,9 +97,9 @@ def test_a_measure_without_its_column_is_none() -> None:
 def test_exact_values_of_several_row_groups() -> None:
     many = [turn(event_ns=array("q", range(0, k * MS, MS))) for k in range(1, 40)]
     parts = [to_table(columns_of(many[k : k + 7]), ANCHOR, "w1") for k in range(0, len(many), 7)]
-    table_ = to_table(columns_of(many), ANCHOR, "w1")
+    combined = to_table(columns_of(many), ANCHOR, "w1")
     pieces = exact_values(pa.concat_tables(parts))
-    for name, measured in exact_values(table_).items():
+    for name, measured in exact_values(combined).items():
         assert np.array_equal(measured, pieces[name]), name
     assert len(pieces["itl_ms"]) == sum(k - 1 for k in range(1, 40))
 
@@ -138,9 +138,9 @@ def test_a_crash_after_joining_duplicates_nothing(tmp_path: Path) -> None:
     write_two_workers(tmp_path)
     before = ids(tmp_path)
     folder = tmp_path / TURNS
-    parts_ = {path.name: path.read_bytes() for path in folder.glob("host-a_1-*.parquet")}
+    part_bytes = {path.name: path.read_bytes() for path in folder.glob("host-a_1-*.parquet")}
     turns_file.join_parts(folder, "host-a_1")
-    for name, content in parts_.items():  # as if the parts had not been removed yet
+    for name, content in part_bytes.items():  # as if the parts had not been removed yet
         (folder / name).write_bytes(content)
     assert ids(tmp_path) == before
     turns_file.write_part(folder, "host-a_1", 9, columns_of([turn(turn_id="t-late")]), ANCHOR)

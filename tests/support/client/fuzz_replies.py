@@ -1,4 +1,4 @@
-"""Random replies for the fuzz tests: valid or mutated, split into pieces; seeds and time limits. Standard library only.
+"""Random replies for the fuzz tests: valid or mutated, split into pieces; seeds and time limits.
 
 The short form of a fuzz test has a fixed seed and number of rounds. The long form runs for LONG_S with a random seed, which it
 prints. `INFERLOAD_FUZZ_SEED` repeats the rounds of a seed, `INFERLOAD_FUZZ_ROUND` a single round; `INFERLOAD_FUZZ_S` sets the
@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import TypeVar
 
+import pytest
 from scripted_server import chunk
 
 Value = TypeVar("Value")
@@ -282,6 +283,11 @@ def random_case(rng: random.Random) -> ReplyCase:
 
 FIXED_SEED = 15
 LONG_S = 600.0
+# Values of the parameter `rounds` of a fuzz test.
+FORMS = [
+    pytest.param(2, id="short"),
+    pytest.param(None, id="long", marks=[pytest.mark.soak, pytest.mark.fuzz, pytest.mark.timeout(1800)]),
+]
 
 
 class Budget:

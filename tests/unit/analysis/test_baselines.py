@@ -13,11 +13,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from inferload.analysis.comparison import baselines
 from inferload.analysis.comparison.sides import Side
-from test_compare import write_run
+from run_folders import write_run
 
 from inferload import cli
 from inferload.errors import UsageError
-from inferload.results import ci
 from inferload.scrapes_file import ScrapeColumns, write_part
 from inferload.server_metrics.metric_names import PROCESS_START
 from inferload.statistics.baseline_stats import effect
@@ -239,14 +238,3 @@ def test_the_effect_is_scale_invariant_and_inside_its_interval(
     assert plain.low is not None
     assert plain.high is not None
     assert plain.low <= plain.ratio <= plain.high
-
-
-def test_workflow_commands_escape_line_breaks_and_percent_signs() -> None:
-    assert ci.workflow_command("error", "100 %\nworse") == "::error title=inferload::100 %25%0Aworse"
-
-
-def test_annotate_appends_to_the_step_summary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("GITHUB_STEP_SUMMARY", str(tmp_path / "page.md"))
-    ci.annotate([("notice", "x")], "# A\n")
-    ci.annotate([], "# B\n")
-    assert (tmp_path / "page.md").read_text() == "# A\n# B\n"

@@ -19,6 +19,7 @@ from inferload.analysis.comparison.plausible import faults
 from inferload.analysis.comparison.sides import NAMES, Run, Side, priced, read_side
 from inferload.analysis.data.figures import ALL, figure
 from paths import DATA
+from run_folders import write_run
 
 from inferload import cli
 from inferload.errors import UsageError
@@ -26,9 +27,6 @@ from inferload.results.cost import Prices
 from inferload.verdict.gates import GateError
 
 PRIMARY = figure("mean(ttft_ms)")
-SCENARIO = (
-    "schema: 1\nname: {name}\nseed: {seed}\nworkload: {{kind: chat, prompt_tokens: {prompt}, output_tokens: 50}}\n"
-)
 
 
 def run(
@@ -206,29 +204,6 @@ def test_junit_counts_failed_and_skipped_figures() -> None:
 
 
 # --- files
-
-
-def write_run(folder: Path, seed: int, ttft_ms: float, prompt: int = 20, name: str = "s") -> Path:
-    folder.mkdir(parents=True)
-    text = SCENARIO.format(name=name, seed=seed, prompt=prompt)
-    manifest = {
-        "scenario": {"name": name, "text": text},
-        "seed": seed,
-        "started_at": f"2026-01-0{seed}",
-        "engine": "vllm",
-    }
-    turns = {"failed": 0, "ok": 10, "by_phase": {"measure": {"ok": 10, "output_tokens": 500, "input_tokens": 200}}}
-    summary = {
-        "verdict": {"measurement": "valid", "reasons": []},
-        "turns": turns,
-        "sessions": {"planned": 10, "dropped": 0},
-        "rates": {"turns_per_s": 2.0, "output_tok_per_s": 100.0, "input_tok_per_s": 40.0},
-        "latency": {"ttft_ms": {"count": 10, "mean": ttft_ms}},
-        "client": {},
-    }
-    (folder / "run.json").write_text(json.dumps(manifest))
-    (folder / "summary.json").write_text(json.dumps(summary))
-    return folder
 
 
 def test_a_side_is_a_run_or_a_folder_of_runs(tmp_path: Path) -> None:

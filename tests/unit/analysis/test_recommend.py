@@ -22,7 +22,7 @@ from inferload.analysis.comparison.recommend_searches import read_search, with_s
 from inferload.analysis.comparison.recommend_text import json_text, markdown, page, text
 from inferload.analysis.comparison.sides import NAMES, Deployment, LoadFigures, Run, Side, deployment
 from inferload.analysis.comparison.tables import ab_block, matrix
-from test_compare import write_run
+from run_folders import write_run
 
 from inferload import cli, rundir
 from inferload.results.cost import Prices

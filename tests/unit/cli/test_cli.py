@@ -1,5 +1,6 @@
 """The command line as a whole: unknown and removed commands and options, help, broken pipes, and plugins."""
 
+import argparse
 import ast
 import json
 import re
@@ -12,6 +13,8 @@ import pytest
 import synthetic_run
 
 from inferload import cli
+from inferload.argparse_ext import PassingParser
+from inferload.cli import run as run_command
 from inferload.run_options import REMOVED_OPTIONS
 
 
@@ -169,3 +172,31 @@ def test_a_removed_subcommand_names_its_replacement(verb: str, capsys: pytest.Ca
     assert ended.value.code == 2
     message = f"deploy {verb}: removed; use inferload deploy render VARIANT --format {verb.replace('script', 'sh')}"
     assert message in capsys.readouterr().err
+
+
+def test_run_builds_the_locust_command() -> None:
+    parser = argparse.ArgumentParser()
+    run_command.register(parser.add_subparsers(parser_class=PassingParser))
+    arguments = parser.parse_args(
+        [
+            "run",
+            "smoke",
+            "--host",
+            "http://127.0.0.1:8000",
+            "--header",
+            "A: b",
+            "--header",
+            "C: d",
+            "--insecure",
+            "--seed",
+            "3",
+            "--",
+            "--processes",
+            "2",
+        ]
+    )
+    command = run_command.locust_command(arguments, Path("chat.py"))
+    assert command[3:] == [
+        *("-f", "chat.py", "--headless", "--host", "http://127.0.0.1:8000", "--scenario", "smoke", "--seed", "3"),
+        *("--header", "A: b", "--header", "C: d", "--insecure", "--processes", "2"),
+    ]

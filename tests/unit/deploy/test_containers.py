@@ -98,12 +98,12 @@ def test_kubernetes_objects_are_valid(name: str, engine: str, shared: bool) -> N
 def test_every_variant_is_rendered_with_its_gpus_and_command() -> None:
     for variant in bundled().values():
         engine = "vllm" if variant.hardware.gpus else "simulator"
-        plan_ = dataclasses.replace(plan(), variant=variant, engine=engine)
-        assert plan_.gpus == variant.hardware.gpus, variant.name
-        service = compose.document(plan_)["services"]["server"]
+        other_plan = dataclasses.replace(plan(), variant=variant, engine=engine)
+        assert other_plan.gpus == variant.hardware.gpus, variant.name
+        service = compose.document(other_plan)["services"]["server"]
         words = [word.replace("$$", "$") for word in (*service["entrypoint"], *service["command"])]
         assert words[-len(variant.argv) :] == list(variant.argv)
-        (deployment,) = [entry for entry in kubernetes.server_objects(plan_) if entry["kind"] == "Deployment"]
+        (deployment,) = [entry for entry in kubernetes.server_objects(other_plan) if entry["kind"] == "Deployment"]
         (container,) = deployment["spec"]["template"]["spec"]["containers"]
         assert [word.replace("$$(", "$(") for word in container["command"]] == words
         reserved = service.get("deploy", {}).get("resources", {}).get("reservations", {}).get("devices", [{}])[0]
@@ -114,12 +114,12 @@ def test_every_variant_is_rendered_with_its_gpus_and_command() -> None:
 def test_variables_in_values_are_escaped() -> None:
     variant = named("llama3-tp2").with_args({"chat-template": "a $HOME $(HOST) b"})
     variant = dataclasses.replace(variant, environment={"MINE": "a $HOME $(HOST) b"})
-    plan_ = plan_of(variant, "vllm", "smoke", 1, ContainerImages())
-    assert "a $$HOME $$(HOST) b" in compose.document(plan_)["services"]["server"]["command"]
-    (deployment,) = [entry for entry in kubernetes.server_objects(plan_) if entry["kind"] == "Deployment"]
+    other_plan = plan_of(variant, "vllm", "smoke", 1, ContainerImages())
+    assert "a $$HOME $$(HOST) b" in compose.document(other_plan)["services"]["server"]["command"]
+    (deployment,) = [entry for entry in kubernetes.server_objects(other_plan) if entry["kind"] == "Deployment"]
     (container,) = deployment["spec"]["template"]["spec"]["containers"]
     assert "a $HOME $$(HOST) b" in container["command"]
-    assert compose.document(plan_)["services"]["server"]["environment"]["MINE"] == "a $$HOME $$(HOST) b"
+    assert compose.document(other_plan)["services"]["server"]["environment"]["MINE"] == "a $$HOME $$(HOST) b"
     assert {"name": "MINE", "value": "a $HOME $$(HOST) b"} in container["env"]
 
 
@@ -127,8 +127,8 @@ def test_variant_text_is_not_read_as_yaml_or_placeholder() -> None:
     plain = compose.document(plan())
     hostile = dataclasses.replace(named("llama3-tp2"), purpose="a\nkind: Evil\u2028services: {}\x85b $gpus")
     files = {
-        **compose.files(plan_ := plan_of(hostile, "vllm", "smoke", 3, ContainerImages())),
-        **kubernetes.files(plan_, False),
+        **compose.files(other_plan := plan_of(hostile, "vllm", "smoke", 3, ContainerImages())),
+        **kubernetes.files(other_plan, False),
     }
     assert yaml.safe_load(files["compose.yaml"]) == plain
     assert [entry["kind"] for entry in objects(files, "server.yaml")][1:] == ["Deployment", "Service"]
@@ -293,9 +293,9 @@ def test_the_entrypoint_selects_the_program_by_the_first_word(stubs: Path, words
 
 
 def test_grafana_reads_the_provisioned_files() -> None:
-    plan_ = plan()
-    services = compose.document(plan_)["services"]
-    grafana, files = services["grafana"], compose.files(plan_)
+    other_plan = plan()
+    services = compose.document(other_plan)["services"]
+    grafana, files = services["grafana"], compose.files(other_plan)
     mounted = {
         source.removeprefix("./"): target for source, target, _mode in (v.split(":") for v in grafana["volumes"])
     }

@@ -728,7 +728,7 @@ def test_the_demo_returns_the_exit_code_of_the_run_and_stops_the_server(
     monkeypatch.setattr(paths, "repository", lambda: tmp_path)
     monkeypatch.setattr(signal, "signal", lambda *_: None)
     assert demo.main(["--engine", "simulator", "--", "--seed", "7"]) == 3
-    assert [command_[0] for command_ in commands] == ["demo", "demo-agent"]
+    assert [call[0] for call in commands] == ["demo", "demo-agent"]
     assert commands[0][1:] == commands[1][1:]
     assert commands[0][2:] == ["--seed", "7"]
     reports = capsys.readouterr().out.splitlines()

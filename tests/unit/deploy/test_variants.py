@@ -1,4 +1,4 @@
-"""Variants: every one is complete, current, and says what it differs in."""
+"""Variants: complete and current arguments, differences from their base, and machine checks."""
 
 import json
 import os
@@ -37,12 +37,12 @@ from inferload.errors import UsageError
 from inferload.results.cost import Prices
 
 
-def test_no_variant_has_a_flag_that_is_gone() -> None:
+def test_no_variant_has_a_removed_flag() -> None:
     gone = {name: faults(variant.argv, variant.environment) for name, variant in bundled().items()}
     assert {name: said for name, said in gone.items() if said} == {}
 
 
-def test_a_variant_differs_from_its_base_by_what_it_says() -> None:
+def test_a_variant_differs_from_its_base_by_its_stated_arguments() -> None:
     for variant in bundled().values():
         if variant.base is None:
             assert not variant.factor
@@ -52,7 +52,7 @@ def test_a_variant_differs_from_its_base_by_what_it_says() -> None:
         assert "--enable-per-request-metrics" in variant.argv
 
 
-def test_what_a_variant_keeps_of_its_base() -> None:
+def test_a_variant_inherits_the_rest_of_its_base() -> None:
     everything = bundled()["t4-all"]
     assert everything.args["dtype"] == "float16"
     assert everything.difference(bundled()["t4-baseline"]) == [
@@ -91,14 +91,14 @@ def test_arguments_become_a_command_line(arguments: dict[str, Any], argv: list[s
         (["--qps=3"], "--qps: was never a flag of vLLM"),
     ],
 )
-def test_what_is_gone_is_refused_by_name(argv: list[str], said: str) -> None:
+def test_removed_arguments_are_refused(argv: list[str], said: str) -> None:
     (fault,) = faults(["--max-num-seqs", "8", *argv])
     assert fault.startswith(said)
 
 
 @pytest.mark.parametrize("value", ["0", "1", "maybe"])
-def test_a_switch_is_never_switched_on_by_a_value(value: str) -> None:
-    """`--enable-prefix-caching 0` is the switch and a word that is nobody's."""
+def test_a_switch_with_a_value_is_refused(value: str) -> None:
+    """`--enable-prefix-caching 0` is the switch and a stray word."""
     variant = changed(named("tiny-all"), [f"enable-prefix-caching={value}"])
     with pytest.raises(UsageError, match=f"^tiny-all: {value}: no flag takes this value, .*; a switch takes no value "):
         command_of(ServerSpec(variant=variant))
@@ -107,12 +107,12 @@ def test_a_switch_is_never_switched_on_by_a_value(value: str) -> None:
 
 
 @pytest.mark.parametrize("extra", [("stray",), ("0", "--max-num-seqs", "8")])
-def test_behind_the_dashes_stand_flags(extra: tuple[str, ...]) -> None:
+def test_after_two_dashes_only_flags_are_accepted(extra: tuple[str, ...]) -> None:
     with pytest.raises(UsageError, match=f"^{extra[0]} after --: not a flag; "):
         command_of(ServerSpec(variant=named("tiny-all"), extra=extra))
 
 
-def test_what_is_gone_is_refused_by_the_same_words_on_the_simulator() -> None:
+def test_removed_arguments_have_the_same_message_on_the_simulator() -> None:
     for (flag, value), reason in REFUSED_VALUES.items():
         with pytest.raises(UsageError) as told:
             command_of(ServerSpec(variant=changed(named("tiny-all"), [f"{flag}={value}"])))
@@ -124,14 +124,14 @@ def test_any_command_line_can_be_checked(argv: list[str]) -> None:
     assert all(isinstance(fault, str) for fault in faults(argv))
 
 
-def test_the_page_on_variants_lists_every_one_and_every_refusal() -> None:
+def test_the_variants_page_lists_all_variants_and_removed_arguments() -> None:
     page = (ROOT / "docs/adr/0008-variants-for-current-vllm.md").read_text()
     refused = [*REFUSED, *(f"--{flag} {value}" for flag, value in REFUSED_VALUES)]
     assert [name for name in bundled() if f"`{name}`" not in page] == []
     assert [name for name in refused if f"`{name}" not in page] == []
 
 
-def test_the_switch_back_to_the_first_engine_is_refused_by_name() -> None:
+def test_the_switch_to_the_v0_engine_is_refused() -> None:
     gone = replace(named("tiny-all"), environment={"VLLM_USE_V1": "0"})
     with pytest.raises(UsageError, match=r"^tiny-all: VLLM_USE_V1=0: the V0 engine was removed in vLLM 0\.11"):
         command_of(ServerSpec(variant=gone))
@@ -164,7 +164,7 @@ FAMILY = {
         ({"variants": {}}, "no variants"),
     ],
 )
-def test_a_family_that_is_none(change: dict[str, Any], said: str) -> None:
+def test_an_unknown_family_is_refused(change: dict[str, Any], said: str) -> None:
     assert family_of(FAMILY, Path("f.yaml"))["b"].args == {"x": 2}
     with pytest.raises(UsageError, match=said.replace("?", r"\?")):
         family_of(FAMILY | change, Path("f.yaml"))
@@ -182,7 +182,7 @@ def test_a_family_that_is_none(change: dict[str, Any], said: str) -> None:
         (None, ": No such file or directory; FILE.yaml:NAME names a variant of a file"),
     ],
 )
-def test_a_file_that_is_none_is_one_line(text: str | None, said: str | None, tmp_path: Path) -> None:
+def test_an_invalid_variant_file_is_one_line(text: str | None, said: str | None, tmp_path: Path) -> None:
     if text is not None:
         (tmp_path / "mine.yaml").write_text(text)
     with pytest.raises(UsageError) as told:
@@ -191,7 +191,7 @@ def test_a_file_that_is_none_is_one_line(text: str | None, said: str | None, tmp
     assert str(told.value) == f"{tmp_path}/mine.yaml{said}" if said else "recursive aliases (*name)" in str(told.value)
 
 
-def test_aliases_that_unfold_into_millions_are_refused(tmp_path: Path) -> None:
+def test_yaml_alias_bombs_in_variants_are_refused(tmp_path: Path) -> None:
     lines = ["a0: &a0 [x, x, x, x, x, x, x, x, x, x]"]
     lines += [f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 10)}]" for n in range(1, 9)]
     (tmp_path / "mine.yaml").write_text("\n".join(lines))
@@ -218,7 +218,7 @@ def test_a_value_of_any_type_makes_a_variant_or_a_refusal(key: str, value: Any) 
 
 
 @pytest.mark.parametrize("name", ["../../out", "..", "/x", "a/b", "", "a\nb", "-x", "a" * 65, "$(x)"])
-def test_a_name_that_could_lead_elsewhere_is_refused(name: str, tmp_path: Path) -> None:
+def test_a_variant_name_with_path_characters_is_refused(name: str, tmp_path: Path) -> None:
     family = {**FAMILY, "variants": {name: FAMILY["variants"]["a"]}}
     (tmp_path / "mine.yaml").write_text(yaml.safe_dump(family))
     with pytest.raises(UsageError, match="invalid name; use up to 64 letters"):
@@ -227,7 +227,7 @@ def test_a_name_that_could_lead_elsewhere_is_refused(name: str, tmp_path: Path) 
         PlannedRun("s", f"{tmp_path}/mine.yaml:{name}", 0, 1).folder  # noqa: B018
 
 
-def test_a_setting_that_is_no_yaml_is_one_line() -> None:
+def test_a_setting_that_is_not_yaml_is_one_line() -> None:
     with pytest.raises(UsageError) as told:
         changed(named("tiny-all"), ["speculative-config={bad"])
     assert str(told.value) == (
@@ -236,16 +236,14 @@ def test_a_setting_that_is_no_yaml_is_one_line() -> None:
     )
 
 
-def test_a_variant_of_ones_own_file(tmp_path: Path) -> None:
+def test_a_variant_from_a_users_file(tmp_path: Path) -> None:
     (tmp_path / "mine.yaml").write_text(yaml.safe_dump(FAMILY))
     assert named(f"{tmp_path / 'mine.yaml'}:b").base == "a"
     with pytest.raises(UsageError, match="variant t4-al: unknown; did you mean t4-all"):
         named("t4-al")
 
 
-def test_the_page_of_a_variant_of_ones_own_file_says_what_it_differs_in(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_show_prints_differences_of_a_users_variant(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     variants = {
         "tiny-all": {"purpose": "p", "args": {"max-num-seqs": 8}},  # not the bundled one of that name
         "b": {"purpose": "q", "base": "tiny-all", "factor": "f", "args": {"speculative-config": {"method": "ngram"}}},
@@ -292,7 +290,7 @@ def test_only_visible_gpus_count(visible: str, names: list[str]) -> None:
 
 
 @pytest.mark.parametrize("engine", ["vllm", "vllm-cpu"])
-def test_a_name_that_is_set_replaces_the_models(engine: str) -> None:
+def test_a_set_served_model_name_replaces_the_model(engine: str) -> None:
     for setting in ("served-model-name=mine", "served_model_name=mine"):
         variant = changed(named("tiny-all"), [setting])
         argv = line_of(ServerSpec(engine, variant.model, variant=variant)).argv
@@ -302,8 +300,8 @@ def test_a_name_that_is_set_replaces_the_models(engine: str) -> None:
     assert [word for word in extra if "served" in word] == ["--served-model-name=x"]
 
 
-def test_what_the_driver_does_not_say_of_a_gpu_is_no_obstacle(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A GPU that shares the machine's memory has `[N/A]` for it; a driver that hangs or cannot be run has no GPUs."""
+def test_unknown_gpu_properties_do_not_fail_the_check(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Unified-memory GPUs report `[N/A]`; a driver that blocks or cannot run has no GPUs."""
     driver = tmp_path / "nvidia-smi"
     driver.write_text("#!/bin/sh\necho 'NVIDIA GB10, [N/A], [N/A], GPU-a'\n")
     driver.chmod(0o755)
@@ -325,12 +323,12 @@ def test_what_the_driver_does_not_say_of_a_gpu_is_no_obstacle(tmp_path: Path, mo
         ("t4-all", [Gpu("T4", 15, 3)], "T4 has 3.0 of 15.0 GiB free, and the server uses 92 %"),
     ],
 )
-def test_gpus_that_are_not_there(name: str, found: list[Gpu], said: str) -> None:
+def test_missing_gpus_are_refused(name: str, found: list[Gpu], said: str) -> None:
     with pytest.raises(UsageError, match=said):
         check(named(name), found)
 
 
-def test_memory_and_disk_that_are_not_there(tmp_path: Path) -> None:
+def test_missing_memory_and_disk_space_are_refused(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"tiny: needs 1000000 GiB of memory, .* GiB are free; stop other programs"):
         check_memory(Hardware("", 0, 10**6), "tiny")
     check_memory(Hardware("", 0, 0), "tiny")
@@ -339,7 +337,7 @@ def test_memory_and_disk_that_are_not_there(tmp_path: Path) -> None:
     check_disk(tmp_path / "not" / "yet" / "new", 0, "a model")
 
 
-def test_gpus_that_are_there() -> None:
+def test_available_gpus_are_accepted() -> None:
     check(named("t4-all"), [Gpu("T4", 15, 14.5)])
     check(named("tiny-all"), [])
 
@@ -354,11 +352,11 @@ def test_gpus_that_are_there() -> None:
         ("org/model-v2b5", None),
     ],
 )
-def test_weights_are_estimated_by_a_models_name(model: str, size: float | None) -> None:
+def test_weights_are_estimated_from_the_model_name(model: str, size: float | None) -> None:
     assert weights.size_gib(model) == (None if size is None else pytest.approx(size, abs=0.1))
 
 
-def test_a_model_that_does_not_fit_or_is_not_to_be_had(tmp_path: Path) -> None:
+def test_a_model_that_does_not_fit_or_cannot_be_downloaded_is_refused(tmp_path: Path) -> None:
     here = {"HF_HUB_CACHE": str(tmp_path / "hub")}
     with pytest.raises(
         UsageError, match=r"hub: .* GiB free, but org/x-99999999B .size from its name. needs about .*HF_HUB_CACHE"
@@ -374,7 +372,7 @@ def test_a_model_that_does_not_fit_or_is_not_to_be_had(tmp_path: Path) -> None:
         weights.check("./nothing", here)
 
 
-def test_the_page_of_an_engine_has_its_whole_command_line(capsys: pytest.CaptureFixture[str]) -> None:
+def test_show_prints_the_complete_command_line(capsys: pytest.CaptureFixture[str]) -> None:
     shown = {}
     for engine in ("simulator", "vllm", "vllm-cpu"):
         assert cli.main(["deploy", "show", "tiny-seqs-2", "--engine", engine]) == 0
@@ -388,7 +386,7 @@ def test_the_page_of_an_engine_has_its_whole_command_line(capsys: pytest.Capture
     assert json.loads(capsys.readouterr().out)["command"][:3] == ["vllm", "serve", "tiny"]
 
 
-def test_the_list_and_the_page(capsys: pytest.CaptureFixture[str], golden: Any) -> None:
+def test_list_and_show_of_variants(capsys: pytest.CaptureFixture[str], golden: Any) -> None:
     assert cli.main(["deploy", "list", "--json"]) == 0
     assert [entry["name"] for entry in json.loads(capsys.readouterr().out)] == list(bundled())
     assert cli.main(["deploy", "list", "--family", "tiny"]) == 0

@@ -1,5 +1,6 @@
 """Log records of exceptions in a locustfile."""
 
+import io
 import logging
 import os
 import traceback
@@ -8,6 +9,8 @@ from pathlib import Path
 import pytest
 from locust.event import EventHook
 
+from inferload.client.connection.redaction import Redaction
+from inferload.locust.adapters import logs
 from inferload.locust.adapters.logs import FirstOfEach, location
 from inferload.requests.call_checks import CallError, check_field
 
@@ -101,3 +104,22 @@ def test_exceptions_of_listeners_are_counted(
     assert first_of_each.take_listeners() == {}
     root.error("anything else")
     assert len(caplog.records) == 2
+
+
+def test_log_records_are_escaped_and_redacted() -> None:
+    stream = io.StringIO()
+    handler = logging.StreamHandler(stream)
+    handler.addFilter(logs.SafeRecords(Redaction(["sk-0123456789"])))
+    for name in ("inferload.x", "locust.x"):
+        logger = logging.Logger(name)
+        logger.addHandler(handler)
+        logger.warning("from %s: %s", "sk-0123456789", "a\x1b[2J\nforged")
+        try:
+            raise ValueError("sk-0123456789\nforged")
+        except ValueError:
+            logger.exception("broken")
+    lines = stream.getvalue().splitlines()
+    assert lines[0] == "from ***: a\\x1b[2J\\nforged"
+    assert "from ***: a\\x1b[2J" in lines
+    assert "    ValueError: ***" in lines
+    assert not any(line.startswith("forged") for line in lines)

@@ -64,13 +64,13 @@ def test_two_scenarios_are_a_mix_of_user_classes(tmp_path: Path) -> None:
         scenario = str(file)
         weight = 3
 
-    scenario_ = program_of([Smoke, Other]).load("")
-    assert isinstance(scenario_.workload, Mix)
-    assert [(member.name, member.share) for member in scenario_.workload.classes] == [("Smoke", 0.25), ("Other", 0.75)]
-    assert (scenario_.slo_of("Smoke").ttft_ms, scenario_.slo_of("Other").ttft_ms) == (2000, 9)
-    assert scenario_.phases.measure_s == 40
-    assert scenario_.gates == scenarios.load("smoke").gates
-    assert {Sessions(scenario_).class_of(index) for index in range(50)} == {"Smoke", "Other"}
+    mix = program_of([Smoke, Other]).load("")
+    assert isinstance(mix.workload, Mix)
+    assert [(member.name, member.share) for member in mix.workload.classes] == [("Smoke", 0.25), ("Other", 0.75)]
+    assert (mix.slo_of("Smoke").ttft_ms, mix.slo_of("Other").ttft_ms) == (2000, 9)
+    assert mix.phases.measure_s == 40
+    assert mix.gates == scenarios.load("smoke").gates
+    assert {Sessions(mix).class_of(index) for index in range(50)} == {"Smoke", "Other"}
     with pytest.raises(UsageError, match="Smoke, Other run different scenarios"):
         program_of([Smoke, Other]).load("chat")
 

@@ -47,9 +47,7 @@ class Run:
 
 
 @given(st.floats(0, 1e5), st.floats(0, 1e5), st.floats(1, 1e5), st.floats(-10, 1e6), st.floats(-10, 1e6))
-def test_a_ramp_goes_straight_from_its_first_to_its_last_level(
-    first: float, last: float, over_s: float, early_s: float, late_s: float
-) -> None:
+def test_a_ramp_is_linear(first: float, last: float, over_s: float, early_s: float, late_s: float) -> None:
     ramp = Ramp(0, first, last, over_s)
     early, late = (ramp.level(round(at_s * NS_PER_S)) for at_s in sorted((early_s, late_s)))
     slack = 1e-9 * max(first, last, 1.0)

@@ -92,9 +92,9 @@ def test_manual_changes_are_in_the_text_and_the_tile() -> None:
 
     closed = scenario("{kind: closed, users: 2, spawn_per_s: 1}")
     others = {"t_s": 0.0, "kind": "phase", "text": "measure"}
-    text_ = load_text(closed, [others, mark(40)])
-    assert (text_.users_or_rate, text_.detail) == ("2 to 40 users", "changed by hand once")
-    assert text_.rows[-1] == ("by hand", ("at 40.0 s users changed by hand: 2 -> 40",))
+    changed_text = load_text(closed, [others, mark(40)])
+    assert (changed_text.users_or_rate, changed_text.detail) == ("2 to 40 users", "changed by hand once")
+    assert changed_text.rows[-1] == ("by hand", ("at 40.0 s users changed by hand: 2 -> 40",))
     many = load_text(closed, [mark(users) for users in range(3, 23)])
     assert many.detail == "changed by hand 20 times"
     assert len(many.rows[-1][1]) == 7

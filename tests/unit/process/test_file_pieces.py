@@ -67,8 +67,8 @@ def sent_through(contents: list[bytes], wire: Wire, limit_bytes: int) -> list[by
             while (piece := part.next_piece(limit_bytes, 0)) is not None:
                 assert len(piece.data) <= file_pieces.PIECE_BYTES
                 due.append(piece.to_wire())
-            assert sum(len(piece_["data"]) for piece_ in due) <= limit_bytes
-            answers = [receiver.take(piece_) for piece_ in wire.through(due, damaged)]
+            assert sum(len(sent_piece["data"]) for sent_piece in due) <= limit_bytes
+            answers = [receiver.take(sent_piece) for sent_piece in wire.through(due, damaged)]
             for answer in wire.through(answers):
                 part.acknowledge(*answer, at_ns=1)
             if part.done:

@@ -58,9 +58,9 @@ def post(server: PacedServer, path: str, body: Any, timeout_s: float = 20) -> tu
     connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=timeout_s)
     connection.request("POST", path, body if isinstance(body, bytes) else json.dumps(body))
     reply = connection.getresponse()
-    reply_ = reply.status, reply.read().decode()
+    response = reply.status, reply.read().decode()
     connection.close()
-    return reply_
+    return response
 
 
 def events_of(text: str) -> list[Any]:

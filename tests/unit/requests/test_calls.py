@@ -52,8 +52,8 @@ def test_each_endpoint_has_its_field_names() -> None:
 
 def test_messages_are_sent_unchanged() -> None:
     parts = [{"type": "text", "text": "What is it?"}, {"type": "image_url", "image_url": {"url": "data:,"}}]
-    messages_ = [{"role": "developer", "content": "Be brief."}, {"role": "user", "content": parts, "name": "me"}]
-    assert body("chat", messages_)["messages"] == messages_
+    messages = [{"role": "developer", "content": "Be brief."}, {"role": "user", "content": parts, "name": "me"}]
+    assert body("chat", messages)["messages"] == messages
     native = {"type": "web_search"}
     assert body("responses", "Hi", tools=[native], tool_choice="auto")["tools"] == [native]
     called = {"role": "assistant", "content": None, "tool_calls": []}
@@ -61,8 +61,8 @@ def test_messages_are_sent_unchanged() -> None:
 
 
 def test_a_lone_surrogate_of_an_earlier_answer_can_be_sent() -> None:
-    messages_ = [{"role": "assistant", "content": "cut \ud83d"}, {"role": "user", "content": "Go on"}]
-    assert body("chat", messages_)["messages"][0]["content"] == "cut \ufffd"
+    messages = [{"role": "assistant", "content": "cut \ud83d"}, {"role": "user", "content": "Go on"}]
+    assert body("chat", messages)["messages"][0]["content"] == "cut \ufffd"
 
 
 def test_fields_of_the_call_override_the_scenario() -> None:

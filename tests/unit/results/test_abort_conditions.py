@@ -15,12 +15,12 @@ CONDITION = "failed_ratio > 0.5 for 5s"
 
 
 def second(ok: int, failed: int, ttft_ms: float | None = None) -> TallySet:
-    tally = TallySet()
-    tally = tally.at("measure", "chat")
+    tallies = TallySet()
+    tally = tallies.at("measure", "chat")
     tally.ok, tally.failed = ok, failed
     if ttft_ms is not None:
         tally.sketch("ttft_ms").gather_one(ttft_ms)
-    return tally
+    return tallies
 
 
 def test_a_condition_is_a_gate_and_a_duration() -> None:

@@ -86,9 +86,11 @@ def test_the_junit_case_fails_with_the_exit_code(
     case = suite.find("testcase[@name='run']")
     assert case is not None
     assert (failure is None) == (document["outcome"]["exit_code"] == 0)
-    assert [failure_.get("type") for failure_ in case.findall("failure")] == ([] if failure is None else [failure])
+    assert [element.get("type") for element in case.findall("failure")] == ([] if failure is None else [failure])
     assert ("the client was late" in "".join(case.itertext())) == (len(arguments) > 1 and arguments[1] != "valid")
-    assert [level_ for level_, _ in ci.annotations({"r": document})][:1] == ([] if level is None else [level])
+    assert [annotation_level for annotation_level, _ in ci.annotations({"r": document})][:1] == (
+        [] if level is None else [level]
+    )
 
 
 def test_the_explanation_of_an_outcome_is_short() -> None:
@@ -137,3 +139,14 @@ def test_old_files_are_removed_and_unwritable_ones_refused(tmp_path: Path) -> No
 )
 def test_intervals_with_open_ends_in_words(low: float | None, high: float | None, expected: str) -> None:
     assert sureness({"low": low, "high": high}) == expected
+
+
+def test_workflow_commands_escape_line_breaks_and_percent_signs() -> None:
+    assert ci.workflow_command("error", "100 %\nworse") == "::error title=inferload::100 %25%0Aworse"
+
+
+def test_annotate_appends_to_the_step_summary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GITHUB_STEP_SUMMARY", str(tmp_path / "page.md"))
+    ci.annotate([("notice", "x")], "# A\n")
+    ci.annotate([], "# B\n")
+    assert (tmp_path / "page.md").read_text() == "# A\n# B\n"

@@ -56,7 +56,7 @@ VALID = Verdict("valid", ())
 
 def sixty_seconds(count: int = 1200) -> list[TurnRecord]:
     """One turn every 50 ms over the measure phase, 40 to 41.199 ms to the first token, then four gaps of 10 ms."""
-    turns_ = []
+    minute = []
     for number in range(count):
         planned_ns = 10 * S + number * 50 * MS
         first_ns = 40 * MS + number * 1_000
@@ -73,8 +73,8 @@ def sixty_seconds(count: int = 1200) -> list[TurnRecord]:
             event_ns=array("q", [first_ns + k * 10 * MS for k in range(5)]),
             class_name="chat" if number % 3 else "agent",
         )
-        turns_.append(shift)
-    return turns_
+        minute.append(shift)
+    return minute
 
 
 def given_by(records: list[TurnRecord], slo: Slo | None = None, **changes: Any) -> SummaryInput:

@@ -92,13 +92,13 @@ def test_a_share_with_fewer_degrees_of_freedom_has_a_wider_interval() -> None:
 @pytest.mark.parametrize("q", [None, 0.5])
 def test_a_run_shorter_than_its_autocorrelation_has_no_interval(q: float | None) -> None:
     dice = np.random.default_rng(5)
-    intervals_ = []
+    all_intervals = []
     for _ in range(30):
         slices = run_of(dice, 400, 0.97)  # twelve relaxation times
         interval = mean_interval(slices) if q is None else quantile_interval(slices, q)
         assert interval is not None
-        intervals_.append((interval.low, interval.high) == (None, None))
-    assert np.mean(intervals_) > 0.9
+        all_intervals.append((interval.low, interval.high) == (None, None))
+    assert np.mean(all_intervals) > 0.9
 
 
 @given(

@@ -10,6 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 import summary_reference
 
@@ -22,6 +23,7 @@ from inferload.measure.record import PhaseWindow, TurnRecord
 from inferload.measure.tally import TallySet
 from inferload.measure.turn_columns import TurnColumns
 from inferload.scenario import scenario as scenarios
+from inferload.summarise.cache_figures import as_sent
 from inferload.summarise.counts import Counts, Earlier, EndedWorker, Others, read_counts
 from inferload.summarise.summarise import refresh, summarise
 from inferload.verdict.outcome import Policy
@@ -245,3 +247,17 @@ def test_every_documented_type_has_a_section() -> None:
     links = re.findall(r"\[([^]]*)\]\(#([^)]*)\)", summary_reference.PAGE.read_text(encoding="utf-8"))
     assert {title for title, _ in links} == sections.keys() - {"Top level"}
     assert all(title.replace(" ", "-") == anchor for title, anchor in links)
+
+
+def test_turns_with_token_ids_are_ordered_by_send_time() -> None:
+    table = pa.table(
+        {
+            "worker": ["a", "a", "b", "b"],
+            "sent_ns": pa.array([10, 30, 5, None], pa.int64()),
+            "block_hashes": pa.array([[1, 2], None, [3], []], pa.list_(pa.int64())),
+        }
+    )
+    rows = list(as_sent(table, {"a": 100, "b": 120}))
+    assert [(row["worker"], row["sent_ns"], row["block_hashes"]) for row in rows] == [
+        ("a", 10, [1, 2]), ("b", 5, [3]), ("a", 30, None),
+    ]  # fmt: skip

@@ -66,18 +66,18 @@ def answered(turn_id: str, planned_ns: int, lasts: tuple[int, int, int] = (50 * 
 def sessions(draw: st.DrawFn) -> list[TurnRecord]:
     """One session of some turns that may reach into the next phases, the first turn with sub-agents or without."""
     number, at_ns = draw(st.integers(0, 10**6)), draw(st.integers(0, 40 * S - 1))
-    records_: list[TurnRecord] = []
+    generated: list[TurnRecord] = []
     for index in range(draw(st.integers(1, 3))):
         lasts = draw(st.integers(0, 2 * S)), draw(st.integers(0, 300 * MS)), draw(st.integers(1, 20))
-        records_.append(answered(f"s{number}/{index}", at_ns, lasts))
+        generated.append(answered(f"s{number}/{index}", at_ns, lasts))
         agents = range(draw(st.integers(0, 2)) if index == 0 else 0)
-        records_ += [answered(f"s{number}/{agent}/0", records_[0].closed_ns, lasts) for agent in agents]
-        at_ns = max(record.closed_ns for record in records_) + draw(st.integers(0, S))
+        generated += [answered(f"s{number}/{agent}/0", generated[0].closed_ns, lasts) for agent in agents]
+        at_ns = max(record.closed_ns for record in generated) + draw(st.integers(0, S))
         if at_ns >= 40 * S:  # the drain begins no turns
             break
     failure = draw(st.sampled_from([None, None, None, Failure.CUT, Failure.UNFINISHED]))
-    records_[-1] = replace(records_[-1], failure=failure)
-    return records_
+    generated[-1] = replace(generated[-1], failure=failure)
+    return generated
 
 
 def counted(runs: list[list[TurnRecord]]) -> TallySet:
@@ -100,20 +100,20 @@ def steady(rate: int = 4) -> list[list[TurnRecord]]:
 
 def queued() -> list[list[TurnRecord]]:
     """Four sessions a second at a server that answers two, one after the other: half of them end in the drain."""
-    records_, free_ns = [], 0
+    generated, free_ns = [], 0
     for number in range(160):
         planned_ns = number * S // 4
         begin_ns = max(planned_ns, free_ns)
         free_ns = begin_ns + S // 2
-        records_.append([answered(f"s{number}/0", planned_ns, (begin_ns - planned_ns + 25 * MS, 25 * MS, 20))])
-    return records_
+        generated.append([answered(f"s{number}/0", planned_ns, (begin_ns - planned_ns + 25 * MS, 25 * MS, 20))])
+    return generated
 
 
 def codes(tallies: TallySet) -> set[str]:
-    verdict_ = judge(
+    judged = judge(
         phase_evidence.evidence_by_phase(tallies, HealthSet(), SECONDS, phase_evidence.RunFacts(stamps=None))
     )
-    return {reason.code for reason in verdict_.reasons if reason.phase == "measure"}
+    return {reason.code for reason in judged.reasons if reason.phase == "measure"}
 
 
 @given(st.lists(sessions(), min_size=1, max_size=30, unique_by=lambda records: records[0].session_id))
@@ -128,14 +128,14 @@ def test_rates_of_random_runs_are_consistent(runs: list[list[TurnRecord]]) -> No
     searched = of_turns(table, {"w1": -10 * S}, SECONDS["measure"], slo.parse("p95(ttft_ms) < 800"))
     assert searched.turns_per_s == pytest.approx(document["rates"]["turns_per_s"])
     assert count_faults(tallies) == []
-    for evidence_ in phase_evidence.evidence_by_phase(
+    for phase_entry in phase_evidence.evidence_by_phase(
         tallies, HealthSet(), SECONDS, phase_evidence.RunFacts(stamps=None)
     ):
-        assert (token_balance(evidence_) or 0.0) < 1e-9
-        window = next(window for window in WINDOWS if window.phase == evidence_.phase)
-        assert abs(in_flight_s(tallies.total(evidence_.phase)) - turns_s(tallies.total(evidence_.phase))) <= crossing_s(
-            rows, window
-        )
+        assert (token_balance(phase_entry) or 0.0) < 1e-9
+        window = next(window for window in WINDOWS if window.phase == phase_entry.phase)
+        assert abs(
+            in_flight_s(tallies.total(phase_entry.phase)) - turns_s(tallies.total(phase_entry.phase))
+        ) <= crossing_s(rows, window)
 
 
 def in_flight_s(tally: Tally) -> float:

@@ -92,7 +92,9 @@ def test_a_server_that_never_answered_stopped_at_the_first_failure() -> None:
 @given(
     st.lists(
         st.tuples(
-            st.sampled_from([None, *(failure_.value for failure_ in Failure)]), st.floats(0, 100), st.floats(0, 10)
+            st.sampled_from([None, *(failure_class.value for failure_class in Failure)]),
+            st.floats(0, 100),
+            st.floats(0, 10),
         ),
         max_size=30,
     )

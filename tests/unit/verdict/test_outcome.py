@@ -36,10 +36,10 @@ def summary(
 ) -> dict[str, Any]:
     levels = {reason["level"] for reason in reasons}
     measurement = "invalid" if "invalid" in levels else "suspect" if levels else "valid"
-    gates_ = gates or []
-    passed = all(gate["passed"] for gate in gates_) if gates_ else not failed and not more
+    gate_results = gates or []
+    passed = all(gate["passed"] for gate in gate_results) if gate_results else not failed and not more
     turns = {"by_phase": {"all": {"sent": 26, "failed": failed}}}
-    verdict = {"measurement": measurement, "reasons": list(reasons), "gates": gates_, "passed": passed}
+    verdict = {"measurement": measurement, "reasons": list(reasons), "gates": gate_results, "passed": passed}
     return {"verdict": verdict, "turns": turns, "window_s": 15.0, **more}
 
 

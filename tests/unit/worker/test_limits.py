@@ -75,7 +75,7 @@ def test_closing_the_limit_releases_waiting_turns() -> None:
     gevent.sleep(0)
     limiter.close()
     gevent.joinall(waiting)
-    assert [greenlet_.value for greenlet_ in waiting] == [False] * 3
+    assert [waiter.value for waiter in waiting] == [False] * 3
     limiter.leave()
     assert not limiter.enter()
 

@@ -96,7 +96,7 @@ def free(limiter: InFlightLimiter) -> int:
 
 
 @pytest.mark.parametrize(("script", "turns"), [(plain, 2), (working, 2), (forking, 2)])
-def test_a_session_takes_what_its_turns_need_and_leaves_nothing_taken(script: Any, turns: int) -> None:
+def test_a_session_releases_all_slots(script: Any, turns: int) -> None:
     host = context()
     assert host.part.limiter.try_enter()  # for its first turn, as whoever starts a session does
     assert host.part.quota.take_session("measure")
@@ -159,7 +159,7 @@ def test_a_turn_that_cannot_be_made_is_booked_as_a_failed_one(script: Any, said:
 
 
 @pytest.mark.parametrize("script", [raising_script, plain])
-def test_what_a_work_made_is_closed_however_the_session_ends(script: Any) -> None:
+def test_resources_of_a_session_are_always_closed(script: Any) -> None:
     host, closed = context(), []
 
     def with_a_thing() -> Script:

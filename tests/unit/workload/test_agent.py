@@ -155,9 +155,9 @@ def test_answers_are_resent_without_reasoning() -> None:
     mixed = [*talk(workload, TurnReply("one two three four", 40))][1].messages[2]
     assert mixed.pieces[0].literal == "four"  # 30 of 40 tokens were thought
     keep = Agent.model_validate(SMALL | {"steps": 2, "thinking": {"tokens": 30, "history": "keep"}})
-    answer_ = [*talk(keep, TurnReply("said", 40, reasoning="thought"))][1].messages[2]
-    assert (answer_.pieces[0].literal, answer_.reasoning) == ("said", "thought")
-    assert [call.name for call in answer_.tool_calls] == ["look"]
+    answer = [*talk(keep, TurnReply("said", 40, reasoning="thought"))][1].messages[2]
+    assert (answer.pieces[0].literal, answer.reasoning) == ("said", "thought")
+    assert [call.name for call in answer.tool_calls] == ["look"]
 
 
 def test_a_cancelled_answer_is_requested_again() -> None:
@@ -239,11 +239,11 @@ def test_subagents_run_in_parallel_and_report(context: str) -> None:
 
 @given(st.integers(1, 3000), st.lists(st.sampled_from(["a", "b", "read_file"]), unique=True, min_size=1))
 def test_tool_definitions_have_about_the_given_size(tokens: int, names: list[str]) -> None:
-    tools = tools_json(tuple(names), tokens)
-    tools = json.loads(tools)
+    encoded = tools_json(tuple(names), tokens)
+    tools = json.loads(encoded)
     assert [tool["function"]["name"] for tool in tools[: len(names)]] == names
-    assert tools == tools_json(tuple(names), tokens)
-    assert tokens <= json_tokens(tools) + 60 <= tokens + 130 * (1 + len(names))
+    assert encoded == tools_json(tuple(names), tokens)
+    assert tokens <= json_tokens(encoded) + 60 <= tokens + 130 * (1 + len(names))
     assert tools_json(tuple(names), 0) == b""
 
 

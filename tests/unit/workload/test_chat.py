@@ -44,10 +44,10 @@ def plan_of(sessions: Sessions, number: int = 0) -> list[PlannedTurn]:
     return list(outline(sessions.begin(number).script, number))
 
 
-def messages_of(scenario_: Scenario, ask: Ask) -> list[Any]:
-    writer = BodyWriter(Texts(EXACT, scenario_.seed), BodySettings.of(scenario_, "tiny"), Isolation())
-    messages_: list[Any] = json.loads(writer.body(ask))["messages"]
-    return messages_
+def messages_of(chat_scenario: Scenario, ask: Ask) -> list[Any]:
+    writer = BodyWriter(Texts(EXACT, chat_scenario.seed), BodySettings.of(chat_scenario, "tiny"), Isolation())
+    sent_messages: list[Any] = json.loads(writer.body(ask))["messages"]
+    return sent_messages
 
 
 # -- what is drawn
@@ -96,18 +96,18 @@ def test_documents_and_random_lengths_are_drawn() -> None:
 
 
 def test_a_recorded_history_is_independent_of_answers() -> None:
-    scenario_ = scenario(turns=3, history="recorded")
+    chat_scenario = scenario(turns=3, history="recorded")
 
     def asked(*answers: str) -> list[Any]:
-        script = Sessions(scenario_).begin(1).script
+        script = Sessions(chat_scenario).begin(1).script
         asks = [next(script), *(script.send(TurnReply(answer, 2)) for answer in answers)]
-        return [messages_of(scenario_, ask) for ask in asks if isinstance(ask, Ask)]
+        return [messages_of(chat_scenario, ask) for ask in asks if isinstance(ask, Ask)]
 
     first, second = asked("yes", "no"), asked("maybe", "perhaps so")
     assert first == second
     assert [len(messages) for messages in first] == [1, 3, 5]
     assert len(first[2][1]["content"].split()) == 5
-    live = messages_of(scenario_, [*outline(Sessions(scenario(turns=3)).begin(1).script, 1)][2].ask)
+    live = messages_of(chat_scenario, [*outline(Sessions(scenario(turns=3)).begin(1).script, 1)][2].ask)
     assert [message["content"] for message in live[::2]] == [message["content"] for message in first[2][::2]]
 
 
@@ -135,9 +135,9 @@ def test_documents_are_part_of_the_message_and_shared() -> None:
     before, after = (scenario(documents=documents | {"position": where}) for where in ("before", "after"))
     turns = [plan_of(Sessions(before), number)[0] for number in range(30)]
     assert all(len(turn.ask.messages[0].pieces) == 3 for turn in turns)
-    documents_ = {piece for turn in turns for piece in turn.ask.messages[0].pieces[:2]}
-    assert len(documents_) == 4
-    assert {piece.key for piece in documents_} == {f"shared/document/{number}" for number in range(4)}
+    document_pieces = {piece for turn in turns for piece in turn.ask.messages[0].pieces[:2]}
+    assert len(document_pieces) == 4
+    assert {piece.key for piece in document_pieces} == {f"shared/document/{number}" for number in range(4)}
     behind = plan_of(Sessions(after))[0].ask.messages[0].pieces
     assert behind == (*turns[0].ask.messages[0].pieces[2:], *turns[0].ask.messages[0].pieces[:2])
     text = messages_of(before, turns[0].ask)[0]["content"]
@@ -181,11 +181,11 @@ def test_images_are_valid_png_files_of_the_given_size() -> None:
 
 
 def test_messages_have_images() -> None:
-    scenario_ = scenario(images={"per_message": 2, "width_px": 20, "height_px": 10, "variants": 3})
-    asks = [plan_of(Sessions(scenario_), number)[0].ask for number in range(12)]
+    chat_scenario = scenario(images={"per_message": 2, "width_px": 20, "height_px": 10, "variants": 3})
+    asks = [plan_of(Sessions(chat_scenario), number)[0].ask for number in range(12)]
     assert {len(ask.messages[0].images) for ask in asks} == {2}
     assert len({url for ask in asks for url in ask.messages[0].images}) == 3
-    first, second, text = messages_of(scenario_, asks[0])[0]["content"]
+    first, second, text = messages_of(chat_scenario, asks[0])[0]["content"]
     assert (first["type"], second["type"], text["type"]) == ("image_url", "image_url", "text")
     assert base64.b64decode(first["image_url"]["url"].partition(",")[2]).startswith(b"\x89PNG")
     assert picture_url("a", 2, 2).startswith("data:image/png;base64,")

@@ -33,14 +33,14 @@ def _mix(share: float = 0.3, **more: Any) -> Scenario:
 
 
 def _arrivals(scenario: Scenario, workers: int) -> dict[int, float]:
-    arrivals_ = {}
+    by_class = {}
     for worker in range(workers):
         schedule = schedule_of(scenario, Sessions(scenario), 5.0, worker, workers)
         for _ in range(40):
             arrival = schedule.next()
             assert arrival is not None
-            arrivals_[arrival.index] = arrival.due_s
-    return arrivals_
+            by_class[arrival.index] = arrival.due_s
+    return by_class
 
 
 @given(st.floats(0.05, 0.95), st.integers(1, 4))
@@ -78,11 +78,11 @@ def test_only_requires_a_mix() -> None:
 def test_gates_on_a_class_excluded_by_only_are_refused(tmp_path: Path) -> None:
     path = tmp_path / "mix.yaml"
     path.write_text(json.dumps(_document()))
-    options_ = RunOptions(str(path), "http://h", only="a", gates=("failed_ratio{b} < 0.1",))
+    run_options = RunOptions(str(path), "http://h", only="a", gates=("failed_ratio{b} < 0.1",))
     with pytest.raises(
         UsageError, match=r"--only a: gate 'failed_ratio\{b\} < 0.1' is on class b, which sends no turns then"
     ):
-        resolve(options_)
+        resolve(run_options)
     path.write_text(json.dumps(_document() | {"gates": ["failed_ratio{b} < 0.1"]}))
     with pytest.raises(
         UsageError, match=r"--only a: gate 'failed_ratio\{b\} < 0.1' is on class b, which sends no turns then"

@@ -54,10 +54,10 @@ def plan_of(sessions: Sessions, number: int) -> list[PlannedTurn]:
     return list(outline(sessions.begin(number).script, number))
 
 
-def conversation(*texts_: str, name: str = "c") -> dict[str, Any]:
+def conversation(*texts: str, name: str = "c") -> dict[str, Any]:
     """A conversation as ShareGPT has it, the user first."""
     who = ("human", "gpt")
-    return {"id": name, "conversations": [{"from": who[index % 2], "value": text} for index, text in enumerate(texts_)]}
+    return {"id": name, "conversations": [{"from": who[index % 2], "value": text} for index, text in enumerate(texts)]}
 
 
 def sharegpt(path: Path, conversations: list[Any], **dump: Any) -> dict[str, Any]:
@@ -112,8 +112,8 @@ def test_an_array_is_read_with_any_block_size(
 @given(st.integers(0, 400), st.integers(1, 60))
 def test_a_truncated_array_is_refused_with_its_line(tmp_path: Path, cut: int, block: int) -> None:
     path = tmp_path / "a.json"
-    text_ = json.dumps([conversation("Hi", 'He said "no"'), conversation("Why?", "Because {x}.")], indent=1).encode()
-    path.write_bytes(text_[: cut % len(text_)])
+    text = json.dumps([conversation("Hi", 'He said "no"'), conversation("Why?", "Because {x}.")], indent=1).encode()
+    path.write_bytes(text[: cut % len(text)])
     lines = path.read_bytes().count(b"\n") + 1
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(file_records, "_BLOCK_BYTES", block)
@@ -148,9 +148,9 @@ def test_a_table_is_read_back(tmp_path: Path, rows: list[tuple[str, str]], end: 
 
 def test_conversations_are_read_in_all_usual_formats() -> None:
     turns = (Exchange("a", "b"), Exchange("c", "d"))
-    messages_ = [("user", "a"), ("assistant", "b"), ("user", "c"), ("assistant", "d")]
-    as_openai = {"messages": [{"role": role, "content": text} for role, text in messages_]}
-    as_parts = {"messages": [{"role": role, "content": [{"type": "text", "text": text}]} for role, text in messages_]}
+    messages = [("user", "a"), ("assistant", "b"), ("user", "c"), ("assistant", "d")]
+    as_openai = {"messages": [{"role": role, "content": text} for role, text in messages]}
+    as_parts = {"messages": [{"role": role, "content": [{"type": "text", "text": text}]} for role, text in messages]}
     for document in (conversation("a", "b", "c", "d"), as_openai, as_parts):
         talk = parse(document, "conversation", Columns())
         assert isinstance(talk, RecordedConversation)
@@ -453,9 +453,9 @@ def test_json_lines_are_read(tmp_path: Path) -> None:
         {"prompt": "second", "answer": "yes", "session_id": 7},
     )
     sessions = Sessions(scenario(source, history="recorded"))
-    (turn_,) = plan_of(sessions, 0)
-    assert said_in(turn_) == ["be kind", "one"]
-    assert (turn_.ask.output_tokens, json.loads(turn_.ask.tools)) == (5, [tool])
+    (turn,) = plan_of(sessions, 0)
+    assert said_in(turn) == ["be kind", "one"]
+    assert (turn.ask.output_tokens, json.loads(turn.ask.tools)) == (5, [tool])
     first, second = plan_of(sessions, 1)
     assert said_in(first) == ["first"]
     assert [message.role for message in second.ask.messages] == ["user", "assistant", "user"]
@@ -689,3 +689,23 @@ def test_a_million_sessions_are_lazy(tmp_path: Path) -> None:
     begun = [sessions.begin(number) for number in (0, 10**6, 10**12)]
     os.truncate(source["path"], 0)  # what is read later than at the opening would fail
     assert [session.index for session in begun] == [0, 10**6, 10**12]
+
+
+MALFORMED = {
+    "deep": b"[" * 200_000,
+    "deep objects": b'[{"a":' + b'{"a":' * 100_000,
+    "digits": b"[" + b"9" * 6_000 + b"]",
+    "not UTF-8": b'[{"conversations": "x\xff"}]',
+}
+
+
+@pytest.mark.parametrize("content", MALFORMED.values(), ids=MALFORMED.keys())
+@pytest.mark.parametrize("read", [file_records.json_array, file_records.json_lines])
+def test_malformed_records_are_named_by_file_and_line(tmp_path: Path, content: bytes, read: object) -> None:
+    assert callable(read)
+    file = tmp_path / "data.json"
+    file.write_bytes(content)
+    with pytest.raises(UsageError) as caught:
+        list(read(file))
+    assert str(caught.value).startswith(f"{file}:1: ")
+    assert "\n" not in str(caught.value)

@@ -26,7 +26,7 @@ from inferload.workload.schedules import schedule_of
 from inferload.workload.sessions import Sessions
 from inferload.workload.traces.formats import FORMATS
 from inferload.workload.traces.index import TimeWindow, TraceIndex
-from inferload.workload.traces.turn import TraceFault
+from inferload.workload.traces.turn import TraceFault, json_line
 
 EXACT = calibrate(lambda text: [int.from_bytes(word.encode(), "big") for word in text.split()])
 TRACES = DATA / "traces"
@@ -410,25 +410,25 @@ def mooncake(**changes: str) -> str:
 
 
 def test_a_trace_gives_the_arrivals_and_the_end() -> None:
-    scenario_ = scenario(mooncake(), "{kind: trace, speed: 2}")
-    assert scenario_.ends_by_itself
-    assert from_text(scenario_.resolved_text(), "again") == scenario_
-    arrivals_ = []
+    replay_scenario = scenario(mooncake(), "{kind: trace, speed: 2}")
+    assert replay_scenario.ends_by_itself
+    assert from_text(replay_scenario.resolved_text(), "again") == replay_scenario
+    arrivals = []
     for worker in range(2):
-        plan = schedule_of(scenario_, Sessions(scenario_), 2.0, worker, 2)
+        plan = schedule_of(replay_scenario, Sessions(replay_scenario), 2.0, worker, 2)
         while (arrival := plan.next()) is not None:
-            arrivals_.append((arrival.index, arrival.due_s))
+            arrivals.append((arrival.index, arrival.due_s))
         assert plan.exhausted
-    assert sorted(arrivals_) == [(0, 0), (1, pytest.approx(0.2)), (2, pytest.approx(0.2)), (3, pytest.approx(1.3))]
+    assert sorted(arrivals) == [(0, 0), (1, pytest.approx(0.2)), (2, pytest.approx(0.2)), (3, pytest.approx(1.3))]
 
 
 def test_a_file_of_times_gives_arrivals_to_any_workload(tmp_path: Path) -> None:
     (tmp_path / "times").write_text("0\n0.5\n\n2\n")
     chat = "{kind: chat, prompt_tokens: 10, output_tokens: 5}"
-    scenario_ = scenario(chat, f"{{kind: trace, path: {tmp_path / 'times'}}}")
-    plan = schedule_of(scenario_, Sessions(scenario_), 1.0)
+    replay_scenario = scenario(chat, f"{{kind: trace, path: {tmp_path / 'times'}}}")
+    plan = schedule_of(replay_scenario, Sessions(replay_scenario), 1.0)
     assert [arrival.due_s for arrival in iter(plan.next, None) if arrival is not None] == [0, 0.5, 2]
-    assert "3 sessions in total; the run ends with the last one" in describe(scenario_)
+    assert "3 sessions in total; the run ends with the last one" in describe(replay_scenario)
 
 
 @pytest.mark.parametrize(
@@ -441,11 +441,11 @@ def test_a_file_of_times_gives_arrivals_to_any_workload(tmp_path: Path) -> None:
 )
 def test_an_invalid_file_of_times_is_refused(content: str, message: str, tmp_path: Path) -> None:
     (tmp_path / "times").write_text(content)
-    scenario_ = scenario(
+    replay_scenario = scenario(
         "{kind: chat, prompt_tokens: 10, output_tokens: 5}", f"{{kind: trace, path: {tmp_path / 'times'}}}"
     )
     with pytest.raises(UsageError) as caught:
-        schedule_of(scenario_, Sessions(scenario_), 1.0)
+        schedule_of(replay_scenario, Sessions(replay_scenario), 1.0)
     assert message in str(caught.value)
 
 
@@ -457,9 +457,9 @@ def test_an_invalid_file_of_times_is_refused(content: str, message: str, tmp_pat
     ],
 )
 def test_trace_arrivals_without_recorded_times_are_refused(workload: str) -> None:
-    scenario_ = scenario(workload, "{kind: trace}")
+    replay_scenario = scenario(workload, "{kind: trace}")
     with pytest.raises(UsageError, match=r"has no start times of sessions, .*; give arrivals\.path"):
-        schedule_of(scenario_, Sessions(scenario_), 1.0)
+        schedule_of(replay_scenario, Sessions(replay_scenario), 1.0)
 
 
 @pytest.mark.parametrize(
@@ -480,3 +480,8 @@ def test_an_invalid_replay_is_refused(workload: str, message: str) -> None:
 def test_the_bundled_replay_has_a_plan(golden: Callable[[str, str], None]) -> None:
     loaded = load("replay-mooncake")
     golden("plan-replay-mooncake.txt", describe(loaded, DataContext("replay-mooncake")) + "\n")
+
+
+def test_a_trace_line_nested_too_deeply_is_not_json() -> None:
+    with pytest.raises(TraceFault, match="not JSON"):
+        json_line("[" * 200_000)

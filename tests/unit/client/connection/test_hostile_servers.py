@@ -11,10 +11,9 @@ from pathlib import Path
 import gevent
 import hostile_server
 import pytest
-from fuzz_replies import Budget
+from fuzz_replies import FORMS, Budget
 from hostile_replies import GOOD, TEXT, replies
 from reader_pairs import environment
-from test_native_fuzz import FORMS
 
 from inferload.client.client import Client, ClientSettings
 from inferload.client.connection import reader_choice

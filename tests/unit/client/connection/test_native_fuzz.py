@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 from fuzz_replies import (
+    FORMS,
     TOKENS,
     Budget,
     below,
@@ -19,16 +20,12 @@ from fuzz_replies import (
     random_text,
     sse,
 )
-from test_native_scan import answered, decoded
+from native_parsers import answered, decoded
 
 from inferload.client.connection.http1 import Framing, Http1Error, parse_head
 
 native = pytest.importorskip("inferload.client.connection._native", reason="the compiled reader was not built")
 
-FORMS = [
-    pytest.param(2, id="short"),
-    pytest.param(None, id="long", marks=[pytest.mark.soak, pytest.mark.fuzz, pytest.mark.timeout(1800)]),
-]
 VARIANTS = 8  # mutations of each input, which take less time than another input
 WALKS, CUT_WALKS, HEADS, STREAMS, WILD, CUT_SCANS = 300, 40, 600, 10, 60, 10  # inputs per round
 
@@ -115,7 +112,7 @@ def check_events(rng: random.Random, budget: Budget) -> int:
     for body in variants(rng, chunked_body(rng, blocks) if chunked else b"".join(blocks)):
         at = [below(rng, 5_000) for _ in range(one_of(rng, [0, 0, 3, 12]))]
         slice_ = 1 + below(rng, 8)
-        quick, slow = (answered(body, at, chunked, slice_, quick=quick) for quick in (True, False))
+        quick, slow = (answered(body, at, chunked, slice_, scan) for scan in (native.scan, None))
         assert quick == slow, f"{budget}: {(body, at, chunked, slice_)}"
     return VARIANTS
 

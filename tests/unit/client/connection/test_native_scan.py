@@ -2,49 +2,22 @@
 
 import json
 from array import array
-from itertools import pairwise
 
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
+from native_parsers import Pieces, answered, cut, decoded
 from scripted_server import chunk
 
 from inferload.client.answers.chat import ChatAnswer
 from inferload.client.answers.event_stream import EventStream
-from inferload.client.connection.http1 import ChunkedDecoder, Framing, Http1Error, ReplyHead, parse_head
+from inferload.client.connection.http1 import Framing, ReplyHead, parse_head
 from inferload.client.connection.reply import Arrivals, HttpReply
 
 native = pytest.importorskip("inferload.client.connection._native", reason="the compiled reader was not built")
 
-Pieces = list[bytes]
-
-
-def cut(data: bytes, at: list[int]) -> Pieces:
-    positions = sorted({0, len(data), *(position % (len(data) + 1) for position in at)})
-    return [data[a:b] for a, b in pairwise(positions)]
-
 
 # ---- chunk framing
-
-framing_bytes = st.one_of(
-    st.sampled_from(
-        [b"0\r\n\r\n", b"5\r\nhello\r\n", b" a \r\n0123456789\r\n", b"3;x=y\r\nabc\r\n", b"0\r\nT: x\r\n\r\n"]
-    ),
-    st.sampled_from([b"\r\n", b"\r", b"\n", b"g", b"-1", b"0x3", b"3 3", b";", b"1" * 16, b"\t1\r\nx\r\n", b"00\r\n"]),
-    st.binary(max_size=6),
-)
-
-
-def decoded(pieces: Pieces) -> int:
-    decoder = ChunkedDecoder()
-    try:
-        for piece in pieces:
-            decoder.feed(piece)
-            if decoder.done:
-                return 1
-    except Http1Error:
-        return 2
-    return 0
 
 
 @pytest.mark.parametrize("length", [8_191, 8_192, 8_193])
@@ -177,35 +150,6 @@ def framed(events: Pieces, splits: list[int], chunked: bool) -> bytes:
     return b"".join(chunk(piece) for piece in chunks if piece) + b"0\r\n\r\n"
 
 
-def answered(body: bytes, at: list[int], chunked: bool, slice_: int, quick: bool) -> tuple[object, ...]:
-    """Return the contents of an answer after the body arrived in these pieces, `slice_` reads at a time."""
-    reply, answer = HttpReply(lambda: None), ChatAnswer()
-    headers = {"content-type": "text/event-stream"}
-    reply._begin_body(ReplyHead(200, headers, Framing.CHUNKED if chunked else Framing.CLOSE, None, keep_alive=True))
-    stream = EventStream(answer, native.scan if quick else None)
-    pieces = cut(body, at)
-    error = None
-    try:
-        for first in range(0, len(pieces), slice_):
-            part = pieces[first : first + slice_]
-            ends = array("q", [sum(map(len, part[: n + 1])) for n in range(len(part))])
-            at_ns = array("q", [1_000 + first + n for n in range(len(part))])
-            stream.feed(reply, Arrivals(b"".join(part), ends, at_ns, array("q"), 0))
-        stream.finish(9_999)
-    except Http1Error as fault:
-        error = str(fault)
-        return (error,)
-    answer.conclude(reply.chunks is None or reply.chunks.done)
-    tokens = answer.tokens_by_event
-    return (
-        *("".join(answer.reasoning), answer.tool_calls and answer.tool_calls.calls()),
-        *("".join(answer.text), list(answer.event_ns), None if tokens is None else list(tokens)),
-        *(answer.first_event_ns, answer.last_event_ns, answer.first_visible_ns, answer.failure, answer.detail),
-        *(answer.finish_reason, answer.request_id, answer.input_tokens, answer.output_tokens, answer.closed),
-        *(reply.chunks is not None and reply.chunks.done, error),
-    )
-
-
 @given(
     st.lists(blocks, max_size=12),
     st.lists(st.integers(0, 5_000), max_size=12),
@@ -218,7 +162,7 @@ def test_scanning_natively_equals_parsing_in_python(
     events: Pieces, at: list[int], splits: list[int], chunked: bool, slice_: int
 ) -> None:
     body = framed(events, splits, chunked)
-    assert answered(body, at, chunked, slice_, quick=True) == answered(body, at, chunked, slice_, quick=False)
+    assert answered(body, at, chunked, slice_, native.scan) == answered(body, at, chunked, slice_, None)
 
 
 @given(st.lists(texts.filter(bool), min_size=8, max_size=30), st.booleans())

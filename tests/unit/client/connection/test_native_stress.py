@@ -12,8 +12,7 @@ import threading
 from collections.abc import Callable
 
 import pytest
-from fuzz_replies import Budget, random_case
-from test_native_fuzz import FORMS
+from fuzz_replies import FORMS, Budget, random_case
 
 native = pytest.importorskip("inferload.client.connection._native", reason="the compiled reader was not built")
 

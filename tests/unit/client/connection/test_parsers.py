@@ -9,9 +9,12 @@ from hypothesis import strategies as st
 
 from inferload.client.answers import sse
 from inferload.client.answers.sse import SseError, SseParser, event_of_chunk
+from inferload.client.connection.connect import Proxy
 from inferload.client.connection.http1 import ChunkedDecoder, Framing, Http1Error, parse_head, request_bytes
 from inferload.client.connection.target import Target
+from inferload.client.scrape_http import MetricsUrl
 from inferload.errors import UsageError
+from inferload.locust import options
 
 
 def cuts(draw: st.DrawFn, data: bytes) -> list[bytes]:
@@ -214,3 +217,23 @@ def test_invalid_targets_are_one_line(url: str) -> None:
     with pytest.raises(UsageError) as raised:
         Target.parse(url)
     assert "\n" not in str(raised.value)
+
+
+def test_a_proxy_password_is_not_printed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("http_proxy", "socks5://me:pa55word@proxy:1080")
+    monkeypatch.delenv("no_proxy", raising=False)
+    monkeypatch.delenv("NO_PROXY", raising=False)
+    with pytest.raises(UsageError, match="proxy:1080") as raised:
+        Proxy.for_target(Target.parse("http://server:8000"))
+    assert "pa55" not in str(raised.value)
+
+
+@pytest.mark.parametrize("url", ["http://[bad", "http://[::1", "http://bad]:8000"])
+def test_addresses_with_unmatched_brackets_are_refused(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    for parse in (Target.parse, MetricsUrl.parse, lambda text: options.metrics_urls([text])):
+        with pytest.raises(UsageError):
+            parse(url)
+    monkeypatch.setenv("http_proxy", url)
+    monkeypatch.delenv("no_proxy", raising=False)
+    with pytest.raises(UsageError, match="HTTP_PROXY"):
+        Proxy.for_target(Target.parse("http://server.test:8000"))

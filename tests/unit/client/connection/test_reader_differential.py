@@ -3,9 +3,8 @@
 from collections.abc import Iterator
 
 import pytest
-from fuzz_replies import Budget, ReplyCase, random_case
+from fuzz_replies import FORMS, Budget, ReplyCase, random_case
 from reader_pairs import GOOD, PairClient, TurnOutcome, outcome
-from test_native_fuzz import FORMS
 
 from inferload.client.connection import reader_choice
 

@@ -13,7 +13,7 @@ import openai
 import pytest
 import simulator_process
 from simulator_process import Simulator
-from test_simulator_server import CHAT, HELLO, QUICK, Start, chat, counted, events_of, streamed
+from simulator_requests import CHAT, HELLO, QUICK, Start, chat, counted, events_of, streamed
 
 SCHEMA = {
     "type": "object",

@@ -8,7 +8,7 @@ from api_cases import shape
 from inferload.deploy.simulator.metrics.engine_metrics import Gauges, RecentHits
 from inferload.deploy.simulator.server.server_log import Totals, engine_line, speculation_line, throughput
 from paths import GOLDEN
-from test_simulator_server import CHAT, QUICK, Start, chat
+from simulator_requests import CHAT, QUICK, Start, chat
 
 OURS = "inferload_"
 

@@ -10,7 +10,7 @@ import struct
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -25,14 +25,11 @@ from inferload.deploy.simulator.server.connection import Connection, Hooks
 from inferload.deploy.simulator.server.loop import Server
 from prometheus_client.parser import text_string_to_metric_families
 from simulator_process import Simulator
+from simulator_requests import CHAT, HELLO, QUICK, Start, chat, counted, events_of, streamed
 
 from inferload.errors import UsageError
 
-QUICK = ("--ttft-ms", "4", "--itl-ms", "1")
-HELLO = [{"role": "user", "content": "hello to you"}]
-CHAT = "/v1/chat/completions"
 ROUNDS = 40 if os.environ.get("INFERLOAD_SOAK") else 6  # of many clients at once
-Start = Callable[..., Simulator]
 
 
 @pytest.fixture(scope="module")
@@ -43,20 +40,6 @@ def quick() -> Iterator[Simulator]:
     simulator_process.stop(server)
 
 
-def chat(**more: Any) -> dict[str, Any]:
-    return {"model": "simulator", "messages": HELLO, "max_tokens": 6, "ignore_eos": True, **more}
-
-
-def streamed(**more: Any) -> dict[str, Any]:
-    return chat(stream=True, stream_options={"include_usage": True}, **more)
-
-
-def events_of(body: bytes) -> list[Any]:
-    """The data of each event; text if it is not JSON."""
-    datas = [each[6:].decode() for each in body.split(b"\n\n") if each.startswith(b"data: ")]
-    return [json.loads(data) if data.startswith("{") else data for data in datas]
-
-
 def text_of(events: list[Any]) -> str:
     chunks = [each for each in events if isinstance(each, dict) and each.get("choices")]
     return "".join(each["choices"][0]["delta"].get("content", "") for each in chunks)
@@ -65,12 +48,6 @@ def text_of(events: list[Any]) -> str:
 def latest_ms(server: Simulator) -> float:
     """The largest lateness of an event, plus 0.05 ms for the time between two clock readings."""
     return float(server.stats()["lateness_ms"]["max"]) + 0.05
-
-
-def counted(server: Simulator, key: str, least: int) -> None:
-    """Wait until a request count is reached, at most until the test's timeout."""
-    while server.stats()["requests"][key] < least:
-        pass
 
 
 class TestChat:

@@ -113,7 +113,7 @@ def _inst(chat: Sequence[tuple[str, str]], opened: bool) -> list[int] | None:
 
 def _moved(chat: Sequence[tuple[str, str]], opened: bool) -> list[int]:
     """A template that says the system prompt last."""
-    ordered = sorted(chat, key=lambda message_: message_[0] == "system")
+    ordered = sorted(chat, key=lambda moved_message: moved_message[0] == "system")
     return _chatml(ordered, opened)
 
 
@@ -222,11 +222,11 @@ def test_sequential_turns_hit_the_expected_tokens_on_the_simulator(
         salt = Isolation("salt", f"s{number % 2}")
         system = _message("system", f"shared/{number % 3}", (5, 11, 40)[number % 3])
         writer = BodyWriter(texts, BodySettings("simulator", _scenario().request), salt)
-        messages_: tuple[Message, ...] = (system,)
+        history_messages: tuple[Message, ...] = (system,)
         for turn in range(dice.randint(1, 4)):
             question = _message("user", f"text/{turn}", dice.choice([3, 20, 33]))
             output = dice.randint(1, 40)
-            ask = Ask((*messages_, question), output)
+            ask = Ask((*history_messages, question), output)
             row = Layout(template, salt).prompt(ask)
             usage = _ask(server.port, writer.body(ask))
             shared, end = tree.meet(row)
@@ -236,4 +236,4 @@ def test_sequential_turns_hit_the_expected_tokens_on_the_simulator(
             answer = Message("assistant", tuple(Piece("", 1, word) for word in str(usage["text"]).split()))
             for span in expectedhits.text_spans(answer)[:-1]:
                 end = tree.extend(end, span)
-            messages_ = (*messages_, question, answer)
+            history_messages = (*history_messages, question, answer)

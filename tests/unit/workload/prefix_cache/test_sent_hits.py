@@ -18,11 +18,11 @@ APART = Isolation("salt", "run")
 
 def _talk(turns: int, tools: bytes = b"") -> Script:
     """Questions of 40 tokens, answers of 30."""
-    messages_ = ()
+    history_messages = ()
     for number in range(turns):
         question = text_message("user", f"text/{number}", 40)
-        reply = yield Ask((*messages_, question), 30, tools=tools)
-        messages_ += (question, reply.message())
+        reply = yield Ask((*history_messages, question), 30, tools=tools)
+        history_messages += (question, reply.message())
 
 
 def _sent(*prompts: int | None, **more: object) -> Mapping[str, SentTurn]:
@@ -100,11 +100,11 @@ def test_children_of_a_fork_share_the_messages_of_the_parent() -> None:
     def parent() -> Script:
         question = text_message("user", "text", 40)
         reply = yield Ask((question,), 30)
-        messages_ = (question, reply.message())
-        yield Fork(tuple((name, _child(messages_, name)) for name in "ab"))
+        history_messages = (question, reply.message())
+        yield Fork(tuple((name, _child(history_messages, name)) for name in "ab"))
 
-    def _child(messages_: tuple, name: str) -> Script:
-        yield Ask((*messages_, text_message("user", name, 40)), 30)
+    def _child(history_messages: tuple, name: str) -> Script:
+        yield Ask((*history_messages, text_message("user", name, 40)), 30)
 
     turns = {"s0.0": SentTurn(40, 30), "s0/a.0": SentTurn(110, 30), "s0/b.0": SentTurn(110, 30)}
     assert _hits(turns, parent()).sums.hits.cached == 60 + 70  # b finds the last token of the answer too: a has read it

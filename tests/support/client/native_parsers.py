@@ -1,0 +1,61 @@
+"""Chunk framing and answers read by the Python parsers, or by the compiled scanner."""
+
+from array import array
+from collections.abc import Callable
+from itertools import pairwise
+from typing import Any
+
+from inferload.client.answers.chat import ChatAnswer
+from inferload.client.answers.event_stream import EventStream
+from inferload.client.connection.http1 import ChunkedDecoder, Framing, Http1Error, ReplyHead
+from inferload.client.connection.reply import Arrivals, HttpReply
+
+Pieces = list[bytes]
+
+
+def cut(data: bytes, at: list[int]) -> Pieces:
+    positions = sorted({0, len(data), *(position % (len(data) + 1) for position in at)})
+    return [data[a:b] for a, b in pairwise(positions)]
+
+
+def decoded(pieces: Pieces) -> int:
+    decoder = ChunkedDecoder()
+    try:
+        for piece in pieces:
+            decoder.feed(piece)
+            if decoder.done:
+                return 1
+    except Http1Error:
+        return 2
+    return 0
+
+
+def answered(
+    body: bytes, at: list[int], chunked: bool, slice_: int, scan: Callable[..., Any] | None
+) -> tuple[object, ...]:
+    """Return the contents of an answer after the body arrived in these pieces, `slice_` reads at a time."""
+    reply, answer = HttpReply(lambda: None), ChatAnswer()
+    headers = {"content-type": "text/event-stream"}
+    reply._begin_body(ReplyHead(200, headers, Framing.CHUNKED if chunked else Framing.CLOSE, None, keep_alive=True))
+    stream = EventStream(answer, scan)
+    pieces = cut(body, at)
+    error = None
+    try:
+        for first in range(0, len(pieces), slice_):
+            part = pieces[first : first + slice_]
+            ends = array("q", [sum(map(len, part[: n + 1])) for n in range(len(part))])
+            at_ns = array("q", [1_000 + first + n for n in range(len(part))])
+            stream.feed(reply, Arrivals(b"".join(part), ends, at_ns, array("q"), 0))
+        stream.finish(9_999)
+    except Http1Error as fault:
+        error = str(fault)
+        return (error,)
+    answer.conclude(reply.chunks is None or reply.chunks.done)
+    tokens = answer.tokens_by_event
+    return (
+        *("".join(answer.reasoning), answer.tool_calls and answer.tool_calls.calls()),
+        *("".join(answer.text), list(answer.event_ns), None if tokens is None else list(tokens)),
+        *(answer.first_event_ns, answer.last_event_ns, answer.first_visible_ns, answer.failure, answer.detail),
+        *(answer.finish_reason, answer.request_id, answer.input_tokens, answer.output_tokens, answer.closed),
+        *(reply.chunks is not None and reply.chunks.done, error),
+    )

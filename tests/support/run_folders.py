@@ -1,0 +1,31 @@
+"""Run folders with a manifest and a summary, for comparisons."""
+
+import json
+from pathlib import Path
+
+SCENARIO = (
+    "schema: 1\nname: {name}\nseed: {seed}\nworkload: {{kind: chat, prompt_tokens: {prompt}, output_tokens: 50}}\n"
+)
+
+
+def write_run(folder: Path, seed: int, ttft_ms: float, prompt: int = 20, name: str = "s") -> Path:
+    folder.mkdir(parents=True)
+    text = SCENARIO.format(name=name, seed=seed, prompt=prompt)
+    manifest = {
+        "scenario": {"name": name, "text": text},
+        "seed": seed,
+        "started_at": f"2026-01-0{seed}",
+        "engine": "vllm",
+    }
+    turns = {"failed": 0, "ok": 10, "by_phase": {"measure": {"ok": 10, "output_tokens": 500, "input_tokens": 200}}}
+    summary = {
+        "verdict": {"measurement": "valid", "reasons": []},
+        "turns": turns,
+        "sessions": {"planned": 10, "dropped": 0},
+        "rates": {"turns_per_s": 2.0, "output_tok_per_s": 100.0, "input_tok_per_s": 40.0},
+        "latency": {"ttft_ms": {"count": 10, "mean": ttft_ms}},
+        "client": {},
+    }
+    (folder / "run.json").write_text(json.dumps(manifest))
+    (folder / "summary.json").write_text(json.dumps(summary))
+    return folder
