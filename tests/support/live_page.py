@@ -361,7 +361,7 @@ def _ended_view(page: LivePage, run_dir: Path, summary: dict[str, Any]) -> None:
     recorded = [json.loads(line)["text"] for line in (run_dir / "marks.jsonl").read_text().splitlines()]
     assert sorted(page.marks()) == sorted(recorded)
     stopped = recorded.index("stopped by the web UI")
-    assert [text for text in recorded[stopped:] if text.startswith("ramp by hand ended at ")] != []
+    assert [text for text in recorded[stopped:] if text.startswith("ramp by hand ended with the load at ")] != []
     folder = f"{page.url}inferload/runs/{quote(run_dir.name)}"
     files = {text: url for text, url in page.files().items() if text not in ("runs", "Locust")}
     assert files.pop("report") == f"{folder}/report.html"
