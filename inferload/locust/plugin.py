@@ -109,6 +109,7 @@ def _begin_worker(environment: Any, own: ProcessSettings, scenario: str | None) 
     worker = Worker(environment, own, scenario)
     environment.inferload_worker = worker
     environment.events.quitting.add_listener(lambda **_event: worker.stop())
+    environment.events.quit.add_listener(lambda **_event: compat.flush_messages(environment.runner))
     worker.follow_master()
     received: list[str] = []
 

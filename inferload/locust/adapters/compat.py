@@ -26,6 +26,7 @@ from inferload.escaping import escaped_lines
 from inferload.measure.bounded_names import MOST_NAMES, OTHER_NAMES, overflow_text
 from inferload.measure.clock import NS_PER_S, Anchor, now_ns
 
+_FLUSH_MS = 2_000  # for messages to a master that does not read them
 _WORKER_END_S = 3.0
 _MAX_SHOWN = 120  # characters of an untrusted text in the log
 OWN_ROWS = ("TURN", "TTFT", "ITL")  # types of the rows of turns in Locust's table
@@ -331,6 +332,13 @@ def check_after_parsing(check: Callable[[Any], object]) -> None:
 
     checking.checks = checks  # type: ignore[attr-defined]
     locust.main.get_parser = checking
+
+
+def flush_messages(runner: Any) -> None:
+    """Wait until a worker's messages to the master are sent, at most _FLUSH_MS: the exit of the process drops others."""
+    client = runner.client
+    client.close(linger=_FLUSH_MS)
+    client.socket.context.term()
 
 
 def end_forked_workers() -> None:

@@ -280,3 +280,34 @@ def test_the_delay_after_a_users_wait_is_known() -> None:
     _Waiting.Outer(user)._sleep(0.01)
     blocking.join()
     assert user.inferload_late_ns > 50e6
+
+
+SENDER = """
+import os, sys
+from types import SimpleNamespace
+from locust.rpc import zmqrpc
+from locust.rpc.protocol import Message
+from inferload.locust.adapters import compat
+
+client = zmqrpc.Client("127.0.0.1", int(sys.argv[1]), "a")
+for number in range(200):
+    client.send(Message("part", "x" * 65_536, "a"))
+client.send(Message("last", None, "a"))
+if sys.argv[2] == "flush":
+    compat.flush_messages(SimpleNamespace(client=client))
+os._exit(0)
+"""
+
+
+@pytest.mark.parametrize("flush", [True, False])
+def test_messages_of_a_worker_that_exits_are_sent(flush: bool) -> None:
+    server = zmqrpc.Server("127.0.0.1", 0)
+    command = [sys.executable, "-c", SENDER, str(server.port), "flush" if flush else "exit"]
+    with subprocess.Popen(command) as sender:
+        kinds = []
+        with gevent.Timeout(3 if not flush else 60, False):
+            while "last" not in kinds:
+                kinds.append(server.recv_from_client()[1].type)
+        assert sender.wait() == 0
+    server.close(linger=0)
+    assert kinds.count("part") == 200 if flush else "last" not in kinds
