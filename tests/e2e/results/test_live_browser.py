@@ -19,7 +19,6 @@ pytestmark = pytest.mark.browser
 
 SCRIPT = "<script>document.title='owned'</script>"
 PACE = ("--ttft-ms", "30", "--itl-ms", "20")
-LONG_SMOKE = ("--set", "phases.measure_s=300", "--set", "workload.think_time_s=2")
 # Own tasks of two classes of turns, and a user of another kind.
 TASKS = """
 from locust import HttpUser, between, task
@@ -86,11 +85,11 @@ def open_page(browser: Browser, tmp_path: Path) -> Iterator[OpenPage]:
         yield start
 
 
-def test_a_run_is_watched_beside_locusts_own_tabs(
+def test_a_run_of_two_workers_is_watched_beside_locusts_tabs(
     open_page: OpenPage, simulator: Callable[..., Simulator], tmp_path: Path
 ) -> None:
     server = simulator(*PACE, "--served-model-name", SCRIPT)
-    page = open_page("--host", server.url, "--set", "workload.output_tokens=40")
+    page = open_page("--host", server.url, "--set", "workload.output_tokens=40", "--processes", "2")
     (earlier,) = page.until(lambda: page.browser.find_elements(By.ID, "inferload-runs"), "the link of the start form")
     assert earlier.get_attribute("href") == f"{page.url}inferload/runs"
     assert page.browser.execute_script(LINE_LINKS) == []
@@ -100,10 +99,25 @@ def test_a_run_is_watched_beside_locusts_own_tabs(
         assert "simulator" in view
         assert SCRIPT in view
         assert_locusts_tabs_work(page)
+        assert_under_way_in_the_list(page)
         page.open_tab()
 
     live_page.walk(page, tmp_path, "chat", watched=watched)
     assert "owned" not in page.browser.title
+    first, second = tmp_path / "run", tmp_path / "run-2"
+    manifests = [json.loads((path / "run.json").read_text()) for path in (first, second)]
+    assert manifests[0]["seed"] != manifests[1]["seed"]
+    texts = [manifest["scenario"]["text"].replace(f"seed: {manifest['seed']}", "") for manifest in manifests]
+    assert texts[0] == texts[1]
+    page.browser.get(page.url)
+    assert dict(page.until(lambda: page.browser.execute_script(LINE_LINKS), "the links of the line")) == {
+        "report": f"{page.url}inferload/runs/run-2/report.html",
+        "runs": f"{page.url}inferload/runs",
+    }
+    assert page.browser.execute_script(LINE_TAKES_CLICKS) == [False, True]
+    page.open_runs()
+    assert_listed(page, [second, first])
+    assert_fits_a_phone(page.browser)
 
 
 def assert_locusts_tabs_work(page: LivePage) -> None:
@@ -146,27 +160,6 @@ def test_own_tasks_are_watched(open_page: OpenPage, simulator: Callable[..., Sim
     page.open_alone()
     page.until(page.all_drawn, "the charts of the second run")
     live_page.assert_filtered(page, "talk", locust_process.summary_of(tmp_path / "run-2"))
-
-
-def test_a_run_of_two_workers_is_watched_and_listed(
-    open_page: OpenPage, simulator: Callable[..., Simulator], tmp_path: Path
-) -> None:
-    page = open_page("--host", simulator(*PACE).url, *LONG_SMOKE, "--processes", "2")
-    live_page.walk(page, tmp_path, "smoke", watched=lambda: assert_under_way_in_the_list(page))
-    first, second = tmp_path / "run", tmp_path / "run-2"
-    manifests = [json.loads((path / "run.json").read_text()) for path in (first, second)]
-    assert manifests[0]["seed"] != manifests[1]["seed"]
-    texts = [manifest["scenario"]["text"].replace(f"seed: {manifest['seed']}", "") for manifest in manifests]
-    assert texts[0] == texts[1]
-    page.browser.get(page.url)
-    assert dict(page.until(lambda: page.browser.execute_script(LINE_LINKS), "the links of the line")) == {
-        "report": f"{page.url}inferload/runs/run-2/report.html",
-        "runs": f"{page.url}inferload/runs",
-    }
-    assert page.browser.execute_script(LINE_TAKES_CLICKS) == [False, True]
-    page.open_runs()
-    assert_listed(page, [second, first])
-    assert_fits_a_phone(page.browser)
 
 
 def assert_under_way_in_the_list(page: LivePage) -> None:
