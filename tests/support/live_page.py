@@ -330,7 +330,8 @@ def _drawn_in_time(page: LivePage) -> None:
     page.browser.execute_script(_RECORD, len(CHARTS))
     page.open_tab()
     page.until(page.all_drawn, "lines in all charts")
-    times = page.browser.execute_script("return window.testDrawn")
+    page.until(lambda: _drawn_times(page)["charts"].keys() >= CHARTS.keys(), "the time of each line")
+    times = _drawn_times(page)
     document = page.document()
     points, start_s = document["series"]["points"], document["run"]["start_s"]
     for title, names in CHARTS.items():
@@ -338,6 +339,12 @@ def _drawn_in_time(page: LivePage) -> None:
         known_s = [t for values in columns for t, value in zip(points["t"], values, strict=True) if value is not None]
         first_s = start_s + min(known_s)
         assert times["charts"][title] - max(first_s, times["shown"]) < DRAWN_WITHIN_S, title
+
+
+def _drawn_times(page: LivePage) -> dict[str, Any]:
+    """Return the times that _RECORD has recorded so far (s since 1970)."""
+    times: dict[str, Any] = page.browser.execute_script("return window.testDrawn")
+    return times
 
 
 def _steered(page: LivePage, levels: Levels) -> None:

@@ -99,8 +99,8 @@ def test_a_run_of_two_workers_is_watched_beside_locusts_tabs(
         assert "simulator" in view
         assert SCRIPT in view
         assert_locusts_tabs_work(page)
-        assert_under_way_in_the_list(page)
         page.open_tab()
+        assert_under_way_in_the_list(page)
 
     live_page.walk(page, tmp_path, "chat", watched=watched)
     assert "owned" not in page.browser.title
