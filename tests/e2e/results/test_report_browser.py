@@ -15,6 +15,7 @@ from inferload.analysis.report import report
 
 pytestmark = pytest.mark.browser
 
+PNG_END = b"IEND\xaeB`\x82"  # the last bytes of a complete file
 CHARTS = ["over-time", "spectrum", "where-from", "prompts", "itl-heat", "lanes"]
 BOTTOM = "return document.querySelector(arguments[0]).getBoundingClientRect().bottom"
 FOLLOWING = "return document.querySelector('.tiles').nextElementSibling.id"
@@ -56,7 +57,7 @@ def test_every_chart_saves_itself_as_png(browser: Browser, tmp_path: Path) -> No
     for chart, button, (width, height) in zip(CHARTS, buttons, browser.execute_script(SIZES), strict=True):
         browser.execute_script("arguments[0].scrollIntoView({block: 'center'})", button)
         button.click()
-        until(lambda: list(tmp_path.glob("*.png")))
+        until(lambda: any(file.read_bytes().endswith(PNG_END) for file in tmp_path.glob("*.png")))
         (file,) = tmp_path.glob("*.png")
         assert file.stem.endswith(f"-{chart}")
         saved_width, saved_height, lines = png(file.read_bytes())
