@@ -87,7 +87,7 @@ class BrowserPages(NoPages):
             for number in range(self._number):
                 with _browser_errors("a browser did not start"):
                     self._browsers.append(self._started(self._folder / f"profile-{number}"))
-        except BaseException:
+        except BaseException:  # including Ctrl-C: no browser may outlive this process
             self.__exit__()
             raise
         return self

@@ -236,7 +236,7 @@ def _outcome(call: Callable[[], Any]) -> _Outcome:
     outcome = _Outcome(now_ns())
     try:
         outcome.value = call()
-    except Exception as error:  # noqa: BLE001
+    except Exception as error:  # noqa: BLE001  user code may raise anything
         outcome.error = error
     return outcome
 

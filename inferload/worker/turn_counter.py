@@ -103,10 +103,10 @@ class TurnCounter:
             self.tracer.close()
 
     def _trace(self, tracer: TurnTracer, endpoint: Endpoint, results: Sequence[TurnResult]) -> None:
-        """Export the spans of turns. An exception does not end the run: they are counted already."""
+        """Export the spans of turns. An exception does not end the run."""
         try:
             tracer.add(endpoint, results)
-        except Exception as error:  # noqa: BLE001  as above
+        except Exception as error:  # noqa: BLE001  the turns are counted already
             self._faults.log(f"up to {len(results)} turns have no span", error)
 
     def _log_first(self, result: TurnResult) -> None:
