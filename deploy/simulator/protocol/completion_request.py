@@ -18,6 +18,7 @@ from .text import Lexicon, answer_of
 from .tools import check_parsers, choose_calls
 
 _TEXT_MAX_TOKENS = 16  # default of /v1/completions
+_SHORTEST = 2  # tokens of a natural answer: one word and the end; an answer without output counts as a failure
 _JSON_TOKEN = 4  # characters
 _MAX_ANSWERS = 4096  # per request: prompts times n
 
@@ -141,9 +142,9 @@ def _ending(tokens: Sequence[str], seed: int | str | None, model: Model, limit: 
     answer, answer_seed = answer_of(model.seed, tokens, seed)
     random = Random(f"{answer_seed}/script")
     think = _length(Random(f"{answer_seed}/think"), model.reasoning_mean_tokens) if params.reasons else 0
-    natural = None if params.ignore_eos else _natural_length(answer_seed, model.eos_mean_tokens)
+    natural = None if params.ignore_eos else _length(Random(answer_seed), model.eos_mean_tokens)
     if natural is not None:
-        natural = max(natural, params.min_tokens + 1)
+        natural = max(natural, params.min_tokens + 1, _SHORTEST)
     calls = choose_calls(params.tools, random, model.tool_call_share)
     tail = call_pieces(calls) if calls else _json_pieces(params.schema, random)
     filled = params.ignore_eos and params.tools.choice == "auto" and bool(calls)
@@ -159,12 +160,8 @@ def _json_pieces(schema: Any, random: Random) -> tuple[TokenPiece, ...]:
     return (*(TokenPiece(CONTENT, part, part) for part in parts), *call_pieces(()))
 
 
-def _natural_length(seed: int, mean_tokens: float) -> int | None:
-    """Draw a geometric length with this mean, at least 1; None if the answer has no natural end."""
-    return _length(Random(seed), mean_tokens)
-
-
 def _length(random: Random, mean_tokens: float) -> int | None:
+    """Draw a geometric length with this mean, at least 1; None without a mean."""
     if mean_tokens <= 0:
         return None
     if mean_tokens <= 1:

@@ -62,6 +62,11 @@ class TestAsk:
         completion = ask({"prompt": "a b c", "max_tokens": 7, "ignore_eos": True})
         assert (completion.output_tokens, completion.ends_itself, completion.max_tokens) == (7, False, 7)
 
+    def test_no_natural_answer_ends_with_its_first_token(self) -> None:
+        short = replace(MODEL, eos_mean_tokens=1.5)
+        lengths = [ask({"messages": HELLO, "seed": seed}, True, short).output_tokens for seed in range(100)]
+        assert min(lengths) == 2
+
     def test_natural_lengths_have_the_configured_mean(self) -> None:
         lengths = [ask({"prompt": f"p{i}", "max_tokens": 900}) for i in range(3000)]
         mean = sum(each.output_tokens for each in lengths) / 3000
