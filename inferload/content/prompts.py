@@ -50,7 +50,8 @@ class Vocabulary:
         """Smallest token count from which every count is possible. None: counts are approximate."""
         if self.costs is None or self._table.step > 1:
             return None
-        gaps = [count for count in range(1, TAIL) if not self._starts(count)]
+        costs, possible = set(self.first_costs), self._table.reachable
+        gaps = [count for count in range(1, TAIL) if not any(possible(count - cost) for cost in costs)]
         return gaps[-1] + 1 if gaps else 1
 
     def text(self, n_tokens: int, rng: Random) -> str:

@@ -34,13 +34,13 @@ class WordTable:
         for word, cost in zip(words, costs, strict=False):
             self._by_cost[cost] = (*self._by_cost.get(cost, ()), word)
         self._size = len(words)
-        self._table = tuple(words[number % self._size] for number in range(_TABLE))
         self._words = np.array(words, dtype=object)
         self._costs = np.array(costs, dtype=np.int64)
-        starts = range(0, _TABLE, PASSAGE)
-        picks = [[(start + number) * _STRIDE % _TABLE for number in range(PASSAGE)] for start in starts]
-        self._passages = [" ".join(map(self._table.__getitem__, numbers)) for numbers in picks]
-        self._passage_costs = [self._cost_of(np.array(numbers, dtype=np.uint16)) for numbers in picks]
+        self._table = tuple(self._words[np.arange(_TABLE) % self._size].tolist())
+        picks = np.arange(_TABLE) * _STRIDE % _TABLE % self._size
+        passages = picks.reshape(_PASSAGES, PASSAGE)  # the words of each
+        self._passages = [" ".join(line) for line in self._words[passages].tolist()]
+        self._passage_costs = (self._costs[passages].sum(axis=1) if costs else np.zeros(_PASSAGES, int)).tolist()
 
     def reachable(self, tokens: int) -> bool:
         """Return whether some words cost so many tokens together."""
