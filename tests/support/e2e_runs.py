@@ -33,7 +33,7 @@ ITL_MS = 25
 TOKENS = round(STREAM_S * 1000 / ITL_MS)  # of a stream that lasts STREAM_S
 TOO_LONG_S = max(30.0, STREAM_S * 2)  # duration of a stream that a test does not wait for
 TOO_MANY_TOKENS = round(TOO_LONG_S * 1000 / ITL_MS)
-AT_ONCE = 6
+AT_ONCE, IDLE_AT_ONCE = 6, 3
 PATIENCE_S = 60.0 + 4 * STREAM_S
 
 FILES = {
@@ -306,17 +306,18 @@ class RunCase:
 
 
 class RunPool:
-    """Executes the run cases of all selected tests, AT_ONCE at a time."""
+    """Executes the run cases of all selected tests, AT_ONCE at a time, and beside them IDLE_AT_ONCE mostly idle ones."""
 
     def __init__(self, items: Iterable[Any], folder: Path) -> None:
-        self._pool = concurrent.futures.ThreadPoolExecutor(AT_ONCE)
+        self._busy = concurrent.futures.ThreadPoolExecutor(AT_ONCE)
+        self._idle = concurrent.futures.ThreadPoolExecutor(IDLE_AT_ONCE)
         self._folder = folder
         self._sandboxes: list[Sandbox] = []
         self._futures: dict[RunCase, concurrent.futures.Future[Any]] = {}
         params = [item.callspec.params.get("run_case") for item in items if hasattr(item, "callspec")]
-        cases = [param for param in dict.fromkeys(params) if isinstance(param, RunCase)]
-        for run_case in sorted(cases, key=lambda run_case: not hasattr(run_case.execute, "mostly_idle")):
-            self._futures[run_case] = self._pool.submit(self._execute, run_case, len(self._futures))
+        for run_case in (param for param in dict.fromkeys(params) if isinstance(param, RunCase)):
+            pool = self._idle if hasattr(run_case.execute, "mostly_idle") else self._busy
+            self._futures[run_case] = pool.submit(self._execute, run_case, len(self._futures))
 
     def result(self, run_case: RunCase) -> Any:
         """Return the result of a run case; raises the exception of its execution."""
@@ -327,7 +328,8 @@ class RunPool:
             future.cancel()
         for sandbox in self._sandboxes:
             sandbox.close()
-        self._pool.shutdown(cancel_futures=True)
+        for pool in (self._busy, self._idle):
+            pool.shutdown(cancel_futures=True)
 
     def _execute(self, run_case: RunCase, number: int) -> Any:
         folder = self._folder / f"{number:02}"
@@ -344,7 +346,7 @@ class RunPool:
 
 
 def mostly_idle(execute: Callable[..., Any]) -> Callable[..., Any]:
-    """Mark a run case that waits for a minute with little load: it is executed first."""
+    """Mark a run case that waits for many seconds with little load."""
     execute.mostly_idle = True  # type: ignore[attr-defined]
     return execute
 

@@ -15,6 +15,7 @@ from e2e_runs import (
     Sandbox,
     check_counts,
     expected_exit_code,
+    mostly_idle,
     run_cases,
     scenario,
     wait_for_measure_phase,
@@ -30,6 +31,7 @@ def closed(sandbox: Sandbox, measure_s: int, **changes: Any) -> str:
     return str(scenario(sandbox.folder, arrivals__users=USERS, phases__measure_s=measure_s, **changes))
 
 
+@mostly_idle
 def orphaned(sandbox: Sandbox, mode: str, measure_s: int, **changes: Any) -> FinishedRun:
     """Send SIGKILL to the master during the load. `code`: exit code of the workers started by hand."""
     simulator = sandbox.simulator()
@@ -69,6 +71,7 @@ def test_without_a_master_workers_end_the_load_at_its_planned_end(run_pool: RunP
         assert max(sent_ns) - min(sent_ns) < MEASURE_S * 1e9
 
 
+@mostly_idle
 def orphaned_with_long_streams(sandbox: Sandbox) -> FinishedRun:
     return orphaned(sandbox, "by_hand", 300, workload__output_tokens=TOO_MANY_TOKENS, phases__drain_s=1)
 
@@ -81,6 +84,7 @@ def test_without_a_master_workers_keep_to_the_drain_limit(run_pool: RunPool, run
     assert not any(row["finish_reason"] for row in ended.turns)
 
 
+@mostly_idle
 def suspended(sandbox: Sandbox) -> FinishedRun:
     """Suspend the master for 5 s; then more turns, and SIGINT."""
     simulator = sandbox.simulator()

@@ -77,6 +77,7 @@ def open_loop(sandbox: Sandbox, **changes: Any) -> Path:
 # -- killed
 
 
+@mostly_idle
 def killed(sandbox: Sandbox, mode: str, loop: str) -> FinishedRun:
     """Send SIGKILL to a worker that has old turns; SIGINT to the master 2 s after the loss is detected."""
     simulator = sandbox.simulator()
@@ -158,6 +159,7 @@ def due(run_dir: Path) -> int:
 # -- suspended
 
 
+@mostly_idle
 def suspended(sandbox: Sandbox, mode: str, duration_s: int) -> FinishedRun:
     """Suspend a worker."""
     simulator = sandbox.simulator()
@@ -290,6 +292,7 @@ def test_a_worker_suspended_at_the_start_of_the_load_is_not_lost(run_pool: RunPo
     assert {row["worker"] for row in ended.turns} == {"w0", "w1"}
 
 
+@mostly_idle
 def all_killed(sandbox: Sandbox) -> FinishedRun:
     """Send SIGKILL to both workers."""
     simulator = sandbox.simulator()

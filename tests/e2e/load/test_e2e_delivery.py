@@ -19,6 +19,7 @@ from e2e_runs import (
     check_files,
     mark,
     marks_of,
+    mostly_idle,
     run_cases,
     scenario,
     unused_port,
@@ -71,6 +72,7 @@ def apart(sandbox: Sandbox, *options: str) -> FinishedRun:
         stop([master, *workers])
 
 
+@mostly_idle
 def killed(sandbox: Sandbox) -> FinishedRun:
     """Send SIGKILL to a worker, and SIGINT to the master when the loss is detected."""
     master, workers, simulator = start(sandbox, workload__output_tokens=4)
@@ -124,6 +126,7 @@ def left(sandbox: Sandbox, how: str) -> FinishedRun:
         stop([master, *workers])
 
 
+@mostly_idle
 def orphaned(sandbox: Sandbox) -> FinishedRun:
     """Send SIGKILL to the master."""
     master, workers, simulator = start(sandbox, workload__output_tokens=4)
