@@ -25,7 +25,7 @@ VLLM_SERVER_FILES = ("test_vllm_[acer]*.py", "test_vllm_live.py", "test_vllm_sch
 LOW_PRIORITY = ("nice", "-n", "10")
 LONG_TIMEOUT = ("-o", "timeout=1200")  # of tests with low priority, which get the remaining CPU time
 BY_FILE = ("--dist", "loadfile", "--no-loadscope-reorder")
-WAITING, COMPUTING = ("-n", "4"), ("-n", "2")  # processes for tests that mostly wait, and for CPU-bound ones
+WAITING, COMPUTING = ("-n", "3"), ("-n", "2")  # processes for tests that mostly wait, and for CPU-bound ones
 NO_TESTS = 5  # pytest's exit code if no test is selected
 
 
