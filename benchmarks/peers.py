@@ -97,7 +97,7 @@ def _aiperf_call(load: Load) -> ClientCommand:
     argv += ["--request-count", str(load.turns), "--isl", str(prompt_tokens(case)), "--osl", str(case.tokens)]
     argv += ["--tokenizer", str(load.tokenizer), "--use-server-token-count", "--extra-inputs", "ignore_eos:true"]
     argv += ["--ui", "none", "--artifact-dir", str(load.work), "--export-level", "summary"]
-    # Its offline mode looks a local folder up in the hub's cache; an address where nobody listens keeps it local.
+    # Its offline mode searches the hub's cache for a local folder; an address without a listener prevents requests.
     env = {"HF_ENDPOINT": "http://127.0.0.1:9", "DO_NOT_TRACK": "1"}
     if load.certificate:
         env["SSL_CERT_FILE"] = str(load.certificate.certificate)

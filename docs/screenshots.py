@@ -1,4 +1,4 @@
-"""Make the pictures of the README and of docs/live.md: the report of `make demo`, and Locust's page during a run.
+"""Take the screenshots of the README and of docs/live.md: the report of `make demo`, and Locust's page during a run.
 
 Run it with `make screenshots`.
 
@@ -26,9 +26,9 @@ IMAGES = Path(__file__).parent / "images"
 LIMIT_BYTES = 400_000
 TRIES = 3  # demos for one whose measurement is valid
 SCALE = 0.75  # the report is wider than a README shows it
-TURNS = 150  # how far the run by hand has come in its picture
+TURNS = 150  # in the screenshot of the Statistics tab
 
-# In a picture the place of the directory says nothing to anybody: what stands before its name is left out, visibly.
+# The path of the run directory is abbreviated to its name: it is a temporary one.
 _ELIDE = """
 const [parent, line] = [arguments[0], document.getElementById("inferload-line").firstChild];
 const elide = () => { if (line.textContent.includes(parent)) line.textContent = line.textContent.replace(parent, "…"); };
@@ -49,7 +49,7 @@ def main() -> int:
 
 
 def report_of_a_demo() -> Path:
-    """The report of the demo that could be trusted most: the first valid one, or the best of a few."""
+    """Return the report of the first valid demo, or of the best of TRIES."""
     made: dict[str, Path] = {}
     for _ in range(TRIES):
         report = demo()
@@ -62,7 +62,7 @@ def report_of_a_demo() -> Path:
 
 
 def demo() -> Path:
-    """Run the demo, which says last where its report is."""
+    """Run the demo; return the path of its report, which is its last line."""
     command = [sys.executable, "-m", "inferload.deploy.commands.demo", "--engine", "simulator", "--scenario", "demo"]
     done = subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, text=True, check=False)
     name, _, path = done.stdout.strip().rpartition("\n")[2].partition(": ")
@@ -72,18 +72,18 @@ def demo() -> Path:
 
 
 def picture_of_the_report(browser: Browser, report: Path) -> None:
-    """From the verdict down to the end of the chart."""
+    """Screenshot from the verdict to the end of the chart."""
     resize(browser, 1240, 1000)
     browser.get(report.as_uri())
     page = LocustPage(browser, report.as_uri())
     page.until(lambda: browser.execute_script(_DRAWN), "the chart")
     height = int(browser.execute_script(_BOTTOM)) + 16
-    resize(browser, 1240, height)  # the chart is drawn anew where its width has changed; it has not
+    resize(browser, 1240, height)  # the width is the same, so the chart is not redrawn
     shoot(browser, IMAGES / "report.png", 1240, height, SCALE)
 
 
 def picture_of_the_page(browser: Browser, scratch: Path) -> None:
-    """The Statistics tab, some way into a run whose users were raised by hand."""
+    """Screenshot of the Statistics tab during a run whose users were raised manually."""
     resize(browser, 1400, 560)
     with locust_page(browser, scratch) as page:
         page.choose("demo")
@@ -104,7 +104,7 @@ def picture_of_the_page(browser: Browser, scratch: Path) -> None:
 
 
 def picture_of_the_live_view(browser: Browser, page: LocustPage) -> None:
-    """The tab Inference of the same run, during a ramp."""
+    """Screenshot of the Inference tab of the same run, during a ramp."""
     resize(browser, 1400, 1000)
     browser.find_element(By.XPATH, "//button[@role='tab'][normalize-space()='Inference']").click()
     page.until(lambda: browser.find_elements(By.NAME, "il-ramp-to"), "the live view")
@@ -119,7 +119,7 @@ def picture_of_the_live_view(browser: Browser, page: LocustPage) -> None:
 
 @contextmanager
 def locust_page(browser: Browser, scratch: Path) -> Iterator[LocustPage]:
-    """The page of a Locust that has a simulator to talk to; both end with the block."""
+    """Start a simulator and a Locust with its web UI; both end with the block."""
     server, port = simulator_process.start(), locust_process.free_port()
     web = ("--web-host", "127.0.0.1", "--web-port", str(port))
     process = locust_process.start("--host", server.url, "--run-dir", str(scratch / "run"), *web, cwd=scratch)
@@ -135,13 +135,13 @@ def locust_page(browser: Browser, scratch: Path) -> Iterator[LocustPage]:
 
 
 def resize(browser: Browser, width: int, height: int) -> None:
-    """Give the page a size of its own, whatever the window's."""
+    """Set the size of the page, independent of the window's."""
     metrics = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": False}
     browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", metrics)
 
 
 def shoot(browser: Browser, path: Path, width: int, height: int, scale: float = 1) -> None:
-    """Write what the page shows as a PNG, and say how large it is."""
+    """Write a screenshot as PNG and print its size."""
     clip: dict[str, Any] = {"x": 0, "y": 0, "width": width, "height": height, "scale": scale}
     taken = browser.execute_cdp_cmd("Page.captureScreenshot", {"format": "png", "clip": clip})
     data = base64.b64decode(taken["data"])

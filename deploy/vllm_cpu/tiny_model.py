@@ -24,7 +24,7 @@ VOCABULARY = 8192
 HEAD_DIM = 64
 CONTEXT = 32768
 SPECIAL = ("<|endoftext|>", "<|im_start|>", "<|im_end|>")
-# Single tokens as in the models that this stands for, so that vLLM's reasoning and tool parsers find them.
+# Single tokens as in full-size models, so that vLLM's reasoning and tool parsers find them.
 MARKERS = ("<think>", "</think>", "<tool_call>", "</tool_call>", "<tool_response>", "</tool_response>")
 
 CHAT_TEMPLATE = """\
@@ -57,7 +57,7 @@ class Shape:
 
     @classmethod
     def of(cls, name: str) -> "Shape":
-        """The shape that a model name stands for; ValueError for any other name."""
+        """Return the shape of a model name; ValueError for any other name."""
         found = re.fullmatch(r"tiny(?:-([1-9]\d?)x([1-9]\d{2,3}))?", name)
         if not found:
             raise ValueError(f"model {name!r}: not tiny or tiny-<layers>x<hidden>, such as tiny-8x1024")
@@ -106,7 +106,7 @@ def forms(word: str) -> list[str]:
 
 
 def corpus(words: list[str]) -> Iterator[str]:
-    """Lines of text in which the plain words stand more often than their forms: the trainer learns those first."""
+    """Return lines of text in which plain words are more frequent than their forms: the trainer merges frequent words first."""
     for word in words:
         for rank, form in enumerate(forms(word)):
             yield f" {form}" * (60 if rank < 2 else 4)
@@ -177,7 +177,7 @@ def write_model(folder: Path, shape: Shape) -> None:
     """Write every file of the model folder."""
     vocabulary = write_tokenizer(folder)
     write_json(folder / "config.json", config(shape, vocabulary))
-    # Sampling that spreads over the vocabulary: random weights fall into loops of one token otherwise.
+    # Sampling at temperature 1: with greedy decoding random weights repeat one token.
     generation = {"do_sample": True, "temperature": 1.0, "eos_token_id": SPECIAL.index("<|im_end|>"), "pad_token_id": 0}
     write_json(folder / "generation_config.json", generation)
 

@@ -126,7 +126,7 @@ class Controller:
     def stop(self, *arguments: Any, **options: Any) -> None:
         """Drain the run, then let Locust stop its users."""
         if self._workers_are_silent() and not has_request_context():
-            return  # called by Locust: a busy worker may be heard again, and the run detects lost workers itself
+            return  # called by Locust: a busy worker may report again, and the run detects lost workers itself
         by_shape = gevent.getcurrent() is self._runner.shape_greenlet
         self.finish("the end of the LoadTestShape" if by_shape else "the web UI")
         self._locust_stop(*arguments, **options)

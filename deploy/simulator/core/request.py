@@ -58,7 +58,7 @@ class Request:
     answer: Callable[[int], Hashable]
     salt: str = ""
     ends_itself: bool = False  # with an end-of-text token, known only after it is sampled
-    stopped: bool = False  # by a stop string, which the front end detects: the scheduler knows one step later
+    stopped: bool = False  # by a stop string, which the front end detects: the scheduler stops it one step later
     content: Content | None = None  # None: `tokens` and `answer`
     prompt: int = 0  # tokens
     emitted: int = 0  # output tokens, including those of steps in progress

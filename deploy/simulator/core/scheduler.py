@@ -44,7 +44,7 @@ class Scheduler(Queues):
         self._acceptance = acceptance if limits.speculative_tokens else None
         self._context = 0  # tokens of decoding requests
         self._lost: list[Request] = []  # preempted with an output in progress
-        self._stopped: list[Request] = []  # ended by a stop string; the scheduler knows at the next update
+        self._stopped: list[Request] = []  # ended by a stop string; removed at the next update
         self._ahead = limits.async_scheduling
 
     @property

@@ -352,7 +352,7 @@ def end_forked_workers() -> None:
 
 
 def _waited_for(children: list[psutil.Process]) -> list[psutil.Process]:
-    """Wait, and return the children that still run. gevent's loop must reap them: Locust asks it for them afterwards."""
+    """Wait, and return the children that still run. gevent's loop must reap them: Locust waits for them afterwards."""
     deadline_ns = now_ns() + round(_WORKER_END_S * NS_PER_S)
     while (left := [child for child in children if child.is_running()]) and now_ns() < deadline_ns:
         gevent.sleep(0.02)

@@ -60,7 +60,7 @@ def _json(document: dict[str, Any]) -> Response:
 
 
 def live_document(controller: Controller) -> dict[str, Any]:
-    """Return the points that the query asks for: `run`, `after`, `marks`, `class` and `target`."""
+    """Return the points selected by the query: `run`, `after`, `marks`, `class` and `target`."""
     document: dict[str, Any] = {
         "preparing": controller.preparing,
         "trouble": None if controller.trouble is None else escaped(controller.trouble),

@@ -41,7 +41,7 @@ def watch(roster: Roster, clients: Mapping[str, Any], marks: Marks, on_lost: Cal
 def mark_lost(
     roster: Roster, clients: Mapping[str, Any], listening_s: float, marks: Marks, on_lost: Callable[[], None]
 ) -> None:
-    """Mark the workers that were lost since the last call. One that is heard again is awaited until its next silence."""
+    """Mark the workers that were lost since the last call. One that reports again is awaited until its reports stop again."""
     for member in roster.awaited:
         if member.client_id is None or member.drained or not _gone(member, clients, listening_s):
             continue
@@ -56,6 +56,6 @@ def mark_lost(
 def _gone(member: Member, clients: Mapping[str, Any], listening_s: float) -> bool:
     if min(member.silent_s(), listening_s) > (LOST_S if member.began else START_LOST_S):
         return True
-    # Locust's state "missing" adds nothing to missing reports, and remains for a while after a worker is heard again. A worker that
+    # Locust's state "missing" adds nothing to missing reports, and remains for a while after a worker reports again. A worker that
     # has announced its end is not in the list.
     return not member.lost and member.client_id not in clients

@@ -34,7 +34,7 @@ class Member:
     began: bool = False  # it has reported since the load began
     drained: bool = False
     lost: bool = False
-    back: bool = False  # heard again after its loss: a drain waits for its turns in flight
+    back: bool = False  # reports again after its loss: a drain waits for its turns in flight
     left: bool = False  # drained while the run went on: it was stopped separately
     spent_ns: int | None = None  # on the master's clock: end of its part of the load
     next_seq: int = 0
@@ -173,7 +173,7 @@ class Roster:
 
     @property
     def awaited(self) -> list[Member]:
-        """Workers for whose turns a drain waits, including lost ones that have been heard again."""
+        """Workers for whose turns a drain waits, including lost ones that report again."""
         return [member for member in self.members if not member.lost or member.back]
 
     @property
