@@ -1,4 +1,4 @@
-"""Locust's page and the report in a real browser, used as people use them: fill in, start, change, stop, read."""
+"""Locust's page and the report in a real browser: form input, start, change of the load, stop, results."""
 
 import html
 import json
@@ -35,7 +35,7 @@ FILES = {
     "turns",
     "server_metrics",
 }
-ITL_MS = 10.3  # no whole number, so that a page that rounds shows it
+ITL_MS = 10.3  # not an integer, so that rounding on the page is detected
 
 FIGURE = "return JSON.stringify({data: document.querySelector('[data-picture=over-time]').data})"
 DRAWN = """
@@ -55,7 +55,7 @@ def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
 
 @pytest.fixture
 def open_page(browser: Browser, tmp_path: Path) -> Iterator[Callable[..., LocustPage]]:
-    """A factory: `open_page("--host", url)` is the page of a new Locust, opened; no console has complained at the end."""
+    """A function that starts Locust with options and opens its page; the console must be without errors at the end."""
     started: list[locust_process.LocustProcess] = []
 
     def start(*options: str) -> LocustPage:
@@ -63,14 +63,14 @@ def open_page(browser: Browser, tmp_path: Path) -> Iterator[Callable[..., Locust
         web = ("--web-host", "127.0.0.1", "--web-port", str(port))
         started.append(locust_process.start("--run-dir", str(tmp_path / "run"), *web, *options, cwd=tmp_path))
         started[-1].wait_for_line("Starting web interface")
-        chromium.complaints(browser)  # what was said before is no matter of this page
+        chromium.complaints(browser)  # discards the messages of earlier pages
         page = LocustPage(browser, f"http://127.0.0.1:{port}/")
         page.open()
         return page
 
     yield start
     assert chromium.complaints(browser) == []
-    browser.get("about:blank")  # the page's own polling ends before its server does
+    browser.get("about:blank")  # ends the page's polling before its server ends
     for each in started:
         each.kill()
 
@@ -157,7 +157,7 @@ def test_a_run_by_hand(
     assert "2 per second" in page.load_words()
     page.choose("smoke")
     assert page.load_values() == ("4", "4", "15s")
-    page.fill(userCount="10")  # another scenario's default is a number as any other
+    page.fill(userCount="10")  # the default of chat is an ordinary value in smoke
     page.submit()
     second = tmp_path / "run-2"
     page.until(lambda: str(second) in page.line() and "measure" in page.line(), "the second run")
@@ -169,7 +169,7 @@ def test_a_run_by_hand(
 
 
 def stop(page: LocustPage, run_dir: Path) -> None:
-    """Stop the run from the page, and wait for the outcome in our line and in the page's title."""
+    """Stop the run from the page. Check the outcome in inferload's line and in the page's title."""
     page.press("Stop")
     page.until(lambda: page.has_button("New"), "the end of the run")
     outcome = locust_process.summary_of(run_dir)["outcome"]
@@ -183,7 +183,7 @@ def stop(page: LocustPage, run_dir: Path) -> None:
 
 
 def assert_complete(run_dir: Path) -> None:
-    """Every file that a run has, nothing of its making left over, and books that balance."""
+    """Check that the run has exactly the expected files, all with content, and consistent counts."""
     assert {path.name for path in run_dir.iterdir()} == FILES
     assert all(path.is_dir() or path.stat().st_size for path in run_dir.iterdir())
     summary, turns = locust_process.summary_of(run_dir), locust_process.turns_of(run_dir)
@@ -195,7 +195,7 @@ def assert_complete(run_dir: Path) -> None:
 
 
 def assert_statistics_are_the_records(page: LocustPage, run_dir: Path) -> None:
-    """What the Statistics tab shows after the run is what the records say, to three digits."""
+    """Compare the Statistics tab after the run with the records, with a tolerance of 1 %."""
     shown, turns = page.statistics(), locust_process.turns_of(run_dir)
     gaps_ms = [(late - early) / 1e6 for turn in turns for early, late in pairwise(turn["event_ns"])]
     ttft_ms = [(turn["first_ns"] - turn["sent_ns"]) / 1e6 for turn in turns]
@@ -203,7 +203,7 @@ def assert_statistics_are_the_records(page: LocustPage, run_dir: Path) -> None:
     assert int(shown["TTFT"]["# Requests"]) == len(turns)
     assert int(shown["ITL"]["# Requests"]) == len(gaps_ms)
     for row, values_ms in (("ITL", gaps_ms), ("TTFT", ttft_ms)):
-        # closer than whole milliseconds, which is what Locust itself shows; Locust's rank may be the next one
+        # stricter than Locust's rounding to whole milliseconds; Locust's rank of the median may differ by one
         ordered, middle = sorted(values_ms), (len(values_ms) - 1) // 2
         assert ordered[middle - 1] * 0.99 <= cell(shown, row, "Median (ms)") <= ordered[middle + 1] * 1.01
         assert cell(shown, row, "Average (ms)") == pytest.approx(sum(values_ms) / len(values_ms), rel=0.01)
@@ -218,7 +218,7 @@ def marks(run_dir: Path) -> list[dict[str, Any]]:
 
 
 def assert_needs_nothing_but_itself(browser: Browser, report: Path) -> None:
-    """The report, opened from disk, draws every panel, asks for nothing else and complains of nothing."""
+    """Check that the report, opened from disk, draws every panel without other requests or console messages."""
     browser.get("about:blank")
     said_before, _ = chromium.complaints(browser), chromium.requests(browser)
     assert said_before == []

@@ -1,4 +1,4 @@
-"""The report's page in a real browser: its script draws and saves charts, and its own policy permits what it needs."""
+"""The report's page in a real browser: charts are drawn and saved within its content security policy."""
 
 import re
 import struct
@@ -43,7 +43,7 @@ def test_the_page_draws_its_charts(browser: Browser) -> None:
     plots = browser.find_elements("css selector", ".plot")
     assert [plot.get_attribute("data-picture") for plot in plots] == CHARTS
     drawn = plots[0].get_attribute("innerHTML")
-    # 2 + 2 + 2 + 1 + 4 + 2 + 1 lines, in seven panels; the gap in the scrapes splits a line, it adds none.
+    # 2 + 2 + 2 + 1 + 4 + 2 + 1 lines, in seven panels; a gap in the scrapes does not add a line.
     assert len(re.findall(r'class="trace scatter ', drawn)) == 14
     assert len(set(re.findall(r'class="subplot (xy\d*)"', drawn))) == 7
     assert chromium.complaints(browser) == []
@@ -61,8 +61,8 @@ def test_every_chart_saves_itself_as_png(browser: Browser, tmp_path: Path) -> No
         (file,) = tmp_path.glob("*.png")
         assert file.stem.endswith(f"-{chart}")
         saved_width, saved_height, lines = png(file.read_bytes())
-        assert (saved_width, saved_height) == (2 * width, 2 * (height + 26))  # twice the pixels, and the title
-        assert len(lines) > 40  # different lines: a chart, no empty canvas
+        assert (saved_width, saved_height) == (2 * width, 2 * (height + 26))  # pixel ratio 2, with the title
+        assert len(lines) > 40  # distinct lines: the image is not empty
         file.unlink()
     assert chromium.complaints(browser) == []
     assert [url for url in chromium.requests(browser) if not url.startswith(("data:", "blob:"))] == []

@@ -55,7 +55,7 @@ def test_shares_of_one_worker_and_of_all() -> None:
     assert worker.longest_pause_ms == 9
     total = health.total("measure")
     assert total.cpu_share == pytest.approx(0.5)
-    assert total.steal_share == 0.05  # of the worker whose system says
+    assert total.steal_share == 0.05  # only of the worker that reports it
     assert total.loop_lag_ms.count == 3
     assert health.by_worker()["w2"].longest_pause_ms == 50
     assert sorted(health.by_worker()) == ["w1", "w2"]
@@ -68,7 +68,7 @@ def test_with_a_reading_thread_only_its_pauses_count() -> None:
     assert (worker.reads_apart, worker.longest_pause_ms) == (True, 0)
     worker.beat(Beat([5.0], [], cpu_s=0.1, wall_s=1.0, stolen_s=None, read_pauses_ms=[80.0, 70.0]))
     assert HealthSet.from_wire(health.to_wire()).at("w1", "measure").longest_pause_ms == 80
-    worker.beat(Beat([5.0], [], cpu_s=0.1, wall_s=1.0, stolen_s=None))  # an event loop read for a while
+    worker.beat(Beat([5.0], [], cpu_s=0.1, wall_s=1.0, stolen_s=None))  # in one beat the event loop did the reads
     assert (worker.reads_apart, worker.longest_pause_ms) == (False, 900)
 
 

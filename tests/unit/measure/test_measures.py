@@ -80,7 +80,7 @@ def test_each_event_after_the_first_has_a_gap() -> None:
     [
         ([1, 1, 1, 1], [10, 20, 30]),
         ([3, 2, 1, 3], [5, 5, 20, 10, 10, 10]),
-        ([1, 0, 2, 1], [15, 15, 30]),  # the time to the event without a token belongs to the next one's
+        ([1, 0, 2, 1], [15, 15, 30]),  # the time to an event without tokens is added to that of the next event
         ([1, 2, 0, 0], [5, 5]),
         ([0, 0, 0, 0], []),
     ],
@@ -94,8 +94,8 @@ def test_gaps_by_token_with_running_counts(tokens: list[int], expected: list[flo
     ("output_tokens", "expected"),
     [
         (4, [10, 20, 30]),
-        (8, [5, 5, 10, 10, 15, 15]),  # two tokens to each event
-        (6, pytest.approx([20 / 3, 20 / 3, 40 / 3, 20, 20])),  # 1.5 to each: 2, 1, 2 samples after the first event
+        (8, [5, 5, 10, 10, 15, 15]),  # two tokens per event
+        (6, pytest.approx([20 / 3, 20 / 3, 40 / 3, 20, 20])),  # 1.5 per event: 2, 1, 2 samples after the first event
         (None, []),
         (0, []),
     ],
@@ -124,7 +124,7 @@ def test_the_number_of_gaps_by_token(record: TurnRecord) -> None:
     ("changes", "expected"),
     [
         ({"output_tokens": None}, None),
-        ({"output_tokens": 10}, 5),  # two tokens to each of five events: 40 ms for eight
+        ({"output_tokens": 10}, 5),  # two tokens in each of five events: 40 ms for eight tokens
         ({"event_tokens": array("i", [1, 1, 1, 1, 1])}, 10),
         ({"event_tokens": array("i", [3, 1, 1, 0, 0])}, 20),
         ({"event_tokens": array("i", [5, 0, 0, 0, 0])}, None),

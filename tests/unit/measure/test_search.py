@@ -82,7 +82,7 @@ def test_a_load_above_an_overloaded_one_does_not_count() -> None:
 
 
 def correlated(seed: int, lasts_s: float, per_s: float = 20.0, tau_s: float = 2.0, breached: float = 0.05) -> Window:
-    """Turns that keep their limit or break it as a slow process goes up and down: a fixed share breaks it in the long run."""
+    """Return a window of turns with autocorrelation time `tau_s`; the expected share above the limit is `breached`."""
     rng = np.random.default_rng(seed)
     keep = exp(-1 / (per_s * tau_s))
     noise = rng.standard_normal(int(lasts_s * per_s)) * (1 - keep**2) ** 0.5
@@ -93,7 +93,7 @@ def correlated(seed: int, lasts_s: float, per_s: float = 20.0, tau_s: float = 2.
 
 
 def test_attainment_intervals_cover_with_autocorrelated_turns() -> None:
-    """5 % one-sided on each side: of 60 windows about 54 cover; for independent turns half of them would."""
+    """5 % one-sided on each side: about 54 of 60 windows cover; intervals for independent turns cover about half."""
     covered = naive = 0
     for seed in range(60):
         window = correlated(seed, 200.0)
@@ -153,7 +153,7 @@ def test_a_mean_of_gaps_counts_each_failed_turn_once() -> None:
     st.sampled_from([1, 3, 10]),
     st.sampled_from(["mean(ttft_ms) < 100", "p95(ttft_ms) < 100"]),
 )
-@example([1.192092896e-07] * 2, 10, "mean(ttft_ms) < 100")  # equal values, whose deviation is a rounding error
+@example([1.192092896e-07] * 2, 10, "mean(ttft_ms) < 100")  # equal values: their deviation is a rounding error
 @example([2048.03995989537] * 2, 10, "mean(ttft_ms) < 100")
 def test_the_effective_sample_size_is_at_most_the_sample_size(values: list[float], again: int, text: str) -> None:
     """Also for alternating values, which cancel out in every bin."""
@@ -174,7 +174,7 @@ def test_alternating_values_count_as_independent() -> None:
     window = Window(400.0, (Samples(at_s, value),), at_s, at_s + 0.1)
     held = attainment.judge(slo.parse("mean(ttft_ms) < 100.5")[0], 0, [window], 0.01)
     assert held.effective == pytest.approx(len(value))
-    assert held.verdict == "undecided"  # 100 with an error of 0.35
+    assert held.verdict == "undecided"  # a mean of 100 with a standard error of 0.35
 
 
 @pytest.mark.parametrize(("load", "state"), [(30.0, "overloaded"), (10.0, "holds")])
@@ -191,7 +191,7 @@ def test_a_load_above_the_capacity_is_overloaded(load: float, state: str) -> Non
 def test_failed_turns_are_no_throughput() -> None:
     at_s = np.arange(0, 100, 0.1)
     ok = np.arange(len(at_s)) % 4 != 0
-    ended_s = np.where(ok, at_s + 2, at_s + 0.01)  # refused at once
+    ended_s = np.where(ok, at_s + 2, at_s + 0.01)  # rejected immediately
     window = Window(100.0, (), at_s, ended_s, ok=ok)
     assert window.turns_per_s == pytest.approx(7.5, rel=0.03)
     nothing = Window(100.0, (), at_s, ended_s, ok=np.zeros(len(at_s), dtype=bool))
@@ -210,7 +210,7 @@ def test_looks_longer_than_planned_spend_no_more_error(looks: int | None) -> Non
 
 
 def queue(capacity: float, seed: int, settings: Settings) -> bracket.Measure:
-    """A made-up server whose attainment falls by a known curve and crosses at `capacity`; turns are independent."""
+    """Simulate a server with independent turns: attainment falls with the load and is 95 % at `capacity`."""
 
     def look(level: float, number: int) -> Look:
         rng = np.random.default_rng([seed, number])
@@ -301,7 +301,7 @@ def test_the_document_has_no_attainment_of_an_overloaded_load() -> None:
 def test_a_mean_without_interval_is_in_the_document() -> None:
     settings = Settings(slo.parse("mean(ttft_ms) < 100"), 10.0, 1000.0, 60.0, 5.0)
     at_s = np.arange(0, 8, 0.05)
-    rising = Window(8.0, (Samples(at_s, 20 + 20 * at_s),), at_s, at_s + 1)  # all of it within one relaxation time
+    rising = Window(8.0, (Samples(at_s, 20 + 20 * at_s),), at_s, at_s + 1)  # the window is within one relaxation time
     points = bracket.points_of(settings, [Look(20.0, (rising,), 13.0)])
     text = json.dumps(document(settings, points, "budget", "sessions/s"), allow_nan=False)
     (condition,) = json.loads(text)["points"][0]["conditions"]
@@ -309,7 +309,7 @@ def test_a_mean_without_interval_is_in_the_document() -> None:
 
 
 def guess_of(seed: int) -> float:
-    """A guess that is up to three times too high or too low."""
+    """Return a guess that is up to three times too high or too low."""
     return search_queue.TRUTH * exp(np.random.default_rng([7, seed]).uniform(-log(3), log(3)))
 
 
@@ -318,7 +318,7 @@ def guess_of(seed: int) -> float:
 )
 @pytest.mark.timeout(3600)
 def test_searches_of_a_queue_find_its_true_load(seeds: int, window_s: float, budget_s: float) -> None:
-    """The estimate is within 7 % in 9 of 10 searches, the decided loads enclose the truth, and half of the searches resolve."""
+    """In 90 % of searches the estimate is within 7 %; in 95 % the bounds enclose the true load; 50 % resolve."""
     near = right = bounded = resolved = 0
     for seed in range(seeds):
         settings = search_queue.settings(guess_of(seed), budget_s, window_s)
@@ -333,5 +333,5 @@ def test_searches_of_a_queue_find_its_true_load(seeds: int, window_s: float, bud
     print(f"within 7 %: {near}, enclosed: {right}, bounded: {bounded}, resolved: {resolved} of {seeds}")
     assert near >= 0.9 * seeds
     assert right >= 0.95 * seeds
-    assert bounded >= 0.9 * seeds  # an open interval encloses the truth for nothing
+    assert bounded >= 0.9 * seeds  # an unbounded interval always encloses the true load
     assert resolved >= 0.5 * seeds

@@ -173,10 +173,10 @@ def test_tokens_are_divided_between_windows() -> None:
     ("changes", "phase"),
     [
         ({"sent_ns": 5 * S - 1}, "warmup"),
-        ({"sent_ns": 5 * S}, None),  # planned in the warm-up, begun after it: late, and achieved in no phase
+        ({"sent_ns": 5 * S}, None),  # planned in the warm-up, begun after it: achieved in no phase
         ({"sent_ns": 5 * S, "planned_ns": 5 * S}, "measure"),
         ({"sent_ns": 5 * S, "planned_ns": 5 * S, "session_id": "s1/search"}, None),  # a sub-agent of session s1
-        ({"sent_ns": 5 * S, "connect_ns": 10 * MS}, "warmup"),  # the server took long to connect
+        ({"sent_ns": 5 * S, "connect_ns": 10 * MS}, "warmup"),  # the time to connect is not a delay of the client
         ({"sent_ns": None, "failure": Failure.CONNECT}, "warmup"),
         ({"sent_ns": 5 * S, "turn_index": 1}, None),
     ],
@@ -191,7 +191,7 @@ def test_a_session_is_achieved_if_planned_and_begun_in_a_window(changes: dict[st
 
 
 def test_a_session_counts_in_its_planned_step() -> None:
-    """Steps are in one phase, so no session of the phase is lost at their boundaries."""
+    """Steps are in one phase: a session sent after the end of its step is counted."""
     late = turn(planned_ns=10 * S - MS, sent_ns=10 * S + MS, closed_ns=11 * S, first_ns=11 * S, last_ns=11 * S)
     steps = (PhaseWindow("measure", 0, 10 * S, 0), PhaseWindow("measure", 10 * S, 20 * S, 1))
     tallies, many = TallySet(), TallySet()
@@ -222,17 +222,17 @@ def test_a_failed_turn_has_no_sketch_values_or_stalls() -> None:
         (Slo(e2e_ms=89), {}, False),
         (Slo(tpot_ms=10), {}, True),
         (Slo(tpot_ms=9.9), {}, False),
-        (Slo(tpot_ms=9.9), {"event_ns": array("q", [50 * MS]), "output_tokens": 1}, True),  # none to breach
-        (Slo(tpot_ms=9.9), {"output_tokens": None}, None),  # nobody counted the tokens
+        (Slo(tpot_ms=9.9), {"event_ns": array("q", [50 * MS]), "output_tokens": 1}, True),  # one token has no TPOT
+        (Slo(tpot_ms=9.9), {"output_tokens": None}, None),  # the token count is unknown
         (Slo(itl_ms=10), {}, True),
         (Slo(itl_ms=9), {}, False),
         (Slo(itl_ms=20), {"event_ns": array("q", [0, *range(10 * MS, 100 * MS, MS), 200 * MS])}, False),
-        (Slo(itl_ms=20), {"event_ns": array("q", [*range(0, 150 * MS, MS), 250 * MS])}, True),  # 1 of 150: beyond p99
+        (Slo(itl_ms=20), {"event_ns": array("q", [*range(0, 150 * MS, MS), 250 * MS])}, True),  # 1 of 150 is above p99
         (Slo(), {"failure": Failure.CUT}, False),
         (Slo(ttft_ms=50), {"first_ns": None}, False),
-        (Slo(ttft_ms=50, tpot_ms=1), {"finish_reason": "cancelled"}, True),  # what was seen of it was in time
+        (Slo(ttft_ms=50, tpot_ms=1), {"finish_reason": "cancelled"}, True),  # within the limits until it was cancelled
         (Slo(ttft_ms=49), {"finish_reason": "cancelled"}, False),
-        (Slo(ttft_ms=50), {"finish_reason": "cancelled", "first_ns": None}, False),  # waited 93 ms, then left
+        (Slo(ttft_ms=50), {"finish_reason": "cancelled", "first_ns": None}, False),  # cancelled without a token
         (Slo(e2e_ms=100), {"finish_reason": "cancelled", "first_ns": None}, True),
     ],
 )
@@ -292,10 +292,10 @@ def test_sessions_not_begun_by_a_lost_worker_are_dropped() -> None:
     ("pauses", "server", "client"),
     [
         ([], (1, 400), 0),
-        ([(S + 60 * MS, S + 120 * MS)], (1, 400), 0),  # the client stood still for a small part of it
+        ([(S + 60 * MS, S + 120 * MS)], (1, 400), 0),  # the client paused for a small part of the stall
         ([(S + 70 * MS, S + 440 * MS)], (0, None), 1),
         ([(S + 0 * MS, S + 200 * MS), (S + 300 * MS, S + 500 * MS)], (0, None), 1),
-        ([(S + 700 * MS, S + 1100 * MS)], (1, 400), 0),  # some other time
+        ([(S + 700 * MS, S + 1100 * MS)], (1, 400), 0),  # the pause is after the stall
     ],
 )
 def test_a_stall_during_a_client_pause_is_attributed_to_the_client(
@@ -309,7 +309,7 @@ def test_a_stall_during_a_client_pause_is_attributed_to_the_client(
     tally = tallies.total()
     assert (tally.turns_with_stall, tally.longest_stall_ms) == server
     assert tally.turns_with_client_stall == client
-    assert tally.sketches["itl_ms"].max == 400  # the gap itself stays what was seen
+    assert tally.sketches["itl_ms"].max == 400  # the measured interval is unchanged
 
 
 def test_the_keys_of_counts_json_do_not_change() -> None:

@@ -28,7 +28,7 @@ PAUSES = ((11 * S, 11 * S + 300 * MS),)
 
 @st.composite
 def plain_turns(draw: st.DrawFn) -> TurnRecord:
-    """Ordinary turns around the boundaries of phases."""
+    """Generate successful turns near the boundaries of phases."""
     sent_ns = draw(st.sampled_from([5, 10, 15, 20, 40])) * S + draw(st.integers(-400, 400)) * MS
     offsets = sorted(draw(st.lists(st.integers(1, 900 * MS), min_size=1, max_size=6)))
     return turn(

@@ -1,4 +1,4 @@
-"""Planned sessions and turns: those of a run with the same seed, for each kind of end."""
+"""Planned sessions and turns equal those of a run with the same seed, for each kind of end."""
 
 from itertools import islice
 from typing import Any
@@ -68,7 +68,7 @@ def test_the_load_ends_with_the_last_planned_turn(
 
 
 def test_the_end_follows_from_the_drawn_sessions() -> None:
-    scenario = drawn_sessions(workload__turns=3, workload__think_time_s=2.0)  # 30 sessions, two a second, each 4 s
+    scenario = drawn_sessions(workload__turns=3, workload__think_time_s=2.0)  # 30 sessions of 4 s at 2/s
     for sample in (MANY, SampleSize(5, 100)):
         assert planned_end_s(scenario, Sessions(scenario), sample) == pytest.approx(14.75 + 4.0)
 

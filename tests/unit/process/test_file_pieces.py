@@ -16,7 +16,7 @@ SIZES = st.lists(st.integers(1, 3 * file_pieces.PIECE_BYTES), min_size=1, max_si
 
 
 class Receiver:
-    """Keeps what it accepts, as the master does in files."""
+    """Receiver that keeps the accepted pieces in memory; the master stores them in files."""
 
     def __init__(self) -> None:
         self.incoming = IncomingParts()
@@ -58,7 +58,7 @@ def damaged(wire: dict[str, Any]) -> dict[str, Any]:
 
 
 def sent_through(contents: list[bytes], wire: Wire, limit_bytes: int) -> list[bytes]:
-    """What a receiver has once all parts were acknowledged."""
+    """Return the parts at the receiver after all parts are acknowledged."""
     receiver = Receiver()
     for number, content in enumerate(contents, 1):
         part = OutgoingPart(number, content)
@@ -73,7 +73,7 @@ def sent_through(contents: list[bytes], wire: Wire, limit_bytes: int) -> list[by
                 part.acknowledge(*answer, at_ns=1)
             if part.done:
                 break
-            part.repeat()  # as after a while without an acknowledgement
+            part.repeat()  # as after a timeout of the acknowledgement
         assert part.done
     return receiver.parts
 
@@ -110,7 +110,7 @@ def test_a_damaged_part_is_sent_again_completely() -> None:
     assert piece is not None
     assert receiver.take(damaged(piece.to_wire())) == (1, 0)
     part.acknowledge(1, 0, 0)
-    assert part.next_piece(100, 0) is None  # an acknowledgement of nothing new makes nothing due
+    assert part.next_piece(100, 0) is None  # an acknowledgement without progress makes no piece due
     part.repeat()
     again = part.next_piece(100, 0)
     assert again == piece
@@ -125,7 +125,7 @@ def test_slow_acknowledgements_lower_the_limit() -> None:
     for _ in range(20):
         limit.acknowledged(0.01)
     assert limit.limit_bytes == file_pieces.MAX_IN_FLIGHT_BYTES
-    limit.acknowledged(0.3)  # neither
+    limit.acknowledged(0.3)  # neither fast nor slow
     assert limit.limit_bytes == file_pieces.MAX_IN_FLIGHT_BYTES
     limit.acknowledged(2.0)
     assert file_pieces.MIN_IN_FLIGHT_BYTES < limit.limit_bytes < file_pieces.MAX_IN_FLIGHT_BYTES
@@ -140,9 +140,9 @@ def test_slow_acknowledgements_lower_the_limit() -> None:
 def test_acknowledgement_times_are_of_the_last_piece() -> None:
     part = OutgoingPart(1, bytes(300))
     assert part.next_piece(100, 1_000_000_000) is not None
-    assert part.next_piece(100, 1_000_000_000) is None  # the limit
+    assert part.next_piece(100, 1_000_000_000) is None  # the limit of bytes in flight is reached
     assert part.acknowledge(1, 100, 1_500_000_000) == 0.5
-    assert part.acknowledge(1, 100, 1_600_000_000) is None  # nothing new
+    assert part.acknowledge(1, 100, 1_600_000_000) is None  # no progress
     assert part.next_piece(100, 2_000_000_000) is not None
     assert part.acknowledge(2, 0, 2_250_000_000) == 0.25
     assert part.done

@@ -16,7 +16,7 @@ PROGRAM = Program((ScenarioClass("ChatUser", "chat", 1.0),), default_option="cha
 
 
 def manifest_of(spec: RunSpec) -> dict[str, Any]:
-    """The parts of the manifest that a rerun needs, as they are after the file."""
+    """Return the parts of the manifest that a rerun needs, after a round trip through JSON."""
     document = {
         "scenario": {
             "text": spec.scenario.resolved_text(),
@@ -34,7 +34,7 @@ def manifest_of(spec: RunSpec) -> dict[str, Any]:
 @pytest.mark.parametrize("name", ["chat", "chat-open", "smoke", "demo"])
 @pytest.mark.parametrize("users", [None, 1, 7])
 def test_a_rerun_has_the_same_specification(name: str, users: int | None) -> None:
-    """Also with other options of the process, and with users that scale the rate by a fraction."""
+    """Includes process options, and a number of users that scales the rate by a fraction."""
     options = RunOptions(
         scenario=name,
         host=HOST,

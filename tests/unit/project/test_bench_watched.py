@@ -52,7 +52,7 @@ def test_differences_within_the_limits_are_met() -> None:
     ("reported", "name"),
     [
         ({"ttft_p50_ms": 50.6}, "TTFT p50 (ms)"),
-        ({"ttft_p99_ms": 50.4}, "TTFT p99 (ms)"),  # a lower value is a change of the accuracy as well
+        ({"ttft_p99_ms": 50.4}, "TTFT p99 (ms)"),  # a lower value also changes the accuracy
         ({"itl_p50_ms": 20.3}, "ITL p50 (ms)"),
         ({"itl_p99_ms": 19.8}, "ITL p99 (ms)"),
     ],
@@ -82,7 +82,7 @@ def test_a_difference_below_the_spread_without_pages_is_undecided() -> None:
     other = replace(ROUND, reported=replace(REPORTED, ttft_p99_ms=55))
     rounds = [ROUND, with_pages(ttft_p99_ms=52), other, with_pages(ttft_p99_ms=52), ROUND]
     row = live_table.comparisons(CASE, rounds, POLLED)[1]
-    assert (row.without, row.with_pages, row.difference, row.spread) == (51, 52, 2.0, 8.0)  # medians; in % of 50 ms
+    assert (row.without, row.with_pages, row.difference, row.spread) == (51, 52, 2.0, 8.0)  # medians; % of 50 ms
     assert row.result == "undecided"
     assert live_table.missed(CASE, rounds, []) == []
     far = [ROUND, with_pages(ttft_p99_ms=60), other, ROUND]
@@ -154,7 +154,7 @@ def test_cpu_shares_of_a_phase(monkeypatch: pytest.MonkeyPatch) -> None:
         usage.add([ProcessUsage(1, master_s, 0), ProcessUsage(2, worker_s, 0), ProcessUsage(3, worker_s, 0)])
     assert share(usage.master_s, 10.0, 20.0) == pytest.approx((1.9 - 0.5) / 10)
     assert share(usage.worker_s, 11.0, 21.0) == pytest.approx(0.5)
-    assert usage.pages_s == [(9.0, 7.0), (21.0, 7.0)]  # at most every five seconds
+    assert usage.pages_s == [(9.0, 7.0), (21.0, 7.0)]  # read at most every 5 s
     for begin_s, end_s in ((8.0, 20.0), (10.0, 22.0)):
         assert share(usage.master_s, begin_s, end_s) is None
     assert share([], 10.0, 20.0) is None
@@ -184,7 +184,7 @@ def test_the_intervals_are_those_of_the_page() -> None:
 
 @pytest.fixture
 def web_ui() -> Iterator[tuple[int, list[str]]]:
-    """A web UI with a run of ever more points: its port, and the requested addresses."""
+    """A web UI with a run that gains a point per request: its port, and the requested addresses."""
     addresses: list[str] = []
 
     class Handler(http.server.BaseHTTPRequestHandler):
@@ -232,7 +232,7 @@ def test_a_polling_client_continues_from_the_points_it_has(
     assert {poll.path for poll in polls} == set(POLLS)
     assert min(poll.bytes for poll in polls) > len('{"run": {}}')
     queries = [parse_qs(urlsplit(address).query) for address in addresses if LIVE in address]
-    assert queries.count({}) == 1  # the first one
+    assert queries.count({}) == 1  # the first request
     later = [query for query in queries if query]
     assert all((query["run"], query["marks"]) == (["run 1"], ["7"]) for query in later)
     assert [int(query["after"][0]) for query in later] == list(range(1, len(later) + 1))

@@ -24,4 +24,4 @@ def test_a_module_ends_with_its_proxy(python: str) -> None:
         assert proxy.stdin is not None
         assert proxy.stdout is not None
         proxy.kill()
-        assert proxy.stdout.read() == b""  # the end of the program's stream, although its input goes on
+        assert proxy.stdout.read() == b""  # end of the module's output while its input is open

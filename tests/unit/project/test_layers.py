@@ -1,4 +1,4 @@
-"""Imports point down: each import of the tree, lazy ones included, is checked against the table in pyproject.toml.
+"""Imports go to lower layers only: each import, lazy ones included, is checked against the table in pyproject.toml.
 
 Within a package, imports form no cycle; imports under TYPE_CHECKING count.
 """
@@ -27,7 +27,7 @@ TIERS = {package: height for height, row in enumerate(reversed(RULES["layers"]))
 
 
 def package_of(module: str) -> str | None:
-    """The entry of the table that a module belongs to: the longest that is a prefix of it."""
+    """Return the longest entry of the table that is a prefix of the module's name."""
     return longest(module, TIERS)
 
 
@@ -36,7 +36,7 @@ def longest(module: str, names: Iterable[str]) -> str | None:
 
 
 def imports_of(source: str, module: str, is_package: bool) -> Iterator[tuple[int, str]]:
-    """(line, absolute module or module.name) of every import in a source text."""
+    """Yield (line, absolute module or module.name) for every import in a source text."""
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.Import):
             yield from ((node.lineno, alias.name) for alias in node.names)
@@ -48,7 +48,7 @@ def imports_of(source: str, module: str, is_package: bool) -> Iterator[tuple[int
 
 
 def source_name(name: str) -> str:
-    """The module's place in the tree: satellites are known by their installed name too."""
+    """Return the module's name in the source tree, for an import by its installed name too."""
     top, _, rest = name.partition(".")
     return rest if top == "inferload" and rest.partition(".")[0] in HOUSE[1:] else name
 

@@ -63,7 +63,7 @@ def test_an_invalid_condition_is_named(text: str, problem: str) -> None:
 
 def test_a_condition_holds_over_the_whole_last_window() -> None:
     watch = AbortWatch([CONDITION])
-    # All is well for 10 s, then every turn fails: of 5 s with 4 turns each, more than half after 3 s.
+    # Every turn succeeds for 10 s, then every turn fails. After 3 s, 12 of the 20 turns of the last 5 s have failed.
     reached = [watch.add(at_s + 0.5, second(*((4, 0) if at_s < 10 else (0, 4)))) for at_s in range(20)]
     first = next(index for index, entry in enumerate(reached) if entry is not None)
     assert first == 13

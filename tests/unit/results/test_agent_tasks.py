@@ -15,7 +15,7 @@ from inferload.results.agent_tasks import tasks_by_class
 
 
 def step(session: str, index: int, planned_s: float, closed_s: float, **changes: Any) -> TurnRecord:
-    """A turn of a session, from when to when."""
+    """Return a turn of a session from `planned_s` to `closed_s`."""
     known = {
         "session_id": session,
         "turn_id": f"{session}.{index}",
@@ -61,7 +61,7 @@ def test_the_delay_of_a_due_turn_is_separate() -> None:
     block = tasks(
         step("s0", 0, 0, 3, sent_ns=1 * S),
         step("s0", 1, 5, 9, sent_ns=7 * S),
-        step("s0/1.0", 0, 5, 10, pause="tool", sent_ns=6 * S),  # from here on somebody is waited for
+        step("s0/1.0", 0, 5, 10, pause="tool", sent_ns=6 * S),  # from its send on, a turn is in flight
         step("s0", 2, 10, 12, final=True),
     )["agent"]
     assert block["lag_s"]["mean"] == 1 + 1
@@ -78,16 +78,16 @@ def test_parallel_subagents_take_the_time_of_the_longest() -> None:
     )["agent"]
     assert means(block) == {"completion": 8, "model": 8, "tool": 0, "think": 0, "first_call": 1}
     assert block["steps"]["mean"] == 5
-    assert sum(row["turns"] for row in block["cached_share_by_step"]) == 2  # the agent's own
+    assert sum(row["turns"] for row in block["cached_share_by_step"]) == 2  # without those of the sub-agents
 
 
 @pytest.mark.parametrize(
     ("changes", "begun", "done"),
     [
         ({}, 1, 1),
-        ({"final": False}, 1, 0),  # the run was over first
+        ({"final": False}, 1, 0),  # the run ended before the task
         ({"failure": Failure.CUT}, 1, 0),
-        ({"phase": "drain"}, 1, 1),  # a task belongs where it began
+        ({"phase": "drain"}, 1, 1),  # a task belongs to the phase in which it began
     ],
 )
 def test_a_task_is_done_after_its_last_answer(changes: dict[str, Any], begun: int, done: int) -> None:

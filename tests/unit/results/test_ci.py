@@ -29,7 +29,7 @@ GATES: list[dict[str, Any]] = [
 
 
 def summary(gates: list[dict[str, Any]], measurement: str = "valid", passed: bool | None = None) -> dict[str, Any]:
-    """A summary with the outcome that its verdict has."""
+    """Return a summary with a verdict and the outcome that follows from it."""
     reasons = [{"phase": "measure", "code": "late", "level": measurement, "text": "the client was late"}]
     passed = all(gate["passed"] for gate in gates) if passed is None else passed
     verdict = {"measurement": measurement, "reasons": reasons, "gates": gates, "passed": passed}
@@ -40,7 +40,7 @@ def summary(gates: list[dict[str, Any]], measurement: str = "valid", passed: boo
 
 
 def run(folder: Path, *arguments: Any) -> Path:
-    """A run directory with such a summary."""
+    """Write a run directory with `summary(*arguments)`. Return its path."""
     synthetic_run.write(folder)
     rundir.write_json(folder / rundir.SUMMARY, summary(*arguments))
     return folder

@@ -41,7 +41,7 @@ def test_the_prompt_share_is_between_the_ratio_and_1(tokens: int, cached_part: f
 
 
 def test_costs_of_an_example() -> None:
-    # Two GPUs at 2.5 an hour are 5 an hour; 1,000 tok/s are 3.6 million an hour.
+    # Two GPUs at 2.5 per hour cost 5 per hour; 1,000 tok/s are 3.6 million tokens per hour.
     assert per_million(Prices(2.5, 2), 1000) == pytest.approx(5 / 3.6)
     assert prompt_price_share(Prices(cached_ratio=0.1), 1000, 900) == pytest.approx(0.19)
 

@@ -90,7 +90,7 @@ def test_no_line_is_wider_than_the_terminal(width: int) -> None:
 
 
 def run_on_a_terminal(command: list[str], until: str, stop: bool) -> tuple[int, str, bool]:
-    """Exit code, output, and whether the terminal's attributes are those of before. `stop`: Ctrl-C after the pattern `until`."""
+    """Return exit code, output, and whether the terminal is restored. `stop`: send SIGINT after the pattern `until`."""
     ours, theirs = pty.openpty()
     termios.tcsetwinsize(ours, (40, 120))
     before = termios.tcgetattr(theirs)

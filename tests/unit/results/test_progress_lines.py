@@ -91,7 +91,7 @@ def test_recent_figures_are_of_the_last_complete_seconds(reports: list[tuple[flo
 
 
 class Screen:
-    """What a terminal shows: enough of one to know what our lines come to."""
+    """Terminal emulator for the control sequences of the progress lines: its rows of text."""
 
     def __init__(self) -> None:
         self.rows = [""]
@@ -116,12 +116,12 @@ class Screen:
 
 @pytest.fixture
 def terminal() -> Iterator[tuple[Any, Callable[[], str]]]:
-    """A terminal's end for a program, and what has been written there since the last look."""
+    """A stream to a pseudo-terminal, and a function that returns the text written since its last call."""
     ours, theirs = pty.openpty()
     stream = os.fdopen(theirs, "w")
 
     def written() -> str:
-        stream.write("\a")  # what comes before the bell is what there is
+        stream.write("\a")  # the bell marks the end of the text
         stream.flush()
         text = ""
         while not text.endswith("\a"):
@@ -195,7 +195,7 @@ def test_a_run_on_a_terminal_shows_progress_lines(tmp_path: Path, simulator: Cal
         while True:
             try:
                 written += os.read(ours, 65536)
-            except OSError:  # nobody has it open any more
+            except OSError:  # the other end is closed
                 break
     finally:
         if run.poll() is None:

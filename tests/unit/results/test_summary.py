@@ -55,7 +55,7 @@ VALID = Verdict("valid", ())
 
 
 def sixty_seconds(count: int = 1200) -> list[TurnRecord]:
-    """One turn every 50 ms over the measure phase, 40 to 41.199 ms to the first token, then four gaps of 10 ms."""
+    """Return one turn every 50 ms of the measure phase: 40 to 41.199 ms to the first token, then four gaps of 10 ms."""
     minute = []
     for number in range(count):
         planned_ns = 10 * S + number * 50 * MS
@@ -150,15 +150,15 @@ def test_every_rate_is_a_count_divided_by_its_window() -> None:
     assert summary["rates"] == {
         "offered_sessions_per_s": 20.0,
         "achieved_sessions_per_s": 20.0,
-        "turns_per_s": 1199 / 60,  # and its end lies in the drain
-        "output_tok_per_s": (1200 * 5 - 4) / 60,  # of the last turn only the first event came before the drain
+        "turns_per_s": 1199 / 60,  # the last turn ends in the drain
+        "output_tok_per_s": (1200 * 5 - 4) / 60,  # only the first event of the last turn is before the drain
         "input_tok_per_s": 1200 * 100 / 60,
         "goodput_turns_per_s": 10.0,
         "slo_attainment": 0.5,
     }
     assert summary["window_s"] == 60.0
     assert summary["tokens_per_event"]["mean"] == 1.0
-    assert summary["client"]["cpu_share"] == 0.3  # the worst worker's
+    assert summary["client"]["cpu_share"] == 0.3  # of the worker with the highest share
     assert (summary["client"]["longest_pause_ms"], summary["client"]["steal_share"]) == (0.4, 0.0)
 
 
@@ -175,10 +175,10 @@ def test_percentiles_are_exact_from_records_and_approximate_from_sketches() -> N
         "p90": 41.079,
         "p95": 41.139,
         "p99": 41.187,
-        "p999": 41.198,  # of 1,200 samples one lies beyond it
+        "p999": 41.198,  # one of 1,200 samples is above it
         "min": 40.0,
         "max": 41.199,
-        "intervals": {"p999": [41.195, None]},  # open above: 1,200 samples do not reach its upper end
+        "intervals": {"p999": [41.195, None]},  # no upper limit: 1,200 samples are too few for it
     }
     for name, block in near["latency"].items():
         for key in ("count", "mean", *QUANTILES, "min", "max"):
@@ -341,7 +341,7 @@ def test_the_short_summary_has_a_maximum_length() -> None:
     records = [replace(record, failure=Failure.HTTP_5XX, status=503) for record in sixty_seconds()[:200]]
     document = given_by([*records, *sixty_seconds()[200:]], Slo(ttft_ms=41), gates=gates, servers=[server] * 5)
     lines = brief(build(document), "5 users").splitlines()
-    # With the line on the bottleneck, the report's path, and the five lines at the end of the log: 25.
+    # At most 25 with the bottleneck line, the report's path and the five lines at the end of the log.
     assert len(lines) <= 18
     assert max(map(len, lines)) <= 100
     assert "gates FAILED  7 more" in lines

@@ -11,7 +11,7 @@ from inferload.cli import main
 from inferload.plan import describe
 from inferload.scenario.files import catalog
 
-CODE = {"agent-live"}  # what it asks is decided as it runs
+CODE = {"agent-live"}  # its requests are determined during the run
 TWELVE = {
     *("smoke", "chat", "chat-open", "chat-sharegpt", "rag", "agent-static", "agent-dynamic", "agent-tools"),
     *("agent-subagents", "random-7000x1000", "replay-mooncake", "mixed"),
@@ -21,7 +21,7 @@ NAMES = sorted(catalog.names())
 
 @pytest.fixture
 def beside_data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder with a small file in ShareGPT's shape, under the name that the scenario gives it."""
+    """Working directory with a small file in ShareGPT format, under the file name in the scenario."""
     messages = [
         {"from": who, "value": f"{who} says something, and then some more of it."} for who in ("human", "gpt") * 2
     ]

@@ -64,7 +64,7 @@ def test_draws_are_within_the_bounds(law: object, low: float, more: float, seed:
 
 
 class Loaded(Random):
-    """A die that falls as it is told to."""
+    """Random number generator that always returns `u`."""
 
     def __init__(self, u: float) -> None:
         super().__init__(0)
@@ -79,7 +79,7 @@ def test_a_draw_is_a_quantile_between_the_bounds(law: Any, die: int, data: st.Da
     if isinstance(law, dict) and law["dist"] not in ("uniform", "lognormal"):
         low, high = sorted([data.draw(st.floats(0, 100)), data.draw(st.floats(0, 100))])
         law = law | data.draw(st.sampled_from([{}, {"min": low}, {"max": high}, {"min": low, "max": high}]))
-    u = die / 2**53  # as random numbers are
+    u = die / 2**53  # random() returns multiples of 2**-53
     distribution = LAW.validate_python(law)
     if isinstance(distribution, Constant):
         assert distribution.draw(Loaded(u)) == distribution.value

@@ -54,7 +54,7 @@ VALUES = (
 
 
 def edited(path: tuple[str | int, ...], value: Any) -> str:
-    """The file's text with another value at a path."""
+    """Return the file's text with another value at a path."""
     document = json.loads(json.dumps(DOCUMENT))
     parent = document
     for key, following in itertools.pairwise(path):
@@ -66,7 +66,7 @@ def edited(path: tuple[str | int, ...], value: Any) -> str:
 
 
 def read(make: Callable[[], Scenario]) -> tuple[Scenario | None, list[tuple[Any, str]]]:
-    """(the scenario, None and the mistakes if it is refused)."""
+    """Return the scenario and no mistakes, or None and the mistakes if it is refused."""
     try:
         return make(), []
     except ScenarioError as error:
@@ -74,7 +74,7 @@ def read(make: Callable[[], Scenario]) -> tuple[Scenario | None, list[tuple[Any,
 
 
 @given(st.sampled_from(PATHS), st.sampled_from(VALUES))
-@example(("request", "endpoint"), "responses")  # which has another default of request.ignore_eos
+@example(("request", "endpoint"), "responses")  # with another default of request.ignore_eos
 def test_setting_a_key_equals_editing_the_file(path: tuple[str | int, ...], value: Any) -> None:
     setting = parse_settings([f"{dotted(path)}={json.dumps(value)}"])
     by_file = read(lambda: from_text(edited(path, value), "x.yaml"))
@@ -212,7 +212,7 @@ def test_refused_options_name_the_option_the_key_and_the_remedy(
 
 
 def refusal(line: str, capsys: pytest.CaptureFixture[str]) -> str:
-    """The one line that refuses a command line."""
+    """Return the error message of a command line."""
     words = [word.replace("\0", " ") for word in _quoted(line).split()]
     try:
         quick_options.settings(cli.build_parser("run").parse_args(["run", *words]))
@@ -224,7 +224,7 @@ def refusal(line: str, capsys: pytest.CaptureFixture[str]) -> str:
 
 
 def _quoted(line: str) -> str:
-    """The line with the spaces inside of braces as NUL."""
+    """Return the line with NUL in place of each space inside braces."""
     depth, out = 0, ""
     for char in line:
         depth += (char == "{") - (char == "}")
@@ -266,7 +266,7 @@ def test_a_profile_is_replaced_only_on_request(
 
 
 def locusts_own() -> dict[tuple[str, ...], int | None]:
-    """Every option of the Locust that is installed, by its names: the number of its values, or None for one."""
+    """Return each option of the installed Locust: its names, and its number of values (None: one)."""
     parser = get_empty_argument_parser()
     setup_parser_arguments(parser)
     return {
@@ -276,7 +276,7 @@ def locusts_own() -> dict[tuple[str, ...], int | None]:
     }
 
 
-NOT_PASSED_ON = {"-h", "-f", "-V", "--version", "-H", "-u", "-t"}  # ours, or of no use with the bundled locustfile
+NOT_PASSED_ON = {"-h", "-f", "-V", "--version", "-H", "-u", "-t"}  # inferload's, or useless with the bundled locustfile
 
 
 def test_every_option_of_locust_is_passed_on() -> None:

@@ -35,7 +35,7 @@ def test_the_derivative_of_the_integral_is_the_rate(curve: RateCurve, at_s: floa
     step_s = 1e-4
     middle = (curve.area(at_s + 2 * step_s) - curve.area(at_s)) / (2 * step_s)
     near = [curve.rate(at_s + share * step_s) for share in (0, 0.5, 1, 1.5, 2)]
-    # Half a step aside a rate may have jumped; between two jumps the mean lies between its neighbours.
+    # The rate is sampled every half step, as it may jump; the mean is between the lowest and the highest sample.
     assert min(near) - 0.02 * curve.highest - 0.1 <= middle <= max(near) + 0.02 * curve.highest + 0.1
 
 
@@ -103,7 +103,7 @@ def test_a_manual_factor_changes_arrivals_not_yet_due(curve: RateCurve, seed: in
 
 
 def index_of_dispersion(kind: str, workers: int, burstiness: float, seed: int) -> float:
-    """Variance over mean of counts in 20,000 windows of 5 s, of all workers' arrivals together."""
+    """Return variance / mean of the number of arrivals of all workers in 20,000 windows of 5 s."""
     counts = [0] * 20_000
     for worker in range(workers):
         plan = Schedule(unit_process(kind, seed, burstiness), 1.0, worker, workers)
@@ -121,8 +121,8 @@ def test_dispersion_does_not_depend_on_the_number_of_workers(workers: int) -> No
 
 def test_constant_and_gamma_arrivals_have_their_dispersion() -> None:
     assert index_of_dispersion("constant", 2, 1.0, seed=3) < 0.01
-    # Over long windows the index of a renewal process goes to the squared variation of its gaps, 1 / shape for gamma;
-    # over windows of 5 mean gaps it is on its way there from 1.
+    # With longer windows the index of a renewal process approaches the squared coefficient of variation of its gaps,
+    # 1 / shape for gamma; for windows of 5 mean gaps it is between 1 and this limit.
     assert 1.7 < index_of_dispersion("gamma", 2, 0.25, seed=3) < 4
     assert 0.2 < index_of_dispersion("gamma", 2, 5.0, seed=3) < 0.5
 

@@ -1,4 +1,4 @@
-"""Scenario files: read completely or refused with every mistake, its line and the remedy."""
+"""Scenario files: accepted, or refused with the line and the remedy of every mistake."""
 
 import copy
 import json
@@ -70,7 +70,7 @@ def mistakes(text: str) -> list[str]:
 
 
 def with_line(line: str) -> str:
-    """The small scenario with one top-level line replaced, or added."""
+    """Return the small scenario with one top-level line replaced or added."""
     key = line.split(":", maxsplit=1)[0] + ":"
     kept = [old for old in SMALL.splitlines() if not old.startswith(key)]
     return "\n".join([*kept, line])
@@ -227,7 +227,7 @@ json_values = st.recursive(
     | st.booleans()
     | st.integers(-(10**15), 10**15)
     | st.floats(allow_nan=False, allow_infinity=False)
-    # A file cannot hold half a surrogate pair.
+    # UTF-8 cannot encode a lone surrogate.
     | st.text(st.characters(exclude_categories=("Cs",)), max_size=12)
     | st.sampled_from(["1e3", "yes", "~", "", " a ", "1:30", "- a", "a: b", "#x", "\n", "2026-11-20", "null", ".5"]),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from("abc1~"), inner, max_size=3),

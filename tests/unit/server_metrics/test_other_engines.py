@@ -29,7 +29,7 @@ ENGINES = ("sglang", "tensorrt-llm")
 
 
 def scraped(engine: str) -> Any:
-    """The two pages of an engine, ten seconds apart, as a scraper keeps them."""
+    """Return two scrapes of an engine's pages, 10 s apart, as a table."""
     columns, parser = ScrapeColumns(), PromParser(names.KEPT_PREFIXES)
     for number in (1, 2):
         for sample in parser.parse((PAGES / f"{engine}-{number}.prom").read_text()):

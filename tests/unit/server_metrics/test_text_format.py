@@ -33,7 +33,7 @@ def reference(page: str) -> list[Sample]:
 
 
 def comparable(samples: list[Sample]) -> list[tuple[str, tuple[tuple[str, str], ...], str]]:
-    """NaN equals NaN here; order within a page is the reference's own affair."""
+    """Return the samples sorted, as the order within a page is not compared, and with NaN equal to NaN."""
     return sorted((metric, labels, repr(float(value))) for metric, labels, value in samples)
 
 

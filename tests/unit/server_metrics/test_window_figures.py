@@ -20,12 +20,12 @@ Page = dict[tuple[str, tuple[tuple[str, str], ...]], float]
 
 
 def page(engine: str = "0", /, **figures: float) -> Page:
-    """A page of one engine; keys are the names in server_names, lower case."""
+    """Return a page of one engine; keys are the names in server_names in lower case."""
     return {(getattr(names, key.upper()), (("engine", engine),)): value for key, value in figures.items()}
 
 
 def table(*pages: Page | None, target: str = SERVER, every_s: float = 1.0) -> pa.Table:
-    """One scrape a second from second 0 on; None: the server was down."""
+    """Return one scrape per page, every `every_s` seconds from 0 s on; None: the server was down."""
     columns = ScrapeColumns()
     for number, figures in enumerate(pages):
         for (metric, labels), value in (figures or {}).items():
@@ -184,7 +184,7 @@ def histogram(family: str, bounds: list[str], seen: list[float]) -> Page:
 
 def test_quantiles_of_a_histogram_are_brackets() -> None:
     bounds = ["0.1", "0.25", "1.0", "+Inf"]
-    earlier = [0.05] * 1000  # before the window: must not count
+    earlier = [0.05] * 1000  # before the window: not counted
     inside = [0.2] * 60 + [0.5] * 39 + [3.0]
     scrapes = table(histogram(names.TTFT, bounds, earlier), histogram(names.TTFT, bounds, earlier + inside))
     entry = block(scrapes, 0, 1)["ttft_ms"]

@@ -21,19 +21,19 @@ from inferload.statistics.intervals import (
 )
 from inferload.verdict.gates import Policy, evaluate, parse
 
-SIGMA = 0.6  # of the logs
+SIGMA = 0.6  # standard deviation of the logarithms
 
 
 def run_of(dice: np.random.Generator, turns: int, memory: float) -> list[Any]:
-    """One run's times, lognormal and autocorrelated with a relaxation of 1 / (1 - memory) turns, in slices."""
+    """Return slices of a run's times: lognormal, autocorrelated with a relaxation time of 1 / (1 - memory) turns."""
     noise = dice.standard_normal(turns)
-    noise[0] /= np.sqrt(1 - memory**2)  # begun in its steady state
+    noise[0] /= np.sqrt(1 - memory**2)  # stationary from the first value
     logs = signal.lfilter([np.sqrt(1 - memory**2)], [1, -memory], noise)
     return np.array_split(np.exp(SIGMA * logs), SLICES)
 
 
 def coverage(draws: int, turns: int, memory: float, q: float | None) -> float:
-    """How often the interval holds the truth, or says that it cannot tell."""
+    """Return the share of intervals that contain the true value; an end that is None is unbounded."""
     dice = np.random.default_rng(7)
     truth = np.exp(SIGMA**2 / 2) if q is None else np.exp(SIGMA * stats.norm.ppf(q))
     covered = []
@@ -48,7 +48,7 @@ def coverage(draws: int, turns: int, memory: float, q: float | None) -> float:
 
 @pytest.mark.parametrize("q", [None, 0.5])
 def test_intervals_cover_with_autocorrelated_turns(q: float | None) -> None:
-    assert coverage(200, 2000, 0.9, q) > 0.90  # 4.1 standard errors of 200 draws below 0.95
+    assert coverage(200, 2000, 0.9, q) > 0.90  # 3.2 standard errors of 200 draws below 0.95
 
 
 @pytest.mark.soak
@@ -140,7 +140,7 @@ SUMMARY: dict[str, Any] = {"latency": {"ttft_ms": {"count": 500, "mean": 100.0, 
 def test_a_gate_is_decided_by_the_whole_interval(gate: str, low: float | None, high: float | None, answer: str) -> None:
     result = evaluate(parse(gate), SUMMARY, None, lambda name, q: Interval(low, high, 300))
     assert result.answer == answer
-    assert result.passed == parse(gate).holds(result.value)  # what counts is the value, unless another policy is wanted
+    assert result.passed == parse(gate).holds(result.value)  # the default policy decides by the value
     assert result.to_dict()["effective_n"] == 300
 
 
@@ -158,7 +158,7 @@ def test_counts_have_no_interval() -> None:
 
 @given(st.integers(1, 400), st.sampled_from([0.5, 0.9, 0.95, 0.99]))
 def test_percentile_ranks_have_95_percent_coverage(count: int, q: float) -> None:
-    """Exact binomial sums: each end errs in at most 2.5 %, the next rank inside in more."""
+    """Exact binomial sums: the error of each end is at most 2.5 %, that of the next rank inside is larger."""
     low, high = order_interval(count, q)
     below = np.cumsum([comb(count, k) * q**k * (1 - q) ** (count - k) for k in range(count + 1)])
     assert low is None or below[low - 1] <= 0.025 + 1e-9

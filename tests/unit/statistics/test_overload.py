@@ -21,7 +21,7 @@ ALLOWED_ERRORS = SEEDS * 0.05
 
 
 def queued(seed: int, load: float, poisson: bool, spread: float = 0.5) -> Growth:
-    """Growth over one window of a queue with PLACES servers and gamma service times; `load`: of the capacity."""
+    """Return the growth over one window of a queue with PLACES servers and gamma service times. `load`: of capacity."""
     rng = np.random.default_rng(seed)
     rate, mean_s = load * CAPACITY_PER_S, PLACES / CAPACITY_PER_S
     count = int(2 * rate * (WINDOW_S + WARMUP_S)) + 100
@@ -90,7 +90,7 @@ def test_no_load_is_no_overload() -> None:
 
 
 def test_turns_of_several_workers_are_mapped_to_one_clock() -> None:
-    """The clock of worker w2 is 100 s ahead; turns given up by the run have no end."""
+    """The clock of worker w2 is 100 s ahead; unfinished turns have no end."""
     window = PhaseWindow("measure", 10 * S, 70 * S)
     columns = TurnColumns()
     for number in range(600):

@@ -1,4 +1,4 @@
-"""Paired statistics on simulated runs with known truth: coverage, false alarms and power."""
+"""Paired statistics on simulated runs with known effects: coverage, false alarms and power."""
 
 import numpy as np
 import pytest
@@ -34,7 +34,7 @@ def test_sign_flips_cannot_reject_with_five_pairs() -> None:
 def test_sampled_sign_flips_agree_with_exact_ones() -> None:
     logs = np.random.default_rng(3).normal(0.03, 0.06, 13).tolist()
     exact = sign_flip(logs)
-    padded = sign_flip([*logs, 1e-15])  # one more pair, which says nothing: sampled now
+    padded = sign_flip([*logs, 1e-15])  # with a pair without effect: sign flips are sampled
     assert padded == pytest.approx(exact, abs=0.01)
 
 
@@ -46,12 +46,12 @@ def test_invalid_pairs_are_refused() -> None:
 
 
 def simulated(rng: np.random.Generator, pairs: int, change: float, jitter: float) -> tuple[list[float], list[float]]:
-    """Two sides whose runs are each a mean of autocorrelated turns, under a load that a pair shares, with restart jitter."""
+    """Return runs of two sides: means of autocorrelated turns, with a load common to each pair and restart jitter."""
     sides: tuple[list[float], list[float]] = [], []
     for _pair in range(pairs):
-        shared = rng.normal(0, 0.25)  # the pair's schedule: the same on both sides
+        shared = rng.normal(0, 0.25)  # effect of the pair's schedule, the same on both sides
         for side, factor in zip(sides, (1.0, 1.0 + change), strict=True):
-            # A queue's memory: each turn's noise is nine tenths of the one before.
+            # Autocorrelation as in a queue: AR(1) noise with a coefficient of 0.9.
             noise = lfilter([np.sqrt(1 - 0.81)], [1, -0.9], rng.normal(size=250))[50:]
             restart = np.exp(rng.normal(0, jitter))
             side.append(float(np.mean(100 * factor * restart * np.exp(shared + 0.05 * noise))))

@@ -9,7 +9,7 @@ PER_S = 4
 
 
 def fed(ttft_ms: list[float], in_flight: list[float], per_s: int = PER_S) -> Steadiness:
-    """A second's reports each: so many first tokens of about that TTFT, so many turns in flight."""
+    """Add one report per second: `per_s` first tokens with about this TTFT, and the number of turns in flight."""
     steadiness, rng = Steadiness(), Random(1)
     for second, (level, turns) in enumerate(zip(ttft_ms, in_flight, strict=True)):
         delta = TallySet()

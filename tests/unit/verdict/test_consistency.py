@@ -1,4 +1,4 @@
-"""Offered and achieved sessions, Little's law and tokens per turn: consistent for random runs, wrong figures are reported."""
+"""Offered and achieved sessions, Little's law, tokens per turn: consistent in random runs; errors are reported."""
 
 from array import array
 from collections import defaultdict
@@ -40,7 +40,7 @@ def phase_of(at_ns: int) -> Phase:
 
 
 def answered(turn_id: str, planned_ns: int, lasts: tuple[int, int, int] = (50 * MS, 50 * MS, 20)) -> TurnRecord:
-    """A turn with an event for each token. `turn_id`: session/index. `lasts`: TTFT, ITL, tokens."""
+    """Return a turn with an event for each token. `turn_id`: session/index. `lasts`: TTFT, ITL, tokens."""
     (session, _, index), (ttft_ns, itl_ns, tokens) = turn_id.rpartition("/"), lasts
     events = array("q", [ttft_ns + index * itl_ns for index in range(tokens)])
     sent_ns, last_ns = planned_ns + MS, planned_ns + MS + events[-1]
@@ -64,7 +64,7 @@ def answered(turn_id: str, planned_ns: int, lasts: tuple[int, int, int] = (50 * 
 
 @st.composite
 def sessions(draw: st.DrawFn) -> list[TurnRecord]:
-    """One session of some turns that may reach into the next phases, the first turn with sub-agents or without."""
+    """Generate a session of 1 to 3 turns that may extend into the next phases; the first may have sub-agents."""
     number, at_ns = draw(st.integers(0, 10**6)), draw(st.integers(0, 40 * S - 1))
     generated: list[TurnRecord] = []
     for index in range(draw(st.integers(1, 3))):
@@ -73,7 +73,7 @@ def sessions(draw: st.DrawFn) -> list[TurnRecord]:
         agents = range(draw(st.integers(0, 2)) if index == 0 else 0)
         generated += [answered(f"s{number}/{agent}/0", generated[0].closed_ns, lasts) for agent in agents]
         at_ns = max(record.closed_ns for record in generated) + draw(st.integers(0, S))
-        if at_ns >= 40 * S:  # the drain begins no turns
+        if at_ns >= 40 * S:  # no turn begins in the drain
             break
     failure = draw(st.sampled_from([None, None, None, Failure.CUT, Failure.UNFINISHED]))
     generated[-1] = replace(generated[-1], failure=failure)
@@ -81,7 +81,7 @@ def sessions(draw: st.DrawFn) -> list[TurnRecord]:
 
 
 def counted(runs: list[list[TurnRecord]]) -> TallySet:
-    """The books of these sessions, as a worker keeps them."""
+    """Return the tallies of these sessions, counted as by a worker."""
     tallies = TallySet()
     for records in runs:
         tallies.session_planned(records[0].phase, "chat")
@@ -93,13 +93,13 @@ def counted(runs: list[list[TurnRecord]]) -> TallySet:
 
 
 def steady(rate: int = 4) -> list[list[TurnRecord]]:
-    """One-turn sessions at a constant rate, each of 1 s and 20 tokens."""
+    """Return one-turn sessions at a constant rate, each of 1 s and 20 tokens."""
     starts = range(0, 40 * S, S // rate)
     return [[answered(f"s{number}/0", at_ns)] for number, at_ns in enumerate(starts)]
 
 
 def queued() -> list[list[TurnRecord]]:
-    """Four sessions a second at a server that answers two, one after the other: half of them end in the drain."""
+    """Return sessions at 4/s to a server that processes 2/s in sequence: half of them end in the drain."""
     generated, free_ns = [], 0
     for number in range(160):
         planned_ns = number * S // 4
@@ -147,7 +147,7 @@ def turns_s(tally: Tally) -> float:
 
 
 def crossing_s(rows: list[recomputed.Row], window: PhaseWindow) -> float:
-    """Time of the turns that are in flight at an end of the window, by which the two sides of Little's law may differ."""
+    """Return the tolerance of Little's law: the total time (s) of turns in flight at an end of the window."""
     ends = (window.start_ns, window.end_ns)
     across = [
         row for row in rows if any(row["planned_ns"] <= end < row["closed_ns"] for end in ends if end is not None)
@@ -183,7 +183,7 @@ def test_drain_turns_counted_in_the_window_are_a_reason() -> None:
 
 
 def test_sub_agents_and_warm_up_sessions_are_in_neither_rate() -> None:
-    """One session per second, each with two turns and three sub-agents; warm-up sessions reach into the measure phase."""
+    """One session per second with two turns and three sub-agents; warm-up sessions extend into the measure phase."""
     runs = []
     for number in range(40):
         first = answered(f"s{number}/0", number * S)

@@ -63,7 +63,7 @@ def test_a_worker_sends_each_class_once() -> None:
 
 
 def test_a_server_that_is_killed_stopped_at_its_last_answer() -> None:
-    # Two turns that end well, two streams that are cut at 7.4 s, three that find nobody.
+    # Two turns succeed, two streams are cut at 7.4 s, three connections fail.
     failures = [None, None, "cut", "cut", "connect", "connect", "connect"]
     heard_s = np.array([1.0, 6.0, 7.3, 7.4, np.nan, np.nan, np.nan])
     closed_s = np.array([1.1, 6.1, 7.41, 7.42, 7.5, 7.6, 8.0])

@@ -67,7 +67,7 @@ SUMMARY: dict[str, Any] = {
 
 
 def second_server(**changes: Any) -> dict[str, Any]:
-    """The summary with one more server."""
+    """Return the summary with a second server."""
     (first,) = SUMMARY["servers"]
     return SUMMARY | {"servers": [first, first | {"target": "http://b:8000"} | changes]}
 

@@ -55,7 +55,7 @@ def test_a_good_run_is_valid() -> None:
     assert (verdict.measurement, verdict.reasons) == ("valid", ())
 
 
-# code, what is just within every limit, what is just suspect, what is just invalid (None: that level does not exist)
+# code, evidence just within every limit, just suspect, just invalid (None: no case of that level)
 EDGES: list[tuple[str, dict[str, Any], dict[str, Any] | None, dict[str, Any] | None]] = [
     ("no_turns", {"turns_finished": 1}, None, {"turns_finished": 0}),
     ("overload", {"growth": KEPT_UP}, {"growth": replace(KEPT_UP, growth_per_s=0.51, state="overloaded")}, None),
@@ -115,7 +115,7 @@ EDGES: list[tuple[str, dict[str, Any], dict[str, Any] | None, dict[str, Any] | N
         {"streamed_tokens": 1000, "edge_tokens": 79},
         {"streamed_tokens": 1000, "edge_tokens": 199, "turns_per_s": 4.0},
     ),
-    ("token_balance", {"streamed_tokens": None, "turns_per_s": 34.0}, None, None),  # tokens that were not counted
+    ("token_balance", {"streamed_tokens": None, "turns_per_s": 34.0}, None, None),  # the token count is unknown
     ("littles_law", {"rate_times_time": 26.0}, {"rate_times_time": 27.0}, None),
     ("littles_law", {"server_in_flight_mean": 15.1}, {"server_in_flight_mean": 14.9}, None),
     (
@@ -123,7 +123,7 @@ EDGES: list[tuple[str, dict[str, Any], dict[str, Any] | None, dict[str, Any] | N
         {"rate_times_time": 60.0, "window_s": 11.0, "streamed_tokens": 220},
         None,
         None,
-    ),  # too short a window to say
+    ),  # the window is too short for a decision
     ("littles_law", {"in_flight_mean": 1.0, "rate_times_time": 1.9, "server_in_flight_mean": None}, None, None),
     ("stamps_missing", {"stamped_share": 0.5}, {"stamped_share": 0.49}, None),
     ("user_stamps", {}, {"stamps": "user", "stamped_share": 0.0}, None),
