@@ -31,7 +31,7 @@ def columns_of(records: list[TurnRecord]) -> TurnColumns:
 
 
 def expected_row(record: TurnRecord, anchor: Anchor) -> dict[str, object]:
-    """A row of design, spelled out from the record itself."""
+    """Return the expected row of a turn file, computed from the record alone."""
     row: dict[str, object] = {"class": record.class_name, "failure": record.failure and record.failure.value}
     for name in SCHEMA.names:
         if name in row:

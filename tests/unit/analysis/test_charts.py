@@ -67,7 +67,7 @@ def test_intervals_of_autocorrelated_turns_are_wider() -> None:
     middle = int(np.searchsorted(of_grouped.q, 0.5))
     width = [result.high[middle] - result.low[middle] for result in (of_grouped, of_shuffled)]
     assert width[0] > 2 * width[1]
-    assert np.isnan(of_shuffled.low[-1])  # only one turn lies above
+    assert np.isnan(of_shuffled.low[-1])  # only one turn is above the percentile
 
 
 def coverage(draws: int) -> float:
@@ -140,7 +140,7 @@ def test_turns_in_a_lane_do_not_overlap(spans: list[tuple[float, float]]) -> Non
         for earlier in range(later):
             assert lane[later] != lane[earlier] or end[earlier] <= start[later]
     most = max((int(((start <= at) & (end > at)).sum()) for at in start), default=0)
-    assert lane.max(initial=-1) == most - 1  # no more lanes than turns at once
+    assert lane.max(initial=-1) == most - 1  # as many lanes as concurrent turns at most
 
 
 def test_the_number_of_turns_in_lanes_is_limited(run: frames.RunFrames, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -181,7 +181,8 @@ def page_with_everything(folder: Path) -> str:
 def test_every_number_in_a_table_links_to_its_definition(tmp_path: Path) -> None:
     page = page_with_everything(tmp_path)
     body, _, definitions = page.partition('<section id="definitions">')
-    body = re.sub(r'<table class="definitions">.*?</table>', "", body, flags=re.DOTALL)  # what to try: no figures
+    # Tables of suggestions contain no figures.
+    body = re.sub(r'<table class="definitions">.*?</table>', "", body, flags=re.DOTALL)
     cells = re.findall(r"<td(?: class=\"[a-z ]+\")?>(.*?)</td>", body)
     numbers = [cell for cell in cells if re.search(r"\d", cell)]
     assert len(numbers) > 250

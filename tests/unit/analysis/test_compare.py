@@ -174,7 +174,7 @@ def test_costs_per_million_tokens_and_per_thousand_good_turns() -> None:
     ]
     on_cpu = replace(plain.runs[0], server={"variant": {"hardware": {"gpus": 0}}})
     machine = replace(plain, runs=(on_cpu,))
-    assert priced(machine, Prices(gpu_hour=2.5)).runs[0].prices.gpus == 1  # as `deploy up` and a sweep have it
+    assert priced(machine, Prices(gpu_hour=2.5)).runs[0].prices.gpus == 1  # as `deploy up` and a sweep record it
     assert priced(machine, Prices(gpus=3)).runs[0].prices == Prices(gpus=3)
     assert priced(machine, Prices()).runs[0].prices == Prices()
     assert costs.table([plain, cached]) is None
@@ -311,7 +311,7 @@ RESULTS = DATA / "results"
 
 @pytest.mark.parametrize("name", ["vllm-bench", "vllm-rs", "aiperf", "guidellm", "genai-bench"])
 def test_results_of_other_clients_are_read(name: str) -> None:
-    # All five were pointed at one paced server: 20 streams, TTFT 50 ms, a gap of 10 ms, 100 tokens a turn.
+    # All five measured one paced server: 20 streams, TTFT 50 ms, a gap of 10 ms, 100 tokens per turn.
     (result,) = read_side(RESULTS / f"{name}.json").runs
     assert result.output_tokens == 100
     assert result.concurrency == 20
@@ -395,7 +395,7 @@ def test_results_of_two_clients_are_not_comparable() -> None:
 
 
 def test_figures_that_contradict_littles_law_are_named() -> None:
-    # An article's A/B block: concurrency 5, E2E 1654.2 ms at the median, and 12.3 requests a second.
+    # A/B block of an article: concurrency 5, median E2E 1654.2 ms, and 12.3 requests/s.
     (fault,) = faults({"turns_per_s": 12.3, "p50(e2e_ms)": 1654.2, "mean(e2e_ms)": None}, concurrency=5)
     assert fault.startswith(
         "Little's law: 5 concurrent requests of 1.65 s each give at most 3.02 req/s, but 12.3 req/s"

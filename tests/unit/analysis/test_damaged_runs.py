@@ -225,4 +225,4 @@ def test_empty_turns_files_give_a_report_of_the_summary(tmp_path: Path) -> None:
         pq.write_table(pa.Table.from_batches([], schema=table.schema), file)
     text = report.make(path).markdown.read_text()
     assert "## The slowest turns" not in text
-    assert "## Latency" in text  # of the summary, which had them
+    assert "## Latency" in text  # from the summary, which has figures of turns

@@ -81,7 +81,7 @@ def test_lines_with_an_impossible_date_are_skipped() -> None:
     wrong = stamped(5, FIRST).replace(datetime.fromtimestamp(START_S + 5).strftime("%m-%d"), "02-31")
     assert vllm_log.parse(wrong) == []
     leap = stamped(5, FIRST).replace(datetime.fromtimestamp(START_S + 5).strftime("%m-%d"), "02-29")
-    at_ns = int(datetime(2026, 2, 28).timestamp()) * 10**9  # no leap year beside it
+    at_ns = int(datetime(2026, 2, 28).timestamp()) * 10**9  # 2025, 2026 and 2027 are not leap years
     assert len(vllm_log.on_run_clock("log", vllm_log.parse(leap), at_ns).rows) == 1
 
 
@@ -108,8 +108,8 @@ def test_figures_of_a_log_are_columns_of_the_timeline(run_dir: Path, tmp_path: P
     )
     run = frames.load(run_dir, log)
     table = timeline.build(run)
-    assert table["requests_running@log"].dropna().to_dict() == {4: 2, 9: 5}  # two engines add up
-    assert table["kv_cache_usage@log"].dropna().to_dict() == pytest.approx({4: 0.315, 9: 0.4})  # the fuller one
+    assert table["requests_running@log"].dropna().to_dict() == {4: 2, 9: 5}  # the sum of two engines
+    assert table["kv_cache_usage@log"].dropna().to_dict() == pytest.approx({4: 0.315, 9: 0.4})  # the maximum
     assert table["generation_tok_per_s@log"].tolist()[:10] == pytest.approx(
         [84.0] * 4 + [164.0] * 5 + [np.nan], nan_ok=True
     )
@@ -263,10 +263,10 @@ def test_the_vllm_bench_export_reads_back_the_same(run_dir: Path, tmp_path: Path
         == 35 * synthetic.EVENTS
         == sum(n for n in document["output_lens"] if n is not None)
     )
-    assert document["mean_ttft_ms"] == pytest.approx(98)  # to the first event of any kind
+    assert document["mean_ttft_ms"] == pytest.approx(98)  # until the first event of any kind
     assert document["mean_tpot_ms"] == pytest.approx(402 / (synthetic.EVENTS - 1))
     assert document["median_itl_ms"] == pytest.approx(20)
-    assert [len(gaps) for gaps in document["itls"]].count(0) == 1  # the one that failed
+    assert [len(gaps) for gaps in document["itls"]].count(0) == 1  # the failed turn
     assert document["errors"].count("") == 35
     read = imported.read(out)
     assert read.client == "inferload report --vllm-bench"
@@ -279,7 +279,7 @@ def test_the_vllm_bench_export_reads_back_the_same(run_dir: Path, tmp_path: Path
     assert read.figures["p99(e2e_ms)"] == pytest.approx(500)
     turns = frames.load(run_dir).turns
     measured = turns[turns["phase"] == "measure"]
-    spent_s = measured["last_s"].max() - measured["sent_s"].min()  # all of these tokens came in this time
+    spent_s = measured["last_s"].max() - measured["sent_s"].min()  # the time in which all of these tokens arrived
     assert document["duration"] == pytest.approx(spent_s)
     assert spent_s == pytest.approx(
         max(a + b for a, b in zip(document["start_times"], document["latencies"], strict=True) if b)

@@ -13,7 +13,7 @@ from inferload import cli
 
 
 def run_at(path: Path, users: int, faster: float = 1.0, seed: int = 0, variant: str | None = None) -> Path:
-    """A run with the given load; its figures follow from it."""
+    """A run with the given load, from which its figures are computed."""
     summary = copy.deepcopy(synthetic.SUMMARY)
     per_s = faster * users / (1 + users / 8)
     summary["rates"] |= {"turns_per_s": per_s, "output_tok_per_s": 50 * per_s}

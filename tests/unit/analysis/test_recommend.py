@@ -162,7 +162,7 @@ def test_single_runs_of_one_server_have_no_best_variant(tmp_path: Path, capsys: 
 
 def test_only_a_tested_winner_is_bold() -> None:
     shown = of_section(page([recommend("chat", three())]))
-    # TTFT, throughput, cost: memory and loads are counted.
+    # TTFT, throughput and cost; memory and loads are counted, not tested.
     assert re.findall("<b>(.+?)</b>", shown) == ["awq", "tp2", "awq"]
     same = [side(name, 100, 10, 500, jitter=0.05) for name in ("base", "again")]
     recommendation = recommend("chat", same)
@@ -227,7 +227,7 @@ def test_incomparable_and_invalid_variants_are_left_out_and_named() -> None:
     [
         ([level(10, 300), level(20, 400), level(40, 900)], 20, True),
         ([level(10, 300), level(20, 400)], 20, False),
-        ([level(10, 300), level(20, 900), level(40, 400)], 10, True),  # luck above a load that broke it does not count
+        ([level(10, 300), level(20, 900), level(40, 400)], 10, True),  # a load above one that broke the SLO is ignored
         ([level(10, 300), level(10, 900)], None, True),
         ([level(10, None)], None, False),
         ([level(10, 300, 60.0)], None, True),
@@ -269,7 +269,7 @@ def test_the_text_forms_of_a_recommendation(name: str, golden: Callable[[str, st
         "html": lambda: page([recommendation]),
     }
     shown = forms[name]()
-    if name == "html":  # the rest of the page is that of comparisons
+    if name == "html":  # the rest of the page is the page of a comparison
         shown = of_section(shown)
     golden(f"recommendation.{name}", shown)
 
@@ -280,7 +280,7 @@ def test_the_matrix_and_ab_tables(golden: Callable[[str, str], None]) -> None:
     golden("tables-ab-matrix.txt", f"{ab_block(sides[:2])}\n{shown}\n")
 
 
-# An article's own numbers (Qwen2.5-7B, without and with AWQ): TTFT P50, P99, TPOT, E2E P50, QPS, tok/s.
+# Numbers of an article (Qwen2.5-7B, without and with AWQ): TTFT P50, P99, TPOT, E2E P50, QPS, tok/s.
 PRINTED = {"A": (423.5, 892.1, 38.9, 1654.2, 12.3, 1892), "B": (287.2, 567.3, 26.4, 1123.8, 18.7, 2756)}
 
 

@@ -81,7 +81,7 @@ def test_the_timeline_counts_every_turn_and_token_once(table: pd.DataFrame) -> N
     assert table["turns_failed"].tolist() == [0] * 8 + [1] + [0] * 3
     assert table["output_tok"].sum() == pytest.approx((synthetic.TURNS - 1) * synthetic.EVENTS)
     assert table["in_flight"].iloc[-1] == 0
-    assert table["in_flight"].iloc[3] == 2  # at 4 s: those sent at 3.502 and 3.752
+    assert table["in_flight"].iloc[3] == 2  # the turns sent at 3.502 and 3.752 s are in flight at 4 s
 
 
 SENT = turns().filter(lambda record: (record.sent_ns is not None or not record.ok) and record.closed_ns % S > 0)
@@ -121,7 +121,7 @@ def test_the_timeline_has_phases_and_users(table: pd.DataFrame) -> None:
 
 def test_server_figures_of_the_timeline_have_gaps_without_scrapes(table: pd.DataFrame) -> None:
     unseen = table["kv_cache_usage"].isna().tolist()
-    assert unseen == [False] * 5 + [False, True] + [False] * 5  # 5.0 s was seen, 7.5 s again
+    assert unseen == [False] * 5 + [False, True] + [False] * 5  # no scrapes between 5.0 and 7.5 s
     rate = table["generation_tok_per_s"]
     assert rate[[0, 1, 2, 3, 4, 8, 9, 10, 11]].tolist() == pytest.approx([84] * 9)
     assert rate[[5, 6, 7]].isna().all()
@@ -222,7 +222,7 @@ def test_the_report_of_a_killed_run_is_marked_incomplete(tmp_path: Path) -> None
     assert 'data-picture="over-time"' in page
     rows = list(csv.DictReader((path / rundir.TIMELINE).open()))
     assert len(rows) == 12
-    # One worker's last turn closes at 11.503 s, the other's at 11.753, and a turn takes 0.501 s: the last second is not known.
+    # The last turns of the workers close at 11.503 and 11.753 s, and a turn takes 0.501 s: the last second is unknown.
     assert [bool(row["turns_ended"]) for row in rows] == [True] * 11 + [False]
     assert [bool(row["in_flight"]) for row in rows] == [True] * 11 + [False]
     assert "turns in flight when the run was killed were not written" in markdown

@@ -41,7 +41,7 @@ def test_part_names_in_turns_files_cannot_remove_files_outside(run: Path, tmp_pa
     (folder / "notes.txt").write_text("mine")
     turns_file.join_parts(folder, "w0")
     part = turns_file.parts_of(folder, "w1")[0]
-    part.rename(folder / "w0-00009.parquet")  # else there is nothing to join
+    part.rename(folder / "w0-00009.parquet")  # otherwise no parts are joined
     name_parts(folder / "w0-all.parquet", str(outside), "../../precious", "notes.txt", 7)
     turns_file.join_parts(folder, "w0")
     assert outside.read_text() == "mine"

@@ -60,7 +60,7 @@ def test_the_true_values_of_a_pace() -> None:
         (replace(FINE, measurement="suspect", reasons=("the loop was late",)), "suspect", "the loop was late"),
         (replace(FINE, measurement="invalid", reasons=("no room",)), "invalid", "no room"),
         (replace(FINE, server_late_p99_ms=2.5), "unresolved", "2.5 ms late"),
-        # The server was late, so the client is not blamed.
+        # The server was late, so the result of the client is unresolved.
         (replace(FINE, measurement="invalid", server_late_p99_ms=2.5), "unresolved", "the server itself"),
         (replace(FINE, server_late_p99_ms=None), "unresolved", "did not report"),
         (replace(FINE, failed_turns=3), "unresolved", "3 turns failed"),
@@ -106,7 +106,7 @@ def climbed(capacity: int, ladder: Sequence[int], refine: bool = True) -> list[S
         (2_000, [50, 100, 200, 400, 800]),
         (500, [50, 100, 200, 400, 800, 600]),
         (250, [50, 100, 200, 400, 800, 300]),
-        (120, [50, 100, 200, 400, 150]),  # two in a row: 800 is not tried
+        (120, [50, 100, 200, 400, 150]),  # two failures in a row: 800 is not tried
         (10, [50, 100, 25]),
     ],
 )
@@ -166,7 +166,7 @@ def test_accurate_figures_of_suspect_sizes_are_remarked() -> None:
     }
     points = points_of(figures)
     assert [point.figures_true for point in points] == [True, True, True, False, True]
-    assert calibration.figures_true_to(points) == 200  # what lies beyond a size that was wrong is not trusted
+    assert calibration.figures_true_to(points) == 200  # sizes above one with wrong figures do not count
     assert calibration.remark(points[:3]).startswith("The figures were within 10 % of the true values up to 200")
     assert calibration.remark(points[:1]) == ""
     assert calibration.figures_true_to(points_of({50: replace(FINE, server_late_p99_ms=9.0)})) is None
@@ -290,7 +290,7 @@ def test_the_scenario_of_a_run_spreads_its_starts(pace: ReferencePace, seconds: 
     arrivals, phases = loaded.arrivals, loaded.phases
     assert isinstance(arrivals, Closed)
     assert arrivals.users / arrivals.spawn_per_s == pytest.approx(pace.turn_s, rel=1e-3)
-    assert phases.warmup_s > pace.turn_s  # all have started before what counts
+    assert phases.warmup_s > pace.turn_s  # all users have started before the measure phase
     assert phases.measure_s is not None
     assert phases.warmup_s + phases.measure_s == pytest.approx(seconds)
 
@@ -325,7 +325,7 @@ def test_a_run_against_the_reference_server(tmp_path: Path) -> None:
     assert figures.ttft_mean_ms >= pace.ttft_ms
     assert figures.output_tok_per_s is not None
     assert 0 < figures.output_tok_per_s <= 1.5 * pace.tok_per_s(60)
-    assert figures.itl_p99_ms is not None  # of five times the gaps that it needs
+    assert figures.itl_p99_ms is not None  # the run has five times the gaps that the figure needs
     assert figures.server_late_p99_ms is not None
     assert figures.cpu_share is not None
     assert set(os.sched_getaffinity(0)) == before

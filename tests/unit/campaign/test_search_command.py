@@ -253,7 +253,7 @@ def test_the_last_complete_line_of_a_progress_file_is_read(tmp_path: Path) -> No
 
 
 def test_a_second_interrupt_ends_the_run(tmp_path: Path) -> None:
-    """The run answers SIGTERM with another SIGINT to its parent, and goes on."""
+    """On SIGTERM the run sends SIGINT to its parent again and continues."""
     code = (
         "import os, signal\n"
         "signal.signal(signal.SIGTERM, lambda *_: os.kill(os.getppid(), signal.SIGINT))\n"

@@ -142,7 +142,7 @@ def test_running_counts_assign_tokens_to_events(ask: Callable[..., TurnResult]) 
         event("", usage=(7, 0), role="assistant"),
         event("", usage=(7, 1)),  # half a character: the first token, without text
         event("ab", usage=(7, 4)),
-        event("", usage=(7, 4)),  # nothing new
+        event("", usage=(7, 4)),  # no new token
         event("c", usage=(7, 5), finish="stop"),
         usage(7, 5),
         DONE,

@@ -153,7 +153,7 @@ def test_each_word_is_drawn_by_one_random_number(n: int, seed: int) -> None:
 
 
 def test_texts_of_a_seed_do_not_change(golden: Callable[[str, str], None]) -> None:
-    """Texts of a seed must not change between versions, machines and Pythons; short ones are in the file."""
+    """Texts of a seed must not change between versions, machines and Pythons; the golden file has short ones in full."""
     lines = []
     for name, (vocabulary, _) in VOCABULARIES.items():
         for n in (1, 2, 7, 20, 63, 64, 65, 100, 300, 1023, 1024, 1025, 1400, 5000, 70_000):

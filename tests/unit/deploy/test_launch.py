@@ -397,7 +397,7 @@ def test_concurrent_starts_on_one_port_are_serialized(state: Path, monkeypatch: 
 
 @pytest.mark.parametrize("ends", [True, False])
 def test_another_program_on_the_port_is_not_taken_for_the_server(program: Started, ends: bool) -> None:
-    """It bound the port after the check that it is free."""
+    """The other program bound the port after the check that it is free."""
     with local.serving(ServerSpec(port=probe.free_port()), lambda _: None) as other:
         mine = program(f"import time; print('OSError: Address already in use'); time.sleep({0 if ends else 600})")
         spec = dataclasses.replace(mine, port=other.port)

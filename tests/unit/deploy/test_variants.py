@@ -98,7 +98,7 @@ def test_removed_arguments_are_refused(argv: list[str], said: str) -> None:
 
 @pytest.mark.parametrize("value", ["0", "1", "maybe"])
 def test_a_switch_with_a_value_is_refused(value: str) -> None:
-    """`--enable-prefix-caching 0` is the switch and a stray word."""
+    """`--enable-prefix-caching 0` is the switch and an additional argument."""
     variant = changed(named("tiny-all"), [f"enable-prefix-caching={value}"])
     with pytest.raises(UsageError, match=f"^tiny-all: {value}: no flag takes this value, .*; a switch takes no value "):
         command_of(ServerSpec(variant=variant))
@@ -245,7 +245,7 @@ def test_a_variant_from_a_users_file(tmp_path: Path) -> None:
 
 def test_show_prints_differences_of_a_users_variant(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     variants = {
-        "tiny-all": {"purpose": "p", "args": {"max-num-seqs": 8}},  # not the bundled one of that name
+        "tiny-all": {"purpose": "p", "args": {"max-num-seqs": 8}},  # not the bundled variant of that name
         "b": {"purpose": "q", "base": "tiny-all", "factor": "f", "args": {"speculative-config": {"method": "ngram"}}},
     }
     path = tmp_path / "mine.yaml"
@@ -278,7 +278,7 @@ TWO_GPUS = {"GPU-aa1": Gpu("A", 80, 80), "GPU-ab2": Gpu("B", 24, 24)}
         ("-1", []),
         ("0,0", []),
         ("GPU-ab", ["B"]),
-        ("GPU-a", []),  # the beginning of two
+        ("GPU-a", []),  # a prefix of two ids
         ("GPU-ab2,GPU-aa1", ["B", "A"]),
         ("MIG-x", ["MIG-x"]),
         ("void", []),
@@ -400,7 +400,7 @@ def test_list_and_show_of_variants(capsys: pytest.CaptureFixture[str], golden: A
     for variant in bundled().values():
         assert f" {variant.name} " in whole
         assert " ".join(variant.purpose.split()) in whole
-    assert "room for the KV cache (2 x A100 80GB)" in whole  # where it needs other hardware than its family
+    assert "room for the KV cache (2 x A100 80GB)" in whole  # a variant that needs other hardware than its family
     assert cli.main(["deploy", "show", "tiny-all", "--set", "kv-cache-dtype=int8", "--set", "max-num-seqs="]) == 2
     assert "no INT8 KV cache" in capsys.readouterr().err
 

@@ -153,7 +153,7 @@ def test_the_documentation_has_every_metric() -> None:
 
 
 class Runs:
-    """A controller's latest run."""
+    """Stub of a controller with its latest run."""
 
     def __init__(self) -> None:
         self.run: Any = None

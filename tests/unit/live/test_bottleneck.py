@@ -79,7 +79,7 @@ def test_without_waiting_requests_or_fresh_scrapes_there_is_no_bottleneck() -> N
         (QUEUED | {"kv_cache_usage": 0.3}, 64, "queued", False),
         (QUEUED | {"kv_cache_usage": 0.3}, None, "queued", False),
         (QUEUED, 5, "queue-bound", False),
-        # two engines have 10 slots, and their queues are known as a sum only
+        # two engines have 10 slots, and only the sum of their queues is known
         (QUEUED | CACHE | {"kv_cache_usage": 0.3, "engines": 2}, 5, "queued", False),
         (QUEUED | CACHE | {"kv_cache_usage": 0.3, "engines": 2, "requests_running": 10}, 5, "queue-bound", True),
     ],
@@ -121,7 +121,7 @@ def test_a_client_delay_above_the_itl_is_the_primary_cause() -> None:
     [
         (IDLE | {"requests_finished_total": 9}, ClientFigures(failed=1)),
         ({}, CALM),  # no answer
-        (IDLE | {"requests_finished_total": 3}, CALM),  # less than before: restarted
+        (IDLE | {"requests_finished_total": 3}, CALM),  # the counter fell: the server restarted
     ],
 )
 def test_a_server_keeps_up_only_without_failures_gaps_and_restarts_in_the_window(

@@ -64,11 +64,11 @@ def _other_clock(entry: Any, _response_time: float, _length: int) -> None:
 
 
 def _empty(*_arguments: Any) -> None:
-    """Name nothing of what the adaptations look for."""
+    """Function without the names that the adaptations need."""
 
 
 def _renamed(self: Any, job: Any) -> None:
-    """Name a parameter in another way."""
+    """Function with a renamed parameter."""
 
 
 BROKEN: dict[str, list[Break]] = {

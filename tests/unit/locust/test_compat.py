@@ -1,4 +1,4 @@
-"""Each change to Locust in effect; a new version of Locust must pass these tests."""
+"""Effect of each change to Locust; a new version of Locust must pass these tests."""
 
 import functools
 import json
@@ -44,7 +44,7 @@ def test_default_arguments_are_built_once(monkeypatch: pytest.MonkeyPatch) -> No
     first = locust.argument_parser.default_args_dict()
     assert all(
         locust.argument_parser.default_args_dict() is first for _ in range(56)
-    )  # as often as a spawn message asks
+    )  # once per option of a spawn message
     assert len(calls) == 1
 
 
@@ -68,7 +68,7 @@ def test_a_reaped_worker_process_counts_as_ended(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(locust.main, "os", os)
     child = subprocess.Popen([sys.executable, "-S", "-c", "raise SystemExit(3)"])
     child_status = os.waitpid(child.pid, 0)[1]
-    with pytest.raises(ChildProcessError):  # what gevent says of a child that it has forgotten
+    with pytest.raises(ChildProcessError):  # as with gevent, for a child already reaped
         locust.main.os.waitpid(child.pid, 0)
     compat.tolerate_reaped_workers()
     compat.tolerate_reaped_workers()
@@ -197,7 +197,7 @@ def test_an_error_after_parsing_is_one_line(
         raise UsageError("--host: missing")
 
     compat.check_after_parsing(refuse)
-    compat.check_after_parsing(refuse)  # once is enough
+    compat.check_after_parsing(refuse)  # a second call has no effect
     with pytest.raises(SystemExit) as ended:
         locust.main.get_parser().parse_args([])
     assert ended.value.code == 2
@@ -211,7 +211,7 @@ def test_choices_are_suggestions_only() -> None:
 
 
 def test_an_unpatched_standard_library_is_refused() -> None:
-    """Locust leaves it unpatched in the test process; a run would block at its first wait."""
+    """The standard library is unpatched in the test process; a run would block at its first wait."""
     with pytest.raises(UsageError, match="LOCUST_SKIP_MONKEY_PATCH is set"):
         compat.check_patched()
 
@@ -224,7 +224,7 @@ def test_a_worker_outside_the_roster_gets_no_users() -> None:
     dispatcher = compat.members_only(lambda: {a.id, b.id})([a, b, stray], [One])
     dispatcher.new_dispatch(target_user_count=8, spawn_rate=4, user_classes=[One])
     next(dispatcher)
-    dispatcher.add_worker(late)  # in the midst of a ramp: Locust would move users to it
+    dispatcher.add_worker(late)  # during a ramp: Locust would move users to it
     assert list(dispatcher)[-1] == {a.id: {"One": 4}, b.id: {"One": 4}}
     dispatcher.remove_worker(stray)
     dispatcher.new_dispatch(target_user_count=10, spawn_rate=10, user_classes=[One])

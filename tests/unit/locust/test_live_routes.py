@@ -23,7 +23,7 @@ GUARDED = (
 
 
 class Controller:
-    """What the routes need of a controller."""
+    """Stub of a controller with the attributes that the routes use."""
 
     def __init__(self) -> None:
         self.run: Any = None
@@ -70,7 +70,7 @@ def client_of(controller: Controller, web_login: bool = False, base: str = "") -
 
 @pytest.fixture
 def controller(monkeypatch: pytest.MonkeyPatch) -> Controller:
-    monkeypatch.setattr("sys.argv", ["locust"])  # Locust parses it for the form
+    monkeypatch.setattr("sys.argv", ["locust"])  # Locust parses the arguments for the form
     return Controller()
 
 

@@ -21,7 +21,7 @@ def first_of_each() -> FirstOfEach:
 
 
 def logged(error: Exception) -> logging.LogRecord:
-    """The record that Locust writes of a task's exception."""
+    """Return the log record that Locust writes for an exception of a task."""
     try:
         raise error
     except Exception as raised:  # noqa: BLE001

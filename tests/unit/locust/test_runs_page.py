@@ -28,7 +28,7 @@ OUTSIDE = "outside.txt"
 
 
 class Controller:
-    """The part of the controller that the pages use."""
+    """Stub of a controller with the attributes that the pages use."""
 
     def __init__(self, folder: Path) -> None:
         self.runs_folder = folder

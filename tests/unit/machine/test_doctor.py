@@ -21,7 +21,7 @@ from inferload.cli.doctor import text_of
 from inferload.machine import checks, network_checks
 from inferload.machine.checks import MachineCheck, Package, Stamps, Ticks
 
-# -- what readings are judged to be
+# -- assessment of readings
 
 
 @pytest.mark.parametrize(
@@ -59,8 +59,8 @@ def test_a_missing_or_outdated_package_fails() -> None:
     ("soft", "hard", "status", "streams"),
     [
         (20_000, 20_000, "ok", "19900 streams"),
-        (1024, 524_288, "ok", "9900 streams"),  # Locust raises it to 10,000
-        (1024, 4096, "warn", "924 streams"),  # which it cannot here
+        (1024, 524_288, "ok", "9900 streams"),  # Locust raises the limit to 10,000
+        (1024, 4096, "warn", "924 streams"),  # the hard limit is lower
         (128, 128, "fail", "28 streams"),
         (-1, -1, "ok", "no limit"),
         (1024, -1, "ok", "9900 streams"),
@@ -185,14 +185,14 @@ def test_every_package_of_the_metadata_is_checked() -> None:
     assert packages["locust"].required
     assert packages["locust"].version
     assert "inferload" in packages
-    assert "pytest" not in packages  # an extra
+    assert "pytest" not in packages  # only in an extra
 
 
 # -- servers
 
 
 def doctor(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, dict[str, dict[str, Any]], str]:
-    """(exit code, the checks of the server by subject, the printed text)."""
+    """Return (exit code, server checks by subject, printed text)."""
     code = cli.main(["doctor", "--json", *arguments])
     printed = capsys.readouterr().out
     return code, {check["what"]: check for check in json.loads(printed)["server"]}, printed
@@ -251,12 +251,12 @@ def test_an_invalid_host_is_a_usage_error(capsys: pytest.CaptureFixture[str]) ->
 
 
 class Bare(BaseHTTPRequestHandler):
-    """A server that streams, and refuses every field that it does not know."""
+    """A server that streams and refuses all unknown fields."""
 
     streams = True
 
     def log_message(self, *_: object) -> None:
-        """Nothing."""
+        """Log nothing."""
 
     def do_GET(self) -> None:
         if self.path == "/v1/models":

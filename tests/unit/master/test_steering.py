@@ -1,4 +1,4 @@
-"""Changes of the load by hand: at once, as a ramp, held; each leaves a mark that the load's text reads."""
+"""Manual changes of the load: immediate, as a ramp, and held; each adds a mark that the text of the load includes."""
 
 from types import SimpleNamespace
 from typing import Any
@@ -18,7 +18,7 @@ from inferload.process.run_spec import RunOptions, resolve
 
 
 class Run:
-    """What steering needs of a run."""
+    """Stub of a run with the attributes that steering uses."""
 
     def __init__(self, scenario: str, users: int | None = None) -> None:
         self.spec = resolve(RunOptions(scenario, "http://127.0.0.1:1", users=users))

@@ -160,7 +160,7 @@ def test_files_that_are_no_parts_of_the_worker_are_refused(content: str, folders
         columns = TurnColumns()
         columns.append(record(0, "w1" if content == "other worker" else "w0"))
         table = to_table(columns, Anchor(0, 0), "w0", RUN)
-        if content == "joined":  # it would hide the parts that it names
+        if content == "joined":  # it would replace the parts that it names
             table = table.replace_schema_metadata(
                 {**table.schema.metadata, b"inferload_parts": b'["w0-00001.parquet"]'}
             )

@@ -33,8 +33,8 @@ def test_the_ping_with_the_shortest_round_trip_gives_the_offset(monkeypatch: pyt
     times = iter([1_000, 1_400])
     monkeypatch.setattr("inferload.master.lifecycle.workers.now_ns", lambda: next(times))
     member = Member("w0", None, 0, heard_ns=0)
-    member.pong(sent_ns=800, mono_ns=5_900, wall_ns=10, here_wall_ns=10)  # round trip 200
-    member.pong(sent_ns=1_000, mono_ns=7_000, wall_ns=10, here_wall_ns=10)  # round trip 400: worse, not taken
+    member.pong(sent_ns=800, mono_ns=5_900, wall_ns=10, here_wall_ns=10)  # round trip of 200 ns
+    member.pong(sent_ns=1_000, mono_ns=7_000, wall_ns=10, here_wall_ns=10)  # round trip of 400 ns: longer, so ignored
     assert (member.offset_ns, member.rtt_ns) == (5_900 - 900, 200)
 
 
@@ -121,7 +121,7 @@ def test_a_lost_worker_is_awaited_again_after_a_report(monkeypatch: pytest.Monke
     run.mark_lost(clients, 60)
     assert (first.lost, run.roster.awaited, run.kinds, run.looked) == (True, [second], ["worker_lost"], 1)
     first.heard()
-    clients["a"].state = "missing"  # Locust has not noticed yet
+    clients["a"].state = "missing"  # Locust still counts it as missing
     run.mark_lost(clients, 60)
     assert (first.lost, run.roster.awaited, run.roster.present, run.looked) == (True, [first, second], [second], 1)
     at_ns[0] = 10 * 10**9

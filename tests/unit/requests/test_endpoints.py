@@ -79,7 +79,7 @@ def test_the_output_limit_has_the_endpoints_field_name() -> None:
         "chat": {"max_tokens"},
         "completions": {"max_tokens"},
         "responses": {"max_output_tokens"},
-        "messages": set(),  # it cannot be asked without one
+        "messages": set(),  # the endpoint requires max_tokens
     }
 
 
@@ -167,7 +167,7 @@ def test_lengths_are_forced_if_the_endpoint_supports_it() -> None:
 
 
 def read(endpoint: Endpoint, *documents: dict[str, Any]) -> Answer:
-    """The answer that these events make; event i came at instant i."""
+    """Return the answer of these events; event i has timestamp i."""
     answer = ANSWERS[endpoint]()
     answer.events([json.dumps(document).encode() for document in documents], list(range(len(documents))))
     answer.conclude(reply_complete=True)

@@ -32,7 +32,7 @@ def test_quotas_of_all_workers_add_up(sessions: int, turns: int, workers: int, l
         quota = Quota.of(scenario, worker, workers)
         assert quota.take_turn("warmup") != (
             share(turns, worker, workers) == 0
-        )  # no part in the load, none in its warm-up
+        )  # a worker without a share of the turns sends none in the warm-up
         while quota.take_session("measure"):
             taken_sessions += 1
             taken_turns += 1
@@ -107,7 +107,7 @@ def test_a_counted_closed_loop_divides_by_users(sessions: int, users: int, worke
         quota, mine = Quota.of(scenario, worker, workers), 0
         while quota.take_session("measure"):
             mine += 1
-        assert quota.spent  # with no user it has no part, and is through at once
+        assert quota.spent  # a worker without users has no share and is finished immediately
         taken.append(mine)
         of_users = len(range(worker, users, workers))
         assert of_users * (sessions // users) <= mine <= of_users * -(-sessions // users)

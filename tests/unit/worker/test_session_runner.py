@@ -1,4 +1,4 @@
-"""One session on a worker, without a server: its places in flight and its part of the count are taken once and given back."""
+"""One session on a worker, without a server: slots in flight and quota are taken once and returned."""
 
 from collections import Counter
 from types import SimpleNamespace
@@ -98,7 +98,7 @@ def free(limiter: InFlightLimiter) -> int:
 @pytest.mark.parametrize(("script", "turns"), [(plain, 2), (working, 2), (forking, 2)])
 def test_a_session_releases_all_slots(script: Any, turns: int) -> None:
     host = context()
-    assert host.part.limiter.try_enter()  # for its first turn, as whoever starts a session does
+    assert host.part.limiter.try_enter()  # the slot of the first turn, which is taken before the session starts
     assert host.part.quota.take_session("measure")
     ended = SessionRunner(host, Session(0, "chat", script()), Isolation(), 0).perform()
     assert ended.complete

@@ -1,4 +1,4 @@
-"""Counting of ended turns: a turn that cannot be counted becomes a client error alone."""
+"""Counting of ended turns: only the turn that cannot be counted becomes a client error."""
 
 from array import array
 from typing import Any

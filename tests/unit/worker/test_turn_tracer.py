@@ -22,7 +22,7 @@ ANCHOR = Anchor(wall_ns=1_700_000_000_000_000_000, mono_ns=0)
 
 
 def spans_of(ratio: float, results: list[TurnResult], run_id: str = "r1") -> tuple[list[ReadableSpan], list[str]]:
-    """Exported spans of turns, and the headers of their requests."""
+    """Return the exported spans of turns, and the headers of their requests."""
     exporter = InMemorySpanExporter()
     tracer = TurnTracer(TraceExport("http://127.0.0.1:9/v1/traces", ratio), run_id, "w0", ANCHOR, exporter)
     headers = [tracer.header(result.record.turn_id)[1] for result in results]

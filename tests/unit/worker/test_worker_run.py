@@ -43,7 +43,7 @@ class OneClient(list[Any]):
 
 
 class Dispatched:
-    """A dispatcher without a network. `batches`: turns that were counted together; `booked`: those in Locust's tables."""
+    """A dispatcher without a network. `batches`: turns counted together; `booked`: turns in Locust's tables."""
 
     def __init__(self) -> None:
         self.batches: list[list[str]] = []
@@ -118,7 +118,7 @@ def test_an_exception_in_locusts_statistics_stops_no_later_batch(caplog: pytest.
 
 
 def overrun_ns(windows: RunWindows, latest_ns: int, end_ns: int) -> int:
-    """Return the overrun after the announcement of an end, if the latest turn was planned at an instant."""
+    """Return the overrun in ns after the end of the load is set, with the latest turn planned at `latest_ns`."""
     windows.latest_ns = latest_ns
     windows.set((PhaseWindow("measure", 1_000, end_ns), PhaseWindow("drain", end_ns)))
     return windows.overrun_ns
@@ -135,7 +135,7 @@ def test_a_planned_end_has_no_overrun() -> None:
     windows = RunWindows()
     windows.set((PhaseWindow("measure", 1_000),))
     assert overrun_ns(windows, 4_000, 5_000) == 0
-    assert overrun_ns(windows, 5_300, 5_000) == 0  # the latest one is of the drain
+    assert overrun_ns(windows, 5_300, 5_000) == 0  # the latest turn belongs to the drain
 
 
 def test_a_due_arrival_not_begun_is_not_counted_in_a_report() -> None:
@@ -149,10 +149,10 @@ def test_a_due_arrival_not_begun_is_not_counted_in_a_report() -> None:
 
 
 class LeavingLoop:
-    """An open loop of one arrival a second in a load of ten seconds; `books` are its planned and dropped sessions."""
+    """An open loop of 1 arrival/s in a load of 10 s; `books`: its planned and dropped sessions."""
 
     def __init__(self) -> None:
-        self.start_ns = now_ns() - 3600 * NS_PER_S  # long ago: none of its arrivals waits for a timer any more
+        self.start_ns = now_ns() - 3600 * NS_PER_S  # 1 h ago: all arrivals are due without a timer
         self.books: list[str] = []
         seconds = iter(range(100))
         self.next = Arrival(0, next(seconds))
@@ -188,11 +188,11 @@ class LeavingLoop:
 def test_a_leaving_worker_counts_sessions_due_so_far() -> None:
     left = LeavingLoop()
     assert left.close(4.5) == (5, 5, 4.5)
-    assert left.close(12) == (10, 10, 10)  # the run's own end, heard of before its books are closed
+    assert left.close(12) == (10, 10, 10)  # the load ended at 10 s
 
 
 def test_an_arrival_due_just_before_the_end_begins(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Arrivals fall due at 0, 1, 2, 3 and 4 s; the load ends 20 ms after the last one, which then is not dropped."""
+    """The load ends 20 ms after the arrival at 4 s, which begins; those at 0, 1, 2 and 3 s are dropped."""
     left, begun = LeavingLoop(), []
     monkeypatch.setattr(load_loops, "now_ns", lambda: left.start_ns + round(4.02 * NS_PER_S))
     monkeypatch.setattr(left.loop, "_begin_session", lambda index, due_ns, window: begun.append(due_ns - left.start_ns))

@@ -46,7 +46,7 @@ def keys(message: Message) -> list[str]:
 
 
 def calls_are_answered(messages: tuple[Message, ...]) -> bool:
-    """Whether behind each answer with calls stand just its results, in their order."""
+    """Return True if each message with tool calls is followed by exactly their results, in order."""
     at = 0
     while at < len(messages):
         called = [call.call_id for call in messages[at].tool_calls]
@@ -106,7 +106,7 @@ def test_the_current_time_is_at_its_configured_position(where: str, system_promp
     time = first(1, "dynamic").pieces[0 if where == "start" else -1]
     assert time.literal == "2026-01-14 09:30:00"
     rest = [{*keys(first(index, "dynamic"))} for index in (1, 2)]
-    assert len(rest[0] & rest[1]) == 1  # what is not the time is shared
+    assert len(rest[0] & rest[1]) == 1  # the prefix without the time is the same
     assert first(0, "none").pieces[0].literal is None
 
 
@@ -131,11 +131,11 @@ def test_reasoning_is_stripped_or_kept() -> None:
     answers = [[m for m in turns[-1].ask.messages if m.role == "assistant"] for turns in (stripped, unchanged)]
     assert [m.tokens for m in answers[0]] == [10] * 3
     assert [m.tokens for m in answers[1]] == [100] * 3
-    assert keys(answers[0][0]) != keys(answers[1][0])  # a prefix cache has the whole answer, not the stripped one
+    assert keys(answers[0][0]) != keys(answers[1][0])  # a prefix cache contains the complete answer, not a stripped one
 
 
 def talk(workload: Agent, reply: TurnReply) -> Iterator[Ask]:
-    """The asks of a session whose every answer is this."""
+    """Yield the requests of a session in which every answer is `reply`."""
     script = agent(workload, 0, Random(0))
     sent = None
     while True:
@@ -153,7 +153,7 @@ def test_answers_are_resent_without_reasoning() -> None:
     apart = [*talk(workload, TurnReply("said", 40, reasoning="thought"))][1].messages[2]
     assert (apart.pieces[0].literal, apart.reasoning) == ("said", "")
     mixed = [*talk(workload, TurnReply("one two three four", 40))][1].messages[2]
-    assert mixed.pieces[0].literal == "four"  # 30 of 40 tokens were thought
+    assert mixed.pieces[0].literal == "four"  # 30 of 40 tokens are reasoning
     keep = Agent.model_validate(SMALL | {"steps": 2, "thinking": {"tokens": 30, "history": "keep"}})
     answer = [*talk(keep, TurnReply("said", 40, reasoning="thought"))][1].messages[2]
     assert (answer.pieces[0].literal, answer.reasoning) == ("said", "thought")
@@ -168,7 +168,7 @@ def test_a_cancelled_answer_is_requested_again() -> None:
     assert roles(cut[1]) == "suu"
     assert [t.ask.output_tokens for t in cut[1::2]] == [t.ask.output_tokens for t in plain]
     workload = Agent.model_validate(SMALL | {"cancel": cancel, "steps": 2})
-    assert len([*talk(workload, TurnReply("in time", 3))]) == 2  # the answers were sooner than their callers' patience
+    assert len([*talk(workload, TurnReply("in time", 3))]) == 2  # the answers end before the cancellation
     assert len([*talk(workload, TurnReply("", 3, finish_reason=CANCELLED))]) > 2
 
 
@@ -192,7 +192,7 @@ def test_truncation_keeps_calls_with_their_results(index: int, steps: int, histo
     before = turns[0]
     for turn in turns[1:]:
         grown = turn.ask.messages[: len(before.ask.messages)] == before.ask.messages
-        assert grown or turn.ask.messages[0] == before.ask.messages[0]  # or it was summed up
+        assert grown or turn.ask.messages[0] == before.ask.messages[0]  # or the history was summarized
         before = turn
 
 
@@ -204,7 +204,7 @@ def test_compaction_requests_a_summary_and_continues_from_it() -> None:
         if len(later.ask.messages) < len(turn.ask.messages)
     ]  # fmt: skip
     assert summary.ask.messages[-1].role == "user"
-    assert summary.ask.output_tokens == 350  # down to 400 with the system prompt's 50
+    assert summary.ask.output_tokens == 350  # 400 tokens including the system prompt of 50
     assert roles(after) == "su"
     assert after.input_tokens == 400
 

@@ -23,7 +23,7 @@ def take(plan: Schedule, count: int) -> list[Arrival]:
 
 
 def replay(plan: Schedule, changes: list[tuple[float, float]], until_s: float) -> list[Arrival]:
-    """What a worker does: takes what is due, hears of each change when it happens."""
+    """Stub of a worker: takes due arrivals and receives each change of the rate."""
     taken: list[Arrival] = []
     for at_s, rate in [*changes, (until_s, 0.0)]:
         while (arrival := plan.peek()) is not None and arrival.due_s < at_s:
@@ -57,7 +57,7 @@ def test_a_rate_change_gives_equal_arrivals_on_any_number_of_workers(
         arrival for k in range(workers) for arrival in replay(schedule(kind, seed, 3.0, k, workers), steps, at_s + 4)
     ]
     assert sorted(striped, key=lambda arrival: arrival.index) == sequence
-    # Independent of the class: an arrival is where the integral of the rate reaches its unit time.
+    # Expected times, computed without the class: an arrival is due when the integral of the rate equals its unit time.
     bounds = [0.0, *(at for at, _ in steps), at_s + 4]
     held = [3.0, *(rate for _, rate in steps)]
     for arrival, unit in zip(sequence, unit_process(kind, seed), strict=False):
@@ -70,7 +70,7 @@ def test_a_rate_change_gives_equal_arrivals_on_any_number_of_workers(
     counted = sum(1 for _ in takewhile(lambda unit: unit < area - 1e-9, unit_process(kind, seed)))
     assert abs(len(sequence) - counted) <= (
         area > 0 and kind == "constant"
-    )  # an arrival on the very edge may fall either way
+    )  # an arrival exactly at the end may be rounded to either side
 
 
 def test_a_rate_change_moves_arrivals_not_yet_due() -> None:
@@ -95,7 +95,7 @@ def test_a_pause_loses_no_arrivals() -> None:
 
 def test_arrivals_due_before_a_change_stay_due() -> None:
     plan = schedule("constant", 0, 1.0)
-    plan.set_rate(3.0, 0.0)  # nobody has taken arrivals 0, 1 and 2 yet
+    plan.set_rate(3.0, 0.0)  # arrivals 0, 1 and 2 are not yet started
     assert take(plan, 3) == [Arrival(0, 0.5), Arrival(1, 1.5), Arrival(2, 2.5)]
     assert plan.next() is None
 
@@ -111,7 +111,7 @@ def test_a_change_in_the_past_or_to_an_invalid_rate_is_refused() -> None:
 
 
 def index_of_dispersion(kind: str, seed: int) -> float:
-    """Variance over mean of the counts in 2,000 windows of 5 units: 1 for a Poisson process, 0 for a regular one."""
+    """Return variance / mean of the counts in 2,000 windows of 5 units: 1 for Poisson arrivals, 0 for constant ones."""
     counts = [0] * 2000
     for unit in takewhile(lambda at: at < 10_000, unit_process(kind, seed)):
         counts[int(unit / 5)] += 1

@@ -29,7 +29,7 @@ EXACT = calibrate(lambda text: [int.from_bytes(word.encode(), "big") for word in
 
 
 def scenario(**workload: Any) -> Scenario:
-    """A synthetic chat."""
+    """A scenario with a synthetic chat."""
     document = {
         "schema": 1,
         "name": "s",
@@ -50,11 +50,11 @@ def messages_of(chat_scenario: Scenario, ask: Ask) -> list[Any]:
     return sent_messages
 
 
-# -- what is drawn
+# -- random values
 
 
 def always(value: float) -> dict[str, Any]:
-    """A law that draws, and always this."""
+    """A distribution that is sampled and always has the same value."""
     return {"dist": "uniform", "min": value, "max": value}
 
 
@@ -219,7 +219,7 @@ def test_the_context_limit_is_kept(
     else:
         assert fitted.note == {"truncate": "truncated", "compact": "compacted"}[then]
         assert 10 + sum(message.tokens or 0 for message in (*fitted.history, fitted.question)) + output <= limit
-        assert earlier[len(earlier) - len(fitted.history) :] == fitted.history  # the newest stay
+        assert earlier[len(earlier) - len(fitted.history) :] == fitted.history  # the newest messages are kept
         assert len(fitted.history) % 2 == 0
 
 
@@ -232,7 +232,7 @@ def test_the_context_limit_is_kept(
     ],
 )
 def test_a_conversation_grows_to_its_limit(then: str, turns: int, notes: dict[str, int], longest: int) -> None:
-    # Turns carry 10, 25, 40, 55, 70 ... tokens, and 5 of an answer come on top.
+    # Prompts have 10, 25, 40, 55, 70 ... tokens, and each answer has 5.
     sessions = Sessions(scenario(turns=8, context={"limit_tokens": 63, "then": then, "summary_tokens": 8}))
     plan = plan_of(sessions)
     assert len(plan) == turns

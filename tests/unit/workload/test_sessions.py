@@ -35,12 +35,12 @@ EXACT = calibrate(lambda text: [int.from_bytes(word.encode(), "big") for word in
 
 
 def changed(**changes: Any) -> Scenario:
-    """The scenario with other values; `__` stands for the dot of a path."""
+    """Return the scenario with changed values; `__` represents the dot of a path."""
     return BASE.changed({path.replace("__", "."): value for path, value in changes.items()})
 
 
 class Conversation:
-    """A session's script with its bodies: what a run does with it, without a server."""
+    """The script of a session with its request bodies, as in a run, but without a server."""
 
     def __init__(self, scenario: Scenario, index: int, isolated: Isolation) -> None:
         self._script = Sessions(scenario).begin(index).script
@@ -60,7 +60,7 @@ class Conversation:
 
 
 def conversation(scenario: Scenario, index: int = 3, isolated: Isolation | None = None, turns: int = 4) -> Conversation:
-    """A session of so many turns and a growing number of tokens."""
+    """A session of `turns` turns with growing prompts."""
     return Conversation(scenario.changed({"workload.turns": turns}), index, isolated or Isolation())
 
 
@@ -91,7 +91,7 @@ def test_plans_follow_the_scenario(golden: Callable[[str, str], None]) -> None:
     assert sum(map(len, plans)) / 400 == pytest.approx(3.7, rel=0.1)
     assert all(turn.ask.pause_s > 0 for plan in plans for turn in plan[1:])
     assert all(1 <= len(plan) <= 12 for plan in plans)
-    # The first sessions of seed 0, for good: another Python, machine or version must draw the same.
+    # The first sessions of seed 0 must not change between versions, machines and Python versions.
     golden(
         "sessions-seed-0.txt", "".join(f"{number} chat: {_in_words(plan)}\n" for number, plan in enumerate(plans[:8]))
     )
@@ -289,7 +289,7 @@ def test_an_invalid_mix_is_refused(wrong: tuple[str, str], message: str) -> None
 
 @given(st.integers(0, 99), st.integers(1, 6), st.integers(1, 6))
 def test_every_worker_uses_all_servers_equally_often(seed: int, servers: int, workers: int) -> None:
-    rounds = 240  # that one worker misses a server in all of them has a chance of 1e-18
+    rounds = 240  # a worker misses a server in all of them with probability 1e-18
     places = [server_of(seed, index, servers) for index in range(rounds * servers)]
     assert Counter(places) == dict.fromkeys(range(servers), rounds)
     for worker in range(workers):

@@ -39,7 +39,7 @@ def _own_cache(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.Mon
 
 
 def scenario(source: dict[str, Any], **workload: Any) -> Scenario:
-    """A chat of that source."""
+    """A chat with the given source."""
     document = {
         "schema": 1,
         "name": "s",
@@ -55,7 +55,7 @@ def plan_of(sessions: Sessions, number: int) -> list[PlannedTurn]:
 
 
 def conversation(*texts: str, name: str = "c") -> dict[str, Any]:
-    """A conversation as ShareGPT has it, the user first."""
+    """A conversation in ShareGPT's format; the user sends the first message."""
     who = ("human", "gpt")
     return {"id": name, "conversations": [{"from": who[index % 2], "value": text} for index, text in enumerate(texts)]}
 
@@ -172,8 +172,8 @@ def test_filters_and_samples_of_turns() -> None:
     assert whole.turns == (
         Exchange("1", "2"),
         Exchange("3", "4"),
-    )  # what is said before the user's first word is nobody's answer
-    assert first.turns == (Exchange("0", "1"),)  # the first two, whoever said them
+    )  # an assistant message before the first user message is skipped
+    assert first.turns == (Exchange("0", "1"),)  # the first two messages of any role
     assert prompt.turns == (Exchange("3", "4"),)
     assert [text for _role, text in prompt.lead] == ["0", "1", "2"]
 
@@ -247,7 +247,7 @@ def test_unsent_messages_are_counted_by_kind(tmp_path: Path) -> None:
 
 
 def test_a_session_limit_includes_requested_answers(tmp_path: Path) -> None:
-    short, long = "word " * 80, "word " * 800  # 100 and 1,000 tokens at four characters each
+    short, long = "word " * 80, "word " * 800  # 100 and 1,000 tokens at 4 characters per token
     path = tmp_path / "two.jsonl"
     said = [[("user", short), ("assistant", answer), ("user", short), ("assistant", short)] for answer in (short, long)]
     documents = [{"messages": [{"role": role, "content": text} for role, text in one]} for one in said]
@@ -257,11 +257,11 @@ def test_a_session_limit_includes_requested_answers(tmp_path: Path) -> None:
     def used(**workload: Any) -> int:
         return int(Sessions(scenario(source, **workload)).open()["chat"].facts()["source"]["used"])
 
-    assert used() == 1  # 400 tokens, and 1,300
-    assert used(output_tokens=10) == 2  # 220 each
+    assert used() == 1  # 400 and 1,300 tokens
+    assert used(output_tokens=10) == 2  # 220 tokens each
     assert used(output_tokens=10, history="recorded") == 1
     with pytest.raises(UsageError, match="2 max_total_tokens"):
-        used(output_tokens={"dist": "uniform", "min": 100, "max": 220})  # 520 each
+        used(output_tokens={"dist": "uniform", "min": 100, "max": 220})  # 520 tokens each
 
 
 def test_every_conversation_is_used_once_before_any_repeats(tmp_path: Path) -> None:
@@ -389,7 +389,7 @@ def test_an_index_is_cached_until_the_file_changes(tmp_path: Path, monkeypatch: 
         kept.write_bytes(b"broken")
     assert opened()["sessions"] == 1
     assert len(read) == 3
-    monkeypatch.setenv("XDG_CACHE_HOME", str(path))  # a file: nothing can be kept there
+    monkeypatch.setenv("XDG_CACHE_HOME", str(path))  # a file instead of a folder: the index cannot be stored
     assert opened()["sessions"] == 1
 
 
@@ -432,10 +432,10 @@ def test_paths_are_relative_to_the_working_or_scenario_folder(tmp_path: Path, mo
         data_files.find("e.json", str(origin))
     with pytest.raises(data_files.Missing, match="is a directory"):
         data_files.find("../there")
-    assert data_files.find("chat.yaml", "smoke").name == "chat.yaml"  # of a bundled scenario: beside it
+    assert data_files.find("chat.yaml", "smoke").name == "chat.yaml"  # a file in the folder of a bundled scenario
 
 
-# -- files of one's own
+# -- user files
 
 
 def jsonl(path: Path, *documents: Any) -> dict[str, Any]:
@@ -460,7 +460,7 @@ def test_json_lines_are_read(tmp_path: Path) -> None:
     assert said_in(first) == ["first"]
     assert [message.role for message in second.ask.messages] == ["user", "assistant", "user"]
     assert [first.ask.output_tokens, second.ask.output_tokens] == [1, 3]
-    assert second.ask.messages[1].pieces == (Piece("said/1/0", 1),)  # nobody recorded what was answered
+    assert second.ask.messages[1].pieces == (Piece("said/1/0", 1),)  # the file has no answer to this prompt
     assert said_in(plan_of(sessions, 2)[0]) == ["alone"]
     assert sessions.open()["chat"].facts()["source"]["sessions"] == 3
 
@@ -628,7 +628,7 @@ def test_a_missing_datasets_package_is_refused(monkeypatch: pytest.MonkeyPatch) 
     assert message == "data set someone/something: needs the package datasets; pip install datasets"
 
 
-# -- made-up text
+# -- generated text
 
 
 @given(st.integers(1, 5000), st.floats(0, 0.999), st.integers(0, 100))
@@ -687,7 +687,7 @@ def test_a_million_sessions_are_lazy(tmp_path: Path) -> None:
     source = sharegpt(tmp_path / "s.json", [conversation("a", "b")])
     sessions = Sessions(scenario(source))
     begun = [sessions.begin(number) for number in (0, 10**6, 10**12)]
-    os.truncate(source["path"], 0)  # what is read later than at the opening would fail
+    os.truncate(source["path"], 0)  # a read after the opening would fail
     assert [session.index for session in begun] == [0, 10**6, 10**12]
 
 

@@ -103,7 +103,7 @@ def test_prompts_share_the_blocks_of_the_trace() -> None:
     assert first[0] == second[0] == third[0] != fourth[0]
     assert first[1] == third[1] != second[1]
     assert first[2] != third[2]
-    again = planned(opened, 4)[0].ask.messages[0].pieces  # the trace anew: nothing of it was asked before
+    again = planned(opened, 4)[0].ask.messages[0].pieces  # the trace is repeated, with new texts
     assert [piece.tokens for piece in again] == [512, 512, 76]
     assert not {piece.key for piece in again} & {piece.key for pieces in prompts for piece in pieces}
 
@@ -128,7 +128,7 @@ def test_a_known_prefix_length_is_kept() -> None:
 
 
 def steps(tmp_path: Path, *rows: tuple[int, int, int], last_input: str = "tool_result") -> ReplaySessions:
-    """A session in TraceLab's form: (whole prompt, of that the same as before, answer) of each step."""
+    """Return a session in TraceLab's format; each row is a step: (prompt, prefix of the prompt, answer) in tokens."""
     lines = []
     for number, (prompt, prefix, answer) in enumerate(rows):
         kind = last_input if number else "user_message"
@@ -164,7 +164,7 @@ def test_a_prompt_keeps_the_recorded_prefix_length(tmp_path: Path, vocabulary: V
             )
             if before_piece != now_piece:
                 break
-        # What follows may begin with a letter or word that is the same; a word of many tokens is not taken apart.
+        # The next text may begin with an equal letter or word; a word of several tokens is not split.
         assert prefix - (max(vocabulary.costs or ()) - 1) <= common <= prefix + 3
         before = now
 
@@ -174,7 +174,7 @@ def test_an_unknown_recorded_prefix_is_counted(tmp_path: Path) -> None:
     notes = Notes()
     turns = [*outline(opened.script(0, Random(0), notes), 0)]
     assert [turn.input_tokens for turn in turns] == [500, 700, 900]
-    assert list(notes.values()) == [2]  # the first has said nothing yet, the last but 740 tokens
+    assert list(notes.values()) == [2]  # no history before the first turn, and only 740 tokens before the last
     assert "prefix_tokens" in next(iter(notes))
 
 
@@ -188,7 +188,8 @@ def same_words(first: str, second: str) -> int:
 
 
 def test_expected_hits_equal_those_of_the_trace(tmp_path: Path) -> None:
-    rows = [(500, 0, 40), (700, 333, 40), (900, 720, 40), (640, 401, 40)]  # 720: within the answer, which ends at 740
+    # The prefix of 720 ends within the answer, which ends at 740.
+    rows = [(500, 0, 40), (700, 333, 40), (900, 720, 40), (640, 401, 40)]
     hits = PlannedHits(block=1)
     hits.session(0, "replay", planned(steps(tmp_path, *rows), 0))
     assert hits.total.cached == sum(prefix for _prompt, prefix, _answer in rows)
@@ -240,7 +241,7 @@ def test_the_fast_path_of_single_requests_equals_the_general_one(
 
     def told() -> tuple[list[PlannedTurn], Notes]:
         opened, notes = replay(name, form, **more), Notes()
-        count = 2 * len(opened.index)  # another lap too
+        count = 2 * len(opened.index)  # two passes of the trace
         return [
             turn for number in range(count) for turn in outline(opened.script(number, Random(0), notes), number)
         ], notes
@@ -256,8 +257,8 @@ def test_sub_agents_run_while_the_main_agent_waits() -> None:
     assert [turn.path for turn in turns] == ["", "/1-a1", "/1-a1", "/2-a2", ""]
     assert [turn.ask.due_s for turn in turns] == [0, 3, 4, 3.1, 6]
     main, inner = turns[0].ask.messages[0].pieces, turns[1].ask.messages[0].pieces
-    assert main[0] == inner[0]  # a session's identities are one space, its sub-agents' included
-    assert planned(opened, 1)[0].ask.messages[0].pieces[0] != main[0]  # and each session's its own
+    assert main[0] == inner[0]  # block ids are shared within a session, including its sub-agents
+    assert planned(opened, 1)[0].ask.messages[0].pieces[0] != main[0]  # and not between sessions
     assert opened.arrivals_s() is None
 
 
@@ -277,8 +278,8 @@ def test_a_turn_too_long_ends_the_session_and_is_counted() -> None:
     ("name", "form", "window", "arrivals_s", "left_out"),
     [
         ("mooncake.jsonl", "mooncake", (0.3, 2.0), [0.1, 0.1], 2),
-        ("burstgpt-2.csv", "burstgpt-2", (1.0, 21.0), [1, 19], 3),  # later turns of what began before are left out too
-        ("burstgpt-2.csv", "burstgpt-2", (0.0, 1.0), [0], 2),  # later turns of what began in it are not
+        ("burstgpt-2.csv", "burstgpt-2", (1.0, 21.0), [1, 19], 3),  # all turns of the session that began before 1 s
+        ("burstgpt-2.csv", "burstgpt-2", (0.0, 1.0), [0], 2),  # later turns of the session in the window are kept
         ("tracelab.jsonl", "tracelab", (5.0, None), [3], 2),
     ],
 )
@@ -391,7 +392,7 @@ def test_any_object_is_turns_or_a_fault(form: object, value: dict[str, object]) 
     parser = form.parser  # type: ignore[attr-defined]
     try:
         turns = list(parser(json.dumps(value)))
-    except (TraceFault, KeyError, AttributeError, TypeError):  # all of them become one line in the index
+    except (TraceFault, KeyError, AttributeError, TypeError):  # the index reports each of them as a fault of the line
         return
     assert all(turn.at_s >= 0 and turn.input_tokens >= 0 and turn.output_tokens >= 0 for turn in turns)
 

@@ -84,7 +84,7 @@ def test_two_replies_on_one_connection_end_separately(reader: native.Reader) -> 
         far.close()
         assert next_endings(reader) == [(number, STRAY, 0, 2)]
         assert reader.lost(number)
-        reader.expect(number)  # used before the close of the peer was seen
+        reader.expect(number)  # used before the close of the peer was detected
         assert next_endings(reader) == [(number, CLOSED, 0, 3)]
         reader.forget(number)
         with pytest.raises(KeyError):

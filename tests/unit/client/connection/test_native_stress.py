@@ -96,7 +96,7 @@ def test_random_reader_calls_during_peer_activity(rounds: int | None) -> None:
             worker.start()
         if rng.random() < 0.3:
             select.select([reader.fileno()], [], [], 0.01)
-            reader.close()  # under way
+            reader.close()  # during calls
         for worker in workers:
             worker.join(PATIENCE_S)
             assert not worker.is_alive(), f"{budget}: a call does not return"

@@ -262,7 +262,7 @@ class TestPacedScheduler:
         assert scheduler.advance(old, 1) == [new]
         assert (scheduler.preemptions, new.preemptions) == (0, 1)  # counted at the victim's next output
         assert list(scheduler.waiting) == [new, waiting]
-        assert scheduler.admit() == []  # its prompt does not fit, and no other may pass
+        assert scheduler.admit() == []  # its prompt does not fit, and requests behind it wait
         scheduler.finish(old)
         assert scheduler.admit() == [new, waiting]
         assert new.uncached_tokens == 8  # to be computed again

@@ -30,7 +30,7 @@ from inferload.workload.prefix_cache.expected import (
 )
 from inferload.workload.sessions import Sessions
 
-# -- against the definition: every block of every prompt hashed with all that stands before it
+# -- against the definition: every block of every prompt is hashed with all tokens before it
 
 
 def _tokens(row: Sequence[Span]) -> list[object]:
@@ -55,7 +55,7 @@ _IDS = st.lists(st.integers(1, 3), min_size=1, max_size=4).map(lambda ids: ids_s
 
 @st.composite
 def _rows(draw: st.DrawFn) -> list[list[Span]]:
-    """Rows of texts and ids in turn, as contexts are: where a text may stand no ids do."""
+    """Rows that alternate texts and token ids, as contexts do: no position has both texts and token ids."""
     rows = draw(st.lists(st.lists(st.tuples(_TEXTS, _IDS), max_size=5), min_size=1, max_size=6))
     return [[span for pair in row for span in pair] for row in rows]
 
@@ -102,7 +102,7 @@ def _chatml(chat: Sequence[tuple[str, str]], opened: bool) -> list[int]:
 
 
 def _inst(chat: Sequence[tuple[str, str]], opened: bool) -> list[int] | None:
-    """A template that begins with a mark of its own and has no system messages and no tools."""
+    """A template with a beginning-of-sequence token, without system messages and tools."""
     if {role for role, _ in chat} - {"user", "assistant"}:
         return None
     ids = [1]
@@ -112,7 +112,7 @@ def _inst(chat: Sequence[tuple[str, str]], opened: bool) -> list[int] | None:
 
 
 def _moved(chat: Sequence[tuple[str, str]], opened: bool) -> list[int]:
-    """A template that says the system prompt last."""
+    """A template that places the system prompt last."""
     ordered = sorted(chat, key=lambda moved_message: moved_message[0] == "system")
     return _chatml(ordered, opened)
 
@@ -205,7 +205,7 @@ def _simulators_template(port: int) -> ChatTemplate:
 
 
 def _message(role: Role, key: str, tokens: int) -> Message:
-    """Made-up text that is another for every length."""
+    """Return a message of generated text; texts of different lengths differ."""
     return Message(role, (Piece(f"{key}/{tokens}", tokens),))
 
 
@@ -232,7 +232,7 @@ def test_sequential_turns_hit_the_expected_tokens_on_the_simulator(
             shared, end = tree.meet(row)
             expected = cached(shared, tokens_of(row), block)
             assert (usage["input"], usage["cached"]) == (tokens_of(row), expected), (number, turn)
-            # Word by word: its answers follow from the prompt, and a longer one begins as the shorter.
+            # One piece per word: an answer depends on the prompt only, and a longer one begins with the shorter one.
             answer = Message("assistant", tuple(Piece("", 1, word) for word in str(usage["text"]).split()))
             for span in expectedhits.text_spans(answer)[:-1]:
                 end = tree.extend(end, span)

@@ -17,7 +17,7 @@ APART = Isolation("salt", "run")
 
 
 def _talk(turns: int, tools: bytes = b"") -> Script:
-    """Questions of 40 tokens, answers of 30."""
+    """A script with questions of 40 tokens and answers of 30 tokens."""
     history_messages = ()
     for number in range(turns):
         question = text_message("user", f"text/{number}", 40)
@@ -44,7 +44,7 @@ def test_resent_answers_are_hit_except_for_the_last_token() -> None:
 
 def test_an_answer_resent_longer_is_certain_up_to_its_start() -> None:
     sums = _hits(_sent(40, 115, 185)).sums
-    # Turn 1: 40 for certain, 69 at most. Turn 2 finds the first answer as it was read, and the second as it was said.
+    # Turn 1: at least 40 tokens, at most 69. Turn 2 hits the first answer as resent, and the second as generated.
     assert (sums.hits.cached, sums.at_most, sums.reread) == (40 + 140, 60 + 140, 1)
 
 
@@ -87,13 +87,14 @@ def test_with_approximate_lengths_a_small_excess_is_tolerated() -> None:
 def test_unsent_and_uncounted_turns_are_separate() -> None:
     sums = _hits(_sent(40, None, 180), _talk(9)).sums
     assert (sums.hits.turns, sums.unknown) == (2, 1)
-    assert sums.hits.cached == 130  # the prompt that nobody counted was sent all the same
+    assert sums.hits.cached == 130  # the prompt of unknown length was also sent
     assert _hits({"s0.0": SentTurn(40, 30, goes_on=False)}, _talk(2)).sums.hits.turns == 1
 
 
 def test_a_prompt_longer_than_planned_is_noted() -> None:
     assert _hits(_sent(47)).sums.off == 1
-    assert _hits(_sent(140, 210), _talk(2, tools=b'[{"type": "function"}]')).sums.off == 0  # that is the tools' length
+    # The difference is the length of the tools.
+    assert _hits(_sent(140, 210), _talk(2, tools=b'[{"type": "function"}]')).sums.off == 0
 
 
 def test_children_of_a_fork_share_the_messages_of_the_parent() -> None:
@@ -107,21 +108,21 @@ def test_children_of_a_fork_share_the_messages_of_the_parent() -> None:
         yield Ask((*history_messages, text_message("user", name, 40)), 30)
 
     turns = {"s0.0": SentTurn(40, 30), "s0/a.0": SentTurn(110, 30), "s0/b.0": SentTurn(110, 30)}
-    assert _hits(turns, parent()).sums.hits.cached == 60 + 70  # b finds the last token of the answer too: a has read it
+    assert _hits(turns, parent()).sums.hits.cached == 60 + 70  # b hits the complete answer, since a resent it
 
 
 def test_a_second_run_hits_the_prompts_of_the_first() -> None:
     hits = _hits(_sent(40, 110))
     hits.begin()
     hits.session(0, _talk(2), APART, _sent(40, 110))
-    # Its own answer is another: 40 + 29 of the second prompt are its own, and all of it if the answers are the same.
+    # If the first answer differs, 40 + 29 tokens of the second prompt are hit in its own run; if it is equal, all are.
     assert (hits.sums.hits.cached, hits.sums.at_most, hits.sums.again) == (30 + 60, 30 + 100, 1)
 
 
 def _overlapping(*turns: tuple[str, int, int, int | None]) -> int:
-    """Unexplained tokens of one-turn sessions; each turn: its text, sent, first token, cached tokens.
+    """Return the unexplained tokens of one-turn sessions; each turn: text, send time, first token, cached tokens.
 
-    A text's letters are messages of 40 tokens: texts share the letters that they have in common from the front.
+    Each letter of a text is a message of 40 tokens; two texts share the messages of their common prefix.
     """
     hits = SentHits(BLOCK)
     for index, (text, sent_ns, first_ns, cached) in enumerate(turns):
@@ -135,16 +136,16 @@ def _overlapping(*turns: tuple[str, int, int, int | None]) -> int:
 @pytest.mark.parametrize(
     ("turns", "unexplained"),
     [
-        ([("pa", 0, 9, 40), ("pb", 1, 8, 0)], 0),  # computed in the other order
-        ([("pa", 0, 9, 40), ("pb", 1, 8, 40)], 40),  # nobody computed the prefix
-        ([("pa", 0, 9, 40), ("pb", 9, 20, 0)], 40),  # sent after the first token: an eviction
+        ([("pa", 0, 9, 40), ("pb", 1, 8, 0)], 0),  # the second prompt was computed first
+        ([("pa", 0, 9, 40), ("pb", 1, 8, 40)], 40),  # no turn computed the prefix
+        ([("pa", 0, 9, 40), ("pb", 9, 20, 0)], 40),  # sent after the first token of the other turn: an eviction
         ([("pa", 0, 9, 40), ("pb", 1, 20, 40), ("pc", 9, 20, 0)], 40),
         ([("pa", 0, 9, 40), ("xb", 1, 8, 0)], 40),  # without a common prefix
-        ([("pa", 0, 9, 70), ("pb", 1, 8, 0)], 30),  # the second text is no common prefix
+        ([("pa", 0, 9, 70), ("pb", 1, 8, 0)], 30),  # the second message is not shared
         ([("pa", 0, 9, 40), ("pb", 1, 9, 40), ("pc", 2, 9, 0)], 0),
         ([("pa", 0, 9, 40), ("qa", 1, 9, 40), ("pc", 2, 9, 0)], 40),  # one deficit explains one excess
         ([("pqa", 0, 9, 80), ("pb", 1, 9, 0), ("pqc", 2, 9, 40)], 0),  # two deficits explain an excess
-        ([("pa", 0, 9, 40), ("pb", 1, 9, None)], 0),  # a turn that reports nothing may have been the first
+        ([("pa", 0, 9, 40), ("pb", 1, 9, None)], 0),  # a turn without a reported count may have been first
     ],
 )
 def test_an_excess_is_explained_by_a_concurrent_turns_deficit(
@@ -166,7 +167,7 @@ def test_a_deficit_of_an_earlier_turn_explains_an_excess() -> None:
 
 
 def _table(**turns: tuple[float, float]) -> pa.Table:
-    """Turn id -> (TTFT, E2E) in ms; an id that ends in x failed."""
+    """Return turns by id with (TTFT, E2E) in ms; an id that ends in x is a failed turn."""
     rows = [
         {
             "turn_id": name,
