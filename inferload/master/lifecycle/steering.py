@@ -155,7 +155,7 @@ class Steering:
         self._mark_end_of_ramp(now_ns(), " with the load")
 
     def end_ramp(self) -> None:
-        """Forget a ramp in progress; a rate stays as it was sent last."""
+        """End a ramp in progress; a rate remains the one sent last."""
         if self._ramping is not None and self._ramping is not gevent.getcurrent():
             self._ramping.kill(block=False)
         if self._ramp is not None:
@@ -169,9 +169,11 @@ class Steering:
             self.start_users(round(ramp.last), max(abs(ramp.last - ramp.first) / ramp.over_s, 0.001))
         while self._key is not None and now_ns() < end_ns:
             gevent.sleep(min(_STEP_S, ramp.left_s(now_ns())))
-            if now_ns() < end_ns:
+            if self._ramp is ramp and now_ns() < end_ns:
                 self._send_rate(ramp.level(now_ns()))
         sleep_until(end_ns)
+        if self._ramp is not ramp:  # ended while this greenlet was due: the kill takes effect at its next switch only
+            return
         self._ramp = self._ramping = None
         if self._key is None:
             self._users = round(ramp.last)

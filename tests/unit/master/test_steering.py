@@ -1,5 +1,6 @@
 """Manual changes of the load: immediate, as a ramp, and held; each adds a mark that the text of the load includes."""
 
+import time
 from types import SimpleNamespace
 from typing import Any
 
@@ -174,6 +175,20 @@ def test_the_end_of_the_load_ends_a_ramp_with_a_mark_of_its_level(
     gevent.sleep(0.3)
     assert (run.sent, run.starts_ended, len(run.entries)) == (sent, 1, 2)
     assert run.steering.state()["ramp"] is None
+
+
+@pytest.mark.parametrize("order", ["hold", "set_level", "ramp_to", "end_load"])
+def test_a_due_step_of_an_ended_ramp_is_not_sent(order: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(steering, "_STEP_S", 0.1)
+    run = Run("chat-open")
+    run.steering.ramp_to(102, 10.0)
+    gevent.spawn_later(0.05, time.sleep, 0.15)  # blocks the event loop: the order and the step are due together
+    gevent.sleep(0.09)
+    arguments = {"set_level": (7.0,), "ramp_to": (7.0, 100.0)}.get(order, ())
+    getattr(run.steering, order)(*arguments)
+    sent = list(run.sent)
+    gevent.sleep(0.05)  # less than a step
+    assert run.sent == sent
 
 
 @pytest.mark.parametrize("level", [0, -1, 2.5, 1e9, float("nan"), float("inf")])
