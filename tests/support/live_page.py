@@ -278,13 +278,13 @@ def _assert_close(shown: dict[str, str], part: dict[str, Any], paths: dict[str, 
 def assert_filtered(page: LivePage, class_name: str, summary: dict[str, Any]) -> None:
     """Select a class of an ended run, compare its figures, and select all classes again."""
     select = Select(page.browser.find_element(By.NAME, "il-class"))
-    name, part = page.tiles()["TTFT p50"], summary["by_class"][class_name]
+    whole, part = page.tiles(), summary["by_class"][class_name]
     select.select_by_value(class_name)
-    page.until(lambda: page.tiles()["TTFT p50"] != name, f"the figures of {class_name}")
+    page.until(lambda: page.tiles() != whole, f"the figures of {class_name}")
     _assert_close(page.tiles(), part, TILES)
     page.until(page.all_drawn, f"the charts of {class_name}")
     select.select_by_value("")
-    page.until(lambda: page.tiles()["TTFT p50"] == name, "the figures of all classes")
+    page.until(lambda: page.tiles() == whole, "the figures of all classes")
 
 
 # -- the walk
