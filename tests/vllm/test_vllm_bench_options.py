@@ -6,7 +6,7 @@ import subprocess
 import pytest
 from inferload.deploy.launcher import paths
 
-from inferload.cli.from_vllm_bench import OPTIONS
+from inferload.vllm_bench.options import OPTIONS
 
 pytestmark = pytest.mark.vllm
 

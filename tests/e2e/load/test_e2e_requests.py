@@ -7,9 +7,10 @@ from typing import Any
 import pytest
 from e2e_runs import FinishedRun, RunCase, RunPool, Sandbox, check_counts, run_cases, scenario
 
-from inferload.cli.from_vllm_bench import as_text, translate
+from inferload.cli.from_vllm_bench import as_text
 from inferload.scenario.scenario import load
 from inferload.scenario.schema.endpoints import ENDPOINTS
+from inferload.vllm_bench.translate import translate
 from inferload.worker.session_runner import model_of
 from inferload.worker.turn_dispatcher import server_of
 

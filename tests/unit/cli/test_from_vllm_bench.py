@@ -6,9 +6,10 @@ from pathlib import Path
 import pytest
 
 from inferload import cli
-from inferload.cli.from_vllm_bench import ramp_rate, ramp_s, translate
 from inferload.errors import UsageError
 from inferload.scenario.scenario import from_text, load
+from inferload.vllm_bench.arrivals import ramp_rate, ramp_s
+from inferload.vllm_bench.translate import translate
 
 # Command lines by name of the golden file.
 LINES = {
