@@ -16,7 +16,7 @@ from inferload.client.connection.target import Target
 from inferload.client.scrape_http import MetricsUrl
 from inferload.content.data import DataContext
 from inferload.errors import UsageError
-from inferload.locust.adapters.compat import AnyOf
+from inferload.locust.adapters.web_page import AnyOf
 from inferload.process import run_spec
 from inferload.process.listen_address import ListenAddress
 from inferload.process.settings import ProcessSettings

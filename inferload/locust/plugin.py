@@ -15,7 +15,7 @@ from locust import events
 from inferload.errors import UsageError
 from inferload.escaping import escaped
 from inferload.locust import options, user_classes
-from inferload.locust.adapters import adaptations, compat, logs
+from inferload.locust.adapters import adaptations, logs, messages, process
 from inferload.locust.options import CheckedOptions
 from inferload.locust.user_classes import program_of
 from inferload.locust.users import InferenceUser
@@ -42,16 +42,16 @@ def install() -> None:
     plugin = _Plugin()
     _installed.append(plugin)
     try:
-        compat.check_patched()
+        process.check_patched()
         adaptations.apply()
     except UsageError as error:
         print(f"inferload: {escaped(str(error))}", file=sys.stderr)
         sys.exit(2)
     logs.install()
-    compat.check_after_parsing(plugin.check)
+    process.check_after_parsing(plugin.check)
     events.init_command_line_parser.add_listener(_add_options)
     events.init.add_listener(plugin.begin)
-    events.report_to_master.add_listener(compat.complete_early_report)
+    events.report_to_master.add_listener(messages.complete_early_report)
 
 
 def _add_options(parser: Any) -> None:
@@ -109,7 +109,7 @@ def _begin_worker(environment: Any, own: ProcessSettings, scenario: str | None) 
     worker = Worker(environment, own, scenario)
     environment.inferload_worker = worker
     environment.events.quitting.add_listener(lambda **_event: worker.stop())
-    environment.events.quit.add_listener(lambda **_event: compat.flush_messages(environment.runner))
+    environment.events.quit.add_listener(lambda **_event: messages.flush_messages(environment.runner))
     worker.follow_master()
     received: list[str] = []
 
@@ -136,11 +136,11 @@ def _begin_master(environment: Any, checked: CheckedOptions) -> Controller:
     parsed = environment.parsed_options
     load_options = LoadOptions(parsed.num_users, parsed.spawn_rate, parsed.run_time, parse_settings(parsed.set))
     shown = load_options.form(checked.loaded.scenario)
-    expected = compat.take_options_over(parsed, shown.users, shown.spawn_per_s)
+    expected = process.take_options_over(parsed, shown.users, shown.spawn_per_s)
     if parsed.processes:
-        atexit.register(compat.end_forked_workers)
+        atexit.register(process.end_forked_workers)
         # before the controller's listener, so that the workers' last lines precede the explanation of the result
-        environment.events.quit.add_listener(lambda **_event: compat.end_forked_workers())
+        environment.events.quit.add_listener(lambda **_event: process.end_forked_workers())
 
     def run_options() -> RunOptions:
         """Return the current options, which the start form may have changed."""

@@ -9,7 +9,7 @@ import gevent
 from locust import User, task
 
 from inferload.errors import UsageError
-from inferload.locust.adapters.compat import task_name
+from inferload.locust.adapters.tasks import task_name
 from inferload.measure.clock import now_ns
 from inferload.requests.calls import Call, call_of, check_conversation
 from inferload.scenario.schema.endpoints import Endpoint

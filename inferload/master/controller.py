@@ -15,7 +15,7 @@ from gevent.event import Event
 
 from inferload import rundir
 from inferload.errors import UsageError
-from inferload.locust.adapters import compat
+from inferload.locust.adapters import web_page
 from inferload.locust.adapters.csv_files import HistoryWriter
 from inferload.machine import calibration
 from inferload.master import finish, progress
@@ -91,8 +91,8 @@ class Controller:
         environment.events.quit.add_listener(self._log_rest)
         runner = environment.runner
         self._runner = runner
-        self._locust_start, self._locust_stop = compat.take_over(runner, self.start, self.stop)
-        compat.share_among(environment, self._members)
+        self._locust_start, self._locust_stop = runner.take_over(runner, self.start, self.stop)
+        runner.share_among(environment, self._members)
         inbox.register_handlers(runner, lambda: None if self.run is None else self.run.inbox)
 
     # -- what Locust calls
@@ -199,7 +199,7 @@ class Controller:
     def _steer_users(self, users: int, per_s: float) -> None:
         """Start or stop users up to a number, instead of any earlier start that is still in progress."""
         self._end_steered_start()
-        compat.end_start_of_page(self.environment.web_ui)
+        web_page.end_start_of_page(self.environment.web_ui)
         if self.run is not None:
             self.run.load.end_first_start()
         self._steered_start = gevent.spawn(

@@ -11,7 +11,7 @@ import gevent.lock
 
 from inferload import __version__
 from inferload.errors import UsageError
-from inferload.locust.adapters import compat
+from inferload.locust.adapters import compat, messages
 from inferload.locust.adapters.logs import first_of_each, location
 from inferload.measure.clock import NS_PER_S, clock_id, now_ns, wall_ns
 from inferload.process import protocol
@@ -225,7 +225,7 @@ class Worker:
             if run.finished:
                 return
             run.finish()
-            compat.send_last_stats(self._runner)
+            messages.send_last_stats(self._runner)
             sender = {"run_id": run.part.assignment.run_id, "name": run.part.assignment.name}
             totals = {
                 "notes": dict(run.part.sessions.notes),

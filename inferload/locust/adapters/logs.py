@@ -11,11 +11,19 @@ import inferload
 from inferload.client.connection.redaction import Redaction
 from inferload.errors import UsageError
 from inferload.escaping import escaped, indented
+from inferload.locust.adapters.compat import names_in
 from inferload.verdict.failures import add_message, message
 
 _LISTENER = "Uncaught exception in event handler"
 _PACKAGE = Path(inferload.__file__).parent
 _TASKS = ("locust.user.task", "locust.user.users")
+
+
+def logs_listeners() -> bool:
+    """Return True if Locust logs exceptions of event listeners with the known text."""
+    from locust.event import EventHook
+
+    return any(text.startswith(_LISTENER) for text in names_in(EventHook.fire))
 
 
 class FirstOfEach(logging.Filter):

@@ -7,7 +7,7 @@ import numpy as np
 
 from inferload.client.turn_record import TurnResult
 from inferload.locust.adapters import events
-from inferload.locust.adapters.compat import OWN_ROWS, log_many, only_locust_listens
+from inferload.locust.adapters.tables import OWN_ROWS, log_many, only_locust_listens
 from inferload.measure.clock import NS_PER_MS
 from inferload.measure.measures import span_ms
 from inferload.measure.record import Failure, TurnRecord

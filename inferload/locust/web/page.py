@@ -11,7 +11,7 @@ from flask import Response, jsonify, request
 from inferload.client.connection.redaction import Redaction, without_userinfo
 from inferload.errors import UsageError
 from inferload.escaping import escaped
-from inferload.locust.adapters import compat
+from inferload.locust.adapters import web_page
 from inferload.locust.web import live
 from inferload.locust.web.runs import RunPages
 from inferload.master.controller import Controller
@@ -26,7 +26,7 @@ _SCRIPT = "run_line.js"
 def attach(web_ui: Any, controller: Controller, redaction: Redaction) -> None:
     """Add the handlers to a web UI."""
     app, guarded = web_ui.app, web_ui.auth_required_if_enabled
-    compat.disable_run_timer(web_ui)
+    web_page.disable_run_timer(web_ui)
     base = web_ui.environment.parsed_options.web_base_path or ""
     app.before_request(_refuse_other_origins)
     app.before_request(lambda: _check_start(web_ui, controller))
@@ -94,12 +94,12 @@ def _check_start(web_ui: Any, controller: Controller) -> Response | None:
 
 def _after(controller: Controller, response: Response, base: str) -> Response:
     if request.path.endswith("/stats/requests") and response.is_json and controller.under_way:
-        document = compat.shown_under_way(response.get_json(), preparing=controller.run is None)
+        document = web_page.shown_under_way(response.get_json(), preparing=controller.run is None)
         response.set_data(json.dumps(document))
     if response.mimetype == "text/html" and request.path in (base, f"{base}/"):
         page = response.get_data(as_text=True)
         for script in (_SCRIPT, *(f"static/{name}" for name in live.PAGE_SCRIPTS)):
-            page = compat.with_script(page, f"{base}/inferload/{script}")
+            page = web_page.with_script(page, f"{base}/inferload/{script}")
         response.set_data(page)
     return response
 

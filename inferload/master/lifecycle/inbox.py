@@ -10,7 +10,7 @@ import gevent
 
 from inferload.content.data import Notes
 from inferload.live.recorder import Recorder
-from inferload.locust.adapters import compat
+from inferload.locust.adapters import messages
 from inferload.master.lifecycle.phases import RunState
 from inferload.master.lifecycle.turn_receiver import TurnReceiver
 from inferload.master.lifecycle.workers import GAP_S, Member
@@ -248,7 +248,7 @@ def _of_member(handle: Callable[[Inbox, dict[str, Any]], None]) -> Callable[[Inb
         sender = inbox.state.roster.of_client(msg.node_id)
         named = msg.data.get("name") if isinstance(msg.data, dict) else None
         if sender is None or sender.name != named:
-            compat.ignored_messages.add("message in the name of another worker", f"{named} from {msg.node_id}")
+            messages.ignored_messages.add("message in the name of another worker", f"{named} from {msg.node_id}")
             return
         handle(inbox, msg.data)
 

@@ -12,8 +12,8 @@ from gevent.event import Event
 
 from inferload import rundir
 from inferload.live.recorder import Recorder
-from inferload.locust.adapters import adaptations, compat
-from inferload.locust.adapters.adaptations import Adaptation
+from inferload.locust.adapters import adaptations, compat, messages
+from inferload.locust.adapters.compat import Adaptation
 from inferload.locust.adapters.logs import first_of_each
 from inferload.master.lifecycle import delivery, load_steps, other_requests, worker_setup
 from inferload.master.lifecycle.cache_passes import Previous
@@ -66,7 +66,7 @@ class MasterRun:
         run_id = f"{datetime.now(UTC).strftime('%Y%m%dT%H%M%SZ')}-{secrets.token_hex(4)}"
         self.summary: Mapping[str, Any] | None = None  # document of summary.json, at the end
         marks = Marks(folder / rundir.MARKS, self.anchor, setup.own.redaction)
-        roster, phases = Roster(compat.client_ids(runner)), RunPhases(step_bounds_s(spec.scenario))
+        roster, phases = Roster(runner.client_ids(runner)), RunPhases(step_bounds_s(spec.scenario))
         self.state = state = RunState(run_id, roster, marks, phases, RunEnd(marks))
         self._channel = WorkerChannel(run_id, roster, runner)
         self._records = TurnReceiver(folder / rundir.TURNS, run_id, setup.own.max_turns_mb, self._channel.acknowledge)
@@ -77,7 +77,7 @@ class MasterRun:
         )
         self.scraping: Scraping | None = None
         self._runner = runner
-        self._ignored_before = compat.ignored_messages.counts.copy()
+        self._ignored_before = messages.ignored_messages.counts.copy()
 
     # -- inputs and parts
 
@@ -208,7 +208,7 @@ class MasterRun:
         end, folder = self.state.end, self.directory.path / rundir.TURNS
         deliver = partial(delivery.finish, self.roster, self._records, folder, self.marks, lambda: end.aborting)
         self.load.conduct(start_users, deliver)
-        ignored = compat.ignored_messages.counts - self._ignored_before
+        ignored = messages.ignored_messages.counts - self._ignored_before
         if ignored:
             text = ", ".join(f"{reason}: {count}" for reason, count in sorted(ignored.items()))
             self.marks.add("messages_ignored", f"messages to the master ignored ({text})", counts=dict(ignored))

@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
-from inferload.locust.adapters.compat import OWN_ROWS
+from inferload.locust.adapters.tables import OWN_ROWS
 from inferload.summarise.counts import Others
 from inferload.verdict.failures import add_message, message
 

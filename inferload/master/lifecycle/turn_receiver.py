@@ -12,7 +12,7 @@ import gevent.lock
 import gevent.queue
 
 from inferload import rundir, turns_file
-from inferload.locust.adapters import compat
+from inferload.locust.adapters import messages
 from inferload.measure.clock import NS_PER_S, now_ns
 from inferload.process.file_pieces import FilePiece, IncomingParts, PieceError
 from inferload.process.greenlets import in_thread
@@ -70,10 +70,10 @@ class TurnReceiver:
         try:
             piece = FilePiece.from_wire(data)
         except PieceError as error:
-            compat.ignored_messages.add("piece of a turn file that is malformed", f"{error}, from {name}")
+            messages.ignored_messages.add("piece of a turn file that is malformed", f"{error}, from {name}")
             return
         if source.waiting >= _MOST_WAITING:  # the sender repeats what is not acknowledged
-            compat.ignored_messages.add("pieces of turn files beyond those that may be in flight", name)
+            messages.ignored_messages.add("pieces of turn files beyond those that may be in flight", name)
             return
         source.waiting += 1
         self._queue.put((name, piece))

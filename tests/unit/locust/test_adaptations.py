@@ -23,7 +23,7 @@ from locust.user.task import DefaultTaskSet, TaskSet
 from paths import ROOT
 
 from inferload.errors import UsageError
-from inferload.locust.adapters import adaptations, compat
+from inferload.locust.adapters import adaptations, compat, tables
 from inferload.locust.adapters.adaptations import ADAPTATIONS, Adaptation
 
 Break = Callable[[pytest.MonkeyPatch], None]
@@ -143,7 +143,7 @@ BROKEN: dict[str, list[Break]] = {
 def as_it_was(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Undo adaptations after each test."""
     monkeypatch.setattr(compat, "left_out", set())
-    monkeypatch.setattr(locust.stats, "bucket_response_time", compat.bucket_ms)
+    monkeypatch.setattr(locust.stats, "bucket_response_time", tables.bucket_ms)
     logging_filters = [(logging.getLogger(name), logging.getLogger(name).filters[:]) for name in (None, "locust.main")]
     yield
     for logger, filters in logging_filters:
@@ -211,9 +211,9 @@ def test_relevant_left_out_adaptations_are_listed_with_consequence(
     newer, *lines = caplog.messages
     assert newer == "locust 2.99.1 is newer than the tested versions, 2.46.0 to 2.47.0"
     for line, name in zip(lines, ("buckets", "last_stats"), strict=True):
-        (left_out,) = adaptations.left_out_of([name, "unknown"], workers=True)
-        assert line == f"locust 2.99.1: adaptation {name} does not fit: {left_out.consequence}"
-        assert left_out.to_dict() == {"name": name, "consequence": left_out.consequence}
+        (adaptation,) = adaptations.left_out_of([name, "unknown"], workers=True)
+        assert line == f"locust 2.99.1: adaptation {name} does not fit: {adaptation.consequence}"
+        assert adaptation.to_dict() == {"name": name, "consequence": adaptation.consequence}
     assert [adaptation.name for adaptation in adaptations.left_out_of(compat.left_out, workers=False)] == ["buckets"]
 
 
@@ -239,18 +239,18 @@ def test_versions_newer_than_the_tested_ones(
 
 def test_samples_are_logged_singly_without_the_batch_adaptation(monkeypatch: pytest.MonkeyPatch) -> None:
     entries = [locust.stats.RequestStats(use_response_times_cache=False).get("chat", "ITL") for _ in range(2)]
-    for entry, left_out in zip(entries, (set(), {"batches"}), strict=True):
-        monkeypatch.setattr(compat, "left_out", left_out)
-        compat.log_many(entry, np.array([0.5, 12.5, 99.0]))
+    for entry, names in zip(entries, (set(), {"batches"}), strict=True):
+        monkeypatch.setattr(compat, "left_out", names)
+        tables.log_many(entry, np.array([0.5, 12.5, 99.0]))
     single, many = ({**vars(entry), "stats": None, "start_time": 0, "last_request_timestamp": 0} for entry in entries)
     assert single["num_requests"] == many["num_requests"] == 3
     assert single["total_response_time"] == many["total_response_time"] == 112
     monkeypatch.setattr(compat, "left_out", {"batches"})
     environment = locust.env.Environment(user_classes=[])
     environment.create_local_runner()
-    assert not compat.only_locust_listens(environment)
+    assert not tables.only_locust_listens(environment)
     monkeypatch.setattr(compat, "left_out", set())
-    assert compat.only_locust_listens(environment)
+    assert tables.only_locust_listens(environment)
 
 
 def test_the_documented_table_equals_the_code() -> None:

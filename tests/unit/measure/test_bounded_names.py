@@ -9,7 +9,7 @@ import synthetic_run as synthetic
 from inferload.analysis.data.partial_run import Notes
 from inferload.analysis.pages.tables import run_tables
 
-from inferload.locust.adapters import compat
+from inferload.locust.adapters import tables
 from inferload.measure.bounded_names import MOST_NAMES, OTHER_NAMES, BoundedNames
 from inferload.measure.tally import TallySet
 from inferload.results.summary import names_notes
@@ -21,8 +21,8 @@ EXTRA = 5
 def stats(monkeypatch: pytest.MonkeyPatch) -> locust.stats.RequestStats:
     monkeypatch.setattr(locust.stats, "EntriesDict", locust.stats.EntriesDict)
     monkeypatch.setattr(locust.stats.RequestStats, "log_error", locust.stats.RequestStats.log_error)
-    compat.bound_names()
-    compat.bound_names()
+    tables.bound_names()
+    tables.bound_names()
     return locust.stats.RequestStats(use_response_times_cache=False)
 
 

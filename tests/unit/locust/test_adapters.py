@@ -25,7 +25,7 @@ from locust.rpc.protocol import Message
 from locust.runners import WorkerNode
 
 from inferload.errors import UsageError
-from inferload.locust.adapters import compat
+from inferload.locust.adapters import messages, process, runner, tables, tasks, web_page
 from inferload.plan.arrivals import spawn_duration_s
 
 
@@ -39,8 +39,8 @@ def test_default_arguments_are_built_once(monkeypatch: pytest.MonkeyPatch) -> No
         return {"host": None}
 
     monkeypatch.setattr(locust.argument_parser, "default_args_dict", counted)
-    compat.cache_default_arguments()
-    compat.cache_default_arguments()
+    process.cache_default_arguments()
+    process.cache_default_arguments()
     first = locust.argument_parser.default_args_dict()
     assert all(
         locust.argument_parser.default_args_dict() is first for _ in range(56)
@@ -51,9 +51,9 @@ def test_default_arguments_are_built_once(monkeypatch: pytest.MonkeyPatch) -> No
 def test_locusts_clock_is_independent_of_wall_clock_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     for module in (locust.runners, locust.stats):
         monkeypatch.setattr(module, "time", time)
-    monkeypatch.setattr(compat, "now_ns", lambda: at_ns[0])
+    monkeypatch.setattr(process, "now_ns", lambda: at_ns[0])
     at_ns = [time.monotonic_ns()]
-    compat.use_steady_clock()
+    process.use_steady_clock()
     before_s = locust.runners.time.time()
     assert before_s == pytest.approx(time.time(), abs=5)
     with monkeypatch.context() as stepped:
@@ -70,8 +70,8 @@ def test_a_reaped_worker_process_counts_as_ended(monkeypatch: pytest.MonkeyPatch
     child_status = os.waitpid(child.pid, 0)[1]
     with pytest.raises(ChildProcessError):  # as with gevent, for a child already reaped
         locust.main.os.waitpid(child.pid, 0)
-    compat.tolerate_reaped_workers()
-    compat.tolerate_reaped_workers()
+    process.tolerate_reaped_workers()
+    process.tolerate_reaped_workers()
     assert locust.main.os.waitpid(child.pid, 0) == locust.main.os.waitpid(child.pid, os.WNOHANG) == (child.pid, 0)
     other = subprocess.Popen([sys.executable, "-S", "-c", "raise SystemExit(3)"])
     assert locust.main.os.waitpid(other.pid, 0) == (other.pid, child_status)
@@ -79,19 +79,19 @@ def test_a_reaped_worker_process_counts_as_ended(monkeypatch: pytest.MonkeyPatch
 
 
 @pytest.fixture
-def ignored(monkeypatch: pytest.MonkeyPatch) -> compat.IgnoredMessages:
-    monkeypatch.setattr(compat, "ignored_messages", compat.IgnoredMessages())
-    return compat.ignored_messages
+def ignored(monkeypatch: pytest.MonkeyPatch) -> messages.IgnoredMessages:
+    monkeypatch.setattr(messages, "ignored_messages", messages.IgnoredMessages())
+    return messages.ignored_messages
 
 
 @given(packets=st.lists(st.binary(max_size=40), max_size=5))
 @example(packets=[msgpack.packb(["heartbeat", {"__ObjectId__": True, "as_str": "x"}, "w"])])
 def test_random_packets_do_not_block_the_next_message(packets: list[bytes]) -> None:
     with pytest.MonkeyPatch.context() as patch, gevent.Timeout(20):
-        patch.setattr(compat, "ignored_messages", compat.IgnoredMessages())
+        patch.setattr(messages, "ignored_messages", messages.IgnoredMessages())
         patch.setattr(zmqrpc.Server, "recv_from_client", zmqrpc.Server.recv_from_client)
-        compat.survive_malformed_packets()
-        compat.survive_malformed_packets()
+        messages.survive_malformed_packets()
+        messages.survive_malformed_packets()
         server = zmqrpc.Server("127.0.0.1", 0)
         client = zmqrpc.Client("127.0.0.1", server.port, "a")
         for packet in packets:
@@ -102,12 +102,12 @@ def test_random_packets_do_not_block_the_next_message(packets: list[bytes]) -> N
         client.close(0)
         server.close(0)
         assert (sender, message.type, message.node_id) == ("a", "client_ready", "a")
-        assert sum(compat.ignored_messages.counts.values()) == len(packets) + 1
-        assert compat.ignored_messages.counts["message under another sender's name"] >= 1
+        assert sum(messages.ignored_messages.counts.values()) == len(packets) + 1
+        assert messages.ignored_messages.counts["message under another sender's name"] >= 1
 
 
 def test_messages_of_unknown_senders_or_malformed_ones_are_ignored(
-    monkeypatch: pytest.MonkeyPatch, ignored: compat.IgnoredMessages
+    monkeypatch: pytest.MonkeyPatch, ignored: messages.IgnoredMessages
 ) -> None:
     received = []
 
@@ -115,8 +115,8 @@ def test_messages_of_unknown_senders_or_malformed_ones_are_ignored(
         received.append(message.data["state"])
 
     monkeypatch.setattr(locust.runners.MasterRunner, "handle_message", handle_message)
-    compat.check_senders()
-    compat.check_senders()
+    messages.check_senders()
+    messages.check_senders()
     runner = locust.runners.MasterRunner.__new__(locust.runners.MasterRunner)
     runner.worker_indexes = {"a": 0}
     runner.greenlet = None  # Locust's destructor reads it
@@ -137,7 +137,7 @@ def test_a_worker_that_quits_while_connecting_sends_valid_reports() -> None:
 
 
 def test_ignored_messages_are_logged_once_per_reason(
-    ignored: compat.IgnoredMessages, caplog: pytest.LogCaptureFixture
+    ignored: messages.IgnoredMessages, caplog: pytest.LogCaptureFixture
 ) -> None:
     for _ in range(3):
         ignored.add("malformed packet", "\x1b[2J\n" * 1000)
@@ -149,17 +149,17 @@ def test_ignored_messages_are_logged_once_per_reason(
 
 @given(st.floats(0.001, 1e7))
 def test_response_time_buckets_are_within_half_a_percent(value_ms: float) -> None:
-    assert abs(compat.bucket_ms(value_ms) - value_ms) <= 0.005 * value_ms * (1 + 1e-9)
+    assert abs(tables.bucket_ms(value_ms) - value_ms) <= 0.005 * value_ms * (1 + 1e-9)
 
 
 @given(st.lists(st.floats(0.01, 1e5), min_size=1, max_size=30))
 def test_logging_samples_in_a_batch_equals_single_logging(values_ms: list[float]) -> None:
     single, many = (locust.stats.RequestStats(use_response_times_cache=False).get("chat", "ITL") for _ in range(2))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(locust.stats, "bucket_response_time", compat.bucket_ms)
+        patch.setattr(locust.stats, "bucket_response_time", tables.bucket_ms)
         for value in values_ms:
             single.log(value, 0)
-        compat.log_many(many, np.array(values_ms))
+        tables.log_many(many, np.array(values_ms))
     assert many.num_requests == single.num_requests == len(values_ms)
     assert many.total_response_time == pytest.approx(single.total_response_time)
     assert (many.min_response_time, many.max_response_time) == (min(values_ms), max(values_ms))
@@ -173,8 +173,8 @@ def test_logging_samples_in_a_batch_equals_single_logging(values_ms: list[float]
 def test_the_page_receives_fractional_milliseconds(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(locust.stats, "bucket_response_time", locust.stats.bucket_response_time)
     monkeypatch.setattr(locust.stats.StatsEntry, "to_dict", locust.stats.StatsEntry.to_dict)
-    compat.use_fine_buckets()
-    compat.keep_fractions()
+    tables.use_fine_buckets()
+    tables.keep_fractions()
     entry = locust.stats.RequestStats(use_response_times_cache=False).get("chat", "ITL")
     for value in (8.374, 8.37, 9.991):
         entry.log(value, 0)
@@ -184,7 +184,7 @@ def test_the_page_receives_fractional_milliseconds(monkeypatch: pytest.MonkeyPat
 
 def test_an_empty_batch_changes_nothing() -> None:
     entry = locust.stats.RequestStats(use_response_times_cache=False).get("chat", "ITL")
-    compat.log_many(entry, np.array([]))
+    tables.log_many(entry, np.array([]))
     assert entry.num_requests == 0
 
 
@@ -196,8 +196,8 @@ def test_an_error_after_parsing_is_one_line(
     def refuse(_options: object) -> None:
         raise UsageError("--host: missing")
 
-    compat.check_after_parsing(refuse)
-    compat.check_after_parsing(refuse)  # a second call has no effect
+    process.check_after_parsing(refuse)
+    process.check_after_parsing(refuse)  # a second call has no effect
     with pytest.raises(SystemExit) as ended:
         locust.main.get_parser().parse_args([])
     assert ended.value.code == 2
@@ -205,7 +205,7 @@ def test_an_error_after_parsing_is_one_line(
 
 
 def test_choices_are_suggestions_only() -> None:
-    choices = compat.AnyOf(["chat", "smoke"])
+    choices = web_page.AnyOf(["chat", "smoke"])
     assert list(choices) == ["chat", "smoke"]
     assert "/somewhere/mine.yaml" in choices
 
@@ -213,7 +213,7 @@ def test_choices_are_suggestions_only() -> None:
 def test_an_unpatched_standard_library_is_refused() -> None:
     """The standard library is unpatched in the test process; a run would block at its first wait."""
     with pytest.raises(UsageError, match="LOCUST_SKIP_MONKEY_PATCH is set"):
-        compat.check_patched()
+        process.check_patched()
 
 
 def test_a_worker_outside_the_roster_gets_no_users() -> None:
@@ -221,7 +221,7 @@ def test_a_worker_outside_the_roster_gets_no_users() -> None:
         weight = 1
 
     a, b, stray, late = (WorkerNode(f"host_{name}") for name in "abcd")
-    dispatcher = compat.members_only(lambda: {a.id, b.id})([a, b, stray], [One])
+    dispatcher = runner.members_only(lambda: {a.id, b.id})([a, b, stray], [One])
     dispatcher.new_dispatch(target_user_count=8, spawn_rate=4, user_classes=[One])
     next(dispatcher)
     dispatcher.add_worker(late)  # during a ramp: Locust would move users to it
@@ -236,7 +236,7 @@ def test_without_a_roster_every_worker_gets_users() -> None:
         weight = 1
 
     a, b = WorkerNode("host_a"), WorkerNode("host_b")
-    dispatcher = compat.members_only(lambda: None)([a], [One])
+    dispatcher = runner.members_only(lambda: None)([a], [One])
     dispatcher.add_worker(b)
     dispatcher.new_dispatch(target_user_count=2, spawn_rate=2, user_classes=[One])
     assert list(dispatcher)[-1] == {a.id: {"One": 1}, b.id: {"One": 1}}
@@ -257,24 +257,24 @@ class _Waiting(User):
     class Outer(TaskSet):
         @task
         def inner(self) -> None:
-            names.append(compat.task_name(self.user))
+            names.append(tasks.task_name(self.user))
 
 
 names: list[str | None] = []
 
 
 def test_the_name_of_the_running_task_is_known() -> None:
-    compat.note_task_names()
+    tasks.note_task_names()
     names.clear()
     user = _Waiting(None)
     outer = _Waiting.Outer(user)
     outer.execute_task(_Waiting.Outer.inner)
     assert names == ["inner"]
-    assert compat.task_name(user) is None
+    assert tasks.task_name(user) is None
 
 
 def test_the_delay_after_a_users_wait_is_known() -> None:
-    compat.note_late_wakes()
+    tasks.note_late_wakes()
     user = _Waiting(None)
     blocking = gevent.spawn(lambda: time.sleep(0.1))
     _Waiting.Outer(user)._sleep(0.01)
@@ -287,13 +287,13 @@ import os, sys
 from types import SimpleNamespace
 from locust.rpc import zmqrpc
 from locust.rpc.protocol import Message
-from inferload.locust.adapters import compat
+from inferload.locust.adapters import messages, process, runner, tables, tasks, web_page
 
 client = zmqrpc.Client("127.0.0.1", int(sys.argv[1]), "a")
 for number in range(200):
     client.send(Message("part", "x" * 65_536, "a"))
 client.send(Message("last", None, "a"))
-compat.flush_messages(SimpleNamespace(client=client))
+messages.flush_messages(SimpleNamespace(client=client))
 os._exit(0)
 """
 

@@ -1,0 +1,122 @@
+"""Locust's runner: start and stop, and the distribution of users among workers."""
+
+import inspect
+from collections import Counter
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import locust
+import locust.runners
+
+from inferload.locust.adapters import compat
+from inferload.locust.adapters.compat import names_in, parameters
+
+_NODES = ("b_2", "a_9", "b_1", "a_1")
+
+
+def has_start_and_stop() -> bool:
+    """Return True if the runners have the methods, messages and attributes that a run needs."""
+    runners = locust.runners
+    masters = (runners.LocalRunner, runners.MasterRunner)
+    for kind in masters:  # a TypeError if the controller's call does not bind
+        inspect.signature(kind.start).bind(None, 1, 1.0, wait=False, user_classes=None)
+    stops = all(callable(kind.stop) and callable(kind.quit) for kind in masters)
+    messages = all(
+        parameters(kind.register_message) == ["self", "msg_type", "listener", "concurrent"]
+        and parameters(kind.send_message) == ["self", "msg_type", "data", "client_id"]
+        for kind in (*masters, runners.WorkerRunner)
+    )
+    attributes = names_in(runners.Runner.__init__) >= {"shape_greenlet", "target_user_classes_count"}
+    return stops and messages and attributes and "clients" in names_in(runners.MasterRunner.__init__)
+
+
+def take_over(runner: Any, start: Callable[..., None], stop: Callable[..., None]) -> tuple[Any, Any]:
+    """Replace a runner's start and stop, which web UI, --headless, --autostart and keyboard call. Return the original two."""
+    own = runner.start, runner.stop
+    runner.start, runner.stop = start, stop
+    return own
+
+
+def client_ids(runner: Any) -> list[str | None]:
+    """Return Locust's IDs of the ready workers, in the order in which it distributes users; [None] for a local run."""
+    if not hasattr(runner, "clients"):
+        return [None]
+    clients = runner.clients.ready + runner.clients.running + runner.clients.spawning
+    return [*in_order(client.id for client in clients)]
+
+
+def in_order(client_ids: Iterable[str]) -> list[str]:
+    """Sort IDs by the number of a worker on its host, then by ID, as Locust's dispatcher does."""
+    on_host: Counter[str] = Counter()
+    numbered = []
+    for client_id in sorted(client_ids):
+        host = client_id.split("_")[0]
+        numbered.append((on_host[host], client_id))
+        on_host[host] += 1
+    return [client_id for _number, client_id in sorted(numbered)]
+
+
+def hands_out_in_order() -> bool:
+    """Return True if Locust's dispatcher gives users to workers in the order of `in_order`."""
+    order = in_order(_NODES)
+    return all(set(_dispatched(count)) == set(order[:count]) for count in range(1, len(order) + 1))
+
+
+def _dispatched(count: int) -> list[str]:
+    """Ids of the workers to which Locust's dispatcher gives the first users."""
+    from locust.dispatch import UsersDispatcher
+    from locust.runners import WorkerNode
+
+    dispatcher = UsersDispatcher([WorkerNode(name) for name in _NODES], [locust.User])
+    dispatcher.new_dispatch(target_user_count=count, spawn_rate=count)
+    users: dict[str, dict[str, int]] = list(dispatcher)[-1]
+    return [name for name, by_class in users.items() if sum(by_class.values())]
+
+
+def share_among(environment: Any, members: Callable[[], set[str] | None]) -> None:
+    """Have Locust distribute users among the workers of a run only. `members`: returns their IDs; None for all workers."""
+    if "members_only" not in compat.left_out:
+        environment.dispatcher_class = members_only(members)
+
+
+def members_only(members: Callable[[], set[str] | None]) -> type[Any]:
+    """Return a dispatcher of users (`Environment.dispatcher_class`) that excludes workers that are not of the run.
+
+    Locust distributes users to every worker that connects; those of a worker that came too late for the run would be idle, and
+    the load would be too low.
+    """
+    from locust.dispatch import UsersDispatcher
+
+    def taken(node: Any) -> bool:
+        ids = members()
+        return ids is None or node.id in ids
+
+    class MembersOnly(UsersDispatcher):  # type: ignore[misc]  # Locust has no types
+        def __init__(self, worker_nodes: list[Any], user_classes: list[type]) -> None:
+            super().__init__([node for node in worker_nodes if taken(node)] or worker_nodes, user_classes)
+
+        def add_worker(self, worker_node: Any) -> None:
+            if taken(worker_node):
+                super().add_worker(worker_node)
+
+        def remove_worker(self, worker_node: Any) -> None:
+            if taken(worker_node):
+                super().remove_worker(worker_node)
+
+    return MembersOnly
+
+
+def takes_dispatcher() -> bool:
+    """Return True if the master uses `Environment.dispatcher_class`, and `members_only` works with it."""
+    from locust.dispatch import UsersDispatcher
+    from locust.runners import WorkerNode
+
+    dispatcher = members_only(lambda: {"a_1"})([WorkerNode("a_1"), WorkerNode("a_2")], [locust.User])
+    dispatcher.add_worker(WorkerNode("a_3"))
+    dispatcher.new_dispatch(target_user_count=2, spawn_rate=2)
+    return (
+        "dispatcher_class" in names_in(locust.runners.MasterRunner.start)
+        and parameters(UsersDispatcher.add_worker) == ["self", "worker_node"]
+        and parameters(UsersDispatcher.remove_worker) == ["self", "worker_node"]
+        and list(list(dispatcher)[-1]) == ["a_1"]
+    )
