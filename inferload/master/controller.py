@@ -15,33 +15,27 @@ from gevent.event import Event
 
 from inferload import rundir
 from inferload.errors import UsageError
-from inferload.locust.adapters import web_page
+from inferload.locust.adapters import runner
 from inferload.locust.adapters.csv_files import HistoryWriter
 from inferload.machine import calibration
 from inferload.master import finish, progress
+from inferload.master.end_report import EndReport
 from inferload.master.finish import RunResult
 from inferload.master.lifecycle import cache_passes, inbox, worker_setup
 from inferload.master.lifecycle.master_run import MasterRun, RunDirectory, RunSetup
 from inferload.master.lifecycle.preflight import Preflight, preflight
 from inferload.master.live import LiveRun
+from inferload.master.locust_users import LocustUsers
 from inferload.process.rerun import repeated
 from inferload.process.run_spec import FormValues, LoadOptions, RunOptions, RunSpec, resolve
 from inferload.process.settings import ProcessSettings
 from inferload.results import ci
-from inferload.verdict.outcome import OK, SIGNAL_CODES, USAGE, Early, State, gravest
+from inferload.verdict.outcome import SIGNAL_CODES, USAGE, gravest
 
 logger = logging.getLogger(__name__)
 
 CTRL_C = "Ctrl-C"
-_LEVELS: dict[State, int] = {
-    "failed": logging.ERROR,
-    "stopped early": logging.WARNING,
-    "invalid": logging.ERROR,
-    "suspect": logging.WARNING,
-    "passed": logging.INFO,
-}
 _LOAD_BEGINS_S = 30.0
-_MAX_REASONS = 3  # lines of failures and reasons at the end of the log; with report and outcome its last five lines
 
 
 class _StoppedEarly(Exception):
@@ -50,9 +44,6 @@ class _StoppedEarly(Exception):
 
 class Controller:
     """One per master or local process. `run_options`: returns the current options, including the start form's."""
-
-    _user_classes: Any = None  # of a LoadTestShape that selects them
-    _steered_start: gevent.Greenlet | None = None  # of users, by the live view
 
     def __init__(
         self,
@@ -87,13 +78,11 @@ class Controller:
         self._leaving = False  # the process ends after the run
         self._shutting_down = False  # Locust has begun to end the process
         self._admitted: tuple[RunSpec, Preflight] | None = None
-        self._last_lines: list[tuple[int, str]] = []
-        environment.events.quit.add_listener(self._log_rest)
-        runner = environment.runner
-        self._runner = runner
-        self._locust_start, self._locust_stop = runner.take_over(runner, self.start, self.stop)
+        self._end_report = EndReport(environment, own)
+        self._runner = environment.runner
+        self._users = LocustUsers(environment, self.start, self.stop)
         runner.share_among(environment, self._members)
-        inbox.register_handlers(runner, lambda: None if self.run is None else self.run.inbox)
+        inbox.register_handlers(self._runner, lambda: None if self.run is None else self.run.inbox)
 
     # -- what Locust calls
 
@@ -101,7 +90,7 @@ class Controller:
         self, user_count: int, spawn_rate: float, wait: bool = False, user_classes: Any = None, **_newer: Any
     ) -> None:
         """Begin a run; during a run, change its users. Options of newer versions of Locust are ignored."""
-        self._user_classes = user_classes
+        self._users.classes = user_classes
         if self.preparing or self._load_awaited:
             self._later = user_count, spawn_rate
             logger.info("a run is being prepared; %d users start with its load", user_count)
@@ -113,23 +102,21 @@ class Controller:
             return
         if self.run is None:
             self._begin(self._resolved(user_count, spawn_rate))
-            if gevent.getcurrent() is self._runner.shape_greenlet:
+            if self._users.in_shape:
                 self._load_begun.wait()  # the time of a LoadTestShape begins with the load
             return
         if user_count == self._runner.target_user_count:
             return  # Locust redistributes a lost worker's users; the load of the other workers must not change
-        by_shape = gevent.getcurrent() is self._runner.shape_greenlet
-        self._end_steered_start()
-        self.run.change_users(user_count, "shape" if by_shape else "hand")
-        self._locust_start(user_count, spawn_rate, wait=wait, user_classes=user_classes)
+        self._users.end_steered_start()
+        self.run.change_users(user_count, "shape" if self._users.in_shape else "hand")
+        self._users.start(user_count, spawn_rate, wait=wait)
 
     def stop(self, *arguments: Any, **options: Any) -> None:
         """Drain the run, then let Locust stop its users."""
         if self._workers_are_silent() and not has_request_context():
             return  # called by Locust: a busy worker may report again, and the run detects lost workers itself
-        by_shape = gevent.getcurrent() is self._runner.shape_greenlet
-        self.finish("the end of the LoadTestShape" if by_shape else "the web UI")
-        self._locust_stop(*arguments, **options)
+        self.finish("the end of the LoadTestShape" if self._users.in_shape else "the web UI")
+        self._users.stop(*arguments, **options)
 
     def quitting(self, environment: Any, **_others: Any) -> None:
         """Finish the run before Locust ends the process."""
@@ -198,18 +185,9 @@ class Controller:
 
     def _steer_users(self, users: int, per_s: float) -> None:
         """Start or stop users up to a number, instead of any earlier start that is still in progress."""
-        self._end_steered_start()
-        web_page.end_start_of_page(self.environment.web_ui)
         if self.run is not None:
             self.run.load.end_first_start()
-        self._steered_start = gevent.spawn(
-            self._locust_start, users, per_s, wait=False, user_classes=self._user_classes
-        )
-
-    def _end_steered_start(self) -> None:
-        if self._steered_start is not None:
-            self._steered_start.kill(block=False)
-            self._steered_start = None
+        self._users.steer(users, per_s)
 
     # -- a run
 
@@ -236,7 +214,7 @@ class Controller:
         spec = repeated(manifest, self._run_options().program, seed)
         self._admit(spec)
         self._refuse_second_run()  # one may have begun during the preflight
-        self._user_classes, self.environment.host = None, spec.target.url
+        self._users.classes, self.environment.host = None, spec.target.url
         self._begin(spec)
         self._load_begun.wait(_LOAD_BEGINS_S)
         if self.trouble is not None:
@@ -275,7 +253,7 @@ class Controller:
             self._refuse(str(error))
             summaries["run"] = ci.without_load("failed", f"not started: {error}", USAGE)
         except _StoppedEarly:
-            summaries["run"] = self._stopped_early(self._stopped_before or "")
+            summaries["run"] = self._end_report.stopped_early(self._stopped_before or "")
         except Exception as error:  # the greenlet's boundary: an internal error ends the run with exit code 2
             logger.exception("internal error")
             why = f"internal error: {type(error).__name__}: {error}"
@@ -285,7 +263,7 @@ class Controller:
             self.preparing = self._load_awaited = False
             self.run = None
             self._end_live()
-            self._write_outputs(summaries)
+            self._end_report.write_outputs(summaries)
             self._load_begun.set()
             self._idle.set()
         if (self._headless or self._leaving) and not self._shutting_down:
@@ -295,16 +273,6 @@ class Controller:
         elif self._autoquit_s is not None:
             gevent.spawn_later(self._autoquit_s, self._quit_if_idle)
             self._autoquit_s = None
-
-    def _write_outputs(self, summaries: dict[str, Any]) -> None:
-        """Write the outputs for pipelines; a file that cannot be written is an error in the log."""
-        try:
-            self._own.outputs.write(summaries)
-        except UsageError as error:
-            logger.error("%s", error)
-        except Exception:  # the process must end in any case
-            logger.exception("outputs for pipelines: internal error")
-            self.environment.process_exit_code = USAGE
 
     def _execute_passes(self, spec: RunSpec | UsageError, summaries: dict[str, Any]) -> None:
         """Execute a run; one with a cold and a warm pass, both in turn unless the first is stopped."""
@@ -328,13 +296,13 @@ class Controller:
                 break
             earlier = cache_passes.Previous(current.arm, result.run_dir, self.run.salt)
             if number + 1 < len(todo):
-                self._locust_stop()
+                self._users.stop()
                 self._end_live()
                 self.await_scrape()
         if codes:
             self.environment.process_exit_code = gravest(codes)
         if not self._headless:
-            self._locust_stop()
+            self._users.stop()
 
     def _end_live(self) -> None:
         """Show the outcome in the live view. Not earlier: report, comparison and rerun are refused during a run."""
@@ -362,7 +330,7 @@ class Controller:
         if self._own.run_dir is None:
             rundir.link_latest(path)
         run = MasterRun(RunSetup(spec, findings, directory, self._own, current.arm, earlier), self._runner)
-        run.steering.start_users, run.steering.end_start = self._steer_users, self._end_steered_start
+        run.steering.start_users, run.steering.end_start = self._steer_users, self._users.end_steered_start
         self.run = run  # its inbox receives replies of workers
         try:
             run.prepare()
@@ -398,27 +366,13 @@ class Controller:
             run.conduct(self._start_users)
         finally:
             end_progress()
-            self._end_steered_start()
+            self._users.end_steered_start()
             if live is not None:
                 live.close()
         history.finish(run.totals.errors.texts)
         result = finish.conclude(run, history.errors)
-        level = _LEVELS[result.judged.state]
-        why = [(level, line) for line in ci.explanation(result.document, _MAX_REASONS)]
-        self._log_last(*why, (logging.INFO, f"report: {result.page}"), (level, result.judged.headline))
+        self._end_report.concluded(result)
         return result
-
-    def _log_last(self, *lines: tuple[int, str]) -> None:
-        """Log the lines that explain the end of a run; in a headless process after Locust's tables, as the last lines."""
-        self._log_rest()
-        self._last_lines = list(lines)
-        if not self._headless:
-            self._log_rest()
-
-    def _log_rest(self, **_event: Any) -> None:
-        for level, line in self._last_lines:
-            logger.log(level, "%s", line)
-        self._last_lines = []
 
     def _start_users(self, users: int, spawn_rate: float) -> None:
         """Start users with Locust's own `start`: those requested during preparation, if any were.
@@ -432,22 +386,12 @@ class Controller:
         if not self._load_begun.is_set() and self.environment.shape_class is not None:
             self.environment.shape_class.reset_time()
         self._load_begun.set()
-        self._locust_start(users, spawn_rate, wait=False, user_classes=self._user_classes)
+        self._users.start(users, spawn_rate)
 
     def _refuse(self, why: str) -> None:
         """Log the reason of a refused start, and set exit code 2."""
         self.trouble = why
-        self._log_last((logging.ERROR, why))
-        self.environment.process_exit_code = USAGE
-
-    def _stopped_early(self, by: str) -> dict[str, Any]:
-        """Log a stop before the run directory was created; return a document in place of the summary."""
-        text, code = Early(by, None, 0.0, None).text, OK
-        self._log_last((logging.WARNING, text))
-        if by in SIGNAL_CODES:
-            code = OK if self._own.policy.on_stop_passes else SIGNAL_CODES[by]
-            self.environment.process_exit_code = code
-        return ci.without_load("stopped early", text, code)
+        self._end_report.refused(why)
 
     def _quit_if_idle(self) -> None:
         if not self.under_way:

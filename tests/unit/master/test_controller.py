@@ -8,6 +8,7 @@ import pytest
 from gevent.event import Event
 
 from inferload.master.controller import Controller
+from inferload.master.locust_users import LocustUsers
 
 
 class StubController:
@@ -19,14 +20,15 @@ class StubController:
         self.changed_by: list[str] = []
         self.shape_began: list[int] = []
         self.while_starting: int | None = None
+        self.runner = SimpleNamespace(target_user_count=0, shape_greenlet=None, start=self.locust_start, stop=None)
         self.controller = controller = Controller.__new__(Controller)
         values: dict[str, Any] = {
             "run": SimpleNamespace(stop=SimpleNamespace(is_set=bool), change_users=self.change_users),
             "preparing": False,
             "_load_awaited": True,
             "_later": None,
-            "_locust_start": self.locust_start,
-            "_runner": SimpleNamespace(target_user_count=0, shape_greenlet=None),
+            "_users": LocustUsers(SimpleNamespace(runner=self.runner), lambda: None, lambda: None),
+            "_runner": self.runner,
             "_load_begun": Event(),
             "environment": SimpleNamespace(shape_class=SimpleNamespace(reset_time=lambda: self.shape_began.append(1))),
         }
@@ -72,7 +74,7 @@ def test_a_change_by_the_shape_greenlet_is_marked_as_shape() -> None:
     stub = StubController()
     stub.controller._start_users(4, 1.0)
     stub.controller.start(5, 1.0)
-    stub.controller._runner.shape_greenlet = gevent.getcurrent()
+    stub.runner.shape_greenlet = gevent.getcurrent()
     stub.controller.start(6, 1.0)
     assert (stub.changes, stub.changed_by) == ([5, 6], ["hand", "shape"])
 
@@ -82,7 +84,7 @@ def test_a_start_during_the_drain_logs_a_warning(users: int, warnings: int, capl
     """Locust itself starts the current users again when a worker leaves."""
     stub = StubController()
     stub.controller._load_awaited = False
-    stub.controller._runner = SimpleNamespace(target_user_count=4)
+    stub.runner.target_user_count = 4
     stub.controller.run = SimpleNamespace(stop=SimpleNamespace(is_set=lambda: True))  # type: ignore[assignment]
     stub.controller.start(users, 1.0)
     assert [record.message for record in caplog.records] == warnings * [
