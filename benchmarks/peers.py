@@ -105,10 +105,10 @@ def _aiperf_call(load: Load) -> ClientCommand:
 
 
 def _aiperf_parse(load: Load) -> Reported:
-    said = json.loads((load.work / "profile_export_aiperf.json").read_text())
+    profile = json.loads((load.work / "profile_export_aiperf.json").read_text())
 
     def of(name: str, figure: str) -> float | None:
-        return number((said.get(name) or {}).get(figure))
+        return number((profile.get(name) or {}).get(figure))
 
     return Reported(
         ttft_mean_ms=of("time_to_first_token", "avg"),

@@ -162,7 +162,7 @@ def _marks_note(rows: Iterable[tuple[str, ...]]) -> str:
 
 def _in_order(names: Iterable[str]) -> list[str]:
     """Sort names in the order of `MEASURES`, unknown ones last."""
-    order = {measure.name: place for place, measure in enumerate(MEASURES)}
+    order = {measure.name: index for index, measure in enumerate(MEASURES)}
     return sorted(names, key=lambda name: (order.get(name, len(order)), name))
 
 

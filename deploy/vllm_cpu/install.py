@@ -72,10 +72,10 @@ class InstallPlan:
 
 def name_of(requirement: str) -> str:
     """The normalised distribution name at the start of a requirement line."""
-    found = re.match(r"[A-Za-z0-9][A-Za-z0-9._-]*", requirement.strip())
-    if not found:
+    match = re.match(r"[A-Za-z0-9][A-Za-z0-9._-]*", requirement.strip())
+    if not match:
         raise InstallError(f"requirement {requirement!r}: has no name; is the wheel's METADATA whole?")
-    return re.sub(r"[-_.]+", "-", found.group()).lower()
+    return re.sub(r"[-_.]+", "-", match.group()).lower()
 
 
 def requirements(metadata: str) -> list[str]:

@@ -58,10 +58,10 @@ class Shape:
     @classmethod
     def of(cls, name: str) -> "Shape":
         """Return the shape of a model name; ValueError for any other name."""
-        found = re.fullmatch(r"tiny(?:-([1-9]\d?)x([1-9]\d{2,3}))?", name)
-        if not found:
+        match = re.fullmatch(r"tiny(?:-([1-9]\d?)x([1-9]\d{2,3}))?", name)
+        if not match:
             raise ValueError(f"model {name!r}: not tiny or tiny-<layers>x<hidden>, such as tiny-8x1024")
-        shape = cls(int(found[1]), int(found[2])) if found[1] else cls()
+        shape = cls(int(match[1]), int(match[2])) if match[1] else cls()
         if shape.hidden % (2 * HEAD_DIM):
             raise ValueError(f"model {name!r}: the hidden size must be a multiple of {2 * HEAD_DIM}")
         return shape

@@ -75,42 +75,42 @@ def register(commands: Any) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Search, and write the result; the exit code."""
-    said, scenario, folder = _wanted(arguments)
-    settings = said.settings(scenario)
-    print("\n".join(_plan(said, scenario, settings)), flush=True)
+    plan, scenario, folder = _wanted(arguments)
+    settings = plan.settings(scenario)
+    print("\n".join(_plan(plan, scenario, settings)), flush=True)
     if arguments.dry_run:
         return 0
     folder.mkdir(parents=True, exist_ok=True)
     with alone(folder):
-        said.write(folder)
+        plan.write(folder)
         journal = Journal(folder)
         journal.end_orphans()
         try:
-            looks, why = _looks(said, settings, _Campaign(folder, said, scenario, settings, journal))
+            looks, why = _looks(plan, settings, _Campaign(folder, plan, scenario, settings, journal))
         except KeyboardInterrupt:
             print(f"interrupted; continue with: inferload search --resume {folder}", file=sys.stderr)
             return 130
     points = bracket.points_of(settings, looks)
-    document = _document(said, scenario, settings, points, why)
+    document = _document(plan, scenario, settings, points, why)
     rundir.write_json(folder / rundir.SEARCH, document)
     _pages(folder)
     print("\n".join(summed_up(document)))
     print(f"{folder / rundir.SEARCH}")
     usable = [point for point in points if point.state not in ("invalid", "failed")]
-    return 0 if usable and (said.rates or any(point.state == "holds" for point in usable)) else 1
+    return 0 if usable and (plan.rates or any(point.state == "holds" for point in usable)) else 1
 
 
 class _Campaign:
     """Runs of the search, each with a line on the terminal."""
 
     def __init__(
-        self, folder: Path, said: SearchPlan, scenario: Scenario, settings: Settings, journal: Journal
+        self, folder: Path, plan: SearchPlan, scenario: Scenario, settings: Settings, journal: Journal
     ) -> None:
         self._settings = settings
         self._unit = unit(scenario)
         self._status = StatusLines(sys.stderr)
         show = self._show if self._status.enabled else None
-        self._performer = PointRunner(folder, said, scenario, settings, journal, show)
+        self._performer = PointRunner(folder, plan, scenario, settings, journal, show)
         self.looks: list[Look] = []
         for look in self._performer.earlier():
             self._add(look)
@@ -135,51 +135,51 @@ class _Campaign:
         print(line(point, len(self.looks), sum(look.spent_s for look in self.looks), self._unit), flush=True)
 
 
-def _looks(said: SearchPlan, settings: Settings, campaign: _Campaign) -> tuple[list[Look], Why | None]:
+def _looks(plan: SearchPlan, settings: Settings, campaign: _Campaign) -> tuple[list[Look], Why | None]:
     """Make the runs that are left; return all looks, and why a search ended."""
-    if not said.rates:
+    if not plan.rates:
         looks, ended = bracket.search(settings, campaign.look, campaign.looks)
         return looks, ended.why
-    for number in range(len(campaign.looks), len(said.rates)):
-        campaign.look(said.rates[number], number)
+    for number in range(len(campaign.looks), len(plan.rates)):
+        campaign.look(plan.rates[number], number)
     return campaign.looks, None
 
 
 def _wanted(arguments: argparse.Namespace) -> tuple[SearchPlan, Scenario, Path]:
     if arguments.resume is not None:
         return *resumed(arguments), arguments.resume
-    said, scenario = from_arguments(arguments)
+    plan, scenario = from_arguments(arguments)
     stamp = datetime.now(UTC).strftime("%Y%m%dT%H%M%SZ")
     folder = arguments.into or Path("runs") / f"{stamp}-search-{scenario.name}"
     if (folder / JOURNAL).exists():
         raise UsageError(f"{folder}: a search was started there; --resume {folder}, or another folder with --into")
-    return said, scenario, folder
+    return plan, scenario, folder
 
 
-def _plan(said: SearchPlan, scenario: Scenario, settings: Settings) -> list[str]:
-    at_once = f"{duration(said.warmup_s)} of warm-up and {duration(said.window_s)} measured"
-    if said.rates:
-        loads = ", ".join(f"{rate:g}" for rate in said.rates)
-        lines = [f"sweep of {scenario.name} at {loads} {unit(scenario)} against {said.slo}"]
+def _plan(plan: SearchPlan, scenario: Scenario, settings: Settings) -> list[str]:
+    at_once = f"{duration(plan.warmup_s)} of warm-up and {duration(plan.window_s)} measured"
+    if plan.rates:
+        loads = ", ".join(f"{rate:g}" for rate in plan.rates)
+        lines = [f"sweep of {scenario.name} at {loads} {unit(scenario)} against {plan.slo}"]
     else:
         lines = [
-            f"search for the most {unit(scenario)} of {scenario.name} that hold {said.slo}",
-            f"  from {said.guess:g} {unit(scenario)}, at most {duration(said.budget_s)}: about "
-            f"{int(said.budget_s / settings.look_s)} points",
+            f"search for the most {unit(scenario)} of {scenario.name} that hold {plan.slo}",
+            f"  from {plan.guess:g} {unit(scenario)}, at most {duration(plan.budget_s)}: about "
+            f"{int(plan.budget_s / settings.look_s)} points",
         ]
     return [*lines, f"  each point: {at_once}", f"  cache: {cache_text(scenario)}"]
 
 
 def _document(
-    said: SearchPlan, scenario: Scenario, settings: Settings, points: Sequence[Point], why: Why | None
+    plan: SearchPlan, scenario: Scenario, settings: Settings, points: Sequence[Point], why: Why | None
 ) -> dict[str, Any]:
     return {
         **document(settings, points, why, unit(scenario)),
-        "scenario": {"name": scenario.name, "digest": scenario.digest, "file": said.scenario},
-        "target": said.host,
-        "seed": said.seed,
-        "window_s": said.window_s,
-        "warmup_s": said.warmup_s,
+        "scenario": {"name": scenario.name, "digest": scenario.digest, "file": plan.scenario},
+        "target": plan.host,
+        "seed": plan.seed,
+        "window_s": plan.window_s,
+        "warmup_s": plan.warmup_s,
         "cache": cache_text(scenario),
         "made_at": datetime.now(UTC).isoformat(timespec="seconds"),
     }

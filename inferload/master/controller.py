@@ -15,7 +15,7 @@ from gevent.event import Event
 
 from inferload import rundir
 from inferload.errors import UsageError
-from inferload.locust.adapters import runner
+from inferload.locust.adapters import runners
 from inferload.locust.adapters.csv_files import HistoryWriter
 from inferload.machine import calibration
 from inferload.master import finish, progress
@@ -81,7 +81,7 @@ class Controller:
         self._end_report = EndReport(environment, own)
         self._runner = environment.runner
         self._users = LocustUsers(environment, self.start, self.stop)
-        runner.share_among(environment, self._members)
+        runners.share_among(environment, self._members)
         inbox.register_handlers(self._runner, lambda: None if self.run is None else self.run.inbox)
 
     # -- what Locust calls

@@ -5,7 +5,7 @@ from typing import Any
 
 import gevent
 
-from inferload.locust.adapters import runner, web_page
+from inferload.locust.adapters import runners, web_page
 
 
 class LocustUsers:
@@ -15,7 +15,7 @@ class LocustUsers:
         """Replace the runner's start and stop by the given functions."""
         self.classes: Any = None
         self._environment = environment
-        self._start, self.stop = runner.take_over(environment.runner, start, stop)
+        self._start, self.stop = runners.take_over(environment.runner, start, stop)
         self._steered_start: gevent.Greenlet | None = None
 
     @property

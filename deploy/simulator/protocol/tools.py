@@ -32,7 +32,7 @@ def parse_tools(document: Mapping[str, Any]) -> Tools:
         raise ApiError("tools: empty list; add a tool or remove the key", param="tools")
     choice = document.get("tool_choice", "auto" if tools else "none")
     named = _named(choice, tools) if choice not in (None, "none") else None
-    functions = [_function(tool, place) for place, tool in enumerate(json_fields.items(document, "tools") or ())]
+    functions = [_function(tool, index) for index, tool in enumerate(json_fields.items(document, "tools") or ())]
     if named is not None and named not in (function["name"] for function in functions):
         raise ApiError(f"tool_choice: {named} is not among the tools", param="tool_choice")
     parallel = json_fields.flag(document, "parallel_tool_calls", True)

@@ -14,7 +14,7 @@ import locust.runners
 import locust.stats
 
 from inferload.errors import UsageError
-from inferload.locust.adapters import compat, logs, messages, process, runner, tables, tasks, web_page
+from inferload.locust.adapters import compat, logs, messages, process, runners, tables, tasks, web_page
 from inferload.locust.adapters.compat import Adaptation
 
 OLDEST_TESTED = "2.46.0"
@@ -61,7 +61,7 @@ def _numbers(version: str) -> tuple[int, ...]:
 ADAPTATIONS = (
     Adaptation(
         "start_stop",
-        runner.has_start_and_stop,
+        runners.has_start_and_stop,
         "start, stop or messages of its runners have changed, so that no run is possible",
         required=True,
     ),
@@ -159,14 +159,14 @@ ADAPTATIONS = (
     ),
     Adaptation(
         "members_only",
-        runner.takes_dispatcher,
+        runners.takes_dispatcher,
         "a worker that connects during a run gets users that send nothing, so that the load is too low",
         figures=True,
         workers=True,
     ),
     Adaptation(
         "worker_order",
-        runner.hands_out_in_order,
+        runners.hands_out_in_order,
         "users and sessions are distributed among workers in different orders, so that some users can get no session",
         figures=True,
         workers=True,

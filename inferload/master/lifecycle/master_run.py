@@ -12,7 +12,7 @@ from gevent.event import Event
 
 from inferload import rundir
 from inferload.live.recorder import Recorder
-from inferload.locust.adapters import adaptations, compat, messages
+from inferload.locust.adapters import adaptations, compat, messages, runners
 from inferload.locust.adapters.compat import Adaptation
 from inferload.locust.adapters.logs import first_of_each
 from inferload.master.lifecycle import delivery, load_steps, other_requests, worker_setup
@@ -66,7 +66,7 @@ class MasterRun:
         run_id = f"{datetime.now(UTC).strftime('%Y%m%dT%H%M%SZ')}-{secrets.token_hex(4)}"
         self.summary: Mapping[str, Any] | None = None  # document of summary.json, at the end
         marks = Marks(folder / rundir.MARKS, self.anchor, setup.own.redaction)
-        roster, phases = Roster(runner.client_ids(runner)), RunPhases(step_bounds_s(spec.scenario))
+        roster, phases = Roster(runners.client_ids(runner)), RunPhases(step_bounds_s(spec.scenario))
         self.state = state = RunState(run_id, roster, marks, phases, RunEnd(marks))
         self._channel = WorkerChannel(run_id, roster, runner)
         self._records = TurnReceiver(folder / rundir.TURNS, run_id, setup.own.max_turns_mb, self._channel.acknowledge)

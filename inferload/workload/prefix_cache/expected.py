@@ -113,7 +113,7 @@ def common_tokens(row: Sequence[Span], other: Sequence[Span]) -> int:
 
 def _alike(one: Ids, other: Ids) -> int:
     pairs = zip(one, other, strict=False)
-    return next((place for place, (a, b) in enumerate(pairs) if a != b), min(len(one), len(other)))
+    return next((index for index, (a, b) in enumerate(pairs) if a != b), min(len(one), len(other)))
 
 
 def cacheable(tokens: int, block: int) -> int:

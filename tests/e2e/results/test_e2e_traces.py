@@ -42,8 +42,8 @@ def traced(sandbox: Sandbox, mode: str, ratio: str) -> FinishedRun:
 
 def contexts(requests: list[bytes]) -> list[tuple[str, str, str]]:
     """(trace, span, flags) of the requests of a run, without that of the preflight."""
-    found = [re.search(rb"\r\ntraceparent: 00-([0-9a-f]{32})-([0-9a-f]{16})-(0[01])\r\n", each) for each in requests]
-    return [(each[1].decode(), each[2].decode(), each[3].decode()) for each in found if each is not None]
+    matches = [re.search(rb"\r\ntraceparent: 00-([0-9a-f]{32})-([0-9a-f]{16})-(0[01])\r\n", each) for each in requests]
+    return [(each[1].decode(), each[2].decode(), each[3].decode()) for each in matches if each is not None]
 
 
 @run_cases(traced, ("local", "1"), ("processes", "1"), ("by_hand", "0.5"))

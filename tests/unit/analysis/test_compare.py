@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from inferload.analysis.comparison import costs, max_change, page
-from inferload.analysis.comparison import text as said
+from inferload.analysis.comparison import text as output
 from inferload.analysis.comparison.compare import Comparison, compare
 from inferload.analysis.comparison.plausible import faults
 from inferload.analysis.comparison.sides import NAMES, Run, Side, priced, read_side
@@ -70,18 +70,18 @@ def test_a_change_is_detected_despite_variation_between_pairs() -> None:
     assert comparison.regressed
     assert comparison.primary.change == pytest.approx(0.10, abs=0.04)
     assert compared(*sides(-0.10, 8)).primary.answer == "better"
-    assert "WORSE, Mean TTFT is " in said.headline(comparison)
+    assert "WORSE, Mean TTFT is " in output.headline(comparison)
 
 
 def test_a_comparison_with_the_simulator_is_marked() -> None:
     real, new = sides(0.10, 4)
     simulated = replace(new, runs=tuple(replace(member, server={"engine": "simulator"}) for member in new.runs))
-    assert said.simulated((real, new)) == []
-    (line,) = said.simulated((real, simulated))
+    assert output.simulated((real, new)) == []
+    (line,) = output.simulated((real, simulated))
     assert line.startswith("The server of new was the embedded simulator")
     comparison = compared(real, simulated)
-    assert line in said.text([comparison])
-    assert line in said.markdown([comparison])
+    assert line in output.text([comparison])
+    assert line in output.markdown([comparison])
     assert line in page.of_comparisons([comparison])
 
 
@@ -89,14 +89,14 @@ def test_no_difference_is_printed_with_the_smallest_detectable_change() -> None:
     comparison = compared(*sides(0.0, 8))
     assert comparison.primary.answer == "no difference found"
     assert not comparison.regressed
-    assert "smallest detectable change " in said.headline(comparison)
+    assert "smallest detectable change " in output.headline(comparison)
 
 
 def test_two_pairs_have_no_verdict() -> None:
     comparison = compared(*sides(0.5, 2))
     assert comparison.primary.answer == "not tested"
     assert not comparison.tested
-    assert "no verdict from 2 pairs of runs: use 6 or more" in said.headline(comparison)
+    assert "no verdict from 2 pairs of runs: use 6 or more" in output.headline(comparison)
 
 
 def test_runs_on_one_server_start_are_not_tested() -> None:
@@ -104,7 +104,7 @@ def test_runs_on_one_server_start_are_not_tested() -> None:
     after = Side("new", tuple(run(seed, 200 + seed) for seed in range(6)))
     comparison = compared(before, after)
     assert comparison.primary.answer == "not tested"
-    assert "base: 6 runs on one server start" in said.headline(comparison)
+    assert "base: 6 runs on one server start" in output.headline(comparison)
 
 
 def test_runs_are_paired_by_seed_and_unpaired_ones_are_named() -> None:
@@ -113,24 +113,26 @@ def test_runs_are_paired_by_seed_and_unpaired_ones_are_named() -> None:
     comparison = compared(before, after)
     assert [(left.seed, right.seed) for left, right in comparison.pairs] == [(2, 2), (3, 3), (4, 4)]
     assert [left.label for left in comparison.unpaired] == ["run-1", "run-9"]
-    assert "no run of this seed on the other side: run-1, run-9" in said.text([comparison])
+    assert "no run of this seed on the other side: run-1, run-9" in output.text([comparison])
 
 
 def test_different_workloads_are_compared_only_if_allowed() -> None:
     before, after = Side("base", (run(1, 100),)), Side("new", (run(1, 100, **{"workload.turns": 3}),))
     comparison = compared(before, after)
     assert comparison.primary.answer == "not comparable"
-    assert said.headline(comparison) == "new against base: not comparable because of workload.turns: not set against 3"
+    assert (
+        output.headline(comparison) == "new against base: not comparable because of workload.turns: not set against 3"
+    )
     allowed = compared(before, after, "workload.turns")
     assert allowed.primary.answer == "not tested"
-    assert "compared: workload.turns: not set against 3" in said.text([allowed])
+    assert "compared: workload.turns: not set against 3" in output.text([allowed])
 
 
 def test_an_invalid_run_is_refused_and_a_suspect_one_noted() -> None:
     invalid = compared(Side("base", (run(1, 100),)), Side("new", (run(1, 90, level="invalid"),)))
-    assert "new: run run-1 is not a valid measurement (the client was late)" in said.headline(invalid)
+    assert "new: run run-1 is not a valid measurement (the client was late)" in output.headline(invalid)
     suspect = compared(Side("base", (run(1, 100),)), Side("new", (run(1, 90, level="suspect"),)))
-    assert "new: run run-1 is suspect (the client was late)" in said.text([suspect])
+    assert "new: run run-1 is suspect (the client was late)" in output.text([suspect])
 
 
 def test_an_invalid_run_is_left_out_with_its_pair() -> None:
@@ -140,7 +142,7 @@ def test_an_invalid_run_is_left_out_with_its_pair() -> None:
     assert (comparison.primary.answer, len(comparison.pairs)) == ("worse", 7)
     assert comparison.primary.baseline is not None
     assert comparison.primary.baseline < 1000
-    assert "base: left out with their pairs, measurement not valid: run-0" in said.text([comparison])
+    assert "base: left out with their pairs, measurement not valid: run-0" in output.text([comparison])
 
 
 def test_goodput_with_different_slos_is_not_compared() -> None:
@@ -154,7 +156,7 @@ def test_goodput_with_different_slos_is_not_compared() -> None:
 
 def test_shorter_outputs_are_noted() -> None:
     comparison = compared(Side("base", (run(1, 100),)), Side("new", (run(1, 100, tokens=40.0),)))
-    assert "the candidate's outputs are 20.0% shorter (40 against 50 tokens)" in said.text([comparison])
+    assert "the candidate's outputs are 20.0% shorter (40 against 50 tokens)" in output.text([comparison])
 
 
 def test_costs_per_million_tokens_and_per_thousand_good_turns() -> None:
@@ -185,7 +187,7 @@ def test_costs_per_million_tokens_and_per_thousand_good_turns() -> None:
         costs.of_side(mixed)
 
 
-@pytest.mark.parametrize(("form", "name"), [(said.text, "txt"), (said.markdown, "md"), (said.json_text, "json")])
+@pytest.mark.parametrize(("form", "name"), [(output.text, "txt"), (output.markdown, "md"), (output.json_text, "json")])
 def test_the_text_forms_of_a_comparison(
     form: Callable[[list[Comparison]], str], name: str, golden: Callable[[str, str], None]
 ) -> None:
@@ -195,7 +197,7 @@ def test_the_text_forms_of_a_comparison(
 
 
 def test_junit_counts_failed_and_skipped_figures() -> None:
-    suite = ElementTree.fromstring(said.junit([compared(*sides(0.3, 8))]))[0]
+    suite = ElementTree.fromstring(output.junit([compared(*sides(0.3, 8))]))[0]
     assert suite.get("tests") == str(len(suite)) == str(len(ALL))
     failed = [case.get("name") for case in suite if case.find("failure") is not None]
     assert failed == ["mean(ttft_ms)", "turns_per_s", "mean(e2e_ms)"]
@@ -276,7 +278,7 @@ def test_incomplete_runs_in_a_folder_are_left_out_and_named(tmp_path: Path) -> N
     (write_run(tmp_path / "base" / "002", 4, 95) / "summary.json").unlink()
     side = read_side(tmp_path / "base")
     assert ([member.label for member in side.runs], side.cut_off) == (["000"], ("002",))
-    assert "base: left out, no summary: 002" in said.text([compared(side, side)])
+    assert "base: left out, no summary: 002" in output.text([compared(side, side)])
 
 
 def test_a_run_without_summary_is_refused(tmp_path: Path) -> None:
@@ -386,7 +388,7 @@ def test_the_tpot_of_guidellm_excludes_the_first_token() -> None:
 
 def test_results_of_two_clients_are_not_comparable() -> None:
     comparison = compared(read_side(RESULTS / "vllm-bench.json"), read_side(RESULTS / "aiperf.json"))
-    assert said.headline(comparison).startswith(
+    assert output.headline(comparison).startswith(
         "aiperf against vllm-bench: not comparable because of client: vllm bench serve against AIPerf 0.13.0"
     )
 
@@ -456,8 +458,8 @@ def test_percentages_of_published_tables_are_reproduced(table: str) -> None:
     published = [
         Side(label, (Run(Path(), label, dict(zip(COLUMNS, values, strict=True))),)) for label, values in rows.items()
     ]
-    _, requests, output, _total, *latencies = said.improvement_table(published[0], published[1:])[1]
-    assert (requests, output, *latencies) == percentages
+    _, requests, output_tokens, _total, *latencies = output.improvement_table(published[0], published[1:])[1]
+    assert (requests, output_tokens, *latencies) == percentages
 
 
 @pytest.mark.parametrize("name", ["p95(ttft_ms){agent}", "preemptions", "max(requests_waiting)"])

@@ -179,9 +179,9 @@ def made(outcomes: dict[int, RunFigures]) -> Calibration | None:
     return Calibration.of(AT, MACHINE, {"inferload": "1"}, PACE, points_of(outcomes))
 
 
-def limits(found: Calibration | None) -> tuple[int | None, int | None]:
-    assert found is not None
-    return found.streams, found.beyond
+def limits(limit: Calibration | None) -> tuple[int | None, int | None]:
+    assert limit is not None
+    return limit.streams, limit.beyond
 
 
 def test_only_results_about_the_client_are_stored() -> None:

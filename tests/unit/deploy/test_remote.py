@@ -283,7 +283,7 @@ def test_down_all_continues_after_an_unreachable_machine(
     assert captured.out == f"ssh://{ssh_server.machine}: simulator on port 8: had already ended\n"
     assert "ssh://gone: unreachable (" in captured.err
     assert f"if the server no longer exists, remove {remote.state_file('ssh://gone', 7)}" in one_line(captured.err)
-    assert [one.machine for one in remote.remembered()] == ["ssh://gone"]
+    assert [server.machine for server in remote.remembered()] == ["ssh://gone"]
 
 
 def test_an_invalid_remote_state_file_is_refused(here: Path) -> None:

@@ -39,7 +39,7 @@ from inferload.results.cost import Prices
 
 def test_no_variant_has_a_removed_flag() -> None:
     gone = {name: faults(variant.argv, variant.environment) for name, variant in bundled().items()}
-    assert {name: said for name, said in gone.items() if said} == {}
+    assert {name: message for name, message in gone.items() if message} == {}
 
 
 def test_a_variant_differs_from_its_base_by_its_stated_arguments() -> None:
@@ -83,7 +83,7 @@ def test_arguments_become_a_command_line(arguments: dict[str, Any], argv: list[s
 
 
 @pytest.mark.parametrize(
-    ("argv", "said"),
+    ("argv", "message"),
     [
         (["--kv-cache-dtype=int8"], "--kv-cache-dtype int8: no INT8 KV cache per tensor"),
         (["--quantization", "W4A8"], "--quantization W4A8: no W4A8 kernels of that name"),
@@ -91,9 +91,9 @@ def test_arguments_become_a_command_line(arguments: dict[str, Any], argv: list[s
         (["--qps=3"], "--qps: was never a flag of vLLM"),
     ],
 )
-def test_removed_arguments_are_refused(argv: list[str], said: str) -> None:
+def test_removed_arguments_are_refused(argv: list[str], message: str) -> None:
     (fault,) = faults(["--max-num-seqs", "8", *argv])
-    assert fault.startswith(said)
+    assert fault.startswith(message)
 
 
 @pytest.mark.parametrize("value", ["0", "1", "maybe"])
@@ -114,9 +114,9 @@ def test_after_two_dashes_only_flags_are_accepted(extra: tuple[str, ...]) -> Non
 
 def test_removed_arguments_have_the_same_message_on_the_simulator() -> None:
     for (flag, value), reason in REFUSED_VALUES.items():
-        with pytest.raises(UsageError) as told:
+        with pytest.raises(UsageError) as raised:
             command_of(ServerSpec(variant=changed(named("tiny-all"), [f"{flag}={value}"])))
-        assert str(told.value) == f"tiny-all: --{flag} {value}: {reason} (the simulator)"
+        assert str(raised.value) == f"tiny-all: --{flag} {value}: {reason} (the simulator)"
 
 
 @given(st.lists(st.text(max_size=20), max_size=6))
@@ -151,7 +151,7 @@ FAMILY = {
 
 
 @pytest.mark.parametrize(
-    ("change", "said"),
+    ("change", "message"),
     [
         ({"modle": "x"}, "unknown key modle; did you mean model?"),
         ({"variants": {"a": {"purpos": "p"}}}, "variant a: unknown key purpos; did you mean purpose?"),
@@ -164,14 +164,14 @@ FAMILY = {
         ({"variants": {}}, "no variants"),
     ],
 )
-def test_an_unknown_family_is_refused(change: dict[str, Any], said: str) -> None:
+def test_an_unknown_family_is_refused(change: dict[str, Any], message: str) -> None:
     assert family_of(FAMILY, Path("f.yaml"))["b"].args == {"x": 2}
-    with pytest.raises(UsageError, match=said.replace("?", r"\?")):
+    with pytest.raises(UsageError, match=message.replace("?", r"\?")):
         family_of(FAMILY | change, Path("f.yaml"))
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         ("source: x\nmodel: [oops\n", ":3: not YAML: expected ',' or ']', but got '<stream end>'"),
         ("source: x\nvariants: {a: &b {purpose: *b}}\n", None),
@@ -182,13 +182,17 @@ def test_an_unknown_family_is_refused(change: dict[str, Any], said: str) -> None
         (None, ": No such file or directory; FILE.yaml:NAME names a variant of a file"),
     ],
 )
-def test_an_invalid_variant_file_is_one_line(text: str | None, said: str | None, tmp_path: Path) -> None:
+def test_an_invalid_variant_file_is_one_line(text: str | None, message: str | None, tmp_path: Path) -> None:
     if text is not None:
         (tmp_path / "mine.yaml").write_text(text)
-    with pytest.raises(UsageError) as told:
+    with pytest.raises(UsageError) as raised:
         named(f"{tmp_path}/mine.yaml:a")
-    assert len(str(told.value).splitlines()) == 1
-    assert str(told.value) == f"{tmp_path}/mine.yaml{said}" if said else "recursive aliases (*name)" in str(told.value)
+    assert len(str(raised.value).splitlines()) == 1
+    assert (
+        str(raised.value) == f"{tmp_path}/mine.yaml{message}"
+        if message
+        else "recursive aliases (*name)" in str(raised.value)
+    )
 
 
 def test_yaml_alias_bombs_in_variants_are_refused(tmp_path: Path) -> None:
@@ -211,10 +215,12 @@ _VALUES = st.recursive(
 def test_a_value_of_any_type_makes_a_variant_or_a_refusal(key: str, value: Any) -> None:
     family: dict[str, Any] = {**FAMILY, "variants": {"a": dict(FAMILY["variants"]["a"])}}
     (family if key in _FIELDS else family["variants"]["a"])[key] = value
-    found: dict[str, Variant] = {}
+    variants: dict[str, Variant] = {}
     with suppress(UsageError):
-        found = family_of(family, Path("f.yaml"))
-    assert all(script(variant, "vllm") and variant.argv and json.dumps(document(variant)) for variant in found.values())
+        variants = family_of(family, Path("f.yaml"))
+    assert all(
+        script(variant, "vllm") and variant.argv and json.dumps(document(variant)) for variant in variants.values()
+    )
 
 
 @pytest.mark.parametrize("name", ["../../out", "..", "/x", "a/b", "", "a\nb", "-x", "a" * 65, "$(x)"])
@@ -228,9 +234,9 @@ def test_a_variant_name_with_path_characters_is_refused(name: str, tmp_path: Pat
 
 
 def test_a_setting_that_is_not_yaml_is_one_line() -> None:
-    with pytest.raises(UsageError) as told:
+    with pytest.raises(UsageError) as raised:
         changed(named("tiny-all"), ["speculative-config={bad"])
-    assert str(told.value) == (
+    assert str(raised.value) == (
         "--set speculative-config={bad: the value is not YAML (expected ',' or '}', but got '<stream end>'); "
         "check brackets and quotes"
     )
@@ -251,17 +257,17 @@ def test_show_prints_differences_of_a_users_variant(tmp_path: Path, capsys: pyte
     path = tmp_path / "mine.yaml"
     path.write_text(yaml.safe_dump(FAMILY | {"variants": variants}, sort_keys=False))
     assert cli.main(["deploy", "show", f"{path}:b"]) == 0
-    said = capsys.readouterr().out
-    assert "  base       tiny-all, differs in: f\n" in said
-    assert '             speculative-config: not set -> {"method":"ngram"}\n  command' in said
+    message = capsys.readouterr().out
+    assert "  base       tiny-all, differs in: f\n" in message
+    assert '             speculative-config: not set -> {"method":"ngram"}\n  command' in message
     assert cli.main(["deploy", "show", str(path)]) == 2
     assert capsys.readouterr().err == (
         f"inferload: {path}: a file, not a variant; use {path}:NAME with one of tiny-all, b\n"
     )
 
 
-def check(variant: Variant, found: list[Gpu], visible: str | None = None) -> None:
-    check_gpus(variant.name, variant.hardware, found, visible, variant.utilization)
+def check(variant: Variant, variants: list[Gpu], visible: str | None = None) -> None:
+    check_gpus(variant.name, variant.hardware, variants, visible, variant.utilization)
 
 
 TWO_GPUS = {"GPU-aa1": Gpu("A", 80, 80), "GPU-ab2": Gpu("B", 24, 24)}
@@ -314,7 +320,7 @@ def test_unknown_gpu_properties_do_not_fail_the_check(tmp_path: Path, monkeypatc
 
 
 @pytest.mark.parametrize(
-    ("name", "found", "said"),
+    ("name", "variants", "message"),
     [
         ("t4-all", [], "t4-all: needs Tesla T4, nvidia-smi lists none on this machine"),
         ("llama3-tp2", [Gpu("A100", 80, 80)], "needs 2 x A100 80GB, this machine has 1"),
@@ -323,9 +329,9 @@ def test_unknown_gpu_properties_do_not_fail_the_check(tmp_path: Path, monkeypatc
         ("t4-all", [Gpu("T4", 15, 3)], "T4 has 3.0 of 15.0 GiB free, and the server uses 92 %"),
     ],
 )
-def test_missing_gpus_are_refused(name: str, found: list[Gpu], said: str) -> None:
-    with pytest.raises(UsageError, match=said):
-        check(named(name), found)
+def test_missing_gpus_are_refused(name: str, variants: list[Gpu], message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        check(named(name), variants)
 
 
 def test_missing_memory_and_disk_space_are_refused(tmp_path: Path) -> None:
@@ -416,9 +422,9 @@ def test_the_gpus_of_a_variant_follow_its_parallel_sizes() -> None:
     assert (named("llama31-base").hardware.gpus, four.hardware.gpus) == (1, 4)
     assert changed(four, ["pipeline-parallel-size=2"]).hardware.gpus == 8
     assert changed(named("tiny-all"), ["tensor-parallel-size=2"]).hardware.gpus == 0  # on the CPU
-    said = document(four)
-    assert deployment(said).gpus == said["hardware"]["gpus"] == 4
-    assert priced(said, Prices(gpu_hour=2.0))["prices"] == {"gpu_hour": 2.0, "gpus": 4}
+    message = document(four)
+    assert deployment(message).gpus == message["hardware"]["gpus"] == 4
+    assert priced(message, Prices(gpu_hour=2.0))["prices"] == {"gpu_hour": 2.0, "gpus": 4}
     with pytest.raises(UsageError, match=r"needs 4 x .*, this machine has 1"):
         check(four, [Gpu("A100", 80, 80)])
     with pytest.raises(UsageError, match="llama31-base: gpu-memory-utilization most: not a number"):
@@ -429,17 +435,17 @@ def test_the_gpus_of_a_variant_follow_its_parallel_sizes() -> None:
 
 @pytest.mark.parametrize("setting", ["api-key=SEKRET", "--api_key=SEKRET", "port=1", "host=0.0.0.0", "ssl-keyfile=x"])
 def test_no_setting_holds_a_key_or_an_address(setting: str, tmp_path: Path) -> None:
-    with pytest.raises(UsageError) as told:
+    with pytest.raises(UsageError) as raised:
         changed(named("tiny-all"), [setting])
-    assert "by --set: " in str(told.value)
-    assert "SEKRET" not in str(told.value)
+    assert "by --set: " in str(raised.value)
+    assert "SEKRET" not in str(raised.value)
     flag, _, value = setting.lstrip("-").partition("=")
     variants = {"a": {"purpose": "p", "args": {flag: value}}}
     (tmp_path / "mine.yaml").write_text(yaml.safe_dump(FAMILY | {"variants": variants}))
     mine = named(f"{tmp_path / 'mine.yaml'}:a")
-    with pytest.raises(UsageError, match="of a: ") as told:
+    with pytest.raises(UsageError, match="of a: ") as raised:
         changed(mine, [])
-    assert "SEKRET" not in str(told.value)
+    assert "SEKRET" not in str(raised.value)
     with pytest.raises(UsageError, match="of a: "):
         command_of(ServerSpec("simulator", mine.model, variant=mine))
 
@@ -450,6 +456,6 @@ def test_every_variant_can_be_simulated(name: str) -> None:
     read = simulator_flags.read([variant.model, "--hardware", variant.simulated_as, *variant.argv])
     assert read.hardware == variant.simulated_as
     for flag, value in variant.args.items():
-        kept = getattr(read, flag.replace("-", "_"), None)
-        if isinstance(value, int | float) and kept is not None:
-            assert kept == value, flag
+        parsed = getattr(read, flag.replace("-", "_"), None)
+        if isinstance(value, int | float) and parsed is not None:
+            assert parsed == value, flag

@@ -158,9 +158,9 @@ def test_server_figures_are_differences_of_counters() -> None:
 
 def health_of(worker: str, delays_ms: list[float], cpu_s: float, wall_s: float = 1.0) -> HealthSet:
     health = HealthSet()
-    one = health.at(worker, "measure")
-    one.delay_ms.add_many(np.array(delays_ms))
-    one.beat(Beat((), (), cpu_s, wall_s, None))
+    window = health.at(worker, "measure")
+    window.delay_ms.add_many(np.array(delays_ms))
+    window.beat(Beat((), (), cpu_s, wall_s, None))
     return health
 
 

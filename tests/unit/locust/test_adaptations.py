@@ -27,7 +27,7 @@ from inferload.locust.adapters import adaptations, compat, tables
 from inferload.locust.adapters.adaptations import ADAPTATIONS, Adaptation
 
 Break = Callable[[pytest.MonkeyPatch], None]
-NAMES = [one.name for one in ADAPTATIONS]
+NAMES = [adaptation.name for adaptation in ADAPTATIONS]
 
 
 def _without(owner: Any, name: str) -> Break:

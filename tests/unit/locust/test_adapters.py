@@ -25,7 +25,7 @@ from locust.rpc.protocol import Message
 from locust.runners import WorkerNode
 
 from inferload.errors import UsageError
-from inferload.locust.adapters import messages, process, runner, tables, tasks, web_page
+from inferload.locust.adapters import messages, process, runners, tables, tasks, web_page
 from inferload.plan.arrivals import spawn_duration_s
 
 
@@ -221,7 +221,7 @@ def test_a_worker_outside_the_roster_gets_no_users() -> None:
         weight = 1
 
     a, b, stray, late = (WorkerNode(f"host_{name}") for name in "abcd")
-    dispatcher = runner.members_only(lambda: {a.id, b.id})([a, b, stray], [One])
+    dispatcher = runners.members_only(lambda: {a.id, b.id})([a, b, stray], [One])
     dispatcher.new_dispatch(target_user_count=8, spawn_rate=4, user_classes=[One])
     next(dispatcher)
     dispatcher.add_worker(late)  # during a ramp: Locust would move users to it
@@ -236,7 +236,7 @@ def test_without_a_roster_every_worker_gets_users() -> None:
         weight = 1
 
     a, b = WorkerNode("host_a"), WorkerNode("host_b")
-    dispatcher = runner.members_only(lambda: None)([a], [One])
+    dispatcher = runners.members_only(lambda: None)([a], [One])
     dispatcher.add_worker(b)
     dispatcher.new_dispatch(target_user_count=2, spawn_rate=2, user_classes=[One])
     assert list(dispatcher)[-1] == {a.id: {"One": 1}, b.id: {"One": 1}}
@@ -287,7 +287,7 @@ import os, sys
 from types import SimpleNamespace
 from locust.rpc import zmqrpc
 from locust.rpc.protocol import Message
-from inferload.locust.adapters import messages, process, runner, tables, tasks, web_page
+from inferload.locust.adapters import messages
 
 client = zmqrpc.Client("127.0.0.1", int(sys.argv[1]), "a")
 for number in range(200):

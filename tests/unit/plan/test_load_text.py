@@ -19,7 +19,7 @@ workload: {kind: chat, prompt_tokens: 512, output_tokens: {dist: uniform, min: 1
 arrivals: %s
 phases: {warmup_s: 5, measure_s: 60, drain_s: 0}
 """
-STEPS = ", ".join(f"{{users: {2**place}, for_s: 20}}" for place in range(7))
+STEPS = ", ".join(f"{{users: {2**index}, for_s: 20}}" for index in range(7))
 
 
 def scenario(arrivals: str) -> Scenario:

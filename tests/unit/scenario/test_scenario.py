@@ -72,8 +72,8 @@ def mistakes(text: str) -> list[str]:
 def with_line(line: str) -> str:
     """Return the small scenario with one top-level line replaced or added."""
     key = line.split(":", maxsplit=1)[0] + ":"
-    kept = [old for old in SMALL.splitlines() if not old.startswith(key)]
-    return "\n".join([*kept, line])
+    lines = [old for old in SMALL.splitlines() if not old.startswith(key)]
+    return "\n".join([*lines, line])
 
 
 def test_all_mistakes_are_listed_with_their_lines(golden: Callable[[str, str], None]) -> None:
@@ -93,7 +93,7 @@ def test_the_documented_example_is_valid() -> None:
 
 
 @pytest.mark.parametrize(
-    ("line", "said"),
+    ("line", "message"),
     [
         ("schema: 2", "schema: is 2; this version of inferload reads schema 1"),
         ("schema: true", "schema: must be a whole number, is true"),
@@ -151,12 +151,12 @@ def test_the_documented_example_is_valid() -> None:
         ),
     ],
 )
-def test_each_mistake_is_one_line(line: str, said: str) -> None:
+def test_each_mistake_is_one_line(line: str, message: str) -> None:
     text = with_line(line)
-    found = [mistake for mistake in mistakes(text) if not mistake.startswith("x.yaml:1: ")]
+    others = [mistake for mistake in mistakes(text) if not mistake.startswith("x.yaml:1: ")]
     number = text.splitlines().index(line) + 1
-    assert f"x.yaml:{number}: {said}" in found
-    assert len(found) == 1 or "agent" not in line
+    assert f"x.yaml:{number}: {message}" in others
+    assert len(others) == 1 or "agent" not in line
 
 
 @pytest.mark.parametrize("gate", ["p99(ttft_ms) 2000", "p99(ttft) < 2000", "failed_ratio < much", ""])
@@ -167,7 +167,7 @@ def test_an_invalid_gate_is_a_mistake_of_its_line(gate: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         ("", "x.yaml:1: the file is empty"),
         ("# only words\n", "x.yaml:1: the file is empty"),
@@ -183,8 +183,8 @@ def test_an_invalid_gate_is_a_mistake_of_its_line(gate: str) -> None:
         ("[" * 2000, "x.yaml:1: "),
     ],
 )
-def test_invalid_files_are_refused(text: str, said: str) -> None:
-    assert any(mistake.startswith(said) for mistake in mistakes(text))
+def test_invalid_files_are_refused(text: str, message: str) -> None:
+    assert any(mistake.startswith(message) for mistake in mistakes(text))
 
 
 def test_duplicate_keys_are_refused() -> None:
@@ -365,7 +365,7 @@ def test_a_scenario_requires_its_mandatory_keys() -> None:
 
 
 @pytest.mark.parametrize(
-    ("phases", "arrivals", "said"),
+    ("phases", "arrivals", "message"),
     [
         (
             "{warmup_s: 9, warmup_turns: 5, warmup_until: steady, measure_s: 9}",
@@ -381,7 +381,7 @@ def test_a_scenario_requires_its_mandatory_keys() -> None:
         ),
     ],
 )
-def test_a_warm_up_has_one_end_and_a_maximum(phases: str, arrivals: str, said: str) -> None:
+def test_a_warm_up_has_one_end_and_a_maximum(phases: str, arrivals: str, message: str) -> None:
     text = f"""
 schema: 1
 name: warm
@@ -389,5 +389,5 @@ workload: {{kind: chat, prompt_tokens: 9, output_tokens: 9}}
 arrivals: {arrivals}
 phases: {phases}
 """
-    with pytest.raises(UsageError, match=said):
+    with pytest.raises(UsageError, match=message):
         from_text(text, "warm.yaml")

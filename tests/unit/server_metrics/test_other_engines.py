@@ -70,8 +70,8 @@ def test_the_timeline_has_the_hit_rate() -> None:
     at_s = np.array([0.0, 10.0])
     counted = timeline._server(sglang, at_s, 11)["prefix_cache_hit_rate"]
     assert counted.dropna().tolist() == [pytest.approx(0.4)]
-    told = timeline._server(trtllm, at_s, 11)["prefix_cache_hit_rate"]
-    assert told.dropna().tolist() == [0.2, 0.4]
+    rates = timeline._server(trtllm, at_s, 11)["prefix_cache_hit_rate"]
+    assert rates.dropna().tolist() == [0.2, 0.4]
 
 
 def test_an_engine_is_identified_by_its_page() -> None:

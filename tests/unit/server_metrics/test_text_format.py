@@ -72,8 +72,8 @@ def test_pages_of_the_client_library_are_read(rows: list[tuple[str, str, float]]
 
 def test_only_requested_metrics_are_kept_and_others_skipped() -> None:
     page = 'go_gc{broken 1\nvllm:a{engine="0"} 1\nvllm_other 2\nprocess_cpu_seconds_total 3\n'
-    kept = parse(page, ("vllm:", "process_cpu_seconds_total"))
-    assert [sample.metric for sample in kept] == ["vllm:a", "process_cpu_seconds_total"]
+    samples = parse(page, ("vllm:", "process_cpu_seconds_total"))
+    assert [sample.metric for sample in samples] == ["vllm:a", "process_cpu_seconds_total"]
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,7 @@ from inferload.verdict.failures import (
 
 errors = st.lists(
     st.tuples(
-        st.sampled_from([one.value for one in Failure]),
+        st.sampled_from([failure.value for failure in Failure]),
         st.text(max_size=400),
         st.integers(0, 10**15),
         st.sampled_from(["w0", "w1"]),

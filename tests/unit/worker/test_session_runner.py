@@ -146,16 +146,16 @@ def unsendable() -> Script:
 
 
 @pytest.mark.parametrize(
-    ("script", "said"),
+    ("script", "message"),
     [(raising_script, "ValueError: no more"), (raising_work, "KeyError: 'missing'"), (unsendable, "TypeError: ")],
 )
-def test_a_turn_that_cannot_be_made_is_booked_as_a_failed_one(script: Any, said: str) -> None:
+def test_a_turn_that_cannot_be_made_is_booked_as_a_failed_one(script: Any, message: str) -> None:
     host = context()
     assert not performed(host, script())
     ((turn_id, detail),) = host.turns.failed
     assert turn_id == "s0.1"
     assert list(host.part.sessions.notes.values()) == [1]
-    assert detail.startswith(said)
+    assert detail.startswith(message)
 
 
 @pytest.mark.parametrize("script", [raising_script, plain])

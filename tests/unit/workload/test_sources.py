@@ -226,7 +226,7 @@ def test_unsent_messages_are_counted_by_kind(tmp_path: Path) -> None:
         "nothing",
     ]
     path = tmp_path / "tools.jsonl"
-    path.write_text("".join(json.dumps({"messages": said}) + "\n" for said in (messages, messages[1:])))
+    path.write_text("".join(json.dumps({"messages": sent}) + "\n" for sent in (messages, messages[1:])))
     sessions = Sessions(scenario({"kind": "jsonl", "path": str(path)}))
     opened = sessions.open()["chat"]
     assert opened.facts()["source"]["dropped"] == {
@@ -249,8 +249,10 @@ def test_unsent_messages_are_counted_by_kind(tmp_path: Path) -> None:
 def test_a_session_limit_includes_requested_answers(tmp_path: Path) -> None:
     short, long = "word " * 80, "word " * 800  # 100 and 1,000 tokens at 4 characters per token
     path = tmp_path / "two.jsonl"
-    said = [[("user", short), ("assistant", answer), ("user", short), ("assistant", short)] for answer in (short, long)]
-    documents = [{"messages": [{"role": role, "content": text} for role, text in one]} for one in said]
+    conversations = [
+        [("user", short), ("assistant", answer), ("user", short), ("assistant", short)] for answer in (short, long)
+    ]
+    documents = [{"messages": [{"role": role, "content": text} for role, text in one]} for one in conversations]
     path.write_text("".join(json.dumps(one) + "\n" for one in documents))
     source = {"kind": "jsonl", "path": str(path), "filters": {"max_total_tokens": 500}, "chars_per_token": 4}
 
@@ -385,8 +387,8 @@ def test_an_index_is_cached_until_the_file_changes(tmp_path: Path, monkeypatch: 
     sharegpt(path, [conversation("a", "b")])
     assert opened()["sessions"] == 1
     assert len(read) == 2
-    for kept in index.cache_folder().glob("*.npz"):
-        kept.write_bytes(b"broken")
+    for index_file in index.cache_folder().glob("*.npz"):
+        index_file.write_bytes(b"broken")
     assert opened()["sessions"] == 1
     assert len(read) == 3
     monkeypatch.setenv("XDG_CACHE_HOME", str(path))  # a file instead of a folder: the index cannot be stored
@@ -500,9 +502,9 @@ def test_turns_without_length_are_counted_with_the_first_line(
     (*_, warning) = sessions.warnings() or [""]
     assert bool(lost) == bool(warning) == any(not {"answer", "output_tokens"} & one.keys() for one in documents)
     if lost:
-        place, text = warning.split(": first of ")
+        location, text = warning.split(": first of ")
         assert text.startswith(f"{lost} turn{'s' * (lost > 1)} left out: no answer and no output_tokens")
-        assert not {"answer", "output_tokens"} & documents[int(place.rpartition(":")[2]) - 1].keys()
+        assert not {"answer", "output_tokens"} & documents[int(location.rpartition(":")[2]) - 1].keys()
         assert warning in sessions.open()["chat"].in_words()
     assert Sessions(scenario(jsonl(path, *documents), output_tokens=4)).warnings() == []
 
@@ -593,7 +595,7 @@ def test_filters_that_match_nothing_are_refused(tmp_path: Path) -> None:
 
 
 def test_sources_without_lengths_refuse_a_length(tmp_path: Path) -> None:
-    for source, workload, said in (
+    for source, workload, message in (
         ({"kind": "sharegpt", "path": "x"}, {"prompt_tokens": 3}, "prompt_tokens is set, but source sharegpt"),
         ({"kind": "random"}, {"output_tokens": 3}, "output_tokens is set, but source random"),
         ({"kind": "prefix_repetition"}, {"turns": 3}, "turns is set, but source prefix_repetition"),
@@ -601,7 +603,7 @@ def test_sources_without_lengths_refuse_a_length(tmp_path: Path) -> None:
         ({"kind": "sharegpt", "path": "x", "tokenizer": "t", "chars_per_token": 3}, {}, "are both given; remove one"),
         ({"kind": "random"}, {"documents": {"count": 1, "tokens": 1, "per_turn": 2}}, "per_turn 2 is greater than count 1"),
     ):  # fmt: skip
-        with pytest.raises(UsageError, match=said):
+        with pytest.raises(UsageError, match=message):
             scenario(source, **workload)
 
 

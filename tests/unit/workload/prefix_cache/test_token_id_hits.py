@@ -12,7 +12,9 @@ from inferload.measure.block_hashes import HASHED_TOKENS
 from inferload.workload.prefix_cache.expected import cached
 from inferload.workload.prefix_cache.token_ids import IdHits
 
-tokens = st.lists(st.integers(0, 2), min_size=1, max_size=9).map(lambda few: [one for one in few for _ in range(11)])
+tokens = st.lists(st.integers(0, 2), min_size=1, max_size=9).map(
+    lambda few: [token for token in few for _ in range(11)]
+)
 
 
 @given(st.lists(st.tuples(st.sampled_from("ab"), tokens, tokens), max_size=8), st.sampled_from([16, 32, 48]))
