@@ -27,10 +27,10 @@ def finish(roster: Roster, receiver: TurnReceiver, folder: Path, marks: Marks, a
     _wait(roster, receiver, aborted)
     receiver.close()
     for member in roster.members:
-        if member.delivers and member.held_back is None:
-            member.held_back = receiver.stopped(member.name)
-            if member.drained and not member.delivered:
-                member.held_back = member.held_back or "the worker stopped sending them"
+        if member.delivers and member.records.held_back is None:
+            member.records.held_back = receiver.stopped(member.name)
+            if member.drained and not member.records.delivered:
+                member.records.held_back = member.records.held_back or "the worker stopped sending them"
         _count(member, folder, received=member.name in receiver.names)
         _mark(member.ended(), marks)
 
@@ -47,7 +47,7 @@ def _mark(worker: EndedWorker, marks: Marks) -> None:
 
 def _wait(roster: Roster, receiver: TurnReceiver, aborted: Callable[[], bool]) -> None:
     begun_ns = logged_ns = now_ns()
-    while late := [member.name for member in roster.awaited if member.delivers and not member.delivered]:
+    while late := [member.name for member in roster.awaited if member.delivers and not member.records.delivered]:
         if receiver.idle_s(begun_ns) > STALL_S:
             logger.error("turn records of workers %s: nothing received for %g s", ", ".join(late), STALL_S)
             return
@@ -67,7 +67,7 @@ def _count(member: Member, folder: Path, *, received: bool) -> None:
     except (UsageError, OSError, ValueError) as error:  # the parts contain the same records
         logger.warning("turn records of worker %s stay in parts: %s", member.name, rundir.reason(error))
     try:
-        member.at_hand = in_thread(turns_file.rows_of, folder, member.name)
+        member.records.at_hand = in_thread(turns_file.rows_of, folder, member.name)
     except (UsageError, OSError) as error:
         logger.error("turn records of worker %s cannot be counted: %s", member.name, rundir.reason(error))
-        member.at_hand = 0
+        member.records.at_hand = 0

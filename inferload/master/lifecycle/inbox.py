@@ -60,7 +60,7 @@ class Inbox:
         """Handle the reply to a ping."""
         member.heard()
         same_clock = self._clock is not None and data.get("clock") == self._clock
-        member.pong(data["sent_ns"], data["mono_ns"], data["wall_ns"], wall_ns(), same_clock=same_clock)
+        member.clock.update(data["sent_ns"], data["mono_ns"], data["wall_ns"], wall_ns(), same_clock=same_clock)
         member.facts |= {name: data.get(name) for name in ("version", "host", "scenario")}
 
     def on_ready(self, data: dict[str, Any]) -> None:
@@ -86,7 +86,7 @@ class Inbox:
             tallies = self._bounded(TallySet.from_wire(report.tallies))
             member.turns += sum(tally.ended for _, tally in tallies.items())
             self.totals.tallies.absorb(tallies)
-            self.totals.errors.absorb(report.first_errors, member.offset_ns)
+            self.totals.errors.absorb(report.first_errors, member.clock.offset_ns)
             health = HealthSet.from_wire(report.health)
             self.recorder.add(self.state.phases.elapsed_s(), tallies, health)
             self._check_abort_conditions(tallies)
@@ -133,7 +133,7 @@ class Inbox:
         member = self.state.roster.named(data["name"])
         if member is not None and data["run_id"] == self.state.run_id:
             member.drained = True
-            member.written, member.write_error = data.get("written"), data.get("write_error")
+            member.records.written, member.records.write_error = data.get("written"), data.get("write_error")
             self.notes.update(data.get("notes", {}))
             self.count_listeners(data.get("listeners_raised", {}))
             self._check_overrun(member, data.get("overrun_ns", 0) / NS_PER_MS)
@@ -149,7 +149,7 @@ class Inbox:
         """Handle the end of a worker's delivery."""
         member = self.state.roster.named(data["name"])
         if member is not None and data["run_id"] == self.state.run_id:
-            member.delivered, member.held_back = True, data.get("error")
+            member.records.delivered, member.records.held_back = True, data.get("error")
 
     def on_spent(self, data: dict[str, Any]) -> None:
         """Handle the end of a worker's part of a load that ends by count or with a trace."""

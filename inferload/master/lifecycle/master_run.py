@@ -237,7 +237,7 @@ class MasterRun:
             vocabulary=preflight.vocabulary.to_wire(),
             run_dir=str(self.directory.path),
             token=self.directory.token,
-            offset_ns=member.offset_ns,
+            offset_ns=member.clock.offset_ns,
             rate=spec.rate,
             origins=None if self.own.origins is None else sorted(self.own.origins),
             data=preflight.data.to_wire(),

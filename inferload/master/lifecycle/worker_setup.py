@@ -48,13 +48,13 @@ def compare_clocks(members: Sequence[Member], send: Send) -> None:
             send(protocol.PING, {"sent_ns": now_ns()}, member)
         gevent.sleep(0.02)
     deadline_ns = now_ns() + round(_PING_S * NS_PER_S)
-    while any(member.rtt_ns == 0 for member in members):
+    while any(member.clock.rtt_ns == 0 for member in members):
         if now_ns() > deadline_ns:
-            missing = ", ".join(member.name for member in members if member.rtt_ns == 0)
+            missing = ", ".join(member.name for member in members if member.clock.rtt_ns == 0)
             raise UsageError(f"workers {missing}: no answer to a ping; do they run this version of inferload?")
         gevent.sleep(0.2)
         for member in members:
-            if member.rtt_ns == 0:  # Locust reports a worker as ready shortly before it accepts messages
+            if member.clock.rtt_ns == 0:  # Locust reports a worker as ready shortly before it accepts messages
                 send(protocol.PING, {"sent_ns": now_ns()}, member)
 
 

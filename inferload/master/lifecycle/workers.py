@@ -19,16 +19,53 @@ GAP_S = 1.8
 
 
 @dataclass(slots=True)
+class ClockOffset:
+    """A worker's clocks minus the master's."""
+
+    offset_ns: int = 0  # of the monotonic clocks
+    wall_offset_ns: int = 0
+    rtt_ns: int = 0  # 0: not measured yet
+    one_clock: bool = False  # the worker uses the master's clock, so its offset is 0
+
+    def update(self, sent_ns: int, mono_ns: int, wall_ns: int, here_wall_ns: int, *, same_clock: bool = False) -> None:
+        """Update the offset from the reply to a ping: the shortest round trip counts, as in NTP.
+
+        `same_clock`: the worker's clock has the same ID as the master's. The offset is then 0, unless the reply contradicts it, as
+        in a virtual machine that was copied while it ran.
+        """
+        rtt_ns = now_ns() - sent_ns
+        if self.rtt_ns == 0 or rtt_ns < self.rtt_ns:
+            self.rtt_ns = max(1, rtt_ns)
+            self.one_clock = same_clock and sent_ns <= mono_ns <= sent_ns + rtt_ns
+            self.offset_ns = 0 if self.one_clock else mono_ns - (sent_ns + rtt_ns // 2)
+            self.wall_offset_ns = 0 if self.one_clock else wall_ns - (here_wall_ns - rtt_ns // 2)
+
+    @property
+    def uncertain_ns(self) -> int:
+        """Uncertainty of the offsets."""
+        return 0 if self.one_clock else self.rtt_ns // 2
+
+
+@dataclass(slots=True)
+class DeliveredRecords:
+    """Turn records of a worker, and how many of them reached the master's run directory."""
+
+    written: int | None = None  # on the worker's disk at its end; None if unknown
+    at_hand: int | None = None  # in the master's run directory; None until they are counted
+    delivered: bool = False  # the worker has sent its last record
+    held_back: str | None = None  # reason why it did not send all of its records
+    write_error: str | None = None  # of the first failed write
+
+
+@dataclass(slots=True)
 class Member:
-    """One worker of a run. `offset_ns`: its monotonic clock minus the master's, uncertain by `uncertain_ns`."""
+    """One worker of a run."""
 
     name: str
     client_id: str | None  # Locust's; None in a local run
     stripe: int
-    offset_ns: int = 0
-    rtt_ns: int = 0
-    wall_offset_ns: int = 0
-    one_clock: bool = False  # it uses the master's clock, so its offset is 0
+    clock: ClockOffset = field(default_factory=ClockOffset)
+    records: DeliveredRecords = field(default_factory=DeliveredRecords)
     facts: dict[str, Any] = field(default_factory=dict)  # contents of its READY message
     ready: bool = False
     began: bool = False  # it has reported since the load began
@@ -42,11 +79,6 @@ class Member:
     longest_silence_s: float = 0.0
     in_flight: int = 0
     turns: int = 0  # that ended, by its reports
-    written: int | None = None  # records on its disk at its end; None if unknown
-    at_hand: int | None = None  # records in the master's run directory; None until they are counted
-    delivered: bool = False  # it has sent its last record
-    held_back: str | None = None  # reason why it did not send all of its records
-    write_error: str | None = None  # of the first failed write of records
     heard_ns: int = field(default_factory=now_ns)
     booked_ns: int = 0  # on the master's clock: its reports include arrivals before it
 
@@ -68,26 +100,8 @@ class Member:
         self.missing_reports += seq - self.next_seq
         self.next_seq = seq + 1
         self.in_flight = in_flight
-        self.booked_ns = booked_ns - self.offset_ns
+        self.booked_ns = booked_ns - self.clock.offset_ns
         return True
-
-    def pong(self, sent_ns: int, mono_ns: int, wall_ns: int, here_wall_ns: int, *, same_clock: bool = False) -> None:
-        """Update the clock offset from the reply to a ping: the shortest round trip counts, as in NTP.
-
-        `same_clock`: the worker's clock has the same ID as the master's. The offset is then 0, unless the reply contradicts it, as
-        in a virtual machine that was copied while it ran.
-        """
-        rtt_ns = now_ns() - sent_ns
-        if self.rtt_ns == 0 or rtt_ns < self.rtt_ns:
-            self.rtt_ns = max(1, rtt_ns)
-            self.one_clock = same_clock and sent_ns <= mono_ns <= sent_ns + rtt_ns
-            self.offset_ns = 0 if self.one_clock else mono_ns - (sent_ns + rtt_ns // 2)
-            self.wall_offset_ns = 0 if self.one_clock else wall_ns - (here_wall_ns - rtt_ns // 2)
-
-    @property
-    def uncertain_ns(self) -> int:
-        """Uncertainty of `offset_ns`."""
-        return 0 if self.one_clock else self.rtt_ns // 2
 
     @property
     def delivers(self) -> bool:
@@ -98,9 +112,9 @@ class Member:
         """Return the worker's entry in the run's counts."""
         return EndedWorker(
             name=self.name,
-            offset_ns=self.offset_ns,
-            wall_offset_ns=self.wall_offset_ns,
-            uncertainty_ns=None if self.client_id is None else self.uncertain_ns,
+            offset_ns=self.clock.offset_ns,
+            wall_offset_ns=self.clock.wall_offset_ns,
+            uncertainty_ns=None if self.client_id is None else self.clock.uncertain_ns,
             host=self.facts.get("host"),
             folder=self.facts.get("folder"),
             reader=self.facts.get("reader"),
@@ -108,10 +122,10 @@ class Member:
             left=self.left,
             missing_reports=self.missing_reports,
             turns=self.turns,
-            written=self.written,
-            at_hand=self.at_hand,
-            held_back=self.held_back,
-            write_error=self.write_error,
+            written=self.records.written,
+            at_hand=self.records.at_hand,
+            held_back=self.records.held_back,
+            write_error=self.records.write_error,
         )
 
     def manifest(self) -> dict[str, Any]:
@@ -124,15 +138,15 @@ class Member:
             "folder": self.facts.get("folder"),
             "anchor": self.facts.get("anchor"),
             "reader": self.facts.get("reader"),
-            "clock_offset_ns": self.offset_ns,
-            "clock_rtt_ns": self.rtt_ns,
-            "one_clock": self.one_clock,
-            "wall_offset_ns": self.wall_offset_ns,
+            "clock_offset_ns": self.clock.offset_ns,
+            "clock_rtt_ns": self.clock.rtt_ns,
+            "one_clock": self.clock.one_clock,
+            "wall_offset_ns": self.clock.wall_offset_ns,
             "turns": self.turns,
-            "written": self.written,
-            "at_hand": self.at_hand,
-            "held_back": self.held_back,
-            "write_error": self.write_error,
+            "written": self.records.written,
+            "at_hand": self.records.at_hand,
+            "held_back": self.records.held_back,
+            "write_error": self.records.write_error,
             "lost": self.lost,
             "left": self.left,
             "missing_reports": self.missing_reports,

@@ -197,7 +197,7 @@ def roster_of(lost: bool = False) -> Roster:
     roster = Roster(["a"])
     (member,) = roster.members
     member.facts = {"delivers": True, "folder": "/elsewhere", "host": "h"}
-    member.turns, member.written = 10, None if lost else 10
+    member.turns, member.records.written = 10, None if lost else 10
     member.drained, member.lost = not lost, lost
     return roster
 
@@ -212,8 +212,8 @@ def test_the_master_waits_for_records_while_they_arrive(
     def work() -> None:
         channel.write(range(10))
         gevent.sleep(0.3)
-        member.held_back = channel.finish()
-        member.delivered = True
+        member.records.held_back = channel.finish()
+        member.records.delivered = True
 
     gevent.spawn(work)
     delivery.finish(roster, channel.receiver, folders[0], marks, lambda: False)  # type: ignore[arg-type]
@@ -243,7 +243,7 @@ def test_the_wait_for_missing_records_ends(
             gevent.sleep(0.01)
         delivery.finish(roster, channel.receiver, folders[0], marks, lambda: aborted)  # type: ignore[arg-type]
     assert marks.kinds == kinds
-    assert member.at_hand == 4
+    assert member.records.at_hand == 4
     worker = member.ended()
     assert (worker.lost_records, worker.held_back_records) == ((6, 0) if lost else (0, 6))
     assert channel.sender.stopped == "the run is over"

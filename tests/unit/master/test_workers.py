@@ -24,7 +24,7 @@ def test_the_roster_counts_missing_reports() -> None:
     assert member.name == "w1"
     assert [member.reported(seq, 0, 0) for seq in (0, 1, 4, 4, 3)] == [True, True, True, False, False]
     assert member.missing_reports == 2
-    member.offset_ns = 5
+    member.clock.offset_ns = 5
     assert member.reported(5, 0, 105)
     assert member.booked_ns == 100  # on the master's clock
 
@@ -33,20 +33,27 @@ def test_the_ping_with_the_shortest_round_trip_gives_the_offset(monkeypatch: pyt
     times = iter([1_000, 1_400])
     monkeypatch.setattr("inferload.master.lifecycle.workers.now_ns", lambda: next(times))
     member = Member("w0", None, 0, heard_ns=0)
-    member.pong(sent_ns=800, mono_ns=5_900, wall_ns=10, here_wall_ns=10)  # round trip of 200 ns
-    member.pong(sent_ns=1_000, mono_ns=7_000, wall_ns=10, here_wall_ns=10)  # round trip of 400 ns: longer, so ignored
-    assert (member.offset_ns, member.rtt_ns) == (5_900 - 900, 200)
+    member.clock.update(sent_ns=800, mono_ns=5_900, wall_ns=10, here_wall_ns=10)  # round trip of 200 ns
+    member.clock.update(
+        sent_ns=1_000, mono_ns=7_000, wall_ns=10, here_wall_ns=10
+    )  # round trip of 400 ns: longer, so ignored
+    assert (member.clock.offset_ns, member.clock.rtt_ns) == (5_900 - 900, 200)
 
 
 def test_the_same_clock_has_no_offset(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("inferload.master.lifecycle.workers.now_ns", lambda: 1_000)
     member = Member("w0", None, 0, heard_ns=0)
     # The reply was fast, the request was slow.
-    member.pong(sent_ns=800, mono_ns=990, wall_ns=10, here_wall_ns=10, same_clock=True)
-    assert (member.offset_ns, member.wall_offset_ns, member.uncertain_ns, member.one_clock) == (0, 0, 0, True)
+    member.clock.update(sent_ns=800, mono_ns=990, wall_ns=10, here_wall_ns=10, same_clock=True)
+    assert (member.clock.offset_ns, member.clock.wall_offset_ns, member.clock.uncertain_ns, member.clock.one_clock) == (
+        0,
+        0,
+        0,
+        True,
+    )
     # A cloned virtual machine has the same clock id, but another clock.
-    member.pong(sent_ns=900, mono_ns=1_100, wall_ns=10, here_wall_ns=10, same_clock=True)
-    assert (member.offset_ns, member.uncertain_ns, member.one_clock) == (150, 50, False)
+    member.clock.update(sent_ns=900, mono_ns=1_100, wall_ns=10, here_wall_ns=10, same_clock=True)
+    assert (member.clock.offset_ns, member.clock.uncertain_ns, member.clock.one_clock) == (150, 50, False)
 
 
 def test_processes_of_one_machine_have_one_clock_id() -> None:
