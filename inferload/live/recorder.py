@@ -110,7 +110,7 @@ class _RecentHealth:
         """Return client delay p99 in ms, and the CPU share of the busiest worker."""
         delay_ms, cpu_ns, wall_ns = Sketch(), Counter[str](), Counter[str]()
         for second in self._seconds:
-            if at_s - SPAN_S - 1 <= second.number < int(at_s):
+            if int(at_s) - SPAN_S <= second.number < int(at_s):
                 delay_ms.absorb(second.delay_ms)
                 cpu_ns.update(second.cpu_ns)
                 wall_ns.update(second.wall_ns)

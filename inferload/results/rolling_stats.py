@@ -47,7 +47,7 @@ class Recent:
         self.failed = 0
         self._span_s = span_s
         self._sketches = sketches
-        self._seconds: deque[_Second] = deque(maxlen=span_s)
+        self._seconds: deque[_Second] = deque(maxlen=span_s + 1)  # with the current second
 
     def add(self, at_s: float, delta: TallySet) -> None:
         """Add a report `at_s` seconds after the load began; earlier ones count for the first second."""
@@ -68,8 +68,8 @@ class Recent:
 
     def total(self, at_s: float) -> Tally | None:
         """Return the sum of the complete seconds of the span before `at_s`; None without reports in it."""
-        first = at_s - self._span_s - 1
-        behind = [second for second in self._seconds if first <= second.number < int(at_s)][-self._span_s :]
+        end = int(at_s)
+        behind = [second for second in self._seconds if end - self._span_s <= second.number < end]
         if not behind:
             return None
         total = Tally()

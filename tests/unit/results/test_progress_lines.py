@@ -68,15 +68,15 @@ def test_a_clock_can_be_read_back(seconds: int) -> None:
 @given(st.lists(st.tuples(st.floats(0, 60), st.integers(0, 9)), max_size=60), st.floats(0, 70))
 def test_recent_figures_are_of_the_last_complete_seconds(reports: list[tuple[float, int]], now_s: float) -> None:
     recent = Recent()
-    for at_s, sessions in sorted(reports):
+    for at_s, sessions in sorted(report for report in reports if report[0] <= now_s):
         delta = TallySet()
         delta.session_planned("measure", "chat", sessions)
         delta.at("measure", "chat").window_turns = sessions
         delta.at("measure", "chat").sketch("ttft_ms").add(at_s)
         recent.add(at_s, delta)
     figures = recent.figures(now_s)
-    seconds = sorted({int(at_s) for at_s, _ in reports})[-SPAN_S:]
-    behind = [(at_s, n) for at_s, n in reports if int(at_s) in seconds and now_s - SPAN_S - 1 <= int(at_s) < int(now_s)]
+    reports = [report for report in reports if report[0] <= now_s]
+    behind = [(at_s, n) for at_s, n in reports if int(now_s) - SPAN_S <= int(at_s) < int(now_s)]
     if not behind:
         assert figures.offered_sessions_per_s is None
         assert figures.ttft_ms == (None, None)
@@ -85,6 +85,15 @@ def test_recent_figures_are_of_the_last_complete_seconds(reports: list[tuple[flo
         assert figures.turns_per_s == figures.offered_sessions_per_s
         placed = sorted(at_s for at_s, _ in behind)
         assert figures.ttft_ms[1] == pytest.approx(placed[rank(0.95, len(placed)) - 1], rel=0.01)
+
+
+def test_a_steady_rate_is_exact_in_the_middle_of_a_second() -> None:
+    recent = Recent()
+    for second in range(21):
+        delta = TallySet()
+        delta.session_planned("measure", "chat", 10)
+        recent.add(second + 0.3, delta)
+    assert [recent.figures(at_s).offered_sessions_per_s for at_s in (20.4, 20.9, 21.0)] == [10, 10, 10]
 
 
 # -- on a terminal
