@@ -119,7 +119,7 @@ def test_turns_in_flight_complete_at_each_kind_of_stop(run_pool: RunPool, run_ca
     summary = ended.summary
     check_keys(summary)
     check_counts(ended)
-    check_turns_across_drain(ended, USERS)
+    check_turns_across_drain(ended, USERS - 1)  # one user can be between two turns at that instant
     assert summary["turns"]["by_phase"]["all"]["unfinished"] == 0
     assert summary["turns"]["by_phase"]["all"]["failed"] == 0
     assert ended.codes == set(), summary["verdict"]
