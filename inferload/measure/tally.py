@@ -69,7 +69,9 @@ class Tally:
     window_ended_counted: int = 0  # turns that ended well in this window with a known number of tokens
     window_ended_tokens: int = 0  # output tokens of these turns
     window_edge_tokens: int = 0  # greatest difference of these and window_output_tokens, from turns at the ends
-    window_input_tokens: int = 0
+    window_firsts: int = 0  # turns with their first output event in this window
+    window_firsts_uncounted: int = 0  # of these: turns with an unknown number of prompt tokens
+    window_input_tokens: int = 0  # of the others
     window_in_flight_ns: int = 0  # sum over turns of the time in this window between sent and closed
     window_sessions: int = 0  # sessions planned and started in this window; sub-agents are part of their session
     longest_stall_ms: float | None = None
@@ -181,7 +183,11 @@ class Tally:
             self.window_ended_counted += 1
             self.window_ended_tokens += counts.ended_tokens
         self.window_edge_tokens += counts.edge_tokens
-        self.window_input_tokens += counts.input_tokens
+        self.window_firsts += counts.first_output
+        if counts.input_tokens is None:
+            self.window_firsts_uncounted += 1
+        else:
+            self.window_input_tokens += counts.input_tokens
         self.window_in_flight_ns += counts.in_flight_ns
         self.window_turns += counts.ended_ok
         if counts.ended_ok and slo_met is not None:

@@ -213,9 +213,10 @@ def _count_window(
         tally.window_output_tokens += tokens
         tally.window_ended_counted += int(inside.sum())
         tally.window_ended_tokens += tokens
-        tally.window_input_tokens += sum(
-            turns.records[row].input_tokens or 0 for row in np.flatnonzero(inside).tolist()
-        )
+        prompts = [turns.records[row].input_tokens for row in np.flatnonzero(inside).tolist()]
+        tally.window_firsts += len(prompts)
+        tally.window_firsts_uncounted += prompts.count(None)
+        tally.window_input_tokens += sum(tokens for tokens in prompts if tokens is not None)
         tally.window_in_flight_ns += int((turns.closed - turns.sent)[inside].clip(min=0).sum())
         tally.window_turns += int(inside.sum())
         judged = (

@@ -16,7 +16,8 @@ class WindowCounts(msgspec.Struct, frozen=True, gc=False):
 
     events: int = 0
     output_tokens: int | None = 0  # None: the tokens of these events were not counted
-    input_tokens: int = 0  # of the whole prompt, in the window of the first output event
+    first_output: bool = False  # the first output event lies in the window
+    input_tokens: int | None = 0  # of the whole prompt of such a turn; None: not counted
     in_flight_ns: int = 0
     ended_ok: bool = False  # the turn ended well, and its end lies in the window
     ended_tokens: int | None = 0  # all output tokens of such a turn; None: not counted
@@ -39,7 +40,8 @@ def within(record: TurnRecord, window: PhaseWindow) -> WindowCounts | None:
     return WindowCounts(
         events=high - low,
         output_tokens=streamed,
-        input_tokens=(record.input_tokens or 0) if first_here else 0,
+        first_output=first_here,
+        input_tokens=record.input_tokens if first_here else 0,
         in_flight_ns=max(0, end_ns - max(record.sent_ns, window.start_ns)),
         ended_ok=ended_ok,
         ended_tokens=ended,

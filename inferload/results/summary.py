@@ -253,8 +253,8 @@ def streamed_tokens(tally: Tally) -> int | None:
 
 
 def _input_tokens(tally: Tally) -> int | None:
-    """Prompt tokens of turns with their first output in the window; None if too many turns have no count."""
-    known = tally.input_tokens_from >= (1 - _UNCOUNTED) * tally.ok
+    """Prompt tokens of turns with their first output in the window; None if too many of these turns have no count."""
+    known = tally.window_firsts_uncounted <= _UNCOUNTED * tally.window_firsts
     return tally.window_input_tokens if known else None
 
 

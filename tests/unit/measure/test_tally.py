@@ -115,7 +115,12 @@ def test_counts_by_window_add_up_to_the_turns(records: list[TurnRecord]) -> None
     assert total.window_output_tokens == sum(
         sum(r.event_tokens) if r.event_tokens is not None else r.output_tokens or 0 for r, _ in events
     )
-    assert total.window_input_tokens == sum(r.input_tokens or 0 for r in records if r.first_ns is not None)
+    begun = [r for r in records if r.first_ns is not None]
+    assert total.window_input_tokens == sum(r.input_tokens or 0 for r in begun)
+    assert (total.window_firsts, total.window_firsts_uncounted) == (
+        len(begun),
+        sum(r.input_tokens is None for r in begun),
+    )
     assert total.window_in_flight_ns == total.turn_ns
     assert total.window_turns == sum(r.ok for r in records if r.sent_ns is not None)
     assert total.window_sessions <= sum(r.turn_index == 0 for r in records)

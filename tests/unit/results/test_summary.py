@@ -274,6 +274,16 @@ def test_rates_of_uncounted_tokens_are_unknown() -> None:
     assert build(given_by(one_cut))["rates"]["output_tok_per_s"] == 199 * 5 / 60
 
 
+def test_the_input_rate_is_unknown_if_failed_turns_have_no_prompt_count() -> None:
+    """Turns that time out after their first token have no usage, and are part of the rate."""
+    cut = {"failure": Failure.TIMEOUT_TURN, "input_tokens": None, "output_tokens": None}
+    records = sixty_seconds(200)
+    for lost, known in ((2, True), (3, False), (100, False)):
+        failed = [replace(record, **cut) for record in records[:lost]]
+        rate = build(given_by([*failed, *records[lost:]]))["rates"]["input_tok_per_s"]
+        assert rate == (pytest.approx((200 - lost) * 100 / 60) if known else None)
+
+
 def test_failed_unfinished_and_dropped_turns_lower_goodput() -> None:
     records = sixty_seconds(8)
     records[0] = replace(records[0], failure=Failure.CUT)
