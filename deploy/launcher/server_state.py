@@ -21,6 +21,7 @@ from inferload.errors import UsageError
 from . import paths, procfs
 
 POLL_S = 0.05
+_REAP_S = 2.0
 _TIME = "%Y-%m-%dT%H:%M:%SZ"
 FACTS = ("version", "startup_s", "memory_mb", "gpu_memory_mb", "config", "prices")
 
@@ -151,7 +152,16 @@ def end(server: LocalServer, grace_s: float) -> bool:
     if not _gone_within(server, grace_s):
         _signal(server.pid, signal.SIGKILL)
         _gone_within(server, grace_s)
+    _reap(server)
     return True
+
+
+def _reap(server: LocalServer) -> None:
+    """Reap the server's first process if it is a child of this one: it closes its files shortly before it is a zombie."""
+    deadline_s = time.monotonic() + _REAP_S
+    with contextlib.suppress(ChildProcessError):
+        while os.waitpid(server.pid, os.WNOHANG)[0] == 0 and time.monotonic() < deadline_s:
+            time.sleep(POLL_S)
 
 
 def _signal(group_id: int, number: signal.Signals) -> None:

@@ -367,6 +367,23 @@ def test_a_server_that_never_answers_is_stopped_after_the_timeout(program: Start
     assert server_state.group(server) == []
 
 
+def test_no_zombie_is_left_of_a_server_that_closes_its_files_first(program: Started) -> None:
+    server = program("""
+        import os, signal, time
+
+        def end(*_arguments):
+            os.closerange(0, 100)
+            time.sleep(0.5)
+            os._exit(0)
+
+        signal.signal(signal.SIGTERM, end)
+        print("ready")
+        signal.pause()
+    """)
+    assert launch.stop(server)
+    assert not psutil.pid_exists(server.pid)
+
+
 def test_concurrent_starts_on_one_port_are_serialized(state: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The second start looks for a server between the check and the start of the first one."""
     spec, refused, new_log = ServerSpec(port=probe.free_port()), [], launch._new_log
