@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from inferload.measure.arrow import pa, pc
+from inferload.measure.clock import NS_PER_S
 from inferload.server_metrics import metric_names as names
 
 Floats = npt.NDArray[np.float64]
@@ -76,6 +77,11 @@ class ServerSeries:
         """Return the maximum over all series, per scrape, NaN as in `summed`; None without a series."""
         every = self.series(metric, **labels)
         return _usable(np.fmax.reduce([series.values for series in every]), every) if every else None
+
+    @property
+    def interval_s(self) -> float:
+        """Median time between two scrapes; 0 with fewer than two."""
+        return float(np.median(np.diff(self.wall_ns))) / NS_PER_S if len(self.wall_ns) > 1 else 0.0
 
     @property
     def samples_unusable(self) -> int:
