@@ -2,10 +2,11 @@
 
 import numpy as np
 
+from inferload.server_metrics.window_figures import gap_limit_s
+
 from .frames import RunFrames
 
 APART_S = 5.0  # time outside the run from which a worker's clock is considered wrong
-GAP_S = 5.0  # minimum gap between scrapes for a warning
 
 
 def warnings(run: RunFrames) -> list[str]:
@@ -19,7 +20,7 @@ def warnings(run: RunFrames) -> list[str]:
     for server in run.servers.values():
         at_s = run.since_start_s(server.wall_ns)
         gaps = np.diff(at_s)
-        long = np.flatnonzero(gaps > max(GAP_S, 2.5 * float(np.median(gaps)))) if len(gaps) else np.array([], dtype=int)
+        long = np.flatnonzero(gaps > gap_limit_s(server.interval_s))
         spans = ", ".join(f"{at_s[index]:.0f} to {at_s[index + 1]:.0f} s" for index in long[:5])
         if len(long):
             more = f" and {len(long) - 5} more times" if len(long) > 5 else ""

@@ -59,7 +59,7 @@ _SERVERS = (
     ("server ITL, ms", "ms", "histogram of the server, one sample per output of a request; p50 and p99: bounds of the bucket"),
     ("queue mean, ms", "ms", "arrival to first scheduling, requests that ended in the window"),
     ("front end CPU, cores", "", "CPU time per second of the process that serves the metrics"),
-    ("restarts", "", "decreases of a counter or changes of the process start time"),
+    ("restarts", "", "decreases of counters and changes of the process start time; those in one gap of scrapes are one restart"),
     ("observed, s", "s", "time between the scrapes nearest to the ends of the window"),
     ("GPU use", "%", "DCGM_FI_DEV_GPU_UTIL: share of time in which a kernel ran on the GPU, not its load"),
     ("GPU memory, GiB", "GiB", "DCGM_FI_DEV_FB_USED, summed over GPUs"),

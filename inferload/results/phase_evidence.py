@@ -12,7 +12,7 @@ from inferload.measure.sketch import Sketch
 from inferload.measure.tally import Tally, TallySet, count_faults
 from inferload.results import summary
 from inferload.statistics.overload import Growth
-from inferload.verdict.evidence import Evidence, Stamps
+from inferload.verdict.evidence import Evidence, ScrapeGap, Stamps
 
 _CONNECT_TURNS = 2  # iterations of the event loop per connection: start of connecting, and notification of its greenlet
 _UPLOAD_MS = 5.0  # a longer upload waited for the socket, and so for the event loop
@@ -28,6 +28,7 @@ class RunFacts:
     report_gaps: int = 0  # missing reports of workers
     clock_uncertainty_ms: float | None = None  # of the worst worker
     server_restarts: int | None = None
+    scrape_gap: ScrapeGap | None = None  # of the worst server; servers that never answered excluded
     warm_cache_share: float | None = None
     server_in_flight_mean: float | None = None  # running + waiting of all targets, over the measure window
     lost_records: int = 0  # turns that were counted and whose records are missing
@@ -105,6 +106,7 @@ def _with_facts(evidence: Evidence, faults: tuple[str, ...], facts: RunFacts) ->
         clock_uncertainty_ms=facts.clock_uncertainty_ms,
         count_faults=faults,
         server_restarts=facts.server_restarts,
+        scrape_gap=facts.scrape_gap,
         warm_cache_share=facts.warm_cache_share,
         server_in_flight_mean=facts.server_in_flight_mean,
         lost_records=facts.lost_records,

@@ -1,7 +1,7 @@
 """Scrapes of one server as series on one grid of scrape instants. Restarts of the server are detected and bridged."""
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from inferload.measure.arrow import pa, pc
+from inferload.measure.clock import NS_PER_S
 from inferload.server_metrics import metric_names as names
 
 Floats = npt.NDArray[np.float64]
@@ -19,6 +20,16 @@ TOO_LARGE = 1e18  # above all plausible counters and gauges; sums of smaller val
 
 # Start times of one process differ between scrapes by rounding only.
 _SAME_START_S = 0.5
+
+# Metrics with one series per engine: a page with several series of one of them combines several engines.
+_PER_ENGINE = (
+    names.RUNNING,
+    names.WAITING,
+    names.KV_CACHE_USAGE,
+    names.PREFIX_QUERIES,
+    names.PROMPT_TOKENS,
+    names.GENERATION_TOKENS,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,10 +79,28 @@ class ServerSeries:
         return _usable(np.fmax.reduce([series.values for series in every]), every) if every else None
 
     @property
+    def interval_s(self) -> float:
+        """Median time between two scrapes; 0 with fewer than two."""
+        return float(np.median(np.diff(self.wall_ns))) / NS_PER_S if len(self.wall_ns) > 1 else 0.0
+
+    @property
     def samples_unusable(self) -> int:
         """Number of values, over all series, that are not finite numbers below 1e18."""
         every = (series.unusable for several in self.metrics.values() for series in several)
         return sum(int(unusable.sum()) for unusable in every if unusable is not None)
+
+    def resets(self, series: MetricSeries) -> Bools:
+        """Return the mask of scrapes after a restart of the process of a series, besides decreases of the series itself.
+
+        Counters can pass their old values between two scrapes, so a restart counts for all series of its process: those
+        that a changed start time applies to; without a start time, all series of the page of a single engine.
+        """
+        starts = self.series(names.PROCESS_START)
+        if starts:
+            gaps = [gap for start in starts if len(starts) == 1 or series.fits(start.labels) for gap in _changes(start)]
+            return _mask(len(self.wall_ns), gaps)
+        single = all(len(self.metrics.get(metric, ())) < 2 for metric in _PER_ENGINE)
+        return self.restarted if single else _mask(len(self.wall_ns), ())
 
     def grown(self, metric: str, **labels: str) -> Floats | None:
         """Return the growth of a counter since the first scrape, over all series, with restarts bridged.
@@ -84,7 +113,7 @@ class ServerSeries:
             every = self.series(metric, **labels)
             known = bool(every) and not any(np.isnan(series.values).all() for series in every)
             self._grown[key] = (
-                np.sum([growth(series.values, self.restarted) for series in every], axis=0) if known else None
+                np.sum([growth(series.values, self.resets(series)) for series in every], axis=0) if known else None
             )
         return self._grown[key]
 
@@ -180,13 +209,44 @@ def _encoded(column: pa.ChunkedArray) -> tuple[npt.NDArray[np.int64], list[str]]
 
 def _restarts(scrapes: int, metrics: Mapping[str, tuple[MetricSeries, ...]]) -> Bools:
     """Return the mask of scrapes after a restart: a counter decreased, or the start time changed."""
-    restarted = np.zeros(scrapes, dtype=np.bool_)
-    for metric, all_series in metrics.items():
-        starts = metric == names.PROCESS_START
-        if not starts and not metric.endswith(("_total", "_count")):
-            continue
-        for series in all_series:
-            present = np.flatnonzero(~np.isnan(series.values))
-            change = np.diff(series.values[present])
-            restarted[present[1:][np.abs(change) > _SAME_START_S if starts else change < 0]] = True
-    return restarted
+    gaps = [gap for start in metrics.get(names.PROCESS_START, ()) for gap in _changes(start)]
+    counters = (several for metric, several in metrics.items() if metric.endswith(("_total", "_count")))
+    return _mask(scrapes, [*gaps, *(gap for several in counters for series in several for gap in _decreases(series))])
+
+
+# Gap between two values of a series in which its process restarted: the first and last scrape that can be the next one.
+_Gap = tuple[int, int]
+
+
+def _changes(start: MetricSeries) -> list[_Gap]:
+    """Return the gaps in which a start time changed."""
+    return _gaps(start, lambda change: np.abs(change) > _SAME_START_S)
+
+
+def _decreases(counter: MetricSeries) -> list[_Gap]:
+    """Return the gaps in which a counter decreased."""
+    return _gaps(counter, lambda change: change < 0)
+
+
+def _gaps(series: MetricSeries, restarted: Callable[[Floats], Bools]) -> list[_Gap]:
+    present = np.flatnonzero(~np.isnan(series.values))
+    after = np.flatnonzero(restarted(np.diff(series.values[present])))
+    return [(int(present[index]) + 1, int(present[index + 1])) for index in after]
+
+
+def _mask(scrapes: int, gaps: Iterable[_Gap]) -> Bools:
+    """Return the mask of the scrapes after the fewest restarts that explain all gaps.
+
+    After a restart counters may be absent until their first use. Gaps with a common scrape are therefore one restart,
+    before the first scrape in all of them.
+    """
+    restarts: list[_Gap] = []  # the common scrapes of the gaps of each restart
+    for first, last in sorted(gaps, key=lambda gap: gap[1]):
+        if restarts and first <= restarts[-1][1]:
+            restarts[-1] = (max(first, restarts[-1][0]), restarts[-1][1])
+        else:
+            restarts.append((first, last))
+    mask = np.zeros(scrapes, dtype=np.bool_)
+    for first, _ in restarts:
+        mask[first] = True
+    return mask

@@ -1,6 +1,7 @@
 """Server metrics over a window: the `servers` entries of summary.json, from scrapes.
 
 Rates and counts are between the scrapes nearest to the window's two ends, and `window_s` is the time between those two.
+They are None if one of these scrapes is too far from its end (`gap_limit_s`). Gauges are over the scrapes of the window.
 Counters are summed over engines and bridged over restarts. Gauges are never averaged over engines: KV usage is the maximum
 over engines, queues are sums, and `engines` has the values of each engine.
 """
@@ -14,7 +15,7 @@ import numpy as np
 from inferload.measure.arrow import pa
 from inferload.measure.clock import NS_PER_S
 from inferload.server_metrics import metric_names as names
-from inferload.server_metrics.series import TOO_LARGE, Floats, ServerSeries, by_target
+from inferload.server_metrics.series import TOO_LARGE, Floats, Instants, ServerSeries, by_target
 
 _HISTOGRAMS = {
     "ttft_ms": names.TTFT,
@@ -56,6 +57,10 @@ USED = (
     *(family + end for family in _HISTOGRAMS.values() for end in names.HISTOGRAM_SUFFIXES),
 )
 
+
+# Longest time without a scrape in a window whose figures are complete: the greater of both.
+_GAP_S = 5.0
+_GAP_INTERVALS = 2.5
 
 _MOST_DIGITS = 18
 _SURE_S = 0.05  # uncertainty of the clocks of several machines
@@ -121,45 +126,88 @@ def _grown(servers: Sequence[ServerSeries], metric: str) -> int | None:
     return round(sum(float(values[-1] - values[0]) for values in known)) if known and len(known) == len(grown) else None
 
 
+def gap_limit_s(interval_s: float) -> float:
+    """Return the longest time without a scrape that leaves the figures of a window complete."""
+    return max(_GAP_S, _GAP_INTERVALS * interval_s)
+
+
 def servers_block(
-    table: pa.Table, start_wall_ns: int, end_wall_ns: int, targets: Sequence[str] = ()
+    table: pa.Table, start_wall_ns: int, end_wall_ns: int, targets: Sequence[str] = (), interval_s: float | None = None
 ) -> list[dict[str, Any]]:
     """Return one entry per target for the half-open window. None: not reported.
 
-    `targets`: configured targets; one that never answered has an entry without values.
+    `targets`: configured targets; one that never answered has an entry without values. `interval_s`: configured interval
+    of the scrapes; None: their median interval.
     """
     servers = by_target(table, USED)
     for target in targets:
         silent = ServerSeries(target, np.array([], dtype=np.int64), {}, np.array([], dtype=np.bool_))
         servers.setdefault(target, silent)
-    return [_entry(View.of(server, start_wall_ns, end_wall_ns)) for _, server in sorted(servers.items())]
+    return [_entry(View.of(server, start_wall_ns, end_wall_ns, interval_s)) for _, server in sorted(servers.items())]
 
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """One server between two of its scrapes. `first`, `last`: their indices; None if the window does not have two."""
+    """One server between two of its scrapes. `first`, `last`: their indices; None if the window does not have two.
+
+    `interval_s`: configured interval of the scrapes; None: their median interval.
+    """
 
     server: ServerSeries
     first: int | None
     last: int | None
     start_wall_ns: int
     end_wall_ns: int
+    interval_s: float | None = None
 
     @classmethod
-    def of(cls, server: ServerSeries, start_wall_ns: int, end_wall_ns: int) -> "View":
+    def of(cls, server: ServerSeries, start_wall_ns: int, end_wall_ns: int, interval_s: float | None = None) -> "View":
         """Return the view between the scrapes nearest to the two ends."""
+        interval_s = server.interval_s if interval_s is None else interval_s
         if len(server.wall_ns) == 0:
-            return cls(server, None, None, start_wall_ns, end_wall_ns)
+            return cls(server, None, None, start_wall_ns, end_wall_ns, interval_s)
         first, last = (int(np.argmin(np.abs(server.wall_ns - at))) for at in (start_wall_ns, end_wall_ns))
         two = first < last
-        return cls(server, first if two else None, last if two else None, start_wall_ns, end_wall_ns)
+        return cls(server, first if two else None, last if two else None, start_wall_ns, end_wall_ns, interval_s)
+
+    @property
+    def scraping_interval_s(self) -> float:
+        """Configured interval of the scrapes, or their median interval."""
+        return self.server.interval_s if self.interval_s is None else self.interval_s
+
+    @property
+    def gap_limit_s(self) -> float:
+        """Longest time without a scrape that leaves the figures complete."""
+        return gap_limit_s(self.scraping_interval_s)
+
+    @property
+    def scrapes(self) -> Instants:
+        """Indices of the window's scrapes. The two at its ends may be outside it by at most an interval."""
+        if self.first is None or self.last is None:
+            return np.array([], dtype=np.int64)
+        indices = np.arange(self.first, self.last + 1)
+        return indices[self._outside_s(indices) <= self.scraping_interval_s]
+
+    @property
+    def ends(self) -> tuple[int, int] | None:
+        """Indices of the two scrapes; None if one is too far from its end of the window, or no scrape is in the window."""
+        if self.first is None or self.last is None or not len(self.scrapes):
+            return None
+        at_ns = self.server.wall_ns[[self.first, self.last]]
+        distance_s = np.abs(at_ns - np.array([self.start_wall_ns, self.end_wall_ns])) / NS_PER_S
+        return (self.first, self.last) if distance_s.max() <= self.gap_limit_s else None
+
+    def _outside_s(self, indices: Instants) -> Floats:
+        at_ns = self.server.wall_ns[indices]
+        return np.abs(at_ns - np.clip(at_ns, self.start_wall_ns, self.end_wall_ns)) / NS_PER_S
 
     @property
     def window_s(self) -> float | None:
         """Time between the two scrapes."""
-        if self.first is None or self.last is None:
+        if self.ends is None:
             return None
-        return float(self.server.wall_ns[self.last] - self.server.wall_ns[self.first]) / NS_PER_S
+        first, last = self.ends
+        return float(self.server.wall_ns[last] - self.server.wall_ns[first]) / NS_PER_S
 
     @property
     def longest_gap_s(self) -> float | None:
@@ -172,9 +220,10 @@ class View:
     def delta(self, metric: str, **labels: str) -> float | None:
         """Increase of a counter between the two scrapes."""
         grown = self.server.grown(metric, **labels)
-        if grown is None or self.first is None or self.last is None:
+        if grown is None or self.ends is None:
             return None
-        return float(grown[self.last] - grown[self.first])
+        first, last = self.ends
+        return float(grown[last] - grown[first])
 
     def per_s(self, metric: str, **labels: str) -> float | None:
         """Mean rate of a counter between the two scrapes."""
@@ -188,8 +237,8 @@ class View:
 
     def gauge(self, values: Floats | None) -> dict[str, float | None]:
         """Mean and maximum over the window's scrapes; None without a value."""
-        if values is not None and self.first is not None and self.last is not None:
-            known = values[self.first : self.last + 1]
+        if values is not None:
+            known = values[self.scrapes]
             known = known[~np.isnan(known)]
             if len(known):
                 return {"mean": float(known.mean()), "max": float(known.max())}
@@ -200,9 +249,10 @@ def _entry(view: View) -> dict[str, Any]:
     server = view.server
     return {
         "target": server.target,
-        "scrapes": 0 if view.first is None or view.last is None else view.last - view.first + 1,
+        "scrapes": len(view.scrapes),
         "window_s": view.window_s,
         "longest_gap_s": view.longest_gap_s,
+        "gap_limit_s": view.gap_limit_s,
         "restarts": _restarts(view),
         "samples_unusable": server.samples_unusable,
         **_gauges(view),
@@ -232,9 +282,10 @@ def _gpu(view: View) -> dict[str, Any] | None:
 
 
 def _restarts(view: View) -> int | None:
-    if view.first is None or view.last is None:
+    if view.ends is None:
         return None
-    return int(np.count_nonzero(view.server.restarted[view.first + 1 : view.last + 1]))
+    first, last = view.ends
+    return int(np.count_nonzero(view.server.restarted[first + 1 : last + 1]))
 
 
 def _gauges(view: View) -> dict[str, Any]:
@@ -263,7 +314,7 @@ def _prefix_cache(view: View) -> dict[str, Any]:
         "prefix_cache_hit_rate_from": source,
         "prefix_cache_queries": _whole(queries),
         "prefix_cache_hits": _whole(hits),
-        "prefix_cache_queries_before": _at(shown, view.first),
+        "prefix_cache_queries_before": _at(shown, None if view.ends is None else view.ends[0]),
         "prefix_cache_queries_at_first_scrape": _at(shown, 0),
         "cached_tokens": _whole(view.delta(names.PROMPT_TOKENS_CACHED)),
     }

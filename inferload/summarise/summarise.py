@@ -17,13 +17,14 @@ from inferload.results.agent_tasks import tasks_by_class
 from inferload.scenario.schema.arrivals import OpenArrivals, Rated, TraceTimes
 from inferload.scenario.schema.rate_profiles import RateSteps
 from inferload.server_metrics import window_figures
+from inferload.server_metrics.gate_metrics import too_long_gap_s
 from inferload.statistics.intervals import SLICES
 from inferload.statistics.overload import Growth, growth_of_turns, worst
 from inferload.summarise import cache_figures
 from inferload.summarise.cache_figures import CacheFigures
 from inferload.summarise.counts import Counts, lasted_s, read_counts
 from inferload.verdict import outcome, validity
-from inferload.verdict.evidence import Stamps
+from inferload.verdict.evidence import ScrapeGap, Stamps
 from inferload.verdict.failures import stopped_by_target
 from inferload.workload.schedules import step_levels
 from inferload.workload.sessions import Sessions
@@ -145,7 +146,8 @@ def _servers(run_dir: Path, run: Counts) -> list[dict[str, Any]]:
     if window is None or window.end_ns is None or not run.metrics_targets:
         return []
     start_ns, end_ns = run.anchor.to_wall_ns(window.start_ns), run.anchor.to_wall_ns(window.end_ns)
-    return window_figures.servers_block(scrapes_file.read_scrapes(run_dir), start_ns, end_ns, list(run.metrics_targets))
+    scrapes, interval_s = scrapes_file.read_scrapes(run_dir), run.scenario.server.interval_s
+    return window_figures.servers_block(scrapes, start_ns, end_ns, list(run.metrics_targets), interval_s)
 
 
 def _facts(
@@ -160,6 +162,7 @@ def _facts(
         report_gaps=sum(worker.missing_reports for worker in run.workers),
         clock_uncertainty_ms=max(remote, default=None),
         server_restarts=sum(restarts) if restarts else None,
+        scrape_gap=_scrape_gap(entries),
         warm_cache_share=_warm_cache_share(run, turns, cache),
         server_in_flight_mean=_in_flight(entries, len(run.targets)),
         lost_records=run.lost_records,
@@ -250,9 +253,16 @@ def _reader(run: Counts) -> str | None:
     return None if not names else names.pop() if len(names) == 1 else "mixed"
 
 
+def _scrape_gap(entries: list[dict[str, Any]]) -> ScrapeGap | None:
+    """Longest time without a scrape, relative to its limit, of the servers that ever answered."""
+    known = [entry for entry in entries if entry["longest_gap_s"] is not None]
+    gaps = [ScrapeGap(entry["target"], entry["longest_gap_s"], entry["gap_limit_s"]) for entry in known]
+    return max(gaps, key=lambda gap: gap.gap_s / gap.limit_s, default=None)
+
+
 def _in_flight(entries: list[dict[str, Any]], targets: int) -> float | None:
-    """Mean number of requests in all servers; None if a server does not report it."""
-    if len(entries) < targets:
+    """Mean number of requests in all servers; None if a server does not report it over the whole window."""
+    if len(entries) < targets or any(too_long_gap_s(entry) is not None for entry in entries):
         return None
     means = [entry[name]["mean"] for entry in entries for name in ("requests_running", "requests_waiting")]
     known = [mean for mean in means if mean is not None]

@@ -18,6 +18,15 @@ _SESSIONS_APART = 3  # sessions at the two ends of a window may be counted in ei
 
 
 @dataclass(frozen=True, slots=True)
+class ScrapeGap:
+    """Longest time without a scrape of a server in a window, and the longest allowed time."""
+
+    target: str
+    gap_s: float
+    limit_s: float
+
+
+@dataclass(frozen=True, slots=True)
 class Evidence:
     """Evidence of one phase. None: not known; no reason results from it."""
 
@@ -50,6 +59,7 @@ class Evidence:
     clock_stepped_s: float = 0.0  # sum of the steps
     count_faults: tuple[str, ...] = ()  # a sentence for each inconsistent count
     server_restarts: int | None = None
+    scrape_gap: ScrapeGap | None = None  # of the worst server; servers that never answered excluded
     warm_cache_share: float | None = None  # of prompt tokens: cached, and not by this run
     window_s: float | None = None
     lag_mean_ms: float | None = None  # sent - planned, turns that ended well
@@ -108,6 +118,12 @@ def at_limit_text(e: Evidence) -> str:
     effects = [f"{e.turns_delayed} turns waited"] if e.turns_delayed else []
     effects += [f"{e.sessions_at_limit} sessions were dropped"] if e.sessions_at_limit else []
     return f"{' and '.join(effects) or 'no turn waited'} because max_in_flight was reached"
+
+
+def scrape_gap_text(e: Evidence) -> str:
+    """Finding of the gap between scrapes."""
+    gap = e.scrape_gap
+    return "" if gap is None else f"the metrics page of {gap.target} was not scraped for {number(gap.gap_s)} s"
 
 
 def late_share(e: Evidence) -> float | None:

@@ -15,6 +15,7 @@ from types import MappingProxyType
 from typing import Any, Literal
 
 from inferload.measure.measures import MEASURES
+from inferload.numbers import number
 from inferload.server_metrics import gate_metrics
 from inferload.statistics.intervals import Interval
 
@@ -215,10 +216,19 @@ def _server_value(gate: Gate, servers: Sequence[Mapping[str, Any]]) -> tuple[flo
     known = {target: value for target, value in by_target.items() if value is not None}
     missing = [target for target in by_target if target not in known]
     if missing:
-        why = "its metrics page has no value of it for the window"
-        return None, f"{gate.name} was not measured at {', '.join(missing)}: {why}"
+        return None, f"{gate.name} was not measured at {_why_missing(missing, servers)}"
     worst = max(known, key=lambda target: gate.badness(known[target]))
     return known[worst], f"the worst of {len(known)} servers: {worst}" if len(known) > 1 else None
+
+
+def _why_missing(missing: Sequence[str], servers: Sequence[Mapping[str, Any]]) -> str:
+    """Return targets without a value, and the reason: gaps between scrapes first."""
+    gaps_s = {str(entry.get("target")): gate_metrics.too_long_gap_s(entry) for entry in servers}
+    silent = {target: gap_s for target in missing if (gap_s := gaps_s[target]) is not None}
+    if not silent:
+        return f"{', '.join(missing)}: its metrics page has no value of it for the window"
+    gap = number(max(silent.values()))
+    return f"{', '.join(silent)}: its metrics page was not scraped for {gap} s of the measure phase"
 
 
 def _request_value(gate: Gate, requests: Mapping[str, Any]) -> tuple[float | None, str | None]:

@@ -24,6 +24,7 @@ from inferload.verdict.evidence import (
     overload_share,
     overload_text,
     own_lag_ms,
+    scrape_gap_text,
     stamped_share,
     token_balance,
     token_balance_text,
@@ -297,6 +298,17 @@ RULES: tuple[Rule, ...] = (
         lambda e: f"a server restarted {e.server_restarts} times during the measure phase",
         "results include a server with cold caches",
         "see the server's log, and run again",
+    ),
+    Rule(
+        "scrape_gap",
+        lambda e: None if e.scrape_gap is None else e.scrape_gap.gap_s / e.scrape_gap.limit_s,
+        1,
+        None,
+        "longest time without a scrape of a server / max(5 s, 2.5 scrape intervals)",
+        scrape_gap_text,
+        "server figures are of a part of the measure phase: means and maxima of gauges lack the gap, and counts are unknown if "
+        "it is at an end of the phase; gates on such figures fail",
+        "check that the metrics page answers under load; the scraper's errors are in the master's standard error",
     ),
     Rule(
         "warm_cache",

@@ -160,6 +160,84 @@ def test_a_restart_is_detected_by_the_start_time() -> None:
     assert (entry["restarts"], entry["generation_tokens"]) == (1, 25)
 
 
+def test_a_restart_of_one_engine_leaves_the_counts_of_the_others() -> None:
+    def at(second: int) -> Page:
+        reset = 1_000_000 + 100 * second if second < 30 else 100 * (second - 30)
+        return page("0", generation_tokens=1_000_000 + 100 * second, running=1) | page(
+            "1", generation_tokens=reset, running=1
+        )
+
+    entry = block(table(*map(at, range(61))), 0, 60)
+    assert (entry["restarts"], entry["generation_tokens"]) == (1, 6000 + 2900 + 3000)
+
+
+def test_a_restart_of_one_engine_behind_a_running_page_leaves_the_counts_of_the_others() -> None:
+    up: Page = {(names.PROCESS_START, ()): 1700000000.0}
+    before = up | page("0", prompt_tokens=1000, prefix_hits=500)
+    after = up | page("0", prompt_tokens=5, prefix_hits=600)
+    entry = block(table(before, after), 0, 1)
+    assert (entry["restarts"], entry["prompt_tokens"], entry["prefix_cache_hits"]) == (1, 5, 100)
+
+
+def test_a_start_time_with_labels_is_that_of_the_series_with_these_labels() -> None:
+    def at(started: float, tokens: float) -> Page:
+        figures: Page = {}
+        for pod, start_s, count in (("a", 1700000000.0, 1000 + tokens), ("b", started, tokens)):
+            figures[names.PROCESS_START, (("pod", pod),)] = start_s
+            figures[names.GENERATION_TOKENS, (("engine", "0"), ("pod", pod))] = count
+        return figures
+
+    entry = block(table(at(1700000001.0, 20), at(1700000009.0, 30)), 0, 1)
+    assert (entry["restarts"], entry["generation_tokens"]) == (1, 10 + 30)
+
+
+def test_all_counters_of_a_restarted_engine_begin_at_zero() -> None:
+    before = page(generation_tokens=1000, preemptions=2, prompt_tokens=50)
+    after = page(generation_tokens=10, preemptions=3, prompt_tokens=60)
+    entry = block(table(before, after), 0, 1)
+    assert (entry["restarts"], entry["generation_tokens"]) == (1, 10)
+    assert (entry["preemptions"], entry["prompt_tokens"]) == (3, 60)
+
+
+def first_used(at: dict[str, int], per_s: dict[str, float], *, down: range, end: int) -> pa.Table:
+    """Return a scrape per second of a server that restarts; then each counter appears at its second in `at`."""
+
+    def page_at(second: int) -> Page | None:
+        if second in down:
+            return None
+        since, base = (second, 5000) if second < down.start else (second - down.stop, 0)
+        known = [name for name, first in at.items() if second < down.start or second >= first]
+        return page(running=1, **{name: base + per_s[name] * since for name in known})
+
+    return table(*map(page_at, range(end + 1)))
+
+
+def test_counters_that_appear_at_first_use_count_one_restart() -> None:
+    per_s = {"prompt_tokens": 100.0, "generation_tokens": 50.0, "finished": 1.0, "prefix_hits": 5000.0}
+    first = {"prompt_tokens": 33, "generation_tokens": 36, "finished": 40, "prefix_hits": 60}
+    entry = block(first_used(first, per_s, down=range(28, 31), end=60), 0, 60)
+    assert entry["restarts"] == 1
+    assert (entry["prompt_tokens"], entry["generation_tokens"]) == (100 * 27 + 100 * 29, 50 * 27 + 50 * 29)
+    assert entry["prefix_cache_hits"] == 5000 * 27 + 5000 * 29  # first seen above its old value
+
+
+def test_two_restarts_are_two_although_a_counter_is_absent_over_both() -> None:
+    tokens = [100, 200, 10, 20, 5, 15]
+    pages = [page(generation_tokens=count, running=1) for count in tokens]
+    for index, count in ((0, 40), (1, 50), (5, 3)):
+        pages[index] |= page(preemptions=count)
+    entry = block(table(*pages), 0, 5)
+    assert (entry["restarts"], entry["generation_tokens"], entry["preemptions"]) == (2, 100 + 20 + 15, 10 + 3)
+
+
+def test_a_restart_before_the_window_is_not_counted_in_it() -> None:
+    per_s = {"prompt_tokens": 100.0, "preemptions": 0.1}
+    scrapes = first_used({"prompt_tokens": 28, "preemptions": 65}, per_s, down=range(20, 25), end=120)
+    entry = block(scrapes, 60, 120)
+    assert (entry["restarts"], entry["prompt_tokens"]) == (0, 6000)
+    assert block(scrapes, 0, 60)["restarts"] == 1
+
+
 def test_a_series_that_appears_later_counts_from_zero() -> None:
     entry = block(table(page(running=0), page(running=0, rejections=3), page(running=0, rejections=4)), 0, 2)
     assert entry["rejections"] == 4
@@ -251,6 +329,80 @@ def test_a_window_outside_all_scrapes_has_no_figures() -> None:
     entry = block(table(page(generation_tokens=1), page(generation_tokens=9)), 100, 160)
     assert (entry["window_s"], entry["generation_tokens"], entry["restarts"]) == (None, None, None)
     assert entry["longest_gap_s"] == 60
+
+
+BUSY = {"running": 50.0, "waiting": 0.0, "preemptions": 0.0}
+
+
+def busy_at(at_s: list[float]) -> pa.Table:
+    """Return scrapes at these seconds; 1000 tokens per second."""
+    columns = ScrapeColumns()
+    for second in at_s:
+        for (metric, labels), value in page(**BUSY, generation_tokens=1000 * second).items():
+            columns.append(round(second * S), SERVER, metric, labels, value)
+    return columns.to_table()
+
+
+COUNTED = ("window_s", "restarts", "preemptions", "generation_tokens", "generation_tok_per_s")
+
+
+@pytest.mark.parametrize("from_s", [0, 55])
+def test_counters_are_unknown_if_an_end_of_the_window_was_not_scraped(from_s: float) -> None:
+    entry = block(busy_at([from_s + number / 4 for number in range(21)]), 0, 60)
+    assert {key: entry[key] for key in COUNTED} == dict.fromkeys(COUNTED)
+    assert (entry["scrapes"], entry["longest_gap_s"], entry["gap_limit_s"]) == (21, 55.0, 5.0)
+
+
+def test_scrapes_outside_the_window_give_no_figures() -> None:
+    entry = block(busy_at([0, 1, 2, 100, 101]), 30, 60)
+    assert {key: entry[key] for key in COUNTED} == dict.fromkeys(COUNTED)
+    assert (entry["scrapes"], entry["requests_running"]) == (0, {"mean": None, "max": None})
+    assert (entry["longest_gap_s"], entry["prefix_cache_queries_before"]) == (30, None)
+    # Both ends have a scrape within the limit.
+    (near,) = servers_block(busy_at([0, 28, 62, 100]), 30 * S, 60 * S, interval_s=0.25)
+    assert (near["scrapes"], near["generation_tokens"], near["requests_waiting"]["max"]) == (0, None, None)
+
+
+def test_counters_are_known_over_a_gap_within_the_window() -> None:
+    entry = block(busy_at([*range(20), *range(40, 61)]), 0, 60)
+    assert (entry["generation_tokens"], entry["preemptions"], entry["restarts"]) == (60_000, 0, 0)
+    assert (entry["longest_gap_s"], entry["gap_limit_s"]) == (21, 5)
+
+
+def test_gauges_exclude_distant_scrapes() -> None:
+    quiet = table(*[None] * 34, *[page(running=1, generation_tokens=40_000)] * 27)
+    (entry,) = servers_block(pa.concat_tables([busy_at([27]), quiet]), 30 * S, 60 * S, interval_s=0.25)
+    assert (entry["scrapes"], entry["requests_running"]) == (27, {"mean": 1, "max": 1})
+    assert (entry["window_s"], entry["generation_tokens"]) == (33, 13_000)
+
+
+def test_the_longest_gap_allowed_is_relative_to_the_interval() -> None:
+    scrapes = busy_at([0, 10, 20, 30])
+    entry = block(scrapes, 4, 24)
+    assert (entry["gap_limit_s"], entry["window_s"], entry["generation_tokens"]) == (25, 20, 20_000)
+    (entry,) = servers_block(scrapes, 4 * S, 24 * S, interval_s=0.25)
+    assert (entry["gap_limit_s"], entry["longest_gap_s"], entry["scrapes"]) == (5, 10, 2)
+    (entry,) = servers_block(scrapes, 12 * S, 18 * S, interval_s=10)
+    assert (entry["window_s"], entry["scrapes"], entry["requests_running"]["max"]) == (10, 2, 50)
+
+
+@pytest.mark.parametrize(("start_s", "end_s", "scrapes"), [(0.4, 1.4, 2), (0.6, 2.4, 2), (1.5, 3.6, 4), (1, 2, 2)])
+def test_short_windows_have_the_scrapes_nearest_to_their_ends(start_s: float, end_s: float, scrapes: int) -> None:
+    entry = block(busy_at([float(second) for second in range(6)]), start_s, end_s)
+    assert (entry["scrapes"], entry["window_s"]) == (scrapes, scrapes - 1)
+    assert entry["generation_tokens"] == 1000 * (scrapes - 1)
+    assert entry["longest_gap_s"] <= 1
+
+
+def test_gates_do_not_read_means_and_maxima_of_a_part_of_the_window() -> None:
+    (entry,) = servers_block(busy_at([*range(20), *range(40, 61)]), 0, 60 * S)
+    assert [BY_NAME["requests_waiting"].of(entry, statistic) for statistic in ("mean", "max")] == [None, None]
+    assert BY_NAME["preemptions"].of(entry, None) == 0
+    by_gauge = {"prefix_cache_hit_rate": 0.5, "prefix_cache_hit_rate_from": "gauge"}
+    assert BY_NAME["prefix_cache_hit_rate"].of(entry | by_gauge, None) is None
+    assert (
+        BY_NAME["prefix_cache_hit_rate"].of(entry | by_gauge | {"prefix_cache_hit_rate_from": "queries"}, None) == 0.5
+    )
 
 
 @given(st.lists(st.lists(st.integers(0, 50), min_size=1, max_size=6), min_size=1, max_size=4))

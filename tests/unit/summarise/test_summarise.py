@@ -23,6 +23,8 @@ from inferload.measure.record import PhaseWindow, TurnRecord
 from inferload.measure.tally import TallySet
 from inferload.measure.turn_columns import TurnColumns
 from inferload.scenario import scenario as scenarios
+from inferload.scrapes_file import ScrapeColumns, write_part
+from inferload.server_metrics import metric_names as names
 from inferload.summarise.cache_figures import as_sent
 from inferload.summarise.counts import Counts, Earlier, EndedWorker, Others, read_counts
 from inferload.summarise.summarise import refresh, summarise
@@ -133,6 +135,51 @@ def test_percentiles_are_from_records_only_if_complete(tmp_path: Path) -> None:
     note = "17 of 20 turn records are in the run directory (worker w0: the limit)"
     assert document["notes"] == [f"{note}; percentiles from sketches, within 0.25 %"]
     assert "lost_records" not in {entry["code"] for entry in document["verdict"]["reasons"]}
+
+
+def scraped_run(folder: Path, seconds: dict[str, range], **changes: Any) -> Path:
+    """Return a run with a scrape of each target at each of its seconds."""
+    targets = ("http://server:8000", "http://other:8000")
+    run_dir = run_of(folder, records(20), metrics_targets=targets, **changes)
+    columns = ScrapeColumns()
+    for target, scraped_s in seconds.items():
+        for second in scraped_s:
+            for metric, value in ((names.RUNNING, 1.0), (names.WAITING, 0.0), (names.PREEMPTIONS, 0.0)):
+                columns.append(second * 10**9, target, metric, (), value)
+    write_part(run_dir / rundir.SERVER_METRICS, 0, columns.to_table())
+    return run_dir
+
+
+def codes_of(document: dict[str, Any]) -> set[str]:
+    return {reason["code"] for reason in document["verdict"]["reasons"]}
+
+
+def test_a_gap_between_scrapes_is_a_reason_and_leaves_gates_unknown(tmp_path: Path) -> None:
+    gates = "gates: [max(requests_waiting) < 5, preemptions < 1, restarts == 0]\n"
+    gated = {"scenario_text": scenarios.from_text(SCENARIO + gates, "small.yaml").resolved_text()}
+    silent = {"http://server:8000": range(11), "http://other:8000": range(4)}
+    document = summarise(scraped_run(tmp_path / "silent", silent, **gated))
+    (reason,) = [entry for entry in document["verdict"]["reasons"] if entry["code"] == "scrape_gap"]
+    assert (reason["level"], reason["value"]) == ("suspect", 1.4)
+    assert reason["text"].startswith("the metrics page of http://other:8000 was not scraped for 7 s")
+    notes = {gate["gate"]: (gate["passed"], gate.get("note")) for gate in document["verdict"]["gates"]}
+    cause = "was not measured at http://other:8000: its metrics page was not scraped for 7 s of the measure phase"
+    assert notes["max(requests_waiting) < 5"] == (False, f"requests_waiting {cause}")
+
+    whole = {"http://server:8000": range(11), "http://other:8000": range(0, 11, 5)}
+    document = summarise(scraped_run(tmp_path / "whole", whole, **gated))
+    assert "scrape_gap" not in codes_of(document)
+    assert [gate["passed"] for gate in document["verdict"]["gates"]] == [True, True, True]
+
+    slow = {"scenario_text": gated["scenario_text"].replace("interval_s: 0.25", "interval_s: 4.0")}
+    document = summarise(scraped_run(tmp_path / "slow", silent, **slow))
+    assert "scrape_gap" not in codes_of(document)  # 7 s are less than 2.5 intervals
+
+
+def test_a_page_that_never_answered_is_no_reason(tmp_path: Path) -> None:
+    document = summarise(scraped_run(tmp_path / "run", {"http://server:8000": range(11)}))
+    assert [entry["longest_gap_s"] for entry in document["servers"]] == [None, 1.0]
+    assert "scrape_gap" not in codes_of(document)
 
 
 def test_a_write_error_is_the_reason_for_lost_records() -> None:

@@ -126,6 +126,16 @@ def test_an_unknown_value_does_not_pass(text: str) -> None:
             second_server(scrapes=0, engines=[], preemptions=None),
             "preemptions was not measured at http://b:8000: its metrics page has no value of it for the window",
         ),
+        (
+            "max(requests_waiting) < 5",
+            second_server(longest_gap_s=55.04, gap_limit_s=5.0),
+            "requests_waiting was not measured at http://b:8000: its metrics page was not scraped for 55 s",
+        ),
+        (
+            "restarts == 0",
+            second_server(longest_gap_s=55.0, gap_limit_s=5.0, restarts=None),
+            "restarts was not measured at http://b:8000: its metrics page was not scraped for 55 s",
+        ),
         ("acceptance_rate > 0", SUMMARY, "acceptance_rate was not measured at http://a:8000: its metrics page has no"),
         ("max(gpu_use) > 0", SUMMARY, "gpu_use was not measured: no metrics page reported it"),
         (

@@ -12,7 +12,7 @@ from inferload.measure.tally import TallySet
 from inferload.results.phase_evidence import RunFacts, evidence_by_phase
 from inferload.statistics.overload import Growth
 from inferload.verdict import validity
-from inferload.verdict.evidence import Evidence
+from inferload.verdict.evidence import Evidence, ScrapeGap
 from inferload.verdict.reasons import RULES
 from inferload.verdict.validity import judge
 
@@ -108,6 +108,12 @@ EDGES: list[tuple[str, dict[str, Any], dict[str, Any] | None, dict[str, Any] | N
     ("unfinished_drain", {}, {"turns_unfinished": 50}, None),
     ("count_mismatch", {}, None, {"count_faults": ("measure: 2 turns were begun, but 1 ended",)}),
     ("server_restart", {}, None, {"server_restarts": 1}),
+    (
+        "scrape_gap",
+        {"scrape_gap": ScrapeGap("http://a:8000", 5.0, 5.0)},
+        {"scrape_gap": ScrapeGap("http://a:8000", 55.0, 5.0)},
+        None,
+    ),
     ("warm_cache", {"warm_cache_share": 0.01}, {"warm_cache_share": 1.0}, None),
     (
         "token_balance",
