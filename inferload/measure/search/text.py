@@ -8,7 +8,7 @@ from typing import Any
 
 from inferload.measure.search.attainment import ConditionResult
 from inferload.measure.search.point import Point
-from inferload.numbers import clock, short
+from inferload.numbers import clock, percent, short
 
 _STATES = {"invalid": "not valid, no limit of the server", "failed": "the run failed"}
 
@@ -67,13 +67,6 @@ def _condition(result: ConditionResult) -> str:
     interval = f"{percent(result.low)} to {percent(result.high)}"
     required = percent(result.condition.share)
     return f"{label} {figure}: {percent(result.value)} within ({interval}), {required} required{failed}"
-
-
-def percent(share: float) -> str:
-    """A share in percent, with enough digits to differ from 100."""
-    digits = 2 if 0.99 < share < 1 else 1
-    text = f"{share * 100:.{digits}f}"
-    return (text.rstrip("0").rstrip(".") if "." in text else text) + " %"
 
 
 def summed_up(document: Mapping[str, Any]) -> list[str]:

@@ -253,6 +253,14 @@ def test_failed_turns_that_gaps_leave_out_are_printed() -> None:
     assert "; 50 % of the turns failed |" in page
 
 
+def test_a_share_below_1_is_not_printed_as_100_percent() -> None:
+    at_s = np.arange(0, 4000, 0.02)
+    value = np.where(np.arange(len(at_s)) == 9, 900.0, 300.0)
+    window = Window(4000.0, (Samples(at_s, value),), at_s, at_s + 0.1)
+    (point,) = bracket.points_of(Settings(slo.parse(SLO), 50.0, 1000.0, 4000.0, 5.0), [Look(50.0, (window,), 4005.0)])
+    assert "p95(ttft_ms) 300: over 99.99 % within (" in line(point, 1, 65.0, "sessions/s")
+
+
 @pytest.mark.parametrize(
     ("latest", "expected"),
     [
