@@ -66,6 +66,7 @@ def _of_phase(phase: Phase, tally: Tally, health: HealthSet, window_s: float) ->
         sessions_planned=tally.sessions_planned,
         sessions_dropped=tally.sessions_dropped,
         sessions_at_limit=tally.sessions_at_limit,
+        sessions_postponed=tally.sessions_postponed,
         turns_delayed=tally.turns_delayed,
         delayed_mean_ms=tally.delayed_ns / NS_PER_MS / tally.turns_begun if tally.turns_begun else 0.0,
         connect_mean_ms=_connect_mean_ms(tally, _worst([worker.loop_lag_ms.quantile(0.99) for worker in each])),

@@ -29,6 +29,7 @@ class Evidence:
     sessions_planned: int = 0
     sessions_dropped: int = 0
     sessions_at_limit: int = 0  # of these, because max_in_flight was reached
+    sessions_postponed: int = 0  # started in a later phase, because it was reached
     turns_delayed: int = 0  # that waited because it was reached
     delayed_mean_ms: float = 0.0  # their wait / all turns
     connect_mean_ms: float = 0.0  # connect time without the event loop's lag / all turns
@@ -111,17 +112,21 @@ def at_limit_text(e: Evidence) -> str:
 
 
 def late_share(e: Evidence) -> float | None:
-    """Share of planned sessions that were neither dropped nor started inside the window."""
-    if e.sessions_begun is None or not e.sessions_planned or e.turns_delayed:
-        return None  # waits for max_in_flight are not the client's
-    missing = e.sessions_planned - e.sessions_dropped - e.sessions_begun
+    """Share of planned sessions that were neither dropped, nor postponed by max_in_flight, nor started inside the window."""
+    if e.sessions_begun is None or not e.sessions_planned:
+        return None
+    missing = _due(e) - e.sessions_begun
     return missing / e.sessions_planned if missing >= _SESSIONS_APART else 0.0
+
+
+def _due(e: Evidence) -> int:
+    """Sessions that the client should have started inside the window."""
+    return e.sessions_planned - e.sessions_dropped - e.sessions_postponed
 
 
 def late_text(e: Evidence) -> str:
     """Finding of `late_share`."""
-    due = e.sessions_planned - e.sessions_dropped
-    return f"only {e.sessions_begun} of {due} sessions that were due in this phase started in it"
+    return f"only {e.sessions_begun} of {_due(e)} sessions that were due in this phase started in it"
 
 
 def unfinished_share(e: Evidence) -> float | None:

@@ -191,7 +191,7 @@ RULES: tuple[Rule, ...] = (
         late_share,
         0.01,
         0.05,
-        "of the planned sessions: neither dropped nor started in their phase",
+        "of the planned sessions: neither dropped, nor delayed into a later phase by max_in_flight, nor started in their phase",
         late_text,
         "the achieved rate is lower than the offered rate",
         "use more workers",

@@ -81,11 +81,17 @@ EDGES: list[tuple[str, dict[str, Any], dict[str, Any] | None, dict[str, Any] | N
     ),
     (
         "at_limit",
-        {"turns_delayed": 10, "delayed_mean_ms": 400.0, "lag_mean_ms": 401.0, "sessions_begun": 1000},
-        {"turns_delayed": 11, "sessions_at_limit": 10, "sessions_dropped": 10, "sessions_begun": 1000},
+        {"turns_delayed": 10, "delayed_mean_ms": 400.0, "lag_mean_ms": 401.0},
+        {"turns_delayed": 11, "sessions_at_limit": 10, "sessions_dropped": 10, "sessions_begun": 1990},
         None,
     ),
     ("offered_vs_achieved", {"sessions_begun": 1980}, {"sessions_begun": 1979}, {"sessions_begun": 1899}),
+    (  # a delayed turn explains no session that started late for another reason
+        "offered_vs_achieved",
+        {"sessions_begun": 1900, "sessions_postponed": 80},
+        {"sessions_begun": 1979, "turns_delayed": 10},
+        {"sessions_begun": 1800, "sessions_postponed": 99, "turns_delayed": 10},
+    ),
     (
         "offered_vs_achieved",
         {"sessions_planned": 10, "sessions_begun": 8},
