@@ -34,7 +34,9 @@ class Evidence:
     delayed_mean_ms: float = 0.0  # their wait / all turns
     connect_mean_ms: float = 0.0  # connect time without the event loop's lag / all turns
     sessions_begun: int | None = None  # that the client started inside the window
-    delay_p99_ms: float | None = None  # of the client
+    delay_p99_ms: float | None = (
+        None  # of the client; of few samples, the lower end of its interval, as of the loop lag
+    )
     itl_ms: float | None = None  # median gap; the mean, where the median is 0
     ttft_ms: float | None = None  # median
     loop_lag_p99_ms: float | None = None  # of the worst worker, as the next five
@@ -77,9 +79,7 @@ def client_delay(e: Evidence) -> float | None:
 
 def client_delay_text(e: Evidence) -> str:
     """Finding of `client_delay`."""
-    return (
-        f"the client added up to {number(e.delay_p99_ms)} ms to 1 % of the gaps, whose median is {number(e.itl_ms)} ms"
-    )
+    return f"the client added at least {number(e.delay_p99_ms)} ms to 1 % of the gaps, whose median is {number(e.itl_ms)} ms"
 
 
 def dropped_share(e: Evidence) -> float | None:

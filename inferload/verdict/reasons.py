@@ -118,7 +118,7 @@ RULES: tuple[Rule, ...] = (
         5,
         50,
         "ms, p99 of the worst worker",
-        lambda e: f"the p99 of a worker's event loop lag was {number(e.loop_lag_p99_ms)} ms",
+        lambda e: f"the p99 of a worker's event loop lag was at least {number(e.loop_lag_p99_ms)} ms",
         "the event loop was blocked: chunks that arrive meanwhile are read as one, and large requests are sent late "
         "(not evaluated if a separate thread reads and requests are sent in one piece)",
         "use more workers, each on its own core; check for other processes on the machine",
