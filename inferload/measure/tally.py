@@ -40,6 +40,7 @@ class Tally:
     sessions_dropped: int = 0
     sessions_at_limit: int = 0  # of the dropped ones: because max_in_flight was reached
     sessions_started: int = 0
+    sessions_postponed: int = 0  # of the started ones: max_in_flight delayed them into a later phase
     sessions_completed: int = 0
     turns_begun: int = 0
     turns_delayed: int = 0  # turns that waited because max_in_flight was reached
@@ -245,6 +246,10 @@ class TallySet:
     def session_started(self, phase: Phase, class_name: str, n: int = 1, step: int | None = None) -> None:
         """Count planned sessions that were started."""
         self.at(phase, class_name, step).sessions_started += n
+
+    def session_postponed(self, phase: Phase, class_name: str, step: int | None = None) -> None:
+        """Count a started session that max_in_flight delayed into a later phase than planned."""
+        self.at(phase, class_name, step).sessions_postponed += 1
 
     def session_completed(self, phase: Phase, class_name: str, n: int = 1, step: int | None = None) -> None:
         """Count started sessions whose last turn ended well."""

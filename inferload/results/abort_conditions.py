@@ -8,8 +8,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from inferload.measure.sketch import Sketch
 from inferload.measure.tally import Tally, TallySet
-from inferload.results.summary import figures_of
+from inferload.results.summary import figures_of, sketch_quantile
 from inferload.server_metrics import gate_metrics
 from inferload.verdict import gates
 from inferload.verdict.gates import Gate, GateError, GateResult
@@ -98,7 +99,7 @@ class AbortWatch:
                     total.absorb(tally)
             if condition.gate.name in _SHARES and total.ended < LEAST_ENDED:
                 continue
-            result = gates.evaluate(condition.gate, _summary(total, condition.span_s))
+            result = gates.evaluate(condition.gate, _summary(total, condition.span_s), sketch_quantile(total, Sketch()))
             if result.passed and result.value is not None:
                 return AbortReached(condition.text, result.value, float(now_s))
         return None

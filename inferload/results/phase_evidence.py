@@ -11,6 +11,7 @@ from inferload.measure.record import PHASES, Phase
 from inferload.measure.sketch import Sketch
 from inferload.measure.tally import Tally, TallySet, count_faults
 from inferload.results import summary
+from inferload.statistics.intervals import order_interval
 from inferload.statistics.overload import Growth
 from inferload.verdict.evidence import Evidence, ScrapeGap, Stamps
 
@@ -67,15 +68,16 @@ def _of_phase(phase: Phase, tally: Tally, health: HealthSet, window_s: float) ->
         sessions_planned=tally.sessions_planned,
         sessions_dropped=tally.sessions_dropped,
         sessions_at_limit=tally.sessions_at_limit,
+        sessions_postponed=tally.sessions_postponed,
         turns_delayed=tally.turns_delayed,
         delayed_mean_ms=tally.delayed_ns / NS_PER_MS / tally.turns_begun if tally.turns_begun else 0.0,
         connect_mean_ms=_connect_mean_ms(tally, _worst([worker.loop_lag_ms.quantile(0.99) for worker in each])),
         sessions_begun=tally.window_sessions,
-        delay_p99_ms=all_workers.delay_ms.quantile(0.99),
+        delay_p99_ms=_certain_p99(all_workers.delay_ms),
         itl_ms=_typical(tally.sketches.get("itl_ms")),
         ttft_ms=_typical(tally.sketches.get("ttft_ms")),
         loop_lag_p99_ms=_worst(
-            [worker.loop_lag_ms.quantile(0.99) for worker in each if not worker.reads_apart or parted]
+            [_certain_p99(worker.loop_lag_ms) for worker in each if not worker.reads_apart or parted]
         ),
         pause_max_ms=_worst([worker.longest_pause_ms for worker in each]),
         cpu_share=_worst([worker.cpu_share for worker in each]),
@@ -124,6 +126,17 @@ def _connect_mean_ms(tally: Tally, loop_lag_ms: float | None) -> float:
         return 0.0
     own_ms = _CONNECT_TURNS * (loop_lag_ms or 0.0)
     return max(0.0, connect.mean - own_ms) * connect.count / lag.count
+
+
+def _certain_p99(sketch: Sketch) -> float | None:
+    """Return the p99; of too few samples the lower end of its 95 % interval, None for fewer than three.
+
+    A blocked event loop has few samples, and nearly all of them are late: the interval proves this, one late sample does not.
+    """
+    if summary.steady(sketch.count, 0.99):
+        return sketch.quantile(0.99)
+    low, _ = order_interval(sketch.count, 0.99)
+    return sketch.quantile(low / sketch.count) if low is not None and low < sketch.count else None
 
 
 def _typical(sketch: Sketch | None) -> float | None:

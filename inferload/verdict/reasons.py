@@ -119,7 +119,7 @@ RULES: tuple[Rule, ...] = (
         5,
         50,
         "ms, p99 of the worst worker",
-        lambda e: f"the p99 of a worker's event loop lag was {number(e.loop_lag_p99_ms)} ms",
+        lambda e: f"the p99 of a worker's event loop lag was at least {number(e.loop_lag_p99_ms)} ms",
         "the event loop was blocked: chunks that arrive meanwhile are read as one, and large requests are sent late "
         "(not evaluated if a separate thread reads and requests are sent in one piece)",
         "use more workers, each on its own core; check for other processes on the machine",
@@ -192,7 +192,7 @@ RULES: tuple[Rule, ...] = (
         late_share,
         0.01,
         0.05,
-        "of the planned sessions: neither dropped nor started in their phase",
+        "of the planned sessions: neither dropped, nor delayed into a later phase by max_in_flight, nor started in their phase",
         late_text,
         "the achieved rate is lower than the offered rate",
         "use more workers",

@@ -107,8 +107,9 @@ one line. From the worst: **failed** (a gate failed; without gates a turn, anoth
 Ctrl-C, SIGTERM, SIGHUP or the loss of every worker before the planned end), **invalid**, **suspect**, **passed**. A run
 can fail with a valid measurement. A failed run whose measurement is invalid ends with exit code 3.
 
-Reasons found in the warm-up or the drain are listed, but do not affect the verdict. An unknown value and a percentile of too
-few samples give no reason. A level is reached above its limit (>) or below it (<).
+Reasons found in the warm-up or the drain are listed, but do not affect the verdict. An unknown value gives no reason. Of a
+percentile with fewer than 10 samples beyond it, the lower end of its 95 % interval counts. A level is reached above its limit
+(>) or below it (<).
 
 | code | value | suspect | invalid | meaning | remedy |
 | --- | --- | --- | --- | --- | --- |

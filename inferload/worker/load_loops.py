@@ -41,6 +41,9 @@ def _run_session(run: SessionContext, index: int, planned_ns: int, admitted: boo
         run.tallies.session_dropped(window.phase, session.class_name, step=window.step, at_limit=True)
         return planned_ns
     run.tallies.session_started(window.phase, session.class_name, step=window.step)
+    delayed = not admitted and run.part.limiter is not None
+    if delayed and run.windows.at(now_ns()).phase != window.phase:
+        run.tallies.session_postponed(window.phase, session.class_name, step=window.step)
     assignment = run.part.assignment
     separate = isolation(run.part.scenario.cache.isolate, assignment.salt, index, assignment.takes_salt)
     ended = SessionRunner(run, session, separate, planned_ns).perform()

@@ -8,7 +8,7 @@ from typing import Any
 
 from inferload.measure.search.attainment import ConditionResult
 from inferload.measure.search.point import Point
-from inferload.numbers import clock, short
+from inferload.numbers import clock, percent, short
 
 _STATES = {"invalid": "not valid, no limit of the server", "failed": "the run failed"}
 
@@ -58,21 +58,15 @@ def _condition(result: ConditionResult) -> str:
     label = result.condition.label
     if not result.count:
         return f"{label}: not measured"
+    failed = f", {percent(result.failed)} of the turns failed and are not in it" if result.failed else ""
     if result.condition.share is None:
         interval = f"{short(result.low)} to {short(result.high)}" if isfinite(result.high) else "no interval yet"
         figure = short(result.figure) if result.figure is not None else "without end, as turns failed"
-        failed = f", {percent(result.failed)} of the turns failed and are not in it" if result.failed else ""
         return f"{label} {figure} ({interval}), limit {result.condition.limit:g}{failed}"
     figure = "beyond all that ended" if result.figure is None else short(result.figure)
     interval = f"{percent(result.low)} to {percent(result.high)}"
-    return f"{label} {figure}: {percent(result.value)} within ({interval}), {percent(result.condition.share)} required"
-
-
-def percent(share: float) -> str:
-    """A share in percent, with enough digits to differ from 100."""
-    digits = 2 if 0.99 < share < 1 else 1
-    text = f"{share * 100:.{digits}f}"
-    return (text.rstrip("0").rstrip(".") if "." in text else text) + " %"
+    required = percent(result.condition.share)
+    return f"{label} {figure}: {percent(result.value)} within ({interval}), {required} required{failed}"
 
 
 def summed_up(document: Mapping[str, Any]) -> list[str]:

@@ -231,6 +231,36 @@ def test_doubts_about_a_point_are_printed_with_it() -> None:
     assert line(lost, 1, 65.0, "sessions/s").endswith("no limit of the server: it was late")
 
 
+def test_failed_turns_that_gaps_leave_out_are_printed() -> None:
+    at_s = np.arange(0, 400, 0.05)
+    failed = np.arange(len(at_s)) % 2 == 1
+    samples = Samples(at_s, np.where(failed, np.inf, 20.0))
+    window = Window(400.0, (samples,), at_s, at_s + 0.1, ok=~failed)
+    settings = Settings(slo.parse("p95(itl_ms) < 50"), 20.0, 1000.0, 400.0, 5.0)
+    (point,) = bracket.points_of(settings, [Look(20.0, (window,), 405.0)])
+    assert point.state == "breaks"
+    assert line(point, 1, 65.0, "sessions/s").endswith("95 % required, 50 % of the turns failed and are not in it")
+    facts = {
+        "scenario": {"name": "chat-open"},
+        "target": "",
+        "seed": 0,
+        "window_s": 400.0,
+        "warmup_s": 5.0,
+        "cache": "",
+    }
+    page = search_page.markdown(document(settings, [point], "budget", "sessions/s") | facts)
+    assert "| breaks | 20; 100 % within" in page
+    assert "; 50 % of the turns failed |" in page
+
+
+def test_a_share_below_1_is_not_printed_as_100_percent() -> None:
+    at_s = np.arange(0, 4000, 0.02)
+    value = np.where(np.arange(len(at_s)) == 9, 900.0, 300.0)
+    window = Window(4000.0, (Samples(at_s, value),), at_s, at_s + 0.1)
+    (point,) = bracket.points_of(Settings(slo.parse(SLO), 50.0, 1000.0, 4000.0, 5.0), [Look(50.0, (window,), 4005.0)])
+    assert "p95(ttft_ms) 300: over 99.99 % within (" in line(point, 1, 65.0, "sessions/s")
+
+
 @pytest.mark.parametrize(
     ("latest", "expected"),
     [

@@ -1,6 +1,7 @@
 """Mathematics of a search: attainment with its interval, the bracket, the next load, and the result."""
 
 import json
+from collections.abc import Callable
 from math import exp, log
 from statistics import NormalDist
 
@@ -138,14 +139,39 @@ def test_a_mean_is_of_successful_turns_and_requires_few_failures(every: int, ver
     assert held.failed == pytest.approx(failed.mean())
 
 
-def test_a_mean_of_gaps_counts_each_failed_turn_once() -> None:
-    at_s = np.arange(0, 100, 0.1)
-    failed = np.arange(len(at_s)) % 4 == 0
+def gaps_of_turns(turns: int, fails: Callable[[np.ndarray], np.ndarray]) -> Window:
+    """Return a window of turns, two at each instant: one with 20 gaps of 10 ms, or one infinite value if it failed."""
+    at_s = np.arange(turns) // 2 * 0.2
+    failed = fails(np.arange(turns))
     gaps_s, lost_s = np.repeat(at_s[~failed], 20), at_s[failed]
     values = np.concatenate([np.full(len(gaps_s), 10.0), np.full(len(lost_s), np.inf)])
-    window = Window(100.0, (Samples(np.concatenate([gaps_s, lost_s]), values),), at_s, at_s + 0.1)
-    held = attainment.judge(slo.parse("mean(itl_ms) < 100")[0], 0, [window], 0.01)
-    assert (held.failed, held.verdict) == (pytest.approx(0.25), "breaks")
+    samples = Samples(np.concatenate([gaps_s, lost_s]), values)
+    return Window(turns / 10, (samples,), at_s, at_s + 0.1, ok=~failed)
+
+
+@pytest.mark.parametrize("text", ["mean(itl_ms) < 100", "p95(itl_ms) < 100", "p50(itl_ms) < 100"])
+@pytest.mark.parametrize(
+    ("fails", "share", "verdict"),
+    [
+        (lambda index: index % 4 != 0, 0.75, "breaks"),
+        (lambda index: index >= 0, 1.0, "breaks"),
+        (lambda index: index % 1000 == 0, 0.001, "holds"),
+        (lambda index: index < 0, 0.0, "holds"),
+    ],
+)
+def test_a_condition_of_gaps_counts_each_failed_turn_once(
+    text: str, fails: Callable[[np.ndarray], np.ndarray], share: float, verdict: str
+) -> None:
+    held = attainment.judge(slo.parse(text)[0], 0, [gaps_of_turns(4000, fails)], 0.01)
+    assert (held.failed, held.verdict) == (pytest.approx(share), verdict)
+    assert held.figure == (None if share == 1 else pytest.approx(10.0))
+    assert (held.margin > 0) == (verdict == "holds")
+
+
+@pytest.mark.parametrize(("text", "verdict"), [("p90(itl_ms) < 100", "holds"), ("p99(itl_ms) < 100", "breaks")])
+def test_as_many_turns_may_fail_as_gaps_may_be_late(text: str, verdict: str) -> None:
+    held = attainment.judge(slo.parse(text)[0], 0, [gaps_of_turns(4000, lambda index: index % 20 == 0)], 0.01)
+    assert (held.value, held.figure, held.verdict) == (1.0, pytest.approx(10.0), verdict)
 
 
 @given(

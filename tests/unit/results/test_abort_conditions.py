@@ -79,6 +79,13 @@ def test_a_condition_waits_for_a_complete_window() -> None:
     assert reached == [False] * 5 + [True] * 3
 
 
+@pytest.mark.parametrize("statistic", ["p50", "p75", "p99", "p99.9", "p9999", "mean", "min", "max"])
+def test_every_statistic_stops_a_run(statistic: str) -> None:
+    watch = AbortWatch([f"{statistic}(ttft_ms) > 100 for 5s"])
+    reached = [watch.add(at_s + 0.5, second(10, 0, ttft_ms=5000.0)) is not None for at_s in range(8)]
+    assert reached == [False] * 5 + [True] * 3
+
+
 def test_without_turns_there_is_no_ratio() -> None:
     watch = AbortWatch([CONDITION])
     assert all(watch.add(at_s + 0.5, second(0, 0)) is None for at_s in range(20))

@@ -361,7 +361,7 @@ def test_the_short_summary_has_a_maximum_length() -> None:
 def test_tables_of_an_invalid_run_on_the_simulator(golden: Callable[[str, str], None]) -> None:
     document = given_by(sixty_seconds(30), run=RUN | {"engine": "simulator"}, servers=[])
     document.health.at("w1", "measure").beat(Beat([80.0] * 60, [12.0], 59.5, 60.0, None))
-    document.health.at("w1", "warmup").beat(Beat([20.0], [], 1.0, 10.0, None))
+    document.health.at("w1", "warmup").beat(Beat([20.0] * 60, [], 1.0, 10.0, None))
     evidence = evidence_by_phase(
         document.tallies, document.health, SECONDS, RunFacts("kernel", workers=2, lost_workers=1)
     )

@@ -4,16 +4,19 @@ from collections import Counter
 from types import SimpleNamespace
 from typing import Any
 
+import gevent
 import pytest
 
 from inferload.content.messages import text_message
 from inferload.content.prompts import approximate
 from inferload.content.script import Ask, Fork, Script, Session, Work
 from inferload.measure.clock import now_ns
+from inferload.measure.record import Phase, PhaseWindow
 from inferload.measure.tally import TallySet
 from inferload.requests.bodies import Isolation, Texts
 from inferload.scenario.scenario import from_text
 from inferload.worker.limits import InFlightLimiter, Quota
+from inferload.worker.load_loops import run_session
 from inferload.worker.run_windows import RunWindows
 from inferload.worker.session_context import SessionContext
 from inferload.worker.session_runner import SessionRunner
@@ -120,6 +123,23 @@ def test_work_that_ends_after_the_run_begins_no_turn() -> None:
     assert not SessionRunner(host, Session(0, "chat", script()), Isolation(), 0).perform().complete
     assert host.turns.sent == 0
     assert free(host.part.limiter) == 2
+
+
+@pytest.mark.parametrize(("admitted_in", "postponed"), [("warmup", 0), ("measure", 1)])
+def test_a_session_that_waits_for_a_slot_into_the_next_phase_is_postponed(admitted_in: Phase, postponed: int) -> None:
+    host, planned_ns = context(), now_ns()
+    end_ns = planned_ns + (10**12 if admitted_in == "warmup" else 1)
+    host.windows.set([PhaseWindow("warmup", planned_ns, end_ns), PhaseWindow("measure", end_ns)])
+    host.part.assignment.salt, host.part.assignment.takes_salt = None, False
+    host.part.sessions.begin = lambda index: Session(index, "chat", plain())
+    assert [host.part.limiter.try_enter() for _ in range(2)] == [True, True]
+    waiting = gevent.spawn(run_session, host, 0, planned_ns)
+    gevent.sleep(0)
+    host.part.limiter.leave()
+    gevent.joinall([waiting], timeout=5, raise_error=True)
+    total = host.tallies.total("warmup")
+    assert (total.sessions_started, total.turns_delayed) == (1, 1)
+    assert total.sessions_postponed == postponed
 
 
 def performed(host: Any, script: Script) -> bool:
