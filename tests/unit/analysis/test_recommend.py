@@ -25,6 +25,7 @@ from inferload.analysis.comparison.tables import ab_block, matrix
 from run_folders import write_run
 
 from inferload import cli, rundir
+from inferload.errors import UsageError
 from inferload.results.cost import Prices
 
 CHAT = SLOS[0]
@@ -396,6 +397,18 @@ def test_searches_with_different_slos_are_separate_rows(tmp_path: Path) -> None:
     rows = with_searches(two(), [read_search(str(path)) for path in (first, second)]).aims[-2:]
     assert [(row.variant, row.change) for row in rows] == [("base", None), ("new", None)]
     assert all("the only searched variant" in row.remark for row in rows)
+
+
+@pytest.mark.parametrize(
+    ("holds", "breaks", "ended"), [(40.0, 15.0, "contradiction"), (40.0, 15.0, "budget"), (15.0, 15.0, "resolved")]
+)
+def test_a_contradictory_search_is_refused(tmp_path: Path, holds: float, breaks: float, ended: str) -> None:
+    answer = {"holds": holds, "breaks": breaks, "estimate": 22.0, "text": "not resolved", "ended": ended}
+    folder = searched(tmp_path / "new", None, None, answer=answer)
+    with pytest.raises(
+        UsageError, match=rf"^--search .*new: {holds:g} sessions/s held the SLO and 15 did not: no answer; "
+    ):
+        read_search(str(folder))
 
 
 def test_recommend_takes_searches_and_runs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
