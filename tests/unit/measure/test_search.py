@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from scipy import signal, stats
 
 from inferload.measure.search import attainment, bracket, slo
-from inferload.measure.search.answer import answer, document
+from inferload.measure.search.answer import SearchResult, answer, document
 from inferload.measure.search.attainment import ConditionResult
 from inferload.measure.search.bracket import Ended, Settings
 from inferload.measure.search.point import Look, Point
@@ -278,6 +278,20 @@ def test_three_failures_in_a_row_end_a_search() -> None:
     looks, ended = bracket.search(settings, lambda level, number: Look(level, (), 1.0, cause="refused"))
     assert ended == Ended("failures")
     assert len(looks) == 3
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "text"),
+    [
+        (100.0, 101.0, "100 users at most hold the SLO"),
+        (100.0, 114.0, "about 107 users at most hold the SLO (100 did, 114 did not)"),
+        (1000.0, 1149.0, "about 1,074 users at most hold the SLO (1,000 did, 1,149 did not)"),
+        (None, 1.0, "a single user does not hold the SLO"),
+    ],
+)
+def test_only_adjacent_numbers_of_users_give_an_exact_answer(low: float | None, high: float, text: str) -> None:
+    estimate = None if low is None else float(int((low + high) / 2))
+    assert SearchResult("resolved", estimate, low, high).text("users", whole=True) == text
 
 
 def test_a_search_of_users_ends_between_two_integers() -> None:
