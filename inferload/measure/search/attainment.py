@@ -116,7 +116,8 @@ def _finite(sample: Samples) -> Samples:
 def _failures(window: Window, sample: Samples) -> Samples:
     """One value per turn of the window: infinite if it failed, else 0."""
     lost_s, begun_s = sample.at_s[np.isinf(sample.value)], window.begun_s
-    well_s = begun_s[(begun_s >= 0) & (begun_s < window.lasts_s) & ~np.isin(begun_s, lost_s)]
+    inside = (begun_s >= 0) & (begun_s < window.lasts_s)
+    well_s = begun_s[inside if window.ok is None else inside & window.ok]
     values = np.concatenate([np.full(len(lost_s), np.inf), np.zeros(len(well_s))])
     return Samples(np.concatenate([lost_s, well_s]), values)
 

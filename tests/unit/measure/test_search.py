@@ -118,8 +118,8 @@ def test_a_window_shorter_than_the_relaxation_time_is_undecided() -> None:
 
 def test_failed_turns_miss_every_condition() -> None:
     at_s = np.arange(0, 100, 0.05)
-    value = np.where(np.arange(len(at_s)) % 4 == 0, np.inf, 10.0)
-    window = Window(100.0, (Samples(at_s, value),), at_s, at_s + 0.1)
+    failed = np.arange(len(at_s)) % 4 == 0
+    window = Window(100.0, (Samples(at_s, np.where(failed, np.inf, 10.0)),), at_s, at_s + 0.1, ok=~failed)
     assert attainment.judge(P95[0], 0, [window], 0.01).verdict == "breaks"
     mean = slo.parse("mean(ttft_ms) < 100")
     assert attainment.judge(mean[0], 0, [window], 0.01).verdict == "breaks"
@@ -131,11 +131,22 @@ def test_a_mean_is_of_successful_turns_and_requires_few_failures(every: int, ver
     index = np.arange(len(at_s))
     failed = index % every == 0 if every else index < 0
     value = np.where(failed, np.inf, 50.0 + index % 7)
-    window = Window(400.0, (Samples(at_s, value),), at_s, at_s + 0.1)
+    window = Window(400.0, (Samples(at_s, value),), at_s, at_s + 0.1, ok=~failed)
     held = attainment.judge(slo.parse("mean(ttft_ms) < 100")[0], 0, [window], 0.01)
     assert held.verdict == verdict
     assert held.figure == pytest.approx(53, abs=0.1)
     assert held.failed == pytest.approx(failed.mean())
+
+
+@pytest.mark.parametrize(("at_once", "every", "verdict"), [(30, 30, "breaks"), (60, 177, "holds")])
+def test_turns_planned_at_the_instant_of_a_failed_one_count(at_once: int, every: int, verdict: str) -> None:
+    """The times of a trace may be whole seconds."""
+    at_s = np.repeat(np.arange(0.0, 400), at_once)
+    failed = np.arange(len(at_s)) % every == 0
+    value = np.where(failed, np.inf, 50.0)
+    window = Window(400.0, (Samples(at_s, value),), at_s, at_s + 0.1, ok=~failed)
+    held = attainment.judge(slo.parse("mean(ttft_ms) < 100")[0], 0, [window], 0.01)
+    assert (held.failed, held.verdict) == (pytest.approx(failed.mean()), verdict)
 
 
 def test_a_mean_of_gaps_counts_each_failed_turn_once() -> None:
@@ -143,7 +154,7 @@ def test_a_mean_of_gaps_counts_each_failed_turn_once() -> None:
     failed = np.arange(len(at_s)) % 4 == 0
     gaps_s, lost_s = np.repeat(at_s[~failed], 20), at_s[failed]
     values = np.concatenate([np.full(len(gaps_s), 10.0), np.full(len(lost_s), np.inf)])
-    window = Window(100.0, (Samples(np.concatenate([gaps_s, lost_s]), values),), at_s, at_s + 0.1)
+    window = Window(100.0, (Samples(np.concatenate([gaps_s, lost_s]), values),), at_s, at_s + 0.1, ok=~failed)
     held = attainment.judge(slo.parse("mean(itl_ms) < 100")[0], 0, [window], 0.01)
     assert (held.failed, held.verdict) == (pytest.approx(0.25), "breaks")
 
