@@ -47,6 +47,10 @@ class MaxLoad:
     missed_above: bool
     tested: tuple[float, ...]
 
+    def misses(self, load: float) -> bool:
+        """Return True if this load, or a lower one, missed the SLO."""
+        return self.missed_above and any((self.load or 0.0) < tested <= load for tested in self.tested)
+
 
 @dataclass(frozen=True, slots=True)
 class VariantFigures:
@@ -175,12 +179,12 @@ def max_load(slo: LatencyLimits, loads: Sequence[LoadFigures]) -> MaxLoad:
 
 
 def _meets(slo: LatencyLimits, level: LoadFigures) -> bool | None:
-    """Return None if there are too few samples for a p95."""
-    ttft_ms, tpot_ms = (level.figures.get(f"p95({measure})") for measure in ("ttft_ms", "tpot_ms"))
-    if ttft_ms is None or tpot_ms is None:
-        return None
-    failed_ratio = level.figures.get("failed_ratio") or 0.0
-    return ttft_ms < slo.ttft_ms and tpot_ms < slo.tpot_ms and failed_ratio < _MAX_FAILED_RATIO
+    """Return False if a known figure is at its limit or above; otherwise None if one is unknown, as p95 of few samples."""
+    limits = {"p95(ttft_ms)": slo.ttft_ms, "p95(tpot_ms)": slo.tpot_ms, "failed_ratio": _MAX_FAILED_RATIO}
+    values = {name: level.figures.get(name) for name in limits}
+    if any(value is not None and value >= limits[name] for name, value in values.items()):
+        return False
+    return None if None in values.values() else True
 
 
 def _by_figure(
@@ -267,22 +271,33 @@ def _most_users(slo: LatencyLimits, variants: Sequence[VariantFigures]) -> AimRe
     aim = f"most users, {slo.name}"
     figure = f"load with TTFT < {slo.ttft_ms:g} ms and TPOT < {slo.tpot_ms:g} ms at p95"
     maxima = [variant.max_load[slo.name] for variant in variants]
-    best = _best([maximum.load for maximum in maxima], lower=False)
-    if best is None:
+    highest = max((maximum.load for maximum in maxima if maximum.load is not None), default=None)
+    if highest is None:
         tested = any(maximum.tested for maximum in maxima)
         remark = (
             "every tested load missed the SLO" if tested else "not measured: too few turns, or a load without a number"
         )
         return AimResult(aim, None, figure, None, "", remark=remark)
+    best = next(index for index, maximum in enumerate(maxima) if maximum.load == highest)
     top = maxima[best]
-    equal = [index for index, maximum in enumerate(maxima) if maximum.load == top.load]
-    if len(equal) > 1 and not all(maxima[index].missed_above for index in equal):
-        labels = ", ".join(variants[index].side.label for index in equal)
-        remark = f"not measured: {labels} all met the SLO at the highest tested load ({top.load:g} {top.unit}); test higher loads"
-        return AimResult(aim, None, figure, top.load, top.unit, remark=remark)
+    if remark := _unjudged(highest, top.unit, variants, maxima):
+        return AimResult(aim, None, figure, highest, top.unit, remark=f"not measured: {remark}")
     remark = "a higher load missed the SLO" if top.missed_above else "highest tested load, no upper bound"
-    result = AimResult(aim, None, figure, top.load, top.unit, remark=remark)
+    result = AimResult(aim, None, figure, highest, top.unit, remark=remark)
     return _counted(result, variants[best], variants[0], maxima[0].load)
+
+
+def _unjudged(load: float, unit: str, variants: Sequence[VariantFigures], maxima: Sequence[MaxLoad]) -> str:
+    """Return the reason why no variant is shown to be the best at the highest load that met the SLO; empty if one is."""
+    labels = [variant.side.label for variant in variants]
+    equal = [label for label, maximum in zip(labels, maxima, strict=True) if maximum.load == load]
+    missed_above = all(maximum.missed_above for maximum in maxima if maximum.load == load)
+    if len(equal) > 1 and not missed_above:
+        return f"{', '.join(equal)} all met the SLO at the highest tested load ({load:g} {unit}); test higher loads"
+    unknown = [
+        label for label, maximum in zip(labels, maxima, strict=True) if label not in equal and not maximum.misses(load)
+    ]
+    return f"{', '.join(unknown)} not judged at {load:g} {unit}; measure more turns at this load" if unknown else ""
 
 
 def _counted(result: AimResult, chosen: VariantFigures, base: VariantFigures, before: float | None) -> AimResult:

@@ -37,11 +37,17 @@ def read_search(argument: str) -> VariantSearch:
         )
         question = (document["slo"], scenario["name"], scenario.get("digest") or "", document["unit"])
         name = label if path != Path(argument) else path.name
-        return VariantSearch(name, question, holds, breaks, estimate, str(answer["text"]))
+        search = VariantSearch(name, question, holds, breaks, estimate, str(answer["text"]))
     except (KeyError, TypeError, ValueError) as error:
         raise UsageError(
             f"--search {argument}: {rundir.SEARCH} cannot be used ({error}); is it complete, and not a sweep of --rates?"
         ) from error
+    if answer.get("ended") == "contradiction" or (holds is not None and breaks is not None and holds >= breaks):
+        raise UsageError(
+            f"--search {argument}: {number(holds)} {document['unit']} held the SLO and {number(breaks)} did not: no answer; "
+            "search again with longer points (--point)"
+        )
+    return search
 
 
 def with_searches(recommendation: Recommendation, searches: Sequence[VariantSearch]) -> Recommendation:

@@ -96,7 +96,7 @@ def run(arguments: argparse.Namespace) -> int:
 def _open_journal(sweep: Sweep, folder: Path, plan: Sequence[ServerStart], retry: bool) -> SweepJournal:
     """Open the journal, end processes of an earlier sweep, and print the progress."""
     if not (folder / PLAN).exists():
-        rundir.write_text(folder / PLAN, definition.to_text(sweep))
+        rundir.write_text(folder / PLAN, definition.to_text(sweep.with_digests()))
     journal = SweepJournal(folder)
     clear_up(journal)
     retried = journal.retry() if retry else 0
@@ -118,7 +118,7 @@ def _sweep_and_folder(arguments: argparse.Namespace) -> tuple[Sweep, Path]:
                 else "the folder has its own file; remove FILE"
             )
             raise UsageError(f"--resume {arguments.resume}: {reason}")
-        return definition.load(plan_file), arguments.resume
+        return _unchanged(definition.load(plan_file), arguments.resume), arguments.resume
     if arguments.no_retry:
         raise UsageError("--no-retry: needs --resume DIR")
     if arguments.file is None:
@@ -132,6 +132,16 @@ def _sweep_and_folder(arguments: argparse.Namespace) -> tuple[Sweep, Path]:
     if (folder / JOURNAL).exists():
         raise UsageError(f"{folder}: already contains a sweep; use --resume {folder}, or another folder with --into")
     return sweep, folder
+
+
+def _unchanged(sweep: Sweep, folder: Path) -> Sweep:
+    """Return the sweep. Raise UsageError if one of its variants has changed since the start."""
+    if changed := sweep.changed_variants:
+        raise UsageError(
+            f"--resume {folder}: variant {changed[0]} has changed since the sweep started; "
+            "undo the change, or start a new sweep"
+        )
+    return sweep
 
 
 def _names(loaded: Mapping[str, Scenario]) -> dict[str, str]:

@@ -36,11 +36,16 @@ _EPILOG = """Examples:
 
 @dataclass(frozen=True, slots=True)
 class RunRates:
-    """Rates of a run, and mean tokens per prompt and answer."""
+    """Rates of a run, and mean tokens per prompt and answer.
+
+    `engine`: as the server reports it, the same for vLLM on a GPU and on a CPU. `deployed_engine`: key in ENGINES; None:
+    unknown.
+    """
 
     path: Path
     variant: str | None
     engine: str
+    deployed_engine: str | None
     rates: Mapping[str, float | None]
     input_tokens: float
     output_tokens: float
@@ -126,12 +131,13 @@ def _served(path: Path, manifest: Mapping[str, Any], summary: Mapping[str, Any])
     input_tokens, output_tokens, turns = (measured.get(key) for key in ("input_tokens", "output_tokens", "ok"))
     if not turns or input_tokens is None or output_tokens is None:
         raise UsageError(f"--beside {path}: its server reported no token counts; choose another run")
-    rates = summary["rates"]
+    rates, variant = summary["rates"], manifest.get("variant") or {}
     total = [rates["input_tok_per_s"], rates["output_tok_per_s"]]
     return RunRates(
         path=path,
-        variant=(manifest.get("variant") or {}).get("name"),
+        variant=variant.get("name"),
         engine=str(manifest.get("engine")),
+        deployed_engine=variant.get("engine"),
         rates={
             "requests/s": rates["turns_per_s"],
             "output tok/s": rates["output_tok_per_s"],
@@ -189,7 +195,10 @@ def _remarks(name: str, limit: OfflineLimit, served: RunRates) -> list[str]:
     if served.variant != name:
         lines.append(f"note: the run used {served.variant or 'a server without a variant'}, not {name}")
     if not _comparable(limit, served):
-        lines.append(f"note: the run used {served.engine}, the limit {limit.engine}: not comparable")
+        engine = served.deployed_engine or served.engine
+        lines.append(f"note: the run used {engine}, the limit {limit.engine}: not comparable")
+    elif served.deployed_engine is None and limit.engine != "simulator":
+        lines.append(f"note: the device of the run is not known; it may not be that of {limit.engine}")
     lengths = (limit.load.input_tokens, limit.load.output_tokens)
     if lengths != (round(served.input_tokens), round(served.output_tokens)):
         lines.append("note: the lengths differ; omit --input-len and --output-len to use those of the run")
@@ -198,8 +207,10 @@ def _remarks(name: str, limit: OfflineLimit, served: RunRates) -> list[str]:
 
 
 def _comparable(limit: OfflineLimit, served: RunRates) -> bool:
-    """Return True if both are of the simulator or both of vLLM."""
-    return (served.engine == "simulator") == (limit.engine == "simulator")
+    """Return True for the same engine; of a run without a known deployment, also for vLLM on an unknown device."""
+    if served.deployed_engine is not None:
+        return served.deployed_engine == limit.engine
+    return served.engine.startswith("simulator" if limit.engine == "simulator" else "vllm")
 
 
 def document(name: str, limit: OfflineLimit, served: RunRates | None) -> dict[str, Any]:

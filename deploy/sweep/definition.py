@@ -1,5 +1,6 @@
 """Sweep file: variants, baseline, scenarios and number of pairs of runs."""
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -77,6 +78,9 @@ class Sweep(ScenarioPart):
     )
 
     cost: SweepCost = Field(default=SweepCost(), description="prices; without them cost is not reported")
+    variant_digests: Mapping[str, str] = Field(
+        default={}, description="digests of the variants, stored at the start of the sweep and checked by --resume"
+    )
 
     @model_validator(mode="after")
     def _distinct(self) -> "Sweep":
@@ -98,6 +102,16 @@ class Sweep(ScenarioPart):
         merged = prices.over(self.prices)
         cost = SweepCost(gpu_hour_price=merged.gpu_hour, gpus=merged.gpus, cached_price_ratio=merged.cached_ratio)
         return self.model_copy(update={"cost": cost})
+
+    def with_digests(self) -> "Sweep":
+        """Copy with the digests of the variants."""
+        digests = {name: self.variant(name).digest for name in self.all_variants}
+        return self.model_copy(update={"variant_digests": digests})
+
+    @property
+    def changed_variants(self) -> list[str]:
+        """Variants that differ from their stored digests."""
+        return [name for name, digest in self.variant_digests.items() if self.variant(name).digest != digest]
 
     def variant(self, name: str) -> Variant:
         """Variant with the changes of the sweep."""

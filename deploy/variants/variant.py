@@ -4,6 +4,7 @@ Each YAML file beside this module is a family: a model, its hardware, and varian
 """
 
 import difflib
+import hashlib
 import json
 import math
 import re
@@ -41,6 +42,7 @@ _PARALLEL = ("tensor-parallel-size", "pipeline-parallel-size", "data-parallel-si
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 _ENVIRONMENT_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _FLAG_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
+_TEXTS = {"family", "purpose", "base", "factor", "source", "old"}  # without effect on a run
 _FAMILY_KEYS = {"source", "model", "hardware", "simulated_as", "prices", "variants"}
 
 
@@ -91,6 +93,13 @@ class Variant:
             return float(value)
         except (TypeError, ValueError):
             raise UsageError(f"{self.name}: gpu-memory-utilization {value}: not a number") from None
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 (hex) of the properties that have an effect on a run, as canonical JSON."""
+        data = {key: value for key, value in document(self).items() if key not in _TEXTS}
+        canonical = json.dumps(data, sort_keys=True, separators=(",", ":"), default=str)
+        return hashlib.sha256(canonical.encode()).hexdigest()
 
     def with_args(self, changes: Mapping[str, Any]) -> "Variant":
         """Copy with changed arguments; None removes an argument."""

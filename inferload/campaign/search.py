@@ -3,7 +3,7 @@
 import contextlib
 import json
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -36,6 +36,26 @@ _TAIL_BYTES = 1024  # of a progress file, with its last line
 
 
 @dataclass(frozen=True, slots=True)
+class _Server:
+    """Server of a run. `variant`, `argv`: name and arguments of its deployment; None: unknown."""
+
+    model: str
+    engine: str
+    variant: str | None
+    argv: Sequence[str] | None
+
+    def difference(self, first: "_Server") -> str:
+        """First difference from another server; empty without one. An engine that is unknown does not differ."""
+        if self.model != first.model:
+            return f"model {self.model}, but {first.model}"
+        if self.engine != first.engine and "unknown" not in (self.engine, first.engine):
+            return f"engine {self.engine}, but {first.engine}"
+        if self.variant != first.variant:
+            return f"variant {self.variant or 'unknown'}, but {first.variant or 'unknown'}"
+        return "" if self.argv == first.argv else "server arguments differ from those"
+
+
+@dataclass(frozen=True, slots=True)
 class PointRunner:
     """Runs of a search. `show`: displays the progress of a run; None without a terminal."""
 
@@ -47,11 +67,18 @@ class PointRunner:
     show: Callable[[str], None] | None = None
 
     def earlier(self) -> list[Look]:
-        """Looks of a resumed search, read from their runs."""
+        """Looks of a resumed search, read from their runs. UsageError if they had different servers."""
+        for entry in self.journal.runs:
+            if difference := self._other_server(entry["folder"]):
+                raise UsageError(f"{self.folder}: {difference}; start a new search")
         return [self._look(entry) for entry in self.journal.runs]
 
     def look(self, load: float, number: int) -> Look:
-        """Make one run at a load. UsageError if the first run is refused: another load would be refused too."""
+        """Make one run at a load.
+
+        UsageError if the first run is refused, as another load would be refused too, or if the server is another one than that
+        of the first run.
+        """
         name = f"{POINTS}/{number + 1:02}"
         run_dir = self.folder / name
         run_dir.parent.mkdir(parents=True, exist_ok=True)
@@ -74,7 +101,23 @@ class PointRunner:
         if entry["exit_code"] == runner.USAGE and number == 0:
             self.journal.remove()
             raise UsageError(f"the first point could not be made: {entry['cause']}")
+        if difference := self._other_server(name):
+            self.journal.write(kind="retry", folder=name)
+            raise UsageError(
+                f"{self.folder}: {difference}; start that server again and continue with --resume {self.folder}, "
+                "or start a new search"
+            )
         return self._look(entry)
+
+    def _other_server(self, name: str) -> str:
+        """Difference of the server of a run from that of the first run; empty if there is none, or one is unknown."""
+        server = _server_of(self.folder / name)
+        for entry in self.journal.runs:
+            first = _server_of(self.folder / entry["folder"])
+            if server is not None and first is not None:
+                difference = server.difference(first)
+                return difference and f"{name}: {difference} in {entry['folder']}"
+        return ""
 
     def _limit_s(self) -> float:
         limit_s = self.plan.warmup_s + self.plan.window_s + self.scenario.phases.drain_s + _PATIENCE_S
@@ -117,6 +160,18 @@ class PointRunner:
             show(f"{number + 1:3}  {elapsed(used_s)}  {short(load)} {unit(self.scenario)}: {state}")
 
         return poll
+
+
+def _server_of(run_dir: Path) -> _Server | None:
+    """Server of a run; None without a manifest, as of a run that failed at its start."""
+    try:
+        manifest = rundir.read_json(run_dir / rundir.MANIFEST)
+    except UsageError:
+        return None
+    if "model" not in manifest:
+        return None
+    variant = manifest.get("variant") or {}
+    return _Server(str(manifest["model"]), str(manifest.get("engine")), variant.get("name"), variant.get("argv"))
 
 
 def window(run_dir: Path, conditions: tuple[Condition, ...], dropped: int = 0) -> Window:

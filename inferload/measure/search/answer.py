@@ -44,11 +44,11 @@ class SearchResult:
         low, high = (None if level is None else f"{short(level)} {unit}" for level in (self.low, self.high))
         if self.why == "contradiction":
             return f"not resolved: {low} held the SLO, and {high} did not"
-        if self.resolved and whole:
+        if self.resolved and whole and (self.low is None or self.high is None or self.high - self.low <= 1):
             return f"{low} at most hold the SLO" if low else "a single user does not hold the SLO"
         guess = "" if self.estimate is None else f"about {short(self.estimate)} {unit}"
         if self.resolved:
-            return f"{guess} at most hold the SLO ({low} did, {high} did not)"
+            return f"{guess} at most hold the SLO ({short(self.low)} did, {short(self.high)} did not)"
         likely = guess and f"; most likely {guess}"
         if low is not None and high is not None:
             return f"not resolved between {low}, which held the SLO, and {high}, which did not{likely}"

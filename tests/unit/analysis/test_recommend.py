@@ -25,6 +25,7 @@ from inferload.analysis.comparison.tables import ab_block, matrix
 from run_folders import write_run
 
 from inferload import cli, rundir
+from inferload.errors import UsageError
 from inferload.results.cost import Prices
 
 CHAT = SLOS[0]
@@ -233,11 +234,35 @@ def test_incomparable_and_invalid_variants_are_left_out_and_named() -> None:
         ([level(10, 300, 60.0)], None, True),
         ([level(10, 300, failed_ratio=0.05)], None, True),
         ([level(10, 300), level(20, 400, None), level(40, None)], 10, False),
+        # Few samples are left of a load whose turns failed, and one slow figure is enough for a miss.
+        ([level(20, 300), level(40, 300), level(80, None, None, failed_ratio=0.95)], 40, True),
+        ([level(20, 300), level(40, 900, None)], 20, True),
+        ([level(20, 300), level(40, 300, failed_ratio=None)], 20, False),
     ],
 )
 def test_the_highest_load_that_meets_the_slo(loads: list[LoadFigures], load: float | None, broken: bool) -> None:
     limit = max_load(CHAT, loads)
     assert (limit.load, limit.missed_above) == (load, broken)
+
+
+@pytest.mark.parametrize(
+    ("baseline", "variant", "change", "remark"),
+    [
+        ([level(20, 300), level(40, 900)], "new", 1.0, "a higher load missed the SLO"),
+        ([level(20, 900), level(40, 900)], "new", None, "a higher load missed the SLO"),
+        ([level(20, 300), level(40, None)], None, None, "not measured: base not judged at 40 users"),
+        ([level(20, 300), level(40, None), level(80, 900)], None, None, "not measured: base not judged at 40 users"),
+        ([level(20, None), level(40, None)], None, None, "not measured: base not judged at 40 users"),
+    ],
+)
+def test_most_users_needs_a_miss_of_each_other_variant(
+    baseline: list[LoadFigures], variant: str | None, change: float | None, remark: str
+) -> None:
+    new = side("new", 90, 9, 550, loads=(level(20, 300), level(40, 300), level(80, 900)))
+    sides = [side("base", 100, 10, 500, loads=tuple(baseline)), new]
+    aim_result = results(recommend("chat", sides))["most users, chat"]
+    assert (aim_result.variant, aim_result.value, aim_result.change) == (variant, 40, change)
+    assert aim_result.remark.startswith(remark)
 
 
 @settings(max_examples=30, deadline=None)
@@ -372,6 +397,18 @@ def test_searches_with_different_slos_are_separate_rows(tmp_path: Path) -> None:
     rows = with_searches(two(), [read_search(str(path)) for path in (first, second)]).aims[-2:]
     assert [(row.variant, row.change) for row in rows] == [("base", None), ("new", None)]
     assert all("the only searched variant" in row.remark for row in rows)
+
+
+@pytest.mark.parametrize(
+    ("holds", "breaks", "ended"), [(40.0, 15.0, "contradiction"), (40.0, 15.0, "budget"), (15.0, 15.0, "resolved")]
+)
+def test_a_contradictory_search_is_refused(tmp_path: Path, holds: float, breaks: float, ended: str) -> None:
+    answer = {"holds": holds, "breaks": breaks, "estimate": 22.0, "text": "not resolved", "ended": ended}
+    folder = searched(tmp_path / "new", None, None, answer=answer)
+    with pytest.raises(
+        UsageError, match=rf"^--search .*new: {holds:g} sessions/s held the SLO and 15 did not: no answer; "
+    ):
+        read_search(str(folder))
 
 
 def test_recommend_takes_searches_and_runs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

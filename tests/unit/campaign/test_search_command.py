@@ -387,6 +387,66 @@ def test_a_rate_sweep_has_a_page_without_answer() -> None:
     assert "Sweep: chat-open" in search_page.markdown(plain)
 
 
+SERVER: dict[str, Any] = {
+    "model": "m",
+    "engine": "vllm 0.32.0",
+    "variant": {"name": "a", "argv": ["--max-num-seqs", "8"]},
+}
+
+
+def performer(folder: Path, servers: list[dict[str, Any]]) -> points.PointRunner:
+    """Search with one run per server; the last one is the run of the next look."""
+    journal = Journal(folder)
+    for number, server in enumerate(servers, 1):
+        name = f"points/{number:02}"
+        (folder / name).mkdir(parents=True)
+        rundir.write_json(folder / name / rundir.MANIFEST, server)
+        journal.write(kind="run", folder=name, exit_code=0, took_s=60.0, level=2.0, cause="no summary in this test")
+    plan, scenario = plan_of(folder), scenarios.load("chat-open")
+    return points.PointRunner(folder, plan, scenario, plan.settings(scenario), journal)
+
+
+@pytest.mark.parametrize(
+    ("change", "text"),
+    [
+        ({"model": "n"}, "model n, but m in points/01"),
+        ({"engine": "vllm 0.33.0"}, "engine vllm 0.33.0, but vllm 0.32.0 in points/01"),
+        ({"variant": {**SERVER["variant"], "name": "b"}}, "variant b, but a in points/01"),
+        ({"variant": None}, "variant unknown, but a in points/01"),
+        (
+            {"variant": {"name": "a", "argv": ["--max-num-seqs", "9"]}},
+            "server arguments differ from those in points/01",
+        ),
+    ],
+)
+def test_points_on_another_server_are_refused(
+    change: dict[str, Any], text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    search = performer(tmp_path, [SERVER, SERVER])
+
+    def run(runner: points.Runner, name: str, *_: Any, **facts: Any) -> dict[str, Any]:
+        (tmp_path / name).mkdir()
+        rundir.write_json(tmp_path / name / rundir.MANIFEST, {**SERVER, **change})
+        runner.journal.write(kind="run", folder=name, exit_code=0, took_s=60.0, level=2.0)
+        return runner.journal.runs[-1]
+
+    monkeypatch.setattr(points.Runner, "run", run)
+    with pytest.raises(UsageError) as refusal:
+        search.look(3.0, 2)
+    assert str(refusal.value) == (
+        f"{tmp_path}: points/03: {text}; start that server again and continue with --resume {tmp_path}, "
+        "or start a new search"
+    )
+    assert [entry["folder"] for entry in Journal(tmp_path).runs] == ["points/01", "points/02"]
+
+
+def test_a_search_of_two_servers_is_not_resumed(tmp_path: Path) -> None:
+    unread = {**SERVER, "engine": "unknown"}  # its /version did not answer
+    assert len(performer(tmp_path / "same", [{}, SERVER, unread, SERVER]).earlier()) == 4
+    with pytest.raises(UsageError, match=r"points/02: model n, but m in points/01; start a new search$"):
+        performer(tmp_path / "other", [SERVER, {**SERVER, "model": "n"}]).earlier()
+
+
 def test_an_slo_of_means_has_no_chart_of_shares() -> None:
     settings = Settings(slo.parse("mean(ttft_ms) < 100"), 10.0, 1000.0, 60.0, 5.0)
     at_s = np.arange(0, 60, 0.05)

@@ -13,6 +13,7 @@ import pytest
 from e2e_runs import alive, wait_until
 from hypothesis import given
 from hypothesis import strategies as st
+from inferload.deploy.commands.sweep import _open_journal
 from inferload.deploy.launcher import launch, paths, probe, server_state
 from inferload.deploy.servers import local
 from inferload.deploy.servers.engines import Command, ServerSpec
@@ -76,7 +77,8 @@ def test_the_detectable_change_is_printed_before_the_sweep() -> None:
 
 def test_a_sweep_is_read_back_equal() -> None:
     sweep = small(sd_log=0.08)
-    assert definition.from_text(definition.to_text(sweep), "x") == sweep
+    for stored in (sweep, sweep.with_digests()):
+        assert definition.from_text(definition.to_text(stored), "x") == stored
 
 
 @pytest.mark.parametrize("path", STUDIES, ids=lambda path: path.stem)
@@ -241,6 +243,42 @@ def test_the_planned_time_of_a_resumed_sweep_uses_its_runs(tmp_path: Path, capsy
     assert planned(tmp_path, capsys, by_count, "", *more) == "12 starts of simulator, about 3 min left"
     journal.write(kind="retry", folder=runs[2].folder)
     assert planned(tmp_path, capsys, by_count, "", *more) == "12 starts of simulator, about 3 min 20 s left"
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "changed"),
+    [
+        ("max-num-seqs: 8", "max-num-seqs: 9", True),
+        ("model: m", "model: n", True),
+        ("purpose: small batches", "purpose: few sequences", False),
+        ("max-num-seqs: 8", "max-num-seqs: 8  # comment", False),
+    ],
+)
+def test_a_sweep_with_a_changed_variant_is_not_resumed(
+    before: str, after: str, changed: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    family = tmp_path / "family.yaml"
+    family.write_text(
+        "source: s\nmodel: m\nhardware: {gpu: none, gpus: 0, memory_gib: 0}\nsimulated_as: tiny\n"
+        "variants:\n  a: {purpose: base}\n"
+        "  b:\n    purpose: small batches\n    base: a\n    factor: sequences\n    args:\n      max-num-seqs: 8\n"
+    )
+    plan = TEXT.replace("tiny-baseline", f"{family}:a").replace("[tiny-prefix-caching, tiny-all]", f"['{family}:b']")
+    sweep = definition.from_text(plan, "x")
+    out = tmp_path / "out"
+    out.mkdir()
+    _open_journal(sweep, out, [], retry=False)
+    resume = ["sweep", "--resume", str(out), "--dry-run"]
+    assert cli.main(resume) == 0
+    family.write_text(family.read_text().replace(before, after))
+    capsys.readouterr()
+    assert cli.main(resume) == (2 if changed else 0)
+    named = "a" if before.startswith("model") else "b"
+    error = (
+        f"inferload: --resume {out}: variant {family}:{named} has changed since the sweep started; "
+        "undo the change, or start a new sweep\n"
+    )
+    assert capsys.readouterr().err == (error if changed else "")
 
 
 def test_an_endless_scenario_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

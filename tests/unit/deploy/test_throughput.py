@@ -4,12 +4,13 @@ import json
 import os
 import signal
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from inferload.deploy.commands.throughput import read_run
+from inferload.deploy.commands.throughput import page, read_run
 from inferload.deploy.launcher.signals import Terminated
 from inferload.deploy.servers import offline_limit
 from inferload.deploy.servers.engines import Command, ServerSpec
@@ -118,11 +119,34 @@ def test_the_limit_is_compared_with_the_served_throughput(tmp_path: Path, capsys
     assert (document["input_tokens_per_prompt"], document["output_tokens_per_prompt"]) == (100, 20)
     assert document["served"]["input + output tok/s"] == 600
     assert cli.main(["throughput", "tiny-seqs-2", "--beside", str(run), "--num-prompts", "5", "--input-len", "9"]) == 0
-    page = capsys.readouterr().out
-    assert "served / limit" in page
-    assert "on the simulator's own clock (no real engine)" in page
-    assert "note: the run used tiny-all, not tiny-seqs-2" in page
-    assert "note: the lengths differ" in page
+    output = capsys.readouterr().out
+    assert "served / limit" in output
+    assert "on the simulator's own clock (no real engine)" in output
+    assert "note: the run used tiny-all, not tiny-seqs-2" in output
+    assert "note: the lengths differ" in output
+
+
+@pytest.mark.parametrize(
+    ("engine", "manifest", "share", "note"),
+    [
+        ("vllm-cpu", {"engine": "vllm 0.32.0", "variant": {"name": "a", "engine": "vllm"}}, "-", "the run used vllm,"),
+        ("vllm-cpu", {"engine": "vllm 0.32.0", "variant": {"name": "a", "engine": "vllm-cpu"}}, "500 %", ""),
+        ("vllm-cpu", {"engine": "vllm 0.32.0", "variant": None}, "500 %", "the device of the run is not known"),
+        ("vllm", {"engine": "unknown", "variant": None}, "-", "the run used unknown, the limit vllm: not comparable"),
+        ("vllm", {"engine": "simulator", "variant": None}, "-", "the run used simulator, the limit vllm"),
+        ("simulator", {"engine": "simulator", "variant": None}, "500 %", ""),
+        ("simulator", {"engine": "vllm 0.32.0", "variant": None}, "-", "the run used vllm 0.32.0"),
+    ],
+)
+def test_a_limit_is_compared_with_a_run_on_the_same_engine(
+    tmp_path: Path, engine: str, manifest: dict[str, Any], share: str, note: str
+) -> None:
+    run = run_directory(tmp_path / "run")
+    (run / "run.json").write_text(json.dumps(manifest))
+    lines = page("a", OfflineLimit(engine, OfflineLoad(10, 100, 20), 10.0, 1000, 200), read_run(run))
+    assert next(line for line in lines[2].splitlines() if "requests/s" in line).split("  ")[-1].strip() == share
+    notes = [line for line in lines if "not comparable" in line or "device" in line]
+    assert [note in line for line in notes] == ([True] if note else [])
 
 
 def test_runs_without_token_counts_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from scipy import signal, stats
 
 from inferload.measure.search import attainment, bracket, slo
-from inferload.measure.search.answer import answer, document
+from inferload.measure.search.answer import SearchResult, answer, document
 from inferload.measure.search.attainment import ConditionResult
 from inferload.measure.search.bracket import Ended, Settings
 from inferload.measure.search.point import Look, Point
@@ -119,8 +119,8 @@ def test_a_window_shorter_than_the_relaxation_time_is_undecided() -> None:
 
 def test_failed_turns_miss_every_condition() -> None:
     at_s = np.arange(0, 100, 0.05)
-    value = np.where(np.arange(len(at_s)) % 4 == 0, np.inf, 10.0)
-    window = Window(100.0, (Samples(at_s, value),), at_s, at_s + 0.1)
+    failed = np.arange(len(at_s)) % 4 == 0
+    window = Window(100.0, (Samples(at_s, np.where(failed, np.inf, 10.0)),), at_s, at_s + 0.1, ok=~failed)
     assert attainment.judge(P95[0], 0, [window], 0.01).verdict == "breaks"
     mean = slo.parse("mean(ttft_ms) < 100")
     assert attainment.judge(mean[0], 0, [window], 0.01).verdict == "breaks"
@@ -132,7 +132,7 @@ def test_a_mean_is_of_successful_turns_and_requires_few_failures(every: int, ver
     index = np.arange(len(at_s))
     failed = index % every == 0 if every else index < 0
     value = np.where(failed, np.inf, 50.0 + index % 7)
-    window = Window(400.0, (Samples(at_s, value),), at_s, at_s + 0.1)
+    window = Window(400.0, (Samples(at_s, value),), at_s, at_s + 0.1, ok=~failed)
     held = attainment.judge(slo.parse("mean(ttft_ms) < 100")[0], 0, [window], 0.01)
     assert held.verdict == verdict
     assert held.figure == pytest.approx(53, abs=0.1)
@@ -172,6 +172,17 @@ def test_a_condition_of_gaps_counts_each_failed_turn_once(
 def test_as_many_turns_may_fail_as_gaps_may_be_late(text: str, verdict: str) -> None:
     held = attainment.judge(slo.parse(text)[0], 0, [gaps_of_turns(4000, lambda index: index % 20 == 0)], 0.01)
     assert (held.value, held.figure, held.verdict) == (1.0, pytest.approx(10.0), verdict)
+
+
+@pytest.mark.parametrize(("at_once", "every", "verdict"), [(30, 30, "breaks"), (60, 177, "holds")])
+def test_turns_planned_at_the_instant_of_a_failed_one_count(at_once: int, every: int, verdict: str) -> None:
+    """The times of a trace may be whole seconds."""
+    at_s = np.repeat(np.arange(0.0, 400), at_once)
+    failed = np.arange(len(at_s)) % every == 0
+    value = np.where(failed, np.inf, 50.0)
+    window = Window(400.0, (Samples(at_s, value),), at_s, at_s + 0.1, ok=~failed)
+    held = attainment.judge(slo.parse("mean(ttft_ms) < 100")[0], 0, [window], 0.01)
+    assert (held.failed, held.verdict) == (pytest.approx(failed.mean()), verdict)
 
 
 @given(
@@ -304,6 +315,20 @@ def test_three_failures_in_a_row_end_a_search() -> None:
     looks, ended = bracket.search(settings, lambda level, number: Look(level, (), 1.0, cause="refused"))
     assert ended == Ended("failures")
     assert len(looks) == 3
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "text"),
+    [
+        (100.0, 101.0, "100 users at most hold the SLO"),
+        (100.0, 114.0, "about 107 users at most hold the SLO (100 did, 114 did not)"),
+        (1000.0, 1149.0, "about 1,074 users at most hold the SLO (1,000 did, 1,149 did not)"),
+        (None, 1.0, "a single user does not hold the SLO"),
+    ],
+)
+def test_only_adjacent_numbers_of_users_give_an_exact_answer(low: float | None, high: float, text: str) -> None:
+    estimate = None if low is None else float(int((low + high) / 2))
+    assert SearchResult("resolved", estimate, low, high).text("users", whole=True) == text
 
 
 def test_a_search_of_users_ends_between_two_integers() -> None:
