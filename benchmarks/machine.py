@@ -15,7 +15,7 @@ def machine() -> dict[str, str]:
         "date": datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
         "cpu": f"{model or platform.machine()}, {os.cpu_count()} cores",
         "memory": f"{memory_kb / 1024**2:.0f} GiB",
-        "kernel": platform.release(),
+        "kernel": platform.release().partition("-")[0],
         "python": platform.python_version(),
     }
 

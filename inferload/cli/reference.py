@@ -11,7 +11,7 @@ _HEAD = """# Commands
 <!-- Generated: python -m inferload.cli.reference > docs/cli.md -->
 
 `inferload COMMAND --help` prints the same in a terminal. `locust -f FILE` has the options of `inferload run`
-except those of the group *load*, of which it has `--set`. The exit codes are in the [README](../README.md).
+except those of the group *load*, of which it has `--set`. The exit codes are in the [README](../README.md#exit-codes).
 """
 
 Parsers = dict[str, argparse.ArgumentParser]

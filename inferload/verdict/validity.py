@@ -108,8 +108,8 @@ Ctrl-C, SIGTERM, SIGHUP or the loss of every worker before the planned end), **i
 can fail with a valid measurement. A failed run whose measurement is invalid ends with exit code 3.
 
 Reasons found in the warm-up or the drain are listed, but do not affect the verdict. An unknown value gives no reason. Of a
-percentile with fewer than 10 samples beyond it, the lower end of its 95 % interval counts. A level is reached above its limit
-(>) or below it (<).
+percentile with fewer than 10 samples beyond it, the lower end of its 95 % interval counts. A reason is *suspect* or *invalid*
+if the value is above (>) or below (<) the limit in that column.
 
 | code | value | suspect | invalid | meaning | remedy |
 | --- | --- | --- | --- | --- | --- |
