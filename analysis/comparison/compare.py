@@ -11,7 +11,7 @@ from inferload.statistics import paired_runs
 from ..data.figures import Figure
 from . import max_change, plausible
 from .comparable import Differences, differences
-from .sides import Run, Side
+from .sides import Run, Side, TableRow
 
 ALPHA = 0.05
 # With fewer pairs a sign-flip test cannot reject at 0.05.
@@ -60,6 +60,11 @@ class Comparison:
     limits: tuple[max_change.CheckedLimit, ...] = ()  # of --max-change
 
     @property
+    def paired(self) -> tuple[Side, Side]:
+        """Return both sides over the paired runs only; over all runs if there are no pairs."""
+        return _paired(self.baseline, self.candidate, self.pairs)
+
+    @property
     def primary(self) -> FigureRow:
         """Row of the primary figure, which is declared in advance."""
         return next(row for row in self.rows if row.primary)
@@ -86,8 +91,10 @@ def compare(
     pairs, unpaired = _pairs(baseline, candidate)
     effects = {figure: _effect(pairs, figure) for figure in (primary, *others)}
     conditional = _conditional(baseline, candidate)
-    compared = _compared(baseline, candidate, effects, allowed, conditional=conditional, enough=len(pairs) >= 3)
-    return replace(compared, pairs=pairs, unpaired=unpaired)
+    compared = _compared(
+        baseline, candidate, effects, allowed, pairs=pairs, conditional=conditional, enough=len(pairs) >= 3
+    )
+    return replace(compared, unpaired=unpaired)
 
 
 def compare_with_occasions(
@@ -109,6 +116,7 @@ def _compared(
     *,
     conditional: str,
     enough: bool,
+    pairs: tuple[tuple[Run, Run], ...] = (),
 ) -> Comparison:
     """Compare by the effects on figures, the primary one first. `enough`: the samples suffice for a test."""
     differ = differences(baseline, candidate, allowed)
@@ -116,9 +124,10 @@ def _compared(
         baseline=baseline,
         candidate=candidate,
         differences=differ,
-        rows=_rows(baseline, candidate, effects, not differ.refusals, enough and not conditional),
+        rows=_rows(*_paired(baseline, candidate, pairs), effects, not differ.refusals, enough and not conditional),
         conditional=conditional,
         implausible=_implausible(baseline, candidate),
+        pairs=pairs,
     )
 
 
@@ -194,6 +203,28 @@ def _pairs(baseline: Side, candidate: Side) -> tuple[tuple[tuple[Run, Run], ...]
             if "invalid" not in (run.level, partner.level):
                 pairs.append((run, partner))
     return tuple(pairs), (*alone, *unpaired)
+
+
+def _paired(baseline: Side, candidate: Side, pairs: Sequence[tuple[Run, Run]]) -> tuple[Side, Side]:
+    """Cut the sides down to the paired runs: a run without a partner shifts a mean without a difference of the servers."""
+    if not pairs:
+        return baseline, candidate
+    paired = {id(run) for pair in pairs for run in pair}
+    base, other = (
+        replace(side, runs=tuple(run for run in side.runs if id(run) in paired)) for side in (baseline, candidate)
+    )
+    return base, other
+
+
+def table_rows(comparisons: Sequence[Comparison]) -> list[TableRow]:
+    """Return the sides of tables over the paired runs, the baseline first; a baseline for each candidate if their pairs differ."""
+    pairs_of = [comparison.paired for comparison in comparisons]
+    common = all(base.runs == pairs_of[0][0].runs for base, _ in pairs_of)
+    rows: list[TableRow] = []
+    for paired_base, side in pairs_of:
+        base = paired_base if common else replace(paired_base, label=f"{paired_base.label}, pairs of {side.label}")
+        rows += [(side, base)] if common and rows else [(base, None), (side, base)]
+    return rows
 
 
 def _conditional(baseline: Side, candidate: Side) -> str:

@@ -9,7 +9,7 @@ from inferload.errors import UsageError
 
 from ..charts.load import FIGURES
 from ..comparison import sweep_folder
-from ..comparison.compare import compare
+from ..comparison.compare import compare, table_rows
 from ..comparison.page import Part, html, summary_line
 from ..comparison.recommend import recommend
 from ..comparison.recommend_text import section
@@ -35,7 +35,8 @@ def make_sweep(folder: Path) -> tuple[str, Path]:
     for name, sides in sweep_folder.read(folder, tuple(dict.fromkeys((*_NAMES, primary.name)))).items():
         comparisons = tuple(compare(sides[0], other, primary, ALL) for other in sides[1:])
         advice = section(recommend(name, sides)) if comparisons else None
-        parts.append(Part(name, tuple(sides), comparisons, _links(sides, folder), advice))
+        rows = table_rows(comparisons) if comparisons else [(sides[0], None)]
+        parts.append(Part(name, tuple(rows), comparisons, _links(sides, folder), advice))
     verdicts = [f"{part.name}: {summary_line(part.comparisons)}" for part in parts if part.comparisons]
     verdict = "; ".join(verdicts) or f"{folder.name}: only the baseline has runs"
     return verdict, _written(folder / PAGE, html(f"Sweep {folder.resolve().name}", verdict, parts))
@@ -50,7 +51,8 @@ def make_runs(run_dirs: Sequence[Path], folder: Path) -> tuple[str, Path]:
         by_scenario.setdefault(run.scenario or "runs", {}).setdefault(_configuration(run), []).append(run)
     for name, by_label in by_scenario.items():
         sides = [Side(label, tuple(sorted(runs, key=lambda run: run.started_at))) for label, runs in by_label.items()]
-        parts.append(Part(name, tuple(sides), links=_links(sides, folder)))
+        rows = [(side, sides[0] if index else None) for index, side in enumerate(sides)]
+        parts.append(Part(name, tuple(rows), links=_links(sides, folder)))
     doubtful = sum(run.level != "valid" for part in parts for side in part.sides for run in side.runs)
     verdict = f"{len(run_dirs)} runs of {', '.join(by_scenario)}"
     if doubtful:

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from inferload.analysis.comparison import costs, max_change, page
 from inferload.analysis.comparison import text as output
-from inferload.analysis.comparison.compare import Comparison, compare
+from inferload.analysis.comparison.compare import Comparison, compare, table_rows
 from inferload.analysis.comparison.plausible import faults
 from inferload.analysis.comparison.sides import NAMES, Run, Side, priced, read_side
 from inferload.analysis.data.figures import ALL, figure
@@ -145,6 +145,58 @@ def test_an_invalid_run_is_left_out_with_its_pair() -> None:
     assert "base: left out with their pairs, measurement not valid: run-0" in output.text([comparison])
 
 
+@pytest.mark.parametrize("last", ["missing", "invalid"])
+def test_means_and_changes_are_over_the_pairs(last: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    base = Side("base", tuple(run(seed, ms) for seed, ms in enumerate((100, 101, 99, 100, 102, 400))))
+    slower = [run(seed, ms) for seed, ms in enumerate((105, 106.5, 104, 104.5, 107))]
+    new = Side("new", (*slower, *([] if last == "missing" else [run(5, 90, level="invalid")])))
+    comparison = compared(base, new)
+    assert comparison.primary.answer == "worse"
+    assert comparison.primary.baseline == pytest.approx(100.4)
+    assert comparison.primary.candidate == pytest.approx(105.4)
+    shown = output.text([comparison])
+    assert re.search(r"change against base .*\n  new .* \+4\.98% ", shown)
+    assert "-29.95%" not in shown
+    # Candidates with other pairs have their own row of the baseline.
+    both = output.text([comparison, compared(base, Side("all", base.runs))])
+    assert re.search(r"\n  base, pairs of new +5 .* 100\.4 ", both)
+    assert re.search(r"\n  base, pairs of all +6 .* 150\.3 ", both)
+    assert re.search(r"\n  new against base, pairs of new .* \+4\.98% ", both)
+    prices = Prices(2.5, 1)
+    rows = costs.table(table_rows([compared(*(priced(with_output(side), prices) for side in (base, new)))]))
+    assert rows is not None
+    assert rows[2][4] == "+5.0%"
+    assert cli.main(["compare", *map(str, on_disk(tmp_path)), "--max-change", "mean(ttft_ms) +2%"]) == 4
+    assert "FAILED: 100 to 105, +5.0%" in capsys.readouterr().out
+
+
+def with_output(side: Side) -> Side:
+    """Return the side with an output in proportion to 1 / TTFT."""
+    return replace(
+        side,
+        runs=tuple(
+            replace(member, figures={**member.figures, "output_tok_per_s": 1e5 / (member.value("mean(ttft_ms)") or 1)})
+            for member in side.runs
+        ),
+    )
+
+
+def on_disk(folder: Path) -> list[Path]:
+    """Write runs of the seeds 1 and 2, of which the candidate lacks the second; return both sides."""
+    write_run(folder / "old" / "1", 1, 100)
+    write_run(folder / "old" / "2", 2, 400)
+    write_run(folder / "new" / "1", 1, 105)
+    return [folder / "old", folder / "new"]
+
+
+def test_without_pairs_the_means_are_over_all_runs_and_marked() -> None:
+    comparison = compared(Side("base", (run(1, 100), run(2, 120))), Side("new", (run(3, 110),)))
+    assert comparison.primary.baseline == 110
+    shown = output.text([comparison])
+    assert "no pairs: the means are over all runs, of different seeds" in shown
+    assert "left out" not in shown
+
+
 def test_goodput_with_different_slos_is_not_compared() -> None:
     strict = replace(run(1, 100), slo={"ttft_ms": 500})
     comparison = compared(Side("base", (strict,)), Side("new", (replace(strict, slo={"ttft_ms": 5000}),)))
@@ -167,7 +219,8 @@ def test_costs_per_million_tokens_and_per_thousand_good_turns() -> None:
 
     plain, cached, slow = side("plain", 1000, 10, 0), side("cached", 2000, 25, 90), side("slow", 500, 0, None)
     prices = Prices(2.5, 2, 0.1)
-    rows = costs.table([priced(one, prices) for one in (plain, cached, slow)])
+    base, *others = (priced(member, prices) for member in (plain, cached, slow))
+    rows = costs.table([(base, None), *((other, base) for other in others)])
     assert rows is not None
     assert [row[3:] for row in rows[1:]] == [
         ["1.389", "", "138.9", "", "100 % of uncached"],
@@ -179,7 +232,7 @@ def test_costs_per_million_tokens_and_per_thousand_good_turns() -> None:
     assert priced(machine, Prices(gpu_hour=2.5)).runs[0].prices.gpus == 1  # as `deploy up` and a sweep record it
     assert priced(machine, Prices(gpus=3)).runs[0].prices == Prices(gpus=3)
     assert priced(machine, Prices()).runs[0].prices == Prices()
-    assert costs.table([plain, cached]) is None
+    assert costs.table([(plain, None), (cached, plain)]) is None
     assert costs.note([plain]) == costs.WITHOUT_PRICE
     assert "(--gpus)" in costs.note([priced(plain, Prices(gpu_hour=2.5))])
     mixed = Side("mixed", (*priced(plain, prices).runs, *cached.runs))
@@ -458,7 +511,7 @@ def test_percentages_of_published_tables_are_reproduced(table: str) -> None:
     published = [
         Side(label, (Run(Path(), label, dict(zip(COLUMNS, values, strict=True))),)) for label, values in rows.items()
     ]
-    _, requests, output_tokens, _total, *latencies = output.improvement_table(published[0], published[1:])[1]
+    _, requests, output_tokens, _total, *latencies = output.improvement_table([(published[1], published[0])])[1]
     assert (requests, output_tokens, *latencies) == percentages
 
 

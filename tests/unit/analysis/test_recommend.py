@@ -3,7 +3,7 @@
 import json
 import random
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -182,6 +182,47 @@ def test_the_baseline_wins_only_if_all_others_are_significantly_worse() -> None:
         undecided.remark
         == "it is the baseline; 2 pairs of runs: a test needs 6 or more, each run on its own server start"
     )
+
+
+def with_ttft(member: Side, values: Sequence[float]) -> Side:
+    """Return the side with these medians of TTFT; runs without one are left out."""
+    runs = zip(member.runs, values, strict=False)
+    return replace(
+        member, runs=tuple(replace(run, figures={**run.figures, "p50(ttft_ms)": value}) for run, value in runs)
+    )
+
+
+@pytest.mark.parametrize("last", ["missing", "invalid", "in another variant"])
+def test_a_variant_that_is_slower_in_each_pair_is_not_recommended(last: str) -> None:
+    base = with_ttft(side("base", 100, 10, 500), (100, 101, 99, 100, 102, 400))
+    slower = with_ttft(side("cand", 100, 10, 500), (105, 106.5, 104, 104.5, 107, 90))
+    if last == "invalid":
+        slower = replace(slower, runs=(*slower.runs[:5], replace(slower.runs[5], level="invalid")))
+    else:
+        slower = replace(slower, runs=slower.runs[:5])
+    # "cand" lacks the slow seed 5 of the other sides.
+    complete = with_ttft(side("full", 100, 10, 500), (110, 112, 109, 111, 112, 440))
+    sides = [base, slower, *([complete] if last == "in another variant" else [])]
+    recommendation = recommend("chat", sides)
+    fast = results(recommendation)["lowest TTFT"]
+    assert (fast.variant, fast.certainty) == ("base", "certain")
+    cand = recommendation.variants[1]
+    assert cand.values["p50(ttft_ms)"] == pytest.approx(105.4)
+    assert cand.base is not None
+    assert cand.base.values["p50(ttft_ms)"] == pytest.approx(100.4)
+    assert "base" in recommendation.front
+    shown = text(recommendation)
+    assert ("Means are over the pairs of each variant" in shown) == (last == "in another variant")
+
+
+def test_a_variant_is_not_certain_if_its_pairs_contradict_the_means() -> None:
+    base = with_ttft(side("base", 100, 10, 500), (100, 100, 100, 100, 100, 100, 100, 5000))
+    cand = with_ttft(side("cand", 100, 10, 500), (104, 105, 106, 104, 105, 106, 105, 4950))
+    fast = results(recommend("chat", [base, cand]))["lowest TTFT"]
+    assert (fast.variant, fast.certainty) == ("cand", "not certain")
+    assert fast.change is not None
+    assert fast.change > 0
+    assert fast.remark == "the means over the runs and the changes over the pairs disagree"
 
 
 def test_gpu_memory_is_not_compared_with_process_memory() -> None:
