@@ -1,16 +1,21 @@
 """Comparability of two sides: differences in workload, client, token counts and validity."""
 
-from collections.abc import Collection, Mapping
+import re
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from inferload.numbers import short
 
 from ..interop.imported import OUR_EXPORT
-from .sides import Side
+from .sides import Run, Side
 
 _LENGTH_TOLERANCE = 0.02  # relative difference of mean token counts
 
 OURS = "inferload"
+
+# Properties of the server and the client that all runs of a side share.
+_SHARED = ("client", "only class", "model", "engine", "inferload")
+_ADDRESS = ("--host", "--port")
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +42,7 @@ def differences(baseline: Side, candidate: Side, allowed: Collection[str] = ()) 
             values = {_text(run.settings.get(key)) for run in side.runs}
             if len(values) > 1:
                 refusals.append(f"{side.label}: its runs differ in {key}: {', '.join(sorted(values))}")
+        refusals += [f"{side.label}: its runs differ in {line}" for line in _mixed(side)]
     first, second = baseline.runs[0], candidate.runs[0]
     clients = first.server.get("client", OURS), second.server.get("client", OURS)
     if clients[0] != clients[1]:
@@ -58,6 +64,52 @@ def differences(baseline: Side, candidate: Side, allowed: Collection[str] = ()) 
         warnings.append("the load generators ran on different machines: their delays may contribute to the difference")
     notes = dict.fromkeys(note for side in (baseline, candidate) for run in side.runs for note in run.notes)
     return Differences(tuple(refusals), (*warnings, *notes), tuple(compared))
+
+
+def configuration(run: Run) -> dict[str, str]:
+    """Return the properties of server, client and SLO that the runs of a side share, as text.
+
+    Without properties of a single start: its time, memory and address.
+    """
+    variant = run.server.get("variant")
+    argv = variant.get("argv") if isinstance(variant, Mapping) else None
+    return {
+        **{key: _text(run.server.get(key)) for key in _SHARED},
+        "variant": _text(variant.get("name") if isinstance(variant, Mapping) else variant),
+        "server arguments": "; ".join(_server_arguments(argv or ())),
+        "slo": slo_text(run.slo),
+    }
+
+
+def slo_text(slo: Mapping[str, float]) -> str:
+    """Format the limits of an SLO."""
+    return ", ".join(f"{measure} {limit:g}" for measure, limit in sorted(slo.items())) or "none"
+
+
+def _server_arguments(argv: Sequence[str]) -> list[str]:
+    """Return the options of a server's command line with their values, without program and address."""
+    options: list[str] = []
+    for word in map(str, argv[1:]):
+        if word.startswith("-") or not options:
+            options.append(word)
+        else:
+            options[-1] += f" {word}"
+    return sorted(option for option in options if re.split("[ =]", option)[0] not in _ADDRESS)
+
+
+def _mixed(side: Side) -> list[str]:
+    """Return a line for each property of `configuration` in which the runs of a side differ."""
+    lines = []
+    by_run = [configuration(run) for run in side.runs]
+    for key in by_run[0]:
+        values = sorted({properties[key] for properties in by_run})
+        if len(values) > 1 and key == "server arguments":
+            parts = [value.split("; ") for value in values]
+            common = set(parts[0]).intersection(*parts)
+            values = ["; ".join(part for part in value if part not in common) or "not set" for value in parts]
+        if len(values) > 1:
+            lines.append(f"{key}: {', '.join(values)}")
+    return lines
 
 
 def _suspects(side: Side) -> list[str]:

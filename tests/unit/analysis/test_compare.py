@@ -128,6 +128,45 @@ def test_different_workloads_are_compared_only_if_allowed() -> None:
     assert "compared: workload.turns: not set against 3" in output.text([allowed])
 
 
+def with_server(side: Side, second_half: dict[str, Any], **fields: Any) -> Side:
+    """Return the side with a variant; the second half of its runs has other values of the server, and these fields."""
+    server = {"engine": "vllm 0.32.0", "model": "m", "inferload": "1.0", "variant": variant("8")}
+    half = len(side.runs) // 2
+    first = tuple(replace(member, server=server) for member in side.runs[:half])
+    second = tuple(replace(member, server={**server, **second_half}, **fields) for member in side.runs[half:])
+    return replace(side, runs=(*first, *second))
+
+
+def variant(max_num_seqs: str, name: str = "v", port: str = "8000", **more: Any) -> dict[str, Any]:
+    return {"name": name, "argv": ["/x/vllm", "serve", "--port", port, "--max-num-seqs", max_num_seqs], **more}
+
+
+@pytest.mark.parametrize(
+    ("second_half", "fields", "line"),
+    [
+        ({"variant": variant("256")}, {}, "server arguments: --max-num-seqs 256, --max-num-seqs 8"),
+        ({"variant": variant("8", "w")}, {}, "variant: v, w"),
+        ({"model": "n"}, {}, "model: m, n"),
+        ({"engine": "vllm 0.33.0"}, {}, "engine: vllm 0.32.0, vllm 0.33.0"),
+        ({"inferload": "1.1"}, {}, "inferload: 1.0, 1.1"),
+        ({}, {"slo": {"ttft_ms": 500.0}}, "slo: none, ttft_ms 500"),
+    ],
+)
+def test_a_side_with_two_configurations_is_not_comparable(
+    second_half: dict[str, Any], fields: dict[str, Any], line: str
+) -> None:
+    base, new = sides(0.10, 6)
+    comparison = compared(with_server(base, {}), with_server(new, second_half, **fields))
+    assert comparison.primary.answer == "not comparable"
+    assert comparison.differences.refusals == (f"new: its runs differ in {line}",)
+
+
+def test_ports_starts_and_memory_may_differ_within_a_side() -> None:
+    base, new = sides(0.10, 6)
+    restarted = {"variant": variant("8", port="8001", started_at=1.0, memory_mb=5.0), "target": "http://h:8001"}
+    assert compared(with_server(base, {}), with_server(new, restarted)).primary.answer == "worse"
+
+
 def test_an_invalid_run_is_refused_and_a_suspect_one_noted() -> None:
     invalid = compared(Side("base", (run(1, 100),)), Side("new", (run(1, 90, level="invalid"),)))
     assert "new: run run-1 is not a valid measurement (the client was late)" in output.headline(invalid)
