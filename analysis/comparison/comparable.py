@@ -39,7 +39,7 @@ def differences(baseline: Side, candidate: Side, allowed: Collection[str] = ()) 
                 reasons = "; ".join(run.reasons) or "no reason recorded"
                 refusals.append(f"{side.label}: run {run.label} is not a valid measurement ({reasons})")
         for key in sorted(_keys(side)):
-            values = {_text(run.settings.get(key)) for run in side.runs}
+            values = {value_text(run.settings.get(key)) for run in side.runs}
             if len(values) > 1:
                 refusals.append(f"{side.label}: its runs differ in {key}: {', '.join(sorted(values))}")
         refusals += [f"{side.label}: its runs differ in {line}" for line in _mixed(side)]
@@ -52,11 +52,11 @@ def differences(baseline: Side, candidate: Side, allowed: Collection[str] = ()) 
         refusals.insert(0, f"client: {clients[0]} against {clients[1]}: {reason}{remedy}")
     for key in () if clients[0] != clients[1] else sorted(_keys(baseline) | _keys(candidate)):
         if first.settings.get(key) != second.settings.get(key):
-            line = f"{key}: {_text(first.settings.get(key))} against {_text(second.settings.get(key))}"
+            line = f"{key}: {value_text(first.settings.get(key))} against {value_text(second.settings.get(key))}"
             (compared if key in allowed else refusals).append(line)
     warnings += _lengths(baseline, candidate)
     compared += [
-        f"{key}: {_text(first.server.get(key))} against {_text(second.server.get(key))}"
+        f"{key}: {value_text(first.server.get(key))} against {value_text(second.server.get(key))}"
         for key in sorted({*first.server, *second.server})
         if first.server.get(key) != second.server.get(key) and key != "client"
     ]
@@ -74,8 +74,8 @@ def configuration(run: Run) -> dict[str, str]:
     variant = run.server.get("variant")
     argv = variant.get("argv") if isinstance(variant, Mapping) else None
     return {
-        **{key: _text(run.server.get(key)) for key in _SHARED},
-        "variant": _text(variant.get("name") if isinstance(variant, Mapping) else variant),
+        **{key: value_text(run.server.get(key)) for key in _SHARED},
+        "variant": value_text(variant.get("name") if isinstance(variant, Mapping) else variant),
         "server arguments": "; ".join(_server_arguments(argv or ())),
         "slo": slo_text(run.slo),
     }
@@ -151,7 +151,8 @@ def _mean(side: Side, name: str) -> float | None:
     return None if None in lengths or not lengths or not sum(lengths) else sum(lengths) / len(lengths)
 
 
-def _text(value: object) -> str:
+def value_text(value: object) -> str:
+    """Format the value of a setting."""
     if isinstance(value, Mapping):
         return str(value.get("name") or dict(value))
     return "not set" if value is None else str(value)

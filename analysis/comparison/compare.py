@@ -217,13 +217,17 @@ def _paired(baseline: Side, candidate: Side, pairs: Sequence[tuple[Run, Run]]) -
 
 
 def table_rows(comparisons: Sequence[Comparison]) -> list[TableRow]:
-    """Return the sides of tables over the paired runs, the baseline first; a baseline for each candidate if their pairs differ."""
+    """Return the sides of tables over the paired runs, the baseline first; a baseline for each candidate if their pairs differ.
+
+    Sides that are not comparable have no changes.
+    """
     pairs_of = [comparison.paired for comparison in comparisons]
     common = all(base.runs == pairs_of[0][0].runs for base, _ in pairs_of)
     rows: list[TableRow] = []
-    for paired_base, side in pairs_of:
+    for comparison, (paired_base, side) in zip(comparisons, pairs_of, strict=True):
         base = paired_base if common else replace(paired_base, label=f"{paired_base.label}, pairs of {side.label}")
-        rows += [(side, base)] if common and rows else [(base, None), (side, base)]
+        row = side, None if comparison.differences.refusals else base
+        rows += [row] if common and rows else [(base, None), row]
     return rows
 
 
