@@ -125,7 +125,8 @@ def _compared(arguments: argparse.Namespace) -> "tuple[list[Side], list[Comparis
         replace(
             comparison,
             limits=tuple(
-                max_change.check(limit, *comparison.paired, comparison.differences.refusals) for limit in limits
+                max_change.check(limit, *comparison.paired, comparison.differences.reasons(limit.name))
+                for limit in limits
             ),
         )
         for comparison in comparisons

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from inferload.numbers import short
 
+from ..data.figures import SLO_FIGURES
 from ..interop.imported import OUR_EXPORT
 from .sides import Run, Side
 
@@ -20,11 +21,19 @@ _ADDRESS = ("--host", "--port")
 
 @dataclass(frozen=True, slots=True)
 class Differences:
-    """Differences between two sides. `refusals` prevent a comparison; `compared`: differences of the servers under test."""
+    """Differences between two sides. `refusals` prevent a comparison; `compared`: differences of the servers under test.
+
+    `slo`: prevents a comparison of figures that depend on the SLO; also in `warnings`. Empty with equal SLOs.
+    """
 
     refusals: tuple[str, ...]
     warnings: tuple[str, ...]
     compared: tuple[str, ...]
+    slo: str = ""
+
+    def reasons(self, name: str) -> tuple[str, ...]:
+        """Return the reasons against a comparison of a figure; empty if it is comparable."""
+        return (*self.refusals, self.slo) if self.slo and name in SLO_FIGURES else self.refusals
 
 
 def differences(baseline: Side, candidate: Side, allowed: Collection[str] = ()) -> Differences:
@@ -63,7 +72,16 @@ def differences(baseline: Side, candidate: Side, allowed: Collection[str] = ()) 
     if clients[0] == clients[1] and first.server.get("machine") != second.server.get("machine"):
         warnings.append("the load generators ran on different machines: their delays may contribute to the difference")
     notes = dict.fromkeys(note for side in (baseline, candidate) for run in side.runs for note in run.notes)
-    return Differences(tuple(refusals), (*warnings, *notes), tuple(compared))
+    slo = _slo(baseline, candidate)
+    return Differences(tuple(refusals), (*([slo] if slo else []), *warnings, *notes), tuple(compared), slo)
+
+
+def _slo(baseline: Side, candidate: Side) -> str:
+    """Return the difference of the SLOs; empty if they are equal."""
+    before, after = (slo_text(side.runs[0].slo) for side in (baseline, candidate))
+    if before == after:
+        return ""
+    return f"slo: {before} against {after}: goodput, attainment and cost of good turns are not comparable"
 
 
 def configuration(run: Run) -> dict[str, str]:

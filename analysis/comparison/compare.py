@@ -8,7 +8,7 @@ from inferload.server_metrics.metric_names import PROCESS_START
 from inferload.statistics import baseline_stats as occasions
 from inferload.statistics import paired_runs
 
-from ..data.figures import Figure
+from ..data.figures import SLO_FIGURES, Figure
 from . import max_change, plausible
 from .comparable import Differences, differences
 from .sides import Run, Side, TableRow
@@ -16,9 +16,6 @@ from .sides import Run, Side, TableRow
 ALPHA = 0.05
 # With fewer pairs a sign-flip test cannot reject at 0.05.
 RECOMMENDED_PAIRS = 6
-
-# Figures that depend on the SLO.
-SLO_FIGURES = ("goodput_turns_per_s", "slo_attainment")
 
 Answer = Literal["better", "worse", "no difference found", "not tested", "not comparable", "not known"]
 
@@ -124,7 +121,7 @@ def _compared(
         baseline=baseline,
         candidate=candidate,
         differences=differ,
-        rows=_rows(*_paired(baseline, candidate, pairs), effects, not differ.refusals, enough and not conditional),
+        rows=_rows(*_paired(baseline, candidate, pairs), effects, differ, enough and not conditional),
         conditional=conditional,
         implausible=_implausible(baseline, candidate),
         pairs=pairs,
@@ -135,14 +132,13 @@ def _rows(
     baseline: Side,
     candidate: Side,
     effects: Mapping[Figure, paired_runs.Effect | None],
-    comparable: bool,
+    differ: Differences,
     testable: bool,
 ) -> tuple[FigureRow, ...]:
     """Return the rows of all figures; the first figure is the primary one."""
     primary, *_ = figures = list(effects)
-    if baseline.runs[0].slo != candidate.runs[0].slo:
+    if differ.slo:
         figures = [figure for figure in figures if figure.name not in SLO_FIGURES or figure is primary]
-        comparable = comparable and primary.name not in SLO_FIGURES
     raw = {figure.name: effect.p for figure, effect in effects.items() if effect is not None and effect.p is not None}
     adjusted = paired_runs.holm({name: p for name, p in raw.items() if name != primary.name})
     if primary.name in raw:
@@ -156,7 +152,7 @@ def _rows(
             effect=effects[figure],
             p=adjusted.get(figure.name),
             answer=_answer(figure, effects[figure], adjusted.get(figure.name), testable)
-            if comparable
+            if not differ.reasons(figure.name)
             else "not comparable",
         )
         for figure in figures

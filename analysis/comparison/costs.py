@@ -25,6 +25,7 @@ class Cost:
     per_million_good_turns: float | None
     prompt_price_share: float | None
     no_good_turns: bool
+    slo: Mapping[str, float]
 
 
 def of_side(side: Side) -> Cost:
@@ -47,6 +48,7 @@ def of_side(side: Side) -> Cost:
         per_million_good_turns=per_million(prices, good),
         prompt_price_share=complete_mean(shares),
         no_good_turns=good == 0,
+        slo=side.runs[0].slo,
     )
 
 
@@ -77,7 +79,9 @@ def _row(cost: Cost, base: Cost | None) -> list[str]:
         _money(cost.per_million_output_tokens),
         "" if base is None else _change(cost.per_million_output_tokens, base.per_million_output_tokens),
         "none met the SLO" if cost.no_good_turns else _money(cost.per_million_good_turns),
-        "" if base is None else _change(cost.per_million_good_turns, base.per_million_good_turns),
+        ""
+        if base is None or base.slo != cost.slo
+        else _change(cost.per_million_good_turns, base.per_million_good_turns),
         NOT_MEASURED if share is None else f"{percent(share)} of uncached",
     ]
 

@@ -22,7 +22,7 @@ def headline(comparison: Comparison) -> str:
     row, name = comparison.primary, comparison.candidate.label
     against = f"{name} against {comparison.baseline.label}"
     if row.answer == "not comparable":
-        return f"{against}: not comparable because of {comparison.differences.refusals[0]}"
+        return f"{against}: not comparable because of {comparison.differences.reasons(row.figure.name)[0]}"
     if row.answer == "not known":
         return f"{against}: {row.figure.name} is not known on both sides"
     change = _change_text(row)

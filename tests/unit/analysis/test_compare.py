@@ -245,6 +245,39 @@ def test_goodput_with_different_slos_is_not_compared() -> None:
     ]
 
 
+@pytest.mark.parametrize("name", ["goodput_turns_per_s", "slo_attainment"])
+def test_a_primary_figure_of_different_slos_is_not_comparable(name: str) -> None:
+    def side(label: str, ttft_ms: float) -> Side:
+        members = [replace(run(seed, 100), slo={"ttft_ms": ttft_ms}) for seed in range(6)]
+        return Side(label, tuple(replace(one, figures={**one.figures, name: 2.0 + one.seed}) for one in members))  # type: ignore[operator]
+
+    line = "slo: ttft_ms 500 against ttft_ms 5000: goodput, attainment and cost of good turns are not comparable"
+    base, new = side("base", 500), side("new", 5000)
+    comparison = compare(base, new, figure(name), ALL)
+    assert output.headline(comparison) == f"new against base: not comparable because of {line}"
+    assert f"note: {line}" in output.text([comparison])
+    assert line in output.json_text([comparison])
+    assert compared(base, new).primary.answer == "no difference found"
+    assert f"note: {line}" in output.text([compared(base, new)])
+    assert "slo:" not in output.text([compared(base, side("same", 500))])
+
+
+def test_max_change_of_goodput_fails_with_different_slos(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    old, new = write_run(tmp_path / "old", 1, 100), write_run(tmp_path / "new", 1, 100)
+    for folder, limit in ((old, 500), (new, 5000)):
+        manifest, summary = (json.loads((folder / name).read_text()) for name in ("run.json", "summary.json"))
+        manifest["scenario"]["text"] += f"slo: {{ttft_ms: {limit}}}\n"
+        summary["rates"]["goodput_turns_per_s"] = 2.0
+        (folder / "run.json").write_text(json.dumps(manifest))
+        (folder / "summary.json").write_text(json.dumps(summary))
+    argv = ["compare", str(old), str(new), "--max-change"]
+    assert cli.main([*argv, "goodput_turns_per_s -5%"]) == 4
+    assert "'goodput_turns_per_s -5%' FAILED: not comparable because of slo: ttft_ms 500 against ttft_ms 5000" in (
+        capsys.readouterr().out
+    )
+    assert cli.main([*argv, "turns_per_s -5%"]) == 0
+
+
 def test_shorter_outputs_are_noted() -> None:
     comparison = compared(Side("base", (run(1, 100),)), Side("new", (run(1, 100, tokens=40.0),)))
     assert "the candidate's outputs are 20.0% shorter (40 against 50 tokens)" in output.text([comparison])
@@ -266,6 +299,10 @@ def test_costs_per_million_tokens_and_per_thousand_good_turns() -> None:
         ["0.6944", "-50.0%", "55.56", "-60.0%", "19 % of uncached"],
         ["2.778", "+100.0%", "none met the SLO", "", "not measured"],
     ]
+    strict = replace(cached, runs=tuple(replace(member, slo={"ttft_ms": 500.0}) for member in cached.runs))
+    rows = costs.table([(base, None), (priced(strict, prices), base)])
+    assert rows is not None
+    assert rows[2][4:7] == ["-50.0%", "55.56", ""]  # good turns of different SLOs
     on_cpu = replace(plain.runs[0], server={"variant": {"hardware": {"gpus": 0}}})
     machine = replace(plain, runs=(on_cpu,))
     assert priced(machine, Prices(gpu_hour=2.5)).runs[0].prices.gpus == 1  # as `deploy up` and a sweep record it
