@@ -42,7 +42,7 @@ def of_side(side: Side) -> Cost:
         for run in side.counted
     ]
     return Cost(
-        label=side.label,
+        label=side.heading,
         prices=prices,
         per_million_output_tokens=per_million(prices, side.mean("output_tok_per_s")),
         per_million_good_turns=per_million(prices, good),

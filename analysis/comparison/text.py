@@ -116,7 +116,7 @@ def sides_table(rows_of: Sequence[TableRow]) -> Cells:
     """Return the figures of each configuration, means over its counted runs."""
     rows = [["configuration", "runs", *(f"{figure.title} ({figure.unit})" for figure in TABLE)]]
     for side, _ in rows_of:
-        rows.append([side.label, str(len(side.counted)), *(number(side.mean(figure.name), 4) for figure in TABLE)])
+        rows.append([side.heading, str(len(side.counted)), *(number(side.mean(figure.name), 4) for figure in TABLE)])
     return rows
 
 

@@ -278,6 +278,38 @@ def test_max_change_of_goodput_fails_with_different_slos(tmp_path: Path, capsys:
     assert cli.main([*argv, "turns_per_s -5%"]) == 0
 
 
+def test_the_block_of_incomparable_sides_has_no_gains(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    old, new = write_run(tmp_path / "old", 1, 100), write_run(tmp_path / "new", 1, 50)
+    argv = ["compare", str(old), str(new), "--format", "block"]
+    assert cli.main(argv) == 0
+    assert "[gains of new]\n  TTFT: not measured\n  QPS: ↑ 0.0%\n  throughput: 1.00x\n" in capsys.readouterr().out
+    summary = json.loads((new / "summary.json").read_text())
+    summary["verdict"] = {"measurement": "invalid", "reasons": [{"text": "the client was late"}]}
+    (new / "summary.json").write_text(json.dumps(summary))
+    assert cli.main(argv) == 0
+    shown = capsys.readouterr().out
+    line = "not comparable: new: run new is not a valid measurement (the client was late)"
+    assert f"[gains of new]\n  {line}\n" in shown
+    assert "new (not valid)" in shown
+    assert "↑" not in shown
+    assert "throughput: " not in shown
+    other = write_run(tmp_path / "other", 1, 50, prompt=30)
+    assert cli.main(["compare", str(old), str(other), "--format", "block"]) == 0
+    assert "  not comparable: workload.prompt_tokens: 20 against 30\n" in capsys.readouterr().out
+
+
+def test_tables_mark_invalid_and_incomparable_sides() -> None:
+    base, new = Side("base", (run(1, 100),)), Side("new", (run(1, 50, level="invalid"),))
+    comparison = compared(base, new)
+    assert "new (not valid)" in output.text([comparison])
+    assert "change against" not in output.text([comparison])
+    assert "<h3>Change</h3>" not in page.of_comparisons([comparison])
+    rows = costs.table(table_rows([compared(*(priced(with_output(side), Prices(2.5, 1)) for side in (base, new)))]))
+    assert rows is not None
+    assert rows[2][0] == "new (not valid)"
+    assert rows[2][4] == ""
+
+
 def test_shorter_outputs_are_noted() -> None:
     comparison = compared(Side("base", (run(1, 100),)), Side("new", (run(1, 100, tokens=40.0),)))
     assert "the candidate's outputs are 20.0% shorter (40 against 50 tokens)" in output.text([comparison])

@@ -11,8 +11,11 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from inferload.analysis.comparison.compare import compare
 from inferload.analysis.comparison.recommend import (
+    AXES,
     SLOS,
+    TTFT,
     AimResult,
     Recommendation,
     max_load,
@@ -318,7 +321,7 @@ def test_the_text_forms_of_a_recommendation(name: str, golden: Callable[[str, st
 def test_the_matrix_and_ab_tables(golden: Callable[[str, str], None]) -> None:
     sides = three()
     shown = "\n".join("  ".join(cell.ljust(14) for cell in row).rstrip() for row in matrix(sides))
-    golden("tables-ab-matrix.txt", f"{ab_block(sides[:2])}\n{shown}\n")
+    golden("tables-ab-matrix.txt", f"{ab_block([compare(*sides[:2], TTFT, AXES)])}\n{shown}\n")
 
 
 # Numbers of an article (Qwen2.5-7B, without and with AWQ): TTFT P50, P99, TPOT, E2E P50, QPS, tok/s.
@@ -331,7 +334,7 @@ def test_gains_of_a_published_ab_table_are_reproduced() -> None:
         Side(label, (Run(Path(), label, dict(zip(names, values, strict=True)), ok_and_sent=(100, 100)),))
         for label, values in PRINTED.items()
     ]
-    shown = ab_block(sides)
+    shown = ab_block([compare(*sides, TTFT, AXES)])
     assert "TTFT: ↓ 32.2%" in shown
     assert "QPS: ↑ 52.0%" in shown
     assert "throughput: 1.46x" in shown
