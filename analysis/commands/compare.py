@@ -13,7 +13,6 @@ from inferload.verdict.gates import GateError
 
 if TYPE_CHECKING:
     from ..comparison.compare import Comparison
-    from ..comparison.sides import Side
 
 EXIT_REGRESSED = 4
 
@@ -82,8 +81,8 @@ def register(subparsers: Any) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Compare, print and write files; return the exit code."""
-    sides, comparisons = _compared(arguments)
-    _output(arguments, sides, comparisons)
+    comparisons = _compared(arguments)
+    _output(arguments, comparisons)
     if any(not limit.passed for comparison in comparisons for limit in comparison.limits):
         return EXIT_REGRESSED
     if not arguments.fail_on_regression:
@@ -93,8 +92,8 @@ def run(arguments: argparse.Namespace) -> int:
     return EXIT_REGRESSED if failed else 0
 
 
-def _compared(arguments: argparse.Namespace) -> "tuple[list[Side], list[Comparison]]":
-    """Read the sides, the baseline first, and compare each candidate with the baseline."""
+def _compared(arguments: argparse.Namespace) -> "list[Comparison]":
+    """Read the sides and compare each candidate with the baseline."""
     from ..comparison import baselines, max_change, tables
     from ..comparison.compare import compare, compare_with_occasions
     from ..comparison.sides import NAMES, named_side, of_class, priced
@@ -121,26 +120,25 @@ def _compared(arguments: argparse.Namespace) -> "tuple[list[Side], list[Comparis
         comparisons = [compare_with_occasions(baseline, side, primary, ALL, arguments.allow) for side in occasions]
     else:
         comparisons = [compare(baseline, candidate, primary, ALL, arguments.allow) for candidate in candidates]
-    checked = [
+    return [
         replace(
             comparison,
             limits=tuple(
-                max_change.check(limit, comparison.baseline, comparison.candidate, comparison.differences.refusals)
+                max_change.check(limit, *comparison.paired, comparison.differences.reasons(limit.name))
                 for limit in limits
             ),
         )
         for comparison in comparisons
     ]
-    return [baseline, *candidates], checked
 
 
-def _output(arguments: argparse.Namespace, sides: "list[Side]", comparisons: "list[Comparison]") -> None:
+def _output(arguments: argparse.Namespace, comparisons: "list[Comparison]") -> None:
     """Print the comparisons, and write the files of the options."""
     from ..comparison import page, tables, text
 
     forms = {"text": text.text, "markdown": text.markdown, "json": text.json_text, "junit": text.junit}
     output = "markdown" if arguments.markdown == _PRINT else arguments.format
-    print(tables.ab_block(sides) if output == "block" else forms[output](comparisons), end="")
+    print(tables.ab_block(comparisons) if output == "block" else forms[output](comparisons), end="")
     if arguments.write is not None:
         files = {"md": text.markdown, "json": text.json_text, "xml": text.junit, "html": page.of_comparisons}
         for suffix, form in files.items():

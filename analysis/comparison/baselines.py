@@ -16,6 +16,7 @@ from inferload.errors import UsageError
 from inferload.numbers import number, plural
 from inferload.statistics.baseline_stats import FEWEST
 
+from .comparable import configuration
 from .compare import shared_starts
 from .sides import NAMES, Run, Side, read_side
 
@@ -116,7 +117,7 @@ def _occasion(path: Path, earlier: Sequence[Run]) -> Run:
     """Read the runs of a server start as an occasion."""
     side = read_side(path)
     _refuse_known(side, earlier)
-    if any(run.settings != side.runs[0].settings for run in side.runs):
+    if any(_properties(run) != _properties(side.runs[0]) for run in side.runs):
         raise UsageError(f"{path}: its runs have different settings; add each separately")
     starts = {run.start for run in side.runs}
     if len(starts) > 1:
@@ -153,16 +154,20 @@ def _checked(run: Run, earlier: Sequence[Run]) -> Run:
     if run.level == "invalid":
         raise UsageError(f"{run.path}: not a valid measurement ({'; '.join(run.reasons)}); leave it out")
     for other in earlier:
-        differing = [
-            key for key in sorted({*run.settings, *other.settings}) if run.settings.get(key) != other.settings.get(key)
-        ]
+        now, before = _properties(run), _properties(other)
+        differing = [key for key in sorted({*now, *before}) if now.get(key) != before.get(key)]
         if differing:
             key = differing[0]
             raise UsageError(
-                f"{run.path}: {key} is {run.settings.get(key)}, but {other.settings.get(key)} in occasion {other.label}; "
-                "a baseline has one scenario and one seed"
+                f"{run.path}: {key} is {now.get(key)}, but {before.get(key)} in occasion {other.label}; "
+                "a baseline has one scenario and one seed, and one configuration of server and SLO"
             )
     return run
+
+
+def _properties(run: Run) -> dict[str, Any]:
+    """Return all properties that the occasions of a baseline share."""
+    return {**run.settings, **configuration(run)}
 
 
 def _entry(run: Run) -> dict[str, Any]:

@@ -1,25 +1,39 @@
 """Comparability of two sides: differences in workload, client, token counts and validity."""
 
-from collections.abc import Collection, Mapping
+import re
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from inferload.numbers import short
 
+from ..data.figures import SLO_FIGURES
 from ..interop.imported import OUR_EXPORT
-from .sides import Side
+from .sides import Run, Side
 
 _LENGTH_TOLERANCE = 0.02  # relative difference of mean token counts
 
 OURS = "inferload"
 
+# Properties of the server and the client that all runs of a side share.
+_SHARED = ("client", "only class", "model", "engine", "inferload")
+_ADDRESS = ("--host", "--port")
+
 
 @dataclass(frozen=True, slots=True)
 class Differences:
-    """Differences between two sides. `refusals` prevent a comparison; `compared`: differences of the servers under test."""
+    """Differences between two sides. `refusals` prevent a comparison; `compared`: differences of the servers under test.
+
+    `slo`: prevents a comparison of figures that depend on the SLO; also in `warnings`. Empty with equal SLOs.
+    """
 
     refusals: tuple[str, ...]
     warnings: tuple[str, ...]
     compared: tuple[str, ...]
+    slo: str = ""
+
+    def reasons(self, name: str) -> tuple[str, ...]:
+        """Return the reasons against a comparison of a figure; empty if it is comparable."""
+        return (*self.refusals, self.slo) if self.slo and name in SLO_FIGURES else self.refusals
 
 
 def differences(baseline: Side, candidate: Side, allowed: Collection[str] = ()) -> Differences:
@@ -34,9 +48,10 @@ def differences(baseline: Side, candidate: Side, allowed: Collection[str] = ()) 
                 reasons = "; ".join(run.reasons) or "no reason recorded"
                 refusals.append(f"{side.label}: run {run.label} is not a valid measurement ({reasons})")
         for key in sorted(_keys(side)):
-            values = {_text(run.settings.get(key)) for run in side.runs}
+            values = {value_text(run.settings.get(key)) for run in side.runs}
             if len(values) > 1:
                 refusals.append(f"{side.label}: its runs differ in {key}: {', '.join(sorted(values))}")
+        refusals += [f"{side.label}: its runs differ in {line}" for line in _mixed(side)]
     first, second = baseline.runs[0], candidate.runs[0]
     clients = first.server.get("client", OURS), second.server.get("client", OURS)
     if clients[0] != clients[1]:
@@ -46,18 +61,73 @@ def differences(baseline: Side, candidate: Side, allowed: Collection[str] = ()) 
         refusals.insert(0, f"client: {clients[0]} against {clients[1]}: {reason}{remedy}")
     for key in () if clients[0] != clients[1] else sorted(_keys(baseline) | _keys(candidate)):
         if first.settings.get(key) != second.settings.get(key):
-            line = f"{key}: {_text(first.settings.get(key))} against {_text(second.settings.get(key))}"
+            line = f"{key}: {value_text(first.settings.get(key))} against {value_text(second.settings.get(key))}"
             (compared if key in allowed else refusals).append(line)
     warnings += _lengths(baseline, candidate)
     compared += [
-        f"{key}: {_text(first.server.get(key))} against {_text(second.server.get(key))}"
+        f"{key}: {value_text(first.server.get(key))} against {value_text(second.server.get(key))}"
         for key in sorted({*first.server, *second.server})
         if first.server.get(key) != second.server.get(key) and key != "client"
     ]
     if clients[0] == clients[1] and first.server.get("machine") != second.server.get("machine"):
         warnings.append("the load generators ran on different machines: their delays may contribute to the difference")
     notes = dict.fromkeys(note for side in (baseline, candidate) for run in side.runs for note in run.notes)
-    return Differences(tuple(refusals), (*warnings, *notes), tuple(compared))
+    slo = _slo(baseline, candidate)
+    return Differences(tuple(refusals), (*([slo] if slo else []), *warnings, *notes), tuple(compared), slo)
+
+
+def _slo(baseline: Side, candidate: Side) -> str:
+    """Return the difference of the SLOs; empty if they are equal."""
+    before, after = (slo_text(side.runs[0].slo) for side in (baseline, candidate))
+    if before == after:
+        return ""
+    return f"slo: {before} against {after}: goodput, attainment and cost of good turns are not comparable"
+
+
+def configuration(run: Run) -> dict[str, str]:
+    """Return the properties of server, client and SLO that the runs of a side share, as text.
+
+    Without properties of a single start: its time, memory and address.
+    """
+    variant = run.server.get("variant")
+    argv = variant.get("argv") if isinstance(variant, Mapping) else None
+    return {
+        **{key: value_text(run.server.get(key)) for key in _SHARED},
+        "variant": value_text(variant.get("name") if isinstance(variant, Mapping) else variant),
+        "server arguments": "; ".join(_server_arguments(argv or ())),
+        "slo": slo_text(run.slo),
+    }
+
+
+def slo_text(slo: Mapping[str, float]) -> str:
+    """Format the limits of an SLO."""
+    return ", ".join(f"{measure} {limit:g}" for measure, limit in sorted(slo.items())) or "none"
+
+
+def _server_arguments(argv: Sequence[str]) -> list[str]:
+    """Return the options of a server's command line with their values, without program and address."""
+    options: list[str] = []
+    for word in map(str, argv[1:]):
+        if word.startswith("-") or not options:
+            options.append(word)
+        else:
+            options[-1] += f" {word}"
+    return sorted(option for option in options if re.split("[ =]", option)[0] not in _ADDRESS)
+
+
+def _mixed(side: Side) -> list[str]:
+    """Return a line for each property of `configuration` in which the runs of a side differ."""
+    lines = []
+    by_run = [configuration(run) for run in side.runs]
+    for key in by_run[0]:
+        values = sorted({properties[key] for properties in by_run})
+        if len(values) > 1 and key == "server arguments":
+            parts = [value.split("; ") for value in values]
+            common = set(parts[0]).intersection(*parts)
+            values = ["; ".join(part for part in value if part not in common) or "not set" for value in parts]
+        if len(values) > 1:
+            lines.append(f"{key}: {', '.join(values)}")
+    return lines
 
 
 def _suspects(side: Side) -> list[str]:
@@ -99,7 +169,8 @@ def _mean(side: Side, name: str) -> float | None:
     return None if None in lengths or not lengths or not sum(lengths) else sum(lengths) / len(lengths)
 
 
-def _text(value: object) -> str:
+def value_text(value: object) -> str:
+    """Format the value of a setting."""
     if isinstance(value, Mapping):
         return str(value.get("name") or dict(value))
     return "not set" if value is None else str(value)

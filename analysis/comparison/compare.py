@@ -8,17 +8,14 @@ from inferload.server_metrics.metric_names import PROCESS_START
 from inferload.statistics import baseline_stats as occasions
 from inferload.statistics import paired_runs
 
-from ..data.figures import Figure
+from ..data.figures import SLO_FIGURES, Figure
 from . import max_change, plausible
 from .comparable import Differences, differences
-from .sides import Run, Side
+from .sides import Run, Side, TableRow
 
 ALPHA = 0.05
 # With fewer pairs a sign-flip test cannot reject at 0.05.
 RECOMMENDED_PAIRS = 6
-
-# Figures that depend on the SLO.
-SLO_FIGURES = ("goodput_turns_per_s", "slo_attainment")
 
 Answer = Literal["better", "worse", "no difference found", "not tested", "not comparable", "not known"]
 
@@ -60,6 +57,11 @@ class Comparison:
     limits: tuple[max_change.CheckedLimit, ...] = ()  # of --max-change
 
     @property
+    def paired(self) -> tuple[Side, Side]:
+        """Return both sides over the paired runs only; over all runs if there are no pairs."""
+        return _paired(self.baseline, self.candidate, self.pairs)
+
+    @property
     def primary(self) -> FigureRow:
         """Row of the primary figure, which is declared in advance."""
         return next(row for row in self.rows if row.primary)
@@ -86,8 +88,10 @@ def compare(
     pairs, unpaired = _pairs(baseline, candidate)
     effects = {figure: _effect(pairs, figure) for figure in (primary, *others)}
     conditional = _conditional(baseline, candidate)
-    compared = _compared(baseline, candidate, effects, allowed, conditional=conditional, enough=len(pairs) >= 3)
-    return replace(compared, pairs=pairs, unpaired=unpaired)
+    compared = _compared(
+        baseline, candidate, effects, allowed, pairs=pairs, conditional=conditional, enough=len(pairs) >= 3
+    )
+    return replace(compared, unpaired=unpaired)
 
 
 def compare_with_occasions(
@@ -109,6 +113,7 @@ def _compared(
     *,
     conditional: str,
     enough: bool,
+    pairs: tuple[tuple[Run, Run], ...] = (),
 ) -> Comparison:
     """Compare by the effects on figures, the primary one first. `enough`: the samples suffice for a test."""
     differ = differences(baseline, candidate, allowed)
@@ -116,9 +121,10 @@ def _compared(
         baseline=baseline,
         candidate=candidate,
         differences=differ,
-        rows=_rows(baseline, candidate, effects, not differ.refusals, enough and not conditional),
+        rows=_rows(*_paired(baseline, candidate, pairs), effects, differ, enough and not conditional),
         conditional=conditional,
         implausible=_implausible(baseline, candidate),
+        pairs=pairs,
     )
 
 
@@ -126,14 +132,13 @@ def _rows(
     baseline: Side,
     candidate: Side,
     effects: Mapping[Figure, paired_runs.Effect | None],
-    comparable: bool,
+    differ: Differences,
     testable: bool,
 ) -> tuple[FigureRow, ...]:
     """Return the rows of all figures; the first figure is the primary one."""
     primary, *_ = figures = list(effects)
-    if baseline.runs[0].slo != candidate.runs[0].slo:
+    if differ.slo:
         figures = [figure for figure in figures if figure.name not in SLO_FIGURES or figure is primary]
-        comparable = comparable and primary.name not in SLO_FIGURES
     raw = {figure.name: effect.p for figure, effect in effects.items() if effect is not None and effect.p is not None}
     adjusted = paired_runs.holm({name: p for name, p in raw.items() if name != primary.name})
     if primary.name in raw:
@@ -147,7 +152,7 @@ def _rows(
             effect=effects[figure],
             p=adjusted.get(figure.name),
             answer=_answer(figure, effects[figure], adjusted.get(figure.name), testable)
-            if comparable
+            if not differ.reasons(figure.name)
             else "not comparable",
         )
         for figure in figures
@@ -194,6 +199,32 @@ def _pairs(baseline: Side, candidate: Side) -> tuple[tuple[tuple[Run, Run], ...]
             if "invalid" not in (run.level, partner.level):
                 pairs.append((run, partner))
     return tuple(pairs), (*alone, *unpaired)
+
+
+def _paired(baseline: Side, candidate: Side, pairs: Sequence[tuple[Run, Run]]) -> tuple[Side, Side]:
+    """Cut the sides down to the paired runs: a run without a partner shifts a mean without a difference of the servers."""
+    if not pairs:
+        return baseline, candidate
+    paired = {id(run) for pair in pairs for run in pair}
+    base, other = (
+        replace(side, runs=tuple(run for run in side.runs if id(run) in paired)) for side in (baseline, candidate)
+    )
+    return base, other
+
+
+def table_rows(comparisons: Sequence[Comparison]) -> list[TableRow]:
+    """Return the sides of tables over the paired runs, the baseline first; a baseline for each candidate if their pairs differ.
+
+    Sides that are not comparable have no changes.
+    """
+    pairs_of = [comparison.paired for comparison in comparisons]
+    common = all(base.runs == pairs_of[0][0].runs for base, _ in pairs_of)
+    rows: list[TableRow] = []
+    for comparison, (paired_base, side) in zip(comparisons, pairs_of, strict=True):
+        base = paired_base if common else replace(paired_base, label=f"{paired_base.label}, pairs of {side.label}")
+        row = side, None if comparison.differences.refusals else base
+        rows += [row] if common and rows else [(base, None), row]
+    return rows
 
 
 def _conditional(baseline: Side, candidate: Side) -> str:

@@ -8,7 +8,7 @@ from inferload.errors import UsageError
 from inferload.numbers import NOT_KNOWN, number, percent
 from inferload.results.cost import Prices, per_million, prompt_price_share
 
-from .sides import Side, complete_mean
+from .sides import Side, TableRow, complete_mean
 
 NOT_MEASURED = "not measured"
 WITHOUT_PRICE = "Cost: not measured, no price per GPU hour (--gpu-hour-price)."
@@ -25,6 +25,7 @@ class Cost:
     per_million_good_turns: float | None
     prompt_price_share: float | None
     no_good_turns: bool
+    slo: Mapping[str, float]
 
 
 def of_side(side: Side) -> Cost:
@@ -41,19 +42,20 @@ def of_side(side: Side) -> Cost:
         for run in side.counted
     ]
     return Cost(
-        label=side.label,
+        label=side.heading,
         prices=prices,
         per_million_output_tokens=per_million(prices, side.mean("output_tok_per_s")),
         per_million_good_turns=per_million(prices, good),
         prompt_price_share=complete_mean(shares),
         no_good_turns=good == 0,
+        slo=side.runs[0].slo,
     )
 
 
-def table(sides: Sequence[Side]) -> list[list[str]] | None:
-    """Return the costs of the sides with their change from the first, as rows; None without prices."""
-    costs = [of_side(side) for side in sides]
-    if all(cost.prices.gpu_hour is None and cost.prices.cached_ratio is None for cost in costs):
+def table(rows: Sequence[TableRow]) -> list[list[str]] | None:
+    """Return the costs of the sides with their changes, as rows; None without prices."""
+    costs = [(of_side(side), None if base is None else of_side(base)) for side, base in rows]
+    if all(cost.prices.gpu_hour is None and cost.prices.cached_ratio is None for cost, _ in costs):
         return None
     head = [
         "cost",
@@ -65,19 +67,21 @@ def table(sides: Sequence[Side]) -> list[list[str]] | None:
         "change",
         "price of prompts",
     ]
-    return [head, *(_row(cost, costs[0]) for cost in costs)]
+    return [head, *(_row(cost, base) for cost, base in costs)]
 
 
-def _row(cost: Cost, base: Cost) -> list[str]:
+def _row(cost: Cost, base: Cost | None) -> list[str]:
     share = cost.prompt_price_share
     return [
         cost.label,
         number(cost.prices.gpu_hour),
         NOT_KNOWN if cost.prices.gpus is None else str(cost.prices.gpus),
         _money(cost.per_million_output_tokens),
-        _change(cost.per_million_output_tokens, base.per_million_output_tokens),
+        "" if base is None else _change(cost.per_million_output_tokens, base.per_million_output_tokens),
         "none met the SLO" if cost.no_good_turns else _money(cost.per_million_good_turns),
-        _change(cost.per_million_good_turns, base.per_million_good_turns),
+        ""
+        if base is None or base.slo != cost.slo
+        else _change(cost.per_million_good_turns, base.per_million_good_turns),
         NOT_MEASURED if share is None else f"{percent(share)} of uncached",
     ]
 

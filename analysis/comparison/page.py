@@ -13,22 +13,30 @@ from ..data.figures import Figure
 from ..pages import shell
 from ..pages.tables import Table
 from . import costs, text
-from .compare import Comparison
-from .sides import LoadFigures, Side, complete_mean
+from .compare import Comparison, table_rows
+from .sides import LoadFigures, Side, TableRow, complete_mean
 
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """Scenario with its configurations, the baseline first. `links`: (name of a run, relative path of its page).
+    """Scenario with its configurations as rows of the tables. `curves`: sides of the chart, if not those of the rows.
+
+    `links`: (name of a run, relative path of its page).
 
     `recommendation`: title, rows (aim, variant, certain, details) and notes of the best variants; None: no section.
     """
 
     name: str
-    sides: tuple[Side, ...]
+    rows: tuple[TableRow, ...]
     comparisons: tuple[Comparison, ...] = ()
     links: tuple[tuple[str, str], ...] = ()
     recommendation: Mapping[str, Any] | None = None
+    curves: tuple[Side, ...] = ()
+
+    @property
+    def sides(self) -> tuple[Side, ...]:
+        """Return the configurations of the tables."""
+        return tuple(side for side, _ in self.rows)
 
 
 def html(title: str, verdict: str, parts: Sequence[Part], plotly: str | None = None) -> str:
@@ -60,7 +68,7 @@ def html(title: str, verdict: str, parts: Sequence[Part], plotly: str | None = N
 
 
 def _picture(part: Part, key: str) -> Picture | None:
-    curves = [curve(side) for side in part.sides]
+    curves = [curve(side) for side in part.curves or part.sides]
     chart = load.picture(
         curves if len(curves) > 1 else [replace(curves[0], label="")], part.sides[0].runs[0].slo, "load, mean over runs"
     )
@@ -84,11 +92,9 @@ def curve(side: Side) -> Curve:
 
 
 def _tables(part: Part, index: int) -> list[Table]:
-    tables = [_table(f"sides-{index}", "Configurations", text.sides_table(part.sides))]
-    if len(part.sides) > 1:
-        tables.append(_table(f"change-{index}", "Change", text.improvement_table(part.sides[0], part.sides[1:])))
-    cost = costs.table(part.sides)
-    return tables if cost is None else [*tables, _table(f"cost-{index}", "Cost", cost)]
+    tables = [_table(f"sides-{index}", "Configurations", text.sides_table(part.rows))]
+    more = (("change", "Change", text.improvement_table(part.rows)), ("cost", "Cost", costs.table(part.rows)))
+    return tables + [_table(f"{key}-{index}", title, cells) for key, title, cells in more if cells is not None]
 
 
 def _table(key: str, title: str, rows: text.Cells) -> Table:
@@ -102,9 +108,9 @@ def _title(comparison: Comparison) -> str:
 
 def of_comparisons(comparisons: Sequence[Comparison]) -> str:
     """Render the page of `inferload compare --write`."""
-    sides = (comparisons[0].baseline, *(comparison.candidate for comparison in comparisons))
-    scenario = sides[0].runs[0].scenario or "runs"
-    return html(f"{scenario}: comparison", summary_line(comparisons), [Part(scenario, sides, tuple(comparisons))])
+    scenario = comparisons[0].baseline.runs[0].scenario or "runs"
+    part = Part(scenario, tuple(table_rows(comparisons)), tuple(comparisons))
+    return html(f"{scenario}: comparison", summary_line(comparisons), [part])
 
 
 def summary_line(comparisons: Sequence[Comparison]) -> str:

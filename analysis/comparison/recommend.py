@@ -4,7 +4,7 @@ Each aim has one figure. Gains are means over pairs of runs, with their interval
 variants decides if a gain is significant: the best of several measured values is partly chance. None: not measured.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import exp, log
 from typing import Literal
@@ -54,9 +54,15 @@ class MaxLoad:
 
 @dataclass(frozen=True, slots=True)
 class VariantFigures:
-    """Figures of one variant; None: not measured. `max_load`: by the name of the SLO."""
+    """Figures of one variant; None: not measured. `max_load`: by the name of the SLO.
+
+    `paired`: its runs in pairs with the baseline, which the figures are over; `base`: figures of the baseline over the same pairs,
+    None for the baseline itself.
+    """
 
     side: Side
+    paired: Side
+    base: "VariantFigures | None"
     values: Mapping[str, float | None]
     memory_mb: float | None
     memory_of: str  # GPUs, or processes
@@ -125,7 +131,7 @@ def recommend(scenario: str, sides: Sequence[Side]) -> Recommendation:
         if comparison.differences.refusals
     }
     usable = tuple(comparison for comparison in comparisons if comparison.candidate.label not in refused)
-    variants = tuple(variant_figures(side) for side in sides if side.label not in refused)
+    variants = (_baseline_figures(sides[0], usable), *map(_candidate_figures, usable))
     return Recommendation(
         scenario=scenario,
         baseline=sides[0],
@@ -135,7 +141,7 @@ def recommend(scenario: str, sides: Sequence[Side]) -> Recommendation:
             _by_figure("lowest TTFT", TTFT, variants, usable),
             _by_figure("highest throughput", THROUGHPUT, variants, usable),
             *(_most_users(slo, variants) for slo in SLOS),
-            _least("least memory", "memory", [variant.memory_mb for variant in variants], variants, "MB"),
+            _least("least memory", "memory", lambda variant: variant.memory_mb, variants, "MB"),
             _lowest_cost(variants, usable),
             _balanced(variants, usable),
         ),
@@ -144,17 +150,30 @@ def recommend(scenario: str, sides: Sequence[Side]) -> Recommendation:
     )
 
 
-def variant_figures(side: Side) -> VariantFigures:
-    """Return the figures of a side over its counted runs."""
-    runs = side.counted
+def _baseline_figures(base: Side, comparisons: Sequence[Comparison]) -> VariantFigures:
+    """Return the figures of the baseline over its runs in any pair."""
+    used = [run for comparison in comparisons for run in comparison.paired[0].runs]
+    return _figures(base, replace(base, runs=tuple(run for run in base.runs if run in used) or base.runs))
+
+
+def _candidate_figures(comparison: Comparison) -> VariantFigures:
+    base, candidate = comparison.paired
+    return _figures(comparison.candidate, candidate, _figures(comparison.baseline, base))
+
+
+def _figures(side: Side, paired: Side, base: VariantFigures | None = None) -> VariantFigures:
+    """Return the figures of a side over the counted ones of its paired runs."""
+    runs = paired.counted
     on_gpus, of_processes = (_maximum(runs, name) for name in ("gpu_memory_mb", "memory_mb"))
     return VariantFigures(
         side=side,
-        values={axis.name: side.mean(axis.name) for axis in AXES},
+        paired=paired,
+        base=base,
+        values={axis.name: paired.mean(axis.name) for axis in AXES},
         memory_mb=on_gpus if on_gpus is not None else of_processes,
         memory_of="GPUs" if on_gpus is not None else "processes",
         gpus=runs[0].deployment.gpus or runs[0].prices.gpus,
-        cost=costs.of_side(side).per_million_output_tokens,
+        cost=costs.of_side(paired).per_million_output_tokens,
         max_load={slo.name: max_load(slo, [level for run in runs for level in run.loads]) for slo in SLOS},
     )
 
@@ -190,19 +209,19 @@ def _meets(slo: LatencyLimits, level: LoadFigures) -> bool | None:
 def _by_figure(
     aim: str, figure: Figure, variants: Sequence[VariantFigures], comparisons: Sequence[Comparison]
 ) -> AimResult:
-    """Return the variant with the best mean of a figure."""
-    values = [variant.values[figure.name] for variant in variants]
+    """Return the variant with the best mean of a figure over the pairs."""
+    values = _axis(variants, figure)
     best = _best(values, figure.better == "lower")
     if best is None:
         return AimResult(aim, None, figure.title, None, figure.unit, remark="not measured on any variant")
     chosen = variants[best]
     unmeasured = _unmeasured(values, variants)
     compared = next((comparison for comparison in comparisons if comparison.candidate is chosen.side), None)
-    certainty = _certainty(figure, compared, comparisons)
-    result = AimResult(aim, chosen.side.label, figure.title, values[best], figure.unit, certainty=certainty)
+    certainty, reason = _decided(figure, compared, comparisons)
+    value = chosen.values[figure.name]
+    result = AimResult(aim, chosen.side.label, figure.title, value, figure.unit, certainty=certainty)
     if compared is None:
-        remark = _joined(unmeasured or "it is the baseline", _needed(figure, comparisons, certainty))
-        return replace(result, remark=remark)
+        return replace(result, remark=_joined(unmeasured or "it is the baseline", reason))
     row = compared.row(figure)
     effect = row.effect
     return replace(
@@ -210,9 +229,26 @@ def _by_figure(
         change=row.change,
         low=None if effect is None or effect.low is None else effect.low - 1,
         high=None if effect is None or effect.high is None else effect.high - 1,
-        trade_offs=_trade_offs(chosen, variants[0], figure.name),
-        remark=_joined(unmeasured, _needed(figure, [compared], certainty)),
+        trade_offs=_trade_offs(chosen, figure.name),
+        remark=_joined(unmeasured, reason),
     )
+
+
+def _aligned(
+    variants: Sequence[VariantFigures], value_of: Callable[[VariantFigures], float | None]
+) -> list[float | None]:
+    """Return a value of each variant on one scale.
+
+    A variant with other pairs than the baseline's runs has its ratio to the baseline over these pairs, times the baseline's value.
+    """
+    first = value_of(variants[0])
+    values = []
+    for variant in variants:
+        value, before = value_of(variant), first if variant.base is None else value_of(variant.base)
+        if value is not None and before != first:
+            value = value * first / before if first and before else None
+        values.append(value)
+    return values
 
 
 def _unmeasured(values: Sequence[float | None], variants: Sequence[VariantFigures]) -> str:
@@ -248,6 +284,26 @@ def _certainty(
     if len(known) < len(values):
         return "not tested"
     return "not certain" if any(p >= ALPHA for p in known) else "certain" if known else "counted"
+
+
+def _decided(
+    figure: Figure,
+    chosen: Comparison | None,
+    comparisons: Sequence[Comparison],
+    no_gain: Mapping[str, float] | None = None,
+) -> tuple[Certainty, str]:
+    """Return the certainty of the best variant and its reason; arguments as of `_certainty`."""
+    ratios = no_gain or {}
+    certainty = _certainty(figure, chosen, comparisons, ratios)
+    deciding = comparisons if chosen is None else [chosen]
+    for comparison in deciding:
+        effect = comparison.row(figure).effect
+        ratio = None if effect is None else effect.ratio / ratios.get(comparison.candidate.label, 1.0)
+        # The tests are two-sided: without this check a certain loss would pass for a gain.
+        if certainty == "certain" and ratio is not None and figure.change_is_good(ratio) != (chosen is not None):
+            return "not certain", "the means over the runs and the changes over the pairs disagree"
+    level = 1.0 if chosen is None else ratios.get(chosen.candidate.label, 1.0)
+    return certainty, _needed(figure, deciding, certainty, level)
 
 
 def _needed(figure: Figure, comparisons: Sequence[Comparison], certainty: Certainty, no_gain: float = 1.0) -> str:
@@ -306,13 +362,18 @@ def _counted(result: AimResult, chosen: VariantFigures, base: VariantFigures, be
     if chosen is base:
         return result
     change = result.value / before - 1 if result.value and before else None
-    return replace(result, change=change, trade_offs=_trade_offs(chosen, base, ""))
+    return replace(result, change=change, trade_offs=_trade_offs(chosen, ""))
 
 
 def _least(
-    aim: str, figure: str, values: Sequence[float | None], variants: Sequence[VariantFigures], unit: str
+    aim: str,
+    figure: str,
+    value_of: Callable[[VariantFigures], float | None],
+    variants: Sequence[VariantFigures],
+    unit: str,
 ) -> AimResult:
     """Return the variant with the lowest value of a counted figure."""
+    values = _aligned(variants, value_of)
     best = _best(values, lower=True)
     unmeasured = _unmeasured(values, variants)
     if best is None or unmeasured:
@@ -324,32 +385,32 @@ def _least(
             return AimResult(aim, None, figure, None, unit, remark=remark)
         figure = f"memory of {chosen.memory_of}"
     remark = "" if best else "it is the baseline"
-    return _counted(AimResult(aim, None, figure, values[best], unit, remark=remark), chosen, variants[0], values[0])
+    result = AimResult(aim, None, figure, value_of(chosen), unit, remark=remark)
+    return _counted(result, chosen, variants[0], value_of(chosen.base or chosen))
 
 
 def _lowest_cost(variants: Sequence[VariantFigures], comparisons: Sequence[Comparison]) -> AimResult:
     """Return the variant with the lowest cost: its interval is the inverse of the output's times the ratio of prices."""
-    result = _least("lowest cost", "million output tokens", [variant.cost for variant in variants], variants, "")
+    result = _least("lowest cost", "million output tokens", lambda variant: variant.cost, variants, "")
     if result.variant is None:
         return result
     chosen = next((comparison for comparison in comparisons if comparison.candidate.label == result.variant), None)
     ratios = _price_ratios(variants)
     if chosen is None or result.change is None:
-        certainty = _certainty(THROUGHPUT, None, comparisons, ratios)
-        remark = _joined(result.remark, _needed(THROUGHPUT, comparisons, certainty))
-        return replace(result, certainty=certainty, remark=remark)
+        certainty, reason = _decided(THROUGHPUT, None, comparisons, ratios)
+        return replace(result, certainty=certainty, remark=_joined(result.remark, reason))
     effect, ratio = chosen.row(THROUGHPUT).effect, ratios.get(chosen.candidate.label)
     if effect is None or effect.low is None or effect.high is None or ratio is None:
         remark = _joined(result.remark, _needed(THROUGHPUT, [chosen], "not tested"))
         return replace(result, certainty="not tested", remark=remark)
-    certainty = _certainty(THROUGHPUT, chosen, comparisons, ratios)
+    certainty, reason = _decided(THROUGHPUT, chosen, comparisons, ratios)
     return replace(
         result,
         change=ratio / effect.ratio - 1,
         low=ratio / effect.high - 1,
         high=ratio / effect.low - 1,
         certainty=certainty,
-        remark=_joined(result.remark, _needed(THROUGHPUT, [chosen], certainty, ratio)),
+        remark=_joined(result.remark, reason),
     )
 
 
@@ -396,19 +457,17 @@ def _balanced(variants: Sequence[VariantFigures], comparisons: Sequence[Comparis
         "",
         scores[best] - 1 if best else None,
         certainty=certainty,
-        trade_offs=_trade_offs(chosen, variants[0], "") if best else (),
+        trade_offs=_trade_offs(chosen, ""),
         remark=remark,
     )
 
 
 def _known_axes(variants: Sequence[VariantFigures]) -> dict[str, list[float]]:
     """Return the values of all variants by axis, lower is better; without axes that are unknown or 0 on a variant."""
-    columns: dict[str, tuple[Sequence[float | None], bool]] = {
-        axis.title: ([variant.values[axis.name] for variant in variants], axis.better == "lower") for axis in AXES
-    }
+    columns = {axis.title: (_axis(variants, axis), axis.better == "lower") for axis in AXES}
     if len({variant.memory_of for variant in variants}) == 1:
         columns["memory"] = [variant.memory_mb for variant in variants], True
-    columns["cost"] = [variant.cost for variant in variants], True
+    columns["cost"] = _aligned(variants, lambda variant: variant.cost), True
     axes = {}
     for name, (values, lower) in columns.items():
         known = [value if lower else 1 / value for value in values if value]
@@ -417,8 +476,15 @@ def _known_axes(variants: Sequence[VariantFigures]) -> dict[str, list[float]]:
     return axes
 
 
-def _trade_offs(chosen: VariantFigures, base: VariantFigures, aim: str) -> tuple[tuple[str, float], ...]:
-    """Return the axes on which the variant's mean is worse than the baseline's by 1 % or more."""
+def _axis(variants: Sequence[VariantFigures], axis: Figure) -> list[float | None]:
+    return _aligned(variants, lambda variant: variant.values[axis.name])
+
+
+def _trade_offs(chosen: VariantFigures, aim: str) -> tuple[tuple[str, float], ...]:
+    """Return the axes on which the variant's mean over its pairs is worse than the baseline's by 1 % or more."""
+    base = chosen.base
+    if base is None:
+        return ()
     changes = []
     for axis in AXES:
         now, before = chosen.values[axis.name], base.values[axis.name]
@@ -443,8 +509,9 @@ def _best(values: Sequence[float | None], lower: bool) -> int | None:
 def _front(variants: Sequence[VariantFigures]) -> tuple[str, ...]:
     """Return the Pareto front: no other variant is as good on all axes and better on one. Without unmeasured variants."""
     known: list[tuple[str, list[float]]] = []
-    for variant in variants:
-        values = [(variant.values[axis.name], axis.better) for axis in AXES]
+    columns = [_axis(variants, axis) for axis in AXES]
+    for index, variant in enumerate(variants):
+        values = [(column[index], axis.better) for column, axis in zip(columns, AXES, strict=True)]
         penalties = [value if better == "lower" else -value for value, better in values if value is not None]
         if len(penalties) == len(AXES):
             known.append((variant.side.label, penalties))

@@ -8,9 +8,10 @@ from inferload.escaping import markdown as plain
 from inferload.numbers import number
 from inferload.text_table import align, piped
 
+from .compare import table_rows
 from .page import Part, html
 from .recommend import THROUGHPUT, TPOT, TTFT, AimResult, Recommendation, VariantFigures
-from .sides import Side
+from .sides import Side, TableRow
 from .tables import matrix
 
 TITLE = "Best variant for each aim"
@@ -64,7 +65,7 @@ def variant_rows(recommendation: Recommendation) -> list[tuple[str, ...]]:
         values = [variant.values[axis.name] for axis in (TTFT, TPOT, THROUGHPUT)]
         values += [variant.tok_per_s_per_user, variant.tok_per_s_per_gpu, variant.memory_mb, variant.cost]
         cells = [NOT_MEASURED if value is None else number(value) for value in values]
-        rows.append((variant.side.heading, str(len(variant.side.runs)), *cells))
+        rows.append((variant.side.heading, str(len(variant.paired.counted)), *cells))
     return rows
 
 
@@ -80,6 +81,11 @@ def notes(recommendation: Recommendation) -> list[str]:
         if comparison.conditional
     ]
     lines += [f"{line}." for line in _validity(recommendation)]
+    pairs_of = [comparison.paired[0].runs for comparison in recommendation.comparisons]
+    if any(runs != pairs_of[0] for runs in pairs_of):
+        lines.append(
+            "Means are over the pairs of each variant, which differ between the variants: compare the gains, not the means."
+        )
     if len(recommendation.variants) < 2:
         lines.append("Only one variant: name others besides the baseline.")
     if "simulator" in str(base.runs[0].server.get("engine") or ""):
@@ -94,7 +100,7 @@ def notes(recommendation: Recommendation) -> list[str]:
 def _validity(recommendation: Recommendation) -> list[str]:
     """Return remarks on the validity of the runs."""
     lines = dict.fromkeys(line for comparison in recommendation.comparisons for line in comparison.differences.warnings)
-    for side in _sides(recommendation):
+    for side in (variant.side for variant in recommendation.variants):
         invalid = [run.label for run in side.runs if run.level == "invalid"]
         if len(invalid) == len(side.runs):
             lines[f"{side.label}: {_NOT_VALID}, the figures do not describe the server"] = None
@@ -104,7 +110,12 @@ def _validity(recommendation: Recommendation) -> list[str]:
 
 
 def _sides(recommendation: Recommendation) -> tuple[Side, ...]:
-    return tuple(variant.side for variant in recommendation.variants)
+    return tuple(variant.paired for variant in recommendation.variants)
+
+
+def _rows(recommendation: Recommendation) -> tuple[TableRow, ...]:
+    comparisons = recommendation.comparisons
+    return tuple(table_rows(comparisons)) if comparisons else ((recommendation.baseline, None),)
 
 
 def text(recommendation: Recommendation) -> str:
@@ -141,7 +152,7 @@ def section(recommendation: Recommendation) -> dict[str, Any]:
 
 def page(recommendations: Sequence[Recommendation]) -> str:
     """Return recommendation.html: a page of comparisons with the recommendations."""
-    parts = [Part(entry.scenario, _sides(entry), recommendation=section(entry)) for entry in recommendations]
+    parts = [Part(entry.scenario, _rows(entry), recommendation=section(entry)) for entry in recommendations]
     return html(TITLE, TITLE, parts)
 
 
@@ -177,7 +188,7 @@ def _decision_document(result: AimResult) -> dict[str, Any]:
 def _variant_document(variant: VariantFigures) -> dict[str, Any]:
     return {
         "variant": variant.side.label,
-        "runs": len(variant.side.runs),
+        "runs": len(variant.paired.counted),
         **variant.values,
         "tok_per_s_per_user": variant.tok_per_s_per_user,
         "tok_per_s_per_gpu": variant.tok_per_s_per_gpu,

@@ -101,6 +101,10 @@ class Side:
         return complete_mean([run.value(name) for run in self.counted])
 
 
+# Side in a table, and the side that its changes refer to; None: no changes, as for a baseline.
+TableRow = tuple[Side, Side | None]
+
+
 def complete_mean(values: Sequence[float | None]) -> float | None:
     """Return the mean; None for no values, or if a value is None."""
     known = [value for value in values if value is not None]

@@ -4,7 +4,9 @@ from collections.abc import Sequence
 
 from inferload.numbers import number
 
+from .compare import Comparison, table_rows
 from .sides import Side
+from .text import remarks
 
 NOT_MEASURED = "not measured"
 
@@ -19,12 +21,13 @@ _BLOCK = (
 BLOCK_NAMES = tuple(name for _, name, _ in _BLOCK)
 
 
-def ab_block(sides: Sequence[Side]) -> str:
-    """Format a row per metric and a column per side, then the gains over the first side."""
+def ab_block(comparisons: Sequence[Comparison]) -> str:
+    """Format a row per metric and a column per side, then gains and remarks of each candidate."""
+    sides = [side for side, _ in table_rows(comparisons)]
     width = max(len("Throughput (tok/s)"), 22)
-    columns = [max(25, len(side.label)) for side in sides]
+    columns = [max(25, len(side.heading)) for side in sides]
     head = " | ".join(
-        ["metric".ljust(width), *(side.label.ljust(wide) for side, wide in zip(sides, columns, strict=True))]
+        ["metric".ljust(width), *(side.heading.ljust(wide) for side, wide in zip(sides, columns, strict=True))]
     )
     lines = ["A/B comparison", head.rstrip(), "-" * len(head)]
     rows = [("success", [_success(side) for side in sides])]
@@ -35,8 +38,10 @@ def ab_block(sides: Sequence[Side]) -> str:
                 [title.ljust(width), *(cell.ljust(wide) for cell, wide in zip(cells, columns, strict=True))]
             ).rstrip()
         )
-    for side in sides[1:]:
-        lines += ["", f"[gains of {side.label}]", *_gains(sides[0], side)]
+    for comparison in comparisons:
+        base, side = comparison.paired
+        lines += ["", f"[gains of {side.label}]", *([] if comparison.differences.refusals else _gains(base, side))]
+        lines += [f"  {line}" for line in remarks(comparison)]
     return "\n".join(lines) + "\n"
 
 

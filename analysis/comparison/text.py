@@ -13,8 +13,8 @@ from inferload.text_table import align, piped
 
 from ..data.figures import TABLE
 from . import costs
-from .compare import ALPHA, RECOMMENDED_PAIRS, Comparison, FigureRow
-from .sides import Side
+from .compare import ALPHA, RECOMMENDED_PAIRS, Comparison, FigureRow, table_rows
+from .sides import Side, TableRow
 
 
 def headline(comparison: Comparison) -> str:
@@ -22,7 +22,7 @@ def headline(comparison: Comparison) -> str:
     row, name = comparison.primary, comparison.candidate.label
     against = f"{name} against {comparison.baseline.label}"
     if row.answer == "not comparable":
-        return f"{against}: not comparable because of {comparison.differences.refusals[0]}"
+        return f"{against}: not comparable because of {comparison.differences.reasons(row.figure.name)[0]}"
     if row.answer == "not known":
         return f"{against}: {row.figure.name} is not known on both sides"
     change = _change_text(row)
@@ -112,31 +112,34 @@ def effects_table(comparison: Comparison) -> Cells:
     return rows
 
 
-def sides_table(sides: Sequence[Side]) -> Cells:
-    """Return the figures of each configuration, means over its runs."""
+def sides_table(rows_of: Sequence[TableRow]) -> Cells:
+    """Return the figures of each configuration, means over its counted runs."""
     rows = [["configuration", "runs", *(f"{figure.title} ({figure.unit})" for figure in TABLE)]]
-    for side in sides:
-        rows.append([side.label, str(len(side.runs)), *(number(side.mean(figure.name), 4) for figure in TABLE)])
+    for side, _ in rows_of:
+        rows.append([side.heading, str(len(side.counted)), *(number(side.mean(figure.name), 4) for figure in TABLE)])
     return rows
 
 
-def improvement_table(baseline: Side, candidates: Sequence[Side]) -> Cells:
-    """Return the relative change of each configuration from the baseline."""
-    rows = [["change against " + baseline.label, *(figure.title for figure in TABLE)]]
-    for side in candidates:
+def improvement_table(rows_of: Sequence[TableRow]) -> Cells | None:
+    """Return the relative change of each configuration from its baseline; None without a baseline."""
+    changes = [(side, base) for side, base in rows_of if base is not None]
+    if not changes:
+        return None
+    labels = {base.label for _, base in changes}
+    common = next(iter(labels)) if len(labels) == 1 else ""
+    rows = [[f"change against {common}" if common else "change", *(figure.title for figure in TABLE)]]
+    for side, baseline in changes:
         cells = []
         for figure in TABLE:
             before, after = baseline.mean(figure.name), side.mean(figure.name)
             cells.append(NOT_KNOWN if not before or after is None else f"{after / before - 1:+.2%}")
-        rows.append([side.label, *cells])
+        rows.append([side.label if common else f"{side.label} against {baseline.label}", *cells])
     return rows
 
 
 def text(comparisons: Sequence[Comparison]) -> str:
     """Format comparisons for a terminal."""
-    sides = (comparisons[0].baseline, *(comparison.candidate for comparison in comparisons))
-    parts = [*simulated(sides), align(sides_table(sides)), align(improvement_table(sides[0], sides[1:]))]
-    parts += _cost(sides, align)
+    parts = [*_simulated(comparisons), *_tables(table_rows(comparisons), align)]
     for comparison in comparisons:
         parts.append("\n".join([headline(comparison), *remarks(comparison), "", align(effects_table(comparison))]))
     return "\n\n".join(parts) + f"\n\n{family(comparisons)}\n"
@@ -144,14 +147,8 @@ def text(comparisons: Sequence[Comparison]) -> str:
 
 def markdown(comparisons: Sequence[Comparison]) -> str:
     """Format comparisons as Markdown."""
-    sides = (comparisons[0].baseline, *(comparison.candidate for comparison in comparisons))
     parts = [*(f"**{plain(headline(comparison))}**" for comparison in comparisons)]
-    parts += [
-        *map(plain, simulated(sides)),
-        piped(sides_table(sides)),
-        piped(improvement_table(sides[0], sides[1:])),
-        *_cost(sides, piped, plain),
-    ]
+    parts += [*map(plain, _simulated(comparisons)), *_tables(table_rows(comparisons), piped, plain)]
     for comparison in comparisons:
         lines = "\n".join(f"* {plain(remark)}" for remark in remarks(comparison))
         parts += [
@@ -162,9 +159,14 @@ def markdown(comparisons: Sequence[Comparison]) -> str:
     return "\n\n".join([*parts, plain(family(comparisons))]) + "\n"
 
 
-def _cost(sides: Sequence[Side], form: Callable[[Cells], str], note: Callable[[str], str] = str) -> list[str]:
-    rows = costs.table(sides)
-    return [*([] if rows is None else [form(rows)]), note(costs.note(sides))]
+def _tables(rows: Sequence[TableRow], form: Callable[[Cells], str], note: Callable[[str], str] = str) -> list[str]:
+    """Format the tables of figures, changes and costs, with the note on costs."""
+    tables = (sides_table(rows), improvement_table(rows), costs.table(rows))
+    return [*(form(cells) for cells in tables if cells is not None), note(costs.note([side for side, _ in rows]))]
+
+
+def _simulated(comparisons: Sequence[Comparison]) -> list[str]:
+    return simulated((comparisons[0].baseline, *(comparison.candidate for comparison in comparisons)))
 
 
 def simulated(sides: Sequence[Side]) -> list[str]:
@@ -202,10 +204,12 @@ def remarks(comparison: Comparison) -> list[str]:
             lines.append(f"{side.label}: left out with their pairs, measurement not valid: {', '.join(invalid)}")
     if comparison.conditional:
         lines.append(f"conditional on these server starts: {comparison.conditional}")
-    if comparison.unpaired:
+    if comparison.pairs and comparison.unpaired:
         lines.append(
             f"left out, no run of this seed on the other side: {', '.join(run.label for run in comparison.unpaired)}"
         )
+    elif comparison.unpaired:
+        lines.append("no pairs: the means are over all runs, of different seeds")
     return lines
 
 
@@ -243,7 +247,7 @@ def document(comparisons: Sequence[Comparison]) -> dict[str, Any]:
     return {
         "format": 1,
         "baseline": comparisons[0].baseline.label,
-        "cost": costs.document((comparisons[0].baseline, *(comparison.candidate for comparison in comparisons))),
+        "cost": costs.document([side for side, _ in table_rows(comparisons)]),
         "candidates": [
             {
                 "candidate": comparison.candidate.label,

@@ -42,6 +42,8 @@ TAILS = (
     Figure("goodput_turns_per_s", "Goodput", "higher", "turns/s"),
 )
 ALL = (*TABLE, *TAILS)
+# Figures that depend on the SLO.
+SLO_FIGURES = ("goodput_turns_per_s", "slo_attainment")
 DEFAULT_PRIMARY = "mean(ttft_ms)"
 
 

@@ -1,22 +1,25 @@
 """HTML page of several runs: the folder of a sweep, a folder of runs, or named runs."""
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from inferload import rundir
 from inferload.errors import UsageError
+from inferload.numbers import short
 
 from ..charts.load import FIGURES
 from ..comparison import sweep_folder
-from ..comparison.compare import compare
+from ..comparison.comparable import configuration, value_text
+from ..comparison.compare import compare, table_rows
 from ..comparison.page import Part, html, summary_line
 from ..comparison.recommend import recommend
 from ..comparison.recommend_text import section
-from ..comparison.sides import NAMES, Run, Side, read_run
-from ..data.figures import ALL, figure
+from ..comparison.sides import NAMES, Run, Side, TableRow, read_run
+from ..data.figures import ALL, DEFAULT_PRIMARY, figure
 
 PAGE = "index.html"
+_LOAD = ("arrivals.", "phases.")  # settings of load and duration
 _NAMES = tuple(dict.fromkeys((*NAMES, *FIGURES)))
 
 
@@ -35,7 +38,8 @@ def make_sweep(folder: Path) -> tuple[str, Path]:
     for name, sides in sweep_folder.read(folder, tuple(dict.fromkeys((*_NAMES, primary.name)))).items():
         comparisons = tuple(compare(sides[0], other, primary, ALL) for other in sides[1:])
         advice = section(recommend(name, sides)) if comparisons else None
-        parts.append(Part(name, tuple(sides), comparisons, _links(sides, folder), advice))
+        rows = table_rows(comparisons) if comparisons else [(sides[0], None)]
+        parts.append(Part(name, tuple(rows), comparisons, _links(sides, folder), advice))
     verdicts = [f"{part.name}: {summary_line(part.comparisons)}" for part in parts if part.comparisons]
     verdict = "; ".join(verdicts) or f"{folder.name}: only the baseline has runs"
     return verdict, _written(folder / PAGE, html(f"Sweep {folder.resolve().name}", verdict, parts))
@@ -45,13 +49,16 @@ def make_runs(run_dirs: Sequence[Path], folder: Path) -> tuple[str, Path]:
     """Write the page of runs; return (summary, index.html in the folder)."""
     parts = []
     by_scenario: dict[str, dict[str, list[Run]]] = {}
-    for path in run_dirs:
-        run = read_run(path, _NAMES)
+    runs = [read_run(path, _NAMES) for path in run_dirs]
+    for run in runs:
         by_scenario.setdefault(run.scenario or "runs", {}).setdefault(_configuration(run), []).append(run)
     for name, by_label in by_scenario.items():
-        sides = [Side(label, tuple(sorted(runs, key=lambda run: run.started_at))) for label, runs in by_label.items()]
-        parts.append(Part(name, tuple(sides), links=_links(sides, folder)))
-    doubtful = sum(run.level != "valid" for part in parts for side in part.sides for run in side.runs)
+        sides = [
+            Side(label, tuple(sorted(members, key=lambda run: run.started_at))) for label, members in by_label.items()
+        ]
+        curves = tuple(part for side in sides for part in _split(side, _server_and_workload))
+        parts.append(Part(name, _rows(sides), links=_links(sides, folder), curves=curves))
+    doubtful = sum(run.level != "valid" for run in runs)
     verdict = f"{len(run_dirs)} runs of {', '.join(by_scenario)}"
     if doubtful:
         verdict += f"; {doubtful} of them suspect or not valid: read their pages before you use the numbers"
@@ -63,6 +70,57 @@ def _configuration(run: Run) -> str:
     variant = run.server.get("variant")
     name = variant.get("name") if isinstance(variant, dict) else variant
     return str(name or f"{run.server.get('model') or 'a model'} on {run.server.get('engine') or 'a server'}")
+
+
+def _rows(sides: Sequence[Side]) -> tuple[TableRow, ...]:
+    """Return a row for each setting of a configuration.
+
+    Rows have changes, over pairs of runs, only if each configuration has a single setting: a mean over several loads depends on
+    the choice of the loads.
+    """
+    by_setting = [_split(side, _properties) for side in sides]
+    if len(sides) > 1 and all(len(parts) == 1 for parts in by_setting):
+        comparisons = [compare(sides[0], side, figure(DEFAULT_PRIMARY), ALL) for side in sides[1:]]
+        if all(comparison.pairs for comparison in comparisons):
+            return tuple(table_rows(comparisons))
+    return tuple((part, None) for parts in by_setting for part in parts)
+
+
+def _properties(run: Run) -> dict[str, str]:
+    """Return all settings that runs of one mean share."""
+    return {**{key: value_text(value) for key, value in run.settings.items()}, **configuration(run)}
+
+
+def _server_and_workload(run: Run) -> dict[str, str]:
+    """Return the settings that runs of one curve share: all but the load and the duration."""
+    return {key: value for key, value in _properties(run).items() if not key.startswith(_LOAD)}
+
+
+def _split(side: Side, properties: Callable[[Run], Mapping[str, str]]) -> list[Side]:
+    """Split a side by properties of its runs; the label of a part has the load, or the properties that differ."""
+    of_runs = [(run, properties(run)) for run in side.runs]
+    keys = sorted({key for _, values in of_runs for key in values})
+    differing = [key for key in keys if len({values.get(key) for _, values in of_runs}) > 1]
+    if not differing:
+        return [side]
+    parts: dict[str, list[Run]] = {}
+    for run, values in of_runs:
+        label = ", ".join(f"{key} {values.get(key, 'not set')}" for key in differing)
+        parts.setdefault(label, []).append(run)
+    # Runs of a part have equal settings, so one load.
+    loads = [_load(runs[0]) for runs in parts.values()]
+    if all(key.startswith(_LOAD) for key in differing) and all(loads) and len(set(loads)) == len(loads):
+        parts = {_load(runs[0]): runs for runs in sorted(parts.values(), key=lambda runs: runs[0].loads[0].load)}
+    return [Side(f"{side.label}, {label}", tuple(runs)) for label, runs in parts.items()]
+
+
+def _load(run: Run) -> str:
+    """Return the load of a run, or the range of its steps; empty if unknown."""
+    loads = [level.load for level in run.loads]
+    if not loads:
+        return ""
+    to = "" if min(loads) == max(loads) else f" to {short(max(loads))}"
+    return f"{short(min(loads))}{to} {run.loads[0].unit}"
 
 
 def _links(sides: Sequence[Side], folder: Path) -> tuple[tuple[str, str], ...]:

@@ -189,6 +189,36 @@ def test_a_run_with_another_seed_or_workload_is_refused(tmp_path: Path, capsys: 
         baselines.add(file, [longer])
 
 
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"variant": {"name": "fp8", "argv": ["vllm", "serve", "--quantization", "fp8"]}}, "server arguments is "),
+        ({"versions": {"inferload": "9.9"}}, "inferload is 9.9, but not set in occasion 1"),
+        ({"model": "other"}, "model is other, but not set in occasion 1"),
+        ("slo: {ttft_ms: 500}\n", "slo is ttft_ms 500, but none in occasion 1"),
+    ],
+)
+def test_an_occasion_of_another_configuration_is_refused(
+    tmp_path: Path, change: dict[str, object] | str, message: str
+) -> None:
+    file = history(tmp_path, 1)
+    before = file.read_text()
+    other = write_run(tmp_path / "other", 1, 100)
+    manifest = json.loads((other / "run.json").read_text()) | {"started_at": "2026-03-01T08:00:00"}
+    if isinstance(change, str):
+        manifest["scenario"]["text"] += change
+    else:
+        manifest |= change
+    (other / "run.json").write_text(json.dumps(manifest))
+    with pytest.raises(UsageError, match=message):
+        baselines.add(file, [other])
+    assert file.read_text() == before
+    second = write_run(tmp_path / "both" / "1", 1, 100)
+    shutil.move(other, second.parent / "2")
+    with pytest.raises(UsageError, match="both: its runs have different settings; add each separately"):
+        baselines.add(tmp_path / "new.json", [second.parent])
+
+
 def test_a_run_is_added_only_once(tmp_path: Path) -> None:
     file = history(tmp_path, 2)
     before = file.read_text()

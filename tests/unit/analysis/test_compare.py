@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from inferload.analysis.comparison import costs, max_change, page
 from inferload.analysis.comparison import text as output
-from inferload.analysis.comparison.compare import Comparison, compare
+from inferload.analysis.comparison.compare import Comparison, compare, table_rows
 from inferload.analysis.comparison.plausible import faults
 from inferload.analysis.comparison.sides import NAMES, Run, Side, priced, read_side
 from inferload.analysis.data.figures import ALL, figure
@@ -128,6 +128,45 @@ def test_different_workloads_are_compared_only_if_allowed() -> None:
     assert "compared: workload.turns: not set against 3" in output.text([allowed])
 
 
+def with_server(side: Side, second_half: dict[str, Any], **fields: Any) -> Side:
+    """Return the side with a variant; the second half of its runs has other values of the server, and these fields."""
+    server = {"engine": "vllm 0.32.0", "model": "m", "inferload": "1.0", "variant": variant("8")}
+    half = len(side.runs) // 2
+    first = tuple(replace(member, server=server) for member in side.runs[:half])
+    second = tuple(replace(member, server={**server, **second_half}, **fields) for member in side.runs[half:])
+    return replace(side, runs=(*first, *second))
+
+
+def variant(max_num_seqs: str, name: str = "v", port: str = "8000", **more: Any) -> dict[str, Any]:
+    return {"name": name, "argv": ["/x/vllm", "serve", "--port", port, "--max-num-seqs", max_num_seqs], **more}
+
+
+@pytest.mark.parametrize(
+    ("second_half", "fields", "line"),
+    [
+        ({"variant": variant("256")}, {}, "server arguments: --max-num-seqs 256, --max-num-seqs 8"),
+        ({"variant": variant("8", "w")}, {}, "variant: v, w"),
+        ({"model": "n"}, {}, "model: m, n"),
+        ({"engine": "vllm 0.33.0"}, {}, "engine: vllm 0.32.0, vllm 0.33.0"),
+        ({"inferload": "1.1"}, {}, "inferload: 1.0, 1.1"),
+        ({}, {"slo": {"ttft_ms": 500.0}}, "slo: none, ttft_ms 500"),
+    ],
+)
+def test_a_side_with_two_configurations_is_not_comparable(
+    second_half: dict[str, Any], fields: dict[str, Any], line: str
+) -> None:
+    base, new = sides(0.10, 6)
+    comparison = compared(with_server(base, {}), with_server(new, second_half, **fields))
+    assert comparison.primary.answer == "not comparable"
+    assert comparison.differences.refusals == (f"new: its runs differ in {line}",)
+
+
+def test_ports_starts_and_memory_may_differ_within_a_side() -> None:
+    base, new = sides(0.10, 6)
+    restarted = {"variant": variant("8", port="8001", started_at=1.0, memory_mb=5.0), "target": "http://h:8001"}
+    assert compared(with_server(base, {}), with_server(new, restarted)).primary.answer == "worse"
+
+
 def test_an_invalid_run_is_refused_and_a_suspect_one_noted() -> None:
     invalid = compared(Side("base", (run(1, 100),)), Side("new", (run(1, 90, level="invalid"),)))
     assert "new: run run-1 is not a valid measurement (the client was late)" in output.headline(invalid)
@@ -145,6 +184,58 @@ def test_an_invalid_run_is_left_out_with_its_pair() -> None:
     assert "base: left out with their pairs, measurement not valid: run-0" in output.text([comparison])
 
 
+@pytest.mark.parametrize("last", ["missing", "invalid"])
+def test_means_and_changes_are_over_the_pairs(last: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    base = Side("base", tuple(run(seed, ms) for seed, ms in enumerate((100, 101, 99, 100, 102, 400))))
+    slower = [run(seed, ms) for seed, ms in enumerate((105, 106.5, 104, 104.5, 107))]
+    new = Side("new", (*slower, *([] if last == "missing" else [run(5, 90, level="invalid")])))
+    comparison = compared(base, new)
+    assert comparison.primary.answer == "worse"
+    assert comparison.primary.baseline == pytest.approx(100.4)
+    assert comparison.primary.candidate == pytest.approx(105.4)
+    shown = output.text([comparison])
+    assert re.search(r"change against base .*\n  new .* \+4\.98% ", shown)
+    assert "-29.95%" not in shown
+    # Candidates with other pairs have their own row of the baseline.
+    both = output.text([comparison, compared(base, Side("all", base.runs))])
+    assert re.search(r"\n  base, pairs of new +5 .* 100\.4 ", both)
+    assert re.search(r"\n  base, pairs of all +6 .* 150\.3 ", both)
+    assert re.search(r"\n  new against base, pairs of new .* \+4\.98% ", both)
+    prices = Prices(2.5, 1)
+    rows = costs.table(table_rows([compared(*(priced(with_output(side), prices) for side in (base, new)))]))
+    assert rows is not None
+    assert rows[2][4] == "+5.0%"
+    assert cli.main(["compare", *map(str, on_disk(tmp_path)), "--max-change", "mean(ttft_ms) +2%"]) == 4
+    assert "FAILED: 100 to 105, +5.0%" in capsys.readouterr().out
+
+
+def with_output(side: Side) -> Side:
+    """Return the side with an output in proportion to 1 / TTFT."""
+    return replace(
+        side,
+        runs=tuple(
+            replace(member, figures={**member.figures, "output_tok_per_s": 1e5 / (member.value("mean(ttft_ms)") or 1)})
+            for member in side.runs
+        ),
+    )
+
+
+def on_disk(folder: Path) -> list[Path]:
+    """Write runs of the seeds 1 and 2, of which the candidate lacks the second; return both sides."""
+    write_run(folder / "old" / "1", 1, 100)
+    write_run(folder / "old" / "2", 2, 400)
+    write_run(folder / "new" / "1", 1, 105)
+    return [folder / "old", folder / "new"]
+
+
+def test_without_pairs_the_means_are_over_all_runs_and_marked() -> None:
+    comparison = compared(Side("base", (run(1, 100), run(2, 120))), Side("new", (run(3, 110),)))
+    assert comparison.primary.baseline == 110
+    shown = output.text([comparison])
+    assert "no pairs: the means are over all runs, of different seeds" in shown
+    assert "left out" not in shown
+
+
 def test_goodput_with_different_slos_is_not_compared() -> None:
     strict = replace(run(1, 100), slo={"ttft_ms": 500})
     comparison = compared(Side("base", (strict,)), Side("new", (replace(strict, slo={"ttft_ms": 5000}),)))
@@ -152,6 +243,71 @@ def test_goodput_with_different_slos_is_not_compared() -> None:
     assert "goodput_turns_per_s" in [
         row.figure.name for row in compared(Side("a", (strict,)), Side("b", (strict,))).rows
     ]
+
+
+@pytest.mark.parametrize("name", ["goodput_turns_per_s", "slo_attainment"])
+def test_a_primary_figure_of_different_slos_is_not_comparable(name: str) -> None:
+    def side(label: str, ttft_ms: float) -> Side:
+        members = [replace(run(seed, 100), slo={"ttft_ms": ttft_ms}) for seed in range(6)]
+        return Side(label, tuple(replace(one, figures={**one.figures, name: 2.0 + one.seed}) for one in members))  # type: ignore[operator]
+
+    line = "slo: ttft_ms 500 against ttft_ms 5000: goodput, attainment and cost of good turns are not comparable"
+    base, new = side("base", 500), side("new", 5000)
+    comparison = compare(base, new, figure(name), ALL)
+    assert output.headline(comparison) == f"new against base: not comparable because of {line}"
+    assert f"note: {line}" in output.text([comparison])
+    assert line in output.json_text([comparison])
+    assert compared(base, new).primary.answer == "no difference found"
+    assert f"note: {line}" in output.text([compared(base, new)])
+    assert "slo:" not in output.text([compared(base, side("same", 500))])
+
+
+def test_max_change_of_goodput_fails_with_different_slos(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    old, new = write_run(tmp_path / "old", 1, 100), write_run(tmp_path / "new", 1, 100)
+    for folder, limit in ((old, 500), (new, 5000)):
+        manifest, summary = (json.loads((folder / name).read_text()) for name in ("run.json", "summary.json"))
+        manifest["scenario"]["text"] += f"slo: {{ttft_ms: {limit}}}\n"
+        summary["rates"]["goodput_turns_per_s"] = 2.0
+        (folder / "run.json").write_text(json.dumps(manifest))
+        (folder / "summary.json").write_text(json.dumps(summary))
+    argv = ["compare", str(old), str(new), "--max-change"]
+    assert cli.main([*argv, "goodput_turns_per_s -5%"]) == 4
+    assert "'goodput_turns_per_s -5%' FAILED: not comparable because of slo: ttft_ms 500 against ttft_ms 5000" in (
+        capsys.readouterr().out
+    )
+    assert cli.main([*argv, "turns_per_s -5%"]) == 0
+
+
+def test_the_block_of_incomparable_sides_has_no_gains(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    old, new = write_run(tmp_path / "old", 1, 100), write_run(tmp_path / "new", 1, 50)
+    argv = ["compare", str(old), str(new), "--format", "block"]
+    assert cli.main(argv) == 0
+    assert "[gains of new]\n  TTFT: not measured\n  QPS: ↑ 0.0%\n  throughput: 1.00x\n" in capsys.readouterr().out
+    summary = json.loads((new / "summary.json").read_text())
+    summary["verdict"] = {"measurement": "invalid", "reasons": [{"text": "the client was late"}]}
+    (new / "summary.json").write_text(json.dumps(summary))
+    assert cli.main(argv) == 0
+    shown = capsys.readouterr().out
+    line = "not comparable: new: run new is not a valid measurement (the client was late)"
+    assert f"[gains of new]\n  {line}\n" in shown
+    assert "new (not valid)" in shown
+    assert "↑" not in shown
+    assert "throughput: " not in shown
+    other = write_run(tmp_path / "other", 1, 50, prompt=30)
+    assert cli.main(["compare", str(old), str(other), "--format", "block"]) == 0
+    assert "  not comparable: workload.prompt_tokens: 20 against 30\n" in capsys.readouterr().out
+
+
+def test_tables_mark_invalid_and_incomparable_sides() -> None:
+    base, new = Side("base", (run(1, 100),)), Side("new", (run(1, 50, level="invalid"),))
+    comparison = compared(base, new)
+    assert "new (not valid)" in output.text([comparison])
+    assert "change against" not in output.text([comparison])
+    assert "<h3>Change</h3>" not in page.of_comparisons([comparison])
+    rows = costs.table(table_rows([compared(*(priced(with_output(side), Prices(2.5, 1)) for side in (base, new)))]))
+    assert rows is not None
+    assert rows[2][0] == "new (not valid)"
+    assert rows[2][4] == ""
 
 
 def test_shorter_outputs_are_noted() -> None:
@@ -167,19 +323,24 @@ def test_costs_per_million_tokens_and_per_thousand_good_turns() -> None:
 
     plain, cached, slow = side("plain", 1000, 10, 0), side("cached", 2000, 25, 90), side("slow", 500, 0, None)
     prices = Prices(2.5, 2, 0.1)
-    rows = costs.table([priced(one, prices) for one in (plain, cached, slow)])
+    base, *others = (priced(member, prices) for member in (plain, cached, slow))
+    rows = costs.table([(base, None), *((other, base) for other in others)])
     assert rows is not None
     assert [row[3:] for row in rows[1:]] == [
         ["1.389", "", "138.9", "", "100 % of uncached"],
         ["0.6944", "-50.0%", "55.56", "-60.0%", "19 % of uncached"],
         ["2.778", "+100.0%", "none met the SLO", "", "not measured"],
     ]
+    strict = replace(cached, runs=tuple(replace(member, slo={"ttft_ms": 500.0}) for member in cached.runs))
+    rows = costs.table([(base, None), (priced(strict, prices), base)])
+    assert rows is not None
+    assert rows[2][4:7] == ["-50.0%", "55.56", ""]  # good turns of different SLOs
     on_cpu = replace(plain.runs[0], server={"variant": {"hardware": {"gpus": 0}}})
     machine = replace(plain, runs=(on_cpu,))
     assert priced(machine, Prices(gpu_hour=2.5)).runs[0].prices.gpus == 1  # as `deploy up` and a sweep record it
     assert priced(machine, Prices(gpus=3)).runs[0].prices == Prices(gpus=3)
     assert priced(machine, Prices()).runs[0].prices == Prices()
-    assert costs.table([plain, cached]) is None
+    assert costs.table([(plain, None), (cached, plain)]) is None
     assert costs.note([plain]) == costs.WITHOUT_PRICE
     assert "(--gpus)" in costs.note([priced(plain, Prices(gpu_hour=2.5))])
     mixed = Side("mixed", (*priced(plain, prices).runs, *cached.runs))
@@ -458,7 +619,7 @@ def test_percentages_of_published_tables_are_reproduced(table: str) -> None:
     published = [
         Side(label, (Run(Path(), label, dict(zip(COLUMNS, values, strict=True))),)) for label, values in rows.items()
     ]
-    _, requests, output_tokens, _total, *latencies = output.improvement_table(published[0], published[1:])[1]
+    _, requests, output_tokens, _total, *latencies = output.improvement_table([(published[1], published[0])])[1]
     assert (requests, output_tokens, *latencies) == percentages
 
 

@@ -59,6 +59,72 @@ def test_named_runs_have_a_page_each_and_a_common_one(tmp_path: Path) -> None:
     assert cli.main(["report", runs[0], "--together", str(tmp_path / "one")]) == 2
 
 
+def table(page: str, key: str) -> list[list[str]]:
+    """Cells of the rows of a table, as text; empty if the page has no such table."""
+    _, found, rest = page.partition(f"<h3>{key}</h3>")
+    body = rest.partition("</table>")[0] if found else ""
+    rows = [
+        re.findall(r"<t[dh][^>]*>(.*?)</t[dh]>", row, re.DOTALL) for row in re.findall(r"<tr.*?</tr>", body, re.DOTALL)
+    ]
+    return [[re.sub(r"<[^>]+>", "", cell).strip() for cell in row] for row in rows]
+
+
+def test_runs_at_different_loads_have_no_common_mean_and_no_change(tmp_path: Path) -> None:
+    loads = (("a", 2), ("a", 4), ("a", 16), ("b", 2), ("b", 4))
+    runs = [str(run_at(tmp_path / "all" / f"{name}-{users}", users, variant=name)) for name, users in loads]
+    again = run_at(tmp_path / "all" / "a-2-again", 2, seed=1, variant="a")
+    assert cli.main(["report", str(tmp_path / "all")]) == 0
+    assert cli.main(["report", *runs, str(again), "--together", str(tmp_path / "page")]) == 0
+    for folder in ("all", "page"):
+        page = (tmp_path / folder / "index.html").read_text()
+        rows = table(page, "Configurations")[1:]
+        assert [row[:2] for row in rows] == [
+            ["a, 2 users", "2"],
+            ["a, 4 users", "1"],
+            ["a, 16 users", "1"],
+            ["b, 2 users", "1"],
+            ["b, 4 users", "1"],
+        ]
+        assert rows[0][2:] == rows[3][2:]
+        assert table(page, "Change") == []
+        (figure,) = figures(page).values()
+        assert {trace["name"] for trace in figure["data"]} == {"a", "b"}
+
+
+def test_other_settings_have_their_own_rows_and_curves(tmp_path: Path) -> None:
+    for seed, argv in enumerate((["vllm", "--max-num-seqs", "8"], ["vllm", "--max-num-seqs", "256"])):
+        folder = run_at(tmp_path / "all" / str(seed), 2, seed=seed, variant="a")
+        manifest = json.loads((folder / "run.json").read_text())
+        manifest["variant"]["argv"] = argv
+        (folder / "run.json").write_text(json.dumps(manifest))
+    assert cli.main(["report", str(tmp_path / "all")]) == 0
+    page = (tmp_path / "all" / "index.html").read_text()
+    labels = [f"a, server arguments --max-num-seqs {number}" for number in (8, 256)]
+    assert [row[0] for row in table(page, "Configurations")[1:]] == labels
+    assert table(page, "Change") == []
+    (figure,) = figures(page).values()
+    assert {trace["name"] for trace in figure["data"]} == set(labels)
+
+
+def test_the_change_is_over_pairs_of_runs_with_equal_settings(tmp_path: Path) -> None:
+    for name, seed, faster in (("a", 0, 1.0), ("a", 1, 9.0), ("b", 0, 1.5)):
+        run_at(tmp_path / "all" / f"{name}-{seed}", 8, faster, seed, name)
+    assert cli.main(["report", str(tmp_path / "all")]) == 0
+    page = (tmp_path / "all" / "index.html").read_text()
+    assert [row[:2] for row in table(page, "Change")] == [["change against a", "Requests"], ["b", "+50.00%"]]
+    assert [row[:2] for row in table(page, "Configurations")[1:]] == [["a", "1"], ["b", "1"]]
+    other = run_at(tmp_path / "all" / "c-5", 8, 1.0, 5, "c")
+    assert cli.main(["report", str(tmp_path / "all")]) == 0
+    assert table((tmp_path / "all" / "index.html").read_text(), "Change") == []
+    text = (other / "run.json").read_text()
+    (other / "run.json").write_text(
+        text.replace('"seed": 5', '"seed": 0').replace("closed, users: 8", "closed, users: 9")
+    )
+    assert cli.main(["report", str(tmp_path / "all")]) == 0
+    changes = table((tmp_path / "all" / "index.html").read_text(), "Change")
+    assert [row[0] for row in changes] == ["change against a", "b"]
+
+
 def test_the_page_of_a_sweep_has_its_comparisons(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for seed in range(3):
         for variant, faster in (("base", 1.0), ("new", 1.3)):

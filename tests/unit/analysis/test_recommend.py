@@ -3,7 +3,7 @@
 import json
 import random
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,8 +11,11 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from inferload.analysis.comparison.compare import compare
 from inferload.analysis.comparison.recommend import (
+    AXES,
     SLOS,
+    TTFT,
     AimResult,
     Recommendation,
     max_load,
@@ -185,6 +188,47 @@ def test_the_baseline_wins_only_if_all_others_are_significantly_worse() -> None:
     )
 
 
+def with_ttft(member: Side, values: Sequence[float]) -> Side:
+    """Return the side with these medians of TTFT; runs without one are left out."""
+    runs = zip(member.runs, values, strict=False)
+    return replace(
+        member, runs=tuple(replace(run, figures={**run.figures, "p50(ttft_ms)": value}) for run, value in runs)
+    )
+
+
+@pytest.mark.parametrize("last", ["missing", "invalid", "in another variant"])
+def test_a_variant_that_is_slower_in_each_pair_is_not_recommended(last: str) -> None:
+    base = with_ttft(side("base", 100, 10, 500), (100, 101, 99, 100, 102, 400))
+    slower = with_ttft(side("cand", 100, 10, 500), (105, 106.5, 104, 104.5, 107, 90))
+    if last == "invalid":
+        slower = replace(slower, runs=(*slower.runs[:5], replace(slower.runs[5], level="invalid")))
+    else:
+        slower = replace(slower, runs=slower.runs[:5])
+    # "cand" lacks the slow seed 5 of the other sides.
+    complete = with_ttft(side("full", 100, 10, 500), (110, 112, 109, 111, 112, 440))
+    sides = [base, slower, *([complete] if last == "in another variant" else [])]
+    recommendation = recommend("chat", sides)
+    fast = results(recommendation)["lowest TTFT"]
+    assert (fast.variant, fast.certainty) == ("base", "certain")
+    cand = recommendation.variants[1]
+    assert cand.values["p50(ttft_ms)"] == pytest.approx(105.4)
+    assert cand.base is not None
+    assert cand.base.values["p50(ttft_ms)"] == pytest.approx(100.4)
+    assert "base" in recommendation.front
+    shown = text(recommendation)
+    assert ("Means are over the pairs of each variant" in shown) == (last == "in another variant")
+
+
+def test_a_variant_is_not_certain_if_its_pairs_contradict_the_means() -> None:
+    base = with_ttft(side("base", 100, 10, 500), (100, 100, 100, 100, 100, 100, 100, 5000))
+    cand = with_ttft(side("cand", 100, 10, 500), (104, 105, 106, 104, 105, 106, 105, 4950))
+    fast = results(recommend("chat", [base, cand]))["lowest TTFT"]
+    assert (fast.variant, fast.certainty) == ("cand", "not certain")
+    assert fast.change is not None
+    assert fast.change > 0
+    assert fast.remark == "the means over the runs and the changes over the pairs disagree"
+
+
 def test_gpu_memory_is_not_compared_with_process_memory() -> None:
     base = side("base", 100, 10, 500, deployment=Deployment(memory_mb=100.0))
     new = side("new", 80, 8, 600, deployment=Deployment(gpu_memory_mb=9000.0))
@@ -302,7 +346,7 @@ def test_the_text_forms_of_a_recommendation(name: str, golden: Callable[[str, st
 def test_the_matrix_and_ab_tables(golden: Callable[[str, str], None]) -> None:
     sides = three()
     shown = "\n".join("  ".join(cell.ljust(14) for cell in row).rstrip() for row in matrix(sides))
-    golden("tables-ab-matrix.txt", f"{ab_block(sides[:2])}\n{shown}\n")
+    golden("tables-ab-matrix.txt", f"{ab_block([compare(*sides[:2], TTFT, AXES)])}\n{shown}\n")
 
 
 # Numbers of an article (Qwen2.5-7B, without and with AWQ): TTFT P50, P99, TPOT, E2E P50, QPS, tok/s.
@@ -315,7 +359,7 @@ def test_gains_of_a_published_ab_table_are_reproduced() -> None:
         Side(label, (Run(Path(), label, dict(zip(names, values, strict=True)), ok_and_sent=(100, 100)),))
         for label, values in PRINTED.items()
     ]
-    shown = ab_block(sides)
+    shown = ab_block([compare(*sides, TTFT, AXES)])
     assert "TTFT: ↓ 32.2%" in shown
     assert "QPS: ↑ 52.0%" in shown
     assert "throughput: 1.46x" in shown
