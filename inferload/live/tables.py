@@ -16,6 +16,7 @@ from inferload.measure.tally import Tally, TallySet
 from inferload.results import ci, summary
 from inferload.server_metrics import gate_metrics
 from inferload.verdict import gates as gating
+from inferload.verdict.failures import count_text
 
 MOST_ROWS = 40  # classes, and names of other requests
 MOST_REASONS = 8
@@ -128,7 +129,7 @@ def badge_so_far(
     kinds = ", ".join(f"{name} {count}" for name, count in sorted(total.by_failure.items(), key=lambda item: -item[1]))
     failing = [f"gate fails so far: {text}" for text in broken]
     if total.failed:
-        text = f"{total.failed} of {total.turns_begun} turns failed: {kinds}"
+        text = f"{count_text(total.failed, total.ok)}: {kinds}"
         failing = [text, *failing] if not gates else [*failing, text]
     failing += others
     doubts = [f"worker {name} lost: its part of the load is missing" for name in lost]

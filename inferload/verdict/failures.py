@@ -127,20 +127,20 @@ def failed_text(by_failure: Mapping[str, int]) -> str:
     return ", ".join(f"{name} {count}" for name, count in sorted(by_failure.items(), key=lambda item: -item[1]))
 
 
-def share_text(failed: int, finished: int) -> str:
-    """`26 of 26 turns failed (100 %)`."""
-    return f"{failed} of {finished} turns failed ({percent(failed / finished if finished else 0.0)})"
+def count_text(failed: int, ok: int) -> str:
+    """`5 of 8 turns failed`, without unfinished turns, as `failed_ratio`."""
+    return f"{failed} of {ok + failed} turns failed"
 
 
 def lines(summary: Mapping[str, Any]) -> list[str]:
     """Return the failures of a run in words, from its summary; empty if no turn failed."""
     turns = summary.get("turns") or {}
     everything = (turns.get("by_phase") or {}).get("all") or turns
-    failed = everything.get("failed") or 0
+    failed, ok = everything.get("failed") or 0, everything.get("ok") or 0
     if not failed:
         return []
     by_failure = everything.get("by_failure") or turns.get("by_failure") or {}
-    texts = [f"{share_text(failed, failed + (everything.get('ok') or 0))}: {failed_text(by_failure)}"]
+    texts = [f"{count_text(failed, ok)} ({percent(failed / (ok + failed))}): {failed_text(by_failure)}"]
     texts += [stopped_text(entry) for entry in summary.get("stopped_answering") or ()]
     texts += [
         f"first {failure} at {error['at_s']:.1f} s{_of(error.get('worker'))}: {message(str(error['text']))}"

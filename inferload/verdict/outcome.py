@@ -8,6 +8,7 @@ from typing import Any, Literal, cast, get_args
 
 from inferload.measure.record import Phase
 from inferload.numbers import short
+from inferload.verdict.failures import count_text
 
 State = Literal["failed", "stopped early", "invalid", "suspect", "passed"]  # worst first
 
@@ -142,7 +143,7 @@ def _failures(summary: Mapping[str, Any], measured: bool) -> list[str]:
     turns = summary.get("turns") or {}
     turns = (turns.get("by_phase") or {}).get("all") or turns
     if turns.get("failed"):
-        failures.append(f"{turns['failed']} of {turns.get('sent')} turns failed")
+        failures.append(count_text(turns["failed"], turns.get("ok") or 0))
     others, raised = summary.get("other_requests") or {}, summary.get("exceptions") or {}
     if others.get("failed"):
         failures.append(f"{others['failed']} of {others['sent']} other requests failed")

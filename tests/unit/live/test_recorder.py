@@ -105,6 +105,7 @@ def test_gates_have_no_value_in_the_warm_up() -> None:
 def test_the_badge_of_a_run_that_fails_is_not_good() -> None:
     failed = turn(failure=Failure.HTTP_5XX, status=500, first_ns=None, last_ns=None, output_tokens=None)
     counts = SoFar(delta_of([turn(), failed]), HealthSet(), "measure", 5.0)
+    counts.tallies.turn_begun("measure", "chat")  # a turn in flight
     badge = tables.badge_so_far(counts, [], [])
     assert badge["state"] == "failing"
     assert badge["reasons"] == ["1 of 2 turns failed: http_5xx 1"]

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from inferload.verdict import failures
 from inferload.verdict.outcome import (
     INVALID_CALL,
     SIGNAL_CODES,
@@ -38,7 +39,7 @@ def summary(
     measurement = "invalid" if "invalid" in levels else "suspect" if levels else "valid"
     gate_results = gates or []
     passed = all(gate["passed"] for gate in gate_results) if gate_results else not failed and not more
-    turns = {"by_phase": {"all": {"sent": 26, "failed": failed}}}
+    turns = {"by_phase": {"all": {"sent": 28, "ok": 26 - failed, "failed": failed, "unfinished": 2}}}
     verdict = {"measurement": measurement, "reasons": list(reasons), "gates": gate_results, "passed": passed}
     return {"verdict": verdict, "turns": turns, "window_s": 15.0, **more}
 
@@ -213,3 +214,9 @@ def test_state_headline_and_exit_code_are_consistent(
 )
 def test_the_most_severe_of_several_exit_codes(codes: list[int], expected: int) -> None:
     assert gravest(codes) == expected
+
+
+def test_headline_and_details_count_the_failures_of_the_same_turns() -> None:
+    document = summary(failed=5)
+    assert judge(document).headline == "failed: 5 of 26 turns failed"
+    assert failures.lines(document) == ["5 of 26 turns failed (19.2 %): "]
