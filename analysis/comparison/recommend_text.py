@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from inferload.escaping import markdown as plain
@@ -61,11 +62,11 @@ def details(row: Sequence[str]) -> list[str]:
 def variant_rows(recommendation: Recommendation) -> list[tuple[str, ...]]:
     """Return the figures of all variants, below VARIANT_COLUMNS."""
     rows: list[tuple[str, ...]] = [VARIANT_COLUMNS]
-    for variant in recommendation.variants:
+    for variant in _listed(recommendation):
         values = [variant.values[axis.name] for axis in (TTFT, TPOT, THROUGHPUT)]
         values += [variant.tok_per_s_per_user, variant.tok_per_s_per_gpu, variant.memory_mb, variant.cost]
         cells = [NOT_MEASURED if value is None else number(value) for value in values]
-        rows.append((variant.side.heading, str(len(variant.paired.counted)), *cells))
+        rows.append((variant.paired.heading, str(len(variant.paired.counted)), *cells))
     return rows
 
 
@@ -81,10 +82,10 @@ def notes(recommendation: Recommendation) -> list[str]:
         if comparison.conditional
     ]
     lines += [f"{line}." for line in _validity(recommendation)]
-    pairs_of = [comparison.paired[0].runs for comparison in recommendation.comparisons]
-    if any(runs != pairs_of[0] for runs in pairs_of):
+    if _pairs_differ(recommendation):
         lines.append(
-            "Means are over the pairs of each variant, which differ between the variants: compare the gains, not the means."
+            "Means are over the pairs of each variant, which differ between the variants: compare each variant with the row of "
+            f"{base.label} over the same pairs."
         )
     if len(recommendation.variants) < 2:
         lines.append("Only one variant: name others besides the baseline.")
@@ -110,7 +111,23 @@ def _validity(recommendation: Recommendation) -> list[str]:
 
 
 def _sides(recommendation: Recommendation) -> tuple[Side, ...]:
-    return tuple(variant.paired for variant in recommendation.variants)
+    return tuple(variant.paired for variant in _listed(recommendation))
+
+
+def _listed(recommendation: Recommendation) -> list[VariantFigures]:
+    """Return the variants of the tables; if their pairs differ, the baseline over the same pairs before each variant."""
+    listed = []
+    for variant in recommendation.variants:
+        if variant.base is not None and _pairs_differ(recommendation):
+            label = f"{variant.base.side.label}, pairs of {variant.side.label}"
+            listed.append(replace(variant.base, paired=replace(variant.base.paired, label=label)))
+        listed.append(variant)
+    return listed
+
+
+def _pairs_differ(recommendation: Recommendation) -> bool:
+    pairs_of = [comparison.paired[0].runs for comparison in recommendation.comparisons]
+    return any(runs != pairs_of[0] for runs in pairs_of)
 
 
 def _rows(recommendation: Recommendation) -> tuple[TableRow, ...]:

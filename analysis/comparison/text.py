@@ -23,6 +23,8 @@ def headline(comparison: Comparison) -> str:
     against = f"{name} against {comparison.baseline.label}"
     if row.answer == "not comparable":
         return f"{against}: not comparable because of {comparison.differences.reasons(row.figure.name)[0]}"
+    if row.answer == "not known" and not comparison.pairs and comparison.occasions is None:
+        return f"{against}: {_why_not_tested(comparison)}"
     if row.answer == "not known":
         return f"{against}: {row.figure.name} is not known on both sides"
     change = _change_text(row)
@@ -65,7 +67,7 @@ def _why_not_tested(comparison: Comparison) -> str:
         return f"no verdict: {comparison.conditional}"
     pairs = len(comparison.pairs)
     if not pairs:
-        return "no verdict: the sides have no seed in common"
+        return "no verdict: no valid runs of the two sides have the same seed"
     return f"no verdict from {plural(pairs, 'pair')} of runs: use {RECOMMENDED_PAIRS} or more"
 
 
@@ -208,7 +210,7 @@ def remarks(comparison: Comparison) -> list[str]:
         lines.append(
             f"left out, no run of this seed on the other side: {', '.join(run.label for run in comparison.unpaired)}"
         )
-    elif comparison.unpaired:
+    elif not comparison.pairs and comparison.occasions is None and not comparison.differences.refusals:
         lines.append("no pairs: the means are over all runs, of different seeds")
     return lines
 

@@ -233,7 +233,11 @@ def test_without_pairs_the_means_are_over_all_runs_and_marked() -> None:
     assert comparison.primary.baseline == 110
     shown = output.text([comparison])
     assert "no pairs: the means are over all runs, of different seeds" in shown
+    assert "no verdict: no valid runs of the two sides have the same seed" in shown
     assert "left out" not in shown
+    crossed = [(run(1, 100), run(2, 120, level="invalid")), (run(1, 90, level="invalid"), run(2, 110))]
+    shown = output.text([compared(*(Side(label, runs) for label, runs in zip(("base", "new"), crossed, strict=True)))])
+    assert "no pairs: the means are over all runs, of different seeds" in shown
 
 
 def test_goodput_with_different_slos_is_not_compared() -> None:

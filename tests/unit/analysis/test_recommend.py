@@ -216,7 +216,11 @@ def test_a_variant_that_is_slower_in_each_pair_is_not_recommended(last: str) -> 
     assert cand.base.values["p50(ttft_ms)"] == pytest.approx(100.4)
     assert "base" in recommendation.front
     shown = text(recommendation)
-    assert ("Means are over the pairs of each variant" in shown) == (last == "in another variant")
+    differ = last == "in another variant"
+    assert ("Means are over the pairs of each variant" in shown) == differ
+    # Both tables.
+    assert len(re.findall(r"\n  base, pairs of cand  .*100 ", shown)) == (2 if differ else 0)
+    assert len(re.findall(r"\n  base, pairs of full  .*150 ", shown)) == (2 if differ else 0)
 
 
 def test_a_variant_is_not_certain_if_its_pairs_contradict_the_means() -> None:
