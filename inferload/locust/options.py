@@ -99,6 +99,11 @@ class CheckedOptions:
 
 def check(options: Any, program: Program = _ANY_SCENARIO) -> CheckedOptions:
     """Check everything that can be known before a run; UsageError with the option and the remedy."""
+    if options.reset_stats:
+        raise UsageError(
+            "--reset-stats: not possible, a run's outcome counts failed requests from Locust's statistics; use --warmup, "
+            "whose turns are not measured"
+        )
     own = own_settings(options)
     settings = overrides.parse_settings(options.set)
     loaded = program.read(options.scenario, settings)

@@ -31,6 +31,7 @@ def attach(web_ui: Any, controller: Controller, redaction: Redaction, scenarios:
     base = web_ui.environment.parsed_options.web_base_path or ""
     app.before_request(_refuse_other_origins)
     app.before_request(lambda: _refuse_reading_by_other_origins(base))
+    app.before_request(lambda: _refuse_reset(controller, base))
     app.before_request(lambda: _check_start(web_ui, controller, scenarios))
     app.after_request(lambda response: _redacted(_after(controller, response, base), redaction))
     app.add_url_rule(f"{base}/inferload/{_SCRIPT}", "inferload_script", guarded(_script))
@@ -73,6 +74,15 @@ def _refuse_reading_by_other_origins(base: str) -> tuple[Response, int] | None:
         return None
     text = f"{request.path}: refused, a page of another origin requested it"
     return jsonify({"success": False, "message": text}), 403
+
+
+def _refuse_reset(controller: Controller, base: str) -> tuple[Response, int] | None:
+    """Refuse Locust's reset of statistics during a run: they are the only count of other requests and of exceptions."""
+    if request.path != f"{base}/stats/reset" or not controller.under_way:
+        return None
+    text = "statistics are not reset during a run: its outcome depends on them; reset them after the run"
+    logger.warning("%s", text)
+    return jsonify({"success": False, "message": text}), 409
 
 
 def _host_of(url: str) -> str | None:

@@ -198,3 +198,17 @@ def test_a_start_accepts_the_scenarios_of_the_list_only(controller: Controller, 
     answer = client.post("/swarm", data={"user_count": 1, "spawn_rate": 1, "scenario": "/etc/passwd"})
     assert answer.get_json()["message"].startswith("scenario /etc/passwd: not in the list of the start form;")
     assert answer.get_json()["success"] is False
+
+
+@pytest.mark.parametrize("base", ["", "/load"])
+def test_statistics_are_not_reset_during_a_run(controller: Controller, base: str) -> None:
+    """The verdict counts failed requests and exceptions from Locust's statistics."""
+    client = client_of(controller, base=base)
+    controller.under_way = True
+    answer = client.post(f"{base}/stats/reset")
+    assert answer.status_code == 409
+    assert answer.get_json()["message"] == (
+        "statistics are not reset during a run: its outcome depends on them; reset them after the run"
+    )
+    controller.under_way = False
+    assert client.post(f"{base}/stats/reset").get_data(as_text=True) == "ok"

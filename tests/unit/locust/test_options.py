@@ -31,6 +31,7 @@ def parsed(**changes: object) -> argparse.Namespace:
         "processes": None,
         "master_host": "127.0.0.1",
         "user_classes": [],
+        "reset_stats": False,
     }
     return argparse.Namespace(**{**values, **changes})
 
@@ -45,6 +46,8 @@ def test_valid_options_are_accepted(tmp_path: Path) -> None:
     ("changes", "message"),
     [
         ({"host": None}, "--host: missing"),
+        ({"reset_stats": True}, "--reset-stats: not possible"),
+        ({"reset_stats": True, "worker": True}, "--reset-stats: not possible"),
         ({"host": "server:8000"}, "host 'server:8000'"),
         (
             {"gate": ["max(requests_wating) < 5"]},
