@@ -30,7 +30,8 @@ class Controller:
 
     def __init__(self) -> None:
         self.run: Any = None
-        self.result = self.live = None
+        self.result: Any = None
+        self.live: Any = None
         self.trouble: str | None = None
         self.preparing = self.under_way = False
         self.orders: list[Any] = []
@@ -150,6 +151,13 @@ def test_without_a_run_the_document_has_a_redacted_error(controller: Controller)
     assert "sk-0123456789abcdef" not in document["trouble"]
     assert "\x1b" not in document["trouble"]
     assert answer.mimetype == "application/json"
+
+
+def test_the_document_can_contain_lone_surrogates(controller: Controller) -> None:
+    name = "/\ud83d"
+    controller.live = SimpleNamespace(run_id="r", document=lambda *_filters: {"others": [{"name": name}]})
+    answer = client_of(controller).get("/inferload/live")
+    assert json.loads(answer.data)["others"] == [{"name": name}]
 
 
 def test_only_listed_files_are_served_below_any_base_path(controller: Controller) -> None:
