@@ -169,11 +169,11 @@ def whole_file(path: Path) -> Iterator[Path]:
 
 
 def write_text(path: Path, text: str) -> None:
-    """Write a text file atomically, never through a link."""
+    """Write a text file atomically, never through a link. A lone surrogate, as in JSON texts of servers, is escaped."""
     with whole_file(path) as temporary:
         temporary.unlink(missing_ok=True)
         with open(temporary, "xb") as file:
-            file.write(text.encode())
+            file.write(text.encode(errors="backslashreplace"))
 
 
 def write_json(path: Path, document: dict[str, Any]) -> None:

@@ -173,9 +173,9 @@ class Recorder:
         states = ((name, target.diagnosis.state()) for name, target in self.targets.items())
         return [{"target": name, **state} for name, state in states if state is not None]
 
-    def slo_attainment(self, at_s: float) -> float | None:
-        """Return the SLO attainment of the last minute; None without an SLO."""
-        total = self._minute.total(at_s)
+    def slo_attainment(self) -> float | None:
+        """Return the SLO attainment of the minute before the newest point; None without an SLO."""
+        total = self._minute.total(self.series.newest_s)
         return None if total is None else summary.rates(total, MINUTE_S)["slo_attainment"]
 
     def _server(self, at_s: float, instant: Instant, client: ClientFigures) -> dict[str, float | None]:

@@ -88,6 +88,11 @@ class Series:
         """Names of all columns, in the order of their first appearance."""
         return list(self._columns)
 
+    @property
+    def newest_s(self) -> float:
+        """Time of the newest point; 0 without points. It exceeds their number after a pause without points."""
+        return self._t_s[-1] if self._t_s else 0.0
+
     def append(self, t_s: float, values: Mapping[str, float | None]) -> None:
         """Add a point. `t_s` must increase from point to point."""
         for name in values:

@@ -41,8 +41,14 @@ _ANY_SCENARIO = Program()  # without user classes
 _LOOPBACK = "127.0.0.1"
 
 
-def add_options(parser: Any, default_scenario: str) -> None:
-    """Add inferload's options to Locust's parser."""
+def scenario_choices(default: str, selected: str) -> list[str]:
+    """Return the values of --scenario that the start form offers: bundled scenarios, the default, and the selected value."""
+    names = catalog.names()
+    return [*(name for name in dict.fromkeys((default, selected)) if name not in names), *names]
+
+
+def add_options(parser: Any, default_scenario: str, selected_scenario: str | None = None) -> None:
+    """Add inferload's options to Locust's parser. `selected_scenario`: value of the command line, once it is known."""
     parser.allow_abbrev = False  # else argparse reads --api-key as --api-key-file, and an error prints the key
     refused = {"--api-key": KEY_ON_COMMAND_LINE} | {
         flag: f"{flag}: removed; use {use}" for flag, use in REMOVED_OPTIONS.items()
@@ -54,7 +60,9 @@ def add_options(parser: Any, default_scenario: str) -> None:
     parser.add_argument(
         "--scenario",
         default=default_scenario,
-        choices=AnyOf([*([] if default_scenario else [""]), *catalog.names()]),
+        choices=AnyOf(
+            scenario_choices(default_scenario, default_scenario if selected_scenario is None else selected_scenario)
+        ),
         metavar="NAME-OR-PATH",
         help=f"workload and arrivals: {', '.join(catalog.names())}, or a scenario file (default: {shown})",
     )
@@ -91,6 +99,11 @@ class CheckedOptions:
 
 def check(options: Any, program: Program = _ANY_SCENARIO) -> CheckedOptions:
     """Check everything that can be known before a run; UsageError with the option and the remedy."""
+    if options.reset_stats:
+        raise UsageError(
+            "--reset-stats: not possible, a run's outcome counts failed requests from Locust's statistics; use --warmup, "
+            "whose turns are not measured"
+        )
     own = own_settings(options)
     settings = overrides.parse_settings(options.set)
     loaded = program.read(options.scenario, settings)

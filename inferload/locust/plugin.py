@@ -55,7 +55,8 @@ def install() -> None:
 
 
 def _add_options(parser: Any) -> None:
-    options.add_options(parser, program_of(_classes()).default)
+    selected = _installed[0].scenario if _installed else None
+    options.add_options(parser, program_of(_classes()).default, selected)
 
 
 def _classes() -> list[type[InferenceUser]]:
@@ -74,12 +75,14 @@ class _Plugin:
 
     def __init__(self) -> None:
         self._checked: CheckedOptions | None = None
+        self.scenario: str | None = None  # value of the command line; Locust parses it again for each view of the page
 
     def check(self, parsed: Any) -> None:
         """Check and complete the options. Record --worker as given: Locust sets it in forked processes too."""
         chosen = [kind for kind in _classes() if not parsed.user_classes or kind.__name__ in parsed.user_classes]
         user_classes.check(chosen)
         self._checked = options.check(parsed, _program(chosen))
+        self.scenario = parsed.scenario
         options.bind_to_loopback(parsed)
         parsed.web_host = parsed.web_host or LOOPBACK
         parsed.started_as_worker = bool(parsed.worker)
@@ -102,7 +105,8 @@ class _Plugin:
         if not hasattr(runner, "clients"):
             environment.inferload_worker = Worker(environment, own)
         if web_ui is not None:
-            page.attach(web_ui, controller, own.redaction)
+            choices = options.scenario_choices(_program(environment.user_classes).default_option, parsed.scenario)
+            page.attach(web_ui, controller, own.redaction, choices)
 
 
 def _begin_worker(environment: Any, own: ProcessSettings, scenario: str | None) -> None:

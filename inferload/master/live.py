@@ -114,7 +114,7 @@ class LiveRun:
             "run_name": None if result is None else result.run_dir.name,  # of the pages of the ended run
             "start_s": None if start_ns is None else run.anchor.to_wall_ns(start_ns) / NS_PER_S,
             "phase": None if result is not None else run.phase(),
-            "elapsed_s": run.recorder.series.sequence if result is not None else round(run.elapsed_s(), 1),
+            "elapsed_s": round(run.elapsed_s() if result is None else run.recorder.series.newest_s, 1),
             "left_s": None if result is not None else left_s(run),
             "draining": result is None and run.stop.is_set(),
             "over": self.over,
@@ -155,7 +155,7 @@ class LiveRun:
                 "unfinished": total.unfinished,
             },
             "figures_of": counts.phase,
-            "slo_minute": recorder.slo_attainment(float(recorder.series.sequence)),
+            "slo_minute": recorder.slo_attainment(),
         }
 
     def _tables_after(self, result: RunResult) -> dict[str, Any]:

@@ -83,7 +83,7 @@ def write_file(option: str, path: Path, text: str) -> None:
     """Write a text and create its folder; UsageError names the option."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text, encoding="utf-8")
+        path.write_text(text, encoding="utf-8", errors="backslashreplace")
     except OSError as error:
         raise UsageError(f"{option} {path}: {error.strerror}; name another that can be written") from error
 
@@ -216,7 +216,7 @@ def annotate(notes: Sequence[tuple[str, str]], summary: str, title: str = "infer
     page = os.environ.get("GITHUB_STEP_SUMMARY")
     if page:
         try:
-            with Path(page).open("a", encoding="utf-8") as file:
+            with Path(page).open("a", encoding="utf-8", errors="backslashreplace") as file:
                 file.write(summary)
         except OSError as error:
             print(f"inferload: GITHUB_STEP_SUMMARY {page}: {error.strerror}", file=sys.stderr)

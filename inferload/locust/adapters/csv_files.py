@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from datetime import UTC, datetime
 from itertools import accumulate
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 import gevent
 from locust.stats import get_readable_percentiles
@@ -101,7 +101,7 @@ class HistoryWriter:
         self._anchor = anchor
         self.errors: list[str] = []  # of files that could not be written: path and error
         self._rates = Rates(environment.stats)
-        self._file = (folder / rundir.LOCUST_HISTORY).open("w", newline="", encoding="utf-8")
+        self._file = _open(folder / rundir.LOCUST_HISTORY)
         self._writer = csv.writer(self._file)
         self._writer.writerow(_HISTORY_COLUMNS)
         self._greenlet = gevent.spawn(self._write)
@@ -152,7 +152,7 @@ class HistoryWriter:
                 logger.error("Locust's tables cannot be written: %s; the run goes on without them", self.errors[-1])
 
     def _write_table(self, name: str, columns: list[str], rows: list[list[Any]]) -> None:
-        with self._first_error(name), (self._folder / name).open("w", newline="", encoding="utf-8") as file:
+        with self._first_error(name), _open(self._folder / name) as file:
             writer = csv.writer(file)
             writer.writerow(columns)
             writer.writerows(rows)
@@ -167,6 +167,11 @@ class HistoryWriter:
             if number % _MAX_ROWS == _MAX_ROWS - 1:
                 gevent.sleep(0)  # hundreds of rows would block the event loop for tens of milliseconds
             self._writer.writerow([now_s, users, *_history_row(entry, *self._rates.current(entry))])
+
+
+def _open(path: Path) -> TextIO:
+    """Open a new file; texts of tasks and servers may contain lone surrogates, which UTF-8 cannot represent."""
+    return path.open("w", newline="", encoding="utf-8", errors="backslashreplace")
 
 
 def _key(entry: Any) -> tuple[Any, Any]:

@@ -54,7 +54,8 @@ def _static(name: str) -> Response:
 def _json(document: dict[str, Any]) -> Response:
     """Return a compact answer: Flask's own is indented in Locust."""
     text = json.dumps(document, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
-    response = Response(text, mimetype="application/json")
+    # A lone surrogate, as in names of requests, becomes the escape of JSON.
+    response = Response(text.encode(errors="backslashreplace"), mimetype="application/json")
     response.headers["Cache-Control"] = "no-store"
     return response
 

@@ -2,6 +2,7 @@
 
 import json
 import logging
+from collections.abc import Collection
 from importlib.resources import files
 from typing import Any
 from urllib.parse import urlsplit
@@ -23,18 +24,22 @@ logger = logging.getLogger(__name__)
 _SCRIPT = "run_line.js"
 
 
-def attach(web_ui: Any, controller: Controller, redaction: Redaction) -> None:
-    """Add the handlers to a web UI."""
+def attach(web_ui: Any, controller: Controller, redaction: Redaction, scenarios: Collection[str]) -> None:
+    """Add the handlers to a web UI. `scenarios`: values of --scenario that the start form offers."""
     app, guarded = web_ui.app, web_ui.auth_required_if_enabled
     web_page.disable_run_timer(web_ui)
     base = web_ui.environment.parsed_options.web_base_path or ""
     app.before_request(_refuse_other_origins)
-    app.before_request(lambda: _check_start(web_ui, controller))
+    app.before_request(lambda: _refuse_reading_by_other_origins(base))
+    app.before_request(lambda: _refuse_reset(controller, base))
+    app.before_request(lambda: _check_start(web_ui, controller, scenarios))
     app.after_request(lambda response: _redacted(_after(controller, response, base), redaction))
     app.add_url_rule(f"{base}/inferload/{_SCRIPT}", "inferload_script", guarded(_script))
     app.add_url_rule(f"{base}/inferload/status", "inferload_status", guarded(lambda: jsonify(status(controller))))
     live.attach(web_ui, controller, base)
-    app.add_url_rule(f"{base}/inferload/form", "inferload_form", guarded(lambda: jsonify(form_values(controller))))
+    app.add_url_rule(
+        f"{base}/inferload/form", "inferload_form", guarded(lambda: jsonify(form_values(controller, scenarios)))
+    )
     RunPages(controller, base).add_to(app, guarded)
 
 
@@ -53,6 +58,31 @@ def _refuse_other_origins() -> tuple[Response, int] | None:
     text = f"{request.method} {request.path}: refused, a page of {sent_by or 'another origin'} sent it; use the web UI's own page"
     logger.warning("%s", text)
     return jsonify({"success": False, "message": text}), 403
+
+
+def _refuse_reading_by_other_origins(base: str) -> tuple[Response, int] | None:
+    """Refuse a request below /inferload by a script or an element of another origin's page.
+
+    Locust's server allows all origins to read. A link on another page is followed.
+    """
+    if not f"{request.path}/".startswith(f"{base}/inferload/"):
+        return None
+    headers, origin = request.headers, request.headers.get("Origin")
+    foreign = headers.get("Sec-Fetch-Site") not in (None, "same-origin", "none")
+    by_script = origin is not None and _host_of(origin) != request.host.lower()
+    if not by_script and (not foreign or headers.get("Sec-Fetch-Mode") == "navigate"):
+        return None
+    text = f"{request.path}: refused, a page of another origin requested it"
+    return jsonify({"success": False, "message": text}), 403
+
+
+def _refuse_reset(controller: Controller, base: str) -> tuple[Response, int] | None:
+    """Refuse Locust's reset of statistics during a run: they are the only count of other requests and of exceptions."""
+    if request.path != f"{base}/stats/reset" or not controller.under_way:
+        return None
+    text = "statistics are not reset during a run: its outcome depends on them; reset them after the run"
+    logger.warning("%s", text)
+    return jsonify({"success": False, "message": text}), 409
 
 
 def _host_of(url: str) -> str | None:
@@ -76,11 +106,15 @@ def _redacted(response: Response, redaction: Redaction) -> Response:
     return response
 
 
-def _check_start(web_ui: Any, controller: Controller) -> Response | None:
+def _check_start(web_ui: Any, controller: Controller, scenarios: Collection[str]) -> Response | None:
     """Refuse a start that cannot succeed, with the reason."""
-    if request.method != "POST" or not request.path.endswith("/swarm") or controller.run is not None:
+    if request.method != "POST" or not request.path.endswith("/swarm"):
         return None
     try:
+        if "scenario" in request.form:
+            _check_listed(request.form["scenario"], scenarios)
+        if controller.run is not None:
+            return None
         _take_form(web_ui.environment, request.form)
         users, rate = int(request.form["user_count"]), float(request.form["spawn_rate"])
         controller.admit(controller.options_for(users, rate))
@@ -108,10 +142,19 @@ def _script() -> Response:
     return Response(files("inferload.locust.web").joinpath(_SCRIPT).read_text("utf-8"), mimetype="text/javascript")
 
 
-def form_values(controller: Controller) -> dict[str, Any]:
+def _check_listed(scenario: str, scenarios: Collection[str]) -> None:
+    """UsageError for a scenario that the start form does not offer: the error of another file would contain its text."""
+    if scenario not in scenarios:
+        raise UsageError(
+            f"scenario {scenario}: not in the list of the start form; name a scenario file with --scenario when Locust starts"
+        )
+
+
+def form_values(controller: Controller, scenarios: Collection[str]) -> dict[str, Any]:
     """Return the values that a run of the scenario in the query would use, by the names of Locust's fields."""
     scenario = request.args.get("scenario", "")
     try:
+        _check_listed(scenario, scenarios)
         shown = controller.form_values(scenario)
     except UsageError as error:
         return {"load": escaped(str(error)), "about": ""}

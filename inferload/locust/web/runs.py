@@ -78,11 +78,10 @@ class RunPages:
             app.add_url_rule(path, endpoint, guarded(self._answering(handler)), methods=[method])
 
     def _answering(self, handler: Callable[..., Response]) -> Callable[..., Response]:
-        """Return a handler that answers errors with a page, and pages of other origins with 403."""
+        """Return a handler that answers errors with a page."""
 
         def answer(**names: str) -> Response:
             try:
-                _refuse_reading_by_other_origins()
                 response = handler(**names)
             except _Refusal as refusal:
                 response = self._message(str(refusal), refusal.status)
@@ -185,19 +184,6 @@ class RunPages:
         except UsageError as error:
             raise _Refusal(409, f"rerun {name}: {error}") from error
         return redirect(f"{self._base}/", 303)
-
-
-def _refuse_reading_by_other_origins() -> None:
-    """Refuse a request by a script or an element of another origin's page: Locust's server allows all origins to read.
-
-    A link on another page is followed.
-    """
-    headers = request.headers
-    foreign = headers.get("Sec-Fetch-Site") not in (None, "same-origin", "none")
-    origin = headers.get("Origin")
-    by_script = origin is not None and origin.partition("://")[2].lower() != request.host.lower()
-    if by_script or (foreign and headers.get("Sec-Fetch-Mode") != "navigate"):
-        raise _Refusal(403, f"{request.path}: refused, a page of another origin requested it")
 
 
 def _escaped(value: Any) -> Any:

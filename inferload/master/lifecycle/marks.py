@@ -35,7 +35,7 @@ class Marks:
         mark = self._redaction.document(mark)
         self.entries.append(mark)
         try:
-            with self._path.open("a", encoding="utf-8") as file:
+            with self._path.open("a", encoding="utf-8", errors="backslashreplace") as file:
                 file.write(json.dumps(mark, ensure_ascii=False) + "\n")
         except OSError as error:
             if self.error is None:

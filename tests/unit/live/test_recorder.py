@@ -132,10 +132,21 @@ def test_the_badge_of_an_overloaded_run_or_one_with_a_lost_worker_is_doubtful() 
 
 def test_slo_attainment_is_that_of_the_last_minute() -> None:
     recorder = Recorder()
-    assert recorder.slo_attainment(1.0) is None
+    assert recorder.slo_attainment() is None
     recorder.add(0.5, delta_of([turn(first_ns=S + 300_000_000), turn(), turn(), turn()]), HealthSet())
-    assert recorder.slo_attainment(1.0) == 0.75
-    assert recorder.slo_attainment(62.0) is None
+    recorder.close_second(1.0, Instant(0, 0, 0))
+    assert recorder.slo_attainment() == 0.75
+    recorder.close_second(62.0, Instant(0, 0, 0))
+    assert recorder.slo_attainment() is None
+
+
+def test_slo_attainment_is_known_after_a_pause_of_the_master() -> None:
+    recorder = Recorder()
+    for second in (*range(20), *range(90, 95)):  # no points in a pause of 70 s
+        recorder.add(second + 0.5, delta_of([turn()]), HealthSet())
+        recorder.close_second(second + 1.0, Instant(0, 0, 0))
+    assert recorder.slo_attainment() == 1.0
+    assert recorder.series.newest_s == 95.0
 
 
 def test_server_figures_are_differences_of_counters() -> None:

@@ -1,12 +1,17 @@
 """CSV files in Locust's format against Locust's own tables."""
 
+import csv
+import json
+from pathlib import Path
 from types import SimpleNamespace
 
 import locust.stats
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from locust.env import Environment
 
+from inferload import rundir
 from inferload.locust.adapters import csv_files
 from inferload.measure import clock
 
@@ -43,3 +48,29 @@ def test_rates_are_independent_of_worker_wall_clocks(monkeypatch: pytest.MonkeyP
     for entry in (stats.get("chat", "TURN"), stats.total):
         assert rates.total(entry) == pytest.approx((4.0, 0.0), rel=0.03)
         assert rates.current(entry) == pytest.approx((4.0, 0.0), rel=0.03)
+
+
+def test_a_lone_surrogate_in_a_text_does_not_end_the_run(tmp_path: Path) -> None:
+    """Half of a character comes from JSON such as that of a cut answer; UTF-8 cannot represent it."""
+    half = json.loads('"\\ud83d"')
+    environment = Environment()
+    environment.create_local_runner()
+    error = AssertionError(f"unexpected answer {half}")
+    for name, exception in ((f"/{half}", None), ("~", error)):
+        environment.events.request.fire(
+            request_type="GET", name=name, response_time=5, response_length=0, exception=exception
+        )
+    environment.runner.log_exception("local", str(error), f"traceback {half}")
+    writer = csv_files.HistoryWriter(tmp_path, environment, clock.Anchor.take())
+    writer.finish({})
+    assert writer.errors == []
+    for file in (rundir.LOCUST_STATS, rundir.LOCUST_HISTORY):
+        assert row(tmp_path / file)["Name"] == "/\\ud83d"
+    assert "unexpected answer \\ud83d" in row(tmp_path / rundir.LOCUST_FAILURES)["Error"]
+    exception = row(tmp_path / rundir.LOCUST_EXCEPTIONS)
+    assert (exception["Message"], exception["Traceback"]) == ("unexpected answer \\ud83d", "traceback \\ud83d")
+
+
+def row(path: Path) -> dict[str, str]:
+    with path.open(newline="", encoding="utf-8") as file:
+        return next(csv.DictReader(file))

@@ -12,7 +12,10 @@ from locust.env import Environment
 from inferload.client.connection.redaction import Redaction
 from inferload.errors import UsageError
 from inferload.locust.web import live, page
+from inferload.process.run_spec import FormValues
 
+SCENARIOS = ("own.yaml", "chat", "smoke")
+FOREIGN = ({"Origin": "http://attacker.example"}, {"Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "cors"})
 GUARDED = (
     "/inference",
     "/inferload/live",
@@ -27,17 +30,23 @@ class Controller:
 
     def __init__(self) -> None:
         self.run: Any = None
-        self.result = self.live = None
+        self.result: Any = None
+        self.live: Any = None
         self.trouble: str | None = None
         self.preparing = self.under_way = False
         self.orders: list[Any] = []
         self.steerable = True
         self.runs_folder = Path("runs")
+        self.forms: list[str] = []
 
     def steered_run(self) -> Any:
         if not self.steerable:
             raise UsageError("no load to change: the run is draining")
         return SimpleNamespace(steering=self)
+
+    def form_values(self, scenario: str) -> FormValues:
+        self.forms.append(scenario)
+        return FormValues(users=4, spawn_per_s=2.0, run_time_s=60.0, load="4 users")
 
     def set_level(self, level: float) -> None:
         self.orders.append(("set", level))
@@ -61,7 +70,7 @@ def client_of(controller: Controller, web_login: bool = False, base: str = "") -
     environment = Environment(parsed_options=options, host="http://127.0.0.1:1")
     environment.create_local_runner()
     web_ui = environment.create_web_ui("127.0.0.1", 0, web_login=web_login, delayed_start=True, web_base_path=base)
-    page.attach(web_ui, controller, Redaction(["sk-0123456789abcdef"]))  # type: ignore[arg-type]
+    page.attach(web_ui, controller, Redaction(["sk-0123456789abcdef"]), SCENARIOS)  # type: ignore[arg-type]
     if web_login:
         web_ui.app.secret_key = "test"
         web_ui.login_manager.user_loader(lambda name: None)
@@ -144,6 +153,13 @@ def test_without_a_run_the_document_has_a_redacted_error(controller: Controller)
     assert answer.mimetype == "application/json"
 
 
+def test_the_document_can_contain_lone_surrogates(controller: Controller) -> None:
+    name = "/\ud83d"
+    controller.live = SimpleNamespace(run_id="r", document=lambda *_filters: {"others": [{"name": name}]})
+    answer = client_of(controller).get("/inferload/live")
+    assert json.loads(answer.data)["others"] == [{"name": name}]
+
+
 def test_only_listed_files_are_served_below_any_base_path(controller: Controller) -> None:
     client = client_of(controller, base="/load")
     assert client.get("/load/inferload/static/live_charts.js").mimetype == "text/javascript"
@@ -154,3 +170,53 @@ def test_only_listed_files_are_served_below_any_base_path(controller: Controller
     for name in live.PAGE_SCRIPTS:
         assert f'src="/load/inferload/static/{name}"' in front
     assert '"inference"' in front
+
+
+@pytest.mark.parametrize("base", ["", "/load"])
+@pytest.mark.parametrize("headers", FOREIGN)
+def test_pages_of_other_origins_cannot_read(controller: Controller, base: str, headers: dict[str, str]) -> None:
+    client = client_of(controller, base=base)
+    for path in ("form?scenario=chat", "status", "live", "run_line.js", "static/live.js", "runs"):
+        answer = client.get(f"{base}/inferload/{path}", headers=headers)
+        assert answer.status_code == 403, path
+        assert len(answer.data) < 1000
+    assert controller.forms == []
+    own = {"Origin": "http://localhost", "Sec-Fetch-Site": "same-origin", "Sec-Fetch-Mode": "cors"}
+    assert client.get(f"{base}/inferload/status", headers=own).status_code == 200
+
+
+def test_the_form_has_values_for_the_scenarios_of_its_list_only(controller: Controller, tmp_path: Path) -> None:
+    client = client_of(controller)
+    for name in SCENARIOS:
+        assert client.get("/inferload/form", query_string={"scenario": name}).get_json()["userCount"] == "4"
+    secret = tmp_path / "secret.env"
+    secret.write_text("PASSWORD=hunter2\n")
+    for name in (str(secret), "/etc/passwd", "../own.yaml", ""):
+        answer = client.get("/inferload/form", query_string={"scenario": name}).get_json()
+        assert set(answer) == {"load", "about"}, name
+        assert answer["load"].startswith(f"scenario {name}: not in the list of the start form;"), name
+        assert "hunter2" not in answer["load"]
+    assert controller.forms == list(SCENARIOS)
+
+
+@pytest.mark.parametrize("under_way", [False, True])
+def test_a_start_accepts_the_scenarios_of_the_list_only(controller: Controller, under_way: bool) -> None:
+    client = client_of(controller)
+    controller.run = controller if under_way else None
+    answer = client.post("/swarm", data={"user_count": 1, "spawn_rate": 1, "scenario": "/etc/passwd"})
+    assert answer.get_json()["message"].startswith("scenario /etc/passwd: not in the list of the start form;")
+    assert answer.get_json()["success"] is False
+
+
+@pytest.mark.parametrize("base", ["", "/load"])
+def test_statistics_are_not_reset_during_a_run(controller: Controller, base: str) -> None:
+    """The verdict counts failed requests and exceptions from Locust's statistics."""
+    client = client_of(controller, base=base)
+    controller.under_way = True
+    answer = client.post(f"{base}/stats/reset")
+    assert answer.status_code == 409
+    assert answer.get_json()["message"] == (
+        "statistics are not reset during a run: its outcome depends on them; reset them after the run"
+    )
+    controller.under_way = False
+    assert client.post(f"{base}/stats/reset").get_data(as_text=True) == "ok"

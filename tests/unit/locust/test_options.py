@@ -4,6 +4,7 @@ import argparse
 from pathlib import Path
 
 import pytest
+from locust.argument_parser import get_empty_argument_parser
 
 from inferload.client.client import Credentials
 from inferload.client.connection.target import Target
@@ -12,6 +13,7 @@ from inferload.locust import options, plugin
 from inferload.process.settings import client_settings
 from inferload.run_options import RUN_OPTIONS
 from inferload.scenario import scenario as scenarios
+from inferload.scenario.files import catalog
 
 HOST = "http://127.0.0.1:8000"
 
@@ -29,6 +31,7 @@ def parsed(**changes: object) -> argparse.Namespace:
         "processes": None,
         "master_host": "127.0.0.1",
         "user_classes": [],
+        "reset_stats": False,
     }
     return argparse.Namespace(**{**values, **changes})
 
@@ -43,6 +46,8 @@ def test_valid_options_are_accepted(tmp_path: Path) -> None:
     ("changes", "message"),
     [
         ({"host": None}, "--host: missing"),
+        ({"reset_stats": True}, "--reset-stats: not possible"),
+        ({"reset_stats": True, "worker": True}, "--reset-stats: not possible"),
         ({"host": "server:8000"}, "host 'server:8000'"),
         (
             {"gate": ["max(requests_wating) < 5"]},
@@ -150,3 +155,22 @@ def test_a_password_in_an_address_is_refused_and_not_printed(option: str, url: s
     with pytest.raises(UsageError) as raised:
         options.check(parsed(**{option: url if option == "host" else [url]}))
     assert "pa55" not in str(raised.value)
+
+
+def test_the_start_form_offers_the_scenario_of_the_command_line(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    file = tmp_path / "own.yaml"
+    file.write_text(catalog.read(catalog.bundled("smoke")))
+    installed = plugin._Plugin()
+    monkeypatch.setattr(plugin, "_installed", [installed])
+    monkeypatch.setattr(plugin, "_classes", list)
+    assert "" in offered()
+    installed.check(parsed(scenario=str(file), web_host=None))
+    assert offered() == ["", str(file), *catalog.names()]
+
+
+def offered() -> list[str]:
+    parser = get_empty_argument_parser()
+    plugin._add_options(parser)
+    return list(next(action for action in parser._actions if action.dest == "scenario").choices or ())

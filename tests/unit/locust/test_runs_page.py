@@ -60,7 +60,7 @@ def client_of(controller: Controller, base: str = "", login: bool = False) -> Fl
     environment = Environment(parsed_options=SimpleNamespace(web_base_path=base))
     web_ui = WebUI(environment, "127.0.0.1", 0, web_base_path=base, web_login=login, delayed_start=True)
     web_ui.app.secret_key = "of this test"
-    page.attach(web_ui, controller, Redaction.of(None, ()))  # type: ignore[arg-type]
+    page.attach(web_ui, controller, Redaction.of(None, ()), ())  # type: ignore[arg-type]
     return web_ui.app.test_client()
 
 

@@ -150,3 +150,11 @@ def test_annotate_appends_to_the_step_summary(tmp_path: Path, monkeypatch: pytes
     ci.annotate([("notice", "x")], "# A\n")
     ci.annotate([], "# B\n")
     assert (tmp_path / "page.md").read_text() == "# A\n# B\n"
+
+
+def test_outputs_can_contain_lone_surrogates(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    half, page = "\ud83d", tmp_path / "summary.md"
+    monkeypatch.setenv("GITHUB_STEP_SUMMARY", str(page))
+    ci.annotate([], half)
+    ci.write_file("--junit", tmp_path / "junit.xml", half)
+    assert page.read_text("utf-8") == (tmp_path / "junit.xml").read_text("utf-8") == "\\ud83d"
