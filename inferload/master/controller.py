@@ -39,7 +39,7 @@ _LOAD_BEGINS_S = 30.0
 
 
 class _StoppedEarly(Exception):
-    """A stop was requested while a run was being prepared."""
+    """A stop was requested before the load of a run."""
 
 
 class Controller:
@@ -144,18 +144,18 @@ class Controller:
     # -- end of a run
 
     def finish(self, reason: str) -> None:
-        """Stop the run, and wait until its files are written."""
+        """Stop the run and the passes after it, and wait until its files are written."""
+        if self.under_way:
+            self._stopped_before = self._stopped_before or reason
         if self.run is not None:
             self.run.request_stop(reason)
-        elif self.preparing:
-            self._stopped_before = self._stopped_before or reason
         self._idle.wait()
 
     def interrupt(self, by: str) -> None:
         """End the process after a signal: the first drains the run, a later Ctrl-C ends turns in flight."""
         run = self.run
         self._leaving = True
-        self._stopped_before = self._stopped_before or by  # between two passes, the second does not begin
+        self._stopped_before = self._stopped_before or by  # a second pass does not begin
         if run is None:
             gevent.spawn(self._quit)
         elif not run.stop.is_set():
@@ -247,13 +247,14 @@ class Controller:
     def _execute(self, spec: RunSpec | UsageError) -> None:
         self.trouble, self.result = None, None
         summaries: dict[str, Any] = {}
+        codes: list[int] = []
         try:
-            self._execute_passes(spec, summaries)
+            self._execute_passes(spec, summaries, codes)
         except UsageError as error:
             self._refuse(str(error))
             summaries["run"] = ci.without_load("failed", f"not started: {error}", USAGE)
         except _StoppedEarly:
-            summaries["run"] = self._end_report.stopped_early(self._stopped_before or "")
+            summaries["run"] = self._end_report.stopped_early(self._stopped_before or "", codes)
         except Exception as error:  # the greenlet's boundary: an internal error ends the run with exit code 2
             logger.exception("internal error")
             why = f"internal error: {type(error).__name__}: {error}"
@@ -274,12 +275,15 @@ class Controller:
             gevent.spawn_later(self._autoquit_s, self._quit_if_idle)
             self._autoquit_s = None
 
-    def _execute_passes(self, spec: RunSpec | UsageError, summaries: dict[str, Any]) -> None:
-        """Execute a run; one with a cold and a warm pass, both in turn unless the first is stopped."""
+    def _execute_passes(self, spec: RunSpec | UsageError, summaries: dict[str, Any], codes: list[int]) -> None:
+        """Execute a run; one with a cold and a warm pass, both in turn unless a stop is requested before the second.
+
+        Add the summary and the exit code of each pass to `summaries` and `codes`.
+        """
         if isinstance(spec, UsageError):
             raise spec
         todo = cache_passes.passes(spec.scenario.cache)
-        path, earlier, codes = self._path(spec, todo), None, []
+        path, earlier = self._path(spec, todo), None
         for number, current in enumerate(todo):
             if len(todo) > 1:
                 logger.info("run %d of %d: %s", number + 1, len(todo), current.arm)
@@ -292,17 +296,23 @@ class Controller:
             summaries[result.run_dir.name] = result.document
             if current.counted or self.run.state.end.early_by is not None:
                 codes.append(result.judged.exit_code)
-            if self.run.state.end.stopped:
+            if self.run.state.end.early_by is not None:
                 break
-            earlier = cache_passes.Previous(current.arm, result.run_dir, self.run.salt)
             if number + 1 < len(todo):
-                self._users.stop()
-                self._end_live()
-                self.await_scrape()
+                earlier = cache_passes.Previous(current.arm, result.run_dir, self.run.salt)
+                self._end_pass()
         if codes:
             self.environment.process_exit_code = gravest(codes)
         if not self._headless:
             self._users.stop()
+
+    def _end_pass(self) -> None:
+        """End a pass that another one follows; _StoppedEarly if a stop was requested, even after its load."""
+        self._users.stop()
+        self._end_live()
+        if self._stopped_before is not None:
+            raise _StoppedEarly
+        self.await_scrape()
 
     def _end_live(self) -> None:
         """Show the outcome in the live view. Not earlier: report, comparison and rerun are refused during a run."""
