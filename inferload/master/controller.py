@@ -308,6 +308,7 @@ class Controller:
 
     def _end_pass(self) -> None:
         """End a pass that another one follows; _StoppedEarly if a stop was requested, even after its load."""
+        self.run, self.preparing, self._load_awaited = None, True, True  # the pass that has ended takes no requests
         self._users.stop()
         self._end_live()
         if self._stopped_before is not None:

@@ -25,6 +25,7 @@ class StubPasses:
     def __init__(self, at: str, act: Callable[[Controller], None], *, arm: str = "both", **options: Any) -> None:
         self.at, self.act = at, act
         self.instants: list[str] = []
+        self.stops: list[str] = []  # arms of the runs that received a request to stop
         self.cold_code = options.get("cold_code", 0)
         self.headless = options.get("headless", True)
         policy = Policy(on_stop_passes=options.get("on_stop_passes", False))
@@ -54,7 +55,9 @@ class StubPasses:
             "_load_begun": Event(),
             "_idle": Event(),
             "_runner": SimpleNamespace(quit=lambda: None, shape_greenlet=None),
-            "_users": SimpleNamespace(stop=lambda: self.reach("users stop"), end_steered_start=lambda: None),
+            "_users": SimpleNamespace(
+                stop=lambda: self.reach("users stop"), end_steered_start=lambda: None, in_shape=False, classes=None
+            ),
             "await_scrape": lambda: self.reach("last scrape"),
             "_path": lambda spec, todo: Path("/x/run"),
             "_prepare": self.prepare,
@@ -68,7 +71,7 @@ class StubPasses:
 
     def reach(self, instant: str) -> None:
         self.instants.append(instant)
-        if instant == self.at:
+        if instant == self.at and self.instants.count(instant) == 1:
             gevent.spawn(self.act, self.controller)
         gevent.sleep(_STEP_S)
 
@@ -79,12 +82,17 @@ class StubPasses:
             from inferload.master.controller import _StoppedEarly
 
             raise _StoppedEarly
+
+        def request_stop(reason: str, *, early: bool = False) -> None:
+            self.stops.append(current.arm)
+            end.request_stop(reason, early=early)
+
         run = SimpleNamespace(
             spec=spec,
             stop=end.stop,
             state=SimpleNamespace(end=end),
             salt="salt",
-            request_stop=end.request_stop,
+            request_stop=request_stop,
             arm=current.arm,
         )
         self.controller.run = run  # type: ignore[assignment]
@@ -157,6 +165,13 @@ def test_a_stop_by_the_web_page_before_the_second_pass_prevents_it(at: str) -> N
     passes.execute()
     assert at in passes.instants
     assert "warm loads" not in passes.instants
+    assert passes.stops == (["cold"] if at.startswith("cold l") or at == "cold drains" else [])
+
+
+def test_a_change_of_users_between_two_passes_is_for_the_second() -> None:
+    passes = StubPasses("users stop", lambda controller: controller.start(7, 1.0), headless=False)
+    passes.execute()
+    assert passes.controller._later == (7, 1.0)
 
 
 def test_both_passes_run_without_a_stop() -> None:
