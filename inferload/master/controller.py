@@ -261,6 +261,8 @@ class Controller:
             self._refuse(why)
             summaries["run"] = ci.without_load("failed", why, USAGE)
         finally:
+            if not self._load_begun.is_set():
+                runners.end_shape(self._runner)  # its next tick would begin another run
             self.preparing = self._load_awaited = False
             self.run = None
             self._end_live()

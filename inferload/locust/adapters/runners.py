@@ -26,7 +26,11 @@ def has_start_and_stop() -> bool:
         and parameters(kind.send_message) == ["self", "msg_type", "data", "client_id"]
         for kind in (*masters, runners.WorkerRunner)
     )
-    attributes = names_in(runners.Runner.__init__) >= {"shape_greenlet", "target_user_classes_count"}
+    attributes = names_in(runners.Runner.__init__) >= {
+        "shape_greenlet",
+        "shape_last_tick",
+        "target_user_classes_count",
+    }
     return stops and messages and attributes and "clients" in names_in(runners.MasterRunner.__init__)
 
 
@@ -35,6 +39,13 @@ def take_over(runner: Any, start: Callable[..., None], stop: Callable[..., None]
     own = runner.start, runner.stop
     runner.start, runner.stop = start, stop
     return own
+
+
+def end_shape(runner: Any) -> None:
+    """End the greenlet of a LoadTestShape; the `stop` of Locust's master does not end it before the first users."""
+    if runner.shape_greenlet is not None:
+        runner.shape_greenlet.kill()
+    runner.shape_greenlet = runner.shape_last_tick = None
 
 
 def client_ids(runner: Any) -> list[str | None]:

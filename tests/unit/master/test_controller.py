@@ -6,8 +6,12 @@ from typing import Any
 import gevent
 import pytest
 from gevent.event import Event
+from locust import LoadTestShape
+from locust.env import Environment
+from locust.runners import MasterRunner, Runner
 
-from inferload.master.controller import Controller
+from inferload.errors import UsageError
+from inferload.master.controller import Controller, _StoppedEarly
 from inferload.master.locust_users import LocustUsers
 
 
@@ -91,3 +95,56 @@ def test_a_start_during_the_drain_logs_a_warning(users: int, warnings: int, capl
         "the run is draining; start again after its end"
     ]
     assert stub.locust == []
+
+
+class _MasterWithoutNetwork(MasterRunner):  # type: ignore[misc]  # Locust has no types
+    def __init__(self, environment: Environment) -> None:
+        Runner.__init__(self, environment)
+        self.clients = {}
+
+
+class _Shape(LoadTestShape):  # type: ignore[misc]  # Locust has no types
+    """Number of users that changes with each tick."""
+
+    users = 0
+
+    def tick(self) -> tuple[int, float]:
+        self.users += 1
+        return self.users, 1.0
+
+
+@pytest.mark.parametrize("why", [UsageError("no server"), _StoppedEarly()])
+def test_a_shape_ends_with_a_run_that_gets_no_load(why: Exception) -> None:
+    """Locust's own stop has no effect on a master before the first users."""
+    stub = StubController()
+    controller = stub.controller
+    environment = Environment(shape_class=_Shape())
+    runner = environment.runner = _MasterWithoutNetwork(environment)
+    runs: list[int] = []
+
+    def refuse(*_arguments: Any) -> None:
+        runs.append(1)
+        gevent.sleep(0.05)
+        raise why
+
+    silent = SimpleNamespace(
+        refused=lambda why: None, stopped_early=lambda *why: {}, write_outputs=lambda summaries: None
+    )
+    values: dict[str, Any] = {
+        **dict.fromkeys(("run", "live", "_autoquit_s", "_stopped_before")),
+        **dict.fromkeys(("_headless", "_leaving", "_shutting_down", "_load_awaited"), False),
+        "environment": environment,
+        "_runner": runner,
+        "_users": LocustUsers(environment, controller.start, controller.stop),
+        "_idle": Event(),
+        "_resolved": lambda users, spawn_rate: None,
+        "_execute_passes": refuse,
+        "_end_report": silent,
+    }
+    for name, value in values.items():
+        setattr(controller, name, value)
+    runner.start_shape()
+    shape = runner.shape_greenlet
+    shape.join(1.5)  # Locust calls `tick` once a second
+    assert shape.dead
+    assert (runs, runner.shape_greenlet, runner.shape_last_tick) == ([1], None, None)
