@@ -367,6 +367,7 @@ class Controller:
         logger.info("run directory: %s", run.directory.path)
         try:
             finish.begin(run)
+            runners.clear_statistics(self._runner)
             history = HistoryWriter(run.directory.path, self.environment, run.anchor)
         except OSError as error:
             run.close()

@@ -27,6 +27,7 @@ def has_start_and_stop() -> bool:
         for kind in (*masters, runners.WorkerRunner)
     )
     attributes = names_in(runners.Runner.__init__) >= {
+        "exceptions",
         "shape_greenlet",
         "shape_last_tick",
         "target_user_classes_count",
@@ -46,6 +47,12 @@ def end_shape(runner: Any) -> None:
     if runner.shape_greenlet is not None:
         runner.shape_greenlet.kill()
     runner.shape_greenlet = runner.shape_last_tick = None
+
+
+def clear_statistics(runner: Any) -> None:
+    """Clear the statistics of the previous run; Locust clears them only when it starts the first users."""
+    runner.stats.clear_all()
+    runner.exceptions = {}
 
 
 def client_ids(runner: Any) -> list[str | None]:

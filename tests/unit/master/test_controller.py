@@ -6,7 +6,7 @@ from typing import Any
 import gevent
 import pytest
 from gevent.event import Event
-from locust import LoadTestShape
+from locust import LoadTestShape, User
 from locust.env import Environment
 from locust.runners import MasterRunner, Runner
 
@@ -148,3 +148,28 @@ def test_a_shape_ends_with_a_run_that_gets_no_load(why: Exception) -> None:
     shape.join(1.5)  # Locust calls `tick` once a second
     assert shape.dead
     assert (runs, runner.shape_greenlet, runner.shape_last_tick) == ([1], None, None)
+
+
+def test_a_run_without_users_has_no_statistics_of_the_previous_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Locust clears its statistics only when it starts the first users."""
+    environment = Environment(user_classes=[User])
+    runner = environment.create_local_runner()
+    environment.events.request.fire(
+        request_type="GET", name="/", response_time=5, response_length=0, exception=RuntimeError("x")
+    )
+    runner.log_exception("local", "boom", "traceback")
+    counts = []
+
+    def write_history(*_arguments: Any) -> None:
+        counts.append((runner.stats.total.num_requests, *map(len, (runner.stats.errors, runner.exceptions))))
+        raise OSError("ends the test")
+
+    monkeypatch.setattr("inferload.master.controller.finish.begin", lambda run: None)
+    monkeypatch.setattr("inferload.master.controller.HistoryWriter", write_history)
+    controller = StubController().controller
+    controller.environment, controller._runner = environment, runner
+    run: Any = SimpleNamespace(directory=SimpleNamespace(path="run"), anchor=None, close=lambda: None)
+    with pytest.raises(UsageError):
+        controller._conduct(run)
+    assert counts == [(0, 0, 0)]
+    runner.quit()
