@@ -91,14 +91,14 @@ class Controller:
     ) -> None:
         """Begin a run; during a run, change its users. Options of newer versions of Locust are ignored."""
         self._users.classes = user_classes
-        if self.preparing or self._load_awaited:
-            self._later = user_count, spawn_rate
-            logger.info("a run is being prepared; %d users start with its load", user_count)
-            return
         if self.run is not None and self.run.stop.is_set():
             unchanged = user_count == self._runner.target_user_count
             if not unchanged or has_request_context():  # else Locust itself reacts to a lost worker
                 logger.warning("the run is draining; start again after its end")
+            return
+        if self.preparing or self._load_awaited:
+            self._later = user_count, spawn_rate
+            logger.info("a run is being prepared; %d users start with its load", user_count)
             return
         if self.run is None:
             self._begin(self._resolved(user_count, spawn_rate))
@@ -107,6 +107,7 @@ class Controller:
             return
         if user_count == self._runner.target_user_count:
             return  # Locust redistributes a lost worker's users; the load of the other workers must not change
+        self.run.load.end_start()
         self._users.end_steered_start()
         self.run.change_users(user_count, "shape" if self._users.in_shape else "hand")
         self._users.start(user_count, spawn_rate, wait=wait)
@@ -186,7 +187,7 @@ class Controller:
     def _steer_users(self, users: int, per_s: float) -> None:
         """Start or stop users up to a number, instead of any earlier start that is still in progress."""
         if self.run is not None:
-            self.run.load.end_first_start()
+            self.run.load.end_start()
         self._users.steer(users, per_s)
 
     # -- a run
@@ -400,6 +401,7 @@ class Controller:
         if not self._load_begun.is_set() and self.environment.shape_class is not None:
             self.environment.shape_class.reset_time()
         self._load_begun.set()
+        self._users.end_starts_by_hand()
         self._users.start(users, spawn_rate)
 
     def _refuse(self, why: str) -> None:

@@ -30,9 +30,11 @@ def has_start_and_stop() -> bool:
         "exceptions",
         "shape_greenlet",
         "shape_last_tick",
-        "target_user_classes_count",
     }
-    return stops and messages and attributes and "clients" in names_in(runners.MasterRunner.__init__)
+    counts = hasattr(runners.LocalRunner, "user_classes_count") and hasattr(
+        runners.MasterRunner, "reported_user_classes_count"
+    )
+    return stops and messages and attributes and counts and "clients" in names_in(runners.MasterRunner.__init__)
 
 
 def take_over(runner: Any, start: Callable[..., None], stop: Callable[..., None]) -> tuple[Any, Any]:
@@ -47,6 +49,12 @@ def end_shape(runner: Any) -> None:
     if runner.shape_greenlet is not None:
         runner.shape_greenlet.kill()
     runner.shape_greenlet = runner.shape_last_tick = None
+
+
+def user_counts(runner: Any) -> dict[str, int]:
+    """Return the number of running users by class; on a master, those that the workers have reported."""
+    on_master = hasattr(runner, "clients")
+    return dict(runner.reported_user_classes_count if on_master else runner.user_classes_count)
 
 
 def clear_statistics(runner: Any) -> None:

@@ -22,16 +22,23 @@ class StubController:
         self.locust: list[int] = []
         self.changes: list[int] = []
         self.changed_by: list[str] = []
+        self.ended: list[str] = []  # starts that were ended for another one
         self.shape_began: list[int] = []
-        self.while_starting: int | None = None
+        self.while_starting: int | None = None  # users of a start by a listener within a start
+        self.while_starting_s = 0.0  # duration of a start
+        self.began: list[int] = []  # users whose start was not ended
         self.runner = SimpleNamespace(target_user_count=0, shape_greenlet=None, start=self.locust_start, stop=None)
         self.controller = controller = Controller.__new__(Controller)
         values: dict[str, Any] = {
-            "run": SimpleNamespace(stop=SimpleNamespace(is_set=bool), change_users=self.change_users),
+            "run": SimpleNamespace(
+                stop=SimpleNamespace(is_set=bool),
+                change_users=self.change_users,
+                load=SimpleNamespace(end_start=lambda: self.ended.append("planned")),
+            ),
             "preparing": False,
             "_load_awaited": True,
             "_later": None,
-            "_users": LocustUsers(SimpleNamespace(runner=self.runner), lambda: None, lambda: None),
+            "_users": LocustUsers(SimpleNamespace(runner=self.runner, web_ui=None), lambda: None, lambda: None),
             "_runner": self.runner,
             "_load_begun": Event(),
             "environment": SimpleNamespace(shape_class=SimpleNamespace(reset_time=lambda: self.shape_began.append(1))),
@@ -48,6 +55,8 @@ class StubController:
         newer, self.while_starting = self.while_starting, None
         if newer is not None:
             self.controller.start(newer, 1.0)
+        gevent.sleep(self.while_starting_s)
+        self.began.append(users)
 
 
 def test_users_requested_before_the_load_are_started() -> None:
@@ -74,6 +83,48 @@ def test_a_newer_number_of_users_is_not_overridden() -> None:
     assert (stub.locust, stub.changes) == ([8, 12], [8, 12])
 
 
+def test_a_change_by_hand_ends_the_starts_in_progress() -> None:
+    """An earlier start of Locust's master that is still in progress would overwrite the number of users."""
+    stub = StubController()
+    stub.controller._start_users(4, 1.0)
+    assert stub.ended == []
+    stub.while_starting_s = 60.0
+    stub.controller._users.steer(5, 1.0)
+    gevent.sleep(0)
+    steered = stub.controller._users._steered_start
+    assert steered is not None
+    stub.while_starting_s = 0.0
+    stub.controller.start(6, 1.0)
+    gevent.sleep(0)
+    assert (stub.ended, steered.dead, stub.locust) == (["planned"], True, [4, 5, 6])
+
+
+def test_a_step_of_the_load_ends_a_start_by_hand() -> None:
+    stub = StubController()
+    stub.while_starting_s = 60.0
+    stub.controller._users.steer(5, 1.0)
+    gevent.sleep(0)
+    steered = stub.controller._users._steered_start
+    assert steered is not None
+    stub.while_starting_s = 0.0
+    stub.controller._start_users(6, 1.0)
+    gevent.sleep(0)
+    assert (steered.dead, stub.locust) == (True, [5, 6])
+
+
+def test_a_start_by_a_listener_of_a_start_in_progress_is_not_ended() -> None:
+    """Locust fires `spawning_complete` within its start."""
+    stub = StubController()
+    stub.controller._load_awaited = False
+    stub.while_starting, stub.while_starting_s = 12, 0.01
+    stub.controller._users.steer(5, 1.0)
+    steered = stub.controller._users._steered_start
+    assert steered is not None
+    steered.join(1)
+    assert steered.value is None
+    assert (stub.locust, stub.began) == ([5, 12], [12, 5])
+
+
 def test_a_change_by_the_shape_greenlet_is_marked_as_shape() -> None:
     stub = StubController()
     stub.controller._start_users(4, 1.0)
@@ -83,11 +134,14 @@ def test_a_change_by_the_shape_greenlet_is_marked_as_shape() -> None:
     assert (stub.changes, stub.changed_by) == ([5, 6], ["hand", "shape"])
 
 
+@pytest.mark.parametrize("awaited", [False, True])
 @pytest.mark.parametrize(("users", "warnings"), [(4, 0), (5, 1)])
-def test_a_start_during_the_drain_logs_a_warning(users: int, warnings: int, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_start_during_the_drain_logs_a_warning(
+    users: int, warnings: int, awaited: bool, caplog: pytest.LogCaptureFixture
+) -> None:
     """Locust itself starts the current users again when a worker leaves."""
     stub = StubController()
-    stub.controller._load_awaited = False
+    stub.controller._load_awaited = awaited  # the run was stopped before its first users
     stub.runner.target_user_count = 4
     stub.controller.run = SimpleNamespace(stop=SimpleNamespace(is_set=lambda: True))  # type: ignore[assignment]
     stub.controller.start(users, 1.0)
