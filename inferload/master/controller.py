@@ -39,7 +39,7 @@ _LOAD_BEGINS_S = 30.0
 
 
 class _StoppedEarly(Exception):
-    """A stop was requested while a run was being prepared."""
+    """A stop was requested before the load of a run."""
 
 
 class Controller:
@@ -91,14 +91,14 @@ class Controller:
     ) -> None:
         """Begin a run; during a run, change its users. Options of newer versions of Locust are ignored."""
         self._users.classes = user_classes
-        if self.preparing or self._load_awaited:
-            self._later = user_count, spawn_rate
-            logger.info("a run is being prepared; %d users start with its load", user_count)
-            return
         if self.run is not None and self.run.stop.is_set():
             unchanged = user_count == self._runner.target_user_count
             if not unchanged or has_request_context():  # else Locust itself reacts to a lost worker
                 logger.warning("the run is draining; start again after its end")
+            return
+        if self.preparing or self._load_awaited:
+            self._later = user_count, spawn_rate
+            logger.info("a run is being prepared; %d users start with its load", user_count)
             return
         if self.run is None:
             self._begin(self._resolved(user_count, spawn_rate))
@@ -107,6 +107,7 @@ class Controller:
             return
         if user_count == self._runner.target_user_count:
             return  # Locust redistributes a lost worker's users; the load of the other workers must not change
+        self.run.load.end_start()
         self._users.end_steered_start()
         self.run.change_users(user_count, "shape" if self._users.in_shape else "hand")
         self._users.start(user_count, spawn_rate, wait=wait)
@@ -144,18 +145,18 @@ class Controller:
     # -- end of a run
 
     def finish(self, reason: str) -> None:
-        """Stop the run, and wait until its files are written."""
+        """Stop the run and the passes after it, and wait until its files are written."""
+        if self.under_way:
+            self._stopped_before = self._stopped_before or reason
         if self.run is not None:
             self.run.request_stop(reason)
-        elif self.preparing:
-            self._stopped_before = self._stopped_before or reason
         self._idle.wait()
 
     def interrupt(self, by: str) -> None:
         """End the process after a signal: the first drains the run, a later Ctrl-C ends turns in flight."""
         run = self.run
         self._leaving = True
-        self._stopped_before = self._stopped_before or by  # between two passes, the second does not begin
+        self._stopped_before = self._stopped_before or by  # a second pass does not begin
         if run is None:
             gevent.spawn(self._quit)
         elif not run.stop.is_set():
@@ -186,7 +187,7 @@ class Controller:
     def _steer_users(self, users: int, per_s: float) -> None:
         """Start or stop users up to a number, instead of any earlier start that is still in progress."""
         if self.run is not None:
-            self.run.load.end_first_start()
+            self.run.load.end_start()
         self._users.steer(users, per_s)
 
     # -- a run
@@ -247,19 +248,22 @@ class Controller:
     def _execute(self, spec: RunSpec | UsageError) -> None:
         self.trouble, self.result = None, None
         summaries: dict[str, Any] = {}
+        codes: list[int] = []
         try:
-            self._execute_passes(spec, summaries)
+            self._execute_passes(spec, summaries, codes)
         except UsageError as error:
             self._refuse(str(error))
             summaries["run"] = ci.without_load("failed", f"not started: {error}", USAGE)
         except _StoppedEarly:
-            summaries["run"] = self._end_report.stopped_early(self._stopped_before or "")
+            summaries["run"] = self._end_report.stopped_early(self._stopped_before or "", codes)
         except Exception as error:  # the greenlet's boundary: an internal error ends the run with exit code 2
             logger.exception("internal error")
             why = f"internal error: {type(error).__name__}: {error}"
             self._refuse(why)
             summaries["run"] = ci.without_load("failed", why, USAGE)
         finally:
+            if not self._load_begun.is_set():
+                runners.end_shape(self._runner)  # its next tick would begin another run
             self.preparing = self._load_awaited = False
             self.run = None
             self._end_live()
@@ -274,12 +278,15 @@ class Controller:
             gevent.spawn_later(self._autoquit_s, self._quit_if_idle)
             self._autoquit_s = None
 
-    def _execute_passes(self, spec: RunSpec | UsageError, summaries: dict[str, Any]) -> None:
-        """Execute a run; one with a cold and a warm pass, both in turn unless the first is stopped."""
+    def _execute_passes(self, spec: RunSpec | UsageError, summaries: dict[str, Any], codes: list[int]) -> None:
+        """Execute a run; one with a cold and a warm pass, both in turn unless a stop is requested before the second.
+
+        Add the summary and the exit code of each pass to `summaries` and `codes`.
+        """
         if isinstance(spec, UsageError):
             raise spec
         todo = cache_passes.passes(spec.scenario.cache)
-        path, earlier, codes = self._path(spec, todo), None, []
+        path, earlier = self._path(spec, todo), None
         for number, current in enumerate(todo):
             if len(todo) > 1:
                 logger.info("run %d of %d: %s", number + 1, len(todo), current.arm)
@@ -292,17 +299,24 @@ class Controller:
             summaries[result.run_dir.name] = result.document
             if current.counted or self.run.state.end.early_by is not None:
                 codes.append(result.judged.exit_code)
-            if self.run.state.end.stopped:
+            if self.run.state.end.early_by is not None:
                 break
-            earlier = cache_passes.Previous(current.arm, result.run_dir, self.run.salt)
             if number + 1 < len(todo):
-                self._users.stop()
-                self._end_live()
-                self.await_scrape()
+                earlier = cache_passes.Previous(current.arm, result.run_dir, self.run.salt)
+                self._end_pass()
         if codes:
             self.environment.process_exit_code = gravest(codes)
         if not self._headless:
             self._users.stop()
+
+    def _end_pass(self) -> None:
+        """End a pass that another one follows; _StoppedEarly if a stop was requested, even after its load."""
+        self.run, self.preparing, self._load_awaited = None, True, True  # the pass that has ended takes no requests
+        self._users.stop()
+        self._end_live()
+        if self._stopped_before is not None:
+            raise _StoppedEarly
+        self.await_scrape()
 
     def _end_live(self) -> None:
         """Show the outcome in the live view. Not earlier: report, comparison and rerun are refused during a run."""
@@ -354,6 +368,7 @@ class Controller:
         logger.info("run directory: %s", run.directory.path)
         try:
             finish.begin(run)
+            runners.clear_statistics(self._runner)
             history = HistoryWriter(run.directory.path, self.environment, run.anchor)
         except OSError as error:
             run.close()
@@ -386,6 +401,7 @@ class Controller:
         if not self._load_begun.is_set() and self.environment.shape_class is not None:
             self.environment.shape_class.reset_time()
         self._load_begun.set()
+        self._users.end_starts_by_hand()
         self._users.start(users, spawn_rate)
 
     def _refuse(self, why: str) -> None:

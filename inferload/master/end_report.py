@@ -1,13 +1,14 @@
 """End of a run, or of a start that was refused: last lines of the log, exit code, outputs for pipelines."""
 
 import logging
+from collections.abc import Sequence
 from typing import Any
 
 from inferload.errors import UsageError
 from inferload.master.finish import RunResult
 from inferload.process.settings import ProcessSettings
 from inferload.results import ci
-from inferload.verdict.outcome import OK, SIGNAL_CODES, USAGE, Early, State
+from inferload.verdict.outcome import OK, SIGNAL_CODES, USAGE, Early, State, gravest
 
 logger = logging.getLogger(__name__)
 
@@ -42,13 +43,16 @@ class EndReport:
         self._log((logging.ERROR, why))
         self._environment.process_exit_code = USAGE
 
-    def stopped_early(self, by: str) -> dict[str, Any]:
-        """Log a stop before the run directory was created; return a document in place of the summary."""
-        text, code = Early(by, None, 0.0, None).text, OK
+    def stopped_early(self, by: str, earlier: Sequence[int] = ()) -> dict[str, Any]:
+        """Log a stop before the run directory was created; return a document in place of the summary.
+
+        `earlier`: exit codes of the passes that have ended.
+        """
+        text = Early(by, None, 0.0, None).text
         self._log((logging.WARNING, text))
-        if by in SIGNAL_CODES:
-            code = OK if self._own.policy.on_stop_passes else SIGNAL_CODES[by]
-            self._environment.process_exit_code = code
+        code = OK if self._own.policy.on_stop_passes else SIGNAL_CODES.get(by, OK)
+        if earlier or by in SIGNAL_CODES:
+            self._environment.process_exit_code = gravest([*earlier, code])
         return ci.without_load("stopped early", text, code)
 
     def write_outputs(self, summaries: dict[str, Any]) -> None:

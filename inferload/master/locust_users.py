@@ -29,12 +29,16 @@ class LocustUsers:
 
     def steer(self, users: int, spawn_rate: float) -> None:
         """Start or stop users up to a number in the background, instead of a start that is still in progress."""
+        self.end_starts_by_hand()
+        self._steered_start = gevent.spawn(self.start, users, spawn_rate)
+
+    def end_starts_by_hand(self) -> None:
+        """End starts by `steer` and by Locust's page that are still in progress."""
         self.end_steered_start()
         web_page.end_start_of_page(self._environment.web_ui)
-        self._steered_start = gevent.spawn(self.start, users, spawn_rate)
 
     def end_steered_start(self) -> None:
         """End a start by `steer` that is still in progress."""
-        if self._steered_start is not None:
-            self._steered_start.kill(block=False)
-            self._steered_start = None
+        start, self._steered_start = self._steered_start, None
+        if start is not None and start is not gevent.getcurrent():  # a listener can begin another start
+            start.kill(block=False)

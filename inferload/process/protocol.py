@@ -4,7 +4,7 @@ master -> worker                                   worker -> master
   PING     {"sent_ns"}                               PONG     {"sent_ns", "mono_ns", "wall_ns", "clock", "version", ...}
   PREPARE  an Assignment                             READY    {"run_id", "name", "error", host, pid, ...}
   WINDOWS  {"run_id", "windows"}                     REPORT   a WorkerReport, once a second
-  RATE     {"run_id", "at_ns", "rate"}               DRAINED  {"run_id", "name", "notes", "overrun_ns", "written", ...}: a run's end
+  RATE     {"run_id", "at_ns", "rate"}               DRAINED  {"run_id", "name", "closed_ns", "written", ...}: a run's end
   DRAIN    {"run_id"}                                SPENT    {"run_id", "name", "at_ns"}: its part of a counted load is over
   ABORT    {"run_id"}                                TURNS    {"run_id", "name"} and a FilePiece, if it writes elsewhere
   TAKEN    {"run_id", "part", "offset", "stop"}      DELIVERED {"run_id", "name", "error"}: no more pieces come

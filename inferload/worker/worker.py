@@ -226,8 +226,10 @@ class Worker:
                 return
             run.finish()
             messages.send_last_stats(self._runner)
-            sender = {"run_id": run.part.assignment.run_id, "name": run.part.assignment.name}
+            assignment = run.part.assignment
+            sender = {"run_id": assignment.run_id, "name": assignment.name}
             totals = {
+                "closed_ns": run.closed_ns - assignment.offset_ns,
                 "notes": dict(run.part.sessions.notes),
                 "overrun_ns": run.windows.overrun_ns,
                 "listeners_raised": first_of_each.take_listeners(),

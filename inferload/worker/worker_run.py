@@ -136,6 +136,7 @@ class WorkerRun:
             send=lambda report: environment.runner.send_message(protocol.REPORT, report.to_wire()),
         )
         self.finished = False
+        self.closed_ns = 0  # end of its part of the load, set by `drain`
         self._on_spent: Callable[[WorkerRun, int], None] | None = on_spent
 
     def start(self) -> None:
@@ -164,6 +165,8 @@ class WorkerRun:
         """Begin nothing more; turns in flight go on. `until_ns`: end of the arrivals of this worker."""
         if self.turns.closed:
             return
+        if self.context.open:
+            self.closed_ns = until_ns
         self.context.open = False
         self.loop.close(until_ns)
         if self.part.limiter is not None:

@@ -26,8 +26,15 @@ def has_start_and_stop() -> bool:
         and parameters(kind.send_message) == ["self", "msg_type", "data", "client_id"]
         for kind in (*masters, runners.WorkerRunner)
     )
-    attributes = names_in(runners.Runner.__init__) >= {"shape_greenlet", "target_user_classes_count"}
-    return stops and messages and attributes and "clients" in names_in(runners.MasterRunner.__init__)
+    attributes = names_in(runners.Runner.__init__) >= {
+        "exceptions",
+        "shape_greenlet",
+        "shape_last_tick",
+    }
+    counts = hasattr(runners.LocalRunner, "user_classes_count") and hasattr(
+        runners.MasterRunner, "reported_user_classes_count"
+    )
+    return stops and messages and attributes and counts and "clients" in names_in(runners.MasterRunner.__init__)
 
 
 def take_over(runner: Any, start: Callable[..., None], stop: Callable[..., None]) -> tuple[Any, Any]:
@@ -35,6 +42,25 @@ def take_over(runner: Any, start: Callable[..., None], stop: Callable[..., None]
     own = runner.start, runner.stop
     runner.start, runner.stop = start, stop
     return own
+
+
+def end_shape(runner: Any) -> None:
+    """End the greenlet of a LoadTestShape; the `stop` of Locust's master does not end it before the first users."""
+    if runner.shape_greenlet is not None:
+        runner.shape_greenlet.kill()
+    runner.shape_greenlet = runner.shape_last_tick = None
+
+
+def user_counts(runner: Any) -> dict[str, int]:
+    """Return the number of running users by class; on a master, those that the workers have reported."""
+    on_master = hasattr(runner, "clients")
+    return dict(runner.reported_user_classes_count if on_master else runner.user_classes_count)
+
+
+def clear_statistics(runner: Any) -> None:
+    """Clear the statistics of the previous run; Locust clears them only when it starts the first users."""
+    runner.stats.clear_all()
+    runner.exceptions = {}
 
 
 def client_ids(runner: Any) -> list[str | None]:

@@ -16,10 +16,11 @@ from inferload.master.lifecycle.turn_receiver import TurnReceiver
 from inferload.master.lifecycle.workers import GAP_S, Member
 from inferload.measure.bounded_names import BoundedNames, overflow_text
 from inferload.measure.client_health import HealthSet
-from inferload.measure.clock import NS_PER_MS, NS_PER_S, clock_id, wall_ns
+from inferload.measure.clock import NS_PER_MS, NS_PER_S, clock_id, now_ns, wall_ns
 from inferload.measure.tally import TallySet
 from inferload.numbers import short
 from inferload.process import protocol
+from inferload.process.greenlets import sleep_until
 from inferload.process.protocol import WorkerReport
 from inferload.results.abort_conditions import AbortWatch
 from inferload.scenario.scenario import Scenario
@@ -29,7 +30,7 @@ from inferload.verdict.outcome import INVALID_CALL
 
 logger = logging.getLogger(__name__)
 
-_SAME_SIGNAL_S = 1.0  # a signal to the process group can reach a worker earlier or later than the master
+_SAME_SIGNAL_NS = NS_PER_S  # a signal to the process group can reach a worker earlier or later than the master
 
 
 @dataclass(slots=True)
@@ -137,8 +138,9 @@ class Inbox:
             self.notes.update(data.get("notes", {}))
             self.count_listeners(data.get("listeners_raised", {}))
             self._check_overrun(member, data.get("overrun_ns", 0) / NS_PER_MS)
+            self._check_left(member, data["closed_ns"])
+            gevent.spawn(self._check_left_later, member, data["closed_ns"])
             self.check_drained()
-            gevent.spawn_later(_SAME_SIGNAL_S, self._check_left, member)
 
     def on_turns(self, data: dict[str, Any]) -> None:
         """Handle a piece of the records of a worker on another file system."""
@@ -185,15 +187,21 @@ class Inbox:
         if self.steadiness.since_s is not None and not known:
             self.state.marks.add("steady", f"steady: TTFT is steady from {self.steadiness.since_s:g} s of load on")
 
-    def _check_left(self, member: Member) -> None:
-        """Mark a worker that drained although the run goes on: it was stopped separately."""
-        if self.state.end.stop.is_set() or self.state.end.over:
+    def _check_left_later(self, member: Member, closed_ns: int) -> None:
+        sleep_until(closed_ns + _SAME_SIGNAL_NS + 1)
+        self._check_left(member, closed_ns)
+
+    def _check_left(self, member: Member, closed_ns: int) -> None:
+        """Mark a worker that closed its part of the load before the load's end: it was stopped separately."""
+        goes_on = not (self.state.end.stop.is_set() or self.state.end.over)
+        end_ns = min(now_ns(), self.state.phases.load_end_ns or now_ns())
+        if member.left or end_ns - closed_ns <= _SAME_SIGNAL_NS:
             return
         member.left = True
         text = f"worker {member.name} was stopped on its own: its turns are recorded, its part of the load is missing"
-        self.state.marks.add("worker_left", text, worker=member.name)
-        logger.error("%s from here on", text)
-        if all(present.drained for present in self.state.roster.present):
+        self.state.marks.add("worker_left", text, closed_ns, worker=member.name)
+        logger.error("%s for the last %.0f s", text, (end_ns - closed_ns) / NS_PER_S)
+        if goes_on and all(present.drained for present in self.state.roster.present):
             self.state.end.request_stop("the end of every worker", early=True)
 
     def count_listeners(self, messages: Mapping[str, int]) -> None:

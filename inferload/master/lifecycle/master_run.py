@@ -73,7 +73,12 @@ class MasterRun:
         self.inbox = Inbox(state, spec.scenario, setup.preflight.sessions.classes, self._records)
         self.steering = Steering(spec, marks, self._channel.announce_rate)
         self.load = RunLoad(
-            spec, state, self.inbox, self._channel, self.steering, user_counts=lambda: runner.target_user_classes_count
+            spec,
+            state,
+            self.inbox,
+            self._channel,
+            self.steering,
+            user_counts=partial(runners.user_counts, runner),
         )
         self.scraping: Scraping | None = None
         self._runner = runner

@@ -45,6 +45,11 @@ class RunPhases:
         """Phases, with the measure phase divided into the steps of the load."""
         return stepped(self.windows, self._steps_s)
 
+    @property
+    def load_end_ns(self) -> int | None:
+        """Start of the drain; None if not known yet."""
+        return next((window.start_ns for window in self.windows if window.phase == "drain"), None)
+
     def elapsed_s(self) -> float:
         """Return the seconds since the load began."""
         return 0.0 if not self.windows else max(0.0, (now_ns() - self.windows[0].start_ns) / NS_PER_S)

@@ -21,7 +21,7 @@ _SHORT_DRAIN_S = 1.0  # after an invalid call
 
 
 class RunLoad:
-    """Load of one run. `user_counts`: returns the number of Locust's users by class."""
+    """Load of one run. `user_counts`: returns the number of Locust's running users by class."""
 
     def __init__(
         self,
@@ -40,7 +40,7 @@ class RunLoad:
         self._steering = steering
         self._user_counts = user_counts
         self._marking: list[gevent.Greenlet] = []
-        self._starter: gevent.Greenlet | None = None  # starts the first users
+        self._starter: gevent.Greenlet | None = None  # starts the first users, or those of a step
 
     def conduct(self, start_users: Callable[[int, float], None], deliver: Callable[[], None]) -> None:
         """Run the phases to the end of the drain, then call `deliver`, while lost workers are still detected.
@@ -68,19 +68,20 @@ class RunLoad:
             end_ns = self._planned_end_ns(measure_ns)
             stop.wait(None if end_ns is None else max(0.0, (end_ns - now_ns()) / NS_PER_S))
             stepper.kill()
+            self.end_start()
             end_ns = self._end_ns(end_ns)
             self._announce(start_ns, min(measure_ns, end_ns), end_ns)
             self._drain(end_ns)
             deliver()
         finally:
             gevent.killall(self._marking, block=False)
-            self.end_first_start()
+            self.end_start()
             stepper.kill(block=False)
             watcher.kill(block=False)
 
-    def end_first_start(self) -> None:
-        """End the ramp of the first users, for another one."""
-        if self._starter is not None:
+    def end_start(self) -> None:
+        """End a planned ramp of users that is in progress: an older start would overwrite the users of a newer one."""
+        if self._starter is not None and self._starter is not gevent.getcurrent():  # a listener can begin another start
             self._starter.kill(block=False)
 
     def abort(self) -> None:
@@ -92,8 +93,9 @@ class RunLoad:
         """Apply the planned changes of the load. The measure phase has been announced."""
 
         def set_users(users: int) -> None:
+            self.end_start()
             self._steering.planned_users(users)
-            start_users(users, self._spec.spawn_per_s)
+            self._starter = gevent.spawn(start_users, users, self._spec.spawn_per_s)
 
         measure_ns = next(window.start_ns for window in self._state.phases.windows if window.phase == "measure")
         load_steps.follow(self._spec.scenario, measure_ns, self._state.marks, set_users)

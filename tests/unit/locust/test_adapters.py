@@ -10,6 +10,7 @@ import time
 import gevent
 import locust
 import locust.argument_parser
+import locust.env
 import locust.main
 import locust.runners
 import locust.stats
@@ -214,6 +215,29 @@ def test_an_unpatched_standard_library_is_refused() -> None:
     """The standard library is unpatched in the test process; a run would block at its first wait."""
     with pytest.raises(UsageError, match="LOCUST_SKIP_MONKEY_PATCH is set"):
         process.check_patched()
+
+
+def test_users_by_class_are_those_that_run_during_a_ramp() -> None:
+    """Locust sets `target_user_classes_count` at the end of a ramp."""
+
+    class Chat(User):
+        @task
+        def wait_for_long(self) -> None:
+            gevent.sleep(60)
+
+    environment = locust.env.Environment(user_classes=[Chat])
+    local = environment.create_local_runner()
+    local.spawn_users({"Chat": 2}, wait=False)
+    gevent.sleep(0)
+    assert runners.user_counts(local) == {"Chat": 2}
+    local.quit()
+
+    master = locust.runners.MasterRunner.__new__(locust.runners.MasterRunner)
+    master.greenlet, master.clients = None, locust.runners.WorkerNodes()
+    for name, state, users in (("a_1", "running", 3), ("a_2", "spawning", 1), ("a_3", "missing", 5)):
+        master.clients[name] = WorkerNode(name, state=state)
+        master.clients[name].user_classes_count = {"Chat": users}
+    assert runners.user_counts(master) == {"Chat": 4}
 
 
 def test_a_worker_outside_the_roster_gets_no_users() -> None:

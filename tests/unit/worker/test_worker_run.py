@@ -6,6 +6,7 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import gevent
+import gevent.lock
 import pytest
 from records import turn
 
@@ -14,6 +15,7 @@ from inferload.measure.client_health import HealthSet
 from inferload.measure.clock import NS_PER_S, now_ns
 from inferload.measure.record import Failure, PhaseWindow
 from inferload.measure.tally import TallySet
+from inferload.process import protocol
 from inferload.process.protocol import WorkerReport
 from inferload.worker import load_loops, turn_dispatcher, worker_run
 from inferload.worker.load_loops import OpenLoop
@@ -22,6 +24,8 @@ from inferload.worker.run_windows import RunWindows
 from inferload.worker.session_context import SessionContext
 from inferload.worker.turn_counter import TurnCounter
 from inferload.worker.turn_dispatcher import TurnDispatcher
+from inferload.worker.worker import Worker
+from inferload.worker.worker_run import WorkerRun
 from inferload.workload.arrivals import Arrival
 
 
@@ -242,3 +246,34 @@ def test_a_loop_monitor_measures_from_its_start_to_its_end() -> None:
     assert beat.loop_lags_ms
     assert beat.gc_pauses_ms
     assert gc.callbacks == callbacks
+
+
+def test_a_worker_sends_the_instant_at_which_it_first_closed_its_load(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The master's own message of the end can follow while the last turns are in flight."""
+    sent: list[tuple[str, dict[str, Any]]] = []
+    monkeypatch.setattr("inferload.worker.worker.messages.send_last_stats", lambda runner: None)
+    run = WorkerRun.__new__(WorkerRun)
+    values: dict[str, Any] = {
+        "part": SimpleNamespace(
+            assignment=SimpleNamespace(run_id="r", name="w0", offset_ns=1_000),
+            limiter=None,
+            sessions=SimpleNamespace(notes={}),
+        ),
+        "turns": SimpleNamespace(closed=False),
+        "context": SimpleNamespace(open=True),
+        "loop": SimpleNamespace(close=lambda until_ns: None),
+        "windows": RunWindows(),
+        "writer": SimpleNamespace(written=SimpleNamespace(records=0, error=None), sender=None),
+        "counter": SimpleNamespace(close_traces=lambda: None),
+        "finish": lambda: None,
+        "finished": False,
+    }
+    for name, value in values.items():
+        setattr(run, name, value)
+    run.drain(41_000)  # after a signal
+    run.drain(81_000)
+    worker = Worker.__new__(Worker)
+    worker._ending = gevent.lock.RLock()
+    worker._runner = SimpleNamespace(send_message=lambda kind, data: sent.append((kind, data)))
+    worker._finish(run)
+    assert [(kind, data["closed_ns"]) for kind, data in sent] == [(protocol.DRAINED, 40_000)]

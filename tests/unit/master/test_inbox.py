@@ -1,0 +1,87 @@
+"""Messages of the workers: the end of a worker's part of the load."""
+
+from types import SimpleNamespace
+from typing import Any
+
+import gevent
+import pytest
+
+from inferload.master.lifecycle import inbox as inboxes
+from inferload.master.lifecycle.inbox import Inbox
+from inferload.master.lifecycle.phases import RunEnd, RunPhases, RunState
+from inferload.master.lifecycle.workers import Roster
+from inferload.measure.clock import NS_PER_S, now_ns
+from inferload.scenario import scenario as scenarios
+
+
+class Drains:
+    """A run with two workers. `load_end_s`: end of the load, in seconds from now; None if it is not known."""
+
+    def __init__(self, load_end_s: float | None, *, over: bool = False, stopped: bool = False) -> None:
+        self.now_ns = now_ns()
+        self.marks: list[tuple[str, int | None]] = []
+        marks: Any = SimpleNamespace(add=lambda kind, text, at_ns=None, **_facts: self.marks.append((kind, at_ns)))
+        self.roster, phases, self.end = Roster(["a", "b"]), RunPhases(()), RunEnd(marks)
+        phases.set(self._at_ns(-60), self._at_ns(-50), None if load_end_s is None else self._at_ns(load_end_s))
+        self.end.over = over
+        if stopped:
+            self.end.stop.set()
+        state = RunState("r", self.roster, marks, phases, self.end)
+        self.inbox = Inbox(state, scenarios.load("chat"), [], records=None)  # type: ignore[arg-type]
+
+    def _at_ns(self, at_s: float) -> int:
+        return self.now_ns + round(at_s * NS_PER_S)
+
+    def drained(self, name: str, closed_s: float) -> None:
+        self.inbox.on_drained({"name": name, "run_id": "r", "closed_ns": self._at_ns(closed_s)})
+
+    @property
+    def left(self) -> list[str]:
+        return [member.name for member in self.roster.members if member.left]
+
+
+@pytest.mark.parametrize(
+    ("run", "closed_s", "left"),
+    [
+        ({"load_end_s": -5, "over": True}, -45, True),  # its last stream ended after the planned end
+        ({"load_end_s": -5, "over": True}, -5, False),
+        ({"load_end_s": -5, "over": True}, -5.8, False),
+        ({"load_end_s": -0.1, "stopped": True}, -3, True),
+        ({"load_end_s": 60, "stopped": True}, -0.5, False),  # the master has got the same signal
+        ({"load_end_s": 60}, -3, True),
+        ({"load_end_s": None}, -3, True),
+    ],
+)
+def test_a_worker_that_closed_its_load_before_the_end_has_left(
+    run: dict[str, Any], closed_s: float, left: bool
+) -> None:
+    """The run can end right after the message, so that the worker must be marked at once."""
+    drains = Drains(**run)
+    drains.drained("w0", closed_s)
+    assert drains.left == (["w0"] if left else [])
+    assert drains.marks == ([("worker_left", drains._at_ns(closed_s))] if left else [])
+    assert drains.end.stop.is_set() == bool(run.get("stopped"))
+
+
+@pytest.mark.parametrize("over", [False, True])
+def test_a_worker_that_has_just_closed_its_load_has_left_if_the_run_goes_on(
+    over: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A signal to the process group can reach the master later."""
+    monkeypatch.setattr(inboxes, "_SAME_SIGNAL_NS", NS_PER_S // 10)
+    drains = Drains(load_end_s=0.05)
+    drains.drained("w0", 0)
+    assert drains.left == []
+    drains.end.over = over
+    if not over:
+        drains.inbox.state.phases.set(0, drains._at_ns(-50), None)
+    gevent.sleep(0.4)
+    assert drains.left == ([] if over else ["w0"])
+
+
+def test_the_run_ends_with_its_last_worker() -> None:
+    drains = Drains(load_end_s=60)
+    drains.drained("w0", -3)
+    assert not drains.end.stop.is_set()
+    drains.drained("w1", -2)
+    assert (drains.left, drains.end.early_by) == (["w0", "w1"], "the end of every worker")
