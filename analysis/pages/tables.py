@@ -106,7 +106,7 @@ def _tasks(summary: Mapping[str, Any]) -> list[Table]:
         rows = tuple(
             (
                 f"{text}, {'s' if key.endswith('_s') else 'turns'}",
-                *(number(block[key].get(name)) for name in _TASK_STATISTICS),
+                *(statistic(block[key], name) for name in _TASK_STATISTICS),
             )
             for key, text in TASK_ROWS.items()
             if block.get(key, {}).get("count")
@@ -370,7 +370,7 @@ def _client(summary: Mapping[str, Any]) -> Table:
         if name == "gc_pause_ms" and block and block.get("count") == 0:
             rows.append((label, "none", "none", "none"))
         elif block:
-            rows.append((label, *(number(block.get(part)) for part in ("p50", "p99", "max"))))
+            rows.append((label, *(statistic(block, part) for part in ("p50", "p99", "max"))))
     if client.get("cpu_share") is not None:
         rows.append(("CPU, busiest worker", percent(client["cpu_share"]), "", ""))
     if client.get("steal_share") is not None:

@@ -7,7 +7,7 @@ from typing import Any
 
 from inferload.escaping import escaped, mapped
 from inferload.numbers import percent, short
-from inferload.results.terminal_tables import figure, interval_text
+from inferload.results.terminal_tables import figure, interval_text, no_latency
 from inferload.text_table import align
 from inferload.verdict import failures, outcome
 
@@ -76,11 +76,11 @@ def _latency(summary: Mapping[str, Any]) -> list[str]:
     latency = summary["latency"]
     blocks = {title: latency[name] for name, title in _MEASURES.items() if latency.get(name, {}).get("count")}
     if not blocks:
-        return ["latency: no turn succeeded"]
+        return [no_latency(summary)]
     rows = [[title, *(figure(block, name) for name in _STATISTICS)] for title, block in blocks.items()]
     heads = ["INVALID" if summary["verdict"]["measurement"] == "invalid" else "", *_STATISTICS]
     lines = [line[2:] for line in align([heads, *rows]).splitlines()]
-    if any("~" in line for line in lines):
+    if any("~" in line for line in (*lines, _client(summary["client"]))):
         lines[0] += "   (~ fewer than 10 samples beyond)"
     return lines
 
@@ -107,7 +107,7 @@ def _load_rows(summary: Mapping[str, Any]) -> list[tuple[str, str]]:
 
 
 def _client(client: Mapping[str, Any]) -> str:
-    delay_ms, lag_ms = (short(client[name]["p99"]) for name in ("delay_ms", "loop_lag_ms"))
+    delay_ms, lag_ms = (figure(client[name], "p99") for name in ("delay_ms", "loop_lag_ms"))
     return f"CPU {percent(client['cpu_share'], '-')} of a core; p99: client delay {delay_ms} ms, event loop lag {lag_ms} ms"
 
 

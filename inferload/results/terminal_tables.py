@@ -126,11 +126,16 @@ def _latency(summary: Mapping[str, Any]) -> str:
         if latency.get(measure.name, {}).get("count")
     ]
     if not rows:
-        return "latency: no turn succeeded"
+        return no_latency(summary)
     origin = "exact" if summary["percentiles_from"] == "records" else "percentiles within 0.25 %"
     title = f"latency{_warning(summary)} ({origin}; ~ fewer than 10 samples beyond)"
     heads = ["", *(_HEADS.get(column, column) for column in _COLUMNS)]
     return f"{title}\n" + align([heads, *rows])
+
+
+def no_latency(summary: Mapping[str, Any]) -> str:
+    """Return the line in place of the latencies. A turn that its caller cancelled early succeeded, and may have none."""
+    return f"latency: {'no successful turn has a first token' if summary['turns']['ok'] else 'no turn succeeded'}"
 
 
 def _load(summary: Mapping[str, Any]) -> str:
@@ -166,11 +171,15 @@ def _failures(summary: Mapping[str, Any]) -> str:
 
 
 def _stalls(stalls: Mapping[str, Any]) -> str:
-    own = stalls.get("turns_with_client_stall")
-    client = f"; {own} more turns stalled because this client was blocked" if own else ""
-    if not stalls["turns_with_stall"]:
-        return "none" + client
-    return f"in {stalls['turns_with_stall']} turns, longest {short(stalls['longest_ms'])} ms" + client
+    server, client = stalls["turns_with_stall"], stalls.get("turns_with_client_stall")
+    if not server and not client:
+        return "none"
+    text = f"in {_turns(server)}, longest {short(stalls['longest_ms'])} ms" if server else "none by the server"
+    return text + (f"; in {_turns(client)} while this client was blocked" if client else "")  # may be the same turns
+
+
+def _turns(count: int) -> str:
+    return "1 turn" if count == 1 else f"{count} turns"
 
 
 def _steps(summary: Mapping[str, Any]) -> str:
@@ -270,7 +279,7 @@ def _tasks(summary: Mapping[str, Any]) -> str:
 
 def _tasks_of(summary: Mapping[str, Any], name: str, block: Mapping[str, Any]) -> str:
     rows = [
-        [f"{text}, {'s' if key.endswith('_s') else 'turns'}", *(short(block[key][column]) for column in _TASK_COLUMNS)]
+        [f"{text}, {'s' if key.endswith('_s') else 'turns'}", *(figure(block[key], column) for column in _TASK_COLUMNS)]
         for key, text in TASK_ROWS.items()
         if block.get(key, {}).get("count")
     ]

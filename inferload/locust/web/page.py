@@ -144,7 +144,7 @@ def _script() -> Response:
 
 def _check_listed(scenario: str, scenarios: Collection[str]) -> None:
     """UsageError for a scenario that the start form does not offer: the error of another file would contain its text."""
-    if scenario not in scenarios:
+    if scenario and scenario not in scenarios:  # "": that of the locustfile
         raise UsageError(
             f"scenario {scenario}: not in the list of the start form; name a scenario file with --scenario when Locust starts"
         )

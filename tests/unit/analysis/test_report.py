@@ -36,6 +36,7 @@ from inferload.measure.record import PhaseWindow, TurnRecord
 from inferload.measure.turn_columns import TurnColumns, to_table
 from inferload.measure.window_counts import within
 from inferload.numbers import NOT_KNOWN
+from inferload.results.summary import exact_block
 from inferload.scrapes_file import write_part
 
 Golden = Callable[[str, str], None]
@@ -327,3 +328,16 @@ def test_the_report_names_the_preset_of_a_simulated_variant(preset: str | None) 
     (banner,) = reportmodel._banners(True, {"variant": {"name": "qwen36-mtp", "simulated_as": preset}})
     named = " Variant qwen36-mtp used the step times of preset h200-qwen3-32b."
     assert banner.endswith(named) == (preset is not None)
+
+
+def test_percentiles_of_few_tasks_and_reads_are_marked() -> None:
+    block = exact_block(np.arange(1.0, 6.0))
+    task = dict.fromkeys(("begun", "done", "stalled", "input_per_output", "cached_share"), 0)
+    tables = titled_tables(
+        tasks={"agent": task | {"completion_s": block, "cached_share_by_step": []}},
+        client=synthetic.SUMMARY["client"] | {"delay_ms": block},
+    )
+    (row,) = [row for row in tables["Tasks: agent"].rows if row[0].startswith("whole task")]
+    assert ["~" in cell for cell in row[1:]] == [False, True, True, True, False, False]
+    (delay,) = [row for row in tables["Load generator"].rows if row[0].startswith("client delay")]
+    assert ["~" in cell for cell in delay[1:]] == [True, True, False]

@@ -345,6 +345,52 @@ def test_tables_of_several_classes_have_a_row_for_each() -> None:
     assert "by class" not in tables(alone)
 
 
+def test_percentiles_of_few_tasks_and_reads_are_marked() -> None:
+    records = [replace(record, delay_ns=array("q", [30_000])) for record in sixty_seconds(100)]
+    summary = build(given_by(records))
+    seconds = exact_block(np.arange(1.0, 6.0))
+    task = dict.fromkeys(("begun", "done", "stalled", "input_per_output"), 0)
+    summary["tasks"] = {"agent": task | {"completion_s": seconds, "cached_share": None, "cached_share_by_step": []}}
+    (row,) = [line for line in tables(summary).splitlines() if "whole task" in line]
+    assert row.split("whole task, s")[1].split() == ["3", "3", "~", "5", "~", "1", "5"]
+    marked = figure(summary["client"]["delay_ms"], "p99")
+    assert marked.endswith(" ~")
+    assert f"client delay {marked} ms, event loop lag 0.4 ~ ms" in brief(summary)
+
+
+@pytest.mark.parametrize(
+    ("server", "client", "expected"),
+    [
+        (0, 0, "none"),
+        (1, 0, "in 1 turn, longest 300 ms"),
+        (1, 1, "in 1 turn, longest 300 ms; in 1 turn while this client was blocked"),
+        (2, 3, "in 2 turns, longest 300 ms; in 3 turns while this client was blocked"),
+        (0, 2, "none by the server; in 2 turns while this client was blocked"),
+    ],
+)
+def test_stalls_of_server_and_client_in_the_same_turn_are_not_added(server: int, client: int, expected: str) -> None:
+    stalls = {
+        "turns_with_stall": server,
+        "turns_with_client_stall": client,
+        "longest_ms": 300.0 if server else None,
+    }
+    text = tables(build(given_by(sixty_seconds(4))) | {"stalls": stalls})
+    (line,) = [line.split(maxsplit=1)[1] for line in text.splitlines() if line.split()[:1] == ["stalls"]]
+    assert line == expected
+
+
+def test_turns_cancelled_before_the_first_token_are_not_reported_as_failed() -> None:
+    times: dict[str, Any] = dict.fromkeys(("first_event_ns", "first_ns", "first_visible_ns", "last_ns"))
+    ok = [replace(record, finish_reason="cancelled", event_ns=array("q"), **times) for record in sixty_seconds(5)]
+    summary = build(given_by(ok))
+    assert summary["turns"]["ok"] == 5
+    failed = build(given_by([replace(record, failure=Failure.HTTP_5XX, status=503) for record in sixty_seconds(5)]))
+    assert "\nlatency: no successful turn has a first token\n" in brief(summary)
+    assert "\nlatency: no turn succeeded\n" in brief(failed)
+    assert "\nlatency: no successful turn has a first token\n" in tables(summary | {"latency": {}})
+    assert "\nlatency: no turn succeeded\n" in tables(failed | {"latency": {}})
+
+
 def test_the_short_summary_has_a_maximum_length() -> None:
     gates = [f"p99(ttft_ms) < {limit}" for limit in range(1, 9)] + [f"p50(itl_ms) < {limit}" for limit in range(50, 59)]
     server = {"target": "http://server:8000", "requests_running": {"mean": 2.0, "max": 4.0}}
