@@ -43,9 +43,7 @@ class Evidence:
     delayed_mean_ms: float = 0.0  # their wait / all turns
     connect_mean_ms: float = 0.0  # connect time without the event loop's lag / all turns
     sessions_begun: int | None = None  # that the client started inside the window
-    delay_p99_ms: float | None = (
-        None  # of the client; of few samples, the lower end of its interval, as of the loop lag
-    )
+    delay_p99_ms: float | None = None  # of the client; lower end of its interval with few samples, as for the loop lag
     itl_ms: float | None = None  # median gap; the mean, where the median is 0
     ttft_ms: float | None = None  # median
     loop_lag_p99_ms: float | None = None  # of the worst worker, as the next five
