@@ -99,11 +99,13 @@ class _Plugin:
             _begin_worker(environment, own, checked.loaded.digest if named else None)
             return
         adaptations.log_differences()
+        if not hasattr(runner, "clients"):
+            environment.inferload_worker = worker = Worker(environment, own)
+            # called after the controller's listener, which ends the run: Locust fires this event in reverse order
+            environment.events.quitting.add_listener(lambda **_event: worker.wait())
         controller = _begin_master(environment, checked)
         if own.export_metrics is not None:
             _export_metrics(controller, own.export_metrics)
-        if not hasattr(runner, "clients"):
-            environment.inferload_worker = Worker(environment, own)
         if web_ui is not None:
             choices = options.scenario_choices(_program(environment.user_classes).default_option, parsed.scenario)
             page.attach(web_ui, controller, own.redaction, choices)

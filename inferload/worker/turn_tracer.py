@@ -1,6 +1,7 @@
 """OpenTelemetry spans of sampled turns, by the semantic conventions for generative AI, sent by OTLP/HTTP."""
 
 import hashlib
+import logging
 from collections.abc import Mapping, Sequence
 
 import gevent
@@ -21,6 +22,8 @@ from inferload.measure.clock import NS_PER_S, Anchor
 from inferload.measure.record import TurnRecord
 from inferload.process.trace_export import TraceExport
 from inferload.scenario.schema.endpoints import Endpoint
+
+logger = logging.getLogger(__name__)
 
 _EXPORT_S = 5.0  # of one request to the collector
 _CLOSE_S = 5.0
@@ -86,8 +89,11 @@ class TurnTracer:
 
     def close(self) -> None:
         """Send the remaining spans, for at most five seconds. Blocks."""
-        with gevent.Timeout(_CLOSE_S, False):
-            self._provider.shutdown()
+        try:
+            with gevent.Timeout(_CLOSE_S):
+                self._provider.shutdown()
+        except gevent.Timeout:
+            logger.warning("traces: the last spans were not sent within %g s", _CLOSE_S)
 
     def _ids_of(self, turn_id: str) -> tuple[int, int]:
         """Return the trace and span IDs of a turn, which are never 0."""

@@ -89,6 +89,11 @@ class Worker:
             run.drain(now_ns())  # the master counts later arrivals as dropped
             self._finish(run)
 
+    def wait(self) -> None:
+        """Wait for an end in progress, which sends the last spans after its messages to the master."""
+        with self._ending:
+            pass
+
     def give_up(self) -> None:
         """End turns in flight as unfinished."""
         if self._run is not None:

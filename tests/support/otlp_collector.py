@@ -2,6 +2,7 @@
 
 import gzip
 import threading
+import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
@@ -10,9 +11,9 @@ from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
 
 class Collector:
-    """Received spans, and the attributes of their resources."""
+    """Received spans, and the attributes of their resources. `delay_s`: before a request is read."""
 
-    def __init__(self) -> None:
+    def __init__(self, delay_s: float = 0) -> None:
         self.spans: list[Span] = []
         self._by_service: dict[object, list[Span]] = {}
         self.resources: list[dict[str, object]] = []
@@ -21,6 +22,7 @@ class Collector:
 
         class Handler(BaseHTTPRequestHandler):
             def do_POST(self) -> None:
+                time.sleep(delay_s)
                 body = self.rfile.read(int(self.headers["Content-Length"]))
                 if self.headers.get("Content-Encoding") == "gzip":
                     body = gzip.decompress(body)

@@ -28,8 +28,8 @@ def answer(sock: socket.socket, request: bytes) -> None:
 
 
 def traced(sandbox: Sandbox, mode: str, ratio: str) -> FinishedRun:
-    """A run of 60 turns; the collector's spans and the requests at the server."""
-    server, collector = sandbox.server(answer), Collector()
+    """A run of 60 turns; the collector's spans and the requests at the server. The collector is slower than the end of a run."""
+    server, collector = sandbox.server(answer), Collector(delay_s=3)
     file = scenario(sandbox.folder, phases__measure_s=None, phases__sessions=60)
     words = ("--export-traces", collector.url, "--trace-ratio", ratio)
     master = ("--host", server.url, "--scenario", str(file), "--on-invalid", "warn", *words)
@@ -102,17 +102,20 @@ def test_a_span_has_the_figures_of_its_turn(run_pool: RunPool, run_case: RunCase
     assert not turns
 
 
-def without_collector(sandbox: Sandbox) -> FinishedRun:
+def without_collector(sandbox: Sandbox, url: str | None) -> FinishedRun:
+    """A run whose collector is not there, or without a URL accepts connections and does not answer."""
     server = sandbox.server(answer)
+    collector = Collector(delay_s=60) if url is None else None
     file = scenario(sandbox.folder, phases__measure_s=None, phases__sessions=20)
-    words = ("--export-traces", "http://127.0.0.1:9", "--trace-ratio", "1")
+    words = ("--export-traces", collector.url if collector is not None else str(url), "--trace-ratio", "1")
     fleet = sandbox.fleet("local", "--host", server.url, "--scenario", str(file), "--on-invalid", "warn", *words)
     return FinishedRun(sandbox.run_dir, fleet.exit_code(), fleet.text)
 
 
-@run_cases(without_collector, ())
+@run_cases(without_collector, ("http://127.0.0.1:9",), (None,))
 def test_a_collector_that_does_not_answer_changes_no_result(run_pool: RunPool, run_case: RunCase) -> None:
     ended: FinishedRun = run_pool.result(run_case)
     assert ended.code == 0, ended.text
     assert ended.summary["turns"]["ok"] == 20
+    assert re.search("the last spans were not sent within 5 s|Failed to export spans batch", ended.text), ended.text
     check_counts(ended)
