@@ -93,7 +93,7 @@ class ClosedLoop:
         planned_ns = now_ns() if free_ns is None else free_ns
         sleep_until(planned_ns)
         window = run.windows.at(planned_ns)
-        if not run.open or not run.part.quota.take_session(window.phase):
+        if not run.takes(window) or not run.part.quota.take_session(window.phase):
             gevent.sleep(IDLE_S)
             return planned_ns
         index = next(self._by_class.get(class_name, self._indexes))

@@ -32,6 +32,10 @@ class SessionContext:
     open: bool = True
     sessions_running: int = 0
 
+    def takes(self, window: PhaseWindow) -> bool:
+        """Return True if a session or turn planned in the window may begin: none may after the load, which ends before `open`."""
+        return self.open and window.phase != "drain"
+
     def end_session(self) -> None:
         """Note the end of a running session."""
         self.sessions_running -= 1

@@ -151,7 +151,7 @@ class SessionRunner:
             run.turns.await_turn()
             return TurnPermit(slot)
         window = run.windows.at(planned_ns)
-        if not run.open or not (counted or run.part.quota.take_turn(window.phase)):
+        if not run.takes(window) or not (counted or run.part.quota.take_turn(window.phase)):
             return None
         if not entered(run, self._session.class_name, window):
             return None

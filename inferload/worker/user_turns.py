@@ -111,7 +111,9 @@ class TaskSession:
 
     def _admit(self, name: str, window: PhaseWindow) -> None:
         run, first = self._run, self._turns == 0
-        if not run.open or not (run.part.quota.take_session if first else run.part.quota.take_turn)(window.phase):
+        if not run.takes(window) or not (run.part.quota.take_session if first else run.part.quota.take_turn)(
+            window.phase
+        ):
             raise GreenletExit
         if first:
             self._begun = window, name

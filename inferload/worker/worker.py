@@ -90,9 +90,10 @@ class Worker:
             self._finish(run)
 
     def wait(self) -> None:
-        """Wait for an end in progress, which sends the last spans after its messages to the master."""
-        with self._ending:
-            pass
+        """Wait until a finished run has sent its last spans, which follow its messages to the master."""
+        if self._run is not None and self._run.finished:  # a run that does not finish would block for ever
+            with self._ending:
+                pass
 
     def give_up(self) -> None:
         """End turns in flight as unfinished."""

@@ -14,12 +14,15 @@ from inferload.measure.clock import now_ns
 from inferload.measure.record import Phase, PhaseWindow
 from inferload.measure.tally import TallySet
 from inferload.requests.bodies import Isolation, Texts
+from inferload.requests.calls import call_of
 from inferload.scenario.scenario import from_text
+from inferload.worker import load_loops
 from inferload.worker.limits import InFlightLimiter, Quota
 from inferload.worker.load_loops import run_session
 from inferload.worker.run_windows import RunWindows
 from inferload.worker.session_context import SessionContext
 from inferload.worker.session_runner import SessionRunner
+from inferload.worker.user_turns import TaskContext, TaskSession
 
 SCENARIO = from_text(
     "schema: 1\nname: p\nworkload: {kind: chat, prompt_tokens: 10, output_tokens: 5}\n"
@@ -56,6 +59,7 @@ class Turns:
 
     def __init__(self) -> None:
         self.sent = 0
+        self.closed_ns = 1
         self.planned_ns: list[int] = []
         self.failed: list[tuple[str, str]] = []
 
@@ -68,7 +72,7 @@ class Turns:
     def send(self, request: Any, session: int) -> Any:
         self.sent += 1
         self.planned_ns.append(request.planned_ns)
-        record = SimpleNamespace(failure=None, closed_ns=1, output_tokens=2, finish_reason="stop")
+        record = SimpleNamespace(failure=None, closed_ns=self.closed_ns, output_tokens=2, finish_reason="stop")
         result = SimpleNamespace(record=record, text="a", reasoning="", tool_calls=())
         return SimpleNamespace(wait=lambda: result)
 
@@ -123,6 +127,40 @@ def test_work_that_ends_after_the_run_begins_no_turn() -> None:
     assert not SessionRunner(host, Session(0, "chat", script()), Isolation(), 0).perform().complete
     assert host.turns.sent == 0
     assert free(host.part.limiter) == 2
+
+
+def ended_load() -> Any:
+    """Return the context of a run whose load has ended, but which is not drained yet: the message of the end is late."""
+    host, now = context(), now_ns()
+    host.windows.set([PhaseWindow("measure", now - 10**9, now - 1), PhaseWindow("drain", now - 1)])
+    return host
+
+
+def test_no_later_turn_is_planned_after_the_load() -> None:
+    host = ended_load()
+    assert host.part.limiter.try_enter()
+    assert host.part.quota.take_session("measure")
+    arrived_ns, host.turns.closed_ns = host.windows.load_start_ns, now_ns()
+    assert not SessionRunner(host, Session(0, "chat", plain()), Isolation(), arrived_ns).perform().complete
+    assert host.turns.planned_ns == [arrived_ns]
+
+
+def test_a_closed_loop_begins_no_session_after_the_load(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(load_loops, "IDLE_S", 0)
+    host = ended_load()
+    host.part.assignment.stripe, host.part.assignment.stripes = 0, 1
+    host.part.sessions.sends, host.part.sessions.classes = (lambda index: True), ()
+    now = now_ns()
+    assert load_loops.ClosedLoop(host).user(now) == now
+    assert host.turns.sent == 0
+
+
+def test_a_task_begins_no_turn_after_the_load() -> None:
+    host = ended_load()
+    host.part.assignment.stripe, host.part.assignment.stripes = 0, 1
+    with pytest.raises(gevent.GreenletExit):
+        TaskSession(TaskContext(host)).send(call_of("chat", "Hi", {}), "ask")
+    assert host.turns.sent == 0
 
 
 @pytest.mark.parametrize(("admitted_in", "postponed"), [("warmup", 0), ("measure", 1)])
