@@ -12,12 +12,12 @@ class RunWindows:
 
     def __init__(self) -> None:
         self.all: tuple[PhaseWindow, ...] = ()
-        self.latest_ns = 0  # when the last turn was planned
-        # Time after the measure phase's end until which turns were planned as measured: the message of the end came late.
+        self.latest_ns = 0  # when the last turn was planned, or a counted one ended
+        # Time after the measure phase's end until which turns count as measured: the message of the end came late.
         self.overrun_ns = 0
 
     def set(self, windows: Sequence[PhaseWindow]) -> None:
-        """Replace the windows. If turns were planned as measured after the new end, set `overrun_ns`."""
+        """Replace the windows. If turns after the new end count as measured, set `overrun_ns`."""
         measured = self.at(self.latest_ns).phase == "measure"
         self.all = tuple(windows)
         if measured and self.at(self.latest_ns).phase == "drain":

@@ -79,6 +79,8 @@ class TurnCounter:
         # A reading thread goes on while the event loop is stopped, and has pauses of its own.
         pauses = client.pauses()
         counted = self.counts.count(results, self._windows.all, self._monitor.pauses if pauses is None else pauses)
+        ended_ns = max((result.record.closed_ns for result in counted), default=0)
+        self._windows.latest_ns = max(self._windows.latest_ns, ended_ns)
         for result in counted:
             record = result.record
             if record.failure is not None and record.finished:

@@ -117,7 +117,7 @@ class Inbox:
     def _check_overrun(self, member: Member, overrun_ms: float) -> None:
         if overrun_ms:
             late = f"worker {member.name} received the end of the measure phase late"
-            text = f"{late}: turns planned up to {overrun_ms:.0f} ms after it count as measured"
+            text = f"{late}: turns up to {overrun_ms:.0f} ms after it count as measured"
             self.state.marks.add("overrun", text, worker=member.name, overrun_ms=round(overrun_ms, 3))
             logger.warning("%s", text)
 

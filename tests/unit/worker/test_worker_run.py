@@ -135,6 +135,16 @@ def test_turns_planned_after_a_late_announced_end_are_overrun(latest_ns: int, ov
     assert overrun_ns(windows, latest_ns, 5_000) == over_ns
 
 
+def test_turns_counted_before_a_late_announced_end_are_overrun() -> None:
+    """The rates of the measure phase have them, and its length does not."""
+    counts: Any = SimpleNamespace(count=lambda results, windows, pauses: results)
+    windows = RunWindows()
+    windows.set((PhaseWindow("measure", 1_000),))
+    counter = TurnCounter(counts, windows, LoopMonitor(), cast(Any, None))
+    counter.count(OneClient()[0], [TurnResult(turn(planned_ns=4_000, closed_ns=5_300), "", "")])
+    assert overrun_ns(windows, windows.latest_ns, 5_000) == 300
+
+
 def test_a_planned_end_has_no_overrun() -> None:
     windows = RunWindows()
     windows.set((PhaseWindow("measure", 1_000),))
