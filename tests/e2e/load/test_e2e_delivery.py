@@ -62,7 +62,8 @@ def stop(processes: list[LocustProcess]) -> None:
 def apart(sandbox: Sandbox, *options: str) -> FinishedRun:
     """Run to the planned end."""
     phases = {"warmup_s": 60, "warmup_turns": 30, "measure_s": 9, "drain_s": 20}
-    master, workers, simulator = start(sandbox, *options, phases=phases, workload__output_tokens=20)
+    words = ("--on-invalid", "warn", *options)
+    master, workers, simulator = start(sandbox, *words, phases=phases, workload__output_tokens=20)
     try:
         code = master.exit_code(PATIENCE_S)
         assert [worker.exit_code(20) for worker in workers] == [0, 0]
