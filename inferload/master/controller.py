@@ -314,8 +314,7 @@ class Controller:
         self.run, self.preparing, self._load_awaited = None, True, True  # the pass that has ended takes no requests
         self._users.stop()
         self._end_live()
-        if self._stopped_before is not None:
-            raise _StoppedEarly
+        self._check_stop()
         self.await_scrape()
 
     def _end_live(self) -> None:
@@ -347,8 +346,8 @@ class Controller:
         run.steering.start_users, run.steering.end_start = self._steer_users, self._users.end_steered_start
         self.run = run  # its inbox receives replies of workers
         try:
-            run.prepare()
-        except UsageError:
+            run.prepare(self._check_stop)
+        except (UsageError, _StoppedEarly):
             run.close()
             rundir.withdraw(path)
             raise
@@ -356,6 +355,11 @@ class Controller:
         if not spec.scenario.open_loop and (past := calibration.warning_here(spec.users, len(run.roster))):
             logger.warning("%s", past)
         return run
+
+    def _check_stop(self) -> None:
+        """Raise _StoppedEarly if a stop was requested."""
+        if self._stopped_before is not None:
+            raise _StoppedEarly
 
     def _preflight(self, spec: RunSpec) -> Preflight:
         """Return the preflight of a run; that of `admit`, if it was for the same specification."""

@@ -235,3 +235,52 @@ def test_a_ramp_that_the_end_of_the_load_interrupts_has_a_mark_of_its_end(run_po
     drain = mark(ended.run_dir, "phase", "drain")
     assert drain is not None
     assert 0 <= over["wall_ns"] - drain["wall_ns"] < 0.5e9
+
+
+# A locustfile whose workers take longer to prepare a run than the master waits for them.
+SLOW_TO_PREPARE = """
+import os
+
+import gevent
+
+from inferload.users import ScenarioUser
+from inferload.worker.worker_run import WorkerRun
+
+
+def start(run):
+    with open(f"preparing-{os.getpid()}.txt", "w"):
+        pass
+    gevent.sleep(100)
+
+
+WorkerRun.start = start
+
+
+class ChatUser(ScenarioUser):
+    pass
+"""
+
+
+def stopped_while_preparing(sandbox: Sandbox, mode: str, whole_group: bool) -> FinishedRun:
+    """Send SIGINT to the master or to all processes, or end a worker, while the workers prepare the run."""
+    slow = sandbox.folder / "slow.py"
+    slow.write_text(SLOW_TO_PREPARE)
+    words = ("--host", sandbox.simulator().url, "--scenario", str(scenario(sandbox.folder)))
+    fleet = sandbox.fleet(mode, *words, locustfile=slow)
+    wait_until(lambda: len([*sandbox.folder.glob("preparing-*.txt")]) == 2, "the preparation")
+    if mode == "by_hand":
+        fleet.by_hand[0].send(signal.SIGTERM)
+    else:
+        fleet.signal(signal.SIGINT, whole_group)
+    return FinishedRun(sandbox.run_dir, fleet.exit_code(), fleet.text)
+
+
+@run_cases(stopped_while_preparing, ("processes", False), ("processes", True), ("by_hand", False))
+def test_a_signal_during_the_preparation_of_the_workers_ends_it(run_pool: RunPool, run_case: RunCase) -> None:
+    ended: FinishedRun = run_pool.result(run_case)
+    assert "Traceback" not in ended.text, ended.text
+    by_hand = run_case.arguments[0] == "by_hand"
+    reason = "disconnected before the load" if by_hand else "stopped early by Ctrl-C before the load"
+    assert reason in ended.text
+    assert ended.code == (2 if by_hand else 130)
+    assert not ended.run_dir.exists()
