@@ -36,6 +36,7 @@ logger = logging.getLogger(__name__)
 
 CTRL_C = "Ctrl-C"
 _LOAD_BEGINS_S = 30.0
+_STOP_CHECK_S = 0.1  # interval of checks for a stop during the preflight
 
 
 class _StoppedEarly(Exception):
@@ -336,9 +337,9 @@ class Controller:
         self, spec: RunSpec, path: Path, current: cache_passes.CachePass, earlier: cache_passes.Previous | None
     ) -> MasterRun:
         worker_setup.wait_for_workers(self._runner, self._expected_workers, lambda: self._stopped_before is not None)
-        findings = None if self._stopped_before is not None else self._preflight(spec)
-        if findings is None or self._stopped_before is not None:
-            raise _StoppedEarly
+        self._check_stop()
+        findings = self._preflight(spec)
+        self._check_stop()
         directory = RunDirectory(path, rundir.create(path))
         if self._own.run_dir is None:
             rundir.link_latest(path)
@@ -362,11 +363,20 @@ class Controller:
             raise _StoppedEarly
 
     def _preflight(self, spec: RunSpec) -> Preflight:
-        """Return the preflight of a run; that of `admit`, if it was for the same specification."""
+        """Return the preflight of a run, or that of `admit` for the same specification; _StoppedEarly after a stop."""
         admitted, self._admitted = self._admitted, None
         if admitted is not None and admitted[0] == spec:
             return admitted[1]
-        return preflight(spec, self._own)
+        checking = gevent.spawn(_preflight_outcome, spec, self._own)
+        while not checking.ready() and self._stopped_before is None:
+            checking.join(_STOP_CHECK_S)
+        if not checking.ready():  # a server that does not answer would delay the end for minutes
+            checking.kill(block=False)
+            raise _StoppedEarly
+        outcome: Preflight | UsageError = checking.get()
+        if isinstance(outcome, UsageError):
+            raise outcome
+        return outcome
 
     def _conduct(self, run: MasterRun) -> RunResult:
         logger.info("run directory: %s", run.directory.path)
@@ -423,3 +433,11 @@ class Controller:
         web_ui = self.environment.web_ui
         if web_ui is not None:
             web_ui.stop()
+
+
+def _preflight_outcome(spec: RunSpec, own: ProcessSettings) -> Preflight | UsageError:
+    """Return the result or the error of a preflight: gevent prints a traceback for an exception that leaves a greenlet."""
+    try:
+        return preflight(spec, own)
+    except UsageError as error:
+        return error

@@ -1,6 +1,7 @@
 """Each way to end a run, with long streams in flight: no turn is lost and no process is left."""
 
 import signal
+import socket
 import time
 from typing import Any
 
@@ -283,4 +284,34 @@ def test_a_signal_during_the_preparation_of_the_workers_ends_it(run_pool: RunPoo
     reason = "disconnected before the load" if by_hand else "stopped early by Ctrl-C before the load"
     assert reason in ended.text
     assert ended.code == (2 if by_hand else 130)
+    assert not ended.run_dir.exists()
+
+
+MODELS = b'{"data": [{"id": "m"}]}'
+
+
+def only_models(sock: socket.socket, request: bytes) -> None:
+    """Send the list of models; send no response to a turn."""
+    if request.startswith(b"POST /v1/chat/completions "):
+        sock.recv(1)
+    elif request.startswith(b"GET /v1/models "):
+        sock.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%b" % (len(MODELS), MODELS))
+    else:
+        sock.sendall(b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n")
+
+
+def stopped_in_the_preflight(sandbox: Sandbox) -> FinishedRun:
+    server = sandbox.server(only_models)
+    fleet = sandbox.fleet("local", "--host", server.url, "--scenario", str(scenario(sandbox.folder)))
+    wait_until(lambda: any(request.startswith(b"POST ") for request in server.requests), "the turn of the preflight")
+    fleet.signal(signal.SIGINT, whole_group=False)
+    return FinishedRun(sandbox.run_dir, fleet.exit_code(), fleet.text)
+
+
+@run_cases(stopped_in_the_preflight, ())
+def test_a_signal_ends_a_preflight_without_an_answer(run_pool: RunPool, run_case: RunCase) -> None:
+    ended: FinishedRun = run_pool.result(run_case)
+    assert "Traceback" not in ended.text, ended.text
+    assert "stopped early by Ctrl-C before the load" in ended.text
+    assert ended.code == 130
     assert not ended.run_dir.exists()
