@@ -26,6 +26,7 @@ from inferload.master.lifecycle.master_run import MasterRun, RunDirectory, RunSe
 from inferload.master.lifecycle.preflight import Preflight, preflight
 from inferload.master.live import LiveRun
 from inferload.master.locust_users import LocustUsers
+from inferload.process.greenlets import DrainedGreenlet
 from inferload.process.rerun import repeated
 from inferload.process.run_spec import FormValues, LoadOptions, RunOptions, RunSpec, resolve
 from inferload.process.settings import ProcessSettings
@@ -118,7 +119,8 @@ class Controller:
         if self._workers_are_silent() and not has_request_context():
             return  # called by Locust: a busy worker may report again, and the run detects lost workers itself
         self.finish("the end of the LoadTestShape" if self._users.in_shape else "the web UI")
-        self._users.stop(*arguments, **options)
+        if self._idle.is_set():
+            self._users.stop(*arguments, **options)
 
     def quitting(self, environment: Any, **_others: Any) -> None:
         """Finish the run before Locust ends the process."""
@@ -146,12 +148,13 @@ class Controller:
     # -- end of a run
 
     def finish(self, reason: str) -> None:
-        """Stop the run and the passes after it, and wait until its files are written."""
+        """Stop the run and the passes after it, and wait until its files are written; do not wait in a DrainedGreenlet."""
         if self.under_way:
             self._stopped_before = self._stopped_before or reason
         if self.run is not None:
             self.run.request_stop(reason)
-        self._idle.wait()
+        if not isinstance(gevent.getcurrent(), DrainedGreenlet):
+            self._idle.wait()
 
     def interrupt(self, by: str) -> None:
         """End the process after a signal: the first drains the run, a later Ctrl-C ends turns in flight."""

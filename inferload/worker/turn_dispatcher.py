@@ -17,6 +17,7 @@ from inferload.client.turn import Turn
 from inferload.client.turn_record import TurnRequest, TurnResult
 from inferload.measure.record import Failure
 from inferload.measure.tally import TallySet
+from inferload.process.greenlets import DrainedGreenlet
 from inferload.process.protocol import Assignment
 from inferload.process.settings import ProcessSettings, client_settings
 from inferload.scenario.scenario import Scenario
@@ -47,7 +48,7 @@ class TurnDispatcher:
         self._counted: list[TurnResult] = []  # not in Locust's tables yet
         self._pending = 0  # turns ended that are not in Locust's tables yet
         self._news = gevent.event.Event()
-        self._gathering = gevent.Greenlet(self._gather)
+        self._gathering = DrainedGreenlet(self._gather)
 
     def start(self) -> None:
         """Create the clients of the scenario's endpoint, and begin to gather results."""

@@ -315,3 +315,48 @@ def test_a_signal_ends_a_preflight_without_an_answer(run_pool: RunPool, run_case
     assert "stopped early by Ctrl-C before the load" in ended.text
     assert ended.code == 130
     assert not ended.run_dir.exists()
+
+
+# A locustfile whose listener ends the process after the first turn.
+QUITS = """
+from locust import events
+
+from inferload.users import ScenarioUser
+
+
+class ChatUser(ScenarioUser):
+    pass
+
+
+@events.init.add_listener
+def listen(environment, **_others):
+    quits = []
+
+    def quit_once(**_event):
+        if not quits:
+            quits.append(1)
+            environment.runner.quit()
+
+    environment.events.request.add_listener(quit_once)
+"""
+
+
+def stopped_by_a_listener(sandbox: Sandbox) -> FinishedRun:
+    simulator = sandbox.simulator()
+    file = sandbox.folder / "quits.py"
+    file.write_text(QUITS)
+    words = ("--host", simulator.url, "--scenario", str(scenario(sandbox.folder, workload__output_tokens=LENGTHS)))
+    fleet = sandbox.fleet("local", *words, locustfile=file)
+    return finished(sandbox, fleet, simulator)
+
+
+@run_cases(stopped_by_a_listener, ())
+def test_the_drain_does_not_wait_for_a_listener_that_ends_the_process(run_pool: RunPool, run_case: RunCase) -> None:
+    ended: FinishedRun = run_pool.result(run_case)
+    assert "Traceback" not in ended.text, ended.text
+    check_files(ended.run_dir)
+    check_counts(ended)
+    assert mark(ended.run_dir, "unfinished_drain") is None
+    assert ended.summary["turns"]["by_phase"]["all"]["unfinished"] == 0
+    assert ended.codes == set(), ended.summary["verdict"]
+    assert ended.code == expected_exit_code(ended), ended.text
