@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from random import Random
@@ -41,7 +42,7 @@ class TurnDispatcher:
         self._windows = windows
         self._counter = counter
         self._paces_starts = False
-        self._starting = 0  # turns whose greenlets wait for `await_turn`: a drain waits for them
+        self._starting = 0  # turns whose greenlets are in `starting`: a drain waits for them
         self.closed = False
         self._unjudged: dict[str, tuple[int, TurnResult] | None] = {}  # by turn id; callers have not judged these
         self._ended: dict[int, list[TurnResult]] = {}  # not counted yet, by number of the client
@@ -80,9 +81,15 @@ class TurnDispatcher:
         """
         if not self._paces_starts:
             return
+        with self.starting():
+            self.clients[0].parse_queue.wait()
+
+    @contextmanager
+    def starting(self) -> Iterator[None]:
+        """Delay the end of a drain: after this context, the greenlet sends a turn without another wait."""
         self._starting += 1
         try:
-            self.clients[0].parse_queue.wait()
+            yield
         finally:
             self._starting -= 1
 

@@ -20,6 +20,7 @@ from inferload.worker.load_loops import run_session
 from inferload.worker.run_windows import RunWindows
 from inferload.worker.session_context import SessionContext
 from inferload.worker.session_runner import SessionRunner
+from inferload.worker.turn_dispatcher import TurnDispatcher
 
 SCENARIO = from_text(
     "schema: 1\nname: p\nworkload: {kind: chat, prompt_tokens: 10, output_tokens: 5}\n"
@@ -58,6 +59,9 @@ class Turns:
         self.sent = 0
         self.planned_ns: list[int] = []
         self.failed: list[tuple[str, str]] = []
+        counter: Any = None
+        self.dispatcher = TurnDispatcher([], TallySet(), RunWindows(), counter)  # type: ignore[arg-type]
+        self.starting = self.dispatcher.starting
 
     def await_turn(self) -> None:
         pass
@@ -123,6 +127,28 @@ def test_work_that_ends_after_the_run_begins_no_turn() -> None:
     assert not SessionRunner(host, Session(0, "chat", script()), Isolation(), 0).perform().complete
     assert host.turns.sent == 0
     assert free(host.part.limiter) == 2
+
+
+def test_a_drain_waits_for_reads_before_a_first_turn() -> None:
+    """The first turn is sent even after the end of the load; a later one is not, and its reads are not awaited."""
+    busy: list[bool] = []
+
+    def in_thread(call: Any) -> Any:
+        busy.append(host.turns.dispatcher.busy)
+        host.open = False
+        return call()
+
+    def script() -> Script:
+        yield Work(lambda: None, pure=True)
+        yield Work(lambda: None, pure=True)
+        yield ask()
+        yield Work(lambda: None, pure=True)
+        yield ask()
+
+    host = context(in_thread)
+    assert not performed(host, script())
+    assert (host.turns.sent, busy) == (1, [True, True, False])
+    assert not host.turns.dispatcher.busy
 
 
 @pytest.mark.parametrize(("admitted_in", "postponed"), [("warmup", 0), ("measure", 1)])
