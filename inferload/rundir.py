@@ -97,9 +97,10 @@ def free_reserve(path: Path) -> None:
 
 
 def withdraw(path: Path) -> None:
-    """Remove the files of `create` after a run that did not start, and its folders that are empty."""
+    """Remove the files of `create` and the marks after a run that did not start, and its folders that are empty."""
     free_reserve(path)
-    (path / TOKEN).unlink(missing_ok=True)
+    for name in (TOKEN, MARKS):
+        (path / name).unlink(missing_ok=True)
     for folder in (path / SERVER_METRICS, path / TURNS, path):
         with contextlib.suppress(OSError):
             folder.rmdir()

@@ -68,10 +68,12 @@ def first_token(settings: ClientSettings) -> TurnResult:
     sent = BodySettings(settings.model, RequestOptions(endpoint=settings.endpoint, ignore_eos=False))
     body = BodyWriter(Texts(approximate(), 0), sent, Isolation()).body(Ask((question,), 1))
     client = Client(replace(settings, worker="preflight"), lambda _result: None)
+    turn = client.start(TurnRequest(body, "preflight", "preflight", 0, "preflight", "warmup", now_ns()))
     try:
-        request = TurnRequest(body, "preflight", "preflight", 0, "preflight", "warmup", now_ns())
-        result = client.start(request).wait()
+        result = turn.wait()
     finally:
+        client.give_up_all()  # if this greenlet is killed
+        turn.wait()
         client.close()
     record = result.record
     # The first token may be a special one without text: the answer is complete, but empty.

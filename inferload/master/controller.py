@@ -26,6 +26,7 @@ from inferload.master.lifecycle.master_run import MasterRun, RunDirectory, RunSe
 from inferload.master.lifecycle.preflight import Preflight, preflight
 from inferload.master.live import LiveRun
 from inferload.master.locust_users import LocustUsers
+from inferload.process.greenlets import DrainedGreenlet
 from inferload.process.rerun import repeated
 from inferload.process.run_spec import FormValues, LoadOptions, RunOptions, RunSpec, resolve
 from inferload.process.settings import ProcessSettings
@@ -36,6 +37,7 @@ logger = logging.getLogger(__name__)
 
 CTRL_C = "Ctrl-C"
 _LOAD_BEGINS_S = 30.0
+_STOP_CHECK_S = 0.1  # interval of checks for a stop during the preflight
 
 
 class _StoppedEarly(Exception):
@@ -117,7 +119,8 @@ class Controller:
         if self._workers_are_silent() and not has_request_context():
             return  # called by Locust: a busy worker may report again, and the run detects lost workers itself
         self.finish("the end of the LoadTestShape" if self._users.in_shape else "the web UI")
-        self._users.stop(*arguments, **options)
+        if self._idle.is_set():
+            self._users.stop(*arguments, **options)
 
     def quitting(self, environment: Any, **_others: Any) -> None:
         """Finish the run before Locust ends the process."""
@@ -145,12 +148,13 @@ class Controller:
     # -- end of a run
 
     def finish(self, reason: str) -> None:
-        """Stop the run and the passes after it, and wait until its files are written."""
+        """Stop the run and the passes after it, and wait until its files are written; do not wait in a DrainedGreenlet."""
         if self.under_way:
             self._stopped_before = self._stopped_before or reason
         if self.run is not None:
             self.run.request_stop(reason)
-        self._idle.wait()
+        if not isinstance(gevent.getcurrent(), DrainedGreenlet):
+            self._idle.wait()
 
     def interrupt(self, by: str) -> None:
         """End the process after a signal: the first drains the run, a later Ctrl-C ends turns in flight."""
@@ -314,8 +318,7 @@ class Controller:
         self.run, self.preparing, self._load_awaited = None, True, True  # the pass that has ended takes no requests
         self._users.stop()
         self._end_live()
-        if self._stopped_before is not None:
-            raise _StoppedEarly
+        self._check_stop()
         self.await_scrape()
 
     def _end_live(self) -> None:
@@ -337,9 +340,9 @@ class Controller:
         self, spec: RunSpec, path: Path, current: cache_passes.CachePass, earlier: cache_passes.Previous | None
     ) -> MasterRun:
         worker_setup.wait_for_workers(self._runner, self._expected_workers, lambda: self._stopped_before is not None)
-        findings = None if self._stopped_before is not None else self._preflight(spec)
-        if findings is None or self._stopped_before is not None:
-            raise _StoppedEarly
+        self._check_stop()
+        findings = self._preflight(spec)
+        self._check_stop()
         directory = RunDirectory(path, rundir.create(path))
         if self._own.run_dir is None:
             rundir.link_latest(path)
@@ -347,8 +350,8 @@ class Controller:
         run.steering.start_users, run.steering.end_start = self._steer_users, self._users.end_steered_start
         self.run = run  # its inbox receives replies of workers
         try:
-            run.prepare()
-        except UsageError:
+            run.prepare(self._check_stop)
+        except (UsageError, _StoppedEarly):
             run.close()
             rundir.withdraw(path)
             raise
@@ -357,12 +360,26 @@ class Controller:
             logger.warning("%s", past)
         return run
 
+    def _check_stop(self) -> None:
+        """Raise _StoppedEarly if a stop was requested."""
+        if self._stopped_before is not None:
+            raise _StoppedEarly
+
     def _preflight(self, spec: RunSpec) -> Preflight:
-        """Return the preflight of a run; that of `admit`, if it was for the same specification."""
+        """Return the preflight of a run, or that of `admit` for the same specification; _StoppedEarly after a stop."""
         admitted, self._admitted = self._admitted, None
         if admitted is not None and admitted[0] == spec:
             return admitted[1]
-        return preflight(spec, self._own)
+        checking = gevent.spawn(_preflight_outcome, spec, self._own)
+        while not checking.ready() and self._stopped_before is None:
+            checking.join(_STOP_CHECK_S)
+        if not checking.ready():  # a server that does not answer would delay the end for minutes
+            checking.kill(block=False)
+            raise _StoppedEarly
+        outcome: Preflight | UsageError = checking.get()
+        if isinstance(outcome, UsageError):
+            raise outcome
+        return outcome
 
     def _conduct(self, run: MasterRun) -> RunResult:
         logger.info("run directory: %s", run.directory.path)
@@ -419,3 +436,11 @@ class Controller:
         web_ui = self.environment.web_ui
         if web_ui is not None:
             web_ui.stop()
+
+
+def _preflight_outcome(spec: RunSpec, own: ProcessSettings) -> Preflight | UsageError:
+    """Return the result or the error of a preflight: gevent prints a traceback for an exception that leaves a greenlet."""
+    try:
+        return preflight(spec, own)
+    except UsageError as error:
+        return error

@@ -1,4 +1,4 @@
-"""Sleep until an instant, and calls in gevent's pool of native threads."""
+"""Sleep until an instant, greenlets that a drain waits for, and calls in gevent's pool of native threads."""
 
 from collections.abc import Callable
 from typing import TypeVar
@@ -8,6 +8,10 @@ import gevent
 from inferload.measure.clock import NS_PER_S, now_ns
 
 T = TypeVar("T")
+
+
+class DrainedGreenlet(gevent.Greenlet):  # type: ignore[misc]  # gevent has no types
+    """Greenlet that the drain of a run waits for: the event listeners that it calls must not wait for the end of the run."""
 
 
 def sleep_until(at_ns: int) -> None:

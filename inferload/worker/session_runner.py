@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import partial
 from itertools import accumulate
@@ -88,7 +89,8 @@ class SessionRunner:
         """Execute a session's own code in a thread."""
         if not work.pure:
             self._leave()
-        outcome = self._work(work)
+        with self._run.turns.starting() if self._first else nullcontext():
+            outcome = self._work(work)
         at_ns = at_ns if work.pure else now_ns() - outcome.waited_ns
         if outcome.error is not None:
             return EffectResult(self._broken(outcome.error, path, number, at_ns))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from random import Random
@@ -17,6 +18,7 @@ from inferload.client.turn import Turn
 from inferload.client.turn_record import TurnRequest, TurnResult
 from inferload.measure.record import Failure
 from inferload.measure.tally import TallySet
+from inferload.process.greenlets import DrainedGreenlet
 from inferload.process.protocol import Assignment
 from inferload.process.settings import ProcessSettings, client_settings
 from inferload.scenario.scenario import Scenario
@@ -40,14 +42,14 @@ class TurnDispatcher:
         self._windows = windows
         self._counter = counter
         self._paces_starts = False
-        self._starting = 0  # turns whose greenlets wait for `await_turn`: a drain waits for them
+        self._starting = 0  # turns whose greenlets are in `starting`: a drain waits for them
         self.closed = False
         self._unjudged: dict[str, tuple[int, TurnResult] | None] = {}  # by turn id; callers have not judged these
         self._ended: dict[int, list[TurnResult]] = {}  # not counted yet, by number of the client
         self._counted: list[TurnResult] = []  # not in Locust's tables yet
         self._pending = 0  # turns ended that are not in Locust's tables yet
         self._news = gevent.event.Event()
-        self._gathering = gevent.Greenlet(self._gather)
+        self._gathering = DrainedGreenlet(self._gather)
 
     def start(self) -> None:
         """Create the clients of the scenario's endpoint, and begin to gather results."""
@@ -79,9 +81,15 @@ class TurnDispatcher:
         """
         if not self._paces_starts:
             return
+        with self.starting():
+            self.clients[0].parse_queue.wait()
+
+    @contextmanager
+    def starting(self) -> Iterator[None]:
+        """Delay the end of a drain: after this context, the greenlet sends a turn without another wait."""
         self._starting += 1
         try:
-            self.clients[0].parse_queue.wait()
+            yield
         finally:
             self._starting -= 1
 

@@ -113,11 +113,14 @@ def _check_start(web_ui: Any, controller: Controller, scenarios: Collection[str]
     try:
         if "scenario" in request.form:
             _check_listed(request.form["scenario"], scenarios)
-        if controller.run is not None:
+        if controller.under_way:
+            _refuse_other_fields(web_ui.environment, request.form)
             return None
         _take_form(web_ui.environment, request.form)
         users, rate = int(request.form["user_count"]), float(request.form["spawn_rate"])
         controller.admit(controller.options_for(users, rate))
+        if controller.under_way:
+            raise UsageError("another run began during the checks; start again after its end")
     except UsageError as error:
         web_ui.environment.host = without_userinfo(web_ui.environment.host or "") or None
         return jsonify({"success": False, "message": escaped(str(error)), "host": web_ui.environment.host})
@@ -166,6 +169,19 @@ def form_values(controller: Controller, scenarios: Collection[str]) -> dict[str,
         "load": shown.load,
         "about": catalog.description(scenario),
     }
+
+
+def _refuse_other_fields(environment: Any, form: Any) -> None:
+    """UsageError if a change of the users of a run would give its users another host or scenario."""
+    parsed = environment.parsed_options
+    current = {"host": environment.host, "scenario": parsed.scenario}
+    for name, value in current.items():
+        if name in form and _host_field(form[name]) != (value or ""):
+            raise UsageError(f"{name}: a run is under way with another one; start again after its end")
+
+
+def _host_field(value: str) -> str:
+    return value.replace("<", "").replace(">", "")  # as Locust does
 
 
 def _take_form(environment: Any, form: Any) -> None:

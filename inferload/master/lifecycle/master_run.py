@@ -188,17 +188,22 @@ class MasterRun:
 
     # -- the run
 
-    def prepare(self) -> None:
-        """Compare clocks, send assignments, begin to scrape; UsageError if a worker cannot take part."""
+    def prepare(self, check_stop: Callable[[], None]) -> None:
+        """Compare clocks, send assignments, begin to scrape; UsageError if a worker cannot take part.
+
+        `check_stop`: called while workers are awaited; raises an exception after a stop.
+        """
         scenario, members = self.spec.scenario, self.roster.members
+        check = partial(worker_setup.check_connected, members, self._channel.clients, check_stop)
         load_steps.check(scenario, self.preflight.sessions, len(members))
-        worker_setup.compare_clocks(members, self._channel.send)
+        worker_setup.compare_clocks(members, self._channel.send, check)
         worker_setup.check_alike(members, self.spec.file_digest)
         worker_setup.send_assignments(
             members,
             self._assignment,
             self._channel.send,
             self._channel.clients,
+            check,
             reads_files=self.preflight.data.has_files,
         )
         load_steps.check_times(scenario, self.spec.origin, members)

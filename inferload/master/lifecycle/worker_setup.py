@@ -21,6 +21,7 @@ _PINGS = 5
 _PING_S = 15.0
 _READY_S = 30.0
 _READY_DATA_S = 300.0  # if workers read files first
+_SAME_SIGNAL_S = 1.0  # a signal to the process group can end the workers before the master receives it
 
 
 def wait_for_workers(runner: Any, expected: int, stopped: Callable[[], bool]) -> None:
@@ -41,14 +42,27 @@ def wait_for_workers(runner: Any, expected: int, stopped: Callable[[], bool]) ->
         gevent.sleep(0.1)
 
 
-def compare_clocks(members: Sequence[Member], send: Send) -> None:
-    """Ping every worker several times to determine clock offsets; UsageError if one does not reply."""
+def check_connected(members: Sequence[Member], clients: Mapping[str, Any], check_stop: Callable[[], None]) -> None:
+    """Raise UsageError if a worker has disconnected, unless `check_stop` raises before or shortly afterwards."""
+    check_stop()
+    if gone := [member.name for member in members if member.client_id not in (None, *clients)]:
+        gevent.sleep(_SAME_SIGNAL_S)
+        check_stop()
+        raise UsageError(f"workers {', '.join(gone)}: disconnected before the load; see their logs")
+
+
+def compare_clocks(members: Sequence[Member], send: Send, check: Callable[[], None]) -> None:
+    """Ping every worker several times to determine clock offsets; UsageError if one does not reply.
+
+    `check`: called during the wait; raises an exception to end it.
+    """
     for _ in range(_PINGS):
         for member in members:
             send(protocol.PING, {"sent_ns": now_ns()}, member)
         gevent.sleep(0.02)
     deadline_ns = now_ns() + round(_PING_S * NS_PER_S)
     while any(member.clock.rtt_ns == 0 for member in members):
+        check()
         if now_ns() > deadline_ns:
             missing = ", ".join(member.name for member in members if member.clock.rtt_ns == 0)
             raise UsageError(f"workers {missing}: no answer to a ping; do they run this version of inferload?")
@@ -86,18 +100,21 @@ def send_assignments(
     assignment_of: Callable[[Member], Assignment],
     send: Send,
     clients: Mapping[str, Any],
+    check: Callable[[], None],
     *,
     reads_files: bool,
 ) -> None:
     """Send every worker its assignment, and wait until all are ready; UsageError if one cannot take part.
 
-    `clients`: Locust's list of workers, empty in a local run. `reads_files`: workers read files before they are ready.
+    `clients`: Locust's list of workers, empty in a local run. `check`: called during the wait; raises an exception to end it.
+    `reads_files`: workers read files before they are ready.
     """
     for member in members:
         send(protocol.PREPARE, assignment_of(member).to_wire(), member)
     ready_s = _READY_DATA_S if reads_files else _READY_S
     deadline_ns = now_ns() + round(ready_s * NS_PER_S)
     while late := [member for member in members if not (member.ready and _takes_users(member, clients))]:
+        check()
         if now_ns() > deadline_ns:
             missing = ", ".join(member.name for member in late)
             raise UsageError(f"workers {missing}: not ready within {ready_s:g} s; see their logs")

@@ -1,6 +1,7 @@
 """Each way to end a run, with long streams in flight: no turn is lost and no process is left."""
 
 import signal
+import socket
 import time
 from typing import Any
 
@@ -235,3 +236,127 @@ def test_a_ramp_that_the_end_of_the_load_interrupts_has_a_mark_of_its_end(run_po
     drain = mark(ended.run_dir, "phase", "drain")
     assert drain is not None
     assert 0 <= over["wall_ns"] - drain["wall_ns"] < 0.5e9
+
+
+# A locustfile whose workers take longer to prepare a run than the master waits for them.
+SLOW_TO_PREPARE = """
+import os
+
+import gevent
+
+from inferload.users import ScenarioUser
+from inferload.worker.worker_run import WorkerRun
+
+
+def start(run):
+    with open(f"preparing-{os.getpid()}.txt", "w"):
+        pass
+    gevent.sleep(100)
+
+
+WorkerRun.start = start
+
+
+class ChatUser(ScenarioUser):
+    pass
+"""
+
+
+def stopped_while_preparing(sandbox: Sandbox, mode: str, whole_group: bool) -> FinishedRun:
+    """Send SIGINT to the master or to all processes, or end a worker, while the workers prepare the run."""
+    slow = sandbox.folder / "slow.py"
+    slow.write_text(SLOW_TO_PREPARE)
+    words = ("--host", sandbox.simulator().url, "--scenario", str(scenario(sandbox.folder)))
+    fleet = sandbox.fleet(mode, *words, locustfile=slow)
+    wait_until(lambda: len([*sandbox.folder.glob("preparing-*.txt")]) == 2, "the preparation")
+    if mode == "by_hand":
+        fleet.by_hand[0].send(signal.SIGTERM)
+    else:
+        fleet.signal(signal.SIGINT, whole_group)
+    return FinishedRun(sandbox.run_dir, fleet.exit_code(), fleet.text)
+
+
+@run_cases(stopped_while_preparing, ("processes", False), ("processes", True), ("by_hand", False))
+def test_a_signal_during_the_preparation_of_the_workers_ends_it(run_pool: RunPool, run_case: RunCase) -> None:
+    ended: FinishedRun = run_pool.result(run_case)
+    assert "Traceback" not in ended.text, ended.text
+    by_hand = run_case.arguments[0] == "by_hand"
+    reason = "disconnected before the load" if by_hand else "stopped early by Ctrl-C before the load"
+    assert reason in ended.text
+    assert ended.code == (2 if by_hand else 130)
+    assert not ended.run_dir.exists()
+
+
+MODELS = b'{"data": [{"id": "m"}]}'
+
+
+def only_models(sock: socket.socket, request: bytes) -> None:
+    """Send the list of models; send no response to a turn."""
+    if request.startswith(b"POST /v1/chat/completions "):
+        sock.recv(1)
+    elif request.startswith(b"GET /v1/models "):
+        sock.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%b" % (len(MODELS), MODELS))
+    else:
+        sock.sendall(b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n")
+
+
+def stopped_in_the_preflight(sandbox: Sandbox) -> FinishedRun:
+    server = sandbox.server(only_models)
+    fleet = sandbox.fleet("local", "--host", server.url, "--scenario", str(scenario(sandbox.folder)))
+    wait_until(lambda: any(request.startswith(b"POST ") for request in server.requests), "the turn of the preflight")
+    fleet.signal(signal.SIGINT, whole_group=False)
+    return FinishedRun(sandbox.run_dir, fleet.exit_code(), fleet.text)
+
+
+@run_cases(stopped_in_the_preflight, ())
+def test_a_signal_ends_a_preflight_without_an_answer(run_pool: RunPool, run_case: RunCase) -> None:
+    ended: FinishedRun = run_pool.result(run_case)
+    assert "Traceback" not in ended.text, ended.text
+    assert "stopped early by Ctrl-C before the load" in ended.text
+    assert ended.code == 130
+    assert not ended.run_dir.exists()
+
+
+# A locustfile whose listener ends the process after the first turn.
+QUITS = """
+from locust import events
+
+from inferload.users import ScenarioUser
+
+
+class ChatUser(ScenarioUser):
+    pass
+
+
+@events.init.add_listener
+def listen(environment, **_others):
+    quits = []
+
+    def quit_once(**_event):
+        if not quits:
+            quits.append(1)
+            environment.runner.quit()
+
+    environment.events.request.add_listener(quit_once)
+"""
+
+
+def stopped_by_a_listener(sandbox: Sandbox) -> FinishedRun:
+    simulator = sandbox.simulator()
+    file = sandbox.folder / "quits.py"
+    file.write_text(QUITS)
+    words = ("--host", simulator.url, "--scenario", str(scenario(sandbox.folder, workload__output_tokens=LENGTHS)))
+    fleet = sandbox.fleet("local", *words, locustfile=file)
+    return finished(sandbox, fleet, simulator)
+
+
+@run_cases(stopped_by_a_listener, ())
+def test_the_drain_does_not_wait_for_a_listener_that_ends_the_process(run_pool: RunPool, run_case: RunCase) -> None:
+    ended: FinishedRun = run_pool.result(run_case)
+    assert "Traceback" not in ended.text, ended.text
+    check_files(ended.run_dir)
+    check_counts(ended)
+    assert mark(ended.run_dir, "unfinished_drain") is None
+    assert ended.summary["turns"]["by_phase"]["all"]["unfinished"] == 0
+    assert ended.codes == set(), ended.summary["verdict"]
+    assert ended.code == expected_exit_code(ended), ended.text

@@ -38,6 +38,9 @@ class Controller:
         self.steerable = True
         self.runs_folder = Path("runs")
         self.forms: list[str] = []
+        self.environment: Any = None
+        self.options_for: Any = None
+        self.admit: Any = None
 
     def steered_run(self) -> Any:
         if not self.steerable:
@@ -69,6 +72,7 @@ def client_of(controller: Controller, web_login: bool = False, base: str = "") -
     options.web_base_path = base
     environment = Environment(parsed_options=options, host="http://127.0.0.1:1")
     environment.create_local_runner()
+    controller.environment = environment
     web_ui = environment.create_web_ui("127.0.0.1", 0, web_login=web_login, delayed_start=True, web_base_path=base)
     page.attach(web_ui, controller, Redaction(["sk-0123456789abcdef"]), SCENARIOS)  # type: ignore[arg-type]
     if web_login:
@@ -199,6 +203,17 @@ def test_the_form_has_values_for_the_scenarios_of_its_list_only(controller: Cont
     assert controller.forms == [*SCENARIOS, ""]
 
 
+def started_client_of(controller: Controller) -> tuple[Any, Any]:
+    """Return a client and the environment of a page whose starts have no effect, with a run that begins during the checks."""
+    client = client_of(controller)
+    environment = controller.environment
+    environment.parsed_options.scenario = "chat"
+    environment.runner.start = lambda *_arguments, **_options: None
+    controller.options_for = lambda users, rate: None
+    controller.admit = lambda options: setattr(controller, "under_way", True)
+    return client, environment
+
+
 @pytest.mark.parametrize("under_way", [False, True])
 def test_a_start_accepts_the_scenarios_of_the_list_only(controller: Controller, under_way: bool) -> None:
     client = client_of(controller)
@@ -206,6 +221,33 @@ def test_a_start_accepts_the_scenarios_of_the_list_only(controller: Controller, 
     answer = client.post("/swarm", data={"user_count": 1, "spawn_rate": 1, "scenario": "/etc/passwd"})
     assert answer.get_json()["message"].startswith("scenario /etc/passwd: not in the list of the start form;")
     assert answer.get_json()["success"] is False
+
+
+@pytest.mark.parametrize(
+    ("form", "problem"),
+    [
+        ({"host": "http://127.0.0.1:2"}, "host: a run is under way with another one;"),
+        ({"scenario": "smoke"}, "scenario: a run is under way with another one;"),
+        ({"host": "http://127.0.0.1:1", "scenario": "chat"}, None),
+        ({}, None),
+    ],
+)
+@pytest.mark.parametrize("preparing", [False, True])
+def test_a_change_of_users_during_a_run_changes_neither_host_nor_scenario(
+    controller: Controller, form: dict[str, str], problem: str | None, preparing: bool
+) -> None:
+    client, environment = started_client_of(controller)
+    controller.run, controller.under_way = None if preparing else controller, True
+    answer = client.post("/swarm", data={"user_count": 1, "spawn_rate": 1, **form}).get_json()
+    assert answer["success"] is (problem is None)
+    assert problem is None or answer["message"].startswith(problem)
+    assert (environment.host, environment.parsed_options.scenario) == ("http://127.0.0.1:1", "chat")
+
+
+def test_a_start_is_refused_if_another_run_began_during_its_checks(controller: Controller) -> None:
+    client, _ = started_client_of(controller)
+    answer = client.post("/swarm", data={"user_count": 1, "spawn_rate": 1}).get_json()
+    assert answer["message"] == "another run began during the checks; start again after its end"
 
 
 @pytest.mark.parametrize("base", ["", "/load"])

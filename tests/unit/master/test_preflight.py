@@ -2,12 +2,16 @@
 
 import json
 import socket
+import threading
 
+import gevent
 import pytest
 from scripted_server import ScriptedServer, chunked
 
 from inferload.client.client import ClientSettings
+from inferload.client.connection import reader_choice
 from inferload.client.connection.target import Target
+from inferload.client.probe import first_token
 from inferload.errors import UsageError
 from inferload.master.lifecycle.preflight import _check_streams
 
@@ -45,3 +49,23 @@ def test_without_a_streaming_endpoint_tasks_are_refused() -> None:
         server.close()
     paths = [request.split()[1].decode() for request in server.requests]
     assert paths == ["/v1/chat/completions", "/v1/completions", "/v1/responses", "/v1/messages"]
+
+
+def test_a_preflight_that_is_killed_closes_its_connection(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(reader_choice.VARIABLE, "python")
+    closed = threading.Event()
+
+    def wait_for_end(sock: socket.socket, _request: bytes) -> None:
+        sock.recv(1)
+        closed.set()
+
+    server = ScriptedServer([wait_for_end])
+    try:
+        checking = gevent.spawn(first_token, ClientSettings(Target.parse(server.url), "m"))
+        with gevent.Timeout(10):
+            while not server.requests:
+                gevent.sleep(0.01)
+            checking.kill()
+        assert closed.wait(10)
+    finally:
+        server.close()

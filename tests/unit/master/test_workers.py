@@ -174,12 +174,37 @@ def test_assignments_wait_until_locust_sees_all_workers() -> None:
             lambda _member: SimpleNamespace(to_wire=dict),
             lambda *_message: None,
             clients,
+            lambda: None,
             reads_files=False,
         )
         gevent.sleep(0.05)
         assert not waiting.ready()
         clients["b"].state = "ready"
         waiting.get()
+
+
+@pytest.mark.parametrize("stopped", [False, True])
+def test_the_set_up_ends_with_a_worker_that_disconnects(stopped: bool) -> None:
+    """A signal to the process group can end a worker before the master receives it."""
+
+    class Stopped(Exception):
+        pass
+
+    stop: list[Stopped] = []
+
+    def check_stop() -> None:
+        if stop:
+            raise stop[0]
+
+    clients = {name: SimpleNamespace(state="ready") for name in ("a", "b")}
+    members = Roster(["a", "b"]).members
+    worker_setup.check_connected(members, clients, check_stop)
+    del clients["b"]
+    if stopped:
+        gevent.spawn(stop.append, Stopped())
+    with pytest.raises(Stopped if stopped else UsageError, match=None if stopped else "w1: disconnected"):
+        worker_setup.check_connected(members, clients, check_stop)
+    assert worker_setup.check_connected(Roster([None]).members, {}, lambda: None) is None
 
 
 def test_no_worker_is_lost_because_the_master_was_blocked(monkeypatch: pytest.MonkeyPatch) -> None:

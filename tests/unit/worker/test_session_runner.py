@@ -22,6 +22,7 @@ from inferload.worker.load_loops import run_session
 from inferload.worker.run_windows import RunWindows
 from inferload.worker.session_context import SessionContext
 from inferload.worker.session_runner import SessionRunner
+from inferload.worker.turn_dispatcher import TurnDispatcher
 from inferload.worker.user_turns import TaskContext, TaskSession
 
 SCENARIO = from_text(
@@ -62,6 +63,9 @@ class Turns:
         self.closed_ns = 1
         self.planned_ns: list[int] = []
         self.failed: list[tuple[str, str]] = []
+        counter: Any = None
+        self.dispatcher = TurnDispatcher([], TallySet(), RunWindows(), counter)  # type: ignore[arg-type]
+        self.starting = self.dispatcher.starting
 
     def await_turn(self) -> None:
         pass
@@ -166,6 +170,28 @@ def test_a_task_begins_no_turn_after_the_load() -> None:
     user.join(5)
     assert isinstance(user.value, gevent.GreenletExit)
     assert host.turns.sent == 0
+
+
+def test_a_drain_waits_for_reads_before_a_first_turn() -> None:
+    """The first turn is sent even after the end of the load; a later one is not, and its reads are not awaited."""
+    busy: list[bool] = []
+
+    def in_thread(call: Any) -> Any:
+        busy.append(host.turns.dispatcher.busy)
+        host.open = False
+        return call()
+
+    def script() -> Script:
+        yield Work(lambda: None, pure=True)
+        yield Work(lambda: None, pure=True)
+        yield ask()
+        yield Work(lambda: None, pure=True)
+        yield ask()
+
+    host = context(in_thread)
+    assert not performed(host, script())
+    assert (host.turns.sent, busy) == (1, [True, True, False])
+    assert not host.turns.dispatcher.busy
 
 
 @pytest.mark.parametrize(("admitted_in", "postponed"), [("warmup", 0), ("measure", 1)])
