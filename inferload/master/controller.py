@@ -381,7 +381,7 @@ class Controller:
             run.conduct(self._start_users)
         finally:
             end_progress()
-            self._users.end_steered_start()
+            self._users.end_starts_by_hand()
             if live is not None:
                 live.close()
         history.finish(run.totals.errors.texts)

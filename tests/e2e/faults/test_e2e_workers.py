@@ -569,3 +569,27 @@ def test_arrivals_follow_the_schedule(run_pool: RunPool, run_case: RunCase) -> N
     # On a busy machine the last arrival may not have started at the end of the load: then it is dropped.
     assert sessions["dropped"] == sessions["planned"] - len(planned_s) <= 1
     assert {row["worker"] for row in ended.turns} == {"w0", "w1"}
+
+
+def long_ramp(sandbox: Sandbox) -> FinishedRun:
+    """Begin a ramp in the web UI that would take longer than the load."""
+    file = scenario(sandbox.folder, phases={"warmup_s": 0, "measure_s": 8, "drain_s": 60})
+    words = ("--host", sandbox.simulator().url, "--scenario", str(file), "--on-invalid", "warn")
+    fleet = sandbox.fleet("processes", *words, web=True)
+    fleet.wait_for_page()
+    assert fleet.post("/swarm", user_count=2, spawn_rate=50)["success"]
+    wait_for_measure_phase(sandbox.run_dir)
+    assert fleet.post("/swarm", user_count=200, spawn_rate=2)["success"]
+    wait_until(lambda: "headline" in fleet.get_json("/inferload/status"), "the outcome")
+    users = [fleet.get_json("/stats/requests")["user_count"]]
+    fleet.signal(signal.SIGINT, whole_group=False)
+    return FinishedRun(sandbox.run_dir, fleet.exit_code(), fleet.text, seen={"users": users})
+
+
+@run_cases(long_ramp, ())
+def test_a_ramp_of_the_web_ui_ends_with_the_load(run_pool: RunPool, run_case: RunCase) -> None:
+    ended: FinishedRun = run_pool.result(run_case)
+    assert "Traceback" not in ended.text, ended.text
+    assert "Timeout waiting for all workers to stop" not in ended.text
+    assert mark(ended.run_dir, "users")["users"] == 200
+    assert ended.seen["users"] == [0]

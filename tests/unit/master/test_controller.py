@@ -204,6 +204,34 @@ def test_a_shape_ends_with_a_run_that_gets_no_load(why: Exception) -> None:
     assert (runs, runner.shape_greenlet, runner.shape_last_tick) == ([1], None, None)
 
 
+def test_a_start_by_the_page_ends_with_the_load(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A ramp on Locust's page is a start of Locust's master, which ends only with its greenlet."""
+    stub = StubController()
+    controller = stub.controller
+    starts = [gevent.spawn(gevent.sleep, 60.0)]
+    web_ui = SimpleNamespace(_swarm_greenlet=starts[0])
+    controller.environment = SimpleNamespace(web_ui=web_ui)
+    controller._users = LocustUsers(SimpleNamespace(runner=stub.runner, web_ui=web_ui), lambda: None, lambda: None)
+    controller._headless = True
+    controller._end_report = SimpleNamespace(concluded=lambda result: None)  # type: ignore[assignment]
+    in_load = []
+    run: Any = SimpleNamespace(
+        directory=SimpleNamespace(path="run"),
+        anchor=None,
+        totals=SimpleNamespace(errors=SimpleNamespace(texts=[])),
+        conduct=lambda start_users: in_load.append(starts[0].dead),
+    )
+    history = SimpleNamespace(finish=lambda texts: None, errors=[])
+    module = "inferload.master.controller."
+    monkeypatch.setattr(f"{module}runners.clear_statistics", lambda runner: None)
+    monkeypatch.setattr(f"{module}HistoryWriter", lambda *arguments: history)
+    monkeypatch.setattr(f"{module}progress.begin", lambda run, status_lines: lambda: None)
+    monkeypatch.setattr(f"{module}finish.begin", lambda run: None)
+    monkeypatch.setattr(f"{module}finish.conclude", lambda run, errors: gevent.sleep(0))
+    controller._conduct(run)
+    assert (in_load, starts[0].dead) == ([False], True)
+
+
 def test_a_run_without_users_has_no_statistics_of_the_previous_one(monkeypatch: pytest.MonkeyPatch) -> None:
     """Locust clears its statistics only when it starts the first users."""
     environment = Environment(user_classes=[User])
