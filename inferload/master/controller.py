@@ -17,6 +17,7 @@ from inferload import rundir
 from inferload.errors import UsageError
 from inferload.locust.adapters import runners
 from inferload.locust.adapters.csv_files import HistoryWriter
+from inferload.locust.adapters.logs import first_of_each
 from inferload.machine import calibration
 from inferload.master import finish, progress
 from inferload.master.end_report import EndReport
@@ -343,6 +344,8 @@ class Controller:
         directory = RunDirectory(path, rundir.create(path))
         if self._own.run_dir is None:
             rundir.link_latest(path)
+        if self.latest is not None:
+            first_of_each.take_listeners()  # exceptions of `test_stop` listeners of the earlier run
         run = MasterRun(RunSetup(spec, findings, directory, self._own, current.arm, earlier), self._runner)
         run.steering.start_users, run.steering.end_start = self._steer_users, self._users.end_steered_start
         self.run = run  # its inbox receives replies of workers
