@@ -342,8 +342,6 @@ class Controller:
         if findings is None or self._stopped_before is not None:
             raise _StoppedEarly
         directory = RunDirectory(path, rundir.create(path))
-        if self._own.run_dir is None:
-            rundir.link_latest(path)
         if self.latest is not None:
             first_of_each.take_listeners()  # exceptions of `test_stop` listeners of the earlier run
         run = MasterRun(RunSetup(spec, findings, directory, self._own, current.arm, earlier), self._runner)
@@ -355,6 +353,8 @@ class Controller:
             run.close()
             rundir.withdraw(path)
             raise
+        if self._own.run_dir is None:
+            rundir.link_latest(path)
         self.latest = run
         if not spec.scenario.open_loop and (past := calibration.warning_here(spec.users, len(run.roster))):
             logger.warning("%s", past)

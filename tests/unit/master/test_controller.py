@@ -1,5 +1,6 @@
 """The master's control of users: start, load shape, changes and drain."""
 
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -255,3 +256,34 @@ def test_a_run_without_users_has_no_statistics_of_the_previous_one(monkeypatch: 
         controller._conduct(run)
     assert counts == [(0, 0, 0)]
     runner.quit()
+
+
+def test_the_link_to_the_latest_run_is_not_to_a_refused_one(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """The directory of a run whose workers are not ready is removed."""
+    controller = StubController().controller
+    values: dict[str, Any] = {
+        **dict.fromkeys(("latest", "_stopped_before", "_admitted")),
+        "_own": SimpleNamespace(run_dir=None),
+        "_expected_workers": 0,
+    }
+    for name, value in values.items():
+        setattr(controller, name, value)
+    refusals = [True, False]
+
+    def prepare() -> None:
+        if refusals.pop():
+            raise UsageError("not ready")
+
+    run = SimpleNamespace(prepare=prepare, close=lambda: None, steering=SimpleNamespace(), roster=[])
+    spec: Any = SimpleNamespace(users=1, scenario=SimpleNamespace(open_loop=True))
+    module = "inferload.master.controller."
+    monkeypatch.setattr(f"{module}worker_setup.wait_for_workers", lambda *arguments: None)
+    monkeypatch.setattr(f"{module}preflight", lambda spec, own: object())
+    monkeypatch.setattr(f"{module}RunSetup", lambda *arguments: None)
+    monkeypatch.setattr(f"{module}MasterRun", lambda setup, runner: run)
+    only: Any = SimpleNamespace(arm="cold")
+    controller._prepare(spec, tmp_path / "first", only, None)
+    with pytest.raises(UsageError):
+        controller._prepare(spec, tmp_path / "second", only, None)
+    assert (tmp_path / "latest").readlink() == Path("first")
+    assert not (tmp_path / "second").exists()
