@@ -187,7 +187,7 @@ def test_a_shape_ends_with_a_run_that_gets_no_load(why: Exception) -> None:
     )
     values: dict[str, Any] = {
         **dict.fromkeys(("run", "live", "_autoquit_s", "_stopped_before")),
-        **dict.fromkeys(("_headless", "_leaving", "_shutting_down", "_load_awaited"), False),
+        **dict.fromkeys(("_headless", "_leaving", "_shutting_down", "_load_awaited", "_done"), False),
         "environment": environment,
         "_runner": runner,
         "_users": LocustUsers(environment, controller.start, controller.stop),
