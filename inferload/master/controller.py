@@ -17,6 +17,7 @@ from inferload import rundir
 from inferload.errors import UsageError
 from inferload.locust.adapters import runners
 from inferload.locust.adapters.csv_files import HistoryWriter
+from inferload.locust.adapters.logs import first_of_each
 from inferload.machine import calibration
 from inferload.master import finish, progress
 from inferload.master.end_report import EndReport
@@ -78,6 +79,8 @@ class Controller:
         self._idle = Event()
         self._idle.set()
         self._leaving = False  # the process ends after the run
+        self._done = False  # the last run of the process has ended
+        self._last_scrape: gevent.Greenlet | None = None  # waits for the final metrics of the last run
         self._shutting_down = False  # Locust has begun to end the process
         self._admitted: tuple[RunSpec, Preflight] | None = None
         self._end_report = EndReport(environment, own)
@@ -103,6 +106,8 @@ class Controller:
             logger.info("a run is being prepared; %d users start with its load", user_count)
             return
         if self.run is None:
+            if self._done or self._shutting_down:
+                return  # a tick of a LoadTestShape, or Locust's reaction to a worker that joins or leaves
             self._begin(self._resolved(user_count, spawn_rate))
             if self._users.in_shape:
                 self._load_begun.wait()  # the time of a LoadTestShape begins with the load
@@ -126,6 +131,7 @@ class Controller:
         """Finish the run before Locust ends the process."""
         self._shutting_down = True
         self.finish("the end of the process")
+        self._await_last_scrape()
 
     @property
     def runs_folder(self) -> Path:
@@ -268,6 +274,7 @@ class Controller:
         finally:
             if not self._load_begun.is_set():
                 runners.end_shape(self._runner)  # its next tick would begin another run
+            self._done = self._headless or self._leaving
             self.preparing = self._load_awaited = False
             self.run = None
             self._end_live()
@@ -275,8 +282,7 @@ class Controller:
             self._load_begun.set()
             self._idle.set()
         if (self._headless or self._leaving) and not self._shutting_down:
-            if not self._leaving:
-                self.await_scrape()
+            self._await_last_scrape()
             self._quit()
         elif self._autoquit_s is not None:
             gevent.spawn_later(self._autoquit_s, self._quit_if_idle)
@@ -344,8 +350,8 @@ class Controller:
         findings = self._preflight(spec)
         self._check_stop()
         directory = RunDirectory(path, rundir.create(path))
-        if self._own.run_dir is None:
-            rundir.link_latest(path)
+        if self.latest is not None:
+            first_of_each.take_listeners()  # exceptions of `test_stop` listeners of the earlier run
         run = MasterRun(RunSetup(spec, findings, directory, self._own, current.arm, earlier), self._runner)
         run.steering.start_users, run.steering.end_start = self._steer_users, self._users.end_steered_start
         self.run = run  # its inbox receives replies of workers
@@ -355,6 +361,8 @@ class Controller:
             run.close()
             rundir.withdraw(path)
             raise
+        if self._own.run_dir is None:
+            rundir.link_latest(path)
         self.latest = run
         if not spec.scenario.open_loop and (past := calibration.warning_here(spec.users, len(run.roster))):
             logger.warning("%s", past)
@@ -398,7 +406,7 @@ class Controller:
             run.conduct(self._start_users)
         finally:
             end_progress()
-            self._users.end_steered_start()
+            self._users.end_starts_by_hand()
             if live is not None:
                 live.close()
         history.finish(run.totals.errors.texts)
@@ -431,7 +439,16 @@ class Controller:
             logger.info("--autoquit: shutting down")
             self._quit()
 
+    def _await_last_scrape(self) -> None:
+        """Wait for the last scrape, unless the end of the process was requested or does not follow the run."""
+        if self._headless and not self._leaving:
+            if self._last_scrape is None:
+                self._last_scrape = gevent.spawn(self.await_scrape)
+            self._last_scrape.join()
+
     def _quit(self) -> None:
+        if self._last_scrape is not None:
+            self._last_scrape.kill(block=False)  # after a signal
         self._runner.quit()
         web_ui = self.environment.web_ui
         if web_ui is not None:

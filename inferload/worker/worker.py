@@ -168,7 +168,9 @@ class Worker:
             "adaptations_left_out": sorted(compat.left_out),
         }
         try:
-            self.end()  # of an earlier run, as of a master that was restarted
+            if self._run is not None:
+                self.end()  # as of a master that was restarted
+                first_of_each.take_listeners()  # exceptions of `test_stop` listeners of the earlier run
             run = WorkerRun(assignment, self._own, self._environment, self._on_spent)
             run.start()
             self._run = run

@@ -34,14 +34,33 @@ def has_start_and_stop() -> bool:
     counts = hasattr(runners.LocalRunner, "user_classes_count") and hasattr(
         runners.MasterRunner, "reported_user_classes_count"
     )
-    return stops and messages and attributes and counts and "clients" in names_in(runners.MasterRunner.__init__)
+    of_master = {"clients", "_users_dispatcher"} <= names_in(runners.MasterRunner.__init__)
+    return stops and messages and attributes and counts and of_master and callable(runners.MasterRunner.check_stopped)
 
 
 def take_over(runner: Any, start: Callable[..., None], stop: Callable[..., None]) -> tuple[Any, Any]:
-    """Replace a runner's start and stop, which web UI, --headless, --autostart and keyboard call. Return the original two."""
-    own = runner.start, runner.stop
+    """Replace a runner's start and stop, which web UI, --headless, --autostart and keyboard call. Return the original two.
+
+    The stop that is returned also ends a run whose workers have all left.
+    """
+    own_start, own_stop = runner.start, runner.stop
     runner.start, runner.stop = start, stop
-    return own
+
+    def stop_users(*arguments: Any, **options: Any) -> None:
+        # A master without workers is in the state "stopped", in which Locust's stop has no effect: the next run would begin
+        # with the users of this one, and workers that report again would keep theirs.
+        without_stop = (
+            hasattr(runner, "clients")
+            and runner.state == locust.runners.STATE_STOPPED
+            and runner._users_dispatcher is not None
+        )
+        if without_stop:
+            runner.update_state(locust.runners.STATE_SPAWNING)  # in which Locust redistributes no users
+        own_stop(*arguments, **options)
+        if without_stop:
+            runner.check_stopped()
+
+    return own_start, stop_users
 
 
 def end_shape(runner: Any) -> None:

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from e2e_runs import (
     FinishedRun,
+    Fleet,
     RunCase,
     RunPool,
     Sandbox,
@@ -569,3 +570,64 @@ def test_arrivals_follow_the_schedule(run_pool: RunPool, run_case: RunCase) -> N
     # On a busy machine the last arrival may not have started at the end of the load: then it is dropped.
     assert sessions["dropped"] == sessions["planned"] - len(planned_s) <= 1
     assert {row["worker"] for row in ended.turns} == {"w0", "w1"}
+
+
+def long_ramp(sandbox: Sandbox) -> FinishedRun:
+    """Begin a ramp in the web UI that would take longer than the load."""
+    file = scenario(sandbox.folder, phases={"warmup_s": 0, "measure_s": 8, "drain_s": 60})
+    words = ("--host", sandbox.simulator().url, "--scenario", str(file), "--on-invalid", "warn")
+    fleet = sandbox.fleet("processes", *words, web=True)
+    fleet.wait_for_page()
+    assert fleet.post("/swarm", user_count=2, spawn_rate=50)["success"]
+    wait_for_measure_phase(sandbox.run_dir)
+    assert fleet.post("/swarm", user_count=200, spawn_rate=2)["success"]
+    wait_until(lambda: "headline" in fleet.get_json("/inferload/status"), "the outcome")
+    users = [fleet.get_json("/stats/requests")["user_count"]]
+    fleet.signal(signal.SIGINT, whole_group=False)
+    return FinishedRun(sandbox.run_dir, fleet.exit_code(), fleet.text, seen={"users": users})
+
+
+@run_cases(long_ramp, ())
+def test_a_ramp_of_the_web_ui_ends_with_the_load(run_pool: RunPool, run_case: RunCase) -> None:
+    ended: FinishedRun = run_pool.result(run_case)
+    assert "Traceback" not in ended.text, ended.text
+    assert "Timeout waiting for all workers to stop" not in ended.text
+    assert mark(ended.run_dir, "users")["users"] == 200
+    assert ended.seen["users"] == [0]
+
+
+@mostly_idle
+def all_replaced(sandbox: Sandbox) -> FinishedRun:
+    """Send SIGKILL to the only worker, and begin a run of fewer users with another worker."""
+    simulator = sandbox.simulator()
+    words = ("--host", simulator.url, "--scenario", str(scenario(sandbox.folder)), "--on-invalid", "warn")
+    fleet = sandbox.fleet("by_hand", *words, web=True, workers=1)
+    fleet.master.wait_for_line("(index 0) reported as ready")
+    fleet.wait_for_page()
+    assert fleet.post("/swarm", user_count=20, spawn_rate=50)["success"]
+    wait_until(lambda: simulator.stats()["requests"]["finished"] > 20, "turns")
+    killed = fleet.worker_pids()[0]
+    os.kill(killed, signal.SIGKILL)
+    fleet.master.wait_for_line("The last worker went missing")
+    first = wait_until(lambda: outcome(fleet), "the end of the first run")["run_dir"]
+    sandbox.join(fleet)
+    fleet.master.wait_for_line("(index 1) reported as ready")
+    before = simulator.stats()["requests"]["finished"]
+    assert fleet.post("/swarm", user_count=2, spawn_rate=1)["success"]
+    wait_until(lambda: simulator.stats()["requests"]["finished"] > before + 10, "turns of the second run")
+    assert fleet.press_stop()
+    second = wait_until(lambda: (now := outcome(fleet)) and now["run_dir"] != first and now, "the second outcome")
+    fleet.signal(signal.SIGINT, whole_group=False)
+    return FinishedRun(Path(second["run_dir"]), fleet.exit_code(killed), fleet.text)
+
+
+def outcome(fleet: Fleet) -> dict[str, Any] | None:
+    status = fleet.get_json("/inferload/status")
+    return status if "headline" in status else None
+
+
+@run_cases(all_replaced, ())
+def test_a_run_after_one_whose_workers_all_left_has_its_own_users(run_pool: RunPool, run_case: RunCase) -> None:
+    ended: FinishedRun = run_pool.result(run_case)
+    assert "Traceback" not in ended.text, ended.text
+    assert most_at_once(iter(ended.turns)) == 2

@@ -20,10 +20,11 @@ from e2e_runs import (
     check_received,
     mark,
     run_cases,
+    scenario,
     wait_for_measure_phase,
     wait_until,
 )
-from locust_process import csv_rows
+from locust_process import csv_rows, summary_of
 from simulator_process import Simulator
 
 FIRST = """
@@ -940,3 +941,36 @@ def test_two_user_classes_run_two_scenarios(run_pool: RunPool, run_case: RunCase
     lengths = {name: {row["output_tokens"] for row in rows if row["class"] == name} for name in ("Brief", "Long")}
     assert lengths == {"Brief": {4}, "Long": {40}}
     assert len({row["session_id"] for row in rows}) == len(rows)
+
+
+RAISES_AT_THE_END = """
+from locust import events
+from inferload.users import ScenarioUser
+
+
+class ChatUser(ScenarioUser):
+    pass
+
+
+@events.test_stop.add_listener
+def end(**_others):
+    raise KeyError("at test_stop")
+"""
+
+
+def raising_at_the_end(sandbox: Sandbox) -> FinishedRun:
+    """Run a cold and a warm pass with a listener that raises after each."""
+    locustfile = sandbox.folder / "mine.py"
+    locustfile.write_text(RAISES_AT_THE_END)
+    file = scenario(sandbox.folder, cache__arm="both", phases__measure_s=3)
+    words = ("--host", sandbox.simulator().url, "--scenario", str(file), "--on-invalid", "warn")
+    fleet = sandbox.fleet("processes", *words, locustfile=locustfile)
+    return FinishedRun(sandbox.run_dir, fleet.exit_code(), fleet.text)
+
+
+@run_cases(raising_at_the_end, ())
+def test_a_listener_that_raises_after_a_run_does_not_count_in_the_next(run_pool: RunPool, run_case: RunCase) -> None:
+    ended: FinishedRun = run_pool.result(run_case)
+    assert ended.text.count("KeyError: 'at test_stop'") == 3, ended.text
+    passes = (ended.summary, summary_of(ended.run_dir.with_name("run-warm")))
+    assert [summary["exceptions"]["by_message"] for summary in passes] == [[], []]

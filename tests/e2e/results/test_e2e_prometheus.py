@@ -270,6 +270,46 @@ def test_the_final_state_of_each_pass_is_scraped(run_pool: RunPool, run_case: Ru
         assert "inferload_offered_sessions_per_second{" not in text
 
 
+SHAPE = """
+from locust import LoadTestShape
+from inferload.users import ScenarioUser
+
+
+class ChatUser(ScenarioUser):
+    pass
+
+
+class Alternating(LoadTestShape):
+    def tick(self):
+        at_s = self.get_run_time()
+        return None if at_s > {end_s} else (2 + round(at_s) % 2, 10)
+"""
+
+
+def pages_of_a_shape(sandbox: Sandbox, end_s: int, measure_s: int) -> FinishedRun:
+    """A LoadTestShape that changes the users each second. The last scrape is 3 s after the load of 9 s."""
+    simulator, port = sandbox.simulator(), unused_port()
+    locustfile = sandbox.folder / "shape.py"
+    locustfile.write_text(SHAPE.format(end_s=end_s))
+    file = scenario(sandbox.folder, phases__measure_s=measure_s)
+    words = ("--host", simulator.url, "--scenario", str(file), "--on-invalid", "warn", "--export-metrics", str(port))
+    fleet, pages = sandbox.fleet("local", *words, locustfile=locustfile), []
+    wait_for_measure_phase(sandbox.run_dir)
+    for pause_s in (1, 7, 4):
+        time.sleep(pause_s)
+        with suppress(OSError):
+            pages.append(page(port, SCRAPER))
+    return FinishedRun(sandbox.run_dir, fleet.exit_code(), fleet.text, seen={"pages": pages})
+
+
+@run_cases(pages_of_a_shape, (8, 300), (300, 9))
+def test_the_final_state_is_scraped_when_a_shape_ends_the_run_or_goes_on(run_pool: RunPool, run_case: RunCase) -> None:
+    ended: FinishedRun = run_pool.result(run_case)
+    assert ended.code == 0, ended.text
+    assert ended.text.count("run directory: ") == 1
+    assert sum(figures(ended.seen["pages"][-1], "inferload_outcome")) == 1
+
+
 def stopped_between_passes(sandbox: Sandbox) -> FinishedRun:
     """Ctrl-C while the first of two passes waits for a scraper that has ended."""
     simulator, port = sandbox.simulator(), unused_port()

@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 import time
+from types import SimpleNamespace
 
 import gevent
 import locust
@@ -332,3 +333,61 @@ def test_messages_of_a_worker_that_exits_are_sent() -> None:
         assert sender.wait() == 0
     server.close(linger=0)
     assert kinds.count("part") == 200
+
+
+class MasterOfMessages(locust.runners.MasterRunner):  # type: ignore[misc]  # Locust has no types
+    """Master without a network. `sent`: workers, types of messages and numbers of users."""
+
+    def __init__(self) -> None:
+        locust.runners.Runner.__init__(self, locust.env.Environment(user_classes=[User]))
+        self.clients = locust.runners.WorkerNodes()
+        self.worker_indexes, self.worker_index_max, self._users_dispatcher = {}, 0, None
+        self.sent: list[tuple[str, str, int]] = []
+        self.server = SimpleNamespace(send_to_client=self.note)
+        self.environment.runner = self
+
+    def note(self, message: Message) -> None:
+        counts = (message.data or {}).get("user_classes_count", {})
+        self.sent.append((message.node_id, message.type, sum(counts.values())))
+
+    def receive(self, kind: str, worker: str, data: object = -1) -> None:
+        self.handle_message(worker, Message(kind, data, worker))
+
+    def take(self, kind: str) -> list[tuple[str, int]]:
+        """Return the messages of a kind since the last call."""
+        sent, self.sent = self.sent, []
+        return [(worker, users) for worker, name, users in sent if name == kind]
+
+
+def test_the_next_run_after_the_loss_of_all_workers_begins_without_users(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Locust's own stop is ignored while a run goes on."""
+    monkeypatch.setenv("LOCUST_WAIT_FOR_WORKERS_REPORT_AFTER_RAMP_UP", "0")
+    runner = MasterOfMessages()
+    start, stop = runners.take_over(runner, lambda *load: None, lambda: None)
+    runner.receive("client_ready", "a_1")
+    start(50, 100.0)
+    assert max(users for _worker, users in runner.take("spawn")) == 50
+    runner.receive("spawning_complete", "a_1", {"user_classes_count": {"User": 50}})
+    runner.receive("quit", "a_1")
+    stop()
+    assert runner.state == locust.runners.STATE_STOPPED
+    runner.receive("client_ready", "a_2")
+    start(3, 2.0)
+    assert runner.take("spawn") == [("a_2", 2), ("a_2", 3)]
+
+
+def test_workers_that_report_again_after_all_were_silent_are_stopped() -> None:
+    runner = MasterOfMessages()
+    start, stop = runners.take_over(runner, lambda *load: None, lambda: None)
+    runner.receive("client_ready", "a_1")
+    start(2, 100.0)
+    runner.receive("spawning_complete", "a_1", {"user_classes_count": {"User": 2}})
+    runner.clients["a_1"].state = locust.runners.STATE_MISSING  # as after 3 s without a heartbeat
+    runner.check_stopped()
+    heartbeat = {"state": locust.runners.STATE_RUNNING, "current_cpu_usage": 0}
+    runner.receive("heartbeat", "a_1", heartbeat)
+    runner.take("stop")
+    gevent.spawn_later(0.1, runner.receive, "client_stopped", "a_1")
+    stop()
+    assert runner.take("stop") == [("a_1", 0)]
+    assert runner.state == locust.runners.STATE_STOPPED

@@ -1,5 +1,6 @@
 """The master's control of users: start, load shape, changes and drain."""
 
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -186,7 +187,7 @@ def test_a_shape_ends_with_a_run_that_gets_no_load(why: Exception) -> None:
     )
     values: dict[str, Any] = {
         **dict.fromkeys(("run", "live", "_autoquit_s", "_stopped_before")),
-        **dict.fromkeys(("_headless", "_leaving", "_shutting_down", "_load_awaited"), False),
+        **dict.fromkeys(("_headless", "_leaving", "_shutting_down", "_load_awaited", "_done"), False),
         "environment": environment,
         "_runner": runner,
         "_users": LocustUsers(environment, controller.start, controller.stop),
@@ -202,6 +203,34 @@ def test_a_shape_ends_with_a_run_that_gets_no_load(why: Exception) -> None:
     shape.join(1.5)  # Locust calls `tick` once a second
     assert shape.dead
     assert (runs, runner.shape_greenlet, runner.shape_last_tick) == ([1], None, None)
+
+
+def test_a_start_by_the_page_ends_with_the_load(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A ramp on Locust's page is a start of Locust's master, which ends only with its greenlet."""
+    stub = StubController()
+    controller = stub.controller
+    starts = [gevent.spawn(gevent.sleep, 60.0)]
+    web_ui = SimpleNamespace(_swarm_greenlet=starts[0])
+    controller.environment = SimpleNamespace(web_ui=web_ui)
+    controller._users = LocustUsers(SimpleNamespace(runner=stub.runner, web_ui=web_ui), lambda: None, lambda: None)
+    controller._headless = True
+    controller._end_report = SimpleNamespace(concluded=lambda result: None)  # type: ignore[assignment]
+    in_load = []
+    run: Any = SimpleNamespace(
+        directory=SimpleNamespace(path="run"),
+        anchor=None,
+        totals=SimpleNamespace(errors=SimpleNamespace(texts=[])),
+        conduct=lambda start_users: in_load.append(starts[0].dead),
+    )
+    history = SimpleNamespace(finish=lambda texts: None, errors=[])
+    module = "inferload.master.controller."
+    monkeypatch.setattr(f"{module}runners.clear_statistics", lambda runner: None)
+    monkeypatch.setattr(f"{module}HistoryWriter", lambda *arguments: history)
+    monkeypatch.setattr(f"{module}progress.begin", lambda run, status_lines: lambda: None)
+    monkeypatch.setattr(f"{module}finish.begin", lambda run: None)
+    monkeypatch.setattr(f"{module}finish.conclude", lambda run, errors: gevent.sleep(0))
+    controller._conduct(run)
+    assert (in_load, starts[0].dead) == ([False], True)
 
 
 def test_a_run_without_users_has_no_statistics_of_the_previous_one(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -227,3 +256,34 @@ def test_a_run_without_users_has_no_statistics_of_the_previous_one(monkeypatch: 
         controller._conduct(run)
     assert counts == [(0, 0, 0)]
     runner.quit()
+
+
+def test_the_link_to_the_latest_run_is_not_to_a_refused_one(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """The directory of a run whose workers are not ready is removed."""
+    controller = StubController().controller
+    values: dict[str, Any] = {
+        **dict.fromkeys(("latest", "_stopped_before", "_admitted")),
+        "_own": SimpleNamespace(run_dir=None),
+        "_expected_workers": 0,
+    }
+    for name, value in values.items():
+        setattr(controller, name, value)
+    refusals = [True, False]
+
+    def prepare() -> None:
+        if refusals.pop():
+            raise UsageError("not ready")
+
+    run = SimpleNamespace(prepare=prepare, close=lambda: None, steering=SimpleNamespace(), roster=[])
+    spec: Any = SimpleNamespace(users=1, scenario=SimpleNamespace(open_loop=True))
+    module = "inferload.master.controller."
+    monkeypatch.setattr(f"{module}worker_setup.wait_for_workers", lambda *arguments: None)
+    monkeypatch.setattr(f"{module}preflight", lambda spec, own: object())
+    monkeypatch.setattr(f"{module}RunSetup", lambda *arguments: None)
+    monkeypatch.setattr(f"{module}MasterRun", lambda setup, runner: run)
+    only: Any = SimpleNamespace(arm="cold")
+    controller._prepare(spec, tmp_path / "first", only, None)
+    with pytest.raises(UsageError):
+        controller._prepare(spec, tmp_path / "second", only, None)
+    assert (tmp_path / "latest").readlink() == Path("first")
+    assert not (tmp_path / "second").exists()

@@ -46,8 +46,9 @@ class StubPasses:
         self.controller = controller = Controller.__new__(Controller)
         values: dict[str, Any] = {
             **dict.fromkeys(("run", "latest", "result", "live", "trouble", "_later", "_stopped_before", "_autoquit_s")),
+            "_last_scrape": None,
             "preparing": True,
-            **dict.fromkeys(("_load_awaited", "_leaving", "_shutting_down"), False),
+            **dict.fromkeys(("_load_awaited", "_leaving", "_shutting_down", "_done"), False),
             "environment": self.environment,
             "_own": own,
             "_end_report": EndReport(self.environment, own),  # type: ignore[arg-type]
@@ -178,3 +179,50 @@ def test_both_passes_run_without_a_stop() -> None:
     passes = StubPasses("", _web_stop, cold_code=1)
     assert passes.execute() == 1
     assert [instant for instant in passes.instants if "loads" in instant] == ["cold loads", "warm loads"]
+
+
+def test_no_run_begins_while_a_headless_process_waits_for_the_last_scrape() -> None:
+    """Locust's users still run, so that a LoadTestShape and a worker that joins start users."""
+    passes = StubPasses("last scrape", lambda controller: controller.start(5, 1.0), arm="cold")
+    passes.controller._resolved = lambda *_load: passes.spec  # type: ignore[method-assign,assignment]
+    passes.execute()
+    gevent.sleep(_STEP_S)
+    assert "last scrape" in passes.instants
+    assert (passes.instants.count("cold prepared"), passes.controller.under_way) == (1, False)
+
+
+@pytest.mark.parametrize("at", ["cold loads", "last scrape"])
+def test_a_process_that_locust_ends_waits_once_for_the_last_scrape(at: str) -> None:
+    """As after `runner.quit()` by a LoadTestShape or a task."""
+
+    def quit_locust(controller: Controller) -> None:
+        controller.quitting(None)
+        passes.instants.append("quit")
+
+    def await_scrape() -> None:
+        passes.reach("last scrape")
+        passes.instants.append("scraped")
+
+    passes = StubPasses(at, quit_locust, arm="cold")
+    passes.controller.await_scrape = await_scrape
+    passes.execute()
+    gevent.sleep(3 * _STEP_S)
+    assert passes.instants[-3:] == ["last scrape", "scraped", "quit"]
+    assert passes.instants.count("last scrape") == 1
+
+
+def test_a_signal_ends_the_wait_for_the_last_scrape() -> None:
+    def quit_and_interrupt(controller: Controller) -> None:
+        quitting = gevent.spawn(controller.quitting, None)
+        gevent.sleep(_STEP_S)
+        waited.append(not quitting.dead)
+        controller.interrupt("SIGTERM")
+        quitting.join(1)
+        waited.append(not quitting.dead)
+
+    waited: list[bool] = []
+    passes = StubPasses("last scrape", quit_and_interrupt, arm="cold")
+    passes.controller.await_scrape = lambda: (passes.reach("last scrape"), gevent.sleep(60))[0]
+    passes.execute()
+    gevent.sleep(_STEP_S)
+    assert waited == [True, False]
