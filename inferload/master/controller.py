@@ -30,7 +30,7 @@ from inferload.process.rerun import repeated
 from inferload.process.run_spec import FormValues, LoadOptions, RunOptions, RunSpec, resolve
 from inferload.process.settings import ProcessSettings
 from inferload.results import ci
-from inferload.verdict.outcome import SIGNAL_CODES, USAGE, gravest
+from inferload.verdict.outcome import SIGNAL_CODES, USAGE, WORKERS_ENDED, gravest
 
 logger = logging.getLogger(__name__)
 
@@ -122,6 +122,10 @@ class Controller:
     def quitting(self, environment: Any, **_others: Any) -> None:
         """Finish the run before Locust ends the process."""
         self._shutting_down = True
+        if self._workers_are_silent():  # Locust quits after the last worker
+            self._stopped_before = self._stopped_before or WORKERS_ENDED
+            if self.run is not None:
+                self.run.request_stop(WORKERS_ENDED, early=True)
         self.finish("the end of the process")
 
     @property

@@ -373,6 +373,26 @@ def test_a_late_worker_is_marked_and_a_stopped_one_invalidates_the_run(run_pool:
     assert {row["worker"] for row in ended.turns} == {"w0", "w1"}
 
 
+def all_terminated(sandbox: Sandbox) -> FinishedRun:
+    """Send SIGTERM to all workers, with short turns, so that they drain at once."""
+    simulator = sandbox.simulator()
+    file = scenario(sandbox.folder, arrivals__users=USERS, workload__output_tokens=1)
+    fleet = sandbox.fleet("processes", "--host", simulator.url, "--scenario", str(file))
+    wait_for_measure_phase(sandbox.run_dir)
+    wait_until(lambda: simulator.stats()["requests"]["finished"] > 20 * USERS, "some load")
+    for pid in fleet.worker_pids():
+        os.kill(pid, signal.SIGTERM)
+    return FinishedRun(sandbox.run_dir, fleet.exit_code(), fleet.text)
+
+
+@run_cases(all_terminated, ())
+def test_the_end_of_every_worker_before_the_end_of_the_load_is_a_failure(run_pool: RunPool, run_case: RunCase) -> None:
+    ended: FinishedRun = run_pool.result(run_case)
+    assert "Traceback" not in ended.text, ended.text
+    assert mark(ended.run_dir, "stop")["text"] == "stopped by the end of every worker"
+    assert ended.code == (3 if ended.summary["verdict"]["measurement"] == "invalid" else 1), ended.text
+
+
 # -- other versions
 
 OLDER = """

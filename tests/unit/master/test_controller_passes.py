@@ -14,7 +14,7 @@ from inferload.master.end_report import EndReport
 from inferload.master.finish import RunResult
 from inferload.master.lifecycle.phases import RunEnd
 from inferload.scenario.scenario import Cache
-from inferload.verdict.outcome import SIGNAL_CODES, Outcome, Policy
+from inferload.verdict.outcome import FAILED, SIGNAL_CODES, Outcome, Policy
 
 _STEP_S = 0.02
 
@@ -105,7 +105,7 @@ class StubPasses:
         self.reach(f"{run.arm} drains")
         code = self.cold_code if run.arm == "cold" else 0
         if end.early_by is not None:
-            code = SIGNAL_CODES[end.early_by]
+            code = SIGNAL_CODES.get(end.early_by, FAILED)
         return RunResult(Path(f"/x/{run.arm}"), Outcome("passed", "", code), "valid", "engine")
 
     def execute(self) -> int | None:
@@ -157,6 +157,29 @@ def test_the_outputs_state_that_the_second_pass_did_not_run() -> None:
     passes.execute()
     assert list(passes.summaries) == ["cold", "run"]
     assert passes.summaries["run"]["outcome"]["state"] == "stopped early"
+
+
+@pytest.mark.parametrize(
+    ("at", "options", "code"),
+    [
+        ("cold loads", {}, 1),
+        ("cold drains", {}, 1),
+        ("users stop", {}, 1),
+        ("last scrape", {"on_stop_passes": True}, 1),
+        ("warm prepared", {}, 1),
+        ("warm prepared", {"cold_code": 3}, 3),
+        ("warm loads", {"on_stop_passes": True}, 1),
+        ("warm drains", {}, 0),
+    ],
+)
+def test_the_end_of_every_worker_before_the_end_of_the_load_is_a_failure(
+    at: str, options: dict[str, Any], code: int
+) -> None:
+    """Locust ends a headless master after its last worker."""
+    passes = StubPasses(at, lambda controller: controller.quitting(None), **options)
+    passes.controller._runner.clients, passes.controller._runner.worker_count = {}, 0
+    assert passes.execute() == code
+    assert at in passes.instants
 
 
 @pytest.mark.parametrize("at", ["cold loads", "cold drains", "users stop", "last scrape", "warm prepared"])
