@@ -148,12 +148,16 @@ class Controller:
 
     # -- end of a run
 
-    def finish(self, reason: str) -> None:
-        """Stop the run and the passes after it, and wait until its files are written."""
+    def request_stop(self, reason: str) -> None:
+        """Stop the run, even during its preparation, and the passes after it."""
         if self.under_way:
             self._stopped_before = self._stopped_before or reason
         if self.run is not None:
             self.run.request_stop(reason)
+
+    def finish(self, reason: str) -> None:
+        """Stop the run and the passes after it, and wait until its files are written."""
+        self.request_stop(reason)
         self._idle.wait()
 
     def interrupt(self, by: str) -> None:

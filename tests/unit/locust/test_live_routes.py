@@ -95,7 +95,7 @@ def test_all_routes_require_the_login(controller: Controller) -> None:
 
 def test_load_changes_reach_the_steering(controller: Controller) -> None:
     client = client_of(controller)
-    controller.run = controller
+    controller.under_way = True
     orders = ({"do": "set", "level": 9}, {"do": "ramp", "level": 2.5, "over_s": 60}, {"do": "hold"}, {"do": "stop"})
     for order in orders:
         answer = client.post("/inferload/steer", json=order)

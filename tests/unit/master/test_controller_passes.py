@@ -9,6 +9,7 @@ import gevent
 import pytest
 from gevent.event import Event
 
+from inferload.locust.web import live
 from inferload.master.controller import Controller
 from inferload.master.end_report import EndReport
 from inferload.master.finish import RunResult
@@ -182,9 +183,14 @@ def test_the_end_of_every_worker_before_the_end_of_the_load_is_a_failure(
     assert at in passes.instants
 
 
+def _steer_stop(controller: Controller) -> None:
+    live.steer(controller, {"do": "stop"})
+
+
+@pytest.mark.parametrize("stop", [_web_stop, _steer_stop])
 @pytest.mark.parametrize("at", ["cold loads", "cold drains", "users stop", "last scrape", "warm prepared"])
-def test_a_stop_by_the_web_page_before_the_second_pass_prevents_it(at: str) -> None:
-    passes = StubPasses(at, _web_stop, headless=False)
+def test_a_stop_by_the_web_page_before_the_second_pass_prevents_it(at: str, stop: Callable[[Controller], None]) -> None:
+    passes = StubPasses(at, stop, headless=False)
     passes.execute()
     assert at in passes.instants
     assert "warm loads" not in passes.instants
