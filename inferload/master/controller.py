@@ -91,9 +91,9 @@ class Controller:
     ) -> None:
         """Begin a run; during a run, change its users. Options of newer versions of Locust are ignored."""
         self._users.classes = user_classes
-        if self.run is not None and self.run.stop.is_set():
-            unchanged = user_count == self._runner.target_user_count
-            if not unchanged or has_request_context():  # else Locust itself reacts to a lost worker
+        if self.run is not None and self.run.ending:
+            by_locust = self._users.in_shape or user_count == self._runner.target_user_count  # or after a lost worker
+            if not by_locust or has_request_context():
                 logger.warning("the run is draining; start again after its end")
             return
         if self.preparing or self._load_awaited:
@@ -186,7 +186,7 @@ class Controller:
         run = self.run
         if run is None or self._load_awaited:
             raise UsageError("no load to change: no run is in progress, or its load has not begun")
-        if run.stop.is_set():
+        if run.ending:
             raise UsageError("no load to change: the run is draining")
         if self.environment.shape_class is not None:
             raise UsageError("no load to change: a LoadTestShape determines the users")

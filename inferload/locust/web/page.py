@@ -114,6 +114,8 @@ def _check_start(web_ui: Any, controller: Controller, scenarios: Collection[str]
         if "scenario" in request.form:
             _check_listed(request.form["scenario"], scenarios)
         if controller.run is not None:
+            if controller.run.ending:
+                raise UsageError("the run is draining; start again after its end")
             return None
         _take_form(web_ui.environment, request.form)
         users, rate = int(request.form["user_count"]), float(request.form["spawn_rate"])

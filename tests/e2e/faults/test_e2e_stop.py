@@ -235,3 +235,34 @@ def test_a_ramp_that_the_end_of_the_load_interrupts_has_a_mark_of_its_end(run_po
     drain = mark(ended.run_dir, "phase", "drain")
     assert drain is not None
     assert 0 <= over["wall_ns"] - drain["wall_ns"] < 0.5e9
+
+
+def changed_in_the_drain(sandbox: Sandbox) -> FinishedRun:
+    """Try to change the load of an open loop after its planned end."""
+    arrivals = {"kind": "poisson", "sessions_per_s": 4}
+    file = scenario(
+        sandbox.folder,
+        arrivals=arrivals,
+        workload__output_tokens=TOO_MANY_TOKENS,
+        phases={"measure_s": 2, "drain_s": 15},
+    )
+    fleet = sandbox.fleet("local", "--host", sandbox.simulator().url, "--scenario", str(file), web=True)
+    fleet.wait_for_page()
+    assert fleet.post("/swarm", user_count=4, spawn_rate=4)["success"]
+    wait_for_measure_phase(sandbox.run_dir)
+    wait_until(lambda: mark(sandbox.run_dir, "phase", "drain"), "the drain")
+    steer = fleet.get_json("/inferload/live")["steer"]
+    answer = fleet.post("/swarm", user_count=8, spawn_rate=4)
+    wait_until(lambda: "headline" in fleet.get_json("/inferload/status"), "the outcome")
+    fleet.signal(signal.SIGINT, whole_group=False)
+    return FinishedRun(sandbox.run_dir, fleet.exit_code(), fleet.text, seen={"steer": steer, "answer": answer})
+
+
+@run_cases(changed_in_the_drain, ())
+def test_the_load_does_not_change_after_its_planned_end(run_pool: RunPool, run_case: RunCase) -> None:
+    ended: FinishedRun = run_pool.result(run_case)
+    assert "Traceback" not in ended.text, ended.text
+    assert ended.seen["steer"] is None
+    assert ended.seen["answer"]["success"] is False
+    assert ended.seen["answer"]["message"] == "the run is draining; start again after its end"
+    assert mark(ended.run_dir, "users") is None

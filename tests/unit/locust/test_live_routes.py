@@ -208,6 +208,13 @@ def test_a_start_accepts_the_scenarios_of_the_list_only(controller: Controller, 
     assert answer.get_json()["success"] is False
 
 
+def test_a_start_after_the_load_is_refused(controller: Controller) -> None:
+    controller.run = SimpleNamespace(ending=True)
+    answer = client_of(controller).post("/swarm", data={"user_count": 1, "spawn_rate": 1})
+    assert answer.get_json()["message"] == "the run is draining; start again after its end"
+    assert answer.get_json()["success"] is False
+
+
 @pytest.mark.parametrize("base", ["", "/load"])
 def test_statistics_are_not_reset_during_a_run(controller: Controller, base: str) -> None:
     """The verdict counts failed requests and exceptions from Locust's statistics."""
