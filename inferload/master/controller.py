@@ -90,6 +90,9 @@ class Controller:
         self, user_count: int, spawn_rate: float, wait: bool = False, user_classes: Any = None, **_newer: Any
     ) -> None:
         """Begin a run; during a run, change its users. Options of newer versions of Locust are ignored."""
+        if self._leaving and not self.under_way:
+            runners.end_shape(self._runner)  # Locust's headless process waits for its end
+            return
         self._users.classes = user_classes
         if self.run is not None and self.run.ending:
             by_locust = self._users.in_shape or user_count == self._runner.target_user_count  # or after a lost worker
@@ -163,6 +166,8 @@ class Controller:
     def interrupt(self, by: str) -> None:
         """End the process after a signal: the first drains the run, a later Ctrl-C ends turns in flight."""
         run = self.run
+        if self._headless and not (self._leaving or self.under_way or self._load_begun.is_set()):  # no run has begun
+            self._end_report.write_outputs({"run": self._end_report.stopped_early(by)})
         self._leaving = True
         self._stopped_before = self._stopped_before or by  # a second pass does not begin
         if run is None:

@@ -266,3 +266,53 @@ def test_the_load_does_not_change_after_its_planned_end(run_pool: RunPool, run_c
     assert ended.seen["answer"]["success"] is False
     assert ended.seen["answer"]["message"] == "the run is draining; start again after its end"
     assert mark(ended.run_dir, "users") is None
+
+
+# A locustfile whose listener delays the start of the run.
+SLOW_TO_BEGIN = """
+import time
+from locust import events
+from inferload.users import ScenarioUser
+
+
+class ChatUser(ScenarioUser):
+    pass
+
+
+@events.init.add_listener
+def wait(**_others):
+    print("the listener waits", flush=True)
+    time.sleep(6)
+"""
+
+
+SHAPE = """
+from locust import LoadTestShape
+
+
+class Shape(LoadTestShape):
+    def tick(self):
+        return 1, 1
+"""
+
+
+def stopped_before_the_start(sandbox: Sandbox, way: str, shape: bool) -> FinishedRun:
+    """Send a signal while a listener of `init` blocks, before Locust starts a run."""
+    file, locustfile = scenario(sandbox.folder), sandbox.folder / "slow.py"
+    locustfile.write_text(SLOW_TO_BEGIN + SHAPE * shape)
+    words = ("--host", sandbox.simulator().url, "--scenario", str(file), "--junit", "junit.xml")
+    fleet = sandbox.fleet("local", *words, locustfile=locustfile)
+    fleet.master.wait_for_line("the listener waits")
+    fleet.signal(*SIGNALS[way])
+    return FinishedRun(sandbox.run_dir, fleet.exit_code(), fleet.text)
+
+
+@run_cases(stopped_before_the_start, ("sigint", False), ("sigterm", False), ("sigint", True))
+def test_a_signal_before_the_start_of_a_run_sets_the_exit_code(run_pool: RunPool, run_case: RunCase) -> None:
+    ended: FinishedRun = run_pool.result(run_case)
+    by = {"sigint": "Ctrl-C", "sigterm": "SIGTERM"}[run_case.arguments[0]]
+    assert "Traceback" not in ended.text, ended.text
+    assert ended.text.count(f"stopped early by {by} before the load: nothing was measured") == 1
+    assert ended.code == {"Ctrl-C": 130, "SIGTERM": 143}[by]
+    assert (ended.run_dir.parent / "junit.xml").exists()
+    assert not ended.run_dir.exists()

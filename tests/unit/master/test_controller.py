@@ -35,7 +35,7 @@ class StubController:
                 change_users=self.change_users,
                 load=SimpleNamespace(end_start=lambda: self.ended.append("planned")),
             ),
-            "preparing": False,
+            **dict.fromkeys(("preparing", "_leaving"), False),
             "_load_awaited": True,
             "_later": None,
             "_users": LocustUsers(SimpleNamespace(runner=self.runner, web_ui=None), lambda: None, lambda: None),

@@ -121,6 +121,29 @@ def _sigterm(controller: Controller) -> None:
     controller.interrupt("SIGTERM")
 
 
+@pytest.mark.parametrize(("headless", "code"), [(True, 143), (False, None)])
+def test_no_run_begins_after_a_signal(headless: bool, code: int | None) -> None:
+    passes = StubPasses("", _sigterm, headless=headless)
+    controller = passes.controller
+    controller.preparing = False
+    controller._idle.set()
+    controller._quit = lambda: None  # type: ignore[method-assign]
+    for _ in range(2):
+        controller.interrupt("SIGTERM")
+    controller.start(4, 1.0)
+    assert not controller.under_way
+    assert passes.environment.process_exit_code == code
+    assert list(passes.summaries) == (["run"] if headless else [])
+
+
+def test_a_signal_after_the_run_does_not_change_its_outcome() -> None:
+    passes = StubPasses("", _sigterm, arm="cold", cold_code=1)
+    passes.execute()
+    passes.controller.interrupt("SIGTERM")
+    assert passes.environment.process_exit_code == 1
+    assert list(passes.summaries) == ["cold"]
+
+
 def _web_stop(controller: Controller) -> None:
     controller.finish("the web UI")
 
