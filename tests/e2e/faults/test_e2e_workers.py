@@ -538,7 +538,7 @@ def test_ttft_and_itl_are_not_part_of_aggregated(run_pool: RunPool, run_case: Ru
 def changed_rate(sandbox: Sandbox) -> FinishedRun:
     """Run Poisson arrivals on two workers, and double the users in the web UI during the run."""
     simulator = sandbox.simulator()
-    file = open_loop(sandbox, phases={"measure_s": 6, "drain_s": 20})
+    file = open_loop(sandbox, phases={"measure_s": 10, "drain_s": 20})
     words = ["--host", simulator.url, "--scenario", str(file), "--details"]
     fleet = sandbox.fleet("processes", *words, web=True)
     fleet.wait_for_page()
@@ -573,7 +573,7 @@ def test_arrivals_follow_the_schedule(run_pool: RunPool, run_case: RunCase) -> N
     assert "by hand   at" in ended.text
     assert "changed by hand once" in load["detail"]
     expected_s = {}
-    while (arrival := schedule.next()) is not None and arrival.due_s < 6:
+    while (arrival := schedule.next()) is not None and arrival.due_s < 10:
         expected_s[f"s{arrival.index}"] = arrival.due_s
     anchors = {worker["name"]: worker["anchor"]["wall_ns"] for worker in manifest["workers"]}
     planned_s = {
