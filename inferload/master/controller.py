@@ -32,7 +32,7 @@ from inferload.process.rerun import repeated
 from inferload.process.run_spec import FormValues, LoadOptions, RunOptions, RunSpec, resolve
 from inferload.process.settings import ProcessSettings
 from inferload.results import ci
-from inferload.verdict.outcome import SIGNAL_CODES, USAGE, gravest
+from inferload.verdict.outcome import SIGNAL_CODES, USAGE, WORKERS_ENDED, gravest
 
 logger = logging.getLogger(__name__)
 
@@ -95,10 +95,13 @@ class Controller:
         self, user_count: int, spawn_rate: float, wait: bool = False, user_classes: Any = None, **_newer: Any
     ) -> None:
         """Begin a run; during a run, change its users. Options of newer versions of Locust are ignored."""
+        if self._leaving and not self.under_way:
+            runners.end_shape(self._runner)  # Locust's headless process waits for its end
+            return
         self._users.classes = user_classes
-        if self.run is not None and self.run.stop.is_set():
-            unchanged = user_count == self._runner.target_user_count
-            if not unchanged or has_request_context():  # else Locust itself reacts to a lost worker
+        if self.run is not None and self.run.ending:
+            by_locust = self._users.in_shape or user_count == self._runner.target_user_count  # or after a lost worker
+            if not by_locust or has_request_context():
                 logger.warning("the run is draining; start again after its end")
             return
         if self.preparing or self._load_awaited:
@@ -130,6 +133,10 @@ class Controller:
     def quitting(self, environment: Any, **_others: Any) -> None:
         """Finish the run before Locust ends the process."""
         self._shutting_down = True
+        if self._workers_are_silent():  # Locust quits after the last worker
+            self._stopped_before = self._stopped_before or WORKERS_ENDED
+            if self.run is not None:
+                self.run.request_stop(WORKERS_ENDED, early=True)
         self.finish("the end of the process")
         self._await_last_scrape()
 
@@ -153,18 +160,24 @@ class Controller:
 
     # -- end of a run
 
-    def finish(self, reason: str) -> None:
-        """Stop the run and the passes after it, and wait until its files are written; do not wait in a DrainedGreenlet."""
+    def request_stop(self, reason: str) -> None:
+        """Stop the run, even during its preparation, and the passes after it."""
         if self.under_way:
             self._stopped_before = self._stopped_before or reason
         if self.run is not None:
             self.run.request_stop(reason)
+
+    def finish(self, reason: str) -> None:
+        """Stop the run and the passes after it, and wait until its files are written; do not wait in a DrainedGreenlet."""
+        self.request_stop(reason)
         if not isinstance(gevent.getcurrent(), DrainedGreenlet):
             self._idle.wait()
 
     def interrupt(self, by: str) -> None:
         """End the process after a signal: the first drains the run, a later Ctrl-C ends turns in flight."""
         run = self.run
+        if self._headless and not (self._leaving or self.under_way or self._load_begun.is_set()):  # no run has begun
+            self._end_report.write_outputs({"run": self._end_report.stopped_early(by)})
         self._leaving = True
         self._stopped_before = self._stopped_before or by  # a second pass does not begin
         if run is None:
@@ -188,7 +201,7 @@ class Controller:
         run = self.run
         if run is None or self._load_awaited:
             raise UsageError("no load to change: no run is in progress, or its load has not begun")
-        if run.stop.is_set():
+        if run.ending:
             raise UsageError("no load to change: the run is draining")
         if self.environment.shape_class is not None:
             raise UsageError("no load to change: a LoadTestShape determines the users")

@@ -8,7 +8,7 @@ from inferload.errors import UsageError
 from inferload.master.finish import RunResult
 from inferload.process.settings import ProcessSettings
 from inferload.results import ci
-from inferload.verdict.outcome import OK, SIGNAL_CODES, USAGE, Early, State, gravest
+from inferload.verdict.outcome import FAILED, OK, SIGNAL_CODES, USAGE, WORKERS_ENDED, Early, State, gravest
 
 logger = logging.getLogger(__name__)
 
@@ -51,7 +51,8 @@ class EndReport:
         text = Early(by, None, 0.0, None).text
         self._log((logging.WARNING, text))
         code = OK if self._own.policy.on_stop_passes else SIGNAL_CODES.get(by, OK)
-        if earlier or by in SIGNAL_CODES:
+        code = FAILED if by == WORKERS_ENDED else code
+        if earlier or by in (*SIGNAL_CODES, WORKERS_ENDED):
             self._environment.process_exit_code = gravest([*earlier, code])
         return ci.without_load("stopped early", text, code)
 

@@ -16,6 +16,7 @@ OK, FAILED, USAGE, INVALID = 0, 1, 2, 3
 _STATES: Mapping[str, State] = {"valid": "passed", "suspect": "suspect"}  # of a complete run without failures
 ABORTED = "abort_on: "  # prefix of the gate result of a condition that stopped the run
 INVALID_CALL = "an invalid call in "  # prefix of the cause of an early end that is a fault of the locustfile
+WORKERS_ENDED = "the end of every worker"  # cause of an early end: each worker was stopped on its own
 SIGNAL_CODES = {"Ctrl-C": 130, "SIGTERM": 143, "SIGHUP": 143}
 
 

@@ -108,9 +108,9 @@ def steer(controller: Controller, order: Mapping[str, Any]) -> None:
     """
     action = order.get("do")
     if action == "stop":
-        if controller.run is None:
+        if not controller.under_way:
             raise UsageError("no run to stop")
-        controller.run.request_stop("the web UI")
+        controller.request_stop("the web UI")
         return
     run = controller.steered_run()
     if action == "set":

@@ -113,6 +113,8 @@ def _check_start(web_ui: Any, controller: Controller, scenarios: Collection[str]
     try:
         if "scenario" in request.form:
             _check_listed(request.form["scenario"], scenarios)
+        if controller.run is not None and controller.run.ending:
+            raise UsageError("the run is draining; start again after its end")
         if controller.under_way:
             _refuse_other_fields(web_ui.environment, request.form)
             return None

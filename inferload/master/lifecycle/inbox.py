@@ -26,7 +26,7 @@ from inferload.results.abort_conditions import AbortWatch
 from inferload.scenario.scenario import Scenario
 from inferload.statistics.steady_state import Steadiness
 from inferload.verdict.failures import FirstErrors, add_message
-from inferload.verdict.outcome import INVALID_CALL
+from inferload.verdict.outcome import INVALID_CALL, WORKERS_ENDED
 
 logger = logging.getLogger(__name__)
 
@@ -202,7 +202,7 @@ class Inbox:
         self.state.marks.add("worker_left", text, closed_ns, worker=member.name)
         logger.error("%s for the last %.0f s", text, (end_ns - closed_ns) / NS_PER_S)
         if goes_on and all(present.drained for present in self.state.roster.present):
-            self.state.end.request_stop("the end of every worker", early=True)
+            self.state.end.request_stop(WORKERS_ENDED, early=True)
 
     def count_listeners(self, messages: Mapping[str, int]) -> None:
         """Count exceptions of event listeners, by message."""

@@ -133,6 +133,11 @@ class MasterRun:
         return self.state.end.stop
 
     @property
+    def ending(self) -> bool:
+        """True from the end of the load on, planned or not."""
+        return self.stop.is_set() or self.state.end.over
+
+    @property
     def totals(self) -> ReportTotals:
         """Sums of the workers' reports so far."""
         return self.inbox.totals

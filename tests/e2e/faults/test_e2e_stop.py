@@ -360,3 +360,84 @@ def test_the_drain_does_not_wait_for_a_listener_that_ends_the_process(run_pool: 
     assert ended.summary["turns"]["by_phase"]["all"]["unfinished"] == 0
     assert ended.codes == set(), ended.summary["verdict"]
     assert ended.code == expected_exit_code(ended), ended.text
+
+
+def changed_in_the_drain(sandbox: Sandbox) -> FinishedRun:
+    """Try to change the load of an open loop after its planned end."""
+    arrivals = {"kind": "poisson", "sessions_per_s": 4}
+    file = scenario(
+        sandbox.folder,
+        arrivals=arrivals,
+        workload__output_tokens=TOO_MANY_TOKENS,
+        phases={"measure_s": 2, "drain_s": 15},
+    )
+    fleet = sandbox.fleet("local", "--host", sandbox.simulator().url, "--scenario", str(file), web=True)
+    fleet.wait_for_page()
+    assert fleet.post("/swarm", user_count=4, spawn_rate=4)["success"]
+    wait_for_measure_phase(sandbox.run_dir)
+    wait_until(lambda: mark(sandbox.run_dir, "phase", "drain"), "the drain")
+    steer = fleet.get_json("/inferload/live")["steer"]
+    answer = fleet.post("/swarm", user_count=8, spawn_rate=4)
+    wait_until(lambda: "headline" in fleet.get_json("/inferload/status"), "the outcome")
+    fleet.signal(signal.SIGINT, whole_group=False)
+    return FinishedRun(sandbox.run_dir, fleet.exit_code(), fleet.text, seen={"steer": steer, "answer": answer})
+
+
+@run_cases(changed_in_the_drain, ())
+def test_the_load_does_not_change_after_its_planned_end(run_pool: RunPool, run_case: RunCase) -> None:
+    ended: FinishedRun = run_pool.result(run_case)
+    assert "Traceback" not in ended.text, ended.text
+    assert ended.seen["steer"] is None
+    assert ended.seen["answer"]["success"] is False
+    assert ended.seen["answer"]["message"] == "the run is draining; start again after its end"
+    assert mark(ended.run_dir, "users") is None
+
+
+# A locustfile whose listener delays the start of the run.
+SLOW_TO_BEGIN = """
+import time
+from locust import events
+from inferload.users import ScenarioUser
+
+
+class ChatUser(ScenarioUser):
+    pass
+
+
+@events.init.add_listener
+def wait(**_others):
+    print("the listener waits", flush=True)
+    time.sleep(6)
+"""
+
+
+SHAPE = """
+from locust import LoadTestShape
+
+
+class Shape(LoadTestShape):
+    def tick(self):
+        return 1, 1
+"""
+
+
+def stopped_before_the_start(sandbox: Sandbox, way: str, shape: bool) -> FinishedRun:
+    """Send a signal while a listener of `init` blocks, before Locust starts a run."""
+    file, locustfile = scenario(sandbox.folder), sandbox.folder / "slow.py"
+    locustfile.write_text(SLOW_TO_BEGIN + SHAPE * shape)
+    words = ("--host", sandbox.simulator().url, "--scenario", str(file), "--junit", "junit.xml")
+    fleet = sandbox.fleet("local", *words, locustfile=locustfile)
+    fleet.master.wait_for_line("the listener waits")
+    fleet.signal(*SIGNALS[way])
+    return FinishedRun(sandbox.run_dir, fleet.exit_code(), fleet.text)
+
+
+@run_cases(stopped_before_the_start, ("sigint", False), ("sigterm", False), ("sigint", True))
+def test_a_signal_before_the_start_of_a_run_sets_the_exit_code(run_pool: RunPool, run_case: RunCase) -> None:
+    ended: FinishedRun = run_pool.result(run_case)
+    by = {"sigint": "Ctrl-C", "sigterm": "SIGTERM"}[run_case.arguments[0]]
+    assert "Traceback" not in ended.text, ended.text
+    assert ended.text.count(f"stopped early by {by} before the load: nothing was measured") == 1
+    assert ended.code == {"Ctrl-C": 130, "SIGTERM": 143}[by]
+    assert (ended.run_dir.parent / "junit.xml").exists()
+    assert not ended.run_dir.exists()

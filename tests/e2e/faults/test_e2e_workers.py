@@ -374,6 +374,26 @@ def test_a_late_worker_is_marked_and_a_stopped_one_invalidates_the_run(run_pool:
     assert {row["worker"] for row in ended.turns} == {"w0", "w1"}
 
 
+def all_terminated(sandbox: Sandbox) -> FinishedRun:
+    """Send SIGTERM to all workers, with short turns, so that they drain at once."""
+    simulator = sandbox.simulator()
+    file = scenario(sandbox.folder, arrivals__users=USERS, workload__output_tokens=1)
+    fleet = sandbox.fleet("processes", "--host", simulator.url, "--scenario", str(file))
+    wait_for_measure_phase(sandbox.run_dir)
+    wait_until(lambda: simulator.stats()["requests"]["finished"] > 20 * USERS, "some load")
+    for pid in fleet.worker_pids():
+        os.kill(pid, signal.SIGTERM)
+    return FinishedRun(sandbox.run_dir, fleet.exit_code(), fleet.text)
+
+
+@run_cases(all_terminated, ())
+def test_the_end_of_every_worker_before_the_end_of_the_load_is_a_failure(run_pool: RunPool, run_case: RunCase) -> None:
+    ended: FinishedRun = run_pool.result(run_case)
+    assert "Traceback" not in ended.text, ended.text
+    assert mark(ended.run_dir, "stop")["text"] == "stopped by the end of every worker"
+    assert ended.code == (3 if ended.summary["verdict"]["measurement"] == "invalid" else 1), ended.text
+
+
 # -- other versions
 
 OLDER = """
@@ -519,7 +539,7 @@ def test_ttft_and_itl_are_not_part_of_aggregated(run_pool: RunPool, run_case: Ru
 def changed_rate(sandbox: Sandbox) -> FinishedRun:
     """Run Poisson arrivals on two workers, and double the users in the web UI during the run."""
     simulator = sandbox.simulator()
-    file = open_loop(sandbox, phases={"measure_s": 6, "drain_s": 20})
+    file = open_loop(sandbox, phases={"measure_s": 10, "drain_s": 20})
     words = ["--host", simulator.url, "--scenario", str(file), "--details"]
     fleet = sandbox.fleet("processes", *words, web=True)
     fleet.wait_for_page()
@@ -554,7 +574,7 @@ def test_arrivals_follow_the_schedule(run_pool: RunPool, run_case: RunCase) -> N
     assert "by hand   at" in ended.text
     assert "changed by hand once" in load["detail"]
     expected_s = {}
-    while (arrival := schedule.next()) is not None and arrival.due_s < 6:
+    while (arrival := schedule.next()) is not None and arrival.due_s < 10:
         expected_s[f"s{arrival.index}"] = arrival.due_s
     anchors = {worker["name"]: worker["anchor"]["wall_ns"] for worker in manifest["workers"]}
     planned_s = {

@@ -99,7 +99,7 @@ def test_all_routes_require_the_login(controller: Controller) -> None:
 
 def test_load_changes_reach_the_steering(controller: Controller) -> None:
     client = client_of(controller)
-    controller.run = controller
+    controller.under_way = True
     orders = ({"do": "set", "level": 9}, {"do": "ramp", "level": 2.5, "over_s": 60}, {"do": "hold"}, {"do": "stop"})
     for order in orders:
         answer = client.post("/inferload/steer", json=order)
@@ -248,6 +248,13 @@ def test_a_start_is_refused_if_another_run_began_during_its_checks(controller: C
     client, _ = started_client_of(controller)
     answer = client.post("/swarm", data={"user_count": 1, "spawn_rate": 1}).get_json()
     assert answer["message"] == "another run began during the checks; start again after its end"
+
+
+def test_a_start_after_the_load_is_refused(controller: Controller) -> None:
+    controller.run = SimpleNamespace(ending=True)
+    answer = client_of(controller).post("/swarm", data={"user_count": 1, "spawn_rate": 1})
+    assert answer.get_json()["message"] == "the run is draining; start again after its end"
+    assert answer.get_json()["success"] is False
 
 
 @pytest.mark.parametrize("base", ["", "/load"])

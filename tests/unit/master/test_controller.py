@@ -32,11 +32,11 @@ class StubController:
         self.controller = controller = Controller.__new__(Controller)
         values: dict[str, Any] = {
             "run": SimpleNamespace(
-                stop=SimpleNamespace(is_set=bool),
+                ending=False,
                 change_users=self.change_users,
                 load=SimpleNamespace(end_start=lambda: self.ended.append("planned")),
             ),
-            "preparing": False,
+            **dict.fromkeys(("preparing", "_leaving"), False),
             "_load_awaited": True,
             "_later": None,
             "_users": LocustUsers(SimpleNamespace(runner=self.runner, web_ui=None), lambda: None, lambda: None),
@@ -144,12 +144,35 @@ def test_a_start_during_the_drain_logs_a_warning(
     stub = StubController()
     stub.controller._load_awaited = awaited  # the run was stopped before its first users
     stub.runner.target_user_count = 4
-    stub.controller.run = SimpleNamespace(stop=SimpleNamespace(is_set=lambda: True))  # type: ignore[assignment]
+    stub.controller.run = SimpleNamespace(ending=True)  # type: ignore[assignment]
     stub.controller.start(users, 1.0)
     assert [record.message for record in caplog.records] == warnings * [
         "the run is draining; start again after its end"
     ]
     assert stub.locust == []
+
+
+def test_a_shape_changes_no_users_after_the_load(caplog: pytest.LogCaptureFixture) -> None:
+    stub = StubController()
+    stub.controller._load_awaited = False
+    stub.controller.run = SimpleNamespace(ending=True)  # type: ignore[assignment]
+    stub.runner.shape_greenlet = gevent.getcurrent()
+    stub.controller.start(7, 1.0)
+    assert (stub.locust, stub.changes, caplog.records) == ([], [], [])
+
+
+@pytest.mark.parametrize("ending", [False, True])
+def test_the_load_can_be_changed_until_its_end(ending: bool) -> None:
+    stub = StubController()
+    stub.controller._load_awaited = False
+    stub.controller.environment.shape_class = None
+    run: Any = stub.controller.run
+    run.ending = ending
+    if not ending:
+        assert stub.controller.steered_run() is run
+        return
+    with pytest.raises(UsageError, match="draining"):
+        stub.controller.steered_run()
 
 
 class _MasterWithoutNetwork(MasterRunner):  # type: ignore[misc]  # Locust has no types

@@ -9,12 +9,13 @@ import gevent
 import pytest
 from gevent.event import Event
 
+from inferload.locust.web import live
 from inferload.master.controller import Controller
 from inferload.master.end_report import EndReport
 from inferload.master.finish import RunResult
 from inferload.master.lifecycle.phases import RunEnd
 from inferload.scenario.scenario import Cache
-from inferload.verdict.outcome import SIGNAL_CODES, Outcome, Policy
+from inferload.verdict.outcome import FAILED, SIGNAL_CODES, Outcome, Policy
 
 _STEP_S = 0.02
 
@@ -106,7 +107,7 @@ class StubPasses:
         self.reach(f"{run.arm} drains")
         code = self.cold_code if run.arm == "cold" else 0
         if end.early_by is not None:
-            code = SIGNAL_CODES[end.early_by]
+            code = SIGNAL_CODES.get(end.early_by, FAILED)
         return RunResult(Path(f"/x/{run.arm}"), Outcome("passed", "", code), "valid", "engine")
 
     def execute(self) -> int | None:
@@ -119,6 +120,29 @@ class StubPasses:
 
 def _sigterm(controller: Controller) -> None:
     controller.interrupt("SIGTERM")
+
+
+@pytest.mark.parametrize(("headless", "code"), [(True, 143), (False, None)])
+def test_no_run_begins_after_a_signal(headless: bool, code: int | None) -> None:
+    passes = StubPasses("", _sigterm, headless=headless)
+    controller = passes.controller
+    controller.preparing = False
+    controller._idle.set()
+    controller._quit = lambda: None  # type: ignore[method-assign]
+    for _ in range(2):
+        controller.interrupt("SIGTERM")
+    controller.start(4, 1.0)
+    assert not controller.under_way
+    assert passes.environment.process_exit_code == code
+    assert list(passes.summaries) == (["run"] if headless else [])
+
+
+def test_a_signal_after_the_run_does_not_change_its_outcome() -> None:
+    passes = StubPasses("", _sigterm, arm="cold", cold_code=1)
+    passes.execute()
+    passes.controller.interrupt("SIGTERM")
+    assert passes.environment.process_exit_code == 1
+    assert list(passes.summaries) == ["cold"]
 
 
 def _web_stop(controller: Controller) -> None:
@@ -160,9 +184,37 @@ def test_the_outputs_state_that_the_second_pass_did_not_run() -> None:
     assert passes.summaries["run"]["outcome"]["state"] == "stopped early"
 
 
+@pytest.mark.parametrize(
+    ("at", "options", "code"),
+    [
+        ("cold loads", {}, 1),
+        ("cold drains", {}, 1),
+        ("users stop", {}, 1),
+        ("last scrape", {"on_stop_passes": True}, 1),
+        ("warm prepared", {}, 1),
+        ("warm prepared", {"cold_code": 3}, 3),
+        ("warm loads", {"on_stop_passes": True}, 1),
+        ("warm drains", {}, 0),
+    ],
+)
+def test_the_end_of_every_worker_before_the_end_of_the_load_is_a_failure(
+    at: str, options: dict[str, Any], code: int
+) -> None:
+    """Locust ends a headless master after its last worker."""
+    passes = StubPasses(at, lambda controller: controller.quitting(None), **options)
+    passes.controller._runner.clients, passes.controller._runner.worker_count = {}, 0
+    assert passes.execute() == code
+    assert at in passes.instants
+
+
+def _steer_stop(controller: Controller) -> None:
+    live.steer(controller, {"do": "stop"})
+
+
+@pytest.mark.parametrize("stop", [_web_stop, _steer_stop])
 @pytest.mark.parametrize("at", ["cold loads", "cold drains", "users stop", "last scrape", "warm prepared"])
-def test_a_stop_by_the_web_page_before_the_second_pass_prevents_it(at: str) -> None:
-    passes = StubPasses(at, _web_stop, headless=False)
+def test_a_stop_by_the_web_page_before_the_second_pass_prevents_it(at: str, stop: Callable[[Controller], None]) -> None:
+    passes = StubPasses(at, stop, headless=False)
     passes.execute()
     assert at in passes.instants
     assert "warm loads" not in passes.instants
