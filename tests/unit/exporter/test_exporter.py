@@ -20,6 +20,7 @@ from inferload.exporter import exporter as exporters
 from inferload.exporter.exporter import Exporter
 from inferload.exporter.metrics import METRICS, RunState, page, table
 from inferload.measure.client_health import HealthSet
+from inferload.measure.clock import NS_PER_S
 from inferload.measure.record import Failure, PhaseWindow, TurnRecord
 from inferload.measure.tally import TallySet
 from inferload.process.listen_address import ListenAddress
@@ -203,7 +204,8 @@ def scrapes(exporter: Exporter, pauses_s: Sequence[float], environ: dict[str, st
 def test_the_exporter_waits_for_a_scrape_after_the_end(runs: Runs, caplog: pytest.LogCaptureFixture) -> None:
     exporter = Exporter(runs.latest, lambda: 0)
     runs.begin("first")
-    scrapes(exporter, (0.3, 0.3))
+    scrapes(exporter, (0, 0))
+    exporter._scrapes_ns[0] -= 10 * NS_PER_S
     runs.end()
     scraper = gevent.spawn_later(0.1, get, exporter, SCRAPE)
     exporter.wait_for_last_scrape()
