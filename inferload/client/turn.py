@@ -84,6 +84,7 @@ class Turn:
         self.started_ns = now_ns()
         self.next_check_ns = 0  # time of the next check for timeouts
         self.queued = False  # the turn is in the parse queue
+        self._was_overdue = False  # at the latest check
         self._client = client
         self._recorded = Event()
         self._connection: AnyConnection | None = None
@@ -119,13 +120,24 @@ class Turn:
         self._abort()
 
     def overdue(self, at_ns: int) -> tuple[Failure, str] | None:
-        """Return the timeout that the turn exceeds, if any, after queueing unparsed reads that may contain an event.
+        """Return the timeout that the turn exceeds in two successive checks, if any. Sets `next_check_ns`.
 
-        Sets `next_check_ns`.
+        At the first check after a pause of the process, the reply may not be read yet.
         """
-        limits, self.next_check_ns = self._client.timeouts, at_ns + _CHECK_NS
-        turn_left_ns = self.started_ns + round(limits.turn_s * NS_PER_S) - at_ns
+        self.next_check_ns = at_ns + _CHECK_NS
+        exceeded = self._exceeded(at_ns)
+        confirmed, self._was_overdue = self._was_overdue, exceeded is not None
+        return exceeded if confirmed else None
+
+    def _exceeded(self, at_ns: int) -> tuple[Failure, str] | None:
+        """Return the exceeded timeout, if any, after queueing unparsed reads that may contain an event or the end."""
+        limits = self._client.timeouts
+        end_ns = self.started_ns + round(limits.turn_s * NS_PER_S)
+        turn_left_ns = end_ns - at_ns
         if turn_left_ns < 0:
+            if (self._parser.arrived_ns or 0) <= end_ns and self._reply.fetch_waiting():
+                self.queue_parsing()
+                return None
             return Failure.TIMEOUT_TURN, f"not over after {limits.turn_s:g} s"
         if self._sent_ns is None:
             return None

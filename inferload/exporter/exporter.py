@@ -74,10 +74,12 @@ class Exporter:
             return
         logger.info("waiting at most %.0f s for the last scrape of the metrics", wait_s)
         until_ns = now_ns() + round(wait_s * NS_PER_S)
+        over = False
         while run.run_id != self._final_run_id:
-            if now_ns() > until_ns:
+            if over:
                 logger.warning("the final metrics of the run were not scraped within %.0f s", wait_s)
                 return
+            over = now_ns() > until_ns  # after a pause of the process, a scrape may be in the socket: poll once more
             gevent.sleep(_POLL_S)
 
     def _wait_s(self) -> float:

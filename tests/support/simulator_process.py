@@ -4,6 +4,7 @@ import http.client
 import json
 import os
 import re
+import signal
 import ssl
 import subprocess
 from dataclasses import dataclass
@@ -39,6 +40,20 @@ class Simulator:
         status, text = reply.status, reply.read()
         connection.close()
         return status, text
+
+    def call_at_once(self, path: str, documents: list[Any]) -> list[bytes]:
+        """Send requests on a connection each while the server is stopped, so that it reads them together; return the bodies."""
+        connections = [self.connection() for _ in documents]
+        self.process.send_signal(signal.SIGSTOP)
+        try:
+            for connection, document in zip(connections, documents, strict=True):
+                connection.request("POST", path, json.dumps(document), {"content-type": "application/json"})
+        finally:
+            self.process.send_signal(signal.SIGCONT)
+        bodies = [connection.getresponse().read() for connection in connections]
+        for connection in connections:
+            connection.close()
+        return bodies
 
     def json(self, method: str, path: str, document: Any = None) -> Any:
         """Send a request that must succeed; return the JSON of the response."""

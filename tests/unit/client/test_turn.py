@@ -4,6 +4,7 @@ import json
 import socket
 import ssl
 import threading
+import time
 from collections.abc import Callable, Iterator
 from itertools import count
 from pathlib import Path
@@ -27,7 +28,7 @@ from inferload.client.connection.target import Target
 from inferload.client.turn import Turn, TurnTimeouts
 from inferload.client.turn_record import TurnRequest, TurnResult
 from inferload.content.messages import ToolCall
-from inferload.measure.clock import now_ns
+from inferload.measure.clock import NS_PER_S, now_ns
 from inferload.measure.record import Failure
 
 
@@ -375,6 +376,35 @@ def test_timeouts_have_their_failure_class(
     result = ask(script, timeouts=limits)
     release.set()
     assert result.record.failure is failure
+
+
+@pytest.mark.parametrize("limit", ["turn_s", "first_event_s"])
+def test_an_answer_that_arrived_in_time_during_a_pause_of_the_client_is_no_timeout(limit: str) -> None:
+    paused, sent = threading.Event(), threading.Event()
+
+    def script(sock: socket.socket, _request: bytes) -> None:
+        paused.wait(20)
+        sock.sendall(chunked(*ANSWER))
+        sent.set()
+
+    server = ScriptedServer([script])
+    client = Client(ClientSettings(Target.parse(server.url), "m"), lambda _result: None)
+    turn = client.start(TurnRequest(b"{}", "s0.0", "s0", 0, "chat", "measure", now_ns()))
+    with gevent.Timeout(20):
+        while not server.requests:
+            gevent.sleep(0.01)
+    paused.set()
+    assert sent.wait(20)  # blocks the event loop
+    limit_s = (now_ns() - turn.started_ns) / NS_PER_S + 0.05
+    client.timeouts = TurnTimeouts(**{limit: limit_s})
+    turn.next_check_ns = 0
+    time.sleep(0.4)
+    assert now_ns() - turn.started_ns > limit_s * NS_PER_S
+    with gevent.Timeout(20):
+        result = turn.wait()
+    client.close()
+    server.close()
+    assert result.record.failure is None, result.detail
 
 
 def test_give_up_all_records_turns_in_flight_as_unfinished(ask: Callable[..., TurnResult]) -> None:

@@ -318,7 +318,10 @@ def program(state: Path) -> Started:
 
 
 def ended(pid: int) -> bool:
-    return not psutil.pid_exists(pid) or psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
+    try:
+        return psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return True
 
 
 def eventually(condition: Callable[[], bool], limit_s: float = 20.0) -> None:
@@ -463,7 +466,7 @@ def test_a_group_that_ignores_sigterm_is_killed(program: Started) -> None:
     )
     assert len(server_state.group(server)) == 2
     assert launch.stop(server, grace_s=0.2)
-    assert server_state.group(server) == []
+    eventually(lambda: server_state.group(server) == [])
     assert not launch.stop(server)
 
 

@@ -1,6 +1,7 @@
 """Metrics of --export-metrics: values from tallies, series of a run, the page, and the wait for the last scrape."""
 
 import socket
+import time
 from collections.abc import Iterable, Sequence
 from itertools import pairwise
 from types import SimpleNamespace
@@ -20,6 +21,7 @@ from inferload.exporter import exporter as exporters
 from inferload.exporter.exporter import Exporter
 from inferload.exporter.metrics import METRICS, RunState, page, table
 from inferload.measure.client_health import HealthSet
+from inferload.measure.clock import NS_PER_S, now_ns
 from inferload.measure.record import Failure, PhaseWindow, TurnRecord
 from inferload.measure.tally import TallySet
 from inferload.process.listen_address import ListenAddress
@@ -203,12 +205,42 @@ def scrapes(exporter: Exporter, pauses_s: Sequence[float], environ: dict[str, st
 def test_the_exporter_waits_for_a_scrape_after_the_end(runs: Runs, caplog: pytest.LogCaptureFixture) -> None:
     exporter = Exporter(runs.latest, lambda: 0)
     runs.begin("first")
-    scrapes(exporter, (0.3, 0.3))
+    scrapes(exporter, (0, 0))
+    exporter._scrapes_ns[0] -= 10 * NS_PER_S
     runs.end()
     scraper = gevent.spawn_later(0.1, get, exporter, SCRAPE)
     exporter.wait_for_last_scrape()
     assert scraper.dead
     exporter.wait_for_last_scrape()  # it was scraped: no further wait
+    assert "not scraped" not in caplog.text
+
+
+def test_a_scrape_that_arrived_during_a_pause_of_the_master_ends_the_wait(
+    runs: Runs, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    passed_ns = 0
+    monkeypatch.setattr(exporters, "now_ns", lambda: now_ns() + passed_ns)
+    exporter = Exporter(runs.latest, lambda: 0)
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    exporter.listen(ListenAddress.parse("--export-metrics", str(port)))
+    runs.begin("first")
+    scrapes(exporter, (0, 0))
+    exporter._scrapes_ns[0] -= 10 * NS_PER_S
+    runs.end()
+
+    def pause() -> None:
+        nonlocal passed_ns
+        with socket.create_connection(("127.0.0.1", port)) as scraper:
+            header = "X-Prometheus-Scrape-Timeout-Seconds: 1"
+            scraper.sendall(f"GET /metrics HTTP/1.1\r\nHost: a\r\nConnection: close\r\n{header}\r\n\r\n".encode())
+            passed_ns = 60 * NS_PER_S
+            time.sleep(0.2)  # blocks the event loop: the request and the end of the wait are due together
+            gevent.sleep(5)
+
+    pausing = gevent.spawn(pause)
+    exporter.wait_for_last_scrape()
+    pausing.kill()
     assert "not scraped" not in caplog.text
 
 

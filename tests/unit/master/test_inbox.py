@@ -53,10 +53,11 @@ class Drains:
     ],
 )
 def test_a_worker_that_closed_its_load_before_the_end_has_left(
-    run: dict[str, Any], closed_s: float, left: bool
+    run: dict[str, Any], closed_s: float, left: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The run can end right after the message, so that the worker must be marked at once."""
     drains = Drains(**run)
+    monkeypatch.setattr(inboxes, "now_ns", lambda: drains.now_ns)
     drains.drained("w0", closed_s)
     assert drains.left == (["w0"] if left else [])
     assert drains.marks == ([("worker_left", drains._at_ns(closed_s))] if left else [])
@@ -70,7 +71,9 @@ def test_a_worker_that_has_just_closed_its_load_has_left_if_the_run_goes_on(
     """A signal to the process group can reach the master later."""
     monkeypatch.setattr(inboxes, "_SAME_SIGNAL_NS", NS_PER_S // 10)
     drains = Drains(load_end_s=0.05)
-    drains.drained("w0", 0)
+    with monkeypatch.context() as clock:
+        clock.setattr(inboxes, "now_ns", lambda: drains.now_ns)
+        drains.drained("w0", 0)
     assert drains.left == []
     drains.end.over = over
     if not over:

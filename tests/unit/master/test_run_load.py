@@ -13,7 +13,7 @@ from inferload.measure.record import PhaseWindow
 
 def test_a_step_of_the_load_ends_the_ramp_in_progress(monkeypatch: pytest.MonkeyPatch) -> None:
     """Two starts at a time would share one dispatcher of Locust's, and the older one would overwrite the newer."""
-    begun, ended, planned = [], [], []
+    begun, killed, ended, planned = [], [], [], []
 
     def follow(scenario: Any, measure_ns: int, marks: Any, set_users: Any) -> None:
         for users in (10, 20):
@@ -22,7 +22,11 @@ def test_a_step_of_the_load_ends_the_ramp_in_progress(monkeypatch: pytest.Monkey
 
     def start_users(users: int, spawn_rate: float) -> None:
         begun.append(users)
-        gevent.sleep(0.05)
+        try:
+            gevent.sleep(0 if users == 20 else 60)
+        except gevent.GreenletExit:
+            killed.append(users)
+            raise
         ended.append(users)
 
     monkeypatch.setattr(load_steps, "follow", follow)
@@ -33,5 +37,5 @@ def test_a_step_of_the_load_ends_the_ramp_in_progress(monkeypatch: pytest.Monkey
     load._starter = gevent.spawn(start_users, 5, 1.0)
     gevent.sleep(0)
     load._follow_steps(start_users)
-    gevent.sleep(0.2)
-    assert (planned, begun, ended) == ([10, 20], [5, 10, 20], [20])
+    load._starter.join(timeout=20)
+    assert (planned, begun, killed, ended) == ([10, 20], [5, 10, 20], [5, 10], [20])

@@ -6,6 +6,7 @@ from typing import Any
 
 import gevent
 import pytest
+from gevent.event import Event
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -16,6 +17,49 @@ from inferload.measure.clock import NS_PER_S, now_ns
 from inferload.numbers import number
 from inferload.plan.load_text import load_text
 from inferload.process.run_spec import RunOptions, resolve
+
+
+class Clock:
+    """Clock of the steering that only the test advances."""
+
+    def __init__(self) -> None:
+        self.at_ns = now_ns()
+        self._sleepers: list[tuple[int, Event]] = []
+
+    def now_ns(self) -> int:
+        return self.at_ns
+
+    def sleep(self, seconds: float) -> None:
+        self.sleep_until(self.at_ns + round(seconds * NS_PER_S))
+
+    def sleep_until(self, at_ns: int) -> None:
+        if at_ns > self.at_ns:
+            sleeper = at_ns, Event()
+            self._sleepers.append(sleeper)
+            try:
+                sleeper[1].wait()
+            finally:
+                self._sleepers.remove(sleeper)
+
+    def advance(self, seconds: float) -> None:
+        """Advance the clock, with a stop at each instant at which a greenlet is due."""
+        end_ns = self.at_ns + round(seconds * NS_PER_S)
+        gevent.idle()
+        while due := [sleeper for sleeper in self._sleepers if sleeper[0] <= end_ns]:
+            self.at_ns, event = min(due, key=lambda sleeper: sleeper[0])
+            event.set()
+            gevent.idle()
+        self.at_ns = end_ns
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    clock = Clock()
+    sleeping = SimpleNamespace(spawn=gevent.spawn, getcurrent=gevent.getcurrent, sleep=clock.sleep)
+    monkeypatch.setattr(steering, "gevent", sleeping)
+    monkeypatch.setattr(steering, "now_ns", clock.now_ns)
+    monkeypatch.setattr(steering, "sleep_until", clock.sleep_until)
+    return clock
 
 
 class Run:
@@ -40,7 +84,7 @@ class Run:
 
     def _announce_rate(self, rate: float) -> int:
         self.sent.append(rate)
-        return now_ns()
+        return steering.now_ns()
 
     @property
     def texts(self) -> list[str]:
@@ -81,44 +125,43 @@ def test_the_rate_of_an_open_loop_changes_at_once() -> None:
     assert load_text(run.spec.scenario, run.entries).users_or_rate.startswith("0 to 3.5/s")
 
 
-def test_a_ramp_of_users_is_one_start_with_a_mark_at_each_end() -> None:
+def test_a_ramp_of_users_is_one_start_with_a_mark_at_each_end(clock: Clock) -> None:
     run = Run("chat", users=20)
     run.steering.ramp_to(30, 1.0)
-    gevent.sleep(0.3)
+    clock.advance(0.3)
     state = run.steering.state()
-    assert 20 < state["level"] < 30
-    assert state["ramp"]["to"] == 30
-    gevent.sleep(0.9)
+    assert (state["level"], state["ramp"]) == (23, {"to": 30, "left_s": 0.7})
+    clock.advance(0.9)
     assert run.started == [(30, 10.0)]
     assert run.texts == ["ramp by hand: 20 -> 30 users in 1 s", "ramp by hand ended at 30 users"]
     assert run.steering.state()["ramp"] is None
     assert run.steering.level() == 30
 
 
-def test_a_ramp_of_the_rate_sends_rising_rates(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_ramp_of_the_rate_sends_rising_rates(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(steering, "_STEP_S", 0.2)
     run = Run("chat-open")
     run.steering.ramp_to(12, 1.0)
-    gevent.sleep(1.3)
-    assert run.sent == sorted(run.sent)
-    assert 4 <= len(run.sent) <= 6
-    assert run.sent[-1] == 12
-    assert all(rate > 2 for rate in run.sent)
+    begun_ns = clock.at_ns
+    clock.advance(1.3)
+    assert run.sent == pytest.approx([4, 6, 8, 10, 12])
+    sent_s = [(at_ns - begun_ns) / NS_PER_S for at_ns, _ in run.steering.rate_changes]
+    assert sent_s == pytest.approx([0.2, 0.4, 0.6, 0.8, 1.0])
     assert run.texts == ["ramp by hand: 2 -> 12 sessions/s in 1 s", "ramp by hand ended at 12 sessions/s"]
 
 
 @pytest.mark.parametrize("scenario", ["chat", "chat-open"])
-def test_hold_ends_a_ramp_at_its_level(scenario: str) -> None:
+def test_hold_ends_a_ramp_at_its_level(scenario: str, clock: Clock) -> None:
     run = Run(scenario)
     first = run.steering.level()
     run.steering.hold()
     assert run.entries == []
     run.steering.ramp_to(first + 100, 10.0)
-    gevent.sleep(0.5)
+    clock.advance(0.5)
     run.steering.hold()
     held = run.steering.level()
-    assert first < held < first + 20
-    gevent.sleep(0.3)
+    assert held == first + 5
+    clock.advance(0.3)
     assert run.steering.level() == held
     assert run.texts[-1] == f"ramp held by hand at {held:g} {run.steering.unit}"
     assert run.steering.state()["ramp"] is None
@@ -157,7 +200,7 @@ def test_a_new_level_and_a_change_on_locusts_page_end_a_ramp() -> None:
 
 @pytest.mark.parametrize("scenario", ["chat", "chat-open"])
 def test_the_end_of_the_load_ends_a_ramp_with_a_mark_of_its_level(
-    scenario: str, monkeypatch: pytest.MonkeyPatch
+    scenario: str, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(steering, "_STEP_S", 0.1)
     run = Run(scenario)
@@ -165,14 +208,14 @@ def test_the_end_of_the_load_ends_a_ramp_with_a_mark_of_its_level(
     run.steering.end_load()
     assert run.entries == []
     run.steering.ramp_to(first + 100, 10.0)
-    gevent.sleep(0.5)
+    clock.advance(0.5)
     run.steering.end_load()
     reached, sent = run.steering.level(), list(run.sent)
-    assert first < reached < first + 20
+    assert reached == first + 5
     assert run.texts[1:] == [f"ramp by hand ended with the load at {reached:g} {run.steering.unit}"]
     shown = load_text(run.spec.scenario, run.entries).users_or_rate
     assert shown.startswith(f"{number(first)} to {number(reached)}")
-    gevent.sleep(0.3)
+    clock.advance(0.3)
     assert (run.sent, run.starts_ended, len(run.entries)) == (sent, 1, 2)
     assert run.steering.state()["ramp"] is None
 

@@ -407,12 +407,13 @@ def test_dense_chunks_do_not_wake_the_thread_each() -> None:
 
 @pytest.mark.usefixtures("stamping")
 def test_a_stopped_process_records_the_pause_and_the_delay() -> None:
-    stopped, release = threading.Event(), threading.Event()
+    stopped, sent, release = threading.Event(), threading.Event(), threading.Event()
 
     def script(sock: socket.socket, _request: bytes) -> None:
         sock.sendall(HEAD + b"Transfer-Encoding: chunked\r\n\r\n" + chunk(event("a")))
         stopped.wait(PATIENCE_S)
         sock.sendall(chunk(event("b")))
+        sent.set()
         release.wait(PATIENCE_S)
         sock.sendall(b"".join(chunk(piece) for piece in ANSWER[-3:]) + b"0\r\n\r\n")
 
@@ -434,6 +435,7 @@ print(record.ok, max(record.delay_ns) > 100_000_000, any(b - a > 100_000_000 for
     process.send_signal(signal.SIGSTOP)
     wait_for(lambda: psutil.Process(process.pid).status() == psutil.STATUS_STOPPED)
     stopped.set()
+    wait_for(sent.is_set)
     gevent.sleep(0.3)  # the measured time of the stop
     process.send_signal(signal.SIGCONT)
     assert (

@@ -75,7 +75,7 @@ def look(reader: object, held: Held, rng: random.Random) -> None:
 
 
 def hear(reader: object, _held: Held, _rng: random.Random) -> None:
-    for _, ending, error in reader.ended():  # type: ignore[attr-defined]
+    for _, ending, error, _reply in reader.ended():  # type: ignore[attr-defined]
         assert 0 <= ending <= 6
         assert error >= 0
     reader.pauses()  # type: ignore[attr-defined]

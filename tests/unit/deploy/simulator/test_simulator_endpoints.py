@@ -183,6 +183,7 @@ class TestChaos:
         )
         reply = running.getresponse()
         assert reply.read(10) == b'data: {"id'
+        asked_s = time.monotonic()
         assert server.chaos(kind="restart", down_s=0.5) == {"restarting": True, "down_s": 0.5}
         with pytest.raises((ConnectionError, http.client.IncompleteRead)):
             reply.read()
@@ -195,7 +196,7 @@ class TestChaos:
                 refused += 1
             else:
                 break
-        assert refused
+        assert refused or time.monotonic() - asked_s >= 0.5
         assert server.metric("vllm:generation_tokens_total") == 0
         assert server.metric("vllm:num_requests_running") == 0
         assert server.metric("process_start_time_seconds") > start_time

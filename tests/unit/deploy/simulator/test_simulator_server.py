@@ -407,16 +407,7 @@ class TestScheduling:
     def test_preempted_requests_are_answered_completely(self, simulator: Start) -> None:
         flags = ("--num-gpu-blocks", "12", "--block-size", "4", "--max-model-len", "48", "--no-enable-prefix-caching")
         server = simulator(*QUICK, *flags)
-        answers: list[list[Any]] = []
-
-        def ask_one() -> None:
-            answers.append(events_of(server.call("POST", CHAT, streamed(max_completion_tokens=25))[1]))
-
-        threads = [threading.Thread(target=ask_one) for _ in range(3)]
-        for each in threads:
-            each.start()
-        for each in threads:
-            each.join()
+        answers = [events_of(body) for body in server.call_at_once(CHAT, [streamed(max_completion_tokens=25)] * 3)]
         assert server.metric("vllm:num_preemptions_total") > 0
         assert {text_of(each) for each in answers} == {text_of(answers[0])}
         assert len(text_of(answers[0]).split()) == 25

@@ -4,7 +4,6 @@ import json
 import re
 import subprocess
 import sys
-import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -58,18 +57,8 @@ def counts_of(events: list[dict[str, Any]]) -> list[int]:
 
 def ask_at_once(server: Simulator, number: int, **more: Any) -> list[list[dict[str, Any]]]:
     """Run `number` concurrent streams."""
-    answers: list[list[dict[str, Any]]] = []
-
-    def ask_one(index: int) -> None:
-        document = body_of(**more, cache_salt=f"s{index}")
-        answers.append(events_of(server.call("POST", COMPLETIONS, document)[1]))
-
-    threads = [threading.Thread(target=ask_one, args=(index,)) for index in range(number)]
-    for each in threads:
-        each.start()
-    for each in threads:
-        each.join()
-    return answers
+    documents = [body_of(**more, cache_salt=f"s{index}") for index in range(number)]
+    return [events_of(body) for body in server.call_at_once(COMPLETIONS, documents)]
 
 
 class TestServer:
