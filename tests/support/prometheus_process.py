@@ -13,7 +13,7 @@ from typing import Any
 
 from e2e_runs import unused_port, wait_until
 
-INTERVAL_S = 0.5
+INTERVAL_S = 1
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,7 @@ def prometheus(folder: Path, targets: Mapping[str, int]) -> Iterator[Prometheus]
     """Run a Prometheus that scrapes /metrics of loopback ports. `targets`: port by job."""
     port = unused_port()
     jobs = [{"job_name": job, "static_configs": [{"targets": [f"127.0.0.1:{at}"]}]} for job, at in targets.items()]
-    every = f"{INTERVAL_S * 1000:.0f}ms"
+    every = f"{INTERVAL_S}s"
     config = {"global": {"scrape_interval": every, "scrape_timeout": every}, "scrape_configs": jobs}
     file = folder / "prometheus.yml"
     file.write_text(json.dumps(config))  # JSON is YAML

@@ -8,7 +8,8 @@ from typing import Any
 
 import locust_process
 import pytest
-from inferload.deploy.launcher import launch, probe
+from e2e_runs import unused_port
+from inferload.deploy.launcher import launch
 from inferload.deploy.launcher.server_state import LocalServer
 from inferload.deploy.servers import local
 from inferload.deploy.servers.engines import ServerSpec
@@ -82,14 +83,14 @@ def on_cores() -> tuple[Any, Any]:
 
 @pytest.fixture(scope="module")
 def cached(on_cores: tuple[Any, Any]) -> Iterator[LocalServer]:
-    spec = ServerSpec(engine="vllm-cpu", model=MODEL, port=probe.free_port(), cores=on_cores[1], extra=CALLS)
+    spec = ServerSpec(engine="vllm-cpu", model=MODEL, port=unused_port(), cores=on_cores[1], extra=CALLS)
     with local.serving(spec) as server:
         yield server
 
 
 @pytest.fixture
 def uncached(on_cores: tuple[Any, Any]) -> Iterator[LocalServer]:
-    spec = ServerSpec(engine="vllm-cpu", model=MODEL, port=probe.free_port(), cores=on_cores[1])
+    spec = ServerSpec(engine="vllm-cpu", model=MODEL, port=unused_port(), cores=on_cores[1])
     with local.serving(replace(spec, extra=("--no-enable-prefix-caching",))) as server:
         yield server
 

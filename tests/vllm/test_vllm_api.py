@@ -9,7 +9,8 @@ import api_cases
 import pytest
 import simulator_process
 from api_cases import ApiCase, shape
-from inferload.deploy.launcher import launch, paths, probe
+from e2e_runs import unused_port
+from inferload.deploy.launcher import launch, paths
 from inferload.deploy.launcher.server_state import LocalServer
 from inferload.deploy.servers import local
 from inferload.deploy.servers.engines import ServerSpec, tiny_model
@@ -31,7 +32,7 @@ def real() -> Iterator[LocalServer]:
     """vLLM with parsers and speculative decoding, which does not change the bodies."""
     _, cores = launch.split_cores(launch.available_cores())
     extra = (*FLAGS, *SPECULATION)
-    with local.serving(ServerSpec(engine="vllm-cpu", port=probe.free_port(), cores=cores, extra=extra)) as server:
+    with local.serving(ServerSpec(engine="vllm-cpu", port=unused_port(), cores=cores, extra=extra)) as server:
         yield server
 
 

@@ -5,8 +5,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from e2e_runs import Sandbox
-from inferload.deploy.launcher import launch, probe
+from e2e_runs import Sandbox, unused_port
+from inferload.deploy.launcher import launch
 from inferload.deploy.launcher.server_state import LocalServer
 from inferload.deploy.servers import local
 from inferload.deploy.servers.engines import ServerSpec
@@ -30,7 +30,7 @@ def small_server() -> Iterator[LocalServer]:
     """vLLM that runs few sequences at once, so that further requests wait."""
     _, cores = launch.split_cores(launch.available_cores())
     extra = ("--max-num-seqs", str(SEQUENCES))
-    with local.serving(ServerSpec(engine="vllm-cpu", port=probe.free_port(), cores=cores, extra=extra)) as server:
+    with local.serving(ServerSpec(engine="vllm-cpu", port=unused_port(), cores=cores, extra=extra)) as server:
         yield server
 
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import locust_process
 import pytest
+from e2e_runs import unused_port
 from inferload.analysis.data import frames
 from inferload.analysis.data.breakdown import PARTS, bands
 from inferload.analysis.report.reconcile import reconcile
@@ -48,7 +49,7 @@ def run_on(vllm_server: LocalServer, scenario: Path, tmp_path_factory: pytest.Te
     """A function that runs the scenario with two workers and returns the run directory."""
 
     def run(*options: str) -> Path:
-        folder, port = tmp_path_factory.mktemp("runs"), str(locust_process.free_port())
+        folder, port = tmp_path_factory.mktemp("runs"), str(unused_port())
         client_cores, _ = launch.split_cores(launch.available_cores())
         with launch.on_cores(client_cores):
             process = locust_process.start(

@@ -12,7 +12,8 @@ from random import Random
 from typing import Any
 
 import pytest
-from inferload.deploy.launcher import launch, probe
+from e2e_runs import unused_port
+from inferload.deploy.launcher import launch
 from inferload.deploy.launcher.server_state import LocalServer
 from inferload.deploy.servers import local
 from inferload.deploy.servers.engines import ServerSpec
@@ -116,7 +117,7 @@ def twin(*flags: str, **limits: Any) -> Iterator[Twin]:
     _, cores = launch.split_cores(launch.available_cores())
     always = ("--max-num-batched-tokens", str(limits["max_num_batched_tokens"]), "--max-num-seqs", "4")
     blocks = ("--num-gpu-blocks-override", str(limits["blocks"] + 1), "--max-model-len", str(limits["max_model_len"]))
-    spec = ServerSpec(engine="vllm-cpu", port=probe.free_port(), cores=cores, extra=(*always, *blocks, *flags))
+    spec = ServerSpec(engine="vllm-cpu", port=unused_port(), cores=cores, extra=(*always, *blocks, *flags))
     with local.serving(spec) as server:
         yield Twin(server, SchedulerLimits(max_num_seqs=4, block_size=BLOCK, async_scheduling=False, **limits))
 

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import locust_process
 import pytest
-from e2e_runs import wait_until
-from inferload.deploy.launcher import launch, probe
+from e2e_runs import unused_port, wait_until
+from inferload.deploy.launcher import launch
 from inferload.deploy.launcher.server_state import LocalServer
 from inferload.deploy.servers import local
 from inferload.deploy.servers.engines import ServerSpec
@@ -40,7 +40,7 @@ def server(collector: Collector) -> Iterator[LocalServer]:
     with pytest.MonkeyPatch.context() as environment:
         environment.setenv("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "http/protobuf")
         environment.setenv("OTEL_SERVICE_NAME", "vllm")
-        with local.serving(ServerSpec(engine="vllm-cpu", port=probe.free_port(), cores=cores, extra=flags)) as server:
+        with local.serving(ServerSpec(engine="vllm-cpu", port=unused_port(), cores=cores, extra=flags)) as server:
             yield server
 
 

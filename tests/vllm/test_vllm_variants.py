@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import pytest
+from e2e_runs import unused_port
 from inferload.deploy.launcher import paths, probe
 from inferload.deploy.launcher.server_state import LocalServer
 from inferload.deploy.servers import local
@@ -107,7 +108,7 @@ NAMES = [name for name in bundled() if name.startswith("tiny-")]
     "name", [pytest.param(name, marks=() if name in QUICK else pytest.mark.soak) for name in NAMES]
 )
 def test_cpu_variants_start_with_their_settings(name: str) -> None:
-    with local.serving(ServerSpec(engine="vllm-cpu", port=probe.free_port(), variant=named(name))) as server:
+    with local.serving(ServerSpec(engine="vllm-cpu", port=unused_port(), variant=named(name))) as server:
         events = streamed(server, "one two three four five six seven eight " * 40, 40)
         assert sum(bool(event["choices"]) for event in events) > 10
         assert events[-1]["usage"]["completion_tokens"] == 40

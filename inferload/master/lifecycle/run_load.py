@@ -18,6 +18,7 @@ from inferload.process.run_spec import RunSpec
 
 _ABORT_S = 10.0  # time for workers to write their files after an abort
 _SHORT_DRAIN_S = 1.0  # after an invalid call
+_LATE_TURNS_S = 0.2  # after the end of the load, until the last turns have begun
 
 
 class RunLoad:
@@ -138,6 +139,8 @@ class RunLoad:
         if end.invalid_call:
             drain_s = min(drain_s, _SHORT_DRAIN_S)
         self._channel.announce(protocol.DRAIN)
+        if end.aborting and not end.drained.wait(_LATE_TURNS_S):
+            self._channel.announce(protocol.ABORT)  # for turns that began between the first announcement and the end
         if not end.drained.wait(drain_s):
             in_flight = sum(member.in_flight for member in roster.awaited)
             text = f"{in_flight} turns were still in flight {drain_s:g} s after the last was sent"

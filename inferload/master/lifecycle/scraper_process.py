@@ -21,6 +21,7 @@ logger = logging.getLogger(__name__)
 
 _FIRST_S = 10.0
 _STOP_S = 30.0  # a last scrape, and the join of a long run's parts
+_LAST_LINES_S = 10.0  # to read the last lines of a process that has ended, on a busy machine
 
 
 class Scraping:
@@ -92,7 +93,7 @@ class Scraping:
             self._process.kill()
             self._process.wait()
         scrapes_file.clear_up(self._folder)
-        self._reader.join(timeout=1)
+        self._reader.join(timeout=_LAST_LINES_S)
 
     def _read(self) -> None:
         assert self._process.stdout is not None

@@ -289,7 +289,7 @@ def no_metrics(sandbox: Sandbox) -> FinishedRun:
         sock.shutdown(socket.SHUT_RDWR)
 
     url = sandbox.server(all_but_metrics).url
-    file = scenario(sandbox.folder, phases={"measure_s": 1, "drain_s": 20})
+    file = scenario(sandbox.folder, phases={"measure_s": 3, "drain_s": 20})
     fleet = sandbox.fleet("local", "--host", f"{url}/v1", "--scenario", str(file), "--on-invalid", "warn", env=NO_KEY)
     return FinishedRun(sandbox.run_dir, fleet.exit_code(), fleet.text, simulator.stats()["requests"], {"url": url})
 
@@ -380,7 +380,7 @@ def odd_numbers(sandbox: Sandbox) -> FinishedRun:
         sock.shutdown(socket.SHUT_RDWR)
 
     url = sandbox.server(answers).url
-    file = scenario(sandbox.folder, phases={"warmup_s": 0, "measure_s": 3, "drain_s": 20})
+    file = scenario(sandbox.folder, phases={"warmup_s": 0, "turns": 4 * len(ODD_EVENTS), "drain_s": 20})
     words = ["--host", f"{url}/v1", "--scenario", str(file), "--on-invalid", "warn", "--details"]
     fleet = sandbox.fleet("processes", *words, env=NO_KEY)
     return FinishedRun(sandbox.run_dir, fleet.exit_code(), fleet.text)
@@ -466,7 +466,7 @@ CODES: dict[str, tuple[dict[str, Any], tuple[str, ...], int]] = {
 
 def exits(sandbox: Sandbox, name: str) -> FinishedRun:
     changes, words, _ = CODES[name]
-    phases = {"measure_s": 1, "drain_s": 0.5 if changes.get("workload__output_tokens") == LONG else 30}
+    phases = {"measure_s": 3, "drain_s": 0.5 if changes.get("workload__output_tokens") == LONG else 30}
     file = scenario(sandbox.folder, phases=phases, **changes)
     fleet = sandbox.fleet("local", "--host", sandbox.simulator().url, "--scenario", str(file), *words, env=NO_KEY)
     return FinishedRun(sandbox.run_dir, fleet.exit_code(), fleet.text)

@@ -120,7 +120,9 @@ def test_turns_in_flight_complete_at_each_kind_of_stop(run_pool: RunPool, run_ca
     summary = ended.summary
     check_keys(summary)
     check_counts(ended)
-    check_turns_across_drain(ended, USERS - 1)  # one user can be between two turns at that instant
+    check_turns_across_drain(ended, 1)
+    assert ended.simulator_stats is not None
+    assert ended.simulator_stats["aborted"] == 0  # no stream was cut
     assert summary["turns"]["by_phase"]["all"]["unfinished"] == 0
     assert summary["turns"]["by_phase"]["all"]["failed"] == 0
     assert ended.codes == set(), summary["verdict"]
@@ -136,7 +138,9 @@ def twice(sandbox: Sandbox, mode: str, to_all: bool) -> FinishedRun:
     fleet = sandbox.fleet(mode, "--host", simulator.url, "--scenario", str(file))
     wait_for_measure_phase(sandbox.run_dir)
     tokens = "vllm:generation_tokens_total"
-    wait_until(lambda: simulator.metric(tokens) > 10 * USERS, "streams of all users")
+    wait_until(lambda: simulator.stats()["requests"]["running"] == USERS, "streams of all users")
+    before = simulator.metric(tokens)
+    wait_until(lambda: simulator.metric(tokens) > before + 10 * USERS, "tokens of all streams")
     fleet.signal(signal.SIGINT, to_all)
     fleet.master.wait_for_line("draining")
     pressed_s = time.monotonic()
@@ -173,7 +177,7 @@ def short_drain(sandbox: Sandbox, mode: str) -> FinishedRun:
         sandbox.folder,
         workload__output_tokens=TOO_MANY_TOKENS,
         arrivals__users=USERS,
-        phases={"measure_s": 1, "drain_s": 1},
+        phases={"measure_s": 3, "drain_s": 1},
     )
     fleet = sandbox.fleet(mode, "--host", simulator.url, "--scenario", str(file))
     return finished(sandbox, fleet, simulator)
@@ -235,7 +239,7 @@ def test_a_ramp_that_the_end_of_the_load_interrupts_has_a_mark_of_its_end(run_po
     assert 3 <= over["users"] <= 12
     drain = mark(ended.run_dir, "phase", "drain")
     assert drain is not None
-    assert 0 <= over["wall_ns"] - drain["wall_ns"] < 0.5e9
+    assert 0 <= over["wall_ns"] - drain["wall_ns"] < 5e9  # the ramp would have ended 9 s later
 
 
 # A locustfile whose workers take longer to prepare a run than the master waits for them.

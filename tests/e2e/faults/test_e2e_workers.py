@@ -2,7 +2,9 @@
 
 import json
 import os
+import re
 import signal
+import subprocess
 import time
 from collections import defaultdict
 from collections.abc import Iterator
@@ -113,7 +115,11 @@ def test_a_killed_worker_is_detected_and_its_older_turns_are_kept(run_pool: RunP
     ended: FinishedRun = run_pool.result(run_case)
     seen, loop = ended.seen, run_case.arguments[1]
     assert "Traceback" not in ended.text, ended.text
-    assert 0 < seen["detected_s"] < 5
+    # The limit is 4 s; after a pause of the master, which can occur until just before the detection, they begin again.
+    assert 0 < seen["detected_s"] < 10
+    silent = re.fullmatch(r"worker \w+ lost: nothing heard for ([\d.]+) s", seen["lost"]["text"])
+    assert silent is not None
+    assert float(silent[1]) >= 4
     assert seen["lost"]["worker"] == seen["worker"]
     assert f"worker {seen['worker']} lost" in ended.text
     assert ended.code == 3, ended.text
@@ -161,8 +167,8 @@ def due(run_dir: Path) -> int:
 
 
 @mostly_idle
-def suspended(sandbox: Sandbox, mode: str, duration_s: int) -> FinishedRun:
-    """Suspend a worker."""
+def suspended(sandbox: Sandbox, mode: str, kind: str) -> FinishedRun:
+    """Suspend a worker until the master has marked it as silent or lost. `kind`: of the mark."""
     simulator = sandbox.simulator()
     file = closed(sandbox, phases__measure_s=300)
     fleet = sandbox.fleet(mode, "--host", simulator.url, "--scenario", str(file))
@@ -170,19 +176,32 @@ def suspended(sandbox: Sandbox, mode: str, duration_s: int) -> FinishedRun:
     # Several seconds of load: the limit is larger for a worker that has not reported since the start of the load.
     wait_until(lambda: simulator.stats()["requests"]["finished"] > 20 * USERS, "turns of some seconds")
     pid = fleet.worker_pids()[0]
-    os.kill(pid, signal.SIGSTOP)
-    since_s = time.monotonic()
-    kind = "worker_lost" if duration_s > 4 else "worker_silent"
-    wait_until(lambda: time.monotonic() > since_s + duration_s, "the suspension")
-    os.kill(pid, signal.SIGCONT)
-    wait_until(lambda: mark(sandbox.run_dir, kind), f"a mark {kind}")
+    if kind == "worker_lost":
+        os.kill(pid, signal.SIGSTOP)
+        wait_until(lambda: mark(sandbox.run_dir, kind), f"a mark {kind}")
+        os.kill(pid, signal.SIGCONT)
+    else:
+        wait_until(lambda: suspended_briefly(sandbox.run_dir, pid), f"a mark {kind}")
     finished = simulator.stats()["requests"]["finished"]
     wait_until(lambda: simulator.stats()["requests"]["finished"] > finished + 2 * USERS, "more turns")
     fleet.signal(signal.SIGINT, whole_group=False)
     return FinishedRun(sandbox.run_dir, fleet.exit_code(), fleet.text, simulator.stats()["requests"])
 
 
-@run_cases(suspended, ("processes", 2))
+def suspended_briefly(run_dir: Path, pid: int) -> bool:
+    """Suspend a worker for less than the 4 s of a loss; return True if its silence was marked.
+
+    There is no mark if the master handled the last report before the suspension late. The shell resumes the worker in time even if
+    this process pauses.
+    """
+    subprocess.run(["sh", "-c", f"kill -STOP {pid}; sleep 2.2; kill -CONT {pid}"], check=True)
+    resumed_s = time.monotonic()
+    while time.monotonic() < resumed_s + 3 and mark(run_dir, "worker_silent") is None:
+        time.sleep(0.1)
+    return mark(run_dir, "worker_silent") is not None
+
+
+@run_cases(suspended, ("processes", "worker_silent"))
 def test_a_suspended_worker_is_marked_and_the_run_continues(run_pool: RunPool, run_case: RunCase) -> None:
     ended: FinishedRun = run_pool.result(run_case)
     assert "Traceback" not in ended.text, ended.text
@@ -200,7 +219,7 @@ def test_a_suspended_worker_is_marked_and_the_run_continues(run_pool: RunPool, r
     assert lags
 
 
-@run_cases(suspended, ("by_hand", 6))
+@run_cases(suspended, ("by_hand", "worker_lost"))
 def test_a_lost_worker_that_resumes_still_drains(run_pool: RunPool, run_case: RunCase) -> None:
     ended: FinishedRun = run_pool.result(run_case)
     assert "Traceback" not in ended.text, ended.text
@@ -211,14 +230,37 @@ def test_a_lost_worker_that_resumes_still_drains(run_pool: RunPool, run_case: Ru
     assert everything["sent"] == len(ended.turns) == ended.simulator_stats["started"] - 1
 
 
+# A locustfile whose workers suspend themselves when they receive their part of the run.
+SLOW = """
+import os
+import signal
+
+from inferload.users import ScenarioUser
+from inferload.worker.worker_run import WorkerRun
+
+start = WorkerRun.start
+
+
+def stop_and_start(run):
+    os.kill(os.getpid(), signal.SIGSTOP)
+    start(run)
+
+
+WorkerRun.start = stop_and_start
+
+
+class ChatUser(ScenarioUser):
+    pass
+"""
+
+
 def slow_to_start(sandbox: Sandbox) -> FinishedRun:
-    """Suspend both workers before the load, until Locust reports them missing."""
+    """Both workers are suspended before the load, until Locust reports them missing."""
     simulator = sandbox.simulator()
+    slow = sandbox.folder / "slow.py"
+    slow.write_text(SLOW)
     file = closed(sandbox, phases__measure_s=2)
-    fleet = sandbox.fleet("by_hand", "--host", simulator.url, "--scenario", str(file))
-    fleet.master.wait_for_line("2 workers connected")
-    for worker in fleet.by_hand:
-        worker.send(signal.SIGSTOP)
+    fleet = sandbox.fleet("by_hand", "--host", simulator.url, "--scenario", str(file), locustfile=slow)
     fleet.master.wait_for_line("The last worker went missing")
     for worker in fleet.by_hand:
         worker.send(signal.SIGCONT)
@@ -466,7 +508,7 @@ def seeded(sandbox: Sandbox, workers: int, seed: int, reader: str = "") -> Finis
     file = closed(sandbox, workload={
         "kind": "chat", "turns": {"dist": "uniform", "min": 1, "max": 3}, "prompt_tokens": lengths, "output_tokens": lengths,
     })  # fmt: skip
-    words = ["--host", simulator.url, "--scenario", str(file), "-t", "4s", "--seed", str(seed)]
+    words = ["--host", simulator.url, "--scenario", str(file), "-t", "7s", "--seed", str(seed)]
     fleet = sandbox.fleet("processes", *words, workers=workers, env={reader_choice.VARIABLE: reader})
     return FinishedRun(sandbox.run_dir, fleet.exit_code(), fleet.text, simulator.stats()["requests"])
 
@@ -583,7 +625,12 @@ def test_arrivals_follow_the_schedule(run_pool: RunPool, run_case: RunCase) -> N
     # The mark is rounded to a millisecond of the wall clock: the last arrival may be before or after the end.
     assert set(planned_s) ^ set(expected_s) <= {f"s{len(expected_s)}", f"s{len(expected_s) - 1}"}
     late_s = {name: planned_s[name] - expected_s[name] for name in planned_s if name in expected_s}
-    assert max(map(abs, late_s.values())) < 0.1, late_s
+    # Arrivals that a worker has taken before the message of the new rate keep their instants at the old rate.
+    changed_s = (changed["wall_ns"] - start_ns) / 1e9
+    at_change = {name for name in late_s if changed_s <= expected_s[name] < changed_s + 1}
+    assert 0 < len(at_change) < len(late_s) / 2
+    assert max(abs(late) for name, late in late_s.items() if name not in at_change) < 0.1, late_s
+    assert max(abs(late_s[name]) for name in at_change) < 1, late_s
     sessions = ended.summary["sessions"]
     assert sessions["planned"] == sessions["dropped"] + sessions["started"]
     assert abs(sessions["planned"] - len(expected_s)) <= 1

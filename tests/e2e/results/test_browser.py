@@ -11,6 +11,7 @@ import chromium
 import locust_process
 import pytest
 from chromium import Browser
+from e2e_runs import unused_port
 from locust_page import LocustPage
 from selenium.webdriver.common.by import By
 from selenium.webdriver.support.ui import Select
@@ -59,7 +60,7 @@ def open_page(browser: Browser, tmp_path: Path) -> Iterator[Callable[..., Locust
     started: list[locust_process.LocustProcess] = []
 
     def start(*options: str) -> LocustPage:
-        port = locust_process.free_port()
+        port = unused_port()
         web = ("--web-host", "127.0.0.1", "--web-port", str(port))
         started.append(locust_process.start("--run-dir", str(tmp_path / "run"), *web, *options, cwd=tmp_path))
         started[-1].wait_for_line("Starting web interface")
@@ -88,7 +89,7 @@ def test_the_form_has_the_scenario_first_and_errors_at_their_field(
         shown = browser.find_elements(By.ID, "inferload-field-error")
         return (shown[0].text, browser.find_element(By.NAME, "host").get_attribute("aria-invalid")) if shown else None
 
-    dead = f"http://127.0.0.1:{locust_process.free_port()}"
+    dead = f"http://127.0.0.1:{unused_port()}"
     page.fill(host=dead)
     page.submit()
     reason = page.until(page.line, "the reason in our line")
@@ -131,6 +132,8 @@ def test_a_run_by_hand(
     page.fill(userCount="5", spawnRate="10")
     page.submit()
     page.until(lambda: page.header("Users") == "5", "five users")
+    history = run_dir / "locust_stats_history.csv"  # has a row per second, from which timeline.csv has the users
+    page.until(lambda: 5 in users_of(history), "a row with five users")
     page.press("Edit")
     page.fill(userCount="20", spawnRate="20")
     page.submit()
@@ -166,6 +169,12 @@ def test_a_run_by_hand(
     manifest = json.loads((second / "run.json").read_text())["scenario"]
     assert (manifest["name"], manifest["overrides"]) == ("smoke", {"arrivals.users": 10})
     assert_needs_nothing_but_itself(page.browser, run_dir / "report.html")
+
+
+def users_of(history: Path) -> list[int]:
+    """Return the users of the rows so far, of which the last may be incomplete."""
+    rows = locust_process.csv_rows(history) if history.exists() else []
+    return [int(row["User Count"]) for row in rows[:-1]]
 
 
 def stop(page: LocustPage, run_dir: Path) -> None:

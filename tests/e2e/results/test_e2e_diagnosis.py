@@ -132,7 +132,8 @@ def test_an_open_loop_above_and_below_the_capacity(run_pool: RunPool, run_case: 
         assert re.search(r"\*\*Whole run\*\* Overloaded \(overload\)\. \S+ turns/s offered, \S+/s ended", page)
         assert "inferload search" in page
         assert "the capacity" in page.lower()
-        assert ended.summary["outcome"]["state"] == "suspect"
+        assert "overload" in ended.codes
+        assert ended.summary["outcome"]["state"] in ("suspect", "invalid")  # invalid on a busy machine
         assert "\ndiagnosis: Overloaded (overload). " in ended.text
         assert "  Overloaded (overload)." in diagnosed
         assert ended.code == 0

@@ -58,8 +58,9 @@ def scraped(sandbox: Sandbox, measure_s: int) -> FinishedRun:
         wait_until(lambda: not simulator.json("GET", "/chaos")["active"], "three failed turns")
         wait_until(lambda: "inferload_ttft_seconds_bucket" in page(port), "the first report")
         wait_until(lambda: re.search(r'inferload_turns_total\{[^}]*"ok"\} [1-9]', page(port)), "turns on the page")
-        assert server.health() == {"server": "up", "inferload": "up"}
-        run = server.query("inferload_run_info")[0][0]["run"]
+        # a scrape can exceed its time limit on a busy machine; the next one is a second later
+        wait_until(lambda: server.health() == {"server": "up", "inferload": "up"}, "two healthy targets")
+        run = wait_until(lambda: server.query("inferload_run_info"), "the series of the run")[0][0]["run"]
         wait_until(lambda: server.query(f'rate(inferload_turns_total{{run="{run}"}}[5s]) > 0'), "a rate of turns")
         wait_until(lambda: server.query("inferload_offered_sessions_per_second"), "the first complete second of load")
         seen: dict[str, Any] = {"run": run}
@@ -117,7 +118,7 @@ def queries(server: Prometheus, run: str) -> dict[str, float]:
     return values
 
 
-@run_cases(scraped, (5,))
+@run_cases(scraped, (12,))
 def test_prometheus_has_the_figures_of_the_summary(run_pool: RunPool, run_case: RunCase) -> None:
     check_figures(run_pool.result(run_case))
 
@@ -157,7 +158,7 @@ def check_figures(ended: FinishedRun) -> None:
     assert values[f"outcome {summary['outcome']['state']}"] == 1
 
 
-@run_cases(scraped, (5,))
+@run_cases(scraped, (12,))
 def test_the_pages_hold_promtools_rules_and_the_dashboards_metrics(run_pool: RunPool, run_case: RunCase) -> None:
     ended: FinishedRun = run_pool.result(run_case)
     check_page(ended.seen["pages"]["inferload"])
@@ -178,7 +179,7 @@ def figures(text: str, name: str) -> list[float]:
 def pages_of_short_turns(sandbox: Sandbox) -> FinishedRun:
     """A closed loop of short turns on two workers, with a page after each of several reports."""
     simulator, port = sandbox.simulator(), unused_port()
-    file = scenario(sandbox.folder, workload__output_tokens=1, arrivals__users=40, phases__measure_s=6)
+    file = scenario(sandbox.folder, workload__output_tokens=1, arrivals__users=40, phases__measure_s=12)
     words = ("--host", simulator.url, "--scenario", str(file), "--on-invalid", "warn", "--export-metrics", str(port))
     fleet = sandbox.fleet("processes", *words)
     wait_for_measure_phase(sandbox.run_dir)

@@ -29,7 +29,7 @@ def answer(sock: socket.socket, request: bytes) -> None:
 
 def traced(sandbox: Sandbox, mode: str, ratio: str) -> FinishedRun:
     """A run of 60 turns; the collector's spans and the requests at the server. The collector is slower than the end of a run."""
-    server, collector = sandbox.server(answer), Collector(delay_s=3)
+    server, collector = sandbox.server(answer), Collector(delay_s=1.5)
     file = scenario(sandbox.folder, phases__measure_s=None, phases__sessions=60)
     words = ("--export-traces", collector.url, "--trace-ratio", ratio)
     master = ("--host", server.url, "--scenario", str(file), "--on-invalid", "warn", *words)

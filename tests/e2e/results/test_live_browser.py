@@ -207,11 +207,11 @@ def test_the_rate_of_an_open_loop_is_steered(
     page.open_alone()
     page.until(lambda: page.document()["steer"], "the steering panel")
     page.steer("Set rate", il_level="8")
-    page.until(lambda: page.marks()[:1] == ["rate changed by hand: 2 -> 8 sessions/s"], "the mark")
+    page.until(lambda: page.load_mark() == "rate changed by hand: 2 -> 8 sessions/s", "the mark")
     page.until(lambda: (page.column("offered")[-1] or 0) > 4, "the higher rate")
     page.steer("Ramp", il_ramp_to="100", il_ramp_over="10m")
     page.steer("Hold")
-    page.until(lambda: "".join(page.marks()[:1]).startswith("ramp held by hand at 8"), "the hold")
+    page.until(lambda: page.load_mark().startswith("ramp held by hand at 8"), "the hold")
     page.steer("Stop run")
     live_page.assert_figures(page, live_page.ended(page, tmp_path / "run"))
 

@@ -10,6 +10,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import pytest
+from e2e_runs import unused_port
 from inferload.deploy.launcher import probe
 from inferload.deploy.render import compose, container_plan, kubernetes
 from inferload.deploy.render.container_plan import ContainerImages, ContainerPlan, plan_of
@@ -54,7 +55,7 @@ class Machine:
     """This machine instead of the image: replaces paths and host names."""
 
     def __init__(self, plan: ContainerPlan, folder: Path) -> None:
-        self.folder, self.port, self.master_port = folder, probe.free_port(), probe.free_port()
+        self.folder, self.port, self.master_port = folder, unused_port(), unused_port()
         (folder / "scenario.yaml").write_text(plan.scenario_text or "")
         self.names = {
             container_plan.LOCUSTFILE: str(ROOT / "locustfiles" / "chat.py"),

@@ -19,6 +19,7 @@ from pathlib import Path
 
 import psutil
 import pytest
+from e2e_runs import unused_port
 from hypothesis import given
 from hypothesis import strategies as st
 from inferload.deploy.commands import demo
@@ -310,7 +311,7 @@ def program(state: Path) -> Started:
 
     def begin(code: str) -> LocalServer:
         text = Command((sys.executable, "-u", "-c", textwrap.dedent(code)), dict(os.environ), ready_s=10.0)
-        server = local.start(ServerSpec(port=probe.free_port()), text)
+        server = local.start(ServerSpec(port=unused_port()), text)
         eventually(lambda: launch.tail(server.log).endswith("\n"))
         return server
 
@@ -333,7 +334,7 @@ def eventually(condition: Callable[[], bool], limit_s: float = 20.0) -> None:
 
 def test_serving_starts_and_stops_a_server(state: Path) -> None:
     message: list[str] = []
-    spec = ServerSpec(port=probe.free_port(), model="some-model", extra=("--ttft-ms", "1"))
+    spec = ServerSpec(port=unused_port(), model="some-model", extra=("--ttft-ms", "1"))
     with local.serving(spec, message.append) as server:
         assert probe.model(server.host, server.port) == "some-model"
         assert server_state.recall(server_state.state_file(server.port)) == server
@@ -347,7 +348,7 @@ def test_serving_starts_and_stops_a_server(state: Path) -> None:
 
 
 def test_serving_stops_the_server_on_an_exception(state: Path) -> None:
-    with pytest.raises(ZeroDivisionError), local.serving(ServerSpec(port=probe.free_port()), lambda _: None) as server:
+    with pytest.raises(ZeroDivisionError), local.serving(ServerSpec(port=unused_port()), lambda _: None) as server:
         raise ZeroDivisionError
     assert server_state.group(server) == []
 
@@ -389,7 +390,7 @@ def test_no_zombie_is_left_of_a_server_that_closes_its_files_first(program: Star
 
 def test_concurrent_starts_on_one_port_are_serialized(state: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The second start looks for a server between the check and the start of the first one."""
-    spec, refused, new_log = ServerSpec(port=probe.free_port()), [], launch._new_log
+    spec, refused, new_log = ServerSpec(port=unused_port()), [], launch._new_log
 
     def second() -> None:
         try:
@@ -418,7 +419,7 @@ def test_concurrent_starts_on_one_port_are_serialized(state: Path, monkeypatch: 
 @pytest.mark.parametrize("ends", [True, False])
 def test_another_program_on_the_port_is_not_taken_for_the_server(program: Started, ends: bool) -> None:
     """The other program bound the port after the check that it is free."""
-    with local.serving(ServerSpec(port=probe.free_port()), lambda _: None) as other:
+    with local.serving(ServerSpec(port=unused_port()), lambda _: None) as other:
         mine = program(f"import time; print('OSError: Address already in use'); time.sleep({0 if ends else 600})")
         spec = dataclasses.replace(mine, port=other.port)
         if ends:
@@ -537,7 +538,7 @@ def test_unavailable_ports_and_addresses_are_refused(state: Path) -> None:
 
 
 def test_an_unwritable_state_folder_is_refused_without_a_server(state: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    spec, spawned = ServerSpec(port=probe.free_port()), []
+    spec, spawned = ServerSpec(port=unused_port()), []
     sleeper = Command((sys.executable, "-c", "import time; time.sleep(600)"), dict(os.environ), ready_s=10.0)
     state.parent.mkdir(exist_ok=True)
     state.touch()
@@ -583,7 +584,7 @@ def deploy(*words: str) -> int:
 
 
 def test_up_status_logs_and_down(state: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    port = str(probe.free_port())
+    port = str(unused_port())
     assert deploy("status") == 1
     assert deploy("up", "tiny", "--port", port, "--", "--ttft-ms", "1") == 0
     server = server_state.recall(server_state.state_file(int(port)))
@@ -606,7 +607,7 @@ def test_up_status_logs_and_down(state: Path, capsys: pytest.CaptureFixture[str]
 
 
 def up_and_down(times: int, capsys: pytest.CaptureFixture[str]) -> None:
-    port = probe.free_port()
+    port = unused_port()
     before = {child.pid for child in psutil.Process().children(recursive=True)}
     for _ in range(times):
         assert deploy("up", "tiny-all", "--port", str(port)) == 0
@@ -633,7 +634,7 @@ def test_a_hundred_starts_and_stops_leave_no_processes_or_files(
 
 
 def test_the_server_of_a_killed_launcher_can_be_stopped(state: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    port = probe.free_port()
+    port = unused_port()
     code = (
         "from pathlib import Path\n"
         "from inferload.deploy.launcher import paths\n"
@@ -687,14 +688,14 @@ def test_invalid_starts_are_refused_in_one_line(
 ) -> None:
     monkeypatch.setattr(machine_checks, "gpus", lambda visible=None: [])
     with pytest.raises(UsageError) as caught:
-        deploy("up", *words, "--port", str(probe.free_port()))
+        deploy("up", *words, "--port", str(unused_port()))
     assert str(caught.value).startswith(message)
     assert "\n" not in str(caught.value)
     assert not state.exists()
 
 
 def test_servers_can_be_selected_by_variant(state: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    first, second = probe.free_port(), probe.free_port()
+    first, second = unused_port(), unused_port()
     deploy("up", "tiny-all", "--port", str(first))
     deploy("up", "tiny-baseline", "--port", str(second))
     try:
@@ -722,7 +723,7 @@ def test_servers_can_be_selected_by_variant(state: Path, capsys: pytest.CaptureF
 
 def test_flags_after_two_dashes_go_to_the_engine(state: Path) -> None:
     with pytest.raises(UsageError, match=r"^tiny: --no-such-flag: unknown.* \(the simulator\)$"):
-        deploy("up", "--port", str(probe.free_port()), "--", "--no-such-flag")
+        deploy("up", "--port", str(unused_port()), "--", "--no-such-flag")
     with pytest.raises(SystemExit):
         deploy("status", "--", "--what")
     with pytest.raises(UsageError, match=r"^--lines 0: must be 1 or more"):

@@ -12,6 +12,7 @@ from typing import Any
 
 import psutil
 import pytest
+from e2e_runs import unused_port
 from inferload.deploy.launcher import paths, probe
 from inferload.deploy.servers import remote, ssh
 from inferload.deploy.variants.variant import document, named
@@ -66,7 +67,7 @@ def interrupted() -> dict[str, Any]:
 def test_a_remote_server_is_started_listed_and_stopped(
     deploy: Run, program: str, here: Path, ssh_server: SshServer, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    port, local = probe.free_port(), probe.free_port()
+    port, local = unused_port(), unused_port()
     options = ["--program", program, "--port", str(port), "--tunnel", str(local)]
     assert deploy("up", "tiny-ngram", *options, "--set", "max-num-seqs=3") == 0
     up = capsys.readouterr().out
@@ -124,7 +125,7 @@ def test_a_remote_server_is_started_listed_and_stopped(
 def test_without_a_tunnel_the_server_listens_on_the_given_address(
     deploy: Run, program: str, here: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    port = probe.free_port()
+    port = unused_port()
     assert deploy("up", "tiny-all", "--program", program, "--port", str(port), "--listen", "127.0.0.1") == 0
     (server,) = remote.remembered()
     assert (server.url, server.tunnel) == (f"http://127.0.0.1:{port}", None)
@@ -147,12 +148,12 @@ def test_errors_of_remote_starts_are_one_line(deploy: Run, here: Path, capsys: p
     assert "tiny-all: its model can only be generated where inferload is installed" in one_line(capsys.readouterr().err)
     assert deploy("up", "t4-all", "--engine", "vllm", "--program", "/no/vllm") == 2
     assert "ssh://machine-a: vllm: no program /no/vllm there" in one_line(capsys.readouterr().err)
-    vllm = ["--engine", "vllm", "--program", str(program), "--port", str(probe.free_port())]
+    vllm = ["--engine", "vllm", "--program", str(program), "--port", str(unused_port())]
     assert deploy("up", "llama31-base", *vllm, "--set", "tensor-parallel-size=4096") == 2
     assert "ssh://machine-a: llama31-base: needs 4096 x " in one_line(capsys.readouterr().err)
     assert deploy("up", "tiny-all", *vllm, "--model-path", str(here)) == 2
     assert f"ssh://machine-a: --model-path {here}: no config.json there" in one_line(capsys.readouterr().err)
-    options = ["--program", str(program), "--port", str(probe.free_port())]
+    options = ["--program", str(program), "--port", str(unused_port())]
     assert deploy("up", "tiny-all", *options, "--", "--last-flag", "it's so") == 2
     message = one_line(capsys.readouterr().err)
     assert "ssh://machine-a: simulator ended before it answered: inferload: --last-flag it's so (log: " in message
@@ -198,7 +199,7 @@ def test_the_remote_program_needs_only_the_standard_library(here: Path) -> None:
 
 def test_a_server_is_stopped_if_its_start_cannot_be_reported(program: str, here: Path) -> None:
     order = remote.RemoteSpec(
-        ssh.SshMachine("a@b"), named("tiny-all"), "simulator", probe.free_port(), "127.0.0.1", program=program
+        ssh.SshMachine("a@b"), named("tiny-all"), "simulator", unused_port(), "127.0.0.1", program=program
     )
     text = remote.program({"verb": "up", **remote._request(order, "mine")})
     reader, writer = os.pipe()
@@ -254,7 +255,7 @@ def test_an_unreachable_remote_server_is_stopped(
     monkeypatch.setattr(remote, "REACH_S", 0.2)
     machine = ssh.SshMachine(ssh_server.machine, str(ssh_server.config))
     monkeypatch.setattr(ssh.SshMachine, "host", lambda _self: "127.0.0.2")
-    order = remote.RemoteSpec(machine, named("tiny-all"), "simulator", probe.free_port(), "127.0.0.1", program=program)
+    order = remote.RemoteSpec(machine, named("tiny-all"), "simulator", unused_port(), "127.0.0.1", program=program)
     with pytest.raises(
         UsageError, match=r"machine-a: simulator is up there, but http://127.0.0.2:\d+ is not reachable"
     ):

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from e2e_runs import unused_port
 from hypothesis import given
 from hypothesis import strategies as st
 from inferload.deploy.launcher import probe
@@ -85,7 +86,7 @@ def test_the_script_of_every_variant_runs_its_command(sh: str, printing: str) ->
 
 def test_a_script_runs_the_simulator(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["deploy", "render", "tiny-all", "--engine", "simulator", "--set", "max-num-seqs=3"]) == 0
-    path, port = tmp_path / "tiny-all.sh", probe.free_port()
+    path, port = tmp_path / "tiny-all.sh", unused_port()
     path.write_text(capsys.readouterr().out)
     environment = {**os.environ, "INFERLOAD": str(BIN / "inferload")}
     command = [SHELLS[0], str(path), "--port", str(port), "--exit-after-s", "60"]

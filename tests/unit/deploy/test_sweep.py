@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from e2e_runs import alive, wait_until
+from e2e_runs import alive, unused_port, wait_until
 from hypothesis import given
 from hypothesis import strategies as st
 from inferload.deploy.commands.sweep import _open_journal
@@ -412,7 +412,7 @@ def test_the_prefix_cache_is_reset_between_runs(
     assert len(cached) == 4
     assert cached[0] == cached[2] == 0
     assert cached[1] == cached[3] > 0
-    assert not probe.empty_prefix_cache("127.0.0.1", probe.free_port())
+    assert not probe.empty_prefix_cache("127.0.0.1", unused_port())
 
 
 def servers_of(out: Path) -> list[server_state.LocalServer]:
@@ -426,7 +426,7 @@ def test_failed_runs_are_retried_once_and_orphaned_servers_stopped(
     monkeypatch.setattr(paths, "state_dir", lambda: tmp_path / "deploy")
     journal = SweepJournal(tmp_path)
     good, bad = (run for start in sweep_plan.starts(small(), {"smoke": "smoke"})[:2] for run in start.runs)
-    port = probe.free_port()
+    port = unused_port()
     journal.write(kind="port", port=port)
     journal.write(kind="run", folder=good.folder, exit_code=1)
     journal.write(kind="run", folder=bad.folder, cause="the server did not start")

@@ -208,7 +208,7 @@ def test_the_exporter_waits_for_a_scrape_after_the_end(runs: Runs, caplog: pytes
     scrapes(exporter, (0, 0))
     exporter._scrapes_ns[0] -= 10 * NS_PER_S
     runs.end()
-    scraper = gevent.spawn_later(0.1, get, exporter, SCRAPE)
+    scraper = gevent.spawn_later(1, get, exporter, SCRAPE)  # later than the interval
     exporter.wait_for_last_scrape()
     assert scraper.dead
     exporter.wait_for_last_scrape()  # it was scraped: no further wait
@@ -244,11 +244,17 @@ def test_a_scrape_that_arrived_during_a_pause_of_the_master_ends_the_wait(
     assert "not scraped" not in caplog.text
 
 
-def test_the_wait_for_a_scrape_times_out(runs: Runs, caplog: pytest.LogCaptureFixture) -> None:
+@pytest.mark.parametrize("closed", [False, True], ids=["no scrape", "a scrape whose connection was closed"])
+def test_the_wait_for_a_scrape_times_out(
+    runs: Runs, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch, closed: bool
+) -> None:
+    monkeypatch.setattr(exporters, "_LEAST_SLACK_S", 0.1)
     exporter = Exporter(runs.latest, lambda: 0)
     runs.begin("first")
     scrapes(exporter, (0.2, 0))
     runs.end()
+    if closed:  # the server drops a response at a failed write
+        next(iter(exporter.page(SCRAPE, lambda status, headers: None)))
     with gevent.Timeout(5):
         exporter.wait_for_last_scrape()
     assert "the final metrics of the run were not scraped" in caplog.text

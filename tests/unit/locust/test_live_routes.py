@@ -237,7 +237,7 @@ def test_a_change_of_users_during_a_run_changes_neither_host_nor_scenario(
     controller: Controller, form: dict[str, str], problem: str | None, preparing: bool
 ) -> None:
     client, environment = started_client_of(controller)
-    controller.run, controller.under_way = None if preparing else controller, True
+    controller.run, controller.under_way = None if preparing else SimpleNamespace(ending=False), True
     answer = client.post("/swarm", data={"user_count": 1, "spawn_rate": 1, **form}).get_json()
     assert answer["success"] is (problem is None)
     assert problem is None or answer["message"].startswith(problem)

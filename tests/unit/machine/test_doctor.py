@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from e2e_runs import unused_port
 from hypothesis import given
 from hypothesis import strategies as st
-from locust_process import free_port
 from simulator_process import Simulator
 
 from inferload import cli
@@ -237,7 +237,7 @@ def test_disabled_server_options_are_reported_without_the_key(
 
 
 def test_an_unreachable_host_is_one_line_and_exit_code_2(capsys: pytest.CaptureFixture[str]) -> None:
-    code, lines, _ = doctor(capsys, "--host", f"http://127.0.0.1:{free_port()}")
+    code, lines, _ = doctor(capsys, "--host", f"http://127.0.0.1:{unused_port()}")
     assert code == 2
     assert list(lines) == ["server"]
     assert lines["server"]["status"] == "fail"

@@ -293,7 +293,7 @@ def test_the_link_to_the_latest_run_is_not_to_a_refused_one(monkeypatch: pytest.
         setattr(controller, name, value)
     refusals = [True, False]
 
-    def prepare() -> None:
+    def prepare(check_stop: Any) -> None:
         if refusals.pop():
             raise UsageError("not ready")
 

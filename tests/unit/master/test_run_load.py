@@ -1,5 +1,6 @@
-"""The load of a run on the master: planned changes of the users."""
+"""The load of a run on the master: planned changes of the users, and an abort before its end."""
 
+import time
 from types import SimpleNamespace
 from typing import Any
 
@@ -7,8 +8,10 @@ import gevent
 import pytest
 
 from inferload.master.lifecycle import load_steps
+from inferload.master.lifecycle.phases import RunEnd
 from inferload.master.lifecycle.run_load import RunLoad
 from inferload.measure.record import PhaseWindow
+from inferload.process import protocol
 
 
 def test_a_step_of_the_load_ends_the_ramp_in_progress(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -39,3 +42,35 @@ def test_a_step_of_the_load_ends_the_ramp_in_progress(monkeypatch: pytest.Monkey
     load._follow_steps(start_users)
     load._starter.join(timeout=20)
     assert (planned, begun, killed, ended) == ([10, 20], [5, 10, 20], [5, 10], [20])
+
+
+@pytest.mark.parametrize(
+    ("aborting", "drained", "announced"),
+    [
+        (False, False, [protocol.DRAIN, protocol.ABORT]),  # after drain_s
+        (True, False, [protocol.DRAIN, protocol.ABORT, protocol.ABORT]),
+        (True, True, [protocol.DRAIN]),
+    ],
+)
+def test_an_abort_before_the_end_of_the_load_is_announced_again_after_it(
+    aborting: bool, drained: bool, announced: list[str]
+) -> None:
+    sent: list[tuple[str, float]] = []
+    marks: Any = SimpleNamespace(add=lambda *_words, **_facts: None)
+    end = RunEnd(marks)
+    end.aborting = aborting
+    phases = SimpleNamespace(mark=lambda _marks: None)
+    state: Any = SimpleNamespace(marks=marks, phases=phases, end=end, roster=SimpleNamespace(awaited=[]))
+    spec: Any = SimpleNamespace(scenario=SimpleNamespace(phases=SimpleNamespace(drain_s=0.5)))
+
+    def announce(kind: str) -> None:
+        sent.append((kind, time.monotonic()))
+        if len(sent) == len(announced):
+            end.drained.set()
+
+    steering: Any = SimpleNamespace(end_load=lambda: None)
+    load = RunLoad(spec, state, None, SimpleNamespace(announce=announce), steering, user_counts=dict)  # type: ignore[arg-type]
+    load._drain(0)
+    assert [kind for kind, _ in sent] == announced
+    if aborting and not drained:
+        assert sent[1][1] - sent[0][1] < 0.5
