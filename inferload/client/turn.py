@@ -135,19 +135,18 @@ class Turn:
         end_ns = self.started_ns + round(limits.turn_s * NS_PER_S)
         turn_left_ns = end_ns - at_ns
         if turn_left_ns < 0:
-            if (self._parser.arrived_ns or 0) <= end_ns and self._reply.fetch_waiting():
-                self.queue_parsing()
+            if self._parses_until(end_ns):
                 return None
             return Failure.TIMEOUT_TURN, f"not over after {limits.turn_s:g} s"
         if self._sent_ns is None:
             return None
         event_ns = self._parser.answer.last_event_ns
-        silent_ns = at_ns - (event_ns or self._sent_ns)
+        since_ns = event_ns or self._sent_ns
+        silent_ns = at_ns - since_ns
         shorter_s = min(limits.first_event_s, limits.between_events_s)
-        if silent_ns > shorter_s * NS_PER_S and self._reply.fetch_waiting():
-            self.queue_parsing()
-            return None
         limit_s = limits.first_event_s if event_ns is None else limits.between_events_s
+        if silent_ns > shorter_s * NS_PER_S and self._parses_until(since_ns + round(limit_s * NS_PER_S)):
+            return None
         if silent_ns <= limit_s * NS_PER_S:
             quiet_left_ns = round(shorter_s * NS_PER_S) - silent_ns
             self.next_check_ns = at_ns + max(0, min(turn_left_ns, quiet_left_ns))
@@ -155,6 +154,13 @@ class Turn:
         if event_ns is None:
             return Failure.TIMEOUT_FIRST_EVENT, f"no event within {limit_s:g} s"
         return Failure.TIMEOUT_BETWEEN_EVENTS, f"no event for {limit_s:g} s"
+
+    def _parses_until(self, limit_ns: int) -> bool:
+        """Queue unparsed reads, if any may have arrived by an instant; return True if so."""
+        if (self._parser.arrived_ns or 0) > limit_ns or not self._reply.fetch_waiting():
+            return False
+        self.queue_parsing()
+        return True
 
     def queue_parsing_if_due(self, at_ns: int) -> None:
         """Queue the unparsed reads if they are large, or if nothing followed them for a while: they may contain the end."""

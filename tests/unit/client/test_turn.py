@@ -378,6 +378,30 @@ def test_timeouts_have_their_failure_class(
     assert result.record.failure is failure
 
 
+@pytest.mark.parametrize(
+    ("first", "limits", "failure"),
+    [
+        (b"", TurnTimeouts(first_event_s=0.3), Failure.TIMEOUT_FIRST_EVENT),
+        (chunk(event("a")), TurnTimeouts(between_events_s=0.3), Failure.TIMEOUT_BETWEEN_EVENTS),
+    ],
+)
+def test_frequent_comments_are_no_events(
+    ask: Callable[..., TurnResult], first: bytes, limits: TurnTimeouts, failure: Failure
+) -> None:
+    recorded = threading.Event()
+
+    def script(sock: socket.socket, _request: bytes) -> None:
+        sock.sendall(HEAD + b"Transfer-Encoding: chunked\r\n\r\n" + first)
+        for _ in range(4_000):  # for longer than the timeout of `ask`
+            sock.sendall(chunk(b": still here\n\n"))
+            if recorded.wait(0.01):
+                break
+
+    result = ask(script, timeouts=limits)
+    recorded.set()
+    assert result.record.failure is failure
+
+
 @pytest.mark.parametrize("limit", ["turn_s", "first_event_s"])
 def test_an_answer_that_arrived_in_time_during_a_pause_of_the_client_is_no_timeout(limit: str) -> None:
     paused, sent = threading.Event(), threading.Event()
