@@ -96,7 +96,7 @@ test-vllm: $(READY) setup-vllm browser  ## run the tests with vLLM on the CPU
 	$(BIN)/python tests/side_by_side.py vllm
 
 screenshots: $(READY) browser  ## generate the screenshots of the README
-	PYTHONPATH=tests/support $(BIN)/python docs/screenshots.py
+	PYTHONPATH=tests/support:tests/support/client $(BIN)/python docs/screenshots.py
 
 soak: $(READY) browser sshd prometheus curl  ## run the long tests: long streams, long runs, many random examples, fuzzing
 	INFERLOAD_SOAK=1 INFERLOAD_FRESH=1 $(BIN)/python -m pytest -m "not vllm" tests/e2e/faults/test_e2e_stop.py tests/unit/deploy/simulator/test_simulator_server.py
