@@ -3,6 +3,7 @@
 import contextlib
 import os
 import subprocess
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -46,7 +47,7 @@ def test_a_run_on_an_overloaded_client_core_is_not_valid(tmp_path: Path, reader:
         arrivals__users=STREAMS,
         arrivals__spawn_per_s=STREAMS,
         workload__output_tokens=100,
-        phases={"warmup_s": 0, "measure_s": 4, "drain_s": 3},
+        phases={"warmup_s": 0, "measure_s": 8, "drain_s": 3},
     )
     arguments = (
         "--headless",
@@ -63,13 +64,15 @@ def test_a_run_on_an_overloaded_client_core_is_not_valid(tmp_path: Path, reader:
         os.sched_setaffinity(run.process.pid, {own})
         wait_for_measure_phase(tmp_path / "run")
         with crowd(own):
+            since_s = time.monotonic()
             wait_until(lambda: mark(tmp_path / "run", "phase", "drain"), "the end of the measure phase")
+            crowded_s = time.monotonic() - since_s
         code = run.exit_code(120)
     finally:
         run.kill()
         simulator_process.stop(simulator)
     verdict = summary_of(tmp_path / "run")["verdict"]
-    assert verdict["measurement"] in ("suspect", "invalid"), verdict
+    assert verdict["measurement"] in ("suspect", "invalid"), (crowded_s, verdict)
     codes = {reason["code"] for reason in verdict["reasons"]}
     # If the simulator too lacks CPU time, too few turns end to measure their delay.
     if not codes & {"no_turns", "unfinished_drain"}:
