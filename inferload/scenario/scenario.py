@@ -86,7 +86,7 @@ class Phases(ScenarioPart):
 
 
 class Timeouts(ScenarioPart):
-    """Timeouts of a turn, in seconds. A turn that exceeds one fails, within half a second after the limit."""
+    """Timeouts of a turn, in seconds. On an idle client a turn fails at `connect_s`, or 0.25 to 0.75 s after another limit."""
 
     connect_s: Positive = Field(default=10.0, description="DNS, TCP and TLS together")
     first_event_s: Positive = Field(default=600.0, description="request to first event of the answer")

@@ -84,17 +84,23 @@ def test_a_newer_number_of_users_is_not_overridden() -> None:
     assert (stub.locust, stub.changes) == ([8, 12], [8, 12])
 
 
+def steered_start(stub: StubController) -> gevent.Greenlet:
+    """Begin a start of five users by hand that does not end by itself; later starts take no time."""
+    stub.while_starting_s = 60.0
+    stub.controller._users.steer(5, 1.0)
+    gevent.sleep(0)
+    stub.while_starting_s = 0.0
+    steered = stub.controller._users._steered_start
+    assert steered is not None
+    return steered
+
+
 def test_a_change_by_hand_ends_the_starts_in_progress() -> None:
     """An earlier start of Locust's master that is still in progress would overwrite the number of users."""
     stub = StubController()
     stub.controller._start_users(4, 1.0)
     assert stub.ended == []
-    stub.while_starting_s = 60.0
-    stub.controller._users.steer(5, 1.0)
-    gevent.sleep(0)
-    steered = stub.controller._users._steered_start
-    assert steered is not None
-    stub.while_starting_s = 0.0
+    steered = steered_start(stub)
     stub.controller.start(6, 1.0)
     gevent.sleep(0)
     assert (stub.ended, steered.dead, stub.locust) == (["planned"], True, [4, 5, 6])
@@ -102,12 +108,7 @@ def test_a_change_by_hand_ends_the_starts_in_progress() -> None:
 
 def test_a_step_of_the_load_ends_a_start_by_hand() -> None:
     stub = StubController()
-    stub.while_starting_s = 60.0
-    stub.controller._users.steer(5, 1.0)
-    gevent.sleep(0)
-    steered = stub.controller._users._steered_start
-    assert steered is not None
-    stub.while_starting_s = 0.0
+    steered = steered_start(stub)
     stub.controller._start_users(6, 1.0)
     gevent.sleep(0)
     assert (steered.dead, stub.locust) == (True, [5, 6])
