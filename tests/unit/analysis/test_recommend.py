@@ -12,19 +12,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from inferload.analysis.comparison.compare import compare
-from inferload.analysis.comparison.recommend import (
-    AXES,
-    SLOS,
-    TTFT,
-    AimResult,
-    Recommendation,
-    max_load,
-    recommend,
-)
+from inferload.analysis.comparison.recommend import AimResult, Recommendation, recommend
 from inferload.analysis.comparison.recommend_searches import read_search, with_searches
 from inferload.analysis.comparison.recommend_text import json_text, markdown, page, text
 from inferload.analysis.comparison.sides import NAMES, Deployment, LoadFigures, Run, Side, deployment
 from inferload.analysis.comparison.tables import ab_block, matrix
+from inferload.analysis.comparison.variant_figures import AXES, SLOS, TTFT, max_load
 from run_folders import write_run
 
 from inferload import cli, rundir

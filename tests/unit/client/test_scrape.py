@@ -19,6 +19,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import trustme
+from e2e_runs import unused_port
 from hypothesis import given
 from hypothesis import strategies as st
 from scripted_server import ScriptedServer, send
@@ -443,9 +444,7 @@ def test_scrape_ends_after_its_duration(tmp_path: Path, served: Simulator) -> No
 
 
 def test_a_page_without_any_scrape_is_exit_code_1(tmp_path: Path, page: MetricsServer) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as unused:
-        closed = unused.getsockname()[1]
-    urls = [f"http://127.0.0.1:{port}" for port in (closed, page.port)]
+    urls = [f"http://127.0.0.1:{port}" for port in (unused_port(), page.port)]
     process = command(*urls, "--out", str(tmp_path / "m"), "--interval", "0.05", "--duration", "0.3")
     out, err = process.communicate(timeout=30)
     assert process.returncode == 1

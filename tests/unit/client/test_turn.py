@@ -13,6 +13,7 @@ import gevent
 import pytest
 import trustme
 from chat_events import ANSWER, CHUNKED, DONE, event, usage
+from e2e_runs import unused_port
 from records import block_hashes
 from scripted_server import HEAD, Script, ScriptedServer, chunk, chunked, send
 
@@ -335,9 +336,7 @@ def test_text_before_a_cut_is_kept(ask: Callable[..., TurnResult]) -> None:
 
 
 def test_a_refused_connection_is_a_connect_failure(ask: Callable[..., TurnResult]) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as closed:
-        port = closed.getsockname()[1]
-    result = ask(send(b""), url=f"http://127.0.0.1:{port}")
+    result = ask(send(b""), url=f"http://127.0.0.1:{unused_port()}")
     assert result.record.failure is Failure.CONNECT
     assert result.record.sent_ns is None
     assert "refused" in result.detail

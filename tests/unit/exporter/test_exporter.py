@@ -9,6 +9,7 @@ from typing import Any
 
 import gevent
 import pytest
+from e2e_runs import unused_port
 from hypothesis import given
 from hypothesis import strategies as st
 from paths import ROOT
@@ -221,8 +222,7 @@ def test_a_scrape_that_arrived_during_a_pause_of_the_master_ends_the_wait(
     passed_ns = 0
     monkeypatch.setattr(exporters, "now_ns", lambda: now_ns() + passed_ns)
     exporter = Exporter(runs.latest, lambda: 0)
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
+    port = unused_port()
     exporter.listen(ListenAddress.parse("--export-metrics", str(port)))
     runs.begin("first")
     scrapes(exporter, (0, 0))
