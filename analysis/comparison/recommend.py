@@ -13,74 +13,23 @@ from inferload.numbers import plural
 from inferload.statistics.paired_runs import holm, p_against, pairs_needed
 
 from ..data.figures import Figure
-from . import costs
 from .compare import ALPHA, RECOMMENDED_PAIRS, Comparison, compare
-from .sides import LoadFigures, Run, Side
+from .sides import Side
+from .variant_figures import (
+    AXES,
+    SLOS,
+    THROUGHPUT,
+    TTFT,
+    LatencyLimits,
+    MaxLoad,
+    VariantFigures,
+    aligned,
+    axis_values,
+    trade_offs,
+    variant_figures,
+)
 
 Certainty = Literal["certain", "not certain", "not tested", "counted", "none"]
-
-TTFT = Figure("p50(ttft_ms)", "TTFT, median", "lower", "ms")
-TPOT = Figure("mean(tpot_ms)", "TPOT, mean", "lower", "ms")
-THROUGHPUT = Figure("output_tok_per_s", "Output", "higher", "tok/s")
-AXES = (TTFT, TPOT, THROUGHPUT)
-
-
-@dataclass(frozen=True, slots=True)
-class LatencyLimits:
-    """SLO of an aim: limits on p95 of TTFT and TPOT."""
-
-    name: str
-    ttft_ms: float
-    tpot_ms: float
-
-
-SLOS = (LatencyLimits("chat", 500, 50), LatencyLimits("batch", 2000, 100))
-_MAX_FAILED_RATIO = 0.01
-
-
-@dataclass(frozen=True, slots=True)
-class MaxLoad:
-    """Highest load within an SLO, None if no load met it; `missed_above`: a higher load missed it; `tested`: all tested loads."""
-
-    load: float | None
-    unit: str
-    missed_above: bool
-    tested: tuple[float, ...]
-
-    def misses(self, load: float) -> bool:
-        """Return True if this load, or a lower one, missed the SLO."""
-        return self.missed_above and any((self.load or 0.0) < tested <= load for tested in self.tested)
-
-
-@dataclass(frozen=True, slots=True)
-class VariantFigures:
-    """Figures of one variant; None: not measured. `max_load`: by the name of the SLO.
-
-    `paired`: its runs in pairs with the baseline, which the figures are over; `base`: figures of the baseline over the same pairs,
-    None for the baseline itself.
-    """
-
-    side: Side
-    paired: Side
-    base: "VariantFigures | None"
-    values: Mapping[str, float | None]
-    memory_mb: float | None
-    memory_of: str  # GPUs, or processes
-    gpus: int | None
-    cost: float | None
-    max_load: Mapping[str, MaxLoad]
-
-    @property
-    def tok_per_s_per_user(self) -> float | None:
-        """Return 1,000 / mean TPOT."""
-        tpot = self.values[TPOT.name]
-        return 1000 / tpot if tpot else None
-
-    @property
-    def tok_per_s_per_gpu(self) -> float | None:
-        """Return output over GPUs; None if their number is not known."""
-        output = self.values[THROUGHPUT.name]
-        return output / self.gpus if output is not None and self.gpus else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,64 +102,19 @@ def recommend(scenario: str, sides: Sequence[Side]) -> Recommendation:
 def _baseline_figures(base: Side, comparisons: Sequence[Comparison]) -> VariantFigures:
     """Return the figures of the baseline over its runs in any pair."""
     used = [run for comparison in comparisons for run in comparison.paired[0].runs]
-    return _figures(base, replace(base, runs=tuple(run for run in base.runs if run in used) or base.runs))
+    return variant_figures(base, replace(base, runs=tuple(run for run in base.runs if run in used) or base.runs))
 
 
 def _candidate_figures(comparison: Comparison) -> VariantFigures:
     base, candidate = comparison.paired
-    return _figures(comparison.candidate, candidate, _figures(comparison.baseline, base))
-
-
-def _figures(side: Side, paired: Side, base: VariantFigures | None = None) -> VariantFigures:
-    """Return the figures of a side over the counted ones of its paired runs."""
-    runs = paired.counted
-    on_gpus, of_processes = (_maximum(runs, name) for name in ("gpu_memory_mb", "memory_mb"))
-    return VariantFigures(
-        side=side,
-        paired=paired,
-        base=base,
-        values={axis.name: paired.mean(axis.name) for axis in AXES},
-        memory_mb=on_gpus if on_gpus is not None else of_processes,
-        memory_of="GPUs" if on_gpus is not None else "processes",
-        gpus=runs[0].deployment.gpus or runs[0].prices.gpus,
-        cost=costs.of_side(paired).per_million_output_tokens,
-        max_load={slo.name: max_load(slo, [level for run in runs for level in run.loads]) for slo in SLOS},
-    )
-
-
-def _maximum(runs: Sequence[Run], name: str) -> float | None:
-    """Return the maximum over the runs; None if a run has no value."""
-    values = [getattr(run.deployment, name) for run in runs]
-    return None if None in values else max(values)
-
-
-def max_load(slo: LatencyLimits, loads: Sequence[LoadFigures]) -> MaxLoad:
-    """Return the highest load below every load that missed the SLO; repeats of a load must all meet it."""
-    unit = loads[0].unit if loads else ""
-    outcomes: dict[float, bool] = {}
-    for level in loads:
-        met = _meets(slo, level)
-        if met is not None and level.unit == unit:
-            outcomes[level.load] = outcomes.get(level.load, True) and met
-    missed = [load for load, met in outcomes.items() if not met]
-    below = [load for load, met in outcomes.items() if met and load < min(missed, default=float("inf"))]
-    return MaxLoad(max(below, default=None), unit, bool(missed), tuple(sorted(outcomes)))
-
-
-def _meets(slo: LatencyLimits, level: LoadFigures) -> bool | None:
-    """Return False if a known figure is at its limit or above; otherwise None if one is unknown, as p95 of few samples."""
-    limits = {"p95(ttft_ms)": slo.ttft_ms, "p95(tpot_ms)": slo.tpot_ms, "failed_ratio": _MAX_FAILED_RATIO}
-    values = {name: level.figures.get(name) for name in limits}
-    if any(value is not None and value >= limits[name] for name, value in values.items()):
-        return False
-    return None if None in values.values() else True
+    return variant_figures(comparison.candidate, candidate, variant_figures(comparison.baseline, base))
 
 
 def _by_figure(
     aim: str, figure: Figure, variants: Sequence[VariantFigures], comparisons: Sequence[Comparison]
 ) -> AimResult:
     """Return the variant with the best mean of a figure over the pairs."""
-    values = _axis(variants, figure)
+    values = axis_values(variants, figure)
     best = _best(values, figure.better == "lower")
     if best is None:
         return AimResult(aim, None, figure.title, None, figure.unit, remark="not measured on any variant")
@@ -229,26 +133,9 @@ def _by_figure(
         change=row.change,
         low=None if effect is None or effect.low is None else effect.low - 1,
         high=None if effect is None or effect.high is None else effect.high - 1,
-        trade_offs=_trade_offs(chosen, figure.name),
+        trade_offs=trade_offs(chosen, figure.name),
         remark=_joined(unmeasured, reason),
     )
-
-
-def _aligned(
-    variants: Sequence[VariantFigures], value_of: Callable[[VariantFigures], float | None]
-) -> list[float | None]:
-    """Return a value of each variant on one scale.
-
-    A variant with other pairs than the baseline's runs has its ratio to the baseline over these pairs, times the baseline's value.
-    """
-    first = value_of(variants[0])
-    values = []
-    for variant in variants:
-        value, before = value_of(variant), first if variant.base is None else value_of(variant.base)
-        if value is not None and before != first:
-            value = value * first / before if first and before else None
-        values.append(value)
-    return values
 
 
 def _unmeasured(values: Sequence[float | None], variants: Sequence[VariantFigures]) -> str:
@@ -362,7 +249,7 @@ def _counted(result: AimResult, chosen: VariantFigures, base: VariantFigures, be
     if chosen is base:
         return result
     change = result.value / before - 1 if result.value and before else None
-    return replace(result, change=change, trade_offs=_trade_offs(chosen, ""))
+    return replace(result, change=change, trade_offs=trade_offs(chosen, ""))
 
 
 def _least(
@@ -373,7 +260,7 @@ def _least(
     unit: str,
 ) -> AimResult:
     """Return the variant with the lowest value of a counted figure."""
-    values = _aligned(variants, value_of)
+    values = aligned(variants, value_of)
     best = _best(values, lower=True)
     unmeasured = _unmeasured(values, variants)
     if best is None or unmeasured:
@@ -457,48 +344,23 @@ def _balanced(variants: Sequence[VariantFigures], comparisons: Sequence[Comparis
         "",
         scores[best] - 1 if best else None,
         certainty=certainty,
-        trade_offs=_trade_offs(chosen, ""),
+        trade_offs=trade_offs(chosen, ""),
         remark=remark,
     )
 
 
 def _known_axes(variants: Sequence[VariantFigures]) -> dict[str, list[float]]:
     """Return the values of all variants by axis, lower is better; without axes that are unknown or 0 on a variant."""
-    columns = {axis.title: (_axis(variants, axis), axis.better == "lower") for axis in AXES}
+    columns = {axis.title: (axis_values(variants, axis), axis.better == "lower") for axis in AXES}
     if len({variant.memory_of for variant in variants}) == 1:
         columns["memory"] = [variant.memory_mb for variant in variants], True
-    columns["cost"] = _aligned(variants, lambda variant: variant.cost), True
+    columns["cost"] = aligned(variants, lambda variant: variant.cost), True
     axes = {}
     for name, (values, lower) in columns.items():
         known = [value if lower else 1 / value for value in values if value]
         if len(known) == len(values):
             axes[name] = known
     return axes
-
-
-def _axis(variants: Sequence[VariantFigures], axis: Figure) -> list[float | None]:
-    return _aligned(variants, lambda variant: variant.values[axis.name])
-
-
-def _trade_offs(chosen: VariantFigures, aim: str) -> tuple[tuple[str, float], ...]:
-    """Return the axes on which the variant's mean over its pairs is worse than the baseline's by 1 % or more."""
-    base = chosen.base
-    if base is None:
-        return ()
-    changes = []
-    for axis in AXES:
-        now, before = chosen.values[axis.name], base.values[axis.name]
-        if axis.name != aim and now is not None and before:
-            changes.append((axis.title, now / before - 1, axis.better == "lower"))
-    same_kind = chosen.memory_of == base.memory_of
-    for name, now, before in (
-        ("memory", chosen.memory_mb if same_kind else None, base.memory_mb),
-        ("cost", chosen.cost, base.cost),
-        ("GPUs", chosen.gpus, base.gpus),
-    ):
-        if now is not None and before:
-            changes.append((name, now / before - 1, True))
-    return tuple((name, change) for name, change, lower in changes if (change if lower else -change) >= 0.01)
 
 
 def _best(values: Sequence[float | None], lower: bool) -> int | None:
@@ -509,7 +371,7 @@ def _best(values: Sequence[float | None], lower: bool) -> int | None:
 def _front(variants: Sequence[VariantFigures]) -> tuple[str, ...]:
     """Return the Pareto front: no other variant is as good on all axes and better on one. Without unmeasured variants."""
     known: list[tuple[str, list[float]]] = []
-    columns = [_axis(variants, axis) for axis in AXES]
+    columns = [axis_values(variants, axis) for axis in AXES]
     for index, variant in enumerate(variants):
         values = [(column[index], axis.better) for column, axis in zip(columns, AXES, strict=True)]
         penalties = [value if better == "lower" else -value for value, better in values if value is not None]

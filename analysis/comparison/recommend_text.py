@@ -11,9 +11,10 @@ from inferload.text_table import align, piped
 
 from .compare import table_rows
 from .page import Part, html
-from .recommend import THROUGHPUT, TPOT, TTFT, AimResult, Recommendation, VariantFigures
+from .recommend import AimResult, Recommendation
 from .sides import Side, TableRow
 from .tables import matrix
+from .variant_figures import THROUGHPUT, TPOT, TTFT, VariantFigures
 
 TITLE = "Best variant for each aim"
 NOT_MEASURED = "not measured"
