@@ -41,14 +41,14 @@ class LiveDiagnosis:
 
     max_num_seqs: int | None = None
     slo: Mapping[str, float] = field(default_factory=dict)
-    _gauges: deque[Gauges] = field(default_factory=lambda: deque(maxlen=WINDOW_S + 1))
+    _scrapes: deque[tuple[float, Gauges]] = field(default_factory=lambda: deque(maxlen=WINDOW_S + 1))  # wall time (s)
     _failed: deque[int] = field(default_factory=lambda: deque(maxlen=WINDOW_S + 1))
     _finding: Finding | None = None
     _since_s: float = 0.0  # wall time from which the finding has held
 
     def add(self, wall_s: float, gauges: Gauges, client: ClientFigures) -> None:
         """Add the newest gauges and counters, and evaluate the rules."""
-        self._gauges.append(gauges)
+        self._scrapes.append((wall_s, gauges))
         self._failed.append(client.failed)
         finding = self._judged(client)
         if (None if finding is None else finding.code) != (None if self._finding is None else self._finding.code):
@@ -69,7 +69,7 @@ class LiveDiagnosis:
         }
 
     def _now(self) -> str:
-        gauges = self._gauges[-1]
+        gauges = self._scrapes[-1][1]
         words = [
             f"{number(gauges[name])} {label}"
             for name, label in (("requests_running", "running"), ("requests_waiting", "waiting"))
@@ -80,24 +80,27 @@ class LiveDiagnosis:
         return ", ".join(words)
 
     def _judged(self, client: ClientFigures) -> Finding | None:
-        known = [gauges for gauges in self._gauges if "requests_waiting" in gauges]
-        if len(known) < LEAST_S or "requests_waiting" not in self._gauges[-1]:
+        answered = [scrape for scrape in self._scrapes if "requests_waiting" in scrape[1]]
+        if len(answered) < LEAST_S or answered[-1] is not self._scrapes[-1]:
             return None
-        evidence = self._evidence(known, client)
+        evidence = self._evidence(answered, client)
         findings = [finding for finding in judge(evidence).findings if not head_could_refute(finding, evidence)]
         if not findings and evidence.waiting_share >= QUEUED_SHARE:
             text = f"requests waited in {percent(evidence.waiting_share)} of the scrapes; the report has the cause"
             return Finding(_QUEUED, 0.0, (text,))
         return findings[0] if findings else None
 
-    def _troubled(self, known: list[Gauges]) -> bool:
+    def _troubled(self, answered: list[tuple[float, Gauges]]) -> bool:
         """Return True if turns failed, or the server did not answer or restarted."""
-        finished = [gauges.get("requests_finished_total", 0.0) for gauges in known]
+        finished = [gauges.get("requests_finished_total", 0.0) for _, gauges in answered]
         restarted = any(later < earlier for earlier, later in pairwise(finished))
-        silent = len(known) < len(self._gauges) - self._gauges.index(known[0])
+        silent = len(answered) < len(self._scrapes) - self._scrapes.index(answered[0])
         return any(self._failed) or silent or restarted
 
-    def _evidence(self, known: list[Gauges], client: ClientFigures) -> WindowEvidence:
+    def _evidence(self, answered: list[tuple[float, Gauges]], client: ClientFigures) -> WindowEvidence:
+        known = [gauges for _, gauges in answered]
+        lasts_s = max(1.0, answered[-1][0] - answered[0][0])  # the wall clock can step back
+
         def column(*names: str) -> Floats:
             return np.array(
                 [next((gauges[name] for name in names if name in gauges), math.nan) for gauges in known],
@@ -114,7 +117,7 @@ class LiveDiagnosis:
 
         def per_s(name: str) -> float | None:
             more = increase(name)
-            return None if more is None else more / max(1, len(known) - 1)
+            return None if more is None else more / lasts_s
 
         scrapes = Scrapes(
             running=column("requests_running"),
@@ -127,7 +130,7 @@ class LiveDiagnosis:
         preemptions, finished = increase("preemptions_total"), increase("requests_finished_total")
         return WindowEvidence(
             start_s=0.0,
-            end_s=float(len(known)),
+            end_s=lasts_s,
             target="",
             scrapes=replace(scrapes, head_tokens=_heads(scrapes, known[-1])),
             max_num_seqs=self.max_num_seqs,
@@ -145,7 +148,7 @@ class LiveDiagnosis:
             client_delay_p99_ms=client.delay_p99_ms,
             client_cpu_share=client.cpu_share,
             slo=self.slo,
-            troubled=self._troubled(known),
+            troubled=self._troubled(answered),
         )
 
 

@@ -120,9 +120,10 @@ def badge_so_far(
     lost: Sequence[str],
     others: Sequence[str] = (),
 ) -> dict[str, Any]:
-    """Return the badge of a run in progress: `failing` if it would fail as it is, `doubtful` if its load is not complete.
+    """Return the badge of a run in progress: `failing` if a gate fails, or turns fail without gates.
 
-    `others`: failures of other requests and exceptions of tasks, as text.
+    `doubtful`: load is missing, or turns or other requests failed although no gate fails. `others`: failures of other requests
+    and exceptions of tasks, as text.
     """
     total = counts.tallies.total()
     broken = [gate["gate"] for gate in gates if gate["passed"] is False]

@@ -73,10 +73,12 @@ class LiveRun:
     ) -> dict[str, Any]:
         """Return the points after a sequence number with the current tables; see `series_document`."""
         run, recorder = self._run, self._run.recorder
-        marks = run.marks.entries
+        marks, series = run.marks.entries, series_document(recorder.series, after, class_name, target)
+        if series["whole"]:
+            marks_after = 0  # the page replaces its marks, too
         return {
             "run": self._about(),
-            "series": series_document(recorder.series, after, class_name, target),
+            "series": series,
             "classes": recorder.classes,
             "targets": list(recorder.targets),
             "marks": [_mark(mark) for mark in marks[marks_after:][:_MOST_MARKS]],
@@ -110,7 +112,6 @@ class LiveRun:
             "engine": run.preflight.engine,
             "models": self._models,
             "target": ", ".join(target.url for target in run.spec.targets),
-            "run_dir": str(run.directory.path),
             "run_name": None if result is None else result.run_dir.name,  # of the pages of the ended run
             "start_s": None if start_ns is None else run.anchor.to_wall_ns(start_ns) / NS_PER_S,
             "phase": None if result is not None else run.phase(),
@@ -119,8 +120,6 @@ class LiveRun:
             "draining": result is None and run.stop.is_set(),
             "over": self.over,
             "steady": run.steadiness.now,
-            "workers": len(run.roster),
-            "workers_lost": [member.name for member in run.roster.gone],
             "scraped": [MetricsUrl.parse(url).target for url in run.preflight.metrics_urls],
         }
 

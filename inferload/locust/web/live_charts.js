@@ -41,10 +41,10 @@
   };
   const clock = (s) => new Date(s * 1000).toTimeString().slice(0, 8);
   const element = (name, className, text) => {
-    const made = document.createElement(name);
-    if (className) made.className = className;
-    if (text !== undefined) made.textContent = text;
-    return made;
+    const node = document.createElement(name);
+    if (className) node.className = className;
+    if (text !== undefined) node.textContent = text;
+    return node;
   };
   const colourOf = (root, name) => getComputedStyle(root).getPropertyValue(`--il-${name}`).trim() || "#888";
 

@@ -22,9 +22,9 @@
       this.hold = this._button("Hold", () => this._send({ do: "hold" }));
       this.stop = this._button("Stop run", () => this._send({ do: "stop" }), "il-stop");
       const group = (...parts) => {
-        const made = element("span", "il-group");
-        made.append(...parts);
-        return made;
+        const node = element("span", "il-group");
+        node.append(...parts);
+        return node;
       };
       this.unit = element("span", "", "");
       this.error = element("span", "il-error");
@@ -86,7 +86,7 @@
     _step(sign) {
       if (!this.state) return;
       const level = this.state.ramp ? this.state.ramp.to : this.state.level;
-      const by = this.state.whole ? Math.max(1, Math.round(level * 0.1)) : Math.max(0.1, level * 0.1);
+      const by = this.state.whole ? Math.max(1, Math.round(level * 0.1)) : level * 0.1 || 0.1;
       const next = Math.max(this.state.whole ? 1 : 0, level + sign * by);
       this._send({ do: "set", level: this.state.whole ? Math.round(next) : Number(next.toPrecision(3)) });
     }

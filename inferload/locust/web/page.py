@@ -196,7 +196,7 @@ def _take_form(environment: Any, form: Any) -> None:
     if picked := [known[name] for name in form.getlist("user_classes") if name in known]:
         environment.user_classes = picked
     if form.get("host"):
-        environment.host = form["host"].replace("<", "").replace(">", "")
+        environment.host = _host_field(form["host"])
     if "run_time" in form:  # if the field is empty, Locust keeps the last run's time
         from locust.util.timespan import parse_timespan
 

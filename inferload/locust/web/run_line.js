@@ -1,4 +1,4 @@
-// One line at the foot of Locust's page: the run at hand, or why the last one could not be started.
+// One line at the foot of Locust's page: the current run, or the reason why the last start was refused.
 (() => {
   const line = document.createElement("div");
   line.id = "inferload-line";
@@ -9,7 +9,7 @@
   const words = document.createElement("span");
   line.appendChild(words);
   document.body.appendChild(line);
-  document.body.style.paddingBottom = "44px"; // what it would cover can be scrolled to
+  document.body.style.paddingBottom = "44px"; // covered content can be scrolled into view
   const colours = {
     trouble: "#b71c1c",
     failed: "#b71c1c",
@@ -29,7 +29,7 @@
     anchor.style.cssText = "color:inherit;pointer-events:auto;margin-left:14px;text-decoration:underline";
     return anchor;
   };
-  // The line lets clicks through to the page; only its links take them.
+  // Clicks pass through to the page, except on links.
   const links = document.createElement("span");
   links.setAttribute("role", "group");
   links.setAttribute("aria-label", "after the run");
@@ -54,7 +54,7 @@
         lost ? "invalid" : "run",
       ];
     }
-    if (state.preparing) return ["looking at the server …", "run"];
+    if (state.preparing) return ["preparing the run …", "run"];
     if (state.headline) return [`${state.headline}${simulator} · ${state.run_dir}`, state.outcome];
     return ["", "run"];
   };
@@ -74,7 +74,7 @@
         line.style.display = text ? "block" : "none";
       }
     } catch (error) {
-      line.style.display = "none"; // Locust's page says itself when its server is gone
+      line.style.display = "none"; // Locust's page reports a lost server
     }
     setTimeout(refresh, 1000);
   };

@@ -8,11 +8,11 @@
   const fields = (form) => ["userCount", "spawnRate", "runTime"].map((name) => form.querySelector(`input[name=${name}]`));
   const scenarioOf = (form) => form.querySelector("select[name=scenario]");
   const make = (name, id, css, text = "") => {
-    const made = document.createElement(name);
-    made.id = id;
-    made.style.cssText = css;
-    made.textContent = text;
-    return made;
+    const node = document.createElement(name);
+    node.id = id;
+    node.style.cssText = css;
+    node.textContent = text;
+    return node;
   };
   const setValue = (input, text) => {
     const kind = input instanceof HTMLSelectElement ? HTMLSelectElement : HTMLInputElement;

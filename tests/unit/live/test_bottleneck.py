@@ -53,6 +53,16 @@ def test_preemptions_are_detected_from_counters() -> None:
     assert state["code"] == "preemption-thrash"
 
 
+def test_rates_are_over_the_time_between_the_scrapes_that_were_answered() -> None:
+    diagnosis = LiveDiagnosis()
+    for second in range(0, WINDOW_S, 3):
+        diagnosis.add(100.0 + second, IDLE | {"generation_tokens_total": 50.0 * second}, CALM)
+        diagnosis.add(101.0 + second, {}, CALM)  # no answer
+    diagnosis.add(100.0 + WINDOW_S, IDLE | {"generation_tokens_total": 50.0 * WINDOW_S}, CALM)
+    answered = [scrape for scrape in diagnosis._scrapes if scrape[1]]
+    assert diagnosis._evidence(answered, CALM).generation_tok_per_s == pytest.approx(50.0)
+
+
 def test_without_waiting_requests_or_fresh_scrapes_there_is_no_bottleneck() -> None:
     diagnosis = LiveDiagnosis()
     for second in range(WINDOW_S):

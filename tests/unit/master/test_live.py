@@ -4,7 +4,11 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import pytest
+
 from inferload.live.recorder import Instant, Recorder
+from inferload.live.series import RECENT
+from inferload.master import live as live_run
 from inferload.master.live import LiveRun
 from inferload.process.run_spec import RunOptions, resolve
 
@@ -37,3 +41,20 @@ def test_the_elapsed_time_of_an_ended_run_includes_a_pause_of_the_master(tmp_pat
     live.close()
     live.ended(SimpleNamespace(run_dir=tmp_path))  # type: ignore[arg-type]
     assert live._about()["elapsed_s"] == 73.4
+
+
+def test_a_document_of_the_whole_run_has_all_marks(monkeypatch: pytest.MonkeyPatch) -> None:
+    recorder = Recorder()
+    for second in range(1, RECENT + 200):
+        recorder.close_second(float(second), Instant(0, 0, 0))
+    run = ended_run(recorder)
+    run.elapsed_s, run.phase = lambda: 0.0, lambda: "drain"
+    run.marks = SimpleNamespace(entries=[{"wall_ns": number, "kind": "stop", "text": "x"} for number in range(5)])
+    monkeypatch.setattr(live_run, "counts_so_far", lambda run: None)
+    monkeypatch.setattr(live_run, "left_s", lambda run: None)
+    live = LiveRun(run)
+    live.close()
+    newest = live.document(after=recorder.series.sequence - 1, marks_after=3)
+    assert (newest["series"]["whole"], len(newest["marks"]), newest["marks_to"]) == (False, 2, 5)
+    whole = live.document(after=0, marks_after=3)
+    assert (whole["series"]["whole"], len(whole["marks"]), whole["marks_to"]) == (True, 5, 5)
