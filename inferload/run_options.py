@@ -65,7 +65,7 @@ RUN_OPTIONS = (
     RunOption("--model", "model of the requests (default: the first that the server lists)", in_form=True),
     RunOption(
         "--also-host",
-        "additional server; sessions are assigned to --host and these in turn; may be repeated",
+        "additional server; of n successive sessions each of the n servers gets one, in random order; may be repeated",
         "URL",
         repeat=True,
     ),
@@ -98,8 +98,8 @@ RUN_OPTIONS = (
     ),
     RunOption(
         "--abort-on",
-        "stop the run early, with exit code 1, when this condition holds, as 'failed_ratio > 0.5 for 5s'; may be repeated "
-        "(default: the scenario's abort_on)",
+        "stop the run early, with exit code 1 (in the warm-up: 3), when this condition holds, such as 'failed_ratio > 0.5 for 5s'; "
+        "may be repeated (default: the scenario's abort_on)",
         "CONDITION",
         repeat=True,
     ),

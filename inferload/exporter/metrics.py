@@ -75,7 +75,7 @@ def _latency(name: str, text: str, bounds_s: tuple[float, ...], measure: str) ->
     def sketch(tally: Tally) -> Sketch:
         return tally.sketches.get(measure) or Sketch()
 
-    text = f"{text} of turns that ended well. {_BUCKET_NOTE}"
+    text = f"{text} of successful turns. {_BUCKET_NOTE}"
     return MetricSpec(name, "histogram", "class", text, sketch, bounds_s=bounds_s)
 
 

@@ -62,13 +62,13 @@ ADAPTATIONS = (
     Adaptation(
         "start_stop",
         runners.has_start_and_stop,
-        "start, stop or messages of its runners have changed, so that no run is possible",
+        "start, stop or messages of Locust's runners have changed, so that no run is possible",
         required=True,
     ),
     Adaptation(
         "command_line",
         process.has_command_line,
-        "its options or their parser have changed, so that no run is possible",
+        "Locust's options or their parser have changed, so that no run is possible",
         required=True,
     ),
     Adaptation(

@@ -105,7 +105,7 @@ class TraceTimes(OpenArrivals):
 
     @property
     def highest_per_s(self) -> float:
-        """Speed of the trace: the rate that one Locust user stands for."""
+        """Speed of the trace."""
         return self.speed
 
     def curve(self, warmup_s: float) -> RateCurve:
