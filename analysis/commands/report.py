@@ -25,7 +25,7 @@ def register(subparsers: Any) -> None:
         "--minute",
         type=int,
         metavar="N",
-        help="minute of the chart of turns (default: that of the slowest turn)",
+        help="minute of the chart of turns, counted from 0 (default: that of the slowest turn)",
     )
     parser.add_argument(
         "--server-log",

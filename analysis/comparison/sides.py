@@ -96,6 +96,14 @@ class Side:
         """Runs of the means: the valid and suspect ones, or all if all are invalid."""
         return [run for run in self.runs if run.level != "invalid"] or self.runs
 
+    @property
+    def ok_and_sent(self) -> tuple[int, int] | None:
+        """Successful and sent turns of all runs; None if unknown for a run."""
+        known = [run.ok_and_sent for run in self.runs if run.ok_and_sent is not None]
+        if not known or len(known) < len(self.runs):
+            return None
+        return sum(ok for ok, _ in known), sum(sent for _, sent in known)
+
     def mean(self, name: str) -> float | None:
         """Return the mean over the counted runs; None if a run has no value."""
         return complete_mean([run.value(name) for run in self.counted])

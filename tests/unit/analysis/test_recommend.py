@@ -363,6 +363,15 @@ def test_gains_of_a_published_ab_table_are_reproduced() -> None:
     assert shown.count("100/100 (100%)") == 2
 
 
+def test_low_rates_of_an_ab_table_have_three_digits() -> None:
+    sides = [
+        Side(label, (Run(Path(), label, dict.fromkeys(NAMES) | {"turns_per_s": value}),))
+        for label, value in (("a", 0.0412), ("b", 0.05))
+    ]
+    (row,) = [row for row in ab_block([compare(*sides, TTFT, AXES)]).splitlines() if row.startswith("QPS")]
+    assert [cell.strip() for cell in row.split("|")] == ["QPS", "0.0412", "0.05"]
+
+
 def test_the_deployment_is_read_from_the_manifest() -> None:
     variant = {
         "engine": "vllm",
