@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from inferload.errors import UsageError
 
 NOT_KNOWN = "not known"
+NOT_MEASURED = "not measured"
 _DIGITS = 3
 _DIGITS_OF_A_CELL = 4
 _MOST_DECIMALS = 6
@@ -32,6 +33,11 @@ def number(value: float | None, digits: int = _DIGITS, unknown: str = NOT_KNOWN)
 def short(value: float | None) -> str:
     """Format a number for a table cell or beside a limit; a dash if not known."""
     return number(value, _DIGITS_OF_A_CELL, unknown="-")
+
+
+def whole(value: float | None) -> int | None:
+    """Round a count; None stays None."""
+    return None if value is None else round(value)
 
 
 def percent(share: float | None, unknown: str = NOT_KNOWN) -> str:

@@ -1,6 +1,6 @@
 """Gantt chart of the turns of one minute.
 
-A turn occupies the lowest lane that is free at its planned start. The page contains up to `MAX_TURNS` turns; its note gives the
+A turn occupies the lowest lane that is free at its planned start. The page contains about `MAX_TURNS` turns; its note gives the
 number of omitted minutes, which `--minute` selects.
 """
 
@@ -48,7 +48,7 @@ def lanes(run: RunFrames, minute: int | None = None) -> Lanes | None:
     lane = packed(table["planned_s"].to_numpy(), table["closed_s"].to_numpy())
     minutes = (table["planned_s"] // MINUTE_S).clip(lower=0).astype(int).to_numpy()
     per_minute = np.bincount(minutes)
-    valid = minute if minute is not None and minute < len(per_minute) and per_minute[minute] else None
+    valid = minute if minute is not None and 0 <= minute < len(per_minute) and per_minute[minute] else None
     chosen = int(minutes[_slowest(table)]) if valid is None else valid
     contained = _contained(per_minute, chosen)
     inside = np.isin(minutes, contained)
@@ -73,11 +73,11 @@ def _slowest(table: pd.DataFrame) -> int:
 
 
 def _contained(per_minute: np.ndarray[Any, Any], chosen: int) -> list[int]:
-    """Select the chosen minute, and others evenly over the run, up to `MAX_TURNS` turns."""
+    """Select the chosen minute, and others evenly over the run, about `MAX_TURNS` turns."""
     present = [int(minute) for minute in np.flatnonzero(per_minute)]
     if per_minute.sum() <= MAX_TURNS:
         return present
-    fits = max(1, int(MAX_TURNS // per_minute[present].mean()) - 1)
+    fits = max(0, int(MAX_TURNS // per_minute[present].mean()) - 1)
     even = {present[int(index)] for index in np.linspace(0, len(present) - 1, fits)}
     return sorted(even | {chosen})
 

@@ -11,6 +11,7 @@ import numpy as np
 
 from inferload.results.terminal_tables import step_level
 
+from ..data.figures import value_of
 from .chart import (
     BLUE,
     GREEN,
@@ -71,21 +72,9 @@ def of_steps(steps: Sequence[Mapping[str, Any]]) -> Curve:
     for index, step in enumerate(steps):
         load = step.get("users", step.get("sessions_per_s"))
         name = step_level(step) if load is not None else str(index)
-        points.append(LoadPoint(name, None if load is None else float(load), _figures(step)))
+        figures = {figure: value_of(figure, step) for figure in FIGURES}
+        points.append(LoadPoint(name, None if load is None else float(load), figures))
     return Curve("", unit, tuple(sorted(points, key=lambda point: (point.load is None, point.load or 0.0))))
-
-
-def _figures(block: Mapping[str, Any]) -> dict[str, float | None]:
-    rates, latency = block.get("rates") or {}, block.get("latency") or {}
-    figures = {THROUGHPUT: _number(rates.get(THROUGHPUT))}
-    for name in FIGURES[1:]:
-        statistic, _, measure = name.rstrip(")").partition("(")
-        figures[name] = _number((latency.get(measure) or {}).get(statistic))
-    return figures
-
-
-def _number(value: Any) -> float | None:
-    return float(value) if isinstance(value, int | float) else None
 
 
 def picture(curves: Sequence[Curve], slo: Mapping[str, float], point: str = "step") -> Picture | None:

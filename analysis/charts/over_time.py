@@ -175,7 +175,7 @@ class _DrawnLine:
     @property
     def joined(self) -> bool:
         """True if two consecutive values are known; isolated values are drawn as markers."""
-        return any(a is not None and b is not None for a, b in pairwise(self.values)) or len(self.values) == 1
+        return any(a is not None and b is not None for a, b in pairwise(self.values))
 
 
 def _lines(timeline: pd.DataFrame, panel: Panel, suffixes: Mapping[str, str]) -> list[_DrawnLine]:

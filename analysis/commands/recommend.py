@@ -1,6 +1,7 @@
 """`inferload recommend`: the best variant for each aim, as text, Markdown, JSON and a section of a page."""
 
 import argparse
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ from ..comparison import sweep_folder
 from ..comparison.recommend import recommend
 from ..comparison.recommend_searches import read_search, with_searches
 from ..comparison.recommend_text import json_text, markdown, page, text
-from ..comparison.sides import NAMES, Side, named_side, priced
+from ..comparison.sides import NAMES, Side, named_path, named_side, priced
 
 
 def register(subparsers: Any) -> None:
@@ -62,10 +63,13 @@ def run(arguments: argparse.Namespace) -> int:
 def _sides(paths: Sequence[str]) -> dict[str, list[Side]]:
     """Read the sides by scenario: all scenarios of a sweep's folder, else a single scenario with a side for each path."""
     for path in paths:
-        if (Path(path.partition("=")[2] or path) / rundir.SEARCH).is_file():
+        if (named_path(path)[1] / rundir.SEARCH).is_file():
             raise UsageError(f"{path}: folder of a search; use --search NAME=DIR with the runs of variant NAME")
-    if len(paths) == 1 and sweep_folder.is_sweep(Path(paths[0])):
-        return sweep_folder.read(Path(paths[0]), NAMES)
+    if len(paths) == 1 and sweep_folder.is_sweep(folder := Path(paths[0])):
+        sides_by_scenario = sweep_folder.read(folder, NAMES)
+        if note := sweep_folder.left_out(folder):
+            print(f"inferload: {folder}: {note}", file=sys.stderr)
+        return sides_by_scenario
     sides = [named_side(path, NAMES) for path in paths]
     labels = [side.label for side in sides]
     for path, label in zip(paths, labels, strict=True):

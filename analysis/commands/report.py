@@ -25,7 +25,7 @@ def register(subparsers: Any) -> None:
         "--minute",
         type=int,
         metavar="N",
-        help="minute of the chart of turns (default: that of the slowest turn)",
+        help="minute of the chart of turns, counted from 0 (default: that of the slowest turn)",
     )
     parser.add_argument(
         "--server-log",
@@ -161,3 +161,18 @@ def _check(arguments: argparse.Namespace) -> None:
         raise UsageError("report: --together requires two or more run directories")
     if runs != 1 and (arguments.vllm_bench is not None or (arguments.server_log is not None and not locust)):
         raise UsageError("report: --vllm-bench and --server-log require a single run directory")
+    _check_kinds(arguments)
+
+
+def _check_kinds(arguments: argparse.Namespace) -> None:
+    """Raise UsageError for an option of run directories with the folder of a search, a sweep or runs."""
+    of_runs = ("minute", "server_log", "vllm_bench", "together", "junit", "markdown", "github")
+    values = {f"--{name.replace('_', '-')}": getattr(arguments, name) for name in of_runs}
+    options = [name for name, value in values.items() if value is not None and value is not False]
+    folders = [folder for folder in arguments.run_dirs if options and _kind(folder) != "run"]
+    if folders:
+        kind = _kind(folders[0])
+        raise UsageError(
+            f"report: {options[0]}: {folders[0]} is {'a folder of runs' if kind == 'runs' else f'the folder of a {kind}'}; "
+            "name run directories"
+        )

@@ -18,7 +18,7 @@ from inferload.statistics.baseline_stats import FEWEST
 
 from .comparable import configuration
 from .compare import shared_starts
-from .sides import NAMES, Run, Side, read_side
+from .sides import NAMES, Run, Side, complete_mean, read_side
 
 KIND = "inferload baseline"
 FORMAT = 1
@@ -137,6 +137,10 @@ def _averaged(side: Side) -> Run:
         level=worst,
         reasons=tuple(dict.fromkeys(reason for run in side.runs for reason in run.reasons)),
         settings={**side.runs[0].settings, "seed": ", ".join(map(str, seeds)) or None},
+        output_tokens=complete_mean([run.output_tokens for run in side.counted]),
+        input_tokens=complete_mean([run.input_tokens for run in side.counted]),
+        cached_tokens=complete_mean([run.cached_tokens for run in side.counted]),
+        ok_and_sent=side.ok_and_sent,
         lasted_s=_from_first_to_last_s(side),
     )
 
@@ -189,7 +193,7 @@ def _from(entry: Mapping[str, Any]) -> Run:
 
 
 def summary_lines(side: Side) -> list[str]:
-    """Summary of a file for a terminal: occasions, days, range of the figures."""
+    """Summarise a file for a terminal: occasions, days, range of the figures."""
     days = {run.started_at[:10] for run in side.runs if run.started_at}
     lines = [f"{side.label}: {plural(len(side.runs), 'occasion')} on {plural(len(days), 'day')}"]
     if len(side.runs) < FEWEST:

@@ -5,12 +5,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from inferload.errors import UsageError
-from inferload.numbers import NOT_KNOWN, number, percent
+from inferload.numbers import NOT_KNOWN, NOT_MEASURED, number, percent
 from inferload.results.cost import Prices, per_million, prompt_price_share
 
 from .sides import Side, TableRow, complete_mean
 
-NOT_MEASURED = "not measured"
 WITHOUT_PRICE = "Cost: not measured, no price per GPU hour (--gpu-hour-price)."
 _NOTE = "Each of the two costs contains the total cost; do not add them."
 

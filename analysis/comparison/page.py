@@ -39,8 +39,8 @@ class Part:
         return tuple(side for side, _ in self.rows)
 
 
-def html(title: str, verdict: str, parts: Sequence[Part], plotly: str | None = None) -> str:
-    """Render the page. `verdict`: its first line; `plotly`: as in `pages.shell.html`."""
+def html(title: str, verdict: str, parts: Sequence[Part]) -> str:
+    """Render the page. `verdict`: its first line."""
     shown, drawn = [], []
     for index, part in enumerate(parts):
         picture = _picture(part, f"load-{index}")
@@ -64,7 +64,7 @@ def html(title: str, verdict: str, parts: Sequence[Part], plotly: str | None = N
                 "simulated": text.simulated(part.sides),
             }
         )
-    return shell.html("comparison.html.j2", drawn, plotly, title=title, verdict=verdict, shown=shown)
+    return shell.html("comparison.html.j2", drawn, title=title, verdict=verdict, shown=shown)
 
 
 def _picture(part: Part, key: str) -> Picture | None:

@@ -2,13 +2,13 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 
 from inferload import rundir
 from inferload.errors import UsageError
 from inferload.numbers import number
 
 from .recommend import AimResult, Recommendation
+from .sides import named_path, path_label
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,8 +25,7 @@ class VariantSearch:
 
 def read_search(argument: str) -> VariantSearch:
     """Read the search of `[NAME=]FOLDER`; UsageError if there is none or it has no answer."""
-    label, sign, rest = argument.partition("=")
-    path = Path(rest) if sign and not Path(argument).exists() else Path(argument)
+    label, path = named_path(argument)
     if not (path / rundir.SEARCH).is_file():
         raise UsageError(f"--search {argument}: contains no {rundir.SEARCH}; name a folder of inferload search")
     document = rundir.read_json(path / rundir.SEARCH)
@@ -36,8 +35,7 @@ def read_search(argument: str) -> VariantSearch:
             None if answer[key] is None else float(answer[key]) for key in ("holds", "breaks", "estimate")
         )
         question = (document["slo"], scenario["name"], scenario.get("digest") or "", document["unit"])
-        name = label if path != Path(argument) else path.name
-        search = VariantSearch(name, question, holds, breaks, estimate, str(answer["text"]))
+        search = VariantSearch(label or path_label(path), question, holds, breaks, estimate, str(answer["text"]))
     except (KeyError, TypeError, ValueError) as error:
         raise UsageError(
             f"--search {argument}: {rundir.SEARCH} cannot be used ({error}); is it complete, and not a sweep of --rates?"
@@ -81,7 +79,9 @@ def _aim(searches: Sequence[VariantSearch], baseline: str) -> AimResult:
     if others:
         decided = all(search.breaks is not None and search.breaks <= load for search in others)
         remark = (
-            "all other variants miss it at this load" if decided else "not certain: the bounds of the searches overlap"
+            "all other variants miss it at this load"
+            if decided
+            else "not significant: the bounds of the searches overlap"
         )
     if best.breaks is not None:
         remark += f"; missed at {number(best.breaks)}"

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from inferload.escaping import markdown as plain
-from inferload.numbers import number
+from inferload.numbers import NOT_MEASURED, number
 from inferload.text_table import align, piped
 
 from .compare import table_rows
@@ -14,10 +14,10 @@ from .page import Part, html
 from .recommend import AimResult, Recommendation
 from .sides import Side, TableRow
 from .tables import matrix
+from .text import change_interval
 from .variant_figures import THROUGHPUT, TPOT, TTFT, VariantFigures
 
 TITLE = "Best variant for each aim"
-NOT_MEASURED = "not measured"
 NO_DIFFERENCE = "no significant difference"
 _NOT_VALID = "NO VALID MEASUREMENT"
 DECISIONS = ("aim", "variant", "measured", "gain", "trade-offs", "remarks")
@@ -46,10 +46,8 @@ def decision(result: AimResult) -> tuple[str, ...]:
 def _gain(result: AimResult) -> str:
     if result.change is None:
         return ""
-    interval = (
-        "" if result.low is None or result.high is None else f" (95 % CI {result.low:+.1%} to {result.high:+.1%})"
-    )
-    return f"{result.change:+.1%}{interval}"
+    interval = change_interval(result.low, result.high)
+    return f"{result.change:+.1%}{f' (95 % CI {interval})' if interval else ''}"
 
 
 def details(row: Sequence[str]) -> list[str]:
@@ -198,8 +196,8 @@ def _decision_document(result: AimResult) -> dict[str, Any]:
         "best_value": result.variant,
         **{name: getattr(result, name) for name in ("figure", "value", "unit", "change", "low", "high")},
         "certainty": result.certainty,
-        "price": dict(result.trade_offs),
-        "why": result.remark or None,
+        "trade_offs": dict(result.trade_offs),
+        "remarks": result.remark or None,
     }
 
 

@@ -96,6 +96,14 @@ class Side:
         """Runs of the means: the valid and suspect ones, or all if all are invalid."""
         return [run for run in self.runs if run.level != "invalid"] or self.runs
 
+    @property
+    def ok_and_sent(self) -> tuple[int, int] | None:
+        """Successful and sent turns of all runs; None if unknown for a run."""
+        known = [run.ok_and_sent for run in self.runs if run.ok_and_sent is not None]
+        if not known or len(known) < len(self.runs):
+            return None
+        return sum(ok for ok, _ in known), sum(sent for _, sent in known)
+
     def mean(self, name: str) -> float | None:
         """Return the mean over the counted runs; None if a run has no value."""
         return complete_mean([run.value(name) for run in self.counted])
@@ -168,15 +176,24 @@ def read_side(path: Path, label: str | None = None, names: tuple[str, ...] = NAM
         problem = "no run directory, and contains none" if path.is_dir() else "no such file or directory"
         raise UsageError(f"{path}: {problem}; name a run directory, a folder of them, or another client's result file")
     runs.sort(key=lambda run: run.started_at)
-    return Side(label or (path.stem if path.is_file() else path.name), tuple(runs), tuple(cut_off))
+    return Side(label or (path.stem if path.is_file() else path_label(path)), tuple(runs), tuple(cut_off))
+
+
+def path_label(path: Path) -> str:
+    """Return the name of a path; for `.` the name of the working directory."""
+    return path.name or path.resolve().name
+
+
+def named_path(argument: str) -> tuple[str | None, Path]:
+    """Split `[NAME=]PATH` into the name, if any, and the path; an existing path may contain an equals sign."""
+    label, sign, rest = argument.partition("=")
+    return (label, Path(rest)) if sign and not Path(argument).exists() else (None, Path(argument))
 
 
 def named_side(argument: str, names: tuple[str, ...]) -> Side:
-    """Read the side of `[NAME=]PATH`; an existing path may contain an equals sign."""
-    label, sign, rest = argument.partition("=")
-    if sign and not Path(argument).exists():
-        return read_side(Path(rest), label, names)
-    return read_side(Path(argument), None, names)
+    """Read the side of `[NAME=]PATH`."""
+    label, path = named_path(argument)
+    return read_side(path, label, names)
 
 
 def read_run(path: Path, names: tuple[str, ...] = NAMES) -> Run:
@@ -190,7 +207,7 @@ def read_run(path: Path, names: tuple[str, ...] = NAMES) -> Run:
     scenario = manifest.get("scenario") or {}
     return Run(
         path=path,
-        label=path.name,
+        label=path_label(path),
         figures={name: value_of(name, summary) for name in names},
         seed=manifest.get("seed"),
         start=_server_start(path),

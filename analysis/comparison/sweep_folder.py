@@ -23,17 +23,43 @@ def primary(folder: Path) -> str:
 
 
 def read(folder: Path, names: tuple[str, ...] = NAMES) -> dict[str, list[Side]]:
-    """Read the sides by scenario, the baseline first; UsageError without a finished run."""
-    baseline = str(_plan(folder).get("baseline") or "")
-    by_scenario: dict[str, list[Side]] = {}
-    for scenario in sorted(path for path in folder.iterdir() if path.is_dir() and path.name != "comparison"):
-        variants = sorted(path for path in scenario.iterdir() if any(path.glob("[0-9]*/summary.json")))
-        variants.sort(key=lambda path: path.name != baseline.rpartition(":")[2])
-        if variants:
-            by_scenario[scenario.name] = [read_side(path, None, names) for path in variants]
+    """Read the sides by scenario, the baseline first; UsageError without a finished run of the baseline.
+
+    Scenarios without a finished run of the baseline are left out (`left_out`).
+    """
+    variants, baseline = _variants(folder), _baseline(folder)
+    by_scenario = {
+        scenario: [read_side(path, None, names) for path in paths]
+        for scenario, paths in variants.items()
+        if paths[0].name == baseline
+    }
     if not by_scenario:
-        raise UsageError(f"{folder}: contains no finished runs; continue with inferload sweep --resume {folder}")
+        missing = f"finished run of the baseline {baseline}" if variants else "finished runs"
+        raise UsageError(f"{folder}: contains no {missing}; continue with inferload sweep --resume {folder}")
     return by_scenario
+
+
+def left_out(folder: Path) -> str:
+    """Return a note on the scenarios without a finished run of the baseline; empty without any."""
+    baseline = _baseline(folder)
+    scenarios = [scenario for scenario, paths in _variants(folder).items() if paths[0].name != baseline]
+    return f"left out, no finished run of the baseline {baseline}: {', '.join(scenarios)}" if scenarios else ""
+
+
+def _baseline(folder: Path) -> str:
+    """Return the name of the baseline, which is that of its folders."""
+    return str(_plan(folder).get("baseline") or "").rpartition(":")[2]
+
+
+def _variants(folder: Path) -> dict[str, list[Path]]:
+    """Return the folders of the variants with a finished run, by scenario, the baseline first."""
+    baseline = _baseline(folder)
+    variants = {}
+    for scenario in sorted(path for path in folder.iterdir() if path.is_dir() and path.name != "comparison"):
+        paths = [path for path in scenario.iterdir() if any(path.glob("[0-9]*/summary.json"))]
+        if paths:
+            variants[scenario.name] = sorted(paths, key=lambda path: (path.name != baseline, path.name))
+    return variants
 
 
 def _plan(folder: Path) -> dict[str, Any]:

@@ -2,20 +2,19 @@
 
 from collections.abc import Sequence
 
-from inferload.numbers import number
+from inferload.numbers import NOT_MEASURED, number
 
 from .compare import Comparison, table_rows
 from .sides import Side
 from .text import remarks
 
-NOT_MEASURED = "not measured"
-
-_BLOCK = (
+# (title, figure, decimals; None: 3 significant digits)
+_BLOCK: tuple[tuple[str, str, int | None], ...] = (
     ("TTFT P50 (ms)", "p50(ttft_ms)", 1),
     ("TTFT P99 (ms)", "p99(ttft_ms)", 1),
     ("TPOT mean (ms)", "mean(tpot_ms)", 1),
     ("E2E P50 (ms)", "p50(e2e_ms)", 1),
-    ("QPS", "turns_per_s", 1),
+    ("QPS", "turns_per_s", None),
     ("Throughput (tok/s)", "output_tok_per_s", 0),
 )
 BLOCK_NAMES = tuple(name for _, name, _ in _BLOCK)
@@ -31,7 +30,7 @@ def ab_block(comparisons: Sequence[Comparison]) -> str:
     )
     lines = ["A/B comparison", head.rstrip(), "-" * len(head)]
     rows = [("success", [_success(side) for side in sides])]
-    rows += [(title, [_text(side.mean(name), digits) for side in sides]) for title, name, digits in _BLOCK]
+    rows += [(title, [_text(side.mean(name), decimals) for side in sides]) for title, name, decimals in _BLOCK]
     for title, cells in rows:
         lines.append(
             " | ".join(
@@ -46,19 +45,18 @@ def ab_block(comparisons: Sequence[Comparison]) -> str:
 
 
 def _success(side: Side) -> str:
-    known = [run.ok_and_sent for run in side.runs if run.ok_and_sent is not None]
-    if not known or len(known) < len(side.runs):
-        return NOT_MEASURED
-    ok, sent = (sum(column) for column in zip(*known, strict=True))
+    ok, sent = side.ok_and_sent or (0, 0)
     return f"{ok}/{sent} ({ok / sent:.0%})" if sent else NOT_MEASURED
 
 
-def _text(value: float | None, digits: int) -> str:
-    return NOT_MEASURED if value is None else f"{value:.{digits}f}"
+def _text(value: float | None, decimals: int | None) -> str:
+    if decimals is None:
+        return number(value, unknown=NOT_MEASURED)
+    return NOT_MEASURED if value is None else f"{value:.{decimals}f}"
 
 
 def _gains(base: Side, side: Side) -> list[str]:
-    """TTFT and QPS as changes of the first side's value, throughput as a factor."""
+    """Return TTFT and QPS as changes of the first side's value, throughput as a factor."""
     values = {name: (base.mean(name), side.mean(name)) for name in ("p50(ttft_ms)", "turns_per_s", "output_tok_per_s")}
     lines = []
     for title, name in (("TTFT", "p50(ttft_ms)"), ("QPS", "turns_per_s")):
@@ -73,7 +71,7 @@ def _gains(base: Side, side: Side) -> list[str]:
 
 
 def matrix(sides: Sequence[Side]) -> list[tuple[str, ...]]:
-    """Rows: configuration, tensor parallel, quantisation, TTFT P50, TPOT, throughput, memory per GPU."""
+    """Return rows: configuration, tensor parallel, quantisation, TTFT P50, TPOT, throughput, memory per GPU and of processes."""
     rows: list[tuple[str, ...]] = [
         ("configuration", "TP", "quantisation", "TTFT P50", "TPOT", "throughput", "GPU memory", "memory of processes")
     ]

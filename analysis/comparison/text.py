@@ -47,14 +47,22 @@ def _change_text(row: FigureRow) -> str:
         return NOT_KNOWN
     moved = "higher" if row.change > 0 else "lower"
     change = f"{abs(row.change):.1%} {moved}" if abs(row.change) >= 5e-4 else "unchanged"
-    return f"{change}{_interval(row)}"
+    interval = _interval(row)
+    return f"{change} (95 % CI {interval})" if interval else change
+
+
+def change_interval(low: float | None, high: float | None) -> str:
+    """Format the interval of a relative change; empty if an end is unknown."""
+    return "" if low is None or high is None else f"{low:+.1%} to {high:+.1%}"
 
 
 def _interval(row: FigureRow) -> str:
     effect = row.effect
-    if effect is None or effect.low is None or effect.high is None:
-        return ""
-    return f" (95 % CI {effect.low - 1:+.1%} to {effect.high - 1:+.1%})"
+    return (
+        ""
+        if effect is None or effect.low is None or effect.high is None
+        else change_interval(effect.low - 1, effect.high - 1)
+    )
 
 
 def _why_not_tested(comparison: Comparison) -> str:
@@ -100,12 +108,11 @@ def effects_table(comparison: Comparison) -> Cells:
         effect = row.effect
         rows.append(
             [
-                f"{row.figure.title}, {row.figure.unit}" + (" (primary)" if row.primary else ""),
+                ", ".join(filter(None, (row.figure.title, row.figure.unit))) + (" (primary)" if row.primary else ""),
                 number(row.baseline),
                 number(row.candidate),
                 NOT_KNOWN if row.change is None else f"{row.change:+.2%}",
-                "" if effect is None or effect.low is None or effect.high is None
-                else f"{effect.low - 1:+.1%} to {effect.high - 1:+.1%}",
+                _interval(row),
                 "" if row.p is None else _p(row.p),
                 "" if effect is None or effect.p_sign_flip is None else _p(effect.p_sign_flip),
                 row.answer,

@@ -34,7 +34,7 @@ SERVER_PARTS = ("queue_ms", "prefill_ms", "decode_ms")
 
 
 def parts(frames: RunFrames, phase: str | None = "measure") -> pd.DataFrame:
-    """One row per successful turn that was not cancelled: `turn_id`, `target`, `total_ms`, each of PARTS, `server_ms`.
+    """Return one row per successful turn that was not cancelled: `turn_id`, `target`, `total_ms`, each of PARTS, `server_ms`.
 
     `server_ms` is written to last. Front end, queue, prefill and decode are NaN without server times; lag + connect + upload +
     server = total in any case. A negative front end is kept: the server then reports more time than the turn took.
@@ -87,7 +87,7 @@ BANDS = (("fastest half", 0.0, 0.5), ("p50 to p90", 0.5, 0.9), ("p90 to p99", 0.
 
 
 def bands(table: pd.DataFrame) -> tuple[Band, ...]:
-    """Mean parts of all turns, then of each non-empty band. Means add up to the total, medians do not."""
+    """Return the mean parts of all turns, then of each non-empty band. Means add up to the total, medians do not."""
     if not len(table):
         return ()
     ordered = table.sort_values("total_ms", ignore_index=True)

@@ -10,7 +10,7 @@ APART_S = 5.0  # time outside the run from which a worker's clock is considered 
 
 
 def warnings(run: RunFrames) -> list[str]:
-    """Warnings for the notes of a report, one sentence each."""
+    """Return warnings for the notes of a report, one sentence each."""
     sentences = []
     if run.turns_until_s is not None:
         sentences.append(

@@ -61,7 +61,7 @@ def figure(name: str) -> Figure:
 
 
 def value_of(name: str, summary: Mapping[str, Any]) -> float | None:
-    """Value of a figure in summary.json; None if unknown."""
+    """Return a figure of summary.json; None if unknown."""
     if name == "total_tok_per_s":
         rates = summary.get("rates") or {}
         parts = [rates.get("input_tok_per_s"), rates.get("output_tok_per_s")]
@@ -73,7 +73,7 @@ def value_of(name: str, summary: Mapping[str, Any]) -> float | None:
 
 
 def steady_value_of(name: str, summary: Mapping[str, Any]) -> float | None:
-    """As `value_of`, but None for a percentile with fewer than 10 samples beyond it."""
+    """Return a figure as `value_of`, but None for a percentile with fewer than 10 samples beyond it."""
     term = gates.parse(f"{name} < 0")
     count = ((summary.get("latency") or {}).get(term.name) or {}).get("count") or 0
     return None if term.q is not None and not steady(count, term.q) else value_of(name, summary)

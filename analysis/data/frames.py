@@ -86,12 +86,12 @@ class Events:
     turn: npt.NDArray[np.int32]
 
     def between(self, start_s: float, end_s: float) -> "Events":
-        """Events of the half-open window; views, not copies."""
+        """Return the events of the half-open window; views, not copies."""
         low, high = np.searchsorted(self.at_s, (start_s, end_s))
         return self.where(slice(low, high))
 
     def where(self, chosen: slice | npt.NDArray[np.bool_]) -> "Events":
-        """Events of a slice or mask."""
+        """Return the events of a slice or mask."""
         return Events(self.at_s[chosen], self.tokens[chosen], self.gap_ms[chosen], self.turn[chosen])
 
 
@@ -169,7 +169,7 @@ def load(run_dir: Path, server_log: Path | None = None) -> RunFrames:
 
 
 def empty_turns() -> tuple[pd.DataFrame, Events]:
-    """Frames of a run without turn records."""
+    """Return the frames of a run without turn records."""
     empty = np.array([], dtype=np.float64)
     return _turns([]), Events(empty, empty, empty, np.array([], dtype=np.int32))
 
@@ -352,14 +352,14 @@ def _turn_frame(worker: _WorkerTurns) -> pd.DataFrame:
 
 def _distinct(workers: list[_WorkerTurns]) -> list[_WorkerTurns]:
     """Remove duplicate turns: a crash between the merge of a worker's parts and their removal leaves turns in two files."""
-    seen: set[tuple[str, str]] = set()
+    keys_so_far: set[tuple[str, str]] = set()
     distinct = []
     for worker in workers:
         keys = zip(worker.table["worker"].to_pylist(), worker.table["turn_id"].to_pylist(), strict=True)
         rows = []
         for row, key in enumerate(keys):
-            if key not in seen:
-                seen.add(key)
+            if key not in keys_so_far:
+                keys_so_far.add(key)
                 rows.append(row)
         whole = len(rows) == len(worker.table)
         distinct.append(

@@ -24,5 +24,5 @@ class Notes:
             return None
 
     def all(self) -> tuple[str, ...]:
-        """All notes without duplicates."""
+        """Return all notes without duplicates."""
         return tuple(dict.fromkeys(self._notes))

@@ -47,7 +47,7 @@ GPU_COLUMNS = ("gpu_use", "gpu_memory_gib", "gpu_power_w", "gpu_sm_clock_mhz")
 LOG = "@log"  # suffix of columns from a server log
 _WHOLE = (*CLIENT_COUNTS, "users", "preemptions", "prompt_tokens_total", "generation_tokens_total")
 
-# Gaps between scrapes over this multiple of the median are unknown.
+# Gaps between scrapes over this multiple of the median, at least 1 s, are unknown.
 _GAP_FACTOR = 2.5
 
 
@@ -97,7 +97,7 @@ def is_gpu_exporter(server: ServerSeries) -> bool:
 
 
 def server_suffixes(targets: tuple[str, ...]) -> dict[str, str]:
-    """Column suffix of each target: empty for a single one, else `@host:port`."""
+    """Return the column suffix of each target: empty for a single one, else `@host:port`."""
     if len(targets) == 1:
         return {targets[0]: ""}
     return {target: "@" + (urlsplit(target).netloc + urlsplit(target).path or target) for target in targets}

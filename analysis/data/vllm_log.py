@@ -17,7 +17,6 @@ import pandas as pd
 from inferload.errors import UsageError
 
 _STAMP = re.compile(r"\b(\d\d)-(\d\d) (\d\d):(\d\d):(\d\d)\b")
-_ENGINE = re.compile(r"(?:Engine (\d+)|(\d+) Engines Aggregated): Avg prompt throughput")
 _NUMBER = r"(-?\d+(?:\.\d+)?|nan)"
 _FIELDS = {
     "prompt_tok_computed_per_s": (re.compile(rf"Avg prompt throughput: {_NUMBER} tokens/s"), 1.0),
@@ -47,13 +46,13 @@ _SUMMED = ("prompt_tok_computed_per_s", "generation_tok_per_s", "requests_runnin
 _MEANS = ("prompt_tok_computed_per_s", "generation_tok_per_s", "accepted_tok_per_s", "drafted_tok_per_s",
           "draft_acceptance_rate", "mean_acceptance_length")  # fmt: skip  # since the previous line
 _LONGEST_S = 60.0  # longest time that the means of a line cover
+_INTERVAL_S = 10.0  # time between throughput lines, assumed before the first line and after a gap
 
 
 @dataclass(frozen=True, slots=True)
 class LogLine:
     """A throughput line with its speculation line. `day`: (month, day, hour, minute, second)."""
 
-    engine: str
     day: tuple[int, int, int, int, int]
     figures: dict[str, float]
     per_position: tuple[float, ...] = field(default=())
@@ -64,18 +63,17 @@ def parse(text: str) -> list[LogLine]:
     lines: list[LogLine] = []
     for row in text.splitlines():
         if "Avg prompt throughput" in row:
-            stamp, engine = _STAMP.search(row), _ENGINE.search(row)
+            stamp = _STAMP.search(row)
             if stamp is not None:
                 month, day, hour, minute, second = (int(part) for part in stamp.groups())
                 if not _is_instant(month, day, hour, minute, second):
                     continue
-                name = "" if engine is None else engine[1] or "all"
-                lines.append(LogLine(name, (month, day, hour, minute, second), _figures(row, _FIELDS)))
+                lines.append(LogLine((month, day, hour, minute, second), _figures(row, _FIELDS)))
         elif "SpecDecoding metrics" in row and lines:
             last = lines[-1]
             match = _POSITIONS.search(row.strip())
             positions = tuple(float(part) for part in match[1].split(",") if part.strip()) if match else ()
-            lines[-1] = LogLine(last.engine, last.day, last.figures | _figures(row, _SPECULATION), positions)
+            lines[-1] = LogLine(last.day, last.figures | _figures(row, _SPECULATION), positions)
     return lines
 
 
@@ -112,7 +110,8 @@ def read(path: Path, start_wall_ns: int, length_s: float) -> VllmLog:
             f"--server-log {path}: no line with 'Avg prompt throughput'; is it vLLM's log, with --log-stats on?"
         )
     log = on_run_clock(path.name, lines, start_wall_ns)
-    inside = log.rows["t_s"].between(-_LONGEST_S, length_s + _LONGEST_S)
+    low_s, high_s = -_LONGEST_S, length_s + _LONGEST_S
+    inside = log.rows["t_s"].between(low_s, high_s)
     if not inside.any():
         first, last = (datetime(2000, *lines[at].day).strftime("%m-%d %H:%M:%S") for at in (0, -1))
         start = datetime.fromtimestamp(start_wall_ns / 1e9).strftime("%m-%d %H:%M:%S")
@@ -120,7 +119,8 @@ def read(path: Path, start_wall_ns: int, length_s: float) -> VllmLog:
             f"--server-log {path}: its lines from {first} to {last} are outside the run, which started at {start} in this "
             "machine's zone; name the log of the run, or set TZ to the zone of the server"
         )
-    return VllmLog(log.name, log.rows[inside].reset_index(drop=True), log.per_position)
+    per_position = tuple((t_s, acceptance) for t_s, acceptance in log.per_position if low_s <= t_s <= high_s)
+    return VllmLog(log.name, log.rows[inside].reset_index(drop=True), per_position)
 
 
 def on_run_clock(name: str, lines: Iterable[LogLine], start_wall_ns: int) -> VllmLog:
@@ -157,13 +157,13 @@ def _wall_s(day: tuple[int, int, int, int, int], near_s: float) -> float:
 
 
 def columns(log: VllmLog, seconds: int) -> pd.DataFrame:
-    """Columns of the timeline: means in all seconds since the previous line, other values in the second of the line."""
+    """Return the columns of the timeline: means in all seconds since the previous line, other values in the second of the line."""
     names = [name for name in log.rows.columns if name != "t_s"]
     table = {name: np.full(seconds, np.nan) for name in names}
     before = np.nan
     for row in log.rows.to_dict("records"):
         at_s = float(row["t_s"])
-        start_s = at_s - min(10.0, _LONGEST_S) if np.isnan(before) or at_s - before > _LONGEST_S else before
+        start_s = at_s - _INTERVAL_S if np.isnan(before) or at_s - before > _LONGEST_S else before
         span = slice(max(0, int(np.ceil(start_s))), max(0, int(np.ceil(at_s))))
         own = int(np.floor(at_s))
         for name in names:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from inferload.bottleneck.rules import RULES, CauseRule, Finding, WindowDiagnosis, judge
+from inferload.bottleneck.rules import RULES, Finding, WindowDiagnosis, judge
 from inferload.server_metrics.series import ServerSeries
 
 from ..data.frames import RunFrames
@@ -210,14 +210,14 @@ def json_text(diagnoses: Diagnoses) -> str:
     return json.dumps(document(diagnoses), indent=1, ensure_ascii=False) + "\n"
 
 
-def table(rules: Sequence[CauseRule] = RULES) -> str:
+def table() -> str:
     """Format rules and advice as the tables of docs/report.md."""
     lines = ["| finding on the whole run | condition |", "|---|---|"]
     lines += [f"| `{rule.code}` {rule.title} | {rule.holds} |" for rule in RUN_RULES]
     lines += ["", "| cause | evidence | limits |", "|---|---|---|"]
-    lines += [f"| `{rule.code}` {rule.title} | {rule.looks_like} | {rule.limits} |" for rule in rules]
+    lines += [f"| `{rule.code}` {rule.title} | {rule.looks_like} | {rule.limits} |" for rule in RULES]
     lines += ["", "| cause | to try | reason | side effects |", "|---|---|---|---|"]
-    for rule in rules:
+    for rule in RULES:
         lines += [f"| `{rule.code}` | `{entry.do}` | {entry.why} | {entry.effects} |" for entry in ADVICE[rule.code]]
     return (
         "\n".join(lines).replace(" | awq", " \\| awq").replace(" | gptq", " \\| gptq").replace(" | fp8", " \\| fp8")

@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from inferload.bottleneck.evidence import ClientReason, Scrapes, WindowEvidence, max_num_seqs, stream_interval
+from inferload.numbers import whole
 from inferload.server_metrics import metric_names as names
 from inferload.server_metrics.series import ServerSeries
 from inferload.server_metrics.window_figures import View
@@ -19,10 +20,9 @@ Floats = npt.NDArray[np.float64]
 
 
 def collect(
-    run: RunFrames, server: ServerSeries, start_s: float, end_s: float, client_view: ClientView | None = None
+    run: RunFrames, server: ServerSeries, start_s: float, end_s: float, client_view: ClientView
 ) -> WindowEvidence:
     """Collect the evidence of a window at a server."""
-    client_view = client_view or ClientView.of(run, server)
     wall = [run.start_wall_ns + round(at_s * 1e9) for at_s in (start_s, end_s)]
     view = View.of(server, wall[0], wall[1])
     if not ((server.wall_ns >= wall[0]) & (server.wall_ns < wall[1])).any():
@@ -44,8 +44,8 @@ def collect(
         engines=max(1, len({series.labels.get("engine") for series in server.series(names.KV_CACHE_USAGE)})),
         stream_interval=stream_interval(run.manifest),
         cache_tokens=_cache_tokens(server),
-        preemptions=_whole(view.delta(names.PREEMPTIONS)),
-        finished=_whole(view.delta(names.FINISHED)),
+        preemptions=whole(view.delta(names.PREEMPTIONS)),
+        finished=whole(view.delta(names.FINISHED)),
         computed_tok_per_s=view.per_s(names.PROMPT_TOKENS_BY_SOURCE, source=names.LOCAL_COMPUTE),
         generation_tok_per_s=view.per_s(names.GENERATION_TOKENS),
         queue_ms=view.mean_ms(names.QUEUE),
@@ -100,10 +100,6 @@ def _scrapes(view: View, client_view: ClientView) -> Scrapes:
         kv_usage=of(server.highest(names.KV_CACHE_USAGE)),
         head_tokens=of(client_view.head_tokens),
     )
-
-
-def _whole(value: float | None) -> int | None:
-    return None if value is None else round(value)
 
 
 def _cache_tokens(server: ServerSeries) -> int | None:

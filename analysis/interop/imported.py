@@ -181,9 +181,7 @@ def _guidellm(document: Document) -> Imported:
 
     def of(name: str, figure: str = "mean") -> float | None:
         block = (metrics.get(name) or {}).get("successful") or {}
-        return _number(
-            block.get(figure) if figure in ("mean", "median") else (block.get("percentiles") or {}).get(figure)
-        )
+        return _number(block.get(figure) if figure == "mean" else (block.get("percentiles") or {}).get(figure))
 
     latencies = {
         "ttft_ms": "time_to_first_token_ms",

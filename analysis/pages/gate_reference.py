@@ -10,7 +10,7 @@ _STATISTICS = ", ".join((*gates.STATISTICS, "any percentile"))
 
 
 def document() -> str:
-    """Tables of docs/gates.md."""
+    """Return the tables of docs/gates.md."""
     classes = "{CLASS}"
     turns = [
         _row(name, "", f"{classes}` or `{{TYPE NAME}}" if name == "failed_ratio" else classes)

@@ -235,5 +235,5 @@ IN_TABLE: dict[str, dict[str, str]] = {
 
 
 def anchor(term: str) -> str:
-    """HTML id of a definition."""
+    """Return the HTML id of a definition."""
     return "def-" + re.sub(r"[^A-Za-z0-9_]+", "-", term).strip("-")

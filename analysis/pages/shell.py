@@ -13,7 +13,7 @@ from markupsafe import Markup
 from plotly.offline import get_plotlyjs
 
 from inferload import escaping
-from inferload.numbers import NOT_KNOWN
+from inferload.numbers import NOT_KNOWN, NOT_MEASURED
 
 from ..charts.chart import Picture
 from .terms import Terms
@@ -44,7 +44,7 @@ def html(template: str, drawn: Sequence[Picture] = (), plotly: str | None = None
                 "figures": _data(figures),
                 "plotly": Markup(library),
                 "terms": Terms(),
-                "unknown": (NOT_KNOWN, "not measured"),
+                "unknown": (NOT_KNOWN, NOT_MEASURED),
             }
         )
     )
@@ -56,7 +56,7 @@ def markdown(template: str, **context: Any) -> str:
 
 
 def environment(escape: bool) -> jinja2.Environment:
-    """Template environment; filters `text` (escape for Markdown), `code` (code span), `ours` (trusted Markdown)."""
+    """Return the template environment; filters `text` (escape for Markdown), `code` (code span), `ours` (trusted Markdown)."""
     templates = jinja2.Environment(
         loader=jinja2.PackageLoader(__package__ or "inferload.analysis.pages", "."),
         autoescape=escape,

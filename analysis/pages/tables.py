@@ -8,10 +8,10 @@ from typing import Any, TypeGuard
 from inferload.escaping import escaped
 from inferload.measure.measures import MEASURES
 from inferload.numbers import NOT_KNOWN, number, percent
-from inferload.results.terminal_tables import TASK_ROWS, step_level, step_range
+from inferload.results.terminal_tables import TASK_ROWS, interval_text, step_level, step_range
 
 from ..data.partial_run import Notes
-from .wording import bracket, interval_text, mean_max, sureness, words
+from .wording import bounds_text, bracket, mean_max, words
 
 STATISTICS = ("mean", "p50", "p90", "p95", "p99", "p999", "min", "max", "count")
 LATENCIES = {"ttft_ms": "TTFT", "itl_ms": "ITL", "tpot_ms": "TPOT", "e2e_ms": "E2E"}  # the rows of the first table
@@ -40,7 +40,7 @@ _LONG = 26  # no number, range or gauge takes so many characters
 
 
 def run_tables(summary: Mapping[str, Any] | None, notes: Notes) -> tuple[Table, ...]:
-    """Tables of a run that have rows, in the order of the page; none without a summary. Unreadable parts go to `notes`."""
+    """Return the tables of a run that have rows, in page order; none without a summary. Unreadable parts go to `notes`."""
     if summary is None:
         return ()
     tables: list[Table | None] = []
@@ -52,7 +52,7 @@ def run_tables(summary: Mapping[str, Any] | None, notes: Notes) -> tuple[Table, 
 def _gates(summary: Mapping[str, Any]) -> Table:
     gates = (summary.get("verdict") or {}).get("gates") or []
     rows = tuple(
-        (str(gate["gate"]), number(gate.get("value")), ("passed" if gate.get("passed") else "FAILED") + _sure(gate))
+        (str(gate["gate"]), number(gate.get("value"), 4), ("passed" if gate.get("passed") else "FAILED") + _sure(gate))
         for gate in gates
     )
     return Table("gates", "Gates", ("gate", "value", ""), rows)
@@ -60,7 +60,7 @@ def _gates(summary: Mapping[str, Any]) -> Table:
 
 def _sure(gate: Mapping[str, Any]) -> str:
     """Return the interval of a gate's value, "inconclusive" if that is the result, and its note."""
-    known, note = sureness(gate), f"; {gate['note']}" if gate.get("note") else ""
+    known, note = interval_text(gate), f"; {gate['note']}" if gate.get("note") else ""
     inconclusive = ", but inconclusive" if gate.get("answer") == "inconclusive" else ""
     return (f"{inconclusive} (95 %: {known})" if known else "") + note
 
@@ -130,7 +130,7 @@ def _tasks(summary: Mapping[str, Any]) -> list[Table]:
 def statistic(block: Mapping[str, Any], name: str) -> str:
     """Format one statistic; a percentile with fewer than 10 samples beyond it gets `~` and its interval."""
     interval = (block.get("intervals") or {}).get(name)
-    return number(block.get(name)) + ("" if interval is None else f" ~ ({interval_text(*interval)})")
+    return number(block.get(name)) + ("" if interval is None else f" ~ ({bounds_text(*interval)})")
 
 
 def _latency(summary: Mapping[str, Any]) -> list[Table]:

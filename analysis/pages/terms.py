@@ -50,7 +50,7 @@ class Terms:
         return escape(before) + self.link(match.group(1)) + escape(after)
 
     def defined(self) -> Sequence[tuple[str, str, str, str]]:
-        """Definitions (id, term, unit, text) of all terms linked so far."""
+        """Return the definitions (id, term, unit, text) of all terms linked so far."""
         return [(anchor(term), term, unit, text) for term, unit, text in DEFINITIONS if term in self._used]
 
     def _at(self, term: str) -> str:

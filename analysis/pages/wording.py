@@ -8,29 +8,16 @@ from inferload.numbers import NOT_KNOWN, number, percent
 
 def bracket(bounds: list[float | None] | None) -> str:
     """Format a quantile of a histogram as the bounds of its bucket."""
-    if not bounds:
-        return NOT_KNOWN
-    low, high = bounds
-    if high is None:
-        return f"over {number(low)}"
-    return f"{number(low)} to {number(high)}"
+    return bounds_text(*bounds) if bounds else NOT_KNOWN
 
 
-def interval_text(low: float | None, high: float | None) -> str:
+def bounds_text(low: float | None, high: float | None) -> str:
     """Format an interval; unknown ends are open."""
     if low is None and high is None:
         return "open"
     if low is None or high is None:
         return f"under {number(high)}" if low is None else f"over {number(low)}"
     return f"{number(low)} to {number(high)}"
-
-
-def sureness(gate: Mapping[str, Any]) -> str:
-    """Format the 95 % interval of a gate's value; empty without one."""
-    if "low" not in gate:
-        return ""
-    low, high = gate["low"], gate.get("high")
-    return "too short to tell" if low is None and high is None else interval_text(low, high)
 
 
 def mean_max(gauge: Mapping[str, Any] | None, as_percent: bool = False) -> str:

@@ -3,6 +3,7 @@
 import os
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from urllib.parse import quote
 
 from inferload import rundir
 from inferload.errors import UsageError
@@ -15,7 +16,7 @@ from ..comparison.compare import compare, table_rows
 from ..comparison.page import Part, html, summary_line
 from ..comparison.recommend import recommend
 from ..comparison.recommend_text import section
-from ..comparison.sides import NAMES, Run, Side, TableRow, read_run
+from ..comparison.sides import NAMES, Run, Side, TableRow, path_label, read_run
 from ..data.figures import ALL, DEFAULT_PRIMARY, figure
 
 PAGE = "index.html"
@@ -32,7 +33,7 @@ def runs_below(folder: Path) -> list[Path]:
 
 
 def make_sweep(folder: Path) -> tuple[str, Path]:
-    """Write the page of a sweep; return (verdict, index.html). UsageError without a finished run."""
+    """Write the page of a sweep; return (verdict, index.html). UsageError without a finished run of the baseline."""
     primary = figure(sweep_folder.primary(folder))
     parts = []
     for name, sides in sweep_folder.read(folder, tuple(dict.fromkeys((*_NAMES, primary.name)))).items():
@@ -41,7 +42,8 @@ def make_sweep(folder: Path) -> tuple[str, Path]:
         rows = table_rows(comparisons) if comparisons else [(sides[0], None)]
         parts.append(Part(name, tuple(rows), comparisons, _links(sides, folder), advice))
     verdicts = [f"{part.name}: {summary_line(part.comparisons)}" for part in parts if part.comparisons]
-    verdict = "; ".join(verdicts) or f"{folder.name}: only the baseline has runs"
+    verdicts = verdicts or [f"{path_label(folder)}: only the baseline has runs"]
+    verdict = "; ".join(filter(None, [*verdicts, sweep_folder.left_out(folder)]))
     return verdict, _written(folder / PAGE, html(f"Sweep {folder.resolve().name}", verdict, parts))
 
 
@@ -62,7 +64,6 @@ def make_runs(run_dirs: Sequence[Path], folder: Path) -> tuple[str, Path]:
     verdict = f"{len(run_dirs)} runs of {', '.join(by_scenario)}"
     if doubtful:
         verdict += f"; {doubtful} of them suspect or not valid: read their pages before you use the numbers"
-    folder.mkdir(parents=True, exist_ok=True)
     return verdict, _written(folder / PAGE, html("Runs", verdict, parts))
 
 
@@ -124,14 +125,17 @@ def _load(run: Run) -> str:
 
 
 def _links(sides: Sequence[Side], folder: Path) -> tuple[tuple[str, str], ...]:
-    """Return names and relative paths of the existing reports of runs."""
+    """Return names and relative URLs of the existing reports of runs."""
     pages = [(f"{side.label} {run.label}", run.path / rundir.REPORT_HTML) for side in sides for run in side.runs]
-    return tuple((name, Path(os.path.relpath(page, folder)).as_posix()) for name, page in pages if page.is_file())
+    return tuple(
+        (name, quote(Path(os.path.relpath(page, folder)).as_posix())) for name, page in pages if page.is_file()
+    )
 
 
 def _written(path: Path, text: str) -> Path:
     try:
+        path.parent.mkdir(parents=True, exist_ok=True)
         rundir.write_text(path, text)
     except OSError as error:
-        raise UsageError(f"page of {path.parent}: {error.strerror}; make the directory writable") from error
+        raise UsageError(f"page of {path.parent}: {error.strerror}; name a directory that can be written") from error
     return path

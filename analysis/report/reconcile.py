@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 
 from inferload.measure.record import CANCELLED
-from inferload.numbers import NOT_KNOWN, number
+from inferload.numbers import NOT_KNOWN, number, whole
 from inferload.server_metrics import metric_names as names
 from inferload.server_metrics.series import ServerSeries
 from inferload.server_metrics.window_figures import View
@@ -234,7 +234,7 @@ def _idle_span(frames: RunFrames, server: ServerSeries, turns: pd.DataFrame, fir
     view = View(server, first, last, int(server.wall_ns[first]), int(server.wall_ns[last]))
     start_s, end_s = (float(at) for at in frames.since_start_s(server.wall_ns[[first, last]]))
     own = turns[(turns["sent_s"] >= start_s) & (turns["sent_s"] <= end_s)]
-    whole = (
+    complete = (
         frames.turns_until_s is None
         and bool(own["failure"].isna().all())
         and not ("finish_reason" in own and bool((own["finish_reason"] == CANCELLED).any()))
@@ -247,21 +247,17 @@ def _idle_span(frames: RunFrames, server: ServerSeries, turns: pd.DataFrame, fir
         start_s=start_s,
         end_s=end_s,
         turns=len(own),
-        turns_whole=whole,
-        requests=_whole(requests),
+        turns_whole=complete,
+        requests=whole(requests),
         server_means=means,
         server_e2e_ms=view.mean_ms(names.E2E),
-        client_server_ms=float((own["e2e_ms"] - own["upload_ms"]).mean()) if whole and len(own) else None,
-        input_tokens=(_sum(own, "input_tokens"), _whole(view.delta(names.PROMPT_TOKENS))),
-        output_tokens=(_sum(own, "output_tokens"), _whole(view.delta(names.GENERATION_TOKENS))),
+        client_server_ms=float((own["e2e_ms"] - own["upload_ms"]).mean()) if complete and len(own) else None,
+        input_tokens=(_sum(own, "input_tokens"), whole(view.delta(names.PROMPT_TOKENS))),
+        output_tokens=(_sum(own, "output_tokens"), whole(view.delta(names.GENERATION_TOKENS))),
         waiting_mean=view.gauge(server.summed(names.WAITING))["mean"],
         queue_rate=None if requests is None or queue_ms is None else requests / length_s * queue_ms / 1e3,
         preempted=bool(view.delta(names.PREEMPTIONS)),
     )
-
-
-def _whole(value: float | None) -> int | None:
-    return None if value is None else round(value)
 
 
 def _sum(turns: pd.DataFrame, name: str) -> int | None:

@@ -6,7 +6,7 @@ from typing import Any
 
 from inferload import rundir
 from inferload.errors import UsageError
-from inferload.numbers import NOT_KNOWN, duration, number, percent, short
+from inferload.numbers import NOT_KNOWN, NOT_MEASURED, duration, number, percent, short
 
 from ..charts import load
 from ..charts.chart import Picture
@@ -128,7 +128,7 @@ def _condition(entry: Mapping[str, Any] | None, point: Mapping[str, Any]) -> str
     if entry is None:
         return "no steady value" if point["verdict"] == "overloaded" else NOT_KNOWN
     if not entry["values"]:
-        return "not measured"
+        return NOT_MEASURED
     figure = "above all samples" if entry["figure"] is None else number(entry["figure"])
     failed = f"; {percent(entry['failed'])} of the turns failed" if entry.get("failed") else ""
     if entry["share"] is None:

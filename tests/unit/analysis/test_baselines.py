@@ -81,6 +81,20 @@ def test_a_candidate_on_the_server_start_of_an_occasion_is_refused(tmp_path: Pat
     assert len(baselines.candidate(Side("new", (fresh, fresh)), side).runs) == 1
 
 
+def test_tokens_and_turns_of_an_occasion_are_of_all_its_runs(tmp_path: Path) -> None:
+    side = baselines.read(history(tmp_path, 2))
+    first, second = (
+        replace(run, input_tokens=tokens, output_tokens=2 * tokens, cached_tokens=3 * tokens, ok_and_sent=turns)
+        for run, tokens, turns in zip(side.runs, (10.0, 30.0), ((8, 9), (5, 7)), strict=True)
+    )
+    empty = Side("b", ())
+    (run,) = baselines.candidate(Side("new", (first, second)), empty).runs
+    assert (run.input_tokens, run.output_tokens, run.cached_tokens, run.ok_and_sent) == (20.0, 40.0, 60.0, (13, 16))
+    unknown = replace(second, input_tokens=None, ok_and_sent=None)
+    (run,) = baselines.candidate(Side("new", (first, unknown)), empty).runs
+    assert (run.input_tokens, run.output_tokens, run.ok_and_sent) == (None, 40.0, None)
+
+
 def long_running(tmp_path: Path, gap_s: float = 3600.0, count: int = 8, cache: str = "") -> list[Path]:
     """Runs of 90 s each on one server, `gap_s` apart."""
     dice, folders = random.Random(4), []

@@ -10,7 +10,7 @@ import pytest
 import synthetic_run as synthetic
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from inferload.analysis.charts import cache_hits, heat, lanes, load, spectrum
+from inferload.analysis.charts import cache_hits, heat, lanes, load, over_time, spectrum
 from inferload.analysis.charts.charts import Pictures, pictures
 from inferload.analysis.data import breakdown, frames, timeline
 from inferload.analysis.data.partial_run import Notes
@@ -157,6 +157,37 @@ def test_the_number_of_turns_in_lanes_is_limited(run: frames.RunFrames, monkeypa
     assert len(part.columns["name"]) <= 24
     assert part.left_out == 6 - len(part.minutes)
     assert "--minute" in lanes.picture(part).note
+
+
+def test_lanes_of_long_minutes_contain_only_the_chosen_one(
+    run: frames.RunFrames, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lanes, "MINUTE_S", 2)
+    monkeypatch.setattr(lanes, "MAX_TURNS", 1)
+    part = lanes.lanes(run, minute=3)
+    assert part is not None
+    assert part.minutes == (3,)
+
+
+@pytest.mark.parametrize("minute", [-1, 6, 7])
+def test_a_minute_outside_the_run_is_not_shown(
+    run: frames.RunFrames, monkeypatch: pytest.MonkeyPatch, minute: int
+) -> None:
+    monkeypatch.setattr(lanes, "MINUTE_S", 2)
+    default, outside = lanes.lanes(run), lanes.lanes(run, minute)
+    assert default is not None
+    assert outside is not None
+    assert outside.chosen == default.chosen
+
+
+def test_a_single_value_over_time_is_a_marker(run: frames.RunFrames) -> None:
+    table = timeline.build(run)
+    modes = []
+    for rows in (table.iloc[2:3], table.iloc[2:4]):
+        picture = over_time.picture(rows.reset_index(drop=True), tuple(run.servers), (), ())
+        assert picture is not None
+        modes.append({trace["mode"] for trace in picture.figure["data"] if trace["name"] == "in flight"})
+    assert modes == [{"markers"}, {"lines"}]
 
 
 def page_with_everything(folder: Path) -> str:

@@ -361,6 +361,14 @@ def test_the_text_forms_of_a_comparison(
     golden(f"comparison.{name}", form([compared(baseline, candidate), compared(baseline, other)]))
 
 
+def test_a_figure_without_a_unit_has_no_comma() -> None:
+    baseline, candidate = sides(0.10, 8)
+    comparison = compare(baseline, candidate, figure("failed_ratio"), ALL)
+    names = [row[0] for row in output.effects_table(comparison)]
+    assert "failed_ratio (primary)" in names
+    assert "Mean TTFT, ms" in names
+
+
 def test_junit_counts_failed_and_skipped_figures() -> None:
     suite = ElementTree.fromstring(output.junit([compared(*sides(0.3, 8))]))[0]
     assert suite.get("tests") == str(len(suite)) == str(len(ALL))

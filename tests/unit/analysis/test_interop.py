@@ -118,6 +118,15 @@ def test_figures_of_a_log_are_columns_of_the_timeline(run_dir: Path, tmp_path: P
     assert "usage @log" in files.html.read_text()
 
 
+def test_acceptance_by_position_outside_the_run_is_left_out(run_dir: Path, tmp_path: Path) -> None:
+    log = tmp_path / "vllm.log"
+    log.write_text("".join(stamped(at_s, FIRST) + stamped(at_s, SPECULATION) for at_s in (-3600, 4, 3600)))
+    read = frames.load(run_dir, log).log
+    assert read is not None
+    assert [t_s for t_s, _ in read.per_position] == list(read.rows["t_s"])
+    assert len(read.per_position) == 1
+
+
 def test_a_log_of_another_time_or_without_figures_is_refused(run_dir: Path, tmp_path: Path) -> None:
     log = tmp_path / "vllm.log"
     log.write_text(stamped(7200, FIRST))

@@ -59,6 +59,46 @@ def test_named_runs_have_a_page_each_and_a_common_one(tmp_path: Path) -> None:
     assert cli.main(["report", runs[0], "--together", str(tmp_path / "one")]) == 2
 
 
+def test_links_to_runs_are_percent_encoded(tmp_path: Path) -> None:
+    runs = [str(run_at(tmp_path / name, 2)) for name in ("run #1", "run%20?")]
+    assert cli.main(["report", *runs, "--together", str(tmp_path / "all")]) == 0
+    page = (tmp_path / "all" / "index.html").read_text()
+    assert 'href="../run%20%231/report.html"' in page
+    assert 'href="../run%2520%3F/report.html"' in page
+
+
+def test_a_common_page_that_cannot_be_written_is_a_usage_error(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    runs = [str(run_at(tmp_path / name, 2)) for name in ("a", "b")]
+    (tmp_path / "file").write_text("")
+    assert cli.main(["report", *runs, "--together", str(tmp_path / "file" / "x")]) == 2
+    assert "x: Not a directory; name a directory that can be written" in capsys.readouterr().err
+
+
+def test_options_of_run_directories_are_refused_for_other_folders(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run_at(tmp_path / "runs" / "a", 2)
+    (tmp_path / "found").mkdir()
+    (tmp_path / "found" / "search.json").write_text("{}")
+    (tmp_path / "sw").mkdir()
+    (tmp_path / "sw" / "sweep.yaml").write_text("baseline: a\n")
+    output = tmp_path / "output"
+    for folder, options, kind in (
+        ("runs", ["--junit", output], "a folder of runs"),
+        ("runs", ["--markdown", output], "a folder of runs"),
+        ("runs", ["--github"], "a folder of runs"),
+        ("runs", ["--minute", 0], "a folder of runs"),
+        ("runs", ["--server-log", output], "a folder of runs"),
+        ("found", ["--vllm-bench", output], "the folder of a search"),
+        ("sw", [tmp_path / "found", "--together", output], "the folder of a sweep"),
+    ):
+        assert cli.main(["report", str(tmp_path / folder), *map(str, options)]) == 2
+        assert f"{folder} is {kind}; name run directories" in capsys.readouterr().err
+    assert not output.exists()
+
+
 def table(page: str, key: str) -> list[list[str]]:
     """Cells of the rows of a table, as text; empty if the page has no such table."""
     _, found, rest = page.partition(f"<h3>{key}</h3>")

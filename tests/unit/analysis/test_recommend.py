@@ -15,7 +15,7 @@ from inferload.analysis.comparison.compare import compare
 from inferload.analysis.comparison.recommend import AimResult, Recommendation, recommend
 from inferload.analysis.comparison.recommend_searches import read_search, with_searches
 from inferload.analysis.comparison.recommend_text import json_text, markdown, page, text
-from inferload.analysis.comparison.sides import NAMES, Deployment, LoadFigures, Run, Side, deployment
+from inferload.analysis.comparison.sides import NAMES, Deployment, LoadFigures, Run, Side, deployment, read_side
 from inferload.analysis.comparison.tables import ab_block, matrix
 from inferload.analysis.comparison.variant_figures import AXES, SLOS, TTFT, max_load
 from run_folders import write_run
@@ -363,6 +363,15 @@ def test_gains_of_a_published_ab_table_are_reproduced() -> None:
     assert shown.count("100/100 (100%)") == 2
 
 
+def test_low_rates_of_an_ab_table_have_three_digits() -> None:
+    sides = [
+        Side(label, (Run(Path(), label, dict.fromkeys(NAMES) | {"turns_per_s": value}),))
+        for label, value in (("a", 0.0412), ("b", 0.05))
+    ]
+    (row,) = [row for row in ab_block([compare(*sides, TTFT, AXES)]).splitlines() if row.startswith("QPS")]
+    assert [cell.strip() for cell in row.split("|")] == ["QPS", "0.0412", "0.05"]
+
+
 def test_the_deployment_is_read_from_the_manifest() -> None:
     variant = {
         "engine": "vllm",
@@ -396,6 +405,50 @@ def test_recommend_reads_run_folders_and_sweeps(tmp_path: Path, capsys: pytest.C
     assert "contains no finished runs" in capsys.readouterr().err
 
 
+def test_scenarios_of_a_sweep_without_a_run_of_the_baseline_are_left_out(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name in ("aaa", "zzz"):
+        write_run(tmp_path / "sw" / "chat" / name / "001", 1, 100.0)
+    (tmp_path / "sw" / "sweep.yaml").write_text("baseline: file.yaml:base\n")
+    assert cli.main(["recommend", str(tmp_path / "sw")]) == 2
+    assert "contains no finished run of the baseline base; continue with" in capsys.readouterr().err
+    assert cli.main(["report", str(tmp_path / "sw")]) == 2
+    for name in ("aaa", "base"):
+        write_run(tmp_path / "sw" / "docs" / name / "001", 1, 100.0)
+    assert cli.main(["recommend", str(tmp_path / "sw")]) == 0
+    printed = capsys.readouterr()
+    assert printed.out.startswith("docs: best variant for each aim, against base")
+    assert "chat: best" not in printed.out
+    assert "left out, no finished run of the baseline base: chat" in printed.err
+    assert cli.main(["report", str(tmp_path / "sw")]) == 0
+    assert "; left out, no finished run of the baseline base: chat" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("command", ["recommend", "--search"])
+def test_a_path_with_an_equals_sign_is_not_a_name(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], command: str
+) -> None:
+    folder = searched(tmp_path / "users=8", 10.0, 12.0)
+    if command == "--search":
+        assert read_search(str(folder)).label == "users=8"
+        assert read_search(f"new={folder}").label == "new"
+    else:
+        assert cli.main(["recommend", str(folder)]) == 2
+        assert "folder of a search; use --search" in capsys.readouterr().err
+
+
+def test_the_working_directory_is_labelled_by_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_run(tmp_path / "base" / "first", 1, 100.0)
+    monkeypatch.chdir(tmp_path / "base")
+    assert read_side(Path()).label == "base"
+    monkeypatch.chdir("first")
+    member = read_side(Path())
+    assert (member.label, member.runs[0].label) == ("first", "first")
+    monkeypatch.chdir(searched(tmp_path / "new", 10.0, 12.0))
+    assert read_search(".").label == "new"
+
+
 def searched(folder: Path, holds: float | None, breaks: float | None, **more: Any) -> Path:
     """Write a search.json with an answer; the estimate is the middle of the bounds."""
     folder.mkdir(parents=True)
@@ -414,8 +467,8 @@ def two() -> Recommendation:
     ("base", "new", "variant", "remark"),
     [
         ((10.0, 12.0), (12.0, 15.0), "new", "all other variants miss it at this load"),
-        ((10.0, 13.0), (12.0, 15.0), "new", "not certain: the bounds of the searches overlap"),
-        ((10.0, None), (12.0, 15.0), "new", "not certain: the bounds of the searches overlap"),
+        ((10.0, 13.0), (12.0, 15.0), "new", "not significant: the bounds of the searches overlap"),
+        ((10.0, None), (12.0, 15.0), "new", "not significant: the bounds of the searches overlap"),
         ((None, 4.0), (None, 5.0), None, "no load met it with certainty"),
     ],
 )

@@ -303,6 +303,12 @@ def titled_tables(**summary: Any) -> dict[str, Any]:
     return {table.title: table for table in run_tables(synthetic.SUMMARY | summary, Notes())}
 
 
+def test_a_gate_and_its_interval_have_the_digits_of_the_terminal() -> None:
+    gate = {"gate": "p95(ttft_ms) < 200", "value": 123.45, "passed": True, "low": 120.51, "high": 126.44}
+    (row,) = titled_tables(verdict={"gates": [gate]})["Gates"].rows
+    assert row == ("p95(ttft_ms) < 200", "123.5", "passed (95 %: 120.5 to 126.4)")
+
+
 def test_a_measure_equal_in_all_classes_has_no_rows() -> None:
     ttft_ms, itl_ms = (synthetic.SUMMARY["latency"][name] for name in ("ttft_ms", "itl_ms"))
     slower = ttft_ms | {"p95": 900.0}

@@ -6,11 +6,11 @@ from xml.etree import ElementTree
 
 import pytest
 import synthetic_run
-from inferload.analysis.pages.wording import sureness
 
 from inferload import cli, rundir
 from inferload.errors import UsageError
 from inferload.results import ci
+from inferload.results.terminal_tables import interval_text
 from inferload.verdict import outcome
 
 GATES: list[dict[str, Any]] = [
@@ -138,7 +138,7 @@ def test_old_files_are_removed_and_unwritable_ones_refused(tmp_path: Path) -> No
     [(None, 64.0, "under 64"), (55.0, None, "over 55"), (None, None, "too short to tell"), (1.0, 2.0, "1 to 2")],
 )
 def test_intervals_with_open_ends_in_words(low: float | None, high: float | None, expected: str) -> None:
-    assert sureness({"low": low, "high": high}) == expected
+    assert interval_text({"low": low, "high": high}) == expected
 
 
 def test_workflow_commands_escape_line_breaks_and_percent_signs() -> None:
