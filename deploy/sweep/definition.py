@@ -17,14 +17,9 @@ from inferload.scenario.schema.base import AtLeastOne, ScenarioPart, Whole, dist
 from inferload.scenario.schema.fields import Name
 
 from ..variants.settings import changed
-from ..variants.variant import Variant, named
+from ..variants.variant import Variant, label, named
 
 MAX_PAIRS = 1000
-
-
-def label(variant: str) -> str:
-    """Name of a variant in folders and tables: the part after the colon of `FILE.yaml:NAME`."""
-    return variant.rpartition(":")[2]
 
 
 class SweepCost(ScenarioPart):

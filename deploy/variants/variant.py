@@ -106,7 +106,7 @@ class Variant:
         return replace(self, args={**self.args, **changes})
 
     def difference(self, base: "Variant") -> list[str]:
-        """Differences from another variant, one line each."""
+        """Return the differences from another variant, one line each."""
         lines = [
             f"{name}: {_formatted(base.args.get(name))} -> {_formatted(self.args.get(name))}"
             for name in dict.fromkeys((*base.args, *self.args))
@@ -116,6 +116,13 @@ class Variant:
             lines.insert(0, f"model: {base.model} -> {self.model}")
         if self.hardware != base.hardware:
             lines.append(f"hardware: {base.hardware} -> {self.hardware}")
+        lines += [
+            f"{name}: {_formatted(base.environment.get(name))} -> {_formatted(self.environment.get(name))}"
+            for name in dict.fromkeys((*base.environment, *self.environment))
+            if base.environment.get(name) != self.environment.get(name)
+        ]
+        if self.simulated_as != base.simulated_as:
+            lines.append(f"simulated_as: {base.simulated_as} -> {self.simulated_as}")
         return lines
 
 
@@ -173,6 +180,11 @@ def named(name: str) -> Variant:
         inside = ", ".join(_read(Path(name)))
         raise UsageError(f"{name}: a file, not a variant; use {name}:NAME with one of {inside}")
     return _pick(bundled(), name, "inferload deploy list")
+
+
+def label(name: str) -> str:
+    """Return the name of a variant in folders and tables: the part after the colon of `FILE.yaml:NAME`."""
+    return name.rpartition(":")[2]
 
 
 def stand_in(variant: Variant) -> str:

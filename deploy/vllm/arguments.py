@@ -76,13 +76,19 @@ def faults(argv: Sequence[str], environment: Mapping[str, str] = {}) -> list[str
         f"{name}={environment[name]}: {REFUSED[name]}" for name in ("VLLM_USE_V1",) if environment.get(name) == "0"
     ]
     for word, following in zip(argv, (*argv[1:], ""), strict=False):
-        name, equals, value = word.partition("=")
+        name, equals, value = _parts(word)
         value = value if equals else following
         if name in REFUSED:
             errors.append(f"{name}: {REFUSED[name]}")
         elif reason := REFUSED_VALUES.get((name.removeprefix("--"), value.lower())):
             errors.append(f"{name} {value}: {reason}")
     return errors
+
+
+def _parts(word: str) -> tuple[str, str, str]:
+    """Flag name, `=` and value of a word. vLLM accepts both spellings of a flag: `--max_num_seqs` is `--max-num-seqs`."""
+    name, equals, value = word.partition("=")
+    return name.replace("_", "-") if name.startswith("--") else name, equals, value
 
 
 def refuse_removed(name: str, argv: Sequence[str], environment: Mapping[str, str]) -> None:
@@ -101,6 +107,6 @@ def check_extra(extra: Sequence[str]) -> None:
 def refuse_elsewhere(argv: Sequence[str], where: str) -> None:
     """Raise UsageError for a flag of ELSEWHERE, in both spellings. The message omits the value, which may be a key."""
     for word in argv:
-        name = word.partition("=")[0].replace("_", "-")
+        name = _parts(word)[0]
         if name in ELSEWHERE:
             raise UsageError(f"{name} {where}: {ELSEWHERE[name]}")
