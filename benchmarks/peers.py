@@ -14,10 +14,6 @@ from benchmarks.clients import MODEL, PROMPT_TOKENS, BenchClient, ClientCommand,
 from benchmarks.reported import Reported
 from benchmarks.server import ROOT
 
-_END = "<|endoftext|>"
-_UNKNOWN = "[UNK]"
-_CONSONANTS, _VOWELS = "bdfgklmnprstvz", "aeiou"
-
 PEERS_DIR = ROOT / ".cache" / "peers"
 VLLM_VENV = ROOT / ".venv-vllm"
 BYTES_PER_TOKEN = 5  # four letters and a space, in the tokenizer of the benchmark

@@ -87,15 +87,13 @@ def model(host: str, port: int) -> str:
         raise UsageError(f"/v1/models lists no model: {models!r}") from error
 
 
-def first_token(host: str, port: int) -> str:
-    """Generate one token. Return the model name. Raise UsageError if the server reports another number of tokens."""
-    name = model(host, port)
-    body = {"model": name, "messages": [{"role": "user", "content": "Hello"}], "max_tokens": 1}
+def first_token(host: str, port: int) -> None:
+    """Generate one token. Raise UsageError if the server reports another number of tokens."""
+    body = {"model": model(host, port), "messages": [{"role": "user", "content": "Hello"}], "max_tokens": 1}
     response = ask(host, port, "/v1/chat/completions", body, FIRST_TOKEN_S)
     tokens = (response.get("usage") or {}).get("completion_tokens") if isinstance(response, dict) else None
     if tokens != 1:
         raise UsageError(f"one token requested, the server counted {tokens}")
-    return name
 
 
 def free_port() -> int:

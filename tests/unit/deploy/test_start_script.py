@@ -96,7 +96,8 @@ def test_a_script_runs_the_simulator(tmp_path: Path, capsys: pytest.CaptureFixtu
         try:
             assert server.stdout is not None
             assert server.stdout.readline() == f"inferload simulator on http://127.0.0.1:{port}\n"
-            assert probe.first_token("127.0.0.1", port) == "tiny"
+            probe.first_token("127.0.0.1", port)
+            assert probe.model("127.0.0.1", port) == "tiny"
         finally:
             server.terminate()  # the shell was replaced by the simulator
     assert probe.is_free("127.0.0.1", port)
