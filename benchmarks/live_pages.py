@@ -142,7 +142,7 @@ def _path(url: str) -> str:
 
 @dataclass(slots=True)
 class _PolledPage:
-    """One page of PollingPages: its connection, and what it has received of the run."""
+    """One page of PollingPages: its connection, its polls, and the newest document of the run."""
 
     connection: http.client.HTTPConnection
     polls: list[Poll] = field(default_factory=list)
