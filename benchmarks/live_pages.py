@@ -61,11 +61,11 @@ class NoPages:
         """Open the pages when the web UI listens."""
 
     def cpu_s(self) -> float | None:
-        """CPU time of the pages so far; None if unknown."""
+        """Return the CPU time of the pages so far; None if unknown."""
         return None
 
     def polls(self) -> list[Poll]:
-        """Requests of all pages, after the run."""
+        """Return the requests of all pages, after the run."""
         return []
 
 
@@ -209,7 +209,7 @@ class PollingPages(NoPages):
         return [poll for page in self._pages for poll in page.polls]
 
     def document(self) -> dict[str, Any] | None:
-        """Newest polled document of the run in progress."""
+        """Return the newest polled document of the run in progress."""
         return next((page.document for page in self._pages if page.document), None)
 
 

@@ -22,7 +22,7 @@ _OFFLINE = {"HF_HUB_OFFLINE": "1", "DO_NOT_TRACK": "1", "VLLM_NO_USAGE_STATS": "
 
 
 def prompt_tokens(case: Case) -> int:
-    """Prompt length in tokens of the benchmark's tokenizer."""
+    """Return the prompt length in tokens of the benchmark's tokenizer."""
     return max(PROMPT_TOKENS, case.body_bytes // BYTES_PER_TOKEN)
 
 

@@ -18,7 +18,7 @@ FIRST_TOKEN_S = 120.0
 
 
 def key() -> str | None:
-    """API key of the environment; None without one."""
+    """Return the API key of the environment; None without one."""
     return os.environ.get("VLLM_API_KEY") or None
 
 
@@ -79,7 +79,7 @@ def healthy(host: str, port: int) -> bool:
 
 
 def model(host: str, port: int) -> str:
-    """Name of the first model in /v1/models. Raise UsageError if there is none."""
+    """Return the name of the first model in /v1/models. Raise UsageError if there is none."""
     models = ask(host, port, "/v1/models")
     try:
         return str(models["data"][0]["id"])
@@ -119,7 +119,7 @@ def is_free(host: str, port: int) -> bool:
 
 
 def why_not_free(host: str, port: int) -> str | None:
-    """Reason why a server cannot listen on the port; None if it can."""
+    """Return the reason why a server cannot listen on the port; None if it can."""
     if not _is_port(port):
         return _PORTS
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
@@ -143,5 +143,5 @@ def _reason(error: OSError, host: str, port: int) -> str:
 
 
 def listener(port: int) -> str | None:
-    """Program listening on a port, as `name (pid 7)`; None if unknown."""
+    """Return the program listening on a port, as `name (pid 7)`; None if unknown."""
     return next((f"{procfs.name_of(pid)} (pid {pid})" for pid in sorted(procfs.listeners(port))), None)

@@ -102,7 +102,7 @@ class Variant:
         return hashlib.sha256(canonical.encode()).hexdigest()
 
     def with_args(self, changes: Mapping[str, Any]) -> "Variant":
-        """Copy with changed arguments; None removes an argument."""
+        """Return a copy with changed arguments; None removes an argument."""
         return replace(self, args={**self.args, **changes})
 
     def difference(self, base: "Variant") -> list[str]:
@@ -161,7 +161,7 @@ def _formatted(value: Any) -> str:
 
 @cache
 def bundled() -> Mapping[str, Variant]:
-    """All bundled variants by name, in the order of the files."""
+    """Return all bundled variants by name, in the order of the files."""
     variants_by_name: dict[str, Variant] = {}
     for path in sorted(FOLDER.glob("*.yaml")):
         family = _read(path)
@@ -188,13 +188,13 @@ def label(name: str) -> str:
 
 
 def stand_in(variant: Variant) -> str:
-    """Model and device of the simulator preset of a variant."""
+    """Return the model and device of the simulator preset of a variant."""
     preset = find(variant.simulated_as)
     return f"{preset.model.name} on {preset.device.name} ({preset.name})"
 
 
 def base_of(variant: Variant, name: str) -> Variant | None:
-    """Base of a variant, from the same file; None if it is a base itself."""
+    """Return the base of a variant, from the same file; None if it is a base itself."""
     path, sign, _ = name.rpartition(":")
     return None if variant.base is None else named(f"{path}{sign}{variant.base}")
 
@@ -274,7 +274,7 @@ def _check_keys(document: Mapping[str, Any], known: set[str], where: str) -> Non
 
 
 def document(variant: Variant) -> dict[str, Any]:
-    """All properties of a variant, for JSON."""
+    """Return all properties of a variant, for JSON."""
     return {
         "name": variant.name,
         "family": variant.family,

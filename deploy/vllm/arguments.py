@@ -71,7 +71,7 @@ def to_argv(arguments: Arguments) -> list[str]:
 
 
 def faults(argv: Sequence[str], environment: Mapping[str, str] = {}) -> list[str]:
-    """Errors for flags, values and variables that vLLM does not have, each with the replacement."""
+    """Return the errors for flags, values and variables that vLLM does not have, each with the replacement."""
     errors = [
         f"{name}={environment[name]}: {REFUSED[name]}" for name in ("VLLM_USE_V1",) if environment.get(name) == "0"
     ]
@@ -86,7 +86,7 @@ def faults(argv: Sequence[str], environment: Mapping[str, str] = {}) -> list[str
 
 
 def _parts(word: str) -> tuple[str, str, str]:
-    """Flag name, `=` and value of a word. vLLM accepts both spellings of a flag: `--max_num_seqs` is `--max-num-seqs`."""
+    """Split a word into flag name, `=` and value. vLLM accepts `--max_num_seqs` for `--max-num-seqs`."""
     name, equals, value = word.partition("=")
     return name.replace("_", "-") if name.startswith("--") else name, equals, value
 
