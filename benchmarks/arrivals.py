@@ -56,7 +56,7 @@ class ArrivalResult:
         return bool(self.overloaded) or (self.off <= WITHIN and self.lag_p99_ms < LAG_P99_MS)
 
     def line(self) -> str:
-        """Line for the terminal."""
+        """Return the line for the terminal."""
         cause = f"; the client was overloaded: {', '.join(self.overloaded)}" if self.overloaded else ""
         return (
             f"{self.kind:9} offered {self.offered_per_s:.2f}/s, achieved {self.achieved_per_s:.2f}/s ({self.off:.2%} off), "

@@ -18,7 +18,7 @@ from benchmarks.clients import INFERLOAD, INFERLOAD_TASKS, READER, READER_KERNEL
 from benchmarks.machine import load_average, machine
 from benchmarks.peers import PEERS
 from benchmarks.reported import BenchRow, marks
-from benchmarks.server import PROGRAMS, ROOT, Certificate, PacedServer, ServerError, make_certificate
+from benchmarks.server import PROGRAMS, Certificate, PacedServer, ServerError, make_certificate
 from benchmarks.watched import run_watched
 
 CLIENTS = {
@@ -237,5 +237,4 @@ def _write(
 
 
 if __name__ == "__main__":
-    sys.path.insert(0, str(ROOT))
     sys.exit(main())

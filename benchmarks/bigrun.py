@@ -91,7 +91,7 @@ def turns_of(size: RunSize, worker: int, rng: np.random.Generator) -> Turns:
 
 
 def table_of(size: RunSize, turns: Turns, worker: int, rng: np.random.Generator) -> pa.Table:
-    """Table of a worker's file, with times since its anchor, 300 ms after that of the master."""
+    """Return the table of a worker's file, with times since its anchor, 300 ms after that of the master."""
     count, name, anchor_ns = len(turns.planned_ns), f"w{worker}", 300 * MS
     sent, last = turns.sent_ns - anchor_ns, turns.sent_ns - anchor_ns + turns.events_ns[:, -1]
     first = sent + turns.events_ns[:, 0]
@@ -148,7 +148,7 @@ def _array(values: Any, kind: pa.DataType, count: int) -> pa.Array:
 
 
 def offset_ns(worker: int) -> int:
-    """Offset of a worker's monotonic clock from that of the master."""
+    """Return the offset of a worker's monotonic clock from that of the master."""
     return worker * 777 * NS + worker
 
 
@@ -245,7 +245,7 @@ _ROWS = ("chat", "agent", "Aggregated")
 
 
 def manifest(size: RunSize) -> dict[str, Any]:
-    """Manifest of the run."""
+    """Return the manifest of the run."""
     ends = (0.0, WARMUP_S, size.length_s - DRAIN_S, float(size.length_s))
     return {
         "format": 1,
@@ -273,7 +273,7 @@ def manifest(size: RunSize) -> dict[str, Any]:
 
 
 def summary(size: RunSize, document: dict[str, Any], ttft_ms: Floats) -> dict[str, Any]:
-    """Part of a summary required for the report."""
+    """Return the part of a summary required for the report."""
     quantiles = dict(zip(("p50", "p90", "p95", "p99", "p999"), (0.5, 0.9, 0.95, 0.99, 0.999), strict=True))
     block = {name: float(np.quantile(ttft_ms, q)) for name, q in quantiles.items()}
     ends = {
@@ -318,7 +318,7 @@ def measure(path: Path, size: RunSize) -> dict[str, float]:
 
 
 def complaints(path: Path, size: RunSize, result: dict[str, float]) -> Iterator[str]:
-    """Exceeded limits, and turns missing in the report."""
+    """Yield texts on exceeded limits and on turns missing in the report."""
     limits = {"took_s": size.limit_s, "memory_mb": size.limit_mb, "page_mb": size.limit_page_mb}
     for name, limit in limits.items():
         if result[name] > limit:
@@ -332,6 +332,7 @@ def complaints(path: Path, size: RunSize, result: dict[str, float]) -> Iterator[
 
 
 def main() -> int:
+    """Measure the report and print its cost. Return exit code 1 for exceeded limits or missing turns."""
     parser = argparse.ArgumentParser(description=__doc__, allow_abbrev=False)
     parser.add_argument("--at", type=Path, default=FOLDER, help="run directory, written if missing (%(default)s)")
     at = parser.parse_args().at

@@ -40,7 +40,7 @@ class Case:
         return self.turn_s * 1e3 if self.spread else 0.0
 
     def turns_of(self, streams: int) -> int:
-        """Turns per stream: enough for a p99 of TTFT, within half a minute."""
+        """Return the turns per stream: enough for a p99 of TTFT, within half a minute."""
         maximum = math.floor(_LONGEST_S / self.turn_s)
         return max(self.turns, min(math.ceil(self.turns_for_p99 / streams), maximum))
 
@@ -49,7 +49,7 @@ class Case:
         return tuple(size for size in numbers if self.largest is None or size <= self.largest)
 
     def tokens_per_s(self, streams: int) -> float:
-        """Nominal token rate of a number of streams."""
+        """Return the nominal token rate of a number of streams."""
         return streams * self.tokens / self.turn_s
 
 

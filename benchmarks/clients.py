@@ -64,12 +64,12 @@ class BenchClient:
 
 
 def number(value: Any) -> float | None:
-    """Number of a result file; None if it is not a number."""
+    """Return the number of a result file; None if it is not a number."""
     return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else None
 
 
 def count(value: Any) -> int | None:
-    """Count of a result file; None if it is not a number."""
+    """Return the count of a result file; None if it is not a number."""
     parsed = number(value)
     return None if parsed is None else round(parsed)
 
@@ -119,22 +119,22 @@ _BYTES_PER_WORD = 6.6
 
 
 def prompt_tokens(load: Load) -> int:
-    """Tokens of a prompt for the body size of the case."""
+    """Return the number of prompt tokens for the body size of the case."""
     return max(PROMPT_TOKENS, round(load.case.body_bytes / _BYTES_PER_WORD))
 
 
 def measure_s(load: Load) -> float:
-    """Measurement window in which each user starts the required turns, with a margin of half a turn."""
+    """Return the measurement window in which each user starts the required turns, with a margin of half a turn."""
     return (load.turns_each - 0.5) * load.case.turn_s + load.case.spread_ms / 1e3
 
 
 def spawn_per_s(load: Load) -> float:
-    """Users started per second."""
+    """Return the number of users to start per second."""
     return load.streams / (load.case.spread_ms / 1e3) if load.case.spread else load.streams
 
 
 def scenario_text(load: Load, warmup_s: float = 0.0) -> str:
-    """Scenario of independent turns in closed loop, just long enough for the required turns after the warm-up."""
+    """Return a scenario of independent turns in closed loop, long enough for the required turns after the warm-up."""
     case = load.case
     return f"""schema: 1
 name: accuracy
@@ -167,7 +167,7 @@ def _inferload_call(load: Load) -> ClientCommand:
 
 
 def web_call(load: Load, web_port: int, master_port: int, warmup_s: float) -> ClientCommand:
-    """Same load on a master with web UI and one worker process. They end after the run."""
+    """Return the command of a master with web UI and one worker process, for the same load. They end after the run."""
     web = ("--web-host", "127.0.0.1", "--web-port", str(web_port), "--autostart", "--autoquit", "0")
     ports = ("--master-bind-port", str(master_port), "--master-port", str(master_port))
     return _chat_call(load, warmup_s, *web, *ports, "--processes", "1", "--no-report")

@@ -22,11 +22,11 @@ static inline void late_add(struct lateness *l, int64_t late_ns) {
 
 /* Lateness quantile in ms: the upper bound of its bucket. */
 static inline double late_quantile_ms(const struct lateness *l, double share) {
-    uint64_t seen = 0;
+    uint64_t cumulative = 0;
     for (int64_t at = 0; at < LATE_BUCKETS - 1; at++) {
-        seen += l->counts[at];
+        cumulative += l->counts[at];
         int64_t bound_ns = (at + 1) * LATE_STEP_NS;
-        if ((double)seen >= share * (double)l->count) return (double)(bound_ns < l->max_ns ? bound_ns : l->max_ns) / MS;
+        if ((double)cumulative >= share * (double)l->count) return (double)(bound_ns < l->max_ns ? bound_ns : l->max_ns) / MS;
     }
     return (double)l->max_ns / MS;
 }

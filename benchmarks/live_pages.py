@@ -61,11 +61,11 @@ class NoPages:
         """Open the pages when the web UI listens."""
 
     def cpu_s(self) -> float | None:
-        """CPU time of the pages so far; None if unknown."""
+        """Return the CPU time of the pages so far; None if unknown."""
         return None
 
     def polls(self) -> list[Poll]:
-        """Requests of all pages, after the run."""
+        """Return the requests of all pages, after the run."""
         return []
 
 
@@ -142,7 +142,7 @@ def _path(url: str) -> str:
 
 @dataclass(slots=True)
 class _PolledPage:
-    """One page of PollingPages: its connection, and what it has received of the run."""
+    """One page of PollingPages: its connection, its polls, and the newest document of the run."""
 
     connection: http.client.HTTPConnection
     polls: list[Poll] = field(default_factory=list)
@@ -209,7 +209,7 @@ class PollingPages(NoPages):
         return [poll for page in self._pages for poll in page.polls]
 
     def document(self) -> dict[str, Any] | None:
-        """Newest polled document of the run in progress."""
+        """Return the newest polled document of the run in progress."""
         return next((page.document for page in self._pages if page.document), None)
 
 

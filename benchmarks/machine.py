@@ -7,7 +7,7 @@ from pathlib import Path
 
 
 def machine() -> dict[str, str]:
-    """Date, hardware and versions."""
+    """Return the date, hardware and versions."""
     cpuinfo = Path("/proc/cpuinfo").read_text()
     model = next((line.partition(":")[2].strip() for line in cpuinfo.splitlines() if line.startswith("model name")), "")
     memory_kb = int(Path("/proc/meminfo").read_text().partition("MemTotal:")[2].split()[0])
@@ -21,5 +21,5 @@ def machine() -> dict[str, str]:
 
 
 def load_average() -> float:
-    """Load average of the last minute."""
+    """Return the load average of the last minute."""
     return os.getloadavg()[0]

@@ -29,7 +29,7 @@ enum stage { READING, STREAMING, ENDING, WHOLE_REPLY };
 enum { NOT_DUE = -1 };
 
 struct connection {
-    int fd, place; /* place: index in the heap of due times, or NOT_DUE */
+    int fd, heap_index; /* in the heap of due times, or NOT_DUE */
     enum stage stage;
     int64_t due_ns, turn_arrived_ns;
     int in_body, keep_whole, close_after, dead;
@@ -82,7 +82,7 @@ static long long created;
 
 static void heap_put(int at, struct due d) {
     heap[at] = d;
-    d.of->place = at;
+    d.of->heap_index = at;
 }
 
 static void heap_rise(int at, struct due d) {
@@ -103,9 +103,9 @@ static void set_due(struct connection *c, int64_t due_ns) {
     struct due d = {due_ns, c};
     int64_t before_ns = c->due_ns;
     c->due_ns = due_ns;
-    if (c->place != NOT_DUE) {
-        if (due_ns < before_ns) heap_rise(c->place, d);
-        else heap_sink(c->place, d);
+    if (c->heap_index != NOT_DUE) {
+        if (due_ns < before_ns) heap_rise(c->heap_index, d);
+        else heap_sink(c->heap_index, d);
         return;
     }
     if (heap_length == heap_size) heap = grow(heap, sizeof *heap * (size_t)(heap_size = heap_size ? 2 * heap_size : 1024));
@@ -113,9 +113,9 @@ static void set_due(struct connection *c, int64_t due_ns) {
 }
 
 static void unset_due(struct connection *c) {
-    if (c->place == NOT_DUE) return;
-    int at = c->place;
-    c->place = NOT_DUE;
+    if (c->heap_index == NOT_DUE) return;
+    int at = c->heap_index;
+    c->heap_index = NOT_DUE;
     struct due last = heap[--heap_length];
     if (last.of == c) return;
     if (at && heap[(at - 1) / 2].at_ns > last.at_ns) heap_rise(at, last);
@@ -344,9 +344,9 @@ static int is_true(const char *body, size_t n, const char *key) {
 static void begin_turn(struct connection *c) {
     static const char HEAD[] = "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream; charset=utf-8\r\n%stransfer-encoding: chunked\r\n\r\n";
     char head[256];
-    long asked = value_of(c->body, c->body_kept, "\"max_tokens\"");
-    if (asked < 0) asked = value_of(c->body, c->body_kept, "\"max_completion_tokens\"");
-    c->tokens = asked > 0 && asked < options.tokens ? asked : options.tokens;
+    long requested = value_of(c->body, c->body_kept, "\"max_tokens\"");
+    if (requested < 0) requested = value_of(c->body, c->body_kept, "\"max_completion_tokens\"");
+    c->tokens = requested > 0 && requested < options.tokens ? requested : options.tokens;
     c->sent = 0;
     stats.body_bytes += c->body_seen;
     snprintf(c->id, sizeof c->id, "%016llx%016llx", (unsigned long long)random_u64(&c->random),
@@ -498,8 +498,8 @@ static int parse_head(struct connection *c) {
         if (!strncasecmp(header, "expect: 100-continue", 20)) put(c, "HTTP/1.1 100 Continue\r\n\r\n", 25);
     }
     c->keep_whole = !ends_with(c->path, "/chat/completions");
-    size_t kept = c->keep_whole ? (c->body_length < BODY_WHOLE ? c->body_length : BODY_WHOLE) : BODY_HEAD + BODY_TAIL;
-    c->body = grow(c->body, kept + 1);
+    size_t stored = c->keep_whole ? (c->body_length < BODY_WHOLE ? c->body_length : BODY_WHOLE) : BODY_HEAD + BODY_TAIL;
+    c->body = grow(c->body, stored + 1);
     c->in_body = 1;
     return 1;
 }
@@ -574,7 +574,7 @@ static void accept_all(void) {
         struct connection *c = grow(NULL, sizeof *c);
         memset(c, 0, sizeof *c);
         c->fd = fd;
-        c->place = NOT_DUE;
+        c->heap_index = NOT_DUE;
         c->random = random_u64(&seed_state);
         if (tls_context) c->tls = tls_new(tls_context, 1);
         stats.connections++;

@@ -14,10 +14,6 @@ from benchmarks.clients import MODEL, PROMPT_TOKENS, BenchClient, ClientCommand,
 from benchmarks.reported import Reported
 from benchmarks.server import ROOT
 
-_END = "<|endoftext|>"
-_UNKNOWN = "[UNK]"
-_CONSONANTS, _VOWELS = "bdfgklmnprstvz", "aeiou"
-
 PEERS_DIR = ROOT / ".cache" / "peers"
 VLLM_VENV = ROOT / ".venv-vllm"
 BYTES_PER_TOKEN = 5  # four letters and a space, in the tokenizer of the benchmark
@@ -26,7 +22,7 @@ _OFFLINE = {"HF_HUB_OFFLINE": "1", "DO_NOT_TRACK": "1", "VLLM_NO_USAGE_STATS": "
 
 
 def prompt_tokens(case: Case) -> int:
-    """Prompt length in tokens of the benchmark's tokenizer."""
+    """Return the prompt length in tokens of the benchmark's tokenizer."""
     return max(PROMPT_TOKENS, case.body_bytes // BYTES_PER_TOKEN)
 
 

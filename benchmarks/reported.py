@@ -76,7 +76,7 @@ class Spent:
 
 
 def streaming(samples: list[UsageSample]) -> Streaming | None:
-    """Middle of a run; None with fewer than two samples in it."""
+    """Return the middle of a run; None with fewer than two samples in it."""
     total = max((s.tokens for s in samples), default=0)
     middle = [s for s in samples if 0.2 * total <= s.tokens <= 0.95 * total and s.tokens]
     if len(middle) < 2 or middle[-1].tokens == middle[0].tokens:
@@ -86,7 +86,7 @@ def streaming(samples: list[UsageSample]) -> Streaming | None:
 
 
 def peak_while_streaming(samples: list[UsageSample]) -> float | None:
-    """Memory of the largest process until the last tokens, in MB; None without samples."""
+    """Return the memory of the largest process until the last tokens, in MB; None without samples."""
     growing = [later for earlier, later in pairwise(samples) if later.tokens > earlier.tokens]
     return max((s.peak_mb for s in growing), default=None)
 
@@ -119,7 +119,7 @@ class BenchRow:
 
 
 def marks(row: BenchRow, case: Case) -> tuple[str, ...]:
-    """Remarks on a row: a client that did not keep up, a late server, failed turns."""
+    """Return remarks on a row: a client that did not keep up, a late server, failed turns."""
     remarks: list[str] = []
     middle = row.spent.streaming if row.spent else None
     if middle is not None:

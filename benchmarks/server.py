@@ -99,7 +99,7 @@ class PacedServer:
         return http.client.HTTPSConnection("127.0.0.1", self.port, timeout=20, context=context)
 
     def stats(self) -> dict[str, Any]:
-        """Counts, and lateness in ms."""
+        """Return the counts, and lateness in ms."""
         document: dict[str, Any] = self.call("GET", "/stats")
         return document
 
@@ -108,5 +108,5 @@ class PacedServer:
         self.call("POST", "/stats/reset")
 
     def tokens_sent(self) -> int:
-        """Tokens sent since the last reset."""
+        """Return the number of tokens sent since the last reset."""
         return int(self.stats()["tokens_sent"])

@@ -42,7 +42,7 @@ READER_NAME = "C reader"
 
 
 def page(rows: Sequence[BenchRow], absent: Mapping[str, str], about: Mapping[str, str], command: str) -> str:
-    """Page as Markdown."""
+    """Return the page as Markdown."""
     parts = [_opening(about, command)]
     for name in dict.fromkeys(row.case for row in rows):
         case_rows = [row for row in rows if row.case == name]
@@ -64,7 +64,7 @@ def _opening(about: Mapping[str, str], command: str) -> str:
 
 
 def case_table(case: Case, rows: Iterable[BenchRow]) -> str:
-    """Table of reported values and cost in a case."""
+    """Return the table of reported values and cost in a case."""
     truth = f"truth: TTFT {case.ttft_ms:g} ms, ITL {case.gap_ms:g} ms; {case.tokens} tokens per turn in {case.events} events"
     lines = [f"## {case.name}: {case.text}", "", f"{truth}; at least {case.turns} turns per stream.", ""]
     lines += _line(_HEAD), _line(["---"] * len(_HEAD))
@@ -98,7 +98,7 @@ def _cells(row: BenchRow, case: Case) -> list[str]:
 
 
 def distance_table(case: Case, rows: Sequence[BenchRow]) -> str:
-    """Table of errors in percentage points over the C reader at the same size; empty without the reader."""
+    """Return the table of errors in percentage points over the C reader at the same size; empty without the reader."""
     readers = {row.streams: row.reported for row in rows if row.client == READER_NAME and row.reported}
     sizes = sorted(readers)
     if not sizes:
@@ -119,7 +119,7 @@ def distance_table(case: Case, rows: Sequence[BenchRow]) -> str:
 
 
 def points(measure: AccuracyMeasure, case: Case, reported: Reported | None, reader: Reported | None) -> float | None:
-    """|reported - truth| / truth in %, minus that of the reader; None if either is unknown."""
+    """Return |reported - truth| / truth in %, minus that of the reader; None if either is unknown."""
     error, reader_error = _error(measure, case, reported), _error(measure, case, reader)
     return None if error is None or reader_error is None else error - reader_error
 

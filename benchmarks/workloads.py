@@ -59,7 +59,7 @@ class LimitedResult:
         return self.limit is None or self.value < self.limit
 
     def row(self) -> str:
-        """Row of the table."""
+        """Return the row of the table."""
         limit = "" if self.limit is None else f"under {self.limit:g} {self.unit}"
         return f"| {self.name} | {self.value:.3g} {self.unit} | {limit} | {'' if self.holds else 'EXCEEDED'} |"
 
@@ -68,7 +68,7 @@ class LimitedResult:
 
 
 def planning(size: WorkloadSize) -> dict[str, Any]:
-    """CPU time per turn by scenario: planning, and text and body."""
+    """Measure the CPU time per turn by scenario: planning, and text and body."""
     return {name: _cost(load(name), DataContext(name), size.turns) for name in SCENARIOS}
 
 
@@ -107,7 +107,7 @@ def _drawn(sessions: Sessions, turns: int) -> None:
 
 
 def million(size: WorkloadSize) -> dict[str, Any]:
-    """Memory after 1 % and after all sessions of an open loop, of which some draw a turn and all are dropped."""
+    """Measure the memory after 1 % and after all sessions of an open loop; some draw a turn, all are dropped."""
     scenario = load("chat-open")
     sessions = Sessions(scenario)
     schedule = schedule_of(scenario, sessions, 2.0)
@@ -185,7 +185,7 @@ def _resident_mb() -> float:
 
 
 def figures(results: Mapping[str, Mapping[str, Any]]) -> list[LimitedResult]:
-    """Values and limits of all parts."""
+    """Return the values and limits of all parts."""
     costs = []
     for name, cost in results["planning"].items():
         turns_per_s = STREAMS / (cost["output_tokens"] * TOKEN_S)
@@ -235,7 +235,7 @@ _EXPLANATION = (
 
 
 def page(results: Mapping[str, Mapping[str, Any]], about: Mapping[str, str]) -> str:
-    """Page as Markdown."""
+    """Return the page as Markdown."""
     lines = [
         "# Client cost of workloads",
         "",

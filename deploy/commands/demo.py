@@ -28,7 +28,9 @@ CLIENT_GRACE_S = 90.0
 
 
 def run_argv(scenario: str, url: str, run_dir: Path, extra: Sequence[str]) -> list[str]:
-    """Command line of the run: Locust in a clone of the repository, else `inferload run`."""
+    """Return the command line of the run: Locust in a clone of the repository, else `inferload run`."""
+    if Path(scenario).is_file():
+        scenario = str(Path(scenario).resolve())  # the client runs in the clone, not in this folder
     # The measurement may be invalid on a busy machine: the report says so, and the demo still succeeds.
     options = ["--host", url, "--run-dir", str(run_dir), "--on-invalid", "warn"]
     root = paths.repository()
@@ -59,7 +61,7 @@ def run(argv: Sequence[str], cores: Sequence[int] | None) -> int:
 
 
 def closing_lines(run_dir: Path) -> list[str]:
-    """Line with the path of the report, else of the run directory."""
+    """Return a line with the path of the report, else of the run directory."""
     for name in (rundir.REPORT_HTML, rundir.REPORT_MD):
         if (run_dir / name).exists():
             return [f"report: {run_dir / name}"]
@@ -91,6 +93,7 @@ def _terminated(number: int, _frame: FrameType | None) -> None:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
+    """Run the demo of the command line. Return the exit code."""
     parser = argparse.ArgumentParser(
         prog="python -m inferload.deploy.commands.demo", description=(__doc__ or "").split("\n")[0], allow_abbrev=False
     )

@@ -15,14 +15,14 @@ from inferload.results.cost import UNPRICED
 from ..launcher import launch, server_state
 from ..launcher.server_state import LocalServer
 from ..servers import local, remote
-from ..servers.engines import ENGINES, ServerSpec, command_of, is_generated
+from ..servers.engines import ENGINES, ServerSpec, command_of
 from ..servers.ssh import SshMachine
-from ..variants.settings import changed
-from ..variants.variant import named, stand_in
+from ..variants.variant import stand_in
 from . import remote_deploy
 from .render import add_render
-from .variants import add_list, add_show
+from .variants import add_list, add_show, variant_of
 
+LOCALHOST = "127.0.0.1"
 EPILOG = """\
 Examples:
   inferload deploy up --engine simulator --port 8000
@@ -98,7 +98,7 @@ def _add_up(actions: Any) -> None:
         "--set", action="append", default=[], metavar="FLAG=VALUE", help="change an argument; FLAG= removes it"
     )
     up.add_argument("--engine", choices=list(ENGINES), default="simulator", help="engine of the server (%(default)s)")
-    up.add_argument("--host", default="127.0.0.1", help="address to listen on, or user@machine (%(default)s)")
+    up.add_argument("--host", help=f"address to listen on, or user@machine ({LOCALHOST})")
     up.add_argument("--port", type=int, default=8000, help="port to listen on (%(default)s)")
     up.add_argument("--cores", help="pin the server to these cores, such as 1 or 2-3,5")
     up.add_argument("--ready-s", type=float, help="time limit for the start in seconds (default: by engine)")
@@ -123,16 +123,10 @@ def bring_up(arguments: argparse.Namespace) -> int:
     """Run `up`. The server continues after this command."""
     if arguments.ready_s is not None and not 0 < arguments.ready_s < math.inf:
         raise UsageError(f"--ready-s {arguments.ready_s:g}: must be a number above 0")
-    if not arguments.host:
+    if arguments.host == "":
         raise UsageError("--host: empty; use 127.0.0.1 for this machine only, 0.0.0.0 for all its addresses")
     price_options = prices.from_options(arguments)
-    variant = None if is_generated(arguments.what) else named(arguments.what)
-    if arguments.set:
-        if variant is None:
-            raise UsageError(
-                f"--set {arguments.set[0]}: changes a variant, but {arguments.what} is a model; pass flags after --"
-            )
-        variant = changed(variant, arguments.set)
+    variant = variant_of(arguments.what, arguments.set, "pass flags after --")
     if (machine := remote.machine_of(arguments.host, arguments.ssh_config)) is not None:
         return remote_deploy.up(arguments, machine, variant, price_options)
     if arguments.tunnel is not None or arguments.listen or arguments.program:
@@ -142,7 +136,7 @@ def bring_up(arguments: argparse.Namespace) -> int:
         model=arguments.what if variant is None else variant.model,
         variant=variant,
         model_path=arguments.model_path,
-        host=arguments.host,
+        host=arguments.host or LOCALHOST,
         port=arguments.port,
         cores=None if arguments.cores is None else core_list(arguments.cores),
         extra=arguments.extra,
@@ -260,6 +254,8 @@ def show_log(arguments: argparse.Namespace) -> int:
 def stop_servers(arguments: argparse.Namespace) -> int:
     """Run `down`: stop servers and remove their state files."""
     _name_to_port(arguments)
+    if arguments.all and (arguments.host is not None or arguments.port is not None or arguments.ssh_config is not None):
+        raise UsageError("--all: selects every server; remove it, or --host, --port and --ssh-config")
     if not arguments.all and (target := _remote_target(arguments)) is not None:
         print(f"{target[0].name}: {remote.stop(*target)}")
         return 0

@@ -102,7 +102,7 @@ def selected(known: list[RemoteServer], machine: SshMachine | None, port: int | 
 
 
 def machine_of(arguments: argparse.Namespace) -> SshMachine | None:
-    """Machine of --host; None without the option. Raise UsageError if the value is not a machine."""
+    """Return the machine of --host; None without the option. Raise UsageError if the value is not a machine."""
     machine = remote.machine_of(arguments.host, arguments.ssh_config)
     if machine is None and arguments.host is not None:
         raise UsageError(f"--host {arguments.host}: write a machine as user@machine, or ssh://name")

@@ -22,10 +22,11 @@ from inferload.scenario.scenario import Scenario
 from ..launcher.launch import to_stderr
 from ..launcher.signals import Terminated, signals_interrupt
 from ..sweep import definition, time_estimate
-from ..sweep.definition import Sweep, label
+from ..sweep.definition import Sweep
 from ..sweep.journal import SweepJournal, clear_up
 from ..sweep.plan import ServerStart, outlook, starts
 from ..sweep.runner import PLAN, SweepRunner
+from ..variants.variant import label
 from .variants import prose
 
 _EPILOG = """\
@@ -110,6 +111,8 @@ def _open_journal(sweep: Sweep, folder: Path, plan: Sequence[ServerStart], retry
 
 def _sweep_and_folder(arguments: argparse.Namespace) -> tuple[Sweep, Path]:
     if arguments.resume is not None:
+        if arguments.pairs is not None or arguments.into is not None:
+            raise UsageError("--pairs, --into: not with --resume; remove them")
         plan_file = arguments.resume / PLAN
         if not plan_file.is_file() or arguments.file is not None:
             reason = (

@@ -15,10 +15,10 @@ from inferload.text_table import align
 
 from ..launcher import launch
 from ..launcher.signals import Terminated
-from ..servers.engines import ENGINES, ServerSpec, is_generated
+from ..servers.engines import ENGINES, ServerSpec
 from ..servers.offline_limit import OfflineLimit, OfflineLoad, measure
-from ..variants.settings import changed
-from ..variants.variant import named
+from ..variants.variant import label
+from .variants import variant_of
 
 _PROMPTS = {"simulator": 1000, "vllm": 1000, "vllm-cpu": 64}
 _INPUT, _OUTPUT = 512, 128
@@ -87,7 +87,7 @@ def run(arguments: argparse.Namespace) -> int:
     """Measure and print the limit. Return the exit code."""
     served = None if arguments.beside is None else read_run(arguments.beside)
     load = load_of(arguments, served)
-    variant = None if is_generated(arguments.what) else changed(named(arguments.what), arguments.set)
+    variant = variant_of(arguments.what, arguments.set, "choose a variant")
     model = arguments.what if variant is None else variant.model
     spec = ServerSpec(arguments.engine, model, variant=variant, model_path=arguments.model_path)
     report = launch.to_stderr if sys.stderr.isatty() else lambda _text: None
@@ -103,7 +103,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def load_of(arguments: argparse.Namespace, served: RunRates | None) -> OfflineLoad:
-    """Load to measure. Raise UsageError for a value below 1."""
+    """Return the load to measure. Raise UsageError for a value below 1."""
     lengths = (_INPUT, _OUTPUT) if served is None else (round(served.input_tokens), round(served.output_tokens))
     values = (arguments.num_prompts, arguments.input_len, arguments.output_len)
     for name, value in zip(("--num-prompts", "--input-len", "--output-len"), values, strict=True):
@@ -150,7 +150,7 @@ def _served(path: Path, manifest: Mapping[str, Any], summary: Mapping[str, Any])
 
 
 def rates_of(limit: OfflineLimit) -> dict[str, float]:
-    """Rates of the limit by row of the table."""
+    """Return the rates of the limit by row of the table."""
     return {
         "requests/s": limit.requests_per_s,
         "output tok/s": limit.output_tok_per_s,
@@ -159,7 +159,7 @@ def rates_of(limit: OfflineLimit) -> dict[str, float]:
 
 
 def page(name: str, limit: OfflineLimit, served: RunRates | None) -> list[str]:
-    """Output lines for the terminal."""
+    """Return the output lines for the terminal."""
     load = limit.load
     method = "on the simulator's own clock (no real engine)" if limit.engine == "simulator" else "vllm bench throughput"
     lines = [
@@ -192,7 +192,7 @@ def _remarks(name: str, limit: OfflineLimit, served: RunRates) -> list[str]:
         f"served: {served.path} ({served.level}), on average {served.input_tokens:,.0f} tokens in and "
         f"{served.output_tokens:,.0f} out; its load may have been below the capacity"
     ]
-    if served.variant != name:
+    if served.variant != label(name):
         lines.append(f"note: the run used {served.variant or 'a server without a variant'}, not {name}")
     if not _comparable(limit, served):
         engine = served.deployed_engine or served.engine
@@ -214,7 +214,7 @@ def _comparable(limit: OfflineLimit, served: RunRates) -> bool:
 
 
 def document(name: str, limit: OfflineLimit, served: RunRates | None) -> dict[str, Any]:
-    """Document for --json."""
+    """Return the document for --json."""
     load = limit.load
     return {
         "format": 1,

@@ -9,7 +9,7 @@ from typing import Any
 
 from inferload.errors import UsageError
 
-from ..servers.engines import LINES, CommandLine, ServerSpec, line_of
+from ..servers.engines import LINES, CommandLine, ServerSpec, is_generated, line_of
 from ..variants.settings import changed
 from ..variants.variant import Variant, base_of, bundled, document, named, stand_in
 from ..vllm.arguments import refuse_removed
@@ -47,10 +47,22 @@ def add_variant(parser: argparse.ArgumentParser) -> None:
 
 
 def chosen(arguments: argparse.Namespace) -> Variant:
-    """Variant of the command line. Raise UsageError for flags and variables removed from vLLM."""
+    """Return the variant of the command line. Raise UsageError for flags and variables removed from vLLM."""
     variant = changed(named(arguments.variant), arguments.set)
     refuse_removed(variant.name, variant.argv, variant.environment)
     return variant
+
+
+def variant_of(name: str, settings: Sequence[str], remedy: str) -> Variant | None:
+    """Return a variant with the settings of --set, or None for a bare model.
+
+    Raise UsageError with the remedy for settings of a bare model.
+    """
+    if not is_generated(name):
+        return changed(named(name), settings)
+    if settings:
+        raise UsageError(f"--set {settings[0]}: changes a variant, but {name} is a model; {remedy}")
+    return None
 
 
 def list_all(arguments: argparse.Namespace) -> int:

@@ -142,12 +142,12 @@ def on_cores(cores: Sequence[int] | None) -> Iterator[None]:
 
 
 def cores_text(cores: Sequence[int]) -> str:
-    """Core numbers in the format of --cores."""
+    """Return the core numbers in the format of --cores."""
     return ",".join(str(core) for core in cores)
 
 
 def split_cores(available: Sequence[int]) -> tuple[tuple[int, ...], tuple[int, ...]] | tuple[None, None]:
-    """Cores for the client (a quarter, at least one) and for the server; (None, None) for a single core."""
+    """Return the cores for the client (a quarter, at least one) and for the server; (None, None) for a single core."""
     if len(available) < 2:
         return None, None
     count = max(1, len(available) // 4)
@@ -155,7 +155,7 @@ def split_cores(available: Sequence[int]) -> tuple[tuple[int, ...], tuple[int, .
 
 
 def available_cores() -> list[int]:
-    """Cores available to this process; empty if unknown."""
+    """Return the cores available to this process; empty if unknown."""
     return sorted(os.sched_getaffinity(0)) if sys.platform == "linux" else []
 
 
@@ -212,7 +212,7 @@ def why(server: LocalServer) -> str:
 
 
 def tail(log: Path, size: int = TAIL_BYTES) -> str:
-    """Last `size` bytes of a log as text; empty without a log."""
+    """Return the last `size` bytes of a log as text; empty without a log."""
     try:
         with log.open("rb") as stream:
             stream.seek(max(0, log.stat().st_size - size))
@@ -232,7 +232,7 @@ def stop(server: LocalServer, grace_s: float = GRACE_S) -> bool:
 
 
 def state(server: LocalServer) -> str:
-    """State of a server: `up`, `not answering` or `ended`."""
+    """Return the state of a server: `up`, `not answering` or `ended`."""
     if not server_state.group(server):
         return "ended"
     return "up" if probe.healthy(server_state.reachable(server.host), server.port) else "not answering"

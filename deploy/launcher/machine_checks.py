@@ -50,7 +50,7 @@ class Gpu:
 
 
 def gpus(visible: str | None = None) -> list[Gpu]:
-    """GPUs listed by nvidia-smi; empty without a driver. `visible`: CUDA_VISIBLE_DEVICES, None if unset."""
+    """Return the GPUs listed by nvidia-smi; empty without a driver. `visible`: CUDA_VISIBLE_DEVICES, None if unset."""
     program = shutil.which("nvidia-smi")
     if program is None:
         return []
@@ -65,7 +65,7 @@ def gpus(visible: str | None = None) -> list[Gpu]:
 
 
 def visible_gpus(visible: str, gpus_by_uuid: Mapping[str, Gpu]) -> list[Gpu]:
-    """GPUs selected by CUDA_VISIBLE_DEVICES: by index, UUID or unique prefix of a UUID.
+    """Return the GPUs selected by CUDA_VISIBLE_DEVICES: by index, UUID or unique prefix of a UUID.
 
     As in CUDA, the first entry that selects no GPU ends the list. The memory of a part of a GPU (MIG) is unknown.
     """

@@ -9,7 +9,7 @@ __all__ = ["cache", "repository", "state_dir", "vllm_venv"]
 
 
 def vllm_venv() -> Path:
-    """Virtual environment of vLLM for the CPU: `$VENV_VLLM`, else `.venv-vllm` of the clone, else in the cache folder."""
+    """Return vLLM's environment for the CPU: `$VENV_VLLM`, else `.venv-vllm` of the clone, else in the cache folder."""
     override = os.environ.get("VENV_VLLM")
     if override:
         return Path(override).absolute()

@@ -18,7 +18,7 @@ FIRST_TOKEN_S = 120.0
 
 
 def key() -> str | None:
-    """API key of the environment; None without one."""
+    """Return the API key of the environment; None without one."""
     return os.environ.get("VLLM_API_KEY") or None
 
 
@@ -79,7 +79,7 @@ def healthy(host: str, port: int) -> bool:
 
 
 def model(host: str, port: int) -> str:
-    """Name of the first model in /v1/models. Raise UsageError if there is none."""
+    """Return the name of the first model in /v1/models. Raise UsageError if there is none."""
     models = ask(host, port, "/v1/models")
     try:
         return str(models["data"][0]["id"])
@@ -87,15 +87,13 @@ def model(host: str, port: int) -> str:
         raise UsageError(f"/v1/models lists no model: {models!r}") from error
 
 
-def first_token(host: str, port: int) -> str:
-    """Generate one token. Return the model name. Raise UsageError if the server reports another number of tokens."""
-    name = model(host, port)
-    body = {"model": name, "messages": [{"role": "user", "content": "Hello"}], "max_tokens": 1}
+def first_token(host: str, port: int) -> None:
+    """Generate one token. Raise UsageError if the server reports another number of tokens."""
+    body = {"model": model(host, port), "messages": [{"role": "user", "content": "Hello"}], "max_tokens": 1}
     response = ask(host, port, "/v1/chat/completions", body, FIRST_TOKEN_S)
     tokens = (response.get("usage") or {}).get("completion_tokens") if isinstance(response, dict) else None
     if tokens != 1:
         raise UsageError(f"one token requested, the server counted {tokens}")
-    return name
 
 
 def free_port() -> int:
@@ -121,7 +119,7 @@ def is_free(host: str, port: int) -> bool:
 
 
 def why_not_free(host: str, port: int) -> str | None:
-    """Reason why a server cannot listen on the port; None if it can."""
+    """Return the reason why a server cannot listen on the port; None if it can."""
     if not _is_port(port):
         return _PORTS
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
@@ -145,5 +143,5 @@ def _reason(error: OSError, host: str, port: int) -> str:
 
 
 def listener(port: int) -> str | None:
-    """Program listening on a port, as `name (pid 7)`; None if unknown."""
+    """Return the program listening on a port, as `name (pid 7)`; None if unknown."""
     return next((f"{procfs.name_of(pid)} (pid {pid})" for pid in sorted(procfs.listeners(port))), None)

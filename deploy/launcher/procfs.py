@@ -8,12 +8,12 @@ _LISTEN = "0A"  # state in /proc/net/tcp
 
 
 def processes() -> Iterator[int]:
-    """Ids of all processes."""
+    """Return the ids of all processes."""
     return (int(name) for name in os.listdir("/proc") if name.isdigit())
 
 
 def group_of(pid: int) -> int | None:
-    """Process group of a process; None if it has ended."""
+    """Return the process group of a process; None if it has ended."""
     try:
         return os.getpgid(pid)
     except OSError:
@@ -21,7 +21,7 @@ def group_of(pid: int) -> int | None:
 
 
 def open_files(pid: int) -> Iterator[str]:
-    """Targets of the file descriptors of a process; empty for a zombie or another user's process."""
+    """Yield the targets of the file descriptors of a process; empty for a zombie or another user's process."""
     try:
         descriptors = os.listdir(f"/proc/{pid}/fd")
     except OSError:
@@ -34,7 +34,7 @@ def open_files(pid: int) -> Iterator[str]:
 
 
 def name_of(pid: int) -> str:
-    """Program name of a process; empty if it has ended."""
+    """Return the program name of a process; empty if it has ended."""
     try:
         return Path(f"/proc/{pid}/comm").read_text(errors="replace").strip()
     except OSError:
@@ -42,7 +42,7 @@ def name_of(pid: int) -> str:
 
 
 def listeners(port: int) -> set[int]:
-    """Ids of processes listening on a TCP port at any address, except those of other users."""
+    """Return the ids of processes listening on a TCP port at any address, except those of other users."""
     sockets = {f"socket:[{inode}]" for inode in _listening(port)}
     return {pid for pid in processes() if sockets.intersection(open_files(pid))} if sockets else set()
 
@@ -61,12 +61,12 @@ def _listening(port: int) -> Iterator[str]:
 
 
 def resident_bytes(pid: int) -> int:
-    """Resident memory of a process in bytes, including shared pages; 0 if it has ended."""
+    """Return the resident memory of a process in bytes, including shared pages; 0 if it has ended."""
     return 1024 * _kib(f"/proc/{pid}/status", "VmRSS:")
 
 
 def available_bytes() -> int:
-    """Memory in bytes that a new process can use without swapping."""
+    """Return the memory in bytes that a new process can use without swapping."""
     return 1024 * _kib("/proc/meminfo", "MemAvailable:")
 
 

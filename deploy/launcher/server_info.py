@@ -32,7 +32,7 @@ def measured(server: LocalServer, startup_s: float) -> LocalServer:
 
 
 def reported(host: str, port: int) -> dict[str, Any]:
-    """Version and resolved configuration of a server, over HTTP."""
+    """Return the version and resolved configuration of a server, over HTTP."""
     facts: dict[str, Any] = {}
     version = _ask(host, port, "/version")
     if isinstance(version, dict) and "version" in version:
@@ -53,12 +53,12 @@ def _ask(host: str, port: int, path: str, timeout_s: float = probe.TIMEOUT_S) ->
 
 
 def memory_mb(server: LocalServer) -> float:
-    """Resident memory of all processes of a server, in MB; shared pages count once per process."""
+    """Return the resident memory of all processes of a server, in MB; shared pages count once per process."""
     return round(sum(map(procfs.resident_bytes, server_state.group(server))) / 1e6, 1)
 
 
 def gpu_memory_mb(server: LocalServer) -> dict[str, float]:
-    """GPU memory of a server's processes in MB, by UUID of the GPU; empty if nvidia-smi reports none."""
+    """Return the GPU memory of a server's processes in MB, by UUID of the GPU; empty if nvidia-smi reports none."""
     program = shutil.which("nvidia-smi")
     if program is None:
         return {}
@@ -82,7 +82,7 @@ def _by_gpu(rows: Iterable[tuple[str, str]]) -> dict[str, float]:
 
 
 def cache_config(host: str, port: int) -> dict[str, str]:
-    """Labels of `vllm:cache_config_info`; empty without that metric."""
+    """Return the labels of `vllm:cache_config_info`; empty without that metric."""
     try:
         page = probe.text(host, port, "/metrics")
     except (OSError, http.client.HTTPException, UsageError):

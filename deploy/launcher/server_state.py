@@ -54,16 +54,17 @@ class LocalServer:
 
 
 def reachable(host: str) -> str:
-    """Address to connect to, for the address a server listens on."""
+    """Return the address to connect to, for the address a server listens on."""
     return {"0.0.0.0": "127.0.0.1", "::": "[::1]"}.get(host, f"[{host}]" if ":" in host else host)
 
 
 def state_file(port: int) -> Path:
+    """Return the path of the state file of the server on a port."""
     return paths.state_dir() / f"{port}.json"
 
 
 def to_document(server: LocalServer) -> dict[str, Any]:
-    """Content of a state file."""
+    """Return the content of a state file."""
     document = dataclasses.asdict(server)
     facts = document.pop("facts")
     return {**facts, **document, "log": str(server.log), "url": server.url}
@@ -86,7 +87,7 @@ def write_state(path: Path, document: dict[str, Any]) -> None:
 
 
 def not_written(folder: Path, error: OSError) -> UsageError:
-    """Error for a state folder that is not writable."""
+    """Return the error for a state folder that is not writable."""
     return UsageError(f"{folder}: not writable ({error.strerror}); free disk space, or change its permissions")
 
 
@@ -123,7 +124,7 @@ def recall(path: Path) -> LocalServer:
 
 
 def remembered() -> list[LocalServer]:
-    """Servers with a state file, sorted by port."""
+    """Return the servers with a state file, sorted by port."""
     return sorted((recall(path) for path in paths.state_dir().glob("*.json")), key=lambda server: server.port)
 
 
@@ -133,7 +134,7 @@ def forget(server: LocalServer) -> None:
 
 
 def group(server: LocalServer) -> list[int]:
-    """Ids of the server's processes; empty if it has ended, even if its process id is reused.
+    """Return the ids of the server's processes; empty if it has ended, even if its process id is reused.
 
     A zombie has no open files, so a group of zombies counts as ended.
     """
@@ -179,10 +180,10 @@ def _gone_within(server: LocalServer, limit_s: float) -> bool:
 
 
 def utc_now() -> str:
-    """Wall clock in UTC as text, in whole seconds."""
+    """Return the wall clock in UTC as text, in whole seconds."""
     return time.strftime(_TIME, time.gmtime())
 
 
 def age_s(server: LocalServer) -> float:
-    """Wall time since the start of the server."""
+    """Return the wall time since the start of the server."""
     return time.time() - calendar.timegm(time.strptime(server.started_at, _TIME))

@@ -27,7 +27,7 @@ def size_gib(model: str) -> float | None:
 
 
 def hub_folder(environment: Mapping[str, str]) -> Path:
-    """Folder of downloaded models, as in the Hugging Face libraries."""
+    """Return the folder of downloaded models, as in the Hugging Face libraries."""
     if folder := environment.get("HF_HUB_CACHE"):
         return Path(folder)
     if home := environment.get("HF_HOME"):

@@ -10,7 +10,7 @@ SERVER = f"http://server:{PORT}"
 
 
 def files(plan: ContainerPlan) -> dict[str, str]:
-    """Files by name."""
+    """Return the files by name."""
     datasources, providers = documents("grafana.yaml", plan, datasource=dashboard.DATASOURCE)
     texts = {
         "compose.yaml": as_yaml(document(plan), head=head("compose.yaml", plan)),
@@ -25,7 +25,7 @@ def files(plan: ContainerPlan) -> dict[str, str]:
 
 
 def document(plan: ContainerPlan) -> dict[str, Any]:
-    """Document of compose.yaml."""
+    """Return the document of compose.yaml."""
     command = plan.server_command()
     (content,) = documents(
         "compose.yaml",
@@ -50,7 +50,7 @@ def document(plan: ContainerPlan) -> dict[str, Any]:
 
 
 def prometheus(plan: ContainerPlan) -> dict[str, Any]:
-    """Document of prometheus.yml, which scrapes the server, the master and, with GPUs, the GPU exporter."""
+    """Return the document of prometheus.yml, which scrapes the server, the master and, with GPUs, the GPU exporter."""
     (content,) = documents("prometheus.yaml", plan)
     if not plan.gpus:
         content["scrape_configs"].pop()

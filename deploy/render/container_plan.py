@@ -72,22 +72,22 @@ class ContainerPlan:
         return self.scenario if self.scenario_text is None else SCENARIO
 
     def server_command(self) -> list[str]:
-        """Command line of the server."""
+        """Return the command line of the server."""
         spec = ServerSpec(self.engine, self.variant.model, host="0.0.0.0", port=PORT, variant=self.variant)
         return list(program_argv(spec))
 
     def master_command(self, server: str) -> list[str]:
-        """Command line of the master of a headless run."""
+        """Return the command line of the master of a headless run."""
         options = ["--headless", "--host", server, "--scenario", self.scenario_argument]
         options += ["--export-metrics", f"0.0.0.0:{METRICS_PORT}"]
         return ["locust", "-f", LOCUSTFILE, *options, "--master", "--expect-workers", str(self.workers)]
 
     def worker_command(self, master: str) -> list[str]:
-        """Command line of a worker."""
+        """Return the command line of a worker."""
         return ["locust", "-f", LOCUSTFILE, "--worker", "--master-host", master]
 
     def values(self) -> dict[str, Any]:
-        """Values of the common template placeholders."""
+        """Return the values of the common template placeholders."""
         return {
             "name": self.name,
             "variant": self.variant.name,
@@ -104,13 +104,13 @@ class ContainerPlan:
 
 
 def head(name: str, plan: ContainerPlan) -> str:
-    """Comment at the top of a template, with the values of the plan."""
+    """Return the comment at the top of a template, with the values of the plan."""
     lines = takewhile(lambda line: line.startswith("# "), _template(name).splitlines())
     return str(_filled("\n".join(line.removeprefix("# ") for line in lines), plan.values()))
 
 
 def documents(name: str, plan: ContainerPlan, **values: Any) -> list[Any]:
-    """Documents of a template. A placeholder scalar is replaced by a value of any type; values are not parsed."""
+    """Return the documents of a template. A value of any type replaces a placeholder scalar; values are not parsed."""
     return [_filled(document, {**plan.values(), **values}) for document in yaml.safe_load_all(_template(name))]
 
 
@@ -186,7 +186,7 @@ _Dumper.add_representer(str, _text)
 
 
 def as_yaml(*documents: dict[str, Any], head: str = "") -> str:
-    """YAML text of documents after a comment, with unchanged key order."""
+    """Return the YAML text of documents after a comment, with unchanged key order."""
     comment = "".join(f"# {line}\n" for line in head.splitlines())
     return comment + yaml.dump_all(documents, Dumper=_Dumper, sort_keys=False, width=10_000)
 

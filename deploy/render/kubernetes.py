@@ -8,7 +8,7 @@ Object = dict[str, Any]
 
 
 def files(plan: ContainerPlan, shared_runs: bool) -> dict[str, str]:
-    """Files by name. `shared_runs`: several nodes can mount the results volume at once."""
+    """Return the files by name. `shared_runs`: several nodes can mount the results volume at once."""
     mode = "ReadWriteMany" if shared_runs else "ReadWriteOnce"
     objects = {
         "server.yaml": server_objects(plan),
@@ -20,12 +20,12 @@ def files(plan: ContainerPlan, shared_runs: bool) -> dict[str, str]:
 
 
 def server_url(plan: ContainerPlan) -> str:
-    """URL of the server in the namespace."""
+    """Return the URL of the server in the namespace."""
     return f"http://{plan.name}:{PORT}"
 
 
 def server_objects(plan: ContainerPlan) -> list[Object]:
-    """Deployment, Service, and the volume of weights for vLLM."""
+    """Return the Deployment, Service, and the volume of weights for vLLM."""
     models, deployment, service = documents("server.yaml", plan, server_command=_plain(plan.server_command()))
     pod = deployment["spec"]["template"]["spec"]
     server = pod["containers"][0]
@@ -43,7 +43,7 @@ def server_objects(plan: ContainerPlan) -> list[Object]:
 
 
 def run_objects(plan: ContainerPlan, shared_runs: bool) -> list[Object]:
-    """ConfigMap of the scenario, headless Service of the master, Jobs of the master and the workers."""
+    """Return the ConfigMap of the scenario, headless Service of the master, Jobs of the master and the workers."""
     scenario, *others = documents(
         "run.yaml",
         plan,

@@ -7,7 +7,7 @@ from ..variants.variant import Variant
 
 _HEAD = """\
 #!/bin/sh
-# {name} on the engine {engine}. Written by `inferload deploy render {name} --format sh`.
+# {name} on the engine {engine}. Written by `inferload deploy render {name} --engine {engine} --format sh`.
 # Runs in the foreground until Ctrl-C. Arguments of the script are appended; the last of repeated flags applies.
 # Variables: {program} is the program of the engine{model}, VLLM_API_KEY the API key.
 set -eu
@@ -15,7 +15,7 @@ set -eu
 
 
 def script(variant: Variant, engine: str) -> str:
-    """Text of the script, with quoted values. `engine`: vllm or simulator."""
+    """Return the text of the script, with quoted values. `engine`: vllm or simulator."""
     line = line_of(ServerSpec(engine, variant.model, variant=variant))
     is_vllm = engine == "vllm"
     program, model = ("VLLM", ", MODEL a model folder") if is_vllm else ("INFERLOAD", "")

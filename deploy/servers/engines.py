@@ -71,7 +71,7 @@ class CommandLine:
     fixed: Mapping[str, str]
 
     def command(self, ready_s: float) -> Command:
-        """Command with the environment of this process."""
+        """Return the command with the environment of this process."""
         return Command(self.argv, {**self.defaults, **os.environ, **self.fixed}, ready_s)
 
 
@@ -90,18 +90,18 @@ def command_of(spec: ServerSpec) -> Command:
 
 
 def line_of(spec: ServerSpec) -> CommandLine:
-    """Command line of an engine for a variant, without checks of this machine."""
+    """Return the command line of an engine for a variant, without checks of this machine."""
     return LINES[spec.engine](spec)
 
 
 def program_argv(spec: ServerSpec) -> tuple[str, ...]:
-    """Command line of vllm or the simulator for another machine, with the program name instead of its path."""
+    """Return the command line for another machine, with the name of vllm or the simulator instead of its path."""
     argv = line_of(spec).argv
     return argv if spec.engine == "vllm" else ("inferload", "simulator", *argv[3:])
 
 
 def simulator_line(spec: ServerSpec) -> CommandLine:
-    """Command line of the simulator in this interpreter."""
+    """Return the command line of the simulator in this interpreter."""
     base = (sys.executable, "-m", "inferload.deploy.simulator", *_address(spec), "--model", spec.model)
     if spec.variant is not None:
         base = (*base, "--hardware", spec.variant.simulated_as, *spec.variant.argv)
@@ -109,7 +109,7 @@ def simulator_line(spec: ServerSpec) -> CommandLine:
 
 
 def simulator(spec: ServerSpec) -> Command:
-    """Command of the simulator. Raise UsageError for flags that it refuses."""
+    """Return the command of the simulator. Raise UsageError for flags that it refuses."""
     if spec.model_path is not None:
         raise UsageError(f"--model-path {spec.model_path}: the simulator has no model; use --engine vllm or vllm-cpu")
     from ..simulator import flags, server_config  # not needed to list variants
@@ -123,7 +123,7 @@ def simulator(spec: ServerSpec) -> Command:
 
 
 def vllm_line(spec: ServerSpec, program: str = "vllm") -> CommandLine:
-    """Command line of `vllm serve` with the arguments of a variant."""
+    """Return the command line of `vllm serve` with the arguments of a variant."""
     if spec.variant is None:
         raise UsageError(f"--engine vllm {spec.model}: needs a variant (inferload deploy list)")
     model = str(spec.model_path or spec.variant.model)
@@ -133,13 +133,13 @@ def vllm_line(spec: ServerSpec, program: str = "vllm") -> CommandLine:
 
 
 def served_name(model: str, argv: Sequence[str]) -> tuple[str, ...]:
-    """Flag --served-model-name, unless the arguments contain it."""
+    """Return the flag --served-model-name, unless the arguments contain it."""
     names = {word.partition("=")[0].replace("_", "-") for word in argv}
     return () if "--served-model-name" in names else ("--served-model-name", model)
 
 
 def vllm(spec: ServerSpec) -> Command:
-    """Command of vLLM on this machine (`$VLLM`, else `vllm` in the path), after checks of GPUs and disk."""
+    """Check GPUs and disk, and return the command of vLLM on this machine (`$VLLM`, else `vllm` in the path)."""
     program = os.environ.get("VLLM") or shutil.which("vllm")
     command = vllm_line(spec, program or "vllm").command(ready_s=1800.0)
     assert spec.variant is not None  # vllm_line raises without a variant
@@ -154,7 +154,7 @@ def vllm(spec: ServerSpec) -> Command:
 
 
 def need_of(spec: ServerSpec) -> Requirements:
-    """Requirements of a variant on the machine that runs vLLM."""
+    """Return the requirements of a variant on the machine that runs vLLM."""
     variant = spec.variant
     assert variant is not None
     model = None if spec.model_path is not None else variant.model
@@ -162,7 +162,7 @@ def need_of(spec: ServerSpec) -> Requirements:
 
 
 def vllm_cpu_line(spec: ServerSpec) -> CommandLine:
-    """Command line of vLLM on the CPU, with a generated tiny model unless a model folder is given."""
+    """Return the command line of vLLM on the CPU, with a generated tiny model unless a model folder is given."""
     folder = spec.model_path or paths.cache() / "models" / digest() / spec.model
     return _cpu_line(spec, folder)
 
@@ -185,7 +185,7 @@ def _cpu_line(spec: ServerSpec, folder: Path) -> CommandLine:
 
 
 def vllm_cpu(spec: ServerSpec) -> Command:
-    """Command of vLLM on the CPU, after checks of installation, memory and disk. Generates a missing tiny model."""
+    """Check installation, memory and disk, generate a missing tiny model, and return the command of vLLM on the CPU."""
     python = paths.vllm_venv() / "bin" / "python"
     if not (paths.vllm_venv() / ".ready").exists():
         raise UsageError(f"vllm-cpu: not installed in {paths.vllm_venv()}; {_remedy()}")
@@ -227,7 +227,7 @@ def is_generated(model: str) -> bool:
 
 
 def tiny_model(python: Path, name: str) -> Path:
-    """Folder of a tiny model, generated by vLLM's interpreter if missing."""
+    """Return the folder of a tiny model, generated by vLLM's interpreter if missing."""
     try:
         Shape.of(name)
     except ValueError as error:

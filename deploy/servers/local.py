@@ -62,7 +62,7 @@ def described(server: LocalServer, startup_s: float, price_options: Prices) -> L
 
 
 def priced(variant: dict[str, Any] | None, price_options: Prices) -> dict[str, Any]:
-    """Prices of a server as a document; empty without prices. The number of GPUs defaults to the variant's, or one."""
+    """Return the prices of a server, or an empty document. Default number of GPUs: the variant's, or one."""
     gpus = ((variant or {}).get("hardware") or {}).get("gpus")
     return (
         {"prices": prices.to_document(price_options.over(Prices(gpus=gpus or 1)))}

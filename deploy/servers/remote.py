@@ -98,7 +98,7 @@ class RemoteServer:
 
 
 def state_file(machine: str, port: int) -> Path:
-    """State file of a server on another machine."""
+    """Return the state file of a server on another machine."""
     return paths.state_dir() / deployments.REMOTE / f"{re.sub(r'[^A-Za-z0-9.-]+', '_', machine)}-{port}.json"
 
 
@@ -109,7 +109,7 @@ def remember(server: RemoteServer) -> None:
 
 
 def remembered() -> list[RemoteServer]:
-    """Servers with a state file. Raise UsageError for an invalid file."""
+    """Return the servers with a state file. Raise UsageError for an invalid file."""
     return [_recall(path) for path in sorted((paths.state_dir() / deployments.REMOTE).glob("*.json"))]
 
 
@@ -171,7 +171,7 @@ def _sources() -> str:
 
 
 def program(request: dict[str, Any]) -> str:
-    """Python program that executes a request on the other machine.
+    """Return the Python program that executes a request on the other machine.
 
     The program contains the API key and the state folder of this environment.
     """
@@ -314,13 +314,13 @@ def stop(machine: SshMachine, port: int) -> str:
 
 
 def log(machine: SshMachine, port: int, lines: int) -> list[str]:
-    """Last lines of a server's log, then its path on that machine."""
+    """Return the last lines of a server's log, then its path on that machine."""
     response = _ask(machine, "logs", port=port, lines=lines)
     return [*response["lines"], f"whole log: {response['log']}"]
 
 
 def state(server: RemoteServer) -> str:
-    """State of a server: `up`, `not answering`, `ended`, or the error if its machine is unreachable."""
+    """Return the state of a server: `up`, `not answering`, `ended`, or the error if its machine is unreachable."""
     try:
         response = states(server.where, server.port)
     except UsageError as error:
@@ -332,13 +332,13 @@ def state(server: RemoteServer) -> str:
 
 
 def states(machine: SshMachine, port: int | None) -> list[tuple[LocalServer, str]]:
-    """Servers started on a machine, each with its state."""
+    """Return the servers started on a machine, each with its state."""
     servers = _ask(machine, "status", port=port)["servers"]
     return [(server_state.from_document(entry["server"]), entry["state"]) for entry in servers]
 
 
 def machine_of(host: str | None, config: str | None) -> SshMachine | None:
-    """Machine of --host and --ssh-config; None for an address to listen on."""
+    """Return the machine of --host and --ssh-config; None for an address to listen on."""
     if host is None or not ssh.is_machine(host, config):
         if config is not None:
             raise UsageError("--ssh-config: needs another machine; give it with --host")
@@ -351,6 +351,6 @@ def machine_of(host: str | None, config: str | None) -> SshMachine | None:
 
 
 def matching(port: int | None, machines: Sequence[SshMachine] = ()) -> list[RemoteServer]:
-    """Servers with a state file on a port of these machines. `port` None: any; no machines: all."""
+    """Return the servers with a state file on a port of these machines. `port` None: any; no machines: all."""
     names = {machine.name for machine in machines}
     return [server for server in remembered() if port in (None, server.port) and (not names or server.machine in names)]

@@ -57,7 +57,7 @@ class SshMachine:
         return ["--", self.name if ":" in plain else plain]
 
     def host(self) -> str:
-        """Host name that ssh connects to, for HTTP requests from this machine."""
+        """Return the host name that ssh connects to, for HTTP requests from this machine."""
         try:
             process = subprocess.run(
                 [*self.command, "-G", *self.destination], capture_output=True, text=True, check=False
@@ -76,7 +76,7 @@ def is_machine(host: str, config: str | None) -> bool:
 
 
 def no_client(error: OSError) -> UsageError:
-    """Error for an ssh that cannot be run."""
+    """Return the error for an ssh that cannot be run."""
     return UsageError(f"ssh: {error.strerror}; install the OpenSSH client")
 
 
@@ -171,7 +171,7 @@ def open_tunnel(machine: SshMachine, local: int, remote: int, log: Path) -> int:
 
 
 def tunnel(pid: int, local: int, remote: int) -> psutil.Process | None:
-    """Process of a tunnel; None if it has ended, even if its process id is reused."""
+    """Return the process of a tunnel; None if it has ended, even if its process id is reused."""
     with contextlib.suppress(ChildProcessError):
         os.waitpid(pid, os.WNOHANG)
     try:

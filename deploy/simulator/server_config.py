@@ -37,7 +37,6 @@ class ServerConfig:
     pace: Pace | None
     cost: StepCost | None
     front_end: FrontEnd
-    hardware: str | None
     acceptance: float | tuple[float, ...]
     seed: int
     stream_interval: int
@@ -88,7 +87,6 @@ def resolve(arguments: argparse.Namespace) -> ServerConfig:
         pace=_pace(arguments) if paced else None,
         cost=cost,
         front_end=_front_end(arguments, preset),
-        hardware=None if paced else preset.name,
         acceptance=drafting.rates if drafting is not None and drafting.rates is not None else arguments.spec_acceptance,
         seed=arguments.seed,
         stream_interval=arguments.stream_interval,

@@ -17,14 +17,9 @@ from inferload.scenario.schema.base import AtLeastOne, ScenarioPart, Whole, dist
 from inferload.scenario.schema.fields import Name
 
 from ..variants.settings import changed
-from ..variants.variant import Variant, named
+from ..variants.variant import Variant, label, named
 
 MAX_PAIRS = 1000
-
-
-def label(variant: str) -> str:
-    """Name of a variant in folders and tables: the part after the colon of `FILE.yaml:NAME`."""
-    return variant.rpartition(":")[2]
 
 
 class SweepCost(ScenarioPart):
@@ -98,13 +93,13 @@ class Sweep(ScenarioPart):
         return Prices(self.cost.gpu_hour_price, self.cost.gpus, self.cost.cached_price_ratio)
 
     def priced(self, prices: Prices) -> "Sweep":
-        """Copy with prices that override those of the file."""
+        """Return a copy with prices that override those of the file."""
         merged = prices.over(self.prices)
         cost = SweepCost(gpu_hour_price=merged.gpu_hour, gpus=merged.gpus, cached_price_ratio=merged.cached_ratio)
         return self.model_copy(update={"cost": cost})
 
     def with_digests(self) -> "Sweep":
-        """Copy with the digests of the variants."""
+        """Return a copy with the digests of the variants."""
         digests = {name: self.variant(name).digest for name in self.all_variants}
         return self.model_copy(update={"variant_digests": digests})
 
@@ -114,7 +109,7 @@ class Sweep(ScenarioPart):
         return [name for name, digest in self.variant_digests.items() if self.variant(name).digest != digest]
 
     def variant(self, name: str) -> Variant:
-        """Variant with the changes of the sweep."""
+        """Return the variant with the changes of the sweep."""
         return changed(named(name), self.set)
 
 

@@ -20,7 +20,7 @@ class SweepJournal(campaign_journal.Journal):
         super().__init__(folder)
 
     def run_durations_s(self) -> dict[str, list[float]]:
-        """Durations of completed runs by scenario."""
+        """Return the durations of completed runs by scenario."""
         durations_s: dict[str, list[float]] = {}
         for entry in self.runs:
             if "took_s" in entry and not entry.get("cause"):

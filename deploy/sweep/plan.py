@@ -7,8 +7,8 @@ from random import Random
 from inferload.numbers import percent, plural
 from inferload.statistics import paired_runs
 
-from ..variants.variant import check_name
-from .definition import Sweep, label
+from ..variants.variant import check_name, label
+from .definition import Sweep
 
 
 @dataclass(frozen=True, slots=True)

@@ -102,11 +102,11 @@ class Variant:
         return hashlib.sha256(canonical.encode()).hexdigest()
 
     def with_args(self, changes: Mapping[str, Any]) -> "Variant":
-        """Copy with changed arguments; None removes an argument."""
+        """Return a copy with changed arguments; None removes an argument."""
         return replace(self, args={**self.args, **changes})
 
     def difference(self, base: "Variant") -> list[str]:
-        """Differences from another variant, one line each."""
+        """Return the differences from another variant, one line each."""
         lines = [
             f"{name}: {_formatted(base.args.get(name))} -> {_formatted(self.args.get(name))}"
             for name in dict.fromkeys((*base.args, *self.args))
@@ -116,6 +116,13 @@ class Variant:
             lines.insert(0, f"model: {base.model} -> {self.model}")
         if self.hardware != base.hardware:
             lines.append(f"hardware: {base.hardware} -> {self.hardware}")
+        lines += [
+            f"{name}: {_formatted(base.environment.get(name))} -> {_formatted(self.environment.get(name))}"
+            for name in dict.fromkeys((*base.environment, *self.environment))
+            if base.environment.get(name) != self.environment.get(name)
+        ]
+        if self.simulated_as != base.simulated_as:
+            lines.append(f"simulated_as: {base.simulated_as} -> {self.simulated_as}")
         return lines
 
 
@@ -154,7 +161,7 @@ def _formatted(value: Any) -> str:
 
 @cache
 def bundled() -> Mapping[str, Variant]:
-    """All bundled variants by name, in the order of the files."""
+    """Return all bundled variants by name, in the order of the files."""
     variants_by_name: dict[str, Variant] = {}
     for path in sorted(FOLDER.glob("*.yaml")):
         family = _read(path)
@@ -175,14 +182,19 @@ def named(name: str) -> Variant:
     return _pick(bundled(), name, "inferload deploy list")
 
 
+def label(name: str) -> str:
+    """Return the name of a variant in folders and tables: the part after the colon of `FILE.yaml:NAME`."""
+    return name.rpartition(":")[2]
+
+
 def stand_in(variant: Variant) -> str:
-    """Model and device of the simulator preset of a variant."""
+    """Return the model and device of the simulator preset of a variant."""
     preset = find(variant.simulated_as)
     return f"{preset.model.name} on {preset.device.name} ({preset.name})"
 
 
 def base_of(variant: Variant, name: str) -> Variant | None:
-    """Base of a variant, from the same file; None if it is a base itself."""
+    """Return the base of a variant, from the same file; None if it is a base itself."""
     path, sign, _ = name.rpartition(":")
     return None if variant.base is None else named(f"{path}{sign}{variant.base}")
 
@@ -262,7 +274,7 @@ def _check_keys(document: Mapping[str, Any], known: set[str], where: str) -> Non
 
 
 def document(variant: Variant) -> dict[str, Any]:
-    """All properties of a variant, for JSON."""
+    """Return all properties of a variant, for JSON."""
     return {
         "name": variant.name,
         "family": variant.family,

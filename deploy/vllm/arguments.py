@@ -71,18 +71,24 @@ def to_argv(arguments: Arguments) -> list[str]:
 
 
 def faults(argv: Sequence[str], environment: Mapping[str, str] = {}) -> list[str]:
-    """Errors for flags, values and variables that vLLM does not have, each with the replacement."""
+    """Return the errors for flags, values and variables that vLLM does not have, each with the replacement."""
     errors = [
         f"{name}={environment[name]}: {REFUSED[name]}" for name in ("VLLM_USE_V1",) if environment.get(name) == "0"
     ]
     for word, following in zip(argv, (*argv[1:], ""), strict=False):
-        name, equals, value = word.partition("=")
+        name, equals, value = _parts(word)
         value = value if equals else following
         if name in REFUSED:
             errors.append(f"{name}: {REFUSED[name]}")
         elif reason := REFUSED_VALUES.get((name.removeprefix("--"), value.lower())):
             errors.append(f"{name} {value}: {reason}")
     return errors
+
+
+def _parts(word: str) -> tuple[str, str, str]:
+    """Split a word into flag name, `=` and value. vLLM accepts `--max_num_seqs` for `--max-num-seqs`."""
+    name, equals, value = word.partition("=")
+    return name.replace("_", "-") if name.startswith("--") else name, equals, value
 
 
 def refuse_removed(name: str, argv: Sequence[str], environment: Mapping[str, str]) -> None:
@@ -101,6 +107,6 @@ def check_extra(extra: Sequence[str]) -> None:
 def refuse_elsewhere(argv: Sequence[str], where: str) -> None:
     """Raise UsageError for a flag of ELSEWHERE, in both spellings. The message omits the value, which may be a key."""
     for word in argv:
-        name = word.partition("=")[0].replace("_", "-")
+        name = _parts(word)[0]
         if name in ELSEWHERE:
             raise UsageError(f"{name} {where}: {ELSEWHERE[name]}")

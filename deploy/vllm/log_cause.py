@@ -42,7 +42,7 @@ REMEDIES = (
 
 
 def cause(log: str) -> list[str]:
-    """The lines of the cause: the last error that does not only report another one, else the log's last lines."""
+    """Return the lines of the last error that does not only report another one, else the last lines of the log."""
     lines = [_ANSI.sub("", _PREFIX.sub("", line)).rstrip() for line in log.splitlines()]
     errors = [number for number, line in enumerate(lines) if _ERROR.match(line)]
     causes = [number for number in errors if not _ECHO.search(lines[number])] or errors
@@ -67,12 +67,12 @@ def _details(following: list[str]) -> list[str]:
 
 
 def remedy(problem: str) -> str:
-    """The remedy for a cause; empty if none is known."""
+    """Return the remedy for a cause; empty if none is known."""
     return next((text for pattern, text in REMEDIES if re.search(pattern, problem)), "")
 
 
 def one_line(log: str) -> str:
-    """The cause and its remedy, if one is known, in one line. A long cause is cut at the end of a sentence."""
+    """Return the cause and its remedy, if one is known, in one line. A long cause is cut at the end of a sentence."""
     text = " ".join(" ".join(cause(log)).split())
     advice = remedy(text)
     text = _FRAME.sub("", text)

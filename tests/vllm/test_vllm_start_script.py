@@ -39,7 +39,8 @@ def test_start_script_serves_and_down_stops_all_processes_after_a_crash(tmp_path
     settings = [word for setting in ("load-format=dummy", "enforce-eager=true") for word in ("--set", setting)]
     up = start("tiny-all", "--model-path", str(model), "--ready-s", "800", *settings)
     assert up.returncode == 0, up.stderr
-    assert probe.first_token("127.0.0.1", port) == "tiny"
+    probe.first_token("127.0.0.1", port)
+    assert probe.model("127.0.0.1", port) == "tiny"
     leader = int(up.stdout.partition("(pid ")[2].partition(")")[0])
     group = [psutil.Process(leader), *psutil.Process(leader).children(recursive=True)]
     assert len(group) > 1, "the engine is a separate process"

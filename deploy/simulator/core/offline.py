@@ -1,6 +1,7 @@
 """Simulation without sockets, faster than real time: requests in, times and counters out.
 
-    results = simulate([Arrival(at_s=0.1, prompt_tokens=800, output_tokens=200), ...], Offline.preset("a100-llama3-8b"))
+    requests = [OfflineRequest(at_s=0.1, prompt_tokens=800, output_tokens=200), ...]
+    results = simulate(requests, Offline.preset("a100-llama3-8b"))
     results.ttft_s.mean(), results.steps.running.max(), results.prefix_hits / results.prefix_queries
 
 It uses the scheduler and step model of the server. Differences: the front end delays an output by its position in the step,

@@ -80,7 +80,7 @@ _METHODS: Mapping[str, _Method] = {
 
 @dataclass(frozen=True, slots=True)
 class Speculation:
-    """Resolved speculative config: drafts per step, and the slots of `Limits`."""
+    """Resolved speculative config: drafts per step, and the slots of `SchedulerLimits`."""
 
     method: str
     tokens: int

@@ -198,7 +198,7 @@ _MARKS = {CALL_OPEN: f"{CALL_OPEN}\n", CALL_CLOSE: f"}}\n{CALL_CLOSE}"}
 
 
 def _until(piece: TokenPiece, length: int) -> TokenPiece:
-    """Cut a token to `most` characters; a call with a cut name becomes silent."""
+    """Cut a token to `length` characters; a call with a cut name becomes silent."""
     if piece.kind == CALL:
         return piece if length >= len(_CALL_PREFIX) + len(piece.text) + 1 else TokenPiece(SILENT, "", piece.token)
     return piece if piece.kind == SILENT else TokenPiece(piece.kind, piece.text[:length], piece.token, piece.call)

@@ -44,7 +44,7 @@ class Api:
         self._started_wall_s = clock.wall_ns() / 1e9
         self._stats_since_ns = clock.now_ns()
         self._http = HttpMetrics()
-        self._log = LogWriter(engine, options.log_interval_s)
+        self._log = LogWriter(engine)
         self._completions = Completions(options, engine, self._lexicon, self._log)
         server.read_rate = lambda: self._chaos.read_rate(clock.now_ns())
         server.answered = self._http.answered
@@ -114,12 +114,12 @@ class Api:
         return self._find(request)(request)
 
     def _authorised(self, request: HttpRequest) -> bool:
-        keys = [accepted for accepted in (self._options.api_key, *self._options.api_keys) if accepted]
-        if not keys or request.method == "OPTIONS":
+        accepted = self._options.api_key
+        if not accepted or request.method == "OPTIONS":
             return True
         scheme, _, key = request.headers.get("authorization", "").partition(" ")
-        matches = [hmac.compare_digest(key.encode("latin-1", "replace"), accepted.encode()) for accepted in keys]
-        return scheme.lower() == "bearer" and any(matches)
+        matches = hmac.compare_digest(key.encode("latin-1", "replace"), accepted.encode())
+        return scheme.lower() == "bearer" and matches
 
     def _known(self, path: str) -> bool:
         return path in ENDPOINTS or path == "/chaos" or any(path == known for _method, known in self._routes)

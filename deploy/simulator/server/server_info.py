@@ -23,12 +23,10 @@ class Options:
     api_key: str
     chunked: bool
     max_num_seqs: int
-    api_keys: tuple[str, ...] = ()  # additional keys
     request_id_headers: bool = False  # --enable-request-id-headers
     load_tracking: bool = False  # --enable-server-load-tracking; else /load returns 0
     log_requests: bool = False  # --enable-log-requests
     log_stats: bool = True  # not --disable-log-stats
-    log_interval_s: float = 10.0
     max_num_batched_tokens: int = 2048
     chunked_prefill: bool = True
 

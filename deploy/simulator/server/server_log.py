@@ -13,6 +13,8 @@ from ..engine.engine import Engine
 from ..metrics.engine_metrics import Gauges, Metrics
 from ..protocol.completion_request import CompletionRequest
 
+_INTERVAL_NS = 10_000_000_000
+
 
 @dataclass(frozen=True, slots=True)
 class Totals:
@@ -82,9 +84,8 @@ def speculation_line(before: Totals, now: Totals) -> str | None:
 class LogWriter:
     """Writes log lines in vLLM's format, and none after two intervals without tokens."""
 
-    def __init__(self, engine: Engine, interval_s: float, write: Callable[[str], object] | None = None) -> None:
+    def __init__(self, engine: Engine, write: Callable[[str], object] | None = None) -> None:
         self._engine = engine
-        self._interval_ns = round(interval_s * 1e9)
         self._write = write or _to_stderr
         self._last = Totals(0, 0, 0)
         self._last_rates = (0.0, 0.0)
@@ -92,7 +93,7 @@ class LogWriter:
     def start(self, now_ns: int) -> None:
         """Start the first interval."""
         self._last = Totals.of(self._engine.metrics, now_ns)
-        self._engine.call_at(now_ns + self._interval_ns, self._tick)
+        self._engine.call_at(now_ns + _INTERVAL_NS, self._tick)
 
     def received(self, request_id: str, completion: CompletionRequest) -> None:
         """Log a received request (`--enable-log-requests`)."""
@@ -112,7 +113,7 @@ class LogWriter:
             if line := speculation_line(self._last, now):
                 self._line("metrics.py:120", line)
         self._last, self._last_rates = now, rates
-        self._engine.call_at(now_ns + self._interval_ns, self._tick)
+        self._engine.call_at(now_ns + _INTERVAL_NS, self._tick)
 
     def _line(self, location: str, text: str) -> None:
         stamp = datetime.fromtimestamp(clock.wall_ns() / 1e9).strftime("%m-%d %H:%M:%S")

@@ -670,6 +670,8 @@ def test_an_invalid_state_file_is_refused(state: Path, text: str) -> None:
         (["tiny-all", "--host", ""], "--host: empty; use 127.0.0.1 for this machine only"),
         (["tiny-all", "--host", "ssh://"], "--host ssh://: no machine; use user@machine, or ssh://name"),
         (["tiny-all", "--host", "me@"], "--host me@: no machine; use user@machine, or ssh://name"),
+        (["tiny-all", "--ssh-config", "x"], "--ssh-config: needs another machine; give it with --host"),
+        (["tiny", "--set", "a=1"], "--set a=1: changes a variant, but tiny is a model; pass flags after --"),
         (["tiny-all", "--cores", ""], "--cores : not a list of cores"),
         (["tiny-al"], "variant tiny-al: unknown; did you mean tiny-all?"),
         (["tiny-all", "--set", "max-num-sqes=8"], "tiny-all: --max-num-sqes: unknown; did you mean --max-num-seqs?"),
@@ -721,6 +723,19 @@ def test_servers_can_be_selected_by_variant(state: Path, capsys: pytest.CaptureF
         deploy("down", "--all")
 
 
+@pytest.mark.parametrize("selection", [["--host", "user@a"], ["--port", "8000"], ["--ssh-config", "x"]])
+def test_down_refuses_a_selection_with_all(state: Path, program: Started, selection: list[str]) -> None:
+    server = program("print(1); import time; time.sleep(60)")
+    try:
+        with pytest.raises(
+            UsageError, match=r"^--all: selects every server; remove it, or --host, --port and --ssh-config$"
+        ):
+            deploy("down", "--all", *selection)
+        assert server_state.group(server)
+    finally:
+        launch.stop(server)
+
+
 def test_flags_after_two_dashes_go_to_the_engine(state: Path) -> None:
     with pytest.raises(UsageError, match=r"^tiny: --no-such-flag: unknown.* \(the simulator\)$"):
         deploy("up", "--port", str(unused_port()), "--", "--no-such-flag")
@@ -757,3 +772,14 @@ def test_the_demo_returns_the_exit_code_of_the_run_and_stops_the_server(
     assert all(line.startswith(f"report: {tmp_path}/runs/") for line in reports)
     with pytest.raises((OSError, http.client.HTTPException)):
         probe.ask("127.0.0.1", int(commands[0][1].rpartition(":")[2]), "/health")
+
+
+def test_the_demo_finds_a_scenario_file_of_the_current_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "mine.yaml").touch()
+
+    def scenario(name: str) -> str:
+        argv = demo.run_argv(name, "http://127.0.0.1:1", tmp_path / "run", [])
+        return argv[argv.index("--scenario") + 1]
+
+    assert [scenario("./mine.yaml"), scenario("demo")] == [str(tmp_path / "mine.yaml"), "demo"]

@@ -74,7 +74,8 @@ def test_a_remote_server_is_started_listed_and_stopped(
     assert up.startswith(
         f"simulator: tiny-ngram (tiny) on ssh://{ssh_server.machine} at http://127.0.0.1:{local} through a tunnel"
     )
-    assert probe.first_token("127.0.0.1", local) == "tiny"
+    probe.first_token("127.0.0.1", local)
+    assert probe.model("127.0.0.1", local) == "tiny"
     known = deployments.of_target(f"http://localhost:{local}/v1")
     assert known is not None
     assert (known["variant"]["name"], known["machine"]) == ("tiny-ngram", f"ssh://{ssh_server.machine}")

@@ -87,14 +87,17 @@ def test_the_script_of_every_variant_runs_its_command(sh: str, printing: str) ->
 def test_a_script_runs_the_simulator(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["deploy", "render", "tiny-all", "--engine", "simulator", "--set", "max-num-seqs=3"]) == 0
     path, port = tmp_path / "tiny-all.sh", unused_port()
-    path.write_text(capsys.readouterr().out)
+    text = capsys.readouterr().out
+    assert "`inferload deploy render tiny-all --engine simulator --format sh`" in text
+    path.write_text(text)
     environment = {**os.environ, "INFERLOAD": str(BIN / "inferload")}
     command = [SHELLS[0], str(path), "--port", str(port), "--exit-after-s", "60"]
     with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True) as server:
         try:
             assert server.stdout is not None
             assert server.stdout.readline() == f"inferload simulator on http://127.0.0.1:{port}\n"
-            assert probe.first_token("127.0.0.1", port) == "tiny"
+            probe.first_token("127.0.0.1", port)
+            assert probe.model("127.0.0.1", port) == "tiny"
         finally:
             server.terminate()  # the shell was replaced by the simulator
     assert probe.is_free("127.0.0.1", port)

@@ -131,6 +131,17 @@ def test_invalid_pairs_are_refused(pairs: str, capsys: pytest.CaptureFixture[str
     assert max(map(len, output.splitlines())) <= 80
 
 
+@pytest.mark.parametrize("option", [["--pairs", "12"], ["--into", "x"]])
+def test_a_resumed_sweep_keeps_its_pairs_and_folder(
+    option: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "sweep.yaml").write_text(TEXT)
+    assert cli.main(["sweep", "--resume", str(tmp_path), "--dry-run"]) == 0
+    capsys.readouterr()
+    assert cli.main(["sweep", "--resume", str(tmp_path), "--dry-run", *option]) == 2
+    assert capsys.readouterr().err == "inferload: --pairs, --into: not with --resume; remove them\n"
+
+
 def test_a_truncated_journal_is_read_up_to_the_last_complete_line(tmp_path: Path) -> None:
     journal = SweepJournal(tmp_path)
     run = sweep_plan.starts(small(), {"smoke": "smoke"})[0].runs[0]

@@ -124,6 +124,8 @@ def test_the_limit_is_compared_with_the_served_throughput(tmp_path: Path, capsys
     assert "on the simulator's own clock (no real engine)" in output
     assert "note: the run used tiny-all, not tiny-seqs-2" in output
     assert "note: the lengths differ" in output
+    limit_of_run = OfflineLimit("simulator", OfflineLoad(10, 100, 20), 10.0, 1000, 200)
+    assert not any("the run used" in line for line in page("my.yaml:tiny-all", limit_of_run, read_run(run)))
 
 
 @pytest.mark.parametrize(
@@ -167,6 +169,10 @@ def test_runs_without_token_counts_are_refused(tmp_path: Path, capsys: pytest.Ca
     assert cli.main(["throughput", "tiny-all", "--input-len", "5000"]) == 2
     assert "more than the 4096 tokens of the model" in capsys.readouterr().err
     assert cli.main(["throughput", "tiny-all", "--num-prompts", "0"]) == 2
+    assert "--num-prompts 0: must be 1 or more" in capsys.readouterr().err
+    assert cli.main(["throughput", "tiny", "--set", "max-num-seqs=8"]) == 2
+    error = "inferload: --set max-num-seqs=8: changes a variant, but tiny is a model; choose a variant\n"
+    assert capsys.readouterr().err == error
     assert cli.main(["throughput", "tiny-all", "--beside", str(tmp_path / "none")]) == 2
 
 

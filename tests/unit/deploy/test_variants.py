@@ -88,6 +88,8 @@ def test_arguments_become_a_command_line(arguments: dict[str, Any], argv: list[s
         (["--kv-cache-dtype=int8"], "--kv-cache-dtype int8: no INT8 KV cache per tensor"),
         (["--quantization", "W4A8"], "--quantization W4A8: no W4A8 kernels of that name"),
         (["--speculative-model", "x"], "--speculative-model: now --speculative-config"),
+        (["--swap_space", "4"], "--swap-space: a preempted request is recomputed"),
+        (["--kv_cache_dtype=int8"], "--kv-cache-dtype int8: no INT8 KV cache per tensor"),
         (["--qps=3"], "--qps: was never a flag of vLLM"),
     ],
 )
@@ -247,6 +249,17 @@ def test_a_variant_from_a_users_file(tmp_path: Path) -> None:
     assert named(f"{tmp_path / 'mine.yaml'}:b").base == "a"
     with pytest.raises(UsageError, match="variant t4-al: unknown; did you mean t4-all"):
         named("t4-al")
+
+
+def test_a_difference_lists_environment_and_simulated_hardware() -> None:
+    base = replace(named("tiny-all"), environment={"A": "1", "B": "2"})
+    other = replace(base, environment={"A": "3", "C": "4"}, simulated_as="a100-llama3-8b")
+    assert other.difference(base) == [
+        "A: 1 -> 3",
+        "B: 2 -> not set",
+        "C: not set -> 4",
+        "simulated_as: cpu-tiny -> a100-llama3-8b",
+    ]
 
 
 def test_show_prints_differences_of_a_users_variant(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -127,7 +127,7 @@ class TestLog:
 
         engine, lines, now = Clockwork(), [], [0]
         monkeypatch.setattr(server_log.clock, "now_ns", lambda: now[0])
-        log = server_log.LogWriter(engine, 10.0, lines.append)  # type: ignore[arg-type]
+        log = server_log.LogWriter(engine, lines.append)  # type: ignore[arg-type]
         log.start(0)
         if not quiet:
             engine.metrics.first_token(0.1, 100, 40)
