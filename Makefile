@@ -142,11 +142,11 @@ SIZES         ?= 100 300 600 1000
 PEERS         ?= vllm-rs vllm aiperf guidellm genai-bench
 BENCH_OPTIONS ?= --write docs/accuracy.md
 
-# With TLS if OpenSSL's headers are installed (libssl-dev); otherwise the TLS case has no results.
+# With TLS if OpenSSL's headers are installed (libssl-dev); otherwise the TLS case has no results. `mv`: tests build at the same time.
 $(BENCH)/%: benchmarks/%.c $(wildcard benchmarks/*.h)
 	@mkdir -p $(@D)
 	@tls=$$(echo '#include <openssl/ssl.h>' | $(CC) -E -x c - >/dev/null 2>&1 && echo 1); \
-	$(CC) -std=c11 -O2 -Wall -Wextra $${tls:+-DWITH_TLS} -o $@.new $< $${tls:+-lssl -lcrypto} && mv $@.new $@
+	$(CC) -std=c11 -O2 -Wall -Wextra $${tls:+-DWITH_TLS} -o $@.$$$$ $< $${tls:+-lssl -lcrypto} && mv $@.$$$$ $@
 
 bench-programs: $(BENCH)/paced_server $(BENCH)/reader  ## build the paced server and the C reader
 
