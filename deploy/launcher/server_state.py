@@ -30,8 +30,8 @@ FACTS = ("version", "startup_s", "memory_mb", "gpu_memory_mb", "config", "prices
 class LocalServer:
     """Started server.
 
-    `pid`: leader of its process group. `started_at`: UTC. `cores`: None if not pinned. `start_id`: identifies a start
-    requested from another machine.
+    `pid`: leader of its process group. `started_at`: UTC. `cores`: None if not pinned. `start_id`: identifies a start by
+    another machine or by a sweep.
     """
 
     engine: str

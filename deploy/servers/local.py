@@ -20,10 +20,11 @@ from ..variants.variant import document
 from .engines import Command, ServerSpec, command_of
 
 
-def start(spec: ServerSpec, command: Command | None = None) -> LocalServer:
+def start(spec: ServerSpec, command: Command | None = None, start_id: str = "") -> LocalServer:
     """Start a server in its own process group and write its state file, without waiting for it.
 
-    `command` replaces the command line of the engine. Raise UsageError if the port is taken.
+    `command` replaces the command line of the engine. `start_id` identifies the start in the state file. Raise UsageError
+    if the port is taken.
     """
     probe.check_port(spec.port)
     command = command or command_of(spec)
@@ -38,6 +39,7 @@ def start(spec: ServerSpec, command: Command | None = None) -> LocalServer:
         log=Path(),
         cores=spec.cores,
         variant=None if spec.variant is None else document(spec.variant),
+        start_id=start_id,
     )
     return launch.begin(server, command.environment)
 

@@ -4,7 +4,6 @@ from pathlib import Path
 from typing import Any
 
 from inferload.campaign import journal as campaign_journal
-from inferload.measure import clock
 
 from ..launcher import launch, server_state
 
@@ -13,8 +12,7 @@ class SweepJournal(campaign_journal.Journal):
     """Journal of the runs and servers of a sweep."""
 
     def __init__(self, folder: Path) -> None:
-        self.servers: dict[int, int] = {}  # port -> pid of running servers
-        self.starting_ns: int | None = None  # wall time of an unrecorded start
+        self.servers: set[str] = set()  # start ids of the servers that were not stopped
         self.port: int | None = None
         self.start_durations_s: list[float] = []
         super().__init__(folder)
@@ -34,29 +32,17 @@ class SweepJournal(campaign_journal.Journal):
         if kind == "port":
             self.port = entry["port"]
         elif kind == "server_starting":
-            self.starting_ns = entry["wall_ns"]
-        elif kind == "server_up":
-            self.servers[entry["port"]] = entry["pid"]
-            self.starting_ns = None
+            self.servers.add(entry["start_id"])
         elif kind == "server_ready":
             self.start_durations_s.append(entry["took_s"])
         elif kind == "server_down":
-            self.servers.pop(entry["port"], None)
-            self.starting_ns = None
+            self.servers.discard(entry["start_id"])
 
 
 def clear_up(journal: SweepJournal) -> None:
     """Stop the run and the server of a killed sweep."""
     journal.end_orphans()
     for server in server_state.remembered():
-        if journal.servers.get(server.port) == server.pid or _is_unrecorded_start(journal, server):
+        if server.start_id in journal.servers:
             launch.stop(server)
-            journal.write(kind="server_down", port=server.port)
-
-
-def _is_unrecorded_start(journal: SweepJournal, server: server_state.LocalServer) -> bool:
-    """Return True for a server on the sweep's port whose start was not recorded before the sweep was killed."""
-    if journal.starting_ns is None or server.port != journal.port:
-        return False
-    started_s = clock.wall_ns() / clock.NS_PER_S - server_state.age_s(server)
-    return started_s + 1 >= journal.starting_ns / clock.NS_PER_S  # started_at is in whole seconds
+            journal.write(kind="server_down", start_id=server.start_id)

@@ -1,5 +1,6 @@
 """Execution of a sweep: server starts and runs, each with an entry in the journal."""
 
+import secrets
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -71,23 +72,23 @@ class SweepRunner:
                 self._run(run, server)
         finally:
             launch.stop(server)
-            self._journal.write(kind="server_down", port=server.port)
+            self._journal.write(kind="server_down", start_id=server.start_id)
 
     def _up(self, start: ServerStart) -> LocalServer:
         variant = self._sweep.variant(start.variant)
         spec = ServerSpec(engine=self._sweep.engine, model=variant.model, port=port_for(self._journal), variant=variant)
         command = command_of(spec)
-        self._journal.write(kind="server_starting", port=spec.port, variant=start.variant)
-        server = local.start(spec, command)
+        start_id = secrets.token_hex(8)
+        self._journal.write(kind="server_starting", start_id=start_id, port=spec.port, variant=start.variant)
+        server = local.start(spec, command, start_id)
         try:
-            self._journal.write(kind="server_up", port=server.port, pid=server.pid, variant=start.variant)
             took_s = launch.wait(server, command.ready_s, lambda text: None)
             self._journal.write(kind="server_ready", port=server.port, took_s=round(took_s, 3))
             server = local.described(server, took_s, self._sweep.prices.over(variant.prices))
             server_state.remember(server)
         except BaseException:  # including Ctrl-C: a server in its own session gets no SIGINT
             launch.stop(server)
-            self._journal.write(kind="server_down", port=server.port)
+            self._journal.write(kind="server_down", start_id=server.start_id)
             raise
         return server
 

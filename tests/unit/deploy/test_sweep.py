@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -145,13 +146,13 @@ def test_a_resumed_sweep_keeps_its_pairs_and_folder(
 def test_a_truncated_journal_is_read_up_to_the_last_complete_line(tmp_path: Path) -> None:
     journal = SweepJournal(tmp_path)
     run = sweep_plan.starts(small(), {"smoke": "smoke"})[0].runs[0]
-    journal.write(kind="server_up", port=1, pid=2, variant="x")
+    journal.write(kind="server_starting", start_id="a", port=1, variant="x")
     journal.write(kind="run", folder=run.folder, exit_code=0)
     with (tmp_path / "journal.jsonl").open("a") as file:
         file.write('{"kind": "run", "fol')
     again = SweepJournal(tmp_path)
     assert again.outcome(run.folder) is not None
-    assert again.servers == {1: 2}
+    assert again.servers == {"a"}
     assert again.failures == []
 
 
@@ -400,7 +401,8 @@ def test_a_sweep_resumes_after_a_signal_and_a_kill(tmp_path: Path) -> None:
     assert variant["prices"] == {"gpu_hour": 2.5, "gpus": 1}
     assert variant["memory_mb"] > 1
     assert variant["startup_s"] > 0
-    assert SweepJournal(out).servers == SweepJournal(out).under_way == {}
+    assert SweepJournal(out).servers == set()
+    assert SweepJournal(out).under_way == {}
 
 
 def test_the_prefix_cache_is_reset_between_runs(
@@ -445,15 +447,21 @@ def test_failed_runs_are_retried_once_and_orphaned_servers_stopped(
     assert SweepJournal(tmp_path).retry() == 0
     assert SweepJournal(tmp_path).outcome(good.folder) is not None
     assert SweepJournal(tmp_path).outcome(bad.folder) is None
-    journal.write(kind="server_starting", port=port, variant="x")
+    journal.write(kind="server_starting", start_id="a", port=port, variant="x")
     sleeper = Command((sys.executable, "-c", "import time; time.sleep(600)"), dict(os.environ), ready_s=10.0)
-    server = local.start(ServerSpec(port=port), sleeper)
+    other = local.start(ServerSpec(port=unused_port()), sleeper, "b")
+    server = local.start(ServerSpec(port=port), sleeper, "a")
+    # A start time in whole seconds can be before the entry of the start.
+    server_state.remember(replace(server, started_at="2026-01-01T00:00:00Z"))
     try:
         clear_up(SweepJournal(tmp_path))
         assert server_state.group(server) == []
+        assert server_state.group(other) == [other.pid]
+        assert SweepJournal(tmp_path).servers == set()
         assert port_for(SweepJournal(tmp_path)) == port
     finally:
         launch.stop(server)
+        launch.stop(other)
 
 
 def test_an_orphaned_run_is_identified_by_pid_and_start_time(tmp_path: Path) -> None:
