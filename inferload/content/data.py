@@ -37,7 +37,7 @@ class DataContext:
 
     @property
     def has_files(self) -> bool:
-        """Whether the workload reads files, which may take long to open."""
+        """True if the workload reads files, which may take long to open."""
         return any(findings.digest is not None for findings in self.by_class.values())
 
     def to_wire(self) -> dict[str, Any]:
@@ -67,7 +67,7 @@ class DataFacts(Protocol):
 
     @property
     def draws(self) -> bool:
-        """Whether the sessions draw random numbers. Otherwise none are seeded, which is faster."""
+        """True if the sessions draw random numbers. Otherwise none are seeded, which is faster."""
         ...
 
     def sample(self) -> Sequence[str]:

@@ -52,7 +52,7 @@ class TurnReply(msgspec.Struct, frozen=True):
 
     @property
     def cancelled(self) -> bool:
-        """Whether the client cancelled the turn."""
+        """True if the client cancelled the turn."""
         return self.finish_reason == CANCELLED
 
     def message(self, keep_reasoning: bool = False) -> Message:

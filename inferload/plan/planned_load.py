@@ -45,7 +45,7 @@ class PlannedSession:
 
     @property
     def single(self) -> bool:
-        """Whether the session has at most one turn."""
+        """True if the session has at most one turn."""
         return len(self.turns) <= 1
 
 

@@ -76,12 +76,12 @@ class Phases(ScenarioPart):
 
     @property
     def adaptive(self) -> bool:
-        """Whether the end of the warm-up depends on the turns."""
+        """True if the end of the warm-up depends on the turns."""
         return self.warmup_turns is not None or self.warmup_until is not None
 
     @property
     def counted(self) -> bool:
-        """Whether a number of sessions or turns ends the run."""
+        """True if a number of sessions or turns ends the run."""
         return self.sessions is not None or self.turns is not None
 
 
@@ -201,7 +201,7 @@ class Cache(ScenarioPart):
 
     @property
     def twice(self) -> bool:
-        """Whether the run is repeated. A warm run with its own salt uses the cache of an earlier run instead."""
+        """True if the run is repeated. A warm run with its own salt uses the cache of an earlier run instead."""
         return self.arm == "both" or (self.arm == "warm" and self.salt is None)
 
 
@@ -293,7 +293,7 @@ class Scenario(ScenarioPart):
 
     @property
     def of_tasks(self) -> bool:
-        """Whether the tasks of a locustfile send the turns."""
+        """True if the tasks of a locustfile send the turns."""
         return isinstance(self.workload, Tasks)
 
     @model_validator(mode="after")
@@ -306,12 +306,12 @@ class Scenario(ScenarioPart):
 
     @property
     def ends_by_itself(self) -> bool:
-        """Whether a run ends without a manual stop."""
+        """True if a run ends without a manual stop."""
         return self.phases.measure_s is not None or self.phases.counted or isinstance(self.arrivals, TraceTimes)
 
     @property
     def open_loop(self) -> bool:
-        """Whether session starts are independent of the server."""
+        """True if session starts are independent of the server."""
         return not isinstance(self.arrivals, Closed)
 
     @property

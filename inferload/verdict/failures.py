@@ -96,7 +96,7 @@ def add_message(counts: Counter[str], text: str, count: int) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Stopped:
-    """Server that stopped answering. `at_s`: its last answer. `by_failure`: failed turns from then on."""
+    """Server that stopped answering. `at_s`: its last answer. `by_failure`: failed turns after it."""
 
     at_s: float
     by_failure: Mapping[str, int]

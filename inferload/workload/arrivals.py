@@ -117,7 +117,7 @@ class Schedule:
 
     @property
     def exhausted(self) -> bool:
-        """Whether the process has ended, as that of a trace does."""
+        """True if the process has ended, as that of a trace does."""
         return self._unit == inf
 
     def set_rate(self, at_s: float, rate: float) -> None:

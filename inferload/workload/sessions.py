@@ -96,7 +96,7 @@ class Sessions:
 
     @property
     def repeatable(self) -> bool:
-        """Whether a repeated script sends the same requests if the answers have the same lengths."""
+        """True if a repeated script sends the same requests if the answers have the same lengths."""
         return not any(workload.kind in REACTING for _name, workload in self._classes)
 
     def open(self) -> Mapping[str, Opened]:

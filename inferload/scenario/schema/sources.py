@@ -95,7 +95,7 @@ class Recorded(ScenarioPart):
 
     @property
     def skips_invalid(self) -> bool:
-        """Whether invalid records are skipped and counted rather than refused."""
+        """True if invalid records are skipped and counted rather than refused."""
         return False
 
     @model_validator(mode="after")

@@ -19,7 +19,7 @@ class IdHits:
 
     @property
     def even(self) -> bool:
-        """Whether the server's blocks are multiples of the hashed blocks."""
+        """True if the server's blocks are multiples of the hashed blocks."""
         return self.block % HASHED_TOKENS == 0
 
     def begin(self) -> None:
