@@ -11,11 +11,12 @@ import hypothesis
 import pytest
 import simulator_process
 import sshd
-from e2e_runs import RunPool, unused_port
+from e2e_runs import RunPool
 from inferload.deploy.launcher import launch
 from inferload.deploy.launcher.server_state import LocalServer
 from inferload.deploy.servers import local
 from inferload.deploy.servers.engines import ServerSpec
+from ports import unused_port
 from simulator_process import Simulator
 
 from inferload.client.connection.python_connection import SO_TIMESTAMPNS

@@ -4,11 +4,9 @@ import concurrent.futures
 import contextlib
 import http.client
 import importlib.metadata
-import itertools
 import json
 import os
 import signal
-import socket
 import time
 import urllib.parse
 from collections.abc import Callable, Iterable
@@ -22,6 +20,7 @@ import recomputed
 import simulator_process
 import summary_reference
 from locust_process import LocustProcess, csv_rows, summary_of, turns_of
+from ports import unused_port
 from scripted_server import Script, ScriptedServer
 from simulator_process import Simulator
 
@@ -95,22 +94,6 @@ def wait_until(condition: Callable[[], Any], description: str, timeout_s: float 
         assert time.monotonic() < deadline, f"not within {timeout_s} s: {description}"
         time.sleep(0.08)
     return value
-
-
-_ports = itertools.count(20_000 + os.getpid() * 61 % 8_000)
-_reserved: list[socket.socket] = []  # one per port of this process, open until its end
-
-
-def unused_port() -> int:
-    """Return a free port that no other test gets. The kernel does not assign it either: it is below the ephemeral range."""
-    while True:
-        port = next(_ports)
-        reservation = socket.socket(socket.AF_UNIX)
-        with contextlib.suppress(OSError):
-            reservation.bind(f"\0inferload-test-port-{port}")
-            _reserved.append(reservation)
-            with socket.create_server(("127.0.0.1", port)):
-                return port
 
 
 def alive(pid: int) -> bool:

@@ -14,8 +14,8 @@ import chromium
 import locust_process
 import pytest
 from chromium import Browser
-from e2e_runs import unused_port
 from locust_page import LocustPage
+from ports import unused_port
 from selenium.webdriver.common.by import By
 from selenium.webdriver.support.ui import Select
 

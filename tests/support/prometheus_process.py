@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from e2e_runs import unused_port, wait_until
+from e2e_runs import wait_until
+from ports import unused_port
 
 INTERVAL_S = 1
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import forge
+from ports import unused_port
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,8 +84,8 @@ class Simulator:
 
 
 def start(*flags: str) -> Simulator:
-    """Start a simulator on a free port, and wait until it listens."""
-    words = ["--port", "0", "--exit-after-s", "300", *flags]
+    """Start a simulator, and wait until it listens. No later server gets its port, to which clients may still send."""
+    words = ["--port", str(unused_port()), "--exit-after-s", "300", *flags]
     process = forge.SIMULATOR.start("inferload.deploy.simulator", words, env=os.environ)
     assert process.stdout is not None
     line = process.stdout.readline()  # printed when the port is open; empty if the process ended

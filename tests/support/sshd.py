@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from e2e_runs import unused_port
+from ports import unused_port
 
 MACHINES = ("machine-a", "machine-b")  # host names of the config, both for this machine
 

@@ -8,11 +8,11 @@ from typing import Any
 
 import locust_process
 import pytest
-from e2e_runs import unused_port
 from inferload.deploy.launcher import launch
 from inferload.deploy.launcher.server_state import LocalServer
 from inferload.deploy.servers import local
 from inferload.deploy.servers.engines import ServerSpec
+from ports import unused_port
 
 pytestmark = [pytest.mark.vllm, pytest.mark.timeout(900)]
 

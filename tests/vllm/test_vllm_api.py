@@ -9,12 +9,12 @@ import api_cases
 import pytest
 import simulator_process
 from api_cases import ApiCase, shape
-from e2e_runs import unused_port
 from inferload.deploy.launcher import launch, paths
 from inferload.deploy.launcher.server_state import LocalServer
 from inferload.deploy.servers import local
 from inferload.deploy.servers.engines import ServerSpec, tiny_model
 from paths import GOLDEN
+from ports import unused_port
 from simulator_process import Simulator
 from test_vllm_server import chat, metrics, stream
 

@@ -5,11 +5,12 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from e2e_runs import Sandbox, unused_port
+from e2e_runs import Sandbox
 from inferload.deploy.launcher import launch
 from inferload.deploy.launcher.server_state import LocalServer
 from inferload.deploy.servers import local
 from inferload.deploy.servers.engines import ServerSpec
+from ports import unused_port
 from rates_at import Cell, capacity_per_s, cells, check_at, run_on
 
 pytestmark = [pytest.mark.vllm, pytest.mark.timeout(600)]

@@ -9,12 +9,12 @@ from typing import Any
 
 import locust_process
 import pytest
-from e2e_runs import unused_port
 from inferload.analysis.data import frames
 from inferload.analysis.data.breakdown import PARTS, bands
 from inferload.analysis.report.reconcile import reconcile
 from inferload.deploy.launcher import launch
 from inferload.deploy.launcher.server_state import LocalServer
+from ports import unused_port
 
 from inferload import scrapes_file
 from inferload.server_metrics.series import ServerSeries, by_target

@@ -12,7 +12,6 @@ from random import Random
 from typing import Any
 
 import pytest
-from e2e_runs import unused_port
 from inferload.deploy.launcher import launch
 from inferload.deploy.launcher.server_state import LocalServer
 from inferload.deploy.servers import local
@@ -20,6 +19,7 @@ from inferload.deploy.servers.engines import ServerSpec
 from inferload.deploy.simulator.core.queues import SchedulerLimits
 from inferload.deploy.simulator.core.request import Request
 from inferload.deploy.simulator.core.scheduler import Scheduler
+from ports import unused_port
 from prometheus_client.parser import text_string_to_metric_families
 
 pytestmark = pytest.mark.vllm

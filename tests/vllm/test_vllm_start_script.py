@@ -8,10 +8,10 @@ from pathlib import Path
 
 import psutil
 import pytest
-from e2e_runs import unused_port
 from inferload.deploy.launcher import paths, probe
 from inferload.deploy.servers import engines
 from paths import ROOT
+from ports import unused_port
 
 START = ROOT / "deploy" / "start.sh"
 

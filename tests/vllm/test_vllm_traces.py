@@ -5,13 +5,14 @@ from pathlib import Path
 
 import locust_process
 import pytest
-from e2e_runs import unused_port, wait_until
+from e2e_runs import wait_until
 from inferload.deploy.launcher import launch
 from inferload.deploy.launcher.server_state import LocalServer
 from inferload.deploy.servers import local
 from inferload.deploy.servers.engines import ServerSpec
 from opentelemetry.proto.trace.v1.trace_pb2 import Span
 from otlp_collector import Collector, attributes_of
+from ports import unused_port
 
 pytestmark = [pytest.mark.vllm, pytest.mark.timeout(900)]
 

@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from typing import Any
 
 import pytest
-from e2e_runs import unused_port
 from inferload.deploy.launcher import paths, probe
 from inferload.deploy.launcher.server_state import LocalServer
 from inferload.deploy.servers import local
 from inferload.deploy.servers.engines import VLLM_CPU_ENVIRONMENT, ServerSpec
 from inferload.deploy.variants.variant import Variant, bundled, named
+from ports import unused_port
 
 from inferload.results.cost import UNPRICED
 

@@ -23,11 +23,11 @@ from e2e_runs import (
     expected_exit_code,
     run_cases,
     scenario,
-    unused_port,
     wait_for_measure_phase,
     wait_until,
 )
 from locust_process import ROOT, csv_rows
+from ports import unused_port
 from scripted_server import chunk, chunked
 
 NO_KEY = {"OPENAI_API_KEY": ""}

@@ -16,12 +16,12 @@ from e2e_runs import (
     mark,
     marks_of,
     scenario,
-    unused_port,
     wait_for_measure_phase,
     wait_until,
 )
 from locust_process import csv_rows, start
 from paths import SUPPORT
+from ports import unused_port
 
 pytestmark = pytest.mark.soak
 

@@ -22,11 +22,11 @@ from e2e_runs import (
     mostly_idle,
     run_cases,
     scenario,
-    unused_port,
     wait_for_measure_phase,
     wait_until,
 )
 from locust_process import LocustProcess
+from ports import unused_port
 
 from inferload.summarise.summarise import summarise
 

@@ -8,7 +8,8 @@ from typing import Any
 
 import locust_process
 import pytest
-from e2e_runs import FinishedRun, RunCase, RunPool, Sandbox, check_counts, run_cases, scenario, unused_port
+from e2e_runs import FinishedRun, RunCase, RunPool, Sandbox, check_counts, run_cases, scenario
+from ports import unused_port
 
 from inferload.content.data import DataContext, DataFindings
 from inferload.content.script import outline

@@ -25,11 +25,11 @@ from e2e_runs import (
     mark,
     run_cases,
     scenario,
-    unused_port,
     wait_for_measure_phase,
     wait_until,
 )
 from locust_process import ROOT, csv_rows, start, summary_of, turns_of
+from ports import unused_port
 from test_e2e_stop import GATES as HOLDING
 from test_e2e_stop import SHOWN, stop
 

@@ -10,19 +10,10 @@ from contextlib import closing, suppress
 from typing import Any
 
 import pytest
-from e2e_runs import (
-    FinishedRun,
-    RunCase,
-    RunPool,
-    Sandbox,
-    run_cases,
-    scenario,
-    unused_port,
-    wait_for_measure_phase,
-    wait_until,
-)
+from e2e_runs import FinishedRun, RunCase, RunPool, Sandbox, run_cases, scenario, wait_for_measure_phase, wait_until
 from inferload.deploy.render import dashboard
 from locust_process import summary_of
+from ports import unused_port
 from prometheus_process import Prometheus, check_page, prometheus
 
 from inferload.server_metrics.bucket_bounds import ITL_S, REQUEST_S, TTFT_S

@@ -19,9 +19,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import trustme
-from e2e_runs import unused_port
 from hypothesis import given
 from hypothesis import strategies as st
+from ports import unused_port
 from scripted_server import ScriptedServer, send
 from simulator_process import Simulator
 

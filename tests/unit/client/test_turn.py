@@ -13,7 +13,7 @@ import gevent
 import pytest
 import trustme
 from chat_events import ANSWER, CHUNKED, DONE, event, usage
-from e2e_runs import unused_port
+from ports import unused_port
 from records import block_hashes
 from scripted_server import HEAD, Script, ScriptedServer, chunk, chunked, send
 

@@ -10,12 +10,12 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import pytest
-from e2e_runs import unused_port
 from inferload.deploy.launcher import probe
 from inferload.deploy.render import compose, container_plan, kubernetes
 from inferload.deploy.render.container_plan import ContainerImages, ContainerPlan, plan_of
 from inferload.deploy.variants.variant import named
 from paths import ROOT
+from ports import unused_port
 
 pytestmark = [pytest.mark.soak, pytest.mark.timeout(600)]
 

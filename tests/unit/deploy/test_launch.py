@@ -19,7 +19,6 @@ from pathlib import Path
 
 import psutil
 import pytest
-from e2e_runs import unused_port
 from hypothesis import given
 from hypothesis import strategies as st
 from inferload.deploy.commands import demo
@@ -30,6 +29,7 @@ from inferload.deploy.servers import engines, local
 from inferload.deploy.servers.engines import Command, ServerSpec, command_of
 from inferload.deploy.vllm import log_cause
 from inferload.deploy.vllm_cpu import install, tiny_model
+from ports import unused_port
 
 from inferload.errors import UsageError
 

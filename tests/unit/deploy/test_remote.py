@@ -12,10 +12,10 @@ from typing import Any
 
 import psutil
 import pytest
-from e2e_runs import unused_port
 from inferload.deploy.launcher import paths, probe
 from inferload.deploy.servers import remote, ssh
 from inferload.deploy.variants.variant import document, named
+from ports import unused_port
 from sshd import SshServer
 
 from inferload import cli, deployments

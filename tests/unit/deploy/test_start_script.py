@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from e2e_runs import unused_port
 from hypothesis import given
 from hypothesis import strategies as st
 from inferload.deploy.launcher import probe
@@ -17,6 +16,7 @@ from inferload.deploy.launcher.machine_checks import Hardware
 from inferload.deploy.render.shell_script import script
 from inferload.deploy.variants.variant import Variant, bundled, named
 from paths import ROOT
+from ports import unused_port
 
 from inferload import cli
 from inferload.errors import UsageError

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from e2e_runs import alive, unused_port, wait_until
+from e2e_runs import alive, wait_until
 from hypothesis import given
 from hypothesis import strategies as st
 from inferload.deploy.commands.sweep import _open_journal
@@ -23,6 +23,7 @@ from inferload.deploy.sweep import plan as sweep_plan
 from inferload.deploy.sweep.definition import Sweep
 from inferload.deploy.sweep.journal import SweepJournal, clear_up
 from inferload.deploy.sweep.runner import SweepRunner, port_for
+from ports import unused_port
 from simulator_process import Simulator
 
 from inferload import cli

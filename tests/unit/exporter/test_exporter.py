@@ -9,10 +9,10 @@ from typing import Any
 
 import gevent
 import pytest
-from e2e_runs import unused_port
 from hypothesis import given
 from hypothesis import strategies as st
 from paths import ROOT
+from ports import unused_port
 from prometheus_client.parser import text_string_to_metric_families
 from records import merged, turn, turns
 

@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from e2e_runs import unused_port
 from hypothesis import given
 from hypothesis import strategies as st
+from ports import unused_port
 from simulator_process import Simulator
 
 from inferload import cli

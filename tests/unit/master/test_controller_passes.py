@@ -25,6 +25,7 @@ class StubPasses:
 
     def __init__(self, at: str, act: Callable[[Controller], None], *, arm: str = "both", **options: Any) -> None:
         self.at, self.act = at, act
+        self.acting: list[gevent.Greenlet] = []  # greenlet of `act`
         self.instants: list[str] = []
         self.stops: list[str] = []  # arms of the runs that received a request to stop
         self.cold_code = options.get("cold_code", 0)
@@ -74,7 +75,7 @@ class StubPasses:
     def reach(self, instant: str) -> None:
         self.instants.append(instant)
         if instant == self.at and self.instants.count(instant) == 1:
-            gevent.spawn(self.act, self.controller)
+            self.acting.append(gevent.spawn(self.act, self.controller))
         gevent.sleep(_STEP_S)
 
     def prepare(self, spec: Any, path: Path, current: Any, earlier: Any) -> Any:
@@ -258,7 +259,7 @@ def test_a_process_that_locust_ends_waits_once_for_the_last_scrape(at: str) -> N
     passes = StubPasses(at, quit_locust, arm="cold")
     passes.controller.await_scrape = await_scrape
     passes.execute()
-    gevent.sleep(3 * _STEP_S)
+    gevent.joinall(passes.acting, 5)
     assert passes.instants[-3:] == ["last scrape", "scraped", "quit"]
     assert passes.instants.count("last scrape") == 1
 
@@ -276,5 +277,5 @@ def test_a_signal_ends_the_wait_for_the_last_scrape() -> None:
     passes = StubPasses("last scrape", quit_and_interrupt, arm="cold")
     passes.controller.await_scrape = lambda: (passes.reach("last scrape"), gevent.sleep(60))[0]
     passes.execute()
-    gevent.sleep(_STEP_S)
+    gevent.joinall(passes.acting, 5)
     assert waited == [True, False]

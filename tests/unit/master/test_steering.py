@@ -230,7 +230,7 @@ def test_a_due_step_of_an_ended_ramp_is_not_sent(order: str, monkeypatch: pytest
     arguments = {"set_level": (7.0,), "ramp_to": (7.0, 100.0)}.get(order, ())
     getattr(run.steering, order)(*arguments)
     sent = list(run.sent)
-    gevent.sleep(0.05)  # less than a step
+    gevent.sleep(0.01)  # less than a step
     assert run.sent == sent
 
 

@@ -14,10 +14,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from e2e_runs import scenario, unused_port
+from e2e_runs import scenario
 from hypothesis import given
 from hypothesis import strategies as st
 from locust_process import ROOT, summary_of
+from ports import unused_port
 from simulator_process import Simulator
 
 from inferload.measure.sketch import rank
