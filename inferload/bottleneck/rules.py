@@ -215,7 +215,7 @@ def _prefill(evidence: WindowEvidence) -> Finding | None:
         )
         return Finding("prefill-bound", 3.5 if proven else 2.4, (*sentences, *_computed(evidence)), probable=not proven)
     decode = evidence.decode_ms or 0.0
-    if prefill is None or prefill / (queue + prefill) <= 0.7 or prefill <= 0.5 * (prefill + decode):
+    if prefill is None or prefill <= 0.7 * (queue + prefill) or prefill <= 0.5 * (prefill + decode):
         return None
     return Finding(
         "prefill-bound",
@@ -240,7 +240,7 @@ def _decode(evidence: WindowEvidence) -> Finding | None:
         return None
     whole = (evidence.queue_ms or 0.0) + (evidence.prefill_ms or 0.0) + evidence.decode_ms
     computed, generated = evidence.computed_tok_per_s or 0.0, evidence.generation_tok_per_s or 0.0
-    if evidence.decode_ms / whole <= 0.8 or computed >= generated:
+    if evidence.decode_ms <= 0.8 * whole or computed >= generated:
         return None
     itl, limit = evidence.server_itl_ms, evidence.slo.get("tpot_ms") or evidence.slo.get("itl_ms")
     rises = evidence.itl_by_running is not None and evidence.itl_by_running[1] > 1.15 * evidence.itl_by_running[0]

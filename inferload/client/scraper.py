@@ -60,8 +60,8 @@ class Scrape:
 def gauges(samples: list[Sample]) -> dict[str, float]:
     """Return the figures of the live display over all engines.
 
-    They are sums, but of KV usage the maximum, of GPU use the mean, and of the cache's size the minimum. Metrics that the server
-    does not publish are absent; `_total` values are counters since its start.
+    They are sums, but of KV usage and GPU use the maximum, and of the cache's size the minimum. Metrics that the server does not
+    publish are absent; `_total` values are counters since its start.
     """
     meaning = names.current_names({sample.metric for sample in samples})
     values: dict[str, list[float]] = {}
@@ -80,7 +80,7 @@ def gauges(samples: list[Sample]) -> dict[str, float]:
         figures["kv_cache_usage"] = max(values[names.KV_CACHE_USAGE])
         figures["engines"] = len(values[names.KV_CACHE_USAGE])
     if names.GPU_USE in values:
-        figures["gpu_use"] = sum(values[names.GPU_USE]) / len(values[names.GPU_USE]) / 100
+        figures["gpu_use"] = max(values[names.GPU_USE]) / 100
     return figures
 
 

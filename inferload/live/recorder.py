@@ -216,7 +216,7 @@ def _figures(targets: Iterable[_Target]) -> dict[str, float | None]:
         "waiting": _sum(target.now("requests_waiting") for target in each),
         "hit_rate": hits / queries if hits is not None and queries else None,
         "preemptions": _sum(target.increase("preemptions_total", 1) for target in each),
-        "gpu_use": _mean(target.now("gpu_use") for target in each),
+        "gpu_use": max(_known(target.now("gpu_use") for target in each), default=None),
         "gpu_power": _sum(target.now("gpu_power_w") for target in each),
     }
     return {name: value for name, value in values.items() if value is not None}
@@ -232,11 +232,6 @@ def _known(values: Iterable[float | None]) -> list[float]:
 def _sum(values: Iterable[float | None]) -> float | None:
     known = _known(values)
     return sum(known) if known else None
-
-
-def _mean(values: Iterable[float | None]) -> float | None:
-    known = _known(values)
-    return sum(known) / len(known) if known else None
 
 
 def _scoped(values: Mapping[str, float | None], scope: str) -> dict[str, float | None]:

@@ -261,10 +261,11 @@ def _far_beyond(gate: Gate, value: float) -> bool:
 
 
 def _few_samples(q: float, count: object) -> str | None:
-    """Return a note on a percentile with fewer than 10 samples beyond it."""
-    if not isinstance(count, int) or round(count * (1 - q), 6) >= 10:
+    """Return a note on a percentile with fewer than 10 samples beyond it; below it, if it is under the median."""
+    beyond = min(q, 1 - q)
+    if not isinstance(count, int) or round(count * beyond, 6) >= 10:
         return None
-    return f"of {count} samples, fewer than 10 beyond it; {round(10 / (1 - q)):,} samples give 10"
+    return f"of {count} samples, fewer than 10 beyond it; {round(10 / beyond):,} samples give 10"
 
 
 def _plain_value(name: str, summary: Mapping[str, Any]) -> float | None:

@@ -169,6 +169,12 @@ def test_any_figures_give_a_diagnosis_in_words(
     assert sentences(Diagnosis("http://x", (window,), window, short=False))
 
 
+@pytest.mark.parametrize("decode_ms", [0.0, 5.0])
+def test_server_times_of_zero_give_no_cause(decode_ms: float) -> None:
+    window = judge(replace(QUIET, queue_ms=0.0, prefill_ms=0.0, decode_ms=decode_ms))
+    assert "prefill-bound" not in {finding.code for finding in window.findings}
+
+
 def test_without_evidence_there_is_no_cause() -> None:
     nothing = np.array([], dtype=float)
     window = judge(WindowEvidence(0.0, 30.0, "http://x", Scrapes(nothing, nothing, nothing, nothing, nothing)))

@@ -486,3 +486,8 @@ def test_only_finite_times_in_range_are_accepted(value: float) -> None:
         else:
             with pytest.raises(argparse.ArgumentTypeError, match="not a number of seconds"):
                 parsed(str(value))
+
+
+def test_gpu_use_of_the_live_display_is_the_highest_as_in_the_summary() -> None:
+    page = 'DCGM_FI_DEV_GPU_UTIL{gpu="0"} 100\nDCGM_FI_DEV_GPU_UTIL{gpu="1"} 20\n'
+    assert gauges(parse(page)) == {"gpu_use": 1.0}

@@ -176,6 +176,14 @@ def health_of(worker: str, delays_ms: list[float], cpu_s: float, wall_s: float =
     return health
 
 
+def test_gpu_use_of_several_targets_is_the_highest() -> None:
+    recorder = Recorder()
+    scrapes = {"a": line(S, gpu_use=0.9, gpu_power_w=300), "b": line(S, gpu_use=0.1, gpu_power_w=100)}
+    recorder.close_second(1.0, Instant(0, 0, S, scrapes))
+    points = recorder.series.newest(1, ("gpu_use", "gpu_power"))
+    assert points.columns == {"gpu_use": [0.9], "gpu_power": [400]}
+
+
 def test_the_bottleneck_has_delay_and_load_of_the_client_over_the_last_seconds() -> None:
     recorder, scrape = Recorder(), {"requests_running": 1, "requests_waiting": 0}
 

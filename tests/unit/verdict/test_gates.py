@@ -196,6 +196,8 @@ def test_a_percentile_of_few_samples_is_noted() -> None:
     assert result.to_dict()["note"] == "of 190 samples, fewer than 10 beyond it; 1,000 samples give 10"
     steady = evaluate(parse("p75(ttft_ms) < 390"), SUMMARY, lambda measure, q: 90.0)
     assert (steady.value, steady.note) == (90.0, None)
+    low = evaluate(parse("p1(ttft_ms) > 10"), SUMMARY, lambda measure, q: 20.0)
+    assert low.note == "of 190 samples, fewer than 10 beyond it; 1,000 samples give 10"
 
 
 @pytest.mark.parametrize(
