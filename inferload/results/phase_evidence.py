@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 
 from inferload.measure.client_health import HealthSet
 from inferload.measure.clock import NS_PER_MS, NS_PER_S
@@ -21,7 +21,7 @@ _UPLOAD_MS = 5.0  # a longer upload waited for the socket, and so for the event 
 
 @dataclass(frozen=True, slots=True)
 class RunFacts:
-    """Facts besides tallies and health. All count for the measure phase, whenever they happened. None: not known."""
+    """Facts besides tallies and health: fields of `Evidence`, of the measure phase, whenever they happened. None: not known."""
 
     stamps: Stamps | None
     workers: int = 1
@@ -48,9 +48,10 @@ def evidence_by_phase(
         window_s = windows.get(phase)
         if window_s is not None:
             evidence = _of_phase(phase, tallies.total(phase), health, window_s)
-            phases.append(
-                _with_facts(evidence, tuple(count_faults(tallies)), facts) if phase == "measure" else evidence
-            )
+            if phase == "measure":
+                known = {fact.name: getattr(facts, fact.name) for fact in fields(facts)}
+                evidence = replace(evidence, count_faults=tuple(count_faults(tallies)), **known)
+            phases.append(evidence)
     return phases
 
 
@@ -95,27 +96,6 @@ def _of_phase(phase: Phase, tally: Tally, health: HealthSet, window_s: float) ->
         edge_tokens=tally.window_edge_tokens,
         turns_per_s=summary.rates(tally, window_s)["turns_per_s"],
         rate_times_time=tally.turn_ns / NS_PER_S / window_s if window_s else None,
-    )
-
-
-def _with_facts(evidence: Evidence, faults: tuple[str, ...], facts: RunFacts) -> Evidence:
-    return replace(
-        evidence,
-        workers=facts.workers,
-        stamps=facts.stamps,
-        lost_workers=facts.lost_workers,
-        report_gaps=facts.report_gaps,
-        clock_uncertainty_ms=facts.clock_uncertainty_ms,
-        count_faults=faults,
-        server_restarts=facts.server_restarts,
-        scrape_gap=facts.scrape_gap,
-        warm_cache_share=facts.warm_cache_share,
-        server_in_flight_mean=facts.server_in_flight_mean,
-        lost_records=facts.lost_records,
-        lost_records_why=facts.lost_records_why,
-        write_errors=facts.write_errors,
-        adaptations_left_out=facts.adaptations_left_out,
-        growth=facts.growth,
     )
 
 

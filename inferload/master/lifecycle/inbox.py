@@ -64,18 +64,14 @@ class Inbox:
         member.clock.update(data["sent_ns"], data["mono_ns"], data["wall_ns"], wall_ns(), same_clock=same_clock)
         member.facts |= {name: data.get(name) for name in ("version", "host", "scenario")}
 
-    def on_ready(self, data: dict[str, Any]) -> None:
+    def on_ready(self, member: Member, data: dict[str, Any]) -> None:
         """Handle a worker's reply to its assignment."""
-        member = self.state.roster.named(data["name"])
-        if member is not None and data["run_id"] == self.state.run_id:
-            member.heard()
-            member.facts, member.ready = data, True
+        member.heard()
+        member.facts, member.ready = data, True
 
-    def on_report(self, report: WorkerReport) -> None:
+    def on_report(self, member: Member, data: dict[str, Any]) -> None:
         """Add a worker's report to the totals."""
-        member = self.state.roster.named(report.name)
-        if member is None or report.run_id != self.state.run_id:
-            return
+        report = WorkerReport.from_wire(data)
         silent_s = member.silent_s()
         if silent_s > GAP_S and self.state.phases.windows:
             self.state.marks.add(
@@ -129,41 +125,35 @@ class Inbox:
             self.state.marks.add("clock_step", text, worker=member.name, by_s=by_s)
             logger.warning("%s", text)
 
-    def on_drained(self, data: dict[str, Any]) -> None:
+    def on_drained(self, member: Member, data: dict[str, Any]) -> None:
         """Handle the end of a worker's drain."""
-        member = self.state.roster.named(data["name"])
-        if member is not None and data["run_id"] == self.state.run_id:
-            member.drained = True
-            member.records.written, member.records.write_error = data.get("written"), data.get("write_error")
-            self.notes.update(data.get("notes", {}))
-            self.count_listeners(data.get("listeners_raised", {}))
-            self._check_overrun(member, data.get("overrun_ns", 0) / NS_PER_MS)
-            self._check_left(member, data["closed_ns"])
-            gevent.spawn(self._check_left_later, member, data["closed_ns"])
-            self.check_drained()
+        member.drained = True
+        member.records.written, member.records.write_error = data.get("written"), data.get("write_error")
+        self.notes.update(data.get("notes", {}))
+        self.count_listeners(data.get("listeners_raised", {}))
+        self._check_overrun(member, data.get("overrun_ns", 0) / NS_PER_MS)
+        self._check_left(member, data["closed_ns"])
+        gevent.spawn(self._check_left_later, member, data["closed_ns"])
+        self.check_drained()
 
-    def on_turns(self, data: dict[str, Any]) -> None:
+    def on_turns(self, member: Member, data: dict[str, Any]) -> None:
         """Handle a piece of the records of a worker on another file system."""
-        if data["run_id"] == self.state.run_id:
-            self._records.on_piece(data["name"], data)
+        self._records.on_piece(member.name, data)
 
-    def on_delivered(self, data: dict[str, Any]) -> None:
+    def on_delivered(self, member: Member, data: dict[str, Any]) -> None:
         """Handle the end of a worker's delivery."""
-        member = self.state.roster.named(data["name"])
-        if member is not None and data["run_id"] == self.state.run_id:
-            member.records.delivered, member.records.held_back = True, data.get("error")
+        member.records.delivered, member.records.held_back = True, data.get("error")
 
-    def on_spent(self, data: dict[str, Any]) -> None:
+    def on_spent(self, member: Member, data: dict[str, Any]) -> None:
         """Handle the end of a worker's part of a load that ends by count or with a trace."""
-        member = self.state.roster.named(data["name"])
-        if member is not None and data["run_id"] == self.state.run_id and member.spent_ns is None:
+        if member.spent_ns is None:
             member.spent_ns = data["at_ns"]
             self.check_spent()
 
-    def on_invalid_call(self, data: dict[str, Any]) -> None:
+    def on_invalid_call(self, _member: Member, data: dict[str, Any]) -> None:
         """Stop the run at an invalid call of a task: a fault of the program, not of the server."""
         end = self.state.end
-        if data["run_id"] == self.state.run_id and not end.stop.is_set() and not end.over:
+        if not end.stop.is_set() and not end.over:
             end.invalid_call = True
             logger.error("%s: %s: the run is stopped", data["at"], data["text"])
             end.request_stop(f"{INVALID_CALL}{data['at']}", early=True)
@@ -234,13 +224,13 @@ def register_handlers(runner: Any, current: Callable[[], Inbox | None]) -> None:
         runner.register_message(kind, listen)
 
     register(protocol.PONG, _pong)
-    register(protocol.READY, _of_member(lambda inbox, data: inbox.on_ready(data)))
-    register(protocol.REPORT, _of_member(lambda inbox, data: inbox.on_report(WorkerReport.from_wire(data))))
-    register(protocol.DRAINED, _of_member(lambda inbox, data: inbox.on_drained(data)))
-    register(protocol.SPENT, _of_member(lambda inbox, data: inbox.on_spent(data)))
-    register(protocol.TURNS, _of_member(lambda inbox, data: inbox.on_turns(data)))
-    register(protocol.DELIVERED, _of_member(lambda inbox, data: inbox.on_delivered(data)))
-    register(protocol.INVALID_CALL, _of_member(lambda inbox, data: inbox.on_invalid_call(data)))
+    register(protocol.READY, _of_member(Inbox.on_ready))
+    register(protocol.REPORT, _of_member(Inbox.on_report))
+    register(protocol.DRAINED, _of_member(Inbox.on_drained))
+    register(protocol.SPENT, _of_member(Inbox.on_spent))
+    register(protocol.TURNS, _of_member(Inbox.on_turns))
+    register(protocol.DELIVERED, _of_member(Inbox.on_delivered))
+    register(protocol.INVALID_CALL, _of_member(Inbox.on_invalid_call))
 
 
 def _pong(inbox: Inbox, msg: Any) -> None:
@@ -249,15 +239,15 @@ def _pong(inbox: Inbox, msg: Any) -> None:
         inbox.on_pong(member, msg.data)
 
 
-def _of_member(handle: Callable[[Inbox, dict[str, Any]], None]) -> Callable[[Inbox, Any], None]:
-    """Return a handler that passes on messages only if the worker that they name has sent them."""
+def _of_member(handle: Callable[[Inbox, Member, dict[str, Any]], None]) -> Callable[[Inbox, Any], None]:
+    """Return a handler that passes on messages of the current run, only if the worker that they name has sent them."""
 
     def checked(inbox: Inbox, msg: Any) -> None:
         sender = inbox.state.roster.of_client(msg.node_id)
         named = msg.data.get("name") if isinstance(msg.data, dict) else None
         if sender is None or sender.name != named:
             messages.ignored_messages.add("message in the name of another worker", f"{named} from {msg.node_id}")
-            return
-        handle(inbox, msg.data)
+        elif msg.data["run_id"] == inbox.state.run_id:
+            handle(inbox, sender, msg.data)
 
     return checked

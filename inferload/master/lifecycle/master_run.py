@@ -8,16 +8,13 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from gevent.event import Event
-
 from inferload import rundir
-from inferload.live.recorder import Recorder
 from inferload.locust.adapters import adaptations, compat, messages, runners
 from inferload.locust.adapters.compat import Adaptation
 from inferload.locust.adapters.logs import first_of_each
 from inferload.master.lifecycle import delivery, load_steps, other_requests, worker_setup
 from inferload.master.lifecycle.cache_passes import Previous
-from inferload.master.lifecycle.inbox import Inbox, ReportTotals
+from inferload.master.lifecycle.inbox import Inbox
 from inferload.master.lifecycle.marks import Marks
 from inferload.master.lifecycle.phases import RunEnd, RunPhases, RunState
 from inferload.master.lifecycle.preflight import Preflight
@@ -31,7 +28,6 @@ from inferload.measure.record import Phase, PhaseWindow
 from inferload.process.protocol import Assignment
 from inferload.process.run_spec import RunSpec
 from inferload.process.settings import ProcessSettings
-from inferload.statistics.steady_state import Steadiness
 from inferload.summarise.counts import Arm, Others
 from inferload.workload.schedules import step_bounds_s
 
@@ -61,16 +57,19 @@ class MasterRun:
 
     def __init__(self, setup: RunSetup, runner: Any) -> None:
         self.setup = setup
+        self.spec, self.preflight, self.directory, self.own = setup.spec, setup.preflight, setup.directory, setup.own
         spec, folder = setup.spec, setup.directory.path
         self.anchor = Anchor.take()
-        run_id = f"{datetime.now(UTC).strftime('%Y%m%dT%H%M%SZ')}-{secrets.token_hex(4)}"
+        self.run_id = run_id = f"{datetime.now(UTC).strftime('%Y%m%dT%H%M%SZ')}-{secrets.token_hex(4)}"
         self.summary: Mapping[str, Any] | None = None  # document of summary.json, at the end
-        marks = Marks(folder / rundir.MARKS, self.anchor, setup.own.redaction)
-        roster, phases = Roster(runners.client_ids(runner)), RunPhases(step_bounds_s(spec.scenario))
-        self.state = state = RunState(run_id, roster, marks, phases, RunEnd(marks))
+        self.marks = marks = Marks(folder / rundir.MARKS, self.anchor, setup.own.redaction)
+        self.roster = roster = Roster(runners.client_ids(runner))
+        self.state = state = RunState(run_id, roster, marks, RunPhases(step_bounds_s(spec.scenario)), RunEnd(marks))
+        self.stop = state.end.stop  # begins the drain
         self._channel = WorkerChannel(run_id, roster, runner)
         self._records = TurnReceiver(folder / rundir.TURNS, run_id, setup.own.max_turns_mb, self._channel.acknowledge)
         self.inbox = Inbox(state, spec.scenario, setup.preflight.sessions.classes, self._records)
+        self.totals, self.recorder, self.steadiness = self.inbox.totals, self.inbox.recorder, self.inbox.steadiness
         self.steering = Steering(spec, marks, self._channel.announce_rate)
         self.load = RunLoad(
             spec,
@@ -87,70 +86,15 @@ class MasterRun:
     # -- inputs and parts
 
     @property
-    def spec(self) -> RunSpec:
-        """Specification of the run."""
-        return self.setup.spec
-
-    @property
-    def preflight(self) -> Preflight:
-        """Findings of the preflight."""
-        return self.setup.preflight
-
-    @property
-    def directory(self) -> RunDirectory:
-        """Run directory."""
-        return self.setup.directory
-
-    @property
-    def own(self) -> ProcessSettings:
-        """Settings of this process."""
-        return self.setup.own
-
-    @property
-    def run_id(self) -> str:
-        """Identifier of the run in messages and files."""
-        return self.state.run_id
-
-    @property
     def salt(self) -> str:
         """Text that separates the prompts from those of other runs in prefix caches."""
         earlier = self.setup.earlier
         return (self.spec.scenario.cache.salt or self.run_id) if earlier is None else earlier.salt
 
     @property
-    def roster(self) -> Roster:
-        """Workers of the run."""
-        return self.state.roster
-
-    @property
-    def marks(self) -> Marks:
-        """Marks of the run."""
-        return self.state.marks
-
-    @property
-    def stop(self) -> Event:
-        """Event that begins the drain."""
-        return self.state.end.stop
-
-    @property
     def ending(self) -> bool:
         """True from the end of the load on, planned or not."""
         return self.stop.is_set() or self.state.end.over
-
-    @property
-    def totals(self) -> ReportTotals:
-        """Sums of the workers' reports so far."""
-        return self.inbox.totals
-
-    @property
-    def recorder(self) -> Recorder:
-        """Course of the run."""
-        return self.inbox.recorder
-
-    @property
-    def steadiness(self) -> Steadiness:
-        """Steadiness of TTFT."""
-        return self.inbox.steadiness
 
     @property
     def windows(self) -> tuple[PhaseWindow, ...]:

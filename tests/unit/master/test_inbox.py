@@ -33,7 +33,9 @@ class Drains:
         return self.now_ns + round(at_s * NS_PER_S)
 
     def drained(self, name: str, closed_s: float) -> None:
-        self.inbox.on_drained({"name": name, "run_id": "r", "closed_ns": self._at_ns(closed_s)})
+        member = self.roster.named(name)
+        assert member is not None
+        self.inbox.on_drained(member, {"closed_ns": self._at_ns(closed_s)})
 
     @property
     def left(self) -> list[str]:
