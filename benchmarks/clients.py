@@ -74,6 +74,17 @@ def count(value: Any) -> int | None:
     return None if parsed is None else round(parsed)
 
 
+def latencies(ttft: Mapping[str, Any], itl: Mapping[str, Any]) -> dict[str, float | None]:
+    """Return the latencies of `Reported` from the statistics mean, p50 and p99 of a result file, in ms."""
+    return {
+        "ttft_mean_ms": number(ttft.get("mean")),
+        "ttft_p50_ms": number(ttft.get("p50")),
+        "ttft_p99_ms": number(ttft.get("p99")),
+        "itl_p50_ms": number(itl.get("p50")),
+        "itl_p99_ms": number(itl.get("p99")),
+    }
+
+
 # ---- the C reader
 
 
@@ -91,14 +102,10 @@ def _reader_call(stamps: str) -> Callable[[Load], ClientCommand]:
 def _reader_parse(load: Load) -> Reported:
     result = json.loads((load.work / "output.txt").read_text())
     return Reported(
-        ttft_mean_ms=number(result["ttft_ms"]["mean"]),
-        ttft_p99_ms=number(result["ttft_ms"]["p99"]),
-        itl_p50_ms=number(result["itl_ms"]["p50"]),
-        itl_p99_ms=number(result["itl_ms"]["p99"]),
+        **latencies(result["ttft_ms"], result["itl_ms"]),
         turns=count(result["turns"]),
         failed=count(result["failed"]),
         measured_s=number(result["measured_s"]),
-        ttft_p50_ms=number(result["ttft_ms"]["p50"]),
     )
 
 
@@ -198,19 +205,14 @@ def _locust_call(load: Load, locustfile: Path, *options: str) -> ClientCommand:
 
 def _inferload_parse(load: Load) -> Reported:
     summary = json.loads((load.work / "run" / "summary.json").read_text())
-    ttft, itl = summary["latency"]["ttft_ms"] or {}, summary["latency"]["itl_ms"] or {}
     verdict = summary["verdict"]
     codes = ", ".join(reason["code"] for reason in verdict["reasons"])
     return Reported(
-        ttft_mean_ms=number(ttft.get("mean")),
-        ttft_p99_ms=number(ttft.get("p99")),
-        itl_p50_ms=number(itl.get("p50")),
-        itl_p99_ms=number(itl.get("p99")),
+        **latencies(summary["latency"]["ttft_ms"] or {}, summary["latency"]["itl_ms"] or {}),
         turns=count(summary["turns"]["ok"]),
         failed=count(summary["turns"]["failed"]),
         measured_s=number(summary["window_s"]),
         verdict=verdict["measurement"] + (f" ({codes})" if codes else ""),
-        ttft_p50_ms=number(ttft.get("p50")),
     )
 
 

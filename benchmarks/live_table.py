@@ -10,6 +10,7 @@ from typing import Any
 from benchmarks.cases import Case
 from benchmarks.live_pages import LIVE, POLLS, Poll
 from benchmarks.reported import SERVER_LATE_MS, Reported
+from benchmarks.table import figure, line
 from inferload.live.document import series_document
 from inferload.live.recorder import CLIENT, FAILED, LOAD, SERVER
 from inferload.live.series import Series
@@ -226,18 +227,18 @@ def table(case: Case, rounds: Sequence[LiveRound]) -> str:
     head = ["median of the rounds", "no page"]
     for kind in kinds:
         head += [f"{pages} {_TITLES[kind]}", "difference", "result"]
-    lines = [_line([*head, "limit", "spread without pages"]), _line(["---"] * (len(head) + 2))]
+    lines = [line([*head, "limit", "spread without pages"]), line(["---"] * (len(head) + 2))]
     by_kind = [comparisons(case, rounds, kind) for kind in kinds]
     for number, measure in enumerate(MEASURES):
         rows = [each[number] for each in by_kind]
-        cells = [measure.name, _figure(rows[0].without if rows else None, measure.digits)]
+        cells = [measure.name, figure(rows[0].without if rows else None, measure.digits)]
         unit = " %" if measure.truth else ""
         for row in rows:
             difference = "-" if row.difference is None else f"{row.difference:+.2f}{unit}"
-            cells += [_figure(row.with_pages, measure.digits), difference, row.result]
+            cells += [figure(row.with_pages, measure.digits), difference, row.result]
         limit = "" if measure.limit is None else f"{measure.limit:g}{' % of the truth' if measure.truth else ''}"
         spread = next((abs(row.spread) for row in rows if row.difference is not None), None)
-        lines.append(_line([*cells, limit, f"{_figure(spread, 2)}{unit if spread is not None else ''}"]))
+        lines.append(line([*cells, limit, f"{figure(spread, 2)}{unit if spread is not None else ''}"]))
     return "\n".join(lines)
 
 
@@ -268,11 +269,3 @@ def page(
 def in_phase(polls: Sequence[Poll], begin_s: float, end_s: float) -> tuple[Poll, ...]:
     """Select the polls that began in a phase."""
     return tuple(poll for poll in polls if begin_s <= poll.at_s < end_s)
-
-
-def _figure(value: float | None, digits: int) -> str:
-    return "-" if value is None else f"{value:.{digits}f}"
-
-
-def _line(cells: Sequence[str]) -> str:
-    return "| " + " | ".join(cells) + " |"

@@ -8,7 +8,6 @@ import argparse
 import json
 import math
 import os
-import socket
 import sys
 import tempfile
 import time
@@ -19,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from inferload.deploy.launcher.probe import free_port
 
 from benchmarks import live_table
 from benchmarks.cases import Case
@@ -174,8 +174,8 @@ def _pages(kind: str, number: int, folder: Path) -> NoPages:
 
 
 def _run(load: Load, server: PacedServer, usage: RunUsage, arguments: argparse.Namespace) -> None:
-    port = _free_port()
-    call = web_call(load, port, _free_port(), arguments.warmup_s)
+    port = free_port()
+    call = web_call(load, port, free_port(), arguments.warmup_s)
     log = load.work / "output.txt"
     limit_s = _LIMIT_S + arguments.warmup_s + measure_s(load)
     with ThreadPoolExecutor(1) as executor:
@@ -193,11 +193,6 @@ def _run(load: Load, server: PacedServer, usage: RunUsage, arguments: argparse.N
             text = log.read_text(errors="replace").strip()[-2000:]
             raise ServerError(f"the run ended with {spent.exit_code}: {text}") from opening.exception()
         opening.result()
-
-
-def _free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        return int(listener.getsockname()[1])
 
 
 def _measure_phase(work: Path) -> tuple[float, float]:

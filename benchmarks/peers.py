@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.cases import Case
-from benchmarks.clients import MODEL, PROMPT_TOKENS, BenchClient, ClientCommand, Load, count, number
+from benchmarks.clients import MODEL, PROMPT_TOKENS, BenchClient, ClientCommand, Load, count, latencies, number
 from benchmarks.reported import Reported
 from benchmarks.server import ROOT
 
@@ -64,11 +64,9 @@ def _vllm_call(program: tuple[str, ...]) -> Callable[[Load], ClientCommand]:
 
 def _vllm_parse(load: Load) -> Reported:
     result = json.loads((load.work / "result.json").read_text())
+    ttft, itl = ({q: result.get(f"{q}_{name}_ms") for q in ("mean", "p50", "p99")} for name in ("ttft", "itl"))
     return Reported(
-        ttft_mean_ms=number(result.get("mean_ttft_ms")),
-        ttft_p99_ms=number(result.get("p99_ttft_ms")),
-        itl_p50_ms=number(result.get("p50_itl_ms")),
-        itl_p99_ms=number(result.get("p99_itl_ms")),
+        **latencies(ttft, itl),
         turns=count(result.get("completed")),
         failed=count(result.get("failed")),
         measured_s=number(result.get("duration")),
@@ -103,17 +101,15 @@ def _aiperf_call(load: Load) -> ClientCommand:
 def _aiperf_parse(load: Load) -> Reported:
     profile = json.loads((load.work / "profile_export_aiperf.json").read_text())
 
-    def of(name: str, figure: str) -> float | None:
-        return number((profile.get(name) or {}).get(figure))
+    def of(name: str) -> dict[str, Any]:
+        statistics = profile.get(name) or {}
+        return {**statistics, "mean": statistics.get("avg")}
 
     return Reported(
-        ttft_mean_ms=of("time_to_first_token", "avg"),
-        ttft_p99_ms=of("time_to_first_token", "p99"),
-        itl_p50_ms=of("inter_chunk_latency", "p50"),
-        itl_p99_ms=of("inter_chunk_latency", "p99"),
-        turns=count(of("request_count", "avg")),
-        failed=count(of("error_request_count", "avg")) or 0,
-        measured_s=of("benchmark_duration", "avg"),
+        **latencies(of("time_to_first_token"), of("inter_chunk_latency")),
+        turns=count(of("request_count")["mean"]),
+        failed=count(of("error_request_count")["mean"]) or 0,
+        measured_s=number(of("benchmark_duration")["mean"]),
         remarks=("with --use-server-token-count; ITL is its inter-chunk latency",),
     )
 
@@ -141,12 +137,8 @@ def _guidellm_parse(load: Load) -> Reported:
         successful = metrics[name]["successful"]
         return {"mean": successful["mean"], **successful["percentiles"]}
 
-    ttft, itl = of("time_to_first_token_ms"), of("inter_token_latency_ms")
     return Reported(
-        ttft_mean_ms=number(ttft["mean"]),
-        ttft_p99_ms=number(ttft["p99"]),
-        itl_p50_ms=number(itl["p50"]),
-        itl_p99_ms=number(itl["p99"]),
+        **latencies(of("time_to_first_token_ms"), of("inter_token_latency_ms")),
         turns=count(metrics["request_totals"]["successful"]),
         failed=count(metrics["request_totals"]["errored"]),
         measured_s=number(measured.get("duration")),
@@ -186,41 +178,29 @@ def _genai_parse(load: Load) -> Reported:
     )
 
 
-_ALL = (
-    BenchClient(
+def _package(
+    name: str, package: str, title: str, call: Callable[[Load], ClientCommand], parse: Callable[[Load], Reported]
+) -> BenchClient:
+    """Client of a Python package in its own virtual environment below PEERS_DIR."""
+    venv = PEERS_DIR / name
+    missing = _absent(venv / "bin" / name, "bench-peers")
+    return BenchClient(title, _version_of(venv, package), missing, call, parse, _no_large_bodies)
+
+
+_VLLM = VLLM_VENV / "bin" / "vllm"
+PEERS = {
+    "vllm-rs": BenchClient(
         "vllm-rs bench serve", _rust_version, _absent(_RUST, "bench-peers"), _vllm_call((str(_RUST),)), _vllm_parse
     ),
-    BenchClient(
+    "vllm": BenchClient(
         "vllm bench serve",
         _version_of(VLLM_VENV, "vllm"),
-        _absent(VLLM_VENV / "bin" / "vllm", "setup-vllm"),
-        _vllm_call((str(VLLM_VENV / "bin" / "vllm"),)),
+        _absent(_VLLM, "setup-vllm"),
+        _vllm_call((str(_VLLM),)),
         _vllm_parse,
         _no_large_bodies,
     ),
-    BenchClient(
-        "AIPerf",
-        _version_of(PEERS_DIR / "aiperf", "aiperf"),
-        _absent(PEERS_DIR / "aiperf" / "bin" / "aiperf", "bench-peers"),
-        _aiperf_call,
-        _aiperf_parse,
-        _no_large_bodies,
-    ),
-    BenchClient(
-        "GuideLLM",
-        _version_of(PEERS_DIR / "guidellm", "guidellm"),
-        _absent(PEERS_DIR / "guidellm" / "bin" / "guidellm", "bench-peers"),
-        _guidellm_call,
-        _guidellm_parse,
-        _no_large_bodies,
-    ),
-    BenchClient(
-        "genai-bench",
-        _version_of(PEERS_DIR / "genai-bench", "genai_bench"),
-        _absent(PEERS_DIR / "genai-bench" / "bin" / "genai-bench", "bench-peers"),
-        _genai_call,
-        _genai_parse,
-        _no_large_bodies,
-    ),
-)
-PEERS = dict(zip(("vllm-rs", "vllm", "aiperf", "guidellm", "genai-bench"), _ALL, strict=True))
+    "aiperf": _package("aiperf", "aiperf", "AIPerf", _aiperf_call, _aiperf_parse),
+    "guidellm": _package("guidellm", "guidellm", "GuideLLM", _guidellm_call, _guidellm_parse),
+    "genai-bench": _package("genai-bench", "genai_bench", "genai-bench", _genai_call, _genai_parse),
+}

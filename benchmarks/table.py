@@ -67,8 +67,8 @@ def case_table(case: Case, rows: Iterable[BenchRow]) -> str:
     """Return the table of reported values and cost in a case."""
     truth = f"truth: TTFT {case.ttft_ms:g} ms, ITL {case.gap_ms:g} ms; {case.tokens} tokens per turn in {case.events} events"
     lines = [f"## {case.name}: {case.text}", "", f"{truth}; at least {case.turns} turns per stream.", ""]
-    lines += _line(_HEAD), _line(["---"] * len(_HEAD))
-    lines += [_line(_cells(row, case)) for row in rows]
+    lines += line(_HEAD), line(["---"] * len(_HEAD))
+    lines += [line(_cells(row, case)) for row in rows]
     return "\n".join(lines)
 
 
@@ -83,16 +83,16 @@ def _cells(row: BenchRow, case: Case) -> list[str]:
     return [
         name,
         str(row.streams),
-        _figure(reported.ttft_mean_ms, 2),
-        _figure(reported.ttft_p99_ms, 2),
-        _figure(reported.itl_p50_ms, 2),
-        _figure(reported.itl_p99_ms, 2),
-        _figure(streaming.cpu_us_per_token if streaming else None, 1),
-        _figure(total_cpu, 1),
-        _figure(spent.peak_mb if spent else None, 0),
-        _figure(row.server_late_p99_ms, 2),
-        _figure(reported.turns, 0),
-        _figure(reported.measured_s, 1),
+        figure(reported.ttft_mean_ms, 2),
+        figure(reported.ttft_p99_ms, 2),
+        figure(reported.itl_p50_ms, 2),
+        figure(reported.itl_p99_ms, 2),
+        figure(streaming.cpu_us_per_token if streaming else None, 1),
+        figure(total_cpu, 1),
+        figure(spent.peak_mb if spent else None, 0),
+        figure(row.server_late_p99_ms, 2),
+        figure(reported.turns, 0),
+        figure(reported.measured_s, 1),
         "; ".join(marks(row, case)),
     ]
 
@@ -104,17 +104,17 @@ def distance_table(case: Case, rows: Sequence[BenchRow]) -> str:
     if not sizes:
         return ""
     head = [f"{case.name}: points over the C reader", *(f"{size} streams" for size in sizes)]
-    lines = [_line(head), _line(["---"] * len(head))]
+    lines = [line(head), line(["---"] * len(head))]
     for measure in MEASURES:
         errors = [_error(measure, case, readers[size]) for size in sizes]
-        lines.append(_line([f"{measure.name}: error of the C reader (%)", *(_figure(error, 1) for error in errors)]))
+        lines.append(line([f"{measure.name}: error of the C reader (%)", *(figure(error, 1) for error in errors)]))
         for client in dict.fromkeys(row.client for row in rows if row.client != READER_NAME):
             results = {row.streams: row.reported for row in rows if row.client == client}
             errors_over = [points(measure, case, results.get(size), readers[size]) for size in sizes]
-            lines.append(_line([f"{measure.name}: {client}", *(_figure(value, 1) for value in errors_over)]))
+            lines.append(line([f"{measure.name}: {client}", *(figure(value, 1) for value in errors_over)]))
         if case.name == "base":
             targets = (measure.targets.get(size) for size in sizes)
-            lines.append(_line([f"{measure.name}: target of inferload", *(_figure(target, 0) for target in targets)]))
+            lines.append(line([f"{measure.name}: target of inferload", *(figure(target, 0) for target in targets)]))
     return "\n".join(lines)
 
 
@@ -130,11 +130,13 @@ def _error(measure: AccuracyMeasure, case: Case, reported: Reported | None) -> f
     return None if value is None else abs(value - truth) / truth * 100
 
 
-def _figure(value: float | None, digits: int) -> str:
+def figure(value: float | None, digits: int) -> str:
+    """Format a figure of a table; "-" if unknown."""
     return "-" if value is None else f"{value:.{digits}f}"
 
 
-def _line(cells: Iterable[str]) -> str:
+def line(cells: Iterable[str]) -> str:
+    """Return a row of a Markdown table."""
     return "| " + " | ".join(cell.replace("|", "/").replace("\n", " ") for cell in cells) + " |"
 
 

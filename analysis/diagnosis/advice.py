@@ -185,8 +185,8 @@ ADVICE: Mapping[str, tuple[Advice, ...]] = {
 
 @dataclass(frozen=True, slots=True)
 class Cause:
-    """Diagnosis of a server or of the whole run: sentences, and advice as (change, reason, side effects)."""
+    """Diagnosis of a server or of the whole run."""
 
     target: str
     sentences: tuple[str, ...]
-    advice: tuple[tuple[str, str, str], ...]
+    advice: tuple[Advice, ...]

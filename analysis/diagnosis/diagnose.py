@@ -3,7 +3,7 @@
 import json
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from inferload.bottleneck.rules import RULES, Finding, WindowDiagnosis, judge
@@ -11,7 +11,7 @@ from inferload.server_metrics.series import ServerSeries
 
 from ..data.frames import RunFrames
 from ..data.timeline import is_gpu_exporter
-from .advice import ADVICE, Cause
+from .advice import ADVICE, Advice, Cause
 from .client_view import ClientView
 from .evidence import as_document, collect
 from .whole_run import RULE_OF, RUN_RULES, is_troubled, kept_up_rates, run_findings, sent_no_turn
@@ -128,22 +128,21 @@ def _over_time(windows: Sequence[WindowDiagnosis]) -> str:
     return f"Primary cause in {len(codes)} windows of {windows[0].evidence.length_s:.0f} s: {counted}."
 
 
-def advice(diagnosis: Diagnosis) -> list[tuple[str, str, str]]:
-    """Return advice on the primary cause: (change, reason, side effects)."""
+def advice(diagnosis: Diagnosis) -> tuple[Advice, ...]:
+    """Return advice on the primary cause."""
     primary = diagnosis.primary
-    return [] if primary is None else [(entry.do, entry.why, entry.effects) for entry in ADVICE[primary.code]]
+    return () if primary is None else ADVICE[primary.code]
 
 
-def run_advice(findings: Sequence[Finding]) -> list[tuple[str, str, str]]:
-    """Return advice on the whole run: (change, reason, side effects)."""
-    entries = [entry for finding in findings for entry in RULE_OF[finding.code].advice]
-    return [(entry.do, entry.why, entry.effects) for entry in dict.fromkeys(entries)]
+def run_advice(findings: Sequence[Finding]) -> tuple[Advice, ...]:
+    """Return advice on the whole run."""
+    return tuple(dict.fromkeys(entry for finding in findings for entry in RULE_OF[finding.code].advice))
 
 
 def causes(diagnoses: Diagnoses) -> tuple[Cause, ...]:
     """Return the diagnosis for the report: the whole run, then each server."""
-    whole = Cause("Whole run", tuple(run_sentences(diagnoses.run)), tuple(run_advice(diagnoses.run)))
-    servers = [Cause(server.target, tuple(sentences(server)), tuple(advice(server))) for server in diagnoses.servers]
+    whole = Cause("Whole run", tuple(run_sentences(diagnoses.run)), run_advice(diagnoses.run))
+    servers = [Cause(server.target, tuple(sentences(server)), advice(server)) for server in diagnoses.servers]
     return (*([whole] if diagnoses.run else []), *servers)
 
 
@@ -167,7 +166,7 @@ def document(diagnoses: Diagnoses) -> dict[str, Any]:
         ],
         "run": {
             "findings": [_finding(finding) for finding in diagnoses.run],
-            "advice": _advice(run_advice(diagnoses.run)),
+            "advice": [asdict(entry) for entry in run_advice(diagnoses.run)],
         },
         "servers": [
             {
@@ -176,7 +175,7 @@ def document(diagnoses: Diagnoses) -> dict[str, Any]:
                 "probable": None if server.primary is None else server.primary.probable,
                 "short_windows": server.short,
                 "findings": [_finding(finding) for finding in server.whole.findings],
-                "advice": _advice(advice(server)),
+                "advice": [asdict(entry) for entry in advice(server)],
                 "evidence": as_document(server.whole.evidence),
                 "windows": [
                     {
@@ -190,10 +189,6 @@ def document(diagnoses: Diagnoses) -> dict[str, Any]:
             for server in diagnoses.servers
         ],
     }
-
-
-def _advice(rows: Sequence[tuple[str, str, str]]) -> list[dict[str, str]]:
-    return [{"do": do, "why": why, "effects": effects} for do, why, effects in rows]
 
 
 def _finding(finding: Finding) -> dict[str, Any]:

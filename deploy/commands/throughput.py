@@ -149,15 +149,6 @@ def _served(path: Path, manifest: Mapping[str, Any], summary: Mapping[str, Any])
     )
 
 
-def rates_of(limit: OfflineLimit) -> dict[str, float]:
-    """Return the rates of the limit by row of the table."""
-    return {
-        "requests/s": limit.requests_per_s,
-        "output tok/s": limit.output_tok_per_s,
-        "input + output tok/s": limit.total_tok_per_s,
-    }
-
-
 def page(name: str, limit: OfflineLimit, served: RunRates | None) -> list[str]:
     """Return the output lines for the terminal."""
     load = limit.load
@@ -168,10 +159,10 @@ def page(name: str, limit: OfflineLimit, served: RunRates | None) -> list[str]:
         "",
     ]
     if served is None:
-        rows = [["", "limit"], *([key, number(value)] for key, value in rates_of(limit).items())]
+        rows = [["", "limit"], *([key, number(value)] for key, value in limit.rates.items())]
     else:
         rows = [["", "limit", "served", "served / limit"]]
-        for key, value in rates_of(limit).items():
+        for key, value in limit.rates.items():
             rate = served.rates[key]
             share = (
                 _NO_SHARE
@@ -224,7 +215,7 @@ def document(name: str, limit: OfflineLimit, served: RunRates | None) -> dict[st
         "input_tokens_per_prompt": load.input_tokens,
         "output_tokens_per_prompt": load.output_tokens,
         "elapsed_s": limit.elapsed_s,
-        "limit": rates_of(limit),
+        "limit": limit.rates,
         "left_out": list(limit.left_out),
         "served": None if served is None else {"run": str(served.path), "verdict": served.level, **served.rates},
     }

@@ -45,19 +45,14 @@ class OfflineLimit:
     left_out: tuple[str, ...] = ()
 
     @property
-    def requests_per_s(self) -> float:
-        """Requests per second."""
-        return self.load.prompts / self.elapsed_s
-
-    @property
-    def output_tok_per_s(self) -> float:
-        """Generated tokens per second."""
-        return self.output_tokens / self.elapsed_s
-
-    @property
-    def total_tok_per_s(self) -> float:
-        """Prompt and generated tokens per second."""
-        return (self.input_tokens + self.output_tokens) / self.elapsed_s
+    def rates(self) -> dict[str, float]:
+        """Rates by name, as in the table and in JSON."""
+        counts = {
+            "requests/s": self.load.prompts,
+            "output tok/s": self.output_tokens,
+            "input + output tok/s": self.input_tokens + self.output_tokens,
+        }
+        return {name: count / self.elapsed_s for name, count in counts.items()}
 
 
 def measure(spec: ServerSpec, load: OfflineLoad, progress: ProgressCallback) -> OfflineLimit:

@@ -109,13 +109,11 @@ def _options(arguments: argparse.Namespace, config: ServerConfig) -> Options:
         ),
         api_key=key,
         chunked=arguments.chunked,
-        max_num_seqs=limits.max_num_seqs,
+        limits=limits,
         request_id_headers=arguments.enable_request_id_headers,
         load_tracking=arguments.enable_server_load_tracking,
         log_requests=arguments.enable_log_requests,
         log_stats=not arguments.disable_log_stats,
-        max_num_batched_tokens=limits.max_num_batched_tokens,
-        chunked_prefill=limits.chunked_prefill,
     )
 
 

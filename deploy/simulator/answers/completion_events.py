@@ -16,7 +16,7 @@ from ..protocol.text import SPACED, Lexicon
 from .deltas import call_document, compact, delta_of
 from .logprobs import chat_logprobs, text_logprobs
 from .stop_buffer import StopBuffer
-from .usage import Group, Timings
+from .usage import Group, Timings, in_full, without_null
 
 FINGERPRINT = "vllm-0.32.0-simulator"
 DONE = b"data: [DONE]\n\n"
@@ -132,13 +132,9 @@ class CompletionEvents:
         if self._completion.include_usage:
             more: dict[str, Any] = {"usage": self._group.usage(stream=True), "system_fingerprint": FINGERPRINT}
             if self._group.options.per_request_metrics and self._group.alone:
-                more["metrics"] = timings.document()
+                more["metrics"] = without_null(timings)
             pieces = self._piece(f"{self._start}],{compact(more)[1:]}\n\n")
         return pieces + (chunk(DONE) + LAST_CHUNK if self._framed else DONE)
-
-    def plain(self, data: bytes) -> bytes:
-        """Bytes as part of the body."""
-        return chunk(data) if self._framed else data
 
     def document(self, cached_tokens: int, timings: Timings) -> dict[str, Any] | None:
         """Whole answer as one JSON document; None while another choice of the request is unfinished."""
@@ -146,7 +142,7 @@ class CompletionEvents:
         group.choices[completion.choice] = chat_choice(completion, self) if completion.chat else self._text_choice()
         if not group.ended(cached_tokens):
             return None
-        metrics = timings.full() if group.options.per_request_metrics and group.alone else None
+        metrics = in_full(timings) if group.options.per_request_metrics and group.alone else None
         document = {
             "id": self._id,
             "object": "chat.completion" if completion.chat else "text_completion",
@@ -161,11 +157,6 @@ class CompletionEvents:
             ids = self._lexicon.encode(completion.tokens) if completion.show.token_ids else None
             document |= {"prompt_logprobs": None, "prompt_token_ids": ids, "prompt_text": None}
         return document | {"kv_transfer_params": None, "ec_transfer_params": None, "metrics": metrics}
-
-    @property
-    def finish_reason(self) -> str:
-        """Finish reason as in the metrics: stop or length."""
-        return "stop" if self._completion.ends_itself else "length"
 
     def token_ids(self) -> list[int] | None:
         """Token ids of the answer; None if not requested."""

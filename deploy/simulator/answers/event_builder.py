@@ -14,10 +14,6 @@ from .usage import Group, Timings
 class EventBuilder(Protocol):
     """Builder of the events of an answer."""
 
-    @property
-    def finish_reason(self) -> str:
-        """Finish reason as in the metrics: stop or length."""
-
     def plain_until(self, index: int) -> int:
         """First token from `index` on whose event is not plain: one word in a fixed frame."""
 
@@ -36,9 +32,6 @@ class EventBuilder(Protocol):
     def closing(self, cached_tokens: int, timings: Timings) -> bytes:
         """Bytes after the last event, including the end of a chunked body."""
 
-    def plain(self, data: bytes) -> bytes:
-        """Bytes as part of the body."""
-
     def document(self, cached_tokens: int, timings: Timings) -> Any:
         """Whole answer as one JSON document; None while another choice of the request is unfinished."""
 
@@ -49,11 +42,6 @@ class TypedEvents:
     def __init__(self, completion: CompletionRequest, group: Group, framed: bool) -> None:
         self._completion, self._group, self._framed = completion, group, framed
         self._stop_buffer = StopBuffer(completion.held_back)
-
-    @property
-    def finish_reason(self) -> str:
-        """Finish reason as in the metrics: stop or length."""
-        return "stop" if self._completion.ends_itself else "length"
 
     def plain_until(self, index: int) -> int:
         """Return `index`: no event is plain."""
@@ -71,15 +59,12 @@ class TypedEvents:
         """Events of the last tokens, and the end of the open block."""
         return self._bytes("".join(self._added(first, count, last=True)) + self._close())
 
-    def plain(self, data: bytes) -> bytes:
-        """Bytes as part of the body."""
-        return chunk(data) if self._framed else data
-
     def _added(self, first: int, count: int, last: bool = False) -> Iterator[str]:
         return map(self._add, self._stop_buffer.pass_on(tuple(self._completion.script.pieces(first, count)), last))
 
     def _bytes(self, text: str) -> bytes:
-        return self.plain(text.encode("utf-8", "surrogatepass")) if text else b""
+        data = text.encode("utf-8", "surrogatepass")
+        return chunk(data) if data and self._framed else data
 
     @abstractmethod
     def _add(self, piece: TokenPiece) -> str:

@@ -11,7 +11,7 @@ from ..protocol.http import LAST_CHUNK
 from ..protocol.response_input import is_function
 from ..protocol.script import ARGUMENTS, CALL, CONTENT, REASONING, TokenPiece
 from .event_builder import TypedEvents
-from .usage import Group, Timings
+from .usage import Group, Timings, in_full
 
 
 class ResponseEvents(TypedEvents):
@@ -183,7 +183,7 @@ class ResponseEvents(TypedEvents):
             **{"usage": self._usage() if complete else None, "user": parameters.get("user")},
         }
         if timings is not None:
-            document["metrics"] = timings.full() if self._group.options.per_request_metrics else None
+            document["metrics"] = in_full(timings) if self._group.options.per_request_metrics else None
         penalties = {key: _value_or(parameters, key, 0.0) for key in ("presence_penalty", "frequency_penalty")}
         rest = ("kv_transfer_params", "ec_transfer_params", "input_messages", "output_messages")
         return {**document, **penalties, **dict.fromkeys(rest)}

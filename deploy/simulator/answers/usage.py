@@ -1,29 +1,18 @@
 """Usage block and per-request timings of an answer, as in vLLM. Pure."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from ..protocol.completion_request import CompletionRequest
 
+# Timings of a request by vLLM's names; None if not applicable.
+Timings = Mapping[str, float | None]
 
-@dataclass(frozen=True, slots=True)
-class Timings:
-    """Timings of a request in ms, as in vLLM; None if not applicable."""
 
-    time_to_first_token_ms: float | None
-    generation_time_ms: float | None
-    queue_time_ms: float | None
-    mean_itl_ms: float | None
-    tokens_per_second: float | None
-
-    def document(self) -> dict[str, float]:
-        """Known timings only, as in a stream."""
-        return {name: value for name, value in self.full().items() if value is not None}
-
-    def full(self) -> dict[str, Any]:
-        """All timings, null if unknown, as in an answer that is not streamed."""
-        return {**{name: getattr(self, name) for name in self.__slots__}, "speculative_decoding": None}
+def in_full(timings: Timings) -> dict[str, Any]:
+    """All timings, null if unknown, as in an answer that is not streamed."""
+    return {**timings, "speculative_decoding": None}
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +71,7 @@ class Group:
             details = {"cached_tokens": self.cached, "created_cache_tokens": created, "multimodal_tokens": None}
         completion_details = {"reasoning_tokens": thought} if chat and options.reasoning_tokens else None
         usage |= {"prompt_tokens_details": details, "completion_tokens_details": completion_details}
-        return _without_null(usage) if stream else usage
+        return without_null(usage) if stream else usage
 
     def created(self) -> int:
         """Prompt tokens that the first answer added to the prefix cache, in full blocks."""
@@ -90,6 +79,7 @@ class Group:
         return max(0, tokens // size * size - (self.cached or 0)) if size else 0
 
 
-def _without_null(document: dict[str, Any]) -> dict[str, Any]:
-    nested = {key: _without_null(value) if isinstance(value, dict) else value for key, value in document.items()}
+def without_null(document: Mapping[str, Any]) -> dict[str, Any]:
+    """Known values only, as in a stream."""
+    nested = {key: without_null(value) if isinstance(value, dict) else value for key, value in document.items()}
     return {key: value for key, value in nested.items() if value is not None}

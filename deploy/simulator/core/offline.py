@@ -22,9 +22,8 @@ from .queues import SchedulerLimits
 from .request import Request
 from .scheduler import Scheduler, Step
 from .speculation import Acceptance, SpecCounts
-from .step_time import FrontEnd, StepClock, StepCost
+from .step_time import NS_PER_S, FrontEnd, StepClock, StepCost
 
-NS_PER_S = 1_000_000_000
 _AHEAD = 8  # hashes computed ahead: several at once are faster
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
@@ -127,19 +126,20 @@ class Results:
         return result
 
 
-class _Session:
-    """Block content by identity: block i of a session, or of the shared prefix."""
+@dataclass(slots=True, eq=False)
+class _SessionRequest(Request):
+    """Request with block content by identity: block i of a session, or of the shared prefix."""
 
-    __slots__ = ("_own", "_shared", "_tokens")
+    own: int = 0  # hash of the session
+    shared: int = 0  # hash of the shared prefix
+    shared_tokens: int = 0
 
-    def __init__(self, name: Hashable, shared: Hashable, shared_tokens: int) -> None:
-        self._own, self._shared, self._tokens = hash((name, "own")), hash((shared, "shared")), shared_tokens
-
-    def extend(self, hashes: list[int], blocks: int, block_size: int) -> None:
+    def extend_hashes(self, blocks: int, block_size: int) -> None:
         """Append hashes of session (or shared prefix) and block number."""
-        common, known, own = self._tokens // block_size, len(hashes), self._own
+        hashes, own = self.hashes, self.own
+        common, known = self.shared_tokens // block_size, len(hashes)
         if known < common:
-            hashes += [hash((self._shared, block)) for block in range(known, min(common, blocks))]
+            hashes += [hash((self.shared, block)) for block in range(known, min(common, blocks))]
             known = len(hashes)
         if known < blocks:
             hashes += [hash((own, block)) for block in range(known, blocks + _AHEAD)]
@@ -273,14 +273,18 @@ def _request(arrival: OfflineRequest, number: int, limits: SchedulerLimits) -> R
     prompt = len(arrival.tokens) if arrival.tokens is not None else arrival.prompt_tokens
     if fault := _obstacle(prompt, arrival.output_tokens, limits):
         raise ValueError(f"arrival {number}: {prompt} prompt and {arrival.output_tokens} output tokens; {fault}")
-    name = ("one", number) if arrival.session is None else ("session", arrival.session)
-    content = None if arrival.tokens is not None else _Session(name, arrival.shared, arrival.shared_tokens)
-    return Request(
+    kind: type[Request] = Request
+    more: dict[str, Any] = {}
+    if arrival.tokens is None:
+        name = ("one", number) if arrival.session is None else ("session", arrival.session)
+        kind, more = _SessionRequest, {"own": hash((name, "own")), "shared": hash((arrival.shared, "shared"))}
+        more["shared_tokens"] = arrival.shared_tokens
+    return kind(
         arrival.tokens or (),
         arrival.output_tokens,
         answer=lambda index: ("answer", number, index),
         ends_itself=arrival.ends_itself,
-        content=content,
         prompt=prompt,
         queued_ns=-1,
+        **more,
     )

@@ -2,64 +2,24 @@
 
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
 
 from .blocks import chain_hashes
 
 
-class Content(Protocol):
-    """Content of a sequence, as block hashes."""
-
-    def extend(self, hashes: list[int], blocks: int, block_size: int) -> None:
-        """Append the hashes of full blocks until there are `blocks` of them."""
-
-
-@dataclass(slots=True, eq=False)
-class Words:
-    """Content as tokens: `answer(i)` is output token i; `answers(i, n)`, if faster, returns n tokens from i on.
-
-    The salt enters the first block only.
-    """
-
-    tokens: Sequence[Hashable]
-    answer: Callable[[int], Hashable]
-    salt: str = ""
-    answers: Callable[[int, int], Sequence[Hashable]] | None = None
-
-    def extend(self, hashes: list[int], blocks: int, block_size: int) -> None:
-        """Append chained hashes of the blocks of the prompt, then of the answer."""
-        inside = min(blocks, len(self.tokens) // block_size)
-        if len(hashes) < inside:
-            part = self.tokens[len(hashes) * block_size : inside * block_size]
-            hashes += chain_hashes(part, block_size, self.salt, hashes[-1] if hashes else None)
-        while len(hashes) < blocks:
-            start = len(hashes) * block_size
-            if hashes and self.answers is not None and start >= len(self.tokens):  # the usual case
-                hashes.append(hash((hashes[-1], *self.answers(start - len(self.tokens), block_size))))
-                continue
-            block = self._block(start, block_size)
-            hashes += chain_hashes(block, block_size, self.salt, hashes[-1] if hashes else None)
-
-    def _block(self, start: int, size: int) -> tuple[Hashable, ...]:
-        prompt = len(self.tokens)
-        prompt_part = tuple(self.tokens[start : start + size])
-        first, end = max(start - prompt, 0), start + size - prompt
-        if self.answers is not None:
-            return prompt_part + tuple(self.answers(first, end - first))
-        return prompt_part + tuple(map(self.answer, range(first, end)))
-
-
 @dataclass(slots=True, eq=False)
 class Request:
-    """State of a request. A scheduler may use `output_tokens` only when vLLM would know the end."""
+    """State of a request. A scheduler may use `output_tokens` only when vLLM would know the end.
+
+    `answer(i)` is output token i; `answers(i, n)`, if faster, returns n tokens from i on. The salt enters the first block only.
+    """
 
     tokens: Sequence[Hashable]
     output_tokens: int
     answer: Callable[[int], Hashable]
     salt: str = ""
+    answers: Callable[[int, int], Sequence[Hashable]] | None = None
     ends_itself: bool = False  # with an end-of-text token, known only after it is sampled
     stopped: bool = False  # by a stop string, which the front end detects: the scheduler stops it one step later
-    content: Content | None = None  # None: `tokens` and `answer`
     prompt: int = 0  # tokens
     emitted: int = 0  # output tokens, including those of steps in progress
     computed: int = 0  # tokens in the KV cache, while the prompt is computed
@@ -83,8 +43,6 @@ class Request:
 
     def __post_init__(self) -> None:
         self.prompt = self.prompt or len(self.tokens)
-        if self.content is None:
-            self.content = Words(self.tokens, self.answer, self.salt)
 
     @property
     def length(self) -> int:
@@ -93,6 +51,29 @@ class Request:
 
     def hashes_to(self, tokens: int, block_size: int) -> list[int]:
         """Hashes of at least the full blocks of the first `tokens` tokens."""
-        if len(self.hashes) < tokens // block_size and self.content is not None:
-            self.content.extend(self.hashes, tokens // block_size, block_size)
+        if len(self.hashes) < tokens // block_size:
+            self.extend_hashes(tokens // block_size, block_size)
         return self.hashes
+
+    def extend_hashes(self, blocks: int, block_size: int) -> None:
+        """Append the chained hashes of full blocks of the prompt, then of the answer, until there are `blocks` of them."""
+        hashes, prompt = self.hashes, len(self.tokens)
+        inside = min(blocks, prompt // block_size)
+        if len(hashes) < inside:
+            part = self.tokens[len(hashes) * block_size : inside * block_size]
+            hashes += chain_hashes(part, block_size, self.salt, hashes[-1] if hashes else None)
+        while len(hashes) < blocks:
+            start = len(hashes) * block_size
+            if hashes and self.answers is not None and start >= prompt:  # the usual case
+                hashes.append(hash((hashes[-1], *self.answers(start - prompt, block_size))))
+                continue
+            block = self._block(start, block_size)
+            hashes += chain_hashes(block, block_size, self.salt, hashes[-1] if hashes else None)
+
+    def _block(self, start: int, size: int) -> tuple[Hashable, ...]:
+        prompt = len(self.tokens)
+        prompt_part = tuple(self.tokens[start : start + size])
+        first, end = max(start - prompt, 0), start + size - prompt
+        if self.answers is not None:
+            return prompt_part + tuple(self.answers(first, end - first))
+        return prompt_part + tuple(map(self.answer, range(first, end)))

@@ -5,7 +5,6 @@
 
 import heapq
 import itertools
-import json
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from random import Random
@@ -157,7 +156,7 @@ class Engine(ABC):
         if (garbage := faults.of("garbage")) and number == garbage["after_events"] + 1:
             return Random(number).randbytes(int(garbage["bytes"]))
         if (comment := faults.of("comment")) and number % max(1, int(comment["every"])) == 0:
-            data = stream.events.plain(b": keep-alive\n\n") + data
+            data = stream.frame(b": keep-alive\n\n") + data
         return data
 
     def _fail(self, stream: Stream, message: str, status: int) -> None:
@@ -166,8 +165,7 @@ class Engine(ABC):
         self.metrics.finished["error"] += 1
         document = error_document(message, status, "InternalServerError")
         if stream.completion.stream:
-            event = f"data: {json.dumps(document)}\n\ndata: [DONE]\n\n".encode()
-            stream.peer.write(stream.events.plain(event) + stream.end())
+            stream.peer.write(stream.error_end(document))
         else:
             stream.peer.write(reply_bytes(json_reply(document, status), stream.keep_alive))
         stream.peer.answered(close=not stream.keep_alive)

@@ -1,14 +1,15 @@
 """Answer in progress: due times and bytes of its events."""
 
+import json
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 from ..answers.event_builder import EventBuilder
 from ..answers.usage import Timings
 from ..core.request import Request
 from ..metrics.engine_metrics import FinishedRequest
 from ..protocol.completion_request import CompletionRequest
-from ..protocol.http import LAST_CHUNK, HttpResponse, json_reply, reply_bytes
+from ..protocol.http import LAST_CHUNK, chunk, json_reply, reply_bytes
 from .chaos import Faults
 
 
@@ -75,17 +76,17 @@ class Stream:
         return taken
 
     def timings(self) -> Timings:
-        """Timings of a complete answer, as vLLM reports them."""
+        """Timings of a complete answer in ms, as vLLM reports them."""
         inference_ms = (self.last_ns - self.admitted_ns) / 1e6
         generation_ms = (self.last_ns - self.first_ns) / 1e6
         tokens = self.completion.output_tokens
-        return Timings(
-            time_to_first_token_ms=(self.first_ns - self.admitted_ns) / 1e6,
-            generation_time_ms=generation_ms,
-            queue_time_ms=(self.admitted_ns - self.request.queued_ns) / 1e6,
-            mean_itl_ms=generation_ms / (tokens - 1) if tokens > 1 else None,
-            tokens_per_second=tokens / inference_ms * 1000 if inference_ms > 0 else None,
-        )
+        return {
+            "time_to_first_token_ms": (self.first_ns - self.admitted_ns) / 1e6,
+            "generation_time_ms": generation_ms,
+            "queue_time_ms": (self.admitted_ns - self.request.queued_ns) / 1e6,
+            "mean_itl_ms": generation_ms / (tokens - 1) if tokens > 1 else None,
+            "tokens_per_second": tokens / inference_ms * 1000 if inference_ms > 0 else None,
+        }
 
     def finished(self) -> FinishedRequest:
         """Values of a complete answer for the metrics."""
@@ -99,7 +100,7 @@ class Stream:
             output_tokens=self.completion.output_tokens,
             max_tokens=self.completion.max_tokens,
             preemptions=self.request.preemptions,
-            reason=self.events.finish_reason,
+            reason="stop" if self.completion.ends_itself else "length",
             n=self.completion.choices // self.completion.prompts,
             max_output_tokens=self.completion.max_output_tokens,
         )
@@ -116,14 +117,18 @@ class Stream:
         data += self.events.last_token(first, count)
         return data + self.events.closing(self.request.cached_tokens or 0, self.timings())
 
-    def end(self) -> bytes:
-        """End of a chunked body."""
-        return LAST_CHUNK if self.framed else b""
+    def frame(self, data: bytes) -> bytes:
+        """Bytes as part of the body."""
+        return chunk(data) if self.framed else data
+
+    def error_end(self, document: Any) -> bytes:
+        """Error event and end of the body."""
+        event = f"data: {json.dumps(document)}\n\ndata: [DONE]\n\n".encode()
+        return self.frame(event) + (LAST_CHUNK if self.framed else b"")
 
     def _whole(self) -> bytes:
         document = self.events.document(self.request.cached_tokens or 0, self.timings())
         if document is None:
             return b""
-        reply = json_reply(document)
-        more = (("x-request-id", self.request_id),) if self.request_id else ()
-        return reply_bytes(HttpResponse(200, reply.body, headers=more), self.keep_alive)
+        headers = (("x-request-id", self.request_id),) if self.request_id else ()
+        return reply_bytes(json_reply(document, headers=headers), self.keep_alive)

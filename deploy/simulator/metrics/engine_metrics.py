@@ -71,7 +71,6 @@ class Gauges:
     prefix_queries: int
     prefix_hits: int
     preemptions: int
-    deferred: int = 0  # requests that do not wait for capacity; not in `waiting`
 
 
 class RecentHits:

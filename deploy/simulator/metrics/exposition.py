@@ -97,8 +97,8 @@ def _labels(labels: Mapping[str, str]) -> str:
 
 
 def _gauges(page: _MetricsPage, gauges: Gauges, base: Mapping[str, str]) -> None:
-    waiting = float(gauges.waiting + gauges.deferred)
-    reasons = {"capacity": float(gauges.waiting), "deferred": float(gauges.deferred)}
+    waiting = float(gauges.waiting)
+    reasons = {"capacity": waiting, "deferred": 0.0}
     states = {"awake": 1.0, "weights_offloaded": 0.0, "discard_all": 0.0}
     page.gauge("vllm:num_requests_running", "Running requests.", [(base, float(gauges.running))])
     page.gauge("vllm:num_requests_waiting", "Waiting requests.", [(base, waiting)])

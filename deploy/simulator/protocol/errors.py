@@ -19,8 +19,7 @@ class ApiError(Exception):
 
     def reply(self, headers: tuple[tuple[str, str], ...] = ()) -> HttpResponse:
         """Reply to the client."""
-        reply = json_reply(error_document(str(self), self.status, self.kind, self.param), self.status)
-        return HttpResponse(reply.status, reply.body, headers=headers)
+        return json_reply(error_document(str(self), self.status, self.kind, self.param), self.status, headers)
 
     def message_reply(self) -> HttpResponse:
         """Reply in the format of /v1/messages, for errors after the check of the body."""
@@ -38,10 +37,8 @@ class NoRoute(ApiError):
 
     def reply(self, headers: tuple[tuple[str, str], ...] = ()) -> HttpResponse:
         """Reply to the client."""
-        reply = json_reply({"detail": str(self)}, self.status)
-        return HttpResponse(
-            reply.status, reply.body, headers=(("allow", self.allow), *headers) if self.allow else headers
-        )
+        allow = (("allow", self.allow),) if self.allow else ()
+        return json_reply({"detail": str(self)}, self.status, (*allow, *headers))
 
 
 def error_document(message: str, status: int, kind: str | None = None, param: str | None = None) -> dict[str, Any]:

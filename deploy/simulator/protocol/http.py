@@ -45,9 +45,10 @@ class HttpResponse:
     headers: tuple[tuple[str, str], ...] = ()
 
 
-def json_reply(document: Any, status: int = 200) -> HttpResponse:
+def json_reply(document: Any, status: int = 200, headers: tuple[tuple[str, str], ...] = ()) -> HttpResponse:
     """Reply with a JSON document."""
-    return HttpResponse(status, json.dumps(document, ensure_ascii=False, separators=(",", ":")).encode())
+    body = json.dumps(document, ensure_ascii=False, separators=(",", ":")).encode()
+    return HttpResponse(status, body, headers=headers)
 
 
 def head_bytes(

@@ -1,10 +1,10 @@
 """HTTP API: routes under vLLM's paths."""
 
 import hmac
-import json
 import secrets
 import traceback
 from collections.abc import Callable
+from dataclasses import replace
 
 from inferload.measure import clock
 from inferload.server_metrics.text_format import CONTENT_TYPE
@@ -96,10 +96,7 @@ class Api:
         for stream in streams:
             self._engine.abort(stream)
         if streams and streams[0].completion.stream:
-            document = json.dumps(error_document(message, 500, "InternalServerError"))
-            connection.write(
-                streams[0].events.plain(f"data: {document}\n\ndata: [DONE]\n\n".encode()) + streams[0].end()
-            )
+            connection.write(streams[0].error_end(error_document(message, 500, "InternalServerError")))
         connection.answered(close=True)
 
     def _reply(self, connection: Connection, request: HttpRequest) -> HttpResponse | None:
@@ -150,12 +147,11 @@ class Api:
     def _send(self, connection: Connection, request: HttpRequest, reply: HttpResponse) -> None:
         if self._options.request_id_headers:
             number = request.headers.get("x-request-id") or secrets.token_hex(16)
-            reply = HttpResponse(
-                reply.status, reply.body, reply.content_type, (*reply.headers, ("x-request-id", number))
-            )
+            reply = replace(reply, headers=(*reply.headers, ("x-request-id", number)))
+        if request.method == "HEAD":
+            reply = replace(reply, body=b"")
         connection.status = reply.status
-        body = reply if request.method != "HEAD" else HttpResponse(reply.status, b"", reply.content_type, reply.headers)
-        connection.write(reply_bytes(body, request.keep_alive))
+        connection.write(reply_bytes(reply, request.keep_alive))
         connection.answered(close=not request.keep_alive)
 
     def _load(self, _request: HttpRequest) -> HttpResponse:

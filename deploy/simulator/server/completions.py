@@ -13,7 +13,7 @@ from ..answers.event_builder import EventBuilder
 from ..answers.message_events import MessageEvents
 from ..answers.response_events import ResponseEvents
 from ..answers.usage import Group
-from ..core.request import Request, Words
+from ..core.request import Request
 from ..engine.chaos import Faults
 from ..engine.engine import Engine
 from ..engine.stream import Peer, Stream
@@ -121,8 +121,7 @@ class Completions:
 
 def _request(completion: CompletionRequest) -> Request:
     script = completion.script
-    content = Words(completion.tokens, script.token, completion.cache_salt, script.tokens)
-    return Request(completion.tokens, completion.output_tokens, script.token, completion.cache_salt, content=content)
+    return Request(completion.tokens, completion.output_tokens, script.token, completion.cache_salt, script.tokens)
 
 
 def _late_head(connection: Connection, stream: Stream, head: bytes) -> None:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from inferload.measure import clock
 
 from ..answers.usage import UsageOptions
+from ..core.queues import SchedulerLimits
 from ..metrics.exposition import CacheInfo
 from ..protocol.model import Model
 
@@ -22,13 +23,11 @@ class Options:
     cache: CacheInfo
     api_key: str
     chunked: bool
-    max_num_seqs: int
+    limits: SchedulerLimits
     request_id_headers: bool = False  # --enable-request-id-headers
     load_tracking: bool = False  # --enable-server-load-tracking; else /load returns 0
     log_requests: bool = False  # --enable-log-requests
     log_stats: bool = True  # not --disable-log-stats
-    max_num_batched_tokens: int = 2048
-    chunked_prefill: bool = True
 
 
 def models(model: Model) -> dict[str, object]:
@@ -44,13 +43,13 @@ def models(model: Model) -> dict[str, object]:
 
 def server_info(options: Options, query: Mapping[str, str]) -> dict[str, object]:
     """Document of /server_info, with settings as an object or in one line."""
-    cache = options.cache
+    cache, limits = options.cache, options.limits
     config: dict[str, dict[str, object]] = {
         "model_config": {"model": options.model.name, "max_model_len": options.model.max_model_len},
         "scheduler_config": {
-            "max_num_seqs": options.max_num_seqs,
-            "max_num_batched_tokens": options.max_num_batched_tokens,
-            "enable_chunked_prefill": options.chunked_prefill,
+            "max_num_seqs": limits.max_num_seqs,
+            "max_num_batched_tokens": limits.max_num_batched_tokens,
+            "enable_chunked_prefill": limits.chunked_prefill,
             "policy": "fcfs",
         },
         "cache_config": {

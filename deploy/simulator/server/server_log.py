@@ -56,8 +56,6 @@ def engine_line(prompt_tok_per_s: float, generation_tok_per_s: float, gauges: Ga
         f"Running: {gauges.running} reqs",
         f"Waiting: {gauges.waiting} reqs",
     ]
-    if gauges.deferred:
-        parts.append(f"Deferred: {gauges.deferred} reqs")
     parts.append(f"GPU KV cache usage: {gauges.kv_cache_usage * 100:.1f}%")
     if hit_rate is not None:
         parts.append(f"Prefix cache hit rate: {hit_rate * 100:.1f}%")

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from inferload.deploy.simulator.answers.completion_events import CompletionEvents
 from inferload.deploy.simulator.answers.message_events import MessageEvents
 from inferload.deploy.simulator.answers.response_events import ResponseEvents
-from inferload.deploy.simulator.answers.usage import Group, Timings, UsageOptions
+from inferload.deploy.simulator.answers.usage import Group, UsageOptions
 from inferload.deploy.simulator.protocol.completion_request import CompletionRequest, parse_completions
 from inferload.deploy.simulator.protocol.errors import ApiError
 from inferload.deploy.simulator.protocol.message_input import chat_of as chat_of_message
@@ -25,7 +25,10 @@ from inferload.deploy.simulator.protocol.text import Lexicon
 
 MODEL = Model("simulator", 1000, 0, 50.0)
 THINKER = Model("simulator", 1000, 0, 50.0, reasoning=True, tool_parser=True, auto_tools=True, tool_call_share=1.0)
-TIMES = Timings(1.0, 2.0, 0.0, 1.0, 9.0)
+TIMES = {
+    **{"time_to_first_token_ms": 1.0, "generation_time_ms": 2.0, "queue_time_ms": 0.0},
+    **{"mean_itl_ms": 1.0, "tokens_per_second": 9.0},
+}
 HELLO = [{"role": "user", "content": "hello to you"}]
 TOOL = {"type": "function", "function": {"name": "look", "parameters": {"properties": {"x": {"type": "integer"}}}}}
 
