@@ -164,6 +164,10 @@ def need_of(spec: ServerSpec) -> Requirements:
 def vllm_cpu_line(spec: ServerSpec) -> CommandLine:
     """Return the command line of vLLM on the CPU, with a generated tiny model unless a model folder is given."""
     folder = spec.model_path or paths.cache() / "models" / digest() / spec.model
+    return _cpu_line(spec, folder)
+
+
+def _cpu_line(spec: ServerSpec, folder: Path) -> CommandLine:
     python = paths.vllm_venv() / "bin" / "python"
     base = (str(python), "-m", "vllm.entrypoints.cli.main", "serve", str(folder), *_address(spec))
     flags: tuple[str, ...] = (
@@ -192,9 +196,7 @@ def vllm_cpu(spec: ServerSpec) -> Command:
         )
     machine_checks.check_memory(Hardware("", 0, 2) if variant is None else variant.hardware, spec.model)
     machine_checks.check_disk(paths.cache(), CPU_DISK_GIB, "the tiny model and vLLM's caches")
-    if spec.model_path is None:
-        tiny_model(python, spec.model)
-    command = vllm_cpu_line(spec).command(ready_s=600.0)
+    command = _cpu_line(spec, spec.model_path or tiny_model(python, spec.model)).command(ready_s=600.0)
     refuse_removed(_name(spec), command.argv, command.environment)
     return command
 

@@ -39,26 +39,26 @@ class Expected:
     turns: tuple[int, ...]  # of each session
     think_s: tuple[float, ...]  # of each later turn after a think time
     tool_s: tuple[float, ...]  # of each later turn after a tool time
+    recorded_s: tuple[float, ...]  # recorded start of each later turn, since the start of its session
+    session_s: float  # mean time from a session's arrival to its last turn, if answers took no time
     prompt_tokens: tuple[int, ...]  # of each turn: its new messages
     output_tokens: tuple[int, ...]  # of each turn
     input_tokens: tuple[int, ...]  # of each turn: the whole request
     history: bool  # whether a request carries an earlier answer
-
-    @property
-    def pause_s_per_session(self) -> float:
-        """Mean pause of a session, all its turns together."""
-        return (sum(self.think_s) + sum(self.tool_s)) / self.sessions
 
 
 def expected(sessions: Sequence[PlannedSession]) -> Expected:
     """Return the values of drawn sessions."""
     plans = [session.turns for session in sessions]
     turns = [turn for plan in plans for turn in plan]
+    later = [turn.ask for plan in plans for turn in plan[1:]]
     return Expected(
         sessions=len(plans),
         turns=tuple(len(plan) for plan in plans if plan),
-        think_s=tuple(turn.ask.pause_s for plan in plans for turn in plan[1:] if turn.ask.pause == "think"),
-        tool_s=tuple(turn.ask.pause_s for plan in plans for turn in plan[1:] if turn.ask.pause == "tool"),
+        think_s=tuple(ask.pause_s for ask in later if ask.due_s is None and ask.pause == "think"),
+        tool_s=tuple(ask.pause_s for ask in later if ask.due_s is None and ask.pause == "tool"),
+        recorded_s=tuple(ask.due_s for ask in later if ask.due_s is not None),
+        session_s=sum(session.duration_s for session in sessions) / len(plans) if plans else 0.0,
         prompt_tokens=tuple(turn.new_tokens or 0 for turn in turns),
         output_tokens=tuple(turn.ask.output_tokens or 0 for turn in turns),
         input_tokens=tuple(turn.input_tokens or 0 for turn in turns),
@@ -75,6 +75,7 @@ def describe(scenario: Scenario, data: DataContext | None = None) -> str:
         return "\n".join(row_text(title, lines) for title, lines in _unplanned(scenario, source, load) if lines)
     cache, missing = PlannedCache(scenario, load.sessions), _not_counted(load)
     arrivals, session, request, phases = _load_rows(scenario, source, load, sample)
+    estimated = _estimated(source)
     rows = [
         ("scenario", [f"{scenario.name}, seed {scenario.seed}, digest {scenario.digest[:12]}"]),
         arrivals,
@@ -82,7 +83,7 @@ def describe(scenario: Scenario, data: DataContext | None = None) -> str:
         ("data", _data(source)),
         session,
         request,
-        ("load", [*_load(scenario, sample), *_in_all(load), *missing]),
+        ("load", [*_load(scenario, sample), *_in_all(load), *estimated, *missing]),
         phases,
         ("numbers", [*_numbers(scenario, load, sample), *missing]),
         ("cache", [*cache.cache_lines(), *missing]),
@@ -114,7 +115,7 @@ def _load_rows(scenario: Scenario, source: Sessions, load: PlannedLoad, sample: 
     return [
         ("arrivals", _arrivals(scenario, load)),
         ("session", [*_session(scenario, sample), *_limits(source, sample), *missing]),
-        ("request", [*_request(scenario, sample), *missing]),
+        ("request", [*_request(scenario, sample), *_estimated(source), *missing]),
         ("phases", _phases(scenario)),
     ]
 
@@ -150,6 +151,13 @@ def _data(source: Sessions) -> list[str]:
     named = len(source.classes) > 1
     lines = [(name, line) for name, opened in source.open().items() for line in opened.in_words()]
     return [f"{name}: {line}" if named else line for name, line in lines]
+
+
+def _estimated(source: Sessions) -> list[str]:
+    """Return a line if token counts of text are estimates, by characters per token."""
+    sources = [opened.facts().get("source") or {} for opened in source.open().values()]
+    methods = {(facts.get("tokens") or {}).get("how", "exact") for facts in sources}
+    return ["token counts are estimates: see data"] if methods - {"exact"} else []
 
 
 def _limits(source: Sessions, sample: Expected) -> list[str]:
@@ -188,6 +196,10 @@ def _session(scenario: Scenario, sample: Expected) -> list[str]:
             lines.append(f"{spread(sample.think_s)} s of think time before every other turn but the first")
     elif sample.think_s:
         lines.append(f"{spread(sample.think_s)} s of think time before each later turn")
+    if sample.recorded_s:
+        lines.append(
+            f"later turns start at their recorded times, {spread(sample.recorded_s)} s after the start of their session"
+        )
     return lines
 
 
@@ -217,10 +229,10 @@ _ENDPOINT: Mapping[Endpoint, Sequence[str]] = {
 
 def _load(scenario: Scenario, sample: Expected) -> list[str]:
     if isinstance(scenario.arrivals, Closed):
-        if not sample.pause_s_per_session:
+        if not sample.session_s:
             return ["limited by the server: there are no pauses"]
-        limit = scenario.arrivals.users / sample.pause_s_per_session
-        pauses = "tool times" if sample.tool_s else "think times"
+        limit = scenario.arrivals.users / sample.session_s
+        pauses = "recorded times" if sample.recorded_s else "tool times" if sample.tool_s else "think times"
         return [f"limited by the server, and to {number(limit)} sessions/s by {pauses}"]
     length_s = scenario.phases.measure_s or 60.0  # without a time limit: the rate of the first minute
     started = expected_sessions(scenario, scenario.phases.warmup_s, scenario.phases.warmup_s + length_s)

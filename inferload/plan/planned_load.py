@@ -7,7 +7,7 @@ The plan assumes one worker and no failed turns. Where the speed of the server m
 from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import count, islice, takewhile
+from itertools import islice, takewhile
 from math import inf
 from typing import Literal
 
@@ -42,6 +42,11 @@ class PlannedSession:
     arrives_s: float = 0.0  # since the start of the load
     sent: tuple[PlannedTurn, ...] = ()
     measured: int = 0
+
+    @property
+    def duration_s(self) -> float:
+        """Time from the arrival to the start of the last turn, if answers took no time. Sub-agents run concurrently."""
+        return max((turn.at_s for turn in self.turns), default=0.0)
 
     @property
     def single(self) -> bool:
@@ -87,7 +92,7 @@ def planned_end_s(scenario: Scenario, source: Sessions, sample: SampleSize) -> f
     load = planned_load(scenario, source, sample)
     if load.session_count is None:
         return None
-    lengths_s = [session.sent[-1].at_s if session.sent else 0.0 for session in load.sessions]
+    lengths_s = [max((turn.at_s for turn in session.sent), default=0.0) for session in load.sessions]
     if len(lengths_s) == load.session_count:
         starts_s = [session.arrives_s for session in load.sessions]
         return max(map(sum, zip(starts_s, lengths_s, strict=True)), default=0.0)
@@ -127,11 +132,6 @@ class _Drawing:
     def full(self) -> bool:
         return len(self.sessions) >= self._sample.sessions or self._turns >= self._sample.turns
 
-    @property
-    def indexes(self) -> Iterator[int]:
-        """Indexes of all sessions that are sent."""
-        return filter(self.source.sends, count())
-
     def draw(self, index: int, arrives_s: float = 0.0) -> PlannedSession:
         session = self.source.begin(index)
         turns = tuple(outline(session.script, index))
@@ -141,7 +141,7 @@ class _Drawing:
 
     def without_end(self) -> PlannedLoad:
         """Draw the first sessions of a run of unknown length, all turns sent."""
-        for index in islice(self.indexes, self._sample.sessions):
+        for index in islice(self.source.indexes, self._sample.sessions):
             if self.full:
                 break
             self.draw(index)
@@ -264,7 +264,7 @@ def _closed(scenario: Scenario, arrivals: Closed, drawing: _Drawing) -> PlannedL
 
 def _in_rounds(users: int, most_sessions: float, most_turns: float, drawing: _Drawing) -> bool:
     """Let users send turns in rotation until the limits are reached. Return False if the sample was full before."""
-    indexes = drawing.indexes
+    indexes = drawing.source.indexes
     waiting: deque[PlannedSession | None] = deque([None] * users)
     while waiting and most_turns > 0:
         session = waiting.popleft()

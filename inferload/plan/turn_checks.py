@@ -1,6 +1,7 @@
 """Checks of planned turns against the context length of the server's model and the scenario's endpoint."""
 
 from dataclasses import dataclass
+from itertools import islice
 
 from inferload.content.script import Ask, PlannedTurn, outline
 from inferload.errors import UsageError
@@ -45,7 +46,7 @@ def too_long(scenario: Scenario, sessions: Sessions, limit: int) -> TooLong | No
     """
     turn_count = 0
     most = min(_SESSIONS, scenario.phases.sessions or _SESSIONS)
-    for index in range(most):
+    for index in islice(sessions.indexes, most):
         cancelled = False
         for turn in outline(sessions.begin(index).script, index):
             turn_count += 1
@@ -76,7 +77,7 @@ def check_sendable(scenario: Scenario, sessions: Sessions) -> None:
     if ENDPOINTS[endpoint].tools_and_images:
         return
     left = dict.fromkeys(sessions.classes, _SESSIONS_PER_CLASS)
-    for index in range(_SENDABLE_SESSIONS):
+    for index in islice(sessions.indexes, _SENDABLE_SESSIONS):
         name = sessions.class_of(index)
         if left[name]:
             left[name] -= 1

@@ -7,7 +7,7 @@ from typing import Any
 from inferload.errors import UsageError
 from inferload.vllm_bench.translation import Translation
 
-FORCED_LENGTHS = ("random", "random-mm", "timed_trace")  # vLLM sets ignore_eos for these data sets
+FORCED_LENGTHS = ("random", "random-mm", "timed_trace")  # `vllm bench serve` sets ignore_eos for these data sets
 _TRACE_FORMATS = {(512, 0.001): "mooncake", (16, 1.0): "bailian"}  # (tokens per block, seconds per unit of timestamp)
 
 

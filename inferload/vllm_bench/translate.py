@@ -27,7 +27,7 @@ def translate(text: str) -> Translation:
         "workload": {"kind": "chat", **DATASETS[data](bench)},
         "arrivals": arrivals_of(bench, data == "timed_trace" and "no-self-timed" not in options),
         "phases": {"warmup_s": 0, "sessions": DEFAULT_PROMPTS, "drain_s": 600},
-        "request": {"endpoint": _endpoint(bench, data), "ignore_eos": data in FORCED_LENGTHS},
+        "request": {"endpoint": _endpoint(bench, data), "ignore_eos": data in FORCED_LENGTHS and not bench.script},
         "cache": {"isolate": "run"},
         "seed": 0,
     }

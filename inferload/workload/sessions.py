@@ -3,7 +3,7 @@
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
-from itertools import accumulate
+from itertools import accumulate, count
 from random import Random
 from typing import Any
 
@@ -79,6 +79,11 @@ class Sessions:
     def sends(self, index: int) -> bool:
         """Return whether the run sends session `index`. With `only`, a mix sends one class only."""
         return self._only is None or self.class_of(index) == self._only
+
+    @property
+    def indexes(self) -> Iterator[int]:
+        """Indexes of all sessions that the run sends, without end."""
+        return filter(self.sends, count())
 
     def begin(self, index: int) -> Session:
         """Return session `index` with a new script, equal in each call."""

@@ -3,7 +3,8 @@
 import pytest
 
 from inferload.content.data import DataContext
-from inferload.plan.turn_checks import TooLong, too_long
+from inferload.errors import UsageError
+from inferload.plan.turn_checks import TooLong, check_sendable, too_long
 from inferload.scenario.scenario import from_text
 from inferload.workload.sessions import Sessions
 
@@ -31,6 +32,33 @@ def test_the_first_turn_above_the_limit_is_found(forced: str, limit: int, tokens
     scenario = from_text(TEXT % forced, "a")
     turn = too_long(scenario, Sessions(scenario, DataContext()), limit)
     assert turn == (None if tokens is None else TooLong(0, "chat", tokens, True))
+
+
+MIX = """
+schema: 1
+name: a
+workload:
+  kind: mix
+  only: chat
+  classes:
+    - {name: chat, share: 0.5, workload: {kind: chat, prompt_tokens: 100, output_tokens: 50}}
+    - {name: tools, share: 0.5, workload: {kind: agent, prompt_tokens: 9000, steps: 2}}
+arrivals: {kind: closed, users: 1, spawn_per_s: 1}
+phases: {measure_s: 1}
+request: {endpoint: completions}
+"""
+
+
+def test_sessions_that_are_not_sent_are_not_checked() -> None:
+    scenario = from_text(MIX, "a")
+    sessions = Sessions(scenario, DataContext())
+    assert too_long(scenario, sessions, 500) is None
+    check_sendable(scenario, sessions)
+    whole = from_text(MIX.replace("  only: chat\n", ""), "a")
+    sessions = Sessions(whole, DataContext())
+    assert too_long(whole, sessions, 500) is not None
+    with pytest.raises(UsageError, match="does not support the tools of class tools"):
+        check_sendable(whole, sessions)
 
 
 def test_the_message_names_the_turn_and_the_remedy() -> None:

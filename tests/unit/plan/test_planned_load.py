@@ -1,6 +1,8 @@
 """Planned sessions and turns equal those of a run with the same seed, for each kind of end."""
 
+import json
 from itertools import islice
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -186,3 +188,36 @@ def test_turns_beyond_the_sample_give_estimated_sessions() -> None:
 def test_the_prompt_of_completions_is_described() -> None:
     text = plan_text(drawn_sessions(request={"endpoint": "completions"}))
     assert "sent to /completions: answers follow their prompts directly, without a chat template" in text
+
+
+TRACE = """\
+{"at_s": 0, "input_tokens": 100, "output_tokens": 10, "session": "a"}
+{"at_s": 0, "input_tokens": 100, "output_tokens": 10, "session": "b"}
+{"at_s": 9, "input_tokens": 300, "output_tokens": 10, "session": "a"}
+{"at_s": 40, "input_tokens": 300, "output_tokens": 10, "session": "b"}
+"""
+
+
+def test_recorded_times_limit_a_closed_loop(tmp_path: Path) -> None:
+    (tmp_path / "t.jsonl").write_text(TRACE)
+    replay = {"kind": "replay", "path": str(tmp_path / "t.jsonl"), "format": "jsonl"}
+    text = plan_text(drawn_sessions(workload=replay, arrivals={**CLOSED, "users": 2}, phases={"sessions": 2}))
+    assert "later turns start at their recorded times, 24.5 (9 to 40) s after the start of their session" in text
+    assert "limited by the server, and to 0.0816 sessions/s by recorded times" in text  # 2 users / 24.5 s
+    assert "think time" not in text
+
+
+def test_pauses_of_concurrent_sub_agents_are_not_added() -> None:
+    scenario = drawn_sessions(arrivals=CLOSED, workload=load("agent-subagents").workload.model_dump())
+    sessions = planned(scenario, SampleSize(50, 100_000)).sessions
+    summed_s = sum(turn.ask.pause_s for session in sessions for turn in session.turns)
+    assert 0 < sum(session.duration_s for session in sessions) < 0.95 * summed_s
+
+
+def test_estimated_token_counts_are_marked(tmp_path: Path) -> None:
+    turns = [{"from": "human", "value": "a question " * 9}, {"from": "gpt", "value": "an answer " * 9}]
+    (tmp_path / "s.json").write_text(json.dumps([{"conversations": turns}]))
+    source = {"kind": "sharegpt", "path": str(tmp_path / "s.json")}
+    estimated = plan_text(drawn_sessions(workload={"kind": "chat", "source": source}))
+    assert estimated.count("token counts are estimates: see data") == 2  # request and load
+    assert "estimates" not in plan_text(drawn_sessions())
