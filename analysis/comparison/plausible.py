@@ -5,7 +5,6 @@ from collections.abc import Mapping
 from inferload.numbers import number, short
 
 _TOLERANCE = 0.10
-TOKEN_SUMS = ("output tokens", "total tokens")  # first words of faults in token rates
 
 
 def faults(
@@ -22,8 +21,8 @@ def faults(
     both = None if input_tokens is None or not output_tokens else input_tokens + output_tokens
     texts = [
         _little(rate, e2e_ms, concurrency),
-        _tokens(TOKEN_SUMS[0], rate, output_tokens, figures.get("output_tok_per_s")),
-        _tokens(TOKEN_SUMS[1], rate, both, figures.get("total_tok_per_s")),
+        _tokens("output tokens", rate, output_tokens, figures.get("output_tok_per_s")),
+        _tokens("total tokens", rate, both, figures.get("total_tok_per_s")),
         _order(figures.get("p50(ttft_ms)"), figures.get("p99(ttft_ms)")),
         _first_before_last(figures.get("mean(ttft_ms)"), e2e_ms),
     ]

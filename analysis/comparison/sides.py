@@ -59,9 +59,9 @@ class Run:
     settings: Mapping[str, Any] = field(default_factory=dict)
     server: Mapping[str, Any] = field(default_factory=dict)
     slo: Mapping[str, float] = field(default_factory=dict)  # limits by measure
-    output_tokens: float | None = None  # mean over successful turns
+    output_tokens: float | None = None  # mean over the turns that reported it
     input_tokens: float | None = None
-    cached_tokens: float | None = None  # mean over successful turns
+    cached_tokens: float | None = None  # mean over the turns that reported input tokens
     prices: Prices = UNPRICED
     window_s: float | None = None  # of the measure phase
     concurrency: float | None = None  # limit on concurrent requests, if any
@@ -227,9 +227,10 @@ def read_run(path: Path, names: tuple[str, ...] = NAMES) -> Run:
             "machine": manifest.get("machine"),
             "inferload": (manifest.get("versions") or {}).get("inferload"),
         },
-        output_tokens=_per_turn(turns, "output_tokens"),
-        input_tokens=_per_turn(turns, "input_tokens"),
-        cached_tokens=_per_turn(turns, "cached_tokens"),
+        output_tokens=_per_turn(turns, "output_tokens", "output_tokens"),
+        input_tokens=_per_turn(turns, "input_tokens", "input_tokens"),
+        # vLLM reports cached tokens only if there are any.
+        cached_tokens=_per_turn(turns, "cached_tokens", "input_tokens"),
         prices=_prices(manifest, path),
         window_s=summary.get("window_s"),
         started_at=str(manifest.get("started_at") or ""),
@@ -300,10 +301,11 @@ def _prices(manifest: Mapping[str, Any], path: Path) -> Prices:
     return prices.from_document(variant.get("prices"), f"{path}: prices").over(Prices(gpus=gpus or None))
 
 
-def _per_turn(turns: Mapping[str, Any], name: str) -> float | None:
+def _per_turn(turns: Mapping[str, Any], name: str, reported_by: str) -> float | None:
+    """Return the mean over the turns of the measure phase that reported a count, failed ones included."""
     measured = (turns.get("by_phase") or {}).get("measure") or {}
-    total, ok = measured.get(name), measured.get("ok")
-    return total / ok if isinstance(total, int) and ok else None
+    total, reported = measured.get(name), measured.get(f"{reported_by}_from")
+    return total / reported if isinstance(total, int) and reported else None
 
 
 def _settings(manifest: Mapping[str, Any]) -> dict[str, Any]:

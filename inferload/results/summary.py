@@ -212,7 +212,9 @@ def _turns(tally: Tally) -> dict[str, Any]:
         "by_failure": dict(sorted(tally.by_failure.items())),
         "by_status": {str(status): count for status, count in sorted(tally.by_status.items())},
         "output_tokens": tally.output_tokens if tally.output_tokens_from else None,
+        "output_tokens_from": tally.output_tokens_from,
         "input_tokens": tally.input_tokens if tally.input_tokens_from else None,
+        "input_tokens_from": tally.input_tokens_from,
         "cached_tokens": tally.cached_tokens if tally.cached_tokens_from else None,
     }
 

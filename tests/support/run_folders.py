@@ -17,7 +17,8 @@ def write_run(folder: Path, seed: int, ttft_ms: float, prompt: int = 20, name: s
         "started_at": f"2026-01-0{seed}",
         "engine": "vllm",
     }
-    turns = {"failed": 0, "ok": 10, "by_phase": {"measure": {"ok": 10, "output_tokens": 500, "input_tokens": 200}}}
+    measured = {"ok": 10, "output_tokens": 500, "output_tokens_from": 10, "input_tokens": 200, "input_tokens_from": 10}
+    turns = {"failed": 0, "ok": 10, "by_phase": {"measure": measured}}
     summary = {
         "verdict": {"measurement": "valid", "reasons": []},
         "turns": turns,

@@ -16,7 +16,7 @@ from inferload.analysis.comparison import costs, max_change, page
 from inferload.analysis.comparison import text as output
 from inferload.analysis.comparison.compare import Comparison, compare, table_rows
 from inferload.analysis.comparison.plausible import faults
-from inferload.analysis.comparison.sides import NAMES, Run, Side, priced, read_side
+from inferload.analysis.comparison.sides import NAMES, Run, Side, priced, read_run, read_side
 from inferload.analysis.data.figures import ALL, figure
 from paths import DATA
 from run_folders import write_run
@@ -577,24 +577,31 @@ def test_figures_that_contradict_littles_law_are_named() -> None:
     )
 
 
-def test_a_window_shorter_than_a_turn_is_noted_once() -> None:
-    base, new = sides(0.1, 6)
+def test_mean_tokens_are_over_the_turns_that_reported_them(tmp_path: Path) -> None:
+    """Rejected turns have tokens and are not successful; failed ones may have no count."""
+    folder = write_run(tmp_path / "run", 1, 50.0)
+    summary = json.loads((folder / "summary.json").read_text())
+    counts = {"ok": 80, "output_tokens": 10_000, "output_tokens_from": 100}  # 20 of 100 turns were rejected
+    tokens = {"input_tokens": 2_000, "input_tokens_from": 50, "cached_tokens": 500}
+    summary["turns"]["by_phase"]["measure"] = {**counts, **tokens}
+    (folder / "summary.json").write_text(json.dumps(summary))
+    result = read_run(folder)
+    assert (result.output_tokens, result.input_tokens, result.cached_tokens) == (100, 40, 10)
 
-    def implausible(side: Side, window_s: float) -> Side:
-        figures = {"output_tok_per_s": 3.0, "total_tok_per_s": 5.0}
+
+def test_only_other_clients_are_checked_for_contradictions() -> None:
+    """The verdict of a run checks its own figures, over the turns and tokens of its window."""
+    base, new = sides(0.1, 6)
+    figures = {"output_tok_per_s": 3.0, "total_tok_per_s": 5.0}
+
+    def changed(level: str) -> Side:
         return replace(
-            side,
-            runs=tuple(
-                replace(member, figures={**member.figures, **figures}, window_s=window_s) for member in side.runs
-            ),
+            base,
+            runs=tuple(replace(run, figures={**run.figures, **figures}, level=level) for run in base.runs),
         )
 
-    shown = compared(implausible(base, 0.2), new).implausible
-    assert shown == (
-        "base: turns/s and tok/s of 6 of 6 runs do not agree: the measure phase is shorter than a turn, so they count "
-        "different turns; set a longer measure_s",
-    )
-    assert len(compared(implausible(base, 60.0), new).implausible) == 12
+    assert compared(changed("valid"), new).implausible == ()
+    assert len(compared(changed("not judged"), new).implausible) == 12
 
 
 def test_token_rates_are_checked_against_turn_rates() -> None:
