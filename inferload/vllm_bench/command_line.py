@@ -63,10 +63,10 @@ def _after_command(words: Sequence[str]) -> tuple[bool, list[str]]:
         script = bool(re.search(r"benchmark_serving(\.py)?$|^vllm\.benchmarks?\.serve$", word))
         if script or words[index : index + 2] == ["bench", "serve"]:
             return script, [part for word in words[index + 2 - script :] for part in _dashed(word)]
-        if word == "bench" and words[index + 1 : index + 2]:
-            raise UsageError(
-                f"vllm bench {words[index + 1]}: only serve is translated; see inferload throughput, inferload sweep"
-            )
+        other = re.search(r"benchmark_(?!serving)\w+(\.py)?$", word)
+        if other or (word == "bench" and words[index + 1 : index + 2]):
+            name = other[0] if other else f"vllm bench {words[index + 1]}"
+            raise UsageError(f"{name}: only serve is translated; see inferload throughput, inferload sweep")
     raise UsageError(
         "no `vllm bench serve` and no benchmark_serving.py in it; paste the whole command, in quotes: "
         "inferload from-vllm-bench 'vllm bench serve --model ...'"

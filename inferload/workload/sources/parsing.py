@@ -57,7 +57,7 @@ def parse(document: Any, sampler: Sampler, columns: Columns) -> RecordedConversa
     if not isinstance(document, Mapping):
         return "not a conversation"
     dropped: Counter[str] = Counter()
-    messages = _messages(document, columns, dropped)
+    messages = _messages(document, columns, dropped, any_role=sampler == "first_two")
     if not any(text.strip() for _role, text in messages):
         return "empty"
     system = _text(document, columns.system)
@@ -79,11 +79,13 @@ def parse(document: Any, sampler: Sampler, columns: Columns) -> RecordedConversa
     )
 
 
-def _messages(document: Mapping[str, Any], columns: Columns, dropped: Counter[str]) -> list[RoleText]:
-    """Return all text messages of a document in order, and count the others."""
+def _messages(
+    document: Mapping[str, Any], columns: Columns, dropped: Counter[str], *, any_role: bool
+) -> list[RoleText]:
+    """Return all text messages of a document in order, and count the others. `any_role`: unknown roles count as user."""
     for key in (columns.messages, "conversations", "conversation"):
         if isinstance(listed := document.get(key), Sequence) and not isinstance(listed, str):
-            return [message for item in listed if (message := _message(item, dropped)) is not None]
+            return [message for item in listed if (message := _message(item, dropped, any_role)) is not None]
     prompt = document.get(columns.prompt)
     if not isinstance(prompt, str):
         raise DocumentError(
@@ -96,14 +98,15 @@ def _messages(document: Mapping[str, Any], columns: Columns, dropped: Counter[st
 _OF_TOOLS = ("tool", "function", "tool_result", "observation", "ipython")
 
 
-def _message(message: Any, dropped: Counter[str]) -> RoleText | None:
+def _message(message: Any, dropped: Counter[str], any_role: bool) -> RoleText | None:
     if not isinstance(message, dict | Mapping):  # dict first: the check for Mapping is slow
         dropped["no messages"] += 1
         return None
-    role = str(message.get("role", message.get("from"))).lower()
+    name = str(message.get("role", message.get("from"))).lower()
     text = message.get("content", message.get("value"))
-    if role not in _ROLES:
-        dropped["messages of tools" if role in _OF_TOOLS else "messages of other roles"] += 1
+    role = _ROLES.get(name, "user" if any_role else None)
+    if role is None:
+        dropped["messages of tools" if name in _OF_TOOLS else "messages of other roles"] += 1
         return None
     if message.get("tool_calls") or message.get("function_call"):
         calls = message.get("tool_calls")
@@ -113,7 +116,7 @@ def _message(message: Any, dropped: Counter[str]) -> RoleText | None:
     if not isinstance(text, str):
         dropped["messages without text"] += 1
         return None
-    return _ROLES[role], text
+    return role, text
 
 
 def _part(part: Any, dropped: Counter[str]) -> str | None:

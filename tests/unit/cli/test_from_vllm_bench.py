@@ -222,6 +222,7 @@ def test_all_invalid_options_of_a_line_are_named(capsys: pytest.CaptureFixture[s
     [
         ("vllm bench throughput --model a", "inferload throughput"),
         ("vllm bench sweep serve", "inferload sweep"),
+        ("python3 benchmark_throughput.py --model a", "benchmark_throughput.py: only serve .* inferload throughput"),
         ("aiperf profile --model a", "no `vllm bench serve` and no benchmark_serving.py"),
         ("vllm bench serve --label 'a", "cannot be read"),
     ],

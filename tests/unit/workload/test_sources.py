@@ -212,6 +212,21 @@ def test_sharegpt_conversations_are_sent_turn_by_turn(tmp_path: Path) -> None:
     assert [piece.literal for message in live.ask.messages for piece in message.pieces] == ["Who?", None, "Why?"]
 
 
+def test_the_first_two_messages_may_have_any_role() -> None:
+    document = {
+        "conversations": [
+            {"from": "human", "value": "What time is it?"},
+            {"from": "function_call", "value": "clock()"},
+            {"from": "observation", "value": "noon"},
+            {"from": "gpt", "value": "It is noon."},
+        ]
+    }
+    first = parse(document, "first_two", Columns())
+    assert isinstance(first, RecordedConversation)
+    assert first.turns == (Exchange("What time is it?", "clock()"),)
+    assert first.dropped == {"messages after the first two": 2}
+
+
 def test_unsent_messages_are_counted_by_kind(tmp_path: Path) -> None:
     picture = {"type": "image_url", "image_url": {"url": "https://example.org/cat.png"}}
     messages = [
