@@ -2,7 +2,8 @@
 
 The definitions are vLLM's: TTFT ends at the first event of any kind, TPOT is (latency - TTFT) / (output tokens - 1), percentiles
 are interpolated. A cancelled turn has no latency. Only turns of the measure phase are included. The duration is from the first
-send to the last end, which is after the end of the window. `generated_texts` is empty.
+send to the last end, which is after the end of the window. `generated_texts` is empty. Totals that include unknown prompt
+lengths are null.
 """
 
 import json
@@ -44,12 +45,12 @@ def document(run: RunFrames) -> dict[str, Any]:
         )
     latency_ms, ttft_ms = ok["e2e_ms"].to_numpy(), ok["first_event_ms"].to_numpy()
     itls = _gaps_s(run, measured)
-    met_per_s = ((run.summary or {}).get("rates") or {}).get("goodput_turns_per_s")  # over the window
     duration_s = float(measured["last_s"].max() - measured["sent_s"].min())
     tokens = output.to_numpy(dtype=np.float64)
     tpot_ms = (latency_ms - ttft_ms)[tokens > 1] / (tokens[tokens > 1] - 1)
     gaps_ms = [gap * 1e3 for gaps, well in zip(itls, measured["ok"], strict=True) if well for gap in gaps]
-    total_in, total_out = int(ok["input_tokens"].fillna(0).sum()), int(tokens.sum())
+    total_out, met = int(tokens.sum()), _met(run)
+    total_in = None if ok["input_tokens"].isna().any() else int(ok["input_tokens"].sum())
     return {
         "date": str(run.manifest.get("started_at") or ""),
         "backend": OUR_BACKEND,
@@ -65,9 +66,9 @@ def document(run: RunFrames) -> dict[str, Any]:
         "total_input_tokens": total_in,
         "total_output_tokens": total_out,
         "request_throughput": len(ok) / duration_s,
-        "request_goodput": None if met_per_s is None else met_per_s * (span.end_s - span.start_s) / duration_s,
+        "request_goodput": None if met is None else met / duration_s,
         "output_throughput": total_out / duration_s,
-        "total_token_throughput": (total_in + total_out) / duration_s,
+        "total_token_throughput": None if total_in is None else (total_in + total_out) / duration_s,
         "input_lens": [_whole(value) for value in measured["input_tokens"]],
         "output_lens": [_whole(value) for value in measured["output_tokens"]],
         "ttfts": _seconds(measured["first_event_ms"]),
@@ -91,6 +92,16 @@ def write(run: RunFrames, path: Path) -> None:
         rundir.write_text(path, json.dumps(result, allow_nan=False) + "\n")
     except OSError as error:
         raise UsageError(f"--vllm-bench {path}: {error.strerror}; name a file that can be written") from error
+
+
+def _met(run: RunFrames) -> float | None:
+    """Return the number of measured turns that met the SLO; None without an SLO."""
+    summary = run.summary
+    if summary is None or summary["rates"]["slo_attainment"] is None:
+        return None
+    turns, dropped = summary["turns"], summary["sessions"]["dropped"]
+    planned = turns["ok"] + turns["failed"] + turns["unfinished"] + dropped
+    return float(round(summary["rates"]["slo_attainment"] * planned))
 
 
 def _gaps_s(run: RunFrames, measured: pd.DataFrame) -> list[list[float]]:

@@ -4,6 +4,7 @@ import csv
 import json
 import shutil
 from collections.abc import Iterator
+from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 from types import SimpleNamespace
@@ -323,6 +324,34 @@ def test_a_cancelled_turn_has_no_latency_in_the_vllm_bench_export(run_dir: Path,
     assert shown is not None
     ids = run.turns["session_id"] + "/" + run.turns["turn_index"].astype(str)
     assert not set(ids[run.turns["finish_reason"] == "cancelled"]) & {row[0] for row in shown.rows}
+
+
+def test_rates_of_the_vllm_bench_export_are_over_its_duration(run_dir: Path) -> None:
+    run = frames.load(run_dir)
+    summary = dict(run.summary or {})
+    summary["turns"] = {"ok": 35, "failed": 1, "unfinished": 0}
+    summary["sessions"] = {"dropped": 4}
+    summary["rates"] = {"goodput_turns_per_s": 99.0, "slo_attainment": 30 / 40}  # 30 of 40 planned turns
+    document = vllm_bench.document(replace(run, summary=summary))
+    assert document["request_goodput"] == pytest.approx(30 / document["duration"])
+    summary["rates"] = {"goodput_turns_per_s": None, "slo_attainment": None}
+    assert vllm_bench.document(replace(run, summary=summary))["request_goodput"] is None
+
+
+def test_totals_with_unknown_prompt_lengths_are_null_in_the_vllm_bench_export(run_dir: Path, tmp_path: Path) -> None:
+    run = frames.load(run_dir)
+    before = vllm_bench.document(run)
+    assert before["total_token_throughput"] == pytest.approx(
+        (before["total_input_tokens"] + before["total_output_tokens"]) / before["duration"]
+    )
+    turns = run.turns.copy()
+    turns.loc[turns.index[turns["ok"] & (turns["phase"] == "measure")][0], "input_tokens"] = None
+    document = vllm_bench.document(replace(run, turns=turns))
+    assert (document["total_input_tokens"], document["total_token_throughput"]) == (None, None)
+    out = tmp_path / "out.json"
+    out.write_text(json.dumps(document))
+    read = imported.read(out)
+    assert (read.input_tokens, read.figures["total_tok_per_s"]) == (None, None)
 
 
 def test_a_run_without_measured_turns_has_no_vllm_bench_export(tmp_path: Path) -> None:
