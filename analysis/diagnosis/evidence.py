@@ -29,12 +29,11 @@ def collect(
         view = View(server, None, None, wall[0], wall[1])  # the nearest scrapes are outside the window
     summary = run.summary or {}
     client = summary.get("client") or {}
-    cache = summary.get("cache") or {}
+    expected, counted = ((summary.get("cache") or {}).get(name) or {} for name in ("expected", "counted"))
     events = client_view.events.between(start_s, end_s)
     gaps_ms = events.gap_ms[~np.isnan(events.gap_ms)]
     firsts = client_view.firsts(start_s, end_s)
     ttft_ms = client_view.ttft_ms[firsts]
-    queries, hits = view.delta(names.PREFIX_QUERIES), view.delta(names.PREFIX_HITS)
     return WindowEvidence(
         start_s=start_s,
         end_s=end_s,
@@ -65,8 +64,8 @@ def collect(
         tokens_per_event=(summary.get("tokens_per_event") or {}).get("mean"),
         itl_by_running=_itl_by_running(run, events, view),
         itl_alone_ms=client_view.itl_alone_ms,
-        expected_hit_rate=cache.get("expected_hit_rate"),
-        counted_hit_rate=hits / queries if queries and hits is not None else None,
+        expected_hit_rate=expected.get("hit_rate"),
+        counted_hit_rate=counted.get("hit_rate"),
         slo=client_view.slo,
     )
 

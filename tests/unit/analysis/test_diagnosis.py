@@ -285,6 +285,17 @@ def run_with(path: Path, **changes: Any) -> RunFrames:
     return load(synthetic_run.write(path, summary))
 
 
+def test_fewer_hits_than_an_unlimited_cache_would_have_are_a_finding(tmp_path: Path) -> None:
+    cache = {"expected": {"hit_rate": 0.8}, "counted": {"hit_rate": 0.25}}
+    (server,) = diagnose(run_with(tmp_path / "run", cache=cache)).servers
+    (finding,) = [finding for finding in server.whole.findings if finding.code == "cache-miss-bound"]
+    assert finding.sentences == (
+        "25 % of the prompt tokens were prefix-cache hits; an unlimited cache would have had 80 %",
+    )
+    unknown = diagnose(run_with(tmp_path / "unknown", cache=cache | {"expected": None})).servers[0]
+    assert "cache-miss-bound" not in {finding.code for finding in unknown.whole.findings}
+
+
 def test_failed_turns_are_the_first_finding(tmp_path: Path) -> None:
     diagnosis = diagnose(
         run_with(tmp_path / "run", turns=synthetic_run.SUMMARY["turns"], growth=GROWTH | {"state": "overloaded"})
