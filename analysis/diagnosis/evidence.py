@@ -126,7 +126,7 @@ def _engines(view: View) -> dict[str, Any]:
     known = [value for value in usage if value is not None]
     return {
         "engines_kv_spread": max(known) - min(known) if known else None,
-        "engines_waiting": tuple(value or 0.0 for value in waiting),
+        "engines_waiting": () if None in waiting else tuple(waiting),
     }
 
 
@@ -137,10 +137,11 @@ def _itl_by_running(run: RunFrames, events: Events, view: View) -> tuple[float, 
         return None
     window = slice(view.first, view.last + 1)
     at_s = run.since_start_s(view.server.wall_ns[window])
+    known = ~np.isnan(running[window])
     gaps = ~np.isnan(events.gap_ms)
-    if gaps.sum() < 30 or len(at_s) < 6:
+    if gaps.sum() < 30 or known.sum() < 6:
         return None
-    load = np.interp(events.at_s[gaps], at_s, np.nan_to_num(running[window]))
+    load = np.interp(events.at_s[gaps], at_s[known], running[window][known])
     low, high = np.quantile(load, (1 / 3, 2 / 3))
     if high - low < 0.2 * max(high, 1.0):
         return None  # too little variation of the load

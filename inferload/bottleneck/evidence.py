@@ -88,8 +88,9 @@ class WindowEvidence:
 
     @property
     def waiting_share(self) -> float:
-        """Share of scrapes at which requests wait for capacity; 0 without scrapes."""
-        return float(np.mean(self.scrapes.waits)) if len(self.scrapes.capacity) else 0.0
+        """Share of the scrapes with a known queue at which requests wait for capacity; 0 without any."""
+        known = ~np.isnan(self.scrapes.capacity)
+        return float(np.mean(self.scrapes.waits[known])) if known.any() else 0.0
 
     @property
     def waiting_known(self) -> bool:
