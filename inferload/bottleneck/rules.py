@@ -399,7 +399,8 @@ RULES: tuple[CauseRule, ...] = (
         "cache-miss-bound",
         "Prefix-cache misses",
         "hit rate 10 points below that of an unlimited cache",
-        "the reason is not counted: salt, a changing prefix, reuse shorter than a block, or eviction",
+        "rates of all servers over the whole run; the reason is not counted: salt, a changing prefix, reuse shorter than a block, "
+        "or eviction",
         _cache_miss,
     ),
     CauseRule(

@@ -43,6 +43,7 @@ class SloLimits(ScenarioPart):
     )
     tpot_ms: Positive | None = Field(default=None, description="mean time per output token after the first, in ms")
     e2e_ms: Positive | None = Field(
-        default=None, description="end-to-end time of the turn, in ms; in an open loop from the planned start of the turn"
+        default=None,
+        description="end-to-end time of the turn, in ms; in an open loop from the planned start of the turn",
     )
     itl_ms: Positive | None = Field(default=None, description="p99 of the inter-token latency within the turn, in ms")
