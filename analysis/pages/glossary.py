@@ -29,7 +29,7 @@ _RATES = (
      "ones. In an open loop TTFT and E2E are measured from the planned start"),
     ("turns with a stall (a gap over 250 ms)", "", "successful turns with two output events more than 250 ms apart, without gaps "
      "in which the client was blocked"),
-    ("longest gap, ms", "ms", "longest time between two output events of a turn"),
+    ("longest gap, ms", "ms", "longest of the gaps of these turns; in the table of the slowest turns, of each turn"),
     ("tokens per event, mean", "", "output tokens / output events; above 1 the server sends several tokens per event"),
 )  # fmt: skip
 
