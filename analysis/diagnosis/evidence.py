@@ -29,12 +29,11 @@ def collect(
         view = View(server, None, None, wall[0], wall[1])  # the nearest scrapes are outside the window
     summary = run.summary or {}
     client = summary.get("client") or {}
-    cache = summary.get("cache") or {}
+    expected, counted = ((summary.get("cache") or {}).get(name) or {} for name in ("expected", "counted"))
     events = client_view.events.between(start_s, end_s)
     gaps_ms = events.gap_ms[~np.isnan(events.gap_ms)]
     firsts = client_view.firsts(start_s, end_s)
     ttft_ms = client_view.ttft_ms[firsts]
-    queries, hits = view.delta(names.PREFIX_QUERIES), view.delta(names.PREFIX_HITS)
     return WindowEvidence(
         start_s=start_s,
         end_s=end_s,
@@ -65,8 +64,8 @@ def collect(
         tokens_per_event=(summary.get("tokens_per_event") or {}).get("mean"),
         itl_by_running=_itl_by_running(run, events, view),
         itl_alone_ms=client_view.itl_alone_ms,
-        expected_hit_rate=cache.get("expected_hit_rate"),
-        counted_hit_rate=hits / queries if queries and hits is not None else None,
+        expected_hit_rate=expected.get("hit_rate"),
+        counted_hit_rate=counted.get("hit_rate"),
         slo=client_view.slo,
     )
 
@@ -127,7 +126,7 @@ def _engines(view: View) -> dict[str, Any]:
     known = [value for value in usage if value is not None]
     return {
         "engines_kv_spread": max(known) - min(known) if known else None,
-        "engines_waiting": tuple(value or 0.0 for value in waiting),
+        "engines_waiting": () if None in waiting else tuple(waiting),
     }
 
 
@@ -138,10 +137,11 @@ def _itl_by_running(run: RunFrames, events: Events, view: View) -> tuple[float, 
         return None
     window = slice(view.first, view.last + 1)
     at_s = run.since_start_s(view.server.wall_ns[window])
+    known = ~np.isnan(running[window])
     gaps = ~np.isnan(events.gap_ms)
-    if gaps.sum() < 30 or len(at_s) < 6:
+    if gaps.sum() < 30 or known.sum() < 6:
         return None
-    load = np.interp(events.at_s[gaps], at_s, np.nan_to_num(running[window]))
+    load = np.interp(events.at_s[gaps], at_s[known], running[window][known])
     low, high = np.quantile(load, (1 / 3, 2 / 3))
     if high - low < 0.2 * max(high, 1.0):
         return None  # too little variation of the load

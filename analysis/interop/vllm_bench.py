@@ -1,9 +1,9 @@
 """Export of a run in the format of `vllm bench serve --save-result --save-detailed`.
 
 The definitions are vLLM's: TTFT ends at the first event of any kind, TPOT is (latency - TTFT) / (output tokens - 1), percentiles
-are interpolated. A cancelled turn has no latency. Only turns of the measure phase are included. The duration is from the first
-send to the last end, which is after the end of the window. `generated_texts` is empty. Totals that include unknown prompt
-lengths are null.
+are interpolated. A cancelled turn has no latency, one without a connection no start time. Only turns of the measure phase are
+included. The duration is from the first send to the last end, which is after the end of the window. `generated_texts` is empty.
+Totals that include unknown prompt lengths are null.
 """
 
 import json
@@ -34,7 +34,7 @@ def document(run: RunFrames) -> dict[str, Any]:
         raise UsageError(
             f"--vllm-bench: {run.path}: no measured turns, or no end of the measure phase; name a complete run"
         )
-    measured = turns[(turns["phase"] == "measure") & turns["sent_s"].notna()].sort_values("sent_s")
+    measured = turns[turns["phase"] == "measure"].sort_values("sent_s")
     ok = measured[measured["ok"]]
     output = ok["output_tokens"]
     if not len(ok):

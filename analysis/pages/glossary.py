@@ -26,15 +26,16 @@ _RATES = (
     ("input tok per s", "tok/s", "prompt tokens of turns with their first token in the window / its length"),
     ("goodput turns per s", "1/s", "successful turns that ended in the window within all limits of the SLO / its length"),
     ("slo attainment", "%", "turns within all limits of the SLO / turns planned in the window, including dropped and failed "
-     "ones. In an open loop TTFT is measured from the planned start"),
-    ("turns with a stall (a gap over 250 ms)", "", "turns with two output events more than 250 ms apart"),
-    ("longest gap, ms", "ms", "longest time between two output events of a turn"),
+     "ones. In an open loop TTFT and E2E are measured from the planned start"),
+    ("turns with a stall (a gap over 250 ms)", "", "successful turns with two output events more than 250 ms apart, without gaps "
+     "in which the client was blocked"),
+    ("longest gap, ms", "ms", "longest of the gaps of these turns; in the table of the slowest turns, of each turn"),
     ("tokens per event, mean", "", "output tokens / output events; above 1 the server sends several tokens per event"),
 )  # fmt: skip
 
 _COUNTS = (
-    ("turns sent", "", "requests with at least one byte sent: ok + failed + unfinished"),
-    ("turns ok", "", "turns that completed without error"),
+    ("turns sent", "", "turns that were begun: ok + failed + unfinished"),
+    ("turns ok", "", "turns that completed without error, and turns cancelled by their caller"),
     ("turns failed", "", "turns with a failure class"),
     ("turns unfinished", "", "turns in flight at the end of the drain"),
     ("sessions planned", "", "sessions of the schedule by planned start: dropped + started"),
@@ -85,7 +86,7 @@ _CLIENT = (
     ),
     ("event loop lag, ms", "ms", "delay of timers in the event loop of a worker"),
     ("garbage collection, ms", "ms", "pauses of the client's processes"),
-    ("CPU, busiest worker", "%", "share of one core, maximum over seconds"),
+    ("CPU, busiest worker", "%", "processor time / length of the measure phase, of one core"),
     ("timestamps", "", "kernel: receive time of the packet; user: clock of the worker process at the read"),
     ("CPU steal", "%", "processor time that the hypervisor gave to other machines"),
     ("longest pause between reads, ms", "ms", "longest time in which a worker with data in flight read no socket"),
@@ -126,10 +127,10 @@ _TURNS = (
 
 _TASKS = (
     ("whole task", "s", "planned start of the first turn to end of the last, completed tasks of the measure phase"),
-    ("model time", "s", "per task: sum of its turns, send to end"),
-    ("tool time", "s", "per task: sum of tool times between turns"),
-    ("think time", "s", "per task: sum of think times between requests"),
-    ("lag", "s", "per task: sum of the lags of its turns"),
+    ("model time", "s", "per task: time in which at least one turn was in flight"),
+    ("tool time", "s", "per task: time without a turn in flight, in which tools ran"),
+    ("think time", "s", "per task: time without a turn in flight, in which the user paused"),
+    ("lag", "s", "per task: time in which a turn was due and not yet sent, and none was in flight"),
     ("first call", "s", "planned start of the task to the end of the turn with the first tool call"),
     ("steps", "", "turns per task"),
 )  # fmt: skip

@@ -186,9 +186,12 @@ def _rates(summary: Mapping[str, Any]) -> Table:
     rates = summary.get("rates") or {}
     rows = [(words(name), percent(value) if name in shares else number(value)) for name, value in rates.items()]
     stalls = summary.get("stalls") or {}
-    rows.append(("turns with a stall (a gap over 250 ms)", number(stalls.get("turns_with_stall"))))
+    client = stalls.get("turns_with_client_stall")
+    blocked = f"; {number(client)} while the client was blocked" if client else ""
+    rows.append(("turns with a stall (a gap over 250 ms)", number(stalls.get("turns_with_stall")) + blocked))
     none = stalls.get("longest_ms") is None and stalls.get("turns_with_stall") == 0
-    rows.append(("longest gap, ms", "none over 250" if none else number(stalls.get("longest_ms"))))
+    longest = f"none over 250{' by the server' if client else ''}" if none else number(stalls.get("longest_ms"))
+    rows.append(("longest gap, ms", longest))
     rows.append(("tokens per event, mean", number((summary.get("tokens_per_event") or {}).get("mean"))))
     return Table("rates", "Rates", ("", "measure phase"), tuple(rows))
 
@@ -395,13 +398,13 @@ def _steps(summary: Mapping[str, Any]) -> Table:
                 number(rates.get("offered_sessions_per_s")),
                 number(rates.get("achieved_sessions_per_s")),
                 number(rates.get("output_tok_per_s")),
-                *(number((latency.get(m) or {}).get(p)) for m in ("ttft_ms", "itl_ms") for p in ("p50", "p95")),
+                *(statistic(latency.get(m) or {}, p) for m in ("ttft_ms", "itl_ms") for p in ("p50", "p95")),
                 number(turns.get("failed")),
             )
         )
     columns = ("step", "window, s", "offered sessions/s", "achieved sessions/s", "output tok/s", "TTFT p50, ms", "TTFT p95, ms",
                "ITL p50, ms", "ITL p95, ms", "failed turns")  # fmt: skip
-    return Table("steps", "Steps", columns, tuple(rows))
+    return Table("steps", "Steps", columns, tuple(rows), _marks_note(rows).strip())
 
 
 def _classes(summary: Mapping[str, Any]) -> list[Table]:

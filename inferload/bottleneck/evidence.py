@@ -74,6 +74,7 @@ class WindowEvidence:
     # Mean ITL at the lowest and the highest third of running requests.
     itl_by_running: tuple[float, float] | None = None
     itl_alone_ms: float | None = None  # lowest mean ITL of a second of the run
+    # Prefix-cache hits of all servers over the whole run.
     expected_hit_rate: float | None = None
     counted_hit_rate: float | None = None
     slo: Mapping[str, float] = field(default_factory=dict)
@@ -87,8 +88,9 @@ class WindowEvidence:
 
     @property
     def waiting_share(self) -> float:
-        """Share of scrapes at which requests wait for capacity; 0 without scrapes."""
-        return float(np.mean(self.scrapes.waits)) if len(self.scrapes.capacity) else 0.0
+        """Share of the scrapes with a known queue at which requests wait for capacity; 0 without any."""
+        known = ~np.isnan(self.scrapes.capacity)
+        return float(np.mean(self.scrapes.waits[known])) if known.any() else 0.0
 
     @property
     def waiting_known(self) -> bool:

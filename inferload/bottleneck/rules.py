@@ -78,17 +78,16 @@ def _front_end(evidence: WindowEvidence) -> Finding | None:
 
 
 def _preemption(evidence: WindowEvidence) -> Finding | None:
-    if not evidence.preemptions:
+    if not evidence.preemptions or evidence.finished is None:
         return None
-    share = evidence.preemptions / max(1, evidence.finished or 0)
+    share = evidence.preemptions / max(1, evidence.finished)
     if share <= MAX_PREEMPTION_RATIO:
         return None
     return Finding(
         "preemption-thrash",
         5.0,
         (
-            f"{evidence.preemptions} preemptions, {evidence.finished or 0} requests finished: preempted requests are "
-            "recomputed",
+            f"{evidence.preemptions} preemptions, {evidence.finished} requests finished: preempted requests are recomputed",
         ),
     )
 
@@ -128,10 +127,11 @@ def _max_num_seqs(evidence: WindowEvidence) -> Finding | None:
 
 
 def _share_at_max_num_seqs(evidence: WindowEvidence) -> float | None:
-    """Return the share of the queued scrapes with max_num_seqs requests running; None if max_num_seqs is unknown."""
+    """Return the share of the queued scrapes with max_num_seqs requests running; None if unknown."""
     if evidence.max_num_seqs is None:
         return None
-    return float(np.mean(evidence.scrapes.running[evidence.scrapes.waits] >= evidence.max_num_seqs * evidence.engines))
+    running = evidence.scrapes.running[evidence.scrapes.waits]
+    return _mean(np.where(np.isnan(running), np.nan, running >= evidence.max_num_seqs * evidence.engines))
 
 
 def _mean(values: np.ndarray[tuple[int], np.dtype[np.float64]]) -> float | None:
@@ -202,7 +202,6 @@ def _kv(evidence: WindowEvidence) -> Finding | None:
 def _prefill(evidence: WindowEvidence) -> Finding | None:
     if _preemption(evidence) is not None:
         return None
-    queue, prefill = evidence.queue_ms or 0.0, evidence.prefill_ms
     if evidence.waiting_share >= QUEUED_SHARE:
         if _max_num_seqs(evidence) is not None or _kv(evidence) is not None:
             return None
@@ -214,8 +213,10 @@ def _prefill(evidence: WindowEvidence) -> Finding | None:
             "limit",
         )
         return Finding("prefill-bound", 3.5 if proven else 2.4, (*sentences, *_computed(evidence)), probable=not proven)
-    decode = evidence.decode_ms or 0.0
-    if prefill is None or prefill <= 0.7 * (queue + prefill) or prefill <= 0.5 * (prefill + decode):
+    queue, prefill, decode = evidence.queue_ms, evidence.prefill_ms, evidence.decode_ms
+    if queue is None or prefill is None or decode is None:
+        return None
+    if prefill <= 0.7 * (queue + prefill) or prefill <= 0.5 * (prefill + decode):
         return None
     return Finding(
         "prefill-bound",
@@ -236,11 +237,13 @@ def _computed(evidence: WindowEvidence) -> tuple[str, ...]:
 
 
 def _decode(evidence: WindowEvidence) -> Finding | None:
-    if evidence.waiting_share >= QUEUED_SHARE or evidence.decode_ms is None:
+    queue, prefill, decode = evidence.queue_ms, evidence.prefill_ms, evidence.decode_ms
+    if evidence.waiting_share >= QUEUED_SHARE or queue is None or prefill is None or decode is None:
         return None
-    whole = (evidence.queue_ms or 0.0) + (evidence.prefill_ms or 0.0) + evidence.decode_ms
-    computed, generated = evidence.computed_tok_per_s or 0.0, evidence.generation_tok_per_s or 0.0
-    if evidence.decode_ms <= 0.8 * whole or computed >= generated:
+    whole = queue + prefill + decode
+    computed, generated = evidence.computed_tok_per_s, evidence.generation_tok_per_s
+    unknown = computed is None or generated is None
+    if decode <= 0.8 * whole or (computed is not None and generated is not None and computed >= generated):
         return None
     itl, limit = evidence.server_itl_ms, evidence.slo.get("tpot_ms") or evidence.slo.get("itl_ms")
     rises = evidence.itl_by_running is not None and evidence.itl_by_running[1] > 1.15 * evidence.itl_by_running[0]
@@ -248,7 +251,7 @@ def _decode(evidence: WindowEvidence) -> Finding | None:
     over = itl is not None and limit is not None and itl > limit
     if not (over or rises or slow):
         return None
-    sentences = [f"few requests waited; decode is {percent(evidence.decode_ms / whole)} of the request time"]
+    sentences = [f"few requests waited; decode is {percent(decode / whole)} of the request time"]
     if itl is not None:
         sentences.append(f"the server's mean ITL is {number(itl)} ms" + (f", its limit {limit:g} ms" if over else ""))
     if rises and evidence.itl_by_running is not None:
@@ -256,7 +259,7 @@ def _decode(evidence: WindowEvidence) -> Finding | None:
             f"ITL rises with the number of running requests: {number(evidence.itl_by_running[0])} to "
             f"{number(evidence.itl_by_running[1])} ms"
         )
-    return Finding("decode-bound", 2.2 if over else 1.8, tuple(sentences))
+    return Finding("decode-bound", 2.2 if over else 1.8, tuple(sentences), probable=unknown)
 
 
 def _cache_miss(evidence: WindowEvidence) -> Finding | None:
@@ -396,7 +399,8 @@ RULES: tuple[CauseRule, ...] = (
         "cache-miss-bound",
         "Prefix-cache misses",
         "hit rate 10 points below that of an unlimited cache",
-        "the reason is not counted: salt, a changing prefix, reuse shorter than a block, or eviction",
+        "rates of all servers over the whole run; the reason is not counted: salt, a changing prefix, reuse shorter than a block, "
+        "or eviction",
         _cache_miss,
     ),
     CauseRule(

@@ -92,7 +92,8 @@ class LiveDiagnosis:
 
     def _troubled(self, answered: list[tuple[float, Gauges]]) -> bool:
         """Return True if turns failed, or the server did not answer or restarted."""
-        finished = [gauges.get("requests_finished_total", 0.0) for _, gauges in answered]
+        name = "requests_finished_total"
+        finished = [gauges[name] for _, gauges in answered if name in gauges]
         restarted = any(later < earlier for earlier, later in pairwise(finished))
         silent = len(answered) < len(self._scrapes) - self._scrapes.index(answered[0])
         return any(self._failed) or silent or restarted

@@ -339,8 +339,8 @@ carried output), `closed`. `planned` of a session's first turn is its arrival; o
 * A stall is a gap over {STALL_MS:.0f} ms between two output events of a successful turn.
 * **Goodput** is the rate of successful turns that ended in the window and met every limit of the scenario's `slo`. **SLO
   attainment** is the share of turns that met them among all turns planned in the window: failed, unfinished and dropped ones
-  count as not met (a dropped session as one turn). In an open loop TTFT counts from the planned instant; a turn too short for
-  a TPOT cannot break that limit.
+  count as not met (a dropped session as one turn). In an open loop TTFT and E2E count from the planned instant; a turn too
+  short for a TPOT cannot break that limit.
 
 ## Definitions, and names in other tools
 

@@ -42,5 +42,8 @@ class SloLimits(ScenarioPart):
         default=None, description="time to first token, in ms; in an open loop from the planned start of the turn"
     )
     tpot_ms: Positive | None = Field(default=None, description="mean time per output token after the first, in ms")
-    e2e_ms: Positive | None = Field(default=None, description="end-to-end time of the turn, in ms")
+    e2e_ms: Positive | None = Field(
+        default=None,
+        description="end-to-end time of the turn, in ms; in an open loop from the planned start of the turn",
+    )
     itl_ms: Positive | None = Field(default=None, description="p99 of the inter-token latency within the turn, in ms")

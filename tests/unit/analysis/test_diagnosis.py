@@ -26,6 +26,8 @@ from paths import ROOT
 from inferload import cli, rundir
 from inferload.bottleneck.evidence import ClientReason, Scrapes, WindowEvidence, max_num_seqs, stream_interval
 from inferload.bottleneck.rules import RULES
+from inferload.server_metrics import metric_names as names
+from inferload.server_metrics.series import Floats, MetricSeries
 
 DOCS = ROOT / "docs" / "report.md"
 
@@ -175,6 +177,70 @@ def test_server_times_of_zero_give_no_cause(decode_ms: float) -> None:
     assert "prefill-bound" not in {finding.code for finding in window.findings}
 
 
+@pytest.mark.parametrize(
+    ("code", "unknown"),
+    [
+        ("preemption-thrash", {"finished": None}),
+        ("prefill-bound", {"queue_ms": None}),
+        ("prefill-bound", {"decode_ms": None}),
+        ("decode-bound", {"queue_ms": None}),
+        ("decode-bound", {"prefill_ms": None}),
+    ],
+)
+def test_an_unknown_figure_is_not_taken_as_0(code: str, unknown: dict[str, Any]) -> None:
+    case = CASES[code] if code != "prefill-bound" else {"prefill_ms": 900.0, "decode_ms": 100.0}
+    known = replace(QUIET, **case)
+    assert code in {finding.code for finding in judge(known).findings}
+    assert code not in {finding.code for finding in judge(replace(known, **unknown)).findings}
+
+
+def test_decode_is_a_probable_cause_if_the_computed_prompt_tokens_are_unknown() -> None:
+    for name in ("computed_tok_per_s", "generation_tok_per_s"):
+        finding = judge(replace(QUIET, **CASES["decode-bound"], **{name: None})).findings[0]
+        assert (finding.code, finding.probable) == ("decode-bound", True)
+
+
+def test_scrapes_without_a_queue_length_are_not_scrapes_without_a_queue() -> None:
+    half = np.where(np.arange(40) % 2, np.nan, np.where(np.arange(40) % 8, 0.0, 3.0))
+    evidence = replace(QUIET, scrapes=replace(scrapes(4, 0, 0.2), capacity=half))
+    assert evidence.waiting_share == 0.25
+
+
+def test_unknown_running_requests_do_not_prove_free_sequence_slots() -> None:
+    unknown = replace(scrapes(20, 6, 0.3, head=900), running=np.full(40, np.nan))
+    finding = judge(replace(QUIET, scrapes=unknown)).findings[0]
+    assert (finding.code, finding.probable) == ("prefill-bound", True)
+
+
+def test_scrapes_without_running_requests_are_not_an_idle_server(tmp_path: Path) -> None:
+    run = run_with(tmp_path / "run")
+    (server,) = run.servers.values()
+    (running,) = server.series(names.RUNNING)
+    gaps = np.where(np.arange(len(running.values)) % 2, np.nan, 2.0)
+    metrics = dict(server.metrics) | {names.RUNNING: (replace(running, values=gaps),)}
+    servers = {server.target: replace(server, metrics=metrics, _grown={})}
+    (diagnosis,) = diagnose(replace(run, servers=servers)).servers
+    assert diagnosis.whole.evidence.itl_by_running is None
+
+
+def test_an_engine_without_a_queue_length_is_not_an_engine_without_a_queue(tmp_path: Path) -> None:
+    run = run_with(tmp_path / "run")
+    (server,) = run.servers.values()
+    unknown = np.full(len(server.wall_ns), np.nan)
+
+    def engines(first: float, second: Floats) -> tuple[MetricSeries, ...]:
+        values = (np.full(len(server.wall_ns), first), second)
+        return tuple(MetricSeries({"engine": str(engine)}, each) for engine, each in enumerate(values))
+
+    metrics = dict(server.metrics) | {
+        names.KV_CACHE_USAGE: engines(0.2, np.full(len(server.wall_ns), 0.2)),
+        names.WAITING: engines(3.0, unknown),
+    }
+    servers = {server.target: replace(server, metrics=metrics, _grown={})}
+    (diagnosis,) = diagnose(replace(run, servers=servers)).servers
+    assert "engines-unbalanced" not in {finding.code for finding in diagnosis.whole.findings}
+
+
 def test_without_evidence_there_is_no_cause() -> None:
     nothing = np.array([], dtype=float)
     window = judge(WindowEvidence(0.0, 30.0, "http://x", Scrapes(nothing, nothing, nothing, nothing, nothing)))
@@ -216,9 +282,10 @@ def test_the_report_writes_the_diagnosis(tmp_path: Path) -> None:
     assert cli.main(["report", str(tmp_path / "run"), str(tmp_path / "other")]) == 0
     document = rundir.read_json(tmp_path / "run" / rundir.DIAGNOSIS)
     assert synthetic_run.TARGET in document["lines"]
-    assert "use 30 s or more for a reliable diagnosis" in "\n".join(document["lines"])
     assert document["servers"][0]["windows"]
-    assert "(client-bound)" in "\n".join(rundir.read_json(tmp_path / "other" / rundir.DIAGNOSIS)["lines"])
+    lines = "\n".join(rundir.read_json(tmp_path / "other" / rundir.DIAGNOSIS)["lines"])
+    assert "(client-bound)" in lines
+    assert "use 30 s or more for a reliable diagnosis" in lines
 
 
 def test_a_run_without_turns_has_no_diagnosis(tmp_path: Path) -> None:
@@ -283,6 +350,17 @@ def run_with(path: Path, **changes: Any) -> RunFrames:
     well = {"failed": 0, "by_failure": {}, "first_errors": {}, "by_phase": {}}
     summary = synthetic_run.SUMMARY | {"turns": synthetic_run.SUMMARY["turns"] | well} | changes
     return load(synthetic_run.write(path, summary))
+
+
+def test_fewer_hits_than_an_unlimited_cache_would_have_are_a_finding(tmp_path: Path) -> None:
+    cache = {"expected": {"hit_rate": 0.8}, "counted": {"hit_rate": 0.25}}
+    (server,) = diagnose(run_with(tmp_path / "run", cache=cache)).servers
+    (finding,) = [finding for finding in server.whole.findings if finding.code == "cache-miss-bound"]
+    assert finding.sentences == (
+        "25 % of the prompt tokens were prefix-cache hits; an unlimited cache would have had 80 %",
+    )
+    unknown = diagnose(run_with(tmp_path / "unknown", cache=cache | {"expected": None})).servers[0]
+    assert "cache-miss-bound" not in {finding.code for finding in unknown.whole.findings}
 
 
 def test_failed_turns_are_the_first_finding(tmp_path: Path) -> None:

@@ -326,6 +326,19 @@ def test_a_cancelled_turn_has_no_latency_in_the_vllm_bench_export(run_dir: Path,
     assert not set(ids[run.turns["finish_reason"] == "cancelled"]) & {row[0] for row in shown.rows}
 
 
+def test_turns_without_a_connection_are_failed_requests_of_the_vllm_bench_export(run_dir: Path) -> None:
+    run = frames.load(run_dir)
+    turns = run.turns.copy()
+    (failed,) = turns.index[(turns["phase"] == "measure") & ~turns["ok"]]
+    turns.loc[failed, "failure"] = "connect"
+    absent = ["sent_s", "written_s", "first_event_s", "first_s", "first_visible_s", "last_s"]
+    turns.loc[failed, [*absent, "lag_ms", "first_event_ms", "e2e_ms", "output_tokens", "input_tokens"]] = np.nan
+    document = vllm_bench.document(replace(run, turns=turns))
+    assert (document["completed"], document["failed"], document["num_prompts"]) == (35, 1, 36)
+    assert (document["errors"][-1], document["start_times"][-1], document["queue_times"][-1]) == ("connect", None, None)
+    assert len(document["itls"]) == len(document["start_times"]) == 36
+
+
 def test_rates_of_the_vllm_bench_export_are_over_its_duration(run_dir: Path) -> None:
     run = frames.load(run_dir)
     summary = dict(run.summary or {})

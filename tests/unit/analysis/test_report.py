@@ -303,6 +303,33 @@ def titled_tables(**summary: Any) -> dict[str, Any]:
     return {table.title: table for table in run_tables(synthetic.SUMMARY | summary, Notes())}
 
 
+def test_a_percentile_of_a_step_with_few_samples_is_marked() -> None:
+    latency = {"ttft_ms": exact_block(np.arange(40.0)), "itl_ms": exact_block(np.arange(400.0))}
+    part = {name: synthetic.SUMMARY[name] for name in ("rates", "turns")} | {"latency": latency}
+    by_step = titled_tables(steps=[{"step": 0, "users": 2, "window_s": 4.0, **part}])["Steps"]
+    assert by_step.rows[0][5:9] == ("19", "37 ~ (over 34)", "199", "379")
+    assert "fewer than 10 samples" in by_step.note
+
+
+@pytest.mark.parametrize(
+    ("server", "client", "turns", "longest"),
+    [
+        (0, 0, "0", "none over 250"),
+        (2, 0, "2", "300"),
+        (2, 1, "2; 1 while the client was blocked", "300"),
+        (0, 1, "0; 1 while the client was blocked", "none over 250 by the server"),
+    ],
+)
+def test_a_stall_of_the_client_is_no_stall_of_the_server(server: int, client: int, turns: str, longest: str) -> None:
+    stalls = {
+        "turns_with_stall": server,
+        "turns_with_client_stall": client,
+        "longest_ms": 300.0 if server else None,
+    }
+    rows = dict(titled_tables(stalls=stalls)["Rates"].rows)
+    assert (rows["turns with a stall (a gap over 250 ms)"], rows["longest gap, ms"]) == (turns, longest)
+
+
 def test_a_gate_and_its_interval_have_the_digits_of_the_terminal() -> None:
     gate = {"gate": "p95(ttft_ms) < 200", "value": 123.45, "passed": True, "low": 120.51, "high": 126.44}
     (row,) = titled_tables(verdict={"gates": [gate]})["Gates"].rows

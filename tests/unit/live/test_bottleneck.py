@@ -152,3 +152,11 @@ def test_a_server_keeps_up_only_without_failures_gaps_and_restarts_in_the_window
     silent = later.count(None)
     assert WINDOW_S - 1 <= silent <= WINDOW_S
     assert later == [None] * silent + ["keeps up"] * (2 * WINDOW_S - silent)
+
+
+def test_a_page_without_finished_requests_is_no_restart() -> None:
+    diagnosis = LiveDiagnosis()
+    for second in range(WINDOW_S):
+        counters = {"requests_finished_total": 9} if second % 2 else {}
+        diagnosis.add(float(second), IDLE | counters, CALM)
+    assert (diagnosis.state() or {}).get("code") == "keeps up"
