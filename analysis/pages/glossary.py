@@ -36,6 +36,7 @@ _RATES = (
 _COUNTS = (
     ("turns sent", "", "turns that were begun: ok + failed + unfinished"),
     ("turns ok", "", "turns that completed without error, and turns cancelled by their caller"),
+    ("turns cancelled", "", "of turns ok: cancelled by their caller; these have TTFT and ITL, but no E2E and no TPOT"),
     ("turns failed", "", "turns with a failure class"),
     ("turns unfinished", "", "turns in flight at the end of the drain"),
     ("sessions planned", "", "sessions of the schedule by planned start: dropped + started"),

@@ -196,16 +196,19 @@ def _rates(summary: Mapping[str, Any]) -> Table:
     return Table("rates", "Rates", ("", "measure phase"), tuple(rows))
 
 
+_TURN_COUNTS = ("sent", "ok", "cancelled", "failed", "unfinished")
+
+
 def _counts(summary: Mapping[str, Any]) -> Table:
     """Turns by phase, and sessions. The result is a column of its own unless it equals the measure phase."""
     turns, sessions = summary.get("turns") or {}, summary.get("sessions") or {}
     phases = dict(turns.get("by_phase") or {})
-    counted = ("sent", "ok", "failed", "unfinished")
     blocks = {"result": turns, **phases}
     measured = phases.get("measure") or {}
-    if measured and all(measured.get(name) == turns.get(name) for name in counted):
+    if measured and all(measured.get(name) == turns.get(name) for name in _TURN_COUNTS):
         blocks = {"measure": measured, **phases}
-    rows = [(f"turns {name}", *(number(block.get(name)) for block in blocks.values())) for name in counted]
+    shown = [name for name in _TURN_COUNTS if name != "cancelled" or any(block.get(name) for block in blocks.values())]
+    rows = [(f"turns {name}", *(number(block.get(name)) for block in blocks.values())) for name in shown]
     blank = ("",) * (len(blocks) - 1)
     rows += [
         (f"sessions {name}", number(sessions.get(name)), *blank)

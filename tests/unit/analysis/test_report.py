@@ -356,6 +356,13 @@ def test_a_result_equal_to_the_measure_phase_has_no_column() -> None:
     assert other.columns[:2] == ("", "result")
 
 
+def test_cancelled_turns_are_a_row_of_the_counts() -> None:
+    turns = synthetic.SUMMARY["turns"]
+    assert "turns cancelled" not in [row[0] for row in titled_tables()["Turns and sessions"].rows]
+    table = titled_tables(turns=turns | {"cancelled": 3})["Turns and sessions"]
+    assert [row[:2] for row in table.rows][1:3] == [("turns ok", "35"), ("turns cancelled", "3")]
+
+
 @pytest.mark.parametrize("preset", ["h200-qwen3-32b", None])
 def test_the_report_names_the_preset_of_a_simulated_variant(preset: str | None) -> None:
     (banner,) = reportmodel._banners(True, {"variant": {"name": "qwen36-mtp", "simulated_as": preset}})
