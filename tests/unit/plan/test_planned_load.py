@@ -221,3 +221,10 @@ def test_estimated_token_counts_are_marked(tmp_path: Path) -> None:
     estimated = plan_text(drawn_sessions(workload={"kind": "chat", "source": source}))
     assert estimated.count("token counts are estimates: see data") == 2  # request and load
     assert "estimates" not in plan_text(drawn_sessions())
+
+
+def test_models_share_no_prefixes() -> None:
+    models = [{"name": "base", "share": 0.5}, {"name": "adapter", "share": 0.5}]
+    one = drawn_sessions(workload__system_prompt_tokens=310)  # prompts of 320 tokens, of which 304 are cached
+    assert "expected hits: 91.8 % of the input tokens" in plan_text(one)  # 29 of 30
+    assert "expected hits: 88.7 % of the input tokens" in plan_text(one.changed({"request.models": models}))  # 28 of 30
