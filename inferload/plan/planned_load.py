@@ -159,14 +159,16 @@ class _Drawing:
 
 def _open(scenario: Scenario, drawing: _Drawing) -> PlannedLoad:
     phases = scenario.phases
-    end_s = inf if phases.measure_s is None else phases.warmup_s + phases.measure_s
+    # If a count ends the run after a warm-up of unknown length, the measure phase alone is planned.
+    warmup_s = 0.0 if phases.adaptive and phases.counted else phases.warmup_s
+    end_s = inf if phases.measure_s is None else warmup_s + phases.measure_s
     bounded = end_s < inf or phases.counted or isinstance(scenario.arrivals, TraceTimes)
     most = min(phases.sessions or inf, phases.turns or inf)
     if not bounded or (most == inf and (expected_sessions(scenario, 0.0, end_s) or 0) > MAX_COUNTED):
         return drawing.without_end()
     total = measured = 0
     for arrival in arrivals_until(scenario, drawing.source, end_s):
-        in_measure = arrival.due_s >= phases.warmup_s
+        in_measure = arrival.due_s >= warmup_s
         if in_measure and measured == most:
             break
         total, measured = total + 1, measured + in_measure
@@ -174,7 +176,7 @@ def _open(scenario: Scenario, drawing: _Drawing) -> PlannedLoad:
             return drawing.whole()
         if not drawing.full:
             drawing.draw(arrival.index, arrival.due_s)
-    _send_in_time(drawing.sessions, phases.warmup_s, end_s, phases.turns or inf)
+    _send_in_time(drawing.sessions, warmup_s, end_s, phases.turns or inf)
     return _open_totals(scenario, drawing.sessions, total, measured)
 
 
@@ -212,20 +214,44 @@ def _open_totals(scenario: Scenario, drawn: list[PlannedSession], total: int, me
         total = total - measured + round(in_measure / per_session)
         turns = total * per_session
     spent = in_measure == phases.turns and phases.measure_s is None
-    by_turns: Certainty = "exact" if phases.turns is None or single else "about"
-    certainty: Certainty = "exact" if single or phases.measure_s is None else "most"
-    certainty = certainty if whole and by_turns == "exact" else "about"
-    measured_certainty: Certainty = "about" if certainty == "most" and phases.warmup_s else certainty
+    by_sessions, by_turns, by_measured = _certainties(scenario, single, whole, spent)
     return PlannedLoad(
         tuple(drawn),
         session_count=total,
-        session_certainty=by_turns,
+        session_certainty=by_sessions,
         turn_count=turns,
-        turn_certainty=certainty,
+        turn_certainty=by_turns,
         measured_turn_count=in_measure,
-        measured_certainty="exact" if spent else measured_certainty,
-        warmup_known=not phases.adaptive,
+        measured_certainty=by_measured,
+        warmup_known=not (phases.adaptive and phases.counted),
     )
+
+
+def _certainties(scenario: Scenario, single: bool, whole: bool, spent: bool) -> tuple[Certainty, Certainty, Certainty]:
+    """Return the certainties of sessions, turns, and turns of the measure phase.
+
+    `single`: no session has a second turn. `whole`: all sessions are drawn. `spent`: the number of turns ends the run.
+    """
+    phases, arrivals = scenario.phases, scenario.arrivals
+    timed = phases.measure_s is not None
+    sessions: Certainty = "exact" if phases.turns is None or single else "about"
+    turns: Certainty = "exact" if single or not timed else "most"
+    if not whole or sessions == "about":
+        turns = "about"
+    if phases.adaptive and timed:  # the warm-up may end earlier
+        sessions, turns = ("about", "about") if phases.counted else ("most", "most")
+    elif phases.adaptive and phases.counted and not single:  # sessions of the warm-up continue
+        turns = "about"
+    early = (phases.adaptive and not phases.counted) or (turns == "most" and phases.warmup_s > 0)
+    measured: Certainty = "exact" if spent else "about" if early else turns
+    assert not isinstance(arrivals, Closed)
+    if arrivals.max_in_flight is None or not (timed or arrivals.when_full == "drop"):
+        return sessions, turns, measured
+    return _at_most(sessions), _at_most(turns), _at_most(measured)  # the others are dropped
+
+
+def _at_most(certainty: Certainty) -> Certainty:
+    return "most" if certainty == "exact" else certainty
 
 
 def _sums(drawn: list[PlannedSession]) -> tuple[int, int]:
@@ -240,9 +266,9 @@ def _closed(scenario: Scenario, arrivals: Closed, drawing: _Drawing) -> PlannedL
     phases = scenario.phases
     if not phases.counted:
         return drawing.without_end()
-    whole = _in_rounds(arrivals.users, phases.sessions or inf, phases.turns or inf, drawing)
+    whole = _in_rounds(arrivals.most_users, phases.sessions or inf, phases.turns or inf, drawing)
     drawn = drawing.sessions
-    exact = phases.turns is None or arrivals.users == 1 or all(session.single for session in drawn)
+    exact = phases.turns is None or arrivals.most_users == 1 or all(session.single for session in drawn)
     sent, _ = _sums(drawn)
     sessions = len(drawn) if whole else phases.sessions
     certainty: Certainty = "most" if phases.measure_s is not None else "exact" if exact else "about"

@@ -223,6 +223,42 @@ def test_estimated_token_counts_are_marked(tmp_path: Path) -> None:
     assert "estimates" not in plan_text(drawn_sessions())
 
 
+@pytest.mark.parametrize("ends", [{"sessions": 20}, {"turns": 20}])
+def test_the_warm_up_of_unknown_length_is_not_in_the_counts(ends: dict[str, int]) -> None:
+    text = plan_text(drawn_sessions(phases={**ends, "warmup_s": 600, "warmup_turns": 10}))
+    assert "20 sessions in the measure phase; the run ends with the last one" in text
+    assert "in the measure phase 20 sessions, 20 turns, 200 input tokens, 100 output tokens" in text
+    assert "20 turns in the measure phase" in text
+    load = planned(drawn_sessions(phases={**ends, "warmup_s": 600, "warmup_turns": 10}, workload__turns=TURNS))
+    assert load.turn_certainty == "about"
+
+
+def test_a_warm_up_of_unknown_length_bounds_the_sessions() -> None:
+    text = plan_text(drawn_sessions(phases={"measure_s": 10, "warmup_s": 60, "warmup_until": "steady"}))
+    assert "at most 140 sessions start in the first 70 s" in text
+    assert "in total at most 140 sessions, at most 140 turns" in text
+    assert "about 20 turns in the measure phase" in text
+
+
+@pytest.mark.parametrize(
+    ("phases", "when_full", "certainty"),
+    [
+        ({"measure_s": 10}, "delay", "most"),
+        ({"measure_s": 10}, "drop", "most"),
+        ({"sessions": 20}, "delay", "exact"),
+        ({"sessions": 20}, "drop", "most"),
+        ({"turns": 20}, "drop", "most"),
+    ],
+)
+def test_a_limit_of_turns_in_flight_makes_counts_upper_bounds(
+    phases: dict[str, int], when_full: str, certainty: str
+) -> None:
+    by = {"kind": "constant", "sessions_per_s": 2, "max_in_flight": 2, "when_full": when_full}
+    load = planned(drawn_sessions(arrivals=by, phases=phases))
+    assert (load.session_count, load.turn_count, load.measured_turn_count) == (20, 20, 20)
+    assert {load.session_certainty, load.turn_certainty, load.measured_certainty} == {certainty}
+
+
 def test_models_share_no_prefixes() -> None:
     models = [{"name": "base", "share": 0.5}, {"name": "adapter", "share": 0.5}]
     one = drawn_sessions(workload__system_prompt_tokens=310)  # prompts of 320 tokens, of which 304 are cached
