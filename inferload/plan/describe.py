@@ -231,7 +231,7 @@ def _load(scenario: Scenario, sample: Expected) -> list[str]:
     if isinstance(scenario.arrivals, Closed):
         if not sample.session_s:
             return ["limited by the server: there are no pauses"]
-        limit = scenario.arrivals.users / sample.session_s
+        limit = scenario.arrivals.most_users / sample.session_s
         pauses = "recorded times" if sample.recorded_s else "tool times" if sample.tool_s else "think times"
         return [f"limited by the server, and to {number(limit)} sessions/s by {pauses}"]
     length_s = scenario.phases.measure_s or 60.0  # without a time limit: the rate of the first minute

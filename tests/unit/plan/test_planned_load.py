@@ -259,6 +259,15 @@ def test_a_limit_of_turns_in_flight_makes_counts_upper_bounds(
     assert {load.session_certainty, load.turn_certainty, load.measured_certainty} == {certainty}
 
 
+def test_the_users_of_a_profile_limit_a_closed_loop() -> None:
+    profile = {"kind": "steps", "steps": [{"users": 2, "for_s": 5}, {"users": 4, "for_s": 5}]}
+    by = {**CLOSED, "users": 20, "profile": profile}
+    text = plan_text(
+        drawn_sessions(arrivals=by, phases={"measure_s": 10}, workload__turns=2, workload__think_time_s=1.0)
+    )
+    assert "limited by the server, and to 4 sessions/s by think times" in text
+
+
 def test_models_share_no_prefixes() -> None:
     models = [{"name": "base", "share": 0.5}, {"name": "adapter", "share": 0.5}]
     one = drawn_sessions(workload__system_prompt_tokens=310)  # prompts of 320 tokens, of which 304 are cached
