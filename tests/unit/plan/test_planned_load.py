@@ -273,3 +273,10 @@ def test_models_share_no_prefixes() -> None:
     one = drawn_sessions(workload__system_prompt_tokens=310)  # prompts of 320 tokens, of which 304 are cached
     assert "expected hits: 91.8 % of the input tokens" in plan_text(one)  # 29 of 30
     assert "expected hits: 88.7 % of the input tokens" in plan_text(one.changed({"request.models": models}))  # 28 of 30
+
+
+def test_the_messages_of_a_whole_prompt_are_new(tmp_path: Path) -> None:
+    says = [{"from": name, "value": "a word " * 9} for name in ("human", "gpt", "human", "gpt")]
+    (tmp_path / "s.json").write_text(json.dumps([{"conversations": says}]))
+    source = {"kind": "sharegpt", "path": str(tmp_path / "s.json"), "sampler": "whole_prompt", "chars_per_token": 7}
+    assert "27 new prompt tokens per turn" in plan_text(drawn_sessions(workload={"kind": "chat", "source": source}))
