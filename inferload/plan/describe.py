@@ -75,7 +75,7 @@ def describe(scenario: Scenario, data: DataContext | None = None) -> str:
         return "\n".join(row_text(title, lines) for title, lines in _unplanned(scenario, source, load) if lines)
     cache, missing = PlannedCache(scenario, load.sessions), _not_counted(load)
     arrivals, session, request, phases = _load_rows(scenario, source, load, sample)
-    estimated = _estimated(source)
+    estimated = _estimated(source, load)
     rows = [
         ("scenario", [f"{scenario.name}, seed {scenario.seed}, digest {scenario.digest[:12]}"]),
         arrivals,
@@ -115,7 +115,7 @@ def _load_rows(scenario: Scenario, source: Sessions, load: PlannedLoad, sample: 
     return [
         ("arrivals", _arrivals(scenario, load)),
         ("session", [*_session(scenario, sample), *_limits(source, sample), *missing]),
-        ("request", [*_request(scenario, sample), *_estimated(source), *missing]),
+        ("request", [*_request(scenario, sample), *_estimated(source, load), *missing]),
         ("phases", _phases(scenario)),
     ]
 
@@ -153,11 +153,19 @@ def _data(source: Sessions) -> list[str]:
     return [f"{name}: {line}" if named else line for name, line in lines]
 
 
-def _estimated(source: Sessions) -> list[str]:
-    """Return a line if token counts of text are estimates, by characters per token."""
-    sources = [opened.facts().get("source") or {} for opened in source.open().values()]
+def _estimated(source: Sessions, load: PlannedLoad) -> list[str]:
+    """Return the lines on token counts that are estimates."""
+    opened = source.open()
+    sources = [data.facts().get("source") or {} for data in opened.values()]
     methods = {(facts.get("tokens") or {}).get("how", "exact") for facts in sources}
-    return ["token counts are estimates: see data"] if methods - {"exact"} else []
+    lines = ["token counts are estimates: see data"] if methods - {"exact"} else []
+    turns = [turn for session in load.sessions for turn in session.turns]
+    if any(turn.ask.tools for turn in turns):
+        lines.append("token counts of tool definitions are estimates, without the tool calls of the history")
+    firsts = [session.turns[0] for session in load.sessions if session.class_name not in opened and session.turns]
+    if any(piece.literal for turn in firsts for message in turn.ask.messages for piece in message.pieces):
+        lines.append("token counts of timestamps and prompt_text are estimates")
+    return lines
 
 
 def _limits(source: Sessions, sample: Expected) -> list[str]:
@@ -299,7 +307,7 @@ def _numbers(scenario: Scenario, load: PlannedLoad, sample: Expected) -> list[st
     missing = [name for name in _REQUIRED_TURNS if name not in supported]
     count = f"{_BOUND[certainty]}{number(round(turns))} turn{'s' * (round(turns) != 1)}"
     lines = [f"{count} in the measure phase, enough for {listed(supported)}"]
-    if missing and scenario.phases.counted:
+    if missing and (scenario.phases.counted or isinstance(scenario.arrivals, TraceTimes)):
         lines.append(f"too few for {listed(missing)}; {missing[0]} needs {_REQUIRED_TURNS[missing[0]]:,} turns")
     elif missing and scenario.phases.measure_s:
         needed_s = scenario.phases.measure_s * _REQUIRED_TURNS[missing[0]] / turns

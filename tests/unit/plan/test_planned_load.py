@@ -275,8 +275,22 @@ def test_models_share_no_prefixes() -> None:
     assert "expected hits: 88.7 % of the input tokens" in plan_text(one.changed({"request.models": models}))  # 28 of 30
 
 
+def test_estimated_token_counts_of_agents_are_marked() -> None:
+    tools, timestamps = "token counts of tool definitions are estimates", "token counts of timestamps"
+    assert [text in plan_text(load("demo-agent")) for text in (tools, timestamps)] == [True, False]
+    assert [text in plan_text(load("agent-static")) for text in (tools, timestamps)] == [False, True]
+
+
 def test_the_messages_of_a_whole_prompt_are_new(tmp_path: Path) -> None:
     says = [{"from": name, "value": "a word " * 9} for name in ("human", "gpt", "human", "gpt")]
     (tmp_path / "s.json").write_text(json.dumps([{"conversations": says}]))
     source = {"kind": "sharegpt", "path": str(tmp_path / "s.json"), "sampler": "whole_prompt", "chars_per_token": 7}
     assert "27 new prompt tokens per turn" in plan_text(drawn_sessions(workload={"kind": "chat", "source": source}))
+
+
+def test_a_trace_that_ends_needs_turns_and_no_time(tmp_path: Path) -> None:
+    (tmp_path / "t.jsonl").write_text(TRACE)
+    replay = {"kind": "replay", "path": str(tmp_path / "t.jsonl"), "format": "jsonl"}
+    text = plan_text(drawn_sessions(workload=replay, arrivals={"kind": "trace"}, phases={"measure_s": 60}))
+    assert "p50 needs 20 turns" in text
+    assert "needs a measure_s" not in text
