@@ -279,13 +279,14 @@ def _phases(scenario: Scenario) -> list[str]:
     drain = f"drain at most {duration(phases.drain_s)}"
     counts = [plural(n, word) for n, word in ((phases.sessions, "session"), (phases.turns, "turn")) if n is not None]
     by_hand = "until stopped" if scenario.of_tasks else "until stopped (web UI only)"
-    end = f"until {' or '.join(counts)} have ended" if counts else by_hand
-    if not counts and isinstance(scenario.arrivals, TraceTimes):
-        end = "until the trace ends"
+    ends = [f"{' or '.join(counts)} have ended"] if counts else []
+    if isinstance(scenario.arrivals, TraceTimes):
+        ends.append("the trace ends")
+    end = f"until {' or '.join(ends)}" if ends else by_hand
     if phases.measure_s is None:
         return [f"warm-up {_warmup(phases)}, measure {end}, {drain}"]
     whole_s = phases.warmup_s + phases.measure_s + phases.drain_s
-    at_most = f"{end}, at most " if counts else ""
+    at_most = f"{end}, at most " if ends else ""
     parts = f"warm-up {_warmup(phases)}, measure {at_most}{duration(phases.measure_s)}, {drain}"
     return [f"{parts}: {duration(whole_s)} at most"]
 

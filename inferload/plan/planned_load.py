@@ -88,7 +88,11 @@ def planned_end_s(scenario: Scenario, source: Sessions, sample: SampleSize) -> f
     if phases.adaptive or (isinstance(scenario.arrivals, Closed) and phases.counted):
         return None
     if phases.measure_s is not None and not phases.counted:
-        return phases.warmup_s + phases.measure_s
+        end_s = phases.warmup_s + phases.measure_s
+        if not isinstance(scenario.arrivals, TraceTimes):
+            return end_s
+        trace_s = planned_end_s(scenario.changed({"phases.measure_s": None}), source, sample)
+        return end_s if trace_s is None else min(end_s, trace_s)
     load = planned_load(scenario, source, sample)
     if load.session_count is None:
         return None

@@ -294,3 +294,12 @@ def test_a_trace_that_ends_needs_turns_and_no_time(tmp_path: Path) -> None:
     text = plan_text(drawn_sessions(workload=replay, arrivals={"kind": "trace"}, phases={"measure_s": 60}))
     assert "p50 needs 20 turns" in text
     assert "needs a measure_s" not in text
+    assert "measure until the trace ends, at most 60 s" in text
+
+
+@pytest.mark.parametrize(("measure_s", "end_s"), [(60, 40), (20, 20)])
+def test_a_run_ends_with_its_trace(measure_s: float, end_s: float, tmp_path: Path) -> None:
+    (tmp_path / "t.jsonl").write_text(TRACE)
+    replay = {"kind": "replay", "path": str(tmp_path / "t.jsonl"), "format": "jsonl"}
+    scenario = drawn_sessions(workload=replay, arrivals={"kind": "trace"}, phases={"measure_s": measure_s})
+    assert planned_end_s(scenario, Sessions(scenario), MANY) == end_s
