@@ -6,6 +6,7 @@ The figures are those of the drawn sessions of the seed within the phases of the
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from math import inf
 
 from inferload.content.data import DataContext
 from inferload.numbers import duration, listed, number, plural, spread
@@ -16,6 +17,7 @@ from inferload.plan.planned_load import (
     PlannedSession,
     SampleSize,
     expected_sessions,
+    expected_time_s,
     planned_load,
 )
 from inferload.plan.prefix_cache import PlannedCache
@@ -83,7 +85,7 @@ def describe(scenario: Scenario, data: DataContext | None = None) -> str:
         ("data", _data(source)),
         session,
         request,
-        ("load", [*_load(scenario, sample), *_in_all(load), *estimated, *missing]),
+        ("load", [*_load(scenario, load, sample), *_in_all(load), *estimated, *missing]),
         phases,
         ("numbers", [*_numbers(scenario, load, sample), *missing]),
         ("cache", [*cache.cache_lines(), *missing]),
@@ -235,15 +237,17 @@ _ENDPOINT: Mapping[Endpoint, Sequence[str]] = {
 }
 
 
-def _load(scenario: Scenario, sample: Expected) -> list[str]:
+def _load(scenario: Scenario, load: PlannedLoad, sample: Expected) -> list[str]:
     if isinstance(scenario.arrivals, Closed):
         if not sample.session_s:
             return ["limited by the server: there are no pauses"]
         limit = scenario.arrivals.most_users / sample.session_s
         pauses = "recorded times" if sample.recorded_s else "tool times" if sample.tool_s else "think times"
         return [f"limited by the server, and to {number(limit)} sessions/s by {pauses}"]
-    length_s = scenario.phases.measure_s or 60.0  # without a time limit: the rate of the first minute
-    started = expected_sessions(scenario, scenario.phases.warmup_s, scenario.phases.warmup_s + length_s)
+    warmup_s = scenario.phases.warmup_s
+    length_s = min(scenario.phases.measure_s or inf, _counted_s(scenario, load) or inf)
+    length_s = 60.0 if length_s == inf else length_s  # without an end: the rate of the first minute
+    started = expected_sessions(scenario, warmup_s, warmup_s + length_s)
     if started is None:
         return ["by the recorded times"]
     rate = started / length_s
@@ -256,6 +260,15 @@ def _load(scenario: Scenario, sample: Expected) -> list[str]:
     mean = "on average " if isinstance(scenario.arrivals, Rated) and scenario.arrivals.profile is not None else ""
     rates = [f"{number(rate * total / sample.sessions)} {unit}" for unit, total in per_session.items()]
     return [f"{mean}{', '.join(rates)}, once sessions end as fast as they start"]
+
+
+def _counted_s(scenario: Scenario, load: PlannedLoad) -> float | None:
+    """Return the mean length of a measure phase that ends by count; None: another end, or unknown."""
+    phases = scenario.phases
+    if not (phases.counted and load.session_count and load.warmup_known):
+        return None
+    at_s = expected_time_s(scenario, load.session_count)
+    return None if at_s is None else max(0.0, at_s - phases.warmup_s)
 
 
 def _in_all(load: PlannedLoad) -> list[str]:

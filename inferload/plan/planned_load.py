@@ -106,14 +106,27 @@ def planned_end_s(scenario: Scenario, source: Sessions, sample: SampleSize) -> f
 
 def expected_sessions(scenario: Scenario, from_s: float, until_s: float) -> float | None:
     """Return the mean number of sessions that an open loop starts between two times of the load; None: unknown."""
-    arrivals, workload = scenario.arrivals, scenario.workload
+    arrivals = scenario.arrivals
     if not isinstance(arrivals, Rated):
         return None
     curve = arrivals.curve(scenario.phases.warmup_s)
-    share = 1.0
-    if isinstance(workload, Mix) and workload.only is not None:
-        share = next(mix_class.share for mix_class in workload.classes if mix_class.name == workload.only)
-    return share * arrivals.rate * (curve.area(until_s) - curve.area(from_s))
+    return _sent_share(scenario) * arrivals.rate * (curve.area(until_s) - curve.area(from_s))
+
+
+def expected_time_s(scenario: Scenario, sessions: float) -> float | None:
+    """Return the time of the load until which an open loop starts so many sessions on average; None: never, or unknown."""
+    arrivals = scenario.arrivals
+    if not isinstance(arrivals, Rated):
+        return None
+    return arrivals.curve(scenario.phases.warmup_s).time_of(sessions / (_sent_share(scenario) * arrivals.rate))
+
+
+def _sent_share(scenario: Scenario) -> float:
+    """Return the share of the sessions that the run sends."""
+    workload = scenario.workload
+    if not isinstance(workload, Mix) or workload.only is None:
+        return 1.0
+    return next(mix_class.share for mix_class in workload.classes if mix_class.name == workload.only)
 
 
 def arrivals_until(scenario: Scenario, source: Sessions, end_s: float) -> Iterator[Arrival]:

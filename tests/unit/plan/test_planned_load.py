@@ -185,6 +185,14 @@ def test_turns_beyond_the_sample_give_estimated_sessions() -> None:
     assert load.session_count == pytest.approx(2_000, rel=0.1)
 
 
+def test_the_mean_rate_of_a_profile_is_that_of_the_run() -> None:
+    steps = [{"sessions_per_s": 1, "for_s": 10}, {"sessions_per_s": 4, "for_s": 10}]
+    by = {"kind": "constant", "profile": {"kind": "steps", "steps": steps}}
+    for phases in ({"sessions": 30}, {"sessions": 30, "measure_s": 60}):  # 10 sessions in 10 s, 20 in 5 s
+        assert "load      on average 2 turns/s" in plan_text(drawn_sessions(arrivals=by, phases=phases))
+    assert "load      on average 2.5 turns/s" in plan_text(drawn_sessions(arrivals=by, phases={"measure_s": 20}))
+
+
 def test_the_prompt_of_completions_is_described() -> None:
     text = plan_text(drawn_sessions(request={"endpoint": "completions"}))
     assert "sent to /completions: answers follow their prompts directly, without a chat template" in text
