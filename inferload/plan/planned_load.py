@@ -259,7 +259,7 @@ def _certainties(scenario: Scenario, single: bool, whole: bool, spent: bool) -> 
         sessions, turns = ("about", "about") if phases.counted else ("most", "most")
     elif phases.adaptive and phases.counted and not single:  # sessions of the warm-up continue
         turns = "about"
-    early = (phases.adaptive and not phases.counted) or (turns == "most" and phases.warmup_s > 0)
+    early = (phases.adaptive and not phases.counted) or (not single and phases.warmup_s > 0)
     measured: Certainty = "exact" if spent else "about" if early else turns
     assert not isinstance(arrivals, Closed)
     if arrivals.max_in_flight is None or not (timed or arrivals.when_full == "drop"):
@@ -288,11 +288,13 @@ def _closed(scenario: Scenario, arrivals: Closed, drawing: _Drawing) -> PlannedL
     exact = phases.turns is None or arrivals.most_users == 1 or all(session.single for session in drawn)
     sent, _ = _sums(drawn)
     sessions = len(drawn) if whole else phases.sessions
-    certainty: Certainty = "most" if phases.measure_s is not None else "exact" if exact else "about"
+    bound: Certainty = "most" if phases.measure_s is not None else "exact"
+    certainty: Certainty = bound if exact else "about"
     turns: float | None = sent if whole else phases.turns
     if turns is None and sessions is not None:
         turns = sent * sessions / len(drawn)
-    estimated = phases.turns is None and (not whole or phases.warmup_s > 0)
+    # Sessions of the warm-up continue, and the measured ones are others than the drawn ones.
+    estimated = (not whole or phases.warmup_s > 0) and not (phases.sessions is None and phases.turns)
     return PlannedLoad(
         tuple(drawn),
         session_count=sessions,
@@ -300,7 +302,7 @@ def _closed(scenario: Scenario, arrivals: Closed, drawing: _Drawing) -> PlannedL
         turn_count=turns,
         turn_certainty="about" if not whole or phases.warmup_s or not exact else certainty,
         measured_turn_count=turns,
-        measured_certainty="most" if phases.measure_s is not None else "about" if estimated else "exact",
+        measured_certainty="about" if estimated else bound,
         warmup_known=not phases.warmup_s,
     )
 

@@ -267,6 +267,19 @@ def test_a_limit_of_turns_in_flight_makes_counts_upper_bounds(
     assert {load.session_certainty, load.turn_certainty, load.measured_certainty} == {certainty}
 
 
+@pytest.mark.parametrize("by", [{"kind": "constant", "sessions_per_s": 2}, CLOSED])
+@pytest.mark.parametrize("ends", [{"sessions": 20}, {"sessions": 20, "measure_s": 60}])
+def test_turns_of_sessions_that_began_in_the_warm_up_are_estimated(by: dict[str, Any], ends: dict[str, int]) -> None:
+    load = planned(drawn_sessions(arrivals=by, phases={**ends, "warmup_s": 5}, workload__turns=TURNS))
+    assert load.measured_certainty == "about"
+
+
+def test_sessions_of_users_until_a_number_of_turns_are_estimated() -> None:
+    ends = {"turns": 20, "measure_s": 60}
+    load = planned(drawn_sessions(arrivals=CLOSED, phases=ends, workload__turns=TURNS))
+    assert (load.session_certainty, load.measured_certainty) == ("about", "most")
+
+
 def test_the_users_of_a_profile_limit_a_closed_loop() -> None:
     profile = {"kind": "steps", "steps": [{"users": 2, "for_s": 5}, {"users": 4, "for_s": 5}]}
     by = {**CLOSED, "users": 20, "profile": profile}
