@@ -149,6 +149,11 @@ class _Drawing:
     def full(self) -> bool:
         return len(self.sessions) >= self._sample.sessions or self._turns >= self._sample.turns
 
+    @property
+    def unknown(self) -> bool:
+        """True if the turns of a drawn session are not known before the run."""
+        return not self.source.repeatable and any(not session.turns for session in self.sessions)
+
     def draw(self, index: int, arrives_s: float = 0.0) -> PlannedSession:
         session = self.source.begin(index)
         turns = tuple(outline(session.script, index))
@@ -193,6 +198,8 @@ def _open(scenario: Scenario, drawing: _Drawing) -> PlannedLoad:
             return drawing.whole()
         if not drawing.full:
             drawing.draw(arrival.index, arrival.due_s)
+    if phases.turns is not None and drawing.unknown:
+        return drawing.whole()
     _send_in_time(drawing.sessions, warmup_s, end_s, phases.turns or inf)
     return _open_totals(scenario, drawing.sessions, total, measured)
 
@@ -284,6 +291,8 @@ def _closed(scenario: Scenario, arrivals: Closed, drawing: _Drawing) -> PlannedL
     if not phases.counted:
         return drawing.without_end()
     whole = _in_rounds(arrivals.most_users, phases.sessions or inf, phases.turns or inf, drawing)
+    if phases.turns is not None and drawing.unknown:
+        return drawing.whole()
     drawn = drawing.sessions
     exact = phases.turns is None or arrivals.most_users == 1 or all(session.single for session in drawn)
     sent, _ = _sums(drawn)
@@ -320,8 +329,9 @@ def _in_rounds(users: int, most_sessions: float, most_turns: float, drawing: _Dr
                 return False
             session = drawing.draw(next(indexes))
             most_sessions -= 1
-        session.sent = session.turns[: len(session.sent) + 1]
-        session.measured = len(session.sent)
-        most_turns -= 1
+        if session.turns:
+            session.sent = session.turns[: len(session.sent) + 1]
+            session.measured = len(session.sent)
+            most_turns -= 1
         waiting.append(session)
     return True

@@ -280,6 +280,18 @@ def test_sessions_of_users_until_a_number_of_turns_are_estimated() -> None:
     assert (load.session_certainty, load.measured_certainty) == ("about", "most")
 
 
+@pytest.mark.parametrize("by", [{"kind": "constant", "sessions_per_s": 2}, CLOSED])
+def test_the_sessions_until_a_number_of_turns_are_unknown_with_a_live_agent(by: dict[str, Any]) -> None:
+    workloads = {"chat": load("smoke").workload, "live": load("agent-live").workload}
+    classes = [{"name": name, "share": 0.5, "workload": item.model_dump()} for name, item in workloads.items()]
+    mix = {"kind": "mix", "classes": classes}
+    text = plan_text(drawn_sessions(workload=mix, arrivals=by, phases={"turns": 30}))
+    assert "of the sessions, turns not known before the run" in text
+    assert "class live not included" in text
+    assert "in total" not in text
+    assert "in total" in plan_text(drawn_sessions(workload=mix | {"only": "chat"}, arrivals=by, phases={"turns": 30}))
+
+
 def test_the_users_of_a_profile_limit_a_closed_loop() -> None:
     profile = {"kind": "steps", "steps": [{"users": 2, "for_s": 5}, {"users": 4, "for_s": 5}]}
     by = {**CLOSED, "users": 20, "profile": profile}
