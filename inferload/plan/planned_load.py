@@ -6,7 +6,7 @@ The plan assumes one worker and no failed turns. Where the speed of the server m
 
 from collections import deque
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice, takewhile
 from math import inf
 from typing import Literal
@@ -53,6 +53,11 @@ class PlannedSession:
         """True if the session has at most one turn."""
         return len(self.turns) <= 1
 
+    @property
+    def cancels(self) -> bool:
+        """True if an answer may be cancelled. One that ends before its cancellation needs no turn after it."""
+        return any(turn.ask.cancel_after_s is not None for turn in self.turns)
+
 
 @dataclass(frozen=True, slots=True)
 class PlannedLoad:
@@ -74,9 +79,15 @@ class PlannedLoad:
 def planned_load(scenario: Scenario, source: Sessions, sample: SampleSize) -> PlannedLoad:
     """Draw the first sessions of a run and count all. UsageError for unreadable data."""
     drawing = _Drawing(source, sample)
-    if isinstance(scenario.arrivals, Closed):
-        return _closed(scenario, scenario.arrivals, drawing)
-    return _open(scenario, drawing)
+    load = (
+        _closed(scenario, scenario.arrivals, drawing)
+        if isinstance(scenario.arrivals, Closed)
+        else _open(scenario, drawing)
+    )
+    if scenario.phases.turns is None and any(session.cancels for session in load.sessions):
+        turns, measured = _at_most(load.turn_certainty), _at_most(load.measured_certainty)
+        return replace(load, turn_certainty=turns, measured_certainty=measured)
+    return load
 
 
 def planned_end_s(scenario: Scenario, source: Sessions, sample: SampleSize) -> float | None:

@@ -292,6 +292,13 @@ def test_the_sessions_until_a_number_of_turns_are_unknown_with_a_live_agent(by: 
     assert "in total" in plan_text(drawn_sessions(workload=mix | {"only": "chat"}, arrivals=by, phases={"turns": 30}))
 
 
+def test_answers_may_end_before_their_cancellation() -> None:
+    agents = load("demo-agent").workload.model_dump()
+    for cancel, certainty in ((agents["cancel"], "most"), (None, "exact")):
+        turns = planned(drawn_sessions(workload=agents | {"cancel": cancel}))
+        assert (turns.turn_certainty, turns.measured_certainty) == (certainty, certainty)
+
+
 def test_the_users_of_a_profile_limit_a_closed_loop() -> None:
     profile = {"kind": "steps", "steps": [{"users": 2, "for_s": 5}, {"users": 4, "for_s": 5}]}
     by = {**CLOSED, "users": 20, "profile": profile}
