@@ -167,6 +167,7 @@ def from_arguments(arguments: argparse.Namespace) -> tuple[SearchPlan, Scenario]
     budget_s = seconds_of("--budget", arguments.budget or BUDGET)
     window_s = _window_s(arguments.point, scenario, budget_s)
     warmup_s = scenario.phases.warmup_s if arguments.warmup is None else seconds_of("--warmup", arguments.warmup, 0.0)
+    scenario.changed({"phases.warmup_s": warmup_s}, "--warmup")  # refused if it cannot be that of a point
     rates = _rates(arguments.rates, scenario)
     precision = PRECISION if arguments.precision is None else arguments.precision
     guess = _load("--start", arguments.start, scenario) if arguments.start else present(scenario)
@@ -214,7 +215,7 @@ def present(scenario: Scenario) -> float:
     """Load of the scenario."""
     arrivals = scenario.arrivals
     if isinstance(arrivals, Closed):
-        return float(arrivals.users)
+        return float(arrivals.most_users)
     return arrivals.highest_per_s if isinstance(arrivals, Rated) else arrivals.speed
 
 

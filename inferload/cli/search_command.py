@@ -157,7 +157,8 @@ def _wanted(arguments: argparse.Namespace) -> tuple[SearchPlan, Scenario, Path]:
 
 
 def _plan(plan: SearchPlan, scenario: Scenario, settings: Settings) -> list[str]:
-    at_once = f"{duration(plan.warmup_s)} of warm-up and {duration(plan.window_s)} measured"
+    warmup = "at most " if scenario.phases.adaptive else ""
+    at_once = f"{warmup}{duration(plan.warmup_s)} of warm-up and {duration(plan.window_s)} measured"
     if plan.rates:
         loads = ", ".join(f"{rate:g}" for rate in plan.rates)
         lines = [f"sweep of {scenario.name} at {loads} {unit(scenario)} against {plan.slo}"]

@@ -112,28 +112,31 @@ class PlannedTurn(msgspec.Struct, frozen=True):
     path: str
     number: int  # within its script, from 0
     at_s: float = 0.0  # earliest start after the session's arrival, if answers took no time
+    before: tuple[Message, ...] = ()  # context of the turn before it, of its own script or the forking one
 
     @property
     def new_tokens(self) -> int | None:
-        """Tokens of the new messages, those after the last answer. None: unknown."""
-        total = 0
-        for message in reversed(self.ask.messages):
-            if message.role == "assistant" or (message.role == "system" and total):
-                break
-            if message.tokens is None:
-                return None
-            total += message.tokens
-        return total
+        """Tokens of the messages that the turn before did not carry, without its answer and system prompts. None: unknown."""
+        known = set(map(id, self.before))
+        new = [message for message in self.ask.messages if id(message) not in known]
+        if self.before:
+            new = [message for message in new if message.role != "assistant"]
+        return _tokens_of([message for message in new if message.role != "system"] or new)
 
     @property
     def input_tokens(self) -> int | None:
         """Tokens of the whole context and its tools, without the chat template. None: unknown."""
-        total = json_tokens(self.ask.tools)
-        for message in self.ask.messages:
-            if message.tokens is None:
-                return None
-            total += message.tokens
-        return total
+        tokens = _tokens_of(self.ask.messages)
+        return None if tokens is None else tokens + json_tokens(self.ask.tools)
+
+
+def _tokens_of(messages: Sequence[Message]) -> int | None:
+    total = 0
+    for message in messages:
+        if message.tokens is None:
+            return None
+        total += message.tokens
+    return total
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,7 +223,7 @@ def outline(script: Script, index: int, most: int | None = None) -> list[Planned
     return turns
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class _Plan(Sink[float]):
     """Collector of the turns of a script, in seconds after the session's arrival."""
 
@@ -228,15 +231,17 @@ class _Plan(Sink[float]):
     path: str
     turns: list[PlannedTurn]
     most: int | None
+    before: tuple[Message, ...] = ()  # context of the last turn
 
     def ask(self, ask: Ask, number: int, at: float) -> EffectResult[float]:
         at = at + ask.pause_s if ask.due_s is None else max(at, ask.due_s)
-        turn = PlannedTurn(ask, self.path, number, at)
+        turn = PlannedTurn(ask, self.path, number, at, self.before)
+        self.before = ask.messages
         self.turns.append(turn)
         return EffectResult(at, None if len(self.turns) == self.most else planned_reply(turn, self.index))
 
     def child(self, name: str) -> "_Plan":
-        return _Plan(self.index, f"{self.path}/{name}", self.turns, self.most)
+        return _Plan(self.index, f"{self.path}/{name}", self.turns, self.most, self.before)
 
 
 def planned_reply(turn: PlannedTurn, index: int) -> TurnReply:

@@ -6,6 +6,7 @@ The figures are those of the drawn sessions of the seed within the phases of the
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from math import inf
 
 from inferload.content.data import DataContext
 from inferload.numbers import duration, listed, number, plural, spread
@@ -16,6 +17,7 @@ from inferload.plan.planned_load import (
     PlannedSession,
     SampleSize,
     expected_sessions,
+    expected_time_s,
     planned_load,
 )
 from inferload.plan.prefix_cache import PlannedCache
@@ -75,7 +77,7 @@ def describe(scenario: Scenario, data: DataContext | None = None) -> str:
         return "\n".join(row_text(title, lines) for title, lines in _unplanned(scenario, source, load) if lines)
     cache, missing = PlannedCache(scenario, load.sessions), _not_counted(load)
     arrivals, session, request, phases = _load_rows(scenario, source, load, sample)
-    estimated = _estimated(source)
+    estimated = _estimated(source, load)
     rows = [
         ("scenario", [f"{scenario.name}, seed {scenario.seed}, digest {scenario.digest[:12]}"]),
         arrivals,
@@ -83,7 +85,7 @@ def describe(scenario: Scenario, data: DataContext | None = None) -> str:
         ("data", _data(source)),
         session,
         request,
-        ("load", [*_load(scenario, sample), *_in_all(load), *estimated, *missing]),
+        ("load", [*_load(scenario, load, sample), *_in_all(load), *estimated, *missing]),
         phases,
         ("numbers", [*_numbers(scenario, load, sample), *missing]),
         ("cache", [*cache.cache_lines(), *missing]),
@@ -115,7 +117,7 @@ def _load_rows(scenario: Scenario, source: Sessions, load: PlannedLoad, sample: 
     return [
         ("arrivals", _arrivals(scenario, load)),
         ("session", [*_session(scenario, sample), *_limits(source, sample), *missing]),
-        ("request", [*_request(scenario, sample), *_estimated(source), *missing]),
+        ("request", [*_request(scenario, sample), *_estimated(source, load), *missing]),
         ("phases", _phases(scenario)),
     ]
 
@@ -153,11 +155,19 @@ def _data(source: Sessions) -> list[str]:
     return [f"{name}: {line}" if named else line for name, line in lines]
 
 
-def _estimated(source: Sessions) -> list[str]:
-    """Return a line if token counts of text are estimates, by characters per token."""
-    sources = [opened.facts().get("source") or {} for opened in source.open().values()]
+def _estimated(source: Sessions, load: PlannedLoad) -> list[str]:
+    """Return the lines on token counts that are estimates."""
+    opened = source.open()
+    sources = [data.facts().get("source") or {} for data in opened.values()]
     methods = {(facts.get("tokens") or {}).get("how", "exact") for facts in sources}
-    return ["token counts are estimates: see data"] if methods - {"exact"} else []
+    lines = ["token counts are estimates: see data"] if methods - {"exact"} else []
+    turns = [turn for session in load.sessions for turn in session.turns]
+    if any(turn.ask.tools for turn in turns):
+        lines.append("token counts of tool definitions are estimates, without the tool calls of the history")
+    firsts = [session.turns[0] for session in load.sessions if session.class_name not in opened and session.turns]
+    if any(piece.literal for turn in firsts for message in turn.ask.messages for piece in message.pieces):
+        lines.append("token counts of timestamps and prompt_text are estimates")
+    return lines
 
 
 def _limits(source: Sessions, sample: Expected) -> list[str]:
@@ -227,15 +237,17 @@ _ENDPOINT: Mapping[Endpoint, Sequence[str]] = {
 }
 
 
-def _load(scenario: Scenario, sample: Expected) -> list[str]:
+def _load(scenario: Scenario, load: PlannedLoad, sample: Expected) -> list[str]:
     if isinstance(scenario.arrivals, Closed):
         if not sample.session_s:
             return ["limited by the server: there are no pauses"]
-        limit = scenario.arrivals.users / sample.session_s
+        limit = scenario.arrivals.most_users / sample.session_s
         pauses = "recorded times" if sample.recorded_s else "tool times" if sample.tool_s else "think times"
         return [f"limited by the server, and to {number(limit)} sessions/s by {pauses}"]
-    length_s = scenario.phases.measure_s or 60.0  # without a time limit: the rate of the first minute
-    started = expected_sessions(scenario, scenario.phases.warmup_s, scenario.phases.warmup_s + length_s)
+    warmup_s = scenario.phases.warmup_s
+    length_s = min(scenario.phases.measure_s or inf, _counted_s(scenario, load) or inf)
+    length_s = 60.0 if length_s == inf else length_s  # without an end: the rate of the first minute
+    started = expected_sessions(scenario, warmup_s, warmup_s + length_s)
     if started is None:
         return ["by the recorded times"]
     rate = started / length_s
@@ -248,6 +260,15 @@ def _load(scenario: Scenario, sample: Expected) -> list[str]:
     mean = "on average " if isinstance(scenario.arrivals, Rated) and scenario.arrivals.profile is not None else ""
     rates = [f"{number(rate * total / sample.sessions)} {unit}" for unit, total in per_session.items()]
     return [f"{mean}{', '.join(rates)}, once sessions end as fast as they start"]
+
+
+def _counted_s(scenario: Scenario, load: PlannedLoad) -> float | None:
+    """Return the mean length of a measure phase that ends by count; None: another end, or unknown."""
+    phases = scenario.phases
+    if not (phases.counted and load.session_count and load.warmup_known):
+        return None
+    at_s = expected_time_s(scenario, load.session_count)
+    return None if at_s is None else max(0.0, at_s - phases.warmup_s)
 
 
 def _in_all(load: PlannedLoad) -> list[str]:
@@ -271,13 +292,14 @@ def _phases(scenario: Scenario) -> list[str]:
     drain = f"drain at most {duration(phases.drain_s)}"
     counts = [plural(n, word) for n, word in ((phases.sessions, "session"), (phases.turns, "turn")) if n is not None]
     by_hand = "until stopped" if scenario.of_tasks else "until stopped (web UI only)"
-    end = f"until {' or '.join(counts)} have ended" if counts else by_hand
-    if not counts and isinstance(scenario.arrivals, TraceTimes):
-        end = "until the trace ends"
+    ends = [f"{' or '.join(counts)} have ended"] if counts else []
+    if isinstance(scenario.arrivals, TraceTimes):
+        ends.append("the trace ends")
+    end = f"until {' or '.join(ends)}" if ends else by_hand
     if phases.measure_s is None:
         return [f"warm-up {_warmup(phases)}, measure {end}, {drain}"]
     whole_s = phases.warmup_s + phases.measure_s + phases.drain_s
-    at_most = f"{end}, at most " if counts else ""
+    at_most = f"{end}, at most " if ends else ""
     parts = f"warm-up {_warmup(phases)}, measure {at_most}{duration(phases.measure_s)}, {drain}"
     return [f"{parts}: {duration(whole_s)} at most"]
 
@@ -299,7 +321,7 @@ def _numbers(scenario: Scenario, load: PlannedLoad, sample: Expected) -> list[st
     missing = [name for name in _REQUIRED_TURNS if name not in supported]
     count = f"{_BOUND[certainty]}{number(round(turns))} turn{'s' * (round(turns) != 1)}"
     lines = [f"{count} in the measure phase, enough for {listed(supported)}"]
-    if missing and scenario.phases.counted:
+    if missing and (scenario.phases.counted or isinstance(scenario.arrivals, TraceTimes)):
         lines.append(f"too few for {listed(missing)}; {missing[0]} needs {_REQUIRED_TURNS[missing[0]]:,} turns")
     elif missing and scenario.phases.measure_s:
         needed_s = scenario.phases.measure_s * _REQUIRED_TURNS[missing[0]] / turns

@@ -6,7 +6,7 @@ The plan assumes one worker and no failed turns. Where the speed of the server m
 
 from collections import deque
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice, takewhile
 from math import inf
 from typing import Literal
@@ -53,6 +53,11 @@ class PlannedSession:
         """True if the session has at most one turn."""
         return len(self.turns) <= 1
 
+    @property
+    def cancels(self) -> bool:
+        """True if an answer may be cancelled. One that ends before its cancellation needs no turn after it."""
+        return any(turn.ask.cancel_after_s is not None for turn in self.turns)
+
 
 @dataclass(frozen=True, slots=True)
 class PlannedLoad:
@@ -74,9 +79,15 @@ class PlannedLoad:
 def planned_load(scenario: Scenario, source: Sessions, sample: SampleSize) -> PlannedLoad:
     """Draw the first sessions of a run and count all. UsageError for unreadable data."""
     drawing = _Drawing(source, sample)
-    if isinstance(scenario.arrivals, Closed):
-        return _closed(scenario, scenario.arrivals, drawing)
-    return _open(scenario, drawing)
+    load = (
+        _closed(scenario, scenario.arrivals, drawing)
+        if isinstance(scenario.arrivals, Closed)
+        else _open(scenario, drawing)
+    )
+    if scenario.phases.turns is None and any(session.cancels for session in load.sessions):
+        turns, measured = _at_most(load.turn_certainty), _at_most(load.measured_certainty)
+        return replace(load, turn_certainty=turns, measured_certainty=measured)
+    return load
 
 
 def planned_end_s(scenario: Scenario, source: Sessions, sample: SampleSize) -> float | None:
@@ -88,7 +99,11 @@ def planned_end_s(scenario: Scenario, source: Sessions, sample: SampleSize) -> f
     if phases.adaptive or (isinstance(scenario.arrivals, Closed) and phases.counted):
         return None
     if phases.measure_s is not None and not phases.counted:
-        return phases.warmup_s + phases.measure_s
+        end_s = phases.warmup_s + phases.measure_s
+        if not isinstance(scenario.arrivals, TraceTimes):
+            return end_s
+        trace_s = planned_end_s(scenario.changed({"phases.measure_s": None}), source, sample)
+        return end_s if trace_s is None else min(end_s, trace_s)
     load = planned_load(scenario, source, sample)
     if load.session_count is None:
         return None
@@ -102,14 +117,27 @@ def planned_end_s(scenario: Scenario, source: Sessions, sample: SampleSize) -> f
 
 def expected_sessions(scenario: Scenario, from_s: float, until_s: float) -> float | None:
     """Return the mean number of sessions that an open loop starts between two times of the load; None: unknown."""
-    arrivals, workload = scenario.arrivals, scenario.workload
+    arrivals = scenario.arrivals
     if not isinstance(arrivals, Rated):
         return None
     curve = arrivals.curve(scenario.phases.warmup_s)
-    share = 1.0
-    if isinstance(workload, Mix) and workload.only is not None:
-        share = next(mix_class.share for mix_class in workload.classes if mix_class.name == workload.only)
-    return share * arrivals.rate * (curve.area(until_s) - curve.area(from_s))
+    return _sent_share(scenario) * arrivals.rate * (curve.area(until_s) - curve.area(from_s))
+
+
+def expected_time_s(scenario: Scenario, sessions: float) -> float | None:
+    """Return the time of the load until which an open loop starts so many sessions on average; None: never, or unknown."""
+    arrivals = scenario.arrivals
+    if not isinstance(arrivals, Rated):
+        return None
+    return arrivals.curve(scenario.phases.warmup_s).time_of(sessions / (_sent_share(scenario) * arrivals.rate))
+
+
+def _sent_share(scenario: Scenario) -> float:
+    """Return the share of the sessions that the run sends."""
+    workload = scenario.workload
+    if not isinstance(workload, Mix) or workload.only is None:
+        return 1.0
+    return next(mix_class.share for mix_class in workload.classes if mix_class.name == workload.only)
 
 
 def arrivals_until(scenario: Scenario, source: Sessions, end_s: float) -> Iterator[Arrival]:
@@ -131,6 +159,11 @@ class _Drawing:
     @property
     def full(self) -> bool:
         return len(self.sessions) >= self._sample.sessions or self._turns >= self._sample.turns
+
+    @property
+    def unknown(self) -> bool:
+        """True if the turns of a drawn session are not known before the run."""
+        return not self.source.repeatable and any(not session.turns for session in self.sessions)
 
     def draw(self, index: int, arrives_s: float = 0.0) -> PlannedSession:
         session = self.source.begin(index)
@@ -159,14 +192,16 @@ class _Drawing:
 
 def _open(scenario: Scenario, drawing: _Drawing) -> PlannedLoad:
     phases = scenario.phases
-    end_s = inf if phases.measure_s is None else phases.warmup_s + phases.measure_s
+    # If a count ends the run after a warm-up of unknown length, the measure phase alone is planned.
+    warmup_s = 0.0 if phases.adaptive and phases.counted else phases.warmup_s
+    end_s = inf if phases.measure_s is None else warmup_s + phases.measure_s
     bounded = end_s < inf or phases.counted or isinstance(scenario.arrivals, TraceTimes)
     most = min(phases.sessions or inf, phases.turns or inf)
     if not bounded or (most == inf and (expected_sessions(scenario, 0.0, end_s) or 0) > MAX_COUNTED):
         return drawing.without_end()
     total = measured = 0
     for arrival in arrivals_until(scenario, drawing.source, end_s):
-        in_measure = arrival.due_s >= phases.warmup_s
+        in_measure = arrival.due_s >= warmup_s
         if in_measure and measured == most:
             break
         total, measured = total + 1, measured + in_measure
@@ -174,7 +209,9 @@ def _open(scenario: Scenario, drawing: _Drawing) -> PlannedLoad:
             return drawing.whole()
         if not drawing.full:
             drawing.draw(arrival.index, arrival.due_s)
-    _send_in_time(drawing.sessions, phases.warmup_s, end_s, phases.turns or inf)
+    if phases.turns is not None and drawing.unknown:
+        return drawing.whole()
+    _send_in_time(drawing.sessions, warmup_s, end_s, phases.turns or inf)
     return _open_totals(scenario, drawing.sessions, total, measured)
 
 
@@ -212,20 +249,44 @@ def _open_totals(scenario: Scenario, drawn: list[PlannedSession], total: int, me
         total = total - measured + round(in_measure / per_session)
         turns = total * per_session
     spent = in_measure == phases.turns and phases.measure_s is None
-    by_turns: Certainty = "exact" if phases.turns is None or single else "about"
-    certainty: Certainty = "exact" if single or phases.measure_s is None else "most"
-    certainty = certainty if whole and by_turns == "exact" else "about"
-    measured_certainty: Certainty = "about" if certainty == "most" and phases.warmup_s else certainty
+    by_sessions, by_turns, by_measured = _certainties(scenario, single, whole, spent)
     return PlannedLoad(
         tuple(drawn),
         session_count=total,
-        session_certainty=by_turns,
+        session_certainty=by_sessions,
         turn_count=turns,
-        turn_certainty=certainty,
+        turn_certainty=by_turns,
         measured_turn_count=in_measure,
-        measured_certainty="exact" if spent else measured_certainty,
-        warmup_known=not phases.adaptive,
+        measured_certainty=by_measured,
+        warmup_known=not (phases.adaptive and phases.counted),
     )
+
+
+def _certainties(scenario: Scenario, single: bool, whole: bool, spent: bool) -> tuple[Certainty, Certainty, Certainty]:
+    """Return the certainties of sessions, turns, and turns of the measure phase.
+
+    `single`: no session has a second turn. `whole`: all sessions are drawn. `spent`: the number of turns ends the run.
+    """
+    phases, arrivals = scenario.phases, scenario.arrivals
+    timed = phases.measure_s is not None
+    sessions: Certainty = "exact" if phases.turns is None or single else "about"
+    turns: Certainty = "exact" if single or not timed else "most"
+    if not whole or sessions == "about":
+        turns = "about"
+    if phases.adaptive and timed:  # the warm-up may end earlier
+        sessions, turns = ("about", "about") if phases.counted else ("most", "most")
+    elif phases.adaptive and phases.counted and not single:  # sessions of the warm-up continue
+        turns = "about"
+    early = (phases.adaptive and not phases.counted) or (not single and phases.warmup_s > 0)
+    measured: Certainty = "exact" if spent else "about" if early else turns
+    assert not isinstance(arrivals, Closed)
+    if arrivals.max_in_flight is None or not (timed or arrivals.when_full == "drop"):
+        return sessions, turns, measured
+    return _at_most(sessions), _at_most(turns), _at_most(measured)  # the others are dropped
+
+
+def _at_most(certainty: Certainty) -> Certainty:
+    return "most" if certainty == "exact" else certainty
 
 
 def _sums(drawn: list[PlannedSession]) -> tuple[int, int]:
@@ -240,16 +301,20 @@ def _closed(scenario: Scenario, arrivals: Closed, drawing: _Drawing) -> PlannedL
     phases = scenario.phases
     if not phases.counted:
         return drawing.without_end()
-    whole = _in_rounds(arrivals.users, phases.sessions or inf, phases.turns or inf, drawing)
+    whole = _in_rounds(arrivals.most_users, phases.sessions or inf, phases.turns or inf, drawing)
+    if phases.turns is not None and drawing.unknown:
+        return drawing.whole()
     drawn = drawing.sessions
-    exact = phases.turns is None or arrivals.users == 1 or all(session.single for session in drawn)
+    exact = phases.turns is None or arrivals.most_users == 1 or all(session.single for session in drawn)
     sent, _ = _sums(drawn)
     sessions = len(drawn) if whole else phases.sessions
-    certainty: Certainty = "most" if phases.measure_s is not None else "exact" if exact else "about"
+    bound: Certainty = "most" if phases.measure_s is not None else "exact"
+    certainty: Certainty = bound if exact else "about"
     turns: float | None = sent if whole else phases.turns
     if turns is None and sessions is not None:
         turns = sent * sessions / len(drawn)
-    estimated = phases.turns is None and (not whole or phases.warmup_s > 0)
+    # Sessions of the warm-up continue, and the measured ones are others than the drawn ones.
+    estimated = (not whole or phases.warmup_s > 0) and not (phases.sessions is None and phases.turns)
     return PlannedLoad(
         tuple(drawn),
         session_count=sessions,
@@ -257,7 +322,7 @@ def _closed(scenario: Scenario, arrivals: Closed, drawing: _Drawing) -> PlannedL
         turn_count=turns,
         turn_certainty="about" if not whole or phases.warmup_s or not exact else certainty,
         measured_turn_count=turns,
-        measured_certainty="most" if phases.measure_s is not None else "about" if estimated else "exact",
+        measured_certainty="about" if estimated else bound,
         warmup_known=not phases.warmup_s,
     )
 
@@ -275,8 +340,9 @@ def _in_rounds(users: int, most_sessions: float, most_turns: float, drawing: _Dr
                 return False
             session = drawing.draw(next(indexes))
             most_sessions -= 1
-        session.sent = session.turns[: len(session.sent) + 1]
-        session.measured = len(session.sent)
-        most_turns -= 1
+        if session.turns:
+            session.sent = session.turns[: len(session.sent) + 1]
+            session.measured = len(session.sent)
+            most_turns -= 1
         waiting.append(session)
     return True

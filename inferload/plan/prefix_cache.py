@@ -8,6 +8,7 @@ from inferload.requests.bodies import isolation
 from inferload.scenario.scenario import Cache, Scenario
 from inferload.scenario.schema.workloads import Mix
 from inferload.workload.prefix_cache.expected import ASSUMED_BLOCK, Hits, PlannedHits
+from inferload.workload.sessions import model_of
 
 ISOLATION = {
     "run": "cached prefixes are shared within this run only",
@@ -49,7 +50,8 @@ class PlannedCache:
         for session in sessions:
             self.sums.setdefault(session.class_name, ClassSums()).add(session)
             isolated = isolation(scenario.cache.isolate, "plan", session.index, takes_salt=True)
-            self.hits.session(session.index, session.class_name, session.sent, isolated)
+            model = model_of(scenario, session.index)
+            self.hits.session(session.index, session.class_name, session.sent, isolated, model)
 
     def class_lines(self) -> list[str]:
         """Return a line per class of a mix, and one on the only class that is sent."""

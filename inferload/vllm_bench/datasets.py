@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from inferload.errors import UsageError
-from inferload.vllm_bench.translation import Translation
+from inferload.vllm_bench.translation import DEFAULT_PROMPTS, Translation
 
 FORCED_LENGTHS = ("random", "random-mm", "timed_trace")  # `vllm bench serve` sets ignore_eos for these data sets
 _TRACE_FORMATS = {(512, 0.001): "mooncake", (16, 1.0): "bailian"}  # (tokens per block, seconds per unit of timestamp)
@@ -58,11 +58,22 @@ def _random_images(bench: Translation) -> dict[str, Any]:
 
 def _prefix_repetition(bench: Translation) -> dict[str, Any]:
     options, name = bench.options, "prefix-repetition"
+    prefixes, prompts = options.get(f"{name}-num-prefixes", 10), options.get("num-prompts", DEFAULT_PROMPTS)
+    if prompts < prefixes:
+        raise UsageError(
+            f"--num-prompts {prompts}: must be at least --{name}-num-prefixes {prefixes}, as in vLLM's benchmark"
+        )
+    if prompts % prefixes:
+        options["num-prompts"] = prompts - prompts % prefixes
+        bench.note(
+            "phases",
+            f"vLLM's benchmark sends each prefix equally often: {options['num-prompts']} of {prompts} prompts.",
+        )
     source = {
         "kind": "prefix_repetition",
         "prefix_tokens": options.get(f"{name}-prefix-len", 256),
         "suffix_tokens": options.get(f"{name}-suffix-len", 256),
-        "prefixes": options.get(f"{name}-num-prefixes", 10),
+        "prefixes": prefixes,
         "output_tokens": options.get("output-len") or options.get(f"{name}-output-len", 128),
     }
     return {"source": source}

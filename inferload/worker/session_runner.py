@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import logging
-from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import partial
-from itertools import accumulate
-from random import Random
 from typing import Any
 
 import gevent
@@ -19,8 +16,8 @@ from inferload.content.script import Ask, EffectResult, ScriptEnd, Session, Sink
 from inferload.measure.clock import NS_PER_S, now_ns
 from inferload.process.greenlets import sleep_until
 from inferload.requests.bodies import BodySettings, BodyWriter, Isolation
-from inferload.scenario.scenario import Scenario
 from inferload.worker.session_context import SessionContext, TurnPermit, entered
+from inferload.workload.sessions import model_of
 
 logger = logging.getLogger(__name__)
 
@@ -252,13 +249,3 @@ def _reply(result: TurnResult) -> TurnReply:
         tool_calls=result.tool_calls,
         finish_reason=record.finish_reason,
     )
-
-
-def model_of(scenario: Scenario, index: int) -> str | None:
-    """Return the model of session `index`, drawn by its own random number; None: the model of the run."""
-    models = scenario.request.models
-    if not models:
-        return None
-    drawn = Random(f"{scenario.seed}/model/{index}").random()
-    bounds = [*accumulate(model.share for model in models)]
-    return models[min(bisect_right(bounds, drawn), len(models) - 1)].name

@@ -151,3 +151,13 @@ _SAMPLED = 20  # sessions
 
 def _shares(first: Message) -> bool:
     return first.pieces[0].key.startswith((SHARED, BLOCK)) or first.pieces[0].literal is not None
+
+
+def model_of(scenario: Scenario, index: int) -> str | None:
+    """Return the model of session `index`, drawn by its own random number; None: the model of the run."""
+    models = scenario.request.models
+    if not models:
+        return None
+    drawn = Random(f"{scenario.seed}/model/{index}").random()
+    bounds = [*accumulate(model.share for model in models)]
+    return models[min(bisect_right(bounds, drawn), len(models) - 1)].name

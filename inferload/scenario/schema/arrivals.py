@@ -24,6 +24,11 @@ class Closed(ScenarioPart):
         description="number of users over time: {kind: steps | linear, ...}, at most users; null: constant",
     )
 
+    @property
+    def most_users(self) -> int:
+        """Most users of the profile, or the constant number."""
+        return self.users if self.profile is None else self.profile.highest
+
     @model_validator(mode="after")
     def _within(self) -> "Closed":
         if self.profile is not None and self.profile.highest > self.users:

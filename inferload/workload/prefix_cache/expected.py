@@ -246,13 +246,18 @@ class PlannedHits:
     _tree: PrefixTree = field(default_factory=PrefixTree)
 
     def session(
-        self, index: int, class_name: str, turns: Iterable[PlannedTurn], isolated: Isolation = NOT_ISOLATED
+        self,
+        index: int,
+        class_name: str,
+        turns: Iterable[PlannedTurn],
+        isolated: Isolation = NOT_ISOLATED,
+        model: str | None = None,
     ) -> None:
-        """Add the turns of one session in order."""
+        """Add the turns of one session in order. `model`: that of its turns; different models share nothing."""
         layout = Layout(self.template, isolated)
         of_class = self.by_class.setdefault(class_name, Hits())
         for turn in turns:
-            row = layout.prompt(turn.ask, turn.ask.model)
+            row = layout.prompt(turn.ask, turn.ask.model or model)
             tokens = tokens_of(row)
             shared, end = self._tree.meet(row)
             self.total.add(tokens, shared, self.block)

@@ -11,8 +11,8 @@ from inferload.cli.from_vllm_bench import as_text
 from inferload.scenario.scenario import load
 from inferload.scenario.schema.endpoints import ENDPOINTS
 from inferload.vllm_bench.translate import translate
-from inferload.worker.session_runner import model_of
 from inferload.worker.turn_dispatcher import server_of
+from inferload.workload.sessions import model_of
 
 TURNS = {"turns": 2, "output_tokens": 6}
 

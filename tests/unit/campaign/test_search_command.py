@@ -67,13 +67,38 @@ def test_a_dry_run_prints_the_plan(capsys: pytest.CaptureFixture[str], tmp_path:
     assert not into.exists()
 
 
+def changed(tmp_path: Path, name: str, **changes: dict[str, Any]) -> str:
+    """Write a bundled scenario with other values of some keys; return its path."""
+    data = scenarios.load(name).as_data()
+    for key, values in changes.items():
+        data[key] |= values
+    file = tmp_path / "changed.yaml"
+    file.write_text(as_yaml(data), encoding="utf-8")
+    return str(file)
+
+
+def test_a_warm_up_that_ends_by_turns_is_at_most_as_long(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    file = changed(tmp_path, "chat-open", phases={"warmup_turns": 20})
+    options = ["search", "--scenario", file, *HOST, "--slo", SLO, "--point", "2m", "--dry-run"]
+    assert cli.main(options) == 0
+    assert "each point: at most 60 s of warm-up and 2 min measured" in capsys.readouterr().out
+    assert cli.main([*options, "--warmup", "0s"]) == 2
+    assert "--warmup: phases: warmup_turns needs warmup_s" in capsys.readouterr().err
+
+
+def test_the_first_guess_is_the_highest_number_of_users_of_a_profile(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    profile = {"kind": "steps", "steps": [{"users": 2, "for_s": 5}, {"users": 4, "for_s": 5}]}
+    file = changed(tmp_path, "smoke", arrivals={"users": 20, "profile": profile})
+    assert cli.main(["search", "--scenario", file, *HOST, "--slo", SLO, "--dry-run"]) == 0
+    assert "from 4 users" in capsys.readouterr().out
+
+
 @pytest.mark.parametrize("when_full", ["delay", "drop"])
 def test_max_in_flight_is_refused(when_full: str, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    data = scenarios.load("chat-open").as_data()
-    data["arrivals"] |= {"max_in_flight": 16, "when_full": when_full}
-    file = tmp_path / "bound.yaml"
-    file.write_text(as_yaml(data), encoding="utf-8")
-    assert cli.main(["search", "--scenario", str(file), *HOST, "--slo", SLO, "--dry-run"]) == 2
+    file = changed(tmp_path, "chat-open", arrivals={"max_in_flight": 16, "when_full": when_full})
+    assert cli.main(["search", "--scenario", file, *HOST, "--slo", SLO, "--dry-run"]) == 2
     assert "arrivals.max_in_flight" in capsys.readouterr().err
 
 

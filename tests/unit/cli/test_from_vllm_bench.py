@@ -95,6 +95,12 @@ def test_a_fixed_output_length_reduces_the_prompt_limit(length: int, max_prompt:
     assert filters == {"min_prompt_tokens": 4, "max_prompt_tokens": max_prompt}
 
 
+def test_each_prefix_is_sent_equally_often() -> None:
+    line = "vllm bench serve --dataset-name prefix_repetition --prefix-repetition-num-prefixes 4 --num-prompts 23"
+    document = translate(line).document
+    assert (document["phases"]["sessions"], document["arrivals"]["users"]) == (20, 20)
+
+
 def test_secrets_are_not_written_or_printed(capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["from-vllm-bench", "vllm bench serve --header X-Auth-Token=topsecret"]) == 0
     for option in (
@@ -176,6 +182,10 @@ def test_images_become_a_workload_with_images(capsys: pytest.CaptureFixture[str]
         ("--random-mm-bucket-config x", "--random-mm-bucket-config: must be sizes and shares of images"),
         ("--random-mm-bucket-config '{(9, 9, 16): 1}'", "(no videos), not {(9, 9, 16): 1}"),
         ("--dataset-name sharegpt", "--dataset-path: missing"),
+        (
+            "--dataset-name prefix_repetition --num-prompts 9",
+            "--num-prompts 9: must be at least --prefix-repetition-num-prefixes 10",
+        ),
         ("--dataset-name sharegpt --dataset-path a --output-len 2045", "--output-len 2045: must be 2044 or less"),
         ("--goodput ttft", "--goodput: must be NAME:MILLISECONDS with a name of ttft, tpot, e2el, not ttft"),
         ("--goodput itl:5", "--goodput: must be NAME:MILLISECONDS with a name of ttft, tpot, e2el, not itl:5"),

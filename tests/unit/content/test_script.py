@@ -1,6 +1,6 @@
 """Session scripts: outlines of turns with forks."""
 
-from inferload.content.messages import Message, Piece, text_message
+from inferload.content.messages import Message, Piece, Role, text_message
 from inferload.content.script import Ask, Fork, Script, TurnReply, outline
 
 GOAL = text_message("user", "goal", 10)
@@ -35,6 +35,26 @@ def test_planned_answers_have_the_requested_length_and_a_name() -> None:
     assert last.ask.messages[1].pieces == (Piece("answer/9/0", 7),)
     assert last.ask.messages[2].pieces == (Piece("answer/9/a/1", 3),)
     assert last.input_tokens == 10 + 7 + 3 + 3
+
+
+def test_messages_of_the_turn_before_are_not_new() -> None:
+    def said(role: Role, tokens: int) -> Message:
+        return Message(role, (Piece(f"{role}/{tokens}", tokens),))
+
+    lead = (said("system", 100), said("user", 10), said("assistant", 20), said("user", 30))
+    again = (*lead, said("user", 5))
+
+    def child() -> Script:
+        yield Ask((*again, said("user", 6)), 3)
+
+    def script() -> Script:
+        yield Ask(lead, 4)
+        reply = yield Ask(again, 4)  # the last answer was cancelled
+        yield Fork((("a", child()),))
+        assert isinstance(reply, TurnReply)
+        yield Ask((*again, reply.message(), said("tool", 7)), 4)
+
+    assert [turn.new_tokens for turn in outline(script(), 0)] == [60, 5, 6, 7]
 
 
 def test_unknown_tokens_are_none() -> None:

@@ -33,7 +33,7 @@ def test_every_line_is_a_line_of_the_plan(name: str) -> None:
     lines = load_text(loaded, (), data).text.splitlines()
     planned = describe(loaded, data).splitlines()
     assert {line.split()[0] for line in lines} >= {"arrivals", "phases"}
-    assert [line for line in planned if line in lines] == lines
+    assert list(dict.fromkeys(line for line in planned if line in lines)) == lines  # some lines are in several rows
 
 
 @pytest.mark.parametrize(

@@ -185,6 +185,14 @@ def test_turns_beyond_the_sample_give_estimated_sessions() -> None:
     assert load.session_count == pytest.approx(2_000, rel=0.1)
 
 
+def test_the_mean_rate_of_a_profile_is_that_of_the_run() -> None:
+    steps = [{"sessions_per_s": 1, "for_s": 10}, {"sessions_per_s": 4, "for_s": 10}]
+    by = {"kind": "constant", "profile": {"kind": "steps", "steps": steps}}
+    for phases in ({"sessions": 30}, {"sessions": 30, "measure_s": 60}):  # 10 sessions in 10 s, 20 in 5 s
+        assert "load      on average 2 turns/s" in plan_text(drawn_sessions(arrivals=by, phases=phases))
+    assert "load      on average 2.5 turns/s" in plan_text(drawn_sessions(arrivals=by, phases={"measure_s": 20}))
+
+
 def test_the_prompt_of_completions_is_described() -> None:
     text = plan_text(drawn_sessions(request={"endpoint": "completions"}))
     assert "sent to /completions: answers follow their prompts directly, without a chat template" in text
@@ -221,3 +229,117 @@ def test_estimated_token_counts_are_marked(tmp_path: Path) -> None:
     estimated = plan_text(drawn_sessions(workload={"kind": "chat", "source": source}))
     assert estimated.count("token counts are estimates: see data") == 2  # request and load
     assert "estimates" not in plan_text(drawn_sessions())
+
+
+@pytest.mark.parametrize("ends", [{"sessions": 20}, {"turns": 20}])
+def test_the_warm_up_of_unknown_length_is_not_in_the_counts(ends: dict[str, int]) -> None:
+    text = plan_text(drawn_sessions(phases={**ends, "warmup_s": 600, "warmup_turns": 10}))
+    assert "20 sessions in the measure phase; the run ends with the last one" in text
+    assert "in the measure phase 20 sessions, 20 turns, 200 input tokens, 100 output tokens" in text
+    assert "20 turns in the measure phase" in text
+    load = planned(drawn_sessions(phases={**ends, "warmup_s": 600, "warmup_turns": 10}, workload__turns=TURNS))
+    assert load.turn_certainty == "about"
+
+
+def test_a_warm_up_of_unknown_length_bounds_the_sessions() -> None:
+    text = plan_text(drawn_sessions(phases={"measure_s": 10, "warmup_s": 60, "warmup_until": "steady"}))
+    assert "at most 140 sessions start in the first 70 s" in text
+    assert "in total at most 140 sessions, at most 140 turns" in text
+    assert "about 20 turns in the measure phase" in text
+
+
+@pytest.mark.parametrize(
+    ("phases", "when_full", "certainty"),
+    [
+        ({"measure_s": 10}, "delay", "most"),
+        ({"measure_s": 10}, "drop", "most"),
+        ({"sessions": 20}, "delay", "exact"),
+        ({"sessions": 20}, "drop", "most"),
+        ({"turns": 20}, "drop", "most"),
+    ],
+)
+def test_a_limit_of_turns_in_flight_makes_counts_upper_bounds(
+    phases: dict[str, int], when_full: str, certainty: str
+) -> None:
+    by = {"kind": "constant", "sessions_per_s": 2, "max_in_flight": 2, "when_full": when_full}
+    load = planned(drawn_sessions(arrivals=by, phases=phases))
+    assert (load.session_count, load.turn_count, load.measured_turn_count) == (20, 20, 20)
+    assert {load.session_certainty, load.turn_certainty, load.measured_certainty} == {certainty}
+
+
+@pytest.mark.parametrize("by", [{"kind": "constant", "sessions_per_s": 2}, CLOSED])
+@pytest.mark.parametrize("ends", [{"sessions": 20}, {"sessions": 20, "measure_s": 60}])
+def test_turns_of_sessions_that_began_in_the_warm_up_are_estimated(by: dict[str, Any], ends: dict[str, int]) -> None:
+    load = planned(drawn_sessions(arrivals=by, phases={**ends, "warmup_s": 5}, workload__turns=TURNS))
+    assert load.measured_certainty == "about"
+
+
+def test_sessions_of_users_until_a_number_of_turns_are_estimated() -> None:
+    ends = {"turns": 20, "measure_s": 60}
+    load = planned(drawn_sessions(arrivals=CLOSED, phases=ends, workload__turns=TURNS))
+    assert (load.session_certainty, load.measured_certainty) == ("about", "most")
+
+
+@pytest.mark.parametrize("by", [{"kind": "constant", "sessions_per_s": 2}, CLOSED])
+def test_the_sessions_until_a_number_of_turns_are_unknown_with_a_live_agent(by: dict[str, Any]) -> None:
+    workloads = {"chat": load("smoke").workload, "live": load("agent-live").workload}
+    classes = [{"name": name, "share": 0.5, "workload": item.model_dump()} for name, item in workloads.items()]
+    mix = {"kind": "mix", "classes": classes}
+    text = plan_text(drawn_sessions(workload=mix, arrivals=by, phases={"turns": 30}))
+    assert "of the sessions, turns not known before the run" in text
+    assert "class live not included" in text
+    assert "in total" not in text
+    assert "in total" in plan_text(drawn_sessions(workload=mix | {"only": "chat"}, arrivals=by, phases={"turns": 30}))
+
+
+def test_answers_may_end_before_their_cancellation() -> None:
+    agents = load("demo-agent").workload.model_dump()
+    for cancel, certainty in ((agents["cancel"], "most"), (None, "exact")):
+        turns = planned(drawn_sessions(workload=agents | {"cancel": cancel}))
+        assert (turns.turn_certainty, turns.measured_certainty) == (certainty, certainty)
+
+
+def test_the_users_of_a_profile_limit_a_closed_loop() -> None:
+    profile = {"kind": "steps", "steps": [{"users": 2, "for_s": 5}, {"users": 4, "for_s": 5}]}
+    by = {**CLOSED, "users": 20, "profile": profile}
+    text = plan_text(
+        drawn_sessions(arrivals=by, phases={"measure_s": 10}, workload__turns=2, workload__think_time_s=1.0)
+    )
+    assert "limited by the server, and to 4 sessions/s by think times" in text
+
+
+def test_models_share_no_prefixes() -> None:
+    models = [{"name": "base", "share": 0.5}, {"name": "adapter", "share": 0.5}]
+    one = drawn_sessions(workload__system_prompt_tokens=310)  # prompts of 320 tokens, of which 304 are cached
+    assert "expected hits: 91.8 % of the input tokens" in plan_text(one)  # 29 of 30
+    assert "expected hits: 88.7 % of the input tokens" in plan_text(one.changed({"request.models": models}))  # 28 of 30
+
+
+def test_estimated_token_counts_of_agents_are_marked() -> None:
+    tools, timestamps = "token counts of tool definitions are estimates", "token counts of timestamps"
+    assert [text in plan_text(load("demo-agent")) for text in (tools, timestamps)] == [True, False]
+    assert [text in plan_text(load("agent-static")) for text in (tools, timestamps)] == [False, True]
+
+
+def test_the_messages_of_a_whole_prompt_are_new(tmp_path: Path) -> None:
+    says = [{"from": name, "value": "a word " * 9} for name in ("human", "gpt", "human", "gpt")]
+    (tmp_path / "s.json").write_text(json.dumps([{"conversations": says}]))
+    source = {"kind": "sharegpt", "path": str(tmp_path / "s.json"), "sampler": "whole_prompt", "chars_per_token": 7}
+    assert "27 new prompt tokens per turn" in plan_text(drawn_sessions(workload={"kind": "chat", "source": source}))
+
+
+def test_a_trace_that_ends_needs_turns_and_no_time(tmp_path: Path) -> None:
+    (tmp_path / "t.jsonl").write_text(TRACE)
+    replay = {"kind": "replay", "path": str(tmp_path / "t.jsonl"), "format": "jsonl"}
+    text = plan_text(drawn_sessions(workload=replay, arrivals={"kind": "trace"}, phases={"measure_s": 60}))
+    assert "p50 needs 20 turns" in text
+    assert "needs a measure_s" not in text
+    assert "measure until the trace ends, at most 60 s" in text
+
+
+@pytest.mark.parametrize(("measure_s", "end_s"), [(60, 40), (20, 20)])
+def test_a_run_ends_with_its_trace(measure_s: float, end_s: float, tmp_path: Path) -> None:
+    (tmp_path / "t.jsonl").write_text(TRACE)
+    replay = {"kind": "replay", "path": str(tmp_path / "t.jsonl"), "format": "jsonl"}
+    scenario = drawn_sessions(workload=replay, arrivals={"kind": "trace"}, phases={"measure_s": measure_s})
+    assert planned_end_s(scenario, Sessions(scenario), MANY) == end_s
