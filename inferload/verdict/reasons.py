@@ -182,10 +182,10 @@ RULES: tuple[Rule, ...] = (
         "of the planned sessions",
         lambda e: (
             f"{e.sessions_dropped - e.sessions_at_limit} of {e.sessions_planned} planned sessions were dropped, "
-            "because no user was free"
+            "as no worker started them in time"
         ),
         "the load was lower than planned",
-        "allow more users, or lower the session rate",
+        "use more workers, or lower the session rate",
     ),
     Rule(
         "offered_vs_achieved",

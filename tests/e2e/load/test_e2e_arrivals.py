@@ -189,9 +189,12 @@ def test_sessions_delayed_or_dropped_by_max_in_flight_are_counted(run_pool: RunP
     assert max(sum(a["sent_ns"] <= b["sent_ns"] < a["closed_ns"] for a in sent) for b in sent) <= 2
     assert abs(summary["sessions"]["planned"] - 60) <= 1
     assert summary["sessions"]["planned"] == summary["sessions"]["started"] + summary["sessions"]["dropped"]
-    assert summary["sessions"]["dropped"] == summary["sessions"]["at_limit"] > 10
+    # On a busy machine the last sessions may not have started by the end of the load: then these are dropped too.
+    late = summary["sessions"]["dropped"] - summary["sessions"]["at_limit"]
+    assert summary["sessions"]["at_limit"] > 10
     assert "at_limit" in ended.codes
-    assert not ended.codes & {"dropped_sessions", "offered_vs_achieved"}
+    assert 0 <= late <= 10
+    assert late or not ended.codes & {"dropped_sessions", "offered_vs_achieved"}
     reason = next(reason for reason in summary["verdict"]["reasons"] if reason["code"] == "at_limit")
     assert "because max_in_flight was reached" in reason["text"]
     if run_case.arguments[0] == "delay":
@@ -299,10 +302,11 @@ def test_a_hundred_sessions_start_in_each_second(run_pool: RunPool, run_case: Ru
         at_s = [(row[instant] + anchors[row["worker"]] - start_ns) / 1e9 for row in ended.turns]
         return [sum(second <= time_s < second + 1 for time_s in at_s) for second in range(2)]
 
-    assert in_each_second("planned_ns") == pytest.approx([100] * 2, abs=2)
-    assert ended.summary["sessions"]["dropped"] == 0
-    # On a machine too busy to send in time the verdict has a reason.
+    # On a machine too busy to send in time the verdict has a reason. Sessions that did not start by the end are dropped.
+    dropped = ended.summary["sessions"]["dropped"]
+    assert in_each_second("planned_ns") == pytest.approx([100, 100 - dropped], abs=2)
+    assert dropped == ended.summary["sessions"]["planned"] - len(ended.turns)
     codes = {reason["code"] for reason in ended.summary["verdict"]["reasons"]}
-    assert in_each_second("sent_ns") == pytest.approx([100] * 2, abs=5) or codes & (
-        BUSY_MACHINE_CODES | {"offered_vs_achieved"}
+    assert (dropped <= 1 and in_each_second("sent_ns") == pytest.approx([100] * 2, abs=5)) or codes & (
+        BUSY_MACHINE_CODES | {"dropped_sessions", "offered_vs_achieved"}
     )
