@@ -232,14 +232,14 @@ def _load_wall_ns(run_dir: Path, turns: pa.Table, run: Counts) -> tuple[int, int
 def _expected_block(sums: SentSums, notes: list[str], source: str) -> dict[str, Any]:
     """Expected hits. `notes`: reasons why they are approximate. `source`: `plan` or `token_ids`."""
     hits = sums.hits
-    exact = "approximate" if notes else "bounds" if sums.reread or sums.again else "exact"
+    exact = "approximate" if notes else "bounds" if sums.reread or sums.repeated else "exact"
     if sums.reread:
         notes.append(
             f"{sums.reread} answers have another number of tokens in later prompts: hits are between two bounds"
         )
-    if sums.again:
+    if sums.repeated:
         notes.append(
-            f"{sums.again} prompts contain answers: hits reach the upper bound if answers equal those of the earlier run"
+            f"{sums.repeated} prompts contain answers to repeated prompts: hits reach the upper bound if these answers are equal"
         )
     return {
         "turns": hits.turns,

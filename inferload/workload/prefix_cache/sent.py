@@ -2,7 +2,8 @@
 
 Later prompts carry an answer as text, which the server tokenizes again. If the count is the generated one, the tokens are
 assumed to be the same. Otherwise the cache contains the prompt up to the answer for certain, and of the answer at most the
-shorter of both tokenizations: the expected hits lie between two bounds.
+shorter of both tokenizations: the expected hits lie between two bounds. The same holds for answers to equal prompts, of
+repeated conversations or of an earlier run: the server may have generated the same text.
 """
 
 from collections.abc import Callable, Hashable, Mapping
@@ -39,7 +40,7 @@ _TEMPLATE_TOKENS = 64
 
 @dataclass(slots=True)
 class SentSums:
-    """Sums over turns, in tokens. `at_most`: cached tokens if re-tokenized answers were as similar as their lengths allow."""
+    """Sums over turns, in tokens. `at_most`: cached tokens if answers were as similar as their lengths allow."""
 
     hits: Hits = field(default_factory=Hits)
     at_most: int = 0
@@ -47,7 +48,7 @@ class SentSums:
     excess: Excess = field(default_factory=Excess)  # reported tokens above the upper bound
     unknown: int = 0  # sent turns with an unknown prompt length
     reread: int = 0  # answers that later prompts carry with another number of tokens
-    again: int = 0  # prompts that equal those of an earlier run if its answers were the same
+    repeated: int = 0  # prompts that share more with earlier ones if equal prompts had equal answers
     off: int = 0  # prompts of another length than planned, without an answer that explains it
 
     def add(self, prompt: Prompt, shared: int, at_most: int, block: int) -> None:
@@ -61,6 +62,7 @@ class SentSums:
         self.excess.add(prompt, upper, block + _TEMPLATE_TOKENS + round(_LENGTHS_OFF * tokens))
 
 
+_ANSWER = ("answer",)
 _AnswerKey = tuple[Hashable, int]  # identity in the plan, and tokens that a prompt carries of it
 
 
@@ -77,10 +79,18 @@ class _SentSession:
 
 @dataclass(slots=True)
 class _Row:
-    """Spans of a prompt. `fresh`: answers that a prompt carries for the first time, with their generated lengths."""
+    """Spans of a prompt. `answers`: positions of answers. `fresh`: those carried for the first time, with generated lengths."""
 
     spans: list[Span] = field(default_factory=list)
+    answers: list[int] = field(default_factory=list)
     fresh: list[_AnswerKey] = field(default_factory=list)
+
+    def with_equal_answers(self) -> list[Span]:
+        """Return the spans with one identity for all answers: after equal prompts these are equal."""
+        spans = list(self.spans)
+        for number in self.answers:
+            spans[number] = spans[number]._replace(identity=_ANSWER)
+        return spans
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,8 +125,8 @@ class SentHits:
         self.template = template
         self.sums = SentSums()
         self._tree = PrefixTree()
+        self._tree_at_most = PrefixTree()  # with equal answers to equal prompts
         self._run = -1
-        self._first_run: dict[tuple[str, Hashable, int | None], int] = {}  # by turn, partition and prompt length
         self.begin()
 
     def begin(self) -> None:
@@ -133,10 +143,10 @@ class SentHits:
 
     def _count_turn(self, session: _SentSession, ask: Ask, turn: SentTurn, key: str) -> None:
         row = self._as_sent(session, session.layout.prompt(ask, turn.partition))
-        changed = self._fit(session, row, turn.input_tokens)
-        shared, end = self._tree.meet(row.spans)
-        identity = (key, turn.output_tokens)
-        self._tree.extend(end, computed_answer((*identity, self._run), turn.output_tokens or 0))
+        reread = self._fit(session, row, turn.input_tokens)
+        identity, generated = (key, turn.output_tokens), turn.output_tokens or 0
+        shared = _meet(self._tree, row.spans, computed_answer((*identity, self._run), generated))
+        at_most = _meet(self._tree_at_most, row.with_equal_answers(), computed_answer(_ANSWER, generated))
         session.generated[identity] = turn
         tokens = tokens_of(row.spans) if turn.input_tokens is None else turn.input_tokens
         prompt = Prompt(row.spans, tokens, turn.cached_tokens, turn.sent_ns, turn.first_ns)
@@ -144,13 +154,7 @@ class SentHits:
             self.sums.unknown += 1
             self.sums.excess.add(prompt, tokens, 0)  # the server may have computed it before the others
             return
-        at_most = shared
-        if changed is not None and shared == tokens_of(row.spans[:changed]):
-            generated = session.generated[row.fresh[-1][0]].output_tokens or 0
-            at_most += min(row.spans[changed].tokens, max(0, generated - 1))
-        if self._first_run.setdefault((key, turn.partition, turn.input_tokens), self._run) < self._run:
-            self.sums.again += shared < turn.input_tokens
-            at_most = turn.input_tokens
+        self.sums.repeated += at_most > shared and not reread
         self.sums.add(prompt, shared, at_most, self.block)
 
     def _as_sent(self, session: _SentSession, planned: list[Span]) -> _Row:
@@ -158,6 +162,7 @@ class SentHits:
         row = _Row()
         for span in planned:
             if span.identity in session.generated:
+                row.answers.append(len(row.spans))
                 row.spans.append(self._answer(session, span, row))
             else:
                 extra = self._extra.get(span.identity, 0)
@@ -175,32 +180,39 @@ class SentHits:
             answer = session.answers[key] = Span((*span.identity, self._run), min(span.tokens, tokens))
         return answer
 
-    def _fit(self, session: _SentSession, row: _Row, tokens: int | None) -> int | None:
-        """Make the row as long as the server counted. Return the index of the answer that was changed, or None."""
+    def _fit(self, session: _SentSession, row: _Row, tokens: int | None) -> bool:
+        """Make the row as long as the server counted. Return True if an answer was changed."""
         difference = 0 if tokens is None else tokens - tokens_of(row.spans)
         if difference == 0:
-            return None
+            return False
         if row.fresh:
-            return self._reread(session, row, difference)
+            self._reread(session, row, difference)
+            return True
         number = next((number for number, span in enumerate(row.spans) if _is_tools(span)), None)
         if number is not None and row.spans[number].identity not in self._extra:
             tools = row.spans[number]
             self._extra[tools.identity] = difference
             row.spans[number] = tools._replace(tokens=max(0, tools.tokens + difference))
-            return None
+            return False
         self.sums.off += 1
         if difference > 0:
             row.spans.append(Span(("more", session.index, difference), difference))
-        return None
+        return False
 
-    def _reread(self, session: _SentSession, row: _Row, difference: int) -> int:
-        """Replace the last fresh answer by one of another length; return its index."""
+    def _reread(self, session: _SentSession, row: _Row, difference: int) -> None:
+        """Replace the last fresh answer by one of another length."""
         answer = session.answers[row.fresh[-1]]
         self.sums.reread += 1
         number = row.spans.index(answer)
         reread = Span(("reread", answer.identity), max(0, answer.tokens + difference))
         session.answers[row.fresh[-1]] = row.spans[number] = reread
-        return number
+
+
+def _meet(tree: PrefixTree, row: list[Span], answer: Span) -> int:
+    """Add a row and its answer to a tree. Return the tokens that the row shares with earlier ones."""
+    shared, end = tree.meet(row)
+    tree.extend(end, answer)
+    return shared
 
 
 def _is_tools(span: Span) -> bool:

@@ -116,7 +116,19 @@ def test_a_second_run_hits_the_prompts_of_the_first() -> None:
     hits.begin()
     hits.session(0, _talk(2), APART, _sent(40, 110))
     # If the first answer differs, 40 + 29 tokens of the second prompt are hit in its own run; if it is equal, all are.
-    assert (hits.sums.hits.cached, hits.sums.at_most, hits.sums.again) == (30 + 60, 30 + 100, 1)
+    assert (hits.sums.hits.cached, hits.sums.at_most, hits.sums.repeated) == (30 + 60, 30 + 100, 1)
+
+
+def test_equal_answers_to_repeated_conversations_are_within_the_upper_bound() -> None:
+    hits = _hits(_sent(40, 110))
+    turns = {"s1.0": SentTurn(40, 30, cached_tokens=30), "s1.1": SentTurn(110, 30, cached_tokens=100)}
+    hits.session(1, _talk(2), APART, turns)
+    assert (hits.sums.hits.cached, hits.sums.at_most) == (60 + 30 + 60, 60 + 30 + 100)
+    assert (hits.sums.repeated, hits.sums.excess.tokens) == (1, 0)
+    other = {"s2.0": SentTurn(40, 20, cached_tokens=30), "s2.1": SentTurn(100, 30, cached_tokens=60)}
+    hits.session(2, _talk(2), APART, other)
+    # An answer of 20 tokens may be the start of one of 30 tokens; the question after it is at another position.
+    assert (hits.sums.at_most, hits.sums.excess.tokens) == (60 + 30 + 100 + 30 + 60, 0)
 
 
 def _overlapping(*turns: tuple[str, int, int, int | None]) -> int:
