@@ -209,12 +209,14 @@ class LivePage(LocustPage):
 
     def steer(self, button: str, **fields: str) -> None:
         """Fill fields of the steering panel, and press a button of it."""
+        xpath = f"//form[@aria-label='Steer the load']//button[normalize-space()='{button}']"
+        (pressed,) = self.until(lambda: self.browser.find_elements(By.XPATH, xpath), f"the button {button}")
         for name, text in fields.items():
             field = self.browser.find_element(By.NAME, name.replace("_", "-"))
+            self.until(field.is_displayed, f"the field {name}")
             field.clear()
             field.send_keys(text)
-        xpath = f"//form[@aria-label='Steer the load']//button[normalize-space()='{button}']"
-        self.until(self.browser.find_element(By.XPATH, xpath).is_enabled, f"the button {button}")
+        self.until(lambda: pressed.is_displayed() and pressed.is_enabled(), f"the button {button}")
         self.click(xpath)
 
     def follow(self, text: str) -> None:
