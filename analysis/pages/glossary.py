@@ -27,9 +27,10 @@ _RATES = (
     ("goodput turns per s", "1/s", "successful turns that ended in the window within all limits of the SLO / its length"),
     ("slo attainment", "%", "turns within all limits of the SLO / turns planned in the window, including dropped and failed "
      "ones. In an open loop TTFT and E2E are measured from the planned start"),
-    ("turns with a stall (a gap over 250 ms)", "", "successful turns with two output events more than 250 ms apart, without gaps "
-     "in which the client was blocked"),
-    ("longest gap, ms", "ms", "longest of the gaps of these turns; in the table of the slowest turns, of each turn"),
+    ("turns with a stall (a gap over 250 ms)", "", "successful turns with two output events more than 250 ms apart; gaps in which "
+     "the client was blocked do not count"),
+    ("longest gap, ms", "ms", "longest gap that is a stall; in the table of the slowest turns: longest time between two output "
+     "events of the turn"),
     ("tokens per event, mean", "", "output tokens / output events; above 1 the server sends several tokens per event"),
 )  # fmt: skip
 

@@ -74,13 +74,14 @@ def first_tokens(message: Message, tokens: int) -> Message:
     return Message(message.role, tuple(pieces), images=message.images)
 
 
-def tokens_of(pieces: Iterable[Piece]) -> int | None:
-    """Return the tokens of several pieces together; None if those of one are unknown."""
+def tokens_of(parts: Iterable[Piece | Message]) -> int | None:
+    """Return the tokens of several pieces or messages together; None if those of one are unknown."""
     total = 0
-    for piece in pieces:
-        if piece.tokens is None:
+    for part in parts:
+        tokens = part.tokens
+        if tokens is None:
             return None
-        total += piece.tokens
+        total += tokens
     return total
 
 

@@ -13,7 +13,7 @@ from typing import Any, Generic, Literal, TypeVar
 
 import msgspec
 
-from inferload.content.messages import Message, Piece, ToolCall
+from inferload.content.messages import Message, Piece, ToolCall, tokens_of
 from inferload.content.tool_text import json_tokens
 from inferload.measure.record import CANCELLED
 
@@ -121,22 +121,13 @@ class PlannedTurn(msgspec.Struct, frozen=True):
         new = [message for message in self.ask.messages if id(message) not in known]
         if self.before:
             new = [message for message in new if message.role != "assistant"]
-        return _tokens_of([message for message in new if message.role != "system"] or new)
+        return tokens_of([message for message in new if message.role != "system"] or new)
 
     @property
     def input_tokens(self) -> int | None:
         """Tokens of the whole context and its tools, without the chat template. None: unknown."""
-        tokens = _tokens_of(self.ask.messages)
+        tokens = tokens_of(self.ask.messages)
         return None if tokens is None else tokens + json_tokens(self.ask.tools)
-
-
-def _tokens_of(messages: Sequence[Message]) -> int | None:
-    total = 0
-    for message in messages:
-        if message.tokens is None:
-            return None
-        total += message.tokens
-    return total
 
 
 @dataclass(frozen=True, slots=True)

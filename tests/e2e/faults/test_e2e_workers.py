@@ -637,6 +637,8 @@ def test_arrivals_follow_the_schedule(run_pool: RunPool, run_case: RunCase) -> N
     assert sessions["planned"] == sessions["dropped"] + sessions["started"]
     assert abs(sessions["planned"] - len(expected_s)) <= 1
     assert sessions["dropped"] == sessions["planned"] - len(planned_s) <= RATE
+    codes = {reason["code"] for reason in ended.summary["verdict"]["reasons"]}
+    assert ("dropped_sessions" in codes) == (sessions["dropped"] > 0)
     assert {row["worker"] for row in ended.turns} == {"w0", "w1"}
 
 
