@@ -156,6 +156,34 @@ def read_turns(run_dir: Path, columns: Sequence[str] | None = None) -> pa.Table:
     return pa.concat_tables(tables) if tables else schema.empty_table()
 
 
+def batches(run_dir: Path, columns: Sequence[str] | None = None) -> Iterator[pa.Table]:
+    """Yield the turns of `read_turns`, in the same order, in tables of one row group each (about _GROUP_ROWS turns).
+
+    One row group is in memory at a time. Raise UsageError as `read_turns` does.
+    """
+    schema = SCHEMA if columns is None else pa.schema([SCHEMA.field(name) for name in columns])
+    for path in _own(run_dir):
+        with _reading(path), pq.ParquetFile(path) as source:
+            for group in range(source.num_row_groups):
+                table = source.read_row_group(group, columns=schema.names)
+                yield table.select(schema.names).replace_schema_metadata(None).cast(schema)
+
+
+def size(run_dir: Path) -> tuple[int, int]:
+    """Return the numbers of turns of `read_turns` and of their output events, from the metadata of the files."""
+    turns = events = 0
+    for path in _own(run_dir):
+        with _reading(path):
+            metadata = pq.read_metadata(path)
+            for group in map(metadata.row_group, range(metadata.num_row_groups)):
+                turns += group.num_rows
+                chunks = map(group.column, range(group.num_columns))
+                of_events = [chunk for chunk in chunks if chunk.path_in_schema.split(".")[0] == "event_ns"]
+                nulls = sum(chunk.statistics.null_count for chunk in of_events if chunk.statistics is not None)
+                events += sum(chunk.num_values for chunk in of_events) - nulls
+    return turns, events
+
+
 def anchors(run_dir: Path) -> dict[str, Anchor]:
     """Return the clock anchor of each worker."""
     by_worker = {}

@@ -178,6 +178,21 @@ def test_a_file_of_another_run_is_named_and_not_counted(tmp_path: Path) -> None:
             read(tmp_path / "one")
 
 
+@settings(max_examples=20, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.lists(st.lists(turns(), min_size=1, max_size=4), max_size=3))
+def test_batches_are_all_turns_and_size_counts_them(tmp_path: Path, parts: list[list[TurnRecord]]) -> None:
+    run = tmp_path / str(len(list(tmp_path.iterdir())))
+    (run / TURNS).mkdir(parents=True)
+    for number, records in enumerate(parts):
+        turns_file.write_part(run / TURNS, "w1", number, columns_of(records), ANCHOR)
+    whole = turns_file.read_turns(run, ["turn_id", "event_ns"])
+    pieces = list(turns_file.batches(run, ["turn_id", "event_ns"]))
+    assert [row for piece in pieces for row in piece.to_pylist()] == whole.to_pylist()
+    assert len(pieces) == len(parts)
+    events = sum(len(row["event_ns"] or ()) for row in whole.to_pylist())
+    assert turns_file.size(run) == (whole.num_rows, events)
+
+
 def test_no_turns_are_an_empty_table(tmp_path: Path) -> None:
     table = turns_file.read_turns(tmp_path)
     assert (table.num_rows, table.schema) == (0, SCHEMA)
