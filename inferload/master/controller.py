@@ -18,6 +18,7 @@ from inferload.errors import UsageError
 from inferload.locust.adapters import runners
 from inferload.locust.adapters.csv_files import HistoryWriter
 from inferload.locust.adapters.logs import first_of_each
+from inferload.locust.adapters.process import WorkerCount
 from inferload.machine import calibration
 from inferload.master import finish, progress
 from inferload.master.end_report import EndReport
@@ -54,7 +55,7 @@ class Controller:
         own: ProcessSettings,
         run_options: Callable[[], RunOptions],
         load_options: LoadOptions,
-        expected_workers: int,
+        workers: WorkerCount,
     ) -> None:
         self.environment = environment
         self.load_options = load_options
@@ -66,7 +67,7 @@ class Controller:
         self.trouble: str | None = None  # why the last start was refused
         self._own = own
         self._run_options = run_options
-        self._expected_workers = expected_workers
+        self._workers = workers
         options = environment.parsed_options
         self._headless = bool(options.headless)
         # After the run of --autostart; Locust's own timer starts at the end of --run-time, which the controller implements.
@@ -358,14 +359,15 @@ class Controller:
     def _prepare(
         self, spec: RunSpec, path: Path, current: cache_passes.CachePass, earlier: cache_passes.Previous | None
     ) -> MasterRun:
-        worker_setup.wait_for_workers(self._runner, self._expected_workers, lambda: self._stopped_before is not None)
+        worker_setup.wait_for_workers(self._runner, self._workers, lambda: self._stopped_before is not None)
         self._check_stop()
         findings = self._preflight(spec)
         self._check_stop()
         directory = RunDirectory(path, rundir.create(path))
         if self.latest is not None:
             first_of_each.take_listeners()  # exceptions of `test_stop` listeners of the earlier run
-        run = MasterRun(RunSetup(spec, findings, directory, self._own, current.arm, earlier), self._runner)
+        setup = RunSetup(spec, findings, directory, self._own, current.arm, earlier, self._workers.most)
+        run = MasterRun(setup, self._runner)
         run.steering.start_users, run.steering.end_start = self._steer_users, self._users.end_steered_start
         self.run = run  # its inbox receives replies of workers
         try:

@@ -14,7 +14,7 @@ import locust.runners
 import locust.stats
 
 from inferload.errors import UsageError
-from inferload.locust.adapters import compat, logs, messages, process, runners, tables, tasks, web_page
+from inferload.locust.adapters import compat, logs, membership, messages, process, runners, tables, tasks, web_page
 from inferload.locust.adapters.compat import Adaptation
 
 OLDEST_TESTED = "2.46.0"
@@ -123,6 +123,14 @@ ADAPTATIONS = (
         messages.handles_messages,
         "Locust's tables include statistics of senders that are not workers of the run, and an unexpected message ends reception",
         messages.check_senders,
+        workers=True,
+    ),
+    Adaptation(
+        membership.NAME,
+        membership.creates_sockets,
+        "a process that reaches the master's port can join a run with --processes, and --token-file is refused",
+        membership.authenticate,
+        figures=True,
         workers=True,
     ),
     Adaptation(

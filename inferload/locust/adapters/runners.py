@@ -82,12 +82,15 @@ def clear_statistics(runner: Any) -> None:
     runner.exceptions = {}
 
 
-def client_ids(runner: Any) -> list[str | None]:
-    """Return Locust's IDs of the ready workers, in the order in which it distributes users; [None] for a local run."""
+def client_ids(runner: Any, most: int | None = None) -> list[str | None]:
+    """Return Locust's IDs of the ready workers, in the order in which it distributes users; [None] for a local run.
+
+    `most`: number of workers; those that connected first. None: all.
+    """
     if not hasattr(runner, "clients"):
         return [None]
-    clients = runner.clients.ready + runner.clients.running + runner.clients.spawning
-    return [*in_order(client.id for client in clients)]
+    ready = {client.id for client in runner.clients.ready + runner.clients.running + runner.clients.spawning}
+    return [*in_order([client_id for client_id in runner.clients if client_id in ready][:most])]
 
 
 def in_order(client_ids: Iterable[str]) -> list[str]:

@@ -50,6 +50,7 @@ class RunSetup:
     own: ProcessSettings
     arm: Arm = "cold"
     earlier: Previous | None = None
+    most_workers: int | None = None  # that the run uses; None: all that are connected
 
 
 class MasterRun:
@@ -63,7 +64,7 @@ class MasterRun:
         self.run_id = run_id = f"{datetime.now(UTC).strftime('%Y%m%dT%H%M%SZ')}-{secrets.token_hex(4)}"
         self.summary: Mapping[str, Any] | None = None  # document of summary.json, at the end
         self.marks = marks = Marks(folder / rundir.MARKS, self.anchor, setup.own.redaction)
-        self.roster = roster = Roster(runners.client_ids(runner))
+        self.roster = roster = Roster(runners.client_ids(runner, setup.most_workers))
         self.state = state = RunState(run_id, roster, marks, RunPhases(step_bounds_s(spec.scenario)), RunEnd(marks))
         self.stop = state.end.stop  # begins the drain
         self._channel = WorkerChannel(run_id, roster, runner)

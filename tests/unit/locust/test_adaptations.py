@@ -18,6 +18,7 @@ import locust.stats
 import locust.web
 import numpy as np
 import pytest
+import zmq
 from locust.rpc import zmqrpc
 from locust.user.task import DefaultTaskSet, TaskSet
 from paths import ROOT
@@ -72,6 +73,11 @@ def _renamed(self: Any, job: Any) -> None:
 
 
 BROKEN: dict[str, list[Break]] = {
+    "membership": [
+        _with(zmqrpc.BaseSocket, "__init__", lambda self, sock_type: None),
+        _with(zmqrpc.Server, "__init__", _empty),
+        _with(zmq, "has", lambda _capability: False),
+    ],
     "start_stop": [
         _with(locust.runners.MasterRunner, "start", lambda self, user_count: None),
         _with(locust.runners.MasterRunner, "start", lambda self, user_count, spawn_rate, wait=False: None),
