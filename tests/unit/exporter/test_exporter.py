@@ -293,6 +293,15 @@ def test_invalid_listen_addresses_are_refused(text: str) -> None:
         ListenAddress.parse("--export-metrics", text)
 
 
+@pytest.mark.parametrize("host", ["127.0.0.1", "0.0.0.0"])
+def test_a_port_in_use_on_one_address_is_in_use_on_all(host: str) -> None:
+    with socket.create_server((host, 0)) as taken:
+        port = taken.getsockname()[1]
+        with pytest.raises(UsageError, match=f"^--web-port {port}: Address already in use; name a free port"):
+            check_free([ListenAddress("--web-port", "", port)])
+    check_free([ListenAddress("--web-port", "", port)])
+
+
 def test_an_address_in_use_is_an_error(runs: Runs) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         address = ListenAddress.parse("--export-metrics", str(taken.getsockname()[1]))
