@@ -69,12 +69,12 @@ def waits_for_missing_workers() -> bool:
     """Return True if the master, after each message, leaves the state "stopping" once all of its workers are ready."""
     after_messages = "check_stopped" in names_in(locust.runners.MasterRunner.handle_message)
     ready, running = locust.runners.STATE_INIT, locust.runners.STATE_RUNNING
-    return after_messages and _state_after_stop([ready, ready]) == locust.runners.STATE_STOPPED != _state_after_stop(
+    return after_messages and state_after_stop([ready, ready]) == locust.runners.STATE_STOPPED != state_after_stop(
         [running]
     )
 
 
-def _state_after_stop(workers: list[str]) -> str:
+def state_after_stop(workers: list[str]) -> str:
     """Return the state of a master in "stopping" after a check of its workers, which are in the given states."""
     nodes = [SimpleNamespace(state=state) for state in workers]
     master = SimpleNamespace(state=locust.runners.STATE_STOPPING, clients=SimpleNamespace(all=nodes))
@@ -86,8 +86,8 @@ def _state_after_stop(workers: list[str]) -> str:
 def ignore_missing_workers() -> None:
     """Have the master leave the state "stopping" without the workers that are missing.
 
-    A killed worker never becomes ready, and Locust removes it from its list only after a minute; until then the web UI's page
-    has no start form. A worker that reports again gets the message to stop, which is queued.
+    A killed worker never becomes ready, and Locust removes it from its list only after a minute; until then, if two others remain,
+    the web UI's page has no start form. A worker that reports again gets the message to stop, which is queued.
     """
     original = locust.runners.MasterRunner.check_stopped
     if hasattr(original, "ignores_missing"):
