@@ -11,13 +11,7 @@ from inferload.errors import UsageError
 from inferload.locust.adapters import compat
 from inferload.locust.adapters.compat import names_in, parameters
 
-_CHOICES = (
-    "host",
-    "profile",
-    "user_classes",
-    "shape_class",
-    "locustfile",
-)  # that the start form changes, besides options
+_CHOICES = ("host", "profile", "user_classes", "shape_class", "locustfile")  # what a start changes beside the options
 _LOAD = ("num_users", "spawn_rate")
 
 
@@ -58,12 +52,9 @@ def read_start_form(web_ui: Any) -> Any:
     shapes = real.available_shape_classes
     asked.available_shape_classes = shapes and {name: copy.copy(shape) for name, shape in shapes.items()}
     asked.runner = None  # a web UI with a runner renders its page's figures
-    picks = web_ui.userclass_picker_is_active
-    reader = WebUI(
-        asked, "", 0, delayed_start=True, userclass_picker_is_active=picks, stats_csv_writer=web_ui.stats_csv_writer
-    )
-    nothing: Any = lambda *_arguments: None  # noqa: E731
-    asked.runner = SimpleNamespace(state=real.runner.state, start=nothing, stop=nothing, start_shape=nothing)
+    reader = WebUI(asked, "", 0, delayed_start=True, stats_csv_writer=web_ui.stats_csv_writer)
+    reader.userclass_picker_is_active = web_ui.userclass_picker_is_active
+    asked.runner = SimpleNamespace(state=real.runner.state, start=_nothing, stop=_nothing, start_shape=_nothing)
     answer = reader.app.view_functions["locust.swarm"]().get_json()
     timer = getattr(reader, "_run_time_greenlet", None)
     if timer is not None:
@@ -73,6 +64,10 @@ def read_start_form(web_ui: Any) -> Any:
     if request.form.get("run_time") == "":  # Locust keeps the last run's time
         asked.parsed_options.run_time = None
     return asked
+
+
+def _nothing(*_arguments: Any) -> None:
+    """Start or stop no users."""
 
 
 @contextlib.contextmanager

@@ -24,7 +24,7 @@ def refuse_others(web_ui: Any, base: str) -> None:
     app = web_ui.app
     if not web_ui.web_login:
         app.before_request(functools.partial(_refuse_other_names, names_of(web_ui.host)))
-    app.before_request(_refuse_other_origins)
+    app.before_request(lambda: _refuse_other_origins(base))
     app.before_request(lambda: _refuse_reading_by_other_origins(base))
 
 
@@ -83,12 +83,13 @@ def _refuse_other_names(names: Callable[[], Collection[str]]) -> tuple[Response,
     return jsonify({"success": False, "message": text}), 403
 
 
-def _refuse_other_origins() -> tuple[Response, int] | None:
+def _refuse_other_origins(base: str) -> tuple[Response, int] | None:
     """Refuse a changing request that a browser sends for a page of another origin.
 
-    Programs such as curl send none of these headers, and are accepted.
+    Programs such as curl send none of these headers, and are accepted. In Locust 2.46 a GET stops the load or resets figures.
     """
-    if request.method in ("GET", "HEAD", "OPTIONS"):
+    reads = request.method in ("GET", "HEAD", "OPTIONS")
+    if reads and request.path not in (f"{base}/stop", f"{base}/stats/reset"):
         return None
     site = request.headers.get("Sec-Fetch-Site")
     sent_by = request.headers.get("Origin") or request.headers.get("Referer")

@@ -152,6 +152,21 @@ def test_after_the_login_the_page_is_complete() -> None:
     assert web_ui.environment.parsed_options.model == "evil"
 
 
+@pytest.mark.parametrize("method", ["GET", "POST"])
+@pytest.mark.parametrize("path", ["/stop", "/stats/reset"])
+def test_no_page_of_another_origin_stops_the_load_by_any_method(method: str, path: str) -> None:
+    controller = Recorder()
+    client = web_ui_of(controller, base="/load").app.test_client()
+    controller.uses.clear()
+    for headers in (
+        {"Origin": "http://evil.example"},
+        {"Sec-Fetch-Site": "cross-site"},
+        {"Referer": "http://evil.example/"},
+    ):
+        assert client.open(f"/load{path}", method=method, headers=headers).status_code == 403
+    assert controller.uses == []
+
+
 # -- names of the server
 
 
