@@ -157,8 +157,9 @@ def _begin_master(environment: Any, checked: CheckedOptions) -> Controller:
         # before the controller's listener, so that the workers' last lines precede the explanation of the result
         environment.events.quit.add_listener(lambda **_event: process.end_forked_workers())
 
-    def run_options() -> RunOptions:
-        """Return the current options, which the start form may have changed."""
+    def run_options(environment: Any) -> RunOptions:
+        """Return the options of an environment: the current one, which the start form may have changed, or a copy of it."""
+        parsed = environment.parsed_options
         return RunOptions(
             scenario=parsed.scenario,
             program=_program(environment.user_classes),

@@ -47,13 +47,13 @@ class _StoppedEarly(Exception):
 
 
 class Controller:
-    """One per master or local process. `run_options`: returns the current options, including the start form's."""
+    """One per master or local process. `run_options`: returns the options in a Locust environment."""
 
     def __init__(
         self,
         environment: Any,
         own: ProcessSettings,
-        run_options: Callable[[], RunOptions],
+        run_options: Callable[[Any], RunOptions],
         load_options: LoadOptions,
         workers: WorkerCount,
     ) -> None:
@@ -236,7 +236,7 @@ class Controller:
         self._refuse_second_run()
         if self.environment.shape_class is not None:
             raise UsageError("a LoadTestShape sets the load of this process; start it from the page")
-        spec = repeated(manifest, self._run_options().program, seed)
+        spec = repeated(manifest, self._run_options(self.environment).program, seed)
         self._admit(spec)
         self._refuse_second_run()  # one may have begun during the preflight
         self._users.classes, self.environment.host = None, spec.target.url
@@ -251,15 +251,16 @@ class Controller:
 
     def form_values(self, scenario: str) -> FormValues:
         """Return the values of the start form for a scenario; UsageError if it cannot be loaded."""
-        return self.load_options.form(self._run_options().program.load(scenario, self.load_options.settings))
+        program = self._run_options(self.environment).program
+        return self.load_options.form(program.load(scenario, self.load_options.settings))
 
-    def options_for(self, users: int, spawn_rate: float) -> RunOptions:
-        """Return the current options, with the given users and spawn rate."""
-        return replace(self._run_options(), users=users, spawn_per_s=spawn_rate)
+    def options_for(self, users: int, spawn_rate: float, environment: Any) -> RunOptions:
+        """Return the options in an environment, with the given users and spawn rate."""
+        return replace(self._run_options(environment), users=users, spawn_per_s=spawn_rate)
 
     def _resolved(self, users: int, spawn_rate: float) -> RunSpec | UsageError:
         try:
-            return resolve(self.options_for(users, spawn_rate))
+            return resolve(self.options_for(users, spawn_rate, self.environment))
         except UsageError as error:
             return error
 

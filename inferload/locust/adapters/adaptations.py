@@ -180,6 +180,13 @@ ADAPTATIONS = (
         workers=True,
     ),
     Adaptation(
+        "missing_workers",
+        runners.waits_for_missing_workers,
+        'the web UI shows "stopping" for a minute after a run that lost a worker',
+        runners.ignore_missing_workers,
+        workers=True,
+    ),
+    Adaptation(
         "last_stats",
         messages.sends_stats,
         "requests other than turns of a worker's last 3 s can be missing",

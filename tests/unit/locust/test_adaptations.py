@@ -134,6 +134,11 @@ BROKEN: dict[str, list[Break]] = {
         _with(locust.runners.MasterRunner, "start", _empty),
     ],
     "worker_order": [_other_order],
+    "missing_workers": [
+        _without(locust.runners.MasterRunner, "check_stopped"),
+        _with(locust.runners.MasterRunner, "check_stopped", _empty),
+        _with(locust.runners.MasterRunner, "handle_message", _empty),
+    ],
     "last_stats": [
         _without(locust.runners.WorkerRunner, "_send_stats"),
         _with(locust.runners.WorkerRunner, "_send_stats", lambda self, final: None),
