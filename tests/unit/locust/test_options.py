@@ -155,7 +155,10 @@ def test_key_and_headers_are_sent_only_to_named_servers() -> None:
 def test_forked_workers_and_their_master_use_a_free_port_of_loopback() -> None:
     first, second = parsed(processes=2), parsed(processes=2)
     for options_ in (first, second):
-        plugin._Plugin().check(options_)
+        installed = plugin._Plugin()
+        installed.check(options_)
+        assert installed._reserved is not None
+        installed._reserved.close()
         assert (options_.master_bind_host, options_.master_host) == ("127.0.0.1", "127.0.0.1")
         assert options_.master_port == options_.master_bind_port != 5557
     assert first.master_port != second.master_port
