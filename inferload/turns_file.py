@@ -63,7 +63,7 @@ class Origin:
 
 
 @contextmanager
-def _reading(path: Path) -> Iterator[None]:
+def reading(path: Path) -> Iterator[None]:
     """Convert the errors of an incomplete or foreign file into a UsageError that names the file."""
     try:
         yield
@@ -76,13 +76,13 @@ def origin(path: Path) -> Origin | None:
     """Return run and worker of a file; None for a Parquet file that is not a turns file."""
     metadata = _metadata(path)
     worker = metadata.get(b"worker")
-    with _reading(path):
+    with reading(path):
         return None if worker is None else Origin(metadata.get(b"run_id", b"").decode(), worker.decode())
 
 
 def check_part(path: Path, expected: Origin) -> None:
     """Raise UsageError unless a file is readable and holds turns of this run and worker only."""
-    with _reading(path):
+    with reading(path):
         table = pq.read_table(path)
         metadata = table.schema.metadata or {}
         int(metadata[b"anchor_wall_ns"]), int(metadata[b"anchor_mono_ns"])
@@ -98,7 +98,7 @@ def check_part(path: Path, expected: Origin) -> None:
 
 def rows(path: Path) -> int:
     """Return the number of turns in a file."""
-    with _reading(path):
+    with reading(path):
         return int(pq.read_metadata(path).num_rows)
 
 
@@ -129,7 +129,7 @@ def join_parts(folder: Path, worker: str) -> None:
     if not parts:
         return
     sources = [joined, *parts] if is_plain(joined) else parts
-    joined_names = sorted(_joined_names(joined) | {path.name for path in parts})
+    joined_names = sorted(parts_in(joined) | {path.name for path in parts})
     metadata = {**(pq.read_schema(parts[0]).metadata or {}), _PARTS_KEY: json.dumps(joined_names).encode()}
     schema = SCHEMA.with_metadata(metadata)
     with whole_file(joined) as temporary, pq.ParquetWriter(temporary, schema, compression="zstd") as writer:
@@ -163,7 +163,7 @@ def batches(run_dir: Path, columns: Sequence[str] | None = None) -> Iterator[pa.
     """
     schema = SCHEMA if columns is None else pa.schema([SCHEMA.field(name) for name in columns])
     for path in _own(run_dir):
-        with _reading(path), pq.ParquetFile(path) as source:
+        with reading(path), pq.ParquetFile(path) as source:
             for group in range(source.num_row_groups):
                 table = source.read_row_group(group, columns=schema.names)
                 yield table.select(schema.names).replace_schema_metadata(None).cast(schema)
@@ -171,16 +171,21 @@ def batches(run_dir: Path, columns: Sequence[str] | None = None) -> Iterator[pa.
 
 def size(run_dir: Path) -> tuple[int, int]:
     """Return the numbers of turns of `read_turns` and of their output events, from the metadata of the files."""
+    sizes = [size_of(path) for path in _own(run_dir)]
+    return sum(turns for turns, _ in sizes), sum(events for _, events in sizes)
+
+
+def size_of(path: Path) -> tuple[int, int]:
+    """Return the numbers of turns and of output events of a file, from its metadata."""
     turns = events = 0
-    for path in _own(run_dir):
-        with _reading(path):
-            metadata = pq.read_metadata(path)
-            for group in map(metadata.row_group, range(metadata.num_row_groups)):
-                turns += group.num_rows
-                chunks = map(group.column, range(group.num_columns))
-                of_events = [chunk for chunk in chunks if chunk.path_in_schema.split(".")[0] == "event_ns"]
-                nulls = sum(chunk.statistics.null_count for chunk in of_events if chunk.statistics is not None)
-                events += sum(chunk.num_values for chunk in of_events) - nulls
+    with reading(path):
+        metadata = pq.read_metadata(path)
+        for group in map(metadata.row_group, range(metadata.num_row_groups)):
+            turns += group.num_rows
+            chunks = map(group.column, range(group.num_columns))
+            of_events = [chunk for chunk in chunks if chunk.path_in_schema.split(".")[0] == "event_ns"]
+            nulls = sum(chunk.statistics.null_count or 0 for chunk in of_events if chunk.statistics is not None)
+            events += sum(chunk.num_values for chunk in of_events) - nulls
     return turns, events
 
 
@@ -189,7 +194,7 @@ def anchors(run_dir: Path) -> dict[str, Anchor]:
     by_worker = {}
     for path in _own(run_dir):
         metadata = _metadata(path)
-        with _reading(path):
+        with reading(path):
             worker = metadata[b"worker"].decode()
             by_worker[worker] = Anchor(int(metadata[b"anchor_wall_ns"]), int(metadata[b"anchor_mono_ns"]))
     return by_worker
@@ -242,7 +247,7 @@ def _gathered(paths: Iterable[Path]) -> Iterable[pa.Table]:
 
 
 def _read(path: Path, columns: list[str]) -> pa.Table:
-    with _reading(path), pq.ParquetFile(path) as source:
+    with reading(path), pq.ParquetFile(path) as source:
         table = source.read(columns=columns)
         schema = pa.schema([SCHEMA.field(name) for name in columns])
         return table if table.schema.equals(schema) else table.select(columns).cast(schema)
@@ -254,16 +259,16 @@ def _safe(worker: str) -> str:
 
 
 def _metadata(path: Path) -> dict[bytes, bytes]:
-    with _reading(path):
+    with reading(path):
         return dict(pq.read_schema(path).metadata or {})
 
 
-def _joined_names(joined: Path) -> set[str]:
-    """Return the names of the parts in a joined file; empty without such a file."""
+def parts_in(joined: Path) -> set[str]:
+    """Return the names of the parts in a joined file; empty for another file, and without one."""
     if not is_plain(joined):
         return set()
     joined_names = _metadata(joined).get(_PARTS_KEY, b"[]")
-    with _reading(joined):
+    with reading(joined):
         names = json.loads(joined_names)
     return {name for name in names if isinstance(name, str)} if isinstance(names, list) else set()
 
@@ -272,5 +277,5 @@ def files_to_read(folder: Path) -> list[Path]:
     """Return the files to read: the joined files, and the parts that are not in one."""
     joined_names: set[str] = set()
     for joined in plain_files(folder, f"*-{_JOINED}.parquet"):
-        joined_names |= _joined_names(joined)
+        joined_names |= parts_in(joined)
     return [path for path in plain_files(folder, "*.parquet") if path.name not in joined_names]
