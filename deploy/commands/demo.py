@@ -81,8 +81,10 @@ def demo(engine: str, scenarios: Sequence[str], extra: Sequence[str]) -> int:
     with local.serving(ServerSpec(engine=engine, port=probe.free_port(), cores=server_cores)) as server:
         for scenario in scenarios:
             name = rundir.default_name(f"{Path(scenario).stem}-{engine}", at)
-            run_dir = rundir.next_free(base / "runs" / name)
+            run_dir = rundir.make_new(base / "runs" / name)
             codes.append(run(run_argv(scenario, server.url, run_dir, extra), client))
+            with contextlib.suppress(OSError):
+                run_dir.rmdir()  # empty: the run was refused
             lines += closing_lines(run_dir)
     print("\n".join(lines), flush=True)
     return next((code for code in codes if code), 0)
