@@ -7,6 +7,7 @@ The exit code is that of the first failed run, else 0. With two or more cores th
 """
 
 import argparse
+import contextlib
 import signal
 import subprocess
 import sys
