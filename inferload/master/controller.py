@@ -27,7 +27,7 @@ from inferload.master.lifecycle.master_run import MasterRun, RunDirectory, RunSe
 from inferload.master.lifecycle.preflight import Preflight, preflight
 from inferload.master.live import LiveRun
 from inferload.master.locust_users import LocustUsers
-from inferload.process.greenlets import DrainedGreenlet
+from inferload.process.greenlets import DrainedGreenlet, logged_wait
 from inferload.process.rerun import repeated
 from inferload.process.run_spec import FormValues, LoadOptions, RunOptions, RunSpec, resolve
 from inferload.process.settings import ProcessSettings
@@ -429,8 +429,9 @@ class Controller:
             self._users.end_starts_by_hand()
             if live is not None:
                 live.close()
-        history.finish(run.totals.errors.texts)
-        result = finish.conclude(run, history.errors)
+        with logged_wait(logger, lambda: f"writing tables, documents and report in {run.directory.path}"):
+            history.finish(run.totals.errors.texts)
+            result = finish.conclude(run, history.errors)
         self._end_report.concluded(result)
         return result
 
