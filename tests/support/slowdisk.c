@@ -1,7 +1,7 @@
 /* A slow or failing disk, for one process and those it forks: preloaded, it delays or fails writes to files below one folder.
  *
- * INFERLOAD_SLOWDISK names a file of three int64 that may change during the run: the delay of each call in ns; the delay of the
- * next call only, in ns; and the error number of each call, 0 for none. INFERLOAD_SLOWDISK_FOLDER is the folder. */
+ * INFERLOAD_SLOWDISK names a file of two int64 that may change during the run: the delay of each call in ns, and its error number,
+ * 0 for none. INFERLOAD_SLOWDISK_FOLDER is the folder. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <errno.h>
@@ -17,17 +17,17 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { EACH, NEXT, ERROR };
+enum { DELAY, ERROR };
 
-static int64_t *control;
+static const volatile int64_t *control;
 static const char *folder;
 
 __attribute__((constructor)) static void begin(void) {
     const char *path = getenv("INFERLOAD_SLOWDISK");
     folder = getenv("INFERLOAD_SLOWDISK_FOLDER");
-    int fd = path && folder ? open(path, O_RDWR | O_CLOEXEC) : -1;
+    int fd = path && folder ? open(path, O_RDONLY | O_CLOEXEC) : -1;
     if (fd < 0) return;
-    void *page = mmap(NULL, 3 * sizeof(int64_t), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    void *page = mmap(NULL, 2 * sizeof(int64_t), PROT_READ, MAP_SHARED, fd, 0);
     if (page != MAP_FAILED) control = page;
     close(fd);
 }
@@ -36,11 +36,10 @@ __attribute__((constructor)) static void begin(void) {
 static int wait_for_disk(const char *path) {
     size_t length = control ? strlen(folder) : 0;
     if (!length || strncmp(path, folder, length) || (path[length] && path[length] != '/')) return 0;
-    int64_t ns = __atomic_load_n(&control[EACH], __ATOMIC_SEQ_CST);
-    ns += __atomic_exchange_n(&control[NEXT], 0, __ATOMIC_SEQ_CST);
+    int64_t ns = control[DELAY];
     struct timespec left = {.tv_sec = ns / INT64_C(1000000000), .tv_nsec = ns % INT64_C(1000000000)};
     while (ns && nanosleep(&left, &left) && errno == EINTR) {}
-    return (int)__atomic_load_n(&control[ERROR], __ATOMIC_SEQ_CST);
+    return (int)control[ERROR];
 }
 
 static int failed(int fd) {
