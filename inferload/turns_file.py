@@ -9,7 +9,7 @@ import json
 import re
 from array import array
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -29,12 +29,25 @@ _GROUP_ROWS = 20_000  # approximate rows of a row group in a joined file
 
 
 def write_part(
-    folder: Path, worker: str, part_number: int, columns: TurnColumns, anchor: Anchor, *, run_id: str = ""
+    folder: Path,
+    worker: str,
+    part_number: int,
+    columns: TurnColumns,
+    anchor: Anchor,
+    *,
+    run_id: str = "",
+    on_write: Callable[[], None] = lambda: None,
 ) -> Path:
-    """Write one part atomically. May run in a native thread; the columns must not grow meanwhile."""
+    """Write one part atomically, with one write if it is below 1 MB. `on_write`: as for `whole_file`.
+
+    May run in a native thread; the columns must not grow meanwhile.
+    """
     path = part_path(folder, worker, part_number)
-    with whole_file(path) as temporary:  # lz4 is fast; the joined file is compressed with zstd
-        pq.write_table(to_table(columns, anchor, worker, run_id), temporary, compression="lz4")
+    memory = pa.BufferOutputStream()  # for a file of Python, Arrow would take the GIL for each of its many writes
+    # lz4 is fast; the joined file is compressed with zstd.
+    pq.write_table(to_table(columns, anchor, worker, run_id), memory, compression="lz4")
+    with whole_file(path, on_write) as file:
+        file.write(memory.getvalue())
     return path
 
 
@@ -122,8 +135,11 @@ def parts_of(folder: Path, worker: str) -> list[Path]:
     return [path for path in plain_files(folder, "*.parquet") if name.fullmatch(path.name)]
 
 
-def join_parts(folder: Path, worker: str) -> None:
-    """Join a worker's parts into one file; remove the parts after that file is complete. May run in a native thread."""
+def join_parts(folder: Path, worker: str, on_write: Callable[[], None] = lambda: None) -> None:
+    """Join a worker's parts into one file; remove the parts after that file is complete. May run in a native thread.
+
+    `on_write`: called after each write and each removal.
+    """
     joined = joined_path(folder, worker)
     parts = sorted(set(parts_of(folder, worker)) & set(files_to_read(folder)))
     if not parts:
@@ -132,12 +148,13 @@ def join_parts(folder: Path, worker: str) -> None:
     joined_names = sorted(parts_in(joined) | {path.name for path in parts})
     metadata = {**(pq.read_schema(parts[0]).metadata or {}), _PARTS_KEY: json.dumps(joined_names).encode()}
     schema = SCHEMA.with_metadata(metadata)
-    with whole_file(joined) as temporary, pq.ParquetWriter(temporary, schema, compression="zstd") as writer:
+    with whole_file(joined, on_write) as file, pq.ParquetWriter(file, schema, compression="zstd") as writer:
         for table in _gathered(sources):
             writer.write_table(table.replace_schema_metadata(metadata))
     for part in parts_of(folder, worker):
         if part.name in joined_names:
             part.unlink(missing_ok=True)
+            on_write()
 
 
 def remove_worker(folder: Path, worker: str) -> None:

@@ -28,11 +28,12 @@ from inferload.master.lifecycle.master_run import MasterRun, RunDirectory, RunSe
 from inferload.master.lifecycle.preflight import Preflight, preflight
 from inferload.master.live import LiveRun
 from inferload.master.locust_users import LocustUsers
-from inferload.process.greenlets import DrainedGreenlet
+from inferload.process.greenlets import DrainedGreenlet, logged_wait
 from inferload.process.rerun import repeated
 from inferload.process.run_spec import FormValues, LoadOptions, RunOptions, RunSpec, resolve
 from inferload.process.settings import ProcessSettings
 from inferload.results import ci
+from inferload.threads import in_thread
 from inferload.verdict.outcome import SIGNAL_CODES, USAGE, WORKERS_ENDED, gravest
 
 logger = logging.getLogger(__name__)
@@ -316,7 +317,7 @@ class Controller:
             if len(todo) > 1:
                 logger.info("run %d of %d: %s", number + 1, len(todo), current.arm)
             self.preparing = self._load_awaited = True
-            self.run = self._prepare(spec, cache_passes.folder(path, current), current, earlier)
+            self.run = self._prepare(spec, path, current, earlier)
             self.preparing = False
             if self._stopped_before is not None:
                 self.run.request_stop(self._stopped_before, early=self._stopped_before in SIGNAL_CODES)
@@ -328,6 +329,7 @@ class Controller:
                 break
             if number + 1 < len(todo):
                 earlier = cache_passes.Previous(current.arm, result.run_dir, self.run.salt)
+                path = cache_passes.without_suffix(result.run_dir, current)
                 self._end_pass()
         if codes:
             self.environment.process_exit_code = gravest(codes)
@@ -349,13 +351,17 @@ class Controller:
             live.ended(result if result is not None and result.run_dir == live.run_dir else None)
 
     def _path(self, spec: RunSpec, todo: Sequence[cache_passes.CachePass]) -> Path:
-        """Return the run directory. UsageError if it, or that of another pass, is not free."""
+        """Return the path of the run directory. UsageError if it, or that of another pass, cannot be used."""
         path = self._own.run_dir or self.runs_folder / rundir.default_name(spec.scenario.name)
-        if not self._headless:
-            path = rundir.next_free(path)
         for current in todo:
-            rundir.check(cache_passes.folder(path, current))
+            folder = cache_passes.folder(path, current)
+            in_thread(rundir.check, rundir.next_free(folder) if self._numbers_folders else folder)
         return path
+
+    @property
+    def _numbers_folders(self) -> bool:
+        """True if a run goes to another directory where the one that it is to use has files."""
+        return self._own.run_dir is None or not self._headless
 
     def _prepare(
         self, spec: RunSpec, path: Path, current: cache_passes.CachePass, earlier: cache_passes.Previous | None
@@ -364,7 +370,8 @@ class Controller:
         self._check_stop()
         findings = self._preflight(spec)
         self._check_stop()
-        directory = RunDirectory(path, rundir.create(path))
+        numbered = self._numbers_folders
+        directory = RunDirectory(*in_thread(cache_passes.create_folder, path, current, numbered))
         if self.latest is not None:
             first_of_each.take_listeners()  # exceptions of `test_stop` listeners of the earlier run
         setup = RunSetup(spec, findings, directory, self._own, current.arm, earlier, self._workers.most)
@@ -375,10 +382,10 @@ class Controller:
             run.prepare(self._check_stop)
         except (UsageError, _StoppedEarly):
             run.close()
-            rundir.withdraw(path)
+            in_thread(rundir.withdraw, directory.path)
             raise
         if self._own.run_dir is None:
-            rundir.link_latest(path)
+            rundir.link_latest(directory.path)
         self.latest = run
         if not spec.scenario.open_loop and (past := calibration.warning_here(spec.users, len(run.roster))):
             logger.warning("%s", past)
@@ -425,8 +432,9 @@ class Controller:
             self._users.end_starts_by_hand()
             if live is not None:
                 live.close()
-        history.finish(run.totals.errors.texts)
-        result = finish.conclude(run, history.errors)
+        with logged_wait(logger, lambda: f"writing tables, documents and report in {run.directory.path}"):
+            history.finish(run.totals.errors.texts)
+            result = finish.conclude(run, history.errors)
         self._end_report.concluded(result)
         return result
 

@@ -166,7 +166,7 @@ class MasterRun:
     def conduct(self, start_users: Callable[[int, float], None]) -> None:
         """Run the phases to the end of the drain. `start_users` starts Locust's users and may block while they ramp."""
         end, folder = self.state.end, self.directory.path / rundir.TURNS
-        deliver = partial(delivery.finish, self.roster, self._records, folder, self.marks, lambda: end.aborting)
+        deliver = partial(delivery.finish, self.roster, self._records, folder, self.marks, lambda: end.hurried)
         self.load.conduct(start_users, deliver)
         ignored = messages.ignored_messages.counts - self._ignored_before
         if ignored:
@@ -180,6 +180,7 @@ class MasterRun:
         self._records.close()
         if self.scraping is not None:
             self.scraping.stop()
+        self.marks.flush()
 
     def _assignment(self, member: Member) -> Assignment:
         spec, preflight = self.spec, self.preflight
