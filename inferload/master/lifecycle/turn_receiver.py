@@ -54,7 +54,7 @@ class TurnReceiver:
         self._queue: gevent.queue.Queue[tuple[str, FilePiece]] = gevent.queue.Queue()
         self._storing = gevent.lock.Semaphore()
         self._working = gevent.spawn(self._work)
-        self._comforting = gevent.spawn(self._comfort)
+        self._keeping_alive = gevent.spawn(self._keep_alive)
 
     @property
     def names(self) -> list[str]:
@@ -83,7 +83,7 @@ class TurnReceiver:
         """Accept no more pieces, and stop workers that still send."""
         with self._storing:  # a thread that stores a piece would come after the removal of its file
             self._working.kill()
-            self._comforting.kill()
+            self._keeping_alive.kill()
         for name, source in self._sources.items():
             with contextlib.suppress(OSError):
                 self._temporary(name).unlink(missing_ok=True)
@@ -99,7 +99,7 @@ class TurnReceiver:
             source.waiting -= 1
             self._acknowledge(name, source, source.stop)
 
-    def _comfort(self) -> None:
+    def _keep_alive(self) -> None:
         while True:
             gevent.sleep(_ALIVE_S)
             for name, source in list(self._sources.items()):
