@@ -69,7 +69,6 @@ class Reports:
             if self._ended:
                 return
             self._send(self._report())
-            self._interpreter.collect_if_due()
 
     def _report(self) -> WorkerReport:
         """Return the counts since the last report."""
