@@ -74,7 +74,6 @@ class Reports:
             if self._ended:
                 return
             self.send()
-            self._interpreter.collect_if_due()
 
     def send(self) -> None:
         """Send the counts since the last report."""
