@@ -173,11 +173,10 @@ def _inferload_call(load: Load) -> ClientCommand:
     return _chat_call(load, 0.0, "--headless")
 
 
-def web_call(load: Load, web_port: int, master_port: int, warmup_s: float) -> ClientCommand:
+def web_call(load: Load, web_port: int, warmup_s: float) -> ClientCommand:
     """Return the command of a master with web UI and one worker process, for the same load. They end after the run."""
     web = ("--web-host", "127.0.0.1", "--web-port", str(web_port), "--autostart", "--autoquit", "0")
-    ports = ("--master-bind-port", str(master_port), "--master-port", str(master_port))
-    return _chat_call(load, warmup_s, *web, *ports, "--processes", "1", "--no-report")
+    return _chat_call(load, warmup_s, *web, "--processes", "1", "--no-report")
 
 
 def _chat_call(load: Load, warmup_s: float, *options: str) -> ClientCommand:

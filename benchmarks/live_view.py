@@ -175,7 +175,7 @@ def _pages(kind: str, number: int, folder: Path) -> NoPages:
 
 def _run(load: Load, server: PacedServer, usage: RunUsage, arguments: argparse.Namespace) -> None:
     port = free_port()
-    call = web_call(load, port, free_port(), arguments.warmup_s)
+    call = web_call(load, port, arguments.warmup_s)
     log = load.work / "output.txt"
     limit_s = _LIMIT_S + arguments.warmup_s + measure_s(load)
     with ThreadPoolExecutor(1) as executor:

@@ -137,6 +137,13 @@ RUN_OPTIONS = (
         private=True,
     ),
     RunOption(
+        "--token-file",
+        "file with the token of a run on several machines: only workers with the same token can join, and the connection is "
+        "encrypted; the same file for the master and each worker (default: none; with --processes a random token)",
+        "FILE",
+        private=True,
+    ),
+    RunOption(
         "--header",
         "additional header of every turn; may be repeated; each worker needs its own",
         "'NAME: VALUE'",

@@ -2,15 +2,17 @@
 
 import contextlib
 import errno
+import io
+import itertools
 import json
 import os
 import secrets
 import stat
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from inferload import document_shapes, json_text
 from inferload.errors import UsageError
@@ -40,6 +42,12 @@ TOKEN = ".run-token"
 # File that reserves disk space during the run, so that the documents fit on a disk that is full at its end.
 RESERVE = ".run-reserve"
 _RESERVE_BYTES = 1 << 20
+# A network disk takes as long for a few bytes as for so many.
+_BUFFER_BYTES = 1 << 20
+
+
+class Taken(UsageError):
+    """A run directory that has files, or that another process has just taken."""
 
 
 def default_name(scenario: str, at: datetime | None = None) -> str:
@@ -61,9 +69,9 @@ def link_latest(path: Path) -> None:
 def check(path: Path) -> None:
     """Raise UsageError unless the path is absent or an empty directory, and writable."""
     if path.exists() and not path.is_dir():
-        raise UsageError(f"run directory {path}: is a file; name a directory with --run-dir")
+        raise Taken(f"run directory {path}: is a file; name a directory with --run-dir")
     if path.is_dir() and any(path.iterdir()):
-        raise UsageError(f"run directory {path}: not empty; name another with --run-dir, or remove it")
+        raise Taken(f"run directory {path}: not empty; name another with --run-dir, or remove it")
     nearest = path
     while not nearest.exists():
         nearest = nearest.parent
@@ -76,17 +84,48 @@ def check(path: Path) -> None:
         ) from error
 
 
-def create(path: Path) -> str:
-    """Create the directory with its subfolders; return its token. Raise UsageError if that fails."""
+def take(path: Path) -> None:
+    """Create the directory with its folder of turns, which only one process can; Taken if this one cannot."""
     check(path)
+    try:
+        (path / TURNS).mkdir(parents=True)
+    except FileExistsError as error:
+        raise Taken(f"run directory {path}: taken by another run; name another with --run-dir") from error
+    except OSError as error:
+        raise UsageError(f"run directory {path}: {error.strerror}; name another with --run-dir") from error
+
+
+def take_free(path: Path) -> Path:
+    """Take the first of `path`, `path-2`, `path-3`, ... that is absent or empty, and return it."""
+    candidates = numbered(path)
+    while True:
+        candidate = next(candidates)
+        with contextlib.suppress(Taken):
+            take(candidate)
+            return candidate
+
+
+def make_new(path: Path) -> Path:
+    """Create the first of `path`, `path-2`, `path-3`, ... that is absent, and return it."""
+    candidates = numbered(path)
+    while True:
+        candidate = next(candidates)
+        with contextlib.suppress(FileExistsError):
+            candidate.mkdir(parents=True)
+            return candidate
+
+
+def create(path: Path) -> str:
+    """Take the directory, and fill it for a run; return its token. Taken if it is not free, UsageError if that fails."""
+    take(path)
     token = secrets.token_hex(16)
     try:
-        for folder in (path, path / TURNS, path / SERVER_METRICS):
-            folder.mkdir(parents=True, exist_ok=True)
+        (path / SERVER_METRICS).mkdir()
         (path / TOKEN).write_text(token)
         with contextlib.suppress(OSError):  # a lower file size limit: the documents may still fit
             (path / RESERVE).write_bytes(bytes(_RESERVE_BYTES))
     except OSError as error:
+        withdraw(path)
         raise UsageError(f"run directory {path}: {error.strerror}; name another with --run-dir") from error
     return token
 
@@ -114,12 +153,16 @@ def set_aside(path: Path) -> None:
 
 
 def next_free(path: Path) -> Path:
-    """Return the first of `path`, `path-2`, `path-3`, ... that is absent or empty."""
-    candidate, number = path, 1
-    while candidate.exists() and (not candidate.is_dir() or any(candidate.iterdir())):
-        number += 1
-        candidate = path.with_name(f"{path.name}-{number}")
-    return candidate
+    """Return the first of `path`, `path-2`, `path-3`, ... that is absent or empty. Another process may take it."""
+    candidates = (one for one in numbered(path) if not one.exists() or (one.is_dir() and not any(one.iterdir())))
+    return next(candidates)
+
+
+def numbered(path: Path) -> Iterator[Path]:
+    """Yield `path`, `path-2`, `path-3`, ... without end."""
+    yield path
+    for number in itertools.count(2):
+        yield path.with_name(f"{path.name}-{number}")
 
 
 def shared(path: str, token: str) -> bool:
@@ -158,24 +201,41 @@ def read_text(path: Path) -> str:
 
 
 @contextlib.contextmanager
-def whole_file(path: Path) -> Iterator[Path]:
-    """Yield a temporary path beside `path`; rename it to `path` after the block, remove it after an exception."""
+def whole_file(path: Path, on_write: Callable[[], None] = lambda: None) -> Iterator[BinaryIO]:
+    """Yield a new file beside `path`, never a link; rename it to `path` after the block, remove it after an exception.
+
+    It is written in few large pieces. `on_write`: called after each of them, and after the renaming.
+    """
     temporary = path.with_name(path.name + ".tmp")
     try:
-        yield temporary
+        temporary.unlink(missing_ok=True)
+        with io.BufferedWriter(_ObservedFile(temporary, on_write), _BUFFER_BYTES) as file:
+            yield file
         temporary.replace(path)
+        on_write()
     except BaseException:  # including a signal: no half-written file stays
         with contextlib.suppress(OSError):
             temporary.unlink()
         raise
 
 
+class _ObservedFile(io.FileIO):
+    """New file that calls a function after each write."""
+
+    def __init__(self, path: Path, on_write: Callable[[], None]) -> None:
+        super().__init__(path, "xb")
+        self._on_write = on_write
+
+    def write(self, data: Any) -> int:
+        written = super().write(data)
+        self._on_write()
+        return written
+
+
 def write_text(path: Path, text: str) -> None:
     """Write a text file atomically, never through a link. A lone surrogate, as in JSON texts of servers, is escaped."""
-    with whole_file(path) as temporary:
-        temporary.unlink(missing_ok=True)
-        with open(temporary, "xb") as file:
-            file.write(text.encode(errors="backslashreplace"))
+    with whole_file(path) as file:
+        file.write(text.encode(errors="backslashreplace"))
 
 
 def write_json(path: Path, document: dict[str, Any]) -> None:

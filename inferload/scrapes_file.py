@@ -8,7 +8,7 @@ the removal of the parts.
 import json
 import re
 from array import array
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import numpy as np
@@ -74,11 +74,11 @@ def _words(of_series: list[str], codes: "np.ndarray[tuple[int], np.dtype[np.int3
     return pa.DictionaryArray.from_arrays(pa.array(number_of[codes]), pa.array(list(distinct), pa.string()))
 
 
-def write_part(folder: Path, number: int, table: pa.Table) -> Path:
-    """Write one part atomically."""
+def write_part(folder: Path, number: int, table: pa.Table, on_write: Callable[[], None] = lambda: None) -> Path:
+    """Write one part atomically, with one write if it is below 1 MB. `on_write`: as for `whole_file`."""
     path = folder / f"part-{number:05}.parquet"
-    with whole_file(path) as temporary:
-        pq.write_table(table, temporary, compression="zstd")
+    with whole_file(path, on_write) as file:
+        pq.write_table(table, file, compression="zstd")
     return path
 
 
@@ -95,14 +95,17 @@ def next_number(folder: Path) -> int:
     return max(numbers, default=-1) + 1
 
 
-def join_parts(folder: Path) -> None:
-    """Join all parts into one file, one part in memory at a time; remove the parts after that file is complete."""
+def join_parts(folder: Path, on_write: Callable[[], None] = lambda: None) -> None:
+    """Join all parts into one file, one part in memory at a time; remove the parts after that file is complete.
+
+    `on_write`: called after each write and each removal.
+    """
     files = _files_to_read(folder)
     if not any(path.name != JOINED for path in files):
         return
     joined_names = sorted(_joined_names(folder) | {path.name for path in files if path.name != JOINED})
     schema = SCHEMA.with_metadata({_PARTS_KEY: json.dumps(joined_names).encode()})
-    with whole_file(folder / JOINED) as temporary, pq.ParquetWriter(temporary, schema, compression="zstd") as writer:
+    with whole_file(folder / JOINED, on_write) as file, pq.ParquetWriter(file, schema, compression="zstd") as writer:
         for path in files:
             with pq.ParquetFile(path) as source:
                 for group in range(source.num_row_groups):
@@ -112,6 +115,7 @@ def join_parts(folder: Path) -> None:
     for path in _files(folder):
         if path.name in joined_names and _PART.fullmatch(path.name):
             path.unlink(missing_ok=True)
+            on_write()
 
 
 def read_scrapes(

@@ -9,7 +9,7 @@ import json
 import re
 from array import array
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -30,12 +30,25 @@ _GROUP_ROWS = 20_000  # approximate rows of a row group in a joined file
 
 
 def write_part(
-    folder: Path, worker: str, part_number: int, columns: TurnColumns, anchor: Anchor, *, run_id: str = ""
+    folder: Path,
+    worker: str,
+    part_number: int,
+    columns: TurnColumns,
+    anchor: Anchor,
+    *,
+    run_id: str = "",
+    on_write: Callable[[], None] = lambda: None,
 ) -> Path:
-    """Write one part atomically. May run in a native thread; the columns must not grow meanwhile."""
+    """Write one part atomically, with one write if it is below 1 MB. `on_write`: as for `whole_file`.
+
+    May run in a native thread; the columns must not grow meanwhile.
+    """
     path = part_path(folder, worker, part_number)
-    with whole_file(path) as temporary:  # lz4 is fast; the joined file is compressed with zstd
-        pq.write_table(to_table(columns, anchor, worker, run_id), temporary, compression="lz4")
+    memory = pa.BufferOutputStream()  # for a file of Python, Arrow would take the GIL for each of its many writes
+    # lz4 is fast; the joined file is compressed with zstd.
+    pq.write_table(to_table(columns, anchor, worker, run_id), memory, compression="lz4")
+    with whole_file(path, on_write) as file:
+        file.write(memory.getvalue())
     return path
 
 
@@ -64,7 +77,7 @@ class Origin:
 
 
 @contextmanager
-def _reading(path: Path) -> Iterator[None]:
+def reading(path: Path) -> Iterator[None]:
     """Convert the errors of an incomplete or foreign file into a UsageError that names the file."""
     try:
         yield
@@ -77,13 +90,13 @@ def origin(path: Path) -> Origin | None:
     """Return run and worker of a file; None for a Parquet file that is not a turns file."""
     metadata = _metadata(path)
     worker = metadata.get(b"worker")
-    with _reading(path):
+    with reading(path):
         return None if worker is None else Origin(metadata.get(b"run_id", b"").decode(), worker.decode())
 
 
 def check_part(path: Path, expected: Origin) -> None:
     """Raise UsageError unless a file is readable and holds turns of this run and worker only."""
-    with _reading(path):
+    with reading(path):
         table = pq.read_table(path)
         metadata = table.schema.metadata or {}
         int(metadata[b"anchor_wall_ns"]), int(metadata[b"anchor_mono_ns"])
@@ -99,7 +112,7 @@ def check_part(path: Path, expected: Origin) -> None:
 
 def rows(path: Path) -> int:
     """Return the number of turns in a file."""
-    with _reading(path):
+    with reading(path):
         return int(pq.read_metadata(path).num_rows)
 
 
@@ -123,22 +136,26 @@ def parts_of(folder: Path, worker: str) -> list[Path]:
     return [path for path in plain_files(folder, "*.parquet") if name.fullmatch(path.name)]
 
 
-def join_parts(folder: Path, worker: str) -> None:
-    """Join a worker's parts into one file; remove the parts after that file is complete. May run in a native thread."""
+def join_parts(folder: Path, worker: str, on_write: Callable[[], None] = lambda: None) -> None:
+    """Join a worker's parts into one file; remove the parts after that file is complete. May run in a native thread.
+
+    `on_write`: called after each write and each removal.
+    """
     joined = joined_path(folder, worker)
     parts = sorted(set(parts_of(folder, worker)) & set(files_to_read(folder)))
     if not parts:
         return
     sources = [joined, *parts] if is_plain(joined) else parts
-    joined_names = sorted(_joined_names(joined) | {path.name for path in parts})
+    joined_names = sorted(parts_in(joined) | {path.name for path in parts})
     metadata = {**(pq.read_schema(parts[0]).metadata or {}), _PARTS_KEY: json.dumps(joined_names).encode()}
     schema = SCHEMA.with_metadata(metadata)
-    with whole_file(joined) as temporary, pq.ParquetWriter(temporary, schema, compression="zstd") as writer:
+    with whole_file(joined, on_write) as file, pq.ParquetWriter(file, schema, compression="zstd") as writer:
         for table in _gathered(sources):
             writer.write_table(table.replace_schema_metadata(metadata))
     for part in parts_of(folder, worker):
         if part.name in joined_names:
             part.unlink(missing_ok=True)
+            on_write()
 
 
 def remove_worker(folder: Path, worker: str) -> None:
@@ -164,7 +181,7 @@ def batches(run_dir: Path, columns: Sequence[str] | None = None) -> Iterator[pa.
     """
     schema = SCHEMA if columns is None else pa.schema([SCHEMA.field(name) for name in columns])
     for path in _own(run_dir):
-        with _reading(path), pq.ParquetFile(path) as source:
+        with reading(path), pq.ParquetFile(path) as source:
             for group in range(source.num_row_groups):
                 table = source.read_row_group(group, columns=schema.names)
                 table = table.select(schema.names).replace_schema_metadata(None).cast(schema)
@@ -174,16 +191,21 @@ def batches(run_dir: Path, columns: Sequence[str] | None = None) -> Iterator[pa.
 
 def size(run_dir: Path) -> tuple[int, int]:
     """Return the numbers of turns of `read_turns` and of their output events, from the metadata of the files."""
+    sizes = [size_of(path) for path in _own(run_dir)]
+    return sum(turns for turns, _ in sizes), sum(events for _, events in sizes)
+
+
+def size_of(path: Path) -> tuple[int, int]:
+    """Return the numbers of turns and of output events of a file, from its metadata."""
     turns = events = 0
-    for path in _own(run_dir):
-        with _reading(path):
-            metadata = pq.read_metadata(path)
-            for group in map(metadata.row_group, range(metadata.num_row_groups)):
-                turns += group.num_rows
-                chunks = map(group.column, range(group.num_columns))
-                of_events = [chunk for chunk in chunks if chunk.path_in_schema.split(".")[0] == "event_ns"]
-                nulls = sum(chunk.statistics.null_count for chunk in of_events if chunk.statistics is not None)
-                events += sum(chunk.num_values for chunk in of_events) - nulls
+    with reading(path):
+        metadata = pq.read_metadata(path)
+        for group in map(metadata.row_group, range(metadata.num_row_groups)):
+            turns += group.num_rows
+            chunks = map(group.column, range(group.num_columns))
+            of_events = [chunk for chunk in chunks if chunk.path_in_schema.split(".")[0] == "event_ns"]
+            nulls = sum(chunk.statistics.null_count or 0 for chunk in of_events if chunk.statistics is not None)
+            events += sum(chunk.num_values for chunk in of_events) - nulls
     return turns, events
 
 
@@ -192,7 +214,7 @@ def anchors(run_dir: Path) -> dict[str, Anchor]:
     by_worker = {}
     for path in _own(run_dir):
         metadata = _metadata(path)
-        with _reading(path):
+        with reading(path):
             worker = metadata[b"worker"].decode()
             by_worker[worker] = Anchor(int(metadata[b"anchor_wall_ns"]), int(metadata[b"anchor_mono_ns"]))
     return by_worker
@@ -245,7 +267,7 @@ def _gathered(paths: Iterable[Path]) -> Iterable[pa.Table]:
 
 
 def _read(path: Path, columns: list[str]) -> pa.Table:
-    with _reading(path), pq.ParquetFile(path) as source:
+    with reading(path), pq.ParquetFile(path) as source:
         table = source.read(columns=columns)
         schema = pa.schema([SCHEMA.field(name) for name in columns])
         table = table if table.schema.equals(schema) else table.select(columns).cast(schema)
@@ -259,16 +281,16 @@ def _safe(worker: str) -> str:
 
 
 def _metadata(path: Path) -> dict[bytes, bytes]:
-    with _reading(path):
+    with reading(path):
         return dict(pq.read_schema(path).metadata or {})
 
 
-def _joined_names(joined: Path) -> set[str]:
-    """Return the names of the parts in a joined file; empty without such a file."""
+def parts_in(joined: Path) -> set[str]:
+    """Return the names of the parts in a joined file; empty for another file, and without one."""
     if not is_plain(joined):
         return set()
     joined_names = _metadata(joined).get(_PARTS_KEY, b"[]")
-    with _reading(joined):
+    with reading(joined):
         names = json_text.parse(joined_names)
     return {name for name in names if isinstance(name, str)} if isinstance(names, list) else set()
 
@@ -277,7 +299,7 @@ def files_to_read(folder: Path) -> list[Path]:
     """Return the files to read: the joined files, and the parts that are not in one."""
     joined_names: set[str] = set()
     for joined in plain_files(folder, f"*-{_JOINED}.parquet"):
-        joined_names |= _joined_names(joined)
+        joined_names |= parts_in(joined)
     return [path for path in plain_files(folder, "*.parquet") if path.name not in joined_names]
 
 

@@ -1,7 +1,7 @@
 """Charts of a run, in the order of the page."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pandas as pd
@@ -34,15 +34,21 @@ def pictures(
     limits = notes.unless_damaged("the SLO", lambda: slo_of(run.manifest)) or {}
     minutes = notes.unless_damaged("the turns of one minute", lambda: lanes.lanes(run, minute))
     steps: Sequence[Mapping[str, Any]] = summary.get("steps") or ()
-    makers: tuple[tuple[str, Callable[[], Picture | None]], ...] = (
-        ("the timeline", lambda: over_time.picture(timeline, tuple(run.servers), run.phases, run.marks)),
-        ("the latency spectrum", lambda: spectrum.picture(run, limits)),
-        ("the latency breakdown", lambda: latency_breakdown.picture(parts)),
-        ("the chart of TTFT by prompt", lambda: prompts.picture(run)),
-        ("the chart of inter-token latency", lambda: heat.picture(run, run.phases)),
-        ("the chart of steps", lambda: load.picture([load.of_steps(steps)], limits)),
-        ("the chart of prefix-cache hits", lambda: cache_hits.picture(summary)),
-        ("the turns of one minute", lambda: None if minutes is None else lanes.picture(minutes)),
+    latencies = f"{run.marked}Counts and rates are of all turns. " if run.marked else ""
+    makers: tuple[tuple[str, str, Callable[[], Picture | None]], ...] = (
+        ("the timeline", latencies, lambda: over_time.picture(timeline, tuple(run.servers), run.phases, run.marks)),
+        ("the latency spectrum", run.marked, lambda: spectrum.picture(run, limits)),
+        ("the latency breakdown", run.marked, lambda: latency_breakdown.picture(parts)),
+        ("the chart of TTFT by prompt", run.marked, lambda: prompts.picture(run)),
+        ("the chart of inter-token latency", run.marked, lambda: heat.picture(run, run.phases)),
+        ("the chart of steps", "", lambda: load.picture([load.of_steps(steps)], limits)),
+        ("the chart of prefix-cache hits", "", lambda: cache_hits.picture(summary)),
+        ("the turns of one minute", run.marked, lambda: None if minutes is None else lanes.picture(minutes)),
     )
-    drawn = [notes.unless_damaged(name, make) for name, make in makers]
+    drawn = [_marked(notes.unless_damaged(name, make), mark) for name, mark, make in makers]
     return Pictures(tuple(picture for picture in drawn if picture is not None), minutes)
+
+
+def _marked(picture: Picture | None, mark: str) -> Picture | None:
+    """Begin the note of a chart with the sample that it is from."""
+    return None if picture is None else replace(picture, note=mark + picture.note)

@@ -59,8 +59,9 @@ def picture(run: RunFrames, phases: tuple[PhaseSpan, ...]) -> Picture | None:
     y = {"title": title("ITL, ms")} | decades(float(bounds[0]), float(bounds[-1])) | {"showgrid": False}
     plan = layout(400, x, y)
     plan["shapes"] = [instant_line(span.start_s) for span in phases if span.start_s > 0]
+    gaps = f"{'All ' if run.sample is None else ''}{int(cells.sum()):,} gaps"
     note = (
-        f"All {int(cells.sum()):,} gaps between output events; each column of {at_s[0] * 2:g} s adds up to 100 %. "
+        f"{gaps} between output events; each column of {at_s[0] * 2:g} s adds up to 100 %. "
         "Separate bands indicate different batch compositions; isolated high cells are stalls."
     )
     return Picture("itl-heat", "Inter-token latency over time", note, {"data": data, "layout": plan}, ("itl_ms",))

@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from .frames import RunFrames
+from inferload.measure.record import SERVER_TIMES
 
 Floats = npt.NDArray[np.float64]
 
@@ -33,13 +33,27 @@ PARTS = tuple(TITLES)
 SERVER_PARTS = ("queue_ms", "prefill_ms", "decode_ms")
 
 
-def parts(frames: RunFrames, phase: str | None = "measure") -> pd.DataFrame:
+# Columns of a frame of turns that `parts` reads.
+COLUMNS = (
+    "turn_id",
+    "target",
+    "phase",
+    "failure",
+    "e2e_ms",
+    "e2e_planned_ms",
+    "lag_ms",
+    "connect_ms",
+    "upload_ms",
+    *SERVER_TIMES,
+)
+
+
+def parts(turns: pd.DataFrame, phase: str | None = "measure") -> pd.DataFrame:
     """Return one row per successful turn that was not cancelled: `turn_id`, `target`, `total_ms`, each of PARTS, `server_ms`.
 
     `server_ms` is written to last. Front end, queue, prefill and decode are NaN without server times; lag + connect + upload +
     server = total in any case. A negative front end is kept: the server then reports more time than the turn took.
     """
-    turns = frames.turns
     columns = ("turn_id", "target", "total_ms", *PARTS, "server_ms")
     if not len(turns):
         return pd.DataFrame({name: pd.Series(dtype=object if name in columns[:2] else float) for name in columns})
@@ -53,7 +67,7 @@ def parts(frames: RunFrames, phase: str | None = "measure") -> pd.DataFrame:
         return np.asarray(chosen.get(name, missing), dtype=np.float64)
 
     connect, upload = (np.nan_to_num(column(name)) for name in ("connect_ms", "upload_ms"))
-    own = [column(name) for name in ("server_queue_ms", "server_ttft_ms", "server_generation_ms")]
+    own = [column(name) for name in SERVER_TIMES]
     server = column("e2e_ms") - upload
     return pd.DataFrame(
         {

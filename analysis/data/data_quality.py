@@ -31,12 +31,9 @@ def warnings(run: RunFrames) -> list[str]:
                 f"{server.target} restarted, or its counters were reset, before {when}: counts since the previous scrape are lost"
             )
     ends = [span.end_s for span in run.phases]
-    if run.phases and None not in ends and len(run.turns):
-        for worker, turns in run.turns.groupby("worker"):
-            early, late = (
-                -float(turns["planned_s"].min()),
-                float(turns["planned_s"].max()) - max(end for end in ends if end is not None),
-            )
+    if run.phases and None not in ends:
+        for worker, first_s, last_s in run.workers[["first_s", "last_s"]].itertuples():
+            early, late = -float(first_s), float(last_s) - max(end for end in ends if end is not None)
             if max(early, late) > APART_S:
                 sentences.append(
                     f"turns of worker {worker} are up to {max(early, late):.0f} s outside the run: its clock differs from the "

@@ -6,7 +6,7 @@ lists missing data.
 """
 
 import io
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -16,35 +16,30 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 import pyarrow as pa
-import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
 from inferload import document_shapes, json_text, rundir
 from inferload.errors import UsageError
-from inferload.measure.columns import turn_columns, values_by_turn
-from inferload.measure.turn_columns import SCHEMA
 from inferload.scrapes_file import read_scrapes
 from inferload.server_metrics.series import ServerSeries, by_target
-from inferload.turns_file import check_values, foreign_files
 
-from . import vllm_log
+from . import turn_files, vllm_log
+from .turn_files import TurnFile
+from .turn_frames import (
+    COLUMNS,
+    EVENT_COLUMNS,
+    NEEDED,
+    NS_PER_S,
+    Events,
+    empty_turns,
+    in_time_order,
+    sources,
+    turn_events,
+    turn_frame,
+)
 from .vllm_log import VllmLog
-
-NS_PER_S = 1_000_000_000
 
 LONGEST_S = 31 * 86_400.0  # of a run: the timeline has a row for each second
 
-INSTANTS = ("planned", "sent", "written", "first_event", "first", "first_visible", "last", "closed")
-MEASURES = (
-    "lag_ms",
-    "connect_ms",
-    "upload_ms",
-    "ttft_ms",
-    "first_event_ms",
-    "ttft_planned_ms",
-    "e2e_ms",
-    "e2e_planned_ms",
-)
 UNFINISHED = "unfinished"
 
 
@@ -58,30 +53,40 @@ class PhaseSpan:
 
 
 @dataclass(frozen=True, slots=True)
-class Events:
-    """Output events of all turns in time order: time, tokens (NaN: unknown), preceding gap.
+class Sample:
+    """The part of a large run that its frames hold: all turns of 1 in `every` sessions. `files`: of all turns."""
 
-    `gap_ms` is NaN for the first event of a turn and for events of unsuccessful turns. `turn`: row of the turn.
-    """
+    every: int
+    files: tuple[TurnFile, ...]
+    workers: pd.DataFrame  # `RunFrames.workers` of all turns
 
-    at_s: npt.NDArray[np.float64]
-    tokens: npt.NDArray[np.float64]
-    gap_ms: npt.NDArray[np.float64]
-    turn: npt.NDArray[np.int32]
+    @classmethod
+    def of(cls, every: int, files: Sequence[TurnFile]) -> "Sample":
+        """Read what is needed of all turns."""
+        sample = cls(every, tuple(files), pd.DataFrame())
+        return replace(sample, workers=workers_of(sample.batches("worker", "planned_s", "sent_s", "closed_s")))
 
-    def between(self, start_s: float, end_s: float) -> "Events":
-        """Return the events of the half-open window; views, not copies."""
-        low, high = np.searchsorted(self.at_s, (start_s, end_s))
-        return self.where(slice(low, high))
+    def batches(self, *columns: str) -> Iterator[pd.DataFrame]:
+        """Yield these columns of all turns, one row group at a time."""
+        return (turn_frame(table, shift_ns, columns) for table, shift_ns in self.tables(columns) if len(table))
 
-    def where(self, chosen: slice | npt.NDArray[np.bool_]) -> "Events":
-        """Return the events of a slice or mask."""
-        return Events(self.at_s[chosen], self.tokens[chosen], self.gap_ms[chosen], self.turn[chosen])
+    def tables(self, columns: Iterable[str]) -> Iterator[tuple[pa.Table, int]]:
+        """Yield the sources of these columns, one row group at a time, and the shift of their times."""
+        for file in self.files:
+            for table in file.tables(sources(columns)):
+                yield table, file.shift_ns
+
+    def __str__(self) -> str:
+        return f"1 in {self.every} sessions"
 
 
 @dataclass(frozen=True, slots=True)
 class RunFrames:
-    """Frames of one run. `turns`: one row per turn with INSTANTS as `<name>_s` and MEASURES; `users`: t_s, users."""
+    """Frames of one run. `turns`: one row per turn with INSTANTS as `<name>_s` and MEASURES; `events`: in time order.
+
+    `users`: t_s, users. `sample`: the turns that `turns` and `events` hold; None: all. `batches`, `event_batches` and `workers`
+    are of all turns in any case.
+    """
 
     path: Path
     manifest: dict[str, Any]
@@ -95,6 +100,31 @@ class RunFrames:
     marks: list[dict[str, Any]]
     notes: tuple[str, ...]
     log: VllmLog | None = None
+    sample: Sample | None = None
+
+    def batches(self, *columns: str) -> Iterator[pd.DataFrame]:
+        """Yield frames of all turns, none of them empty: one with all columns if they are in memory, else many with these."""
+        if self.sample is not None:
+            yield from self.sample.batches(*columns)
+        elif len(self.turns):
+            yield self.turns
+
+    def event_batches(self) -> Iterator[Events]:
+        """Yield the events of all turns, in no order of time."""
+        if self.sample is None:
+            yield self.events
+        else:
+            yield from (turn_events(table, shift_ns) for table, shift_ns in self.sample.tables(EVENT_COLUMNS))
+
+    @property
+    def workers(self) -> pd.DataFrame:
+        """First and last planned time, last end and longest turn of each worker; empty without turns."""
+        return workers_of([self.turns]) if self.sample is None else self.sample.workers
+
+    @property
+    def marked(self) -> str:
+        """Sentence for a chart or table of the frames; empty if these hold all turns."""
+        return "" if self.sample is None else f"From {self.sample}. "
 
     def since_start_s(self, wall_ns: npt.NDArray[np.int64]) -> npt.NDArray[np.float64]:
         """Convert wall times of the master's machine to seconds since the start of the run."""
@@ -105,8 +135,9 @@ class RunFrames:
         """Time of the last known phase end, scrape or turn."""
         ends = [span.end_s for span in self.phases if span.end_s is not None]
         ends += [float(server.wall_ns[-1] - self.start_wall_ns) / NS_PER_S for server in self.servers.values()]
-        if len(self.turns):
-            ends.append(float(self.turns["closed_s"].max()))
+        workers = self.workers
+        if len(workers):
+            ends.append(float(workers["end_s"].max()))
         elif len(self.users):
             ends.append(float(self.users["t_s"].max()) + 1.0)
         return max(ends, default=0.0)
@@ -114,36 +145,64 @@ class RunFrames:
     @property
     def turns_until_s(self) -> float | None:
         """Time up to which the turns of all workers were written in an incomplete run; None if complete."""
-        if self.summary is not None or not len(self.turns):
-            return None
-        return float(self.turns.groupby("worker")["closed_s"].max().min())
+        workers = self.workers
+        return None if self.summary is not None or not len(workers) else float(workers["end_s"].min())
 
 
-def load(run_dir: Path, server_log: Path | None = None) -> RunFrames:
-    """Read a run directory; UsageError if it is none. `server_log`: vLLM's log."""
+def workers_of(frames: Iterable[pd.DataFrame]) -> pd.DataFrame:
+    """Return `RunFrames.workers` of frames with the columns that it needs."""
+    parts = []
+    for frame in frames:
+        if len(frame):
+            lasted_s = (frame["closed_s"] - frame["sent_s"]).fillna(0.0)
+            by_worker = frame.assign(lasted_s=lasted_s).groupby("worker", dropna=False)
+            parts.append(by_worker.agg(**_OF_WORKERS))
+    if not parts:
+        return pd.DataFrame({name: pd.Series(dtype=float) for name in _OF_WORKERS})
+    return pd.concat(parts).groupby(level=0, dropna=False).agg({name: how for name, (_, how) in _OF_WORKERS.items()})
+
+
+_OF_WORKERS = {
+    "first_s": ("planned_s", "min"),
+    "last_s": ("planned_s", "max"),
+    "end_s": ("closed_s", "max"),
+    "longest_s": ("lasted_s", "max"),
+}
+
+
+def load(run_dir: Path, server_log: Path | None = None, *, whole: bool = False) -> RunFrames:
+    """Read a run directory; UsageError if it is none. `server_log`: vLLM's log. `whole`: all turns of a large run too."""
     if not run_dir.is_dir():
         raise UsageError(f"run directory {run_dir}: not found; name one that a run wrote")
     notes: list[str] = []
     manifest = _document(run_dir / rundir.MANIFEST, notes) or {}
     summary = _document(run_dir / rundir.SUMMARY, notes)
-    tables = _turn_tables(run_dir, manifest.get("id"), notes)
+    _note_irregular(run_dir / rundir.TURNS, notes)
+    files = turn_files.found(run_dir, manifest.get("id"), NEEDED, notes)
     marks = _marks(run_dir / rundir.MARKS, notes)
     servers = _servers(run_dir, notes)
-    start_wall_ns = _start(manifest, marks, tables, servers)
+    start_wall_ns = _start(manifest, marks, files, servers)
     if start_wall_ns is None:
         raise UsageError(f"run directory {run_dir}: contains no data of a run; name one that a run wrote")
     if not servers:
         notes.append("no server metrics were scraped")
-    workers = _distinct([_on_run_clock(table, manifest, start_wall_ns, notes) for table in tables])
-    del tables
+    files = [turn_files.on_run_clock(file, manifest, start_wall_ns, notes) for file in files]
+    every = 1 if whole else turn_files.sampled_every(files)
+    turns, events, files = _turns(files, every, notes)
+    if every > 1:
+        notes.append(
+            f"the run has {sum(file.turns for file in files):,} turns: charts of turns, percentiles by second, the latency "
+            f"breakdown and client figures of the diagnosis are from 1 in {every} sessions ({len(turns):,} turns) and say so; "
+            "all other numbers are of all turns"
+        )
     run = RunFrames(
         path=run_dir,
         manifest=manifest,
         summary=summary,
         start_wall_ns=start_wall_ns,
         phases=_phases(manifest, start_wall_ns),
-        turns=_turns(workers),
-        events=_events(workers),
+        turns=turns,
+        events=events,
         servers=servers,
         users=_users(run_dir / rundir.LOCUST_HISTORY, start_wall_ns, notes),
         marks=[mark | {"t_s": (mark["wall_ns"] - start_wall_ns) / NS_PER_S} for mark in marks],
@@ -153,13 +212,37 @@ def load(run_dir: Path, server_log: Path | None = None) -> RunFrames:
         raise UsageError(
             f"run directory {run_dir}: ends {run.end_s:.3g} s after its start; is a time in its files wrong?"
         )
+    if every > 1:
+        run = replace(run, sample=Sample.of(every, files))
     return run if server_log is None else replace(run, log=vllm_log.read(server_log, start_wall_ns, run.end_s))
 
 
-def empty_turns() -> tuple[pd.DataFrame, Events]:
-    """Return the frames of a run without turn records."""
-    empty = np.array([], dtype=np.float64)
-    return _turns([]), Events(empty, empty, empty, np.array([], dtype=np.int32))
+def _turns(files: Iterable[TurnFile], every: int, notes: list[str]) -> tuple[pd.DataFrame, Events, list[TurnFile]]:
+    """Return the turns of 1 in `every` sessions, their events, and the files that can be read.
+
+    A crash between the merge of a worker's parts and their removal leaves turns in two files: a part in a file that was read is
+    left out.
+    """
+    frames: list[pd.DataFrame] = []
+    events: list[Events] = []
+    readable: list[TurnFile] = []
+    rows = 0
+    for file in files:
+        if any(file.path.name in joined.parts for joined in readable):
+            continue
+        own_frames, own_events, first_row = [], [], rows
+        try:
+            for table in filter(len, file.tables(COLUMNS, every)):
+                own_frames.append(turn_frame(table, file.shift_ns))
+                own_events.append(turn_events(table, file.shift_ns, first_row))
+                first_row += len(table)
+        except UsageError:
+            notes.append(turn_files.unreadable(file.path))
+            continue
+        rows, frames, events, readable = first_row, frames + own_frames, events + own_events, [*readable, file]
+    if not readable:
+        notes.append("no turn records are in the run directory")
+    return pd.concat(frames, ignore_index=True) if frames else empty_turns(), in_time_order(events), readable
 
 
 def _document(path: Path, notes: list[str]) -> dict[str, Any] | None:
@@ -187,6 +270,9 @@ def _readable(path: Path, notes: list[str]) -> bool:
     if path.is_symlink() or path.exists():
         notes.append(f"{path.name} is not a regular file and is not read")
     return False
+
+
+_NOT_READ = ("_bucket", "_created")
 
 
 def _marks(path: Path, notes: list[str]) -> list[dict[str, Any]]:
@@ -221,51 +307,10 @@ def _note_irregular(folder: Path, notes: list[str]) -> None:
     notes += [f"{folder.name}/{name} is not a regular file and is left out" for name in odd]
 
 
-def _as_turns(table: pa.Table) -> pa.Table:
-    """Cast a table to the types of a turn file; ValueError if its columns or clock anchors do not fit."""
-    stamps = [_stamp(table, b"anchor_wall_ns"), _stamp(table, b"anchor_mono_ns")]
-    if any(abs(stamp) >= 1 << 63 for stamp in stamps):
-        raise ValueError(f"anchors {stamps} are out of range")
-    (table.schema.metadata or {}).get(b"worker", b"").decode()
-    for index, field in enumerate(table.schema):
-        expected = SCHEMA.field(field.name).type if field.name in SCHEMA.names else field.type
-        if field.type != expected:
-            table = table.set_column(index, field.name, table[field.name].cast(expected))
-    check_values(table)
-    return table
-
-
-def _turn_tables(run_dir: Path, run_id: object, notes: list[str]) -> list[pa.Table]:
-    """One table per file with its metadata; incomplete files and files of other runs are left out with a note."""
-    tables = []
-    _note_irregular(run_dir / rundir.TURNS, notes)
-    paths = rundir.plain_files(run_dir / rundir.TURNS, "*.parquet")
-    foreign = foreign_files(paths, run_id if isinstance(run_id, str) else None)
-    for path in paths:
-        if path in foreign:
-            notes.append(f"{rundir.TURNS}/{path.name} {foreign[path]}, and is left out")
-            continue
-        try:
-            table = _as_turns(pq.read_table(path))
-        except (pa.ArrowException, OSError, ValueError, LookupError):
-            notes.append(f"{rundir.TURNS}/{path.name} cannot be read and is left out")
-            continue
-        missing = [name for name in _NEEDED if name not in table.column_names]
-        if missing:
-            notes.append(
-                f"{rundir.TURNS}/{path.name} lacks {', '.join(missing)} and is left out: another version wrote it"
-            )
-        else:
-            tables.append(table)
-    if not tables:
-        notes.append("no turn records are in the run directory")
-    return tables
-
-
 def _start(
     manifest: Mapping[str, Any],
     marks: list[dict[str, Any]],
-    tables: Iterable[pa.Table],
+    files: Iterable[TurnFile],
     servers: Mapping[str, ServerSeries],
 ) -> int | None:
     """Wall time of the master's anchor; without a manifest the earliest known time."""
@@ -274,130 +319,8 @@ def _start(
         return int(anchor["wall_ns"])
     known = [int(mark["wall_ns"]) for mark in marks]
     known += [int(server.wall_ns[0]) for server in servers.values()]
-    known += [_stamp(table, b"anchor_wall_ns") for table in tables]
+    known += [file.anchor_wall_ns for file in files]
     return min(known, default=None)
-
-
-def _stamp(table: pa.Table, key: bytes) -> int:
-    return int((table.schema.metadata or {}).get(key, b"0"))
-
-
-@dataclass(frozen=True, slots=True)
-class _WorkerTurns:
-    """Turns of a worker, and the shift of its times to nanoseconds since the start of the run."""
-
-    table: pa.Table
-    shift_ns: int
-
-
-def _on_run_clock(table: pa.Table, manifest: Mapping[str, Any], start_wall_ns: int, notes: list[str]) -> _WorkerTurns:
-    worker = (table.schema.metadata or {}).get(b"worker", b"").decode()
-    anchor = manifest.get("anchor") or {}
-    entries = [entry for entry in manifest.get("workers") or () if isinstance(entry, Mapping)]
-    offsets = {entry.get("name"): entry.get("clock_offset_ns") for entry in entries}
-    offset_ns = offsets.get(worker)
-    if not all(isinstance(known, int) for known in (offset_ns, anchor.get("mono_ns"), anchor.get("wall_ns"))):
-        notes.append(f"the clock offset of worker {worker or 'of unknown name'} is not known: its wall clock was used")
-        return _WorkerTurns(table, _stamp(table, b"anchor_wall_ns") - start_wall_ns)
-    on_master_ns = _stamp(table, b"anchor_mono_ns") - int(offset_ns or 0)
-    return _WorkerTurns(table, on_master_ns - int(anchor["mono_ns"]) + int(anchor["wall_ns"]) - start_wall_ns)
-
-
-_LISTS = ("event_ns", "event_tokens")
-_NEEDED = (
-    *(f"{name}_ns" for name in INSTANTS),
-    *_LISTS,
-    *("turn_id", "session_id", "turn_index", "worker", "class", "phase", "failure", "finish_reason", "output_tokens"),
-)
-_NOT_READ = ("_bucket", "_created")
-
-
-def _turns(workers: list[_WorkerTurns]) -> pd.DataFrame:
-    frames = [_turn_frame(worker) for worker in workers]
-    if frames:
-        return pd.concat(frames, ignore_index=True)
-    columns = [*(f"{name}_s" for name in INSTANTS), *MEASURES]
-    return pd.DataFrame({name: pd.Series(dtype=float) for name in columns} | {"failure": pd.Series(dtype=object)})
-
-
-def _turn_frame(worker: _WorkerTurns) -> pd.DataFrame:
-    table = worker.table
-    frame: pd.DataFrame = table.drop_columns([name for name in _LISTS if name in table.column_names]).to_pandas()
-    for name in INSTANTS:
-        frame[f"{name}_s"] = (frame.pop(f"{name}_ns").astype(float) + worker.shift_ns) / NS_PER_S
-    frame["ok"] = frame["failure"].isna()
-    return frame.assign(**turn_columns(table, MEASURES))
-
-
-def _distinct(workers: list[_WorkerTurns]) -> list[_WorkerTurns]:
-    """Remove duplicate turns: a crash between the merge of a worker's parts and their removal leaves turns in two files."""
-    keys_so_far: set[tuple[str, str]] = set()
-    distinct = []
-    for worker in workers:
-        keys = zip(worker.table["worker"].to_pylist(), worker.table["turn_id"].to_pylist(), strict=True)
-        rows = []
-        for row, key in enumerate(keys):
-            if key not in keys_so_far:
-                keys_so_far.add(key)
-                rows.append(row)
-        whole = len(rows) == len(worker.table)
-        distinct.append(
-            worker if whole else _WorkerTurns(worker.table.take(pa.array(rows, pa.int64())), worker.shift_ns)
-        )
-    return distinct
-
-
-def _events(workers: list[_WorkerTurns]) -> Events:
-    """Events of all files in time order, copied into preallocated arrays: 10 million events take 80 MB per column."""
-    counts = [_event_count(worker.table) for worker in workers]
-    total = sum(counts)
-    at_s, tokens, gap_ms = (np.empty(total, dtype=np.float64) for _ in range(3))
-    turn = np.empty(total, dtype=np.int32)
-    start, first_row = 0, 0
-    for worker, count in zip(workers, counts, strict=True):
-        part = slice(start, start + count)
-        at_s[part], tokens[part], gap_ms[part], rows = _file_events(worker)
-        turn[part] = rows + first_row
-        start, first_row = start + count, first_row + len(worker.table)
-    order = np.argsort(at_s, kind="stable")
-    return Events(at_s[order], tokens[order], gap_ms[order], turn[order])
-
-
-def _event_count(table: pa.Table) -> int:
-    return int(pc.sum(pc.list_value_length(table["event_ns"])).as_py() or 0)
-
-
-def _file_events(
-    worker: _WorkerTurns,
-) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64], npt.NDArray[np.float64], npt.NDArray[np.int64]]:
-    """Times in s, tokens, gaps in ms and turns (rows of the file) of the events of one file."""
-    table = worker.table
-    lists = table["event_ns"].combine_chunks()
-    counts = np.asarray(lists.value_lengths().fill_null(0).to_numpy(zero_copy_only=False), dtype=np.int64)
-    turn = np.repeat(np.arange(len(counts)), counts)
-    offset_ns = lists.flatten().to_numpy(zero_copy_only=False).astype(np.int64)
-    sent_ns = table["sent_ns"].fill_null(0).to_numpy()
-    gap_ms = np.full(len(turn), np.nan)
-    gap_ms[np.diff(turn, prepend=-1) == 0], _ = values_by_turn(table, "itl_ms")
-    gap_ms[~table["failure"].is_null().to_numpy()[turn]] = np.nan
-    at_s = (sent_ns[turn] + offset_ns + worker.shift_ns) / NS_PER_S
-    return at_s, _event_tokens(table, counts, turn), gap_ms, turn
-
-
-def _event_tokens(
-    table: pa.Table, counts: npt.NDArray[np.int64], turn: npt.NDArray[np.int64]
-) -> npt.NDArray[np.float64]:
-    """Tokens of each event: as reported, else the tokens of the turn in equal whole shares, else NaN."""
-    output = table["output_tokens"].cast(pa.float64()).to_numpy()[turn]
-    index, of = np.arange(len(turn)) - np.repeat(np.cumsum(counts) - counts, counts), counts[turn]
-    tokens: npt.NDArray[np.float64] = np.floor(output * (index + 1) / of) - np.floor(output * index / of)
-    lists = table["event_tokens"].combine_chunks()
-    lengths = np.asarray(lists.value_lengths().fill_null(0).to_numpy(zero_copy_only=False), dtype=np.int64)
-    reported = (lengths == counts) & lists.is_valid().to_numpy(zero_copy_only=False)
-    selected = lists if reported.all() else lists.filter(pa.array(reported))
-    flat = selected.flatten().cast(pa.float64()).to_numpy(zero_copy_only=False)
-    tokens[reported[turn]] = flat
-    return tokens
 
 
 def _phases(manifest: Mapping[str, Any], start_wall_ns: int) -> tuple[PhaseSpan, ...]:

@@ -44,6 +44,7 @@ SERVER_COLUMNS = (
     "mm_cache_hit_rate",
 )
 GPU_COLUMNS = ("gpu_use", "gpu_memory_gib", "gpu_power_w", "gpu_sm_clock_mhz")
+SAMPLED = "latencies_from"  # column of a large run: the sessions whose turns the percentiles are of
 LOG = "@log"  # suffix of columns from a server log
 _WHOLE = (*CLIENT_COUNTS, "users", "preemptions", "prompt_tokens_total", "generation_tokens_total")
 
@@ -68,6 +69,8 @@ def build(frames: RunFrames) -> pd.DataFrame:
     for target, server in frames.servers.items():
         columns = _server(server, frames.since_start_s(server.wall_ns), seconds)
         table = pd.concat([table, columns.add_suffix(suffixes[target])], axis=1)
+    if frames.sample is not None:
+        table[SAMPLED] = str(frames.sample)
     if frames.log is not None:
         table = pd.concat([table, vllm_log.columns(frames.log, seconds).add_suffix(LOG)], axis=1)
     return table
@@ -115,23 +118,11 @@ def _phase_of(frames: RunFrames, grid: Floats) -> list[str]:
 
 def _client(frames: RunFrames, seconds: int) -> pd.DataFrame:
     turns, events = frames.turns, frames.events
-    columns: dict[str, Floats] = {}
-    if not len(turns):
+    if not len(frames.workers):
         names = (*CLIENT_COUNTS, "output_tok", *(f"{m}_ms_{q}" for m in ("ttft", "itl", "e2e") for q, _ in QUANTILES))
         return pd.DataFrame({name: np.full(seconds, np.nan) for name in names})
-    sent, closed = turns["sent_s"].to_numpy(), turns["closed_s"].to_numpy()
-    finished = (turns["failure"] != UNFINISHED).to_numpy()
-    ok = turns["ok"].to_numpy()
-    columns["turns_started"] = _count(sent, seconds)
-    columns["turns_ended"] = _count(closed[finished], seconds)
-    columns["turns_failed"] = _count(closed[finished & ~ok], seconds)
-    was_sent = ~np.isnan(sent)
-    columns["in_flight"] = np.cumsum(columns["turns_started"] - _count(closed[was_sent], seconds))
-    known = ~np.isnan(events.tokens)
-    columns["output_tok"] = (
-        _count(events.at_s[known], seconds, events.tokens[known]) if known.any() else np.full(seconds, np.nan)
-    )
-    answered = turns[ok]
+    columns = _counts(frames, seconds) | {"output_tok": _output_tokens(frames, seconds)}
+    answered = turns[turns["ok"].to_numpy()]
     gaps = ~np.isnan(events.gap_ms)
     samples = {
         "ttft_ms": (answered["first_s"].to_numpy(), answered["ttft_ms"].to_numpy()),
@@ -143,8 +134,31 @@ def _client(frames: RunFrames, seconds: int) -> pd.DataFrame:
         columns |= {f"{name}_{label}": column for (label, _), column in zip(QUANTILES, columns_of, strict=True)}
     until_s = frames.turns_until_s
     if until_s is not None:
-        _cut(columns, until_s, float(np.nanmax(closed - sent, initial=0.0)))
+        _cut(columns, until_s, float(frames.workers["longest_s"].max()))
     return pd.DataFrame(columns)
+
+
+def _counts(frames: RunFrames, seconds: int) -> dict[str, Floats]:
+    """Return CLIENT_COUNTS of all turns."""
+    started, ended, failed, left = (np.zeros(seconds) for _ in range(4))
+    for turns in frames.batches("sent_s", "closed_s", "failure", "ok"):
+        sent, closed = turns["sent_s"].to_numpy(), turns["closed_s"].to_numpy()
+        finished, ok = (turns["failure"] != UNFINISHED).to_numpy(), turns["ok"].to_numpy()
+        started += _count(sent, seconds)
+        ended += _count(closed[finished], seconds)
+        failed += _count(closed[finished & ~ok], seconds)
+        left += _count(closed[~np.isnan(sent)], seconds)
+    return dict(zip(CLIENT_COUNTS, (started, ended, failed, np.cumsum(started - left)), strict=True))
+
+
+def _output_tokens(frames: RunFrames, seconds: int) -> Floats:
+    """Return the output tokens of all turns by second; NaN if none is known."""
+    tokens, any_known = np.zeros(seconds), False
+    for events in frames.event_batches():
+        known = ~np.isnan(events.tokens)
+        tokens += _count(events.at_s[known], seconds, events.tokens[known])
+        any_known = any_known or bool(known.any())
+    return tokens if any_known else np.full(seconds, np.nan)
 
 
 def _cut(columns: dict[str, Floats], until_s: float, longest_s: float) -> None:

@@ -10,8 +10,9 @@ import numpy.typing as npt
 from inferload.server_metrics import metric_names as names
 from inferload.server_metrics.series import ServerSeries
 
-from ..data.frames import Events, RunFrames
+from ..data.frames import RunFrames
 from ..data.manifest import slo_of
+from ..data.turn_frames import Events
 
 Floats = npt.NDArray[np.float64]
 
@@ -24,14 +25,16 @@ class Queue:
     until_s: Floats
     tokens: Floats  # uncached prompt tokens
     longest_s: float
+    every: int = 1  # the turns are those of 1 in `every` sessions
 
     def heads(self, at_s: Floats, waiting: Floats) -> Floats:
         """Return the uncached prompt tokens of the head of the queue at each time; NaN if no request waits, or if unknown.
 
-        The waiting turns are the latest of the turns without a first token; the head is the oldest of them.
+        The waiting turns are the latest of the turns without a first token; the head is the oldest of them. Of a sample, it is the
+        turn nearest to the head; unknown if fewer requests wait than half of those that one turn stands for.
         """
         heads = np.full(len(at_s), np.nan)
-        counts = np.nan_to_num(waiting).astype(int)
+        counts = np.rint(np.nan_to_num(waiting) / self.every).astype(int)
         for index in np.flatnonzero(counts > 0):
             now = at_s[index]
             oldest, newest = np.searchsorted(self.sent_s, (now - self.longest_s, now), side="right")
@@ -63,13 +66,14 @@ class ClientView:
             events = run.events.where(own[run.events.turn])
         sent, first, closed = (turns[f"{name}_s"].to_numpy()[own] for name in ("sent", "first", "closed"))
         tokens = _uncached(turns)[own]
+        every = 1 if run.sample is None else run.sample.every
         by_first = np.argsort(first)
         by_first = by_first[: int(np.count_nonzero(~np.isnan(first)))]
         return cls(
             events=events,
             first_s=first[by_first],
             ttft_ms=turns["ttft_ms"].to_numpy()[own][by_first],
-            head_tokens=_queue(sent, np.where(np.isnan(first), closed, first), tokens).heads(
+            head_tokens=_queue(sent, np.where(np.isnan(first), closed, first), tokens, every).heads(
                 run.since_start_s(server.wall_ns), capacity(server)
             ),
             itl_alone_ms=_itl_alone(events),
@@ -98,10 +102,10 @@ def _uncached(turns: Any) -> Floats:
     return uncached
 
 
-def _queue(sent: Floats, until: Floats, tokens: Floats) -> Queue:
+def _queue(sent: Floats, until: Floats, tokens: Floats, every: int) -> Queue:
     order = np.argsort(sent)[: int(np.count_nonzero(~np.isnan(sent)))]
     sent, until = sent[order], until[order]
-    return Queue(sent, until, tokens[order], float(np.nanmax(until - sent, initial=0.0)))
+    return Queue(sent, until, tokens[order], float(np.nanmax(until - sent, initial=0.0)), every)
 
 
 def _itl_alone(events: Events) -> float | None:

@@ -32,12 +32,13 @@ class Diagnoses:
 
 @dataclass(frozen=True, slots=True)
 class Diagnosis:
-    """Diagnosis of a server. `short`: the windows are shorter than `WINDOW_S`."""
+    """Diagnosis of a server. `short`: the windows are shorter than `WINDOW_S`. `sample`: of client figures; None: all turns."""
 
     target: str
     windows: tuple[WindowDiagnosis, ...]
     whole: WindowDiagnosis
     short: bool
+    sample: str | None = None
 
     @property
     def primary(self) -> Finding | None:
@@ -75,7 +76,8 @@ def _of_server(run: RunFrames, server: ServerSeries, start_s: float, end_s: floa
     edges = [(start_s + index * length_s, start_s + (index + 1) * length_s) for index in range(count)]
     windows = tuple(judged(low, high) for low, high in edges)
     whole = windows[0] if count == 1 else judged(start_s, end_s)
-    return Diagnosis(server.target, windows, whole, short=length_s < WINDOW_S)
+    sample = None if run.sample is None else str(run.sample)
+    return Diagnosis(server.target, windows, whole, short=length_s < WINDOW_S, sample=sample)
 
 
 def run_sentences(findings: Sequence[Finding]) -> list[str]:
@@ -113,6 +115,8 @@ def sentences(diagnosis: Diagnosis) -> list[str]:
         lines.append(
             f"The window is {diagnosis.whole.evidence.length_s:.0f} s long; use {WINDOW_S:.0f} s or more for a reliable diagnosis."
         )
+    if diagnosis.sample is not None:
+        lines.append(f"TTFT, ITL and waiting prompts of the client are from {diagnosis.sample}.")
     return lines
 
 
@@ -150,8 +154,13 @@ def _brief(diagnoses: Diagnoses) -> str:
     """Format the primary finding and its evidence: on the whole run, else on each server, by name if there are several."""
     if diagnoses.run:
         return " ".join(run_sentences(diagnoses.run)[:2])
-    first = [(server.target, " ".join(sentences(server)[:2])) for server in diagnoses.servers]
+    first = [(server.target, " ".join(sentences(server)[:2]) + _client_figures(server)) for server in diagnoses.servers]
     return first[0][1] if len(first) == 1 else "; ".join(f"{target}: {sentence}" for target, sentence in first)
+
+
+def _client_figures(diagnosis: Diagnosis) -> str:
+    """Return the mark of a sentence with evidence."""
+    return f" (Client figures from {diagnosis.sample}.)" if diagnosis.sample is not None and diagnosis.primary else ""
 
 
 def document(diagnoses: Diagnoses) -> dict[str, Any]:
@@ -176,6 +185,7 @@ def document(diagnoses: Diagnoses) -> dict[str, Any]:
                 "short_windows": server.short,
                 "findings": [_finding(finding) for finding in server.whole.findings],
                 "advice": [asdict(entry) for entry in advice(server)],
+                "client_figures_from": server.sample,
                 "evidence": as_document(server.whole.evidence),
                 "windows": [
                     {

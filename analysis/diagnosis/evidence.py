@@ -13,7 +13,8 @@ from inferload.server_metrics import metric_names as names
 from inferload.server_metrics.series import ServerSeries
 from inferload.server_metrics.window_figures import View
 
-from ..data.frames import Events, RunFrames
+from ..data.frames import RunFrames
+from ..data.turn_frames import Events
 from .client_view import ClientView, capacity
 
 Floats = npt.NDArray[np.float64]

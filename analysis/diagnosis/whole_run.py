@@ -1,10 +1,12 @@
 """Findings on the whole run: failed turns, servers that stopped answering, overload, saturation."""
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import pandas as pd
 
 from inferload.bottleneck.evidence import WindowEvidence
 from inferload.bottleneck.rules import QUEUED_SHARE, Finding
@@ -101,16 +103,25 @@ def failed_turns(run: RunFrames) -> Mapping[str, Any]:
     """Return the summary; without a summary, the failure counts from the turn records."""
     if run.summary is not None:
         return run.summary
-    turns = run.turns
-    if not len(turns):
+    by_failure: Counter[str] = Counter()
+    ok, kept = 0, []
+    for turns in run.batches("failure", "ok", "last_s", "first_event_s", "closed_s", "target"):
+        failed = turns[~turns["ok"]]
+        ok += len(turns) - len(failed)
+        by_failure.update(failure for failure in failed["failure"] if failure != UNFINISHED)
+        # Of the other turns, only the last end at each server says when it still answered.
+        latest = turns[turns["ok"]].sort_values("closed_s")
+        kept += [failed, latest.drop_duplicates("target", keep="last") if "target" in turns else latest.tail(1)]
+    if not kept:
         return {}
-    failures = turns["failure"].astype(object).where(turns["failure"].notna(), None).tolist()
-    named = [failure for failure in failures if failure not in (None, UNFINISHED)]
-    by_failure = {name: named.count(name) for name in dict.fromkeys(named)}
-    everything = {"ok": failures.count(None), "failed": len(named), "by_failure": by_failure}
-    heard_s = turns["last_s"].fillna(turns["first_event_s"]).to_numpy(dtype=np.float64)
-    targets = turns["target"] if "target" in turns else [None] * len(turns)
-    stopped = stopped_by_target(targets, failures, heard_s, turns["closed_s"].to_numpy(dtype=np.float64))
+    rows = pd.concat(kept, ignore_index=True)
+    everything = {"ok": ok, "failed": by_failure.total(), "by_failure": dict(by_failure)}
+    failures = rows["failure"].astype(object).where(rows["failure"].notna(), None).tolist()
+    heard_s = rows["last_s"].fillna(rows["first_event_s"]).to_numpy(dtype=np.float64)
+    targets = (
+        rows["target"].astype(object).where(rows["target"].notna(), None) if "target" in rows else [None] * len(rows)
+    )
+    stopped = stopped_by_target(targets, failures, heard_s, rows["closed_s"].to_numpy(dtype=np.float64))
     return {"turns": {"by_phase": {"all": everything}}, "stopped_answering": stopped}
 
 

@@ -18,7 +18,8 @@ from inferload.scrapes_file import SCHEMA, ScrapeColumns
 from inferload.server_metrics import metric_names
 from inferload.server_metrics.series import ServerSeries, by_target
 
-from ..data.frames import RunFrames, empty_turns
+from ..data.frames import RunFrames
+from ..data.turn_frames import empty_turns, in_time_order
 from ..pages.tables import Table
 
 LIMITATION = (
@@ -69,15 +70,14 @@ def load(path: Path, scrapes: Sequence[Path] = ()) -> RunFrames:
     ).astype(float)
     for column, name in COLUMNS.items():
         users[column] = pd.to_numeric(history[name], errors="coerce") if name in history else np.nan
-    turns, events = empty_turns()
     return RunFrames(
         path=prefix.parent,
         manifest={"scenario": {"name": prefix.name}, "only": LIMITATION},
         summary=None,
         start_wall_ns=start_wall_ns,
         phases=(),
-        turns=turns,
-        events=events,
+        turns=empty_turns(),
+        events=in_time_order([]),
         servers=servers,
         users=users.reset_index(drop=True),
         marks=[],

@@ -50,7 +50,8 @@ class ReportOptions:
 
 def make(run_dir: Path, options: ReportOptions = ReportOptions()) -> ReportFiles:
     """Write the report of a run directory; UsageError if it cannot be read or written."""
-    run = frames.load(run_dir, options.server_log)
+    # vLLM's format has a list of all turns, which does not fit into little memory anyway.
+    run = frames.load(run_dir, options.server_log, whole=options.vllm_bench is not None)
     report = write(run, run_dir, options)
     if options.vllm_bench is not None:
         vllmbench.write(run, options.vllm_bench)

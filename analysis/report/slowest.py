@@ -2,12 +2,12 @@
 
 from typing import Any
 
-import numpy as np
 import pandas as pd
 
 from inferload.numbers import NOT_KNOWN, number
 
 from ..data.frames import RunFrames
+from ..data.turn_frames import LONGEST_GAP
 from ..pages.tables import Table
 
 SHOWN = 15
@@ -28,27 +28,29 @@ COLUMNS = (
 
 
 def table(run: RunFrames) -> Table | None:
-    """Return the slowest successful turns of the measure phase by E2E from the plan; None without any."""
-    turns = run.turns
-    if not len(turns) or "phase" not in turns:
+    """Return the slowest successful turns of the measure phase by E2E from the plan, of all turns; None without any."""
+    slowest: pd.DataFrame | None = None
+    for turns in run.batches(*_NEEDED):
+        if "phase" not in turns:
+            continue
+        chosen = turns[turns["ok"] & (turns["phase"] == "measure") & turns["e2e_planned_ms"].notna()]
+        so_far = chosen if slowest is None else pd.concat([slowest, chosen.nlargest(SHOWN, "e2e_planned_ms")])
+        slowest = so_far.nlargest(SHOWN, "e2e_planned_ms")
+    if slowest is None or not len(slowest):
         return None
-    chosen = turns[turns["ok"] & (turns["phase"] == "measure") & turns["e2e_planned_ms"].notna()]
-    if not len(chosen):
-        return None
-    slowest = chosen.nlargest(SHOWN, "e2e_planned_ms")
-    gaps_ms = _longest_gaps(run, slowest.index.to_numpy())
-    rows = tuple(_row(turn, gap) for (_, turn), gap in zip(slowest.iterrows(), gaps_ms, strict=True))
+    rows = tuple(_row(turn) for _, turn in slowest.iterrows())
     note = "By E2E from the plan; successful turns of the measure phase, without cancelled ones."
     return Table("slowest", "Slowest turns", COLUMNS, rows, note)
 
 
-def _longest_gaps(run: RunFrames, rows: np.ndarray[Any, Any]) -> list[float | None]:
-    inside = np.isin(run.events.turn, rows)
-    gaps = pd.Series(run.events.gap_ms[inside]).groupby(run.events.turn[inside]).max()
-    return [float(gaps[row]) if row in gaps and not np.isnan(gaps[row]) else None for row in rows]
+_NEEDED = (
+    *("session_id", "turn_index", "class", "worker", "phase", "ok", "planned_s"),
+    *("lag_ms", "ttft_ms", "e2e_ms", "e2e_planned_ms", LONGEST_GAP),
+    *("input_tokens", "cached_tokens", "output_tokens"),
+)
 
 
-def _row(turn: Any, gap_ms: float | None) -> tuple[str, ...]:
+def _row(turn: Any) -> tuple[str, ...]:
     def count(name: str) -> str:
         value = turn.get(name)
         return NOT_KNOWN if value is None or pd.isna(value) else f"{int(value):,}"
@@ -59,7 +61,7 @@ def _row(turn: Any, gap_ms: float | None) -> tuple[str, ...]:
         str(turn["class"]),
         f"{turn['planned_s']:.1f}",
         *(number(turn[name]) for name in ("lag_ms", "ttft_ms", "e2e_ms", "e2e_planned_ms")),
-        number(gap_ms),
+        number(turn[LONGEST_GAP]),
         count("input_tokens"),
         count("cached_tokens"),
         count("output_tokens"),

@@ -7,6 +7,7 @@ The exit code is that of the first failed run, else 0. With two or more cores th
 """
 
 import argparse
+import contextlib
 import signal
 import subprocess
 import sys
@@ -81,8 +82,10 @@ def demo(engine: str, scenarios: Sequence[str], extra: Sequence[str]) -> int:
     with local.serving(ServerSpec(engine=engine, port=probe.free_port(), cores=server_cores)) as server:
         for scenario in scenarios:
             name = rundir.default_name(f"{Path(scenario).stem}-{engine}", at)
-            run_dir = rundir.next_free(base / "runs" / name)
+            run_dir = rundir.make_new(base / "runs" / name)
             codes.append(run(run_argv(scenario, server.url, run_dir, extra), client))
+            with contextlib.suppress(OSError):
+                run_dir.rmdir()  # empty: the run was refused
             lines += closing_lines(run_dir)
     print("\n".join(lines), flush=True)
     return next((code for code in codes if code), 0)

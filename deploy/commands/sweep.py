@@ -76,6 +76,8 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.dry_run:
         return 0
     try:
+        if arguments.into is None and arguments.resume is None:
+            folder = rundir.make_new(folder)
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise UsageError(f"--into {folder}: {error.strerror}; choose a writable folder") from error

@@ -11,7 +11,7 @@ _SHOWN = {
     ("--master",): "run as the master of workers on other machines",
     ("--worker",): "run as a worker",
     ("--master-host",): "address of the master, for a worker",
-    ("--expect-workers",): "number of workers that the master waits for",
+    ("--expect-workers",): "number of workers that the master waits for and uses at most",
     ("--web-port", "-P"): "show the web UI on this port instead of running headless",
     ("--web-host",): "show the web UI on this address",
     ("--autostart",): "show the web UI and start at once",

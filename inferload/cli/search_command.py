@@ -80,6 +80,8 @@ def run(arguments: argparse.Namespace) -> int:
     print("\n".join(_plan(plan, scenario, settings)), flush=True)
     if arguments.dry_run:
         return 0
+    if arguments.into is None and arguments.resume is None:
+        folder = rundir.make_new(folder)
     folder.mkdir(parents=True, exist_ok=True)
     with alone(folder):
         plan.write(folder)

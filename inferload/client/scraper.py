@@ -6,7 +6,7 @@ A run starts it as `python -m inferload.client.scraper --out RUN/server_metrics 
 A thread per target scrapes at absolute times; late scrapes are skipped and counted. The timestamp of a scrape is the wall time of
 the middle of its request. A target that is down leaves a gap in the data, and one line on stderr when it goes down and one when it
 is up again. The parent process receives one JSON object per scrape on stdout: `{"wall_ns", "target", "up", "skipped", "gauges":
-{...}}`, with "error" if the target is down; lines are dropped if the pipe is full.
+{...}}`, with "error" if the target is down; lines are dropped if the pipe is full. An empty object follows each write to the disk.
 
 The child process of a run ends on SIGTERM, or when stdin is closed (the parent has ended): a last scrape, the last part, join of
 all parts, exit code 0. It ignores SIGINT, since Ctrl-C reaches the whole process group and the parent decides. It reads the API key
@@ -138,6 +138,7 @@ class ScrapeBuffer:
     on_write_error: Callable[[str], None] = lambda error: _send_line(
         json.dumps({"write_error": error}, ensure_ascii=False)
     )
+    on_write: Callable[[], None] = lambda: None  # after each write to the disk
     columns: scrapes_file.ScrapeColumns = field(default_factory=scrapes_file.ScrapeColumns)
     down: set[str] = field(default_factory=set)
     lost: int = 0  # samples that could not be written
@@ -232,7 +233,7 @@ def write_part(folder: Path, number: int, buffer: ScrapeBuffer) -> int:
     if not len(columns):
         return number
     try:
-        scrapes_file.write_part(folder, number, columns.to_table())
+        scrapes_file.write_part(folder, number, columns.to_table(), buffer.on_write)
     except OSError as error:  # a full disk leaves a gap, and the next part may fit again
         buffer.lost += len(columns)
         buffer.failed(f"{folder}: {reason(error)}", f"{len(columns)} samples lost")
@@ -276,7 +277,7 @@ def scrape_all(job: ScrapeJob, buffer: ScrapeBuffer, ended: Callable[[float], bo
         thread.join(max(0, give_up_ns - now_ns()) / NS_PER_S)
     write_part(job.folder, number, buffer)
     try:
-        scrapes_file.join_parts(job.folder)
+        scrapes_file.join_parts(job.folder, buffer.on_write)
     except OSError as error:  # the parts still exist
         buffer.failed(f"{job.folder}: {reason(error)}", "the parts are not joined")
 
@@ -358,7 +359,7 @@ def main(argv: list[str] | None = None) -> int:
     woken, wake = os.pipe()
     signal.signal(signal.SIGTERM, lambda _signal, _frame: os.write(wake, b"x"))
     try:
-        buffer = ScrapeBuffer(redact=redaction_of(os.environ))
+        buffer = ScrapeBuffer(redact=redaction_of(os.environ), on_write=lambda: _send_line("{}"))
         scrape_all(job_of(build_parser().parse_args(argv), os.environ), buffer, parent_ended(woken))
     except UsageError as error:
         print(f"scraper: {escaped(str(error))}", file=sys.stderr)

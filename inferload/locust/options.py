@@ -1,7 +1,10 @@
 """Options that inferload adds to Locust's, and their checks before Locust forks workers."""
 
 import argparse
+import ipaddress
+import socket
 from collections import Counter
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,8 +20,9 @@ from inferload.client.connection.target import Target
 from inferload.client.scrape_http import MetricsUrl
 from inferload.content.data import DataContext
 from inferload.errors import UsageError
+from inferload.locust.adapters import process
 from inferload.locust.adapters.web_page import AnyOf
-from inferload.process import run_spec
+from inferload.process import listen_address, run_spec
 from inferload.process.listen_address import ListenAddress
 from inferload.process.settings import ProcessSettings
 from inferload.process.trace_export import TraceExport
@@ -67,7 +71,11 @@ def add_options(parser: Any, default_scenario: str, selected_scenario: str | Non
         metavar="NAME-OR-PATH",
         help=f"workload and arrivals: {', '.join(catalog.names())}, or a scenario file (default: {shown})",
     )
-    parser.set_defaults(master_bind_host=_NotGiven(parser.get_default("master_bind_host") or "*"))
+    parser.set_defaults(
+        master_bind_host=_NotGiven(parser.get_default("master_bind_host") or "*"),
+        master_bind_port=process.NumberNotGiven(parser.get_default("master_bind_port") or 5557),
+        expect_workers=process.NumberNotGiven(parser.get_default("expect_workers") or 1),
+    )
     for option in RUN_OPTIONS:
         parser.add_argument(option.flag, include_in_web_ui=option.in_form, **option.keywords())
 
@@ -83,11 +91,56 @@ class _NotGiven(str):
     """Default value, distinguishable from the same value on the command line."""
 
 
-def bind_to_loopback(options: Any) -> None:
-    """Have a master whose workers are its own processes listen on loopback only, unless --master-bind-host was given."""
-    workers_here = options.processes and not options.worker and options.master_host == _LOOPBACK
-    if workers_here and isinstance(options.master_bind_host, _NotGiven):
+def forks_workers(options: Any) -> bool:
+    """Return True for a master whose workers are its own processes."""
+    return bool(options.processes) and not options.worker
+
+
+def connect_forked_workers(options: Any) -> socket.socket | None:
+    """Set the addresses by which a master and the workers that it forks find each other.
+
+    Unless --master-bind-host was given: loopback, and a free port instead of Locust's default, which another run may use. The
+    socket that is returned reserves that port until the master listens on it; close it afterwards.
+    """
+    if isinstance(options.master_bind_host, _NotGiven):
         options.master_bind_host = _LOOPBACK
+    if options.master_host == _LOOPBACK and _is_address(options.master_bind_host):
+        options.master_host = options.master_bind_host
+    reserved = None
+    if isinstance(options.master_bind_port, process.NumberNotGiven) and options.master_bind_host == _LOOPBACK:
+        reserved = socket.socket()
+        reserved.setsockopt(
+            socket.SOL_SOCKET, socket.SO_REUSEADDR, 1
+        )  # as ZeroMQ sets, so that the master can listen too
+        reserved.bind((_LOOPBACK, 0))
+        options.master_bind_port = reserved.getsockname()[1]
+    options.master_port = options.master_bind_port
+    return reserved
+
+
+def _is_address(host: str) -> bool:
+    """Return True for the address of one interface, as opposed to its name, * and 0.0.0.0."""
+    try:
+        return not ipaddress.ip_address(host).is_unspecified
+    except ValueError:
+        return False
+
+
+def _listening(options: Any, own: ProcessSettings) -> Iterator[ListenAddress]:
+    """Yield the addresses on which this process will listen. A free port for forked workers is chosen later."""
+    chosen_later = forks_workers(options) and isinstance(options.master_bind_port, process.NumberNotGiven)
+    if options.master or (forks_workers(options) and not chosen_later):
+        yield ListenAddress("--master-bind-port", _host_of(options.master_bind_host), options.master_bind_port)
+    lists = options.list_commands or options.show_task_ratio or options.show_task_ratio_json
+    if not options.headless and not lists:
+        yield ListenAddress("--web-port", _host_of(options.web_host), options.web_port)
+    if own.export_metrics is not None:
+        yield own.export_metrics
+
+
+def _host_of(host: str) -> str:
+    """Return the host of an option of Locust, where "*" means all addresses of this machine."""
+    return "" if host == "*" else host
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,8 +185,7 @@ def check(options: Any, program: Program = _ANY_SCENARIO) -> CheckedOptions:
         rundir.check(own.run_dir)
     if own.progress_file is not None:
         _appendable(own.progress_file)
-    if own.export_metrics is not None:
-        own.export_metrics.check_free()
+    listen_address.check_free(_listening(options, own))
     own.tls.context()
     own.outputs.prepare()
     Sessions(scenario, DataContext(options.scenario)).open()
@@ -152,6 +204,7 @@ def own_settings(options: Any) -> ProcessSettings:
     return ProcessSettings(
         credentials=Credentials(credentials.api_key(options.api_key_file, API_KEY_VARIABLE)),
         headers=tuple(credentials.header(text) for text in options.header or ()),
+        token=credentials.run_token(options.token_file),
         tls=TlsSettings(Path(options.ca_file) if options.ca_file else None, bool(options.insecure)),
         run_dir=Path(options.run_dir).absolute() if options.run_dir else None,
         report=not options.no_report,

@@ -3,7 +3,9 @@
 import atexit
 import logging
 import os
+import secrets
 import signal
+import socket
 import sys
 from collections.abc import Callable, Iterable
 from typing import Any
@@ -16,7 +18,7 @@ from inferload.client.connection.redaction import safe_urls
 from inferload.errors import UsageError
 from inferload.escaping import escaped
 from inferload.locust import options, user_classes
-from inferload.locust.adapters import adaptations, logs, messages, process
+from inferload.locust.adapters import adaptations, logs, membership, messages, process
 from inferload.locust.options import CheckedOptions
 from inferload.locust.user_classes import program_of
 from inferload.locust.users import InferenceUser
@@ -76,16 +78,23 @@ class _Plugin:
 
     def __init__(self) -> None:
         self._checked: CheckedOptions | None = None
+        self._reserved: socket.socket | None = (
+            None  # port of the master; forked workers know it before the master listens
+        )
         self.scenario: str | None = None  # value of the command line; Locust parses it again for each view of the page
 
     def check(self, parsed: Any) -> None:
         """Check and complete the options. Record --worker as given: Locust sets it in forked processes too."""
         chosen = [kind for kind in _classes() if not parsed.user_classes or kind.__name__ in parsed.user_classes]
         user_classes.check(chosen)
+        parsed.web_host = parsed.web_host or LOOPBACK
         self._checked = options.check(parsed, _program(chosen))
         self.scenario = parsed.scenario
-        options.bind_to_loopback(parsed)
-        parsed.web_host = parsed.web_host or LOOPBACK
+        token = self._checked.own.token
+        if options.forks_workers(parsed):
+            self._reserved = options.connect_forked_workers(parsed)
+            token = token or secrets.token_hex(32)
+        membership.use_token(token)
         parsed.started_as_worker = bool(parsed.worker)
 
     def begin(self, environment: Any, runner: Any, web_ui: Any, **_others: Any) -> None:
@@ -143,14 +152,15 @@ def _begin_master(environment: Any, checked: CheckedOptions) -> Controller:
     parsed = environment.parsed_options
     load_options = LoadOptions(parsed.num_users, parsed.spawn_rate, parsed.run_time, parse_settings(parsed.set))
     shown = load_options.form(checked.loaded.scenario)
-    expected = process.take_options_over(parsed, shown.users, shown.spawn_per_s)
+    workers = process.take_options_over(parsed, shown.users, shown.spawn_per_s)
     if parsed.processes:
         atexit.register(process.end_forked_workers)
         # before the controller's listener, so that the workers' last lines precede the explanation of the result
         environment.events.quit.add_listener(lambda **_event: process.end_forked_workers())
 
-    def run_options() -> RunOptions:
-        """Return the current options, which the start form may have changed."""
+    def run_options(environment: Any) -> RunOptions:
+        """Return the options of an environment: the current one, which the start form may have changed, or a copy of it."""
+        parsed = environment.parsed_options
         return RunOptions(
             scenario=parsed.scenario,
             program=_program(environment.user_classes),
@@ -168,7 +178,7 @@ def _begin_master(environment: Any, checked: CheckedOptions) -> Controller:
             loaded=checked.loaded if parsed.headless else None,  # a start from the form reads the file again
         )
 
-    controller = Controller(environment, checked.own, run_options, load_options, expected)
+    controller = Controller(environment, checked.own, run_options, load_options, workers)
     environment.events.quitting.add_listener(controller.quitting)
     _on_signals(controller.interrupt)
     logger.debug("controller attached in process %d", os.getpid())

@@ -3,12 +3,16 @@
 import os
 import subprocess
 import sys
+from collections.abc import Sequence
 from importlib.metadata import entry_points
+from pathlib import Path
 
+from inferload import rundir
 from inferload.errors import UsageError
 from inferload.run_options import API_KEY_VARIABLE
 
 _TIMEOUT_S = 120.0
+_TIMEOUT_S_PER_MB = 2.0  # of turn files: 7,000 turns or more
 
 
 def analyse(command: str, *arguments: str) -> None:
@@ -21,7 +25,7 @@ def analyse(command: str, *arguments: str) -> None:
             [sys.executable, "-m", "inferload", command, *arguments],
             capture_output=True,
             text=True,
-            timeout=_TIMEOUT_S,
+            timeout=timeout_s(arguments),
             check=False,
             env=environment,
             process_group=0,  # a late Ctrl-C must not end it
@@ -30,3 +34,9 @@ def analyse(command: str, *arguments: str) -> None:
         raise UsageError(str(error)) from error
     if process.returncode:
         raise UsageError((process.stderr.strip() or "no reason given").splitlines()[-1].removeprefix("inferload: "))
+
+
+def timeout_s(arguments: Sequence[str]) -> float:
+    """Return the time that a command may take: more for large run directories."""
+    files = [file for name in arguments for file in rundir.plain_files(Path(name) / rundir.TURNS, "*.parquet")]
+    return _TIMEOUT_S + _TIMEOUT_S_PER_MB * sum(file.stat().st_size for file in files) / 1e6

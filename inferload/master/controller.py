@@ -18,6 +18,7 @@ from inferload.errors import UsageError
 from inferload.locust.adapters import runners
 from inferload.locust.adapters.csv_files import HistoryWriter
 from inferload.locust.adapters.logs import first_of_each
+from inferload.locust.adapters.process import WorkerCount
 from inferload.machine import calibration
 from inferload.master import finish, progress
 from inferload.master.end_report import EndReport
@@ -27,11 +28,12 @@ from inferload.master.lifecycle.master_run import MasterRun, RunDirectory, RunSe
 from inferload.master.lifecycle.preflight import Preflight, preflight
 from inferload.master.live import LiveRun
 from inferload.master.locust_users import LocustUsers
-from inferload.process.greenlets import DrainedGreenlet
+from inferload.process.greenlets import DrainedGreenlet, logged_wait
 from inferload.process.rerun import repeated
 from inferload.process.run_spec import FormValues, LoadOptions, RunOptions, RunSpec, resolve
 from inferload.process.settings import ProcessSettings
 from inferload.results import ci
+from inferload.threads import in_thread
 from inferload.verdict.outcome import SIGNAL_CODES, USAGE, WORKERS_ENDED, gravest
 
 logger = logging.getLogger(__name__)
@@ -46,15 +48,15 @@ class _StoppedEarly(Exception):
 
 
 class Controller:
-    """One per master or local process. `run_options`: returns the current options, including the start form's."""
+    """One per master or local process. `run_options`: returns the options in a Locust environment."""
 
     def __init__(
         self,
         environment: Any,
         own: ProcessSettings,
-        run_options: Callable[[], RunOptions],
+        run_options: Callable[[Any], RunOptions],
         load_options: LoadOptions,
-        expected_workers: int,
+        workers: WorkerCount,
     ) -> None:
         self.environment = environment
         self.load_options = load_options
@@ -66,7 +68,7 @@ class Controller:
         self.trouble: str | None = None  # why the last start was refused
         self._own = own
         self._run_options = run_options
-        self._expected_workers = expected_workers
+        self._workers = workers
         options = environment.parsed_options
         self._headless = bool(options.headless)
         # After the run of --autostart; Locust's own timer starts at the end of --run-time, which the controller implements.
@@ -235,7 +237,7 @@ class Controller:
         self._refuse_second_run()
         if self.environment.shape_class is not None:
             raise UsageError("a LoadTestShape sets the load of this process; start it from the page")
-        spec = repeated(manifest, self._run_options().program, seed)
+        spec = repeated(manifest, self._run_options(self.environment).program, seed)
         self._admit(spec)
         self._refuse_second_run()  # one may have begun during the preflight
         self._users.classes, self.environment.host = None, spec.target.url
@@ -250,15 +252,16 @@ class Controller:
 
     def form_values(self, scenario: str) -> FormValues:
         """Return the values of the start form for a scenario; UsageError if it cannot be loaded."""
-        return self.load_options.form(self._run_options().program.load(scenario, self.load_options.settings))
+        program = self._run_options(self.environment).program
+        return self.load_options.form(program.load(scenario, self.load_options.settings))
 
-    def options_for(self, users: int, spawn_rate: float) -> RunOptions:
-        """Return the current options, with the given users and spawn rate."""
-        return replace(self._run_options(), users=users, spawn_per_s=spawn_rate)
+    def options_for(self, users: int, spawn_rate: float, environment: Any) -> RunOptions:
+        """Return the options in an environment, with the given users and spawn rate."""
+        return replace(self._run_options(environment), users=users, spawn_per_s=spawn_rate)
 
     def _resolved(self, users: int, spawn_rate: float) -> RunSpec | UsageError:
         try:
-            return resolve(self.options_for(users, spawn_rate))
+            return resolve(self.options_for(users, spawn_rate, self.environment))
         except UsageError as error:
             return error
 
@@ -314,7 +317,7 @@ class Controller:
             if len(todo) > 1:
                 logger.info("run %d of %d: %s", number + 1, len(todo), current.arm)
             self.preparing = self._load_awaited = True
-            self.run = self._prepare(spec, cache_passes.folder(path, current), current, earlier)
+            self.run = self._prepare(spec, path, current, earlier)
             self.preparing = False
             if self._stopped_before is not None:
                 self.run.request_stop(self._stopped_before, early=self._stopped_before in SIGNAL_CODES)
@@ -326,6 +329,7 @@ class Controller:
                 break
             if number + 1 < len(todo):
                 earlier = cache_passes.Previous(current.arm, result.run_dir, self.run.salt)
+                path = cache_passes.without_suffix(result.run_dir, current)
                 self._end_pass()
         if codes:
             self.environment.process_exit_code = gravest(codes)
@@ -347,35 +351,41 @@ class Controller:
             live.ended(result if result is not None and result.run_dir == live.run_dir else None)
 
     def _path(self, spec: RunSpec, todo: Sequence[cache_passes.CachePass]) -> Path:
-        """Return the run directory. UsageError if it, or that of another pass, is not free."""
+        """Return the path of the run directory. UsageError if it, or that of another pass, cannot be used."""
         path = self._own.run_dir or self.runs_folder / rundir.default_name(spec.scenario.name)
-        if not self._headless:
-            path = rundir.next_free(path)
         for current in todo:
-            rundir.check(cache_passes.folder(path, current))
+            folder = cache_passes.folder(path, current)
+            in_thread(rundir.check, rundir.next_free(folder) if self._numbers_folders else folder)
         return path
+
+    @property
+    def _numbers_folders(self) -> bool:
+        """True if a run goes to another directory where the one that it is to use has files."""
+        return self._own.run_dir is None or not self._headless
 
     def _prepare(
         self, spec: RunSpec, path: Path, current: cache_passes.CachePass, earlier: cache_passes.Previous | None
     ) -> MasterRun:
-        worker_setup.wait_for_workers(self._runner, self._expected_workers, lambda: self._stopped_before is not None)
+        worker_setup.wait_for_workers(self._runner, self._workers, lambda: self._stopped_before is not None)
         self._check_stop()
         findings = self._preflight(spec)
         self._check_stop()
-        directory = RunDirectory(path, rundir.create(path))
+        numbered = self._numbers_folders
+        directory = RunDirectory(*in_thread(cache_passes.create_folder, path, current, numbered))
         if self.latest is not None:
             first_of_each.take_listeners()  # exceptions of `test_stop` listeners of the earlier run
-        run = MasterRun(RunSetup(spec, findings, directory, self._own, current.arm, earlier), self._runner)
+        setup = RunSetup(spec, findings, directory, self._own, current.arm, earlier, self._workers.most)
+        run = MasterRun(setup, self._runner)
         run.steering.start_users, run.steering.end_start = self._steer_users, self._users.end_steered_start
         self.run = run  # its inbox receives replies of workers
         try:
             run.prepare(self._check_stop)
         except (UsageError, _StoppedEarly):
             run.close()
-            rundir.withdraw(path)
+            in_thread(rundir.withdraw, directory.path)
             raise
         if self._own.run_dir is None:
-            rundir.link_latest(path)
+            rundir.link_latest(directory.path)
         self.latest = run
         if not spec.scenario.open_loop and (past := calibration.warning_here(spec.users, len(run.roster))):
             logger.warning("%s", past)
@@ -422,8 +432,9 @@ class Controller:
             self._users.end_starts_by_hand()
             if live is not None:
                 live.close()
-        history.finish(run.totals.errors.texts)
-        result = finish.conclude(run, history.errors)
+        with logged_wait(logger, lambda: f"writing tables, documents and report in {run.directory.path}"):
+            history.finish(run.totals.errors.texts)
+            result = finish.conclude(run, history.errors)
         self._end_report.concluded(result)
         return result
 

@@ -23,6 +23,7 @@ from inferload.results import summary, terminal_tables
 from inferload.results.terminal_summary import brief, clipped
 from inferload.summarise.counts import Counts, Earlier
 from inferload.summarise.summarise import summarise
+from inferload.threads import in_thread
 from inferload.verdict import outcome
 
 logger = logging.getLogger(__name__)
@@ -49,7 +50,7 @@ def _write_manifest(run: MasterRun, counts: dict[str, Any] | None, load: LoadTex
     """Write run.json. `counts` and `load`: None during the run."""
     more = {} if load is None else {"load": load.to_dict()}
     document = run.own.redaction.document(manifest(run, counts) | more)
-    rundir.write_json(run.directory.path / rundir.MANIFEST, document)
+    in_thread(rundir.write_json, run.directory.path / rundir.MANIFEST, document)
 
 
 def conclude(run: MasterRun, csv_errors: Sequence[str] = ()) -> RunResult:
@@ -62,6 +63,7 @@ def conclude(run: MasterRun, csv_errors: Sequence[str] = ()) -> RunResult:
     lost = count_lost_arrivals(run)
     if lost:
         run.marks.add("dropped", f"{lost} arrivals of lost workers were dropped", arrivals=lost)
+    run.marks.flush()
     counts = counts_of(run, csv_errors)
     document = run.own.redaction.document(summarise(folder, counts))
     load = load_text(run.spec.scenario, run.marks.entries, run.preflight.data)
@@ -155,8 +157,8 @@ def _write_documents(run: MasterRun, counts: Counts, document: dict[str, Any], l
     """Write counts, summary and manifest; return False if one of them cannot be written."""
     folder = run.directory.path
     try:
-        rundir.write_json(folder / rundir.COUNTS, run.own.redaction.document(counts.to_wire()))
-        rundir.write_json(folder / rundir.SUMMARY, document)
+        in_thread(rundir.write_json, folder / rundir.COUNTS, run.own.redaction.document(counts.to_wire()))
+        in_thread(rundir.write_json, folder / rundir.SUMMARY, document)
         totals = {
             "sessions": summary.sessions(run.totals.tallies.total()),
             "turns": document["turns"]["by_phase"]["all"],

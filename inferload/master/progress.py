@@ -1,6 +1,5 @@
 """Progress of a headless run: three status lines on a terminal, updated once a second, and the progress file."""
 
-import contextlib
 import json
 import logging
 import sys
@@ -16,6 +15,7 @@ from inferload.master.lifecycle.master_run import MasterRun
 from inferload.measure.clock import NS_PER_S, now_ns
 from inferload.results.progress_lines import Snapshot, lines
 from inferload.status_lines import StatusLines
+from inferload.threads import AppendedFile
 from inferload.verdict.gates import GateResult
 
 logger = logging.getLogger(__name__)
@@ -75,23 +75,22 @@ class ProgressFile:
 
     def __init__(self, run: MasterRun, path: Path) -> None:
         self._run = run
-        self._file = path.open("a", encoding="utf-8")  # checked before the run
+        self._file = AppendedFile(path, self._failed)  # checked before the run
         self._greenlet = gevent.spawn(self._write)
 
     def close(self) -> None:
         """Stop writing."""
         self._greenlet.kill()
-        with contextlib.suppress(OSError):  # the rest of the buffer, on a full disk
-            self._file.close()
+        self._file.flush()
 
     def _write(self) -> None:
-        try:
-            while True:
-                self._file.write(json.dumps(progress(self._run)) + "\n")
-                self._file.flush()
-                gevent.sleep(_PERIOD_S)
-        except OSError as error:
-            logger.warning("--progress-file: %s; the run goes on without it", error)
+        while True:
+            self._file.add(json.dumps(progress(self._run)) + "\n")
+            gevent.sleep(_PERIOD_S)
+
+    def _failed(self, error: OSError) -> None:
+        logger.warning("--progress-file: %s; the run goes on without it", error)
+        self._greenlet.kill(block=False)
 
 
 def progress(run: MasterRun) -> dict[str, Any]:

@@ -1,13 +1,14 @@
-"""Sleep until an instant, greenlets that a drain waits for, and calls in gevent's pool of native threads."""
+"""Sleep until an instant, greenlets that a drain waits for, and log lines during a wait."""
 
-from collections.abc import Callable
-from typing import TypeVar
+import logging
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 import gevent
 
 from inferload.measure.clock import NS_PER_S, now_ns
 
-T = TypeVar("T")
+LOG_S = 5.0
 
 
 class DrainedGreenlet(gevent.Greenlet):  # type: ignore[misc]  # gevent has no types
@@ -20,18 +21,17 @@ def sleep_until(at_ns: int) -> None:
         gevent.sleep(left_ns / NS_PER_S)
 
 
-def in_thread(call: Callable[..., T], *arguments: object) -> T:
-    """Return the result of a call in a native thread while the greenlet waits; an exception is raised in the greenlet."""
-    outcome: tuple[list[T], Exception | None] = gevent.get_hub().threadpool.apply(_outcome_of, (call, *arguments))
-    results, error = outcome
-    if error is not None:
-        raise error
-    return results[0]
+@contextmanager
+def logged_wait(logger: logging.Logger, text: Callable[[], str]) -> Iterator[None]:
+    """Log what the code in this context waits for, every LOG_S seconds."""
 
+    def repeat() -> None:
+        while True:
+            gevent.sleep(LOG_S)
+            logger.info("%s", text())
 
-def _outcome_of(call: Callable[..., T], *arguments: object) -> tuple[list[T], Exception | None]:
-    """Return (result, error) of a call: gevent prints a traceback for an exception that leaves its thread."""
+    greenlet = gevent.spawn(repeat)
     try:
-        return [call(*arguments)], None
-    except Exception as error:  # noqa: BLE001  raised again in the greenlet
-        return [], error
+        yield
+    finally:
+        greenlet.kill()

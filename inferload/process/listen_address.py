@@ -3,17 +3,20 @@
 import os
 import re
 import socket
+from collections.abc import Iterable
+from contextlib import ExitStack
 from dataclasses import dataclass
 
 from inferload.errors import UsageError
 
 _LOOPBACK = "127.0.0.1"
+_ANY = "0.0.0.0"
 _SHAPE = re.compile(r"(?:(?:\[(?P<six>[0-9a-fA-F:.]+)\]|(?P<host>[^\s:\[\]/]+)):)?(?P<port>\d{1,5})", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)
 class ListenAddress:
-    """Host and port. `flag`: the option, for error messages."""
+    """Host and port. `flag`: the option, for error messages. `host`: empty for all addresses of this machine."""
 
     flag: str
     host: str
@@ -29,7 +32,9 @@ class ListenAddress:
 
     @property
     def text(self) -> str:
-        """HOST:PORT."""
+        """HOST:PORT; the port alone for all addresses of this machine."""
+        if not self.host:
+            return str(self.port)
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
     @property
@@ -42,10 +47,19 @@ class ListenAddress:
         reason = error.strerror if error.errno is None or error.errno < 0 else os.strerror(error.errno)
         return f"{self.flag} {self.text}: {reason}; name a free port of this machine"
 
-    def check_free(self) -> None:
-        """Raise UsageError if the address cannot be used."""
+    def bound(self) -> socket.socket:
+        """Return a socket that listens on the address; UsageError if that is not possible."""
         try:
-            family = socket.getaddrinfo(self.host, self.port, type=socket.SOCK_STREAM)[0][0]
-            socket.create_server((self.host, self.port), family=family).close()
+            if not self.host and socket.has_dualstack_ipv6():
+                return socket.create_server(("", self.port), family=socket.AF_INET6, dualstack_ipv6=True)
+            family = socket.getaddrinfo(self.host or _ANY, self.port, type=socket.SOCK_STREAM)[0][0]
+            return socket.create_server((self.host, self.port), family=family)
         except OSError as error:
             raise UsageError(self.fault(error)) from error
+
+
+def check_free(addresses: Iterable[ListenAddress]) -> None:
+    """Raise UsageError if an address cannot be used, or if two of them are the same."""
+    with ExitStack() as sockets:
+        for address in addresses:
+            sockets.enter_context(address.bound())

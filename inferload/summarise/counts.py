@@ -46,7 +46,7 @@ class EndedWorker:
     written: int | None = None  # records on its disk at its end; None: unknown
     at_hand: int | None = None  # records in the run directory; None: not counted
     held_back: str | None = None  # why it did not send all of its records
-    write_error: str | None = None  # the first write of records that failed
+    write_error: str | None = None  # of its records: the first write that failed, or the removal of files
 
     @property
     def held_back_records(self) -> int:
@@ -66,7 +66,13 @@ class EndedWorker:
             return self.write_error
         if self.lost:
             return "the worker was lost before it had written its last records"
-        return f"{self.folder}: files were removed while the run lasted"
+        if self.written is None:
+            return f"{self.folder}: the worker did not report that it had written its last records"
+        if self.at_hand is not None and self.at_hand < self.written:
+            return (
+                f"unknown cause: the worker wrote {self.written} to {self.folder}, and the master read {self.at_hand}"
+            )
+        return "unknown cause"
 
 
 @dataclass(frozen=True, slots=True)

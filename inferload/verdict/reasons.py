@@ -162,7 +162,7 @@ RULES: tuple[Rule, ...] = (
         "ms, longest of the worst worker",
         lambda e: f"a garbage collection stopped a worker for {number(e.gc_pause_max_ms)} ms",
         "a pause of this length cannot be distinguished from a stall of the server",
-        "use more workers; keep fewer objects in memory in the locustfile",
+        "use more workers, each on its own core; do not call gc.collect in the locustfile",
     ),
     Rule(
         "at_limit",

@@ -14,7 +14,8 @@ from inferload.measure.clock import NS_PER_MS, NS_PER_S, now_ns
 from inferload.worker.run_windows import RunWindows
 
 SWITCH_S = 0.001
-COLLECT_S = 600.0
+COLLECT_S = 0.1  # between two steps of garbage collection
+MOST_OBJECTS = 50_000  # examined in a step, which takes 3 to 20 ms
 
 _PERIOD_NS = 20 * NS_PER_MS
 _PAUSE_NS = 50 * NS_PER_MS  # a later beat is a pause of this process, with which stalls of turns are compared
@@ -118,29 +119,64 @@ class HealthReports:
 
 
 class InterpreterSettings:
-    """Garbage collection and thread switches of a process that measures: `start` sets them, `close` enables collection again."""
+    """Garbage collection and thread switches of a process that measures, from `start` to `close`.
+
+    Turns leave no cycles. Those of other code are collected in steps, none of which examines more than MOST_OBJECTS objects,
+    however many turns are in flight: the new objects, and all that are not frozen once their number has grown. More objects than
+    that are frozen instead: their last reference still frees them, but a cycle among them is only freed after `close`.
+    """
 
     def __init__(self) -> None:
-        self._collected_ns = now_ns()
+        self._new_left = 0  # new objects up to the next count
+        self._kept = 0  # number of objects, without the frozen ones, after the last collection of all
+        self._collecting = gevent.Greenlet(self._collect_until_killed)
 
     def start(self) -> None:
-        """Disable automatic garbage collection, and set short time slices for threads."""
+        """Replace automatic garbage collection by steps, and set short time slices for threads."""
         # Longest time for which another thread holds the interpreter while the event loop waits for it.
         sys.setswitchinterval(SWITCH_S)
+        gevent.config.track_greenlet_tree = False  # eight objects for each greenlet
         gc.collect()
-        gc.freeze()  # later collections need not scan these objects
-        gc.disable()  # turns leave no cycles; `collect_if_due` collects those of other code
+        self._freeze()
+        gc.disable()
+        self._collecting.start()
 
-    def collect_if_due(self) -> None:
-        """Collect garbage if it is due. The pause is measured like every other."""
-        if now_ns() - self._collected_ns > COLLECT_S * NS_PER_S:
-            self._collected_ns = now_ns()
-            gc.collect(1)
+    def collect(self) -> None:
+        """Make a step. Its pause is measured like every other."""
+        new = len(gc.get_objects(generation=0))
+        if new > MOST_OBJECTS:
+            self._freeze()
+            return
+        gc.collect(0)
+        self._new_left -= new
+        if self._new_left < 0:
+            self._count()
 
     def close(self) -> None:
         """Enable automatic garbage collection."""
+        self._collecting.kill()
         gc.enable()
         gc.unfreeze()
+
+    def _count(self) -> None:
+        """Count the objects; collect all or freeze them if there are many more than after the last collection of all."""
+        objects = len(gc.get_objects())
+        if objects > MOST_OBJECTS:
+            self._freeze()
+            return
+        if objects > self._kept + MOST_OBJECTS // 4:
+            gc.collect()
+            self._kept = len(gc.get_objects())
+        self._new_left = MOST_OBJECTS // 4
+
+    def _freeze(self) -> None:
+        gc.freeze()
+        self._kept, self._new_left = 0, MOST_OBJECTS // 4
+
+    def _collect_until_killed(self) -> None:
+        while True:
+            gevent.sleep(COLLECT_S)
+            self.collect()
 
 
 def steal_s() -> float | None:

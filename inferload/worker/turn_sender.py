@@ -13,7 +13,7 @@ from inferload import rundir
 from inferload.measure.clock import NS_PER_S, now_ns
 from inferload.process import protocol
 from inferload.process.file_pieces import FlightLimit, OutgoingPart
-from inferload.process.greenlets import in_thread
+from inferload.threads import in_thread
 
 logger = logging.getLogger(__name__)
 

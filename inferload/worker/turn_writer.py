@@ -6,7 +6,6 @@ import contextlib
 import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -19,8 +18,8 @@ from inferload.measure.arrow import pa
 from inferload.measure.clock import Anchor
 from inferload.measure.record import TurnRecord
 from inferload.measure.turn_columns import TurnColumns
-from inferload.process.greenlets import in_thread
 from inferload.process.protocol import Assignment
+from inferload.threads import in_thread
 from inferload.worker.turn_sender import TurnSender
 
 logger = logging.getLogger(__name__)
@@ -32,7 +31,7 @@ PART_S = 4.0
 
 @dataclass(frozen=True, slots=True)
 class WrittenRecords:
-    """Number of records on a worker's disk at the end of a run. `error`: of the first failed write; None if there was none."""
+    """Number of records on a worker's disk at the end of a run. `error`: the first reason why some are missing; None if unknown."""
 
     records: int
     error: str | None = None
@@ -41,7 +40,8 @@ class WrittenRecords:
 class TurnWriter:
     """Writer of one worker's turns of one run. A failed write loses the records of its part only. Call `start` first.
 
-    `sender`: sends parts to a master on another file system; None if the folder is the master's.
+    `sender`: sends parts to a master on another file system; None if the folder is the master's, who has created it. Otherwise
+    a folder is created with the first part, so that a run that does not start leaves none.
     """
 
     def __init__(
@@ -51,10 +51,13 @@ class TurnWriter:
         self.anchor = anchor
         self.sender = sender
         self.written = WrittenRecords(0)  # known after `finish`
+        self.writes = 0  # so far, with renamings and removals of files: it grows while the disk responds
         self._worker = worker
         self._run_id = run_id
         self._columns = TurnColumns()
         self._part = 0
+        self._paths: list[Path] = []  # of all parts that were written
+        self._has_folder = sender is None
         self._error: str | None = None
         self._writing = gevent.lock.Semaphore()
         self._closing = gevent.Greenlet(self._close_parts)
@@ -74,8 +77,7 @@ class TurnWriter:
         return cls(folder, name, anchor, run_id, TurnSender(run_id, name, send))
 
     def start(self) -> None:
-        """Create the folder, and begin to write parts."""
-        self.folder.mkdir(parents=True, exist_ok=True)
+        """Begin to write parts."""
         turns_file.warm_up()  # the first table of a process would hold up its event loop
         self._closing.start()
         if self.sender is not None:
@@ -87,7 +89,7 @@ class TurnWriter:
         return self.folder.parent
 
     def extend(self, records: Sequence[TurnRecord]) -> None:
-        """Append records; they are on disk after at most twice PART_S."""
+        """Append records; they are on disk after at most twice PART_S, if it is not slow."""
         self._columns.extend(records)
 
     def finish(self) -> WrittenRecords:
@@ -95,9 +97,11 @@ class TurnWriter:
         with self._writing:  # a part that a thread is writing would come after the join, and stand beside it
             self._closing.kill()
         self._write_part()
+        if removed := self._in_thread(_number_of_absent, self._paths):
+            self._failed(f"{removed} of {len(self._paths)} files were removed while the run lasted")
         if self.sender is None:
             # If it fails, the parts have the same records.
-            self._in_thread(turns_file.join_parts, self.folder, self._worker)
+            self._in_thread(turns_file.join_parts, self.folder, self._worker, self._count_write)
         records = self._in_thread(turns_file.rows_of, self.folder, self._worker)
         self.written = WrittenRecords(records or 0, self._error)
         return self.written
@@ -112,7 +116,7 @@ class TurnWriter:
             return None
         sender.finish()
         if sender.stopped is not None or self._error is not None:
-            self._in_thread(turns_file.join_parts, self.folder, self._worker)
+            self._in_thread(turns_file.join_parts, self.folder, self._worker, self._count_write)
             return sender.stopped
         self._in_thread(turns_file.remove_worker, self.folder, self._worker)
         for folder in (self.folder, self.folder.parent):
@@ -131,10 +135,28 @@ class TurnWriter:
                 return
             columns, self._columns = self._columns, TurnColumns()
             self._part += 1
-            write = partial(turns_file.write_part, run_id=self._run_id)
-            path = self._in_thread(write, self.folder, self._worker, self._part, columns, self.anchor)
-            if path is not None and self.sender is not None:
-                self.sender.add(path)
+            path = self._in_thread(self._write, columns)
+            if path is not None:
+                self._paths.append(path)
+                if self.sender is not None:
+                    self.sender.add(path)
+
+    def _write(self, columns: TurnColumns) -> Path:
+        """Write a part; in a native thread."""
+        if not self._has_folder:
+            self.folder, self._has_folder = rundir.take_free(self.run_dir) / rundir.TURNS, True
+        return turns_file.write_part(
+            self.folder,
+            self._worker,
+            self._part,
+            columns,
+            self.anchor,
+            run_id=self._run_id,
+            on_write=self._count_write,
+        )
+
+    def _count_write(self) -> None:
+        self.writes += 1
 
     def _in_thread(self, call: Callable[..., T], *arguments: object) -> T | None:
         """Return the result of a call in a native thread; of errors, keep the first and return None.
@@ -144,18 +166,29 @@ class TurnWriter:
         try:
             return in_thread(call, *arguments)
         except (UsageError, OSError, pa.ArrowException, ValueError, OverflowError) as error:
-            if self._error is None:
-                self._error = f"{self.folder}: {rundir.reason(error)}"
-                logger.error(
-                    "turn records cannot be written: %s; the measurement is invalid if they stay missing", self._error
-                )
+            self._failed(rundir.reason(error))
             return None
+
+    def _failed(self, why: str) -> None:
+        if self._error is None:
+            self._error = f"{self.folder}: {why}"
+            logger.error(
+                "turn records cannot be written: %s; the measurement is invalid if they stay missing", self._error
+            )
+
+
+def _number_of_absent(paths: Sequence[Path]) -> int:
+    return sum(not path.is_file() for path in paths)
 
 
 def own_folder(assignment: Assignment, run_dir: Path | None) -> Path:
-    """Return the run directory of a worker that does not share the master's. `run_dir`: that of its own options, if it has any."""
+    """Return the run directory of a worker that does not share the master's; UsageError if it cannot be written.
+
+    `run_dir`: that of its own options, if it has any. A folder of an earlier run, or of another worker, may have the name.
+    """
     name = Path(assignment.run_dir).name
     if not name or name in (".", ".."):
         raise UsageError(f"run directory {assignment.run_dir!r}: not a name that a worker can use")
-    # The folder of an earlier run of this process may exist.
-    return rundir.next_free((run_dir or Path("runs") / name).absolute())
+    path = rundir.next_free((run_dir or Path("runs") / name).absolute())
+    rundir.check(path)
+    return path

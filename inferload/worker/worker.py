@@ -241,6 +241,7 @@ class Worker:
                 "notes": dict(run.part.sessions.notes),
                 "overrun_ns": run.windows.overrun_ns,
                 "listeners_raised": first_of_each.take_listeners(),
+                "folder": str(run.writer.run_dir),
                 "written": run.writer.written.records,
                 "write_error": run.writer.written.error,
             }

@@ -28,7 +28,10 @@ WORK_THREADS = 64
 
 
 class Reports:
-    """Reports of a run's counts to the master, one each second from `start` to `close`. `booked_ns`: as in WorkerReport."""
+    """Reports of a run's counts to the master, one each second from `start` to `close`.
+
+    `booked_ns`, `writes`: as in WorkerReport.
+    """
 
     def __init__(
         self,
@@ -37,12 +40,14 @@ class Reports:
         health: HealthReports,
         *,
         booked_ns: Callable[[], int],
+        writes: Callable[[], int | None],
         send: Callable[[WorkerReport], None],
     ) -> None:
         self._context = context
         self._counter = counter
         self._health = health
         self._booked_ns = booked_ns
+        self._writes = writes
         self._send = send
         self._interpreter = InterpreterSettings()
         self._seq = 0
@@ -57,7 +62,7 @@ class Reports:
     def close(self) -> None:
         """Send the last report, and reset the interpreter."""
         self._ended = True  # the greenlet is not killed: it may be sending
-        self._send(self._report())
+        self.send()
         self._health.close()
         self._interpreter.close()
 
@@ -68,11 +73,13 @@ class Reports:
             gevent.sleep((due_ns - now_ns()) / NS_PER_S)
             if self._ended:
                 return
-            self._send(self._report())
-            self._interpreter.collect_if_due()
+            self.send()
+
+    def send(self) -> None:
+        """Send the counts since the last report."""
+        self._send(self._report())
 
     def _report(self) -> WorkerReport:
-        """Return the counts since the last report."""
         process = self._health.take()
         self._context.turns.count()
         seq, self._seq = self._seq, self._seq + 1
@@ -88,6 +95,7 @@ class Reports:
             self._context.turns.in_flight,
             self._booked_ns(),
             self._counter.errors.take(),
+            self._writes(),
         )
 
 
@@ -133,6 +141,7 @@ class WorkerRun:
             self.counter,
             health,
             booked_ns=self.loop.booked_ns,
+            writes=lambda: self.writer.writes if self.turns.closed else None,
             send=lambda report: environment.runner.send_message(protocol.REPORT, report.to_wire()),
         )
         self.finished = False
@@ -140,7 +149,7 @@ class WorkerRun:
         self._on_spent: Callable[[WorkerRun, int], None] | None = on_spent
 
     def start(self) -> None:
-        """Create the folder of the turn files and the clients, and begin to report."""
+        """Create the clients, and begin to write turn files and to report."""
         self.writer.start()
         self.turns.start()
         self._reports.start()
@@ -178,6 +187,7 @@ class WorkerRun:
         while self.turns.busy:
             gevent.sleep(0.02)
         self.turns.close()
+        self._reports.send()  # from here on, the master waits for files only
         self.writer.finish()
         self._reports.close()  # reports go on while files are written, or the master takes the worker for lost
         self.finished = True

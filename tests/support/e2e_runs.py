@@ -112,7 +112,7 @@ class Fleet:
     master: LocustProcess
     by_hand: list[LocustProcess] = field(default_factory=list)
     web_port: int | None = None
-    port: int | None = None  # of the master for its workers
+    port: int | None = None  # of the master for workers started by hand
     worker_options: tuple[str, ...] = ()  # of a worker started by hand
 
     @property
@@ -224,11 +224,10 @@ class Sandbox:
         worker_arguments: Iterable[str] = (),
         locustfile: Path | None = None,
         report: bool = False,
-        bind: bool = True,
     ) -> Fleet:
         """Start a run, headless or with a web UI. `arguments`: of the master.
 
-        `report`: also write report and CI outputs, which takes longer than most of these runs. `bind`: set the master's address.
+        `report`: also write report and CI outputs, which takes longer than most of these runs.
         """
         port, web_port = unused_port(), unused_port() if web else None
         outputs = ["--junit", "junit.xml", "--markdown", "gates.md", "--github"] if report else ["--no-report"]
@@ -236,11 +235,9 @@ class Sandbox:
         words += ["--web-host", "127.0.0.1", "--web-port", str(web_port)] if web else ["--headless"]
         if mode == "processes":
             words += ["--processes", str(workers)]
-        if mode != "local":
-            words += ["--master-bind-port", str(port), "--master-port", str(port)]
-            words += ["--master-bind-host", "127.0.0.1"] if bind else []
         if mode == "by_hand":
             words += ["--master", "--expect-workers", str(expected or workers)]
+            words += ["--master-bind-host", "127.0.0.1", "--master-bind-port", str(port)]
         start = locust_process.start
         fleet = Fleet(
             mode, start(*words, cwd=self.folder, env=env, locustfile=locustfile), web_port=web_port, port=port

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import forge
+import psutil
 import pyarrow.parquet as pq
 
 ROOT = Path(__file__).parents[2]
@@ -95,6 +96,12 @@ def start(
     running = LocustProcess(process)
     threading.Thread(target=running.read, daemon=True).start()
     return running
+
+
+def listening(pid: int) -> list[tuple[str, int]]:
+    """Return the addresses on which a process listens."""
+    connections = psutil.Process(pid).net_connections("inet")
+    return [(each.laddr.ip, each.laddr.port) for each in connections if each.status == psutil.CONN_LISTEN]
 
 
 # -- files of a run

@@ -1,10 +1,16 @@
-"""Creation of the run directory, and removal if the run did not start."""
+"""Creation of the run directory, also by many at once, and removal if the run did not start."""
 
+import concurrent.futures
 import json
+import threading
+from collections.abc import Callable
 from pathlib import Path
+
+import pytest
 
 from inferload import rundir
 from inferload.client.connection.redaction import Redaction
+from inferload.master.lifecycle import cache_passes
 from inferload.master.lifecycle.marks import Marks
 from inferload.measure.clock import Anchor
 
@@ -34,5 +40,67 @@ def test_documents_and_marks_can_contain_lone_surrogates(tmp_path: Path) -> None
     assert rundir.read_text(tmp_path / rundir.REPORT_MD) == "\\ud83d"
     marks = Marks(tmp_path / rundir.MARKS, Anchor.take(), Redaction())
     marks.add("note", HALF)
+    marks.flush()
     assert marks.error is None
     assert json.loads((tmp_path / rundir.MARKS).read_text("utf-8"))["text"] == HALF
+
+
+AT_ONCE = 12
+
+
+def at_once(call: Callable[[], Path]) -> list[Path]:
+    """Return the results of calls in many threads that begin together."""
+    barrier = threading.Barrier(AT_ONCE)
+
+    def one() -> Path:
+        barrier.wait(20)
+        return call()
+
+    with concurrent.futures.ThreadPoolExecutor(AT_ONCE) as pool:
+        return [future.result(20) for future in [pool.submit(one) for _ in range(AT_ONCE)]]
+
+
+@pytest.mark.parametrize("exists", [False, True])
+@pytest.mark.parametrize("suffix", ["", "-warm"])
+def test_runs_that_begin_at_once_have_different_directories(tmp_path: Path, exists: bool, suffix: str) -> None:
+    path, current = tmp_path / "run", cache_passes.CachePass("warm", suffix)
+    if exists:
+        cache_passes.folder(path, current).mkdir()  # a user's empty folder is used
+    created = at_once(lambda: cache_passes.create_folder(path, current, True)[0])
+    names = {f"run{suffix}"} | {f"run-{number}{suffix}" for number in range(2, AT_ONCE + 1)}
+    assert {one.name for one in created} == names == {one.name for one in tmp_path.iterdir()}
+    assert len({rundir.read_text(one / rundir.TOKEN) for one in created}) == AT_ONCE
+    bases = {cache_passes.without_suffix(one, current).name for one in created}
+    assert bases == {name.removesuffix(suffix) for name in names}
+
+
+def test_only_one_of_many_runs_takes_the_directory_that_they_name(tmp_path: Path) -> None:
+    path, refused = tmp_path / "run", tmp_path / "refused"
+
+    def create() -> Path:
+        try:
+            return cache_passes.create_folder(path, cache_passes.COLD, False)[0]
+        except rundir.Taken:
+            return refused
+
+    assert sorted(at_once(create)) == [refused] * (AT_ONCE - 1) + [path]
+
+
+def test_campaigns_that_begin_at_once_have_different_folders(tmp_path: Path) -> None:
+    created = at_once(lambda: rundir.make_new(tmp_path / "runs" / "search"))
+    assert len(set(created)) == AT_ONCE == len(list((tmp_path / "runs").iterdir()))
+
+
+def test_a_file_is_whole_or_absent_and_its_writes_are_observed(tmp_path: Path) -> None:
+    seen: list[bool] = []
+    path = tmp_path / "file"
+    (tmp_path / "file.tmp").symlink_to(tmp_path / "elsewhere")  # a link is not followed
+    with rundir.whole_file(path, lambda: seen.append(path.exists())) as file:
+        for _ in range(1000):
+            file.write(bytes(1000))
+    assert seen == [False, True]
+    assert path.read_bytes() == bytes(1_000_000)
+    with pytest.raises(TypeError), rundir.whole_file(path) as file:
+        file.writelines([b"half", None])  # type: ignore[list-item]
+    assert [entry.name for entry in tmp_path.iterdir()] == ["file"]
+    assert path.read_bytes() == bytes(1_000_000)

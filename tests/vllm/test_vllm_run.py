@@ -14,7 +14,6 @@ from inferload.analysis.data.breakdown import PARTS, bands
 from inferload.analysis.report.reconcile import reconcile
 from inferload.deploy.launcher import launch
 from inferload.deploy.launcher.server_state import LocalServer
-from ports import unused_port
 
 from inferload import scrapes_file
 from inferload.server_metrics.series import ServerSeries, by_target
@@ -49,12 +48,11 @@ def run_on(vllm_server: LocalServer, scenario: Path, tmp_path_factory: pytest.Te
     """A function that runs the scenario with two workers and returns the run directory."""
 
     def run(*options: str) -> Path:
-        folder, port = tmp_path_factory.mktemp("runs"), str(unused_port())
+        folder = tmp_path_factory.mktemp("runs")
         client_cores, _ = launch.split_cores(launch.available_cores())
         with launch.on_cores(client_cores):
             process = locust_process.start(
                 *("--headless", "--processes", "2", "--scenario", str(scenario), "--host", vllm_server.url),
-                *("--master-port", port, "--master-bind-port", port),
                 *("--run-dir", str(folder / "run"), "--on-invalid", "warn", "--only-summary", *options),
                 cwd=folder,
             )

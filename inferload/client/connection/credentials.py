@@ -5,19 +5,36 @@ from pathlib import Path
 
 from inferload.errors import UsageError
 
+LEAST_TOKEN = 20  # characters: someone who records the handshake can try short ones offline
+
 
 def api_key(path: str, variable: str) -> str | None:
     """Return the key in a file, or without a path the one in an environment variable; None if there is neither."""
+    return _secret("--api-key-file", path, "key") if path else os.environ.get(variable) or None
+
+
+def run_token(path: str) -> str | None:
+    """Return the token of a run in a file; None without a path."""
     if not path:
-        return os.environ.get(variable) or None
+        return None
+    token = _secret("--token-file", path, "token")
+    if len(token) < LEAST_TOKEN:
+        raise UsageError(
+            f"--token-file {path}: holds fewer than {LEAST_TOKEN} characters; create one with openssl rand -hex 32 > {path}"
+        )
+    return token
+
+
+def _secret(flag: str, path: str, noun: str) -> str:
+    """Return the one word in a file. `noun`: what it is, for error messages."""
     try:
-        key = Path(path).read_text(encoding="utf-8").strip()
+        secret = Path(path).read_text(encoding="utf-8").strip()
     except (OSError, UnicodeDecodeError) as error:
         why = error.strerror if isinstance(error, OSError) else "not text"
-        raise UsageError(f"--api-key-file {path}: {why}; name a readable file with the key alone") from error
-    if not key or not key.isascii() or not key.isprintable() or " " in key:
-        raise UsageError(f"--api-key-file {path}: holds no key; the file has the key alone, on one line")
-    return key
+        raise UsageError(f"{flag} {path}: {why}; name a readable file with the {noun} alone") from error
+    if not secret or not secret.isascii() or not secret.isprintable() or " " in secret:
+        raise UsageError(f"{flag} {path}: holds no {noun}; the file has the {noun} alone, on one line")
+    return secret
 
 
 def header(text: str) -> tuple[str, str]:

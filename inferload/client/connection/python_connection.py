@@ -6,7 +6,6 @@ deferred (`HttpReply.body`). The kernel's receive timestamp dates a chunk that w
 """
 
 import socket
-import ssl
 from collections.abc import Callable
 from typing import Any
 
@@ -34,13 +33,13 @@ class PythonConnection:
     `sock`: a gevent socket, whose `sendall` may block the calling greenlet; non-blocking calls use the plain socket below it.
     """
 
-    __slots__ = ("_paused", "_plain", "_recvmsg", "_reply", "_sock", "_tls", "_watcher", "closed", "turns")
+    __slots__ = ("_decrypt", "_paused", "_recvmsg", "_reply", "_sock", "_tls", "_watcher", "closed", "turns")
 
     def __init__(self, sock: Any, tls: TlsLayer | None) -> None:
         self._sock = sock
         self._tls = tls
         self._recvmsg = sock._sock.recvmsg
-        self._plain = None if tls is None else tls.decrypt
+        self._decrypt = None if tls is None else tls.decrypt
         self._reply: GatheredReply | None = None
         self._watcher: Any = None
         self._paused = False
@@ -86,34 +85,31 @@ class PythonConnection:
         self._sock.close()
 
     def _on_readable(self) -> None:
+        error: ConnectionLost | None = None
         try:
             data, ancillary, _flags, _address = self._recvmsg(_READ_BYTES, _ANCILLARY_BYTES)
         except (BlockingIOError, InterruptedError):
             return
-        except OSError as error:
-            self._lost(ConnectionLost(f"the connection broke: {error.strerror or error}"))
-            return
+        except OSError as problem:
+            data, ancillary, error = b"", [], ConnectionLost(f"the connection broke: {problem.strerror or problem}")
         mono_ns, wall_now_ns = now_ns(), wall_ns()
-        if not data:
-            self._lost(None)
+        ended = not data
+        if self._decrypt is not None and error is None:
+            data, ended, error = self._decrypt(data)
+        reply = self._reply
+        unexpected = bool(data) and (reply is None or reply.done)
+        if ended or unexpected:
+            self.close()  # before the reply ends, which would keep the connection
+        if reply is None or unexpected:
             return
-        if self._plain is not None:
-            try:
-                data = self._plain(data)
-            except ssl.SSLError as error:
-                self._lost(
-                    None if isinstance(error, ssl.SSLZeroReturnError) else ConnectionLost(f"TLS: {error.reason}")
-                )
-                return
-            if not data:  # a part of a record, or a record without application data
-                return
-        if self._reply is None or self._reply.done:
-            self.close()  # unexpected data
-        else:
-            try:
-                self._reply.take(data, mono_ns, wall_now_ns, ancillary)
-            except Exception as error:  # noqa: BLE001  the loop stops a watcher that raises
-                self._lost(error)
+        try:
+            if data:  # else a part of a record, or a record without application data
+                reply.take(data, mono_ns, wall_now_ns, ancillary)
+            if ended:
+                reply.end(error)
+        except Exception as fault:  # noqa: BLE001  the loop stops a watcher that raises
+            self.close()
+            reply.finish(complete=False, error=fault)
 
     def _pause(self) -> None:
         """Stop reading until the reply is handed over, and request that."""
@@ -126,14 +122,3 @@ class PythonConnection:
         if self._paused and not self.closed:
             self._paused = False
             self._watcher.start(self._on_readable)
-
-    def _lost(self, error: Exception | None) -> None:
-        """Close the connection and end its reply. An error of None: orderly close by the peer."""
-        reply = self._reply
-        self.close()
-        if reply is None:
-            return
-        if error is None:
-            reply.eof()
-        else:
-            reply.finish(complete=False, error=error)

@@ -189,13 +189,11 @@ class GatheredReply(HttpReply):
         if self._body_bytes > self.full_bytes and not self.done:
             self.on_full()
 
-    def eof(self) -> None:
-        """Handle the close by the peer."""
-        if self.head is not None and self.head.framing is Framing.CLOSE:
-            self.finish(complete=True)
-            return
+    def end(self, error: ConnectionLost | None) -> None:
+        """Handle the end of the stream, in order or with an error. A body that is complete without it stays complete."""
         self._look_for_end()
-        self.finish(complete=False, error=ConnectionLost("the server closed the connection"))
+        ends_body = error is None and self.head is not None and self.head.framing is Framing.CLOSE
+        self.finish(ends_body, None if ends_body else error or ConnectionLost("the server closed the connection"))
 
     def drop(self) -> None:
         """Discard the remaining reads and the callbacks."""

@@ -21,8 +21,13 @@ class Target:
     def parse(cls, url: str) -> "Target":
         """Parse `http://server:8000`, with an optional path of the API with or without /v1. Raise UsageError if invalid."""
         example, shown = "write it as http://server:8000", repr(without_userinfo(url))
+        url = url.strip(" ")
+        if not (url.isascii() and url.isprintable()) or " " in url:
+            raise UsageError(
+                f"host {shown}: contains a space, a control character or a letter that is not ASCII; {example}"
+            )
         try:
-            parts = urlsplit(url.strip())
+            parts = urlsplit(url)
         except ValueError as error:  # brackets without an IPv6 address between them
             raise UsageError(f"host {shown}: {error}; {example}") from None
         if parts.scheme not in ("http", "https"):

@@ -1,9 +1,24 @@
 """TLS on memory buffers."""
 
 import ssl
-from typing import Any
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+from inferload.client.connection.reply import ConnectionLost
 
 _READ_BYTES = 2_048
+_HEADER_BYTES = 5  # of a record; its last two are the length of the rest
+
+
+class Decrypted(NamedTuple):
+    """Plain bytes of one read, and the end of the stream if it follows them.
+
+    `error`: why nothing follows, None after close_notify, with which the server ends a stream in order.
+    """
+
+    data: bytes
+    ended: bool
+    error: ConnectionLost | None
 
 
 class TlsLayer:
@@ -16,16 +31,17 @@ class TlsLayer:
         self._object = context.wrap_bio(self._incoming, self._outgoing, server_hostname=server_name)
 
     def handshake(self, sock: Any) -> None:
-        """Perform the handshake over a socket whose `sendall` and `recv` may block. Raise ssl.SSLError if it fails."""
+        """Perform the handshake over a socket whose `sendall` and `recv` may block. Raise ssl.SSLError if it fails.
+
+        Each record is read by itself: bytes behind the last one are left to the reads with timestamps.
+        """
+        parts = _record_parts(sock)
         while True:
             try:
                 self._object.do_handshake()
             except ssl.SSLWantReadError:
                 sock.sendall(self._outgoing.read())
-                data = sock.recv(_READ_BYTES)
-                if not data:
-                    raise ssl.SSLError(1, "the server closed the connection during the handshake") from None
-                self._incoming.write(data)
+                self._incoming.write(next(parts))
             else:
                 if self._outgoing.pending:
                     sock.sendall(self._outgoing.read())
@@ -36,16 +52,42 @@ class TlsLayer:
         self._object.write(data)
         return self._outgoing.read()
 
-    def decrypt(self, data: bytes) -> bytes:
-        """Return the plain bytes of the records that `data` completes. Raise SSLZeroReturnError after close_notify."""
+    def decrypt(self, data: bytes) -> Decrypted:
+        """Return the plain bytes of the records that `data` completes. b"" is the end of the connection.
+
+        After a result with `ended` there is nothing to decrypt: bytes behind the end are ignored.
+        """
+        if not data:
+            return Decrypted(b"", True, ConnectionLost("the server closed the connection without TLS's close_notify"))
         self._incoming.write(data)
-        pieces = []
+        pieces: list[bytes] = []
         try:
-            while piece := self._object.read(_READ_BYTES):
+            while self._incoming.pending or self._object.pending():
+                piece = self._object.read(_READ_BYTES)
+                if not piece:  # close_notify
+                    return Decrypted(b"".join(pieces), True, None)
                 pieces.append(piece)
         except ssl.SSLWantReadError:
             pass
-        except ssl.SSLZeroReturnError:
-            if not pieces:
-                raise
-        return b"".join(pieces)
+        except ssl.SSLError as error:
+            return Decrypted(b"".join(pieces), True, ConnectionLost(f"TLS: {error.reason}"))
+        return Decrypted(b"".join(pieces), False, None)
+
+
+def _record_parts(sock: Any) -> Iterator[bytes]:
+    """Yield header and rest of each record. A header that is not one of TLS fails before its rest is awaited."""
+    while True:
+        header = _received(sock, _HEADER_BYTES)
+        yield header
+        yield _received(sock, int.from_bytes(header[3:], "big"))
+
+
+def _received(sock: Any, n_bytes: int) -> bytes:
+    """Return exactly this number of bytes. Raise ssl.SSLError if the server closes before them."""
+    received = b""
+    while len(received) < n_bytes:
+        data = sock.recv(n_bytes - len(received))
+        if not data:
+            raise ssl.SSLError(1, "the server closed the connection during the handshake")
+        received += data
+    return received

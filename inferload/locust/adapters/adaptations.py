@@ -14,7 +14,7 @@ import locust.runners
 import locust.stats
 
 from inferload.errors import UsageError
-from inferload.locust.adapters import compat, logs, messages, process, runners, tables, tasks, web_page
+from inferload.locust.adapters import compat, logs, membership, messages, process, runners, tables, tasks, web_page
 from inferload.locust.adapters.compat import Adaptation
 
 OLDEST_TESTED = "2.46.0"
@@ -126,6 +126,14 @@ ADAPTATIONS = (
         workers=True,
     ),
     Adaptation(
+        membership.NAME,
+        membership.creates_sockets,
+        "a process that reaches the master's port can join a run with --processes, and --token-file is refused",
+        membership.authenticate,
+        figures=True,
+        workers=True,
+    ),
+    Adaptation(
         "signals",
         process.sets_signal_handlers,
         "a run that is ended by SIGTERM does not exit with 143",
@@ -169,6 +177,13 @@ ADAPTATIONS = (
         runners.hands_out_in_order,
         "users and sessions are distributed among workers in different orders, so that some users can get no session",
         figures=True,
+        workers=True,
+    ),
+    Adaptation(
+        "missing_workers",
+        runners.waits_for_missing_workers,
+        'the web UI shows "stopping" for a minute after a run that lost a worker',
+        runners.ignore_missing_workers,
         workers=True,
     ),
     Adaptation(

@@ -7,22 +7,24 @@ Locust computes rates from the wall clocks of all workers. If one of these is fa
 """
 
 import csv
+import io
 import logging
 import re
 from bisect import bisect_right
 from collections import deque
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from datetime import UTC, datetime
+from functools import partial
 from itertools import accumulate
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any
 
 import gevent
 from locust.stats import get_readable_percentiles
 
 from inferload import rundir
 from inferload.measure.clock import NS_PER_S, Anchor, now_ns
+from inferload.threads import AppendedFile, in_thread
 
 logger = logging.getLogger(__name__)
 
@@ -101,9 +103,8 @@ class HistoryWriter:
         self._anchor = anchor
         self.errors: list[str] = []  # of files that could not be written: path and error
         self._rates = Rates(environment.stats)
-        self._file = _open(folder / rundir.LOCUST_HISTORY)
-        self._writer = csv.writer(self._file)
-        self._writer.writerow(_HISTORY_COLUMNS)
+        self._history = AppendedFile(folder / rundir.LOCUST_HISTORY, partial(self._failed, rundir.LOCUST_HISTORY))
+        in_thread(_write_new, folder / rundir.LOCUST_HISTORY, _lines([_HISTORY_COLUMNS]))
         self._greenlet = gevent.spawn(self._write)
 
     def finish(self, messages: Mapping[str, str]) -> None:
@@ -112,8 +113,8 @@ class HistoryWriter:
         `messages`: first error message of each failure class, written after Locust's own columns.
         """
         self._greenlet.kill()
-        with self._first_error(rundir.LOCUST_HISTORY), self._file:
-            self._write_rows()
+        self._write_rows()
+        self._history.flush()
         stats = self._environment.stats
         rows = [_stats_row(entry, *self._rates.total(entry)) for entry in _entries(stats)]
         self._write_table(rundir.LOCUST_STATS, _STATS_COLUMNS, rows)
@@ -130,32 +131,23 @@ class HistoryWriter:
         )
 
     def _write(self) -> None:
-        with self._first_error(rundir.LOCUST_HISTORY):
-            while True:
-                # Rows are written at full seconds, as in Locust's own history.
-                gevent.sleep(1.0 - (self._wall_ns() % NS_PER_S) / NS_PER_S)
-                self._write_rows()
-                self._file.flush()
-        while True:  # the file has failed; the tables still need rates
-            gevent.sleep(1.0)
-            self._rates.sample()
+        while True:
+            # Rows are written at full seconds, as in Locust's own history.
+            gevent.sleep(1.0 - (self._wall_ns() % NS_PER_S) / NS_PER_S)
+            self._write_rows()
 
-    @contextmanager
-    def _first_error(self, name: str) -> Iterator[None]:
-        """Record the first error of a file; the run goes on without the rest of it."""
-        try:
-            yield
-        except OSError as error:
-            path = str(self._folder / name)
-            if not any(known.startswith(f"{path}: ") for known in self.errors):
-                self.errors.append(f"{path}: {rundir.reason(error)}")
-                logger.error("Locust's tables cannot be written: %s; the run goes on without them", self.errors[-1])
+    def _failed(self, name: str, error: OSError) -> None:
+        """Record the first error of a file; the run goes on without what was to be written."""
+        path = str(self._folder / name)
+        if not any(known.startswith(f"{path}: ") for known in self.errors):
+            self.errors.append(f"{path}: {rundir.reason(error)}")
+            logger.error("Locust's tables cannot be written: %s; the run goes on without them", self.errors[-1])
 
     def _write_table(self, name: str, columns: list[str], rows: list[list[Any]]) -> None:
-        with self._first_error(name), _open(self._folder / name) as file:
-            writer = csv.writer(file)
-            writer.writerow(columns)
-            writer.writerows(rows)
+        try:
+            in_thread(_write_new, self._folder / name, _lines([columns, *rows]))
+        except OSError as error:
+            self._failed(name, error)
 
     def _wall_ns(self) -> int:
         return self._anchor.to_wall_ns(now_ns())
@@ -163,15 +155,23 @@ class HistoryWriter:
     def _write_rows(self) -> None:
         now_s, users = self._wall_ns() // NS_PER_S, self._environment.runner.user_count
         self._rates.sample()
+        rows = []
         for number, entry in enumerate(_entries(self._environment.stats)):
             if number % _MAX_ROWS == _MAX_ROWS - 1:
                 gevent.sleep(0)  # hundreds of rows would block the event loop for tens of milliseconds
-            self._writer.writerow([now_s, users, *_history_row(entry, *self._rates.current(entry))])
+            rows.append([now_s, users, *_history_row(entry, *self._rates.current(entry))])
+        self._history.add(_lines(rows))
 
 
-def _open(path: Path) -> TextIO:
-    """Open a new file; texts of tasks and servers may contain lone surrogates, which UTF-8 cannot represent."""
-    return path.open("w", newline="", encoding="utf-8", errors="backslashreplace")
+def _lines(rows: list[list[Any]]) -> str:
+    text = io.StringIO(newline="")
+    csv.writer(text).writerows(rows)
+    return text.getvalue()
+
+
+def _write_new(path: Path, text: str) -> None:
+    """Write a new file with one write; texts of tasks and servers may contain lone surrogates, which UTF-8 cannot represent."""
+    path.write_bytes(text.encode(errors="backslashreplace"))
 
 
 def _key(entry: Any) -> tuple[Any, Any]:

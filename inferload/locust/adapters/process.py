@@ -5,6 +5,7 @@ import functools
 import logging
 import os
 from collections.abc import Callable
+from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any
 
@@ -38,7 +39,12 @@ _OPTIONS = {
     "--expect-workers",
     "--processes",
     "--worker",
+    "--master-host",
+    "--master-port",
+    "--master-bind-host",
+    "--master-bind-port",
     "--web-host",
+    "--web-port",
     "--web-base-path",
 }
 
@@ -84,12 +90,25 @@ def check_after_parsing(check: Callable[[Any], object]) -> None:
     locust.main.get_parser = checking
 
 
-def take_options_over(parsed: Any, users: int, spawn_per_s: float) -> int:
-    """Reset the options of Locust that the controller implements; return the number of workers to wait for.
+class NumberNotGiven(int):
+    """Default of an option, distinguishable from the same number on the command line."""
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerCount:
+    """How many workers a run waits for, and uses at most; `most`: None without a bound."""
+
+    expected: int
+    most: int | None
+
+
+def take_options_over(parsed: Any, users: int, spawn_per_s: float) -> WorkerCount:
+    """Reset the options of Locust that the controller implements; return the number of workers.
 
     `users`, `spawn_per_s`: defaults for the start form and for a run without these options.
     """
-    expected: int = parsed.expect_workers
+    given = not isinstance(parsed.expect_workers, NumberNotGiven)  # with --processes, Locust has set it to that number
+    workers = WorkerCount(parsed.expect_workers, parsed.expect_workers if given else None)
     parsed.num_users = users if parsed.num_users is None else parsed.num_users
     parsed.spawn_rate = spawn_per_s if parsed.spawn_rate is None else parsed.spawn_rate
     if parsed.headless or parsed.autostart:
@@ -98,7 +117,7 @@ def take_options_over(parsed: Any, users: int, spawn_per_s: float) -> int:
         parsed.only_summary = True  # instead of a table every two seconds: a terminal has status lines
         tables.omit_final_tables()
     parsed.expect_workers = 0  # Locust's wait for workers has no time limit
-    return expected
+    return workers
 
 
 def asks_for_defaults() -> bool:

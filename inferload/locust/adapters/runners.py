@@ -1,8 +1,10 @@
 """Locust's runner: start and stop, and the distribution of users among workers."""
 
+import functools
 import inspect
 from collections import Counter
 from collections.abc import Callable, Iterable
+from types import SimpleNamespace
 from typing import Any
 
 import locust
@@ -63,6 +65,45 @@ def take_over(runner: Any, start: Callable[..., None], stop: Callable[..., None]
     return own_start, stop_users
 
 
+def waits_for_missing_workers() -> bool:
+    """Return True if the master, after each message, leaves the state "stopping" once all of its workers are ready."""
+    after_messages = "check_stopped" in names_in(locust.runners.MasterRunner.handle_message)
+    ready, running = locust.runners.STATE_INIT, locust.runners.STATE_RUNNING
+    return after_messages and state_after_stop([ready, ready]) == locust.runners.STATE_STOPPED != state_after_stop(
+        [running]
+    )
+
+
+def state_after_stop(workers: list[str]) -> str:
+    """Return the state of a master in "stopping" after a check of its workers, which are in the given states."""
+    nodes = [SimpleNamespace(state=state) for state in workers]
+    master = SimpleNamespace(state=locust.runners.STATE_STOPPING, clients=SimpleNamespace(all=nodes))
+    master.update_state = lambda state: setattr(master, "state", state)
+    locust.runners.MasterRunner.check_stopped(master)
+    return str(master.state)
+
+
+def ignore_missing_workers() -> None:
+    """Have the master leave the state "stopping" without the workers that are missing.
+
+    A killed worker never becomes ready, and Locust removes it from its list only after a minute; until then, if two others remain,
+    the web UI's page has no start form. A worker that reports again gets the message to stop, which is queued.
+    """
+    original = locust.runners.MasterRunner.check_stopped
+    if hasattr(original, "ignores_missing"):
+        return
+
+    @functools.wraps(original)
+    def check_stopped(self: Any) -> None:
+        original(self)
+        left = {locust.runners.STATE_INIT, locust.runners.STATE_MISSING}
+        if self.state == locust.runners.STATE_STOPPING and left.issuperset(client.state for client in self.clients.all):
+            self.update_state(locust.runners.STATE_STOPPED)
+
+    check_stopped.ignores_missing = True  # type: ignore[attr-defined]
+    locust.runners.MasterRunner.check_stopped = check_stopped
+
+
 def end_shape(runner: Any) -> None:
     """End the greenlet of a LoadTestShape; the `stop` of Locust's master does not end it before the first users."""
     if runner.shape_greenlet is not None:
@@ -82,12 +123,15 @@ def clear_statistics(runner: Any) -> None:
     runner.exceptions = {}
 
 
-def client_ids(runner: Any) -> list[str | None]:
-    """Return Locust's IDs of the ready workers, in the order in which it distributes users; [None] for a local run."""
+def client_ids(runner: Any, most: int | None = None) -> list[str | None]:
+    """Return Locust's IDs of the ready workers, in the order in which it distributes users; [None] for a local run.
+
+    `most`: number of workers; those that connected first. None: all.
+    """
     if not hasattr(runner, "clients"):
         return [None]
-    clients = runner.clients.ready + runner.clients.running + runner.clients.spawning
-    return [*in_order(client.id for client in clients)]
+    ready = {client.id for client in runner.clients.ready + runner.clients.running + runner.clients.spawning}
+    return [*in_order([client_id for client_id in runner.clients if client_id in ready][:most])]
 
 
 def in_order(client_ids: Iterable[str]) -> list[str]:

@@ -1,10 +1,18 @@
 """Locust's web UI."""
 
+import contextlib
+import copy
+from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
+from inferload.errors import UsageError
 from inferload.locust.adapters import compat
 from inferload.locust.adapters.compat import names_in, parameters
+
+_CHOICES = ("host", "profile", "user_classes", "shape_class", "locustfile")  # what a start changes beside the options
+_LOAD = ("num_users", "spawn_rate")
 
 
 def has_page() -> bool:
@@ -12,7 +20,7 @@ def has_page() -> bool:
     from locust.html import DEFAULT_BUILD_PATH
     from locust.web import WebUI
 
-    has_paths = {"/swarm", "/stats/requests"} <= names_in(WebUI.__init__)
+    has_paths = {"/", "/swarm", "/stats/requests", "/stats/reset"} <= names_in(WebUI.__init__)
     return has_paths and "</body>" in Path(DEFAULT_BUILD_PATH, "index.html").read_text("utf-8")
 
 
@@ -27,6 +35,52 @@ def disable_run_timer(web_ui: Any) -> None:
     """Disable the web UI's run timer: it would end streams; the controller drains the run."""
     if "web_run_time" not in compat.left_out:
         web_ui._stop_runners = lambda: None
+
+
+def read_start_form(web_ui: Any) -> Any:
+    """Return a copy of the environment into which Locust has read the request's start form; UsageError with Locust's reason.
+
+    Locust's view writes the fields to the environment before it has checked all of them, and starts the load. Here the view of
+    another web UI does that, in the copy and with a runner without effect.
+    """
+    from flask import request
+    from locust.web import WebUI
+
+    real = web_ui.environment
+    asked = copy.copy(real)
+    asked.parsed_options, asked.user_classes = copy.copy(real.parsed_options), list(real.user_classes)
+    shapes = real.available_shape_classes
+    asked.available_shape_classes = shapes and {name: copy.copy(shape) for name, shape in shapes.items()}
+    asked.runner = None  # a web UI with a runner renders its page's figures
+    reader = WebUI(asked, "", 0, delayed_start=True, stats_csv_writer=web_ui.stats_csv_writer)
+    reader.userclass_picker_is_active = web_ui.userclass_picker_is_active
+    asked.runner = SimpleNamespace(state=real.runner.state, start=_nothing, stop=_nothing, start_shape=_nothing)
+    answer = reader.app.view_functions["locust.swarm"]().get_json()
+    timer = getattr(reader, "_run_time_greenlet", None)
+    if timer is not None:
+        timer.kill(block=False)
+    if not answer["success"]:
+        raise UsageError(answer["message"])
+    if request.form.get("run_time") == "":  # Locust keeps the last run's time
+        asked.parsed_options.run_time = None
+    return asked
+
+
+def _nothing(*_arguments: Any) -> None:
+    """Start or stop no users."""
+
+
+@contextlib.contextmanager
+def kept_options(environment: Any) -> Iterator[None]:
+    """Restore afterwards what Locust's view of the start form changes, except the number of users and the spawn rate."""
+    options = vars(environment.parsed_options)
+    kept = {name: value for name, value in options.items() if name not in _LOAD}
+    choices = {name: value for name, value in vars(environment).items() if name in _CHOICES}
+    try:
+        yield
+    finally:
+        options.update(kept)
+        vars(environment).update(choices)
 
 
 def end_start_of_page(web_ui: Any) -> None:

@@ -9,6 +9,7 @@ from flask import Response, request
 
 from inferload.errors import UsageError
 from inferload.escaping import escaped
+from inferload.locust.web.routes import Routes
 from inferload.master.controller import Controller
 
 PAGE_SCRIPTS = ("start_form.js", "live_tab.js")  # of Locust's page
@@ -28,17 +29,14 @@ _LONGEST_NAME = 500
 _MOST_DIGITS = 15
 
 
-def attach(web_ui: Any, controller: Controller, base: str) -> None:
+def attach(web_ui: Any, controller: Controller, routes: Routes) -> None:
     """Add the tab and the routes to a web UI."""
-    app, guarded = web_ui.app, web_ui.auth_required_if_enabled
     tabs = list(web_ui.template_args.get("extended_tabs") or [])
     web_ui.template_args["extended_tabs"] = [*tabs, {"title": "Inference", "key": "inference"}]
-    app.add_url_rule(f"{base}/inference", "inferload_page", guarded(lambda: _static("live.html")))
-    app.add_url_rule(f"{base}/inferload/static/<name>", "inferload_static", guarded(_static))
-    app.add_url_rule(f"{base}/inferload/live", "inferload_live", guarded(lambda: _json(live_document(controller))))
-    app.add_url_rule(
-        f"{base}/inferload/steer", "inferload_steer", guarded(lambda: _steered(controller)), methods=["POST"]
-    )
+    routes.add("/inference", "inferload_page", lambda: _static("live.html"))
+    routes.add("/inferload/static/<name>", "inferload_static", _static)
+    routes.add("/inferload/live", "inferload_live", lambda: _json(live_document(controller)))
+    routes.add("/inferload/steer", "inferload_steer", lambda: _steered(controller), "POST")
 
 
 def _static(name: str) -> Response:

@@ -20,6 +20,7 @@ from markupsafe import Markup
 from inferload import rundir
 from inferload.errors import UsageError
 from inferload.escaping import escaped
+from inferload.locust.web.routes import Routes
 from inferload.master.analysis_process import analyse
 from inferload.master.controller import Controller
 from inferload.results.run_list import FIGURES, RunList, named
@@ -62,20 +63,20 @@ class RunPages:
         loader = PackageLoader("inferload.locust.web", ".")
         self._templates = Environment(loader=loader, autoescape=True, undefined=StrictUndefined, finalize=_escaped)
 
-    def add_to(self, app: Any, guarded: Callable[[Any], Any]) -> None:
-        """Add the routes. `guarded`: decorator that requires the login, if there is one."""
-        root = f"{self._base}/inferload/runs"
-        routes: dict[str, tuple[str, Callable[..., Response]]] = {
+    def add_to(self, routes: Routes) -> None:
+        """Add the routes."""
+        root = "/inferload/runs"
+        views: dict[str, tuple[str, Callable[..., Response]]] = {
             root: ("GET", self.page),
             f"{root}/compare": ("GET", self.compare),
             f"{root}/<name>/{rundir.TURNS}.zip": ("GET", self.turns),
             f"{root}/<name>/run.zip": ("GET", self.whole),
             f"{root}/<name>/rerun": ("POST", self.rerun),
         }
-        routes |= {f"{root}/<name>/{file}": ("GET", self._sender(file)) for file in _TYPES}
-        for path, (method, handler) in routes.items():
+        views |= {f"{root}/<name>/{file}": ("GET", self._sender(file)) for file in _TYPES}
+        for path, (method, view) in views.items():
             endpoint = f"inferload_runs{path.removeprefix(root)}".replace(".", "_")
-            app.add_url_rule(path, endpoint, guarded(self._answering(handler)), methods=[method])
+            routes.add(path, endpoint, self._answering(view), method)
 
     def _answering(self, handler: Callable[..., Response]) -> Callable[..., Response]:
         """Return a handler that answers errors with a page."""

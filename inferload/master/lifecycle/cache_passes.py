@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from inferload import rundir
 from inferload.scenario.scenario import Cache
 from inferload.summarise.counts import Arm
 
@@ -47,3 +48,23 @@ def passes(cache: Cache) -> Sequence[CachePass]:
 def folder(path: Path, current: CachePass) -> Path:
     """Return the directory of a pass, given the run directory."""
     return path.with_name(path.name + current.suffix)
+
+
+def without_suffix(created: Path, current: CachePass) -> Path:
+    """Return the run directory, given that of a pass."""
+    return created.with_name(created.name.removesuffix(current.suffix))
+
+
+def create_folder(path: Path, current: CachePass, numbered: bool) -> tuple[Path, str]:
+    """Create the directory of a pass, and return it with its token.
+
+    `numbered`: with another number if it is not free; otherwise UsageError.
+    """
+    paths = rundir.numbered(path)
+    while True:
+        created = folder(next(paths), current)
+        try:
+            return created, rundir.create(created)
+        except rundir.Taken:
+            if not numbered:
+                raise

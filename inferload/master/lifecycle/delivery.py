@@ -1,7 +1,8 @@
-"""Delivery of turn records at the end of a run: wait for workers that still send, join the parts, count all records."""
+"""Turn records at the end of a run: wait for workers that still write or send them, join the parts, count all records."""
 
 import logging
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import gevent
@@ -12,26 +13,30 @@ from inferload.master.lifecycle.marks import Marks
 from inferload.master.lifecycle.turn_receiver import TurnReceiver
 from inferload.master.lifecycle.workers import Member, Roster
 from inferload.measure.clock import NS_PER_S, now_ns
-from inferload.process.greenlets import in_thread
+from inferload.process.greenlets import logged_wait
 from inferload.summarise.counts import EndedWorker
+from inferload.threads import in_thread
 
 logger = logging.getLogger(__name__)
 
-STALL_S = 10.0  # without a piece, after which the wait ends
-_ABORT_S = 5.0  # time limit of the wait after an abort
-_LOG_S = 5.0
+# The wait ends after this time in which no worker wrote to its disk and no piece arrived: one write of a slow disk takes seconds.
+STALL_S = 30.0
 
 
-def finish(roster: Roster, receiver: TurnReceiver, folder: Path, marks: Marks, aborted: Callable[[], bool]) -> None:
-    """Wait for the records that workers still send, and set for each worker the number of records in the run directory."""
-    _wait(roster, receiver, aborted)
+def finish(roster: Roster, receiver: TurnReceiver, folder: Path, marks: Marks, hurried: Callable[[], bool]) -> None:
+    """Wait for the records that workers still write or send, and set the number of each worker's records in the run directory.
+
+    `hurried`: True from when on the records are given up that are not here.
+    """
+    _wait(roster, receiver, hurried)
     receiver.close()
     for member in roster.members:
         if member.delivers and member.records.held_back is None:
             member.records.held_back = receiver.stopped(member.name)
             if member.drained and not member.records.delivered:
                 member.records.held_back = member.records.held_back or "the worker stopped sending them"
-        _count(member, folder, received=member.name in receiver.names)
+        with logged_wait(logger, partial("joining the turn records of worker {} in {}".format, member.name, folder)):
+            _count(member, folder, received=member.name in receiver.names)
         _mark(member.ended(), marks)
 
 
@@ -45,18 +50,28 @@ def _mark(worker: EndedWorker, marks: Marks) -> None:
         marks.add("lost_records", text, worker=worker.name, records=worker.lost_records)
 
 
-def _wait(roster: Roster, receiver: TurnReceiver, aborted: Callable[[], bool]) -> None:
-    begun_ns = logged_ns = now_ns()
-    while late := [member.name for member in roster.awaited if member.delivers and not member.records.delivered]:
-        if receiver.idle_s(begun_ns) > STALL_S:
-            logger.error("turn records of workers %s: nothing received for %g s", ", ".join(late), STALL_S)
-            return
-        if aborted() and now_ns() - begun_ns > _ABORT_S * NS_PER_S:
-            return
-        if now_ns() - logged_ns > _LOG_S * NS_PER_S:
-            logged_ns = now_ns()
-            logger.info("receiving turn records of workers %s", ", ".join(late))
-        gevent.sleep(0.02)
+def _wait(roster: Roster, receiver: TurnReceiver, hurried: Callable[[], bool]) -> None:
+    """Wait as long as records arrive on any disk. Workers whose turns are not over are not awaited."""
+    begun_ns = now_ns()
+
+    def awaited() -> list[str]:
+        return [member.name for member in roster.awaited if member.turns_over and not member.records_over]
+
+    def text() -> str:
+        return (
+            f"waiting until the turn records of workers {', '.join(awaited())} are written; Ctrl-C twice gives them up"
+        )
+
+    with logged_wait(logger, text):
+        while late := awaited():
+            advanced_ns = max(begun_ns, receiver.advanced_ns, *(member.advanced_ns for member in roster.members))
+            if now_ns() - advanced_ns > STALL_S * NS_PER_S:
+                logger.error("turn records of workers %s: no progress for %g s", ", ".join(late), STALL_S)
+                return
+            if hurried():
+                logger.error("turn records of workers %s: given up", ", ".join(late))
+                return
+            gevent.sleep(0.02)
 
 
 def _count(member: Member, folder: Path, *, received: bool) -> None:

@@ -79,7 +79,7 @@ class Inbox:
             )
         member.heard()
         member.began = member.began or self.state.phases.now() is not None
-        if member.reported(report.seq, report.in_flight, report.booked_ns):
+        if member.reported(report.seq, report.in_flight, report.booked_ns, report.writes):
             tallies = self._bounded(TallySet.from_wire(report.tallies))
             member.turns += sum(tally.ended for _, tally in tallies.items())
             self.totals.tallies.absorb(tallies)
@@ -90,6 +90,7 @@ class Inbox:
             self._check_steadiness(tallies)
             self._check_clock(member, health)
             self.totals.health.absorb(health)
+        self.check_drained()
 
     def _bounded(self, tallies: TallySet) -> TallySet:
         """Return a worker's tallies with a bounded number of classes: tasks may use many names."""
@@ -127,7 +128,8 @@ class Inbox:
 
     def on_drained(self, member: Member, data: dict[str, Any]) -> None:
         """Handle the end of a worker's drain."""
-        member.drained = True
+        member.drained, member.advanced_ns = True, now_ns()
+        member.facts |= {"folder": data.get("folder") or member.facts.get("folder")}
         member.records.written, member.records.write_error = data.get("written"), data.get("write_error")
         self.notes.update(data.get("notes", {}))
         self.count_listeners(data.get("listeners_raised", {}))
@@ -200,8 +202,8 @@ class Inbox:
             add_message(self.listeners_raised, text, count)
 
     def check_drained(self) -> None:
-        """End the drain once all workers have drained."""
-        if all(member.drained for member in self.state.roster.awaited):
+        """End the drain once the turns of all workers are over."""
+        if all(member.turns_over for member in self.state.roster.awaited):
             self.state.end.drained.set()
 
     def on_lost(self) -> None:

@@ -1,4 +1,4 @@
-"""`marks.jsonl`: events of a run, one line each, written when they occur."""
+"""`marks.jsonl`: events of a run, one line each, written soon after they occur."""
 
 import json
 import logging
@@ -8,6 +8,7 @@ from typing import Any
 from inferload.client.connection.redaction import Redaction
 from inferload.measure.clock import NS_PER_S, Anchor, now_ns
 from inferload.rundir import reason
+from inferload.threads import AppendedFile
 
 logger = logging.getLogger(__name__)
 
@@ -21,6 +22,7 @@ class Marks:
         self._started = started
         self.entries: list[dict[str, Any]] = []
         self.error: str | None = None  # the first write that failed
+        self._file = AppendedFile(path, self._failed)
 
     def add(self, kind: str, text: str, at_ns: int | None = None, **detail: Any) -> None:
         """Write a mark of an instant on the monotonic clock; None: now."""
@@ -34,10 +36,13 @@ class Marks:
         }
         mark = self._redaction.document(mark)
         self.entries.append(mark)
-        try:
-            with self._path.open("a", encoding="utf-8", errors="backslashreplace") as file:
-                file.write(json.dumps(mark, ensure_ascii=False) + "\n")
-        except OSError as error:
-            if self.error is None:
-                self.error = f"{self._path}: {reason(error)}"
-                logger.error("marks cannot be written: %s; the run goes on without them", self.error)
+        self._file.add(json.dumps(mark, ensure_ascii=False) + "\n")
+
+    def flush(self) -> None:
+        """Wait until all marks so far are written."""
+        self._file.flush()
+
+    def _failed(self, error: OSError) -> None:
+        if self.error is None:
+            self.error = f"{self._path}: {reason(error)}"
+            logger.error("marks cannot be written: %s; the run goes on without them", self.error)

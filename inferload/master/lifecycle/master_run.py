@@ -50,6 +50,7 @@ class RunSetup:
     own: ProcessSettings
     arm: Arm = "cold"
     earlier: Previous | None = None
+    most_workers: int | None = None  # that the run uses; None: all that are connected
 
 
 class MasterRun:
@@ -63,7 +64,7 @@ class MasterRun:
         self.run_id = run_id = f"{datetime.now(UTC).strftime('%Y%m%dT%H%M%SZ')}-{secrets.token_hex(4)}"
         self.summary: Mapping[str, Any] | None = None  # document of summary.json, at the end
         self.marks = marks = Marks(folder / rundir.MARKS, self.anchor, setup.own.redaction)
-        self.roster = roster = Roster(runners.client_ids(runner))
+        self.roster = roster = Roster(runners.client_ids(runner, setup.most_workers))
         self.state = state = RunState(run_id, roster, marks, RunPhases(step_bounds_s(spec.scenario)), RunEnd(marks))
         self.stop = state.end.stop  # begins the drain
         self._channel = WorkerChannel(run_id, roster, runner)
@@ -165,7 +166,7 @@ class MasterRun:
     def conduct(self, start_users: Callable[[int, float], None]) -> None:
         """Run the phases to the end of the drain. `start_users` starts Locust's users and may block while they ramp."""
         end, folder = self.state.end, self.directory.path / rundir.TURNS
-        deliver = partial(delivery.finish, self.roster, self._records, folder, self.marks, lambda: end.aborting)
+        deliver = partial(delivery.finish, self.roster, self._records, folder, self.marks, lambda: end.hurried)
         self.load.conduct(start_users, deliver)
         ignored = messages.ignored_messages.counts - self._ignored_before
         if ignored:
@@ -179,6 +180,7 @@ class MasterRun:
         self._records.close()
         if self.scraping is not None:
             self.scraping.stop()
+        self.marks.flush()
 
     def _assignment(self, member: Member) -> Assignment:
         spec, preflight = self.spec, self.preflight

@@ -73,8 +73,9 @@ class RunEnd:
         self.over = False  # the load has ended as planned
         self.users: Mapping[str, int] = {}  # by class, when the load ended
         self.aborting = False  # turns in flight are ended
-        self.drained = Event()
-        self.complete = False  # every worker that is not lost drained in time
+        self.hurried = False  # turn records that workers still write or send are given up
+        self.drained = Event()  # the turns of every worker that is not lost are over
+        self.complete = False  # and its records are written
         self._marks = marks
 
     @property
@@ -92,8 +93,9 @@ class RunEnd:
             self.stop.set()
 
     def request_abort(self) -> None:
-        """Begin the drain, and mark that turns in flight are ended."""
+        """Begin the drain, and mark that turns in flight are ended; after their end, give up the records that are awaited."""
         self.request_stop("abort")
+        self.hurried = self.drained.is_set()
         if not self.aborting:
             self.aborting = True
             self._marks.add("abort", "turns in flight ended")

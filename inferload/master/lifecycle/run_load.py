@@ -16,7 +16,7 @@ from inferload.process.greenlets import sleep_until
 from inferload.process.protocol import windows_to_wire
 from inferload.process.run_spec import RunSpec
 
-_ABORT_S = 10.0  # time for workers to write their files after an abort
+_ABORT_S = 10.0  # time for workers to end their turns after an abort
 _SHORT_DRAIN_S = 1.0  # after an invalid call
 _LATE_TURNS_S = 0.2  # after the end of the load, until the last turns have begun
 
@@ -74,6 +74,7 @@ class RunLoad:
             self._announce(start_ns, min(measure_ns, end_ns), end_ns)
             self._drain(end_ns)
             deliver()
+            self._close()
         finally:
             gevent.killall(self._marking, block=False)
             self.end_start()
@@ -129,6 +130,7 @@ class RunLoad:
         self._state.phases.mark(self._state.marks)
 
     def _drain(self, begin_ns: int) -> None:
+        """End the load, and wait until the turns of all workers are over."""
         end, roster, marks = self._state.end, self._state.roster, self._state.marks
         sleep_until(begin_ns)
         self._state.phases.mark(marks)
@@ -147,7 +149,9 @@ class RunLoad:
             marks.add("unfinished_drain", text)
             self.abort()
             end.drained.wait(_ABORT_S)
-        end.complete = all(member.drained for member in roster.awaited)
-        late = [member.name for member in roster.awaited if not member.drained]
+
+    def _close(self) -> None:
+        late = [member.name for member in self._state.roster.awaited if not member.drained]
+        self._state.end.complete = not late
         if late:
-            marks.add("not_drained", f"workers {', '.join(late)} did not report the end of their drain")
+            self._state.marks.add("not_drained", f"workers {', '.join(late)} did not report the end of their drain")

@@ -13,14 +13,15 @@ import gevent
 from inferload import scrapes_file
 from inferload.client.connection.target import Target
 from inferload.client.scraper import REDACTED_HEADERS
-from inferload.measure.clock import Anchor
+from inferload.measure.clock import NS_PER_S, Anchor, now_ns
+from inferload.process.greenlets import logged_wait
 from inferload.process.settings import ProcessSettings
 from inferload.run_options import API_KEY_VARIABLE
 
 logger = logging.getLogger(__name__)
 
 _FIRST_S = 10.0
-_STOP_S = 30.0  # a last scrape, and the join of a long run's parts
+_STALL_S = 30.0  # without a line of a process that makes the last scrape and joins the parts
 _LAST_LINES_S = 10.0  # to read the last lines of a process that has ended, on a busy machine
 
 
@@ -33,6 +34,7 @@ class Scraping:
         self.latest: dict[str, dict[str, Any]] = {}
         self.write_error: str | None = None  # the first write of a part that failed
         self._folder = folder
+        self._heard_ns = now_ns()  # instant of the last line
         command = [
             sys.executable,
             "-m",
@@ -80,16 +82,18 @@ class Scraping:
             )
 
     def stop(self) -> None:
-        """Make a last scrape, write the last part and end the process; kill it if it does not end."""
+        """Make a last scrape, write the last part and end the process; kill it if it stalls."""
         assert self._process.stdin is not None
         try:
             self._process.stdin.close()
         except OSError:
             logger.warning("the metrics scraper had ended by itself")
-        try:
-            self._process.wait(timeout=_STOP_S)
-        except subprocess.TimeoutExpired:
-            logger.warning("the metrics scraper did not end within %g s and was killed", _STOP_S)
+        self._heard_ns = now_ns()
+        with logged_wait(logger, lambda: f"waiting until the scrapes in {self._folder} are written"):
+            while self._process.poll() is None and now_ns() - self._heard_ns < _STALL_S * NS_PER_S:
+                gevent.sleep(0.02)
+        if self._process.poll() is None:
+            logger.warning("the metrics scraper made no progress for %g s and was killed", _STALL_S)
             self._process.kill()
             self._process.wait()
         scrapes_file.clear_up(self._folder)
@@ -98,11 +102,12 @@ class Scraping:
     def _read(self) -> None:
         assert self._process.stdout is not None
         for line in self._process.stdout:
+            self._heard_ns = now_ns()
             try:
                 document = json.loads(line)
             except ValueError:
                 continue
             if "write_error" in document:
                 self.write_error = self.write_error or str(document["write_error"])
-            else:
+            elif document:
                 self.latest[document.get("target", "")] = document

@@ -13,13 +13,15 @@ import gevent.queue
 
 from inferload import rundir, turns_file
 from inferload.locust.adapters import messages
-from inferload.measure.clock import NS_PER_S, now_ns
+from inferload.measure.clock import now_ns
 from inferload.process.file_pieces import FilePiece, IncomingParts, PieceError
-from inferload.process.greenlets import in_thread
+from inferload.threads import in_thread
 
 logger = logging.getLogger(__name__)
 
 _MOST_WAITING = 32  # queued messages of one worker; a sender of this version has fewer in flight
+_WRITE_BYTES = 1 << 20  # of a part, gathered for one write
+_ALIVE_S = 2.0  # interval of acknowledgements to workers whose pieces wait for the disk, so that they go on waiting
 _MB = 1_000_000
 
 
@@ -28,6 +30,8 @@ class _Source:
     """One worker's transfer."""
 
     parts: IncomingParts = field(default_factory=IncomingParts)
+    gathered: bytearray = field(default_factory=bytearray)  # of the current part, not written yet
+    begun: bool = False  # the current part has a file
     waiting: int = 0
     failures: int = 0
     stop: str | None = None
@@ -46,10 +50,11 @@ class TurnReceiver:
         self._answer = answer
         self._sources: dict[str, _Source] = {}
         self._bytes = 0
-        self._heard_ns = now_ns()
+        self.advanced_ns = now_ns()  # instant of the last piece, or of the end of the last write
         self._queue: gevent.queue.Queue[tuple[str, FilePiece]] = gevent.queue.Queue()
         self._storing = gevent.lock.Semaphore()
         self._working = gevent.spawn(self._work)
+        self._keeping_alive = gevent.spawn(self._keep_alive)
 
     @property
     def names(self) -> list[str]:
@@ -59,10 +64,6 @@ class TurnReceiver:
     def stopped(self, name: str) -> str | None:
         """The reason why a worker's records were refused; None if they were not."""
         return self._sources[name].stop if name in self._sources else None
-
-    def idle_s(self, since_ns: int) -> float:
-        """Seconds without a piece since an instant."""
-        return (now_ns() - max(since_ns, self._heard_ns)) / NS_PER_S
 
     def on_piece(self, name: str, data: dict[str, Any]) -> None:
         """Queue a message of the worker with this name in the roster."""
@@ -82,6 +83,7 @@ class TurnReceiver:
         """Accept no more pieces, and stop workers that still send."""
         with self._storing:  # a thread that stores a piece would come after the removal of its file
             self._working.kill()
+            self._keeping_alive.kill()
         for name, source in self._sources.items():
             with contextlib.suppress(OSError):
                 self._temporary(name).unlink(missing_ok=True)
@@ -92,10 +94,17 @@ class TurnReceiver:
         while True:
             name, piece = self._queue.get()
             source = self._sources[name]
-            source.waiting -= 1
             with self._storing:
                 self._try(name, source, piece)
+            source.waiting -= 1
             self._acknowledge(name, source, source.stop)
+
+    def _keep_alive(self) -> None:
+        while True:
+            gevent.sleep(_ALIVE_S)
+            for name, source in list(self._sources.items()):
+                if source.waiting:
+                    self._acknowledge(name, source, source.stop)
 
     def _try(self, name: str, source: _Source, piece: FilePiece) -> None:
         """Store a piece unless its worker has been stopped. An error stops this worker only."""
@@ -104,21 +113,26 @@ class TurnReceiver:
         try:
             self._take(name, source, piece)
         except Exception as error:  # noqa: BLE001  one worker must not end the receiver
-            source.stop = rundir.reason(error)
+            source.stop, source.gathered = rundir.reason(error), bytearray()
             logger.error("turn records of worker %s cannot be received: %s", name, source.stop)
 
     def _take(self, name: str, source: _Source, piece: FilePiece) -> None:
         if not source.parts.expects(piece):
             return
-        self._heard_ns = now_ns()
+        self.advanced_ns = now_ns()
         if not piece.offset and self._bytes + piece.size > self._max_mb * _MB:
             source.stop = f"the limit of --max-turns-mb {self._max_mb} is reached"
             return
-        in_thread(_store, self._temporary(name), piece)
         last = piece.offset + len(piece.data) == piece.size
+        source.gathered += piece.data
+        if last or len(source.gathered) >= _WRITE_BYTES:
+            in_thread(_store, self._temporary(name), source.gathered, source.begun)
+            source.gathered, source.begun = bytearray(), not last
+            self.advanced_ns = now_ns()
         if source.parts.add(piece):
             path = turns_file.part_path(self._folder, name, piece.part)
             in_thread(_keep, self._temporary(name), path, turns_file.Origin(self._run_id, name))
+            self.advanced_ns = now_ns()
             self._bytes += piece.size
             source.failures = 0
             source.parts.next_part()
@@ -135,12 +149,12 @@ class TurnReceiver:
         return turns_file.part_path(self._folder, name, 0).with_suffix(".receiving")
 
 
-def _store(path: Path, piece: FilePiece) -> None:
-    """Append a piece to the file of its part; the first makes the file anew. In a native thread."""
-    if not piece.offset:
+def _store(path: Path, data: bytearray, begun: bool) -> None:
+    """Write pieces to the file of their part, with one write; the first make the file anew. In a native thread."""
+    if not begun:
         path.unlink(missing_ok=True)
-    with path.open("ab" if piece.offset else "xb") as file:
-        file.write(piece.data)
+    with path.open("ab" if begun else "xb") as file:
+        file.write(data)
 
 
 def _keep(temporary: Path, path: Path, origin: turns_file.Origin) -> None:

@@ -8,6 +8,7 @@ import gevent
 
 from inferload import __version__
 from inferload.errors import UsageError
+from inferload.locust.adapters.process import WorkerCount
 from inferload.master.lifecycle.workers import Member, Send
 from inferload.measure.clock import NS_PER_S, now_ns
 from inferload.process import protocol
@@ -24,11 +25,11 @@ _READY_DATA_S = 300.0  # if workers read files first
 _SAME_SIGNAL_S = 1.0  # a signal to the process group can end the workers before the master receives it
 
 
-def wait_for_workers(runner: Any, expected: int, stopped: Callable[[], bool]) -> None:
+def wait_for_workers(runner: Any, workers: WorkerCount, stopped: Callable[[], bool]) -> None:
     """Wait for the expected workers, until `stopped` at most; UsageError after WORKERS_S. Return at once in a local run."""
     if not hasattr(runner, "clients"):
         return
-    begun_ns, logged_s = now_ns(), 0.0
+    begun_ns, logged_s, expected = now_ns(), 0.0, workers.expected
     while (ready := len(runner.clients.ready)) < expected and not stopped():
         waited_s = (now_ns() - begun_ns) / NS_PER_S
         if waited_s > WORKERS_S:
@@ -40,6 +41,9 @@ def wait_for_workers(runner: Any, expected: int, stopped: Callable[[], bool]) ->
             logged_s = waited_s
             logger.info("waiting for workers: %d of %d are connected", ready, expected)
         gevent.sleep(0.1)
+    if workers.most is not None and ready > workers.most:
+        text = "%d workers are connected; the run uses the first %d (--expect-workers, --processes)"
+        logger.warning(text, ready, workers.most)
 
 
 def check_connected(members: Sequence[Member], clients: Mapping[str, Any], check_stop: Callable[[], None]) -> None:

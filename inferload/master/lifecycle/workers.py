@@ -69,7 +69,9 @@ class Member:
     facts: dict[str, Any] = field(default_factory=dict)  # contents of its READY message
     ready: bool = False
     began: bool = False  # it has reported since the load began
-    drained: bool = False
+    drained: bool = False  # its turn records are written; those that it delivers may still come
+    writes: int | None = None  # of its turn records, once all of its turns have ended
+    advanced_ns: int = 0  # instant of the last of them that it reported
     lost: bool = False
     back: bool = False  # reports again after its loss: a drain waits for its turns in flight
     left: bool = False  # drained while the run went on: it was stopped separately
@@ -93,8 +95,10 @@ class Member:
         """Return the seconds since its last message."""
         return (now_ns() - self.heard_ns) / NS_PER_S
 
-    def reported(self, seq: int, in_flight: int, booked_ns: int) -> bool:
+    def reported(self, seq: int, in_flight: int, booked_ns: int, writes: int | None = None) -> bool:
         """Record a report, which includes arrivals up to `booked_ns` on the worker's clock. Return False for a repeated report."""
+        if writes != self.writes:
+            self.writes, self.advanced_ns = writes, now_ns()
         if seq < self.next_seq:
             return False
         self.missing_reports += seq - self.next_seq
@@ -102,6 +106,16 @@ class Member:
         self.in_flight = in_flight
         self.booked_ns = booked_ns - self.clock.offset_ns
         return True
+
+    @property
+    def turns_over(self) -> bool:
+        """True if none of its turns is in flight, and none will begin."""
+        return self.drained or self.writes is not None
+
+    @property
+    def records_over(self) -> bool:
+        """True if all of its turn records are written and delivered."""
+        return self.drained and (self.records.delivered or not self.delivers)
 
     @property
     def delivers(self) -> bool:

@@ -1,4 +1,4 @@
-"""A full disk, a file size limit, removed folders: the run ends with its summary and is invalid."""
+"""Slow disks, which lose nothing; a full disk, a file size limit, removed folders, with which the run ends and is invalid."""
 
 import contextlib
 import errno
@@ -9,6 +9,7 @@ import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import locust_process
 import pytest
 from e2e_runs import (
     FinishedRun,
@@ -16,15 +17,21 @@ from e2e_runs import (
     RunCase,
     RunPool,
     Sandbox,
+    check_counts,
+    check_files,
     marks_of,
     run_cases,
     scenario,
     wait_for_measure_phase,
 )
+from slow_disk import SlowDisk
 
 from inferload import rundir
+from inferload.summarise.summarise import summarise
 
 LIMIT_BYTES = 512  # smaller than any table of the run
+AT_ONCE = 4
+SLOW_S = 0.15  # of each write to a slow disk
 
 
 def execute(
@@ -35,6 +42,29 @@ def execute(
     fleet = sandbox.fleet(mode, "--host", sandbox.simulator().url, "--scenario", str(file), env=env)
     wait_for_measure_phase(sandbox.run_dir)
     harm(fleet)
+    return FinishedRun(sandbox.run_dir, fleet.exit_code(), fleet.text)
+
+
+def slow(sandbox: Sandbox, mode: str) -> FinishedRun:
+    """Run with little time for the drain: turn records are written for as long as that takes."""
+    sandbox.run_dir = sandbox.folder / "disk" / "run"
+    disk = SlowDisk(sandbox.run_dir.parent, sandbox.folder)
+    disk.set(SLOW_S)
+    phases = {"warmup_s": 0, "measure_s": 5, "drain_s": 1}
+    file = scenario(sandbox.folder, phases=phases, workload__output_tokens=2)
+    fleet = sandbox.fleet(mode, "--host", sandbox.simulator().url, "--scenario", str(file), env=disk.env)
+    return FinishedRun(sandbox.run_dir, fleet.exit_code(), fleet.text)
+
+
+def full_for_a_while(sandbox: Sandbox, mode: str, number: int) -> FinishedRun:
+    """Let writes fail from the measure phase until a part has failed."""
+    disk = SlowDisk(sandbox.run_dir, sandbox.folder)
+    file = scenario(sandbox.folder, phases={"warmup_s": 0, "measure_s": 9, "drain_s": 20})
+    fleet = sandbox.fleet(mode, "--host", sandbox.simulator().url, "--scenario", str(file), env=disk.env)
+    wait_for_measure_phase(sandbox.run_dir)
+    disk.set(error=number)
+    fleet.master.wait_for_line("turn records cannot be written")
+    disk.set()
     return FinishedRun(sandbox.run_dir, fleet.exit_code(), fleet.text)
 
 
@@ -96,6 +126,28 @@ def check(ended: FinishedRun, error: str) -> None:
     assert not (ended.run_dir / rundir.RESERVE).exists()
 
 
+@run_cases(slow, ("local",), ("processes",))
+def test_a_slow_disk_loses_no_turn(run_case: RunCase, run_pool: RunPool) -> None:
+    ended: FinishedRun = run_pool.result(run_case)
+    assert "Traceback" not in ended.text, ended.text
+    assert ended.codes == set(), ended.text
+    records = ended.summary["turn_records"]
+    assert records["counted"] == records["at_hand"] == len(ended.turns) > 0
+    assert ended.summary["percentiles_from"] == "records"
+    assert {entry["kind"] for entry in marks_of(ended.run_dir)} == {"phase"}  # no turn was in flight after the drain
+    check_files(ended.run_dir)
+    check_counts(ended)
+
+
+@run_cases(full_for_a_while, ("processes", errno.ENOSPC), ("local", errno.EDQUOT))
+def test_a_disk_that_is_full_for_a_while_loses_the_records_of_that_time(run_case: RunCase, run_pool: RunPool) -> None:
+    ended: FinishedRun = run_pool.result(run_case)
+    check(ended, os.strerror(run_case.arguments[1]))
+    records = ended.summary["turn_records"]
+    assert records["counted"] - records["lost"] == records["at_hand"] == len(ended.turns) > 0
+    assert ended.summary == summarise(ended.run_dir)
+
+
 @run_cases(size_limit, ("processes",))
 def test_a_run_whose_summary_cannot_be_written_prints_it(run_case: RunCase, run_pool: RunPool) -> None:
     ended = run_pool.result(run_case)
@@ -125,3 +177,38 @@ def test_a_full_disk_makes_the_run_invalid(run_case: RunCase, run_pool: RunPool)
     if ended is None:
         pytest.skip("no right to mount a small disk")
     check(ended, os.strerror(errno.ENOSPC))
+
+
+def at_once(sandbox: Sandbox) -> FinishedRun:
+    """Make several headless runs of one scenario, which begin in the same second, in one folder."""
+    file = scenario(sandbox.folder, arrivals__users=1, phases={"warmup_s": 0, "measure_s": 1, "drain_s": 20})
+    words = (
+        "--headless",
+        "--host",
+        sandbox.simulator().url,
+        "--scenario",
+        str(file),
+        "--no-report",
+        "--on-invalid",
+        "warn",
+    )
+    running = [locust_process.start(*words, cwd=sandbox.folder) for _ in range(AT_ONCE)]
+    try:
+        codes = [process.exit_code() for process in running]
+    finally:
+        for process in running:
+            process.kill()
+    text = "\n".join(process.text for process in running)
+    return FinishedRun(sandbox.folder / "runs", max(codes), text)
+
+
+@run_cases(at_once, ())
+def test_runs_at_once_have_directories_of_their_own(run_case: RunCase, run_pool: RunPool) -> None:
+    ended: FinishedRun = run_pool.result(run_case)
+    assert ended.code == 0, ended.text
+    folder = ended.run_dir
+    made = [path for path in folder.iterdir() if not path.is_symlink()]
+    assert len(made) == AT_ONCE
+    assert (folder / rundir.LATEST).resolve() in made
+    for path in made:
+        check_counts(FinishedRun(path, 0, ""))

@@ -1,14 +1,11 @@
 """Malformed and foreign messages at the master's port, and the addresses on which it listens."""
 
-import contextlib
 import json
 import re
 import signal
 from typing import Any
 
 import msgpack
-import psutil
-import zmq
 from e2e_runs import (
     FinishedRun,
     RunCase,
@@ -24,6 +21,9 @@ from e2e_runs import (
     wait_until,
 )
 from locust import __version__ as locust_version
+from locust_process import listening
+from ports import unused_port
+from worker_peer import peer
 
 USERS = 6
 UNREGISTERED = "unregistered"
@@ -60,23 +60,11 @@ def in_the_name_of_others(identity: str, worker_id: str, run_id: str) -> list[by
     return [msgpack.packb(content) for content in contents]
 
 
-@contextlib.contextmanager
-def peer(port: int, identity: str) -> Any:
-    """Connect like a worker."""
-    context = zmq.Context()
-    with context.socket(zmq.DEALER) as connection:
-        connection.setsockopt(zmq.IDENTITY, identity.encode())
-        connection.connect(f"tcp://127.0.0.1:{port}")
-        yield connection
-        connection.close(linger=5000)
-    context.term()
-
-
 def with_foreign_messages(sandbox: Sandbox) -> FinishedRun:
     """Send foreign messages during the load; then more turns, and SIGINT."""
     simulator = sandbox.simulator()
     file = scenario(sandbox.folder, arrivals__users=USERS)
-    fleet = sandbox.fleet("processes", "--host", simulator.url, "--scenario", str(file))
+    fleet = sandbox.fleet("by_hand", "--host", simulator.url, "--scenario", str(file))
     assert fleet.port is not None
     wait_for_measure_phase(sandbox.run_dir)
     wait_until(lambda: simulator.stats()["requests"]["running"] == USERS, "streams of all users")
@@ -137,11 +125,10 @@ def bound(sandbox: Sandbox, *arguments: str) -> FinishedRun:
     simulator = sandbox.simulator()
     file = scenario(sandbox.folder, arrivals__users=USERS)
     words = ["--host", simulator.url, "--scenario", str(file), *arguments]
-    fleet = sandbox.fleet("processes", *words, bind=False)
+    words += ["--master-bind-port", str(unused_port())] if arguments else []
+    fleet = sandbox.fleet("processes", *words)
     wait_for_measure_phase(sandbox.run_dir)
-    connections = psutil.Process(fleet.master.process.pid).net_connections("inet")
-    listening = [each.laddr for each in connections if each.status == psutil.CONN_LISTEN]
-    addresses = {address.ip for address in listening if address.port == fleet.port}
+    addresses = {host for host, _port in listening(fleet.master.process.pid)}
     fleet.signal(signal.SIGINT, whole_group=False)
     return FinishedRun(sandbox.run_dir, fleet.exit_code(), fleet.text, seen={"addresses": addresses})
 

@@ -1,4 +1,4 @@
-"""Runs against a server that echoes secrets and sends control characters, and a change of the server in the web UI."""
+"""Runs against a server that echoes secrets and sends control characters, a change of the server in the web UI, and its login."""
 
 import contextlib
 import http.client
@@ -7,6 +7,9 @@ import secrets
 import signal
 import socket
 import threading
+import urllib.parse
+import urllib.request
+from pathlib import Path
 from typing import Any
 
 from e2e_runs import FinishedRun, Fleet, RunCase, RunPool, Sandbox, run_cases, scenario, wait_until
@@ -171,3 +174,91 @@ def test_only_named_servers_get_the_key(run_pool: RunPool, run_case: RunCase) ->
 @run_cases(other_host, *OTHER_HOST)
 def test_posts_of_other_origins_are_refused(run_pool: RunPool, run_case: RunCase) -> None:
     assert run_pool.result(run_case).seen["answers"] == [403] * 6 + [200] * 2
+
+
+LOGIN = """
+import os
+from flask import Blueprint, redirect, request, url_for
+from flask_login import UserMixin, login_user
+from locust import events
+from inferload.users import ScenarioUser
+
+
+class Load(ScenarioUser):
+    pass
+
+
+class Person(UserMixin):
+    def __init__(self, name):
+        self.id = name
+
+
+@events.init.add_listener
+def add_login(environment, **_event):
+    auth = Blueprint("auth", "auth")
+    environment.web_ui.login_manager.user_loader(Person)
+    environment.web_ui.app.config["SECRET_KEY"] = os.urandom(8)
+    environment.web_ui.auth_args = {"username_password_callback": "/login_submit"}
+
+    @auth.route("/login_submit", methods=["POST"])
+    def login_submit():
+        if request.form.get("password") == "right":
+            login_user(Person(request.form["username"]))
+            return redirect(url_for("locust.index"))
+        return redirect(url_for("locust.login"))
+
+    environment.web_ui.app.register_blueprint(auth)
+"""
+
+
+class Browser:
+    """Client of the web UI that keeps cookies and follows redirects."""
+
+    def __init__(self, fleet: Fleet) -> None:
+        self._root = f"http://127.0.0.1:{fleet.web_port}"
+        self._opener = urllib.request.build_opener(urllib.request.HTTPCookieProcessor())
+
+    def open(self, path: str, **form: Any) -> tuple[str, str]:
+        """Return the path and the text of the page at the end of all redirects; with a form, POST it."""
+        body = urllib.parse.urlencode(form).encode() if form else None
+        request = urllib.request.Request(self._root + path, body, {"Origin": self._root})
+        with self._opener.open(request, timeout=PATIENCE_S) as reply:
+            return urllib.parse.urlsplit(reply.url).path, reply.read().decode()
+
+
+def with_login(sandbox: Sandbox) -> FinishedRun:
+    """Try to steer without a session, then log in and start a run."""
+    named, other = sandbox.simulator(), sandbox.server(Echo("nothing", "nothing"))
+    file = scenario(sandbox.folder, phases={"warmup_s": 0, "measure_s": None, "turns": 8, "drain_s": 20})
+    locustfile = Path(sandbox.folder, "with_login.py")
+    locustfile.write_text(LOGIN)
+    words = ("--host", named.url, "--scenario", str(file), "--web-login")
+    fleet = sandbox.fleet("local", *words, web=True, locustfile=locustfile)
+    fleet.master.wait_for_line("Starting web interface")
+    stranger, user = Browser(fleet), Browser(fleet)
+    wait_until(lambda: listens(fleet), "the login page")
+    form = {"user_count": 4, "spawn_rate": 50}
+    paths = [stranger.open("/swarm", **form, host=other.url, model="evil", seed="7", scenario="chat")[0]]
+    paths += [stranger.open(path)[0] for path in ("/", "/inferload/live", "/inferload/runs", "/inferload/form")]
+    paths += [user.open("/login_submit", username="u", password=word)[0] for word in ("wrong", "right")]
+    assert json.loads(user.open("/swarm", **form)[1])["success"]
+    wait_until(lambda: "headline" in user.open("/inferload/status")[1], "the run's outcome on the page")
+    fleet.signal(signal.SIGINT, whole_group=False)
+    code = fleet.exit_code()
+    seen = {"paths": paths, "requests": other.requests, "url": named.url}
+    return FinishedRun(sandbox.run_dir, code, fleet.text, seen=seen)
+
+
+def listens(fleet: Fleet) -> bool:
+    with socket.socket() as sock:
+        return sock.connect_ex(("127.0.0.1", fleet.web_port)) == 0
+
+
+@run_cases(with_login, ())
+def test_a_start_without_the_login_has_no_effect(run_pool: RunPool, run_case: RunCase) -> None:
+    ended: FinishedRun = run_pool.result(run_case)
+    assert ended.seen["paths"] == ["/login"] * 6 + ["/"]
+    assert ended.seen["requests"] == []
+    manifest = json.loads((ended.run_dir / "run.json").read_text())
+    assert (manifest["target"], manifest["model"]) == (ended.seen["url"], "simulator")
+    assert ended.summary["turns"]["sent"] >= 8

@@ -701,3 +701,40 @@ def test_a_run_after_one_whose_workers_all_left_has_its_own_users(run_pool: RunP
     ended: FinishedRun = run_pool.result(run_case)
     assert "Traceback" not in ended.text, ended.text
     assert most_at_once(iter(ended.turns)) == 2
+
+
+@mostly_idle
+def one_killed(sandbox: Sandbox) -> FinishedRun:
+    """Send SIGKILL to one of three workers, stop the run, and begin another one at once."""
+    simulator = sandbox.simulator()
+    words = ("--host", simulator.url, "--scenario", str(scenario(sandbox.folder)), "--on-invalid", "warn")
+    fleet = sandbox.fleet("by_hand", *words, web=True, workers=3, expected=2)
+    fleet.wait_for_page()
+    wait_until(lambda: fleet.get_json("/worker-count")["worker_count"] == 3, "all workers")
+    assert fleet.post("/swarm", user_count=6, spawn_rate=50)["success"]
+    wait_until(lambda: simulator.stats()["requests"]["finished"] > 20, "turns")
+    killed = fleet.worker_pids()[0]
+    os.kill(killed, signal.SIGKILL)
+    wait_until(lambda: fleet.get_json("/inferload/status").get("workers_lost"), "the loss of the worker")
+    assert fleet.press_stop()
+    first = wait_until(lambda: outcome(fleet), "the end of the first run")["run_dir"]
+    wait_until(lambda: fleet.get_json("/stats/requests")["state"] == "stopped", "the state after the run")
+    # Locust itself has the state "stopping" as long as it lists the killed worker.
+    workers = [worker["state"] for worker in fleet.get_json("/stats/requests")["workers"]]
+    before = simulator.stats()["requests"]["finished"]
+    assert fleet.post("/swarm", user_count=2, spawn_rate=50)["success"]
+    wait_until(lambda: simulator.stats()["requests"]["finished"] > before + 10, "turns of the second run")
+    assert fleet.press_stop()
+    second = wait_until(lambda: (now := outcome(fleet)) and now["run_dir"] != first and now, "the second outcome")
+    fleet.signal(signal.SIGINT, whole_group=False)
+    seen = {"workers": workers}
+    return FinishedRun(Path(second["run_dir"]), fleet.exit_code(killed), fleet.text, seen=seen)
+
+
+@run_cases(one_killed, ())
+def test_a_run_that_lost_a_worker_is_stopped_while_locust_still_lists_it(run_pool: RunPool, run_case: RunCase) -> None:
+    ended: FinishedRun = run_pool.result(run_case)
+    assert "Traceback" not in ended.text, ended.text
+    assert sorted(ended.seen["workers"]) == ["missing", "ready", "ready"]
+    assert most_at_once(iter(ended.turns)) == 2
+    assert ended.codes == set()

@@ -27,14 +27,18 @@ from e2e_runs import (
 )
 from locust_process import LocustProcess
 from ports import unused_port
+from slow_disk import SlowDisk
 
 from inferload.summarise.summarise import summarise
 
 OLD_PARTS = 2  # of a worker before it is killed
+SLOW_S = 0.15  # of each write to a slow disk
 UNSENT_S = 2.5  # between the arrival of a worker's part and its end
 
 
-def start(sandbox: Sandbox, *options: str, **changes: Any) -> tuple[LocustProcess, list[LocustProcess], Any]:
+def start(
+    sandbox: Sandbox, *options: str, env: dict[str, str] | None = None, **changes: Any
+) -> tuple[LocustProcess, list[LocustProcess], Any]:
     """Start a master and two workers in separate directories."""
     simulator = sandbox.simulator()
     file = scenario(sandbox.folder, **changes)
@@ -44,12 +48,13 @@ def start(sandbox: Sandbox, *options: str, **changes: Any) -> tuple[LocustProces
         folder.mkdir()
     address = ("--master-bind-host", "127.0.0.1", "--master-bind-port", port, "--host", simulator.url)
     words = ("--headless", "--master", "--expect-workers", "2", *address, "--scenario", str(file), "--no-report")
-    master = locust_process.start(*words, "--run-dir", "/proc/self/cwd/run", *options, cwd=folders[0])
+    master = locust_process.start(*words, "--run-dir", "/proc/self/cwd/run", *options, cwd=folders[0], env=env)
     to_master = ("--worker", "--master-host", "127.0.0.1", "--master-port", port)
     # The second has the same path as the master: the token decides, not the name.
     own = ((), ("--run-dir", "/proc/self/cwd/run"))
     workers = [
-        locust_process.start(*to_master, *more, cwd=folder) for more, folder in zip(own, folders[1:], strict=True)
+        locust_process.start(*to_master, *more, cwd=folder, env=env)
+        for more, folder in zip(own, folders[1:], strict=True)
     ]
     return master, workers, simulator
 
@@ -59,11 +64,11 @@ def stop(processes: list[LocustProcess]) -> None:
         process.kill()
 
 
-def apart(sandbox: Sandbox, *options: str) -> FinishedRun:
+def apart(sandbox: Sandbox, *options: str, env: dict[str, str] | None = None) -> FinishedRun:
     """Run to the planned end."""
     phases = {"warmup_s": 60, "warmup_turns": 30, "measure_s": 9, "drain_s": 20}
     words = ("--on-invalid", "warn", *options)
-    master, workers, simulator = start(sandbox, *words, phases=phases, workload__output_tokens=20)
+    master, workers, simulator = start(sandbox, *words, env=env, phases=phases, workload__output_tokens=20)
     try:
         code = master.exit_code(PATIENCE_S)
         assert [worker.exit_code(20) for worker in workers] == [0, 0]
@@ -71,6 +76,13 @@ def apart(sandbox: Sandbox, *options: str) -> FinishedRun:
         return FinishedRun(sandbox.folder / "master" / "run", code, text, simulator.stats()["requests"])
     finally:
         stop([master, *workers])
+
+
+def on_slow_disks(sandbox: Sandbox) -> FinishedRun:
+    """Run with slow disks of the master and of the workers."""
+    disk = SlowDisk(sandbox.folder, sandbox.folder)
+    disk.set(SLOW_S)
+    return apart(sandbox, env=disk.env)
 
 
 @mostly_idle
@@ -169,6 +181,17 @@ def test_percentiles_come_from_records_that_workers_sent(run_pool: RunPool, run_
     assert len({worker["folder"] for worker in workers}) == 2
     assert [worker["at_hand"] for worker in workers] == [worker["turns"] for worker in workers]
     assert all(worker["turns"] > 0 for worker in workers)
+    assert left_by_workers(ended) == []
+
+
+@run_cases(on_slow_disks, ())
+def test_slow_disks_lose_no_turn(run_pool: RunPool, run_case: RunCase) -> None:
+    ended: FinishedRun = run_pool.result(run_case)
+    assert ended.code == 0, ended.text
+    check_files(ended.run_dir)
+    check_counts(ended)
+    assert ended.codes == set(), ended.summary["verdict"]
+    assert [worker["at_hand"] for worker in workers_of(ended)] == [worker["turns"] for worker in workers_of(ended)]
     assert left_by_workers(ended) == []
 
 

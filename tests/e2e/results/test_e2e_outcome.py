@@ -365,18 +365,12 @@ class Support(InferenceUser):
 """
 
 
-def own_port() -> list[str]:
-    """Return options of a master and its workers: Locust's default port is that of all runs at the same time."""
-    port = str(unused_port())
-    return ["--master-bind-port", port, "--master-port", port]
-
-
 def without_tasks(sandbox: Sandbox, mode: str) -> tuple[int, str]:
     file = sandbox.folder / "bare.py"
     file.write_text(BARE)
     words = ["--host", "http://127.0.0.1:9", "-t", "2s"]
     words += ["--web-host", "127.0.0.1", "--web-port", str(unused_port())] if mode == "web" else ["--headless"]
-    words += ["--processes", "2", *own_port()] if mode == "processes" else []
+    words += ["--processes", "2"] if mode == "processes" else []
     process = start(*words, cwd=sandbox.folder, locustfile=file)
     return process.exit_code(), process.text
 
@@ -435,7 +429,7 @@ def newest(sandbox: Sandbox) -> list[tuple[int, str, Path]]:
     ends = []
     for name, measure_s, words in (
         ("bare", 1, ["--no-report"]),
-        ("passed", 1, [*QUICK, *own_port()]),
+        ("passed", 1, QUICK),
         ("stopped", 300, ["--progress-file", str(progress)]),
     ):
         (sandbox.folder / name).mkdir()

@@ -19,11 +19,14 @@ import gevent.socket
 from chat_events import ANSWER
 from fuzz_replies import ReplyCase
 from scripted_server import chunked
+from tls_peer import Handshake, Peer, garbage
 
 from inferload.client.client import Client, ClientSettings
 from inferload.client.connection import reader_choice
+from inferload.client.connection.connect import TlsSettings
 from inferload.client.connection.reply import AnyConnection
 from inferload.client.connection.target import Target
+from inferload.client.connection.tls import TlsLayer
 from inferload.client.turn import Turn
 from inferload.client.turn_record import TurnRequest, TurnResult
 from inferload.measure.clock import now_ns
@@ -32,6 +35,9 @@ from inferload.measure.record import Failure
 PATIENCE_S = 5.0
 GOOD = ReplyCase((chunked(*ANSWER),), "open")
 RESET = struct.pack("ii", 1, 0)
+# Ends of a TLS stream; those "with data" are in the read of the last bytes. The connection stays open without a close.
+NOTIFIED = ("close_notify", "close_notify_with_data", "close_notify_then_close")
+BROKEN = ("fatal_alert", "fatal_alert_with_data", "garbage_with_data", "half", "close", "reset")
 
 
 class TurnOutcome(NamedTuple):
@@ -53,6 +59,8 @@ class TurnOutcome(NamedTuple):
 class PairClient(Client):
     """Client whose newest connection has its other end in `far`."""
 
+    scheme = "http"
+
     def __init__(self, reader: reader_choice.ReaderName) -> None:
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.far: socket.socket | None = None
@@ -60,8 +68,9 @@ class PairClient(Client):
         self.near_fd = -1
         self.results: list[TurnResult] = []
         with environment(reader_choice.VARIABLE, reader):
-            url = f"http://127.0.0.1:{self._listener.getsockname()[1]}"
-            super().__init__(ClientSettings(Target.parse(url), "m"), self.results.append)
+            url = f"{self.scheme}://127.0.0.1:{self._listener.getsockname()[1]}"
+            settings = ClientSettings(Target.parse(url), "m", tls=TlsSettings(insecure=True))
+            super().__init__(settings, self.results.append)
 
     def dial(self) -> AnyConnection:
         plain = socket.create_connection(
@@ -71,8 +80,15 @@ class PairClient(Client):
         self.near_fd = near.fileno()
         self.far, _ = self._listener.accept()
         self.far.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # send each piece at once
-        self.newest = self._dialer._watched(near, None)
+        self.newest = self._watched(near)
         return self.newest
+
+    def _watched(self, near: gevent.socket.socket) -> AnyConnection:
+        return self._dialer._watched(near, None)
+
+    def on_wire(self, case: ReplyCase) -> ReplyCase:
+        """Return the case with the bytes to send, and one of the endings that `answered` knows."""
+        return case
 
     def close(self) -> None:
         self.forget_idle()
@@ -86,6 +102,37 @@ class PairClient(Client):
         self.far = None
         while (idle := self.idle_connection()) is not None:
             idle.close()
+
+
+class TlsPairClient(PairClient):
+    """PairClient with TLS, whose server side is `peer`. `version`: see tls_peer."""
+
+    scheme = "https"
+
+    def __init__(self, version: str, reader: reader_choice.ReaderName = "python") -> None:
+        self._version = version
+        self.peer: Peer | None = None
+        super().__init__(reader)
+
+    def _watched(self, near: gevent.socket.socket) -> AnyConnection:
+        assert self._dialer._context is not None
+        layer, handshake = TlsLayer(self._dialer._context, "127.0.0.1"), Handshake(self._version)
+        layer.handshake(handshake)
+        self.peer = handshake.peer
+        return self._dialer._watched(near, layer)
+
+    def on_wire(self, case: ReplyCase) -> ReplyCase:
+        assert self.peer is not None
+        pieces = [self.peer.data(piece) for piece in case.pieces]
+        if case.ending in ("open", "close", "reset"):
+            return ReplyCase(tuple(pieces), case.ending)
+        if case.ending == "half":
+            return ReplyCase((*pieces, self.peer.close_notify()[:-3]), "close")
+        record, _, how = case.ending.partition("_with_")
+        record, _, close = record.partition("_then_")
+        end = garbage() if record == "garbage" else getattr(self.peer, record)()
+        pieces = [*pieces[:-1], pieces[-1] + end] if how and pieces else [*pieces, end]
+        return ReplyCase(tuple(pieces), close or "stay")
 
 
 @contextlib.contextmanager
@@ -147,6 +194,7 @@ def _send(client: PairClient, turn: Turn, case: ReplyCase) -> bool:
     assert far is not None
     assert connection is not None
     far.recv(65_536)
+    case = client.on_wire(case)
     for piece in case.pieces:
         try:
             far.sendall(piece)
@@ -161,6 +209,8 @@ def _send(client: PairClient, turn: Turn, case: ReplyCase) -> bool:
         _process_events(client)
         turn.give_up(Failure.UNFINISHED, "no more comes")
         return True
+    if case.ending == "stay":  # open, but the reply has ended
+        return False
     if case.ending == "reset":
         far.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, RESET)
     far.close()

@@ -40,7 +40,7 @@ def step(users: int, tok_per_s: float) -> dict[str, Any]:
 
 @pytest.fixture(scope="module")
 def drawn(run: frames.RunFrames) -> Pictures:
-    return pictures(run, timeline.build(run), breakdown.parts(run), Notes())
+    return pictures(run, timeline.build(run), breakdown.parts(run.turns), Notes())
 
 
 def test_a_complete_run_has_all_charts(drawn: Pictures) -> None:

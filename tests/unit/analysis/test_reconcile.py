@@ -33,7 +33,7 @@ def with_server_times(run: RunFrames, queue: float, prefill: float, decode: floa
 
 
 def test_the_parts_of_a_turn_follow_from_its_timestamps(run: RunFrames) -> None:
-    table = parts(with_server_times(run, 10, 60, 395))
+    table = parts(with_server_times(run, 10, 60, 395).turns)
     assert len(table) == 35  # 36 planned in the window, one failed
     means = table[["total_ms", *PARTS, "server_ms"]].mean().round(6).tolist()
     #     total  lag  connect upload front end queue prefill decode server
@@ -41,14 +41,14 @@ def test_the_parts_of_a_turn_follow_from_its_timestamps(run: RunFrames) -> None:
 
 
 def test_without_server_times_the_server_parts_are_unknown(run: RunFrames) -> None:
-    table = parts(run)
+    table = parts(run.turns)
     assert table[["front_end_ms", "queue_ms", "prefill_ms", "decode_ms"]].isna().all().all()
     assert table["server_ms"].round(6).eq(499).all()
     assert bands(table)[0].means["queue_ms"] is None
 
 
 def test_a_run_without_turns_has_no_parts(run: RunFrames) -> None:
-    empty = parts(replace(run, turns=run.turns.iloc[:0]))
+    empty = parts(run.turns.iloc[:0])
     assert list(empty.columns) == ["turn_id", "target", "total_ms", *PARTS, "server_ms"]
     assert bands(empty) == ()
 

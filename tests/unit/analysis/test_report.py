@@ -28,7 +28,7 @@ from inferload.analysis.report.model import build
 from msgspec.structs import replace
 from records import S, turns
 
-from inferload import rundir
+from inferload import rundir, turns_file
 from inferload.cli import main
 from inferload.errors import UsageError
 from inferload.measure.clock import Anchor
@@ -67,12 +67,21 @@ def test_a_worker_with_unknown_clock_offset_is_noted(tmp_path: Path) -> None:
     assert late == pytest.approx(synthetic.planned_ms(1) / 1e3 + 0.040)  # its wall clock was 40 ms ahead
 
 
-def test_a_turn_in_two_files_counts_once(tmp_path: Path) -> None:
-    path = synthetic.write(tmp_path)
-    shutil.copy(path / rundir.TURNS / "w0-0000.parquet", path / rundir.TURNS / "w0-0007.parquet")
+@pytest.mark.parametrize("damaged", [False, True])
+def test_a_turn_in_two_files_counts_once(tmp_path: Path, damaged: bool) -> None:
+    """As after a crash between the join of a worker's parts and their removal; also if the joined file is damaged."""
+    path = synthetic.write(tmp_path / "run")
+    folder, joined = path / rundir.TURNS, path / rundir.TURNS / "w0-all.parquet"
+    shutil.copytree(folder, tmp_path / "parts")
+    turns_file.join_parts(folder, "w0")
+    assert not (folder / "w0-0000.parquet").exists()
+    shutil.copytree(tmp_path / "parts", folder, dirs_exist_ok=True)
+    if damaged:  # its metadata, at the end, is whole
+        joined.write_bytes(b"PAR1" + bytes(2000) + joined.read_bytes()[2004:])
     run = frames.load(path)
     assert len(run.turns) == synthetic.TURNS
     assert len(run.events.at_s) == synthetic.TURNS * synthetic.EVENTS
+    assert ("turns/w0-all.parquet cannot be read and is left out" in run.notes) == damaged
 
 
 def test_the_timeline_counts_every_turn_and_token_once(table: pd.DataFrame) -> None:
@@ -159,7 +168,7 @@ def test_the_report_of_a_known_run(run_dir: Path, golden: Golden) -> None:
     run = frames.load(run_dir)
     model = build(run_dir, run.manifest, run.summary, run.notes)
     model_without_manifest = type(model)(**{name: getattr(model, name) for name in model.__slots__} | {"manifest": ""})
-    drawn = pictures(run, timeline.build(run), breakdown.parts(run), Notes())
+    drawn = pictures(run, timeline.build(run), breakdown.parts(run.turns), Notes())
     golden("report.md", report.markdown(model, run.marks))
     page = report.html(model_without_manifest, run.marks, drawn, "plotly.js")
     golden("report.html", re.sub(r"(<(style|script)\b[^>]*>).*?(</\2>)", r"\1\3", page, flags=re.DOTALL))

@@ -25,7 +25,7 @@ from inferload.measure.client_health import HealthSet
 from inferload.measure.clock import NS_PER_S, now_ns
 from inferload.measure.record import Failure, PhaseWindow, TurnRecord
 from inferload.measure.tally import TallySet
-from inferload.process.listen_address import ListenAddress
+from inferload.process.listen_address import ListenAddress, check_free
 
 Series = dict[tuple[str, frozenset[tuple[str, str]]], float]
 WINDOWS = (PhaseWindow("measure", 0, None),)
@@ -293,14 +293,23 @@ def test_invalid_listen_addresses_are_refused(text: str) -> None:
         ListenAddress.parse("--export-metrics", text)
 
 
+@pytest.mark.parametrize("host", ["127.0.0.1", "0.0.0.0"])
+def test_a_port_in_use_on_one_address_is_in_use_on_all(host: str) -> None:
+    with socket.create_server((host, 0)) as taken:
+        port = taken.getsockname()[1]
+        with pytest.raises(UsageError, match=f"^--web-port {port}: Address already in use; name a free port"):
+            check_free([ListenAddress("--web-port", "", port)])
+    check_free([ListenAddress("--web-port", "", port)])
+
+
 def test_an_address_in_use_is_an_error(runs: Runs) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         address = ListenAddress.parse("--export-metrics", str(taken.getsockname()[1]))
         text = f"--export-metrics {address.text}: Address already in use; name a free port of this machine"
         with pytest.raises(UsageError, match=text):
-            address.check_free()
+            check_free([address])
         with pytest.raises(UsageError, match=text):
             Exporter(runs.latest, lambda: 0).listen(address)
-    address.check_free()
+    check_free([address])
     with pytest.raises(UsageError, match="name a free port of this machine"):
-        ListenAddress.parse("--export-metrics", "192.0.2.1:9646").check_free()
+        check_free([ListenAddress.parse("--export-metrics", "192.0.2.1:9646")])

@@ -18,6 +18,7 @@ import locust.stats
 import locust.web
 import numpy as np
 import pytest
+import zmq
 from locust.rpc import zmqrpc
 from locust.user.task import DefaultTaskSet, TaskSet
 from paths import ROOT
@@ -72,6 +73,11 @@ def _renamed(self: Any, job: Any) -> None:
 
 
 BROKEN: dict[str, list[Break]] = {
+    "membership": [
+        _with(zmqrpc.BaseSocket, "__init__", lambda self, sock_type: None),
+        _with(zmqrpc.Server, "__init__", _empty),
+        _with(zmq, "has", lambda _capability: False),
+    ],
     "start_stop": [
         _with(locust.runners.MasterRunner, "start", lambda self, user_count: None),
         _with(locust.runners.MasterRunner, "start", lambda self, user_count, spawn_rate, wait=False: None),
@@ -128,6 +134,11 @@ BROKEN: dict[str, list[Break]] = {
         _with(locust.runners.MasterRunner, "start", _empty),
     ],
     "worker_order": [_other_order],
+    "missing_workers": [
+        _without(locust.runners.MasterRunner, "check_stopped"),
+        _with(locust.runners.MasterRunner, "check_stopped", _empty),
+        _with(locust.runners.MasterRunner, "handle_message", _empty),
+    ],
     "last_stats": [
         _without(locust.runners.WorkerRunner, "_send_stats"),
         _with(locust.runners.WorkerRunner, "_send_stats", lambda self, final: None),

@@ -1,6 +1,7 @@
 """Effect of each change to Locust; a new version of Locust must pass these tests."""
 
 import functools
+import inspect
 import json
 import os
 import subprocess
@@ -126,6 +127,17 @@ def test_messages_of_unknown_senders_or_malformed_ones_are_ignored(
         runner.handle_message(sender, Message("heartbeat", data, sender))
     assert received == ["ready"]
     assert ignored.counts == {"message that cannot be handled": 1, "message of an unknown sender": 1}
+
+
+def test_a_missing_worker_does_not_keep_the_master_in_the_state_stopping(monkeypatch: pytest.MonkeyPatch) -> None:
+    master = locust.runners.MasterRunner
+    monkeypatch.setattr(master, "check_stopped", inspect.unwrap(master.check_stopped))
+    assert runners.state_after_stop(["ready", "missing"]) == "stopping"
+    runners.ignore_missing_workers()
+    runners.ignore_missing_workers()
+    assert runners.state_after_stop(["ready", "missing"]) == "stopped"
+    for waiting in ("running", "spawning", "stopping"):
+        assert runners.state_after_stop(["ready", "missing", waiting]) == "stopping"
 
 
 def test_a_worker_that_quits_while_connecting_sends_valid_reports() -> None:

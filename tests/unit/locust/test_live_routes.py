@@ -38,6 +38,7 @@ class Controller:
         self.steerable = True
         self.runs_folder = Path("runs")
         self.forms: list[str] = []
+        self.run_time_s: float | None = 60.0
         self.environment: Any = None
         self.options_for: Any = None
         self.admit: Any = None
@@ -49,7 +50,7 @@ class Controller:
 
     def form_values(self, scenario: str) -> FormValues:
         self.forms.append(scenario)
-        return FormValues(users=4, spawn_per_s=2.0, run_time_s=60.0, load="4 users")
+        return FormValues(users=4, spawn_per_s=2.0, run_time_s=self.run_time_s, load="4 users")
 
     def set_level(self, level: float) -> None:
         self.orders.append(("set", level))
@@ -203,13 +204,20 @@ def test_the_form_has_values_for_the_scenarios_of_its_list_only(controller: Cont
     assert controller.forms == [*SCENARIOS, ""]
 
 
+@pytest.mark.parametrize(("run_time_s", "field"), [(60, "60s"), (60.0, "60s"), (0.5, ""), (None, "")])
+def test_the_form_has_whole_seconds_only(controller: Controller, run_time_s: float | None, field: str) -> None:
+    """--run-time is an int, as Locust parses it."""
+    controller.run_time_s = run_time_s
+    assert client_of(controller).get("/inferload/form").get_json()["runTime"] == field
+
+
 def started_client_of(controller: Controller) -> tuple[Any, Any]:
     """Return a client and the environment of a page whose starts have no effect, with a run that begins during the checks."""
     client = client_of(controller)
     environment = controller.environment
     environment.parsed_options.scenario = "chat"
     environment.runner.start = lambda *_arguments, **_options: None
-    controller.options_for = lambda users, rate: None
+    controller.options_for = lambda users, rate, environment: None
     controller.admit = lambda options: setattr(controller, "under_way", True)
     return client, environment
 

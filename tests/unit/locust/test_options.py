@@ -1,15 +1,18 @@
 """Options of a run: validation, keys and headers, and addresses."""
 
 import argparse
+import contextlib
 from pathlib import Path
 
 import pytest
 from locust.argument_parser import get_empty_argument_parser
+from locust.rpc.zmqrpc import Server
 
 from inferload.client.client import Credentials
 from inferload.client.connection.target import Target
 from inferload.errors import UsageError
 from inferload.locust import options, plugin
+from inferload.locust.adapters.process import NumberNotGiven
 from inferload.process.settings import client_settings
 from inferload.run_options import RUN_OPTIONS
 from inferload.scenario import scenario as scenarios
@@ -29,7 +32,16 @@ def parsed(**changes: object) -> argparse.Namespace:
         "run_time": None,
         "num_users": None,
         "processes": None,
+        "master": False,
+        "list_commands": False,
+        "show_task_ratio": False,
+        "show_task_ratio_json": False,
+        "web_host": "127.0.0.1",
+        "web_port": 0,
         "master_host": "127.0.0.1",
+        "master_port": 5557,
+        "master_bind_host": options._NotGiven("*"),
+        "master_bind_port": NumberNotGiven(5557),
         "user_classes": [],
         "reset_stats": False,
     }
@@ -138,6 +150,61 @@ def test_key_and_headers_are_sent_only_to_named_servers() -> None:
         assert (settings.headers, settings.credentials) == ((), Credentials())
         assert own.withheld_from([HOST, f"{url}/metrics", url]) == [url]
     assert options.own_settings(parsed()).withheld_from(["http://elsewhere"]) == []
+
+
+def test_forked_workers_and_their_master_use_a_free_port_of_loopback() -> None:
+    first, second = parsed(processes=2), parsed(processes=2)
+    for options_ in (first, second):
+        installed = plugin._Plugin()
+        installed.check(options_)
+        assert installed._reserved is not None
+        installed._reserved.close()
+        assert (options_.master_bind_host, options_.master_host) == ("127.0.0.1", "127.0.0.1")
+        assert options_.master_port == options_.master_bind_port != 5557
+    assert first.master_port != second.master_port
+
+
+@pytest.mark.parametrize(
+    ("given", "bind_host", "host", "port"),
+    [
+        ({"master_bind_port": 6000}, "127.0.0.1", "127.0.0.1", 6000),
+        ({"master_bind_host": "0.0.0.0"}, "0.0.0.0", "127.0.0.1", 5557),
+        ({"master_bind_host": "127.0.0.2", "master_bind_port": 6000}, "127.0.0.2", "127.0.0.2", 6000),
+        ({"master_bind_host": "::1"}, "::1", "::1", 5557),
+    ],
+)
+def test_forked_workers_connect_to_the_address_that_was_given(
+    given: dict[str, object], bind_host: str, host: str, port: int
+) -> None:
+    options_ = parsed(processes=2, **given)
+    assert options.connect_forked_workers(options_) is None
+    assert (options_.master_bind_host, options_.master_host) == (bind_host, host)
+    assert options_.master_port == options_.master_bind_port == port
+
+
+def test_a_port_that_is_reserved_is_left_to_the_master() -> None:
+    options_ = parsed(processes=2)
+    with options.connect_forked_workers(options_) or contextlib.nullcontext():
+        server = Server(options_.master_bind_host, options_.master_bind_port)
+    server.close(linger=0)
+
+
+@pytest.mark.parametrize(
+    ("content", "problem"),
+    [
+        (None, "No such file or directory"),
+        ("", "holds no token"),
+        ("two words of a token 0123", "holds no token"),
+        ("short", "holds fewer than 20 characters; create one with openssl rand -hex 32"),
+    ],
+)
+def test_a_token_file_without_a_usable_token_is_refused(tmp_path: Path, content: str | None, problem: str) -> None:
+    file = tmp_path / "token"
+    if content is not None:
+        file.write_text(content)
+    with pytest.raises(UsageError, match=problem) as raised:
+        options.check(parsed(token_file=str(file)))
+    assert str(raised.value).startswith(f"--token-file {file}: ")
 
 
 def test_the_web_ui_listens_on_loopback_by_default() -> None:

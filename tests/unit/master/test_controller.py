@@ -12,7 +12,9 @@ from locust.env import Environment
 from locust.runners import MasterRunner, Runner
 
 from inferload.errors import UsageError
+from inferload.locust.adapters.process import WorkerCount
 from inferload.master.controller import Controller, _StoppedEarly
+from inferload.master.lifecycle import cache_passes
 from inferload.master.locust_users import LocustUsers
 
 
@@ -288,7 +290,7 @@ def test_the_link_to_the_latest_run_is_not_to_a_refused_one(monkeypatch: pytest.
     values: dict[str, Any] = {
         **dict.fromkeys(("latest", "_stopped_before", "_admitted")),
         "_own": SimpleNamespace(run_dir=None),
-        "_expected_workers": 0,
+        "_workers": WorkerCount(0, None),
     }
     for name, value in values.items():
         setattr(controller, name, value)
@@ -305,7 +307,7 @@ def test_the_link_to_the_latest_run_is_not_to_a_refused_one(monkeypatch: pytest.
     monkeypatch.setattr(f"{module}preflight", lambda spec, own: object())
     monkeypatch.setattr(f"{module}RunSetup", lambda *arguments: None)
     monkeypatch.setattr(f"{module}MasterRun", lambda setup, runner: run)
-    only: Any = SimpleNamespace(arm="cold")
+    only = cache_passes.COLD
     controller._prepare(spec, tmp_path / "first", only, None)
     with pytest.raises(UsageError):
         controller._prepare(spec, tmp_path / "second", only, None)

@@ -1,7 +1,9 @@
 """Transfer of turn files from a worker to the master, over a channel in memory."""
 
+import logging
 import os
 import random
+import time
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -12,13 +14,13 @@ import pyarrow.parquet as pq
 import pytest
 
 from inferload import turns_file
-from inferload.master.lifecycle import delivery
+from inferload.master.lifecycle import delivery, turn_receiver
 from inferload.master.lifecycle.turn_receiver import TurnReceiver
 from inferload.master.lifecycle.workers import Roster
 from inferload.measure.clock import Anchor
 from inferload.measure.record import TurnRecord
 from inferload.measure.turn_columns import TurnColumns, to_table
-from inferload.process import protocol
+from inferload.process import file_pieces, greenlets, protocol
 from inferload.process.file_pieces import FilePiece
 from inferload.worker import turn_sender
 from inferload.worker.turn_sender import TurnSender
@@ -151,7 +153,7 @@ def test_turns_of_another_run_are_refused(folders: tuple[Path, Path]) -> None:
 @pytest.mark.parametrize("content", ["garbage", "foreign", "other worker", "joined"])
 def test_files_that_are_no_parts_of_the_worker_are_refused(content: str, folders: tuple[Path, Path]) -> None:
     channel = Channel(*folders)
-    file = folders[1] / "strange"
+    file = folders[1].parent / "strange"
     if content == "garbage":
         file.write_bytes(b"PAR1" + os.urandom(500) + b"PAR1")
     elif content == "foreign":
@@ -226,7 +228,7 @@ def test_the_master_waits_for_records_while_they_arrive(
 
 
 @pytest.mark.parametrize(
-    ("lost", "aborted", "kinds"),
+    ("lost", "hurried", "kinds"),
     [
         (False, False, ["held_back_records"]),
         (False, True, ["held_back_records"]),
@@ -234,19 +236,81 @@ def test_the_master_waits_for_records_while_they_arrive(
     ],
 )
 def test_the_wait_for_missing_records_ends(
-    lost: bool, aborted: bool, kinds: list[str], folders: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch
+    lost: bool, hurried: bool, kinds: list[str], folders: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     channel, marks, roster = Channel(*folders), Marks(), roster_of(lost=lost)
     (member,) = roster.members
-    monkeypatch.setattr(delivery, "STALL_S", 60.0 if aborted else 0.2)
-    monkeypatch.setattr(delivery, "_ABORT_S", 0.2)
+    monkeypatch.setattr(delivery, "STALL_S", 60.0 if hurried else 0.2)
     channel.write(range(4))
     with gevent.Timeout(20):
         while turns_file.rows_of(folders[0], "w0") < 4:
             gevent.sleep(0.01)
-        delivery.finish(roster, channel.receiver, folders[0], marks, lambda: aborted)  # type: ignore[arg-type]
+        delivery.finish(roster, channel.receiver, folders[0], marks, lambda: hurried)  # type: ignore[arg-type]
     assert marks.kinds == kinds
     assert member.records.at_hand == 4
     worker = member.ended()
     assert (worker.lost_records, worker.held_back_records) == ((6, 0) if lost else (0, 6))
     assert channel.sender.stopped == "the run is over"
+
+
+def test_a_slow_disk_of_the_master_delays_the_delivery_and_loses_nothing(
+    folders: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """While pieces wait for the disk, the worker goes on waiting; a part that fits is written at once."""
+    store, sizes = turn_receiver._store, []
+
+    def slow(path: Path, data: bytearray, begun: bool) -> None:
+        time.sleep(0.5)
+        sizes.append(len(data))
+        store(path, data, begun)
+
+    monkeypatch.setattr(turn_receiver, "_store", slow)
+    monkeypatch.setattr(turn_receiver, "_ALIVE_S", 0.05)
+    monkeypatch.setattr(turn_sender, "GIVE_UP_S", 0.3)
+    monkeypatch.setattr(turn_sender, "REPEAT_S", 0.1)
+    monkeypatch.setattr(turn_sender, "MAX_REPEAT_S", 0.1)
+    channel = Channel(*folders)
+    channel.writer.extend(
+        [TurnRecord(os.urandom(200).hex(), "s0", 0, "chat", "w0", "measure", 1, 2) for _ in range(1000)]
+    )
+    channel.writer._write_part()
+    channel.write(range(10))
+    part_bytes = [path.stat().st_size for path in turns_file.parts_of(folders[1], "w0")]
+    assert part_bytes[0] > 2 * file_pieces.PIECE_BYTES
+    assert channel.finish() is None
+    assert sizes == part_bytes
+    assert len(channel.delivered()) == 1010
+
+
+@pytest.mark.parametrize("advances", [True, False])
+def test_the_master_waits_while_workers_write(
+    advances: bool, folders: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A worker that shares the run directory writes for longer than a stall may last."""
+    folders[0].mkdir()
+    marks, roster = Marks(), roster_of()
+    (member,) = roster.members
+    member.facts["delivers"], member.drained, member.records.written = False, False, None
+    monkeypatch.setattr(delivery, "STALL_S", 0.4)
+    monkeypatch.setattr(greenlets, "LOG_S", 0.2)
+    caplog.set_level(logging.INFO)
+    member.reported(0, 0, 0, writes=1)
+
+    def work() -> None:
+        for seq in range(1, 9):
+            gevent.sleep(0.1)
+            member.reported(seq, 0, 0, writes=1 + advances * seq)
+        columns = TurnColumns()
+        columns.extend([record(number) for number in range(10)])
+        turns_file.write_part(folders[0], "w0", 1, columns, Anchor(0, 0), run_id=RUN)
+        member.drained, member.records.written = True, 10
+
+    working = gevent.spawn(work)
+    receiver = TurnReceiver(folders[0], RUN, 10, lambda name, data: None)
+    delivery.finish(roster, receiver, folders[0], marks, lambda: False)  # type: ignore[arg-type]
+    assert "waiting until the turn records of workers w0 are written" in caplog.text
+    assert (member.records.at_hand, marks.kinds) == ((10, []) if advances else (0, ["lost_records"]))
+    if not advances:
+        assert "turn records of workers w0: no progress for 0.4 s" in caplog.text
+        assert member.ended().why_lost == "/elsewhere: the worker did not report that it had written its last records"
+    working.kill()

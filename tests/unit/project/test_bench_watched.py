@@ -240,7 +240,7 @@ def test_a_polling_client_continues_from_the_points_it_has(
 
 
 def test_the_load_has_a_web_ui_and_a_warm_up(tmp_path: Any) -> None:
-    call = web_call(Load(CASE, "http://127.0.0.1:1", 1, 50, tmp_path, tmp_path), 8123, 5123, 20.0)
+    call = web_call(Load(CASE, "http://127.0.0.1:1", 1, 50, tmp_path, tmp_path), 8123, 20.0)
     assert {"--autostart", "--processes", "8123"} < set(call.argv)
     assert "--headless" not in call.argv
     scenario = yaml.safe_load((tmp_path / "scenario.yaml").read_text())

@@ -18,7 +18,6 @@ from e2e_runs import scenario
 from hypothesis import given
 from hypothesis import strategies as st
 from locust_process import ROOT, summary_of
-from ports import unused_port
 from simulator_process import Simulator
 
 from inferload.measure.sketch import rank
@@ -197,8 +196,6 @@ def test_a_run_on_a_terminal_shows_progress_lines(tmp_path: Path, simulator: Cal
     termios.tcsetwinsize(ours, (40, 120))
     command = [sys.executable, "-m", "locust", "-f", str(ROOT / "locustfiles" / "chat.py"), "--headless", "--no-report"]
     command += ["--host", url, "--scenario", str(file), "--run-dir", str(tmp_path / "run"), "--processes", "2"]
-    port = str(unused_port())
-    command += ["--master-bind-port", port, "--master-port", port]
     environment = {**os.environ, "TERM": "xterm", "PYTHONPATH": str(ROOT)}
     run = subprocess.Popen(command, stdout=theirs, stderr=theirs, env=environment, start_new_session=True)
     os.close(theirs)

@@ -195,6 +195,24 @@ def test_a_write_error_is_the_reason_for_lost_records() -> None:
     assert EndedWorker("w0", turns=5, at_hand=6).lost_records == 0  # a report was lost, no record
 
 
+@pytest.mark.parametrize(
+    ("facts", "why"),
+    [
+        ({"lost": True}, "the worker was lost before it had written its last records"),
+        ({}, "/run: the worker did not report that it had written its last records"),
+        ({"written": 5}, "unknown cause: the worker wrote 5 to /run, and the master read 3"),
+        ({"written": 3}, "unknown cause"),
+        (
+            {"written": 3, "write_error": "/run/turns: 1 of 2 files were removed"},
+            "/run/turns: 1 of 2 files were removed",
+        ),
+    ],
+)
+def test_the_cause_of_lost_records_is_known_or_called_unknown(facts: dict[str, Any], why: str) -> None:
+    worker = EndedWorker("w0", folder="/run", turns=5, at_hand=3, **facts)
+    assert (worker.lost_records, worker.why_lost) == (2, why)
+
+
 def test_counts_are_read_back_equal(tmp_path: Path) -> None:
     written = counts(
         records(3), earlier=Earlier("cold", "run"), early_by="SIGTERM", others=Others(1, 1, users={"A": 2})

@@ -230,7 +230,7 @@ def test_a_worker_reports_until_its_reports_are_closed(monkeypatch: pytest.Monke
     context = SessionContext(part, windows, turns, tallies, lambda call: call(), lambda: None)
     sent: list[WorkerReport] = []
     health = HealthReports("w0", windows, monitor, [])
-    reports = worker_run.Reports(context, counter, health, booked_ns=lambda: 7, send=sent.append)
+    reports = worker_run.Reports(context, counter, health, booked_ns=lambda: 7, writes=lambda: None, send=sent.append)
     gevent.sleep(0.01)
     assert sent == []
     reports.start()
@@ -273,7 +273,7 @@ def test_a_worker_sends_the_instant_at_which_it_first_closed_its_load(monkeypatc
         "context": SimpleNamespace(open=True),
         "loop": SimpleNamespace(close=lambda until_ns: None),
         "windows": RunWindows(),
-        "writer": SimpleNamespace(written=SimpleNamespace(records=0, error=None), sender=None),
+        "writer": SimpleNamespace(written=SimpleNamespace(records=0, error=None), sender=None, run_dir="run"),
         "counter": SimpleNamespace(close_traces=lambda: None),
         "finish": lambda: None,
         "finished": False,

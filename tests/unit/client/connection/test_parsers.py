@@ -4,7 +4,7 @@ import contextlib
 from itertools import pairwise, takewhile
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from inferload.client.answers import sse
@@ -217,6 +217,21 @@ def test_invalid_targets_are_one_line(url: str) -> None:
     with pytest.raises(UsageError) as raised:
         Target.parse(url)
     assert "\n" not in str(raised.value)
+
+
+@given(st.characters(exclude_characters=" ").filter(lambda each: not "!" <= each <= "~"), st.integers(0, 14))
+@example("\n", 14)
+@example("\n", 8)
+@example("\r", 12)
+@example(" ", 8)
+@example("\t", 0)
+@example("\u65e5", 8)
+def test_an_address_with_another_character_is_refused(character: str, at: int) -> None:
+    """The address is part of requests and of file names in headers."""
+    url = "http://host/v1"
+    with pytest.raises(UsageError) as raised:
+        Target.parse(url[:at] + character + url[at:])
+    assert str(raised.value).startswith("host ")
 
 
 def test_a_proxy_password_is_not_printed(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,156 @@
+"""Tables of turns as data frames, and their output events as flat arrays, on the clock of the run."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, fields
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+import pyarrow as pa
+
+from inferload.measure.columns import turn_columns, values_by_turn
+from inferload.measure.measures import SPANS
+from inferload.measure.record import SERVER_TIMES
+
+NS_PER_S = 1_000_000_000
+
+INSTANTS = ("planned", "sent", "written", "first_event", "first", "first_visible", "last", "closed")
+MEASURES = (
+    "lag_ms",
+    "connect_ms",
+    "upload_ms",
+    "ttft_ms",
+    "first_event_ms",
+    "ttft_planned_ms",
+    "e2e_ms",
+    "e2e_planned_ms",
+)
+LONGEST_GAP = "longest_gap_ms"
+_SECONDS = {f"{name}_s": f"{name}_ns" for name in INSTANTS}
+EVENT_COLUMNS = ("sent_ns", "event_ns", "event_tokens", "output_tokens", "failure")
+_WORDS = ("turn_id", "session_id", "turn_index", "worker", "class", "phase", "failure", "finish_reason")
+_PLAIN = (*_WORDS, "target", "input_tokens", "output_tokens", "cached_tokens", *SERVER_TIMES)
+
+Floats = npt.NDArray[np.float64]
+
+# Columns of a turn file without which it is left out, and all columns that are read.
+NEEDED = (*_SECONDS.values(), "event_ns", "event_tokens", *_WORDS, "output_tokens")
+COLUMNS = tuple(dict.fromkeys((*NEEDED, *_PLAIN, "connect_ns")))
+ALL = (*_PLAIN, *_SECONDS, *MEASURES, LONGEST_GAP, "ok")
+
+
+@dataclass(frozen=True, slots=True)
+class Events:
+    """Output events of turns: time, tokens (NaN: unknown), preceding gap.
+
+    `gap_ms` is NaN for the first event of a turn and for events of unsuccessful turns. `turn`: row of the turn.
+    """
+
+    at_s: Floats
+    tokens: Floats
+    gap_ms: Floats
+    turn: npt.NDArray[np.int32]
+
+    def between(self, start_s: float, end_s: float) -> "Events":
+        """Return the events of the half-open window, if they are in time order; views, not copies."""
+        low, high = np.searchsorted(self.at_s, (start_s, end_s))
+        return self.where(slice(low, high))
+
+    def where(self, chosen: slice | npt.NDArray[np.bool_]) -> "Events":
+        """Return the events of a slice or mask."""
+        return Events(self.at_s[chosen], self.tokens[chosen], self.gap_ms[chosen], self.turn[chosen])
+
+
+def sources(columns: Iterable[str]) -> tuple[str, ...]:
+    """Return the columns of a turn file that these columns of a frame need."""
+    needed: list[str] = []
+    for name in columns:
+        if name in MEASURES:
+            needed += [*SPANS.get(name, ("connect_ns",)), "failure", "finish_reason"]
+        elif name == LONGEST_GAP:
+            needed += ["event_ns", "failure"]
+        else:
+            needed.append("failure" if name == "ok" else _SECONDS.get(name, name))
+    return tuple(dict.fromkeys(needed))
+
+
+def turn_frame(table: pa.Table, shift_ns: int, columns: Sequence[str] = ALL) -> pd.DataFrame:
+    """Return columns of a table as a frame, without those that the table lacks."""
+    columns = tuple(dict.fromkeys(columns))
+    plain = [name for name in columns if name in _PLAIN and name in table.column_names]
+    frame: pd.DataFrame = table.select(plain).to_pandas()
+    for name in columns:
+        if name in _SECONDS:
+            instants = table[_SECONDS[name]].to_pandas().astype(float)
+            frame[name] = (instants + shift_ns) / NS_PER_S
+    if "ok" in columns:
+        frame["ok"] = table["failure"].is_null().to_numpy()
+    if LONGEST_GAP in columns:
+        frame[LONGEST_GAP] = _longest_gaps(table)
+    return frame.assign(**turn_columns(table, [name for name in columns if name in MEASURES]))
+
+
+def empty_turns() -> pd.DataFrame:
+    """Return the frame of a run without turn records."""
+    columns = [*_SECONDS, *MEASURES]
+    return pd.DataFrame({name: pd.Series(dtype=float) for name in columns} | {"failure": pd.Series(dtype=object)})
+
+
+def turn_events(table: pa.Table, shift_ns: int, first_row: int = 0) -> Events:
+    """Return the events of a table, turn by turn. `first_row`: of the table in the frame."""
+    lists = table["event_ns"].combine_chunks()
+    counts = np.asarray(lists.value_lengths().fill_null(0).to_numpy(zero_copy_only=False), dtype=np.int64)
+    turn = np.repeat(np.arange(len(counts)), counts)
+    offset_ns = lists.flatten().to_numpy(zero_copy_only=False).astype(np.int64)
+    sent_ns = table["sent_ns"].fill_null(0).to_numpy()
+    gap_ms = np.full(len(turn), np.nan)
+    gap_ms[np.diff(turn, prepend=-1) == 0], _ = values_by_turn(table, "itl_ms")
+    gap_ms[~table["failure"].is_null().to_numpy()[turn]] = np.nan
+    at_s = (sent_ns[turn] + offset_ns + shift_ns) / NS_PER_S
+    return Events(at_s, _event_tokens(table, counts, turn), gap_ms, (turn + first_row).astype(np.int32))
+
+
+def in_time_order(parts: list[Events]) -> Events:
+    """Join the events of several tables in time order, and empty the list: 10 million events take 80 MB per column."""
+    columns: Mapping[str, list[npt.NDArray[np.generic]]] = {
+        field.name: [getattr(part, field.name) for part in parts] for field in fields(Events)
+    }
+    parts.clear()
+
+    def joined(name: str) -> npt.NDArray[np.generic]:
+        whole = np.concatenate(columns[name]) if columns[name] else np.array([], _TYPES.get(name, np.float64))
+        columns[name].clear()
+        return whole
+
+    at_s = joined("at_s")
+    order = np.argsort(at_s, kind="stable")
+    at_s = at_s[order]
+    others = {name: joined(name)[order] for name in columns if name != "at_s"}
+    return Events(at_s, **others)  # type: ignore[arg-type]
+
+
+_TYPES = {"turn": np.int32}
+
+
+def _longest_gaps(table: pa.Table) -> Floats:
+    """Longest gap of each turn; NaN for an unsuccessful turn, and for one without gaps."""
+    gaps_ms, turn = values_by_turn(table, "itl_ms")
+    longest = np.full(len(table), -np.inf)
+    np.maximum.at(longest, turn, gaps_ms)
+    return np.where(np.isfinite(longest) & table["failure"].is_null().to_numpy(), longest, np.nan)
+
+
+def _event_tokens(
+    table: pa.Table, counts: npt.NDArray[np.int64], turn: npt.NDArray[np.int64]
+) -> npt.NDArray[np.float64]:
+    """Tokens of each event: as reported, else the tokens of the turn in equal whole shares, else NaN."""
+    output = table["output_tokens"].cast(pa.float64()).to_numpy()[turn]
+    index, of = np.arange(len(turn)) - np.repeat(np.cumsum(counts) - counts, counts), counts[turn]
+    tokens: npt.NDArray[np.float64] = np.floor(output * (index + 1) / of) - np.floor(output * index / of)
+    lists = table["event_tokens"].combine_chunks()
+    lengths = np.asarray(lists.value_lengths().fill_null(0).to_numpy(zero_copy_only=False), dtype=np.int64)
+    reported = (lengths == counts) & lists.is_valid().to_numpy(zero_copy_only=False)
+    selected = lists if reported.all() else lists.filter(pa.array(reported))
+    flat = selected.flatten().cast(pa.float64()).to_numpy(zero_copy_only=False)
+    tokens[reported[turn]] = flat
+    return tokens

@@ -1,0 +1,59 @@
+"""Calls in gevent's pool of native threads: a slow disk must not hold up the event loop."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TypeVar
+
+import gevent
+import gevent.lock
+
+T = TypeVar("T")
+
+
+def in_thread(call: Callable[..., T], *arguments: object) -> T:
+    """Return the result of a call in a native thread while the greenlet waits; an exception is raised in the greenlet."""
+    outcome: tuple[list[T], Exception | None] = gevent.get_hub().threadpool.apply(_outcome_of, (call, *arguments))
+    results, error = outcome
+    if error is not None:
+        raise error
+    return results[0]
+
+
+def _outcome_of(call: Callable[..., T], *arguments: object) -> tuple[list[T], Exception | None]:
+    """Return (result, error) of a call: gevent prints a traceback for an exception that leaves its thread."""
+    try:
+        return [call(*arguments)], None
+    except Exception as error:  # noqa: BLE001  raised again in the greenlet
+        return [], error
+
+
+class AppendedFile:
+    """UTF-8 file that grows while a run lasts. `on_error`: called with each failed write, whose text is lost."""
+
+    def __init__(self, path: Path, on_error: Callable[[OSError], None]) -> None:
+        self._path = path
+        self._on_error = on_error
+        self._waiting: list[str] = []
+        self._writing = gevent.lock.Semaphore()
+
+    def add(self, text: str) -> None:
+        """Append a text soon, without waiting for the disk. A lone surrogate, as in texts of servers, is escaped."""
+        self._waiting.append(text)
+        if len(self._waiting) == 1:
+            gevent.spawn(self.flush)
+
+    def flush(self) -> None:
+        """Wait until all texts so far are written, all that wait with one write."""
+        with self._writing:
+            texts, self._waiting = self._waiting, []
+            if not texts:
+                return
+            try:
+                in_thread(_append, self._path, "".join(texts).encode(errors="backslashreplace"))
+            except OSError as error:
+                self._on_error(error)
+
+
+def _append(path: Path, data: bytes) -> None:
+    with path.open("ab") as file:
+        file.write(data)

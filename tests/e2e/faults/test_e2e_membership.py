@@ -1,0 +1,194 @@
+"""Workers of a run: only its own processes, or those with its token, and no more than it expects. Ports in use are refused."""
+
+import contextlib
+import json
+import os
+import secrets
+import socket
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import msgpack
+import pytest
+from e2e_runs import FinishedRun, RunCase, RunPool, Sandbox, run_cases, scenario, wait_for_measure_phase, wait_until
+from locust import __version__ as locust_version
+from locust_process import LocustProcess, listening, start
+from ports import unused_port
+from worker_peer import peer
+
+PAIRS = 20 if os.environ.get("INFERLOAD_SOAK") else 2
+
+
+def counted(sandbox: Sandbox, turns: int = 40) -> Path:
+    """Return a scenario that ends after a number of turns."""
+    phases = {"warmup_s": 0, "measure_s": None, "drain_s": 20, "turns": turns}
+    return scenario(sandbox.folder, arrivals__users=8, phases=phases)
+
+
+def workers_of(run_dir: Path) -> int:
+    return len(json.loads((run_dir / "run.json").read_text())["workers"])
+
+
+# -- two runs at once
+
+
+def simultaneous(sandbox: Sandbox) -> list[tuple[LocustProcess, Path]]:
+    """Start pairs of runs with forked workers at the same instant, each with the key of its own server."""
+    keys = [secrets.token_hex(8), secrets.token_hex(8)]
+    servers = [sandbox.simulator("--api-key", key) for key in keys]
+    file, ended = counted(sandbox), []
+    for pair in range(PAIRS):
+        started: list[tuple[LocustProcess, Path]] = []
+        barrier = threading.Barrier(2)
+
+        def run(number: int, pair: int = pair, barrier: threading.Barrier = barrier, started: Any = started) -> None:
+            run_dir = sandbox.folder / f"{pair}-{number}"
+            words = ("--headless", "--processes", "2", "--no-report", "--run-dir", str(run_dir))
+            words += ("--host", servers[number].url, "--scenario", str(file))
+            barrier.wait()
+            process = start(*words, cwd=sandbox.folder, env={"OPENAI_API_KEY": keys[number]})
+            started.append((process, run_dir))
+            process.exit_code()
+
+        threads = [threading.Thread(target=run, args=(number,)) for number in range(2)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        ended += started
+    return ended
+
+
+@run_cases(simultaneous, ())
+def test_simultaneous_runs_with_processes_do_not_share_workers(run_pool: RunPool, run_case: RunCase) -> None:
+    """A worker of the other run would send its own key, which this run's server refuses."""
+    ended: list[tuple[LocustProcess, Path]] = run_pool.result(run_case)
+    assert len(ended) == 2 * PAIRS
+    for process, run_dir in ended:
+        assert process.exit_code() == 0, process.text
+        summary = FinishedRun(run_dir, 0, process.text).summary
+        assert summary["turns"]["by_phase"]["all"]["failed"] == 0
+        assert summary["turns"]["by_phase"]["all"]["ok"] >= 40
+        assert workers_of(run_dir) == 2
+
+
+# -- strangers
+
+
+def with_stranger(sandbox: Sandbox) -> FinishedRun:
+    """Register at the port of a master with forked workers, without its token."""
+    fleet = sandbox.fleet("processes", "--host", sandbox.simulator().url, "--scenario", str(counted(sandbox, 200)))
+    port = wait_until(lambda: [port for _, port in listening(fleet.master.process.pid)], "the master's port")[0]
+    with peer(port, "stranger") as connection:
+        for _ in range(100):
+            connection.send(msgpack.packb(["client_ready", locust_version, "stranger"]))
+            connection.send(b"\xc1")
+        wait_for_measure_phase(sandbox.run_dir)
+        code = fleet.exit_code()
+        connection.close(linger=0)
+    return FinishedRun(sandbox.run_dir, code, fleet.text)
+
+
+@run_cases(with_stranger, ())
+def test_a_peer_without_the_token_cannot_reach_a_master_with_forked_workers(
+    run_pool: RunPool, run_case: RunCase
+) -> None:
+    ended: FinishedRun = run_pool.result(run_case)
+    assert ended.code == 0, ended.text
+    assert workers_of(ended.run_dir) == 2
+    assert "stranger" not in ended.text
+    assert "ignored" not in ended.text
+
+
+def by_token(sandbox: Sandbox, of_stranger: str | None) -> FinishedRun:
+    """Start a worker with another token, or none, and then one with the master's. `of_stranger`: that other token."""
+    token, other = sandbox.folder / "token", sandbox.folder / "other"
+    token.write_text(secrets.token_hex(32) + "\n")
+    words = ["--host", sandbox.simulator().url, "--scenario", str(counted(sandbox)), "--token-file", str(token)]
+    fleet = sandbox.fleet("by_hand", *words, workers=0, expected=1)
+    refused: list[str] = []
+    if of_stranger is not None:
+        other.write_text(of_stranger)
+        refused = ["--token-file", str(other)]
+    sandbox.join(fleet, *refused)
+    stranger = fleet.by_hand.pop()
+    stranger.wait_for_line("refused this worker, which has another token or none")
+    sandbox.join(fleet, "--token-file", str(token))
+    code = fleet.exit_code()
+    stranger.process.kill()
+    return FinishedRun(sandbox.run_dir, code, fleet.text, seen={"token": token.read_text().strip()})
+
+
+@run_cases(by_token, (None,), ("0123456789abcdef0123456789abcdef",))
+def test_a_worker_needs_the_token_of_the_master(run_pool: RunPool, run_case: RunCase) -> None:
+    ended: FinishedRun = run_pool.result(run_case)
+    assert ended.code == 0, ended.text
+    assert workers_of(ended.run_dir) == 1
+    assert ended.seen["token"] not in ended.text
+    files = [path.read_bytes() for path in ended.run_dir.rglob("*") if path.is_file()]
+    assert not any(ended.seen["token"].encode() in file for file in files)
+
+
+# -- number of workers
+
+
+def with_spare_worker(sandbox: Sandbox) -> FinishedRun:
+    """Connect three workers to a master that expects two."""
+    words = ["--host", sandbox.simulator().url, "--scenario", str(counted(sandbox))]
+    fleet = sandbox.fleet("by_hand", *words, workers=0, expected=2, web=True)
+    fleet.wait_for_page()
+    for _ in range(3):
+        sandbox.join(fleet)
+    fleet.master.wait_for_line("3 workers connected")
+    fleet.post("/swarm", user_count=8, spawn_rate=50)
+    wait_until((sandbox.run_dir / "summary.json").exists, "the end of the run")
+    fleet.master.send(2)
+    return FinishedRun(sandbox.run_dir, fleet.exit_code(), fleet.text)
+
+
+@run_cases(with_spare_worker, ())
+def test_expected_workers_are_an_upper_bound(run_pool: RunPool, run_case: RunCase) -> None:
+    ended: FinishedRun = run_pool.result(run_case)
+    assert workers_of(ended.run_dir) == 2
+    assert "3 workers are connected; the run uses the first 2" in ended.text
+
+
+# -- ports in use
+
+
+@contextlib.contextmanager
+def taken() -> Iterator[int]:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        yield server.getsockname()[1]
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("--master", "--headless", "--master-bind-port"),
+        ("--processes", "2", "--headless", "--master-bind-port"),
+        ("--processes", "2", "--web-port"),
+        ("--web-port",),
+        ("--processes", "2", "--headless", "--export-metrics"),
+    ],
+)
+def test_a_port_in_use_is_one_line_before_workers_start(tmp_path: Path, words: tuple[str, ...]) -> None:
+    with taken() as port:
+        process = start("--host", "http://127.0.0.1:9", "--scenario", "smoke", *words, str(port), cwd=tmp_path)
+        code = process.exit_code()
+    assert code == 2, process.text
+    (line,) = process.lines
+    assert line.startswith(f"inferload: {words[-1]} ")
+    assert line.endswith(f"{port}: Address already in use; name a free port of this machine")
+
+
+def test_a_port_for_two_purposes_is_refused(tmp_path: Path) -> None:
+    port = str(unused_port())
+    words = ("--host", "http://127.0.0.1:9", "--scenario", "smoke", "--web-port", port, "--export-metrics", port)
+    process = start(*words, cwd=tmp_path)
+    assert process.exit_code() == 2
+    assert process.lines == [
+        f"inferload: --export-metrics 127.0.0.1:{port}: Address already in use; name a free port of this machine"
+    ]

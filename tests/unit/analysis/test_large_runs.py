@@ -1,0 +1,211 @@
+"""Reports of runs that do not fit into memory: sums of all turns, latencies of a sample of sessions, and the marks on them."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import large_run
+import numpy as np
+import pandas as pd
+import pytest
+import synthetic_run as synthetic
+from inferload.analysis.charts.charts import pictures
+from inferload.analysis.data import frames, timeline, turn_files
+from inferload.analysis.data.breakdown import parts
+from inferload.analysis.data.data_quality import warnings
+from inferload.analysis.data.frames import RunFrames
+from inferload.analysis.data.partial_run import Notes
+from inferload.analysis.diagnosis.client_view import Queue
+from inferload.analysis.diagnosis.whole_run import failed_turns
+from inferload.analysis.interop import vllm_bench
+from inferload.analysis.report import reconcile, report, slowest
+
+from inferload import rundir
+
+TURNS = 4000
+EVERY = 4
+MARK = f"1 in {EVERY} sessions"
+LATENCIES = [f"{name}_ms_{quantile}" for name in ("ttft", "itl", "e2e") for quantile in ("p50", "p95")]
+LIMIT_MB = 1500
+
+
+@pytest.fixture(scope="module")
+def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    run_dir = tmp_path_factory.mktemp("large") / "run"
+    large_run.write(run_dir, TURNS, workers=2)  # so that sessions reach the turns of their sub-agents
+    rundir.write_json(run_dir / rundir.SUMMARY, synthetic.SUMMARY)
+    return run_dir
+
+
+@pytest.fixture(scope="module")
+def whole(path: Path) -> RunFrames:
+    return frames.load(path)
+
+
+@pytest.fixture
+def low_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(turn_files, "MOST_TURNS", TURNS // EVERY)
+
+
+@pytest.fixture
+def sampled(path: Path, low_limit: None) -> RunFrames:
+    return frames.load(path)
+
+
+def of_session(turns: pd.DataFrame) -> pd.Series:
+    return turns.groupby(turns["session_id"].str.partition("/")[0])["turn_id"].agg(sorted)
+
+
+def test_a_sample_has_all_turns_of_its_sessions(whole: RunFrames, sampled: RunFrames) -> None:
+    assert whole.sample is None
+    assert str(sampled.sample) == MARK
+    everything, chosen = of_session(whole.turns), of_session(sampled.turns)
+    assert sampled.turns["session_id"].str.contains("/").sum() > 10
+    assert chosen.equals(everything[chosen.index])
+    assert len(chosen) == pytest.approx(len(everything) / EVERY, rel=0.2)
+    assert len(sampled.events.at_s) < len(whole.events.at_s) / 2
+    assert (np.diff(sampled.events.at_s) >= 0).all()
+
+
+def test_many_events_are_sampled_too(path: Path, whole: RunFrames, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(turn_files, "MOST_EVENTS", len(whole.events.at_s))
+    assert frames.load(path).sample is None
+    monkeypatch.setattr(turn_files, "MOST_EVENTS", len(whole.events.at_s) - 1)
+    assert str(frames.load(path).sample) == "1 in 2 sessions"
+
+
+def test_counts_of_the_timeline_are_of_all_turns(whole: RunFrames, sampled: RunFrames) -> None:
+    expected, table = timeline.build(whole), timeline.build(sampled)
+    assert table[timeline.SAMPLED].unique().tolist() == [MARK]
+    counted = [name for name in expected if name not in LATENCIES]
+    assert {"turns_started", "turns_ended", "turns_failed", "in_flight", "output_tok", "users"} <= set(counted)
+    pd.testing.assert_frame_equal(table[counted], expected[counted])
+    assert expected["turns_started"].sum() == TURNS
+    assert timeline.SAMPLED not in expected
+    for name in LATENCIES:
+        assert (table[name].notna() <= expected[name].notna()).all()
+        assert not table[name].equals(expected[name])
+
+
+def test_sums_and_the_slowest_turns_are_of_all_turns(whole: RunFrames, sampled: RunFrames) -> None:
+    expected, reconciled = reconcile.reconcile(whole), reconcile.reconcile(sampled)
+    assert [span.turns for span in reconciled.spans] == [TURNS]
+    assert (reconciled.spans, reconciled.checks) == (expected.spans, expected.checks)
+    assert slowest.table(sampled) == slowest.table(whole)
+    assert sampled.end_s == whole.end_s
+    assert warnings(sampled) == warnings(whole)
+
+
+def test_sums_of_batches_are_those_of_the_whole() -> None:
+    rng, rows = np.random.default_rng(3), 40
+    turns = pd.DataFrame(
+        {name: rng.uniform(1, 9, rows) for name in ("e2e_ms", "upload_ms", "e2e_planned_ms", "lag_ms")}
+    )
+    own = ("server_queue_ms", "server_ttft_ms", "server_generation_ms")
+    turns = turns.assign(failure=None, connect_ms=np.nan, input_tokens=10, output_tokens=7, finish_reason="stop")
+    turns = turns.assign(**{name: rng.uniform(0, 1, rows) for name in own})
+    one, many = reconcile._SpanSums(), reconcile._SpanSums()
+    one.add(turns)
+    for start in range(0, rows, 7):
+        many.add(turns.iloc[start : start + 7])
+    assert (many.turns, many.all_ok, many.input_tokens, many.output_tokens) == (rows, True, 400, 280)
+    assert many.means == pytest.approx(one.means)
+    assert one.means == pytest.approx(dict(parts(turns, phase=None)[list(reconcile.SERVER_PARTS)].mean()))
+    assert many.written_to_last_ms == pytest.approx((turns["e2e_ms"] - turns["upload_ms"]).sum())
+    for name, values in {
+        "failure": "cut",
+        "finish_reason": "cancelled",
+        "output_tokens": np.nan,
+        own[1]: np.nan,
+    }.items():
+        many.add(turns.head(1).assign(**{name: values}))
+    assert (many.turns, many.all_ok, many.input_tokens, many.output_tokens) == (rows + 4, False, 440, None)
+    assert many.means is None
+
+
+def test_failures_of_a_killed_run_are_of_all_turns(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    killed = shutil.copytree(path, tmp_path / "killed")
+    (killed / rundir.SUMMARY).unlink()
+    expected = frames.load(killed)
+    monkeypatch.setattr(turn_files, "MOST_TURNS", TURNS // EVERY)
+    run = frames.load(killed)
+    assert failed_turns(run) == failed_turns(expected)
+    assert failed_turns(run)["turns"]["by_phase"]["all"] == {
+        "ok": TURNS - 12, "failed": 12, "by_failure": {"cut": 8, "http_5xx": 4},
+    }  # fmt: skip
+    assert run.turns_until_s == expected.turns_until_s
+    counted = [name for name in timeline.build(expected) if name not in LATENCIES]
+    pd.testing.assert_frame_equal(timeline.build(run)[counted], timeline.build(expected)[counted])
+
+
+def test_an_unreadable_file_is_left_out_of_sample_and_sums(path: Path, tmp_path: Path, low_limit: None) -> None:
+    damaged = shutil.copytree(path, tmp_path / "damaged")
+    file = damaged / rundir.TURNS / "w1-all.parquet"
+    file.write_bytes(b"PAR1" + bytes(2000) + file.read_bytes()[2004:])  # its metadata, at the end, is whole
+    run = frames.load(damaged)
+    assert "turns/w1-all.parquet cannot be read and is left out" in run.notes
+    assert set(run.turns["worker"]) == {"w0"}
+    assert timeline.build(run)["turns_started"].sum() == TURNS // 2
+
+
+def test_every_part_of_the_report_from_a_sample_says_so(path: Path, low_limit: None) -> None:
+    files = report.make(path)
+    page, text = files.html.read_text(), files.markdown.read_text()
+    note = f"the run has {TURNS:,} turns: charts of turns, percentiles by second"
+    assert note in page
+    assert note in text
+    section = text.partition("## Latency breakdown by total")[2].partition("## ")[0]
+    assert f"From {MARK}." in section
+    assert json.loads((path / rundir.RECONCILE).read_text())["bands_from"] == MARK
+    diagnosis = json.loads((path / rundir.DIAGNOSIS).read_text())
+    assert [server["client_figures_from"] for server in diagnosis["servers"]] == [MARK]
+    assert "latencies_from" in files.timeline.read_text().partition("\n")[0]
+
+
+def test_charts_of_turns_are_marked(whole: RunFrames, sampled: RunFrames) -> None:
+    def notes_of(run: RunFrames) -> dict[str, str]:
+        problems = Notes()
+        drawn = pictures(run, timeline.build(run), parts(run.turns), problems).drawn
+        assert problems.all() == ()
+        return {picture.key: picture.note for picture in drawn}
+
+    notes = notes_of(sampled)
+    assert set(notes) == {"over-time", "spectrum", "where-from", "prompts", "itl-heat", "lanes"}
+    assert all(note.startswith(f"From {MARK}. ") for note in notes.values())
+    assert "Counts and rates are of all turns" in notes["over-time"]
+    assert not [note for note in notes_of(whole).values() if "sessions" in note]
+
+
+def test_the_export_for_vllm_bench_has_all_turns(path: Path, tmp_path: Path, low_limit: None) -> None:
+    run = frames.load(path, whole=True)
+    document = vllm_bench.document(replace(run, summary=None))
+    assert document["num_prompts"] == TURNS
+
+
+def test_the_head_of_the_queue_of_a_sample_is_nearest_to_the_head() -> None:
+    sent_s = np.arange(100.0)
+    queue = Queue(sent_s, np.full(100, 1000.0), sent_s, 1000.0)
+    at_s, waiting = np.array([99.5, 99.5]), np.array([40.0, 1.0])
+    assert queue.heads(at_s, waiting).tolist() == [60.0, 99.0]
+    some = replace(queue, sent_s=sent_s[::10], until_s=queue.until_s[::10], tokens=sent_s[::10], every=10)
+    np.testing.assert_equal(some.heads(at_s, waiting), [60.0, np.nan])
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(3600)
+def test_report_and_comparison_of_ten_million_turns_need_little_memory(tmp_path: Path) -> None:
+    run, other = tmp_path / "run", tmp_path / "other"
+    turns = large_run.write(run, 10_000_000).turns
+    rundir.write_json(run / rundir.SUMMARY, synthetic.SUMMARY)
+    shutil.copytree(run, other, copy_function=os.link)
+    for command in (("report", run), ("compare", run, other)):
+        process = subprocess.Popen([sys.executable, "-m", "inferload", *map(str, command)], stdout=subprocess.DEVNULL)
+        _, status, usage = os.wait4(process.pid, 0)
+        print(f"{command[0]}: {usage.ru_maxrss / 1000:.0f} MB, {usage.ru_utime + usage.ru_stime:.0f} s CPU time")
+        assert os.waitstatus_to_exitcode(status) == 0
+        assert usage.ru_maxrss / 1000 < LIMIT_MB
+    assert pd.read_csv(run / rundir.TIMELINE)["turns_started"].sum() == turns
