@@ -16,7 +16,7 @@ export VENV_VLLM
 BROWSER := chromium chromium-driver
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-vllm demo demo-vllm browser sshd prometheus curl screenshots test test-locust test-vllm soak-vllm lint bench bench-client bench-simulator bench-quick bench-report bench-arrivals bench-workloads bench-watched bench-peers bench-programs soak sanitized soak-fuzz clean
+.PHONY: help setup setup-vllm demo demo-vllm browser sshd prometheus curl screenshots test test-locust test-python test-vllm soak-vllm lint bench bench-client bench-simulator bench-quick bench-report bench-arrivals bench-workloads bench-watched bench-peers bench-programs soak sanitized soak-fuzz clean
 
 help:            ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 25
@@ -79,7 +79,6 @@ test: $(READY) browser sshd prometheus curl  ## run all tests except those with 
 	PYTHONDONTWRITEBYTECODE= $(BIN)/python tests/side_by_side.py
 
 # Another version of Locust in a separate environment, with the newest gevent that it supports.
-VERSION      ?= 2.46.0
 LOCUST_TESTS ?= tests/unit/locust/test_adaptations.py tests/unit/locust/test_adapters.py tests/e2e/faults/test_e2e_locust_version.py tests/e2e/faults/test_e2e_master.py tests/e2e/results/test_e2e_outcome.py \
 	tests/e2e/faults/test_e2e_stop.py tests/e2e/faults/test_e2e_strangers.py tests/e2e/load/test_e2e_users.py tests/e2e/faults/test_e2e_workers.py
 
@@ -89,8 +88,21 @@ LOCUST_TESTS ?= tests/unit/locust/test_adaptations.py tests/unit/locust/test_ada
 	$(@D)/bin/python -m pip install -q -c $(@D)/constraints.txt 'locust==$*' -e '.[dev]'
 	@touch $@
 
-test-locust: .cache/locust-$(VERSION)/.ready  ## run the end-to-end tests with another Locust: make test-locust VERSION=2.46.0
+test-locust: .cache/locust-$(or $(VERSION),2.46.0)/.ready  ## run the end-to-end tests with another Locust: make test-locust VERSION=2.46.0
 	$(<D)/bin/python -m pytest $(LOCUST_TESTS)
+
+# Another Python in a separate environment. 3.13 is the newest that Locust, gevent and pyarrow all declare.
+PYTHON_TESTS ?= tests/unit tests/e2e/results/test_e2e_outcome.py tests/e2e/faults/test_e2e_bad_input.py tests/e2e/load/test_e2e_users.py
+
+.cache/python-%/.ready: pyproject.toml constraints.txt $(wildcard inferload/client/connection/native/*)
+	@python$* -c '' 2>/dev/null || \
+		{ echo "make: python$* cannot be run: install Python $* and add it to PATH, or name another with VERSION=3.13" >&2; exit 1; }
+	test -x $(@D)/bin/python || python$* -m venv $(@D)
+	$(@D)/bin/python -m pip install -q -c constraints.txt -e '.[dev]'
+	@touch $@
+
+test-python: .cache/python-$(or $(VERSION),3.13)/.ready browser sshd prometheus curl  ## run the unit tests and some end-to-end tests with another Python: make test-python VERSION=3.13
+	$(<D)/bin/python -m pytest $(PYTHON_TESTS)
 
 test-vllm: $(READY) setup-vllm browser  ## run the tests with vLLM on the CPU
 	$(BIN)/python tests/side_by_side.py vllm
@@ -177,4 +189,4 @@ bench-quick:     ## run a small bench-client in two minutes, without writing fil
 	@$(MAKE) --no-print-directory bench-client CASES="base spread" SIZES="20 100" PEERS=vllm-rs BENCH_OPTIONS=
 
 clean:           ## remove environments, caches and runs
-	rm -rf $(VENV) $(VENV_VLLM) inferload/client/connection/_native*.so .cache/models .cache/locust-* .cache/asan $(BENCH) .cache/peers build *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis runs
+	rm -rf $(VENV) $(VENV_VLLM) inferload/client/connection/_native*.so .cache/models .cache/locust-* .cache/python-* .cache/asan $(BENCH) .cache/peers build *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis runs

@@ -11,8 +11,10 @@ _IN_A_LINE = re.compile(f"[{_UNSAFE}]")
 _IN_LINES = re.compile(rf"(?![\n\t])[{_UNSAFE}]")
 _UNINDENTED = re.compile(r"\n(?!    )")
 _NAMED = {"\n": "\\n", "\r": "\\r", "\t": "\\t"}
-# Starts of code spans, links, images, table cells, emphasis around a word, HTML tags and entities.
-_MARKDOWN = re.compile(r"[\\|`\[\]]|<(?=[A-Za-z/!?])|&(?=[A-Za-z#])|\*(?=\S)|(?<!\w)_|~~")
+# Starts of code spans, links, images, table cells, emphasis around a word, strikethrough, formulas, HTML tags and entities.
+_MARKDOWN = re.compile(r"[\\|`\[\]]|<(?=[A-Za-z/!?])|&(?=[A-Za-z#])|[*~$](?=\S)|(?<=\S)\*|(?<!\w)_")
+# At the start of a line: headings, quotations, lists, rules, underlines of headings.
+_MARKDOWN_BLOCK = re.compile(r"(?:#{1,6}|[-+*])(?=\s|$)|\d{1,9}(?=[.)](?:\s|$))|[>=]|-(?=-)")
 
 
 def escaped(text: str) -> str:
@@ -35,10 +37,18 @@ class Markdown(str):
 
 
 def markdown(text: object) -> Markdown:
-    """Escape a text for Markdown, table cells included: no tag, link, code span or emphasis starts in it."""
+    """Escape a text for Markdown, table cells included: no block, tag, link, code span or emphasis starts in it."""
     if isinstance(text, Markdown):
         return text
-    return Markdown(_MARKDOWN.sub(lambda match: "".join(f"\\{sign}" for sign in match[0]), escaped(str(text))))
+    shown = escaped(str(text))
+    line = shown.strip(" ")
+    space = " " * shown.startswith(" ")  # four would start a block of code
+    block = _MARKDOWN_BLOCK.match(line)
+    at = 0 if block is None else block.end() if block[0].isdigit() else block.start()
+    shown = _MARKDOWN.sub(r"\\\g<0>", line[at:])
+    if block is not None and not shown.startswith("\\"):
+        shown = f"\\{shown}"
+    return Markdown(space + line[:at] + shown)
 
 
 def code_span(text: str) -> Markdown:

@@ -14,6 +14,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, BinaryIO
 
+from inferload import document_shapes, json_text
 from inferload.errors import UsageError
 
 FORMAT = 1
@@ -243,12 +244,20 @@ def write_json(path: Path, document: dict[str, Any]) -> None:
 
 
 def read_json(path: Path) -> dict[str, Any]:
-    """Read a JSON document of a run. Raise UsageError if it is missing or invalid."""
+    """Read a JSON document of a run. Raise UsageError if it is missing or invalid, or has a value of another type."""
+    document = read_object(path)
+    for problem in document_shapes.faults(path.name, document).values():
+        raise UsageError(f"{path}: {problem}; the file is damaged, or another version wrote it")
+    return document
+
+
+def read_object(path: Path) -> dict[str, Any]:
+    """Read a JSON document of a run, with values of any type. Raise UsageError if it is missing or no JSON object."""
     try:
-        document = json.loads(read_text(path))
+        document = json_text.parse(read_text(path))
     except OSError as error:
         raise UsageError(f"{path}: {error.strerror}; is {path.parent} a run directory?") from error
-    except (ValueError, RecursionError) as error:  # also text that is not UTF-8, and numbers of thousands of digits
+    except ValueError as error:  # also text that is not UTF-8, and numbers of thousands of digits
         raise UsageError(f"{path}: not JSON ({error}); the run was cut short while writing it") from error
     if not isinstance(document, dict):
         raise UsageError(f"{path}: not a JSON object; is {path.parent} a run directory?")

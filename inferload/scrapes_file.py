@@ -14,6 +14,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow.parquet as pq
 
+from inferload import json_text
 from inferload.errors import UsageError
 from inferload.measure.arrow import pa
 from inferload.rundir import SERVER_METRICS, is_plain, plain_files, whole_file
@@ -23,6 +24,7 @@ SCHEMA = pa.schema(
     [("wall_ns", pa.int64()), ("target", _WORD), ("metric", _WORD), ("labels", _WORD), ("value", pa.float64())]
 )
 JOINED = "all.parquet"
+_LATEST_NS = 1 << 62  # the year 2116: differences have 64 bits
 _PART = re.compile(r"part-(\d{5,9})\.parquet")
 _PARTS_KEY = b"inferload_parts"  # metadata key of a joined file: JSON list of the parts' names
 
@@ -161,8 +163,14 @@ def _read(path: Path, names: frozenset[str] | None, without: tuple[str, ...]) ->
 
 
 def _as_scrapes(table: pa.Table) -> pa.Table:
-    """Cast a table to SCHEMA if it differs; a cast imports all of pyarrow.compute."""
-    return table if table.schema.equals(SCHEMA) else table.cast(SCHEMA)
+    """Cast a table to SCHEMA if it differs; a cast imports all of pyarrow.compute. ValueError for a value that no scrape has."""
+    table = table if table.schema.equals(SCHEMA) else table.cast(SCHEMA)
+    if any(column.null_count for column in table.columns):
+        raise ValueError("a row lacks a value")
+    instants = table["wall_ns"].to_numpy()
+    if len(instants) and not 0 <= instants.min() <= instants.max() <= _LATEST_NS:
+        raise ValueError(f"wall_ns is {instants.min()} to {instants.max()}")
+    return table
 
 
 def _files(folder: Path) -> list[Path]:
@@ -174,7 +182,7 @@ def _joined_names(folder: Path) -> set[str]:
     joined = folder / JOINED
     if not is_plain(joined):
         return set()
-    names = json.loads((pq.read_schema(joined).metadata or {}).get(_PARTS_KEY, b"[]"))
+    names = json_text.parse((pq.read_schema(joined).metadata or {}).get(_PARTS_KEY, b"[]"))
     return {name for name in names if isinstance(name, str)} if isinstance(names, list) else set()
 
 

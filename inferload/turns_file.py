@@ -16,12 +16,13 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 
+from inferload import json_text
 from inferload.errors import UsageError
 from inferload.measure.arrow import pa, pc
 from inferload.measure.clock import Anchor
 from inferload.measure.record import TurnRecord
 from inferload.measure.turn_columns import SCHEMA, TurnColumns, to_table
-from inferload.rundir import MANIFEST, TURNS, is_plain, plain_files, read_json, whole_file
+from inferload.rundir import MANIFEST, TURNS, is_plain, plain_files, read_object, whole_file
 
 _JOINED = "all"
 _PARTS_KEY = b"inferload_parts"  # metadata key of a joined file: JSON list of the parts' file names
@@ -183,7 +184,9 @@ def batches(run_dir: Path, columns: Sequence[str] | None = None) -> Iterator[pa.
         with reading(path), pq.ParquetFile(path) as source:
             for group in range(source.num_row_groups):
                 table = source.read_row_group(group, columns=schema.names)
-                yield table.select(schema.names).replace_schema_metadata(None).cast(schema)
+                table = table.select(schema.names).replace_schema_metadata(None).cast(schema)
+                check_values(table)
+                yield table
 
 
 def size(run_dir: Path) -> tuple[int, int]:
@@ -241,7 +244,7 @@ def _own(run_dir: Path) -> list[Path]:
     """Return the files to read. Raise UsageError if one belongs to another run."""
     paths = files_to_read(run_dir / TURNS)
     try:
-        run_id = read_json(run_dir / MANIFEST).get("id")
+        run_id = read_object(run_dir / MANIFEST).get("id")
     except UsageError:
         run_id = None  # the run was killed before it wrote its manifest
     for path, why in foreign_files(paths, run_id if isinstance(run_id, str) else None).items():
@@ -267,7 +270,9 @@ def _read(path: Path, columns: list[str]) -> pa.Table:
     with reading(path), pq.ParquetFile(path) as source:
         table = source.read(columns=columns)
         schema = pa.schema([SCHEMA.field(name) for name in columns])
-        return table if table.schema.equals(schema) else table.select(columns).cast(schema)
+        table = table if table.schema.equals(schema) else table.select(columns).cast(schema)
+        check_values(table)
+        return table
 
 
 def _safe(worker: str) -> str:
@@ -286,7 +291,7 @@ def parts_in(joined: Path) -> set[str]:
         return set()
     joined_names = _metadata(joined).get(_PARTS_KEY, b"[]")
     with reading(joined):
-        names = json.loads(joined_names)
+        names = json_text.parse(joined_names)
     return {name for name in names if isinstance(name, str)} if isinstance(names, list) else set()
 
 
@@ -296,3 +301,27 @@ def files_to_read(folder: Path) -> list[Path]:
     for joined in plain_files(folder, f"*-{_JOINED}.parquet"):
         joined_names |= parts_in(joined)
     return [path for path in plain_files(folder, "*.parquet") if path.name not in joined_names]
+
+
+_NEEDED = ("turn_id", "session_id", "turn_index", "worker", "class", "phase", "planned_ns", "closed_ns")
+_MOST_NS = 10**17  # three years: differences and small multiples have 64 bits
+_MOST = 10**15
+
+
+def check_values(table: pa.Table) -> None:
+    """Raise ValueError for a value that no turn has: a missing identity, a number out of range, lists that do not fit."""
+    for name in table.column_names:
+        column = table[name]
+        is_list = pa.types.is_list(column.type)
+        values = pc.list_flatten(column) if is_list else column
+        if (name in _NEEDED and column.null_count) or (is_list and values.null_count):
+            raise ValueError(f"column {name} has no value in a row")
+        if name == "block_hashes" or not (pa.types.is_integer(values.type) or pa.types.is_floating(values.type)):
+            continue
+        least, most = (-_MOST_NS, _MOST_NS) if name.endswith("_ns") else (0, _MOST)
+        ends = pc.min_max(values).as_py()
+        if any(end is not None and not least <= end <= most for end in ends.values()):
+            raise ValueError(f"column {name} has values from {ends['min']} to {ends['max']}")
+    lists = [table[name] for name in ("event_ns", "event_tokens") if name in table.column_names]
+    if len(lists) == 2 and pc.any(pc.not_equal(*map(pc.list_value_length, lists))).as_py():
+        raise ValueError("event_ns and event_tokens have lists of different lengths")

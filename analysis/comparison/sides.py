@@ -1,8 +1,8 @@
 """Sides of a comparison: runs of a configuration, from run directories or result files of other clients."""
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from math import fsum
 from pathlib import Path
 from typing import Any
 
@@ -116,7 +116,7 @@ TableRow = tuple[Side, Side | None]
 def complete_mean(values: Sequence[float | None]) -> float | None:
     """Return the mean; None for no values, or if a value is None."""
     known = [value for value in values if value is not None]
-    return sum(known) / len(known) if known and len(known) == len(values) else None
+    return fsum(known) / len(known) if known and len(known) == len(values) else None
 
 
 def priced(side: Side, overrides: Prices) -> Side:
@@ -142,7 +142,7 @@ def _of_class(run: Run, name: str, names: tuple[str, ...]) -> Run:
     """Return a run with the figures of a class, without those known for all classes together only."""
     if not run.path.is_dir():
         raise UsageError(f"--class {name}: {run.path} has no classes; name run directories")
-    classes = _json(run.path / rundir.SUMMARY).get("by_class") or {}
+    classes = rundir.read_json(run.path / rundir.SUMMARY).get("by_class") or {}
     if name not in classes:
         raise UsageError(f"--class {name}: no such class in {run.path}; it has {', '.join(classes) or 'none'}")
     summary = {"client": {}, **classes[name]}
@@ -198,10 +198,10 @@ def named_side(argument: str, names: tuple[str, ...]) -> Side:
 
 def read_run(path: Path, names: tuple[str, ...] = NAMES) -> Run:
     """Read a run directory; UsageError without a summary."""
-    manifest = _json(path / rundir.MANIFEST)
+    manifest = rundir.read_json(path / rundir.MANIFEST)
     if not (path / rundir.SUMMARY).is_file():
         raise UsageError(f"{path}: no {rundir.SUMMARY}: the run ended before it was written; leave this run out")
-    summary = _json(path / rundir.SUMMARY)
+    summary = rundir.read_json(path / rundir.SUMMARY)
     verdict = summary.get("verdict") or {}
     turns = summary.get("turns") or {}
     scenario = manifest.get("scenario") or {}
@@ -333,16 +333,6 @@ def _server_start(path: Path) -> str | None:
         return None
     stamps = sorted({(str(row["target"]), round(row["value"], 1)) for row in started.to_pylist()})
     return "; ".join(f"{target} at {value}" for target, value in stamps)
-
-
-def _json(path: Path) -> dict[str, Any]:
-    try:
-        document = json.loads(rundir.read_text(path))
-    except (OSError, ValueError, RecursionError) as error:
-        raise UsageError(f"{path}: cannot be read ({error}); is it a run directory of inferload?") from error
-    if not isinstance(document, dict):
-        raise UsageError(f"{path}: no JSON object; is it a run directory of inferload?")
-    return document
 
 
 def _read_imported(path: Path) -> Run:

@@ -6,18 +6,18 @@ lists missing data.
 """
 
 import io
-import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
 import pyarrow as pa
 
-from inferload import rundir
+from inferload import document_shapes, json_text, rundir
 from inferload.errors import UsageError
 from inferload.scrapes_file import read_scrapes
 from inferload.server_metrics.series import ServerSeries, by_target
@@ -38,23 +38,7 @@ from .turn_frames import (
 )
 from .vllm_log import VllmLog
 
-# Types of the parts of manifest and summary.
-_LISTED = ("phases", "workers", "steps", "servers")
-_NAMED = (
-    "anchor",
-    "scenario",
-    "versions",
-    "run",
-    "verdict",
-    "turns",
-    "sessions",
-    "stalls",
-    "rates",
-    "latency",
-    "client",
-)
-_NAMED_TOO = ("cache", "tasks", "by_class", "by_target", "by_model", "tokens_per_event")
-_SHAPES: dict[str, type] = dict.fromkeys(_LISTED, list) | dict.fromkeys((*_NAMED, *_NAMED_TOO), dict)
+LONGEST_S = 31 * 86_400.0  # of a run: the timeline has a row for each second
 
 UNFINISHED = "unfinished"
 
@@ -224,6 +208,10 @@ def load(run_dir: Path, server_log: Path | None = None, *, whole: bool = False) 
         marks=[mark | {"t_s": (mark["wall_ns"] - start_wall_ns) / NS_PER_S} for mark in marks],
         notes=tuple(dict.fromkeys(notes)),
     )
+    if run.end_s > LONGEST_S:
+        raise UsageError(
+            f"run directory {run_dir}: ends {run.end_s:.3g} s after its start; is a time in its files wrong?"
+        )
     if every > 1:
         run = replace(run, sample=Sample.of(every, files))
     return run if server_log is None else replace(run, log=vllm_log.read(server_log, start_wall_ns, run.end_s))
@@ -262,22 +250,17 @@ def _document(path: Path, notes: list[str]) -> dict[str, Any] | None:
         notes.append(f"{path.name} is missing: the run ended before it was written")
         return None
     try:
-        return _shaped(path.name, rundir.read_json(path), notes)
+        return _shaped(path.name, rundir.read_object(path), notes)
     except UsageError:
         notes.append(f"{path.name} cannot be read: the run ended while it was written")
         return None
 
 
 def _shaped(name: str, document: dict[str, Any], notes: list[str]) -> dict[str, Any]:
-    """Remove parts of unexpected type, with a note each."""
-    valid = {}
-    for key, value in document.items():
-        expected = _SHAPES.get(key)
-        if expected is None or value is None or isinstance(value, expected):
-            valid[key] = value
-        else:
-            notes.append(f"{name}: {key} is no {'list' if expected is list else 'object'} and is left out")
-    return valid
+    """Remove parts with a value of unexpected type, with a note each."""
+    problems = document_shapes.faults(name, document)
+    notes += [f"{name}: {key} is left out ({problem})" for key, problem in problems.items()]
+    return {key: value for key, value in document.items() if key not in problems}
 
 
 def _readable(path: Path, notes: list[str]) -> bool:
@@ -297,17 +280,12 @@ def _marks(path: Path, notes: list[str]) -> list[dict[str, Any]]:
     marks = []
     for line in path.read_text(encoding="utf-8", errors="replace").splitlines() if _readable(path, notes) else ():
         try:
-            mark = json.loads(line)
-        except (ValueError, RecursionError):
+            mark = json_text.parse(line)
+            msgspec.convert(mark, document_shapes.Mark)
+        except ValueError:
             continue
-        if isinstance(mark, dict) and _is_instant(mark.get("wall_ns")):
-            marks.append(mark)
+        marks.append(mark)
     return marks
-
-
-def _is_instant(value: object) -> bool:
-    """Return True for a 64-bit integer."""
-    return isinstance(value, int) and not isinstance(value, bool) and abs(value) < 1 << 63
 
 
 def _servers(run_dir: Path, notes: list[str]) -> dict[str, ServerSeries]:
@@ -316,7 +294,7 @@ def _servers(run_dir: Path, notes: list[str]) -> dict[str, ServerSeries]:
     _note_irregular(run_dir / rundir.SERVER_METRICS, notes)
     try:
         servers = by_target(read_scrapes(run_dir, without=_NOT_READ, unreadable=unreadable))
-    except (ValueError, TypeError, AttributeError):  # labels that are no JSON object
+    except ValueError:  # labels that are no JSON object
         notes.append(f"{rundir.SERVER_METRICS} has unreadable labels and is left out")
         servers = {}
     notes += [f"{rundir.SERVER_METRICS}/{name} cannot be read and is left out" for name in unreadable]
@@ -337,7 +315,7 @@ def _start(
 ) -> int | None:
     """Wall time of the master's anchor; without a manifest the earliest known time."""
     anchor = manifest.get("anchor") or {}
-    if isinstance(anchor.get("wall_ns"), int):
+    if anchor:
         return int(anchor["wall_ns"])
     known = [int(mark["wall_ns"]) for mark in marks]
     known += [int(server.wall_ns[0]) for server in servers.values()]

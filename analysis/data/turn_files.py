@@ -40,12 +40,13 @@ class TurnFile:
     def tables(self, columns: Sequence[str], every: int = 1) -> Iterator[pa.Table]:
         """Yield the turns of one row group at a time, of 1 in `every` sessions. A column that the file lacks is left out.
 
-        Raise UsageError if the file cannot be read.
+        Raise UsageError if the file cannot be read, or has a value that no turn has.
         """
         with turns_file.reading(self.path), pq.ParquetFile(self.path) as source:
             present = [name for name in columns if name in source.schema_arrow.names]
             for group in range(source.num_row_groups):
                 table = _cast(source.read_row_group(group, columns=present, use_threads=False).select(present))
+                turns_file.check_values(table)
                 yield table if every == 1 else table.filter(pa.array(in_sample(table["session_id"], every)))
 
 

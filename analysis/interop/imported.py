@@ -7,7 +7,6 @@ Supported: `vllm bench serve --save-result` (Python and Rust), AIPerf's `profile
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from math import isfinite
 from pathlib import Path
 from typing import Any
 
@@ -61,8 +60,8 @@ def read(path: Path) -> Imported:
 
 
 def _number(value: object) -> float | None:
-    """Return a finite number as float; else None (Python's JSON has NaN and infinity)."""
-    if not isinstance(value, int | float) or isinstance(value, bool) or not isfinite(value):
+    """Return a number as float; None for NaN and infinity, which Python's JSON has, and for numbers above 1e18."""
+    if not isinstance(value, int | float) or isinstance(value, bool) or not -1e18 <= value <= 1e18:
         return None
     return float(value)
 

@@ -12,6 +12,7 @@ from typing import Any, TextIO, cast
 
 from inferload import __version__
 from inferload.argparse_ext import PassingParser, is_key
+from inferload.client.connection.redaction import safe_urls
 from inferload.errors import UsageError
 from inferload.escaping import escaped_lines
 from inferload.run_options import KEY_ON_COMMAND_LINE
@@ -172,7 +173,7 @@ def main(argv: list[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except UsageError as error:
-        print(f"inferload: {escaped_lines(str(error))}", file=sys.stderr)
+        print(f"inferload: {escaped_lines(safe_urls(str(error)))}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
         return 130

@@ -19,7 +19,7 @@ MAX_PAGE_BYTES = 32 * 1024 * 1024
 
 @dataclass(frozen=True, slots=True)
 class MetricsUrl:
-    """Address of a metrics page. `target`: name of the server in records, the address without the default path."""
+    """Address of a metrics page. `target`: name of the server in records, without the default path and the query's values."""
 
     scheme: str
     host: str
@@ -46,7 +46,7 @@ class MetricsUrl:
             raise UsageError(f"metrics URL {shown}: not a port; {remedy}") from None
         path = parts.path if parts.path.strip("/") else "/metrics"
         path += f"?{parts.query}" if parts.query else ""
-        target = f"{parts.scheme}://{parts.netloc}{path}".removesuffix("/metrics")
+        target = without_userinfo(f"{parts.scheme}://{parts.netloc}{path}").removesuffix("/metrics")
         return cls(parts.scheme, parts.hostname, port, path, target)
 
 

@@ -3,6 +3,7 @@
 import argparse
 import ipaddress
 import socket
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -302,4 +303,7 @@ def metrics_urls(urls: list[str] | None) -> tuple[str, ...] | None:
         except UsageError as error:
             remedy = "write it as http://server:8000/metrics, without a password"
             raise UsageError(f"--metrics-url {without_userinfo(url)}: not an address; {remedy}") from error
+    name, count = Counter(MetricsUrl.parse(url).target for url in set(urls)).most_common(1)[0]
+    if count > 1:
+        raise UsageError(f"--metrics-url {name}: named twice, with other values in its query; name each page once")
     return tuple(urls)

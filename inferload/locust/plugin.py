@@ -14,6 +14,7 @@ import gevent
 import locust.runners
 from locust import events
 
+from inferload.client.connection.redaction import safe_urls
 from inferload.errors import UsageError
 from inferload.escaping import escaped
 from inferload.locust import options, user_classes
@@ -47,7 +48,7 @@ def install() -> None:
         process.check_patched()
         adaptations.apply()
     except UsageError as error:
-        print(f"inferload: {escaped(str(error))}", file=sys.stderr)
+        print(f"inferload: {escaped(safe_urls(str(error)))}", file=sys.stderr)
         sys.exit(2)
     logs.install()
     process.check_after_parsing(plugin.check)
@@ -192,6 +193,6 @@ def _export_metrics(controller: Controller, address: ListenAddress) -> None:
     try:
         exporter.listen(address)
     except UsageError as error:
-        print(f"inferload: {escaped(str(error))}", file=sys.stderr)
+        print(f"inferload: {escaped(safe_urls(str(error)))}", file=sys.stderr)
         sys.exit(USAGE)
     controller.await_scrape = exporter.wait_for_last_scrape

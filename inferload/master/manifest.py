@@ -8,6 +8,7 @@ from importlib.metadata import version
 from typing import Any
 
 from inferload import __version__, deployments, rundir
+from inferload.client.connection.redaction import without_userinfo
 from inferload.master.lifecycle.master_run import MasterRun
 from inferload.master.lifecycle.preflight import Preflight
 from inferload.measure.clock import NS_PER_S
@@ -122,7 +123,7 @@ def manifest(run: MasterRun, counts: dict[str, Any] | None) -> dict[str, Any]:
         ],
         "steady_s": run.steadiness.since_s,
         "workers": [member.manifest() for member in run.roster.members],
-        "metrics_urls": list(run.preflight.metrics_urls),
+        "metrics_urls": [without_userinfo(url) for url in run.preflight.metrics_urls],
         "insecure": run.own.tls.insecure,
         "key_withheld_from": run.own.withheld_from(
             [target.url for target in spec.targets] + list(run.preflight.metrics_urls)

@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable
 from dataclasses import dataclass, field, fields
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple, TypedDict
 
+import msgspec
 import numpy as np
 
 from inferload.measure.clock import NS_PER_S
@@ -103,9 +104,16 @@ class ClientHealth:
 
     @classmethod
     def from_wire(cls, wire: dict[str, Any]) -> ClientHealth:
-        """Return the record of a `to_wire` document."""
-        sketches = {name: Sketch.from_wire(wire[name]) for name in _SKETCHES}
-        return cls(**{**wire, **sketches})
+        """Return the record of a `to_wire` document; ValueError or LookupError if it is none."""
+        counts = msgspec.convert({name: wire[name] for name in _COUNTS}, dict[str, _Whole])
+        return cls(**counts, **{name: Sketch.from_wire(wire[name]) for name in _SKETCHES})  # type: ignore[arg-type]
+
+
+_Whole = Annotated[int, msgspec.Meta(ge=-(1 << 62), le=1 << 62)]
+
+
+class _HealthSetWire(TypedDict):
+    workers: list[tuple[str, Phase, dict[str, Any]]]
 
 
 _COUNTS = tuple(item.name for item in fields(ClientHealth) if item.type == "int")
@@ -172,9 +180,9 @@ class HealthSet:
         return {"workers": [[*key, health.to_wire()] for key, health in self.items()]}
 
     @classmethod
-    def from_wire(cls, wire: dict[str, Any]) -> HealthSet:
-        """Return the set of a `to_wire` document."""
-        health = cls()
+    def from_wire(cls, document: Any) -> HealthSet:
+        """Return the set of a `to_wire` document; ValueError or LookupError if it is none."""
+        health, wire = cls(), msgspec.convert(document, _HealthSetWire)
         health._healths = {(worker, phase): ClientHealth.from_wire(entry) for worker, phase, entry in wire["workers"]}
         return health
 

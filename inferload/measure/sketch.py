@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
+from typing import Annotated, Any, TypedDict
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 
@@ -20,9 +21,27 @@ Ints = npt.NDArray[np.int64]
 SMALLEST = 1e-9  # smaller absolute values count as 0
 LARGEST = 1e300  # greatest absolute value
 _PER_UNIT = 1e6  # the sum is in whole millionths: of a millisecond, that is a nanosecond
+_MOST = 10**18  # count of a wire document
 _EXACT = 2.0**52  # float sums of whole numbers are exact below this
 _MOST_WAITING = 8_192  # gathered values, so that the cost per value is low
 _SPARE = 256  # buckets that a store grows by at each end
+
+
+Count = Annotated[int, msgspec.Meta(ge=0, le=_MOST)]
+_Buckets = tuple[list[Annotated[int, msgspec.Meta(ge=-(10**8), le=10**8)]], list[Count]]
+_Value = Annotated[float, msgspec.Meta(ge=-LARGEST, le=LARGEST)]
+
+
+class SketchWire(TypedDict):
+    """Sketch in a message or a file, as from another machine."""
+
+    error: Annotated[float, msgspec.Meta(ge=1e-4, lt=1)]
+    positive: _Buckets
+    negative: _Buckets
+    zeros: Count
+    total: Annotated[str, msgspec.Meta(pattern=r"^-?\d{1,300}$")]
+    min: _Value | None
+    max: _Value | None
 
 
 def rank(q: float, n: int) -> int:
@@ -196,15 +215,20 @@ class Sketch:
         }
 
     @classmethod
-    def from_wire(cls, wire: dict[str, Any]) -> Sketch:
-        """Return the sketch of a `to_wire` document."""
+    def from_wire(cls, document: Any) -> Sketch:
+        """Return the sketch of a `to_wire` document; ValueError if it is none."""
+        wire = msgspec.convert(document, SketchWire)
         sketch = cls(wire["error"])
-        sketch._positive = _Store.from_wire(wire["positive"])
-        sketch._negative = _Store.from_wire(wire["negative"])
+        bounds = np.array([SMALLEST, LARGEST])
+        first, last = (int(bucket) for bucket in sketch._buckets(bounds))
+        sketch._positive = _Store.from_wire(wire["positive"], first, last)
+        sketch._negative = _Store.from_wire(wire["negative"], first, last)
         sketch._zeros = wire["zeros"]
         sketch._total = int(wire["total"])
         sketch._count = sketch._zeros + sketch._positive.count() + sketch._negative.count()
         sketch._min, sketch._max = wire["min"], wire["max"]
+        if (sketch._min is None or sketch._max is None) != (sketch._count == 0):
+            raise ValueError(f"sketch of {sketch._count} values: min is {sketch._min}, max is {sketch._max}")
         return sketch
 
     def __eq__(self, other: object) -> bool:
@@ -298,11 +322,16 @@ class _Store:
         return [[*buckets[:1].tolist(), *np.diff(buckets).tolist()], self._counts[used].tolist()]
 
     @classmethod
-    def from_wire(cls, wire: list[list[int]]) -> _Store:
+    def from_wire(cls, wire: tuple[list[int], list[int]], first: int, last: int) -> _Store:
+        """Return the store of a `to_wire` list; ValueError for a bucket outside of `first` to `last`."""
         store = cls()
         steps, counts = wire
+        if len(steps) != len(counts) or min(steps[1:], default=1) < 1 or sum(counts) > _MOST:
+            raise ValueError("sketch: its buckets and their counts do not fit")
         if steps:
             buckets = np.cumsum(np.array(steps, dtype=np.int64))
+            if buckets[0] < first or buckets[-1] > last:
+                raise ValueError(f"sketch: buckets {buckets[0]} to {buckets[-1]}, allowed are {first} to {last}")
             store._reach(int(buckets[0]), int(buckets[-1]))
             store._counts[buckets - store._first] = counts
         return store

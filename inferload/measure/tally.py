@@ -10,12 +10,14 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any
 
+import msgspec
 import numpy as np
 
 from inferload.measure.measures import MEASURES, STALL_MS, Floats, gaps_ms
 from inferload.measure.record import PHASES, Phase, PhaseWindow, TurnRecord
 from inferload.measure.sketch import Sketch
 from inferload.measure.slo import Slo
+from inferload.measure.tally_wire import TallySetWire, TallyWire
 from inferload.measure.window_counts import WindowCounts, session_window, within
 
 # The client delay is counted in `client_health`; gaps are counted separately, because stalls need them too.
@@ -119,8 +121,9 @@ class Tally:
         }
 
     @classmethod
-    def from_wire(cls, wire: dict[str, Any]) -> Tally:
-        """Return the tally of a `to_wire` document."""
+    def from_wire(cls, document: Any) -> Tally:
+        """Return the tally of a `to_wire` document; ValueError or TypeError if it is none."""
+        wire = msgspec.convert(document, TallyWire)
         return cls(
             **{_NAMES.get(key, key): count for key, count in wire["counts"].items()},
             longest_stall_ms=wire["longest_stall_ms"],
@@ -345,9 +348,9 @@ class TallySet:
         return {"tallies": [[*key, tally.to_wire()] for key, tally in self.items()]}
 
     @classmethod
-    def from_wire(cls, wire: dict[str, Any]) -> TallySet:
-        """Return the set of a `to_wire` document."""
-        tallies = cls()
+    def from_wire(cls, document: Any) -> TallySet:
+        """Return the set of a `to_wire` document; ValueError or TypeError if it is none."""
+        tallies, wire = cls(), msgspec.convert(document, TallySetWire)
         tallies._tallies = {(phase, name, step): Tally.from_wire(tally) for phase, name, step, tally in wire["tallies"]}
         return tallies
 

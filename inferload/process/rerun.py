@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
+from inferload.client.connection.redaction import MARK
 from inferload.client.connection.target import Target
 from inferload.errors import UsageError
 from inferload.process.run_spec import RunSpec, nominal_users
@@ -23,6 +24,8 @@ def repeated(manifest: Mapping[str, Any], program: Program, seed: int | None = N
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise UsageError(f"run.json: {type(error).__name__}: {error}; the run cannot be repeated") from error
     scenario = scenarios.from_text(text, "run.json")
+    if hidden := next((url for url in metrics_urls if MARK in url), None):
+        raise UsageError(f"run.json: {hidden}: the query was not saved; start a run with --metrics-url")
     if not targets:
         raise UsageError("run.json: no target; the run cannot be repeated")
     loaded = program.read(origin)

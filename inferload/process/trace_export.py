@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 from urllib.parse import urlsplit
 
+from inferload.client.connection.redaction import without_userinfo
 from inferload.errors import UsageError
 
 DEFAULT_RATIO = 0.01
@@ -23,10 +24,14 @@ class TraceExport:
         share = _ratio(ratio)
         if not url:
             return None
-        parts = urlsplit(url)
-        if parts.scheme not in ("http", "https") or not parts.hostname or "@" in parts.netloc:
+        try:
+            parts = urlsplit(url)
+            valid = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0 and "@" not in parts.netloc
+        except ValueError:  # no port, or brackets without an IPv6 address between them
+            valid = False
+        if not valid:
             raise UsageError(
-                f"--export-traces {parts.hostname or url}: not an address; write it as http://collector:4318"
+                f"--export-traces {without_userinfo(url)}: not an address; write it as http://collector:4318"
             )
         if not _installed():
             raise UsageError("--export-traces: opentelemetry-sdk is not installed; pip install 'inferload[otel]'")

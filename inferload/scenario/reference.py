@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from inferload.scenario.scenario import Scenario
+from inferload.scenario.schema.distributions import MAX_COUNT, MOST
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 
@@ -23,6 +24,8 @@ slo: {ttft_ms: 500, itl_ms: 50}
 gates: ["p95(ttft_ms) < 800", "failed_ratio < 0.01"]
 """
 
+_GENERAL = (MOST, MAX_COUNT, 1 << 63)  # bounds of whole groups of keys, which the head of the page states
+
 _HEAD = """# Scenario file
 
 <!-- Generated: python -m inferload.scenario.reference > docs/scenario.md -->
@@ -38,6 +41,9 @@ the run (`phases`) and its pass criteria (`slo`, `gates`). A complete example:
 `inferload schema` prints the JSON Schema for editors. A *distribution* is a number (a constant), or one of the mappings with
 `dist` below. Keys that end in `_per_s` are rates per second, other keys that end in `_s` are seconds, and keys that end in
 `_ms` milliseconds. A default of `-` means that the key is not set. Unknown keys are errors.
+
+A number is at most 1e9, one above 0 at least 1e-9; a whole number is at most 10,000,000, `sessions` and `turns` of `phases` at
+most 1e9, and `seed` below 2^63. A distribution of durations that may draw more than 1e9 s is an error. So no plan or run overflows.
 """
 
 _Schema = Mapping[str, Any]
@@ -180,7 +186,9 @@ def _value(part: _Schema, schema: _Schema) -> str:
     if part.get("type") == "array":
         return f"list of {_value(part.get('items', {}), schema)}"
     limits = {"minimum": "≥", "exclusiveMinimum": ">", "maximum": "≤", "exclusiveMaximum": "<"}
-    bounds = ", ".join(f"{sign} {part[key]:g}" for key, sign in limits.items() if key in part)
+    bounds = ", ".join(
+        f"{sign} {part[key]:g}" for key, sign in limits.items() if key in part and part[key] not in _GENERAL
+    )
     names = {
         "object": "mapping",
         "string": "text",

@@ -6,6 +6,7 @@ The models hold all defaults; `resolved_text()` writes them out, and its text lo
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
+from functools import cache
 from typing import Annotated, Any, Literal
 
 from pydantic import (
@@ -21,8 +22,18 @@ from inferload.scenario.files.mistakes import ScenarioError, faults_of
 from inferload.scenario.files.yaml_text import Parsed, as_yaml, parse
 from inferload.scenario.overrides import Override, apply
 from inferload.scenario.schema.arrivals import Arrivals, Closed, Rated, TraceTimes
-from inferload.scenario.schema.base import AtLeastOne, Flag, ScenarioPart, Share, SloLimits, Whole, add_up, distinct
-from inferload.scenario.schema.distributions import NonNegative, Positive
+from inferload.scenario.schema.base import (
+    AtLeastOne,
+    Flag,
+    Limit,
+    ScenarioPart,
+    Seed,
+    Share,
+    SloLimits,
+    add_up,
+    distinct,
+)
+from inferload.scenario.schema.distributions import MOST, NonNegative, Positive
 from inferload.scenario.schema.endpoints import ENDPOINTS, Endpoint
 from inferload.scenario.schema.fields import AbortConditions, Gates, HeaderName, Headers, Json, Name, Salt, Version
 from inferload.scenario.schema.tasks import REACTING, Tasks
@@ -48,11 +59,11 @@ class Phases(ScenarioPart):
         description="longest measure phase, in seconds; null: until sessions or turns are reached, the trace ends, or the "
         "web UI stops the run",
     )
-    sessions: AtLeastOne | None = Field(
+    sessions: Limit | None = Field(
         default=None,
         description="end the run after so many sessions of the measure phase; null: no such limit",
     )
-    turns: AtLeastOne | None = Field(
+    turns: Limit | None = Field(
         default=None, description="end the run after so many turns of the measure phase; null: no such limit"
     )
     drain_s: NonNegative = Field(default=60.0, description="longest wait for turns in flight at the end, in seconds")
@@ -208,7 +219,7 @@ class Cache(ScenarioPart):
 class ServerOptions(ScenarioPart):
     """Scraping of the server's metrics."""
 
-    interval_s: Annotated[float, Field(strict=True, ge=0.05, allow_inf_nan=False)] = Field(
+    interval_s: Annotated[float, Field(strict=True, ge=0.05, le=MOST, allow_inf_nan=False)] = Field(
         default=0.25, description="scrape interval of /metrics, in seconds"
     )
 
@@ -231,7 +242,7 @@ class Scenario(ScenarioPart):
     phases: Phases = Field(description="lengths of the phases: {warmup_s, measure_s | sessions | turns, drain_s}")
     request: RequestOptions = Field(default=RequestOptions(), description="endpoint and options of each request")
     cache: Cache = Field(default=Cache(), description="prefix-cache isolation, cold and warm runs")
-    seed: Whole = Field(default=0, description="seed of all random numbers: texts, lengths, times")
+    seed: Seed = Field(default=0, description="seed of all random numbers: texts, lengths, times")
     slo: SloLimits = Field(default=SloLimits(), description="limits of a good turn, for goodput: {ttft_ms, ...}")
     gates: Gates = Field(
         default=(),
@@ -380,13 +391,18 @@ def from_data(data: Mapping[str, Any], origin: str) -> Scenario:
     return _validated(Parsed(dict(data)), origin)
 
 
+@cache
+def _schema() -> dict[str, Any]:
+    return Scenario.model_json_schema()
+
+
 def _validated(parsed: Parsed, origin: str) -> Scenario:
     faults = list(parsed.faults)
     if parsed.data is not None:
         try:
             scenario = Scenario.model_validate(parsed.data, context={"origin": origin})
         except ValidationError as error:
-            faults += faults_of(error, parsed, Scenario.model_json_schema())
+            faults += faults_of(error, parsed, _schema())
         else:
             if not faults:
                 return scenario

@@ -1,13 +1,14 @@
 """Scrapes of one server as series on one grid of scrape instants. Restarts of the server are detected and bridged."""
 
-import json
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 
+from inferload import json_text
 from inferload.measure.arrow import pa, pc
 from inferload.measure.clock import NS_PER_S
 from inferload.server_metrics import metric_names as names
@@ -171,10 +172,15 @@ def by_target(table: pa.Table, metrics: Iterable[str] | None = None) -> dict[str
 def _server(target: str, instants: Instants, table: pa.Table) -> ServerSeries:
     by_metric: dict[str, list[MetricSeries]] = {}
     for (metric, labels), (values, unusable) in _on_grid(instants, table).items():
-        by_metric.setdefault(metric, []).append(MetricSeries(json.loads(labels), values, unusable))
+        by_metric.setdefault(metric, []).append(MetricSeries(_labels(labels), values, unusable))
     meaning = names.current_names(by_metric)
     metrics = {now: tuple(by_metric[was]) for was, now in meaning.items() if now is not None}
     return ServerSeries(target, instants, metrics, _restarts(len(instants), metrics))
+
+
+def _labels(text: str | None) -> dict[str, str]:
+    """Parse the column `labels`; ValueError if it is no JSON object of texts."""
+    return msgspec.convert(json_text.parse(text or ""), dict[str, str])
 
 
 def _on_grid(instants: Instants, table: pa.Table) -> dict[tuple[str, str], tuple[Floats, Bools | None]]:

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Annotated, Any
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 
@@ -38,7 +39,7 @@ class FirstError:
     """First failed turn of a class. `at_ns`: its end, monotonic."""
 
     text: str
-    at_ns: int
+    at_ns: Annotated[int, msgspec.Meta(ge=-(1 << 62), le=1 << 62)]
     worker: str
 
 
@@ -62,9 +63,9 @@ class FirstErrors:
         return taken
 
     def absorb(self, wire: Mapping[str, Mapping[str, Any]], offset_ns: int = 0) -> None:
-        """Add errors in wire form. `offset_ns`: their clock minus this one."""
-        for failure, error in wire.items():
-            self.add(str(failure), str(error["text"]), int(error["at_ns"]) - offset_ns, str(error["worker"]))
+        """Add errors in wire form; ValueError if they are not. `offset_ns`: their clock minus this one."""
+        for failure, error in msgspec.convert(wire, dict[str, FirstError]).items():
+            self.add(failure, error.text, error.at_ns - offset_ns, error.worker)
 
     def to_wire(self) -> dict[str, Any]:
         """Return plain values, for a message or a file."""

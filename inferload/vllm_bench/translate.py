@@ -6,6 +6,7 @@ that only make sense together (target, data set, arrivals) are read by one funct
 
 from typing import Any
 
+from inferload.client.connection.redaction import without_userinfo
 from inferload.errors import UsageError
 from inferload.scenario.schema.endpoints import Endpoint
 from inferload.scenario.schema.fields import RESERVED, secret_header
@@ -77,7 +78,9 @@ def _target(bench: Translation) -> None:
     if "/v1/" not in path or "://" in path:
         raise UsageError(f"--endpoint {path}: must be a path with /v1/; --base-url takes a URL")
     if host.partition("://")[0].lower() not in ("http", "https"):
-        raise UsageError(f"--base-url {host}: must start with http:// or https://, as http://server:8000")
+        raise UsageError(
+            f"--base-url {without_userinfo(host)}: must start with http:// or https://, as http://server:8000"
+        )
     bench.run += ["--host", host.rstrip("/") + path.partition("/v1/")[0]]
     model = options.get("served-model-name") or options.get("model")
     if model is not None and "models" not in bench.document["request"]:

@@ -9,6 +9,7 @@ from inferload.errors import UsageError
 from inferload.scenario.files.data_files import find
 from inferload.scenario.scenario import Scenario
 from inferload.scenario.schema.arrivals import Closed, Gamma, Rated, TraceTimes
+from inferload.scenario.schema.distributions import MOST
 from inferload.scenario.schema.rate_profiles import RateSteps
 from inferload.scenario.schema.user_profiles import UserSteps
 from inferload.workload.arrivals import Schedule, unit_process
@@ -69,8 +70,10 @@ def read_times_s(path: str, origin: str) -> list[float]:
             at_s = float(line)
         except ValueError:
             at_s = float("nan")
-        if not 0 <= at_s < float("inf"):
-            raise UsageError(f"{path}:{number}: {line.strip()[:40]!r}: must be a number of seconds of at least 0")
+        if not 0 <= at_s <= MOST:
+            raise UsageError(
+                f"{path}:{number}: {line.strip()[:40]!r}: must be a number of seconds from 0 to {MOST:.0f}"
+            )
         if times_s and at_s < times_s[-1]:
             raise UsageError(
                 f"{path}:{number}: {at_s:g} s is before {times_s[-1]:g} s of an earlier line; sort the file"

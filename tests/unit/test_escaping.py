@@ -2,13 +2,19 @@
 
 import json
 import unicodedata
+from collections.abc import Callable
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from markdown_it import MarkdownIt  # a dependency of rich
 
 from inferload.client.connection.redaction import LEAST, Redaction, without_userinfo
+from inferload.client.connection.target import Target
+from inferload.client.scrape_http import MetricsUrl
+from inferload.errors import UsageError
 from inferload.escaping import code_span, escaped, escaped_lines, indented, mapped, markdown
+from inferload.process.trace_export import TraceExport
 
 KEY_SIGNS = "".join(chr(code) for code in range(33, 127))
 KEYS = st.text(KEY_SIGNS, min_size=LEAST, max_size=60)
@@ -58,11 +64,29 @@ def test_escaped_json_has_the_same_value(text: str) -> None:
         ("![i](http://t/x.png)", "!\\[i\\](http://t/x.png)"),
         ("&lt;b>", "\\&lt;b>"),
         ("a\n# b", "a\\\\n# b"),
-        ("ttft_ms and *this*", "ttft_ms and \\*this*"),
+        ("ttft_ms and *this*", "ttft_ms and \\*this\\*"),
+        ("# b", "\\# b"),
+        ("12. b", "12\\. b"),
+        ("-0.5", "-0.5"),
+        ("57.7 ~ (1 to 2)", "57.7 ~ (1 to 2)"),
     ],
 )
 def test_markdown_shows_text_literally(text: str, shown: str) -> None:
     assert markdown(text) == shown
+
+
+@given(st.text("a1 #-+*>=_.)(|`~$<>[]!&;:/\\\"'\n\t"), st.sampled_from(["", "* ", "> ", "**", "| h |\n|---|\n| "]))
+def test_a_markdown_parser_finds_only_text(text: str, before: str) -> None:
+    strong = before if before == "**" and text.strip() else ""
+    before = before if before != "**" else strong
+    tokens = MarkdownIt("commonmark").enable(["table", "strikethrough"]).parse(before + markdown(text) + strong)
+    blocks = {"paragraph", "list_item", "bullet_list", "blockquote", "table", "thead", "tbody", "tr", "th", "td"}
+    assert {token.type.rpartition("_")[0] for token in tokens if token.type != "inline"} <= blocks
+    inline = [token for token in tokens if token.type == "inline" and token.content != "h"]
+    children = [child for token in inline for child in token.children or ()]
+    assert {child.type for child in children} <= {"text", "text_special", "strong_open", "strong_close"}
+    shown = "".join(child.content for child in children)
+    assert shown.strip() == escaped(text).strip()
 
 
 @given(st.text("`|ab \\\n"))
@@ -125,6 +149,7 @@ def test_passwords_in_urls_are_redacted(monkeypatch: pytest.MonkeyPatch) -> None
     assert redact("proxy said: pr oxy-password") == "proxy said: ***"
     assert redact("no connection to http://user:pw@host:8000/v1") == "no connection to http://***@host:8000/v1"
     assert redact("http://host/a@b") == "http://host/a@b"
+    assert redact("GET 'https://host/m?key=abc&x#y': 404?") == "GET 'https://host/m?key=***&***&***': 404?"
     assert redact.document({"target": "http://u:p@h"}) == {"target": "http://***@h"}
 
 
@@ -136,7 +161,33 @@ def test_passwords_in_urls_are_redacted(monkeypatch: pytest.MonkeyPatch) -> None
         ("http://user:p/w@host", "http://***@host"),
         ("ftp://u:p@q@host", "ftp://***@host"),
         ("http://host:1", "http://host:1"),
+        ("http://host:1/m?key=a&b=", "http://host:1/m?key=***&b=***"),
+        ("host?secret#x=1", "host?***&x=***"),
+        ("http://host/#key=a", "http://host/#key=***"),
     ],
 )
-def test_urls_are_shown_without_user_and_password(url: str, shown: str) -> None:
+def test_urls_are_shown_without_user_password_and_query(url: str, shown: str) -> None:
     assert without_userinfo(url) == shown
+
+
+@pytest.mark.parametrize("parse", [Target.parse, MetricsUrl.parse, lambda url: TraceExport.parse(url, "")])
+@pytest.mark.parametrize(
+    "url",
+    [
+        "ftp://host/m?key=secret-1",
+        "host:1?key=secret-1",
+        "http://[host?key=secret-1",
+        "http://host:port?key=secret-1",
+        "http://u:secret-1@?key=secret-1",
+    ],
+)
+def test_an_error_on_a_url_shows_no_secret(parse: Callable[[str], object], url: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        parse(url)
+    assert "secret-1" not in str(caught.value)
+
+
+def test_a_metrics_page_is_named_without_the_values_of_its_query() -> None:
+    page = MetricsUrl.parse("http://host:9090/federate?match[]=up&key=secret-1")
+    assert page.path == "/federate?match[]=up&key=secret-1"
+    assert page.target == "http://host:9090/federate?match[]=***&key=***"

@@ -19,6 +19,7 @@ LEAST = 8
 _PUBLIC = ("accept", "content-", "user-agent", "host", "origin", "referer", "x-forwarded-", "forwarded", "connection")
 _SCHEMES = ("bearer", "basic", "digest", "token", "apikey", "key")
 _USERINFO = re.compile(r"(?<=://)[^/\s@\"'<>\\]+@")
+_QUERY = re.compile(r"(://[^\s?#\"'<>]*[?#])([^\s\"'<>]*)")
 _LOWER = str.maketrans(string.ascii_uppercase, string.ascii_lowercase)
 
 
@@ -48,7 +49,7 @@ class Redaction:
 
     def __call__(self, text: str) -> str:
         """Return a text without secrets."""
-        text = self._without_parts(_USERINFO.sub(f"{MARK}@", text))
+        text = self._without_parts(safe_urls(text))
         return text if self._short is None else self._short.sub(MARK, text)
 
     def document(self, document: Any) -> Any:
@@ -90,8 +91,22 @@ def _passwords(url: str) -> list[str]:
     return [secret, unquote(secret)]
 
 
+def safe_urls(text: str) -> str:
+    """Return a text for a message, with user, password and the values of the query of every URL in it replaced."""
+    text = _USERINFO.sub(f"{MARK}@", text)
+    return _QUERY.sub(lambda match: match[1] + _without_values(match[2]), text)
+
+
 def without_userinfo(url: str) -> str:
-    """Return a URL for a message, with everything between the scheme and the last `@` replaced."""
+    """Return a URL for a message, with everything between the scheme and the last `@`, and the query's values, replaced."""
     before, sign, after = url.rpartition("@")
     scheme, slashes, _ = before.partition("://")
-    return f"{scheme + slashes if slashes else ''}{MARK}@{after}" if sign else url
+    shown = f"{scheme + slashes if slashes else ''}{MARK}@{after}" if sign else url
+    address = re.split("[?#]", shown, maxsplit=1)[0]
+    return address + shown[len(address) : len(address) + 1] + _without_values(shown[len(address) + 1 :])
+
+
+def _without_values(query: str) -> str:
+    """Replace the values of a query and a fragment; a parameter without a name is a value."""
+    parts = (part.partition("=") for part in re.split("[&;#]", query))
+    return "&".join(f"{name}={MARK}" if sign else MARK for name, sign, _ in parts) if query else query

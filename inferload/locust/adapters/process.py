@@ -18,6 +18,7 @@ import locust.runners
 import locust.stats
 import psutil
 
+from inferload.client.connection.redaction import safe_urls
 from inferload.errors import UsageError
 from inferload.escaping import escaped_lines
 from inferload.locust.adapters import tables
@@ -79,7 +80,7 @@ def check_after_parsing(check: Callable[[Any], object]) -> None:
                 for check_options in checks:
                     check_options(options)
             except UsageError as error:
-                parser.exit(2, f"inferload: {escaped_lines(str(error))}\n")
+                parser.exit(2, f"inferload: {escaped_lines(safe_urls(str(error)))}\n")
             return options
 
         parser.parse_args = parse_and_check

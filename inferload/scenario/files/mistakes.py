@@ -165,7 +165,11 @@ def _must_be(expected: str) -> Callable[[ErrorDetails, PathTo, Schema], str]:
 
 
 def _bound(words: str, key: str) -> Callable[[ErrorDetails, PathTo, Schema], str]:
-    return lambda detail, path, schema: f"must be {words} {detail['ctx'][key]:g}, is {_shown(detail['input'])}"
+    def text(detail: ErrorDetails, path: PathTo, schema: Schema) -> str:
+        bound = f"{detail['ctx'][key]:,}".removesuffix(".0")
+        return f"must be {words} {bound}, is {_shown(detail['input'])}"
+
+    return text
 
 
 def _validator_text(detail: ErrorDetails, path: PathTo, schema: Schema) -> str:
@@ -186,6 +190,8 @@ _TEXTS: Mapping[str, Callable[[ErrorDetails, PathTo, Schema], str]] = {
     "value_error": _validator_text,
     "greater_than": _bound("greater than", "gt"),
     "greater_than_equal": _bound("at least", "ge"),
+    "less_than": _bound("less than", "lt"),
+    "less_than_equal": _bound("at most", "le"),
     "finite_number": _must_be("finite"),
     "float_type": _must_be("a number"),
     "int_type": _must_be("a whole number"),

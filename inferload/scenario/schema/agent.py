@@ -9,7 +9,15 @@ from typing import Annotated, Literal
 from pydantic import AfterValidator, Field, model_validator
 
 from inferload.scenario.schema.base import AtLeastOne, ScenarioPart, Share, Whole, distinct
-from inferload.scenario.schema.distributions import Constant, Count, Distribution, Duration, Lognormal, Uniform
+from inferload.scenario.schema.distributions import (
+    Constant,
+    Count,
+    Distribution,
+    Duration,
+    Lognormal,
+    Uniform,
+    greatest,
+)
 
 TIME = "%Y-%m-%d %H:%M:%S"
 _ONE = Constant(value=1.0)
@@ -36,13 +44,6 @@ def _class(value: str) -> str:
     if not module or not name.isidentifier():
         raise ValueError(f"is {value!r}; must be module:Class or path/to/file.py:Class")
     return value
-
-
-def greatest(distribution: Distribution) -> float:
-    """Return the clamped 1 - 1e-9 quantile of a distribution."""
-    if isinstance(distribution, Constant):
-        return distribution.value
-    return distribution.clamped(distribution.quantile(1 - 1e-9))
 
 
 class Prefix(ScenarioPart):

@@ -3,14 +3,16 @@
 from collections.abc import Sequence
 from typing import Annotated
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
-from inferload.scenario.schema.distributions import Positive
+from inferload.scenario.schema.distributions import MAX_COUNT, MOST, Positive, not_tiny
 
-Whole = Annotated[int, Field(strict=True, ge=0)]
-AtLeastOne = Annotated[int, Field(strict=True, ge=1)]
+Whole = Annotated[int, Field(strict=True, ge=0, le=MAX_COUNT)]
+AtLeastOne = Annotated[int, Field(strict=True, ge=1, le=MAX_COUNT)]
+Limit = Annotated[int, Field(strict=True, ge=1, le=int(MOST))]  # of the sessions or turns of a run
+Seed = Annotated[int, Field(strict=True, ge=0, lt=1 << 63)]  # messages between processes carry 64 bits
 Flag = Annotated[bool, Field(strict=True)]
-Share = Annotated[float, Field(strict=True, gt=0, le=1, allow_inf_nan=False)]
+Share = Annotated[float, Field(strict=True, gt=0, le=1, allow_inf_nan=False), AfterValidator(not_tiny)]
 
 
 class ScenarioPart(BaseModel):

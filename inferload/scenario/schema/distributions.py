@@ -30,12 +30,24 @@ Z95 = NormalDist().inv_cdf(0.95)
 # No server accepts a request of more tokens, and its text would exhaust the client's memory.
 MAX_COUNT = 10_000_000
 
+# Bounds of the numbers of a scenario, the lower one of those above 0: their products and quotients stay finite.
+LEAST, MOST = 1e-9, 1e9
+
 # Replaces a draw of 0, which has no quantile; less than the smallest positive draw, 2 ** -53.
 _LEAST_DRAW = 2.0**-60
+_GREATEST_DRAW = 1 - 2.0**-53
 _STANDARD = NormalDist()
 
-NonNegative = Annotated[float, Field(strict=True, ge=0, allow_inf_nan=False)]
-Positive = Annotated[float, Field(strict=True, gt=0, allow_inf_nan=False)]
+
+def not_tiny(value: float) -> float:
+    """Refuse a number below LEAST: its reciprocal would overflow."""
+    if value < LEAST:
+        raise ValueError(f"must be at least {LEAST:g}, is {value:g}")
+    return value
+
+
+NonNegative = Annotated[float, Field(strict=True, ge=0, le=MOST, allow_inf_nan=False)]
+Positive = Annotated[float, Field(strict=True, gt=0, le=MOST, allow_inf_nan=False), AfterValidator(not_tiny)]
 
 
 class ClampedDistribution(BaseModel):
@@ -144,7 +156,9 @@ class Geometric(ClampedDistribution):
     """Geometric distribution on the integers from 1."""
 
     dist: Literal["geometric"]
-    mean: Annotated[float, Field(strict=True, ge=1, allow_inf_nan=False)] = Field(description="mean before clamping")
+    mean: Annotated[float, Field(strict=True, ge=1, le=MOST, allow_inf_nan=False)] = Field(
+        description="mean before clamping"
+    )
 
     def quantile(self, u: float) -> float:
         """Smallest k with 1 - (1 - 1/mean) ** k >= u."""
@@ -173,17 +187,28 @@ def _number_is_constant(value: Any) -> Any:
 
 def _countable(distribution: "Distribution") -> "Distribution":
     """Refuse distributions of counts below 1, of a constant fraction, or above `MAX_COUNT`."""
-    if isinstance(distribution, Constant):
-        if not distribution.value.is_integer() or distribution.value < 1:
-            raise ValueError(f"must be a whole number from 1, is {distribution.value:g}")
-        greatest = distribution.value
-    else:
-        greatest = distribution.clamped(distribution.quantile(1 - 1e-9))
-    if greatest < 1:
-        raise ValueError(f"draws at most {greatest:g}; a count is at least 1")
-    if greatest > MAX_COUNT:
-        raise ValueError(f"may draw {number(greatest)}, over the limit of {MAX_COUNT}; set a smaller max")
+    whole = not isinstance(distribution, Constant) or distribution.value.is_integer()
+    if isinstance(distribution, Constant) and (not whole or distribution.value < 1):
+        raise ValueError(f"must be a whole number from 1, is {distribution.value:g}")
+    if greatest(distribution) < 1:
+        raise ValueError(f"draws at most {greatest(distribution):g}; a count is at least 1")
+    return _at_most(MAX_COUNT, distribution, greatest(distribution))
+
+
+def _lasting(distribution: "Distribution") -> "Distribution":
+    """Refuse distributions of durations that may draw more than `MOST` seconds."""
+    return _at_most(MOST, distribution, greatest(distribution, _GREATEST_DRAW))
+
+
+def _at_most(limit: float, distribution: "Distribution", value: float) -> "Distribution":
+    if value > limit:
+        raise ValueError(f"may draw {number(value)}, over the limit of {limit:.0f}; set a smaller max")
     return distribution
+
+
+def greatest(distribution: "Distribution", u: float = 1 - 1e-9) -> float:
+    """Return the clamped quantile u of a distribution."""
+    return distribution.value if isinstance(distribution, Constant) else distribution.clamped(distribution.quantile(u))
 
 
 Distribution = Annotated[
@@ -191,7 +216,7 @@ Distribution = Annotated[
     Field(discriminator="dist"),
     BeforeValidator(_number_is_constant),
 ]
-Duration = Distribution
+Duration = Annotated[Distribution, AfterValidator(_lasting)]
 Count = Annotated[Distribution, AfterValidator(_countable)]
 
 

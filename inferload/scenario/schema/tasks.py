@@ -9,8 +9,9 @@ from inferload.content.data import DataContext, Notes, Opened
 from inferload.content.script import Script
 from inferload.scenario.schema.base import ScenarioPart
 
-# Kinds of workload whose turns depend on the answers: records alone are not enough to repeat them.
-REACTING: frozenset[str] = frozenset({"live_agent", "tasks"})
+# Kinds of workload whose turns depend on the answers: records alone are not enough to repeat them. No set: a file may
+# have a mapping or a list as `kind`, which no set can look up.
+REACTING = ("live_agent", "tasks")
 
 
 class Tasks(ScenarioPart):

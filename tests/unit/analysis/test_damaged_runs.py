@@ -175,9 +175,9 @@ def test_a_value_of_the_wrong_type_is_named_by_its_key(tmp_path: Path) -> None:
     summary["verdict"]["gates"][0] = "passed"
     (path / rundir.SUMMARY).write_text(json.dumps(summary))
     notes = notes_of(path)
-    assert "run.json: phases is no list and is left out" in notes
-    assert "summary.json: turns is no object and is left out" in notes
-    assert "the table of gates is left out" in notes
+    assert "run.json: phases is left out (phases: expected \\`array\\`, got \\`str\\`)" in notes
+    assert "summary.json: turns is left out (turns: expected \\`object\\`, got \\`array\\`)" in notes
+    assert "summary.json: verdict is left out (verdict.gates" in notes
 
 
 def check(base: Path, path: Path, hurt: damage.Damage) -> None:

@@ -19,7 +19,9 @@ def run_at(path: Path, users: int, faster: float = 1.0, seed: int = 0, variant: 
     summary["rates"] |= {"turns_per_s": per_s, "output_tok_per_s": 50 * per_s}
     for measure in ("ttft_ms", "itl_ms", "e2e_ms"):
         block = summary["latency"][measure]
-        summary["latency"][measure] = {key: value and value * (1 + users / 8) for key, value in block.items()}
+        summary["latency"][measure] = {
+            key: value if key == "count" else value and value * (1 + users / 8) for key, value in block.items()
+        }
     text = f"schema: 1\nname: chat\narrivals: {{kind: closed, users: {users}}}\nslo: {{ttft_ms: 300}}\n"
     scenario = synthetic.MANIFEST["scenario"] | {"text": text}
     return synthetic.write(path, summary, scenario=scenario, seed=seed, variant=variant and {"name": variant})

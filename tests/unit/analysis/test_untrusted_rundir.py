@@ -109,7 +109,7 @@ def test_a_manifest_pipe_does_not_block(run: Path) -> None:
 
 
 @pytest.mark.parametrize("command", ["report", "compare"])
-@pytest.mark.parametrize("kind", ["pipe", "json", "parquet"])
+@pytest.mark.parametrize("kind", ["pipe", "json", "parquet", "deep"])
 def test_commands_on_a_malicious_directory_end_without_a_traceback(
     run: Path, command: str, kind: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -120,6 +120,15 @@ def test_commands_on_a_malicious_directory_end_without_a_traceback(
     elif kind == "json":
         (run / rundir.MANIFEST).write_text('{"id": ' + "[" * 100_000)
         (run / rundir.SUMMARY).write_text('{"id": ' + "9" * 5_000 + "}")
+    elif kind == "deep":  # JSON in the metadata and in a column
+        deep = "[" * 100_000 + "]" * 100_000
+        for file in (run / rundir.TURNS / "w0-all.parquet", run / rundir.SERVER_METRICS / scrapes_file.JOINED):
+            table = pq.read_table(next(file.parent.glob("*.parquet")))
+            if "labels" in table.column_names:
+                labels = pa.array([deep] * len(table)).dictionary_encode()
+                table = table.set_column(table.schema.get_field_index("labels"), "labels", labels)
+            metadata = {**(table.schema.metadata or {}), b"inferload_parts": deep.encode()}
+            pq.write_table(table.replace_schema_metadata(metadata), file)
     else:
         table = pa.table({"turn_id": ["a"], "event_ns": ["no list"]}, metadata={b"worker": b"\xff", b"run_id": b"\xff"})
         pq.write_table(table, run / rundir.TURNS / "w0-0000.parquet")

@@ -1,11 +1,14 @@
 """The summary of a run directory from counts, turn records and scrapes."""
 
+import copy
 import json
+import math
 import os
 import re
 import subprocess
 import sys
 from array import array
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,6 +16,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 import summary_reference
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
 
 from inferload import cli, rundir, turns_file
 from inferload.content.chat_template import NO_TEMPLATE
@@ -326,3 +331,54 @@ def test_turns_with_token_ids_are_ordered_by_send_time() -> None:
     assert [(row["worker"], row["sent_ns"], row["block_hashes"]) for row in rows] == [
         ("a", 10, [1, 2]), ("b", 5, [3]), ("a", 30, None),
     ]  # fmt: skip
+
+
+def places(document: Any, before: tuple[str | int, ...] = ()) -> Iterator[tuple[str | int, ...]]:
+    items = (
+        document.items() if isinstance(document, dict) else enumerate(document) if isinstance(document, list) else ()
+    )
+    for key, value in items:
+        yield (*before, key)
+        yield from places(value, (*before, key))
+
+
+COUNTED = json.loads(json.dumps(counts(records(20)).to_wire()))
+PLACES = list(places(COUNTED))
+TTFT = ("tallies_wire", "tallies", 0, 3, "sketches", "ttft_ms")
+ODD = (
+    *({}, {"a": 1}, [], [1], ["a"], [[1], [1]], [{}], None, True, False, 0, -1, 3, 10**39, 2**62, -(2**62), 2**63),
+    *(1e308, -1e308, 1e-308, math.nan, math.inf, "", "abc", "1" * 400, "-1" + "0" * 300),
+)
+
+
+@pytest.fixture(scope="module")
+def counted(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return run_of(tmp_path_factory.mktemp("counted") / "run", records(20), complete=False)
+
+
+@settings(max_examples=150 if os.environ.get("INFERLOAD_SOAK") else 15)
+@given(
+    st.sampled_from(PLACES) | st.sampled_from([place for place in PLACES if place[: len(TTFT)] == TTFT]),
+    st.sampled_from(ODD),
+)
+@example((*TTFT, "positive", 1, 0), -1e308)
+@example((*TTFT, "positive", 1, 0), 0)
+@example((*TTFT, "positive", 0), False)
+@example((*TTFT, "positive", 0, 0), 2**62)
+@example((*TTFT, "total"), "1" * 400)
+@example(("windows", 0, "end_ns"), 2**62)
+@example(("anchor", "wall_ns"), 10**39)
+def test_an_odd_value_in_the_counts_is_summarised_or_refused(
+    counted: Path, place: tuple[str | int, ...], value: Any
+) -> None:
+    document = part = copy.deepcopy(COUNTED) | {"complete": False}
+    for key in place[:-1]:
+        part = part[key]
+    part[place[-1]] = value
+    (counted / rundir.COUNTS).write_text(json.dumps(document))
+    (counted / rundir.SUMMARY).unlink(missing_ok=True)
+    try:
+        refresh(counted)
+    except UsageError:
+        return
+    rundir.read_object(counted / rundir.SUMMARY)
