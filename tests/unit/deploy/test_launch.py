@@ -755,7 +755,7 @@ def test_the_demo_returns_the_exit_code_of_the_run_and_stops_the_server(
 
     def client(scenario: str, url: str, run_dir: Path, extra: list[str]) -> list[str]:
         commands.append([scenario, url, *extra])
-        write = f"pathlib.Path({str(run_dir)!r}).mkdir(parents=True); pathlib.Path({str(run_dir / 'report.html')!r})"
+        write = f"pathlib.Path({str(run_dir)!r}).mkdir(parents=True, exist_ok=True); pathlib.Path({str(run_dir / 'report.html')!r})"
         ask = f"urllib.request.build_opener(urllib.request.ProxyHandler({{}})).open({url + '/health'!r})"
         code = f"import pathlib, urllib.request; {write}.touch(); {ask}; raise SystemExit(3)"
         return [sys.executable, "-c", code]
