@@ -15,7 +15,6 @@ from inferload.campaign.runner import Runner, RunTimeLimits
 from inferload.campaign.search_plan import SearchPlan, at, unit
 from inferload.errors import UsageError
 from inferload.measure import clock
-from inferload.measure.columns import COLUMNS
 from inferload.measure.search import window as windows_of
 from inferload.measure.search.bracket import Settings
 from inferload.measure.search.point import Look
@@ -180,7 +179,7 @@ def window(run_dir: Path, conditions: tuple[Condition, ...], dropped: int = 0) -
     measure = next((phase for phase in manifest["phases"] if phase["phase"] == "measure"), None)
     if measure is None or measure["end_wall_ns"] is None:
         raise UsageError(f"{run_dir}: ended before its measure phase")
-    turns = turns_file.read_turns(run_dir, list({*COLUMNS, "worker", "closed_ns"}))
+    turns = turns_file.read_turns(run_dir, windows_of.columns(conditions))
     counted = sum(worker.get("turns") or 0 for worker in manifest["workers"])
     if turns.num_rows < max(1, counted):
         raise UsageError(

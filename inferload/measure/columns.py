@@ -4,8 +4,9 @@ tests/unit/test_turns_file.py compares them with the table of measures, value by
 the file has only its maximum per turn.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -41,45 +42,91 @@ COLUMNS = (
 )
 
 
-def exact_values(table: pa.Table, phase: str | None = "measure", class_name: str | None = None) -> "ExactValues":
-    """Return all values of each measure over the turns that ended well, of one phase and class; None: of all.
-
-    Needs COLUMNS. A measure without a value is an empty array.
-    """
-    mask = pc.is_null(table["failure"])
-    if phase is not None:
-        mask = pc.and_(mask, pc.equal(table["phase"], phase))
-    if class_name is not None:
-        mask = pc.and_(mask, pc.equal(table["class"], class_name))
-    chosen = table.select(COLUMNS)
-    return ExactValues(chosen if pc.all(mask).as_py() else chosen.filter(mask))
-
-
 _AT_ONCE = 4096  # turns: temporary arrays are a multiple of their events
 
+# Tables of the named columns of all turns, in the same order in each call.
+Read = Callable[[Sequence[str]], Iterable[pa.Table]]
 
-class ExactValues(Mapping[str, Floats]):
-    """Values of each measure by name, computed on access: ten million gaps take 80 MB per measure."""
 
-    def __init__(self, turns: pa.Table) -> None:
-        self._batches = [_TurnBatch.of(batch) for batch in turns.to_batches(max_chunksize=_AT_ONCE)]
-        self._latest: tuple[str, Floats] | None = None
+def needed(name: str) -> tuple[str, ...]:
+    """Return the columns that a measure is computed from, beside the failure of the turn."""
+    return _NEEDED.get(name, (name,))
 
-    def __getitem__(self, name: str) -> Floats:
+
+class ExactValues:
+    """Values of measures over the turns of the measure phase that ended well, in the order of the turns.
+
+    One measure is in memory at a time, so ask for all selections of a measure in a row. `by`: columns to select by.
+    """
+
+    def __init__(self, read: Read, by: Sequence[str] = ("class",)) -> None:
+        self._read = read
+        self._by = by
+        self._latest: tuple[str, _Selectable] | None = None
+
+    def of(self, name: str, column: str | None = None, word: str | None = None) -> Floats:
+        """Return the values of a measure. `column`, `word`: of the turns with this word in this column."""
         if self._latest is None or self._latest[0] != name:
-            of = _OF[name]
             self._latest = None  # free the previous values first
-            self._latest = name, np.concatenate([np.zeros(0), *(of(batch)[0] for batch in self._batches)])
-        return self._latest[1]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(_OF)
-
-    def __len__(self) -> int:
-        return len(_OF)
+            self._latest = name, _Selectable.of(measured(self._read, name, self._by), self._by)
+        selectable = self._latest[1]
+        return selectable.values if column is None else selectable.where(column, word)
 
 
-def batched_values(table: pa.Table, name: str, batches: int, class_name: str | None = None) -> list[Floats]:
+@dataclass(frozen=True, slots=True)
+class _Selectable:
+    """Values of one measure. `codes`: for each column, the code of the turn of each value. `words`: the codes."""
+
+    values: Floats
+    codes: Mapping[str, Ints]
+    words: Mapping[str, Mapping[str | None, int]]
+
+    @classmethod
+    def of(cls, pieces: Iterable[tuple[pa.RecordBatch, Floats, Ints]], by: Sequence[str]) -> "_Selectable":
+        values = [np.zeros(0)]
+        codes = {column: [np.zeros(0, dtype=np.uint8)] for column in by}
+        words: dict[str, dict[str | None, int]] = {column: {} for column in by}
+        for turns, of_piece, row in pieces:
+            values.append(of_piece)
+            for column in by:
+                codes[column].append(coded(turns[column], words[column])[row])
+        return cls(np.concatenate(values), {name: np.concatenate(parts) for name, parts in codes.items()}, words)
+
+    def where(self, column: str, word: str | None) -> Floats:
+        code = self.words[column].get(word)
+        return np.zeros(0) if code is None else self.values[self.codes[column] == code]
+
+
+def coded(column: pa.Array, words: dict[str | None, int]) -> npt.NDArray[Any]:
+    """Return the code of each word of a column, as small unsigned numbers. Adds new words to `words`."""
+    encoded = column.dictionary_encode(null_encoding="encode")
+    codes = [words.setdefault(word, len(words)) for word in encoded.dictionary.to_pylist()]
+    smallest = np.array(codes, dtype=np.min_scalar_type(max(codes, default=0)))
+    of_rows: npt.NDArray[Any] = smallest[encoded.indices.to_numpy(zero_copy_only=False)]
+    return of_rows
+
+
+def measured(
+    read: Read, name: str, more: Sequence[str] = (), class_name: str | None = None
+) -> Iterator[tuple[pa.RecordBatch, Floats, Ints]]:
+    """Yield the turns of the measure phase that ended well, with the values of a measure and the row of each.
+
+    `more`: columns of the batches beside those of the measure. `class_name`: of one class; None: of all.
+    """
+    for turns in _ended_well(read, (*needed(name), *more), class_name):
+        yield turns, *_OF[name](_TurnBatch.of(turns))
+
+
+def _ended_well(read: Read, columns: Sequence[str], class_name: str | None) -> Iterator[pa.RecordBatch]:
+    of_class = () if class_name is None else ("class",)
+    for table in read([*dict.fromkeys(("failure", "phase", *of_class, *columns))]):
+        mask = pc.and_(pc.is_null(table["failure"]), pc.equal(table["phase"], "measure"))
+        if class_name is not None:
+            mask = pc.and_(mask, pc.equal(table["class"], class_name))
+        yield from table.filter(mask).to_batches(max_chunksize=_AT_ONCE)
+
+
+def batched_values(read: Read, name: str, batches: int, class_name: str | None = None) -> list[Floats]:
     """Return a measure's values over the measure phase, of one class or all, in batches of equal time by planned instants.
 
     Each worker has its own clock, so its turns are split from its first to its last planned turn. Empty for a measure
@@ -87,19 +134,60 @@ def batched_values(table: pa.Table, name: str, batches: int, class_name: str | N
     """
     if name not in _OF:
         return []
-    table = table.filter(pc.and_(pc.is_null(table["failure"]), pc.equal(table["phase"], "measure")))
-    if class_name is not None:
-        table = table.filter(pc.equal(table["class"], class_name))
-    planned_ns = table["planned_ns"].to_numpy()
-    batch = np.zeros(len(planned_ns), dtype=np.int64)
-    worker = table["worker"].cast(pa.string()).to_numpy(zero_copy_only=False)
-    for name_of_worker in np.unique(worker):
-        mine = worker == name_of_worker
-        start_ns, length_ns = planned_ns[mine].min(), max(1, int(np.ptp(planned_ns[mine])))
-        batch[mine] = np.minimum(batches - 1, (planned_ns[mine] - start_ns) * batches // length_ns)
-    values, row = values_by_turn(table, name)
-    at = batch[row]
-    return np.split(values[np.argsort(at, kind="stable")], np.cumsum(np.bincount(at, minlength=batches))[:-1])
+    values, at = [np.zeros(0)], [np.zeros(0, dtype=np.uint8)]
+    for of_turns, batch in _numbered(read, name, batches, class_name):
+        values.append(of_turns)
+        at.append(batch)
+    number = np.concatenate(at)
+    ordered = np.concatenate(values)[np.argsort(number, kind="stable")]
+    return np.split(ordered, np.cumsum(np.bincount(number, minlength=batches))[:-1])
+
+
+@dataclass(frozen=True, slots=True)
+class BatchSums:
+    """Sums over batches of values: `counts`, `sums` and `below` (values up to a limit) of each; `squares` of all."""
+
+    counts: Floats
+    sums: Floats
+    below: Floats
+    squares: float
+
+
+def batch_sums(read: Read, name: str, batches: int, class_name: str | None, limit: float) -> BatchSums:
+    """Return sums over `batched_values`, without all values in memory. `limit`: for `below`."""
+    counts, sums, below = (np.zeros(batches) for _ in range(3))
+    squares = 0.0
+    for values, batch in _numbered(read, name, batches, class_name):
+        counts += np.bincount(batch, minlength=batches)
+        sums += np.bincount(batch, weights=values, minlength=batches)
+        below += np.bincount(batch[values <= limit], minlength=batches)
+        squares += float(values @ values)
+    return BatchSums(counts, sums, below, squares)
+
+
+def _numbered(
+    read: Read, name: str, batches: int, class_name: str | None
+) -> Iterator[tuple[Floats, npt.NDArray[np.unsignedinteger[Any]]]]:
+    """Yield values of a measure with the number of the batch of each, as `batched_values`."""
+    workers: dict[str | None, int] = {}
+    low_ns, high_ns = _planned_ns(read, class_name, workers)
+    length_ns = np.maximum(1, high_ns - low_ns)
+    for turns, values, row in measured(read, name, ("planned_ns", "worker"), class_name):
+        worker = coded(turns["worker"], workers)
+        batch = (turns["planned_ns"].to_numpy() - low_ns[worker]) * batches // length_ns[worker]
+        yield values, np.minimum(batches - 1, batch).astype(np.min_scalar_type(batches))[row]
+
+
+def _planned_ns(read: Read, class_name: str | None, workers: dict[str | None, int]) -> tuple[Ints, Ints]:
+    """Return the first and the last planned instant of each worker, by its code. Adds the codes to `workers`."""
+    bounds: dict[int, tuple[int, int]] = {}
+    for turns in _ended_well(read, ("planned_ns", "worker"), class_name):
+        planned_ns, worker = turns["planned_ns"].to_numpy(), coded(turns["worker"], workers)
+        for code in np.unique(worker).tolist():
+            mine = [*bounds.get(code, ()), *(int(limit(planned_ns[worker == code])) for limit in (np.min, np.max))]
+            bounds[code] = min(mine), max(mine)
+    low_ns, high_ns = np.array([bounds[code] for code in range(len(bounds))], dtype=np.int64).reshape(-1, 2).T
+    return low_ns, high_ns
 
 
 def values_by_turn(table: pa.Table, name: str) -> tuple[Floats, Ints]:
@@ -139,6 +227,8 @@ class _TurnBatch:
 
     @classmethod
     def of(cls, columns: pa.RecordBatch) -> "_TurnBatch":
+        if "event_ns" not in columns.schema.names:  # of a measure that needs none
+            return cls(columns, np.zeros(0, dtype=np.int64), np.zeros(len(columns), dtype=np.int64))
         lists = columns.column("event_ns")
         events = pc.fill_null(pc.list_value_length(lists), 0).to_numpy(zero_copy_only=False).astype(np.int64)
         flat = pc.list_flatten(lists).to_numpy(zero_copy_only=False)
@@ -252,4 +342,12 @@ _OF: dict[str, Callable[[_TurnBatch], _Valued]] = {
     "server_queue_ms": _reported("server_queue_ms"),
     "server_ttft_ms": _reported("server_ttft_ms"),
     "server_generation_ms": _reported("server_generation_ms"),
+}
+# Columns that a measure is computed from; of a measure that is not here, the column of its name.
+_NEEDED: Mapping[str, tuple[str, ...]] = {
+    **{name: (*span, "finish_reason") if name in ANSWERS else span for name, span in SPANS.items()},
+    "connect_ms": ("connect_ns",),
+    "itl_ms": ("event_ns",),
+    "itl_token_ms": ("event_ns", "event_tokens", "output_tokens"),
+    "tpot_ms": ("first_ns", "last_ns", "finish_reason", "output_tokens", "event_ns", "event_tokens"),
 }

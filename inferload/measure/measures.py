@@ -331,8 +331,8 @@ carried output), `closed`. `planned` of a session's first turn is its arrival; o
 * **A missing value is never 0.** A turn without a value for a measure adds no sample; `count` is the number of samples.
 * **Percentiles** are nearest-rank. A percentile with fewer than 10 samples beyond it (p99 of fewer than 1,000) is marked with
   ~, and has its distribution-free 95 % interval in `intervals`, for independent samples; null is an open end.
-  Percentiles are exact if all turn records are in the run directory (`percentiles_from: records`); otherwise they come from
-  sketches, within 0.25 % of the value.
+  Percentiles are exact if all turn records are in the run directory and the run is not [too long](machines.md#long-runs)
+  (`percentiles_from: records`); otherwise they come from sketches, within 0.25 % of the value.
 * **Rates count events inside the window**, without regard to the phase in which a turn was planned: successful turns that
   ended in it, tokens whose event is in it. Achieved sessions were planned and started in the window. Tokens are the server's count
   (`usage`); tokens of each event are known if the server sends a running count, otherwise shared evenly.

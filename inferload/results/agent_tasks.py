@@ -3,15 +3,15 @@
 A task is a session with the turns of its sub-agents; it belongs to the phase of its first turn. Its duration is the sum of
 model time (at least one turn in flight), tool time and think time (no turn in flight; the kind is that of the turn that ends
 the pause), and lag (a turn was due and not sent: connecting, a limit on turns in flight, a thread for a live agent's step,
-this client). No I/O.
+this client). Arrays over all turns of a part of the run, since a run has millions of turns. No I/O.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from itertools import groupby
+from dataclasses import dataclass, fields
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from inferload.measure.arrow import pa, pc
 from inferload.measure.clock import NS_PER_S
@@ -36,182 +36,245 @@ COLUMNS = (
     ),
     *("finish_reason", "input_tokens", "output_tokens", "cached_tokens"),
 )
+CLASS_COLUMNS = ("class", "pause", "final")
 # First step of each group with a common cached share.
 STEPS = (0, 1, 2, 3, 5, 10, 20, 50, 100)
 
-_AT_ONCE = 4096  # turns per batch of gaps
+Ints = npt.NDArray[np.int64]
+Floats = npt.NDArray[np.float64]
 
 
-@dataclass(frozen=True, slots=True)
-class Task:
-    """One completed task. `first_call_s`: time to the first answer with a call of a tool or sub-agent; None: no call."""
-
-    completion_s: float
-    steps: int
-    first_call_s: float | None
-    model_s: float
-    tool_s: float
-    think_s: float
-    lag_s: float
-    stalled: bool  # in at least one of its answers
+def classes(tables: Iterable[pa.Table]) -> list[str]:
+    """Return the classes whose sessions call tools, or mark their final answer. The tables have CLASS_COLUMNS."""
+    names: set[str] = set()
+    for table in tables:
+        tells = pc.or_kleene(pc.equal(table["pause"], "tool"), table["final"])
+        names.update(pc.unique(table["class"].filter(tells)).to_pylist())
+    return sorted(names)
 
 
-@dataclass(frozen=True, slots=True)
-class _Turn:
-    root: str
-    at_top: bool  # not of a sub-agent
-    index: int
-    phase: str
-    planned_ns: int
-    sent_ns: int | None
-    closed_ns: int
-    pause: str | None
-    final: bool
-    ok: bool
-    cancelled: bool
-    stalled: bool
-    input_tokens: int | None
-    output_tokens: int | None
-    cached_tokens: int | None
-
-
-def tasks_by_class(table: pa.Table) -> dict[str, Any]:
-    """Return a block for each class whose sessions call tools, or mark their final answer. Needs COLUMNS."""
-    tells = pc.or_kleene(pc.equal(table["pause"], "tool"), table["final"])
-    names = pc.unique(table["class"].filter(tells)).to_pylist()
-    return {name: _block(_turns(table.filter(pc.equal(table["class"], name)))) for name in sorted(names)}
-
-
-def tasks_of(turns: Sequence["_Turn"]) -> tuple[int, list[Task]]:
-    """Return the number of tasks that began in the measure phase, and the completed tasks."""
-    begun, done = 0, []
-    for _root, group in groupby(
-        sorted(turns, key=lambda turn: (turn.root, turn.planned_ns, turn.sent_ns or turn.planned_ns)),
-        key=lambda turn: turn.root,
-    ):
-        mine = list(group)
-        first = min((turn for turn in mine if turn.at_top), key=lambda turn: turn.index, default=None)
-        if first is None or first.index or first.phase != "measure":
-            continue
-        begun += 1
-        last = max((turn for turn in mine if turn.at_top), key=lambda turn: turn.index)
-        ended = last.final or any(turn.final for turn in mine if not turn.at_top)  # with sub-agents, perhaps
-        if all(turn.ok for turn in mine) and ended:
-            done.append(_task(mine))
-    return begun, done
-
-
-def _task(turns: Sequence["_Turn"]) -> Task:
-    """Return the task of turns in the order of their plans."""
-    start_ns = busy_until_ns = turns[0].planned_ns
-    pauses_ns = {"tool": 0, "think": 0, "lag": 0}
-    first_call_ns: int | None = None
-    for turn in turns:
-        if first_call_ns is None and (turn.pause == "tool" or not turn.at_top):
-            first_call_ns = busy_until_ns
-        if turn.planned_ns > busy_until_ns:
-            pauses_ns["tool" if turn.pause == "tool" else "think"] += turn.planned_ns - busy_until_ns
-            busy_until_ns = turn.planned_ns
-        if turn.sent_ns is not None and turn.sent_ns > busy_until_ns:
-            pauses_ns["lag"] += turn.sent_ns - busy_until_ns
-        busy_until_ns = max(busy_until_ns, turn.closed_ns)
-    whole_ns = busy_until_ns - start_ns
-    return Task(
-        completion_s=whole_ns / NS_PER_S,
-        steps=len(turns),
-        first_call_s=None if first_call_ns is None else (first_call_ns - start_ns) / NS_PER_S,
-        model_s=(whole_ns - sum(pauses_ns.values())) / NS_PER_S,
-        tool_s=pauses_ns["tool"] / NS_PER_S,
-        think_s=pauses_ns["think"] / NS_PER_S,
-        lag_s=pauses_ns["lag"] / NS_PER_S,
-        stalled=any(turn.stalled for turn in turns),
+def facts(turns: pa.Table) -> pa.Table:
+    """Return what tasks are computed from, of a table of COLUMNS: about 90 bytes per turn."""
+    gaps, row = values_by_turn(turns, "itl_ms")
+    stalled = np.zeros(len(turns), dtype=np.bool_)
+    stalled[row[gaps > STALL_MS]] = True
+    ok = pc.is_null(turns["failure"])
+    return pa.table(
+        {
+            "class": turns["class"],
+            "root": pc.list_element(pc.split_pattern(turns["session_id"], "/", max_splits=1), 0),
+            "at_top": pc.invert(pc.match_substring(turns["session_id"], "/")),
+            "index": turns["turn_index"],
+            "measured": pc.equal(turns["phase"], "measure"),
+            "tool": pc.fill_null(pc.equal(turns["pause"], "tool"), False),
+            "final": pc.fill_null(turns["final"], False),
+            "ok": ok,
+            "cancelled": pc.and_(ok, pc.equal(pc.fill_null(turns["finish_reason"], ""), CANCELLED)),
+            "stalled": stalled,
+            "was_sent": pc.is_valid(turns["sent_ns"]),
+            "sent_ns": pc.coalesce(turns["sent_ns"], turns["planned_ns"]),
+            **{name: turns[name] for name in ("planned_ns", "closed_ns", *_TOKENS)},
+        }
     )
 
 
-def _block(turns: Sequence["_Turn"]) -> dict[str, Any]:
+_TOKENS = ("input_tokens", "output_tokens", "cached_tokens")
+
+
+def tasks_by_class(parts: Iterable[pa.Table], names: Sequence[str]) -> dict[str, Any]:
+    """Return a block for each class. `parts`: tables of `facts` that hold whole sessions."""
+    figures: dict[str, list[_Figures]] = {name: [] for name in names}
+    for part in parts:
+        for name, of_class in figures.items():
+            of_class.append(_figures(part.filter(pc.equal(part["class"], name))))
+    return {name: _block(of_class) for name, of_class in figures.items()}
+
+
+@dataclass(frozen=True, slots=True)
+class _Tasks:
+    """Completed tasks. `first_call_s`: time to the first answer with a call of a tool or sub-agent; NaN: no call.
+
+    `stalled`: 1 with a stall in at least one of its answers.
+    """
+
+    completion_s: Floats
+    steps: Floats
+    first_call_s: Floats
+    model_s: Floats
+    tool_s: Floats
+    think_s: Floats
+    lag_s: Floats
+    stalled: Floats
+
+
+@dataclass(frozen=True, slots=True)
+class _Figures:
+    """Figures of one class in a part. Sums are over the turns of the measure phase that ended well.
+
+    `counted`: turns with known input and output tokens. The last three: by group of steps, and of all turns at the end.
+    """
+
+    begun: int
+    done: _Tasks
+    turns: int
+    cancelled: int
+    counted: int
+    input_tokens: int
+    output_tokens: int
+    by_step: Ints
+    cached: Ints
+    cached_of: Ints
+
+
+def _figures(turns: pa.Table) -> _Figures:
     begun, done = tasks_of(turns)
-    ended_well = [turn for turn in turns if turn.ok and turn.phase == "measure"]
-    counted = [(t.input_tokens, t.output_tokens) for t in ended_well if None not in (t.input_tokens, t.output_tokens)]
-    prompt_tokens, output_tokens = (
-        (sum(tokens or 0 for tokens in each) for each in zip(*counted, strict=True)) if counted else (None, None)
+    well = turns.filter(pc.and_(turns["ok"], turns["measured"]))
+    counted = well.filter(pc.and_(pc.is_valid(well["input_tokens"]), pc.is_valid(well["output_tokens"])))
+    known = pc.and_(pc.is_valid(well["input_tokens"]), pc.is_valid(well["cached_tokens"])).to_numpy()
+    top = well["at_top"].to_numpy()  # sub-agents count their own steps
+    group = np.where(top, np.searchsorted(STEPS, well["index"].to_numpy(), side="right") - 1, len(STEPS))
+
+    def sums(values: Any) -> Ints:
+        values = np.broadcast_to(np.asarray(values, dtype=np.int64), group.shape)
+        by_step = np.zeros(len(STEPS) + 1, dtype=np.int64)
+        np.add.at(by_step, group, values)
+        by_step[-1] = values.sum()
+        return by_step
+
+    tokens = {name: np.where(known, pc.fill_null(well[name], 0).to_numpy(), 0) for name in _TOKENS}
+    return _Figures(
+        begun=begun,
+        done=done,
+        turns=len(well),
+        cancelled=pc.sum(well["cancelled"]).as_py() or 0,
+        counted=len(counted),
+        input_tokens=pc.sum(counted["input_tokens"]).as_py() or 0,
+        output_tokens=pc.sum(counted["output_tokens"]).as_py() or 0,
+        by_step=sums(1),
+        cached=sums(tokens["cached_tokens"]),
+        cached_of=sums(tokens["input_tokens"]),
     )
+
+
+@dataclass(frozen=True, slots=True)
+class _Sessions:
+    """Turns by session and plan. `starts`: first row of each session. `of`: session of each row."""
+
+    turns: pa.Table
+    starts: Ints
+    of: Ints
+
+    @classmethod
+    def of_turns(cls, turns: pa.Table) -> "_Sessions":
+        names = turns["root"].combine_chunks().dictionary_encode()
+        rank = np.empty(len(names.dictionary), dtype=np.int64)
+        rank[pc.sort_indices(names.dictionary).to_numpy()] = np.arange(len(rank))
+        session = rank[names.indices.to_numpy()]
+        order = np.lexsort((turns["sent_ns"].to_numpy(), turns["planned_ns"].to_numpy(), session))
+        session = session[order]
+        starts = np.flatnonzero(np.diff(session, prepend=-1))
+        return cls(
+            turns.drop_columns(["class", "root"]).take(pa.array(order)),
+            starts,
+            np.cumsum(np.diff(session, prepend=-1) > 0) - 1,
+        )
+
+    def column(self, name: str) -> npt.NDArray[Any]:
+        return np.asarray(self.turns[name].to_numpy())
+
+    def sums(self, values: npt.NDArray[Any]) -> Ints:
+        return np.add.reduceat(values.astype(np.int64), self.starts)
+
+    def first(self, rows: Ints, key: Ints) -> Ints:
+        """Return the row with the lowest key of each session, the first of equal ones; -1 without a row."""
+        rows = rows[np.lexsort((rows, key, self.of[rows]))]
+        sessions, at = np.unique(self.of[rows], return_index=True)
+        first = np.full(len(self.starts), -1, dtype=np.int64)
+        first[sessions] = rows[at]
+        return first
+
+
+def tasks_of(turns: pa.Table) -> tuple[int, _Tasks]:
+    """Return the number of tasks that began in the measure phase, and the completed tasks."""
+    if not len(turns):
+        return 0, _Tasks(**{item.name: np.zeros(0) for item in fields(_Tasks)})
+    sessions = _Sessions.of_turns(turns)
+    index, top, final = (sessions.column(name) for name in ("index", "at_top", "final"))
+    tops = np.flatnonzero(top)
+    first, last = sessions.first(tops, index[tops]), sessions.first(tops, -index[tops])
+    begun = (first >= 0) & (index[first] == 0) & sessions.column("measured")[first]
+    ended = final[last] | (sessions.sums(final & ~top) > 0)  # with sub-agents, perhaps
+    done = begun & ended & (sessions.sums(~sessions.column("ok")) == 0)
+    tasks = _times(sessions)
+    return int(begun.sum()), _Tasks(**{item.name: getattr(tasks, item.name)[done] for item in fields(_Tasks)})
+
+
+def _times(sessions: _Sessions) -> _Tasks:
+    """Divide the time of each session, done or not."""
+    start_ns = sessions.column("planned_ns")[sessions.starts][sessions.of]
+    planned_ns, sent_ns, closed_ns = (
+        sessions.column(name) - start_ns for name in ("planned_ns", "sent_ns", "closed_ns")
+    )
+    busy_until_ns = _running_max(np.maximum(planned_ns, closed_ns), sessions)
+    before_ns = np.concatenate([np.zeros(1, dtype=np.int64), busy_until_ns[:-1]])
+    before_ns[sessions.starts] = 0
+    tool = sessions.column("tool")
+    pause_ns = np.maximum(0, planned_ns - before_ns)
+    late_ns = np.where(sessions.column("was_sent"), sent_ns - np.maximum(before_ns, planned_ns), 0)
+    sums_ns = [
+        sessions.sums(part) for part in (np.where(tool, pause_ns, 0), np.where(tool, 0, pause_ns), late_ns.clip(min=0))
+    ]
+    calls = np.flatnonzero(tool | ~sessions.column("at_top"))
+    called = sessions.first(calls, calls)
+    first_call_ns = np.where(called >= 0, before_ns[called], np.nan)
+    whole_ns = busy_until_ns[np.append(sessions.starts[1:], len(busy_until_ns)) - 1]
+    return _Tasks(
+        completion_s=whole_ns / NS_PER_S,
+        steps=sessions.sums(np.ones(len(tool))).astype(np.float64),
+        first_call_s=first_call_ns / NS_PER_S,
+        model_s=(whole_ns - sum(sums_ns)) / NS_PER_S,
+        tool_s=sums_ns[0] / NS_PER_S,
+        think_s=sums_ns[1] / NS_PER_S,
+        lag_s=sums_ns[2] / NS_PER_S,
+        stalled=(sessions.sums(sessions.column("stalled")) > 0).astype(np.float64),
+    )
+
+
+def _running_max(values: Ints, sessions: _Sessions) -> Ints:
+    """Return the largest value so far of each session. Each session is raised above the one before it meanwhile."""
+    spans = np.maximum.reduceat(values, sessions.starts) + 1
+    raised = (np.cumsum(spans) - spans)[sessions.of]
+    running: Ints = np.maximum.accumulate(values + raised) - raised
+    return running
+
+
+def _block(parts: Sequence[_Figures]) -> dict[str, Any]:
+    def total(name: str) -> Any:
+        return sum(getattr(part, name) for part in parts)
+
+    done = {item.name: np.concatenate([getattr(part.done, item.name) for part in parts]) for item in fields(_Tasks)}
+    counted = total("counted")
+    prompt_tokens, output_tokens = (total(name) if counted else None for name in ("input_tokens", "output_tokens"))
+    by_step, cached, cached_of = (total(name).tolist() for name in ("by_step", "cached", "cached_of"))
+    shares = [hit / of if of else None for hit, of in zip(cached, cached_of, strict=True)]
     return {
-        "begun": begun,
-        "done": len(done),
-        "completion_s": _spread(task.completion_s for task in done),
-        "steps": _spread(task.steps for task in done),
-        "first_call_s": _spread(task.first_call_s for task in done),
-        "model_s": _spread(task.model_s for task in done),
-        "tool_s": _spread(task.tool_s for task in done),
-        "think_s": _spread(task.think_s for task in done),
-        "lag_s": _spread(task.lag_s for task in done),
-        "stalled": sum(task.stalled for task in done),
-        "cancelled_turns": sum(turn.cancelled for turn in ended_well),
-        "uncounted_turns": len(ended_well) - len(counted),
+        "begun": total("begun"),
+        "done": len(done["steps"]),
+        **{name: _spread(values) for name, values in done.items() if name != "stalled"},
+        "stalled": int(done["stalled"].sum()),
+        "cancelled_turns": total("cancelled"),
+        "uncounted_turns": total("turns") - counted,
         "input_tokens": prompt_tokens,
         "output_tokens": output_tokens,
         "input_per_output": prompt_tokens / output_tokens if prompt_tokens is not None and output_tokens else None,
-        "cached_share": _cached_share(ended_well),
-        "cached_share_by_step": _by_step(ended_well),
+        "cached_share": shares[-1],
+        "cached_share_by_step": [
+            {"from": first, "to": None if behind is None else behind - 1, "turns": turns, "share": share}
+            for first, behind, turns, share in zip(STEPS, (*STEPS[1:], None), by_step[:-1], shares[:-1], strict=True)
+            if turns
+        ],
     }
 
 
-def _by_step(turns: Sequence["_Turn"]) -> list[dict[str, Any]]:
-    """Cached share by step of the agents, without sub-agents, which count their own steps."""
-    rows = []
-    for first, behind in zip(STEPS, (*STEPS[1:], None), strict=True):
-        mine = [t for t in turns if t.at_top and t.index >= first and (behind is None or t.index < behind)]
-        if mine:
-            last = None if behind is None else behind - 1
-            rows.append({"from": first, "to": last, "turns": len(mine), "share": _cached_share(mine)})
-    return rows
-
-
-def _cached_share(turns: Iterable["_Turn"]) -> float | None:
-    """Cached over input tokens of the turns that reported both; None without such a turn."""
-    known = [
-        (t.cached_tokens, t.input_tokens) for t in turns if t.cached_tokens is not None and t.input_tokens is not None
-    ]
-    prompt_tokens = sum(tokens for _cached, tokens in known)
-    return sum(cached for cached, _tokens in known) / prompt_tokens if prompt_tokens else None
-
-
-def _spread(values: Iterable[float | None]) -> Mapping[str, Any]:
-    return exact_block(np.array([value for value in values if value is not None], dtype=np.float64))
-
-
-def _turns(table: pa.Table) -> list[_Turn]:
-    columns = table.select(COLUMNS)
-    stalled = [longest > STALL_MS for longest in _longest_gaps_ms(columns)]
-    rows = columns.drop_columns(["event_ns"]).to_pylist()
-    return [
-        _Turn(
-            root=row["session_id"].partition("/")[0],
-            at_top="/" not in row["session_id"],
-            index=row["turn_index"],
-            phase=row["phase"],
-            planned_ns=row["planned_ns"],
-            sent_ns=row["sent_ns"],
-            closed_ns=row["closed_ns"],
-            pause=row["pause"],
-            final=bool(row["final"]),
-            ok=row["failure"] is None,
-            cancelled=row["failure"] is None and row["finish_reason"] == CANCELLED,
-            stalled=stall,
-            input_tokens=row["input_tokens"],
-            output_tokens=row["output_tokens"],
-            cached_tokens=row["cached_tokens"],
-        )
-        for row, stall in zip(rows, stalled, strict=True)
-    ]
-
-
-def _longest_gaps_ms(table: pa.Table) -> list[float]:
-    """Longest gap between two output events of each turn; 0 without a gap."""
-    longest: list[float] = []
-    for batch in table.to_batches(max_chunksize=_AT_ONCE):
-        gaps, turn = values_by_turn(pa.Table.from_batches([batch]), "itl_ms")
-        of_batch = np.zeros(len(batch))
-        np.maximum.at(of_batch, turn, gaps)
-        longest += of_batch.tolist()
-    return longest
+def _spread(values: Floats) -> Mapping[str, Any]:
+    return exact_block(values[~np.isnan(values)])

@@ -11,11 +11,19 @@ import numpy.typing as npt
 
 from inferload.measure.bounded_names import MOST_NAMES, OTHER_NAMES
 from inferload.measure.client_health import HealthSet
+from inferload.measure.columns import BatchSums
 from inferload.measure.measures import MEASURES
 from inferload.measure.record import PHASES, Phase
 from inferload.measure.sketch import Sketch, rank
 from inferload.measure.tally import Tally, TallySet
-from inferload.statistics.intervals import Interval, mean_interval, order_interval, quantile_interval
+from inferload.statistics.intervals import (
+    Interval,
+    mean_interval,
+    mean_of_sums,
+    order_interval,
+    quantile_interval,
+    quantile_of_counts,
+)
 from inferload.statistics.overload import Growth
 from inferload.verdict import gates as gating
 from inferload.verdict.evidence import Stamps
@@ -24,16 +32,22 @@ from inferload.verdict.validity import Verdict
 FORMAT = 1
 QUANTILES = {"p50": 0.5, "p90": 0.9, "p95": 0.95, "p99": 0.99, "p999": 0.999}
 BEYOND = 10  # samples beyond a percentile; with fewer, it is marked and has an interval
+_LATENCIES = tuple(measure.name for measure in MEASURES if measure.name != "client_delay_ms")
 _UNCOUNTED = 0.01  # a token rate is unknown if more than this part of its events or turns has no token count
 
-Values = Mapping[str, npt.NDArray[np.float64]]
-# (measure, class, None for all) -> values in batches by time, for the intervals of gates.
-Batches = Callable[[str, str | None], Sequence[npt.NDArray[np.float64]]]
+Floats = npt.NDArray[np.float64]
+# (measure, class, None for all) -> all values of the measure phase.
+Values = Callable[[str, str | None], Floats]
+# The same in batches by time, for the intervals of gates.
+Batches = Callable[[str, str | None], Sequence[Floats]]
+# (measure, class, limit) -> sums over these batches, of a run with too many values.
+Sums = Callable[[str, str | None, float], BatchSums]
+_Latency = Mapping[str, dict[str, Any]]  # by measure: block of its values
 
 
 @dataclass(frozen=True, slots=True)
 class SummaryInput:
-    """Input of a summary. `windows`: duration of each phase in seconds. `exact`: all values of the measure phase.
+    """Input of a summary. `windows`: duration of each phase in seconds. `exact`: all values; None: not known, or too many.
 
     `exact` is used only if it has as many values of each measure as the tallies; otherwise turn records are missing, and
     percentiles come from the sketches.
@@ -52,9 +66,9 @@ class SummaryInput:
     other_requests: Mapping[str, Any] = field(default_factory=lambda: {"sent": 0, "failed": 0})  # other than turns
     exceptions: Mapping[str, Any] = field(default_factory=lambda: {"count": 0, "first": None})  # of tasks
     users: Mapping[str, int] = field(default_factory=dict)  # of Locust, by class
-    batches: Batches | None = None  # of the measure phase; None: turn records are missing
+    batches: Batches | None = None  # of the measure phase; None: turn records are missing, or there are too many
+    sums: Sums | None = None  # of a run with too many
     exact: Values | None = None
-    exact_by_class: Mapping[str, Values] | None = None
     step_windows: Mapping[int, float] = field(default_factory=dict)
     step_levels: Sequence[Mapping[str, Any]] = ()  # planned load of each step
     first_errors: Mapping[str, Any] = field(default_factory=dict)  # of each class of failure, in any phase
@@ -69,20 +83,20 @@ def build(data: SummaryInput) -> dict[str, Any]:
     """Return the document. Figures are of the measure phase unless named otherwise; None: unknown."""
     measured = data.tallies.total("measure")
     window_s = data.windows.get("measure")
-    exact = data.exact if data.exact is not None and _complete(data.exact, measured) else None
+    exact = _exact(data)
     summary: dict[str, Any] = {
         "format": FORMAT,
         "run": data.run,
         "verdict": {},
         "window_s": window_s,
-        "percentiles_from": "sketches" if exact is None else "records",
-        **_part(measured, window_s, exact),
+        "percentiles_from": "records" if None in exact else "sketches",
+        **_part(measured, window_s, exact.get(None)),
         "other_requests": dict(data.other_requests),
         "exceptions": dict(data.exceptions),
         "users": {"by_class": dict(data.users)},
         "client": _client(data.health, data.stamps, data.reader),
         "servers": list(data.servers),
-        "by_class": _by_class(data),
+        "by_class": _by_class(data, exact),
         "steps": _steps(data),
     }
     phases = {phase: _turns(data.tallies.total(phase)) for phase in PHASES}
@@ -158,13 +172,25 @@ def _tidy(value: float | None) -> float | None:
     return None if value is None else round(value, 6)
 
 
-def _complete(exact: Values, tally: Tally) -> bool:
-    """Return True if there are as many values as the tally counted."""
-    return all(
-        len(exact.get(measure.name, ()))
-        == (tally.sketches[measure.name].count if measure.name in tally.sketches else 0)
-        for measure in MEASURES
-    )
+def _exact(data: SummaryInput) -> dict[str | None, _Latency]:
+    """Return the exact latencies of each class, and of all (None), if there are as many values as the tallies counted.
+
+    Measure by measure, so that the values of one are in memory at a time.
+    """
+    if data.exact is None:
+        return {}
+    tallies: dict[str | None, Tally] = {None: data.tallies.total("measure")}
+    tallies.update(data.tallies.by_class("measure"))
+    exact: dict[str | None, dict[str, Any]] = {of: {} for of in tallies}
+    for name in _LATENCIES:
+        for of, blocks in exact.items():
+            blocks[name] = exact_block(data.exact(name, of))
+    return {of: blocks for of, blocks in exact.items() if _complete(blocks, tallies[of])}
+
+
+def _complete(exact: _Latency, tally: Tally) -> bool:
+    counted = {name: tally.sketches[name].count if name in tally.sketches else 0 for name in _LATENCIES}
+    return all(exact[name]["count"] == count for name, count in counted.items())
 
 
 def figures_of(tally: Tally, window_s: float) -> dict[str, Any]:
@@ -172,7 +198,7 @@ def figures_of(tally: Tally, window_s: float) -> dict[str, Any]:
     return _part(tally, window_s, None)
 
 
-def _part(tally: Tally, window_s: float | None, exact: Values | None) -> dict[str, Any]:
+def _part(tally: Tally, window_s: float | None, exact: _Latency | None) -> dict[str, Any]:
     """Figures of the measure phase, or of one step or class of it."""
     counted = tally.window_events - tally.window_events_uncounted
     return {
@@ -187,7 +213,7 @@ def _part(tally: Tally, window_s: float | None, exact: Values | None) -> dict[st
         },
         "tokens_per_event": {"mean": tally.window_output_tokens / counted if counted else None},
         "rates": rates(tally, window_s),
-        "latency": _latency(tally, exact),
+        "latency": {name: block_of(tally.sketches.get(name)) for name in _LATENCIES} if exact is None else dict(exact),
     }
 
 
@@ -217,13 +243,6 @@ def _turns(tally: Tally) -> dict[str, Any]:
         "input_tokens_from": tally.input_tokens_from,
         "cached_tokens": tally.cached_tokens if tally.cached_tokens_from else None,
     }
-
-
-def _latency(tally: Tally, exact: Values | None) -> dict[str, Any]:
-    names = [measure.name for measure in MEASURES if measure.name != "client_delay_ms"]
-    if exact is not None:
-        return {name: exact_block(exact.get(name, np.zeros(0))) for name in names}
-    return {name: block_of(tally.sketches.get(name)) for name in names}
 
 
 def rates(tally: Tally, window_s: float | None) -> dict[str, float | None]:
@@ -279,16 +298,9 @@ def _client(health: HealthSet, stamps: Stamps | None, reader: str | None) -> dic
     }
 
 
-def _by_class(data: SummaryInput) -> dict[str, Any]:
-    parts = {}
-    for name, tally in data.tallies.by_class("measure").items():
-        parts[name] = _part(tally, data.windows.get("measure"), _exact_of_class(data, name, tally))
-    return parts
-
-
-def _exact_of_class(data: SummaryInput, name: str, tally: Tally) -> Values | None:
-    exact = (data.exact_by_class or {}).get(name)
-    return exact if exact is not None and _complete(exact, tally) else None
+def _by_class(data: SummaryInput, exact: Mapping[str | None, _Latency]) -> dict[str, Any]:
+    by_class = data.tallies.by_class("measure")
+    return {name: _part(tally, data.windows.get("measure"), exact.get(name)) for name, tally in by_class.items()}
 
 
 def _steps(data: SummaryInput) -> list[dict[str, Any]]:
@@ -304,13 +316,14 @@ def _steps(data: SummaryInput) -> list[dict[str, Any]]:
     ]
 
 
-def sketch_quantile(measured: Tally, delay_ms: Sketch, exact: Values | None = None) -> gating.Quantile:
+def sketch_quantile(measured: Tally, delay_ms: Sketch, exact: Callable[[str], Floats] | None = None) -> gating.Quantile:
     """Return the source of a gate's percentiles: `exact` values if possible, else sketches; None without a sample."""
 
     def quantile(name: str, q: float) -> float | None:
-        if exact is not None and name in exact and len(exact[name]):
-            at = rank(q, len(exact[name])) - 1
-            return float(np.partition(exact[name], at)[at])
+        values = exact(name) if exact is not None and name in _LATENCIES else ()
+        if len(values):
+            at = rank(q, len(values)) - 1
+            return float(np.partition(values, at)[at])
         sketch = delay_ms if name == "client_delay_ms" else measured.sketches.get(name)
         return None if sketch is None else sketch.quantile(q)
 
@@ -325,19 +338,44 @@ def _intervals(batches: Batches, class_name: str | None) -> gating.Intervals:
     return interval
 
 
-def _evaluated(text: str, data: SummaryInput, summary: dict[str, Any], exact: Values | None) -> gating.GateResult:
-    """Result of a gate, from the turns of its class. `exact`: values of all classes."""
+def _intervals_of_sums(sums_of: Sums, class_name: str | None, measured: Tally) -> gating.Intervals:
+    """Return intervals as `_intervals`, with the values at their ends from sketches, widened by the error of these."""
+
+    def interval(name: str, q: float | None) -> Interval | None:
+        sketch = measured.sketches.get(name)
+        limit = None if sketch is None else sketch.quantile(0.5 if q is None else q)
+        if sketch is None or limit is None:
+            return None
+        sums = sums_of(name, class_name, limit)
+        count = float(sums.counts.sum())
+        if not count:
+            return None
+        if q is not None:
+            found = quantile_of_counts(sums.below, sums.counts, q, lambda at: sketch.quantile(at / sketch.count) or 0.0)
+            return found.widened(sketch.relative_error)
+        mean = float(sums.sums.sum()) / count
+        return mean_of_sums(sums.sums, sums.counts, mean, max(0.0, sums.squares / count - mean**2))
+
+    return interval
+
+
+def _evaluated(
+    text: str, data: SummaryInput, summary: dict[str, Any], exact: Mapping[str | None, _Latency]
+) -> gating.GateResult:
+    """Result of a gate, from the turns of its class. `exact`: exact latencies by class."""
     gate = gating.parse(text)
-    name, measured = gate.class_name, data.tallies.total("measure")
+    name, measured, all_values = gate.class_name, data.tallies.total("measure"), data.exact
     if name is not None:
         measured = data.tallies.by_class("measure").get(name, Tally())
-        exact = _exact_of_class(data, name, measured)
-    quantile = sketch_quantile(measured, data.health.total("measure").delay_ms, exact)
+    values = None if name not in exact or all_values is None else (lambda measure: all_values(measure, name))
+    quantile = sketch_quantile(measured, data.health.total("measure").delay_ms, values)
     intervals = None if data.batches is None else _intervals(data.batches, name)
+    if data.sums is not None:
+        intervals = _intervals_of_sums(data.sums, name, measured)
     return gating.evaluate(gate, summary, quantile, intervals, data.inconclusive)
 
 
-def _verdict(data: SummaryInput, summary: dict[str, Any], exact: Values | None) -> dict[str, Any]:
+def _verdict(data: SummaryInput, summary: dict[str, Any], exact: Mapping[str | None, _Latency]) -> dict[str, Any]:
     """`verdict` block. Gates decide if the run passes; without gates, failed turns, other requests and tasks do."""
     results = [_evaluated(text, data, summary, exact) for text in data.gates]
     results += [] if data.aborted is None else [data.aborted]

@@ -8,7 +8,7 @@ that generate load import this module.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import ceil, floor, sqrt
 
@@ -37,6 +37,12 @@ class Interval:
     high: float | None
     effective: float
 
+    def widened(self, error: float) -> Interval:
+        """Return the interval if its ends are known up to a relative error."""
+        low = None if self.low is None else self.low - error * abs(self.low)
+        high = None if self.high is None else self.high + error * abs(self.high)
+        return Interval(low, high, self.effective)
+
 
 def quantile_interval(slices: Sequence[Floats], q: float) -> Interval | None:
     """Interval of the q quantile. None without values; both ends are open if the run is too short.
@@ -49,13 +55,19 @@ def quantile_interval(slices: Sequence[Floats], q: float) -> Interval | None:
         return None
     limit = values[rank(q, count) - 1]
     below = np.array([np.count_nonzero(part <= limit) for part in slices], dtype=np.float64)
-    error, freedom = _error(below, _counts(slices))
+    return quantile_of_counts(below, _counts(slices), q, lambda at: float(values[at - 1]))
+
+
+def quantile_of_counts(below: Floats, counts: Floats, q: float, value_at: Callable[[int], float]) -> Interval:
+    """Return `quantile_interval` from numbers of values. `below`: up to the q quantile, per slice. `value_at`: by rank from 1."""
+    count = int(counts.sum())
+    error, freedom = _error(below, counts)
     effective = min(float(count), q * (1 - q) / error**2) if error > 0 else float(count)
     if freedom is None:
         return Interval(None, None, effective)
     low_q, high_q = share_interval(q, effective, freedom, (_TAIL, _TAIL))
-    low = float(values[max(1, floor(count * low_q)) - 1]) if effective * q >= _BEYOND else None
-    high = float(values[min(count, ceil(count * high_q) + 1) - 1]) if effective * (1 - q) >= _BEYOND else None
+    low = value_at(max(1, floor(count * low_q))) if effective * q >= _BEYOND else None
+    high = value_at(min(count, ceil(count * high_q) + 1)) if effective * (1 - q) >= _BEYOND else None
     return Interval(low, high, effective)
 
 
@@ -78,10 +90,16 @@ def mean_interval(slices: Sequence[Floats]) -> Interval | None:
     values = np.concatenate([np.zeros(0), *slices])
     if not len(values):
         return None
-    mean, variance = float(values.mean()), float(values.var())
-    error, freedom = _error(np.array([float(part.sum()) for part in slices]), _counts(slices))
-    error = max(error, sqrt(variance / len(values)))
-    effective = variance / error**2 if error > 0 else float(len(values))
+    sums = np.array([float(part.sum()) for part in slices])
+    return mean_of_sums(sums, _counts(slices), float(values.mean()), float(values.var()))
+
+
+def mean_of_sums(sums: Floats, counts: Floats, mean: float, variance: float) -> Interval:
+    """Return `mean_interval` from the sum of each slice, and mean and variance of all values."""
+    count = float(counts.sum())
+    error, freedom = _error(sums, counts)
+    error = max(error, sqrt(variance / count))
+    effective = variance / error**2 if error > 0 else count
     if freedom is None:
         return Interval(None, None, effective)
     from scipy.special import stdtrit

@@ -16,12 +16,15 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
-from inferload.measure.arrow import pa, pc
+from inferload.measure.arrow import pc
 from inferload.measure.clock import NS_PER_S
+from inferload.measure.columns import Read
 from inferload.measure.record import Failure, PhaseWindow
 from inferload.measure.sketch import rank
 
 Floats = npt.NDArray[np.float64]
+Ints = npt.NDArray[np.int64]
+Bools = npt.NDArray[np.bool_]
 
 BLOCKS = 12
 LEAST_SHARE = 0.05  # of the offered turns: smaller growth is not distinguished from fluctuation
@@ -78,23 +81,39 @@ def growth(planned_s: Floats, ended_s: Floats, lasts_s: float, loaded_s: float =
     return _over(planned_s, ended_s, settled_s, lasts_s)
 
 
-def growth_of_turns(
-    turns: pa.Table, shifts_ns: Mapping[str, int], window: PhaseWindow, loaded_s: float = 0.0
-) -> Growth | None:
-    """Return `growth` of a table of turns. `shifts_ns`: per worker, offset from its instants to the clock of `window`."""
+@dataclass(frozen=True, slots=True)
+class Ends:
+    """Plan and end of each turn on one clock, in 18 bytes per turn. `given_up`: turns whose end was not seen."""
+
+    planned_ns: Ints
+    closed_ns: Ints
+    given_up: Bools
+    failed: Bools
+
+    @classmethod
+    def of(cls, read: Read, shifts_ns: Mapping[str, int]) -> Ends:
+        """Return those of all turns. `shifts_ns`: per worker, offset from its instants to the common clock."""
+        planned, closed = ([np.zeros(0, dtype=np.int64)] for _ in range(2))
+        given_up, failed = ([np.zeros(0, dtype=np.bool_)] for _ in range(2))
+        for turns in read(("worker", "planned_ns", "closed_ns", "failure")):
+            shifts = np.array([shifts_ns[worker] for worker in turns["worker"].to_pylist()], dtype=np.int64)
+            planned.append(turns["planned_ns"].to_numpy() + shifts)
+            closed.append(turns["closed_ns"].to_numpy() + shifts)
+            given_up.append(pc.fill_null(pc.equal(turns["failure"], Failure.UNFINISHED), False).to_numpy())
+            failed.append(pc.is_valid(turns["failure"]).to_numpy() & ~given_up[-1])
+        return cls(np.concatenate(planned), np.concatenate(closed), np.concatenate(given_up), np.concatenate(failed))
+
+
+def growth_of_turns(turns: Ends, window: PhaseWindow, loaded_s: float = 0.0) -> Growth | None:
+    """Return `growth` of turns on the clock of `window`."""
     if window.end_ns is None:
         return None
-    shifts = np.array([shifts_ns[worker] for worker in turns["worker"].to_pylist()], dtype=np.int64)
-    planned_s, closed_s = (
-        (turns[name].to_numpy() + shifts - window.start_ns) / NS_PER_S for name in ("planned_ns", "closed_ns")
-    )
-    given_up = pc.fill_null(pc.equal(turns["failure"], Failure.UNFINISHED), False).to_numpy(zero_copy_only=False)
-    ended_s = np.where(given_up, np.inf, closed_s)
+    planned_s, closed_s = ((at_ns - window.start_ns) / NS_PER_S for at_ns in (turns.planned_ns, turns.closed_ns))
     lasts_s = (window.end_ns - window.start_ns) / NS_PER_S
-    result = growth(planned_s, ended_s, lasts_s, loaded_s)
+    result = growth(planned_s, np.where(turns.given_up, np.inf, closed_s), lasts_s, loaded_s)
     if result is None:
         return None
-    failed_s = closed_s[~given_up & pc.is_valid(turns["failure"]).to_numpy(zero_copy_only=False)]
+    failed_s = closed_s[turns.failed]
     failed = np.count_nonzero((failed_s >= lasts_s - result.lasts_s) & (failed_s < lasts_s))
     return replace(result, step=window.step, failed_per_s=failed / result.lasts_s)
 

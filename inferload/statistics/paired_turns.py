@@ -2,47 +2,59 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from inferload.measure.arrow import pa, pc
-from inferload.measure.columns import values_by_turn
+from inferload.measure.columns import turn_columns
+from inferload.measure.record import CANCELLED
 
 COLUMNS = ("turn_id", "phase", "failure", "finish_reason", "sent_ns", "first_ns", "last_ns")
 _MEASURES = ("ttft_ms", "e2e_ms")
 
+Floats = npt.NDArray[np.float64]
 
-def paired(before: pa.Table, after: pa.Table) -> dict[str, Any]:
+
+def figures_of_turns(turns: pa.Table) -> pa.Table:
+    """Return what `paired` needs of a table of COLUMNS. Measures of turns that did not end well are NaN."""
+    ended = pc.and_(pc.equal(turns["phase"], "measure"), pc.is_null(turns["failure"]))
+    ended = pc.and_(ended, pc.not_equal(pc.fill_null(turns["finish_reason"], ""), CANCELLED))
+    measures = turn_columns(turns, _MEASURES)
+    columns = {name: np.where(ended.to_numpy(), values, np.nan) for name, values in measures.items()}
+    return pa.table({"turn_id": turns["turn_id"], "ended_well": ended, **columns})
+
+
+def paired(parts: Iterable[tuple[pa.Table, pa.Table]]) -> dict[str, Any]:
     """Return per measure: pairs, both means, mean difference and median ratio (after / before).
 
+    `parts`: tables of `figures_of_turns` of the run before and the run after; turns of one pair are in one part.
     `only_after`: turns that the run before did not send.
     """
-    ok_before, ok_after = _measured(before), _measured(after)
-    sent_before = set(before["turn_id"].to_pylist())
-    sent_after = ok_after["turn_id"].to_pylist()
-    measures = {name: _compared(_values(ok_before, name), _values(ok_after, name)) for name in _MEASURES}
-    return {"only_after": sum(turn not in sent_before for turn in sent_after), "measures": measures}
+    only_after = 0
+    pairs: dict[str, list[tuple[Floats, Floats]]] = {name: [] for name in _MEASURES}
+    for before, after in parts:
+        ids = before["turn_id"].combine_chunks()
+        at = pc.index_in(after["turn_id"], value_set=ids)
+        only_after += pc.sum(pc.and_(after["ended_well"], pc.is_null(at))).as_py() or 0
+        both = at.is_valid().to_numpy()
+        rows = at.drop_null().to_numpy()
+        for name, found in pairs.items():
+            old, new = before[name].to_numpy()[rows], after[name].to_numpy()[both]
+            known = ~np.isnan(old) & ~np.isnan(new)
+            found.append((old[known], new[known]))
+    return {"only_after": only_after, "measures": {name: _compared(found) for name, found in pairs.items()}}
 
 
-def _measured(table: pa.Table) -> pa.Table:
-    ended = pc.and_(pc.equal(table["phase"], "measure"), pc.is_null(table["failure"]))
-    return table.filter(pc.and_(ended, pc.not_equal(pc.fill_null(table["finish_reason"], ""), "cancelled")))
-
-
-def _values(table: pa.Table, name: str) -> dict[str, float]:
-    values, rows = values_by_turn(table, name)
-    return dict(zip(table["turn_id"].take(pa.array(rows)).to_pylist(), values.tolist(), strict=True))
-
-
-def _compared(before: dict[str, float], after: dict[str, float]) -> dict[str, Any]:
-    both = [turn for turn in after if turn in before]
-    if not both:
+def _compared(pairs: list[tuple[Floats, Floats]]) -> dict[str, Any]:
+    old, new = (np.concatenate([np.zeros(0), *(pair[side] for pair in pairs)]) for side in (0, 1))
+    if not len(old):
         return {"pairs": 0, "before_mean": None, "after_mean": None, "difference_mean": None, "ratio_p50": None}
-    old, new = (np.array([values[turn] for turn in both]) for values in (before, after))
     ratios = new[old > 0] / old[old > 0]
     return {
-        "pairs": len(both),
+        "pairs": len(old),
         "before_mean": float(old.mean()),
         "after_mean": float(new.mean()),
         "difference_mean": float((new - old).mean()),

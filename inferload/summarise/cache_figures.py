@@ -1,41 +1,26 @@
 """`cache` block of a summary: expected hits of an infinite prefix cache, hits counted by the server, and hits reported with
 each answer, all over the whole run."""
 
-import re
-from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from inferload import rundir, scrapes_file, turns_file
-from inferload.measure.arrow import pa
-from inferload.measure.record import CANCELLED
+from inferload.measure.arrow import pc
 from inferload.requests.bodies import isolation
 from inferload.scenario.schema.endpoints import ENDPOINTS
 from inferload.server_metrics import window_figures
 from inferload.statistics import paired_turns
 from inferload.summarise.counts import Counts, read_counts
+from inferload.summarise.sent_turns import as_sent, session_index, sessions
+from inferload.summarise.turns import Turns
 from inferload.workload.prefix_cache.expected import ASSUMED_BLOCK
-from inferload.workload.prefix_cache.sent import SentHits, SentSums, SentTurn
+from inferload.workload.prefix_cache.sent import SentHits, SentSums
 from inferload.workload.prefix_cache.token_ids import IdHits
 from inferload.workload.sessions import Sessions
 
-_COLUMNS = (
-    "turn_id",
-    "session_id",
-    "worker",
-    "sent_ns",
-    "first_ns",
-    "closed_ns",
-    "input_tokens",
-    "output_tokens",
-    "cached_tokens",
-    "finish_reason",
-    "failure",
-    "target",
-    "model",
-)
-_INDEX = re.compile(r"s(\d+)")
 _OF_IDS = (
     "session_id",
     "worker",
@@ -48,6 +33,11 @@ _OF_IDS = (
     "cached_tokens",
     "block_hashes",
 )
+# Bounds of the infinite cache, by time and memory: turns (0.2 ms each), texts in its trees or known blocks (400 bytes each), and
+# block hashes to read (8 bytes each).
+_MOST_TURNS = 500_000
+_MOST_TEXTS = 2_000_000
+_MOST_HASHES = 30_000_000
 _ASSUMED = f"blocks of {ASSUMED_BLOCK} tokens are assumed, because the server does not report it: see cache.block_size"
 
 
@@ -58,6 +48,7 @@ class CacheFigures:
     block: dict[str, Any]
     sums: SentSums | None = None
     left: SentHits | IdHits | None = None
+    note: str | None = None  # why expected hits and hits per turn are left out
 
     @property
     def unexpected_share(self) -> float | None:
@@ -71,8 +62,15 @@ class CacheFigures:
         return (self.sums.excess.far if approximate else self.sums.excess.tokens) / self.sums.reported.input
 
 
-def figures(run_dir: Path, run: Counts, turns: pa.Table | None) -> CacheFigures:
-    """Return the figures of a run that has ended. A warm run starts with the cache of the run before."""
+class _TooLong(Exception):
+    """The cache at the end of the run would need too much memory."""
+
+
+def figures(run_dir: Path, run: Counts, turns: Turns | None) -> CacheFigures:
+    """Return the figures of a run that has ended. A warm run starts with the cache of the run before.
+
+    A run whose infinite cache would need more than about 1 GB has no expected hits and no hits per turn, and a note.
+    """
     counted = _counted(run_dir, run)
     cache = run.scenario.cache
     block, source = _block_size(counted, cache.block_size)
@@ -87,15 +85,21 @@ def figures(run_dir: Path, run: Counts, turns: pa.Table | None) -> CacheFigures:
         "per_turn": None,
         "earlier": _against_earlier(run_dir, run, turns),
     }
+    try:
+        return _with_expected(run_dir, run, turns, document)
+    except _TooLong as error:
+        return CacheFigures(document, note=f"{error} for the prefix-cache hits that were expected")
+
+
+def _with_expected(run_dir: Path, run: Counts, turns: Turns | None, document: dict[str, Any]) -> CacheFigures:
+    block, source = document["block_size"], document["block_size_from"]
     left = None if turns is None else _left_by_earlier(run_dir, run)
-    if turns is not None and cache.token_ids:
-        by_ids = _by_token_ids(run_dir, run, block, left)
+    if turns is not None and run.scenario.cache.token_ids:
+        by_ids = _by_token_ids(turns, run, block, left)
         if by_ids is not None:
-            document |= {
-                "expected": _expected_block(by_ids.sums, _notes_of_ids(by_ids.sums, source), "token_ids"),
-                "per_turn": _per_turn_block(by_ids.sums),
-            }
-            return CacheFigures(document, by_ids.sums, by_ids)
+            expected = _expected_block(by_ids.sums, _notes_of_ids(by_ids.sums, source), "token_ids")
+            known = {"expected": expected, "per_turn": _per_turn_block(by_ids.sums)}
+            return CacheFigures(document | known, by_ids.sums, by_ids)
     source_of = Sessions(run.scenario, run.data)
     if turns is None or not source_of.repeatable:
         return CacheFigures(document)
@@ -103,15 +107,19 @@ def figures(run_dir: Path, run: Counts, turns: pa.Table | None) -> CacheFigures:
     if not isinstance(hits, SentHits):
         return CacheFigures(document)  # the content of the cache before the run is unknown
     hits.begin()
-    for index, sent in _sessions(turns, _starts_ns(run_dir, run)):
-        apart = isolation(cache.isolate, run.salt, index, run.salts)
+    _check(turns.count, _MOST_TURNS, turns)
+    for index, sent in sessions(turns.read, _starts_ns(run_dir, run)):
+        apart = isolation(run.scenario.cache.isolate, run.salt, index, run.salts)
         hits.session(index, source_of.begin(index).script, apart, sent)
+        _check(hits.texts, _MOST_TEXTS, turns)
     sums = hits.sums
-    document |= {
-        "expected": _expected_block(sums, _notes(run, sums, source), "plan"),
-        "per_turn": _per_turn_block(sums),
-    }
-    return CacheFigures(document, sums, hits)
+    known = {"expected": _expected_block(sums, _notes(run, sums, source), "plan"), "per_turn": _per_turn_block(sums)}
+    return CacheFigures(document | known, sums, hits)
+
+
+def _check(count: int, most: int, turns: Turns) -> None:
+    if count > most:
+        raise _TooLong(f"{turns.count:,} turns are too many")
 
 
 def _left_by_earlier(run_dir: Path, run: Counts) -> SentHits | IdHits | None:
@@ -122,23 +130,30 @@ def _left_by_earlier(run_dir: Path, run: Counts) -> SentHits | IdHits | None:
     if not rundir.is_plain(folder / rundir.COUNTS):
         return None
     earlier = read_counts(folder)
-    return figures(folder, earlier, turns_file.read_turns(folder) if earlier.whole else None).left
+    left = figures(folder, earlier, _turns(folder, earlier))
+    if left.note is not None:
+        raise _TooLong(left.note)
+    return left.left
 
 
-def _by_token_ids(run_dir: Path, run: Counts, block: int, left: SentHits | IdHits | None) -> IdHits | None:
+def _turns(run_dir: Path, run: Counts) -> Turns | None:
+    return Turns.of(run_dir, run.tallies.total("measure")) if run.whole else None
+
+
+def _by_token_ids(turns: Turns, run: Counts, block: int, left: SentHits | IdHits | None) -> IdHits | None:
     """Expected hits by token ids; None if the server reports none, or if its block size does not suit the hashes."""
     if run.earlier is not None and not isinstance(left, IdHits):
         return None
     hits = left if isinstance(left, IdHits) else IdHits(block)
-    table = turns_file.read_turns(run_dir, _OF_IDS)
-    if not hits.even or table["block_hashes"].null_count == table.num_rows:
+    hashes = turns_file.size(turns.run_dir, "block_hashes")[1]
+    if not hits.even or not hashes:
         return None
+    _check(turns.count, _MOST_TURNS, turns)
+    _check(hashes, _MOST_HASHES, turns)
     hits.begin()
-    starts_ns = _starts_ns(run_dir, run)
-    for row in as_sent(table, starts_ns):
-        match = _INDEX.match(row["session_id"])
-        index = 0 if match is None else int(match[1])
-        apart = isolation(run.scenario.cache.isolate, run.salt, index, run.salts)
+    starts_ns = _starts_ns(turns.run_dir, run)
+    for row in as_sent(turns_file.read_turns(turns.run_dir, _OF_IDS), starts_ns):
+        apart = isolation(run.scenario.cache.isolate, run.salt, session_index(row["session_id"]) or 0, run.salts)
         salt = apart.value if apart.kind == "salt" else ""
         where = row["target"], row["model"], salt
         start_ns = starts_ns[row["worker"]]
@@ -151,20 +166,8 @@ def _by_token_ids(run_dir: Path, run: Counts, block: int, left: SentHits | IdHit
             sent_ns=start_ns + row["sent_ns"],
             first_ns=start_ns + until_ns,
         )
+        _check(hits.blocks, _MOST_TEXTS, turns)
     return hits
-
-
-def as_sent(table: pa.Table, starts_ns: Mapping[str, int]) -> Iterator[dict[str, Any]]:
-    """Rows in the order in which they were sent, without those that were not.
-
-    `starts_ns`: zero of each worker's instants on a common clock. Hashes become Python numbers one row at a time.
-    """
-    hashes = table["block_hashes"]
-    columns = {name: table[name].to_pylist() for name in table.column_names if name != "block_hashes"}
-    workers, sent_ns = columns["worker"], columns["sent_ns"]
-    sent = [row for row, at_ns in enumerate(sent_ns) if at_ns is not None]
-    for row in sorted(sent, key=lambda row: sent_ns[row] + starts_ns[workers[row]]):
-        yield {name: values[row] for name, values in columns.items()} | {"block_hashes": hashes[row].as_py()}
 
 
 def _starts_ns(run_dir: Path, run: Counts) -> dict[str, int]:
@@ -179,15 +182,17 @@ def _notes_of_ids(sums: SentSums, source: str) -> list[str]:
     return notes + ([f"{sums.unknown} turns have no token ids"] if sums.unknown else [])
 
 
-def _against_earlier(run_dir: Path, run: Counts, turns: pa.Table | None) -> dict[str, Any] | None:
+def _against_earlier(run_dir: Path, run: Counts, turns: Turns | None) -> dict[str, Any] | None:
     """Comparison with the run before, which had the same sessions, turn by turn; None without such a run."""
     if run.earlier is None:
         return None
     comparison: dict[str, Any] = {"arm": run.earlier.arm, "run_dir": run.earlier.folder}
     if turns is None:
         return comparison
-    before = turns_file.read_turns(run_dir.parent / run.earlier.folder, paired_turns.COLUMNS)
-    return comparison | paired_turns.paired(before, turns)
+    before = Turns(run_dir.parent / run.earlier.folder, 0, 0)
+    columns = ("session_id", *paired_turns.COLUMNS)
+    parts = (of.by_session(columns, paired_turns.figures_of_turns, turns.parts) for of in (before, turns))
+    return comparison | paired_turns.paired(zip(*parts, strict=True))
 
 
 def _counted(run_dir: Path, run: Counts) -> window_figures.PrefixCache | None:
@@ -217,16 +222,17 @@ def _counted_block(counted: window_figures.PrefixCache | None, load: tuple[int, 
     }
 
 
-def _load_wall_ns(run_dir: Path, turns: pa.Table, run: Counts) -> tuple[int, int] | None:
+def _load_wall_ns(run_dir: Path, turns: Turns, run: Counts) -> tuple[int, int] | None:
     """First sending and last end of a turn, on the master's wall clock; None if no turn was sent."""
     starts_ns = _starts_ns(run_dir, run)
-    columns = (turns[name].to_pylist() for name in ("worker", "sent_ns", "closed_ns"))
-    sent = [
-        (starts_ns[worker] + begun, starts_ns[worker] + ended)
-        for worker, begun, ended in zip(*columns, strict=True)
-        if begun is not None
-    ]
-    return (min(begun for begun, _ in sent), max(ended for _, ended in sent)) if sent else None
+    first_ns, last_ns = [], []
+    for table in turns.read(("worker", "sent_ns", "closed_ns")):
+        sent = table.filter(pc.is_valid(table["sent_ns"]))
+        if len(sent):
+            start_ns = np.array([starts_ns[worker] for worker in sent["worker"].to_pylist()], dtype=np.int64)
+            first_ns.append(int((sent["sent_ns"].to_numpy() + start_ns).min()))
+            last_ns.append(int((sent["closed_ns"].to_numpy() + start_ns).max()))
+    return (min(first_ns), max(last_ns)) if first_ns else None
 
 
 def _expected_block(sums: SentSums, notes: list[str], source: str) -> dict[str, Any]:
@@ -294,42 +300,3 @@ def _per_turn_block(sums: SentSums) -> dict[str, Any] | None:
         "hit_rate": reported.rate,
         "of_cacheable": reported.of_cacheable,
     }
-
-
-def _sessions(turns: pa.Table, starts_ns: Mapping[str, int]) -> Iterator[tuple[int, Mapping[str, SentTurn]]]:
-    """Each session's turns by their ids, sessions in the order in which they were first sent."""
-    columns = [turns[name].to_pylist() for name in _COLUMNS]
-    opened_ns: dict[int, int] = {}
-    sessions: dict[int, dict[str, SentTurn]] = {}
-    for (
-        turn_id,
-        session_id,
-        worker,
-        sent_ns,
-        first_ns,
-        closed_ns,
-        prompt,
-        output,
-        cached,
-        reason,
-        failure,
-        *partition,
-    ) in zip(*columns, strict=True):
-        match = _INDEX.match(session_id)
-        if match is None or sent_ns is None:
-            continue
-        index, start_ns = int(match[1]), starts_ns[worker]
-        turn = sessions.setdefault(index, {})[turn_id] = SentTurn(
-            input_tokens=prompt,
-            output_tokens=output,
-            cached_tokens=cached,
-            ended_itself=reason in ("stop", "tool_calls"),
-            cancelled=reason == CANCELLED,
-            goes_on=failure is None,
-            partition=tuple(partition),
-            sent_ns=start_ns + sent_ns,
-            first_ns=start_ns + (closed_ns if first_ns is None else first_ns),
-        )
-        opened_ns[index] = min(turn.sent_ns, opened_ns.get(index, turn.sent_ns))
-    for index in sorted(sessions, key=opened_ns.__getitem__):
-        yield index, sessions[index]

@@ -1,5 +1,6 @@
 """Summary of a run directory, from its counts, its scrapes and, if complete, its turn records."""
 
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -10,26 +11,25 @@ from inferload import rundir, scrapes_file, turns_file
 from inferload.errors import UsageError
 from inferload.measure.arrow import pa, pc
 from inferload.measure.clock import NS_PER_MS, NS_PER_S
-from inferload.measure.columns import batched_values, exact_values
-from inferload.measure.record import PHASES, Failure, Phase
-from inferload.results import phase_evidence, summary
-from inferload.results.agent_tasks import tasks_by_class
+from inferload.measure.columns import BatchSums, ExactValues, batch_sums, batched_values
+from inferload.measure.record import PHASES, Phase
+from inferload.results import agent_tasks, phase_evidence, summary
 from inferload.scenario.schema.arrivals import OpenArrivals, Rated, TraceTimes
 from inferload.scenario.schema.rate_profiles import RateSteps
 from inferload.server_metrics import window_figures
 from inferload.server_metrics.gate_metrics import too_long_gap_s
 from inferload.statistics.intervals import SLICES
-from inferload.statistics.overload import Growth, growth_of_turns, worst
+from inferload.statistics.overload import Ends, Growth, growth_of_turns, worst
 from inferload.summarise import cache_figures
 from inferload.summarise.cache_figures import CacheFigures
 from inferload.summarise.counts import Counts, lasted_s, read_counts
+from inferload.summarise.splits import splits
+from inferload.summarise.turns import Turns
 from inferload.verdict import outcome, validity
 from inferload.verdict.evidence import ScrapeGap, Stamps
-from inferload.verdict.failures import stopped_by_target
+from inferload.verdict.failures import TurnEnds, stopped_by_target_of
 from inferload.workload.schedules import step_levels
 from inferload.workload.sessions import Sessions
-
-_BREAKDOWN_MEASURES = ("ttft_ms", "ttft_planned_ms", "itl_ms", "tpot_ms", "e2e_ms")
 
 
 def summarise(run_dir: Path, counts: Counts | None = None) -> dict[str, Any]:
@@ -38,14 +38,19 @@ def summarise(run_dir: Path, counts: Counts | None = None) -> dict[str, Any]:
     `counts`: None: from counts.json. UsageError if a file cannot be read, or is not of this run.
     """
     run = read_counts(run_dir) if counts is None else counts
-    turns = turns_file.read_turns(run_dir) if run.whole else None
+    turns = Turns.of(run_dir, run.tallies.total("measure")) if run.whole else None
     cache = cache_figures.figures(run_dir, run, turns)
-    document = summary.build(_input(run_dir, run, turns, cache)) | _splits(run, turns) | {"cache": cache.block}
+    exact = None if turns is None or not turns.few else ExactValues(turns.read, _several(run))
+    document = summary.build(_input(run_dir, run, turns, cache, exact))
+    document |= splits(turns, exact, _split_by(run)) | {"cache": cache.block}
     records = document["turn_records"] = _turn_records(run)
     if records["why"] is not None:
         note = f"{records['at_hand']} of {records['counted']} turn records are in the run directory ({records['why']})"
-        document["notes"] = [*document.get("notes", ()), f"{note}; percentiles from sketches, within 0.25 %"]
-    document["tasks"] = None if turns is None else tasks_by_class(turns)
+        document["notes"].append(f"{note}; percentiles from sketches, within 0.25 %")
+    elif turns is not None and not turns.few:
+        document["notes"].append(f"{turns}: percentiles from sketches, within 0.25 %")
+    document["notes"] += [] if cache.note is None else [cache.note]
+    document["tasks"] = None if turns is None else _tasks(turns)
     document["outcome"] = outcome.judge(document, run.early, run.policy).to_dict()
     return document
 
@@ -65,53 +70,37 @@ def refresh(run_dir: Path) -> None:
         return
     try:
         document = summarise(run_dir)
-    except (LookupError, TypeError, ValueError, AttributeError) as error:
+    except (LookupError, TypeError, ValueError, ArithmeticError, AttributeError) as error:
         raise UsageError(f"{counts}: not the counts of a run ({error!r}); the run directory was changed") from error
     rundir.write_json(target, document)
 
 
-def _splits(run: Counts, turns: pa.Table | None) -> dict[str, Any]:
-    """Breakdowns by target and by model, if there are several; None if turn records are missing."""
+def _several(run: Counts) -> list[str]:
+    """Columns by which values are selected."""
+    return ["class", *_split_by(run)]
+
+
+def _split_by(run: Counts) -> dict[str, list[str]]:
+    """Targets and models, if there are several."""
     columns = {"target": list(run.targets), "model": list(run.models)}
-    several = {column: values for column, values in columns.items() if len(values) > 1}
-    return {
-        f"by_{column}": None if turns is None else _split(turns, column, values) for column, values in several.items()
-    }
+    return {column: values for column, values in columns.items() if len(values) > 1}
 
 
-def _split(turns: pa.Table, column: str, values: list[str]) -> dict[str, dict[str, Any]]:
-    """Return counts and latencies of the turns planned in the measure phase, for each value of a column."""
-    measured = turns.filter(pc.equal(turns["phase"], "measure"))
-    return {value: _block(measured.filter(pc.equal(measured[column].cast(pa.string()), value))) for value in values}
+def _tasks(turns: Turns) -> dict[str, Any]:
+    names = agent_tasks.classes(turns.read(agent_tasks.CLASS_COLUMNS))
+    parts = turns.by_session(agent_tasks.COLUMNS, agent_tasks.facts, turns.parts) if names else ()
+    return agent_tasks.tasks_by_class(parts, names)
 
 
-def _block(turns: pa.Table) -> dict[str, Any]:
-    failures: list[str | None] = turns["failure"].to_pylist()
-    unfinished, ok = failures.count(Failure.UNFINISHED), failures.count(None)
-    exact = exact_values(turns)
-    return {
-        "turns": {
-            "sent": len(failures),
-            "ok": ok,
-            "failed": len(failures) - ok - unfinished,
-            "unfinished": unfinished,
-            "input_tokens": pc.sum(turns["input_tokens"]).as_py(),
-            "cached_tokens": pc.sum(turns["cached_tokens"]).as_py(),
-            "output_tokens": pc.sum(turns["output_tokens"]).as_py(),
-        },
-        "latency": {name: summary.exact_block(exact[name]) for name in _BREAKDOWN_MEASURES},
-    }
-
-
-def _input(run_dir: Path, run: Counts, turns: pa.Table | None, cache: CacheFigures) -> summary.SummaryInput:
+def _input(
+    run_dir: Path, run: Counts, turns: Turns | None, cache: CacheFigures, exact: ExactValues | None
+) -> summary.SummaryInput:
     windows: dict[Phase, float] = {w.phase: run.window_s(w.phase) for w in run.windows}
     entries = _servers(run_dir, run)
     growths = _growths(run_dir, run, turns)
     facts = replace(_facts(run, turns, entries, cache), growth=worst(growths))
     judged = validity.judge(phase_evidence.evidence_by_phase(run.tallies, run.health, windows, facts))
     scenario = run.scenario
-    classes = run.tallies.by_class("measure")
-    exact = None if turns is None else exact_values(turns)
     return summary.SummaryInput(
         run=dict(run.run),
         tallies=run.tallies,
@@ -121,7 +110,10 @@ def _input(run_dir: Path, run: Counts, turns: pa.Table | None, cache: CacheFigur
         verdict=judged,
         gates=list(scenario.gates),
         inconclusive=run.inconclusive,
-        batches=None if turns is None else lambda name, of_class: batched_values(turns, name, SLICES, of_class),
+        batches=None
+        if exact is None or turns is None
+        else lambda name, of: batched_values(turns.read, name, SLICES, of),
+        sums=None if exact is not None or turns is None else lambda *gate: _batch_sums(turns, *gate),
         other_requests=run.others.requests,
         exceptions=run.others.exceptions,
         users=run.others.users,
@@ -135,9 +127,12 @@ def _input(run_dir: Path, run: Counts, turns: pa.Table | None, cache: CacheFigur
         step_growth={growth.step: growth for growth in growths if growth.step is not None},
         overload_not_judged=_not_judged(run, turns),
         aborted=None if run.aborted is None else run.aborted.result(),
-        exact=exact,
-        exact_by_class=None if turns is None else {name: exact_values(turns, class_name=name) for name in classes},
+        exact=None if exact is None else lambda name, of: exact.of(name, None if of is None else "class", of),
     )
+
+
+def _batch_sums(turns: Turns, name: str, class_name: str | None, limit: float) -> BatchSums:
+    return batch_sums(turns.read, name, SLICES, class_name, limit)
 
 
 def _servers(run_dir: Path, run: Counts) -> list[dict[str, Any]]:
@@ -151,7 +146,7 @@ def _servers(run_dir: Path, run: Counts) -> list[dict[str, Any]]:
 
 
 def _facts(
-    run: Counts, turns: pa.Table | None, entries: list[dict[str, Any]], cache: CacheFigures
+    run: Counts, turns: Turns | None, entries: list[dict[str, Any]], cache: CacheFigures
 ) -> phase_evidence.RunFacts:
     remote = [worker.uncertainty_ns / NS_PER_MS for worker in run.workers if worker.uncertainty_ns is not None]
     restarts = [entry["restarts"] for entry in entries if entry["restarts"] is not None]
@@ -200,7 +195,7 @@ def _why_lost(run: Counts) -> str:
     return ""
 
 
-def _not_judged(run: Counts, turns: pa.Table | None) -> str | None:
+def _not_judged(run: Counts, turns: Turns | None) -> str | None:
     """Reason why overload of an open loop was not evaluated; None if it was, and in a closed loop."""
     arrivals = run.scenario.arrivals
     if not isinstance(arrivals, OpenArrivals):
@@ -214,13 +209,13 @@ def _not_judged(run: Counts, turns: pa.Table | None) -> str | None:
     return "turn records are not all in the run directory" if turns is None else None
 
 
-def _growths(run_dir: Path, run: Counts, turns: pa.Table | None) -> list[Growth]:
+def _growths(run_dir: Path, run: Counts, turns: Turns | None) -> list[Growth]:
     """Growth of the number of turns in flight in an open loop of constant rate, per step of a load with steps."""
     if turns is None or not isinstance(run.scenario.arrivals, Rated) or _not_judged(run, turns):
         return []
-    shifts_ns, begun_ns = _shifts_ns(run_dir, run), run.windows[0].start_ns
+    ends, begun_ns = Ends.of(turns.read, _shifts_ns(run_dir, run)), run.windows[0].start_ns
     growths = [
-        growth_of_turns(turns, shifts_ns, window, 0.0 if window.step else (window.start_ns - begun_ns) / NS_PER_S)
+        growth_of_turns(ends, window, 0.0 if window.step else (window.start_ns - begun_ns) / NS_PER_S)
         for window in run.stepped
         if window.phase == "measure"
     ]
@@ -234,17 +229,20 @@ def _shifts_ns(run_dir: Path, run: Counts) -> dict[str, int]:
     return {worker.name: anchors[worker.name].mono_ns - worker.offset_ns for worker in workers}
 
 
-def _stopped_answering(run_dir: Path, run: Counts, turns: pa.Table) -> list[dict[str, Any]]:
+def _stopped_answering(run_dir: Path, run: Counts, turns: Turns) -> list[dict[str, Any]]:
     """Servers that stopped answering, in seconds since the run began."""
-    shifts_ns = _shifts_ns(run_dir, run)
-    starts_ns = np.array(
-        [run.anchor.mono_ns - shifts_ns[name] for name in turns["worker"].to_pylist()], dtype=np.float64
-    )
-    heard_ns = pc.coalesce(turns["last_ns"], turns["first_event_ns"])
-    heard_s, closed_s = (
-        (column.cast(pa.float64()).to_numpy() - starts_ns) / NS_PER_S for column in (heard_ns, turns["closed_ns"])
-    )
-    return stopped_by_target(turns["target"].to_pylist(), turns["failure"].to_pylist(), heard_s, closed_s)
+    starts_ns = {name: run.anchor.mono_ns - shift_ns for name, shift_ns in _shifts_ns(run_dir, run).items()}
+
+    def ends() -> Iterator[TurnEnds]:
+        for table in turns.read(("worker", "target", "failure", "last_ns", "first_event_ns", "closed_ns")):
+            of = np.array([starts_ns[name] for name in table["worker"].to_pylist()], dtype=np.float64)
+            heard_ns = pc.coalesce(table["last_ns"], table["first_event_ns"])
+            heard_s, closed_s = (
+                (column.cast(pa.float64()).to_numpy() - of) / NS_PER_S for column in (heard_ns, table["closed_ns"])
+            )
+            yield table["target"].to_pylist(), table["failure"].to_pylist(), heard_s, closed_s
+
+    return stopped_by_target_of(ends())
 
 
 def _reader(run: Counts) -> str | None:
@@ -269,7 +267,7 @@ def _in_flight(entries: list[dict[str, Any]], targets: int) -> float | None:
     return sum(known) if known and len(known) == len(means) else None
 
 
-def _warm_cache_share(run: Counts, turns: pa.Table | None, cache: CacheFigures) -> float | None:
+def _warm_cache_share(run: Counts, turns: Turns | None, cache: CacheFigures) -> float | None:
     """Share of prompt tokens that were cached before the run sent them; None: unknown.
 
     Without expected hits, the share of first turns, if these have no common prefix.
@@ -280,7 +278,10 @@ def _warm_cache_share(run: Counts, turns: pa.Table | None, cache: CacheFigures) 
         return cache.unexpected_share
     if turns is None or Sessions(run.scenario, run.data).first_turns_share():
         return None
-    known = pc.and_(pc.equal(turns["turn_index"], 0), pc.is_valid(turns["cached_tokens"]))
-    first = turns.filter(pc.and_(known, pc.is_valid(turns["input_tokens"])))
-    tokens = pc.sum(first["input_tokens"]).as_py()
-    return pc.sum(first["cached_tokens"]).as_py() / tokens if tokens else None
+    cached = tokens = 0
+    for table in turns.read(("turn_index", "cached_tokens", "input_tokens")):
+        known = pc.and_(pc.equal(table["turn_index"], 0), pc.is_valid(table["cached_tokens"]))
+        first = table.filter(pc.and_(known, pc.is_valid(table["input_tokens"])))
+        cached += pc.sum(first["cached_tokens"]).as_py() or 0
+        tokens += pc.sum(first["input_tokens"]).as_py() or 0
+    return cached / tokens if tokens else None

@@ -103,24 +103,44 @@ class Stopped:
     by_failure: Mapping[str, int]
 
 
+class _Answers:
+    """Last answer of a server, and its failures without an answer."""
+
+    def __init__(self) -> None:
+        self._last_s = np.nan
+        self._silent_s: list[Floats] = [np.zeros(0)]
+        self._names: list[npt.NDArray[np.object_]] = [np.zeros(0, dtype=object)]
+
+    def add(self, names: npt.NDArray[np.object_], heard_s: Floats, closed_s: Floats) -> None:
+        """Add turns. `names`: classes of failure, empty if a turn ended well."""
+        silent = np.isin(names, _SILENT)
+        answered_s = np.where(np.isin(names, _NO_ANSWER), heard_s, closed_s)
+        self._last_s = float(np.fmax.reduce(answered_s, initial=self._last_s))
+        self._silent_s.append(closed_s[silent])
+        self._names.append(names[silent])
+
+    def stopped(self) -> Stopped | None:
+        """Find the time at which the server stopped answering."""
+        silent_s = np.concatenate(self._silent_s)
+        if not len(silent_s):
+            return None
+        last_s = float(silent_s.min()) if np.isnan(self._last_s) else self._last_s
+        after = silent_s >= last_s
+        if np.count_nonzero(after) < _LEAST_TURNS:
+            return None
+        classes, counts = np.unique(np.concatenate(self._names)[after].astype(str), return_counts=True)
+        order = np.argsort(-counts, kind="stable")
+        return Stopped(last_s, {str(classes[index]): int(counts[index]) for index in order})
+
+
 def stopped_answering(failures: Sequence[str | None], heard_s: Floats, closed_s: Floats) -> Stopped | None:
     """Find the time at which a server stopped answering; None if it answered to the end, or failed in another way.
 
     Per turn: class of failure, None if it ended well; last output event, NaN without one; end.
     """
-    names = np.array([failure or "" for failure in failures], dtype=object)
-    silent = np.isin(names, _SILENT)
-    answered_s = np.where(np.isin(names, _NO_ANSWER), heard_s, closed_s)
-    if not silent.any():
-        return None
-    none = bool(np.isnan(answered_s).all())
-    last_s = float(closed_s[silent].min() if none else np.nanmax(answered_s))
-    after = silent & (closed_s >= last_s)
-    if np.count_nonzero(after) < _LEAST_TURNS:
-        return None
-    classes, counts = np.unique(names[after].astype(str), return_counts=True)
-    order = np.argsort(-counts, kind="stable")
-    return Stopped(last_s, {str(classes[index]): int(counts[index]) for index in order})
+    answers = _Answers()
+    answers.add(np.array([failure or "" for failure in failures], dtype=object), heard_s, closed_s)
+    return answers.stopped()
 
 
 def failed_text(by_failure: Mapping[str, int]) -> str:
@@ -165,11 +185,25 @@ def stopped_by_target(
     targets: Iterable[str | None], failures: Sequence[str | None], heard_s: Floats, closed_s: Floats
 ) -> list[dict[str, Any]]:
     """Return the `stopped_answering` block of summary.json; arguments as of `stopped_answering`."""
-    of = np.array([target or "" for target in targets], dtype=object)
+    return stopped_by_target_of([(targets, failures, heard_s, closed_s)])
+
+
+# Target, class of failure, last output event and end of some turns.
+TurnEnds = tuple[Iterable[str | None], Sequence[str | None], Floats, Floats]
+
+
+def stopped_by_target_of(batches: Iterable[TurnEnds]) -> list[dict[str, Any]]:
+    """Return `stopped_by_target` of turns in batches; only failures without an answer are kept in memory."""
+    servers: dict[str, _Answers] = {}
+    for targets, failures, heard_s, closed_s in batches:
+        of = np.array([target or "" for target in targets], dtype=object)
+        names = np.array([failure or "" for failure in failures], dtype=object)
+        for target in set(of.tolist()):
+            own = of == target
+            servers.setdefault(target, _Answers()).add(names[own], heard_s[own], closed_s[own])
     entries = []
-    for target in sorted(set(of.tolist())):
-        own = np.flatnonzero(of == target)
-        stopped = stopped_answering([failures[row] for row in own.tolist()], heard_s[own], closed_s[own])
+    for target in sorted(servers):
+        stopped = servers[target].stopped()
         if stopped is not None:
             at_s, counts = round(stopped.at_s, 3), dict(stopped.by_failure)
             entries.append({"target": target, "at_s": at_s, "by_failure": counts})

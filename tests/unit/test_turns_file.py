@@ -14,7 +14,7 @@ from records import MS, S, turn, turns
 from inferload import rundir, turns_file
 from inferload.errors import UsageError
 from inferload.measure.clock import Anchor
-from inferload.measure.columns import batched_values, exact_values, turn_columns
+from inferload.measure.columns import ExactValues, Read, batched_values, turn_columns
 from inferload.measure.measures import MEASURES
 from inferload.measure.record import Failure, TurnRecord
 from inferload.measure.turn_columns import SCHEMA, TurnColumns, to_table
@@ -55,6 +55,14 @@ def test_a_row_equals_its_record(records: list[TurnRecord], mono_ns: int) -> Non
     assert table.schema.metadata == stamps
 
 
+NAMES = [measure.name for measure in MEASURES if measure.name != "client_delay_ms"]
+
+
+def reading(table: pa.Table) -> Read:
+    """Return a reader of one table, which gives only the columns asked for."""
+    return lambda columns: [table.select(list(columns))]
+
+
 def by_the_table_of_measures(records: list[TurnRecord], name: str) -> list[float]:
     measure = next(measure for measure in MEASURES if measure.name == name)
     values: list[float] = []
@@ -70,10 +78,10 @@ def by_the_table_of_measures(records: list[TurnRecord], name: str) -> list[float
 @given(st.lists(turns(), max_size=8), st.sampled_from([None, "chat", "agent"]))
 def test_exact_values_equal_the_table_of_measures(records: list[TurnRecord], class_name: str | None) -> None:
     table = to_table(columns_of(records), ANCHOR, "w1")
-    values = exact_values(table, "measure", class_name)
+    values = ExactValues(reading(table))
     selected = [r for r in records if r.ok and r.phase == "measure" and class_name in (None, r.class_name)]
-    assert set(values) == {measure.name for measure in MEASURES} - {"client_delay_ms"}
-    for name, measured in values.items():
+    for name in NAMES:
+        measured = values.of(name) if class_name is None else values.of(name, "class", class_name)
         assert sorted(measured.tolist()) == by_the_table_of_measures(selected, name), name
 
 
@@ -98,10 +106,13 @@ def test_exact_values_of_several_row_groups() -> None:
     many = [turn(event_ns=array("q", range(0, k * MS, MS))) for k in range(1, 40)]
     parts = [to_table(columns_of(many[k : k + 7]), ANCHOR, "w1") for k in range(0, len(many), 7)]
     combined = to_table(columns_of(many), ANCHOR, "w1")
-    pieces = exact_values(pa.concat_tables(parts))
-    for name, measured in exact_values(combined).items():
-        assert np.array_equal(measured, pieces[name]), name
-    assert len(pieces["itl_ms"]) == sum(k - 1 for k in range(1, 40))
+    pieces, whole = (
+        ExactValues(lambda columns: [part.select(columns) for part in parts]),
+        ExactValues(reading(combined)),
+    )
+    for name in NAMES:
+        assert np.array_equal(whole.of(name), pieces.of(name)), name
+    assert len(pieces.of("itl_ms")) == sum(k - 1 for k in range(1, 40))
 
 
 def write_two_workers(run_dir: Path) -> None:
@@ -196,9 +207,8 @@ def test_batches_are_all_turns_and_size_counts_them(tmp_path: Path, parts: list[
 def test_no_turns_are_an_empty_table(tmp_path: Path) -> None:
     table = turns_file.read_turns(tmp_path)
     assert (table.num_rows, table.schema) == (0, SCHEMA)
-    assert {name: len(measured) for name, measured in exact_values(table).items()} == dict.fromkeys(
-        (measure.name for measure in MEASURES if measure.name != "client_delay_ms"), 0
-    )
+    assert not any(len(ExactValues(reading(table)).of(name)) for name in NAMES)
+    assert not any(len(ExactValues(lambda _names: []).of(name)) for name in NAMES)
 
 
 def test_a_worker_name_cannot_leave_the_folder(tmp_path: Path) -> None:
@@ -228,11 +238,11 @@ def test_failures_are_written_by_class() -> None:
 def test_batched_values_are_all_values(records: list[TurnRecord]) -> None:
     table = to_table(columns_of(records), ANCHOR, "w1")
     for name in ("ttft_ms", "itl_ms", "tpot_ms"):
-        batches = batched_values(table, name, 4)
+        batches = batched_values(reading(table), name, 4)
         assert len(batches) == 4
-        assert sorted(np.concatenate(batches)) == sorted(exact_values(table)[name])
-    assert batched_values(table, "client_delay_ms", 4) == []
+        assert sorted(np.concatenate(batches)) == sorted(ExactValues(reading(table)).of(name))
+    assert batched_values(reading(table), "client_delay_ms", 4) == []
     for name in set(table["class"].to_pylist()):
-        of_class = np.concatenate(batched_values(table, "ttft_ms", 4, name))
-        assert sorted(of_class) == sorted(exact_values(table, "measure", name)["ttft_ms"])
-    assert not any(map(len, batched_values(table, "ttft_ms", 4, "no such class")))
+        of_class = np.concatenate(batched_values(reading(table), "ttft_ms", 4, name))
+        assert sorted(of_class) == sorted(ExactValues(reading(table)).of("ttft_ms", "class", name))
+    assert not any(map(len, batched_values(reading(table), "ttft_ms", 4, "no such class")))

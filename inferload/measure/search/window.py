@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 
 import numpy as np
 import numpy.typing as npt
 
 from inferload.measure.arrow import pa, pc
 from inferload.measure.clock import NS_PER_S
-from inferload.measure.columns import values_by_turn
+from inferload.measure.columns import coded, needed, values_by_turn
 from inferload.measure.search.slo import FAILED, Condition
 from inferload.statistics import overload
 from inferload.statistics.overload import Growth
@@ -77,6 +78,12 @@ def _elapsed_s(instants_s: Floats, at_s: Floats) -> Floats:
     return summed
 
 
+def columns(conditions: Sequence[Condition]) -> list[str]:
+    """Return the columns of the turns that `of_turns` needs."""
+    of_measures = [needed(condition.measure) for condition in conditions if condition.measure != FAILED]
+    return [*dict.fromkeys(("worker", "planned_ns", "closed_ns", "failure", *chain(*of_measures)))]
+
+
 def of_turns(
     turns: pa.Table,
     shifts_ns: Mapping[str, int],
@@ -129,7 +136,8 @@ def _met(condition: Condition, values: Floats, rows: Ints, turns: int) -> Bools:
 
 
 def _instants_s(turns: pa.Table, shifts_ns: Mapping[str, int], name: str) -> Floats:
-    workers = turns["worker"].to_pylist()
-    shifts = np.array([shifts_ns[worker] for worker in workers], dtype=np.int64)
-    instants_s: Floats = (turns[name].to_numpy().astype(np.int64) + shifts) / NS_PER_S
+    workers: dict[str | None, int] = {}
+    worker = coded(turns["worker"].combine_chunks(), workers)
+    shifts = np.array([shifts_ns[str(of)] for of in workers], dtype=np.int64)
+    instants_s: Floats = (turns[name].to_numpy().astype(np.int64) + shifts[worker]) / NS_PER_S
     return instants_s

@@ -7,7 +7,7 @@ floor((n - 1) / B) * B. No token is hashed, so the cost of a context depends on 
 Assumptions: two different texts differ in their first token, and a cached block is available immediately.
 """
 
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -41,13 +41,29 @@ def ids_span(ids: Ids) -> Span:
 
 
 class PrefixTree:
-    """Content of an unbounded prefix cache: a tree of spans, with one dictionary entry per edge."""
+    """Content of an unbounded prefix cache: a tree of spans, with one dictionary entry per edge.
 
-    def __init__(self) -> None:
+    `passing`: tells by its identity that a span occurs only until the next `forget`.
+    """
+
+    def __init__(self, passing: Callable[[Hashable], bool] | None = None) -> None:
         self._next: dict[tuple[int, Hashable, int], int] = {}
         self._longest: dict[tuple[int, Hashable], int] = {}
         self._spelled: dict[int, list[Ids]] = {}
         self._nodes = 0
+        self._passing = passing
+        self._to_forget: dict[int, tuple[int, Hashable, int]] = {}  # edge to each node at or behind a passing span
+
+    def __len__(self) -> int:
+        return len(self._next)
+
+    def forget(self) -> None:
+        """Remove the passing spans and all spans behind them."""
+        for child, (node, identity, tokens) in self._to_forget.items():
+            del self._next[node, identity, tokens]
+            self._longest.pop((node, identity), None)
+            self._spelled.pop(child, None)
+        self._to_forget.clear()
 
     def meet(self, row: Sequence[Span]) -> tuple[int, int]:
         """Add a row. Return (tokens of the prefix that it shares with earlier rows, node at its end)."""
@@ -72,6 +88,8 @@ class PrefixTree:
             self._longest[longest] = max(span.tokens, self._longest.get(longest, 0))
             if span.ids:
                 self._spelled.setdefault(node, []).append(span.ids)
+            if self._passing is not None and (node in self._to_forget or self._passing(span.identity)):
+                self._to_forget[child] = key
         return child
 
     def _grow(self, node: int, spans: Iterable[Span]) -> int:

@@ -124,10 +124,15 @@ class SentHits:
         self.block = block
         self.template = template
         self.sums = SentSums()
-        self._tree = PrefixTree()
+        self._tree = PrefixTree(_of_one_session)
         self._tree_at_most = PrefixTree()  # with equal answers to equal prompts
         self._run = -1
         self.begin()
+
+    @property
+    def texts(self) -> int:
+        """Number of texts in the trees, by which memory grows."""
+        return len(self._tree) + len(self._tree_at_most)
 
     def begin(self) -> None:
         """Start another run on the same cache: reset the sums, and distinguish its answers from earlier ones."""
@@ -140,6 +145,7 @@ class SentHits:
         self.sums.excess.settle(min((turn.sent_ns for turn in turns.values()), default=0))
         session = _SentSession(index, Layout(self.template, isolated), turns)
         interpret(script, _Sent(self._count_turn, session, ""), 0)
+        self._tree.forget()
 
     def _count_turn(self, session: _SentSession, ask: Ask, turn: SentTurn, key: str) -> None:
         row = self._as_sent(session, session.layout.prompt(ask, turn.partition))
@@ -213,6 +219,13 @@ def _meet(tree: PrefixTree, row: list[Span], answer: Span) -> int:
     shared, end = tree.meet(row)
     tree.extend(end, answer)
     return shared
+
+
+def _of_one_session(identity: Hashable) -> bool:
+    """Return True for an answer, as generated or as read again: no other session has it, nor another run."""
+    if not isinstance(identity, tuple) or len(identity) < 2:
+        return False
+    return identity[0] == "reread" or (len(identity) == 3 and str(identity[0]).startswith("answer/"))
 
 
 def _is_tools(span: Span) -> bool:

@@ -22,6 +22,11 @@ class IdHits:
         """True if the server's blocks are multiples of the hashed blocks."""
         return self.block % HASHED_TOKENS == 0
 
+    @property
+    def blocks(self) -> int:
+        """Number of known blocks, by which memory grows."""
+        return len(self._known)
+
     def begin(self) -> None:
         """Start another run on the same cache."""
         self.sums = SentSums()

@@ -15,12 +15,12 @@ from inferload import scrapes_file, turns_file
 from inferload.results import agent_tasks
 from inferload.server_metrics import series
 from inferload.measure.clock import Anchor
-from inferload.measure.columns import exact_values
+from inferload.measure.columns import ExactValues
 from inferload.measure.turn_columns import TurnColumns, to_table
 columns = TurnColumns()
 columns.append(turn())
 table = to_table(columns, Anchor(1, 2), "w")
-assert len(exact_values(table, None)["ttft_ms"]) == 1
+assert len(ExactValues(lambda names: [table.select(names)]).of("ttft_ms")) == 1
 assert "numpy" in sys.modules and "pandas" not in sys.modules
 """
 

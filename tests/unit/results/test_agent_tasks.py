@@ -11,7 +11,7 @@ from records import MS, S, turn
 from inferload.measure.clock import Anchor
 from inferload.measure.record import Failure, TurnRecord
 from inferload.measure.turn_columns import TurnColumns, to_table
-from inferload.results.agent_tasks import tasks_by_class
+from inferload.results.agent_tasks import classes, facts, tasks_by_class
 
 
 def step(session: str, index: int, planned_s: float, closed_s: float, **changes: Any) -> TurnRecord:
@@ -33,7 +33,8 @@ def tasks(*records: TurnRecord) -> dict[str, Any]:
     columns = TurnColumns()
     for record in records:
         columns.append(record)
-    return tasks_by_class(to_table(columns, Anchor(0, 0), "w0"))
+    table = to_table(columns, Anchor(0, 0), "w0")
+    return tasks_by_class([facts(table)], classes([table]))
 
 
 def means(block: dict[str, Any]) -> dict[str, float | None]:

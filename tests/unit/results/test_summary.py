@@ -15,7 +15,7 @@ from records import MS, S, turn
 
 from inferload.measure.client_health import Beat, HealthSet
 from inferload.measure.clock import Anchor
-from inferload.measure.columns import exact_values
+from inferload.measure.columns import ExactValues
 from inferload.measure.measures import MEASURES
 from inferload.measure.record import Failure, PhaseWindow, TurnRecord, stepped
 from inferload.measure.sketch import rank
@@ -23,7 +23,7 @@ from inferload.measure.slo import Slo
 from inferload.measure.tally import TallySet
 from inferload.measure.turn_columns import TurnColumns, to_table
 from inferload.results.phase_evidence import RunFacts, evidence_by_phase
-from inferload.results.summary import QUANTILES, SummaryInput, build, exact_block, steady
+from inferload.results.summary import QUANTILES, SummaryInput, Values, build, exact_block, steady
 from inferload.results.terminal_summary import brief
 from inferload.results.terminal_tables import figure, tables
 from inferload.verdict.validity import Verdict, judge
@@ -92,11 +92,13 @@ def given_by(records: list[TurnRecord], slo: Slo | None = None, **changes: Any) 
     return dataclasses.replace(plain, **changes)
 
 
-def exact_of(records: list[TurnRecord], class_name: str | None = None) -> dict[str, Any]:
+def exact_of(records: list[TurnRecord]) -> Values:
     columns = TurnColumns()
     for record in records:
         columns.append(record)
-    return exact_values(to_table(columns, Anchor(0, 0), "w1"), "measure", class_name)
+    table = to_table(columns, Anchor(0, 0), "w1")
+    exact = ExactValues(lambda names: [table.select(list(names))])
+    return lambda name, of: exact.of(name) if of is None else exact.of(name, "class", of)
 
 
 def test_the_document_has_the_documented_keys() -> None:
@@ -165,7 +167,7 @@ def test_every_rate_is_a_count_divided_by_its_window() -> None:
 def test_percentiles_are_exact_from_records_and_approximate_from_sketches() -> None:
     records = sixty_seconds()
     near = build(given_by(records))
-    exact = build(given_by(records, exact=exact_of(records), exact_by_class={"chat": exact_of(records, "chat")}))
+    exact = build(given_by(records, exact=exact_of(records)))
     assert (near["percentiles_from"], exact["percentiles_from"]) == ("sketches", "records")
     ttft = exact["latency"]["ttft_ms"]
     assert ttft == {
@@ -245,7 +247,7 @@ def test_a_gate_on_a_class_is_of_the_turns_of_that_class() -> None:
 
     def batches(name: str, class_name: str | None) -> list[Any]:
         queries.append((name, class_name))
-        return np.array_split(exact_of(records, class_name)[name], 200)
+        return np.array_split(exact_of(records)(name, class_name), 200)
 
     texts = [
         "p97(ttft_ms){agent} < 41",
@@ -253,15 +255,15 @@ def test_a_gate_on_a_class_is_of_the_turns_of_that_class() -> None:
         "failed_ratio{agent} == 0",
         "turns_per_s{agent} > 7",
     ]
-    exact = {name: exact_of(records, name) for name in ("agent", "chat")}
-    document = given_by(records, gates=texts, exact=exact_of(records), exact_by_class=exact, batches=batches)
+    exact = exact_of(records)
+    document = given_by(records, gates=texts, exact=exact, batches=batches)
     gates = build(document)["verdict"]["gates"]
     assert [gate["gate"] for gate in gates] == texts
-    assert gates[0]["value"] == np.sort(exact["agent"]["ttft_ms"])[rank(0.97, 400) - 1]
-    assert gates[1]["value"] == pytest.approx(np.mean(exact["chat"]["ttft_ms"]))
+    assert gates[0]["value"] == np.sort(exact("ttft_ms", "agent"))[rank(0.97, 400) - 1]
+    assert gates[1]["value"] == pytest.approx(np.mean(exact("ttft_ms", "chat")))
     assert [gate["value"] for gate in gates[2:]] == [0, 400 / 60]
     assert queries == [("ttft_ms", "agent"), ("ttft_ms", "chat")]
-    near = build(dataclasses.replace(document, exact=None, exact_by_class=None))["verdict"]["gates"]
+    near = build(dataclasses.replace(document, exact=None))["verdict"]["gates"]
     assert near[0]["value"] == pytest.approx(gates[0]["value"], rel=0.0025)
 
 
@@ -333,7 +335,7 @@ def test_tables_of_a_valid_run(golden: Callable[[str, str], None]) -> None:
 
 def test_tables_of_several_classes_have_a_row_for_each() -> None:
     records = sixty_seconds()
-    summary = build(given_by(records, exact=exact_of(records), exact_by_class={"chat": exact_of(records, "chat")}))
+    summary = build(given_by(records, exact=exact_of(records)))
     block = tables(summary).partition("\nby class\n")[2].partition("\n\n")[0]
     (row,) = [line.split() for line in block.splitlines() if line.split()[:1] == ["chat"]]
     chat = summary["by_class"]["chat"]

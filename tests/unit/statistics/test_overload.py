@@ -11,7 +11,7 @@ from records import S, turn
 from inferload.measure.clock import Anchor
 from inferload.measure.record import Failure, PhaseWindow
 from inferload.measure.turn_columns import TurnColumns, to_table
-from inferload.statistics.overload import Growth, growth, growth_of_turns
+from inferload.statistics.overload import Ends, Growth, growth, growth_of_turns
 
 CAPACITY_PER_S = 20.0
 PLACES = 16
@@ -105,7 +105,11 @@ def test_turns_of_several_workers_are_mapped_to_one_clock() -> None:
                 failure=Failure.UNFINISHED if not ended else None if number % 3 else Failure.HTTP_5XX,
             )
         )
-    result = growth_of_turns(to_table(columns, Anchor(0, 0), "w1"), {"w1": 0, "w2": -100 * S}, window)
+    table = to_table(columns, Anchor(0, 0), "w1")
+    ends = Ends.of(
+        lambda names: [table.select(names).slice(0, 7), table.select(names).slice(7)], {"w1": 0, "w2": -100 * S}
+    )
+    result = growth_of_turns(ends, window)
     assert result is not None
     assert result.state == "overloaded"
     assert result.offered_per_s == pytest.approx(10, rel=0.05)

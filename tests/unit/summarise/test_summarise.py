@@ -30,8 +30,8 @@ from inferload.measure.turn_columns import TurnColumns
 from inferload.scenario import scenario as scenarios
 from inferload.scrapes_file import ScrapeColumns, write_part
 from inferload.server_metrics import metric_names as names
-from inferload.summarise.cache_figures import as_sent
 from inferload.summarise.counts import Counts, Earlier, EndedWorker, Others, read_counts
+from inferload.summarise.sent_turns import as_sent
 from inferload.summarise.summarise import refresh, summarise
 from inferload.verdict.outcome import Policy
 

@@ -1,0 +1,163 @@
+"""The summary of a run of many turns: the same figures as of few turns, in memory that hardly grows with the run."""
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import long_run
+import pytest
+import recomputed
+from long_run import LongRun
+
+from inferload import turns_file
+from inferload.results import agent_tasks
+from inferload.summarise import cache_figures
+from inferload.summarise import turns as turns_module
+from inferload.summarise.counts import read_counts
+from inferload.summarise.summarise import summarise
+from inferload.summarise.turns import Turns
+
+SMALL = LongRun(3000, workers=3)
+# Peak of the process's own memory: ru_maxrss would include that of the process that started it.
+PEAK = """
+import json, sys
+from pathlib import Path
+from inferload.summarise.summarise import summarise
+document = summarise(Path(sys.argv[1]))
+peak_kb, = (line.split()[1] for line in Path("/proc/self/status").read_text().splitlines() if line.startswith("VmHWM"))
+figures = {key: document[key] for key in ("percentiles_from", "notes")} | {"sent": document["turns"]["by_phase"]["all"]["sent"]}
+print(json.dumps(figures | {"peak_mb": int(peak_kb) / 1024}))
+"""
+# A workload whose sessions cannot be repeated, so that no hits are expected.
+TASKS = """
+schema: 1
+name: long
+workload: {kind: tasks}
+arrivals: {kind: closed, users: 10, spawn_per_s: 10}
+phases: {warmup_s: 10, measure_s: 100000, drain_s: 10}
+gates: ["p95(ttft_ms) < 800", "p99(itl_ms){chat} < 100", "mean(e2e_ms) < 5000"]
+"""
+
+
+def summarised(run_dir: Path) -> dict[str, Any]:
+    """Return figures of the summary, and the peak memory of a process that makes it."""
+    ran = subprocess.run([sys.executable, "-c", PEAK, str(run_dir)], capture_output=True, text=True, check=True)
+    figures: dict[str, Any] = json.loads(ran.stdout)
+    return figures
+
+
+def limited(monkeypatch: pytest.MonkeyPatch, turns: int) -> None:
+    monkeypatch.setattr(turns_module, "MOST_TURNS", turns)
+    monkeypatch.setattr(turns_module, "PART_TURNS", turns)
+
+
+@pytest.fixture(scope="module")
+def run_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return long_run.write(tmp_path_factory.mktemp("runs") / "cold", SMALL)
+
+
+def test_the_summary_is_that_of_the_records(run_dir: Path, golden: Callable[[str, str], None]) -> None:
+    document = summarise(run_dir)
+    rows = turns_file.read_turns(run_dir).to_pylist()
+    measured = [row for row in rows if row["phase"] == "measure"]
+    recomputed.check_latency(document["latency"], measured, 1e-9)
+    for column, key in (("class", "by_class"), ("target", "by_target")):
+        for name, block in document[key].items():
+            mine = [row for row in measured if row[column] == name]
+            assert block["turns"]["sent"] == len(mine)
+            recomputed.check_latency(block["latency"], mine, 1e-9)
+    golden("summary-generated.json", json.dumps(document, indent=1, sort_keys=True) + "\n")
+
+
+def test_beyond_the_limit_percentiles_are_within_the_error_of_sketches(
+    run_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    exact = summarise(run_dir)
+    limited(monkeypatch, 1000)
+    near = summarise(run_dir)
+    assert near["percentiles_from"] == "sketches"
+    assert near["notes"] == ["3,000 turns: percentiles from sketches, within 0.25 %"]
+    for part in ((), ("by_class", "chat"), ("by_target", long_run.TARGETS[1])):
+        blocks, known = near, exact
+        for key in part:
+            blocks, known = blocks[key], known[key]
+        for name, block in known["latency"].items():
+            for key, value in block.items():
+                if key != "intervals":
+                    expected = None if value is None else pytest.approx(value, rel=0.0025, abs=1e-5)
+                    assert blocks["latency"][name][key] == expected, (part, name, key)
+    for gate, other in zip(exact["verdict"]["gates"], near["verdict"]["gates"], strict=True):
+        assert other["effective_n"] == pytest.approx(gate["effective_n"], rel=0.1), gate
+        for end in ("low", "high"):
+            assert other[end] == (None if gate[end] is None else pytest.approx(gate[end], rel=0.006)), gate
+    same = ("tasks", "growth", "stopped_answering", "turns", "cache", "rates", "sessions")
+    assert [near[key] for key in same] == [exact[key] for key in same]
+    assert near["by_target"]["http://one:8000"]["turns"] == exact["by_target"]["http://one:8000"]["turns"]
+
+
+def test_parts_hold_whole_sessions(run_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    limited(monkeypatch, 700)
+    turns = Turns.of(run_dir, read_counts(run_dir).tallies.total("measure"))
+    parts = list(turns.by_session(agent_tasks.COLUMNS, agent_tasks.facts, turns.parts))
+    roots = [set(part["root"].to_pylist()) for part in parts]
+    assert len(parts) == 5
+    assert sum(map(len, parts)) == SMALL.turns
+    assert sum(map(len, roots)) == len(set.union(*roots)) == SMALL.turns // long_run.TURNS_PER_SESSION
+
+
+def test_pairs_do_not_depend_on_the_parts(run_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    warm = run_dir.with_name("warm")
+    long_run.write(warm, replace(SMALL, seed=2), arm="warm", earlier={"arm": "cold", "folder": run_dir.name})
+    together = summarise(warm)["cache"]["earlier"]
+    assert together["measures"]["ttft_ms"]["pairs"] > 1500
+    limited(monkeypatch, 700)
+    for name, measure in summarise(warm)["cache"]["earlier"]["measures"].items():
+        assert measure == pytest.approx(together["measures"][name]), name
+
+
+def test_too_long_for_the_expected_hits(run_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    hashed = long_run.write(
+        tmp_path / "hashed", replace(SMALL, hashes=50, scenario=f"{long_run.SCENARIO}cache: {{token_ids: true}}\n")
+    )
+    assert summarise(hashed)["cache"]["expected"]["from"] == "token_ids"
+    note = "3,000 turns are too many for the prefix-cache hits that were expected"
+    for name in ("_MOST_TURNS", "_MOST_TEXTS", "_MOST_HASHES"):
+        with monkeypatch.context() as patch:
+            patch.setattr(cache_figures, name, 2000)
+            for folder in (run_dir, hashed):
+                if folder == hashed or name != "_MOST_HASHES":
+                    document = summarise(folder)
+                    assert (document["cache"]["expected"], document["cache"]["per_turn"]) == (None, None)
+                    assert document["notes"] == [note], (name, folder)
+
+
+def test_memory_per_turn_is_bounded(tmp_path: Path) -> None:
+    few, many = 2000, 200_000
+    peaks_mb = [
+        summarised(long_run.write(tmp_path / str(turns), LongRun(turns, scenario=TASKS)))["peak_mb"]
+        for turns in (few, many)
+    ]
+    assert (peaks_mb[1] - peaks_mb[0]) * 2**20 / (many - few) < 1000  # 2,600 with a Python object per turn
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize(
+    ("size", "source"),
+    [
+        (LongRun(10_000_000), "sketches"),
+        (LongRun(1_500_000), "records"),
+        (LongRun(500_000), "records"),  # with expected hits
+    ],
+    ids=["10 million turns", "exact", "expected hits"],
+)
+def test_a_long_run_is_summarised_in_bounded_memory(size: LongRun, source: str, tmp_path: Path) -> None:
+    figures = summarised(long_run.write(tmp_path / "run", size))
+    print(figures)
+    assert figures["sent"] == size.turns
+    assert figures["percentiles_from"] == source
+    assert figures["peak_mb"] < 1500
