@@ -65,7 +65,8 @@ def conclude(run: MasterRun, csv_errors: Sequence[str] = ()) -> RunResult:
         run.marks.add("dropped", f"{lost} arrivals of lost workers were dropped", arrivals=lost)
     run.marks.flush()
     counts = counts_of(run, csv_errors)
-    document = run.own.redaction.document(summarise(folder, counts))
+    # In a thread, since workers leave a master whose event loop does not respond: the summary of a long run takes minutes.
+    document = run.own.redaction.document(in_thread(summarise, folder, counts))
     load = load_text(run.spec.scenario, run.marks.entries, run.preflight.data)
     written = _write_documents(run, counts, document, load)
     if not written:

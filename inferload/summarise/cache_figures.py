@@ -88,7 +88,7 @@ def figures(run_dir: Path, run: Counts, turns: Turns | None) -> CacheFigures:
     try:
         return _with_expected(run_dir, run, turns, document)
     except _TooLong as error:
-        return CacheFigures(document, note=f"{error} for the prefix-cache hits that were expected")
+        return CacheFigures(document, note=str(error))
 
 
 def _with_expected(run_dir: Path, run: Counts, turns: Turns | None, document: dict[str, Any]) -> CacheFigures:
@@ -119,7 +119,7 @@ def _with_expected(run_dir: Path, run: Counts, turns: Turns | None, document: di
 
 def _check(count: int, most: int, turns: Turns) -> None:
     if count > most:
-        raise _TooLong(f"{turns.count:,} turns are too many")
+        raise _TooLong(f"{turns.count:,} turns: too many to compute the expected prefix-cache hits")
 
 
 def _left_by_earlier(run_dir: Path, run: Counts) -> SentHits | IdHits | None:
@@ -132,7 +132,7 @@ def _left_by_earlier(run_dir: Path, run: Counts) -> SentHits | IdHits | None:
     earlier = read_counts(folder)
     left = figures(folder, earlier, _turns(folder, earlier))
     if left.note is not None:
-        raise _TooLong(left.note)
+        raise _TooLong(f"{folder.name}: {left.note}")
     return left.left
 
 

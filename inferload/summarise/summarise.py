@@ -40,7 +40,7 @@ def summarise(run_dir: Path, counts: Counts | None = None) -> dict[str, Any]:
     run = read_counts(run_dir) if counts is None else counts
     turns = Turns.of(run_dir, run.tallies.total("measure")) if run.whole else None
     cache = cache_figures.figures(run_dir, run, turns)
-    exact = None if turns is None or not turns.few else ExactValues(turns.read, _several(run))
+    exact = None if turns is None or not turns.few else ExactValues(turns.read, ["class", *_split_by(run)])
     document = summary.build(_input(run_dir, run, turns, cache, exact))
     document |= splits(turns, exact, _split_by(run)) | {"cache": cache.block}
     records = document["turn_records"] = _turn_records(run)
@@ -73,11 +73,6 @@ def refresh(run_dir: Path) -> None:
     except (LookupError, TypeError, ValueError, ArithmeticError, AttributeError) as error:
         raise UsageError(f"{counts}: not the counts of a run ({error!r}); the run directory was changed") from error
     rundir.write_json(target, document)
-
-
-def _several(run: Counts) -> list[str]:
-    """Columns by which values are selected."""
-    return ["class", *_split_by(run)]
 
 
 def _split_by(run: Counts) -> dict[str, list[str]]:

@@ -1,6 +1,7 @@
 """The summary of a run of many turns: the same figures as of few turns, in memory that hardly grows with the run."""
 
 import json
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -124,7 +125,7 @@ def test_too_long_for_the_expected_hits(run_dir: Path, tmp_path: Path, monkeypat
         tmp_path / "hashed", replace(SMALL, hashes=50, scenario=f"{long_run.SCENARIO}cache: {{token_ids: true}}\n")
     )
     assert summarise(hashed)["cache"]["expected"]["from"] == "token_ids"
-    note = "3,000 turns are too many for the prefix-cache hits that were expected"
+    note = "3,000 turns: too many to compute the expected prefix-cache hits"
     for name in ("_MOST_TURNS", "_MOST_TEXTS", "_MOST_HASHES"):
         with monkeypatch.context() as patch:
             patch.setattr(cache_figures, name, 2000)
@@ -133,6 +134,10 @@ def test_too_long_for_the_expected_hits(run_dir: Path, tmp_path: Path, monkeypat
                     document = summarise(folder)
                     assert (document["cache"]["expected"], document["cache"]["per_turn"]) == (None, None)
                     assert document["notes"] == [note], (name, folder)
+    monkeypatch.setattr(cache_figures, "_MOST_TURNS", 2000)
+    short = replace(SMALL, turns=1000)
+    warm = long_run.write(tmp_path / "warm", short, arm="warm", earlier={"arm": "cold", "folder": hashed.name})
+    assert summarise(warm)["notes"] == [f"hashed: {note}"]
 
 
 def test_memory_per_turn_is_bounded(tmp_path: Path) -> None:
@@ -157,6 +162,7 @@ def test_memory_per_turn_is_bounded(tmp_path: Path) -> None:
 )
 def test_a_long_run_is_summarised_in_bounded_memory(size: LongRun, source: str, tmp_path: Path) -> None:
     figures = summarised(long_run.write(tmp_path / "run", size))
+    shutil.rmtree(tmp_path / "run")  # gigabytes
     print(figures)
     assert figures["sent"] == size.turns
     assert figures["percentiles_from"] == source

@@ -119,6 +119,19 @@ def test_a_second_run_hits_the_prompts_of_the_first() -> None:
     assert (hits.sums.hits.cached, hits.sums.at_most, hits.sums.repeated) == (30 + 60, 30 + 100, 1)
 
 
+def test_answers_are_forgotten_with_their_session() -> None:
+    # Both trees keep the isolation and the first question. Of the rest only the tree of equal answers keeps anything: another
+    # session could have the same conversation.
+    first = ("isolation", "question")
+    answer = ("answer without its last token", "answer")
+    rest = (*answer, "question", *answer, "question", answer[0])
+    assert _hits(_sent(40, 110, 180)).texts == 2 * len(first) + len(rest)
+    hits = _hits(_sent(40, 115, 185))  # with an answer that is read again in another length
+    before = hits.texts
+    hits.session(0, _talk(3), APART, _sent(40, 115, 185))
+    assert hits.texts == before
+
+
 def test_equal_answers_to_repeated_conversations_are_within_the_upper_bound() -> None:
     hits = _hits(_sent(40, 110))
     turns = {"s1.0": SentTurn(40, 30, cached_tokens=30), "s1.1": SentTurn(110, 30, cached_tokens=100)}
