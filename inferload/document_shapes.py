@@ -330,7 +330,7 @@ class Variant(TypedDict, total=False):
     engine: str | None
     argv: list[str] | None
     config: Any
-    hardware: dict[str, Count | None] | None
+    hardware: dict[str, str | Count | None] | None
     memory_mb: Number | None
     gpu_memory_mb: dict[str, Number] | None
     simulated_as: str | None

@@ -43,7 +43,7 @@ class AppendedFile:
             gevent.spawn(self.flush)
 
     def flush(self) -> None:
-        """Wait until all texts so far are written, all that wait with one write."""
+        """Write all waiting texts at once, and wait until they are written."""
         with self._writing:
             texts, self._waiting = self._waiting, []
             if not texts:

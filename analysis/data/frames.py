@@ -54,16 +54,24 @@ class PhaseSpan:
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """The part of a large run that its frames hold: all turns of 1 in `every` sessions. `files`: of all turns."""
+    """The part of a large run that its frames hold: 1 in `every` of `units`. `files`: of all turns.
+
+    `scale`: all turns over those of the sample.
+    """
 
     every: int
+    units: str
+    scale: float
     files: tuple[TurnFile, ...]
     workers: pd.DataFrame  # `RunFrames.workers` of all turns
 
     @classmethod
-    def of(cls, every: int, files: Sequence[TurnFile]) -> "Sample":
-        """Read what is needed of all turns."""
-        sample = cls(every, tuple(files), pd.DataFrame())
+    def of(cls, every: int, turns: pd.DataFrame, files: Sequence[TurnFile]) -> "Sample":
+        """Read what is needed of all turns. `turns`: of the sample."""
+        of_tasks = turns["session_id"].astype(str).str.startswith(turn_files.SESSION_OF_TASKS)
+        units = "turns" if of_tasks.all() else "sessions, and turns of tasks" if of_tasks.any() else "sessions"
+        scale = sum(file.turns for file in files) / max(1, len(turns))
+        sample = cls(every, units, scale, tuple(files), pd.DataFrame())
         return replace(sample, workers=workers_of(sample.batches("worker", "planned_s", "sent_s", "closed_s")))
 
     def batches(self, *columns: str) -> Iterator[pd.DataFrame]:
@@ -77,7 +85,7 @@ class Sample:
                 yield table, file.shift_ns
 
     def __str__(self) -> str:
-        return f"1 in {self.every} sessions"
+        return f"1 in {self.every} {self.units}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,10 +197,11 @@ def load(run_dir: Path, server_log: Path | None = None, *, whole: bool = False) 
     files = [turn_files.on_run_clock(file, manifest, start_wall_ns, notes) for file in files]
     every = 1 if whole else turn_files.sampled_every(files)
     turns, events, files = _turns(files, every, notes)
-    if every > 1:
+    sample = Sample.of(every, turns, files) if every > 1 else None
+    if sample is not None:
         notes.append(
             f"the run has {sum(file.turns for file in files):,} turns: charts of turns, percentiles by second, the latency "
-            f"breakdown and client figures of the diagnosis are from 1 in {every} sessions ({len(turns):,} turns) and say so; "
+            f"breakdown and client figures of the diagnosis are from {sample} ({len(turns):,} turns) and say so; "
             "all other numbers are of all turns"
         )
     run = RunFrames(
@@ -206,14 +215,13 @@ def load(run_dir: Path, server_log: Path | None = None, *, whole: bool = False) 
         servers=servers,
         users=_users(run_dir / rundir.LOCUST_HISTORY, start_wall_ns, notes),
         marks=[mark | {"t_s": (mark["wall_ns"] - start_wall_ns) / NS_PER_S} for mark in marks],
+        sample=sample,
         notes=tuple(dict.fromkeys(notes)),
     )
     if run.end_s > LONGEST_S:
         raise UsageError(
             f"run directory {run_dir}: ends {run.end_s:.3g} s after its start; is a time in its files wrong?"
         )
-    if every > 1:
-        run = replace(run, sample=Sample.of(every, files))
     return run if server_log is None else replace(run, log=vllm_log.read(server_log, start_wall_ns, run.end_s))
 
 

@@ -4,7 +4,7 @@ Incomplete files and files of other runs or versions are left out with a note.
 """
 
 import hashlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from inferload import rundir, turns_file
@@ -22,6 +23,7 @@ from inferload.measure.turn_columns import SCHEMA
 # A run with more is read as a sample of its sessions. The report of 10 million events needs about 1.3 GB.
 MOST_TURNS = 250_000
 MOST_EVENTS = 10_000_000
+SESSION_OF_TASKS = "t"  # beginning of its id; "s" is that of a session of a scenario
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,12 +49,17 @@ class TurnFile:
             for group in range(source.num_row_groups):
                 table = _cast(source.read_row_group(group, columns=present, use_threads=False).select(present))
                 turns_file.check_values(table)
-                yield table if every == 1 else table.filter(pa.array(in_sample(table["session_id"], every)))
+                yield table if every == 1 else table.filter(pa.array(in_sample(table, every)))
 
 
-def in_sample(session_ids: pa.ChunkedArray, every: int) -> npt.NDArray[np.bool_]:
-    """Return the mask of the turns of 1 in `every` sessions; agents' sub-agents belong to the session of their agent."""
-    encoded = session_ids.combine_chunks().fill_null("").dictionary_encode()
+def in_sample(turns: pa.Table, every: int) -> npt.NDArray[np.bool_]:
+    """Return the mask of the turns of 1 in `every` sessions, and of 1 in `every` turns of tasks.
+
+    Sub-agents of agents belong to the session of their agent. A user of tasks has one session for the whole run.
+    """
+    sessions = turns["session_id"].combine_chunks().fill_null("")
+    of_tasks = pc.starts_with(sessions, SESSION_OF_TASKS)
+    encoded = pc.if_else(of_tasks, turns["turn_id"].combine_chunks().fill_null(""), sessions).dictionary_encode()
     chosen = [_hash(name.partition("/")[0]) % every == 0 for name in encoded.dictionary.to_pylist()]
     mask: npt.NDArray[np.bool_] = np.array(chosen, dtype=np.bool_)[encoded.indices.to_numpy()]
     return mask
@@ -63,9 +70,10 @@ def _hash(name: str) -> int:
     return int.from_bytes(hashlib.blake2b(name.encode(), digest_size=8).digest(), "big")
 
 
-def sampled_every(files: Iterable[TurnFile]) -> int:
+def sampled_every(files: Sequence[TurnFile]) -> int:
     """Return the n of a sample of 1 in n sessions that fits into memory; 1: all turns do."""
-    listed = list(files)
+    parts: frozenset[str] = frozenset().union(*(file.parts for file in files))
+    listed = [file for file in files if file.path.name not in parts]
     turns, events = sum(file.turns for file in listed), sum(file.events for file in listed)
     return max(1, -(-turns // MOST_TURNS), -(-events // MOST_EVENTS))
 
@@ -124,7 +132,7 @@ def _described(path: Path, needed: Sequence[str]) -> tuple[TurnFile, list[str]]:
         raise UsageError(f"{path}: anchors {stamps} are out of range")
     turns, events = turns_file.size_of(path)
     parts: set[str] = set()
-    with suppress(UsageError):  # without a legible list the file is no joined file
+    with suppress(UsageError):  # without a readable list the file is no joined file
         parts = turns_file.parts_in(path)
     file = TurnFile(path, turns, events, worker, stamps[0], stamps[1], frozenset(parts))
     return file, [name for name in needed if name not in schema.names]

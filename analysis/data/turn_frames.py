@@ -92,8 +92,8 @@ def turn_frame(table: pa.Table, shift_ns: int, columns: Sequence[str] = ALL) -> 
 
 def empty_turns() -> pd.DataFrame:
     """Return the frame of a run without turn records."""
-    columns = [*_SECONDS, *MEASURES]
-    return pd.DataFrame({name: pd.Series(dtype=float) for name in columns} | {"failure": pd.Series(dtype=object)})
+    kinds = dict.fromkeys(ALL, float) | dict.fromkeys((*_WORDS, "target"), object) | {"ok": bool}
+    return pd.DataFrame({name: pd.Series(dtype=kind) for name, kind in kinds.items()})
 
 
 def turn_events(table: pa.Table, shift_ns: int, first_row: int = 0) -> Events:

@@ -25,7 +25,7 @@ class Queue:
     until_s: Floats
     tokens: Floats  # uncached prompt tokens
     longest_s: float
-    every: int = 1  # the turns are those of 1 in `every` sessions
+    scale: float = 1.0  # all turns over these
 
     def heads(self, at_s: Floats, waiting: Floats) -> Floats:
         """Return the uncached prompt tokens of the head of the queue at each time; NaN if no request waits, or if unknown.
@@ -34,7 +34,7 @@ class Queue:
         turn nearest to the head; unknown if fewer requests wait than half of those that one turn stands for.
         """
         heads = np.full(len(at_s), np.nan)
-        counts = np.rint(np.nan_to_num(waiting) / self.every).astype(int)
+        counts = np.rint(np.nan_to_num(waiting) / self.scale).astype(int)
         for index in np.flatnonzero(counts > 0):
             now = at_s[index]
             oldest, newest = np.searchsorted(self.sent_s, (now - self.longest_s, now), side="right")
@@ -66,14 +66,14 @@ class ClientView:
             events = run.events.where(own[run.events.turn])
         sent, first, closed = (turns[f"{name}_s"].to_numpy()[own] for name in ("sent", "first", "closed"))
         tokens = _uncached(turns)[own]
-        every = 1 if run.sample is None else run.sample.every
+        scale = 1.0 if run.sample is None else run.sample.scale
         by_first = np.argsort(first)
         by_first = by_first[: int(np.count_nonzero(~np.isnan(first)))]
         return cls(
             events=events,
             first_s=first[by_first],
             ttft_ms=turns["ttft_ms"].to_numpy()[own][by_first],
-            head_tokens=_queue(sent, np.where(np.isnan(first), closed, first), tokens, every).heads(
+            head_tokens=_queue(sent, np.where(np.isnan(first), closed, first), tokens, scale).heads(
                 run.since_start_s(server.wall_ns), capacity(server)
             ),
             itl_alone_ms=_itl_alone(events),
@@ -102,10 +102,10 @@ def _uncached(turns: Any) -> Floats:
     return uncached
 
 
-def _queue(sent: Floats, until: Floats, tokens: Floats, every: int) -> Queue:
+def _queue(sent: Floats, until: Floats, tokens: Floats, scale: float) -> Queue:
     order = np.argsort(sent)[: int(np.count_nonzero(~np.isnan(sent)))]
     sent, until = sent[order], until[order]
-    return Queue(sent, until, tokens[order], float(np.nanmax(until - sent, initial=0.0)), every)
+    return Queue(sent, until, tokens[order], float(np.nanmax(until - sent, initial=0.0)), scale)
 
 
 def _itl_alone(events: Events) -> float | None:

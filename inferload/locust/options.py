@@ -102,12 +102,13 @@ def connect_forked_workers(options: Any) -> socket.socket | None:
     Unless --master-bind-host was given: loopback, and a free port instead of Locust's default, which another run may use. The
     socket that is returned reserves that port until the master listens on it; close it afterwards.
     """
+    free_port = _uses_free_port(options)
     if isinstance(options.master_bind_host, _NotGiven):
         options.master_bind_host = _LOOPBACK
     if options.master_host == _LOOPBACK and _is_address(options.master_bind_host):
         options.master_host = options.master_bind_host
     reserved = None
-    if isinstance(options.master_bind_port, process.NumberNotGiven) and options.master_bind_host == _LOOPBACK:
+    if free_port:
         reserved = socket.socket()
         reserved.setsockopt(
             socket.SOL_SOCKET, socket.SO_REUSEADDR, 1
@@ -116,6 +117,12 @@ def connect_forked_workers(options: Any) -> socket.socket | None:
         options.master_bind_port = reserved.getsockname()[1]
     options.master_port = options.master_bind_port
     return reserved
+
+
+def _uses_free_port(options: Any) -> bool:
+    """Return True if a master and the workers that it forks choose their port: no worker of another machine can connect."""
+    here = isinstance(options.master_bind_host, _NotGiven) or options.master_bind_host == _LOOPBACK
+    return forks_workers(options) and here and isinstance(options.master_bind_port, process.NumberNotGiven)
 
 
 def _is_address(host: str) -> bool:
@@ -127,10 +134,14 @@ def _is_address(host: str) -> bool:
 
 
 def _listening(options: Any, own: ProcessSettings) -> Iterator[ListenAddress]:
-    """Yield the addresses on which this process will listen. A free port for forked workers is chosen later."""
-    chosen_later = forks_workers(options) and isinstance(options.master_bind_port, process.NumberNotGiven)
-    if options.master or (forks_workers(options) and not chosen_later):
-        yield ListenAddress("--master-bind-port", _host_of(options.master_bind_host), options.master_bind_port)
+    """Yield the addresses on which this process will listen, without a free port that is chosen later."""
+    if options.master or (forks_workers(options) and not _uses_free_port(options)):
+        host = (
+            _LOOPBACK
+            if forks_workers(options) and isinstance(options.master_bind_host, _NotGiven)
+            else options.master_bind_host
+        )
+        yield ListenAddress("--master-bind-port", _host_of(host), options.master_bind_port)
     lists = options.list_commands or options.show_task_ratio or options.show_task_ratio_json
     if not options.headless and not lists:
         yield ListenAddress("--web-port", _host_of(options.web_host), options.web_port)

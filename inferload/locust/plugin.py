@@ -3,7 +3,6 @@
 import atexit
 import logging
 import os
-import secrets
 import signal
 import socket
 import sys
@@ -93,7 +92,7 @@ class _Plugin:
         token = self._checked.own.token
         if options.forks_workers(parsed):
             self._reserved = options.connect_forked_workers(parsed)
-            token = token or secrets.token_hex(32)
+            token = token or membership.random_token()
         membership.use_token(token)
         parsed.started_as_worker = bool(parsed.worker)
 
@@ -101,6 +100,8 @@ class _Plugin:
         """Set this process up as a worker, a master, or both in one."""
         parsed, checked = environment.parsed_options, self._checked
         assert checked is not None
+        if self._reserved is not None:
+            self._reserved.close()
         own = checked.own
         options.forget_private(parsed)
         logs.protect(own.redaction)

@@ -184,6 +184,9 @@ class Controller:
         self._stopped_before = self._stopped_before or by  # a second pass does not begin
         if run is None:
             gevent.spawn(self._quit)
+        elif run.state.end.delivering and not run.stop.is_set():
+            logger.info("%s: waiting for turn records; press Ctrl-C again to give up those that are missing", by)
+            run.request_stop(by, early=False)
         elif not run.stop.is_set():
             logger.info(
                 "%s: draining, at most %g s; press Ctrl-C %sto end turns in flight",

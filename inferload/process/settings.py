@@ -26,7 +26,7 @@ class ProcessSettings:
     headers: tuple[tuple[str, str], ...]
     tls: TlsSettings
     run_dir: Path | None
-    token: str | None = None  # without which no worker can join; None: any can
+    token: str | None = None  # of --token-file; None: not given
     report: bool = True  # write the report's pages at the end of a run
     details: bool = False  # print all tables of a run at its end
     live: bool = False  # show figures and their course on the terminal during a headless run

@@ -43,7 +43,8 @@ the run (`phases`) and its pass criteria (`slo`, `gates`). A complete example:
 `_ms` milliseconds. A default of `-` means that the key is not set. Unknown keys are errors.
 
 A number is at most 1e9, one above 0 at least 1e-9; a whole number is at most 10,000,000, `sessions` and `turns` of `phases` at
-most 1e9, and `seed` below 2^63. A distribution of durations that may draw more than 1e9 s is an error. So no plan or run overflows.
+most 1e9, and `seed` below 2^63. A distribution of durations that may draw more than 1e9 s is an error.
+These limits prevent overflow.
 """
 
 _Schema = Mapping[str, Any]

@@ -24,6 +24,7 @@ from ports import unused_port
 from scripted_server import Script, ScriptedServer
 from simulator_process import Simulator
 
+from inferload import document_shapes, rundir
 from inferload.summarise.summarise import summarise
 
 SOAK = os.environ.get("INFERLOAD_SOAK") == "1"
@@ -415,6 +416,8 @@ def check_files(run_dir: Path, killed: str | None = None, metrics: bool = True) 
     assert bool(scrapes) == metrics
     assert all(name.endswith(".parquet") for name in scrapes), scrapes
     assert names - turns - scrapes in (FILES, FILES - PAGES)
+    for name in (rundir.MANIFEST, rundir.SUMMARY):
+        assert document_shapes.faults(name, json.loads((run_dir / name).read_text())) == {}
     assert all((run_dir / name).stat().st_size for name in names)
 
 

@@ -33,7 +33,7 @@ class TlsLayer:
     def handshake(self, sock: Any) -> None:
         """Perform the handshake over a socket whose `sendall` and `recv` may block. Raise ssl.SSLError if it fails.
 
-        Each record is read by itself: bytes behind the last one are left to the reads with timestamps.
+        Each record is read by itself: bytes after the last one are left to the reads with timestamps.
         """
         parts = _record_parts(sock)
         while True:

@@ -6,6 +6,7 @@ key pair is derived from the token, and its public key is not published: a peer 
 
 import hashlib
 import logging
+import secrets
 from typing import Any
 
 import gevent
@@ -26,6 +27,11 @@ def use_token(token: str | None) -> None:
     if token is not None and NAME in compat.left_out:
         raise UsageError("--token-file: the installed Locust or ZeroMQ cannot encrypt; see docs/locust-versions.md")
     _token = token
+
+
+def random_token() -> str | None:
+    """Return a token for a master and the workers that it forks; None if the connection cannot be authenticated."""
+    return None if NAME in compat.left_out else secrets.token_hex(32)
 
 
 def creates_sockets() -> bool:
@@ -89,8 +95,8 @@ def _log_refusal(connection: Any) -> None:
         event = parse_monitor_message(monitor.recv_multipart())
         if event["event"] & failed:
             logger.error(
-                "master %s: refused this worker, which has another token or none; give --token-file with the same content on "
-                "master and worker (a run with --processes accepts its own workers only)",
+                "master %s: refused this worker, which has another token or none, or it is no master; give --token-file with the "
+                "same content on master and worker (a run with --processes accepts its own workers only)",
                 connection.LAST_ENDPOINT.decode().rstrip("\0"),
             )
         connection.disable_monitor()

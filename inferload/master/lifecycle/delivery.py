@@ -26,7 +26,7 @@ STALL_S = 30.0
 def finish(roster: Roster, receiver: TurnReceiver, folder: Path, marks: Marks, hurried: Callable[[], bool]) -> None:
     """Wait for the records that workers still write or send, and set the number of each worker's records in the run directory.
 
-    `hurried`: True from when on the records are given up that are not here.
+    `hurried`: True once missing records are to be given up.
     """
     _wait(roster, receiver, hurried)
     receiver.close()
@@ -58,9 +58,7 @@ def _wait(roster: Roster, receiver: TurnReceiver, hurried: Callable[[], bool]) -
         return [member.name for member in roster.awaited if member.turns_over and not member.records_over]
 
     def text() -> str:
-        return (
-            f"waiting until the turn records of workers {', '.join(awaited())} are written; Ctrl-C twice gives them up"
-        )
+        return f"waiting until the turn records of workers {', '.join(awaited())} are written; press Ctrl-C to give them up"
 
     with logged_wait(logger, text):
         while late := awaited():

@@ -73,6 +73,7 @@ class RunEnd:
         self.over = False  # the load has ended as planned
         self.users: Mapping[str, int] = {}  # by class, when the load ended
         self.aborting = False  # turns in flight are ended
+        self.delivering = False  # the turns are over; turn records are written and sent
         self.hurried = False  # turn records that workers still write or send are given up
         self.drained = Event()  # the turns of every worker that is not lost are over
         self.complete = False  # and its records are written
@@ -95,7 +96,7 @@ class RunEnd:
     def request_abort(self) -> None:
         """Begin the drain, and mark that turns in flight are ended; after their end, give up the records that are awaited."""
         self.request_stop("abort")
-        self.hurried = self.drained.is_set()
+        self.hurried = self.delivering
         if not self.aborting:
             self.aborting = True
             self._marks.add("abort", "turns in flight ended")

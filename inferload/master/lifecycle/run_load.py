@@ -73,6 +73,7 @@ class RunLoad:
             end_ns = self._end_ns(end_ns)
             self._announce(start_ns, min(measure_ns, end_ns), end_ns)
             self._drain(end_ns)
+            self._state.end.delivering = True
             deliver()
             self._close()
         finally:

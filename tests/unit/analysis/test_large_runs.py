@@ -11,6 +11,7 @@ from pathlib import Path
 import large_run
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 import pytest
 import synthetic_run as synthetic
 from inferload.analysis.charts.charts import pictures
@@ -19,6 +20,7 @@ from inferload.analysis.data.breakdown import parts
 from inferload.analysis.data.data_quality import warnings
 from inferload.analysis.data.frames import RunFrames
 from inferload.analysis.data.partial_run import Notes
+from inferload.analysis.data.turn_files import in_sample
 from inferload.analysis.diagnosis.client_view import Queue
 from inferload.analysis.diagnosis.whole_run import failed_turns
 from inferload.analysis.interop import vllm_bench
@@ -191,7 +193,7 @@ def test_the_head_of_the_queue_of_a_sample_is_nearest_to_the_head() -> None:
     queue = Queue(sent_s, np.full(100, 1000.0), sent_s, 1000.0)
     at_s, waiting = np.array([99.5, 99.5]), np.array([40.0, 1.0])
     assert queue.heads(at_s, waiting).tolist() == [60.0, 99.0]
-    some = replace(queue, sent_s=sent_s[::10], until_s=queue.until_s[::10], tokens=sent_s[::10], every=10)
+    some = replace(queue, sent_s=sent_s[::10], until_s=queue.until_s[::10], tokens=sent_s[::10], scale=10.0)
     np.testing.assert_equal(some.heads(at_s, waiting), [60.0, np.nan])
 
 
@@ -209,3 +211,21 @@ def test_report_and_comparison_of_ten_million_turns_need_little_memory(tmp_path:
         assert os.waitstatus_to_exitcode(status) == 0
         assert usage.ru_maxrss / 1000 < LIMIT_MB
     assert pd.read_csv(run / rundir.TIMELINE)["turns_started"].sum() == turns
+
+
+@pytest.mark.parametrize("users", [1, 3, 40])
+def test_turns_of_tasks_are_sampled_one_by_one(users: int) -> None:
+    """A user of tasks has one session for the whole run: whole sessions would be all turns of the run, or none."""
+    of_user = np.arange(4000) % users
+    ids = {
+        "session_id": [f"t{user}" for user in of_user],
+        "turn_id": [f"t{user}.{n}" for n, user in enumerate(of_user)],
+    }
+    assert in_sample(pa.table(ids), 4).mean() == pytest.approx(0.25, rel=0.1)
+
+
+def test_a_sample_without_turns_has_a_timeline(path: Path, low_limit: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(turn_files, "in_sample", lambda turns, every: np.zeros(len(turns), dtype=bool))
+    sampled = frames.load(path)
+    assert len(sampled.turns) == 0
+    assert timeline.build(sampled)["turns_ended"].sum() > 0

@@ -394,7 +394,7 @@ def test_a_sweep_resumes_after_a_signal_and_a_kill(tmp_path: Path) -> None:
     assert len({entry["port"] for entry in entries(out, "server_starting")}) == 1
     index = (out / "index.md").read_text()
     assert "| quick/broken/000 | the server did not start" in index
-    assert "cached against base" in index
+    assert "cached against base" in index, index
     assert "million output tok" in index
     variant = json.loads((out / "quick/cached/000/run.json").read_text())["variant"]
     assert variant["name"] == "cached"

@@ -12,6 +12,7 @@ from inferload.client.client import Credentials
 from inferload.client.connection.target import Target
 from inferload.errors import UsageError
 from inferload.locust import options, plugin
+from inferload.locust.adapters import compat, membership
 from inferload.locust.adapters.process import NumberNotGiven
 from inferload.process.settings import client_settings
 from inferload.run_options import RUN_OPTIONS
@@ -169,6 +170,7 @@ def test_forked_workers_and_their_master_use_a_free_port_of_loopback() -> None:
     [
         ({"master_bind_port": 6000}, "127.0.0.1", "127.0.0.1", 6000),
         ({"master_bind_host": "0.0.0.0"}, "0.0.0.0", "127.0.0.1", 5557),
+        ({"master_bind_host": "localhost"}, "localhost", "127.0.0.1", 5557),
         ({"master_bind_host": "127.0.0.2", "master_bind_port": 6000}, "127.0.0.2", "127.0.0.2", 6000),
         ({"master_bind_host": "::1"}, "::1", "::1", 5557),
     ],
@@ -180,6 +182,24 @@ def test_forked_workers_connect_to_the_address_that_was_given(
     assert options.connect_forked_workers(options_) is None
     assert (options_.master_bind_host, options_.master_host) == (bind_host, host)
     assert options_.master_port == options_.master_bind_port == port
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "localhost"])
+def test_the_default_port_of_a_given_host_is_checked(host: str) -> None:
+    """Another machine's worker cannot know a port that is chosen at the start."""
+    options_ = parsed(processes=2, master_bind_host=host)
+    addresses = [(each.flag, each.port) for each in options._listening(options_, options.own_settings(options_))]
+    assert addresses == [("--master-bind-port", 5557)]
+
+
+def test_forked_workers_have_no_token_if_locust_cannot_use_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(compat, "left_out", {membership.NAME})
+    installed = plugin._Plugin()
+    installed.check(parsed(processes=2))
+    assert installed._reserved is not None
+    installed._reserved.close()
+    with pytest.raises(UsageError, match="--token-file: the installed Locust or ZeroMQ cannot encrypt"):
+        membership.use_token("0123456789abcdef0123456789abcdef")
 
 
 def test_a_port_that_is_reserved_is_left_to_the_master() -> None:
