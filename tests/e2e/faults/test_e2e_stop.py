@@ -205,10 +205,10 @@ def test_the_check_of_files_can_fail(tmp_path: Any, name: str) -> None:
     from e2e_runs import FILES
 
     for each in FILES - {name}:
-        (tmp_path / each).write_text("x")
+        (tmp_path / each).write_text("{}")
     with pytest.raises(AssertionError):
         check_files(tmp_path)
-    (tmp_path / name).write_text("x")
+    (tmp_path / name).write_text("{}")
     check_files(tmp_path)
     (tmp_path / ".run-token").write_text("x")
     with pytest.raises(AssertionError):
