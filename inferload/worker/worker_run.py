@@ -187,7 +187,7 @@ class WorkerRun:
         while self.turns.busy:
             gevent.sleep(0.02)
         self.turns.close()
-        self._reports.send()  # from here on, the master waits for files only
+        self._reports.send()  # after this report the master waits for files only
         self.writer.finish()
         self._reports.close()  # reports go on while files are written, or the master takes the worker for lost
         self.finished = True

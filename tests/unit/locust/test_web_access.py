@@ -1,4 +1,4 @@
-"""Who may read and steer the web UI: nothing of inferload acts without the login, or under the name of another server."""
+"""Access to the web UI: without the login, or under the name of another server, nothing of inferload acts."""
 
 import re
 import string
