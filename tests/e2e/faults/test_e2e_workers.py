@@ -705,14 +705,16 @@ def test_a_run_after_one_whose_workers_all_left_has_its_own_users(run_pool: RunP
 
 @mostly_idle
 def one_killed(sandbox: Sandbox) -> FinishedRun:
-    """Send SIGKILL to one of three workers, stop the run, and begin another one at once."""
+    """Send SIGKILL to one of a run's two workers, stop the run, and begin another one at once with a third worker."""
     simulator = sandbox.simulator()
     words = ("--host", simulator.url, "--scenario", str(scenario(sandbox.folder)), "--on-invalid", "warn")
-    fleet = sandbox.fleet("by_hand", *words, web=True, workers=3, expected=2)
+    fleet = sandbox.fleet("by_hand", *words, web=True, workers=2)
     fleet.wait_for_page()
-    wait_until(lambda: fleet.get_json("/worker-count")["worker_count"] == 3, "all workers")
+    wait_until(lambda: fleet.get_json("/worker-count")["worker_count"] == 2, "the workers of the first run")
     assert fleet.post("/swarm", user_count=6, spawn_rate=50)["success"]
     wait_until(lambda: simulator.stats()["requests"]["finished"] > 20, "turns")
+    sandbox.join(fleet)
+    wait_until(lambda: fleet.get_json("/worker-count")["worker_count"] == 3, "the third worker")
     killed = fleet.worker_pids()[0]
     os.kill(killed, signal.SIGKILL)
     wait_until(lambda: fleet.get_json("/inferload/status").get("workers_lost"), "the loss of the worker")
