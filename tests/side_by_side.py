@@ -21,7 +21,7 @@ STARTING_FILES = (
     *("test_workers.py", "test_worker_run.py"),
 )
 # Files of tests with real vLLM that share a server or are time-critical.
-VLLM_SERVER_FILES = ("test_vllm_[acer]*.py", "test_vllm_live.py", "test_vllm_scheduler.py", "test_vllm_server.py")
+VLLM_SERVER_FILES = ("test_vllm_[acer]*.py", "test_vllm_live.py", "test_vllm_server.py")
 LOW_PRIORITY = ("nice", "-n", "10")
 LONG_TIMEOUT = ("-o", "timeout=1200")  # of tests with low priority, which get the remaining CPU time
 BY_FILE = ("--dist", "loadfile", "--no-loadscope-reorder")
