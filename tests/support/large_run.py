@@ -11,6 +11,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+import ended_counts
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
@@ -18,8 +19,6 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from inferload import rundir
-from inferload.content.chat_template import NO_TEMPLATE
-from inferload.measure.client_health import HealthSet
 from inferload.measure.clock import Anchor
 from inferload.measure.record import Failure, PhaseWindow, TurnRecord
 from inferload.measure.tally import TallySet
@@ -27,8 +26,7 @@ from inferload.measure.turn_columns import SCHEMA
 from inferload.scenario import scenario as scenarios
 from inferload.scrapes_file import ScrapeColumns, write_part
 from inferload.server_metrics import metric_names as names
-from inferload.summarise.counts import Counts, EndedWorker, Others
-from inferload.verdict.outcome import Policy
+from inferload.summarise.counts import Counts, EndedWorker
 
 NS = 1_000_000_000
 MS = 1_000_000
@@ -319,35 +317,16 @@ def _counts(size: Size, group: _Group, scenario: str) -> Counts:
         "started_at": "2026-11-18T10:36:40.000+00:00",
         "versions": {"inferload": "0.1.0", "locust": "2.47.0", "python": "3.11", "server": "0.32.0"},
     }
-    return Counts(
-        run=about,
-        scenario_text=parsed.resolved_text(),
-        origin="large.yaml",
+    return ended_counts.ended(
+        about,
+        parsed,
+        _tallies(size, group, windows),
+        windows,
+        workers,
         targets=(TARGET,),
         models=(MODEL,),
         metrics_targets=(TARGET,),
-        salt=RUN,
-        salts=True,
-        prompt_exactness="exact",
-        template=NO_TEMPLATE,
-        data_wire={},
         anchor=Anchor(START_WALL_NS, START_NS),
-        windows=windows,
-        workers=workers,
-        complete=True,
-        arm="cold",
-        earlier=None,
-        inconclusive="warn",
-        policy=Policy(),
-        early_by=None,
-        others=Others(),
-        write_errors=(),
-        adaptations_left_out=(),
-        aborted=None,
-        rate_changed=False,
-        tallies_wire=_tallies(size, group, windows).to_wire(),
-        health_wire=HealthSet().to_wire(),
-        errors_wire={},
     )
 
 

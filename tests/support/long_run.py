@@ -5,14 +5,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import ended_counts
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from inferload import rundir
-from inferload.content.chat_template import NO_TEMPLATE
-from inferload.measure.client_health import HealthSet
 from inferload.measure.clock import Anchor
 from inferload.measure.columns import values_by_turn
 from inferload.measure.measures import MEASURES
@@ -20,8 +19,7 @@ from inferload.measure.record import PHASES, Phase, PhaseWindow
 from inferload.measure.tally import TallySet
 from inferload.measure.turn_columns import SCHEMA
 from inferload.scenario import scenario as scenarios
-from inferload.summarise.counts import Counts, EndedWorker, Others
-from inferload.verdict.outcome import Policy
+from inferload.summarise.counts import Counts, EndedWorker
 
 S, MS = 1_000_000_000, 1_000_000
 RUN = "long"
@@ -219,33 +217,12 @@ def _counts(size: LongRun, tallies: TallySet, workers: list[EndedWorker]) -> Cou
         PhaseWindow(phase, ANCHOR.mono_ns + start_ns, ANCHOR.mono_ns + end_ns)
         for phase, start_ns, end_ns in zip(PHASES, starts_ns, ends_ns, strict=True)
     ]
-    return Counts(
-        run={"id": RUN, "scenario": "long"},
-        scenario_text=scenarios.from_text(size.scenario, "long.yaml").resolved_text(),
-        origin="long.yaml",
+    return ended_counts.ended(
+        {"id": RUN, "scenario": "long"},
+        scenarios.from_text(size.scenario, "long.yaml"),
+        tallies,
+        windows,
+        workers,
         targets=size.targets,
-        models=("m",),
-        metrics_targets=(),
-        salt=RUN,
-        salts=True,
-        prompt_exactness="exact",
-        template=NO_TEMPLATE,
-        data_wire={},
         anchor=ANCHOR,
-        windows=tuple(windows),
-        workers=tuple(workers),
-        complete=True,
-        arm="cold",
-        earlier=None,
-        inconclusive="warn",
-        policy=Policy(),
-        early_by=None,
-        others=Others(),
-        write_errors=(),
-        adaptations_left_out=(),
-        aborted=None,
-        rate_changed=False,
-        tallies_wire=tallies.to_wire(),
-        health_wire=HealthSet().to_wire(),
-        errors_wire={},
     )

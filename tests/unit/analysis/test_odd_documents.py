@@ -86,7 +86,15 @@ def test_every_odd_value_is_listed(run: Path) -> None:
     for place in PLACES:
         for value in ODD:
             write(run, place, value)
-            run_list.listed(run)
+            check_listed(run)
+
+
+def check_listed(run: Path) -> None:
+    """The run is in the list, under its name, with a state and without a figure that is no number."""
+    entry = run_list.listed(run)
+    assert entry.name == run.name
+    assert entry.state
+    assert not {"nan", "inf", "-inf", "None"} & {figure.removesuffix(" ~") for figure in entry.figures}
 
 
 sampled = given(st.sampled_from(PLACES), st.sampled_from(ODD))
@@ -98,7 +106,7 @@ sampled = given(st.sampled_from(PLACES), st.sampled_from(ODD))
 @example((rundir.SUMMARY, ("latency", "ttft_ms", "count")), None)
 def test_an_odd_value_is_listed(run: Path, place: Place, value: Any) -> None:
     write(run, place, value)
-    run_list.listed(run)
+    check_listed(run)
 
 
 @sampled
@@ -132,13 +140,13 @@ def test_an_odd_value_is_reported_or_refused(run: Path, place: Place, value: Any
 
 def reported(run: Path) -> None:
     with contextlib.suppress(UsageError):
-        report.make(run)
+        assert "## " in report.make(run).markdown.read_text()
 
 
 def read(run: Path) -> None:
-    """The part of a report that reads the files, without its charts."""
+    """The part of a report that reads the files, without its charts. No turn is counted twice."""
     with contextlib.suppress(UsageError):
-        timeline.build(frames.load(run))
+        assert timeline.build(frames.load(run))["turns_started"].sum() <= synthetic.TURNS
 
 
 @pytest.mark.parametrize(

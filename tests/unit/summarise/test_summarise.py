@@ -13,6 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import ended_counts
 import pyarrow as pa
 import pytest
 import summary_reference
@@ -20,9 +21,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from inferload import cli, rundir, turns_file
-from inferload.content.chat_template import NO_TEMPLATE
 from inferload.errors import UsageError
-from inferload.measure.client_health import HealthSet
 from inferload.measure.clock import Anchor
 from inferload.measure.record import PhaseWindow, TurnRecord
 from inferload.measure.tally import TallySet
@@ -33,7 +32,6 @@ from inferload.server_metrics import metric_names as names
 from inferload.summarise.counts import Counts, Earlier, EndedWorker, Others, read_counts
 from inferload.summarise.sent_turns import as_sent
 from inferload.summarise.summarise import refresh, summarise
-from inferload.verdict.outcome import Policy
 
 SCENARIO = """
 schema: 1
@@ -72,37 +70,10 @@ def counts(turns: list[TurnRecord], **changes: Any) -> Counts:
     for turn in turns:
         tallies.turn_begun(turn.phase, turn.class_name)
         tallies.count_turn(turn, windows, None)
-    counted = Counts(
-        run={"id": RUN, "scenario": "small"},
-        scenario_text=scenarios.from_text(SCENARIO, "small.yaml").resolved_text(),
-        origin="small.yaml",
-        targets=("http://server:8000",),
-        models=("m",),
-        metrics_targets=(),
-        salt=RUN,
-        salts=True,
-        prompt_exactness="exact",
-        template=NO_TEMPLATE,
-        data_wire={},
-        anchor=Anchor(0, 0),
-        windows=windows,
-        workers=(EndedWorker("w0", turns=len(turns), at_hand=len(turns), written=len(turns)),),
-        complete=True,
-        arm="cold",
-        earlier=None,
-        inconclusive="warn",
-        policy=Policy(),
-        early_by=None,
-        others=Others(),
-        write_errors=(),
-        adaptations_left_out=(),
-        aborted=None,
-        rate_changed=False,
-        tallies_wire=tallies.to_wire(),
-        health_wire=HealthSet().to_wire(),
-        errors_wire={},
-    )
-    return replace(counted, **changes)
+    worker = EndedWorker("w0", turns=len(turns), at_hand=len(turns), written=len(turns))
+    scenario = scenarios.from_text(SCENARIO, "small.yaml")
+    ended = ended_counts.ended({"id": RUN, "scenario": "small"}, scenario, tallies, windows, (worker,))
+    return replace(ended, **changes)
 
 
 def run_of(folder: Path, turns: list[TurnRecord], **changes: Any) -> Path:
@@ -381,4 +352,4 @@ def test_an_odd_value_in_the_counts_is_summarised_or_refused(
         refresh(counted)
     except UsageError:
         return
-    rundir.read_object(counted / rundir.SUMMARY)
+    assert rundir.read_object(counted / rundir.SUMMARY)["format"] == rundir.FORMAT
