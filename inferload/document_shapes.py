@@ -95,6 +95,7 @@ class TurnCounts(TypedDict, total=False):
     failed: Count
     unfinished: Count
     by_failure: ByName
+    by_finish_reason: ByName
     input_tokens: Count | None
     input_tokens_from: Count
     output_tokens: Count | None
@@ -102,9 +103,15 @@ class TurnCounts(TypedDict, total=False):
     cached_tokens: Count | None
 
 
+class RemarkCount(TypedDict):
+    turns: Count
+    first: FirstError | None
+
+
 class Turns(TurnCounts, total=False):
     by_phase: dict[str, TurnCounts]
     first_errors: dict[str, FirstError]
+    remarks: dict[str, RemarkCount]
 
 
 class _Figures(TypedDict, total=False):

@@ -9,6 +9,7 @@ from inferload.escaping import escaped
 from inferload.measure.measures import MEASURES
 from inferload.numbers import NOT_KNOWN, number, percent
 from inferload.results.terminal_tables import TASK_ROWS, interval_text, step_level, step_range
+from inferload.verdict.failures import counts_by_name
 
 from ..data.partial_run import Notes
 from .wording import bounds_text, bracket, mean_max, words
@@ -215,6 +216,8 @@ def _counts(summary: Mapping[str, Any]) -> Table:
         for name in ("planned", "dropped", "started", "completed")
     ]
     note = "Turns: sent = ok + failed + unfinished. Sessions: planned = dropped + started."
+    if reasons := turns.get("by_finish_reason"):
+        note += f" Finish reasons: {escaped(counts_by_name(reasons))}."
     return Table("counts", "Turns and sessions", ("", *blocks), tuple(rows), note)
 
 

@@ -359,6 +359,7 @@ class Turn:
             parser.unstamped,
             reasoning="".join(answer.reasoning),
             tool_calls=() if answer.tool_calls is None else answer.tool_calls.calls(),
+            examples={remark: client.without_secrets(text) for remark, text in answer.remarks.items()},
         )
 
 

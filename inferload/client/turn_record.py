@@ -11,6 +11,7 @@ import numpy as np
 from inferload.client.answers.answer import Answer
 from inferload.content.messages import ToolCall
 from inferload.measure.record import CANCELLED, Failure, Phase, TurnRecord
+from inferload.measure.remarks import Remark
 
 
 class TurnRequest(msgspec.Struct, frozen=True, gc=False):
@@ -40,6 +41,7 @@ class TurnResult(msgspec.Struct, frozen=True, gc=False):
     reads_unstamped: int = 0  # reads without a plausible kernel timestamp
     reasoning: str = ""  # reasoning text, if the server separates it
     tool_calls: tuple[ToolCall, ...] = ()
+    examples: dict[Remark, str] = {}  # of each remark of the record
 
 
 class Attempt(NamedTuple):
@@ -97,6 +99,7 @@ def turn_record(
         failure=attempt.failure,
         status=attempt.status,
         pause=request.pause,
+        remarks=tuple(answer.remarks),
         final=not attempt.cancelled and (not answer.tool_calls if request.final is None else request.final),
     )
 

@@ -23,6 +23,8 @@ Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 
 STALL_MS = 250.0  # a longer gap between two output events is a stall
+# A usage with fewer tokens per output event leaves tokens out, such as those of the reasoning: events carry one or more each.
+LEAST_TOKENS_PER_EVENT = 0.25
 
 # Start and end of each measure that is a span. Those of ANSWERS span a whole answer: a cancelled turn has none.
 SPANS: Mapping[str, tuple[str, str]] = MappingProxyType(
@@ -120,15 +122,20 @@ def shared_evenly_ms(at_ns: Ints, events: Ints, output_tokens: Ints) -> tuple[Fl
     gaps, turn_of_gap = gaps_by_turn_ms(at_ns, turn)
     number = np.arange(1, len(turn) + 1) - (np.cumsum(events) - events)[turn]  # of the event in its turn, from 1
     upto = number * output_tokens[turn] // events[turn]
-    each = (upto[1:] - upto[:-1])[turn[1:] == turn[:-1]]
+    each = np.where(_all_tokens(output_tokens / events)[turn[1:]], upto[1:] - upto[:-1], 0)[turn[1:] == turn[:-1]]
     return np.repeat(gaps * (events / output_tokens)[turn_of_gap], each), np.repeat(turn_of_gap, each)
 
 
 def tpot_by_turn_ms(first_ns: Ints, last_ns: Ints, output_tokens: Ints, of_first: Floats) -> Floats:
     """`tpot_ms` of turns; NaN without a token after the first event. `of_first`: tokens of the first event of each."""
     after = output_tokens - of_first
-    tpot: Floats = (last_ns - first_ns) / NS_PER_MS / np.where(after > 0, after, np.nan)
+    tpot: Floats = (last_ns - first_ns) / NS_PER_MS / np.where((after > 0) & _all_tokens(of_first), after, np.nan)
     return tpot
+
+
+def _all_tokens(per_event: Floats) -> npt.NDArray[np.bool_]:
+    """Return False for turns whose usage cannot be that of all tokens. `per_event`: tokens of an event of each turn."""
+    return per_event >= LEAST_TOKENS_PER_EVENT
 
 
 def tpot_ms(record: TurnRecord) -> float | None:
@@ -256,7 +263,7 @@ MEASURES: tuple[Measure, ...] = (
         "tpot_ms",
         "ms",
         "time per output token, one for each turn: (last - first) / (output_tokens - tokens in the first event); a turn "
-        "without a token after its first event has none",
+        "without a token after its first event, or with a usage of less than 0.25 tokens per event, has none",
         tpot_ms,
         None,
         _called("TPOT", "ITL (its TPOT includes TTFT)", "Inter Token Latency", "TPOT"),

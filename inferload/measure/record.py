@@ -14,6 +14,7 @@ from typing import Literal
 import msgspec
 
 from inferload.measure.clock import NS_PER_S
+from inferload.measure.remarks import Remark
 
 CANCELLED = "cancelled"  # finish reason of a turn that its caller cancelled
 
@@ -106,6 +107,7 @@ class TurnRecord(msgspec.Struct, frozen=True, gc=False):
     status: int | None = None
     pause: Literal["think", "tool"] | None = None  # kind of the pause since the turn before; None: first turn
     final: bool = False  # the session ends with this answer
+    remarks: tuple[Remark, ...] = ()  # not in the file
 
     @property
     def ok(self) -> bool:

@@ -6,9 +6,9 @@ started sessions) have names that begin with `window_` and belong to the phase w
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 import numpy as np
@@ -30,6 +30,7 @@ _KEYS = {"turns_delayed": "turns_held", "delayed_ns": "held_ns"}  # in counts.js
 _NAMES = {key: name for name, key in _KEYS.items()}
 _EDGE_SESSIONS, _EDGE_SHARE = 3, 0.01  # allowed excess of achieved over offered sessions at the ends of a phase
 
+_Name = TypeVar("_Name", str, int)
 Key = tuple[Phase, str, int | None]  # phase, class, step
 Pause = tuple[int, int]  # start and end, monotonic ns, of a time in which a client's event loop was blocked
 
@@ -80,6 +81,8 @@ class Tally:
     longest_stall_ms: float | None = None
     by_failure: dict[str, int] = field(default_factory=dict)
     by_status: dict[int, int] = field(default_factory=dict)
+    by_finish_reason: dict[str, int] = field(default_factory=dict)  # of the ok ones
+    by_remark: dict[str, int] = field(default_factory=dict)
     sketches: dict[str, Sketch] = field(default_factory=dict)
 
     @property
@@ -98,10 +101,8 @@ class Tally:
         """Add another tally, which stays unchanged."""
         self.absorb_counts(other)
         self._stalled(other.longest_stall_ms)
-        for failure, count in other.by_failure.items():
-            self.by_failure[failure] = self.by_failure.get(failure, 0) + count
-        for status, count in other.by_status.items():
-            self.by_status[status] = self.by_status.get(status, 0) + count
+        for counted in _COUNTED_BY:
+            add_counts(getattr(self, counted), getattr(other, counted))
         for name, sketch in other.sketches.items():
             self.sketch(name).absorb(sketch)
 
@@ -117,6 +118,8 @@ class Tally:
             "longest_stall_ms": self.longest_stall_ms,
             "by_failure": dict(self.by_failure),
             "by_status": [list(item) for item in self.by_status.items()],
+            "by_finish_reason": dict(self.by_finish_reason),
+            "by_remark": dict(self.by_remark),
             "sketches": {name: sketch.to_wire() for name, sketch in self.sketches.items()},
         }
 
@@ -129,6 +132,8 @@ class Tally:
             longest_stall_ms=wire["longest_stall_ms"],
             by_failure=dict(wire["by_failure"]),
             by_status=dict(wire["by_status"]),
+            by_finish_reason=dict(wire["by_finish_reason"]),
+            by_remark=dict(wire["by_remark"]),
             sketches={name: Sketch.from_wire(sketch) for name, sketch in wire["sketches"].items()},
         )
 
@@ -137,14 +142,17 @@ class Tally:
         if record.ok:
             self.ok += 1
             self.cancelled += record.cancelled
+            if record.finish_reason is not None:
+                add_counts(self.by_finish_reason, {record.finish_reason: 1})
         elif record.finished:
             self.failed += 1
             assert record.failure is not None
-            self.by_failure[record.failure.value] = self.by_failure.get(record.failure.value, 0) + 1
+            add_counts(self.by_failure, {record.failure.value: 1})
         else:
             self.unfinished += 1
         if record.status is not None:
-            self.by_status[record.status] = self.by_status.get(record.status, 0) + 1
+            add_counts(self.by_status, {record.status: 1})
+        add_counts(self.by_remark, {remark.value: 1 for remark in record.remarks})
         if record.output_tokens is not None:
             self.output_tokens += record.output_tokens
             self.output_tokens_from += 1
@@ -219,12 +227,19 @@ class Tally:
             self.longest_stall_ms = gap_ms
 
 
+def add_counts(counts: dict[_Name, int], others: Mapping[_Name, int]) -> None:
+    """Add counts by name to others."""
+    for name, count in others.items():
+        counts[name] = counts.get(name, 0) + count
+
+
 def _overlap_ns(start_ns: int, end_ns: int, pauses: Sequence[Pause]) -> int:
     """Return the part of an interval that is inside pauses."""
     return sum(max(0, min(end_ns, until_ns) - max(start_ns, from_ns)) for from_ns, until_ns in pauses)
 
 
 _COUNTS = tuple(item.name for item in fields(Tally) if item.type == "int")
+_COUNTED_BY = ("by_failure", "by_status", "by_finish_reason", "by_remark")
 
 
 class TallySet:

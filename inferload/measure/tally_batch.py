@@ -28,7 +28,7 @@ from inferload.measure.measures import (
 )
 from inferload.measure.record import CANCELLED, INSTANTS, SERVER_TIMES, PhaseWindow, TurnRecord
 from inferload.measure.slo import Slo
-from inferload.measure.tally import Key, Pause, Tally, TallySet
+from inferload.measure.tally import Key, Pause, Tally, TallySet, add_counts
 from inferload.measure.window_counts import begun_ns, session_window, within
 
 _instants = attrgetter(*INSTANTS, "output_tokens", "turn_index")
@@ -115,6 +115,7 @@ def _is_plain(record: TurnRecord) -> bool:
         and bool(record.event_ns)
         and record.finish_reason != CANCELLED
         and record.event_tokens is None
+        and not record.remarks
         and None not in _instants(record)
     )
 
@@ -122,9 +123,9 @@ def _is_plain(record: TurnRecord) -> bool:
 def _count_ends(tally: Tally, turns: _Plain) -> None:
     records = turns.records
     tally.ok += len(records)
-    for status, count in Counter([record.status for record in records]).items():
-        if status is not None:
-            tally.by_status[status] = tally.by_status.get(status, 0) + count
+    add_counts(tally.by_status, Counter([record.status for record in records if record.status is not None]))
+    reasons = [record.finish_reason for record in records if record.finish_reason is not None]
+    add_counts(tally.by_finish_reason, Counter(reasons))
     tally.output_tokens += int(turns.output_tokens.sum())
     tally.output_tokens_from += len(records)
     prompts = [record.input_tokens for record in records if record.input_tokens is not None]

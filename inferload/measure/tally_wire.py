@@ -17,6 +17,8 @@ class TallyWire(TypedDict):
     longest_stall_ms: float | None
     by_failure: dict[str, _Whole]
     by_status: list[tuple[int, _Whole]]
+    by_finish_reason: dict[str, _Whole]
+    by_remark: dict[str, _Whole]
     sketches: dict[str, Any]
 
 

@@ -9,13 +9,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from inferload.measure.bounded_names import MOST_NAMES, OTHER_NAMES
 from inferload.measure.client_health import HealthSet
 from inferload.measure.columns import BatchSums
 from inferload.measure.measures import MEASURES
 from inferload.measure.record import PHASES, Phase
 from inferload.measure.sketch import Sketch, rank
 from inferload.measure.tally import Tally, TallySet
+from inferload.results.summary_notes import notes, remarks_block
 from inferload.statistics.intervals import (
     Interval,
     mean_interval,
@@ -33,7 +33,11 @@ FORMAT = 1
 QUANTILES = {"p50": 0.5, "p90": 0.9, "p95": 0.95, "p99": 0.99, "p999": 0.999}
 BEYOND = 10  # samples beyond a percentile; with fewer, it is marked and has an interval
 _LATENCIES = tuple(measure.name for measure in MEASURES if measure.name != "client_delay_ms")
-_UNCOUNTED = 0.01  # a token rate is unknown if more than this part of its events or turns has no token count
+# Counts of turns of a class, a step or the whole.
+_OF_PART = {
+    *("sent", "ok", "cancelled", "failed", "unfinished", "by_failure", "by_finish_reason"),
+    *("output_tokens_from", "input_tokens_from"),
+}
 
 Floats = npt.NDArray[np.float64]
 # (measure, class, None for all) -> all values of the measure phase.
@@ -72,6 +76,7 @@ class SummaryInput:
     step_windows: Mapping[int, float] = field(default_factory=dict)
     step_levels: Sequence[Mapping[str, Any]] = ()  # planned load of each step
     first_errors: Mapping[str, Any] = field(default_factory=dict)  # of each class of failure, in any phase
+    remarks: Mapping[str, Any] = field(default_factory=dict)  # first example of each, in any phase
     stopped_answering: Sequence[Mapping[str, Any]] | None = None  # None: turn records are missing
     growth: Growth | None = None  # of the turns in flight in an open loop
     step_growth: Mapping[int, Growth] = field(default_factory=dict)
@@ -106,21 +111,10 @@ def build(data: SummaryInput) -> dict[str, Any]:
     summary["stopped_answering"] = None if stopped is None else list(stopped)
     summary["growth"] = None if data.growth is None else asdict(data.growth)
     summary["overload_not_judged"] = data.overload_not_judged
-    summary["notes"] = names_notes(summary["by_class"], data.other_requests.get("by_name", ()))
+    summary["turns"]["remarks"] = remarks_block(measured, data.remarks)
+    summary["notes"] = notes(summary, measured)
     summary["verdict"] = _verdict(data, summary, exact)
     return summary
-
-
-def names_notes(by_class: Mapping[str, Any], by_name: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Return a note for each table in which names beyond the bound are counted together."""
-    turns = by_class.get(OTHER_NAMES, {}).get("turns", {}).get("sent")
-    requests = sum(row["sent"] for row in by_name if row["name"] == OTHER_NAMES)
-    notes = []
-    if turns:
-        notes.append(f"{turns} turns are counted as {OTHER_NAMES!r}: tasks gave more than {MOST_NAMES:,} names")
-    if requests:
-        notes.append(f"{requests} requests are counted as {OTHER_NAMES!r}: they had more than {MOST_NAMES:,} names")
-    return notes
 
 
 def block_of(sketch: Sketch | None) -> dict[str, Any]:
@@ -203,9 +197,7 @@ def _part(tally: Tally, window_s: float | None, exact: _Latency | None) -> dict[
     counted = tally.window_events - tally.window_events_uncounted
     return {
         "sessions": sessions(tally),
-        "turns": {
-            name: _turns(tally)[name] for name in ("sent", "ok", "cancelled", "failed", "unfinished", "by_failure")
-        },
+        "turns": {name: count for name, count in _turns(tally).items() if name in _OF_PART},
         "stalls": {
             "turns_with_stall": tally.turns_with_stall,
             "longest_ms": _tidy(tally.longest_stall_ms),
@@ -237,6 +229,7 @@ def _turns(tally: Tally) -> dict[str, Any]:
         "unfinished": tally.unfinished,
         "by_failure": dict(sorted(tally.by_failure.items())),
         "by_status": {str(status): count for status, count in sorted(tally.by_status.items())},
+        "by_finish_reason": dict(sorted(tally.by_finish_reason.items())),
         "output_tokens": tally.output_tokens if tally.output_tokens_from else None,
         "output_tokens_from": tally.output_tokens_from,
         "input_tokens": tally.input_tokens if tally.input_tokens_from else None,
@@ -248,7 +241,8 @@ def _turns(tally: Tally) -> dict[str, Any]:
 def rates(tally: Tally, window_s: float | None) -> dict[str, float | None]:
     """Rates over a window: sessions planned and started in it, turns that ended in it, tokens that streamed in it.
 
-    `slo_attainment` is the share of the turns planned in the window that met the SLO.
+    Token rates are of turns that reported their tokens; a note of the summary names the others. `slo_attainment` is the
+    share of the turns planned in the window that met the SLO.
     """
 
     def per_s(count: int | None) -> float | None:
@@ -268,15 +262,15 @@ def rates(tally: Tally, window_s: float | None) -> dict[str, float | None]:
 
 
 def streamed_tokens(tally: Tally) -> int | None:
-    """Tokens that streamed in the window; None if too many of its events have no token count."""
-    known = tally.window_events_uncounted <= _UNCOUNTED * tally.window_events
-    return tally.window_output_tokens if known else None
+    """Tokens of the events in the window with a known number of tokens; None if it has events, but none of these."""
+    known = tally.window_events_uncounted < tally.window_events
+    return tally.window_output_tokens if known or not tally.window_events else None
 
 
 def _input_tokens(tally: Tally) -> int | None:
-    """Prompt tokens of turns with their first output in the window; None if too many of these turns have no count."""
-    known = tally.window_firsts_uncounted <= _UNCOUNTED * tally.window_firsts
-    return tally.window_input_tokens if known else None
+    """Prompt tokens of turns with their first output in the window and a known number; None if there are only others."""
+    known = tally.window_firsts_uncounted < tally.window_firsts
+    return tally.window_input_tokens if known or not tally.window_firsts else None
 
 
 def _client(health: HealthSet, stamps: Stamps | None, reader: str | None) -> dict[str, Any]:

@@ -140,7 +140,7 @@ def no_latency(summary: Mapping[str, Any]) -> str:
 
 def _load(summary: Mapping[str, Any]) -> str:
     sessions, turns, rates = summary["sessions"], summary["turns"], summary["rates"]
-    by_failure = ", ".join(f"{name} {count}" for name, count in turns["by_failure"].items())
+    by_failure = failures.counts_by_name(turns["by_failure"])
     rows = [
         [
             "sessions",
@@ -155,6 +155,7 @@ def _load(summary: Mapping[str, Any]) -> str:
             + (f" ({by_failure})" if by_failure else "")
             + f", {turns['unfinished']} unfinished",
         ],
+        ["finish reasons", failures.counts_by_name(turns.get("by_finish_reason") or {}) or "none reported"],
         ["tokens", f"{short(rates['output_tok_per_s'])}/s out, {short(rates['input_tok_per_s'])}/s in"],
         ["stalls", _stalls(summary["stalls"])],
     ]

@@ -117,6 +117,7 @@ def _input(
         step_windows={w.step: lasted_s(w) for w in run.stepped if w.step is not None},
         step_levels=step_levels(scenario),
         first_errors=run.errors.document(run.anchor.mono_ns),
+        remarks=run.errors.remarks(run.anchor.mono_ns),
         stopped_answering=None if turns is None else _stopped_answering(run_dir, run, turns),
         growth=facts.growth,
         step_growth={growth.step: growth for growth in growths if growth.step is not None},

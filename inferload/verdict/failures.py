@@ -14,6 +14,7 @@ import numpy.typing as npt
 from inferload.escaping import escaped
 from inferload.measure.clock import NS_PER_S
 from inferload.measure.record import Failure
+from inferload.measure.remarks import MEANINGS
 from inferload.numbers import percent
 
 MOST_MESSAGES = 50  # stored messages of exceptions
@@ -44,7 +45,7 @@ class FirstError:
 
 
 class FirstErrors:
-    """Earliest error of each class of failure."""
+    """Earliest error of each class of failure, and earliest example of each remark."""
 
     def __init__(self) -> None:
         self._errors: dict[str, FirstError] = {}
@@ -73,14 +74,21 @@ class FirstErrors:
 
     @property
     def texts(self) -> dict[str, str]:
-        """Message of each class."""
-        return {failure: error.text for failure, error in self._errors.items()}
+        """Message of each class of failure."""
+        return {failure: error.text for failure, error in self._errors.items() if failure not in MEANINGS}
 
     def document(self, start_ns: int) -> dict[str, Any]:
-        """Return the block of summary.json, earliest first. `start_ns`: start of the run."""
+        """Return the errors as a block of summary.json, earliest first. `start_ns`: start of the run."""
+        return {kind: block for kind, block in self._blocks(start_ns).items() if kind not in MEANINGS}
+
+    def remarks(self, start_ns: int) -> dict[str, Any]:
+        """Return the examples of remarks as `document`."""
+        return {kind: block for kind, block in self._blocks(start_ns).items() if kind in MEANINGS}
+
+    def _blocks(self, start_ns: int) -> dict[str, Any]:
         return {
-            failure: {"text": error.text, "at_s": round((error.at_ns - start_ns) / NS_PER_S, 3), "worker": error.worker}
-            for failure, error in sorted(self._errors.items(), key=lambda item: item[1].at_ns)
+            kind: {"text": error.text, "at_s": round((error.at_ns - start_ns) / NS_PER_S, 3), "worker": error.worker}
+            for kind, error in sorted(self._errors.items(), key=lambda item: item[1].at_ns)
         }
 
 
@@ -143,9 +151,9 @@ def stopped_answering(failures: Sequence[str | None], heard_s: Floats, closed_s:
     return answers.stopped()
 
 
-def failed_text(by_failure: Mapping[str, int]) -> str:
+def counts_by_name(counts: Mapping[str, int]) -> str:
     """`connect 37, cut 3`."""
-    return ", ".join(f"{name} {count}" for name, count in sorted(by_failure.items(), key=lambda item: -item[1]))
+    return ", ".join(f"{name} {count}" for name, count in sorted(counts.items(), key=lambda item: -item[1]))
 
 
 def count_text(failed: int, ok: int) -> str:
@@ -161,7 +169,7 @@ def lines(summary: Mapping[str, Any]) -> list[str]:
     if not failed:
         return []
     by_failure = everything.get("by_failure") or turns.get("by_failure") or {}
-    texts = [f"{count_text(failed, ok)} ({percent(failed / (ok + failed))}): {failed_text(by_failure)}"]
+    texts = [f"{count_text(failed, ok)} ({percent(failed / (ok + failed))}): {counts_by_name(by_failure)}"]
     texts += [stopped_text(entry) for entry in summary.get("stopped_answering") or ()]
     texts += [
         f"first {failure} at {error['at_s']:.1f} s{_of(error.get('worker'))}: {message(str(error['text']))}"
@@ -172,9 +180,7 @@ def lines(summary: Mapping[str, Any]) -> list[str]:
 
 def stopped_text(entry: Mapping[str, Any]) -> str:
     """Return an entry of `stopped_answering` in words."""
-    return (
-        f"the server {entry['target']} stopped answering at {entry['at_s']:.1f} s: {failed_text(entry['by_failure'])}"
-    )
+    return f"the server {entry['target']} stopped answering at {entry['at_s']:.1f} s: {counts_by_name(entry['by_failure'])}"
 
 
 def _of(worker: object) -> str:

@@ -42,6 +42,10 @@ RATE_NAMES = (
     "goodput_turns_per_s",
     "slo_attainment",
 )
+# Figures that need the usage of a server, by the tokens that they count.
+_FROM_USAGE = MappingProxyType(
+    {"output": ("output_tok_per_s", "tpot_ms", "itl_token_ms"), "input": ("input_tok_per_s",)}
+)
 RATIO_NAMES = ("failed_ratio", "dropped_ratio")
 _GAUGE_NAMES = tuple(metric.name for metric in gate_metrics.SERVER_METRICS if metric.statistics)
 NAMES_WITH_STATISTIC = (*MEASURE_NAMES, *_GAUGE_NAMES)
@@ -198,14 +202,38 @@ def _value(gate: Gate, summary: Mapping[str, Any], quantile: Quantile | None) ->
         classes = ", ".join(summary.get("by_class") or {}) or "none"
         return None, f"no turn of class {gate.selector} was planned in the measure phase; classes with turns: {classes}"
     if gate.statistic is None:
-        value, note = _plain_value(gate.name, part), None
+        value, note = _plain_value(gate.name, part), _partly_reported(gate.name, part["turns"])
     else:
         block = _block(gate.name, part)
         value = _number(block.get(gate.statistic))
         if value is None and gate.q is not None and quantile is not None:
             value = _number(quantile(gate.name, gate.q))
         note = None if gate.q is None else _few_samples(gate.q, block.get("count"))
-    return (value, note) if value is not None else (None, f"{gate.name} is not known")
+    return (value, note) if value is not None else (None, f"{gate.name} is not known{_why_unknown(gate.name, part)}")
+
+
+def _partly_reported(name: str, turns: Mapping[str, Any]) -> str | None:
+    """Return a note on a token rate that leaves out turns without a usage."""
+    if not name.endswith("_tok_per_s"):
+        return None
+    ended = turns["ok"] + turns["failed"] + turns["unfinished"]
+    counted = turns.get(f"{name.partition('_')[0]}_tokens_from")
+    if counted in (None, 0, ended):
+        return None
+    return f"of the {counted:,} of {ended:,} turns that reported a usage"
+
+
+def _why_unknown(name: str, part: Mapping[str, Any]) -> str:
+    """Return why a class or a run has no value of a figure; "" if the turns do not tell."""
+    turns = part["turns"]
+    if not turns["ok"]:
+        return ": no turn succeeded"
+    for tokens, names in _FROM_USAGE.items():
+        if name in names and not turns.get(f"{tokens}_tokens_from"):
+            return f": no turn reported its {tokens} tokens (usage)"
+    if name in ("goodput_turns_per_s", "slo_attainment"):
+        return ": there is no SLO, or turns lack a figure that it limits"
+    return ""
 
 
 def _server_value(gate: Gate, servers: Sequence[Mapping[str, Any]]) -> tuple[float | None, str | None]:

@@ -85,6 +85,8 @@ class TurnCounter:
             record = result.record
             if record.failure is not None and record.finished:
                 self.errors.add(str(record.failure), result.detail, record.closed_ns, record.worker)
+            for remark in record.remarks:
+                self.errors.add(remark, result.examples[remark], record.closed_ns, record.worker)
         if self.tracer is not None:
             self._trace(self.tracer, client.endpoint, counted)
         return counted

@@ -12,6 +12,7 @@ from inferload.client.answers.number_bounds import UNDECODABLE, Milliseconds
 from inferload.client.answers.token_ids import TokenIds
 from inferload.content.messages import ToolCall
 from inferload.measure.record import Failure
+from inferload.measure.remarks import Remark
 
 DONE = b"[DONE]"
 _ABORTED = ("abort", "error")  # finish reasons of vLLM and SGLang for an aborted answer
@@ -83,6 +84,7 @@ class Answer:
         "metrics",
         "output_tokens",
         "reasoning",
+        "remarks",
         "request_id",
         "text",
         "token_ids",
@@ -109,6 +111,11 @@ class Answer:
         self.closed = False  # the end marker was received
         self.failure: Failure | None = None
         self.detail = ""
+        self.remarks: dict[Remark, str] = {}  # with an example
+
+    def remark(self, remark: Remark, example: str) -> None:
+        """Add a remark, unless the answer has it. `example`: the reason, with data of the server."""
+        self.remarks.setdefault(remark, example[:_DETAIL_BYTES])
 
     def events(self, data: list[bytes], at_ns: list[int]) -> None:
         """Process the data of several events in order, each with the time of its last byte."""

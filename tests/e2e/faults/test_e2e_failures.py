@@ -92,7 +92,7 @@ def test_a_crashed_server_is_the_first_finding(run_pool: RunPool, run_case: RunC
     assert f"stopped answering at {stopped['at_s']:.1f} s" in tables
     check_failures_first(ended)
     page = (ended.run_dir / "report.md").read_text()
-    text = f"stopped answering at {stopped['at_s']:.1f} s: {failures.failed_text(stopped['by_failure'])}"
+    text = f"stopped answering at {stopped['at_s']:.1f} s: {failures.counts_by_name(stopped['by_failure'])}"
     assert text in page.replace("\\", "")
     assert "metrics page" in page.partition("\n## Diagnosis")[2].partition("\n## ")[0]
     assert ended.code == 1, ended.text

@@ -12,7 +12,7 @@ from inferload.analysis.pages.tables import run_tables
 from inferload.locust.adapters import tables
 from inferload.measure.bounded_names import MOST_NAMES, OTHER_NAMES, BoundedNames
 from inferload.measure.tally import TallySet
-from inferload.results.summary import names_notes
+from inferload.results.summary_notes import names_notes
 
 EXTRA = 5
 

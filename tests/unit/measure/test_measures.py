@@ -113,7 +113,7 @@ def test_the_number_of_gaps_by_token(record: TurnRecord) -> None:
     if record.event_tokens is not None:
         carrying = [count for count in record.event_tokens if count]
         assert len(shared) == (sum(carrying[1:]) if len(record.event_ns) > 1 else 0)
-    elif record.output_tokens:
+    elif record.output_tokens and record.output_tokens >= measures.LEAST_TOKENS_PER_EVENT * len(record.event_ns):
         first = record.output_tokens // len(record.event_ns)
         assert len(shared) == (record.output_tokens - first if len(record.event_ns) > 1 else 0)
     else:

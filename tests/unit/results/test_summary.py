@@ -18,6 +18,7 @@ from inferload.measure.clock import Anchor
 from inferload.measure.columns import ExactValues
 from inferload.measure.measures import MEASURES
 from inferload.measure.record import Failure, PhaseWindow, TurnRecord, stepped
+from inferload.measure.remarks import MEANINGS, Remark
 from inferload.measure.sketch import rank
 from inferload.measure.slo import Slo
 from inferload.measure.tally import TallySet
@@ -124,8 +125,8 @@ def test_the_document_has_the_documented_keys() -> None:
     assert set(summary["verdict"]) == {"measurement", "by_phase", "reasons", "gates", "passed"}
     assert set(summary["sessions"]) == {"planned", "dropped", "at_limit", "started", "completed"}
     assert set(summary["turns"]) == {
-        *("sent", "ok", "cancelled", "failed", "unfinished", "by_failure", "by_phase"),
-        "first_errors",
+        *("sent", "ok", "cancelled", "failed", "unfinished", "by_failure", "by_finish_reason", "by_phase"),
+        *("output_tokens_from", "input_tokens_from", "first_errors", "remarks"),
     }
     assert set(summary["turns"]["by_phase"]) == {"warmup", "measure", "drain", "all"}
     assert set(summary["stalls"]) == {"turns_with_stall", "longest_ms", "turns_with_client_stall"}
@@ -269,21 +270,57 @@ def test_a_gate_on_a_class_is_of_the_turns_of_that_class() -> None:
 
 def test_rates_of_uncounted_tokens_are_unknown() -> None:
     uncounted = [replace(record, output_tokens=None, input_tokens=None) for record in sixty_seconds(100)]
-    rates = build(given_by(uncounted, Slo(tpot_ms=50)))["rates"]
+    gates = ["output_tok_per_s > 1", "mean(tpot_ms) < 1e9", "input_tok_per_s > 1"]
+    summary = build(given_by(uncounted, Slo(tpot_ms=50), gates=gates))
+    rates = summary["rates"]
     assert (rates["output_tok_per_s"], rates["input_tok_per_s"]) == (None, None)
     assert (rates["goodput_turns_per_s"], rates["slo_attainment"]) == (None, None)
-    one_cut = [replace(sixty_seconds(1)[0], failure=Failure.CUT, output_tokens=None), *sixty_seconds(200)[1:]]
-    assert build(given_by(one_cut))["rates"]["output_tok_per_s"] == 199 * 5 / 60
+    assert summary["notes"] == [
+        "output tokens: 0 of 100 turns reported a usage; output_tok_per_s is unknown",
+        "input tokens: 0 of 100 turns reported a usage; input_tok_per_s is unknown",
+    ]
+    assert [gate["note"] for gate in summary["verdict"]["gates"]] == [
+        "output_tok_per_s is not known: no turn reported its output tokens (usage)",
+        "tpot_ms is not known: no turn reported its output tokens (usage)",
+        "input_tok_per_s is not known: no turn reported its input tokens (usage)",
+    ]
 
 
-def test_the_input_rate_is_unknown_if_failed_turns_have_no_prompt_count() -> None:
-    """Turns that time out after their first token have no usage, and are part of the rate."""
-    cut = {"failure": Failure.TIMEOUT_TURN, "input_tokens": None, "output_tokens": None}
+@given(lost=st.integers(0, 200), failed=st.booleans())
+def test_token_rates_are_of_the_turns_that_reported_their_tokens(lost: int, failed: bool) -> None:
+    """Turns that time out after their first token have no usage; other servers leave it out of some answers."""
+    failure = Failure.TIMEOUT_TURN if failed else None
     records = sixty_seconds(200)
-    for lost, known in ((2, True), (3, False), (100, False)):
-        failed = [replace(record, **cut) for record in records[:lost]]
-        rate = build(given_by([*failed, *records[lost:]]))["rates"]["input_tok_per_s"]
-        assert rate == (pytest.approx((200 - lost) * 100 / 60) if known else None)
+    without = [replace(record, failure=failure, input_tokens=None, output_tokens=None) for record in records[:lost]]
+    summary = build(given_by([*without, *records[lost:]], gates=["output_tok_per_s > 0"]))
+    known = lost < 200
+    rates, counted = summary["rates"], 200 - lost
+    assert rates["input_tok_per_s"] == (pytest.approx(counted * 100 / 60) if known else None)
+    assert rates["output_tok_per_s"] == (pytest.approx(counted * 5 / 60) if known else None)
+    notes = [note for note in summary["notes"] if "reported a usage" in note]
+    assert [note.split(";")[0] for note in notes] == [
+        f"{tokens} tokens: {counted} of 200 turns reported a usage" for tokens in ("output", "input") if lost
+    ]
+    gate = summary["verdict"]["gates"][0]
+    assert gate["passed"] == known
+    if 0 < lost < 200:
+        assert gate["note"] == f"of the {counted} of 200 turns that reported a usage"
+
+
+def test_remarks_are_counted_and_their_first_example_is_in_a_note() -> None:
+    records = sixty_seconds(10)
+    records[0] = replace(records[0], remarks=(Remark.ODD_EVENT,))
+    records[4] = replace(records[4], remarks=(Remark.ODD_EVENT, Remark.LOW_USAGE))
+    first = {"text": "usage: null", "at_s": 1.0, "worker": "w0"}
+    summary = build(given_by(records, remarks={"odd_event": first}))
+    assert summary["turns"]["remarks"] == {
+        "odd_event": {"turns": 2, "first": first},
+        "low_usage": {"turns": 1, "first": None},
+    }
+    assert summary["notes"] == [
+        f"2 of 10 turns {MEANINGS[Remark.ODD_EVENT]} (first: usage: null)",
+        f"1 of 10 turns {MEANINGS[Remark.LOW_USAGE]}",
+    ]
 
 
 def test_failed_unfinished_and_dropped_turns_lower_goodput() -> None:

@@ -114,7 +114,7 @@ def test_an_unknown_value_does_not_pass(text: str) -> None:
     result = evaluate(parse(text), SUMMARY)
     assert (result.value, result.passed) == (None, False)
     assert result.note is not None
-    assert result.note.endswith("is not known")
+    assert "is not known" in result.note
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,30 @@
+"""Peculiarities of answers that were measured although they do not follow the API, or lack something."""
+
+from enum import StrEnum
+
+
+class Remark(StrEnum):
+    """Kinds of peculiarities: a turn has each at most once. `MEANINGS` has their texts."""
+
+    ODD_EVENT = "odd_event"
+    NO_FINISH_REASON = "no_finish_reason"
+    ZERO_USAGE = "zero_usage"
+    PIECE_USAGE = "piece_usage"
+    LOW_USAGE = "low_usage"
+    CONTENT_TYPE = "content_type"
+    CONTENT_ENCODING = "content_encoding"
+    OPEN_BODY = "open_body"
+
+
+# What the turns have, and what that means for the figures; printed after "12 of 40 turns".
+MEANINGS = {
+    Remark.ODD_EVENT: "have events that differ from the API; what could be read of them was used",
+    Remark.NO_FINISH_REASON: "ended with the end marker but without a finish reason, so that an interrupted answer looks complete",
+    Remark.ZERO_USAGE: "have text, but a usage of 0 tokens; their number of tokens is unknown",
+    Remark.PIECE_USAGE: "have a usage beside the text that is neither a running count nor a total; their output tokens are unknown",
+    Remark.LOW_USAGE: "have a usage far below the number of their events with text (reasoning left out?), which token rates use; "
+    "they have no TPOT",
+    Remark.CONTENT_TYPE: "are event streams with another content type than text/event-stream",
+    Remark.CONTENT_ENCODING: "were compressed although this was not asked for; compression delays events",
+    Remark.OPEN_BODY: "have a body that went on after the end marker; its connection was closed",
+}

@@ -1,0 +1,66 @@
+"""Notes of a summary: what its figures leave out, and peculiarities of the answers. No I/O."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from inferload.measure.bounded_names import MOST_NAMES, OTHER_NAMES
+from inferload.measure.remarks import MEANINGS, Remark
+from inferload.measure.tally import Tally
+from inferload.numbers import percent
+
+
+def remarks_block(measured: Tally, first: Mapping[str, Any]) -> dict[str, Any]:
+    """Return `turns.remarks`: number of turns of the measure phase with each remark, and the first example of any phase."""
+    return {
+        remark.value: {"turns": measured.by_remark[remark], "first": first.get(remark)}
+        for remark in Remark
+        if measured.by_remark.get(remark)
+    }
+
+
+def notes(summary: Mapping[str, Any], measured: Tally) -> list[str]:
+    """Return the notes of a summary that has all other figures. `measured`: tally of its measure phase."""
+    others = names_notes(summary["by_class"], summary["other_requests"].get("by_name", ()))
+    return [*others, *_uncounted(measured), *_remarks(summary["turns"]["remarks"], measured)]
+
+
+def names_notes(by_class: Mapping[str, Any], by_name: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Return a note for each table in which names beyond the bound are counted together."""
+    turns = by_class.get(OTHER_NAMES, {}).get("turns", {}).get("sent")
+    requests = sum(row["sent"] for row in by_name if row["name"] == OTHER_NAMES)
+    texts = []
+    if turns:
+        texts.append(f"{turns} turns are counted as {OTHER_NAMES!r}: tasks gave more than {MOST_NAMES:,} names")
+    if requests:
+        texts.append(f"{requests} requests are counted as {OTHER_NAMES!r}: they had more than {MOST_NAMES:,} names")
+    return texts
+
+
+def _uncounted(measured: Tally) -> Iterator[str]:
+    """Turns that reported no usage, or none that can be used."""
+    parts = (
+        (
+            "output",
+            measured.output_tokens_from,
+            measured.window_events_uncounted,
+            measured.window_events,
+            "output events",
+        ),
+        ("input", measured.input_tokens_from, measured.window_firsts_uncounted, measured.window_firsts, "answers"),
+    )
+    for name, counted, without, of, what in parts:
+        if without:
+            known = f"{name} tokens: {counted:,} of {measured.ended:,} turns reported a usage"
+            rate = f"{name}_tok_per_s"
+            share = percent(without / of)
+            yield (
+                f"{known}; {rate} is unknown" if without == of else f"{known}; {rate} leaves out {share} of the {what}"
+            )
+
+
+def _remarks(remarks: Mapping[str, Any], measured: Tally) -> Iterator[str]:
+    for remark, entry in remarks.items():
+        first = "" if entry["first"] is None else f" (first: {entry['first']['text']})"
+        yield f"{entry['turns']:,} of {measured.ended:,} turns {MEANINGS[Remark(remark)]}{first}"
