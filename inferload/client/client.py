@@ -21,7 +21,7 @@ from inferload.client.connection.target import Target
 from inferload.client.turn import Turn, TurnTimeouts
 from inferload.client.turn_record import TurnRequest, TurnResult
 from inferload.measure.clock import now_ns
-from inferload.measure.record import Failure, TurnRecord
+from inferload.measure.record import CANCELLED, Failure, TurnRecord
 from inferload.scenario.schema.endpoints import ENDPOINTS, Endpoint
 
 # Parser of the event stream of each endpoint.
@@ -85,6 +85,7 @@ class Client:
         self.new_answer = ANSWERS[settings.endpoint]
         self._on_turn = on_turn
         self.scan = scanner()
+        self.finish_reasons = False  # the server has sent one
         self._dialer = Dialer(settings.target, settings.tls, settings.timeouts.connect_s, self._thread)
         self._idle: list[AnyConnection] = []
         self._live: set[Turn] = set()
@@ -180,6 +181,7 @@ class Client:
         """Remove a turn that has its result, and pass the result on."""
         self._live.discard(turn)
         assert turn.result is not None
+        self.finish_reasons |= turn.result.record.finish_reason not in (None, CANCELLED)
         turn.result = self._redacted(turn.result)
         self._on_turn(turn.result)
 

@@ -2,20 +2,35 @@
 
 from __future__ import annotations
 
+import re
 from array import array
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import msgspec
 
-from inferload.client.answers.number_bounds import UNDECODABLE, Milliseconds
+from inferload.client.answers import lenient
+from inferload.client.answers.number_bounds import UNDECODABLE, Milliseconds, refusal
 from inferload.client.answers.token_ids import TokenIds
 from inferload.content.messages import ToolCall
+from inferload.measure.measures import LEAST_TOKENS_PER_EVENT
 from inferload.measure.record import Failure
 from inferload.measure.remarks import Remark
 
 DONE = b"[DONE]"
-_ABORTED = ("abort", "error")  # finish reasons of vLLM and SGLang for an aborted answer
+# Finish reasons by those of other servers: of Anthropic, TGI and Mistral, and the former name of `tool_calls`.
+_REASONS = {
+    **dict.fromkeys(("end_turn", "stop_sequence", "eos", "eos_token"), "stop"),
+    **dict.fromkeys(("max_tokens", "max_output_tokens", "model_length"), "length"),
+    **dict.fromkeys(("tool_use", "function_call"), "tool_calls"),
+}
+# Finish reasons of an answer that the server interrupted: `abort` and `error` of vLLM, SGLang, Mistral and OpenRouter,
+# `insufficient_system_resource` of DeepSeek, `network_error` of GLM, and others with the same words.
+_INTERRUPTED = re.compile(
+    "abort|cancel|crash|disconnect|error|exhaust|fail|insufficient|interrupt|kill|overload|preempt|quota|rate_limit|"
+    "shutdown|time_?out|timed_out|unavailable"
+)
+_REASON_CHARACTERS = 40
 _DETAIL_BYTES = 4096  # the client redacts the detail before it cuts it to a line
 
 
@@ -44,27 +59,43 @@ class _CallParts:
 
 @dataclass(slots=True)
 class ToolCalls:
-    """Tool calls of one answer, by the index (or other key) of their deltas."""
+    """Tool calls of one answer. A delta continues the call of its id, else the latest call of its key, its index."""
 
+    _calls: list[_CallParts] = field(default_factory=list)
     _by_key: dict[int | str, _CallParts] = field(default_factory=dict)
 
     def add(
         self, key: int | str, call_id: str | None = None, name: str | None = None, arguments: str | None = None
     ) -> None:
-        """Add one delta; None for absent fields. Pieces of a name and of arguments are joined; a later id replaces the first."""
-        parts = self._by_key.setdefault(key, _CallParts())
-        if call_id:
-            parts.call_id = call_id
-        if name:
+        """Add one delta; None for absent fields. Pieces of a name and of arguments are joined.
+
+        Some servers give all calls the same index, or none: a name with a new id, or after arguments, begins a new call. So
+        does an id without arguments. A new id beside arguments of an index does not: vLLM once generated one for each delta.
+        """
+        parts = self._of_id(call_id) or self._by_key.get(key)
+        indexed = isinstance(key, int)
+        if parts is None or self._is_new(parts, call_id, name, continues=bool(arguments) and indexed):
+            parts = self._by_key[key] = _CallParts()
+            self._calls.append(parts)
+        parts.call_id = parts.call_id or call_id or ""
+        if name and name != parts.name:
             parts.name += name
         if arguments:
             parts.arguments.append(arguments)
 
+    def _of_id(self, call_id: str | None) -> _CallParts | None:
+        return next((parts for parts in reversed(self._calls) if parts.call_id == call_id), None) if call_id else None
+
+    def _is_new(self, parts: _CallParts, call_id: str | None, name: str | None, continues: bool) -> bool:
+        """Return True if a delta begins a call. `continues`: it does not if it has no name."""
+        other_id = bool(call_id and parts.call_id and call_id != parts.call_id)
+        if name:
+            return other_id or (bool(parts.arguments) and call_id != parts.call_id)
+        return other_id and not continues
+
     def calls(self) -> tuple[ToolCall, ...]:
         """Return the calls in the order of their first deltas; empty arguments are "{}"."""
-        return tuple(
-            ToolCall(parts.call_id, parts.name, "".join(parts.arguments) or "{}") for parts in self._by_key.values()
-        )
+        return tuple(ToolCall(parts.call_id, parts.name, "".join(parts.arguments) or "{}") for parts in self._calls)
 
 
 class Answer:
@@ -88,10 +119,14 @@ class Answer:
         "request_id",
         "text",
         "token_ids",
+        "token_ids_unusable",
         "tool_calls",
+        "unused",
+        "zero_usage",
     )
 
     end_marker = "[DONE]"
+    event_type: ClassVar[type[msgspec.Struct]]
 
     def __init__(self) -> None:
         self.event_ns = array("q")  # times of the output events
@@ -107,10 +142,13 @@ class Answer:
         self.output_tokens: int | None = None
         self.cached_tokens: int | None = None
         self.token_ids: TokenIds | None = None  # if the server returned any
+        self.token_ids_unusable = False  # one of them could not be read
         self.metrics: PerRequestMetrics | None = None
         self.closed = False  # the end marker was received
         self.failure: Failure | None = None
         self.detail = ""
+        self.unused = b""  # latest event with neither output nor usage
+        self.zero_usage = False  # the server reported 0 output tokens
         self.remarks: dict[Remark, str] = {}  # with an example
 
     def remark(self, remark: Remark, example: str) -> None:
@@ -134,17 +172,72 @@ class Answer:
         """Process consecutive events that match a frame: their joined JSON-escaped texts, and their times as int64."""
         raise NotImplementedError
 
-    def conclude(self, reply_complete: bool) -> None:
-        """Set the failure of an incomplete or empty answer. Call once, after the last event."""
-        if self.failure is None and self.finish_reason in _ABORTED:
-            self.failure = Failure.SERVER_ERROR
-            self.detail = f"the server aborted the answer: finish_reason {self.finish_reason}"
-        if self.failure is None and not (self.closed or (reply_complete and self.finish_reason)):
-            self.failure = Failure.CUT
-            self.detail = f"the stream ended without {self.end_marker} or a finish reason"
-        if self.failure is None and not self.event_ns:
-            self.failure = Failure.EMPTY
-            self.detail = "a complete stream without output tokens"
+    def leniently(self, error: Exception, data: bytes, at_ns: int) -> None:
+        """Process an event that the decoder refused with `error`, as far as it can be read."""
+        if data.strip() == DONE:
+            self.closed = True
+            return
+        try:
+            found = lenient.read(data, self.event_type, self.prepare)
+        except lenient.Broken:
+            self._fail(Failure.BAD_EVENT, refusal(error, data))
+            return
+        if found.odd or len(found.events) != 1:
+            self.remark(Remark.ODD_EVENT, refusal(error, data).decode("utf-8", "replace"))
+            self.token_ids, self.token_ids_unusable = None, True
+        if not found.events:
+            self.unused = data
+        for event in found.events:
+            self.read(event, at_ns, data)
+
+    def read(self, event: Any, at_ns: int, data: bytes) -> None:
+        """Process one event that was read leniently."""
+        raise NotImplementedError
+
+    def prepare(self, document: dict[str, Any]) -> None:
+        """Change an event before it is read leniently."""
+
+    def set_finish_reason(self, reason: str) -> None:
+        """Set the finish reason, by its name in chat completions if it has one there."""
+        reason = reason[:_REASON_CHARACTERS]
+        self.finish_reason = _REASONS.get(reason.lower(), reason)
+
+    def settle(self) -> None:
+        """Complete the counts. Call once, after the last event, also of an answer that was cancelled."""
+        events = len(self.event_ns)
+        if self.output_tokens == 0:
+            self.output_tokens = None if events else 0
+        if self.output_tokens is None and self.zero_usage and events and Remark.PIECE_USAGE not in self.remarks:
+            self.remark(Remark.ZERO_USAGE, f"0 output tokens, {events} events with output")
+        if self.output_tokens is not None and self.output_tokens < LEAST_TOKENS_PER_EVENT * events:
+            self.remark(Remark.LOW_USAGE, f"{self.output_tokens} output tokens, {events} events with output")
+
+    def conclude(self, reply_complete: bool, finish_reasons: bool = False) -> None:
+        """Set the failure of an incomplete or empty answer. Call once, after `settle`.
+
+        `finish_reasons`: other answers of the server have one.
+        """
+        if self.failure is not None:
+            return
+        self.failure, self.detail = self._incomplete(reply_complete, finish_reasons) or (None, "")
+        if self.failure is not None and self.unused:
+            self.detail += ": " + self.unused[:_DETAIL_BYTES].decode("utf-8", "replace")
+        if self.failure is None and not self.finish_reason:
+            self.remark(Remark.NO_FINISH_REASON, f"{len(self.event_ns)} events with output, then {self.end_marker}")
+
+    def _incomplete(self, reply_complete: bool, finish_reasons: bool) -> tuple[Failure, str] | None:
+        """Return failure and text of an answer that has no other failure; None if it is complete."""
+        if self.finish_reason and _INTERRUPTED.search(self.finish_reason.lower()):
+            return Failure.SERVER_ERROR, f"the server aborted the answer: finish_reason {self.finish_reason}"
+        if not (self.closed or (reply_complete and self.finish_reason)):
+            return Failure.CUT, f"the stream ended without {self.end_marker} or a finish reason"
+        if not self.event_ns:
+            reason = f", finish reason {self.finish_reason}" if self.finish_reason else ""
+            return Failure.EMPTY, f"a complete stream without output tokens{reason}"
+        if finish_reasons and not self.finish_reason:
+            text = f"the stream ended with {self.end_marker} but without a finish reason, which other answers of the server have"
+            return Failure.CUT, text
+        return None
 
     def hash_ids(self) -> bool:
         """Decode and hash a slice of the token ids; return True if nothing is left."""
@@ -153,7 +246,7 @@ class Answer:
         try:
             return self.token_ids.step()
         except UNDECODABLE as error:
-            self._fail(Failure.BAD_EVENT, f"prompt_token_ids: {error}".encode())
+            self.remark(Remark.ODD_EVENT, f"prompt_token_ids: {error}")
             self.token_ids = None
             return True
 

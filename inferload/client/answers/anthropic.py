@@ -6,9 +6,6 @@ from inferload.client.answers.number_bounds import OutputTokens, Tokens
 from inferload.client.answers.typed_events import TypedAnswer
 from inferload.measure.record import Failure
 
-# Finish reasons of chat completions by stop reason; others are unchanged.
-_REASONS = {"end_turn": "stop", "stop_sequence": "stop", "max_tokens": "length", "tool_use": "tool_calls"}
-
 
 class _MessagesUsage(msgspec.Struct):
     input_tokens: Tokens | None = None
@@ -49,11 +46,16 @@ class _MessagesEvent(msgspec.Struct):
 class MessagesAnswer(TypedAnswer):
     """Collects one streamed message. Its stop reason is mapped to those of chat completions: stop, length, tool_calls."""
 
-    __slots__ = ()
+    __slots__ = ("usage",)
 
     end_marker = "message_stop"
     receipts = frozenset({"message_start", "ping"})
+    event_type = _MessagesEvent
     decoder = msgspec.json.Decoder(_MessagesEvent)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.usage = _MessagesUsage()
 
     def typed(self, event: _MessagesEvent, at_ns: int, data: bytes) -> None:
         """Process one decoded event."""
@@ -74,19 +76,26 @@ class MessagesAnswer(TypedAnswer):
                 self._prompt_usage(event.message.usage)
         elif kind == "message_delta":
             if delta is not None and delta.stop_reason:
-                self.finish_reason = _REASONS.get(delta.stop_reason, delta.stop_reason)
+                self.set_finish_reason(delta.stop_reason)
             if event.usage is not None:
                 self._prompt_usage(event.usage)
-                self.output_tokens = event.usage.output_tokens
+                self.output_tokens = event.usage.output_tokens or self.output_tokens
+                self.zero_usage |= event.usage.output_tokens == 0
         elif kind == "message_stop":
             self.closed = True
         elif kind == "error":
             self._fail(Failure.SERVER_ERROR, data)
 
     def _prompt_usage(self, usage: _MessagesUsage) -> None:
-        """Set the prompt tokens. `input_tokens` of this API excludes those read from or written to a cache."""
-        if usage.input_tokens is None:
-            return
-        read, written = usage.cache_read_input_tokens, usage.cache_creation_input_tokens
-        self.input_tokens = usage.input_tokens + (read or 0) + (written or 0)
-        self.cached_tokens = read
+        """Set the prompt tokens. `input_tokens` of this API excludes those read from or written to a cache.
+
+        Bridges fill in some of the fields in `message_start` and others in `message_delta`, with 0 in the other event.
+        """
+        for name in ("input_tokens", "cache_read_input_tokens", "cache_creation_input_tokens"):
+            reported = getattr(usage, name)
+            if reported or getattr(self.usage, name) is None:
+                setattr(self.usage, name, reported)
+        read, written = self.usage.cache_read_input_tokens, self.usage.cache_creation_input_tokens
+        if self.usage.input_tokens is not None:
+            self.input_tokens = self.usage.input_tokens + (read or 0) + (written or 0) or None
+            self.cached_tokens = read

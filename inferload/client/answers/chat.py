@@ -2,20 +2,27 @@
 
 An event counts as output (docs/measures.md) if it has content, reasoning or a tool-call delta, or if the server's running token
 count grows with it (a token that is half of a multi-byte character, say).
+
+A usage beside a choice is not always a running count: servers send zeros until the end, the total in each event, or the count of
+each event. It is one if it is positive from the first text on, never decreases, grows with most texts, and ends at the total.
 """
 
 from __future__ import annotations
 
 import re
 from array import array
+from dataclasses import dataclass
+from itertools import compress
 from typing import Any
 
 import msgspec
 
 from inferload.client.answers.answer import DONE, Answer, EventFrame, PerRequestMetrics, ToolCalls
-from inferload.client.answers.number_bounds import UNDECODABLE, OutputTokens, TokenId, Tokens, refusal
+from inferload.client.answers.lenient import is_error, text_of
+from inferload.client.answers.number_bounds import UNDECODABLE, OutputTokens, TokenId, Tokens
 from inferload.client.answers.token_ids import TokenIds
 from inferload.measure.record import Failure
+from inferload.measure.remarks import Remark
 
 _NONE = msgspec.Raw()
 
@@ -39,14 +46,6 @@ class _Delta(msgspec.Struct):
     tool_calls: list[_ToolCall] | None = None
 
 
-class _Choice(msgspec.Struct):
-    delta: _Delta | None = None
-    text: str | None = None
-    finish_reason: str | None = None
-    token_ids: list[TokenId] | None = None
-    prompt_token_ids: msgspec.Raw = _NONE
-
-
 class _PromptDetails(msgspec.Struct):
     cached_tokens: Tokens | None = None
 
@@ -55,6 +54,18 @@ class _Usage(msgspec.Struct):
     prompt_tokens: Tokens | None = None
     completion_tokens: OutputTokens | None = None
     prompt_tokens_details: _PromptDetails | None = None
+    prompt_cache_hit_tokens: Tokens | None = None  # of DeepSeek
+    cached_tokens: Tokens | None = None  # of Moonshot
+
+
+class _Choice(msgspec.Struct):
+    delta: _Delta | None = None
+    message: _Delta | None = None  # the whole answer, of gateways that do not stream
+    text: str | None = None
+    finish_reason: str | None = None
+    usage: _Usage | None = None  # of Moonshot
+    token_ids: list[TokenId] | None = None
+    prompt_token_ids: msgspec.Raw = _NONE
 
 
 class _Event(msgspec.Struct):
@@ -77,13 +88,18 @@ _PROBE = b"probe"
 class ChatAnswer(Answer):
     """Answer of chat completions or completions."""
 
-    __slots__ = ("event_tokens", "running_tokens", "uncounted")
+    __slots__ = ("beside", "carried", "event_tokens", "running_tokens", "total", "uncounted")
+
+    event_type = _Event
 
     def __init__(self) -> None:
         super().__init__()
         self.event_tokens = array("i")  # increase of the server's running token count with each output event
+        self.carried = bytearray()  # 1 for each of these events with content, 0 if only the count grew
         self.running_tokens = 0
-        self.uncounted = False  # there was an output event without a running count
+        self.uncounted = False  # the server has no running count
+        self.total: int | None = None  # number of output tokens in an event without a choice
+        self.beside = _Beside()
 
     def events(self, data: list[bytes], at_ns: list[int]) -> None:
         """Process the data of several events in order, each with the time of its last byte; decode them together if possible."""
@@ -118,12 +134,29 @@ class ChatAnswer(Answer):
         try:
             event = _decode(data)
         except UNDECODABLE as error:
-            self._fail(Failure.BAD_EVENT, refusal(error, data))
+            self.leniently(error, data, at_ns)
             return
         self._process(event, at_ns, data)
 
+    def read(self, event: _Event, at_ns: int, data: bytes) -> None:
+        """Process one event that was read leniently."""
+        self._process(event, at_ns, data)
+
+    def prepare(self, document: dict[str, Any]) -> None:
+        """Replace contents that are lists of parts by their texts."""
+        choices = document.get("choices")
+        for choice in choices if isinstance(choices, list) else ():
+            for name in ("delta", "message") if isinstance(choice, dict) else ():
+                delta = choice.get(name)
+                if isinstance(delta, dict) and isinstance(delta.get("content"), list | dict):
+                    delta["content"], thought = text_of(delta["content"])
+                    if thought:
+                        delta["reasoning"] = thought
+
     def _process(self, event: _Event, at_ns: int, data: bytes) -> None:
-        if event.error is not None or event.object == "error":  # the latter in older versions of vLLM
+        if (
+            event.error is not None and is_error(event.error)
+        ) or event.object == "error":  # the latter in older versions of vLLM
             self._fail(Failure.SERVER_ERROR, data)
             return
         if event.usage is None and self.uncounted and self.first_visible_ns is not None and len(event.choices) == 1:
@@ -140,11 +173,19 @@ class ChatAnswer(Answer):
                 return
         if self.request_id is None:
             self.request_id = event.id
-        carried = False
-        for choice in event.choices[:1]:
+        usage = event.usage
+        if event.choices:
+            choice = event.choices[0]
             carried = self._choice(choice, at_ns)
             self._ids(event.prompt_token_ids, choice.prompt_token_ids, choice.token_ids)
-        self._count(event, carried, at_ns)
+            usage = choice.usage if usage is None else usage
+            self._count(None if usage is None else usage.completion_tokens, carried, bool(choice.finish_reason), at_ns)
+        elif usage is None:
+            self.unused = data
+        elif usage.completion_tokens:
+            self.total = usage.completion_tokens
+        if usage is not None:
+            self._usage(usage)
         if event.metrics is not None:
             self.metrics = event.metrics
 
@@ -179,7 +220,7 @@ class ChatAnswer(Answer):
         return None if self.uncounted or not self.event_tokens else self.event_tokens
 
     def _ids(self, of_event: msgspec.Raw, of_choice: msgspec.Raw, answer: list[int] | None) -> None:
-        if not (answer or of_event or of_choice):
+        if self.token_ids_unusable or not (answer or of_event or of_choice):
             return
         if self.token_ids is None:
             self.token_ids = TokenIds()
@@ -190,8 +231,10 @@ class ChatAnswer(Answer):
     def _choice(self, choice: _Choice, at_ns: int) -> bool:
         """Add the text of a choice; return True if it has output."""
         if choice.finish_reason:
-            self.finish_reason = choice.finish_reason
+            self.set_finish_reason(choice.finish_reason)
         delta = choice.delta
+        if delta is None and choice.text is None and not self.event_ns:
+            delta = choice.message
         visible = choice.text if delta is None else delta.content or delta.refusal
         if visible:
             self.text.append(visible)
@@ -209,34 +252,95 @@ class ChatAnswer(Answer):
         for position, call in enumerate(delta.tool_calls or ()):
             function = call.function or _Function()
             assert self.tool_calls is not None
-            key = position if call.index is None else call.index
+            key = f"at {position}" if call.index is None else call.index
             self.tool_calls.add(key, call.id, function.name, function.arguments)
         return bool(reasoning or delta.tool_calls)
 
-    def _count(self, event: _Event, carried: bool, at_ns: int) -> None:
-        """Process the usage of an event; count the event as output by its content or by the running count."""
-        usage = event.usage
-        total = None if usage is None else usage.completion_tokens
-        if usage is not None:
-            self._usage(usage)
-        # Usage is a running count if it is next to a choice from the first output on; alone at the end it is a total. If it
-        # decreases, the tokens of the events are unknown.
-        running = total is not None and bool(event.choices) and not self.uncounted and total >= self.running_tokens
-        grown = (total or 0) - self.running_tokens if running else 0
-        if carried or grown > 0:
+    def _count(self, total: int | None, carried: bool, finished: bool, at_ns: int) -> None:
+        """Count an event with a choice as output by its content or by the running count. `total`: of its usage."""
+        if total is not None:
+            self.beside.add(total, finished)
+        if not self.uncounted and self._refuted(total, carried, finished):
+            self._drop_running_count()
+        if self.uncounted or total is None:
+            if carried:
+                self.event_ns.append(at_ns)
+        elif carried or total > self.running_tokens:
             self.event_ns.append(at_ns)
-            self.event_tokens.append(grown)
-            self.uncounted = not running
-        if running:
-            self.running_tokens += grown
+            self.event_tokens.append(total - self.running_tokens)
+            self.carried.append(carried)
+            self.running_tokens = total
+
+    def _refuted(self, total: int | None, carried: bool, finished: bool) -> bool:
+        """Return True if the usage of an event shows that there is no running count."""
+        if total is None:
+            return carried
+        grown = total - self.running_tokens
+        # The tokens of a stop are few; a total that arrives beside the finish reason is no output.
+        is_total = finished and not carried and grown > max(self.event_tokens, default=0)
+        return grown < 0 or (carried and total == 0) or is_total
+
+    def _drop_running_count(self) -> None:
+        """Count events by their content only."""
+        self.uncounted = True
+        self.event_ns = array("q", compress(self.event_ns, self.carried))
+
+    def _grows(self) -> bool:
+        """Return True if the count grew with the first text and with most of the others."""
+        grown = [tokens > 0 for tokens in compress(self.event_tokens, self.carried)]
+        return not grown or (grown[0] and (len(grown) == 1 or 2 * sum(grown[1:]) > len(grown) - 1))
+
+    def settle(self) -> None:
+        """Set the number of output tokens, and drop a running count that was none. Call once, after the last event."""
+        matches = self._grows() and self.total in (None, self.running_tokens)
+        if self.event_tokens and not self.uncounted and not matches:
+            self._drop_running_count()
+        if self.total is not None:
+            self.output_tokens = self.total
+        elif not self.uncounted and self.running_tokens:
+            self.output_tokens = self.running_tokens
+        elif self.finish_reason and self.beside.is_total(len(self.event_ns)):
+            self.output_tokens = self.beside.latest
+        elif self.finish_reason and self.beside.latest:
+            example = (
+                f"completion_tokens {self.beside.latest} beside the last of {len(self.event_ns)} events with output"
+            )
+            self.remark(Remark.PIECE_USAGE, example)
+        super().settle()
 
     def _usage(self, usage: _Usage) -> None:
-        if usage.prompt_tokens is not None:
+        if usage.prompt_tokens:
             self.input_tokens = usage.prompt_tokens
-        if usage.completion_tokens is not None:
-            self.output_tokens = usage.completion_tokens
-        if usage.prompt_tokens_details is not None:
-            self._set_cached(usage.prompt_tokens_details.cached_tokens)
+        self.zero_usage |= usage.completion_tokens == 0
+        details = usage.prompt_tokens_details
+        cached = None if details is None else details.cached_tokens
+        if cached is None:
+            cached = usage.cached_tokens if usage.prompt_cache_hit_tokens is None else usage.prompt_cache_hit_tokens
+        if cached is not None or details is not None:
+            self._set_cached(cached)
+
+
+@dataclass(slots=True)
+class _Beside:
+    """Token counts beside choices. `latest`: the latest positive one. `early`: there was one before the finish reason."""
+
+    latest: int = 0
+    fell: bool = False
+    early: bool = False
+
+    def add(self, total: int, finished: bool) -> None:
+        """Add the count of an event. `finished`: it has the finish reason."""
+        if total:
+            self.fell = self.fell or total < self.latest
+            self.early = self.early or not finished
+            self.latest = total
+
+    def is_total(self, events: int) -> bool:
+        """Return True if the latest count can be that of the answer. `events`: number of events with output.
+
+        Counts of single events decrease, or are below the number of events.
+        """
+        return self.latest > 0 and not self.fell and (not self.early or self.latest >= events)
 
 
 def _only_text(event: _Event) -> bool | None:

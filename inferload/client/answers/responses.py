@@ -5,6 +5,7 @@ from typing import Any
 import msgspec
 
 from inferload.client.answers.answer import PerRequestMetrics
+from inferload.client.answers.lenient import text_of
 from inferload.client.answers.number_bounds import OutputTokens, Tokens
 from inferload.client.answers.typed_events import TypedAnswer
 from inferload.measure.record import Failure
@@ -59,11 +60,12 @@ class ResponsesAnswer(TypedAnswer):
 
     end_marker = "response.completed"
     receipts = frozenset({"response.created", "response.queued", "response.in_progress"})
+    event_type = _ResponsesEvent
     decoder = msgspec.json.Decoder(_ResponsesEvent)
 
     def typed(self, event: _ResponsesEvent, at_ns: int, data: bytes) -> None:
         """Process one decoded event."""
-        kind, delta = event.type, event.delta if isinstance(event.delta, str) else None
+        kind, delta = event.type, event.delta if isinstance(event.delta, str) else "".join(text_of(event.delta))
         if kind in _TEXT_DELTAS:
             self.add_text(delta, at_ns)
         elif kind in _REASONING_DELTAS:
@@ -86,13 +88,14 @@ class ResponsesAnswer(TypedAnswer):
         self.closed = True
         cut = response.incomplete_details
         if cut is not None:
-            self.finish_reason = {"max_output_tokens": "length"}.get(cut.reason or "", cut.reason)
+            self.set_finish_reason(cut.reason or "incomplete")
         else:
             self.finish_reason = "stop" if self.tool_calls is None else "tool_calls"
         if response.metrics is not None:
             self.metrics = response.metrics
         usage = response.usage
         if usage is not None:
-            self.input_tokens, self.output_tokens = usage.input_tokens, usage.output_tokens
+            self.input_tokens, self.output_tokens = usage.input_tokens or None, usage.output_tokens
+            self.zero_usage = usage.output_tokens == 0
             if usage.input_tokens_details is not None:
                 self._set_cached(usage.input_tokens_details.cached_tokens)

@@ -3,6 +3,12 @@
 It works on bytes, so that neither a character split between two reads nor U+2028 inside JSON ends a line: only LF, CR and CRLF do.
 """
 
+from typing import Any
+
+import msgspec
+
+from inferload.client.answers.lenient import is_error
+from inferload.client.answers.number_bounds import UNDECODABLE
 from inferload.client.connection.http1 import hex_number
 
 MAX_EVENT_BYTES = 16 << 20
@@ -116,12 +122,37 @@ def _too_long() -> SseError:
 
 
 def _data_of(block: bytes) -> bytes | None:
-    """Return the `data` lines of one event joined by LF; None without such a line."""
+    """Return the `data` lines of one event joined by LF; None without such a line. An error event is returned as JSON."""
     if block.startswith(b"data: ") and b"\n" not in block:  # nearly every event of a completion
         return block[6:]
-    lines = []
+    lines, comments, named = [], [], False
     for line in block.split(b"\n"):
         name, colon, value = line.partition(b":")
+        value = value.removeprefix(b" ") if colon else b""
         if name == b"data":
-            lines.append(value.removeprefix(b" ") if colon else b"")
+            lines.append(value)
+        elif name == b"event" and value.strip().lower() == b"error":
+            named = True
+        elif name == b"error":  # llama.cpp sends its errors in a field of this name
+            named = True
+            comments.append(value)
+        elif not name:
+            comments.append(value)
+    if named:
+        return _error_event(b"\n".join(lines or comments))
     return b"\n".join(lines) if lines else None
+
+
+class _Named(msgspec.Struct):
+    error: Any = None
+
+
+def _error_event(data: bytes) -> bytes:
+    """Return the data of an error event so that every endpoint's parser takes it for an error."""
+    try:
+        if is_error(msgspec.json.decode(data, type=_Named).error):
+            return data
+        error = msgspec.Raw(data)
+    except UNDECODABLE:
+        error = msgspec.Raw(msgspec.json.encode(data.decode("utf-8", "replace").strip() or "error event without data"))
+    return msgspec.json.encode({"type": "error", "error": {"event": "error", "data": error}})

@@ -5,15 +5,8 @@ from typing import Any
 import msgspec
 
 from inferload.client.answers.answer import DONE, Answer, ToolCalls
-from inferload.client.answers.number_bounds import UNDECODABLE, refusal
-from inferload.measure.record import Failure
-
-
-class _UntypedError(msgspec.Struct):
-    error: Any = None
-
-
-_decode_untyped = msgspec.json.Decoder(_UntypedError).decode
+from inferload.client.answers.lenient import is_error
+from inferload.client.answers.number_bounds import UNDECODABLE
 
 
 class TypedAnswer(Answer):
@@ -37,22 +30,20 @@ class TypedAnswer(Answer):
         try:
             event = self.decoder.decode(data)
         except UNDECODABLE as error:
-            self._fail_undecodable(error, data)
+            self.leniently(error, data, at_ns)
             return
+        self.read(event, at_ns, data)
+
+    def read(self, event: Any, at_ns: int, data: bytes) -> None:
+        """Process one decoded event."""
         if event.type not in self.receipts or self.last_event_ns is not None:
             self.last_event_ns = at_ns
         self.typed(event, at_ns, data)
 
-    def _fail_undecodable(self, error: Exception, data: bytes) -> None:
-        """Set the failure of an event that is not one of the endpoint: SERVER_ERROR for `{"error": ...}` without a type."""
-        try:
-            untyped = _decode_untyped(data).error is not None
-        except UNDECODABLE:
-            untyped = False
-        if untyped:
-            self._fail(Failure.SERVER_ERROR, data)
-        else:
-            self._fail(Failure.BAD_EVENT, refusal(error, data))
+    def prepare(self, document: dict[str, Any]) -> None:
+        """Make an error without a type an event of the type `error`."""
+        if "type" not in document and is_error(document.get("error")):
+            document["type"] = "error"
 
     def typed(self, event: Any, at_ns: int, data: bytes) -> None:
         """Process one decoded event."""

@@ -16,6 +16,7 @@ from inferload.client.answers.token_ids import TokenIds
 from inferload.client.client import ANSWERS
 from inferload.measure.block_hashes import HASHED_TOKENS
 from inferload.measure.record import Failure
+from inferload.measure.remarks import Remark
 from inferload.scenario.schema.endpoints import Endpoint
 
 text = st.none() | st.sampled_from(["", "a", "ü\u2028", "日"])
@@ -102,12 +103,12 @@ def test_token_ids_are_hashed_in_bounded_steps(prompt: list[int], answer: list[i
     assert ids.hashes() == block_hashes([*prompt, *answer[:-1]])
 
 
-def test_malformed_token_ids_are_a_bad_event() -> None:
+def test_malformed_token_ids_are_unknown_and_named() -> None:
     answer = ChatAnswer()
     answer.event(b'{"choices": [{"delta": {"content": "a"}}], "prompt_token_ids": [1, "x"]}', 1)
     assert answer.block_hashes() is None
-    assert answer.failure is Failure.BAD_EVENT
-    assert "prompt_token_ids" in answer.detail
+    assert (answer.failure, answer.text) == (None, ["a"])
+    assert "prompt_token_ids" in answer.remarks[Remark.ODD_EVENT]
 
 
 FIELDS = {  # names of prompt, output and cached tokens in each endpoint's usage
@@ -138,49 +139,54 @@ def usage_event(endpoint: Endpoint, position: int, value: str) -> bytes:
 @pytest.mark.parametrize("value", ["18446744073709551615", "9223372036854775808", "-1", "1e20", "16777217", "9" * 5000])
 @pytest.mark.parametrize("position", [0, 1, 2])
 @pytest.mark.parametrize("endpoint", ANSWERS)
-def test_a_count_out_of_range_is_a_bad_event_with_field_and_value(
-    endpoint: Endpoint, position: int, value: str
-) -> None:
+def test_a_count_out_of_range_is_unknown_and_named(endpoint: Endpoint, position: int, value: str) -> None:
     answer = ANSWERS[endpoint]()
     answer.event(usage_event(endpoint, position, value), 1)
-    assert answer.failure is Failure.BAD_EVENT
-    assert (answer.input_tokens, answer.output_tokens, answer.cached_tokens) == (None, None, None)
-    assert FIELDS[endpoint][position] in answer.detail.partition(": ")[0]
+    answer.settle()
+    assert answer.failure is None
+    counts = [answer.input_tokens, answer.output_tokens, answer.cached_tokens]
+    assert counts[position] is None
+    whole = 4 if endpoint == "messages" and position == 1 else 2  # its prompt tokens exclude the cached ones
+    assert {*counts[:position], *counts[position + 1 :]} <= {None, 2, whole}
+    assert counts[1] == (2 if position != 1 else None)
+    example = answer.remarks[Remark.ODD_EVENT]
     if len(value) < 30:  # a larger number cannot be decoded
-        assert f"got {msgspec.json.encode(json.loads(value)).decode()}: " in answer.detail
+        assert FIELDS[endpoint][position] in example.partition(": ")[0]
+        assert f"got {msgspec.json.encode(json.loads(value)).decode()}: " in example
 
 
 @pytest.mark.parametrize("endpoint", ANSWERS)
 def test_the_largest_valid_counts_are_accepted(endpoint: Endpoint) -> None:
-    answer = ANSWERS[endpoint]()
-    answer.event(usage_event(endpoint, 0, str(MAX_TOKENS)), 1)
-    answer.event(usage_event(endpoint, 1, str(MAX_OUTPUT_TOKENS)), 1)
-    assert answer.failure is None, answer.detail
-    assert answer.output_tokens == MAX_OUTPUT_TOKENS
-    answer.event(usage_event(endpoint, 1, str(MAX_OUTPUT_TOKENS + 1)), 1)
-    assert answer.failure is Failure.BAD_EVENT
-    assert answer.output_tokens == MAX_OUTPUT_TOKENS
+    for count, known in ((MAX_OUTPUT_TOKENS, MAX_OUTPUT_TOKENS), (MAX_OUTPUT_TOKENS + 1, None)):
+        answer = ANSWERS[endpoint]()
+        answer.event(usage_event(endpoint, 0, str(MAX_TOKENS)), 1)
+        assert answer.input_tokens == MAX_TOKENS + (2 if endpoint == "messages" else 0)
+        answer = ANSWERS[endpoint]()
+        answer.event(usage_event(endpoint, 1, str(count)), 1)
+        answer.settle()
+        assert (answer.failure, answer.output_tokens) == (None, known)
 
 
 @pytest.mark.parametrize("value", ["1e308", "-1", "1e999", "1e10"])
-def test_a_duration_out_of_range_is_a_bad_event(value: str) -> None:
+def test_a_duration_out_of_range_is_unknown_and_named(value: str) -> None:
     answer = ChatAnswer()
     answer.event(b'{"choices": [], "metrics": {"queue_time_ms": %s}}' % value.encode(), 1)
-    assert answer.failure is Failure.BAD_EVENT
-    assert answer.metrics is None
-    assert "metrics.queue_time_ms" in answer.detail
+    assert answer.failure is None
+    assert answer.metrics is not None
+    assert answer.metrics.queue_time_ms is None
+    assert "metrics.queue_time_ms" in answer.remarks[Remark.ODD_EVENT]
 
 
 @pytest.mark.parametrize("ids", ["[1, 2147483648]", "[-1]", "[18446744073709551616]"])
-def test_a_token_id_out_of_range_is_a_bad_event(ids: str) -> None:
+def test_a_token_id_out_of_range_is_named_and_there_are_no_hashes(ids: str) -> None:
     of_answer, of_prompt = ChatAnswer(), ChatAnswer()
     of_answer.event(b'{"choices": [{"text": "a", "token_ids": %s}]}' % ids.encode(), 1)
-    assert of_answer.failure is Failure.BAD_EVENT
-    assert "token_ids" in of_answer.detail
+    of_answer.event(b'{"choices": [{"text": "a", "token_ids": [1]}]}', 2)
     of_prompt.event(b'{"choices": [{"text": "a"}], "prompt_token_ids": %s}' % ids.encode(), 1)
-    assert of_prompt.block_hashes() is None
-    assert of_prompt.failure is Failure.BAD_EVENT
-    assert "prompt_token_ids" in of_prompt.detail
+    for answer, field in ((of_answer, "token_ids"), (of_prompt, "prompt_token_ids")):
+        assert answer.block_hashes() is None
+        assert answer.failure is None
+        assert field in answer.remarks[Remark.ODD_EVENT]
 
 
 @pytest.mark.parametrize("endpoint", ANSWERS)
@@ -206,6 +212,9 @@ def test_a_decreasing_running_count_gives_no_tokens_by_event() -> None:
     for at_ns, total in enumerate([1, 5, 3, 6]):
         event = {"choices": [{"delta": {"content": "a"}}], "usage": {"completion_tokens": total}}
         answer.event(json.dumps(event).encode(), at_ns)
+    answer.event(b'{"choices": [{"delta": {}, "finish_reason": "stop"}]}', 9)
+    answer.settle()
     assert len(answer.event_ns) == 4
     assert answer.tokens_by_event is None
-    assert answer.output_tokens == 6
+    assert answer.output_tokens is None
+    assert Remark.PIECE_USAGE in answer.remarks

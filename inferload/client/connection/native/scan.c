@@ -149,6 +149,18 @@ static int whole_events(const char *from, size_t n) {
     return at == end;
 }
 
+/* Return 1 if a line of these bytes may name an error: `event: error`, or a field `error`. The Python path decides. */
+static int names_error(const char *from, size_t n) {
+    const char *at = from, *end = from + n;
+    while ((at = memmem(at, (size_t)(end - at), "rror", 4))) {
+        const char *line = at;
+        while (line > from && line[-1] != '\n') line--;
+        if (memcmp(line, "data", 4)) return 1;
+        if (!(at = memchr(at, '\n', (size_t)(end - at)))) return 0;
+    }
+    return 0;
+}
+
 /* Return the length of the event at this position; 0 if it is incomplete or contains a CR. */
 static size_t event_at(const char *from, size_t n) {
     const char *stop = memmem(from, n, "\n\n", 2);
@@ -191,7 +203,7 @@ static Py_ssize_t go(struct scan *s, size_t at, int chunked) {
         /* Nearly every chunk: one event of one line. Frame and text contain no line end. */
         if (s->one_line && n > 8 && !memcmp(event, "data: ", 6) && !memcmp(event + n - 2, "\n\n", 2) && fits(s, event + 6, n - 8)) {
             if (take_fitting(s, event + 6, n - 8, instant(s, at + line + n))) return -1;
-        } else if ((chunked && !whole_events(event, n)) || take_stretch(s, at + line, n)) {
+        } else if ((chunked && !whole_events(event, n)) || names_error(event, n) || take_stretch(s, at + line, n)) {
             if (PyErr_Occurred()) return -1;
             break;
         }
