@@ -20,6 +20,7 @@ from inferload.measure.remarks import Remark
 DONE = b"[DONE]"
 # Finish reasons by those of other servers: of Anthropic, TGI and Mistral, and the former name of `tool_calls`.
 _REASONS = {
+    **{reason: reason for reason in ("stop", "length", "tool_calls", "content_filter")},  # in capitals elsewhere
     **dict.fromkeys(("end_turn", "stop_sequence", "eos", "eos_token"), "stop"),
     **dict.fromkeys(("max_tokens", "max_output_tokens", "model_length"), "length"),
     **dict.fromkeys(("tool_use", "function_call"), "tool_calls"),

@@ -83,7 +83,7 @@ def _documents(data: bytes) -> list[Any]:
         lines = [line for line in text.splitlines() if line.strip()]
     except RecursionError as error:
         raise Broken from error
-    if not text.startswith(("{", "[")):
+    if not text.startswith("{"):
         return [None]
     try:
         return [_loads(line) for line in lines]

@@ -47,6 +47,11 @@ EVENTS = [
     b'{"id": "x", "choices": [{"delta": {"content": "\\ud83d"}}]}',
     b'{"id": "x", "choices": [{"delta": {"content": "\\ud83d\\ude00"}}]}',
     b'{"id": "x", "choices": [{"delta": {"content": "\\x"}}]}',
+    *(b'{"error": false}', b'{"error": {"code": 0}}', b'{"choices": null}', b'{"choices": [null]}', b"ping", b"5"),
+    b'{"id": "x", "choices": [{"delta": {"content": [{"type": "text", "text": "a"}, {"type": "thinking", "thinking": "b"}]}}]}',
+    b'{"id": 5, "choices": {"delta": {"content": 5}}, "usage": []}',
+    b'{"id": "x", "choices": [{"delta": {}, "finish_reason": "insufficient_system_resource"}]}',
+    b'{"id": "x", "choices": [{"message": {"content": "whole"}, "logprobs": NaN}]}',
 ]
 STATUS_LINES = [
     *(b"HTTP/1.1 200 OK", b"HTTP/1.0 200 OK", b"HTTP/1.1 200", b"HTTP/1.1 204 None", b"HTTP/1.1 304 Same"),
@@ -171,9 +176,42 @@ def usage_event(rng: random.Random) -> bytes:
     ).encode()
 
 
+def counted(rng: random.Random, data: list[bytes]) -> list[bytes]:
+    """Add a usage to the choices of content events: a running count, zeros, a total in each, a count of each, or random ones."""
+    how = below(rng, 5)
+    made = []
+    for at, event in enumerate(data):
+        count = (at + 1, 0, len(data), 1, below(rng, 9))[how]
+        usage = b', "usage": {"prompt_tokens": 5, "completion_tokens": %d}}' % count
+        made.append(event[:-1] + usage if how < 4 or rng.random() < 0.8 else event)
+    finish = b'{"id": "x", "choices": [{"delta": {}, "finish_reason": "stop"}], "usage": {"completion_tokens": %d}}'
+    return made if rng.random() < 0.3 else [*made, finish % one_of(rng, [0, 1, len(data), len(data) + 1, 99])]
+
+
+def tool_call_event(rng: random.Random) -> bytes:
+    """Return the data of a tool-call delta, with or without index, id, name and arguments."""
+    call: dict[str, object] = {}
+    function: dict[str, object] = {}
+    if rng.random() < 0.6:
+        call["index"] = one_of(rng, [0, 0, 1, None])
+    if rng.random() < 0.4:
+        call["id"] = one_of(rng, ["c0", "c1", 7])
+    if rng.random() < 0.5:
+        function["name"] = one_of(rng, ["get", "put"])
+    if rng.random() < 0.7:
+        function["arguments"] = one_of(rng, ["{}", '{"a"', ": 1}", {"a": 1}, "", None])
+    call["function"] = function
+    calls = [call] * one_of(rng, [1, 1, 1, 2])
+    return json.dumps({"id": "x", "choices": [{"index": 0, "delta": {"tool_calls": calls}}]}).encode()
+
+
 def event_data(rng: random.Random) -> list[bytes]:
     """Return the data of the events of a reply."""
     data = [content_event(rng, random_text(rng)) for _ in range(one_of(rng, [1, 3, 6, 20]))]
+    if rng.random() < 0.2:
+        data = counted(rng, data)
+    if rng.random() < 0.15:
+        data += [tool_call_event(rng) for _ in range(below(rng, 6))]
     for _ in range(one_of(rng, [0, 0, 1, 2])):
         data.insert(below(rng, len(data) + 1), one_of(rng, EVENTS))
     if rng.random() < 0.7:
@@ -189,7 +227,19 @@ def sse(rng: random.Random, data: list[bytes]) -> list[bytes]:
     blocks = [b"data: " + each.replace(b"\n", b"\ndata: ") + end + end for each in data]
     for _ in range(one_of(rng, [0, 0, 0, 1, 2])):
         odd = one_of(
-            rng, [b": c", b"event: x", b"id: 3", b"data", b"data:", b"data: x", b"", b"retry: 5"]
+            rng,
+            [
+                b": c",
+                b"event: x",
+                b"id: 3",
+                b"data",
+                b"data:",
+                b"data: x",
+                b"",
+                b"retry: 5",
+                b"event: error",
+                b"error: x",
+            ],
         ) + end * one_of(rng, [1, 2])
         blocks.insert(below(rng, len(blocks) + 1), odd)
     if rng.random() < 0.05:

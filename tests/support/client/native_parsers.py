@@ -50,6 +50,7 @@ def answered(
     except Http1Error as fault:
         error = str(fault)
         return (error,)
+    answer.settle()
     answer.conclude(reply.chunks is None or reply.chunks.done)
     tokens = answer.tokens_by_event
     return (
@@ -57,5 +58,5 @@ def answered(
         *("".join(answer.text), list(answer.event_ns), None if tokens is None else list(tokens)),
         *(answer.first_event_ns, answer.last_event_ns, answer.first_visible_ns, answer.failure, answer.detail),
         *(answer.finish_reason, answer.request_id, answer.input_tokens, answer.output_tokens, answer.closed),
-        *(reply.chunks is not None and reply.chunks.done, error),
+        *(reply.chunks is not None and reply.chunks.done, error, answer.remarks),
     )

@@ -112,6 +112,11 @@ odd_data = st.one_of(
             b'{"id": "x", "choices": [{"delta": {"tool_calls": [{"function": {"arguments": "{"}}]}}]}',
             b'{"id": "x", "choices": [], "usage": {"prompt_tokens": 3, "completion_tokens": 9}}',
             content("a", usage={"prompt_tokens": 3, "completion_tokens": 1}),
+            content("a", usage={"prompt_tokens": 3, "completion_tokens": 0}),
+            content("a", usage={"prompt_tokens": 3, "completion_tokens": 2}),
+            *(content("a", error=False), content("a", error={"message": "error: x"}), content("event: error")),
+            b'{"id": "x", "choices": [{"delta": {}, "finish_reason": "stop"}], "usage": {"completion_tokens": 3}}',
+            b'{"id": "x", "choices": [{"delta": {"content": [{"type": "text", "text": "a"}]}}]}',
             content("MARK").replace(b"MARK", b"\\ud83d"),
             content("MARK").replace(b"MARK", b"\\ude00"),
             content("MARK").replace(b"MARK", b"\xff"),
@@ -127,6 +132,20 @@ blocks = st.one_of(
     st.tuples(st.just(b"data: %s\n\n"), plain_data),
     st.tuples(st.just(b"data: %s\n\n"), odd_data),
     st.tuples(st.sampled_from([b"event: x\ndata: %s\n\n", b"data:%s\nid: 3\n\n", b": c\ndata: %s\n\n"]), plain_data),
+    st.tuples(
+        st.sampled_from(
+            [
+                *(
+                    b"event: error\ndata: %s\n\n",
+                    b"data: %s\nevent:error\n\n",
+                    b"event: error\n: %s\n\n",
+                    b"error: %s\n\n",
+                ),
+                *(b"event: errors\ndata: %s\n\n", b": event: error\ndata: %s\n\n", b"xerror: 1\ndata: %s\n\n"),
+            ]
+        ),
+        plain_data,
+    ),
     st.tuples(
         st.sampled_from([b"data: %s\r\n\r\n", b"data: %s\n", b"%s\n\n", b"\n\ndata: %s\n\n\n", b"data\n\n: %s\n\n"]),
         plain_data,

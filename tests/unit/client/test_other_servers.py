@@ -1,0 +1,492 @@
+"""Streams of servers, gateways and bridges that differ from vLLM's: counts, errors, ends, odd fields and tool calls."""
+
+import json
+from itertools import pairwise
+from typing import Any
+
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+from inferload.client.answers.answer import Answer
+from inferload.client.answers.chat import ChatAnswer
+from inferload.client.answers.lenient import is_error
+from inferload.client.answers.sse import SseParser
+from inferload.client.client import ANSWERS
+from inferload.measure.record import Failure
+from inferload.measure.remarks import Remark
+from inferload.scenario.schema.endpoints import Endpoint
+
+DONE = b"[DONE]"
+STEP_NS = 20
+
+
+def chunk(delta: dict[str, Any] | None = None, finish: Any = None, **more: Any) -> dict[str, Any]:
+    return {"id": "c", "choices": [{"index": 0, "delta": delta or {}, "finish_reason": finish}], **more}
+
+
+def read(documents: list[Any], answer: Answer | None = None, finish_reasons: bool = False) -> Answer:
+    """Return the answer to these events (bytes as they are), an event every 20 ns, then [DONE]."""
+    answer = ChatAnswer() if answer is None else answer
+    data = [each if isinstance(each, bytes) else json.dumps(each).encode() for each in documents]
+    answer.events([*data, DONE], [at * STEP_NS for at in range(len(data) + 1)])
+    answer.settle()
+    answer.conclude(reply_complete=True, finish_reasons=finish_reasons)
+    return answer
+
+
+# ---- token counts
+
+pieces = st.lists(st.integers(1, 4), min_size=2, max_size=30)  # tokens of each event with text
+
+
+def with_usage(tokens: list[int], beside: list[int | None], of_end: int | None, in_choice: bool = False) -> list[Any]:
+    """Return a stream with these counts beside each text, and one beside the finish reason."""
+
+    def counted(document: dict[str, Any], count: int | None) -> dict[str, Any]:
+        if count is not None:
+            usage = {"prompt_tokens": 7, "completion_tokens": count}
+            (document["choices"][0] if in_choice else document)["usage"] = usage
+        return document
+
+    texts = [counted(chunk({"content": "a"}), count) for count in beside]
+    return [chunk({"role": "assistant", "content": ""}), *texts, counted(chunk(finish="stop"), of_end)]
+
+
+def text_times(tokens: list[int]) -> list[int]:
+    return [(at + 1) * STEP_NS for at in range(len(tokens))]
+
+
+@given(pieces, st.booleans())
+def test_a_running_count_gives_the_tokens_of_each_event(tokens: list[int], in_choice: bool) -> None:
+    running = [sum(tokens[: at + 1]) for at in range(len(tokens))]
+    answer = read(with_usage(tokens, list(running), running[-1], in_choice))
+    assert answer.tokens_by_event is not None
+    assert list(answer.tokens_by_event) == tokens
+    assert list(answer.event_ns) == text_times(tokens)
+    assert (answer.output_tokens, answer.input_tokens, answer.remarks) == (sum(tokens), 7, {})
+
+
+@given(pieces, st.integers(1, 4), st.booleans())
+def test_a_total_after_zeros_is_no_running_count(tokens: list[int], per_event: int, in_choice: bool) -> None:
+    total = per_event * len(tokens)
+    answer = read(with_usage(tokens, [0] * len(tokens), total, in_choice))
+    assert list(answer.event_ns) == text_times(tokens), "the finish reason is no output"
+    assert (answer.tokens_by_event, answer.output_tokens, answer.remarks) == (None, total, {})
+
+
+@given(pieces, st.sampled_from(["beside the finish reason", "alone", "both"]), st.booleans())
+def test_the_total_in_each_event_is_a_total(tokens: list[int], at: str, in_choice: bool) -> None:
+    total = sum(tokens)
+    beside: list[int | None] = [None if at == "alone" else total] * len(tokens)
+    documents = with_usage(tokens, beside, None if at == "alone" else total, in_choice)
+    if at != "beside the finish reason":
+        documents.append({"choices": [], "usage": {"prompt_tokens": 7, "completion_tokens": total}})
+    answer = read(documents)
+    assert list(answer.event_ns) == text_times(tokens)
+    assert (answer.tokens_by_event, answer.output_tokens, answer.remarks) == (None, total, {})
+
+
+@given(st.lists(st.integers(0, 4), min_size=3, max_size=30), st.integers(0, 3), st.booleans())
+def test_counts_of_single_events_are_never_a_total(tokens: list[int], of_end: int, total_alone: bool) -> None:
+    assume(max(tokens) > 0)
+    assume(any(later < earlier for earlier, later in pairwise(tokens) if later) or max(tokens) == 1)
+    documents = with_usage(tokens, list(tokens), of_end or None)
+    if total_alone:
+        documents.append({"choices": [], "usage": {"completion_tokens": sum(tokens)}})
+    answer = read(documents)
+    assert list(answer.event_ns) == text_times(tokens)
+    assert answer.tokens_by_event is None
+    if total_alone:
+        assert answer.output_tokens == sum(tokens)
+    elif max(tokens) == 1 and of_end >= len(tokens):
+        assert answer.output_tokens == of_end  # looks like a total
+    else:
+        assert answer.output_tokens is None
+        assert Remark.PIECE_USAGE in answer.remarks
+
+
+@given(pieces)
+def test_a_count_that_grows_but_not_with_the_texts_is_no_running_count(tokens: list[int]) -> None:
+    assume(len(tokens) > 2)
+    beside: list[int | None] = [1] * (len(tokens) - 1) + [2]
+    answer = read(with_usage(tokens, beside, None))
+    assert answer.tokens_by_event is None
+    assert list(answer.event_ns) == text_times(tokens)
+
+
+@pytest.mark.parametrize("endpoint", ANSWERS)
+@given(st.integers(1, 40))
+def test_a_usage_of_zero_with_text_is_unknown(endpoint: Endpoint, count: int) -> None:
+    answer = answer_of(endpoint, count, usage=(9, 0))
+    assert (answer.failure, answer.output_tokens, answer.input_tokens) == (None, None, 9)
+    assert Remark.ZERO_USAGE in answer.remarks
+
+
+@pytest.mark.parametrize("endpoint", ANSWERS)
+@given(st.integers(1, 400), st.integers(1, 400))
+def test_a_total_far_below_the_events_is_named(endpoint: Endpoint, count: int, output: int) -> None:
+    answer = answer_of(endpoint, count, usage=(9, output))
+    assert (answer.failure, answer.output_tokens) == (None, output)
+    assert (Remark.LOW_USAGE in answer.remarks) == (output < 0.25 * count)
+
+
+def answer_of(endpoint: Endpoint, count: int, usage: tuple[int, int]) -> Answer:
+    """Return a whole answer of `count` texts with this usage."""
+    if endpoint in ("chat", "completions"):
+        text = chunk({"content": "a"}) if endpoint == "chat" else {"choices": [{"text": "a"}]}
+        counts = {"prompt_tokens": usage[0], "completion_tokens": usage[1]}
+        documents: list[Any] = [*[text] * count, chunk(finish="stop"), {"choices": [], "usage": counts}]
+    else:
+        counts = {"input_tokens": usage[0], "output_tokens": usage[1]}
+        if endpoint == "responses":
+            text = {"type": "response.output_text.delta", "delta": "a"}
+            documents = [*[text] * count, {"type": "response.completed", "response": {"usage": counts}}]
+        else:
+            text = {"type": "content_block_delta", "delta": {"type": "text_delta", "text": "a"}}
+            end = {"type": "message_delta", "delta": {"stop_reason": "end_turn"}, "usage": counts}
+            documents = [*[text] * count, end, {"type": "message_stop"}]
+    return read(documents, ANSWERS[endpoint]())
+
+
+reported = st.none() | st.integers(0, 50)
+
+
+@given(*[st.tuples(reported, reported, reported, reported)] * 2)
+def test_fields_of_a_message_that_one_of_two_events_fills_in(first: tuple[Any, ...], last: tuple[Any, ...]) -> None:
+    names = ("input_tokens", "cache_read_input_tokens", "cache_creation_input_tokens", "output_tokens")
+    usages = [
+        {name: value for name, value in zip(names, event, strict=True) if value is not None} for event in (first, last)
+    ]
+    documents = [
+        {"type": "message_start", "message": {"id": "m", "usage": usages[0]}},
+        {"type": "content_block_delta", "delta": {"text": "a"}},
+        {"type": "message_delta", "delta": {"stop_reason": "end_turn"}, "usage": usages[1]},
+        {"type": "message_stop"},
+    ]
+    answer = read(documents, ANSWERS["messages"]())
+    known = [last[at] or (first[at] if first[at] is not None else last[at]) for at in range(3)]
+    if known[0] is None:
+        assert answer.input_tokens is None
+    else:
+        assert answer.input_tokens == (sum(count or 0 for count in known) or None)
+        assert answer.cached_tokens == known[1]
+    assert answer.output_tokens == (last[3] or None)
+
+
+# ---- errors
+
+nothing = st.recursive(
+    st.sampled_from([None, False, "", 0]),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from("ab"), inner, max_size=2),
+)
+something = st.sampled_from(["x", 1, True, {"message": "no"}, {"code": 500, "message": ""}, [{"detail": "no"}]])
+
+
+@given(nothing, something)
+def test_only_an_error_that_says_something_is_one(empty: Any, error: Any) -> None:
+    assert not is_error(empty)
+    assert is_error(error)
+    ok = read([chunk({"content": "a"}, error=empty), chunk(finish="stop", error=empty)])
+    assert (ok.failure, ok.text) == (None, ["a"])
+    failed = read([chunk({"content": "a"}), {"error": error}])
+    assert failed.failure is Failure.SERVER_ERROR
+    assert json.dumps(error).strip('"') in failed.detail
+
+
+error_data = st.sampled_from(
+    [
+        *(
+            "",
+            "data: overloaded\n",
+            'data: {"message": "busy"}\n',
+            'data: {"error": {"message": "busy"}}\n',
+            "data: null\n",
+        ),
+        *(": upstream timed out\n", 'data: {"choices": [{"delta": {"content": "b"}}]}\n', "data: {broken\n", "data\n"),
+        'data: {"type": "error", "error": {"type": "overloaded_error"}}\n',
+    ]
+)
+
+
+@pytest.mark.parametrize("endpoint", ANSWERS)
+@given(error_data, st.sampled_from(["event: error\n", "event:error\n", "event: ERROR \n"]), st.booleans())
+def test_an_error_event_is_an_error_whatever_its_data(endpoint: Endpoint, data: str, name: str, first: bool) -> None:
+    block = (name + data if first else data + name) + "\n"
+    (event,) = SseParser().feed(block.encode())
+    answer = ANSWERS[endpoint]()
+    answer.event(event, 1)
+    assert answer.failure is Failure.SERVER_ERROR
+    said = data.partition(":")[2].strip()
+    words = [word for word in said.replace('"', " ").split() if word.isalpha()]
+    assert all(word in answer.detail for word in words)
+
+
+def test_a_field_named_error_is_an_error() -> None:
+    """As llama.cpp sends it."""
+    (event,) = SseParser().feed(b'error: {"code": 500, "message": "no slot"}\n\n')
+    answer = read([event])
+    assert answer.failure is Failure.SERVER_ERROR
+    assert "no slot" in answer.detail
+
+
+@pytest.mark.parametrize(
+    ("reason", "kept"),
+    [
+        *(("stop", "stop"), ("length", "length"), ("tool_calls", "tool_calls"), ("content_filter", "content_filter")),
+        *(("eos_token", "stop"), ("STOP", "stop"), ("function_call", "tool_calls"), ("model_length", "length")),
+        *(("MAX_TOKENS", "length"), ("SAFETY", "SAFETY"), ("refusal", "refusal"), ("repetition", "repetition")),
+    ],
+)
+def test_finish_reasons_of_complete_answers(reason: str, kept: str) -> None:
+    answer = read([chunk({"content": "a"}), chunk(finish=reason)])
+    assert (answer.failure, answer.finish_reason, answer.remarks) == (None, kept, {})
+
+
+@pytest.mark.parametrize(
+    "reason",
+    [
+        *(
+            "abort",
+            "error",
+            "insufficient_system_resource",
+            "overloaded",
+            "engine_overloaded",
+            "server_overloaded_error",
+        ),
+        *(
+            "network_error",
+            "timeout",
+            "cancelled",
+            "internal_error",
+            "ABORTED",
+            "rate_limit",
+            "unavailable",
+            "interrupted",
+        ),
+    ],
+)
+def test_finish_reasons_of_interrupted_answers(reason: str) -> None:
+    answer = read([chunk({"content": "a"}), chunk(finish=reason)])
+    assert answer.failure is Failure.SERVER_ERROR
+    assert reason in answer.detail
+
+
+@given(st.integers(1, 9), st.booleans(), st.booleans())
+def test_an_answer_without_a_finish_reason_is_cut_if_others_have_one(count: int, sent: bool, usage: bool) -> None:
+    documents: list[Any] = [chunk({"content": "a"})] * count
+    if usage:
+        documents.append({"choices": [], "usage": {"completion_tokens": count}})
+    answer = read(documents, finish_reasons=sent)
+    if sent:
+        assert answer.failure is Failure.CUT
+        assert "finish reason" in answer.detail
+    else:
+        assert answer.failure is None
+        assert Remark.NO_FINISH_REASON in answer.remarks
+
+
+def test_an_event_without_output_is_shown_if_nothing_else_comes() -> None:
+    answer = read([{"detail": "model is loading"}])
+    assert answer.failure is Failure.EMPTY
+    assert "model is loading" in answer.detail
+
+
+# ---- odd fields
+
+values = st.sampled_from(
+    [None, True, 5, -1, 0.5, "x", "7", [], {}, [None], [1, "a"], {"a": {"b": 1}}, [[]], float("nan")]
+)
+unneeded = st.sampled_from(
+    ["id", "object", "created", "model", "logprobs", "usage", "metrics", "system_fingerprint", "prompt_token_ids"]
+)
+of_choice = st.sampled_from(["index", "logprobs", "token_ids", "usage", "message", "prompt_token_ids", "matched_stop"])
+of_delta = st.sampled_from(["role", "reasoning_content", "refusal", "function_call", "annotations", "audio"])
+
+
+@given(
+    st.lists(
+        st.tuples(st.sampled_from(["event", "choice", "delta"]), unneeded, of_choice, of_delta, values),
+        min_size=1,
+        max_size=4,
+    ),
+    st.integers(2, 6),
+)
+def test_a_field_of_another_type_costs_no_answer(odd: list[tuple[str, str, str, str, Any]], count: int) -> None:
+    documents = [chunk({"content": f"t{at}"}) for at in range(count)]
+    for at, (where, event_field, choice_field, delta_field, value) in enumerate(odd):
+        document = documents[at % count]
+        if where == "event":
+            document[event_field] = "error?" if event_field == "object" and value == "error" else value
+        elif where == "choice":
+            document["choices"][0][choice_field] = value
+        else:
+            document["choices"][0]["delta"][delta_field] = value
+    answer = read([*documents, chunk(finish="stop")])
+    assert (answer.failure, "".join(answer.text)) == (None, "".join(f"t{at}" for at in range(count))), answer.detail
+    assert list(answer.event_ns) == [at * STEP_NS for at in range(count)]
+
+
+@given(
+    st.lists(
+        st.sampled_from(
+            [
+                *(b"null", b"5", b'"x"', b"[]", b"true", b"", b"ping", b"keep-alive", b"[PING]", b'{"choices": null}'),
+                *(b'{"choices": [null]}', b'{"choices": {}}', b"{}", b'{"choices": "x"}', b'{"choices": [5]}'),
+            ]
+        ),
+        min_size=1,
+        max_size=5,
+    ),
+    st.integers(0, 3),
+)
+def test_events_without_an_answer_are_ignored_and_named(odd: list[bytes], at: int) -> None:
+    texts: list[Any] = [chunk({"content": "a"})] * 3
+    answer = read([*texts[:at], *odd, *texts[at:], chunk(finish="stop")])
+    assert (answer.failure, answer.text) == (None, ["a"] * 3)
+    assert len(answer.event_ns) == 3
+    if {*odd} - {b"{}"}:
+        assert Remark.ODD_EVENT in answer.remarks
+
+
+@pytest.mark.parametrize("escape", ["\\ud83d", "\\ude00", "\\udfff\\ud800", "\\ud83d\\ude00\\ud83d"])
+def test_half_of_a_surrogate_pair_costs_its_character_only(escape: str) -> None:
+    data = b'{"choices": [{"delta": {"content": "a%sb"}}]}' % escape.encode()
+    answer = read([data, chunk(finish="stop")])
+    text = "".join(answer.text)
+    assert answer.failure is None
+    assert text[0] + text[-1] == "ab"
+    assert "\ufffd" in text
+    text.encode()
+    assert Remark.ODD_EVENT in answer.remarks
+
+
+@given(st.lists(st.sampled_from([b"\xff", b"\xed\xa0\x80", b"a", "é".encode()]), min_size=1, max_size=4))
+def test_invalid_utf_8_costs_its_bytes_only(parts: list[bytes]) -> None:
+    answer = read([b'{"choices": [{"delta": {"content": "<%s>"}}]}' % b"".join(parts), chunk(finish="stop")])
+    text = "".join(answer.text)
+    assert (answer.failure, text[0], text[-1]) == (None, "<", ">")
+
+
+texts = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=5)
+visible_parts = st.one_of(
+    texts.map(lambda text: ({"type": "text", "text": text}, text, "")),
+    texts.map(lambda text: (text, text, "")),
+    texts.map(lambda text: ({"type": "output_text", "text": text}, text, "")),
+    texts.map(lambda text: ({"type": "thinking", "thinking": text}, "", text)),
+    texts.map(lambda text: ({"type": "thinking", "thinking": [{"type": "text", "text": text}]}, "", text)),
+    st.just(({"type": "reference", "reference_ids": [1]}, "", "")),
+)
+
+
+@given(st.lists(visible_parts, max_size=4), st.sampled_from(["delta", "message"]))
+def test_content_as_a_list_of_parts(parts: list[tuple[Any, str, str]], where: str) -> None:
+    event = {"choices": [{where: {"content": [part for part, _, _ in parts]}}]}
+    answer = read([event, chunk({"content": "!"}), chunk(finish="stop")])
+    text, thought = ("".join(part[at] for part in parts) for at in (1, 2))
+    assert ("".join(answer.text), "".join(answer.reasoning)) == (text + "!", thought)
+    assert (answer.failure, answer.remarks) == (None, {})
+
+
+@given(st.sampled_from(["7", " 7 ", "7.0", 7.0]), st.sampled_from(["9", 9]))
+def test_numbers_as_text(output: Any, prompt: Any) -> None:
+    usage = {"prompt_tokens": prompt, "completion_tokens": output}
+    answer = read([*[chunk({"content": "a"})] * 7, chunk(finish="stop"), {"choices": [], "usage": usage}])
+    assert (answer.failure, answer.input_tokens, answer.output_tokens) == (None, 9, 7)
+
+
+def test_several_events_on_lines_of_one() -> None:
+    lines = b"\n".join(json.dumps(chunk({"content": text})).encode() for text in "abc")
+    answer = read([lines, chunk(finish="stop")])
+    assert (answer.failure, "".join(answer.text)) == (None, "abc")
+
+
+@pytest.mark.parametrize(
+    "data", [b"{", b'{"choices": [{"delta": {"content": "a"', b'{"choices": [}', b'{"a": 1}{', b"[" * 100_000]
+)
+def test_damaged_json_fails_the_answer(data: bytes) -> None:
+    answer = read([chunk({"content": "a"}), data, chunk(finish="stop")])
+    assert answer.failure is Failure.BAD_EVENT
+
+
+@pytest.mark.parametrize("endpoint", ["responses", "messages"])
+@given(
+    st.lists(
+        st.sampled_from([b"null", b"{}", b'{"type": 5}', b'{"type": null}', b"ping", b"[]", b'{"x": "y"}']), max_size=4
+    )
+)
+def test_events_without_a_type_are_ignored(endpoint: Endpoint, odd: list[bytes]) -> None:
+    whole = answer_of(endpoint, 3, (9, 3))
+    answer = ANSWERS[endpoint]()
+    text = {
+        "responses": b'{"type": "response.output_text.delta", "delta": "a"}',
+        "messages": b'{"type": "content_block_delta", "delta": {"text": "a"}}',
+    }[endpoint]
+    for data in (text, *odd, text, *odd, text):
+        answer.event(data, 1)
+    assert (answer.failure, answer.text) == (None, whole.text)
+
+
+# ---- tool calls
+
+arguments = st.lists(st.sampled_from(['{"a"', ": 1}", "", '{"x": "y"}']), min_size=1, max_size=4)
+calls = st.lists(st.tuples(st.sampled_from(["get", "put"]), arguments), min_size=1, max_size=4)
+
+
+@given(
+    calls,
+    st.sampled_from(["by position", "all 0", "none"]),
+    st.sampled_from(["first delta", "each delta", "no id"]),
+    st.booleans(),
+)
+def test_tool_calls_by_index_id_or_name(
+    made: list[tuple[str, list[str]]], index: str, ids: str, one_event: bool
+) -> None:
+    """Calls with the same index, or without one, are distinguished by their ids, or by a name after arguments."""
+    if ids == "no id" and index != "by position":
+        assume(all("".join(parts) for _, parts in made))
+    deltas: list[dict[str, Any]] = []
+    for number, (name, parts) in enumerate(made):
+        for at, part in enumerate(parts):
+            function = {"arguments": part} | ({"name": name} if at == 0 else {})
+            delta: dict[str, Any] = {"type": "function", "function": function}
+            if index != "none":
+                delta["index"] = number if index == "by position" else 0
+            if ids == "each delta" or (ids == "first delta" and at == 0):
+                delta["id"] = f"call{number}"
+            deltas.append(delta)
+    whole = [[delta] for delta in deltas]
+    answer = read([*[chunk({"tool_calls": each}) for each in whole], chunk(finish="tool_calls")])
+    assert answer.failure is None
+    assert answer.tool_calls is not None
+    found = [(call.name, call.arguments, call.call_id) for call in answer.tool_calls.calls()]
+    assert found == [
+        (name, "".join(parts) or "{}", "" if ids == "no id" else f"call{number}")
+        for number, (name, parts) in enumerate(made)
+    ]
+
+
+def test_arguments_as_an_object() -> None:
+    call = {"index": 0, "id": "c", "function": {"name": "get", "arguments": {"text": "é", "n": [1]}}}
+    answer = read([chunk({"tool_calls": [call]}), chunk(finish="tool_calls")])
+    assert answer.tool_calls is not None
+    (made,) = answer.tool_calls.calls()
+    assert json.loads(made.arguments) == {"text": "é", "n": [1]}
+
+
+def test_several_whole_calls_in_one_event_without_an_index() -> None:
+    made = [{"id": f"c{at}", "function": {"name": "get", "arguments": "{}"}} for at in range(3)]
+    answer = read([chunk({"tool_calls": made}), chunk(finish="tool_calls")])
+    assert answer.tool_calls is not None
+    assert [call.call_id for call in answer.tool_calls.calls()] == ["c0", "c1", "c2"]
+
+
+def test_a_new_id_for_each_delta_of_an_index_continues_the_call() -> None:
+    """As vLLM did before it sent the id once."""
+    deltas = [{"index": 0, "id": f"r{at}", "function": {"arguments": part}} for at, part in enumerate(['{"a"', ": 1}"])]
+    first = {"index": 0, "id": "r", "function": {"name": "get"}}
+    answer = read([*[chunk({"tool_calls": [each]}) for each in (first, *deltas)], chunk(finish="tool_calls")])
+    assert answer.tool_calls is not None
+    assert [(call.call_id, call.name, call.arguments) for call in answer.tool_calls.calls()] == [
+        ("r", "get", '{"a": 1}')
+    ]
