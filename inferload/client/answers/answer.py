@@ -28,7 +28,7 @@ _REASONS = {
 # Finish reasons of an answer that the server interrupted: `abort` and `error` of vLLM, SGLang, Mistral and OpenRouter,
 # `insufficient_system_resource` of DeepSeek, `network_error` of GLM, and others with the same words.
 _INTERRUPTED = re.compile(
-    "abort|cancel|crash|disconnect|error|exhaust|fail|insufficient|interrupt|kill|overload|preempt|quota|rate_limit|"
+    "abort|cancel|crash|disconnect|error|exhaust|fail|insufficient|interrupt|kill|overload|preempt|quota|rate.?limit|"
     "shutdown|time_?out|timed_out|unavailable"
 )
 _REASON_CHARACTERS = 40
