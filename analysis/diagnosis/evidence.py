@@ -41,7 +41,7 @@ def collect(
         target=server.target,
         scrapes=_scrapes(view, client_view),
         max_num_seqs=max_num_seqs(run.manifest),
-        engines=max(1, len({series.labels.get("engine") for series in server.series(names.KV_CACHE_USAGE)})),
+        engines=len(server.engines(names.KV_CACHE_USAGE)),
         stream_interval=stream_interval(run.manifest),
         cache_tokens=_cache_tokens(server),
         preemptions=whole(view.delta(names.PREEMPTIONS)),
@@ -118,11 +118,10 @@ def _speculation(view: View) -> dict[str, Any]:
 
 
 def _engines(view: View) -> dict[str, Any]:
-    engines = {series.labels.get("engine") for series in view.server.series(names.KV_CACHE_USAGE)}
-    if len(engines) < 2:
+    labels = view.server.engines(names.KV_CACHE_USAGE)
+    if len(labels) < 2:
         return {}
-    labels = [{} if engine is None else {"engine": engine} for engine in sorted(engines, key=str)]
-    usage = [view.gauge(view.server.summed(names.KV_CACHE_USAGE, **label))["mean"] for label in labels]
+    usage = [view.gauge(view.server.highest(names.KV_CACHE_USAGE, **label))["mean"] for label in labels]
     waiting = [view.gauge(view.server.summed(names.WAITING, **label))["mean"] for label in labels]
     known = [value for value in usage if value is not None]
     return {

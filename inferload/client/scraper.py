@@ -25,6 +25,8 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+import numpy as np
+
 from inferload import scrapes_file
 from inferload.client.connection.redaction import Redaction
 from inferload.client.scrape_http import MetricsClient, MetricsUrl, tls_context
@@ -33,6 +35,7 @@ from inferload.escaping import escaped
 from inferload.measure.clock import NS_PER_S, Anchor, now_ns
 from inferload.rundir import reason
 from inferload.server_metrics import metric_names as names
+from inferload.server_metrics import parts
 from inferload.server_metrics.exposition import PromParser, Sample
 
 # Environment variable with the headers of the parent, one `NAME: VALUE` per line, which are redacted.
@@ -60,28 +63,36 @@ class Scrape:
 def gauges(samples: list[Sample]) -> dict[str, float]:
     """Return the figures of the live display over all engines.
 
-    They are sums, but of KV usage and GPU use the maximum, and of the cache's size the minimum. Metrics that the server does not
-    publish are absent; `_total` values are counters since its start.
+    They are sums over the parts of a metric, but of KV usage and GPU use the maximum, and of the cache's size the minimum. Metrics
+    that the server does not publish are absent; `_total` values are counters since its start.
     """
     meaning = names.current_names({sample.metric for sample in samples})
-    values: dict[str, list[float]] = {}
+    found: dict[str, list[Sample]] = {}
+    sizes: dict[str, list[float]] = {}
     for sample in samples:
         metric = meaning[sample.metric] or ""
-        values.setdefault(metric, []).append(sample.value)
+        found.setdefault(metric, []).append(sample)
         if metric in _BY_LABEL:
-            values.setdefault(f"{metric} {dict(sample.labels).get(_BY_LABEL[metric])}", []).append(sample.value)
+            found.setdefault(f"{metric} {dict(sample.labels).get(_BY_LABEL[metric])}", []).append(sample)
         if metric == names.CACHE_CONFIG:
             for name, text in sample.labels:
                 if name in _CACHE_SIZES and _NUMBER.fullmatch(text):
-                    values.setdefault(name, []).append(float(text))
-    figures = {name: sum(values[metric]) for name, metric in _SUMS.items() if metric in values}
-    figures |= {name: min(values[name]) for name in _CACHE_SIZES if name in values}
-    if names.KV_CACHE_USAGE in values:
-        figures["kv_cache_usage"] = max(values[names.KV_CACHE_USAGE])
-        figures["engines"] = len(values[names.KV_CACHE_USAGE])
-    if names.GPU_USE in values:
-        figures["gpu_use"] = max(values[names.GPU_USE]) / 100
+                    sizes.setdefault(name, []).append(float(text))
+    figures = {name: _summed(found[metric]) for name, metric in _SUMS.items() if metric in found}
+    figures |= {name: min(values) for name, values in sizes.items()}
+    if usage := found.get(names.KV_CACHE_USAGE):
+        figures["kv_cache_usage"] = max(sample.value for sample in usage)
+        figures["engines"] = sum(len(whole.parts) for whole in parts.wholes(tuple(sample.labels for sample in usage)))
+    if names.GPU_USE in found:
+        figures["gpu_use"] = max(sample.value for sample in found[names.GPU_USE]) / 100
     return figures
+
+
+def _summed(samples: Sequence[Sample]) -> float:
+    if len(samples) == 1:
+        return samples[0].value
+    values = [np.array([sample.value]) for sample in samples]
+    return float(parts.summed([sample.labels for sample in samples], values)[0])
 
 
 _BY_LABEL = {names.WAITING_BY_REASON: "reason", names.PROMPT_TOKENS_BY_SOURCE: "source"}

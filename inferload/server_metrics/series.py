@@ -1,6 +1,6 @@
 """Scrapes of one server as series on one grid of scrape instants. Restarts of the server are detected and bridged."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -12,6 +12,8 @@ from inferload import json_text
 from inferload.measure.arrow import pa, pc
 from inferload.measure.clock import NS_PER_S
 from inferload.server_metrics import metric_names as names
+from inferload.server_metrics import parts
+from inferload.server_metrics.exposition import Labels
 
 Floats = npt.NDArray[np.float64]
 Instants = npt.NDArray[np.int64]
@@ -22,7 +24,7 @@ TOO_LARGE = 1e18  # above all plausible counters and gauges; sums of smaller val
 # Start times of one process differ between scrapes by rounding only.
 _SAME_START_S = 0.5
 
-# Metrics with one series per engine: a page with several series of one of them combines several engines.
+# Metrics with one part per engine: a page with several parts of one of them combines several engines.
 _PER_ENGINE = (
     names.RUNNING,
     names.WAITING,
@@ -44,6 +46,11 @@ class MetricSeries:
     values: Floats
     unusable: Bools | None = None
 
+    @property
+    def key(self) -> Labels:
+        """Labels in the form of a parsed page."""
+        return tuple(sorted(self.labels.items()))
+
     def fits(self, labels: Mapping[str, str]) -> bool:
         """Return True if the series has these labels, and possibly others."""
         return all(self.labels.get(name) == value for name, value in labels.items())
@@ -64,20 +71,29 @@ class ServerSeries:
         return tuple(series for series in self.metrics.get(metric, ()) if series.fits(labels))
 
     def summed(self, metric: str, **labels: str) -> Floats | None:
-        """Return the sum over all series, per scrape; None without a series.
+        """Return the sum over all parts, per scrape; None without a series. Copies and totals are not added (see `parts`).
 
         NaN if a scrape has no series, or an unusable value.
         """
         every = self.series(metric, **labels)
         if not every:
             return None
-        stacked = np.stack([series.values for series in every])
-        return _usable(np.where(np.isnan(stacked).all(axis=0), np.nan, np.nansum(stacked, axis=0)), every)
+        return _usable(parts.summed([series.key for series in every], [series.values for series in every]), every)
 
     def highest(self, metric: str, **labels: str) -> Floats | None:
         """Return the maximum over all series, per scrape, NaN as in `summed`; None without a series."""
         every = self.series(metric, **labels)
         return _usable(np.fmax.reduce([series.values for series in every]), every) if every else None
+
+    def engines(self, *metrics: str) -> tuple[dict[str, str], ...]:
+        """Return the label of each engine that these metrics name, as a selector; one without labels if they name none."""
+        found: set[tuple[str, str]] = set()
+        for series in (series for metric in metrics for series in self.series(metric)):
+            name = next((name for name in parts.ENGINE_LABELS if not parts.is_total(series.labels.get(name, ""))), None)
+            if name is not None:
+                found.add((name, series.labels[name]))
+        ordered = sorted(found, key=lambda label: (label[0], len(label[1]), label[1]))
+        return tuple({name: value} for name, value in ordered) or ({},)
 
     @property
     def interval_s(self) -> float:
@@ -100,22 +116,31 @@ class ServerSeries:
         if starts:
             gaps = [gap for start in starts if len(starts) == 1 or series.fits(start.labels) for gap in _changes(start)]
             return _mask(len(self.wall_ns), gaps)
-        single = all(len(self.metrics.get(metric, ())) < 2 for metric in _PER_ENGINE)
+        single = all(self._parts(metric) < 2 for metric in _PER_ENGINE)
         return self.restarted if single else _mask(len(self.wall_ns), ())
 
-    def grown(self, metric: str, **labels: str) -> Floats | None:
-        """Return the growth of a counter since the first scrape, over all series, with restarts bridged.
+    def _growth(self, copies: Sequence[MetricSeries]) -> parts.Growth:
+        values, restarted = copies[0].values, self.resets(copies[0])
+        if len(copies) > 1:
+            masks = [self.resets(series) for series in copies]
+            values, restarted = _one_counter(copies, np.logical_or.reduce(masks))
+        present = np.flatnonzero(~np.isnan(values))
+        return parts.Growth(int(present[0]) if len(present) else None, growth(values, restarted))
 
-        None if not published, or if a series has no usable value. Counts between a server's last scrape and its restart are
+    def _parts(self, metric: str) -> int:
+        return sum(len(whole.parts) for whole in parts.wholes(tuple(series.key for series in self.series(metric))))
+
+    def grown(self, metric: str, **labels: str) -> Floats | None:
+        """Return the growth of a counter since the first scrape, over all parts, with restarts of each series bridged.
+
+        None if not published, or if a part has no usable value. Counts between a server's last scrape and its restart are
         lost, so the growth is a lower bound.
         """
         key = (metric, *sorted(labels.items()))
         if key not in self._grown:
             every = self.series(metric, **labels)
-            known = bool(every) and not any(np.isnan(series.values).all() for series in every)
-            self._grown[key] = (
-                np.sum([growth(series.values, self.resets(series)) for series in every], axis=0) if known else None
-            )
+            keys = [series.key for series in every]
+            self._grown[key] = parts.grown(keys, lambda part: self._growth([every[n] for n in part])) if every else None
         return self._grown[key]
 
 
@@ -125,6 +150,23 @@ def _usable(values: Floats, of: Iterable[MetricSeries]) -> Floats:
         if series.unusable is not None:
             values[series.unusable] = np.nan
     return values
+
+
+def _one_counter(copies: Sequence[MetricSeries], restarted: Bools) -> tuple[Floats, Bools]:
+    """Return the values of one counter with copies, and the mask of scrapes after a restart: its highest value since the last one.
+
+    Copies may lag or be absent. One that decreases shows a restart as soon as no copy has the earlier value.
+    """
+    best = np.fmax.reduce([series.values for series in copies])
+    decreased = {last for series in copies for _, last in _decreases(series)}
+    values, mask = best.copy(), restarted.copy()
+    begin = 0
+    for at in sorted({*np.flatnonzero(restarted).tolist(), *decreased, len(best)}):
+        values[begin:at] = np.fmax.accumulate(best[begin:at])
+        before = values[at - 1] if at > begin else np.nan
+        if at < len(best) and (restarted[at] or best[at] < before):
+            mask[at], begin = True, at
+    return values, mask
 
 
 def growth(values: Floats, restarted: Bools) -> Floats:

@@ -3,7 +3,8 @@
 Rates and counts are between the scrapes nearest to the window's two ends, and `window_s` is the time between those two.
 They are None if one of these scrapes is too far from its end (`gap_limit_s`). Gauges are over the scrapes of the window.
 Counters are summed over engines and bridged over restarts. Gauges are never averaged over engines: KV usage is the maximum
-over engines, queues are sums, and `engines` has the values of each engine.
+over engines, since the fullest one preempts, queues are sums, and `engines` has the values of each engine. Series of ranks that
+work on the same requests are one value (see `parts`).
 """
 
 from collections.abc import Sequence
@@ -412,12 +413,12 @@ def _engines(view: View) -> list[dict[str, Any]]:
         "requests_running": names.RUNNING,
         "requests_waiting": names.WAITING,
     }
-    labels = {series.labels.get("engine") for metric in gauges.values() for series in view.server.series(metric)}
     entries: list[dict[str, Any]] = []
-    for engine in sorted(labels, key=lambda engine: (len(engine or ""), engine or "")):
-        selector = {} if engine is None else {"engine": engine}
+    for selector in view.server.engines(*gauges.values()):
         read = {name: view.gauge(view.server.summed(metric, **selector)) for name, metric in gauges.items()}
-        entries.append({"engine": engine, **read})
+        read["kv_cache_usage"] = view.gauge(view.server.highest(names.KV_CACHE_USAGE, **selector))
+        if selector or any(view.server.series(metric) for metric in gauges.values()):
+            entries.append({"engine": next(iter(selector.values()), None), **read})
     return entries
 
 
