@@ -50,7 +50,8 @@ def differences(baseline: Side, candidate: Side, allowed: Collection[str] = ()) 
         for key in sorted(_keys(side)):
             values = {value_text(run.settings.get(key)) for run in side.runs}
             if len(values) > 1:
-                refusals.append(f"{side.label}: its runs differ in {key}: {', '.join(sorted(values))}")
+                one = "; name one result as FILE:N" if any(":" in run.label for run in side.runs) else ""
+                refusals.append(f"{side.label}: its runs differ in {key}: {', '.join(sorted(values))}{one}")
         refusals += [f"{side.label}: its runs differ in {line}" for line in _mixed(side)]
     first, second = baseline.runs[0], candidate.runs[0]
     clients = first.server.get("client", OURS), second.server.get("client", OURS)

@@ -20,6 +20,7 @@ from ..interop import imported
 
 NAMES = tuple(figure.name for figure in ALL)
 _ONLY = "workload.only"
+_MOST_DIGITS = 9  # of the number of a result in a file
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,20 +164,31 @@ def _of_class(run: Run, name: str, names: tuple[str, ...]) -> Run:
 def read_side(path: Path, label: str | None = None, names: tuple[str, ...] = NAMES) -> Side:
     """Read a run directory, a folder of run directories, or a result file of another client; UsageError if none of these."""
     cut_off: list[str] = []
-    if path.is_file():
-        runs = [_read_imported(path)]
+    file, number = _numbered(path)
+    if file.is_file():
+        runs = _read_imported(file, number)
     elif (path / rundir.MANIFEST).is_file():
         runs = [read_run(path, names)]
     else:
         folders = [folder for folder in sorted(path.glob("[!.]*")) if (folder / rundir.MANIFEST).is_file()]
         cut_off = [folder.name for folder in folders if not (folder / rundir.SUMMARY).is_file()]
         runs = [read_run(folder, names) for folder in folders if folder.name not in cut_off]
-        runs += [_read_imported(file) for file in sorted(path.glob("*.json"))]
+        files = sorted(file for pattern in ("*.json", "*.jsonl") for file in path.glob(pattern))
+        runs += [run for file in files for run in _read_imported(file)]
     if not runs:
         problem = "no run directory, and contains none" if path.is_dir() else "no such file or directory"
         raise UsageError(f"{path}: {problem}; name a run directory, a folder of them, or another client's result file")
     runs.sort(key=lambda run: run.started_at)
-    return Side(label or (path.stem if path.is_file() else path_label(path)), tuple(runs), tuple(cut_off))
+    of_file = runs[0].label if number is not None else path.stem
+    return Side(label or (of_file if file.is_file() else path_label(path)), tuple(runs), tuple(cut_off))
+
+
+def _numbered(path: Path) -> tuple[Path, int | None]:
+    """Split `FILE:N` into the file and the number of a result in it, from 1; an existing path may contain a colon."""
+    name, colon, number = path.name.rpartition(":")
+    if path.exists() or not colon or not number.isascii() or not number.isdecimal() or len(number) > _MOST_DIGITS:
+        return path, None
+    return path.with_name(name), int(number)
 
 
 def path_label(path: Path) -> str:
@@ -335,18 +347,25 @@ def _server_start(path: Path) -> str | None:
     return "; ".join(f"{target} at {value}" for target, value in stamps)
 
 
-def _read_imported(path: Path) -> Run:
-    result = imported.read(path)
-    return Run(
-        path=path,
-        label=path.stem,
-        figures=result.figures,
-        seed=result.seed,
-        settings=result.settings,
-        server={"model": result.model, "client": result.client},
-        output_tokens=result.output_tokens,
-        input_tokens=result.input_tokens,
-        concurrency=result.concurrency,
-        started_at=result.started_at,
-        notes=result.notes,
-    )
+def _read_imported(path: Path, number: int | None = None) -> list[Run]:
+    """Read the results of a file, or the one of a number."""
+    results = imported.read(path)
+    if number is not None and not 1 <= number <= len(results):
+        raise UsageError(f"{path}:{number}: the file has the results 1 to {len(results)}; name one of them")
+    return [
+        Run(
+            path=path,
+            label=path.stem if len(results) == 1 else f"{path.stem}:{position}",
+            figures=result.figures,
+            seed=result.seed,
+            settings=result.settings,
+            server={"model": result.model, "client": result.client},
+            output_tokens=result.output_tokens,
+            input_tokens=result.input_tokens,
+            concurrency=result.concurrency,
+            started_at=result.started_at,
+            notes=result.notes,
+        )
+        for position, result in enumerate(results, 1)
+        if number in (None, position)
+    ]

@@ -1,9 +1,9 @@
 """The whole of several series of one metric: which of them add up, which repeat each other, and which is their total.
 
-Tensor-, pipeline-, expert- and context-parallel ranks work on the same requests: their series are copies of one value. Data-parallel
-ranks, engines, models and all other labels are parts, which add up. A series that lacks a label of others, or has "all", "total" or
-an empty text in its place, is their total. The whole is the greater of the total and the sum of the parts: each may lack what the
-other has, such as a part that did not begin yet.
+Tensor-, pipeline-, expert- and context-parallel ranks work on the same requests: their series are copies of one value.
+Data-parallel ranks, engines, models and all other labels are parts, which add up. A series that lacks a label of others, or has
+"all", "total" or an empty text in its place, is their total. The whole is the greater of the total and the sum of the parts: each
+may lack what the other has, such as a part that did not begin yet.
 """
 
 import re
@@ -23,7 +23,9 @@ ENGINE_LABELS = ("engine", "engine_id", "dp_rank")
 
 _KIND = "tp|pp|ep|cp|dcp|pcp|sp|tensor|pipeline|expert|context|sequence"
 _COPY = re.compile(rf"([a-z]+_)*({_KIND})(_parallel)?_rank")
-_PROCESS = "pid"  # of a process of a rank: like the rank. Without ranks, processes are parts, such as workers of a front end
+_PROCESS = (
+    "pid"  # of the process of a rank: like the rank. Without ranks, processes are parts, such as engines of workers
+)
 _TOTAL = ("", "all", "total")
 
 Members = tuple[int, ...]  # positions of series that repeat one value

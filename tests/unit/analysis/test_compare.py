@@ -431,11 +431,14 @@ def test_a_class_of_a_mix_is_compared_with_a_run_of_that_class(
     [
         (lambda path: None, "no such file or directory"),
         (lambda path: path.mkdir(), "no run directory, and contains none"),
-        (lambda path: path.write_text("{}"), "no result of vllm bench serve, AIPerf, GuideLLM or genai-bench"),
+        (
+            lambda path: path.write_text("{}"),
+            "no result of vllm bench serve, SGLang bench_serving, AIPerf, GuideLLM or",
+        ),
         (lambda path: path.write_text('{"request_throughput": 1'), "cannot be read as JSON"),
         (
             lambda path: path.write_text('{"aiperf_version": "1", "input_config": 3}'),
-            "looks like a result of AIPerf, but",
+            "looks like a result of AIPerf 1, but",
         ),
     ],
 )

@@ -278,7 +278,7 @@ def test_the_vllm_bench_export_reads_back_the_same(run_dir: Path, tmp_path: Path
     assert document["median_itl_ms"] == pytest.approx(20)
     assert [len(gaps) for gaps in document["itls"]].count(0) == 1  # the failed turn
     assert document["errors"].count("") == 35
-    read = imported.read(out)
+    (read,) = imported.read(out)
     assert read.client == "inferload report --vllm-bench"
     assert "measured by inferload" in read.notes[0]
     assert "clock" not in read.notes[0]
@@ -363,7 +363,7 @@ def test_totals_with_unknown_prompt_lengths_are_null_in_the_vllm_bench_export(ru
     assert (document["total_input_tokens"], document["total_token_throughput"]) == (None, None)
     out = tmp_path / "out.json"
     out.write_text(json.dumps(document))
-    read = imported.read(out)
+    (read,) = imported.read(out)
     assert (read.input_tokens, read.figures["total_tok_per_s"]) == (None, None)
 
 

@@ -50,7 +50,9 @@ class Layout:
             groups = {tuple(part[name] for name in rest) for part in self.parts}
             for group in groups:
                 labels = dict(zip(rest, group, strict=True)) | ({} if mark is None else {self.total_over: mark})
-                of = (value for part, value in zip(self.parts, values, strict=True) if [part[n] for n in rest] == [*group])
+                of = (
+                    value for part, value in zip(self.parts, values, strict=True) if [part[n] for n in rest] == [*group]
+                )
                 lines.append((labels, sum(of)))
         random.shuffle(lines)
         return lines
@@ -94,9 +96,13 @@ def block(scrapes: list[list[tuple[str, Labels, float]]]) -> dict[str, Any]:
 def test_a_gauge_is_the_sum_over_its_parts(layout: Layout, data: st.DataObject) -> None:
     random = data.draw(st.randoms(use_true_random=False))
     values = data.draw(
-        st.lists(st.lists(st.integers(0, 9), min_size=len(layout.parts), max_size=len(layout.parts)), min_size=2, max_size=4)
+        st.lists(
+            st.lists(st.integers(0, 9), min_size=len(layout.parts), max_size=len(layout.parts)), min_size=2, max_size=4
+        )
     )
-    scrapes = [rows(names.RUNNING, layout.series([float(v) for v in row], random, behind=not layout.totals)) for row in values]
+    scrapes = [
+        rows(names.RUNNING, layout.series([float(v) for v in row], random, behind=not layout.totals)) for row in values
+    ]
     shares = [rows(names.KV_CACHE_USAGE, layout.series([v / 10 for v in row], random, behind=False)) for row in values]
     entry = block(scrapes)
     truth = [sum(row) for row in values]
@@ -120,7 +126,9 @@ def test_counters_and_histograms_grow_by_the_sum_over_their_parts(layout: Layout
     )
     scrapes, growth = [], 0
     for life, steps in enumerate(lives):
-        counts = np.cumsum(steps, axis=0) + 1000 * (len(lives) - life)  # each life begins below the end of the one before
+        counts = np.cumsum(steps, axis=0) + 1000 * (
+            len(lives) - life
+        )  # each life begins below the end of the one before
         growth += int(counts[-1].sum() - (counts[0].sum() if life == 0 else 0))
         for count in counts.astype(float):
             lines = rows(names.GENERATION_TOKENS, layout.series(list(count), random, behind=False))
@@ -142,9 +150,13 @@ def test_copies_that_come_and_go_are_no_restart(layout: Layout, data: st.DataObj
     scrapes = []
     for second in range(5):
         count = 1000.0 + 10 * second
-        lines = rows(names.GENERATION_TOKENS, layout.series([count] * len(layout.parts), random, behind=not layout.totals))
+        lines = rows(
+            names.GENERATION_TOKENS, layout.series([count] * len(layout.parts), random, behind=not layout.totals)
+        )
         firsts = {whole.parts[0][0] for whole in wholes(tuple(labels for _, labels, _ in lines))}
-        kept = [line for at, line in enumerate(lines) if at in firsts or len(layout.copies) == 1 or data.draw(st.booleans())]
+        kept = [
+            line for at, line in enumerate(lines) if at in firsts or len(layout.copies) == 1 or data.draw(st.booleans())
+        ]
         present = {tuple(dict(labels).get(name) for name in layout.parts[0]) for _, labels, _ in kept}
         whole = len(present) >= len(layout.parts)
         scrapes.append((kept if whole else lines) + steady)

@@ -1,0 +1,284 @@
+"""Result files of other clients: the right client and version, several results in a file, damaged and foreign files."""
+
+import copy
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from inferload.analysis.comparison import text as output
+from inferload.analysis.comparison.compare import compare
+from inferload.analysis.comparison.sides import read_side
+from inferload.analysis.data.figures import figure
+from inferload.analysis.interop import imported
+from paths import DATA
+
+from inferload.cli import main
+from inferload.errors import UsageError
+
+RESULTS = DATA / "results"
+STORED = {
+    name: json.loads((RESULTS / f"{name}.json").read_text())
+    for name in ("vllm-bench", "vllm-rs", "aiperf", "guidellm", "genai-bench")
+}
+
+
+def sglang(rate: float | str = 8.0, **changes: Any) -> dict[str, Any]:
+    """Return a result with the keys of SGLang's bench_serving, of 60 requests with 100 tokens each in 30 s."""
+    figures = {"ttft": 50.0, "tpot": 10.0, "itl": 10.0, "e2e_latency": 1040.0}
+    document: dict[str, Any] = {
+        "backend": "sglang", "dataset_name": "random", "request_rate": rate, "max_concurrency": 20, "sharegpt_output_len": None,
+        "random_input_len": 50, "random_output_len": 100, "random_range_ratio": 1.0, "duration": 30.0, "completed": 60,
+        "total_input_tokens": 3000, "total_output_tokens": 6000, "total_output_tokens_retokenized": 5990,
+        "request_throughput": 2.0, "input_throughput": 100.0, "output_throughput": 200.0,
+        **{f"{q}_{name}_ms": value for name, value in figures.items() for q in ("mean", "median", "std", "p99")},
+        "concurrency": 19.5, "accept_length": None,
+    }  # fmt: skip
+    return document | changes
+
+
+def guidellm_before_metadata() -> dict[str, Any]:
+    """Return the result in the form of GuideLLM 0.4: arguments instead of metadata."""
+    document = copy.deepcopy(STORED["guidellm"])
+    del document["metadata"]
+    return {"args": {"model": "paced", "target": "http://x"}, **document}
+
+
+def guidellm_before_config() -> dict[str, Any]:
+    """Return the result in the form of GuideLLM 0.2: arguments, worker and totals in each benchmark, no p50."""
+    (benchmark,) = copy.deepcopy(STORED["guidellm"]["benchmarks"])
+    strategy = {"type_": "concurrent", "streams": 20}
+    totals = {"successful": 380, "incomplete": 0, "errored": 20, "total": 400}
+    for metric in benchmark["metrics"].values():
+        metric.get("successful", {}).get("percentiles", {}).pop("p50", None)
+    benchmark["metrics"].pop("request_totals", None)
+    del benchmark["config"]
+    worker = {"type_": "generative_requests_worker", "backend_model": "paced"}
+    return {"benchmarks": [benchmark | {"args": {"strategy": strategy}, "worker": worker, "request_totals": totals}]}
+
+
+def aiperf_before_phases(version: str | None) -> dict[str, Any]:
+    """Return the result with the settings of earlier versions; without a version, in the form before 0.4."""
+    document = {
+        key: value for key, value in STORED["aiperf"].items() if key not in ("schema_version", "aiperf_version")
+    }
+    endpoint = {"model_names": ["paced"], "type": "chat", "streaming": True}
+    load = {"concurrency": 20, "request_count": 560}
+    config = {"endpoint": endpoint, "loadgen": load, "input": {"random_seed": 7}, "cli_command": "aiperf profile"}
+    return document | {"input_config": config} | ({} if version is None else {"aiperf_version": version})
+
+
+CLIENTS: dict[str, tuple[dict[str, Any], str]] = {
+    "vllm": (STORED["vllm-bench"], "vllm bench serve"),
+    "vllm-rs": (STORED["vllm-rs"], "vllm bench serve"),
+    "sglang": (sglang(), "SGLang bench_serving"),
+    "aiperf": (STORED["aiperf"], "AIPerf 0.13.0"),
+    "aiperf-0.6": (aiperf_before_phases("0.6.0"), "AIPerf 0.6.0"),
+    "aiperf-0.2": (aiperf_before_phases(None), "AIPerf before 0.4"),
+    "guidellm": (STORED["guidellm"], "GuideLLM 0.8.1"),
+    "guidellm-0.4": (guidellm_before_metadata(), "GuideLLM 0.4"),
+    "guidellm-0.2": (guidellm_before_config(), "GuideLLM 0.2 or 0.3"),
+    "genai-bench": (STORED["genai-bench"], "genai-bench"),
+}
+kinds = st.sampled_from(sorted(CLIENTS))
+
+
+def write(tmp_path: Path, *documents: Any) -> Path:
+    file = tmp_path / "r.json"
+    file.write_text("\n".join(map(json.dumps, documents)))
+    return file
+
+
+@pytest.mark.parametrize("kind", CLIENTS)
+def test_a_result_is_read_as_that_of_its_client_and_version(tmp_path: Path, kind: str) -> None:
+    document, client = CLIENTS[kind]
+    (result,) = imported.read(write(tmp_path, document))
+    assert result.client == client
+    assert result.concurrency == 20
+    assert result.output_tokens == 100
+    assert result.figures["mean(ttft_ms)"] == pytest.approx(50, rel=0.2)
+    assert result.figures["p50(ttft_ms)"] == pytest.approx(50, rel=0.2)
+    assert result.figures["p99(ttft_ms)"] is not None
+    if kind not in ("sglang", "genai-bench"):
+        assert result.model == "paced"
+
+
+def test_sglangs_own_names_are_read(tmp_path: Path) -> None:
+    errors = {"errors": ["", "", "503"], "server_info": {"model_path": "some/model"}}
+    plain, detailed = imported.read(write(tmp_path, sglang(), sglang(**errors, request_throughput=None)))
+    assert plain.figures["mean(e2e_ms)"] == plain.figures["p99(e2e_ms)"] == 1040
+    assert plain.figures["p50(itl_ms)"] == 10
+    assert plain.figures["total_tok_per_s"] == 300  # computed: early versions lack it
+    assert plain.figures["turns_per_s"] == detailed.figures["turns_per_s"] == 2
+    assert (plain.input_tokens, plain.model, detailed.model) == (50, None, "some/model")
+    assert "does not record failed requests" in plain.notes[1]
+    assert detailed.notes[1].startswith("1 of its 61 requests failed")
+
+
+def test_the_settings_of_older_versions_are_read(tmp_path: Path) -> None:
+    (aiperf,) = imported.read(write(tmp_path, aiperf_before_phases("0.6.0")))
+    assert (aiperf.seed, aiperf.settings["request_count"]) == (7, 560)
+    (guidellm,) = imported.read(write(tmp_path, guidellm_before_config()))
+    assert guidellm.notes[1] == "20 of its 400 requests failed and are not in the latencies"
+
+
+@given(
+    documents=st.lists(kinds.map(lambda kind: CLIENTS[kind][0]) | st.floats(1, 99).map(sglang), min_size=1, max_size=4),
+    between=st.sampled_from(["\n", "", " ", "\n\n", "\r\n"]),
+    end=st.sampled_from(["", "\n"]),
+    array=st.booleans(),
+)
+@settings(max_examples=30, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_appended_results_are_all_read_in_order(
+    tmp_path: Path, documents: list[dict[str, Any]], between: str, end: str, array: bool
+) -> None:
+    file = tmp_path / "r.jsonl"
+    file.write_bytes((json.dumps(documents) if array else between.join(map(json.dumps, documents)) + end).encode())
+    single = [imported.read(write(tmp_path, document))[0] for document in documents]
+    assert imported.read(file) == single
+    side = read_side(file)
+    assert [run.settings for run in sorted(side.runs, key=lambda run: run.label)] == [
+        result.settings for result in single
+    ]
+
+
+def test_one_of_several_results_is_named_by_its_number(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    rates = tmp_path / "rates.jsonl"
+    rates.write_text("".join(json.dumps(sglang(rate, mean_ttft_ms=40.0 + rate)) + "\n" for rate in (1.0, 2.0, 4.0)))
+    side = read_side(tmp_path / "rates.jsonl:2")
+    assert (side.label, [run.value("mean(ttft_ms)") for run in side.runs]) == ("rates:2", [42])
+    assert main(["compare", str(rates), f"{rates}:2"]) == 0
+    assert "its runs differ in request_rate: 1.0, 2.0, 4.0; name one result as FILE:N" in capsys.readouterr().out
+    with pytest.raises(UsageError, match=r"rates.jsonl:4: the file has the results 1 to 3"):
+        read_side(tmp_path / "rates.jsonl:4")
+
+
+def test_repeats_in_one_file_are_runs_of_one_side(tmp_path: Path) -> None:
+    file = write(tmp_path, *(sglang(mean_ttft_ms=value) for value in (40.0, 50.0, 60.0)))
+    assert read_side(file).mean("mean(ttft_ms)") == 50
+
+
+def test_each_benchmark_of_guidellm_is_a_result(tmp_path: Path) -> None:
+    document = copy.deepcopy(STORED["guidellm"])
+    document["benchmarks"] *= 3
+    assert [run.label for run in read_side(write(tmp_path, document)).runs] == ["r:1", "r:2", "r:3"]
+
+
+@pytest.mark.parametrize(
+    ("document", "message"),
+    [
+        ({"benchmarks": [{"benchmarks": [], "args": {}}]}, "a result of GuideLLM 0.1, .* from GuideLLM 0.2 on"),
+        (
+            aiperf_before_phases(None) | {"input_config": {"model_names": ["m"], "endpoint": {}}},
+            "a result of GenAI-Perf, which is not read; repeat it with AIPerf",
+        ),
+        ({"aiperf_version": "0.13.0", "metrics": {}, "summary": {}}, "name profile_export_aiperf.json"),
+        ({"timeslices": []}, "AIPerf by time slice"),
+        ({"elapsed_time": 1.0, "num_requests": 2, "tokens_per_second": 3.0}, "vllm bench throughput"),
+        ({"avg_latency": 1.0, "latencies": [], "percentiles": {}}, "vllm bench latency"),
+        ({"metadata": {"guidellm_version": "9.0"}, "benchmarks": []}, "GuideLLM 9.0, but has no figures"),
+        (
+            {"completed": 3, "request_throughput": 1.0},
+            r"no result of vllm bench serve, .*keys: completed, request_throu",
+        ),
+        ([1, 2], "no result of vllm bench serve"),
+        ([], "no result of vllm bench serve"),
+        (7, "no result of vllm bench serve"),
+    ],
+)
+def test_other_files_are_refused_by_name(tmp_path: Path, document: Any, message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        imported.read(write(tmp_path, document))
+
+
+def paths_of(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
+    """Return the paths of all values below a value."""
+    items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    return [inner for key, part in items for inner in ((*path, key), *paths_of(part, (*path, key)))]
+
+
+ODD: tuple[Any, ...] = (
+    None,
+    0,
+    -1,
+    True,
+    "",
+    "text",
+    [],
+    {},
+    [None],
+    float("nan"),
+    float("inf"),
+    10**30,
+    {"unit": "ms"},
+)
+
+
+def damaged(document: dict[str, Any], choose: Callable[[list[Any]], Any], times: int) -> dict[str, Any]:
+    """Return the document with values removed or replaced by odd ones."""
+    changed: dict[str, Any] = copy.deepcopy(document)
+    for _ in range(times):
+        *parents, last = choose(paths_of(changed))
+        block: Any = changed
+        for key in parents:
+            block = block[key]
+        odd = choose([..., *ODD])
+        if odd is ... and isinstance(block, dict):
+            del block[last]
+        else:
+            block[last] = None if odd is ... else odd
+        if not changed:
+            return changed
+    return changed
+
+
+@given(kind=kinds, times=st.integers(1, 8), data=st.data())
+@settings(max_examples=200, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_a_damaged_result_is_read_or_refused_in_one_line_and_never_another_clients(
+    tmp_path: Path, kind: str, times: int, data: st.DataObject
+) -> None:
+    document, client = CLIENTS[kind]
+    file = write(tmp_path, damaged(document, lambda items: data.draw(st.sampled_from(items)), times))
+    results, problem = [], ""
+    try:
+        results = imported.read(file)
+    except UsageError as error:
+        problem = str(error)
+    assert bool(results) != bool(problem)
+    assert "\n" not in problem
+    for result in results:
+        assert result.client.split()[0] == client.split()[0]
+        assert all(value is None or abs(value) < 1e22 for value in result.figures.values())
+        assert result.model is None or isinstance(result.model, str)
+    if results:
+        comparison = compare(read_side(file), read_side(file), figure("mean(ttft_ms)"), ())
+        assert output.text([comparison])
+        assert output.json_text([comparison])
+
+
+@given(
+    kind=kinds,
+    more=st.dictionaries(st.sampled_from(["tag", "label", "notes", "server_info", "host", "version"]), st.text()),
+)
+@settings(max_examples=30, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_further_keys_change_nothing(tmp_path: Path, kind: str, more: dict[str, str]) -> None:
+    document, client = CLIENTS[kind]
+    (result,) = imported.read(write(tmp_path, more | document))
+    assert result.client == client
+    assert result == imported.read(write(tmp_path, document))[0]
+
+
+@given(kind=kinds, cut=st.floats(0, 1, exclude_max=True))
+@settings(max_examples=50, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_a_truncated_file_is_refused(tmp_path: Path, kind: str, cut: float) -> None:
+    text = json.dumps(CLIENTS[kind][0])
+    file = tmp_path / "r.json"
+    file.write_text(text[: int(cut * len(text))])
+    with pytest.raises(UsageError, match=r"is the file complete\?|no result of vllm bench serve"):
+        imported.read(file)
+    file.write_text(text + "\n" + text[: max(1, int(cut * len(text)))])
+    with pytest.raises(UsageError, match=r"is the file complete\?"):
+        imported.read(file)
