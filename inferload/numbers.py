@@ -86,6 +86,11 @@ def duration(value_s: float | None) -> str:
     return " ".join(f"{amount:,} {unit}" for amount, unit in parts if amount)
 
 
+def instant(value_s: float) -> str:
+    """Format an instant in seconds with all its digits up to microseconds: seconds since 1970 have ten before the point."""
+    return _stripped(f"{value_s:.6f}")
+
+
 def clock(value_s: float) -> str:
     """Format an elapsed time as 1:05 or 1:01:05."""
     minutes, seconds = divmod(int(value_s), 60)

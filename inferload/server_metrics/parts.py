@@ -86,11 +86,14 @@ def summed(series: Sequence[Labels], values: Sequence[Floats]) -> Floats:
     """Return the sum of the wholes at each scrape; NaN where no series has a value."""
 
     def highest(members: Members) -> Floats:
-        return np.fmax.reduce([values[member] for member in members])
+        best: Floats = np.fmax.reduce([values[member] for member in members])
+        return best
 
     def of(whole: Whole) -> Floats:
         added = _sum([highest(part) for part in whole.parts])
-        return np.fmax(highest(whole.total), added) if whole.total else added
+        if whole.total:
+            np.fmax(added, highest(whole.total), out=added)
+        return added
 
     return _sum([of(whole) for whole in wholes(tuple(series))])
 
@@ -121,7 +124,8 @@ def grown(series: Sequence[Labels], of: Callable[[Members], Growth]) -> Floats |
         if agreed.first is None:
             return None
         found.append(agreed.total)
-    return np.sum(found, axis=0)
+    total: Floats = np.sum(found, axis=0)
+    return total
 
 
 def _agreed(views: Sequence[Growth]) -> Growth:

@@ -14,8 +14,9 @@ from inferload.content.script import Ask, Fork, Script, Sent, TurnReply, Work, W
 from inferload.numbers import plural
 from inferload.scenario.files.data_files import find
 from inferload.scenario.schema.replay import Replay
-from inferload.workload.traces.formats import FORMATS
+from inferload.workload.traces.formats import FORMATS, of_table
 from inferload.workload.traces.index import TimeWindow, TraceIndex
+from inferload.workload.traces.requests import TableColumns
 from inferload.workload.traces.turn import RecordedTurn
 
 
@@ -28,7 +29,9 @@ class ReplaySessions(Opened):
         self._workload, self._name = workload, class_name
         window = TimeWindow(workload.window.from_s, workload.window.to_s)
         path = find(workload.path, data.origin)
-        self.index = TraceIndex(path, workload.path, FORMATS[workload.format], window)
+        in_table = workload.format == "csv"
+        form = of_table(TableColumns(**workload.columns.model_dump())) if in_table else FORMATS[workload.format]
+        self.index = TraceIndex(path, workload.path, form, window)
         same_as_master(workload.path, self.index.digest, data.of(class_name))
         self._count = len(self.index)
 

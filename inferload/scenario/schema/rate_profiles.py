@@ -9,6 +9,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator, Field, ValidationInfo, model_validator
 
 from inferload.errors import UsageError
+from inferload.numbers import instant
 from inferload.scenario.files.data_files import find
 from inferload.scenario.schema.base import ScenarioPart
 from inferload.scenario.schema.distributions import NonNegative, Positive
@@ -86,7 +87,7 @@ class RateRamp(RateProfile):
     @model_validator(mode="after")
     def _forward(self) -> "RateRamp":
         if self.end_s <= self.start_s:
-            raise ValueError(f"end_s {self.end_s:g} is not after start_s {self.start_s:g}; raise end_s")
+            raise ValueError(f"end_s {instant(self.end_s)} is not after start_s {instant(self.start_s)}; raise end_s")
         return self
 
     @model_validator(mode="after")
@@ -149,7 +150,7 @@ class RatePoints(RateProfile):
         for number, (before_s, time_s) in enumerate(pairwise(times_s), 1):
             if time_s <= before_s:
                 raise ValueError(
-                    f"points[{number}].time_s {time_s:g} is not after {before_s:g}; sort the points by time"
+                    f"points[{number}].time_s {instant(time_s)} is not after {instant(before_s)}; sort the points by time"
                 )
         if not any(self.rates_per_s):
             raise ValueError("sessions_per_s of all points is 0: no session would start; raise one of them")

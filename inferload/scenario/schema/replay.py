@@ -4,13 +4,24 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
+from inferload.numbers import instant
 from inferload.scenario.schema.base import AtLeastOne, ScenarioPart
 from inferload.scenario.schema.distributions import NonNegative, Positive
 
 FormatName = Literal[
-    "mooncake", "bailian", "azure-2023", "azure-2024", "burstgpt-1", "burstgpt-2", "weka", "tracelab", "otel", "jsonl"
+    "mooncake",
+    "bailian",
+    "azure-2023",
+    "azure-2024",
+    "burstgpt-1",
+    "burstgpt-2",
+    "weka",
+    "tracelab",
+    "otel",
+    "jsonl",
+    "csv",
 ]
-# Formats with end times of answers, from which pauses follow.
+# Formats with end times of answers, from which pauses follow. Format csv has them if its columns name one.
 ENDS_KNOWN = ("burstgpt-2", "weka", "tracelab", "otel", "jsonl")
 UNTIMED = ("weka",)  # formats without start times of sessions
 
@@ -24,8 +35,27 @@ class TraceWindow(ScenarioPart):
     @model_validator(mode="after")
     def _forward(self) -> "TraceWindow":
         if self.to_s is not None and self.to_s <= self.from_s:
-            raise ValueError(f"to_s {self.to_s:g} is not after from_s {self.from_s:g}; raise to_s")
+            raise ValueError(f"to_s {instant(self.to_s)} is not after from_s {instant(self.from_s)}; raise to_s")
         return self
+
+
+ColumnName = Annotated[str, Field(min_length=1)]
+
+
+class TraceColumns(ScenarioPart):
+    """Column names of a trace in format csv."""
+
+    at: ColumnName = Field(
+        default="at_s",
+        description="start of the request: a number in time_unit, or a date and time (UTC without an offset)",
+    )
+    input_tokens: ColumnName = Field(default="input_tokens", description="tokens of the prompt")
+    output_tokens: ColumnName = Field(default="output_tokens", description="tokens of the answer")
+    session: ColumnName | None = Field(
+        default=None, description="requests with the same value are one session; null: each request is a session"
+    )
+    ends: ColumnName | None = Field(default=None, description="end of the answer, as the start; null: not recorded")
+    time_unit: Literal["s", "ms", "us", "ns"] = Field(default="s", description="unit of times that are numbers")
 
 
 class Replay(ScenarioPart):
@@ -36,6 +66,7 @@ class Replay(ScenarioPart):
         description="trace file, relative to the current directory, else to the scenario's folder"
     )
     format: FormatName = Field(description="format of the trace")
+    columns: TraceColumns = Field(default=TraceColumns(), description="format csv: names of the columns")
     window: TraceWindow = Field(
         default=TraceWindow(), description="sessions by start time: {from_s, to_s}; default: all"
     )
@@ -65,7 +96,14 @@ class Replay(ScenarioPart):
         return self
 
     @model_validator(mode="after")
+    def _columns_are_of_a_table(self) -> "Replay":
+        if self.format != "csv" and self.columns != TraceColumns():
+            raise ValueError(f"columns: format {self.format} has its own names; use format csv, or remove columns")
+        return self
+
+    @model_validator(mode="after")
     def _pauses_are_known(self) -> "Replay":
-        if self.pacing == "pauses" and self.format not in ENDS_KNOWN:
+        known = self.format in ENDS_KNOWN or self.columns.ends is not None
+        if self.pacing == "pauses" and not known:
             raise ValueError(f"pacing pauses: format {self.format} has no end times of answers; use recorded or none")
         return self

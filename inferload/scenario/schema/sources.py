@@ -106,11 +106,16 @@ class Recorded(ScenarioPart):
 
 
 class Columns(ScenarioPart):
-    """Column names (keys) of a data set."""
+    """Column names (keys) of a data set, or paths of keys and positions such as `body.messages` and `turns.0`."""
 
-    prompt: str = Field(default="prompt", description="user message of a single turn")
+    prompt: str = Field(
+        default="prompt", description="user message of a single turn, or a list of them, one for each turn"
+    )
     answer: str = Field(default="answer", description="answer to prompt")
-    messages: str = Field(default="messages", description="list of {role, content} or {from, value}; replaces prompt")
+    messages: str = Field(
+        default="messages",
+        description="list of {role, content} or {from, value}, or of texts of user and assistant in turn; replaces prompt",
+    )
     output_tokens: str = Field(default="output_tokens", description="tokens of the answer, or of the last answer")
     session_id: str = Field(default="session_id", description="records with the same id are turns of one session")
     system: str = Field(default="system", description="system prompt")
@@ -137,10 +142,11 @@ class ShareGpt(FileSource):
 
 
 class JsonLines(FileSource):
-    """JSON Lines file of prompts or conversations."""
+    """File of prompts or conversations: JSON Lines, or one JSON array."""
 
     kind: Literal["jsonl"] = Field(
-        description="jsonl: one {prompt | messages | conversations, output_tokens, session_id, system, tools} per line"
+        description="jsonl: one {prompt | messages | conversations, output_tokens, session_id, system, tools} per line, "
+        "or a JSON array of them"
     )
     columns: Columns = Field(default=Columns(), description="key names that differ from the defaults")
 

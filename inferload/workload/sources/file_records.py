@@ -1,13 +1,20 @@
 """Readers of large files, record by record with positions, in one pass and constant memory."""
 
 import codecs
+import contextlib
 import csv
+import gzip
+import io
 import json
+import os
 import re
+import shutil
+import tempfile
+import zlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, cast
 
 import msgspec
 
@@ -42,9 +49,45 @@ def decode_json(data: bytes) -> Any:
             raise ValueError("nested too deeply") from None
 
 
+_GZIP = b"\x1f\x8b"
+
+
+@contextlib.contextmanager
+def opened(path: Path) -> Iterator[BinaryIO]:
+    """Open a file for reading from its start; the content of one that is compressed with gzip."""
+    with path.open("rb") as file:
+        start = file.read(4)
+    if start == b"PAR1":
+        raise UsageError(f"{path}: a Parquet file; use kind huggingface with the name of its folder as dataset")
+    with path.open("rb") as file:
+        if not start.startswith(_GZIP):
+            yield file
+            return
+        try:
+            yield cast(BinaryIO, gzip.GzipFile(fileobj=file))
+        except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+            raise UsageError(f"{path}: its gzip data is damaged: {error}; fetch the file again") from None
+
+
+def descriptor(path: Path) -> int:
+    """Return a descriptor of the content of a file for reads at any position: gzip is unpacked into a temporary file."""
+    with opened(path) as file:
+        if isinstance(file, io.BufferedReader):
+            return os.dup(file.fileno())
+        try:
+            with tempfile.TemporaryFile(prefix="inferload-data-") as unpacked:
+                shutil.copyfileobj(file, unpacked, _BLOCK_BYTES)
+                unpacked.flush()
+                return os.dup(unpacked.fileno())
+        except OSError as error:
+            if isinstance(error, gzip.BadGzipFile):
+                raise
+            raise UsageError(f"{path}: cannot be unpacked into {tempfile.gettempdir()}: {error}; set TMPDIR") from None
+
+
 def json_array(path: Path) -> Iterator[Raw]:
     """Yield the elements of a file that is one JSON array. UsageError, with the line, for a malformed or truncated file."""
-    with path.open("rb") as file:
+    with opened(path) as file:
         yield from _Elements(path, file)
 
 
@@ -152,15 +195,33 @@ class _Elements:
 def lines(path: Path) -> Iterator[tuple[int, int, bytes]]:
     """Yield (line number, start, bytes) of each line of a file, with its newline and without a byte-order mark."""
     start = 0
-    with path.open("rb") as file:
+    with opened(path) as file:
         for number, line in enumerate(file, 1):
             mark = len(codecs.BOM_UTF8) if number == 1 and line.startswith(codecs.BOM_UTF8) else 0
             yield number, start + mark, line[mark:]
             start += len(line)
 
 
+def json_values(path: Path, single: Callable[[Any], bool]) -> Iterator[Raw]:
+    """Yield the records of a file with one JSON value per line, or with one JSON array of them.
+
+    `single`: for a file of one line that is an array: True for a record.
+    """
+    with opened(path) as file:
+        head = file.read(_BLOCK_BYTES)
+    text = head.removeprefix(codecs.BOM_UTF8).lstrip()
+    if not text.startswith(b"["):
+        return json_lines(path)
+    first, _, rest = text.partition(b"\n")
+    try:
+        value = decode_json(first)
+    except ValueError:  # it goes on in the next line
+        return json_array(path)
+    return json_lines(path) if rest.strip() or single(value) else json_array(path)
+
+
 def json_lines(path: Path) -> Iterator[Raw]:
-    """Yield the objects of a JSON Lines file, without blank lines. UsageError names an invalid line."""
+    """Yield the values of a JSON Lines file, without blank lines. UsageError names an invalid line."""
     for number, start, line in lines(path):
         if not line.strip():
             continue
@@ -169,9 +230,8 @@ def json_lines(path: Path) -> Iterator[Raw]:
         except UnicodeDecodeError:
             raise UsageError(f"{path}:{number}: not UTF-8; save the file as UTF-8") from None
         except ValueError as error:
-            hint = "; for one JSON array use kind sharegpt" if line.lstrip().startswith(b"[") else ""
-            raise UsageError(f"{path}:{number}: not JSON: {error}{hint}") from None
-        if not isinstance(document, dict):
+            raise UsageError(f"{path}:{number}: not JSON: {error}") from None
+        if not isinstance(document, dict | list | str):
             raise UsageError(f"{path}:{number}: not a JSON object; write one object per line, such as {{prompt: ...}}")
         yield Raw(start, len(line), document)
 
@@ -234,7 +294,7 @@ def _row(path: Path, number: int, data: bytes) -> list[str]:
 def line_of(path: Path, position: int) -> int:
     """Return the number of the line, from 1, that contains a byte of a file."""
     line, left = 1, position
-    with path.open("rb") as file:
+    with opened(path) as file:
         while left > 0 and (block := file.read(min(left, _BLOCK_BYTES))):
             line += block.count(b"\n")
             left -= len(block)

@@ -22,7 +22,7 @@ from inferload.workload.sources.parsing import Exchange, RecordedConversation, S
 
 Ints = npt.NDArray[np.int64]
 
-VERSION = 6  # of the cached format; an index of another version is rebuilt
+VERSION = 7  # of the cached format; an index of another version is rebuilt
 
 
 _ARRAYS = (

@@ -14,6 +14,7 @@ from inferload.workload.sources import file_records
 from inferload.workload.sources import index as indexes
 from inferload.workload.sources.file_records import Raw
 from inferload.workload.sources.index import Index
+from inferload.workload.sources.parsing import is_message
 
 _LARGE_BYTES = 64 << 20  # reading a larger file prints a message
 
@@ -49,11 +50,9 @@ class FileReader:
             )
         if isinstance(self._source, Csv):
             return file_records.table(self.path)
-        return (
-            file_records.json_lines(self.path)
-            if isinstance(self._source, JsonLines)
-            else file_records.json_array(self.path)
-        )
+        if isinstance(self._source, JsonLines):
+            return file_records.json_values(self.path, lambda value: bool(value) and all(map(is_message, value)))
+        return file_records.json_array(self.path)
 
     def read(self, start: int, size: int) -> Any:
         """Return the document of a record."""
@@ -61,7 +60,7 @@ class FileReader:
 
     @cached_property
     def _file(self) -> int:
-        return os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
+        return file_records.descriptor(self.path)
 
     def where(self, start: int) -> str:
         """Return file and line of a record."""

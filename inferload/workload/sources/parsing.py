@@ -54,6 +54,7 @@ class DocumentError(ValueError):
 
 def parse(document: Any, sampler: Sampler, columns: Columns) -> RecordedConversation | Skip:
     """Return the conversation of a document, or the reason to leave it out. DocumentError for missing or invalid keys."""
+    document = _keyed(document, columns)
     if not isinstance(document, Mapping):
         return "not a conversation"
     dropped: Counter[str] = Counter()
@@ -62,14 +63,15 @@ def parse(document: Any, sampler: Sampler, columns: Columns) -> RecordedConversa
         return "empty"
     system = _text(document, columns.system)
     lead: tuple[RoleText, ...] = (("system", system),) if system else ()
-    conversation = _SAMPLERS[sampler](messages, dropped)
+    questions = _questions(document, columns) if sampler == "conversation" else None
+    conversation = questions or _SAMPLERS[sampler](messages, dropped)
     if isinstance(conversation, str):
         return conversation
     output_tokens = _whole_number(document, columns.output_tokens)
     turns = conversation.turns
     if output_tokens is not None:
         turns = (*turns[:-1], replace(turns[-1], output_tokens=output_tokens))
-    session = document.get(columns.session_id)
+    session = _value(document, columns.session_id)
     return RecordedConversation(
         turns,
         (*lead, *conversation.lead),
@@ -84,9 +86,15 @@ def _messages(
 ) -> list[RoleText]:
     """Return all text messages of a document in order, and count the others. `any_role`: unknown roles count as user."""
     for key in (columns.messages, "conversations", "conversation"):
-        if isinstance(listed := document.get(key), Sequence) and not isinstance(listed, str):
+        if (listed := _listed(_value(document, key), in_cell=True)) is not None:
+            if _are_texts(listed):  # as in UltraChat
+                return [(("user", "assistant")[number % 2], text) for number, text in enumerate(listed)]
             return [message for item in listed if (message := _message(item, dropped, any_role)) is not None]
-    prompt = document.get(columns.prompt)
+    prompt = _value(document, columns.prompt)
+    if (listed := _listed(prompt, in_cell=False)) is not None:
+        if _are_texts(listed):
+            return [("user", text) for text in listed]
+        return [message for item in listed if (message := _message(item, dropped, any_role)) is not None]
     if not isinstance(prompt, str):
         raise DocumentError(
             f"no text: neither {columns.prompt} nor {columns.messages} among its keys {', '.join(document) or '(none)'}"
@@ -95,6 +103,91 @@ def _messages(
     return [("user", prompt), ("assistant", answer)] if answer else [("user", prompt)]
 
 
+def _questions(document: Mapping[str, Any], columns: Columns) -> RecordedConversation | None:
+    """Return the turns of a prompt that is a list of questions, as in MT-Bench, with the answers that are known."""
+    listed = _listed(_value(document, columns.prompt), in_cell=False)
+    if (
+        listed is None
+        or not _are_texts(listed)
+        or _listed(_value(document, columns.messages), in_cell=True) is not None
+    ):
+        return None
+    known = _listed(_value(document, columns.answer), in_cell=False) or []
+    answers = [text if isinstance(text, str) and text.strip() else None for text in known] + [None] * len(listed)
+    return RecordedConversation(
+        tuple(Exchange(text, answer) for text, answer in zip(listed, answers, strict=False) if text.strip())
+    )
+
+
+# Bodies of requests in files of a batch API: OpenAI's and Anthropic's.
+_BODIES = ("body", "params")
+# Limits of an answer in a body: its planned length, as no answer is recorded.
+_LIMITS = ("max_completion_tokens", "max_tokens", "max_output_tokens")
+
+
+def _keyed(document: Any, columns: Columns) -> Any:
+    """Return a document with keys: a text is a prompt, a list the messages; a line of a batch is the body of its request."""
+    if isinstance(document, str):
+        return {columns.prompt: document}
+    if isinstance(document, list) and (_are_texts(document) or _are_messages(document)):
+        return {columns.messages: document}
+    if not isinstance(document, Mapping):
+        return document
+    body = next((document[key] for key in _BODIES if isinstance(document.get(key), Mapping)), None)
+    if body is None or any(_value(document, key) is not None for key in (columns.prompt, columns.messages)):
+        return document
+    limit = next((body[key] for key in _LIMITS if body.get(key) is not None), None)
+    said = body.get("messages", body.get("input"))
+    system = body.get("system", body.get("instructions"))
+    names = {columns.prompt: body.get("prompt"), columns.messages: said, columns.system: system}
+    if isinstance(said, str):  # /v1/responses
+        names |= {columns.prompt: said, columns.messages: None}
+    names = {name: value for name, value in names.items() if value is not None}
+    return {**body, **names} | ({} if limit is None else {columns.output_tokens: limit})
+
+
+def _value(document: Mapping[str, Any], name: str) -> Any:
+    """Return the value of a key, or of a path of keys and positions such as `body.messages` or `turns.0`; None if missing."""
+    if name in document:
+        return document[name]
+    value: Any = document
+    for part in name.split(".") if "." in name else ():
+        if isinstance(value, Mapping):
+            value = value.get(part)
+        elif isinstance(value, list) and part.isascii() and part.isdecimal() and int(part) < len(value):
+            value = value[int(part)]
+        else:
+            return None
+    return None if value is document else value
+
+
+def _listed(value: Any, *, in_cell: bool) -> list[Any] | None:
+    """Return the elements of a list, also of one that is a text in a cell of a table, or a column for each key."""
+    if in_cell and isinstance(value, str) and value.lstrip().startswith("["):
+        try:
+            value = msgspec.json.decode(value)
+        except (msgspec.DecodeError, RecursionError):
+            return None
+    if isinstance(value, Mapping) and value and all(isinstance(column, list) for column in value.values()):
+        return [dict(zip(value, row, strict=False)) for row in zip(*value.values(), strict=False)]
+    return list(value) if isinstance(value, Sequence) and not isinstance(value, str | bytes) else None
+
+
+def _are_texts(values: Sequence[Any]) -> bool:
+    return bool(values) and all(isinstance(value, str) for value in values)
+
+
+def _are_messages(values: Sequence[Any]) -> bool:
+    return bool(values) and all(is_message(value) for value in values)
+
+
+def is_message(value: Any) -> bool:
+    """Return True for an object with the role of a message."""
+    return isinstance(value, Mapping) and ("role" in value or "from" in value)
+
+
+# Keys of a message's text: of OpenAI, ShareGPT, Gemini, OpenAssistant.
+_CONTENTS = ("content", "value", "parts", "text")
 _OF_TOOLS = ("tool", "function", "tool_result", "observation", "ipython")
 
 
@@ -103,7 +196,7 @@ def _message(message: Any, dropped: Counter[str], any_role: bool) -> RoleText | 
         dropped["no messages"] += 1
         return None
     name = str(message.get("role", message.get("from"))).lower()
-    text = message.get("content", message.get("value"))
+    text = next((message[key] for key in _CONTENTS if message.get(key) is not None), None)
     role = _ROLES.get(name, "user" if any_role else None)
     if role is None:
         dropped["messages of tools" if name in _OF_TOOLS else "messages of other roles"] += 1
@@ -120,6 +213,8 @@ def _message(message: Any, dropped: Counter[str], any_role: bool) -> RoleText | 
 
 
 def _part(part: Any, dropped: Counter[str]) -> str | None:
+    if isinstance(part, str):
+        return part
     text = part.get("text") if isinstance(part, Mapping) else None
     if isinstance(text, str):
         return text
@@ -186,12 +281,14 @@ _SAMPLERS = {"conversation": _conversation, "first_two": _first_two, "whole_prom
 
 
 def _text(document: Mapping[str, Any], key: str) -> str | None:
-    value = document.get(key)
+    value = _value(document, key)
+    if isinstance(value, list):  # parts, of which only texts are sent
+        value = "\n".join([text for part in value if (text := _part(part, Counter())) is not None])
     return value if isinstance(value, str) and value.strip() else None
 
 
 def _whole_number(document: Mapping[str, Any], key: str) -> int | None:
-    value = document.get(key)
+    value = _value(document, key)
     if value is None or value == "":
         return None
     try:
@@ -204,7 +301,7 @@ def _whole_number(document: Mapping[str, Any], key: str) -> int | None:
 
 
 def _tools(document: Mapping[str, Any], columns: Columns) -> bytes:
-    tools = document.get(columns.tools)
+    tools = _value(document, columns.tools)
     if isinstance(tools, str) and tools.strip():  # cell of a table
         try:
             tools = msgspec.json.decode(tools)

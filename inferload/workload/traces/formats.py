@@ -1,11 +1,12 @@
 """Formats of traces, by their names in a scenario."""
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 
 from inferload.workload.traces.agents import tracelab, weka, weka_spans, weka_whole
 from inferload.workload.traces.otel import otel
-from inferload.workload.traces.requests import azure, bailian, burstgpt, mooncake, own
+from inferload.workload.traces.requests import TableColumns, azure, bailian, burstgpt, mooncake, own, table
 from inferload.workload.traces.turn import Parser, RecordedTurn
 
 
@@ -43,5 +44,11 @@ FORMATS: Mapping[str, Format] = {
         Format("tracelab", tracelab, ordered=False, sessions=True),
         Format("otel", otel, ordered=False, sessions=True),
         Format("jsonl", own, sessions=True),
+        Format("csv", with_header=partial(table, TableColumns()), ordered=False, sessions=True),
     )
 }
+
+
+def of_table(columns: TableColumns) -> Format:
+    """Return the format of a table with these columns."""
+    return replace(FORMATS["csv"], with_header=partial(table, columns))

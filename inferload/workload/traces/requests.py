@@ -2,6 +2,7 @@
 
 import csv
 from collections.abc import Iterator
+from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from inferload.workload.traces.turn import (
@@ -67,7 +68,7 @@ def azure(header: str) -> Parser:
     def parse(line: str) -> Iterator[RecordedTurn]:
         row = _row(columns, line)
         yield RecordedTurn(
-            _instant_s(row["TIMESTAMP"]), count_of(row, "ContextTokens"), count_of(row, "GeneratedTokens")
+            _instant_s("TIMESTAMP", row["TIMESTAMP"]), count_of(row, "ContextTokens"), count_of(row, "GeneratedTokens")
         )
 
     return parse
@@ -91,8 +92,54 @@ def burstgpt(header: str) -> Parser:
     return parse
 
 
+_UNITS_S = {"s": 1.0, "ms": 1e-3, "us": 1e-6, "ns": 1e-9}
+
+
+@dataclass(frozen=True, slots=True)
+class TableColumns:
+    """Names of the columns of a table. None: it has no such column."""
+
+    at: str = "at_s"
+    input_tokens: str = "input_tokens"
+    output_tokens: str = "output_tokens"
+    session: str | None = None
+    ends: str | None = None
+    time_unit: str = "s"  # of times that are numbers
+
+
+def table(names: TableColumns, header: str) -> Parser:
+    """Parse a table with columns named by the user."""
+    optional = [name for name in (names.session, names.ends) if name is not None]
+    columns = _columns(header, (names.at, names.input_tokens, names.output_tokens, *optional))
+
+    def at_s(row: Row, name: str) -> float:
+        return (
+            number_of(row, name) * _UNITS_S[names.time_unit] if _is_number(row[name]) else _instant_s(name, row[name])
+        )
+
+    def parse(line: str) -> Iterator[RecordedTurn]:
+        row = _row(columns, line)
+        yield RecordedTurn(
+            at_s(row, names.at),
+            count_of(row, names.input_tokens),
+            count_of(row, names.output_tokens),
+            session=None if names.session is None else row[names.session].strip() or None,
+            ends_s=at_s(row, names.ends) if names.ends is not None and row[names.ends].strip() else None,
+        )
+
+    return parse
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return not text.strip()  # a missing number
+    return True
+
+
 def _columns(header: str, required: tuple[str, ...]) -> list[str]:
-    columns = _cells(header)
+    columns = [name.strip() for name in _cells(header)]
     missing = [name for name in required if name not in columns]
     if missing:
         raise TraceFault(f"the columns are {', '.join(columns) or 'none'}; {', '.join(missing)} is missing")
@@ -113,12 +160,12 @@ def _row(columns: list[str], line: str) -> Row:
     return dict(zip(columns, cells, strict=True))
 
 
-def _instant_s(text: str) -> float:
+def _instant_s(name: str, text: str) -> float:
     """Return a date and time as seconds since 1970; UTC without an offset. Digits beyond microseconds are cut."""
     head, point, tail = text.strip().partition(".")
     digits = tail[: len(tail) - len(tail.lstrip("0123456789"))]
     try:
         instant = datetime.fromisoformat(head + (f".{digits[:6]:0<6}" if point else "") + tail[len(digits) :])
     except ValueError:
-        raise TraceFault(f"TIMESTAMP is {text!r}; it must be a date and time") from None
+        raise TraceFault(f"{name} is {text!r}; it must be a date and time") from None
     return (instant if instant.tzinfo else instant.replace(tzinfo=UTC)).timestamp()

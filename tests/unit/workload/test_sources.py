@@ -1,6 +1,7 @@
 """Text sources: indexed conversation files, filters with counts, and generated text."""
 
 import csv
+import gzip
 import io
 import json
 import os
@@ -580,7 +581,12 @@ TWO = conversation("Hi", "Ho")
         ("sharegpt", f'[\n{json.dumps([conversation("a")] * 3)[1:]}', ":2: no usable conversation: 3 one side only"),
         ("jsonl", "", ": empty; give a file with conversations"),
         ("jsonl", '{"prompt": "a"}\n{"prompt": \n', ":2: not JSON: "),
-        ("jsonl", '[{"prompt": "a"}]\n', ":1: not a JSON object; write one object per line, such as {prompt: ...}"),
+        ("jsonl", '{"prompt": "a"}\n7\n', ":2: not a JSON object; write one object per line, such as {prompt: ...}"),
+        ("jsonl", '[{"prompt": "a"}]\n', f"{UNUSABLE}1 without a known answer length; set workload.output_tokens"),
+        ("jsonl", '[\n{"prompt": "a"},\n{"prompt": "b"\n', ":4: the file ends within a conversation; is it whole? "),
+        ("jsonl", b"PAR1\x00", ": a Parquet file; use kind huggingface with the name of its folder as dataset"),
+        ("jsonl", gzip.compress(b'{"prompt": "a"}' * 99)[:40], ": its gzip data is damaged: "),
+        ("csv", gzip.compress(b"prompt\na\n")[:-4], ": its gzip data is damaged: "),
         (
             "jsonl",
             '{"prompt": "a", "output_tokens": 1}\n{"text": "b"}',
