@@ -93,6 +93,67 @@ def test_two_workers_send_recorded_conversations(run_pool: RunPool, run_case: Ru
         assert [row["output_tokens"] for row in rows] == [row["max_tokens"] for row in rows]
 
 
+RANKS = "# TYPE sglang:num_running_reqs gauge\n" + "".join(
+    f'sglang:{name}{{dp_rank="{dp}",model_name="m",pid="{9 + tp}",pp_rank="0",tp_rank="{tp}"}} {value}\n'
+    for name, value in (("num_running_reqs", 4.0), ("token_usage", 0.5), ("generation_tokens_total", 1000.0))
+    for dp in range(2)
+    for tp in (2 * dp, 2 * dp + 1)
+)
+
+
+def batch(sandbox: Sandbox) -> FinishedRun:
+    """Run a file of a batch API, with the metrics page of a server with two data-parallel engines of two ranks each."""
+
+    def page(sock: socket.socket, request: bytes) -> None:
+        sock.sendall(
+            b"HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nContent-Length: %d\r\n\r\n%s"
+            % (len(RANKS), RANKS.encode())
+        )
+
+    lines = [
+        {
+            "custom_id": f"r-{number}",
+            "method": "POST",
+            "url": "/v1/chat/completions",
+            "body": {
+                "model": "any",
+                "max_tokens": 3 + number,
+                "messages": [
+                    {"role": "system", "content": "Be brief."},
+                    {"role": "user", "content": [{"type": "text", "text": f"Question {number}"}]},
+                ],
+            },
+        }
+        for number in range(4)
+    ]
+    (sandbox.folder / "batch.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    workload = {"kind": "chat", "source": {"kind": "jsonl", "path": "batch.jsonl", "shuffle": False}}
+    file = scenario(
+        sandbox.folder, workload=workload, phases={"sessions": 8, "drain_s": 60}, request={"ignore_eos": True}
+    )
+    env = {"XDG_CACHE_HOME": str(sandbox.folder / "cache")}
+    words = ["--host", sandbox.simulator().url, "--metrics-url", sandbox.server(page).url, "--scenario", str(file)]
+    fleet = sandbox.fleet("local", *words, "--on-invalid", "warn", env=env, report=False)
+    return FinishedRun(sandbox.run_dir, fleet.exit_code(), fleet.text)
+
+
+@run_cases(batch, ())
+def test_the_lines_of_a_batch_are_sent_with_their_limits(run_pool: RunPool, run_case: RunCase) -> None:
+    ended = run_pool.result(run_case)
+    assert ended.code == 0, ended.text
+    assert sorted(row["output_tokens"] for row in ended.turns) == [3, 3, 4, 4, 5, 5, 6, 6]
+    assert manifest(ended)["workload"]["data"]["chat"]["source"]["sessions"] == 4
+
+
+@run_cases(batch, ())
+def test_ranks_of_one_engine_are_counted_once(run_pool: RunPool, run_case: RunCase) -> None:
+    (server,) = run_pool.result(run_case).summary["servers"]
+    assert server["requests_running"]["max"] == 8
+    assert server["kv_cache_usage"]["max"] == 0.5
+    assert [engine["requests_running"]["max"] for engine in server["engines"]] == [4, 4]
+    assert (server["restarts"], server["generation_tokens"]) == (0, 0)
+
+
 def prose(sandbox: Sandbox) -> FinishedRun:
     """Run the bundled RAG scenario with small documents until the context is full, through a server that records requests."""
     simulator = sandbox.simulator()

@@ -1,0 +1,48 @@
+"""`inferload compare` with result files of other tools, as its command."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+from locust_process import ROOT
+
+RESULTS = ROOT / "tests" / "data" / "results"
+
+
+def sglang(rate: float, ttft_ms: float) -> dict[str, Any]:
+    latencies = {
+        f"{q}_{name}_ms": ttft_ms for q in ("mean", "median", "p99") for name in ("ttft", "tpot", "itl", "e2e_latency")
+    }
+    counts = {
+        "completed": 60,
+        "total_output_tokens": 6000,
+        "total_output_tokens_retokenized": 5990,
+        "request_throughput": 2.0,
+    }
+    return {"backend": "vllm", "request_rate": rate, "output_throughput": 200.0, **counts, **latencies}
+
+
+def compared(*sides: object) -> subprocess.CompletedProcess[str]:
+    words = [sys.executable, "-m", "inferload", "compare", *map(str, sides)]
+    return subprocess.run(words, capture_output=True, text=True, timeout=120, check=False)
+
+
+def test_files_of_other_tools_are_compared_by_what_they_are(tmp_path: Path) -> None:
+    files = [tmp_path / "vllm-result.json", tmp_path / "later.jsonl"]  # a name does not make it a result of vLLM
+    for file, change in zip(files, (1.0, 0.8), strict=True):
+        file.write_text("".join(json.dumps(sglang(rate, 50.0 * rate * change)) + "\n" for rate in (1.0, 2.0)))
+    one = compared(f"{files[0]}:2", f"{files[1]}:2")
+    assert one.returncode == 0, one.stderr
+    assert "100" in one.stdout
+    assert "-20" in one.stdout
+    every = compared(*files)
+    assert "its runs differ in request_rate: 1.0, 2.0; name one result as FILE:N" in every.stdout
+    mixed = compared(RESULTS / "vllm-bench.json", f"{files[0]}:1")
+    assert "client: vllm bench serve against SGLang bench_serving: clocks and definitions differ" in mixed.stdout
+    (tmp_path / "old.json").write_text(json.dumps({"benchmarks": [{"benchmarks": [], "args": {}}]}))
+    refused = compared(RESULTS / "guidellm.json", tmp_path / "old.json")
+    assert refused.returncode == 2
+    assert "a result of GuideLLM 0.1, which is not read; results are read from GuideLLM 0.2 on" in refused.stderr
+    assert refused.stderr.count("\n") == 1
