@@ -86,8 +86,8 @@ def duration(value_s: float | None) -> str:
     return " ".join(f"{amount:,} {unit}" for amount, unit in parts if amount)
 
 
-def instant(value_s: float) -> str:
-    """Format an instant in seconds with all its digits up to microseconds: seconds since 1970 have ten before the point."""
+def exact(value_s: float) -> str:
+    """Format a number with all its digits up to millionths, without commas, as a file has it: such as seconds since 1970."""
     return _stripped(f"{value_s:.6f}")
 
 

@@ -18,6 +18,7 @@ from typing import Any
 
 from inferload import rundir
 from inferload.errors import UsageError
+from inferload.numbers import number
 
 Document = Mapping[str, Any]
 
@@ -135,13 +136,15 @@ def _failed(failed: float | None, completed: float | None) -> tuple[str, ...]:
     """Return a note on failed requests, which may bias the latencies of the others."""
     if not failed:
         return ()
-    of_all = "" if completed is None else f"{failed + completed:g} "
-    return (f"{failed:g} of its {of_all}requests failed and are not in the latencies",)
+    of_all = "" if completed is None else f"{number(failed + completed)} "
+    return (f"{number(failed)} of its {of_all}requests failed and are not in the latencies",)
 
 
 def _unfinished(count: float | None) -> tuple[str, ...]:
     """Return a note on requests that were unfinished at the end."""
-    return (f"{count:g} of its requests were unfinished at the end and are not in the latencies",) if count else ()
+    return (
+        (f"{number(count)} of its requests were unfinished at the end and are not in the latencies",) if count else ()
+    )
 
 
 def _per_turn(document: Document, name: str) -> float | None:

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from inferload.errors import UsageError
-from inferload.numbers import instant
+from inferload.numbers import exact
 from inferload.scenario.files.data_files import find
 from inferload.scenario.scenario import Scenario
 from inferload.scenario.schema.arrivals import Closed, Gamma, Rated, TraceTimes
@@ -77,7 +77,7 @@ def read_times_s(path: str, origin: str) -> list[float]:
             )
         if times_s and at_s < times_s[-1]:
             raise UsageError(
-                f"{path}:{number}: {instant(at_s)} s is before {instant(times_s[-1])} s of an earlier line; sort the file"
+                f"{path}:{number}: {exact(at_s)} s is before {exact(times_s[-1])} s of an earlier line; sort the file"
             )
         times_s.append(at_s)
     if not times_s:

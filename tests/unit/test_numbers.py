@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from inferload.numbers import NOT_KNOWN, clock, duration, listed, number, percent, plural, short, spread
+from inferload.numbers import NOT_KNOWN, clock, duration, exact, listed, number, percent, plural, short, spread
 
 
 def test_unknown_values_are_not_zero() -> None:
@@ -72,3 +72,11 @@ def test_plurals_and_lists() -> None:
         "a, b and c",
     ]
     assert (spread([3.0, 3.0]), spread([1.0, 3.5])) == ("3", "2.25 (1 to 3.5)")
+
+
+@given(st.integers(0, 10**10), st.integers(0, 10**6 - 1))
+def test_an_exact_number_has_all_its_digits(whole: int, millionths: int) -> None:
+    text = exact(whole + millionths / 1e6)
+    assert float(text) == pytest.approx(whole + millionths / 1e6, abs=2e-6)
+    assert text.partition(".")[0] == str(whole)
+    assert not set(text) - set("0123456789.")

@@ -22,7 +22,7 @@ from pydantic import (
     model_validator,
 )
 
-from inferload.numbers import number
+from inferload.numbers import exact, number
 
 # 0.95 quantile of the standard normal distribution: ln(p95 / p50) of a lognormal distribution is Z95 sigmas.
 Z95 = NormalDist().inv_cdf(0.95)
@@ -84,7 +84,7 @@ class ClampedDistribution(BaseModel):
     @model_validator(mode="after")
     def _bounds_in_order(self) -> "ClampedDistribution":
         if self.min is not None and self.max is not None and self.min > self.max:
-            raise ValueError(f"min {self.min:g} is greater than max {self.max:g}; lower min")
+            raise ValueError(f"min {exact(self.min)} is greater than max {exact(self.max)}; lower min")
         return self
 
 
@@ -144,10 +144,10 @@ class Lognormal(ClampedDistribution):
     @model_validator(mode="after")
     def _spread(self) -> "Lognormal":
         if self.p95 <= self.p50:
-            raise ValueError(f"p95 {self.p95:g} is not greater than p50 {self.p50:g}; raise p95")
+            raise ValueError(f"p95 {exact(self.p95)} is not greater than p50 {exact(self.p50)}; raise p95")
         if self.max is not None and self.max < self.p50:
             raise ValueError(
-                f"max {self.max:g} is below p50 {self.p50:g}: more than half of the draws would be max; raise max"
+                f"max {exact(self.max)} is below p50 {exact(self.p50)}: more than half of the draws would be max; raise max"
             )
         return self
 
@@ -189,9 +189,9 @@ def _countable(distribution: "Distribution") -> "Distribution":
     """Refuse distributions of counts below 1, of a constant fraction, or above `MAX_COUNT`."""
     whole = not isinstance(distribution, Constant) or distribution.value.is_integer()
     if isinstance(distribution, Constant) and (not whole or distribution.value < 1):
-        raise ValueError(f"must be a whole number from 1, is {distribution.value:g}")
+        raise ValueError(f"must be a whole number from 1, is {exact(distribution.value)}")
     if greatest(distribution) < 1:
-        raise ValueError(f"draws at most {greatest(distribution):g}; a count is at least 1")
+        raise ValueError(f"draws at most {exact(greatest(distribution))}; a count is at least 1")
     return _at_most(MAX_COUNT, distribution, greatest(distribution))
 
 

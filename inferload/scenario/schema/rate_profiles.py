@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator, Field, ValidationInfo, model_validator
 
 from inferload.errors import UsageError
-from inferload.numbers import instant
+from inferload.numbers import exact
 from inferload.scenario.files.data_files import find
 from inferload.scenario.schema.base import ScenarioPart
 from inferload.scenario.schema.distributions import NonNegative, Positive
@@ -87,7 +87,7 @@ class RateRamp(RateProfile):
     @model_validator(mode="after")
     def _forward(self) -> "RateRamp":
         if self.end_s <= self.start_s:
-            raise ValueError(f"end_s {instant(self.end_s)} is not after start_s {instant(self.start_s)}; raise end_s")
+            raise ValueError(f"end_s {exact(self.end_s)} is not after start_s {exact(self.start_s)}; raise end_s")
         return self
 
     @model_validator(mode="after")
@@ -146,11 +146,11 @@ class RatePoints(RateProfile):
     def _in_order(self) -> "RatePoints":
         times_s = [point.time_s for point in self.points]
         if times_s[0] != 0:
-            raise ValueError(f"points[0].time_s is {times_s[0]:g}; it must be 0")
+            raise ValueError(f"points[0].time_s is {exact(times_s[0])}; it must be 0")
         for number, (before_s, time_s) in enumerate(pairwise(times_s), 1):
             if time_s <= before_s:
                 raise ValueError(
-                    f"points[{number}].time_s {instant(time_s)} is not after {instant(before_s)}; sort the points by time"
+                    f"points[{number}].time_s {exact(time_s)} is not after {exact(before_s)}; sort the points by time"
                 )
         if not any(self.rates_per_s):
             raise ValueError("sessions_per_s of all points is 0: no session would start; raise one of them")

@@ -4,7 +4,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
-from inferload.numbers import instant
+from inferload.numbers import exact
 from inferload.scenario.schema.base import AtLeastOne, ScenarioPart
 from inferload.scenario.schema.distributions import NonNegative, Positive
 
@@ -35,7 +35,7 @@ class TraceWindow(ScenarioPart):
     @model_validator(mode="after")
     def _forward(self) -> "TraceWindow":
         if self.to_s is not None and self.to_s <= self.from_s:
-            raise ValueError(f"to_s {instant(self.to_s)} is not after from_s {instant(self.from_s)}; raise to_s")
+            raise ValueError(f"to_s {exact(self.to_s)} is not after from_s {exact(self.from_s)}; raise to_s")
         return self
 
 

@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
-from inferload.numbers import instant
+from inferload.numbers import exact
 from inferload.scenario.schema.base import AtLeastOne, ScenarioPart
 from inferload.scenario.schema.distributions import NonNegative, Positive
 
@@ -57,7 +57,7 @@ class UserRamp(ScenarioPart):
     @model_validator(mode="after")
     def _forward(self) -> "UserRamp":
         if self.end_s <= self.start_s:
-            raise ValueError(f"end_s {instant(self.end_s)} is not after start_s {instant(self.start_s)}; raise end_s")
+            raise ValueError(f"end_s {exact(self.end_s)} is not after start_s {exact(self.start_s)}; raise end_s")
         return self
 
     @property

@@ -14,7 +14,7 @@ import msgspec
 from msgspec.structs import replace
 
 from inferload.errors import UsageError
-from inferload.numbers import instant
+from inferload.numbers import exact
 from inferload.scenario.files.data_files import sha256_of
 from inferload.workload.traces.formats import Format
 from inferload.workload.traces.turn import Parser, RecordedTurn, TraceFault
@@ -208,7 +208,7 @@ class TraceIndex:
 
     def _check_order(self, number: int, at_s: float, last_s: float) -> None:
         if self.format.ordered:
-            text = f"time {instant(at_s)} s is before {instant(last_s)} s of an earlier request; sort the file by time"
+            text = f"time {exact(at_s)} s is before {exact(last_s)} s of an earlier request; sort the file by time"
             raise self._fault(number, TraceFault(text))
         self.out_of_order += not self.format.nested
 

@@ -225,7 +225,7 @@ def damaged(document: dict[str, Any], choose: Callable[[list[Any]], Any], times:
         block: Any = changed
         for key in parents:
             block = block[key]
-        odd = choose([..., *ODD])
+        odd = copy.deepcopy(choose([..., *ODD]))
         if odd is ... and isinstance(block, dict):
             del block[last]
         else:

@@ -585,8 +585,8 @@ TWO = conversation("Hi", "Ho")
         ("jsonl", '[{"prompt": "a"}]\n', f"{UNUSABLE}1 without a known answer length; set workload.output_tokens"),
         ("jsonl", '[\n{"prompt": "a"},\n{"prompt": "b"\n', ":4: the file ends within a conversation; is it whole? "),
         ("jsonl", b"PAR1\x00", ": a Parquet file; use kind huggingface with the name of its folder as dataset"),
-        ("jsonl", gzip.compress(b'{"prompt": "a"}' * 99)[:40], ": its gzip data is damaged: "),
-        ("csv", gzip.compress(b"prompt\na\n")[:-4], ": its gzip data is damaged: "),
+        ("jsonl", gzip.compress(b'{"prompt": "a"}' * 99, mtime=0)[:40], ": its gzip data is damaged: "),
+        ("csv", gzip.compress(b"prompt\na\n", mtime=0)[:-4], ": its gzip data is damaged: "),
         (
             "jsonl",
             '{"prompt": "a", "output_tokens": 1}\n{"text": "b"}',
