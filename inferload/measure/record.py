@@ -49,9 +49,9 @@ class Failure(StrEnum):
     HTTP_5XX = "http_5xx"
     HTTP_OTHER = "http_other"  # a status that is invalid for a completion: a final 1xx, 3xx
     NOT_SSE = "not_sse"  # 200, but the answer is not an event stream (for example an HTML page)
-    BAD_EVENT = "bad_event"  # an event that is not the JSON of a completion, or has a number out of range
+    BAD_EVENT = "bad_event"  # an event with damaged JSON, or one that is too long
     SERVER_ERROR = "server_error"  # {"error": ...} inside the stream, or an answer that the server reports as aborted
-    CUT = "cut"  # the stream ended without its end marker
+    CUT = "cut"  # the stream ended without its end marker, or without the finish reason that other answers of the server have
     BAD_HTTP = "bad_http"  # the reply violates HTTP/1.1
     EMPTY = "empty"  # a complete stream without an output token
     CLIENT_ERROR = "client_error"  # an error of inferload
