@@ -326,8 +326,17 @@ class Worker(TypedDict, total=False):
     turns: Count | None
 
 
+class SentBeforeLoad(TypedDict, total=False):
+    requests: int
+    served: int
+    input_tokens: int
+    output_tokens: int
+
+
 class TargetServer(TypedDict, total=False):
     url: str
+    api: str
+    before_load: SentBeforeLoad
     engine: str | None
     models: list[str]
 
@@ -359,6 +368,7 @@ class Manifest(TypedDict, total=False):
     targets: list[TargetServer]
     model: str | None
     models: list[str]
+    max_tokens_field: str
     engine: str | None
     variant: Variant | None
     versions: dict[str, str | None]

@@ -62,7 +62,7 @@ RUN_OPTIONS = (
         "PATH=VALUE",
         repeat=True,
     ),
-    RunOption("--model", "model of the requests (default: the first that the server lists)", in_form=True),
+    RunOption("--model", "model of the requests (default: the one that the server lists)", in_form=True),
     RunOption(
         "--also-host",
         "additional server; of n successive sessions each of the n servers gets one, in random order; may be repeated",

@@ -8,7 +8,9 @@ from inferload.client.client import ClientSettings, Credentials
 from inferload.client.connection import credentials
 from inferload.client.connection.connect import TlsSettings
 from inferload.client.connection.target import Target
-from inferload.client.probe import ServerFacts, probe
+from inferload.client.first_turn import Proof, prove
+from inferload.client.probe import ModelList, ServerFacts, facts_of, model_list
+from inferload.client.refusals import REMEDIES
 from inferload.client.turn import TurnTimeouts
 from inferload.errors import UsageError
 from inferload.escaping import escaped
@@ -44,21 +46,40 @@ def check(settings: ClientSettings, model: str | None, metrics_url: str | None) 
 
 def _check(settings: ClientSettings, model: str | None, metrics_url: str | None) -> list[MachineCheck]:
     try:
-        facts = probe(settings, model)
+        listed = model_list(settings)
+        model = model or listed.only()
+        settings = replace(settings, target=listed.target, model=model)
     except UsageError as error:
-        problem, _, remedy = str(error).rpartition("; ")
-        return [MachineCheck("fail", "server", problem or str(error), remedy if problem else "")]
-    with_model = replace(settings, model=facts.model)
-    options = network_checks.server_options(with_model)
+        return [_failed("server", error)]
+    facts = facts_of(settings, listed, model)
+    try:
+        proof = prove(settings, network_checks.first_turn(model), facts.sent)
+    except UsageError as error:
+        streaming = [_failed("streaming", error)]
+    else:
+        settings = replace(settings, target=proof.target)
+        streaming = [*of_options(network_checks.server_options(settings, proof)), *_limit(proof)]
     return [
-        MachineCheck("ok", "server", f"{settings.target.url} answers"),
+        MachineCheck("ok", "server", f"{settings.target.api_url()} answers"),
         _security(settings),
-        _models(facts),
+        _models(facts, listed),
         _engine(facts),
-        *of_options(options),
+        *streaming,
         _tokenizer(facts),
-        _metrics(metrics_url or settings.target.metrics_url, with_model),
+        _metrics(metrics_url or settings.target.metrics_url, settings),
     ]
+
+
+def _failed(what: str, error: UsageError) -> MachineCheck:
+    problem, _, remedy = str(error).rpartition("; ")
+    return MachineCheck("fail", what, problem or str(error), remedy if problem else "")
+
+
+def _limit(proof: Proof) -> list[MachineCheck]:
+    """Return a check if the server takes another limit of an answer than most."""
+    if proof.key == "max_tokens":
+        return []
+    return [MachineCheck("ok", "limit", f"by {proof.key}: runs find this out (request.max_tokens_field)")]
 
 
 def _security(settings: ClientSettings) -> MachineCheck:
@@ -72,7 +93,9 @@ def _security(settings: ClientSettings) -> MachineCheck:
     return MachineCheck("ok", "TLS", "the certificate is trusted")
 
 
-def _models(facts: ServerFacts) -> MachineCheck:
+def _models(facts: ServerFacts, listed: ModelList) -> MachineCheck:
+    if doubt := listed.doubt(facts.model):
+        return MachineCheck("warn", "model", doubt, "runs work if the model answers")
     longest = "" if facts.max_model_len is None else f", {facts.max_model_len} tokens at most"
     others = len(facts.models) - 1
     return MachineCheck("ok", "model", f"{facts.model}{longest}" + (f" (and {others} more)" if others else ""))
@@ -104,9 +127,9 @@ def of_options(options: network_checks.ServerCapabilities) -> list[MachineCheck]
             options.forced,
             "ignore_eos",
             "accepted",
-            "set request.ignore_eos: false; lengths of answers then depend on the model",
+            REMEDIES["ignore_eos"],
         ),
-        _option(options.salted, "cache_salt", "accepted", "set cache.isolate: none, or reset its cache between runs"),
+        _option(options.salted, "cache_salt", "accepted", REMEDIES["cache_salt"]),
         _option(
             options.cached_tokens,
             "cached tokens",

@@ -34,7 +34,6 @@ ANSWERS: Mapping[Endpoint, Callable[[], Answer]] = {
 
 _SWEEP_S = 0.25
 _WAKES = 4
-_DETAIL_CHARS = 300
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +62,7 @@ class ClientSettings:
     credentials: Credentials = field(default_factory=Credentials)
     headers: tuple[tuple[str, str], ...] = ()
     endpoint: Endpoint = "chat"
+    detail_chars: int = 300  # longest text of a failure
 
     @property
     def redaction(self) -> Redaction:
@@ -81,6 +81,7 @@ class Client:
         self._thread = None if settings.target.scheme == "https" else reader_thread(gevent.get_hub().loop)
         self.parse_queue = ParseQueue(gevent.get_hub().loop, wakes=1 if self._thread is None else _WAKES)
         self._redact = settings.redaction
+        self._detail_chars = settings.detail_chars
         self.endpoint = settings.endpoint
         self.new_answer = ANSWERS[settings.endpoint]
         self._on_turn = on_turn
@@ -121,8 +122,8 @@ class Client:
         return TurnResult(record, "", self.without_secrets(detail))
 
     def without_secrets(self, detail: str) -> str:
-        """Redact a text, then cut it to the length of a log line."""
-        return self._redact(detail)[:_DETAIL_CHARS]
+        """Redact a text, then cut it to the length of a failure's text."""
+        return self._redact(detail)[: self._detail_chars]
 
     @property
     def reader(self) -> reader_choice.ReaderName:
@@ -229,7 +230,7 @@ def with_headers(headers: dict[str, str], more: tuple[tuple[str, str], ...]) -> 
 
 def _head_maker(settings: ClientSettings, prefix: str) -> Callable[[bytes, tuple[tuple[str, str], ...]], bytes]:
     headers = {"Accept": "text/event-stream", "Content-Type": "application/json", **standing_headers(settings)}
-    path = prefix + settings.target.api + ENDPOINTS[settings.endpoint].path
+    path = prefix + settings.target.api_path(ENDPOINTS[settings.endpoint].path)
     standing = request_head("POST", path, headers)
 
     def head(body: bytes, own: tuple[tuple[str, str], ...]) -> bytes:

@@ -10,6 +10,7 @@ from gevent.event import Event
 from inferload.client.client import ClientSettings, standing_headers
 from inferload.client.connection.connect import Dialer, DialError
 from inferload.client.connection.http1 import Http1Error, request_bytes
+from inferload.client.connection.redaction import without_userinfo
 from inferload.client.connection.reply import HttpReply
 from inferload.client.scrape_http import MAX_PAGE_BYTES
 from inferload.measure.record import Failure
@@ -85,7 +86,8 @@ class Fetcher:
 
     def _check_size(self, path: str, reply: HttpReply) -> None:
         if reply.body_bytes > MAX_PAGE_BYTES:
-            why = f"{self._settings.target.origin}{path}: the reply is longer than {MAX_PAGE_BYTES:,} bytes"
+            url = without_userinfo(self._settings.target.origin + path)
+            why = f"{url}: the reply is longer than {MAX_PAGE_BYTES:,} bytes"
             raise FetchError(Failure.BAD_HTTP, why)
 
     def _fetched(self, reply: HttpReply) -> Fetched:

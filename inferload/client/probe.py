@@ -1,39 +1,73 @@
-"""Checks of a server before the load: reachability, models, engine, tokenizer, and one streamed answer."""
+"""Pages of a server before the load: its list of models, version, engine and tokenizer."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import msgspec
 
-from inferload.client.answers.number_bounds import MAX_TOKENS, UNDECODABLE, TokenId
-from inferload.client.client import Client, ClientSettings
+from inferload.client.answers.number_bounds import UNDECODABLE, TokenId
+from inferload.client.client import ClientSettings
+from inferload.client.connection.target import Target
 from inferload.client.fetch import Fetched, Fetcher, FetchError
-from inferload.client.turn_record import TurnRequest, TurnResult
+from inferload.client.first_turn import KEY_HINT, OTHER_KEY_HINT, SentTurns
+from inferload.client.model_list import ListedModel, in_words, models_in, only_model
 from inferload.content.chat_template import TokenizeChat
-from inferload.content.messages import Message, Piece
-from inferload.content.prompts import approximate
-from inferload.content.script import Ask
 from inferload.errors import UsageError
-from inferload.measure.clock import now_ns
 from inferload.measure.record import Failure
-from inferload.requests.bodies import BodySettings, BodyWriter, Isolation, Texts
-from inferload.scenario.scenario import RequestOptions
 
-_NOT_OPENAI = "is this an OpenAI-compatible server, and the path right?"
-_KEY_HINT = "set the key with --api-key-file or OPENAI_API_KEY"
-_OTHER_KEY_HINT = "correct it in the file of --api-key-file, or in OPENAI_API_KEY"
+_OTHER_PATH = "give the address of an OpenAI-compatible API with --host"
+# Failures of the first page after which no request can be sent.
+_UNREACHABLE = (Failure.CONNECT, Failure.TLS, Failure.TIMEOUT_CONNECT)
+
+
+@dataclass(frozen=True, slots=True)
+class ModelList:
+    """List of a server's models. `target`: the server, read as the list was found.
+
+    `problem`: why there is no list, with its `remedy`; both "" if there is one.
+    """
+
+    target: Target
+    models: tuple[ListedModel, ...] = ()
+    problem: str = ""
+    remedy: str = ""
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Names of the models."""
+        return tuple(model.name for model in self.models)
+
+    def only(self) -> str:
+        """Return the model of a run that names none. Raise UsageError unless the server lists a single one."""
+        model = only_model(self.models)
+        if model is not None:
+            return model.name
+        if self.problem:
+            raise UsageError(f"{self.problem}; {self.remedy}, or name the model with --model")
+        listed = f"lists {in_words(self.models)}" if self.models else "lists no model"
+        raise UsageError(f"{self.target.url}: {listed}; name the model with --model")
+
+    def doubt(self, model: str) -> str:
+        """Return why the list does not show that a model is served; "" if it does."""
+        if model in self.names:
+            return ""
+        return (
+            self.problem or f"{self.target.url} does not list model {model}; it lists {in_words(self.models) or 'none'}"
+        )
 
 
 @dataclass(frozen=True, slots=True)
 class ServerFacts:
     """Properties that a server reports. `engine`: "simulator", "vllm 0.32.0", or "unknown"."""
 
+    target: Target
     model: str
     models: tuple[str, ...]
     engine: str
     version: str | None
     max_model_len: int | None
     tokenizes: bool  # supports POST /tokenize
+    sent: SentTurns = field(default_factory=SentTurns)  # before the load
 
     @property
     def salts(self) -> bool:
@@ -41,48 +75,32 @@ class ServerFacts:
         return self.engine == "simulator" or self.engine.startswith("vllm")
 
 
-def probe(settings: ClientSettings, model: str | None) -> ServerFacts:
-    """Request models, version and tokenizer. Raise UsageError if a run is not possible."""
-    fetcher = Fetcher(settings)
-    served = _models(fetcher, settings)
-    names = tuple(str(entry.get("id")) for entry in served)
-    if model is not None and model not in names:
-        raise UsageError(f"--model {model}: {settings.target.url} does not serve it; it serves {', '.join(names)}")
-    chosen = model or names[0]
-    entry = served[names.index(chosen)]
-    version, engine = _engine(fetcher, settings, entry)
-    longest = entry.get("max_model_len")
-    return ServerFacts(
-        model=chosen,
-        models=names,
-        engine=engine,
-        version=version,
-        max_model_len=longest if type(longest) is int and 0 < longest <= MAX_TOKENS else None,
-        tokenizes=_tokenizes(fetcher, settings, chosen),
-    )
-
-
-def first_token(settings: ClientSettings) -> TurnResult:
-    """Send a streamed turn of one token, which is not part of the run. Raise UsageError if it fails."""
-    question = Message("user", (Piece("hello", None, "Hello"),))
-    sent = BodySettings(settings.model, RequestOptions(endpoint=settings.endpoint, ignore_eos=False))
-    body = BodyWriter(Texts(approximate(), 0), sent, Isolation()).body(Ask((question,), 1))
-    client = Client(replace(settings, worker="preflight"), lambda _result: None)
-    turn = client.start(TurnRequest(body, "preflight", "preflight", 0, "preflight", "warmup", now_ns()))
+def model_list(settings: ClientSettings) -> ModelList:
+    """Request the list of models at both readings of the server's path. Raise UsageError if the server cannot be reached."""
     try:
-        result = turn.wait()
-    finally:
-        client.give_up_all()  # if this greenlet is killed
-        turn.wait()
-        client.close()
-    record = result.record
-    # The first token may be a special one without text: the answer is complete, but empty.
-    if record.failure not in (None, Failure.EMPTY):
-        remedy = _KEY_HINT if record.status in (401, 403) else "see the server's log"
-        raise UsageError(
-            f"{settings.target.url}: no streamed answer from model {settings.model}: {result.detail}; {remedy}"
-        )
-    return result
+        first = _models(settings)
+    except FetchError as error:
+        if error.failure in _UNREACHABLE:
+            tls = error.failure is Failure.TLS
+            remedy = "use --ca-file or --insecure" if tls else "is the server started, and the host right?"
+            raise UsageError(f"{error}; {remedy}") from error
+        return ModelList(settings.target, problem=str(error), remedy=_OTHER_PATH)
+    if not first.problem:
+        return first
+    try:
+        other = _models(replace(settings, target=settings.target.other_reading))
+    except FetchError:
+        return first
+    return first if other.problem else other
+
+
+def facts_of(settings: ClientSettings, listed: ModelList, model: str) -> ServerFacts:
+    """Request version and tokenizer of a server."""
+    fetcher = Fetcher(settings)
+    version, engine = _engine(fetcher, settings, listed.models)
+    longest = next((entry.max_model_len for entry in listed.models if entry.name == model), None)
+    tokenizes = _tokenizes(fetcher, settings, model)
+    return ServerFacts(listed.target, model, listed.names, engine, version, longest, tokenizes)
 
 
 def tokenizer_of(settings: ClientSettings) -> "Tokenizer":
@@ -95,7 +113,7 @@ class Tokenizer:
 
     def __init__(self, fetcher: Fetcher, settings: ClientSettings) -> None:
         self._fetcher = fetcher
-        self._path = settings.target.root + "/tokenize"
+        self._path = settings.target.page_path("/tokenize")
         self._model = settings.model
 
     def __call__(self, text: str) -> list[int]:
@@ -105,14 +123,14 @@ class Tokenizer:
         tokens = _token_ids(fetched)
         if tokens is None:
             raise FetchError(
-                Failure.HTTP_OTHER, f"POST {self._path} answered {fetched.status}, without a list of token ids"
+                Failure.HTTP_OTHER, f"POST /tokenize answered {fetched.status}, without a list of token ids"
             )
         return tokens
 
 
 def chat_tokenizer(settings: ClientSettings) -> TokenizeChat:
     """Return a function from a chat to its token ids (POST /tokenize); they are None if the server returns none."""
-    fetcher, path = Fetcher(settings), settings.target.root + "/tokenize"
+    fetcher, path = Fetcher(settings), settings.target.page_path("/tokenize")
 
     def ids(chat: Sequence[tuple[str, str]], opened: bool) -> list[int] | None:
         messages = [{"role": role, "content": text} for role, text in chat]
@@ -138,45 +156,36 @@ def _token_ids(fetched: Fetched) -> list[int] | None:
         return None
 
 
-def _models(fetcher: Fetcher, settings: ClientSettings) -> list[dict[str, object]]:
-    url = f"{settings.target.origin}{settings.target.api}/models"
-    try:
-        fetched = fetcher.get(settings.target.api + "/models")
-    except FetchError as error:
-        remedies = {Failure.TLS: "use --ca-file or --insecure", Failure.BAD_HTTP: _NOT_OPENAI}
-        remedy = remedies.get(error.failure, "is the server started, and the host right?")
-        raise UsageError(f"{error}; {remedy}") from error
+def _models(settings: ClientSettings) -> ModelList:
+    target = settings.target
+    url = target.api_url("/models")
+    fetched = Fetcher(settings).get(target.api_path("/models"))
+    models = models_in(fetched.json()) if fetched.status == 200 else None
+    if models is not None:
+        return ModelList(target, models)
+    problem, remedy = _problem_of(fetched, settings)
+    return ModelList(target, problem=f"{url}: {problem}", remedy=remedy)
+
+
+def _problem_of(fetched: Fetched, settings: ClientSettings) -> tuple[str, str]:
+    """Return why a page is no list of models, and the remedy."""
+    if fetched.status in (401, 403) and settings.credentials.api_key is None:
+        return f"HTTP {fetched.status}, the server requires a key", KEY_HINT
     if fetched.status in (401, 403):
-        problem = (
-            f"requires a key; {_KEY_HINT}"
-            if settings.credentials.api_key is None
-            else f"refuses the key; {_OTHER_KEY_HINT}"
-        )
-        raise UsageError(f"{url}: HTTP {fetched.status}, the server {problem}")
-    document = fetched.json()
-    served = document.get("data") if isinstance(document, dict) else None
-    if fetched.status != 200 or not isinstance(served, list):
-        raise UsageError(f"{url}: {_problem_of(fetched)}; {_NOT_OPENAI}")
-    models = [entry for entry in served if isinstance(entry, dict) and entry.get("id")]
-    if not models:
-        raise UsageError(f"{url}: lists no model; wait until the server has loaded one")
-    return models
-
-
-def _problem_of(fetched: Fetched) -> str:
+        return f"HTTP {fetched.status}, the server refuses the key", OTHER_KEY_HINT
     if fetched.status != 200:
-        return f"HTTP {fetched.status}"
-    return f"{fetched.kind or 'no content type'} instead of a list of models"
+        return f"HTTP {fetched.status}", _OTHER_PATH
+    return f"{fetched.kind or 'no content type'} instead of a list of models", _OTHER_PATH
 
 
-def _engine(fetcher: Fetcher, settings: ClientSettings, entry: dict[str, object]) -> tuple[str | None, str]:
+def _engine(fetcher: Fetcher, settings: ClientSettings, models: Sequence[ListedModel]) -> tuple[str | None, str]:
     """Return (version or None, engine). /version is specific to vLLM; the simulator has an additional field there."""
-    document = _page(fetcher, settings.target.root + "/version")
+    document = _page(fetcher, settings.target.page_path("/version"))
     version = document.get("version") if isinstance(document, dict) else None
     version = version if isinstance(version, str) else None
     if isinstance(document, dict) and document.get("engine") == "simulator":
         return version, "simulator"
-    if version is not None and entry.get("owned_by") == "vllm":
+    if version is not None and any(model.owner == "vllm" for model in models):
         return version, f"vllm {version}"
     return version, "unknown"
 

@@ -6,6 +6,7 @@ import socket
 import struct
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from statistics import median
 from typing import Any
 
@@ -15,11 +16,13 @@ from inferload.client.client import Client, ClientSettings
 from inferload.client.connection.python_connection import SO_TIMESTAMPNS
 from inferload.client.connection.target import Target
 from inferload.client.fetch import Fetcher, FetchError
+from inferload.client.first_turn import FirstTurn, Proof
 from inferload.client.turn_record import TurnRequest, TurnResult
 from inferload.errors import UsageError
 from inferload.machine.checks import Stamps
 from inferload.measure.clock import NS_PER_MS, NS_PER_S, now_ns, wall_ns
 from inferload.measure.record import Failure
+from inferload.scenario.scenario import RequestOptions
 from inferload.server_metrics import exposition, metric_names
 
 _TICK_NS = 5 * NS_PER_MS
@@ -123,20 +126,21 @@ class ServerCapabilities:
     forced: bool | None = None  # accepts `ignore_eos`
 
 
-def server_options(settings: ClientSettings) -> ServerCapabilities:
-    """Send a plain streamed turn, then one turn per optional feature."""
-    plain = _turn(settings, {})
+def server_options(settings: ClientSettings, proof: Proof) -> ServerCapabilities:
+    """Send a plain streamed turn, then one turn per optional feature, as the server takes them."""
+    send = partial(_turn, settings, proof)
+    plain = send({})
     if not _answered(plain):
         return ServerCapabilities(refused=plain.detail or "no streamed answer")
-    running = _turn(settings, {"stream_options": {"include_usage": True, "continuous_usage_stats": True}})
+    running = send({"stream_options": {"include_usage": True, "continuous_usage_stats": True}})
     both = [result.record for result in (plain, running)]
     return ServerCapabilities(
         usage=plain.record.output_tokens is not None,
         running_usage=_answered(running) and running.record.event_tokens is not None,
         own_times=any(record.server_queue_ms is not None for record in both),
         cached_tokens=any(record.cached_tokens is not None for record in both),
-        salted=_answered(_turn(settings, {"cache_salt": "inferload-doctor"})),
-        forced=_answered(_turn(settings, {"ignore_eos": True})),
+        salted=_answered(send({"cache_salt": "inferload-doctor"})),
+        forced=_answered(send({"ignore_eos": True})),
     )
 
 
@@ -145,15 +149,23 @@ def _answered(result: TurnResult) -> bool:
     return result.record.failure in (None, Failure.EMPTY)
 
 
-def _turn(settings: ClientSettings, more: Mapping[str, Any]) -> TurnResult:
-    document = {
-        "model": settings.model,
+def first_turn(model: str) -> FirstTurn:
+    """Return the plain turn: the first request to a server."""
+    return FirstTurn(_document(model, "max_tokens"), RequestOptions(ignore_eos=False))
+
+
+def _document(model: str, key: str, limit: int = 2) -> dict[str, Any]:
+    return {
+        "model": model,
         "messages": [{"role": "user", "content": _PROMPT}],
-        "max_tokens": 2,
+        key: limit,
         "stream": True,
         "stream_options": {"include_usage": True},
-        **more,
     }
+
+
+def _turn(settings: ClientSettings, proof: Proof, more: Mapping[str, Any]) -> TurnResult:
+    document = _document(settings.model, proof.key, max(2, proof.limit or 2)) | dict(more)
     client = Client(replace(settings, worker="doctor"), lambda _result: None)
     try:
         body = json.dumps(document).encode()

@@ -377,7 +377,7 @@ class Controller:
         directory = RunDirectory(*in_thread(cache_passes.create_folder, path, current, numbered))
         if self.latest is not None:
             first_of_each.take_listeners()  # exceptions of `test_stop` listeners of the earlier run
-        setup = RunSetup(spec, findings, directory, self._own, current.arm, earlier, self._workers.most)
+        setup = RunSetup(findings.spec, findings, directory, self._own, current.arm, earlier, self._workers.most)
         run = MasterRun(setup, self._runner)
         run.steering.start_users, run.steering.end_start = self._steer_users, self._users.end_steered_start
         self.run = run  # its inbox receives replies of workers

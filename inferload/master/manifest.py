@@ -3,6 +3,7 @@
 import os
 import platform
 import socket
+from dataclasses import asdict
 from datetime import UTC, datetime
 from importlib.metadata import version
 from typing import Any
@@ -13,6 +14,7 @@ from inferload.master.lifecycle.master_run import MasterRun
 from inferload.master.lifecycle.preflight import Preflight
 from inferload.measure.clock import NS_PER_S
 from inferload.process.run_spec import RunSpec
+from inferload.requests.dialects import limit_key
 
 
 def models_of(spec: RunSpec, preflight: Preflight) -> list[str]:
@@ -92,10 +94,12 @@ def manifest(run: MasterRun, counts: dict[str, Any] | None) -> dict[str, Any]:
         "targets": [
             {
                 "url": target.url,
+                "api": target.api_url(),
                 "engine": server.engine,
                 "version": server.version,
                 "models": list(server.models),
                 "max_model_len": server.max_model_len,
+                "before_load": asdict(server.sent),
             }
             for target, server in zip(spec.targets, run.preflight.targets, strict=True)
         ],
@@ -104,6 +108,7 @@ def manifest(run: MasterRun, counts: dict[str, Any] | None) -> dict[str, Any]:
         "endpoint": None
         if spec.scenario.of_tasks
         else spec.scenario.request.endpoint,  # each call of a task chooses it
+        "max_tokens_field": limit_key(run.preflight.request, run.preflight.request.endpoint),
         "engine": run.preflight.engine,
         "variant": _variant(spec.target.url),
         "max_model_len": facts.max_model_len,

@@ -48,7 +48,7 @@ class Assignment:
     stripe: int
     stripes: int
     name: str
-    target_urls: list[str]
+    targets: list[dict[str, Any]]  # fields of each `Target`, as the preflight read it
     model: str
     takes_salt: bool
     vocabulary: dict[str, Any]

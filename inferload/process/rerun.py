@@ -19,13 +19,15 @@ def repeated(manifest: Mapping[str, Any], program: Program, seed: int | None = N
     try:
         text, origin = str(manifest["scenario"]["text"]), str(manifest["scenario"]["origin"])
         overrides = dict(manifest["scenario"]["overrides"])
-        targets = tuple(Target.parse(target["url"]) for target in manifest["targets"])
+        urls = [str(target["api"]) for target in manifest["targets"]]
         model, metrics_urls = str(manifest["model"]), tuple(map(str, manifest["metrics_urls"]))
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise UsageError(f"run.json: {type(error).__name__}: {error}; the run cannot be repeated") from error
     scenario = scenarios.from_text(text, "run.json")
-    if hidden := next((url for url in metrics_urls if MARK in url), None):
-        raise UsageError(f"run.json: {hidden}: the query was not saved; start a run with --metrics-url")
+    for option, url in (*(("--host", url) for url in urls), *(("--metrics-url", url) for url in metrics_urls)):
+        if MARK in url:
+            raise UsageError(f"run.json: {url}: the query was not saved; start a run with {option}")
+    targets = tuple(map(Target.parse, urls))
     if not targets:
         raise UsageError("run.json: no target; the run cannot be repeated")
     loaded = program.read(origin)

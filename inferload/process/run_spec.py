@@ -1,5 +1,6 @@
 """Resolve the scenario, the command line and the start form to the specification of a run."""
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from math import ceil
@@ -159,7 +160,7 @@ def resolve(options: RunOptions) -> RunSpec:
     if options.model and models:
         raise UsageError(f"--model {options.model}: the scenario names its models ({', '.join(models)}); leave one out")
     targets = tuple(Target.parse(url) for url in (options.host, *options.also_hosts))
-    twice = [target.url for number, target in enumerate(targets) if target in targets[:number]]
+    twice = [url for url, count in Counter(target.url for target in targets).items() if count > 1]
     if twice:
         raise UsageError(f"--also-host {twice[0]}: named twice; give each server once")
     changes = _changes(options, scenario)

@@ -7,14 +7,14 @@ encoded once for all turns.
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 
 from inferload.content.messages import Message, ToolCall
 from inferload.content.script import Ask
 from inferload.scenario.scenario import RequestOptions
-from inferload.scenario.schema.endpoints import Endpoint
+from inferload.scenario.schema.endpoints import Endpoint, MaxTokensField
 
 # Anthropic's API requires a limit; sent if the workload sets none.
 MESSAGES_MAX_TOKENS = 4096
@@ -77,21 +77,30 @@ def _chat_context(encoded: Encoded) -> bytes:
 
 
 def _stream_options(request: RequestOptions) -> dict[str, Any]:
+    if not request.usage:
+        return {"stream": True}
     continuous = {"continuous_usage_stats": True} if request.continuous_usage else {}
     return {"stream": True, "stream_options": {"include_usage": True} | continuous}
 
 
-def _limited(request: RequestOptions, ask: Ask) -> dict[str, Any]:
+def limit_key(request: RequestOptions, endpoint: Endpoint) -> MaxTokensField | Literal["max_output_tokens"]:
+    """Return the key of the limit of an answer."""
+    if endpoint == "responses":
+        return "max_output_tokens"
+    return request.max_tokens_field if endpoint == "chat" and request.max_tokens_field != "auto" else "max_tokens"
+
+
+def _limited(request: RequestOptions, ask: Ask, endpoint: Endpoint) -> dict[str, Any]:
     options = _stream_options(request)
     if ask.output_tokens is not None:
-        options["max_tokens"] = ask.output_tokens
+        options[limit_key(request, endpoint)] = ask.output_tokens
     if request.ignore_eos:
         options["ignore_eos"] = True
     return options
 
 
 def _chat_options(request: RequestOptions, ask: Ask) -> dict[str, Any]:
-    options = _limited(request, ask)
+    options = _limited(request, ask, "chat")
     if ask.tools:
         options["tools"] = msgspec.Raw(ask.tools)
     if ask.tool_choice is not None:
@@ -112,7 +121,7 @@ def _plain_text(message: Message, text: bytes) -> bytes:
 def _completions_options(request: RequestOptions, ask: Ask) -> dict[str, Any]:
     if ask.tools:
         raise ValueError("the completions endpoint does not support tools")
-    return _limited(request, ask)
+    return _limited(request, ask, "completions")
 
 
 def _prompt(encoded: Encoded) -> bytes:

@@ -34,7 +34,7 @@ from inferload.scenario.schema.base import (
     distinct,
 )
 from inferload.scenario.schema.distributions import MOST, NonNegative, Positive
-from inferload.scenario.schema.endpoints import ENDPOINTS, Endpoint
+from inferload.scenario.schema.endpoints import ENDPOINTS, Endpoint, MaxTokensField
 from inferload.scenario.schema.fields import AbortConditions, Gates, HeaderName, Headers, Json, Name, Salt, Version
 from inferload.scenario.schema.tasks import REACTING, Tasks
 from inferload.scenario.schema.workloads import Mix, Workload
@@ -128,6 +128,16 @@ class RequestOptions(ScenarioPart):
         default=False,
         description="request token counts in every event: exact tokens per event, at some cost to the server",
     )
+    usage: Flag = Field(
+        default=True,
+        description="request the token counts of each answer (stream_options); false for a server that refuses it and "
+        "reports none, or reports them unasked",
+    )
+    max_tokens_field: Literal["auto", MaxTokensField] = Field(
+        default="auto",
+        description="key of the limit of an answer on endpoint chat: auto (max_completion_tokens if the server refuses "
+        "max_tokens), max_tokens or max_completion_tokens",
+    )
     models: Annotated[tuple[ModelShare, ...], Field(strict=False)] = Field(
         default=(), description="models or LoRA adapters by share: list of {name, share}; empty: --model"
     )
@@ -170,6 +180,24 @@ class RequestOptions(ScenarioPart):
             )
         if value and info.field_name == "continuous_usage" and not ENDPOINTS[endpoint].continuous_usage:
             raise ValueError(f"endpoint {endpoint} does not support it; use chat or completions, or remove it")
+        return value
+
+    @field_validator("usage", mode="after")
+    @classmethod
+    def _usage_is_an_option(cls, value: bool, info: ValidationInfo) -> bool:
+        endpoint = info.data.get("endpoint", "chat")
+        if not value and not ENDPOINTS[endpoint].continuous_usage:
+            raise ValueError(f"endpoint {endpoint} always reports token counts; remove it")
+        if not value and info.data.get("continuous_usage"):
+            raise ValueError("continuous_usage: true requests token counts; remove one of them")
+        return value
+
+    @field_validator("max_tokens_field", mode="after")
+    @classmethod
+    def _field_of_chat(cls, value: str, info: ValidationInfo) -> str:
+        endpoint = info.data.get("endpoint", "chat")
+        if value == "max_completion_tokens" and endpoint != "chat":
+            raise ValueError(f"endpoint {endpoint} does not support it; use chat, or remove it")
         return value
 
 

@@ -177,7 +177,7 @@ class TurnClients:
         if not own.origins and assignment.origins is not None:
             # A worker started without --host uses the master's list of servers that the key may be sent to.
             own = replace(own, origins=frozenset(assignment.origins))
-        targets = [Target.parse(url) for url in assignment.target_urls]
+        targets = [Target(**fields) for fields in assignment.targets]
         self._settings = [
             client_settings(scenario, target, assignment.model, own, assignment.name) for target in targets
         ]

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import logging
+from functools import cache
+from typing import Literal
 
 import gevent
 from gevent import GreenletExit
@@ -15,6 +17,7 @@ from inferload.measure.record import Failure, PhaseWindow
 from inferload.process.greenlets import sleep_until
 from inferload.requests.calls import Call
 from inferload.scenario.scenario import RequestOptions
+from inferload.scenario.schema.endpoints import MaxTokensField
 from inferload.worker.session_context import SessionContext
 from inferload.workload.arrivals import stripe
 
@@ -126,11 +129,14 @@ class TaskSession:
 
 
 def request_settings(run: SessionContext) -> RequestOptions:
-    """Return the scenario's request settings for tasks; defaults if the scenario plans sessions of its own."""
-    return run.part.scenario.request if run.part.scenario.of_tasks else _PLAIN
+    """Return the scenario's request settings for tasks; if the scenario plans sessions of its own, only what servers require."""
+    request = run.part.scenario.request
+    return request if run.part.scenario.of_tasks else _plain(request.max_tokens_field, request.usage)
 
 
-_PLAIN = RequestOptions(ignore_eos=False)
+@cache
+def _plain(max_tokens_field: Literal["auto", MaxTokensField], usage: bool) -> RequestOptions:
+    return RequestOptions(ignore_eos=False, max_tokens_field=max_tokens_field, usage=usage)
 
 
 def _await_load(run: SessionContext) -> None:

@@ -8,12 +8,13 @@ from inferload.deploy.launcher.server_state import LocalServer
 
 from inferload.client.client import Client, ClientSettings
 from inferload.client.connection.target import Target
-from inferload.client.probe import first_token
+from inferload.client.first_turn import FirstTurn, SentTurns, prove
 from inferload.client.turn_record import TurnRequest, TurnResult
 from inferload.content.messages import Message, Piece, ToolCall, text_message
 from inferload.content.prompts import approximate
 from inferload.content.script import Ask
 from inferload.measure.clock import now_ns
+from inferload.plan.first_asks import PLAIN
 from inferload.requests.bodies import BodySettings, BodyWriter, Isolation, Texts
 from inferload.scenario.scenario import RequestOptions
 from inferload.scenario.schema.endpoints import ENDPOINTS, Endpoint
@@ -99,4 +100,8 @@ def test_a_history_of_tool_calls_is_accepted(send: Send, endpoint: Endpoint) -> 
 @pytest.mark.parametrize("endpoint", ENDPOINTS)
 def test_the_preflight_uses_the_same_endpoint(vllm_server: LocalServer, endpoint: Endpoint) -> None:
     settings = ClientSettings(Target.parse(vllm_server.url), "tiny", endpoint=endpoint)
-    assert first_token(settings).record.output_tokens == 1
+    body_settings = BodySettings("tiny", RequestOptions(endpoint=endpoint, ignore_eos=ENDPOINTS[endpoint].ignore_eos))
+    body = BodyWriter(Texts(approximate(), 0), body_settings, Isolation()).body(PLAIN)
+    proof = prove(settings, FirstTurn.of(body, body_settings.request), sent := SentTurns())
+    assert (proof.target, proof.limit, proof.warning) == (settings.target, 1, "")
+    assert (sent.requests, sent.served, sent.output_tokens) == (1, 1, 1)

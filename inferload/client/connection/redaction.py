@@ -17,6 +17,7 @@ MARK = "***"
 LEAST = 8
 # Prefixes of request headers whose values are not secret and occur in reports.
 _PUBLIC = ("accept", "content-", "user-agent", "host", "origin", "referer", "x-forwarded-", "forwarded", "connection")
+_PUBLIC_PARAMETERS = ("api-version",)  # of queries
 _SCHEMES = ("bearer", "basic", "digest", "token", "apikey", "key")
 _USERINFO = re.compile(r"(?<=://)[^/\s@\"'<>\\]+@")
 _QUERY = re.compile(r"(://[^\s?#\"'<>]*[?#])([^\s\"'<>]*)")
@@ -107,6 +108,12 @@ def without_userinfo(url: str) -> str:
 
 
 def _without_values(query: str) -> str:
-    """Replace the values of a query and a fragment; a parameter without a name is a value."""
-    parts = (part.partition("=") for part in re.split("[&;#]", query))
-    return "&".join(f"{name}={MARK}" if sign else MARK for name, sign, _ in parts) if query else query
+    """Replace the values of a query and a fragment, other than a version; a parameter without a name is a value."""
+    return "&".join(map(_without_value, re.split("[&;#]", query))) if query else query
+
+
+def _without_value(parameter: str) -> str:
+    name, sign, _ = parameter.partition("=")
+    if name.lower() in _PUBLIC_PARAMETERS:
+        return parameter
+    return f"{name}={MARK}" if sign else MARK

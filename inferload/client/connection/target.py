@@ -1,25 +1,39 @@
 """Target of a run: the addresses of one server, parsed from its host option."""
 
-from dataclasses import dataclass
+import re
+from dataclasses import dataclass, replace
 from urllib.parse import urlsplit
 
 from inferload.client.connection.redaction import without_userinfo
 from inferload.errors import UsageError
 
+# End of the path of a whole endpoint URL.
+_ENDPOINT = re.compile(r"/(chat/completions|completions|responses|messages|models)$")
+# Segment of a path that names a version (v1, v3, v1beta) or a deployment, as only the path of an API has.
+_OF_API = re.compile(r"/(v\d+\w*|deployments)(/|$)")
+
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """One server. `api`: path of the OpenAI-compatible API, which ends in /v1; `root`: path of the other endpoints."""
+    """One server. `root`: path of its pages; `api`: path of its API, which is the root with or without /v1.
+
+    `query`: query of every request, such as api-version=2024-10-21.
+    """
 
     scheme: str
     host: str
     port: int
     root: str
     api: str
+    query: str = ""
 
     @classmethod
     def parse(cls, url: str) -> "Target":
-        """Parse `http://server:8000`, with an optional path of the API with or without /v1. Raise UsageError if invalid."""
+        """Parse `http://server:8000`, with an optional path of the API or of an endpoint, and a query.
+
+        The path is read as that of the API if it ends in /v1, is that of an endpoint, or names another version; else /v1
+        follows it. A server decides (`probe`): `other_reading` is the alternative. Raise UsageError if the URL is invalid.
+        """
         example, shown = "write it as http://server:8000", repr(without_userinfo(url))
         url = url.strip(" ")
         if not (url.isascii() and url.isprintable()) or " " in url:
@@ -34,17 +48,20 @@ class Target:
             raise UsageError(f"host {shown}: no http:// or https:// in front; {example}")
         if parts.username or parts.password:
             raise UsageError("host: contains a user or password; set a key with --api-key-file")
-        if parts.query or parts.fragment:
-            raise UsageError(f"host {shown}: contains a query; {example}")
+        if parts.fragment:
+            raise UsageError(f"host {shown}: contains a fragment; {example}")
         try:
             port = parts.port
         except ValueError:
             raise UsageError(f"host {shown}: not a port; {example}") from None
         if not parts.hostname:
             raise UsageError(f"host {shown}: names no host; {example}")
-        path = parts.path.rstrip("/")
+        path, cut = _ENDPOINT.subn("", parts.path.rstrip("/"))
+        path = path.rstrip("/")
         root = path.removesuffix("/v1")
-        return cls(parts.scheme, parts.hostname, port or (443 if parts.scheme == "https" else 80), root, root + "/v1")
+        of_api = path != root or cut or (root and parts.query) or _OF_API.search(root)
+        port = port or (443 if parts.scheme == "https" else 80)
+        return cls(parts.scheme, parts.hostname, port, root, path if of_api else root + "/v1", parts.query)
 
     @classmethod
     def of_page(cls, url: str) -> "Target":
@@ -70,6 +87,26 @@ class Target:
         return self.origin + self.root
 
     @property
+    def other_reading(self) -> "Target":
+        """The same server with its API at the root without /v1 instead of with it, or the reverse."""
+        return replace(self, api=self.root if self.api != self.root else f"{self.root}/v1")
+
+    def api_path(self, path: str) -> str:
+        """Return a request's path for a path below the API's, with the query."""
+        return self._with_query(self.api + path)
+
+    def page_path(self, path: str) -> str:
+        """Return a request's path for a path below the root, with the query."""
+        return self._with_query(self.root + path)
+
+    def _with_query(self, path: str) -> str:
+        return f"{path}?{self.query}" if self.query else path
+
+    def api_url(self, path: str = "") -> str:
+        """Return the URL of the API, or of a path below it, for messages and records: with the values of its query replaced."""
+        return without_userinfo(self.origin + self.api_path(path))
+
+    @property
     def metrics_url(self) -> str:
         """Default URL of the Prometheus page."""
-        return f"{self.url}/metrics"
+        return self.origin + self.page_path("/metrics")

@@ -2,7 +2,7 @@
 
 import secrets
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -182,17 +182,24 @@ class MasterRun:
             self.scraping.stop()
         self.marks.flush()
 
+    def _scenario_text(self) -> str:
+        """Return the scenario for the workers, with the key of the limit that the servers take."""
+        scenario, found = self.spec.scenario, self.preflight.request.max_tokens_field
+        if found != scenario.request.max_tokens_field:
+            scenario = scenario.changed({"request.max_tokens_field": found}, self.spec.origin)
+        return scenario.resolved_text()
+
     def _assignment(self, member: Member) -> Assignment:
         spec, preflight = self.spec, self.preflight
         return Assignment(
             run_id=self.run_id,
             salt=self.salt,
-            scenario_text=spec.scenario.resolved_text(),
+            scenario_text=self._scenario_text(),
             origin=spec.origin,
             stripe=member.stripe,
             stripes=len(self.roster),
             name=member.name,
-            target_urls=[target.url for target in spec.targets],
+            targets=[asdict(target) for target in spec.targets],
             model=preflight.facts.model,
             takes_salt=preflight.salts,
             vocabulary=preflight.vocabulary.to_wire(),

@@ -1,21 +1,26 @@
 """Checks of the servers before any load, on the master: reachability, models, streaming, token counts, metrics pages."""
 
+import contextlib
 import logging
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
-from inferload.client.client import ClientSettings
 from inferload.client.connection.target import Target
 from inferload.client.fetch import Fetcher, FetchError
-from inferload.client.probe import ServerFacts, chat_tokenizer, first_token, probe, tokenizer_of
+from inferload.client.first_turn import FirstTurn, Proof, SentTurns, prove, with_field
+from inferload.client.probe import ModelList, ServerFacts, chat_tokenizer, facts_of, model_list, tokenizer_of
 from inferload.content import token_estimate
 from inferload.content.chat_template import NO_TEMPLATE, ChatTemplate, measure
 from inferload.content.data import DataContext, DataFindings, Opened
 from inferload.content.prompts import Tokenize, Vocabulary, approximate, calibrate
+from inferload.content.script import Ask
 from inferload.errors import UsageError
+from inferload.plan.first_asks import first_asks
 from inferload.plan.turn_checks import check_sendable, too_long
 from inferload.process.run_spec import RunSpec
 from inferload.process.settings import ProcessSettings, client_settings
+from inferload.requests.bodies import BodySettings, BodyWriter, Texts, isolation
+from inferload.scenario.scenario import RequestOptions
 from inferload.scenario.schema.endpoints import ENDPOINTS
 from inferload.server_metrics import metric_names
 from inferload.workload.sessions import Sessions
@@ -27,8 +32,13 @@ NO_PROMETHEUS_PAGE = "not a Prometheus page"
 
 @dataclass(frozen=True, slots=True)
 class Preflight:
-    """Results of the checks. `sessions`: of the run, opened with the digests of their data."""
+    """Results of the checks. `spec`: with the targets as read. `sessions`: of the run, opened with the digests of their data.
 
+    `request`: options of the requests, with the key of the limit that the servers take.
+    """
+
+    spec: RunSpec
+    request: RequestOptions
     targets: tuple[ServerFacts, ...]  # in the order of the run's targets
     vocabulary: Vocabulary
     metrics_urls: tuple[str, ...]  # default pages that exist, or the named ones
@@ -82,9 +92,13 @@ def _preflight(spec: RunSpec, own: ProcessSettings) -> Preflight:
     check_sendable(spec.scenario, sessions)
     for line in sessions.warnings():
         logger.warning("%s", line)
-    targets: list[ServerFacts] = []
+    servers, pages = _servers(spec, own), _metrics(spec, own)
+    servers = _with_engine(servers, pages.values())
+    targets, request = _prove(spec, own, servers, sessions)
+    spec = replace(spec, targets=tuple(facts.target for facts in targets))
     for target in spec.targets:
-        targets.append(_probe_target(target, spec, own, targets[0].model if targets else None))
+        where = "" if spec.scenario.of_tasks else ENDPOINTS[request.endpoint].path  # tasks choose their endpoints
+        logger.info("requests go to %s", target.api_url(where))
     settings = client_settings(spec.scenario, spec.target, targets[0].model, own, "preflight")
     vocabulary, template, data = approximate(), NO_TEMPLATE, _data(spec, opened, None)
     if targets[0].tokenizes:
@@ -98,10 +112,7 @@ def _preflight(spec: RunSpec, own: ProcessSettings) -> Preflight:
     else:
         logger.warning("%s has no /tokenize: prompt lengths are approximate", spec.target.url)
     _check_length(spec, sessions, targets, vocabulary)
-    pages = _metrics(spec, own)
-    return Preflight(
-        _with_engine(targets, pages.values()), vocabulary, tuple(pages), Sessions(spec.scenario, data), template
-    )
+    return Preflight(spec, request, targets, vocabulary, tuple(pages), Sessions(spec.scenario, data), template)
 
 
 def _with_engine(targets: Sequence[ServerFacts], engines: Iterable[str | None]) -> tuple[ServerFacts, ...]:
@@ -137,37 +148,98 @@ def _data(spec: RunSpec, opened: Mapping[str, Opened], tokenize: Tokenize | None
     return DataContext(spec.origin, by_class)
 
 
-def _probe_target(target: Target, spec: RunSpec, own: ProcessSettings, agreed: str | None) -> ServerFacts:
-    """Check that a target serves every model of the run and streams a token of each. `agreed`: the first target's model."""
-    settings = client_settings(spec.scenario, target, "", own, "preflight")
-    names = [model.name for model in spec.scenario.request.models]
-    facts = probe(settings, spec.model)
-    for name in names or ([agreed] if agreed is not None else []):
-        if name not in facts.models:
-            origin = "request.models" if names else spec.target.url
-            raise UsageError(f"{origin}: {target.url} does not serve {name}; it serves {', '.join(facts.models)}")
-    facts = replace(facts, model=names[0] if names else agreed or facts.model)
-    for name in names or [facts.model]:
-        _check_streams(replace(settings, model=name), any_endpoint=spec.scenario.of_tasks)
-    return facts
+def _models(spec: RunSpec) -> list[str]:
+    """Return the models that the run names."""
+    return [model.name for model in spec.scenario.request.models] or ([spec.model] if spec.model is not None else [])
 
 
-def _check_streams(settings: ClientSettings, *, any_endpoint: bool) -> None:
-    """Stream one token. `any_endpoint`: for tasks, which choose their endpoints, an answer on any endpoint is enough."""
-    others = [endpoint for endpoint in ENDPOINTS if any_endpoint and endpoint != settings.endpoint]
-    try:
-        first_token(settings)
-    except UsageError:
-        if not any(_streams(replace(settings, endpoint=endpoint)) for endpoint in others):
+def _servers(spec: RunSpec, own: ProcessSettings) -> tuple[ServerFacts, ...]:
+    """Read the list of models, version and tokenizer of each target. UsageError if it is unknown which model to request."""
+    names, servers = _models(spec), []
+    for target in spec.targets:
+        settings = client_settings(spec.scenario, target, "", own, "preflight")
+        listed = model_list(settings)
+        names = names or [listed.only()]
+        _warn_of_models(listed, names)
+        servers.append(facts_of(replace(settings, target=listed.target), listed, names[0]))
+    return tuple(servers)
+
+
+def _warn_of_models(listed: ModelList, names: Sequence[str]) -> None:
+    for doubt in dict.fromkeys(filter(None, map(listed.doubt, names))):
+        logger.warning("%s; the first request decides", doubt)
+
+
+def _prove(
+    spec: RunSpec, own: ProcessSettings, servers: Sequence[ServerFacts], sessions: Sessions
+) -> tuple[tuple[ServerFacts, ...], RequestOptions]:
+    """Send the first requests of each class and model to each server; return the servers as read, and the options that they take.
+
+    The key of the limit is one for all: if a server refuses the first one, those before it are asked again. UsageError if a
+    server refuses the run's requests.
+    """
+    requests = _FirstRequests(spec, own, all(facts.salts for facts in servers))
+    targets, sent = [facts.target for facts in servers], [SentTurns() for _ in servers]
+    asks = first_asks(spec.scenario, sessions)
+    jobs = [
+        (number, model, ask)
+        for number, facts in enumerate(servers)
+        for model in _models(spec) or [facts.model]
+        for ask in asks
+    ]
+    again: list[tuple[int, str, Ask]] = []
+    request = spec.scenario.request
+    for at, job in enumerate(jobs):
+        number, model, ask = job
+        proof = requests.prove(replace(servers[number], target=targets[number]), model, ask, request, sent[number])
+        targets[number] = proof.target
+        if proof.key == "max_completion_tokens" and request.max_tokens_field == "auto":
+            request, again = with_field(request, proof.key), jobs[:at]
+            logger.info("%s refuses max_tokens: max_completion_tokens limits the answers", proof.target.api_url())
+    for number, model, ask in again:
+        requests.prove(replace(servers[number], target=targets[number]), model, ask, request, sent[number])
+    proven = zip(servers, targets, sent, strict=True)
+    return tuple(replace(facts, target=target, sent=count) for facts, target, count in proven), request
+
+
+@dataclass(slots=True)
+class _FirstRequests:
+    """First requests of a run; each distinct one is sent once to each server."""
+
+    spec: RunSpec
+    own: ProcessSettings
+    salts: bool
+    proofs: dict[tuple[Target, bytes], Proof] = field(default_factory=dict)
+
+    def prove(self, facts: ServerFacts, model: str, ask: Ask, request: RequestOptions, sent: SentTurns) -> Proof:
+        """Send a first request. Tasks choose their endpoints: for them an answer on any endpoint is enough."""
+        try:
+            return self._prove(facts, model, ask, request, sent)
+        except UsageError:
+            others = [
+                endpoint for endpoint in ENDPOINTS if self.spec.scenario.of_tasks and endpoint != request.endpoint
+            ]
+            for endpoint in others:
+                with contextlib.suppress(UsageError):
+                    return self._prove(facts, model, ask, request.model_copy(update={"endpoint": endpoint}), sent)
             raise
 
-
-def _streams(settings: ClientSettings) -> bool:
-    try:
-        first_token(settings)
-    except UsageError:
-        return False
-    return True
+    def _prove(self, facts: ServerFacts, model: str, ask: Ask, request: RequestOptions, sent: SentTurns) -> Proof:
+        scenario = self.spec.scenario
+        settings = client_settings(scenario, facts.target, model, self.own, "preflight")
+        settings = replace(settings, endpoint=request.endpoint)
+        isolated = isolation(scenario.cache.isolate, "preflight", 0, takes_salt=self.salts)
+        bodies = replace(BodySettings.of(scenario, model), request=request)
+        body = BodyWriter(Texts(approximate(), 0), bodies, isolated).body(ask)
+        if (known := self.proofs.get((facts.target, body))) is not None:
+            return known
+        affinity = ((request.affinity_header, "preflight"),) if request.affinity_header else ()
+        hint = "" if model in facts.models else f"the server lists {', '.join(facts.models) or 'no model'}; see --model"
+        turn = FirstTurn.of(body, request, (*affinity, *ask.headers), hint)
+        proof = self.proofs[facts.target, body] = prove(settings, turn, sent)
+        if proof.warning:
+            logger.warning("%s; the load is sent all the same", proof.warning)
+        return proof
 
 
 def _metrics(spec: RunSpec, own: ProcessSettings) -> dict[str, str | None]:

@@ -5,6 +5,8 @@ from dataclasses import dataclass
 from typing import Literal
 
 Endpoint = Literal["chat", "completions", "responses", "messages"]
+# Key of a chat completion with the limit of the answer: the second one for models that refuse the first.
+MaxTokensField = Literal["max_tokens", "max_completion_tokens"]
 
 
 @dataclass(frozen=True, slots=True)

@@ -54,7 +54,7 @@ RESERVED = {
     "input": "comes from the workload",
     "system": "comes from the workload",
     "stream": "is always on",
-    "stream_options": "are set by request.continuous_usage",
+    "stream_options": "are set by request.usage and request.continuous_usage",
     "max_tokens": "is workload.output_tokens",
     "max_completion_tokens": "is workload.output_tokens",
     "max_output_tokens": "is workload.output_tokens",

@@ -156,7 +156,7 @@ REFUSED: dict[Callable[[Sandbox], list[str]], tuple[str, ...]] = {
     refused_connection: ("127.0.0.1:", "refused", "is the server started"),
     key_missing: ("/v1/models", "401", "requires a key", "--api-key-file", "OPENAI_API_KEY"),
     wrong_key: ("/v1/models", "401", "refuses the key", "--api-key-file"),
-    unknown_model: ("--model huge", "it serves tiny"),
+    unknown_model: ("no streamed answer from model huge", "404", "the server lists tiny", "--model"),
     html_page: ("/v1/models", "text/html instead of a list of models", "OpenAI-compatible"),
     deep_json: ("/v1/models: application/json instead of a list of models", "OpenAI-compatible"),
     endless_models: ("/v1/models: the reply is longer than 33,554,432 bytes", "OpenAI-compatible"),

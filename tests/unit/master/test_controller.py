@@ -304,7 +304,7 @@ def test_the_link_to_the_latest_run_is_not_to_a_refused_one(monkeypatch: pytest.
     spec: Any = SimpleNamespace(users=1, scenario=SimpleNamespace(open_loop=True))
     module = "inferload.master.controller."
     monkeypatch.setattr(f"{module}worker_setup.wait_for_workers", lambda *arguments: None)
-    monkeypatch.setattr(f"{module}preflight", lambda spec, own: object())
+    monkeypatch.setattr(f"{module}preflight", lambda spec, own: SimpleNamespace(spec=spec))
     monkeypatch.setattr(f"{module}RunSetup", lambda *arguments: None)
     monkeypatch.setattr(f"{module}MasterRun", lambda setup, runner: run)
     only = cache_passes.COLD

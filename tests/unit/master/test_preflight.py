@@ -1,54 +1,210 @@
-"""Preflight of a run with tasks: one endpoint with a streamed token is sufficient."""
+"""Preflight of a run: the first requests of its classes, models and servers, and what the run takes from them."""
 
 import json
+import logging
 import socket
 import threading
+from collections.abc import Iterator
+from typing import Any
 
 import gevent
 import pytest
 from scripted_server import ScriptedServer, chunked
 
-from inferload.client.client import ClientSettings
+from inferload.client.client import ClientSettings, Credentials
 from inferload.client.connection import reader_choice
+from inferload.client.connection.connect import TlsSettings
 from inferload.client.connection.target import Target
-from inferload.client.probe import first_token
+from inferload.client.first_turn import FirstTurn, SentTurns, prove
+from inferload.content.script import outline
 from inferload.errors import UsageError
-from inferload.master.lifecycle.preflight import _check_streams
+from inferload.master.lifecycle import preflight
+from inferload.master.lifecycle.preflight import Preflight
+from inferload.process.run_spec import RunSpec
+from inferload.process.settings import ProcessSettings
+from inferload.scenario import scenario as scenarios
+from inferload.scenario.scenario import RequestOptions
+from inferload.workload.sessions import Sessions
 
-REFUSED = b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n"
-TOKEN = {"type": "content_block_delta", "index": 0, "delta": {"type": "text_delta", "text": "Hi"}}
-
-
-def only_messages(sock: socket.socket, request: bytes) -> None:
-    """Stream a token at /v1/messages; refuse every other path."""
-    events = [b"data: %s\n\n" % json.dumps(event).encode() for event in (TOKEN, {"type": "message_stop"})]
-    sock.sendall(chunked(*events) if request.startswith(b"POST /v1/messages ") else REFUSED)
-
-
-def refuse(sock: socket.socket, _request: bytes) -> None:
-    sock.sendall(REFUSED)
-
-
-def test_tasks_require_one_streaming_endpoint() -> None:
-    server = ScriptedServer([only_messages])
-    try:
-        settings = ClientSettings(Target.parse(server.url), "m")
-        _check_streams(settings, any_endpoint=True)
-        with pytest.raises(UsageError, match="404"):
-            _check_streams(settings, any_endpoint=False)
-    finally:
-        server.close()
+OWN = ProcessSettings(Credentials(None), (), TlsSettings(None, False), None)
+NOT_FOUND = b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n"
+BASE: dict[str, Any] = {
+    "schema": 1,
+    "name": "first",
+    "workload": {"kind": "chat", "prompt_tokens": 20, "output_tokens": 40},
+    "arrivals": {"kind": "closed", "users": 1, "spawn_per_s": 1},
+    "phases": {"measure_s": 1},
+}
+TASKS = BASE | {"workload": {"kind": "tasks"}}
 
 
-def test_without_a_streaming_endpoint_tasks_are_refused() -> None:
-    server = ScriptedServer([refuse])
-    try:
-        with pytest.raises(UsageError, match="404"):
-            _check_streams(ClientSettings(Target.parse(server.url), "m"), any_endpoint=True)
-    finally:
-        server.close()
-    paths = [request.split()[1].decode() for request in server.requests]
-    assert paths == ["/v1/chat/completions", "/v1/completions", "/v1/responses", "/v1/messages"]
+def stream(*events: Any) -> bytes:
+    return chunked(
+        *(b"data: %s\n\n" % (event if isinstance(event, bytes) else json.dumps(event).encode()) for event in events)
+    )
+
+
+CHAT = stream(
+    {"choices": [{"index": 0, "delta": {"content": "Hi"}, "finish_reason": "length"}]},
+    {"choices": [], "usage": {"prompt_tokens": 5, "completion_tokens": 1}},
+    b"[DONE]",
+)
+MESSAGES = stream(
+    {"type": "content_block_delta", "index": 0, "delta": {"type": "text_delta", "text": "Hi"}}, {"type": "message_stop"}
+)
+
+
+def document(body: Any, status: int = 200) -> bytes:
+    data = json.dumps(body).encode()
+    head = b"HTTP/1.1 %d X\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n" % (status, len(data))
+    return head + data
+
+
+class Server:
+    """Server with a list of models. `strict`: refuses max_tokens; `paths`: of its endpoints, with their answers."""
+
+    def __init__(self, models: bytes, paths: dict[str, bytes], strict: bool = False) -> None:
+        self.models, self.paths, self.strict = models, paths, strict
+        self.turns: list[tuple[str, dict[str, Any]]] = []
+        self.scripted = ScriptedServer([self._serve])
+
+    def _serve(self, sock: socket.socket, request: bytes) -> None:
+        head, _, body = request.partition(b"\r\n\r\n")
+        method, path = head.decode().split()[:2]
+        if method == "GET" or path.endswith("/tokenize"):
+            sock.sendall(self.models if path == "/v1/models" else NOT_FOUND)
+            return
+        self.turns.append((path, json.loads(body)))
+        if self.strict and "max_tokens" in self.turns[-1][1]:
+            message = "Unsupported parameter: 'max_tokens'. Use 'max_completion_tokens' instead."
+            sock.sendall(document({"error": {"message": message}}, 400))
+            return
+        sock.sendall(self.paths.get(path, NOT_FOUND))
+
+
+@pytest.fixture
+def servers() -> Iterator[list[Server]]:
+    """List of servers that are closed at the end of the test."""
+    started: list[Server] = []
+    yield started
+    for server in started:
+        server.scripted.close()
+
+
+def start(servers: list[Server], models: Any = NOT_FOUND, path: str = "/v1/chat/completions", **options: Any) -> Server:
+    listed = models if isinstance(models, bytes) else document(models)
+    servers.append(Server(listed, {path: options.pop("answer", CHAT)}, **options))
+    return servers[-1]
+
+
+def check(scenario: dict[str, Any], *servers: Server, model: str | None = None) -> Preflight:
+    targets = tuple(Target.parse(server.scripted.url) for server in servers)
+    parsed = scenarios.from_text(json.dumps(scenario), "scenario.yaml")
+    with gevent.Timeout(60):
+        return preflight.preflight(RunSpec(parsed, "scenario.yaml", targets, model, (), 1, 1.0, {}), OWN)
+
+
+def test_tasks_require_one_streaming_endpoint(servers: list[Server]) -> None:
+    listed = {"data": [{"id": "m"}]}
+    server = start(servers, listed, "/v1/messages", answer=MESSAGES)
+    found = check(TASKS, server)
+    assert found.targets[0].sent.served == 1
+    with pytest.raises(UsageError, match="404"):
+        check(BASE, server)
+
+
+def test_without_a_streaming_endpoint_tasks_are_refused(servers: list[Server]) -> None:
+    server = start(servers, {"data": [{"id": "m"}]}, "/none")
+    with pytest.raises(UsageError, match="chat/completions: no streamed answer from model m: HTTP 404"):
+        check(TASKS, server)
+    endpoints = ["chat/completions", "completions", "responses", "messages"]
+    assert [path for path, _ in server.turns] == [f"{root}/{name}" for name in endpoints for root in ("/v1", "")]
+
+
+@pytest.mark.parametrize(
+    "models",
+    [
+        {"data": [{"id": "unknown"}]},
+        {"data": [{"id": "openai/*"}]},
+        {"data": []},
+        {"data": [{"id": "a"}, {"id": "b"}]},
+        {"models": [{"name": "other"}]},
+        document({"detail": "Method Not Allowed"}, 405),
+        document({"detail": "no"}, 401),
+        NOT_FOUND,
+    ],
+)
+def test_a_model_that_is_not_listed_is_a_warning(
+    servers: list[Server], models: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    server = start(servers, models)
+    with caplog.at_level(logging.WARNING):
+        found = check(BASE, server, model="org/m")
+    assert found.facts.model == "org/m"
+    assert "the first request decides" in caplog.text
+    assert server.turns[0][1]["model"] == "org/m"
+    if models != {"models": [{"name": "other"}]}:
+        with pytest.raises(UsageError, match="--model") as raised:
+            check(BASE, server)
+        assert "\n" not in str(raised.value)
+
+
+def test_a_model_that_the_server_refuses_is_named_with_the_list(servers: list[Server]) -> None:
+    absent = document({"error": {"message": "The model `huge` does not exist.", "param": "model"}}, 404)
+    server = start(servers, {"data": [{"id": "tiny"}]}, answer=absent)
+    with pytest.raises(UsageError, match=r"does not exist.*the server lists tiny; see --model"):
+        check(BASE, server, model="huge")
+
+
+def test_each_model_and_class_is_tried_once(servers: list[Server]) -> None:
+    """Classes with requests of one form share a first request."""
+    plain = {"kind": "chat", "prompt_tokens": 20, "output_tokens": 40}
+    classes = [
+        {"name": "a", "share": 0.4, "workload": plain},
+        {"name": "b", "share": 0.3, "workload": plain | {"prompt_tokens": 90}},
+        {"name": "c", "share": 0.3, "workload": plain | {"system_prompt_tokens": 30}},
+    ]
+    scenario = BASE | {
+        "workload": {"kind": "mix", "classes": classes},
+        "request": {
+            "models": [{"name": "m", "share": 0.5}, {"name": "n", "share": 0.5}],
+            "extra_body": {"min_tokens": 9, "temperature": 0.5},
+        },
+    }
+    server = start(servers)
+    found = check(scenario, server)
+    sent = [(body["model"], len(body["messages"])) for _, body in server.turns]
+    assert sorted(sent) == [("m", 1), ("m", 2), ("n", 1), ("n", 2)]
+    assert all(body["max_tokens"] == body["min_tokens"] == 1 and body["ignore_eos"] for _, body in server.turns)
+    assert found.targets[0].sent == SentTurns(4, 4, 20, 4)
+
+
+def test_tools_of_the_workload_are_part_of_the_first_request(servers: list[Server]) -> None:
+    server = start(servers)
+    agent = scenarios.load("agent-tools")
+    check(BASE | {"workload": agent.as_data()["workload"]}, server, model="m")
+    (sent,) = (body for _, body in server.turns)
+    own = json.loads(outline(Sessions(agent).begin(0).script, 0, most=1)[0].ask.tools)
+    assert [tool["function"]["name"] for tool in sent["tools"]] == [tool["function"]["name"] for tool in own]
+    assert sent["tools"][1:] == own[1:]
+    assert sent["tools"][0] != own[0]  # caches no prefix of the run's prompts
+
+
+@pytest.mark.parametrize("strict_first", [True, False])
+def test_one_key_of_the_limit_is_found_for_all_servers(servers: list[Server], strict_first: bool) -> None:
+    pair = [start(servers, strict=strict_first), start(servers, strict=not strict_first)]
+    found = check(BASE, *pair, model="m")
+    assert found.request.max_tokens_field == "max_completion_tokens"
+    for server, facts in zip(pair, found.targets, strict=True):
+        assert server.turns[-1][1]["max_completion_tokens"] == 1
+        assert facts.sent.requests == len(server.turns)
+    assert found.spec.scenario.request.max_tokens_field == "auto"  # the scenario and its digest stay
+
+
+@pytest.mark.parametrize("root", ["/v1", ""])
+def test_the_path_as_it_was_found_is_that_of_the_run(servers: list[Server], root: str) -> None:
+    found = check(BASE, start(servers, path=f"{root}/chat/completions"), model="m")
+    assert [target.api for target in found.spec.targets] == [root]
 
 
 def test_a_preflight_that_is_killed_closes_its_connection(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -60,8 +216,9 @@ def test_a_preflight_that_is_killed_closes_its_connection(monkeypatch: pytest.Mo
         closed.set()
 
     server = ScriptedServer([wait_for_end])
+    turn = FirstTurn({"model": "m", "messages": [], "max_tokens": 1}, RequestOptions())
     try:
-        checking = gevent.spawn(first_token, ClientSettings(Target.parse(server.url), "m"))
+        checking = gevent.spawn(prove, ClientSettings(Target.parse(server.url), "m"), turn, SentTurns())
         with gevent.Timeout(10):
             while not server.requests:
                 gevent.sleep(0.01)

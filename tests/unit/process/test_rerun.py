@@ -23,7 +23,7 @@ def manifest_of(spec: RunSpec) -> dict[str, Any]:
             "origin": spec.origin,
             "overrides": spec.overrides,
         },
-        "targets": [{"url": target.url} for target in spec.targets],
+        "targets": [{"api": target.api_url()} for target in spec.targets],
         "model": "tiny",
         "metrics_urls": list(METRICS),
     }
@@ -78,7 +78,7 @@ def test_other_user_classes_are_refused() -> None:
         {"scenario": None},
         {"scenario": {}},
         {"targets": []},
-        {"targets": [{"url": "nothing"}]},
+        {"targets": [{"api": "nothing"}]},
         {"targets": 3},
         {"metrics_urls": None},
         {"scenario": {"text": "schema: 1", "origin": "chat", "overrides": {}}},

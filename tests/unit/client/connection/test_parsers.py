@@ -211,7 +211,7 @@ def test_targets_are_parsed(url: str, authority: str, api: str, metrics: str) ->
 
 
 @pytest.mark.parametrize(
-    "url", ["server:8000", "ftp://x", "http://", "http://u:p@h", "http://h:99999", "http://h?q=1", "http://h:x"]
+    "url", ["server:8000", "ftp://x", "http://", "http://u:p@h", "http://h:99999", "http://h#q=1", "http://h:x"]
 )
 def test_invalid_targets_are_one_line(url: str) -> None:
     with pytest.raises(UsageError) as raised:

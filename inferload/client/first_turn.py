@@ -1,0 +1,219 @@
+"""The first request of a run, before its load: how the server takes it decides whether and how the run can be sent.
+
+It has a body of the run with as few tokens as the server takes. It finds out the path of the API, and the key of the limit of an
+answer. Only a refusal ends a run: a server that is busy, or that answers in an unexpected form, is left to the run's own figures.
+"""
+
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal
+
+import gevent
+import msgspec
+
+from inferload.client import refusals
+from inferload.client.client import Client, ClientSettings
+from inferload.client.connection.target import Target
+from inferload.client.turn_record import TurnRequest, TurnResult
+from inferload.errors import UsageError
+from inferload.measure.clock import now_ns
+from inferload.measure.record import Failure, TurnRecord
+from inferload.requests.dialects import limit_key
+from inferload.scenario.scenario import RequestOptions
+from inferload.scenario.schema.endpoints import ENDPOINTS, MaxTokensField
+
+logger = logging.getLogger(__name__)
+
+KEY_HINT = "set the key with --api-key-file or OPENAI_API_KEY"
+OTHER_KEY_HINT = "correct it in the file of --api-key-file, or in OPENAI_API_KEY"
+
+# Limits of the answer: some models take no fewer than 16 tokens; None: the limit of the run.
+_LIMITS = (1, 16, None)
+_AGAIN_S = (1.0, 2.0, 4.0, 8.0)  # pauses before further attempts at a busy server
+_DETAIL_CHARS, _SHOWN_CHARS = 4096, 400
+# Statuses by which servers and gateways answer at a path that they do not have.
+_NO_PATH = (401, 403, 404, 405, 410, 421, 501)
+_UNREACHABLE = (Failure.CONNECT, Failure.TLS, Failure.TIMEOUT_CONNECT, Failure.BAD_HTTP, Failure.CLIENT_ERROR)
+
+Reaction = Literal["served", "no path", "refused", "busy", "doubtful", "unreachable"]
+
+
+@dataclass(slots=True)
+class SentTurns:
+    """Requests sent to a server before the load, and what it answered. Tokens of answers without counts are missing."""
+
+    requests: int = 0
+    served: int = 0  # of these: streamed answers, complete or not
+    input_tokens: int = 0
+    output_tokens: int = 0
+
+    def add(self, record: TurnRecord) -> None:
+        """Add the record of a request."""
+        self.requests += 1
+        self.served += record.status == 200 and record.failure is not Failure.NOT_SSE
+        self.input_tokens += record.input_tokens or 0
+        self.output_tokens += record.output_tokens or 0
+
+
+@dataclass(frozen=True, slots=True)
+class FirstTurn:
+    """Body of a first request, and the options that it was made with. `key`: of the limit of its answer, by these options."""
+
+    document: Mapping[str, Any]
+    request: RequestOptions
+    headers: tuple[tuple[str, str], ...] = ()
+    hint: str = ""  # about the model, for a refusal
+
+    @classmethod
+    def of(
+        cls, body: bytes, request: RequestOptions, headers: tuple[tuple[str, str], ...] = (), hint: str = ""
+    ) -> "FirstTurn":
+        """Return the first turn with a body of the run."""
+        return cls(msgspec.json.decode(body), request, headers, hint)
+
+    def body(self, key: str, own_key: str, limit: int | None) -> bytes:
+        """Return the body with another key of its limit, and at most `limit` tokens of answer; None: those of the run."""
+        document = {key if name == own_key else name: value for name, value in self.document.items()}
+        if limit is not None:
+            for name in [name for name in refusals.LIMITS if type(document.get(name)) is int] or [key]:
+                document[name] = min(document.get(name, limit), limit)
+            for name, value in document.items():
+                if name.startswith("min_") and name.endswith("tokens") and type(value) is int:
+                    document[name] = min(value, limit)
+        return msgspec.json.encode(document)
+
+
+@dataclass(frozen=True, slots=True)
+class Proof:
+    """How a server takes the requests of a run. `warning`: why it did not answer the first one, "" if it did."""
+
+    target: Target
+    key: MaxTokensField | Literal["max_output_tokens"]  # of the limit of an answer
+    limit: int | None  # fewest tokens that it takes, of those tried; None: the run's limit
+    warning: str = ""
+
+
+def prove(settings: ClientSettings, turn: FirstTurn, sent: SentTurns) -> Proof:
+    """Send the first request until the server answers it, and return how it takes it. Raise UsageError if it refuses it."""
+    return _FirstRequest(settings, turn, sent).result()
+
+
+def with_field(request: RequestOptions, found: MaxTokensField) -> RequestOptions:
+    """Return the options with the key of the limit that a server takes."""
+    return request.model_copy(update={"max_tokens_field": found})
+
+
+@dataclass(slots=True)
+class _FirstRequest:
+    settings: ClientSettings
+    turn: FirstTurn
+    sent: SentTurns
+    key: MaxTokensField | Literal["max_output_tokens"] = "max_tokens"
+    limits: list[int | None] = field(default_factory=lambda: [*_LIMITS])
+    pauses_s: list[float] = field(default_factory=lambda: [*_AGAIN_S])
+    missed: TurnResult | None = None  # answer at the first reading of the path, if it has no API there
+
+    def result(self) -> Proof:
+        own_key = self.key = limit_key(self.turn.request, self.settings.endpoint)
+        while True:
+            answer = _send(self.settings, self.turn.body(self.key, own_key, self.limits[0]), self.turn.headers)
+            self.sent.add(answer.record)
+            reaction = reaction_to(answer, self.turn.document)
+            if reaction == "served":
+                return Proof(self.settings.target, self.key, self.limits[0])
+            if reaction == "no path" and self.missed is None:
+                self.missed = answer
+                self._read_otherwise()
+            elif reaction == "no path" and self.missed is not None:
+                self._read_otherwise()
+                raise self._error(self.missed)
+            elif reaction == "refused":
+                self._yield_to(answer)
+            elif reaction == "busy" and self.pauses_s:
+                self._await(answer)
+            elif reaction == "unreachable":
+                raise self._error(answer)
+            else:
+                warning = f"{self._url}: the first request had no answer: {_text(answer)}"
+                return Proof(self.settings.target, self.key, self.limits[0], warning)
+
+    @property
+    def _url(self) -> str:
+        return self.settings.target.api_url(ENDPOINTS[self.settings.endpoint].path)
+
+    def _read_otherwise(self) -> None:
+        self.settings = replace(self.settings, target=self.settings.target.other_reading)
+
+    def _yield_to(self, answer: TurnResult) -> None:
+        """Change the request after a refusal: the key of its limit, or the limit. Raise UsageError if nothing is left."""
+        other = self._other_key()
+        if other is not None and refusals.suggests(answer.detail, other):
+            self.key, self.limits = other, [*_LIMITS]
+        elif len(self.limits) > 1:
+            del self.limits[0]
+        elif other is not None and refusals.refused_keys(answer.detail, self.turn.document) == (self.key,):
+            self.key, self.limits = other, [*_LIMITS]
+        else:
+            raise self._error(answer)
+
+    def _other_key(self) -> MaxTokensField | None:
+        """Return the other key of the limit of a chat completion, if the run may use it and it was not tried."""
+        free = self.settings.endpoint == "chat" and self.turn.request.max_tokens_field == "auto"
+        return "max_completion_tokens" if free and self.key == "max_tokens" else None
+
+    def _await(self, answer: TurnResult) -> None:
+        if len(self.pauses_s) == len(_AGAIN_S):
+            logger.warning("%s: %s; trying again for %g s", self._url, _text(answer), sum(_AGAIN_S))
+        gevent.sleep(self.pauses_s.pop(0))
+
+    def _error(self, answer: TurnResult) -> UsageError:
+        url, text = self._url, _text(answer)
+        if self.missed is answer:
+            self._read_otherwise()
+            text += f" (nor at {self._url})"
+            self._read_otherwise()
+        remedy = self._remedy(answer)
+        return UsageError(f"{url}: no streamed answer from model {self.settings.model}: {text}; {remedy}")
+
+    def _remedy(self, answer: TurnResult) -> str:
+        if answer.record.status in (401, 403):
+            return KEY_HINT if self.settings.credentials.api_key is None else OTHER_KEY_HINT
+        named = refusals.remedy(answer.detail, self.turn.document, self.turn.request)
+        of_model = self.turn.hint if not named or "model" in named else ""
+        return "; ".join(filter(None, (named, of_model))) or "see the server's log"
+
+
+def reaction_to(answer: TurnResult, sent: Mapping[str, Any]) -> Reaction:
+    """Return how a server reacted to a request with this body."""
+    failure, status = answer.record.failure, answer.record.status
+    if failure in (None, Failure.EMPTY):  # the first token may be a special one without text
+        return "served"
+    if failure in _UNREACHABLE:
+        return "unreachable"
+    if status in _NO_PATH or failure in (Failure.HTTP_OTHER, Failure.NOT_SSE):
+        return "no path"
+    if failure in (Failure.HTTP_429, Failure.HTTP_5XX) or status == 408 or (failure is Failure.CUT and status is None):
+        return "busy"
+    if failure is Failure.SERVER_ERROR and refusals.refused_keys(
+        answer.detail, sent
+    ):  # a gateway's refusal in a stream
+        return "refused"
+    return "refused" if failure is Failure.HTTP_4XX else "doubtful"
+
+
+def _text(answer: TurnResult) -> str:
+    text = refusals.text_of(answer.detail)
+    return text if len(text) <= _SHOWN_CHARS else text[:_SHOWN_CHARS] + "..."
+
+
+def _send(settings: ClientSettings, body: bytes, headers: tuple[tuple[str, str], ...]) -> TurnResult:
+    client = Client(replace(settings, worker="preflight", detail_chars=_DETAIL_CHARS), lambda _result: None)
+    request = TurnRequest(body, "preflight", "preflight", 0, "preflight", "warmup", now_ns(), headers=headers)
+    turn = client.start(request)
+    try:
+        return turn.wait()
+    finally:
+        client.give_up_all()  # if this greenlet is killed
+        turn.wait()
+        client.close()

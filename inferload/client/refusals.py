@@ -1,0 +1,161 @@
+"""What a server says when it refuses a request: its text, the keys of the body that it names, and the option to change. No I/O."""
+
+import json
+import re
+from collections.abc import Collection, Iterator, Mapping
+from typing import Any
+
+from inferload.scenario.scenario import RequestOptions
+
+LIMITS = ("max_tokens", "max_completion_tokens", "max_output_tokens")
+# Keys of the body that texts name for other reasons: they count only if the server names them as its parameter.
+_COMMON = ("model", "messages", "prompt", "input", "system", "stream", "n", "tools", "stop", "user")
+# Names within a value, by the key of the body.
+_WITHIN = {
+    "stream_options": ("include_usage", "continuous_usage_stats"),
+    "tool_choice": ("tool choice",),
+}
+# Words after which a text names keys that the server accepts.
+_ACCEPTED = re.compile(
+    r"expected one of|expected `|\buse\b|instead|did you mean|(?<!not )\ballowed\b|permitted (?:fields|parameters|values)"
+    r"|(?<!un)(?<!not )supported (?:fields|parameters|values)|valid (?:fields|parameters|keys)|to drop these",
+    re.IGNORECASE,
+)
+# Characters between two keys of a list, such as `a, b` or `['a', 'b']`.
+_BETWEEN = r"['\"`\]]*(?:,\s*|\s+and\s+)(?:and\s+)?['\"`\[]*"
+_TEXTS = ("message", "msg", "detail", "error", "error_description", "title", "reason")
+_PLACES = ("param", "loc", "path", "field")
+
+REMEDIES: Mapping[str, str] = {
+    "ignore_eos": "set request.ignore_eos: false; lengths of answers then depend on the model",
+    "cache_salt": "set cache.isolate: none, or reset its cache between runs",
+    "return_token_ids": "set cache.token_ids: false",
+    "tools": "start the server with tool calls (vLLM: --enable-auto-tool-choice --tool-call-parser), or choose a workload "
+    "without tools",
+    "model": "name another with --model",
+    "messages": "choose a workload or an endpoint whose messages the model takes",
+    "store": "choose another request.endpoint",
+    **dict.fromkeys(LIMITS, "set request.max_tokens_field, or other lengths of answers"),
+}
+REMEDIES = {**REMEDIES, "tool_choice": REMEDIES["tools"]}
+
+
+def text_of(detail: str) -> str:
+    """Return the server's text of a refusal for a message: of a JSON body the messages in it, in one line."""
+    before, brace, rest = detail.partition("{")
+    document = _parsed(brace + rest) if brace else None
+    found = list(dict.fromkeys(_messages(document))) if document is not None else []
+    text = before + "; ".join(found) if found else detail
+    return " ".join(text.split())
+
+
+def refused_keys(detail: str, sent: Collection[str]) -> tuple[str, ...]:
+    """Return the keys of the sent body that a refusal names: those that it gives as its parameter, else those in its text."""
+    places = [place for document in _documents(detail) for place in _named_places(document)]
+    named = [key for place in places for key in sent if key in place]
+    if not named:
+        text = text_of(detail)
+        named = _mentioned(_ACCEPTED.split(text, maxsplit=1)[0], sent) or _mentioned(text, sent)
+    return tuple(dict.fromkeys(named))
+
+
+def suggests(detail: str, key: str) -> bool:
+    """Return True if a refusal mentions a key, such as one that the server takes instead."""
+    return _first(detail, key) < len(detail)
+
+
+def _mentioned(text: str, sent: Collection[str]) -> list[str]:
+    """Return the key of the body that a text mentions first, with those that follow it in one list."""
+    found = sorted((at, key) for key in sent if (at := _first(text, key)) < len(text))
+    keys = [key for _at, key in found if key not in _COMMON] or [key for _at, key in found]
+    names = "|".join(map(_names, sorted(keys, key=len, reverse=True)))
+    listed = re.search(rf"(?:{names})(?:{_BETWEEN}(?:{names}))*", text) if keys else None
+    return [] if listed is None else [key for key in keys if suggests(listed[0], key)]
+
+
+def remedy(detail: str, sent: Collection[str], request: RequestOptions) -> str:
+    """Return what to change after a refusal, in one line; "" if the server names nothing that an option controls."""
+    return "; ".join(dict.fromkeys(_remedy(key, request) for key in refused_keys(detail, sent)))
+
+
+def _remedy(key: str, request: RequestOptions) -> str:
+    if key in request.extra_body:
+        return f"change or remove request.extra_body.{key}"
+    if key == "stream_options":
+        return "set request.continuous_usage: false" if request.continuous_usage else "set request.usage: false"
+    return REMEDIES.get(key, f"remove {key} from the workload")
+
+
+def _first(text: str, key: str) -> int:
+    """Return the position of the first mention of a key as a word, or of a name within it; the text's length without one."""
+    found = re.search(_names(key), text)
+    return len(text) if found is None else found.start()
+
+
+def _names(key: str) -> str:
+    return rf"(?<![\w-])(?:{'|'.join(map(re.escape, (key, *_WITHIN.get(key, ()))))})(?![\w-])"
+
+
+def _named_places(document: Any) -> Iterator[list[str]]:
+    """Yield the parameter names of an error document, each as its path: `stream_options.include_usage` has two parts."""
+    if isinstance(document, list):
+        for item in document:
+            yield from _named_places(item)
+    if not isinstance(document, dict):
+        return
+    for key, value in document.items():
+        if key in _PLACES and isinstance(value, str):
+            yield re.split(r"[.\[\]/]+", value)
+        elif key in _PLACES and isinstance(value, list):
+            yield [part for part in value if isinstance(part, str)]
+        elif key != "input":  # the refused value
+            yield from _named_places(value)
+
+
+def _documents(detail: str) -> Iterator[Any]:
+    """Yield the JSON document of a refusal, and those that its texts quote: a gateway passes on the text of its provider."""
+    document = _parsed(detail[detail.find("{") :]) if "{" in detail else None
+    if document is None:
+        return
+    yield document
+    for text in _strings(document):
+        if "{" in text:
+            yield from _documents(text)
+
+
+def _strings(document: Any) -> Iterator[str]:
+    if isinstance(document, str):
+        yield document
+    elif isinstance(document, dict | list):
+        for item in document.values() if isinstance(document, dict) else document:
+            yield from _strings(item)
+
+
+def _messages(document: Any) -> Iterator[str]:
+    if isinstance(document, str):
+        yield document
+    elif isinstance(document, list):
+        for item in document:
+            yield from _messages_of(item)
+    elif isinstance(document, dict):
+        yield from _messages_of(document)
+
+
+def _messages_of(document: Any) -> Iterator[str]:
+    if not isinstance(document, dict):
+        if isinstance(document, str):
+            yield document
+        return
+    where = document.get("loc")
+    prefix = ".".join(map(str, where)) + ": " if isinstance(where, list) and where else ""
+    for key in _TEXTS:
+        if document.get(key):
+            yield from (prefix + text for text in _messages(document[key]))
+
+
+def _parsed(text: str) -> Any:
+    """Return the JSON document at the beginning of a text; None if there is none."""
+    try:
+        return json.JSONDecoder().raw_decode(text)[0]
+    except (ValueError, RecursionError):
+        return None
