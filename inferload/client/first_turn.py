@@ -72,6 +72,12 @@ class FirstTurn:
         """Return the first turn with a body of the run."""
         return cls(msgspec.json.decode(body), request, headers, hint)
 
+    @property
+    def form(self) -> bytes:
+        """The body without its length of answer: requests of one form are taken or refused alike."""
+        own_key = limit_key(self.request, self.request.endpoint)
+        return self.body(own_key, own_key, _LIMITS[0])
+
     def body(self, key: str, own_key: str, limit: int | None) -> bytes:
         """Return the body with another key of its limit, and at most `limit` tokens of answer; None: those of the run."""
         document = {key if name == own_key else name: value for name, value in self.document.items()}
@@ -171,7 +177,7 @@ class _FirstRequest:
         url, text = self._url, _text(answer)
         if self.missed is answer:
             self._read_otherwise()
-            text += f" (nor at {self._url})"
+            text += f" (and none at {self._url})"
             self._read_otherwise()
         remedy = self._remedy(answer)
         return UsageError(f"{url}: no streamed answer from model {self.settings.model}: {text}; {remedy}")
@@ -180,8 +186,8 @@ class _FirstRequest:
         if answer.record.status in (401, 403):
             return KEY_HINT if self.settings.credentials.api_key is None else OTHER_KEY_HINT
         named = refusals.remedy(answer.detail, self.turn.document, self.turn.request)
-        of_model = self.turn.hint if not named or "model" in named else ""
-        return "; ".join(filter(None, (named, of_model))) or "see the server's log"
+        of_model = named in ("", refusals.REMEDIES["model"])
+        return (of_model and self.turn.hint) or named or "see the server's log"
 
 
 def reaction_to(answer: TurnResult, sent: Mapping[str, Any]) -> Reaction:

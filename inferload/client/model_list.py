@@ -52,10 +52,10 @@ def only_model(models: Sequence[ListedModel]) -> ListedModel | None:
     return None
 
 
-def in_words(models: Sequence[ListedModel]) -> str:
-    """Return the names for a message; of a long list the first ones."""
-    names = ", ".join(model.name for model in models[:_MOST_SHOWN])
-    return f"{names} and {len(models) - _MOST_SHOWN} more" if len(models) > _MOST_SHOWN else names
+def listed(names: Sequence[str]) -> str:
+    """Return the names of models for a message; of a long list the first ones."""
+    shown = ", ".join(names[:_MOST_SHOWN]) or "no model"
+    return f"{shown} and {len(names) - _MOST_SHOWN} more" if len(names) > _MOST_SHOWN else shown
 
 
 def _entries(document: Any, depth: int = _DEPTH) -> list[Any] | None:

@@ -10,7 +10,7 @@ from inferload.client.client import ClientSettings
 from inferload.client.connection.target import Target
 from inferload.client.fetch import Fetched, Fetcher, FetchError
 from inferload.client.first_turn import KEY_HINT, OTHER_KEY_HINT, SentTurns
-from inferload.client.model_list import ListedModel, in_words, models_in, only_model
+from inferload.client.model_list import ListedModel, listed, models_in, only_model
 from inferload.content.chat_template import TokenizeChat
 from inferload.errors import UsageError
 from inferload.measure.record import Failure
@@ -44,16 +44,13 @@ class ModelList:
             return model.name
         if self.problem:
             raise UsageError(f"{self.problem}; {self.remedy}, or name the model with --model")
-        listed = f"lists {in_words(self.models)}" if self.models else "lists no model"
-        raise UsageError(f"{self.target.url}: {listed}; name the model with --model")
+        raise UsageError(f"{self.target.url}: lists {listed(self.names)}; name the model with --model")
 
     def doubt(self, model: str) -> str:
         """Return why the list does not show that a model is served; "" if it does."""
         if model in self.names:
             return ""
-        return (
-            self.problem or f"{self.target.url} does not list model {model}; it lists {in_words(self.models) or 'none'}"
-        )
+        return self.problem or f"{self.target.url} does not list model {model}; it lists {listed(self.names)}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,13 +91,13 @@ def model_list(settings: ClientSettings) -> ModelList:
     return first if other.problem else other
 
 
-def facts_of(settings: ClientSettings, listed: ModelList, model: str) -> ServerFacts:
+def facts_of(settings: ClientSettings, found: ModelList, model: str) -> ServerFacts:
     """Request version and tokenizer of a server."""
     fetcher = Fetcher(settings)
-    version, engine = _engine(fetcher, settings, listed.models)
-    longest = next((entry.max_model_len for entry in listed.models if entry.name == model), None)
+    version, engine = _engine(fetcher, settings, found.models)
+    longest = next((entry.max_model_len for entry in found.models if entry.name == model), None)
     tokenizes = _tokenizes(fetcher, settings, model)
-    return ServerFacts(listed.target, model, listed.names, engine, version, longest, tokenizes)
+    return ServerFacts(found.target, model, found.names, engine, version, longest, tokenizes)
 
 
 def tokenizer_of(settings: ClientSettings) -> "Tokenizer":

@@ -32,7 +32,7 @@ REMEDIES: Mapping[str, str] = {
     "return_token_ids": "set cache.token_ids: false",
     "tools": "start the server with tool calls (vLLM: --enable-auto-tool-choice --tool-call-parser), or choose a workload "
     "without tools",
-    "model": "name another with --model",
+    "model": "name another model with --model or request.models",
     "messages": "choose a workload or an endpoint whose messages the model takes",
     "store": "choose another request.endpoint",
     **dict.fromkeys(LIMITS, "set request.max_tokens_field, or other lengths of answers"),

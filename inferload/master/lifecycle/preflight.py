@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from inferload.client.connection.target import Target
 from inferload.client.fetch import Fetcher, FetchError
 from inferload.client.first_turn import FirstTurn, Proof, SentTurns, prove, with_field
+from inferload.client.model_list import listed
 from inferload.client.probe import ModelList, ServerFacts, chat_tokenizer, facts_of, model_list, tokenizer_of
 from inferload.content import token_estimate
 from inferload.content.chat_template import NO_TEMPLATE, ChatTemplate, measure
@@ -158,15 +159,15 @@ def _servers(spec: RunSpec, own: ProcessSettings) -> tuple[ServerFacts, ...]:
     names, servers = _models(spec), []
     for target in spec.targets:
         settings = client_settings(spec.scenario, target, "", own, "preflight")
-        listed = model_list(settings)
-        names = names or [listed.only()]
-        _warn_of_models(listed, names)
-        servers.append(facts_of(replace(settings, target=listed.target), listed, names[0]))
+        models = model_list(settings)
+        names = names or [models.only()]
+        _warn_of_models(models, names)
+        servers.append(facts_of(replace(settings, target=models.target), models, names[0]))
     return tuple(servers)
 
 
-def _warn_of_models(listed: ModelList, names: Sequence[str]) -> None:
-    for doubt in dict.fromkeys(filter(None, map(listed.doubt, names))):
+def _warn_of_models(models: ModelList, names: Sequence[str]) -> None:
+    for doubt in dict.fromkeys(filter(None, map(models.doubt, names))):
         logger.warning("%s; the first request decides", doubt)
 
 
@@ -231,12 +232,12 @@ class _FirstRequests:
         isolated = isolation(scenario.cache.isolate, "preflight", 0, takes_salt=self.salts)
         bodies = replace(BodySettings.of(scenario, model), request=request)
         body = BodyWriter(Texts(approximate(), 0), bodies, isolated).body(ask)
-        if (known := self.proofs.get((facts.target, body))) is not None:
-            return known
         affinity = ((request.affinity_header, "preflight"),) if request.affinity_header else ()
-        hint = "" if model in facts.models else f"the server lists {', '.join(facts.models) or 'no model'}; see --model"
-        turn = FirstTurn.of(body, request, (*affinity, *ask.headers), hint)
-        proof = self.proofs[facts.target, body] = prove(settings, turn, sent)
+        hint = f"the server lists {listed(facts.models)}: name another model with --model or request.models"
+        turn = FirstTurn.of(body, request, (*affinity, *ask.headers), "" if model in facts.models else hint)
+        if (known := self.proofs.get((facts.target, turn.form))) is not None:
+            return known
+        proof = self.proofs[facts.target, turn.form] = prove(settings, turn, sent)
         if proof.warning:
             logger.warning("%s; the load is sent all the same", proof.warning)
         return proof

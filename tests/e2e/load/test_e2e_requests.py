@@ -148,7 +148,8 @@ def not_served(sandbox: Sandbox) -> FinishedRun:
 def test_an_unknown_model_is_refused_before_the_load(run_pool: RunPool, run_case: RunCase) -> None:
     ended = run_pool.result(run_case)
     assert ended.code == 2
-    assert "does not serve adapter; it serves simulator" in ended.text
+    assert "no streamed answer from model adapter: HTTP 404: " in ended.text
+    assert "the server lists simulator: name another model" in ended.text
     assert not (ended.run_dir / "run.json").exists()
 
 

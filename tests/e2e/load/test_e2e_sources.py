@@ -211,7 +211,8 @@ def test_all_turns_of_a_session_carry_its_affinity_header(run_pool: RunPool, run
     requests = [request for request in ended.seen["requests"] if request.startswith(b"POST /v1/chat/completions")]
     matches = [re.search(rb"\r\nX-Session-ID: (\S+)\r\n", request) for request in requests]
     names = [match[1].decode() for match in matches if match]
-    assert len(names) == len(ended.turns) == len(requests) - 1  # the preflight's turn belongs to no session
+    assert names.pop(0) == "preflight"  # its turn belongs to no session
+    assert len(names) == len(ended.turns) == len(requests) - 1
     for index, rows in turns_by_session(ended).items():
         assert names.count(f"{run_id}-s{index}") == len(rows)
     assert len(ended.turns) > len(turns_by_session(ended))

@@ -122,7 +122,7 @@ def test_a_path_that_neither_reading_has_is_one_line(proves: Prove) -> None:
         proves(lambda _path, _body: refusal("Not Found", status=404), "/x?key=sekret77")
     text = str(raised.value)
     assert "/x/chat/completions?key=***: no streamed answer from model m: HTTP 404: Not Found" in text
-    assert "nor at" in text
+    assert "and none at" in text
     assert "/x/v1/chat/completions?key=***" in text
     assert "sekret" not in text
 

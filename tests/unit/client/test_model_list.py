@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from inferload.client.model_list import in_words, models_in, only_model
+from inferload.client.model_list import listed, models_in, only_model
 
 NAME = st.text("abcxyz0123456789-./:", min_size=1, max_size=12)
 JSON = st.recursive(
@@ -51,7 +51,7 @@ def test_the_names_of_any_list_are_found(case: tuple[Any, list[str]]) -> None:
 @given(JSON)
 def test_no_document_raises(document: Any) -> None:
     models = models_in(document)
-    assert models is None or isinstance(in_words(models), str)
+    assert models is None or isinstance(listed([model.name for model in models]), str)
     assert models is None or only_model(models) is None or only_model(models) in models
 
 

@@ -152,7 +152,7 @@ def test_a_model_that_is_not_listed_is_a_warning(
 def test_a_model_that_the_server_refuses_is_named_with_the_list(servers: list[Server]) -> None:
     absent = document({"error": {"message": "The model `huge` does not exist.", "param": "model"}}, 404)
     server = start(servers, {"data": [{"id": "tiny"}]}, answer=absent)
-    with pytest.raises(UsageError, match=r"does not exist.*the server lists tiny; see --model"):
+    with pytest.raises(UsageError, match=r"does not exist.*the server lists tiny: name another model with --model"):
         check(BASE, server, model="huge")
 
 
