@@ -66,8 +66,8 @@ class ClientSettings:
 
     @property
     def redaction(self) -> Redaction:
-        """Redaction of the key, the header values and the proxy passwords."""
-        return Redaction.of(self.credentials.api_key, self.headers)
+        """Redaction of the key, the header values, the target's query and the proxy passwords."""
+        return Redaction.of(self.credentials.api_key, self.headers, self.target.query)
 
 
 class Client:

@@ -17,7 +17,7 @@ from inferload.client.client import Client, ClientSettings
 from inferload.client.connection.target import Target
 from inferload.client.turn_record import TurnRequest, TurnResult
 from inferload.errors import UsageError
-from inferload.measure.clock import now_ns
+from inferload.measure.clock import NS_PER_S, now_ns
 from inferload.measure.record import Failure, TurnRecord
 from inferload.requests.dialects import limit_key
 from inferload.scenario.scenario import RequestOptions
@@ -31,6 +31,7 @@ OTHER_KEY_HINT = "correct it in the file of --api-key-file, or in OPENAI_API_KEY
 # Limits of the answer: some models take no fewer than 16 tokens; None: the limit of the run.
 _LIMITS = (1, 16, None)
 _AGAIN_S = (1.0, 2.0, 4.0, 8.0)  # pauses before further attempts at a busy server
+_PATIENCE_NS = 10 * NS_PER_S  # before a line says that a server, such as one that loads its model, is waited for
 _DETAIL_CHARS, _SHOWN_CHARS = 4096, 400
 # Statuses by which servers and gateways answer at a path that they do not have.
 _NO_PATH = (401, 403, 404, 405, 410, 421, 501)
@@ -119,6 +120,7 @@ class _FirstRequest:
     limits: list[int | None] = field(default_factory=lambda: [*_LIMITS])
     pauses_s: list[float] = field(default_factory=lambda: [*_AGAIN_S])
     missed: TurnResult | None = None  # answer at the first reading of the path, if it has no API there
+    refused: TurnResult | None = None  # answer to the first key of the limit, if it does not mention the other
 
     def result(self) -> Proof:
         own_key = self.key = limit_key(self.turn.request, self.settings.endpoint)
@@ -158,10 +160,11 @@ class _FirstRequest:
             self.key, self.limits = other, [*_LIMITS]
         elif len(self.limits) > 1:
             del self.limits[0]
-        elif other is not None and refusals.refused_keys(answer.detail, self.turn.document) == (self.key,):
+        elif other is not None and refusals.refused_keys(answer.detail, self.turn.document) in ((self.key,), ()):
+            self.refused = answer
             self.key, self.limits = other, [*_LIMITS]
         else:
-            raise self._error(answer)
+            raise self._error(self.refused or answer)
 
     def _other_key(self) -> MaxTokensField | None:
         """Return the other key of the limit of a chat completion, if the run may use it and it was not tried."""
@@ -218,6 +221,8 @@ def _send(settings: ClientSettings, body: bytes, headers: tuple[tuple[str, str],
     request = TurnRequest(body, "preflight", "preflight", 0, "preflight", "warmup", now_ns(), headers=headers)
     turn = client.start(request)
     try:
+        if not turn.wait_until(now_ns() + _PATIENCE_NS):
+            logger.info("%s: no answer to the first request yet: waiting for it", settings.target.url)
         return turn.wait()
     finally:
         client.give_up_all()  # if this greenlet is killed

@@ -28,6 +28,7 @@ from inferload.server_metrics import exposition, metric_names
 _TICK_NS = 5 * NS_PER_MS
 _READS = 20
 _ENABLED_WITHIN_NS = NS_PER_S // 2
+_ENOUGH_TOKENS = 16  # limit of an answer that every model takes
 # Long enough to fill blocks of a prefix cache: some servers report cached tokens only if there are some.
 _PROMPT = "Count slowly from one to one hundred, and say each number as a word. " * 12
 
@@ -151,10 +152,10 @@ def _answered(result: TurnResult) -> bool:
 
 def first_turn(model: str) -> FirstTurn:
     """Return the plain turn: the first request to a server."""
-    return FirstTurn(_document(model, "max_tokens"), RequestOptions(ignore_eos=False))
+    return FirstTurn(_document(model, "max_tokens", _ENOUGH_TOKENS), RequestOptions(ignore_eos=False))
 
 
-def _document(model: str, key: str, limit: int = 2) -> dict[str, Any]:
+def _document(model: str, key: str, limit: int) -> dict[str, Any]:
     return {
         "model": model,
         "messages": [{"role": "user", "content": _PROMPT}],
@@ -165,7 +166,7 @@ def _document(model: str, key: str, limit: int = 2) -> dict[str, Any]:
 
 
 def _turn(settings: ClientSettings, proof: Proof, more: Mapping[str, Any]) -> TurnResult:
-    document = _document(settings.model, proof.key, max(2, proof.limit or 2)) | dict(more)
+    document = _document(settings.model, proof.key, max(2, proof.limit or _ENOUGH_TOKENS)) | dict(more)
     client = Client(replace(settings, worker="doctor"), lambda _result: None)
     try:
         body = json.dumps(document).encode()

@@ -243,7 +243,7 @@ class Controller:
         spec = repeated(manifest, self._run_options(self.environment).program, seed)
         self._admit(spec)
         self._refuse_second_run()  # one may have begun during the preflight
-        self._users.classes, self.environment.host = None, spec.target.url
+        self._users.classes, self.environment.host = None, spec.target.api_url()
         self._begin(spec)
         self._load_begun.wait(_LOAD_BEGINS_S)
         if self.trouble is not None:

@@ -143,6 +143,11 @@ def test_values_of_private_headers_are_redacted() -> None:
     assert redact("got hdr-secret-1 and dXNlcjpwdw==, inferload") == "got *** and ***, inferload"
 
 
+def test_long_values_of_the_targets_query_are_redacted() -> None:
+    redact = Redaction.of(None, (), "api-version=2024-10-21&code=sekret%20value&n=1")
+    assert redact("1: sekret value, sekret%20value, 2024-10-21") == "1: ***, ***, 2024-10-21"
+
+
 def test_passwords_in_urls_are_redacted(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HTTPS_PROXY", "http://me:pr%20oxy-password@proxy:3128")
     redact = Redaction.of(None, ())
@@ -164,6 +169,7 @@ def test_passwords_in_urls_are_redacted(monkeypatch: pytest.MonkeyPatch) -> None
         ("http://host:1/m?key=a&b=", "http://host:1/m?key=***&b=***"),
         ("host?secret#x=1", "host?***&x=***"),
         ("http://host/#key=a", "http://host/#key=***"),
+        ("http://host?api-version=2024-10-21&code=a", "http://host?api-version=2024-10-21&code=***"),
     ],
 )
 def test_urls_are_shown_without_user_password_and_query(url: str, shown: str) -> None:

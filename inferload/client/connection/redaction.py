@@ -34,9 +34,9 @@ class Redaction:
         self._short = re.compile(rf"(?<![\w-])(?:{'|'.join(short)})(?![\w-])", re.IGNORECASE) if short else None
 
     @classmethod
-    def of(cls, api_key: str | None, headers: Iterable[tuple[str, str]]) -> "Redaction":
-        """Return the redaction of a key, headers, and the proxy passwords of the environment."""
-        secrets = [api_key or ""]
+    def of(cls, api_key: str | None, headers: Iterable[tuple[str, str]], query: str = "") -> "Redaction":
+        """Return the redaction of a key, headers, long values of a query, and the proxy passwords of the environment."""
+        secrets = [api_key or "", *_long_values(query)]
         for name, value in headers:
             if not name.lower().startswith(_PUBLIC):
                 scheme, space, rest = value.partition(" ")
@@ -79,6 +79,13 @@ class Redaction:
         if not pieces:
             return text
         return MARK.join([*pieces, text[last:]])
+
+
+def _long_values(query: str) -> list[str]:
+    """Return the values of a query that may be secret; shorter ones are common words."""
+    parameters = (part.partition("=") for part in re.split("[&;]", query))
+    values = [value or name for name, _sign, value in parameters if name.lower() not in _PUBLIC_PARAMETERS]
+    return [text for value in values for text in (value, unquote(value)) if len(value) >= LEAST]
 
 
 def _passwords(url: str) -> list[str]:

@@ -134,6 +134,7 @@ def test_a_path_that_neither_reading_has_is_one_line(proves: Prove) -> None:
         "max_tokens: Extra inputs are not permitted",
         "Unknown parameter: 'max_tokens'.",
         "this model takes max_completion_tokens only",
+        "invalid request",
     ],
 )
 @pytest.mark.parametrize("least", [1, 16, 30])

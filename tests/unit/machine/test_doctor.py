@@ -254,6 +254,7 @@ class Bare(BaseHTTPRequestHandler):
     """A server that streams and refuses all unknown fields."""
 
     streams = True
+    limit = ("max_tokens", 1)  # key of the limit that it takes, and its smallest value
 
     def log_message(self, *_: object) -> None:
         """Log nothing."""
@@ -266,9 +267,12 @@ class Bare(BaseHTTPRequestHandler):
 
     def do_POST(self) -> None:
         body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-        known = {"model", "messages", "max_tokens", "stream", "stream_options"}
+        key, least = self.limit
+        known = {"model", "messages", key, "stream", "stream_options"}
         if self.path != "/v1/chat/completions" or set(body) - known or len(body["stream_options"]) > 1:
             self._answer(400, "application/json", b'{"error": "unknown field"}')
+        elif body[key] < least:
+            self._answer(400, "application/json", b'{"error": "integer below minimum value"}')
         elif not self.streams:
             self._answer(200, "application/json", b'{"choices": []}')
         else:
@@ -298,6 +302,18 @@ def test_a_minimal_server_gets_warnings_with_remedies(bare: str, capsys: pytest.
     fine = {what for what, check in lines.items() if check["status"] == "ok"}
     assert fine == {"server", "TLS", "model", "streaming"}
     assert all(check["remedy"] for what, check in lines.items() if what not in fine)
+
+
+def test_a_server_with_another_limit_of_answers_is_checked(
+    bare: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Bare, "limit", ("max_completion_tokens", 16))
+    code, lines, _ = doctor(capsys, "--host", f"{bare}/v1/chat/completions", "--model", "unlisted")
+    assert code == 0
+    assert lines["streaming"]["status"] == "ok"
+    assert "max_completion_tokens" in lines["limit"]["found"]
+    assert lines["model"]["status"] == "warn"
+    assert "does not list model unlisted" in lines["model"]["found"]
 
 
 def test_a_server_that_does_not_stream_fails(

@@ -7,7 +7,9 @@ from typing import Any, get_args
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pydantic import ValidationError
 
+from inferload.client import refusals
 from inferload.client.answers.answer import Answer
 from inferload.client.client import ANSWERS
 from inferload.content.messages import Message, Piece, Role, ToolCall
@@ -17,7 +19,7 @@ from inferload.measure.record import Failure
 from inferload.plan import describe
 from inferload.requests import call_checks, calls
 from inferload.requests.bodies import BodySettings, BodyWriter, Isolation, Texts
-from inferload.requests.dialects import DIALECTS
+from inferload.requests.dialects import DIALECTS, limit_key
 from inferload.scenario.files.mistakes import ScenarioError
 from inferload.scenario.scenario import RequestOptions, from_text
 from inferload.scenario.schema.endpoints import ENDPOINTS, Endpoint
@@ -81,6 +83,43 @@ def test_the_output_limit_has_the_endpoints_field_name() -> None:
         "responses": {"max_output_tokens"},
         "messages": set(),  # the endpoint requires max_tokens
     }
+
+
+def test_a_chat_has_the_key_of_the_limit_that_its_model_takes() -> None:
+    request = RequestOptions(max_tokens_field="max_completion_tokens")
+    ask = Ask((message_of("user", "a"),), 7)
+    assert DIALECTS["chat"].options(request, ask)["max_completion_tokens"] == 7
+    limits = {name: set(DIALECTS[name].options(request, ask)) & set(refusals.LIMITS) for name in ENDPOINTS}
+    assert limits == {
+        "chat": {"max_completion_tokens"},
+        "completions": {"max_tokens"},
+        "responses": {"max_output_tokens"},
+        "messages": {"max_tokens"},
+    }
+    for endpoint, limit in limits.items():
+        assert {limit_key(request, endpoint)} == limit
+
+
+@pytest.mark.parametrize("endpoint", ["chat", "completions"])
+def test_token_counts_are_not_requested_from_a_server_that_refuses_it(endpoint: Endpoint) -> None:
+    ask = Ask((message_of("user", "a"),), 7)
+    assert "stream_options" in DIALECTS[endpoint].options(RequestOptions(endpoint=endpoint), ask)
+    options = DIALECTS[endpoint].options(RequestOptions(endpoint=endpoint, usage=False), ask)
+    assert options == {"stream": True, "max_tokens": 7, "ignore_eos": True}
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"endpoint": "responses", "usage": False},
+        {"usage": False, "continuous_usage": True},
+        {"endpoint": "completions", "max_tokens_field": "max_completion_tokens"},
+        {"max_tokens_field": "max_output_tokens"},
+    ],
+)
+def test_options_that_an_endpoint_does_not_have_are_refused(options: dict[str, Any]) -> None:
+    with pytest.raises(ValidationError):
+        RequestOptions(**options)
 
 
 def test_a_single_message_is_the_whole_prompt() -> None:
