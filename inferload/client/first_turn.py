@@ -59,7 +59,7 @@ class SentTurns:
 
 @dataclass(frozen=True, slots=True)
 class FirstTurn:
-    """Body of a first request, and the options that it was made with. `key`: of the limit of its answer, by these options."""
+    """Body of a first request, and the options that it was made with."""
 
     document: Mapping[str, Any]
     request: RequestOptions
@@ -189,8 +189,11 @@ class _FirstRequest:
         if answer.record.status in (401, 403):
             return KEY_HINT if self.settings.credentials.api_key is None else OTHER_KEY_HINT
         named = refusals.remedy(answer.detail, self.turn.document, self.turn.request)
-        of_model = named in ("", refusals.REMEDIES["model"])
-        return (of_model and self.turn.hint) or named or "see the server's log"
+        if answer.record.status in _NO_PATH and named != refusals.REMEDIES["model"]:
+            named = ""  # the server has not read the body
+        if named in ("", refusals.REMEDIES["model"]):
+            named = self.turn.hint or named
+        return named or "see the server's log"
 
 
 def reaction_to(answer: TurnResult, sent: Mapping[str, Any]) -> Reaction:
@@ -202,13 +205,15 @@ def reaction_to(answer: TurnResult, sent: Mapping[str, Any]) -> Reaction:
         return "unreachable"
     if status in _NO_PATH or failure in (Failure.HTTP_OTHER, Failure.NOT_SSE):
         return "no path"
-    if failure in (Failure.HTTP_429, Failure.HTTP_5XX) or status == 408 or (failure is Failure.CUT and status is None):
-        return "busy"
-    if failure is Failure.SERVER_ERROR and refusals.refused_keys(
-        answer.detail, sent
-    ):  # a gateway's refusal in a stream
+    if (failure is Failure.HTTP_4XX and status != 408) or (
+        # A gateway passes a refusal on as an error of its own, or in a stream.
+        (failure is Failure.SERVER_ERROR or status == 500) and refusals.names_an_option(answer.detail, sent)
+    ):
         return "refused"
-    return "refused" if failure is Failure.HTTP_4XX else "doubtful"
+    busy = (
+        failure in (Failure.HTTP_429, Failure.HTTP_5XX) or status == 408 or (failure is Failure.CUT and status is None)
+    )
+    return "busy" if busy else "doubtful"
 
 
 def _text(answer: TurnResult) -> str:

@@ -24,20 +24,20 @@ _ACCEPTED = re.compile(
 # Characters between two keys of a list, such as `a, b` or `['a', 'b']`.
 _BETWEEN = r"['\"`\]]*(?:,\s*|\s+and\s+)(?:and\s+)?['\"`\[]*"
 _TEXTS = ("message", "msg", "detail", "error", "error_description", "title", "reason")
-_PLACES = ("param", "loc", "path", "field")
+_PLACES = ("param", "loc", "field")
 
+_TOOLS = "start the server with tool calls (vLLM: --enable-auto-tool-choice --tool-call-parser), or choose a workload without tools"
 REMEDIES: Mapping[str, str] = {
     "ignore_eos": "set request.ignore_eos: false; lengths of answers then depend on the model",
     "cache_salt": "set cache.isolate: none, or reset its cache between runs",
     "return_token_ids": "set cache.token_ids: false",
-    "tools": "start the server with tool calls (vLLM: --enable-auto-tool-choice --tool-call-parser), or choose a workload "
-    "without tools",
+    "tools": _TOOLS,
+    "tool_choice": _TOOLS,
     "model": "name another model with --model or request.models",
     "messages": "choose a workload or an endpoint whose messages the model takes",
     "store": "choose another request.endpoint",
     **dict.fromkeys(LIMITS, "set request.max_tokens_field, or other lengths of answers"),
 }
-REMEDIES = {**REMEDIES, "tool_choice": REMEDIES["tools"]}
 
 
 def text_of(detail: str) -> str:
@@ -57,6 +57,11 @@ def refused_keys(detail: str, sent: Collection[str]) -> tuple[str, ...]:
         text = text_of(detail)
         named = _mentioned(_ACCEPTED.split(text, maxsplit=1)[0], sent) or _mentioned(text, sent)
     return tuple(dict.fromkeys(named))
+
+
+def names_an_option(detail: str, sent: Collection[str]) -> bool:
+    """Return True if a text names a key that is an option: others, such as messages, occur in any error."""
+    return bool(refused_keys(detail, [key for key in sent if key not in _COMMON]))
 
 
 def suggests(detail: str, key: str) -> bool:

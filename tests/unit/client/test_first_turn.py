@@ -246,6 +246,20 @@ def test_an_answer_that_is_cut_or_unreadable_is_a_warning(proves: Prove) -> None
         assert "the first request had no answer" in proof.warning
 
 
+@pytest.mark.parametrize("stream", [True, False])
+def test_a_refusal_that_a_gateway_passes_on_is_one(proves: Prove, stream: bool) -> None:
+    error = {"error": {"message": "got an unexpected keyword argument 'ignore_eos'", "code": 500}}
+    refuses = chunked(b"data: %s\n\n" % json.dumps(error).encode()) if stream else reply(500, error)
+    with pytest.raises(UsageError, match=r"request\.ignore_eos"):
+        proves(lambda _path, body: refuses if "ignore_eos" in body else answer())
+
+
+def test_an_error_in_a_stream_without_a_reason_is_a_warning(proves: Prove) -> None:
+    error = b'data: {"error": {"message": "the model cannot answer these messages now", "code": 529}}\n\n'
+    proof, _, _ = proves(lambda _path, _body: chunked(error))
+    assert "cannot answer these messages now" in proof.warning
+
+
 def test_a_refused_key_is_named(proves: Prove) -> None:
     for key, hint in ((None, "set the key"), ("sk-long-enough", "correct it")):
         with pytest.raises(UsageError, match=hint):
