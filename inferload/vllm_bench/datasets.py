@@ -126,7 +126,7 @@ def _timed_trace(bench: Translation) -> dict[str, Any]:
             "--dataset-name timed_trace: blocks and times must be 512 tokens and 0.001 s (mooncake) or 16 tokens and 1 s "
             "(bailian); write other traces as jsonl, see the docs of replays"
         )
-    return {"kind": "replay", "path": path, "format": _TRACE_FORMATS[form]}
+    return {"kind": "replay", "path": path, "format": _TRACE_FORMATS[form], "join_turns": False}
 
 
 DATASETS: Mapping[str, Callable[[Translation], dict[str, Any]]] = {

@@ -2,7 +2,8 @@
 
 from collections.abc import Generator, Iterator, Sequence
 from functools import partial
-from itertools import groupby
+from itertools import groupby, takewhile
+from math import inf
 from random import Random
 from typing import Any
 
@@ -15,9 +16,11 @@ from inferload.numbers import plural
 from inferload.scenario.files.data_files import find
 from inferload.scenario.schema.replay import Replay
 from inferload.workload.traces.formats import FORMATS, of_table
+from inferload.workload.traces.idle import IdleCap
 from inferload.workload.traces.index import TimeWindow, TraceIndex
 from inferload.workload.traces.requests import TableColumns
 from inferload.workload.traces.turn import RecordedTurn
+from inferload.workload.traces.weka import ROUNDED_S, ended_s
 
 
 class ReplaySessions(Opened):
@@ -28,16 +31,16 @@ class ReplaySessions(Opened):
     def __init__(self, workload: Replay, class_name: str, data: DataContext) -> None:
         self._workload, self._name = workload, class_name
         window = TimeWindow(workload.window.from_s, workload.window.to_s)
-        path = find(workload.path, data.origin)
+        path = find(workload.path, data.origin, or_folder=True)
         in_table = workload.format == "csv"
         form = of_table(TableColumns(**workload.columns.model_dump())) if in_table else FORMATS[workload.format]
-        self.index = TraceIndex(path, workload.path, form, window)
+        self.index = TraceIndex(path, workload.path, form, window, workload.join_turns)
         same_as_master(workload.path, self.index.digest, data.of(class_name))
         self._count = len(self.index)
 
     @property
     def digest(self) -> str:
-        """SHA-256 (hex) of the file."""
+        """SHA-256 (hex) of the file, or of the names and digests of a folder's files."""
         return self.index.digest
 
     def arrivals_s(self) -> Iterator[float] | None:
@@ -72,6 +75,7 @@ class ReplaySessions(Opened):
         return {
             "path": str(index.path),
             "format": index.format.name,
+            "files": index.files,
             "sha256": index.digest,
             "sessions": len(index),
             "turns": index.turns,
@@ -88,7 +92,7 @@ class ReplaySessions(Opened):
         lines += [f"left out: {plural(count, 'turn')} {why}" for why, count in sorted(index.left_out.items())]
         if index.out_of_order:
             lines.append(f"{plural(index.out_of_order, 'turn')} out of order in the file, sorted by time")
-        return lines
+        return lines + index.in_words()
 
 
 _LINES_AT_ONCE = 20
@@ -101,51 +105,69 @@ class _SessionScript:
     def __init__(self, workload: Replay, trace: TraceIndex, lap: int, index: int, notes: Notes) -> None:
         self._workload, self._trace, self._notes, self._index = workload, trace, notes, index
         self._scope = BLOCK + (f"{lap}/" if lap else "")
+        self._begins_s = 0.0
+        self._clock = _UNCAPPED
 
     def single(self, recorded: Sequence[RecordedTurn]) -> Ask | None:
         """Return the request of a session of one plain request, as in most traces; None for any other session."""
         turn = recorded[0]
         if len(recorded) > 1 or turn.agent or turn.where is not None or self._too_long(turn):
             return None
+        self._begins_s = turn.at_s
         messages = self._prompt(turn, None)
-        return self._ask(messages, turn, None, turn.at_s, final=self._trace.of_agents)
+        return self._ask(messages, turn, None, final=self._trace.of_agents)
 
     def session(self, recorded: Sequence[RecordedTurn]) -> Script:
-        """Run the turns of the main agent; adjacent sub-agents run concurrently."""
-        begins_s = recorded[0].at_s
-        fitting = self._fitting(recorded)
-        parts = [(is_sub, list(turns)) for is_sub, turns in groupby(fitting, key=lambda turn: bool(turn.agent))]
-        context = self._context()
-        before: RecordedTurn | None = None  # the turn whose answer precedes the next one
-        for number, (is_sub, turns) in enumerate(parts):
-            last = self._trace.of_agents and number == len(parts) - 1
-            if is_sub:
-                agents = [(agent, list(inner)) for agent, inner in groupby(turns, key=_agent)]
-                yield Fork(tuple((agent, self._inner(agent, inner, before, begins_s, last)) for agent, inner in agents))
-                before = max((inner[-1] for _agent, inner in agents), key=_ended_s)
-            else:
-                yield from self._turns(turns, before, begins_s, context, last)
-                before = turns[-1]
+        """Run the turns of the main agent and those of its sub-agents."""
+        self._begins_s = min(turn.at_s for turn in recorded)
+        self._clock = IdleCap(recorded, self._workload.max_idle_s)
+        if self._clock.cut:
+            self._notes["idle gaps cut to max_idle_s"] += self._clock.cut
+        return self._agent(list(self._fitting(recorded)), 0, None, self._context(), self._trace.of_agents)
 
-    def _inner(
-        self, agent: str, turns: Sequence[RecordedTurn], before: RecordedTurn | None, begins_s: float, last: bool
+    def _agent(
+        self, recorded: Sequence[RecordedTurn], depth: int, before: RecordedTurn | None, context: "_Context", last: bool
     ) -> Script:
-        """Return the script of a sub-agent; its first turn follows the previous answer of the main agent."""
-        return self._turns(turns, before, begins_s, self._context(agent), last)
+        """Run the turns of an agent, whose sub-agents have names at `depth` in their paths.
+
+        Adjacent sub-agents run concurrently. The agent continues when all have ended but those that had not ended when it
+        continued in the trace: they run beside it. `last`: the session, a task, ends with these turns.
+        """
+        parts = [(name, list(turns)) for name, turns in groupby(recorded, key=partial(_name_at, depth))]
+        while parts:
+            agents = list(takewhile(_is_named, parts))
+            if not agents:
+                _name, turns = parts.pop(0)
+                yield from self._turns(turns, before, context, last and not parts)
+                before = turns[-1]
+                continue
+            parts = parts[len(agents) :]
+            goes_on_s = parts[0][1][0].at_s + ROUNDED_S if parts else inf
+            awaited = [agent for agent in agents if _all_ended_s(agent[1]) <= goes_on_s]
+            if len(awaited) < len(agents):
+                beside = [agent for agent in agents if _all_ended_s(agent[1]) > goes_on_s]
+                rest = [turn for _name, turns in (*awaited, *parts) for turn in turns]
+                main = self._agent(rest, depth, before, context, last)
+                yield Fork((*self._forked(beside, depth, before, last=False), (_GOES_ON, main)))
+                return
+            yield Fork(tuple(self._forked(agents, depth, before, last and not parts)))
+            before = max((turns[-1] for _name, turns in agents), key=ended_s)
+
+    def _forked(
+        self, agents: Sequence[tuple[str, list[RecordedTurn]]], depth: int, before: RecordedTurn | None, last: bool
+    ) -> Iterator[tuple[str, Script]]:
+        """Yield the scripts of sub-agents; the first turn of each follows the previous answer of the agent."""
+        for name, turns in agents:
+            yield name, self._agent(turns, depth + 1, before, self._context(_path_to(depth, turns[0])), last)
 
     def _turns(
-        self,
-        turns: Sequence[RecordedTurn],
-        before: RecordedTurn | None,
-        begins_s: float,
-        context: "_Context",
-        last: bool,
+        self, turns: Sequence[RecordedTurn], before: RecordedTurn | None, context: "_Context", last: bool
     ) -> Script:
         """Run the turns of one context in order. `last`: the session, a task, ends with them."""
         for number, turn in enumerate(turns):
             whole = yield from self._whole(turn)
             final = last and number == len(turns) - 1
-            reply = yield self._ask(self._prompt(whole, context), whole, before, begins_s, final)
+            reply = yield self._ask(self._prompt(whole, context), whole, before, final)
             assert isinstance(reply, TurnReply)
             context.answered(reply)
             before = turn
@@ -160,16 +182,17 @@ class _SessionScript:
         return whole
 
     def _fitting(self, turns: Sequence[RecordedTurn]) -> Iterator[RecordedTurn]:
-        """Yield the turns within `max_context_tokens`. A longer turn ends its sub-agent; of the main agent, the session."""
-        over = set()
+        """Yield the turns within `max_context_tokens`. A longer turn ends its agent and what that would have started.
+
+        Sub-agents that began before it run to their end.
+        """
+        over: list[str] = []
         for turn in turns:
-            if turn.agent in over:
+            if any(not agent or turn.agent == agent or turn.agent.startswith(f"{agent}/") for agent in over):
                 continue
             if self._too_long(turn):
                 self._notes["sessions cut short at max_context_tokens"] += 1
-                if not turn.agent:
-                    return
-                over.add(turn.agent)
+                over.append(turn.agent)
                 continue
             yield turn
 
@@ -186,46 +209,60 @@ class _SessionScript:
     def _context(self, agent: str = "") -> "_Context":
         return _Context(f"text/{self._index}/{agent}" if agent else f"text/{self._index}", self._notes)
 
-    def _ask(
-        self,
-        messages: tuple[Message, ...],
-        turn: RecordedTurn,
-        before: RecordedTurn | None,
-        begins_s: float,
-        final: bool,
-    ) -> Ask:
-        due_s, pause_s = self._when(turn, before, begins_s)
+    def _ask(self, messages: tuple[Message, ...], turn: RecordedTurn, before: RecordedTurn | None, final: bool) -> Ask:
+        due_s, pause_s = self._when(turn, before)
         for_tools = turn.after == "tool" or bool(turn.agent) or bool(before is not None and before.agent)
         return Ask(messages, turn.output_tokens, pause_s, due_s, pause="tool" if for_tools else "think", final=final)
 
     def _blocks(self, turn: RecordedTurn) -> Message:
-        """Return a prompt as one message of blocks; the last block has the remaining tokens."""
+        """Return a prompt as one message of blocks. Tokens beyond the blocks are text that no other prompt has."""
         assert turn.blocks is not None
-        scope, tokens = self._scope, turn.block_tokens
-        *whole, last = turn.blocks
-        pieces = [Piece(scope + block, tokens) for block in whole]
-        return Message("user", (*pieces, Piece(scope + last, turn.input_tokens - len(whole) * tokens)))
+        pieces = []
+        left = turn.input_tokens
+        for block in turn.blocks:
+            pieces.append(Piece(self._scope + block, min(left, turn.block_tokens)))
+            left -= turn.block_tokens
+        if left > 0:
+            assert turn.where is not None
+            pieces.append(Piece(f"text/{self._index}/{turn.where[0]}", left))
+        return Message("user", tuple(pieces))
 
-    def _when(self, turn: RecordedTurn, before: RecordedTurn | None, begins_s: float) -> tuple[float | None, float]:
+    def _when(self, turn: RecordedTurn, before: RecordedTurn | None) -> tuple[float | None, float]:
         """Return (due time since the session's arrival, pause after the previous answer); one applies."""
-        workload = self._workload
+        workload, clock = self._workload, self._clock
         if workload.pacing == "recorded":
-            return (turn.at_s - begins_s) / workload.speed, 0.0
+            return (clock(turn.at_s) - clock(self._begins_s)) / workload.speed, 0.0
         if workload.pacing == "none" or before is None:
             return None, 0.0
-        pause_s = max(0.0, turn.at_s - _ended_s(before)) / workload.speed
+        own = turn.pause_s is not None and before.agent == turn.agent
+        since_s = turn.at_s - (turn.pause_s or 0.0) if own else ended_s(before)
+        pause_s = max(0.0, clock(turn.at_s) - clock(since_s)) / workload.speed
         if workload.max_pause_s is not None and pause_s > workload.max_pause_s:
             self._notes["pauses cut to max_pause_s"] += 1
             pause_s = workload.max_pause_s
         return None, pause_s
 
 
-def _agent(turn: RecordedTurn) -> str:
-    return turn.agent
+_UNCAPPED = IdleCap((), None)
+_GOES_ON = "main"  # name of the rest of an agent's turns beside sub-agents
 
 
-def _ended_s(turn: RecordedTurn) -> float:
-    return turn.at_s if turn.ends_s is None else turn.ends_s
+def _is_named(part: tuple[str, list[RecordedTurn]]) -> bool:
+    return bool(part[0])
+
+
+def _name_at(depth: int, turn: RecordedTurn) -> str:
+    """Return the name in an agent's path at a depth; "" for the agent of the depth itself."""
+    names = turn.agent.split("/") if turn.agent else []
+    return names[depth] if depth < len(names) else ""
+
+
+def _path_to(depth: int, turn: RecordedTurn) -> str:
+    return "/".join(turn.agent.split("/")[: depth + 1])
+
+
+def _all_ended_s(turns: Sequence[RecordedTurn]) -> float:
+    return max(map(ended_s, turns))
 
 
 class _Context:

@@ -1,6 +1,7 @@
 """Data files of a scenario: lookup and digest."""
 
 import hashlib
+from collections.abc import Sequence
 from pathlib import Path
 
 from inferload.errors import UsageError
@@ -11,15 +12,16 @@ class Missing(UsageError):
     """A data file of the scenario is not on this machine."""
 
 
-def find(path: str, origin: str = "") -> Path:
+def find(path: str, origin: str = "", or_folder: bool = False) -> Path:
     """Return the absolute path of a data file: relative to the current directory, else to the scenario's folder.
 
-    `origin`: the scenario's file, or the name of a bundled one. Missing if there is no such file.
+    `origin`: the scenario's file, or the name of a bundled one. `or_folder`: a folder of files is accepted. Missing if there
+    is no such file.
     """
     name = Path(path).expanduser()
     candidates = [name] if name.is_absolute() or not origin else [name, _folder_of(origin) / name]
     for candidate in candidates:
-        if candidate.is_file():
+        if candidate.is_file() or (or_folder and candidate.is_dir()):
             return candidate.absolute()
     folders = " or ".join(str(candidate.parent.absolute()) for candidate in candidates)
     is_folder = any(candidate.is_dir() for candidate in candidates)
@@ -37,3 +39,9 @@ def sha256_of(path: Path) -> str:
     """Return the SHA-256 (hex) of a file."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def sha256_of_all(paths: Sequence[Path]) -> str:
+    """Return the SHA-256 (hex) of the names and digests of files, in the form of `sha256sum`."""
+    lines = (f"{sha256_of(path)}  {path.name}\n" for path in paths)
+    return hashlib.sha256("".join(lines).encode()).hexdigest()

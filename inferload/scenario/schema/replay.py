@@ -63,12 +63,17 @@ class Replay(ScenarioPart):
 
     kind: Literal["replay"] = Field(description="replay: sessions of a recorded trace")
     path: Annotated[str, Field(min_length=1)] = Field(
-        description="trace file, relative to the current directory, else to the scenario's folder"
+        description="trace file, or folder of such files, plain or .gz; relative to the current directory, else to the "
+        "scenario's folder"
     )
     format: FormatName = Field(description="format of the trace")
     columns: TraceColumns = Field(default=TraceColumns(), description="format csv: names of the columns")
     window: TraceWindow = Field(
         default=TraceWindow(), description="sessions by start time: {from_s, to_s}; default: all"
+    )
+    join_turns: bool = Field(
+        default=True,
+        description="turns of a recorded session are a session, one after the other; false: each turn is a session of its own",
     )
     speed: Positive = Field(
         default=1.0,
@@ -82,6 +87,11 @@ class Replay(ScenarioPart):
     max_pause_s: Positive | None = Field(
         default=None,
         description="pacing pauses: longest pause; longer ones are shortened and counted; null: no limit",
+    )
+    max_idle_s: Positive | None = Field(
+        default=None,
+        description="longest time of a session in which no answer is awaited, in seconds of the trace; longer ones are "
+        "shortened for all agents of the session and counted; null: no limit",
     )
     max_context_tokens: AtLeastOne | None = Field(
         default=None,
@@ -99,6 +109,18 @@ class Replay(ScenarioPart):
     def _columns_are_of_a_table(self) -> "Replay":
         if self.format != "csv" and self.columns != TraceColumns():
             raise ValueError(f"columns: format {self.format} has its own names; use format csv, or remove columns")
+        return self
+
+    @model_validator(mode="after")
+    def _turns_have_times(self) -> "Replay":
+        if self.format in UNTIMED and not self.join_turns:
+            raise ValueError(f"join_turns: format {self.format} has times within a session only; remove join_turns")
+        return self
+
+    @model_validator(mode="after")
+    def _idle_gaps_are_used(self) -> "Replay":
+        if self.pacing == "none" and self.max_idle_s is not None:
+            raise ValueError("max_idle_s: pacing none has no idle gaps; use recorded or pauses, or remove max_idle_s")
         return self
 
     @model_validator(mode="after")

@@ -1,23 +1,22 @@
-"""Index of the sessions of a trace file: one pass over the file, then random access to the lines of a session."""
+"""Index of the sessions of a trace: one pass over its files, then random access to the lines of a session."""
 
-import os
-import weakref
+import codecs
 from array import array
+from bisect import bisect_right
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from functools import cached_property
 from pathlib import Path
 from typing import BinaryIO
 
 import msgspec
-from msgspec.structs import replace
 
 from inferload.errors import UsageError
-from inferload.numbers import exact
-from inferload.scenario.files.data_files import sha256_of
+from inferload.numbers import exact, plural
+from inferload.workload.traces.files import JSON, TABLES, TraceFile, TraceFiles, json_records, lines
 from inferload.workload.traces.formats import Format
 from inferload.workload.traces.turn import Parser, RecordedTurn, TraceFault
+from inferload.workload.traces.weka import WekaSession
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,46 +32,71 @@ class TimeWindow:
 
 
 _OUTSIDE = "of sessions that begin outside the window"
+_EMPTY = "without a prompt or an answer"
+_NO_PARENT = "no parent"
+_BRANCH = "branch"
 _POSITION = 3  # numbers of the position of a turn
 
 
 @dataclass(slots=True)
 class _IndexedSession:
-    """Positions of a session's turns: offset of the line, its bytes, number of the turn in it, one after the other.
+    """Positions of a session's turns: offset of the record, its bytes, number of the turn in it, one after the other.
 
-    `turns`: for lines that are a whole session, its turns without their blocks.
+    `turns`: for records that are a whole session, its turns without their blocks.
     """
 
-    begins_s: float
+    begins_s: float = 0.0
     positions: "array[int]" = field(default_factory=lambda: array("q"))
     turns: list[RecordedTurn] = field(default_factory=list)
 
 
 class TraceIndex:
-    """Sessions of a trace, sorted by start time. UsageError names file and line of a malformed record."""
+    """Sessions of a trace, sorted by start time. UsageError names file and line of a malformed record.
 
-    def __init__(self, path: Path, name: str, trace_format: Format, window: TimeWindow) -> None:
-        self.path, self.format = path, trace_format
+    `join_turns` False: each turn is a session.
+    """
+
+    def __init__(
+        self, path: Path, name: str, trace_format: Format, window: TimeWindow, join_turns: bool = True
+    ) -> None:
+        self.path, self.format, self._joined = path, trace_format, join_turns
         self.left_out: Counter[str] = Counter()  # turns, by reason
         self.turns = 0
         self.out_of_order = 0  # turns before their predecessor, in formats that allow it
         self.of_agents = False  # some turn belongs to a sub-agent or follows a tool: sessions are tasks
-        self._name, self._window = name, window
+        self._observed: Counter[str] = Counter()
+        self._window = window
         self._sessions: list[_IndexedSession] = []
-        self._start_s = 0.0
-        with path.open("rb") as file:
-            if file.read(2) == b"\x1f\x8b":
-                raise UsageError(f"{name}: is compressed; run gunzip {name}")
-            file.seek(0)
-            self._parser, self._first_line = self._header(file)
-            self._read(file)
+        self._by_name: dict[str, _IndexedSession | None] = {}  # None: starts outside the window
+        self._followed: set[str] = set()  # parents of a turn
+        self._first_s: float | None = None
+        self._last_s = 0.0
+        self._files = TraceFiles(path, name, JSON if trace_format.with_header is None else TABLES)
+        self._bases: list[int] = []
+        self._parsers: list[Parser | None] = []  # of the files
+        for file in self._files.files:
+            with self._files.open(file) as opened:
+                if self.format.nested is None:
+                    self._read(file, opened)
+                else:
+                    self._read_nested(file, opened)
+            if self._is_past():
+                break
+        self._by_name.clear()
+        self._followed.clear()
+        self._finish()
         if not self._sessions:
             reasons = ", ".join(f"{count} {reason}" for reason, count in self.left_out.items())
             raise UsageError(f"{name}: no session to replay: {reasons or 'no line contains a request'}")
-        self.digest = sha256_of(path)
+        self.digest = self._files.digest
 
     def __len__(self) -> int:
         return len(self._sessions)
+
+    @property
+    def files(self) -> int:
+        """Number of files."""
+        return len(self._files.files)
 
     def arrivals_s(self) -> Iterator[float]:
         """Return the start times of the sessions, in seconds since the start of the window."""
@@ -82,12 +106,12 @@ class TraceIndex:
     def session(self, index: int) -> list[RecordedTurn]:
         """Return the turns of a session sorted by time. Turns with `where` have no blocks yet: see `whole`."""
         session = self._sessions[index]
+        if self.format.nested is not None:
+            return session.turns
         positions = session.positions
         if len(positions) == _POSITION:  # one request, as in most traces
             offset, length, number = positions
             return [self._line(offset, length)[number]]
-        if self.format.nested is not None:
-            return session.turns
         turns: list[RecordedTurn] = []
         current, of_line = -1, turns
         columns = (positions[column::_POSITION] for column in range(_POSITION))
@@ -98,15 +122,10 @@ class TraceIndex:
         return sorted(turns, key=_at_s)
 
     def _line(self, offset: int, length: int) -> list[RecordedTurn]:
-        """Return the turns of a line."""
-        return list(self._parser(os.pread(self._file, length, offset).decode("utf-8" if offset else "utf-8-sig")))
-
-    @cached_property
-    def _file(self) -> int:
-        """Descriptor of the file, for reads at any position from any thread. Closed with this object."""
-        file = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
-        weakref.finalize(self, os.close, file)
-        return file
+        """Return the turns of a record."""
+        parser = self._parsers[bisect_right(self._bases, offset) - 1]
+        assert parser is not None
+        return list(parser(self._files.read(offset, length).decode()))
 
     def lines_of(self, index: int) -> int:
         """Return the number of lines to read for a session; 0 if it has been read with the index."""
@@ -116,72 +135,140 @@ class TraceIndex:
         """Return a turn with its blocks."""
         if turn.where is None or self.format.nested is None:
             return turn
-        offset, length = turn.where
-        return self.format.nested.whole(os.pread(self._file, length, offset).decode(), turn)
+        return self.format.nested.whole(self._files.read(*turn.where).decode(), turn)
 
-    def _header(self, file: BinaryIO) -> tuple[Parser, int]:
+    def in_words(self) -> list[str]:
+        """Return lines of the plan on what was found in the files, beside the numbers of turns and sessions."""
+        found = self._observed
+        lines = [] if self.format.nested is None else self.format.nested.in_words(found)
+        if orphans := found[_NO_PARENT]:
+            lines.append(f"{plural(orphans, 'turn')} whose parent is not in the file: each begins a session")
+        if branches := found[_BRANCH]:
+            lines.append(
+                f"{plural(branches, 'turn')} with the parent of an earlier one (branches): sent in order of time"
+            )
+        if not self.format.published:
+            lines.append(f"format {self.format.name} is untested: no published file of it was read; check the numbers")
+        return lines
+
+    def _read(self, file: TraceFile, opened: BinaryIO) -> None:
+        parser, first_line = self._header(file, opened)
+        self._bases.append(file.base)
+        self._parsers.append(parser)
+        begins, records = (opened.tell(), lines) if first_line > 1 else (0, json_records)
+        try:
+            for record in records(opened):
+                number = record.line + first_line - 1
+                try:
+                    turns = list(parser(record.text.decode()))
+                except _FAULTS as fault:
+                    raise self._fault(file, number, fault) from None
+                position = file.base + begins + record.offset, len(record.text)
+                for part, turn in enumerate(turns):
+                    self._in_order(file, number, turn.at_s)
+                    self._add(turn, (*position, part))
+                if self._is_past():
+                    return
+        except TraceFault as fault:
+            raise self._fault(file, None, fault) from None
+
+    def _header(self, file: TraceFile, opened: BinaryIO) -> tuple[Parser, int]:
+        """Return the parser of a file and the number of its first line after a header."""
         if self.format.parser is not None:
             return self.format.parser, 1
         assert self.format.with_header is not None
         try:
-            return self.format.with_header(file.readline().decode("utf-8-sig")), 2
+            return self.format.with_header(opened.readline().removeprefix(codecs.BOM_UTF8).decode()), 2
         except (TraceFault, UnicodeDecodeError) as fault:
-            raise self._fault(1, fault) from None
+            raise self._fault(file, 1, fault) from None
 
-    def _read(self, file: BinaryIO) -> None:
-        by_name: dict[str, _IndexedSession | None] = {}
-        first_s: float | None = None
-        last_s = 0.0
-        offset = file.tell()
-        for number, raw in enumerate(file, self._first_line):
-            start, offset = offset, offset + len(raw)
-            if not raw.strip():
-                continue
-            for part, turn in enumerate(self._turns(raw, number, start)):
-                first_s = turn.at_s if first_s is None else first_s
-                if turn.at_s < last_s:
-                    self._check_order(number, turn.at_s, last_s)
-                last_s = turn.at_s if not self.format.nested else 0.0
-                if not turn.input_tokens or not turn.output_tokens:
-                    self.left_out["without a prompt or an answer"] += 1
-                    continue
-                self._add(turn, (start, len(raw), part), by_name, first_s)
-            if self._past(last_s, first_s):
-                break
-        if self.format.timed and not self.format.ordered:  # the first start time is known only now
+    def _read_nested(self, file: TraceFile, opened: BinaryIO) -> None:
+        """Read a file whose records are whole sessions."""
+        nested = self.format.nested
+        assert nested is not None
+        sessions: list[WekaSession] = []
+        try:
+            for record in json_records(opened):
+                try:
+                    sessions.append(nested.session(record.text, file.base + record.offset))
+                except _FAULTS as fault:
+                    raise self._fault(file, record.line, fault) from None
+        except TraceFault as fault:
+            raise self._fault(file, None, fault) from None
+        placed = nested.place(sessions)
+        self._observed += nested.observed(placed, sessions)
+        for session, turns in zip(sessions, placed.sessions, strict=True):
+            for kind, count in session.no_requests.items():
+                self.left_out[f"without `in`, of type {kind}: not a request"] += count
+            sent = [turn for turn in turns if turn.input_tokens and turn.output_tokens]
+            self.left_out[_EMPTY] += len(turns) - len(sent)
+            self.turns += len(sent)
+            self.of_agents = self.of_agents or any(turn.agent or turn.after == "tool" for turn in sent)
+            if sent:
+                self._sessions.append(_IndexedSession(turns=sent))
+        self.left_out = +self.left_out
+
+    def _in_order(self, file: TraceFile, number: int, at_s: float) -> None:
+        self._first_s = at_s if self._first_s is None else self._first_s
+        if at_s < self._last_s:
+            if self.format.ordered:
+                text = f"time {exact(at_s)} s is before {exact(self._last_s)} s of an earlier request; sort the file by time"
+                raise self._fault(file, number, TraceFault(text))
+            self.out_of_order += 1
+        self._last_s = at_s
+
+    def _add(self, turn: RecordedTurn, position: tuple[int, int, int]) -> None:
+        """Add a turn to its session, to that of its parent, or to a new one."""
+        session = self._session_of(turn)
+        if not turn.input_tokens or not turn.output_tokens:
+            self.left_out[_EMPTY] += 1
+            return
+        if session is None:
+            self.left_out[_OUTSIDE] += 1
+            return
+        if session.positions:
+            session.begins_s = min(session.begins_s, turn.at_s)
+        else:
+            session.begins_s = turn.at_s
+            self._sessions.append(session)
+        session.positions.extend(position)
+        self.turns += 1
+        self.of_agents = self.of_agents or turn.after == "tool"
+
+    def _session_of(self, turn: RecordedTurn) -> _IndexedSession | None:
+        """Return the session of a turn; None if it starts outside the window."""
+        known = self._by_name
+        if not self._joined:
+            return self._new_session(turn)
+        if turn.parent is not None:
+            if turn.parent in known:
+                self._observed[_BRANCH] += turn.parent in self._followed
+                self._followed.add(turn.parent)
+                session = known[turn.parent]
+                if turn.session is not None:
+                    known.setdefault(turn.session, session)
+                return session
+            self._observed[_NO_PARENT] += 1
+        if turn.session in known:
+            return known[turn.session]
+        session = self._new_session(turn)
+        if turn.session is not None:
+            known[turn.session] = session
+        return session
+
+    def _new_session(self, turn: RecordedTurn) -> _IndexedSession | None:
+        assert self._first_s is not None
+        outside = self.format.ordered and not self._window.holds(turn.at_s - self._first_s)
+        return None if outside else _IndexedSession()
+
+    def _finish(self) -> None:
+        """Sort the sessions. In a format without order, the first start time is known only now."""
+        first_s = self._first_s or 0.0
+        if self.format.timed and not self.format.ordered:
             first_s = min((session.begins_s for session in self._sessions), default=0.0)
             self._sessions = [session for session in self._sessions if self._in_window(session, first_s)]
-        self._start_s = (first_s or 0.0) + self._window.from_s if self.format.timed else 0.0
+        self._start_s = first_s + self._window.from_s if self.format.timed else 0.0
         self._sessions.sort(key=lambda session: session.begins_s)
-
-    def _add(
-        self,
-        turn: RecordedTurn,
-        position: tuple[int, int, int],
-        by_name: dict[str, _IndexedSession | None],
-        first_s: float,
-    ) -> None:
-        """Add a turn to its session or to a new one. In `by_name`, sessions that start outside the window are None."""
-        session = by_name.get(turn.session) if turn.session is not None else None
-        if session is None:
-            outside = self.format.ordered and not self._window.holds(turn.at_s - first_s)
-            if outside or turn.session in by_name:
-                self.left_out[_OUTSIDE] += 1
-                if turn.session is not None:
-                    by_name[turn.session] = None
-                return
-            session = _IndexedSession(turn.at_s if self.format.timed else 0.0)
-            self._sessions.append(session)
-            if turn.session is not None:
-                by_name[turn.session] = session
-        elif self.format.timed:
-            session.begins_s = min(session.begins_s, turn.at_s)
-        if self.format.nested is not None:
-            session.turns.append(turn)
-        else:
-            session.positions.extend(position)
-        self.turns += 1
-        self.of_agents = self.of_agents or bool(turn.agent) or turn.after == "tool"
 
     def _in_window(self, session: _IndexedSession, first_s: float) -> bool:
         """Return whether a session starts in the window, and count its turns as left out otherwise."""
@@ -191,35 +278,17 @@ class TraceIndex:
             self.left_out[_OUTSIDE] += len(session.positions) // _POSITION
         return inside
 
-    def _turns(self, raw: bytes, number: int, start: int) -> list[RecordedTurn]:
-        """Return the turns of a line; for a line that is a whole session, with their positions instead of their blocks."""
-        try:
-            turns = list(self._parser(raw.decode("utf-8-sig" if number == 1 else "utf-8")))
-            if self.format.nested is None:
-                return turns
-            return [
-                replace(turn, blocks=None, where=None if turn.blocks is None else (start + offset, length))
-                for turn, (offset, length) in zip(turns, self.format.nested.spans(raw), strict=True)
-            ]
-        except (TraceFault, ValueError, KeyError, AttributeError, TypeError, ArithmeticError, RecursionError) as fault:
-            raise self._fault(number, fault) from None
-        except msgspec.MsgspecError as fault:
-            raise self._fault(number, fault) from None
-
-    def _check_order(self, number: int, at_s: float, last_s: float) -> None:
-        if self.format.ordered:
-            text = f"time {exact(at_s)} s is before {exact(last_s)} s of an earlier request; sort the file by time"
-            raise self._fault(number, TraceFault(text))
-        self.out_of_order += not self.format.nested
-
-    def _past(self, last_s: float, first_s: float | None) -> bool:
+    def _is_past(self) -> bool:
         """Return whether no later line can belong to the window."""
         to_s = self._window.to_s
         return (
-            self.format.ordered and not self.format.sessions and to_s is not None and last_s - (first_s or 0.0) >= to_s
+            self.format.ordered
+            and not self.format.sessions
+            and to_s is not None
+            and self._last_s - (self._first_s or 0.0) >= to_s
         )
 
-    def _fault(self, number: int, fault: Exception) -> UsageError:
+    def _fault(self, file: TraceFile, number: int | None, fault: Exception) -> UsageError:
         text = (
             fault.text
             if isinstance(fault, TraceFault)
@@ -227,7 +296,20 @@ class TraceIndex:
             if isinstance(fault, UnicodeDecodeError)
             else ""
         )
-        return UsageError(f"{self._name}:{number}: {text or 'not in this format'} (format: {self.format.name})")
+        where = file.name if number is None else f"{file.name}:{number}"
+        return UsageError(f"{where}: {text or 'not in this format'} (format: {self.format.name})")
+
+
+_FAULTS = (
+    TraceFault,
+    ValueError,
+    KeyError,
+    AttributeError,
+    TypeError,
+    ArithmeticError,
+    RecursionError,
+    msgspec.MsgspecError,
+)
 
 
 def _at_s(turn: RecordedTurn) -> float:

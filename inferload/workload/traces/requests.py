@@ -32,12 +32,23 @@ BAILIAN_BLOCK = 16
 
 
 def bailian(line: str) -> tuple[RecordedTurn]:
-    """Parse `timestamp` in s, `input_length`, `output_length`, `hash_ids` of 16 tokens each. Each request is a session."""
+    """Parse `timestamp` in s, `input_length`, `output_length`, `hash_ids` of 16 tokens each, `chat_id`, `parent_chat_id`.
+
+    `chat_id` names a request; a conversation is a chain of requests with the `chat_id` of the request before, or -1.
+    """
     row = json_object(line)
     tokens = count_of(row, "input_length")
-    blocks = blocks_of(row, tokens, BAILIAN_BLOCK)
-    at_s, output = number_of(row, "timestamp"), count_of(row, "output_length")
-    return (RecordedTurn(at_s, tokens, output, blocks=blocks, block_tokens=BAILIAN_BLOCK),)
+    parent, chat = row.get("parent_chat_id"), row.get("chat_id")
+    turn = RecordedTurn(
+        number_of(row, "timestamp"),
+        tokens,
+        count_of(row, "output_length"),
+        session=None if chat is None else str(chat),
+        parent=None if parent is None or str(parent) == "-1" else str(parent),
+        blocks=blocks_of(row, tokens, BAILIAN_BLOCK),
+        block_tokens=BAILIAN_BLOCK,
+    )
+    return (turn,)
 
 
 def own(line: str) -> Iterator[RecordedTurn]:

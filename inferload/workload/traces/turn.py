@@ -14,11 +14,13 @@ class RecordedTurn(msgspec.Struct, frozen=True, gc=False):
     input_tokens: int
     output_tokens: int
     session: str | None = None  # None: a separate session
+    parent: str | None = None  # session of an earlier turn that this one continues
     ends_s: float | None = None  # end time of the answer
+    pause_s: float | None = None  # recorded time between the answer before, of the same agent, and this request
     blocks: tuple[str, ...] | None = None  # identities of the prompt's blocks: equal ones are equal text
-    block_tokens: int = 0  # tokens of each block but the last
+    block_tokens: int = 0  # tokens of each block but the last; tokens beyond the blocks are text of this turn
     prefix_tokens: int | None = None  # tokens of the prompt that it shares with the previous turn
-    agent: str = ""  # name of a sub-agent, which runs while the main agent waits
+    agent: str = ""  # path of a sub-agent: its name after those of the sub-agents that started it, separated by /
     after: Literal["think", "tool"] = "think"  # kind of pause before it: a person, or tools
     scope: str = ""  # prefix of its block identities
     where: tuple[int, int] | None = None  # (offset, length) in the file, if its blocks are not read yet

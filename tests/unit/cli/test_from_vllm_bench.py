@@ -127,6 +127,7 @@ def test_a_timed_trace_becomes_a_replay(options: str, form: str, kind: str, caps
     assert cli.main(["from-vllm-bench", line]) == 0
     scenario = from_text(capsys.readouterr().out, "x")
     assert (scenario.workload.kind, scenario.workload.path, scenario.workload.format) == ("replay", "t.jsonl", form)
+    assert not scenario.workload.join_turns  # vLLM sends each line by itself
     assert (scenario.arrivals.kind, scenario.phases.sessions, scenario.request.ignore_eos) == (kind, 50, True)
 
 

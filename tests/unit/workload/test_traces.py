@@ -73,7 +73,7 @@ def planned(opened: ReplaySessions, session: int) -> list[PlannedTurn]:
             [[(200, 12), (130, 6), (150, 5), (64, 4), (300, 10)], [(70, 3)]],
             0,
         ),
-        ("bailian.jsonl", "bailian", [0, 0.386], [[(40, 9)], [(50, 6)]], 0),
+        ("bailian.jsonl", "bailian", [0], [[(40, 9), (50, 6)]], 0),
         ("tracelab.jsonl", "tracelab", [0, 8], [[(300, 7), (250, 7)], [(500, 20), (700, 9)]], 0),
         ("otel.jsonl", "otel", [0, 1], [[(60, 5)], [(120, 10), (200, 11)]], 0),
         ("own.jsonl", "jsonl", [0, 0.2, 2.0], [[(40, 4), (90, 4)], [(50, 5)], [(300, 3)]], 0),
@@ -291,6 +291,90 @@ def test_a_time_window_of_a_trace(
     assert indexed.left_out["of sessions that begin outside the window"] == left_out
 
 
+# -- conversations by their requests
+
+
+@st.composite
+def conversations(draw: st.DrawFn) -> list[dict[str, int | float]]:
+    """Rows in Bailian's format: each follows an earlier request, one that is not in the file, or none."""
+    rows: list[dict[str, int | float]] = []
+    at_s = 0.0
+    for number in range(draw(st.integers(1, 12))):
+        parent = draw(st.sampled_from([-1, 99, *range(number)]))
+        at_s += draw(st.sampled_from([0.0, 0.386, 20.0]))
+        rows.append({"chat_id": number, "parent_chat_id": parent, "timestamp": at_s, "output_length": number + 1})
+        if draw(st.integers(0, 5)) == 0:
+            rows[-1]["output_length"] = 0
+    return rows
+
+
+def of_bailian(tmp_path: Path, rows: list[dict[str, int | float]]) -> Path:
+    more = {"input_length": 33, "type": "text", "turn": 1, "hash_ids": [1, 2, 3]}
+    path = tmp_path / "bailian.jsonl"
+    path.write_text("".join(json.dumps(row | more) + "\n" for row in rows))
+    return path
+
+
+@given(conversations())
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+def test_requests_form_conversations_by_their_parents(tmp_path: Path, rows: list[dict[str, int | float]]) -> None:
+    first: dict[int | float, int | float] = {}  # request -> first one of its conversation
+    for row in rows:
+        chat, parent = row["chat_id"], row["parent_chat_id"]
+        first[chat] = first.get(parent, chat)
+    expected: dict[int | float, list[tuple[float, int | float]]] = {}
+    for row in rows:
+        if row["output_length"]:
+            expected.setdefault(first[row["chat_id"]], []).append((row["timestamp"], row["output_length"]))
+    if not expected:
+        return
+    indexed = TraceIndex(of_bailian(tmp_path, rows), "t", FORMATS["bailian"], TimeWindow())
+    found = [[(turn.at_s, turn.output_tokens) for turn in indexed.session(number)] for number in range(len(indexed))]
+    assert sorted(found) == sorted(expected.values())
+    begins_s = sorted(turns[0][0] - rows[0]["timestamp"] for turns in expected.values())
+    assert list(indexed.arrivals_s()) == pytest.approx(begins_s)
+    text = "\n".join(indexed.in_words())
+    orphans = sum(row["parent_chat_id"] == 99 for row in rows)
+    assert ("whose parent is not in the file" in text) == bool(orphans)
+    parents = [row["parent_chat_id"] for row in rows if row["parent_chat_id"] not in (-1, 99)]
+    assert ("branches" in text) == (len(set(parents)) < len(parents))
+
+
+def test_a_conversation_that_begins_before_the_window_is_left_out_with_its_branches(tmp_path: Path) -> None:
+    rows = [(0, -1, 0.0), (1, 0, 5.0), (2, -1, 6.0), (3, 1, 7.0), (4, 0, 8.0), (5, 2, 9.0)]
+    path = of_bailian(
+        tmp_path,
+        [
+            {"chat_id": chat, "parent_chat_id": parent, "timestamp": at_s, "output_length": 4}
+            for chat, parent, at_s in rows
+        ],
+    )
+    indexed = TraceIndex(path, "t", FORMATS["bailian"], TimeWindow(1.0))
+    assert [[turn.at_s for turn in indexed.session(0)]] == [[6, 9]]
+    assert indexed.left_out["of sessions that begin outside the window"] == 4
+
+
+@pytest.mark.parametrize(
+    ("name", "form"), [("bailian.jsonl", "bailian"), ("burstgpt-2.csv", "burstgpt-2"), ("tracelab.jsonl", "tracelab")]
+)
+def test_turns_that_are_not_joined_are_sessions_at_their_own_times(name: str, form: str) -> None:
+    joined, apart = replay(name, form), replay(name, form, join_turns=False)
+    turns = [
+        (turn.at_s, turn.input_tokens) for number in range(len(joined.index)) for turn in joined.index.session(number)
+    ]
+    begins_s = list(apart.arrivals_s() or ())
+    first_s = min(at_s for at_s, _tokens in turns)
+    assert [
+        (first_s + at_s, apart.index.session(number)[0].input_tokens) for number, at_s in enumerate(begins_s)
+    ] == sorted(turns)
+    assert len(apart.index) == joined.index.turns
+
+
+def test_the_plan_names_a_format_that_no_published_file_was_read_of() -> None:
+    assert replay("otel.jsonl", "otel").in_words()[-1].startswith("format otel is untested: ")
+    assert not any("untested" in line for line in replay("mooncake.jsonl", "mooncake").in_words())
+
+
 MOONCAKE = '{"timestamp": %s, "input_length": 600, "output_length": 5, "hash_ids": [1, 2]}\n'
 
 
@@ -323,13 +407,13 @@ MOONCAKE = '{"timestamp": %s, "input_length": 600, "output_length": 5, "hash_ids
             "t:2: TIMESTAMP is 'noon'; it must be a date",
         ),
         ("burstgpt-1", "Timestamp,Request tokens,Response tokens\n1,2\n", "t:2: has 2 cells, the header has 3"),
-        ("weka", '{"id": "x"}\n', "t:1: id or requests is missing; a line is a whole session"),
-        ("weka", '{"id": "x", "requests": [3]}\n', "t:1: not in this format (format: weka)"),
+        ("weka", '{"id": "x"}\n', "t:1: requests is missing; a JSON object is a whole session"),
+        ("weka", '{"id": "x", "requests": [3]}\n', "t:1: must be a JSON object (format: weka)"),
         ("tracelab", '{"session_id": "x"}\n', "t:1: timing_events is missing or empty; the step has no time"),
         ("otel", '{"a": 1}\n', "t:1: neither resourceSpans of OTLP nor a span with attributes"),
         ("jsonl", '{"at_s": 0, "inputs": 3}\n', "t:1: inputs: unknown key"),
         ("jsonl", b"\xff\xfe\n", "t:1: not UTF-8"),
-        ("jsonl", b"\x1f\x8b\x08\x00", "t: is compressed; run gunzip"),
+        ("jsonl", b"\x1f\x8b\x08\x00", "t: gzip data is damaged: "),
     ],
 )
 def test_an_invalid_trace_is_refused(form: str, content: str | bytes, message: str, tmp_path: Path) -> None:
@@ -470,6 +554,11 @@ def test_trace_arrivals_without_recorded_times_are_refused(workload: str) -> Non
         (mooncake(pacing="pauses"), "workload: pacing pauses: format mooncake has no end times of answers"),
         (mooncake(window="{from_s: 9, to_s: 3}"), "workload.window: to_s 3 is not after from_s 9"),
         (mooncake(speed="0"), "workload.speed: must be greater than 0, is 0"),
+        (mooncake(pacing="none", max_idle_s="5"), "workload: max_idle_s: pacing none has no idle gaps"),
+        (
+            "{kind: replay, path: x, format: weka, join_turns: false}",
+            "workload: join_turns: format weka has times within",
+        ),
     ],
 )
 def test_an_invalid_replay_is_refused(workload: str, message: str) -> None:

@@ -1,0 +1,283 @@
+"""Files of a trace: one file or a folder of them, plain or compressed with gzip, with random access to their bytes."""
+
+import codecs
+import gzip
+import io
+import os
+import re
+import tempfile
+import zlib
+from bisect import bisect_right
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import BinaryIO
+
+import msgspec
+
+from inferload.errors import UsageError
+from inferload.scenario.files.data_files import sha256_of, sha256_of_all
+from inferload.workload.traces.turn import TraceFault
+
+TABLES = (".csv",)
+JSON = (".json", ".jsonl", ".ndjson")
+_GZIP = b"\x1f\x8b"
+_OTHERS = {
+    b"\x28\xb5\x2f\xfd": "compressed with zstd; unpack it",
+    b"BZh": "compressed with bzip2; unpack it",
+    b"\xfd7zXZ": "compressed with xz; unpack it",
+    b"PK\x03\x04": "a zip archive; unpack it",
+    b"PAR1": "a Parquet file; convert it to JSON lines",
+}
+_CHUNK = 1 << 20
+_HEAD = 1 << 16  # bytes that tell JSON lines from other JSON
+
+
+@dataclass(frozen=True, slots=True)
+class TraceFile:
+    """File of a trace. `base`: position of its first byte in the sequence of all files, unpacked."""
+
+    name: str
+    path: Path
+    base: int
+    size: int
+    in_temporary: int | None  # position in the temporary file of unpacked ones; None: not compressed
+
+
+class TraceFiles:
+    """Files of a trace in the order of their names. Positions count over all of them, as if they were one file.
+
+    Compressed files are unpacked into a temporary file, which ends with this object.
+    """
+
+    def __init__(self, path: Path, name: str, suffixes: tuple[str, ...]) -> None:
+        self.files: list[TraceFile] = []
+        self._temporary: BinaryIO | None = None
+        paths = sorted(_in_folder(path, suffixes)) if path.is_dir() else [path]
+        if not paths:
+            endings = ", ".join(f"*{suffix}" for suffix in suffixes)
+            raise UsageError(
+                f"{name}: the folder contains none of {endings}, also with .gz; give a file or another folder"
+            )
+        base = 0
+        for each in paths:
+            file = self._opened(each, f"{name}/{each.name}" if path.is_dir() else name, base)
+            self.files.append(file)
+            base += file.size
+        self._bases = [file.base for file in self.files]
+        self.digest = sha256_of_all(paths) if path.is_dir() else sha256_of(path)
+
+    def open(self, file: TraceFile) -> BinaryIO:
+        """Return an unpacked file for reading from its start."""
+        if file.in_temporary is None:
+            return file.path.open("rb")
+        return io.BufferedReader(_Part(self._unpacked, file.in_temporary, file.size), _CHUNK)
+
+    def read(self, offset: int, length: int) -> bytes:
+        """Return bytes at a position. Safe in any thread."""
+        file = self.files[bisect_right(self._bases, offset) - 1]
+        if file.in_temporary is not None:
+            return os.pread(self._unpacked, length, file.in_temporary + offset - file.base)
+        if len(self.files) == 1:
+            return os.pread(self._single.fileno(), length, offset)
+        with file.path.open("rb", buffering=0) as opened:
+            return os.pread(opened.fileno(), length, offset - file.base)
+
+    @cached_property
+    def _single(self) -> BinaryIO:
+        return self.files[0].path.open("rb", buffering=0)
+
+    @property
+    def _unpacked(self) -> int:
+        assert self._temporary is not None
+        return self._temporary.fileno()
+
+    def _opened(self, path: Path, name: str, base: int) -> TraceFile:
+        with path.open("rb") as file:
+            start = file.read(8)
+            for magic, what in _OTHERS.items():
+                if start.startswith(magic):
+                    raise UsageError(f"{name}: is {what}")
+            if not start.startswith(_GZIP):
+                return TraceFile(name, path, base, os.fstat(file.fileno()).st_size, None)
+        if self._temporary is None:
+            self._temporary = tempfile.TemporaryFile(prefix="inferload-trace-")  # noqa: SIM115  ends with this object
+        begins = self._temporary.seek(0, os.SEEK_END)
+        try:
+            with gzip.open(path, "rb") as packed:
+                while chunk := packed.read(_CHUNK):
+                    self._temporary.write(chunk)
+            self._temporary.flush()
+        except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+            raise UsageError(f"{name}: gzip data is damaged: {error}; fetch the file again") from None
+        except OSError as error:
+            text = f"cannot be unpacked into {tempfile.gettempdir()}: {error.strerror}; set TMPDIR"
+            raise UsageError(f"{name}: {text}") from None
+        return TraceFile(name, path, base, self._temporary.tell() - begins, begins)
+
+
+def _in_folder(folder: Path, suffixes: tuple[str, ...]) -> Iterator[Path]:
+    for path in folder.iterdir():
+        if path.name.removesuffix(".gz").endswith(suffixes) and not path.name.startswith(".") and path.is_file():
+            yield path
+
+
+class _Part(io.RawIOBase):
+    """Part of an opened file, read at positions of its own."""
+
+    def __init__(self, descriptor: int, begins: int, size: int) -> None:
+        self._descriptor, self._begins, self._ends = descriptor, begins, begins + size
+        self._at = begins
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
+        self._at = offset + {os.SEEK_SET: self._begins, os.SEEK_CUR: self._at, os.SEEK_END: self._ends}[whence]
+        return self._at - self._begins
+
+    def readinto(self, buffer: "memoryview") -> int:  # type: ignore[override]
+        data = os.pread(self._descriptor, min(len(buffer), self._ends - self._at), self._at)
+        buffer[: len(data)] = data
+        self._at += len(data)
+        return len(data)
+
+
+class Record(msgspec.Struct, frozen=True, gc=False):
+    """Line, or JSON value of a file that is not one value a line. `line`: of its start. `offset`: from the file's start."""
+
+    line: int
+    offset: int
+    text: bytes
+
+
+def lines(file: BinaryIO) -> Iterator[Record]:
+    """Yield the lines of a file that are not blank, without a byte order mark."""
+    offset = 0
+    for number, raw in enumerate(file, 1):
+        text = raw.removeprefix(codecs.BOM_UTF8) if number == 1 else raw
+        if text and not text.isspace():
+            yield Record(number, offset + len(raw) - len(text), text)
+        offset += len(raw)
+
+
+def json_records(file: BinaryIO) -> Iterator[Record]:
+    """Yield the lines of a file of JSON lines; of any other file the values, and the elements of a list, one after the other."""
+    head = file.read(_HEAD)
+    file.seek(0)
+    if _is_lines(head.removeprefix(codecs.BOM_UTF8).lstrip()):
+        return lines(file)
+    return _values(file, file.seek(len(codecs.BOM_UTF8) * head.startswith(codecs.BOM_UTF8)))
+
+
+_TOKEN = re.compile(rb'\\.|["{}\[\]]', re.DOTALL)
+_JUNK = re.compile(rb"[^\s,](?:.*[^\s,])?", re.DOTALL)
+_LINE_END = re.compile(rb'\\.|["{}\[\]\n]', re.DOTALL)
+
+
+def _is_lines(text: bytes) -> bool:
+    """Return whether the start of a file has no list at its top level and no value of several lines."""
+    if text.startswith(b"["):
+        return False
+    depth, quoted = 0, False
+    for match in _LINE_END.finditer(text):
+        token = match[0]
+        if token == b'"':
+            quoted = not quoted
+        elif quoted or len(token) > 1:
+            continue
+        elif token != b"\n":
+            depth += 1 if token in b"{[" else -1
+        elif depth:
+            return False
+    return True
+
+
+def _values(file: BinaryIO, offset: int) -> Iterator[Record]:
+    """Yield the objects of a file, and the elements of lists at its top level. Only one value is in memory."""
+    scan = _Scan(offset)
+    held = b""  # end of a chunk that may be half of an escape
+    while chunk := file.read(_CHUNK):
+        text = held + chunk
+        keep = (len(text) - len(text.rstrip(b"\\"))) % 2
+        held = text[len(text) - keep :]
+        yield from scan.feed(text[: len(text) - keep])
+    yield from scan.feed(held)
+    yield from scan.rest()
+
+
+class _Scan:
+    """State of the search for the ends of values over chunks of a file."""
+
+    def __init__(self, offset: int) -> None:
+        self._depth, self._outer, self._quoted = 0, 0, False  # `_outer`: depth around a value: 1 in a list, else 0
+        self._offset, self._line = offset, 1  # of the chunk; `_line` of the last value in it
+        self._counted = 0  # bytes of the chunk whose lines are counted
+        self._from = 0  # start in the chunk of the value, or of the text between values
+        self._parts: list[bytes] = []  # of the value, from earlier chunks
+        self._begun = (0, 0)
+
+    def feed(self, text: bytes) -> Iterator[Record]:
+        """Yield the values that end in a chunk."""
+        self._from = self._counted = 0
+        for match in _TOKEN.finditer(text):
+            token = match[0]
+            if token == b'"':
+                self._quoted = not self._quoted
+            if self._quoted or token not in b"{[]}":
+                continue
+            if token in b"{[":
+                if self._depth == self._outer:
+                    yield from self._begin(text, match.start(), token == b"[")
+                self._depth += 1
+            else:
+                self._depth -= 1
+                if self._depth <= self._outer:
+                    yield from self._end(text, match.start())
+        if self._depth > self._outer:
+            self._parts.append(text[self._from :])
+        else:
+            yield from self._between(text, len(text))
+        self._count(text, len(text))
+        self._offset += len(text)
+
+    def _begin(self, text: bytes, at: int, is_list: bool) -> Iterator[Record]:
+        yield from self._between(text, at)
+        if is_list and not self._outer:
+            self._outer, self._from = 1, at + 1
+            return
+        self._count(text, at)
+        self._begun, self._from = (self._line, self._offset + at), at
+
+    def _end(self, text: bytes, at: int) -> Iterator[Record]:
+        if self._depth == self._outer:
+            yield Record(*self._begun, b"".join([*self._parts, text[self._from : at + 1]]))
+            self._parts = []
+        else:
+            yield from self._between(text, at)
+            if self._depth < 0:
+                raise TraceFault(f"not JSON: {text[at : at + 1].decode()} without its beginning")
+            self._outer = 0
+        self._from = at + 1
+
+    def _between(self, text: bytes, at: int) -> Iterator[Record]:
+        """Yield text between values as a value, which the format's parser refuses."""
+        match = _JUNK.search(text, self._from, at)
+        if match:
+            self._count(text, match.start())
+            yield Record(self._line, self._offset + match.start(), match[0])
+
+    def _count(self, text: bytes, at: int) -> None:
+        self._line += text.count(b"\n", self._counted, at)
+        self._counted = at
+
+    def rest(self) -> Iterator[Record]:
+        """Yield the value that has not ended."""
+        if self._parts:
+            yield Record(*self._begun, b"".join(self._parts))
+        elif self._outer:
+            raise TraceFault("not JSON: the list does not end; the file is cut off")

@@ -1,0 +1,333 @@
+"""Parser of Weka's traces of coding agents: a JSON object is a whole session, with its sub-agents as nested requests.
+
+A file states neither whether the times of a sub-agent's requests count from the start of the session or of the sub-agent, nor
+whether the time of its entry is that of its start or of its result. `place` decides both by the times of the whole file.
+"""
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import chain, pairwise
+from typing import Any
+
+import msgspec
+from msgspec.structs import replace
+
+from inferload.numbers import plural
+from inferload.workload.traces.turn import RecordedTurn, Row, TraceFault, count_of, json_object, number_of
+
+_BLOCK = 64
+_DEEPEST = 20  # levels of sub-agents
+# Times are rounded to a second in published files; shorter contradictions between them mean nothing.
+ROUNDED_S = 1.0
+
+
+@dataclass(slots=True)
+class Agent:
+    """Agent of a session, the main one with the path "". Times of its items are on its own clock, unless the file's are absolute.
+
+    `stamp_s`: time of its entry, on the clock of the agent that started it. `background`: launched without waiting for it.
+    """
+
+    path: str = ""
+    stamp_s: float = 0.0
+    duration_s: float | None = None
+    background: bool = False
+    items: "list[RecordedTurn | Agent]" = field(default_factory=list)
+
+    def turns(self) -> list[RecordedTurn]:
+        """Return its own requests."""
+        return [item for item in self.items if isinstance(item, RecordedTurn)]
+
+    def agents(self) -> "list[Agent]":
+        """Return the sub-agents that it started."""
+        return [item for item in self.items if isinstance(item, Agent)]
+
+    def length_s(self) -> float:
+        """Return its recorded duration, else the time from its clock's start to its last answer."""
+        if self.duration_s is not None:
+            return self.duration_s
+        return max((ended_s(turn) for turn in self.turns()), default=0.0)
+
+
+@dataclass(slots=True)
+class WekaSession:
+    """Session as parsed: its main agent, numbers of turns by recorded model, and of entries that are no requests by type."""
+
+    main: Agent
+    models: Counter[str] = field(default_factory=Counter)
+    no_requests: Counter[str] = field(default_factory=Counter)
+    short: int = 0  # prompts with fewer identities than full blocks
+
+
+def ended_s(turn: RecordedTurn) -> float:
+    """Return the end of a turn's answer, or its start if the end is not recorded."""
+    return turn.at_s if turn.ends_s is None else turn.ends_s
+
+
+# -- parsing
+
+
+class _Requests(msgspec.Struct):
+    requests: list[msgspec.Raw] | None = None
+
+
+def weka(text: bytes, offset: int) -> WekaSession:
+    """Parse a session: `requests` with `t`, `api_time` and `think_time` in s, `in`, `out`, `hash_ids`, `input_types`.
+
+    `offset`: position of the text in the file. Block identities are local to the session unless `hash_id_scope` is global.
+    """
+    trace = json_object(text.decode())
+    if not isinstance(trace.get("requests"), list):
+        raise TraceFault("requests is missing; a JSON object is a whole session")
+    block = _BLOCK if trace.get("block_size") is None else count_of(trace, "block_size")
+    if not block:
+        raise TraceFault("block_size is 0; it must be the tokens of a block")
+    scope = "" if trace.get("hash_id_scope") == "global" else f"{offset}/"
+    session = WekaSession(Agent())
+    _read(text, offset, session.main, _Session(block, scope, session))
+    return session
+
+
+@dataclass(frozen=True, slots=True)
+class _Session:
+    block: int
+    scope: str
+    parsed: WekaSession
+
+
+def _read(text: bytes, offset: int, agent: Agent, session: _Session) -> None:
+    """Add the entries of an agent's JSON object."""
+    end = 0
+    if agent.path.count("/") == _DEEPEST:
+        raise TraceFault(f"sub-agents on more than {_DEEPEST} levels are not supported")
+    for number, raw in enumerate(msgspec.json.decode(text, type=_Requests).requests or ()):
+        entry = bytes(raw)
+        start = text.index(entry, end)
+        end = start + len(entry)
+        row = json_object(entry.decode())
+        if isinstance(row.get("requests"), list):
+            name = f"{number}-{row.get('agent_id') or 'agent'}".replace("/", "_")
+            inner = Agent(
+                f"{agent.path}/{name}" if agent.path else name,
+                number_of(row, "t"),
+                None if row.get("duration_ms") is None else number_of(row, "duration_ms") / 1e3,
+                str(row.get("status") or "").startswith("async"),
+            )
+            agent.items.append(inner)
+            _read(entry, offset + start, inner, session)
+        elif row.get("in") is None:
+            session.parsed.no_requests[f"{row.get('type')}"] += 1
+        else:
+            agent.items.append(_turn(row, agent.path, session, (offset + start, len(entry))))
+
+
+def _turn(row: Row, agent: str, session: _Session, where: tuple[int, int]) -> RecordedTurn:
+    at_s, tokens, blocks = number_of(row, "t"), count_of(row, "in"), row.get("hash_ids")
+    if blocks is not None and not isinstance(blocks, list):
+        raise TraceFault("hash_ids is not a list; it must be one identity for each block")
+    session.parsed.short += blocks is not None and len(blocks) < tokens // session.block
+    session.parsed.models[str(row.get("model") or "unknown")] += 1
+    return RecordedTurn(
+        at_s,
+        tokens,
+        0 if row.get("out") is None else count_of(row, "out"),
+        ends_s=None if row.get("api_time") is None else at_s + number_of(row, "api_time"),
+        pause_s=None if row.get("think_time") is None else number_of(row, "think_time"),
+        block_tokens=session.block,
+        agent=agent,
+        after="tool" if "tool_result" in (row.get("input_types") or ()) else "think",
+        scope=session.scope,
+        where=None if blocks is None else where,
+    )
+
+
+def weka_whole(text: str, turn: RecordedTurn) -> RecordedTurn:
+    """Return a turn with its blocks, from the JSON of its request.
+
+    There is an identity for each full block, in some files one more for the rest; without it, the rest is text of this turn.
+    """
+    row: dict[str, Any] = json_object(text)
+    blocks = row["hash_ids"][: -(-turn.input_tokens // turn.block_tokens)]
+    return replace(turn, blocks=tuple([f"{turn.scope}{block}" for block in blocks]))
+
+
+# -- times
+
+
+@dataclass(slots=True)
+class Placed:
+    """Sessions of a file on their own clocks, and what was found about the file's times."""
+
+    sessions: list[list[RecordedTurn]]
+    clock: str | None  # None: no sub-agents
+    agents: int = 0
+    turns: int = 0  # of sub-agents
+    split: int = 0  # sub-agents whose requests overlap
+    streams: int = 0  # their requests in sequences that do not overlap
+    overlapping: int = 0  # requests of main agents that begin before the end of the one before
+
+
+def place(sessions: Sequence[WekaSession]) -> Placed:
+    """Return the turns of each session of a file in the order of the scripts, with times since the start of the session."""
+    mains = [session.main for session in sessions]
+    seen = [entry for main in mains for entry in _entries(main)]
+    absolute = sum(_absolute_vote(agent) for agent, _before_s, _next_s in seen) > 0
+    at_end = not absolute and sum(_end_vote(*entry) for entry in seen) > 0
+    placed = Placed([], None, len(seen))
+    if seen:
+        entry = "its result" if at_end else "its start"
+        placed.clock = (
+            "from the start of the session"
+            if absolute
+            else f"from the start of the sub-agent, whose entry has the time of {entry}"
+        )
+    clocks = _Clocks(absolute, at_end)
+    for main in mains:
+        clocks.place(main, 0.0)
+        placed.overlapping += sum(_overlap(*pair) for pair in pairwise(main.turns()))
+        placed.sessions.append(_ordered(main, placed))
+        placed.turns += sum(bool(turn.agent) for turn in placed.sessions[-1])
+    return placed
+
+
+def _entries(agent: Agent) -> Iterator[tuple[Agent, float, float | None]]:
+    """Yield each sub-agent, the end of the answer before its entry, and the start of the request after it if there is one."""
+    before_s = 0.0
+    following = _next_starts(agent.items)
+    for item, next_s in zip(agent.items, following, strict=True):
+        if isinstance(item, RecordedTurn):
+            before_s = ended_s(item)
+        else:
+            yield item, before_s, next_s
+            yield from _entries(item)
+
+
+def _next_starts(items: Sequence[RecordedTurn | Agent]) -> list[float | None]:
+    starts: list[float | None] = []
+    next_s: float | None = None
+    for item in reversed(items):
+        starts.append(next_s)
+        next_s = item.at_s if isinstance(item, RecordedTurn) else next_s
+    return starts[::-1]
+
+
+def _absolute_vote(agent: Agent) -> int:
+    """Return 1 if a sub-agent's first request is nearer to its entry than to 0, -1 if it is nearer to 0, 0 if neither."""
+    first_s = min((turn.at_s for turn in agent.turns()), default=0.0)
+    off_s = min(abs(first_s - agent.stamp_s), abs(first_s - (agent.stamp_s - agent.length_s())))
+    return (first_s > off_s) - (first_s < off_s)
+
+
+def _end_vote(agent: Agent, before_s: float, next_s: float | None) -> int:
+    """Return 1 if a sub-agent fits between its neighbours only before the time of its entry, -1 if only after it, else 0.
+
+    Where it fits on both sides, it began at its entry if that follows the answer at once.
+    """
+    if agent.background:
+        return 0
+    needed_s = agent.length_s() - ROUNDED_S
+    before = agent.stamp_s - before_s >= needed_s
+    after = next_s is None or next_s - agent.stamp_s >= needed_s
+    if before and after:
+        return -(agent.stamp_s - before_s <= ROUNDED_S and agent.length_s() > 2 * ROUNDED_S)
+    return before - after
+
+
+@dataclass(frozen=True, slots=True)
+class _Clocks:
+    absolute: bool
+    at_end: bool
+
+    def place(self, agent: Agent, zero_s: float) -> None:
+        """Move an agent's requests, and those of its sub-agents, to the session's clock. `zero_s`: 0 of the agent's clock."""
+        for number, item in enumerate(agent.items):
+            if isinstance(item, Agent):
+                self.place(item, 0.0 if self.absolute else self._begins_s(item, zero_s))
+                continue
+            ends_s = None if item.ends_s is None else item.ends_s + zero_s
+            agent.items[number] = replace(item, at_s=item.at_s + zero_s, ends_s=ends_s)
+
+    def _begins_s(self, agent: Agent, zero_s: float) -> float:
+        """Return the start of a sub-agent, which is not before that of the agent that started it."""
+        before_stamp_s = agent.length_s() if self.at_end and not agent.background else 0.0
+        return zero_s + max(0.0, agent.stamp_s - before_stamp_s)
+
+
+def _ordered(agent: Agent, placed: Placed) -> list[RecordedTurn]:
+    """Return an agent's turns by time, each followed by those of the sub-agents that began before the next one."""
+    agents = sorted(((_first_s(inner), inner) for inner in agent.agents()), key=lambda begun: begun[0])
+    turns = sorted(agent.turns(), key=lambda turn: turn.at_s)
+    others: list[list[RecordedTurn]] = []
+    if agent.path:
+        turns, *others = _streams(turns) or [[]]
+        placed.split += bool(others)
+        placed.streams += len(others) + bool(others)
+    ordered: list[RecordedTurn] = []
+    for turn, following in zip(turns, chain(turns[1:], [None]), strict=False):
+        ordered.append(turn)
+        while agents and (following is None or agents[0][0] < following.at_s):
+            ordered += _ordered(agents.pop(0)[1], placed)
+    for _first, inner in agents:  # of an agent without requests of its own
+        ordered += _ordered(inner, placed)
+    streams = (
+        [replace(turn, agent=f"{agent.path}#{number}") for turn in stream] for number, stream in enumerate(others, 2)
+    )
+    return [*ordered, *chain.from_iterable(streams)]
+
+
+def _first_s(agent: Agent) -> float:
+    inner = (_first_s(item) for item in agent.agents())
+    return min(chain((turn.at_s for turn in agent.turns()), inner), default=0.0)
+
+
+def _streams(turns: Sequence[RecordedTurn]) -> list[list[RecordedTurn]]:
+    """Distribute turns, sorted by time, over sequences in which none begins before the end of the one before."""
+    streams: list[list[RecordedTurn]] = []
+    for turn in turns:
+        free = [stream for stream in streams if not _overlap(stream[-1], turn)]
+        if free:
+            max(free, key=lambda stream: ended_s(stream[-1])).append(turn)
+        else:
+            streams.append([turn])
+    return streams
+
+
+def _overlap(turn: RecordedTurn, following: RecordedTurn) -> bool:
+    return following.at_s < ended_s(turn) - ROUNDED_S
+
+
+def in_words(counts: Counter[str]) -> list[str]:
+    """Return lines of the plan on the sub-agents and models of a trace. `counts`: of `observed`."""
+    lines = []
+    if agents := counts["agents"]:
+        files = [(key.removeprefix("clock: "), count) for key, count in sorted(counts.items()) if "clock: " in key]
+        clocks = "; ".join(f"{clock} (in {plural(count, 'file')})" for clock, count in files)
+        turns = plural(counts["turns"], "turn")
+        lines.append(f"{plural(agents, 'sub-agent')} with {turns}; times of a sub-agent's requests count {clocks}")
+    if split := counts["split"]:
+        text = f"{plural(split, 'sub-agent')} with overlapping requests (several agents in one entry)"
+        lines.append(f"{text}: sent as {counts['streams']} concurrent sequences")
+    if overlapping := counts["overlapping"]:
+        lines.append(f"{plural(overlapping, 'request')} of main agents overlap the one before: sent after its answer")
+    if short := counts["short"]:
+        lines.append(
+            f"{plural(short, 'prompt')} with fewer hash_ids than full blocks: the rest is text of that prompt alone"
+        )
+    models = [(key.removeprefix("model: "), count) for key, count in counts.items() if key.startswith("model: ")]
+    if models:
+        named = ", ".join(f"{model} ({count})" for model, count in sorted(models, key=lambda model: -model[1]))
+        lines.append(f"recorded models (requests): {named}; all are sent to the model of the run")
+    return lines
+
+
+def observed(placed: Placed, sessions: Sequence[WekaSession]) -> Counter[str]:
+    """Return counts of one file for the plan."""
+    counts = Counter({"agents": placed.agents, "turns": placed.turns, "split": placed.split, "streams": placed.streams})
+    counts["overlapping"] = placed.overlapping
+    counts["short"] = sum(session.short for session in sessions)
+    if placed.clock is not None:
+        counts[f"clock: {placed.clock}"] = 1
+    for session in sessions:
+        counts.update({f"model: {model}": count for model, count in session.models.items()})
+    return +counts
