@@ -202,7 +202,7 @@ def _value(gate: Gate, summary: Mapping[str, Any], quantile: Quantile | None) ->
         classes = ", ".join(summary.get("by_class") or {}) or "none"
         return None, f"no turn of class {gate.selector} was planned in the measure phase; classes with turns: {classes}"
     if gate.statistic is None:
-        value, note = _plain_value(gate.name, part), _partly_reported(gate.name, part["turns"])
+        value, note = _plain_value(gate.name, part), _partly_reported(gate.name, part.get("turns") or {})
     else:
         block = _block(gate.name, part)
         value = _number(block.get(gate.statistic))
@@ -214,22 +214,22 @@ def _value(gate: Gate, summary: Mapping[str, Any], quantile: Quantile | None) ->
 
 def _partly_reported(name: str, turns: Mapping[str, Any]) -> str | None:
     """Return a note on a token rate that leaves out turns without a usage."""
-    if not name.endswith("_tok_per_s"):
+    counted = turns.get(f"{name.partition('_')[0]}_tokens_from")
+    if not name.endswith("_tok_per_s") or not counted:
         return None
     ended = turns["ok"] + turns["failed"] + turns["unfinished"]
-    counted = turns.get(f"{name.partition('_')[0]}_tokens_from")
-    if counted in (None, 0, ended):
+    if counted == ended:
         return None
     return f"of the {counted:,} of {ended:,} turns that reported a usage"
 
 
 def _why_unknown(name: str, part: Mapping[str, Any]) -> str:
     """Return why a class or a run has no value of a figure; "" if the turns do not tell."""
-    turns = part["turns"]
-    if not turns["ok"]:
+    turns = part.get("turns") or {}
+    if turns.get("ok") == 0:
         return ": no turn succeeded"
     for tokens, names in _FROM_USAGE.items():
-        if name in names and not turns.get(f"{tokens}_tokens_from"):
+        if name in names and turns.get(f"{tokens}_tokens_from") == 0:
             return f": no turn reported its {tokens} tokens (usage)"
     if name in ("goodput_turns_per_s", "slo_attainment"):
         return ": there is no SLO, or turns lack a figure that it limits"

@@ -348,7 +348,7 @@ def test_the_first_status_event_is_no_output(endpoint: Endpoint, events: list[di
         ),
         ("responses", {"type": "error", "code": "500", "message": "broken"}, "server_error", "broken"),
         ("responses", {"error": {"message": "out of memory", "code": 500}}, "server_error", "out of memory"),
-        ("responses", {"choices": []}, "bad_event", "choices"),
+        ("responses", {"choices": []}, "cut", "choices"),
         (
             "messages",
             {"type": "error", "error": {"type": "internal_error", "message": "broken"}},
@@ -356,8 +356,8 @@ def test_the_first_status_event_is_no_output(endpoint: Endpoint, events: list[di
             "broken",
         ),
         ("messages", {"error": {"message": "out of memory", "code": 500}}, "server_error", "out of memory"),
-        ("messages", {"error": None}, "bad_event", "error"),
-        ("messages", {"type": "message_start", "message": 3, "error": None}, "bad_event", "message_start"),
+        ("messages", {"error": None}, "cut", "error"),
+        ("messages", {"type": "message_start", "message": 3, "error": None}, "cut", "message_stop"),
     ],
 )
 def test_errors_in_the_stream(endpoint: Endpoint, event: dict[str, Any], failure: str, message: str) -> None:
