@@ -1,7 +1,9 @@
 """The client of one worker: keep-alive connections, turns in flight, timeouts, and the callback for results."""
 
+from bisect import bisect_right
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from operator import attrgetter
 
 import gevent
 import msgspec
@@ -25,7 +27,7 @@ from inferload.measure.record import CANCELLED, Failure, TurnRecord
 from inferload.scenario.schema.endpoints import ENDPOINTS, Endpoint
 
 # Parser of the event stream of each endpoint.
-ANSWERS: Mapping[Endpoint, Callable[[], Answer]] = {
+ANSWERS: Mapping[Endpoint, type[Answer]] = {
     "chat": ChatAnswer,
     "completions": ChatAnswer,
     "responses": ResponsesAnswer,
@@ -78,16 +80,17 @@ class Client:
         self.model = settings.model
         self.worker = settings.worker
         self.timeouts = settings.timeouts
-        self._thread = None if settings.target.scheme == "https" else reader_thread(gevent.get_hub().loop)
+        self.endpoint = settings.endpoint
+        self.new_answer = ANSWERS[settings.endpoint]
+        marks = self.new_answer.marks
+        self._thread = None if settings.target.scheme == "https" else reader_thread(gevent.get_hub().loop, marks)
         self.parse_queue = ParseQueue(gevent.get_hub().loop, wakes=1 if self._thread is None else _WAKES)
         self._redact = settings.redaction
         self._detail_chars = settings.detail_chars
-        self.endpoint = settings.endpoint
-        self.new_answer = ANSWERS[settings.endpoint]
         self._on_turn = on_turn
         self.scan = scanner()
         self.finish_reasons = False  # the server has sent one
-        self._dialer = Dialer(settings.target, settings.tls, settings.timeouts.connect_s, self._thread)
+        self._dialer = Dialer(settings.target, settings.tls, settings.timeouts.connect_s, self._thread, marks)
         self._idle: list[AnyConnection] = []
         self._live: set[Turn] = set()
         self._head = _head_maker(settings, self._dialer.request_path_prefix)
@@ -172,7 +175,15 @@ class Client:
 
     def keep(self, connection: AnyConnection) -> None:
         """Add a connection to the idle ones."""
+        connection.kept_ns = now_ns()
         self._idle.append(connection)
+
+    def close_idle_since(self, kept_ns: int) -> None:
+        """Close the connections that have been idle since then, or for longer."""
+        stale = bisect_right(self._idle, kept_ns, key=attrgetter("kept_ns"))
+        for connection in self._idle[:stale]:
+            connection.close()
+        del self._idle[:stale]
 
     def request_bytes(self, body: bytes, headers: tuple[tuple[str, str], ...] = ()) -> bytes:
         """Return the request of a turn with its additional headers."""
@@ -201,7 +212,7 @@ class Client:
         at_ns = now_ns()
         for turn in list(self._live):
             try:
-                if self._thread is None:  # the reader thread reports much data and the end by itself
+                if self._thread is None or turn.hides_marks:  # else the reader thread reports much data and the end
                     turn.queue_parsing_if_due(at_ns)
                 if at_ns >= turn.next_check_ns and (overdue := turn.overdue(at_ns)) is not None:
                     turn.give_up(*overdue)

@@ -25,8 +25,10 @@ from inferload.client.connection.target import Target
 from inferload.client.turn_record import Attempt, TurnRequest, TurnResult, turn_record
 from inferload.measure.clock import NS_PER_S, now_ns
 from inferload.measure.record import Failure
+from inferload.measure.remarks import Remark
 
 _CHECK_NS = _QUIET_NS = NS_PER_S // 4
+_BODY_END_NS = NS_PER_S // 50  # time from the end marker within which the body must end for the connection to be reused
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +70,7 @@ class TurnHost(Protocol):
     def idle_connection(self) -> AnyConnection | None: ...
     def dial(self) -> AnyConnection: ...
     def keep(self, connection: AnyConnection) -> None: ...
+    def close_idle_since(self, kept_ns: int) -> None: ...
     def request_bytes(self, body: bytes, headers: tuple[tuple[str, str], ...] = ()) -> bytes: ...
     @property
     def finish_reasons(self) -> bool: ...
@@ -95,6 +98,7 @@ class Turn:
         self._connect_ns: int | None = None
         self._ended_ns: int | None = None  # time of the end of the reply, or of its cancellation
         self._cancelled = False
+        self._given_up: tuple[Failure, str] | None = None
         self._begin_attempt()
 
     def wait(self) -> TurnResult:
@@ -118,7 +122,7 @@ class Turn:
         """End the turn as failed. No effect on a turn that has ended."""
         if self.state in (TurnState.ENDED, TurnState.RECORDED):
             return
-        self._parser.failure, self._parser.detail = failure, detail
+        self._given_up = failure, detail
         self._abort()
 
     def overdue(self, at_ns: int) -> tuple[Failure, str] | None:
@@ -133,6 +137,8 @@ class Turn:
 
     def _exceeded(self, at_ns: int) -> tuple[Failure, str] | None:
         """Return the exceeded timeout, if any, after queueing unparsed reads that may contain an event or the end."""
+        if self._parser.answer.closed:
+            return None
         limits = self._client.timeouts
         end_ns = self.started_ns + round(limits.turn_s * NS_PER_S)
         turn_left_ns = end_ns - at_ns
@@ -164,6 +170,11 @@ class Turn:
         self.queue_parsing()
         return True
 
+    @property
+    def hides_marks(self) -> bool:
+        """True if the reader of the connection cannot see the end of the answer."""
+        return self._reply.hides_marks
+
     def queue_parsing_if_due(self, at_ns: int) -> None:
         """Queue the unparsed reads if they are large, or if nothing followed them for a while: they may contain the end."""
         reply = self._reply
@@ -186,14 +197,14 @@ class Turn:
 
     # -- sending
 
-    def _begin_attempt(self) -> None:
+    def _begin_attempt(self, *, on_new_connection: bool = False) -> None:
         self.state = TurnState.CONNECTING
         self._attempts += 1
         self._reply = HttpReply(self._on_reply_done)
         self._parser = ReplyParser(self._client.new_answer(), self._client.scan)
         self._sent_ns: int | None = None
         self._written_ns: int | None = None
-        connection = self._client.idle_connection()
+        connection = None if on_new_connection else self._client.idle_connection()
         if connection is None:
             self._sender = gevent.spawn(self._dial, self._reply)
         else:
@@ -236,7 +247,8 @@ class Turn:
         except OSError as error:
             reply.finish(complete=False, error=error)
         else:
-            self._written_ns = now_ns()
+            if reply is self._reply:  # else the request is being sent again
+                self._written_ns = now_ns()
 
     # -- end of the reply, in the event loop
 
@@ -254,14 +266,17 @@ class Turn:
         if connection is not None:
             stale = reply.error is not None and reply.last_ns is None and connection.turns > 1
             connection.release()
-            keep = reply.complete and reply.head is not None and reply.head.keep_alive and self._written_ns is not None
-            if keep and not reply.surplus and not connection.closed:
+            whole = reply.complete and not reply.left_open and not reply.surplus
+            keep = whole and reply.head is not None and reply.head.keep_alive and self._written_ns is not None
+            if keep and not connection.closed:
                 self._client.keep(connection)
             else:
                 connection.close()
             if stale and self._parser.failure is None and self._attempts == 1:
-                # The server closed an idle connection when the request was sent, without an answer: send it once more.
-                self._begin_attempt()
+                # The server closed an idle connection when the request was sent, without an answer: send it once more. It closes
+                # others at the same idle time, of which the client may not know yet.
+                self._client.close_idle_since(connection.kept_ns)
+                self._begin_attempt(on_new_connection=True)
                 return
         if self._ended_ns is None:
             self._ended_ns = reply.last_ns if reply.complete else now_ns()
@@ -277,7 +292,8 @@ class Turn:
             try:
                 parser.feed(reply, reply.body(parser.stream.reads_per_slice))
             except (Http1Error, SseError) as error:
-                parser.fail(Failure.BAD_EVENT if isinstance(error, SseError) else Failure.BAD_HTTP, str(error))
+                if not parser.answer.closed:
+                    parser.fail(Failure.BAD_EVENT if isinstance(error, SseError) else Failure.BAD_HTTP, str(error))
                 reply.finish(complete=False, error=error)
                 reply.drop()
             if reply.fetch_waiting():
@@ -288,7 +304,28 @@ class Turn:
         self.queued = False
         if self.state is TurnState.ENDED:
             self._finish_parsing()
+        else:
+            self._leave_open_body()
         return True
+
+    def _leave_open_body(self) -> None:
+        """End the turn if its answer was complete some time ago: the server or a proxy keeps the body open.
+
+        Parsing runs after the reads of the same iteration of the event loop, so that the end of the body is read if it has arrived.
+        """
+        parser, answer = self._parser, self._parser.answer
+        if not parser.stream.is_closing:
+            return
+        quiet_ns = now_ns() - _BODY_END_NS
+        if not answer.closed and parser.arrived_ns is not None and parser.arrived_ns <= quiet_ns:
+            parser.stream.close_if_whole(parser.arrived_ns)
+        if not answer.closed or (answer.last_event_ns or 0) > quiet_ns:
+            self._reply.watch_end()
+        else:
+            answer.remark(
+                Remark.OPEN_BODY, f"the body did not end within {_BODY_END_NS // 1_000_000} ms of {answer.end_marker}"
+            )
+            self._reply.leave_open()
 
     def end_as_client_error(self, error: Exception) -> None:
         """End the turn as a client error and record it. No effect on a recorded turn."""
@@ -314,6 +351,10 @@ class Turn:
         self._cancelled = self._cancelled and not answer.closed  # else the answer was complete already
         if not self._cancelled:
             parser.stream.finish(parser.arrived_ns or now_ns())
+        if answer.failure is not None:  # it explains what a timeout after it shows
+            parser.fail(answer.failure, answer.detail)
+        if self._given_up is not None and not (answer.closed and self._given_up[0] is Failure.UNFINISHED):
+            parser.fail(*self._given_up)
         if reply.error is not None and not answer.closed:
             parser.fail(*_failure_of(reply.error))
         answer.settle()
@@ -337,6 +378,8 @@ class Turn:
         if parser.error_body:
             detail += ": " + parser.error_body.decode("utf-8", "replace").strip()
         closed_ns = parser.arrived_ns if reply.complete and parser.arrived_ns is not None else self._ended_ns
+        if answer.closed and answer.last_event_ns is not None:  # what follows the end marker is no part of the answer
+            closed_ns = answer.last_event_ns
         attempt = Attempt(
             number=self._attempts,
             connect_ns=self._connect_ns,

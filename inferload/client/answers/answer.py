@@ -100,7 +100,11 @@ class ToolCalls:
 
 
 class Answer:
-    """One streamed answer: pass all events in order, then read the attributes. `end_marker`: last event of a whole stream."""
+    """One streamed answer: pass all events in order, then read the attributes.
+
+    `end_marker`: last event of a whole stream. Events after it are ignored. `marks`: texts of which the end marker contains one
+    and hardly any other event does; the first byte of each is rare, and occurs in it once.
+    """
 
     __slots__ = (
         "cached_tokens",
@@ -128,6 +132,7 @@ class Answer:
 
     end_marker = "[DONE]"
     event_type: ClassVar[type[msgspec.Struct]]
+    marks: tuple[bytes, ...] = (DONE,)
 
     def __init__(self) -> None:
         self.event_ns = array("q")  # times of the output events
@@ -176,7 +181,7 @@ class Answer:
     def leniently(self, error: Exception, data: bytes, at_ns: int) -> None:
         """Process an event that the decoder refused with `error`, as far as it can be read."""
         if data.strip() == DONE:
-            self.closed = True
+            self.closed, self.last_event_ns = True, at_ns
             return
         try:
             found = lenient.read(data, self.event_type, self.prepare)

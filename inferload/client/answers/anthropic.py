@@ -2,6 +2,7 @@
 
 import msgspec
 
+from inferload.client.answers.answer import DONE
 from inferload.client.answers.number_bounds import OutputTokens, Tokens
 from inferload.client.answers.typed_events import TypedAnswer
 from inferload.measure.record import Failure
@@ -49,6 +50,7 @@ class MessagesAnswer(TypedAnswer):
     __slots__ = ("usage",)
 
     end_marker = "message_stop"
+    marks = (b"message_stop", DONE)
     receipts = frozenset({"message_start", "ping"})
     event_type = _MessagesEvent
     decoder = msgspec.json.Decoder(_MessagesEvent)

@@ -103,7 +103,7 @@ class ChatAnswer(Answer):
 
     def events(self, data: list[bytes], at_ns: list[int]) -> None:
         """Process the data of several events in order, each with the time of its last byte; decode them together if possible."""
-        if not data:
+        if not data or self.closed:
             return
         if data[-1] == DONE:
             self.events(data[:-1], at_ns[:-1])
@@ -125,6 +125,8 @@ class ChatAnswer(Answer):
 
     def event(self, data: bytes, at_ns: int) -> None:
         """Process the data of one event. `at_ns`: time of its last byte."""
+        if self.closed:
+            return
         if self.first_event_ns is None:
             self.first_event_ns = at_ns
         self.last_event_ns = at_ns

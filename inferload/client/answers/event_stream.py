@@ -9,7 +9,10 @@ from array import array
 from collections.abc import Callable
 from typing import Any
 
-from inferload.client.answers.answer import Answer, EventFrame
+import msgspec
+
+from inferload.client.answers.answer import DONE, Answer, EventFrame
+from inferload.client.answers.number_bounds import UNDECODABLE
 from inferload.client.answers.sse import SseParser, event_of_chunk
 from inferload.client.connection import reader_choice
 from inferload.client.connection.http1 import ChunkError
@@ -19,6 +22,7 @@ from inferload.measure.record import Failure
 _DETAIL_BYTES = 4096  # stored bytes of an error body: the client redacts them before it cuts them to a line
 _ERROR_BYTES = 1 << 20  # size of an error body after which the connection is closed
 _MAX_FRAMES = 8  # attempts to derive a frame in one stream
+_START_BYTES = 1024  # of an event, which contain its type
 _MISMATCHES = 3  # consecutive events without a match after which another frame is derived
 _SLICE, _FIRST_SLICE, _QUICK_SLICE = 64, 160, 1_000
 _ALL = 1 << 30
@@ -160,6 +164,20 @@ class EventStream:
             self._read_by_read(reply, reads, at, read, read + 1)
             at, read = reads.ends[read], read + 1
 
+    @property
+    def is_closing(self) -> bool:
+        """True if the end marker was received, or has begun."""
+        if self._answer.closed:
+            return True
+        start = self._sse.start_of_unfinished(_START_BYTES)
+        return any(mark in start for mark in self._answer.marks)
+
+    def close_if_whole(self, at_ns: int) -> None:
+        """Pass on the end marker that has begun if only its closing blank line is missing: half an event is no JSON."""
+        event = self._sse.unfinished()
+        if event is not None and (event.strip() == DONE or _is_json(event)):
+            self.finish(at_ns)
+
     def finish(self, at_ns: int) -> None:
         """Pass a last event without its closing blank line to the answer."""
         for event in self._sse.finish():
@@ -180,7 +198,8 @@ class EventStream:
                 continue
             self._answer.events(others, instants)
             others, instants = [], []
-            self._answer.add_texts(frame, data, when)
+            if not self._answer.closed:
+                self._answer.add_texts(frame, data, when)
         self._answer.events(others, instants)
         if self._frames_left and len(others) >= limit and not self._answer.closed:
             self._derive_frame(others[-1])
@@ -222,6 +241,14 @@ class EventStream:
             raise
         finally:
             self._answer.events(events, instants)
+
+
+def _is_json(data: bytes) -> bool:
+    try:
+        msgspec.json.decode(data, type=msgspec.Raw)
+    except UNDECODABLE:
+        return False
+    return True
 
 
 def _status_class(status: int) -> Failure:

@@ -4,7 +4,7 @@ from typing import Any
 
 import msgspec
 
-from inferload.client.answers.answer import PerRequestMetrics
+from inferload.client.answers.answer import DONE, PerRequestMetrics
 from inferload.client.answers.lenient import text_of
 from inferload.client.answers.number_bounds import OutputTokens, Tokens
 from inferload.client.answers.typed_events import TypedAnswer
@@ -59,6 +59,7 @@ class ResponsesAnswer(TypedAnswer):
     __slots__ = ()
 
     end_marker = "response.completed"
+    marks = (b'.completed"', b'.incomplete"', DONE)
     receipts = frozenset({"response.created", "response.queued", "response.in_progress"})
     event_type = _ResponsesEvent
     decoder = msgspec.json.Decoder(_ResponsesEvent)

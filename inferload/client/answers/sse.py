@@ -72,10 +72,23 @@ class SseParser:
 
         The standard discards such an event, but some servers close the connection right after `data: [DONE]`.
         """
-        block = b"".join(self._partial)
+        event = self.unfinished()
         self._partial, self._partial_bytes = [], 0
-        event = _data_of(block)
         return [] if event is None else [event]
+
+    def start_of_unfinished(self, n_bytes: int) -> bytes:
+        """Return about this number of first bytes of the event that has begun."""
+        parts: list[bytes] = []
+        for part in self._partial:
+            if n_bytes <= 0:
+                break
+            parts.append(part[:n_bytes])
+            n_bytes -= len(part)
+        return b"".join(parts)
+
+    def unfinished(self) -> bytes | None:
+        """Return the data of the event that has begun, if it has any."""
+        return _data_of(b"".join(self._partial))
 
     def _hold(self, data: bytes) -> None:
         if data:

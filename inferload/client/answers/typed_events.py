@@ -22,10 +22,12 @@ class TypedAnswer(Answer):
 
     def event(self, data: bytes, at_ns: int) -> None:
         """Process the data of one event. `at_ns`: time of its last byte."""
+        if self.closed:
+            return
         if self.first_event_ns is None:
             self.first_event_ns = at_ns
         if data == DONE:  # some servers send it on all endpoints
-            self.closed = True
+            self.closed, self.last_event_ns = True, at_ns
             return
         try:
             event = self.decoder.decode(data)

@@ -18,7 +18,7 @@ from inferload.client.connection import descriptors, reader_choice
 from inferload.client.connection.http1 import Http1Error, parse_head
 from inferload.client.connection.python_connection import SO_TIMESTAMPNS, PythonConnection
 from inferload.client.connection.redaction import without_userinfo
-from inferload.client.connection.reply import AnyConnection
+from inferload.client.connection.reply import AnyConnection, mark_searches
 from inferload.client.connection.target import Target
 from inferload.client.connection.tls import TlsLayer
 from inferload.errors import UsageError
@@ -89,16 +89,25 @@ class Proxy:
 
 
 class Dialer:
-    """Factory of connections to one target. `thread`: reader of those without TLS; None: the event loop reads."""
+    """Factory of connections to one target. `thread`: reader of those without TLS; None: the event loop reads.
+
+    `marks`: texts of which one is in the last event of each whole answer; () for documents.
+    """
 
     def __init__(
-        self, target: Target, tls: TlsSettings, timeout_s: float, thread: "ReaderThread | None" = None
+        self,
+        target: Target,
+        tls: TlsSettings,
+        timeout_s: float,
+        thread: "ReaderThread | None" = None,
+        marks: tuple[bytes, ...] = (),
     ) -> None:
         self.target = target
         self.proxy = Proxy.for_target(target)
         self._context = tls.context() if target.scheme == "https" else None
         self._timeout_s = timeout_s
         self._thread = thread
+        self._marks = mark_searches(marks)
 
     @property
     def request_path_prefix(self) -> str:
@@ -186,7 +195,7 @@ class Dialer:
             sock.setsockopt(socket.SOL_SOCKET, SO_TIMESTAMPNS, 1)
         if tls is None and self._thread is not None:
             return self._thread.connection(sock)
-        connection = PythonConnection(sock, tls)
+        connection = PythonConnection(sock, tls, self._marks)
         connection.watch(gevent.get_hub().loop)
         return connection
 
@@ -197,10 +206,10 @@ def _check_descriptors() -> None:
         raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
 
 
-def reader_thread(loop: Any) -> "ReaderThread | None":
+def reader_thread(loop: Any, marks: tuple[bytes, ...]) -> "ReaderThread | None":
     """Return a native reader thread for a client; None if this process reads in Python."""
     if reader_choice.chosen() == "python":
         return None
     from inferload.client.connection.native_connection import ReaderThread
 
-    return ReaderThread(loop)
+    return ReaderThread(loop, marks)

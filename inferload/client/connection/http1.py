@@ -43,6 +43,17 @@ class ReplyHead:
     length: int | None
     keep_alive: bool
 
+    @property
+    def encodings(self) -> list[str]:
+        """Content encodings in the order in which they were applied, without `identity`."""
+        names = (name.strip().lower() for name in self.headers.get("content-encoding", "").split(","))
+        return [name for name in names if name not in ("", "identity")]
+
+    @property
+    def is_encoded(self) -> bool:
+        """True if the body has a content encoding such as gzip."""
+        return bool(self.encodings)
+
 
 def request_bytes(method: str, path: str, headers: dict[str, str], body: bytes) -> bytes:
     """Return a request, with head and body in one piece for a single segment."""

@@ -18,17 +18,20 @@ from inferload.client.connection.python_connection import offered
 from inferload.client.connection.reply import Arrivals, ConnectionLost, HttpReply, nothing
 
 # `enum ending` of reader.c and `enum framing` of native.h.
-_ASKS_FOR_HEAD, _COMPLETE, _BROKEN_FRAMING, _PEER_CLOSED, _READ_FAILED, _STRAY, _MUCH = range(7)
+_ASKS_FOR_HEAD, _COMPLETE, _BROKEN_FRAMING, _PEER_CLOSED, _READ_FAILED, _STRAY, _MUCH, _MARKED = range(8)
 _ENDINGS = {1: _COMPLETE, 2: _BROKEN_FRAMING}  # by result of `frame`
 _SLICE_BYTES = 65_536  # limit of a parse slice, for reads of any size
 _FRAMINGS = {Framing.CHUNKED: 1, Framing.LENGTH: 2, Framing.CLOSE: 3}
 
 
 class ReaderThread:
-    """Reader thread of one client, and the watcher for its notifications. The thread starts with the first connection."""
+    """Reader thread of one client, and the watcher for its notifications. The thread starts with the first connection.
 
-    def __init__(self, loop: Any) -> None:
-        self.raw = _native.Reader()
+    `marks`: texts of which one is in the last event of each whole answer.
+    """
+
+    def __init__(self, loop: Any, marks: tuple[bytes, ...]) -> None:
+        self.raw = _native.Reader(marks)
         self._connections: dict[int, NativeConnection] = {}
         self._watcher = loop.io(self.raw.fileno(), 1)
         self._watcher.start(self._on_wake)
@@ -70,7 +73,7 @@ class ReaderThread:
 class NativeConnection:
     """Counterpart of `PythonConnection` for a plain socket that the thread reads."""
 
-    __slots__ = ("_closed", "_number", "_reader", "_reply", "_sock", "turns")
+    __slots__ = ("_closed", "_number", "_reader", "_reply", "_sock", "kept_ns", "turns")
 
     def __init__(self, sock: Any, reader: ReaderThread) -> None:
         self._sock = sock
@@ -78,6 +81,7 @@ class NativeConnection:
         self._reply: NativeReply | None = None
         self._closed = False
         self.turns = 0
+        self.kept_ns = 0
         self._number = reader.add(self, sock.fileno())
 
     @property
@@ -135,7 +139,10 @@ class NativeConnection:
 
 
 class NativeReply(HttpReply):
-    """Reply whose reads the thread collects. `on_parse_due` is called when many bytes wait to be parsed."""
+    """Reply whose reads the thread collects.
+
+    `on_parse_due` is called when many bytes wait to be parsed, or when the body goes on 20 ms after a part of an end marker.
+    """
 
     __slots__ = ("_connection", "_handed", "_last_ns", "_on_parse_due", "_raw", "_waiting")
 
@@ -184,6 +191,11 @@ class NativeReply(HttpReply):
             del self._waiting[0]
         return reads if stop - first == len(reads.ends) else _slice(reads, first, stop)
 
+    def watch_end(self) -> None:
+        """See HttpReply.watch_end."""
+        if self._raw is not None:
+            self._raw.watch_end(self._connection)
+
     def drop(self) -> None:
         """Discard the remaining reads and the callbacks."""
         super().drop()
@@ -206,7 +218,7 @@ class NativeReply(HttpReply):
         if ending == _ASKS_FOR_HEAD:
             self._set_framing()
             return
-        if ending == _MUCH:
+        if ending in (_MUCH, _MARKED):
             self._on_parse_due()
             return
         self.detach()  # the last reads
@@ -235,6 +247,7 @@ class NativeReply(HttpReply):
             self._raw.frame(self._connection, 0, 0, 0)
             return
         head, rest = parsed
+        self.hides_marks = head.is_encoded
         framing = _FRAMINGS[head.framing]
         ending = _ENDINGS.get(self._raw.frame(self._connection, len(data) - len(rest), framing, head.length or 0))
         if ending is not None:

@@ -9,13 +9,14 @@ import socket
 from collections.abc import Callable
 from typing import Any
 
-from inferload.client.connection.reply import ConnectionLost, GatheredReply
+from inferload.client.connection.reply import ConnectionLost, GatheredReply, MarkSearch
 from inferload.client.connection.tls import TlsLayer
 from inferload.measure.clock import now_ns, wall_ns
 
 SO_TIMESTAMPNS = 35  # Linux; not in the socket module
 _READ_BYTES = 2_048  # a larger buffer would be allocated and released for each token of 200 bytes
 _ANCILLARY_BYTES = socket.CMSG_SPACE(16)
+_MARKED_S = 0.021  # MARKED_NS in reader.c, and the error of a timer
 
 
 def offered(sock: Any, data: bytes) -> bytes | memoryview:
@@ -31,32 +32,51 @@ class PythonConnection:
     """A connected socket that is read for one reply at a time. `watch` registers it with an event loop.
 
     `sock`: a gevent socket, whose `sendall` may block the calling greenlet; non-blocking calls use the plain socket below it.
+    `marks`: searches for parts of the end marker; a body that goes on 20 ms after one is parsed.
     """
 
-    __slots__ = ("_decrypt", "_paused", "_recvmsg", "_reply", "_sock", "_tls", "_watcher", "closed", "turns")
+    __slots__ = (
+        "_decrypt",
+        "_mark_timer",
+        "_marks",
+        "_paused",
+        "_recvmsg",
+        "_reply",
+        "_sock",
+        "_tls",
+        "_watcher",
+        "closed",
+        "kept_ns",
+        "turns",
+    )
 
-    def __init__(self, sock: Any, tls: TlsLayer | None) -> None:
+    def __init__(self, sock: Any, tls: TlsLayer | None, marks: tuple[MarkSearch, ...] = ()) -> None:
         self._sock = sock
         self._tls = tls
         self._recvmsg = sock._sock.recvmsg
         self._decrypt = None if tls is None else tls.decrypt
         self._reply: GatheredReply | None = None
         self._watcher: Any = None
+        self._marks = marks
+        self._mark_timer: Any = None
         self._paused = False
         self.closed = False
         self.turns = 0  # requests sent so far
+        self.kept_ns = 0  # time since which the connection is idle
 
     def watch(self, loop: Any) -> None:
         """Register the read watcher until `close`."""
         self._watcher = loop.io(self._sock.fileno(), 1)
+        self._mark_timer = loop.timer(_MARKED_S)
         self._watcher.start(self._on_readable)
 
     def expect(self, on_done: Callable[[], None], on_parse_due: Callable[[], None] | None = None) -> GatheredReply:
         """Start the reply to which further reads belong."""
         assert self._reply is None
-        self._reply = GatheredReply(on_done, on_parse_due)
+        self._reply = GatheredReply(on_done, on_parse_due, self._marks)
         if on_parse_due is not None:  # else nothing is handed over before the end
             self._reply.on_full, self._reply.on_room = self._pause, self._resume
+            self._reply.on_mark = self._wait_for_end
         self.turns += 1
         return self._reply
 
@@ -72,6 +92,8 @@ class PythonConnection:
         """End the reply; any further read closes the connection."""
         self._reply = None
         self._resume()
+        if self._mark_timer is not None:
+            self._mark_timer.stop()
 
     def close(self) -> None:
         """Stop the watcher and close the socket. Idempotent."""
@@ -79,9 +101,10 @@ class PythonConnection:
             return
         self.closed = True
         self._reply = None
-        if self._watcher is not None:
-            self._watcher.stop()
-            self._watcher.close()
+        for watcher in (self._watcher, self._mark_timer):
+            if watcher is not None:
+                watcher.stop()
+                watcher.close()
         self._sock.close()
 
     def _on_readable(self) -> None:
@@ -110,6 +133,15 @@ class PythonConnection:
         except Exception as fault:  # noqa: BLE001  the loop stops a watcher that raises
             self.close()
             reply.finish(complete=False, error=fault)
+
+    def _wait_for_end(self) -> None:
+        """Have the reply parsed unless it ends soon, which nearly every one does: so it is parsed once."""
+        if self._reply is not None and not self._reply.done and not self._mark_timer.active:
+            self._mark_timer.start(self._on_mark_timer, update=True)
+
+    def _on_mark_timer(self) -> None:
+        if self._reply is not None:
+            self._reply.on_parse_due()
 
     def _pause(self) -> None:
         """Stop reading until the reply is handed over, and request that."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from array import array
 from collections.abc import Callable
 from itertools import accumulate
@@ -15,6 +16,30 @@ from inferload.measure.clock import NS_PER_S
 # Payload for a read without a kernel timestamp.
 _NO_STAMP = bytes(16)
 _CHUNKS_END = b"\r\n\r\n"  # end of the last chunk and its trailers
+_BETWEEN_EVENTS = (b"\n\n", b"\n\r\n", b"\r\r")  # ends of reads behind which a mark cannot go on
+_TAIL_BYTES = 256  # more than a mark in chunks of one byte
+# Framing between two bytes of a body: the end of a chunk, and the size of the next one.
+_CHUNK_EDGE = rb"(?:\r\n[0-9A-Fa-f]+[^\r\n]*\r\n)?"
+
+_RARE = b"DONEg"  # bytes that few events contain
+
+
+class MarkSearch(NamedTuple):
+    """Search for marks in a part of a body with its chunk framing. `rare`: a byte of all of them, which is looked for first."""
+
+    rare: int
+    search: Callable[[bytes], object | None]
+
+
+def mark_searches(marks: tuple[bytes, ...]) -> tuple[MarkSearch, ...]:
+    """Return the searches for these texts, one for all texts with the same first byte."""
+    searches = []
+    for first in dict.fromkeys(mark[0] for mark in marks):
+        alike = [mark for mark in marks if mark[0] == first]
+        patterns = (_CHUNK_EDGE.join(re.escape(bytes([byte])) for byte in mark) for mark in alike)
+        rare = next((byte for byte in _RARE if all(byte in mark for mark in alike)), first)
+        searches.append(MarkSearch(rare, re.compile(b"|".join(patterns)).search))
+    return tuple(searches)
 
 
 class ConnectionLost(Exception):
@@ -40,7 +65,18 @@ class HttpReply:
     `on_done` is called once in the event loop, when the reply is complete or broken, and must not block.
     """
 
-    __slots__ = ("chunks", "complete", "done", "error", "floor_ns", "head", "on_done", "surplus")
+    __slots__ = (
+        "chunks",
+        "complete",
+        "done",
+        "error",
+        "floor_ns",
+        "head",
+        "hides_marks",
+        "left_open",
+        "on_done",
+        "surplus",
+    )
 
     # A stream with more unparsed bytes than this is parsed before its end.
     parse_bytes = 12_288
@@ -55,7 +91,9 @@ class HttpReply:
         self.done = False
         self.error: Exception | None = None
         self.surplus = False  # there were bytes after the end: the connection cannot be reused
+        self.left_open = False  # the answer was complete, but its body did not end: the connection cannot be reused
         self.floor_ns = 0  # time of the request: no read can have arrived before
+        self.hides_marks = False  # the body is compressed: its reader cannot see the end marker
 
     def fetch_waiting(self) -> int:
         """Return the number of reads of the body that are not handed over."""
@@ -78,6 +116,14 @@ class HttpReply:
         request or in the future (the wall clock was stepped), it is the time of the `recv`. Times never decrease.
         """
         raise NotImplementedError
+
+    def watch_end(self) -> None:
+        """Have the reply parsed again unless it ends soon."""
+
+    def leave_open(self) -> None:
+        """End the reply before its body."""
+        self.left_open = True
+        self.finish(complete=True)
 
     def finish(self, complete: bool, error: Exception | None = None) -> None:
         """Mark the reply as ended and call `on_done`. Idempotent."""
@@ -104,6 +150,7 @@ class HttpReply:
 
     def _begin_body(self, head: ReplyHead) -> None:
         self.head = head
+        self.hides_marks = head.is_encoded
         if head.framing is Framing.CHUNKED:
             self.chunks = ChunkedDecoder()
 
@@ -112,6 +159,7 @@ class AnyConnection(Protocol):
     """A keep-alive connection with either reader."""
 
     turns: int  # requests sent so far
+    kept_ns: int  # time since which it is idle
 
     @property
     def closed(self) -> bool: ...
@@ -126,7 +174,8 @@ class GatheredReply(HttpReply):
     """Reply whose reads are added one by one in the event loop.
 
     A read is not parsed when it is added. If it may contain the end of a chunked body, `on_parse_due` is called:
-    parsing the body decides. Reads are stored in arrays and lists of bytes, which are cheap for the garbage collector.
+    parsing the body decides. If it contains a mark, which is a part of the end marker, `on_mark` is called. Reads are stored in
+    arrays and lists of bytes, which are cheap for the garbage collector.
     """
 
     __slots__ = (
@@ -134,18 +183,29 @@ class GatheredReply(HttpReply):
         "_data",
         "_last_ns",
         "_left",
+        "_marks",
         "_mono_ns",
         "_newest_ns",
         "_stamps",
+        "_tail",
         "_wall_ns",
         "on_full",
+        "on_mark",
         "on_parse_due",
         "on_room",
     )
 
-    def __init__(self, on_done: Callable[[], None], on_parse_due: Callable[[], None] | None = None) -> None:
+    def __init__(
+        self,
+        on_done: Callable[[], None],
+        on_parse_due: Callable[[], None] | None = None,
+        marks: tuple[MarkSearch, ...] = (),
+    ) -> None:
         super().__init__(on_done)
         self.on_parse_due = on_parse_due or self._look_for_end
+        self.on_mark: Callable[[], None] = nothing
+        self._marks = marks
+        self._tail = b""  # of the body, if it may end within a mark
         self.on_full: Callable[[], None] = nothing  # stop reading until `on_room` is called
         self.on_room: Callable[[], None] = nothing
         self._last_ns: int | None = None
@@ -186,8 +246,17 @@ class GatheredReply(HttpReply):
                 self.on_parse_due()
         elif self.head.framing is Framing.LENGTH:
             self._count_down()
+        for rare, search in self._marks:
+            if rare in data and search(data) is not None:
+                self.on_mark()
+        if self._tail or not data.endswith(_BETWEEN_EVENTS):
+            self._look_for_torn_mark(data)
         if self._body_bytes > self.full_bytes and not self.done:
             self.on_full()
+
+    def watch_end(self) -> None:
+        """See HttpReply.watch_end."""
+        self.on_mark()
 
     def end(self, error: ConnectionLost | None) -> None:
         """Handle the end of the stream, in order or with an error. A body that is complete without it stays complete."""
@@ -201,7 +270,7 @@ class GatheredReply(HttpReply):
         for column in (self._data, self._mono_ns, self._wall_ns, self._stamps):
             del column[:]
         self._body_bytes = 0
-        self.on_parse_due = self.on_full = self.on_room = nothing
+        self.on_parse_due = self.on_full = self.on_room = self.on_mark = nothing
 
     def body(self, most_reads: int) -> Arrivals:
         """See HttpReply.body."""
@@ -252,6 +321,13 @@ class GatheredReply(HttpReply):
         elif head.framing is Framing.LENGTH:
             self._left = head.length or 0
             self._count_down()
+
+    def _look_for_torn_mark(self, data: bytes) -> None:
+        """Look for a mark in this read and those before it since the last end of an event."""
+        joined = self._tail + data
+        if any(search(joined) is not None for _, search in self._marks):
+            self.on_mark()
+        self._tail = b"" if joined.endswith(_BETWEEN_EVENTS) else joined[-_TAIL_BYTES:]
 
     def _may_end(self) -> bool:
         """Return True if the end of a chunked body may be split over the last two reads."""

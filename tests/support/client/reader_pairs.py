@@ -31,6 +31,7 @@ from inferload.client.turn import Turn
 from inferload.client.turn_record import TurnRequest, TurnResult
 from inferload.measure.clock import now_ns
 from inferload.measure.record import Failure
+from inferload.scenario.schema.endpoints import Endpoint
 
 PATIENCE_S = 5.0
 GOOD = ReplyCase((chunked(*ANSWER),), "open")
@@ -61,7 +62,7 @@ class PairClient(Client):
 
     scheme = "http"
 
-    def __init__(self, reader: reader_choice.ReaderName) -> None:
+    def __init__(self, reader: reader_choice.ReaderName, endpoint: Endpoint = "chat") -> None:
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.far: socket.socket | None = None
         self.newest: AnyConnection | None = None
@@ -69,7 +70,7 @@ class PairClient(Client):
         self.results: list[TurnResult] = []
         with environment(reader_choice.VARIABLE, reader):
             url = f"{self.scheme}://127.0.0.1:{self._listener.getsockname()[1]}"
-            settings = ClientSettings(Target.parse(url), "m", tls=TlsSettings(insecure=True))
+            settings = ClientSettings(Target.parse(url), "m", tls=TlsSettings(insecure=True), endpoint=endpoint)
             super().__init__(settings, self.results.append)
         self.finish_reasons = True  # else the result of a turn would depend on those before it
 
@@ -110,10 +111,10 @@ class TlsPairClient(PairClient):
 
     scheme = "https"
 
-    def __init__(self, version: str, reader: reader_choice.ReaderName = "python") -> None:
+    def __init__(self, version: str, reader: reader_choice.ReaderName = "python", endpoint: Endpoint = "chat") -> None:
         self._version = version
         self.peer: Peer | None = None
-        super().__init__(reader)
+        super().__init__(reader, endpoint)
 
     def _watched(self, near: gevent.socket.socket) -> AnyConnection:
         assert self._dialer._context is not None
@@ -190,18 +191,23 @@ def answered(client: PairClient, case: ReplyCase) -> tuple[TurnResult, bool]:
     return result, late
 
 
-def _send(client: PairClient, turn: Turn, case: ReplyCase) -> bool:
-    far, connection = client.far, client.newest
-    assert far is not None
-    assert connection is not None
-    far.recv(65_536)
-    case = client.on_wire(case)
+def send_pieces(client: PairClient, case: ReplyCase) -> None:
+    """Send pieces as they are on the wire; each one is read by itself."""
+    assert client.far is not None
     for piece in case.pieces:
         try:
-            far.sendall(piece)
+            client.far.sendall(piece)
         except OSError:  # the client has closed the connection
             break
-        _wait_for_read(client, connection)
+        _wait_for_read(client, client.newest)
+
+
+def _send(client: PairClient, turn: Turn, case: ReplyCase) -> bool:
+    far = client.far
+    assert far is not None
+    far.recv(65_536)
+    case = client.on_wire(case)
+    send_pieces(client, case)
     if case.ending == "open":
         _process_events(client)
         if turn.result is not None:

@@ -3,6 +3,7 @@
 import json
 import socket
 import ssl
+import struct
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -138,6 +139,56 @@ def test_a_request_on_a_closing_connection_is_retried_once(ask: Callable[..., Tu
     result = ask(send(chunked(*ANSWER)), close_unanswered, send(chunked(*ANSWER)), turns=2)
     assert result.record.failure is None
     assert result.record.attempts == 2
+
+
+class StaleServer(ScriptedServer):
+    """Server that ends each connection at its second request, in one of the ways of a server whose keep-alive time is over."""
+
+    def __init__(self, how: str, idle: int) -> None:
+        self._how = how
+        self._all_idle = threading.Barrier(
+            idle
+        )  # the first requests are answered together, so that each has a connection
+        self._of_connection = threading.local()  # each connection has its thread
+        super().__init__([self._script])
+
+    def _script(self, sock: socket.socket, _request: bytes) -> None:
+        if getattr(self._of_connection, "answered", False):
+            if self._how == "reset":
+                sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            sock.close()
+            return
+        self._of_connection.answered = True
+        if self.connections <= self._all_idle.parties:
+            self._all_idle.wait(10)
+        sock.sendall(chunked(*ANSWER))
+
+
+@pytest.mark.parametrize("how", ["close", "reset"])
+@pytest.mark.parametrize("body_bytes", [2, 8_000_000])
+@pytest.mark.parametrize("burst", [1, 4, 9])
+def test_a_burst_on_connections_that_the_server_has_closed_takes_new_ones(
+    how: str, body_bytes: int, burst: int
+) -> None:
+    server = StaleServer(how, idle=6)
+    client = Client(ClientSettings(Target.parse(server.url), "m"), lambda _result: None)
+
+    def ask_at_once(turns: int, body: bytes) -> list[TurnResult]:
+        started = [client.start(TurnRequest(body, f"s{n}", "s", 0, "chat", "measure", now_ns())) for n in range(turns)]
+        with gevent.Timeout(20):
+            return [turn.wait() for turn in started]
+
+    try:
+        assert [result.record.failure for result in ask_at_once(6, b"{}")] == [None] * 6
+        assert len(client._idle) == 6
+        again = ask_at_once(burst, bytes(body_bytes))
+    finally:
+        client.close()
+        server.close()
+    assert [(result.record.failure, result.detail) for result in again] == [(None, "")] * burst
+    assert sorted(result.record.attempts for result in again) == [*[1] * (burst - min(burst, 6)), *[2] * min(burst, 6)]
+    assert all(result.record.connect_ns is not None for result in again)
+    assert all(result.record.sent_ns <= result.record.written_ns for result in again)  # type: ignore[operator]
 
 
 def test_running_counts_assign_tokens_to_events(ask: Callable[..., TurnResult]) -> None:

@@ -67,12 +67,51 @@ static enum walked line_byte(struct chunks *c, unsigned char byte) {
     return c->line > LONGEST_LINE ? WALK_BROKEN : WALK_MORE;
 }
 
-enum walked walk(struct chunks *c, const char *bytes, size_t n, size_t *surplus) {
+void look_for_marks(struct search *search, const struct marks *marks, const char *bytes, size_t n) {
+    for (int m = 0; m < marks->count; m++) {
+        const char *text = marks->at[m].text;
+        size_t length = marks->at[m].length, matched = search->matched[m];
+        for (size_t i = 0; i < n;) {
+            if (!matched) { /* nearly always: one search for a rare byte */
+                const char *first = memchr(bytes + i, text[0], n - i);
+                if (!first) break;
+                i = (size_t)(first - bytes) + 1;
+                matched = 1;
+            } else if (bytes[i] != text[matched]) {
+                matched = 0; /* this byte may be the first of the mark */
+            } else {
+                i++;
+                matched++;
+            }
+            if (matched == length) search->found = 1, matched = 0;
+        }
+        search->matched[m] = (unsigned char)matched;
+    }
+}
+
+int set_marks(struct marks *marks, PyObject *texts) {
+    Py_ssize_t count = PyTuple_Check(texts) ? PyTuple_GET_SIZE(texts) : -1;
+    if (count < 0 || count > MARKS) return PyErr_Format(PyExc_ValueError, "marks: a tuple of at most %d", MARKS), -1;
+    for (Py_ssize_t i = 0; i < count; i++) {
+        char *text;
+        Py_ssize_t length;
+        if (PyBytes_AsStringAndSize(PyTuple_GET_ITEM(texts, i), &text, &length)) return -1;
+        if (!length || (size_t)length > sizeof marks->at[i].text || memchr(text + 1, text[0], (size_t)length - 1))
+            return PyErr_SetString(PyExc_ValueError, "marks: 1 to 32 bytes, of which the first occurs once"), -1;
+        memcpy(marks->at[i].text, text, (size_t)length);
+        marks->at[i].length = (size_t)length;
+    }
+    marks->count = (int)count;
+    return 0;
+}
+
+enum walked walk(struct chunks *c, struct search *search, const struct marks *marks, const char *bytes, size_t n, size_t *surplus) {
     const char *end = bytes + n;
     *surplus = 0;
     while (bytes < end) {
         if (c->at == CHUNK_DATA) {
             int64_t step = end - bytes < c->left ? end - bytes : c->left;
+            look_for_marks(search, marks, bytes, (size_t)step);
             bytes += step;
             c->left -= step;
             if (!c->left) c->at = CHUNK_AFTER;
@@ -129,6 +168,8 @@ enum framing framing_of(const char *head, size_t n, int64_t *length) {
         } else if ((value = value_of(line, m, "content-length", &length_of_value))) {
             *length = decimal(value, length_of_value);
             if (sized++ || *length < 0) return FRAMING_UNKNOWN;
+        } else if (value_of(line, m, "content-encoding", &length_of_value)) {
+            return FRAMING_UNKNOWN; /* the marks cannot be seen in a compressed body: Python looks for its end */
         }
         line = stop + 2;
     }
@@ -136,25 +177,41 @@ enum framing framing_of(const char *head, size_t n, int64_t *length) {
     return sized ? FRAMING_LENGTH : FRAMING_UNKNOWN;
 }
 
-/* For the tests: the result of `walk` over these pieces. */
-PyObject *walk_chunks(PyObject *module, PyObject *pieces) {
-    (void)module;
+/* Walk over pieces of a chunked body up to its end. Return -1 with a Python error if they are no bytes. */
+static int walk_pieces(PyObject *pieces, struct search *search, const struct marks *marks) {
     struct chunks chunks = {0};
     enum walked result = WALK_MORE;
     size_t surplus;
     PyObject *fast = PySequence_Fast(pieces, "expected a sequence of bytes");
-    if (!fast) return NULL;
+    if (!fast) return -1;
     for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(fast) && result == WALK_MORE; i++) {
         char *bytes;
         Py_ssize_t n;
         if (PyBytes_AsStringAndSize(PySequence_Fast_GET_ITEM(fast, i), &bytes, &n)) {
             Py_DECREF(fast);
-            return NULL;
+            return -1;
         }
-        result = walk(&chunks, bytes, (size_t)n, &surplus);
+        result = walk(&chunks, search, marks, bytes, (size_t)n, &surplus);
     }
     Py_DECREF(fast);
-    return PyLong_FromLong(result);
+    return (int)result;
+}
+
+PyObject *walk_chunks(PyObject *module, PyObject *pieces) {
+    (void)module;
+    struct marks none = {0};
+    struct search search = {0};
+    int result = walk_pieces(pieces, &search, &none);
+    return result < 0 ? NULL : PyLong_FromLong(result);
+}
+
+PyObject *has_mark(PyObject *module, PyObject *arguments) {
+    (void)module;
+    struct marks marks = {0};
+    struct search search = {0};
+    PyObject *pieces, *texts;
+    if (!PyArg_ParseTuple(arguments, "OO", &pieces, &texts) || set_marks(&marks, texts)) return NULL;
+    return walk_pieces(pieces, &search, &marks) < 0 ? NULL : PyBool_FromLong(search.found);
 }
 
 PyObject *framing_of_head(PyObject *module, PyObject *head) {

@@ -6,6 +6,7 @@ static PyMethodDef functions[] = {
      "Parse events from position `at` in read number `read` up to the first bytes that need the Python path. Items, in order:\n"
      "(data, time) of an event, or (texts, times) of a run of events whose data are `before` + text + `after`."},
     {"walk_chunks", walk_chunks, METH_O, "Return the state of a chunked body after these pieces: 0 incomplete, 1 complete, 2 broken."},
+    {"has_mark", has_mark, METH_VARARGS, "has_mark(pieces, marks): return True if a chunked body in these pieces contains one of the marks."},
     {"framing_of", framing_of_head, METH_O, "Return (framing, length) of a head; framing 0: it needs the Python parser."},
     {NULL, NULL, 0, NULL},
 };

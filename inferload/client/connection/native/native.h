@@ -18,8 +18,31 @@ struct chunks {
 
 enum walked { WALK_MORE, WALK_DONE, WALK_BROKEN };
 
+#define MARKS 4 /* end markers of one endpoint, at most */
+
+/* Texts of which one occurs in the last event of each whole answer. The first byte of each occurs in it once. */
+struct marks {
+    int count;
+    struct {
+        char text[32];
+        size_t length;
+    } at[MARKS];
+};
+
+/* Search for the marks in a body that arrives in parts. All zeros: its start. */
+struct search {
+    unsigned char matched[MARKS]; /* bytes of each mark at the end of the part before */
+    int found;
+};
+
+/* Search the next bytes of the body, without its chunk framing, for the marks. */
+void look_for_marks(struct search *search, const struct marks *marks, const char *bytes, size_t n);
+
+/* Set the marks to a tuple of bytes. Return -1 with a Python error if that fails. */
+int set_marks(struct marks *marks, PyObject *texts);
+
 /* Process the next bytes of a chunked body, by the rules of ChunkedDecoder in http1.py. `surplus`: bytes after its end. */
-enum walked walk(struct chunks *chunks, const char *bytes, size_t n, size_t *surplus);
+enum walked walk(struct chunks *chunks, struct search *search, const struct marks *marks, const char *bytes, size_t n, size_t *surplus);
 
 /* Return the framing of the body by a head with its empty line; FRAMING_UNKNOWN if the head needs the Python parser. */
 enum framing framing_of(const char *head, size_t n, int64_t *length);
@@ -29,6 +52,7 @@ int is_string_body(const unsigned char *bytes, size_t n);
 
 PyObject *scan(PyObject *module, PyObject *const *arguments, Py_ssize_t count);
 PyObject *walk_chunks(PyObject *module, PyObject *pieces);
+PyObject *has_mark(PyObject *module, PyObject *arguments);
 PyObject *framing_of_head(PyObject *module, PyObject *head);
 
 extern PyType_Spec reader_spec;

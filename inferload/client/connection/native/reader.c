@@ -38,6 +38,7 @@
 #define BLOCKS 4096
 #define EVENTS 256
 #define BEAT_MS 20                /* wake-up interval of the idle thread, to detect pauses */
+#define MARKED_NS (20 * SEC / 1000) /* time from a mark to MARKED: nearly every body ends within it, so that Python is woken once */
 #define PAUSE_NS (50 * SEC / 1000)  /* lateness of a wake-up that counts as a pause */
 #define PAUSES 64
 #define SHORT_TURN_NS (SEC / 5000)
@@ -47,7 +48,7 @@
 #define REST_NS (3 * SEC / 10000)
 #define BEHIND 3                 /* nice levels by which the event loop's thread is lowered instead; more would favour other programs */
 
-enum ending { ASKS_FOR_HEAD, COMPLETE, BROKEN_FRAMING, PEER_CLOSED, READ_FAILED, STRAY, MUCH };
+enum ending { ASKS_FOR_HEAD, COMPLETE, BROKEN_FRAMING, PEER_CLOSED, READ_FAILED, STRAY, MUCH, MARKED };
 
 struct read_entry {
     int64_t end, mono_ns, age_ns; /* age: time since the kernel's timestamp; negative if it is missing or in the future */
@@ -63,8 +64,10 @@ struct slot {
     int much_sent;  /* MUCH was sent to Python */
     int head_requested; /* ASKS_FOR_HEAD was sent to Python */
     int paused; /* reading stops until Python has taken the data */
+    int marked; /* the body contains a mark, and MARKED is due */
     enum framing framing;
     struct chunks chunks;
+    struct search search;
     int64_t left, last_ns, newest_ns;
     char *data;
     size_t used, room, looked, head; /* looked: bytes searched for the end of the head; head: its bytes in `data`, 0 while unknown */
@@ -76,6 +79,18 @@ struct ended {
     uint64_t id;
     int ending, error;
     uint32_t reply; /* Python may have started the next reply before it handles this */
+};
+
+/* A reply with a mark, whose body may stay open. */
+struct marked {
+    uint64_t id;
+    uint32_t reply;
+    int64_t due_ns;
+};
+
+struct marked_queue {
+    struct marked *at; /* in the order of their times */
+    size_t first, used, room;
 };
 
 struct queue {
@@ -96,6 +111,9 @@ struct reader {
     struct queue queue, taken; /* filled by the thread; taken by Python in the last call */
     int64_t pauses[PAUSES][2];
     size_t pause_count;
+    struct marks marks;
+    struct marked_queue marked; /* under the lock of the queue */
+    atomic_llong due_ns; /* time of its first entry */
     char input[READ_SIZE];
 };
 
@@ -154,17 +172,74 @@ static void drop_surplus(struct reader *r, struct slot *s, size_t surplus) {
     if (!s->lost) unwatch(r, s);
 }
 
+/* Queue a reply whose body contained a mark at an instant. If memory is exhausted the turn ends with its body, or by its timeout. */
+static void add_marked(struct reader *r, struct slot *s, int64_t at_ns) {
+    s->search.found = 0;
+    if (s->marked) return;
+    pthread_mutex_lock(&r->queue_lock);
+    struct marked_queue *q = &r->marked;
+    if (q->used == q->room) {
+        size_t kept = q->used - q->first, room = 2 * kept + 256;
+        struct marked *grown = malloc(room * sizeof *grown);
+        if (grown && kept) memcpy(grown, q->at + q->first, kept * sizeof *grown);
+        if (grown) free(q->at), q->at = grown, q->first = 0, q->used = kept, q->room = room;
+    }
+    if (q->used < q->room) {
+        s->marked = 1;
+        q->at[q->used++] = (struct marked){id_of(s), s->reply, at_ns + MARKED_NS};
+        atomic_store(&r->due_ns, q->at[q->first].due_ns);
+    }
+    pthread_mutex_unlock(&r->queue_lock);
+}
+
+/* Take the oldest entry that is due; return 0 if there is none. */
+static int take_marked(struct reader *r, int64_t at_ns, struct marked *entry) {
+    pthread_mutex_lock(&r->queue_lock);
+    struct marked_queue *q = &r->marked;
+    int is_due = q->first < q->used && q->at[q->first].due_ns <= at_ns;
+    if (is_due) *entry = q->at[q->first++];
+    if (q->first == q->used) q->first = q->used = 0;
+    atomic_store(&r->due_ns, q->used ? q->at[q->first].due_ns : INT64_MAX);
+    pthread_mutex_unlock(&r->queue_lock);
+    return is_due;
+}
+
+/* Notify Python of the replies that have not ended within MARKED_NS after a mark. */
+static void notify_marked(struct reader *r, int64_t at_ns) {
+    struct marked entry;
+    while (take_marked(r, at_ns, &entry)) {
+        struct slot *s = slot_at(r, (uint32_t)entry.id);
+        pthread_mutex_lock(&s->lock);
+        if (s->generation == entry.id >> 32 && s->reply == entry.reply && s->marked) {
+            s->marked = 0;
+            if (s->state == READING) notify(r, s, MARKED, 0);
+        }
+        pthread_mutex_unlock(&s->lock);
+    }
+}
+
+/* Return the time to sleep until the next beat or the next due notification. */
+static int sleep_ms(struct reader *r, int64_t at_ns) {
+    int64_t due_ns = atomic_load(&r->due_ns);
+    if (due_ns >= at_ns + BEAT_MS * SEC / 1000) return BEAT_MS;
+    return due_ns <= at_ns ? 0 : (int)((due_ns - at_ns + SEC / 1000 - 1) / (SEC / 1000));
+}
+
 /* Process new bytes of the body. */
 static enum walked advance(struct reader *r, struct slot *s, size_t from) {
     size_t n = s->used - from, surplus = 0;
     enum walked result = WALK_MORE;
     if (s->framing == FRAMING_CHUNKED) {
-        result = walk(&s->chunks, s->data + from, n, &surplus);
-    } else if (s->framing == FRAMING_LENGTH) {
-        s->left -= (int64_t)n;
-        if (s->left < 0) surplus = (size_t)-s->left;
-        if (s->left <= 0) result = WALK_DONE;
+        result = walk(&s->chunks, &s->search, &r->marks, s->data + from, n, &surplus);
+    } else {
+        look_for_marks(&s->search, &r->marks, s->data + from, n);
+        if (s->framing == FRAMING_LENGTH) {
+            s->left -= (int64_t)n;
+            if (s->left < 0) surplus = (size_t)-s->left;
+            if (s->left <= 0) result = WALK_DONE;
+        }
     }
+    if (s->search.found && result == WALK_MORE) add_marked(r, s, s->last_ns);
     if (surplus) drop_surplus(r, s, surplus);
     return result;
 }
@@ -343,10 +418,11 @@ static void *run(void *argument) {
     int64_t last_ns = clock_ns(CLOCK_MONOTONIC);
     struct pace pace = {last_ns, 0, 0};
     while (!atomic_load(&r->stop)) {
-        int n = epoll_wait(r->poll_fd, events, EVENTS, BEAT_MS);
+        int n = epoll_wait(r->poll_fd, events, EVENTS, sleep_ms(r, last_ns));
         last_ns = beat(r, last_ns);
         for (int i = 0; i < n; i++)
             if (events[i].data.u64 != CONTROL) on_event(r, &events[i]);
+        if (atomic_load(&r->due_ns) <= last_ns) notify_marked(r, last_ns);
         if (punctual) rest_if_busy(&pace, last_ns, n > 0 ? n : 0);
     }
     return NULL;
@@ -490,6 +566,8 @@ static PyObject *expect(struct reader *r, PyObject *id) {
     reset_buffer(r, s);
     s->framing = FRAMING_UNKNOWN;
     s->chunks = (struct chunks){0};
+    s->search = (struct search){0};
+    s->marked = 0;
     s->left = s->last_ns = s->newest_ns = 0;
     s->head_requested = 0;
     s->state = READING;
@@ -596,6 +674,14 @@ static PyObject *take(struct reader *r, PyObject *arguments) {
     return unlocked(s, result);
 }
 
+static PyObject *watch_end(struct reader *r, PyObject *id) {
+    struct slot *s = slot_of(r, id);
+    if (!s) return NULL;
+    if (s->state == READING) add_marked(r, s, clock_ns(CLOCK_MONOTONIC));
+    Py_INCREF(Py_None);
+    return unlocked(s, Py_None);
+}
+
 /* Unregister a connection. The descriptor may be closed afterwards. */
 static PyObject *forget(struct reader *r, PyObject *id) {
     if (r->poll_fd < 0 || r->pid != getpid()) Py_RETURN_NONE;
@@ -680,7 +766,9 @@ static void shut(struct reader *r) {
     free(r->unused);
     free(r->queue.at);
     free(r->taken.at);
+    free(r->marked.at);
     r->unused = NULL;
+    r->marked = (struct marked_queue){0};
     r->queue = r->taken = (struct queue){0};
     r->slots = 0;
     r->unused_count = 0;
@@ -693,10 +781,14 @@ static PyObject *close_reader(struct reader *r, PyObject *nothing) {
 }
 
 static PyObject *new_reader(PyTypeObject *type, PyObject *arguments, PyObject *keywords) {
-    static char *names[] = {NULL};
-    if (!PyArg_ParseTupleAndKeywords(arguments, keywords, "", names)) return NULL;
+    static char *names[] = {"marks", NULL};
+    PyObject *texts = NULL;
+    struct marks marks = {0};
+    if (!PyArg_ParseTupleAndKeywords(arguments, keywords, "|O", names, &texts) || (texts && set_marks(&marks, texts))) return NULL;
     struct reader *r = (struct reader *)PyType_GenericAlloc(type, 0);
     if (!r) return NULL;
+    r->marks = marks;
+    atomic_store(&r->due_ns, INT64_MAX);
     r->pid = getpid();
     pthread_mutex_init(&r->queue_lock, NULL);
     r->poll_fd = epoll_create1(EPOLL_CLOEXEC);
@@ -731,6 +823,7 @@ static PyMethodDef methods[] = {
     METHOD("lost", is_lost, METH_O, "Return True if the connection has ended."),
     METHOD("take", take, METH_VARARGS, "take(id, floor_ns) -> (head, data, ends, at_ns, delays_ns, reads without a timestamp), numbers as native int64.\n\n"
            "The head is complete in the first result with one, else b\"\". `ends` are positions in `data`, which follows the head."),
+    METHOD("watch_end", watch_end, METH_O, "Report the current reply in 20 ms unless it ends before."),
     METHOD("forget", forget, METH_O, "Unregister a connection; its descriptor may be closed afterwards."),
     METHOD("ended", ended, METH_NOARGS, "Return the notifications since the last call: [(id, ending, errno, number of the reply), ...]."),
     METHOD("pauses", pauses, METH_NOARGS, "Return the latest pauses of the thread: [(from_ns, until_ns), ...], monotonic."),
@@ -743,7 +836,8 @@ static PyType_Slot type_slots[] = {
     {Py_tp_new, new_reader},
     {Py_tp_dealloc, free_reader},
     {Py_tp_methods, methods},
-    {Py_tp_doc, "Reader of sockets in its own thread, which starts with the first of them."},
+    {Py_tp_doc, "Reader(marks=()): reader of sockets in its own thread, which starts with the first of them.\n\n"
+     "`marks`: texts of which one is in the last event of each whole answer; `ended` reports a body that goes on for 20 ms after one."},
     {0, NULL},
 };
 

@@ -82,7 +82,7 @@ STREAM = HEAD + CHUNKED + b"\r\n"
         (b"HTTP/1.1 500 Oh\r\n\r\n", b"no end of it ", Failure.HTTP_5XX, "no end of it"),
         (b"", b"HTTP/1.1 100 Continue\r\n\r\n", Failure.BAD_HTTP, "interim"),
         (HEAD, b"X-Pad: y\r\n", Failure.BAD_HTTP, "head"),
-        (STREAM + b"".join(chunk(e) for e in ANSWER) + b"0\r\n", b"X-Pad: y\r\n", Failure.BAD_HTTP, "trailers"),
+        (STREAM + b"".join(chunk(e) for e in ANSWER) + b"0\r\n", b"X-Pad: y\r\n", None, ""),
     ],
     ids=[
         "comments",
@@ -96,8 +96,8 @@ STREAM = HEAD + CHUNKED + b"\r\n"
         "trailers",
     ],
 )
-def test_an_endless_reply_fails_its_turn_in_bounded_memory(
-    start: Callable[..., Turn], first: bytes, then: bytes, failure: Failure, detail: str
+def test_an_endless_reply_ends_its_turn_in_bounded_memory(
+    start: Callable[..., Turn], first: bytes, then: bytes, failure: Failure | None, detail: str
 ) -> None:
     process = psutil.Process()
     limits = TurnTimeouts(turn_s=1.0 if failure is Failure.TIMEOUT_TURN else PATIENCE_S)
