@@ -347,16 +347,16 @@ class Turn:
 
     def _finish_parsing(self) -> None:
         reply, parser, answer = self._reply, self._parser, self._parser.answer
-        parser.check_head(reply)
         self._cancelled = self._cancelled and not answer.closed  # else the answer was complete already
-        if not self._cancelled:
-            parser.stream.finish(parser.arrived_ns or now_ns())
         if answer.failure is not None:  # it explains what a timeout after it shows
             parser.fail(answer.failure, answer.detail)
+        if not self._cancelled:
+            parser.stream.finish(parser.arrived_ns or now_ns())
         if self._given_up is not None and not (answer.closed and self._given_up[0] is Failure.UNFINISHED):
             parser.fail(*self._given_up)
         if reply.error is not None and not answer.closed:
             parser.fail(*_failure_of(reply.error))
+        parser.end(reply)
         answer.settle()
         if parser.failure is None:
             if not self._cancelled:
@@ -375,8 +375,8 @@ class Turn:
     def _build_result(self) -> TurnResult:
         reply, parser, client = self._reply, self._parser, self._client
         detail, answer = parser.detail, parser.answer
-        if parser.error_body:
-            detail += ": " + parser.error_body.decode("utf-8", "replace").strip()
+        if parser.shown_body:
+            detail += ": " + parser.shown_body.decode("utf-8", "replace").strip()
         closed_ns = parser.arrived_ns if reply.complete and parser.arrived_ns is not None else self._ended_ns
         if answer.closed and answer.last_event_ns is not None:  # what follows the end marker is no part of the answer
             closed_ns = answer.last_event_ns

@@ -5,6 +5,8 @@ events; of consecutive events that differ in one text only (nearly all events of
 frame, the common bytes, comes from the Python path: `ChatAnswer.frame_of` derives it and verifies it by decoding.
 """
 
+import contextlib
+import re
 from array import array
 from collections.abc import Callable
 from typing import Any
@@ -12,12 +14,14 @@ from typing import Any
 import msgspec
 
 from inferload.client.answers.answer import DONE, Answer, EventFrame
+from inferload.client.answers.body_start import BodyKind, Inflater, inflaters, kind_of
 from inferload.client.answers.number_bounds import UNDECODABLE
 from inferload.client.answers.sse import SseParser, event_of_chunk
 from inferload.client.connection import reader_choice
-from inferload.client.connection.http1 import ChunkError
-from inferload.client.connection.reply import Arrivals, HttpReply
+from inferload.client.connection.http1 import ChunkError, Http1Error, ReplyHead
+from inferload.client.connection.reply import Arrivals, HttpReply, nothing
 from inferload.measure.record import Failure
+from inferload.measure.remarks import Remark
 
 _DETAIL_BYTES = 4096  # stored bytes of an error body: the client redacts them before it cuts them to a line
 _ERROR_BYTES = 1 << 20  # size of an error body after which the connection is closed
@@ -26,6 +30,10 @@ _START_BYTES = 1024  # of an event, which contain its type
 _MISMATCHES = 3  # consecutive events without a match after which another frame is derived
 _SLICE, _FIRST_SLICE, _QUICK_SLICE = 64, 160, 1_000
 _ALL = 1 << 30
+_EVENT_STREAM = "text/event-stream"
+_USUAL_START = re.compile(
+    rb"(?:[0-9A-Fa-f]{1,8}\r\n)?(?:data|event|id|retry)?:"
+)  # of nearly every body, with its chunk framing
 _LAST_CHUNK = b"0\r\n\r\n"
 _NO_FRAME = EventFrame(b"", b"", visible=True)
 
@@ -42,15 +50,21 @@ def scanner() -> Scan | None:
 
 
 class ReplyParser:
-    """Parser of one reply: it passes an event stream to the answer, and stores the beginning of an error message.
+    """Parser of one reply: it passes an event stream to the answer, and stores the beginning of any other body.
 
     `failure`: the first one, None if there is none, with the text `detail`. `delays`: client delay of each stamped read.
     """
 
     __slots__ = (
+        "_decoded",
+        "_encoded",
         "_error_bytes",
-        "_head_checked",
+        "_head",
+        "_held",
         "_is_error",
+        "_is_unreadable",
+        "_kind",
+        "_start",
         "answer",
         "arrived_ns",
         "delays",
@@ -71,38 +85,145 @@ class ReplyParser:
         self.detail = ""
         self.error_body = b""
         self._error_bytes = 0
-        self._head_checked = False
+        self._head: ReplyHead | None = None  # once it is evaluated
+        self._kind = BodyKind.UNKNOWN
         self._is_error = False  # the body is an error message instead of an event stream
+        self._held: list[Arrivals] = []  # decoded reads of a body of unknown kind
+        self._start: Callable[[bytes], bytes] | None = None  # removes the framing of the first bytes
+        self._encoded: list[Inflater] = []  # removes the content encoding
+        self._is_unreadable = False  # the content encoding is unknown
+        self._decoded = HttpReply(nothing)  # body without framing and content encoding
 
     def feed(self, reply: HttpReply, reads: Arrivals) -> None:
         """Parse reads. Raise Http1Error for broken framing and SseError for an event that is too long."""
         self.delays.extend(reads.delay_ns)
         self.unstamped += reads.unstamped
         self.arrived_ns = reads.at_ns[-1]
-        if not self._head_checked:
-            self.check_head(reply)
-        if self._is_error:
-            self._feed_error(reply, reads.data)
-            return
-        self.stream.feed(reply, reads)
+        self.check_head(reply)
+        if self._encoded or (self._kind is BodyKind.UNKNOWN and self._media_type != _EVENT_STREAM):
+            self._feed_decoded(reply, reads)
+        else:
+            self._feed_body(reply, reads)
 
     def check_head(self, reply: HttpReply) -> None:
-        """Evaluate status and content type once the head has arrived. Idempotent."""
+        """Evaluate status and encoding once the head has arrived. Idempotent."""
         head = reply.head
-        if head is None or self._head_checked:
+        if head is None or self._head is not None:
             return
-        self._head_checked = True
-        kind = head.headers.get("content-type", "text/event-stream").partition(";")[0].strip().lower()
-        self._is_error = head.status != 200 or kind != "text/event-stream"
+        self._head = head
+        names = ", ".join(head.encodings)
         if head.status != 200:
-            self.fail(_status_class(head.status), f"HTTP {head.status}")
-        elif self._is_error:
-            self.fail(Failure.NOT_SSE, f"200, but {kind} instead of text/event-stream")
+            self._kind, self._is_error = BodyKind.OTHER, True
+            place = head.headers.get("location")
+            self.fail(_status_class(head.status), f"HTTP {head.status}" + (f" to {place}" if place else ""))
+        if not names:
+            return
+        decoders = inflaters(head.encodings)
+        if decoders is None:
+            self._kind, self._is_error, self._is_unreadable = BodyKind.OTHER, True, True
+            self.fail(
+                Failure.NOT_SSE,
+                f"200, but with Content-Encoding {names}, which was not asked for; turn compression off at the server or its proxy",
+            )
+            return
+        self._encoded = decoders
+        self.answer.remark(Remark.CONTENT_ENCODING, f"Content-Encoding {names}")
+
+    def end(self, reply: HttpReply) -> None:
+        """Set the failure of a body without events. Call once, after the last read."""
+        self.check_head(reply)
+        if self._head is None or self._kind is BodyKind.EVENTS or self.answer.first_event_ns is not None:
+            return
+        if self._kind is BodyKind.UNKNOWN and self._media_type != _EVENT_STREAM:
+            self._decide(BodyKind.OTHER)
+        elif self._kind is BodyKind.OTHER and reply.error is None:
+            self.fail(Failure.NOT_SSE, f"200 and {self._media_type}, but the body contains no events")
 
     def fail(self, failure: Failure, detail: str) -> None:
         """Set the failure; the first one counts."""
         if self.failure is None:
             self.failure, self.detail = failure, detail
+
+    @property
+    def shown_body(self) -> bytes:
+        """Beginning of a body that is shown beside the failure."""
+        return b"" if self.answer.first_event_ns is not None or self._is_unreadable else self.error_body
+
+    @property
+    def _media_type(self) -> str:
+        """Content type without its parameters; "" if there is none."""
+        assert self._head is not None
+        return self._head.headers.get("content-type", "").partition(";")[0].strip().lower()
+
+    def _feed_decoded(self, reply: HttpReply, reads: Arrivals) -> None:
+        """Decode the reads one by one, which limits the memory, and parse them with their times."""
+        begin = 0
+        for end, at_ns in zip(reads.ends, reads.at_ns, strict=True):
+            broken, data = None, reads.data[begin:end]
+            try:
+                data = reply.unframe(data)
+            except ChunkError as error:
+                broken, data = error, error.body
+            for encoded in self._encoded:
+                data = encoded.feed(data)
+            if data:
+                self._feed_body(
+                    self._decoded, Arrivals(data, array("q", [len(data)]), array("q", [at_ns]), array("q"), 0)
+                )
+            if broken is not None:
+                raise broken
+            begin = end
+        if self._error_bytes > _ERROR_BYTES:
+            reply.finish(complete=False)
+            reply.drop()
+
+    def _feed_body(self, reply: HttpReply, reads: Arrivals) -> None:
+        if self._kind is BodyKind.UNKNOWN:
+            self._look_at_start(reply, reads)
+        elif self._is_error:
+            self._feed_error(reply, reads.data)
+        else:
+            if self._kind is BodyKind.OTHER and self.answer.first_event_ns is None:
+                self._keep_start(reads.data)
+            self.stream.feed(reply, reads)
+
+    def _look_at_start(self, reply: HttpReply, reads: Arrivals) -> None:
+        """Find out what the body is. A body of another type than an event stream is held until then."""
+        if self._start is None:
+            if _USUAL_START.match(reads.data) is not None:
+                self._decide(BodyKind.EVENTS)
+                self._feed_body(reply, reads)
+                return
+            self._start = bytes if reply.chunks is None else reply.chunks.copy().feed
+        self._keep_start(reads.data)
+        kind = kind_of(self.error_body)
+        if self._media_type == _EVENT_STREAM:
+            self._kind = kind
+            self.stream.feed(reply, reads)
+            return
+        self._held.append(reads)
+        if kind is not BodyKind.UNKNOWN:
+            self._decide(kind)
+
+    def _keep_start(self, data: bytes) -> None:
+        """Store the beginning of the body without its framing, whose errors are left to the parsing."""
+        if self._start is None or len(self.error_body) >= _DETAIL_BYTES:
+            return
+        with contextlib.suppress(Http1Error):
+            self.error_body = (self.error_body + self._start(data))[:_DETAIL_BYTES]
+
+    def _decide(self, kind: BodyKind) -> None:
+        """Set the kind of the body, and parse the reads that were held until then."""
+        self._kind = kind
+        if kind is BodyKind.EVENTS:
+            if self._media_type != _EVENT_STREAM:
+                self.answer.remark(Remark.CONTENT_TYPE, f"Content-Type {self._media_type or '(none)'}")
+        else:
+            self.error_body, self._is_error = b"", True
+            self.fail(Failure.NOT_SSE, f"200, but {self._media_type or 'no content type'} instead of {_EVENT_STREAM}")
+        held, self._held = self._held, []
+        for reads in held:
+            self._feed_body(self._decoded, reads)
 
     def _feed_error(self, reply: HttpReply, data: bytes) -> None:
         """Store the beginning of an error body."""

@@ -10,7 +10,12 @@ LEAST_TOKEN = 20  # characters: someone who records the handshake can try short 
 
 def api_key(path: str, variable: str) -> str | None:
     """Return the key in a file, or without a path the one in an environment variable; None if there is neither."""
-    return _secret("--api-key-file", path, "key") if path else os.environ.get(variable) or None
+    if path:
+        return _secret("--api-key-file", path, "key")
+    key = os.environ.get(variable, "").strip()
+    if key and not _is_word(key):
+        raise UsageError(f"{variable}: holds no key; set it to the key alone, without blanks or control characters")
+    return key or None
 
 
 def run_token(path: str) -> str | None:
@@ -32,9 +37,14 @@ def _secret(flag: str, path: str, noun: str) -> str:
     except (OSError, UnicodeDecodeError) as error:
         why = error.strerror if isinstance(error, OSError) else "not text"
         raise UsageError(f"{flag} {path}: {why}; name a readable file with the {noun} alone") from error
-    if not secret or not secret.isascii() or not secret.isprintable() or " " in secret:
+    if not _is_word(secret):
         raise UsageError(f"{flag} {path}: holds no {noun}; the file has the {noun} alone, on one line")
     return secret
+
+
+def _is_word(text: str) -> bool:
+    """Return True if a text is one word that a header can carry."""
+    return bool(text) and text.isascii() and text.isprintable() and " " not in text
 
 
 def header(text: str) -> tuple[str, str]:
