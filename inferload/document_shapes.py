@@ -331,6 +331,7 @@ class SentBeforeLoad(TypedDict, total=False):
     served: int
     input_tokens: int
     output_tokens: int
+    finish_reasons: bool
 
 
 class TargetServer(TypedDict, total=False):

@@ -64,6 +64,7 @@ class ClientSettings:
     credentials: Credentials = field(default_factory=Credentials)
     headers: tuple[tuple[str, str], ...] = ()
     endpoint: Endpoint = "chat"
+    finish_reasons: bool = False  # the answers of the server are known to have one
     detail_chars: int = 300  # longest text of a failure
 
     @property
@@ -89,7 +90,7 @@ class Client:
         self._detail_chars = settings.detail_chars
         self._on_turn = on_turn
         self.scan = scanner()
-        self.finish_reasons = False  # the server has sent one
+        self.finish_reasons = settings.finish_reasons
         self._dialer = Dialer(settings.target, settings.tls, settings.timeouts.connect_s, self._thread, marks)
         self._idle: list[AnyConnection] = []
         self._live: set[Turn] = set()

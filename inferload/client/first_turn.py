@@ -48,6 +48,7 @@ class SentTurns:
     served: int = 0  # of these: streamed answers, complete or not
     input_tokens: int = 0
     output_tokens: int = 0
+    finish_reasons: bool = False  # one of the answers had a finish reason
 
     def add(self, record: TurnRecord) -> None:
         """Add the record of a request."""
@@ -55,6 +56,7 @@ class SentTurns:
         self.served += record.status == 200 and record.failure is not Failure.NOT_SSE
         self.input_tokens += record.input_tokens or 0
         self.output_tokens += record.output_tokens or 0
+        self.finish_reasons |= record.finish_reason is not None
 
 
 @dataclass(frozen=True, slots=True)

@@ -51,6 +51,7 @@ class Assignment:
     targets: list[dict[str, Any]]  # fields of each `Target`, as the preflight read it
     model: str
     takes_salt: bool
+    finish_reasons: list[bool]  # of each target: its answers are known to have a finish reason
     vocabulary: dict[str, Any]
     run_dir: str
     token: str

@@ -179,7 +179,8 @@ class TurnClients:
             own = replace(own, origins=frozenset(assignment.origins))
         targets = [Target(**fields) for fields in assignment.targets]
         self._settings = [
-            client_settings(scenario, target, assignment.model, own, assignment.name) for target in targets
+            replace(client_settings(scenario, target, assignment.model, own, assignment.name), finish_reasons=known)
+            for target, known in zip(targets, assignment.finish_reasons, strict=True)
         ]
         self._seed = scenario.seed
         self._endpoint = scenario.request.endpoint

@@ -202,6 +202,7 @@ class MasterRun:
             targets=[asdict(target) for target in spec.targets],
             model=preflight.facts.model,
             takes_salt=preflight.salts,
+            finish_reasons=[facts.sent.finish_reasons for facts in preflight.targets],
             vocabulary=preflight.vocabulary.to_wire(),
             run_dir=str(self.directory.path),
             token=self.directory.token,

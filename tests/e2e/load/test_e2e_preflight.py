@@ -96,6 +96,7 @@ def test_an_api_without_v1_is_found(run_pool: RunPool, run_case: RunCase) -> Non
         "served": 1,
         "input_tokens": 0,
         "output_tokens": 1,
+        "finish_reasons": True,
     }
     check_counts(ended)
 
