@@ -524,7 +524,7 @@ def check_received(ended: FinishedRun) -> None:
     answered = sum(row["status"] is not None for row in rows)
     assert ended.simulator_stats is not None
     received = ended.simulator_stats["started"] - served_before_load(ended)
-    assert answered <= received <= len(rows), f"{answered} turns with a status"
+    assert answered <= received <= len(rows), f"{answered} of {len(rows)} turns with a status, {received} received"
 
 
 def served_before_load(ended: FinishedRun) -> int:

@@ -81,7 +81,8 @@ def test_each_step_has_its_own_sessions_window_and_measures(run_pool: RunPool, r
     planned_s = {
         row["session_id"]: (row["planned_ns"] + anchors[row["worker"]] - start_ns) / 1e9 for row in ended.turns
     }
-    assert set(planned_s) == set(expected_s)
+    assert set(planned_s) <= set(expected_s)
+    assert len(expected_s) - len(planned_s) == ended.summary["sessions"]["dropped"]  # by a worker that paused
     assert max(abs(planned_s[name] - expected_s[name]) for name in planned_s) < 0.1
     growth = ended.summary["growth"]
     assert growth["state"] != "kept up" or growth["kept_up_per_s"] == pytest.approx(40, abs=1)
