@@ -9,6 +9,8 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+from inferload.user_cache import user_cache
+
 _LOCAL = {"127.0.0.1", "localhost", "::1", "0.0.0.0"}
 REMOTE = "remote"  # folder of the state files of servers on other machines
 _ABOVE = Path(__file__).resolve().parent.parent
@@ -20,11 +22,9 @@ def repository() -> Path | None:
 
 
 def cache() -> Path:
-    """Return the cache folder: `.cache` of the clone, else `$XDG_CACHE_HOME/inferload`."""
+    """Return the cache folder: `.cache` of the clone, else that of the user."""
     root = repository()
-    if root is not None:
-        return root / ".cache"
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "inferload"
+    return user_cache() if root is None else root / ".cache"
 
 
 def state_dir() -> Path:

@@ -58,6 +58,7 @@ class Run(TypedDict, total=False):
     target: str | None
     model: str | None
     engine: str | None
+    proxies: dict[str, str]
     started_at: str | None
     versions: dict[str, str | None]
 
@@ -337,6 +338,7 @@ class SentBeforeLoad(TypedDict, total=False):
 class TargetServer(TypedDict, total=False):
     url: str
     api: str
+    proxy: str | None
     before_load: SentBeforeLoad
     engine: str | None
     models: list[str]

@@ -4,6 +4,7 @@ Sizes are estimates from the model name, parameters times bytes per parameter, u
 download.
 """
 
+import os
 import re
 from collections.abc import Mapping
 from pathlib import Path
@@ -32,7 +33,7 @@ def hub_folder(environment: Mapping[str, str]) -> Path:
         return Path(folder)
     if home := environment.get("HF_HOME"):
         return Path(home) / "hub"
-    return Path(environment.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "huggingface" / "hub"
+    return Path(environment.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")) / "huggingface" / "hub"
 
 
 def fetched(model: str, hub: Path) -> bool:
@@ -44,7 +45,7 @@ def fetched(model: str, hub: Path) -> bool:
 def check(model: str, environment: Mapping[str, str]) -> None:
     """Raise UsageError if a model is missing and cannot be downloaded, or if its download does not fit on the disk."""
     if model.startswith((".", "/", "~")):
-        if not (Path(model).expanduser() / "config.json").is_file():
+        if not Path(os.path.expanduser(model), "config.json").is_file():
             raise UsageError(f"model {model}: no config.json there; give a model folder with --model-path")
         return
     hub = hub_folder(environment)

@@ -2,7 +2,6 @@
 
 import argparse
 import contextlib
-import os
 import sys
 import tempfile
 from collections.abc import Callable
@@ -15,6 +14,7 @@ from inferload.errors import UsageError
 from inferload.machine import calibration
 from inferload.machine.calibration import Calibration, Machine, ReferencePace, RunFigures, SizeResult
 from inferload.numbers import percent, short
+from inferload.user_cache import user_cache
 
 LADDER, SECONDS = (50, 100, 200, 400, 800), 8.0
 QUICK_LADDER, QUICK_SECONDS = (50, 200, 400), 4.0
@@ -116,7 +116,7 @@ def _signed(value: float | None) -> str:
 
 
 def _store(result: Calibration) -> Path:
-    folder = calibration.folder(os.environ, Path.home())
+    folder = user_cache()
     try:
         return calibration.store(result, folder)
     except OSError as error:

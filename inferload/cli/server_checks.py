@@ -7,6 +7,7 @@ from pathlib import Path
 from inferload.client.client import ClientSettings, Credentials
 from inferload.client.connection import credentials
 from inferload.client.connection.connect import TlsSettings
+from inferload.client.connection.proxies import Proxy
 from inferload.client.connection.target import Target
 from inferload.client.first_turn import Proof, prove
 from inferload.client.probe import ModelList, ServerFacts, facts_of, model_list
@@ -60,7 +61,7 @@ def _check(settings: ClientSettings, model: str | None, metrics_url: str | None)
         settings = replace(settings, target=proof.target)
         streaming = [*of_options(network_checks.server_options(settings, proof)), *_limit(proof)]
     return [
-        MachineCheck("ok", "server", f"{settings.target.api_url()} answers"),
+        MachineCheck("ok", "server", f"{settings.target.api_url()} answers{_through_proxy(settings)}"),
         _security(settings),
         _models(facts, listed),
         _engine(facts),
@@ -68,6 +69,11 @@ def _check(settings: ClientSettings, model: str | None, metrics_url: str | None)
         _tokenizer(facts),
         _metrics(metrics_url or settings.target.metrics_url, settings),
     ]
+
+
+def _through_proxy(settings: ClientSettings) -> str:
+    proxy = Proxy.for_target(settings.target)
+    return "" if proxy is None else f" through the proxy {proxy.url} ({proxy.variable})"
 
 
 def _failed(what: str, error: UsageError) -> MachineCheck:

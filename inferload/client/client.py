@@ -94,7 +94,7 @@ class Client:
         self._dialer = Dialer(settings.target, settings.tls, settings.timeouts.connect_s, self._thread, marks)
         self._idle: list[AnyConnection] = []
         self._live: set[Turn] = set()
-        self._head = _head_maker(settings, self._dialer.request_path_prefix)
+        self._head = _head_maker(settings, self._dialer)
         self._sweeper = gevent.get_hub().loop.timer(_SWEEP_S, _SWEEP_S)
         self._sweeper.start(self._sweep)
 
@@ -240,9 +240,10 @@ def with_headers(headers: dict[str, str], more: tuple[tuple[str, str], ...]) -> 
     return headers
 
 
-def _head_maker(settings: ClientSettings, prefix: str) -> Callable[[bytes, tuple[tuple[str, str], ...]], bytes]:
-    headers = {"Accept": "text/event-stream", "Content-Type": "application/json", **standing_headers(settings)}
-    path = prefix + settings.target.api_path(ENDPOINTS[settings.endpoint].path)
+def _head_maker(settings: ClientSettings, dialer: Dialer) -> Callable[[bytes, tuple[tuple[str, str], ...]], bytes]:
+    accepted = {"Accept": "text/event-stream", "Content-Type": "application/json"}
+    headers = {**accepted, **standing_headers(settings), **dialer.request_headers}
+    path = dialer.request_path_prefix + settings.target.api_path(ENDPOINTS[settings.endpoint].path)
     standing = request_head("POST", path, headers)
 
     def head(body: bytes, own: tuple[tuple[str, str], ...]) -> bytes:

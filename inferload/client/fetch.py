@@ -49,7 +49,7 @@ class Fetcher:
         self._settings = settings
         self._timeout_s = timeout_s
         self._dialer = Dialer(settings.target, settings.tls, min(settings.timeouts.connect_s, timeout_s))
-        self._headers = {"Accept": "application/json", **standing_headers(settings)}
+        self._headers = {"Accept": "application/json", **standing_headers(settings), **self._dialer.request_headers}
 
     def get(self, path: str) -> Fetched:
         """Send a GET request to a path of the server's origin. Raise FetchError without a complete response."""

@@ -15,6 +15,8 @@ from math import ceil
 from pathlib import Path
 from typing import Any, Literal
 
+from inferload.user_cache import user_cache
+
 FORMAT = 1
 FILE = "calibration.json"
 _SHARE = 0.1  # largest error as a share of a gap or of TTFT; the verdict's limit for the client's delay
@@ -289,12 +291,6 @@ def warning(calibration: Calibration | None, machine: Machine, users: int, worke
     )
 
 
-def folder(environment: Mapping[str, str], home: Path) -> Path:
-    """Return the folder of the user's calibration."""
-    named = environment.get("XDG_CACHE_HOME") or ""
-    return (Path(named) if Path(named).is_absolute() else home / ".cache") / "inferload"
-
-
 def stored(directory: Path) -> Calibration | None:
     """Read the calibration in a folder; None if there is no readable one."""
     try:
@@ -313,5 +309,4 @@ def store(calibration: Calibration, directory: Path) -> Path:
 
 def warning_here(users: int, workers: int) -> str | None:
     """Return `warning` for this machine and the user's calibration."""
-    directory = folder(os.environ, Path(os.path.expanduser("~")))
-    return warning(stored(directory), Machine.this(), users, workers)
+    return warning(stored(user_cache()), Machine.this(), users, workers)

@@ -9,6 +9,7 @@ from importlib.metadata import version
 from typing import Any
 
 from inferload import __version__, deployments, rundir
+from inferload.client.connection.proxies import Proxy
 from inferload.client.connection.redaction import without_userinfo
 from inferload.master.lifecycle.master_run import MasterRun
 from inferload.master.lifecycle.preflight import Preflight
@@ -71,6 +72,7 @@ def about(run: MasterRun) -> dict[str, Any]:
         "target": ", ".join(target.url for target in run.spec.targets),
         "model": ", ".join(models_of(run.spec, run.preflight)),
         "engine": run.preflight.engine,
+        "proxies": {target.url: proxy.url for target in run.spec.targets if (proxy := Proxy.for_target(target))},
         "started_at": started_at(run),
         "versions": versions(run),
     }
@@ -95,6 +97,7 @@ def manifest(run: MasterRun, counts: dict[str, Any] | None) -> dict[str, Any]:
             {
                 "url": target.url,
                 "api": target.api_url(),
+                "proxy": None if (proxy := Proxy.for_target(target)) is None else proxy.url,
                 "engine": server.engine,
                 "version": server.version,
                 "models": list(server.models),

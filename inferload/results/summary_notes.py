@@ -23,7 +23,8 @@ def remarks_block(measured: Tally, first: Mapping[str, Any]) -> dict[str, Any]:
 def notes(summary: Mapping[str, Any], measured: Tally) -> list[str]:
     """Return the notes of a summary that has all other figures. `measured`: tally of its measure phase."""
     others = names_notes(summary["by_class"], summary["other_requests"].get("by_name", ()))
-    return [*others, *_uncounted(measured), *_remarks(summary["turns"]["remarks"], measured)]
+    through = _proxies(summary["run"].get("proxies") or {})
+    return [*through, *others, *_uncounted(measured), *_remarks(summary["turns"]["remarks"], measured)]
 
 
 def names_notes(by_class: Mapping[str, Any], by_name: Sequence[Mapping[str, Any]]) -> list[str]:
@@ -36,6 +37,11 @@ def names_notes(by_class: Mapping[str, Any], by_name: Sequence[Mapping[str, Any]
     if requests:
         texts.append(f"{requests} requests are counted as {OTHER_NAMES!r}: they had more than {MOST_NAMES:,} names")
     return texts
+
+
+def _proxies(proxies: Mapping[str, str]) -> Iterator[str]:
+    for target, proxy in proxies.items():
+        yield f"the requests to {target} went through the proxy {proxy}, whose time is part of all latencies; NO_PROXY bypasses it"
 
 
 def _uncounted(measured: Tally) -> Iterator[str]:

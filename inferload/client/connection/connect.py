@@ -5,19 +5,17 @@ import errno
 import os
 import socket
 import ssl
-import urllib.request
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-from urllib.parse import urlsplit
 
 import gevent
 import gevent.socket
 
 from inferload.client.connection import descriptors, reader_choice
-from inferload.client.connection.http1 import Http1Error, parse_head
+from inferload.client.connection.http1 import Http1Error, parse_head, request_head
+from inferload.client.connection.proxies import Proxy, bracketed
 from inferload.client.connection.python_connection import SO_TIMESTAMPNS, PythonConnection
-from inferload.client.connection.redaction import without_userinfo
 from inferload.client.connection.reply import AnyConnection, mark_searches
 from inferload.client.connection.target import Target
 from inferload.client.connection.tls import TlsLayer
@@ -61,33 +59,6 @@ class TlsSettings:
         return context
 
 
-@dataclass(frozen=True, slots=True)
-class Proxy:
-    """An HTTP proxy."""
-
-    host: str
-    port: int
-
-    @classmethod
-    def for_target(cls, target: Target) -> "Proxy | None":
-        """Return the proxy of a target by HTTP_PROXY, HTTPS_PROXY and NO_PROXY. Raise UsageError for an invalid one."""
-        url = urllib.request.getproxies().get(target.scheme)
-        if not url or urllib.request.proxy_bypass(f"{target.host}:{target.port}"):
-            return None
-        try:
-            parts = urlsplit(url if "://" in url else f"http://{url}")
-            port = parts.port or 80
-        except ValueError as error:
-            name = f"{target.scheme.upper()}_PROXY"
-            raise UsageError(f"{name}: {error}; write it as http://proxy:3128, or set NO_PROXY to bypass it") from None
-        if parts.scheme != "http" or not parts.hostname:
-            shown = repr(without_userinfo(url))
-            raise UsageError(
-                f"{target.scheme.upper()}_PROXY {shown}: only http:// proxies are supported; set NO_PROXY to bypass it"
-            )
-        return cls(parts.hostname, port)
-
-
 class Dialer:
     """Factory of connections to one target. `thread`: reader of those without TLS; None: the event loop reads.
 
@@ -113,6 +84,11 @@ class Dialer:
     def request_path_prefix(self) -> str:
         """Prefix of the path in a request line: the origin if a proxy forwards plain HTTP, else ""."""
         return self.target.origin if self.proxy is not None and self._context is None else ""
+
+    @property
+    def request_headers(self) -> dict[str, str]:
+        """Headers of each request for a proxy that forwards plain HTTP."""
+        return self.proxy.headers if self.proxy is not None and self._context is None else {}
 
     def dial(self) -> AnyConnection:
         """Open a connection whose socket is read from now on. Blocks this greenlet. Raise DialError if that fails."""
@@ -149,7 +125,7 @@ class Dialer:
 
     @property
     def _peer(self) -> str:
-        return self.target.origin if self.proxy is None else f"proxy {self.proxy.host}:{self.proxy.port}"
+        return self.target.origin if self.proxy is None else f"proxy {bracketed(self.proxy.host)}:{self.proxy.port}"
 
     def _connect(self) -> gevent.socket.socket:
         nearest = self.target if self.proxy is None else self.proxy
@@ -173,8 +149,9 @@ class Dialer:
 
     def _tunnel(self, sock: gevent.socket.socket) -> None:
         """Open a tunnel through the proxy (RFC 9110, 9.3.6)."""
-        peer = f"{self.target.host}:{self.target.port}"
-        sock.sendall(f"CONNECT {peer} HTTP/1.1\r\nHost: {peer}\r\n\r\n".encode("latin-1"))
+        assert self.proxy is not None
+        peer = f"{bracketed(self.target.host)}:{self.target.port}"
+        sock.sendall(request_head("CONNECT", peer, {"Host": peer, **self.proxy.headers}) + b"\r\n")
         buffer = b""
         while True:
             data = sock.recv(4096)
@@ -183,10 +160,12 @@ class Dialer:
                 parsed = parse_head(buffer)
             except Http1Error as error:
                 raise DialError(Failure.CONNECT, f"{self._peer}: {error}") from error
-            if parsed is not None and parsed[0].status == 200:
+            if parsed is not None and 200 <= parsed[0].status < 300:
                 return
             if parsed is not None or not data:
                 reaction = "closed the connection" if parsed is None else f"answered {parsed[0].status}"
+                if parsed is not None and parsed[0].status == 407:
+                    reaction += f" (set user and password in the URL of {self.proxy.variable})"
                 raise DialError(Failure.CONNECT, f"{self._peer} {reaction} to CONNECT {peer}")
 
     def _watched(self, sock: gevent.socket.socket, tls: TlsLayer | None) -> AnyConnection:

@@ -3,6 +3,7 @@
 No I/O; only `Redaction.of` reads the environment, for the proxy passwords.
 """
 
+import base64
 import re
 import string
 import urllib.request
@@ -89,14 +90,15 @@ def _long_values(query: str) -> list[str]:
 
 
 def _passwords(url: str) -> list[str]:
-    """Return the password in a proxy URL, encoded and decoded. A user name without a password is a token."""
+    """Return the password in a proxy URL, encoded, decoded and as a header's login. A user name without a password is a token."""
     try:
         userinfo = urlsplit(url if "://" in url else f"http://{url}").netloc.rpartition("@")[0]
     except ValueError:
         userinfo = url.rpartition("@")[0]
     user, colon, password = userinfo.partition(":")
     secret = password if colon else user
-    return [secret, unquote(secret)]
+    login = base64.b64encode(f"{unquote(user)}:{unquote(password)}".encode()).decode()
+    return [secret, unquote(secret), *([login] if secret else [])]
 
 
 def safe_urls(text: str) -> str:

@@ -5,6 +5,7 @@ import logging
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from inferload.client.connection.proxies import Proxy
 from inferload.client.connection.target import Target
 from inferload.client.fetch import Fetcher, FetchError
 from inferload.client.first_turn import FirstTurn, Proof, SentTurns, prove, with_field
@@ -99,7 +100,9 @@ def _preflight(spec: RunSpec, own: ProcessSettings) -> Preflight:
     spec = replace(spec, targets=tuple(facts.target for facts in targets))
     for target in spec.targets:
         where = "" if spec.scenario.of_tasks else ENDPOINTS[request.endpoint].path  # tasks choose their endpoints
-        logger.info("requests go to %s", target.api_url(where))
+        proxy = Proxy.for_target(target)
+        through = "" if proxy is None else f" through the proxy {proxy.url} ({proxy.variable})"
+        logger.info("requests go to %s%s", target.api_url(where), through)
     settings = client_settings(spec.scenario, spec.target, targets[0].model, own, "preflight")
     vocabulary, template, data = approximate(), NO_TEMPLATE, _data(spec, opened, None)
     if targets[0].tokenizes:

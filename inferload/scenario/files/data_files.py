@@ -1,6 +1,7 @@
 """Data files of a scenario: lookup and digest."""
 
 import hashlib
+import os
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -18,7 +19,7 @@ def find(path: str, origin: str = "", or_folder: bool = False) -> Path:
     `origin`: the scenario's file, or the name of a bundled one. `or_folder`: a folder of files is accepted. Missing if there
     is no such file.
     """
-    name = Path(path).expanduser()
+    name = Path(os.path.expanduser(path))  # unlike Path.expanduser it leaves ~ where there is no home
     candidates = [name] if name.is_absolute() or not origin else [name, _folder_of(origin) / name]
     for candidate in candidates:
         if candidate.is_file() or (or_folder and candidate.is_dir()):

@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from inferload.user_cache import user_cache
 from inferload.workload.sources.file_records import Raw
 from inferload.workload.sources.parsing import Exchange, RecordedConversation, Skip
 
@@ -162,8 +163,8 @@ _MAX_CACHED = 32  # indexes; the oldest are deleted
 
 
 def cache_folder() -> Path:
-    """Return the folder of cached indexes: below XDG_CACHE_HOME, else ~/.cache."""
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "inferload" / "indexes"
+    """Return the folder of cached indexes."""
+    return user_cache() / "indexes"
 
 
 def key_of(path: Path, *options: Any) -> str:

@@ -217,12 +217,6 @@ def test_another_format_is_no_calibration(change: dict[str, object]) -> None:
     assert Calibration.from_json(json.dumps({**json.loads(calibrated.to_json()), **change})) is None
 
 
-def test_the_file_is_in_the_users_cache_folder(tmp_path: Path) -> None:
-    assert calibration.folder({}, tmp_path) == tmp_path / ".cache" / "inferload"
-    assert calibration.folder({"XDG_CACHE_HOME": "/c"}, tmp_path) == Path("/c/inferload")
-    assert calibration.folder({"XDG_CACHE_HOME": "relative"}, tmp_path) == tmp_path / ".cache" / "inferload"
-
-
 # -- the warning before a run
 
 HUNDRED = Calibration(AT, MACHINE, {}, 20.0, 100, 4_900.0, 200)

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from inferload.client.answers import sse
 from inferload.client.answers.sse import SseError, SseParser, event_of_chunk
-from inferload.client.connection.connect import Proxy
 from inferload.client.connection.http1 import ChunkedDecoder, Framing, Http1Error, parse_head, request_bytes
+from inferload.client.connection.proxies import Proxy
 from inferload.client.connection.target import Target
 from inferload.client.scrape_http import MetricsUrl
 from inferload.errors import UsageError
