@@ -279,7 +279,7 @@ class Turn:
                 self._begin_attempt(on_new_connection=True)
                 return
         if self._ended_ns is None:
-            self._ended_ns = reply.last_ns if reply.complete else now_ns()
+            self._ended_ns = reply.last_ns if reply.complete and not reply.left_open else now_ns()
         self.state = TurnState.ENDED
         self.queue_parsing()
 
@@ -377,15 +377,17 @@ class Turn:
         detail, answer = parser.detail, parser.answer
         if parser.shown_body:
             detail += ": " + parser.shown_body.decode("utf-8", "replace").strip()
-        closed_ns = parser.arrived_ns if reply.complete and parser.arrived_ns is not None else self._ended_ns
-        if answer.closed and answer.last_event_ns is not None:  # what follows the end marker is no part of the answer
-            closed_ns = answer.last_event_ns
+        is_whole = reply.complete and not reply.left_open
+        over_ns = parser.arrived_ns if is_whole and parser.arrived_ns is not None else self._ended_ns
+        over_ns = now_ns() if over_ns is None else over_ns
+        # What follows the end marker is no part of the answer.
+        closed_ns = over_ns if not answer.closed or answer.last_event_ns is None else answer.last_event_ns
         attempt = Attempt(
             number=self._attempts,
             connect_ns=self._connect_ns,
             sent_ns=self._sent_ns,
             written_ns=self._written_ns,
-            closed_ns=now_ns() if closed_ns is None else closed_ns,
+            closed_ns=closed_ns,
             delay_ns=parser.delays,
             status=None if reply.head is None else reply.head.status,
             failure=parser.failure,
@@ -405,6 +407,7 @@ class Turn:
             parser.unstamped,
             reasoning="".join(answer.reasoning),
             tool_calls=() if answer.tool_calls is None else answer.tool_calls.calls(),
+            over_ns=over_ns,
             examples={remark: client.without_secrets(text) for remark, text in answer.remarks.items()},
         )
 

@@ -42,6 +42,9 @@ class TurnResult(msgspec.Struct, frozen=True, gc=False):
     reasoning: str = ""  # reasoning text, if the server separates it
     tool_calls: tuple[ToolCall, ...] = ()
     examples: dict[Remark, str] = {}  # of each remark of the record
+    over_ns: int = (
+        0  # end of the body, or of the wait for it, which may follow the end of the answer: the session goes on
+    )
 
 
 class Attempt(NamedTuple):

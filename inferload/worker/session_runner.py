@@ -80,7 +80,7 @@ class SessionRunner:
         record = result.record
         if record.failure is not None:
             return EffectResult(record.closed_ns + AFTER_FAILURE_NS)
-        return EffectResult(record.closed_ns, _reply(result))
+        return EffectResult(max(record.closed_ns, result.over_ns), _reply(result))
 
     def work(self, work: Work, path: str, number: int, at_ns: int) -> EffectResult[int]:
         """Execute a session's own code in a thread."""
