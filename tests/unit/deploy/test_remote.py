@@ -147,7 +147,7 @@ def test_errors_of_remote_starts_are_one_line(deploy: Run, here: Path, capsys: p
     program.chmod(0o755)
     assert deploy("up", "tiny-all", "--engine", "vllm") == 2
     assert "tiny-all: its model can only be generated where inferload is installed" in one_line(capsys.readouterr().err)
-    assert deploy("up", "t4-all", "--engine", "vllm", "--program", "/no/vllm") == 2
+    assert deploy("up", "t4-all", "--engine", "vllm", "--program", "/no/vllm", "--port", str(unused_port())) == 2
     assert "ssh://machine-a: vllm: no program /no/vllm there" in one_line(capsys.readouterr().err)
     vllm = ["--engine", "vllm", "--program", str(program), "--port", str(unused_port())]
     assert deploy("up", "llama31-base", *vllm, "--set", "tensor-parallel-size=4096") == 2
