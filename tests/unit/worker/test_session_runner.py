@@ -77,7 +77,7 @@ class Turns:
         self.sent += 1
         self.planned_ns.append(request.planned_ns)
         record = SimpleNamespace(failure=None, closed_ns=self.closed_ns, output_tokens=2, finish_reason="stop")
-        result = SimpleNamespace(record=record, text="a", reasoning="", tool_calls=())
+        result = SimpleNamespace(record=record, text="a", reasoning="", tool_calls=(), over_ns=self.closed_ns)
         return SimpleNamespace(wait=lambda: result)
 
 

@@ -124,6 +124,9 @@ def test_a_turn_ends_though_its_body_stays_open(connect, framing: str, name: str
     seen_ns = now_ns()
     check(client, ended(turn), endpoint, seen_ns)
     assert list(turn._parser.answer.remarks) == [Remark.OPEN_BODY]
+    assert turn.result is not None
+    waited_ns = turn.result.over_ns - turn.result.record.closed_ns
+    assert waited_ns >= 20_000_000  # else the session's next turn would count as late
 
 
 @pytest.mark.parametrize("framing", FRAMINGS)
