@@ -33,7 +33,7 @@ _READY_S = {"vllm": 1800.0, "simulator": 30.0}
 
 # Modules that run on the other machine: remote_main and its imports, in import order.
 _MODULES = (
-    *("inferload.errors", "inferload.deployments"),
+    *("inferload.errors", "inferload.user_cache", "inferload.deployments"),
     *("inferload.deploy.vllm.log_cause", "inferload.deploy.vllm.arguments"),
     *(
         f"inferload.deploy.launcher.{name}"
