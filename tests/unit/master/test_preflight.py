@@ -176,7 +176,7 @@ def test_each_model_and_class_is_tried_once(servers: list[Server]) -> None:
     sent = [(body["model"], len(body["messages"])) for _, body in server.turns]
     assert sorted(sent) == [("m", 1), ("m", 2), ("n", 1), ("n", 2)]
     assert all(body["max_tokens"] == body["min_tokens"] == 1 and body["ignore_eos"] for _, body in server.turns)
-    assert found.targets[0].sent == SentTurns(4, 4, 20, 4)
+    assert found.targets[0].sent == SentTurns(4, 4, 20, 4, finish_reasons=True)
 
 
 def test_tools_of_the_workload_are_part_of_the_first_request(servers: list[Server]) -> None:

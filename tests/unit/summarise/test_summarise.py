@@ -260,7 +260,7 @@ def test_neither_locust_nor_pandas_is_imported() -> None:
 
 RUN_BLOCK = {
     **{"id": RUN, "scenario": "small", "digest": "0", "seed": 0, "target": "http://server:8000", "model": "m"},
-    **{"engine": None, "started_at": "2026-11-23T09:00:00+00:00"},
+    **{"engine": None, "started_at": "2026-11-23T09:00:00+00:00", "proxies": {}},
     "versions": {"inferload": "0.1.0", "locust": "2.47.0", "python": "3.11.7", "server": None},
 }
 
