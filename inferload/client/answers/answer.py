@@ -32,6 +32,8 @@ _INTERRUPTED = re.compile(
     "shutdown|time_?out|timed_out|unavailable"
 )
 _REASON_CHARACTERS = 40
+_NO_WORD = ("", "null", "none", "finish_reason_unspecified")  # ids and finish reasons that are none
+_SAYS_WHY = ("message", "error_msg", "error_code", "detail")  # keys of errors without a key `error`
 _DETAIL_BYTES = 4096  # the client redacts the detail before it cuts it to a line
 
 
@@ -73,6 +75,7 @@ class ToolCalls:
         Some servers give all calls the same index, or none: a name with a new id, or after arguments, begins a new call. So
         does an id without arguments. A new id beside arguments of an index does not: vLLM once generated one for each delta.
         """
+        call_id = None if call_id is None or call_id.lower() in _NO_WORD else call_id
         parts = self._of_id(call_id) or self._by_key.get(key)
         indexed = isinstance(key, int)
         if parts is None or self._is_new(parts, call_id, name, continues=bool(arguments) and indexed):
@@ -180,7 +183,11 @@ class Answer:
 
     def leniently(self, error: Exception, data: bytes, at_ns: int) -> None:
         """Process an event that the decoder refused with `error`, as far as it can be read."""
-        if data.strip() == DONE:
+        rest, _, last = data.strip().rpartition(b"\n")
+        if last.strip() == DONE:  # some servers leave out the empty line before it
+            if rest:
+                self.remark(Remark.ODD_EVENT, data.decode("utf-8", "replace"))
+                self.event(rest, at_ns)
             self.closed, self.last_event_ns = True, at_ns
             return
         try:
@@ -205,8 +212,9 @@ class Answer:
 
     def set_finish_reason(self, reason: str) -> None:
         """Set the finish reason, by its name in chat completions if it has one there."""
-        reason = reason[:_REASON_CHARACTERS]
-        self.finish_reason = _REASONS.get(reason.lower(), reason)
+        reason = reason.strip()[:_REASON_CHARACTERS]
+        if reason.lower() not in _NO_WORD:
+            self.finish_reason = _REASONS.get(reason.lower(), reason)
 
     def settle(self) -> None:
         """Complete the counts. Call once, after the last event, also of an answer that was cancelled."""
@@ -235,6 +243,8 @@ class Answer:
         """Return failure and text of an answer that has no other failure; None if it is complete."""
         if self.finish_reason and _INTERRUPTED.search(self.finish_reason.lower()):
             return Failure.SERVER_ERROR, f"the server aborted the answer: finish_reason {self.finish_reason}"
+        if not self.finish_reason and _says_why(self.unused):
+            return Failure.SERVER_ERROR, "the stream ended with an error"
         if not (self.closed or (reply_complete and self.finish_reason)):
             return Failure.CUT, f"the stream ended without {self.end_marker} or a finish reason"
         if not self.event_ns:
@@ -276,3 +286,12 @@ class Answer:
         if self.failure is None:
             self.failure = failure
             self.detail = data[:_DETAIL_BYTES].decode("utf-8", "replace")
+
+
+def _says_why(event: bytes) -> bool:
+    """Return True if an event without output has the text or the code of an error."""
+    try:
+        document = msgspec.json.decode(event)
+    except UNDECODABLE:
+        return False
+    return isinstance(document, dict) and any(document.get(key) for key in _SAYS_WHY)

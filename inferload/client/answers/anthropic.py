@@ -1,8 +1,11 @@
 """Event stream of /v1/messages (Anthropic). No I/O."""
 
+from typing import Any
+
 import msgspec
 
 from inferload.client.answers.answer import DONE
+from inferload.client.answers.lenient import is_error
 from inferload.client.answers.number_bounds import OutputTokens, Tokens
 from inferload.client.answers.typed_events import TypedAnswer
 from inferload.measure.record import Failure
@@ -25,6 +28,8 @@ class _ContentBlock(msgspec.Struct):
     id: str | None = None
     name: str | None = None
     text: str | None = None
+    thinking: str | None = None
+    input: Any = None  # empty if deltas follow
 
 
 class _MessagesDelta(msgspec.Struct):
@@ -42,6 +47,7 @@ class _MessagesEvent(msgspec.Struct):
     content_block: _ContentBlock | None = None
     delta: _MessagesDelta | None = None
     usage: _MessagesUsage | None = None
+    error: Any = None
 
 
 class MessagesAnswer(TypedAnswer):
@@ -62,7 +68,9 @@ class MessagesAnswer(TypedAnswer):
     def typed(self, event: _MessagesEvent, at_ns: int, data: bytes) -> None:
         """Process one decoded event."""
         kind, delta = event.type, event.delta
-        if kind == "content_block_delta" and delta is not None:
+        if kind == "error" or (event.error is not None and is_error(event.error)):
+            self._fail(Failure.SERVER_ERROR, data)
+        elif kind == "content_block_delta" and delta is not None:
             self.add_text(delta.text, at_ns)
             self.add_reasoning(delta.thinking, at_ns)
             if delta.partial_json:
@@ -70,8 +78,10 @@ class MessagesAnswer(TypedAnswer):
         elif kind == "content_block_start" and event.content_block is not None:
             block = event.content_block
             self.add_text(block.text, at_ns)
+            self.add_reasoning(block.thinking, at_ns)
             if block.type == "tool_use":
-                self.add_call(event.index, at_ns, block.id, block.name)
+                whole = msgspec.json.encode(block.input).decode() if block.input else None
+                self.add_call(event.index, at_ns, block.id, block.name, whole)
         elif kind == "message_start" and event.message is not None:
             self.request_id = event.message.id
             if event.message.usage is not None:
@@ -85,8 +95,6 @@ class MessagesAnswer(TypedAnswer):
                 self.zero_usage |= event.usage.output_tokens == 0
         elif kind == "message_stop":
             self.closed = True
-        elif kind == "error":
-            self._fail(Failure.SERVER_ERROR, data)
 
     def _prompt_usage(self, usage: _MessagesUsage) -> None:
         """Set the prompt tokens. `input_tokens` of this API excludes those read from or written to a cache.

@@ -42,17 +42,26 @@ class _Delta(msgspec.Struct):
     content: str | None = None
     reasoning_content: str | None = None
     reasoning: str | None = None
+    thinking: str | None = None
+    reasoning_details: Any = None  # of OpenRouter
     refusal: str | None = None
     tool_calls: list[_ToolCall] | None = None
+    function_call: _Function | None = None  # the former form of a tool call
 
 
 class _PromptDetails(msgspec.Struct):
     cached_tokens: Tokens | None = None
 
 
+class _OutputDetails(msgspec.Struct):
+    reasoning_tokens: Tokens | None = None
+
+
 class _Usage(msgspec.Struct):
     prompt_tokens: Tokens | None = None
     completion_tokens: OutputTokens | None = None
+    total_tokens: Tokens | None = None
+    completion_tokens_details: _OutputDetails | None = None
     prompt_tokens_details: _PromptDetails | None = None
     prompt_cache_hit_tokens: Tokens | None = None  # of DeepSeek
     cached_tokens: Tokens | None = None  # of Moonshot
@@ -63,6 +72,7 @@ class _Choice(msgspec.Struct):
     message: _Delta | None = None  # the whole answer, of gateways that do not stream
     text: str | None = None
     finish_reason: str | None = None
+    error: Any = None  # of OpenRouter
     usage: _Usage | None = None  # of Moonshot
     token_ids: list[TokenId] | None = None
     prompt_token_ids: msgspec.Raw = _NONE
@@ -74,7 +84,9 @@ class _Event(msgspec.Struct):
     usage: _Usage | None = None
     metrics: PerRequestMetrics | None = None
     error: Any = None
+    error_code: Any = None  # of FastChat: 0 if there is none
     object: str | None = None
+    type: str | None = None
     prompt_token_ids: msgspec.Raw = _NONE
 
 
@@ -88,7 +100,16 @@ _PROBE = b"probe"
 class ChatAnswer(Answer):
     """Answer of chat completions or completions."""
 
-    __slots__ = ("beside", "carried", "event_tokens", "running_tokens", "total", "uncounted")
+    __slots__ = (
+        "beside",
+        "carried",
+        "event_tokens",
+        "reasoning_beside",
+        "running_tokens",
+        "total",
+        "total_after",
+        "uncounted",
+    )
 
     event_type = _Event
 
@@ -99,6 +120,8 @@ class ChatAnswer(Answer):
         self.running_tokens = 0
         self.uncounted = False  # the server has no running count
         self.total: int | None = None  # number of output tokens in an event without a choice
+        self.total_after = 0  # output events before it
+        self.reasoning_beside = 0  # reasoning tokens that the server does not count as output tokens
         self.beside = _Beside()
 
     def events(self, data: list[bytes], at_ns: list[int]) -> None:
@@ -181,11 +204,14 @@ class ChatAnswer(Answer):
             carried = self._choice(choice, at_ns)
             self._ids(event.prompt_token_ids, choice.prompt_token_ids, choice.token_ids)
             usage = choice.usage if usage is None else usage
-            self._count(None if usage is None else usage.completion_tokens, carried, bool(choice.finish_reason), at_ns)
+            finished = self.finish_reason is not None
+            self._count(None if usage is None else usage.completion_tokens, carried, finished, at_ns)
+            if choice.error is not None and is_error(choice.error):
+                self._fail(Failure.SERVER_ERROR, data)
         elif usage is None:
             self.unused = data
         elif usage.completion_tokens:
-            self.total = usage.completion_tokens
+            self.total, self.total_after = usage.completion_tokens, len(self.event_ns)
         if usage is not None:
             self._usage(usage)
         if event.metrics is not None:
@@ -235,9 +261,9 @@ class ChatAnswer(Answer):
         if choice.finish_reason:
             self.set_finish_reason(choice.finish_reason)
         delta = choice.delta
-        if delta is None and choice.text is None and not self.event_ns:
+        if choice.message is not None and not self.event_ns and (delta is None or delta == _Delta()):
             delta = choice.message
-        visible = choice.text if delta is None else delta.content or delta.refusal
+        visible = (delta is not None and (delta.content or delta.refusal)) or choice.text
         if visible:
             self.text.append(visible)
             if self.first_visible_ns is None:
@@ -246,17 +272,24 @@ class ChatAnswer(Answer):
 
     def _invisible(self, delta: _Delta) -> bool:
         """Add reasoning and parts of tool calls of a delta; return True if it has any."""
-        reasoning = delta.reasoning or delta.reasoning_content
+        reasoning = delta.reasoning or delta.reasoning_content or delta.thinking
+        if not reasoning and delta.reasoning_details:
+            reasoning = "".join(text_of(delta.reasoning_details))
         if reasoning:
             self.reasoning.append(reasoning)
-        if delta.tool_calls and self.tool_calls is None:
-            self.tool_calls = ToolCalls()
+        called = False
+        if delta.function_call is not None:
+            delta.tool_calls = [_ToolCall(0, None, delta.function_call)]
         for position, call in enumerate(delta.tool_calls or ()):
             function = call.function or _Function()
-            assert self.tool_calls is not None
+            if not (call.id or function.name or function.arguments):
+                continue
+            called = True
+            if self.tool_calls is None:
+                self.tool_calls = ToolCalls()
             key = f"at {position}" if call.index is None else call.index
             self.tool_calls.add(key, call.id, function.name, function.arguments)
-        return bool(reasoning or delta.tool_calls)
+        return called or bool(reasoning)
 
     def _count(self, total: int | None, carried: bool, finished: bool, at_ns: int) -> None:
         """Count an event with a choice as output by its content or by the running count. `total`: of its usage."""
@@ -294,11 +327,13 @@ class ChatAnswer(Answer):
 
     def settle(self) -> None:
         """Set the number of output tokens, and drop a running count that was none. Call once, after the last event."""
+        if self.total_after < len(self.event_ns):  # a usage before the answer, of a bridge
+            self.total = None
         matches = self._grows() and self.total in (None, self.running_tokens)
         if self.event_tokens and not self.uncounted and not matches:
             self._drop_running_count()
         if self.total is not None:
-            self.output_tokens = self.total
+            self.output_tokens = self.total + (self.reasoning_beside if self.reasoning else 0)
         elif not self.uncounted and self.running_tokens:
             self.output_tokens = self.running_tokens
         elif self.finish_reason and self.beside.is_total(len(self.event_ns)):
@@ -318,8 +353,12 @@ class ChatAnswer(Answer):
         cached = None if details is None else details.cached_tokens
         if cached is None:
             cached = usage.cached_tokens if usage.prompt_cache_hit_tokens is None else usage.prompt_cache_hit_tokens
-        if cached is not None or details is not None:
+        if cached or self.cached_tokens is None:
             self._set_cached(cached)
+        spent = usage.completion_tokens_details
+        reasoning = (spent.reasoning_tokens if spent is not None else None) or 0
+        counted = (usage.prompt_tokens or 0) + (usage.completion_tokens or 0)
+        self.reasoning_beside = reasoning if usage.total_tokens == counted + reasoning else 0
 
 
 @dataclass(slots=True)

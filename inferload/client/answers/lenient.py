@@ -18,7 +18,7 @@ from msgspec import inspect
 Event = TypeVar("Event", bound=msgspec.Struct)
 
 _JSON_TEXT = frozenset({"arguments", "partial_json"})  # fields with JSON as text
-_PART_TEXTS = ("text", "thinking", "reasoning", "content")  # keys of the text of a part
+_PART_TEXTS = ("text", "thinking", "reasoning", "summary", "content", "value")  # keys of the text of a part
 _THOUGHTS = frozenset({"thinking", "reasoning"})  # types of parts with reasoning
 _WORDS = ("type", "value", "name", "reason")  # keys of the word that an object stands for
 _DEPTH = 8  # Mistral has texts in lists of parts in lists of parts
@@ -71,7 +71,8 @@ def text_of(value: object, depth: int = _DEPTH) -> tuple[str, str]:
     if isinstance(value, dict) and depth:
         inner = next((value[key] for key in _PART_TEXTS if value.get(key)), "")
         text, thought = text_of(inner, depth - 1)
-        return ("", text + thought) if value.get("type") in _THOUGHTS else (text, thought)
+        kind = value.get("type")
+        return ("", text + thought) if isinstance(kind, str) and kind in _THOUGHTS else (text, thought)
     return (str(value), "") if _is_number(value) else ("", "")
 
 
@@ -80,7 +81,7 @@ def _documents(data: bytes) -> list[Any]:
     try:
         return [_loads(text)]
     except ValueError:
-        lines = [line for line in text.splitlines() if line.strip()]
+        lines = [line for line in text.split("\n") if line.strip()]
     except RecursionError as error:
         raise Broken from error
     if not text.startswith("{"):
@@ -149,7 +150,7 @@ def _value(value: Any, kind: inspect.Type, name: str, result: Read) -> Any:
 
 def _list(value: Any, kind: inspect.ListType, name: str, result: Read) -> Any:
     if isinstance(value, dict):
-        value, result.odd = [value], True
+        value, result.odd = [value] if value else [], True
     if not isinstance(value, list):
         return _UNUSABLE
     read_each = [_value(each, kind.item_type, name, result) for each in value]

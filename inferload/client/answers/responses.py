@@ -5,13 +5,17 @@ from typing import Any
 import msgspec
 
 from inferload.client.answers.answer import DONE, PerRequestMetrics
-from inferload.client.answers.lenient import text_of
+from inferload.client.answers.lenient import is_error, text_of
 from inferload.client.answers.number_bounds import OutputTokens, Tokens
 from inferload.client.answers.typed_events import TypedAnswer
 from inferload.measure.record import Failure
 
 _TEXT_DELTAS = {"response.output_text.delta", "response.refusal.delta"}
-_REASONING_DELTAS = {"response.reasoning_text.delta", "response.reasoning_summary_text.delta"}
+_REASONING_DELTAS = {
+    "response.reasoning_text.delta",
+    "response.reasoning_summary_text.delta",
+    "response.reasoning.delta",
+}
 _CALL_DELTAS = {"response.function_call_arguments.delta", "response.custom_tool_call_input.delta"}
 _CALLS = {"function_call", "custom_tool_call"}
 _ENDS = {"response.completed", "response.incomplete"}
@@ -21,6 +25,7 @@ class _Item(msgspec.Struct):
     type: str = ""
     call_id: str | None = None
     name: str | None = None
+    arguments: str | None = None  # whole, if no deltas follow
 
 
 class _InputDetails(msgspec.Struct):
@@ -39,6 +44,7 @@ class _Incomplete(msgspec.Struct):
 
 class _Response(msgspec.Struct):
     id: str | None = None
+    status: str | None = None
     usage: _ResponsesUsage | None = None
     incomplete_details: _Incomplete | None = None
     error: Any = None
@@ -75,21 +81,24 @@ class ResponsesAnswer(TypedAnswer):
             self.add_call(event.output_index, at_ns, arguments=delta)
         elif kind == "response.output_item.added":
             if event.item is not None and event.item.type in _CALLS:
-                self.add_call(event.output_index, at_ns, event.item.call_id, event.item.name)
+                item = event.item
+                self.add_call(event.output_index, at_ns, item.call_id, item.name, item.arguments)
         elif kind in self.receipts:
             if self.request_id is None and event.response is not None:
                 self.request_id = event.response.id
         elif kind in _ENDS:
-            self._end(event.response or _Response())
+            self._end(event.response or _Response(), kind, data)
         elif kind in ("response.failed", "error"):
             error = None if event.response is None else event.response.error
             self._fail(Failure.SERVER_ERROR, data if error is None else msgspec.json.encode(error))
 
-    def _end(self, response: _Response) -> None:
+    def _end(self, response: _Response, kind: str, data: bytes) -> None:
         self.closed = True
+        if is_error(response.error) or response.status in ("failed", "cancelled"):
+            self._fail(Failure.SERVER_ERROR, data)
         cut = response.incomplete_details
-        if cut is not None:
-            self.set_finish_reason(cut.reason or "incomplete")
+        if cut is not None or kind == "response.incomplete":
+            self.set_finish_reason((cut and cut.reason) or "incomplete")
         else:
             self.finish_reason = "stop" if self.tool_calls is None else "tool_calls"
         if response.metrics is not None:

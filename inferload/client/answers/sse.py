@@ -127,7 +127,7 @@ def event_of_chunk(read: bytes) -> bytes | None:
         or read.find(b"\r", cut + 8) != end + 2
     ):
         return None
-    return read[cut + 8 : end] if hex_number(read[:cut]) == end - cut else None
+    return (read[cut + 8 : end] or None) if hex_number(read[:cut]) == end - cut else None
 
 
 def _too_long() -> SseError:
@@ -137,7 +137,7 @@ def _too_long() -> SseError:
 def _data_of(block: bytes) -> bytes | None:
     """Return the `data` lines of one event joined by LF; None without such a line. An error event is returned as JSON."""
     if block.startswith(b"data: ") and b"\n" not in block:  # nearly every event of a completion
-        return block[6:]
+        return block[6:] or None
     lines, comments, named = [], [], False
     for line in block.split(b"\n"):
         name, colon, value = line.partition(b":")
@@ -153,7 +153,7 @@ def _data_of(block: bytes) -> bytes | None:
             comments.append(value)
     if named:
         return _error_event(b"\n".join(lines or comments))
-    return b"\n".join(lines) if lines else None
+    return b"\n".join(lines) or None  # an event without data is none (WHATWG HTML, 9.2.6)
 
 
 class _Named(msgspec.Struct):

@@ -54,6 +54,8 @@ class Proxy:
             or " " in parts.hostname
         ):
             raise UsageError(f"{variable} {shown}: names no host; {remedy}")
+        if "@" in parts.path + parts.query + parts.fragment:
+            raise UsageError(f"{variable}: the password contains a / ? or #; write it as %2F, %3F or %23")
         login = None
         if parts.username is not None:
             text = f"{unquote(parts.username)}:{unquote(parts.password or '')}"

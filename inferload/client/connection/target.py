@@ -7,8 +7,10 @@ from urllib.parse import urlsplit
 from inferload.client.connection.redaction import without_userinfo
 from inferload.errors import UsageError
 
-# End of the path of a whole endpoint URL.
-_ENDPOINT = re.compile(r"/(chat/completions|completions|responses|messages|models)$")
+# End of the path of a whole endpoint URL; a deployment may have any name, and Azure AI's API has the path /models.
+_ENDPOINT = re.compile(
+    r"/chat/completions$|(?<!/deployments)/(completions|responses|messages)$|(?:(?<=/v\d)|(?<=/v\d\d)|(?<=/openai))/models$"
+)
 # Segment of a path that names a version (v1, v3, v1beta) or a deployment, as only the path of an API has.
 _OF_API = re.compile(r"/(v\d+\w*|deployments)(/|$)")
 

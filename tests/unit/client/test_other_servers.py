@@ -287,7 +287,7 @@ def test_an_answer_without_a_finish_reason_is_cut_if_others_have_one(count: int,
 
 
 def test_an_event_without_output_is_shown_if_nothing_else_comes() -> None:
-    answer = read([{"detail": "model is loading"}])
+    answer = read([{"status": "model is loading"}])
     assert answer.failure is Failure.EMPTY
     assert "model is loading" in answer.detail
 
@@ -490,3 +490,159 @@ def test_a_new_id_for_each_delta_of_an_index_continues_the_call() -> None:
     assert [(call.call_id, call.name, call.arguments) for call in answer.tool_calls.calls()] == [
         ("r", "get", '{"a": 1}')
     ]
+
+
+# ---- streams of bridges
+
+
+def test_a_usage_before_the_answer_is_not_its_total() -> None:
+    """As bridges pass on the usage of Anthropic's message_start."""
+    early = {"choices": [], "usage": {"prompt_tokens": 25, "completion_tokens": 1}}
+    texts = [chunk({"content": "a"})] * 3
+    end = chunk(finish="stop", usage={"prompt_tokens": 25, "completion_tokens": 30})
+    assert read([early, chunk({"role": "assistant"}), *texts, end]).output_tokens == 30
+    running = [chunk({"content": "a"}, usage={"completion_tokens": at}) for at in (1, 2, 3)]
+    answer = read([early, *running, chunk(finish="stop")])
+    assert answer.tokens_by_event is not None
+    assert (answer.output_tokens, list(answer.tokens_by_event)) == (3, [1, 1, 1])
+
+
+@pytest.mark.parametrize("empty", ["", "null", "None", None])
+@pytest.mark.parametrize("together", [False, True])
+def test_calls_whose_ids_are_none(empty: str | None, together: bool) -> None:
+    calls = [
+        {"index": 0, "id": empty, "function": {"name": "get", "arguments": json.dumps({"n": n})}} for n in range(3)
+    ]
+    events = [calls] if together else [[call] for call in calls]
+    answer = read([*[chunk({"tool_calls": each}) for each in events], chunk(finish="tool_calls")])
+    assert answer.tool_calls is not None
+    assert [(call.name, json.loads(call.arguments)) for call in answer.tool_calls.calls()] == [
+        ("get", {"n": n}) for n in range(3)
+    ]
+
+
+@pytest.mark.parametrize(
+    "delta",
+    [
+        {"content": [{"type": "reasoning", "summary": [{"type": "summary_text", "text": "hm"}]}]},
+        {"content": "", "reasoning_details": [{"type": "reasoning.text", "text": "hm"}]},
+        *({"thinking": "hm"}, {"reasoning": "hm"}, {"reasoning_content": "hm"}),
+    ],
+)
+def test_reasoning_by_any_name_is_output(delta: dict[str, Any]) -> None:
+    answer = read([chunk({"role": "assistant"}), chunk(delta), chunk({"content": "a"}), chunk(finish="stop")])
+    assert (answer.reasoning, answer.text, answer.failure) == (["hm"], ["a"], None)
+    assert list(answer.event_ns) == [STEP_NS, 2 * STEP_NS]
+
+
+def test_reasoning_of_typed_events() -> None:
+    thinking = {"type": "content_block_start", "content_block": {"type": "thinking", "thinking": "hm"}}
+    assert read([thinking], ANSWERS["messages"]()).reasoning == ["hm"]
+    assert read([{"type": "response.reasoning.delta", "delta": "hm"}], ANSWERS["responses"]()).reasoning == ["hm"]
+
+
+@given(st.sampled_from(["\n", "\r\n", " \n "]), texts)
+def test_an_end_marker_without_an_empty_line_before_it(gap: str, text: str) -> None:
+    events = [json.dumps(chunk({"content": text}), ensure_ascii=False), json.dumps(chunk(finish="stop"))]
+    answer = ChatAnswer()
+    answer.event(gap.join([*events, "[DONE]"]).encode(), 1)
+    answer.settle()
+    answer.conclude(reply_complete=True)
+    assert (answer.failure, answer.text, answer.finish_reason, answer.closed) == (None, [text], "stop", True)
+    assert Remark.ODD_EVENT in answer.remarks
+
+
+@given(values)
+def test_parts_of_any_type(kind: Any) -> None:
+    answer = read([chunk({"content": [{"type": kind, "text": "x"}]}), chunk(finish="stop")])
+    assert answer.text + answer.reasoning == ["x"]
+
+
+@pytest.mark.parametrize(
+    ("end", "failure", "reason"),
+    [
+        ({"type": "response.incomplete", "response": {}}, None, "incomplete"),
+        (
+            {"type": "response.completed", "response": {"status": "failed", "error": {"message": "boom"}}},
+            "server_error",
+            "stop",
+        ),
+    ],
+)
+def test_ends_of_a_response_without_success(end: dict[str, Any], failure: str | None, reason: str) -> None:
+    answer = read([{"type": "response.output_text.delta", "delta": "a"}, end], ANSWERS["responses"]())
+    assert (answer.failure, answer.finish_reason) == (failure, reason)
+    assert failure is None or "boom" in answer.detail
+
+
+@pytest.mark.parametrize(
+    "event",
+    [
+        {"choices": [{"delta": {"content": ""}, "finish_reason": "stop", "error": {"code": 502, "message": "boom"}}]},
+        {"choices": [{"delta": {}, "finish_reason": "error", "error": {"message": "boom"}}]},
+        *({"type": "error", "message": "boom"}, {"text": "boom", "error_code": 50001}),
+        *({"error_code": 7, "error_msg": "boom"}, {"code": "InternalError", "message": "boom"}, {"detail": "boom"}),
+    ],
+)
+def test_errors_in_other_places(event: dict[str, Any]) -> None:
+    for known in (False, True):
+        answer = read([chunk({"content": "a"}), event], finish_reasons=known)
+        assert answer.failure is Failure.SERVER_ERROR
+        assert "boom" in answer.detail
+
+
+@pytest.mark.parametrize("none", ["null", "None", "", " ", "FINISH_REASON_UNSPECIFIED"])
+def test_finish_reasons_that_are_none(none: str) -> None:
+    answer = read([chunk({"content": "a"}, finish=none)])
+    assert (answer.failure, answer.finish_reason) == (None, None)
+    assert Remark.NO_FINISH_REASON in answer.remarks
+
+
+def test_reasoning_beside_the_output_tokens_is_added() -> None:
+    """As xAI counts it."""
+    usage = {
+        "prompt_tokens": 7,
+        "completion_tokens": 6,
+        "total_tokens": 23,
+        "completion_tokens_details": {"reasoning_tokens": 10},
+    }
+    thoughts, said = [chunk({"reasoning_content": "hm"})] * 10, [chunk({"content": "a"})] * 6
+    assert read([*thoughts, *said, chunk(finish="stop"), {"choices": [], "usage": usage}]).output_tokens == 16
+    whole = usage | {"completion_tokens": 16}  # OpenAI counts it as a part of them
+    assert read([*thoughts, *said, chunk(finish="stop"), {"choices": [], "usage": whole}]).output_tokens == 16
+
+
+def test_whole_outputs_in_other_places() -> None:
+    pieces = [chunk({"function_call": {"name": "f", "arguments": ""}}), chunk({"function_call": {"arguments": "{}"}})]
+    answer = read([*pieces, chunk(finish="function_call")])
+    assert answer.tool_calls is not None
+    assert [(call.name, call.arguments) for call in answer.tool_calls.calls()] == [("f", "{}")]
+    whole = {"choices": [{"delta": {}, "message": {"content": "hi"}, "finish_reason": "stop"}]}
+    assert read([whole]).text == ["hi"]
+    assert read([{"choices": [{"delta": {}, "text": "hi", "finish_reason": "stop"}]}]).text == ["hi"]
+    block = {
+        "type": "content_block_start",
+        "content_block": {"type": "tool_use", "id": "t", "name": "f", "input": {"a": 1}},
+    }
+    answer = read([block], ANSWERS["messages"]())
+    assert answer.tool_calls is not None
+    assert json.loads(answer.tool_calls.calls()[0].arguments) == {"a": 1}
+
+
+@pytest.mark.parametrize("none", [{}, [], [{}], None])
+def test_tool_calls_without_a_call_are_no_output(none: Any) -> None:
+    answer = read(
+        [chunk({"role": "assistant", "tool_calls": none}), chunk({"content": "a"}), chunk({"tool_calls": none}, "stop")]
+    )
+    assert (list(answer.event_ns), answer.tool_calls) == ([STEP_NS], None)
+
+
+def test_cached_tokens_are_not_taken_back() -> None:
+    first = {"prompt_tokens": 70, "completion_tokens": 1, "prompt_tokens_details": {"cached_tokens": 64}}
+    for details in ({"cached_tokens": 0}, {"audio_tokens": 0}, None):
+        last = {"choices": [], "usage": {"prompt_tokens": 70, "completion_tokens": 1, "prompt_tokens_details": details}}
+        assert read([chunk({"content": "a"}), chunk(finish="stop", usage=first), last]).cached_tokens == 64
+
+
+def test_an_event_without_data_is_none() -> None:
+    assert SseParser().feed(b"event: ping\ndata:\n\ndata: \n\ndata\n\n: c\n\n") == []

@@ -135,7 +135,7 @@ static int take_event(struct scan *s, const char *block, const char *stop, size_
         }
         line = eol + 1;
     }
-    if (!failed && lines == 1) failed = take_data(s, only, length, end);
+    if (!failed && lines == 1 && length) failed = take_data(s, only, length, end);
     if (!failed && lines > 1) failed = take_data(s, joined.at, joined.used, end);
     PyMem_Free(joined.at);
     return failed;

@@ -46,7 +46,7 @@ def streams(draw: st.DrawFn) -> tuple[list[bytes], list[bytes]]:
 def test_sse_events_are_independent_of_the_split(case: tuple[list[bytes], list[bytes]]) -> None:
     payloads, pieces = case
     parser = SseParser()
-    assert [event for piece in pieces for event in parser.feed(piece)] == payloads
+    assert [event for piece in pieces for event in parser.feed(piece)] == [data for data in payloads if data]
     assert parser.finish() == []
 
 
@@ -109,7 +109,7 @@ def test_the_event_size_limit_is_independent_of_the_split(sizes: list[int], plac
                 events += parser.feed(piece)
             events += parser.feed(b"\n\n")
     if short == sizes:
-        assert events == [b"x" * size for size in sizes]
+        assert events == [b"x" * size for size in sizes if size]
 
 
 @st.composite

@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 
 from inferload.client.connection.target import Target
 
-ENDPOINTS = ("chat/completions", "completions", "responses", "messages", "models")
+ENDPOINTS = ("chat/completions", "completions", "responses", "messages")
 SEGMENTS = st.sampled_from(
     ["proxy", "team-a", "api", "v3", "v1beta", "openai", "deployments", "gpt-4o", "compatible-mode"]
 )
@@ -53,3 +53,17 @@ def test_the_first_reading_is_the_likely_one() -> None:
 def test_a_version_is_shown_and_other_values_of_a_query_are_not() -> None:
     target = Target.parse("http://h/v1?api-version=2024-10-21&code=sekret")
     assert target.api_url("/models") == "http://h/v1/models?api-version=2024-10-21&code=***"
+
+
+@pytest.mark.parametrize(
+    ("url", "api"),
+    [
+        ("https://h/v1/models", "/v1"),
+        ("https://h/api/v3/models", "/api/v3"),
+        ("https://r.services.ai.azure.com/models?api-version=2024-05-01-preview", "/models"),
+        ("https://h/openai/deployments/models?api-version=1", "/openai/deployments/models"),
+        ("https://h/openai/deployments/completions/chat/completions?api-version=1", "/openai/deployments/completions"),
+    ],
+)
+def test_models_is_the_name_of_a_list_an_api_or_a_deployment(url: str, api: str) -> None:
+    assert Target.parse(url).api == api
