@@ -1,5 +1,6 @@
 """Forms of --host: root, path of the API and query, whatever form a user copies from."""
 
+import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
