@@ -98,12 +98,14 @@ def test_odd_connections_cost_no_turn(run_pool: RunPool, run_case: RunCase) -> N
     check_counts(ended)
     sent, turns = ended.seen["sent"], ended.summary["turns"]
     assert (turns["sent"], turns["ok"]) == (TURNS, TURNS)
-    assert sent.total() - sent["preflight"] == TURNS
-    assert {kind: entry["turns"] for kind, entry in turns["remarks"].items()} == {
-        "content_type": sent["json"],
-        "content_encoding": sent["gzip"],
-        "open_body": sent["stays open"] + sent["pings"],
-    }
+    again = sum(row["attempts"] for row in ended.turns) - TURNS  # requests on a connection that was closed meanwhile
+    assert sent.total() - sent["preflight"] == TURNS + again
+    remarks = {kind: entry["turns"] for kind, entry in turns["remarks"].items()}
+    expected = {"content_type": ["json"], "content_encoding": ["gzip"], "open_body": ["stays open", "pings"]}
+    assert remarks.keys() == expected.keys()
+    for remark, kinds in expected.items():
+        answers = sum(sent[kind] for kind in kinds)
+        assert answers - again <= remarks[remark] <= answers
     assert ended.summary["latency"]["itl_ms"]["count"] == TURNS * (PIECES - 1)
 
 
