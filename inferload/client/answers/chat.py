@@ -84,9 +84,7 @@ class _Event(msgspec.Struct):
     usage: _Usage | None = None
     metrics: PerRequestMetrics | None = None
     error: Any = None
-    error_code: Any = None  # of FastChat: 0 if there is none
     object: str | None = None
-    type: str | None = None
     prompt_token_ids: msgspec.Raw = _NONE
 
 
@@ -179,9 +177,8 @@ class ChatAnswer(Answer):
                         delta["reasoning"] = thought
 
     def _process(self, event: _Event, at_ns: int, data: bytes) -> None:
-        if (
-            event.error is not None and is_error(event.error)
-        ) or event.object == "error":  # the latter in older versions of vLLM
+        # Older versions of vLLM have `object: error` instead of `error`.
+        if event.object == "error" or (event.error is not None and is_error(event.error)):
             self._fail(Failure.SERVER_ERROR, data)
             return
         if event.usage is None and self.uncounted and self.first_visible_ns is not None and len(event.choices) == 1:
@@ -190,7 +187,8 @@ class ChatAnswer(Answer):
             if (
                 delta is not None
                 and delta.content
-                and not (choice.finish_reason or delta.tool_calls or delta.reasoning or delta.reasoning_content)
+                and not (choice.finish_reason or choice.error or delta.tool_calls)
+                and not (delta.reasoning or delta.reasoning_content or delta.thinking or delta.reasoning_details)
                 and choice.token_ids is None
             ):
                 self.text.append(delta.content)

@@ -591,6 +591,21 @@ def test_errors_in_other_places(event: dict[str, Any]) -> None:
         assert "boom" in answer.detail
 
 
+def test_an_error_or_reasoning_beside_a_text_of_a_long_answer() -> None:
+    """Nearly all events have a short path, which must not skip them."""
+    texts = [chunk({"content": "a"})] * 5
+    failing = {"choices": [{"delta": {"content": "b"}, "error": {"message": "boom"}}]}
+    answer = read([*texts, failing, chunk(finish="stop")])
+    assert answer.failure is Failure.SERVER_ERROR
+    assert "boom" in answer.detail
+    thinking = [
+        chunk({"content": "b", name: value})
+        for name, value in (("thinking", "hm"), ("reasoning_details", [{"text": "hm"}]))
+    ]
+    answer = read([*texts, *thinking, chunk(finish="stop")])
+    assert (answer.reasoning, "".join(answer.text), len(answer.event_ns)) == (["hm", "hm"], "aaaaabb", 7)
+
+
 @pytest.mark.parametrize("none", ["null", "None", "", " ", "FINISH_REASON_UNSPECIFIED"])
 def test_finish_reasons_that_are_none(none: str) -> None:
     answer = read([chunk({"content": "a"}, finish=none)])
