@@ -122,19 +122,6 @@ def test_values_are_found_at_their_positions_in_chunks_of_any_size(
         assert record.line == 1 + text.count(b"\n", 0, record.offset)
 
 
-@given(st.sampled_from(sorted(FORMATS)), st.text(alphabet='{}[]",:\\\n 1ab', max_size=60))
-@GENERATED
-def test_any_structure_is_a_trace_or_a_one_line_error(tmp_path: Path, form: str, text: str) -> None:
-    path = tmp_path / "t"
-    path.write_text(text)
-    message = ""
-    try:
-        assert len(TraceIndex(path, "t", FORMATS[form], TimeWindow()))
-    except UsageError as error:
-        message = str(error)
-    assert "\n" not in message
-
-
 def test_only_one_value_of_a_list_is_in_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     class Counted(io.BytesIO):
         taken = 0

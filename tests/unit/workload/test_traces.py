@@ -425,7 +425,13 @@ def test_an_invalid_trace_is_refused(form: str, content: str | bytes, message: s
     assert "\n" not in str(caught.value)
 
 
-@given(form=st.sampled_from(sorted(FORMATS)), content=st.binary(max_size=200) | st.text(max_size=200).map(str.encode))
+STRUCTURES = st.text(alphabet='{}[]",:\\\n 1ab', max_size=60)  # like lists and objects over several lines
+
+
+@given(
+    form=st.sampled_from(sorted(FORMATS)),
+    content=st.binary(max_size=200) | (st.text(max_size=200) | STRUCTURES).map(str.encode),
+)
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_any_bytes_are_a_trace_or_a_one_line_error(form: str, content: bytes, tmp_path: Path) -> None:
     file = tmp_path / "t"
