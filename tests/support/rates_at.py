@@ -1,7 +1,7 @@
 """Runs at a multiple of the server's capacity; checks of their rates and of overload from the turn files."""
 
 import json
-from collections.abc import Container
+from collections.abc import Container, Iterable
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -11,13 +11,12 @@ from e2e_runs import FinishedRun, Sandbox, check_counts, check_files, scenario
 
 FACTORS = (0.5, 0.9, 1.2, 4.0)
 
-
 Cell = tuple[float, str, str]  # factor, arrivals, mode
 
 
-def cells(short: Container[Cell]) -> list[Any]:
+def cells(short: Container[Cell], factors: Iterable[float] = FACTORS) -> list[Any]:
     """Return all cells as pytest parameters; those not in `short` are soak tests."""
-    every = product(FACTORS, ("poisson", "constant"), ("local", "processes"))
+    every = product(factors, ("poisson", "constant"), ("local", "processes"))
     return [
         pytest.param(cell, marks=() if cell in short else pytest.mark.soak, id="-".join(map(str, cell)))
         for cell in every
