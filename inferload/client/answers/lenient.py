@@ -17,7 +17,7 @@ from msgspec import inspect
 
 Event = TypeVar("Event", bound=msgspec.Struct)
 
-_JSON_TEXT = frozenset({"arguments", "partial_json"})  # fields with JSON as text
+_JSON_TEXT = frozenset({"arguments", "input", "partial_json"})  # fields with JSON as text
 _PART_TEXTS = ("text", "thinking", "reasoning", "summary", "content", "value")  # keys of the text of a part
 _THOUGHTS = frozenset({"thinking", "reasoning"})  # types of parts with reasoning
 _WORDS = ("type", "value", "name", "reason")  # keys of the word that an object stands for

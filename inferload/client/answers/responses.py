@@ -26,6 +26,9 @@ class _Item(msgspec.Struct):
     call_id: str | None = None
     name: str | None = None
     arguments: str | None = None  # whole, if no deltas follow
+    input: str | None = None  # the arguments of a custom tool
+    content: Any = None  # a list of parts
+    summary: Any = None  # parts of reasoning
 
 
 class _InputDetails(msgspec.Struct):
@@ -45,6 +48,7 @@ class _Incomplete(msgspec.Struct):
 class _Response(msgspec.Struct):
     id: str | None = None
     status: str | None = None
+    output: list[_Item] | None = None
     usage: _ResponsesUsage | None = None
     incomplete_details: _Incomplete | None = None
     error: Any = None
@@ -60,9 +64,12 @@ class _ResponsesEvent(msgspec.Struct):
 
 
 class ResponsesAnswer(TypedAnswer):
-    """Collects one streamed response. Its finish reason is mapped to those of chat completions: stop, length, tool_calls."""
+    """Collects one streamed response. Its finish reason is mapped to those of chat completions: stop, length, tool_calls.
 
-    __slots__ = ()
+    Bridges send items, or the whole answer, without deltas: those are read from the end of the item or of the answer.
+    """
+
+    __slots__ = ("received",)
 
     end_marker = "response.completed"
     marks = (b'.completed"', b'.incomplete"', DONE)
@@ -70,9 +77,15 @@ class ResponsesAnswer(TypedAnswer):
     event_type = _ResponsesEvent
     decoder = msgspec.json.Decoder(_ResponsesEvent)
 
+    def __init__(self) -> None:
+        super().__init__()
+        self.received: dict[int, bool] = {}  # positions of items; False: only their name
+
     def typed(self, event: _ResponsesEvent, at_ns: int, data: bytes) -> None:
         """Process one decoded event."""
         kind, delta = event.type, event.delta if isinstance(event.delta, str) else "".join(text_of(event.delta))
+        if delta:
+            self.received[event.output_index] = True
         if kind in _TEXT_DELTAS:
             self.add_text(delta, at_ns)
         elif kind in _REASONING_DELTAS:
@@ -81,19 +94,42 @@ class ResponsesAnswer(TypedAnswer):
             self.add_call(event.output_index, at_ns, arguments=delta)
         elif kind == "response.output_item.added":
             if event.item is not None and event.item.type in _CALLS:
-                item = event.item
-                self.add_call(event.output_index, at_ns, item.call_id, item.name, item.arguments)
+                self._whole(event.item, event.output_index, at_ns)
+        elif kind == "response.output_item.done":
+            if event.item is not None:
+                self._whole(event.item, event.output_index, at_ns)
         elif kind in self.receipts:
             if self.request_id is None and event.response is not None:
                 self.request_id = event.response.id
         elif kind in _ENDS:
-            self._end(event.response or _Response(), kind, data)
+            self._end(event.response or _Response(), kind, at_ns, data)
         elif kind in ("response.failed", "error"):
             error = None if event.response is None else event.response.error
             self._fail(Failure.SERVER_ERROR, data if error is None else msgspec.json.encode(error))
 
-    def _end(self, response: _Response, kind: str, data: bytes) -> None:
+    def _whole(self, item: _Item, index: int, at_ns: int) -> None:
+        """Add an item unless its deltas, or an earlier event with all of it, did."""
+        if self.received.get(index):
+            return
+        text, thought = text_of(item.content)
+        if item.type in _CALLS:
+            whole = item.arguments or item.input
+            if whole or index not in self.received:
+                self.add_call(index, at_ns, item.call_id, item.name, whole)
+        elif item.type == "reasoning":
+            whole = text + thought or "".join(text_of(item.summary))
+            self.add_reasoning(whole, at_ns)
+        else:
+            whole = text or thought
+            self.add_text(text, at_ns)
+            self.add_reasoning(thought, at_ns)
+        self.received[index] = bool(whole)
+
+    def _end(self, response: _Response, kind: str, at_ns: int, data: bytes) -> None:
         self.closed = True
+        if not self.event_ns:
+            for index, item in enumerate(response.output or ()):
+                self._whole(item, index, at_ns)
         if is_error(response.error) or response.status in ("failed", "cancelled"):
             self._fail(Failure.SERVER_ERROR, data)
         cut = response.incomplete_details

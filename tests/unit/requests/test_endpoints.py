@@ -267,6 +267,67 @@ def test_a_streamed_response_is_read() -> None:
     assert answer.metrics.queue_time_ms == 1.5
 
 
+ITEMS = st.one_of(
+    st.text(min_size=1).map(
+        lambda text: {"type": "message", "content": [{"type": "output_text", "text": text}]},
+    ),
+    st.text(min_size=1).map(
+        lambda text: {"type": "reasoning", "summary": [], "content": [{"type": "reasoning_text", "text": text}]}
+    ),
+    st.text(min_size=1).map(
+        lambda text: {"type": "reasoning", "summary": [{"type": "summary_text", "text": text}]},
+    ),
+    st.sampled_from(("", "{}", '{"a": 1}')).map(lambda arguments: CALL | {"arguments": arguments}),
+    st.text(min_size=1).map(lambda text: CALL | {"type": "custom_tool_call", "arguments": None, "input": text}),
+)
+WAYS = ("deltas", "done", "added and done", "added")
+
+
+def sent(item: dict[str, Any], index: int, way: str) -> list[dict[str, Any]]:
+    """Return the events of an item that the server sends in one of the ways."""
+    where: dict[str, Any] = {"output_index": index}
+    called = "call" in item["type"]
+    named = item | ({"arguments": "", "input": ""} if called else {"content": [], "summary": []})
+    done = response("output_item.done", **where, item=item)
+    if way == "done":
+        return [done]
+    if way == "added and done" or (not called and way == "added"):
+        return [response("output_item.added", **where, item=named), done]
+    if way == "added":
+        return [response("output_item.added", **where, item=item), done]
+    (text,) = [part["text"] for part in item.get("content") or item.get("summary", ())] or [
+        item["arguments"] or item.get("input", "")
+    ]
+    kind = {"message": "output_text", "reasoning": "reasoning_text", "function_call": "function_call_arguments"}
+    deltas = [
+        response(f"{kind.get(item['type'], 'custom_tool_call_input')}.delta", **where, delta=letter) for letter in text
+    ]
+    return [response("output_item.added", **where, item=named), *deltas, done]
+
+
+@given(st.lists(st.tuples(ITEMS, st.sampled_from(WAYS)), min_size=1, max_size=4))
+def test_items_without_deltas_are_read_from_their_end(items: list[tuple[dict[str, Any], str]]) -> None:
+    """Each item is read once, whether it comes in deltas, whole, or only in the last event."""
+    called = [item | {"call_id": f"c{index}"} for index, (item, _) in enumerate(items)]
+    events = [event for index, (_, way) in enumerate(items) for event in sent(called[index], index, way)]
+    end = response("completed", response={"status": "completed", "output": called})
+    answers = [read("responses", *events, end), read("responses", end)]
+    for answer in answers:
+        assert answer.failure is None, answer.detail
+        assert "".join(answer.text) == "".join(
+            item["content"][0]["text"] for item in called if item["type"] == "message"
+        )
+        assert "".join(answer.reasoning) == "".join(
+            (item.get("content") or item["summary"])[0]["text"] for item in called if item["type"] == "reasoning"
+        )
+        calls = () if answer.tool_calls is None else answer.tool_calls.calls()
+        expected = [item for item in called if "call" in item["type"]]
+        assert [(call.call_id, call.name, call.arguments) for call in calls] == [
+            (item["call_id"], "read", item["arguments"] or item.get("input") or "{}") for item in expected
+        ]
+    assert len(answers[1].event_ns) == len(items)
+
+
 def block(kind: str, **more: Any) -> dict[str, Any]:
     return {"type": kind, **more}
 
