@@ -66,14 +66,20 @@ class Gateway:
 
     def _reply(self, sock: socket.socket, media: str, parts: list[bytes], lines: str = "", kind: str = "") -> None:
         sock.sendall(f"HTTP/1.1 200 OK\r\nContent-Type: {media}\r\n{lines}Transfer-Encoding: chunked\r\n\r\n".encode())
-        for part in parts:
-            sock.sendall(b"%x\r\n%s\r\n" % (len(part), part))
+        *chunks, last = [b"%x\r\n%s\r\n" % (len(part), part) for part in parts]
+        for chunk in chunks:
+            sock.sendall(chunk)
             time.sleep(0.005)
+        end = b"0\r\n\r\n"
+        if kind not in ("stays open", "pings"):  # a pause of this thread must not hold the body open
+            sock.sendall(last + end)
+            return
+        sock.sendall(last)
         if kind == "stays open":
             self.held_open.wait(OPEN_S)
         while kind == "pings" and not self.held_open.wait(0.005):
             sock.sendall(b"8\r\n: ping\n\n\r\n")
-        sock.sendall(b"0\r\n\r\n")
+        sock.sendall(end)
 
 
 def through_gateway(sandbox: Sandbox) -> FinishedRun:
