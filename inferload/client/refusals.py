@@ -1,4 +1,4 @@
-"""What a server says when it refuses a request: its text, the keys of the body that it names, and the option to change. No I/O."""
+"""Refusals of requests: the text of the server, the keys of the body that it names, and the option to change. No I/O."""
 
 import json
 import re

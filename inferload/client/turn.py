@@ -273,8 +273,8 @@ class Turn:
             else:
                 connection.close()
             if stale and self._parser.failure is None and self._attempts == 1:
-                # The server closed an idle connection when the request was sent, without an answer: send it once more. It closes
-                # others at the same idle time, of which the client may not know yet.
+                # The server closed the idle connection before it read the request, so the request is sent again. It has probably
+                # closed the connections that were idle for longer as well, and the client may not have been told yet.
                 self._client.close_idle_since(connection.kept_ns)
                 self._begin_attempt(on_new_connection=True)
                 return

@@ -1,4 +1,4 @@
-"""What a body is, by its first bytes, and the removal of its content encoding. No I/O."""
+"""Kind of a response body, detected from its first bytes, and decompression of its content encoding. No I/O."""
 
 import re
 import zlib

@@ -91,7 +91,9 @@ class _Event(msgspec.Struct):
 _decode = msgspec.json.Decoder(_Event).decode
 _decode_many = msgspec.json.Decoder(list[_Event]).decode
 _decode_text = msgspec.json.Decoder(str).decode
+_FRAMED = {"text", "content", "reasoning_content", "reasoning"}  # fields with a text, for frames
 _TEXT = re.compile(rb'"(?:content|text|reasoning_content|reasoning)": ?"((?:[^"\\]|\\.)+)"')
+_WITHOUT_TEXT = _Choice(_Delta())
 _PROBE = b"probe"
 
 
@@ -181,19 +183,17 @@ class ChatAnswer(Answer):
         if event.object == "error" or (event.error is not None and is_error(event.error)):
             self._fail(Failure.SERVER_ERROR, data)
             return
-        if event.usage is None and self.uncounted and self.first_visible_ns is not None and len(event.choices) == 1:
-            choice = event.choices[0]  # short path of nearly every event
+        in_text = self.uncounted and self.first_visible_ns is not None
+        if in_text and event.usage is None and event.metrics is None and len(event.choices) == 1:
+            choice = event.choices[0]  # short path of nearly every event, which has only a text
             delta = choice.delta
-            if (
-                delta is not None
-                and delta.content
-                and not (choice.finish_reason or choice.error or delta.tool_calls)
-                and not (delta.reasoning or delta.reasoning_content or delta.thinking or delta.reasoning_details)
-                and choice.token_ids is None
-            ):
-                self.text.append(delta.content)
-                self.event_ns.append(at_ns)
-                return
+            if delta is not None and delta.content:
+                text, delta.content = delta.content, None
+                if choice == _WITHOUT_TEXT:
+                    self.text.append(text)
+                    self.event_ns.append(at_ns)
+                    return
+                delta.content = text
         if self.request_id is None:
             self.request_id = event.id
         usage = event.usage
@@ -229,10 +229,11 @@ class ChatAnswer(Answer):
             event, probe = _decode(data), _decode(before + _PROBE + after)
         except UNDECODABLE:
             return None
-        visible = _only_text(event)
-        if visible is None or _only_text(probe) is not visible or (visible and self.first_visible_ns is None):
+        field = _framed_field(event)
+        visible = field in ("content", "text")
+        if field is None or _framed_field(probe) != field or (visible and self.first_visible_ns is None):
             return None
-        return EventFrame(before, after, visible) if _with_text(event) == probe else None
+        return EventFrame(before, after, visible) if _with_text(event, field) == probe else None
 
     def add_texts(self, frame: EventFrame, texts: bytes, at_ns: bytes) -> None:
         """Process consecutive events that match a frame: their joined JSON-escaped texts, and their times as int64."""
@@ -382,39 +383,21 @@ class _Beside:
         return self.latest > 0 and not self.fell and (not self.early or self.latest >= events)
 
 
-def _only_text(event: _Event) -> bool | None:
-    """Return True for an event with only visible text, False for one with only reasoning, None for others."""
-    if (
-        event.error is not None
-        or event.object == "error"
-        or event.usage is not None
-        or event.metrics is not None
-        or len(event.choices) != 1
-    ):
+def _framed_field(event: _Event) -> str | None:
+    """Return the name of the field with the text of an event that has nothing else; None for other events."""
+    if event.object == "error" or any((event.error is not None, event.usage, event.metrics, len(event.choices) != 1)):
         return None
     choice, delta = event.choices[0], event.choices[0].delta
-    if choice.finish_reason is not None or choice.token_ids is not None:
-        return None
-    if delta is None:
-        return True if choice.text else None
-    filled = [
-        bool(text)
-        for text in (delta.content, delta.reasoning, delta.reasoning_content, delta.refusal, delta.tool_calls)
-    ]
-    if sum(filled) != 1 or filled[3] or filled[4]:
-        return None
-    return filled[0]
+    filled = _filled(choice) - {"delta", "prompt_token_ids"} | (set() if delta is None else _filled(delta))
+    return filled.pop() if len(filled) == 1 and filled <= _FRAMED else None
 
 
-def _with_text(event: _Event) -> _Event:
-    """Return the event with its text replaced by that of the probe."""
-    choice, probe = event.choices[0], _PROBE.decode()
-    if choice.delta is None:
-        choice.text = probe
-    elif choice.delta.content:
-        choice.delta.content = probe
-    elif choice.delta.reasoning_content:
-        choice.delta.reasoning_content = probe
-    else:
-        choice.delta.reasoning = probe
+def _filled(part: msgspec.Struct) -> set[str]:
+    return {name for name in part.__struct_fields__ if getattr(part, name)}
+
+
+def _with_text(event: _Event, field: str) -> _Event:
+    """Return the event with the text of a field replaced by that of the probe."""
+    choice = event.choices[0]
+    setattr(choice if field == "text" else choice.delta, field, _PROBE.decode())
     return event

@@ -30,33 +30,39 @@ def decoded(pieces: Pieces) -> int:
     return 0
 
 
-def answered(
+def fed(
     body: bytes, at: list[int], chunked: bool, slice_: int, scan: Callable[..., Any] | None
-) -> tuple[object, ...]:
-    """Return the contents of an answer after the body arrived in these pieces, `slice_` reads at a time."""
+) -> tuple[HttpReply, ChatAnswer]:
+    """Return reply and answer after the body arrived in these pieces, `slice_` reads at a time. Raise Http1Error."""
     reply, answer = HttpReply(lambda: None), ChatAnswer()
     headers = {"content-type": "text/event-stream"}
     reply._begin_body(ReplyHead(200, headers, Framing.CHUNKED if chunked else Framing.CLOSE, None, keep_alive=True))
     stream = EventStream(answer, scan)
     pieces = cut(body, at)
-    error = None
-    try:
-        for first in range(0, len(pieces), slice_):
-            part = pieces[first : first + slice_]
-            ends = array("q", [sum(map(len, part[: n + 1])) for n in range(len(part))])
-            at_ns = array("q", [1_000 + first + n for n in range(len(part))])
-            stream.feed(reply, Arrivals(b"".join(part), ends, at_ns, array("q"), 0))
-        stream.finish(9_999)
-    except Http1Error as fault:
-        error = str(fault)
-        return (error,)
+    for first in range(0, len(pieces), slice_):
+        part = pieces[first : first + slice_]
+        ends = array("q", [sum(map(len, part[: n + 1])) for n in range(len(part))])
+        at_ns = array("q", [1_000 + first + n for n in range(len(part))])
+        stream.feed(reply, Arrivals(b"".join(part), ends, at_ns, array("q"), 0))
+    stream.finish(9_999)
     answer.settle()
     answer.conclude(reply.chunks is None or reply.chunks.done)
+    return reply, answer
+
+
+def answered(
+    body: bytes, at: list[int], chunked: bool, slice_: int, scan: Callable[..., Any] | None
+) -> tuple[object, ...]:
+    """Return the contents of the answer of `fed`, or the error."""
+    try:
+        reply, answer = fed(body, at, chunked, slice_, scan)
+    except Http1Error as error:
+        return (str(error),)
     tokens = answer.tokens_by_event
     return (
         *("".join(answer.reasoning), answer.tool_calls and answer.tool_calls.calls()),
         *("".join(answer.text), list(answer.event_ns), None if tokens is None else list(tokens)),
         *(answer.first_event_ns, answer.last_event_ns, answer.first_visible_ns, answer.failure, answer.detail),
         *(answer.finish_reason, answer.request_id, answer.input_tokens, answer.output_tokens, answer.closed),
-        *(reply.chunks is not None and reply.chunks.done, error, answer.remarks),
+        *(reply.chunks is not None and reply.chunks.done, answer.remarks),
     )

@@ -6,11 +6,11 @@ from array import array
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
-from native_parsers import Pieces, answered, cut, decoded
+from native_parsers import Pieces, answered, cut, decoded, fed
 from scripted_server import chunk
 
 from inferload.client.answers.chat import ChatAnswer
-from inferload.client.answers.event_stream import EventStream
+from inferload.client.answers.event_stream import EventStream, Scan
 from inferload.client.connection.http1 import Framing, ReplyHead, parse_head
 from inferload.client.connection.reply import Arrivals, HttpReply
 
@@ -95,6 +95,39 @@ def escaped(text: str) -> bytes:
     return content("MARK").replace(b"MARK", json.dumps(text).encode()[1:-1])
 
 
+CALL = {"name": "f", "arguments": "{}"}
+COUNTS = {"prompt_tokens": 3, "completion_tokens": 9}
+# Fields beside a text: where, name, value, and the attribute of the answer that shows that it was read.
+BESIDE = [
+    *[("delta", name, "hm", "reasoning") for name in ("reasoning", "reasoning_content", "thinking")],
+    ("delta", "reasoning_details", [{"text": "hm"}], "reasoning"),
+    ("delta", "tool_calls", [{"index": 0, "id": "c", "function": CALL}], "tool_calls"),
+    ("delta", "function_call", CALL, "tool_calls"),
+    ("choice", "finish_reason", "length", "finish_reason"),
+    *[(where, "error", {"message": "boom"}, "failure") for where in ("choice", "event")],
+    *[(where, "usage", COUNTS, "input_tokens") for where in ("choice", "event")],
+    ("choice", "token_ids", [7], "token_ids"),
+    ("event", "metrics", {"queue_time_ms": 1.5}, "metrics"),
+]
+
+
+@pytest.mark.parametrize(("where", "name", "value", "shown"), BESIDE)
+@pytest.mark.parametrize("scan", [None, native.scan])
+def test_no_field_beside_a_text_is_skipped_in_a_long_answer(
+    where: str, name: str, value: object, shown: str, scan: Scan | None
+) -> None:
+    """Nearly all events of an answer have a short path or a frame, which know a text only."""
+    event = json.loads(content("a"))
+    (choice,) = event["choices"]
+    {"delta": choice["delta"], "choice": choice, "event": event}[where][name] = value
+    usual, odd = content("a"), json.dumps(event, separators=(",", ":")).encode()
+    with_it, without = (
+        fed(b"".join(b"data: %s\n\n" % data for data in (*[usual] * 6, *more, b"[DONE]")), [], False, 64, scan)[1]
+        for more in ([odd] * 5, [])
+    )
+    assert getattr(with_it, shown) != getattr(without, shown)
+
+
 texts = st.text(max_size=6)
 plain_data = st.one_of(
     texts.map(content),
@@ -109,6 +142,7 @@ odd_data = st.one_of(
             b'{"id": "x", "choices": [{"delta": {"role": "assistant", "content": ""}}]}',
             b'{"id": "x", "choices": [{"delta": {"content": "a"}, "finish_reason": "stop"}]}',
             b'{"id": "x", "choices": [{"text": "plain"}]}',
+            b'{"id": "x", "choices": [{"text": "plain", "delta": {}}]}',
             b'{"id": "x", "choices": [{"delta": {"tool_calls": [{"function": {"arguments": "{"}}]}}]}',
             b'{"id": "x", "choices": [], "usage": {"prompt_tokens": 3, "completion_tokens": 9}}',
             content("a", usage={"prompt_tokens": 3, "completion_tokens": 1}),
