@@ -13,14 +13,16 @@ import pyarrow.parquet as pq
 from prometheus_client.parser import text_string_to_metric_families
 
 from inferload.errors import UsageError
+from inferload.escaping import escaped
+from inferload.measure.clock import NS_PER_S
 from inferload.numbers import number
 from inferload.scrapes_file import SCHEMA, ScrapeColumns
-from inferload.server_metrics import metric_names
+from inferload.server_metrics import metric_names, window_figures
 from inferload.server_metrics.series import ServerSeries, by_target
 
 from ..data.frames import RunFrames
 from ..data.turn_frames import empty_turns, in_time_order
-from ..pages.tables import Table
+from ..pages.tables import Table, servers_table
 
 LIMITATION = (
     "Locust's CSV files only: without turns of inferload, TTFT, ITL and token figures are not known, and there is "
@@ -88,7 +90,7 @@ def load(path: Path, scrapes: Sequence[Path] = ()) -> RunFrames:
 def _history(prefix: Path) -> pd.DataFrame:
     path = prefix.with_name(prefix.name + "_stats_history.csv")
     try:
-        history = pd.read_csv(path, on_bad_lines="skip")
+        history = _read(path)
     except FileNotFoundError as error:
         raise UsageError(f"--locust-csv {prefix}: no {path.name}; name the prefix of Locust's --csv") from error
     except (OSError, ValueError) as error:
@@ -96,7 +98,7 @@ def _history(prefix: Path) -> pd.DataFrame:
     missing = [name for name in ("Timestamp", "User Count", "Name") if name not in history]
     if missing:
         raise UsageError(f"--locust-csv {prefix}: {path.name} lacks {', '.join(missing)}; is it Locust's?")
-    history = history[history["Name"] == "Aggregated"]
+    history = history[(history["Name"] == "Aggregated") & (history.get("Type", "") == "")]
     history = history.assign(Timestamp=pd.to_numeric(history["Timestamp"], errors="coerce")).dropna(
         subset=["Timestamp"]
     )
@@ -105,17 +107,29 @@ def _history(prefix: Path) -> pd.DataFrame:
     return history.sort_values("Timestamp").reset_index(drop=True)
 
 
-def table(path: Path) -> Table | None:
+def _read(path: Path) -> pd.DataFrame:
+    """Read a file of Locust as text, since a request may be named like a missing value, such as `NA`."""
+    return pd.read_csv(path, on_bad_lines="skip", dtype=str, keep_default_na=False)
+
+
+def tables(path: Path, run: RunFrames) -> tuple[Table, ...]:
+    """Return the tables of requests and of scraped servers that have rows. `run`: read from the same path."""
+    end_wall_ns = run.start_wall_ns + round(run.users["t_s"].max() * NS_PER_S)
+    servers = servers_table(window_figures.entries(run.servers, run.start_wall_ns, end_wall_ns))
+    return tuple(table for table in (_requests(path), servers) if table is not None)
+
+
+def _requests(path: Path) -> Table | None:
     """Return the table of requests; None without PREFIX_stats.csv."""
     prefix = prefix_of(path)
     file = prefix.with_name(prefix.name + "_stats.csv")
     try:
-        stats = pd.read_csv(file, on_bad_lines="skip")
+        stats = _read(file)
     except (OSError, ValueError):
         return None
     rows = tuple(
         (
-            " ".join(str(row[key]) for key in ("Type", "Name") if not pd.isna(row.get(key))),
+            escaped(" ".join(row[key] for key in ("Type", "Name") if row.get(key))),
             *(_text(row.get(key)) for _, key in _STATS),
         )
         for row in stats.to_dict("records")

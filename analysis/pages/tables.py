@@ -277,7 +277,11 @@ def _notes(summary: Mapping[str, Any]) -> Table:
 
 
 def _servers(summary: Mapping[str, Any]) -> Table | None:
-    servers = summary.get("servers") or []
+    return servers_table(summary.get("servers") or [])
+
+
+def servers_table(servers: Sequence[Mapping[str, Any]]) -> Table | None:
+    """Return the table of the scraped servers. `servers`: entries of `server_metrics.window_figures`; None without one."""
     if not servers:
         return None
     rows = [(label, *(say(server) for server in servers)) for label, say in _SERVER_ROWS]

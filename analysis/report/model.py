@@ -91,7 +91,8 @@ def build(
     unreadable = Notes(tuple(notes))
 
     readable = unreadable.unless_damaged
-    outcome = readable("the outcome", lambda: None if level == "incomplete" else of_summary(summary or {}))
+    has_verdict = summary is not None and level not in ("incomplete", "foreign")
+    outcome = readable("the outcome", lambda: of_summary(summary)) if has_verdict else None
     headline = str(limitation) if limitation else INCOMPLETE if outcome is None else outcome.headline
     load = readable("the load", lambda: recorded_load(manifest, marks))
     parts: dict[str, Any] = {
@@ -141,7 +142,6 @@ def _caution(level: str) -> str:
         "invalid": "measurement not valid",
         "suspect": "measurement suspect",
         "incomplete": "run incomplete",
-        "foreign": "by Locust alone",
     }.get(level, "")
 
 

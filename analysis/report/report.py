@@ -69,8 +69,7 @@ def make_of_locust(prefix: Path, scrapes: Sequence[Path], out: Path | None, opti
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise UsageError(f"--out {folder}: {error.strerror}; name another directory") from error
-    table = locust_csv.table(prefix)
-    return write(run, folder, options, () if table is None else (table,))
+    return write(run, folder, options, locust_csv.tables(prefix, run))
 
 
 def write(run: RunFrames, folder: Path, options: ReportOptions, tables: tuple[Table, ...] = ()) -> ReportFiles:

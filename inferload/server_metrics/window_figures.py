@@ -7,7 +7,7 @@ over engines, since the fullest one preempts, queues are sums, and `engines` has
 work on the same requests are one value (see `parts`).
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -144,6 +144,13 @@ def servers_block(
     for target in targets:
         silent = ServerSeries(target, np.array([], dtype=np.int64), {}, np.array([], dtype=np.bool_))
         servers.setdefault(target, silent)
+    return entries(servers, start_wall_ns, end_wall_ns, interval_s)
+
+
+def entries(
+    servers: Mapping[str, ServerSeries], start_wall_ns: int, end_wall_ns: int, interval_s: float | None = None
+) -> list[dict[str, Any]]:
+    """Return one entry per server by target, as `servers_block`."""
     return [_entry(View.of(server, start_wall_ns, end_wall_ns, interval_s)) for _, server in sorted(servers.items())]
 
 

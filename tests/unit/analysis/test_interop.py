@@ -2,6 +2,7 @@
 
 import csv
 import json
+import re
 import shutil
 from collections.abc import Iterator
 from dataclasses import replace
@@ -15,10 +16,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import synthetic_run as synthetic
+from hypothesis import given
+from hypothesis import strategies as st
 from inferload.analysis.comparison import comparable, sides
 from inferload.analysis.data import frames, timeline, vllm_log
 from inferload.analysis.interop import imported, locust_csv, vllm_bench
-from inferload.analysis.report.report import ReportOptions, make, slowest
+from inferload.analysis.report.report import ReportOptions, make, make_of_locust, slowest
 from inferload.deploy.simulator.server import server_log
 from paths import DATA
 
@@ -172,7 +175,7 @@ def test_a_report_of_locust_csv_files_names_the_missing_figures(
     assert capsys.readouterr().out.startswith("Locust's CSV files only: without turns of inferload")
     folder = prefix.with_name("load-report")
     markdown = (folder / rundir.REPORT_MD).read_text()
-    assert "## Requests by Locust (by Locust alone)" in markdown
+    assert "## Requests by Locust\n" in markdown
     assert "| POST /v1/chat | 40 | 5 | not known | 120 | 300 |" in markdown
     assert "ttft_ms | " not in markdown.split("## Definitions")[0]
     rows = list(csv.DictReader((folder / rundir.TIMELINE).open()))
@@ -185,8 +188,32 @@ def test_a_report_of_locust_csv_files_names_the_missing_figures(
     ]
     assert rows[1]["locust_response_ms_p95"] == ""
     assert rows[3]["requests_running"] == "2.0"
+    servers = markdown.partition("## Servers\n")[2]
+    assert re.search(r"^\| requests running \| .*\d", servers, re.MULTILINE)
     page = (folder / rundir.REPORT_HTML).read_text()
     assert "Locust response, ms" in page
+
+
+@given(
+    names=st.lists(st.sampled_from(["NA", "null", "Aggregated", "", "a,b", 'say "hi"', "a\nb"]) | st.text(), max_size=4),
+    users=st.lists(st.integers(0, 9), min_size=1, max_size=4),
+    percentile=st.sampled_from(["N/A", 0, 12, 1.5e3]),
+)
+def test_no_part_of_sound_locust_files_is_called_damaged(
+    tmp_path_factory: pytest.TempPathFactory, names: list[str], users: list[int], percentile: object
+) -> None:
+    folder = tmp_path_factory.mktemp("locust")
+    entries = [*(("GET", name) for name in names), ("", "Aggregated")]
+    history = [[START_S + second, count, kind, name, 4.0, 0.5, percentile, percentile]
+               for second, count in enumerate(users) for kind, name in entries]  # fmt: skip
+    write_csv(folder / "load_stats_history.csv", HEADER, history)
+    columns = ["Type", "Name", "Request Count", "Failure Count", "50%", "95%", "Requests/s"]
+    write_csv(folder / "load_stats.csv", columns, [[*entry, 40, 5, percentile, percentile, 4.0] for entry in entries])
+    files = make_of_locust(folder, (), None, ReportOptions())
+    markdown = files.markdown.read_text()
+    assert "damaged" not in markdown
+    assert [int(float(row["users"])) for row in csv.DictReader(files.timeline.open())] == users
+    assert markdown.count("| 40 | 5 |") == len(entries)
 
 
 def test_saved_metrics_pages_have_the_time_of_their_file(tmp_path: Path, prefix: Path) -> None:
