@@ -108,7 +108,11 @@ def _add_timing(group: argparse._ArgumentGroup) -> None:
     add("--jitter", type=float, help="paced: move each event by up to half this share of the ITL (0)")
     add("--prefill-tok-per-s", type=float, help="paced: prefill rate of uncached prompt tokens; 0: no prefill time (0)")
     add("--tokens-per-event", type=int, help="paced: tokens per event (1)")
-    add("--eos-mean-tokens", type=float, default=256.0, help="mean answer length in tokens; 0: unlimited (%(default)s)")
+    add(
+        "--eos-mean-tokens",
+        type=float,
+        help="mean answer length in tokens; 0: unlimited (default: the limit of the request, and 256 without one)",
+    )
     add("--seed", type=int, default=0, help="seed of texts, lengths, jitter and noise (%(default)s)")
 
 

@@ -18,6 +18,7 @@ from .text import Lexicon, answer_of
 from .tools import check_parsers, choose_calls
 
 _TEXT_MAX_TOKENS = 16  # default of /v1/completions
+_EOS_MEAN_TOKENS = 256.0  # of answers without a limit
 _SHORTEST = 2  # tokens of a natural answer: one word and the end; an answer without output counts as a failure
 _JSON_TOKEN = 4  # characters
 _MAX_ANSWERS = 4096  # per request: prompts times n
@@ -142,7 +143,7 @@ def _ending(tokens: Sequence[str], seed: int | str | None, model: Model, limit: 
     answer, answer_seed = answer_of(model.seed, tokens, seed)
     random = Random(f"{answer_seed}/script")
     think = _length(Random(f"{answer_seed}/think"), model.reasoning_mean_tokens) if params.reasons else 0
-    natural = None if params.ignore_eos else _length(Random(answer_seed), model.eos_mean_tokens)
+    natural = None if params.ignore_eos else _length(Random(answer_seed), _mean_tokens(model, params))
     if natural is not None:
         natural = max(natural, params.min_tokens + 1, _SHORTEST)
     calls = choose_calls(params.tools, random, model.tool_call_share)
@@ -150,6 +151,13 @@ def _ending(tokens: Sequence[str], seed: int | str | None, model: Model, limit: 
     filled = params.ignore_eos and params.tools.choice == "auto" and bool(calls)
     stops = (params.stops, params.min_tokens, params.include_stop)
     return plan(answer, AnswerLimits(limit, natural, think or 0, tail, calls, filled, *stops))
+
+
+def _mean_tokens(model: Model, params: SamplingParams) -> float:
+    """Mean length of natural answers. A limit is mostly the recorded length of an answer, so that by default it is reached."""
+    if model.eos_mean_tokens is not None:
+        return model.eos_mean_tokens
+    return 0 if params.token_limit else _EOS_MEAN_TOKENS
 
 
 def _json_pieces(schema: Any, random: Random) -> tuple[TokenPiece, ...]:

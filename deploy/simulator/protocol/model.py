@@ -15,7 +15,7 @@ class Model:
     name: str
     max_model_len: int
     seed: int
-    eos_mean_tokens: float  # 0: answers have no natural end
+    eos_mean_tokens: float | None = None  # 0: answers have no natural end; None: only a request without a limit has one
     aliases: tuple[str, ...] = ()  # additional names
     reasoning: bool = False  # --reasoning-parser: answers start with reasoning
     reasoning_mean_tokens: float = 64.0

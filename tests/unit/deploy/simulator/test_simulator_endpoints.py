@@ -70,9 +70,9 @@ class TestOfficialClient:
 
     def test_the_stream_helper_returns_the_same_text(self, client: openai.OpenAI) -> None:
         messages: list[Any] = [{"role": "user", "content": "hello"}]
-        with client.chat.completions.stream(model="simulator", messages=messages, max_tokens=400) as stream:
+        with client.chat.completions.stream(model="simulator", messages=messages) as stream:
             completion = stream.get_final_completion()
-        again = client.chat.completions.create(model="simulator", messages=messages, max_tokens=400)
+        again = client.chat.completions.create(model="simulator", messages=messages)
         assert completion.choices[0].message.content == again.choices[0].message.content
 
     def test_a_response_with_a_tool_call(self, client: openai.OpenAI) -> None:
@@ -87,7 +87,7 @@ class TestOfficialClient:
         kinds = [item.type for item in response.output]
         assert kinds[0] == "reasoning"
         assert set(kinds[1:]) == {"function_call"}
-        plain = client.responses.create(model="simulator", input="hello", max_output_tokens=900)
+        plain = client.responses.create(model="simulator", input="hello")
         assert plain.status == "completed"
         assert plain.output_text
         assert plain.usage is not None

@@ -76,6 +76,19 @@ class TestAsk:
         assert 45 < mean < 55  # the standard error is 0.9
         assert all(each.ends_itself for each in lengths if each.output_tokens < 900)
 
+    @given(st.text(min_size=1, max_size=9), st.integers(1, 900), st.booleans(), st.booleans())
+    def test_an_answer_has_its_recorded_length_by_default(self, text: str, limit: int, chat: bool, new: bool) -> None:
+        prompt: dict[str, Any] = {"messages": [{"role": "user", "content": f"a {text}"}]} if chat else {"prompt": f"a {text}"}
+        name = "max_completion_tokens" if chat and new else "max_tokens"
+        completion = ask({**prompt, name: limit}, chat, Model("simulator", 1000, 0))
+        assert (completion.output_tokens, completion.ends_itself) == (limit, False)
+
+    def test_an_answer_without_a_limit_ends_itself_by_default(self) -> None:
+        model = Model("simulator", 100_000, 0)
+        answers = [ask({"messages": HELLO, "seed": seed}, True, model) for seed in range(300)]
+        assert all(answer.ends_itself for answer in answers)
+        assert 190 < sum(answer.output_tokens for answer in answers) / 300 < 330  # the standard error is 15
+
     def test_min_tokens_is_a_lower_bound(self) -> None:
         assert min(ask({"prompt": f"p{i}", "max_tokens": 90, "min_tokens": 80}).output_tokens for i in range(50)) > 80
 
