@@ -54,6 +54,8 @@ class Tally:
     unfinished: int = 0
     output_tokens: int = 0
     output_tokens_from: int = 0  # turns that reported them
+    answer_tokens: int = 0  # of the ok, uncancelled turns with a known number and a limit: output tokens
+    answer_limit_tokens: int = 0  # of the same turns: sum of the limits (max_tokens)
     input_tokens: int = 0
     input_tokens_from: int = 0
     cached_tokens: int = 0
@@ -156,6 +158,9 @@ class Tally:
         if record.output_tokens is not None:
             self.output_tokens += record.output_tokens
             self.output_tokens_from += 1
+            if record.ok and not record.cancelled and record.max_tokens is not None:
+                self.answer_tokens += record.output_tokens
+                self.answer_limit_tokens += record.max_tokens
         if record.input_tokens is not None:
             self.input_tokens += record.input_tokens
             self.input_tokens_from += 1

@@ -128,6 +128,9 @@ def _count_ends(tally: Tally, turns: _Plain) -> None:
     add_counts(tally.by_finish_reason, Counter(reasons))
     tally.output_tokens += int(turns.output_tokens.sum())
     tally.output_tokens_from += len(records)
+    limited = [(record.output_tokens or 0, record.max_tokens) for record in records if record.max_tokens is not None]
+    tally.answer_tokens += sum(tokens for tokens, _ in limited)
+    tally.answer_limit_tokens += sum(limit for _, limit in limited)
     prompts = [record.input_tokens for record in records if record.input_tokens is not None]
     tally.input_tokens += sum(prompts)
     tally.input_tokens_from += len(prompts)

@@ -112,7 +112,7 @@ def build(data: SummaryInput) -> dict[str, Any]:
     summary["growth"] = None if data.growth is None else asdict(data.growth)
     summary["overload_not_judged"] = data.overload_not_judged
     summary["turns"]["remarks"] = remarks_block(measured, data.remarks)
-    summary["notes"] = notes(summary, measured)
+    summary["notes"] = notes(summary, measured, data.tallies.by_class("measure"))
     summary["verdict"] = _verdict(data, summary, exact)
     return summary
 

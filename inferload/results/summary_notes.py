@@ -10,6 +10,8 @@ from inferload.measure.remarks import MEANINGS, Remark
 from inferload.measure.tally import Tally
 from inferload.numbers import percent
 
+SHORT_ANSWERS = 0.5  # share of the limits, below which a note names it
+
 
 def remarks_block(measured: Tally, first: Mapping[str, Any]) -> dict[str, Any]:
     """Return `turns.remarks`: number of turns of the measure phase with each remark, and the first example of any phase."""
@@ -20,11 +22,12 @@ def remarks_block(measured: Tally, first: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def notes(summary: Mapping[str, Any], measured: Tally) -> list[str]:
-    """Return the notes of a summary that has all other figures. `measured`: tally of its measure phase."""
+def notes(summary: Mapping[str, Any], measured: Tally, by_class: Mapping[str, Tally]) -> list[str]:
+    """Return the notes of a summary that has all other figures. `measured`, `by_class`: tallies of its measure phase."""
     others = names_notes(summary["by_class"], summary["other_requests"].get("by_name", ()))
     through = _proxies(summary["run"].get("proxies") or {})
-    return [*through, *others, *_uncounted(measured), *_remarks(summary["turns"]["remarks"], measured)]
+    remarks = _remarks(summary["turns"]["remarks"], measured)
+    return [*through, *others, *_uncounted(measured), *_short_answers(by_class), *remarks]
 
 
 def names_notes(by_class: Mapping[str, Any], by_name: Sequence[Mapping[str, Any]]) -> list[str]:
@@ -63,6 +66,17 @@ def _uncounted(measured: Tally) -> Iterator[str]:
             share = percent(without / of)
             yield (
                 f"{known}; {rate} is unknown" if without == of else f"{known}; {rate} leaves out {share} of the {what}"
+            )
+
+
+def _short_answers(by_class: Mapping[str, Tally]) -> Iterator[str]:
+    """Classes whose answers ended far below their limit, which a scenario plans as their length."""
+    for name, tally in by_class.items():
+        if tally.answer_tokens < SHORT_ANSWERS * tally.answer_limit_tokens:
+            share = percent(tally.answer_tokens / tally.answer_limit_tokens)
+            yield (
+                f"the answers of class {name} ended at {share} of their limits (max_tokens): {tally.answer_tokens:,} of "
+                f"{tally.answer_limit_tokens:,} tokens; if the limits are the planned lengths, the load is smaller than planned"
             )
 
 

@@ -42,6 +42,7 @@ def plain_turns(draw: st.DrawFn) -> TurnRecord:
         closed_ns=sent_ns + offsets[-1] + draw(st.integers(0, MS)),
         event_ns=array("q", offsets),
         output_tokens=draw(st.sampled_from([len(offsets), len(offsets), 7])),
+        max_tokens=draw(st.none() | st.integers(1, 9)),
         connect_ns=draw(st.none() | st.integers(1, 50 * MS)),
         turn_index=draw(st.integers(0, 1)),
         step=draw(st.none() | st.integers(0, 1)),

@@ -323,6 +323,26 @@ def test_remarks_are_counted_and_their_first_example_is_in_a_note() -> None:
     ]
 
 
+@given(
+    lengths=st.lists(
+        st.tuples(st.sampled_from(["chat", "agent"]), st.integers(1, 500), st.none() | st.integers(1, 500)), max_size=12
+    )
+)
+def test_a_note_names_each_class_with_answers_far_below_their_limits(
+    lengths: list[tuple[str, int, int | None]],
+) -> None:
+    records = [
+        replace(record, class_name=name, output_tokens=tokens, max_tokens=limit)
+        for record, (name, tokens, limit) in zip(sixty_seconds(), lengths, strict=False)
+    ]
+    notes = "\n".join(build(given_by(records))["notes"])
+    for name in ("chat", "agent"):
+        limited = [(tokens, limit) for of, tokens, limit in lengths if of == name and limit is not None]
+        tokens, limits = sum(tokens for tokens, _ in limited), sum(limit for _, limit in limited)
+        assert (f"the answers of class {name} ended at" in notes) == (2 * tokens < limits)
+        assert 2 * tokens >= limits or f"{tokens:,} of {limits:,} tokens" in notes
+
+
 def test_failed_unfinished_and_dropped_turns_lower_goodput() -> None:
     records = sixty_seconds(8)
     records[0] = replace(records[0], failure=Failure.CUT)
