@@ -8,7 +8,7 @@ from typing import Any, TypeGuard
 from inferload.escaping import escaped
 from inferload.measure.measures import MEASURES
 from inferload.numbers import NOT_KNOWN, number, percent
-from inferload.results.terminal_tables import TASK_ROWS, interval_text, step_level, step_range
+from inferload.results.terminal_tables import TASK_ROWS, gate_mark, interval_and_note, step_level, step_range
 from inferload.verdict.failures import counts_by_name
 
 from ..data.partial_run import Notes
@@ -53,17 +53,10 @@ def run_tables(summary: Mapping[str, Any] | None, notes: Notes) -> tuple[Table, 
 def _gates(summary: Mapping[str, Any]) -> Table:
     gates = (summary.get("verdict") or {}).get("gates") or []
     rows = tuple(
-        (str(gate["gate"]), number(gate.get("value"), 4), ("passed" if gate.get("passed") else "FAILED") + _sure(gate))
+        (str(gate["gate"]), number(gate.get("value"), 4), "; ".join(filter(None, [gate_mark(gate), interval_and_note(gate)])))
         for gate in gates
     )
     return Table("gates", "Gates", ("gate", "value", ""), rows)
-
-
-def _sure(gate: Mapping[str, Any]) -> str:
-    """Return the interval of a gate's value, "inconclusive" if that is the result, and its note."""
-    known, note = interval_text(gate), f"; {gate['note']}" if gate.get("note") else ""
-    inconclusive = ", but inconclusive" if gate.get("answer") == "inconclusive" else ""
-    return (f"{inconclusive} (95 %: {known})" if known else "") + note
 
 
 def _split(summary: Mapping[str, Any], column: str) -> Table:

@@ -16,7 +16,7 @@ from inferload.errors import UsageError
 from inferload.escaping import code_span, escaped, escaped_lines
 from inferload.escaping import markdown as plain
 from inferload.numbers import short
-from inferload.results.terminal_tables import interval_text
+from inferload.results.terminal_tables import gate_mark, interval_and_note, interval_text
 from inferload.text_table import piped
 from inferload.verdict import failures
 from inferload.verdict.outcome import Outcome, State, of_summary
@@ -109,7 +109,7 @@ def annotations(summaries: Summaries) -> list[tuple[str, str]]:
         for gate in _gates(summary):
             if not gate["passed"] or gate.get("answer") == "inconclusive":
                 level = "warning" if gate["passed"] else "error"
-                notes.append((level, f"{name}: {_gate_outcome(gate)}: {_gate_text(gate)}"))
+                notes.append((level, f"{name}: {gate_mark(gate)}: {_gate_text(gate)}"))
     return notes
 
 
@@ -122,7 +122,7 @@ def markdown(summaries: Summaries) -> str:
         parts += [f"**{plain(name)}**: {plain(of_summary(summary).headline)}", *([details] if details else [])]
         for gate in _gates(summary):
             value = short(gate.get("value"))
-            outcome = "; ".join([_gate_outcome(gate), *([gate["note"]] if gate.get("note") else [])])
+            outcome = "; ".join([gate_mark(gate), *([gate["note"]] if gate.get("note") else [])])
             rows.append((name, code_span(gate["gate"]), value, interval_text(gate), outcome))
     return "\n\n".join([*parts, *([piped(rows, right=False)] if len(rows) > 1 else [])]) + "\n"
 
@@ -187,15 +187,8 @@ def _reasons(summary: Mapping[str, Any]) -> list[str]:
 
 
 def _gate_text(gate: Mapping[str, Any]) -> str:
-    value = "is not known" if gate.get("value") is None else f"is {short(gate['value'])}"
-    interval = f" (95 %: {interval_text(gate)})" if interval_text(gate) else ""
-    note = f"; {gate['note']}" if gate.get("note") else ""
-    return f"{gate['gate']}: {value}{interval}{note}"
-
-
-def _gate_outcome(gate: Mapping[str, Any]) -> str:
-    outcome = "passed" if gate["passed"] else "FAILED"
-    return f"inconclusive, {outcome}" if gate.get("answer") == "inconclusive" else outcome
+    value, details = "is not known" if gate.get("value") is None else f"is {short(gate['value'])}", interval_and_note(gate)
+    return f"{gate['gate']}: {value}" + (f" ({details})" if details else "")
 
 
 # -- GitHub

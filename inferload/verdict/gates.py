@@ -15,7 +15,7 @@ from types import MappingProxyType
 from typing import Any, Literal
 
 from inferload.measure.measures import MEASURES
-from inferload.numbers import number
+from inferload.numbers import duration, number
 from inferload.server_metrics import gate_metrics
 from inferload.statistics.intervals import Interval
 
@@ -29,7 +29,7 @@ Answer = Literal["pass", "fail", "inconclusive"]
 Policy = Literal["warn", "pass", "fail"]
 # Error at each end of an interval: the error probability of one gate that its interval decides.
 ONE_SIDED = 0.025
-# A value that breaks its limit by this factor fails the gate without regard to its interval.
+# A value at this factor from its limit, on either side, decides the gate without regard to its interval.
 FAR = 3.0
 
 MEASURE_NAMES = tuple(measure.name for measure in MEASURES)
@@ -111,7 +111,8 @@ class Gate:
 class GateResult:
     """Result of a gate. `value`: None if unknown, and the gate has not passed; `note`: the reason, or None.
 
-    `interval`: of the value, None without one. `answer`: inconclusive if the interval contains the limit; `passed` decides.
+    `interval`: of the value, None without one. `answer`: inconclusive if the interval contains the limit, or if the run is
+    too short for the end that decides; `passed` decides.
     """
 
     gate: str
@@ -186,6 +187,8 @@ def evaluate(
     if value is not None and intervals is not None and gate.name in MEASURE_NAMES:
         interval = intervals(gate.name, gate.q) if gate.q is not None or gate.statistic == "mean" else None
     answer = _answer(gate, value, interval)
+    if answer == "inconclusive" and interval is not None:
+        note = _missing(gate, value, interval, summary)
     decided = answer if answer != "inconclusive" or policy == "warn" else policy
     passed = gate.holds(value) if decided == "inconclusive" else decided == "pass"
     return GateResult(gate.text, value, passed, note, interval, answer)
@@ -268,24 +271,42 @@ def _request_value(gate: Gate, requests: Mapping[str, Any]) -> tuple[float | Non
 
 
 def _answer(gate: Gate, value: float | None, interval: Interval | None) -> Answer:
-    """Compare the interval, or the value without one, with the limit."""
+    """Compare the interval, or the value without one or far from the limit, with the limit."""
     holds = gate.holds(value)
-    if interval is None or value is None:
+    if value is None or interval is None or _far_from_limit(gate, value):
         return "pass" if holds else "fail"
-    # An open end is beyond every limit.
-    open_end = interval.low is None if (gate.sign[0] == ">") == holds else interval.high is None
     ends = [end for end in (interval.low, interval.high) if end is not None]
-    if not holds and _far_beyond(gate, value):
-        return "fail"
-    if open_end or any(gate.holds(end) != holds for end in ends):
+    # An open end is beyond every limit.
+    if _is_open(gate, value, interval) or any(gate.holds(end) != holds for end in ends):
         return "inconclusive"
     return "pass" if holds else "fail"
 
 
-def _far_beyond(gate: Gate, value: float) -> bool:
-    """Return True if a value breaks its limit by a factor of FAR or more."""
+def _is_open(gate: Gate, value: float | None, interval: Interval) -> bool:
+    """Return True if the end of an interval towards the limit is open."""
+    return interval.low is None if (gate.sign[0] == ">") == gate.holds(value) else interval.high is None
+
+
+def _far_from_limit(gate: Gate, value: float) -> bool:
+    """Return True if value and limit differ by a factor of FAR or more."""
     low, high = sorted((abs(value), abs(gate.limit)))
-    return value * gate.limit >= 0 and high >= FAR * low
+    return value * gate.limit >= 0 and high > low and high >= FAR * low
+
+
+def _missing(gate: Gate, value: float | None, interval: Interval, summary: Mapping[str, Any]) -> str:
+    """Return what an undecided gate lacks, and the remedy."""
+    if not _is_open(gate, value, interval):
+        return "the limit is within the interval: measure for longer to narrow it"
+    part = summary if gate.selector is None else summary["by_class"][gate.selector]
+    turns, window_s = part["turns"]["ok"], summary["window_s"]
+    needed, needed_s = (_rounded_up(known * interval.times) for known in (turns, window_s))
+    return f"{turns:,} of about {needed:,.0f} turns needed: measure for about {duration(needed_s)}"
+
+
+def _rounded_up(value: float) -> float:
+    """Round an estimate up to two significant digits."""
+    step = 10.0 ** (math.floor(math.log10(value)) - 1) if value > 0 else 1.0
+    return math.ceil(value / step) * step
 
 
 def _few_samples(q: float, count: object) -> str | None:

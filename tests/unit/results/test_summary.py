@@ -430,16 +430,18 @@ def test_turns_cancelled_before_the_first_token_are_not_reported_as_failed() -> 
     assert "\nlatency: no turn succeeded\n" in tables(failed | {"latency": {}})
 
 
-def test_the_short_summary_has_a_maximum_length() -> None:
+def test_the_short_summary_has_a_maximum_length_and_a_line_for_each_gate() -> None:
     gates = [f"p99(ttft_ms) < {limit}" for limit in range(1, 9)] + [f"p50(itl_ms) < {limit}" for limit in range(50, 59)]
     server = {"target": "http://server:8000", "requests_running": {"mean": 2.0, "max": 4.0}}
     records = [replace(record, failure=Failure.HTTP_5XX, status=503) for record in sixty_seconds()[:200]]
     document = given_by([*records, *sixty_seconds()[200:]], Slo(ttft_ms=41), gates=gates, servers=[server] * 5)
     lines = brief(build(document), "5 users").splitlines()
-    # At most 25 with the bottleneck line, the report's path and the five lines at the end of the log.
-    assert len(lines) <= 18
+    marked = {line.split(": ")[0] for line in lines if line.startswith("gate ")}
+    assert marked == {*(f"gate FAILED  {gate}" for gate in gates[:8]), *(f"gate passed  {gate}" for gate in gates[8:])}
+    assert lines[1 + len(gates)].startswith("gate "), "the gates follow the headline and the run, failed ones first"
+    # With a gate, at most 25 with the bottleneck line, the report's path and the five lines at the end of the log.
+    assert len(lines) - len(gates) <= 16
     assert max(map(len, lines)) <= 100
-    assert "gates FAILED  7 more" in lines
     assert any(line.startswith("server") and "4 more" in line for line in lines)
 
 

@@ -4,7 +4,7 @@ import re
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import assume, example, given
 from hypothesis import strategies as st
 from inferload.analysis.pages import gate_reference
 from paths import ROOT
@@ -16,6 +16,7 @@ from inferload.scenario.schema import tasks
 from inferload.server_metrics.gate_metrics import SERVER_METRICS
 from inferload.statistics.intervals import Interval
 from inferload.verdict.gates import (
+    FAR,
     MEASURE_NAMES,
     NAMES_WITH_STATISTIC,
     PLAIN_NAMES,
@@ -331,13 +332,36 @@ def test_gates_of_the_command_line_are_added() -> None:
         assert str(caught.value).endswith(problem)
 
 
-@pytest.mark.parametrize(
-    ("value", "answer"), [(2700.0, "fail"), (300.0, "fail"), (250.0, "inconclusive"), (90.0, "inconclusive")]
-)
-def test_a_value_far_beyond_its_limit_needs_no_interval(value: float, answer: str) -> None:
-    too_short = Interval(None, None, 2.0)
-    result = evaluate(parse("p99(ttft_ms) < 100"), SUMMARY, lambda measure, q: value, lambda measure, q: too_short)
-    assert (result.value, result.answer) == (value, answer)
+OPPOSITE = {"<": ">=", "<=": ">", ">": "<=", ">=": "<"}
+ENDS = st.none() | st.floats(0, 1e4)
+MEASURED = st.tuples(st.sampled_from([None, "p50", "p99"]), st.sampled_from(MEASURE_NAMES), st.sampled_from(SIGNS))
+
+
+@given(MEASURED, st.floats(0.01, 1e4), st.floats(1.0, 100.0), st.booleans(), ENDS, ENDS)
+@example((None, "ttft_ms", "<"), 36.0, 800 / 36, True, None, None)
+def test_a_value_far_from_its_limit_needs_no_interval_on_either_side(
+    term: tuple[str | None, str, str], value: float, factor: float, above: bool, low: float | None, high: float | None
+) -> None:
+    """Any measure, direction and interval: a gate and its opposite are decided, or open, alike."""
+    assume(abs(factor - FAR) > 1e-6)
+    statistic, name, sign = term
+    limit = value * factor if above else value / factor
+    interval = Interval(low, high, 2.0, 10.0)
+
+    def answer(sign: str, interval: Interval) -> str:
+        gate = parse(f"{statistic or 'mean'}({name}) {sign} {limit!r}")
+        block = {gate.statistic: value}
+        document = {"latency": {name: block}, "client": {"delay_ms": block}, "turns": {"ok": 9}, "window_s": 9.0}
+        result = evaluate(gate, document, None, lambda measure, q: interval)
+        assert result.passed == gate.holds(value)
+        return result.answer
+
+    here, there = answer(sign, interval), answer(OPPOSITE[sign], interval)
+    assert here == {"pass": "fail", "fail": "pass"}.get(there, there)
+    if factor >= FAR:
+        assert here == ("pass" if parse(f"mean(ttft_ms) {sign} {limit!r}").holds(value) else "fail")
+    else:
+        assert answer(sign, Interval(None, None, 2.0, 10.0)) == "inconclusive"
 
 
 def test_the_gate_reference_is_generated() -> None:
