@@ -53,7 +53,11 @@ def run_tables(summary: Mapping[str, Any] | None, notes: Notes) -> tuple[Table, 
 def _gates(summary: Mapping[str, Any]) -> Table:
     gates = (summary.get("verdict") or {}).get("gates") or []
     rows = tuple(
-        (str(gate["gate"]), number(gate.get("value"), 4), "; ".join(filter(None, [gate_mark(gate), interval_and_note(gate)])))
+        (
+            str(gate["gate"]),
+            number(gate.get("value"), 4),
+            "; ".join(filter(None, [gate_mark(gate), interval_and_note(gate)])),
+        )
         for gate in gates
     )
     return Table("gates", "Gates", ("gate", "value", ""), rows)
@@ -215,22 +219,30 @@ def _counts(summary: Mapping[str, Any]) -> Table:
 
 
 def _failures(summary: Mapping[str, Any]) -> Table:
+    """Failed turns by class of failure, with the first message of each HTTP status and class of turns."""
     turns = summary.get("turns") or {}
     everything = ((turns.get("by_phase") or {}).get("all") or {}).get("by_failure") or turns.get("by_failure") or {}
-    measured, first = turns.get("by_failure") or {}, turns.get("first_errors") or {}
-    rows = tuple(
-        (
-            words(name),
-            number(count),
-            number(measured.get(name, 0)),
-            number((first.get(name) or {}).get("at_s")),
-            escaped(str((first.get(name) or {}).get("text") or NOT_KNOWN)),
-        )
-        for name, count in everything.items()
-        if count
+    measured, first = turns.get("by_failure") or {}, turns.get("first_errors") or ()
+    rows: list[tuple[str, ...]] = []
+    for name, count in everything.items():
+        errors = [_first_error(error) for error in first if error["failure"] == name] or [
+            ("", "", NOT_KNOWN, NOT_KNOWN)
+        ]
+        counts = [(words(name), number(count), number(measured.get(name, 0)))] + [("", "", "")] * (len(errors) - 1)
+        rows += [(*counted, *error) for counted, error in zip(counts, errors, strict=True)] if count else []
+    columns = ("class", "turns", "in the measure phase", "HTTP status", "of turns", "first at, s", "first message")
+    note = "All phases; times since the start of the run. A row for the first message of each HTTP status and class of turns."
+    return Table("failures", "Failed turns by class", columns, tuple(rows), note)
+
+
+def _first_error(error: Mapping[str, Any]) -> tuple[str, ...]:
+    status = error.get("status")
+    return (
+        "" if status is None else str(status),
+        escaped(str(error.get("class") or "")),
+        number(error.get("at_s")),
+        escaped(str(error.get("text") or NOT_KNOWN)),
     )
-    columns = ("class", "turns", "in the measure phase", "first at, s", "first message")
-    return Table("failures", "Failed turns by class", columns, rows, "All phases; times since the start of the run.")
 
 
 def _others(summary: Mapping[str, Any]) -> Table:

@@ -119,11 +119,12 @@ def badge_so_far(
     gates: Sequence[Mapping[str, Any]],
     lost: Sequence[str],
     others: Sequence[str] = (),
+    messages: Sequence[str] = (),
 ) -> dict[str, Any]:
     """Return the badge of a run in progress: `failing` if a gate fails, or turns fail without gates.
 
     `doubtful`: load is missing, or turns or other requests failed although no gate fails. `others`: failures of other requests
-    and exceptions of tasks, as text.
+    and exceptions of tasks, as text. `messages`: first messages of failed turns.
     """
     total = counts.tallies.total()
     broken = [gate["gate"] for gate in gates if gate["passed"] is False]
@@ -132,7 +133,7 @@ def badge_so_far(
     if total.failed:
         text = f"{count_text(total.failed, total.ok)}: {kinds}"
         failing = [text, *failing] if not gates else [*failing, text]
-    failing += others
+    failing += [*messages, *others]
     doubts = [f"worker {name} lost: its part of the load is missing" for name in lost]
     if total.sessions_dropped:
         limit = f", {total.sessions_at_limit} of them at max_in_flight" if total.sessions_at_limit else ""

@@ -19,6 +19,7 @@ from inferload.master.manifest import models_of
 from inferload.master.progress import counts_so_far, left_s
 from inferload.measure.clock import NS_PER_S, now_ns, wall_ns
 from inferload.process.greenlets import sleep_until
+from inferload.verdict.failures import first_lines
 
 _MOST_MARKS = 200  # in one answer
 _MOST_MODELS = 8
@@ -139,11 +140,12 @@ class LiveRun:
         gates = tables.gates_so_far(counts, document)
         lost = [member.name for member in run.roster.gone]
         total, others = counts.tallies.total(), run.others()
+        messages = first_lines(run.totals.errors.document(run.anchor.mono_ns))
         troubles = [f"{others.failed} of {others.sent} other requests failed"] if others.failed else []
         troubles += [f"tasks raised {others.raised} exceptions, the first: {others.first}"] if others.raised else []
         return {
             "bottlenecks": recorder.bottlenecks(),
-            "badge": tables.badge_so_far(counts, gates, lost, troubles),
+            "badge": tables.badge_so_far(counts, gates, lost, troubles, messages),
             "gates": gates,
             "rows": tables.class_rows(document),
             "others": tables.other_rows(others.by_name),

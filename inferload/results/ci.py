@@ -187,7 +187,10 @@ def _reasons(summary: Mapping[str, Any]) -> list[str]:
 
 
 def _gate_text(gate: Mapping[str, Any]) -> str:
-    value, details = "is not known" if gate.get("value") is None else f"is {short(gate['value'])}", interval_and_note(gate)
+    value, details = (
+        "is not known" if gate.get("value") is None else f"is {short(gate['value'])}",
+        interval_and_note(gate),
+    )
     return f"{gate['gate']}: {value}" + (f" ({details})" if details else "")
 
 

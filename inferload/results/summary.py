@@ -75,7 +75,7 @@ class SummaryInput:
     exact: Values | None = None
     step_windows: Mapping[int, float] = field(default_factory=dict)
     step_levels: Sequence[Mapping[str, Any]] = ()  # planned load of each step
-    first_errors: Mapping[str, Any] = field(default_factory=dict)  # of each class of failure, in any phase
+    first_errors: Sequence[Mapping[str, Any]] = ()  # of each kind of failure, in any phase
     remarks: Mapping[str, Any] = field(default_factory=dict)  # first example of each, in any phase
     stopped_answering: Sequence[Mapping[str, Any]] | None = None  # None: turn records are missing
     growth: Growth | None = None  # of the turns in flight in an open loop
@@ -107,7 +107,7 @@ def build(data: SummaryInput) -> dict[str, Any]:
     phases = {phase: _turns(data.tallies.total(phase)) for phase in PHASES}
     summary["turns"]["by_phase"] = phases | {"all": _turns(data.tallies.total())}
     stopped = data.stopped_answering
-    summary["turns"]["first_errors"] = dict(data.first_errors)
+    summary["turns"]["first_errors"] = list(data.first_errors)
     summary["stopped_answering"] = None if stopped is None else list(stopped)
     summary["growth"] = None if data.growth is None else asdict(data.growth)
     summary["overload_not_judged"] = data.overload_not_judged

@@ -97,11 +97,14 @@ def test_the_explanation_of_an_outcome_is_short() -> None:
     document = summary(GATES, "suspect")
     gates = "gates that failed: p99(ttft_ms) < 100: is 130 (95 %: over 90), mean(tpot_ms) < 9: is not known (tpot_ms is not known)"
     assert ci.explanation(document, 3) == [gates, "suspect: the client was late"]
-    errors = {name: {"at_s": 1.0, "text": f"it {name}", "worker": None} for name in ("cut", "connect")}
+    errors = [
+        {"failure": name, "status": None, "class": "chat", "at_s": 1.0, "text": f"it {name}", "worker": None}
+        for name in ("cut", "connect")
+    ]
     document["turns"] = {"failed": 4, "ok": 1, "by_failure": {"cut": 1, "connect": 3}, "first_errors": errors}
     assert ci.explanation(document, 3) == [
-        "first cut at 1.0 s: it cut",
-        "first connect at 1.0 s: it connect",
+        "first cut of chat at 1.0 s: it cut",
+        "first connect of chat at 1.0 s: it connect",
         "and 2 more in the report",
     ]
     assert ci.explanation(document, 5)[0] == "4 of 5 turns failed (80 %): connect 3, cut 1"
