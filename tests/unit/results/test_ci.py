@@ -6,9 +6,12 @@ from xml.etree import ElementTree
 
 import pytest
 import synthetic_run
+from hypothesis import given
+from hypothesis import strategies as st
 
 from inferload import cli, rundir
 from inferload.errors import UsageError
+from inferload.escaping import escaped
 from inferload.results import ci
 from inferload.results.terminal_tables import interval_text
 from inferload.verdict import outcome
@@ -60,7 +63,7 @@ def test_a_report_writes_junit_markdown_and_annotations(
         "::error title=inferload::r: FAILED: mean(tpot_ms) < 9: is not known (tpot_ms is not known)",
     ]
     (suite,) = ElementTree.parse(tmp_path / "o" / "j.xml").getroot()
-    assert (suite.get("tests"), suite.get("failures")) == ("5", "3")
+    assert (suite.get("tests"), suite.get("failures")) == ("5", "2")
     assert [case.get("name") for case in suite.iter("testcase")] == ["run", *(gate["gate"] for gate in GATES)]
     assert {case.get("classname") for case in suite.iter("testcase")} == {"smoke"}
     page = (tmp_path / "o" / "g.md").read_text()
@@ -91,6 +94,34 @@ def test_the_junit_case_fails_with_the_exit_code(
     assert [annotation_level for annotation_level, _ in ci.annotations({"r": document})][:1] == (
         [] if level is None else [level]
     )
+
+
+TEXTS = st.text()
+ANY_GATES = st.lists(
+    st.fixed_dictionaries(
+        {"gate": TEXTS, "value": st.none() | st.floats(0, 1e9), "passed": st.booleans(), "note": st.none() | TEXTS},
+        optional={"answer": st.sampled_from(["pass", "fail", "inconclusive"]), "low": st.none() | st.floats(0, 1e9)},
+    )
+)
+
+
+@given(ANY_GATES, TEXTS, st.sampled_from(["valid", "suspect", "invalid"]), st.floats(0, 1e6), TEXTS)
+def test_junit_has_one_failure_for_each_failed_gate(
+    gates: list[dict[str, Any]], name: str, measurement: str, window_s: float, started_at: str
+) -> None:
+    """Any texts, controls and lone surrogates included, are read back by an XML parser."""
+    document = summary(gates, measurement) | {"window_s": window_s}
+    document["run"] |= {"started_at": started_at, "scenario": name}
+    root = ElementTree.fromstring(ci.junit({name: document}))
+    (suite,) = root
+    failures = {case.get("name"): len(case.findall("failure")) for case in suite.iter("testcase")}
+    broken = [gate for gate in gates if not gate["passed"]]
+    own = measurement == "invalid" and document["outcome"]["exit_code"] != 0
+    assert len(suite.findall("testcase/failure")) == int(str(suite.get("failures"))) == len(broken) + own
+    assert set(failures.values()) <= {0, 1}
+    assert [case.get("name") for case in suite.iter("testcase")] == ["run", *(escaped(gate["gate"]) for gate in gates)]
+    assert sum(float(str(case.get("time"))) for case in suite.iter("testcase")) == float(str(root.get("time")))
+    assert (suite.get("timestamp") or "") == escaped(started_at)
 
 
 def test_the_explanation_of_an_outcome_is_short() -> None:
