@@ -121,7 +121,15 @@ class Turns(TurnCounts, total=False):
     remarks: dict[str, RemarkCount]
 
 
+class Slo(TypedDict, total=False):
+    limits: dict[str, Number | None]
+    turns: Required[Count]
+    met: Count
+    missed: Required[ByName]
+
+
 class _Figures(TypedDict, total=False):
+    slo: Slo | None
     sessions: ByName
     stalls: Means
     tokens_per_event: Means

@@ -7,6 +7,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from inferload.results.latency_limits import IN_RANGE, LatencyLimit
+
 PlotlyDict = dict[str, Any]
 Floats = npt.NDArray[np.float64]
 
@@ -79,6 +81,11 @@ def limit_line(y: float, text: str, yref: str = "y") -> tuple[PlotlyDict, Plotly
     words = {"xref": "paper", "x": 0.005, "yref": yref, "y": y, "text": text, "showarrow": False,
              "xanchor": "left", "yanchor": "bottom", "font": {"size": 11, "color": RED}}  # fmt: skip
     return shape, words
+
+
+def in_range(limits: Sequence[LatencyLimit], measure: str, most: float) -> list[LatencyLimit]:
+    """Return the limits of a measure that a chart of values up to `most` can show."""
+    return [limit for limit in limits if limit.measure == measure and limit.limit_ms <= IN_RANGE * most]
 
 
 def instant_line(at_s: float) -> PlotlyDict:

@@ -12,6 +12,7 @@ from inferload.results.terminal_tables import TASK_ROWS, gate_mark, interval_and
 from inferload.verdict.failures import counts_by_name
 
 from ..data.partial_run import Notes
+from . import slo_table
 from .wording import bounds_text, bracket, mean_max, words
 
 STATISTICS = ("mean", "p50", "p90", "p95", "p99", "p999", "min", "max", "count")
@@ -192,6 +193,11 @@ def _rates(summary: Mapping[str, Any]) -> Table:
     rows.append(("longest gap, ms", longest))
     rows.append(("tokens per event, mean", number((summary.get("tokens_per_event") or {}).get("mean"))))
     return Table("rates", "Rates", ("", "measure phase"), tuple(rows))
+
+
+def _slo(summary: Mapping[str, Any]) -> Table:
+    """Limits of one turn, and the share of the turns that missed each; without rows if there is no SLO."""
+    return Table("slo", "SLO: limits of one turn", *slo_table.columns_and_rows(summary), slo_table.NOTE)
 
 
 _TURN_COUNTS = ("sent", "ok", "cancelled", "failed", "unfinished")
@@ -465,6 +471,7 @@ def _all_equal(rows: Sequence[tuple[str, ...]], classes: int) -> bool:
 _TABLES: tuple[tuple[str, Callable[[Mapping[str, Any]], Sequence[Table | None]]], ...] = (
     ("gates", lambda summary: [_gates(summary)]),
     ("latency", _latency),
+    ("the SLO", lambda summary: [_slo(summary)]),
     ("rates", lambda summary: [_rates(summary)]),
     ("turns and sessions", lambda summary: [_counts(summary)]),
     ("targets", lambda summary: [_split(summary, "target")]),

@@ -7,7 +7,7 @@ from typing import Any
 
 from inferload.escaping import escaped, mapped
 from inferload.numbers import percent, short
-from inferload.results.terminal_tables import figure, interval_and_note, no_latency
+from inferload.results.terminal_tables import figure, interval_and_note, no_latency, slo_missed
 from inferload.text_table import align
 from inferload.verdict import failures, outcome
 
@@ -97,6 +97,7 @@ def _load_rows(summary: Mapping[str, Any]) -> list[tuple[str, str]]:
     if rates["slo_attainment"] is not None:
         share = percent(rates["slo_attainment"])
         rows.append(("SLO", f"{share} of turns met it; goodput {short(rates['goodput_turns_per_s'])} turns/s"))
+        rows.append(("", slo_missed(summary.get("slo"))))
     return rows
 
 

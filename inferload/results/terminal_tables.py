@@ -9,6 +9,7 @@ from inferload.escaping import escaped, escaped_lines, mapped
 from inferload.measure.measures import MEASURES
 from inferload.numbers import percent, short
 from inferload.results.cache_table import cache_table
+from inferload.results.slo_text import LIMITS, limit_text
 from inferload.results.summary import QUANTILES, is_marked
 from inferload.text_table import align
 from inferload.verdict import failures, outcome
@@ -163,7 +164,21 @@ def _load(summary: Mapping[str, Any]) -> str:
     if rates["slo_attainment"] is not None:
         share = short(rates["slo_attainment"] * 100)
         rows.append(["goodput", f"{short(rates['goodput_turns_per_s'])} turns/s; {share} % met the SLO"])
+        rows.append(["", slo_missed(summary.get("slo"))])
     return f"load{_warning(summary)}\n" + align(rows, left=2)
+
+
+def slo_missed(block: Mapping[str, Any] | None) -> str:
+    """Return the share of the turns that missed each limit of the SLO, and of failed and dropped ones.
+
+    `block`: `slo` of a summary or of a class.
+    """
+    if not block:
+        return ""
+    missed, limits = block["missed"], block.get("limits") or {}
+    shares = {name: percent(missed.get(name, 0) / block["turns"]) for name in (*limits, *missed)}
+    texts = [f"{limit_text(name, limits.get(name))} missed by {shares[name]}" for name in LIMITS if name in shares]
+    return "; ".join([*texts, *(f"{name} {share}" for name, share in shares.items() if name not in LIMITS)])
 
 
 def _failures(summary: Mapping[str, Any]) -> str:

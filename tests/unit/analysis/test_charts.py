@@ -55,7 +55,7 @@ def test_the_spectrum_has_nearest_rank_quantiles_from_send_and_from_plan(drawn: 
     assert list(names) == ["TTFT from send", "TTFT from plan", "E2E from send", "E2E from plan"]
     assert set(names["TTFT from send"]["y"]) == {100.0}
     assert set(names["TTFT from plan"]["y"]) == {102.0}
-    assert "SLO 150 ms" in [words["text"] for words in picture.figure["layout"]["annotations"]]
+    assert "SLO: TTFT <= 150 ms" in [words["text"] for words in picture.figure["layout"]["annotations"]]
 
 
 def test_intervals_of_autocorrelated_turns_are_wider() -> None:
@@ -204,6 +204,7 @@ def page_with_everything(folder: Path) -> str:
     counts = {"begun": 4, "done": 3, "stalled": 1, "input_per_output": 90.5, "cached_share": 0.9}
     shares = [{"from": 0, "to": 3, "turns": 9, "share": 0.7}]
     summary["tasks"] = {"agent": times | counts | {"cached_share_by_step": shares}}
+    summary["slo"] = {"limits": {"ttft_ms": 150.0}, "turns": 36, "met": 30, "missed": {"ttft_ms": 5, "failed": 1}}
     reason = {"code": "loop_lag", "phase": "measure", "value": 9.0, "limit": 5.0, "text": "9 ms late"}
     summary["verdict"] |= {"measurement": "suspect", "reasons": [reason]}
     return report.make(synthetic.write(folder / "run", summary)).html.read_text()

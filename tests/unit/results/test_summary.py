@@ -117,7 +117,7 @@ def test_the_document_has_the_documented_keys() -> None:
             "stalls",
             "tokens_per_event",
         ),
-        *("steps", "rates", "latency", "client", "servers", "by_class", "other_requests", "exceptions"),
+        *("steps", "rates", "slo", "latency", "client", "servers", "by_class", "other_requests", "exceptions"),
         *("growth", "overload_not_judged", "stopped_answering", "notes"),
         *("steps", "rates", "latency", "client", "servers", "by_class", "other_requests", "exceptions", "users"),
         *("growth", "stopped_answering"),
@@ -440,7 +440,7 @@ def test_the_short_summary_has_a_maximum_length_and_a_line_for_each_gate() -> No
     assert marked == {*(f"gate FAILED  {gate}" for gate in gates[:8]), *(f"gate passed  {gate}" for gate in gates[8:])}
     assert lines[1 + len(gates)].startswith("gate "), "the gates follow the headline and the run, failed ones first"
     # With a gate, at most 25 with the bottleneck line, the report's path and the five lines at the end of the log.
-    assert len(lines) - len(gates) <= 16
+    assert len(lines) - len(gates) <= 17
     assert max(map(len, lines)) <= 100
     assert any(line.startswith("server") and "4 more" in line for line in lines)
 
