@@ -29,8 +29,10 @@ Answer = Literal["pass", "fail", "inconclusive"]
 Policy = Literal["warn", "pass", "fail"]
 # Error at each end of an interval: the error probability of one gate that its interval decides.
 ONE_SIDED = 0.025
-# A value at this factor from its limit, on either side, decides the gate without regard to its interval.
-FAR = 3.0
+# Factors between value and limit that decide a gate without regard to its interval, on either side: FAR if BEYOND effective
+# samples lie beyond the percentile towards the limit, so that it is not the extreme of a few samples; VERY_FAR in any case.
+FAR, BEYOND = 3.0, 1.5
+VERY_FAR = 10.0
 
 MEASURE_NAMES = tuple(measure.name for measure in MEASURES)
 RATE_NAMES = (
@@ -273,7 +275,7 @@ def _request_value(gate: Gate, requests: Mapping[str, Any]) -> tuple[float | Non
 def _answer(gate: Gate, value: float | None, interval: Interval | None) -> Answer:
     """Compare the interval, or the value without one or far from the limit, with the limit."""
     holds = gate.holds(value)
-    if value is None or interval is None or _far_from_limit(gate, value):
+    if value is None or interval is None or _far_from_limit(gate, value, interval.effective):
         return "pass" if holds else "fail"
     ends = [end for end in (interval.low, interval.high) if end is not None]
     # An open end is beyond every limit.
@@ -287,10 +289,14 @@ def _is_open(gate: Gate, value: float | None, interval: Interval) -> bool:
     return interval.low is None if (gate.sign[0] == ">") == gate.holds(value) else interval.high is None
 
 
-def _far_from_limit(gate: Gate, value: float) -> bool:
-    """Return True if value and limit differ by a factor of FAR or more."""
+def _far_from_limit(gate: Gate, value: float, effective: float) -> bool:
+    """Return True if the value alone decides. `effective`: number of samples; half of them are on each side of a mean."""
     low, high = sorted((abs(value), abs(gate.limit)))
-    return value * gate.limit >= 0 and high > low and high >= FAR * low
+    if value * gate.limit < 0 or low == high:
+        return False
+    q = 0.5 if gate.q is None else gate.q
+    beyond = effective * (1 - q if gate.limit > value else q)
+    return high >= (FAR if beyond >= BEYOND else VERY_FAR) * low
 
 
 def _missing(gate: Gate, value: float | None, interval: Interval, summary: Mapping[str, Any]) -> str:

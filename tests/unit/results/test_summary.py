@@ -397,6 +397,19 @@ def test_percentiles_of_few_tasks_and_reads_are_marked() -> None:
     assert f"client delay {marked} ms, event loop lag 0.4 ~ ms" in brief(summary)
 
 
+def test_the_slo_has_the_limits_of_the_classes_and_the_turns_that_missed_each() -> None:
+    limits = {"chat": {"ttft_ms": 41.0, "e2e_ms": 1.0}, "agent": {"ttft_ms": 41.0, "e2e_ms": 2.0}}
+    records = [replace(record, class_name=("chat", "agent")[i % 2]) for i, record in enumerate(sixty_seconds(20))]
+    document = dataclasses.replace(given_by(records, Slo(ttft_ms=41, e2e_ms=1)), slo_of=lambda name: limits[name])
+    summary = build(document)
+    assert summary["slo"]["limits"] == {"ttft_ms": 41.0, "e2e_ms": None}
+    assert {name: block["slo"]["limits"] for name, block in summary["by_class"].items()} == limits
+    assert summary["slo"]["missed"]["e2e_ms"] == summary["slo"]["turns"] == 20, "in spite of a missed TTFT"
+    assert summary["rates"]["slo_attainment"] == summary["slo"]["met"] == 0
+    assert "E2E missed by 100 %" in brief(summary)
+    assert "E2E <= 1 ms missed by 100 %" in brief(summary | summary["by_class"]["chat"])
+
+
 @pytest.mark.parametrize(
     ("server", "client", "expected"),
     [
