@@ -150,7 +150,7 @@ def picture(
         plan[f"yaxis{name}"] = PLAIN_NUMBERS | {"domain": domain, "title": title(panel.title), "rangemode": "tozero"}
         plan[f"legend{name}"] = {"orientation": "h", "x": 0, "xanchor": "left", "y": domain[1], "yanchor": "bottom"}
         near, far = _limits_of(panel, lines, limits)
-        drawn += [limit_line(limit.limit_ms, limit.text, f"y{name}") for limit in near]
+        drawn += [limit_line(limit.limit_ms, limit.text, f"y{name}", column) for column, limit in enumerate(near)]
         hidden += [limit.text for limit in far]
         if near:
             plan[f"yaxis{name}"]["range"] = [0, 1.08 * max(_most(lines), *(limit.limit_ms for limit in near))]

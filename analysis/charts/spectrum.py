@@ -92,8 +92,8 @@ def picture(run: RunFrames, limits: Sequence[LatencyLimit]) -> Picture | None:
             most = max(most, float(len(values)))
             ranges.setdefault(axis, []).extend((float(curve.values[0]), float(curve.values[-1])))
             data += _lines(curve, f"{name} {label}", colour, axis)
-            for limit in in_range(limits, measure, float(curve.values[-1])):
-                shape, text = limit_line(limit.limit_ms, limit.text, f"y{axis}")
+            for column, limit in enumerate(in_range(limits, measure, float(curve.values[-1]))):
+                shape, text = limit_line(limit.limit_ms, limit.text, f"y{axis}", column)
                 shapes.append(shape)
                 words.append(text | {"y": float(np.log10(limit.limit_ms))})
                 ranges[axis].append(limit.limit_ms)

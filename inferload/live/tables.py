@@ -17,6 +17,7 @@ from inferload.results import ci, summary
 from inferload.server_metrics import gate_metrics
 from inferload.verdict import gates as gating
 from inferload.verdict.failures import count_text
+from inferload.verdict.gate import Gate
 
 MOST_ROWS = 40  # classes, and names of other requests
 MOST_REASONS = 8
@@ -97,7 +98,7 @@ def _gate(text: str, counts: SoFar, document: Mapping[str, Any]) -> dict[str, An
     return {"gate": gate.text, "value": result.value, "passed": passed, "note": _clipped(result.note)}
 
 
-def _quantile(gate: gating.Gate, counts: SoFar) -> gating.Quantile:
+def _quantile(gate: Gate, counts: SoFar) -> gating.Quantile:
     tally = (
         counts.tallies.total(counts.phase)
         if gate.class_name is None

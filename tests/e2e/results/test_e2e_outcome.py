@@ -185,7 +185,7 @@ def test_a_run_whose_turns_all_failed_is_failed(run_pool: RunPool, run_case: Run
     assert turns["failed"] > 0
     last_lines = "\n".join(ended.text.splitlines()[-5:])
     assert re.search(r"the server http://\S+ stopped answering at \d+\.\d s: ", last_lines)
-    assert re.search(r": first (connect|cut) at \d+\.\d s on ", last_lines)
+    assert re.search(r": first (connect|cut 200) of \S+ at \d+\.\d s on ", last_lines)
     check_surfaces(ended, "failed", rf"failed: {turns['failed']} of {turns['failed']} turns failed(; measurement .*)?")
 
 

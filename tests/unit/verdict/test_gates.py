@@ -15,13 +15,11 @@ from inferload.scenario import scenario as scenarios
 from inferload.scenario.schema import tasks
 from inferload.server_metrics.gate_metrics import SERVER_METRICS
 from inferload.statistics.intervals import Interval
+from inferload.verdict.gate_decision import BEYOND, FAR, VERY_FAR
 from inferload.verdict.gates import (
-    BEYOND,
-    FAR,
     MEASURE_NAMES,
     NAMES_WITH_STATISTIC,
     PLAIN_NAMES,
-    VERY_FAR,
     GateError,
     check_class,
     evaluate,
