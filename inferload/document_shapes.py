@@ -83,10 +83,16 @@ class Histogram(TypedDict, total=False):
     p99: list[Number | None] | None
 
 
-class FirstError(TypedDict):
+class FirstExample(TypedDict):
     text: str
     at_s: Number
     worker: str
+
+
+FirstError = TypedDict(
+    "FirstError",
+    {"failure": str, "status": Count | None, "class": str, "text": str, "at_s": Number, "worker": str},
+)
 
 
 class TurnCounts(TypedDict, total=False):
@@ -106,16 +112,24 @@ class TurnCounts(TypedDict, total=False):
 
 class RemarkCount(TypedDict):
     turns: Count
-    first: FirstError | None
+    first: FirstExample | None
 
 
 class Turns(TurnCounts, total=False):
     by_phase: dict[str, TurnCounts]
-    first_errors: dict[str, FirstError]
+    first_errors: list[FirstError]
     remarks: dict[str, RemarkCount]
 
 
+class Slo(TypedDict, total=False):
+    limits: dict[str, Number | None]
+    turns: Required[Count]
+    met: Count
+    missed: Required[ByName]
+
+
 class _Figures(TypedDict, total=False):
+    slo: Slo | None
     sessions: ByName
     stalls: Means
     tokens_per_event: Means

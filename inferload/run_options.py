@@ -119,8 +119,8 @@ RUN_OPTIONS = (
     ),
     RunOption(
         "--inconclusive",
-        "on a gate whose limit lies within the 95 %% confidence interval: warn and decide by the value, pass, or fail "
-        "(default: warn)",
+        "on an inconclusive gate, whose 95 %% confidence interval contains the limit or needs a longer run: warn and decide by "
+        "the value, pass, or fail (default: warn)",
         choices=("warn", "pass", "fail"),
         private=True,
     ),

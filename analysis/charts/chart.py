@@ -7,6 +7,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from inferload.results.latency_limits import IN_RANGE, LatencyLimit
+
 PlotlyDict = dict[str, Any]
 Floats = npt.NDArray[np.float64]
 
@@ -23,6 +25,9 @@ HEAT = [
     [1.0, "rgba(217,119,43,1)"],
 ]
 SHARES = [[0.0, RED], [0.5, "#c9a13b"], [1.0, GREEN]]
+
+
+_COLUMN = 0.25  # width of the annotation of a limit, of the width of a chart
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,13 +77,21 @@ def numbers(values: Sequence[float] | Floats, digits: int = 4) -> list[float | N
     return [None if value is None or not np.isfinite(value) else float(f"{value:.{digits}g}") for value in values]
 
 
-def limit_line(y: float, text: str, yref: str = "y") -> tuple[PlotlyDict, PlotlyDict]:
-    """Return a horizontal line at a limit, as shape and annotation. On a logarithmic axis set `y` of the annotation to log10."""
+def limit_line(y: float, text: str, yref: str = "y", column: int = 0) -> tuple[PlotlyDict, PlotlyDict]:
+    """Return a horizontal line at a limit, as shape and annotation. On a logarithmic axis set `y` of the annotation to log10.
+
+    `column`: of the annotation, from the left, so that those of near lines do not overlap.
+    """
     line = {"color": RED, "width": 1.2, "dash": "dash"}
     shape = {"type": "line", "xref": "paper", "x0": 0, "x1": 1, "yref": yref, "y0": y, "y1": y, "line": line}
-    words = {"xref": "paper", "x": 0.005, "yref": yref, "y": y, "text": text, "showarrow": False,
+    words = {"xref": "paper", "x": 0.005 + _COLUMN * (column % 4), "yref": yref, "y": y, "text": text, "showarrow": False,
              "xanchor": "left", "yanchor": "bottom", "font": {"size": 11, "color": RED}}  # fmt: skip
     return shape, words
+
+
+def in_range(limits: Sequence[LatencyLimit], measure: str, most: float) -> list[LatencyLimit]:
+    """Return the limits of a measure that a chart of values up to `most` can show."""
+    return [limit for limit in limits if limit.measure == measure and limit.limit_ms <= IN_RANGE * most]
 
 
 def instant_line(at_s: float) -> PlotlyDict:

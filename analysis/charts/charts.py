@@ -6,8 +6,10 @@ from typing import Any
 
 import pandas as pd
 
+from inferload.results.latency_limits import LatencyLimit, latency_limits
+
 from ..data.frames import RunFrames
-from ..data.manifest import slo_of
+from ..data.manifest import slo_of, slos_of
 from ..data.partial_run import Notes
 from . import cache_hits, heat, lanes, latency_breakdown, load, over_time, prompts, spectrum
 from .chart import Picture
@@ -31,22 +33,32 @@ def pictures(
 ) -> Pictures:
     """Return the charts for which the run has data. `parts`: from `breakdown.parts`; `notes`: collects unreadable data."""
     summary: Mapping[str, Any] = run.summary or {}
-    limits = notes.unless_damaged("the SLO", lambda: slo_of(run.manifest)) or {}
+    slo = notes.unless_damaged("the SLO", lambda: slo_of(run.manifest)) or {}
+    limits = notes.unless_damaged("the limits of SLO and gates", lambda: _limits(run.manifest, summary)) or []
     minutes = notes.unless_damaged("the turns of one minute", lambda: lanes.lanes(run, minute))
     steps: Sequence[Mapping[str, Any]] = summary.get("steps") or ()
     latencies = f"{run.marked}Counts and rates are of all turns. " if run.marked else ""
     makers: tuple[tuple[str, str, Callable[[], Picture | None]], ...] = (
-        ("the timeline", latencies, lambda: over_time.picture(timeline, tuple(run.servers), run.phases, run.marks)),
+        (
+            "the timeline",
+            latencies,
+            lambda: over_time.picture(timeline, tuple(run.servers), run.phases, run.marks, limits),
+        ),
         ("the latency spectrum", run.marked, lambda: spectrum.picture(run, limits)),
         ("the latency breakdown", run.marked, lambda: latency_breakdown.picture(parts)),
         ("the chart of TTFT by prompt", run.marked, lambda: prompts.picture(run)),
         ("the chart of inter-token latency", run.marked, lambda: heat.picture(run, run.phases)),
-        ("the chart of steps", "", lambda: load.picture([load.of_steps(steps)], limits)),
+        ("the chart of steps", "", lambda: load.picture([load.of_steps(steps)], slo)),
         ("the chart of prefix-cache hits", "", lambda: cache_hits.picture(summary)),
         ("the turns of one minute", run.marked, lambda: None if minutes is None else lanes.picture(minutes)),
     )
     drawn = [_marked(notes.unless_damaged(name, make), mark) for name, mark, make in makers]
     return Pictures(tuple(picture for picture in drawn if picture is not None), minutes)
+
+
+def _limits(manifest: Mapping[str, Any], summary: Mapping[str, Any]) -> list[LatencyLimit]:
+    gates = (summary.get("verdict") or {}).get("gates") or ()
+    return latency_limits(slos_of(manifest), [str(gate["gate"]) for gate in gates])
 
 
 def _marked(picture: Picture | None, mark: str) -> Picture | None:

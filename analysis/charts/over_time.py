@@ -8,6 +8,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from inferload.results.latency_limits import LatencyLimit
+
 from ..data.frames import PhaseSpan
 from ..data.timeline import LOG, server_suffixes
 from .chart import (
@@ -23,8 +25,10 @@ from .chart import (
     VIOLET,
     Picture,
     PlotlyDict,
+    in_range,
     instant_line,
     layout,
+    limit_line,
     numbers,
     title,
 )
@@ -50,10 +54,11 @@ class PanelLine:
 
 @dataclass(frozen=True, slots=True)
 class Panel:
-    """Panel with its own y axis."""
+    """Panel with its own y axis. `measure`: whose limits it shows."""
 
     title: str
     lines: tuple[PanelLine, ...]
+    measure: str = ""
 
 
 PANELS = (
@@ -65,8 +70,8 @@ PANELS = (
         "Locust response, ms",
         (PanelLine("locust_response_ms_p50", "p50", BLUE), PanelLine("locust_response_ms_p95", "p95", PALE_BLUE)),
     ),
-    Panel("TTFT, ms", (PanelLine("ttft_ms_p50", "p50", BLUE), PanelLine("ttft_ms_p95", "p95", PALE_BLUE))),
-    Panel("ITL, ms", (PanelLine("itl_ms_p50", "p50", BLUE), PanelLine("itl_ms_p95", "p95", PALE_BLUE))),
+    Panel("TTFT, ms", (PanelLine("ttft_ms_p50", "p50", BLUE), PanelLine("ttft_ms_p95", "p95", PALE_BLUE)), "ttft_ms"),
+    Panel("ITL, ms", (PanelLine("itl_ms_p50", "p50", BLUE), PanelLine("itl_ms_p95", "p95", PALE_BLUE)), "itl_ms"),
     Panel(
         "output, tok/s",
         (
@@ -115,7 +120,11 @@ _UNLESS_ZERO = ("preemptions",)
 
 
 def picture(
-    timeline: pd.DataFrame, targets: tuple[str, ...], phases: tuple[PhaseSpan, ...], marks: Sequence[Mapping[str, Any]]
+    timeline: pd.DataFrame,
+    targets: tuple[str, ...],
+    phases: tuple[PhaseSpan, ...],
+    marks: Sequence[Mapping[str, Any]],
+    limits: Sequence[LatencyLimit] = (),
 ) -> Picture | None:
     """Return the chart of all panels and lines with values; None without any."""
     suffixes = server_suffixes(targets)
@@ -132,20 +141,33 @@ def picture(
     )
     inner = height - plan["margin"]["t"] - plan["margin"]["b"]
     data: list[PlotlyDict] = []
+    drawn: list[tuple[PlotlyDict, PlotlyDict]] = []
+    hidden: list[str] = []
     for number, (panel, lines) in enumerate(panels):
         name = "" if number == 0 else str(number + 1)
         top, bottom = 1 - (number * _PANEL_PX + _GAP_PX) / inner, 1 - (number + 1) * _PANEL_PX / inner
         domain = [round(max(0.0, bottom), 5), round(top, 5)]
         plan[f"yaxis{name}"] = PLAIN_NUMBERS | {"domain": domain, "title": title(panel.title), "rangemode": "tozero"}
         plan[f"legend{name}"] = {"orientation": "h", "x": 0, "xanchor": "left", "y": domain[1], "yanchor": "bottom"}
+        near, far = _limits_of(panel, lines, limits)
+        drawn += [limit_line(limit.limit_ms, limit.text, f"y{name}", column) for column, limit in enumerate(near)]
+        hidden += [limit.text for limit in far]
+        if near:
+            plan[f"yaxis{name}"]["range"] = [0, 1.08 * max(_most(lines), *(limit.limit_ms for limit in near))]
         data += [_trace(line, name) | {"x0": every / 2, "dx": every} for line in lines]
     plan["xaxis"] |= {"anchor": f"y{len(panels)}" if len(panels) > 1 else "y"}
     plan |= {"hovermode": "x unified", "hoversubplots": "axis"}
     plan["shapes"] = [*_shades(phases, len(timeline)), *(instant_line(float(mark["t_s"])) for mark in marks)]
-    plan["annotations"] = [label for span in phases if (label := _phase_label(span, len(timeline)))]
+    plan["shapes"] += [shape for shape, _ in drawn]
+    labels = [label for span in phases if (label := _phase_label(span, len(timeline)))]
+    plan["annotations"] = labels + [words for _, words in drawn]
     interval = "1 s" if every == 1 else f"{every} s (means, p95: maximum)"
     listed = " Dotted lines: events, listed below." if marks else ""
     note = f"One value per {interval}. Shaded: outside the measure phase.{listed}"
+    if drawn:
+        note += " Dashed: limits of SLO and gates."
+    if hidden:
+        note += f" Limits far above all values are not drawn: {'; '.join(hidden)}."
     terms = ("ttft_ms", "itl_ms", "KV cache usage", "requests running", "requests waiting", "prefix cache hit rate")
     return Picture("over-time", "Timeline", note, {"data": data, "layout": plan}, terms)
 
@@ -191,6 +213,19 @@ def _lines(timeline: pd.DataFrame, panel: Panel, suffixes: Mapping[str, str]) ->
             dash = _DASHES[index % len(_DASHES)]
             series.append(_DrawnLine(line, f"{line.label} {suffix}".strip(), dash, numbers(values, 5)))
     return series
+
+
+def _most(lines: Sequence[_DrawnLine]) -> float:
+    """Return the highest value of a panel."""
+    return max((value for line in lines for value in line.values if value is not None), default=0.0)
+
+
+def _limits_of(
+    panel: Panel, lines: Sequence[_DrawnLine], limits: Sequence[LatencyLimit]
+) -> tuple[list[LatencyLimit], list[LatencyLimit]]:
+    """Return the limits that a panel shows, and those that would make its lines flat."""
+    near = in_range(limits, panel.measure, _most(lines))
+    return near, [limit for limit in limits if limit.measure == panel.measure and limit not in near]
 
 
 def _trace(drawn: _DrawnLine, axis: str) -> PlotlyDict:

@@ -5,15 +5,16 @@ estimated from 20 batches in time order (batch means): the variance of the share
 independent turns.
 """
 
-from collections.abc import Mapping
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from inferload.measure.sketch import rank
+from inferload.results.latency_limits import LatencyLimit
 
 from ..data.frames import RunFrames
-from .chart import BLUE, ORANGE, Floats, Picture, PlotlyDict, decades, layout, limit_line, numbers, title
+from .chart import BLUE, ORANGE, Floats, Picture, PlotlyDict, decades, in_range, layout, limit_line, numbers, title
 
 BATCHES = 20
 T_95 = 2.093  # Student's t at 97.5 % with 19 degrees of freedom
@@ -71,7 +72,7 @@ def _at(ordered: Floats, q: Floats) -> Floats:
     return values
 
 
-def picture(run: RunFrames, slo: Mapping[str, float]) -> Picture | None:
+def picture(run: RunFrames, limits: Sequence[LatencyLimit]) -> Picture | None:
     """Return the chart of TTFT and E2E of the measure phase, from send and from plan; None without turns."""
     turns = run.turns
     if not len(turns) or "phase" not in turns:
@@ -91,10 +92,11 @@ def picture(run: RunFrames, slo: Mapping[str, float]) -> Picture | None:
             most = max(most, float(len(values)))
             ranges.setdefault(axis, []).extend((float(curve.values[0]), float(curve.values[-1])))
             data += _lines(curve, f"{name} {label}", colour, axis)
-            if measure in slo:
-                shape, text = limit_line(slo[measure], f"SLO {slo[measure]:g} ms", f"y{axis}")
+            for column, limit in enumerate(in_range(limits, measure, float(curve.values[-1]))):
+                shape, text = limit_line(limit.limit_ms, limit.text, f"y{axis}", column)
                 shapes.append(shape)
-                words.append(text | {"y": float(np.log10(slo[measure]))})
+                words.append(text | {"y": float(np.log10(limit.limit_ms))})
+                ranges[axis].append(limit.limit_ms)
     if not data:
         return None
     shown = [q for q in (0.0, *_QUANTILES) if 1 / (1 - q) <= most * 1.01]

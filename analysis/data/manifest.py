@@ -14,8 +14,18 @@ def scenario_of(manifest: Mapping[str, Any]) -> dict[str, Any]:
 
 def slo_of(manifest: Mapping[str, Any]) -> dict[str, float]:
     """Return the SLO limits of the scenario by measure."""
-    limits = scenario_of(manifest).get("slo") or {}
-    return {name: float(limit) for name, limit in limits.items() if isinstance(limit, int | float)}
+    return _limits(scenario_of(manifest).get("slo"))
+
+
+def slos_of(manifest: Mapping[str, Any]) -> dict[str, dict[str, float]]:
+    """Return the SLO limits by class; those of the scenario, for classes without their own, are named ""."""
+    workload = scenario_of(manifest).get("workload") or {}
+    own = {str(part.get("name")): part["slo"] for part in workload.get("classes") or () if part.get("slo")}
+    return {"": slo_of(manifest)} | {name: _limits(slo) for name, slo in own.items()}
+
+
+def _limits(slo: Mapping[str, Any] | None) -> dict[str, float]:
+    return {name: float(limit) for name, limit in (slo or {}).items() if isinstance(limit, int | float)}
 
 
 def arrivals_of(manifest: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -4,6 +4,7 @@ import re
 
 from inferload.bottleneck import rules as causes
 from inferload.measure.measures import MEASURES
+from inferload.results.slo_text import LIMITS
 from inferload.results.terminal_tables import TASK_ROWS
 from inferload.verdict import reasons
 from inferload.verdict.gates import RATE_NAMES
@@ -27,6 +28,8 @@ _RATES = (
     ("goodput turns per s", "1/s", "successful turns that ended in the window within all limits of the SLO / its length"),
     ("slo attainment", "%", "turns within all limits of the SLO / turns planned in the window, including dropped and failed "
      "ones. In an open loop TTFT and E2E are measured from the planned start"),
+    ("slo missed", "", "limit of one turn, and turns that missed it / turns planned in the window; turns that failed or did not "
+     "end, and dropped sessions, miss the SLO whatever their latencies"),
     ("turns with a stall (a gap over 250 ms)", "", "successful turns with two output events more than 250 ms apart; gaps in which "
      "the client was blocked do not count"),
     ("longest gap, ms", "ms", "longest gap that is a stall; in the table of the slowest turns: longest time between two output "
@@ -120,6 +123,7 @@ _TURNS = (
     ("failed_ratio", "", "failed / ended turns (ok + failed) of the measure phase"),
     ("dropped_ratio", "", "dropped / planned sessions of the measure phase"),
     ("failures by class", "", "failed turns by their first error"),
+    ("HTTP status", "", "status of the response; empty without one"),
     ("first at, s", "s", "end of the first failed turn of the class since the start of the run"),
     ("seed", "", "seed of the random generators of the run"),
     ("worker", "", "process that sent the turn"),
@@ -232,6 +236,8 @@ IN_TABLE: dict[str, dict[str, str]] = {
     "agreement": {"output tokens": "output tokens, both", "Little's law, queue": "Little's law"},
     "server-log": {f"accepted at position {position}": "accepted at position" for position in range(64)},
     "failures": {"turns": "failures by class", "in the measure phase": "failures by class"},
+    "slo": {"turns": "slo attainment", "met all": "slo attainment", "failed": "slo missed", "dropped": "slo missed"}
+    | {f"{name}, ms": "slo missed" for name in LIMITS.values()},
     "locust": {"requests": "requests by Locust", "failures": "requests by Locust", "requests/s": "requests by Locust"}
     | {f"{name}, ms": "response time by Locust" for name in ("mean", "p50", "p95", "p99", "max")},
 }

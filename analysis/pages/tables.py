@@ -8,10 +8,11 @@ from typing import Any, TypeGuard
 from inferload.escaping import escaped
 from inferload.measure.measures import MEASURES
 from inferload.numbers import NOT_KNOWN, number, percent
-from inferload.results.terminal_tables import TASK_ROWS, interval_text, step_level, step_range
+from inferload.results.terminal_tables import TASK_ROWS, gate_mark, interval_and_note, step_level, step_range
 from inferload.verdict.failures import counts_by_name
 
 from ..data.partial_run import Notes
+from . import slo_table
 from .wording import bounds_text, bracket, mean_max, words
 
 STATISTICS = ("mean", "p50", "p90", "p95", "p99", "p999", "min", "max", "count")
@@ -53,17 +54,14 @@ def run_tables(summary: Mapping[str, Any] | None, notes: Notes) -> tuple[Table, 
 def _gates(summary: Mapping[str, Any]) -> Table:
     gates = (summary.get("verdict") or {}).get("gates") or []
     rows = tuple(
-        (str(gate["gate"]), number(gate.get("value"), 4), ("passed" if gate.get("passed") else "FAILED") + _sure(gate))
+        (
+            str(gate["gate"]),
+            number(gate.get("value"), 4),
+            "; ".join(filter(None, [gate_mark(gate), interval_and_note(gate)])),
+        )
         for gate in gates
     )
     return Table("gates", "Gates", ("gate", "value", ""), rows)
-
-
-def _sure(gate: Mapping[str, Any]) -> str:
-    """Return the interval of a gate's value, "inconclusive" if that is the result, and its note."""
-    known, note = interval_text(gate), f"; {gate['note']}" if gate.get("note") else ""
-    inconclusive = ", but inconclusive" if gate.get("answer") == "inconclusive" else ""
-    return (f"{inconclusive} (95 %: {known})" if known else "") + note
 
 
 def _split(summary: Mapping[str, Any], column: str) -> Table:
@@ -197,6 +195,11 @@ def _rates(summary: Mapping[str, Any]) -> Table:
     return Table("rates", "Rates", ("", "measure phase"), tuple(rows))
 
 
+def _slo(summary: Mapping[str, Any]) -> Table:
+    """Limits of one turn, and the share of the turns that missed each; without rows if there is no SLO."""
+    return Table("slo", "SLO: limits of one turn", *slo_table.columns_and_rows(summary), slo_table.NOTE)
+
+
 _TURN_COUNTS = ("sent", "ok", "cancelled", "failed", "unfinished")
 
 
@@ -222,22 +225,30 @@ def _counts(summary: Mapping[str, Any]) -> Table:
 
 
 def _failures(summary: Mapping[str, Any]) -> Table:
+    """Failed turns by class of failure, with the first message of each HTTP status and class of turns."""
     turns = summary.get("turns") or {}
     everything = ((turns.get("by_phase") or {}).get("all") or {}).get("by_failure") or turns.get("by_failure") or {}
-    measured, first = turns.get("by_failure") or {}, turns.get("first_errors") or {}
-    rows = tuple(
-        (
-            words(name),
-            number(count),
-            number(measured.get(name, 0)),
-            number((first.get(name) or {}).get("at_s")),
-            escaped(str((first.get(name) or {}).get("text") or NOT_KNOWN)),
-        )
-        for name, count in everything.items()
-        if count
+    measured, first = turns.get("by_failure") or {}, turns.get("first_errors") or ()
+    rows: list[tuple[str, ...]] = []
+    for name, count in everything.items():
+        errors = [_first_error(error) for error in first if error["failure"] == name] or [
+            ("", "", NOT_KNOWN, NOT_KNOWN)
+        ]
+        counts = [(words(name), number(count), number(measured.get(name, 0)))] + [("", "", "")] * (len(errors) - 1)
+        rows += [(*counted, *error) for counted, error in zip(counts, errors, strict=True)] if count else []
+    columns = ("class", "turns", "in the measure phase", "HTTP status", "of turns", "first at, s", "first message")
+    note = "All phases; times since the start of the run. A row for the first message of each HTTP status and class of turns."
+    return Table("failures", "Failed turns by class", columns, tuple(rows), note)
+
+
+def _first_error(error: Mapping[str, Any]) -> tuple[str, ...]:
+    status = error.get("status")
+    return (
+        "" if status is None else str(status),
+        escaped(str(error.get("class") or "")),
+        number(error.get("at_s")),
+        escaped(str(error.get("text") or NOT_KNOWN)),
     )
-    columns = ("class", "turns", "in the measure phase", "first at, s", "first message")
-    return Table("failures", "Failed turns by class", columns, rows, "All phases; times since the start of the run.")
 
 
 def _others(summary: Mapping[str, Any]) -> Table:
@@ -464,6 +475,7 @@ def _all_equal(rows: Sequence[tuple[str, ...]], classes: int) -> bool:
 _TABLES: tuple[tuple[str, Callable[[Mapping[str, Any]], Sequence[Table | None]]], ...] = (
     ("gates", lambda summary: [_gates(summary)]),
     ("latency", _latency),
+    ("the SLO", lambda summary: [_slo(summary)]),
     ("rates", lambda summary: [_rates(summary)]),
     ("turns and sessions", lambda summary: [_counts(summary)]),
     ("targets", lambda summary: [_split(summary, "target")]),

@@ -17,6 +17,7 @@ from inferload.results import ci, summary
 from inferload.server_metrics import gate_metrics
 from inferload.verdict import gates as gating
 from inferload.verdict.failures import count_text
+from inferload.verdict.gate import Gate
 
 MOST_ROWS = 40  # classes, and names of other requests
 MOST_REASONS = 8
@@ -97,7 +98,7 @@ def _gate(text: str, counts: SoFar, document: Mapping[str, Any]) -> dict[str, An
     return {"gate": gate.text, "value": result.value, "passed": passed, "note": _clipped(result.note)}
 
 
-def _quantile(gate: gating.Gate, counts: SoFar) -> gating.Quantile:
+def _quantile(gate: Gate, counts: SoFar) -> gating.Quantile:
     tally = (
         counts.tallies.total(counts.phase)
         if gate.class_name is None
@@ -119,11 +120,12 @@ def badge_so_far(
     gates: Sequence[Mapping[str, Any]],
     lost: Sequence[str],
     others: Sequence[str] = (),
+    messages: Sequence[str] = (),
 ) -> dict[str, Any]:
     """Return the badge of a run in progress: `failing` if a gate fails, or turns fail without gates.
 
     `doubtful`: load is missing, or turns or other requests failed although no gate fails. `others`: failures of other requests
-    and exceptions of tasks, as text.
+    and exceptions of tasks, as text. `messages`: first messages of failed turns.
     """
     total = counts.tallies.total()
     broken = [gate["gate"] for gate in gates if gate["passed"] is False]
@@ -132,7 +134,7 @@ def badge_so_far(
     if total.failed:
         text = f"{count_text(total.failed, total.ok)}: {kinds}"
         failing = [text, *failing] if not gates else [*failing, text]
-    failing += others
+    failing += [*messages, *others]
     doubts = [f"worker {name} lost: its part of the load is missing" for name in lost]
     if total.sessions_dropped:
         limit = f", {total.sessions_at_limit} of them at max_in_flight" if total.sessions_at_limit else ""

@@ -1,5 +1,6 @@
 """Live figures of a run for the web UI: one point per second, and the document that pages poll."""
 
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,9 @@ from inferload.master.manifest import models_of
 from inferload.master.progress import counts_so_far, left_s
 from inferload.measure.clock import NS_PER_S, now_ns, wall_ns
 from inferload.process.greenlets import sleep_until
+from inferload.results.latency_limits import LatencyLimit, latency_limits
+from inferload.scenario.scenario import Scenario
+from inferload.verdict.failures import first_lines
 
 _MOST_MARKS = 200  # in one answer
 _MOST_MODELS = 8
@@ -42,6 +46,7 @@ class LiveRun:
     def __init__(self, run: MasterRun) -> None:
         self._run = run
         self._models = [escaped(model) for model in models_of(run.spec, run.preflight)][:_MOST_MODELS]
+        self._limits = _limits(run.spec.scenario)
         run.recorder.max_num_seqs = _max_num_seqs(run)
         self.over = False
         self._result: RunResult | None = None
@@ -120,6 +125,7 @@ class LiveRun:
             "draining": result is None and run.stop.is_set(),
             "over": self.over,
             "steady": run.steadiness.now,
+            "limits": [asdict(limit) for limit in self._limits],
             "scraped": [MetricsUrl.parse(url).target for url in run.preflight.metrics_urls],
         }
 
@@ -139,11 +145,12 @@ class LiveRun:
         gates = tables.gates_so_far(counts, document)
         lost = [member.name for member in run.roster.gone]
         total, others = counts.tallies.total(), run.others()
+        messages = first_lines(run.totals.errors.document(run.anchor.mono_ns))
         troubles = [f"{others.failed} of {others.sent} other requests failed"] if others.failed else []
         troubles += [f"tasks raised {others.raised} exceptions, the first: {others.first}"] if others.raised else []
         return {
             "bottlenecks": recorder.bottlenecks(),
-            "badge": tables.badge_so_far(counts, gates, lost, troubles),
+            "badge": tables.badge_so_far(counts, gates, lost, troubles, messages),
             "gates": gates,
             "rows": tables.class_rows(document),
             "others": tables.other_rows(others.by_name),
@@ -170,6 +177,13 @@ class LiveRun:
             "figures_of": "measure",
             "slo_minute": None,
         }
+
+
+def _limits(scenario: Scenario) -> list[LatencyLimit]:
+    """Return the limits of SLO and gates for lines in the charts."""
+    names = [name for name in scenario.class_names or () if scenario.slo_of(name) != scenario.slo]
+    slos = {"": scenario.slo} | {name: scenario.slo_of(name) for name in names}
+    return latency_limits({name: slo.model_dump(exclude_none=True) for name, slo in slos.items()}, scenario.gates)
 
 
 def _max_num_seqs(run: MasterRun) -> int | None:

@@ -85,6 +85,7 @@ class Tally:
     by_status: dict[int, int] = field(default_factory=dict)
     by_finish_reason: dict[str, int] = field(default_factory=dict)  # of the ok ones
     by_remark: dict[str, int] = field(default_factory=dict)
+    slo_missed: dict[str, int] = field(default_factory=dict)  # turns by limit that they missed, or `failed`
     sketches: dict[str, Sketch] = field(default_factory=dict)
 
     @property
@@ -122,6 +123,7 @@ class Tally:
             "by_status": [list(item) for item in self.by_status.items()],
             "by_finish_reason": dict(self.by_finish_reason),
             "by_remark": dict(self.by_remark),
+            "slo_missed": dict(self.slo_missed),
             "sketches": {name: sketch.to_wire() for name, sketch in self.sketches.items()},
         }
 
@@ -136,6 +138,7 @@ class Tally:
             by_status=dict(wire["by_status"]),
             by_finish_reason=dict(wire["by_finish_reason"]),
             by_remark=dict(wire["by_remark"]),
+            slo_missed=dict(wire["slo_missed"]),
             sketches={name: Sketch.from_wire(sketch) for name, sketch in wire["sketches"].items()},
         )
 
@@ -171,6 +174,13 @@ class Tally:
             self.events += len(record.event_ns)
         if record.sent_ns is not None:
             self.turn_ns += record.closed_ns - record.sent_ns
+
+    def count_missed(self, missed: Sequence[str] | None) -> None:
+        """Count the limits of the SLO that a turn missed; None without an SLO, or if the result is unknown."""
+        if missed is not None:
+            self.slo_judged += 1
+            self.slo_met += not missed
+            add_counts(self.slo_missed, dict.fromkeys(missed, 1))
 
     def count_latencies(self, record: TurnRecord, pauses: Sequence[Pause] = ()) -> None:
         """Add the measures of a turn that ended well to the sketches. `pauses`: times in which this client was blocked."""
@@ -244,7 +254,7 @@ def _overlap_ns(start_ns: int, end_ns: int, pauses: Sequence[Pause]) -> int:
 
 
 _COUNTS = tuple(item.name for item in fields(Tally) if item.type == "int")
-_COUNTED_BY = ("by_failure", "by_status", "by_finish_reason", "by_remark")
+_COUNTED_BY = ("by_failure", "by_status", "by_finish_reason", "by_remark", "slo_missed")
 
 
 class TallySet:
@@ -304,10 +314,9 @@ class TallySet:
         tally.count_end(record)
         if record.ok:
             tally.count_latencies(record, pauses)
-        met = None if slo is None else slo.met(record)
-        if met is not None:
-            tally.slo_judged += 1
-            tally.slo_met += met
+        missed = None if slo is None else slo.missed(record)
+        tally.count_missed(missed)
+        met = None if missed is None else not missed
         began_in = session_window(record, windows)
         if began_in is not None:
             self.at(began_in.phase, record.class_name, began_in.step).window_sessions += 1

@@ -82,11 +82,7 @@ def count_turns(
         _count_spans(tally, turns)
         _count_events(tally, turns, pauses)
         slo = slos[key[1]]
-        met = None if slo is None else [slo.met(record) for record in plain]
-        if met is not None:
-            judged = [result for result in met if result is not None]
-            tally.slo_judged += len(judged)
-            tally.slo_met += sum(judged)
+        met = None if slo is None else _count_met(tally, slo, plain)
         for row in np.flatnonzero(turns.turn_index == 0).tolist():
             began_in = session_window(plain[row], windows)
             if began_in is not None:
@@ -107,6 +103,14 @@ def count_delays(health: HealthSet, records: Iterable[TurnRecord], reads_unstamp
         at.delay_ms.gather(delays / NS_PER_MS)
         at.reads_stamped += len(delays)
         at.reads_unstamped += sum(unstamped for _, unstamped in turns)
+
+
+def _count_met(tally: Tally, slo: Slo, records: Sequence[TurnRecord]) -> list[bool | None]:
+    """Count which limits the turns missed; return for each if it met all, None if that is unknown."""
+    all_missed = [slo.missed(record) for record in records]
+    for missed in all_missed:
+        tally.count_missed(missed)
+    return [None if missed is None else not missed for missed in all_missed]
 
 
 def _is_plain(record: TurnRecord) -> bool:

@@ -19,6 +19,7 @@ class TallyWire(TypedDict):
     by_status: list[tuple[int, _Whole]]
     by_finish_reason: dict[str, _Whole]
     by_remark: dict[str, _Whole]
+    slo_missed: dict[str, _Whole]
     sketches: dict[str, Any]
 
 

@@ -21,9 +21,12 @@ from inferload.plan.planned_load import (
     planned_load,
 )
 from inferload.plan.prefix_cache import PlannedCache
+from inferload.results.slo_text import limits_text
 from inferload.scenario.scenario import Phases, Scenario
 from inferload.scenario.schema.arrivals import Closed, Rated, TraceTimes
+from inferload.scenario.schema.base import SloLimits
 from inferload.scenario.schema.endpoints import Endpoint
+from inferload.scenario.schema.workloads import Mix
 from inferload.workload.sessions import Sessions
 
 SAMPLE = 1_000  # sessions drawn for the means
@@ -89,7 +92,7 @@ def describe(scenario: Scenario, data: DataContext | None = None) -> str:
         phases,
         ("numbers", [*_numbers(scenario, load, sample), *missing]),
         ("cache", [*cache.cache_lines(), *missing]),
-        ("slo", [_slo(scenario)]),
+        ("slo", _slo(scenario)),
         ("gates", _gates(scenario)),
         ("abort on", list(scenario.abort_on)),
     ]
@@ -137,7 +140,7 @@ def _unplanned(scenario: Scenario, source: Sessions, load: PlannedLoad) -> list[
         ("arrivals", _arrivals(scenario, load)),
         ("session", [line for opened in source.open().values() for line in opened.in_words()]),
         ("phases", _phases(scenario)),
-        ("slo", [_slo(scenario)]),
+        ("slo", _slo(scenario)),
         ("gates", _gates(scenario)),
         ("abort on", list(scenario.abort_on)),
     ]
@@ -346,6 +349,14 @@ def _gates(scenario: Scenario) -> list[str]:
     return list(scenario.gates) or ["none: the run passes if no turn fails"]
 
 
-def _slo(scenario: Scenario) -> str:
-    limits = {name: limit for name, limit in scenario.slo.model_dump().items() if limit is not None}
-    return ", ".join(f"{name} {number(limit)}" for name, limit in limits.items()) or "none"
+def _slo(scenario: Scenario) -> list[str]:
+    """Return the limits of one turn, by class if classes have their own."""
+    only = scenario.workload.only if isinstance(scenario.workload, Mix) else None
+    names = (scenario.class_names or ()) if only is None else (only,)
+    if all(scenario.slo_of(name) == scenario.slo for name in names):
+        return [_limits_of(scenario.slo)]
+    return [f"{name}: {_limits_of(scenario.slo_of(name))}" for name in names]
+
+
+def _limits_of(slo: SloLimits) -> str:
+    return limits_text(slo.model_dump(exclude_none=True)) or "none"

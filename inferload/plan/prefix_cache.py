@@ -67,8 +67,10 @@ class PlannedCache:
         share = f"{name}: {percent(sums.sessions / self._drawn)} of the sessions"
         if not sums.turns:
             return f"{share}, turns not known before the run"
+        counts = [other.turns for other in self.sums.values()]
+        of_turns = f" and {percent(sums.turns / sum(counts))} of the turns" if all(counts) else ""
         return (
-            f"{share}, {number(sums.turns / sums.sessions)} turns each, "
+            f"{share}{of_turns}, {number(sums.turns / sums.sessions)} turns each, "
             f"{sums.input_tokens / sums.turns:,.0f} input and {sums.output_tokens / sums.turns:,.0f} output tokens per turn, "
             f"{percent(self.hits.by_class[name].rate, 'none')} of the input cached"
         )

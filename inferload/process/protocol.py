@@ -81,7 +81,7 @@ class WorkerReport:
     health: Any  # wire form of a HealthSet
     in_flight: int
     booked_ns: int  # on the worker's clock: arrivals due before it are included in its reports so far
-    first_errors: dict[str, Any] = field(default_factory=dict)  # wire form of FirstErrors: new classes only
+    first_errors: list[Any] = field(default_factory=list)  # wire form of FirstErrors: new ones only
     writes: int | None = None  # after its last turn: writes of turn files so far
 
     def to_wire(self) -> dict[str, Any]:

@@ -13,7 +13,8 @@ from inferload.measure.tally import Tally, TallySet
 from inferload.results.summary import figures_of, sketch_quantile
 from inferload.server_metrics import gate_metrics
 from inferload.verdict import gates
-from inferload.verdict.gates import Gate, GateError, GateResult
+from inferload.verdict.gate import Gate
+from inferload.verdict.gates import GateError, GateResult
 from inferload.verdict.outcome import ABORTED
 
 LONGEST_S = 600

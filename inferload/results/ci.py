@@ -15,11 +15,11 @@ from xml.etree import ElementTree
 from inferload.errors import UsageError
 from inferload.escaping import code_span, escaped, escaped_lines
 from inferload.escaping import markdown as plain
-from inferload.numbers import short
-from inferload.results.terminal_tables import interval_text
+from inferload.numbers import exact, short
+from inferload.results.terminal_tables import gate_mark, interval_and_note, interval_text
 from inferload.text_table import piped
 from inferload.verdict import failures
-from inferload.verdict.outcome import Outcome, State, of_summary
+from inferload.verdict.outcome import FAILED, Outcome, State, of_summary
 
 _GITHUB_ESCAPES = {"%": "%25", "\n": "%0A"}
 _PROPERTIES = ("scenario", "target", "model", "engine", "seed")
@@ -109,7 +109,7 @@ def annotations(summaries: Summaries) -> list[tuple[str, str]]:
         for gate in _gates(summary):
             if not gate["passed"] or gate.get("answer") == "inconclusive":
                 level = "warning" if gate["passed"] else "error"
-                notes.append((level, f"{name}: {_gate_outcome(gate)}: {_gate_text(gate)}"))
+                notes.append((level, f"{name}: {gate_mark(gate)}: {_gate_text(gate)}"))
     return notes
 
 
@@ -122,43 +122,57 @@ def markdown(summaries: Summaries) -> str:
         parts += [f"**{plain(name)}**: {plain(of_summary(summary).headline)}", *([details] if details else [])]
         for gate in _gates(summary):
             value = short(gate.get("value"))
-            outcome = "; ".join([_gate_outcome(gate), *([gate["note"]] if gate.get("note") else [])])
+            outcome = "; ".join([gate_mark(gate), *([gate["note"]] if gate.get("note") else [])])
             rows.append((name, code_span(gate["gate"]), value, interval_text(gate), outcome))
     return "\n\n".join([*parts, *([piped(rows, right=False)] if len(rows) > 1 else [])]) + "\n"
 
 
 def junit(summaries: Summaries) -> str:
-    """Return a suite for each run: a case for the run, which fails with a nonzero exit code, and one for each gate."""
+    """Return a suite for each run: a case for each gate, and one for the run, which fails for any other reason.
+
+    The time of the run is its measured time; gates have none of their own.
+    """
     root = ElementTree.Element("testsuites", name="inferload")
     for name, summary in summaries.items():
         _add_suite(root, name, summary)
+    for total in ("tests", "failures"):
+        root.set(total, str(sum(int(suite.get(total, 0)) for suite in root)))
+    root.set("time", exact(sum(float(suite.get("time", 0)) for suite in root)))
     ElementTree.indent(root)
     return ElementTree.tostring(root, encoding="unicode", xml_declaration=True) + "\n"
 
 
 def _add_suite(root: ElementTree.Element, name: str, summary: Mapping[str, Any]) -> None:
     judged, gates, details = of_summary(summary), _gates(summary), _details(summary)
-    of = str((summary.get("run") or {}).get("scenario") or name)  # constant over runs, for the history of a case
-    failed = bool(judged.exit_code)
-    counts = {"tests": len(gates) + 1, "failures": failed + sum(not gate["passed"] for gate in gates), "skipped": 0}
-    suite = ElementTree.SubElement(
-        root, "testsuite", {"name": name, **{key: str(count) for key, count in counts.items()}}
-    )
+    run, time = summary.get("run") or {}, exact(summary.get("window_s") or 0.0)
+    of = str(run.get("scenario") or name)  # constant over runs, for the history of a case
+    broken = sum(not gate["passed"] for gate in gates)
+    failed = bool(judged.exit_code) and not (broken and judged.exit_code == FAILED)
+    counts = {"tests": len(gates) + 1, "failures": failed + broken, "errors": 0, "skipped": 0}
+    stated = {"name": escaped(name), "time": time, **{key: str(count) for key, count in counts.items()}}
+    if run.get("started_at"):
+        stated["timestamp"] = escaped(str(run["started_at"]))
+    suite = ElementTree.SubElement(root, "testsuite", stated)
     properties = ElementTree.SubElement(suite, "properties")
     for key, value in _properties(summary).items():
         ElementTree.SubElement(properties, "property", name=key, value=escaped(value))
-    case = ElementTree.SubElement(suite, "testcase", classname=of, name="run")
+    case = ElementTree.SubElement(suite, "testcase", classname=escaped(of), name="run", time=time)
     text = "\n".join(escaped(line) for line in (judged.headline, *details))
     if failed:
         ElementTree.SubElement(case, "failure", type=judged.state, message=escaped(judged.headline)).text = text
     else:
         ElementTree.SubElement(case, "system-out").text = text
     for gate in gates:
-        case = ElementTree.SubElement(suite, "testcase", classname=of, name=escaped(gate["gate"]))
-        if not gate["passed"]:
-            ElementTree.SubElement(case, "failure", type="gate", message=escaped(_gate_text(gate)))
-        elif gate.get("answer") == "inconclusive":
-            ElementTree.SubElement(case, "system-out").text = escaped(f"inconclusive: {_gate_text(gate)}")
+        _add_gate(suite, escaped(of), gate)
+
+
+def _add_gate(suite: ElementTree.Element, of: str, gate: Mapping[str, Any]) -> None:
+    case = ElementTree.SubElement(suite, "testcase", classname=of, name=escaped(gate["gate"]), time="0")
+    text = escaped(f"{gate_mark(gate)}: {_gate_text(gate)}")
+    if not gate["passed"]:
+        ElementTree.SubElement(case, "failure", type="gate", message=escaped(_gate_text(gate))).text = text
+    else:
+        ElementTree.SubElement(case, "system-out").text = text
 
 
 def _properties(summary: Mapping[str, Any]) -> dict[str, str]:
@@ -187,15 +201,11 @@ def _reasons(summary: Mapping[str, Any]) -> list[str]:
 
 
 def _gate_text(gate: Mapping[str, Any]) -> str:
-    value = "is not known" if gate.get("value") is None else f"is {short(gate['value'])}"
-    interval = f" (95 %: {interval_text(gate)})" if interval_text(gate) else ""
-    note = f"; {gate['note']}" if gate.get("note") else ""
-    return f"{gate['gate']}: {value}{interval}{note}"
-
-
-def _gate_outcome(gate: Mapping[str, Any]) -> str:
-    outcome = "passed" if gate["passed"] else "FAILED"
-    return f"inconclusive, {outcome}" if gate.get("answer") == "inconclusive" else outcome
+    value, details = (
+        "is not known" if gate.get("value") is None else f"is {short(gate['value'])}",
+        interval_and_note(gate),
+    )
+    return f"{gate['gate']}: {value}" + (f" ({details})" if details else "")
 
 
 # -- GitHub

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -75,12 +76,13 @@ class SummaryInput:
     exact: Values | None = None
     step_windows: Mapping[int, float] = field(default_factory=dict)
     step_levels: Sequence[Mapping[str, Any]] = ()  # planned load of each step
-    first_errors: Mapping[str, Any] = field(default_factory=dict)  # of each class of failure, in any phase
+    first_errors: Sequence[Mapping[str, Any]] = ()  # of each kind of failure, in any phase
     remarks: Mapping[str, Any] = field(default_factory=dict)  # first example of each, in any phase
     stopped_answering: Sequence[Mapping[str, Any]] | None = None  # None: turn records are missing
     growth: Growth | None = None  # of the turns in flight in an open loop
     step_growth: Mapping[int, Growth] = field(default_factory=dict)
     overload_not_judged: str | None = None  # reason why an open loop has no growth
+    slo_of: Callable[[str], Mapping[str, float]] = lambda _class: {}  # limits of one turn, by class
     aborted: gating.GateResult | None = None  # the condition of `abort_on` that stopped the run
 
 
@@ -95,7 +97,7 @@ def build(data: SummaryInput) -> dict[str, Any]:
         "verdict": {},
         "window_s": window_s,
         "percentiles_from": "records" if None in exact else "sketches",
-        **_part(measured, window_s, exact.get(None)),
+        **_part(measured, window_s, exact.get(None), _common_limits(data)),
         "other_requests": dict(data.other_requests),
         "exceptions": dict(data.exceptions),
         "users": {"by_class": dict(data.users)},
@@ -107,7 +109,7 @@ def build(data: SummaryInput) -> dict[str, Any]:
     phases = {phase: _turns(data.tallies.total(phase)) for phase in PHASES}
     summary["turns"]["by_phase"] = phases | {"all": _turns(data.tallies.total())}
     stopped = data.stopped_answering
-    summary["turns"]["first_errors"] = dict(data.first_errors)
+    summary["turns"]["first_errors"] = list(data.first_errors)
     summary["stopped_answering"] = None if stopped is None else list(stopped)
     summary["growth"] = None if data.growth is None else asdict(data.growth)
     summary["overload_not_judged"] = data.overload_not_judged
@@ -192,8 +194,13 @@ def figures_of(tally: Tally, window_s: float) -> dict[str, Any]:
     return _part(tally, window_s, None)
 
 
-def _part(tally: Tally, window_s: float | None, exact: _Latency | None) -> dict[str, Any]:
-    """Figures of the measure phase, or of one step or class of it."""
+def _part(
+    tally: Tally,
+    window_s: float | None,
+    exact: _Latency | None,
+    limits: Mapping[str, float | None] = MappingProxyType({}),
+) -> dict[str, Any]:
+    """Figures of the measure phase, or of one step or class of it. `limits`: of its SLO."""
     counted = tally.window_events - tally.window_events_uncounted
     return {
         "sessions": sessions(tally),
@@ -205,6 +212,7 @@ def _part(tally: Tally, window_s: float | None, exact: _Latency | None) -> dict[
         },
         "tokens_per_event": {"mean": tally.window_output_tokens / counted if counted else None},
         "rates": rates(tally, window_s),
+        "slo": _slo(tally, limits),
         "latency": {name: block_of(tally.sketches.get(name)) for name in _LATENCIES} if exact is None else dict(exact),
     }
 
@@ -261,6 +269,23 @@ def rates(tally: Tally, window_s: float | None) -> dict[str, float | None]:
     }
 
 
+def _slo(tally: Tally, limits: Mapping[str, float | None]) -> dict[str, Any] | None:
+    """Return `slo`: how many turns missed each limit; None without an SLO, or if the result of a turn is unknown."""
+    if not tally.slo_judged or tally.slo_judged != tally.ended:
+        return None
+    missed = dict(tally.slo_missed) | ({"dropped": tally.sessions_dropped} if tally.sessions_dropped else {})
+    turns = tally.ended + tally.sessions_dropped
+    return {"limits": dict(limits), "turns": turns, "met": tally.slo_met, "missed": dict(sorted(missed.items()))}
+
+
+def _common_limits(data: SummaryInput) -> dict[str, float | None]:
+    """Return the limits of the classes' SLOs; None for one that differs between them."""
+    of_classes = [data.slo_of(name) for name in data.tallies.by_class("measure")]
+    names = dict.fromkeys(name for limits in of_classes for name in limits)
+    values = {name: {limits.get(name) for limits in of_classes} for name in names}
+    return {name: next(iter(each)) if len(each) == 1 else None for name, each in values.items()}
+
+
 def streamed_tokens(tally: Tally) -> int | None:
     """Tokens of the events in the window with a known number of tokens; None if it has events, but none of these."""
     known = tally.window_events_uncounted < tally.window_events
@@ -294,7 +319,10 @@ def _client(health: HealthSet, stamps: Stamps | None, reader: str | None) -> dic
 
 def _by_class(data: SummaryInput, exact: Mapping[str | None, _Latency]) -> dict[str, Any]:
     by_class = data.tallies.by_class("measure")
-    return {name: _part(tally, data.windows.get("measure"), exact.get(name)) for name, tally in by_class.items()}
+    return {
+        name: _part(tally, data.windows.get("measure"), exact.get(name), data.slo_of(name))
+        for name, tally in by_class.items()
+    }
 
 
 def _steps(data: SummaryInput) -> list[dict[str, Any]]:

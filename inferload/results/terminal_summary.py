@@ -7,14 +7,14 @@ from typing import Any
 
 from inferload.escaping import escaped, mapped
 from inferload.numbers import percent, short
-from inferload.results.terminal_tables import figure, interval_text, no_latency
+from inferload.results.terminal_tables import figure, interval_and_note, no_latency, slo_missed
 from inferload.text_table import align
 from inferload.verdict import failures, outcome
 
 _MEASURES = {"ttft_ms": "TTFT ms", "itl_ms": "ITL ms", "tpot_ms": "TPOT ms", "e2e_ms": "E2E ms"}
 _STATISTICS = ("mean", "p50", "p90", "p95", "p99")
 _COLUMNS = 100
-_GATES, _SERVERS = 2, 2  # lines
+_SERVERS = 2  # lines
 
 
 def brief(summary: Mapping[str, Any], load: str = "") -> str:
@@ -52,23 +52,17 @@ def _head(summary: Mapping[str, Any], load: str) -> list[str]:
 
 
 def _gates(gates: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Return failed gates, a line each, and one line for those that passed."""
-    failed = [gate for gate in gates if not gate["passed"]]
-    passed = [gate for gate in gates if gate["passed"]]
-    shown = failed if len(failed) <= _GATES else failed[: _GATES - 1]
-    lines = [f"gate FAILED  {_gate(gate)}" for gate in shown]
-    if len(failed) > len(shown):
-        lines.append(f"gates FAILED  {len(failed) - len(shown)} more")
-    if passed:
-        values = "; ".join(_gate(gate) for gate in passed)
-        lines.append(clipped(f"gates passed  {len(passed)} of {len(gates)}: {values}"))
-    return lines
+    """Return a line for each gate, failed ones first."""
+    return [
+        f"gate {'passed' if gate['passed'] else 'FAILED'}  {_gate(gate)}"
+        for gate in sorted(gates, key=lambda gate: bool(gate["passed"]))
+    ]
 
 
 def _gate(gate: Mapping[str, Any]) -> str:
-    undecided = f", inconclusive (95 %: {interval_text(gate)})" if gate.get("answer") == "inconclusive" else ""
     if gate["value"] is None:
         return f"{gate['gate']}: {gate.get('note') or 'no value'}"
+    undecided = f" (inconclusive: {interval_and_note(gate)})" if gate.get("answer") == "inconclusive" else ""
     return f"{gate['gate']}: {short(gate['value'])}{undecided}"
 
 
@@ -103,6 +97,7 @@ def _load_rows(summary: Mapping[str, Any]) -> list[tuple[str, str]]:
     if rates["slo_attainment"] is not None:
         share = percent(rates["slo_attainment"])
         rows.append(("SLO", f"{share} of turns met it; goodput {short(rates['goodput_turns_per_s'])} turns/s"))
+        rows.append(("", slo_missed(summary.get("slo"))))
     return rows
 
 

@@ -9,6 +9,7 @@ from inferload.escaping import escaped, escaped_lines, mapped
 from inferload.measure.measures import MEASURES
 from inferload.numbers import percent, short
 from inferload.results.cache_table import cache_table
+from inferload.results.slo_text import LIMITS, limit_text
 from inferload.results.summary import QUANTILES, is_marked
 from inferload.text_table import align
 from inferload.verdict import failures, outcome
@@ -79,32 +80,33 @@ def gates_text(summary: Mapping[str, Any]) -> str:
         )
     rows = [
         [
-            "passed" if gate["passed"] else "FAILED",
+            gate_mark(gate),
             gate["gate"],
             f"is {short(gate['value'])}" if gate["value"] is not None else "",
-            "; ".join(part for part in (_interval(gate), gate.get("note")) if part),
+            interval_and_note(gate),
         ]
         for gate in verdict["gates"]
     ]
     return "gates\n" + align(rows, left=4) + _gates_error(verdict["gates"])
 
 
-def _interval(gate: Mapping[str, Any]) -> str:
-    """Interval of a gate's value, marked if it contains the limit."""
-    if "low" not in gate:
-        return ""
-    if gate["low"] is None and gate["high"] is None:
-        return "INCONCLUSIVE, too short to tell: too few turns, or their correlation time is too long"
-    return ("INCONCLUSIVE, " if gate["answer"] == "inconclusive" else "") + f"95 %: {interval_text(gate)}"
+def gate_mark(gate: Mapping[str, Any]) -> str:
+    """Return the result of a gate; an inconclusive one has the result that the value alone gives."""
+    mark = "passed" if gate["passed"] else "FAILED"
+    return f"inconclusive, {mark}" if gate.get("answer") == "inconclusive" else mark
+
+
+def interval_and_note(gate: Mapping[str, Any]) -> str:
+    """Return the interval of a gate's value and its note; empty without them."""
+    interval = interval_text(gate)
+    return "; ".join(filter(None, [f"95 %: {interval}" if interval else "", gate.get("note")]))
 
 
 def interval_text(gate: Mapping[str, Any]) -> str:
-    """Return the 95 % interval of a gate's value; empty without one."""
-    if "low" not in gate:
-        return ""
-    low, high = gate["low"], gate.get("high")
+    """Return the 95 % interval of a gate's value; empty without one, or if the run is too short for both ends."""
+    low, high = gate.get("low"), gate.get("high")
     if low is None and high is None:
-        return "too short to tell"
+        return ""
     known = f"over {short(low)}" if high is None else f"under {short(high)}"
     return known if None in (low, high) else f"{short(low)} to {short(high)}"
 
@@ -162,7 +164,21 @@ def _load(summary: Mapping[str, Any]) -> str:
     if rates["slo_attainment"] is not None:
         share = short(rates["slo_attainment"] * 100)
         rows.append(["goodput", f"{short(rates['goodput_turns_per_s'])} turns/s; {share} % met the SLO"])
+        rows.append(["", slo_missed(summary.get("slo"))])
     return f"load{_warning(summary)}\n" + align(rows, left=2)
+
+
+def slo_missed(block: Mapping[str, Any] | None) -> str:
+    """Return the share of the turns that missed each limit of the SLO, and of failed and dropped ones.
+
+    `block`: `slo` of a summary or of a class.
+    """
+    if not block:
+        return ""
+    missed, limits = block["missed"], block.get("limits") or {}
+    shares = {name: percent(missed.get(name, 0) / block["turns"]) for name in (*limits, *missed)}
+    texts = [f"{limit_text(name, limits.get(name))} missed by {shares[name]}" for name in LIMITS if name in shares]
+    return "; ".join([*texts, *(f"{name} {share}" for name, share in shares.items() if name not in LIMITS)])
 
 
 def _failures(summary: Mapping[str, Any]) -> str:

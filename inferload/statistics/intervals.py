@@ -9,7 +9,7 @@ that generate load import this module.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import ceil, floor, sqrt
 
 import numpy as np
@@ -31,17 +31,21 @@ _TAIL = 0.025  # error at each end of a 95 % interval
 
 @dataclass(frozen=True, slots=True)
 class Interval:
-    """95 % interval. None: the end is open; both: the run is too short. `effective`: effective number of samples."""
+    """95 % interval. None: the end is open; both: the run is too short. `effective`: effective number of samples.
+
+    `times`: how many times as long the run must be for two ends, estimated from this run; 1 if it has both.
+    """
 
     low: float | None
     high: float | None
     effective: float
+    times: float = 1.0
 
     def widened(self, error: float) -> Interval:
         """Return the interval if its ends are known up to a relative error."""
         low = None if self.low is None else self.low - error * abs(self.low)
         high = None if self.high is None else self.high + error * abs(self.high)
-        return Interval(low, high, self.effective)
+        return replace(self, low=low, high=high)
 
 
 def quantile_interval(slices: Sequence[Floats], q: float) -> Interval | None:
@@ -61,14 +65,15 @@ def quantile_interval(slices: Sequence[Floats], q: float) -> Interval | None:
 def quantile_of_counts(below: Floats, counts: Floats, q: float, value_at: Callable[[int], float]) -> Interval:
     """Return `quantile_interval` from numbers of values. `below`: up to the q quantile, per slice. `value_at`: by rank from 1."""
     count = int(counts.sum())
-    error, freedom = _error(below, counts)
+    error, freedom, times = _error(below, counts)
     effective = min(float(count), q * (1 - q) / error**2) if error > 0 else float(count)
+    times = max(times, _BEYOND / (effective * min(q, 1 - q)))
     if freedom is None:
-        return Interval(None, None, effective)
+        return Interval(None, None, effective, times)
     low_q, high_q = share_interval(q, effective, freedom, (_TAIL, _TAIL))
     low = value_at(max(1, floor(count * low_q))) if effective * q >= _BEYOND else None
     high = value_at(min(count, ceil(count * high_q) + 1)) if effective * (1 - q) >= _BEYOND else None
-    return Interval(low, high, effective)
+    return Interval(low, high, effective, times)
 
 
 def order_interval(count: int, q: float) -> tuple[int | None, int | None]:
@@ -97,11 +102,11 @@ def mean_interval(slices: Sequence[Floats]) -> Interval | None:
 def mean_of_sums(sums: Floats, counts: Floats, mean: float, variance: float) -> Interval:
     """Return `mean_interval` from the sum of each slice, and mean and variance of all values."""
     count = float(counts.sum())
-    error, freedom = _error(sums, counts)
+    error, freedom, times = _error(sums, counts)
     error = max(error, sqrt(variance / count))
     effective = variance / error**2 if error > 0 else count
     if freedom is None:
-        return Interval(None, None, effective)
+        return Interval(None, None, effective, times)
     from scipy.special import stdtrit
 
     half = float(stdtrit(freedom, 1 - _TAIL)) * error
@@ -169,11 +174,14 @@ def fitting_batches(series: Sequence[Floats]) -> float:
     return sum(len(values) for values in series) / (_RELAXATIONS * relaxation(series))
 
 
-def _error(sums: Floats, counts: Floats) -> tuple[float, int | None]:
-    """Standard error and degrees of freedom of sum / count. Freedom is None if the run is too short."""
+def _error(sums: Floats, counts: Floats) -> tuple[float, int | None, float]:
+    """Standard error and degrees of freedom of sum / count, and how many times as long the run must be for an interval.
+
+    Freedom is None if the run is too short.
+    """
     result = spread(sums, counts)
-    enough = result.fitting >= _FITTING and np.count_nonzero(counts) >= BATCHES
-    return result.error, result.freedom if enough else None
+    times = max(1.0, _FITTING / result.fitting, BATCHES / np.count_nonzero(counts))
+    return result.error, result.freedom if times == 1.0 else None, times
 
 
 def _ratio_error(sums: Floats, counts: Floats) -> float:

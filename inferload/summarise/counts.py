@@ -22,7 +22,7 @@ from inferload.measure.tally import TallySet
 from inferload.results.abort_conditions import AbortReached
 from inferload.scenario import scenario as scenarios
 from inferload.verdict import gates, outcome
-from inferload.verdict.failures import FirstErrors
+from inferload.verdict.first_errors import FirstErrors
 from inferload.workload.schedules import step_bounds_s
 
 Arm = Literal["cold", "warming", "warm"]
@@ -167,7 +167,7 @@ class Counts:
 
     @cached_property
     def errors(self) -> FirstErrors:
-        """First error of each class."""
+        """First error of each kind."""
         errors = FirstErrors()
         errors.absorb(self.errors_wire)
         return errors

@@ -1,20 +1,17 @@
-"""Failed turns of a run: first error message of each class, and the time at which a server stopped answering. No I/O."""
+"""Failed turns of a run in words, and the time at which a server stopped answering. No I/O."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
-from typing import Annotated, Any
+from dataclasses import dataclass
+from typing import Any
 
-import msgspec
 import numpy as np
 import numpy.typing as npt
 
 from inferload.escaping import escaped
-from inferload.measure.clock import NS_PER_S
 from inferload.measure.record import Failure
-from inferload.measure.remarks import MEANINGS
 from inferload.numbers import percent
 
 MOST_MESSAGES = 50  # stored messages of exceptions
@@ -30,66 +27,10 @@ _SILENT = [
 ]
 # The end of such a turn is no answer of the server.
 _NO_ANSWER = [*_SILENT, Failure.UNFINISHED.value, Failure.CLIENT_ERROR.value, Failure.TLS.value]
+_MOST_CLASSES = 3  # of turns, named with a message
 _LEAST_TURNS = 2  # failures without an answer after the last answer
 
 Floats = npt.NDArray[np.float64]
-
-
-@dataclass(frozen=True, slots=True)
-class FirstError:
-    """First failed turn of a class. `at_ns`: its end, monotonic."""
-
-    text: str
-    at_ns: Annotated[int, msgspec.Meta(ge=-(1 << 62), le=1 << 62)]
-    worker: str
-
-
-class FirstErrors:
-    """Earliest error of each class of failure, and earliest example of each remark."""
-
-    def __init__(self) -> None:
-        self._errors: dict[str, FirstError] = {}
-        self._taken: set[str] = set()
-
-    def add(self, failure: str, text: str, at_ns: int, worker: str) -> None:
-        """Store an error if it is the earliest of its class."""
-        known = self._errors.get(failure)
-        if known is None or at_ns < known.at_ns:
-            self._errors[failure] = FirstError(message(text), at_ns, worker)
-
-    def take(self) -> dict[str, Any]:
-        """Return the classes that no earlier call returned, in wire form."""
-        taken = {failure: error for failure, error in self.to_wire().items() if failure not in self._taken}
-        self._taken.update(taken)
-        return taken
-
-    def absorb(self, wire: Mapping[str, Mapping[str, Any]], offset_ns: int = 0) -> None:
-        """Add errors in wire form; ValueError if they are not. `offset_ns`: their clock minus this one."""
-        for failure, error in msgspec.convert(wire, dict[str, FirstError]).items():
-            self.add(failure, error.text, error.at_ns - offset_ns, error.worker)
-
-    def to_wire(self) -> dict[str, Any]:
-        """Return plain values, for a message or a file."""
-        return {failure: asdict(error) for failure, error in self._errors.items()}
-
-    @property
-    def texts(self) -> dict[str, str]:
-        """Message of each class of failure."""
-        return {failure: error.text for failure, error in self._errors.items() if failure not in MEANINGS}
-
-    def document(self, start_ns: int) -> dict[str, Any]:
-        """Return the errors as a block of summary.json, earliest first. `start_ns`: start of the run."""
-        return {kind: block for kind, block in self._blocks(start_ns).items() if kind not in MEANINGS}
-
-    def remarks(self, start_ns: int) -> dict[str, Any]:
-        """Return the examples of remarks as `document`."""
-        return {kind: block for kind, block in self._blocks(start_ns).items() if kind in MEANINGS}
-
-    def _blocks(self, start_ns: int) -> dict[str, Any]:
-        return {
-            kind: {"text": error.text, "at_s": round((error.at_ns - start_ns) / NS_PER_S, 3), "worker": error.worker}
-            for kind, error in sorted(self._errors.items(), key=lambda item: item[1].at_ns)
-        }
 
 
 def message(text: str) -> str:
@@ -171,11 +112,33 @@ def lines(summary: Mapping[str, Any]) -> list[str]:
     by_failure = everything.get("by_failure") or turns.get("by_failure") or {}
     texts = [f"{count_text(failed, ok)} ({percent(failed / (ok + failed))}): {counts_by_name(by_failure)}"]
     texts += [stopped_text(entry) for entry in summary.get("stopped_answering") or ()]
-    texts += [
-        f"first {failure} at {error['at_s']:.1f} s{_of(error.get('worker'))}: {message(str(error['text']))}"
-        for failure, error in (turns.get("first_errors") or {}).items()
+    return texts + first_lines(turns.get("first_errors") or ())
+
+
+def first_lines(errors: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Return a line for each class of failure, HTTP status and message, with the classes of turns that had it.
+
+    `errors`: `first_errors` of summary.json.
+    """
+    alike: dict[tuple[str, str], list[Mapping[str, Any]]] = {}
+    for error in errors:
+        alike.setdefault((kind_text(error), str(error["text"])), []).append(error)
+    return [
+        f"first {kind}{_among(group)} at {group[0]['at_s']:.1f} s{_of(group[0].get('worker'))}: {message(text)}"
+        for (kind, text), group in alike.items()
     ]
-    return texts
+
+
+def kind_text(error: Mapping[str, Any]) -> str:
+    """Return class of failure and HTTP status of an entry of `first_errors`, as `http_4xx 404`."""
+    return f"{error['failure']} {error.get('status') or ''}".strip()
+
+
+def _among(errors: Sequence[Mapping[str, Any]]) -> str:
+    """` of chat, agent and 3 more classes`; empty if the class of turns is not known."""
+    names = [str(error["class"]) for error in errors if error.get("class")]
+    more = len(names) - _MOST_CLASSES
+    return f" of {', '.join(names[:_MOST_CLASSES])}{f' and {more} more classes' if more > 0 else ''}" if names else ""
 
 
 def stopped_text(entry: Mapping[str, Any]) -> str:

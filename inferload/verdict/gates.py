@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import math
-import operator
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -18,19 +17,19 @@ from inferload.measure.measures import MEASURES
 from inferload.numbers import number
 from inferload.server_metrics import gate_metrics
 from inferload.statistics.intervals import Interval
+from inferload.verdict import gate_decision
+from inferload.verdict.gate import COMPARE, Gate
+from inferload.verdict.gate_decision import Answer
 
 # (measure, q) -> quantile of the sample at the nearest rank; None without a sample.
 Quantile = Callable[[str, float], float | None]
 # (measure, q, None for its mean) -> confidence interval; None if it cannot be computed.
 Intervals = Callable[[str, float | None], Interval | None]
 
-Answer = Literal["pass", "fail", "inconclusive"]
 # Result of a gate whose interval contains the limit. `warn`: a note, and the value decides.
 Policy = Literal["warn", "pass", "fail"]
 # Error at each end of an interval: the error probability of one gate that its interval decides.
 ONE_SIDED = 0.025
-# A value that breaks its limit by this factor fails the gate without regard to its interval.
-FAR = 3.0
 
 MEASURE_NAMES = tuple(measure.name for measure in MEASURES)
 RATE_NAMES = (
@@ -56,9 +55,6 @@ PLAIN_NAMES = (
 )
 STATISTICS = ("mean", "min", "max")
 
-_COMPARE: Mapping[str, Callable[[float, float], bool]] = MappingProxyType(
-    {"<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge, "==": operator.eq}
-)
 _TOKEN = re.compile(
     r"\s*(?:(?P<number>[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)|(?P<word>\w[\w.]*)|(?P<sign><=|>=|==|\S))"
 )
@@ -74,44 +70,11 @@ class GateError(ValueError):
 
 
 @dataclass(frozen=True, slots=True)
-class Gate:
-    """`statistic(name){selector} sign limit`; a plain name has no statistic. A percentile has its quantile in `q`.
-
-    `selector`: a class of turns, or type and name of another request, as `GET /health`; None: all turns.
-    """
-
-    text: str
-    statistic: str | None  # "mean", "min", "max", or as written: "p99"
-    name: str
-    sign: str
-    limit: float
-    q: float | None = None
-    selector: str | None = None
-
-    @property
-    def of_request(self) -> bool:
-        """True if the selector names a request other than a turn: it contains a space, class names do not."""
-        return self.selector is not None and len(self.selector.split(maxsplit=1)) > 1
-
-    @property
-    def class_name(self) -> str | None:
-        """Class of turns; None: all turns, or a request other than a turn."""
-        return None if self.of_request else self.selector
-
-    def badness(self, value: float) -> float:
-        """Return a number that increases towards the limit and beyond it."""
-        return abs(value - self.limit) if self.sign == "==" else value if self.sign[0] == "<" else -value
-
-    def holds(self, value: float | None) -> bool:
-        """Return True if the value passes; an unknown value does not."""
-        return value is not None and _COMPARE[self.sign](value, self.limit)
-
-
-@dataclass(frozen=True, slots=True)
 class GateResult:
     """Result of a gate. `value`: None if unknown, and the gate has not passed; `note`: the reason, or None.
 
-    `interval`: of the value, None without one. `answer`: inconclusive if the interval contains the limit; `passed` decides.
+    `interval`: of the value, None without one. `answer`: inconclusive if the interval contains the limit, or if the run is
+    too short for the end that decides; `passed` decides.
     """
 
     gate: str
@@ -146,7 +109,7 @@ def parse(text: str) -> Gate:
         name = word
         _check_plain(text, name, at)
     selector = tokens.selector()
-    signs = [sign for sign in _COMPARE if sign != "==" or name not in MEASURE_NAMES]
+    signs = [sign for sign in COMPARE if sign != "==" or name not in MEASURE_NAMES]
     sign = tokens.sign()
     if sign is None or sign not in signs:
         raise tokens.error(f"one of {' '.join(signs)} is missing")
@@ -185,7 +148,9 @@ def evaluate(
     interval = None
     if value is not None and intervals is not None and gate.name in MEASURE_NAMES:
         interval = intervals(gate.name, gate.q) if gate.q is not None or gate.statistic == "mean" else None
-    answer = _answer(gate, value, interval)
+    answer = gate_decision.answer(gate, value, interval)
+    if answer == "inconclusive" and interval is not None:
+        note = gate_decision.missing(gate, value, interval, summary)
     decided = answer if answer != "inconclusive" or policy == "warn" else policy
     passed = gate.holds(value) if decided == "inconclusive" else decided == "pass"
     return GateResult(gate.text, value, passed, note, interval, answer)
@@ -265,27 +230,6 @@ def _request_value(gate: Gate, requests: Mapping[str, Any]) -> tuple[float | Non
         if f"{row['type']} {row['name']}" == gate.selector and row["sent"]:
             return _ratio(row["failed"], row["sent"]), None
     return None, f"no request {gate.selector} was sent"
-
-
-def _answer(gate: Gate, value: float | None, interval: Interval | None) -> Answer:
-    """Compare the interval, or the value without one, with the limit."""
-    holds = gate.holds(value)
-    if interval is None or value is None:
-        return "pass" if holds else "fail"
-    # An open end is beyond every limit.
-    open_end = interval.low is None if (gate.sign[0] == ">") == holds else interval.high is None
-    ends = [end for end in (interval.low, interval.high) if end is not None]
-    if not holds and _far_beyond(gate, value):
-        return "fail"
-    if open_end or any(gate.holds(end) != holds for end in ends):
-        return "inconclusive"
-    return "pass" if holds else "fail"
-
-
-def _far_beyond(gate: Gate, value: float) -> bool:
-    """Return True if a value breaks its limit by a factor of FAR or more."""
-    low, high = sorted((abs(value), abs(gate.limit)))
-    return value * gate.limit >= 0 and high >= FAR * low
 
 
 def _few_samples(q: float, count: object) -> str | None:

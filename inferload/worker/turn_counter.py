@@ -18,7 +18,7 @@ from inferload.measure.tally_batch import count_delays, count_turns
 from inferload.measure.turn_columns import TurnColumns
 from inferload.scenario import scenario as scenarios
 from inferload.scenario.schema.endpoints import Endpoint
-from inferload.verdict.failures import FirstErrors
+from inferload.verdict.first_errors import FirstError, FirstErrors
 from inferload.worker.process_health import LoopMonitor
 from inferload.worker.run_windows import RunWindows
 
@@ -84,9 +84,9 @@ class TurnCounter:
         for result in counted:
             record = result.record
             if record.failure is not None and record.finished:
-                self.errors.add(str(record.failure), result.detail, record.closed_ns, record.worker)
+                self.errors.add(_error(record, record.failure, record.status, record.class_name, result.detail))
             for remark in record.remarks:
-                self.errors.add(remark, result.examples[remark], record.closed_ns, record.worker)
+                self.errors.add(_error(record, remark, None, "", result.examples[remark]))
         if self.tracer is not None:
             self._trace(self.tracer, client.endpoint, counted)
         return counted
@@ -207,6 +207,10 @@ class TurnCounts:
             self._write([result.record for result in results])
         except Exception as error:  # noqa: BLE001  they are counted, and the comparison of files and counts shows the loss
             self._faults.log(f"{len(results)} turns could not be written", error)
+
+
+def _error(record: TurnRecord, failure: str, status: int | None, turn_class: str, text: str) -> FirstError:
+    return FirstError(str(failure), status, turn_class, text, record.closed_ns, record.worker)
 
 
 def _client_error(record: TurnRecord, error: Exception) -> TurnResult:

@@ -50,6 +50,6 @@ def ended(
         "rate_changed": False,
         "tallies_wire": tallies.to_wire(),
         "health_wire": HealthSet().to_wire(),
-        "errors_wire": {},
+        "errors_wire": [],
     }
     return Counts(**(fields | others))

@@ -208,9 +208,16 @@ SUMMARY: dict[str, Any] = {
     "turns": _TURNS
     | {
         "by_failure": {"cut": 1},
-        "first_errors": {
-            "cut": {"text": "the stream ended without [DONE] or a finish reason", "at_s": 8.503, "worker": "w0"}
-        },
+        "first_errors": [
+            {
+                "failure": "cut",
+                "status": 200,
+                "class": "chat",
+                "text": "the stream ended without [DONE] or a finish reason",
+                "at_s": 8.503,
+                "worker": "w0",
+            }
+        ],
         "by_phase": {
             "warmup": {"sent": 6, "ok": 6, "failed": 0, "unfinished": 0},
             "measure": _TURNS,

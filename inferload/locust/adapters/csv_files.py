@@ -25,10 +25,11 @@ from locust.stats import get_readable_percentiles
 from inferload import rundir
 from inferload.measure.clock import NS_PER_S, Anchor, now_ns
 from inferload.threads import AppendedFile, in_thread
+from inferload.verdict.first_errors import Kind
 
 logger = logging.getLogger(__name__)
 
-_TURN_FAILED = re.compile(r"^TurnFailed\(['\"](\w+)")
+_TURN_FAILED = re.compile(r"^TurnFailed\(['\"](\w+)(?: (\d+))?['\"]\)$")  # a rejected turn has its own text
 _SPAN_S = 10.0  # of a current rate
 _MAX_ROWS = 50  # written without yielding to other greenlets
 _REPORT_S = 4.0  # Locust's workers report every three seconds
@@ -107,10 +108,10 @@ class HistoryWriter:
         in_thread(_write_new, folder / rundir.LOCUST_HISTORY, _lines([_HISTORY_COLUMNS]))
         self._greenlet = gevent.spawn(self._write)
 
-    def finish(self, messages: Mapping[str, str]) -> None:
+    def finish(self, messages: Mapping[Kind, str]) -> None:
         """Write the last row of the history, and the tables; a failed write is added to `errors`.
 
-        `messages`: first error message of each failure class, written after Locust's own columns.
+        `messages`: first error message of each kind of failure, written after Locust's own columns.
         """
         self._greenlet.kill()
         self._write_rows()
@@ -212,10 +213,11 @@ def _history_row(entry: Any, rps: float, fail_per_s: float) -> list[Any]:
     ]  # fmt: skip
 
 
-def _failure_row(error: Any, messages: Mapping[str, str]) -> list[Any]:
+def _failure_row(error: Any, messages: Mapping[Kind, str]) -> list[Any]:
     instants = [getattr(error, name, None) for name in ("first_seen", "last_seen")]
-    failure = _TURN_FAILED.search(str(error.to_dict()["error"]))
-    message = messages.get(failure[1], "") if failure else ""
+    failed = _TURN_FAILED.search(str(error.to_dict()["error"]))
+    kind = None if failed is None else (failed[1], None if failed[2] is None else int(failed[2]), error.name)
+    message = "" if kind is None else messages.get(kind, "")
     return [error.method, error.name, error.error, error.occurrences, *(_utc(at) for at in instants), message]
 
 

@@ -277,7 +277,7 @@
       this.marksTo = state.marks_to;
       this._options("class", this.classFilter, state.classes);
       this._options("target", this.targetFilter, state.targets);
-      this.charts.update({ scraped: run.scraped.length > 0, start_s: run.start_s });
+      this.charts.update({ scraped: run.scraped.length > 0, start_s: run.start_s, limits: run.limits });
       this._tiles(state);
       this._tables(state);
       this._otherRequests(state.others);

@@ -1,12 +1,13 @@
 // Charts of the live view: uPlot figures on one time axis with a shared cursor and zoom. Texts are set as text, never as HTML.
 (() => {
+  const IN_RANGE = 3; // a limit above so many times the highest value is not drawn: the values would be flat
   const MARK_PX = 6; // distance of the cursor from a mark at which its text is displayed
   const percent = { unit: "%", factor: 100, most: 100 };
   const line = (key, label, colour, more = {}) => ({ key, label, colour, ...more });
   const CHARTS = [
-    { title: "Time to first token", unit: "ms", lines: [line("ttft_p50", "p50", 1), line("ttft_p95", "p95", 2)] },
-    { title: "Inter-token latency", unit: "ms", lines: [line("itl_p50", "p50", 1), line("itl_p99", "p99", 2)] },
-    { title: "End-to-end latency", unit: "ms", lines: [line("e2e_p50", "p50", 1), line("e2e_p95", "p95", 2)] },
+    { title: "Time to first token", unit: "ms", measure: "ttft_ms", lines: [line("ttft_p50", "p50", 1), line("ttft_p95", "p95", 2)] },
+    { title: "Inter-token latency", unit: "ms", measure: "itl_ms", lines: [line("itl_p50", "p50", 1), line("itl_p99", "p99", 2)] },
+    { title: "End-to-end latency", unit: "ms", measure: "e2e_ms", lines: [line("e2e_p50", "p50", 1), line("e2e_p95", "p95", 2)] },
     {
       title: "Sessions and turns per second",
       unit: "/s",
@@ -132,6 +133,9 @@
       const kinds = [...store.columns.keys()].filter((name) => name.startsWith("failed:"));
       return kinds.map((key, index) => line(key, key.slice("failed:".length), 1 + ((index + 1) % 6)));
     }
+    _limits() {
+      return (this.group.state.limits ?? []).filter((limit) => limit.measure === this.spec.measure);
+    }
     _whyEmpty(state) {
       if (!this.spec.server) return "No value yet.";
       return state.scraped ? "The metrics page does not report it." : "No metrics page is scraped.";
@@ -144,7 +148,9 @@
       this.note.hidden = any;
       this.note.textContent = any ? "" : this._whyEmpty(state);
       if (this.figure.hidden) return;
-      if (lines.map((item) => item.key).join() !== this.lines.map((item) => item.key).join() || (any && !this.plot)) {
+      const shown = [...lines.map((item) => item.key), ...this._limits().map((limit) => limit.text)].join("\n");
+      if (shown !== this.shown || (any && !this.plot)) {
+        this.shown = shown;
         this._build(lines);
       }
       if (!any) {
@@ -185,6 +191,7 @@
         this.legend.append(entry);
         return { ...item, value };
       });
+      for (const { text } of this._limits()) this.legend.append(element("span", "il-legend-limit", text));
       this.destroy();
       if (!lines.length) return;
       this.plot = new uPlot(this._options(lines), [[0], ...lines.flatMap(() => [[null], [null], [null]])], this.canvas);
@@ -211,7 +218,7 @@
         padding: [8, 30, 0, 0],
         scales: {
           x: { time: true },
-          y: { range: (u, low, high) => [0, most || (high > 0 ? high * 1.1 : 1)] },
+          y: { range: (u, low, high) => [0, most || this._top(high)] },
         },
         axes: [
           { ...axis, size: 26, space: 70, values: "{HH}:{mm}:{ss}" },
@@ -226,9 +233,29 @@
         hooks: {
           setCursor: [(u) => this.group.cursor(u)],
           setSelect: [(u) => this.group.selected(u)],
-          draw: [(u) => this._drawMarks(u)],
+          draw: [(u) => this._drawMarks(u), (u) => this._drawLimits(u)],
         },
       };
+    }
+    _top(high) {
+      const near = this._limits().filter((limit) => limit.limit_ms <= IN_RANGE * high);
+      return high > 0 ? Math.max(high, ...near.map((limit) => limit.limit_ms)) * 1.1 : 1;
+    }
+    _drawLimits(u) {
+      const { ctx, bbox } = u;
+      ctx.save();
+      ctx.strokeStyle = colourOf(this.group.root, "bad");
+      ctx.lineWidth = devicePixelRatio;
+      ctx.setLineDash([6 * devicePixelRatio, 4 * devicePixelRatio]);
+      for (const { limit_ms } of this._limits()) {
+        if (limit_ms > u.scales.y.max) continue;
+        const y = Math.round(u.valToPos(limit_ms, "y", true)) + 0.5;
+        ctx.beginPath();
+        ctx.moveTo(bbox.left, y);
+        ctx.lineTo(bbox.left + bbox.width, y);
+        ctx.stroke();
+      }
+      ctx.restore();
     }
     _drawMarks(u) {
       const { ctx, bbox } = u;

@@ -25,7 +25,8 @@ from inferload.process.protocol import WorkerReport
 from inferload.results.abort_conditions import AbortWatch
 from inferload.scenario.scenario import Scenario
 from inferload.statistics.steady_state import Steadiness
-from inferload.verdict.failures import FirstErrors, add_message
+from inferload.verdict.failures import add_message
+from inferload.verdict.first_errors import FirstErrors
 from inferload.verdict.outcome import INVALID_CALL, WORKERS_ENDED
 
 logger = logging.getLogger(__name__)

@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from inferload.verdict import gates
-from inferload.verdict.gates import Gate, GateError
+from inferload.verdict.gate import Gate
+from inferload.verdict.gates import GateError
 
 FAILED = "failed_ratio"
 _EXAMPLE = 'write it as "p95(ttft_ms) < 800 and p95(tpot_ms) < 50"'

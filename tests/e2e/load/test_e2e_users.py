@@ -230,7 +230,7 @@ def test_conversations_rejected_replies_other_users_and_a_load_shape(run_pool: R
     workers = len({row["worker"] for row in rows})
     assert 0 <= len(by_class["summary"]) // 3 - len(rejected) <= workers
     assert summary["turns"]["by_phase"]["all"]["by_failure"] == {"rejected": len(rejected)}
-    assert summary["turns"]["first_errors"]["rejected"]["text"] == "every third"
+    assert {error["text"] for error in summary["turns"]["first_errors"]} == {"every third"}
     talks = {row["session_id"] for row in by_class["talk"]}
     assert {(row["session_id"] in talks, row["turn_index"]) for row in by_class["follow-up"]} == {(True, 1)}
     prompt_tokens = {row["session_id"]: row["input_tokens"] for row in by_class["talk"]}

@@ -103,7 +103,7 @@ def test_sample_workflows_run_and_produce_their_artifacts(run_pool: RunPool, run
     assert ran.texts[0].rstrip().splitlines()[-1].endswith(f": {outcome['headline']}")
     assert (ran.folder / "runs" / "now" / "report.html").is_file()
     checks = cases(ran.folder / "results" / "load.xml")
-    assert (checks["run"].find("failure") is None) == (ran.codes[0] == 0)
+    assert any(case.find("failure") is not None for case in checks.values()) == (ran.codes[0] != 0)
     assert {"failed_ratio < 0.01", "p50(ttft_ms) < 5000"} < checks.keys()
     assert outcome["headline"] in (ran.folder / "results" / "load.md").read_text()
     if run_case.arguments[0] == "github":

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 import synthetic_run as synthetic
 from hypothesis import given, settings
@@ -18,6 +19,7 @@ from inferload.analysis.pages.glossary import DEFINITIONS, IN_TABLE, SAME, ancho
 from inferload.analysis.pages.terms import meant
 from inferload.analysis.report import report
 
+from inferload.results.latency_limits import IN_RANGE, LatencyLimit, latency_limits
 from inferload.results.terminal_tables import TASK_ROWS
 from inferload.verdict import gates
 
@@ -55,7 +57,7 @@ def test_the_spectrum_has_nearest_rank_quantiles_from_send_and_from_plan(drawn: 
     assert list(names) == ["TTFT from send", "TTFT from plan", "E2E from send", "E2E from plan"]
     assert set(names["TTFT from send"]["y"]) == {100.0}
     assert set(names["TTFT from plan"]["y"]) == {102.0}
-    assert "SLO 150 ms" in [words["text"] for words in picture.figure["layout"]["annotations"]]
+    assert "SLO: TTFT <= 150 ms" in [words["text"] for words in picture.figure["layout"]["annotations"]]
 
 
 def test_intervals_of_autocorrelated_turns_are_wider() -> None:
@@ -180,6 +182,34 @@ def test_a_minute_outside_the_run_is_not_shown(
     assert outside.chosen == default.chosen
 
 
+@given(st.floats(1, 1e6), st.sampled_from(["ttft_ms", "itl_ms"]))
+def test_a_limit_is_a_line_of_its_panel_or_named_below_the_chart(limit_ms: float, measure: str) -> None:
+    """Any limit on a figure of the timeline: a line in view, or in the note if it would make the figure flat."""
+    rows = pd.DataFrame({"ttft_ms_p95": [50.0, 100.0], "itl_ms_p95": [5.0, 10.0]})
+    most = {"ttft_ms": 100.0, "itl_ms": 10.0}[measure]
+    limit = LatencyLimit(measure, limit_ms, "the limit")
+    picture = over_time.picture(rows, (), (), (), [limit])
+    assert picture is not None
+    plan = picture.figure["layout"]
+    (panel,) = [name for name in ("yaxis", "yaxis2") if plan[name]["title"]["text"].lower().startswith(measure[:3])]
+    lines = [shape for shape in plan["shapes"] if shape["y0"] == limit_ms]
+    assert bool(lines) == (limit_ms <= IN_RANGE * most) == ("the limit" not in picture.note)
+    for line in lines:
+        assert line["yref"] == panel.replace("axis", "")
+        assert plan[panel]["range"][1] > max(limit_ms, most)
+
+
+def test_limits_of_slo_and_gates_in_charts() -> None:
+    slos = {"": {"ttft_ms": 1000.0, "itl_ms": 50.0}, "agent": {"ttft_ms": 5000.0}}
+    gates = ["p95(ttft_ms){agent} < 800", "failed_ratio < 0.01", "abort_on: failed_ratio > 0.5 for 5s", "max(queue_ms"]
+    assert [(limit.measure, limit.limit_ms, limit.text) for limit in latency_limits(slos, gates)] == [
+        ("ttft_ms", 1000.0, "SLO: TTFT <= 1,000 ms"),
+        ("itl_ms", 50.0, "SLO: p99 of the gaps within the turn <= 50 ms"),
+        ("ttft_ms", 5000.0, "SLO of agent: TTFT <= 5,000 ms"),
+        ("ttft_ms", 800.0, "p95(ttft_ms){agent} < 800"),
+    ]
+
+
 def test_a_single_value_over_time_is_a_marker(run: frames.RunFrames) -> None:
     table = timeline.build(run)
     modes = []
@@ -204,6 +234,7 @@ def page_with_everything(folder: Path) -> str:
     counts = {"begun": 4, "done": 3, "stalled": 1, "input_per_output": 90.5, "cached_share": 0.9}
     shares = [{"from": 0, "to": 3, "turns": 9, "share": 0.7}]
     summary["tasks"] = {"agent": times | counts | {"cached_share_by_step": shares}}
+    summary["slo"] = {"limits": {"ttft_ms": 150.0}, "turns": 36, "met": 30, "missed": {"ttft_ms": 5, "failed": 1}}
     reason = {"code": "loop_lag", "phase": "measure", "value": 9.0, "limit": 5.0, "text": "9 ms late"}
     summary["verdict"] |= {"measurement": "suspect", "reasons": [reason]}
     return report.make(synthetic.write(folder / "run", summary)).html.read_text()

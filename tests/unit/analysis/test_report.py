@@ -342,7 +342,45 @@ def test_a_stall_of_the_client_is_no_stall_of_the_server(server: int, client: in
 def test_a_gate_and_its_interval_have_the_digits_of_the_terminal() -> None:
     gate = {"gate": "p95(ttft_ms) < 200", "value": 123.45, "passed": True, "low": 120.51, "high": 126.44}
     (row,) = titled_tables(verdict={"gates": [gate]})["Gates"].rows
-    assert row == ("p95(ttft_ms) < 200", "123.5", "passed (95 %: 120.5 to 126.4)")
+    assert row == ("p95(ttft_ms) < 200", "123.5", "passed; 95 %: 120.5 to 126.4")
+
+
+def test_the_slo_table_has_the_limits_and_the_share_that_missed_each_by_class() -> None:
+    agent = {"limits": {"ttft_ms": 5000.0}, "turns": 20, "met": 20, "missed": {}}
+    chat = {
+        "limits": {"ttft_ms": 1000.0, "itl_ms": 50.0},
+        "turns": 80,
+        "met": 40,
+        "missed": {"ttft_ms": 8, "itl_ms": 36},
+    }
+    both = {
+        "limits": {"ttft_ms": None, "itl_ms": None},
+        "turns": 100,
+        "met": 60,
+        "missed": chat["missed"] | {"dropped": 2},
+    }
+    table = titled_tables(slo=both, by_class={"chat": {"slo": chat}, "agent": {"slo": agent}})[
+        "SLO: limits of one turn"
+    ]
+    assert table.columns == ("class", "turns", "met all", "TTFT, ms", "p99 of the gaps within the turn, ms", "dropped")
+    assert table.rows == (
+        ("all", "100", "60 %", "missed by 8 %", "missed by 36 %", "2 %"),
+        ("chat", "80", "50 %", "1,000: missed by 10 %", "50: missed by 45 %", "0 %"),
+        ("agent", "20", "100 %", "5,000: missed by 0 %", "no limit", "0 %"),
+    )
+    assert "SLO: limits of one turn" not in titled_tables(slo=None)
+
+
+def test_each_status_and_class_of_turns_has_its_message_in_the_table_of_failures() -> None:
+    errors = [
+        {"failure": "http_4xx", "status": status, "class": of, "text": f"{status} of {of}", "at_s": 1.0, "worker": "w"}
+        for status in (404, 400)
+        for of in ("ask", "say")
+    ]
+    table = titled_tables(turns=synthetic.SUMMARY["turns"] | {"by_failure": {"http_4xx": 9}, "first_errors": errors})
+    rows = table["Failed turns by class"].rows
+    assert [row[1] for row in rows] == ["9", "", "", ""]
+    assert [row[3:5] + row[6:] for row in rows] == [(str(e["status"]), e["class"], e["text"]) for e in errors]
 
 
 def test_a_measure_equal_in_all_classes_has_no_rows() -> None:

@@ -13,7 +13,16 @@ from locust.env import Environment
 
 from inferload import rundir
 from inferload.locust.adapters import csv_files
+from inferload.locust.adapters.statistics import TurnFailed
 from inferload.measure import clock
+from inferload.measure.record import Failure
+from inferload.verdict.first_errors import Kind
+
+KINDS = st.tuples(
+    st.sampled_from(sorted(failure.value for failure in Failure if failure is not Failure.REJECTED)),
+    st.none() | st.integers(100, 599),
+    st.sampled_from(["chat", "agent"]) | st.text(max_size=8),
+)
 
 
 @given(st.lists(st.floats(0.01, 1e5), max_size=60))
@@ -69,6 +78,20 @@ def test_a_lone_surrogate_in_a_text_does_not_end_the_run(tmp_path: Path) -> None
     assert "unexpected answer \\ud83d" in row(tmp_path / rundir.LOCUST_FAILURES)["Error"]
     exception = row(tmp_path / rundir.LOCUST_EXCEPTIONS)
     assert (exception["Message"], exception["Traceback"]) == ("unexpected answer \\ud83d", "traceback \\ud83d")
+
+
+@given(st.dictionaries(KINDS, st.text(), min_size=1, max_size=12))
+def test_each_row_of_failures_has_the_first_message_of_its_own_kind(messages: dict[Kind, str]) -> None:
+    """Any classes of failure, statuses and classes of turns: no row has the message of another."""
+    environment = Environment()
+    for failure, status, turn_class in messages:
+        environment.stats.log_error("TURN", turn_class, TurnFailed(f"{failure} {status or ''}".strip()))
+    environment.stats.log_error("TURN", "chat", TurnFailed("rejected: not an answer"))
+    rows = [csv_files._failure_row(error, messages) for error in environment.stats.errors.values()]
+    assert {(row[1], row[-1]) for row in rows} == {
+        *((turn_class, text) for (_, _, turn_class), text in messages.items()),
+        ("chat", ""),
+    }
 
 
 def row(path: Path) -> dict[str, str]:

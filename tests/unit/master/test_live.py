@@ -58,3 +58,15 @@ def test_a_document_of_the_whole_run_has_all_marks(monkeypatch: pytest.MonkeyPat
     assert (newest["series"]["whole"], len(newest["marks"]), newest["marks_to"]) == (False, 2, 5)
     whole = live.document(after=0, marks_after=3)
     assert (whole["series"]["whole"], len(whole["marks"]), whole["marks_to"]) == (True, 5, 5)
+
+
+def test_the_document_has_the_limits_of_slo_and_gates_for_the_charts() -> None:
+    run = ended_run(Recorder())
+    scenario = run.spec.scenario.changed({"gates": ["p95(itl_ms) < 30"], "slo.ttft_ms": 900})
+    run.spec = SimpleNamespace(scenario=scenario, targets=())
+    live = LiveRun(run)
+    live.close()
+    assert [(limit.measure, limit.limit_ms, limit.text) for limit in live._limits] == [
+        ("ttft_ms", 900.0, "SLO: TTFT <= 900 ms"),
+        ("itl_ms", 30.0, "p95(itl_ms) < 30"),
+    ]

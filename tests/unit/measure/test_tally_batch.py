@@ -2,6 +2,7 @@
 
 from array import array
 from collections import defaultdict
+from dataclasses import replace
 
 import numpy as np
 from hypothesis import given
@@ -15,6 +16,7 @@ from inferload.measure.slo import Slo
 from inferload.measure.tally import TallySet
 from inferload.measure.tally_batch import count_delays, count_turns
 from inferload.measure.turn_columns import TurnColumns, to_table
+from inferload.results.slo_text import LIMITS
 
 SLO = Slo(ttft_ms=200, tpot_ms=50, e2e_ms=None, itl_ms=300, from_plan=False)
 WINDOWS = (
@@ -62,6 +64,24 @@ def test_counting_a_batch_equals_counting_each_turn(records: list[TurnRecord], s
         one_by_one.count_turn(record, WINDOWS, slo, PAUSES)
     count_turns(together, records, WINDOWS, defaultdict(lambda: slo), PAUSES)
     assert together == one_by_one
+
+
+@given(many, st.builds(Slo, *[st.none() | st.floats(1, 400)] * 4, from_plan=st.booleans()))
+def test_a_turn_misses_the_limits_that_it_misses_alone(records: list[TurnRecord], slo: Slo) -> None:
+    """Any turns and limits: a missed limit hides no other one."""
+    for record in records:
+        alone = {
+            name: replace(Slo(from_plan=slo.from_plan), **{name: getattr(slo, name)}).missed(record) for name in LIMITS
+        }
+        known = {name for missed in alone.values() for name in missed or ()}
+        missed = slo.missed(record)
+        assert (set(missed) if missed is not None else None) == (known if known or None not in alone.values() else None)
+        assert slo.met(record) == (None if missed is None else not missed)
+    tallies = TallySet()
+    count_turns(tallies, records, WINDOWS, defaultdict(lambda: slo))
+    total = tallies.total()
+    assert total.slo_met + max(total.slo_missed.values(), default=0) <= total.slo_judged
+    assert total.slo_judged <= total.slo_met + sum(total.slo_missed.values())
 
 
 def test_only_unusual_turns_are_counted_singly() -> None:

@@ -117,7 +117,7 @@ def test_the_document_has_the_documented_keys() -> None:
             "stalls",
             "tokens_per_event",
         ),
-        *("steps", "rates", "latency", "client", "servers", "by_class", "other_requests", "exceptions"),
+        *("steps", "rates", "slo", "latency", "client", "servers", "by_class", "other_requests", "exceptions"),
         *("growth", "overload_not_judged", "stopped_answering", "notes"),
         *("steps", "rates", "latency", "client", "servers", "by_class", "other_requests", "exceptions", "users"),
         *("growth", "stopped_answering"),
@@ -417,6 +417,19 @@ def test_percentiles_of_few_tasks_and_reads_are_marked() -> None:
     assert f"client delay {marked} ms, event loop lag 0.4 ~ ms" in brief(summary)
 
 
+def test_the_slo_has_the_limits_of_the_classes_and_the_turns_that_missed_each() -> None:
+    limits = {"chat": {"ttft_ms": 41.0, "e2e_ms": 1.0}, "agent": {"ttft_ms": 41.0, "e2e_ms": 2.0}}
+    records = [replace(record, class_name=("chat", "agent")[i % 2]) for i, record in enumerate(sixty_seconds(20))]
+    document = dataclasses.replace(given_by(records, Slo(ttft_ms=41, e2e_ms=1)), slo_of=lambda name: limits[name])
+    summary = build(document)
+    assert summary["slo"]["limits"] == {"ttft_ms": 41.0, "e2e_ms": None}
+    assert {name: block["slo"]["limits"] for name, block in summary["by_class"].items()} == limits
+    assert summary["slo"]["missed"]["e2e_ms"] == summary["slo"]["turns"] == 20, "in spite of a missed TTFT"
+    assert summary["rates"]["slo_attainment"] == summary["slo"]["met"] == 0
+    assert "E2E missed by 100 %" in brief(summary)
+    assert "E2E <= 1 ms missed by 100 %" in brief(summary | summary["by_class"]["chat"])
+
+
 @pytest.mark.parametrize(
     ("server", "client", "expected"),
     [
@@ -450,16 +463,18 @@ def test_turns_cancelled_before_the_first_token_are_not_reported_as_failed() -> 
     assert "\nlatency: no turn succeeded\n" in tables(failed | {"latency": {}})
 
 
-def test_the_short_summary_has_a_maximum_length() -> None:
+def test_the_short_summary_has_a_maximum_length_and_a_line_for_each_gate() -> None:
     gates = [f"p99(ttft_ms) < {limit}" for limit in range(1, 9)] + [f"p50(itl_ms) < {limit}" for limit in range(50, 59)]
     server = {"target": "http://server:8000", "requests_running": {"mean": 2.0, "max": 4.0}}
     records = [replace(record, failure=Failure.HTTP_5XX, status=503) for record in sixty_seconds()[:200]]
     document = given_by([*records, *sixty_seconds()[200:]], Slo(ttft_ms=41), gates=gates, servers=[server] * 5)
     lines = brief(build(document), "5 users").splitlines()
-    # At most 25 with the bottleneck line, the report's path and the five lines at the end of the log.
-    assert len(lines) <= 18
+    marked = {line.split(": ")[0] for line in lines if line.startswith("gate ")}
+    assert marked == {*(f"gate FAILED  {gate}" for gate in gates[:8]), *(f"gate passed  {gate}" for gate in gates[8:])}
+    assert lines[1 + len(gates)].startswith("gate "), "the gates follow the headline and the run, failed ones first"
+    # With a gate, at most 25 with the bottleneck line, the report's path and the five lines at the end of the log.
+    assert len(lines) - len(gates) <= 17
     assert max(map(len, lines)) <= 100
-    assert "gates FAILED  7 more" in lines
     assert any(line.startswith("server") and "4 more" in line for line in lines)
 
 

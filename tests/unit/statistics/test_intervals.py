@@ -119,7 +119,12 @@ def test_an_interval_contains_its_figure(batches: list[list[float]], q: float) -
         assert quantile.high is None or value <= quantile.high
 
 
-SUMMARY: dict[str, Any] = {"latency": {"ttft_ms": {"count": 500, "mean": 100.0, "p99": 150.0}}, "client": {}}
+SUMMARY: dict[str, Any] = {
+    "latency": {"ttft_ms": {"count": 500, "mean": 100.0, "p99": 150.0}},
+    "client": {},
+    "turns": {"ok": 140},
+    "window_s": 60.0,
+}
 
 
 @pytest.mark.parametrize(
@@ -148,6 +153,36 @@ def test_a_gate_is_decided_by_the_whole_interval(gate: str, low: float | None, h
 def test_the_policy_decides_an_inconclusive_gate(policy: Policy, passed: bool) -> None:
     result = evaluate(parse("p99(ttft_ms) < 160"), SUMMARY, None, lambda name, q: Interval(130, 180, 300), policy)
     assert (result.answer, result.passed) == ("inconclusive", passed)
+
+
+UNDECIDED = [
+    (Interval(None, None, 30, 2.1), "140 of about 300 turns needed: measure for about 2 min 10 s"),
+    (Interval(90.0, None, 30, 30.0), "140 of about 4,200 turns needed: measure for about 30 min"),
+    (Interval(90.0, 170.0, 30), "the limit is within the interval: measure for longer to narrow it"),
+]
+
+
+@pytest.mark.parametrize(("interval", "note"), UNDECIDED)
+def test_an_undecided_gate_says_what_is_missing(interval: Interval, note: str) -> None:
+    result = evaluate(parse("p99(ttft_ms) < 160"), SUMMARY, None, lambda name, q: interval)
+    assert (result.answer, result.note) == ("inconclusive", note)
+
+
+@pytest.mark.parametrize("q", [None, 0.5, 0.99])
+@pytest.mark.parametrize("turns", [15, 40, 190, 700])
+def test_a_run_of_the_stated_length_has_an_interval(turns: int, q: float | None) -> None:
+    rng = np.random.default_rng(turns)
+
+    def interval(count: int) -> Interval:
+        slices = np.array_split(rng.exponential(100, count), SLICES)
+        found = mean_interval(slices) if q is None else quantile_interval(slices, q)
+        assert found is not None
+        return found
+
+    short = interval(turns)
+    assert (short.times > 1) == (short.low is None or short.high is None)
+    longer = interval(int(turns * short.times * 3) + 1)
+    assert None not in (longer.low, longer.high)
 
 
 def test_counts_have_no_interval() -> None:

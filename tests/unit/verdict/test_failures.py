@@ -1,4 +1,4 @@
-"""Failed turns: the first message of each class, and the time a server stopped answering."""
+"""Failed turns in words, and the time a server stopped answering."""
 
 import numpy as np
 from hypothesis import given
@@ -8,21 +8,10 @@ from inferload.escaping import escaped
 from inferload.measure.record import Failure
 from inferload.verdict.failures import (
     MOST_CHARACTERS,
-    FirstErrors,
     lines,
     message,
     stopped_answering,
     stopped_by_target,
-)
-
-errors = st.lists(
-    st.tuples(
-        st.sampled_from([failure.value for failure in Failure]),
-        st.text(max_size=400),
-        st.integers(0, 10**15),
-        st.sampled_from(["w0", "w1"]),
-    ),
-    max_size=30,
 )
 
 
@@ -31,35 +20,6 @@ def test_a_message_is_one_printable_line_of_300_characters(text: str) -> None:
     line = message(text)
     assert len(line) <= MOST_CHARACTERS
     assert line == escaped(line) == message(line)
-
-
-@given(errors, errors, st.integers(-(10**9), 10**9))
-def test_the_earliest_error_of_each_class_over_all_workers(
-    here: list[tuple[str, str, int, str]], there: list[tuple[str, str, int, str]], offset_ns: int
-) -> None:
-    mine, theirs = FirstErrors(), FirstErrors()
-    for error in here:
-        mine.add(*error)
-    for error in there:
-        theirs.add(*error)
-    mine.absorb(theirs.to_wire(), offset_ns)
-    every = [*here, *((failure, text, at_ns - offset_ns, worker) for failure, text, at_ns, worker in there)]
-    earliest = {failure: min(at_ns for name, _, at_ns, _ in every if name == failure) for failure, *_ in every}
-    document = mine.document(start_ns=0)
-    assert {name: entry["at_s"] for name, entry in document.items()} == {
-        name: round(at_ns / 1e9, 3) for name, at_ns in earliest.items()
-    }
-    assert [entry["at_s"] for entry in document.values()] == sorted(entry["at_s"] for entry in document.values())
-
-
-def test_a_worker_sends_each_class_once() -> None:
-    errors = FirstErrors()
-    errors.add("cut", "a", 5, "w0")
-    assert set(errors.take()) == {"cut"}
-    errors.add("cut", "b", 7, "w0")
-    errors.add("connect", "c", 8, "w0")
-    assert set(errors.take()) == {"connect"}
-    assert errors.take() == {}
 
 
 def test_a_server_that_is_killed_stopped_at_its_last_answer() -> None:
@@ -123,13 +83,27 @@ def test_failures_in_words() -> None:
         "turns": {
             "failed": 4,
             "by_phase": {"all": {"ok": 12, "failed": 40, "by_failure": {"connect": 37, "cut": 3}}},
-            "first_errors": {"cut": {"text": "closed\n\x1b[2J", "at_s": 7.41, "worker": "w0"}},
+            "first_errors": [
+                {"failure": "http_4xx", "status": 404, "class": "ask", "text": "gone", "at_s": 1.0, "worker": "w1"},
+                {
+                    "failure": "cut",
+                    "status": 200,
+                    "class": "chat",
+                    "text": "closed\n\x1b[2J",
+                    "at_s": 7.41,
+                    "worker": "w0",
+                },
+                {"failure": "http_4xx", "status": 400, "class": "ask", "text": "too long", "at_s": 8.0, "worker": "w1"},
+                {"failure": "http_4xx", "status": 404, "class": "say", "text": "gone", "at_s": 9.0, "worker": "w0"},
+            ],
         },
         "stopped_answering": [{"target": "http://a", "at_s": 7.4, "by_failure": {"connect": 37, "cut": 3}}],
     }
     assert lines(summary) == [
         "40 of 52 turns failed (76.9 %): connect 37, cut 3",
         "the server http://a stopped answering at 7.4 s: connect 37, cut 3",
-        "first cut at 7.4 s on w0: closed\\n\\x1b[2J",
+        "first http_4xx 404 of ask, say at 1.0 s on w1: gone",
+        "first cut 200 of chat at 7.4 s on w0: closed\\n\\x1b[2J",
+        "first http_4xx 400 of ask at 8.0 s on w1: too long",
     ]
     assert lines({"turns": {"failed": 0, "ok": 3}}) == []

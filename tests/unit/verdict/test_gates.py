@@ -4,7 +4,7 @@ import re
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import assume, example, given
 from hypothesis import strategies as st
 from inferload.analysis.pages import gate_reference
 from paths import ROOT
@@ -15,6 +15,7 @@ from inferload.scenario import scenario as scenarios
 from inferload.scenario.schema import tasks
 from inferload.server_metrics.gate_metrics import SERVER_METRICS
 from inferload.statistics.intervals import Interval
+from inferload.verdict.gate_decision import BEYOND, FAR, VERY_FAR
 from inferload.verdict.gates import (
     MEASURE_NAMES,
     NAMES_WITH_STATISTIC,
@@ -331,13 +332,48 @@ def test_gates_of_the_command_line_are_added() -> None:
         assert str(caught.value).endswith(problem)
 
 
-@pytest.mark.parametrize(
-    ("value", "answer"), [(2700.0, "fail"), (300.0, "fail"), (250.0, "inconclusive"), (90.0, "inconclusive")]
+OPPOSITE = {"<": ">=", "<=": ">", ">": "<=", ">=": "<"}
+ENDS = st.none() | st.floats(0, 1e4)
+MEASURED = st.tuples(
+    st.sampled_from([None, "p50", "p95", "p99"]), st.sampled_from(MEASURE_NAMES), st.sampled_from(SIGNS)
 )
-def test_a_value_far_beyond_its_limit_needs_no_interval(value: float, answer: str) -> None:
-    too_short = Interval(None, None, 2.0)
-    result = evaluate(parse("p99(ttft_ms) < 100"), SUMMARY, lambda measure, q: value, lambda measure, q: too_short)
-    assert (result.value, result.answer) == (value, answer)
+
+
+@given(MEASURED, st.floats(0.01, 1e4), st.floats(1.0, 100.0), st.booleans(), st.tuples(ENDS, ENDS, st.floats(1, 1e4)))
+@example(("p95", "ttft_ms", "<"), 36.0, 800 / 36, True, (None, None, 2.0))
+@example(("p95", "ttft_ms", "<"), 100.0, 3.5, True, (None, None, 80.0))
+@example(("p99", "ttft_ms", "<"), 100.0, 1.05, True, (None, None, 80.0))
+def test_a_value_far_from_its_limit_needs_no_interval_on_either_side(
+    term: tuple[str | None, str, str],
+    value: float,
+    factor: float,
+    above: bool,
+    drawn: tuple[float | None, float | None, float],
+) -> None:
+    """Any measure, direction and interval: a gate and its opposite are decided, or open, alike."""
+    assume(min(abs(factor - FAR), abs(factor - VERY_FAR)) > 1e-6)
+    statistic, name, sign = term
+    limit = value * factor if above else value / factor
+    interval = Interval(*drawn, 10.0)
+
+    def answer(sign: str, interval: Interval) -> str:
+        gate = parse(f"{statistic or 'mean'}({name}) {sign} {limit!r}")
+        block = {gate.statistic: value}
+        document = {"latency": {name: block}, "client": {"delay_ms": block}, "turns": {"ok": 9}, "window_s": 9.0}
+        result = evaluate(gate, document, None, lambda measure, q: interval)
+        assert result.passed == gate.holds(value)
+        return result.answer
+
+    here, there = answer(sign, interval), answer(OPPOSITE[sign], interval)
+    assert here == {"pass": "fail", "fail": "pass"}.get(there, there)
+    beyond = interval.effective * {"p50": 0.5, "p95": 0.05 if above else 0.95, "p99": 0.01 if above else 0.99}.get(
+        str(statistic), 0.5
+    )
+    assume(abs(beyond - BEYOND) > 1e-6)
+    if factor >= (FAR if beyond > BEYOND else VERY_FAR):
+        assert here == ("pass" if parse(f"mean(ttft_ms) {sign} {limit!r}").holds(value) else "fail")
+    else:
+        assert answer(sign, Interval(None, None, interval.effective, 10.0)) == "inconclusive"
 
 
 def test_the_gate_reference_is_generated() -> None:

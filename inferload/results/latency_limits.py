@@ -1,0 +1,38 @@
+"""Limits of SLO and gates on latencies, for lines in charts. No I/O."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from inferload.results.slo_text import LIMITS, limit_text
+from inferload.verdict.gates import MEASURE_NAMES, GateError, parse
+
+IN_RANGE = 3.0  # a limit above so many times the highest value is not drawn: the values would be flat
+
+
+@dataclass(frozen=True, slots=True)
+class LatencyLimit:
+    """Limit on a measure in ms, as displayed at its line."""
+
+    measure: str
+    limit_ms: float
+    text: str
+
+
+def latency_limits(slos: Mapping[str, Mapping[str, float]], gates: Sequence[str]) -> list[LatencyLimit]:
+    """Return the limits of SLOs by class ("" of all classes), and of gates on a latency; other texts are left out."""
+    limits = [
+        LatencyLimit(name, limit, f"SLO{f' of {of}' if of else ''}: {limit_text(name, limit)}")
+        for of, slo in slos.items()
+        for name, limit in slo.items()
+        if name in LIMITS
+    ]
+    for text in gates:
+        try:
+            gate = parse(text)
+        except GateError:  # a condition that stopped the run, or a summary of another version
+            continue
+        if gate.name in MEASURE_NAMES and gate.limit > 0:
+            limits.append(LatencyLimit(gate.name, gate.limit, gate.text))
+    return limits

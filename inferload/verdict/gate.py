@@ -1,0 +1,46 @@
+"""A gate: a figure, a sign and a limit. No I/O."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+
+COMPARE: Mapping[str, Callable[[float, float], bool]] = MappingProxyType(
+    {"<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge, "==": operator.eq}
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Gate:
+    """`statistic(name){selector} sign limit`; a plain name has no statistic. A percentile has its quantile in `q`.
+
+    `selector`: a class of turns, or type and name of another request, as `GET /health`; None: all turns.
+    """
+
+    text: str
+    statistic: str | None  # "mean", "min", "max", or as written: "p99"
+    name: str
+    sign: str
+    limit: float
+    q: float | None = None
+    selector: str | None = None
+
+    @property
+    def of_request(self) -> bool:
+        """True if the selector names a request other than a turn: it contains a space, class names do not."""
+        return self.selector is not None and len(self.selector.split(maxsplit=1)) > 1
+
+    @property
+    def class_name(self) -> str | None:
+        """Class of turns; None: all turns, or a request other than a turn."""
+        return None if self.of_request else self.selector
+
+    def badness(self, value: float) -> float:
+        """Return a number that increases towards the limit and beyond it."""
+        return abs(value - self.limit) if self.sign == "==" else value if self.sign[0] == "<" else -value
+
+    def holds(self, value: float | None) -> bool:
+        """Return True if the value passes; an unknown value does not."""
+        return value is not None and COMPARE[self.sign](value, self.limit)
