@@ -33,6 +33,7 @@ _MORE_CACHE = (
         "--gpu-memory-utilization 0.95",
         "more GPU memory for the KV cache",
         "TTFT shorter, TPOT unchanged, throughput higher, more memory",
+        (only.VLLM, only.GPU, only.KV_SHORT, only.SIZED_BY_MEMORY),
     ),
     Advice(
         "--num-gpu-blocks-override or --kv-cache-memory-bytes higher (on a CPU: VLLM_CPU_KVCACHE_SPACE)",
@@ -44,7 +45,7 @@ _MORE_CACHE = (
         "--kv-cache-dtype fp8",
         "the same memory holds twice as many tokens",
         "TTFT shorter, TPOT shorter or unchanged, throughput higher, less memory; check answers",
-        (only.VLLM, only.KV_SHORT, only.KV_NOT_FP8),
+        (only.VLLM, only.KV_SHORT, only.KV_NOT_FP8, only.BLOCKS_NOT_FIXED),
     ),
     Advice(
         "--max-model-len N",

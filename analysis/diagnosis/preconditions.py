@@ -8,9 +8,8 @@ import numpy as np
 from inferload.bottleneck.evidence import WindowEvidence, mean_of, option_of
 from inferload.bottleneck.finding import HIGH_KV_USAGE
 from inferload.bottleneck.queue_rules import head_exceeds_free, preemption
-from inferload.numbers import percent
+from inferload.verdict.evidence import has_idle_workers
 
-_HALF_A_CORE = 0.5
 _MOST_MEMORY = 0.95  # highest --gpu-memory-utilization that is advised
 
 
@@ -23,6 +22,7 @@ class Precondition:
 
 
 def _kv_short(evidence: WindowEvidence) -> bool:
+    """Return True with a usage from 85 % on, with preemptions, or with too few free blocks for the head of the queue."""
     usage = (
         evidence.scrapes.kv_usage[evidence.scrapes.waits] if evidence.scrapes.waits.any() else evidence.scrapes.kv_usage
     )
@@ -92,10 +92,7 @@ def _unset(option: str) -> Precondition:
 
 VLLM = Precondition("vLLM", lambda evidence: evidence.server == "vllm")
 GPU = Precondition("not on a CPU", lambda evidence: evidence.gpus != 0)
-KV_SHORT = Precondition(
-    f"KV-cache usage from {percent(HIGH_KV_USAGE)} on, preemptions, or too few free blocks for the head of the queue",
-    _kv_short,
-)
+KV_SHORT = Precondition("the KV cache is short", _kv_short)
 KV_FREE = Precondition("the KV cache is not short", lambda evidence: not _kv_short(evidence))
 MAY_EVICT = Precondition("more prompt tokens were computed than the KV cache holds", _may_evict)
 SIZED_BY_MEMORY = Precondition(
@@ -106,6 +103,7 @@ KV_NOT_FP8 = Precondition(
     "--kv-cache-dtype is not fp8",
     lambda evidence: not (_option(evidence, "--kv-cache-dtype", "cache_dtype") or "").startswith("fp8"),
 )
+BLOCKS_NOT_FIXED = _unset("--num-gpu-blocks-override")
 UNQUANTIZED = _unset("--quantization")
 CACHING_OFF = Precondition("prefix caching is off", _caching_off)
 SMALL_BUDGET = Precondition("--max-num-batched-tokens below 8192", lambda evidence: (_budget(evidence) or 0) < 8192)
@@ -122,9 +120,8 @@ SINGLE_EVENTS = Precondition("--stream-interval 1, or not known", lambda evidenc
 SEVERAL_SERVERS = Precondition("several servers or engines", lambda evidence: evidence.servers * evidence.engines > 1)
 CLIENT_BUSY = Precondition(
     "a client process used half a core or more, or its CPU time is not known",
-    lambda evidence: evidence.client_cpu_share is None or evidence.client_cpu_share >= _HALF_A_CORE,
+    lambda evidence: not has_idle_workers(evidence.client_cpu_share),
 )
 CLIENT_IDLE = Precondition(
-    "no client process used half a core",
-    lambda evidence: evidence.client_cpu_share is not None and evidence.client_cpu_share < _HALF_A_CORE,
+    "no client process used half a core", lambda evidence: has_idle_workers(evidence.client_cpu_share)
 )
