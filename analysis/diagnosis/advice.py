@@ -211,7 +211,7 @@ ADVICE: Mapping[str, tuple[Advice, ...]] = {
     ),
     "engines-unbalanced": (
         Advice(
-            "balancing of the router or of --data-parallel-size",
+            "balance of the router, or of data parallelism",
             "one engine has a queue while another has free capacity",
             "TTFT shorter, TPOT shorter, throughput higher, memory unchanged",
         ),

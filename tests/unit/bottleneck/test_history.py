@@ -36,7 +36,9 @@ def test_a_queue_begins_and_ends_at_a_scrape(lengths: tuple[int, int, int], step
     (queue,) = [span for span in history.spans if span.code == "queue-bound"]
     assert queue.start_s == before
     assert queue.end_s == (before + queued if history.spans[-1] is not queue else len(waiting) - 1)
-    assert [span.code for span in history.spans][: 2 if before else 1] == ["kept-up", "queue-bound"][0 if before else 1 :]
+    assert [span.code for span in history.spans][: 2 if before else 1] == ["kept-up", "queue-bound"][
+        0 if before else 1 :
+    ]
     assert all(first.end_s == second.start_s for first, second in zip(history.spans, history.spans[1:], strict=False))
     assert after < WINDOW_S or history.spans[-1].code == "kept-up"
 
