@@ -124,8 +124,9 @@ def of_server(
 def _history(window: Judge, start_s: float, end_s: float, silence_s: float) -> list[Span]:
     """Return the causes of a phase. A window whose newest scrape is older than `silence_s` has none."""
     history = History()
-    for at_s in window_ends(start_s, end_s, max(1.0, (end_s - start_s) / _MOST_WINDOWS)):
-        judged = window(max(start_s, at_s - WINDOW_S), at_s)
+    step_s = max(1.0, (end_s - start_s) / _MOST_WINDOWS)
+    for at_s in window_ends(start_s, end_s, step_s):
+        judged = window(max(start_s, at_s - max(WINDOW_S, step_s)), at_s)
         scraped_s = judged.evidence.scrapes.at_s
         silent = not len(scraped_s) or at_s - scraped_s[-1] > silence_s
         history.add(at_s, None if silent else judged.primary, judged.evidence)

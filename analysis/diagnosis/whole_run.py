@@ -62,7 +62,7 @@ RUN_RULES = (
         "overload",
         "Overloaded",
         "open loop: the number of turns in flight grew during the window (docs/validity.md); probable if the window is too short "
-        "for a decision",
+        "for a decision; the capacity is stated if no server stopped or restarted and no worker was lost",
         (
             Advice(
                 "inferload search",
@@ -80,7 +80,8 @@ RUN_RULES = (
     RunRule(
         "saturated",
         "Saturated",
-        f"closed loop: requests wait for capacity in {percent(QUEUED_SHARE)} of the scrapes or more",
+        f"closed loop: requests wait for capacity in {percent(QUEUED_SHARE)} of the scrapes or more; a throughput is the limit of "
+        "the server only over 10 s or more with a constant number of users, a queue at most scrapes and no failed turn",
         (
             Advice(
                 "fewer users",
@@ -230,7 +231,7 @@ def _overload(run: RunFrames, disturbed: bool) -> Finding | None:
         sentences.append(f"the capacity for turns of this kind is about {number(completed_per_s)}/s")
         sentences += _highest_kept_up(grew)
         sentences.append("latencies grow until the end of the load and depend on the duration of the run")
-    return Finding("overload", 500.0, tuple(sentences), probable=unsettled)
+    return Finding("overload", 500.0, tuple(sentences), probable=unsettled, figures=f"{step}{rates_text(grew)}")
 
 
 def _not_judged(run: RunFrames) -> Finding | None:

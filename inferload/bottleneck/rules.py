@@ -202,8 +202,10 @@ RULES: tuple[CauseRule, ...] = (
     CauseRule(
         "kv-bound",
         "KV cache too small for the head of the queue",
-        "requests wait, sequence slots are free, and the uncached prompt of the head needs more blocks than are free",
-        "whole prompts are allocated, so usage may be near 50 %; usage above 95 % alone is not evidence",
+        "requests wait, sequence slots are free, and the uncached prompt of the head needs more whole blocks than are free; the "
+        "block that vLLM reserves is not free",
+        "whole prompts are allocated, so usage may be near 50 %; usage above 95 % alone is not evidence; probable if the sizes of "
+        "cache and block are not published",
         queue_rules.kv_cache,
     ),
     CauseRule(
