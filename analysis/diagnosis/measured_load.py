@@ -69,12 +69,14 @@ class MeasuredLoad:
             blocks = self.sent[seconds]
             count = max(1, len(blocks) // _RATE_S)
             values, unit = np.array([block.mean() for block in np.array_split(blocks, count) if len(block)]), "turns/s"
-        known = values[~np.isnan(values)]
+        known = (
+            values[values > 0] if self.users is not None else values[~np.isnan(values)]
+        )  # Locust reports the first users late
         if not len(known):
             return None
         low, high = (number(float(end)) for end in (known.min(), known.max()))
         if low == high:
-            return self.at(start_s) if self.users is not None else f"{high} {unit}"
+            return plural(int(known[0]), "user") if self.users is not None else f"{high} {unit}"
         return f"{low} to {high} {unit}"
 
     def saturated(self, servers: Sequence[WindowEvidence], start_s: float, end_s: float) -> Throughput | None:

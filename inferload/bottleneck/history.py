@@ -46,7 +46,7 @@ class History:
     def add(self, at_s: float, finding: Finding | None, evidence: WindowEvidence) -> None:
         """Add the finding of the window that ends at `at_s`. The finding is None for a window without fresh scrapes."""
         queued = finding is not None and evidence.waiting_share >= QUEUED_SHARE
-        begins_s = self._begins_s(at_s, queued, evidence.scrapes)
+        begins_s = self._begins_s(at_s, finding, queued, evidence.scrapes)
         while self.spans and self.spans[-1].start_s >= begins_s:
             self.spans.pop()  # the new span covers it
         last = self.spans[-1] if self.spans else None
@@ -58,21 +58,24 @@ class History:
             self.spans.append(Span(finding, begins_s, at_s))
         self._queued = queued
 
-    def _begins_s(self, at_s: float, queued: bool, scrapes: Scrapes) -> float:
+    def _begins_s(self, at_s: float, finding: Finding | None, queued: bool, scrapes: Scrapes) -> float:
         """Return the begin of a span that this window would begin."""
         if not len(scrapes.at_s):
             return at_s
         if not self.spans:
             return float(scrapes.at_s[0])
-        if queued == self._queued:
-            return at_s
-        return _changed_s(scrapes, queued)
+        if finding is None:
+            return float(scrapes.at_s[-1])
+        return at_s if queued == self._queued else _changed_s(scrapes, queued, self.spans[-1].start_s)
 
 
-def _changed_s(scrapes: Scrapes, rising: bool) -> float:
-    """Return the scrape from which requests wait (`rising`) or do not wait, most of the time; before it, the reverse holds."""
-    excess = np.concatenate([[0.0], np.cumsum(np.where(scrapes.waits, 0.5, -0.5))[:-1]])
-    return float(scrapes.at_s[int(np.argmin(excess) if rising else np.argmax(excess))])
+def _changed_s(scrapes: Scrapes, rising: bool, since_s: float) -> float:
+    """Return the scrape from which requests wait (`rising`) or do not wait, most of the time; before it, the reverse."""
+    later = scrapes.at_s >= since_s
+    if not later.any():
+        return float(scrapes.at_s[-1])
+    excess = np.concatenate([[0.0], np.cumsum(np.where(scrapes.waits[later], 0.5, -0.5))[:-1]])
+    return float(scrapes.at_s[later][int(np.argmin(excess) if rising else np.argmax(excess))])
 
 
 def window_ends(start_s: float, end_s: float, step_s: float) -> Iterator[float]:

@@ -121,9 +121,10 @@ def test_a_constant_load_has_no_begin_of_the_queue(tmp_path: Path) -> None:
     assert not any(cause.history for cause in causes(diagnoses))
 
 
-@pytest.mark.parametrize("kind", ["ramp", "steps"])
-def test_a_server_that_dies_later_does_not_erase_the_cause(kind: str, tmp_path: Path) -> None:
-    users, dies_s = LOADS[kind], 100
+@pytest.mark.parametrize(("kind", "queued_s"), [("ramp", 8), ("ramp", 60), ("steps", 8), ("steps", 40)])
+def test_a_server_that_dies_later_does_not_erase_the_cause(kind: str, queued_s: int, tmp_path: Path) -> None:
+    users = LOADS[kind]
+    dies_s = first_queue(users) + queued_s
     stopped = [{"target": synthetic_run.TARGET, "at_s": float(dies_s), "by_failure": {"connect": 40}}]
     failed = {"failed": 40, "by_failure": {"connect": 40}, "first_errors": {}, "by_phase": {}}
     summary = {"turns": synthetic_run.SUMMARY["turns"] | failed, "stopped_answering": stopped}
@@ -176,3 +177,11 @@ def test_an_open_loop_has_a_rate_as_its_load() -> None:
     assert (measured.at(0.5), measured.at(30.0), measured.at(45.0)) == (None, "2 turns/s", "6 turns/s")
     assert measured.between(0.0, 60.0) == "2 to 6 turns/s"
     assert measured.saturated([], 0.0, 60.0) is None
+
+
+@pytest.mark.parametrize(
+    ("users", "text"), [([np.nan, 0, 10, 10], "10 users"), ([0, 1, 1], "1 user"), ([np.nan], None)]
+)
+def test_seconds_before_the_first_report_of_users_are_no_load(users: list[float], text: str | None) -> None:
+    values = np.array(users, dtype=float)
+    assert MeasuredLoad(values, values, values, values, values).between(0.0, len(users)) == text

@@ -59,15 +59,30 @@ def test_the_live_view_has_the_same_begins(lengths: tuple[int, int, int]) -> Non
         assert state["since_s"] == history.spans[-1].start_s
 
 
-def test_a_cause_ends_at_the_last_scrape_of_a_silent_server() -> None:
-    history = History()
-    evidence = window(np.full(20, 3.0), 19.0)
-    history.add(19.0, judge(evidence).primary, evidence)
-    history.add(26.0, None, evidence)
-    history.add(40.0, None, window(np.full(20, 3.0), 60.0))
+@given(st.integers(11, 60), st.integers(7, 40))
+def test_a_queue_remains_if_the_server_is_silent_later(before: int, queued: int) -> None:
+    waiting, history = np.repeat([0.0, 3.0], [before, queued]), History()
+    died_s = len(waiting) - 1
+    for at_s in window_ends(0.0, died_s + 50.0, 1.0):
+        evidence = window(waiting, at_s)
+        history.add(at_s, judge(evidence).primary if at_s < died_s + 5 else None, evidence)
     assert [(span.code, span.start_s, span.end_s) for span in history.spans] == [
-        ("queue-bound", 0.0, 19.0),
-        (None, 19.0, 40.0),
+        ("kept-up", 0.0, before),
+        ("queue-bound", before, died_s),
+        (None, died_s, died_s + 50.0),
+    ]
+
+
+@given(st.integers(11, 60), st.integers(7, 20), st.integers(31, 60))
+def test_a_short_queue_remains_when_it_has_ended(before: int, queued: int, after: int) -> None:
+    waiting, history = np.repeat([0.0, 3.0, 0.0], [before, queued, after]), History()
+    for at_s in window_ends(0.0, len(waiting) - 1.0, 1.0):
+        evidence = window(waiting, at_s)
+        history.add(at_s, judge(evidence).primary, evidence)
+    assert [(span.code, span.start_s) for span in history.spans] == [
+        ("kept-up", 0.0),
+        ("queue-bound", before),
+        ("kept-up", before + queued),
     ]
 
 
