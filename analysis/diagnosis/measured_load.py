@@ -14,7 +14,7 @@ from inferload.server_metrics.window_figures import gap_limit_s
 
 Floats = npt.NDArray[np.float64]
 
-_RATE_S = 10  # a rate is the mean of this time
+_RATE_S = 10  # a rate is the mean of this time, at an instant of half of it on each side
 _LEAST_S = 10  # of a time without a change of the load
 _LEAST_TURNS = 20
 _SETTLING_S = 2  # Locust reports its users by whole seconds, up to a second late
@@ -57,7 +57,7 @@ class MeasuredLoad:
         if self.users is not None:
             users = self.users[second] if second < len(self.users) else np.nan
             return None if np.isnan(users) else plural(int(users), "user")
-        rates = self.sent[max(0, second - _RATE_S) : second]
+        rates = self.sent[max(0, second - _RATE_S // 2) : second + _RATE_S // 2]
         return f"{number(float(rates.mean()))} turns/s" if len(rates) and not np.isnan(rates).any() else None
 
     def between(self, start_s: float, end_s: float) -> str | None:

@@ -15,6 +15,7 @@ from inferload.bottleneck.finding import QUEUED_SHARE, Finding
 
 WINDOW_S = 30.0
 LEAST_S = 5.0  # of scrapes before a first statement
+_SHORTEST_S = 1.0  # of a span between two others
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,8 +48,8 @@ class History:
         """Add the finding of the window that ends at `at_s`. The finding is None for a window without fresh scrapes."""
         queued = finding is not None and evidence.waiting_share >= QUEUED_SHARE
         begins_s = self._begins_s(at_s, finding, queued, evidence.scrapes)
-        while self.spans and self.spans[-1].start_s >= begins_s:
-            self.spans.pop()  # the new span covers it
+        while self.spans and self._covers(begins_s):
+            self.spans.pop()
         last = self.spans[-1] if self.spans else None
         if last is not None and last.code == (None if finding is None else finding.code):
             self.spans[-1] = Span(finding, last.start_s, at_s)
@@ -57,6 +58,11 @@ class History:
                 self.spans[-1] = Span(last.finding, last.start_s, begins_s)
             self.spans.append(Span(finding, begins_s, at_s))
         self._queued = queued
+
+    def _covers(self, begins_s: float) -> bool:
+        """Return True if a span that begins at this time leaves nothing, or too little, of the last one."""
+        start_s = self.spans[-1].start_s
+        return start_s >= begins_s or (len(self.spans) > 1 and start_s > begins_s - _SHORTEST_S)
 
     def _begins_s(self, at_s: float, finding: Finding | None, queued: bool, scrapes: Scrapes) -> float:
         """Return the begin of a span that this window would begin."""

@@ -121,7 +121,7 @@ def test_a_constant_load_has_no_begin_of_the_queue(tmp_path: Path) -> None:
     assert not any(cause.history for cause in causes(diagnoses))
 
 
-@pytest.mark.parametrize(("kind", "queued_s"), [("ramp", 8), ("ramp", 60), ("steps", 8), ("steps", 40)])
+@pytest.mark.parametrize(("kind", "queued_s"), [("ramp", 8), ("ramp", 60), ("steps", 8), ("steps", 30)])
 def test_a_server_that_dies_later_does_not_erase_the_cause(kind: str, queued_s: int, tmp_path: Path) -> None:
     users = LOADS[kind]
     dies_s = first_queue(users) + queued_s
@@ -174,7 +174,7 @@ def test_a_throughput_is_of_one_load_with_a_queue(profile: list[tuple[int, int]]
 def test_an_open_loop_has_a_rate_as_its_load() -> None:
     sent = np.repeat([2.0, 6.0], 30)
     measured = MeasuredLoad(None, sent, sent, 0 * sent, 0 * sent)
-    assert (measured.at(0.5), measured.at(30.0), measured.at(45.0)) == (None, "2 turns/s", "6 turns/s")
+    assert [measured.at(at_s) for at_s in (0.5, 30.0, 45.0)] == ["2 turns/s", "4 turns/s", "6 turns/s"]
     assert measured.between(0.0, 60.0) == "2 to 6 turns/s"
     assert measured.saturated([], 0.0, 60.0) is None
 
