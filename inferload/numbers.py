@@ -6,6 +6,7 @@ Prose has three significant digits. A table cell, and a value beside a limit, ha
 import math
 import re
 from collections.abc import Sequence
+from datetime import datetime
 
 from inferload.errors import UsageError
 
@@ -96,6 +97,11 @@ def clock(value_s: float) -> str:
     minutes, seconds = divmod(int(value_s), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours}:{minutes:02}:{seconds:02}" if hours else f"{minutes}:{seconds:02}"
+
+
+def time_of_day(wall_s: float) -> str:
+    """Format a wall time as 13:28:35 in this machine's time zone, as logs and the live view have it."""
+    return datetime.fromtimestamp(wall_s).strftime("%H:%M:%S")
 
 
 def seconds_of(option: str, text: str, least: float = 1.0) -> float:

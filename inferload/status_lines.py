@@ -8,6 +8,18 @@ from typing import TextIO
 _UP_AND_CLEAR = "\x1b[1A\x1b[2K"
 
 
+def columns(stream: TextIO) -> int | None:
+    """Return the number of characters that fit into a line of a terminal; None for a stream that is no terminal."""
+    return StatusLines(stream).width() if stream.isatty() else None
+
+
+def _size(stream: TextIO) -> tuple[int, int]:
+    try:
+        return os.get_terminal_size(stream.fileno())
+    except OSError:
+        return 0, 0
+
+
 class StatusLines:
     """Lines at the foot of a terminal that are overwritten in place. Log records are written above them.
 
@@ -40,17 +52,11 @@ class StatusLines:
 
     def width(self) -> int:
         """Return the number of characters that fit into a line."""
-        return (self._size()[0] or 80) - 1  # some terminals report 0
+        return (_size(self._stream)[0] or 80) - 1  # some terminals report 0
 
     def height(self) -> int:
         """Return the number of lines that fit above the cursor's."""
-        return (self._size()[1] or 24) - 1
-
-    def _size(self) -> tuple[int, int]:
-        try:
-            return os.get_terminal_size(self._stream.fileno())
-        except OSError:
-            return 0, 0
+        return (_size(self._stream)[1] or 24) - 1
 
     def clear(self) -> None:
         """Remove the lines."""

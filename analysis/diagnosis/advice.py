@@ -1,16 +1,31 @@
-"""Advice for each cause: flags of current vLLM with their side effects."""
+"""Advice for each cause: flags of current vLLM with their side effects, and what must hold before they are advised."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from inferload.bottleneck.evidence import WindowEvidence
+
+from . import preconditions as only
+from .preconditions import Precondition
+
 
 @dataclass(frozen=True, slots=True)
 class Advice:
-    """Change to try. `effects`: on TTFT, TPOT, throughput and memory, in this order."""
+    """Change to try. `effects`: on TTFT, TPOT, throughput and memory, in this order. `when`: all must hold."""
 
     do: str
     why: str
     effects: str
+    when: tuple[Precondition, ...] = ()
+
+    def applies(self, evidence: WindowEvidence) -> bool:
+        """Return True if the preconditions hold."""
+        return all(precondition.holds(evidence) for precondition in self.when)
+
+
+_MORE_REPLICAS = Advice(
+    "more replicas", "fewer requests per replica", "TTFT shorter, TPOT shorter, throughput higher, more memory"
+)
 
 
 _MORE_CACHE = (
@@ -18,26 +33,37 @@ _MORE_CACHE = (
         "--gpu-memory-utilization 0.95",
         "more GPU memory for the KV cache",
         "TTFT shorter, TPOT unchanged, throughput higher, more memory",
+        (only.VLLM, only.GPU, only.KV_SHORT, only.SIZED_BY_MEMORY),
+    ),
+    Advice(
+        "--num-gpu-blocks-override or --kv-cache-memory-bytes higher (on a CPU: VLLM_CPU_KVCACHE_SPACE)",
+        "this option sets the size of the KV cache",
+        "TTFT shorter, TPOT unchanged, throughput higher, more memory",
+        (only.VLLM, only.KV_SHORT, only.FIXED_SIZE),
     ),
     Advice(
         "--kv-cache-dtype fp8",
         "the same memory holds twice as many tokens",
         "TTFT shorter, TPOT shorter or unchanged, throughput higher, less memory; check answers",
+        (only.VLLM, only.KV_SHORT, only.KV_NOT_FP8, only.BLOCKS_NOT_FIXED),
     ),
     Advice(
         "--max-model-len N",
         "less memory per request; longer requests are refused",
         "TTFT shorter, TPOT unchanged, throughput higher, less memory",
+        (only.VLLM, only.KV_SHORT),
     ),
     Advice(
         "--tensor-parallel-size N",
         "weights are sharded; the freed memory becomes KV cache",
         "TTFT shorter, TPOT shorter, throughput higher, less memory per GPU",
+        (only.VLLM, only.GPU, only.KV_SHORT, only.SIZED_BY_MEMORY),
     ),
     Advice(
         "--quantization fp8 | awq | gptq",
         "smaller weights leave more memory for the KV cache",
         "TTFT shorter or unchanged, TPOT shorter, throughput higher, less memory; check answers",
+        (only.VLLM, only.KV_SHORT, only.SIZED_BY_MEMORY, only.UNQUANTIZED),
     ),
 )
 
@@ -47,6 +73,13 @@ ADVICE: Mapping[str, tuple[Advice, ...]] = {
             "locust --processes N, or more workers",
             "a worker is accurate up to a certain number of streams (inferload calibrate)",
             "none on the server",
+            (only.CLIENT_BUSY,),
+        ),
+        Advice(
+            "a machine for the load generator without the server and other programs",
+            "its processes were late although they used little CPU time",
+            "none on the server",
+            (only.CLIENT_IDLE,),
         ),
     ),
     "preemption-thrash": (
@@ -54,68 +87,80 @@ ADVICE: Mapping[str, tuple[Advice, ...]] = {
             "--max-num-seqs lower",
             "fewer concurrent requests, so none is preempted",
             "TTFT longer, TPOT shorter, throughput higher, memory unchanged",
+            (only.VLLM, only.SEVERAL_RUN),
         ),
         *_MORE_CACHE,
+        _MORE_REPLICAS,
     ),
     "queue-bound": (
         Advice(
             "--max-num-seqs higher",
             "more requests per step",
             "TTFT shorter, TPOT longer, throughput higher, more memory",
+            (only.VLLM, only.KV_FREE),
         ),
-        Advice(
-            "more replicas", "shorter queue per replica", "TTFT shorter, TPOT shorter, throughput higher, more memory"
-        ),
+        _MORE_REPLICAS,
     ),
-    "kv-bound": _MORE_CACHE,
+    "kv-bound": (*_MORE_CACHE, _MORE_REPLICAS),
     "prefill-bound": (
         Advice(
             "--enable-prefix-caching",
             "common prefixes are computed once (on by default; salts and changing prefixes prevent it)",
             "TTFT shorter, TPOT shorter, throughput higher, memory unchanged",
+            (only.VLLM, only.CACHING_OFF),
         ),
         Advice(
             "--max-num-batched-tokens 8192 or more",
             "more prompt tokens per step",
             "TTFT shorter, TPOT longer, throughput higher, more memory",
+            (only.VLLM, only.SMALL_BUDGET),
         ),
         Advice(
             "--tensor-parallel-size N",
             "prefill on several GPUs",
             "TTFT shorter, TPOT shorter, throughput higher, less memory per GPU",
+            (only.VLLM, only.GPU),
         ),
         Advice(
             "--quantization fp8",
             "faster arithmetic if the GPU supports it",
             "TTFT shorter, TPOT shorter, throughput higher, less memory; check answers",
+            (only.VLLM, only.GPU, only.UNQUANTIZED),
         ),
+        _MORE_REPLICAS,
     ),
     "decode-bound": (
         Advice(
             "--max-num-seqs lower",
             "fewer requests per step make it shorter; others wait",
             "TTFT longer, TPOT shorter, throughput lower, less memory",
+            (only.VLLM, only.SEVERAL_RUN),
         ),
         Advice(
             "--max-num-batched-tokens 2048",
             "prefill delays decoding less per step",
             "TTFT longer, TPOT shorter, throughput lower, less memory",
+            (only.VLLM, only.LARGE_BUDGET, only.PREFILLS),
         ),
         Advice(
             "--quantization awq | gptq | fp8",
             "fewer bytes of weights per step",
             "TTFT unchanged, TPOT shorter, throughput higher, less memory; check answers",
+            (only.VLLM, only.UNQUANTIZED),
         ),
         Advice(
             "--speculative-config {...}",
             "several tokens per step at low concurrency",
             "TTFT unchanged, TPOT shorter, throughput lower at large batches, more memory",
+            (only.VLLM, only.NO_SPECULATION),
         ),
         Advice(
             "without --enforce-eager",
             "CUDA graphs reduce host overhead of small steps",
             "TTFT unchanged, TPOT shorter, throughput higher, more memory",
+            (only.VLLM, only.EAGER),
         ),
+        _MORE_REPLICAS,
     ),
     "cache-miss-bound": (
         Advice(
@@ -127,24 +172,33 @@ ADVICE: Mapping[str, tuple[Advice, ...]] = {
             "route a session to the same replica",
             "its blocks are cached there",
             "TTFT shorter, TPOT unchanged, throughput higher, memory unchanged",
+            (only.SEVERAL_SERVERS,),
         ),
-        *_MORE_CACHE[:2],
+        Advice(
+            "a larger KV cache: --gpu-memory-utilization, --kv-cache-dtype fp8, or more replicas",
+            "blocks are kept longer until they are evicted",
+            "TTFT shorter, TPOT unchanged, throughput higher, more memory",
+            (only.VLLM, only.MAY_EVICT),
+        ),
     ),
     "front-end-bound": (
         Advice(
             "--api-server-count N",
             "several processes parse requests and write events",
             "TTFT shorter, TPOT shorter, throughput higher, more memory",
+            (only.VLLM,),
         ),
         Advice(
             "--stream-interval N",
             "fewer, larger events",
             "TTFT unchanged, TPOT unchanged, throughput higher, memory unchanged; gaps grow",
+            (only.VLLM, only.SINGLE_EVENTS),
         ),
         Advice(
             "without --enable-log-requests",
             "no log line per request",
             "TTFT shorter, TPOT unchanged, throughput higher, memory unchanged",
+            (only.VLLM, only.LOGS_REQUESTS),
         ),
     ),
     "deferred": (
@@ -152,11 +206,12 @@ ADVICE: Mapping[str, tuple[Advice, ...]] = {
             "check LoRA slots (--max-loras), grammars and KV transfer",
             "deferred requests wait for one of them",
             "depends",
+            (only.VLLM,),
         ),
     ),
     "engines-unbalanced": (
         Advice(
-            "balancing of the router or of --data-parallel-size",
+            "balance of the router, or of data parallelism",
             "one engine has a queue while another has free capacity",
             "TTFT shorter, TPOT shorter, throughput higher, memory unchanged",
         ),
@@ -166,11 +221,13 @@ ADVICE: Mapping[str, tuple[Advice, ...]] = {
             "compare with a run without --speculative-config",
             "the acceptance rate alone does not show the effect",
             "depends",
+            (only.VLLM,),
         ),
         Advice(
             "num_speculative_tokens lower",
             "rejected draft tokens are wasted work",
             "TTFT unchanged, TPOT shorter, throughput higher, memory unchanged",
+            (only.VLLM, only.SEVERAL_DRAFTS),
         ),
     ),
     "kept-up": (
@@ -183,10 +240,16 @@ ADVICE: Mapping[str, tuple[Advice, ...]] = {
 }
 
 
+def advice_on(code: str, evidence: WindowEvidence) -> tuple[Advice, ...]:
+    """Return the advice on a cause whose preconditions hold."""
+    return tuple(entry for entry in ADVICE[code] if entry.applies(evidence))
+
+
 @dataclass(frozen=True, slots=True)
 class Cause:
-    """Diagnosis of a server or of the whole run."""
+    """Diagnosis of a server or of the whole run. `history`: rows of time, load, cause and evidence; empty for a single cause."""
 
     target: str
     sentences: tuple[str, ...]
     advice: tuple[Advice, ...]
+    history: tuple[tuple[str, str, str, str], ...] = ()

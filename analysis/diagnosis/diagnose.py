@@ -1,25 +1,31 @@
-"""Diagnosis of a run: findings by window, primary and contributing causes, advice."""
+"""Diagnosis of a run: findings on the whole run and on each server, in words and as diagnosis.json."""
 
 import json
-from collections import Counter
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
-from inferload.bottleneck.rules import RULES, Finding, WindowDiagnosis, judge
-from inferload.server_metrics.series import ServerSeries
+import pandas as pd
+
+from inferload.bottleneck.finding import Finding
+from inferload.bottleneck.history import WINDOW_S
+from inferload.bottleneck.rules import KEPT_UP, RULES
+from inferload.numbers import number, time_of_day
 
 from ..data.frames import RunFrames
+from ..data.manifest import arrivals_of
 from ..data.timeline import is_gpu_exporter
-from .advice import ADVICE, Advice, Cause
-from .client_view import ClientView
-from .evidence import as_document, collect
-from .whole_run import RULE_OF, RUN_RULES, is_troubled, kept_up_rates, run_findings, sent_no_turn
+from .advice import ADVICE, Advice, Cause, advice_on
+from .evidence import as_document
+from .measured_load import MeasuredLoad
+from .server_diagnosis import CauseSpan, Diagnosis, of_server
+from .whole_run import RULE_OF, RUN_RULES, run_findings, sent_no_turn
 
-WINDOW_S = 30.0
 SHORTEST_S = 2.0
 
 _TITLES = {rule.code: rule.title for rule in RULES}
+_MOST_ROWS = 20  # of a history
+_FIRST = ("failures", "server-gone", "restarted", "overload")  # findings on the whole run in the line of the terminal
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,57 +33,37 @@ class Diagnoses:
     """Findings on the whole run by descending weight, and the diagnosis of each scraped server."""
 
     run: tuple[Finding, ...] = ()
-    servers: tuple["Diagnosis", ...] = ()
+    servers: tuple[Diagnosis, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Diagnosis:
-    """Diagnosis of a server. `short`: the windows are shorter than `WINDOW_S`. `sample`: of client figures; None: all turns."""
+def diagnose(run: RunFrames, timeline: pd.DataFrame) -> Diagnoses:
+    """Diagnose a run. Without turns the diagnosis is empty; servers are diagnosed only with scrapes and a measure phase.
 
-    target: str
-    windows: tuple[WindowDiagnosis, ...]
-    whole: WindowDiagnosis
-    short: bool
-    sample: str | None = None
-
-    @property
-    def primary(self) -> Finding | None:
-        """Primary finding of the whole measure phase."""
-        return self.whole.primary
-
-
-def diagnose(run: RunFrames) -> Diagnoses:
-    """Diagnose a run. Without turns the diagnosis is empty; servers are diagnosed only with scrapes and a measure phase."""
+    `timeline`: its table by second.
+    """
     if sent_no_turn(run):
         return Diagnoses()
-    servers = _servers(run)
-    return Diagnoses(run_findings(run, [server.whole.evidence for server in servers]), tuple(servers))
+    load = MeasuredLoad.of(timeline, arrivals_of(run.manifest).get("kind") == "closed")
+    measured = _measured(run)
+    servers = (
+        ()
+        if measured is None
+        else tuple(
+            of_server(run, server, timeline, load, measured)
+            for server in run.servers.values()
+            if len(server.wall_ns) > 2 and not is_gpu_exporter(server)
+        )
+    )
+    return Diagnoses(run_findings(run, [server.whole.evidence for server in servers], load), servers)
 
 
-def _servers(run: RunFrames) -> list[Diagnosis]:
+def _measured(run: RunFrames) -> tuple[float, float] | None:
+    """Return begin and end of the measure phase; None without one that is long enough."""
     span = next((span for span in run.phases if span.phase == "measure"), None)
     if span is None:
-        return []
+        return None
     end_s = run.end_s if span.end_s is None else span.end_s
-    if end_s - span.start_s < SHORTEST_S:
-        return []
-    scraped = [server for server in run.servers.values() if len(server.wall_ns) > 2 and not is_gpu_exporter(server)]
-    return [_of_server(run, server, span.start_s, end_s) for server in scraped]
-
-
-def _of_server(run: RunFrames, server: ServerSeries, start_s: float, end_s: float) -> Diagnosis:
-    view, troubled, rates = ClientView.of(run, server), is_troubled(run, server), kept_up_rates(run)
-
-    def judged(low: float, high: float) -> WindowDiagnosis:
-        return judge(replace(collect(run, server, low, high, view), troubled=troubled, rates=rates))
-
-    count = max(1, int((end_s - start_s) // WINDOW_S))
-    length_s = (end_s - start_s) / count
-    edges = [(start_s + index * length_s, start_s + (index + 1) * length_s) for index in range(count)]
-    windows = tuple(judged(low, high) for low, high in edges)
-    whole = windows[0] if count == 1 else judged(start_s, end_s)
-    sample = None if run.sample is None else str(run.sample)
-    return Diagnosis(server.target, windows, whole, short=length_s < WINDOW_S, sample=sample)
+    return None if end_s - span.start_s < SHORTEST_S else (span.start_s, end_s)
 
 
 def run_sentences(findings: Sequence[Finding]) -> list[str]:
@@ -94,8 +80,8 @@ def _lead(finding: Finding, title: str) -> str:
 
 
 def sentences(diagnosis: Diagnosis) -> list[str]:
-    """Format the diagnosis of a server: primary cause, evidence, contributing causes, changes over time."""
-    primary = diagnosis.primary
+    """Format the diagnosis of a server: main cause with its begin, evidence, contributing causes."""
+    primary, span = diagnosis.primary, diagnosis.span
     if primary is None:
         evidence = diagnosis.whole.evidence
         why = (
@@ -104,13 +90,12 @@ def sentences(diagnosis: Diagnosis) -> list[str]:
         return [f"No {'other ' if evidence.troubled else ''}cause found: {why}."]
     lines = [
         _lead(primary, _TITLES[primary.code]),
+        *([] if span is None else [f"{_when(span, diagnosis).capitalize()}."]),
         *_capitalised(primary.sentences),
     ]
-    for other in diagnosis.whole.findings[1:]:
-        lines.append(f"Contributing: {_TITLES[other.code]} ({other.code}): {'; '.join(other.sentences)}.")
-    changed = _over_time(diagnosis.windows)
-    if changed:
-        lines.append(changed)
+    for other in diagnosis.whole.findings:
+        if other.code not in (primary.code, KEPT_UP):
+            lines.append(f"Contributing: {_TITLES[other.code]} ({other.code}): {'; '.join(other.sentences)}.")
     if diagnosis.short:
         lines.append(
             f"The window is {diagnosis.whole.evidence.length_s:.0f} s long; use {WINDOW_S:.0f} s or more for a reliable diagnosis."
@@ -120,22 +105,40 @@ def sentences(diagnosis: Diagnosis) -> list[str]:
     return lines
 
 
+def _when(span: CauseSpan, diagnosis: Diagnosis) -> str:
+    """Format load and time from which a cause held, and its end if it ceased before the last scrape."""
+    load = "" if span.load_at_start is None else f"{span.load_at_start} on, "
+    text = f"from {load}{time_of_day(span.start_wall_s)}"
+    later = [entry for entry in diagnosis.history if entry.start_s >= span.end_s and entry.finding is not None]
+    return f"{text} to {time_of_day(span.end_wall_s)}" if later else text
+
+
+def _rows(diagnosis: Diagnosis) -> tuple[tuple[str, str, str, str], ...]:
+    """Format the causes over time as rows of time, load, cause and evidence; none if the cause did not change."""
+    if len(diagnosis.history) < 2:
+        return ()
+    rows = [
+        (
+            f"{time_of_day(span.start_wall_s)} to {time_of_day(span.end_wall_s)} ({span.start_s:.0f} to {span.end_s:.0f} s)",
+            span.load or "not known",
+            "none found" if span.finding is None else span.finding.named,
+            "" if span.finding is None else span.finding.figures or span.finding.sentences[0],
+        )
+        for span in diagnosis.history
+    ]
+    left_out = len(rows) - _MOST_ROWS
+    more = (f"{number(left_out)} more in diagnosis.json", "", "", "")
+    return tuple(rows) if left_out <= 0 else (*rows[:_MOST_ROWS], more)
+
+
 def _capitalised(sentences: Sequence[str]) -> list[str]:
     return [f"{sentence[:1].upper()}{sentence[1:]}." for sentence in sentences]
 
 
-def _over_time(windows: Sequence[WindowDiagnosis]) -> str:
-    codes = [window.primary.code if window.primary else "none" for window in windows]
-    if len(set(codes)) < 2:
-        return ""
-    counted = ", ".join(f"{code} in {count}" for code, count in Counter(codes).most_common())
-    return f"Primary cause in {len(codes)} windows of {windows[0].evidence.length_s:.0f} s: {counted}."
-
-
 def advice(diagnosis: Diagnosis) -> tuple[Advice, ...]:
-    """Return advice on the primary cause."""
+    """Return the advice on the main cause whose preconditions hold."""
     primary = diagnosis.primary
-    return () if primary is None else ADVICE[primary.code]
+    return () if primary is None else advice_on(primary.code, diagnosis.evidence)
 
 
 def run_advice(findings: Sequence[Finding]) -> tuple[Advice, ...]:
@@ -146,36 +149,41 @@ def run_advice(findings: Sequence[Finding]) -> tuple[Advice, ...]:
 def causes(diagnoses: Diagnoses) -> tuple[Cause, ...]:
     """Return the diagnosis for the report: the whole run, then each server."""
     whole = Cause("Whole run", tuple(run_sentences(diagnoses.run)), run_advice(diagnoses.run))
-    servers = [Cause(server.target, tuple(sentences(server)), advice(server)) for server in diagnoses.servers]
+    servers = [
+        Cause(server.target, tuple(sentences(server)), advice(server), _rows(server)) for server in diagnoses.servers
+    ]
     return (*([whole] if diagnoses.run else []), *servers)
 
 
-def _brief(diagnoses: Diagnoses) -> str:
-    """Format the primary finding and its evidence: on the whole run, else on each server, by name if there are several."""
-    if diagnoses.run:
-        return " ".join(run_sentences(diagnoses.run)[:2])
-    first = [(server.target, " ".join(sentences(server)[:2]) + _client_figures(server)) for server in diagnoses.servers]
-    return first[0][1] if len(first) == 1 else "; ".join(f"{target}: {sentence}" for target, sentence in first)
+def brief(diagnoses: Diagnoses) -> str:
+    """Format in one line what failed, and the main cause of each server with its evidence; several servers by name."""
+    parts = [finding.brief for finding in diagnoses.run if finding.code in _FIRST]
+    known = [server for server in diagnoses.servers if server.primary is not None]
+    parts += [(f"{server.target}: " if len(diagnoses.servers) > 1 else "") + _brief(server) for server in known]
+    if not parts:
+        parts = [finding.brief for finding in diagnoses.run]
+    if not parts and diagnoses.servers:
+        parts = [sentences(diagnoses.servers[0])[0]]
+    return "; ".join(parts)
 
 
-def _client_figures(diagnosis: Diagnosis) -> str:
-    """Return the mark of a sentence with evidence."""
-    return f" (Client figures from {diagnosis.sample}.)" if diagnosis.sample is not None and diagnosis.primary else ""
+def _brief(diagnosis: Diagnosis) -> str:
+    primary, span = diagnosis.primary, diagnosis.span
+    assert primary is not None
+    when = "" if span is None else f" {_when(span, diagnosis)}"
+    sample = "" if diagnosis.sample is None else f" (client figures from {diagnosis.sample})"
+    return f"{primary.named}{when}: {primary.figures or primary.sentences[0]}{sample}"
 
 
 def document(diagnoses: Diagnoses) -> dict[str, Any]:
     """Return the content of diagnosis.json. `brief`: one line; `lines`: all sentences; both are printed at the end of a run."""
     return {
         "format": 1,
-        "brief": _brief(diagnoses),
-        "lines": [
-            line
-            for cause in causes(diagnoses)
-            for line in (cause.target, *(f"  {sentence}" for sentence in cause.sentences))
-        ],
+        "brief": brief(diagnoses),
+        "lines": [line for cause in causes(diagnoses) for line in _lines(cause)],
         "run": {
             "findings": [_finding(finding) for finding in diagnoses.run],
-            "advice": [asdict(entry) for entry in run_advice(diagnoses.run)],
+            "advice": [_advice(entry) for entry in run_advice(diagnoses.run)],
         },
         "servers": [
             {
@@ -184,20 +192,34 @@ def document(diagnoses: Diagnoses) -> dict[str, Any]:
                 "probable": None if server.primary is None else server.primary.probable,
                 "short_windows": server.short,
                 "findings": [_finding(finding) for finding in server.whole.findings],
-                "advice": [asdict(entry) for entry in advice(server)],
+                "advice": [_advice(entry) for entry in advice(server)],
                 "client_figures_from": server.sample,
                 "evidence": as_document(server.whole.evidence),
-                "windows": [
-                    {
-                        "start_s": window.evidence.start_s,
-                        "end_s": window.evidence.end_s,
-                        "findings": [finding.code for finding in window.findings],
-                    }
-                    for window in server.windows
-                ],
+                "history": [_span(span) for span in server.history],
             }
             for server in diagnoses.servers
         ],
+    }
+
+
+def _lines(cause: Cause) -> list[str]:
+    rows = ("  ".join(filter(None, row)) for row in cause.history)
+    return [cause.target, *(f"  {line}" for line in (*cause.sentences, *rows))]
+
+
+def _advice(entry: Advice) -> dict[str, str]:
+    return {"do": entry.do, "why": entry.why, "effects": entry.effects}
+
+
+def _span(span: CauseSpan) -> dict[str, Any]:
+    return {
+        "code": span.code,
+        "probable": None if span.finding is None else span.finding.probable,
+        "start_s": span.start_s,
+        "end_s": span.end_s,
+        "load_at_start": span.load_at_start,
+        "load": span.load,
+        "sentences": [] if span.finding is None else list(span.finding.sentences),
     }
 
 
@@ -221,13 +243,20 @@ def table() -> str:
     lines += [f"| `{rule.code}` {rule.title} | {rule.holds} |" for rule in RUN_RULES]
     lines += ["", "| cause | evidence | limits |", "|---|---|---|"]
     lines += [f"| `{rule.code}` {rule.title} | {rule.looks_like} | {rule.limits} |" for rule in RULES]
-    lines += ["", "| cause | to try | reason | side effects |", "|---|---|---|---|"]
+    lines += ["", "| cause | to try | only if | reason | side effects |", "|---|---|---|---|---|"]
     for rule in RULES:
-        lines += [f"| `{rule.code}` | `{entry.do}` | {entry.why} | {entry.effects} |" for entry in ADVICE[rule.code]]
+        lines += [
+            f"| `{rule.code}` | `{entry.do}` | {_only_if(entry)} | {entry.why} | {entry.effects} |"
+            for entry in ADVICE[rule.code]
+        ]
     return (
         "\n".join(lines).replace(" | awq", " \\| awq").replace(" | gptq", " \\| gptq").replace(" | fp8", " \\| fp8")
         + "\n"
     )
+
+
+def _only_if(entry: Advice) -> str:
+    return "; ".join(precondition.text for precondition in entry.when)
 
 
 def main(page: str) -> None:

@@ -1,13 +1,23 @@
 """Collection of the evidence for a diagnosis from the frames of a run."""
 
 import json
+import math
 from collections.abc import Mapping
+from dataclasses import asdict, is_dataclass
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from inferload.bottleneck.evidence import ClientReason, Scrapes, WindowEvidence, max_num_seqs, stream_interval
+from inferload.bottleneck.evidence import (
+    ClientReason,
+    KvBlocks,
+    Scrapes,
+    WindowEvidence,
+    command_of,
+    max_num_seqs,
+    stream_interval,
+)
 from inferload.numbers import whole
 from inferload.server_metrics import metric_names as names
 from inferload.server_metrics.series import ServerSeries
@@ -18,6 +28,8 @@ from ..data.turn_frames import Events
 from .client_view import ClientView, capacity
 
 Floats = npt.NDArray[np.float64]
+
+_MOST_DIGITS = 15
 
 
 def collect(
@@ -35,15 +47,23 @@ def collect(
     gaps_ms = events.gap_ms[~np.isnan(events.gap_ms)]
     firsts = client_view.firsts(start_s, end_s)
     ttft_ms = client_view.ttft_ms[firsts]
+    config = _cache_config(server)
     return WindowEvidence(
         start_s=start_s,
         end_s=end_s,
         target=server.target,
-        scrapes=_scrapes(view, client_view),
+        scrapes=_scrapes(run, view, client_view),
         max_num_seqs=max_num_seqs(run.manifest),
         engines=len(server.engines(names.KV_CACHE_USAGE)),
         stream_interval=stream_interval(run.manifest),
-        cache_tokens=_cache_tokens(server),
+        kv=KvBlocks.of(
+            *(_number(config.get(name)) for name in ("kv_cache_size_tokens", "block_size", "num_gpu_blocks"))
+        ),
+        server=server.engine,
+        servers=sum(names.RUNNING in each.metrics for each in run.servers.values()),
+        gpus=((run.manifest.get("variant") or {}).get("hardware") or {}).get("gpus"),
+        command=command_of(run.manifest.get("variant") or {}),
+        cache_config=config,
         preemptions=whole(view.delta(names.PREEMPTIONS)),
         finished=whole(view.delta(names.FINISHED)),
         computed_tok_per_s=view.per_s(names.PROMPT_TOKENS_BY_SOURCE, source=names.LOCAL_COMPUTE),
@@ -83,17 +103,18 @@ def _client_reasons(summary: Mapping[str, Any]) -> tuple[ClientReason, ...]:
     )
 
 
-def _scrapes(view: View, client_view: ClientView) -> Scrapes:
+def _scrapes(run: RunFrames, view: View, client_view: ClientView) -> Scrapes:
     server = view.server
     if view.first is None or view.last is None:
         empty = np.array([], dtype=np.float64)
-        return Scrapes(empty, empty, empty, empty, empty)
+        return Scrapes(empty, empty, empty, empty, empty, empty)
     window = slice(view.first, view.last + 1)
 
     def of(values: Floats | None) -> Floats:
         return np.full(view.last + 1 - view.first, np.nan) if values is None else values[window]  # type: ignore[operator]
 
     return Scrapes(
+        at_s=run.since_start_s(server.wall_ns[window]),
         running=of(server.summed(names.RUNNING)),
         capacity=of(capacity(server)),
         deferred=of(server.summed(names.WAITING_BY_REASON, reason=names.DEFERRED)),
@@ -102,10 +123,14 @@ def _scrapes(view: View, client_view: ClientView) -> Scrapes:
     )
 
 
-def _cache_tokens(server: ServerSeries) -> int | None:
-    sizes = [series.labels.get("kv_cache_size_tokens", "") for series in server.series(names.CACHE_CONFIG)]
-    known = [int(size) for size in sizes if size.isdecimal()]
-    return min(known) if known else None
+def _cache_config(server: ServerSeries) -> Mapping[str, str]:
+    """Return the labels of the KV cache; of several engines, those of the smallest cache. Empty if unknown."""
+    configs = [series.labels for series in server.series(names.CACHE_CONFIG)]
+    return min(configs, key=lambda labels: _number(labels.get("kv_cache_size_tokens")) or math.inf, default={})
+
+
+def _number(text: str | None) -> int | None:
+    return int(text) if text is not None and text.isdecimal() and len(text) <= _MOST_DIGITS else None
 
 
 def _speculation(view: View) -> dict[str, Any]:
@@ -152,4 +177,8 @@ def _itl_by_running(run: RunFrames, events: Events, view: View) -> tuple[float, 
 def as_document(evidence: WindowEvidence) -> dict[str, Any]:
     """Return all figures except the scrapes, as JSON values."""
     plain = {name: getattr(evidence, name) for name in evidence.__slots__ if name != "scrapes"}
-    return dict(json.loads(json.dumps(plain | {"waiting_share": evidence.waiting_share}, default=str)))
+    return dict(json.loads(json.dumps(plain | {"waiting_share": evidence.waiting_share}, default=_plain)))
+
+
+def _plain(value: Any) -> Any:
+    return asdict(value) if is_dataclass(value) and not isinstance(value, type) else str(value)

@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 
 from inferload.bottleneck.evidence import WindowEvidence
-from inferload.bottleneck.rules import QUEUED_SHARE, Finding
+from inferload.bottleneck.finding import QUEUED_SHARE, Finding
 from inferload.numbers import number, percent
 from inferload.server_metrics.series import ServerSeries
 from inferload.verdict.failures import lines, stopped_by_target
@@ -17,6 +17,7 @@ from inferload.verdict.failures import lines, stopped_by_target
 from ..data.frames import UNFINISHED, RunFrames
 from ..data.manifest import arrivals_of
 from .advice import Advice
+from .measured_load import MeasuredLoad
 
 _GONE_S = 2.0  # minimum time without a scrape before the end of the load
 _GONE_SCRAPES = 5
@@ -61,7 +62,7 @@ RUN_RULES = (
         "overload",
         "Overloaded",
         "open loop: the number of turns in flight grew during the window (docs/validity.md); probable if the window is too short "
-        "for a decision",
+        "for a decision; the capacity is stated if no server stopped or restarted and no worker was lost",
         (
             Advice(
                 "inferload search",
@@ -79,7 +80,8 @@ RUN_RULES = (
     RunRule(
         "saturated",
         "Saturated",
-        f"closed loop: requests wait for capacity in {percent(QUEUED_SHARE)} of the scrapes or more",
+        f"closed loop: requests wait for capacity in {percent(QUEUED_SHARE)} of the scrapes or more; a throughput is the limit of "
+        "the server only over 10 s or more with a constant number of users, a queue at most scrapes and no failed turn",
         (
             Advice(
                 "fewer users",
@@ -163,7 +165,7 @@ def sent_no_turn(run: RunFrames) -> bool:
     return bool(((turns.get("by_phase") or {}).get("all") or {}).get("sent") == 0)
 
 
-def run_findings(run: RunFrames, servers: Sequence[WindowEvidence]) -> tuple[Finding, ...]:
+def run_findings(run: RunFrames, servers: Sequence[WindowEvidence], load: MeasuredLoad) -> tuple[Finding, ...]:
     """Return the findings on the whole run, failures first. `servers`: evidence of the measure phase at each scraped server."""
     failed = lines(failed_turns(run))
     gone_servers = [text for server in run.servers.values() if (text := gone(run, server))]
@@ -174,7 +176,8 @@ def run_findings(run: RunFrames, servers: Sequence[WindowEvidence]) -> tuple[Fin
     else:
         findings += [Finding("server-gone", 900.0, tuple(gone_servers))] if gone_servers else []
         findings += [Finding("restarted", 800.0, tuple(restarts))] if restarts else []
-    findings += [_overload(run), _not_judged(run), _saturated(run, servers)]
+    disturbed = bool(gone_servers or restarts or _stopped(run) or _lost_worker(run))
+    findings += [_overload(run, disturbed), _not_judged(run), _saturated(run, servers, load)]
     if not servers and not failed and not gone_servers and not restarts:
         findings.append(_kept_up(run))
     return tuple(finding for finding in findings if finding is not None)
@@ -198,7 +201,18 @@ def _highest_kept_up(grew: Mapping[str, Any]) -> list[str]:
     return [] if rate is None else [f"the highest step without growth offered {number(rate)} turns/s"]
 
 
-def _overload(run: RunFrames) -> Finding | None:
+def _stopped(run: RunFrames) -> list[float]:
+    """Return the times at which a server stopped answering."""
+    return [float(entry["at_s"]) for entry in failed_turns(run).get("stopped_answering") or ()]
+
+
+def _lost_worker(run: RunFrames) -> bool:
+    """Return True if the load of a worker was lost."""
+    return any(mark.get("kind") == "worker_lost" for mark in run.marks)
+
+
+def _overload(run: RunFrames, disturbed: bool) -> Finding | None:
+    """Return the growth of the turns in flight. `disturbed`: a server or a part of the load was lost, so no capacity is stated."""
     grew = growth(run)
     if grew is None or grew["state"] == "kept up":
         return None
@@ -212,12 +226,12 @@ def _overload(run: RunFrames) -> Finding | None:
         sentences.append(
             "the window is too short, relative to a turn, to distinguish overload from ramp-up: measure longer"
         )
-    else:
+    elif not disturbed:
         completed_per_s = grew["ended_per_s"] - (grew.get("failed_per_s") or 0.0)
         sentences.append(f"the capacity for turns of this kind is about {number(completed_per_s)}/s")
         sentences += _highest_kept_up(grew)
         sentences.append("latencies grow until the end of the load and depend on the duration of the run")
-    return Finding("overload", 500.0, tuple(sentences), probable=unsettled)
+    return Finding("overload", 500.0, tuple(sentences), probable=unsettled, figures=f"{step}{rates_text(grew)}")
 
 
 def _not_judged(run: RunFrames) -> Finding | None:
@@ -225,23 +239,35 @@ def _not_judged(run: RunFrames) -> Finding | None:
     return Finding("overload-not-judged", 0.05, (str(reason),)) if reason else None
 
 
-def _saturated(run: RunFrames, servers: Sequence[WindowEvidence]) -> Finding | None:
-    arrivals = arrivals_of(run.manifest)
+def _saturated(run: RunFrames, servers: Sequence[WindowEvidence], load: MeasuredLoad) -> Finding | None:
     queued = [evidence for evidence in servers if evidence.waiting_share >= QUEUED_SHARE]
-    if arrivals.get("kind") != "closed" or not queued:
+    if arrivals_of(run.manifest).get("kind") != "closed" or not queued:
         return None
     worst = max(queued, key=lambda evidence: evidence.waiting_share)
-    rates = (run.summary or {}).get("rates") or {}
-    users = arrivals.get("users")
+    users = load.between(worst.start_s, worst.end_s)
     return Finding(
         "saturated",
         400.0,
         (
-            f"closed loop{f' of {users} users' if isinstance(users, int) else ''}: requests waited for capacity in "
+            f"closed loop{'' if users is None else f' of {users}'}: requests waited for capacity in "
             f"{percent(worst.waiting_share)} of the scrapes, {number(float(np.nanmean(worst.scrapes.capacity)))} on average",
-            f"throughput ({number(rates.get('turns_per_s'))} turns/s, {number(rates.get('output_tok_per_s'))} output tok/s) is "
-            "the limit of the server; latency is set by the number of users",
+            *_limit(run, servers, load, worst),
         ),
+    )
+
+
+def _limit(
+    run: RunFrames, servers: Sequence[WindowEvidence], load: MeasuredLoad, phase: WindowEvidence
+) -> tuple[str, ...]:
+    """Format the throughput that is the limit of the server: of a time with a queue in which the load did not change."""
+    until_s = min([phase.end_s, *_stopped(run)])
+    limit = load.saturated(servers, phase.start_s, until_s)
+    if limit is None:
+        return ("no throughput is stated as the limit of the server: the load did not stand while requests waited",)
+    tokens = "" if limit.output_tok_per_s is None else f", {number(limit.output_tok_per_s)} output tok/s"
+    return (
+        f"throughput at {limit.load} ({number(limit.turns_per_s)} turns/s{tokens}, from {limit.start_s} to {limit.end_s} s) is the "
+        "limit of the server; latency is set by the number of users",
     )
 
 

@@ -76,7 +76,7 @@ def write(run: RunFrames, folder: Path, options: ReportOptions, tables: tuple[Ta
     """Write the files of a report; UsageError if they cannot be written. `tables`: placed before the others."""
     notes = Notes((*run.notes, *(run.summary or {}).get("notes", ()), *warnings(run)))
     table = timeline.build(run)
-    diagnoses = notes.unless_damaged("the diagnosis", lambda: diagnose(run)) or Diagnoses()
+    diagnoses = notes.unless_damaged("the diagnosis", lambda: diagnose(run, table)) or Diagnoses()
     reconciled = (
         notes.unless_damaged("the comparison of client and server counters", lambda: reconcile.reconcile(run)) or EMPTY
     )

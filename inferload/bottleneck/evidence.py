@@ -3,7 +3,7 @@
 Means and shares of gauges are over the scrapes of the window; counts and rates are between its first and last scrape.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -14,9 +14,46 @@ Floats = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True)
-class Scrapes:
-    """Values at each scrape of the window; NaN if not published."""
+class KvBlocks:
+    """KV cache of one engine. `usable`: blocks for requests, without the one that vLLM reserves; `size`: tokens of a block."""
 
+    usable: float
+    size: int
+
+    @classmethod
+    def of(cls, tokens: float | None, size: float | None, blocks: float | None) -> "KvBlocks | None":
+        """Return the cache from the figures that a server publishes; None if its size or that of a block is unknown.
+
+        `blocks`: of the whole pool. A model with several kinds of layers takes several of them for the same tokens.
+        """
+        if not tokens or not size or tokens < 2 * size:
+            return None
+        pool = blocks or tokens / size
+        return cls(tokens / size * (1 - 1 / pool), round(size))
+
+    def free(self, usage: Floats) -> Floats:
+        """Return the whole blocks that are free at each usage (0 to 1)."""
+        return np.floor((1 - usage) * self.usable + _ROUNDING)
+
+    def needed(self, tokens: Floats) -> Floats:
+        """Return the blocks that a prompt needs: a part of a block takes a whole one."""
+        return np.ceil(tokens / self.size)
+
+
+def mean_of(values: Floats) -> float | None:
+    """Return the mean of the known values; None without any."""
+    known = values[~np.isnan(values)]
+    return float(known.mean()) if len(known) else None
+
+
+_ROUNDING = 1e-3  # of a block: the usage is a rounded quotient
+
+
+@dataclass(frozen=True, slots=True)
+class Scrapes:
+    """Values at each scrape of the window; NaN if not published. `at_s`: times on the clock of the window."""
+
+    at_s: Floats
     running: Floats
     capacity: Floats  # waiting for capacity
     deferred: Floats
@@ -49,7 +86,12 @@ class WindowEvidence:
     max_num_seqs: int | None = None  # per engine
     engines: int = 1
     stream_interval: int | None = None  # configured tokens per event
-    cache_tokens: int | None = None  # KV-cache size per engine
+    kv: KvBlocks | None = None
+    server: str | None = None  # engine, by the names of its metrics
+    servers: int = 1  # scraped inference servers
+    gpus: int | None = None  # of the deployment; 0: it runs on a CPU
+    command: tuple[str, ...] | None = None  # command line of the server
+    cache_config: Mapping[str, str] = field(default_factory=dict)  # labels of vLLM's cache_config_info
     preemptions: int | None = None
     finished: int | None = None
     computed_tok_per_s: float | None = None  # prompt tokens that were computed
@@ -111,18 +153,28 @@ def max_num_seqs(manifest: Mapping[str, Any]) -> int | None:
 
 def stream_interval(manifest: Mapping[str, Any]) -> int | None:
     """Return the configured tokens per event (vLLM's default: 1); None if the command line of the server is unknown."""
-    variant = manifest.get("variant") or {}
-    if not variant.get("argv"):
+    command = command_of(manifest.get("variant") or {})
+    if command is None:
         return None
-    value = server_option(variant, "--stream-interval") or server_option(variant, "--tokens-per-event") or "1"
+    value = option_of(command, "--stream-interval") or option_of(command, "--tokens-per-event") or "1"
     return int(value) if value.isdecimal() else None
+
+
+def command_of(variant: Mapping[str, Any]) -> tuple[str, ...] | None:
+    """Return the server's command line; None if unknown."""
+    return tuple(str(word) for word in variant.get("argv") or ()) or None
 
 
 def server_option(variant: Mapping[str, Any], option: str) -> str | None:
     """Return the value of an option of the server's command line; None if absent."""
-    argv = [str(word) for word in variant.get("argv") or ()]
-    for index, word in enumerate(argv):
+    return option_of(command_of(variant) or (), option)
+
+
+def option_of(command: Sequence[str], option: str) -> str | None:
+    """Return the value of an option, empty for one without a value; None if absent."""
+    for index, word in enumerate(command):
         name, sign, value = word.partition("=")
         if name == option:
-            return value if sign else argv[index + 1] if index + 1 < len(argv) else None
+            following = command[index + 1] if index + 1 < len(command) else ""
+            return value if sign else "" if following.startswith("--") else following
     return None

@@ -1,32 +1,16 @@
-"""Rules of the diagnosis: a pure function for each cause. The thresholds are set by judgement.
-
-vLLM's scheduler stops admitting requests for five reasons: the token budget of the step is used up, max_num_seqs requests run,
-free KV blocks do not suffice for the head of the queue, a request was preempted in this step, or the head waits for something
-other than capacity. If four reasons are excluded, the queue has the fifth.
-"""
+"""Rules of the diagnosis: a pure function for each cause. The thresholds are set by judgement."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
 
+from inferload.bottleneck import queue_rules
 from inferload.bottleneck.evidence import WindowEvidence
+from inferload.bottleneck.finding import BUSY_CLIENT, QUEUED_SHARE, Finding
 from inferload.numbers import number, percent
 
-QUEUED_SHARE = 0.2  # minimum share of scrapes with waiting requests in a queued window
-MIN_SHARE_FULL = 0.8
-MAX_PREEMPTION_RATIO = 0.05
-HIGH_KV_USAGE = 0.85
-
-
-@dataclass(frozen=True, slots=True)
-class Finding:
-    """Cause that holds. `weight`: rank; `sentences`: evidence with numbers; `probable`: not proven."""
-
-    code: str
-    weight: float
-    sentences: tuple[str, ...]
-    probable: bool = False
+KEPT_UP = "kept-up"
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +31,7 @@ def _client(evidence: WindowEvidence) -> Finding | None:
     delayed = delay is not None and gap is not None and delay > 0.5 * gap
     if delayed:
         sentences.append(f"client delay p99 is {number(delay)} ms, median ITL {number(gap)} ms")
-    if share is not None and share > 0.85:
+    if share is not None and share > BUSY_CLIENT:
         sentences.append(f"the busiest client process used {percent(share)} of a core")
     reasons = evidence.client_reasons
     sentences += [reason.text.partition(";")[0] for reason in reasons if reason.code != "client_delay" or not delayed]
@@ -75,165 +59,6 @@ def _front_end(evidence: WindowEvidence) -> Finding | None:
     if evidence.server_cpu_share is not None and evidence.server_cpu_share > 0.9:
         sentences.append(f"the API server process used {evidence.server_cpu_share:.2f} of a core")
     return Finding("front-end-bound", 2.0, tuple(sentences)) if sentences else None
-
-
-def _preemption(evidence: WindowEvidence) -> Finding | None:
-    if not evidence.preemptions or evidence.finished is None:
-        return None
-    share = evidence.preemptions / max(1, evidence.finished)
-    if share <= MAX_PREEMPTION_RATIO:
-        return None
-    return Finding(
-        "preemption-thrash",
-        5.0,
-        (
-            f"{evidence.preemptions} preemptions, {evidence.finished} requests finished: preempted requests are recomputed",
-        ),
-    )
-
-
-def _max_num_seqs(evidence: WindowEvidence) -> Finding | None:
-    scrapes = evidence.scrapes
-    if evidence.waiting_share < QUEUED_SHARE or _preemption(evidence) is not None:
-        return None
-    waits = scrapes.waits
-    usage = _mean(scrapes.kv_usage[waits])
-    running = scrapes.running[waits]
-    queue = f"requests waited in {percent(evidence.waiting_share)} of the scrapes"
-    share_full = _share_at_max_num_seqs(evidence)
-    if share_full is not None and evidence.max_num_seqs is not None:
-        if share_full < 0.5:
-            return None
-        # vLLM checks max_num_seqs before it allocates blocks, so a full batch is the limit at any KV-cache usage.
-        certain = share_full >= MIN_SHARE_FULL and (usage is None or usage < HIGH_KV_USAGE) and evidence.engines == 1
-        slots = evidence.max_num_seqs * evidence.engines
-        sentences = (
-            queue,
-            f"in {percent(share_full)} of these all {slots} sequence slots (max-num-seqs) were in use",
-            _usage(usage),
-        )
-        return Finding("queue-bound", 4.0 if certain else 3.2, sentences, probable=not certain)
-    if usage is not None and usage >= HIGH_KV_USAGE:
-        return None
-    top = float(np.nanmax(running)) if len(running) and not np.isnan(running).all() else 0.0
-    if not top or float(np.mean(running >= top)) < MIN_SHARE_FULL or _head_exceeds_free(evidence):
-        return None
-    return Finding(
-        "queue-bound",
-        3.0,
-        (queue, f"at most {top:.0f} requests ran, and this number in most scrapes", _usage(usage)),
-        probable=True,
-    )
-
-
-def _share_at_max_num_seqs(evidence: WindowEvidence) -> float | None:
-    """Return the share of the queued scrapes with max_num_seqs requests running; None if unknown."""
-    if evidence.max_num_seqs is None:
-        return None
-    running = evidence.scrapes.running[evidence.scrapes.waits]
-    return _mean(np.where(np.isnan(running), np.nan, running >= evidence.max_num_seqs * evidence.engines))
-
-
-def _mean(values: np.ndarray[tuple[int], np.dtype[np.float64]]) -> float | None:
-    """Return the mean of the known values; None without any."""
-    known = values[~np.isnan(values)]
-    return float(known.mean()) if len(known) else None
-
-
-def _usage(usage: float | None) -> str:
-    return "KV-cache usage is not known" if usage is None else f"KV-cache usage was {percent(usage)} in these"
-
-
-def _free_tokens(evidence: WindowEvidence) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
-    """Return the free KV-cache tokens at each scrape; NaN for several engines, whose queues are published as a sum."""
-    if evidence.engines > 1 or evidence.cache_tokens is None:
-        return np.full(len(evidence.scrapes.kv_usage), np.nan)
-    return (1 - evidence.scrapes.kv_usage) * evidence.cache_tokens
-
-
-def _head_exceeds_free(evidence: WindowEvidence) -> bool | None:
-    """Return True if the head of the queue exceeds the free KV cache in most queued scrapes; None if unknown."""
-    waits = evidence.scrapes.waits
-    free, head = _free_tokens(evidence)[waits], evidence.scrapes.head_tokens[waits]
-    known = ~np.isnan(free) & ~np.isnan(head)
-    return float(np.mean(free[known] < head[known])) >= 0.5 if known.any() else None
-
-
-def head_could_refute(finding: Finding, evidence: WindowEvidence) -> bool:
-    """Return True for a cause of a queue whose rule has not been checked against the head of the queue, which is unknown."""
-    if _head_exceeds_free(evidence) is not None or evidence.waiting_share < QUEUED_SHARE:
-        return False
-    return finding.code == "prefill-bound" or (finding.code == "queue-bound" and evidence.max_num_seqs is None)
-
-
-def _kv(evidence: WindowEvidence) -> Finding | None:
-    scrapes = evidence.scrapes
-    if (
-        evidence.waiting_share < QUEUED_SHARE
-        or _preemption(evidence) is not None
-        or _max_num_seqs(evidence) is not None
-    ):
-        return None
-    waits = scrapes.waits
-    running = number(_mean(scrapes.running[waits]) or 0)
-    queue = f"requests waited in {percent(evidence.waiting_share)} of the scrapes, with {running} running"
-    usage, exceeds = _mean(scrapes.kv_usage[waits]), _head_exceeds_free(evidence)
-    if exceeds is None and usage is not None and usage >= HIGH_KV_USAGE:
-        sentences = (queue, _usage(usage), "the prompt length of the head of the queue is not known")
-        return Finding("kv-bound", 3.0, sentences, probable=True)
-    if not exceeds:
-        return None
-    free, head = _free_tokens(evidence)[waits], scrapes.head_tokens[waits]
-    known = ~np.isnan(free) & ~np.isnan(head)
-    exceeding = float(np.mean(free[known] < head[known]))
-    return Finding(
-        "kv-bound",
-        4.0,
-        (
-            queue,
-            f"in {percent(exceeding)} of these the head of the queue needed more KV-cache tokens "
-            f"({float(np.median(head[known])):,.0f}) than were free "
-            f"({float(np.median(free[known])):,.0f} of {evidence.cache_tokens:,})",
-            f"{_usage(usage)}: a request is admitted only if its whole prompt fits",
-        ),
-    )
-
-
-def _prefill(evidence: WindowEvidence) -> Finding | None:
-    if _preemption(evidence) is not None:
-        return None
-    if evidence.waiting_share >= QUEUED_SHARE:
-        if _max_num_seqs(evidence) is not None or _kv(evidence) is not None:
-            return None
-        share_full, exceeds = _share_at_max_num_seqs(evidence), _head_exceeds_free(evidence)
-        proven = share_full is not None and exceeds is not None  # neither slots nor blocks were missing
-        why = "with free sequence slots and KV cache" if proven else "without evidence for another cause"
-        sentences = (
-            f"requests waited in {percent(evidence.waiting_share)} of the scrapes, {why}: the token budget of a step is the "
-            "limit",
-        )
-        return Finding("prefill-bound", 3.5 if proven else 2.4, (*sentences, *_computed(evidence)), probable=not proven)
-    queue, prefill, decode = evidence.queue_ms, evidence.prefill_ms, evidence.decode_ms
-    if queue is None or prefill is None or decode is None:
-        return None
-    if prefill <= 0.7 * (queue + prefill) or prefill <= 0.5 * (prefill + decode):
-        return None
-    return Finding(
-        "prefill-bound",
-        2.5,
-        (
-            f"few requests waited; mean prefill time is {number(prefill)} ms, mean decode time {number(decode)} ms",
-            *_computed(evidence),
-        ),
-    )
-
-
-def _computed(evidence: WindowEvidence) -> tuple[str, ...]:
-    if evidence.computed_tok_per_s is None or evidence.generation_tok_per_s is None:
-        return ()
-    return (
-        f"{evidence.computed_tok_per_s:,.0f} prompt tok/s computed, {evidence.generation_tok_per_s:,.0f} tok/s generated",
-    )
 
 
 def _decode(evidence: WindowEvidence) -> Finding | None:
@@ -319,7 +144,9 @@ def _kept_up(evidence: WindowEvidence) -> Finding | None:
     sentences = [] if evidence.rates is None else [evidence.rates]
     if evidence.waiting_known:
         sentences.append(f"requests waited for capacity in {percent(evidence.waiting_share)} of the scrapes")
-    return Finding("kept-up", 0.1, (*sentences, *_headroom(evidence), *_steady(evidence)))
+    headroom = _headroom(evidence)
+    figures = "; ".join([*sentences[-1:], *headroom[:1]])
+    return Finding(KEPT_UP, 0.1, (*sentences, *headroom, *_steady(evidence)), figures=figures)
 
 
 def _headroom(evidence: WindowEvidence) -> list[str]:
@@ -363,21 +190,23 @@ RULES: tuple[CauseRule, ...] = (
         "Preemption",
         "preemptions / finished requests above 0.05",
         "the counter increases at the next token of the preempted request; recomputed tokens are not counted",
-        _preemption,
+        queue_rules.preemption,
     ),
     CauseRule(
         "queue-bound",
         "max-num-seqs reached",
         "requests wait for capacity, max-num-seqs requests run in 80 % of these scrapes, KV-cache usage below 85 %, no preemptions",
         "probable if max-num-seqs is unknown: the number of running requests is then constant",
-        _max_num_seqs,
+        queue_rules.sequence_slots,
     ),
     CauseRule(
         "kv-bound",
         "KV cache too small for the head of the queue",
-        "requests wait, sequence slots are free, and the uncached prompt of the head needs more blocks than are free",
-        "whole prompts are allocated, so usage may be near 50 %; usage above 95 % alone is not evidence",
-        _kv,
+        "requests wait, sequence slots are free, and the uncached prompt of the head needs more whole blocks than are free; the "
+        "block that vLLM reserves is not free",
+        "whole prompts are allocated, so usage may be near 50 %; usage above 95 % alone is not evidence; probable if the sizes of "
+        "cache and block are not published",
+        queue_rules.kv_cache,
     ),
     CauseRule(
         "prefill-bound",
@@ -385,7 +214,7 @@ RULES: tuple[CauseRule, ...] = (
         "requests wait with free sequence slots and blocks, so the token budget limits; or few wait and most of the request time "
         "is prefill",
         "the mix of a step is visible with --enable-logging-iteration-details only",
-        _prefill,
+        queue_rules.prefill,
     ),
     CauseRule(
         "decode-bound",
@@ -432,7 +261,7 @@ RULES: tuple[CauseRule, ...] = (
         _speculation,
     ),
     CauseRule(
-        "kept-up",
+        KEPT_UP,
         "The server kept up",
         "no other rule holds, requests wait in less than 20 % of the scrapes, no turn failed, and in an open loop the number of "
         "turns in flight did not grow",
@@ -458,5 +287,5 @@ class WindowDiagnosis:
 def judge(evidence: WindowEvidence) -> WindowDiagnosis:
     """Apply all rules to a window."""
     findings = [finding for rule in RULES if (finding := rule.judge(evidence)) is not None]
-    causes = [finding for finding in findings if finding.code != "kept-up"]
+    causes = [finding for finding in findings if finding.code != KEPT_UP]
     return WindowDiagnosis(evidence, tuple(sorted(causes or findings, key=lambda finding: -finding.weight)))

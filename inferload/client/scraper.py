@@ -97,7 +97,7 @@ def _summed(samples: Sequence[Sample]) -> float:
 
 _BY_LABEL = {names.WAITING_BY_REASON: "reason", names.PROMPT_TOKENS_BY_SOURCE: "source"}
 _NUMBER = re.compile(r"[0-9]{1,15}(\.[0-9]+)?")  # "None" if unknown
-_CACHE_SIZES = ("kv_cache_size_tokens", "kv_cache_max_concurrency")
+_CACHE_SIZES = ("kv_cache_size_tokens", "kv_cache_max_concurrency", "block_size", "num_gpu_blocks")
 _SUMS = {
     "requests_running": names.RUNNING,
     "requests_waiting": names.WAITING,

@@ -13,12 +13,14 @@ from itertools import pairwise
 
 import numpy as np
 
-from inferload.bottleneck.evidence import Floats, Scrapes, WindowEvidence
-from inferload.bottleneck.rules import QUEUED_SHARE, Finding, head_could_refute, judge
+from inferload.bottleneck.evidence import Floats, KvBlocks, Scrapes, WindowEvidence
+from inferload.bottleneck.finding import QUEUED_SHARE, Finding
+from inferload.bottleneck.history import LEAST_S, WINDOW_S, History
+from inferload.bottleneck.queue_rules import head_could_refute
+from inferload.bottleneck.rules import judge
 from inferload.numbers import number, percent
 
-WINDOW_S = 30
-LEAST_S = 5  # of scrapes before a first statement
+_SCRAPES = round(WINDOW_S) + 1  # one per second
 _KEPT_UP = "kept-up"
 _QUEUED = "queued"  # without a cause that can be stated during the run
 
@@ -41,31 +43,32 @@ class LiveDiagnosis:
 
     max_num_seqs: int | None = None
     slo: Mapping[str, float] = field(default_factory=dict)
-    _scrapes: deque[tuple[float, Gauges]] = field(default_factory=lambda: deque(maxlen=WINDOW_S + 1))  # wall time (s)
-    _failed: deque[int] = field(default_factory=lambda: deque(maxlen=WINDOW_S + 1))
-    _finding: Finding | None = None
-    _since_s: float = 0.0  # wall time from which the finding has held
+    _scrapes: deque[tuple[float, Gauges]] = field(default_factory=lambda: deque(maxlen=_SCRAPES))  # wall time (s)
+    _failed: deque[int] = field(default_factory=lambda: deque(maxlen=_SCRAPES))
+    _history: History = field(default_factory=History)
 
     def add(self, wall_s: float, gauges: Gauges, client: ClientFigures) -> None:
         """Add the newest gauges and counters, and evaluate the rules."""
         self._scrapes.append((wall_s, gauges))
         self._failed.append(client.failed)
-        finding = self._judged(client)
-        if (None if finding is None else finding.code) != (None if self._finding is None else self._finding.code):
-            self._since_s = wall_s
-        self._finding = finding
+        evidence = self._evidence(
+            [(at_s, known) for at_s, known in self._scrapes if "requests_waiting" in known], client
+        )
+        finding = self._judged(evidence)
+        if finding is not None or self._history.spans:
+            self._history.add(wall_s, finding, evidence)
 
     def state(self) -> dict[str, object] | None:
         """Return code, begin and text of the finding; None without one."""
-        if self._finding is None:
+        span = self._history.spans[-1] if self._history.spans else None
+        if span is None or span.finding is None:
             return None
-        code = "keeps up" if self._finding.code == _KEPT_UP else self._finding.code
         return {
-            "code": code,
-            "probable": self._finding.probable,
-            "since_s": self._since_s,
+            "code": "keeps up" if span.code == _KEPT_UP else span.code,
+            "probable": span.finding.probable,
+            "since_s": span.start_s,
             "now": self._now(),
-            "evidence": "; ".join(self._finding.sentences),
+            "evidence": "; ".join(span.finding.sentences),
         }
 
     def _now(self) -> str:
@@ -79,11 +82,9 @@ class LiveDiagnosis:
             words.append(f"KV {percent(gauges['kv_cache_usage'])}")
         return ", ".join(words)
 
-    def _judged(self, client: ClientFigures) -> Finding | None:
-        answered = [scrape for scrape in self._scrapes if "requests_waiting" in scrape[1]]
-        if len(answered) < LEAST_S or answered[-1] is not self._scrapes[-1]:
+    def _judged(self, evidence: WindowEvidence) -> Finding | None:
+        if len(evidence.scrapes.at_s) < LEAST_S or "requests_waiting" not in self._scrapes[-1][1]:
             return None
-        evidence = self._evidence(answered, client)
         findings = [finding for finding in judge(evidence).findings if not head_could_refute(finding, evidence)]
         if not findings and evidence.waiting_share >= QUEUED_SHARE:
             text = f"requests waited in {percent(evidence.waiting_share)} of the scrapes; the report has the cause"
@@ -91,16 +92,18 @@ class LiveDiagnosis:
         return findings[0] if findings else None
 
     def _troubled(self, answered: list[tuple[float, Gauges]]) -> bool:
-        """Return True if turns failed, or the server did not answer or restarted."""
+        """Return True if turns failed, or the server did not answer since the first answer, or restarted."""
         name = "requests_finished_total"
         finished = [gauges[name] for _, gauges in answered if name in gauges]
         restarted = any(later < earlier for earlier, later in pairwise(finished))
-        silent = len(answered) < len(self._scrapes) - self._scrapes.index(answered[0])
+        silent = not answered or len(answered) < len(self._scrapes) - self._scrapes.index(answered[0])
         return any(self._failed) or silent or restarted
 
     def _evidence(self, answered: list[tuple[float, Gauges]], client: ClientFigures) -> WindowEvidence:
         known = [gauges for _, gauges in answered]
-        lasts_s = max(1.0, answered[-1][0] - answered[0][0])  # the wall clock can step back
+        oldest, newest = (known[0], known[-1]) if known else ({}, {})
+        at_s = np.array([at_s for at_s, _ in answered], dtype=np.float64)
+        lasts_s = max(1.0, at_s[-1] - at_s[0]) if known else 1.0  # the wall clock can step back
 
         def column(*names: str) -> Floats:
             return np.array(
@@ -109,7 +112,7 @@ class LiveDiagnosis:
             )
 
         def increase(name: str) -> float | None:
-            first, last = known[0].get(name), known[-1].get(name)
+            first, last = oldest.get(name), newest.get(name)
             return None if first is None or last is None or last < first else last - first
 
         def mean_ms(name: str) -> float | None:
@@ -120,23 +123,24 @@ class LiveDiagnosis:
             more = increase(name)
             return None if more is None else more / lasts_s
 
+        kv = KvBlocks.of(*(newest.get(name) for name in ("kv_cache_size_tokens", "block_size", "num_gpu_blocks")))
         scrapes = Scrapes(
+            at_s=at_s,
             running=column("requests_running"),
             capacity=column("waiting_capacity", "requests_waiting"),
             deferred=column("waiting_deferred"),
             kv_usage=column("kv_cache_usage"),
             head_tokens=np.full(len(known), math.nan),
         )
-        cache_tokens = known[-1].get("kv_cache_size_tokens")
         preemptions, finished = increase("preemptions_total"), increase("requests_finished_total")
         return WindowEvidence(
             start_s=0.0,
             end_s=lasts_s,
             target="",
-            scrapes=replace(scrapes, head_tokens=_heads(scrapes, known[-1])),
+            scrapes=replace(scrapes, head_tokens=_heads(scrapes, newest, kv)),
             max_num_seqs=self.max_num_seqs,
-            engines=round(known[-1].get("engines", 1)),
-            cache_tokens=None if cache_tokens is None else round(cache_tokens),
+            engines=round(newest.get("engines", 1)),
+            kv=kv,
             preemptions=None if preemptions is None else round(preemptions),
             finished=None if finished is None else round(finished),
             computed_tok_per_s=per_s("prompt_tokens_computed_total"),
@@ -153,9 +157,12 @@ class LiveDiagnosis:
         )
 
 
-def _heads(scrapes: Scrapes, gauges: Gauges) -> Floats:
+def _heads(scrapes: Scrapes, gauges: Gauges, kv: KvBlocks | None) -> Floats:
     """Return an upper bound of the prompt of the queue's head; NaN unless it fits into the free KV cache at most scrapes."""
-    cache_tokens, prompts = gauges.get("kv_cache_size_tokens"), gauges.get("kv_cache_max_concurrency")
-    longest = cache_tokens / prompts if cache_tokens and prompts else math.nan
-    fits = longest <= (1 - scrapes.kv_usage[scrapes.waits]) * (cache_tokens or 0.0)
-    return np.full(len(scrapes.kv_usage), longest if len(fits) and fits.mean() > 0.5 else math.nan)
+    tokens, prompts = gauges.get("kv_cache_size_tokens"), gauges.get("kv_cache_max_concurrency")
+    heads = np.full(len(scrapes.kv_usage), math.nan)
+    if kv is None or not tokens or not prompts or not scrapes.waits.any():
+        return heads
+    longest = np.full(len(heads), tokens / prompts)
+    fits = kv.needed(longest) <= kv.free(scrapes.kv_usage)
+    return longest if fits[scrapes.waits].mean() > 0.5 else heads

@@ -20,7 +20,8 @@ from inferload.master.manifest import about, manifest, models_of
 from inferload.measure.clock import now_ns
 from inferload.plan.load_text import LoadText, load_text
 from inferload.results import summary, terminal_tables
-from inferload.results.terminal_summary import brief, clipped
+from inferload.results.terminal_summary import brief, diagnosis_line
+from inferload.status_lines import columns
 from inferload.summarise.counts import Counts, Earlier
 from inferload.summarise.summarise import summarise
 from inferload.threads import in_thread
@@ -135,14 +136,14 @@ def _show(text: str) -> None:
 
 
 def _show_diagnosis(folder: Path, detailed: bool) -> None:
-    """Print the report's diagnosis, if there is one: in one line, or with its evidence."""
+    """Print the report's diagnosis, if there is one: the main cause, or all causes."""
     with contextlib.suppress(UsageError):
         document = rundir.read_json(folder / rundir.DIAGNOSIS)
         lines, bottleneck = document.get("lines"), document.get("brief")
         if detailed and lines:
             _show("\n  ".join(["diagnosis", *map(escaped, lines)]) + "\n")
         elif bottleneck:
-            _show(clipped(f"diagnosis: {escaped(str(bottleneck))}"))
+            _show(diagnosis_line(escaped(str(bottleneck)), columns(sys.stdout)))
 
 
 def _unwritten(folder: Path, document: dict[str, Any], counts: Counts) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -34,6 +35,14 @@ def brief(summary: Mapping[str, Any], load: str = "") -> str:
 def clipped(text: str) -> str:
     """Return a text of at most 100 columns; an ellipsis marks a cut."""
     return text if len(text) <= _COLUMNS else text[: _COLUMNS - 1].rstrip() + "…"
+
+
+def diagnosis_line(cause: str, columns: int | None) -> str:
+    """Return the main cause in one line, or in lines of at most `columns` characters. None: no terminal, of no width."""
+    line = f"diagnosis: {cause}"
+    if columns is None:
+        return line
+    return textwrap.fill(line, columns, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False)
 
 
 def _head(summary: Mapping[str, Any], load: str) -> list[str]:

@@ -58,12 +58,16 @@ class MetricSeries:
 
 @dataclass(frozen=True, slots=True)
 class ServerSeries:
-    """Scrapes of one target. Metrics have vLLM 0.32's names; `restarted[i]`: it restarted since scrape i - 1."""
+    """Scrapes of one target. Metrics have vLLM 0.32's names; `restarted[i]`: it restarted since scrape i - 1.
+
+    `engine`: by the names on its page; None: unknown.
+    """
 
     target: str
     wall_ns: Instants
     metrics: Mapping[str, tuple[MetricSeries, ...]]
     restarted: Bools
+    engine: str | None = None
     _grown: dict[Any, Floats | None] = field(default_factory=dict, repr=False, compare=False)  # cache of `grown`
 
     def series(self, metric: str, **labels: str) -> tuple[MetricSeries, ...]:
@@ -217,7 +221,7 @@ def _server(target: str, instants: Instants, table: pa.Table) -> ServerSeries:
         by_metric.setdefault(metric, []).append(MetricSeries(_labels(labels), values, unusable))
     meaning = names.current_names(by_metric)
     metrics = {now: tuple(by_metric[was]) for was, now in meaning.items() if now is not None}
-    return ServerSeries(target, instants, metrics, _restarts(len(instants), metrics))
+    return ServerSeries(target, instants, metrics, _restarts(len(instants), metrics), names.engine_of(by_metric))
 
 
 def _labels(text: str | None) -> dict[str, str]:

@@ -80,6 +80,14 @@ class Evidence:
     growth: Growth | None = None
 
 
+_IDLE_SHARE = 0.5
+
+
+def has_idle_workers(cpu_share: float | None) -> bool:
+    """Return True if the busiest worker used less than half a core: more workers would be as late."""
+    return cpu_share is not None and cpu_share < _IDLE_SHARE
+
+
 def client_delay(e: Evidence) -> float | None:
     """p99 of the client delay over the median gap: chunks that wait together are read as one."""
     return e.delay_p99_ms / e.itl_ms if e.delay_p99_ms is not None and e.itl_ms else None

@@ -17,6 +17,7 @@ from inferload.verdict.evidence import (
     client_delay_text,
     client_lag,
     dropped_share,
+    has_idle_workers,
     late_share,
     late_text,
     littles_law,
@@ -38,7 +39,7 @@ Level = Literal["suspect", "invalid"]
 class Rule:
     """Rule with the limits of its two levels (None: no such level), its meaning and its remedy.
 
-    A value above the limit breaks it; if `below` is set, a value below it.
+    A value above the limit breaks it; if `below` is set, a value below it. `if_idle`: remedy if no worker used half a core.
     """
 
     code: str
@@ -51,6 +52,11 @@ class Rule:
     remedy: str
     below: bool = False
     phases: tuple[Phase, ...] = PHASES
+    if_idle: str = ""
+
+    def remedy_for(self, evidence: Evidence) -> str:
+        """Return the remedy for these figures."""
+        return self.if_idle if self.if_idle and has_idle_workers(evidence.cpu_share) else self.remedy
 
     def broken(self, value: float) -> tuple[Level, float] | None:
         """Return the worst level whose limit the value breaks, and the limit."""
@@ -64,6 +70,8 @@ class Rule:
 def _count(number: int | None) -> float | None:
     return None if number is None else float(number)
 
+
+_OTHERS = "no worker used half a core: stop other processes on the machine, or use one without the server"
 
 RULES: tuple[Rule, ...] = (
     Rule(
@@ -100,6 +108,7 @@ RULES: tuple[Rule, ...] = (
         "data that waits in the client keeps its kernel timestamp, but chunks that wait together are read as one with the "
         "newest timestamp: upper percentiles of gaps, and of TTFT if a first token is among them, include client delay",
         "use more workers, each on its own core, or fewer streams",
+        if_idle=_OTHERS,
     ),
     Rule(
         "client_lag",
@@ -112,6 +121,7 @@ RULES: tuple[Rule, ...] = (
         ),
         "the client was busy when turns were due, so the load was lower than planned",
         "use more workers, each on its own core, fewer streams, or less work in the tasks of the locustfile",
+        if_idle=_OTHERS,
     ),
     Rule(
         "loop_lag",
@@ -123,6 +133,7 @@ RULES: tuple[Rule, ...] = (
         "the event loop was blocked: chunks that arrive meanwhile are read as one, and large requests are sent late "
         "(not evaluated if a separate thread reads and requests are sent in one piece)",
         "use more workers, each on its own core; check for other processes on the machine",
+        if_idle=_OTHERS,
     ),
     Rule(
         "client_pause",

@@ -86,7 +86,7 @@ def _reasons(evidence: Evidence) -> list[Reason]:
         broken = None if value is None else rule.broken(value)
         if value is not None and broken is not None:
             level, limit = broken
-            text = f"{rule.finding(evidence)}; {rule.remedy}"
+            text = f"{rule.finding(evidence)}; {rule.remedy_for(evidence)}"
             reasons.append(Reason(rule.code, evidence.phase, level, value, limit, text))
     return reasons
 
@@ -120,7 +120,7 @@ def document() -> str:
     """Return the text of docs/validity.md."""
     rows = [
         f"| `{rule.code}` | {rule.unit} | {_limit(rule, rule.suspect)} | {_limit(rule, rule.invalid)} | {rule.means} "
-        f"| {rule.remedy} |\n"
+        f"| {rule.remedy}{f'; if {rule.if_idle}' if rule.if_idle else ''} |\n"
         for rule in RULES
     ]
     return _HEAD + "".join(rows)

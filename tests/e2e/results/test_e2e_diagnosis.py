@@ -86,7 +86,7 @@ def test_the_first_cause_is_the_provoked_one(run_pool: RunPool, run_case: Any) -
     assert "## Diagnosis" in (Path(ended.run_dir) / "report.md").read_text()
 
 
-@pytest.mark.parametrize("key", ["prefill_ms", "decode_ms", "server_itl_ms", "cache_tokens", "finished"])
+@pytest.mark.parametrize("key", ["prefill_ms", "decode_ms", "server_itl_ms", "kv", "finished"])
 @run_cases(provoked, ("queue-bound",))
 def test_the_evidence_is_complete(run_pool: RunPool, run_case: Any, key: str) -> None:
     (server,) = json.loads((run_pool.result(run_case).run_dir / "diagnosis.json").read_text())["servers"]
@@ -100,8 +100,39 @@ def test_a_closed_loop_with_a_queue_is_saturated(run_pool: RunPool, run_case: An
     (finding,) = document["run"]["findings"]
     assert finding["code"] == "saturated"
     assert "closed loop of 10 users" in finding["sentences"][0]
-    assert "latency is set by the number of users" in (ended.run_dir / "report.md").read_text()
-    assert re.search(r"^diagnosis: .* \(saturated\)\. ", ended.text, re.MULTILINE)
+    page = (ended.run_dir / "report.md").read_text()
+    assert "latency is set by the number of users" in page or "no throughput is stated as the limit" in page.lower()
+    assert re.search(r"^diagnosis: .*queue-bound.*: \S+ (of 2 slots|running), \S+ waiting", ended.text, re.MULTILINE)
+
+
+def ramped(sandbox: Sandbox) -> FinishedRun:
+    """Run from 1 to 12 users against a server with three slots."""
+    simulator = sandbox.simulator("--ttft-ms", "20", "--itl-ms", "20", "--max-num-seqs", "3", paced=False)
+    profile = {"kind": "linear", "from_users": 1, "to_users": 12, "end_s": 24}
+    file = scenario(
+        sandbox.folder,
+        arrivals={"kind": "closed", "users": 12, "spawn_per_s": 100, "profile": profile},
+        workload__output_tokens=25,
+        phases={"warmup_s": 0, "measure_s": 26, "drain_s": 60},
+        server={"interval_s": 0.25},
+    )
+    fleet = sandbox.fleet(
+        "local", "--host", simulator.url, "--scenario", str(file), "--on-invalid", "warn", report=True
+    )
+    return FinishedRun(sandbox.run_dir, fleet.exit_code(), fleet.text)
+
+
+@run_cases(ramped, ())
+def test_a_ramp_says_from_how_many_users_on_requests_waited(run_pool: RunPool, run_case: Any) -> None:
+    ended: FinishedRun = run_pool.result(run_case)
+    found = re.search(r"\ndiagnosis: .*queue-bound from (\d+) users on, \d\d:\d\d:\d\d: (\S+) running, ", ended.text)
+    assert found is not None, ended.text
+    assert 3 <= int(found[1]) <= 6  # the user count is that of a whole second
+    assert float(found[2]) <= 3
+    page = (ended.run_dir / "report.md").read_text()
+    assert "| time | load | cause | evidence |" in page
+    assert "hroughput at" not in page  # the load changed until the end
+    assert "…" not in ended.text.partition("diagnosis: ")[2].splitlines()[0]
 
 
 @mostly_idle
@@ -134,7 +165,7 @@ def test_an_open_loop_above_and_below_the_capacity(run_pool: RunPool, run_case: 
         assert "the capacity" in page.lower()
         assert "overload" in ended.codes
         assert ended.summary["outcome"]["state"] in ("suspect", "invalid")  # invalid on a busy machine
-        assert "\ndiagnosis: Overloaded (overload). " in ended.text
+        assert re.search(r"\ndiagnosis: (probably )?overload: \S+ turns/s offered, \S+/s ended.*waiting\n", ended.text)
         assert "  Overloaded (overload)." in diagnosed
         assert ended.code == 0
         return
@@ -147,6 +178,6 @@ def test_an_open_loop_above_and_below_the_capacity(run_pool: RunPool, run_case: 
             r"The server kept up \(kept-up\)\. \S+ turns/s offered, \S+/s ended, without .*At most \d+ requests ran",
             page,
         )
-        assert "\ndiagnosis: The server kept up (kept-up). " in ended.text
+        assert "\ndiagnosis: kept-up: requests waited for capacity in " in ended.text
         assert "  The server kept up (kept-up)." in diagnosed
     assert "No cause found" not in page + ended.text + diagnosed

@@ -72,7 +72,7 @@ def test_a_minute_without_scrapes_is_a_gap_with_a_note(tmp_path: Path) -> None:
     assert rates(path)[81:119] == ["84.0"] * 38
 
 
-def test_a_window_without_scrapes_has_no_findings(tmp_path: Path) -> None:
+def test_a_time_without_scrapes_has_no_cause(tmp_path: Path) -> None:
     phases = [
         {
             "phase": "measure",
@@ -84,9 +84,10 @@ def test_a_window_without_scrapes_has_no_findings(tmp_path: Path) -> None:
     path = synthetic.write(tmp_path / "run", summary=well, phases=phases)
     report.make(scraped(path, lambda at_s: 84 * at_s, 120, (29, 91)))
     (server,) = json.loads((path / rundir.DIAGNOSIS).read_text())["servers"]
-    findings = {window["start_s"]: window["findings"] for window in server["windows"]}
-    assert findings[0.0] == findings[90.0] != []
-    assert findings[30.0] == findings[60.0] == []
+    first, silent, last = server["history"]
+    assert first["code"] == last["code"] != silent["code"] is None
+    assert silent["start_s"] == 9.0  # a turn failed, so the server is not said to keep up in the 30 s after it
+    assert 91 <= silent["end_s"] <= 92
 
 
 def test_a_counter_reset_gives_no_negative_rate(tmp_path: Path) -> None:

@@ -9,23 +9,23 @@ import pytest
 import synthetic_run
 from hypothesis import given
 from hypothesis import strategies as st
+from inferload.analysis.data import timeline
 from inferload.analysis.data.frames import RunFrames, load
 from inferload.analysis.diagnosis.advice import ADVICE
-from inferload.analysis.diagnosis.diagnose import (
-    Diagnosis,
-    causes,
-    diagnose,
-    document,
-    judge,
-    run_sentences,
-    sentences,
-    table,
-)
+from inferload.analysis.diagnosis.diagnose import Diagnoses, causes, diagnose, document, run_sentences, sentences, table
+from inferload.analysis.diagnosis.server_diagnosis import Diagnosis
 from paths import ROOT
 
 from inferload import cli, rundir
-from inferload.bottleneck.evidence import ClientReason, Scrapes, WindowEvidence, max_num_seqs, stream_interval
-from inferload.bottleneck.rules import RULES
+from inferload.bottleneck.evidence import (
+    ClientReason,
+    KvBlocks,
+    Scrapes,
+    WindowEvidence,
+    max_num_seqs,
+    stream_interval,
+)
+from inferload.bottleneck.rules import RULES, judge
 from inferload.server_metrics import metric_names as names
 from inferload.server_metrics.series import Floats, MetricSeries
 
@@ -33,7 +33,9 @@ DOCS = ROOT / "docs" / "report.md"
 
 
 def scrapes(running: float, capacity: float, kv: float, head: float = np.nan, deferred: float = 0.0) -> Scrapes:
-    return Scrapes(*(np.full(40, float(value)) for value in (running, capacity, deferred, kv, head)))
+    return Scrapes(
+        np.arange(40) * 0.75, *(np.full(40, float(value)) for value in (running, capacity, deferred, kv, head))
+    )
 
 
 QUIET = WindowEvidence(
@@ -42,7 +44,8 @@ QUIET = WindowEvidence(
     target="http://x",
     scrapes=scrapes(4, 0, 0.2),
     max_num_seqs=64,
-    cache_tokens=10_000,
+    kv=KvBlocks(usable=625, size=16),
+    server="vllm",
     preemptions=0,
     finished=100,
     computed_tok_per_s=100.0,
@@ -168,7 +171,7 @@ def test_any_figures_give_a_diagnosis_in_words(
     window = judge(evidence)
     weights = [finding.weight for finding in window.findings]
     assert weights == sorted(weights, reverse=True)
-    assert sentences(Diagnosis("http://x", (window,), window, short=False))
+    assert sentences(Diagnosis("http://x", window))
 
 
 @pytest.mark.parametrize("decode_ms", [0.0, 5.0])
@@ -219,7 +222,7 @@ def test_scrapes_without_running_requests_are_not_an_idle_server(tmp_path: Path)
     gaps = np.where(np.arange(len(running.values)) % 2, np.nan, 2.0)
     metrics = dict(server.metrics) | {names.RUNNING: (replace(running, values=gaps),)}
     servers = {server.target: replace(server, metrics=metrics, _grown={})}
-    (diagnosis,) = diagnose(replace(run, servers=servers)).servers
+    (diagnosis,) = diagnosed(replace(run, servers=servers)).servers
     assert diagnosis.whole.evidence.itl_by_running is None
 
 
@@ -237,16 +240,16 @@ def test_an_engine_without_a_queue_length_is_not_an_engine_without_a_queue(tmp_p
         names.WAITING: engines(3.0, unknown),
     }
     servers = {server.target: replace(server, metrics=metrics, _grown={})}
-    (diagnosis,) = diagnose(replace(run, servers=servers)).servers
+    (diagnosis,) = diagnosed(replace(run, servers=servers)).servers
     assert "engines-unbalanced" not in {finding.code for finding in diagnosis.whole.findings}
 
 
 def test_without_evidence_there_is_no_cause() -> None:
     nothing = np.array([], dtype=float)
-    window = judge(WindowEvidence(0.0, 30.0, "http://x", Scrapes(nothing, nothing, nothing, nothing, nothing)))
+    window = judge(WindowEvidence(0.0, 30.0, "http://x", Scrapes(nothing, nothing, nothing, nothing, nothing, nothing)))
     assert window.primary is None
     assert (
-        sentences(Diagnosis("http://x", (window,), window, short=False))[0]
+        sentences(Diagnosis("http://x", window))[0]
         == "No cause found: the server does not publish the number of waiting requests."
     )
 
@@ -282,7 +285,7 @@ def test_the_report_writes_the_diagnosis(tmp_path: Path) -> None:
     assert cli.main(["report", str(tmp_path / "run"), str(tmp_path / "other")]) == 0
     document = rundir.read_json(tmp_path / "run" / rundir.DIAGNOSIS)
     assert synthetic_run.TARGET in document["lines"]
-    assert document["servers"][0]["windows"]
+    assert document["servers"][0]["history"]
     lines = "\n".join(rundir.read_json(tmp_path / "other" / rundir.DIAGNOSIS)["lines"])
     assert "(client-bound)" in lines
     assert "use 30 s or more for a reliable diagnosis" in lines
@@ -306,7 +309,7 @@ def test_the_rules_in_the_docs_are_generated_from_the_code() -> None:
 def test_with_failed_turns_the_server_did_not_keep_up() -> None:
     window = judge(replace(QUIET, troubled=True))
     assert window.primary is None
-    (sentence, *_others) = sentences(Diagnosis("http://x", (window,), window, short=False))
+    (sentence, *_others) = sentences(Diagnosis("http://x", window))
     assert sentence == "No other cause found: no rule holds."
 
 
@@ -345,6 +348,10 @@ GROWTH = {
 }
 
 
+def diagnosed(run: RunFrames) -> Diagnoses:
+    return diagnose(run, timeline.build(run))
+
+
 def run_with(path: Path, **changes: Any) -> RunFrames:
     """The synthetic run with a changed summary, without failed turns unless `changes` has some."""
     well = {"failed": 0, "by_failure": {}, "first_errors": {}, "by_phase": {}}
@@ -354,17 +361,17 @@ def run_with(path: Path, **changes: Any) -> RunFrames:
 
 def test_fewer_hits_than_an_unlimited_cache_would_have_are_a_finding(tmp_path: Path) -> None:
     cache = {"expected": {"hit_rate": 0.8}, "counted": {"hit_rate": 0.25}}
-    (server,) = diagnose(run_with(tmp_path / "run", cache=cache)).servers
+    (server,) = diagnosed(run_with(tmp_path / "run", cache=cache)).servers
     (finding,) = [finding for finding in server.whole.findings if finding.code == "cache-miss-bound"]
     assert finding.sentences == (
         "25 % of the prompt tokens were prefix-cache hits; an unlimited cache would have had 80 %",
     )
-    unknown = diagnose(run_with(tmp_path / "unknown", cache=cache | {"expected": None})).servers[0]
+    unknown = diagnosed(run_with(tmp_path / "unknown", cache=cache | {"expected": None})).servers[0]
     assert "cache-miss-bound" not in {finding.code for finding in unknown.whole.findings}
 
 
 def test_failed_turns_are_the_first_finding(tmp_path: Path) -> None:
-    diagnosis = diagnose(
+    diagnosis = diagnosed(
         run_with(tmp_path / "run", turns=synthetic_run.SUMMARY["turns"], growth=GROWTH | {"state": "overloaded"})
     )
     assert [finding.code for finding in diagnosis.run] == ["failures", "overload"]
@@ -376,7 +383,7 @@ def test_failed_turns_are_the_first_finding(tmp_path: Path) -> None:
 
 
 def test_a_killed_run_has_the_failures_finding(tmp_path: Path) -> None:
-    diagnosis = diagnose(load(synthetic_run.write(tmp_path / "run", killed=True)))
+    diagnosis = diagnosed(load(synthetic_run.write(tmp_path / "run", killed=True)))
     assert diagnosis.run[0].sentences[0] == "1 of 44 turns failed (2.3 %): cut 1"
 
 
@@ -384,7 +391,7 @@ def test_a_killed_run_has_the_failures_finding(tmp_path: Path) -> None:
     ("state", "code", "probable"), [("overloaded", "overload", False), ("unsettled", "overload", True)]
 )
 def test_growing_turns_in_flight_are_overload(tmp_path: Path, state: str, code: str, probable: bool) -> None:
-    (finding,) = diagnose(run_with(tmp_path / "run", growth=GROWTH | {"state": state})).run
+    (finding,) = diagnosed(run_with(tmp_path / "run", growth=GROWTH | {"state": state})).run
     assert (finding.code, finding.probable) == (code, probable)
     assert finding.sentences[0].startswith(
         "12 turns/s offered, 3.2/s ended; the number of turns in flight grew by 8.8/s"
@@ -393,7 +400,7 @@ def test_growing_turns_in_flight_are_overload(tmp_path: Path, state: str, code: 
 
 def test_the_capacity_counts_successful_turns_only(tmp_path: Path) -> None:
     grew = GROWTH | {"state": "overloaded", "step": 2, "failed_per_s": 0.2, "kept_up_per_s": 3.1}
-    (finding,) = diagnose(run_with(tmp_path / "run", growth=grew)).run
+    (finding,) = diagnosed(run_with(tmp_path / "run", growth=grew)).run
     assert finding.sentences[0].startswith("in step 2: 12 turns/s offered, 3.2/s ended (0.2/s of them failed); ")
     assert "the capacity for turns of this kind is about 3/s" in finding.sentences
     assert "the highest step without growth offered 3.1 turns/s" in finding.sentences
@@ -401,14 +408,14 @@ def test_the_capacity_counts_successful_turns_only(tmp_path: Path) -> None:
 
 def test_an_open_loop_without_metrics_can_have_kept_up(tmp_path: Path) -> None:
     run = replace(run_with(tmp_path / "run", growth=GROWTH | {"state": "kept up"}), servers={})
-    (finding,) = diagnose(run).run
+    (finding,) = diagnosed(run).run
     assert finding.code == "kept-up"
-    assert diagnose(replace(run, summary=(run.summary or {}) | {"growth": None})).run == ()
+    assert diagnosed(replace(run, summary=(run.summary or {}) | {"growth": None})).run == ()
 
 
 def test_overload_is_not_judged_if_the_rate_changes_without_steps(tmp_path: Path) -> None:
     why = "the rate changes without steps (arrivals.profile.kind linear)"
-    (finding,) = diagnose(run_with(tmp_path / "run", growth=None, overload_not_judged=why)).run
+    (finding,) = diagnosed(run_with(tmp_path / "run", growth=None, overload_not_judged=why)).run
     assert (finding.code, finding.sentences) == ("overload-not-judged", (why,))
     assert run_sentences([finding])[0] == "Overload not judged (overload-not-judged)."
 
@@ -424,12 +431,12 @@ def test_a_metrics_page_that_stops_or_restarts_is_a_finding(tmp_path: Path) -> N
     early = replace(
         server, wall_ns=server.wall_ns[:count], metrics=metrics, restarted=server.restarted[:count], _grown={}
     )
-    (finding,) = diagnose(replace(run, servers={server.target: early})).run
+    (finding,) = diagnosed(replace(run, servers={server.target: early})).run
     assert finding.code == "server-gone"
     assert finding.sentences == (
         f"the metrics page of {server.target} last answered at 5.0 s, the load ended at 11.0 s",
     )
     again = replace(server, restarted=np.arange(len(server.wall_ns)) == 12, _grown={})
-    (finding,) = diagnose(replace(run, servers={server.target: again})).run
+    (finding,) = diagnosed(replace(run, servers={server.target: again})).run
     assert finding.code == "restarted"
     assert "3.0 s" in finding.sentences[0]

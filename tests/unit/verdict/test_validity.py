@@ -5,6 +5,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from paths import ROOT
 from records import MS, S, turn
 
@@ -183,12 +185,30 @@ def test_a_run_without_a_measure_phase_is_invalid() -> None:
     assert verdict.by_phase == {"warmup": "valid", "measure": "invalid"}
 
 
-def test_the_text_of_a_reason_has_figure_and_remedy() -> None:
-    verdict = judge([replace(GOOD, delay_p99_ms=14.02)])
+@pytest.mark.parametrize(
+    ("cpu_share", "remedy"),
+    [
+        (None, "use more workers, each on its own core, or fewer streams"),
+        (0.5, "use more workers, each on its own core, or fewer streams"),
+        (0.03, "no worker used half a core: stop other processes on the machine, or use one without the server"),
+    ],
+)
+def test_the_text_of_a_reason_has_figure_and_remedy(cpu_share: float | None, remedy: str) -> None:
+    verdict = judge([replace(GOOD, delay_p99_ms=14.02, cpu_share=cpu_share)])
     assert verdict.reasons[0].text == (
-        "the client added at least 14 ms to 1 % of the gaps, whose median is 10 ms; "
-        "use more workers, each on its own core, or fewer streams"
+        f"the client added at least 14 ms to 1 % of the gaps, whose median is 10 ms; {remedy}"
     )
+
+
+@given(st.none() | st.floats(0, 1), st.floats(0, 1e3), st.floats(0, 1e3), st.floats(0, 10))
+def test_more_workers_are_no_remedy_for_late_workers_with_idle_cores(
+    cpu_share: float | None, delay_ms: float, loop_lag_ms: float, lag_ms: float
+) -> None:
+    late = replace(GOOD, delay_p99_ms=delay_ms, loop_lag_p99_ms=loop_lag_ms, lag_mean_ms=lag_ms, cpu_share=cpu_share)
+    texts = [
+        reason.text for reason in judge([late]).reasons if reason.code in ("client_delay", "client_lag", "loop_lag")
+    ]
+    assert all(("more workers" in text) == (cpu_share is None or cpu_share >= 0.5) for text in texts)
 
 
 def test_large_figures_are_not_abbreviated() -> None:

@@ -1,0 +1,127 @@
+"""Load of a run second by second, as it was, and the throughput of a saturated server while the load did not change."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
+from inferload.bottleneck.evidence import WindowEvidence
+from inferload.bottleneck.finding import MIN_SHARE_FULL
+from inferload.numbers import number, plural
+from inferload.server_metrics.window_figures import gap_limit_s
+
+Floats = npt.NDArray[np.float64]
+
+_RATE_S = 10  # a rate is the mean of this time, at an instant of half of it on each side
+_LEAST_S = 10  # of a time without a change of the load
+_LEAST_TURNS = 20
+_SETTLING_S = 2  # Locust reports its users by whole seconds, up to a second late
+
+
+@dataclass(frozen=True, slots=True)
+class Throughput:
+    """Turns and output tokens per second of a saturated server from `start_s` to `end_s`, at a constant load."""
+
+    load: str
+    start_s: int
+    end_s: int
+    turns_per_s: float
+    output_tok_per_s: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class MeasuredLoad:
+    """Columns of the timeline, one value per second. `users`: None in an open loop, whose load is the rate of turns sent."""
+
+    users: Floats | None
+    sent: Floats
+    ended: Floats
+    failed: Floats
+    output_tok: Floats
+
+    @classmethod
+    def of(cls, timeline: pd.DataFrame, closed: bool) -> "MeasuredLoad":
+        """Return the load of a run from its timeline."""
+        sent, ended, failed, tokens = (
+            timeline[name].to_numpy(dtype=np.float64)
+            for name in ("turns_started", "turns_ended", "turns_failed", "output_tok")
+        )
+        users = timeline["users"].ffill().to_numpy(dtype=np.float64) if closed else None
+        return cls(users, sent, ended, failed, tokens)
+
+    def at(self, at_s: float) -> str | None:
+        """Return the load at an instant; None if unknown."""
+        second = int(at_s)
+        if self.users is not None:
+            users = self.users[second] if second < len(self.users) else np.nan
+            return None if np.isnan(users) else plural(int(users), "user")
+        rates = self.sent[max(0, second - _RATE_S // 2) : second + _RATE_S // 2]
+        return f"{number(float(rates.mean()))} turns/s" if len(rates) and not np.isnan(rates).any() else None
+
+    def between(self, start_s: float, end_s: float) -> str | None:
+        """Return the lowest and highest load of a time; None if unknown."""
+        seconds = slice(int(start_s), max(int(start_s) + 1, int(end_s)))
+        if self.users is not None:
+            values, unit = self.users[seconds], "users"
+        else:
+            blocks = self.sent[seconds]
+            count = max(1, len(blocks) // _RATE_S)
+            values, unit = np.array([block.mean() for block in np.array_split(blocks, count) if len(block)]), "turns/s"
+        known = (
+            values[values > 0] if self.users is not None else values[~np.isnan(values)]
+        )  # Locust reports the first users late
+        if not len(known):
+            return None
+        low, high = (number(float(end)) for end in (known.min(), known.max()))
+        if low == high:
+            return plural(int(known[0]), "user") if self.users is not None else f"{high} {unit}"
+        return f"{low} to {high} {unit}"
+
+    def saturated(self, servers: Sequence[WindowEvidence], start_s: float, end_s: float) -> Throughput | None:
+        """Return the throughput of the longest time at a constant load in which all servers had a queue; None without one."""
+        times = [
+            time for time in self._stood(servers, start_s, end_s) if all(_queued(server, time) for server in servers)
+        ]
+        for time in sorted(times, key=lambda time: time.start - time.stop):
+            seconds, load = time.stop - time.start, self.at(time.start)
+            turns = float((self.ended - self.failed)[time].sum())
+            if turns >= _LEAST_TURNS and load is not None:
+                tokens = float(self.output_tok[time].sum()) / seconds
+                return Throughput(load, time.start, time.stop, turns / seconds, None if np.isnan(tokens) else tokens)
+        return None
+
+    def _stood(self, servers: Sequence[WindowEvidence], start_s: float, end_s: float) -> list[slice]:
+        """Return the seconds, in runs, with constant users, without failures, and with scrapes, after the first end of a turn."""
+        ends = np.flatnonzero(np.nan_to_num(self.ended) > 0)
+        if self.users is None or not len(ends):
+            return []
+        steady = np.zeros(len(self.users), dtype=np.bool_)
+        steady[max(int(np.ceil(start_s)), int(ends[0]) + 1) : int(end_s)] = True
+        for change in np.flatnonzero(np.diff(self.users, prepend=self.users[:1]) != 0):
+            steady[max(0, change - _SETTLING_S) : change + _SETTLING_S] = False
+        steady &= ~np.isnan(self.users) & (self.failed == 0)
+        for server in servers:
+            for gap in _gaps(server.scrapes.at_s, end_s):
+                steady[gap] = False
+        bounds = np.flatnonzero(np.diff(steady.astype(int), prepend=0, append=0))
+        runs = [slice(int(begin), int(end)) for begin, end in zip(bounds[::2], bounds[1::2], strict=True)]
+        return [run for run in runs if run.stop - run.start >= _LEAST_S]
+
+
+def _gaps(at_s: Floats, end_s: float) -> list[slice]:
+    """Return the seconds of each time without scrapes that is too long; all after the last scrape if it was long ago."""
+    if len(at_s) < 2:
+        return [slice(0, None)]
+    instants = np.append(at_s, max(end_s, at_s[-1]))
+    gaps = np.diff(instants)
+    limit_s = gap_limit_s(float(np.median(np.diff(at_s))))
+    return [slice(int(instants[index]), int(np.ceil(instants[index + 1]))) for index in np.flatnonzero(gaps > limit_s)]
+
+
+def _queued(server: WindowEvidence, time: slice) -> bool:
+    """Return True if requests waited at most scrapes of a time."""
+    at_s, capacity = server.scrapes.at_s, server.scrapes.capacity
+    inside = (at_s >= time.start) & (at_s < time.stop) & ~np.isnan(capacity)
+    return bool(inside.any() and np.mean(capacity[inside] > 0) >= MIN_SHARE_FULL)

@@ -1,0 +1,127 @@
+"""Preconditions of advice: what must hold of a server, by the evidence, before a change is worth a try."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from inferload.bottleneck.evidence import WindowEvidence, mean_of, option_of
+from inferload.bottleneck.finding import HIGH_KV_USAGE
+from inferload.bottleneck.queue_rules import head_exceeds_free, preemption
+from inferload.verdict.evidence import has_idle_workers
+
+_MOST_MEMORY = 0.95  # highest --gpu-memory-utilization that is advised
+
+
+@dataclass(frozen=True, slots=True)
+class Precondition:
+    """Condition in words, and its test."""
+
+    text: str
+    holds: Callable[[WindowEvidence], bool]
+
+
+def _kv_short(evidence: WindowEvidence) -> bool:
+    """Return True with a usage from 85 % on, with preemptions, or with too few free blocks for the head of the queue."""
+    usage = (
+        evidence.scrapes.kv_usage[evidence.scrapes.waits] if evidence.scrapes.waits.any() else evidence.scrapes.kv_usage
+    )
+    full = (mean_of(usage) or 0.0) >= HIGH_KV_USAGE
+    return full or bool(head_exceeds_free(evidence)) or preemption(evidence) is not None
+
+
+def _may_evict(evidence: WindowEvidence) -> bool:
+    if evidence.kv is None or evidence.computed_tok_per_s is None:
+        return False
+    return evidence.computed_tok_per_s * evidence.length_s > evidence.kv.usable * evidence.kv.size
+
+
+def _option(evidence: WindowEvidence, option: str, label: str = "") -> str | None:
+    """Return an option of the command line, or the label that the server publishes for it; None if absent or unknown."""
+    given = option_of(evidence.command or (), option)
+    published = evidence.cache_config.get(label)
+    return given if given is not None else None if published in (None, "", "None") else published
+
+
+def _value(evidence: WindowEvidence, option: str, label: str = "") -> float | None:
+    text = _option(evidence, option, label)
+    try:
+        return None if text is None else float(text)
+    except ValueError:
+        return None
+
+
+def _fixed_size(evidence: WindowEvidence) -> bool:
+    options = (
+        ("--num-gpu-blocks-override", "num_gpu_blocks_override"),
+        ("--kv-cache-memory-bytes", "kv_cache_memory_bytes"),
+    )
+    return any(_option(evidence, option, label) is not None for option, label in options)
+
+
+def _sized_by_memory(evidence: WindowEvidence) -> bool:
+    share = _value(evidence, "--gpu-memory-utilization", "gpu_memory_utilization")
+    return not _fixed_size(evidence) and (share is None or share < _MOST_MEMORY)
+
+
+def _caching_off(evidence: WindowEvidence) -> bool:
+    published = evidence.cache_config.get("enable_prefix_caching")
+    return published == "False" or option_of(evidence.command or (), "--no-enable-prefix-caching") is not None
+
+
+def _several_run(evidence: WindowEvidence) -> bool:
+    return bool((np.nan_to_num(evidence.scrapes.running) > 1).any())
+
+
+def _budget(evidence: WindowEvidence) -> float | None:
+    return _value(evidence, "--max-num-batched-tokens")
+
+
+def _may_be_set(option: str) -> Precondition:
+    return Precondition(
+        f"{option} is set, or the command line is not known",
+        lambda evidence: evidence.command is None or option_of(evidence.command, option) is not None,
+    )
+
+
+def _unset(option: str) -> Precondition:
+    return Precondition(
+        f"{option} is not set", lambda evidence: evidence.command is None or option_of(evidence.command, option) is None
+    )
+
+
+VLLM = Precondition("vLLM", lambda evidence: evidence.server == "vllm")
+GPU = Precondition("not on a CPU", lambda evidence: evidence.gpus != 0)
+KV_SHORT = Precondition("the KV cache is short", _kv_short)
+KV_FREE = Precondition("the KV cache is not short", lambda evidence: not _kv_short(evidence))
+MAY_EVICT = Precondition("more prompt tokens were computed than the KV cache holds", _may_evict)
+SIZED_BY_MEMORY = Precondition(
+    f"--gpu-memory-utilization sets the size of the KV cache, and is below {_MOST_MEMORY}", _sized_by_memory
+)
+FIXED_SIZE = Precondition("--num-gpu-blocks-override or --kv-cache-memory-bytes is set", _fixed_size)
+KV_NOT_FP8 = Precondition(
+    "--kv-cache-dtype is not fp8",
+    lambda evidence: not (_option(evidence, "--kv-cache-dtype", "cache_dtype") or "").startswith("fp8"),
+)
+BLOCKS_NOT_FIXED = _unset("--num-gpu-blocks-override")
+UNQUANTIZED = _unset("--quantization")
+CACHING_OFF = Precondition("prefix caching is off", _caching_off)
+SMALL_BUDGET = Precondition("--max-num-batched-tokens below 8192", lambda evidence: (_budget(evidence) or 0) < 8192)
+LARGE_BUDGET = Precondition(
+    "--max-num-batched-tokens above 2048", lambda evidence: (_budget(evidence) or float("inf")) > 2048
+)
+PREFILLS = Precondition("prompt tokens are computed", lambda evidence: bool(evidence.computed_tok_per_s))
+EAGER = _may_be_set("--enforce-eager")
+LOGS_REQUESTS = _may_be_set("--enable-log-requests")
+NO_SPECULATION = Precondition("no speculation", lambda evidence: evidence.mean_acceptance_length is None)
+SEVERAL_DRAFTS = Precondition("several draft tokens", lambda evidence: (evidence.draft_tokens or 0) > 1)
+SEVERAL_RUN = Precondition("several requests run at once", _several_run)
+SINGLE_EVENTS = Precondition("--stream-interval 1, or not known", lambda evidence: (evidence.stream_interval or 1) == 1)
+SEVERAL_SERVERS = Precondition("several servers or engines", lambda evidence: evidence.servers * evidence.engines > 1)
+CLIENT_BUSY = Precondition(
+    "a client process used half a core or more, or its CPU time is not known",
+    lambda evidence: not has_idle_workers(evidence.client_cpu_share),
+)
+CLIENT_IDLE = Precondition(
+    "no client process used half a core", lambda evidence: has_idle_workers(evidence.client_cpu_share)
+)

@@ -1,0 +1,149 @@
+"""Diagnosis of one server: the findings of the measure phase, and its causes over time."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pandas as pd
+
+from inferload.bottleneck.evidence import WindowEvidence
+from inferload.bottleneck.finding import Finding
+from inferload.bottleneck.history import WINDOW_S, History, Span, window_ends
+from inferload.bottleneck.rules import KEPT_UP, WindowDiagnosis, judge
+from inferload.server_metrics.series import ServerSeries
+from inferload.server_metrics.window_figures import gap_limit_s
+
+from ..data.frames import RunFrames
+from .client_view import ClientView
+from .evidence import collect
+from .measured_load import MeasuredLoad
+from .whole_run import is_troubled, kept_up_rates
+
+_MOST_WINDOWS = 120
+_LEAST_SHARE = 0.1  # of the measure phase, of a cause that is the main one without being the last
+
+Judge = Callable[[float, float], WindowDiagnosis]
+
+
+@dataclass(frozen=True, slots=True)
+class CauseSpan:
+    """Time with one cause. `finding`: None without one. `load`: lowest and highest; `load_at_start`, `load`: None if unknown."""
+
+    finding: Finding | None
+    evidence: WindowEvidence
+    start_s: float
+    end_s: float
+    start_wall_s: float
+    end_wall_s: float
+    load_at_start: str | None = None
+    load: str | None = None
+
+    @property
+    def code(self) -> str | None:
+        """Code of the cause."""
+        return None if self.finding is None else self.finding.code
+
+    @property
+    def length_s(self) -> float:
+        """Length of the span."""
+        return self.end_s - self.start_s
+
+
+@dataclass(frozen=True, slots=True)
+class Diagnosis:
+    """Diagnosis of a server. `short`: the phase is shorter than `WINDOW_S`. `sample`: of client figures; None: all turns."""
+
+    target: str
+    whole: WindowDiagnosis
+    history: tuple[CauseSpan, ...] = ()
+    short: bool = False
+    sample: str | None = None
+
+    @property
+    def span(self) -> CauseSpan | None:
+        """First span of the main cause; None if the cause did not change, or no span has one.
+
+        The main cause has the highest weight of those that hold at the end, or for a tenth of the time.
+        """
+        if len({span.code for span in self.history}) < 2:
+            return None
+        total_s = self.history[-1].end_s - self.history[0].start_s
+        lasted_s: dict[str | None, float] = {}
+        for span in self.history:
+            lasted_s[span.code] = lasted_s.get(span.code, 0.0) + span.length_s
+        last = next((span.code for span in reversed(self.history) if span.finding is not None), None)
+        main = [
+            span
+            for span in self.history
+            if span.finding is not None
+            and span.code != KEPT_UP
+            and (span.code == last or lasted_s[span.code] >= _LEAST_SHARE * total_s)
+        ]
+        return max(main, key=lambda span: (span.finding.weight if span.finding else 0.0, -span.start_s), default=None)
+
+    @property
+    def primary(self) -> Finding | None:
+        """Main cause: of its span if the causes changed, else of the measure phase."""
+        span = self.span
+        return self.whole.primary if span is None else span.finding
+
+    @property
+    def evidence(self) -> WindowEvidence:
+        """Evidence of the main cause."""
+        span = self.span
+        return self.whole.evidence if span is None else span.evidence
+
+
+def of_server(
+    run: RunFrames, server: ServerSeries, timeline: pd.DataFrame, load: MeasuredLoad, measured: tuple[float, float]
+) -> Diagnosis:
+    """Diagnose a server. `measured`: begin and end of the measure phase, in seconds since the start of the run."""
+    start_s, end_s = measured
+    view, troubled, rates = ClientView.of(run, server), is_troubled(run, server), kept_up_rates(run)
+    failed = np.nan_to_num(timeline["turns_failed"].to_numpy(dtype=np.float64))
+
+    def whole(low: float, high: float) -> WindowDiagnosis:
+        return judge(replace(collect(run, server, low, high, view), troubled=troubled, rates=rates))
+
+    def window(low: float, high: float) -> WindowDiagnosis:
+        at_s = run.since_start_s(server.wall_ns)
+        restarted = bool(server.restarted[(at_s >= low) & (at_s < high)].any())
+        trouble = restarted or bool(failed[int(low) : int(np.ceil(high))].any())
+        return judge(replace(collect(run, server, low, high, view), troubled=trouble))
+
+    spans = _history(window, start_s, end_s, gap_limit_s(server.interval_s))
+    return Diagnosis(
+        server.target,
+        whole(start_s, end_s),
+        tuple(_cause_span(span, window, load, run.start_wall_ns / 1e9) for span in spans),
+        short=end_s - start_s < WINDOW_S,
+        sample=None if run.sample is None else str(run.sample),
+    )
+
+
+def _history(window: Judge, start_s: float, end_s: float, silence_s: float) -> list[Span]:
+    """Return the causes of a phase. A window whose newest scrape is older than `silence_s` has none."""
+    history = History()
+    step_s = max(1.0, (end_s - start_s) / _MOST_WINDOWS)
+    for at_s in window_ends(start_s, end_s, step_s):
+        judged = window(max(start_s, at_s - max(WINDOW_S, step_s)), at_s)
+        scraped_s = judged.evidence.scrapes.at_s
+        silent = not len(scraped_s) or at_s - scraped_s[-1] > silence_s
+        history.add(at_s, None if silent else judged.primary, judged.evidence)
+    return history.spans
+
+
+def _cause_span(span: Span, window: Judge, load: MeasuredLoad, start_wall_s: float) -> CauseSpan:
+    """Return a span with the evidence of all its time."""
+    judged = window(span.start_s, span.end_s)
+    same = (finding for finding in judged.findings if finding.code == span.code)
+    return CauseSpan(
+        None if span.finding is None else next(same, span.finding),
+        judged.evidence,
+        span.start_s,
+        span.end_s,
+        start_wall_s + span.start_s,
+        start_wall_s + span.end_s,
+        load.at(span.start_s),
+        load.between(span.start_s, span.end_s),
+    )

@@ -1,0 +1,33 @@
+"""Result of a rule of the diagnosis, and the thresholds that several rules share."""
+
+from dataclasses import dataclass
+
+QUEUED_SHARE = 0.2  # minimum share of scrapes with waiting requests in a queued window
+MIN_SHARE_FULL = 0.8
+MAX_PREEMPTION_RATIO = 0.05
+HIGH_KV_USAGE = 0.85
+BUSY_CLIENT = 0.85  # of a core, of one process
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """Cause that holds. `weight`: rank; `sentences`: evidence with numbers; `probable`: not proven.
+
+    `figures`: the evidence in a few words, for one line.
+    """
+
+    code: str
+    weight: float
+    sentences: tuple[str, ...]
+    probable: bool = False
+    figures: str = ""
+
+    @property
+    def brief(self) -> str:
+        """Cause with its evidence in one line."""
+        return f"{self.named}: {self.figures or self.sentences[0]}"
+
+    @property
+    def named(self) -> str:
+        """Code, marked if it is not proven."""
+        return f"probably {self.code}" if self.probable else self.code

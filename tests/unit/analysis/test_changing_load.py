@@ -1,0 +1,187 @@
+"""Diagnosis of a load that changes: when the queue began, and no mean over different loads as the limit of the server."""
+
+import json
+import re
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+import synthetic_run
+from hypothesis import given
+from hypothesis import strategies as st
+from inferload.analysis.data import timeline
+from inferload.analysis.data.frames import PhaseSpan, RunFrames, load
+from inferload.analysis.diagnosis.diagnose import Diagnoses, brief, causes, diagnose, document
+from inferload.analysis.diagnosis.measured_load import MeasuredLoad
+
+from inferload.bottleneck.evidence import Scrapes, WindowEvidence
+from inferload.numbers import time_of_day
+from inferload.server_metrics import metric_names as names
+from inferload.server_metrics.series import MetricSeries, ServerSeries
+
+SLOTS = 8
+LASTS_S = 120
+TURNS_PER_S = 2.0  # of a slot
+
+# Users at each second.
+LOADS = {
+    "ramp": np.linspace(1, 24, LASTS_S).astype(int),
+    "steps": np.repeat([4, 7, 20], LASTS_S // 3),
+    "spike": np.repeat([4, 30, 4], [40, 40, 40]),
+    "diurnal": np.round(10 - 8 * np.cos(np.arange(LASTS_S) / LASTS_S * 2 * np.pi)).astype(int),
+    "by hand": np.repeat([2, 12, 5, 16], [30, 30, 30, 30]),
+    "users that die": np.repeat([14, 3], [60, 60]),
+}
+
+
+def run_of(tmp_path: Path, users: np.ndarray, until_s: int = LASTS_S, **summary: Any) -> tuple[RunFrames, pd.DataFrame]:
+    """A closed loop on a server with eight slots, and its timeline. `until_s`: time at which the server dies."""
+    well = {"failed": 0, "by_failure": {}, "first_errors": {}, "by_phase": {}}
+    arrivals = {"kind": "closed", "users": int(users.max()), "spawn_per_s": 10}
+    scenario = {"schema": 1, "name": "chat", "workload": {"kind": "chat"}, "arrivals": arrivals}
+    run = load(
+        synthetic_run.write(
+            tmp_path / "run",
+            synthetic_run.SUMMARY | {"turns": synthetic_run.SUMMARY["turns"] | well, "growth": None} | summary,
+            scenario={"name": "chat", "text": json.dumps(scenario)},
+        )
+    )
+    seconds = np.arange(len(users))
+    run = replace(
+        run,
+        phases=(PhaseSpan("measure", 0.0, float(len(users))),),
+        servers={synthetic_run.TARGET: server_of(run.start_wall_ns, users[:until_s])},
+        users=pd.DataFrame({"t_s": seconds.astype(float), "users": users.astype(float)}),
+    )
+    table = timeline.build(run).iloc[: len(users)].copy()
+    busy = np.where(seconds < until_s, np.minimum(users, SLOTS), 0)
+    table["turns_ended"], table["output_tok"] = busy * TURNS_PER_S, busy * TURNS_PER_S * 20
+    table["turns_failed"] = np.where(seconds < until_s, 0, users)
+    table["turns_ended"] += table["turns_failed"]
+    return run, table
+
+
+def server_of(start_wall_ns: int, users: np.ndarray) -> ServerSeries:
+    """One scrape per second."""
+    gauges = {
+        names.RUNNING: np.minimum(users, SLOTS),
+        names.WAITING: np.maximum(users - SLOTS, 0),
+        names.KV_CACHE_USAGE: users / 1000,
+    }
+    metrics = {name: (MetricSeries({"engine": "0"}, values.astype(float)),) for name, values in gauges.items()}
+    wall_ns = start_wall_ns + np.arange(len(users), dtype=np.int64) * synthetic_run.NS
+    return ServerSeries(synthetic_run.TARGET, wall_ns, metrics, np.zeros(len(users), dtype=bool), "vllm")
+
+
+def first_queue(users: np.ndarray) -> int:
+    return int(np.flatnonzero(users > SLOTS)[0])
+
+
+def all_text(diagnoses: Diagnoses) -> str:
+    return "\n".join(line for cause in causes(diagnoses) for line in cause.sentences)
+
+
+@pytest.mark.parametrize("kind", list(LOADS))
+def test_the_diagnosis_says_from_which_load_and_time_on_requests_waited(kind: str, tmp_path: Path) -> None:
+    users = LOADS[kind]
+    run, table = run_of(tmp_path, users)
+    diagnoses = diagnose(run, table)
+    began_s = first_queue(users)
+    began = f"from {users[began_s]} users on, {time_of_day(run.start_wall_ns / 1e9 + began_s)}"
+    assert re.match(rf"(probably )?queue-bound {began}", brief(diagnoses))
+    assert f"F{began[1:]}" in all_text(diagnoses)
+    (cause,) = [cause for cause in causes(diagnoses) if cause.target == synthetic_run.TARGET]
+    assert [row[2] for row in cause.history if "queue-bound" in row[2]]
+    history = document(diagnoses)["servers"][0]["history"]
+    assert next(entry["start_s"] for entry in history if entry["code"] == "queue-bound") == began_s
+    assert history[0]["start_s"] == 0
+    assert history[-1]["end_s"] == len(users)
+
+
+@pytest.mark.parametrize("kind", list(LOADS))
+def test_a_limit_of_the_server_is_from_a_time_at_one_load(kind: str, tmp_path: Path) -> None:
+    text = all_text(diagnose(*run_of(tmp_path, LOADS[kind])))
+    stated = re.search(r"hroughput at (\d+) users \((\S+) turns/s, (\S+) output tok/s, from (\d+) to (\d+) s\)", text)
+    if stated is None:
+        assert kind in ("ramp", "diurnal")
+        assert "o throughput is stated as the limit of the server" in text
+        return
+    at, turns, tokens, begin, end = (float(value) for value in stated.groups())
+    assert set(LOADS[kind][int(begin) : int(end)]) == {at}
+    assert (turns, tokens) == (SLOTS * TURNS_PER_S, SLOTS * TURNS_PER_S * 20)
+
+
+def test_a_constant_load_has_no_begin_of_the_queue(tmp_path: Path) -> None:
+    diagnoses = diagnose(*run_of(tmp_path, np.full(60, 20)))
+    assert brief(diagnoses) == "probably queue-bound: 8 running, 12 waiting"
+    assert "Throughput at 20 users (16 turns/s, 320 output tok/s" in all_text(diagnoses)
+    assert not any(cause.history for cause in causes(diagnoses))
+
+
+@pytest.mark.parametrize(("kind", "queued_s"), [("ramp", 8), ("ramp", 60), ("steps", 8), ("steps", 30)])
+def test_a_server_that_dies_later_does_not_erase_the_cause(kind: str, queued_s: int, tmp_path: Path) -> None:
+    users = LOADS[kind]
+    dies_s = first_queue(users) + queued_s
+    stopped = [{"target": synthetic_run.TARGET, "at_s": float(dies_s), "by_failure": {"connect": 40}}]
+    failed = {"failed": 40, "by_failure": {"connect": 40}, "first_errors": {}, "by_phase": {}}
+    summary = {"turns": synthetic_run.SUMMARY["turns"] | failed, "stopped_answering": stopped}
+    diagnoses = diagnose(*run_of(tmp_path, users, dies_s, **summary))
+    assert re.match(
+        rf"failures: .*; (probably )?queue-bound from {users[first_queue(users)]} users on, ", brief(diagnoses)
+    )
+    assert "no rule holds" not in all_text(diagnoses)
+    history = document(diagnoses)["servers"][0]["history"]
+    assert [entry["code"] for entry in history] == ["kept-up", "queue-bound", None]
+    assert history[-1]["start_s"] == dies_s - 1  # the last scrape
+
+
+@pytest.mark.parametrize("lost", ["server", "worker"])
+def test_no_capacity_is_stated_if_a_part_of_the_load_or_the_server_was_lost(lost: str, tmp_path: Path) -> None:
+    rates = dict.fromkeys(("growth_per_s", "low_per_s", "high_per_s"), 8.0)
+    growth = {"lasts_s": 60.0, "offered_per_s": 12.0, "ended_per_s": 4.0, "step": None, "state": "overloaded", **rates}
+    run, table = run_of(tmp_path, LOADS["steps"], 40 if lost == "server" else LASTS_S, growth=growth)
+    run = replace(run, marks=[{"kind": "worker_lost", "t_s": 9.0}] if lost == "worker" else [])
+    text = all_text(diagnose(run, table))
+    assert "12 turns/s offered, 4 /s ended".replace(" /", "/") in text
+    assert "the capacity for turns" not in text.lower()
+
+
+profiles = st.lists(st.tuples(st.integers(1, 40), st.integers(1, 40)), min_size=1, max_size=8)
+
+
+@given(profiles, st.floats(0, 20))
+def test_a_throughput_is_of_one_load_with_a_queue(profile: list[tuple[int, int]], start_s: float) -> None:
+    users = np.repeat([float(users) for users, _ in profile], [seconds for _, seconds in profile])
+    ended = np.minimum(users, SLOTS) * TURNS_PER_S
+    measured = MeasuredLoad(users, ended, ended, 0 * users, 10 * ended)
+    at_s = np.arange(len(users), dtype=float)
+    columns = (np.minimum(users, SLOTS), np.maximum(users - SLOTS, 0), 0 * users, 0 * users, 0 * users)
+    evidence = WindowEvidence(0.0, float(len(users)), "http://x", Scrapes(at_s, *columns))
+    found = measured.saturated([evidence], start_s, float(len(users)))
+    longest = max((seconds for users, seconds in profile if users > SLOTS), default=0)
+    if found is None:
+        assert start_s > 0 or longest < 15  # ten seconds, two on each side of a change, and one after the first end
+        return
+    (load_there,) = set(users[found.start_s : found.end_s])
+    assert load_there > SLOTS
+    assert found.load == f"{load_there:.0f} users"
+    assert found.turns_per_s == pytest.approx(SLOTS * TURNS_PER_S)
+
+
+def test_an_open_loop_has_a_rate_as_its_load() -> None:
+    sent = np.repeat([2.0, 6.0], 30)
+    measured = MeasuredLoad(None, sent, sent, 0 * sent, 0 * sent)
+    assert [measured.at(at_s) for at_s in (0.5, 30.0, 45.0)] == ["2 turns/s", "4 turns/s", "6 turns/s"]
+    assert measured.between(0.0, 60.0) == "2 to 6 turns/s"
+    assert measured.saturated([], 0.0, 60.0) is None
+
+
+@pytest.mark.parametrize(
+    ("users", "text"), [([np.nan, 0, 10, 10], "10 users"), ([0, 1, 1], "1 user"), ([np.nan], None)]
+)
+def test_seconds_before_the_first_report_of_users_are_no_load(users: list[float], text: str | None) -> None:
+    values = np.array(users, dtype=float)
+    assert MeasuredLoad(values, values, values, values, values).between(0.0, len(users)) == text
