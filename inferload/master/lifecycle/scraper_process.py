@@ -37,6 +37,7 @@ class Scraping:
         self._heard_ns = now_ns()  # instant of the last line
         command = [
             sys.executable,
+            "-P",  # a folder "inferload" in the working directory is not the package
             "-m",
             "inferload.client.scraper",
             "--out",
