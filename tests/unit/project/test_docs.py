@@ -1,11 +1,15 @@
 """Links and tables of the documentation."""
 
 import re
+import shlex
 import tomllib
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from paths import ROOT
+
+from inferload.cli import build_parser
 
 DOCS = ROOT / "docs"
 PAGES = sorted(DOCS.rglob("*.md"))
@@ -51,3 +55,50 @@ def test_the_client_table_of_the_readme_equals_the_accuracy_page() -> None:
 def test_links_of_top_level_pages_have_targets(page: str) -> None:
     links = re.findall(r"\]\((?!https?:)([^)\s#]*)", (ROOT / page).read_text(encoding="utf-8"))
     assert [link for link in links if not (ROOT / link).exists()] == []
+
+
+def fenced_lines(text: str) -> Iterator[str]:
+    """Yield the lines of the code blocks of a page, with continued lines joined."""
+    inside = False
+    for line in re.sub(r"\\\n\s*", " ", text).splitlines():
+        if line.lstrip().startswith("```"):
+            inside = not inside
+        elif inside:
+            yield line.strip().removeprefix("$ ")
+
+
+def words_of(line: str) -> list[str]:
+    """Split a line as a shell does, up to an explanation after several blanks; operators are words. `<run>` is a name."""
+    text = re.sub(r"<[^<>]*>", "NAME", re.split(r" {2,}", line, maxsplit=1)[0])
+    splitter = shlex.shlex(text, posix=True, punctuation_chars=True)
+    splitter.whitespace_split = True
+    return list(splitter)
+
+
+def commands(page: Path, program: str) -> list[list[str]]:
+    """Return the words of each command of the program in the code blocks of a page."""
+    found = []
+    for line in fenced_lines(page.read_text(encoding="utf-8")):
+        command: list[str] = []
+        for word in (*(words_of(line) if line.startswith(program + " ") else ()), ";"):
+            if not set(word) <= set(";&|<>()"):
+                command.append(word)
+                continue
+            found += [command] if command[:1] == [program] else []
+            command = []
+    return found
+
+
+WITH_COMMANDS = [page for page in (ROOT / "README.md", *PAGES) if commands(page, "inferload")]
+
+
+@pytest.mark.parametrize("page", WITH_COMMANDS, ids=lambda page: page.stem)
+def test_every_command_is_one_that_the_parser_accepts(page: Path) -> None:
+    for _, *words in commands(page, "inferload"):
+        assert build_parser(words[0]).parse_args(words).run, words
+
+
+@pytest.mark.parametrize("page", [ROOT / "README.md", *PAGES], ids=lambda page: page.stem)
+def test_no_command_needs_a_file_of_the_clone(page: Path) -> None:
+    words = [word for program in ("inferload", "locust") for command in commands(page, program) for word in command]
+    assert [word for word in words if re.match(r"(locustfiles|scenarios|deploy)/", word)] == []
