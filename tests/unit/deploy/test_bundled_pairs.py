@@ -4,11 +4,11 @@ import re
 from pathlib import Path
 
 import pytest
+from inferload.deploy.sweep import definition
+from inferload.deploy.variants import variant
 from paths import ROOT
 
 from inferload.content.data import DataContext
-from inferload.deploy.sweep import definition
-from inferload.deploy.variants import variant
 from inferload.plan.turn_checks import TooLong, too_long
 from inferload.scenario import overrides
 from inferload.scenario import scenario as scenarios

@@ -60,7 +60,7 @@ def test_links_of_top_level_pages_have_targets(page: str) -> None:
 def fenced_lines(text: str) -> Iterator[str]:
     """Yield the lines of the code blocks of a page, with continued lines joined."""
     inside = False
-    for line in re.sub(r"\\\n\s*", " ", text).splitlines():
+    for line in re.sub(r"\s*\\\n\s*", " ", text).splitlines():
         if line.lstrip().startswith("```"):
             inside = not inside
         elif inside:
