@@ -243,7 +243,8 @@ good = turns[(turns.phase == "measure") & turns.failure.isna()]
 ttft_ms = (good.first_ns - good.sent_ns) / 1e6
 print(ttft_ms.groupby(good["class"]).describe(percentiles=[0.5, 0.95]))
 
-gaps_ms = good.set_index("turn_id").event_ns.explode().astype("float").groupby(level=0).diff().dropna() / 1e6
+events_ns = good.set_index("turn_id").event_ns.explode().astype("float")
+gaps_ms = events_ns.groupby(level=0).diff().dropna() / 1e6
 print("ITL p95:", gaps_ms.quantile(0.95))
 
 print(turns.failure.value_counts())
