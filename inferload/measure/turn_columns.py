@@ -232,7 +232,8 @@ _HEAD = """\
 
 <!-- Generated: python -m inferload.measure.turn_columns > docs/turns.md -->
 
-The folder `turns` of a run directory has a Parquet file for each worker, with one row per turn of all phases. pandas reads all files at once:
+The folder `turns` of a run directory has a Parquet file for each worker, with one row per turn of all phases. pandas
+reads all files at once:
 
 ```python
 import pandas as pd
