@@ -51,7 +51,9 @@ def test_the_client_table_of_the_readme_equals_the_accuracy_page() -> None:
     assert rows == [[found[client, streams][name] for name in head] for client, streams, *_ in rows]
     shown = {(client, streams) for client, streams, *_ in rows}
     assert shown >= {key for key in found if key[1] == "300" and "C reader" not in key[0]}
-    assert shown >= {key for key, row in found.items() if key[0].startswith("inferload") and "keep up" in row["remarks"]}
+    assert shown >= {
+        key for key, row in found.items() if key[0].startswith("inferload") and "keep up" in row["remarks"]
+    }
 
 
 @pytest.mark.parametrize("page", ["README.md", "CHANGELOG.md", "CONTRIBUTING.md"])
