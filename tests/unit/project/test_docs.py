@@ -7,9 +7,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from inferload.deploy.sweep import definition
 from paths import ROOT
 
 from inferload.cli import build_parser
+from inferload.scenario import scenario
 
 DOCS = ROOT / "docs"
 PAGES = sorted(DOCS.rglob("*.md"))
@@ -107,3 +109,18 @@ def test_every_command_is_one_that_the_parser_accepts(page: Path) -> None:
 def test_no_command_needs_a_file_of_the_clone(page: Path) -> None:
     words = [word for program in ("inferload", "locust") for command in commands(page, program) for word in command]
     assert [word for word in words if re.match(r"(locustfiles|scenarios|deploy)/", word)] == []
+
+
+SCENARIOS = [
+    pytest.param(text, id=f"{page.stem}-{number}")
+    for page in (ROOT / "README.md", *PAGES)
+    for number, text in enumerate(
+        re.findall(r"```yaml\n(schema: 1\n.*?)```", page.read_text(encoding="utf-8"), re.DOTALL)
+    )
+]
+
+
+@pytest.mark.parametrize("text", SCENARIOS)
+def test_every_whole_scenario_and_study_is_valid(text: str) -> None:
+    read = definition.from_text if "\nvariants:" in text else scenario.from_text
+    assert read(text, "page").name in text
