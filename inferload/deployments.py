@@ -56,6 +56,15 @@ def of_target(url: str) -> dict[str, Any] | None:
     return None
 
 
+def running() -> list[str]:
+    """Return the URLs of the servers of this machine that run, and of all on other machines that were not stopped."""
+    here = [
+        document for path in state_dir().glob("*.json") if (document := _read(path)) and _alive(document.get("pid"))
+    ]
+    elsewhere = [document for path in (state_dir() / REMOTE).glob("*.json") if (document := _read(path))]
+    return sorted(str(document.get("url")) for document in (*here, *elsewhere))
+
+
 def _address(url: str) -> tuple[str, int] | None:
     parts = urlsplit(url)
     port = parts.port or {"http": 80, "https": 443}.get(parts.scheme)

@@ -3,6 +3,7 @@
 The import registers inferload's options and event listeners in Locust.
 """
 
+import inferload.own_package  # noqa: F401 - first
 from inferload.locust import plugin
 from inferload.locust.adapters import events
 from inferload.locust.adapters.statistics import TurnFailed

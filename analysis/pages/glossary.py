@@ -103,7 +103,7 @@ _CACHE = (
         "%",
         "hit rate of an unlimited prefix cache, computed from the parts of the prompts",
     ),
-    ("expected, upper bound", "%", "the same with all possibly shared parts counted as shared"),
+    ("expected, upper bound", "%", "the same, if every part that may be shared counts as shared"),
     ("counted by the server", "%", "vllm:prefix_cache_hits_total / vllm:prefix_cache_queries_total over the run"),
     (
         "reported with answers",
@@ -154,9 +154,9 @@ _COMPARISON = (
     ("runs", "", "runs of the mean, without invalid ones"),
     ("change", "%", "candidate / baseline - 1: over pairs of runs if there are any, else of the two means"),
     ("95 % CI", "%", "confidence interval of the change, from the spread of the pairs"),
-    ("p", "", "probability of a change of this size or larger without a difference: paired t-test over pairs of runs, with "
+    ("p", "", "how often chance alone gives a change of this size or larger: paired t-test over pairs of runs, with "
      "Holm's correction for all but the primary figure"),
-    ("p, sign flips", "", "the same without a distribution: permutation test over all swaps of the sides of the pairs"),
+    ("p, sign flips", "", "the same, counted over all swaps of the two sides of pairs: it assumes no normal distribution"),
 )  # fmt: skip
 
 _AGREEMENT = (

@@ -262,7 +262,7 @@ def _others(summary: Mapping[str, Any]) -> Table:
         for request in requests
     )
     columns = ("request", "sent", "failed", "p50, ms", "p95, ms", "p99, ms")
-    note = "Requests of other Locust users over the whole run, as counted by Locust; not included in the turns."
+    note = "Requests that are not turns, such as those of an HttpUser: over the whole run, as counted by Locust."
     return Table("others", "Other requests", columns, rows, note)
 
 

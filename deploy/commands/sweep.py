@@ -32,7 +32,7 @@ from .variants import prose
 _EPILOG = """\
 Examples:
   inferload sweep tiny --dry-run        plan and detectable change
-  inferload sweep scenarios/studies/tiny.yaml
+  inferload sweep mine.yaml
   inferload sweep --resume runs/20261121T101500Z-tiny
 The runs of a pair have the same seed and a random order of variants. Run
 directories are kept; inferload compare reads the folder of a variant as one

@@ -102,7 +102,8 @@ def program_argv(spec: ServerSpec) -> tuple[str, ...]:
 
 def simulator_line(spec: ServerSpec) -> CommandLine:
     """Return the command line of the simulator in this interpreter."""
-    base = (sys.executable, "-m", "inferload.deploy.simulator", *_address(spec), "--model", spec.model)
+    # -P: a folder "inferload" in the working directory is not the package.
+    base = (sys.executable, "-Pm", "inferload.deploy.simulator", *_address(spec), "--model", spec.model)
     if spec.variant is not None:
         base = (*base, "--hardware", spec.variant.simulated_as, *spec.variant.argv)
     return CommandLine((*base, *spec.extra), {}, {})

@@ -26,6 +26,7 @@ BUILT_IN = {
     "doctor": "inferload.cli.doctor",
     "scrape": "inferload.cli.scrape",
     "calibrate": "inferload.cli.calibrate",
+    "clean": "inferload.cli.clean",
 }
 
 # Groups of commands in `inferload --help`, with a line each.
@@ -57,6 +58,7 @@ GROUPS = {
     "machine": {
         "doctor": "check this machine and a server",
         "calibrate": "measure how many streams one worker handles",
+        "clean": "remove caches",
     },
 }
 

@@ -337,7 +337,7 @@ carried output), `closed`. `planned` of a session's first turn is its arrival; o
   only if the server sends a running count (`request.continuous_usage`).
 * **A missing value is never 0.** A turn without a value for a measure adds no sample; `count` is the number of samples.
 * **Percentiles** are nearest-rank. A percentile with fewer than 10 samples beyond it (p99 of fewer than 1,000) is marked with
-  ~, and has its distribution-free 95 % interval in `intervals`, for independent samples; null is an open end.
+  ~. `intervals` has its 95 % interval, computed as if the samples were independent; null is an end that is not known.
   Percentiles are exact if all turn records are in the run directory and the run is not [too long](machines.md#long-runs)
   (`percentiles_from: records`); otherwise they come from sketches, within 0.25 % of the value.
 * **Rates count events inside the window**, without regard to the phase in which a turn was planned: successful turns that

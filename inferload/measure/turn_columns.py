@@ -2,6 +2,7 @@
 
 from array import array
 from collections.abc import Sequence
+from dataclasses import dataclass
 from operator import attrgetter
 
 import numpy as np
@@ -11,46 +12,67 @@ from inferload.measure.arrow import pa
 from inferload.measure.clock import Anchor
 from inferload.measure.record import INSTANTS, SERVER_TIMES, TurnRecord
 
-SCHEMA = pa.schema(
-    [
-        ("turn_id", pa.string()),
-        ("session_id", pa.string()),
-        ("turn_index", pa.int32()),
-        ("class", pa.string()),
-        ("worker", pa.string()),
-        ("phase", pa.string()),
-        ("planned_ns", pa.int64()),
-        ("sent_ns", pa.int64()),
-        ("written_ns", pa.int64()),
-        ("first_event_ns", pa.int64()),
-        ("first_ns", pa.int64()),
-        ("first_visible_ns", pa.int64()),
-        ("last_ns", pa.int64()),
-        ("closed_ns", pa.int64()),
-        ("input_tokens", pa.int64()),
-        ("output_tokens", pa.int64()),
-        ("cached_tokens", pa.int64()),
-        ("connect_ns", pa.int64()),
-        ("event_ns", pa.list_(pa.int64())),
-        ("event_tokens", pa.list_(pa.int32())),
-        ("client_delay_max_ns", pa.int64()),
-        ("attempts", pa.int32()),
-        ("target", pa.string()),
-        ("model", pa.string()),
-        ("max_tokens", pa.int64()),
-        ("finish_reason", pa.string()),
-        ("request_id", pa.string()),
-        ("step", pa.int32()),
-        ("server_queue_ms", pa.float64()),
-        ("server_ttft_ms", pa.float64()),
-        ("server_generation_ms", pa.float64()),
-        ("failure", pa.string()),
-        ("status", pa.int32()),
-        ("pause", pa.string()),
-        ("final", pa.bool_()),
-        ("block_hashes", pa.list_(pa.int64())),
-    ]
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """Column of the turn files. `text`: its meaning, for docs/turns.md."""
+
+    name: str
+    type: pa.DataType
+    text: str
+
+
+_TEXT, _INT, _SMALL, _FLOAT = pa.string(), pa.int64(), pa.int32(), pa.float64()
+
+# Instants are null if the turn did not reach them.
+TURN_COLUMNS = (
+    Column("turn_id", _TEXT, "identity of the turn, such as `s7.2`: session 7, third turn"),
+    Column("session_id", _TEXT, "identity of the session; of a sub-agent it has a `/`"),
+    Column("turn_index", _SMALL, "number of the turn in its session, from 0"),
+    Column("class", _TEXT, "class of the tables and gates: class of the mix, kind of workload, or name of the task"),
+    Column("worker", _TEXT, "worker that sent the turn"),
+    Column("phase", _TEXT, "`warmup`, `measure` or `drain`: the phase of `planned_ns`"),
+    Column(
+        "planned_ns", _INT, "when the turn was due: arrival of its session, or end of the previous turn plus the pause"
+    ),
+    Column("sent_ns", _INT, "just before the first byte of the request, on a connected socket"),
+    Column("written_ns", _INT, "the whole request is handed to the kernel"),
+    Column("first_event_ns", _INT, "first event of the answer, of any kind"),
+    Column("first_ns", _INT, "first event with output"),
+    Column("first_visible_ns", _INT, "first event with visible text: no reasoning"),
+    Column("last_ns", _INT, "last event with output"),
+    Column("closed_ns", _INT, "end of the reply, or of the wait for it"),
+    Column("input_tokens", _INT, "prompt tokens, counted by the server"),
+    Column("output_tokens", _INT, "tokens of the answer, counted by the server"),
+    Column("cached_tokens", _INT, "prompt tokens found in the server's prefix cache, if the server reports them"),
+    Column("connect_ns", _INT, "duration of DNS, TCP and TLS, if the turn opened a connection"),
+    Column("event_ns", pa.list_(_INT), "each event with output: nanoseconds since `sent_ns`"),
+    Column(
+        "event_tokens", pa.list_(_SMALL), "tokens of each event in `event_ns`, if the server reports a running count"
+    ),
+    Column("client_delay_max_ns", _INT, "longest time between the arrival of data in the kernel and its read"),
+    Column("attempts", _SMALL, "requests sent for this turn: 2 after a retry on a new connection"),
+    Column("target", _TEXT, "server that the turn was sent to"),
+    Column("model", _TEXT, "model of the request"),
+    Column("max_tokens", _INT, "limit of the answer in the request"),
+    Column("finish_reason", _TEXT, "the server's reason for the end; `cancelled` for a turn that its caller cancelled"),
+    Column("request_id", _TEXT, "the server's identity of the request"),
+    Column("step", _SMALL, "step of the load profile, from 0"),
+    Column("server_queue_ms", _FLOAT, "time in the server's queue, if the server reports it"),
+    Column("server_ttft_ms", _FLOAT, "time to the first token without the queue, if the server reports it"),
+    Column("server_generation_ms", _FLOAT, "time from the first token to the last, if the server reports it"),
+    Column(
+        "failure", _TEXT, "class of the failure; null for a turn that ended well; `unfinished` at the end of the drain"
+    ),
+    Column("status", _SMALL, "HTTP status"),
+    Column(
+        "pause", _TEXT, "kind of the pause before the turn: `think` or `tool`; null for the first turn of a session"
+    ),
+    Column("final", pa.bool_(), "the session ends with this answer"),
+    Column("block_hashes", pa.list_(_INT), "hash of each block of 16 tokens, with `cache: {token_ids: true}`"),
 )
+
+SCHEMA = pa.schema([(column.name, column.type) for column in TURN_COLUMNS])
 
 _NUMBERS = (
     *INSTANTS,
@@ -203,3 +225,64 @@ def to_table(columns: TurnColumns, anchor: Anchor, worker: str, run_id: str = ""
         b"anchor_mono_ns": str(anchor.mono_ns).encode(),
     }
     return pa.Table.from_arrays([arrays[name] for name in SCHEMA.names], schema=SCHEMA.with_metadata(metadata))
+
+
+_HEAD = """\
+# Turn files
+
+<!-- Generated: python -m inferload.measure.turn_columns > docs/turns.md -->
+
+The folder `turns` of a run directory has a Parquet file for each worker, with one row per turn of all phases. pandas
+reads all files at once:
+
+```python
+import pandas as pd
+
+turns = pd.read_parquet("runs/latest/turns")
+good = turns[(turns.phase == "measure") & turns.failure.isna()]
+
+ttft_ms = (good.first_ns - good.sent_ns) / 1e6
+print(ttft_ms.groupby(good["class"]).describe(percentiles=[0.5, 0.95]))
+
+events_ns = good.set_index("turn_id").event_ns.explode().astype("float")
+gaps_ms = events_ns.groupby(level=0).diff().dropna() / 1e6
+print("ITL p95:", gaps_ms.quantile(0.95))
+
+print(turns.failure.value_counts())
+```
+
+Times are nanoseconds of the worker's monotonic clock since its anchor, an instant that is the same for all rows of a file. The
+metadata of the file has the anchor's wall-clock time, for comparisons with logs:
+
+```python
+from pathlib import Path
+
+import pyarrow.parquet as pq
+
+for path in sorted(Path("runs/latest/turns").glob("*.parquet")):
+    table = pq.read_table(path)
+    anchor_ns = int(table.schema.metadata[b"anchor_wall_ns"])
+    sent = pd.to_datetime(table["sent_ns"].to_pandas() + anchor_ns, utc=True)
+    print(path.name, sent.min(), sent.max())
+```
+
+inferload's [percentiles](measures.md) are nearest-rank, as `numpy.quantile(values, 0.95, method="inverted_cdf")`; pandas
+interpolates by default. An unknown value is null, never 0. A killed run may also have parts that are not joined yet, with
+the same columns.
+
+| column | type | meaning |
+|---|---|---|
+"""
+
+
+def document() -> str:
+    """Return the text of docs/turns.md."""
+    return _HEAD + "".join(f"| `{row.name}` | {_in_words(row.type)} | {row.text} |\n" for row in TURN_COLUMNS)
+
+
+def _in_words(of: pa.DataType) -> str:
+    return f"list of {of.value_type}" if pa.types.is_list(of) else str(of)
+
+
+if __name__ == "__main__":
+    print(document(), end="")

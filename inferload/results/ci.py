@@ -19,7 +19,7 @@ from inferload.numbers import exact, short
 from inferload.results.terminal_tables import gate_mark, interval_and_note, interval_text
 from inferload.text_table import piped
 from inferload.verdict import failures
-from inferload.verdict.outcome import FAILED, Outcome, State, of_summary
+from inferload.verdict.outcome import FAILED, USAGE, Outcome, State, of_summary
 
 _GITHUB_ESCAPES = {"%": "%25", "\n": "%0A"}
 _PROPERTIES = ("scenario", "target", "model", "engine", "seed")
@@ -64,11 +64,15 @@ class Outputs:
 
 
 def explanation(summary: Mapping[str, Any], most: int) -> list[str]:
-    """Return the explanation of an outcome in at most `most` lines: failures, gates that failed, reasons."""
+    """Return the explanation of an outcome in at most `most` lines: failures, gates that failed, reasons.
+
+    The headline of a run that an invalid call ended has the call, and reasons of the measurement have another remedy.
+    """
     broken = [_gate_text(gate) for gate in _gates(summary) if not gate["passed"]]
     gates = [f"gates that failed: {', '.join(broken)}"] if broken else []
     failed = failures.lines(summary)
-    lines = [escaped(line) for line in (*failed, *gates, *_reasons(summary))]
+    reasons = [] if of_summary(summary).exit_code == USAGE else _reasons(summary)
+    lines = [escaped(line) for line in (*failed, *gates, *reasons)]
     if failed and len(lines) > most:
         lines = lines[1:]  # the headline also has the number of failed turns
     return lines if len(lines) <= most else [*lines[: most - 1], f"and {len(lines) - most + 1} more in the report"]

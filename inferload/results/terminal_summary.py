@@ -15,14 +15,15 @@ from inferload.verdict import failures, outcome
 _MEASURES = {"ttft_ms": "TTFT ms", "itl_ms": "ITL ms", "tpot_ms": "TPOT ms", "e2e_ms": "E2E ms"}
 _STATISTICS = ("mean", "p50", "p90", "p95", "p99")
 _COLUMNS = 100
-_SERVERS = 2  # lines
+_SERVERS, _REQUESTS = 2, 3  # lines
 
 
 def brief(summary: Mapping[str, Any], load: str = "") -> str:
     """Return outcome, gates, latencies, load, client and servers; an unknown figure is a dash. `load`: users or rate."""
     summary = mapped(summary, escaped)
     lines = [*_head(summary, escaped(load)), *_gates(summary["verdict"]["gates"]), *_latency(summary)]
-    rows = [*_load_rows(summary), ("client", _client(summary["client"])), *_server_rows(summary["servers"])]
+    rows = [*_load_rows(summary), *_request_rows(summary["other_requests"])]
+    rows += [("client", _client(summary["client"])), *_server_rows(summary["servers"])]
     failed = failures.lines(summary)
     if failed:
         rows.append(("failed", "; ".join(failed[:2])))
@@ -108,6 +109,23 @@ def _load_rows(summary: Mapping[str, Any]) -> list[tuple[str, str]]:
         rows.append(("SLO", f"{share} of turns met it; goodput {short(rates['goodput_turns_per_s'])} turns/s"))
         rows.append(("", slo_missed(summary.get("slo"))))
     return rows
+
+
+def _request_rows(requests: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """Return a line for each name of requests other than turns, such as those of an HttpUser."""
+    by_name = requests.get("by_name") or []
+    shown = by_name if len(by_name) <= _REQUESTS else by_name[: _REQUESTS - 1]
+    rows = [("other", _request(request)) for request in shown]
+    if len(by_name) > len(shown):
+        rows.append(
+            ("other", f"{len(by_name) - len(shown)} more; {requests['sent']} sent, {requests['failed']} failed in all")
+        )
+    return rows
+
+
+def _request(request: Mapping[str, Any]) -> str:
+    times = ", ".join(f"{name.removesuffix('_ms')} {short(request[name])}" for name in ("p50_ms", "p95_ms", "p99_ms"))
+    return f"{request['type'] or ''} {request['name']}: {request['sent']} sent, {request['failed']} failed; {times} ms".lstrip()
 
 
 def _client(client: Mapping[str, Any]) -> str:

@@ -34,6 +34,7 @@ def tables(summary: Mapping[str, Any], planned: str = "") -> str:
         _steps(summary),
         _split(summary, "target"),
         _split(summary, "model"),
+        _other_requests(summary["other_requests"]),
         _client(summary),
         _servers(summary),
         cache_table(summary),
@@ -316,6 +317,16 @@ def step_range(row: Mapping[str, Any]) -> str:
     """Return the range of steps of a row of shares, counted from 1."""
     first, last = row["from"] + 1, row["to"]
     return f"{first}+" if last is None else str(first) if last + 1 == first else f"{first}-{last + 1}"
+
+
+def _other_requests(requests: Mapping[str, Any]) -> str:
+    """Requests other than turns, by name."""
+    heads = ("sent", "failed", "p50_ms", "p95_ms", "p99_ms")
+    rows = [
+        [f"{request['type'] or ''} {request['name']}".lstrip(), *(short(request[head]) for head in heads)]
+        for request in requests.get("by_name") or ()
+    ]
+    return "other requests, whole run\n" + align([["", *heads], *rows]) if rows else ""
 
 
 def _client(summary: Mapping[str, Any]) -> str:

@@ -214,7 +214,7 @@ class Cache(ScenarioPart):
     )
     arm: Literal["cold", "warm", "both"] = Field(
         default="cold",
-        description="cold: one run with a cold cache; warm: the same run once before, unmeasured; both: a cold run, then "
+        description="cold: one run with a cold cache; warm: a warming run first, which is in no result; both: a cold run, then "
         "the same run with its warm cache, and the comparison of the two",
     )
     salt: Salt | None = Field(

@@ -1,7 +1,9 @@
 """Turn files: records are read back equal, and none is lost or counted twice."""
 
+import re
 from array import array
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -9,10 +11,13 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
+from paths import ROOT
 from records import MS, S, turn, turns
 
 from inferload import rundir, turns_file
 from inferload.errors import UsageError
+from inferload.measure import turn_columns as turn_columns_page
 from inferload.measure.clock import Anchor
 from inferload.measure.columns import ExactValues, Read, batched_values, turn_columns
 from inferload.measure.measures import MEASURES
@@ -246,3 +251,31 @@ def test_batched_values_are_all_values(records: list[TurnRecord]) -> None:
         of_class = np.concatenate(batched_values(reading(table), "ttft_ms", 4, name))
         assert sorted(of_class) == sorted(ExactValues(reading(table)).of("ttft_ms", "class", name))
     assert not any(map(len, batched_values(reading(table), "ttft_ms", 4, "no such class")))
+
+
+def test_the_page_of_the_columns_is_generated() -> None:
+    command = "python -m inferload.measure.turn_columns > docs/turns.md"
+    assert (ROOT / "docs" / "turns.md").read_text(encoding="utf-8") == turn_columns_page.document(), command
+
+
+def test_the_examples_of_the_page_have_the_values_of_the_measures(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run_dir = tmp_path / "runs" / "latest"
+    gaps = [(0, (10 + n) * MS, (25 + 3 * n) * MS) for n in range(40)]
+    records = [
+        turn(turn_id=f"s{n}.0", first_ns=S + (52 + n) * MS, event_ns=array("q", gap)) for n, gap in enumerate(gaps)
+    ]
+    records = [replace(record, event_tokens=None) for record in records]
+    records += [turn(turn_id="s90.0", failure=Failure.CUT), turn(turn_id="s91.0", phase="warmup")]
+    (run_dir / TURNS).mkdir(parents=True)
+    turns_file.write_part(run_dir / TURNS, "w0", 0, columns_of(records), ANCHOR)
+    monkeypatch.chdir(tmp_path)
+    names: dict[str, Any] = {}
+    for example in re.findall(r"```python\n(.*?)```", turn_columns_page.document(), re.DOTALL):
+        exec(example, names)
+    values = ExactValues(lambda columns: turns_file.batches(run_dir, columns))
+    for name, column in (("ttft_ms", names["ttft_ms"]), ("itl_ms", names["gaps_ms"])):
+        assert np.allclose(np.sort(column), np.sort(values.of(name)))
+        assert len(column) > 0
+    assert "w0-00000.parquet 2026-" in capsys.readouterr().out

@@ -37,7 +37,7 @@ class Scraping:
         self._heard_ns = now_ns()  # instant of the last line
         command = [
             sys.executable,
-            "-m",
+            "-Pm",  # -P: a folder "inferload" in the working directory is not the package
             "inferload.client.scraper",
             "--out",
             str(folder),

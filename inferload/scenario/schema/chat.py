@@ -26,7 +26,8 @@ class Documents(ScenarioPart):
         default=1.0, description="exponent of Zipf's law: document n is drawn with weight 1 / n ** zipf; 0: uniform"
     )
     position: Literal["before", "after"] = Field(
-        default="before", description="before or after the question; a prefix cache can hold them only before it"
+        default="before",
+        description="before or after the question; sessions share them in a prefix cache only before it",
     )
 
     @model_validator(mode="after")

@@ -1,7 +1,7 @@
 """Piecewise-linear rate over time: the rate, its integral, and the integral's inverse.
 
-An arrival process of unit rate becomes one of variable rate by inversion (Cinlar): arrival i is due when the integral
-reaches its unit time. Times are seconds since the start of the curve, areas are expected arrivals.
+Arrivals are drawn for a rate of 1 per second. Arrival i of the curve is due when the integral of the rate reaches the time of
+arrival i in this drawing (inversion after Cinlar). Times are seconds since the start of the curve, areas are expected arrivals.
 """
 
 import math

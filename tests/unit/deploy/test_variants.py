@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -419,7 +420,7 @@ def test_list_and_show_of_variants(capsys: pytest.CaptureFixture[str], golden: A
     for variant in bundled().values():
         assert f" {variant.name} " in whole
         assert " ".join(variant.purpose.split()) in whole
-    assert "room for the KV cache (2 x A100 80GB)" in whole  # a variant that needs other hardware than its family
+    assert "in the article's matrix (2 x A100 80GB)" in whole  # a variant that needs other hardware than its family
     assert cli.main(["deploy", "show", "tiny-all", "--set", "kv-cache-dtype=int8", "--set", "max-num-seqs="]) == 2
     assert "no INT8 KV cache" in capsys.readouterr().err
 
@@ -472,3 +473,13 @@ def test_every_variant_can_be_simulated(name: str) -> None:
         parsed = getattr(read, flag.replace("-", "_"), None)
         if isinstance(value, int | float) and parsed is not None:
             assert parsed == value, flag
+
+
+EFFECT = re.compile(r"\b(highest|lowest|best|fastest|faster|slower|even|quick\w*|tok/s|TTFT|ITL)\b")
+ORIGIN = re.compile(r"\b(article|source|effect of)\b")
+
+
+@pytest.mark.parametrize("name", sorted(bundled()))
+def test_an_effect_in_a_purpose_names_who_states_it(name: str) -> None:
+    purpose = bundled()[name].purpose
+    assert not EFFECT.search(purpose) or ORIGIN.search(purpose), purpose

@@ -1,11 +1,17 @@
 """Links and tables of the documentation."""
 
 import re
+import shlex
 import tomllib
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from inferload.deploy.sweep import definition
 from paths import ROOT
+
+from inferload.cli import build_parser
+from inferload.scenario import scenario
 
 DOCS = ROOT / "docs"
 PAGES = sorted(DOCS.rglob("*.md"))
@@ -43,11 +49,78 @@ def test_the_client_table_of_the_readme_equals_the_accuracy_page() -> None:
     head, _, *rows = (cells(line) for line in readme.partition("## Accuracy")[2].splitlines() if line.startswith("|"))
     table = (DOCS / "accuracy.md").read_text(encoding="utf-8").partition("## base:")[2].partition("## ")[0]
     names, _, *measured = (cells(line) for line in table.splitlines() if line.startswith("| ") and line.count("|") > 10)
-    at_300 = [dict(zip(names, row, strict=True)) for row in measured if row[1] == "300" and "C reader" not in row[0]]
-    assert rows == [[row[name] for name in head[:6]] for row in at_300]
+    found = {(row[0], row[1]): dict(zip(names, row, strict=True)) for row in measured}
+    assert rows == [[found[client, streams][name] for name in head] for client, streams, *_ in rows]
+    shown = {(client, streams) for client, streams, *_ in rows}
+    assert shown >= {key for key in found if key[1] == "300" and "C reader" not in key[0]}
+    assert shown >= {
+        key for key, row in found.items() if key[0].startswith("inferload") and "keep up" in row["remarks"]
+    }
 
 
 @pytest.mark.parametrize("page", ["README.md", "CHANGELOG.md", "CONTRIBUTING.md"])
 def test_links_of_top_level_pages_have_targets(page: str) -> None:
     links = re.findall(r"\]\((?!https?:)([^)\s#]*)", (ROOT / page).read_text(encoding="utf-8"))
     assert [link for link in links if not (ROOT / link).exists()] == []
+
+
+def fenced_lines(text: str) -> Iterator[str]:
+    """Yield the lines of the code blocks of a page, with continued lines joined."""
+    inside = False
+    for line in re.sub(r"\s*\\\n\s*", " ", text).splitlines():
+        if line.lstrip().startswith("```"):
+            inside = not inside
+        elif inside:
+            yield line.strip().removeprefix("$ ")
+
+
+def words_of(line: str) -> list[str]:
+    """Split a line as a shell does, up to an explanation after several blanks; operators are words. `<run>` is a name."""
+    text = re.sub(r"<[^<>]*>", "NAME", re.split(r" {2,}", line, maxsplit=1)[0])
+    splitter = shlex.shlex(text, posix=True, punctuation_chars=True)
+    splitter.whitespace_split = True
+    return list(splitter)
+
+
+def commands(page: Path, program: str) -> list[list[str]]:
+    """Return the words of each command of the program in the code blocks of a page."""
+    found = []
+    for line in fenced_lines(page.read_text(encoding="utf-8")):
+        command: list[str] = []
+        for word in (*(words_of(line) if line.startswith(program + " ") else ()), ";"):
+            if not set(word) <= set(";&|<>()"):
+                command.append(word)
+                continue
+            found += [command] if command[:1] == [program] else []
+            command = []
+    return found
+
+
+WITH_COMMANDS = [page for page in (ROOT / "README.md", *PAGES) if commands(page, "inferload")]
+
+
+@pytest.mark.parametrize("page", WITH_COMMANDS, ids=lambda page: page.stem)
+def test_every_command_is_one_that_the_parser_accepts(page: Path) -> None:
+    for _, *words in commands(page, "inferload"):
+        assert build_parser(words[0]).parse_args(words).run, words
+
+
+@pytest.mark.parametrize("page", [ROOT / "README.md", *PAGES], ids=lambda page: page.stem)
+def test_no_command_needs_a_file_of_the_clone(page: Path) -> None:
+    words = [word for program in ("inferload", "locust") for command in commands(page, program) for word in command]
+    assert [word for word in words if re.match(r"(locustfiles|scenarios|deploy)/", word)] == []
+
+
+SCENARIOS = [
+    pytest.param(text, id=f"{page.stem}-{number}")
+    for page in (ROOT / "README.md", *PAGES)
+    for number, text in enumerate(
+        re.findall(r"```yaml\n(schema: 1\n.*?)```", page.read_text(encoding="utf-8"), re.DOTALL)
+    )
+]
+
+
+@pytest.mark.parametrize("text", SCENARIOS)
+def test_every_whole_scenario_and_study_is_valid(text: str) -> None:
+    read = definition.from_text if "\nvariants:" in text else scenario.from_text
+    assert read(text, "page").name in text

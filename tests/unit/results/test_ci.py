@@ -141,6 +141,13 @@ def test_the_explanation_of_an_outcome_is_short() -> None:
     assert ci.explanation(document, 5)[0] == "4 of 5 turns failed (80 %): connect 3, cut 1"
 
 
+@pytest.mark.parametrize("measurement", ["valid", "suspect", "invalid"])
+def test_a_run_that_an_invalid_call_ended_gives_no_advice_on_the_measurement(measurement: str) -> None:
+    document = summary((), measurement)
+    document["outcome"] = {"state": "failed", "headline": "failed: mine.py:12", "exit_code": 2}
+    assert ci.explanation(document, 3) == []
+
+
 def test_runs_with_equal_names_are_all_written(tmp_path: Path) -> None:
     failed, good = run(tmp_path / "s" / "a" / "001", GATES), run(tmp_path / "s" / "b" / "001", GATES[:1])
     junit = tmp_path / "j.xml"

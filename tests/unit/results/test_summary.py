@@ -404,6 +404,34 @@ def test_tables_of_several_classes_have_a_row_for_each() -> None:
     assert "by class" not in tables(alone)
 
 
+REQUEST = st.fixed_dictionaries(
+    {
+        "type": st.sampled_from(["GET", "POST", ""]),
+        "name": st.text("abc/", min_size=1, max_size=9),
+        "sent": st.integers(1, 999),
+        "failed": st.integers(0, 9),
+        **dict.fromkeys(("p50_ms", "p95_ms", "p99_ms"), st.one_of(st.none(), st.integers(1, 999))),
+    }
+)
+
+
+@given(st.lists(REQUEST, max_size=9))
+def test_requests_other_than_turns_are_on_the_terminal(requests: list[dict[str, Any]]) -> None:
+    sent, failed = (sum(request[key] for request in requests) for key in ("sent", "failed"))
+    summary = build(given_by(sixty_seconds(100)))
+    summary["other_requests"] = {"sent": sent, "failed": failed, "by_name": requests}
+    rows = [line for line in brief(summary).splitlines() if line.startswith("other ")]
+    named = requests if len(requests) <= 3 else requests[:2]
+    for row, request in zip(rows, named, strict=False):
+        name = f"{request['type']} {request['name']}".strip()
+        assert f" {name}: {request['sent']} sent, {request['failed']} failed; p50 " in row
+    more = [f"{len(requests) - len(named)} more; {sent} sent, {failed} failed in all"] if len(requests) > 3 else []
+    assert [row.removeprefix("other").strip() for row in rows[len(named) :]] == more
+    table = tables(summary).partition("\nother requests, whole run\n")[2].partition("\n\n")[0].splitlines()[1:]
+    expected = [[str(request[key]) for key in ("sent", "failed")] for request in requests]
+    assert [line.split()[-5:-3] for line in table] == expected
+
+
 def test_percentiles_of_few_tasks_and_reads_are_marked() -> None:
     records = [replace(record, delay_ns=array("q", [30_000])) for record in sixty_seconds(100)]
     summary = build(given_by(records))

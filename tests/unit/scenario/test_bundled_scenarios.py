@@ -1,11 +1,13 @@
 """Bundled scenarios: plans in words, and runs on the simulator in `make soak`."""
 
 import json
+import re
 from pathlib import Path
 
 import locust_process
 import pytest
 import simulator_process
+from paths import ROOT
 
 from inferload.cli import main
 from inferload.plan import describe
@@ -48,6 +50,37 @@ def test_each_scenario_has_a_plan(
     expected = {"scenario", "arrivals", "session", "phases", "slo", "gates"}
     assert sections >= (expected if name in CODE else expected | {"request", "load", "numbers", "cache"})
     assert lines[0].startswith(f"scenario  {name}, seed 0")
+
+
+def expected_hits(name: str, changes: dict[str, str], folder: Path, capsys: pytest.CaptureFixture[str]) -> float:
+    """Return the share of the input tokens that `inferload plan` expects to hit, in percent."""
+    text = catalog.read(catalog.bundled(name))
+    for old, new in changes.items():
+        text = text.replace(old, new)
+    file = folder / "scenario.yaml"
+    file.write_text(text)
+    assert main(["plan", str(file)]) == 0
+    found = re.search(r"expected hits: ([\d.]+) % of the input tokens", capsys.readouterr().out)
+    assert found is not None
+    return float(found[1])
+
+
+def test_the_hits_on_the_page_of_agents_are_those_of_the_plan(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    page = (ROOT / "docs" / "agents.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| (\d+) tokens \([GC]PU\) \|(.*)\|$", page, re.MULTILINE)
+    end = {"where: start": "where: end"}
+    columns = [("agent-static", {}), ("agent-dynamic", {}), ("agent-dynamic", end)]
+    columns += [("agent-short-static", {}), ("agent-short-dynamic", {})]
+    assert [size for size, _ in rows] == ["16", "128"]
+    for size, cells in rows:
+        block = {"isolate: run": f"isolate: run\n  block_size: {size}", "{isolate: run}": f"{{block_size: {size}}}"}
+        for (name, changes), cell in zip(columns, cells.split("|"), strict=True):
+            inline = "{isolate: run}" in catalog.read(catalog.bundled(name))
+            key = "{isolate: run}" if inline else "isolate: run"
+            hits = expected_hits(name, {**changes, key: block[key]}, tmp_path, capsys)
+            assert float(cell.strip().removesuffix(" %")) == pytest.approx(hits, abs=0.051), (name, size)
 
 
 @pytest.mark.soak

@@ -1,0 +1,57 @@
+"""`inferload clean`: remove the files of inferload on this machine that can be made again."""
+
+import argparse
+import shutil
+from pathlib import Path
+from typing import Any
+
+from inferload import deployments
+from inferload.errors import UsageError
+from inferload.machine import calibration
+from inferload.numbers import short
+from inferload.text_table import align
+from inferload.user_cache import user_cache
+
+
+def register(commands: Any) -> None:
+    """Add the sub-command."""
+    parser = commands.add_parser(
+        "clean",
+        description="Remove caches: indexes of data files, the calibration, generated models, vLLM's environment for the CPU, "
+        "state files and logs of servers. Runs are kept.",
+        epilog="Exit code: 0 removed, or nothing there; 2 a server is still running, or a file cannot be removed.",
+    )
+    parser.set_defaults(run=run)
+
+
+def folders() -> dict[Path, str]:
+    """Return files and folders that can be made again, with their content."""
+    own, cache = user_cache(), deployments.cache()
+    return {
+        own / "indexes": "indexes of data files",
+        own / calibration.FILE: "result of inferload calibrate",
+        cache / "models": "generated models",
+        cache / "venv-vllm": "vLLM for the CPU",
+        cache / "deploy": "state files and logs of servers",
+    }
+
+
+def run(_arguments: argparse.Namespace) -> int:
+    """Remove what is there; print a line for each."""
+    running = deployments.running()
+    if running:
+        raise UsageError(f"{', '.join(running)}: still running; stop all servers with inferload deploy down --all")
+    found = {path: text for path, text in folders().items() if path.exists()}
+    rows = [[text, f"{short(_size(path) / 1e6)} MB", str(path)] for path, text in found.items()]
+    for path in found:
+        try:
+            shutil.rmtree(path) if path.is_dir() else path.unlink()
+        except OSError as error:
+            raise UsageError(f"{path}: cannot be removed: {error.strerror or error}; remove it by hand") from error
+    print("removed\n" + align(rows, left=1) if rows else "nothing to remove")
+    return 0
+
+
+def _size(path: Path) -> int:
+    files = [path] if path.is_file() else path.rglob("*")
+    return sum(file.lstat().st_size for file in files)
