@@ -131,7 +131,10 @@ def _left_out(curves: Sequence[Curve]) -> str:
                     if None in (point.figures.get(THROUGHPUT), point.figures.get(figure)):
                         name = f"{title_of} {figure.partition('(')[0]}"
                         missing.setdefault(name, []).append(", ".join(filter(None, (curve.label, point.name))))
-    texts = [f"{name} ({'; '.join(points)})" for name, points in missing.items()]
+    count = sum(len(curve.points) for curve in curves)
+    texts = [
+        f"{name} ({'all points' if len(points) == count else '; '.join(points)})" for name, points in missing.items()
+    ]
     return f" Not drawn, too few samples or not measured: {', '.join(texts)}." if texts else ""
 
 

@@ -13,7 +13,7 @@ from inferload.text_table import align, piped
 from ..data.figures import TABLE
 from . import costs
 from .arms import between_arms
-from .compare import ALPHA, Comparison, FigureRow, table_rows
+from .compare import ALPHA, RECOMMENDED_PAIRS, Comparison, FigureRow, table_rows
 from .sides import Side, TableRow
 
 
@@ -242,11 +242,12 @@ def family(comparisons: Sequence[Comparison]) -> str:
     count = len(comparisons)
     several = f" Family-wise error of the primary figures of {count} candidates: at most {count * ALPHA:g}."
     test = "paired t-test over pairs of runs"
+    confirmed = f", confirmed by sign flips from {RECOMMENDED_PAIRS} pairs on"
     if any(comparison.occasions is not None for comparison in comparisons):
-        test = "t-test of the candidate against the spread of the occasions of the baseline"
+        test, confirmed = "t-test of the candidate against the spread of the occasions of the baseline", ""
     return (
-        f"Significance level {ALPHA:g}, {test}: the primary figure without correction, all others with Holm's correction."
-        + (several if count > 1 else "")
+        f"Significance level {ALPHA:g}, {test}: the primary figure without correction{confirmed}; all others with Holm's "
+        f"correction.{several if count > 1 else ''}"
     )
 
 
