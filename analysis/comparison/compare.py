@@ -39,6 +39,11 @@ class FigureRow:
     untested: str = ""
 
     @property
+    def tested(self) -> bool:
+        """True if the answer is that of a test."""
+        return self.answer in ("better", "worse", "no difference found")
+
+    @property
     def change(self) -> float | None:
         """Candidate / baseline - 1. Over pairs this is the mean ratio of the pairs, since the values are geometric means."""
         return self.candidate / self.baseline - 1 if self.baseline and self.candidate is not None else None
@@ -85,7 +90,12 @@ class Comparison:
     @property
     def tested(self) -> bool:
         """True if the primary figure was tested."""
-        return self.primary.answer in ("better", "worse", "no difference found")
+        return self.primary.tested
+
+    @property
+    def tested_any(self) -> bool:
+        """True if any figure was tested."""
+        return any(row.tested for row in self.rows)
 
     @property
     def worse(self) -> tuple[FigureRow, ...]:

@@ -172,7 +172,7 @@ def _with_trade_offs(result: AimResult, field: _Field) -> AimResult:
             continue
         label = f"{variant.side.label}: " if result.tied else ""
         found += [(label + name, change) for name, change in trade_offs(variant, comparison)]
-        if all(row.answer in ("not known", "not tested") for row in comparison.rows):
+        if not comparison.tested_any:
             untested.append(label + comparison.primary.untested)
     return replace(result, trade_offs=tuple(found), untested="; ".join(untested))
 

@@ -22,7 +22,7 @@ def headline(comparison: Comparison) -> str:
     against = f"{comparison.candidate.label} against {comparison.baseline.label}"
     verdict = f"{comparison.verdict.upper()}, " if comparison.verdict in ("better", "worse", "mixed") else ""
     also = [f"worse: {_measured(row)}" for row in comparison.worse if not row.primary]
-    holds = [f"holds for {comparison.condition.holds_for}"] if comparison.condition and comparison.tested else []
+    holds = [f"holds for {comparison.condition.holds_for}"] if comparison.condition and comparison.tested_any else []
     return f"{against}: {verdict}{'; '.join([_primary(comparison), *also, *holds])}"
 
 
@@ -330,7 +330,7 @@ def junit(comparisons: Sequence[Comparison]) -> str:
         failures = sum(row.answer == "worse" for row in comparison.rows) + sum(
             not checked.passed for checked in comparison.limits
         )
-        skipped = sum(row.answer not in ("better", "worse", "no difference found") for row in comparison.rows)
+        skipped = sum(not row.tested for row in comparison.rows)
         counts = {
             "tests": str(len(comparison.rows) + len(comparison.limits)),
             "failures": str(failures),
@@ -344,7 +344,7 @@ def junit(comparisons: Sequence[Comparison]) -> str:
             message += f" ({row.untested})" if row.untested else ""
             if row.answer == "worse":
                 ElementTree.SubElement(case, "failure", message=message)
-            elif row.answer not in ("better", "no difference found"):
+            elif not row.tested:
                 ElementTree.SubElement(case, "skipped", message=message)
         for checked in comparison.limits:
             case = ElementTree.SubElement(

@@ -393,3 +393,15 @@ def test_the_recommendation_of_a_sweep_has_the_trade_offs_of_its_comparisons() -
     recommendation: Recommendation = recommend("chat", sides, figure("p50(ttft_ms)"))
     assert "  lowest TTFT: new, worse: ITL, p99\n" in text(recommendation)
     assert recommendation.comparisons[0].verdict == "mixed"
+
+
+def test_worse_figures_are_in_the_headline_of_an_unknown_primary_figure() -> None:
+    base, new = side("base", {}), side("new", {"p99(itl_ms)": 2.0})
+    unknown = replace(
+        new, runs=tuple(replace(run, figures={**run.figures, PRIMARY.name: None}, start="one") for run in new.runs)
+    )
+    headline = output.headline(compare(base, unknown, PRIMARY, ALL))
+    assert headline.startswith(
+        "new against base: WORSE, Mean TTFT is not tested: not known, or not above 0, on new; worse: ITL, p99 is "
+    )
+    assert headline.endswith("; holds for these 9 server starts")
