@@ -16,7 +16,7 @@ export VENV_VLLM
 BROWSER := chromium chromium-driver
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-vllm demo demo-vllm browser sshd prometheus curl screenshots test test-locust test-python test-vllm soak-vllm lint bench bench-client bench-simulator bench-quick bench-report bench-arrivals bench-workloads bench-watched bench-peers bench-programs soak sanitized soak-fuzz clean
+.PHONY: help setup setup-vllm demo demo-vllm browser sshd prometheus curl screenshots test test-locust test-python test-vllm soak-vllm lint bench bench-client bench-simulator bench-quick bench-report bench-arrivals bench-workloads bench-watched bench-compare bench-peers bench-programs soak sanitized soak-fuzz clean
 
 help:            ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 25
@@ -181,6 +181,9 @@ bench-workloads: $(READY)  ## measure the cost of workloads; write docs/workload
 
 bench-watched: $(READY) bench-programs browser  ## measure the cost of the live view in three browsers; write docs/live-cost.md
 	$(BIN)/python -m benchmarks.live_view --write docs/live-cost.md
+
+bench-compare: $(READY)  ## measure false alarms and power of `inferload compare` on recorded runs of the simulator
+	$(BIN)/python -m benchmarks.false_alarms $(BENCH)/false-alarms
 
 bench-simulator: $(READY) bench-programs  ## measure the speed of the simulator; write docs/simulator-speed.md
 	$(BIN)/python -m benchmarks.simulated --write docs/simulator-speed.md

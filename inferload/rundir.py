@@ -37,6 +37,9 @@ LOCUST_HISTORY = "locust_stats_history.csv"
 LOCUST_FAILURES = "locust_failures.csv"
 LOCUST_EXCEPTIONS = "locust_exceptions.csv"
 
+# Suffixes of the directories of a scenario's other cache arm and of its warming run, beside the run directory.
+WARM, WARMING = "-warm", "-warming"
+
 # File with a random token during the run: a worker that reads the same token at this path shares the file system.
 TOKEN = ".run-token"
 # File that reserves disk space during the run, so that the documents fit on a disk that is full at its end.
@@ -147,9 +150,11 @@ def withdraw(path: Path) -> None:
 
 
 def set_aside(path: Path) -> None:
-    """Rename the directory of an incomplete run, so that the run can be repeated under its name."""
-    if path.exists():
-        path.rename(path.with_name(f".broken-{path.name}-{secrets.token_hex(3)}"))
+    """Rename the directories of an incomplete run and its other passes, so that the run can be repeated under its name."""
+    for suffix in ("", WARM, WARMING):
+        directory = path.with_name(path.name + suffix)
+        if directory.exists():
+            directory.rename(path.with_name(f".broken-{directory.name}-{secrets.token_hex(3)}"))
 
 
 def next_free(path: Path) -> Path:

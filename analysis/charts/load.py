@@ -86,7 +86,7 @@ def picture(curves: Sequence[Curve], slo: Mapping[str, float], point: str = "ste
     plan = _layout(data, len(curves))
     shapes, words = _limits(slo, plan)
     plan |= {"shapes": shapes, "annotations": words}
-    note = f"One point per {point}." + (" Dark: p95, light: p50." if len(curves) > 1 else "")
+    note = f"One point per {point}." + (" Dark: p95, light: p50." if len(curves) > 1 else "") + _left_out(curves)
     terms = ("output tok per s", "ttft_ms", "itl_ms")
     return Picture(KEY, "Throughput against latency", note, {"data": data, "layout": plan}, terms)
 
@@ -119,6 +119,23 @@ def _lines(curve: Curve, index: int, count: int) -> Iterator[PlotlyDict]:
                 "yaxis": f"y{axis}",
                 "hovertemplate": f"%{{text}}: %{{x:,.4~g}} tok/s, {statistic} %{{y:,.4~g}} ms<extra></extra>",
             }
+
+
+def _left_out(curves: Sequence[Curve]) -> str:
+    """Name the points of each line that are not drawn; empty if all are."""
+    missing: dict[str, list[str]] = {}
+    for curve in curves:
+        for point in curve.points:
+            for title_of, *percentiles, _ in _PANELS:
+                for figure in percentiles:
+                    if None in (point.figures.get(THROUGHPUT), point.figures.get(figure)):
+                        name = f"{title_of} {figure.partition('(')[0]}"
+                        missing.setdefault(name, []).append(", ".join(filter(None, (curve.label, point.name))))
+    count = sum(len(curve.points) for curve in curves)
+    texts = [
+        f"{name} ({'all points' if len(points) == count else '; '.join(points)})" for name, points in missing.items()
+    ]
+    return f" Not drawn, too few samples or not measured: {', '.join(texts)}." if texts else ""
 
 
 def _layout(data: Sequence[PlotlyDict], count: int) -> PlotlyDict:

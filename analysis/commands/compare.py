@@ -2,6 +2,7 @@
 
 import argparse
 import os
+import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -22,10 +23,11 @@ _DESCRIPTION = """Compare configurations by pairs of runs under the same schedul
 CAND is a run directory, a folder of run directories (repeats), or a result file of vllm bench serve, SGLang bench_serving, AIPerf,
 GuideLLM or genai-bench; NAME=PATH gives it a name, and FILE:N is the result N of a file with several."""
 
-_EPILOG = """A verdict requires at least 3 pairs of runs with equal seeds, each run on its own server start; 6 or more are
-recommended. With fewer the difference is printed without a verdict. With --baseline FILE (`inferload baseline add`) the candidate
-is tested against 8 or more earlier occasions instead. Exit codes: 0 compared; 2 usage or unreadable file; 4 --max-change
-exceeded, or with --fail-on-regression a figure became worse, with --strict also no verdict."""
+_EPILOG = """A verdict requires at least 3 pairs of runs with equal seeds; 6 or more are recommended. With fewer the difference is
+printed without a verdict. If the runs of a side share a server start, the verdict holds for these starts, and the output names
+them. With --baseline FILE (`inferload baseline add`) the candidate is tested against 8 or more earlier occasions instead. Exit
+codes: 0 compared; 2 usage or unreadable file; 4 --max-change exceeded, or with --fail-on-regression a figure became worse, with
+--strict also no verdict, or one that holds for these server starts only."""
 
 
 def register(subparsers: Any) -> None:
@@ -75,7 +77,11 @@ def register(subparsers: Any) -> None:
         "statistical: compares two single values; repeatable",
     )
     add("--fail-on-regression", action="store_true", help=f"exit with {EXIT_REGRESSED} if a figure became worse")
-    add("--strict", action="store_true", help="with --fail-on-regression: also without a verdict")
+    add(
+        "--strict",
+        action="store_true",
+        help="with --fail-on-regression: also without a verdict, or if it holds for these server starts only",
+    )
     parser.set_defaults(run=run)
 
 
@@ -87,15 +93,28 @@ def run(arguments: argparse.Namespace) -> int:
         return EXIT_REGRESSED
     if not arguments.fail_on_regression:
         return 0
-    tested = all(comparison.tested for comparison in comparisons)
-    failed = any(comparison.regressed for comparison in comparisons) or (arguments.strict and not tested)
-    return EXIT_REGRESSED if failed else 0
+    refused = [text for comparison in comparisons if (text := _refused(comparison))] if arguments.strict else []
+    for text in refused:
+        print(f"inferload: --strict: {text}", file=sys.stderr)
+    return EXIT_REGRESSED if refused or any(comparison.regressed for comparison in comparisons) else 0
+
+
+def _refused(comparison: "Comparison") -> str:
+    """Return the reason why --strict refuses a comparison; empty if it does not."""
+    if not comparison.tested:
+        return f"{comparison.candidate.label}: no verdict: {comparison.primary.untested}"
+    condition = comparison.condition
+    return (
+        "" if condition is None else f"{comparison.candidate.label}: the verdict holds for {condition.holds_for} only"
+    )
 
 
 def _compared(arguments: argparse.Namespace) -> "list[Comparison]":
     """Read the sides and compare each candidate with the baseline."""
     from ..comparison import baselines, max_change, tables
+    from ..comparison.arms import by_arm
     from ..comparison.compare import compare, compare_with_occasions
+    from ..comparison.labels import distinct
     from ..comparison.sides import NAMES, named_side, of_class, priced
     from ..data.figures import ALL, DEFAULT_PRIMARY, figure
 
@@ -110,16 +129,20 @@ def _compared(arguments: argparse.Namespace) -> "list[Comparison]":
     if len(paths) < 2:
         raise UsageError(f"compare: {paths[0]}: no candidate; name one")
     has_occasions = baselines.is_baseline(Path(paths[0]))
-    baseline = priced(baselines.read(Path(paths[0])) if has_occasions else named_side(paths[0], names), overrides)
-    candidates = [priced(named_side(path, names), overrides) for path in paths[1:]]
+    sides = [baselines.read(Path(paths[0])) if has_occasions else named_side(paths[0], names)]
+    sides += [named_side(path, names) for path in paths[1:]]
+    sides = [priced(side, overrides) for side in distinct(sides)]
     if arguments.class_name is not None:
         _check_class(has_occasions, overrides)
-        baseline, *candidates = (of_class(side, arguments.class_name, names) for side in (baseline, *candidates))
-    if has_occasions:
-        occasions = [baselines.candidate(side, baseline) for side in candidates]
-        comparisons = [compare_with_occasions(baseline, side, primary, ALL, arguments.allow) for side in occasions]
-    else:
-        comparisons = [compare(baseline, candidate, primary, ALL, arguments.allow) for candidate in candidates]
+        sides = [of_class(side, arguments.class_name, names) for side in sides]
+    comparisons = []
+    for baseline, *candidates in by_arm(sides):
+        for side in candidates:
+            if has_occasions:
+                occasion = baselines.candidate(side, baseline)
+                comparisons.append(compare_with_occasions(baseline, occasion, primary, ALL, arguments.allow))
+            else:
+                comparisons.append(compare(baseline, side, primary, ALL, arguments.allow))
     return [
         replace(
             comparison,

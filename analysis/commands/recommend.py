@@ -11,6 +11,8 @@ from inferload.errors import UsageError
 from inferload.results import ci, prices
 
 from ..comparison import sweep_folder
+from ..comparison.arms import named_by_arm
+from ..comparison.labels import distinct
 from ..comparison.recommend import recommend
 from ..comparison.recommend_searches import read_search, with_searches
 from ..comparison.recommend_text import json_text, markdown, page, text
@@ -70,9 +72,5 @@ def _sides(paths: Sequence[str]) -> dict[str, list[Side]]:
         if note := sweep_folder.left_out(folder):
             print(f"inferload: {folder}: {note}", file=sys.stderr)
         return sides_by_scenario
-    sides = [named_side(path, NAMES) for path in paths]
-    labels = [side.label for side in sides]
-    for path, label in zip(paths, labels, strict=True):
-        if labels.count(label) > 1:
-            raise UsageError(f"{path}: several variants are named {label}; name each one: NAME={path}")
-    return {sides[0].runs[0].scenario or "runs": sides}
+    sides = distinct([named_side(path, NAMES) for path in paths])
+    return named_by_arm(sides[0].runs[0].scenario or "runs", sides)

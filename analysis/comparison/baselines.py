@@ -25,7 +25,7 @@ FORMAT = 1
 
 GAP_S = 3600.0  # minimum time between occasions on one server start
 
-_FIELDS = ("settings", "server", "slo", "output_tokens", "input_tokens", "seed", "level", "started_at")
+_FIELDS = ("settings", "server", "slo", "output_tokens", "input_tokens", "seed", "level", "started_at", "arm")
 
 
 def is_baseline(path: Path) -> bool:
@@ -205,7 +205,9 @@ def summary_lines(side: Side) -> list[str]:
         lines.append(f"  {weaker}")
     unknown = sum(run.start is None for run in side.runs)
     if unknown:
-        lines.append(f"  no verdict: the server start is not known of {plural(unknown, 'occasion')}")
+        lines.append(
+            f"  the server start is not known of {plural(unknown, 'occasion')}: a verdict holds for these starts only"
+        )
     for name in NAMES:
         values = [run.value(name) for run in side.runs]
         known = [value for value in values if value is not None]

@@ -5,6 +5,8 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from inferload.numbers import short
+from inferload.scenario.schema.endpoints import ENDPOINTS
+from inferload.scenario.schema.tasks import REACTING
 
 from ..data.figures import SLO_FIGURES
 from ..interop.imported import OUR_EXPORT
@@ -16,7 +18,13 @@ OURS = "inferload"
 
 # Properties of the server and the client that all runs of a side share.
 _SHARED = ("client", "only class", "model", "engine", "inferload")
+_OF_A_START = ("machine", "target")  # may differ between the runs of a side
+ARGUMENTS = "server arguments"
+CACHE_ARM = "cache arm"
+SEPARATOR = "; "
+NOT_SET = "not set"
 _ADDRESS = ("--host", "--port")
+_FORCED_LENGTH = "request.ignore_eos"
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,11 +73,7 @@ def differences(baseline: Side, candidate: Side, allowed: Collection[str] = ()) 
             line = f"{key}: {value_text(first.settings.get(key))} against {value_text(second.settings.get(key))}"
             (compared if key in allowed else refusals).append(line)
     warnings += _lengths(baseline, candidate)
-    compared += [
-        f"{key}: {value_text(first.server.get(key))} against {value_text(second.server.get(key))}"
-        for key in sorted({*first.server, *second.server})
-        if first.server.get(key) != second.server.get(key) and key != "client"
-    ]
+    compared += [f"{key}: {before} against {after}" for key, (before, after) in _of_servers(first, second).items()]
     if clients[0] == clients[1] and first.server.get("machine") != second.server.get("machine"):
         warnings.append("the load generators ran on different machines: their delays may contribute to the difference")
     notes = dict.fromkeys(note for side in (baseline, candidate) for run in side.runs for note in run.notes)
@@ -95,9 +99,33 @@ def configuration(run: Run) -> dict[str, str]:
     return {
         **{key: value_text(run.server.get(key)) for key in _SHARED},
         "variant": value_text(variant.get("name") if isinstance(variant, Mapping) else variant),
-        "server arguments": "; ".join(_server_arguments(argv or ())),
+        ARGUMENTS: SEPARATOR.join(_server_arguments(argv or ())),
+        CACHE_ARM: run.arm,
         "slo": slo_text(run.slo),
     }
+
+
+def _of_servers(first: Run, second: Run) -> dict[str, tuple[str, str]]:
+    """Return the properties of server and client that differ between two runs, in the order of their names."""
+    properties = [
+        {**configuration(run), **{key: value_text(run.server.get(key)) for key in _OF_A_START}}
+        for run in (first, second)
+    ]
+    found = {}
+    for key in sorted(properties[0].keys() - {"client", "slo"}):
+        before, after = differing_values(key, [run[key] for run in properties])
+        if before != after:
+            found[key] = before, after
+    return found
+
+
+def differing_values(key: str, values: Sequence[str]) -> list[str]:
+    """Return values of a property of `configuration`; of server arguments only those that are not common to all values."""
+    if key != ARGUMENTS:
+        return list(values)
+    parts = [value.split(SEPARATOR) for value in values]
+    common = set(parts[0]).intersection(*parts)
+    return [SEPARATOR.join(part for part in value if part not in common) or NOT_SET for value in parts]
 
 
 def slo_text(slo: Mapping[str, float]) -> str:
@@ -122,12 +150,8 @@ def _mixed(side: Side) -> list[str]:
     by_run = [configuration(run) for run in side.runs]
     for key in by_run[0]:
         values = sorted({properties[key] for properties in by_run})
-        if len(values) > 1 and key == "server arguments":
-            parts = [value.split("; ") for value in values]
-            common = set(parts[0]).intersection(*parts)
-            values = ["; ".join(part for part in value if part not in common) or "not set" for value in parts]
         if len(values) > 1:
-            lines.append(f"{key}: {', '.join(values)}")
+            lines.append(f"{key}: {', '.join(differing_values(key, values))}")
     return lines
 
 
@@ -159,10 +183,24 @@ def _lengths(baseline: Side, candidate: Side) -> list[str]:
         elif abs(after / before - 1) > _LENGTH_TOLERANCE:
             lines.append(
                 f"the candidate's {texts} are {abs(after / before - 1):.1%} {'longer' if after > before else 'shorter'} "
-                f"({short(after)} against {short(before)} tokens): turn rates and E2E are of different work; fix the lengths "
-                "(request.ignore_eos)"
+                f"({short(after)} against {short(before)} tokens): turn rates and E2E are of different work"
+                + (_forced(baseline, candidate) if name == "output_tokens" else "")
             )
     return lines
+
+
+def _forced(baseline: Side, candidate: Side) -> str:
+    """Return the advice on different lengths of outputs; empty if the lengths cannot be forced, or nothing is known of them."""
+    settings = [run.settings for side in (baseline, candidate) for run in side.runs]
+    options = {of_run.get(_FORCED_LENGTH) for of_run in settings}
+    if options == {True}:
+        return f", although {_FORCED_LENGTH} is on: the runs ended other turns, or a server ended outputs early"
+    endpoints = [name for name, features in ENDPOINTS.items() if features.ignore_eos]
+    possible = all(
+        of_run.get("request.endpoint") in endpoints and of_run.get("workload.kind") not in REACTING
+        for of_run in settings
+    )
+    return f"; fix the lengths ({_FORCED_LENGTH}: true)" if False in options and possible else ""
 
 
 def _mean(side: Side, name: str) -> float | None:
@@ -174,4 +212,4 @@ def value_text(value: object) -> str:
     """Format the value of a setting."""
     if isinstance(value, Mapping):
         return str(value.get("name") or dict(value))
-    return "not set" if value is None else str(value)
+    return NOT_SET if value is None else str(value)

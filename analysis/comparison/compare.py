@@ -4,6 +4,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
+from inferload.numbers import plural
 from inferload.server_metrics.metric_names import PROCESS_START
 from inferload.statistics import baseline_stats as occasions
 from inferload.statistics import paired_runs
@@ -14,15 +15,19 @@ from .comparable import Differences, differences
 from .sides import Run, Side, TableRow
 
 ALPHA = 0.05
-# With fewer pairs a sign-flip test cannot reject at 0.05.
-RECOMMENDED_PAIRS = 6
+FEWEST_PAIRS = 3  # of a t-test
+RECOMMENDED_PAIRS = paired_runs.FEWEST_FLIPS
 
 Answer = Literal["better", "worse", "no difference found", "not tested", "not comparable", "not known"]
+Verdict = Answer | Literal["mixed"]
 
 
 @dataclass(frozen=True, slots=True)
 class FigureRow:
-    """Figure on both sides. `effect`: None if unknown on a side; `p`: adjusted for multiple tests."""
+    """Figure on both sides. `effect`: None if unknown on a side; `p`: adjusted for multiple tests.
+
+    `untested`: reason why the figure has no test; empty if it has one.
+    """
 
     figure: Figure
     primary: bool
@@ -31,24 +36,36 @@ class FigureRow:
     effect: paired_runs.Effect | None
     p: float | None
     answer: Answer
+    untested: str = ""
+
+    @property
+    def tested(self) -> bool:
+        """True if the answer is that of a test."""
+        return self.answer in ("better", "worse", "no difference found")
 
     @property
     def change(self) -> float | None:
-        """Candidate / baseline - 1: over pairs if there are any, else of the two values."""
-        if self.effect is not None:
-            return self.effect.ratio - 1
+        """Candidate / baseline - 1. Over pairs this is the mean ratio of the pairs, since the values are geometric means."""
         return self.candidate / self.baseline - 1 if self.baseline and self.candidate is not None else None
 
 
 @dataclass(frozen=True, slots=True)
+class Condition:
+    """Condition of a verdict: runs share server starts. `holds_for`: these starts; `reason`: the sides and their starts."""
+
+    holds_for: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
 class Comparison:
-    """Comparison of a candidate. `conditional`: reason why the answer holds for these server starts only."""
+    """Comparison of a candidate. `condition`: None if each run had its own server start."""
 
     baseline: Side
     candidate: Side
     differences: Differences
     rows: tuple[FigureRow, ...]
-    conditional: str
+    condition: Condition | None
     implausible: tuple[str, ...]
     pairs: tuple[tuple[Run, Run], ...] = ()
     unpaired: tuple[Run, ...] = ()
@@ -73,24 +90,41 @@ class Comparison:
     @property
     def tested(self) -> bool:
         """True if the primary figure was tested."""
-        return self.primary.answer in ("better", "worse", "no difference found")
+        return self.primary.tested
+
+    @property
+    def tested_any(self) -> bool:
+        """True if any figure was tested."""
+        return any(row.tested for row in self.rows)
+
+    @property
+    def worse(self) -> tuple[FigureRow, ...]:
+        """Figures that the test calls worse: the trade-offs of the candidate, and the regressions of a gate."""
+        return tuple(row for row in self.rows if row.answer == "worse")
 
     @property
     def regressed(self) -> bool:
         """True if a figure became significantly worse."""
-        return any(row.answer == "worse" for row in self.rows)
+        return bool(self.worse)
+
+    @property
+    def verdict(self) -> Verdict:
+        """Answer over all figures: that of the primary one, unless another one is worse."""
+        if not self.worse:
+            return self.primary.answer
+        return "mixed" if self.primary.answer == "better" else "worse"
 
 
 def compare(
     baseline: Side, candidate: Side, primary: Figure, others: Sequence[Figure], allowed: Collection[str] = ()
 ) -> Comparison:
-    """Compare two sides by pairs of runs: the primary figure at ALPHA, all others with Holm's correction."""
-    pairs, unpaired = _pairs(baseline, candidate)
+    """Compare two sides by pairs of runs: the primary figure by both tests, all others by the t-test with Holm's correction."""
+    pairs, unpaired = pairs_of(baseline, candidate)
     effects = {figure: _effect(pairs, figure) for figure in (primary, *others)}
-    conditional = _conditional(baseline, candidate)
-    compared = _compared(
-        baseline, candidate, effects, allowed, pairs=pairs, conditional=conditional, enough=len(pairs) >= 3
-    )
+    found = effects[primary]
+    effects[primary] = None if found is None else found.confirmed()
+    condition = _shared_starts(*_paired(baseline, candidate, pairs))
+    compared = _compared(baseline, candidate, effects, allowed, condition=condition, few=few(len(pairs)), pairs=pairs)
     return replace(compared, unpaired=unpaired)
 
 
@@ -99,10 +133,26 @@ def compare_with_occasions(
 ) -> Comparison:
     """Compare a candidate (a single occasion) with the occasions of a baseline; corrections as in `compare`."""
     effects = {figure: _against_occasions(baseline.runs, candidate, figure) for figure in (primary, *others)}
-    count, conditional = len(baseline.runs), _unknown_starts(baseline)
-    enough = count >= occasions.FEWEST
-    compared = _compared(baseline, candidate, effects, allowed, conditional=conditional, enough=enough)
+    count = len(baseline.runs)
+    too_few = "" if count >= occasions.FEWEST else _few_occasions(baseline)
+    compared = _compared(baseline, candidate, effects, allowed, condition=_unknown_starts(baseline), few=too_few)
     return replace(compared, occasions=count, weaker=shared_starts(baseline))
+
+
+def few(pairs: int) -> str:
+    """Return the reason why so few pairs have no test; empty if they suffice."""
+    if pairs >= FEWEST_PAIRS:
+        return ""
+    if not pairs:
+        return "no valid runs of the two sides have the same seed"
+    return f"{plural(pairs, 'pair')} of runs: a test needs {FEWEST_PAIRS}, better {RECOMMENDED_PAIRS} or more"
+
+
+def _few_occasions(baseline: Side) -> str:
+    return (
+        f"{plural(len(baseline.runs), 'occasion')} in {baseline.label}, {occasions.FEWEST} are required for the variation between "
+        "days and restarts; add more (inferload baseline add), or compare pairs of runs"
+    )
 
 
 def _compared(
@@ -111,18 +161,18 @@ def _compared(
     effects: Mapping[Figure, paired_runs.Effect | None],
     allowed: Collection[str],
     *,
-    conditional: str,
-    enough: bool,
+    condition: Condition | None,
+    few: str,
     pairs: tuple[tuple[Run, Run], ...] = (),
 ) -> Comparison:
-    """Compare by the effects on figures, the primary one first. `enough`: the samples suffice for a test."""
+    """Compare by the effects on figures, the primary one first. `few`: reason why the samples do not suffice for a test."""
     differ = differences(baseline, candidate, allowed)
     return Comparison(
         baseline=baseline,
         candidate=candidate,
         differences=differ,
-        rows=_rows(*_paired(baseline, candidate, pairs), effects, differ, enough and not conditional),
-        conditional=conditional,
+        rows=_rows(*_paired(baseline, candidate, pairs), effects, differ, few),
+        condition=condition,
         implausible=_implausible(baseline, candidate),
         pairs=pairs,
     )
@@ -133,7 +183,7 @@ def _rows(
     candidate: Side,
     effects: Mapping[Figure, paired_runs.Effect | None],
     differ: Differences,
-    testable: bool,
+    few: str,
 ) -> tuple[FigureRow, ...]:
     """Return the rows of all figures; the first figure is the primary one."""
     primary, *_ = figures = list(effects)
@@ -143,20 +193,34 @@ def _rows(
     adjusted = paired_runs.holm({name: p for name, p in raw.items() if name != primary.name})
     if primary.name in raw:
         adjusted[primary.name] = raw[primary.name]
-    return tuple(
-        FigureRow(
+
+    def row(figure: Figure) -> FigureRow:
+        effect, p, reasons = effects[figure], adjusted.get(figure.name), differ.reasons(figure.name)
+        untested = reasons[0] if reasons else few or _unknown(figure.name, baseline, candidate, effect)
+        return FigureRow(
             figure=figure,
             primary=figure is primary,
             baseline=baseline.mean(figure.name),
             candidate=candidate.mean(figure.name),
-            effect=effects[figure],
-            p=adjusted.get(figure.name),
-            answer=_answer(figure, effects[figure], adjusted.get(figure.name), testable)
-            if not differ.reasons(figure.name)
-            else "not comparable",
+            effect=effect,
+            p=p,
+            answer="not comparable" if reasons else _answer(figure, effect, p, tested=not untested),
+            untested=untested,
         )
-        for figure in figures
-    )
+
+    return tuple(row(figure) for figure in figures)
+
+
+def _unknown(name: str, baseline: Side, candidate: Side, effect: paired_runs.Effect | None) -> str:
+    """Return the reason why a figure has no effect: its values that are unknown or not above 0; empty if it has one."""
+    if effect is not None:
+        return ""
+    lacking = [
+        f"{side.label} ({', '.join(labels)})" if len(labels) < len(side.runs) else side.label
+        for side in (baseline, candidate)
+        if (labels := [run.label for run in side.runs if not (run.value(name) or 0) > 0])
+    ]
+    return f"not known, or not above 0, on {' and '.join(lacking)}"
 
 
 def _against_occasions(earlier: Sequence[Run], candidate: Side, figure: Figure) -> paired_runs.Effect | None:
@@ -167,10 +231,10 @@ def _against_occasions(earlier: Sequence[Run], candidate: Side, figure: Figure) 
     return occasions.effect(known, now)
 
 
-def _answer(figure: Figure, effect: paired_runs.Effect | None, p: float | None, testable: bool) -> Answer:
+def _answer(figure: Figure, effect: paired_runs.Effect | None, p: float | None, tested: bool) -> Answer:
     if effect is None:
         return "not known"
-    if not testable or p is None:
+    if not tested or p is None:
         return "not tested"
     if p >= ALPHA:
         return "no difference found"
@@ -186,7 +250,7 @@ def _effect(pairs: Sequence[tuple[Run, Run]], figure: Figure) -> paired_runs.Eff
     return paired_runs.effect(before, after)
 
 
-def _pairs(baseline: Side, candidate: Side) -> tuple[tuple[tuple[Run, Run], ...], tuple[Run, ...]]:
+def pairs_of(baseline: Side, candidate: Side) -> tuple[tuple[tuple[Run, Run], ...], tuple[Run, ...]]:
     """Pair the runs of both sides by seed; runs of one seed in the order of their starts."""
     unpaired = list(candidate.runs)
     pairs, alone = [], []
@@ -218,35 +282,46 @@ def table_rows(comparisons: Sequence[Comparison]) -> list[TableRow]:
     Sides that are not comparable have no changes.
     """
     pairs_of = [comparison.paired for comparison in comparisons]
-    common = all(base.runs == pairs_of[0][0].runs for base, _ in pairs_of)
     rows: list[TableRow] = []
+    shown: list[Side] = []
     for comparison, (paired_base, side) in zip(comparisons, pairs_of, strict=True):
+        alike = [base for base, _ in pairs_of if base.label == paired_base.label]
+        common = all(base.runs == paired_base.runs for base in alike)
         base = paired_base if common else replace(paired_base, label=f"{paired_base.label}, pairs of {side.label}")
-        row = side, None if comparison.differences.refusals else base
-        rows += [row] if common and rows else [(base, None), row]
+        if base not in shown:
+            rows.append((base, None))
+            shown.append(base)
+        rows.append((side, None if comparison.differences.refusals else base))
     return rows
 
 
-def _conditional(baseline: Side, candidate: Side) -> str:
-    """Return the reason why a verdict holds for these server starts only; empty if each run had its own server start."""
+def _shared_starts(baseline: Side, candidate: Side) -> Condition | None:
+    """Return the condition of a verdict on runs that share server starts; None if each run of a side had its own."""
+    reasons = []
     for side in (baseline, candidate):
         starts = [run.start for run in side.runs]
-        known = [start for start in starts if start is not None]
-        if len(side.runs) > 1 and len(set(known)) < len(side.runs):
-            single = len(set(known)) == 1 and len(known) == len(starts)
-            which = "one server start" if single else "unknown or shared server starts"
-            return f"{side.label}: {len(side.runs)} runs on {which}: repeats on one start are one sample of a configuration"
-    return ""
+        known = {start for start in starts if start is not None}
+        if len(side.runs) > 1 and (None in starts or len(known) < len(side.runs)):
+            which = "unknown server starts" if None in starts else f"{plural(len(known), 'server start')}"
+            reasons.append(f"{side.label} has {len(side.runs)} runs on {which}")
+    if not reasons:
+        return None
+    starts_of_both = {run.start for side in (baseline, candidate) for run in side.runs}
+    count = len(starts_of_both)
+    holds_for = {1: "this server start", 2: "these two server starts"}.get(count, f"these {count} server starts")
+    if None in starts_of_both:
+        holds_for = f"the server starts of these runs, which are not known (no {PROCESS_START})"
+    return Condition(holds_for, f"{'; '.join(reasons)}: a restart alone may change the figures")
 
 
-def _unknown_starts(baseline: Side) -> str:
-    """Return the reason why occasions may share a server start; empty if all starts are known."""
+def _unknown_starts(baseline: Side) -> Condition | None:
+    """Return the condition of a verdict on occasions that may share a server start; None if all starts are known."""
     unknown = [run.label for run in baseline.runs if run.start is None]
     if not unknown:
-        return ""
-    return (
-        f"{baseline.label}: the server start is not known of {', '.join(unknown)}: repeats on one start are one sample of "
-        f"a configuration; add occasions whose server publishes {PROCESS_START}"
+        return None
+    return Condition(
+        f"the server starts of these occasions, which are not known (no {PROCESS_START})",
+        f"{baseline.label}: the server start of {', '.join(unknown)} is not known: a restart alone may change the figures",
     )
 
 

@@ -9,17 +9,19 @@ from inferload.numbers import short
 from ..charts import load
 from ..charts.chart import Picture
 from ..charts.load import FIGURES, Curve, LoadPoint
-from ..data.figures import Figure
 from ..pages import shell
 from ..pages.tables import Table
 from . import costs, text
+from .arms import between_arms
 from .compare import Comparison, table_rows
-from .sides import LoadFigures, Side, TableRow, complete_mean
+from .sides import LoadFigures, Side, TableRow, mean_over_runs
 
 
 @dataclass(frozen=True, slots=True)
 class Part:
     """Scenario with its configurations as rows of the tables. `curves`: sides of the chart, if not those of the rows.
+
+    `arms`: comparisons of warm with cold runs of a configuration.
 
     `links`: (name of a run, relative path of its page).
 
@@ -32,6 +34,7 @@ class Part:
     links: tuple[tuple[str, str], ...] = ()
     recommendation: Mapping[str, Any] | None = None
     curves: tuple[Side, ...] = ()
+    arms: tuple[Comparison, ...] = ()
 
     @property
     def sides(self) -> tuple[Side, ...]:
@@ -49,7 +52,7 @@ def html(title: str, verdict: str, parts: Sequence[Part]) -> str:
             {
                 "part": part,
                 "picture": picture,
-                "headlines": [text.headline(comparison) for comparison in part.comparisons],
+                "headlines": [text.headline(comparison) for comparison in (*part.comparisons, *part.arms)],
                 "tables": _tables(part, index),
                 "compared": [
                     (
@@ -57,9 +60,9 @@ def html(title: str, verdict: str, parts: Sequence[Part]) -> str:
                         text.remarks(comparison),
                         _table(f"effects-{index}-{at}", "", text.effects_table(comparison)),
                     )
-                    for at, comparison in enumerate(part.comparisons)
+                    for at, comparison in enumerate((*part.comparisons, *part.arms))
                 ],
-                "family": text.family(part.comparisons) if part.comparisons else "",
+                "family": text.family(part.comparisons or part.arms) if part.comparisons or part.arms else "",
                 "cost": costs.note(part.sides),
                 "simulated": text.simulated(part.sides),
             }
@@ -86,7 +89,7 @@ def curve(side: Side) -> Curve:
             points.append(LoadPoint(run.label, None, run.figures))
     units = {unit for unit, _ in by_load}
     for (unit, value), repeats in sorted(by_load.items()):
-        figures = {name: complete_mean([repeat.figures.get(name) for repeat in repeats]) for name in FIGURES}
+        figures = {name: mean_over_runs([repeat.figures.get(name) for repeat in repeats]) for name in FIGURES}
         points.append(LoadPoint(f"{short(value)} {unit}", value if len(units) == 1 else None, figures))
     return Curve(side.label, min(units, default=""), tuple(points))
 
@@ -109,15 +112,14 @@ def _title(comparison: Comparison) -> str:
 def of_comparisons(comparisons: Sequence[Comparison]) -> str:
     """Render the page of `inferload compare --write`."""
     scenario = comparisons[0].baseline.runs[0].scenario or "runs"
-    part = Part(scenario, tuple(table_rows(comparisons)), tuple(comparisons))
+    part = Part(scenario, tuple(table_rows(comparisons)), tuple(comparisons), arms=tuple(between_arms(comparisons)))
     return html(f"{scenario}: comparison", summary_line(comparisons), [part])
 
 
 def summary_line(comparisons: Sequence[Comparison]) -> str:
-    """Return the headline of a single comparison, else the number of candidates by answer."""
+    """Return the headline of a single comparison, else the verdict on each candidate."""
     if len(comparisons) == 1:
         return text.headline(comparisons[0])
-    answers = [comparison.primary.answer for comparison in comparisons]
-    counted = ", ".join(f"{answers.count(answer)} {answer}" for answer in dict.fromkeys(answers))
-    figure: Figure = comparisons[0].primary.figure
-    return f"{len(answers)} candidates against {comparisons[0].baseline.label} by {figure.title}: {counted}"
+    bases = {comparison.baseline.label for comparison in comparisons}
+    against = f"against {bases.pop()}: " if len(bases) == 1 else ""
+    return against + ", ".join(f"{comparison.candidate.label} ({text.brief(comparison)})" for comparison in comparisons)

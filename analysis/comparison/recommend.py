@@ -1,20 +1,18 @@
-"""Best variant for each aim, with its gain over the baseline, significance and trade-offs.
+"""Best variant for each aim, with its gain over the baseline, the result of its test (`ranking`), and the trade-offs.
 
-Each aim has one figure. Gains are means over pairs of runs, with their interval. A paired t-test with Holm's correction over the
-variants decides if a gain is significant: the best of several measured values is partly chance. None: not measured.
+Each aim has one figure. Gains are means over pairs of runs, with their interval. None: not measured.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
-from math import exp, log
-from typing import Literal
+from math import exp, fsum, log
 
-from inferload.numbers import plural
-from inferload.statistics.paired_runs import holm, p_against, pairs_needed
+from inferload.results.cost import per_million
 
-from ..data.figures import Figure
-from .compare import ALPHA, RECOMMENDED_PAIRS, Comparison, compare
-from .sides import Side
+from ..data.figures import ALL, DEFAULT_PRIMARY, Figure, figure
+from .compare import Comparison, compare
+from .ranking import Certainty, Score, effect_of, rank
+from .sides import Run, Side
 from .variant_figures import (
     AXES,
     SLOS,
@@ -29,15 +27,13 @@ from .variant_figures import (
     variant_figures,
 )
 
-Certainty = Literal["certain", "not certain", "not tested", "counted", "none"]
-
 
 @dataclass(frozen=True, slots=True)
 class AimResult:
     """Best variant for one aim. `change`, `low`, `high`: of its figure against the baseline, as shares; None: not known.
 
-    `trade_offs`: figures that are worse than the baseline's, as (axis, change). `remark`: includes the reason for no
-    recommendation.
+    `tied`: other variants that are not separated from it. `trade_offs`: what is worse than on the baseline, as (name, change).
+    `remark`: includes the reason for no recommendation.
     """
 
     aim: str
@@ -49,13 +45,15 @@ class AimResult:
     low: float | None = None
     high: float | None = None
     certainty: Certainty = "none"
+    tied: tuple[str, ...] = ()
     trade_offs: tuple[tuple[str, float], ...] = ()
+    untested: str = ""  # reason why figures of the variant have no test against the baseline
     remark: str = ""
 
     @property
     def undecided(self) -> bool:
         """Return True if no test separates the best value from the others; no variant is recommended then."""
-        return self.variant is not None and self.certainty in ("not certain", "not tested")
+        return self.variant is not None and self.certainty in ("tie", "no difference found", "not tested")
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,9 +69,24 @@ class Recommendation:
     refusals: tuple[str, ...]
 
 
-def recommend(scenario: str, sides: Sequence[Side]) -> Recommendation:
-    """Recommend among the sides, the baseline first. `refusals` of the result: sides that are not comparable with it."""
-    comparisons = tuple(compare(sides[0], side, TTFT, AXES) for side in sides[1:])
+@dataclass(frozen=True, slots=True)
+class _Field:
+    """Variants that can be compared with the baseline, which is the first one, and their comparisons with it."""
+
+    variants: tuple[VariantFigures, ...]
+    comparisons: tuple[Comparison, ...]
+
+    def comparison(self, variant: VariantFigures) -> Comparison | None:
+        """Return the comparison of a variant; None for the baseline."""
+        return next((found for found in self.comparisons if found.candidate is variant.side), None)
+
+
+def recommend(scenario: str, sides: Sequence[Side], primary: Figure | None = None) -> Recommendation:
+    """Recommend among the sides, the baseline first. `primary`: of the comparisons with the baseline, which give trade-offs.
+
+    `refusals` of the result: sides that are not comparable with the baseline.
+    """
+    comparisons = tuple(compare(sides[0], side, primary or figure(DEFAULT_PRIMARY), ALL) for side in sides[1:])
     refused = {
         comparison.candidate.label: comparison.differences.refusals[0]
         for comparison in comparisons
@@ -81,18 +94,19 @@ def recommend(scenario: str, sides: Sequence[Side]) -> Recommendation:
     }
     usable = tuple(comparison for comparison in comparisons if comparison.candidate.label not in refused)
     variants = (_baseline_figures(sides[0], usable), *map(_candidate_figures, usable))
+    field = _Field(variants, usable)
     return Recommendation(
         scenario=scenario,
         baseline=sides[0],
         variants=variants,
         comparisons=usable,
         aims=(
-            _by_figure("lowest TTFT", TTFT, variants, usable),
-            _by_figure("highest throughput", THROUGHPUT, variants, usable),
-            *(_most_users(slo, variants) for slo in SLOS),
-            _least("least memory", "memory", lambda variant: variant.memory_mb, variants, "MB"),
-            _lowest_cost(variants, usable),
-            _balanced(variants, usable),
+            _by_figure("lowest TTFT", TTFT, field),
+            _by_figure("highest throughput", THROUGHPUT, field),
+            *(_most_users(slo, field) for slo in SLOS),
+            _least_memory(field),
+            _lowest_cost(field),
+            _balanced(field),
         ),
         front=_front(variants),
         refusals=tuple(f"{label}: {reason}" for label, reason in refused.items()),
@@ -110,32 +124,57 @@ def _candidate_figures(comparison: Comparison) -> VariantFigures:
     return variant_figures(comparison.candidate, candidate, variant_figures(comparison.baseline, base))
 
 
-def _by_figure(
-    aim: str, figure: Figure, variants: Sequence[VariantFigures], comparisons: Sequence[Comparison]
-) -> AimResult:
+def _by_figure(aim: str, figure: Figure, field: _Field) -> AimResult:
     """Return the variant with the best mean of a figure over the pairs."""
-    values = axis_values(variants, figure)
+    values = axis_values(field.variants, figure)
     best = _best(values, figure.better == "lower")
     if best is None:
         return AimResult(aim, None, figure.title, None, figure.unit, remark="not measured on any variant")
-    chosen = variants[best]
-    unmeasured = _unmeasured(values, variants)
-    compared = next((comparison for comparison in comparisons if comparison.candidate is chosen.side), None)
-    certainty, reason = _decided(figure, compared, comparisons)
-    value = chosen.values[figure.name]
-    result = AimResult(aim, chosen.side.label, figure.title, value, figure.unit, certainty=certainty)
-    if compared is None:
-        return replace(result, remark=_joined(unmeasured or "it is the baseline", reason))
-    row = compared.row(figure)
-    effect = row.effect
-    return replace(
+    result = AimResult(aim, None, figure.title, field.variants[best].values[figure.name], figure.unit)
+    score = Score(lambda run: run.value(figure.name), figure.better == "lower")
+    return _ranked(replace(result, remark=_unmeasured(values, field.variants)), score, values, best, field)
+
+
+def _ranked(result: AimResult, score: Score, values: Sequence[float | None], best: int, field: _Field) -> AimResult:
+    """Complete a result by the test of the best variant against all others with a value."""
+    chosen, base = field.variants[best], field.variants[0]
+    others = [
+        variant.side
+        for variant, value in zip(field.variants, values, strict=True)
+        if value is not None and variant is not chosen
+    ]
+    ranking = rank(score, chosen.side, others)
+    own = "" if best or result.remark else "it is the baseline"
+    result = replace(
         result,
-        change=row.change,
-        low=None if effect is None or effect.low is None else effect.low - 1,
-        high=None if effect is None or effect.high is None else effect.high - 1,
-        trade_offs=trade_offs(chosen, figure.name),
-        remark=_joined(unmeasured, reason),
+        variant=chosen.side.label,
+        certainty=ranking.certainty,
+        tied=ranking.tied,
+        remark=_joined(result.remark, own, ranking.remark),
     )
+    effect = effect_of(score, base.side, chosen.side) if best else None
+    before, now = values[0], values[best]
+    if effect is None:
+        result = replace(result, change=now / before - 1 if best and before and now is not None else None)
+    else:
+        ends = [None if end is None else end - 1 for end in (effect.low, effect.high)]
+        result = replace(result, change=effect.ratio - 1, low=ends[0], high=ends[1])
+    return _with_trade_offs(result, field)
+
+
+def _with_trade_offs(result: AimResult, field: _Field) -> AimResult:
+    """Add what is worse than on the baseline: of the variant, or of each of the tied ones, with its name."""
+    found: list[tuple[str, float]] = []
+    untested = []
+    for variant in field.variants:
+        comparison = field.comparison(variant)
+        if comparison is None or variant.side.label not in (result.variant, *result.tied):
+            continue
+        label = f"{variant.side.label}: " if result.tied else ""
+        found += [(label + name, change) for name, change in trade_offs(variant, comparison)]
+        if not comparison.tested_any:
+            untested.append(label + comparison.primary.untested)
+    return replace(result, trade_offs=tuple(found), untested="; ".join(untested))
 
 
 def _unmeasured(values: Sequence[float | None], variants: Sequence[VariantFigures]) -> str:
@@ -147,73 +186,10 @@ def _joined(*parts: str) -> str:
     return "; ".join(part for part in parts if part)
 
 
-def _certainty(
-    figure: Figure,
-    chosen: Comparison | None,
-    comparisons: Sequence[Comparison],
-    no_gain: Mapping[str, float] | None = None,
-) -> Certainty:
-    """Return the result of the paired tests with Holm's correction over the variants.
-
-    `chosen`: comparison of the best variant; None if the baseline is the best, which each variant must differ from. `no_gain`:
-    ratio by variant that is no gain (default: 1).
-    """
-    p_values = {}
-    for comparison in comparisons:
-        label, effect = comparison.candidate.label, comparison.row(figure).effect
-        p = None if effect is None else p_against(effect, (no_gain or {}).get(label, 1.0))
-        if comparison.tested and p is not None:
-            p_values[label] = p
-    adjusted = holm(p_values)
-    deciding = comparisons if chosen is None else [chosen]
-    values = [adjusted.get(comparison.candidate.label) for comparison in deciding]
-    known = [p for p in values if p is not None]
-    if len(known) < len(values):
-        return "not tested"
-    return "not certain" if any(p >= ALPHA for p in known) else "certain" if known else "counted"
-
-
-def _decided(
-    figure: Figure,
-    chosen: Comparison | None,
-    comparisons: Sequence[Comparison],
-    no_gain: Mapping[str, float] | None = None,
-) -> tuple[Certainty, str]:
-    """Return the certainty of the best variant and its reason; arguments as of `_certainty`."""
-    ratios = no_gain or {}
-    certainty = _certainty(figure, chosen, comparisons, ratios)
-    deciding = comparisons if chosen is None else [chosen]
-    for comparison in deciding:
-        effect = comparison.row(figure).effect
-        ratio = None if effect is None else effect.ratio / ratios.get(comparison.candidate.label, 1.0)
-        # The tests are two-sided: without this check a certain loss would pass for a gain.
-        if certainty == "certain" and ratio is not None and figure.change_is_good(ratio) != (chosen is not None):
-            return "not certain", "the means over the runs and the changes over the pairs disagree"
-    level = 1.0 if chosen is None else ratios.get(chosen.candidate.label, 1.0)
-    return certainty, _needed(figure, deciding, certainty, level)
-
-
-def _needed(figure: Figure, comparisons: Sequence[Comparison], certainty: Certainty, no_gain: float = 1.0) -> str:
-    """Format the number of pairs of runs that a test needs; empty if all comparisons are decided."""
-    if certainty == "not tested":
-        pairs = plural(min(len(comparison.pairs) for comparison in comparisons), "pair")
-        return f"{pairs} of runs: a test needs {RECOMMENDED_PAIRS} or more, each run on its own server start"
-    if certainty != "not certain":
-        return ""
-    counts: list[int | None] = [RECOMMENDED_PAIRS]
-    for comparison in comparisons:
-        effect = comparison.row(figure).effect
-        if effect is not None and effect.sd_log is not None:
-            counts.append(pairs_needed(effect.ratio / no_gain - 1, effect.sd_log))
-    known = [count for count in counts if count is not None]
-    most = f"about {max(known)}" if len(known) == len(counts) else "over 1,000"
-    return f"a difference of this size needs {most} pairs of runs"
-
-
-def _most_users(slo: LatencyLimits, variants: Sequence[VariantFigures]) -> AimResult:
+def _most_users(slo: LatencyLimits, field: _Field) -> AimResult:
     aim = f"most users, {slo.name}"
     figure = f"load with TTFT < {slo.ttft_ms:g} ms and TPOT < {slo.tpot_ms:g} ms at p95"
-    maxima = [variant.max_load[slo.name] for variant in variants]
+    maxima = [variant.max_load[slo.name] for variant in field.variants]
     highest = max((maximum.load for maximum in maxima if maximum.load is not None), default=None)
     if highest is None:
         tested = any(maximum.tested for maximum in maxima)
@@ -221,13 +197,12 @@ def _most_users(slo: LatencyLimits, variants: Sequence[VariantFigures]) -> AimRe
             "every tested load missed the SLO" if tested else "not measured: too few turns, or a load without a number"
         )
         return AimResult(aim, None, figure, None, "", remark=remark)
-    best = next(index for index, maximum in enumerate(maxima) if maximum.load == highest)
-    top = maxima[best]
-    if remark := _unjudged(highest, top.unit, variants, maxima):
+    top = next(maximum for maximum in maxima if maximum.load == highest)
+    if remark := _unjudged(highest, top.unit, field.variants, maxima):
         return AimResult(aim, None, figure, highest, top.unit, remark=f"not measured: {remark}")
     remark = "a higher load missed the SLO" if top.missed_above else "highest tested load, no upper bound"
     result = AimResult(aim, None, figure, highest, top.unit, remark=remark)
-    return _counted(result, variants[best], variants[0], maxima[0].load)
+    return _counted(result, [maximum.load for maximum in maxima], highest, field)
 
 
 def _unjudged(load: float, unit: str, variants: Sequence[VariantFigures], maxima: Sequence[MaxLoad]) -> str:
@@ -243,110 +218,81 @@ def _unjudged(load: float, unit: str, variants: Sequence[VariantFigures], maxima
     return f"{', '.join(unknown)} not judged at {load:g} {unit}; measure more turns at this load" if unknown else ""
 
 
-def _counted(result: AimResult, chosen: VariantFigures, base: VariantFigures, before: float | None) -> AimResult:
-    """Complete the result of a figure that is counted, not sampled. `before`: its value on the baseline."""
-    result = replace(result, variant=chosen.side.label, certainty="counted")
-    if chosen is base:
-        return result
-    change = result.value / before - 1 if result.value and before else None
-    return replace(result, change=change, trade_offs=trade_offs(chosen, ""))
-
-
-def _least(
-    aim: str,
-    figure: str,
-    value_of: Callable[[VariantFigures], float | None],
-    variants: Sequence[VariantFigures],
-    unit: str,
-) -> AimResult:
-    """Return the variant with the lowest value of a counted figure."""
-    values = aligned(variants, value_of)
-    best = _best(values, lower=True)
-    unmeasured = _unmeasured(values, variants)
-    if best is None or unmeasured:
-        return AimResult(aim, None, figure, None, unit, remark=unmeasured)
-    chosen = variants[best]
-    if figure == "memory":
-        if len({variant.memory_of for variant in variants}) > 1:
-            remark = "not comparable: memory of GPUs on some variants, of processes on others"
-            return AimResult(aim, None, figure, None, unit, remark=remark)
-        figure = f"memory of {chosen.memory_of}"
-    remark = "" if best else "it is the baseline"
-    result = AimResult(aim, None, figure, value_of(chosen), unit, remark=remark)
-    return _counted(result, chosen, variants[0], value_of(chosen.base or chosen))
-
-
-def _lowest_cost(variants: Sequence[VariantFigures], comparisons: Sequence[Comparison]) -> AimResult:
-    """Return the variant with the lowest cost: its interval is the inverse of the output's times the ratio of prices."""
-    result = _least("lowest cost", "million output tokens", lambda variant: variant.cost, variants, "")
-    if result.variant is None:
-        return result
-    chosen = next((comparison for comparison in comparisons if comparison.candidate.label == result.variant), None)
-    ratios = _price_ratios(variants)
-    if chosen is None or result.change is None:
-        certainty, reason = _decided(THROUGHPUT, None, comparisons, ratios)
-        return replace(result, certainty=certainty, remark=_joined(result.remark, reason))
-    effect, ratio = chosen.row(THROUGHPUT).effect, ratios.get(chosen.candidate.label)
-    if effect is None or effect.low is None or effect.high is None or ratio is None:
-        remark = _joined(result.remark, _needed(THROUGHPUT, [chosen], "not tested"))
-        return replace(result, certainty="not tested", remark=remark)
-    certainty, reason = _decided(THROUGHPUT, chosen, comparisons, ratios)
-    return replace(
+def _counted(result: AimResult, values: Sequence[float | None], best: float, field: _Field) -> AimResult:
+    """Complete the result of a figure that is counted, not sampled; variants of one value are tied."""
+    chosen, *tied = (variant.side.label for variant, value in zip(field.variants, values, strict=True) if value == best)
+    own = "it is the baseline" if chosen == field.variants[0].side.label and not tied else ""
+    before = values[0]
+    result = replace(
         result,
-        change=ratio / effect.ratio - 1,
-        low=ratio / effect.high - 1,
-        high=ratio / effect.low - 1,
-        certainty=certainty,
-        remark=_joined(result.remark, reason),
+        variant=chosen,
+        tied=tuple(tied),
+        certainty="tie" if tied else "counted",
+        change=best / before - 1 if before and not own and best != before else None,
+        remark=_joined(result.remark, own),
+    )
+    return _with_trade_offs(result, field)
+
+
+def _least_memory(field: _Field) -> AimResult:
+    """Return the variant with the least memory."""
+    values = aligned(field.variants, lambda variant: variant.memory_mb)
+    result = AimResult("least memory", None, "memory", None, "MB", remark=_unmeasured(values, field.variants))
+    best = _best(values, lower=True)
+    if best is None or result.remark:
+        return result
+    if len({variant.memory_of for variant in field.variants}) > 1:
+        return replace(result, remark="not comparable: memory of GPUs on some variants, of processes on others")
+    chosen = field.variants[best]
+    result = replace(result, figure=f"memory of {chosen.memory_of}", value=chosen.memory_mb)
+    return _counted(result, values, values[best] or 0.0, field)
+
+
+def _lowest_cost(field: _Field) -> AimResult:
+    """Return the variant with the lowest cost of its output."""
+    values = aligned(field.variants, lambda variant: variant.cost)
+    result = AimResult(
+        "lowest cost", None, "million output tokens", None, "", remark=_unmeasured(values, field.variants)
+    )
+    best = _best(values, lower=True)
+    if best is None or result.remark:
+        return result
+    return _ranked(
+        replace(result, value=field.variants[best].cost), Score(_cost_of_run, lower=True), values, best, field
     )
 
 
-def _price_ratios(variants: Sequence[VariantFigures]) -> dict[str, float]:
-    """Return the price of an hour of each variant over the baseline's: cost times output, if both are known."""
-    hours = {
-        variant.side.label: variant.cost * output
-        for variant in variants
-        if variant.cost is not None and (output := variant.values[THROUGHPUT.name]) is not None
-    }
-    base = hours.get(variants[0].side.label)
-    return {label: hour / base for label, hour in hours.items()} if base else {}
+def _cost_of_run(run: Run) -> float | None:
+    return per_million(run.prices, run.value(THROUGHPUT.name))
 
 
-def _balanced(variants: Sequence[VariantFigures], comparisons: Sequence[Comparison]) -> AimResult:
-    """Return the variant with the lowest geometric mean of the ratios to the baseline, over axes known on all variants.
-
-    The mean has no test of its own: the result is "counted" if an axis shows a difference, by its test or in memory, which is
-    not sampled.
-    """
-    axes = _known_axes(variants)
+def _balanced(field: _Field) -> AimResult:
+    """Return the variant with the lowest geometric mean of all axes known on all variants, relative to the baseline."""
+    axes = _known_axes(field.variants)
     if not axes:
         return AimResult("balanced", None, "all axes", None, "", remark="not measured on any axis")
     scores = [
-        exp(sum(log(values[index] / values[0]) for values in axes.values()) / len(axes))
-        for index in range(len(variants))
+        exp(fsum(log(values[index] / values[0]) for values in axes.values()) / len(axes))
+        for index in range(len(field.variants))
     ]
     best = scores.index(min(scores))
-    chosen = variants[best]
-    remark = f"geometric mean over {', '.join(axes)}, relative to the baseline; lower is better"
-    if not best:
-        remark += "; it is the baseline"
-    compared = [comparison for comparison in comparisons if not best or comparison.candidate is chosen.side]
-    answers = [_certainty(axis, comparison, comparisons) for axis in AXES for comparison in compared]
-    certainty: Certainty = "counted"
-    if compared and "certain" not in answers and len(set(axes.get("memory", ()))) < 2:
-        certainty = "not certain" if "not certain" in answers else "not tested"
-        remark += "; no significant difference on any axis"
-    return AimResult(
-        "balanced",
-        chosen.side.label,
-        "all axes",
-        scores[best],
-        "",
-        scores[best] - 1 if best else None,
-        certainty=certainty,
-        trade_offs=trade_offs(chosen, ""),
-        remark=remark,
-    )
+    remark = f"geometric mean over {'; '.join(axes)}, relative to the baseline; lower is better"
+    result = AimResult("balanced", None, "all axes", scores[best], "", remark=remark)
+    return _ranked(result, Score(lambda run: _balance_of_run(run, axes, field), lower=True), scores, best, field)
+
+
+def _balance_of_run(run: Run, axes: Collection[str], field: _Field) -> float | None:
+    """Return the geometric mean of the axes of a run; memory is that of its variant."""
+    memory = next(variant.memory_mb for variant in field.variants if run in variant.side.runs)
+    known = {axis.title: _penalty(axis, run) for axis in AXES} | {"memory": memory, "cost": _cost_of_run(run)}
+    values = [value for axis in axes if (value := known[axis])]
+    return exp(fsum(map(log, values)) / len(axes)) if len(values) == len(axes) else None
+
+
+def _penalty(axis: Figure, run: Run) -> float | None:
+    """Return the figure of a run as a value of which less is better."""
+    value = run.value(axis.name)
+    return value if axis.better == "lower" or not value else 1 / value
 
 
 def _known_axes(variants: Sequence[VariantFigures]) -> dict[str, list[float]]:

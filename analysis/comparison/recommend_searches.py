@@ -75,14 +75,10 @@ def _aim(searches: Sequence[VariantSearch], baseline: str) -> AimResult:
         return AimResult(aim, None, figure, None, unit, remark=remark)
     load, best = max(held, key=lambda pair: pair[0])
     others = [search for search in searches if search is not best]
+    tied = tuple(search.label for search in others if search.breaks is None or search.breaks > load)
     remark = "the only searched variant"
     if others:
-        decided = all(search.breaks is not None and search.breaks <= load for search in others)
-        remark = (
-            "all other variants miss it at this load"
-            if decided
-            else "not significant: the bounds of the searches overlap"
-        )
+        remark = "the bounds of the searches overlap" if tied else "all other variants miss it at this load"
     if best.breaks is not None:
         remark += f"; missed at {number(best.breaks)}"
     base = next((search for search in others if search.label == baseline), None)
@@ -90,4 +86,5 @@ def _aim(searches: Sequence[VariantSearch], baseline: str) -> AimResult:
     if base and base.breaks and base.holds and best.holds and best.breaks:
         low, high = best.holds / base.breaks - 1, best.breaks / base.holds - 1
         remark += f"; bounds of the gain: {low:+.1%} to {high:+.1%}"
-    return AimResult(aim, best.label, figure, load, unit, change, certainty="counted", remark=f"{remark} ({texts})")
+    result = AimResult(aim, best.label, figure, load, unit, change, remark=f"{remark} ({texts})")
+    return replace(result, tied=tied, certainty="tie" if tied else "counted")

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from inferload.escaping import markdown as plain
-from inferload.numbers import NOT_MEASURED, number
+from inferload.numbers import NOT_MEASURED, listed, number
 from inferload.text_table import align, piped
 
 from .compare import table_rows
@@ -19,6 +19,7 @@ from .variant_figures import THROUGHPUT, TPOT, TTFT, VariantFigures
 
 TITLE = "Best variant for each aim"
 NO_DIFFERENCE = "no significant difference"
+NOT_TESTED = "not tested"
 _NOT_VALID = "NO VALID MEASUREMENT"
 DECISIONS = ("aim", "variant", "measured", "gain", "trade-offs", "remarks")
 VARIANT_COLUMNS = (
@@ -29,18 +30,31 @@ VARIANT_COLUMNS = (
 
 def decision(result: AimResult) -> tuple[str, ...]:
     """Return the cells of DECISIONS of one aim."""
-    certainty = {"not certain": "not significant", "not tested": "not tested"}
-    remarks = "; ".join(filter(None, (certainty.get(result.certainty, ""), result.remark)))
     least = "at least " if result.variant is None else ""
     measured = NOT_MEASURED
     if result.value is not None:
         measured = f"{result.figure}: {least}{number(result.value)} {result.unit}".strip()
+    worse = [f"{name} {change:+.1%}" for name, change in result.trade_offs]
+    worse += [f"figures not tested: {result.untested}"] if result.untested else []
+    trade_offs = ", ".join(worse) or ("none" if result.change is not None else "")
     if result.undecided:
-        return (result.aim, NO_DIFFERENCE, f"best value: {result.variant}, {measured}", _gain(result), "", remarks)
-    trade_offs = ", ".join(f"{name} {change:+.1%}" for name, change in result.trade_offs)
-    if not trade_offs and result.change is not None:
-        trade_offs = "none"
-    return (result.aim, result.variant or NOT_MEASURED, measured, _gain(result), trade_offs, remarks)
+        measured = f"best value: {result.variant}, {measured}"
+    return (result.aim, _named(result), measured, _gain(result), trade_offs, result.remark)
+
+
+def _named(result: AimResult) -> str:
+    """Return the variant of a result with the figures on which it is worse, or why there is none."""
+    if result.certainty == "tie":
+        return f"tie of {listed([result.variant or '', *result.tied])}"
+    if result.undecided:
+        return NO_DIFFERENCE if result.certainty == "no difference found" else NOT_TESTED
+    return result.variant or NOT_MEASURED
+
+
+def worse(result: AimResult) -> str:
+    """Return the trade-offs of a named variant for a headline; empty without any."""
+    names = ", ".join(name for name, _ in result.trade_offs)
+    return f", worse: {names}" if names else ""
 
 
 def _gain(result: AimResult) -> str:
@@ -76,9 +90,9 @@ def notes(recommendation: Recommendation) -> list[str]:
     lines = [f"Pareto front of TTFT, TPOT and output (means, not tested): {front}."]
     lines += [f"Left out, not comparable with {base.label}: {line}." for line in recommendation.refusals]
     lines += [
-        f"{comparison.candidate.label}: {comparison.conditional}."
+        f"{comparison.candidate.label}: holds for {comparison.condition.holds_for} ({comparison.condition.reason})."
         for comparison in recommendation.comparisons
-        if comparison.conditional
+        if comparison.condition
     ]
     lines += [f"{line}." for line in _validity(recommendation)]
     if _pairs_differ(recommendation):
@@ -91,8 +105,9 @@ def notes(recommendation: Recommendation) -> list[str]:
     if "simulator" in str(base.runs[0].server.get("engine") or ""):
         lines.append("The server was the embedded simulator: its latencies and memory are not those of a model.")
     lines.append(
-        f"Gains: pairs of runs against {base.label}; significant at p < 0.05 (paired t-test, Holm's correction over the "
-        "variants). Output is measured at this load; at a fixed rate it is not the capacity of the server."
+        f"Gains: pairs of runs against {base.label}. The best value is tested against each other variant at p < 0.05 (paired "
+        f"t-test, Holm's correction). Trade-offs: figures that the comparison with {base.label} calls worse. Output is measured at "
+        "this load; at a fixed rate it is not the capacity of the server."
     )
     return lines
 
@@ -138,8 +153,9 @@ def text(recommendation: Recommendation) -> str:
     """Return the recommendation for a terminal."""
     lines = [f"{recommendation.scenario}: {TITLE.lower()}, against {recommendation.baseline.label}"]
     lines += [*(f"  {line}" for line in _validity(recommendation) if _NOT_VALID in line), ""]
-    for row in map(decision, recommendation.aims):
-        lines += [f"  {row[0]}: {row[1]}", *(f"      {phrase}" for phrase in details(row))]
+    for result in recommendation.aims:
+        row = decision(result)
+        lines += [f"  {row[0]}: {row[1]}{worse(result)}", *(f"      {phrase}" for phrase in details(row))]
     tables = (variant_rows(recommendation), matrix(_sides(recommendation)))
     lines += ["", align(tables[0]), "", align(tables[1], left=3), ""]
     return "\n".join([*lines, *notes(recommendation)]) + "\n"
@@ -160,7 +176,13 @@ def markdown(recommendation: Recommendation) -> str:
 def section(recommendation: Recommendation) -> dict[str, Any]:
     """Return the recommendation for the template of the page. `certain`: significant in a test."""
     rows = [
-        {"aim": row[0], "variant": row[1], "certain": result.certainty == "certain", "details": details(row)}
+        {
+            "aim": row[0],
+            "variant": row[1],
+            "worse": worse(result),
+            "certain": result.certainty == "certain",
+            "details": details(row),
+        }
         for result, row in ((result, decision(result)) for result in recommendation.aims)
     ]
     return {"title": TITLE, "rows": rows, "notes": notes(recommendation)}
@@ -196,7 +218,9 @@ def _decision_document(result: AimResult) -> dict[str, Any]:
         "best_value": result.variant,
         **{name: getattr(result, name) for name in ("figure", "value", "unit", "change", "low", "high")},
         "certainty": result.certainty,
+        "tied": list(result.tied),
         "trade_offs": dict(result.trade_offs),
+        "untested": result.untested or None,
         "remarks": result.remark or None,
     }
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from math import fsum
+from math import exp, fsum, log
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,8 @@ from ..data.manifest import arrivals_of, scenario_of, slo_of
 from ..interop import imported
 
 NAMES = tuple(figure.name for figure in ALL)
+ARMS = ("cold", "warm")  # counted arms of a prefix cache, in the order of their runs
+WARMING = "warming"
 _ONLY = "workload.only"
 _MOST_DIGITS = 9  # of the number of a result in a file
 
@@ -73,6 +75,7 @@ class Run:
     ok_and_sent: tuple[int, int] | None = None  # successful turns, sent turns
     deployment: Deployment = Deployment()
     loads: tuple[LoadFigures, ...] = ()  # the run, or each step of its load
+    arm: str = "cold"  # of the prefix cache: cold, warm, or warming (not counted)
 
     def value(self, name: str) -> float | None:
         """Return a figure by name; None if unknown."""
@@ -81,11 +84,17 @@ class Run:
 
 @dataclass(frozen=True, slots=True)
 class Side:
-    """Runs of one configuration in the order of their starts."""
+    """Runs of one configuration in the order of their starts.
+
+    `left_out`: run directories that are not in `runs`, with the reason. `part_of`: label of the side of which this one has a
+    single cache arm; empty: it is a whole side.
+    """
 
     label: str
     runs: tuple[Run, ...]
-    cut_off: tuple[str, ...] = ()  # run directories without a summary, which are left out
+    left_out: tuple[str, ...] = ()
+    path: Path = Path()
+    part_of: str = ""
 
     @property
     def heading(self) -> str:
@@ -106,8 +115,8 @@ class Side:
         return sum(ok for ok, _ in known), sum(sent for _, sent in known)
 
     def mean(self, name: str) -> float | None:
-        """Return the mean over the counted runs; None if a run has no value."""
-        return complete_mean([run.value(name) for run in self.counted])
+        """Return the mean over the counted runs (`mean_over_runs`); None if a run has no value."""
+        return mean_over_runs([run.value(name) for run in self.counted])
 
 
 # Side in a table, and the side that its changes refer to; None: no changes, as for a baseline.
@@ -118,6 +127,17 @@ def complete_mean(values: Sequence[float | None]) -> float | None:
     """Return the mean; None for no values, or if a value is None."""
     known = [value for value in values if value is not None]
     return fsum(known) / len(known) if known and len(known) == len(values) else None
+
+
+def mean_over_runs(values: Sequence[float | None]) -> float | None:
+    """Return the geometric mean of a figure over runs; the arithmetic one if a value is not above 0. None as `complete_mean`.
+
+    The ratio of two geometric means is the mean ratio of the pairs, so that the values of two sides and their change agree.
+    """
+    known = [value for value in values if value is not None and value > 0]
+    if not known or len(known) < len(values):
+        return complete_mean(values)
+    return known[0] if len(set(known)) == 1 else exp(fsum(map(log, known)) / len(known))
 
 
 def priced(side: Side, overrides: Prices) -> Side:
@@ -168,7 +188,7 @@ def read_side(path: Path, label: str | None = None, names: tuple[str, ...] = NAM
     if file.is_file():
         runs = _read_imported(file, number)
     elif (path / rundir.MANIFEST).is_file():
-        runs = [read_run(path, names)]
+        runs = [counted_run(path, names)]
     else:
         folders = [folder for folder in sorted(path.glob("[!.]*")) if (folder / rundir.MANIFEST).is_file()]
         cut_off = [folder.name for folder in folders if not (folder / rundir.SUMMARY).is_file()]
@@ -178,9 +198,22 @@ def read_side(path: Path, label: str | None = None, names: tuple[str, ...] = NAM
     if not runs:
         problem = "no run directory, and contains none" if path.is_dir() else "no such file or directory"
         raise UsageError(f"{path}: {problem}; name a run directory, a folder of them, or another client's result file")
-    runs.sort(key=lambda run: run.started_at)
-    of_file = runs[0].label if number is not None else path.stem
-    return Side(label or (of_file if file.is_file() else path_label(path)), tuple(runs), tuple(cut_off))
+    counted = sorted((run for run in runs if run.arm != WARMING), key=lambda run: run.started_at)
+    if not counted:
+        raise UsageError(
+            f"{path}: contains only runs that warmed a cache, which are not counted; name the runs after them"
+        )
+    of_file = counted[0].label if number is not None else path.stem
+    left_out = {
+        "no summary": cut_off,
+        "warmed the cache, not counted": [run.label for run in runs if run.arm == WARMING],
+    }
+    return Side(
+        label or (of_file if file.is_file() else path_label(path)),
+        tuple(counted),
+        tuple(f"{reason}: {', '.join(names_of)}" for reason, names_of in left_out.items() if names_of),
+        path,
+    )
 
 
 def _numbered(path: Path) -> tuple[Path, int | None]:
@@ -206,6 +239,14 @@ def named_side(argument: str, names: tuple[str, ...]) -> Side:
     """Read the side of `[NAME=]PATH`."""
     label, path = named_path(argument)
     return read_side(path, label, names)
+
+
+def counted_run(path: Path, names: tuple[str, ...] = NAMES) -> Run:
+    """Read a run directory as `read_run`; UsageError for a run that warmed the cache of another one."""
+    run = read_run(path, names)
+    if run.arm == WARMING:
+        raise UsageError(f"{path}: warmed the cache for the run after it, and is not counted; name that run")
+    return run
 
 
 def read_run(path: Path, names: tuple[str, ...] = NAMES) -> Run:
@@ -251,6 +292,7 @@ def read_run(path: Path, names: tuple[str, ...] = NAMES) -> Run:
         ok_and_sent=(turns["ok"], turns["sent"]) if {"ok", "sent"} <= turns.keys() else None,
         deployment=deployment(manifest.get("variant") or {}),
         loads=_loads(manifest, summary),
+        arm=str((summary.get("cache") or {}).get("arm") or ARMS[0]),
     )
 
 

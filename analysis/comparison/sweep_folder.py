@@ -7,6 +7,7 @@ from inferload.errors import UsageError
 from inferload.scenario.files import catalog
 
 from ..data.figures import DEFAULT_PRIMARY
+from .arms import named_by_arm
 from .sides import NAMES, Side, read_side
 
 _PLAN = "sweep.yaml"
@@ -23,16 +24,15 @@ def primary(folder: Path) -> str:
 
 
 def read(folder: Path, names: tuple[str, ...] = NAMES) -> dict[str, list[Side]]:
-    """Read the sides by scenario, the baseline first; UsageError without a finished run of the baseline.
+    """Read the sides by scenario and cache arm, the baseline first; UsageError without a finished run of the baseline.
 
     Scenarios without a finished run of the baseline are left out (`left_out`).
     """
     variants, baseline = _variants(folder), _baseline(folder)
-    by_scenario = {
-        scenario: [read_side(path, None, names) for path in paths]
-        for scenario, paths in variants.items()
-        if paths[0].name == baseline
-    }
+    by_scenario: dict[str, list[Side]] = {}
+    for scenario, paths in variants.items():
+        if paths[0].name == baseline:
+            by_scenario |= named_by_arm(scenario, [read_side(path, None, names) for path in paths])
     if not by_scenario:
         missing = f"finished run of the baseline {baseline}" if variants else "finished runs"
         raise UsageError(f"{folder}: contains no {missing}; continue with inferload sweep --resume {folder}")

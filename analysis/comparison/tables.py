@@ -6,7 +6,7 @@ from inferload.numbers import NOT_MEASURED, number
 
 from .compare import Comparison, table_rows
 from .sides import Side
-from .text import remarks
+from .text import headline, remarks
 
 # (title, figure, decimals; None: 3 significant digits)
 _BLOCK: tuple[tuple[str, str, int | None], ...] = (
@@ -39,7 +39,8 @@ def ab_block(comparisons: Sequence[Comparison]) -> str:
         )
     for comparison in comparisons:
         base, side = comparison.paired
-        lines += ["", f"[gains of {side.label}]", *([] if comparison.differences.refusals else _gains(base, side))]
+        lines += ["", headline(comparison), f"[gains of {side.label}]"]
+        lines += [] if comparison.differences.refusals else _gains(base, side)
         lines += [f"  {line}" for line in remarks(comparison)]
     return "\n".join(lines) + "\n"
 

@@ -7,32 +7,50 @@ from xml.etree import ElementTree
 
 from inferload.escaping import markdown as plain
 from inferload.numbers import NOT_KNOWN, number, plural
-from inferload.statistics.baseline_stats import FEWEST
 from inferload.statistics.paired_runs import POWER
 from inferload.text_table import align, piped
 
 from ..data.figures import TABLE
 from . import costs
+from .arms import between_arms
 from .compare import ALPHA, RECOMMENDED_PAIRS, Comparison, FigureRow, table_rows
 from .sides import Side, TableRow
 
 
 def headline(comparison: Comparison) -> str:
-    """Format a comparison as a sentence: the answer, the change with its interval, and the number of pairs or occasions."""
-    row, name = comparison.primary, comparison.candidate.label
-    against = f"{name} against {comparison.baseline.label}"
+    """Format a comparison as a sentence: the verdict, the primary figure, every figure that is worse, and the condition."""
+    against = f"{comparison.candidate.label} against {comparison.baseline.label}"
+    verdict = f"{comparison.verdict.upper()}, " if comparison.verdict in ("better", "worse", "mixed") else ""
+    also = [f"worse: {_measured(row)}" for row in comparison.worse if not row.primary]
+    holds = [f"holds for {comparison.condition.holds_for}"] if comparison.condition and comparison.tested_any else []
+    return f"{against}: {verdict}{'; '.join([_primary(comparison), *also, *holds])}"
+
+
+def brief(comparison: Comparison) -> str:
+    """Format the verdict in a few words: the answer on the primary figure, and every figure that is worse."""
+    row = comparison.primary
+    words = [f"{row.figure.title} {row.answer}"]
+    words += [f"{other.figure.title} worse" for other in comparison.worse if not other.primary]
+    return "; ".join(words)
+
+
+def _primary(comparison: Comparison) -> str:
+    """Format the answer on the primary figure: the change with its interval, and the number of pairs or occasions."""
+    row = comparison.primary
     if row.answer == "not comparable":
-        return f"{against}: not comparable because of {comparison.differences.reasons(row.figure.name)[0]}"
-    if row.answer == "not known" and not comparison.pairs and comparison.occasions is None:
-        return f"{against}: {_why_not_tested(comparison)}"
+        return f"not comparable because of {row.untested}"
     if row.answer == "not known":
-        return f"{against}: {row.figure.name} is not known on both sides"
+        return f"{row.figure.title} is not tested: {row.untested}"
     change = _change_text(row)
     if row.answer == "not tested":
-        return f"{against}: {row.figure.title} is {change}; {_why_not_tested(comparison)}"
+        return f"{row.figure.title} is {change}; not tested: {row.untested}"
     if row.answer == "no difference found":
-        return f"{against}: no difference found in {row.figure.title} ({change}); {_detectable(row)}"
-    return f"{against}: {row.answer.upper()}, {row.figure.title} is {change}, {_p_is(row.p)} {_basis(comparison)}"
+        return f"no difference found in {row.figure.title} ({change}); {_detectable(row)}"
+    return f"{_measured(row)} {_basis(comparison)}"
+
+
+def _measured(row: FigureRow) -> str:
+    return f"{row.figure.title} is {_change_text(row)}, {_p_is(row.p)}"
 
 
 def _basis(comparison: Comparison) -> str:
@@ -63,20 +81,6 @@ def _interval(row: FigureRow) -> str:
         if effect is None or effect.low is None or effect.high is None
         else change_interval(effect.low - 1, effect.high - 1)
     )
-
-
-def _why_not_tested(comparison: Comparison) -> str:
-    if comparison.occasions is not None and comparison.occasions < FEWEST:
-        return (
-            f"no verdict: {plural(comparison.occasions, 'occasion')} in {comparison.baseline.label}, {FEWEST} are required for "
-            "the variation between days and restarts; add more (inferload baseline add), or compare pairs of runs"
-        )
-    if comparison.conditional:
-        return f"no verdict: {comparison.conditional}"
-    pairs = len(comparison.pairs)
-    if not pairs:
-        return "no verdict: no valid runs of the two sides have the same seed"
-    return f"no verdict from {plural(pairs, 'pair')} of runs: use {RECOMMENDED_PAIRS} or more"
 
 
 def _detectable(row: FigureRow) -> str:
@@ -149,16 +153,17 @@ def improvement_table(rows_of: Sequence[TableRow]) -> Cells | None:
 def text(comparisons: Sequence[Comparison]) -> str:
     """Format comparisons for a terminal."""
     parts = [*_simulated(comparisons), *_tables(table_rows(comparisons), align)]
-    for comparison in comparisons:
+    for comparison in (*comparisons, *between_arms(comparisons)):
         parts.append("\n".join([headline(comparison), *remarks(comparison), "", align(effects_table(comparison))]))
     return "\n\n".join(parts) + f"\n\n{family(comparisons)}\n"
 
 
 def markdown(comparisons: Sequence[Comparison]) -> str:
     """Format comparisons as Markdown."""
-    parts = [*(f"**{plain(headline(comparison))}**" for comparison in comparisons)]
+    all_compared = [*comparisons, *between_arms(comparisons)]
+    parts = [*(f"**{plain(headline(comparison))}**" for comparison in all_compared)]
     parts += [*map(plain, _simulated(comparisons)), *_tables(table_rows(comparisons), piped, plain)]
-    for comparison in comparisons:
+    for comparison in all_compared:
         lines = "\n".join(f"* {plain(remark)}" for remark in remarks(comparison))
         parts += [
             f"### {plain(comparison.candidate.label)} against {plain(comparison.baseline.label)}",
@@ -206,13 +211,13 @@ def remarks(comparison: Comparison) -> list[str]:
     lines += [f"implausible: {line}" for line in comparison.implausible]
     lines += [f"note: {line}" for line in comparison.differences.warnings]
     for side in (comparison.baseline, comparison.candidate):
-        if side.cut_off:
-            lines.append(f"{side.label}: left out, no summary: {', '.join(side.cut_off)}")
+        lines += [f"{side.label}: left out, {line}" for line in side.left_out]
         invalid = [run.label for run in side.runs if run.level == "invalid"]
         if invalid and not comparison.differences.refusals:
             lines.append(f"{side.label}: left out with their pairs, measurement not valid: {', '.join(invalid)}")
-    if comparison.conditional:
-        lines.append(f"conditional on these server starts: {comparison.conditional}")
+    if comparison.condition:
+        lines.append(f"holds for {comparison.condition.holds_for}: {comparison.condition.reason}")
+    lines += untested(comparison)
     if comparison.pairs and comparison.unpaired:
         lines.append(
             f"left out, no run of this seed on the other side: {', '.join(run.label for run in comparison.unpaired)}"
@@ -222,16 +227,27 @@ def remarks(comparison: Comparison) -> list[str]:
     return lines
 
 
+def untested(comparison: Comparison) -> list[str]:
+    """Return the figures without a test that a side has, a line for each reason. The headline has that of the primary figure."""
+    of_reason: dict[str, list[str]] = {}
+    for row in comparison.rows:
+        shown = (row.baseline, row.candidate) != (None, None) and not row.primary
+        if shown and row.answer in ("not tested", "not known") and row.untested != comparison.primary.untested:
+            of_reason.setdefault(row.untested, []).append(row.figure.title)
+    return [f"not tested: {'; '.join(titles)} ({reason})" for reason, titles in of_reason.items()]
+
+
 def family(comparisons: Sequence[Comparison]) -> str:
     """Describe the test, its significance level and its corrections."""
     count = len(comparisons)
     several = f" Family-wise error of the primary figures of {count} candidates: at most {count * ALPHA:g}."
     test = "paired t-test over pairs of runs"
+    confirmed = f", confirmed by sign flips from {RECOMMENDED_PAIRS} pairs on"
     if any(comparison.occasions is not None for comparison in comparisons):
-        test = "t-test of the candidate against the spread of the occasions of the baseline"
+        test, confirmed = "t-test of the candidate against the spread of the occasions of the baseline", ""
     return (
-        f"Significance level {ALPHA:g}, {test}: the primary figure without correction, all others with Holm's correction."
-        + (several if count > 1 else "")
+        f"Significance level {ALPHA:g}, {test}: the primary figure without correction{confirmed}; all others with Holm's "
+        f"correction.{several if count > 1 else ''}"
     )
 
 
@@ -240,9 +256,7 @@ def annotations(comparisons: Sequence[Comparison]) -> list[tuple[str, str]]:
     lines = []
     for comparison in comparisons:
         level = "error" if comparison.regressed else "notice" if comparison.tested else "warning"
-        worse = [row for row in comparison.rows if row.answer == "worse" and not row.primary]
-        also = "".join(f"; {row.figure.title} is {_change_text(row)}: worse" for row in worse)
-        lines.append((level, headline(comparison) + also))
+        lines.append((level, headline(comparison)))
         lines += [
             ("error", f"{comparison.candidate.label}: {checked.text}")
             for checked in comparison.limits
@@ -252,30 +266,36 @@ def annotations(comparisons: Sequence[Comparison]) -> list[tuple[str, str]]:
 
 
 def document(comparisons: Sequence[Comparison]) -> dict[str, Any]:
-    """Return the comparisons as JSON values, unrounded."""
+    """Return the comparisons as JSON values, unrounded. `arms`: warm against cold runs of each side that has both."""
     return {
         "format": 1,
         "baseline": comparisons[0].baseline.label,
         "cost": costs.document([side for side, _ in table_rows(comparisons)]),
-        "candidates": [
-            {
-                "candidate": comparison.candidate.label,
-                "headline": headline(comparison),
-                "answer": comparison.primary.answer,
-                "regressed": comparison.regressed,
-                "pairs": len(comparison.pairs),
-                "occasions": comparison.occasions,
-                "conditional": comparison.conditional or None,
-                "weaker": comparison.weaker or None,
-                "refusals": list(comparison.differences.refusals),
-                "warnings": list(comparison.differences.warnings),
-                "compared": list(comparison.differences.compared),
-                "implausible": list(comparison.implausible),
-                "max_change": [checked.to_dict() for checked in comparison.limits],
-                "figures": [_figure_document(row) for row in comparison.rows],
-            }
-            for comparison in comparisons
-        ],
+        "candidates": [_comparison_document(comparison) for comparison in comparisons],
+        "arms": [_comparison_document(comparison) for comparison in between_arms(comparisons)],
+    }
+
+
+def _comparison_document(comparison: Comparison) -> dict[str, Any]:
+    condition = comparison.condition
+    return {
+        "baseline": comparison.baseline.label,
+        "candidate": comparison.candidate.label,
+        "headline": headline(comparison),
+        "answer": comparison.primary.answer,
+        "verdict": comparison.verdict,
+        "worse": [row.figure.name for row in comparison.worse],
+        "regressed": comparison.regressed,
+        "pairs": len(comparison.pairs),
+        "occasions": comparison.occasions,
+        "condition": None if condition is None else {"holds_for": condition.holds_for, "reason": condition.reason},
+        "weaker": comparison.weaker or None,
+        "refusals": list(comparison.differences.refusals),
+        "warnings": list(comparison.differences.warnings),
+        "compared": list(comparison.differences.compared),
+        "implausible": list(comparison.implausible),
+        "max_change": [checked.to_dict() for checked in comparison.limits],
+        "figures": [_figure_document(row) for row in comparison.rows],
     }
 
 
@@ -294,6 +314,7 @@ def _figure_document(row: FigureRow) -> dict[str, Any]:
         "p_sign_flip": None if effect is None else effect.p_sign_flip,
         "detectable": None if effect is None else effect.detectable,
         "answer": row.answer,
+        "untested": row.untested or None,
     }
 
 
@@ -309,7 +330,7 @@ def junit(comparisons: Sequence[Comparison]) -> str:
         failures = sum(row.answer == "worse" for row in comparison.rows) + sum(
             not checked.passed for checked in comparison.limits
         )
-        skipped = sum(row.answer not in ("better", "worse", "no difference found") for row in comparison.rows)
+        skipped = sum(not row.tested for row in comparison.rows)
         counts = {
             "tests": str(len(comparison.rows) + len(comparison.limits)),
             "failures": str(failures),
@@ -320,9 +341,10 @@ def junit(comparisons: Sequence[Comparison]) -> str:
         for row in comparison.rows:
             case = ElementTree.SubElement(suite, "testcase", classname=comparison.candidate.label, name=row.figure.name)
             message = f"{row.figure.title} is {_change_text(row)}: {row.answer}"
+            message += f" ({row.untested})" if row.untested else ""
             if row.answer == "worse":
                 ElementTree.SubElement(case, "failure", message=message)
-            elif row.answer not in ("better", "no difference found"):
+            elif not row.tested:
                 ElementTree.SubElement(case, "skipped", message=message)
         for checked in comparison.limits:
             case = ElementTree.SubElement(

@@ -3,13 +3,14 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from ..data.figures import Figure
+from inferload.results.cost import Prices
+
+from ..data.figures import Figure, figure
 from . import costs
+from .compare import Comparison
 from .sides import LoadFigures, Run, Side
 
-TTFT = Figure("p50(ttft_ms)", "TTFT, median", "lower", "ms")
-TPOT = Figure("mean(tpot_ms)", "TPOT, mean", "lower", "ms")
-THROUGHPUT = Figure("output_tok_per_s", "Output", "higher", "tok/s")
+TTFT, TPOT, THROUGHPUT = map(figure, ("p50(ttft_ms)", "mean(tpot_ms)", "output_tok_per_s"))
 AXES = (TTFT, TPOT, THROUGHPUT)
 
 
@@ -55,6 +56,7 @@ class VariantFigures:
     memory_mb: float | None
     memory_of: str  # GPUs, or processes
     gpus: int | None
+    prices: Prices
     cost: float | None
     max_load: Mapping[str, MaxLoad]
 
@@ -83,6 +85,7 @@ def variant_figures(side: Side, paired: Side, base: VariantFigures | None = None
         memory_mb=on_gpus if on_gpus is not None else of_processes,
         memory_of="GPUs" if on_gpus is not None else "processes",
         gpus=runs[0].deployment.gpus or runs[0].prices.gpus,
+        prices=runs[0].prices,
         cost=costs.of_side(paired).per_million_output_tokens,
         max_load={slo.name: max_load(slo, [level for run in runs for level in run.loads]) for slo in SLOS},
     )
@@ -138,22 +141,22 @@ def axis_values(variants: Sequence[VariantFigures], axis: Figure) -> list[float 
     return aligned(variants, lambda variant: variant.values[axis.name])
 
 
-def trade_offs(chosen: VariantFigures, aim: str) -> tuple[tuple[str, float], ...]:
-    """Return the axes on which the variant's mean over its pairs is worse than the baseline's by 1 % or more."""
+def trade_offs(chosen: VariantFigures, comparison: Comparison | None) -> tuple[tuple[str, float], ...]:
+    """Return what is worse than on the baseline: each figure that the test calls worse, and memory, cost and GPUs from 1 % on.
+
+    `comparison`: with the baseline; None for the baseline itself. Cost at the price of the baseline is that of the output, which
+    the test decides.
+    """
     base = chosen.base
-    if base is None:
+    if base is None or comparison is None:
         return ()
-    changes = []
-    for axis in AXES:
-        now, before = chosen.values[axis.name], base.values[axis.name]
-        if axis.name != aim and now is not None and before:
-            changes.append((axis.title, now / before - 1, axis.better == "lower"))
+    worse = {row.figure.name: (row.figure.title, row.change or 0.0) for row in comparison.worse}
     same_kind = chosen.memory_of == base.memory_of
-    for name, now, before in (
+    dearer = chosen.prices.per_s != base.prices.per_s or THROUGHPUT.name in worse
+    counted = (
         ("memory", chosen.memory_mb if same_kind else None, base.memory_mb),
-        ("cost", chosen.cost, base.cost),
+        ("cost", chosen.cost if dearer else None, base.cost),
         ("GPUs", chosen.gpus, base.gpus),
-    ):
-        if now is not None and before:
-            changes.append((name, now / before - 1, True))
-    return tuple((name, change) for name, change, lower in changes if (change if lower else -change) >= 0.01)
+    )
+    changes = [(name, now / before - 1) for name, now, before in counted if now is not None and before]
+    return (*worse.values(), *(change for change in changes if change[1] >= 0.01))

@@ -379,6 +379,28 @@ def _cache(summary: Mapping[str, Any]) -> Table | None:
     return Table("cache", "Prefix cache", ("", "input tokens", "cached", "hit rate"), tuple(rows), note)
 
 
+def _arms(summary: Mapping[str, Any]) -> Table | None:
+    """The same turns in the run before, whose cache this one began with, and in this run; None without such a run."""
+    cache = summary.get("cache") or {}
+    earlier = cache.get("earlier") or {}
+    measures = {name: block for name, block in (earlier.get("measures") or {}).items() if block["pairs"]}
+    if not measures:
+        return None
+    keys = ("pairs", "before_mean", "after_mean", "difference_mean", "ratio_p50")
+    rows = tuple((name, *(number(block[key]) for key in keys)) for name, block in measures.items())
+    before, now = earlier["arm"], cache["arm"]
+    note = f"The same turns in {earlier['run_dir']} ({before}) and in this run ({now}), on one start of the server; means in ms."
+    if earlier["only_after"]:
+        note += f" {earlier['only_after']} turns have no pair, and were cold."
+    return Table(
+        "arms",
+        f"{before} and {now} runs".capitalize(),
+        ("", "pairs", before, now, "difference", "ratio, median"),
+        rows,
+        note,
+    )
+
+
 _CLIENT_ROWS = (
     ("delay_ms", "client delay, ms"),
     ("loop_lag_ms", "event loop lag, ms"),
@@ -485,7 +507,7 @@ _TABLES: tuple[tuple[str, Callable[[Mapping[str, Any]], Sequence[Table | None]]]
     ("other requests", lambda summary: [_users(summary), _others(summary), _exceptions(summary)]),
     ("notes", lambda summary: [_notes(summary)]),
     ("servers", lambda summary: [_servers(summary)]),
-    ("the prefix cache", lambda summary: [_cache(summary)]),
+    ("the prefix cache", lambda summary: [_cache(summary), _arms(summary)]),
     ("the client", lambda summary: [_client(summary)]),
     ("steps", lambda summary: [_steps(summary)]),
     ("latency by class", _classes),

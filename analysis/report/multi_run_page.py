@@ -2,21 +2,23 @@
 
 import os
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from urllib.parse import quote
 
 from inferload import rundir
 from inferload.errors import UsageError
-from inferload.numbers import short
+from inferload.numbers import plural, short
 
 from ..charts.load import FIGURES
 from ..comparison import sweep_folder
-from ..comparison.comparable import configuration, value_text
-from ..comparison.compare import compare, table_rows
+from ..comparison.arms import between_arms, by_arm, compare_arms
+from ..comparison.comparable import CACHE_ARM, configuration, value_text
+from ..comparison.compare import Comparison, compare, table_rows
 from ..comparison.page import Part, html, summary_line
 from ..comparison.recommend import recommend
 from ..comparison.recommend_text import section
-from ..comparison.sides import NAMES, Run, Side, TableRow, path_label, read_run
+from ..comparison.sides import NAMES, WARMING, Run, Side, TableRow, path_label, read_run
 from ..data.figures import ALL, DEFAULT_PRIMARY, figure
 
 PAGE = "index.html"
@@ -38,20 +40,35 @@ def make_sweep(folder: Path) -> tuple[str, Path]:
     parts = []
     for name, sides in sweep_folder.read(folder, tuple(dict.fromkeys((*_NAMES, primary.name)))).items():
         comparisons = tuple(compare(sides[0], other, primary, ALL) for other in sides[1:])
-        advice = section(recommend(name, sides)) if comparisons else None
+        advice = section(recommend(name, sides, primary)) if comparisons else None
         rows = table_rows(comparisons) if comparisons else [(sides[0], None)]
         parts.append(Part(name, tuple(rows), comparisons, _links(sides, folder), advice))
+    parts = _with_arms(parts)
     verdicts = [f"{part.name}: {summary_line(part.comparisons)}" for part in parts if part.comparisons]
     verdicts = verdicts or [f"{path_label(folder)}: only the baseline has runs"]
     verdict = "; ".join(filter(None, [*verdicts, sweep_folder.left_out(folder)]))
     return verdict, _written(folder / PAGE, html(f"Sweep {folder.resolve().name}", verdict, parts))
 
 
+def _with_arms(parts: Sequence[Part]) -> list[Part]:
+    """Add the comparisons of warm with cold runs to the last part of each scenario."""
+    of_scenario: dict[str, list[Part]] = {}
+    for part in parts:
+        of_scenario.setdefault(part.sides[0].runs[0].scenario, []).append(part)
+    found = []
+    for several in of_scenario.values():
+        arms = between_arms([comparison for part in several for comparison in part.comparisons])
+        found += [*several[:-1], replace(several[-1], arms=tuple(arms))]
+    return found
+
+
 def make_runs(run_dirs: Sequence[Path], folder: Path) -> tuple[str, Path]:
     """Write the page of runs; return (summary, index.html in the folder)."""
     parts = []
     by_scenario: dict[str, dict[str, list[Run]]] = {}
-    runs = [read_run(path, _NAMES) for path in run_dirs]
+    runs = [run for run in (read_run(path, _NAMES) for path in run_dirs) if run.arm != WARMING]
+    if not runs:
+        raise UsageError(f"{folder}: contains only runs that warmed a cache, which are not counted")
     for run in runs:
         by_scenario.setdefault(run.scenario or "runs", {}).setdefault(_configuration(run), []).append(run)
     for name, by_label in by_scenario.items():
@@ -59,9 +76,11 @@ def make_runs(run_dirs: Sequence[Path], folder: Path) -> tuple[str, Path]:
             Side(label, tuple(sorted(members, key=lambda run: run.started_at))) for label, members in by_label.items()
         ]
         curves = tuple(part for side in sides for part in _split(side, _server_and_workload))
-        parts.append(Part(name, _rows(sides), links=_links(sides, folder), curves=curves))
+        parts.append(Part(name, _rows(sides), links=_links(sides, folder), curves=curves, arms=_arms(sides)))
     doubtful = sum(run.level != "valid" for run in runs)
-    verdict = f"{len(run_dirs)} runs of {', '.join(by_scenario)}"
+    verdict = f"{len(runs)} runs of {', '.join(by_scenario)}"
+    if len(run_dirs) > len(runs):
+        verdict += f"; left out: {plural(len(run_dirs) - len(runs), 'run')} that warmed a cache"
     if doubtful:
         verdict += f"; {doubtful} of them suspect or not valid: read their pages before you use the numbers"
     return verdict, _written(folder / PAGE, html("Runs", verdict, parts))
@@ -85,6 +104,17 @@ def _rows(sides: Sequence[Side]) -> tuple[TableRow, ...]:
         if all(comparison.pairs for comparison in comparisons):
             return tuple(table_rows(comparisons))
     return tuple((part, None) for parts in by_setting for part in parts)
+
+
+def _arms(sides: Sequence[Side]) -> tuple[Comparison, ...]:
+    """Compare the warm runs with the cold ones of each configuration, at each of its settings."""
+    parts = [part for side in sides for part in _split(side, _of_both_arms)]
+    return tuple(comparison for part in parts for comparison in compare_arms(by_arm([part])))
+
+
+def _of_both_arms(run: Run) -> dict[str, str]:
+    """Return the settings that cold and warm runs share."""
+    return {key: value for key, value in _properties(run).items() if key != CACHE_ARM}
 
 
 def _properties(run: Run) -> dict[str, str]:

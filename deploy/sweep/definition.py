@@ -53,7 +53,7 @@ class Sweep(ScenarioPart):
     )
     restart: Literal["each", "once"] = Field(
         default="each",
-        description="each: one server start per pair; once: one start per variant, and differences without a verdict",
+        description="each: one server start per pair; once: one start per variant, and verdicts that hold for these starts only",
     )
     seed: Whole = Field(default=0, description="seed for the seeds of the runs and the order of variants")
     primary: str = Field(default="mean(ttft_ms)", description="measure of the verdict, as in a gate")

@@ -66,15 +66,15 @@ def starts(sweep: Sweep, names: Mapping[str, str]) -> list[ServerStart]:
 
 def outlook(sweep: Sweep) -> str:
     """Describe the change that the sweep can detect."""
-    if sweep.restart == "once":
-        return "one start per variant: differences are shown without a verdict"
-    size = paired_runs.detectable(sweep.sd_log, sweep.pairs)
+    size = paired_runs.detectable_by_both(sweep.sd_log, sweep.pairs)
     if sweep.pairs < 3 or size is None:
         return f"{plural(sweep.pairs, 'pair')} of runs show differences without a verdict; a verdict needs 6 or more"
     text = (
         f"{sweep.pairs} pairs detect a change of {percent(size)} with a power of {paired_runs.POWER:g}, "
         f"if pairs scatter by {percent(sweep.sd_log)} (assumed: sd_log)"
     )
-    if sweep.pairs < 6:
+    if sweep.pairs < paired_runs.FEWEST_FLIPS:
         text += "; the sign-flip test cannot reject with fewer than 6"
+    if sweep.restart == "once":
+        text += "; one start per variant: verdicts hold for these server starts"
     return text

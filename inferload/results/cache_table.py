@@ -37,6 +37,19 @@ def cache_table(summary: Mapping[str, Any]) -> str:
     return "\n".join([title, table, *notes, *_against(cache)])
 
 
+def against_earlier(summary: Mapping[str, Any]) -> str:
+    """Return the mean latencies beside those of the same turns in the run before, on one line; empty without such a run."""
+    cache = summary.get("cache") or {}
+    earlier = cache.get("earlier") or {}
+    texts = [
+        f"mean {name.removesuffix('_ms').upper()} {short(block['after_mean'])} against {short(block['before_mean'])} ms "
+        f"{earlier['arm']} ({block['pairs']} pairs)"
+        for name, block in (earlier.get("measures") or {}).items()
+        if block["pairs"]
+    ]
+    return f"the same turns as {earlier['run_dir']}: {'; '.join(texts)}" if texts else ""
+
+
 def _against(cache: Mapping[str, Any]) -> list[str]:
     """Return the comparison of the same turns in the run before and in this run."""
     earlier = cache.get("earlier") or {}

@@ -8,6 +8,7 @@ from typing import Any
 
 from inferload.escaping import escaped, mapped
 from inferload.numbers import percent, short
+from inferload.results.cache_table import against_earlier
 from inferload.results.terminal_tables import figure, interval_and_note, no_latency, slo_missed
 from inferload.text_table import align
 from inferload.verdict import failures, outcome
@@ -24,6 +25,8 @@ def brief(summary: Mapping[str, Any], load: str = "") -> str:
     lines = [*_head(summary, escaped(load)), *_gates(summary["verdict"]["gates"]), *_latency(summary)]
     rows = [*_load_rows(summary), *_request_rows(summary["other_requests"])]
     rows += [("client", _client(summary["client"])), *_server_rows(summary["servers"])]
+    if arms := against_earlier(summary):
+        rows.append((f"{summary['cache']['arm']} run", arms))
     failed = failures.lines(summary)
     if failed:
         rows.append(("failed", "; ".join(failed[:2])))

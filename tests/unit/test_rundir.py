@@ -13,6 +13,7 @@ from inferload.client.connection.redaction import Redaction
 from inferload.master.lifecycle import cache_passes
 from inferload.master.lifecycle.marks import Marks
 from inferload.measure.clock import Anchor
+from inferload.scenario.scenario import Cache
 
 HALF = "\ud83d"  # half of a character: UTF-8 cannot represent it
 
@@ -104,3 +105,13 @@ def test_a_file_is_whole_or_absent_and_its_writes_are_observed(tmp_path: Path) -
         file.writelines([b"half", None])  # type: ignore[list-item]
     assert [entry.name for entry in tmp_path.iterdir()] == ["file"]
     assert path.read_bytes() == bytes(1_000_000)
+
+
+def test_an_incomplete_run_is_set_aside_with_its_other_passes(tmp_path: Path) -> None:
+    passes = [one for arm in ("cold", "warm", "both") for one in cache_passes.passes(Cache(arm=arm))]  # type: ignore[arg-type]
+    for name in {cache_passes.folder(tmp_path / "000", one).name for one in passes} | {"001"}:
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "run.json").write_text("{}")
+    rundir.set_aside(tmp_path / "000")
+    assert [path.name for path in tmp_path.glob("[!.]*")] == ["001"]
+    assert len(list(tmp_path.glob(".broken-000*"))) == 3

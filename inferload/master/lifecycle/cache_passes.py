@@ -35,10 +35,10 @@ COLD = CachePass("cold")
 def passes(cache: Cache) -> Sequence[CachePass]:
     """Return the runs of a scenario in order."""
     if cache.arm == "both":
-        return CachePass("cold"), CachePass("warm", "-warm")
+        return CachePass("cold"), CachePass("warm", rundir.WARM)
     if cache.arm == "warm":
         return (
-            (CachePass("warming", "-warming", counted=False), CachePass("warm"))
+            (CachePass("warming", rundir.WARMING, counted=False), CachePass("warm"))
             if cache.twice
             else (CachePass("warm"),)
         )

@@ -55,7 +55,7 @@ def _twice(sandbox: Sandbox, salt: str | None) -> tuple[FinishedRun, FinishedRun
 
 
 def _arms(sandbox: Sandbox, arm: str) -> FinishedRun:
-    return _run(sandbox, "processes" if arm == "both" else "local", "run", cache__arm=arm)
+    return _run(sandbox, "processes" if arm == "both" else "local", "run", report=True, cache__arm=arm)
 
 
 def _cache(ended: FinishedRun) -> dict[str, Any]:
@@ -111,6 +111,10 @@ def test_cache_passes_run_in_sequence_and_are_compared(run_pool: RunPool, run_ca
     assert caches[1]["expected"]["cached_tokens_at_most"] == caches[1]["counted"]["hits"]
     assert caches[0]["counted"]["hits"] < caches[1]["counted"]["hits"]
     assert "warm_cache" not in _codes(before) | _codes(warm)
+    arms = f"{caches[0]['arm'].capitalize()} and warm runs"
+    assert arms in (warm / "report.md").read_text()
+    assert arms in (warm / "report.html").read_text()
+    assert f"the same turns, {caches[0]['arm']} ({before.name}) and warm" in ended.text
     ids = [json.loads((path / "run.json").read_text())["id"] for path in (before, warm)]
     assert ids[0] != ids[1]
 

@@ -96,7 +96,9 @@ def test_throughput_against_latency_shows_the_slo_limits(drawn: Pictures) -> Non
     picture = drawn.of("load")
     assert picture is not None
     assert [words["text"] for words in picture.figure["layout"]["annotations"]] == ["SLO ttft_ms 150", "SLO tpot_ms 30"]
-    assert picture.note == "One point per step."
+    assert picture.note == (
+        "One point per step. Not drawn, too few samples or not measured: ITL p50 (all points), ITL p95 (all points)."
+    )
     assert load.picture([load.of_steps([step(1, 100.0), step(2, 150.0)])], {}) is not None
     assert load.picture([load.of_steps([step(1, 100.0)])], {}) is None
 

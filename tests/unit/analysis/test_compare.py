@@ -96,15 +96,27 @@ def test_two_pairs_have_no_verdict() -> None:
     comparison = compared(*sides(0.5, 2))
     assert comparison.primary.answer == "not tested"
     assert not comparison.tested
-    assert "no verdict from 2 pairs of runs: use 6 or more" in output.headline(comparison)
+    assert "not tested: 2 pairs of runs: a test needs 3, better 6 or more" in output.headline(comparison)
 
 
-def test_runs_on_one_server_start_are_not_tested() -> None:
-    before = Side("base", tuple(run(seed, 100 + seed, "one start") for seed in range(6)))
-    after = Side("new", tuple(run(seed, 200 + seed) for seed in range(6)))
-    comparison = compared(before, after)
-    assert comparison.primary.answer == "not tested"
-    assert "base: 6 runs on one server start" in output.headline(comparison)
+@pytest.mark.parametrize(
+    ("starts", "holds_for"),
+    [
+        (("one", "two"), "these two server starts"),
+        (("one", "one"), "this server start"),
+        (("one", None), "these 7 server starts"),
+        (("", "two"), "the server starts of these runs, which are not known (no process_start_time_seconds)"),
+    ],
+)
+def test_a_verdict_on_shared_server_starts_names_them(starts: tuple[str | None, str | None], holds_for: str) -> None:
+    members = [[run(seed, ms + seed, start) for seed in range(6)] for ms, start in zip((100, 200), starts, strict=True)]
+    if not starts[0]:
+        members[0] = [replace(one, start=None) for one in members[0]]
+    comparison = compared(Side("base", tuple(members[0])), Side("new", tuple(members[1])))
+    assert comparison.primary.answer == "worse"
+    assert output.headline(comparison).endswith(f"; holds for {holds_for}")
+    assert f"\nholds for {holds_for}: base has 6 runs on " in output.text([comparison])
+    assert output.document([comparison])["candidates"][0]["condition"]["holds_for"] == holds_for
 
 
 def test_runs_are_paired_by_seed_and_unpaired_ones_are_named() -> None:
@@ -191,15 +203,15 @@ def test_means_and_changes_are_over_the_pairs(last: str, tmp_path: Path, capsys:
     new = Side("new", (*slower, *([] if last == "missing" else [run(5, 90, level="invalid")])))
     comparison = compared(base, new)
     assert comparison.primary.answer == "worse"
-    assert comparison.primary.baseline == pytest.approx(100.4)
-    assert comparison.primary.candidate == pytest.approx(105.4)
+    assert comparison.primary.baseline == pytest.approx(100.4, abs=0.01)
+    assert comparison.primary.candidate == pytest.approx(105.4, abs=0.01)
     shown = output.text([comparison])
     assert re.search(r"change against base .*\n  new .* \+4\.98% ", shown)
     assert "-29.95%" not in shown
     # Candidates with other pairs have their own row of the baseline.
     both = output.text([comparison, compared(base, Side("all", base.runs))])
     assert re.search(r"\n  base, pairs of new +5 .* 100\.4 ", both)
-    assert re.search(r"\n  base, pairs of all +6 .* 150\.3 ", both)
+    assert re.search(r"\n  base, pairs of all +6 .* 126\.4 ", both)
     assert re.search(r"\n  new against base, pairs of new .* \+4\.98% ", both)
     prices = Prices(2.5, 1)
     rows = costs.table(table_rows([compared(*(priced(with_output(side), prices) for side in (base, new)))]))
@@ -230,10 +242,10 @@ def on_disk(folder: Path) -> list[Path]:
 
 def test_without_pairs_the_means_are_over_all_runs_and_marked() -> None:
     comparison = compared(Side("base", (run(1, 100), run(2, 120))), Side("new", (run(3, 110),)))
-    assert comparison.primary.baseline == 110
+    assert comparison.primary.baseline == pytest.approx((100 * 120) ** 0.5)
     shown = output.text([comparison])
     assert "no pairs: the means are over all runs, of different seeds" in shown
-    assert "no verdict: no valid runs of the two sides have the same seed" in shown
+    assert "Mean TTFT is not tested: no valid runs of the two sides have the same seed" in shown
     assert "left out" not in shown
     crossed = [(run(1, 100), run(2, 120, level="invalid")), (run(1, 90, level="invalid"), run(2, 110))]
     shown = output.text([compared(*(Side(label, runs) for label, runs in zip(("base", "new"), crossed, strict=True)))])
@@ -386,7 +398,7 @@ def test_a_side_is_a_run_or_a_folder_of_runs(tmp_path: Path) -> None:
     write_run(tmp_path / "base" / "a", 3, 110, name="another-name")
     side = read_side(tmp_path / "base")
     assert [member.seed for member in side.runs] == [2, 3]
-    assert side.mean("mean(ttft_ms)") == 100
+    assert side.mean("mean(ttft_ms)") == pytest.approx((90 * 110) ** 0.5)
     assert side.runs[0].settings == side.runs[1].settings
     assert read_side(tmp_path / "base" / "a").runs[0].value("total_tok_per_s") == 140
     assert side.runs[0].output_tokens == 50
@@ -453,7 +465,7 @@ def test_incomplete_runs_in_a_folder_are_left_out_and_named(tmp_path: Path) -> N
     write_run(tmp_path / "base" / ".broken-001-ab", 3, 110)
     (write_run(tmp_path / "base" / "002", 4, 95) / "summary.json").unlink()
     side = read_side(tmp_path / "base")
-    assert ([member.label for member in side.runs], side.cut_off) == (["000"], ("002",))
+    assert ([member.label for member in side.runs], side.left_out) == (["000"], ("no summary: 002",))
     assert "base: left out, no summary: 002" in output.text([compared(side, side)])
 
 
@@ -464,15 +476,20 @@ def test_a_run_without_summary_is_refused(tmp_path: Path) -> None:
         read_side(folder)
 
 
-def test_without_known_server_starts_there_is_no_verdict(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_without_known_server_starts_the_gate_follows_the_figures(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     for seed in range(1, 8):
         write_run(tmp_path / "base" / str(seed), seed, 100 + seed)
         write_run(tmp_path / "new" / str(seed), seed, 120 + seed * 1.1)
     argv = ["compare", str(tmp_path / "base"), f"tuned={tmp_path / 'new'}", "--write", str(tmp_path / "out")]
     # Without a metrics page the server starts are unknown.
-    assert cli.main([*argv, "--fail-on-regression"]) == 0
-    assert "7 runs on unknown or shared server starts" in capsys.readouterr().out
-    assert cli.main([*argv, "--fail-on-regression", "--strict"]) == 4
+    assert cli.main([*argv, "--fail-on-regression"]) == 4
+    assert "base has 7 runs on unknown server starts; tuned has 7 runs on unknown server" in capsys.readouterr().out
+    same = ["compare", argv[1], f"again={argv[1]}", "--fail-on-regression"]
+    assert cli.main(same) == 0
+    assert cli.main([*same, "--strict"]) == 4
+    assert "--strict: again: the verdict holds for the server starts of these runs" in capsys.readouterr().err
     assert sorted(path.name for path in (tmp_path / "out").iterdir()) == [
         "comparison.html",
         "comparison.json",

@@ -173,11 +173,11 @@ def test_the_page_of_a_sweep_has_its_comparisons(tmp_path: Path, capsys: pytest.
             run_at(tmp_path / "sw" / "chat" / variant / f"{seed:03}", 8, faster, seed, variant)
     (tmp_path / "sw" / "sweep.yaml").write_text("baseline: file.yaml:base\nprimary: turns_per_s\n")
     assert cli.main(["report", str(tmp_path / "sw")]) == 0
-    assert "chat: new against base: Requests is 30.0% higher" in capsys.readouterr().out
+    assert "chat: new against base: BETTER, Requests is 30.0% higher" in capsys.readouterr().out
     page = (tmp_path / "sw" / "index.html").read_text()
     assert "Requests, req/s (primary)" in page
     assert "Best variant for each aim: chat" in page
-    assert "<li>highest throughput: no significant difference; best value: new, Output: 260 tok/s; +30.0%" in page
+    assert "<li>highest throughput: <b>new</b>; Output: 260 tok/s; +30.0%" in page
     body, _, definitions = page.partition('<section id="definitions">')
     links = set(re.findall(r'href="#(def-[^"]+)"', body))
     assert links == set(re.findall(r'<tr id="([^"]+)"', definitions))

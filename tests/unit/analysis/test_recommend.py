@@ -109,7 +109,7 @@ def test_each_aim_has_the_best_variant_with_gain_and_trade_offs() -> None:
     assert fast.high is not None
     assert fast.low < fast.change < fast.high < 0
     assert fast.trade_offs == ()
-    assert [name for name, _ in many.trade_offs] == ["TPOT, mean", "cost", "GPUs"]
+    assert [name for name, _ in many.trade_offs] == ["Mean TPOT", "cost", "GPUs"]
     assert by_aim["most users, chat"].value == 80
     assert "all met the SLO at the highest tested load (80 users)" in by_aim["most users, batch"].remark
     assert by_aim["least memory"].change == pytest.approx(5 / 16 - 1)
@@ -131,7 +131,7 @@ def test_aims_without_measurements_have_no_variant() -> None:
 
 def test_the_best_of_equal_variants_is_not_certain() -> None:
     sides = [side(name, 100, 10, 500, jitter=0.05) for name in "abcdef"]
-    assert results(recommend("chat", sides))["lowest TTFT"].certainty in ("not certain", "counted")
+    assert results(recommend("chat", sides))["lowest TTFT"].certainty == "no difference found"
     few = [replace(member, runs=member.runs[:2]) for member in three()]
     assert results(recommend("chat", few))["lowest TTFT"].certainty == "not tested"
 
@@ -144,14 +144,16 @@ def test_single_runs_of_one_server_have_no_best_variant(tmp_path: Path, capsys: 
         (folder / "summary.json").write_text(json.dumps(summary))
     assert cli.main(["recommend", *map(str, sides), "--write", str(tmp_path / "out")]) == 0
     lines = capsys.readouterr().out.splitlines()
-    at = lines.index("  lowest TTFT: no significant difference")
-    assert lines[at + 1 : at + 4] == [
+    at = lines.index("  lowest TTFT: not tested")
+    few = "1 pair of runs: a test needs 3, better 6 or more"
+    assert lines[at + 1 : at + 5] == [
         "      best value: again, TTFT, median: 99.5 ms",
         "      -0.5%",
-        "      not tested; 1 pair of runs: a test needs 6 or more, each run on its own server start",
+        f"      trade-offs: figures not tested: {few}",
+        f"      not tested against base: {few}",
     ]
-    assert "  highest throughput: no significant difference" in lines
-    assert "  balanced: no significant difference" in lines
+    assert "  highest throughput: not tested" in lines
+    assert "no significant difference" not in "\n".join(lines)
     assert "<b>" not in of_section((tmp_path / "out" / "recommendation.html").read_text())
     decisions = json.loads((tmp_path / "out" / "recommendation.json").read_text())["scenarios"][0]["decisions"]
     assert (decisions[0]["variant"], decisions[0]["best_value"]) == (None, "again")
@@ -159,8 +161,8 @@ def test_single_runs_of_one_server_have_no_best_variant(tmp_path: Path, capsys: 
 
 def test_only_a_tested_winner_is_bold() -> None:
     shown = of_section(page([recommend("chat", three())]))
-    # TTFT, throughput and cost; memory and loads are counted, not tested.
-    assert re.findall("<b>(.+?)</b>", shown) == ["awq", "tp2", "awq"]
+    # TTFT, throughput, cost and their balance; memory and loads are counted, not tested.
+    assert re.findall("<b>(.+?)</b>", shown) == ["awq", "tp2", "awq", "awq"]
     same = [side(name, 100, 10, 500, jitter=0.05) for name in ("base", "again")]
     recommendation = recommend("chat", same)
     assert "<b>" not in of_section(page([recommendation]))
@@ -177,7 +179,7 @@ def test_the_baseline_wins_only_if_all_others_are_significantly_worse() -> None:
     assert (undecided.variant, undecided.certainty) == ("awq", "not tested")
     assert (
         undecided.remark
-        == "it is the baseline; 2 pairs of runs: a test needs 6 or more, each run on its own server start"
+        == "it is the baseline; not tested against twin: 2 pairs of runs: a test needs 3, better 6 or more"
     )
 
 
@@ -204,26 +206,23 @@ def test_a_variant_that_is_slower_in_each_pair_is_not_recommended(last: str) -> 
     fast = results(recommendation)["lowest TTFT"]
     assert (fast.variant, fast.certainty) == ("base", "certain")
     cand = recommendation.variants[1]
-    assert cand.values["p50(ttft_ms)"] == pytest.approx(105.4)
+    assert cand.values["p50(ttft_ms)"] == pytest.approx(105.4, abs=0.01)
     assert cand.base is not None
-    assert cand.base.values["p50(ttft_ms)"] == pytest.approx(100.4)
+    assert cand.base.values["p50(ttft_ms)"] == pytest.approx(100.4, abs=0.01)
     assert "base" in recommendation.front
     shown = text(recommendation)
     differ = last == "in another variant"
     assert ("Means are over the pairs of each variant" in shown) == differ
     # Both tables.
     assert len(re.findall(r"\n  base, pairs of cand  .*100 ", shown)) == (2 if differ else 0)
-    assert len(re.findall(r"\n  base, pairs of full  .*150 ", shown)) == (2 if differ else 0)
+    assert len(re.findall(r"\n  base, pairs of full  .*126 ", shown)) == (2 if differ else 0)
 
 
-def test_a_variant_is_not_certain_if_its_pairs_contradict_the_means() -> None:
+def test_one_slow_pair_does_not_decide_the_best_variant() -> None:
     base = with_ttft(side("base", 100, 10, 500), (100, 100, 100, 100, 100, 100, 100, 5000))
     cand = with_ttft(side("cand", 100, 10, 500), (104, 105, 106, 104, 105, 106, 105, 4950))
     fast = results(recommend("chat", [base, cand]))["lowest TTFT"]
-    assert (fast.variant, fast.certainty) == ("cand", "not certain")
-    assert fast.change is not None
-    assert fast.change > 0
-    assert fast.remark == "the means over the runs and the changes over the pairs disagree"
+    assert (fast.variant, fast.certainty) == ("base", "certain")
 
 
 def test_gpu_memory_is_not_compared_with_process_memory() -> None:
@@ -249,7 +248,7 @@ def test_a_lower_cost_is_tested_with_correction_for_all_variants() -> None:
     many = [priced(f"v{at}", 500, 1.99) for at in range(9)]
     several = results(recommend("chat", [base, lucky, *many]))["lowest cost"]
     assert (alone.variant, alone.certainty) == ("lucky", "certain")
-    assert (several.variant, several.certainty) == ("lucky", "not certain")
+    assert (several.variant, several.certainty) == ("lucky", "no difference found")
 
 
 def test_incomparable_and_invalid_variants_are_left_out_and_named() -> None:
@@ -397,8 +396,8 @@ def test_recommend_reads_run_folders_and_sweeps(tmp_path: Path, capsys: pytest.C
     assert cli.main(["recommend", *sides, "--format", "markdown"]) == 0
     assert "| lowest TTFT | not measured |" in capsys.readouterr().out
     twins = [write_run(tmp_path / name / "twin", 1, 100.0) for name in ("old", "new")]
-    assert cli.main(["recommend", *map(str, twins)]) == 2
-    assert f"{twins[0]}: several variants are named twin; name each one: NAME={twins[0]}" in capsys.readouterr().err
+    assert cli.main(["recommend", *map(str, twins)]) == 0
+    assert f"against {twins[0]}\n" in capsys.readouterr().out
     (tmp_path / "empty").mkdir()
     (tmp_path / "empty" / "sweep.yaml").write_text("baseline: x\n")
     assert cli.main(["recommend", str(tmp_path / "empty")]) == 2
@@ -467,8 +466,8 @@ def two() -> Recommendation:
     ("base", "new", "variant", "remark"),
     [
         ((10.0, 12.0), (12.0, 15.0), "new", "all other variants miss it at this load"),
-        ((10.0, 13.0), (12.0, 15.0), "new", "not significant: the bounds of the searches overlap"),
-        ((10.0, None), (12.0, 15.0), "new", "not significant: the bounds of the searches overlap"),
+        ((10.0, 13.0), (12.0, 15.0), "new", "the bounds of the searches overlap"),
+        ((10.0, None), (12.0, 15.0), "new", "the bounds of the searches overlap"),
         ((None, 4.0), (None, 5.0), None, "no load met it with certainty"),
     ],
 )

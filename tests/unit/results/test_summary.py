@@ -491,6 +491,16 @@ def test_turns_cancelled_before_the_first_token_are_not_reported_as_failed() -> 
     assert "\nlatency: no turn succeeded\n" in tables(failed | {"latency": {}})
 
 
+@pytest.mark.parametrize("arm", ["cold", "warming"])
+def test_the_short_summary_of_a_warm_run_has_the_run_before(arm: str) -> None:
+    means = {"pairs": 120, "before_mean": 1518.0, "after_mean": 411.0, "difference_mean": -1107.0, "ratio_p50": 0.27}
+    none = {"pairs": 0, "before_mean": None, "after_mean": None, "difference_mean": None, "ratio_p50": None}
+    earlier = {"arm": arm, "run_dir": "run", "only_after": 0, "measures": {"ttft_ms": means, "e2e_ms": none}}
+    summary = build(given_by(sixty_seconds(4))) | {"cache": {"arm": "warm", "block_size": 16, "earlier": earlier}}
+    (line,) = [line for line in brief(summary).splitlines() if line.startswith("warm run")]
+    assert line.split(maxsplit=2)[2] == f"the same turns as run: mean TTFT 411 against 1,518 ms {arm} (120 pairs)"
+
+
 def test_the_short_summary_has_a_maximum_length_and_a_line_for_each_gate() -> None:
     gates = [f"p99(ttft_ms) < {limit}" for limit in range(1, 9)] + [f"p50(itl_ms) < {limit}" for limit in range(50, 59)]
     server = {"target": "http://server:8000", "requests_running": {"mean": 2.0, "max": 4.0}}

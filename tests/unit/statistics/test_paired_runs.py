@@ -1,12 +1,24 @@
 """Paired statistics on simulated runs with known effects: coverage, false alarms and power."""
 
+from itertools import product
+
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy.signal import lfilter
 
-from inferload.statistics.paired_runs import detectable, effect, holm, pairs_needed, power, sign_flip
+from inferload.statistics.paired_runs import (
+    detectable,
+    detectable_by_both,
+    effect,
+    holm,
+    pairs_needed,
+    power,
+    power_of_both,
+    sign_flip,
+    sign_flip_interval,
+)
 
 positive = st.floats(1e-3, 1e6)
 
@@ -36,6 +48,66 @@ def test_sampled_sign_flips_agree_with_exact_ones() -> None:
     exact = sign_flip(logs)
     padded = sign_flip([*logs, 1e-15])  # with a pair without effect: sign flips are sampled
     assert padded == pytest.approx(exact, abs=0.01)
+
+
+@given(st.lists(st.floats(-2, 2), min_size=6, max_size=9))
+def test_at_most_five_percent_of_the_swaps_of_equal_sides_are_called(logs: list[float]) -> None:
+    # Without a difference, which run of a pair is the candidate is arbitrary: all swaps are equally likely.
+    swaps = [
+        [log * sign for log, sign in zip(logs, signs, strict=True)] for signs in product((1, -1), repeat=len(logs))
+    ]
+    called = sum(sign_flip(swapped) < 0.05 for swapped in swaps)
+    assert called <= 0.05 * len(swaps)
+
+
+@given(st.lists(st.floats(-2, 2), min_size=6, max_size=10))
+def test_the_interval_by_sign_flips_excludes_no_change_if_the_test_rejects(logs: list[float]) -> None:
+    interval = sign_flip_interval(logs)
+    assert interval is not None
+    low, high = interval
+    near = 1e-9
+    if sign_flip(logs) < 0.05:
+        assert low > -near or high < near
+    else:
+        assert low < near
+        assert high > -near
+    assert low <= np.mean(logs) + near
+    assert high >= np.mean(logs) - near
+
+
+@given(st.lists(st.tuples(positive, positive), min_size=3, max_size=9))
+def test_a_confirmed_effect_has_the_larger_p_and_the_wider_interval(pairs: list[tuple[float, float]]) -> None:
+    result = effect(*zip(*pairs, strict=True))
+    both = result.confirmed()
+    assert both.by_both == (len(pairs) >= 6)
+    assert both.p is not None
+    assert both.p >= (result.p or 0)
+    assert both.ratio == result.ratio
+    assert both.low is not None
+    assert both.high is not None
+    assert both.low <= (result.low or 0)
+    assert both.high >= (result.high or 0)
+    near = 1e-9
+    if both.by_both and both.p < 0.05:
+        assert both.low > 1 - near or both.high < 1 + near
+    elif both.by_both:
+        assert both.low < 1 + near
+        assert both.high > 1 - near
+
+
+@pytest.mark.parametrize("pairs", [6, 7, 8, 9])
+def test_the_power_of_both_tests_is_that_of_simulated_pairs(pairs: int) -> None:
+    sd = 0.04
+    size = detectable_by_both(sd, pairs)
+    by_t = detectable(sd, pairs)
+    assert size is not None
+    assert by_t is not None
+    assert size > by_t
+    mean = np.log(1 + size)
+    assert power_of_both(mean / sd, pairs) == pytest.approx(0.8, abs=0.01)
+    rng = np.random.default_rng(pairs)
+    draws = [effect([1.0] * pairs, np.exp(rng.normal(mean, sd, pairs)).tolist()).confirmed().p for _ in range(400)]
+    assert np.mean([p is not None and p < 0.05 for p in draws]) == pytest.approx(0.8, abs=0.07)
 
 
 def test_invalid_pairs_are_refused() -> None:

@@ -1,0 +1,407 @@
+"""Conclusions of comparisons: worse figures in every headline, ties, one change everywhere, cache arms, labels of sides."""
+
+import json
+import random
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from itertools import permutations
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from inferload.analysis.charts.load import FIGURES, Curve, LoadPoint, picture
+from inferload.analysis.comparison import page
+from inferload.analysis.comparison import text as output
+from inferload.analysis.comparison.compare import Comparison, compare
+from inferload.analysis.comparison.labels import distinct
+from inferload.analysis.comparison.ranking import Score, rank
+from inferload.analysis.comparison.recommend import Recommendation, recommend
+from inferload.analysis.comparison.recommend_text import json_text, markdown, text
+from inferload.analysis.comparison.sides import Run, Side
+from inferload.analysis.comparison.tables import ab_block
+from inferload.analysis.data.figures import ALL, figure
+from run_folders import write_run
+
+from inferload import cli
+
+PRIMARY = figure("mean(ttft_ms)")
+PAIRS = 8
+TITLES = [entry.title for entry in ALL]
+
+
+def side(label: str, factors: Mapping[str, float], seed: int = 0, **fields: object) -> Side:
+    """Eight runs whose figures are 100 times a factor; runs of a pair differ by about 1 %."""
+    dice = random.Random(f"{label} {seed}")
+    runs = []
+    for pair in range(PAIRS):
+        common = random.Random(pair).gauss(0, 0.2)
+        figures = {
+            entry.name: 100 * factors.get(entry.name, 1.0) * 2.718 ** (common + dice.gauss(0, 0.01)) for entry in ALL
+        }
+        run = Run(
+            Path(label), f"{pair:03}", figures, pair, f"{label} {pair}", "valid", output_tokens=9.0, input_tokens=9.0
+        )
+        runs.append(replace(run, **fields))  # type: ignore[arg-type]
+    return Side(label, tuple(runs))
+
+
+# Changes that are far beyond the noise of the pairs, or none.
+changes = st.fixed_dictionaries({entry.name: st.sampled_from([0.5, 1.0, 2.0]) for entry in ALL})
+
+
+def worse_titles(comparison: Comparison) -> list[str]:
+    return [row.figure.title for row in comparison.rows if row.answer == "worse"]
+
+
+def named_as_worse(headline: str, primary: str) -> set[str]:
+    """Titles that a headline calls worse."""
+    also = set(re.findall(r"; worse: (.+?) is \d", headline))
+    return also | ({primary} if f": WORSE, {primary} is " in headline else set())
+
+
+@settings(deadline=None)
+@given(changes, st.sampled_from(ALL))
+def test_the_headline_names_exactly_the_figures_that_are_worse(factors: dict[str, float], primary: object) -> None:
+    chosen = next(entry for entry in ALL if entry is primary)
+    comparison = compare(side("base", {}), side("new", factors), chosen, ALL)
+    worse = worse_titles(comparison)
+    bad = [entry.title for entry in ALL if factors[entry.name] != 1 and not entry.change_is_good(factors[entry.name])]
+    assert set(bad) <= set(worse)
+    headline = output.headline(comparison)
+    assert named_as_worse(headline, chosen.title) == set(worse)
+    assert ("BETTER" in headline) == (comparison.primary.answer == "better" and not worse)
+    assert ("MIXED" in headline) == (comparison.primary.answer == "better" and bool(worse))
+    (document,) = output.document([comparison])["candidates"]
+    assert [row["figure"] for row in document["figures"] if row["answer"] == "worse"] == document["worse"]
+    assert headline in output.text([comparison])
+    assert headline in ab_block([comparison])
+    (level, annotation), *_ = output.annotations([comparison])
+    assert annotation == headline
+    assert (level == "error") == bool(worse)
+    # A page of several candidates, as that of a sweep, has them in its first line.
+    line = page.summary_line([comparison, compare(side("base", {}), side("same", {}), chosen, ALL)])
+    assert set(re.findall(r"(?:[(] ?|; )([^;()]+?) worse", line.partition("), same")[0])) == set(worse)
+
+
+@settings(deadline=None, max_examples=20)
+@given(changes)
+def test_each_worse_figure_of_a_recommended_variant_is_a_trade_off(factors: dict[str, float]) -> None:
+    recommendation = recommend("chat", [side("base", {}), side("new", factors)])
+    (comparison,) = recommendation.comparisons
+    worse = set(worse_titles(comparison))
+    shown = text(recommendation)
+    for result in recommendation.aims:
+        if result.variant != "new" or result.tied:
+            continue
+        assert {name for name, _ in result.trade_offs} == worse
+        headline = next(line for line in shown.splitlines() if line.startswith(f"  {result.aim}: "))
+        assert set(filter(None, headline.partition(", worse: ")[2].split(", "))) == {
+            part for title in worse for part in title.split(", ")
+        }
+
+
+def test_a_figure_without_a_test_is_named_with_its_reason() -> None:
+    base, new = side("base", {}), side("new", {})
+    lacking = replace(new.runs[3], figures={**new.runs[3].figures, "p99(itl_ms)": None})
+    comparison = compare(base, replace(new, runs=(*new.runs[:3], lacking, *new.runs[4:])), PRIMARY, ALL)
+    assert "not tested: ITL, p99 (not known, or not above 0, on new (003))" in output.remarks(comparison)
+    single = compare(*(replace(one, runs=one.runs[:1]) for one in (base, new)), PRIMARY, ALL)
+    assert output.headline(single).endswith("; not tested: 1 pair of runs: a test needs 3, better 6 or more")
+    for shown in (output.text([single]), text(recommend("chat", [base, replace(new, runs=new.runs[:2])]))):
+        assert "no significant difference" not in shown
+        assert "no difference found" not in shown
+
+
+# --- best variant
+
+
+def ttft_score() -> Score:
+    return Score(lambda run: run.value("mean(ttft_ms)"), lower=True)
+
+
+def test_the_best_variant_is_tested_against_its_neighbour() -> None:
+    base = side("base", {"mean(ttft_ms)": 2.0, "p50(ttft_ms)": 2.0})
+    near = [side(name, {"p50(ttft_ms)": factor}) for name, factor in (("one", 1.0), ("two", 1.001))]
+    recommendation = recommend("chat", [base, *near])
+    result = recommendation.aims[0]
+    assert (result.certainty, {result.variant, *result.tied}) == ("tie", {"one", "two"})
+    for shown in (text(recommendation), markdown(recommendation)):
+        assert re.search(r"lowest TTFT(:| \|) tie of (one and two|two and one)", shown)
+    decision = json.loads(json_text([recommendation]))["scenarios"][0]["decisions"][0]
+    assert decision["variant"] is None
+    assert {decision["best_value"], *decision["tied"]} == {"one", "two"}
+    ahead = recommend("chat", [base, near[0], side("two", {"p50(ttft_ms)": 1.2})]).aims[0]
+    assert (ahead.variant, ahead.certainty) == ("one", "certain")
+    assert "against the next variant, two" in ahead.remark
+
+
+@settings(deadline=None)
+@given(st.lists(st.sampled_from([1.0, 1.001, 1.5, 3.0]), min_size=2, max_size=5), st.integers(0, 99))
+def test_a_certain_variant_is_separated_from_each_other_one(factors: list[float], seed: int) -> None:
+    sides = [side(f"v{at}", {"mean(ttft_ms)": factor}, seed) for at, factor in enumerate(factors)]
+    means = [one.mean("mean(ttft_ms)") or 0.0 for one in sides]
+    best = sides[means.index(min(means))]
+    ranking = rank(ttft_score(), best, [one for one in sides if one is not best])
+    clearly_behind = sum(factor >= 1.5 * min(factors) for factor in factors)
+    assert len(ranking.tied) <= len(sides) - 1 - clearly_behind
+    assert (ranking.certainty == "certain") == (not ranking.tied)
+    assert (ranking.certainty == "no difference found") == (len(ranking.tied) == len(sides) - 1)
+
+
+def test_variants_of_equal_counted_value_are_tied() -> None:
+    sides = [side(name, {}) for name in ("base", "new")]
+    equal = [
+        replace(one, runs=tuple(replace(run, deployment=replace(run.deployment, memory_mb=9.0)) for run in one.runs))
+        for one in sides
+    ]
+    result = recommend("chat", equal).aims[4]
+    assert (result.aim, result.certainty, result.variant, result.tied) == ("least memory", "tie", "base", ("new",))
+
+
+# --- one change
+
+
+@settings(deadline=None)
+@given(st.lists(st.tuples(st.floats(1, 1e5), st.floats(1, 1e5)), min_size=1, max_size=9))
+def test_a_change_is_one_number_everywhere(pairs: list[tuple[float, float]]) -> None:
+    sides = []
+    for index, label in enumerate(("base", "new")):
+        runs = [
+            Run(Path(label), f"{seed}", {entry.name: pair[index] for entry in ALL}, seed, f"{label} {seed}", "valid")
+            for seed, pair in enumerate(pairs)
+        ]
+        sides.append(Side(label, tuple(runs)))
+    comparison = compare(*sides, PRIMARY, ALL)
+    row = comparison.primary
+    assert row.effect is not None
+    assert row.change == pytest.approx(row.effect.ratio - 1, rel=1e-9, abs=1e-9)
+    assert row.candidate == pytest.approx((row.baseline or 0) * row.effect.ratio)
+    table = output.improvement_table([(sides[0], None), (sides[1], sides[0])])
+    assert table is not None
+    in_table = table[1][table[0].index("Mean TTFT")]
+    in_effects = next(cells for cells in output.effects_table(comparison) if "(primary)" in cells[0])[3]
+    assert in_table == in_effects == f"{row.change:+.2%}"
+    (drawn,) = (entry for entry in (page.curve(sides[1]).points,))
+    assert len(drawn) == len(pairs)
+
+
+# --- cache arms
+
+ARMS = (("run", "cold", 1500.0), ("run-warm", "warm", 400.0), ("run-warming", "warming", 9000.0))
+
+
+def arm_run(folder: Path, arm: str, ttft_ms: float, seed: int) -> Path:
+    write_run(folder, seed, ttft_ms)
+    summary = json.loads((folder / "summary.json").read_text())
+    summary["cache"] = {"arm": arm}
+    (folder / "summary.json").write_text(json.dumps(summary))
+    manifest = json.loads((folder / "run.json").read_text())
+    (folder / "run.json").write_text(json.dumps(manifest | {"started_at": f"2026-01-0{seed}T{len(folder.name):02}"}))
+    return folder
+
+
+def arms_folder(folder: Path, arms: Sequence[tuple[str, str, float]], seeds: int = 3, faster: float = 1.0) -> Path:
+    for seed in range(1, seeds + 1):
+        for name, arm, ttft_ms in arms:
+            arm_run(folder / f"{seed}-{name}", arm, (ttft_ms + seed) * faster, seed)
+    return folder
+
+
+@pytest.mark.parametrize("order", list(permutations(ARMS)))
+def test_arms_are_never_counted_together(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], order: tuple[tuple[str, str, float], ...]
+) -> None:
+    base, new = (arms_folder(tmp_path / name, order, faster=at) for name, at in (("base", 1.0), ("new", 0.5)))
+    assert cli.main(["compare", str(base), str(new), "--format", "json"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    found = {
+        (one["baseline"], one["candidate"]): next(row for row in one["figures"] if row["figure"] == "mean(ttft_ms)")
+        for one in (*document["candidates"], *document["arms"])
+    }
+    assert list(found) == [
+        ("base, cold", "new, cold"),
+        ("base, warm", "new, warm"),
+        ("base, cold", "base, warm"),
+        ("new, cold", "new, warm"),
+    ]
+    for (before, after), row in found.items():
+        for label, value in ((before, row["baseline"]), (after, row["candidate"])):
+            ttft_ms = 1502.0 if "cold" in label else 402.0
+            assert value == pytest.approx(ttft_ms * (0.5 if "new" in label else 1.0), rel=1e-3)
+    assert cli.main(["compare", str(base), str(new)]) == 0
+    shown = capsys.readouterr().out
+    assert "base, warm against base, cold: BETTER, Mean TTFT is 73.2% lower" in shown
+    assert "base, cold: left out, warmed the cache, not counted: 1-run-warming, 2-run-warming, 3-run-warming" in shown
+    assert "9,00" not in shown
+
+
+def test_every_entry_leaves_warming_runs_out(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    warm = [arm for arm in ARMS if arm[1] != "cold"]
+    for name, faster in (("base", 1.0), ("new", 0.5)):
+        arms_folder(tmp_path / "sw" / "s" / name, warm, faster=faster)
+    (tmp_path / "sw" / "sweep.yaml").write_text("baseline: base\n")
+    folder = tmp_path / "sw" / "s" / "base"
+    assert cli.main(["recommend", str(tmp_path / "sw"), "--format", "json"]) == 0
+    assert "9,00" not in capsys.readouterr().out
+    assert cli.main(["report", str(tmp_path / "sw")]) == 0
+    assert "new against base: BETTER, Mean TTFT is 50.0% lower" in capsys.readouterr().out
+    assert cli.main(["report", str(folder)]) == 0
+    assert capsys.readouterr().out.startswith("3 runs of s; left out: 3 runs that warmed a cache")
+    assert "9,00" not in (folder / "index.html").read_text()
+    single = str(folder / "1-run-warming")
+    assert cli.main(["compare", str(folder / "1-run-warm"), single]) == 2
+    assert "warmed the cache for the run after it, and is not counted; name that run" in capsys.readouterr().err
+    assert cli.main(["baseline", "add", str(tmp_path / "b.json"), single]) == 2
+    assert "is not counted" in capsys.readouterr().err
+
+
+def test_a_sweep_and_a_folder_compare_cold_and_warm_runs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    both = ARMS[:2]
+    for name, faster in (("base", 1.0), ("new", 0.5)):
+        arms_folder(tmp_path / "sw" / "s" / name, both, faster=faster)
+    (tmp_path / "sw" / "sweep.yaml").write_text("baseline: base\n")
+    assert cli.main(["report", str(tmp_path / "sw")]) == 0
+    assert "s, cold: new, cold against base, cold: BETTER" in capsys.readouterr().out
+    change = "base, warm against base, cold: BETTER, Mean TTFT is 73.2% lower"
+    assert change in (tmp_path / "sw" / "index.html").read_text()
+    assert cli.main(["recommend", str(tmp_path / "sw")]) == 0
+    assert "s, warm: best variant for each aim, against base, warm" in capsys.readouterr().out
+    folder = tmp_path / "sw" / "s" / "base"
+    assert cli.main(["report", str(folder)]) == 0
+    shown = (folder / "index.html").read_text()
+    assert re.search(r"warm against .*cold: BETTER, Mean TTFT is 73\.2% lower", shown)
+    assert "964" not in shown
+
+
+def test_a_baseline_has_one_arm(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = str(tmp_path / "b.json")
+    cold, warm = (arm_run(tmp_path / name, arm, ttft_ms, 1) for name, arm, ttft_ms in ARMS[:2])
+    assert cli.main(["baseline", "add", file, str(cold)]) == 0
+    assert cli.main(["baseline", "add", file, str(warm)]) == 2
+    assert "cache arm is warm, but cold in occasion run" in capsys.readouterr().err
+    arms_folder(tmp_path / "new", ARMS[:2], seeds=1)
+    assert cli.main(["compare", "--baseline", file, str(tmp_path / "new"), "--format", "json"]) == 0
+    (candidate,) = json.loads(capsys.readouterr().out)["candidates"]
+    (ttft,) = [row for row in candidate["figures"] if row["primary"]]
+    assert ttft["candidate"] == 1501.0
+
+
+def test_two_runs_of_different_arms_are_compared(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    cold, warm = (str(arm_run(tmp_path / name, arm, ttft_ms, 1)) for name, arm, ttft_ms in ARMS[:2])
+    assert cli.main(["compare", cold, warm]) == 0
+    shown = capsys.readouterr().out
+    assert "compared: cache arm: cold against warm" in shown
+    assert "run-warm against run: Mean TTFT is 73.3% lower" in shown
+
+
+# --- labels and remarks
+
+
+def with_argv(label: str, *argv: str, started_at: float = 0.0, path: str = "x") -> Side:
+    variant = {"name": "tiny-all", "argv": ["vllm", *argv], "started_at": started_at, "memory_mb": started_at}
+    one = Run(Path(path), "000", {"mean(ttft_ms)": 1.0}, 1, None, "valid", server={"variant": variant})
+    return Side(label, (one,), path=Path(path))
+
+
+@pytest.mark.parametrize(
+    ("sides", "labels"),
+    [
+        (
+            [
+                with_argv("a", "--max-num-seqs", "8", "--port", "1"),
+                with_argv("a", "--max-num-seqs", "16", "--port", "2"),
+            ],
+            ["a (--max-num-seqs 8)", "a (--max-num-seqs 16)"],
+        ),
+        ([with_argv("a", "--async"), with_argv("a")], ["a (--async)", "a (without --async)"]),
+        ([with_argv("a", path="old/a"), with_argv("b"), with_argv("a", path="new/a")], ["old/a", "b", "new/a"]),
+        ([with_argv("a"), with_argv("a")], ["a (1)", "a (2)"]),
+    ],
+)
+def test_sides_of_one_name_are_told_apart(sides: list[Side], labels: list[str]) -> None:
+    assert [one.label for one in distinct(sides)] == labels
+
+
+@given(
+    st.lists(
+        st.tuples(
+            st.sampled_from(["a", "b", "a (1)", "x"]), st.lists(st.sampled_from(["--x", "--y"])), st.sampled_from("xy")
+        ),
+        min_size=1,
+        max_size=7,
+    )
+)
+def test_labels_are_distinct(drawn: list[tuple[str, list[str], str]]) -> None:
+    sides = [with_argv(label, *argv, path=path) for label, argv, path in drawn]
+    labels = [one.label for one in distinct(sides)]
+    assert len(set(labels)) == len(labels)
+    given_labels = [label for label, *_ in drawn]
+    alone = [label for label in given_labels if given_labels.count(label) == 1]
+    assert [label for label in labels if label in alone] == alone
+
+
+def test_the_compared_lines_name_the_argument_that_differs() -> None:
+    first, second = with_argv("a", "--max-num-seqs", "8"), with_argv("b", "--max-num-seqs", "16", started_at=5.0)
+    comparison = compare(first, second, PRIMARY, ALL)
+    assert comparison.differences.compared == ("server arguments: --max-num-seqs 8 against --max-num-seqs 16",)
+    again = compare(first, with_argv("b", "--max-num-seqs", "8", started_at=5.0), PRIMARY, ALL)
+    assert again.differences.compared == ()
+
+
+@pytest.mark.parametrize(
+    ("request_settings", "advised"),
+    [
+        ({"request.ignore_eos": True, "request.endpoint": "chat"}, False),
+        ({"request.ignore_eos": False, "request.endpoint": "chat"}, True),
+        ({"request.ignore_eos": False, "request.endpoint": "messages"}, False),
+        ({"request.ignore_eos": False, "request.endpoint": "chat", "workload.kind": "live_agent"}, False),
+        ({}, False),
+    ],
+)
+@pytest.mark.parametrize("length", ["output_tokens", "input_tokens"])
+def test_forced_lengths_are_advised_only_where_they_help(
+    request_settings: dict[str, object], advised: bool, length: str
+) -> None:
+    sides = [side(name, {}, settings=request_settings) for name in ("base", "new")]
+    longer = replace(sides[1], runs=tuple(replace(run, **{length: 20.0}) for run in sides[1].runs))  # type: ignore[arg-type]
+    warnings = " ".join(compare(sides[0], longer, PRIMARY, ALL).differences.warnings)
+    assert "122.2% longer" in warnings
+    assert ("fix the lengths" in warnings) == (advised and length == "output_tokens")
+
+
+@given(st.lists(st.sets(st.sampled_from(FIGURES)), min_size=2, max_size=4))
+def test_points_that_are_not_drawn_are_named_beside_the_chart(known: list[set[str]]) -> None:
+    points = [
+        LoadPoint(f"{index} users", index, {name: 5.0 if name in names else None for name in FIGURES})
+        for index, names in enumerate(known)
+    ]
+    drawn = picture([Curve("", "users", tuple(points))], {})
+    if drawn is None:
+        return
+    lines = {trace["name"]: trace["text"] for trace in drawn.figure["data"]}
+    for statistic in ("TTFT p50", "TTFT p95", "ITL p50", "ITL p95"):
+        missing = [point.name for point in points if point.name not in lines.get(statistic, [])]
+        named = re.search(rf"{statistic} [(](.+?)[)]", drawn.note)
+        shown = [] if named is None else named[1].split("; ")
+        assert shown == (["all points"] if len(missing) == len(points) else missing)
+
+
+def test_the_recommendation_of_a_sweep_has_the_trade_offs_of_its_comparisons() -> None:
+    sides = [side("base", {}), side("new", {"p50(ttft_ms)": 0.5, "p99(itl_ms)": 2.45})]
+    recommendation: Recommendation = recommend("chat", sides, figure("p50(ttft_ms)"))
+    assert "  lowest TTFT: new, worse: ITL, p99\n" in text(recommendation)
+    assert recommendation.comparisons[0].verdict == "mixed"
+
+
+def test_worse_figures_are_in_the_headline_of_an_unknown_primary_figure() -> None:
+    base, new = side("base", {}), side("new", {"p99(itl_ms)": 2.0})
+    unknown = replace(
+        new, runs=tuple(replace(run, figures={**run.figures, PRIMARY.name: None}, start="one") for run in new.runs)
+    )
+    headline = output.headline(compare(base, unknown, PRIMARY, ALL))
+    assert headline.startswith(
+        "new against base: WORSE, Mean TTFT is not tested: not known, or not above 0, on new; worse: ITL, p99 is "
+    )
+    assert headline.endswith("; holds for these 9 server starts")
