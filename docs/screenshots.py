@@ -17,7 +17,7 @@ from typing import Any
 import chromium
 import locust_process
 import simulator_process
-from chromium import Browser
+from chromium import Browser, resize
 from e2e_runs import unused_port
 from locust_page import LocustPage
 from selenium.webdriver.common.by import By
@@ -133,12 +133,6 @@ def locust_page(browser: Browser, scratch: Path) -> Iterator[LocustPage]:
         browser.get("about:blank")
         process.kill()
         simulator_process.stop(server)
-
-
-def resize(browser: Browser, width: int, height: int) -> None:
-    """Set the size of the page, independent of the window's."""
-    metrics = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": False}
-    browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", metrics)
 
 
 def shoot(browser: Browser, path: Path, width: int, height: int, scale: float = 1) -> None:
