@@ -62,7 +62,7 @@ def _load(load: LoadText | None, window_s: float | None) -> str:
     """Return users or rate, the kind of loop, and the measured time in one line."""
     if load is None:
         return ""
-    measured = "" if window_s is None else f", {duration(window_s)} measured"
+    measured = "" if window_s is None else f", {duration(window_s)}"
     return f"{load.users_or_rate}, {load.loop}{measured}"
 
 

@@ -184,6 +184,7 @@ def stop(page: LocustPage, run_dir: Path) -> None:
     outcome = locust_process.summary_of(run_dir)["outcome"]
     line = page.until(lambda: page.line().startswith(outcome["state"]) and page.line(), "the outcome")
     assert line == f"{outcome['headline']} · simulator · {run_dir}"
+    assert (page.header("Status"), page.header("Users"), page.header("RPS")) == ("STOPPED", None, "0")
     state, title = page.browser.execute_script(
         "return [document.getElementById('inferload-line').dataset.state, document.title]"
     )
