@@ -41,11 +41,15 @@ def of_run(
     """Return the first screen of a run. `cause`: of the diagnosis."""
     run = {**manifest, **((summary or {}).get("run") or {})}
     engine, version = run.get("engine"), (run.get("versions") or {}).get("server")
-    named = version and str(version) not in str(engine)
+    names = stands_for(manifest)
+    if engine and version and str(version) not in str(engine):
+        engine = f"{engine} {version}"
+    if names:
+        engine = f"{engine}, stands for {' and '.join(names)}"
     facts = (
         ("Target", run.get("target")),
         ("Model", run.get("model")),
-        ("Engine", f"{engine} {version}" if engine and named else engine),
+        ("Engine", engine),
         ("Started", (started := str(run.get("started_at") or "")[:19].replace("T", " ")) and f"{started} UTC"),
         ("Load", _load(load, (summary or {}).get("window_s"))),
     )
