@@ -73,7 +73,11 @@ RUNS = (
     Run("failed", ("--scenario", "chat", *_set(*_SHORT), "--gate", "p95(ttft_ms) < 20", "--gate", "p95(itl_ms) < 200")),
     Run("overloaded", ("--scenario", "chat-open", *_set(*_SHORT, *_OPEN)), _FEW_SLOTS),
     Run("own-tasks", ("--users", "5", "--run-time", "15s"), locustfile=_TASKS),
-    Run("ramp", ("--scenario", "chat", *_set("phases.warmup_s=2", "phases.measure_s=30", _RAMP)), _FEW_SLOTS),
+    Run(
+        "ramp",
+        ("--scenario", "chat", *_set("phases.warmup_s=2", "phases.measure_s=30", "arrivals.users=40", _RAMP)),
+        _FEW_SLOTS,
+    ),
 )
 
 # The path of the run directory is abbreviated to its name: it is a temporary one.

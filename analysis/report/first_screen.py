@@ -11,7 +11,6 @@ from inferload.results.summary import is_marked
 from ..pages.tables import statistic
 from ..pages.wording import bounds_text, is_simulated, simulated, stands_for
 
-NO_CAUSE = "not known: no metrics of a server were scraped while turns were measured"
 _SHOWN_GATES = 2
 
 
@@ -57,9 +56,23 @@ def of_run(
         facts=tuple((name, str(value) if value else NOT_KNOWN) for name, value in facts),
         failed_gates=_failed_gates(summary or {}),
         tiles=_tiles(summary) if summary is not None else (),
-        cause=cause or NO_CAUSE,
+        cause=cause or f"not known: {_why_unknown(summary)}",
         simulated=simulated(stands_for(manifest)) if is_simulated(engine) else "",
     )
+
+
+def _why_unknown(summary: Mapping[str, Any] | None) -> str:
+    """Return why a run has no diagnosis."""
+    if summary is None:
+        return "the run has no summary"
+    if not _of_all_phases(summary).get("sent"):
+        return "the run has no turns"
+    return "too few scrapes of the measure phase" if summary.get("servers") else "no metrics of a server were scraped"
+
+
+def _of_all_phases(summary: Mapping[str, Any]) -> Mapping[str, Any]:
+    turns: Mapping[str, Any] = summary.get("turns") or {}
+    return (turns.get("by_phase") or {}).get("all") or turns
 
 
 def _load(load: LoadText | None, window_s: float | None) -> str:
@@ -111,7 +124,7 @@ def _percentile(label: str, block: Mapping[str, Any]) -> Tile:
 def _requests(summary: Mapping[str, Any]) -> list[Tile]:
     """Return the p95 of the most frequent request that is no turn, of a run without turns."""
     by_name = (summary.get("other_requests") or {}).get("by_name") or []
-    if (summary.get("turns") or {}).get("sent") or not by_name:
+    if _of_all_phases(summary).get("sent") or not by_name:
         return []
     request = max(by_name, key=lambda entry: entry.get("sent") or 0)
     name = f"{request.get('type') or ''} {request['name']}".strip()
@@ -120,8 +133,7 @@ def _requests(summary: Mapping[str, Any]) -> list[Tile]:
 
 def _failures(summary: Mapping[str, Any]) -> Tile:
     """Return failed turns and other requests of all phases, as in the headline, and exceptions of tasks."""
-    turns = summary.get("turns") or {}
-    turns = (turns.get("by_phase") or {}).get("all") or turns
+    turns = _of_all_phases(summary)
     others = summary.get("other_requests") or {}
     counts = [
         (block.get("failed"), block.get("sent"), name)

@@ -34,6 +34,7 @@ class Trend:
     left_out: int
     width: int = _WIDTH
     height: int = _HEIGHT
+    base: int = _HEIGHT - _BOTTOM  # of the value 0
 
     @property
     def line(self) -> str:

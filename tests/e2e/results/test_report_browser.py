@@ -69,7 +69,9 @@ def test_every_chart_saves_itself_as_png(browser: Browser, tmp_path: Path) -> No
 def test_a_linked_definition_unfolds(browser: Browser) -> None:
     (definition,) = browser.find_elements("css selector", "#def-ttft_ms")
     assert not definition.is_displayed()
-    browser.find_elements("css selector", "#latency a.term[href='#def-ttft_ms']")[0].click()
+    link = browser.find_elements("css selector", "#latency a.term[href='#def-ttft_ms']")[0]
+    browser.execute_script("arguments[0].scrollIntoView({block: 'center'})", link)  # not under the verdict
+    link.click()
     until(definition.is_displayed)
 
 

@@ -385,6 +385,21 @@ def test_the_report_names_what_a_simulated_server_stands_for(targets: list[dict[
     assert sentence not in build(Path("x"), {"engine": "vllm", "targets": targets}, None).remarks
 
 
+@pytest.mark.parametrize(
+    ("changes", "why"),
+    [
+        ({}, "too few scrapes of the measure phase"),
+        ({"servers": []}, "no metrics of a server were scraped"),
+        ({"turns": {"sent": 0}}, "the run has no turns"),
+        (None, "the run has no summary"),
+    ],
+)
+def test_an_unknown_cause_states_why(changes: dict[str, Any] | None, why: str) -> None:
+    summary = None if changes is None else synthetic.SUMMARY | changes
+    assert build(Path("x"), synthetic.MANIFEST, summary).first.cause == f"not known: {why}"
+    assert build(Path("x"), synthetic.MANIFEST, summary, cause="queue-bound").first.cause == "queue-bound"
+
+
 def test_percentiles_of_few_tasks_and_reads_are_marked() -> None:
     block = exact_block(np.arange(1.0, 6.0))
     task = dict.fromkeys(("begun", "done", "stalled", "input_per_output", "cached_share"), 0)
