@@ -107,7 +107,7 @@ test-python: .cache/python-$(or $(VERSION),3.13)/.ready browser sshd prometheus 
 test-vllm: $(READY) setup-vllm browser  ## run the tests with vLLM on the CPU
 	$(BIN)/python tests/side_by_side.py vllm
 
-screenshots: $(READY) browser  ## generate the screenshots of the README
+screenshots: $(READY) browser  ## generate the screenshots of the README and of the docs
 	PYTHONPATH=tests/support:tests/support/client $(BIN)/python docs/screenshots.py
 
 soak: $(READY) browser sshd prometheus curl  ## run the long tests: long streams, long runs, many random examples, fuzzing

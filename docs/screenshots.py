@@ -1,4 +1,4 @@
-"""Take the screenshots of the README and of docs/live.md: the report of `make demo`, and Locust's page during a run.
+"""Take the screenshots of the README and the docs: the report of `make demo`, first screens of reports, Locust's page during a run.
 
 Run it with `make screenshots`.
 
@@ -11,13 +11,14 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import chromium
 import locust_process
 import simulator_process
-from chromium import Browser
+from chromium import Browser, resize
 from e2e_runs import unused_port
 from locust_page import LocustPage
 from selenium.webdriver.common.by import By
@@ -28,6 +29,56 @@ LIMIT_BYTES = 400_000
 TRIES = 3  # demos for one whose measurement is valid
 SCALE = 0.75  # the report is wider than a README shows it
 TURNS = 150  # in the screenshot of the Statistics tab
+
+RUN_LIMIT_S = 180.0
+SCREENS = (("", (1280, 720), "light"), ("-phone", (390, 844), "dark"))
+
+
+@dataclass(frozen=True)
+class Run:
+    """Run whose first screen is shown. `server`: options of the simulator; `locustfile`: empty for that of scenarios."""
+
+    name: str
+    options: tuple[str, ...]
+    server: tuple[str, ...] = ("--hardware", "a100-llama3-8b")
+    locustfile: str = ""
+
+
+def _set(*values: str) -> tuple[str, ...]:
+    return tuple(word for value in values for word in ("--set", value))
+
+
+_TASKS = """
+import inferload.users
+from locust import HttpUser, constant, task
+
+
+class Documents(HttpUser):
+    wait_time = constant(0.2)
+
+    @task
+    def models(self):
+        self.client.get("/v1/models")
+
+    @task
+    def tokenize(self):
+        self.client.post("/tokenize", json={"model": "simulator", "prompt": "a document " * 50})
+"""
+_SHORT = ("phases.warmup_s=2", "phases.measure_s=20")
+_RAMP = "arrivals.profile={kind: linear, from_users: 5, to_users: 40, end_s: 30}"
+_OPEN = ("arrivals.sessions_per_s=3", "phases.drain_s=90", "gates=[]")
+_FEW_SLOTS = ("--hardware", "t4-qwen3-4b", "--max-num-seqs", "8")
+RUNS = (
+    Run("passed", ("--scenario", "chat", *_set(*_SHORT), "--gate", "p95(ttft_ms) < 2000")),
+    Run("failed", ("--scenario", "chat", *_set(*_SHORT), "--gate", "p95(ttft_ms) < 20", "--gate", "p95(itl_ms) < 200")),
+    Run("overloaded", ("--scenario", "chat-open", *_set(*_SHORT, *_OPEN)), _FEW_SLOTS),
+    Run("own-tasks", ("--users", "5", "--run-time", "15s"), locustfile=_TASKS),
+    Run(
+        "ramp",
+        ("--scenario", "chat", *_set("phases.warmup_s=2", "phases.measure_s=30", "arrivals.users=40", _RAMP)),
+        _FEW_SLOTS,
+    ),
+)
 
 # The path of the run directory is abbreviated to its name: it is a temporary one.
 _ELIDE = """
@@ -45,8 +96,41 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as scratch, chromium.running(Path(scratch) / "profile") as browser:
         browser.execute_cdp_cmd("Emulation.setScrollbarsHidden", {"hidden": True})
         picture_of_the_report(browser, report_of_a_demo())
+        pictures_of_first_screens(browser, Path(scratch))
         picture_of_the_page(browser, Path(scratch))
     return 0
+
+
+def pictures_of_first_screens(browser: Browser, scratch: Path) -> None:
+    """Screenshots of the first screen of each kind of run: desktop, and phone with dark colours."""
+    for run in RUNS:
+        report = report_of(run, scratch / run.name)
+        for suffix, (width, height), colours in SCREENS:
+            emulated = {"features": [{"name": "prefers-color-scheme", "value": colours}]}
+            browser.execute_cdp_cmd("Emulation.setEmulatedMedia", emulated)
+            resize(browser, width, height)
+            browser.get(report.as_uri())
+            shoot(browser, IMAGES / f"first-{run.name}{suffix}.png", width, height, SCALE)
+    browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": []})
+
+
+def report_of(run: Run, folder: Path) -> Path:
+    """Return the report of a run against a simulator of its own."""
+    folder.mkdir()
+    locustfile = folder / "tasks.py"
+    locustfile.write_text(run.locustfile)
+    server = simulator_process.start(*run.server)
+    try:
+        options = ("--headless", "--host", server.url, "--run-dir", str(folder / "run"), *run.options)
+        process = locust_process.start(*options, cwd=folder, locustfile=locustfile if run.locustfile else None)
+        code = process.exit_code(RUN_LIMIT_S)
+    finally:
+        simulator_process.stop(server)
+    report = folder / "run" / "report.html"
+    print(f"{run.name}: exit code {code}", flush=True)
+    if not report.is_file():
+        raise SystemExit(f"{run.name}: no report\n{process.text}")
+    return report
 
 
 def report_of_a_demo() -> Path:
@@ -133,12 +217,6 @@ def locust_page(browser: Browser, scratch: Path) -> Iterator[LocustPage]:
         browser.get("about:blank")
         process.kill()
         simulator_process.stop(server)
-
-
-def resize(browser: Browser, width: int, height: int) -> None:
-    """Set the size of the page, independent of the window's."""
-    metrics = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": False}
-    browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", metrics)
 
 
 def shoot(browser: Browser, path: Path, width: int, height: int, scale: float = 1) -> None:

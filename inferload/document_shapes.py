@@ -355,6 +355,7 @@ class TargetServer(TypedDict, total=False):
     proxy: str | None
     before_load: SentBeforeLoad
     engine: str | None
+    stands_for: str | None
     models: list[str]
 
 
@@ -366,7 +367,6 @@ class Variant(TypedDict, total=False):
     hardware: dict[str, str | Count | None] | None
     memory_mb: Number | None
     gpu_memory_mb: dict[str, Number] | None
-    simulated_as: str | None
 
 
 class Load(TypedDict, total=False):

@@ -67,7 +67,8 @@ def html(title: str, verdict: str, parts: Sequence[Part]) -> str:
                 "simulated": text.simulated(part.sides),
             }
         )
-    return shell.html("comparison.html.j2", drawn, title=title, verdict=verdict, shown=shown)
+    simulated = any(entry["simulated"] for entry in shown)
+    return shell.html("comparison.html.j2", drawn, title=title, verdict=verdict, shown=shown, simulated=simulated)
 
 
 def _picture(part: Part, key: str) -> Picture | None:

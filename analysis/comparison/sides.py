@@ -17,6 +17,7 @@ from inferload.server_metrics.metric_names import PROCESS_START
 from ..data.figures import ALL, steady_value_of, value_of
 from ..data.manifest import arrivals_of, scenario_of, slo_of
 from ..interop import imported
+from ..pages.wording import stands_for
 
 NAMES = tuple(figure.name for figure in ALL)
 ARMS = ("cold", "warm")  # counted arms of a prefix cache, in the order of their runs
@@ -276,6 +277,7 @@ def read_run(path: Path, names: tuple[str, ...] = NAMES) -> Run:
             "model": manifest.get("model"),
             "engine": manifest.get("engine"),
             "variant": manifest.get("variant"),
+            "stands for": " and ".join(stands_for(manifest)) or None,
             "target": manifest.get("target"),
             "machine": manifest.get("machine"),
             "inferload": (manifest.get("versions") or {}).get("inferload"),

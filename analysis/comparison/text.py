@@ -1,7 +1,7 @@
 """Comparisons as text, Markdown, JSON and JUnit XML."""
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 from xml.etree import ElementTree
 
@@ -11,6 +11,7 @@ from inferload.statistics.paired_runs import POWER
 from inferload.text_table import align, piped
 
 from ..data.figures import TABLE
+from ..pages import wording
 from . import costs
 from .arms import between_arms
 from .compare import ALPHA, RECOMMENDED_PAIRS, Comparison, FigureRow, table_rows
@@ -185,22 +186,12 @@ def _simulated(comparisons: Sequence[Comparison]) -> list[str]:
 
 def simulated(sides: Sequence[Side]) -> list[str]:
     """Return a paragraph on simulated servers; empty without any."""
-    labels = [
-        side.label for side in sides if any("simulator" in str(run.server.get("engine") or "") for run in side.runs)
-    ]
+    of_sides = [[run for run in side.runs if wording.is_simulated(run.server.get("engine"))] for side in sides]
+    labels = [side.label for side, runs in zip(sides, of_sides, strict=True) if runs]
     if not labels:
         return []
-    of_sides = "" if len(labels) == len(sides) else f" of {', '.join(labels)}"
-    presets = {
-        str(variant["simulated_as"])
-        for side in sides
-        for run in side.runs
-        if isinstance(variant := run.server.get("variant"), Mapping) and variant.get("simulated_as")
-    }
-    preset = f" Its step times are those of preset {', '.join(sorted(presets))}." if presets else ""
-    return [
-        f"The server{of_sides} was the embedded simulator: its latencies say nothing about a model or hardware.{preset}"
-    ]
+    which = "" if len(labels) == len(sides) else f"{', '.join(labels)}: "
+    return [which + wording.simulated(name for runs in of_sides for run in runs if (name := run.server["stands for"]))]
 
 
 def remarks(comparison: Comparison) -> list[str]:

@@ -4,7 +4,9 @@ Locust records requests and response times only. Their definition depends on the
 """
 
 from collections.abc import Sequence
+from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -16,6 +18,7 @@ from inferload.errors import UsageError
 from inferload.escaping import escaped
 from inferload.measure.clock import NS_PER_S
 from inferload.numbers import number
+from inferload.plan.load_text import LoadText, user_range
 from inferload.scrapes_file import SCHEMA, ScrapeColumns
 from inferload.server_metrics import metric_names, window_figures
 from inferload.server_metrics.series import ServerSeries, by_target
@@ -36,6 +39,8 @@ COLUMNS = {
 }
 _STATS = (("requests", "Request Count"), ("failures", "Failure Count"), ("mean, ms", "Average Response Time"), ("p50, ms", "50%"),
           ("p95, ms", "95%"), ("p99, ms", "99%"), ("max, ms", "Max Response Time"), ("requests/s", "Requests/s"))  # fmt: skip
+
+_REQUEST_KEYS = {"sent": "Request Count", "failed": "Failure Count", "p50_ms": "50%", "p95_ms": "95%", "p99_ms": "99%"}
 
 
 def prefix_of(path: Path) -> Path:
@@ -74,7 +79,13 @@ def load(path: Path, scrapes: Sequence[Path] = ()) -> RunFrames:
         users[column] = pd.to_numeric(history[name], errors="coerce") if name in history else np.nan
     return RunFrames(
         path=prefix.parent,
-        manifest={"scenario": {"name": prefix.name}, "only": LIMITATION},
+        manifest={
+            "scenario": {"name": prefix.name},
+            "only": LIMITATION,
+            "started_at": datetime.fromtimestamp(start_wall_ns / 1e9, UTC).isoformat(),
+            "load": _load(users["users"].dropna().tolist()),
+            "requests": requests(prefix),
+        },
         summary=None,
         start_wall_ns=start_wall_ns,
         phases=(),
@@ -85,6 +96,10 @@ def load(path: Path, scrapes: Sequence[Path] = ()) -> RunFrames:
         marks=[],
         notes=tuple(notes),
     )
+
+
+def _load(users: Sequence[float]) -> dict[str, Any] | None:
+    return LoadText(user_range(users), "", ()).to_dict() if users else None
 
 
 def _history(prefix: Path) -> pd.DataFrame:
@@ -119,29 +134,49 @@ def tables(path: Path, run: RunFrames) -> tuple[Table, ...]:
     return tuple(table for table in (_requests(path), servers) if table is not None)
 
 
+def requests(prefix: Path) -> dict[str, Any]:
+    """Return the requests of PREFIX_stats.csv in the form of the summary's `other_requests`; empty without the file."""
+    by_name = [
+        {
+            "type": row.get("Type") or None,
+            "name": row["Name"],
+            **{key: _known(row.get(column)) for key, column in _REQUEST_KEYS.items()},
+        }
+        for row in _stats(prefix)
+    ]
+    whole = [entry for entry in by_name if entry["name"] == "Aggregated" and not entry["type"]]
+    counts = {key: whole[0][key] for key in ("sent", "failed")} if whole else {}
+    return counts | {"by_name": [entry for entry in by_name if entry not in whole]}
+
+
+def _stats(prefix: Path) -> list[dict[str, Any]]:
+    try:
+        stats = _read(prefix.with_name(prefix.name + "_stats.csv"))
+    except (OSError, ValueError):
+        return []
+    return [row for row in stats.to_dict("records") if "Name" in row]
+
+
 def _requests(path: Path) -> Table | None:
     """Return the table of requests; None without PREFIX_stats.csv."""
-    prefix = prefix_of(path)
-    file = prefix.with_name(prefix.name + "_stats.csv")
-    try:
-        stats = _read(file)
-    except (OSError, ValueError):
-        return None
     rows = tuple(
         (
             escaped(" ".join(row[key] for key in ("Type", "Name") if row.get(key))),
             *(_text(row.get(key)) for _, key in _STATS),
         )
-        for row in stats.to_dict("records")
-        if "Name" in row
+        for row in _stats(prefix_of(path))
     )
     note = "Whole run, counted by Locust. Percentiles are rounded to two digits."
     return Table("locust", "Requests by Locust", ("", *(label for label, _ in _STATS)), rows, note) if rows else None
 
 
 def _text(value: object) -> str:
+    return number(_known(value))
+
+
+def _known(value: object) -> float | None:
     known = pd.to_numeric(value, errors="coerce")  # type: ignore[call-overload]
-    return number(None if pd.isna(known) else float(known))
+    return None if pd.isna(known) else float(known)
 
 
 def read_pages(paths: Sequence[Path]) -> dict[str, ServerSeries]:

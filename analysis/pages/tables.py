@@ -282,11 +282,6 @@ def _exceptions(summary: Mapping[str, Any]) -> Table:
     return Table("exceptions", "Exceptions of tasks", ("exception", "count"), rows, "All phases.")
 
 
-def _notes(summary: Mapping[str, Any]) -> Table:
-    """Notes of the summary on its counts."""
-    return Table("notes", "Notes", ("note",), tuple((escaped(str(note)),) for note in summary.get("notes") or ()))
-
-
 def _servers(summary: Mapping[str, Any]) -> Table | None:
     return servers_table(summary.get("servers") or [])
 
@@ -505,7 +500,6 @@ _TABLES: tuple[tuple[str, Callable[[Mapping[str, Any]], Sequence[Table | None]]]
     ("tasks", _tasks),
     ("failures", lambda summary: [_failures(summary)]),
     ("other requests", lambda summary: [_users(summary), _others(summary), _exceptions(summary)]),
-    ("notes", lambda summary: [_notes(summary)]),
     ("servers", lambda summary: [_servers(summary)]),
     ("the prefix cache", lambda summary: [_cache(summary), _arms(summary)]),
     ("the client", lambda summary: [_client(summary)]),

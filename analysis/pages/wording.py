@@ -1,6 +1,6 @@
 """Formatting of intervals, histogram quantiles and gauges; `not known` for None."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from inferload.numbers import NOT_KNOWN, number, percent
@@ -31,3 +31,20 @@ def mean_max(gauge: Mapping[str, Any] | None, as_percent: bool = False) -> str:
 def words(name: str) -> str:
     """Replace underscores: `turns_per_s` to `turns per s`."""
     return name.replace("_", " ")
+
+
+def is_simulated(engine: object) -> bool:
+    """Return True for an engine, or a list of engines, with the embedded simulator."""
+    return "simulator" in str(engine or "")
+
+
+def stands_for(manifest: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return what the simulated servers of a run stand for; empty for other servers and runs that do not record it."""
+    named = [target.get("stands_for") for target in manifest.get("targets") or ()]
+    return tuple(dict.fromkeys(str(name) for name in named if name))
+
+
+def simulated(names: Iterable[str]) -> str:
+    """Return the sentence on simulated servers. `names`: of `stands_for`."""
+    text = " and ".join(dict.fromkeys(names))
+    return f"Simulated server: stands for {text}." if text else "Simulated server: what it stands for is not recorded."

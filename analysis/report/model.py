@@ -10,13 +10,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from inferload.numbers import NOT_KNOWN, duration, number, percent
+from inferload.numbers import NOT_KNOWN, duration
 from inferload.plan.load_text import LoadText, recorded_load
 from inferload.verdict.outcome import of_summary
 
 from ..data.partial_run import Notes
 from ..diagnosis.advice import Cause
 from ..pages.tables import Table, run_tables
+from ..pages.wording import is_simulated
+from .first_screen import FirstScreen, of_run
 
 _LEVELS = {
     "valid": "The measurement is valid",
@@ -34,14 +36,15 @@ class VerdictReason:
     phase: str
     text: str
 
+    @property
+    def decides(self) -> bool:
+        """True if the verdict depends on it: only reasons of the measure phase, and of summaries without phases, do."""
+        return self.phase in ("", "measure")
 
-@dataclass(frozen=True, slots=True)
-class Tile:
-    """Headline figure."""
-
-    label: str
-    value: str
-    detail: str
+    @property
+    def remark(self) -> str:
+        """Text with its phase and code."""
+        return f"{self.text} ({self.code}, {self.phase}, no effect on the verdict)"
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,15 +57,19 @@ class ReportModel:
     headline: str  # of the outcome
     verdict: str
     caution: str  # mark beside all numbers; empty for a valid measurement
-    banners: tuple[str, ...]
-    reasons: tuple[VerdictReason, ...]
-    notes: tuple[str, ...]
+    first: FirstScreen
+    reasons: tuple[VerdictReason, ...]  # of the verdict
+    remarks: tuple[str, ...]  # without effect on the verdict
     causes: tuple[Cause, ...]
     load: LoadText | None  # in the words of `inferload plan`
     facts: tuple[tuple[str, str], ...]
-    tiles: tuple[Tile, ...]
     tables: tuple[Table, ...]
     manifest: str
+
+    @property
+    def announced(self) -> str:
+        """Verdict of a text, after the mark that a page has as a badge."""
+        return f"Simulator, not a real server. {self.verdict}" if self.first.simulated else self.verdict
 
     def table(self, key: str) -> Table | None:
         """Return the table of a key."""
@@ -76,15 +83,18 @@ def build(
     notes: Sequence[str] = (),
     causes: Sequence[Cause] = (),
     *,
+    cause: str = "",
     marks: Sequence[Mapping[str, Any]] = (),
 ) -> ReportModel:
-    """Build the model of a run directory. `notes`: data that could not be read; `marks`: events of the run."""
+    """Build the model of a run directory. `notes`: data that could not be read; `cause`: in a sentence;
+    `marks`: events of the run.
+    """
     run = dict(_run(manifest)) | dict((summary or {}).get("run") or {})
     limitation = manifest.get("only")  # of imported results, which have no summary
     level = "foreign" if limitation else _level(summary)
     name = run.get("scenario") or path.name
     engine = run.get("engine")
-    simulated = "simulator" in str(engine or "")
+    simulated = is_simulated(engine)
     title = f"{name} on {'the simulator' if simulated else engine or 'an unknown engine'}"
     if limitation:
         title = f"{name}, by Locust"
@@ -94,17 +104,18 @@ def build(
     has_verdict = summary is not None and level not in ("incomplete", "foreign")
     outcome = readable("the outcome", lambda: of_summary(summary)) if has_verdict else None
     headline = str(limitation) if limitation else INCOMPLETE if outcome is None else outcome.headline
+    shown = {"other_requests": manifest.get("requests")} if limitation else summary
     load = readable("the load", lambda: recorded_load(manifest, marks))
     parts: dict[str, Any] = {
-        "reasons": readable("the reasons of the verdict", lambda: _reasons(summary)) or (),
         "facts": readable("the configuration", lambda: _facts(run, manifest, summary)) or (),
         "load": load,
-        "tiles": readable("the headline figures", lambda: _tiles(summary)) or (),
+        "first": readable("the headline figures", lambda: of_run(manifest, shown, load, cause))
+        or of_run({}, None, load, cause),
         "tables": run_tables(summary, unreadable),
     }
+    reasons = readable("the reasons of the verdict", lambda: _reasons(summary)) or ()
     state = level if limitation or outcome is None else outcome.state
-    sentences = ["Simulator, not a real server."] if simulated and not limitation else []
-    sentences.append(f"{headline}.")
+    sentences = [f"{headline}."]
     sentences += [f"{_LEVELS[level]}."] if level in _LEVELS and outcome is not None else []
     return ReportModel(
         title=title,
@@ -113,10 +124,10 @@ def build(
         headline=headline,
         verdict=" ".join(sentences),
         caution=_caution(level) or ("stopped early" if state == "stopped early" else ""),
-        banners=_banners(simulated, manifest),
+        reasons=tuple(reason for reason in reasons if reason.decides),
+        remarks=_remarks(manifest, reasons, unreadable.all(), parts["first"]),
         causes=tuple(causes),
         manifest=json.dumps(manifest, indent=1, ensure_ascii=False) if manifest and not limitation else "",
-        notes=unreadable.all(),
         **parts,
     )
 
@@ -145,18 +156,14 @@ def _caution(level: str) -> str:
     }.get(level, "")
 
 
-def _banners(simulated: bool, manifest: Mapping[str, Any]) -> tuple[str, ...]:
-    banners = []
-    if simulated:
-        variant = manifest.get("variant")
-        preset = variant.get("simulated_as") if isinstance(variant, Mapping) else None
-        banners.append(
-            "The server was the embedded simulator. Its latencies are configured; they say nothing about a model or hardware."
-            + (f" Variant {_variant_name(variant)} used the step times of preset {preset}." if preset else "")
-        )
+def _remarks(
+    manifest: Mapping[str, Any], reasons: Sequence[VerdictReason], unreadable: Sequence[str], first: FirstScreen
+) -> tuple[str, ...]:
+    """Return the lines without effect on the verdict."""
+    lines = [*(reason.remark for reason in reasons if not reason.decides), *unreadable, first.simulated]
     if manifest.get("insecure"):
-        banners.append("The server's certificate was not checked (--insecure).")
-    return tuple(banners)
+        lines.append("The server's certificate was not checked (--insecure).")
+    return tuple(filter(None, lines))
 
 
 def _reasons(summary: Mapping[str, Any] | None) -> tuple[VerdictReason, ...]:
@@ -222,21 +229,3 @@ def _hosts(hosts: object) -> str:
     entries = list(hosts.values()) if isinstance(hosts, Mapping) else list(hosts) if isinstance(hosts, Sequence) else []
     names = [str(host.get("name") or host.get("host")) if isinstance(host, Mapping) else str(host) for host in entries]
     return f"on {', '.join(dict.fromkeys(names))}" if names else ""
-
-
-def _tiles(summary: Mapping[str, Any] | None) -> tuple[Tile, ...]:
-    if summary is None:
-        return ()
-    rates, turns = (summary.get(key) or {} for key in ("rates", "turns"))
-    tiles = [
-        Tile("Output, tok/s", number(rates.get("output_tok_per_s")), f"{number(rates.get('turns_per_s'))} turns/s"),
-        Tile(
-            "SLO attainment",
-            percent(rates.get("slo_attainment")),
-            f"goodput {number(rates.get('goodput_turns_per_s'))} turns/s",
-        ),
-        Tile("Failed turns", number(turns.get("failed")), f"of {number(turns.get('sent'))} sent"),
-    ]
-    if rates.get("slo_attainment") is None:  # the scenario has no SLO
-        del tiles[1]
-    return tuple(Tile(tile.label, tile.value, "" if NOT_KNOWN in tile.detail else tile.detail) for tile in tiles)

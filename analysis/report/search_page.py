@@ -1,12 +1,13 @@
 """Pages of a search: search.md and search.html, from search.json."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from inferload import rundir
 from inferload.errors import UsageError
-from inferload.numbers import NOT_KNOWN, NOT_MEASURED, duration, number, percent, short
+from inferload.numbers import NOT_KNOWN, NOT_MEASURED, duration, number, percent, plural, short
 
 from ..charts import load
 from ..charts.chart import Picture
@@ -16,6 +17,7 @@ from ..comparison.sides import Side, read_run
 from ..pages import shell
 from ..pages.tables import Table
 from . import search_charts
+from .first_screen import FirstScreen, of_run
 
 _POINTS = (
     "turns/s: successful turns in the window. Goodput: those that met all limits. A load holds or breaks the SLO if the "
@@ -52,8 +54,49 @@ def markdown(document: Mapping[str, Any]) -> str:
 
 def html(document: Mapping[str, Any], folder: Path | None = None, plotly: str | None = None) -> str:
     """Render the page as HTML. `folder`: folder with the runs of the points; `plotly`: as in `shell.html`."""
+    model = _model(document)
+    screen = _first_screen(document, folder)
     drawn = (search_charts.picture(document), None if folder is None else _throughput(document, folder))
-    return shell.html("search.html.j2", [chart for chart in drawn if chart is not None], plotly, **_model(document))
+    return shell.html("search.html.j2", [chart for chart in drawn if chart is not None], plotly, **model, first=screen)
+
+
+def _first_screen(document: Mapping[str, Any], folder: Path | None) -> FirstScreen:
+    """Return server and figures of the highest load that holds the SLO, else of the lowest; the cause is that of the load above."""
+    points = sorted(document["points"], key=lambda point: point["level"])
+    held = [point for point in points if point["verdict"] == "holds"]
+    shown = held[-1] if held else points[0] if points else None
+    above = [point for point in points if shown is not None and point["level"] > shown["level"]] or points
+    manifest, summary = _run_of(shown, folder)
+    screen = of_run(
+        {"target": document["target"], **manifest},
+        summary,
+        None,
+        next((cause for point in above if (cause := _cause(point, document, folder))), ""),
+    )
+    levels = [short(point["level"]) for point in points]
+    tested = f"{levels[0]} to {levels[-1]} {document['unit']}, {plural(len(levels), 'load')}" if levels else NOT_KNOWN
+    if summary is not None and shown is not None:
+        tested += f"; the figures are at {short(shown['level'])}"
+    facts = tuple((name, tested if name == "Load" else value) for name, value in screen.facts)
+    return replace(screen, facts=facts, failed_gates=())
+
+
+def _run_of(point: Mapping[str, Any] | None, folder: Path | None) -> tuple[Mapping[str, Any], Mapping[str, Any] | None]:
+    """Return manifest and summary of the last run of a point; ({}, None) without them."""
+    manifest, summary = (_document_of(point, folder, name) for name in (rundir.MANIFEST, rundir.SUMMARY))
+    return ({}, None) if manifest is None or summary is None else (manifest, summary)
+
+
+def _document_of(point: Mapping[str, Any] | None, folder: Path | None, name: str) -> Mapping[str, Any] | None:
+    path = None if point is None or folder is None or not point["runs"] else folder / point["runs"][-1] / name
+    return rundir.read_json(path) if path is not None and path.is_file() else None
+
+
+def _cause(point: Mapping[str, Any], document: Mapping[str, Any], folder: Path | None) -> str:
+    """Return the diagnosis of a point, else why it was not measured; empty without either."""
+    diagnosis = _document_of(point, folder, rundir.DIAGNOSIS) or {}
+    cause = diagnosis.get("brief") or next(iter(point["causes"]), "")
+    return cause and f"At {short(point['level'])} {document['unit']}: {cause}"
 
 
 def _throughput(document: Mapping[str, Any], folder: Path) -> Picture | None:

@@ -110,6 +110,7 @@ def _options(arguments: argparse.Namespace, config: ServerConfig) -> Options:
         api_key=key,
         chunked=arguments.chunked,
         limits=limits,
+        stands_for=config.stands_for,
         request_id_headers=arguments.enable_request_id_headers,
         load_tracking=arguments.enable_server_load_tracking,
         log_requests=arguments.enable_log_requests,

@@ -42,6 +42,7 @@ class ServerConfig:
     stream_interval: int
     max_queued: tuple[int | None, int | None]
     bounds: Bounds  # histogram bounds that differ from vLLM's
+    stands_for: str  # model and devices of the step times; "no model" for paced timing
 
     def engine(self) -> Engine:
         """Build the engine."""
@@ -92,6 +93,7 @@ def resolve(arguments: argparse.Namespace) -> ServerConfig:
         stream_interval=arguments.stream_interval,
         max_queued=(arguments.max_num_queued_reqs, arguments.max_num_queued_tokens),
         bounds=buckets.check(arguments.custom_histogram_buckets),
+        stands_for="no model: its TTFT and ITL are set" if paced else preset.stands_for(build.tensor_parallel),
     )
 
 

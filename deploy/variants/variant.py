@@ -190,7 +190,7 @@ def label(name: str) -> str:
 def stand_in(variant: Variant) -> str:
     """Return the model and device of the simulator preset of a variant."""
     preset = find(variant.simulated_as)
-    return f"{preset.model.name} on {preset.device.name} ({preset.name})"
+    return f"{preset.stands_for()} ({preset.name})"
 
 
 def base_of(variant: Variant, name: str) -> Variant | None:

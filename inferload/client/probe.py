@@ -64,6 +64,7 @@ class ServerFacts:
     version: str | None
     max_model_len: int | None
     tokenizes: bool  # supports POST /tokenize
+    stands_for: str | None = None  # model and devices whose times the simulator has; None of another server
     sent: SentTurns = field(default_factory=SentTurns)  # before the load
 
     @property
@@ -94,10 +95,10 @@ def model_list(settings: ClientSettings) -> ModelList:
 def facts_of(settings: ClientSettings, found: ModelList, model: str) -> ServerFacts:
     """Request version and tokenizer of a server."""
     fetcher = Fetcher(settings)
-    version, engine = _engine(fetcher, settings, found.models)
+    version, engine, stands_for = _engine(fetcher, settings, found.models)
     longest = next((entry.max_model_len for entry in found.models if entry.name == model), None)
     tokenizes = _tokenizes(fetcher, settings, model)
-    return ServerFacts(found.target, model, found.names, engine, version, longest, tokenizes)
+    return ServerFacts(found.target, model, found.names, engine, version, longest, tokenizes, stands_for)
 
 
 def tokenizer_of(settings: ClientSettings) -> "Tokenizer":
@@ -175,16 +176,19 @@ def _problem_of(fetched: Fetched, settings: ClientSettings) -> tuple[str, str]:
     return f"{fetched.kind or 'no content type'} instead of a list of models", _OTHER_PATH
 
 
-def _engine(fetcher: Fetcher, settings: ClientSettings, models: Sequence[ListedModel]) -> tuple[str | None, str]:
-    """Return (version or None, engine). /version is specific to vLLM; the simulator has an additional field there."""
+def _engine(
+    fetcher: Fetcher, settings: ClientSettings, models: Sequence[ListedModel]
+) -> tuple[str | None, str, str | None]:
+    """Return (version, engine, what the simulator stands for). /version is specific to vLLM; the simulator adds fields."""
     document = _page(fetcher, settings.target.page_path("/version"))
     version = document.get("version") if isinstance(document, dict) else None
     version = version if isinstance(version, str) else None
     if isinstance(document, dict) and document.get("engine") == "simulator":
-        return version, "simulator"
+        stands_for = document.get("stands_for")
+        return version, "simulator", stands_for if isinstance(stands_for, str) else None
     if version is not None and any(model.owner == "vllm" for model in models):
-        return version, f"vllm {version}"
-    return version, "unknown"
+        return version, f"vllm {version}", None
+    return version, "unknown", None
 
 
 def _tokenizes(fetcher: Fetcher, settings: ClientSettings, model: str) -> bool:

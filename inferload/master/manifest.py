@@ -100,6 +100,7 @@ def manifest(run: MasterRun, counts: dict[str, Any] | None) -> dict[str, Any]:
                 "proxy": None if (proxy := Proxy.for_target(target)) is None else proxy.url,
                 "engine": server.engine,
                 "version": server.version,
+                "stands_for": server.stands_for,
                 "models": list(server.models),
                 "max_model_len": server.max_model_len,
                 "before_load": asdict(server.sent),

@@ -32,6 +32,11 @@ class LoadText:
         """All rows, without a final newline."""
         return "\n".join(row_text(title, lines) for title, lines in self.rows)
 
+    @property
+    def loop(self) -> str:
+        """Closed or open loop: only a closed loop has a number of users."""
+        return "closed loop" if self.users_or_rate.endswith(("user", "users")) else "open loop"
+
     def to_dict(self) -> dict[str, Any]:
         """Return the `load` block of run.json."""
         return asdict(self)
@@ -86,9 +91,7 @@ def _load(arrivals: Arrivals, changes: Sequence[Mapping[str, Any]]) -> tuple[str
     if isinstance(arrivals, Closed):
         profile = arrivals.profile
         planned = [arrivals.users] if profile is None else [users for _, users in profile.changes()]
-        low, high = _ends([*planned, *_numbers(changes, "users")])
-        highest = "1 user" if high == 1 else f"{number(high)} users"
-        return highest if low == high else f"{number(low)} to {highest}", _user_profile(profile)
+        return user_range([*planned, *_numbers(changes, "users")]), _user_profile(profile)
     if not isinstance(arrivals, Rated):
         return "recorded times", "" if arrivals.speed == 1 else f"{number(arrivals.speed)} times as fast"
     curve = arrivals.profile
@@ -96,6 +99,13 @@ def _load(arrivals: Arrivals, changes: Sequence[Mapping[str, Any]]) -> tuple[str
     low, high = _ends([*rates, *_numbers(changes, "sessions_per_s")])
     from_to = number(high) if low == high else f"{number(low)} to {number(high)}"
     return f"{from_to}/s {_KINDS[arrivals.kind]}", _rate_profile(curve)
+
+
+def user_range(users: Sequence[float]) -> str:
+    """Format the lowest and the highest number of users."""
+    low, high = _ends(users)
+    highest = "1 user" if high == 1 else f"{number(high)} users"
+    return highest if low == high else f"{number(low)} to {highest}"
 
 
 _KINDS = {"constant": "constant", "poisson": "Poisson", "gamma": "gamma"}

@@ -19,7 +19,8 @@ _UNKNOWN = "-"
 class ListedRun:
     """One run directory. `state`: of its outcome, `incomplete` without a summary, `unreadable` if a document is damaged.
 
-    `figures`: as text, in the order of `FIGURES`; `~` marks a percentile with fewer than 10 samples beyond it.
+    `figures`: as text, in the order of `FIGURES`; `~` marks a percentile with fewer than 10 samples beyond it. `values`: the
+    same as numbers. `notes`: of the summary.
     """
 
     name: str
@@ -30,10 +31,23 @@ class ListedRun:
     headline: str
     invalid: bool  # measurement: its figures are marked
     figures: tuple[str, ...]
+    values: tuple[float | None, ...]
+    notes: tuple[str, ...]
+
+    def value(self, figure: str) -> float | None:
+        """Return a figure by its title in `FIGURES`; None if it is not known."""
+        return self.values[list(FIGURES).index(figure)]
+
+    @property
+    def words(self) -> str:
+        """Return all texts of the entry in lower case, for a search."""
+        texts = (self.name, self.started_at, self.scenario, self.server, self.state, self.headline, *self.notes)
+        return " ".join(texts).casefold()
 
 
 FIGURES: Mapping[str, tuple[str, ...]] = {
     "TTFT p50, ms": ("latency", "ttft_ms", "p50"),
+    "TTFT p95, ms": ("latency", "ttft_ms", "p95"),
     "TTFT p99, ms": ("latency", "ttft_ms", "p99"),
     "ITL p50, ms": ("latency", "itl_ms", "p50"),
     "ITL p99, ms": ("latency", "itl_ms", "p99"),
@@ -101,6 +115,8 @@ def listed(path: Path) -> ListedRun:
         headline=headline,
         invalid=_at(summary, "verdict", "measurement") == "invalid",
         figures=tuple(_figure(summary, keys) for keys in FIGURES.values()),
+        values=tuple(_value(summary, keys) for keys in FIGURES.values()),
+        notes=tuple(str(note) for note in notes) if isinstance(notes := summary.get("notes"), list) else (),
     )
 
 
@@ -114,11 +130,16 @@ def _outcome(summary: Mapping[str, Any]) -> tuple[str, str]:
 
 def _figure(summary: Mapping[str, Any], keys: tuple[str, ...]) -> str:
     block, name = _at(summary, *keys[:-1]), keys[-1]
-    value = _at(block, name)
-    if not isinstance(value, int | float):
+    value = _value(summary, keys)
+    if value is None:
         return _UNKNOWN
     counted = isinstance(block.get("count"), int)
     return short(value) + (" ~" if counted and is_marked(block, name) else "")
+
+
+def _value(summary: Mapping[str, Any], keys: tuple[str, ...]) -> float | None:
+    value = _at(summary, *keys)
+    return value if isinstance(value, int | float) else None
 
 
 def _at(document: Any, *keys: str) -> Any:

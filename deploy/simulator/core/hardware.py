@@ -64,6 +64,11 @@ class Preset:
     graphs: bool = True
     noise: float = 0.02  # assumed
 
+    def stands_for(self, devices: int = 1) -> str:
+        """Return model and devices whose step times the preset has."""
+        count = "" if devices == 1 else f"{devices} x "
+        return f"{self.model.name} on {count}{self.device.name}"
+
 
 T4 = Device(
     *("NVIDIA T4", 15 * GIB, 320e9, 65e12, False, 0.75, 0.35),
@@ -86,7 +91,7 @@ CPU = Device(
 QWEN3_4B = ModelShape("Qwen3-4B", 4.02e9, 36, 32, 8, 128, 40_960)
 LLAMA3_8B = ModelShape("Llama-3.1-8B", 8.03e9, 32, 32, 8, 128, 131_072)
 QWEN3_32B = ModelShape("Qwen3-32B", 32.8e9, 64, 64, 8, 128, 40_960)
-TINY = ModelShape("tiny", 6.3e6, 2, 4, 2, 64, 32_768)
+TINY = ModelShape("a tiny model of 6.3 M parameters", 6.3e6, 2, 4, 2, 64, 32_768)
 
 _GPU_FRONT = FrontEnd(request_s=0.001, prompt_token_s=1e-6, event_s=15e-6)  # assumed
 
@@ -169,8 +174,8 @@ def kv_blocks(preset: Preset, build: Build, utilization: float, block_size: int)
     blocks = int(available // (kv_bytes_per_token(preset, build) * block_size))
     if blocks < 2:
         raise UsageError(
-            f"--gpu-memory-utilization {utilization}: no memory left for a KV cache with {preset.model.name} on "
-            f"{build.tensor_parallel} x {preset.device.name}; raise it, quantise, or raise --tensor-parallel-size"
+            f"--gpu-memory-utilization {utilization}: no memory left for a KV cache with "
+            f"{preset.stands_for(build.tensor_parallel)}; raise it, quantise, or raise --tensor-parallel-size"
         )
     return blocks
 

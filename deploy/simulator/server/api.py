@@ -55,7 +55,7 @@ class Api:
             ("GET", "/health"): _empty,
             ("GET", "/ping"): _empty,
             ("POST", "/ping"): _empty,
-            ("GET", "/version"): lambda _request: json_reply({"version": server_info.VERSION, "engine": "simulator"}),
+            ("GET", "/version"): lambda _request: json_reply(server_info.version(options)),
             ("GET", "/load"): self._load,
             ("GET", "/metrics"): self._metrics,
             ("GET", "/server_info"): lambda request: json_reply(server_info.server_info(options, request.query)),

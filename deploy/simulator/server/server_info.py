@@ -24,10 +24,16 @@ class Options:
     api_key: str
     chunked: bool
     limits: SchedulerLimits
+    stands_for: str  # model and devices whose times the server has
     request_id_headers: bool = False  # --enable-request-id-headers
     load_tracking: bool = False  # --enable-server-load-tracking; else /load returns 0
     log_requests: bool = False  # --enable-log-requests
     log_stats: bool = True  # not --disable-log-stats
+
+
+def version(options: Options) -> dict[str, object]:
+    """Document of /version, with two keys that vLLM lacks."""
+    return {"version": VERSION, "engine": "simulator", "stands_for": options.stands_for}
 
 
 def models(model: Model) -> dict[str, object]:

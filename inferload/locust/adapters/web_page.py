@@ -13,6 +13,8 @@ from inferload.locust.adapters.compat import names_in, parameters
 
 _CHOICES = ("host", "profile", "user_classes", "shape_class", "locustfile")  # what a start changes beside the options
 _LOAD = ("num_users", "spawn_rate")
+_ROW_RATES = {"current_rps", "current_fail_per_sec"}
+_RATES = _ROW_RATES | {"total_rps", "total_fail_per_sec", "user_count"}
 
 
 def has_page() -> bool:
@@ -95,11 +97,22 @@ def with_script(page: str, address: str) -> str:
     return page.replace("</body>", f'<script src="{address}"></script></body>')
 
 
-def shown_under_way(document: dict[str, Any], *, preparing: bool) -> dict[str, Any]:
-    """Return the state that the page polls. The page stops polling at any state except these two."""
-    if document.get("state") in ("spawning", "running"):
-        return document
-    return document | {"state": "spawning" if preparing else "running"}
+def shown_under_way(document: dict[str, Any], *, preparing: bool, working: int | None) -> dict[str, Any]:
+    """Return the figures that the page polls during a run. The page stops polling at any state except these two.
+
+    `working`: users that still have a turn while the run drains; None before the drain.
+    """
+    users = {} if working is None else {"user_count": min(working, document.get("user_count", working))}
+    state = (
+        {} if document.get("state") in ("spawning", "running") else {"state": "spawning" if preparing else "running"}
+    )
+    return document | state | users
+
+
+def shown_ended(document: dict[str, Any]) -> dict[str, Any]:
+    """Return the figures that the page polls last: Locust's rates stay at those of the last request."""
+    rows = [row | dict.fromkeys(_ROW_RATES & row.keys(), 0) for row in document.get("stats") or ()]
+    return document | dict.fromkeys(_RATES & document.keys(), 0) | ({"stats": rows} if rows else {})
 
 
 class AnyOf(list[str]):

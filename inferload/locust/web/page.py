@@ -15,6 +15,7 @@ from inferload.locust.web.routes import Routes, View
 from inferload.locust.web.runs import RunPages
 from inferload.locust.web.start import StartForm
 from inferload.master.controller import Controller
+from inferload.master.lifecycle.master_run import MasterRun
 from inferload.measure.clock import wall_ns
 
 logger = logging.getLogger(__name__)
@@ -31,7 +32,7 @@ def attach(web_ui: Any, controller: Controller, redaction: Redaction, scenarios:
     routes, form = Routes(web_ui, base), StartForm(web_ui, controller, scenarios)
     routes.extend("/", lambda view: _with_scripts(make_response(view()), base))
     routes.extend("/swarm", form.start)
-    routes.extend("/stats/requests", lambda view: _under_way(controller, make_response(view())))
+    routes.extend("/stats/requests", lambda view: _agreeing(controller, make_response(view())))
     routes.extend("/stats/reset", lambda view: _reset(controller, view))
     routes.add(f"/inferload/{_SCRIPT}", "inferload_script", _script)
     routes.add("/inferload/status", "inferload_status", lambda: jsonify(status(controller)))
@@ -63,12 +64,21 @@ def _redacted(response: Response, redaction: Redaction) -> Response:
     return response
 
 
-def _under_way(controller: Controller, response: Response) -> Response:
-    """Replace the state in the figures that the page polls. Locust keeps its response for the next poll: it stays unchanged."""
-    if not (response.is_json and controller.under_way):
+def _agreeing(controller: Controller, response: Response) -> Response:
+    """Make the figures that the page polls agree with the run. Locust keeps its response for the next poll: it stays unchanged."""
+    if not response.is_json:
         return response
-    document = web_page.shown_under_way(response.get_json(), preparing=controller.run is None)
+    document, run = response.get_json(), controller.run
+    if controller.under_way:
+        working = _in_flight(run) if run is not None and run.ending else None
+        document = web_page.shown_under_way(document, preparing=run is None, working=working)
+    else:
+        document = web_page.shown_ended(document)
     return Response(json.dumps(document), mimetype="application/json")
+
+
+def _in_flight(run: MasterRun) -> int:
+    return sum(member.in_flight for member in run.roster.present)
 
 
 def _with_scripts(response: Response, base: str) -> Response:
@@ -123,7 +133,7 @@ def status(controller: Controller) -> dict[str, Any]:
             "elapsed_s": round(run.elapsed_s(), 1),
             "draining": run.stop.is_set(),
             "steady": run.steadiness.now,
-            "in_flight": sum(member.in_flight for member in run.roster.present),
+            "in_flight": _in_flight(run),
             "workers_lost": [member.name for member in run.roster.gone],
         }
     elif result is not None:

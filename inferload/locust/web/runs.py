@@ -21,6 +21,7 @@ from inferload import rundir
 from inferload.errors import UsageError
 from inferload.escaping import escaped
 from inferload.locust.web.routes import Routes
+from inferload.locust.web.run_view import RunView
 from inferload.master.analysis_process import analyse
 from inferload.master.controller import Controller
 from inferload.results.run_list import FIGURES, RunList, named
@@ -100,7 +101,14 @@ class RunPages:
     def page(self) -> Response:
         """Answer with the list of runs."""
         runs, older = self._runs.read()
-        return self._html("runs.html", runs=runs, older=older, figures=list(FIGURES), current=self._current_name())
+        view = RunView.of(request.args)
+        shown = view.selected(runs)
+        scenarios = sorted({run.scenario for run in runs if run.scenario})
+        context = {"view": view, "all": len(runs), "scenarios": scenarios, "trend": view.trend(shown)}
+        figures = list(FIGURES)
+        return self._html(
+            "runs.html", runs=shown, older=older, figures=figures, current=self._current_name(), **context
+        )
 
     def _message(self, text: str, status: int) -> Response:
         response = self._html("runs_message.html", text=text)

@@ -36,6 +36,7 @@ FILES = {
     "turns",
     "server_metrics",
 }
+COLUMN = "return [...document.querySelectorAll(`#runs td[data-name='${arguments[0]}']`)].map(cell => cell.innerText)"
 ITL_MS = 10.3  # not an integer, so that rounding on the page is detected
 
 FIGURE = "return JSON.stringify({data: document.querySelector('[data-picture=over-time]').data})"
@@ -168,7 +169,28 @@ def test_a_run_by_hand(
     assert_complete(second)
     manifest = json.loads((second / "run.json").read_text())["scenario"]
     assert (manifest["name"], manifest["overrides"]) == ("smoke", {"arrivals.users": 10})
+    assert_list_is_sorted_and_filtered(page)
     assert_needs_nothing_but_itself(page.browser, run_dir / "report.html")
+
+
+def assert_list_is_sorted_and_filtered(page: LocustPage) -> None:
+    """Sort, filter and draw the runs of the list on a phone, by the keyboard of its form and by a column."""
+    browser = page.browser
+    browser.get(f"{page.url}inferload/runs")
+    browser.find_element(By.LINK_TEXT, "TTFT p95, ms").click()
+    values = [float(cell.split()[0]) for cell in browser.execute_script(COLUMN, "TTFT p95, ms")]
+    assert len(values) == 2
+    assert values == sorted(values, reverse=True)
+    chromium.resize(browser, 390, 844)
+    browser.find_element(By.NAME, "text").send_keys("smoke")
+    Select(browser.find_element(By.NAME, "figure")).select_by_visible_text("TTFT p95, ms")
+    Select(browser.find_element(By.NAME, "scenario")).select_by_visible_text("smoke")
+    browser.find_element(By.NAME, "text").submit()
+    page.until(lambda: "text=smoke" in browser.current_url, "the filtered list")
+    assert browser.execute_script("return document.documentElement.scrollWidth") <= 390
+    assert [name.text for name in browser.find_elements(By.CSS_SELECTOR, "#runs .name")] == ["run-2"]
+    assert len(browser.find_elements(By.CSS_SELECTOR, "#trend circle")) == 1
+    browser.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
 
 
 def users_of(history: Path) -> list[int]:
@@ -184,6 +206,7 @@ def stop(page: LocustPage, run_dir: Path) -> None:
     outcome = locust_process.summary_of(run_dir)["outcome"]
     line = page.until(lambda: page.line().startswith(outcome["state"]) and page.line(), "the outcome")
     assert line == f"{outcome['headline']} · simulator · {run_dir}"
+    assert (page.header("Status"), page.header("Users"), page.header("RPS")) == ("STOPPED", None, "0")
     state, title = page.browser.execute_script(
         "return [document.getElementById('inferload-line').dataset.state, document.title]"
     )

@@ -178,6 +178,7 @@ def assert_listed(page: LivePage, run_dirs: list[Path]) -> None:
         shown = {name: text.strip("()").removesuffix(" ~") for name, text in row.items()}
         assert shown == {
             "TTFT p50, ms": short(latency["ttft_ms"]["p50"]),
+            "TTFT p95, ms": short(latency["ttft_ms"]["p95"]),
             "TTFT p99, ms": short(latency["ttft_ms"]["p99"]),
             "ITL p50, ms": short(latency["itl_ms"]["p50"]),
             "ITL p99, ms": short(latency["itl_ms"]["p99"]),

@@ -75,10 +75,15 @@ def test_a_change_is_detected_despite_variation_between_pairs() -> None:
 
 def test_a_comparison_with_the_simulator_is_marked() -> None:
     real, new = sides(0.10, 4)
-    simulated = replace(new, runs=tuple(replace(member, server={"engine": "simulator"}) for member in new.runs))
+    simulated = replace(
+        new,
+        runs=tuple(
+            replace(member, server={"engine": "simulator", "stands for": "a model on a device"}) for member in new.runs
+        ),
+    )
     assert output.simulated((real, new)) == []
     (line,) = output.simulated((real, simulated))
-    assert line.startswith("The server of new was the embedded simulator")
+    assert line == "new: Simulated server: stands for a model on a device."
     comparison = compared(real, simulated)
     assert line in output.text([comparison])
     assert line in output.markdown([comparison])

@@ -32,7 +32,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def notes_of(path: Path) -> str:
-    return report.make(path).markdown.read_text().partition("Data that could not be read:")[2].partition("## ")[0]
+    return report.make(path).markdown.read_text().partition("## Notes")[2].partition("## ")[0]
 
 
 def scraped(

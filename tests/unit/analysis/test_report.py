@@ -22,7 +22,6 @@ from inferload.analysis.data import breakdown, frames, timeline
 from inferload.analysis.data.partial_run import Notes
 from inferload.analysis.pages.tables import run_tables
 from inferload.analysis.pages.wording import bracket, mean_max
-from inferload.analysis.report import model as reportmodel
 from inferload.analysis.report import report
 from inferload.analysis.report.model import build
 from msgspec.structs import replace
@@ -203,7 +202,7 @@ def test_every_section_of_an_invalid_run_is_marked(tmp_path: Path) -> None:
     silent = [text.splitlines()[0] for text in numbers if "measurement not valid" not in text.splitlines()[0]]
     assert silent == ["Load", "Events", "Configuration"]
     assert f"<title>{outcome} ·" in page
-    assert page.count('<div class="tile">') == page.count('<div class="doubt">measurement not valid</div>') == 2
+    assert page.count('<div class="tile" ') == page.count('<div class="doubt">measurement not valid</div>') == 4
     titles = re.findall(r"<(?:h2|summary)>(.*?)</(?:h2|summary)>", page)
     silent = [title for title in titles if "badge" not in title]
     assert silent == ["Load", "Schedule", "Configuration", "Definitions", "Manifest (run.json)"]
@@ -217,7 +216,7 @@ def test_a_run_on_the_simulator_is_marked_first(tmp_path: Path) -> None:
     assert markdown.splitlines()[2].startswith("**Simulator, not a real server. failed: 2 of 3 gates failed; ")
     assert "--insecure" in markdown
     assert " · chat on the simulator</title>" in page
-    assert '<div class="verdict"><span>Simulator, not a real server. ' in page
+    assert re.search(r'<div class="verdict"><span [^>]*>.*</span><span class="badge">simulator</span>', page)
     assert "--insecure" in page
 
 
@@ -410,11 +409,33 @@ def test_cancelled_turns_are_a_row_of_the_counts() -> None:
     assert [row[:2] for row in table.rows][1:3] == [("turns ok", "35"), ("turns cancelled", "3")]
 
 
-@pytest.mark.parametrize("preset", ["h200-qwen3-32b", None])
-def test_the_report_names_the_preset_of_a_simulated_variant(preset: str | None) -> None:
-    (banner,) = reportmodel._banners(True, {"variant": {"name": "qwen36-mtp", "simulated_as": preset}})
-    named = " Variant qwen36-mtp used the step times of preset h200-qwen3-32b."
-    assert banner.endswith(named) == (preset is not None)
+@pytest.mark.parametrize(
+    ("targets", "sentence"),
+    [
+        ([{"stands_for": "Qwen3-4B on NVIDIA T4"}], "Simulated server: stands for Qwen3-4B on NVIDIA T4."),
+        ([{"stands_for": "a"}, {"stands_for": "b"}, {"stands_for": "a"}], "Simulated server: stands for a and b."),
+        ([{}], "Simulated server: what it stands for is not recorded."),
+    ],
+)
+def test_the_report_names_what_a_simulated_server_stands_for(targets: list[dict[str, str]], sentence: str) -> None:
+    model = build(Path("x"), {"engine": "simulator", "targets": targets}, None)
+    assert sentence in model.remarks
+    assert sentence not in build(Path("x"), {"engine": "vllm", "targets": targets}, None).remarks
+
+
+@pytest.mark.parametrize(
+    ("changes", "why"),
+    [
+        ({}, "too few scrapes of the measure phase"),
+        ({"servers": []}, "no metrics of a server were scraped"),
+        ({"turns": {"sent": 0}}, "the run has no turns"),
+        (None, "the run has no summary"),
+    ],
+)
+def test_an_unknown_cause_states_why(changes: dict[str, Any] | None, why: str) -> None:
+    summary = None if changes is None else synthetic.SUMMARY | changes
+    assert build(Path("x"), synthetic.MANIFEST, summary).first.cause == f"not known: {why}"
+    assert build(Path("x"), synthetic.MANIFEST, summary, cause="queue-bound").first.cause == "queue-bound"
 
 
 def test_percentiles_of_few_tasks_and_reads_are_marked() -> None:

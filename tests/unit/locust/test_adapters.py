@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from types import SimpleNamespace
+from typing import Any
 
 import gevent
 import locust
@@ -403,3 +404,25 @@ def test_workers_that_report_again_after_all_were_silent_are_stopped() -> None:
     stop()
     assert runner.take("stop") == [("a_1", 0)]
     assert runner.state == locust.runners.STATE_STOPPED
+
+
+def figures(**changes: Any) -> dict[str, Any]:
+    rates = {"current_rps": 2.5, "current_fail_per_sec": 0.5}
+    return {"state": "running", "user_count": 5, "total_rps": 2.5, **rates, "stats": [{"name": "x", **rates}]} | changes
+
+
+def test_the_header_has_the_users_that_still_have_a_turn_during_the_drain() -> None:
+    assert web_page.shown_under_way(figures(), preparing=False, working=None) == figures()
+    assert web_page.shown_under_way(figures(), preparing=False, working=2)["user_count"] == 2
+    assert web_page.shown_under_way(figures(user_count=1), preparing=False, working=2)["user_count"] == 1
+    shown = web_page.shown_under_way(figures(state="stopped"), preparing=False, working=0)
+    assert (shown["state"], shown["user_count"]) == ("running", 0)
+
+
+def test_the_header_has_no_users_and_no_rate_after_a_run() -> None:
+    document = figures(state="stopped")
+    shown = web_page.shown_ended(document)
+    assert (shown["user_count"], shown["total_rps"], shown["current_rps"]) == (0, 0, 0)
+    assert shown["stats"] == [{"name": "x", "current_rps": 0, "current_fail_per_sec": 0}]
+    assert document == figures(state="stopped"), "Locust keeps its document"
+    assert web_page.shown_ended({"state": "ready"}) == {"state": "ready"}

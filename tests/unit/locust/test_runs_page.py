@@ -1,6 +1,7 @@
 """Pages of earlier runs in Locust's web UI, with a stub of the controller."""
 
 import copy
+import html
 import io
 import json
 import re
@@ -10,10 +11,13 @@ from html.parser import HTMLParser
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from urllib.parse import parse_qsl
 
 import pytest
 import synthetic_run
 from flask.testing import FlaskClient
+from hypothesis import given
+from hypothesis import strategies as st
 from locust.env import Environment
 from locust.web import WebUI
 
@@ -21,6 +25,8 @@ from inferload import rundir
 from inferload.client.connection.redaction import Redaction
 from inferload.errors import UsageError
 from inferload.locust.web import page, runs
+from inferload.locust.web.run_view import RunView
+from inferload.results.run_list import FIGURES
 
 HOSTILE = "<script>alert(1)</script>"
 FORMULA = "=cmd()"
@@ -128,7 +134,84 @@ def test_figures_of_an_invalid_measurement_are_marked(controller: Controller, cl
     summary["verdict"]["measurement"] = "invalid"
     write(controller, "one", summary=summary)
     _head, row = Cells(client.get("/inferload/runs").text).rows
-    assert row[2:8] == ["(100.2)", "-", "(20)", "(38 ~)", "(81.67)", "1"]
+    assert row[2:9] == ["(100.2)", "(140.3 ~)", "-", "(20)", "(38 ~)", "(81.67)", "1"]
+
+
+def write_series(controller: Controller) -> None:
+    """Write runs of two scenarios, begun on following days, with a TTFT of 100 ms more each; the last has no TTFT."""
+    for day, scenario in enumerate(("chat", "rag", "chat", "chat"), 1):
+        summary = copy.deepcopy(synthetic_run.SUMMARY) | {"notes": [f"note of day {day}"]}
+        summary["latency"]["ttft_ms"] |= {"count": 1000, "p95": None if day == 4 else 100.0 * day}
+        named = synthetic_run.MANIFEST["scenario"] | {"name": scenario}
+        write(controller, f"run-{day}", summary=summary, scenario=named, started_at=f"2026-11-0{day}T10:00:00Z")
+
+
+def names(client: FlaskClient, query: str = "") -> list[str]:
+    """Return the runs of the list in its order."""
+    return [row[0].split()[0] for row in Cells(client.get(f"/inferload/runs{query}").text).rows[1:]]
+
+
+@pytest.mark.parametrize(
+    ("query", "expected"),
+    [
+        ("", "4 3 2 1"),
+        ("?sort=run&order=ascending", "1 2 3 4"),
+        ("?sort=TTFT+p95%2C+ms", "3 2 1 4"),
+        ("?sort=TTFT+p95%2C+ms&order=ascending", "1 2 3 4"),
+        ("?text=RAG", "2"),
+        ("?text=Chat+RUN-3", "3"),
+        ("?text=nothing", ""),
+        ("?sort=x&order=y&figure=z&scenario=%00", "4 3 2 1"),
+    ],
+)
+def test_the_list_is_sorted_and_filtered(
+    controller: Controller, client: FlaskClient, query: str, expected: str
+) -> None:
+    write_series(controller)
+    assert names(client, query) == [f"run-{day}" for day in expected.split()]
+
+
+def test_each_column_of_a_figure_sorts_in_both_orders(controller: Controller, client: FlaskClient) -> None:
+    write_series(controller)
+    text = client.get("/inferload/runs?sort=outcome").text
+    heads = re.findall(r'<th scope="col"[^>]*aria-sort="(\w+)"><a href="([^"]*)">([^<]*)</a>', text)
+    assert [title for _, _, title in heads] == ["run", "outcome", *FIGURES]
+    assert [order for order, _, _ in heads] == ["none", "descending", *["none"] * len(FIGURES)]
+    for _, link, title in heads:
+        first = client.get(html.unescape(link)).text
+        (order, again) = next((order, link) for order, link, other in _heads(first) if other == title)
+        assert order == ("ascending" if title == "outcome" else "descending")
+        assert next(order for order, _, other in _heads(client.get(again).text) if other == title) != order
+
+
+def _heads(text: str) -> list[tuple[str, str, str]]:
+    found = re.findall(r'aria-sort="(\w+)"><a href="([^"]*)">([^<]*)</a>', text)
+    return [(order, html.unescape(link), title) for order, link, title in found]
+
+
+def test_notes_of_a_run_are_listed(controller: Controller, client: FlaskClient) -> None:
+    write_series(controller)
+    assert "note: note of day 3" in Cells(client.get("/inferload/runs?text=run-3").text).rows[1][0]
+
+
+def test_a_trend_has_the_valid_runs_of_one_scenario_by_their_start(controller: Controller, client: FlaskClient) -> None:
+    write_series(controller)
+    text = client.get("/inferload/runs?figure=TTFT+p95%2C+ms&scenario=chat&sort=outcome").text
+    assert re.findall(r"<title>(run-\d: [^<]*)</title>", text) == ["run-1: 100", "run-3: 300"]
+    assert 'role="img" aria-label="TTFT p95, ms of 2 runs of chat, by their start: 100 to 300"' in text
+    assert "Left out, without a valid value: 1." in text
+    points = [tuple(map(float, point.split(","))) for point in re.search(r'points="([^"]*)"', text)[1].split()]  # type: ignore[index]
+    assert points[0][0] < points[1][0]
+    assert points[0][1] > points[1][1], "a higher value is further up"
+    assert "<svg" not in client.get("/inferload/runs?figure=TTFT+p95%2C+ms&scenario=other").text
+
+
+@given(st.dictionaries(st.sampled_from(["text", "sort", "order", "figure", "scenario"]), st.text(max_size=30)))
+def test_any_query_selects_a_part_of_the_runs(query: dict[str, str]) -> None:
+    view = RunView.of(query)
+    assert RunView.of(dict(parse_qsl(view.query))) == view
+    assert view.selected([]) == []
+    assert view.trend([]) is None or not view.trend([]).points  # type: ignore[union-attr]
 
 
 def test_an_empty_or_missing_folder_has_an_empty_list(controller: Controller, client: FlaskClient) -> None:

@@ -1,13 +1,13 @@
 """The number of names of turn classes and other requests is limited."""
 
 import logging
+from pathlib import Path
 from typing import Any
 
 import locust.stats
 import pytest
 import synthetic_run as synthetic
-from inferload.analysis.data.partial_run import Notes
-from inferload.analysis.pages.tables import run_tables
+from inferload.analysis.report import report
 
 from inferload.locust.adapters import tables
 from inferload.measure.bounded_names import MOST_NAMES, OTHER_NAMES, BoundedNames
@@ -92,10 +92,10 @@ def test_names_reported_by_workers_are_limited_on_the_master(stats: locust.stats
     assert sum(entry.num_requests for entry in stats.entries.values()) == stats.total.num_requests == everything
 
 
-def test_a_report_has_the_notes_of_the_summary() -> None:
-    tables = {table.title: table for table in run_tables(synthetic.SUMMARY | {"notes": ["7 requests\x1b"]}, Notes())}
-    assert tables["Notes"].rows == (("7 requests\\x1b",),)
-    assert "Notes" not in {table.title for table in run_tables(synthetic.SUMMARY, Notes())}
+def test_a_report_has_the_notes_of_the_summary(tmp_path: Path) -> None:
+    made = report.make(synthetic.write(tmp_path / "run", synthetic.SUMMARY | {"notes": ["7 requests\x1b"]}))
+    assert made.markdown.read_text().count("7 requests\\\\x1b") == 1
+    assert made.html.read_text().count("<li>7 requests\\x1b</li>") == 1
 
 
 def test_the_summary_notes_names_counted_together() -> None:

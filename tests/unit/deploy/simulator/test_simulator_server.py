@@ -266,7 +266,8 @@ class TestErrors:
 
 class TestOtherPaths:
     def test_version_models_health_load_and_server_info(self, quick: Simulator) -> None:
-        assert quick.json("GET", "/version") == {"version": "0.32.0", "engine": "simulator"}
+        stands_for = "no model: its TTFT and ITL are set"
+        assert quick.json("GET", "/version") == {"version": "0.32.0", "engine": "simulator", "stands_for": stands_for}
         card = quick.json("GET", "/v1/models")["data"][0]
         assert (card["id"], card["owned_by"], card["max_model_len"]) == ("simulator", "vllm", 32_768)
         assert quick.call("GET", "/health") == (200, b"")

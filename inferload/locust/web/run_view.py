@@ -1,0 +1,118 @@
+"""Order, filter and trend of the run list, chosen by the query of the page. No I/O."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Self
+from urllib.parse import urlencode
+
+from inferload.numbers import short
+from inferload.results.run_list import FIGURES, ListedRun
+
+STARTED, OUTCOME = "run", "outcome"  # columns beside those of the figures; a run is sorted by its start
+COLUMNS = (STARTED, OUTCOME, *FIGURES)
+_LONGEST = 200  # characters of a query value
+_WIDTH, _HEIGHT, _LEFT, _RIGHT, _TOP, _BOTTOM = 720, 180, 12, 12, 12, 12
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """Run in a trend. `x`, `y`: in the drawing."""
+
+    run: ListedRun
+    value: str
+    x: float
+    y: float
+
+
+@dataclass(frozen=True, slots=True)
+class Trend:
+    """A figure over the runs of a scenario, by their start. `left_out`: runs without a valid value."""
+
+    points: tuple[Point, ...]
+    lowest: str
+    highest: str
+    left_out: int
+    width: int = _WIDTH
+    height: int = _HEIGHT
+    base: int = _HEIGHT - _BOTTOM  # of the value 0
+
+    @property
+    def line(self) -> str:
+        """Return the points of the line."""
+        return " ".join(f"{point.x:.1f},{point.y:.1f}" for point in self.points)
+
+
+@dataclass(frozen=True, slots=True)
+class RunView:
+    """Selection of runs. `figure`, `scenario`: of the trend; empty: no trend."""
+
+    text: str = ""
+    sort: str = STARTED
+    descending: bool = True
+    figure: str = ""
+    scenario: str = ""
+
+    @classmethod
+    def of(cls, query: Mapping[str, str]) -> Self:
+        """Return the view of a query; an unknown value is the default."""
+        sort, figure = query.get("sort", ""), query.get("figure", "")
+        return cls(
+            text=query.get("text", "")[:_LONGEST],
+            sort=sort if sort in COLUMNS else STARTED,
+            descending=query.get("order") != "ascending",
+            figure=figure if figure in FIGURES else "",
+            scenario=query.get("scenario", "")[:_LONGEST],
+        )
+
+    def selected(self, runs: Sequence[ListedRun]) -> list[ListedRun]:
+        """Return the runs with all words of the text, in order; runs without the figure are last."""
+        words = self.text.casefold().split()
+        found = [run for run in runs if all(word in run.words for word in words)]
+        known = [run for run in found if self._key(run) is not None]
+        unknown = [run for run in found if self._key(run) is None]
+        return sorted(known, key=self._key, reverse=self.descending) + unknown  # type: ignore[arg-type]
+
+    def _key(self, run: ListedRun) -> float | str | None:
+        if self.sort in FIGURES:
+            return run.value(self.sort)
+        return run.started_at if self.sort == STARTED else run.state
+
+    def aria_sort(self, column: str) -> str:
+        """Return the order of a column as the value of `aria-sort`."""
+        return ("descending" if self.descending else "ascending") if column == self.sort else "none"
+
+    def sorted_by(self, column: str) -> str:
+        """Return the query that sorts by a column, in the other order if it is the current one."""
+        return replace(self, sort=column, descending=column != self.sort or not self.descending).query
+
+    @property
+    def query(self) -> str:
+        """Return the query of the view."""
+        order = "descending" if self.descending else "ascending"
+        values = {**asdict(self), "order": order}
+        del values["descending"]
+        return urlencode({name: value for name, value in values.items() if value})
+
+    def trend(self, runs: Sequence[ListedRun]) -> Trend | None:
+        """Return the trend of the figure over the runs of the scenario; None if no trend is chosen."""
+        if not self.figure or not self.scenario:
+            return None
+        of_scenario = sorted((run for run in runs if run.scenario == self.scenario), key=lambda run: run.started_at)
+        values = [(run, run.value(self.figure)) for run in of_scenario]
+        known = [(run, value) for run, value in values if value is not None and not run.invalid]
+        highest = max((value for _, value in known), default=0.0)
+        points = tuple(
+            Point(run, short(value), _x(index, len(known)), _y(value, highest))
+            for index, (run, value) in enumerate(known)
+        )
+        lowest = min((value for _, value in known), default=0.0)
+        return Trend(points, short(lowest), short(highest), len(values) - len(known))
+
+
+def _x(index: int, count: int) -> float:
+    return _LEFT + (_WIDTH - _LEFT - _RIGHT) * (index / (count - 1) if count > 1 else 0.5)
+
+
+def _y(value: float, highest: float) -> float:
+    """Return the height of a value on an axis that begins at 0."""
+    return _HEIGHT - _BOTTOM - (_HEIGHT - _TOP - _BOTTOM) * (value / highest if highest > 0 else 0.0)

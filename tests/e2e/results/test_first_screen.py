@@ -1,0 +1,74 @@
+"""First screen of each kind of page in a real browser: what a reader needs first is visible without scrolling."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import chromium
+import pytest
+import run_kinds
+from chromium import Browser
+
+pytestmark = pytest.mark.browser
+
+FACTS = {"target", "model", "engine", "started", "load"}
+FIGURES = {"TTFT p95, ms", "ITL p95, ms", "Failed"}
+ALL = {"outcome", *FACTS, *FIGURES, "cause"}
+WITHOUT_FIGURES = ALL - FIGURES  # a killed run has no summary
+SCREENS = [(*size, colours) for size in ((1280, 720), (390, 844)) for colours in ("light", "dark")]
+KINDS = tuple(run_kinds.KINDS)
+SIMULATED = {"passed", "search", "several runs", "long texts"}
+
+# Bottom of each visible element of the first screen by name; a text that is not drawn has no height.
+BOTTOMS = """
+return Object.fromEntries([...document.querySelectorAll('[data-first]')].map((node) => {
+  const box = node.getBoundingClientRect();
+  return [node.dataset.first, node.innerText.trim() && box.height ? box.bottom + window.scrollY : null];
+}));
+"""
+
+
+@pytest.fixture(scope="module")
+def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    return run_kinds.pages(tmp_path_factory.mktemp("pages"))
+
+
+@pytest.fixture(scope="module")
+def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
+    with chromium.running(tmp_path_factory.mktemp("profile")) as started:
+        yield started
+
+
+def shown(browser: Browser, page: Path, screen: tuple[int, int, str]) -> dict[str, float | None]:
+    width, height, colours = screen
+    chromium.resize(browser, width, height)
+    browser.execute_cdp_cmd(
+        "Emulation.setEmulatedMedia", {"features": [{"name": "prefers-color-scheme", "value": colours}]}
+    )
+    browser.get(page.as_uri())
+    bottoms: dict[str, float | None] = browser.execute_script(BOTTOMS)
+    return bottoms
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("screen", SCREENS)
+def test_what_a_reader_needs_first_is_on_the_first_screen(
+    browser: Browser, pages: dict[str, Path], kind: str, screen: tuple[int, int, str]
+) -> None:
+    bottoms = shown(browser, pages[kind], screen)
+    width, height, _ = screen
+    expected = {"several runs": {"outcome"}, "killed": WITHOUT_FIGURES}.get(kind, ALL)
+    assert {name: bottom for name in expected if (bottom := bottoms.get(name)) is None or bottom > height} == {}
+    assert browser.execute_script("return document.documentElement.scrollWidth") <= width
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_page_of_a_simulated_server_says_so_at_its_top(browser: Browser, pages: dict[str, Path], kind: str) -> None:
+    shown(browser, pages[kind], SCREENS[-1])
+    badges = [badge.text for badge in browser.find_elements("css selector", ".verdict .badge")]
+    assert badges == (["simulator"] if kind in SIMULATED else [])
+
+
+@pytest.mark.parametrize("kind", sorted(SIMULATED - {"long texts"}))
+def test_a_page_of_a_simulated_server_names_what_it_stands_for(pages: dict[str, Path], kind: str) -> None:
+    text = pages[kind].read_text()
+    assert f"stands for {run_kinds.SIMULATED[0]['stands_for']}" in text

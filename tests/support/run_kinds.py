@@ -1,0 +1,148 @@
+"""Pages of every kind of run, from synthetic run directories and files of Locust."""
+
+import copy
+import csv
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import synthetic_run as synthetic
+from inferload.analysis.report import multi_run_page, report, search_page
+
+from inferload import rundir
+
+LONG = "meta-llama/Llama-3.1-8B-Instruct-with-a-long-name-" * 3
+SIMULATED = [{"url": synthetic.TARGET, "engine": "simulator", "stands_for": "Llama-3.1-8B on NVIDIA A100-SXM4-80GB"}]
+
+
+def pages(folder: Path) -> dict[str, Path]:
+    """Write a page of each kind; return the path by kind."""
+    return {kind: make(folder / kind.replace(" ", "-")) for kind, make in KINDS.items()}
+
+
+def summary(**changes: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a summary of a run whose gates passed, with changed keys of its blocks."""
+    document = copy.deepcopy(synthetic.SUMMARY)
+    document["verdict"] |= {"gates": [{"gate": "p99(itl_ms) < 50", "value": 38.0, "passed": True}], "passed": True}
+    document["turns"]["by_phase"]["all"] |= {"ok": 44, "failed": 0}
+    document["outcome"] = {"state": "passed", "headline": "passed: 1 of 1 gate passed", "exit_code": 0}
+    for block, change in changes.items():
+        document[block] = {**document[block], **change} if isinstance(document.get(block), dict) else change
+    return document
+
+
+def _reason(text: str, code: str, phase: str = "measure", level: str = "invalid") -> dict[str, Any]:
+    return {"code": code, "phase": phase, "value": 2.0, "limit": 1.0, "text": text, "level": level}
+
+
+def _run(document: Callable[[], dict[str, Any]], **manifest: Any) -> Callable[[Path], Path]:
+    return lambda path: report.make(synthetic.write(path, document(), **manifest)).html
+
+
+def _load(users_or_rate: str, detail: str = "") -> dict[str, Any]:
+    return {"users_or_rate": users_or_rate, "detail": detail, "rows": [["arrivals", ["as planned"]]]}
+
+
+def _overloaded() -> dict[str, Any]:
+    text = "overloaded: 12 turns/s offered and 8.1 ended; the turns in flight grew by 3.9/s; latencies depend on the duration"
+    reasons = [_reason(text, "overload"), _reason("the client was late at its start", "client_delay", "warmup")]
+    return summary(
+        verdict={"measurement": "invalid", "reasons": reasons},
+        outcome={"state": "invalid", "headline": f"invalid: {text}", "exit_code": 3},
+    )
+
+
+def _own_tasks() -> dict[str, Any]:
+    names = [{"type": "GET", "name": "/documents/:id", "sent": 120, "failed": 2, "p50_ms": 31.0, "p95_ms": 62.0}]
+    nothing = {"sent": 0, "ok": 0, "failed": 0, "unfinished": 0}
+    return summary(
+        turns={**nothing, "by_phase": {"all": nothing, "measure": nothing}, "by_failure": {}, "first_errors": {}},
+        latency={name: {"count": 0} for name in synthetic.SUMMARY["latency"]},
+        other_requests={"sent": 120, "failed": 2, "by_name": names},
+        outcome={"state": "failed", "headline": "failed: 2 of 120 other requests failed", "exit_code": 1},
+    )
+
+
+def _long_texts() -> dict[str, Any]:
+    gates = [{"gate": f"p99(ttft_ms{{class={LONG}}}) < 2000", "value": 3.0, "passed": False}] * 9
+    headline = f"failed: 9 of 9 gates failed; tasks raised 4 exceptions, the first: {LONG * 4}"
+    return summary(
+        verdict={"gates": gates, "passed": False},
+        rates={"slo_attainment": 0.5, "goodput_turns_per_s": 1.0},
+        run={"model": LONG, "target": "http://" + LONG, "engine": f"{LONG}, simulator"},
+        outcome={"state": "failed", "headline": headline, "exit_code": 1},
+    )
+
+
+def _killed(path: Path) -> Path:
+    return report.make(synthetic.write(path, killed=True)).html
+
+
+def _of_locust(path: Path) -> Path:
+    path.mkdir(parents=True)
+    columns = {"Timestamp": 1_795_000_000, "User Count": 8, "Type": "", "Name": "Aggregated", "Requests/s": 4.0}
+    _write_csv(path / "load_stats_history.csv", [columns | {"Timestamp": 1_795_000_000 + at_s} for at_s in range(10)])
+    counts = {"Request Count": 40, "Failure Count": 5, "50%": 120, "95%": 300, "Requests/s": 4.0}
+    rows = [{"Type": "POST", "Name": "/v1/chat"}, {"Type": "", "Name": "Aggregated"}]
+    _write_csv(path / "load_stats.csv", [row | counts for row in rows])
+    return report.make_of_locust(path / "load", (), None, report.ReportOptions()).html
+
+
+def _write_csv(path: Path, rows: list[dict[str, Any]]) -> None:
+    with path.open("w", newline="") as file:
+        writer = csv.DictWriter(file, list(rows[0]))
+        writer.writeheader()
+        writer.writerows(rows)
+
+
+def _search(path: Path) -> Path:
+    points = []
+    for level, verdict in ((4.0, "holds"), (8.0, "holds"), (16.0, "breaks")):
+        name = f"points/{level:.0f}"
+        report.make(
+            synthetic.write(path / name, summary(run={"engine": "simulator"}), targets=SIMULATED, engine="simulator")
+        )
+        points.append(
+            {"level": level, "verdict": verdict, "looks": 1, "measured_s": 40.0, "spent_s": 50.0, "turns": 40}
+            | {"turns_per_s": level, "goodput_turns_per_s": level, "growth": None, "conditions": [], "causes": []}
+            | {"remarks": [], "runs": [name]}
+        )
+    answer = {"text": "about 12 users at most hold the SLO (8 did, 16 did not)", "resolved": True, "holds": 8.0}
+    answer |= {
+        "estimate": 12.0,
+        "breaks": 16.0,
+        "level": 0.95,
+        "ended": "resolved",
+        "ended_text": "within the precision",
+    }
+    spent = {"budget_s": None, "used_s": 150.0, "looks": 3, "loads": 3}
+    document = {"format": 2, "slo": "p95(ttft_ms) < 800", "unit": "users", "answer": answer, "spent": spent}
+    facts = {"scenario": {"name": "chat"}, "target": synthetic.TARGET, "seed": 7, "window_s": 40.0, "warmup_s": 5.0}
+    rundir.write_json(path / rundir.SEARCH, document | facts | {"points": points, "cache": "isolated"})
+    return search_page.make_search(path)[2]
+
+
+def _several(path: Path) -> Path:
+    runs = [synthetic.write(path / name, summary(), targets=SIMULATED, engine="simulator") for name in ("a", "b")]
+    return multi_run_page.make_runs(runs, path)[1]
+
+
+_SIMULATED: dict[str, Any] = {"engine": "simulator", "targets": SIMULATED}
+KINDS: Mapping[str, Callable[[Path], Path]] = {
+    "passed": _run(lambda: summary(run={"engine": "simulator"}), **_SIMULATED, load=_load("30 users")),
+    "failed": _run(lambda: copy.deepcopy(synthetic.SUMMARY)),
+    "overloaded": _run(_overloaded, load=_load("12/s Poisson", "session starts")),
+    "invalid": _run(
+        lambda: summary(
+            verdict={"measurement": "invalid", "reasons": [_reason("the client was late by 14 ms", "client_delay")]},
+            outcome={"state": "invalid", "headline": "invalid: the client was late by 14 ms", "exit_code": 3},
+        )
+    ),
+    "own tasks": _run(_own_tasks, load=_load("10 users")),
+    "ramp": _run(summary, load=_load("5 to 40 users", "in 60 s")),
+    "long texts": _run(_long_texts, model=LONG, insecure=True, load=_load("5 to 40 users", "in 60 s")),
+    "killed": _killed,
+    "imported": _of_locust,
+    "search": _search,
+    "several runs": _several,
+}
