@@ -195,7 +195,9 @@ def test_a_report_of_locust_csv_files_names_the_missing_figures(
 
 
 @given(
-    names=st.lists(st.sampled_from(["NA", "null", "Aggregated", "", "a,b", 'say "hi"', "a\nb"]) | st.text(), max_size=4),
+    names=st.lists(
+        st.sampled_from(["NA", "null", "Aggregated", "", "a,b", 'say "hi"', "a\nb"]) | st.text(), max_size=4
+    ),
     users=st.lists(st.integers(0, 9), min_size=1, max_size=4),
     percentile=st.sampled_from(["N/A", 0, 12, 1.5e3]),
 )

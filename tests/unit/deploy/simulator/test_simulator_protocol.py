@@ -78,7 +78,9 @@ class TestAsk:
 
     @given(st.text(min_size=1, max_size=9), st.integers(1, 900), st.booleans(), st.booleans())
     def test_an_answer_has_its_recorded_length_by_default(self, text: str, limit: int, chat: bool, new: bool) -> None:
-        prompt: dict[str, Any] = {"messages": [{"role": "user", "content": f"a {text}"}]} if chat else {"prompt": f"a {text}"}
+        prompt: dict[str, Any] = (
+            {"messages": [{"role": "user", "content": f"a {text}"}]} if chat else {"prompt": f"a {text}"}
+        )
         name = "max_completion_tokens" if chat and new else "max_tokens"
         completion = ask({**prompt, name: limit}, chat, Model("simulator", 1000, 0))
         assert (completion.output_tokens, completion.ends_itself) == (limit, False)
