@@ -154,7 +154,7 @@ def _stats(prefix: Path) -> list[dict[str, Any]]:
         stats = _read(prefix.with_name(prefix.name + "_stats.csv"))
     except (OSError, ValueError):
         return []
-    return [row for row in stats.to_dict("records") if "Name" in row]
+    return [{str(key): value for key, value in row.items()} for row in stats.to_dict("records") if "Name" in row]
 
 
 def _requests(path: Path) -> Table | None:

@@ -101,8 +101,8 @@ def build(
     unreadable = Notes(tuple(notes))
 
     readable = unreadable.unless_damaged
-    has_verdict = summary is not None and level not in ("incomplete", "foreign")
-    outcome = readable("the outcome", lambda: of_summary(summary)) if has_verdict else None
+    judged = None if level in ("incomplete", "foreign") else summary
+    outcome = None if judged is None else readable("the outcome", lambda: of_summary(judged))
     headline = str(limitation) if limitation else INCOMPLETE if outcome is None else outcome.headline
     shown = {"other_requests": manifest.get("requests")} if limitation else summary
     load = readable("the load", lambda: recorded_load(manifest, marks))

@@ -39,7 +39,7 @@ LOADS = {
 
 def run_of(tmp_path: Path, users: np.ndarray, until_s: int = LASTS_S, **summary: Any) -> tuple[RunFrames, pd.DataFrame]:
     """A closed loop on a server with eight slots, and its timeline. `until_s`: time at which the server dies."""
-    well = {"failed": 0, "by_failure": {}, "first_errors": {}, "by_phase": {}}
+    well = {"failed": 0, "by_failure": {}, "first_errors": [], "by_phase": {}}
     arrivals = {"kind": "closed", "users": int(users.max()), "spawn_per_s": 10}
     scenario = {"schema": 1, "name": "chat", "workload": {"kind": "chat"}, "arrivals": arrivals}
     run = load(
@@ -126,7 +126,7 @@ def test_a_server_that_dies_later_does_not_erase_the_cause(kind: str, queued_s: 
     users = LOADS[kind]
     dies_s = first_queue(users) + queued_s
     stopped = [{"target": synthetic_run.TARGET, "at_s": float(dies_s), "by_failure": {"connect": 40}}]
-    failed = {"failed": 40, "by_failure": {"connect": 40}, "first_errors": {}, "by_phase": {}}
+    failed = {"failed": 40, "by_failure": {"connect": 40}, "first_errors": [], "by_phase": {}}
     summary = {"turns": synthetic_run.SUMMARY["turns"] | failed, "stopped_answering": stopped}
     diagnoses = diagnose(*run_of(tmp_path, users, dies_s, **summary))
     assert re.match(
