@@ -15,7 +15,6 @@ from inferload.verdict import failures, outcome
 
 _MEASURES = {"ttft_ms": "TTFT ms", "itl_ms": "ITL ms", "tpot_ms": "TPOT ms", "e2e_ms": "E2E ms"}
 _STATISTICS = ("mean", "p50", "p90", "p95", "p99")
-_COLUMNS = 100
 _SERVERS, _REQUESTS = 2, 3  # lines
 
 
@@ -34,11 +33,6 @@ def brief(summary: Mapping[str, Any], load: str = "") -> str:
         rows.append(("note", "; ".join(summary["notes"])))
     width = max(len(title) for title, _ in rows)
     return "\n".join([*lines, *(f"{title:<{width}}  {text}" for title, text in rows)])
-
-
-def clipped(text: str) -> str:
-    """Return a text of at most 100 columns; an ellipsis marks a cut."""
-    return text if len(text) <= _COLUMNS else text[: _COLUMNS - 1].rstrip() + "…"
 
 
 def diagnosis_line(cause: str, columns: int | None) -> str:
