@@ -19,6 +19,7 @@ from inferload.master.lifecycle.master_run import MasterRun
 from inferload.master.manifest import models_of
 from inferload.master.progress import counts_so_far, left_s
 from inferload.measure.clock import NS_PER_S, now_ns, wall_ns
+from inferload.numbers import plural
 from inferload.process.greenlets import sleep_until
 from inferload.results.latency_limits import LatencyLimit, latency_limits
 from inferload.scenario.scenario import Scenario
@@ -147,7 +148,9 @@ class LiveRun:
         total, others = counts.tallies.total(), run.others()
         messages = first_lines(run.totals.errors.document(run.anchor.mono_ns))
         troubles = [f"{others.failed} of {others.sent} other requests failed"] if others.failed else []
-        troubles += [f"tasks raised {others.raised} exceptions, the first: {others.first}"] if others.raised else []
+        troubles += (
+            [f"tasks raised {plural(others.raised, 'exception')}, the first: {others.first}"] if others.raised else []
+        )
         return {
             "bottlenecks": recorder.bottlenecks(),
             "badge": tables.badge_so_far(counts, gates, lost, troubles, messages),

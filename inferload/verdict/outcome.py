@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, Literal, cast, get_args
 
 from inferload.measure.record import Phase
-from inferload.numbers import short
+from inferload.numbers import plural, short
 from inferload.verdict.failures import count_text
 
 State = Literal["failed", "stopped early", "invalid", "suspect", "passed"]  # worst first
@@ -149,7 +149,7 @@ def _failures(summary: Mapping[str, Any], measured: bool) -> list[str]:
     if others.get("failed"):
         failures.append(f"{others['failed']} of {others['sent']} other requests failed")
     if raised.get("count"):
-        failures.append(f"tasks raised {raised['count']} exceptions, the first: {raised['first']}")
+        failures.append(f"tasks raised {plural(raised['count'], 'exception')}, the first: {raised['first']}")
     return failures or ["turns failed"]
 
 

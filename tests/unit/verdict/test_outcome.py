@@ -78,6 +78,12 @@ def summary(
             Outcome("failed", "failed: tasks raised 4 exceptions, the first: KeyError: 'x'", 1),
         ),
         (
+            summary(exceptions={"count": 1, "first": "KeyError: 'x'"}),
+            None,
+            Policy(),
+            Outcome("failed", "failed: tasks raised 1 exception, the first: KeyError: 'x'", 1),
+        ),
+        (
             summary(exceptions={"count": 4, "first": "chat: no"}, reasons=(LATE,)),
             INVALID,
             Policy(failed_code=7),
