@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 _DESCRIPTION = """Keep a file with the figures of one configuration on many occasions (a run or a folder of runs, each on its own
-server start; on a shared start an hour apart and with isolated prefix caches, which makes a weaker baseline). From 8
+server start; on a shared start an hour apart and with isolated prefix caches, where a verdict holds for these starts only). From 8
 occasions on, `inferload compare --baseline FILE CAND --fail-on-regression` tests a candidate against the variation between
 days and restarts."""
 

@@ -74,7 +74,7 @@ def register(subparsers: Any) -> None:
         default=[],
         metavar="LIMIT",
         help=f"exit with {EXIT_REGRESSED} if a figure changed by more than LIMIT: 'p95(ttft_ms) +15%%' or 'turns_per_s -5%%'; not "
-        "statistical: compares two single values; repeatable",
+        "statistical: compares two values without their spread; repeatable",
     )
     add("--fail-on-regression", action="store_true", help=f"exit with {EXIT_REGRESSED} if a figure became worse")
     add(

@@ -1,7 +1,8 @@
 """Baseline file: figures and settings of a configuration on many occasions.
 
-An occasion is a run, or a folder of runs, on one server start. Occasions that share a server start make a weaker baseline: they
-must be GAP_S apart, with isolated prefix caches. The file is JSON without prompts and outputs, suitable for version control.
+An occasion is a run, or a folder of runs, on one server start. Occasions that share a server start must be GAP_S apart, with
+isolated prefix caches; a verdict then holds for these starts only. The file is JSON without prompts and outputs, suitable for
+version control.
 """
 
 import json
@@ -17,7 +18,7 @@ from inferload.numbers import number, plural
 from inferload.statistics.baseline_stats import FEWEST
 
 from .comparable import configuration
-from .compare import shared_starts
+from .condition import shared_starts
 from .sides import NAMES, Run, Side, complete_mean, read_side
 
 KIND = "inferload baseline"
@@ -200,14 +201,9 @@ def summary_lines(side: Side) -> list[str]:
         lines.append(f"  no verdict yet: {FEWEST} occasions are required, {FEWEST - len(side.runs)} more")
     elif len(days) < 2:
         lines.append("  all on one day: the variation between days is underestimated")
-    weaker = shared_starts(side)
-    if weaker:
-        lines.append(f"  {weaker}")
-    unknown = sum(run.start is None for run in side.runs)
-    if unknown:
-        lines.append(
-            f"  the server start is not known of {plural(unknown, 'occasion')}: a verdict holds for these starts only"
-        )
+    condition = shared_starts([side], "occasion")
+    if condition is not None:
+        lines.append(f"  a verdict holds for {condition.holds_for} only ({condition.reason})")
     for name in NAMES:
         values = [run.value(name) for run in side.runs]
         known = [value for value in values if value is not None]

@@ -5,13 +5,13 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from inferload.numbers import plural
-from inferload.server_metrics.metric_names import PROCESS_START
 from inferload.statistics import baseline_stats as occasions
 from inferload.statistics import paired_runs
 
 from ..data.figures import SLO_FIGURES, Figure
 from . import max_change, plausible
 from .comparable import Differences, differences
+from .condition import Condition, shared_starts
 from .sides import Run, Side, TableRow
 
 ALPHA = 0.05
@@ -50,14 +50,6 @@ class FigureRow:
 
 
 @dataclass(frozen=True, slots=True)
-class Condition:
-    """Condition of a verdict: runs share server starts. `holds_for`: these starts; `reason`: the sides and their starts."""
-
-    holds_for: str
-    reason: str
-
-
-@dataclass(frozen=True, slots=True)
 class Comparison:
     """Comparison of a candidate. `condition`: None if each run had its own server start."""
 
@@ -70,7 +62,6 @@ class Comparison:
     pairs: tuple[tuple[Run, Run], ...] = ()
     unpaired: tuple[Run, ...] = ()
     occasions: int | None = None  # of a baseline file, which has no pairs
-    weaker: str = ""  # reason why occasions are a weaker baseline: they share server starts
     limits: tuple[max_change.CheckedLimit, ...] = ()  # of --max-change
 
     @property
@@ -123,7 +114,7 @@ def compare(
     effects = {figure: _effect(pairs, figure) for figure in (primary, *others)}
     found = effects[primary]
     effects[primary] = None if found is None else found.confirmed()
-    condition = _shared_starts(*_paired(baseline, candidate, pairs))
+    condition = shared_starts(_paired(baseline, candidate, pairs))
     compared = _compared(baseline, candidate, effects, allowed, condition=condition, few=few(len(pairs)), pairs=pairs)
     return replace(compared, unpaired=unpaired)
 
@@ -135,8 +126,9 @@ def compare_with_occasions(
     effects = {figure: _against_occasions(baseline.runs, candidate, figure) for figure in (primary, *others)}
     count = len(baseline.runs)
     too_few = "" if count >= occasions.FEWEST else _few_occasions(baseline)
-    compared = _compared(baseline, candidate, effects, allowed, condition=_unknown_starts(baseline), few=too_few)
-    return replace(compared, occasions=count, weaker=shared_starts(baseline))
+    condition = shared_starts((baseline, candidate), "occasion")
+    compared = _compared(baseline, candidate, effects, allowed, condition=condition, few=too_few)
+    return replace(compared, occasions=count)
 
 
 def few(pairs: int) -> str:
@@ -293,48 +285,6 @@ def table_rows(comparisons: Sequence[Comparison]) -> list[TableRow]:
             shown.append(base)
         rows.append((side, None if comparison.differences.refusals else base))
     return rows
-
-
-def _shared_starts(baseline: Side, candidate: Side) -> Condition | None:
-    """Return the condition of a verdict on runs that share server starts; None if each run of a side had its own."""
-    reasons = []
-    for side in (baseline, candidate):
-        starts = [run.start for run in side.runs]
-        known = {start for start in starts if start is not None}
-        if len(side.runs) > 1 and (None in starts or len(known) < len(side.runs)):
-            which = "unknown server starts" if None in starts else f"{plural(len(known), 'server start')}"
-            reasons.append(f"{side.label} has {len(side.runs)} runs on {which}")
-    if not reasons:
-        return None
-    starts_of_both = {run.start for side in (baseline, candidate) for run in side.runs}
-    count = len(starts_of_both)
-    holds_for = {1: "this server start", 2: "these two server starts"}.get(count, f"these {count} server starts")
-    if None in starts_of_both:
-        holds_for = f"the server starts of these runs, which are not known (no {PROCESS_START})"
-    return Condition(holds_for, f"{'; '.join(reasons)}: a restart alone may change the figures")
-
-
-def _unknown_starts(baseline: Side) -> Condition | None:
-    """Return the condition of a verdict on occasions that may share a server start; None if all starts are known."""
-    unknown = [run.label for run in baseline.runs if run.start is None]
-    if not unknown:
-        return None
-    return Condition(
-        f"the server starts of these occasions, which are not known (no {PROCESS_START})",
-        f"{baseline.label}: the server start of {', '.join(unknown)} is not known: a restart alone may change the figures",
-    )
-
-
-def shared_starts(baseline: Side) -> str:
-    """Return the reason why a baseline is weaker: occasions share server starts; empty if each has its own."""
-    starts = [run.start for run in baseline.runs if run.start is not None]
-    count = len(set(starts))
-    if count == len(starts):
-        return ""
-    return (
-        f"weaker baseline: {len(starts)} occasions on {count} server start{'' if count == 1 else 's'}: the variation "
-        "between starts is underestimated, so a restart alone may be reported as a change"
-    )
 
 
 def _implausible(baseline: Side, candidate: Side) -> tuple[str, ...]:

@@ -1,4 +1,4 @@
-"""Limits of `compare --max-change`, e.g. `p95(ttft_ms) +15%`: on two single values, without a test."""
+"""Limits of `compare --max-change`, e.g. `p95(ttft_ms) +15%`: on two values, without a test."""
 
 import math
 import re
@@ -13,7 +13,7 @@ from inferload.verdict.gates import GateError
 from ..data.figures import figure
 from .sides import Side
 
-NOT_STATISTICAL = "not statistical: compares two single values"
+NOT_STATISTICAL = "not statistical: compares two values without their spread"
 
 _LIMIT = re.compile(r"\s*(?P<name>.*\S)\s+(?P<percent>[+-](?:\d+\.?\d*|\.\d+))\s*%\s*")
 

@@ -52,9 +52,9 @@ def _named(result: AimResult) -> str:
 
 
 def worse(result: AimResult) -> str:
-    """Return the trade-offs of a named variant for a headline; empty without any."""
-    names = ", ".join(name for name, _ in result.trade_offs)
-    return f", worse: {names}" if names else ""
+    """Return the trade-offs of the variants that a headline names, for this headline; empty without any."""
+    named = result.certainty == "tie" or not result.undecided
+    return f", worse: {', '.join(name for name, _ in result.trade_offs)}" if named and result.trade_offs else ""
 
 
 def _gain(result: AimResult) -> str:

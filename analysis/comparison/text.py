@@ -56,8 +56,7 @@ def _measured(row: FigureRow) -> str:
 
 def _basis(comparison: Comparison) -> str:
     if comparison.occasions is not None:
-        weaker = " of a weaker baseline (shared server starts)" if comparison.weaker else ""
-        return f"against {plural(comparison.occasions, 'occasion')}{weaker}"
+        return f"against {plural(comparison.occasions, 'occasion')}"
     return f"over {plural(len(comparison.pairs), 'pair')}"
 
 
@@ -196,7 +195,7 @@ def simulated(sides: Sequence[Side]) -> list[str]:
 
 def remarks(comparison: Comparison) -> list[str]:
     """Return comparability and warnings, a line each."""
-    lines = [*([comparison.weaker] if comparison.weaker else []), *(checked.text for checked in comparison.limits)]
+    lines = [checked.text for checked in comparison.limits]
     lines += [f"compared: {line}" for line in comparison.differences.compared]
     lines += [f"not comparable: {line}" for line in comparison.differences.refusals]
     lines += [f"implausible: {line}" for line in comparison.implausible]
@@ -238,7 +237,7 @@ def family(comparisons: Sequence[Comparison]) -> str:
         test, confirmed = "t-test of the candidate against the spread of the occasions of the baseline", ""
     return (
         f"Significance level {ALPHA:g}, {test}: the primary figure without correction{confirmed}; all others with Holm's "
-        f"correction.{several if count > 1 else ''}"
+        f"correction. Intervals are not corrected.{several if count > 1 else ''}"
     )
 
 
@@ -280,7 +279,6 @@ def _comparison_document(comparison: Comparison) -> dict[str, Any]:
         "pairs": len(comparison.pairs),
         "occasions": comparison.occasions,
         "condition": None if condition is None else {"holds_for": condition.holds_for, "reason": condition.reason},
-        "weaker": comparison.weaker or None,
         "refusals": list(comparison.differences.refusals),
         "warnings": list(comparison.differences.warnings),
         "compared": list(comparison.differences.compared),

@@ -153,7 +153,8 @@ _COMPARISON = (
     ("input + output tok per s", "tok/s", "sum of the rates of input and output tokens"),
     ("runs", "", "runs of the mean, without invalid ones"),
     ("change", "%", "candidate / baseline - 1: over pairs of runs if there are any, else of the two means"),
-    ("95 % CI", "%", "confidence interval of the change, from the spread of the pairs"),
+    ("95 % CI", "%", "confidence interval of the change of this figure alone, from the spread of the pairs; not corrected, so it "
+     "may exclude 0 where the corrected p shows no difference"),
     ("p", "", "how often chance alone gives a change of this size or larger: paired t-test over pairs of runs, with "
      "Holm's correction for all but the primary figure"),
     ("p, sign flips", "", "the same, counted over all swaps of the two sides of pairs: it assumes no normal distribution"),

@@ -683,7 +683,7 @@ def test_max_change_compares_two_values_without_a_test(tmp_path: Path, capsys: p
     files = ["--write", str(tmp_path / "out"), "--github"]
     assert cli.main([*argv, *files]) == 4
     shown = capsys.readouterr()
-    single = "(not statistical: compares two single values)"
+    single = "(not statistical: compares two values without their spread)"
     lines = [
         f"--max-change 'mean(ttft_ms) +15%' FAILED: 100 to 120, +20.0% {single}",
         f"--max-change 'mean(ttft_ms) +20.1%' passed: 100 to 120, +20.0% {single}",
