@@ -61,7 +61,12 @@ def _stripped(text: str) -> str:
 
 def plural(count: int, word: str) -> str:
     """Format a count with its noun."""
-    return f"{count:,} {word}" if count == 1 else f"{count:,} {word}s"
+    return with_noun(f"{count:,}", word)
+
+
+def with_noun(formatted: str, word: str) -> str:
+    """Append a noun, singular after `1`, to a formatted number or range."""
+    return f"{formatted} {word}" if formatted == "1" else f"{formatted} {word}s"
 
 
 def listed(names: Sequence[str]) -> str:

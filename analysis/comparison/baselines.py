@@ -17,8 +17,7 @@ from inferload.errors import UsageError
 from inferload.numbers import number, plural
 from inferload.statistics.baseline_stats import FEWEST
 
-from .comparable import configuration
-from .condition import shared_starts
+from .comparable import configuration, shared_starts
 from .sides import NAMES, Run, Side, complete_mean, read_side
 
 KIND = "inferload baseline"

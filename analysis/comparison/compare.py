@@ -10,8 +10,7 @@ from inferload.statistics import paired_runs
 
 from ..data.figures import SLO_FIGURES, Figure
 from . import max_change, plausible
-from .comparable import Differences, differences
-from .condition import Condition, shared_starts
+from .comparable import Condition, Differences, differences, shared_starts
 from .sides import Run, Side, TableRow
 
 ALPHA = 0.05

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from math import inf
 
 from inferload.content.data import DataContext
-from inferload.numbers import duration, listed, number, plural, spread
+from inferload.numbers import duration, listed, number, plural, spread, with_noun
 from inferload.plan.arrivals import arrivals_in_words
 from inferload.plan.planned_load import (
     Certainty,
@@ -202,7 +202,7 @@ _BOUND: Mapping[Certainty, str] = {"exact": "", "most": "at most ", "about": "ab
 
 
 def _session(scenario: Scenario, sample: Expected) -> list[str]:
-    lines = [f"{spread(sample.turns)} turns"]
+    lines = [with_noun(spread(sample.turns), "turn")]
     if sample.tool_s:
         lines.append(f"{spread(sample.tool_s)} s of tool time before a turn with tool results")
         if any(sample.think_s):

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from inferload.numbers import number, percent, plural
+from inferload.numbers import number, percent, plural, with_noun
 from inferload.plan.planned_load import PlannedSession
 from inferload.requests.bodies import isolation
 from inferload.scenario.scenario import Cache, Scenario
@@ -70,7 +70,7 @@ class PlannedCache:
         counts = [other.turns for other in self.sums.values()]
         of_turns = f" and {percent(sums.turns / sum(counts))} of the turns" if all(counts) else ""
         return (
-            f"{share}{of_turns}, {number(sums.turns / sums.sessions)} turns each, "
+            f"{share}{of_turns}, {with_noun(number(sums.turns / sums.sessions), 'turn')} each, "
             f"{sums.input_tokens / sums.turns:,.0f} input and {sums.output_tokens / sums.turns:,.0f} output tokens per turn, "
             f"{percent(self.hits.by_class[name].rate, 'none')} of the input cached"
         )

@@ -126,8 +126,8 @@ def _request(request: Mapping[str, Any]) -> str:
 
 
 def _client(client: Mapping[str, Any]) -> str:
-    delay_ms, lag_ms = (figure(client[name], "p99") for name in ("delay_ms", "loop_lag_ms"))
-    return f"CPU {percent(client['cpu_share'], '-')} of a core; p99: client delay {delay_ms} ms, event loop lag {lag_ms} ms"
+    delay, lag = (figure(client[name], "p99", "ms") for name in ("delay_ms", "loop_lag_ms"))
+    return f"CPU {percent(client['cpu_share'], '-')} of a core; p99: client delay {delay}, event loop lag {lag}"
 
 
 def _server_rows(servers: Sequence[Mapping[str, Any]]) -> list[tuple[str, str]]:

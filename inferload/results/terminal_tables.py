@@ -44,9 +44,9 @@ def tables(summary: Mapping[str, Any], planned: str = "") -> str:
     return "\n\n".join(part for part in parts if part) + "\n"
 
 
-def figure(block: Mapping[str, Any], name: str) -> str:
+def figure(block: Mapping[str, Any], name: str, unit: str = "") -> str:
     """Return one statistic of a block as text; a percentile with fewer than 10 samples beyond it has a mark."""
-    return short(block[name]) + (" ~" if is_marked(block, name) else "")
+    return f"{short(block[name])} {unit}".rstrip() + (" ~" if is_marked(block, name) else "")
 
 
 def _head(summary: Mapping[str, Any]) -> str:

@@ -440,9 +440,9 @@ def test_percentiles_of_few_tasks_and_reads_are_marked() -> None:
     summary["tasks"] = {"agent": task | {"completion_s": seconds, "cached_share": None, "cached_share_by_step": []}}
     (row,) = [line for line in tables(summary).splitlines() if "whole task" in line]
     assert row.split("whole task, s")[1].split() == ["3", "3", "~", "5", "~", "1", "5"]
-    marked = figure(summary["client"]["delay_ms"], "p99")
-    assert marked.endswith(" ~")
-    assert f"client delay {marked} ms, event loop lag 0.4 ~ ms" in brief(summary)
+    marked = figure(summary["client"]["delay_ms"], "p99", "ms")
+    assert marked.endswith(" ms ~")
+    assert f"client delay {marked}, event loop lag 0.4 ms ~" in brief(summary)
 
 
 def test_the_slo_has_the_limits_of_the_classes_and_the_turns_that_missed_each() -> None:
