@@ -13,7 +13,7 @@ from inferload.results.slo_text import LIMITS, limit_text
 from inferload.results.summary import QUANTILES, is_marked
 from inferload.text_table import align
 from inferload.verdict import failures, outcome
-from inferload.verdict.gates import ONE_SIDED
+from inferload.verdict.gate_decision import ONE_SIDED
 
 _COLUMNS = ("count", "mean", *QUANTILES, "max")
 _HEADS = {"p999": "p99.9"}
@@ -104,17 +104,17 @@ def interval_and_note(gate: Mapping[str, Any]) -> str:
 
 
 def interval_text(gate: Mapping[str, Any]) -> str:
-    """Return the 95 % interval of a gate's value; empty without one, or if the run is too short for both ends."""
+    """Return the 95 % interval of a gate's value; empty if it has none or does not matter, or if both ends are open."""
     low, high = gate.get("low"), gate.get("high")
-    if low is None and high is None:
+    if gate.get("ground") == "distance" or (low is None and high is None):
         return ""
     known = f"over {short(low)}" if high is None else f"under {short(high)}"
     return known if None in (low, high) else f"{short(low)} to {short(high)}"
 
 
 def _gates_error(gates: Sequence[Mapping[str, Any]]) -> str:
-    """Error probability of the gates with an interval."""
-    count = sum(gate.get("low") is not None or gate.get("high") is not None for gate in gates)
+    """Error probability of the gates that their interval decided."""
+    count = sum(gate.get("ground") == "interval" and gate["answer"] != "inconclusive" for gate in gates)
     if not count:
         return ""
     family = f", one of these {count} in at most {percent(min(1, count * ONE_SIDED))}" if count > 1 else ""

@@ -19,7 +19,7 @@ from inferload.server_metrics import gate_metrics
 from inferload.statistics.intervals import Interval
 from inferload.verdict import gate_decision
 from inferload.verdict.gate import COMPARE, Gate
-from inferload.verdict.gate_decision import Answer
+from inferload.verdict.gate_decision import Answer, Ground
 
 # (measure, q) -> quantile of the sample at the nearest rank; None without a sample.
 Quantile = Callable[[str, float], float | None]
@@ -28,8 +28,6 @@ Intervals = Callable[[str, float | None], Interval | None]
 
 # Result of a gate whose interval contains the limit. `warn`: a note, and the value decides.
 Policy = Literal["warn", "pass", "fail"]
-# Error at each end of an interval: the error probability of one gate that its interval decides.
-ONE_SIDED = 0.025
 
 MEASURE_NAMES = tuple(measure.name for measure in MEASURES)
 RATE_NAMES = (
@@ -74,7 +72,7 @@ class GateResult:
     """Result of a gate. `value`: None if unknown, and the gate has not passed; `note`: the reason, or None.
 
     `interval`: of the value, None without one. `answer`: inconclusive if the interval contains the limit, or if the run is
-    too short for the end that decides; `passed` decides.
+    too short for the end that decides; `passed` decides. `ground`: what the answer rests on.
     """
 
     gate: str
@@ -83,10 +81,14 @@ class GateResult:
     note: str | None = None
     interval: Interval | None = None
     answer: Answer = "fail"
+    ground: Ground = "value"
 
     def to_dict(self) -> dict[str, Any]:
         """Return the entry of summary.json."""
-        plain: dict[str, Any] = {"gate": self.gate, "value": self.value, "passed": self.passed, "answer": self.answer}
+        plain: dict[str, Any] = {
+            **{"gate": self.gate, "value": self.value, "passed": self.passed},
+            **{"answer": self.answer, "ground": self.ground},
+        }
         if self.interval is not None:
             plain |= {"low": self.interval.low, "high": self.interval.high, "effective_n": self.interval.effective}
         return plain if self.note is None else plain | {"note": self.note}
@@ -148,12 +150,12 @@ def evaluate(
     interval = None
     if value is not None and intervals is not None and gate.name in MEASURE_NAMES:
         interval = intervals(gate.name, gate.q) if gate.q is not None or gate.statistic == "mean" else None
-    answer = gate_decision.answer(gate, value, interval)
-    if answer == "inconclusive" and interval is not None:
+    decision = gate_decision.decide(gate, value, interval, None if interval is None else _largest(gate, summary))
+    if value is not None and interval is not None and decision.answer == "inconclusive":
         note = gate_decision.missing(gate, value, interval, summary)
-    decided = answer if answer != "inconclusive" or policy == "warn" else policy
+    decided = policy if decision.answer == "inconclusive" and policy != "warn" else decision.answer
     passed = gate.holds(value) if decided == "inconclusive" else decided == "pass"
-    return GateResult(gate.text, value, passed, note, interval, answer)
+    return GateResult(gate.text, value, passed, decision.note or note, interval, decision.answer, decision.ground)
 
 
 def _value(gate: Gate, summary: Mapping[str, Any], quantile: Quantile | None) -> tuple[float | None, str | None]:
@@ -252,6 +254,13 @@ def _plain_value(name: str, summary: Mapping[str, Any]) -> float | None:
 def _block(name: str, summary: Mapping[str, Any]) -> Mapping[str, Any]:
     block = summary["client"].get("delay_ms") if name == "client_delay_ms" else summary["latency"].get(name)
     return block or {}
+
+
+def _largest(gate: Gate, summary: Mapping[str, Any]) -> float | None:
+    """Return the largest sample of the gate's measure."""
+    return _number(
+        _block(gate.name, summary if gate.selector is None else summary["by_class"][gate.selector]).get("max")
+    )
 
 
 def _ratio(part: int, whole: int) -> float | None:

@@ -236,6 +236,7 @@ def test_without_gates_a_failed_turn_fails_the_run() -> None:
         "value": pytest.approx(40.004),
         "passed": True,
         "answer": "pass",
+        "ground": "value",
         "note": "of 5 samples, fewer than 10 beyond it; 1,000 samples give 10",
     }
     unknown = build(given_by(sixty_seconds(5), gates=["mean(connect_ms) < 100"]))

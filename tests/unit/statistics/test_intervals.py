@@ -156,8 +156,8 @@ def test_the_policy_decides_an_inconclusive_gate(policy: Policy, passed: bool) -
 
 
 UNDECIDED = [
-    (Interval(None, None, 30, 2.1), "140 of about 300 turns needed: measure for about 2 min 10 s"),
-    (Interval(90.0, None, 30, 30.0), "140 of about 4,200 turns needed: measure for about 30 min"),
+    (Interval(None, None, 30, 2.1), "140 turns, at least 300 needed: measure for 2 min 10 s or longer"),
+    (Interval(90.0, None, 30, 30.0), "140 turns, at least 4,200 needed: measure for 30 min or longer"),
     (Interval(90.0, 170.0, 30), "the limit is within the interval: measure for longer to narrow it"),
 ]
 
