@@ -44,7 +44,8 @@ def _missed(block: Mapping[str, Any], name: str) -> str:
         return share
     if name not in limits:
         return "no limit"
-    return f"missed by {share}" if limits[name] is None else f"{number(limits[name])}: missed by {share}"
+    # Turns of classes without the limit could not miss it, so that a share of all turns says nothing.
+    return "by class" if limits[name] is None else f"{number(limits[name])}: missed by {share}"
 
 
 def _share(block: Mapping[str, Any], turns: int) -> float | None:

@@ -132,12 +132,16 @@ def _requests(summary: Mapping[str, Any]) -> list[Tile]:
 
 
 def _failures(summary: Mapping[str, Any]) -> Tile:
-    """Return failed turns and other requests of all phases, as in the headline, and exceptions of tasks."""
+    """Return failed turns and other requests of all phases, of those that ended, as in the headline, and exceptions of tasks."""
     turns = _of_all_phases(summary)
     others = summary.get("other_requests") or {}
+    ended = None if turns.get("ok") is None else turns["ok"] + (turns.get("failed") or 0)
     counts = [
-        (block.get("failed"), block.get("sent"), name)
-        for block, name in ((turns, "turns"), (others, "other requests"))
+        (block.get("failed"), count, name)
+        for block, count, name in (
+            (turns, ended, "turns"),
+            (others, others.get("sent"), "other requests"),
+        )
         if block.get("sent")
     ]
     raised = (summary.get("exceptions") or {}).get("count")
@@ -145,4 +149,6 @@ def _failures(summary: Mapping[str, Any]) -> Tile:
     parts += [f"{plural(raised, 'exception')} of tasks"] if raised else []
     if len(parts) == 1 and counts:
         parts = [f"of {number(counts[0][1])} {counts[0][2]}"]
-    return Tile("Failed", number(sum(failed or 0 for failed, _, _ in counts)), "; ".join(parts) or "nothing was sent")
+    if turns.get("unfinished"):
+        parts.append(f"{number(turns['unfinished'])} unfinished")
+    return Tile("Failed", number(sum(failed or 0 for failed, _, _ in counts)), ", ".join(parts) or "nothing was sent")

@@ -104,7 +104,7 @@ def _load_rows(summary: Mapping[str, Any]) -> list[tuple[str, str]]:
     if rates["slo_attainment"] is not None:
         share = percent(rates["slo_attainment"])
         rows.append(("SLO", f"{share} of turns met it; goodput {short(rates['goodput_turns_per_s'])} turns/s"))
-        rows.append(("", slo_missed(summary.get("slo"))))
+        rows += [("", line) for line in slo_missed(summary)]
     return rows
 
 

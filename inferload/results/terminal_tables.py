@@ -17,6 +17,7 @@ from inferload.verdict.gate_decision import ONE_SIDED
 
 _COLUMNS = ("count", "mean", *QUANTILES, "max")
 _HEADS = {"p999": "p99.9"}
+_SLO_CLASSES = 4  # with a line each
 _VERDICTS = {
     "valid": "valid measurement",
     "suspect": "SUSPECT measurement: look at the reasons before you use the figures",
@@ -165,17 +166,24 @@ def _load(summary: Mapping[str, Any]) -> str:
     if rates["slo_attainment"] is not None:
         share = short(rates["slo_attainment"] * 100)
         rows.append(["goodput", f"{short(rates['goodput_turns_per_s'])} turns/s; {share} % met the SLO"])
-        rows.append(["", slo_missed(summary.get("slo"))])
+        rows += [["", line] for line in slo_missed(summary)]
     return f"load{_warning(summary)}\n" + align(rows, left=2)
 
 
-def slo_missed(block: Mapping[str, Any] | None) -> str:
-    """Return the share of the turns that missed each limit of the SLO, and of failed and dropped ones.
-
-    `block`: `slo` of a summary or of a class.
-    """
+def slo_missed(summary: Mapping[str, Any]) -> list[str]:
+    """Return the share of the turns that missed each limit of the SLO; a line for each class if their limits differ."""
+    block = summary.get("slo")
     if not block:
-        return ""
+        return []
+    if None not in (block.get("limits") or {}).values():
+        return [_missed(block)]
+    lines = [f"{name}: {_missed(part['slo'])}" for name, part in (summary.get("by_class") or {}).items() if part["slo"]]
+    more = len(lines) - _SLO_CLASSES
+    return lines if more <= 0 else [*lines[:_SLO_CLASSES], f"{more} more in the report"]
+
+
+def _missed(block: Mapping[str, Any]) -> str:
+    """Return the share of the turns that missed each limit, and of failed and dropped ones. `block`: of turns of one SLO."""
     missed, limits = block["missed"], block.get("limits") or {}
     shares = {name: percent(missed.get(name, 0) / block["turns"]) for name in (*limits, *missed)}
     texts = [f"{limit_text(name, limits.get(name))} missed by {shares[name]}" for name in LIMITS if name in shares]

@@ -22,7 +22,7 @@ from inferload.analysis.data import breakdown, frames, timeline
 from inferload.analysis.data.partial_run import Notes
 from inferload.analysis.pages.tables import run_tables
 from inferload.analysis.pages.wording import bracket, mean_max
-from inferload.analysis.report import report
+from inferload.analysis.report import first_screen, report
 from inferload.analysis.report.model import build
 from msgspec.structs import replace
 from records import S, turns
@@ -37,6 +37,7 @@ from inferload.measure.window_counts import within
 from inferload.numbers import NOT_KNOWN
 from inferload.results.summary import exact_block
 from inferload.scrapes_file import write_part
+from inferload.verdict import failures
 
 Golden = Callable[[str, str], None]
 
@@ -363,7 +364,7 @@ def test_the_slo_table_has_the_limits_and_the_share_that_missed_each_by_class() 
     ]
     assert table.columns == ("class", "turns", "met all", "TTFT, ms", "p99 of the gaps within the turn, ms", "dropped")
     assert table.rows == (
-        ("all", "100", "60 %", "missed by 8 %", "missed by 36 %", "2 %"),
+        ("all", "100", "60 %", "by class", "by class", "2 %"),
         ("chat", "80", "50 %", "1,000: missed by 10 %", "50: missed by 45 %", "0 %"),
         ("agent", "20", "100 %", "5,000: missed by 0 %", "no limit", "0 %"),
     )
@@ -449,3 +450,13 @@ def test_percentiles_of_few_tasks_and_reads_are_marked() -> None:
     assert ["~" in cell for cell in row[1:]] == [False, True, True, True, False, False]
     (delay,) = [row for row in tables["Load generator"].rows if row[0].startswith("client delay")]
     assert ["~" in cell for cell in delay[1:]] == [True, True, False]
+
+
+@given(st.integers(0, 50), st.integers(1, 50), st.integers(0, 50))
+def test_the_first_screen_counts_failed_turns_as_the_headline(ok: int, failed: int, unfinished: int) -> None:
+    turns = {"sent": ok + failed + unfinished, "ok": ok, "failed": failed, "unfinished": unfinished}
+    summary = {"turns": turns | {"by_failure": {"cut": failed}}}
+    screen = first_screen.of_run({}, summary, None, "")
+    (tile,) = (tile for tile in screen.tiles if tile.label == "Failed")
+    assert failures.lines(summary)[0].startswith(f"{tile.value} {tile.detail.partition(',')[0]} failed (")
+    assert tile.detail.endswith(f", {unfinished} unfinished" if unfinished else "turns")

@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import re
 from array import array
 from collections.abc import Callable
 from typing import Any
@@ -26,7 +27,7 @@ from inferload.measure.turn_columns import TurnColumns, to_table
 from inferload.results.phase_evidence import RunFacts, evidence_by_phase
 from inferload.results.summary import QUANTILES, SummaryInput, Values, build, exact_block, steady
 from inferload.results.terminal_summary import brief
-from inferload.results.terminal_tables import figure, tables
+from inferload.results.terminal_tables import figure, slo_missed, tables
 from inferload.verdict.validity import Verdict, judge
 
 WINDOWS = (PhaseWindow("warmup", 0, 10 * S), PhaseWindow("measure", 10 * S, 70 * S), PhaseWindow("drain", 70 * S))
@@ -455,8 +456,32 @@ def test_the_slo_has_the_limits_of_the_classes_and_the_turns_that_missed_each() 
     assert {name: block["slo"]["limits"] for name, block in summary["by_class"].items()} == limits
     assert summary["slo"]["missed"]["e2e_ms"] == summary["slo"]["turns"] == 20, "in spite of a missed TTFT"
     assert summary["rates"]["slo_attainment"] == summary["slo"]["met"] == 0
-    assert "E2E missed by 100 %" in brief(summary)
-    assert "E2E <= 1 ms missed by 100 %" in brief(summary | summary["by_class"]["chat"])
+    for shown in (brief(summary), tables(summary)):
+        assert "E2E missed by" not in shown, "a share of all turns, with and without the limit"
+        assert re.search(r"chat: TTFT <= 41 ms missed by [\d.]+ %; E2E <= 1 ms missed by 100 %", shown)
+        assert re.search(r"agent: TTFT <= 41 ms missed by [\d.]+ %; E2E <= 2 ms missed by 100 %", shown)
+
+
+@given(st.dictionaries(st.text("abc", min_size=1), st.integers(1, 50), min_size=1, max_size=6), st.booleans())
+def test_no_share_of_an_slo_is_of_turns_without_its_limit(turns: dict[str, int], one_slo: bool) -> None:
+    """Classes of any size with one SLO, or with a limit each: in the terminal, each share is of the turns of one SLO."""
+
+    def of_class(index: int, count: int) -> dict[str, Any]:
+        limits = {"ttft_ms": 10.0} if one_slo or index % 2 else {"e2e_ms": 20.0}
+        return {"slo": {"limits": limits, "turns": count, "met": 0, "missed": dict.fromkeys(limits, count)}}
+
+    by_class = {name: of_class(index, count) for index, (name, count) in enumerate(turns.items())}
+    limits = {name: limit for part in by_class.values() for name, limit in part["slo"]["limits"].items()}
+    differ = len({tuple(part["slo"]["limits"]) for part in by_class.values()}) > 1
+    total = {
+        "limits": dict.fromkeys(limits) if differ else limits,
+        "turns": sum(turns.values()),
+        "met": 0,
+        "missed": {name: sum(part["slo"]["missed"].get(name, 0) for part in by_class.values()) for name in limits},
+    }
+    lines = slo_missed({"slo": total, "by_class": by_class})
+    assert all(share == "100 %" for line in lines for share in re.findall(r"missed by (.+?)(?:;|$)", line))
+    assert len(lines) == (min(len(turns), 5) if differ else 1)
 
 
 @pytest.mark.parametrize(
