@@ -17,7 +17,7 @@ from inferload.verdict.failures import lines, stopped_by_target
 from ..data.frames import UNFINISHED, RunFrames
 from ..data.manifest import arrivals_of
 from .advice import Advice
-from .measured_load import MeasuredLoad
+from .measured_load import MeasuredLoad, Unmet
 
 _GONE_S = 2.0  # minimum time without a scrape before the end of the load
 _GONE_SCRAPES = 5
@@ -81,7 +81,8 @@ RUN_RULES = (
         "saturated",
         "Saturated",
         f"closed loop: requests wait for capacity in {percent(QUEUED_SHARE)} of the scrapes or more; a throughput is the limit of "
-        "the server only over 10 s or more with a constant number of users, a queue at most scrapes and no failed turn",
+        "the server only over 10 s or more with a constant number of users, a queue at most scrapes, 20 turns or more and no "
+        "failed turn; otherwise the condition that is not met is named",
         (
             Advice(
                 "fewer users",
@@ -262,8 +263,8 @@ def _limit(
     """Format the throughput that is the limit of the server: of a time with a queue in which the load did not change."""
     until_s = min([phase.end_s, *_stopped(run)])
     limit = load.saturated(servers, phase.start_s, until_s)
-    if limit is None:
-        return ("no throughput is stated as the limit of the server: the load did not stand while requests waited",)
+    if isinstance(limit, Unmet):
+        return (f"no throughput is stated as the limit of the server: {limit}",)
     tokens = "" if limit.output_tok_per_s is None else f", {number(limit.output_tok_per_s)} output tok/s"
     return (
         f"throughput at {limit.load} ({number(limit.turns_per_s)} turns/s{tokens}, from {limit.start_s} to {limit.end_s} s) is the "
