@@ -90,9 +90,15 @@ def test_the_diagnosis_says_from_which_load_and_time_on_requests_waited(kind: st
     run, table = run_of(tmp_path, users)
     diagnoses = diagnose(run, table)
     began_s = first_queue(users)
-    began = f"from {users[began_s]} users on, {time_of_day(run.start_wall_ns / 1e9 + began_s)}"
-    assert re.match(rf"(probably )?queue-bound {began}", brief(diagnoses))
-    assert f"F{began[1:]}" in all_text(diagnoses)
+    began = (
+        f"from {users[began_s]} users on, {time_of_day(run.start_wall_ns / 1e9 + began_s)}"
+        if began_s
+        else "from the start of the measurement"
+    )
+    later = np.flatnonzero(users[began_s:] <= SLOTS)
+    ended = f" to {time_of_day(run.start_wall_ns / 1e9 + began_s + later[0])}" if len(later) else ""
+    assert re.match(rf"(probably )?queue-bound {began}{ended}: ", brief(diagnoses))
+    assert f"F{began[1:]}{ended}." in all_text(diagnoses)
     (cause,) = [cause for cause in causes(diagnoses) if cause.target == synthetic_run.TARGET]
     assert [row[2] for row in cause.history if "queue-bound" in row[2]]
     history = document(diagnoses)["servers"][0]["history"]
@@ -121,20 +127,21 @@ def test_a_constant_load_has_no_begin_of_the_queue(tmp_path: Path) -> None:
     assert not any(cause.history for cause in causes(diagnoses))
 
 
-@pytest.mark.parametrize(("kind", "queued_s"), [("ramp", 8), ("ramp", 60), ("steps", 8), ("steps", 30)])
+@pytest.mark.parametrize(("kind", "queued_s"), [("ramp", 8), ("ramp", 60), ("steps", 8), ("steps", 30), ("users that die", 20)])
 def test_a_server_that_dies_later_does_not_erase_the_cause(kind: str, queued_s: int, tmp_path: Path) -> None:
     users = LOADS[kind]
     dies_s = first_queue(users) + queued_s
     stopped = [{"target": synthetic_run.TARGET, "at_s": float(dies_s), "by_failure": {"connect": 40}}]
     failed = {"failed": 40, "by_failure": {"connect": 40}, "first_errors": [], "by_phase": {}}
     summary = {"turns": synthetic_run.SUMMARY["turns"] | failed, "stopped_answering": stopped}
-    diagnoses = diagnose(*run_of(tmp_path, users, dies_s, **summary))
-    assert re.match(
-        rf"failures: .*; (probably )?queue-bound from {users[first_queue(users)]} users on, ", brief(diagnoses)
-    )
+    run, table = run_of(tmp_path, users, dies_s, **summary)
+    diagnoses = diagnose(run, table)
+    died = time_of_day(run.start_wall_ns / 1e9 + dies_s - 1)  # at the last scrape
+    began = f"from {users[first_queue(users)]} users on, " if first_queue(users) else "from the start of the measurement "
+    assert re.match(rf"failures: .*; (probably )?queue-bound {began}.*to {died}: ", brief(diagnoses))
     assert "no rule holds" not in all_text(diagnoses)
     history = document(diagnoses)["servers"][0]["history"]
-    assert [entry["code"] for entry in history] == ["kept-up", "queue-bound", None]
+    assert [entry["code"] for entry in history][-2:] == ["queue-bound", None]
     assert history[-1]["start_s"] == dies_s - 1  # the last scrape
 
 
