@@ -61,13 +61,26 @@ RUN_RULES = (
     RunRule(
         "overload",
         "Overloaded",
-        "open loop: the number of turns in flight grew during the window (docs/validity.md); probable if the window is too short "
-        "for a decision; the capacity is stated if no server stopped or restarted and no worker was lost",
+        "open loop: the number of turns in flight grew during the window (docs/arrivals.md); probable if the evaluated time is "
+        "too short for a decision, otherwise with the capacity if no server stopped or restarted and no worker was lost",
         (
             Advice(
                 "inferload search",
                 "finds the highest rate that the server sustains within the SLO",
                 "latencies do not depend on the duration of the run",
+            ),
+        ),
+    ),
+    RunRule(
+        "overload-undecided",
+        "Overload not decided",
+        "open loop: the number of turns in flight did not grow significantly, but the evaluated time is shorter than three turns, "
+        "or the interval of the growth includes growth that matters (docs/arrivals.md)",
+        (
+            Advice(
+                "phases.measure_s longer",
+                "a decision needs three durations of a turn after the start of the load, and enough turns",
+                "none",
             ),
         ),
     ),
@@ -156,8 +169,10 @@ def load_end_s(run: RunFrames) -> float | None:
 
 
 def is_troubled(run: RunFrames, server: ServerSeries) -> bool:
-    """Return True if turns failed, or the server stopped answering or restarted."""
-    return bool(lines(failed_turns(run)) or gone(run, server) or restarted(run, server))
+    """Return True if turns failed, the server stopped answering or restarted, or fell behind an open loop or may have."""
+    grew = growth(run)
+    behind = grew is not None and grew["state"] != "kept up"
+    return behind or bool(lines(failed_turns(run)) or gone(run, server) or restarted(run, server))
 
 
 def sent_no_turn(run: RunFrames) -> bool:
@@ -191,9 +206,10 @@ def growth(run: RunFrames) -> Mapping[str, Any] | None:
 
 
 def rates_text(grew: Mapping[str, Any]) -> str:
-    """Format the rates of offered and ended turns."""
+    """Format the rates of offered and ended turns, and the length of the time that they are from."""
     failed = f" ({number(grew['failed_per_s'])}/s of them failed)" if grew.get("failed_per_s") else ""
-    return f"{number(grew['offered_per_s'])} turns/s offered, {number(grew['ended_per_s'])}/s ended{failed}"
+    ended = f"{number(grew['ended_per_s'])}/s ended{failed}"
+    return f"{number(grew['offered_per_s'])} turns/s offered, {ended} in {number(grew['lasts_s'])} s"
 
 
 def _highest_kept_up(grew: Mapping[str, Any]) -> list[str]:
@@ -218,21 +234,25 @@ def _overload(run: RunFrames, disturbed: bool) -> Finding | None:
     if grew is None or grew["state"] == "kept up":
         return None
     step = "" if grew.get("step") is None else f"in step {grew['step']}: "
-    sentences = [
-        f"{step}{rates_text(grew)}; the number of turns in flight grew by {number(grew['growth_per_s'])}/s (95 %: "
-        f"{number(grew['low_per_s'])} to {number(grew['high_per_s'])})",
-    ]
-    unsettled = grew["state"] == "unsettled"
-    if unsettled:
-        sentences.append(
-            "the window is too short, relative to a turn, to distinguish overload from ramp-up: measure longer"
+    figures = f"{step}{rates_text(grew)}"
+    change = (
+        f"{figures}; the number of turns in flight grew by {number(grew['growth_per_s'])}/s (95 %: {number(grew['low_per_s'])} to "
+        f"{number(grew['high_per_s'])})"
+    )
+    if grew["state"] == "undecided":
+        return Finding(
+            "overload-undecided", 0.05, (change, "this time is too short to exclude overload: measure longer")
         )
-    elif not disturbed:
+    if grew["state"] == "unsettled":
+        short = "this time is too short, relative to a turn, to distinguish overload from ramp-up: measure longer"
+        return Finding("overload", 500.0, (change, short), probable=True, figures=figures)
+    sentences = [change]
+    if not disturbed:
         completed_per_s = grew["ended_per_s"] - (grew.get("failed_per_s") or 0.0)
         sentences.append(f"the capacity for turns of this kind is about {number(completed_per_s)}/s")
         sentences += _highest_kept_up(grew)
         sentences.append("latencies grow until the end of the load and depend on the duration of the run")
-    return Finding("overload", 500.0, tuple(sentences), probable=unsettled, figures=f"{step}{rates_text(grew)}")
+    return Finding("overload", 500.0, tuple(sentences), figures=figures)
 
 
 def _not_judged(run: RunFrames) -> Finding | None:

@@ -388,20 +388,24 @@ def test_a_killed_run_has_the_failures_finding(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("state", "code", "probable"), [("overloaded", "overload", False), ("unsettled", "overload", True)]
+    ("state", "code", "probable"),
+    [("overloaded", "overload", False), ("unsettled", "overload", True), ("undecided", "overload-undecided", False)],
 )
 def test_growing_turns_in_flight_are_overload(tmp_path: Path, state: str, code: str, probable: bool) -> None:
-    (finding,) = diagnosed(run_with(tmp_path / "run", growth=GROWTH | {"state": state})).run
+    diagnosis = diagnosed(run_with(tmp_path / "run", growth=GROWTH | {"state": state}))
+    (finding,) = diagnosis.run
     assert (finding.code, finding.probable) == (code, probable)
+    assert any("the capacity" in sentence for sentence in finding.sentences) == (state == "overloaded")
+    assert not any(found.code == "kept-up" for server in diagnosis.servers for found in server.whole.findings)
     assert finding.sentences[0].startswith(
-        "12 turns/s offered, 3.2/s ended; the number of turns in flight grew by 8.8/s"
+        "12 turns/s offered, 3.2/s ended in 9 s; the number of turns in flight grew by 8.8/s"
     )
 
 
 def test_the_capacity_counts_successful_turns_only(tmp_path: Path) -> None:
     grew = GROWTH | {"state": "overloaded", "step": 2, "failed_per_s": 0.2, "kept_up_per_s": 3.1}
     (finding,) = diagnosed(run_with(tmp_path / "run", growth=grew)).run
-    assert finding.sentences[0].startswith("in step 2: 12 turns/s offered, 3.2/s ended (0.2/s of them failed); ")
+    assert finding.sentences[0].startswith("in step 2: 12 turns/s offered, 3.2/s ended (0.2/s of them failed) in 9 s; ")
     assert "the capacity for turns of this kind is about 3/s" in finding.sentences
     assert "the highest step without growth offered 3.1 turns/s" in finding.sentences
 
