@@ -115,7 +115,10 @@ def _when(span: CauseSpan, diagnosis: Diagnosis) -> str:
     else:
         load = "" if span.load_at_start is None else f"{span.load_at_start} on, "
         text = f"from {load}{time_of_day(span.start_wall_s)}"
-    return text if span is diagnosis.history[-1] else f"{text} to {time_of_day(span.end_wall_s)}"
+    if span is diagnosis.history[-1]:
+        return text
+    again = any(later.code == span.code and later.start_s > span.start_s for later in diagnosis.history)
+    return f"{text} to {time_of_day(span.end_wall_s)}{' and again later' if again else ''}"
 
 
 def _rows(diagnosis: Diagnosis) -> tuple[tuple[str, str, str, str], ...]:

@@ -160,7 +160,9 @@ def test_an_open_loop_above_and_below_the_capacity(run_pool: RunPool, run_case: 
     page = (ended.run_dir / "report.md").read_text().partition("\n## Diagnosis")[2].partition("\n## ")[0]
     if sessions_per_s == 6:
         assert [finding["code"] for finding in document["run"]["findings"]] == ["overload"]
-        assert re.search(r"\*\*Whole run\*\* Overloaded \(overload\)\. \S+ turns/s offered, \S+/s ended in \S+ s;", page)
+        assert re.search(
+            r"\*\*Whole run\*\* Overloaded \(overload\)\. \S+ turns/s offered, \S+/s ended in \S+ s;", page
+        )
         assert "inferload search" in page
         assert "the capacity" in page.lower()
         assert "overload" in ended.codes

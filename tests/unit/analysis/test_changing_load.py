@@ -95,8 +95,9 @@ def test_the_diagnosis_says_from_which_load_and_time_on_requests_waited(kind: st
         if began_s
         else "from the start of the measurement"
     )
-    later = np.flatnonzero(users[began_s:] <= SLOTS)
-    ended = f" to {time_of_day(run.start_wall_ns / 1e9 + began_s + later[0])}" if len(later) else ""
+    later = began_s + np.flatnonzero(users[began_s:] <= SLOTS)
+    ended = f" to {time_of_day(run.start_wall_ns / 1e9 + later[0])}" if len(later) else ""
+    ended += " and again later" if len(later) and (users[later[0] :] > SLOTS).any() else ""
     assert re.match(rf"(probably )?queue-bound {began}{ended}: ", brief(diagnoses))
     assert f"F{began[1:]}{ended}." in all_text(diagnoses)
     (cause,) = [cause for cause in causes(diagnoses) if cause.target == synthetic_run.TARGET]
