@@ -17,7 +17,7 @@ from ..data.frames import RunFrames
 from .client_view import ClientView
 from .evidence import collect
 from .measured_load import MeasuredLoad
-from .whole_run import is_troubled, kept_up_rates
+from .whole_run import is_troubled, kept_up_rates, missed_limits
 
 _LEAST_SHARE = 0.1  # of the measure phase, of a cause that is the main one without being the last
 
@@ -98,11 +98,12 @@ def of_server(
 ) -> Diagnosis:
     """Diagnose a server. `measured`: begin and end of the measure phase, in seconds since the start of the run."""
     start_s, end_s = measured
-    view, troubled, rates = ClientView.of(run, server), is_troubled(run, server), kept_up_rates(run)
+    view = ClientView.of(run, server)
+    troubled, rates, missed = is_troubled(run, server), kept_up_rates(run), missed_limits(run)
     failed = np.nan_to_num(timeline["turns_failed"].to_numpy(dtype=np.float64))
 
     def whole(low: float, high: float) -> WindowDiagnosis:
-        return judge(replace(collect(run, server, low, high, view), troubled=troubled, rates=rates))
+        return judge(replace(collect(run, server, low, high, view), troubled=troubled, rates=rates, missed=missed))
 
     def window(low: float, high: float) -> WindowDiagnosis:
         at_s = run.since_start_s(server.wall_ns)

@@ -12,6 +12,7 @@ from inferload.bottleneck.evidence import WindowEvidence
 from inferload.bottleneck.finding import QUEUED_SHARE, Finding
 from inferload.numbers import number, percent
 from inferload.server_metrics.series import ServerSeries
+from inferload.verdict import gates
 from inferload.verdict.failures import lines, stopped_by_target
 
 from ..data.frames import UNFINISHED, RunFrames
@@ -21,6 +22,8 @@ from .measured_load import MeasuredLoad, Unmet
 
 _GONE_S = 2.0  # minimum time without a scrape before the end of the load
 _GONE_SCRAPES = 5
+_SLO_MET = 0.9  # of the turns; a gate on slo_attainment can demand more
+_LATENCY_LIMITS = (*gates.MEASURE_NAMES, "slo_attainment", "goodput_turns_per_s")
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,6 +200,25 @@ def run_findings(run: RunFrames, servers: Sequence[WindowEvidence], load: Measur
     if not servers and not failed and not gone_servers and not restarts:
         findings.append(_kept_up(run))
     return tuple(finding for finding in findings if finding is not None)
+
+
+def missed_limits(run: RunFrames) -> tuple[str, ...]:
+    """Return the latency limits that the run missed, with their figures: gates, and an SLO that too few turns met."""
+    summary = run.summary or {}
+    failed = [
+        gate
+        for gate in (summary.get("verdict") or {}).get("gates") or ()
+        if not gate.get("passed") and gate.get("answer") != "inconclusive" and gate.get("value") is not None
+    ]
+    missed = [
+        f"{gate['gate']} (it is {number(gate['value'])})"
+        for gate in failed
+        if gates.parse(gate["gate"]).name in _LATENCY_LIMITS
+    ]
+    attainment = (summary.get("rates") or {}).get("slo_attainment")
+    if attainment is not None and attainment < _SLO_MET:
+        missed.append(f"{percent(attainment)} of the turns met the SLO")
+    return tuple(missed)
 
 
 def growth(run: RunFrames) -> Mapping[str, Any] | None:

@@ -370,6 +370,26 @@ def test_fewer_hits_than_an_unlimited_cache_would_have_are_a_finding(tmp_path: P
     assert "cache-miss-bound" not in {finding.code for finding in unknown.whole.findings}
 
 
+@pytest.mark.parametrize(
+    ("gate", "attainment", "missed"),
+    [
+        ({"gate": "p95(ttft_ms){chat} < 100", "passed": False, "answer": "fail"}, None, True),
+        ({"gate": "slo_attainment > 0.9", "passed": False, "answer": "fail"}, None, True),
+        ({"gate": "p95(ttft_ms) < 100", "passed": False, "answer": "inconclusive"}, None, False),
+        ({"gate": "p95(ttft_ms) < 900", "passed": True, "answer": "pass"}, 0.97, False),
+        ({"gate": "turns_per_s > 900", "passed": False, "answer": "fail"}, None, False),
+        ({"gate": "turns_per_s > 9", "passed": True, "answer": "pass"}, 0.2, True),
+    ],
+)
+def test_missed_latencies_are_known_to_the_diagnosis(
+    tmp_path: Path, gate: dict[str, Any], attainment: float | None, missed: bool
+) -> None:
+    verdict = synthetic_run.SUMMARY["verdict"] | {"gates": [gate | {"value": 674.0}]}
+    rates = synthetic_run.SUMMARY["rates"] | {"slo_attainment": attainment}
+    (server,) = diagnosed(run_with(tmp_path / "run", verdict=verdict, rates=rates)).servers
+    assert bool(server.whole.evidence.missed) == missed
+
+
 def test_failed_turns_are_the_first_finding(tmp_path: Path) -> None:
     diagnosis = diagnosed(
         run_with(tmp_path / "run", turns=synthetic_run.SUMMARY["turns"], growth=GROWTH | {"state": "overloaded"})
