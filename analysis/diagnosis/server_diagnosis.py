@@ -21,7 +21,7 @@ from .whole_run import is_troubled, kept_up_rates, missed_limits
 
 _LEAST_SHARE = 0.1  # of the measure phase, of a cause that is the main one without being the last
 
-Judge = Callable[[float, float], WindowDiagnosis]
+Judge = Callable[[float, float, float], WindowDiagnosis]
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,15 +105,15 @@ def of_server(
     def whole(low: float, high: float) -> WindowDiagnosis:
         return judge(replace(collect(run, server, low, high, view), troubled=troubled, rates=rates, missed=missed))
 
-    def window(low: float, high: float) -> WindowDiagnosis:
+    def window(low: float, high: float, until: float) -> WindowDiagnosis:
         at_s = run.since_start_s(server.wall_ns)
-        restarted = bool(server.restarted[(at_s >= low) & (at_s < high)].any())
-        trouble = restarted or bool(failed[int(low) : int(np.ceil(high))].any())
+        restarted = bool(server.restarted[(at_s >= low) & (at_s < until)].any())
+        trouble = restarted or bool(failed[int(low) : int(np.ceil(until))].any())
         return judge(replace(collect(run, server, low, high, view), troubled=trouble))
 
     measure_phase = whole(start_s, end_s)
     spans = spans_of(
-        lambda low, high: window(low, high).primary,
+        lambda low, high, until: window(low, high, until).primary,
         measure_phase.evidence.scrapes,
         end_s,
         gap_limit_s(server.interval_s),
@@ -129,7 +129,7 @@ def of_server(
 
 def _cause_span(span: Span, window: Judge, load: MeasuredLoad, start_wall_s: float) -> CauseSpan:
     """Return a span with the evidence of all its time."""
-    judged = window(span.start_s, span.end_s)
+    judged = window(span.start_s, span.end_s, span.end_s)
     same = (finding for finding in judged.findings if finding.code == span.code)
     return CauseSpan(
         None if span.finding is None else next(same, span.finding),

@@ -7,7 +7,6 @@ does its first span; within a phase, a span begins with the window that has anot
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from functools import cache
 from itertools import pairwise
 
 import numpy as np
@@ -77,10 +76,13 @@ def window_ends(start_s: float, end_s: float, step_s: float) -> Iterator[float]:
 
 
 def spans_of(
-    cause: Callable[[float, float], Finding | None], scrapes: Scrapes, end_s: float, silence_s: float
+    cause: Callable[[float, float, float], Finding | None], scrapes: Scrapes, end_s: float, silence_s: float
 ) -> list[Span]:
-    """Return the causes from the first scrape on. `cause`: of a window; none if its newest scrape is older than `silence_s`."""
-    history, cause = History(), cache(cause)
+    """Return the causes from the first scrape on. A window whose newest scrape is older than `silence_s` has none.
+
+    `cause`: by the scrapes between the first two instants, and the failures between the first and the last one.
+    """
+    history = History()
     begins = [phase.start_s for phase in phases_of(scrapes)] or scrapes.at_s[:1].tolist()
     pauses_s = scrapes.at_s[np.diff(scrapes.at_s, append=end_s) > silence_s]
     step_s = max(1.0, (end_s - begins[0]) / _MOST_WINDOWS) if begins else 1.0
@@ -93,5 +95,5 @@ def spans_of(
                 continue
             # The first windows of a phase are longer than the time since its begin: the cause of a few scrapes is uncertain.
             high_s = max(at_s, min(phase_s + window_s, until_s, *pauses_s[pauses_s >= last_s][:1]))
-            history.add(at_s, cause(max(phase_s, high_s - window_s), high_s), phase_s)
+            history.add(at_s, cause(max(phase_s, high_s - window_s), high_s, at_s), phase_s)
     return history.spans

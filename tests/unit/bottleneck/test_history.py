@@ -27,7 +27,7 @@ def causes(waiting: np.ndarray, end_s: float | None = None) -> list[Span]:
     """Spans of a server with these numbers of waiting requests."""
     scrapes = scrapes_of(waiting)
 
-    def cause(low: float, high: float) -> Finding | None:
+    def cause(low: float, high: float, _until: float) -> Finding | None:
         inside = (scrapes.at_s >= low) & (scrapes.at_s < high)
         window = Scrapes(*(getattr(scrapes, name)[inside] for name in Scrapes.__slots__))
         return judge(WindowEvidence(0.0, WINDOW_S, "http://x", window, max_num_seqs=CAP)).primary
