@@ -1,7 +1,7 @@
 """Advice for each cause: flags of current vLLM with their side effects, and what must hold before they are advised."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from inferload.bottleneck.evidence import WindowEvidence
 
@@ -28,44 +28,49 @@ _MORE_REPLICAS = Advice(
 )
 
 
-_MORE_CACHE = (
-    Advice(
-        "--gpu-memory-utilization 0.95",
-        "more GPU memory for the KV cache",
-        "TTFT shorter, TPOT unchanged, throughput higher, more memory",
-        (only.VLLM, only.GPU, only.KV_SHORT, only.SIZED_BY_MEMORY),
-    ),
-    Advice(
-        "--num-gpu-blocks-override or --kv-cache-memory-bytes higher (on a CPU: VLLM_CPU_KVCACHE_SPACE)",
-        "this option sets the size of the KV cache",
-        "TTFT shorter, TPOT unchanged, throughput higher, more memory",
-        (only.VLLM, only.KV_SHORT, only.FIXED_SIZE),
-    ),
-    Advice(
-        "--kv-cache-dtype fp8",
-        "the same memory holds twice as many tokens",
-        "TTFT shorter, TPOT shorter or unchanged, throughput higher, less memory; check answers",
-        (only.VLLM, only.KV_SHORT, only.KV_NOT_FP8, only.BLOCKS_NOT_FIXED),
-    ),
-    Advice(
-        "--max-model-len N",
-        "less memory per request; longer requests are refused",
-        "TTFT shorter, TPOT unchanged, throughput higher, less memory",
-        (only.VLLM, only.KV_SHORT),
-    ),
-    Advice(
-        "--tensor-parallel-size N",
-        "weights are sharded; the freed memory becomes KV cache",
-        "TTFT shorter, TPOT shorter, throughput higher, less memory per GPU",
-        (only.VLLM, only.GPU, only.KV_SHORT, only.SIZED_BY_MEMORY),
-    ),
-    Advice(
-        "--quantization fp8 | awq | gptq",
-        "smaller weights leave more memory for the KV cache",
-        "TTFT shorter or unchanged, TPOT shorter, throughput higher, less memory; check answers",
-        (only.VLLM, only.KV_SHORT, only.SIZED_BY_MEMORY, only.UNQUANTIZED),
-    ),
+_SHORTER_REQUESTS = Advice(
+    "--max-model-len N",
+    "less memory per request; longer requests are refused",
+    "TTFT shorter, TPOT unchanged, throughput higher, less memory",
+    (only.VLLM, only.KV_SHORT),
 )
+
+
+def _more_cache(need: Precondition) -> tuple[Advice, ...]:
+    """Return the advice on a larger KV cache. `need`: why it is too small."""
+    return (
+        Advice(
+            "--gpu-memory-utilization 0.95",
+            "more GPU memory for the KV cache",
+            "TTFT shorter, TPOT unchanged, throughput higher, more memory",
+            (only.VLLM, only.GPU, need, only.SIZED_BY_MEMORY),
+        ),
+        Advice(
+            "--num-gpu-blocks-override or --kv-cache-memory-bytes higher (on a CPU: VLLM_CPU_KVCACHE_SPACE)",
+            "this option sets the size of the KV cache",
+            "TTFT shorter, TPOT unchanged, throughput higher, more memory",
+            (only.VLLM, need, only.FIXED_SIZE),
+        ),
+        Advice(
+            "--kv-cache-dtype fp8",
+            "the same memory holds twice as many tokens",
+            "TTFT shorter, TPOT shorter or unchanged, throughput higher, less memory; check answers",
+            (only.VLLM, need, only.KV_NOT_FP8, only.BLOCKS_NOT_FIXED),
+        ),
+        Advice(
+            "--tensor-parallel-size N",
+            "weights are sharded; the freed memory becomes KV cache",
+            "TTFT shorter, TPOT shorter, throughput higher, less memory per GPU",
+            (only.VLLM, only.GPU, need, only.SIZED_BY_MEMORY),
+        ),
+        Advice(
+            "--quantization fp8 | awq | gptq",
+            "smaller weights leave more memory for the KV cache",
+            "TTFT shorter or unchanged, TPOT shorter, throughput higher, less memory; check answers",
+            (only.VLLM, need, only.SIZED_BY_MEMORY, only.UNQUANTIZED),
+        ),
+    )
+
 
 ADVICE: Mapping[str, tuple[Advice, ...]] = {
     "client-bound": (
@@ -89,7 +94,8 @@ ADVICE: Mapping[str, tuple[Advice, ...]] = {
             "TTFT longer, TPOT shorter, throughput higher, memory unchanged",
             (only.VLLM, only.SEVERAL_RUN),
         ),
-        *_MORE_CACHE,
+        *_more_cache(only.KV_SHORT),
+        _SHORTER_REQUESTS,
         _MORE_REPLICAS,
     ),
     "queue-bound": (
@@ -101,7 +107,7 @@ ADVICE: Mapping[str, tuple[Advice, ...]] = {
         ),
         _MORE_REPLICAS,
     ),
-    "kv-bound": (*_MORE_CACHE, _MORE_REPLICAS),
+    "kv-bound": (*_more_cache(only.KV_SHORT), _SHORTER_REQUESTS, _MORE_REPLICAS),
     "prefill-bound": (
         Advice(
             "--enable-prefix-caching",
@@ -174,12 +180,8 @@ ADVICE: Mapping[str, tuple[Advice, ...]] = {
             "TTFT shorter, TPOT unchanged, throughput higher, memory unchanged",
             (only.SEVERAL_SERVERS,),
         ),
-        Advice(
-            "a larger KV cache: --gpu-memory-utilization, --kv-cache-dtype fp8, or more replicas",
-            "blocks are kept longer until they are evicted",
-            "TTFT shorter, TPOT unchanged, throughput higher, more memory",
-            (only.VLLM, only.MAY_EVICT),
-        ),
+        *_more_cache(only.MAY_EVICT),
+        replace(_MORE_REPLICAS, why="each caches the prefixes of fewer requests", when=(only.MAY_EVICT,)),
     ),
     "front-end-bound": (
         Advice(
@@ -235,6 +237,13 @@ ADVICE: Mapping[str, tuple[Advice, ...]] = {
             "higher load (inferload search finds the maximum)",
             "the server is not the limit at this load",
             "none",
+            (only.LIMITS_MET,),
+        ),
+        Advice(
+            "lower load (inferload search finds the highest load within the SLO)",
+            "latencies miss their limit although few requests wait: with fewer running requests a step is shorter",
+            "TTFT shorter, TPOT shorter, throughput lower, memory unchanged",
+            (only.LIMITS_MISSED,),
         ),
     ),
 }

@@ -106,11 +106,19 @@ def sentences(diagnosis: Diagnosis) -> list[str]:
 
 
 def _when(span: CauseSpan, diagnosis: Diagnosis) -> str:
-    """Format load and time from which a cause held, and its end if it ceased before the last scrape."""
-    load = "" if span.load_at_start is None else f"{span.load_at_start} on, "
-    text = f"from {load}{time_of_day(span.start_wall_s)}"
-    later = [entry for entry in diagnosis.history if entry.start_s >= span.end_s and entry.finding is not None]
-    return f"{text} to {time_of_day(span.end_wall_s)}" if later else text
+    """Format load and time from which a cause held, and its end if it ended before the measurement.
+
+    The begin of the first cause is not known: it held when the measurement began.
+    """
+    if span is diagnosis.history[0]:
+        text = "from the start of the measurement"
+    else:
+        load = "" if span.load_at_start is None else f"{span.load_at_start} on, "
+        text = f"from {load}{time_of_day(span.start_wall_s)}"
+    if span is diagnosis.history[-1]:
+        return text
+    again = any(later.code == span.code and later.start_s > span.start_s for later in diagnosis.history)
+    return f"{text} to {time_of_day(span.end_wall_s)}{' and again later' if again else ''}"
 
 
 def _rows(diagnosis: Diagnosis) -> tuple[tuple[str, str, str, str], ...]:

@@ -79,7 +79,6 @@ def collect(
         client_ttft_ms=float(np.mean(ttft_ms)) if len(ttft_ms) else None,
         client_itl_p50_ms=float(np.median(gaps_ms)) if len(gaps_ms) else None,
         client_delay_p99_ms=(client.get("delay_ms") or {}).get("p99"),
-        loop_lag_p99_ms=(client.get("loop_lag_ms") or {}).get("p99"),
         client_cpu_share=client.get("cpu_share"),
         client_reasons=_client_reasons(summary),
         tokens_per_event=(summary.get("tokens_per_event") or {}).get("mean"),

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from enum import StrEnum
 
 import numpy as np
 import numpy.typing as npt
@@ -9,10 +10,11 @@ import pandas as pd
 
 from inferload.bottleneck.evidence import WindowEvidence
 from inferload.bottleneck.finding import MIN_SHARE_FULL
-from inferload.numbers import number, plural
+from inferload.numbers import number, percent, plural
 from inferload.server_metrics.window_figures import gap_limit_s
 
 Floats = npt.NDArray[np.float64]
+Bools = npt.NDArray[np.bool_]
 
 _RATE_S = 10  # a rate is the mean of this time, at an instant of half of it on each side
 _LEAST_S = 10  # of a time without a change of the load
@@ -29,6 +31,21 @@ class Throughput:
     end_s: int
     turns_per_s: float
     output_tok_per_s: float | None
+
+
+class Unmet(StrEnum):
+    """First condition of a throughput that no time of the run meets, in the order in which they are checked."""
+
+    USERS_KNOWN = "the number of users is not known"
+    LENGTH = (
+        f"less than {_LEAST_S} s passed from the first end of a turn to the end of the measurement, or to the time at which a "
+        "server stopped answering"
+    )
+    CONSTANT_LOAD = f"the load changed: the number of users was at no time constant for {_LEAST_S} s"
+    NO_FAILURE = f"turns failed: at a constant number of users, no {_LEAST_S} s were without a failed turn"
+    SCRAPES = f"scrapes are missing: at a constant number of users, no {_LEAST_S} s were without a gap"
+    QUEUE = f"at a constant number of users, requests waited at less than {percent(MIN_SHARE_FULL)} of the scrapes of a server"
+    TURNS = f"fewer than {_LEAST_TURNS} turns ended while the number of users was constant and requests waited"
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,35 +96,66 @@ class MeasuredLoad:
             return plural(int(known[0]), "user") if self.users is not None else f"{high} {unit}"
         return f"{low} to {high} {unit}"
 
-    def saturated(self, servers: Sequence[WindowEvidence], start_s: float, end_s: float) -> Throughput | None:
-        """Return the throughput of the longest time at a constant load in which all servers had a queue; None without one."""
-        times = [
-            time for time in self._stood(servers, start_s, end_s) if all(_queued(server, time) for server in servers)
-        ]
-        for time in sorted(times, key=lambda time: time.start - time.stop):
-            seconds, load = time.stop - time.start, self.at(time.start)
-            turns = float((self.ended - self.failed)[time].sum())
-            if turns >= _LEAST_TURNS and load is not None:
-                tokens = float(self.output_tok[time].sum()) / seconds
-                return Throughput(load, time.start, time.stop, turns / seconds, None if np.isnan(tokens) else tokens)
-        return None
+    def saturated(self, servers: Sequence[WindowEvidence], start_s: float, end_s: float) -> Throughput | Unmet:
+        """Return the throughput of the longest time at a constant load in which all servers had a queue, or why there is none."""
+        if self.users is None or np.isnan(self.users).all():
+            return Unmet.USERS_KNOWN
+        steady = self._after_first_end(start_s, end_s)
+        times: list[slice] = []
+        for unmet, disturbed in (
+            (Unmet.LENGTH, np.zeros_like(steady)),
+            (Unmet.CONSTANT_LOAD, _changing(self.users)),
+            (Unmet.NO_FAILURE, self.failed > 0),
+            (Unmet.SCRAPES, _unscraped(servers, end_s, len(steady))),
+        ):
+            steady &= ~disturbed
+            times = _long_enough(steady)
+            if not times:
+                return unmet
+        queued = [time for time in times if all(_queued(server, time) for server in servers)]
+        if not queued:
+            return Unmet.QUEUE
+        counts = [(float((self.ended - self.failed)[time].sum()), time) for time in queued]
+        enough = [(turns, time) for turns, time in counts if turns >= _LEAST_TURNS]
+        if not enough:
+            return Unmet.TURNS
+        turns, time = max(enough, key=lambda entry: entry[1].stop - entry[1].start)
+        seconds = time.stop - time.start
+        tokens = float(self.output_tok[time].sum()) / seconds
+        load = plural(int(self.users[time.start]), "user")
+        return Throughput(load, time.start, time.stop, turns / seconds, None if np.isnan(tokens) else tokens)
 
-    def _stood(self, servers: Sequence[WindowEvidence], start_s: float, end_s: float) -> list[slice]:
-        """Return the seconds, in runs, with constant users, without failures, and with scrapes, after the first end of a turn."""
+    def _after_first_end(self, start_s: float, end_s: float) -> Bools:
+        """Return the mask of the seconds of a time after the first end of a turn."""
         ends = np.flatnonzero(np.nan_to_num(self.ended) > 0)
-        if self.users is None or not len(ends):
-            return []
-        steady = np.zeros(len(self.users), dtype=np.bool_)
-        steady[max(int(np.ceil(start_s)), int(ends[0]) + 1) : int(end_s)] = True
-        for change in np.flatnonzero(np.diff(self.users, prepend=self.users[:1]) != 0):
-            steady[max(0, change - _SETTLING_S) : change + _SETTLING_S] = False
-        steady &= ~np.isnan(self.users) & (self.failed == 0)
-        for server in servers:
-            for gap in _gaps(server.scrapes.at_s, end_s):
-                steady[gap] = False
-        bounds = np.flatnonzero(np.diff(steady.astype(int), prepend=0, append=0))
-        runs = [slice(int(begin), int(end)) for begin, end in zip(bounds[::2], bounds[1::2], strict=True)]
-        return [run for run in runs if run.stop - run.start >= _LEAST_S]
+        mask = np.zeros(len(self.ended), dtype=np.bool_)
+        if len(ends):
+            mask[max(int(np.ceil(start_s)), int(ends[0]) + 1) : int(end_s)] = True
+        return mask
+
+
+def _long_enough(steady: Bools) -> list[slice]:
+    """Return the runs of seconds that are steady and long enough."""
+    bounds = np.flatnonzero(np.diff(steady.astype(int), prepend=0, append=0))
+    runs = [slice(int(begin), int(end)) for begin, end in zip(bounds[::2], bounds[1::2], strict=True)]
+    return [run for run in runs if run.stop - run.start >= _LEAST_S]
+
+
+def _changing(users: Floats) -> Bools:
+    """Return the mask of the seconds around each change of the number of users, and of those at which it is not known."""
+    mask = np.isnan(users)
+    for change in np.flatnonzero(np.diff(users, prepend=users[:1]) != 0):
+        mask[max(0, change - _SETTLING_S) : change + _SETTLING_S] = True
+    return mask
+
+
+def _unscraped(servers: Sequence[WindowEvidence], end_s: float, seconds: int) -> Bools:
+    """Return the mask of the seconds at which scrapes of a server are missing."""
+    mask = np.zeros(seconds, dtype=np.bool_)
+    for server in servers:
+        for gap in _gaps(server.scrapes.at_s, end_s):
+            mask[gap] = True
+    return mask
 
 
 def _gaps(at_s: Floats, end_s: float) -> list[slice]:

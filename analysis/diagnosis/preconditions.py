@@ -86,7 +86,8 @@ def _may_be_set(option: str) -> Precondition:
 
 def _unset(option: str) -> Precondition:
     return Precondition(
-        f"{option} is not set", lambda evidence: evidence.command is None or option_of(evidence.command, option) is None
+        f"{option} is not set, or the command line is not known",
+        lambda evidence: evidence.command is None or option_of(evidence.command, option) is None,
     )
 
 
@@ -96,19 +97,22 @@ KV_SHORT = Precondition("the KV cache is short", _kv_short)
 KV_FREE = Precondition("the KV cache is not short", lambda evidence: not _kv_short(evidence))
 MAY_EVICT = Precondition("more prompt tokens were computed than the KV cache holds", _may_evict)
 SIZED_BY_MEMORY = Precondition(
-    f"--gpu-memory-utilization sets the size of the KV cache, and is below {_MOST_MEMORY}", _sized_by_memory
+    f"--gpu-memory-utilization sets the size of the KV cache, and is below {_MOST_MEMORY} or not known",
+    _sized_by_memory,
 )
 FIXED_SIZE = Precondition("--num-gpu-blocks-override or --kv-cache-memory-bytes is set", _fixed_size)
 KV_NOT_FP8 = Precondition(
-    "--kv-cache-dtype is not fp8",
+    "--kv-cache-dtype is not fp8, or not known",
     lambda evidence: not (_option(evidence, "--kv-cache-dtype", "cache_dtype") or "").startswith("fp8"),
 )
 BLOCKS_NOT_FIXED = _unset("--num-gpu-blocks-override")
 UNQUANTIZED = _unset("--quantization")
 CACHING_OFF = Precondition("prefix caching is off", _caching_off)
-SMALL_BUDGET = Precondition("--max-num-batched-tokens below 8192", lambda evidence: (_budget(evidence) or 0) < 8192)
+SMALL_BUDGET = Precondition(
+    "--max-num-batched-tokens below 8192, or not known", lambda evidence: (_budget(evidence) or 0) < 8192
+)
 LARGE_BUDGET = Precondition(
-    "--max-num-batched-tokens above 2048", lambda evidence: (_budget(evidence) or float("inf")) > 2048
+    "--max-num-batched-tokens above 2048, or not known", lambda evidence: (_budget(evidence) or float("inf")) > 2048
 )
 PREFILLS = Precondition("prompt tokens are computed", lambda evidence: bool(evidence.computed_tok_per_s))
 EAGER = _may_be_set("--enforce-eager")
@@ -117,6 +121,8 @@ NO_SPECULATION = Precondition("no speculation", lambda evidence: evidence.mean_a
 SEVERAL_DRAFTS = Precondition("several draft tokens", lambda evidence: (evidence.draft_tokens or 0) > 1)
 SEVERAL_RUN = Precondition("several requests run at once", _several_run)
 SINGLE_EVENTS = Precondition("--stream-interval 1, or not known", lambda evidence: (evidence.stream_interval or 1) == 1)
+LIMITS_MET = Precondition("no latency gate or SLO is missed", lambda evidence: not evidence.missed)
+LIMITS_MISSED = Precondition("a latency gate or the SLO is missed", lambda evidence: bool(evidence.missed))
 SEVERAL_SERVERS = Precondition("several servers or engines", lambda evidence: evidence.servers * evidence.engines > 1)
 CLIENT_BUSY = Precondition(
     "a client process used half a core or more, or its CPU time is not known",

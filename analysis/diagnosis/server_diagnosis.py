@@ -8,7 +8,7 @@ import pandas as pd
 
 from inferload.bottleneck.evidence import WindowEvidence
 from inferload.bottleneck.finding import Finding
-from inferload.bottleneck.history import WINDOW_S, History, Span, window_ends
+from inferload.bottleneck.history import WINDOW_S, Span, spans_of
 from inferload.bottleneck.rules import KEPT_UP, WindowDiagnosis, judge
 from inferload.server_metrics.series import ServerSeries
 from inferload.server_metrics.window_figures import gap_limit_s
@@ -17,12 +17,11 @@ from ..data.frames import RunFrames
 from .client_view import ClientView
 from .evidence import collect
 from .measured_load import MeasuredLoad
-from .whole_run import is_troubled, kept_up_rates
+from .whole_run import is_troubled, kept_up_rates, missed_limits
 
-_MOST_WINDOWS = 120
 _LEAST_SHARE = 0.1  # of the measure phase, of a cause that is the main one without being the last
 
-Judge = Callable[[float, float], WindowDiagnosis]
+Judge = Callable[[float, float, float], WindowDiagnosis]
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,43 +98,38 @@ def of_server(
 ) -> Diagnosis:
     """Diagnose a server. `measured`: begin and end of the measure phase, in seconds since the start of the run."""
     start_s, end_s = measured
-    view, troubled, rates = ClientView.of(run, server), is_troubled(run, server), kept_up_rates(run)
+    view = ClientView.of(run, server)
+    troubled, rates, missed = is_troubled(run, server), kept_up_rates(run), missed_limits(run)
     failed = np.nan_to_num(timeline["turns_failed"].to_numpy(dtype=np.float64))
 
     def whole(low: float, high: float) -> WindowDiagnosis:
-        return judge(replace(collect(run, server, low, high, view), troubled=troubled, rates=rates))
+        return judge(replace(collect(run, server, low, high, view), troubled=troubled, rates=rates, missed=missed))
 
-    def window(low: float, high: float) -> WindowDiagnosis:
+    def window(low: float, high: float, until: float) -> WindowDiagnosis:
         at_s = run.since_start_s(server.wall_ns)
-        restarted = bool(server.restarted[(at_s >= low) & (at_s < high)].any())
-        trouble = restarted or bool(failed[int(low) : int(np.ceil(high))].any())
+        restarted = bool(server.restarted[(at_s >= low) & (at_s < until)].any())
+        trouble = restarted or bool(failed[int(low) : int(np.ceil(until))].any())
         return judge(replace(collect(run, server, low, high, view), troubled=trouble))
 
-    spans = _history(window, start_s, end_s, gap_limit_s(server.interval_s))
+    measure_phase = whole(start_s, end_s)
+    spans = spans_of(
+        lambda low, high, until: window(low, high, until).primary,
+        measure_phase.evidence.scrapes,
+        end_s,
+        gap_limit_s(server.interval_s),
+    )
     return Diagnosis(
         server.target,
-        whole(start_s, end_s),
+        measure_phase,
         tuple(_cause_span(span, window, load, run.start_wall_ns / 1e9) for span in spans),
         short=end_s - start_s < WINDOW_S,
         sample=None if run.sample is None else str(run.sample),
     )
 
 
-def _history(window: Judge, start_s: float, end_s: float, silence_s: float) -> list[Span]:
-    """Return the causes of a phase. A window whose newest scrape is older than `silence_s` has none."""
-    history = History()
-    step_s = max(1.0, (end_s - start_s) / _MOST_WINDOWS)
-    for at_s in window_ends(start_s, end_s, step_s):
-        judged = window(max(start_s, at_s - max(WINDOW_S, step_s)), at_s)
-        scraped_s = judged.evidence.scrapes.at_s
-        silent = not len(scraped_s) or at_s - scraped_s[-1] > silence_s
-        history.add(at_s, None if silent else judged.primary, judged.evidence)
-    return history.spans
-
-
 def _cause_span(span: Span, window: Judge, load: MeasuredLoad, start_wall_s: float) -> CauseSpan:
     """Return a span with the evidence of all its time."""
-    judged = window(span.start_s, span.end_s)
+    judged = window(span.start_s, span.end_s, span.end_s)
     same = (finding for finding in judged.findings if finding.code == span.code)
     return CauseSpan(
         None if span.finding is None else next(same, span.finding),

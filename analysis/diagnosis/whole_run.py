@@ -12,15 +12,18 @@ from inferload.bottleneck.evidence import WindowEvidence
 from inferload.bottleneck.finding import QUEUED_SHARE, Finding
 from inferload.numbers import number, percent
 from inferload.server_metrics.series import ServerSeries
+from inferload.verdict import gates
 from inferload.verdict.failures import lines, stopped_by_target
 
 from ..data.frames import UNFINISHED, RunFrames
 from ..data.manifest import arrivals_of
 from .advice import Advice
-from .measured_load import MeasuredLoad
+from .measured_load import MeasuredLoad, Unmet
 
 _GONE_S = 2.0  # minimum time without a scrape before the end of the load
 _GONE_SCRAPES = 5
+_SLO_MET = 0.9  # of the turns; a gate on slo_attainment can demand more
+_LATENCY_LIMITS = (*gates.MEASURE_NAMES, "slo_attainment", "goodput_turns_per_s")
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,13 +64,26 @@ RUN_RULES = (
     RunRule(
         "overload",
         "Overloaded",
-        "open loop: the number of turns in flight grew during the window (docs/validity.md); probable if the window is too short "
-        "for a decision; the capacity is stated if no server stopped or restarted and no worker was lost",
+        "open loop: the number of turns in flight grew during the window (docs/arrivals.md); probable if the evaluated time is "
+        "too short for a decision, otherwise with the capacity if no server stopped or restarted and no worker was lost",
         (
             Advice(
                 "inferload search",
                 "finds the highest rate that the server sustains within the SLO",
                 "latencies do not depend on the duration of the run",
+            ),
+        ),
+    ),
+    RunRule(
+        "overload-undecided",
+        "Overload not decided",
+        "open loop: the number of turns in flight did not grow significantly, but the evaluated time is shorter than three turns, "
+        "or the interval of the growth includes growth that matters (docs/arrivals.md)",
+        (
+            Advice(
+                "phases.measure_s longer",
+                "a decision needs three durations of a turn after the start of the load, and enough turns",
+                "none",
             ),
         ),
     ),
@@ -81,7 +97,8 @@ RUN_RULES = (
         "saturated",
         "Saturated",
         f"closed loop: requests wait for capacity in {percent(QUEUED_SHARE)} of the scrapes or more; a throughput is the limit of "
-        "the server only over 10 s or more with a constant number of users, a queue at most scrapes and no failed turn",
+        "the server only over 10 s or more with a constant number of users, a queue at most scrapes, 20 turns or more and no "
+        "failed turn; otherwise the condition that is not met is named",
         (
             Advice(
                 "fewer users",
@@ -155,8 +172,10 @@ def load_end_s(run: RunFrames) -> float | None:
 
 
 def is_troubled(run: RunFrames, server: ServerSeries) -> bool:
-    """Return True if turns failed, or the server stopped answering or restarted."""
-    return bool(lines(failed_turns(run)) or gone(run, server) or restarted(run, server))
+    """Return True if turns failed, the server stopped answering or restarted, or fell behind an open loop or may have."""
+    grew = growth(run)
+    behind = grew is not None and grew["state"] != "kept up"
+    return behind or bool(lines(failed_turns(run)) or gone(run, server) or restarted(run, server))
 
 
 def sent_no_turn(run: RunFrames) -> bool:
@@ -183,6 +202,25 @@ def run_findings(run: RunFrames, servers: Sequence[WindowEvidence], load: Measur
     return tuple(finding for finding in findings if finding is not None)
 
 
+def missed_limits(run: RunFrames) -> tuple[str, ...]:
+    """Return the latency limits that the run missed, with their figures: gates, and an SLO that too few turns met."""
+    summary = run.summary or {}
+    failed = [
+        gate
+        for gate in (summary.get("verdict") or {}).get("gates") or ()
+        if not gate.get("passed") and gate.get("answer") != "inconclusive" and gate.get("value") is not None
+    ]
+    missed = [
+        f"{gate['gate']} (it is {number(gate['value'])})"
+        for gate in failed
+        if gates.parse(gate["gate"]).name in _LATENCY_LIMITS
+    ]
+    attainment = (summary.get("rates") or {}).get("slo_attainment")
+    if attainment is not None and attainment < _SLO_MET:
+        missed.append(f"{percent(attainment)} of the turns met the SLO")
+    return tuple(missed)
+
+
 def growth(run: RunFrames) -> Mapping[str, Any] | None:
     """Return the growth of the turns in flight from the summary; None in a closed loop or if unknown."""
     block = (run.summary or {}).get("growth")
@@ -190,9 +228,10 @@ def growth(run: RunFrames) -> Mapping[str, Any] | None:
 
 
 def rates_text(grew: Mapping[str, Any]) -> str:
-    """Format the rates of offered and ended turns."""
+    """Format the rates of offered and ended turns, and the length of the time that they are from."""
     failed = f" ({number(grew['failed_per_s'])}/s of them failed)" if grew.get("failed_per_s") else ""
-    return f"{number(grew['offered_per_s'])} turns/s offered, {number(grew['ended_per_s'])}/s ended{failed}"
+    ended = f"{number(grew['ended_per_s'])}/s ended{failed}"
+    return f"{number(grew['offered_per_s'])} turns/s offered, {ended} in {number(grew['lasts_s'])} s"
 
 
 def _highest_kept_up(grew: Mapping[str, Any]) -> list[str]:
@@ -217,21 +256,25 @@ def _overload(run: RunFrames, disturbed: bool) -> Finding | None:
     if grew is None or grew["state"] == "kept up":
         return None
     step = "" if grew.get("step") is None else f"in step {grew['step']}: "
-    sentences = [
-        f"{step}{rates_text(grew)}; the number of turns in flight grew by {number(grew['growth_per_s'])}/s (95 %: "
-        f"{number(grew['low_per_s'])} to {number(grew['high_per_s'])})",
-    ]
-    unsettled = grew["state"] == "unsettled"
-    if unsettled:
-        sentences.append(
-            "the window is too short, relative to a turn, to distinguish overload from ramp-up: measure longer"
+    figures = f"{step}{rates_text(grew)}"
+    change = (
+        f"{figures}; the number of turns in flight grew by {number(grew['growth_per_s'])}/s (95 %: {number(grew['low_per_s'])} to "
+        f"{number(grew['high_per_s'])})"
+    )
+    if grew["state"] == "undecided":
+        return Finding(
+            "overload-undecided", 0.05, (change, "this time is too short to exclude overload: measure longer")
         )
-    elif not disturbed:
+    if grew["state"] == "unsettled":
+        short = "this time is too short, relative to a turn, to distinguish overload from ramp-up: measure longer"
+        return Finding("overload", 500.0, (change, short), probable=True, figures=figures)
+    sentences = [change]
+    if not disturbed:
         completed_per_s = grew["ended_per_s"] - (grew.get("failed_per_s") or 0.0)
         sentences.append(f"the capacity for turns of this kind is about {number(completed_per_s)}/s")
         sentences += _highest_kept_up(grew)
         sentences.append("latencies grow until the end of the load and depend on the duration of the run")
-    return Finding("overload", 500.0, tuple(sentences), probable=unsettled, figures=f"{step}{rates_text(grew)}")
+    return Finding("overload", 500.0, tuple(sentences), figures=figures)
 
 
 def _not_judged(run: RunFrames) -> Finding | None:
@@ -262,8 +305,8 @@ def _limit(
     """Format the throughput that is the limit of the server: of a time with a queue in which the load did not change."""
     until_s = min([phase.end_s, *_stopped(run)])
     limit = load.saturated(servers, phase.start_s, until_s)
-    if limit is None:
-        return ("no throughput is stated as the limit of the server: the load did not stand while requests waited",)
+    if isinstance(limit, Unmet):
+        return (f"no throughput is stated as the limit of the server: {limit}",)
     tokens = "" if limit.output_tok_per_s is None else f", {number(limit.output_tok_per_s)} output tok/s"
     return (
         f"throughput at {limit.load} ({number(limit.turns_per_s)} turns/s{tokens}, from {limit.start_s} to {limit.end_s} s) is the "

@@ -109,7 +109,6 @@ class WindowEvidence:
     client_ttft_ms: float | None = None
     client_itl_p50_ms: float | None = None
     client_delay_p99_ms: float | None = None
-    loop_lag_p99_ms: float | None = None
     client_cpu_share: float | None = None
     client_reasons: tuple[ClientReason, ...] = ()  # in the measure phase
     tokens_per_event: float | None = None
@@ -122,6 +121,7 @@ class WindowEvidence:
     slo: Mapping[str, float] = field(default_factory=dict)
     troubled: bool = False  # turns failed, or the server stopped answering or restarted
     rates: str | None = None  # rates of an open loop without growth, as text
+    missed: tuple[str, ...] = ()  # latency limits that the run missed: gates, SLO
 
     @property
     def length_s(self) -> float:

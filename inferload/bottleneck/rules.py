@@ -144,6 +144,8 @@ def _kept_up(evidence: WindowEvidence) -> Finding | None:
     sentences = [] if evidence.rates is None else [evidence.rates]
     if evidence.waiting_known:
         sentences.append(f"requests waited for capacity in {percent(evidence.waiting_share)} of the scrapes")
+    if evidence.missed:
+        sentences.append(f"latencies miss their limit although few requests waited: {', '.join(evidence.missed)}")
     headroom = _headroom(evidence)
     figures = "; ".join([*sentences[-1:], *headroom[:1]])
     return Finding(KEPT_UP, 0.1, (*sentences, *headroom, *_steady(evidence)), figures=figures)
@@ -265,7 +267,7 @@ RULES: tuple[CauseRule, ...] = (
         "The server kept up",
         "no other rule holds, requests wait in less than 20 % of the scrapes, no turn failed, and in an open loop the number of "
         "turns in flight did not grow",
-        "headroom is given only if max-num-seqs and the gauges are known",
+        "headroom is given only if max-num-seqs and the gauges are known; latencies can miss their limits, which are then named",
         _kept_up,
     ),
 )

@@ -16,12 +16,13 @@ import numpy as np
 from inferload.bottleneck.evidence import Floats, KvBlocks, Scrapes, WindowEvidence
 from inferload.bottleneck.finding import QUEUED_SHARE, Finding
 from inferload.bottleneck.history import LEAST_S, WINDOW_S, History
+from inferload.bottleneck.queue_phases import QueuePhases
 from inferload.bottleneck.queue_rules import head_could_refute
 from inferload.bottleneck.rules import judge
 from inferload.numbers import number, percent
 
 _SCRAPES = round(WINDOW_S) + 1  # one per second
-_KEPT_UP = "kept-up"
+_FINISHED = "requests_finished_total"
 _QUEUED = "queued"  # without a cause that can be stated during the run
 
 Gauges = Mapping[str, float]
@@ -45,18 +46,26 @@ class LiveDiagnosis:
     slo: Mapping[str, float] = field(default_factory=dict)
     _scrapes: deque[tuple[float, Gauges]] = field(default_factory=lambda: deque(maxlen=_SCRAPES))  # wall time (s)
     _failed: deque[int] = field(default_factory=lambda: deque(maxlen=_SCRAPES))
+    _phases: QueuePhases = field(default_factory=QueuePhases)
     _history: History = field(default_factory=History)
 
     def add(self, wall_s: float, gauges: Gauges, client: ClientFigures) -> None:
         """Add the newest gauges and counters, and evaluate the rules."""
         self._scrapes.append((wall_s, gauges))
         self._failed.append(client.failed)
-        evidence = self._evidence(
-            [(at_s, known) for at_s, known in self._scrapes if "requests_waiting" in known], client
-        )
-        finding = self._judged(evidence)
+        fresh = "requests_waiting" in gauges
+        if fresh:
+            self._phases.add(wall_s, gauges.get("waiting_capacity", gauges["requests_waiting"]) > 0)
+        phase = self._phases.newest
+        if phase is None:
+            return
+        answered = [number for number, (_, known) in enumerate(self._scrapes) if "requests_waiting" in known]
+        of_phase = answered[phase.first - self._phases.count :]
+        evidence = self._evidence(of_phase, client)
+        finding = self._judged(evidence) if fresh and self._phases.count >= LEAST_S else None
         if finding is not None or self._history.spans:
-            self._history.add(wall_s, finding, evidence)
+            last_s = self._scrapes[answered[-1]][0] if answered else wall_s
+            self._history.add(wall_s, finding, phase.start_s, None if fresh else last_s)
 
     def state(self) -> dict[str, object] | None:
         """Return code, begin and text of the finding; None without one."""
@@ -64,7 +73,7 @@ class LiveDiagnosis:
         if span is None or span.finding is None:
             return None
         return {
-            "code": "keeps up" if span.code == _KEPT_UP else span.code,
+            "code": span.code,
             "probable": span.finding.probable,
             "since_s": span.start_s,
             "now": self._now(),
@@ -83,23 +92,21 @@ class LiveDiagnosis:
         return ", ".join(words)
 
     def _judged(self, evidence: WindowEvidence) -> Finding | None:
-        if len(evidence.scrapes.at_s) < LEAST_S or "requests_waiting" not in self._scrapes[-1][1]:
-            return None
         findings = [finding for finding in judge(evidence).findings if not head_could_refute(finding, evidence)]
         if not findings and evidence.waiting_share >= QUEUED_SHARE:
             text = f"requests waited in {percent(evidence.waiting_share)} of the scrapes; the report has the cause"
             return Finding(_QUEUED, 0.0, (text,))
         return findings[0] if findings else None
 
-    def _troubled(self, answered: list[tuple[float, Gauges]]) -> bool:
-        """Return True if turns failed, or the server did not answer since the first answer, or restarted."""
-        name = "requests_finished_total"
-        finished = [gauges[name] for _, gauges in answered if name in gauges]
+    def _troubled(self, numbers: list[int], finished: list[float]) -> bool:
+        """Return True if turns failed, or the server did not answer since the first of these scrapes, or restarted."""
         restarted = any(later < earlier for earlier, later in pairwise(finished))
-        silent = not answered or len(answered) < len(self._scrapes) - self._scrapes.index(answered[0])
-        return any(self._failed) or silent or restarted
+        silent = not numbers or len(numbers) < len(self._scrapes) - numbers[0]
+        return silent or restarted or any(list(self._failed)[numbers[0] :])
 
-    def _evidence(self, answered: list[tuple[float, Gauges]], client: ClientFigures) -> WindowEvidence:
+    def _evidence(self, numbers: list[int], client: ClientFigures) -> WindowEvidence:
+        """Return the figures of the scrapes with these numbers."""
+        answered = [self._scrapes[number] for number in numbers]
         known = [gauges for _, gauges in answered]
         oldest, newest = (known[0], known[-1]) if known else ({}, {})
         at_s = np.array([at_s for at_s, _ in answered], dtype=np.float64)
@@ -132,7 +139,7 @@ class LiveDiagnosis:
             kv_usage=column("kv_cache_usage"),
             head_tokens=np.full(len(known), math.nan),
         )
-        preemptions, finished = increase("preemptions_total"), increase("requests_finished_total")
+        preemptions, finished = increase("preemptions_total"), increase(_FINISHED)
         return WindowEvidence(
             start_s=0.0,
             end_s=lasts_s,
@@ -153,7 +160,7 @@ class LiveDiagnosis:
             client_delay_p99_ms=client.delay_p99_ms,
             client_cpu_share=client.cpu_share,
             slo=self.slo,
-            troubled=self._troubled(answered),
+            troubled=self._troubled(numbers, [gauges[_FINISHED] for gauges in known if _FINISHED in gauges]),
         )
 
 

@@ -1,9 +1,15 @@
 """Overload of an open loop: turns that arrive and do not end within the window, so that the number in flight grows.
 
-Over a window, growth = turns planned - turns ended. The plan is known exactly; the count of ends is random, and its standard
-error comes from ends per block of time (batch means, which include autocorrelation shorter than a block). At the start of a
-load the number in flight grows until the first turns end. Growth is therefore measured from the instant at which the load has
-lasted as long as all but 1 % of the turns that ended in the window. Pure maths.
+Over a window, growth = turns planned - turns ended. At the start of a load the number in flight grows until the first turns end.
+Growth is therefore measured from the instant at which the load has lasted as long as all but 1 % of the turns that ended in the
+window.
+
+The interval has one of two sources. If the number in flight grows, the server determines when turns end: the plan is known exactly,
+and the standard error of the ends comes from ends per block of time (batch means, which include autocorrelation shorter than a
+block). Otherwise turns end at the rate at which they arrive, and the growth is the difference of two numbers in flight, each with
+the deviation of that number from its trend.
+
+A time that is shorter than a few turns shows one generation of turns, and no rate of the server. It gives no decision. Pure maths.
 """
 
 from __future__ import annotations
@@ -31,8 +37,12 @@ LEAST_SHARE = 0.05  # of the offered turns: smaller growth is not distinguished 
 _LEAST_TURNS = 5.0
 _LEAST_PART = 0.1  # of the window that must remain once the load has lasted long enough
 _SETTLED = 0.99
+TURN_TIMES = 3.0  # durations of a turn that a time must last for a decision
+MATTERS = 0.15  # of the offered turns: with growth of this size in the interval, the server is not said to have kept up
+_UNQUEUED = 4  # one in so many of the first turns does not wait, at up to four times the capacity
+_SAMPLES = 120  # of the number in flight
 
-State = Literal["kept up", "overloaded", "unsettled"]
+State = Literal["kept up", "overloaded", "unsettled", "undecided"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,8 +51,9 @@ class Growth:
 
     `ended_per_s`: turns that ended in any way. `failed_per_s`: turns that failed.
 
-    `state`: `unsettled` if the number in flight grew, but the window is too short, compared with a turn, to distinguish
-    overload from the start of the load.
+    `state`: `unsettled` if the number in flight grew, but the time is too short, compared with a turn, to distinguish overload
+    from the start of the load; `undecided` if it did not grow significantly, and the time is too short to exclude growth that
+    matters.
     """
 
     lasts_s: float
@@ -55,6 +66,11 @@ class Growth:
     step: int | None = None  # number of the step, in a load with steps
     failed_per_s: float = 0.0
     kept_up_per_s: float | None = None  # of a load with steps: the highest rate offered by a step without growth
+
+    @property
+    def grew(self) -> bool:
+        """True if the number in flight grew by more than it fluctuates, whether or not the time suffices for a decision."""
+        return self.state in ("overloaded", "unsettled")
 
     @property
     def share(self) -> float:
@@ -70,15 +86,47 @@ def growth(planned_s: Floats, ended_s: Floats, lasts_s: float, loaded_s: float =
     """
     if lasts_s <= 0:
         return None
+    inside = (ended_s >= 0) & (ended_s < lasts_s)
+    durations_s = np.sort((ended_s - planned_s)[inside])
+    result = _settled(planned_s, ended_s, lasts_s, loaded_s, durations_s)
+    turn_s = _first_turns_s(planned_s, ended_s) if result.grew else _mean(durations_s)
+    return result if result.lasts_s >= TURN_TIMES * turn_s else _short(result)
+
+
+def _settled(planned_s: Floats, ended_s: Floats, lasts_s: float, loaded_s: float, durations_s: Floats) -> Growth:
+    """Return the growth since the load has lasted as long as almost all turns; of the window, if there was none in it."""
     whole = _over(planned_s, ended_s, 0.0, lasts_s)
     if whole.state == "kept up":
         return whole
-    settled_s = _settled_s(planned_s, ended_s, lasts_s) - loaded_s
+    # The longest turns would extend the start of the load to any length.
+    longest_s = float(durations_s[rank(_SETTLED, len(durations_s)) - 1]) if len(durations_s) else float("inf")
+    settled_s = longest_s - loaded_s
     if settled_s <= 0:
         return whole
     if settled_s > (1 - _LEAST_PART) * lasts_s:
-        return replace(whole, state="unsettled")
-    return _over(planned_s, ended_s, settled_s, lasts_s)
+        return _short(whole)
+    later = _over(planned_s, ended_s, settled_s, lasts_s)
+    return later if whole.grew or later.state == "kept up" else whole
+
+
+def _short(result: Growth) -> Growth:
+    """Return the growth of a time that is too short for a decision."""
+    return replace(result, state="unsettled" if result.grew else "undecided")
+
+
+def _first_turns_s(planned_s: Floats, ended_s: Floats) -> float:
+    """Return the mean duration of the first quarter of the turns sent before any turn ended; infinite if none ended.
+
+    Later turns of an overloaded server wait, and the longer, the longer the load lasts.
+    """
+    ended = np.isfinite(ended_s)
+    first_s = np.sort(planned_s[planned_s <= ended_s.min(initial=np.inf)])
+    early = ended & (planned_s <= first_s[len(first_s) // _UNQUEUED]) if len(first_s) else ended
+    return _mean((ended_s - planned_s)[early]) if early.any() else float("inf")
+
+
+def _mean(durations_s: Floats) -> float:
+    return float(durations_s.mean()) if len(durations_s) else 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,18 +168,11 @@ def growth_of_turns(turns: Ends, window: PhaseWindow, loaded_s: float = 0.0) -> 
 
 def worst(steps: Sequence[Growth]) -> Growth | None:
     """Return the growth of the step with the largest share, with the highest rate that kept up."""
-    largest = max(steps, key=lambda step: (step.state != "kept up", step.share), default=None)
+    largest = max(steps, key=lambda step: (step.grew, step.state != "kept up", step.share), default=None)
     if largest is None or largest.step is None:
         return largest
     kept_up = (step.offered_per_s for step in steps if step.state == "kept up")
     return replace(largest, kept_up_per_s=max(kept_up, default=None))
-
-
-def _settled_s(planned_s: Floats, ended_s: Floats, lasts_s: float) -> float:
-    """99th percentile of the durations of the turns that ended in the window; infinite if none ended."""
-    inside = (ended_s >= 0) & (ended_s < lasts_s)
-    durations = np.sort((ended_s - planned_s)[inside])
-    return float(durations[rank(_SETTLED, len(durations)) - 1]) if len(durations) else float("inf")
 
 
 def _over(planned_s: Floats, ended_s: Floats, start_s: float, end_s: float) -> Growth:
@@ -143,7 +184,10 @@ def _over(planned_s: Floats, ended_s: Floats, start_s: float, end_s: float) -> G
     ends, _ = np.histogram(ended_s, bins=BLOCKS, range=(start_s, end_s))
     more = offered - int(ends.sum())
     half = float(stdtrit(BLOCKS - 1, 0.975)) * sqrt(BLOCKS) * float(ends.std(ddof=1))
-    grew = more >= _LEAST_TURNS and more > LEAST_SHARE * offered and more > half
+    state: State = "overloaded"
+    if more < _LEAST_TURNS or more <= max(LEAST_SHARE * offered, half):
+        half = _difference_of_numbers(planned_s, ended_s, start_s, end_s)
+        state = "kept up" if more + half < max(_LEAST_TURNS, MATTERS * offered) else "undecided"
     return Growth(
         lasts_s,
         offered / lasts_s,
@@ -151,5 +195,13 @@ def _over(planned_s: Floats, ended_s: Floats, start_s: float, end_s: float) -> G
         more / lasts_s,
         (more - half) / lasts_s,
         (more + half) / lasts_s,
-        "overloaded" if grew else "kept up",
+        state,
     )
+
+
+def _difference_of_numbers(planned_s: Floats, ended_s: Floats, start_s: float, end_s: float) -> float:
+    """Return half of the 95 % interval of the difference of two numbers in flight that deviate from a trend."""
+    at_s = np.linspace(start_s, end_s, _SAMPLES)
+    in_flight = np.searchsorted(np.sort(planned_s), at_s) - np.searchsorted(np.sort(ended_s), at_s)
+    trend = np.polyval(np.polyfit(at_s, in_flight, 1), at_s)
+    return 1.96 * sqrt(2) * float((in_flight - trend).std(ddof=2))

@@ -208,10 +208,10 @@ def token_balance_text(e: Evidence) -> str:
 
 
 def overload_share(e: Evidence) -> float | None:
-    """Growth of the number in flight over the offered turns; 0 if the server kept up."""
+    """Growth of the number in flight over the offered turns; 0 if it did not grow significantly."""
     if e.growth is None:
         return None
-    return 0.0 if e.growth.state == "kept up" else e.growth.share
+    return e.growth.share if e.growth.grew else 0.0
 
 
 def overload_text(e: Evidence) -> str:
@@ -221,7 +221,8 @@ def overload_text(e: Evidence) -> str:
     step = "" if grew.step is None else f" in step {grew.step}"
     failed = f" ({number(grew.failed_per_s)}/s of them failed)" if grew.failed_per_s else ""
     rates = (
-        f"{number(grew.offered_per_s)} turns/s offered{step}, {number(grew.ended_per_s)}/s ended{failed}; "
+        f"{number(grew.offered_per_s)} turns/s offered{step}, {number(grew.ended_per_s)}/s ended{failed} "
+        f"in {number(grew.lasts_s)} s; "
         f"the number in flight grew by {number(grew.growth_per_s)}/s (95 %: {number(grew.low_per_s)} to {number(grew.high_per_s)})"
     )
     if grew.state == "unsettled":

@@ -143,7 +143,7 @@ def open_loop(sandbox: Sandbox, sessions_per_s: float) -> FinishedRun:
         sandbox.folder,
         arrivals={"kind": "constant", "sessions_per_s": sessions_per_s},
         workload__output_tokens=25,
-        phases={"warmup_s": 2, "measure_s": 8, "drain_s": 60},
+        phases={"warmup_s": 2, "measure_s": 14, "drain_s": 60},
     )
     fleet = sandbox.fleet(
         "local", "--host", simulator.url, "--scenario", str(file), "--on-invalid", "warn", report=True
@@ -160,7 +160,9 @@ def test_an_open_loop_above_and_below_the_capacity(run_pool: RunPool, run_case: 
     page = (ended.run_dir / "report.md").read_text().partition("\n## Diagnosis")[2].partition("\n## ")[0]
     if sessions_per_s == 6:
         assert [finding["code"] for finding in document["run"]["findings"]] == ["overload"]
-        assert re.search(r"\*\*Whole run\*\* Overloaded \(overload\)\. \S+ turns/s offered, \S+/s ended", page)
+        assert re.search(
+            r"\*\*Whole run\*\* Overloaded \(overload\)\. \S+ turns/s offered, \S+/s ended in \S+ s;", page
+        )
         assert "inferload search" in page
         assert "the capacity" in page.lower()
         assert "overload" in ended.codes
@@ -175,7 +177,7 @@ def test_an_open_loop_above_and_below_the_capacity(run_pool: RunPool, run_case: 
     assert [finding["code"] for finding in findings] in ([], ["kept-up"])
     if len(findings) == len(server["findings"]):
         assert re.search(
-            r"The server kept up \(kept-up\)\. \S+ turns/s offered, \S+/s ended, without .*At most \d+ requests ran",
+            r"The server kept up \(kept-up\)\. \S+ turns/s offered, \S+/s ended in \S+ s, without .*At most \d+ requests ran",
             page,
         )
         assert "\ndiagnosis: kept-up: requests waited for capacity in " in ended.text

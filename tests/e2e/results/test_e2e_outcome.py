@@ -300,7 +300,7 @@ def on_the_page(sandbox: Sandbox, outcome: str) -> FinishedRun:
     users = OPEN_LOOPS.get(outcome, 2)
     if outcome in OPEN_LOOPS:
         changes |= {"arrivals": {"kind": "constant", "sessions_per_s": users}, "workload__output_tokens": 10}
-        changes |= {"phases": {"warmup_s": 1, "measure_s": 4, "drain_s": 60}}
+        changes |= {"phases": {"warmup_s": 1, "measure_s": 8, "drain_s": 60}}
     file = scenario(sandbox.folder, **changes)
     slow = ("--ttft-ms", "20", "--itl-ms", "20", "--max-num-seqs", "1")
     server = sandbox.simulator(*slow, paced=False) if outcome == "overloaded" else sandbox.simulator()

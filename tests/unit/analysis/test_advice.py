@@ -29,6 +29,15 @@ CONFIGS: tuple[dict[str, str], ...] = (
     {"enable_prefix_caching": "True", "gpu_memory_utilization": "0.92", "num_gpu_blocks_override": "None"},
     {"enable_prefix_caching": "False", "kv_cache_memory_bytes": "1073741824", "cache_dtype": "fp8"},
 )
+_SCRAPES = Scrapes(np.arange(8.0), *(np.full(8, value) for value in (4.0, 0.0, 0.0, 0.2, np.nan)))
+CALM = WindowEvidence(0.0, 30.0, "http://x", _SCRAPES, server="vllm")
+CACHE_MISS = replace(
+    CALM,
+    gpus=0,
+    command=("vllm", "serve", "m", "--kv-cache-dtype", "fp8", "--num-gpu-blocks-override", "100"),
+    kv=KvBlocks(99, 16),
+    computed_tok_per_s=1000.0,
+)
 maybe = st.none() | st.floats(0, 1e5)
 
 
@@ -144,3 +153,40 @@ def test_cases_of_advice(code: str, changes: dict[str, Any], absent: str, presen
     texts = [entry.do for entry in advice_on(code, replace(EVIDENCE, **changes))]
     assert absent not in texts
     assert present in texts
+
+
+@given(evidences())
+def test_a_condition_that_may_be_unknown_says_so(evidence: WindowEvidence) -> None:
+    """A condition on an option that holds without a command line and without labels has "not known" in its text."""
+    unknown = replace(evidence, command=None, cache_config={}, stream_interval=None, client_cpu_share=None)
+    for condition in {condition for entries in ADVICE.values() for entry in entries for condition in entry.when}:
+        about_options = "--" in condition.text
+        assert not (about_options and condition.holds(unknown)) or "not known" in condition.text, condition.text
+
+
+@given(evidences())
+def test_a_larger_cache_is_advised_on_the_same_conditions_for_each_cause(evidence: WindowEvidence) -> None:
+    short = replace(evidence, preemptions=100, computed_tok_per_s=1e6, kv=KvBlocks(100, 16))
+    of_size = {"--gpu-memory-utilization 0.95", "--kv-cache-dtype fp8", "--tensor-parallel-size N"}
+    advised = [
+        {entry.do for entry in advice_on(code, short)} & of_size
+        for code in ("cache-miss-bound", "kv-bound", "preemption-thrash")
+    ]
+    assert advised[0] == advised[1] == advised[2]
+
+
+def test_a_fixed_cache_on_a_cpu_is_not_enlarged_by_gpu_memory_or_fp8() -> None:
+    words = " ".join(entry.do for entry in advice_on("cache-miss-bound", CACHE_MISS))
+    assert "gpu-memory" not in words
+    assert "fp8" not in words
+    assert "--num-gpu-blocks-override" in words
+
+
+@pytest.mark.parametrize("missed", [(), ("p95(ttft_ms) < 100 is 674",), ("0 % of the turns met the SLO",)])
+def test_a_higher_load_is_advised_only_if_latencies_meet_their_limits(missed: tuple[str, ...]) -> None:
+    finding = judge(replace(CALM, missed=missed)).primary
+    assert finding is not None
+    assert finding.code == "kept-up"
+    assert all(any(limit in sentence for sentence in finding.sentences) for limit in missed)
+    advised = [entry.do.partition(" (")[0] for entry in advice_on("kept-up", replace(CALM, missed=missed))]
+    assert advised == (["lower load"] if missed else ["higher load"])

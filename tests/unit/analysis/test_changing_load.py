@@ -2,7 +2,7 @@
 
 import json
 import re
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from inferload.analysis.data import timeline
 from inferload.analysis.data.frames import PhaseSpan, RunFrames, load
 from inferload.analysis.diagnosis.diagnose import Diagnoses, brief, causes, diagnose, document
-from inferload.analysis.diagnosis.measured_load import MeasuredLoad
+from inferload.analysis.diagnosis.measured_load import MeasuredLoad, Unmet
 
 from inferload.bottleneck.evidence import Scrapes, WindowEvidence
 from inferload.numbers import time_of_day
@@ -90,9 +90,16 @@ def test_the_diagnosis_says_from_which_load_and_time_on_requests_waited(kind: st
     run, table = run_of(tmp_path, users)
     diagnoses = diagnose(run, table)
     began_s = first_queue(users)
-    began = f"from {users[began_s]} users on, {time_of_day(run.start_wall_ns / 1e9 + began_s)}"
-    assert re.match(rf"(probably )?queue-bound {began}", brief(diagnoses))
-    assert f"F{began[1:]}" in all_text(diagnoses)
+    began = (
+        f"from {users[began_s]} users on, {time_of_day(run.start_wall_ns / 1e9 + began_s)}"
+        if began_s
+        else "from the start of the measurement"
+    )
+    later = began_s + np.flatnonzero(users[began_s:] <= SLOTS)
+    ended = f" to {time_of_day(run.start_wall_ns / 1e9 + later[0])}" if len(later) else ""
+    ended += " and again later" if len(later) and (users[later[0] :] > SLOTS).any() else ""
+    assert re.match(rf"(probably )?queue-bound {began}{ended}: ", brief(diagnoses))
+    assert f"F{began[1:]}{ended}." in all_text(diagnoses)
     (cause,) = [cause for cause in causes(diagnoses) if cause.target == synthetic_run.TARGET]
     assert [row[2] for row in cause.history if "queue-bound" in row[2]]
     history = document(diagnoses)["servers"][0]["history"]
@@ -121,20 +128,25 @@ def test_a_constant_load_has_no_begin_of_the_queue(tmp_path: Path) -> None:
     assert not any(cause.history for cause in causes(diagnoses))
 
 
-@pytest.mark.parametrize(("kind", "queued_s"), [("ramp", 8), ("ramp", 60), ("steps", 8), ("steps", 30)])
+@pytest.mark.parametrize(
+    ("kind", "queued_s"), [("ramp", 8), ("ramp", 60), ("steps", 8), ("steps", 30), ("users that die", 20)]
+)
 def test_a_server_that_dies_later_does_not_erase_the_cause(kind: str, queued_s: int, tmp_path: Path) -> None:
     users = LOADS[kind]
     dies_s = first_queue(users) + queued_s
     stopped = [{"target": synthetic_run.TARGET, "at_s": float(dies_s), "by_failure": {"connect": 40}}]
     failed = {"failed": 40, "by_failure": {"connect": 40}, "first_errors": [], "by_phase": {}}
     summary = {"turns": synthetic_run.SUMMARY["turns"] | failed, "stopped_answering": stopped}
-    diagnoses = diagnose(*run_of(tmp_path, users, dies_s, **summary))
-    assert re.match(
-        rf"failures: .*; (probably )?queue-bound from {users[first_queue(users)]} users on, ", brief(diagnoses)
+    run, table = run_of(tmp_path, users, dies_s, **summary)
+    diagnoses = diagnose(run, table)
+    died = time_of_day(run.start_wall_ns / 1e9 + dies_s - 1)  # at the last scrape
+    began = (
+        f"from {users[first_queue(users)]} users on, " if first_queue(users) else "from the start of the measurement "
     )
+    assert re.match(rf"failures: .*; (probably )?queue-bound {began}.*to {died}: ", brief(diagnoses))
     assert "no rule holds" not in all_text(diagnoses)
     history = document(diagnoses)["servers"][0]["history"]
-    assert [entry["code"] for entry in history] == ["kept-up", "queue-bound", None]
+    assert [entry["code"] for entry in history][-2:] == ["queue-bound", None]
     assert history[-1]["start_s"] == dies_s - 1  # the last scrape
 
 
@@ -145,7 +157,7 @@ def test_no_capacity_is_stated_if_a_part_of_the_load_or_the_server_was_lost(lost
     run, table = run_of(tmp_path, LOADS["steps"], 40 if lost == "server" else LASTS_S, growth=growth)
     run = replace(run, marks=[{"kind": "worker_lost", "t_s": 9.0}] if lost == "worker" else [])
     text = all_text(diagnose(run, table))
-    assert "12 turns/s offered, 4 /s ended".replace(" /", "/") in text
+    assert "12 turns/s offered, 4/s ended in 60 s" in text
     assert "the capacity for turns" not in text.lower()
 
 
@@ -162,7 +174,7 @@ def test_a_throughput_is_of_one_load_with_a_queue(profile: list[tuple[int, int]]
     evidence = WindowEvidence(0.0, float(len(users)), "http://x", Scrapes(at_s, *columns))
     found = measured.saturated([evidence], start_s, float(len(users)))
     longest = max((seconds for users, seconds in profile if users > SLOTS), default=0)
-    if found is None:
+    if isinstance(found, Unmet):
         assert start_s > 0 or longest < 15  # ten seconds, two on each side of a change, and one after the first end
         return
     (load_there,) = set(users[found.start_s : found.end_s])
@@ -171,12 +183,82 @@ def test_a_throughput_is_of_one_load_with_a_queue(profile: list[tuple[int, int]]
     assert found.turns_per_s == pytest.approx(SLOTS * TURNS_PER_S)
 
 
+@dataclass(frozen=True)
+class Seconds:
+    """Load and scrapes, one value per second. `users` repeat. `queued`: share of the scrapes with a queue."""
+
+    lasts_s: int = 24
+    users: tuple[int, ...] = (6,)
+    failures: tuple[int, ...] = ()
+    silent: tuple[int, ...] = ()
+    queued: float = 1.0
+    turns_per_s: float = 4.0
+
+    def load(self) -> MeasuredLoad:
+        seconds = np.arange(self.lasts_s, dtype=float)
+        ended = np.full(self.lasts_s, self.turns_per_s)
+        users = np.resize(np.array(self.users, dtype=float), self.lasts_s)
+        return MeasuredLoad(users, ended, ended, np.isin(seconds, self.failures).astype(float), ended)
+
+    def server(self) -> WindowEvidence:
+        at_s = np.array([second for second in range(self.lasts_s) if second not in self.silent], dtype=float)
+        waiting = (np.floor((at_s + 1) * self.queued) > np.floor(at_s * self.queued)).astype(float)
+        return WindowEvidence(0.0, self.lasts_s, "http://x", Scrapes(at_s, waiting, waiting, waiting, waiting, waiting))
+
+
+UNMET = {
+    Unmet.LENGTH: Seconds(lasts_s=8),
+    Unmet.CONSTANT_LOAD: Seconds(users=tuple(range(6, 30))),
+    Unmet.NO_FAILURE: Seconds(lasts_s=14, failures=(7,)),
+    Unmet.SCRAPES: Seconds(silent=tuple(range(8, 15))),
+    Unmet.QUEUE: Seconds(queued=0.5),
+    Unmet.TURNS: Seconds(turns_per_s=0.5),
+}
+
+
+@pytest.mark.parametrize("unmet", list(UNMET))
+def test_the_condition_that_is_not_met_is_named(unmet: Unmet) -> None:
+    seconds = UNMET[unmet]
+    assert seconds.load().saturated([seconds.server()], 0.0, seconds.lasts_s) is unmet
+
+
+a_few = st.lists(st.integers(0, 40), max_size=4).map(tuple)
+
+
+@given(
+    st.builds(
+        Seconds,
+        st.integers(2, 40),
+        st.lists(st.integers(1, 3), min_size=1, max_size=3).map(tuple),
+        a_few,
+        a_few,
+        st.floats(0, 1),
+        st.floats(0.1, 4),
+    )
+)
+def test_a_condition_is_named_only_if_it_is_not_met(seconds: Seconds) -> None:
+    found = seconds.load().saturated([seconds.server()], 0.0, seconds.lasts_s)
+    constant = len(set(seconds.users[: seconds.lasts_s])) == 1
+    violated = {
+        Unmet.LENGTH: seconds.lasts_s <= 10,
+        Unmet.CONSTANT_LOAD: not constant,
+        Unmet.NO_FAILURE: bool(seconds.failures) or not constant,
+        Unmet.SCRAPES: bool(seconds.silent),
+        Unmet.QUEUE: seconds.queued < 0.9,
+        Unmet.TURNS: seconds.turns_per_s < 2,
+    }
+    if isinstance(found, Unmet):
+        assert violated[found]
+    else:
+        assert found.turns_per_s == pytest.approx(seconds.turns_per_s)
+
+
 def test_an_open_loop_has_a_rate_as_its_load() -> None:
     sent = np.repeat([2.0, 6.0], 30)
     measured = MeasuredLoad(None, sent, sent, 0 * sent, 0 * sent)
     assert [measured.at(at_s) for at_s in (0.5, 30.0, 45.0)] == ["2 turns/s", "4 turns/s", "6 turns/s"]
     assert measured.between(0.0, 60.0) == "2 to 6 turns/s"
-    assert measured.saturated([], 0.0, 60.0) is None
+    assert measured.saturated([], 0.0, 60.0) is Unmet.USERS_KNOWN
 
 
 @pytest.mark.parametrize(

@@ -370,6 +370,26 @@ def test_fewer_hits_than_an_unlimited_cache_would_have_are_a_finding(tmp_path: P
     assert "cache-miss-bound" not in {finding.code for finding in unknown.whole.findings}
 
 
+@pytest.mark.parametrize(
+    ("gate", "attainment", "missed"),
+    [
+        ({"gate": "p95(ttft_ms){chat} < 100", "passed": False, "answer": "fail"}, None, True),
+        ({"gate": "slo_attainment > 0.9", "passed": False, "answer": "fail"}, None, True),
+        ({"gate": "p95(ttft_ms) < 100", "passed": False, "answer": "inconclusive"}, None, False),
+        ({"gate": "p95(ttft_ms) < 900", "passed": True, "answer": "pass"}, 0.97, False),
+        ({"gate": "turns_per_s > 900", "passed": False, "answer": "fail"}, None, False),
+        ({"gate": "turns_per_s > 9", "passed": True, "answer": "pass"}, 0.2, True),
+    ],
+)
+def test_missed_latencies_are_known_to_the_diagnosis(
+    tmp_path: Path, gate: dict[str, Any], attainment: float | None, missed: bool
+) -> None:
+    verdict = synthetic_run.SUMMARY["verdict"] | {"gates": [gate | {"value": 674.0}]}
+    rates = synthetic_run.SUMMARY["rates"] | {"slo_attainment": attainment}
+    (server,) = diagnosed(run_with(tmp_path / "run", verdict=verdict, rates=rates)).servers
+    assert bool(server.whole.evidence.missed) == missed
+
+
 def test_failed_turns_are_the_first_finding(tmp_path: Path) -> None:
     diagnosis = diagnosed(
         run_with(tmp_path / "run", turns=synthetic_run.SUMMARY["turns"], growth=GROWTH | {"state": "overloaded"})
@@ -388,20 +408,24 @@ def test_a_killed_run_has_the_failures_finding(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("state", "code", "probable"), [("overloaded", "overload", False), ("unsettled", "overload", True)]
+    ("state", "code", "probable"),
+    [("overloaded", "overload", False), ("unsettled", "overload", True), ("undecided", "overload-undecided", False)],
 )
 def test_growing_turns_in_flight_are_overload(tmp_path: Path, state: str, code: str, probable: bool) -> None:
-    (finding,) = diagnosed(run_with(tmp_path / "run", growth=GROWTH | {"state": state})).run
+    diagnosis = diagnosed(run_with(tmp_path / "run", growth=GROWTH | {"state": state}))
+    (finding,) = diagnosis.run
     assert (finding.code, finding.probable) == (code, probable)
+    assert any("the capacity" in sentence for sentence in finding.sentences) == (state == "overloaded")
+    assert not any(found.code == "kept-up" for server in diagnosis.servers for found in server.whole.findings)
     assert finding.sentences[0].startswith(
-        "12 turns/s offered, 3.2/s ended; the number of turns in flight grew by 8.8/s"
+        "12 turns/s offered, 3.2/s ended in 9 s; the number of turns in flight grew by 8.8/s"
     )
 
 
 def test_the_capacity_counts_successful_turns_only(tmp_path: Path) -> None:
     grew = GROWTH | {"state": "overloaded", "step": 2, "failed_per_s": 0.2, "kept_up_per_s": 3.1}
     (finding,) = diagnosed(run_with(tmp_path / "run", growth=grew)).run
-    assert finding.sentences[0].startswith("in step 2: 12 turns/s offered, 3.2/s ended (0.2/s of them failed); ")
+    assert finding.sentences[0].startswith("in step 2: 12 turns/s offered, 3.2/s ended (0.2/s of them failed) in 9 s; ")
     assert "the capacity for turns of this kind is about 3/s" in finding.sentences
     assert "the highest step without growth offered 3.1 turns/s" in finding.sentences
 

@@ -1,88 +1,102 @@
 """Causes over time: a queue begins and ends at a scrape, in the report as in the live view."""
 
+from itertools import pairwise
+
 import numpy as np
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from inferload.bottleneck.evidence import Scrapes, WindowEvidence
-from inferload.bottleneck.history import LEAST_S, WINDOW_S, History, window_ends
+from inferload.bottleneck.finding import Finding
+from inferload.bottleneck.history import LEAST_S, WINDOW_S, Span, spans_of, window_ends
+from inferload.bottleneck.queue_phases import phases_of
 from inferload.bottleneck.rules import judge
 from inferload.live.bottleneck import ClientFigures, LiveDiagnosis
 
 CAP = 4
 
 
-def window(waiting: np.ndarray, at_s: float) -> WindowEvidence:
-    """Evidence of the window that ends at `at_s`, with a scrape at each second."""
+def scrapes_of(waiting: np.ndarray) -> Scrapes:
+    """A scrape at each second."""
     seconds = np.arange(len(waiting), dtype=float)
-    inside = (seconds >= at_s - WINDOW_S) & (seconds <= at_s)
-    known = np.full(inside.sum(), 0.2)
-    columns = (np.where(waiting[inside] > 0, CAP, 2.0), waiting[inside], 0 * known, known, np.nan * known)
-    return WindowEvidence(0.0, WINDOW_S, "http://x", Scrapes(seconds[inside], *columns), max_num_seqs=CAP)
+    known = np.full(len(waiting), 0.2)
+    return Scrapes(seconds, np.where(waiting > 0, CAP, 2.0), waiting, 0 * known, known, np.nan * known)
 
 
-# Within the first window the begin of a queue is that of the phase.
-queues = st.tuples(st.just(0) | st.integers(11, 100), st.integers(12, 100), st.integers(0, 60))
+def causes(waiting: np.ndarray, end_s: float | None = None) -> list[Span]:
+    """Spans of a server with these numbers of waiting requests."""
+    scrapes = scrapes_of(waiting)
+
+    def cause(low: float, high: float, _until: float) -> Finding | None:
+        inside = (scrapes.at_s >= low) & (scrapes.at_s < high)
+        window = Scrapes(*(getattr(scrapes, name)[inside] for name in Scrapes.__slots__))
+        return judge(WindowEvidence(0.0, WINDOW_S, "http://x", window, max_num_seqs=CAP)).primary
+
+    return spans_of(cause, scrapes, len(waiting) if end_s is None else end_s, 5.0)
 
 
-@given(queues, st.integers(1, 5))
-def test_a_queue_begins_and_ends_at_a_scrape(lengths: tuple[int, int, int], step_s: int) -> None:
-    before, queued, after = lengths
-    waiting = np.repeat([0.0, 3.0, 0.0], lengths)
-    history = History()
-    for at_s in window_ends(0.0, float(len(waiting) - 1), step_s):
-        evidence = window(waiting, at_s)
-        history.add(at_s, judge(evidence).primary, evidence)
-    (queue,) = [span for span in history.spans if span.code == "queue-bound"]
-    assert queue.start_s == before
-    assert queue.end_s == (before + queued if history.spans[-1] is not queue else len(waiting) - 1)
-    assert [span.code for span in history.spans][: 2 if before else 1] == ["kept-up", "queue-bound"][
-        0 if before else 1 :
-    ]
-    assert all(first.end_s == second.start_s for first, second in zip(history.spans, history.spans[1:], strict=False))
-    assert after < WINDOW_S or history.spans[-1].code == "kept-up"
+# Alternating lengths of phases, with a queue and without one.
+lengths = st.lists(st.integers(5, 90), min_size=1, max_size=8)
 
 
-@given(queues)
-def test_the_live_view_has_the_same_begins(lengths: tuple[int, int, int]) -> None:
-    waiting = np.repeat([0.0, 3.0, 0.0], lengths)
-    live, history = LiveDiagnosis(max_num_seqs=CAP), History()
+def waiting_of(lengths: list[int], first: bool) -> np.ndarray:
+    return np.concatenate(
+        [np.full(length, 3.0 * ((number % 2 == 0) == first)) for number, length in enumerate(lengths)]
+    )
+
+
+@given(lengths, st.booleans())
+def test_a_queue_begins_and_ends_at_a_scrape_at_any_position(lengths: list[int], first: bool) -> None:
+    spans = causes(waiting_of(lengths, first))
+    begins = [0, *np.cumsum(lengths[:-1]).tolist()]
+    codes = ["queue-bound" if (number % 2 == 0) == first else "kept-up" for number in range(len(lengths))]
+    assert [span.code for span in spans] == codes
+    assert np.abs(np.array([span.start_s for span in spans]) - begins).max() <= 2
+    assert all(first.end_s == second.start_s for first, second in pairwise(spans))
+    assert spans[-1].end_s == sum(lengths)
+
+
+@given(st.integers(12, 90), st.booleans(), st.data())
+def test_one_or_two_scrapes_are_noise(length: int, queued: bool, data: st.DataObject) -> None:
+    waiting = np.full(length, 3.0 * queued)
+    start = data.draw(st.integers(0, length - 2))
+    waiting[start : start + data.draw(st.integers(1, 2))] = 3.0 * (not queued)
+    assert [span.code for span in causes(waiting)] == ["queue-bound" if queued else "kept-up"]
+
+
+@given(st.integers(2, 4), st.integers(10, 40), st.integers(60, 200))
+def test_a_queue_that_comes_and_goes_is_one_phase(every: int, before: int, count: int) -> None:
+    waiting = np.concatenate([np.zeros(before), 3.0 * (np.arange(count) % every == 0)])
+    phases = phases_of(scrapes_of(waiting))
+    assert [phase.queued for phase in phases] == [False, True]
+    assert phases[1].start_s == before
+
+
+@given(st.lists(st.integers(5, 40), min_size=1, max_size=3), st.booleans())
+@settings(max_examples=30)
+def test_the_live_view_has_the_same_begins(lengths: list[int], first: bool) -> None:
+    waiting = waiting_of(lengths, first)
+    live = LiveDiagnosis(max_num_seqs=CAP)
     for second, count in enumerate(waiting):
         gauges = {"requests_running": CAP if count else 2.0, "requests_waiting": float(count), "kv_cache_usage": 0.2}
         live.add(float(second), gauges, ClientFigures())
-        if second < LEAST_S - 1:
+        begun = np.flatnonzero(np.diff(waiting[: second + 1], prepend=-1))[-1]
+        if second < LEAST_S or second - begun < 4:  # a phase has five scrapes
             continue
-        evidence = window(waiting, float(second))
-        history.add(float(second), judge(evidence).primary, evidence)
-        state = live.state()
+        state, span = live.state(), causes(waiting[: second + 1])[-1]
         assert state is not None
-        assert state["since_s"] == history.spans[-1].start_s
+        assert (state["code"], state["since_s"]) == (span.code, span.start_s)
 
 
-@given(st.integers(11, 60), st.integers(7, 40))
+@given(st.integers(7, 60), st.integers(7, 40))
 def test_a_queue_remains_if_the_server_is_silent_later(before: int, queued: int) -> None:
-    waiting, history = np.repeat([0.0, 3.0], [before, queued]), History()
+    waiting = np.repeat([0.0, 3.0], [before, queued])
     died_s = len(waiting) - 1
-    for at_s in window_ends(0.0, died_s + 50.0, 1.0):
-        evidence = window(waiting, at_s)
-        history.add(at_s, judge(evidence).primary if at_s < died_s + 5 else None, evidence)
-    assert [(span.code, span.start_s, span.end_s) for span in history.spans] == [
+    spans = causes(waiting, died_s + 50.0)
+    assert [(span.code, span.start_s, span.end_s) for span in spans] == [
         ("kept-up", 0.0, before),
         ("queue-bound", before, died_s),
         (None, died_s, died_s + 50.0),
-    ]
-
-
-@given(st.integers(11, 60), st.integers(7, 20), st.integers(31, 60))
-def test_a_short_queue_remains_when_it_has_ended(before: int, queued: int, after: int) -> None:
-    waiting, history = np.repeat([0.0, 3.0, 0.0], [before, queued, after]), History()
-    for at_s in window_ends(0.0, len(waiting) - 1.0, 1.0):
-        evidence = window(waiting, at_s)
-        history.add(at_s, judge(evidence).primary, evidence)
-    assert [(span.code, span.start_s) for span in history.spans] == [
-        ("kept-up", 0.0),
-        ("queue-bound", before),
-        ("kept-up", before + queued),
     ]
 
 

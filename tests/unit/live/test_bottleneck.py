@@ -36,7 +36,7 @@ def test_a_full_batch_with_a_queue_is_queue_bound() -> None:
         diagnosis.add(100.0 + second, {"requests_running": 2, "requests_waiting": 0, "kv_cache_usage": 0.1}, CALM)
     quiet = diagnosis.state()
     assert quiet is not None
-    assert quiet["code"] == "keeps up"
+    assert quiet["code"] == "kept-up"
     assert quiet["since_s"] == 100.0
     for second in range(2 * WINDOW_S):
         diagnosis.add(200.0 + second, {"requests_running": 8, "requests_waiting": 14, "kv_cache_usage": 0.31}, CALM)
@@ -64,7 +64,7 @@ def test_rates_are_over_the_time_between_the_scrapes_that_were_answered() -> Non
         diagnosis.add(100.0 + second, IDLE | {"generation_tokens_total": 50.0 * second}, CALM)
         diagnosis.add(101.0 + second, {}, CALM)  # no answer
     diagnosis.add(100.0 + WINDOW_S, IDLE | {"generation_tokens_total": 50.0 * WINDOW_S}, CALM)
-    answered = [scrape for scrape in diagnosis._scrapes if scrape[1]]
+    answered = [number for number, scrape in enumerate(diagnosis._scrapes) if scrape[1]]
     assert diagnosis._evidence(answered, CALM).generation_tok_per_s == pytest.approx(50.0)
 
 
@@ -120,7 +120,7 @@ def test_a_cause_that_the_head_of_the_queue_could_refute_is_stated_only_if_every
 def test_delay_and_load_of_the_client_are_those_of_its_rule(client: ClientFigures, evidence: str | None) -> None:
     state = state_after(IDLE, client)
     assert (state["code"], state["evidence"]) == ("client-bound", evidence) or (
-        evidence is None and state["code"] == "keeps up"
+        evidence is None and state["code"] == "kept-up"
     )
 
 
@@ -151,12 +151,12 @@ def test_a_server_keeps_up_only_without_failures_gaps_and_restarts_in_the_window
             codes.append((diagnosis.state() or {}).get("code"))
         return codes
 
-    assert codes(calm, CALM, WINDOW_S)[-1] == "keeps up"
+    assert codes(calm, CALM, WINDOW_S)[-1] == "kept-up"
     assert codes(gauges, client, 1) == [None]
     later = codes(calm, CALM, 2 * WINDOW_S)
     silent = later.count(None)
     assert WINDOW_S - 1 <= silent <= WINDOW_S
-    assert later == [None] * silent + ["keeps up"] * (2 * WINDOW_S - silent)
+    assert later == [None] * silent + ["kept-up"] * (2 * WINDOW_S - silent)
 
 
 def test_a_page_without_finished_requests_is_no_restart() -> None:
@@ -164,4 +164,4 @@ def test_a_page_without_finished_requests_is_no_restart() -> None:
     for second in range(WINDOW_S):
         counters = {"requests_finished_total": 9} if second % 2 else {}
         diagnosis.add(float(second), IDLE | counters, CALM)
-    assert (diagnosis.state() or {}).get("code") == "keeps up"
+    assert (diagnosis.state() or {}).get("code") == "kept-up"

@@ -196,12 +196,12 @@ def test_the_bottleneck_has_delay_and_load_of_the_client_over_the_last_seconds()
         return [(state["code"], state["evidence"]) for state in recorder.bottlenecks()]
 
     (calm,) = codes(range(20), 0.1, 0.2)
-    assert calm[0] == "keeps up"
+    assert calm[0] == "kept-up"
     (busy,) = codes(range(20, 40), 0.1, 0.95)
     assert busy == ("client-bound", "the busiest client process used 95 % of a core")
     (slow,) = codes(range(40, 60), 60.0, 0.2)
     assert slow == ("client-bound", "client delay p99 is 59.9 ms, median ITL 10 ms")
-    assert codes(range(60, 80), 0.1, 0.2)[0][0] == "keeps up"
+    assert codes(range(60, 80), 0.1, 0.2)[0][0] == "kept-up"
 
 
 def test_no_server_keeps_up_while_turns_fail() -> None:
@@ -211,7 +211,7 @@ def test_no_server_keeps_up_while_turns_fail() -> None:
         recorder.add(second + 0.5, delta_of([failed if second == 9 else turn()]), HealthSet())
         instant = Instant(0, 0, second * S, {"a": line(second * S, requests_running=1, requests_waiting=0)})
         recorder.close_second(second + 1.0, instant)
-        assert [state["code"] for state in recorder.bottlenecks()] == (["keeps up"] if 4 <= second < 9 else [])
+        assert [state["code"] for state in recorder.bottlenecks()] == (["kept-up"] if 4 <= second < 9 else [])
 
 
 def test_stale_scrapes_restarted_counters_and_servers_that_are_down_are_unknown() -> None:

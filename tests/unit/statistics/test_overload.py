@@ -11,7 +11,7 @@ from records import S, turn
 from inferload.measure.clock import Anchor
 from inferload.measure.record import Failure, PhaseWindow
 from inferload.measure.turn_columns import TurnColumns, to_table
-from inferload.statistics.overload import Ends, Growth, growth, growth_of_turns
+from inferload.statistics.overload import MATTERS, Ends, Growth, growth, growth_of_turns
 
 CAPACITY_PER_S = 20.0
 PLACES = 16
@@ -55,13 +55,48 @@ def test_rates_under_overload_equal_those_of_the_queue() -> None:
     assert result.low_per_s <= 60 <= result.high_per_s
 
 
-@given(st.floats(0.5, 25), st.floats(1, 20))
-def test_the_start_of_a_load_is_no_overload(turn_s: float, rate: float) -> None:
+@given(st.floats(0.5, 58), st.floats(1, 20), st.floats(0, 30))
+def test_the_start_of_a_load_is_no_overload(turn_s: float, rate: float, warmup_s: float) -> None:
     """A server with constant response times keeps up, also while the first turns are in flight."""
-    planned = np.arange(0, WINDOW_S, 1 / rate)
+    planned = np.arange(-warmup_s, WINDOW_S, 1 / rate)
+    result = growth(planned, planned + turn_s, WINDOW_S, warmup_s)
+    assert result is not None
+    assert result.state != "overloaded"
+    if WINDOW_S - max(0.0, turn_s - warmup_s) >= 3.01 * turn_s:
+        assert result.state == "kept up"
+
+
+@given(st.floats(3, 30), st.floats(0.5, 20), st.floats(0, 5), st.integers(0, 1000))
+def test_a_time_shorter_than_a_few_turns_decides_nothing(
+    turn_s: float, rate: float, warmup_s: float, seed: int
+) -> None:
+    lasts_s = 2.9 * turn_s
+    rng = np.random.default_rng(seed)
+    planned = np.cumsum(rng.exponential(1 / rate, int(2 * rate * (lasts_s + warmup_s)) + 20)) - warmup_s
+    planned = planned[planned < lasts_s]
+    result = growth(planned, planned + turn_s, lasts_s, warmup_s)
+    assert result is not None
+    seen = ((planned + turn_s >= 0) & (planned + turn_s < lasts_s)).any()
+    assert result.state in ("unsettled", "undecided") or (not seen and result.state == "kept up")
+
+
+@given(st.floats(0.5, 2.0), st.floats(1, 20), st.integers(0, 1000))
+def test_turns_of_a_second_or_two_are_decided_in_a_minute(turn_s: float, rate: float, seed: int) -> None:
+    planned = np.arange(0, WINDOW_S - 1, 1 / rate) + np.random.default_rng(seed).uniform(0, 1)
     result = growth(planned, planned + turn_s, WINDOW_S)
     assert result is not None
     assert result.state == "kept up"
+
+
+@given(st.floats(1, 30), st.floats(0.5, 20), st.floats(0.3, 8), st.floats(0, 20))
+def test_a_server_that_kept_up_has_no_growth_that_matters_in_its_interval(
+    lasts_s: float, rate: float, turn_s: float, warmup_s: float
+) -> None:
+    planned = np.arange(-warmup_s, lasts_s, 1 / rate)
+    result = growth(planned, planned + turn_s, lasts_s, warmup_s)
+    assert result is not None
+    if result.state == "kept up":
+        assert result.high_per_s * result.lasts_s < max(5.0, MATTERS * result.offered_per_s * result.lasts_s)
 
 
 def test_a_window_short_relative_to_a_turn_is_unsettled() -> None:
