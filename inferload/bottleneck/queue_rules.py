@@ -74,7 +74,7 @@ def _running(evidence: WindowEvidence) -> str:
 
 
 def _waiting(evidence: WindowEvidence) -> str:
-    return f"{number(mean_of(evidence.scrapes.capacity))} waiting"
+    return f"{number(mean_of(evidence.scrapes.capacity))} waiting on average"
 
 
 def _share_at_max_num_seqs(evidence: WindowEvidence) -> float | None:

@@ -123,7 +123,7 @@ def test_a_limit_of_the_server_is_from_a_time_at_one_load(kind: str, tmp_path: P
 
 def test_a_constant_load_has_no_begin_of_the_queue(tmp_path: Path) -> None:
     diagnoses = diagnose(*run_of(tmp_path, np.full(60, 20)))
-    assert brief(diagnoses) == "probably queue-bound: 8 running, 12 waiting"
+    assert brief(diagnoses) == "probably queue-bound: 8 running, 12 waiting on average"
     assert "Throughput at 20 users (16 turns/s, 320 output tok/s" in all_text(diagnoses)
     assert not any(cause.history for cause in causes(diagnoses))
 
