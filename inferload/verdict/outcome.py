@@ -82,7 +82,7 @@ def judge(summary: Mapping[str, Any], early: Early | None = None, policy: Policy
         "stopped early": "; ".join([*stopped, *doubt]),
         "invalid": f"invalid: {_findings(verdict, 'invalid')}",
         "suspect": f"suspect: {_findings(verdict, 'suspect')}",
-        "passed": f"passed{_gates_passed(verdict)}",
+        "passed": f"passed: {_gates_passed(verdict)}",
     }[state]
     return Outcome(state, headline, _exit_code(verdict, failed, early, policy))
 
@@ -182,4 +182,4 @@ def _findings(verdict: Mapping[str, Any], level: str) -> str:
 
 def _gates_passed(verdict: Mapping[str, Any]) -> str:
     count = len(verdict["gates"])
-    return "" if not count else f": {count} of {count} {'gate' if count == 1 else 'gates'} passed"
+    return f"{count} of {count} {'gate' if count == 1 else 'gates'} passed" if count else "no gates, and nothing failed"

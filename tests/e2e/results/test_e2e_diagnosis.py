@@ -167,7 +167,9 @@ def test_an_open_loop_above_and_below_the_capacity(run_pool: RunPool, run_case: 
         assert "the capacity" in page.lower()
         assert "overload" in ended.codes
         assert ended.summary["outcome"]["state"] in ("suspect", "invalid")  # invalid on a busy machine
-        assert re.search(r"\ndiagnosis: (probably )?overload: \S+ turns/s offered, \S+/s ended.*waiting\n", ended.text)
+        assert re.search(
+            r"\ndiagnosis: (probably )?overload: \S+ turns/s offered, \S+/s ended.*waiting on average\n", ended.text
+        )
         assert "  Overloaded (overload)." in diagnosed
         assert ended.code == 0
         return

@@ -47,7 +47,7 @@ def summary(
 @pytest.mark.parametrize(
     ("document", "early", "policy", "expected"),
     [
-        (summary(), None, Policy(), Outcome("passed", "passed", 0)),
+        (summary(), None, Policy(), Outcome("passed", "passed: no gates, and nothing failed", 0)),
         (summary(gates=gates(5, 0)), None, Policy(), Outcome("passed", "passed: 5 of 5 gates passed", 0)),
         (summary(failed=26), None, Policy(), Outcome("failed", "failed: 26 of 26 turns failed", 1)),
         (summary(gates=gates(3, 2)), None, Policy(), Outcome("failed", "failed: 2 of 5 gates failed", 1)),
