@@ -135,15 +135,9 @@ def _failures(summary: Mapping[str, Any]) -> Tile:
     """Return failed turns and other requests of all phases, of those that ended, as in the headline, and exceptions of tasks."""
     turns = _of_all_phases(summary)
     others = summary.get("other_requests") or {}
-    ended = None if turns.get("ok") is None else turns["ok"] + (turns.get("failed") or 0)
-    counts = [
-        (block.get("failed"), count, name)
-        for block, count, name in (
-            (turns, ended, "turns"),
-            (others, others.get("sent"), "other requests"),
-        )
-        if block.get("sent")
-    ]
+    ended = (turns.get("ok") or 0) + (turns.get("failed") or 0)
+    blocks = ((turns, ended, "turns"), (others, others.get("sent"), "other requests"))
+    counts = [(block.get("failed"), count, name) for block, count, name in blocks if block.get("sent")]
     raised = (summary.get("exceptions") or {}).get("count")
     parts = [f"{number(failed)} of {number(sent)} {name}" for failed, sent, name in counts]
     parts += [f"{plural(raised, 'exception')} of tasks"] if raised else []

@@ -9,7 +9,7 @@ from typing import Any
 from inferload.escaping import escaped, mapped
 from inferload.numbers import percent, short
 from inferload.results.cache_table import against_earlier
-from inferload.results.terminal_tables import figure, interval_and_note, no_latency, slo_missed
+from inferload.results.terminal_tables import figure, interval_and_note, no_latency, slo_lines
 from inferload.text_table import align
 from inferload.verdict import failures, outcome
 
@@ -101,11 +101,7 @@ def _load_rows(summary: Mapping[str, Any]) -> list[tuple[str, str]]:
         ),
         ("tokens", f"{short(rates['output_tok_per_s'])}/s output, {short(rates['input_tok_per_s'])}/s input"),
     ]
-    if rates["slo_attainment"] is not None:
-        share = percent(rates["slo_attainment"])
-        rows.append(("SLO", f"{share} of turns met it; goodput {short(rates['goodput_turns_per_s'])} turns/s"))
-        rows += [("", line) for line in slo_missed(summary)]
-    return rows
+    return [*rows, *(("" if number else "SLO", line) for number, line in enumerate(slo_lines(summary)))]
 
 
 def _request_rows(requests: Mapping[str, Any]) -> list[tuple[str, str]]:

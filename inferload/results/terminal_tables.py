@@ -163,23 +163,26 @@ def _load(summary: Mapping[str, Any]) -> str:
         ["tokens", f"{short(rates['output_tok_per_s'])}/s out, {short(rates['input_tok_per_s'])}/s in"],
         ["stalls", _stalls(summary["stalls"])],
     ]
-    if rates["slo_attainment"] is not None:
-        share = short(rates["slo_attainment"] * 100)
-        rows.append(["goodput", f"{short(rates['goodput_turns_per_s'])} turns/s; {share} % met the SLO"])
-        rows += [["", line] for line in slo_missed(summary)]
+    rows += [["" if number else "SLO", line] for number, line in enumerate(slo_lines(summary))]
     return f"load{_warning(summary)}\n" + align(rows, left=2)
 
 
-def slo_missed(summary: Mapping[str, Any]) -> list[str]:
-    """Return the share of the turns that missed each limit of the SLO; a line for each class if their limits differ."""
-    block = summary.get("slo")
-    if not block:
-        return []
-    if None not in (block.get("limits") or {}).values():
-        return [_missed(block)]
-    lines = [f"{name}: {_missed(part['slo'])}" for name, part in (summary.get("by_class") or {}).items() if part["slo"]]
-    more = len(lines) - _SLO_CLASSES
-    return lines if more <= 0 else [*lines[:_SLO_CLASSES], f"{more} more in the report"]
+def slo_lines(summary: Mapping[str, Any]) -> list[str]:
+    """Return SLO attainment, goodput, and the share of the turns that missed each limit; empty without an SLO.
+
+    The shares have a line for each class if the limits differ, or if a class has none.
+    """
+    rates, block = summary["rates"], summary.get("slo")
+    lines = []
+    if rates["slo_attainment"] is not None:
+        goodput = short(rates["goodput_turns_per_s"])
+        lines.append(f"{percent(rates['slo_attainment'])} of turns met it; goodput {goodput} turns/s")
+    if block and None not in (block.get("limits") or {}).values():
+        return [*lines, _missed(block)]
+    classes = {name: part["slo"] for name, part in (summary.get("by_class") or {}).items() if part["slo"]}
+    lines += [f"{name}: {_missed(slo)}" for name, slo in list(classes.items())[:_SLO_CLASSES]]
+    more = len(classes) - _SLO_CLASSES
+    return [*lines, *([f"{more} more in the report"] if more > 0 else [])]
 
 
 def _missed(block: Mapping[str, Any]) -> str:

@@ -86,8 +86,11 @@ class GateResult:
     def to_dict(self) -> dict[str, Any]:
         """Return the entry of summary.json."""
         plain: dict[str, Any] = {
-            **{"gate": self.gate, "value": self.value, "passed": self.passed},
-            **{"answer": self.answer, "ground": self.ground},
+            "gate": self.gate,
+            "value": self.value,
+            "passed": self.passed,
+            "answer": self.answer,
+            "ground": self.ground,
         }
         if self.interval is not None:
             plain |= {"low": self.interval.low, "high": self.interval.high, "effective_n": self.interval.effective}

@@ -140,7 +140,7 @@ def _failures(summary: Mapping[str, Any], measured: bool) -> list[str]:
     gates = [gate for gate in gates if gate not in aborted]
     broken = sum(not gate["passed"] for gate in gates)
     if broken:
-        failures.append(f"{broken} of {len(gates)} {'gate' if len(gates) == 1 else 'gates'} failed")
+        failures.append(f"{broken} of {plural(len(gates), 'gate')} failed")
     turns = summary.get("turns") or {}
     turns = (turns.get("by_phase") or {}).get("all") or turns
     if turns.get("failed"):
@@ -182,4 +182,4 @@ def _findings(verdict: Mapping[str, Any], level: str) -> str:
 
 def _gates_passed(verdict: Mapping[str, Any]) -> str:
     count = len(verdict["gates"])
-    return f"{count} of {count} {'gate' if count == 1 else 'gates'} passed" if count else "no gates, and nothing failed"
+    return f"{count} of {plural(count, 'gate')} passed" if count else "no gates, and nothing failed"

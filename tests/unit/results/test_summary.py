@@ -27,7 +27,7 @@ from inferload.measure.turn_columns import TurnColumns, to_table
 from inferload.results.phase_evidence import RunFacts, evidence_by_phase
 from inferload.results.summary import QUANTILES, SummaryInput, Values, build, exact_block, steady
 from inferload.results.terminal_summary import brief
-from inferload.results.terminal_tables import figure, slo_missed, tables
+from inferload.results.terminal_tables import figure, slo_lines, tables
 from inferload.verdict.validity import Verdict, judge
 
 WINDOWS = (PhaseWindow("warmup", 0, 10 * S), PhaseWindow("measure", 10 * S, 70 * S), PhaseWindow("drain", 70 * S))
@@ -464,7 +464,7 @@ def test_the_slo_has_the_limits_of_the_classes_and_the_turns_that_missed_each() 
 
 @given(st.dictionaries(st.text("abc", min_size=1), st.integers(1, 50), min_size=1, max_size=6), st.booleans())
 def test_no_share_of_an_slo_is_of_turns_without_its_limit(turns: dict[str, int], one_slo: bool) -> None:
-    """Classes of any size with one SLO, or with a limit each: in the terminal, each share is of the turns of one SLO."""
+    """Classes of any size with one SLO, with a limit each, or with none: in the terminal, each share is of the turns of one SLO."""
 
     def of_class(index: int, count: int) -> dict[str, Any]:
         limits = {"ttft_ms": 10.0} if one_slo or index % 2 else {"e2e_ms": 20.0}
@@ -479,9 +479,15 @@ def test_no_share_of_an_slo_is_of_turns_without_its_limit(turns: dict[str, int],
         "met": 0,
         "missed": {name: sum(part["slo"]["missed"].get(name, 0) for part in by_class.values()) for name in limits},
     }
-    lines = slo_missed({"slo": total, "by_class": by_class})
+    rates = {"slo_attainment": 0.0, "goodput_turns_per_s": 0.0}
+    attained, *lines = slo_lines({"slo": total, "by_class": by_class, "rates": rates})
+    assert attained == "0 % of turns met it; goodput 0 turns/s"
     assert all(share == "100 %" for line in lines for share in re.findall(r"missed by (.+?)(?:;|$)", line))
     assert len(lines) == (min(len(turns), 5) if differ else 1)
+    # With a class that has no SLO, the run has no share of all turns, and each class with an SLO still has its own.
+    some = {"slo": None, "by_class": by_class | {"d": {"slo": None}}, "rates": dict.fromkeys(rates)}
+    assert len(slo_lines(some)) == min(len(turns), 5)
+    assert slo_lines({"slo": None, "by_class": {"d": {"slo": None}}, "rates": dict.fromkeys(rates)}) == []
 
 
 @pytest.mark.parametrize(
