@@ -1,5 +1,6 @@
 """Address on which a process listens, from the text of an option."""
 
+import errno
 import os
 import re
 import socket
@@ -11,6 +12,7 @@ from inferload.errors import UsageError
 
 _LOOPBACK = "127.0.0.1"
 _ANY = "0.0.0.0"
+_ALL_INTERFACES = {_ANY, "::"}
 _SHAPE = re.compile(r"(?:(?:\[(?P<six>[0-9a-fA-F:.]+)\]|(?P<host>[^\s:\[\]/]+)):)?(?P<port>\d{1,5})", re.ASCII)
 
 
@@ -48,18 +50,35 @@ class ListenAddress:
         return f"{self.flag} {self.text}: {reason}; name a free port of this machine"
 
     def bound(self) -> socket.socket:
-        """Return a socket that listens on the address; UsageError if that is not possible."""
+        """Return a socket that is bound to the address and does not listen; UsageError if that is not possible."""
         try:
-            if not self.host and socket.has_dualstack_ipv6():
-                return socket.create_server(("", self.port), family=socket.AF_INET6, dualstack_ipv6=True)
-            family = socket.getaddrinfo(self.host or _ANY, self.port, type=socket.SOCK_STREAM)[0][0]
-            return socket.create_server((self.host, self.port), family=family)
+            dual = not self.host and socket.has_dualstack_ipv6()
+            host = "::" if dual else self.host or _ANY
+            family, kind, _, _, address = socket.getaddrinfo(host, self.port, type=socket.SOCK_STREAM)[0]
+            probe = socket.socket(family, kind)
+            try:
+                probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # as servers set
+                if family == socket.AF_INET6:
+                    probe.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, not dual)
+                probe.bind(address)
+            except OSError:
+                probe.close()
+                raise
         except OSError as error:
             raise UsageError(self.fault(error)) from error
+        return probe
 
 
 def check_free(addresses: Iterable[ListenAddress]) -> None:
-    """Raise UsageError if an address cannot be used, or if two of them are the same."""
+    """Raise UsageError if an address cannot be used, or if two of them are the same.
+
+    Nothing listens meanwhile: a client that already polls the port, such as a browser or a scraper, would be connected and reset.
+    """
+    ports: dict[int, list[str]] = {}
     with ExitStack() as sockets:
         for address in addresses:
-            sockets.enter_context(address.bound())
+            host = sockets.enter_context(address.bound()).getsockname()[0]
+            others = ports.setdefault(address.port, [])
+            if any(other == host or {other, host} & _ALL_INTERFACES for other in others):
+                raise UsageError(address.fault(OSError(errno.EADDRINUSE, "")))
+            others.append(host)

@@ -3,7 +3,7 @@
 import socket
 import time
 from collections.abc import Iterable, Sequence
-from itertools import pairwise
+from itertools import combinations_with_replacement, pairwise
 from types import SimpleNamespace
 from typing import Any
 
@@ -300,6 +300,24 @@ def test_a_port_in_use_on_one_address_is_in_use_on_all(host: str) -> None:
         with pytest.raises(UsageError, match=f"^--web-port {port}: Address already in use; name a free port"):
             check_free([ListenAddress("--web-port", "", port)])
     check_free([ListenAddress("--web-port", "", port)])
+
+
+@pytest.mark.parametrize("host", ["", "127.0.0.1", "0.0.0.0", "::1", "localhost"])
+def test_a_client_that_polls_the_port_is_not_connected_by_the_check(host: str) -> None:
+    address = ListenAddress("--web-port", host, unused_port())
+    with address.bound(), pytest.raises(ConnectionRefusedError):
+        socket.create_connection(("::1" if host == "::1" else "127.0.0.1", address.port))
+
+
+@pytest.mark.parametrize("pair", [*combinations_with_replacement(["", "0.0.0.0", "127.0.0.1", "127.0.0.2"], 2)])
+def test_addresses_that_overlap_are_refused(pair: tuple[str, str]) -> None:
+    port = unused_port()
+    first, second = ListenAddress("--web-port", pair[0], port), ListenAddress("--export-metrics", pair[1], port)
+    if set(pair) == {"127.0.0.1", "127.0.0.2"}:
+        check_free([first, second])
+        return
+    with pytest.raises(UsageError, match=r"^--export-metrics .*: Address already in use; name a free port"):
+        check_free([first, second])
 
 
 def test_an_address_in_use_is_an_error(runs: Runs) -> None:
